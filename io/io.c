@@ -2,6 +2,7 @@
  * safetensors.c.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/formats.h"
+#include "src/base/random.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -38,6 +39,22 @@ bool io_bytes(size_t element, int32_t ndim, const int64_t *shape, size_t *bytes)
     }
     *bytes = empty ? 0 : product;
     return true;
+}
+
+/* Eight bytes at a time through the mixer: any changed bit changes the sum. */
+uint64_t io_checksum(uint64_t z, const void *data, size_t size)
+{
+    const unsigned char *p = data;
+    uint64_t word;
+    for (; size >= 8; p += 8, size -= 8) {
+        memcpy(&word, p, 8);
+        z = (z ^ word) * 0x9e3779b97f4a7c15u;
+        z ^= z >> 29;
+    }
+    word = 0;
+    if (size > 0) /* there may be no data */
+        memcpy(&word, p, size);
+    return rpi_mix64(z ^ word ^ (uint64_t)size << 56);
 }
 
 size_t io_utf8(const unsigned char *text, size_t size)

@@ -96,6 +96,9 @@ int io_add(io_set *set, const char *name, rp_dtype dtype, int32_t ndim, const in
 int io_add_meta(io_set *set, const char *key, const char *value); /* both copied */
 void io_free(io_set *set);
 
+/* A checksum that every changed bit of the data changes; z: the checksum of the data before it. */
+uint64_t io_checksum(uint64_t z, const void *data, size_t size);
+
 /* Bytes of the valid UTF-8 sequence at text, 0 if there is none. */
 size_t io_utf8(const unsigned char *text, size_t size);
 

@@ -3,6 +3,8 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/model.h"
 #include "tokenizer/tokenizer.h"
+#include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define PACKED_FORMAT "relpos-t5 1" /* the metadata "format" of a packed file */
+#define PACKED_FORMAT   "relpos-t5 2" /* the metadata "format" of a packed file */
+#define PACKED_FORMAT_1 "relpos-t5 1" /* of relpos 0.1: without a checksum and a source */
 
 /* ------------------------------------------------------------------------------------------------ files of a folder */
 
@@ -168,13 +171,136 @@ static void fill_info(rp_t5 *m)
                            .activation = activations[c->activation],
                            .attention = attentions[c->encoder_attention],
                            .experts = c->experts,
-                           .not_finite = w->not_finite};
+                           .not_finite = w->not_finite,
+                           .packed = m->packed,
+                           .source = m->source != NULL ? m->source : "",
+                           .source_checksum = m->source_checksum};
+}
+
+/* ------------------------------------------------------------------------------------------------ checksums */
+
+static uint64_t checksum_of(const char *name, const void *data, size_t size)
+{
+    return io_checksum(io_checksum(1, name, strlen(name)), data, size);
+}
+
+/* Sum over all tensors, in any order. Other than 0 from progress ends it. */
+static rp_status tensors_checksum(const io_checkpoint *file, rp_progress *progress, void *context, uint64_t *sum)
+{
+    double all = 0, done = 0;
+    for (size_t n = 0; n < io_checkpoint_size(file); n++)
+        all += (double)io_checkpoint_at(file, n)->bytes;
+    for (size_t n = 0; n < io_checkpoint_size(file); n++) {
+        const io_tensor *t = io_checkpoint_at(file, n);
+        *sum += checksum_of(t->name, t->data, t->bytes);
+        done += (double)t->bytes;
+        if (progress != NULL && progress(context, all > 0 ? done / all : 1) != 0)
+            return t5_cancelled();
+    }
+    return RP_OK;
+}
+
+/* Metadata of a packed file that its checksum covers. */
+static const char *const checked_keys[] = {
+    "format", "layout", "type", "config", "not_finite", "generation_config", "source", "source_checksum"};
+enum { CHECKED_KEYS = sizeof checked_keys / sizeof *checked_keys };
+
+/* Metadata of a packed file by its keys; NULL where there is none. */
+typedef const char *meta_getter(const void *from, const char *key);
+
+static const char *meta_of_set(const void *from, const char *key)
+{
+    return io_meta(from, key);
+}
+
+static const char *meta_of_file(const void *from, const char *key)
+{
+    return io_checkpoint_meta(from, key);
+}
+
+static uint64_t meta_checksum(const void *from, meta_getter *get)
+{
+    uint64_t sum = 0;
+    for (int k = 0; k < CHECKED_KEYS + T5_BESIDE; k++) {
+        const char *key = k < CHECKED_KEYS ? checked_keys[k] : t5_beside_keys[k - CHECKED_KEYS],
+                   *value = get(from, key);
+        if (value != NULL)
+            sum += checksum_of(key, value, strlen(value));
+    }
+    return sum;
+}
+
+static uint64_t set_checksum(const io_set *set)
+{
+    uint64_t sum = meta_checksum(set, meta_of_set);
+    for (size_t n = 0; n < set->n_arrays; n++)
+        sum += checksum_of(set->arrays[n].name, set->arrays[n].data, set->arrays[n].bytes);
+    return sum;
+}
+
+rp_status rp_t5_check_file(const rp_t5 *m, rp_progress *progress, void *context)
+{
+    char found[T5_CHECKSUM];
+    uint64_t sum = 0;
+    if (m == NULL)
+        return t5_fail(RP_E_ARG, "model is NULL");
+    if (m->packed < 2)
+        return t5_fail(RP_E_UNSUPPORTED, m->packed == 0 ? "the model was read from a folder, which has no checksum"
+                                                        : "the file was packed by relpos 0.1 and has no checksum (pack "
+                                                          "the folder again)");
+    const rp_status status = tensors_checksum(m->file, progress, context, &sum);
+    if (status != RP_OK)
+        return status;
+    sum += meta_checksum(m->file, meta_of_file);
+    const char *kept = io_checkpoint_meta(m->file, "checksum");
+    snprintf(found, sizeof found, "%016llx", (unsigned long long)sum);
+    if (kept != NULL && strcmp(kept, found) == 0)
+        return RP_OK;
+    return t5_fail(RP_E_ARG,
+                   "the file has the checksum %s, and had %.16s when it was packed (copy it or pack it again)", found,
+                   kept != NULL ? kept : "none");
+}
+
+/* Name the folder that a packed file is made from, and the checksum of its tensors. */
+static rp_status describe_source(const rp_t5 *m, io_set *set)
+{
+    char checksum[T5_CHECKSUM], err[IO_ERR_MAX] = "";
+    io_checkpoint *file;
+    uint64_t sum = 0;
+    if (m->source == NULL) /* it was packed by relpos 0.1 */
+        return RP_OK;
+    if (m->folder == NULL) {
+        snprintf(checksum, sizeof checksum, "%s", m->source_checksum);
+    } else {
+        if (io_checkpoint_open(&file, m->folder, err) != IO_OK)
+            return t5_fail(RP_E_ARG, "%s", err);
+        tensors_checksum(file, NULL, NULL, &sum);
+        io_checkpoint_close(file);
+        snprintf(checksum, sizeof checksum, "%016llx", (unsigned long long)sum);
+    }
+    return io_add_meta(set, "source", m->source) == 0 && io_add_meta(set, "source_checksum", checksum) == 0
+               ? RP_OK
+               : t5_no_memory();
+}
+
+/* Remember the folder, whose last name stands for the model. */
+static rp_status note_folder(rp_t5 *m, const char *path)
+{
+    char full[PATH_MAX];
+    if (realpath(path, full) == NULL)
+        return t5_fail(RP_E_ARG, "%s: it cannot be read: %s (check the path)", path, strerror(errno));
+    m->folder = strdup(full);
+    const char *slash = strrchr(full, '/');
+    m->source = strdup(slash != NULL ? slash + 1 : full);
+    return m->folder != NULL && m->source != NULL ? RP_OK : t5_no_memory();
 }
 
 static rp_status open_folder(rp_t5 *m, const char *path, int type)
 {
     char err[IO_ERR_MAX] = "";
-    rp_status status = read_config(m, path);
+    rp_status status = note_folder(m, path);
+    if (status == RP_OK)
+        status = read_config(m, path);
     if (status == RP_OK)
         status = read_generation(m, path);
     if (status == RP_OK && m->load != RP_T5_LOAD_TEXT && io_checkpoint_open(&m->file, path, err) != IO_OK)
@@ -204,7 +330,11 @@ static rp_status open_packed(rp_t5 *m, const char *path, int type)
     if (io_checkpoint_open(&m->file, path, err) != IO_OK)
         return t5_fail(RP_E_ARG, "%s", err);
     const char *format = io_checkpoint_meta(m->file, "format"), *packed = io_checkpoint_meta(m->file, "type");
-    if (format == NULL || strcmp(format, PACKED_FORMAT) != 0)
+    m->packed = format == NULL                         ? 0
+                : strcmp(format, PACKED_FORMAT) == 0   ? 2
+                : strcmp(format, PACKED_FORMAT_1) == 0 ? 1
+                                                       : 0;
+    if (m->packed == 0)
         return t5_fail(RP_E_ARG,
                        "%s: it is no file of `relpos t5 pack` of this version (give the folder that has "
                        "config.json)",
@@ -215,6 +345,8 @@ static rp_status open_packed(rp_t5 *m, const char *path, int type)
                        "%s: its weights have layout %.16s, and this version reads layout " LINEAR_LAYOUT
                        " (pack the folder again)",
                        path, layout != NULL ? layout : "unknown");
+    if (m->packed > 1 && io_checkpoint_meta(m->file, "checksum") == NULL)
+        return t5_fail(RP_E_ARG, "%s: it has no checksum (copy it or pack the folder again)", path);
     if (type >= 0 && packed != NULL && strcmp(packed, linear_type_name((linear_type)type)) != 0)
         return t5_fail(RP_E_ARG, "%s: its weights are %.16s and not %s (pack the folder again)", path, packed,
                        linear_type_name((linear_type)type));
@@ -223,6 +355,10 @@ static rp_status open_packed(rp_t5 *m, const char *path, int type)
         status = copy_meta(m, "config", &m->config_text);
     if (status == RP_OK)
         status = copy_meta(m, "generation_config", &m->generation_text);
+    if (status == RP_OK)
+        status = copy_meta(m, "source", &m->source);
+    const char *checksum = io_checkpoint_meta(m->file, "source_checksum");
+    snprintf(m->source_checksum, sizeof m->source_checksum, "%.16s", checksum != NULL ? checksum : "");
     if (status == RP_OK && m->config_text == NULL)
         status = t5_fail(RP_E_ARG, "%s: it has no config (pack the folder again)", path);
     if (status == RP_OK)
@@ -303,8 +439,12 @@ void rp_t5_close(rp_t5 *m)
     io_checkpoint_close(m->file);
     tok_close(m->tokenizer);
     free(m->tokenizer_text);
+    for (int k = 0; k < T5_BESIDE; k++)
+        free(m->beside_text[k]);
     free(m->why_no_tokenizer);
     free(m->files);
+    free(m->folder);
+    free(m->source);
     free(m->config_text);
     free(m->generation_text);
     t5_kept_free(&m->kept);
@@ -349,7 +489,7 @@ static rp_status need_weights(const rp_t5 *m)
 rp_status rp_t5_pack(const rp_t5 *m, const char *path)
 {
     io_set set = {0};
-    char err[IO_ERR_MAX] = "", count[24];
+    char err[IO_ERR_MAX] = "", count[24], checksum[T5_CHECKSUM];
     if (m == NULL || path == NULL)
         return t5_fail(RP_E_ARG, "model or path is NULL");
     rp_status status = need_weights(m);
@@ -375,6 +515,15 @@ rp_status rp_t5_pack(const rp_t5 *m, const char *path)
          (m->weights.not_finite > 0 && io_add_meta(&set, "not_finite", count) != 0) ||
          (m->generation_text != NULL && io_add_meta(&set, "generation_config", m->generation_text) != 0)))
         status = t5_no_memory();
+    for (int k = 0; k < T5_BESIDE && status == RP_OK && m->tokenizer != NULL; k++)
+        if (m->beside_text[k] != NULL && io_add_meta(&set, t5_beside_keys[k], m->beside_text[k]) != 0)
+            status = t5_no_memory();
+    if (status == RP_OK)
+        status = describe_source(m, &set);
+    if (status == RP_OK) {
+        snprintf(checksum, sizeof checksum, "%016llx", (unsigned long long)set_checksum(&set));
+        status = io_add_meta(&set, "checksum", checksum) == 0 ? RP_OK : t5_no_memory();
+    }
     if (status == RP_OK && io_write(path, IO_SAFETENSORS, &set, err) != 0)
         status = t5_fail(RP_E_ARG, "%s", err);
     io_free(&set);

@@ -162,6 +162,9 @@ typedef struct t5_file_id {
     uint64_t device, number;
 } t5_file_id;
 
+enum { T5_CHECKSUM = 17 }; /* bytes of a checksum as text */
+enum { T5_BESIDE = 3 };
+
 struct rp_t5 {
     t5_config config;
     t5_weights weights;
@@ -173,7 +176,12 @@ struct rp_t5 {
     char *config_text, *generation_text; /* what a packed file takes along */
     unsigned char *tokenizer_text;       /* likewise */
     size_t tokenizer_size;
-    t5_file_id *files; /* [n_files] that were read or are mapped */
+    char *beside_text[T5_BESIDE];      /* of files beside a spiece.model: t5_beside_names; NULL: there is none */
+    char *folder;                      /* the model's; NULL: it was packed */
+    int32_t packed;                    /* rp_t5_info.packed */
+    char *source;                      /* name of the folder; NULL: a file of relpos 0.1 does not say */
+    char source_checksum[T5_CHECKSUM]; /* of a packed file */
+    t5_file_id *files;                 /* [n_files] that were read or are mapped */
     int64_t n_files;
     rp_pool *pool;
     rp_t5_loading load;
@@ -192,6 +200,9 @@ rp_status t5_in_vocabulary(const rp_t5 *m, const char *what, int64_t n_sources, 
 rp_status t5_check_tokens(const rp_t5 *m, const char *what, int64_t n_sources, const rp_t5_tokens *sources);
 
 /* ------------------------------------------------------------------------------------------------ text.c */
+
+/* Files beside a spiece.model that belong to the tokenizer, and their names in the metadata of a packed file. */
+extern const char *const t5_beside_names[T5_BESIDE], *const t5_beside_keys[T5_BESIDE];
 
 #define T5_TOKENIZER_ARRAY "tokenizer" /* of a packed file */
 

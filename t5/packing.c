@@ -253,7 +253,7 @@ rp_status t5_weights_pack(t5_weights *w, const t5_config *c, const io_checkpoint
     w->type = type >= 0 ? (linear_type)type : type_of(file);
     w->tied = is_tied(c, file, embedding);
     k.used = calloc(io_checkpoint_size(file), sizeof *k.used);
-    rp_status status = k.used != NULL ? t5_make_blocks(w, c, file) : t5_no_memory();
+    rp_status status = k.used != NULL ? t5_make_blocks(w, c, file, path) : t5_no_memory();
     if (status == RP_OK)
         status = t5_walk_weights(w, c, embedding, pack_part, &k);
     if (status == RP_OK) {
@@ -321,7 +321,7 @@ rp_status t5_weights_map(t5_weights *w, const t5_config *c, const io_checkpoint 
     w->type = (linear_type)n;
     w->not_finite = strtoll(not_finite != NULL ? not_finite : "0", NULL, 10);
     w->tied = io_checkpoint_find(file, "lm_head.weight") == NULL;
-    rp_status status = t5_make_blocks(w, c, file);
+    rp_status status = t5_make_blocks(w, c, file, path);
     if (status == RP_OK)
         status = t5_walk_weights(w, c, "shared.weight", map_part, &k);
     w->bytes = k.bytes;

@@ -216,10 +216,40 @@ static bool has_decoder(const io_checkpoint *file)
     return false;
 }
 
-rp_status t5_make_blocks(t5_weights *w, const t5_config *c, const io_checkpoint *file)
+/* The fewest tensors that the layers of a stack have, in a checkpoint or packed: two norms and two matrices of attention, and
+ * two matrices of each feed-forward. */
+static int64_t fewest_tensors(const t5_config *c, int64_t layers, int64_t sparse)
 {
-    const rp_status status = make_stack(&w->encoder, c, c->layers, c->sparse_encoder);
+    int64_t n = 0;
+    for (int64_t i = 0; i < layers; i++)
+        n += 4 + 2 * (c->experts > 0 && t5_is_sparse(sparse, i) ? c->experts : 1);
+    return n;
+}
+
+/* Hold what config.json describes to what the file has, before anything is made for it: up to 8,192 layers of 65,536 experts. */
+static rp_status check_sizes(const t5_config *c, const io_checkpoint *file, int64_t decoder_layers, const char *path)
+{
+    const int64_t fewest =
+        fewest_tensors(c, c->layers, c->sparse_encoder) + fewest_tensors(c, decoder_layers, c->sparse_decoder);
+    if (fewest <= (int64_t)io_checkpoint_size(file))
+        return RP_OK;
+    char experts[48] = "";
+    if (c->experts > 0)
+        snprintf(experts, sizeof experts, ", %lld experts", (long long)c->experts);
+    return t5_fail(
+        RP_E_ARG,
+        "%s: config.json describes %lld + %lld layers%s, which have at least %lld tensors, and there are %zu "
+        "(are config.json and the weights those of one model?)",
+        path, (long long)c->layers, (long long)decoder_layers, experts, (long long)fewest, io_checkpoint_size(file));
+}
+
+rp_status t5_make_blocks(t5_weights *w, const t5_config *c, const io_checkpoint *file, const char *path)
+{
+    const int64_t decoder_layers = has_decoder(file) ? c->decoder_layers : 0;
+    rp_status status = check_sizes(c, file, decoder_layers, path);
+    if (status == RP_OK)
+        status = make_stack(&w->encoder, c, c->layers, c->sparse_encoder);
     if (status != RP_OK)
         return status;
-    return make_stack(&w->decoder, c, has_decoder(file) ? c->decoder_layers : 0, c->sparse_decoder);
+    return make_stack(&w->decoder, c, decoder_layers, c->sparse_decoder);
 }

@@ -22,7 +22,8 @@ typedef rp_status t5_visitor(void *context, const t5_part *p);
 
 /* Visit every weight, of w->type; `embedding` is the checkpoint's name of the embedding. w has its blocks. */
 rp_status t5_walk_weights(t5_weights *w, const t5_config *c, const char *embedding, t5_visitor *visit, void *context);
-/* Blocks for as many layers as there are; of the decoder, where the file has one. */
-rp_status t5_make_blocks(t5_weights *w, const t5_config *c, const io_checkpoint *file);
+/* Make blocks for all layers; for those of the decoder where the file has one. A description of more layers and experts than the file
+ * can have is refused. */
+rp_status t5_make_blocks(t5_weights *w, const t5_config *c, const io_checkpoint *file, const char *path);
 
 #endif

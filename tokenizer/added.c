@@ -60,7 +60,7 @@ void tok_split_added(tok_work *w, const tok_matcher *matcher, const char *text, 
     if (matcher->trie.units != NULL) {
         int32_t index;
         int64_t n;
-        for (int64_t at = 0; (n = next_match(matcher, text, size, &at, &index)) > 0; at += n) {
+        for (int64_t at = 0; !w->stopped && (n = next_match(matcher, text, size, &at, &index)) > 0; at += n) {
             const tok_added *token = &t->added[index];
             const int64_t start = token->lstrip ? space_before(t, text, done < at ? done : at, at) : at;
             const int64_t stop = token->rstrip ? space_after(t, text, at + n, size) : at + n;
@@ -70,6 +70,6 @@ void tok_split_added(tok_work *w, const tok_matcher *matcher, const char *text, 
             done = stop;
         }
     }
-    if (done < size)
+    if (done < size && !w->stopped)
         part(w, text + done, size - done, done);
 }

@@ -11,6 +11,7 @@ struct tok_stream {
     tok_text out;
     tok_text held;                   /* bytes of tokens that are single bytes, not given yet */
     tok_text scratch[TOK_MAX_STEPS]; /* what a step made of a token */
+    int64_t limit;                   /* bytes that steps may make of the token */
     bool seen[TOK_MAX_STEPS];        /* a step had a token */
     bool any;                        /* text was given */
     bool inner;                      /* SentencePiece: spaces at the start are no longer dropped */
@@ -60,13 +61,16 @@ static void pass(tok_stream *s, int k, const char *text, int64_t size);
 static void pass_held(tok_stream *s, int k)
 {
     tok_text run = s->held;
+    const int64_t limit = s->limit;
     s->held = (tok_text){0};
+    s->limit = tok_growth_limit(run.size);
     if (tok_utf8_valid(run.bytes, run.size) && run.size > 0)
         pass(s, k, run.bytes, run.size);
     else
         for (int64_t n = 0; n < run.size; n++)
             pass(s, k, TOK_REPLACEMENT, TOK_REPLACEMENT_SIZE);
     s->held.failed = run.failed;
+    s->limit = limit;
     free(run.bytes);
 }
 
@@ -91,7 +95,9 @@ static void pass(tok_stream *s, int k, const char *text, int64_t size)
         return;
     }
     tok_text *made = &s->scratch[k];
-    made->size = 0;
+    if (made->failed)
+        return;
+    tok_text_begin(made, s->limit);
     if (step->kind == TOK_DECODE_JOIN) {
         if (!first)
             tok_text_add_byte(made, ' ');
@@ -165,6 +171,7 @@ static void next(tok_stream *s, int32_t id)
     if (token == NULL || token->piece < 0 || (s->skip_special && token->special && !control))
         return;
     if (t->kind == TOK_JSON) {
+        s->limit = tok_growth_limit(token->decoded_size);
         pass(s, 0, tok_named(t, token->decoded), token->decoded_size);
     } else if (token->type == TOK_BYTE) {
         tok_text_add_byte(&s->held, (char)byte_of(tok_named(t, token->piece), token->size));
@@ -198,9 +205,16 @@ static void close_parts(tok_stream *s)
 static tok_status finish(tok_stream *s, char err[TOK_ERR_MAX])
 {
     tok_text_add_byte(&s->out, 0);
-    bool failed = s->out.failed || s->held.failed;
-    for (int k = 0; k < TOK_MAX_STEPS; k++)
+    bool failed = s->out.failed || s->held.failed, too_long = false;
+    for (int k = 0; k < TOK_MAX_STEPS; k++) {
         failed = failed || s->scratch[k].failed;
+        too_long = too_long || s->scratch[k].too_long;
+    }
+    if (too_long)
+        return tok_fail(
+            err, TOK_DAMAGED,
+            "text of tokens: the tokenizer's decoder makes more than 64 times as many bytes of a piece, plus "
+            "1024 (its file is damaged: get it again)");
     return failed ? tok_fail(err, TOK_FAILED, "text of tokens: out of memory for %lld bytes", (long long)s->out.size)
                   : TOK_OK;
 }

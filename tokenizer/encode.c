@@ -5,6 +5,13 @@
 
 #include <stdlib.h>
 
+bool tok_ask(tok_work *w)
+{
+    w->until_asked = 1 << 20; /* some tens of milliseconds */
+    w->stopped = w->stopped || (w->cancelled != NULL && w->cancelled(w->context) != 0);
+    return !w->stopped;
+}
+
 /* Bytes up to the next space or the next byte that may begin what stands for one. */
 static int64_t plain_run(const tokenizer *t, const char *text, int64_t size)
 {
@@ -24,7 +31,7 @@ static void encode_meta(tok_work *w, const char *text, int64_t size, bool at_sta
     w->word.size = 0;
     if (!begins && (t->prepend == TOK_PREPEND_ALWAYS || (t->prepend == TOK_PREPEND_FIRST && at_start)))
         tok_text_add(&w->word, t->meta_text, t->meta_size);
-    for (int64_t at = 0; at < size;) {
+    for (int64_t at = 0; at < size && tok_goes_on(w, 1);) {
         const bool meta = size - at >= t->meta_size && memcmp(text + at, t->meta_text, (size_t)t->meta_size) == 0;
         if (text[at] != ' ' && !meta) {
             const int64_t n = 1 + plain_run(t, text + at + 1, size - at - 1);
@@ -39,7 +46,7 @@ static void encode_meta(tok_work *w, const char *text, int64_t size, bool at_sta
         tok_text_add(&w->word, t->meta_text, t->meta_size);
         at += meta ? t->meta_size : 1;
     }
-    if (w->word.size > 0)
+    if (w->word.size > 0 && !w->stopped)
         tok_unigram(w, w->word.bytes, w->word.size);
 }
 
@@ -59,7 +66,7 @@ static void encode_normalized(tok_work *w, const char *text, int64_t size, int64
         return;
     }
     int64_t start = 0, at = 0;
-    while (at < size) {
+    while (at < size && tok_goes_on(w, 1)) {
         uint32_t c;
         const int n = tok_utf8(text + at, size - at, &c);
         if (n == 0)
@@ -71,7 +78,7 @@ static void encode_normalized(tok_work *w, const char *text, int64_t size, int64
         }
         at += n;
     }
-    if (at > start)
+    if (at > start && !w->stopped)
         encode_words(w, text + start, at - start, from + start < w->front);
 }
 
@@ -84,32 +91,44 @@ static int64_t bytes_of(const char *text, int64_t size, int64_t n)
     return at;
 }
 
+static void encode_sentencepiece(tok_work *w, const char *text, int64_t size, int64_t from)
+{
+    (void)from;
+    tok_normalize_sentencepiece(w, text, size);
+    if (!w->normalized.failed && w->normalized.size > 0 && !w->stopped)
+        tok_unigram(w, w->normalized.bytes, w->normalized.size);
+}
+
 /* A stretch of text without added tokens. */
 static void encode_raw(tok_work *w, const char *text, int64_t size, int64_t from)
 {
     const tokenizer *t = w->t;
     if (t->kind == TOK_BYTES) {
-        for (int64_t k = 0; k < size; k++)
+        for (int64_t k = 0; k < size && tok_goes_on(w, 1); k++)
             tok_ids_add(&w->ids, t->byte_ids[(unsigned char)text[k]]);
         return;
     }
+    if (t->kind == TOK_SENTENCEPIECE && t->normalized.trie.units == NULL) {
+        encode_sentencepiece(w, text, size, from);
+        return;
+    }
     if (t->kind == TOK_SENTENCEPIECE) {
-        tok_normalize_sentencepiece(w, text, size);
-        if (!w->normalized.failed && w->normalized.size > 0)
-            tok_unigram(w, w->normalized.bytes, w->normalized.size);
+        tok_normalize_characters(w, &w->other, text, size);
+        if (!w->other.failed && !w->stopped)
+            tok_split_added(w, &t->normalized, w->other.bytes, w->other.size, encode_sentencepiece);
         return;
     }
     int64_t front = from == 0;
     tok_normalize_json(w, text, size, &front);
     w->front = bytes_of(w->normalized.bytes, w->normalized.size, front);
-    if (!w->normalized.failed && !w->other.failed && w->normalized.size > 0)
+    if (!w->normalized.failed && !w->other.failed && w->normalized.size > 0 && !w->stopped)
         tok_split_added(w, &t->normalized, w->normalized.bytes, w->normalized.size, encode_normalized);
 }
 
 /* The text with U+FFFD for what is not UTF-8. */
-static void make_valid(tok_text *to, const char *text, int64_t size)
+static void make_valid(tok_work *w, tok_text *to, const char *text, int64_t size)
 {
-    for (int64_t at = 0; at < size;) {
+    for (int64_t at = 0; at < size && tok_goes_on(w, 1);) {
         uint32_t c;
         const int n = tok_utf8(text + at, size - at, &c);
         if (n > 0)
@@ -126,31 +145,52 @@ static void add_special(tok_work *w, const int32_t *ids, int n)
         tok_ids_add(&w->ids, ids[k]);
 }
 
+/* Why a text has no tokens. */
+static tok_status not_encoded(const tok_work *w, int64_t size, char err[TOK_ERR_MAX])
+{
+    if (w->stopped)
+        return tok_fail(err, TOK_CANCELLED, "a text of %lld bytes: the callback cancelled the call", (long long)size);
+    if (w->normalized.too_long || w->other.too_long)
+        return tok_fail(
+            err, TOK_DAMAGED,
+            "a text of %lld bytes: the tokenizer's normalizer makes more than 64 times as many of them, plus "
+            "1024 (its file is damaged: get it again)",
+            (long long)size);
+    return tok_fail(err, TOK_FAILED, "a text of %lld bytes: out of memory (give it in parts)", (long long)size);
+}
+
 tok_status tok_encode(const tokenizer *t, const char *text, int64_t size, bool special, int32_t **ids, int64_t *n,
                       char err[TOK_ERR_MAX])
+{
+    return tok_encode_watched(t, text, size, special, NULL, NULL, ids, n, err);
+}
+
+tok_status tok_encode_watched(const tokenizer *t, const char *text, int64_t size, bool special,
+                              int (*cancelled)(void *context), void *context, int32_t **ids, int64_t *n,
+                              char err[TOK_ERR_MAX])
 {
     *ids = NULL;
     *n = 0;
     if (size < 0 || size > TOK_MAX_TEXT)
         return tok_fail(err, TOK_ARGUMENT, "a text of %lld bytes: from 0 to %lld (give it in parts)", (long long)size,
                         (long long)TOK_MAX_TEXT);
-    tok_work w = {.t = t};
+    tok_work w = {.t = t, .cancelled = cancelled, .context = context};
     tok_text valid = {0};
     if (t->kind == TOK_JSON && !tok_utf8_valid(text, size)) {
-        make_valid(&valid, text, size);
+        make_valid(&w, &valid, text, size);
         text = valid.bytes;
     }
     if (special)
         add_special(&w, t->before, t->n_before);
-    if (!valid.failed)
+    if (!valid.failed && !w.stopped)
         tok_split_added(&w, &t->raw, text, valid.bytes != NULL ? valid.size : size, encode_raw);
     if (special &&
         !(t->kind == TOK_BYTES && w.ids.n > 0 && w.ids.ids[w.ids.n - 1] == t->eos)) /* ByT5: no second </s> */
         add_special(&w, t->after, t->n_after);
     if (w.ids.n == 0)
         tok_ids_grow(&w.ids);
-    const bool failed =
-        valid.failed || w.normalized.failed || w.other.failed || w.word.failed || w.nodes_failed || w.ids.failed;
+    const bool failed = w.stopped || valid.failed || w.normalized.failed || w.other.failed || w.word.failed ||
+                        w.nodes_failed || w.ids.failed;
     free(valid.bytes);
     free(w.normalized.bytes);
     free(w.other.bytes);
@@ -158,7 +198,7 @@ tok_status tok_encode(const tokenizer *t, const char *text, int64_t size, bool s
     free(w.nodes);
     if (failed) {
         free(w.ids.ids);
-        return tok_fail(err, TOK_FAILED, "a text of %lld bytes: out of memory (give it in parts)", (long long)size);
+        return not_encoded(&w, size, err);
     }
     *ids = w.ids.ids;
     *n = w.ids.n;

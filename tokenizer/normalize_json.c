@@ -30,9 +30,10 @@ static void add_cluster(const tokenizer *t, tok_text *to, const char *text, int6
         add_replaced(t, to, text + at, n);
 }
 
-static void apply_charsmap(const tokenizer *t, tok_text *to, const char *text, int64_t size)
+static void apply_charsmap(tok_work *w, tok_text *to, const char *text, int64_t size)
 {
-    for (int64_t at = 0; at < size;) {
+    const tokenizer *t = w->t;
+    for (int64_t at = 0; at < size && tok_goes_on(w, 1);) {
         const unsigned char c = (unsigned char)text[at];
         const unsigned char next = at + 1 < size ? (unsigned char)text[at + 1] : 0;
         if (c < 0x80 && next < 0x80 && c != '\r') { /* a cluster of its own */
@@ -97,10 +98,11 @@ static void count_origin(origin *o, int64_t n, int64_t made)
         o->inserted = made > n;
 }
 
-static int64_t charsmap_front(const tokenizer *t, const char *text, int64_t size, int64_t before)
+static int64_t charsmap_front(tok_work *w, const char *text, int64_t size, int64_t before)
 {
+    const tokenizer *t = w->t;
     origin o = {.before = before};
-    for (int64_t at = 0; at < size && !o.ended;) {
+    for (int64_t at = 0; at < size && !o.ended && tok_goes_on(w, 1);) {
         const int64_t n = tok_grapheme(&t->graphemes, text + at, size - at);
         const tok_rule whole = n < 6 ? tok_charsmap_find(&t->charsmap, text + at, n, false) : (tok_rule){0};
         uint32_t c;
@@ -141,9 +143,11 @@ static void apply_strip(const tok_norm *norm, tok_text *to, const char *text, in
 }
 
 /* Runs of two and more spaces. */
-static void apply_spaces(const tok_norm *norm, tok_text *to, const char *text, int64_t size, int64_t *front)
+static void apply_spaces(tok_work *w, const tok_norm *norm, tok_text *to, const char *text, int64_t size,
+                         int64_t *front)
 {
-    for (int64_t at = 0; at < size;) {
+    for (int64_t at = 0, done = 0; at < size && tok_goes_on(w, at - done);) {
+        done = at;
         const char *space = memchr(text + at, ' ', (size_t)(size - at));
         const int64_t start = space != NULL ? space - text : size;
         int64_t end = start;
@@ -161,9 +165,11 @@ static void apply_spaces(const tok_norm *norm, tok_text *to, const char *text, i
     }
 }
 
-static void apply_replace(const tok_norm *norm, tok_text *to, const char *text, int64_t size, int64_t *front)
+static void apply_replace(tok_work *w, const tok_norm *norm, tok_text *to, const char *text, int64_t size,
+                          int64_t *front)
 {
-    for (int64_t at = 0; at < size;) {
+    for (int64_t at = 0, done = 0; at < size && tok_goes_on(w, at - done);) {
+        done = at;
         const char *found = memmem(text + at, (size_t)(size - at), norm->pattern, (size_t)norm->pattern_size);
         const int64_t start = found != NULL ? found - text : size;
         tok_text_add(to, text + at, start - at);
@@ -181,21 +187,22 @@ static void apply_replace(const tok_norm *norm, tok_text *to, const char *text, 
 void tok_normalize_json(tok_work *w, const char *text, int64_t size, int64_t *front)
 {
     const tokenizer *t = w->t;
-    w->normalized.size = 0;
-    for (int k = 0; k < t->n_norms; k++) {
+    const int64_t limit = tok_growth_limit(size);
+    tok_text_begin(&w->normalized, limit);
+    for (int k = 0; k < t->n_norms && !w->normalized.failed && !w->stopped; k++) {
         const tok_norm *norm = &t->norms[k];
-        w->other.size = 0;
+        tok_text_begin(&w->other, limit);
         if (w->other.capacity < size && !tok_text_grow(&w->other, size))
             return;
         switch (norm->kind) {
         case TOK_NORM_CHARSMAP:
             if (t->prepend == TOK_PREPEND_FIRST && *front > 0)
-                *front = charsmap_front(t, text, size, *front);
-            apply_charsmap(t, &w->other, text, size);
+                *front = charsmap_front(w, text, size, *front);
+            apply_charsmap(w, &w->other, text, size);
             break;
         case TOK_NORM_STRIP: apply_strip(norm, &w->other, text, size, front); break;
-        case TOK_NORM_SPACES: apply_spaces(norm, &w->other, text, size, front); break;
-        case TOK_NORM_REPLACE: apply_replace(norm, &w->other, text, size, front); break;
+        case TOK_NORM_SPACES: apply_spaces(w, norm, &w->other, text, size, front); break;
+        case TOK_NORM_REPLACE: apply_replace(w, norm, &w->other, text, size, front); break;
         }
         const tok_text made = w->other;
         w->other = w->normalized;

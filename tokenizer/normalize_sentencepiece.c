@@ -62,9 +62,9 @@ void tok_normalize_sentencepiece(tok_work *w, const char *text, int64_t size)
 {
     const tokenizer *t = w->t;
     tok_text *to = &w->normalized;
-    to->size = 0;
+    tok_text_begin(to, tok_growth_limit(size));
     int64_t at = 0;
-    while (t->remove_extra && at < size) {
+    while (t->remove_extra && at < size && tok_goes_on(w, 1)) {
         const prefix p = normalize_prefix(t, text + at, size - at);
         if (p.size != 1 || p.text[0] != ' ')
             break;
@@ -75,7 +75,7 @@ void tok_normalize_sentencepiece(tok_work *w, const char *text, int64_t size)
     if (t->dummy_prefix && !t->space_is_suffix)
         add_space(t, to);
     bool after_space = t->remove_extra;
-    while (at < size) {
+    while (at < size && tok_goes_on(w, 1)) {
         prefix p = normalize_prefix(t, text + at, size - at);
         at += p.length;
         while (after_space && p.size > 0 && p.text[0] == ' ')
@@ -89,4 +89,14 @@ void tok_normalize_sentencepiece(tok_work *w, const char *text, int64_t size)
         remove_trailing(t, to);
     if (t->dummy_prefix && t->space_is_suffix)
         add_space(t, to);
+}
+
+void tok_normalize_characters(tok_work *w, tok_text *to, const char *text, int64_t size)
+{
+    tok_text_begin(to, tok_growth_limit(size));
+    for (int64_t at = 0; at < size && tok_goes_on(w, 1);) {
+        const prefix p = normalize_prefix(w->t, text + at, size - at);
+        tok_text_add(to, p.text, p.size);
+        at += p.length;
+    }
 }

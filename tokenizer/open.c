@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-enum { MAX_EXTRA_IDS = 1 << 20 };
-
 static tokenizer *empty(tok_kind kind)
 {
     tokenizer *t = calloc(1, sizeof(*t));
@@ -48,14 +46,20 @@ void tok_close(tokenizer *t)
 
 static tok_status check_extra(int32_t extra_ids, char err[TOK_ERR_MAX])
 {
-    if (extra_ids < 0 || extra_ids > MAX_EXTRA_IDS)
+    if (extra_ids < 0 || extra_ids > TOK_MAX_EXTRA_IDS)
         return tok_fail(err, TOK_ARGUMENT, "extra_ids is %d: from 0 to %d (T5 has 100, ByT5 125)", extra_ids,
-                        MAX_EXTRA_IDS);
+                        TOK_MAX_EXTRA_IDS);
     return TOK_OK;
 }
 
 tok_status tok_open_memory(tokenizer **made, const void *data, int64_t size, const char *name, int32_t extra_ids,
                            char err[TOK_ERR_MAX])
+{
+    return tok_open_beside(made, data, size, name, extra_ids, &(tok_beside){0}, err);
+}
+
+tok_status tok_open_beside(tokenizer **made, const void *data, int64_t size, const char *name, int32_t extra_ids,
+                           const tok_beside *beside, char err[TOK_ERR_MAX])
 {
     *made = NULL;
     tok_status status = check_extra(extra_ids, err);
@@ -76,7 +80,7 @@ tok_status tok_open_memory(tokenizer **made, const void *data, int64_t size, con
         return tok_fail(err, TOK_FAILED, "%s: out of memory", safe);
     status = compact ? tok_read_compact(t, bytes, size, safe, err)
              : json  ? tok_read_json(t, bytes, size, safe, err)
-                     : tok_read_sentencepiece(t, bytes, size, safe, extra_ids, err);
+                     : tok_read_sentencepiece(t, bytes, size, safe, extra_ids, beside, err);
     if (status == TOK_OK)
         *made = t;
     else

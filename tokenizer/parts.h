@@ -9,7 +9,8 @@
 #include "tokenizer/text.h"
 #include "tokenizer/trie.h"
 
-enum { TOK_MAX_TOKENS = 1 << 22 };      /* of a tokenizer; TOK_TRIE_NONE is more */
+enum { TOK_MAX_TOKENS = 1 << 22 }; /* of a tokenizer; TOK_TRIE_NONE is more */
+enum { TOK_MAX_EXTRA_IDS = 1 << 20 };
 enum { TOK_MAX_PIECE = 1 << 20 };       /* bytes of a piece */
 #define TOK_MAX_FILE ((int64_t)1 << 30) /* bytes of a file */
 #define TOK_MAX_TEXT ((int64_t)1 << 40) /* bytes of a text */
@@ -131,7 +132,10 @@ bool tok_matchers_make(tokenizer *t);
 /* ---- readers: fill an empty tokenizer; what they filled is freed by tok_close, also after a failure */
 tok_status tok_read_json(tokenizer *t, const char *data, int64_t size, const char *name, char err[TOK_ERR_MAX]);
 tok_status tok_read_sentencepiece(tokenizer *t, const char *data, int64_t size, const char *name, int32_t extra_ids,
-                                  char err[TOK_ERR_MAX]);
+                                  const tok_beside *beside, char err[TOK_ERR_MAX]);
+/* read_beside.c: replace *extra_ids where the files say so; add their tokens to those that were read. */
+tok_status tok_read_extra_ids(const tok_beside *beside, int32_t *extra_ids, char err[TOK_ERR_MAX]);
+tok_status tok_add_beside(tokenizer *t, const tok_beside *beside, char err[TOK_ERR_MAX]);
 bool tok_is_compact(const char *data, int64_t size);
 tok_status tok_read_compact(tokenizer *t, const char *data, int64_t size, const char *name, char err[TOK_ERR_MAX]);
 
@@ -147,7 +151,20 @@ typedef struct tok_work {
     int64_t front;        /* bytes at the start of the normalized text that came from the first character of the text */
     int64_t unknown_from; /* start of a run of unknown characters; -1: none */
     bool after_unknown;
+    int (*cancelled)(void *context); /* asked from time to time; NULL: never */
+    void *context;
+    int64_t until_asked; /* bytes of work until it is asked again */
+    bool stopped;
 } tok_work;
+
+/* encode.c: ask whether the call is cancelled. */
+bool tok_ask(tok_work *w);
+/* Count bytes of work. False once the call is cancelled: every loop over a text ends there. */
+static inline bool tok_goes_on(tok_work *w, int64_t bytes)
+{
+    w->until_asked -= bytes;
+    return w->until_asked > 0 || tok_ask(w);
+}
 
 /* added.c: call part for each stretch of text without an added token, in order, and add the tokens between them. */
 void tok_split_added(tok_work *w, const tok_matcher *matcher, const char *text, int64_t size,
@@ -157,6 +174,8 @@ void tok_split_added(tok_work *w, const tok_matcher *matcher, const char *text, 
 void tok_normalize_json(tok_work *w, const char *text, int64_t size, int64_t *front);
 /* normalize_sentencepiece.c: the same by SentencePiece's rules. */
 void tok_normalize_sentencepiece(tok_work *w, const char *text, int64_t size);
+/* Its characters alone, without its rules about spaces, in *to. */
+void tok_normalize_characters(tok_work *w, tok_text *to, const char *text, int64_t size);
 /* unigram.c: add the tokens of the best pieces. */
 void tok_unigram(tok_work *w, const char *text, int64_t size);
 

@@ -197,7 +197,11 @@ static tok_status set_normalized(tok_reader *r, tok_added *added)
     if (!content.failed)
         tok_normalize_json(&w, content.bytes, content.size, &front);
     tok_status status = TOK_OK;
-    if (content.failed || w.normalized.failed || w.other.failed) {
+    if (w.normalized.too_long || w.other.too_long) {
+        status = tok_reader_fail(r, TOK_DAMAGED,
+                                 "the normalizer makes more than 64 times as many bytes, plus 1024, of added token %d",
+                                 added->id);
+    } else if (content.failed || w.normalized.failed || w.other.failed) {
         status = tok_reader_memory(r);
     } else if (w.normalized.size == 0) {
         status = tok_reader_fail(r, TOK_DAMAGED, "added token %d is empty once it is normalized: \"normalized\": false",

@@ -20,6 +20,7 @@ typedef struct field {
     bytes content;  /* of wire type 2 */
 } field;
 
+enum { MAX_SURFACE = 1024 }; /* bytes of unk_surface, which decoding writes for every unknown token */
 enum { WIRE_VARINT = 0, WIRE_64 = 1, WIRE_BYTES = 2, WIRE_32 = 5 };
 
 static bool read_varint(bytes *b, uint64_t *value)
@@ -325,7 +326,7 @@ static tok_status check_model(const reader *r, int32_t n)
     return TOK_OK;
 }
 
-static tok_status make_parts(reader *r, int32_t extra_ids)
+static tok_status make_parts(reader *r, int32_t extra_ids, const tok_beside *beside)
 {
     tokenizer *t = r->t;
     char what[256];
@@ -338,17 +339,23 @@ static tok_status make_parts(reader *r, int32_t extra_ids)
     t->unk_surface_size = given ? (int32_t)strnlen(r->unk_surface.at, (size_t)(r->unk_surface.end - r->unk_surface.at))
                                 : (int32_t)strlen(usual);
     t->unk_surface = tok_name(t, given ? r->unk_surface.at : usual, t->unk_surface_size);
-    if (t->unk_surface < 0 || !add_extra(t, extra_ids) || !tok_matchers_make(t) ||
-        !tok_pieces_trie(t, &t->pieces, is_searched) || !tok_pieces_trie(t, &t->user_defined, is_user_defined))
+    if (t->unk_surface_size > MAX_SURFACE)
+        return tok_fail(r->err, TOK_DAMAGED, "%s: unk_surface has %d bytes: at most %d (the file is damaged)", r->name,
+                        t->unk_surface_size, MAX_SURFACE);
+    const bool added = t->unk_surface >= 0 && add_extra(t, extra_ids) && tok_pieces_trie(t, &t->pieces, is_searched) &&
+                       tok_pieces_trie(t, &t->user_defined, is_user_defined);
+    status = added ? tok_tokens_sort(t, r->name, r->err) : TOK_OK;
+    if (status == TOK_OK && added)
+        status = tok_add_beside(t, beside, r->err);
+    if (status != TOK_OK)
+        return status;
+    if (!added || !tok_matchers_make(t))
         return tok_fail(r->err, TOK_FAILED, "%s: out of memory for %d pieces", r->name, t->n_tokens);
     if (!tok_utf8_valid(tok_named(t, t->unk_surface), t->unk_surface_size))
         return tok_fail(r->err, TOK_DAMAGED, "%s: unk_surface is not UTF-8 (the file is damaged)", r->name);
     if (t->pieces.units == NULL)
         return tok_fail(r->err, TOK_DAMAGED, "%s: none of %d pieces is a normal one (the file is damaged)", r->name,
                         t->n_tokens);
-    status = tok_tokens_sort(t, r->name, r->err);
-    if (status != TOK_OK)
-        return status;
     t->eos = control(t, r->trainer_eos, "</s>");
     t->pad = control(t, r->trainer_pad, "<pad>");
     if (t->eos >= 0)
@@ -357,7 +364,7 @@ static tok_status make_parts(reader *r, int32_t extra_ids)
 }
 
 tok_status tok_read_sentencepiece(tokenizer *t, const char *data, int64_t size, const char *name, int32_t extra_ids,
-                                  char err[TOK_ERR_MAX])
+                                  const tok_beside *beside, char err[TOK_ERR_MAX])
 {
     reader r = {.t = t, .name = name, .err = err};
     const bytes all = {data, data + size};
@@ -373,5 +380,7 @@ tok_status tok_read_sentencepiece(tokenizer *t, const char *data, int64_t size, 
         status = read_pieces(&r, all);
     if (status == TOK_OK)
         status = check_model(&r, n);
-    return status == TOK_OK ? make_parts(&r, extra_ids) : status;
+    if (status == TOK_OK)
+        status = tok_read_extra_ids(beside, &extra_ids, err);
+    return status == TOK_OK ? make_parts(&r, extra_ids, beside) : status;
 }

@@ -17,11 +17,14 @@ tok_status tok_fail(char err[TOK_ERR_MAX], tok_status status, const char *format
 
 bool tok_text_grow(tok_text *t, int64_t more)
 {
-    if (t->failed || more > INT64_MAX / 4 - t->size) {
+    const int64_t most = t->limit > 0 ? t->limit : INT64_MAX / 4;
+    if (t->failed || more > most - t->size) {
+        t->too_long = t->too_long || (!t->failed && t->limit > 0);
         t->failed = true;
+        t->capacity = t->size; /* nothing more fits */
         return false;
     }
-    const int64_t capacity = t->size + more + t->size / 2 + 64;
+    const int64_t wanted = t->size + more + t->size / 2 + 64, capacity = wanted < most ? wanted : most;
     char *bytes = realloc(t->bytes, (size_t)capacity);
     if (bytes == NULL) {
         t->failed = true;

@@ -10,14 +10,33 @@
 tok_status tok_fail(char err[TOK_ERR_MAX], tok_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Bytes that grow. After memory ran out, failed is set and nothing more is added: the caller looks once, at the end. */
+/* Bytes that grow. After memory ran out, or the text would have become longer than its limit, failed is set and nothing
+ * more is added: the caller looks once, at the end. */
 typedef struct tok_text {
     char *bytes;
     int64_t size, capacity;
+    int64_t limit; /* bytes; 0: none */
     bool failed;
+    bool too_long; /* the limit made it fail, not memory */
 } tok_text;
 
+/* The most bytes that a tokenizer's rules may make of a text or a token. The rules of T5's models make up to 13 bytes of
+ * one, U+FDFA; a file may have rules that each make a thousand, one after the other. */
+static inline int64_t tok_growth_limit(int64_t size)
+{
+    return 64 * size + 1024;
+}
+
 bool tok_text_grow(tok_text *t, int64_t more); /* make space for that many more bytes */
+
+/* Empty a text and give it a limit. */
+static inline void tok_text_begin(tok_text *t, int64_t limit)
+{
+    t->size = 0;
+    t->limit = limit;
+    if (t->capacity > limit)
+        t->capacity = limit;
+}
 
 static inline void tok_text_add(tok_text *t, const char *bytes, int64_t size)
 {

@@ -19,7 +19,8 @@ typedef enum tok_status {
     TOK_FAILED = -1,  /* the file could not be read, or memory ran out; its content may be valid */
     TOK_DAMAGED = -2, /* the file was read, and its content is not valid, or asks for something that is not supported */
     TOK_ABSENT = -3,  /* there is no such file */
-    TOK_ARGUMENT = -4 /* an argument is out of its range, such as a negative size */
+    TOK_ARGUMENT = -4, /* an argument is out of its range, such as a negative size */
+    TOK_CANCELLED = -5 /* the callback of the call said so */
 } tok_status;
 
 /* Read a tokenizer. path is a file, or a directory: then its tokenizer.json is read, or, where there is none, its
@@ -30,7 +31,7 @@ typedef enum tok_status {
  *                  file may ask for. Unigram is read, with the steps that models of T5's family have; others are refused
  * spiece.model     equals SentencePiece (0.2.3). extra_ids more tokens follow its pieces, the last of which is
  *                  <extra_id_0>, as T5 has them (T5: 100; SentencePiece alone, mT5, UMT5: 0). They are found in text
- *                  before all else
+ *                  before all else. Files beside it are for tok_open_beside
  *
  * extra_ids is not read for a tokenizer.json, which names its own. */
 tok_status tok_open(tokenizer **made, const char *path, int32_t extra_ids, char err[TOK_ERR_MAX]);
@@ -38,6 +39,23 @@ tok_status tok_open(tokenizer **made, const char *path, int32_t extra_ids, char 
 /* The same from memory, which may be freed afterwards; name stands for the file in err. */
 tok_status tok_open_memory(tokenizer **made, const void *data, int64_t size, const char *name, int32_t extra_ids,
                            char err[TOK_ERR_MAX]);
+
+/* Files that a folder has beside its spiece.model; text NULL: there is no such file. */
+typedef struct tok_file {
+    const char *text;
+    int64_t size;
+    const char *name; /* for err */
+} tok_file;
+typedef struct tok_beside {
+    tok_file added_tokens;       /* added_tokens.json: {"token": number}; the numbers follow those of the model */
+    tok_file tokenizer_config;   /* tokenizer_config.json: "extra_ids" replaces the argument; special tokens */
+    tok_file special_tokens_map; /* special_tokens_map.json: special tokens */
+} tok_beside;
+
+/* Like tok_open_memory, with the files beside a spiece.model, read as transformers reads them. A special token is found in
+ * the text, another added token in the text that characters were normalized of. Ignored for a tokenizer.json. */
+tok_status tok_open_beside(tokenizer **made, const void *data, int64_t size, const char *name, int32_t extra_ids,
+                           const tok_beside *beside, char err[TOK_ERR_MAX]);
 
 /* A tokenizer.json as bytes that tok_open_memory opens several times as fast, on machines with the same order of bytes:
  * *made, which the caller frees with free(), has *made_size of them. Any other tokenizer is fast as it is: *made is NULL
@@ -57,9 +75,15 @@ void tok_close(tokenizer *t); /* NULL too */
  * Bytes that are not UTF-8 become U+FFFD, one for each maximal part of a character, as Unicode recommends and Python
  * and Rust do; a spiece.model has one for each byte, as SentencePiece does. ByT5 takes any bytes as they are.
  * Time and memory are linear in size. Beside the result, a byte takes about 3 bytes where words are short; where a stretch has
- * no place that pieces do not go over, each of its bytes, once it is normalized (a space has 3), takes up to 27. */
+ * no place that pieces do not go over, each of its bytes, once it is normalized (a space has 3), takes up to 27.
+ * TOK_DAMAGED: the file's normalizer makes more of a text than 64 bytes of each, plus 1024. */
 tok_status tok_encode(const tokenizer *t, const char *text, int64_t size, bool special, int32_t **ids, int64_t *n,
                       char err[TOK_ERR_MAX]);
+
+/* Like tok_encode, with a callback that is asked once a megabyte: other than 0 cancels the call. NULL: none. */
+tok_status tok_encode_watched(const tokenizer *t, const char *text, int64_t size, bool special,
+                              int (*cancelled)(void *context), void *context, int32_t **ids, int64_t *n,
+                              char err[TOK_ERR_MAX]);
 
 /* Text of n token numbers; with skip_special, special tokens leave nothing. *text, which the caller frees with free(),
  * is valid UTF-8 of *size bytes, and a NUL follows them. A model may have more rows than its tokenizer has tokens:

@@ -133,7 +133,8 @@ static inline bool offer_pieces(tok_work *w, const char *text, int64_t size, int
     bool known = false;
     uint32_t base = t->pieces.root;
     int32_t id;
-    for (int64_t end = at; end < size && tok_trie_step(&t->pieces, &base, (unsigned char)text[end], &id);) {
+    int64_t end = at;
+    while (end < size && tok_trie_step(&t->pieces, &base, (unsigned char)text[end], &id)) {
         end++;
         if (id == TOK_TRIE_NONE || (single && t->tokens[id].type == TOK_UNUSED))
             continue;
@@ -144,9 +145,10 @@ static inline bool offer_pieces(tok_work *w, const char *text, int64_t size, int
         offer(&w->nodes[end - from], score_of(t, id, end - at, single) + best, id, end - at, single);
         known = known || end - at == character;
     }
+    w->until_asked -= end - at;
     if (known)
         return true;
-    const int64_t end = at + character;
+    end = at + character;
     if (!make_nodes(w, end - from + 1))
         return false;
     while (*reach < end)
@@ -175,6 +177,8 @@ static inline void search(tok_work *w, const char *text, int64_t size, bool sing
     int64_t from = 0, reach = 0;
     w->nodes[0].score = 0;
     for (int64_t at = 0; at < size;) {
+        if (!tok_goes_on(w, 1))
+            return;
         if (at == reach && at > from) { /* no piece goes over this place */
             add_window(w, text, from, at);
             w->nodes[0].score = w->nodes[at - from].score;
@@ -196,7 +200,7 @@ void tok_unigram(tok_work *w, const char *text, int64_t size)
     w->unknown_from = -1;
     if (w->t->kind == TOK_JSON) {
         search(w, text, size, false);
-        if (w->unknown_from >= 0 && !w->nodes_failed)
+        if (w->unknown_from >= 0 && !w->nodes_failed && !w->stopped)
             end_unknown(w, text, size);
     } else {
         search(w, text, size, true);

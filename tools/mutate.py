@@ -53,7 +53,7 @@ TESTS = {
     "io": r"test_(npy|npz|safetensors|files|paths|damage|checkpoints?|t5_damage)|fuzz_(io|checkpoint)|cli_(bad_files|attend_files|outputs|streams|attend)",
     "linear": r"test_(linear|screen|t5_golden|t5_screen|t5_reference|t5_laws)|cli_t5",
     "tokenizer": r"test_(tokenizer|tokenizer_damage)|fuzz_tokenizer|cli_t5",
-    "t5": r"test_t5_.*|fuzz_checkpoint|cli_t5",
+    "t5": r"test_t5_.*|fuzz_checkpoint|fuzz_t5|cli_t5",
 }
 SWAPS = {"+": "-", "-": "+", "*": "/", "/": "*", "%": "/", "<<": ">>", ">>": "<<", "&": "|", "|": "&", "&&": "||", "||": "&&", "<": "<=", "<=": "<",
          ">": ">=", ">=": ">", "==": "!=", "!=": "==", "+=": "-=", "-=": "+=", "*=": "/="}

@@ -138,8 +138,8 @@ static uint64_t checksum_texts(const lab_run *r)
 {
     if (r->c.task == NN_ENCODER_DECODER)
         return nn_pairs_checksum(&r->valid_pairs, nn_pairs_checksum(&r->pairs, 1)) | 1;
-    const uint64_t sum = nn_checksum(1, r->text.tokens, (size_t)r->text.n * sizeof *r->text.tokens);
-    return nn_checksum(sum, r->valid.tokens, (size_t)r->valid.n * sizeof *r->valid.tokens) | 1;
+    const uint64_t sum = io_checksum(1, r->text.tokens, (size_t)r->text.n * sizeof *r->text.tokens);
+    return io_checksum(sum, r->valid.tokens, (size_t)r->valid.n * sizeof *r->valid.tokens) | 1;
 }
 
 static int start(lab_run *r, char err[NN_ERR_MAX])

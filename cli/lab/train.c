@@ -103,7 +103,9 @@ static int cut_log(const char *path, int64_t step, bool *measured, char err[NN_E
     struct stat st;
     char *text = NULL, why[IO_ERR_MAX];
     size_t kept = 0;
-    const int state = stat(path, &st) == 0 ? 0 : errno;
+    const int state = lstat(path, &st) == 0 ? 0 : errno;
+    if (state == 0 && !S_ISREG(st.st_mode))
+        return 0; /* open_log refuses it */
     if (state != 0 && state != ENOENT)
         return nn_fail(err, "%.300s: cannot be read: %s", path, strerror(state));
     if (state == 0 && st.st_size > 0 && !(text = lab_read(path, err)))
@@ -128,6 +130,29 @@ static int cut_log(const char *path, int64_t step, bool *measured, char err[NN_E
     const int code = text && io_write_bytes(path, text, kept, why) != 0 ? nn_fail(err, "%.400s", why) : 0;
     free(text);
     return code;
+}
+
+/* Open the log to append lines: a new file, or with `resume` the one of the run. It is a regular file that only this run writes: neither
+ * what a link leads to nor a pipe is written to. NULL with err. */
+static FILE *open_log(const char *path, bool resume, char err[NN_ERR_MAX])
+{
+    struct stat st;
+    const bool there = lstat(path, &st) == 0;
+    if (there && !S_ISREG(st.st_mode)) {
+        nn_fail(err, "%.300s: it is %s, which the log is not written to (remove it, or name another directory)", path,
+                S_ISLNK(st.st_mode) ? "a symbolic link" : "no regular file");
+        return NULL;
+    }
+    if (there && !resume)
+        unlink(path); /* it may have another name; where it stays, O_EXCL says so */
+    const int fd =
+        open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NOCTTY | O_CLOEXEC | (resume ? 0 : O_EXCL), 0666);
+    FILE *log = fd >= 0 ? fdopen(fd, "a") : NULL;
+    if (log == NULL)
+        nn_fail(err, "%.300s: cannot be written: %s (make room, or name another directory)", path, strerror(errno));
+    if (log == NULL && fd >= 0)
+        close(fd);
+    return log;
 }
 
 typedef struct trainer {
@@ -364,10 +389,9 @@ static int run(const cli_command *self, int argc, char **argv)
         cli_catch_signals(true);
         snprintf(log_path, sizeof log_path, "%s/log.jsonl", q.dir);
         int state = q.resume ? cut_log(log_path, t.r.step, &t.measured, err) : 0;
-        t.log = state == 0 ? fopen(log_path, q.resume ? "ae" : "we") : NULL;
+        t.log = state == 0 ? open_log(log_path, q.resume, err) : NULL;
         if (state == 0 && !t.log)
-            state = nn_fail(err, "%.300s: cannot be written: %s (make room, or name another directory)", log_path,
-                            strerror(errno));
+            state = -1;
         if (state == 0 && !q.resume) {
             char text[NN_PRINT_MAX];
             nn_config_print(&t.r.c, text);

@@ -187,7 +187,8 @@ static void print_json(const rp_t5_info *i)
                    {"start", i->start},
                    {"eos", i->eos},
                    {"pad", i->pad},
-                   {"not_finite", i->not_finite}};
+                   {"not_finite", i->not_finite},
+                   {"packed", i->packed}};
     printf(
         "{\"kind\": \"%s\", \"type\": \"%s\", \"activation\": \"%s\", \"attention\": \"%s\", \"gated\": %s, \"tied\": "
         "%s, \"scaled\": %s, \"tokenizer\": %s",
@@ -195,11 +196,16 @@ static void print_json(const rp_t5_info *i)
         i->scaled ? "true" : "false", i->has_tokenizer ? "true" : "false");
     for (size_t n = 0; n < sizeof numbers / sizeof *numbers; n++)
         printf(", \"%s\": %lld", numbers[n].key, (long long)numbers[n].value);
+    printf(", \"source\": ");
+    cli_json_string(stdout, i->source);
+    printf(", \"source_checksum\": ");
+    cli_json_string(stdout, i->source_checksum);
     puts("}");
 }
 
 static void print_info(const rp_t5_info *i)
 {
+    char safe[160], checksum[40];
     const int digits = i->parameters < 1000000 ? 3 : 1; /* a tiny model is not one of 0.0 million */
     printf("model        %s, %.*f million parameters, %s: %.*f MB\n", i->kind, digits, (double)i->parameters / 1e6,
            i->type, digits, (double)i->bytes / 1e6);
@@ -216,6 +222,11 @@ static void print_info(const rp_t5_info *i)
                i->scaled ? ", scaled" : "", digits, (double)i->step_bytes / 1e6);
     else
         printf("head         none: it encodes only\n");
+    if (i->packed > 1)
+        printf("packed       from %s, whose tensors have the checksum %s\n", io_safe(safe, sizeof safe, i->source),
+               io_safe(checksum, sizeof checksum, i->source_checksum));
+    if (i->packed == 1)
+        printf("packed       by relpos 0.1: without a checksum, and its source is not known (pack the folder again)\n");
     if (i->not_finite > 0)
         printf("damaged      %lld numbers of the weights are NaN or infinite\n", (long long)i->not_finite);
 }

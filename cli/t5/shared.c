@@ -256,8 +256,11 @@ int cli_t5_read_tokens(const cli_t5_common *c, const cli_t5_lines *l, const char
                              why);
         return CLI_OK;
     }
-    const rp_status status = rp_t5_tokenize(c->model, text, (int64_t)before + length, tokens, n);
+    const rp_status status =
+        rp_t5_tokenize_watched(c->model, text, (int64_t)before + length, cli_t5_stop_asked, NULL, tokens, n);
     free(text);
+    if (status == RP_E_CANCELLED)
+        return cli_t5_stopped("t5");
     if (status != RP_OK)
         return cli_error(CLI_FAILED, "line %lld: %s (--tokens takes token numbers)", (long long)l->number,
                          rp_t5_last_error());

@@ -228,6 +228,22 @@ static void check_finite(request *r, const outcome *o)
     print_law(r, "weights and results", "finite", "NaN or infinite   FAILED", good);
 }
 
+/* A packed file has the bytes that were written. */
+static int check_file(request *r)
+{
+    if (rp_t5_about(r->common.model)->packed == 0)
+        return CLI_OK;
+    const rp_status status = rp_t5_check_file(r->common.model, cli_t5_progress, NULL);
+    if (status == RP_E_CANCELLED)
+        return cli_t5_refused("t5 verify");
+    if (status == RP_E_UNSUPPORTED && r->json)
+        return CLI_OK; /* nothing was checked */
+    print_law(r, "checksum of the file",
+              status == RP_OK ? "the packed bytes" : "none: packed by relpos 0.1 (pack the folder again)",
+              "other bytes than were packed   FAILED", status != RP_E_ARG);
+    return CLI_OK;
+}
+
 static void free_outcome(outcome *o)
 {
     for (int64_t s = 0; s < o->n; s++)
@@ -461,6 +477,8 @@ static int verify_type(request *r, const char *type, int64_t threads)
 {
     outcome several = {0}, one = {0};
     int code = open_with(r, type, threads);
+    if (code == CLI_OK)
+        code = check_file(r);
     if (code == CLI_OK)
         code = compute(r, &several);
     if (code == CLI_OK)

@@ -84,11 +84,13 @@ static inline rp_t5_opening rp_t5_opening_init(void)
 }
 
 /* Open a model: a folder as save_pretrained leaves it (config.json; model.safetensors, or shards with their index;
- * generation_config.json and a tokenizer where there are any), or a file that rp_t5_pack wrote. Files are mapped, and
- * have to stay as they are until the model is closed.
+ * generation_config.json; tokenizer.json, or spiece.model with added_tokens.json, tokenizer_config.json and
+ * special_tokens_map.json, where there are any), or a file that rp_t5_pack wrote. Files are mapped, and have to stay as
+ * they are until the model is closed.
  *
  * Edges    every tensor that is missing, unknown or of another shape is named. A checkpoint without a decoder encodes
- *          only. Norms and biases stay f32. With "int4" the embedding and the head are int8.
+ *          only. A tokenizer with more pieces than the embedding has rows is not used: the model takes no text. Norms
+ *          and biases stay f32. With "int4" the embedding and the head are int8.
  * Returns  RP_OK and *model, or an error and *model = NULL. */
 RP_API rp_status rp_t5_open(rp_t5 **model, const char *path, const rp_t5_opening *opening);
 
@@ -96,9 +98,16 @@ RP_API rp_status rp_t5_open(rp_t5 **model, const char *path, const rp_t5_opening
 RP_API void rp_t5_close(rp_t5 *model);
 
 /* Write a model as one file that rp_t5_open maps without a copy: weights as they were packed, config.json,
- * generation_config.json and the tokenizer. The file appears whole or not at all. A file that the model was read from
- * is refused. */
+ * generation_config.json and the tokenizer; the name of its folder, and checksums of the folder's tensors and of all
+ * that the file has. The file appears whole or not at all. A file that the model was read from is refused. */
 RP_API rp_status rp_t5_pack(const rp_t5 *model, const char *path);
+
+/* Compare a packed file with its checksum, which reads all of it. rp_t5_open does not.
+ *
+ * Progress as in rp_t5_encode, called after each tensor.
+ * Returns  RP_OK; RP_E_ARG where the file has changed since it was packed; RP_E_UNSUPPORTED where there is no checksum:
+ *          of a folder, or a file of format 1. */
+RP_API rp_status rp_t5_check_file(const rp_t5 *model, rp_progress *progress, void *progress_context);
 
 /* 1: the path leads to a file that the model was read from, which a program should not write over; 0: it does not. */
 RP_API int rp_t5_reads(const rp_t5 *model, const char *path);
@@ -128,6 +137,9 @@ typedef struct rp_t5_info {
     const char *attention;  /* of the encoder: "full", "local", "transient-global" */
     int64_t experts;        /* of Switch; 0 */
     int64_t not_finite;     /* numbers in the checkpoint's weights that are NaN or infinite: 0 of a sound model */
+    int32_t packed;         /* format of the packed file: 2, or 1 of relpos 0.1, which has no checksum; 0: a folder */
+    const char *source;     /* name of the folder, also of a packed file; "": a file of format 1 does not say */
+    const char *source_checksum; /* of a packed file: over the tensors of that folder; "" */
 } rp_t5_info;
 
 /* What is known of a model; it belongs to the model. */
@@ -145,6 +157,11 @@ typedef struct rp_t5_tokens {
  * Memory   *tokens is the caller's: rp_t5_free.
  * Returns  RP_OK; RP_E_UNSUPPORTED where the model has no tokenizer. */
 RP_API rp_status rp_t5_tokenize(const rp_t5 *model, const char *text, int64_t bytes, int32_t **tokens, int64_t *n);
+
+/* Like rp_t5_tokenize, with a callback that is called once a megabyte: other than 0 cancels the call, which then
+ * returns RP_E_CANCELLED. NULL: not called. */
+RP_API rp_status rp_t5_tokenize_watched(const rp_t5 *model, const char *text, int64_t bytes,
+                                        int (*cancelled)(void *context), void *context, int32_t **tokens, int64_t *n);
 
 /* The text of tokens (each 0 … V-1), special ones left out; *bytes, which may be NULL, is its length without the
  * final 0.

@@ -5,7 +5,6 @@
  * the tokenizer's file as "tokenizer.model", and as metadata the configuration, the step and a checksum over all stored bytes. A model
  * that is only used, and not trained on, may be stored in f16 or bf16. This file knows io and the parameters, and no layer.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "src/base/random.h"
 #include "io/io.h"
 #include "lab/engine/nn.h"
 #include <errno.h>
@@ -22,22 +21,6 @@
 #define TOKENIZER "tokenizer.model"
 #define TEXTS     "checked_texts" /* "texts" of older files is outside of the checksum */
 
-/* Eight bytes at a time through the mixer: any changed bit changes the sum. */
-uint64_t nn_checksum(uint64_t z, const void *data, size_t size)
-{
-    const unsigned char *p = data;
-    uint64_t word;
-    for (; size >= 8; p += 8, size -= 8) {
-        memcpy(&word, p, 8);
-        z = (z ^ word) * 0x9e3779b97f4a7c15u;
-        z ^= z >> 29;
-    }
-    word = 0;
-    if (size > 0) /* there may be no data */
-        memcpy(&word, p, size);
-    return rpi_mix64(z ^ word ^ (uint64_t)size << 56);
-}
-
 static const char *const prefixes[] = {"", "optimizer.m.", "optimizer.v."};
 
 static const io_array *find(const io_set *set, int arena, const nn_param *p, char name[128])
@@ -50,21 +33,21 @@ static const io_array *find(const io_set *set, int arena, const nn_param *p, cha
 static uint64_t set_checksum(const nn_model *m, const io_set *set, const char *config, const char *step)
 {
     const char *mean = io_meta(set, "loss_mean");
-    uint64_t z = nn_checksum(nn_checksum(1, config, strlen(config)), step, strlen(step));
+    uint64_t z = io_checksum(io_checksum(1, config, strlen(config)), step, strlen(step));
     if (mean)
-        z = nn_checksum(z, mean, strlen(mean));
+        z = io_checksum(z, mean, strlen(mean));
     const char *texts = io_meta(set, TEXTS);
     if (texts)
-        z = nn_checksum(z, texts, strlen(texts));
+        z = io_checksum(z, texts, strlen(texts));
     char name[128];
     for (int a = 0; a < 3; a++)
         for (int32_t n = 0; n < m->n_params; n++) {
             const io_array *array = find(set, a, &m->params[n], name);
             if (array)
-                z = nn_checksum(z, array->data, array->bytes);
+                z = io_checksum(z, array->data, array->bytes);
         }
     const io_array *tokenizer = m->c.tokenizer[0] ? io_find(set, TOKENIZER) : NULL;
-    return tokenizer ? nn_checksum(z, tokenizer->data, tokenizer->bytes) : z;
+    return tokenizer ? io_checksum(z, tokenizer->data, tokenizer->bytes) : z;
 }
 
 /* Weights of another type are copies that the set owns. */

@@ -391,8 +391,6 @@ double nn_rate(const nn_config *c, int64_t step);
  * or -1 if memory runs out; where it is that or not finite, no weight has changed. */
 double nn_adamw(nn_model *m, rp_pool *pool, int64_t step);
 
-/* A checksum that every changed bit of the data changes; z: the checksum of the data before it. */
-uint64_t nn_checksum(uint64_t z, const void *data, size_t size);
 /* Write a checkpoint: weights, averages and step in a .safetensors file, completely or not at all. The one before is kept beside it. */
 int nn_checkpoint_write(const nn_model *m, const char *dir, int64_t step, char err[NN_ERR_MAX]);
 /* The same to a file of any name, without averages where the model has none. Stored as f16 or bf16 it takes half the space, and can be used

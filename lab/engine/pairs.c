@@ -1,6 +1,7 @@
 /* pairs.c -- what an encoder-decoder learns from: lines of a source and a target, or windows of a text of which spans are cut out, and the
  * batches of each step. It knows texts, and no model.
  * SPDX-License-Identifier: Apache-2.0 */
+#include "io/io.h"
 #include "lab/engine/nn.h"
 #include <math.h>
 #include <stdlib.h>
@@ -211,9 +212,9 @@ int nn_pairs_split(nn_pairs *p, double share, nn_pairs *held, char err[NN_ERR_MA
 
 uint64_t nn_pairs_checksum(const nn_pairs *p, uint64_t z)
 {
-    z = nn_checksum(z, p->pair ? p->tokens : p->text.tokens,
+    z = io_checksum(z, p->pair ? p->tokens : p->text.tokens,
                     (size_t)(p->pair ? p->n_tokens : p->text.n) * sizeof *p->tokens);
-    return nn_checksum(z, &p->n, sizeof p->n);
+    return io_checksum(z, &p->n, sizeof p->n);
 }
 
 /* ------------------------------------------------------------------------------------------------ batches */

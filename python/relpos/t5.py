@@ -42,7 +42,8 @@ class _Opening(c.Structure):
 
 class _Info(c.Structure):
     _fields_ = _fields("char* kind type; int64_t vocab d_model d_kv d_ff heads layers decoder_layers parameters bytes step_bytes;"
-                       "int32_t gated tied scaled has_tokenizer start eos pad; char* activation attention; int64_t experts not_finite")
+                       "int32_t gated tied scaled has_tokenizer start eos pad; char* activation attention; int64_t experts not_finite;"
+                       "int32_t packed; char* source source_checksum")
 
 
 class _Generation(c.Structure):

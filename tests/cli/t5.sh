@@ -127,9 +127,20 @@ has '"kind": "t5"' '"decoder_layers": 0' '"type": "bf16"'
 ok t5 pack $data/v11 -o "$T/made/packed"
 ok t5 score "$T/made/packed" "$T/pair" --tokens --each
 same 'packed' "$T/score" "$T/out"
+ok t5 info "$T/made/packed"
+has '^packed       from v11, whose tensors have the checksum [0-9a-f]{16}$'
+ok t5 info "$T/made/packed" --json
+has '"packed": 2, "source": "v11", "source_checksum": "[0-9a-f]{16}"}$'
+ok t5 verify "$T/made/packed"
+has '^f32   checksum of the file        the packed bytes$' '^8 checks, 0 failed'
+cp "$T/made/packed" "$T/made/changed"
+printf '\001' | dd of="$T/made/changed" bs=1 seek=$(($(wc -c <"$T/made/changed") - 300)) conv=notrunc 2>/dev/null
+run t5 verify "$T/made/changed"
+check 'exit code' 1 "$code"
+has '^f32   checksum of the file        other bytes than were packed   FAILED$'
 # text needs no weights, and what computes does
 mkdir -p "$T/made/text"
-cp $data/v11/config.json "$T/made/text"
+sed 's/"vocab_size": 64/"vocab_size": 910/' $data/v11/config.json >"$T/made/text/config.json"
 cp tests/tokenizer/data/t5.json "$T/made/text/tokenizer.json"
 ok t5 tokenize "$T/made/text" --text 'the text'
 refused 1 'the model takes no text' t5 tokenize $data/v11 --text gi
@@ -137,7 +148,18 @@ refused 1 'the model takes no text' t5 tokenize $data/v11 --text gi
 # a tokenizer.json is packed as arrays, and once more as it was packed
 mkdir "$T/made/words"
 cp $data/v11/config.json $data/v11/model.safetensors "$T/made/words"
+refused_text='the model takes no text, token numbers alone: .*tokenizer.json: it has 900 pieces, and the embedding has 64 rows \(take the tokenizer of this model\)'
 cp tests/tokenizer/data/t5.json "$T/made/words/tokenizer.json"
+run t5 tokenize "$T/made/words" --text the
+says "$refused_text"
+ok t5 pack "$T/made/words" -o "$T/made/once"
+run t5 tokenize "$T/made/once" --text the
+says 'takes no text, token numbers alone: .*once: it has 900 pieces, and the embedding has 64 rows'
+ok t5 generate "$T/made/words" --tokens --text "$source" --max-new-tokens 3 # numbers are still fine
+printf '{"added_tokens":[],"normalizer":null,"pre_tokenizer":null,"post_processor":null,"decoder":null,"model":{"type":"Unigram","unk_id":0,"vocab":[["<unk>",0]' \
+    >"$T/made/words/tokenizer.json"
+for piece in ' ' , a h i s t w x e 'the ' as; do printf ',["%s",-%d.5]' "$piece" ${#piece}; done >>"$T/made/words/tokenizer.json"
+printf ']}}\n' >>"$T/made/words/tokenizer.json"
 ok t5 tokenize "$T/made/words" --text 'the text, as it was'
 cp "$T/out" "$T/words"
 ok t5 pack "$T/made/words" -o "$T/made/once"
@@ -146,6 +168,24 @@ same 'packed twice' "$T/made/once" "$T/made/twice"
 ok t5 tokenize "$T/made/twice" --text 'the text, as it was'
 same 'words of a packed tokenizer' "$T/words" "$T/out"
 check 'pieces are no JSON in a packed file' 0 "$(grep -c '"vocab":\[\[' "$T/made/twice")"
+
+# tokens that were added to a spiece.model, as transformers has them, also from a packed file
+mkdir "$T/made/added"
+cp $data/v11/config.json $data/v11/model.safetensors tests/tokenizer/data/added/*.json tests/tokenizer/data/added/spiece.model "$T/made/added"
+cut -f 1 tests/tokenizer/data/added/cases.tsv >"$T/added"
+cut -f 2 tests/tokenizer/data/added/cases.tsv >"$T/added.tokens"
+ok t5 pack "$T/made/added" -o "$T/made/added.packed"
+ok t5 pack "$T/made/added.packed" -o "$T/made/added.twice"
+same 'packed twice' "$T/made/added.packed" "$T/made/added.twice"
+ok t5 verify "$T/made/added.packed" --text 'M K T'
+for model in added added.packed; do
+    ok t5 tokenize "$T/made/$model" "$T/added"
+    same "added tokens of $model" "$T/added.tokens" "$T/out"
+    prints 'M Kac' t5 tokenize "$T/made/$model" --decode --text '54 19 14 32 51 1' # <sep> is special
+done
+echo '{"<AA2fold>": 33}' >"$T/made/added/added_tokens.json"
+run t5 tokenize "$T/made/added" --text M
+says 'the model takes no text, token numbers alone: added_tokens.json: "<AA2fold>" has the number 33: numbers follow those of the model, each once, from 32'
 refused 2 '--draft: "f32" proposes nothing' t5 generate $data/v11 --tokens --text 3 --draft f32
 refused 1 'a draft of int4 for weights of int4' t5 generate $data/v11 --tokens --text 3 --type int4 --exact
 ok t5 bench $data/v11 --source 8 --new 9 --repeat 1 --exact
@@ -329,16 +369,16 @@ cp "$T/made/shard" "$spoil"
 run t5 info "$T/made/nan"
 has '^damaged      1 numbers of the weights are NaN or infinite$'
 ok t5 info "$T/made/nan" --json
-has '"not_finite": 1}$'
+has '"not_finite": 1,'
 refused 1 'hidden states are not finite: 1 numbers of the weights are NaN or infinite' t5 encode "$T/made/nan" --tokens --text '5 63' -o "$T/made/never.npz"
 run t5 verify "$T/made/nan" --type f32
 check 'exit code' 1 "$code"
 has '^f32   weights and results +NaN or infinite   FAILED$'
 ok t5 pack "$T/made/nan" -o "$T/made/nan.packed"
 ok t5 info "$T/made/nan.packed" --json
-has '"not_finite": 1}$'
+has '"not_finite": 1,'
 ok t5 info $data/v11 --json
-has '"not_finite": 0}$'
+has '"not_finite": 0,'
 
 # Ctrl-C: one line, exit code 1, and no file. The shell starts what is in the background without SIGINT, so SIGTERM, which does the same
 head -c 150000 /dev/zero | tr '\0' a >"$T/long"

@@ -1,22 +1,32 @@
-/* tokenizer.c -- tokenizers from a file in memory, and text through them: numbers lie within the vocabulary, and are read back. The first
- * byte says how many of the last bytes are text.
+/* tokenizer.c -- tokenizers from a file in memory, and text through them: numbers lie within the vocabulary, and are read back; what rules
+ * make of a text is in proportion to it. The first byte says how many of the last bytes are text.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/fuzz/fuzz.h"
 #include "tokenizer/tokenizer.h"
+
+/* Bytes that the rules of a tokenizer may make of a text or a piece: tokenizer/text.h. */
+static int64_t grown(int64_t size)
+{
+    return 64 * size + 1024;
+}
 
 static void use(const tokenizer *t, const char *text, int64_t size)
 {
     char err[TOK_ERR_MAX], *back = NULL;
     int32_t *ids = NULL;
-    int64_t n = 0, n_back = 0;
+    int64_t n = 0, n_back = 0, pieces = 0, piece;
     if (tok_encode(t, text, size, true, &ids, &n, err) != TOK_OK) {
         refusal_is_a_line(err, sizeof err);
         return;
     }
-    for (int64_t x = 0; x < n; x++)
+    PROMISE(n <= 4 * grown(3 * size) + 32, "%lld tokens of %lld bytes", (long long)n, (long long)size);
+    for (int64_t x = 0; x < n; x++) {
         PROMISE(ids[x] >= 0 && ids[x] < tok_size(t), "token %d of %d", ids[x], tok_size(t));
+        tok_piece(t, ids[x], &piece);
+        pieces += grown(grown(piece));
+    }
     if (tok_decode(t, ids, n, false, &back, &n_back, err) == TOK_OK)
-        PROMISE(back[n_back] == 0, "decoded text has no end");
+        PROMISE(back[n_back] == 0 && n_back <= pieces, "%lld bytes of text, or no end", (long long)n_back);
     else
         refusal_is_a_line(err, sizeof err);
     free(ids);
@@ -33,6 +43,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const char *at = (const char *)data + 1;
     if (tok_open_memory(&t, at, (int64_t)file, "x", data[0] & 1 ? 100 : 0, err) == TOK_OK) {
         use(t, at + file, (int64_t)text);
+        use(t, "a b  c", 6);
+        tok_close(t);
+    } else {
+        refusal_is_a_line(err, sizeof err);
+    }
+    const tok_file beside = {at + file, (int64_t)text, "beside"}; /* the text as a file of JSON */
+    if (tok_open_beside(&t, at, (int64_t)file, "x", 4, &(tok_beside){beside, beside, beside}, err) == TOK_OK) {
         use(t, "a b  c", 6);
         tok_close(t);
     } else {

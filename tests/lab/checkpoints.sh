@@ -43,7 +43,31 @@ run lab eval "$T/absent" # one that is not there has one before it
 check 'the one before is used' '0 1' "$code $(grep -c 'cannot be opened: No such file.*the one before it is used' "$T/err")"
 cp -r "$T/three" "$T/log" 
 ln -sf log.jsonl "$T/log/log.jsonl"
-refused 1 'log.jsonl: cannot be read: Too many levels' lab train "$T/small.lab" -o "$T/log" --resume
+refused 1 'log.jsonl: it is a symbolic link, which the log is not written to' lab train "$T/small.lab" -o "$T/log" --resume
+
+# the log is a file of the run: nothing that a link leads to is written over, and no pipe waits for a reader
+printf 'mine\n' >"$T/mine.txt"
+for kind in link dangling pipe name; do
+    mkdir "$T/$kind.run"
+    case $kind in
+    link) ln -s "$T/mine.txt" "$T/link.run/log.jsonl" && why='a symbolic link' ;;
+    dangling) ln -s "$T/none.txt" "$T/dangling.run/log.jsonl" && why='a symbolic link' ;;
+    pipe) mkfifo "$T/pipe.run/log.jsonl" && why='no regular file' ;;
+    name) ln "$T/mine.txt" "$T/name.run/log.jsonl" && why= ;;
+    esac
+    if [ -n "$why" ]; then
+        refused 1 "log.jsonl: it is $why, which the log is not written to \\(remove it" lab train "$T/small.lab" -o "$T/$kind.run" --until 1
+    else
+        ok lab train "$T/small.lab" -o "$T/$kind.run" --until 1 # of two names for a file, the run takes its own
+    fi
+done
+check 'what links lead to' "mine no" "$(cat "$T/mine.txt") $([ -e "$T/none.txt" ] && echo yes || echo no)"
+cp -r "$T/three" "$T/linked"
+mv "$T/linked/log.jsonl" "$T/elsewhere.jsonl"
+ln -s "$T/elsewhere.jsonl" "$T/linked/log.jsonl"
+cp "$T/elsewhere.jsonl" "$T/elsewhere.before"
+refused 1 'log.jsonl: it is a symbolic link' lab train "$T/small.lab" -o "$T/linked" --resume
+same 'the log elsewhere' "$T/elsewhere.before" "$T/elsewhere.jsonl"
 
 # a full disk, for which a limit on the size of files stands: what was there stays
 ok lab train "$T/small.lab" -o "$T/six" --until 8 --set checkpoint_every=0

@@ -176,6 +176,25 @@ static void test_config(void **state)
 }
 
 /* Without a decoder_start_token_id targets begin with the bos_token_id, in whichever file it is, and else with padding. */
+/* What config.json describes is held to the tensors that are there before anything is made for it: 268 million experts would take
+ * minutes and gigabytes. */
+static void test_sizes(void **state)
+{
+    static const char *const experts[] = {"100", "65536"};
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        copy_model("switch");
+        edit("config.json", "\"num_experts\": 3", k == 0 ? "\"num_experts\": 100" : "\"num_experts\": 65536");
+        edit("config.json", "\"num_layers\": 2", k == 0 ? "\"num_layers\": 100" : "\"num_layers\": 4096");
+        edit("config.json", "\"num_sparse_encoder_layers\": 1",
+             k == 0 ? "\"num_sparse_encoder_layers\": 100" : "\"num_sparse_encoder_layers\": 4096");
+        char words[100];
+        snprintf(words, sizeof words, "layers, %s experts, which have at least", experts[k]);
+        refuses(folder, words);
+        refuses(folder, "config.json describes ");
+    }
+}
+
 static void test_start(void **state)
 {
     char path[300];
@@ -595,14 +614,86 @@ static void test_packed(void **state)
     rp_t5_close(m);
 }
 
-/* ------------------------------------------------------------------------------------------------ arguments */
-
 #define REFUSED(status, words, call)                                                                                   \
     do {                                                                                                               \
         assert_int_equal(call, status);                                                                                \
         if (strstr(rp_t5_last_error(), words) == NULL)                                                                 \
             fail_msg("'%s' does not say '%s'", rp_t5_last_error(), words);                                             \
     } while (0)
+
+static int cancel_later(void *context, double share)
+{
+    (void)share;
+    return --*(int *)context < 0;
+}
+
+/* A packed file names its folder, and each byte that changed is found: when it is opened, or by its checksum. */
+static void test_checksum(void **state)
+{
+    char path[300], other[300];
+    size_t size;
+    (void)state;
+    copy_model("v11");
+    path_to(path, "packed");
+    path_to(other, "changed");
+    rp_t5 *m, *again;
+    fine(rp_t5_open(&m, folder, NULL));
+    assert_int_equal(rp_t5_about(m)->packed, 0);
+    REFUSED(RP_E_UNSUPPORTED, "read from a folder, which has no checksum", rp_t5_check_file(m, NULL, NULL));
+    fine(rp_t5_pack(m, path));
+    rp_t5_close(m);
+    fine(rp_t5_open(&m, path, NULL));
+    fine(rp_t5_check_file(m, NULL, NULL));
+    int left = 2;
+    REFUSED(RP_E_CANCELLED, "cancelled", rp_t5_check_file(m, cancel_later, &left));
+    assert_int_equal(rp_t5_about(m)->packed, 2);
+    assert_string_equal(rp_t5_about(m)->source, strrchr(folder, '/') + 1);
+    assert_int_equal(strlen(rp_t5_about(m)->source_checksum), 16);
+    fine(rp_t5_pack(m, other)); /* packed once more it has the same source */
+    fine(rp_t5_open(&again, other, NULL));
+    fine(rp_t5_check_file(again, NULL, NULL));
+    assert_string_equal(rp_t5_about(again)->source, rp_t5_about(m)->source);
+    assert_string_equal(rp_t5_about(again)->source_checksum, rp_t5_about(m)->source_checksum);
+    rp_t5_close(again);
+    rp_t5_close(m);
+
+    char *bytes = read_bytes(path, &size);
+    int opened = 0, changed = 0;
+    for (size_t n = 0; n < size; n += n < 2000 ? 7 : 43, changed++) {
+        bytes[n] ^= 1;
+        write_bytes("changed", bytes, size);
+        if (rp_t5_open(&m, other, NULL) == RP_OK) {
+            opened++;
+            if (rp_t5_check_file(m, NULL, NULL) != RP_E_ARG)
+                fail_msg("byte %zu of %zu was changed: %s", n, size, rp_t5_last_error());
+            assert_non_null(strstr(rp_t5_last_error(), "when it was packed (copy it or pack it again)"));
+            rp_t5_close(m);
+        }
+        bytes[n] ^= 1;
+    }
+    printf("%d of %d changed files open\n", opened, changed);
+    assert_true(opened > changed / 2);
+
+    char *key = memmem(bytes, size, "\"checksum\"", 10);
+    assert_non_null(key);
+    key[1] = 'C';
+    write_bytes("changed", bytes, size);
+    refuses(other, "it has no checksum (copy it or pack the folder again)");
+    char *format = memmem(bytes, size, "relpos-t5 2", 11); /* a file of relpos 0.1 opens */
+    assert_non_null(format);
+    format[10] = '1';
+    write_bytes("changed", bytes, size);
+    fine(rp_t5_open(&m, other, NULL));
+    assert_int_equal(rp_t5_about(m)->packed, 1);
+    REFUSED(RP_E_UNSUPPORTED, "packed by relpos 0.1 and has no checksum", rp_t5_check_file(m, NULL, NULL));
+    rp_t5_close(m);
+    format[10] = '3';
+    write_bytes("changed", bytes, size);
+    refuses(other, "no file of `relpos t5 pack` of this version");
+    free(bytes);
+}
+
+/* ------------------------------------------------------------------------------------------------ arguments */
 
 static void test_arguments(void **state)
 {
@@ -710,7 +801,7 @@ static void test_loading(void **state)
             o.type = "int4";
             fine(rp_t5_open(&m, packed ? path : folder, &o));
             const rp_t5_info *a = rp_t5_about(all), *b = rp_t5_about(m);
-            assert_memory_equal(a, b, sizeof *a); /* texts are the library's own */
+            assert_memory_equal(a, b, offsetof(rp_t5_info, packed)); /* texts are the library's own */
             assert_true(a->parameters > 0 && a->bytes > 0 && (a->decoder_layers == 0) == (a->step_bytes == 0));
             rp_t5_close(all);
             rp_t5_close(m);
@@ -731,6 +822,11 @@ static void test_loading(void **state)
     o.draft = "int8";
     REFUSED(RP_E_ARG, "a draft needs the weights", rp_t5_open(&m, folder, &o));
     o.draft = NULL;
+    fine(rp_t5_open(&m, folder, &o));
+    REFUSED(RP_E_UNSUPPORTED, "tokenizer.json: it has 900 pieces, and the embedding has 64 rows",
+            rp_t5_tokenize(m, "the", -1, &tokens, &n));
+    rp_t5_close(m);
+    edit("config.json", "\"vocab_size\": 64", "\"vocab_size\": 900");
     fine(rp_t5_open(&m, folder, &o));
     assert_string_equal(rp_t5_about(m)->type, "");
     fine(rp_t5_tokenize(m, "the", -1, &tokens, &n));
@@ -816,20 +912,14 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_config),
-        cmocka_unit_test(test_start),
-        cmocka_unit_test(test_unsupported),
-        cmocka_unit_test(test_tensors),
-        cmocka_unit_test(test_second_embeddings),
-        cmocka_unit_test(test_truncated),
-        cmocka_unit_test(test_shards),
-        cmocka_unit_test(test_f8),
-        cmocka_unit_test(test_f16),
-        cmocka_unit_test(test_not_finite),
-        cmocka_unit_test(test_packed),
-        cmocka_unit_test(test_arguments),
-        cmocka_unit_test(test_loading),
-        cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_config),     cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_start),      cmocka_unit_test(test_unsupported),
+        cmocka_unit_test(test_tensors),    cmocka_unit_test(test_second_embeddings),
+        cmocka_unit_test(test_truncated),  cmocka_unit_test(test_shards),
+        cmocka_unit_test(test_f8),         cmocka_unit_test(test_f16),
+        cmocka_unit_test(test_not_finite), cmocka_unit_test(test_packed),
+        cmocka_unit_test(test_checksum),   cmocka_unit_test(test_arguments),
+        cmocka_unit_test(test_loading),    cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -220,6 +220,102 @@ static void long_parts_are_bounded(void **state)
     }
 }
 
+/* Write a tokenizer.json with one text in place of another, and open it. */
+static tokenizer *opened_with(const char *name, const char *old, const char *new)
+{
+    const file f = load_data(name);
+    const char *found = strstr(f.bytes, old);
+    assert_non_null(found);
+    const size_t before = (size_t)(found - f.bytes), size = (size_t)f.size + strlen(new) - strlen(old);
+    char *bytes = malloc(size);
+    tokenizer *t;
+    memcpy(bytes, f.bytes, before);
+    memcpy(bytes + before, new, strlen(new));
+    memcpy(bytes + before + strlen(new), found + strlen(old), (size_t)f.size - before - strlen(old));
+    if (tok_open_memory(&t, bytes, (int64_t)size, "grows", 0, err) != TOK_OK)
+        fail_msg("%s", err);
+    free(bytes);
+    free(f.bytes);
+    return t;
+}
+
+/* Steps that each make many spaces of two, one after the other: 3 would make 54 million bytes of 4. What a step makes of a
+ * text, and of a token, is bounded. */
+static void steps_that_grow_are_stopped(void **state)
+{
+    enum { TIMES = 300, STEPS = 3 };
+    static const char space_step[] = ",{\"type\":\"Replace\",\"pattern\":{\"Regex\":\" {2,}\"},\"content\":\"",
+                      letter_step[] = "{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"";
+    char *steps = malloc(STEPS * (sizeof space_step + 3 * TIMES + 3) + 100), *at = steps, *back;
+    int32_t *ids;
+    int64_t n, size;
+    (void)state;
+    at += sprintf(at, "\"strip_right\":true}");
+    for (int s = 0; s < STEPS; s++) {
+        at += sprintf(at, "%s", space_step);
+        for (int k = 0; k < TIMES; k++)
+            at += sprintf(at, "  x");
+        at += sprintf(at, "\"}");
+    }
+    tokenizer *t = opened_with("t5.json", "\"strip_right\":true}", steps);
+    assert_int_equal(tok_encode(t, "a  b", 4, true, &ids, &n, err), TOK_DAMAGED);
+    assert_null(ids);
+    assert_one_line(err);
+    assert_non_null(strstr(err, "a text of 4 bytes: the tokenizer's normalizer makes more than 64 times"));
+    assert_int_equal(tok_encode(t, "a b", 3, true, &ids, &n, err), TOK_OK); /* what does not grow is fine */
+    free(ids);
+    tok_close(t);
+
+    at = steps + sprintf(steps, "\"decoders\":[");
+    for (int s = 0; s < STEPS; s++) {
+        at += sprintf(at, "%s", letter_step);
+        for (int k = 0; k < TIMES; k++)
+            at += sprintf(at, "aa");
+        at += sprintf(at, "\"},");
+    }
+    t = opened_with("fallback.json", "\"decoders\":[", steps);
+    const int32_t letter = tok_id(t, "a", 1);
+    assert_true(letter >= 0);
+    assert_int_equal(tok_decode(t, &letter, 1, true, &back, &size, err), TOK_DAMAGED);
+    assert_null(back);
+    assert_one_line(err);
+    assert_non_null(strstr(err, "the tokenizer's decoder makes more than 64 times"));
+    tok_close(t);
+    free(steps);
+}
+
+static int cancel_later(void *context)
+{
+    return --*(int *)context < 0;
+}
+
+/* A long text asks from time to time whether to go on, whatever kind of tokenizer it is. */
+static void a_long_text_can_be_cancelled(void **state)
+{
+    enum { SIZE = 4 << 20 };
+    static const char *const kinds[] = {"t5.json", "white.json", "fallback.json", "t5.model", "suffix.model", "bytes"};
+    char *long_text = malloc(SIZE);
+    (void)state;
+    for (int shape = 0; shape < 3; shape++) {
+        for (int k = 0; k < SIZE; k++)
+            long_text[k] = shape == 0 ? 'a' : shape == 1 ? "the  "[k % 5] : (char)(k % 3 == 0 ? 0xff : ' ');
+        for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
+            for (int calls = 0; calls < 3; calls++) {
+                tokenizer *t = opened(kinds[k]);
+                int32_t *ids;
+                int64_t n;
+                int left = calls;
+                assert_int_equal(tok_encode_watched(t, long_text, SIZE, true, cancel_later, &left, &ids, &n, err),
+                                 TOK_CANCELLED);
+                assert_int_equal(left, -1); /* it is not asked again */
+                assert_null(ids);
+                assert_one_line(err);
+                tok_close(t);
+            }
+    }
+    free(long_text);
+}
+
 /* Steps in steps in steps: far fewer than JSON may be deep are refused in a line too. */
 static void nested_steps_are_refused(void **state)
 {
@@ -291,9 +387,93 @@ static void what_is_wrong_in_a_model_is_named(void **state)
     MODEL(UNK PIECE("a") "\x1a\x03\x12\x01x", "charsmap has 1 bytes");
     MODEL(UNK PIECE("a") "\x1a\x06\x12\x04\x08\0\0\0", "trie of 8 bytes in 0");
     MODEL(UNK PIECE("a") "\x2a\x03\x12\x01x", "denormalizer");
+    static char surface[1100] =
+        UNK PIECE("a") "\x12\x84\x08\xe2\x02\x80\x08"; /* trainer_spec, unk_surface of 1024 bytes */
+    const size_t start = sizeof(UNK PIECE("a")) - 1;
+    memset(surface + start + 7, 'x', 1026);
+    assert_true(try(surface, (int64_t)start + 7 + 1024));
+    surface[start + 1]++, surface[start + 5]++;
+    assert_false(try(surface, (int64_t)start + 7 + 1025));
+    assert_non_null(strstr(err, "unk_surface has 1025 bytes: at most 1024"));
     MODEL("\x7f"
           "ELF\x02\x01\x01",
           "damaged");
+}
+
+/* Open the model of amino acids with these files beside it. */
+static tok_status open_beside(tokenizer **t, const char *added, const char *config, const char *map)
+{
+    const file model = load(DATA "added/spiece.model");
+    const tok_beside beside = {{added, added != NULL ? (int64_t)strlen(added) : 0, "added.json"},
+                               {config, config != NULL ? (int64_t)strlen(config) : 0, "config.json"},
+                               {map, map != NULL ? (int64_t)strlen(map) : 0, "map.json"}};
+    const tok_status status = tok_open_beside(t, model.bytes, model.size, "model", 4, &beside, err);
+    free(model.bytes);
+    return status;
+}
+
+static void what_is_wrong_beside_a_model_is_named(void **state)
+{
+    static const struct {
+        const char *added, *config, *why;
+    } cases[] = {
+        {"{", NULL, "added.json: line 1"},
+        {"[]", NULL, "added.json: line 1: it is not an object"},
+        {"{\"a\": 32, \"a\": 33}", NULL, "added.json: line 1"},
+        {"{\"a\": \"32\"}", NULL, "added.json: \"a\" has the number 0: a token has an integer"},
+        {"{\"\": 32}", NULL, "added.json: \"\" has the number 32: a token has an integer, and bytes from 1"},
+        {"{\"a\": 31}", NULL, "\"a\" has the number 31: numbers follow those of the model, each once, from 32"},
+        {"{\"a\": -1}", NULL, "\"a\" has the number -1: numbers follow"},
+        {"{\"a\": 4294967328}", NULL, "\"a\" has the number 4294967328: numbers follow"},
+        {"{\"a\": 32, \"b\": 32}", NULL, "\"b\" has the number 32: numbers follow"},
+        {"{\"a\": 33}", NULL, "\"a\" has the number 33: numbers follow"},
+        {"{\"a\": 33, \"</s>\": 1}", NULL, "added.json: 1 tokens follow number 31, and number 32 is missing"},
+        {"{\"<unk>\": 32}", NULL, "\"<unk>\" has the number 32: it is token 2"},
+        {"{\"<extra_id_0>\": 32}", NULL, "\"<extra_id_0>\" has the number 32: it is token 31"},
+        {"{}", "{\"extra_ids\": -1}", "config.json: extra_ids is no integer from 0"},
+        {"{}", "{\"extra_ids\": 1.5}", "config.json: extra_ids is no integer from 0"},
+        {"{}", "{\"extra_ids\": 1048577}", "config.json: extra_ids is no integer from 0"},
+        {"{}", "{\"extra_ids\"", "config.json: line 1"},
+        {NULL, "[", "config.json: line 1"},
+    };
+    tokenizer *t;
+    int32_t *ids;
+    int64_t n;
+    (void)state;
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        assert_int_equal(open_beside(&t, cases[k].added, cases[k].config, NULL), TOK_DAMAGED);
+        assert_null(t);
+        assert_one_line(err);
+        if (strstr(err, cases[k].why) == NULL)
+            fail_msg("\"%s\" has no \"%s\"", err, cases[k].why);
+    }
+    static const char added[] = "{\"b\": 33, \"<extra_id_0>\": 31, \"\\u2581A\": 3, \"<s>\": 32}";
+    assert_int_equal(open_beside(&t, added, NULL, "{\"sep_token\": {\"content\": \"<s>\"}, \"pad_token\": 7}"), TOK_OK);
+    assert_int_equal(tok_size(t), 34);
+    assert_true(tok_is_special(t, 32) && !tok_is_special(t, 33) && !tok_is_special(t, 3));
+    assert_int_equal(tok_id(t, "<s>", 3), 32);
+    assert_int_equal(tok_encode(t,
+                                "<s>b\xe2\x96\x81"
+                                "A",
+                                8, false, &ids, &n, err),
+                     TOK_OK);
+    assert_int_equal(n, 3);
+    assert_true(ids[0] == 32 && ids[1] == 33 && ids[2] == 3);
+    free(ids);
+    tok_close(t);
+    tok_status status = TOK_FAILED;
+    for (long k = 1; status != TOK_OK && STARVES; k++) { /* every allocation fails once */
+        const file model = load(DATA "added/spiece.model");
+        const tok_file map = {"{\"sep_token\": \"<s>\"}", 20, "map.json"};
+        const tok_beside beside = {{added, sizeof added - 1, "added.json"}, map, map};
+        starve(k, true);
+        status = tok_open_beside(&t, model.bytes, model.size, "model", 4, &beside, err);
+        starve_end();
+        assert_true(status == TOK_OK || (status == TOK_FAILED && t == NULL));
+        free(model.bytes);
+        if (status == TOK_OK)
+            tok_close(t);
+    }
 }
 
 /* A trie that leads anywhere: every unit random. */
@@ -405,11 +585,19 @@ static void every_allocation_may_fail(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_cut_off_is_refused),     cmocka_unit_test(changed_bytes_do_no_harm),
-        cmocka_unit_test(mutated_files_do_no_harm),       cmocka_unit_test(what_is_wrong_in_a_json_is_named),
-        cmocka_unit_test(long_parts_are_bounded),         cmocka_unit_test(nested_steps_are_refused),
-        cmocka_unit_test(deep_json_is_refused),           cmocka_unit_test(what_is_wrong_in_a_model_is_named),
-        cmocka_unit_test(a_random_charsmap_does_no_harm), cmocka_unit_test(replacements_end_with_the_map),
+        cmocka_unit_test(what_is_cut_off_is_refused),
+        cmocka_unit_test(changed_bytes_do_no_harm),
+        cmocka_unit_test(mutated_files_do_no_harm),
+        cmocka_unit_test(what_is_wrong_in_a_json_is_named),
+        cmocka_unit_test(long_parts_are_bounded),
+        cmocka_unit_test(nested_steps_are_refused),
+        cmocka_unit_test(deep_json_is_refused),
+        cmocka_unit_test(what_is_wrong_in_a_model_is_named),
+        cmocka_unit_test(a_random_charsmap_does_no_harm),
+        cmocka_unit_test(replacements_end_with_the_map),
+        cmocka_unit_test(what_is_wrong_beside_a_model_is_named),
+        cmocka_unit_test(steps_that_grow_are_stopped),
+        cmocka_unit_test(a_long_text_can_be_cancelled),
         cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

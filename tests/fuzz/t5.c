@@ -1,0 +1,45 @@
+/* t5.c -- a packed T5 in a file in memory: its configuration, sizes, weights and tokenizer. What opens says what it is, compares its checksum
+ * and takes text.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "tests/fuzz/fuzz.h"
+#include <relpos/t5.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static void use(const rp_t5 *m)
+{
+    const rp_t5_info *about = rp_t5_about(m);
+    int32_t *tokens = NULL;
+    int64_t n = 0;
+    PROMISE(about->packed > 0 && about->vocab > 0 && about->source != NULL, "what a model is");
+    if (rp_t5_check_file(m, NULL, NULL) != RP_OK)
+        refusal_is_a_line(rp_t5_last_error(), 1024);
+    if (rp_t5_tokenize(m, "a b  c", -1, &tokens, &n) != RP_OK)
+        refusal_is_a_line(rp_t5_last_error(), 1024);
+    for (int64_t k = 0; k < n; k++)
+        PROMISE(tokens[k] >= 0, "token %d", (int)tokens[k]);
+    rp_t5_free(tokens);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static char path[64];
+    static int fd = -1;
+    if (fd < 0) {
+        fd = memfd_create("t5", 0);
+        PROMISE(fd >= 0, "no file in memory");
+        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    }
+    PROMISE(ftruncate(fd, 0) == 0 && pwrite(fd, data, size, 0) == (ssize_t)size, "the file in memory is too small");
+    for (int load = RP_T5_LOAD_ALL; load <= RP_T5_LOAD_TEXT; load++) {
+        rp_t5_opening o = rp_t5_opening_init();
+        rp_t5 *m;
+        o.load = (rp_t5_loading)load;
+        if (rp_t5_open(&m, path, &o) == RP_OK)
+            use(m);
+        else
+            refusal_is_a_line(rp_t5_last_error(), 1024);
+        rp_t5_close(m);
+    }
+    return 0;
+}
