@@ -368,6 +368,52 @@ static int call_row(rp_plan *plan, void *context)
     return code;
 }
 
+static rp_part parts[RP_MAX_PARTS];
+
+static int call_parts(rp_plan *plan, void *context)
+{
+    const row_call *c = context;
+    int32_t n;
+    for (int x = 0; x < RP_MAX_PARTS; x++)
+        parts[x].value = NULL;
+    int code = answer(rp_attend_parts(plan, &tensors, 0, c->h, c->i, parts, &n));
+    if (code < 0)
+        return code;
+    for (int x = 0; x < n && parts[x].kind <= RP_PART_MASK; x++)
+        parts[x].value = c->to + x * desc.len_k;
+    code = answer(rp_attend_parts(plan, &tensors, 0, c->h, c->i, parts, &n));
+    while (n > 0 && parts[n - 1].kind > RP_PART_MASK)
+        n--;
+    return code < 0 ? code : n;
+}
+
+/* [n, Lk] what the scores of a row are sums of; to has room for max_parts() of them. Returns n. */
+EXPORT(parts) int x_parts(int h, int i, double *to)
+{
+    return with_plan(call_parts, &(row_call){h, i, to});
+}
+
+EXPORT(max_parts) int x_max_parts(void)
+{
+    return RP_MAX_PARTS;
+}
+
+/* Of part n of the last call of parts. */
+EXPORT(part_kind) int x_part_kind(int n)
+{
+    return (int)parts[n].kind;
+}
+
+EXPORT(part_name) const char *x_part_name(int n)
+{
+    return parts[n].name;
+}
+
+EXPORT(part_formula) const char *x_part_formula(int n)
+{
+    return parts[n].formula;
+}
+
 /* raw, scaled, bias, score, weights [5, Lk], lse, out [Dv] */
 EXPORT(row) int x_row(int h, int i, double *to)
 {

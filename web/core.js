@@ -28,6 +28,8 @@ const rows = {
   out: 3
 };
 
+const partKinds = ['content', 'rotation', 'query', 'key', 'bias', 'softcap', 'mask'];  // rp_part_kind
+
 const maxBytes = 2 ** 30;  // of an array: sizes are 32 bits in the module and would wrap
 
 /** The bytes of a script element that holds base64 of a deflated file. */
@@ -260,6 +262,17 @@ export class Core {
       lse: all[5 * n],
       out: hasV ? all.slice(5 * n + 1) : null
     };
+  }
+
+  /** What the scores of a query are the sum of, in order: {kind, name, formula, values}, the kind as in partKinds. */
+  parts(h, i) {
+    const n = this.size.lenK, at = this.allocate(8 * n * this.x.max_parts()), count = this.check(this.x.parts(h, i, at));
+    return Array.from({length: count}, (_, x) => ({
+      kind: partKinds[this.x.part_kind(x)],
+      name: this.string(this.x.part_name(x)),
+      formula: this.string(this.x.part_formula(x)),
+      values: this.read(at + 8 * n * x, n)
+    }));
   }
 
   /** One output of rp_attend: out, lse, weights, profile, mass. `into`: write it to this address of the module, and return that. */

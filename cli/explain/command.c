@@ -127,6 +127,33 @@ int explain_look(const explain_request *r, const explain_source *s, int64_t quer
     return CLI_OK;
 }
 
+int explain_split(const explain_request *r, const explain_source *s, explain_trace *t)
+{
+    rp_part list[RP_MAX_PARTS] = {0};
+    size_t numbers = 0;
+    if (rp_attend_parts(s->plan, &s->t, r->batch, r->head, r->query, list, &t->n_parts) != RP_OK)
+        return refuse(r);
+    for (int32_t n = 0; n < t->n_parts; n++)
+        numbers += (size_t)list[n].length;
+    if (!(t->part = calloc(1, sizeof list + numbers * sizeof(double))))
+        return explain_no_memory();
+    memcpy(t->part, list, sizeof list);
+    double *value = (double *)(void *)(t->part + RP_MAX_PARTS);
+    for (int32_t n = 0; n < t->n_parts; value += t->part[n++].length)
+        t->part[n].value = value;
+    if (rp_attend_parts(s->plan, &s->t, r->batch, r->head, r->query, t->part, &t->n_parts) != RP_OK)
+        return refuse(r);
+    return CLI_OK;
+}
+
+const rp_part *explain_part(const explain_trace *t, rp_part_kind kind)
+{
+    for (int32_t n = 0; n < t->n_parts; n++)
+        if (t->part[n].kind == kind)
+            return &t->part[n];
+    return NULL;
+}
+
 static int band_of(int64_t delta)
 {
     const uint64_t distance = delta < 0 ? -(uint64_t)delta : (uint64_t)delta;
@@ -332,7 +359,27 @@ static void json_row(const char *key, const double *x, int64_t n)
     putchar(']');
 }
 
-static void json_words(const explain_request *r, const explain_source *s, const explain_split *split)
+/* The parts of the kinds from ... to, as a list of objects. */
+static void json_parts(const explain_trace *t, const char *key, rp_part_kind from, rp_part_kind to)
+{
+    static const char *const kinds[] = {"content", "rotation", "query", "key",    "bias",
+                                        "softcap", "mask",     "sink",  "values", "vectors"};
+    const char *before = "";
+    printf(", \"%s\": [", key);
+    for (int32_t n = 0; n < t->n_parts; n++) {
+        const rp_part *p = &t->part[n];
+        if (p->kind < from || p->kind > to)
+            continue;
+        printf("%s{\"name\": \"%s\", \"kind\": \"%s\", \"formula\": ", before, p->name, kinds[p->kind]);
+        cli_json_string(stdout, p->formula);
+        json_row("values", p->value, p->length);
+        putchar('}');
+        before = ", ";
+    }
+    putchar(']');
+}
+
+static void json_words(const explain_request *r, const explain_source *s, const explain_content *split)
 {
     printf("\"layer\": %lld, \"head\": %lld, \"word\": %lld, \"words\": [", (long long)r->layer, (long long)r->head,
            (long long)r->word);
@@ -360,7 +407,7 @@ static int print_json(const explain_request *r, const explain_source *s, const e
                       const explain_share *share, const double *outputs)
 {
     const int64_t n = r->problem.desc.len_k;
-    explain_split split = {0};
+    explain_content split = {0};
     if (s->word && explain_by_words(r, s, t, &split) != CLI_OK)
         return CLI_FAILED;
     putchar('{');
@@ -382,10 +429,16 @@ static int print_json(const explain_request *r, const explain_source *s, const e
     if (s->bucket)
         json_row("bucket", s->bucket, n);
     json_row("bias", t->row.bias, n);
+    json_parts(t, "parts", RP_PART_CONTENT, RP_PART_MASK);
     json_row("score", t->row.score, n);
     json_row("weights", t->row.weights, n);
     json_row("weights_plain", t->plain, n);
     json_row("difference", t->difference, n);
+    if (explain_part(t, RP_PART_SINK)) {
+        fputs(", \"sink\": ", stdout);
+        explain_json_number(*explain_part(t, RP_PART_SINK)->value);
+    }
+    json_parts(t, "out_parts", RP_PART_VALUES, RP_PART_VECTORS);
     json_row("out", t->row.out, r->problem.desc.dim_v);
     fputs(", \"lse\": ", stdout);
     explain_json_number(t->row.lse);
@@ -429,6 +482,8 @@ int explain_show(explain_request *r, explain_source *s)
         return explain_heads(r, s);
     if (code == CLI_OK)
         code = explain_look(r, s, r->query, &t);
+    if (code == CLI_OK && (r->json || !r->brief))
+        code = explain_split(r, s, &t);
     if (code == CLI_OK && r->out)
         code = draw(r, s, &share);
     if (code == CLI_OK && r->json && s->shares && !share.known)
@@ -442,6 +497,7 @@ int explain_show(explain_request *r, explain_source *s)
     if (code == CLI_OK && outputs && !r->json)
         explain_print_outputs(r, s, outputs);
     free(outputs);
+    free(t.part);
     free(t.row.raw);
     return code;
 }

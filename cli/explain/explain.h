@@ -41,18 +41,20 @@ typedef struct explain_source {
     int64_t n_words;
 } explain_source;
 
-/* One row; plain and plain_score are those of attention without position terms. Freed as row.raw. */
+/* One row; plain and plain_score are those of attention without position terms. Freed as row.raw, and parts as part. */
 typedef struct explain_trace {
     rp_row row;
     double *plain, *difference, *plain_score;
+    rp_part *part; /* [n_parts] what the score and the output are sums of; NULL: explain_split has not been called */
+    int32_t n_parts;
 } explain_trace;
 
 /* A row by words: the weights of content alone, of position alone (NaN with rope, which rotates q and k and so has no scores of its own) and
  * of both; and the spread of the scores. Freed as content. */
-typedef struct explain_split {
+typedef struct explain_content {
     double *content, *position, *both;
     lab_spread spread;
-} explain_split;
+} explain_content;
 
 /* The shares of one head's weight by distance d = |key - query|: band 0 is d = 0, band n is 2^(n-1) <= d < 2^n, and the last band has no
  * upper end. The shares sum to 1, without the terms and with them. */
@@ -84,7 +86,7 @@ int explain_from_example(explain_request *r, explain_source *s);
 /* model.c: the attention of a model on a text. They return exit codes. */
 int explain_from_model(explain_request *r, explain_source *s);
 void explain_model_end(explain_source *s);
-int explain_by_words(const explain_request *r, const explain_source *s, const explain_trace *t, explain_split *split);
+int explain_by_words(const explain_request *r, const explain_source *s, const explain_trace *t, explain_content *split);
 int explain_heads(explain_request *r,
                   explain_source *s); /* prints a table of all heads; r->head takes each value in turn */
 
@@ -99,12 +101,16 @@ int explain_range(const char *option, int64_t at, int64_t n);
 void explain_json_number(double x);
 double explain_scale(const rp_desc *d);
 int explain_look(const explain_request *r, const explain_source *s, int64_t query, explain_trace *t);
+/* Set the parts of the row of query r->query. */
+int explain_split(const explain_request *r, const explain_source *s, explain_trace *t);
+/* The first part of a kind; NULL: the row has none. */
+const rp_part *explain_part(const explain_trace *t, rp_part_kind kind);
 /* For all queries of the head: the shares and, if not NULL, the weights without and with terms [Lq, Lk], -INFINITY where masked. */
 int explain_all(const explain_request *r, const explain_source *s, explain_share *share, double *plain, double *with);
 
 /* outputs.c: [Lq, Dv] of the head, which the caller frees on errors too, and how they are printed. Returns an exit code. */
 int explain_outputs(const explain_request *r, const explain_source *s, double **out);
-void explain_print_output(const explain_request *r, const char *query, const double *out);
+void explain_print_output(const explain_request *r, const char *label, const char *query, const double *out);
 void explain_print_outputs(const explain_request *r, const explain_source *s, const double *out);
 void explain_json_outputs(const explain_request *r, const double *out);
 

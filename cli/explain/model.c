@@ -106,14 +106,14 @@ void explain_model_end(explain_source *s)
 
 /* ------------------------------------------------------------------------------------------------ content and position */
 
-int explain_by_words(const explain_request *r, const explain_source *s, const explain_trace *t, explain_split *split)
+int explain_by_words(const explain_request *r, const explain_source *s, const explain_trace *t, explain_content *split)
 {
     const int64_t n = r->problem.desc.len_k, words = s->n_words;
     double max = -INFINITY, sum = 0;
     double *at = calloc((size_t)(3 * words), sizeof *at);
     if (!at)
         return explain_no_memory();
-    *split = (explain_split){.content = at, .position = at + words, .both = at + 2 * words};
+    *split = (explain_content){.content = at, .position = at + words, .both = at + 2 * words};
     split->spread = lab_spread_of(t->row.score, t->plain_score, n);
     const bool rotates = explain_rotates(&r->problem.desc);
     for (int64_t j = 0; j < n; j++)

@@ -3,10 +3,10 @@
 #include "cli/explain/explain.h"
 #include <stdlib.h>
 
-void explain_print_output(const explain_request *r, const char *query, const double *out)
+void explain_print_output(const explain_request *r, const char *label, const char *query, const double *out)
 {
     const int64_t n = r->problem.desc.dim_v, shown = n <= 32 || r->all ? n : 16;
-    printf("Output[%s] = [", query);
+    printf("%s[%s] = [", label, query);
     for (int64_t c = 0; c < shown; c++)
         printf("%s%s", c == 0 ? "" : c % 8 ? " " : "\n    ", explain_number((char[40]){0}, out[c], false));
     if (shown < n)
@@ -35,7 +35,7 @@ void explain_print_outputs(const explain_request *r, const explain_source *s, co
     char name[EXPLAIN_TOKEN];
     explain_heading("All outputs");
     for (int64_t i = 0; i < d->len_q; i++)
-        explain_print_output(r, explain_query_name(r, s, i, name), out + i * d->dim_v);
+        explain_print_output(r, "Output", explain_query_name(r, s, i, name), out + i * d->dim_v);
 }
 
 void explain_json_outputs(const explain_request *r, const double *out)

@@ -15,7 +15,6 @@ typedef struct view {
     const explain_trace *t;
     int64_t key[TOP], *keys, n_keys; /* the keys that are shown: `key`, or all of them */
     bool sink;
-    char inside[32]; /* the name of what is added to the scaled scores, with its sign; or "" */
     explain_share *share;
 } view;
 
@@ -176,15 +175,8 @@ static void formula(view *v)
     const bool bias = has[RP_ROLE_BIAS];
     v->sink = has[RP_ROLE_SINK];
     /* products with vectors of a name are scaled with the others; P has its scale in it */
-    snprintf(v->inside, sizeof v->inside, "%s%s",
-             inside < 0 ? ""
-             : vectors  ? " + scale * q . "
-                        : " + ",
-             inside < 0 ? ""
-             : vectors  ? vectors
-                        : "P");
     char product[64];
-    const char *q_k = has[RP_ROLE_ROTATION] ? "R(Q) R(K)^T" : "Q K^T", *added = vectors ? "" : v->inside;
+    const char *q_k = has[RP_ROLE_ROTATION] ? "R(Q) R(K)^T" : "Q K^T", *added = inside < 0 || vectors ? "" : " + P";
     if (vectors)
         snprintf(product, sizeof product, "(%s + Q %s^T)", q_k, vectors);
     else
@@ -258,6 +250,65 @@ static void print_weights(const view *v, const char *query)
                 putchar('#');
             puts(v->t->row.score[j] == -INFINITY ? "| masked" : "|");
         }
+    const rp_part *sink = explain_part(v->t, RP_PART_SINK);
+    if (sink) {
+        const double w = exp(*sink->value - v->t->row.lse);
+        snprintf(name, sizeof name, "A[%s,sink]", explain_cut(a, query, 20));
+        if (d->len_k > FEW)
+            printf("%8s", "");
+        cell(name, width + 2);
+        printf(" = %s", explain_number((char[40]){0}, w, false));
+        printf(" (logit %s)\n", explain_number((char[40]){0}, *sink->value, false));
+    }
+}
+
+/* List the parts of the scores that are shown, with what they are; return their number. */
+static int score_lines(const view *v, series line[RP_MAX_PARTS + 3], char note[3][64])
+{
+    const rp_desc *d = &v->r->problem.desc;
+    const explain_trace *t = v->t;
+    const bool rotates = explain_part(t, RP_PART_ROTATION) != NULL;
+    int n_lines = 0, biases = 0, others = 0;
+    for (int32_t n = 0; n < t->n_parts && t->part[n].kind <= RP_PART_MASK; n++) {
+        biases += t->part[n].kind == RP_PART_BIAS;
+        others += t->part[n].kind != RP_PART_BIAS && t->part[n].kind != RP_PART_CONTENT;
+    }
+    line[n_lines++] = (series){"Raw scores", rotates ? "R(q) . R(k)" : "q . k", t->row.raw, false, false};
+    for (int32_t n = 0; n < t->n_parts && t->part[n].kind <= RP_PART_MASK; n++) {
+        const rp_part *p = &t->part[n];
+        series *to = &line[n_lines++];
+        *to = (series){p->name, p->formula, p->value, false, false};
+        switch (p->kind) {
+        case RP_PART_CONTENT:
+            snprintf(note[0], sizeof note[0], rotates ? "q . k * %g" : "raw * %g", explain_scale(d));
+            to->label = rotates ? "Content" : "Scaled scores";
+            to->note = note[0];
+            break;
+        case RP_PART_ROTATION:
+            snprintf(note[1], sizeof note[1], "raw * %g - content", explain_scale(d));
+            to->label = "Rotation";
+            to->note = note[1];
+            break;
+        case RP_PART_BIAS:
+            if (v->s->bucket) {
+                line[n_lines++] = *to;
+                *to++ = (series){"Buckets", "row of the table", v->s->bucket, false, true};
+            }
+            to->label = biases == 1 ? "Bias values" : p->name;
+            to->note = biases == 1 ? "B" : v->r->problem.term_text[p->term];
+            break;
+        case RP_PART_SOFTCAP:
+            to->label = "Softcap";
+            to->note = "cap(x) - x";
+            break;
+        case RP_PART_MASK: to->label = "Mask"; break;
+        default: break;
+        }
+    }
+    snprintf(note[2], sizeof note[2], biases == 1 && !others ? "scaled + B" : "sum from %s on",
+             rotates ? "content" : "scaled");
+    line[n_lines++] = (series){"Biased scores", note[2], t->row.score, false, false};
+    return n_lines;
 }
 
 /* All queries of a small case: weights without terms, with them, and what changed. */
@@ -374,7 +425,8 @@ static int print_steps(view *v, const char *query)
     const rp_desc *d = &v->r->problem.desc;
     const rp_row *row = &v->t->row;
     const bool listed = v->n_keys < d->len_k; /* only the heaviest keys are shown */
-    char line[3 * EXPLAIN_TOKEN], scale[64];
+    char line[3 * EXPLAIN_TOKEN], note[3][64];
+    series scores[RP_MAX_PARTS + 3];
     snprintf(line, sizeof line,
              "=== Relative position bias, step by step, for '%s' (query %lld of 0 to %lld) ===", query,
              (long long)v->r->query, (long long)d->len_q - 1);
@@ -382,22 +434,17 @@ static int print_steps(view *v, const char *query)
     formula(v);
     snprintf(line, sizeof line, "The %d heaviest of %lld keys (--all prints every key)", TOP, (long long)d->len_k);
     explain_heading(listed ? line : "Scores");
-    snprintf(scale, sizeof scale, "raw * %g%s", explain_scale(d), v->inside);
-    series scores[5] = {{"Raw scores", "q . k", row->raw, false, false},
-                        {"Scaled scores", scale, row->scaled, false, false}};
-    int n_scores = 2;
-    if (v->s->bucket)
-        scores[n_scores++] = (series){"Buckets", "row of the table", v->s->bucket, false, true};
-    scores[n_scores++] = (series){"Bias values", "B", row->bias, false, false};
-    scores[n_scores++] = (series){"Biased scores", d->softcap > 0 ? "capped" : "scaled + B", row->score, false, false};
-    table(v, scores, n_scores);
+    table(v, scores, score_lines(v, scores, note));
     snprintf(line, sizeof line, "Attention weights: exp(biased score) / %s, the sum of exp over all keys%s",
              row->lse < 700 ? explain_number((char[40]){0}, exp(row->lse), false) : "S",
              v->sink ? " and the sink" : "");
     explain_heading(row->lse == -INFINITY ? "Attention weights: every key is masked, so there are none" : line);
     print_weights(v, query);
     putchar('\n');
-    explain_print_output(v->r, query, row->out);
+    for (int32_t n = 0; n < v->t->n_parts && explain_part(v->t, RP_PART_VECTORS); n++)
+        if (v->t->part[n].kind >= RP_PART_VALUES)
+            explain_print_output(v->r, v->t->part[n].name, query, v->t->part[n].value);
+    explain_print_output(v->r, "Output", query, row->out);
     if (v->s->unordered) /* there is no term that could make a difference */
         return CLI_OK;
     snprintf(line, sizeof line, "Standard and biased weights for '%s'", query);
@@ -431,7 +478,7 @@ static int print_words(view *v, const char *query)
     char line[3 * EXPLAIN_TOKEN], buf[EXPLAIN_TOKEN];
     double full = 0;
     int64_t key[TOP];
-    explain_split split;
+    explain_content split;
     int code = explain_by_words(r, s, v->t, &split);
     if (code != CLI_OK)
         return code;

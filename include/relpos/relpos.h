@@ -578,7 +578,7 @@ RP_API rp_status rp_backward(const rp_plan *plan, const rp_tensors *t, const rp_
 /* One query row, by the reference path in double. Arrays that are NULL are not wanted. */
 typedef struct rp_row {
     double *raw;     /* [Lk] <R q, R k> */
-    double *scaled;  /* [Lk] scale * raw + relkey, before any softcap */
+    double *scaled;  /* [Lk] scale * raw */
     double *bias;    /* [Lk] sum of the biases */
     double *score;   /* [Lk] what the softmax sees; -INFINITY where masked */
     double *weights; /* [Lk] */
@@ -589,6 +589,43 @@ typedef struct rp_row {
 /* Trace query i of head h of batch entry b. Needs q, k, v (v only for out) and the arrays of terms and masks.
  * Returns  as rp_attend; RP_E_RANGE for an index outside its axis. */
 RP_API rp_status rp_attend_row(const rp_plan *plan, const rp_tensors *t, int64_t b, int64_t h, int64_t i, rp_row *row);
+
+/* What a part of a row is: what it adds to the scores, to the sum of their exponentials, or to out. */
+typedef enum rp_part_kind {
+    RP_PART_CONTENT = 0,  /* scale <q, k> */
+    RP_PART_ROTATION = 1, /* scale (<R q, R k> - <q, k>) */
+    RP_PART_QUERY =
+        2,           /* a product of vectors of a term with the query, or with an array that has a row for each query */
+    RP_PART_KEY = 3, /* a product of vectors of a term with the key */
+    RP_PART_BIAS = 4,    /* the value of a bias */
+    RP_PART_SOFTCAP = 5, /* capped minus uncapped: how far a softcap moves the sum of the parts before it */
+    RP_PART_MASK = 6,    /* 0, or -INFINITY where a mask says no */
+    RP_PART_SINK = 7,    /* the logit beside the row, whose exponential joins the sum */
+    RP_PART_VALUES = 8,  /* of out: sum_j w v_j */
+    RP_PART_VECTORS = 9  /* of out: sum_j w times the vectors of a term */
+} rp_part_kind;
+
+#define RP_MAX_PARTS (2 * RP_MAX_TERMS + 8) /* parts of one row */
+
+/* One part of a row. */
+typedef struct rp_part {
+    rp_part_kind kind;
+    int32_t term;        /* the term it belongs to, an index into desc.terms; -1: none */
+    int32_t array;       /* of a product or of VECTORS: which array of the term holds the vectors; else -1 */
+    int64_t length;      /* elements of value: Lk up to RP_PART_MASK, 1 of a sink, Dv of a part of out */
+    char name[48];       /* unique in its row: "content", "log", "deberta.q_pos", "log 2" for the second log */
+    const char *formula; /* one line, such as "scale * q . table" */
+    double *value;       /* [length]; NULL: not wanted */
+} rp_part;
+
+/* Split query i of head h of batch entry b into its parts, by the reference path in double: one for each product, bias
+ * and setting, in the order in which they are added. The parts up to RP_PART_MASK sum to rp_row.score, and those of out
+ * (present where v is) to rp_row.out, up to rounding and where no part is infinite but for masks.
+ * Shapes   part has RP_MAX_PARTS entries. The call sets all of their fields but value, and the number of parts in
+ *          *n_parts; it fills each value that is not NULL. Call it with every value NULL to learn the lengths.
+ * Returns  as rp_attend_row. */
+RP_API rp_status rp_attend_parts(const rp_plan *plan, const rp_tensors *t, int64_t b, int64_t h, int64_t i,
+                                 rp_part *part, int32_t *n_parts);
 
 /* The biases themselves: bias[h,i,j] of batch entry b, by the definitions, in double; rotations, products
  * with q and k inside the softcap, vectors added to values and sinks are left out (rp_term_role).

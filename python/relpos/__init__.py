@@ -250,8 +250,20 @@ def _plan_of(sizes, options):
 
 
 class Explanation(NamedTuple):
-    """One row of attention, step by step, in float64: raw = <q, k>, scaled = scale * raw + relkey, bias, score = what the softmax
-    sees (-inf where masked), weights, out, and lse, the log of the row's sum."""
+    """One row of attention, step by step, in float64.
+
+    raw        <q, k>, rotated if there is a RoPE
+    scaled     scale * raw
+    bias       the sum of the biases
+    score      what the softmax sees, -inf where masked
+    weights    the softmax
+    out        the output
+    lse        the log of the sum of exp(score), and of exp(sink)
+    parts      what the score is the sum of, by name: "content" (scale * <q, k>), "rope", "relkey", "deberta.k_pos", "softcap", "t5",
+               "t5 2" for a second one, "mask" (0 or -inf) and so on, in the order in which they are added
+    out_parts  what out is the sum of, by name: "values", and "relval" with relpos.RelValue
+    sink       the sink's logit; None without one
+    """
 
     raw: object
     scaled: object
@@ -260,16 +272,28 @@ class Explanation(NamedTuple):
     weights: object
     out: object
     lse: float
+    parts: dict
+    out_parts: dict
+    sink: object
+
+    def _columns(self):
+        """The columns of a table: raw scores, the parts, their sum, and the weights."""
+        return {"raw": self.raw, **self.parts, "score": self.score, "weight": self.weights}
 
     def __repr__(self):
-        lines = [f"{'key':>5}{'raw':>10}{'scaled':>10}{'bias':>10}{'score':>10}{'weight':>10}"]
-        columns = [[float(x) for x in column] for column in self[:5]]
-        keys = range(len(columns[0]))
-        shown = sorted(sorted(keys, key=lambda j: -columns[4][j])[:40])  # of many keys those with the largest weights
+        columns = {name: [float(x) for x in column] for name, column in self._columns().items()}
+        widths = {name: max(10, len(name) + 2) for name in columns}
+        weights = columns["weight"]
+        keys = range(len(weights))
+        shown = sorted(sorted(keys, key=lambda j: -weights[j])[:40])  # of many keys those with the largest weights
+        lines = [f"{'key':>5}{''.join(f'{name:>{widths[name]}}' for name in columns)}"]
         for j in shown:
-            lines.append(f"{j:5}{''.join(f'{column[j]:10.4f}' for column in columns)}  {'#' * round(40 * columns[4][j])}".rstrip())
+            numbers = "".join(f"{column[j]:{widths[name]}.4f}" for name, column in columns.items())
+            lines.append(f"{j:5}{numbers}  {'#' * round(40 * weights[j])}".rstrip())
         if len(shown) < len(keys):
             lines.append(f"{len(keys) - len(shown)} keys of smaller weight are left out")
+        if self.sink is not None:
+            lines.append(f"sink {self.sink:.6g}, weight {np.exp(self.sink - self.lse):.4f}")
         return "\n".join([*lines, f"lse {self.lse:.6g}"])
 
     def _repr_html_(self):
@@ -283,15 +307,16 @@ def explain(q, k, v, *, query=-1, head=0, batch=0, **options):
     >>> import numpy as np, relpos
     >>> q = k = v = np.ones((1, 1, 3, 4), np.float32)
     >>> relpos.explain(q, k, v, query=1, bias=relpos.LogDecay(1.0), causal=True)
-      key       raw    scaled      bias     score    weight
-        0    4.0000    2.0000   -0.6931    1.3069    0.3333  #############
-        1    4.0000    2.0000    0.0000    2.0000    0.6667  ###########################
-        2    4.0000    2.0000   -0.6931      -inf    0.0000
+      key       raw   content       log      mask     score    weight
+        0    4.0000    2.0000   -0.6931    0.0000    1.3069    0.3333  #############
+        1    4.0000    2.0000    0.0000    0.0000    2.0000    0.6667  ###########################
+        2    4.0000    2.0000   -0.6931      -inf      -inf    0.0000
     lse 2.40547
     """
     batches, heads, rows = (1, 1, *q.shape[:-1])[-3:]
     at = (n + length if n < 0 else n for n, length in ((batch, batches), (head, heads), (query, rows)))
-    return Explanation(*_core.row(q, k, v, *at, **options))
+    *steps, parts, sink, out_parts = _core.row(q, k, v, *at, **options)
+    return Explanation(*steps, dict(parts), dict(out_parts), float(sink[0][1][0]) if sink else None)
 
 
 def bucket(offsets, *, buckets=32, max_distance=128, bidirectional=True, strategy="log"):

@@ -63,6 +63,9 @@ class Explanation(NamedTuple, Generic[A]):
     weights: A
     out: A
     lse: float
+    parts: dict[str, A]
+    out_parts: dict[str, A]
+    sink: float | None
 
 @overload
 def attention(q: A, k: A, v: A, *, return_weights: Literal[False] = False, return_lse: Literal[False] = False,

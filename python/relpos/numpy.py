@@ -183,7 +183,7 @@ def relative_attention_scores(Q, K, rel_embed):
     Q, K = _matrix(Q, "Q"), _matrix(K, "K")
     reach = rel_embed.max_distance
     key = relpos.RelKey(_matrix(rel_embed.a_K, "a_K"), left=reach, right=reach)
-    rows = [relpos.explain(Q, K, K, query=i, relkey=key).scaled for i in range(len(Q))]
+    rows = [relpos.explain(Q, K, K, query=i, relkey=key).score for i in range(len(Q))]
     return np.stack(rows) if rows else np.zeros((0, len(K)))
 
 

@@ -153,13 +153,13 @@ def html_of_result(result: Any) -> str:
 
 def html_of_explanation(row: Any) -> str:
     """The table of repr, with bars."""
-    names = "raw", "scaled", "bias", "score", "weights"
-    columns = [_array(getattr(row, name)) for name in names]
-    shown = np.sort(np.argsort(-columns[4], kind="stable")[:40])
-    head = "".join(f"<th>{name}</th>" for name in ("key", *names[:4], "weight", ""))
-    lines = "".join(f"<tr><td>{j}</td>" + "".join(f"<td>{column[j]:.4f}</td>" for column in columns) +
-                    f'<td style="min-width:160px"><div style="height:1em;background:#21918c;width:{160 * columns[4][j]:.0f}px"></div></td></tr>'
+    columns = {name: _array(column) for name, column in row._columns().items()}
+    weights = columns["weight"]
+    shown = np.sort(np.argsort(-weights, kind="stable")[:40])
+    head = "".join(f"<th>{name}</th>" for name in ("key", *columns, ""))
+    lines = "".join(f"<tr><td>{j}</td>" + "".join(f"<td>{column[j]:.4f}</td>" for column in columns.values()) +
+                    f'<td style="min-width:160px"><div style="height:1em;background:#21918c;width:{160 * weights[j]:.0f}px"></div></td></tr>'
                     for j in shown)
-    left = len(columns[4]) - len(shown)
+    left = len(weights) - len(shown)
     return f"<table><tr>{head}</tr>{lines}</table><p><small>lse {row.lse:.6g}" + (
         f"; {left} keys of smaller weight are left out" if left else "") + "</small></p>"

@@ -237,7 +237,7 @@ def compute_position_biases(Q: Tensor, rel_embed: RelativePositionEmbedding) -> 
     q = torch.as_tensor(Q).detach()[None]
     key = rel_embed.terms()["relkey"]
     with torch.no_grad():
-        return torch.stack([relpos.explain(q, torch.zeros_like(q), q, query=i, relkey=key).scaled for i in range(len(Q))])
+        return torch.stack([relpos.explain(q, q, q, query=i, relkey=key).parts["relkey"] for i in range(len(Q))])
 
 
 def analyze_position_bias(attention_weights: Tensor, max_offset: int = 5) -> dict[int, float]:

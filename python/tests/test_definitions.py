@@ -43,9 +43,9 @@ def shape_of(text, names):
 
 
 class Case:
-    """Arrays, parameters and lengths for one text of a term."""
+    """Arrays, parameters and lengths for one text of a term; with tokens, lengths are theirs and every grid has so many."""
 
-    def __init__(self, name, sample, given):
+    def __init__(self, name, sample, given, tokens=None):
         self.facts, rng = FACTS[name], np.random.default_rng(3)
         texts = dict(part.split("=", 1) for part in sample.split(",") if part)
         arrays = {a["name"] for a in self.facts["arrays"]}
@@ -55,8 +55,10 @@ class Case:
         for key, x in self.params.items():  # a size that is left open is told by the arrays
             if x == 0 and self.unset(key) and re.search(rf"\b{key}\b(?! \?)", re.sub(rf"{key} \?[^:]*:", "", shapes)):
                 self.params[key] = D if self.unset(key) == "Dk" else 4
+        if tokens and self.params.get("grid"):
+            self.params["grid"] = f"2x{tokens // 2}"
         names = dict(self.params)
-        lq, lk = LQ, LK
+        lq, lk = (tokens, tokens) if tokens else (LQ, LK)
         if names.get("grid"):
             names["grid_h"], names["grid_w"] = map(int, names["grid"].split("x"))
             lq = lk = names["grid_h"] * names["grid_w"] + names.get("extra", 0)
@@ -161,6 +163,37 @@ def test_gradients(name, sample, given):
     for key in learned:
         want, way = slope(case.arrays, key)
         assert (found.terms[0][key] * way).sum() == pytest.approx(want, rel=1e-6, abs=1e-6)
+
+
+def composed():
+    """Every term alone, and every pair of terms: two of a role compose where they are biases."""
+    keyword = {name: facts["keyword"] for name, facts in FACTS.items()}
+    names = sorted(FACTS)
+    return [(), *((name,) for name in names), *((a, b) for n, a in enumerate(names) for b in names[n:] if keyword[a] != keyword[b] or keyword[a] == "bias")]
+
+
+@pytest.mark.parametrize("options", [{}, {"softcap": 1.5, "causal": True}, {"softcap": 2.0, "softcap_after": True}], ids=str)
+def test_rows_of_explain_sum_up(options):
+    """The parts of every term and every pair of terms sum to the score and to out, and a term's are what it adds to the score."""
+    tried = 0
+    for names in composed():
+        cases, given = [Case(name, FACTS[name]["samples"][0], False, tokens=6) for name in names], {}
+        for case in cases:
+            keyword, term = case.facts["keyword"], case.term()
+            given[keyword] = given[keyword] + term if keyword in given else term
+        q, k, v = (np.random.default_rng(5).normal(size=(B, H, 6, d)) for d in (D, D, DV))
+        row = relpos.explain(q, k, v, query=3, head=1, batch=1, **given, **options)
+        summed = sum(np.where(np.isinf(x), -np.inf, x) for x in row.parts.values())
+        np.testing.assert_allclose(summed, row.score, atol=1e-12, err_msg=str(names))
+        np.testing.assert_allclose(sum(row.out_parts.values()), row.out, atol=1e-12, err_msg=str(names))
+        content = D**-0.5 * k[1, 1] @ q[1, 1, 3]
+        np.testing.assert_allclose(row.parts["content"], content, atol=1e-12)
+        np.testing.assert_allclose(row.scaled, content + row.parts.get("rope", 0), atol=1e-12, err_msg=str(names))
+        assert (row.sink is not None) == ("sink" in given) and str(row).count("\n") >= 7
+        named = {name.split()[0].split(".")[0] for name in (*row.parts, *row.out_parts)} | ({"sink"} if row.sink is not None else set())
+        assert set(names) <= named, f"{names}: {named}"
+        tried += 1
+    assert tried > 200
 
 
 def test_facts_are_those_of_the_page():

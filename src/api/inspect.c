@@ -42,24 +42,37 @@ int rpi_rows_worked(rpi_rows *s, int32_t term, int64_t h, int64_t i, int64_t j, 
     return p.scheme->worked ? p.scheme->worked(&p, to, size) : snprintf(to, size, "%s", p.scheme->facts.formula);
 }
 
+/* The scores and weights of a row, those of masked pairs too. */
+static rp_status score_row(rpi_rows *s, int64_t b, int64_t h, int64_t i)
+{
+    const rp_desc *d = &s->args.desc;
+    rpi_row *r = &s->row;
+    if (b < 0 || b >= d->batch || h < 0 || h >= d->heads || i < 0 || i >= d->len_q)
+        return rpi_fail(
+            RP_E_RANGE, "batch entry %lld, head %lld, query %lld: there are %lld, %lld and %lld, counted from 0",
+            (long long)b, (long long)h, (long long)i, (long long)d->batch, (long long)d->heads, (long long)d->len_q);
+    rpi_row_at(r, b, h, i);
+    if (!r->raw)
+        r->raw = s->raw; /* asks for the scores of masked pairs too */
+    rpi_row_scores(r);
+    rpi_row_softmax(r);
+    return RP_OK;
+}
+
 static rp_status trace_row(rpi_rows *s, int64_t b, int64_t h, int64_t i, rp_row *want)
 {
     const rp_desc *d = &s->args.desc;
     rpi_row *r = &s->row;
     if (!want)
         return rpi_fail(RP_E_ARG, "row is NULL");
-    if (b < 0 || b >= d->batch || h < 0 || h >= d->heads || i < 0 || i >= d->len_q)
-        return rpi_fail(
-            RP_E_RANGE, "batch entry %lld, head %lld, query %lld: there are %lld, %lld and %lld, counted from 0",
-            (long long)b, (long long)h, (long long)i, (long long)d->batch, (long long)d->heads, (long long)d->len_q);
     if (want->out && !s->args.v.data && d->len_k)
         return rpi_fail(RP_E_ARG, "v is absent: out of a row needs it");
-    rpi_row_at(r, b, h, i);
-    r->raw = want->raw ? want->raw : s->raw; /* asks for the scores of masked pairs too */
+    r->raw = want->raw;
     r->scaled = want->scaled;
     r->bias = want->bias;
-    rpi_row_scores(r);
-    rpi_row_softmax(r);
+    const rp_status status = score_row(s, b, h, i);
+    if (status != RP_OK)
+        return status;
     if (want->out) {
         rpi_row_mix(r);
         memcpy(want->out, r->out, (size_t)d->dim_v * sizeof *r->out);
@@ -78,6 +91,24 @@ rp_status rp_attend_row(const rp_plan *plan, const rp_tensors *t, int64_t b, int
     rp_status status = rpi_rows_begin(&rows, plan, t);
     if (status == RP_OK) {
         status = trace_row(&rows, b, h, i, want);
+        rpi_rows_end(&rows);
+    }
+    return status;
+}
+
+rp_status rp_attend_parts(const rp_plan *plan, const rp_tensors *t, int64_t b, int64_t h, int64_t i, rp_part *part,
+                          int32_t *n_parts)
+{
+    rpi_rows rows;
+    if (!part || !n_parts)
+        return rpi_fail(RP_E_ARG, "%s is NULL", part ? "n_parts" : "part");
+    rp_status status = rpi_rows_begin(&rows, plan, t);
+    if (status == RP_OK) {
+        status = score_row(&rows, b, h, i);
+        if (status == RP_OK) {
+            *n_parts = rpi_row_parts(&rows.row, part);
+            rpi_row_split(&rows.row, part, *n_parts);
+        }
         rpi_rows_end(&rows);
     }
     return status;

@@ -59,7 +59,7 @@ void rpi_row_rotate(const rpi_row *r, double *x, double position, double sign)
 }
 
 /* <q, k> plain, or of absolute values. */
-static double dot(const rpi_row *r, const double *q, const double *k)
+double rpi_row_dot(const rpi_row *r, const double *q, const double *k)
 {
     double sum = 0;
     for (int64_t c = 0; c < r->args->desc.dim_k; c++)
@@ -67,7 +67,7 @@ static double dot(const rpi_row *r, const double *q, const double *k)
     return sum;
 }
 
-/* One product of a term of form VEC, with its vector e. */
+/* The sum of a product with its vector e. */
 static double vector_product(const rpi_row *r, const rpi_product *product, const rpi_pair *p, int64_t e)
 {
     const double *row = product->key_side ? p->k : p->q;
@@ -80,22 +80,24 @@ static double vector_product(const rpi_row *r, const rpi_product *product, const
     return sum;
 }
 
+double rpi_row_product(rpi_row *r, const rpi_pair *p, int n)
+{
+    const rpi_product *product = &p->scheme->product[n];
+    const int64_t e = product->count ? rpi_product_index(product, p) : -1;
+    if (e < 0)
+        return 0;
+    if (product->key_side || r->product[n].term != p->term || r->product[n].e != e) {
+        r->product[n].term = p->term;
+        r->product[n].e = e;
+        r->product[n].sum = vector_product(r, product, p, e);
+    }
+    return r->product[n].sum;
+}
+
 /* The value of a term of form VEC. */
 static double vectors(rpi_row *r, const rpi_pair *p)
 {
-    double sum = 0;
-    for (int n = 0; n < 2; n++) {
-        const rpi_product *product = &p->scheme->product[n];
-        const int64_t e = product->count ? rpi_product_index(product, p) : -1;
-        if (e < 0)
-            continue;
-        if (product->key_side || r->product[n].term != p->term || r->product[n].e != e) {
-            r->product[n].term = p->term;
-            r->product[n].e = e;
-            r->product[n].sum = vector_product(r, product, p, e);
-        }
-        sum += r->product[n].sum;
-    }
+    const double sum = rpi_row_product(r, p, 0) + rpi_row_product(r, p, 1);
     const double factor = rpi_vec_factor(p->scheme, &r->args->desc);
     return (r->absolute ? fabs(factor) : factor) * sum;
 }
@@ -138,6 +140,14 @@ static void masks(rpi_row *r)
     rpi_mask_keep(r->args, r->b, r->h, r->i, 0, d->len_k, r->keep);
 }
 
+double rpi_row_cap(const rp_desc *d, double x, double *slope)
+{
+    const double t = d->softcap > 0 ? tanh(x / d->softcap) : 0;
+    if (slope)
+        *slope = 1 - t * t;
+    return d->softcap > 0 ? d->softcap * t : x;
+}
+
 /* score[j] for every key, -infinity where masked, and keep[j]: not masked, by a mask or by a bias of -infinity. slope[j]
  * is what the softcap does to a small change. */
 void rpi_row_scores(rpi_row *r)
@@ -164,20 +174,15 @@ void rpi_row_scores(rpi_row *r)
             r->score[j] = -INFINITY;
             continue;
         }
-        const double raw = dot(r, r->q, r->keys + j * D);
-        double scaled = (r->absolute ? fabs(d->scale) : d->scale) * raw;
+        const double raw = rpi_row_dot(r, r->q, r->keys + j * D);
+        const double scaled = (r->absolute ? fabs(d->scale) : d->scale) * raw;
+        double inside = scaled;
         if (r->plan->vec >= 0) {
             row_key(r, &pair[r->plan->vec], j);
-            scaled += vectors(r, &pair[r->plan->vec]);
+            inside += vectors(r, &pair[r->plan->vec]);
         }
-        const double bias = biases(r, pair, j), x = d->cap_after ? scaled + bias : scaled;
-        double capped = x;
-        r->slope[j] = 1;
-        if (d->softcap > 0) {
-            const double t = tanh(x / d->softcap);
-            capped = d->softcap * t;
-            r->slope[j] = 1 - t * t;
-        }
+        const double bias = biases(r, pair, j);
+        const double capped = rpi_row_cap(d, d->cap_after ? inside + bias : inside, &r->slope[j]);
         const double plain = d->cap_after ? capped : capped + bias;
         if (r->raw)
             r->raw[j] = raw;
@@ -187,7 +192,7 @@ void rpi_row_scores(rpi_row *r)
             r->bias[j] = bias;
         if (bias == -INFINITY)
             r->keep[j] = 0;
-        r->score[j] = !r->keep[j] ? -INFINITY : r->absolute ? fabs(scaled) + bias : plain;
+        r->score[j] = !r->keep[j] ? -INFINITY : r->absolute ? fabs(inside) + bias : plain;
     }
 }
 
@@ -214,13 +219,13 @@ void rpi_row_softmax(rpi_row *r)
             r->weight[j] /= sum;
 }
 
-/* out = sum_j w_j (v_j + relval_j) over the keys that are not masked: a product of -infinity gives a weight of 0, by which a
- * value is multiplied, so that 0 * infinity is NaN. Where every score is -infinity, out = 0. With absolute, the sum of
- * w |v| + w |relval|. */
-void rpi_row_mix(rpi_row *r)
+/* out = sum_j w_j (v_j + relval_j) over the keys that are not masked, or one part of it: the values, or the vectors of
+ * relval. A product of -infinity gives a weight of 0, by which a value is multiplied, so that 0 * infinity is NaN. Where
+ * every score is -infinity, out = 0. With absolute, the sum of w |v| + w |relval|. */
+void rpi_row_sums(const rpi_row *r, bool values, bool vectors, double *out)
 {
     const rp_desc *d = &r->args->desc;
-    memset(r->out, 0, (size_t)d->dim_v * sizeof *r->out);
+    memset(out, 0, (size_t)d->dim_v * sizeof *out);
     for (int64_t j = 0; j < d->len_k && r->lse != -INFINITY; j++) {
         const double factor = rpi_row_dropout(r, j);
         if (!r->keep[j] || factor == 0)
@@ -228,17 +233,22 @@ void rpi_row_mix(rpi_row *r)
         rpi_pair p = {0};
         const rpi_product *product = NULL;
         int64_t e = -1;
-        if (r->plan->valvec >= 0) {
+        if (r->plan->valvec >= 0 && vectors) {
             p = rpi_row_pair(r, r->plan->valvec, j);
             product = &p.scheme->product[0];
             e = rpi_product_index(product, &p);
         }
         for (int64_t c = 0; c < d->dim_v; c++) {
-            const double v = rpi_value(rpi_row_of(&r->args->v, r->b, r->g, j), r->args->v.dtype, c),
+            const double v = values ? rpi_value(rpi_row_of(&r->args->v, r->b, r->g, j), r->args->v.dtype, c) : 0,
                          a = e >= 0 ? product->vec(&p, e, c) : 0;
-            r->out[c] += r->weight[j] * factor * (r->absolute ? fabs(v) + fabs(a) : v + a);
+            out[c] += r->weight[j] * factor * (r->absolute ? fabs(v) + fabs(a) : v + a);
         }
     }
+}
+
+void rpi_row_mix(rpi_row *r)
+{
+    rpi_row_sums(r, true, true, r->out);
 }
 
 static void lay_out_row(rpi_row *r, const rp_desc *d)

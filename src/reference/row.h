@@ -37,6 +37,18 @@ void rpi_row_mix(rpi_row *r);
 rpi_pair rpi_row_query(const rpi_row *r, int32_t term);
 rpi_pair rpi_row_pair(const rpi_row *r, int32_t term, int64_t j);
 double rpi_row_bias(rpi_row *r, rpi_pair *query, int64_t j); /* 0 where the term is no bias */
+/* The terms below are as rpi_row_scores adds them up. */
+double rpi_row_dot(const rpi_row *r, const double *q, const double *k);
+double rpi_row_product(rpi_row *r, const rpi_pair *p, int n);  /* product n of a term of form VEC, without its factor */
+double rpi_row_cap(const rp_desc *d, double x, double *slope); /* slope: NULL, or set to the derivative */
+
+/* out = sum_j w (v_j + relval_j), or only one of the two sums. */
+void rpi_row_sums(const rpi_row *r, bool values, bool vectors, double *out);
+
+/* List the parts of the row in part[RP_MAX_PARTS], as rp_attend_parts says; return their number. Then compute each
+ * value that is not NULL, of a row whose scores and weights are known. */
+int32_t rpi_row_parts(const rpi_row *r, rp_part *part);
+void rpi_row_split(rpi_row *r, const rp_part *part, int32_t n_parts);
 
 /* The factor of dropout of key j: 1 without dropout. */
 double rpi_row_dropout(const rpi_row *r, int64_t j);

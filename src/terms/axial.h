@@ -67,8 +67,8 @@ RPI_AXIS(w, grid_w, 1, grid_columns)
 #undef RPI_AXIS
 
 #define RPI_AXIS_PRODUCT(axis, number)                                                                                 \
-    .array = number, .count = axialkey_##axis##_count, .index = axialkey_##axis##_index, .vec = axialkey_##axis##_vec, \
-    .vec_grad = axialkey_##axis##_grad
+    .array = number, .shown = "q . r" #axis, .count = axialkey_##axis##_count, .index = axialkey_##axis##_index,       \
+    .vec = axialkey_##axis##_vec, .vec_grad = axialkey_##axis##_grad
 RPI_SCHEME(
     AXIALKEY, .form = RPI_VEC, .unscaled = true,
     .facts = {.formula =

@@ -98,6 +98,8 @@ static const char *fault_of_products(const rpi_scheme *s, bool learned)
             return "a product of a term with a learned array has vec_grad";
         if (!p->query != !p->query_grad)
             return "query and query_grad come together";
+        if (!p->shown)
+            return "a product has .shown: how explain prints it";
     }
     return NULL;
 }

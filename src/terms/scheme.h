@@ -103,7 +103,8 @@ static inline void rpi_add(const rpi_sums *to, int array, int64_t a, int64_t b, 
  * and count-1. With key_side the row is k_j instead of q_i. Where index is NULL, e = clamp(delta - first, 0, count-1);
  * with `zero_outside` pairs whose e would be clamped get 0. */
 typedef struct rpi_product {
-    int array; /* index of the array of vectors */
+    int array;         /* index of the array of vectors */
+    const char *shown; /* the product in ASCII, as `relpos explain` prints it: "scale * q . table" */
     bool key_side, zero_outside;
     bool (*present)(const rpi_view *array); /* NULL: always; the arrays of an absent product are absent */
     int64_t (*count)(const rp_desc *desc, const rp_term *term);

@@ -229,6 +229,13 @@ static void rows_out_of_bounds_are_named(void **state)
     for (size_t n = 0; n < sizeof outside / sizeof *outside; n++)
         said(rp_attend_row(plan, &p.t, outside[n][0], outside[n][1], outside[n][2], &row), RP_E_RANGE, "query", NULL);
     said(rp_attend_row(plan, &p.t, 0, 0, 0, NULL), RP_E_ARG, "row", "NULL");
+    static rp_part parts[RP_MAX_PARTS];
+    int32_t n_parts;
+    for (size_t n = 0; n < sizeof outside / sizeof *outside; n++)
+        said(rp_attend_parts(plan, &p.t, outside[n][0], outside[n][1], outside[n][2], parts, &n_parts), RP_E_RANGE,
+             "query", NULL);
+    said(rp_attend_parts(plan, &p.t, 0, 0, 0, NULL, &n_parts), RP_E_ARG, "part", "NULL");
+    said(rp_attend_parts(plan, &p.t, 0, 0, 0, parts, NULL), RP_E_ARG, "n_parts", "NULL");
     double room[64], far[2] = {7, 7};
     row.out = far;
     rp_tensors t = p.t;

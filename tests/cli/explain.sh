@@ -21,6 +21,7 @@ has "for 'sat' \(query 2 of 0 to 4\)" '^Raw scores  *1\.0000  *2\.0000  *2\.0000
     '^Difference  *-0\.0198  *-0\.0045  *\+0\.0524  *-0\.0027  *-0\.0254'
 ok explain --json
 has '^\{"tokens": \["The", "cat", "sat", "on", "mat"\], "query": 0, "raw": \[0, 2, 1, 1, 1\.5\], "scaled": \[0, 1, 0\.5, 0\.5, 0\.75\], "bias": \[0, -0\.2079'
+has '"parts": \[\{"name": "content", "kind": "content", "formula": "scale \* q \. k", "values": \[0, 1, 0\.5, 0\.5, 0\.75\]\}, \{"name": "log", "kind": "bias"'
 for key in score weights weights_plain difference out; do
     has "\"$key\": \\[[-0-9.e, ]+\\]"
 done
@@ -57,6 +58,12 @@ ok explain --all 'one two three four five six seven eight nine ten eleven twelve
 has '^ *13  *fourteen '
 check 'no list of the heaviest' 0 "$(grep -c heaviest "$T/out")"
 ok explain --rope dim=4 --scale 1 --softcap 5 --window 2,1 a b c
+has '^Raw scores ' '^Content ' '^Rotation ' '^Softcap ' '^Mask  *0\.0000 ' '^Biased scores '
+# Shaw 2018 on its worked example: the position has a row, and raw times the scale is the content
+ok explain --input examples/data/shaw.npz --relkey table=a_k,left=3,right=3 --relval table=a_v,left=3,right=3
+has '^Raw scores  *-1\.8301 ' '^Scaled scores  *-0\.9150 ' '^relkey  *0\.4036 ' '^Biased scores  *-0\.5114 ' \
+    '^values\[word 0\] = \[-0\.1622 ' '^relval\[word 0\] = \[0\.7179 ' '^Output\[word 0\] = \[0\.5557 '
+check 'no row of biases where there is none' 0 "$(grep -c '^Bias values' "$T/out")"
 ok explain --bias alibi --head 7 a b c
 ok explain --input "$text" --query 17 --head 2 --bias alibi
 has "for 'nation' \(query 17 of 0 to 330\)" '^Heaviest keys without any position term'
@@ -105,7 +112,8 @@ ok explain --input "$small" --batch 1 --head 3 --query 6 --bias t5,table=t5 --bi
 ok explain --input "$square" --segments segments
 ok explain --input "$more" --batch 1 --head 2 --query 3 --xl r=xr,u=xu --sink slopes --bias band,r=br,p=bp --bias log,q_positions=q_real \
     --q-offset first
-has ' \+ P \+ B\) V' 'P = position scores of xl,r=xr,u=xu' 'a sink joins' 'over all keys and the sink'
+has ' \+ P \+ B\) V' 'P = position scores of xl,r=xr,u=xu' 'a sink joins' 'over all keys and the sink' ',sink\] = [0-9.]* \(logit ' \
+    ' xl\.r  *xl\.u  *band  *Bias values  *Biased'
 "$program" explain "$(printf 'plain \033[31mred\033[0m \377\376 caf\303\251')" >"$T/out"
 check 'words with control characters are spelt out' 0 "$(grep -c "$(printf '\033\\|\377')" "$T/out")"
 has 'x1b\[31mred' "$(printf 'caf\303\251')"

@@ -96,7 +96,7 @@ static void shaw_in(rp_dtype dtype, double tolerance)
     near("Shaw: loops, weights", weights, SHAW_WEIGHTS, COUNT(weights), TINY);
     near("Shaw: loops, output", out, SHAW_OUT, COUNT(out), TINY);
     near("Shaw: loops, profile", profile, SHAW_PROFILE, COUNT(profile), TINY);
-    near("Shaw: traced content + position", r.scaled, score, COUNT(score), dtype == RP_F32 ? 10 * F32 : TINY);
+    near("Shaw: traced content + position", r.score, score, COUNT(score), dtype == RP_F32 ? 10 * F32 : TINY);
     near("Shaw: weights as printed", r.weights, SHAW_WEIGHTS_PRINT, COUNT(SHAW_WEIGHTS_PRINT), HALF(3) + tolerance);
     near("Shaw: weights", r.weights, weights, COUNT(weights), tolerance);
     near("Shaw: output", r.out, out, COUNT(out), tolerance);

@@ -54,6 +54,13 @@ static void one_row(job *j)
     j->status = rp_attend_row(j->plan, &j->p->t, 0, 0, 0, &row);
 }
 
+static void parts_of_a_row(job *j)
+{
+    static rp_part part[RP_MAX_PARTS];
+    int32_t n;
+    j->status = rp_attend_parts(j->plan, &j->p->t, 0, 0, 0, part, &n);
+}
+
 static void biases(job *j)
 {
     j->status = rp_bias(j->plan, &j->p->t, 0, &j->bias);
@@ -77,11 +84,17 @@ static const struct {
     const char *name;
     void (*run)(job *);
     bool forward_only;
-} calls[] = {{"nothing", nothing, false},           {"rp_attend", run_attend, true},
-             {"rp_backward", run_backward, false},  {"rp_plan_work_size", work_size, false},
-             {"rp_error_bound", error_bound, true}, {"rp_gradient_bound", gradient_bound, false},
-             {"rp_attend_row", one_row, true},      {"rp_bias", biases, true},
-             {"rp_prepare", prepare, true},         {"rp_plan_create", make_plan, true}};
+} calls[] = {{"nothing", nothing, false},
+             {"rp_attend", run_attend, true},
+             {"rp_backward", run_backward, false},
+             {"rp_plan_work_size", work_size, false},
+             {"rp_error_bound", error_bound, true},
+             {"rp_gradient_bound", gradient_bound, false},
+             {"rp_attend_row", one_row, true},
+             {"rp_attend_parts", parts_of_a_row, true},
+             {"rp_bias", biases, true},
+             {"rp_prepare", prepare, true},
+             {"rp_plan_create", make_plan, true}};
 enum { CALLS = sizeof calls / sizeof *calls };
 
 typedef struct order {

@@ -252,9 +252,9 @@ static void position_to_content_is_the_transpose(void **state)
     for (int64_t h = 0; h < 2; h++) {
         double score[L][L], turned[L][L];
         for (int64_t i = 0; i < L; i++) {
-            rp_row row = {.scaled = score[i]};
+            rp_row row = {.score = score[i]};
             good(rp_attend_row(plan_a, &a.t, 0, h, i, &row));
-            row.scaled = turned[i];
+            row.score = turned[i];
             good(rp_attend_row(plan_b, &b.t, 0, h, i, &row));
         }
         for (int64_t i = 0; i < L; i++)

@@ -77,6 +77,7 @@ static void faults_are_found(void **state)
           .array = {{"a", .shape = "[H]"}},
           .product = {{.count = count, .vec = vec, .first = count}}},
          "vec_grad"},
+        {{.form = RPI_VEC, FACTS, .product = {{.count = count, .vec = vec, .first = count}}}, ".shown"},
         {{.form = RPI_SINK, FACTS, .pair = pair}, "has no pair"},
 #undef FACTS
     };

@@ -13,11 +13,13 @@ def cells(page, state, want):
     """The cells of the scores show how they come about, by mouse and by keyboard, and so do those of the biased weights."""
     box = page.p.locator("main .scroll", has=page.p.locator("caption", has_text="Scores"))
     said = box.locator("xpath=..").locator(".readout")
-    for r, name in enumerate(("raw", "scaled", "bias", "score")):
+    rows = [("raw", want["raw"]), *((part["name"], part["values"]) for part in want["parts"]), ("score", want["score"])]
+    check(f"sentence {state}: a row for each part", box.locator("tbody tr").count() == len(rows))
+    for r, (name, numbers) in enumerate(rows):
         for c in (0, 2):
             cell = box.locator("tbody tr").nth(r).locator("td").nth(c)
             cell.hover()
-            text, number = said.text_content(), want[name][c]
+            text, number = said.text_content(), numbers[c]
             calculation, value = parts(text)
             check(f"sentence {state}: the cell {name} {c}", value == ("masked" if number is None else fixed(number)[0]), text)
             found = value_of(calculation)
@@ -28,7 +30,7 @@ def cells(page, state, want):
     stops.focus()
     page.p.keyboard.press("ArrowDown")
     page.p.keyboard.press("ArrowDown")
-    check(f"sentence {state}: by keyboard", parts(said.text_content())[1] == fixed(want["bias"][0])[0], said.text_content())
+    check(f"sentence {state}: by keyboard", parts(said.text_content())[1] in fixed(rows[2][1][0]), said.text_content())
     if state == {}:
         page.p.keyboard.press("ArrowRight")
         text = said.text_content()
@@ -74,18 +76,13 @@ def sentence(page):
     for state in states:
         page.show("sentence", **state)
         text = command(page.code())
-        for label, mine in (
-            ("Raw scores", "Raw scores"),
-            ("Scaled scores", "Scaled scores"),
-            ("Bias values", "Bias values"),
-            ("Biased scores", "Biased scores"),
-            ("Standard", "Standard"),
-            ("Biased", "Biased"),
-            ("Difference", "Difference"),
-        ):
+        found = json.loads(command(page.code().replace("relpos explain", "relpos explain --json", 1)))
+        kinds = [part["kind"] for part in found["parts"]]
+        labels = {"content": "Content" if "rotation" in kinds else "Scaled scores", "rotation": "Rotation", "bias": "Bias values", "mask": "Mask"}
+        for label in ("Raw scores", *(labels[kind] for kind in kinds), "Biased scores", "Standard", "Biased", "Difference"):
             want = printed(text, label)
             nth = 1 if label == "Biased" else 0
-            check(f"sentence {state}: {label}", want and page.cells(mine, nth) == want, f"{page.cells(mine, nth)} {want}")
+            check(f"sentence {state}: {label}", want and page.cells(label, nth) == want, f"{page.cells(label, nth)} {want}")
         want = re.findall(r"A\[.*?\] = (\S+) \(", text)
         check(
             f"sentence {state}: weights",
@@ -105,7 +102,7 @@ def sentence(page):
             "[...[...document.querySelectorAll('main table')].find(t => t.rows[0].cells[0].textContent === 'Output').tBodies[0].rows].map(r => [...r.cells].slice(1).map(c => c.textContent))"
         )
         check(f"sentence {state}: all outputs", len(rows) > 2 and mine == [row.split() for row in rows], f"{mine} {rows}")
-        cells(page, state, json.loads(command(page.code().replace("relpos explain", "relpos explain --json", 1))))
+        cells(page, state, found)
         if not state.get("a", "").startswith("alibi"):
             check(f"sentence {state}: the C program", c_program("sentence", page) == page.cells("Biased", 1))
         python_program(page)

@@ -340,7 +340,8 @@ export const model = {
         if (n === 2)
           return rowOf(1, i).score[j] === -Infinity ? 'masked' : differenceOf(rowOf(1, i).weights[j], rowOf(0, i).weights[j]);
         const row = rowOf(n, i);
-        return weightOf(row, j, row.bias[j] ? `${fixed(row.scaled[j])} + ${inner(row.bias[j])}` : fixed(row.score[j]));
+        const whole = row.bias[j] && Math.abs(row.scaled[j] + row.bias[j] - row.score[j]) < 1e-9;  // no other part
+        return weightOf(row, j, whole ? `${fixed(row.scaled[j])} + ${inner(row.bias[j])}` : fixed(row.score[j]));
       };
       const top = extent([row])[1] || 1;
       wordButtons(words, tokens, query, j => change({query: Math.min(j, source.lenQ - 1)}));

@@ -70,7 +70,7 @@ export const sentence = {
       };
       const plain = of([]), other = state.b ? of([state.b]) : null, found = of([state.a]), {heads, head} = found;
       settings.of('head').element.hidden = heads === 1;
-      const row = found.rows[query], standard = plain.rows[query],
+      const row = found.rows[query], parts = core.parts(head, query), standard = plain.rows[query],
             difference = row.weights.map((x, j) => x - standard.weights[j]);
       wordButtons(words, tokens, query, i => change({query: i}));
       const sum = row.lse < 700 && row.lse > -Infinity ? fixed(Math.exp(row.lse)) : 'S', scale = 1 / Math.sqrt(width);
@@ -82,18 +82,36 @@ export const sentence = {
               whole = near(pairs.reduce((sum, [w, x]) => sum + w * x, 0), row.out[c]);
         return calculation(whole ? sumOfProducts(pairs) : ['the weights times values with their vectors'], value);
       };
-      const calculations = [
-        j => calculation(
-          near(dot(j), row.raw[j]) ? sumOfProducts(channels.map(c => pair(c, j)), width) : ['the product of the rotated vectors'],
-          fixed(row.raw[j])),
-        j => calculation(
-          [
-            `${fixed(row.raw[j])} * ${+ scale.toPrecision(6)}`,
-            ...(near(row.raw[j] * scale, row.scaled[j]) ? [] : [inner(row.scaled[j] - row.raw[j] * scale)])
-          ],
-          fixed(row.scaled[j])),
-        j => `offset ${minus(j - query)}: ${calculation(worked(query, j), told(row.bias[j]))}`,
-        j => row.score[j] === -Infinity ? 'masked' : calculation([fixed(row.scaled[j]), inner(row.bias[j])], fixed(row.score[j]))
+      const factor = +scale.toPrecision(6), rotates = parts.some(part => part.kind === 'rotation');
+      /** How a part is shown: the label of its row, and how its number for key j comes about. */
+      const how = {
+        content: part => rotates ?
+          [`Content, q · k · ${factor}`, j => calculation([`${fixed(dot(j))} * ${factor}`], fixed(part.values[j]))] :
+          [`Scaled scores, raw · ${factor}`, j => calculation([`${fixed(row.raw[j])} * ${factor}`], fixed(part.values[j]))],
+        rotation: part => [`Rotation, raw · ${factor} − content`,
+          j => calculation([`${fixed(row.raw[j])} * ${factor} - ${inner(dot(j) * scale)}`], fixed(part.values[j]))],
+        bias:
+          part => ['Bias values, B', j => `offset ${minus(j - query)}: ${calculation(worked(query, j), told(part.values[j]))}`],
+        mask: part => ['Mask, 0 or −∞', j => told(part.values[j])]
+      };
+      const lines = [
+        [
+          rotates ? 'Raw scores, R(q) · R(k)' : 'Raw scores, q · k',
+          j => calculation(rotates ? ['the product of the rotated vectors'] : sumOfProducts(channels.map(c => pair(c, j)), width),
+            fixed(row.raw[j])),
+          row.raw
+        ],
+        ...parts.map(part => [...(how[part.kind]?.(part) ??
+                                [`${part.name}, ${part.formula}`, j => `${part.formula}: ${told(part.values[j])}`]),
+                       part.values]),
+        [
+          parts.length === 2 && parts[1].kind === 'bias' ? 'Biased scores, scaled + B' :
+                                                           `Biased scores, the sum from ${rotates ? 'content' : 'scaled'} on`,
+          j => row.score[j] === -Infinity ?
+            'masked' :
+            calculation(parts.map(({values}, x) => (x ? inner : fixed)(values[j])), fixed(row.score[j])),
+          row.score
+        ]
       ];
       const bars = h('div', {class: 'scroll', tabindex: 0, role: 'group', 'aria-label': 'Weights'},
         h('table', {},
@@ -116,12 +134,8 @@ export const sentence = {
       });
       steps.replaceChildren(
         ...[h('h3', {}, `1. Scores of “${tokens[query]}” (query ${query} of 0 to ${n - 1}${heads > 1 ? `, head ${head}` : ''})`),
-          table(['', ...tokens],
-            [
-              ['Raw scores, q · k', ...row.raw], [`Scaled scores, raw · ${+ scale.toPrecision(6)}`, ...row.scaled],
-              ['Bias values, B', ...row.bias], ['Biased scores, scaled + B', ...row.score]
-            ],
-            {caption: 'Scores', calculation: (r, j) => calculations[r](j)}),
+          table(['', ...tokens], lines.map(([label, , values]) => [label, ...values]),
+            {caption: 'Scores', calculation: (r, j) => lines[r][1](j)}),
           h('h3', {}, `2. Attention weights: exp(biased score) / ${sum}`), bars,
           h('h3', {}, '3. Output: the sum of weight times value'), h('pre', {}, `[${[...row.out].map(x => fixed(x)).join(' ')}]`),
           h('h3', {}, '4. Without and with the term'),
@@ -185,9 +199,9 @@ export const sentence = {
         name: 'sentence',
         figure: ofChart(curve),
         docs: [nameOf(state.a), ...(state.b ? [nameOf(state.b)] : [])],
-        numbers: {row, standard, difference, all: found.rows, plain: plain.rows},
-        csv: () => [['key', 'word', 'raw', 'scaled', 'bias', 'biased', 'weight', 'standard', 'difference'],
-          ...tokens.map((word, j) => [j, word, row.raw[j], row.scaled[j], row.bias[j], row.score[j], row.weights[j],
+        numbers: {row, parts, standard, difference, all: found.rows, plain: plain.rows},
+        csv: () => [['key', 'word', 'raw', ...parts.map(part => part.name), 'biased', 'weight', 'standard', 'difference'],
+          ...tokens.map((word, j) => [j, word, row.raw[j], ...parts.map(({values}) => values[j]), row.score[j], row.weights[j],
                           standard.weights[j], difference[j]])],
         code: {
           CLI: shell([

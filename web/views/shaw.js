@@ -107,7 +107,7 @@ export const shaw = {
       const rows = plain.map((_, i) => core.row(0, i, true)), mean = core.attend('profile'), scale = 1 / Math.sqrt(width);
       const flat = call => Float64Array.from(rows.flatMap((row, i) => [...call(row, i)]));
       const content = flat((_, i) => plain[i].scaled),
-            position = flat((row, i) => row.scaled.map((x, j) => x - plain[i].scaled[j])), weights = flat(row => row.weights),
+            position = flat((row, i) => row.score.map((x, j) => x - plain[i].score[j])), weights = flat(row => row.weights),
             before = flat((_, i) => plain[i].weights);
       const query = Math.min(state.query, n - 1), [, high] = extent([weights, before]);
       /** How each number of a pair comes about: scores by content and by position, weights without and with positions. */

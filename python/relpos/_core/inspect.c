@@ -3,10 +3,29 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "core.h"
 
-/* row(q, k, v, batch, head, query): one row step by step, as a tuple (raw, scaled, bias, score, weights, out, lse). */
+/* A list of (name, values) of the parts from ... to: arrays like those of `from`. NULL with an exception set. */
+static PyObject *list_parts(const rp_part *part, PyObject *const *value, int32_t n_parts, rp_part_kind from,
+                            rp_part_kind to)
+{
+    PyObject *list = PyList_New(0);
+    for (int32_t n = 0; list && n < n_parts; n++) {
+        if (part[n].kind < from || part[n].kind > to)
+            continue;
+        PyObject *pair = Py_BuildValue("(sO)", part[n].name, value[n]);
+        if (!pair || PyList_Append(list, pair) != 0)
+            Py_CLEAR(list);
+        Py_XDECREF(pair);
+    }
+    return list;
+}
+
+/* row(q, k, v, batch, head, query): one row step by step, as a tuple (raw, scaled, bias, score, weights, out, lse), and what
+ * its score, its sum and its output are made of, as three lists of (name, values). */
 PyObject *core_row(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names)
 {
-    PyObject *option[N_NAMES] = {NULL}, *part[6] = {NULL}, *answer = NULL;
+    PyObject *option[N_NAMES] = {NULL}, *step[6] = {NULL}, *value[RP_MAX_PARTS] = {NULL}, *answer = NULL;
+    rp_part part[RP_MAX_PARTS] = {0};
+    int32_t n_parts = 0;
     int64_t at[3];
     problem p;
     call c;
@@ -29,7 +48,14 @@ PyObject *core_row(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObje
         rp_row row;
         rp_status status = rp_plan_create(&plan, &p.desc);
         for (int x = 0; status == RP_OK && ok && x < 6; x++)
-            ok = (part[x] = make_array(&c, &from[0], RP_F64, 1, x < 5 ? &p.desc.len_k : &p.desc.dim_v, &a[x]));
+            ok = (step[x] = make_array(&c, &from[0], RP_F64, 1, x < 5 ? &p.desc.len_k : &p.desc.dim_v, &a[x]));
+        if (status == RP_OK && ok) /* with no place for values, it lists the parts */
+            status = rp_attend_parts(plan, &c.t, at[0], at[1], at[2], part, &n_parts);
+        for (int32_t x = 0; status == RP_OK && ok && x < n_parts; x++) {
+            rp_array numbers;
+            ok = (value[x] = make_array(&c, &from[0], RP_F64, 1, &part[x].length, &numbers));
+            part[x].value = ok ? numbers.data : NULL;
+        }
         if (status == RP_OK && ok) {
             row = (rp_row){.raw = a[0].data,
                            .scaled = a[1].data,
@@ -39,15 +65,22 @@ PyObject *core_row(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObje
                            .out = a[5].data};
             Py_BEGIN_ALLOW_THREADS
             status = rp_attend_row(plan, &c.t, at[0], at[1], at[2], &row);
+            if (status == RP_OK)
+                status = rp_attend_parts(plan, &c.t, at[0], at[1], at[2], part, &n_parts);
             Py_END_ALLOW_THREADS
         }
         if (status != RP_OK)
             raise_status(&p, status);
         else if (ok)
-            answer = Py_BuildValue("(OOOOOOd)", part[0], part[1], part[2], part[3], part[4], part[5], row.lse);
+            answer = Py_BuildValue("(OOOOOOdNNN)", step[0], step[1], step[2], step[3], step[4], step[5], row.lse,
+                                   list_parts(part, value, n_parts, RP_PART_CONTENT, RP_PART_MASK),
+                                   list_parts(part, value, n_parts, RP_PART_SINK, RP_PART_SINK),
+                                   list_parts(part, value, n_parts, RP_PART_VALUES, RP_PART_VECTORS));
     }
     for (int x = 0; x < 6; x++)
-        Py_XDECREF(part[x]);
+        Py_XDECREF(step[x]);
+    for (int x = 0; x < RP_MAX_PARTS; x++)
+        Py_XDECREF(value[x]);
     rp_plan_destroy(plan);
     call_end(&c);
     return answer;

@@ -1,0 +1,41 @@
+/* pairs.h -- terms and pairs of terms of the registry as a problem writes them, for tests that go over all of them.
+ * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RELPOS_TESTS_PAIRS_H
+#define RELPOS_TESTS_PAIRS_H
+
+#include <relpos/facts.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { PAIR_TOKENS = 6, TERM_TEXT = 300 }; /* tokens of every grid */
+
+/* A term with a sample of its parameters, whose grid has PAIR_TOKENS tokens; false where there is no such sample. */
+__attribute__((unused)) static bool term_text(rp_term_kind kind, int sample, char to[TERM_TEXT])
+{
+    const char *given = sample < RP_MAX_SAMPLES ? rp_term_about(kind)->samples[sample] : NULL;
+    if (!given && sample > 0)
+        return false;
+    snprintf(to, TERM_TEXT, "%s%s%s", rp_term_name(kind), given && *given ? "," : "", given ? given : "");
+    char *grid = strstr(to, "grid="), rest[TERM_TEXT];
+    if (grid) {
+        snprintf(rest, sizeof rest, "%s", grid + strcspn(grid, ","));
+        snprintf(grid, (size_t)(to + TERM_TEXT - grid), "grid=%s%s", strstr(rest, "extra=1") ? "1x5" : "2x3", rest);
+    }
+    return true;
+}
+
+/* Two terms joined by +, or one where b is RP_TERM_NONE; false where they do not compose: at most one term of a role but for biases. */
+__attribute__((unused)) static bool pair_text(rp_term_kind a, rp_term_kind b, char to[2 * TERM_TEXT + 1])
+{
+    char other[TERM_TEXT];
+    if (b != RP_TERM_NONE && rp_term_role(a) == rp_term_role(b) && rp_term_role(a) != RP_ROLE_BIAS)
+        return false;
+    term_text(a, 0, to);
+    if (b != RP_TERM_NONE) {
+        term_text(b, 0, other);
+        strcat(strcat(to, "+"), other);
+    }
+    return true;
+}
+#endif
