@@ -92,10 +92,8 @@ def _added(*biases) -> tuple:
     for bias in biases:
         if isinstance(bias, Tensor):
             terms.append(relpos.Dense(bias))
-        elif isinstance(bias, tuple):
-            terms += bias
-        elif bias is not None:  # where a compiled layer returned it, it is a term yet to be made
-            terms.append(bias.term() if isinstance(bias, _operator.TracedTerm) else bias)
+        elif bias is not None:
+            terms += _operator.terms_of(bias)
     return tuple(terms)
 
 

@@ -732,7 +732,21 @@ def test_a_bias_out_of_a_compiled_layer():
     first, second = rt.T5Attention(8, 2), rt.T5Attention(8, 2, has_relative_bias=False)
     x = torch.randn(2, 6, 8)
     position_bias = torch.compile(first, fullgraph=True, backend="aot_eager")(x)[1]
+    assert type(position_bias) is relpos.T5 and repr(position_bias) == repr(first(x)[1])
+    assert position_bias.learned["table"] is not None and (position_bias.matrix(4) == first(x)[1].matrix(4)).all()
     assert torch.equal(second(x, position_bias=position_bias)[0], second(x, position_bias=first(x)[1])[0])
+
+
+def test_terms_out_of_a_compiled_function():
+    torch._dynamo.reset()
+
+    def terms(x):
+        both = relpos.ALiBi() + relpos.T5(x)
+        return relpos.ALiBi(), both, sum([relpos.LogDecay(), relpos.T5(x)]), relpos.Linear() + both
+
+    table = torch.randn(32, 2)
+    for got, want in zip(torch.compile(terms, fullgraph=True, backend="aot_eager")(table), terms(table)):
+        assert type(got) is type(want) and repr(got) == repr(want)
 
 
 def test_documentation():
