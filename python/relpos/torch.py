@@ -23,7 +23,8 @@ from torch.nn import functional as F
 
 import relpos
 
-from .numpy import clip_relative_position, count_position_pairs
+from .numpy import clip_relative_position, count_position_pairs, own_bias
+from . import _torch
 from . import _operator  # relpos.attention becomes an operator of torch wherever a call is traced
 
 __all__ = ["RelativePositionBiasAttention", "RelativePositionEmbedding", "RelativeSelfAttention", "RelativePositionalBias",
@@ -39,7 +40,7 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
 
     Shapes   query (B, H, L, E), key (B, Hk, S, E), value (B, Hk, S, Ev), or all three without B, or without B and H. attn_mask: bool,
              True = attends, or numbers to add, which broadcasts to (B, H, L, S). Hk < H needs enable_gqa=True.
-    Sign     is_causal: query 0 is beside key 0, unless q_offset is given, which one query beside several keys needs.
+    Sign     is_causal: query 0 is beside key 0, as in torch, unless q_offset is given.
     Unlike   torch's: a query without a key gives zeros, and is_causal goes with attn_mask. dropout_p draws by torch.manual_seed.
 
     >>> q, k = torch.randn(2, 4, 5, 16), torch.randn(2, 4, 7, 16)
@@ -49,12 +50,13 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
     >>> scaled_dot_product_attention(q, k, k, bias=relpos.ALiBi()).shape
     torch.Size([2, 4, 5, 16])
     """
+    _need_tensors("relpos.attention", query=query, key=key, value=value)
     if query.dim() > 2 and key.shape[-3] != query.shape[-3] and not enable_gqa:
         raise ValueError(f"key has {key.shape[-3]} heads and query {query.shape[-3]}: enable_gqa=True is needed")
     if dropout_p:
         options |= _drawn(dropout_p)
     options |= _masked(attn_mask, options.pop("bias", None))
-    return relpos.attention(query, key, value, causal=is_causal, scale=scale, **options)
+    return relpos.attention(query, key, value, scale=scale, **_causal(is_causal) | options)
 
 
 # ---------------------------------------------------------------------------------------------- what the modules share
@@ -80,6 +82,18 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, need_weights: bool, options: dict) 
 def _drawn(share: float) -> dict:
     """The options of dropout, the seed from torch's generator: torch.manual_seed decides."""
     return {"dropout": share, "seed": torch.randint(2**62, (), device="cpu")}
+
+
+def _causal(is_causal: bool) -> dict:
+    """The options of torch's is_causal, for which query 0 is beside key 0."""
+    return {"causal": True, "q_offset": 0} if is_causal else {}
+
+
+def _need_tensors(elsewhere: str, **given) -> None:
+    """Refuse what is no tensor; elsewhere is what takes arrays."""
+    for name, x in given.items():
+        if not isinstance(x, Tensor):
+            raise TypeError(f"{name} is of type {type(x).__name__}: a tensor is needed; {elsewhere} takes arrays")
 
 
 def _dropout(module: nn.Module, share: float) -> dict:
@@ -134,22 +148,38 @@ class RelativePositionBiasAttention(nn.Module):
             return relpos.T5(self.relative_bias_table[:, None], buckets=self.num_buckets, max_distance=self.max_distance)
         return relpos.LogDecay(self.bias_scale)
 
-    def _options(self, mask: Tensor | None) -> dict:
-        return {"scale": self.d_k**-0.5, **_masked(mask, self.term(), attend=False)}
+    def _compute_bias(self, N: int, M: int | None = None) -> Tensor:
+        """B for N queries and M keys, N unless given. A subclass may have its own, of N alone or of both, which is then the bias."""
+        M = N if M is None else M
+        if not self.learned:
+            return torch.from_numpy(self.term().matrix(N, M, heads=1)[0]).to(self.relative_bias_table)
+        offsets = torch.arange(M) - torch.arange(N)[:, None]
+        buckets = relpos.bucket(offsets.numpy(), buckets=self.num_buckets, max_distance=self.max_distance)
+        return self.relative_bias_table[torch.from_numpy(buckets)]
+
+    def _bias(self, N: int, M: int) -> relpos.Term:
+        """The term, or the array of a subclass that computes its own."""
+        if type(self)._compute_bias is RelativePositionBiasAttention._compute_bias:
+            return self.term()
+        return relpos.Dense(own_bias(self._compute_bias, N, M))
+
+    def _options(self, mask: Tensor | None, Q: Tensor, K: Tensor) -> dict:
+        return {"scale": self.d_k**-0.5, **_masked(mask, self._bias(Q.shape[-2], K.shape[-2]), attend=False)}
 
     def forward(self, Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None = None, *,
                 need_weights: bool = True) -> tuple[Tensor | None, Tensor]:
         """(weights, output); weights are None with need_weights=False."""
+        _need_tensors("relpos.numpy.RelativePositionBiasAttention", Q=Q, K=K, V=V)
         front = 4 - Q.dim()
         q, k, v = (x[(None,) * front] for x in (Q, K, V))
-        out, weights = _attend(q, k, v, need_weights, self._options(mask))
+        out, weights = _attend(q, k, v, need_weights, self._options(mask, Q, K))
         return None if weights is None else weights.reshape(weights.shape[front:]), out.reshape(out.shape[front:])
 
     def explain(self, Q: Tensor, K: Tensor, V: Tensor, tokens: list[str], query_idx: int = 0) -> relpos.Explanation:
         """Print how the row of one token comes about, for Q, K and V with two axes, and return it."""
         with torch.no_grad():
-            row = relpos.explain(Q[None], K[None], V[None], query=query_idx, **self._options(None))
-        print(f"query {tokens[query_idx]!r}, d_k {self.d_k}, bias {self.term()!r}")
+            row = relpos.explain(Q[None], K[None], V[None], query=query_idx, **self._options(None, Q, K))
+        print(f"query {tokens[query_idx]!r}, d_k {self.d_k}, bias {self._bias(len(Q), len(K))!r}")
         print(f"{'key':>12}{'raw':>10}{'scaled':>10}{'bias':>10}{'score':>10}{'weight':>10}")
         for token, *numbers in zip(tokens, *row[:5]):
             print(f"{token:>12}{''.join(f'{float(x):10.4f}' for x in numbers)}  {'#' * round(40 * float(numbers[-1]))}".rstrip())
@@ -218,8 +248,7 @@ class RelativeSelfAttention(nn.Module):
 
     def forward(self, X: Tensor, *, need_weights: bool = True, **options) -> tuple[Tensor, Tensor | None]:
         """(output, weights); weights are None with need_weights=False. `options`, such as causal, go to relpos.attention."""
-        if not isinstance(X, Tensor):
-            raise TypeError(f"X is of type {type(X).__name__}: a tensor is needed; relpos.numpy.RelativeSelfAttention takes arrays")
+        _need_tensors("relpos.numpy.RelativeSelfAttention", X=X)
         q, k, v = (x.unsqueeze(-3) for x in (X @ self.W_q, X @ self.W_k, X @ self.W_v))
         out, weights = _attend(q, k, v, need_weights, self.rel_embed.terms() | options)
         return out.squeeze(-3), None if weights is None else weights.squeeze(-3)
@@ -350,7 +379,7 @@ def _multihead(module, q: Tensor, k: Tensor, v: Tensor, dropout: float, attn_mas
             options["key_mask"] = ~key_padding_mask
         else:
             bias = _added(bias, key_padding_mask[:, None, None])
-    options |= {"causal": is_causal, **_masked(attn_mask, bias, attend=False), **_dropout(module, dropout)}
+    options |= {**_causal(is_causal), **_masked(attn_mask, bias, attend=False), **_dropout(module, dropout)}
     out, weights = _attend(q, k, v, need_weights, options)
     return _join(out), None if weights is None else weights.mean(1)
 
@@ -410,6 +439,12 @@ class AdditiveRelMultiheadAttention(nn.Module):
                 attn_mask: Tensor | None = None, key_padding_mask: Tensor | None = None, need_weights: bool = False,
                 is_causal: bool = False) -> tuple[Tensor, Tensor | None]:
         """(output, weights or None). is_causal masks keys after the query by index, whatever their positions."""
+        if q_positions is not None or k_positions is not None:
+            at_q, at_k = (_at(x, p, mask) for x, p, mask in ((query, q_positions, q_position_mask),
+                                                                             (key, k_positions, k_position_mask)))
+            if _rounds(at_q, at_k):
+                term = _pairs_of_rounded_positions(self.rel_bias, self.max_distance, at_q, at_k, q_position_mask, k_position_mask)
+                return _wrapped(self, query, key, value, attn_mask, key_padding_mask, need_weights, is_causal, bias=term)
         term = relpos.Real(self.rel_bias[None], max_distance=self.max_distance, q_positions=_known(q_positions, q_position_mask),
                            k_positions=_known(k_positions, k_position_mask), q_position_mask=q_position_mask,
                            k_position_mask=k_position_mask)

@@ -2,6 +2,7 @@
 outputs and gradients.  SPDX-License-Identifier: Apache-2.0"""
 import copy
 import doctest
+import inspect
 import math
 import pickle
 import re
@@ -104,6 +105,51 @@ def test_relative_position_bias_attention_of_the_worked_example(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("query 'cat', d_k 4") and len(lines) == 8
     assert lines[4].split()[:6] == ["sat", "2.0000", "1.0000", "-0.2079", "0.7921", "0.2486"]
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_a_bias_of_a_subclass(both, capsys):
+    """Exercise 3 of the chapter, a bias that is not symmetric, as one writes it over the chapter's class; with a parameter of its own."""
+    class Asymmetric(rt.RelativePositionBiasAttention):
+        def __init__(self):
+            super().__init__(d_k=4)
+            self.rates = nn.Parameter(torch.tensor([0.1, 0.3]))
+
+        def _compute_bias(self, N, *M):
+            r = offsets(N, *M) if both and M else offsets(N, N)
+            return self.rates[0] * r.clamp(max=0) - self.rates[1] * r.clamp(min=0)
+
+    if not both:
+        Asymmetric._compute_bias = lambda self, N, compute=Asymmetric._compute_bias: compute(self, N)
+        Asymmetric._compute_bias.__signature__ = inspect.Signature([inspect.Parameter(x, inspect.Parameter.POSITIONAL_ONLY) for x in "sN"])
+    module, lk = Asymmetric(), LK if both else LQ
+    q, k, v = draw(B, LQ, 4), draw(B, lk, 4), draw(B, lk, 3)
+    r = offsets(LQ, lk)
+    want, weights = softmax(q @ k.mT / 2 + module.rates[0] * r.clamp(max=0) - module.rates[1] * r.clamp(min=0), v)
+    got = module(q, k, v)
+    torch.testing.assert_close(got[0], weights, atol=1e-12, rtol=0)
+    agree(got[1], want, [q, k, v, module.rates])
+    row = module.explain(q[0], k[0], v[0], "abcdefghijk"[:lk], 2)
+    torch.testing.assert_close(row.weights, weights[0, 2].detach(), atol=1e-12, rtol=0)
+    if not both:
+        with pytest.raises(ValueError, match="takes the number of tokens alone, and there are 3 queries and 7 keys"):
+            module(q[:, :3], k, v)
+
+
+@pytest.mark.parametrize("learned", [False, True])
+def test_the_bias_that_a_subclass_may_build_on(learned):
+    module = shake(rt.RelativePositionBiasAttention(4, learned=learned))
+    for shape in ((5,), (LQ, LK)):
+        torch.testing.assert_close(module._compute_bias(*shape), torch.from_numpy(module.term().matrix(*shape, heads=1)[0]))
+    assert module._compute_bias(3).requires_grad == learned
+
+
+def test_arrays_are_refused_in_words():
+    x = np.eye(4)
+    with pytest.raises(TypeError, match="Q is of type ndarray: a tensor is needed; relpos.numpy.RelativePositionBiasAttention takes arrays"):
+        rt.RelativePositionBiasAttention(4)(x, x, x)
+    with pytest.raises(TypeError, match="value is of type ndarray: a tensor is needed; relpos.attention takes arrays"):
+        rt.scaled_dot_product_attention(torch.eye(4), torch.eye(4), x)
 
 
 def test_relative_self_attention():
@@ -759,7 +805,7 @@ def test_documentation():
 
 
 @pytest.mark.parametrize("options", [{}, dict(is_causal=True), dict(attn_mask="bool"), dict(attn_mask="numbers"), dict(scale=0.3),
-                                     dict(enable_gqa=True)], ids=lambda x: "-".join(x) or "plain")
+                                     dict(enable_gqa=True), dict(is_causal=True, one=True)], ids=lambda x: "-".join(x) or "plain")
 def test_scaled_dot_product_attention_of_torch(options):
     g = torch.Generator().manual_seed(3)
     q, k, v = (torch.randn(2, heads, n, 8, generator=g, requires_grad=True)
@@ -767,12 +813,22 @@ def test_scaled_dot_product_attention_of_torch(options):
     if "attn_mask" in options:
         numbers = torch.randn(4, 5, 7, generator=g)
         options = {"attn_mask": numbers > -0.5 if options["attn_mask"] == "bool" else numbers}
+    if "one" in options:
+        q, options = q[:, :, :1], dict(is_causal=True)
     results = []
     for f in (relpos.torch.scaled_dot_product_attention, torch.nn.functional.scaled_dot_product_attention):
         out = f(q, k, v, **options)
         results.append((out, *torch.autograd.grad(out.sin().sum(), (q, k, v))))
     for a, b in zip(*results):
         torch.testing.assert_close(a, b, atol=5e-6, rtol=0)
+
+
+def test_is_causal_of_the_modules_is_by_index():
+    """Query 0 is beside key 0, for any number of queries, one too."""
+    x, module = draw(B, 7, DIM), shake(rt.ALiBiMultiheadAttention(DIM, HEADS))
+    whole = module(x, x, x, is_causal=True)[0]
+    for n in (1, 3):
+        torch.testing.assert_close(module(x[:, :n], x, x, is_causal=True)[0], whole[:, :n])
 
 
 def test_what_torchs_attention_has_and_this():
