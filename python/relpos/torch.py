@@ -17,6 +17,9 @@ float64 and learned arrays as they are. torch.jit.trace records relpos.attention
 module first. ONNX has no such operator: its exporters get an error.
 
 SPDX-License-Identifier: Apache-2.0"""
+import math
+import warnings
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -285,10 +288,19 @@ def analyze_position_bias(attention_weights: Tensor, max_offset: int = 5) -> dic
 class RelativePositionalBias(nn.Module):
     """The learned biases of T5, one for each bucket of offsets and each head.
 
-    Weights  relative_attention_bias.weight (num_buckets, num_heads).
+    Weights  relative_attention_bias.weight (num_buckets, num_heads). A table trained by code that takes query - key has the same name
+             and shape, and the wrong rows: from_query_minus_key.
     Sign     the offset is key - query; with bidirectional=False, keys after the query share bucket 0.
     Source   Raffel et al. 2020, section 2.1.
     """
+
+    _version = 2  # in the metadata of a state_dict; other code and relpos 0.1 leave it at 1
+
+    def __init_subclass__(cls, **options) -> None:
+        super().__init_subclass__(**options)
+        if hasattr(cls, "_relative_position_bucket"):
+            raise TypeError(f"{cls.__name__}._relative_position_bucket would never be called, since the library computes the buckets: "
+                            "relpos.Bucket has other strategies, and relpos.Table a number for each offset")
 
     def __init__(self, num_heads: int, num_buckets: int = 32, max_distance: int = 128, bidirectional: bool = True) -> None:
         super().__init__()
@@ -296,6 +308,36 @@ class RelativePositionalBias(nn.Module):
         self.max_distance, self.bidirectional = max_distance, bidirectional
         self.relative_attention_bias = nn.Embedding(num_buckets, num_heads)
         nn.init.normal_(self.relative_attention_bias.weight, std=0.02)
+
+    @classmethod
+    def from_query_minus_key(cls, weight: Tensor, max_distance: int = 128, bidirectional: bool = True) -> "RelativePositionalBias":
+        """The module for a table (num_buckets, num_heads) that was trained with the offset query - key instead of T5's key - query.
+
+        The two halves of the buckets change places, but for bucket 0, the query's own key. With bidirectional=False such code gives
+        every key up to the query bucket 0, so all rows become row 0; they are right under a causal mask.
+
+        >>> table = torch.arange(8.0)[:, None]
+        >>> RelativePositionalBias.from_query_minus_key(table).relative_attention_bias.weight.flatten().tolist()
+        [0.0, 5.0, 6.0, 7.0, 4.0, 1.0, 2.0, 3.0]
+        """
+        buckets, heads = weight.shape
+        half = buckets // 2
+        weight = weight.detach()
+        if bidirectional:
+            weight = torch.cat([weight[:1], weight[half + 1:], weight[half:half + 1], weight[1:half]])
+        else:
+            weight = weight[:1].repeat(buckets, 1)
+        module = cls(heads, buckets, max_distance, bidirectional).to(weight)
+        module.relative_attention_bias.weight = nn.Parameter(weight)
+        return module
+
+    def _load_from_state_dict(self, state_dict, prefix, local_metadata, *args) -> None:
+        if local_metadata.get("version") == 1:
+            warnings.warn(f"{prefix}relative_attention_bias.weight was saved by other code, or by relpos 0.1. If that code takes offsets "
+                          "as query - key, as some tutorials do, its table is mirrored here: use RelativePositionalBias."
+                          "from_query_minus_key(table). The tables of T5, transformers and relpos are right as they are.",
+                          stacklevel=2)
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *args)
 
     def term(self) -> relpos.Term:
         """The biases as relpos.attention takes them, for any lengths."""

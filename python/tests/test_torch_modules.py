@@ -6,6 +6,7 @@ import inspect
 import math
 import pickle
 import re
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -282,6 +283,47 @@ def test_relative_positional_bias():
     q, k, v = (draw(B, HEADS, n, 4) for n in (LQ, LK, LK))
     agree(rt.cross_attention_with_bias(q, k, v, bias, ~PAD[:, None, None]),
           softmax(q @ k.mT / 2 + dense, v, ~PAD[:, None, None])[0], [q, k, v, *bias.parameters()])
+
+
+@pytest.mark.parametrize("buckets, max_distance", [(32, 128), (8, 20)])
+def test_a_table_of_query_minus_key(buckets, max_distance):
+    """The table of code that gives T5's buckets query - key: the same bias, except keys after the query where there is one direction,
+    which a causal mask leaves out."""
+    weight = torch.randn(buckets, HEADS)
+    for both in (True, False):
+        module = rt.RelativePositionalBias.from_query_minus_key(weight, max_distance, both)
+        theirs = weight[torch.from_numpy(relpos.bucket(-offsets(40, 40), buckets=buckets, max_distance=max_distance, bidirectional=both))]
+        seen = torch.ones(40, 40, dtype=torch.bool) if both else offsets(40, 40) <= 0
+        assert torch.equal(module(40, 40)[0].permute(1, 2, 0)[seen], theirs[seen])
+        assert (module.num_buckets, module.max_distance, module.bidirectional) == (buckets, max_distance, both)
+        assert type(module.relative_attention_bias.weight) is nn.Parameter and module.relative_attention_bias.weight.requires_grad
+    assert torch.equal(rt.RelativePositionalBias.from_query_minus_key(theirs.new_tensor(range(32))[:, None]).relative_attention_bias.weight[:, 0],
+                       theirs.new_tensor([0, *range(17, 32), 16, *range(1, 16)]))
+
+
+def test_a_note_where_a_table_may_be_of_query_minus_key():
+    class Theirs(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.relative_bias = nn.Module()
+            self.relative_bias.relative_attention_bias = nn.Embedding(32, 2)
+
+    ours, theirs = rt.T5Attention(8, 2), Theirs()
+    with pytest.warns(UserWarning, match=r"^relative_bias.relative_attention_bias.weight was saved by other code.*from_query_minus_key"):
+        ours.load_state_dict(theirs.state_dict(), strict=False)
+    assert torch.equal(ours.relative_bias.relative_attention_bias.weight, theirs.relative_bias.relative_attention_bias.weight)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ours.load_state_dict(rt.T5Attention(8, 2).state_dict())
+        ours.load_state_dict(copy.deepcopy(ours.state_dict()))
+        rt.RelativePositionalBias(2).load_state_dict({"relative_attention_bias.weight": torch.zeros(32, 2)})
+
+
+def test_buckets_of_a_subclass_are_refused():
+    with pytest.raises(TypeError, match="Mine._relative_position_bucket would never be called.*relpos.Bucket"):
+        class Mine(rt.RelativePositionalBias):
+            def _relative_position_bucket(self, relative_position):
+                return relative_position * 0
 
 
 def test_t5_attention_step_by_step():
