@@ -447,6 +447,43 @@ def _known(positions: Tensor | None, mask: Tensor | None) -> Tensor | None:
     return far if mask is None else far.masked_fill(~mask, 0)
 
 
+def _at(x: Tensor, positions: Tensor | None, mask: Tensor | None) -> Tensor:
+    """The positions of x, by index unless given, with 0 for those that the mask leaves out."""
+    if positions is None:
+        return torch.arange(x.shape[1], device=x.device)
+    return positions if mask is None else positions.masked_fill(~mask, 0)
+
+
+def _rounds(q_positions: Tensor, k_positions: Tensor) -> bool:
+    """Return true if differences in the type that torch takes them in, the wider of the two, may differ from differences in double. They
+    do not if all finite positions are multiples of a step of which the type holds every multiple up to twice the largest."""
+    dtype = torch.promote_types(q_positions.dtype, k_positions.dtype)
+    if not dtype.is_floating_point or dtype == torch.float64:
+        return False
+    if torch.compiler.is_compiling() or torch.jit.is_tracing() or _torch._modes() or torch._C._functorch.maybe_current_level() is not None:
+        return True  # what is traced may not depend on numbers
+    positions = torch.cat([x.to(dtype).double().flatten() for x in (q_positions, k_positions)])
+    if positions.isnan().any():
+        return False  # the term refuses them
+    finite = positions[positions.isfinite()]
+    largest = finite.abs().max().item() if len(finite) else 0.0
+    steps = finite / (torch.finfo(dtype).eps * 2.0 ** math.frexp(largest)[1])
+    return bool((steps != steps.round()).any())
+
+
+def _pairs_of_rounded_positions(table: Tensor, max_distance: int, q_positions: Tensor, k_positions: Tensor, q_mask: Tensor | None,
+                                k_mask: Tensor | None) -> relpos.Term:
+    """-table[trunc(clamp(P_Q - P_K))] as an array of all pairs, the difference in the type of the positions."""
+    p, k = q_positions[..., :, None], k_positions[..., None, :]
+    difference = torch.where(p == k, 0, p - k).double()  # two infinite ones are 0 apart
+    bias = -table[difference.nan_to_num(0.0).clamp(-max_distance, max_distance).long() + max_distance]
+    bias = torch.where(difference.isnan(), torch.nan, bias)
+    for mask, at in ((q_mask, -1), (k_mask, -2)):
+        if mask is not None:
+            bias = torch.where(mask.unsqueeze(at), bias, 0)
+    return relpos.Dense(bias[:, None] if bias.dim() == 3 else bias)
+
+
 class AdditiveRelMultiheadAttention(nn.Module):
     """torch.nn.MultiheadAttention with a learned function of the difference of two positions subtracted from the logits:
     A[i, j] = <q_i, k_j> / sqrt(d_h) - rel_bias[trunc(clamp(P_Q[i] - P_K[j], -m, m)) + m], m = max_distance.
@@ -459,6 +496,9 @@ class AdditiveRelMultiheadAttention(nn.Module):
     Weights  rel_bias (2 max_distance + 1,), shared by the heads, zero at first; attn.in_proj_weight, attn.in_proj_bias,
              attn.out_proj.weight, attn.out_proj.bias.
     Sign     query - key, and the bias is subtracted. A row whose every key is masked gives the bias of the output, not NaN.
+    Memory   differences of positions are rounded to the type of the positions, as in symm_learning. Where that changes them, as for
+             float32 positions with fractions of a decimal grid (in a compiled module: for every type below float64), the biases
+             are an array of Lq Lk numbers; else, and with positions.double(), memory grows with the length.
     Source   symm_learning.
     """
 

@@ -389,6 +389,40 @@ def test_additive_rel_multihead_attention_elsewhere():
         rt.AdditiveRelMultiheadAttention(DIM, HEADS, max_distance=-1)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("masks", [False, True])
+def test_differences_are_rounded_as_the_positions_are(dtype, masks):
+    """On a grid of 0.1, 74 of 10,201 differences of float32 round to a whole number that the exact ones do not reach."""
+    module = shake(rt.AdditiveRelMultiheadAttention(DIM, HEADS, max_distance=8))
+    p, x = (torch.arange(101, dtype=torch.float32) * 0.1).to(dtype), draw(B, 101, DIM)
+    index = lambda p: (p[:, None] - p).clamp(-8, 8).long()
+    differ = (index(p) != index(p.double())).sum().item()
+    assert differ == 74 if dtype == torch.float32 else differ > 0
+    seen = (torch.rand(B, 101) < 0.8, torch.rand(B, 101) < 0.8) if masks else (None, None)
+    got = module(x, x, x, q_positions=p.expand(B, -1), k_positions=p, q_position_mask=seen[0], k_position_mask=seen[1])[0]
+    agree(got, additive(module, x, x, x, p.expand(B, -1), p, *seen)[0], [x, *module.parameters()])
+    whole = module(x, x, x, k_positions=p)[0]  # and of a float and an integer type
+    agree(whole, additive(module, x, x, x, None, p)[0], [x, *module.parameters()])
+
+
+def test_differences_that_no_type_rounds_need_no_array():
+    p = torch.arange(101.0, dtype=torch.float32)
+    for exact in (p, p / 4, p + 1e6, p.double() * 0.1, p.long(), torch.tensor([0.5, math.inf, -math.inf, 3]).float(), p.to(torch.bfloat16)):
+        assert not rt._rounds(exact, exact)
+    for rounded in (p * 0.1, p + 1 / 3, p / 64 + 2**18, p.to(torch.float16) + 0.1):
+        assert rt._rounds(rounded, rounded)
+    assert rt._rounds(p * 0.1, p.long()) and not rt._rounds(p * 0.1, p.double())
+
+
+def test_rounded_positions_in_a_compiled_layer():
+    torch._dynamo.reset()
+    module, x = shake(rt.AdditiveRelMultiheadAttention(8, 2, max_distance=3)), draw(2, 31, 8)
+    p = torch.arange(31, dtype=torch.float32) * 0.1
+    p[4], p[5], p[6] = math.inf, math.inf, -math.inf
+    compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
+    agree(compiled(x, x, x, q_positions=p, k_positions=p)[0], module(x, x, x, q_positions=p, k_positions=p)[0], [x])
+
+
 def test_positions_that_are_far_or_not_known():
     """Infinite positions are beyond max_distance; where the mask is False a position may be NaN."""
     module = shake(rt.AdditiveRelMultiheadAttention(DIM, HEADS, max_distance=4))
