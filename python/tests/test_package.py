@@ -158,6 +158,17 @@ def test_readme():
         exec(block.partition("```")[0], {})
 
 
+def test_examples_of_the_texts_run_alone():
+    """A reader pastes one of them."""
+    page = open(os.path.join(ROOT, "docs", "texts.md"), encoding="utf-8").read()
+    blocks = re.findall(r"^```{doctest}\n(.*?)^```", page, re.M | re.S)
+    assert len(blocks) >= 13
+    runner = doctest.DocTestRunner()
+    for n, block in enumerate(blocks):
+        runner.run(doctest.DocTestParser().get_doctest(block, {}, f"block {n + 1} of texts.md", None, 0))
+    assert runner.failures == 0
+
+
 def test_stubs_of_terms_are_what_is_there():
     spec = importlib.util.spec_from_file_location("stubs", os.path.join(ROOT, "tools", "python_stubs.py"))
     stubs = importlib.util.module_from_spec(spec)
