@@ -4,7 +4,7 @@ tests compare it with the installed package.  SPDX-License-Identifier: Apache-2.
 from relpos import TERMS, _terms
 
 HEAD = '''# Made by tools/terms.py. SPDX-License-Identifier: Apache-2.0
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,13 @@ TERMS: dict[str, type[Term]]
 '''
 
 
-KINDS = {"int": "int", "real": "float", "flag": "bool | int", "sign": "int", "choice": "str", "grid": "str | tuple[int, int]"}
+KINDS = {"int": "int", "real": "float", "flag": "bool | int", "sign": "int", "grid": "str | tuple[int, int]"}
+
+
+def kind(parameter):
+    """The type of a parameter: of a choice, the words there are."""
+    choices = ", ".join(map(repr, parameter.get("choices", ())))
+    return f"Literal[{choices}]" if parameter["type"] == "choice" else KINDS[parameter["type"]]
 
 
 def argument(text, kinds):
@@ -46,7 +52,7 @@ def text():
     for cls in TERMS.values():
         info = _terms._BY_CLASS[cls]
         by_position, by_name = _terms._signature(info)
-        kinds = {_terms._KEYWORDS.get(p["key"], p["key"]): KINDS[p["type"]] for p in info["parameters"]}
+        kinds = {_terms._KEYWORDS.get(p["key"], p["key"]): kind(p) for p in info["parameters"]}
         words = ["self", *(argument(x, kinds) for x in by_position)]
         words += ["*", *(argument(x, kinds) for x in by_name)] if by_name else []
         parts.append(f"\nclass {cls.__name__}(Term):\n    def __init__({', '.join(words)}) -> None: ...\n")

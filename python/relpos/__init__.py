@@ -342,6 +342,11 @@ def __getattr__(name):
     raise AttributeError(f"module 'relpos' has no attribute {name!r}")
 
 
+def __dir__():
+    modules = ("hf", "numpy", "plot", "torch")
+    return sorted([*__all__, "__doc__", "__version__", "t5", *(name for name in modules if name in globals())])
+
+
 def show_config():
     """What this build and this machine have.
 

@@ -3,7 +3,9 @@ calls do not come here.  SPDX-License-Identifier: Apache-2.0"""
 import functools
 import itertools
 import math
+import types
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -206,21 +208,28 @@ def _backward_flops(_, q, k, v, *__, **___):
     return 2 * math.prod(q[:-1]) * k[-2] * (3 * q[-1] + 2 * v[-1])
 
 
-class TracedTerm:
-    """A term made while torch.compile traces: text and arrays alone."""
+class TracedTerm(NamedTuple):
+    """A term made while torch.compile traces: its text and arrays. A compiled function that returns one makes it by _make, which
+    gives the term itself."""
 
-    def __init__(self, text, arrays):
-        self._text, self._arrays = text, arrays
+    text: str
+    arrays: tuple
+    not_constant: object  # torch.compile would fold a sum of constants, and then has no way to return it
 
-    def term(self):
-        """The term, for a call that is not traced."""
-        return _terms._load(self._text, self._arrays)
 
-    __add__, __radd__ = _terms.Term.__add__, _terms.Term.__radd__
+_NOT_CONSTANT = types.SimpleNamespace()
+TracedTerm._make = classmethod(lambda cls, fields: _terms._load(*[*fields][:2]))
+TracedTerm._text, TracedTerm._arrays = property(lambda self: self.text), property(lambda self: self.arrays)
+TracedTerm.__add__, TracedTerm.__radd__ = _terms.Term.__add__, _terms.Term.__radd__
+
+
+def terms_of(value):
+    """The terms of one keyword as a tuple: value is a term, a sum, or one of them traced."""
+    return value if isinstance(value, tuple) and not isinstance(value, TracedTerm) else (value,)
 
 
 def _create(cls, text, arrays):
-    return TracedTerm(text, arrays)
+    return TracedTerm(text, arrays, _NOT_CONSTANT)
 
 
 @torch.compiler.assume_constant_result  # torch.compile takes the original for a constant that is False
@@ -265,7 +274,7 @@ def attention(q, k, v, *options):
         if name == "out":
             raise TypeError("out: a call that torch traces makes its own: leave it away")
         if name in _TERMS:
-            for term in value if isinstance(value, tuple) else (value,):
+            for term in terms_of(value):
                 places = []
                 for array in term._arrays:
                     places.append("-" if array is None else str(len(arrays)))

@@ -75,7 +75,9 @@ class Term(_core.Term):
         return Sum((self,)) + other
 
     def __radd__(self, other):
-        return Sum((self,)) if other == 0 else NotImplemented  # sum(terms) begins at 0
+        return self + (() if isinstance(other, int) and other == 0 else other)  # sum(terms) begins at 0
+
+    __array_ufunc__ = None  # so that array + term comes to __radd__
 
     def __repr__(self):
         arrays = self.arrays
@@ -94,6 +96,10 @@ class Term(_core.Term):
         return _load, (self._text, self._arrays)
 
 
+_NO_ARRAY = ("a term and an array do not add up: relpos.attention(q, k, v, bias=term) adds a term to the scores, "
+             "term + relpos.Dense(array) makes an array a bias beside it, and term.matrix(Lq, Lk) has the numbers of a term")
+
+
 class Sum(tuple):
     """Several terms of one keyword, added up.
 
@@ -107,7 +113,18 @@ class Sum(tuple):
     def __add__(self, other):
         if hasattr(other, "_text"):  # a term
             other = (other,)
-        return Sum((*self, *other)) if isinstance(other, tuple) else NotImplemented
+        if isinstance(other, tuple):
+            return Sum((*self, *other))
+        if hasattr(other, "shape"):
+            raise TypeError(_NO_ARRAY)
+        return NotImplemented
+
+    def __radd__(self, other):
+        if isinstance(other, tuple):
+            return Sum((*other, *self))
+        return self if isinstance(other, int) and other == 0 else self + other
+
+    __array_ufunc__ = None
 
     def __repr__(self):
         return " + ".join(map(repr, self))
@@ -231,6 +248,11 @@ def _refuse(title, name, names, first):
     raise TypeError(f"{title}: no argument is called {name!r}{_hints.meant(name, names)}")
 
 
+_NOTES = {"dense": ["Adds an array to the scores, such as a float attn_mask of torch's scaled_dot_product_attention: (Lq, Lk),",
+                    "(H, Lq, Lk) or (B, H, Lq, Lk), where an axis of length 1 broadcasts. The array is read where it is, and for",
+                    "torch has a gradient. It grows with Lq Lk: a term with a formula, such as T5 or ALiBi, needs less memory.", ""]}
+
+
 def _doc(info):
     """Formula, arrays, parameters and an example."""
     def listed(title, rows):
@@ -242,7 +264,8 @@ def _doc(info):
                ("" if a["presence"] in ("needed", "conditional") else "; optional")) for a in info["arrays"]]
     parameters = [(_KEYWORDS.get(p["key"], p["key"]), f"{p['meaning'] or ''}{' (' + ', '.join(p['choices']) + ')' if 'choices' in p else ''}; " +
                    ("required" if p["required"] else f"{p['unset'] or p['default']} unless given")) for p in info["parameters"]]
-    lines = [f"{info['about'][0].upper()}{info['about'][1:]}: {info['source']}.", "", f"Formula: `{info['formula']}`", ""]
+    title = info["about"] if info["source"] in info["about"] else f"{info['about']}: {info['source']}"
+    lines = [f"{title[0].upper()}{title[1:]}.", "", *_NOTES.get(info["name"], ()), f"Formula: `{info['formula']}`", ""]
     lines += listed("Arrays, where a ? is an axis that may be left out", arrays) + listed("Parameters", parameters)
     lines += ["delta is key - query.", "", f"The term {info['name']} of docs/terms.md; on the command line {info['syntax']}."]
     if info["name"] in EXAMPLES:

@@ -1,6 +1,7 @@
 """attention for torch tensors that require a gradient; _core comes here by itself.  SPDX-License-Identifier: Apache-2.0"""
 import sys
 
+import numpy as np
 import torch
 from torch.autograd import forward_ad
 
@@ -143,9 +144,19 @@ class _Attention(torch.autograd.Function):
         return None, None, None, *every
 
 
+def _copied(name, x):
+    """An array as a tensor of its own: autograd would not see a later change of the array's memory."""
+    try:
+        return torch.from_numpy(np.array(x))
+    except TypeError:
+        raise TypeError(f"{name} is of type {type(x).__name__}, elements {getattr(x, 'dtype', '?')}, which torch does not read: give {name} "
+                        "as a tensor, since a gradient is recorded") from None
+
+
 def attention(q, k, v, *options):
     if not isinstance(q, _Tensor):
         raise TypeError("q is no torch tensor, and an array of the call requires a gradient from torch: give q, k and v as tensors")
+    k, v = (x if isinstance(x, _Tensor) else _copied(name, x) for name, x in (("k", k), ("v", v)))
     options = list(options)
     asked = weights, lse_too, summary = options[_WEIGHTS], options[_LSE], options[_SUMMARY]
     if options[_OUT] is not None:

@@ -13,6 +13,7 @@ np.random.seed(seed) and np.random.randn draw, and leaves NumPy's global state a
 key - query.
 
 SPDX-License-Identifier: Apache-2.0"""
+import inspect
 import operator
 
 import numpy as np
@@ -45,6 +46,16 @@ def _count(name, value):
 
 # ---------------------------------------------------------------------------------------------- a decay with distance
 
+def own_bias(method, N, M):
+    """The biases that the method of a subclass computes: of N and M if it takes both; of N alone only where M is N."""
+    if len(inspect.signature(method).parameters) > 1:
+        return method(N, M)
+    if N != M:
+        raise ValueError(f"{method.__qualname__} takes the number of tokens alone, and there are {N} queries and {M} keys: give it a "
+                         "second parameter, the number of keys")
+    return method(N)
+
+
 class RelativePositionBiasAttention:
     """softmax(Q K^T / sqrt(d_k) + B) V, where B[i, j] = -bias_scale log(1 + |i - j|).
 
@@ -62,14 +73,25 @@ class RelativePositionBiasAttention:
         return relpos.LogDecay(self.bias_scale)
 
     def bias_matrix(self, N, M=None):
-        """B for N queries and M keys, N unless given."""
+        """B for N queries and M keys, N unless given. A subclass may have its own, of N alone or of both, which is then the bias; or its
+        own _build_bias_matrix, as in the textbook."""
         return self.term().matrix(N, M, heads=1)[0]
 
-    _build_bias_matrix = bias_matrix
+    def _build_bias_matrix(self, N, M=None):
+        return self.bias_matrix(N, M)
+
+    def _bias(self, Q, K):
+        """The term, or the array of a subclass that computes its own."""
+        base = RelativePositionBiasAttention
+        for name in ("_build_bias_matrix", "bias_matrix"):
+            if getattr(type(self), name) is not getattr(base, name):
+                return relpos.Dense(_matrix(own_bias(getattr(self, name), len(Q), len(K)), name))
+        return self.term()
 
     def forward(self, Q, K, V, mask=None):
         """(weights, output)."""
-        found = relpos.attention(_matrix(Q, "Q"), _matrix(K, "K"), _matrix(V, "V"), bias=self.term(), scale=1 / self.scale,
+        Q, K, V = _matrix(Q, "Q"), _matrix(K, "K"), _matrix(V, "V")
+        found = relpos.attention(Q, K, V, bias=self._bias(Q, K), scale=1 / self.scale,
                                  mask=None if mask is None else ~np.asarray(mask, bool), return_weights=True)
         return found.weights, found.out
 
@@ -77,7 +99,8 @@ class RelativePositionBiasAttention:
 
     def explain(self, Q, K, V, tokens, query_idx=0):
         """Print how the row of one token comes about: scores, bias, weights with bars, output."""
-        row = relpos.explain(_matrix(Q, "Q"), _matrix(K, "K"), _matrix(V, "V"), query=query_idx, bias=self.term(), scale=1 / self.scale)
+        Q, K, V = _matrix(Q, "Q"), _matrix(K, "K"), _matrix(V, "V")
+        row = relpos.explain(Q, K, V, query=query_idx, bias=self._bias(Q, K), scale=1 / self.scale)
         token = tokens[query_idx]
         print(f"\n=== Relative Position Bias trace for '{token}' ===")
         print(f"bias_scale = {self.bias_scale}, d_k = {self.d_k}\n")

@@ -17,13 +17,17 @@ float64 and learned arrays as they are. torch.jit.trace records relpos.attention
 module first. ONNX has no such operator: its exporters get an error.
 
 SPDX-License-Identifier: Apache-2.0"""
+import math
+import warnings
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 import relpos
 
-from .numpy import clip_relative_position, count_position_pairs
+from .numpy import clip_relative_position, count_position_pairs, own_bias
+from . import _torch
 from . import _operator  # relpos.attention becomes an operator of torch wherever a call is traced
 
 __all__ = ["RelativePositionBiasAttention", "RelativePositionEmbedding", "RelativeSelfAttention", "RelativePositionalBias",
@@ -39,7 +43,7 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
 
     Shapes   query (B, H, L, E), key (B, Hk, S, E), value (B, Hk, S, Ev), or all three without B, or without B and H. attn_mask: bool,
              True = attends, or numbers to add, which broadcasts to (B, H, L, S). Hk < H needs enable_gqa=True.
-    Sign     is_causal: query 0 is beside key 0, unless q_offset is given, which one query beside several keys needs.
+    Sign     is_causal: query 0 is beside key 0, as in torch, unless q_offset is given.
     Unlike   torch's: a query without a key gives zeros, and is_causal goes with attn_mask. dropout_p draws by torch.manual_seed.
 
     >>> q, k = torch.randn(2, 4, 5, 16), torch.randn(2, 4, 7, 16)
@@ -49,12 +53,13 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
     >>> scaled_dot_product_attention(q, k, k, bias=relpos.ALiBi()).shape
     torch.Size([2, 4, 5, 16])
     """
+    _need_tensors("relpos.attention", query=query, key=key, value=value)
     if query.dim() > 2 and key.shape[-3] != query.shape[-3] and not enable_gqa:
         raise ValueError(f"key has {key.shape[-3]} heads and query {query.shape[-3]}: enable_gqa=True is needed")
     if dropout_p:
         options |= _drawn(dropout_p)
     options |= _masked(attn_mask, options.pop("bias", None))
-    return relpos.attention(query, key, value, causal=is_causal, scale=scale, **options)
+    return relpos.attention(query, key, value, scale=scale, **_causal(is_causal) | options)
 
 
 # ---------------------------------------------------------------------------------------------- what the modules share
@@ -82,6 +87,18 @@ def _drawn(share: float) -> dict:
     return {"dropout": share, "seed": torch.randint(2**62, (), device="cpu")}
 
 
+def _causal(is_causal: bool) -> dict:
+    """The options of torch's is_causal, for which query 0 is beside key 0."""
+    return {"causal": True, "q_offset": 0} if is_causal else {}
+
+
+def _need_tensors(elsewhere: str, **given) -> None:
+    """Refuse what is no tensor; elsewhere is what takes arrays."""
+    for name, x in given.items():
+        if not isinstance(x, Tensor):
+            raise TypeError(f"{name} is of type {type(x).__name__}: a tensor is needed; {elsewhere} takes arrays")
+
+
 def _dropout(module: nn.Module, share: float) -> dict:
     return _drawn(share) if module.training and share > 0 else {}
 
@@ -92,10 +109,8 @@ def _added(*biases) -> tuple:
     for bias in biases:
         if isinstance(bias, Tensor):
             terms.append(relpos.Dense(bias))
-        elif isinstance(bias, tuple):
-            terms += bias
-        elif bias is not None:  # where a compiled layer returned it, it is a term yet to be made
-            terms.append(bias.term() if isinstance(bias, _operator.TracedTerm) else bias)
+        elif bias is not None:
+            terms += _operator.terms_of(bias)
     return tuple(terms)
 
 
@@ -136,22 +151,38 @@ class RelativePositionBiasAttention(nn.Module):
             return relpos.T5(self.relative_bias_table[:, None], buckets=self.num_buckets, max_distance=self.max_distance)
         return relpos.LogDecay(self.bias_scale)
 
-    def _options(self, mask: Tensor | None) -> dict:
-        return {"scale": self.d_k**-0.5, **_masked(mask, self.term(), attend=False)}
+    def _compute_bias(self, N: int, M: int | None = None) -> Tensor:
+        """B for N queries and M keys, N unless given. A subclass may have its own, of N alone or of both, which is then the bias."""
+        M = N if M is None else M
+        if not self.learned:
+            return torch.from_numpy(self.term().matrix(N, M, heads=1)[0]).to(self.relative_bias_table)
+        offsets = torch.arange(M) - torch.arange(N)[:, None]
+        buckets = relpos.bucket(offsets.numpy(), buckets=self.num_buckets, max_distance=self.max_distance)
+        return self.relative_bias_table[torch.from_numpy(buckets)]
+
+    def _bias(self, N: int, M: int) -> relpos.Term:
+        """The term, or the array of a subclass that computes its own."""
+        if type(self)._compute_bias is RelativePositionBiasAttention._compute_bias:
+            return self.term()
+        return relpos.Dense(own_bias(self._compute_bias, N, M))
+
+    def _options(self, mask: Tensor | None, Q: Tensor, K: Tensor) -> dict:
+        return {"scale": self.d_k**-0.5, **_masked(mask, self._bias(Q.shape[-2], K.shape[-2]), attend=False)}
 
     def forward(self, Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None = None, *,
                 need_weights: bool = True) -> tuple[Tensor | None, Tensor]:
         """(weights, output); weights are None with need_weights=False."""
+        _need_tensors("relpos.numpy.RelativePositionBiasAttention", Q=Q, K=K, V=V)
         front = 4 - Q.dim()
         q, k, v = (x[(None,) * front] for x in (Q, K, V))
-        out, weights = _attend(q, k, v, need_weights, self._options(mask))
+        out, weights = _attend(q, k, v, need_weights, self._options(mask, Q, K))
         return None if weights is None else weights.reshape(weights.shape[front:]), out.reshape(out.shape[front:])
 
     def explain(self, Q: Tensor, K: Tensor, V: Tensor, tokens: list[str], query_idx: int = 0) -> relpos.Explanation:
         """Print how the row of one token comes about, for Q, K and V with two axes, and return it."""
         with torch.no_grad():
-            row = relpos.explain(Q[None], K[None], V[None], query=query_idx, **self._options(None))
-        print(f"query {tokens[query_idx]!r}, d_k {self.d_k}, bias {self.term()!r}")
+            row = relpos.explain(Q[None], K[None], V[None], query=query_idx, **self._options(None, Q, K))
+        print(f"query {tokens[query_idx]!r}, d_k {self.d_k}, bias {self._bias(len(Q), len(K))!r}")
         print(f"{'key':>12}{'raw':>10}{'scaled':>10}{'bias':>10}{'score':>10}{'weight':>10}")
         for token, *numbers in zip(tokens, *row[:5]):
             print(f"{token:>12}{''.join(f'{float(x):10.4f}' for x in numbers)}  {'#' * round(40 * float(numbers[-1]))}".rstrip())
@@ -220,8 +251,7 @@ class RelativeSelfAttention(nn.Module):
 
     def forward(self, X: Tensor, *, need_weights: bool = True, **options) -> tuple[Tensor, Tensor | None]:
         """(output, weights); weights are None with need_weights=False. `options`, such as causal, go to relpos.attention."""
-        if not isinstance(X, Tensor):
-            raise TypeError(f"X is of type {type(X).__name__}: a tensor is needed; relpos.numpy.RelativeSelfAttention takes arrays")
+        _need_tensors("relpos.numpy.RelativeSelfAttention", X=X)
         q, k, v = (x.unsqueeze(-3) for x in (X @ self.W_q, X @ self.W_k, X @ self.W_v))
         out, weights = _attend(q, k, v, need_weights, self.rel_embed.terms() | options)
         return out.squeeze(-3), None if weights is None else weights.squeeze(-3)
@@ -258,10 +288,19 @@ def analyze_position_bias(attention_weights: Tensor, max_offset: int = 5) -> dic
 class RelativePositionalBias(nn.Module):
     """The learned biases of T5, one for each bucket of offsets and each head.
 
-    Weights  relative_attention_bias.weight (num_buckets, num_heads).
+    Weights  relative_attention_bias.weight (num_buckets, num_heads). A table trained by code that takes query - key has the same name
+             and shape, and the wrong rows: from_query_minus_key.
     Sign     the offset is key - query; with bidirectional=False, keys after the query share bucket 0.
     Source   Raffel et al. 2020, section 2.1.
     """
+
+    _version = 2  # in the metadata of a state_dict; other code and relpos 0.1 leave it at 1
+
+    def __init_subclass__(cls, **options) -> None:
+        super().__init_subclass__(**options)
+        if hasattr(cls, "_relative_position_bucket"):
+            raise TypeError(f"{cls.__name__}._relative_position_bucket would never be called, since the library computes the buckets: "
+                            "relpos.Bucket has other strategies, and relpos.Table a number for each offset")
 
     def __init__(self, num_heads: int, num_buckets: int = 32, max_distance: int = 128, bidirectional: bool = True) -> None:
         super().__init__()
@@ -269,6 +308,36 @@ class RelativePositionalBias(nn.Module):
         self.max_distance, self.bidirectional = max_distance, bidirectional
         self.relative_attention_bias = nn.Embedding(num_buckets, num_heads)
         nn.init.normal_(self.relative_attention_bias.weight, std=0.02)
+
+    @classmethod
+    def from_query_minus_key(cls, weight: Tensor, max_distance: int = 128, bidirectional: bool = True) -> "RelativePositionalBias":
+        """The module for a table (num_buckets, num_heads) that was trained with the offset query - key instead of T5's key - query.
+
+        The two halves of the buckets change places, but for bucket 0, the query's own key. With bidirectional=False such code gives
+        every key up to the query bucket 0, so all rows become row 0; they are right under a causal mask.
+
+        >>> table = torch.arange(8.0)[:, None]
+        >>> RelativePositionalBias.from_query_minus_key(table).relative_attention_bias.weight.flatten().tolist()
+        [0.0, 5.0, 6.0, 7.0, 4.0, 1.0, 2.0, 3.0]
+        """
+        buckets, heads = weight.shape
+        half = buckets // 2
+        weight = weight.detach()
+        if bidirectional:
+            weight = torch.cat([weight[:1], weight[half + 1:], weight[half:half + 1], weight[1:half]])
+        else:
+            weight = weight[:1].repeat(buckets, 1)
+        module = cls(heads, buckets, max_distance, bidirectional).to(weight)
+        module.relative_attention_bias.weight = nn.Parameter(weight)
+        return module
+
+    def _load_from_state_dict(self, state_dict, prefix, local_metadata, *args) -> None:
+        if local_metadata.get("version") == 1:
+            warnings.warn(f"{prefix}relative_attention_bias.weight was saved by other code, or by relpos 0.1. If that code takes offsets "
+                          "as query - key, as some tutorials do, its table is mirrored here: use RelativePositionalBias."
+                          "from_query_minus_key(table). The tables of T5, transformers and relpos are right as they are.",
+                          stacklevel=2)
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *args)
 
     def term(self) -> relpos.Term:
         """The biases as relpos.attention takes them, for any lengths."""
@@ -352,7 +421,7 @@ def _multihead(module, q: Tensor, k: Tensor, v: Tensor, dropout: float, attn_mas
             options["key_mask"] = ~key_padding_mask
         else:
             bias = _added(bias, key_padding_mask[:, None, None])
-    options |= {"causal": is_causal, **_masked(attn_mask, bias, attend=False), **_dropout(module, dropout)}
+    options |= {**_causal(is_causal), **_masked(attn_mask, bias, attend=False), **_dropout(module, dropout)}
     out, weights = _attend(q, k, v, need_weights, options)
     return _join(out), None if weights is None else weights.mean(1)
 
@@ -378,6 +447,43 @@ def _known(positions: Tensor | None, mask: Tensor | None) -> Tensor | None:
     return far if mask is None else far.masked_fill(~mask, 0)
 
 
+def _at(x: Tensor, positions: Tensor | None, mask: Tensor | None) -> Tensor:
+    """The positions of x, by index unless given, with 0 for those that the mask leaves out."""
+    if positions is None:
+        return torch.arange(x.shape[1], device=x.device)
+    return positions if mask is None else positions.masked_fill(~mask, 0)
+
+
+def _rounds(q_positions: Tensor, k_positions: Tensor) -> bool:
+    """Return true if differences in the type that torch takes them in, the wider of the two, may differ from differences in double. They
+    do not if all finite positions are multiples of a step of which the type holds every multiple up to twice the largest."""
+    dtype = torch.promote_types(q_positions.dtype, k_positions.dtype)
+    if not dtype.is_floating_point or dtype == torch.float64:
+        return False
+    if torch.compiler.is_compiling() or torch.jit.is_tracing() or _torch._modes() or torch._C._functorch.maybe_current_level() is not None:
+        return True  # what is traced may not depend on numbers
+    positions = torch.cat([x.to(dtype).double().flatten() for x in (q_positions, k_positions)])
+    if positions.isnan().any():
+        return False  # the term refuses them
+    finite = positions[positions.isfinite()]
+    largest = finite.abs().max().item() if len(finite) else 0.0
+    steps = finite / (torch.finfo(dtype).eps * 2.0 ** math.frexp(largest)[1])
+    return bool((steps != steps.round()).any())
+
+
+def _pairs_of_rounded_positions(table: Tensor, max_distance: int, q_positions: Tensor, k_positions: Tensor, q_mask: Tensor | None,
+                                k_mask: Tensor | None) -> relpos.Term:
+    """-table[trunc(clamp(P_Q - P_K))] as an array of all pairs, the difference in the type of the positions."""
+    p, k = q_positions[..., :, None], k_positions[..., None, :]
+    difference = torch.where(p == k, 0, p - k).double()  # two infinite ones are 0 apart
+    bias = -table[difference.nan_to_num(0.0).clamp(-max_distance, max_distance).long() + max_distance]
+    bias = torch.where(difference.isnan(), torch.nan, bias)
+    for mask, at in ((q_mask, -1), (k_mask, -2)):
+        if mask is not None:
+            bias = torch.where(mask.unsqueeze(at), bias, 0)
+    return relpos.Dense(bias[:, None] if bias.dim() == 3 else bias)
+
+
 class AdditiveRelMultiheadAttention(nn.Module):
     """torch.nn.MultiheadAttention with a learned function of the difference of two positions subtracted from the logits:
     A[i, j] = <q_i, k_j> / sqrt(d_h) - rel_bias[trunc(clamp(P_Q[i] - P_K[j], -m, m)) + m], m = max_distance.
@@ -390,6 +496,9 @@ class AdditiveRelMultiheadAttention(nn.Module):
     Weights  rel_bias (2 max_distance + 1,), shared by the heads, zero at first; attn.in_proj_weight, attn.in_proj_bias,
              attn.out_proj.weight, attn.out_proj.bias.
     Sign     query - key, and the bias is subtracted. A row whose every key is masked gives the bias of the output, not NaN.
+    Memory   differences of positions are rounded to the type of the positions, as in symm_learning. Where that changes them, as for
+             float32 positions with fractions of a decimal grid (in a compiled module: for every type below float64), the biases
+             are an array of Lq Lk numbers; else, and with positions.double(), memory grows with the length.
     Source   symm_learning.
     """
 
@@ -412,6 +521,12 @@ class AdditiveRelMultiheadAttention(nn.Module):
                 attn_mask: Tensor | None = None, key_padding_mask: Tensor | None = None, need_weights: bool = False,
                 is_causal: bool = False) -> tuple[Tensor, Tensor | None]:
         """(output, weights or None). is_causal masks keys after the query by index, whatever their positions."""
+        if q_positions is not None or k_positions is not None:
+            at_q, at_k = (_at(x, p, mask) for x, p, mask in ((query, q_positions, q_position_mask),
+                                                                             (key, k_positions, k_position_mask)))
+            if _rounds(at_q, at_k):
+                term = _pairs_of_rounded_positions(self.rel_bias, self.max_distance, at_q, at_k, q_position_mask, k_position_mask)
+                return _wrapped(self, query, key, value, attn_mask, key_padding_mask, need_weights, is_causal, bias=term)
         term = relpos.Real(self.rel_bias[None], max_distance=self.max_distance, q_positions=_known(q_positions, q_position_mask),
                            k_positions=_known(k_positions, k_position_mask), q_position_mask=q_position_mask,
                            k_position_mask=k_position_mask)

@@ -50,6 +50,26 @@ def test_bias_matrix():
     assert layer._build_bias_matrix(5).shape == (5, 5)
 
 
+@pytest.mark.parametrize("name, both", [("_build_bias_matrix", False), ("bias_matrix", False), ("bias_matrix", True)])
+def test_a_bias_of_a_subclass(name, both, capsys):
+    """The chapter's exercise 2, linear decay, as one writes it over the chapter's class."""
+    def linear(self, N, M=None):
+        return -0.3 * abs(np.arange(M or N) - np.arange(N)[:, None])
+
+    layer = type("Linear", (text.RelativePositionBiasAttention,), {name: linear if both else lambda self, N: linear(self, N)})(d_k=4)
+    weights, output = layer.forward(Q, K, V)
+    assert weights[0].round(4).tolist() == [0.1913, 0.3853, 0.1731, 0.1283, 0.122]
+    want = relpos.attention(Q, K, V, bias=relpos.Linear(left=0.3, right=0.3))
+    np.testing.assert_allclose(output, want, atol=1e-15, rtol=0)
+    layer.explain(Q, K, V, TOKENS)
+    assert "-0.3 -0.6 -0.9 -1.2]" in capsys.readouterr().out
+    if both:
+        np.testing.assert_allclose(layer.forward(Q[:2], K, V)[1], want[:2], atol=1e-15, rtol=0)
+    else:
+        with pytest.raises(ValueError, match="takes the number of tokens alone, and there are 2 queries and 5 keys"):
+            layer.forward(Q[:2], K, V)
+
+
 def test_printed_weights_of_the_seeded_layer():
     np.random.seed(42)
     X = np.random.randn(6, 8)

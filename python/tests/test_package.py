@@ -158,12 +158,45 @@ def test_readme():
         exec(block.partition("```")[0], {})
 
 
+def test_examples_of_the_texts_run_alone():
+    """A reader pastes one of them."""
+    page = open(os.path.join(ROOT, "docs", "texts.md"), encoding="utf-8").read()
+    blocks = re.findall(r"^```{doctest}\n(.*?)^```", page, re.M | re.S)
+    assert len(blocks) >= 13
+    runner = doctest.DocTestRunner()
+    for n, block in enumerate(blocks):
+        runner.run(doctest.DocTestParser().get_doctest(block, {}, f"block {n + 1} of texts.md", None, 0))
+    assert runner.failures == 0
+
+
 def test_stubs_of_terms_are_what_is_there():
     spec = importlib.util.spec_from_file_location("stubs", os.path.join(ROOT, "tools", "python_stubs.py"))
     stubs = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(stubs)
     path = os.path.join(os.path.dirname(relpos.__file__), "_terms.pyi")
     assert open(path, encoding="utf-8").read() == stubs.text(), "tools/terms.py --write makes it again"
+
+
+def test_stubs_list_the_choices():
+    """A type checker refuses RoPE(layout="foo")."""
+    tree = ast.parse(open(os.path.join(os.path.dirname(relpos.__file__), "_terms.pyi"), encoding="utf-8").read())
+    classes = {x.name: x for x in tree.body if isinstance(x, ast.ClassDef)}
+    found = 0
+    for cls in relpos.TERMS.values():
+        arguments = classes[cls.__name__].body[0].args
+        said = {a.arg: ast.unparse(a.annotation) for a in arguments.args + arguments.kwonlyargs if a.annotation}
+        for p in relpos._terms._BY_CLASS[cls]["parameters"]:
+            if "choices" in p:
+                assert said[p["key"]] == f"Literal[{', '.join(map(repr, p['choices']))}]"
+                found += 1
+    assert found == 4  # the strategy of Bucket, the layout and scaling of RoPE, the kind of Kerple
+
+
+def test_dir_shows_what_is_public():
+    code = "import relpos; print(*dir(relpos)); import relpos.numpy; print('numpy' in dir(relpos))"
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
+    names, later = done.stdout.splitlines()
+    assert set(names.split()) == {*relpos.__all__, "__doc__", "__version__", "t5"} and later == "True"
 
 
 def test_stubs_name_what_is_there():

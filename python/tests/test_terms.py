@@ -249,6 +249,30 @@ def test_matrix_of_a_sum():
                                relpos.LogDecay().matrix(5, heads=1, q_offset=2))
 
 
+def test_sums_of_sums():
+    both, third = relpos.ALiBi() + relpos.LogDecay(), relpos.Linear(left=2)
+    for found in (sum([both, third]), sum([both, third], relpos.Sum()), both + third, 0 + both + third, tuple(both) + (0 + third)):
+        assert type(found) is relpos.Sum and repr(found) == "relpos.ALiBi() + relpos.LogDecay() + relpos.Linear(left=2)"
+
+
+@pytest.mark.parametrize("term", [relpos.ALiBi(), relpos.ALiBi() + relpos.LogDecay()])
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_scores_plus_a_term(kind, term):
+    """As texts write scores + position_bias. An array of objects, or torch's "Boolean value of Tensor" would say nothing."""
+    scores = np.zeros((H, 3, 3)) if kind == "numpy" else pytest.importorskip("torch").zeros(H, 3, 3)
+    for add in (lambda: scores + term, lambda: term + scores):
+        with pytest.raises(TypeError, match=r"bias=term\) adds a term to the scores, term \+ relpos.Dense\(array\).*term.matrix\(Lq, Lk\)"):
+            add()
+
+
+def test_docstrings_say_something():
+    for cls in relpos.TERMS.values():
+        first = cls.__doc__.partition("\n")[0]
+        about, _, source = first.lower().rstrip(".").partition(": ")
+        assert source not in about or not source, first
+    assert "float attn_mask of torch's scaled_dot_product_attention: (Lq, Lk)" in relpos.Dense.__doc__
+
+
 def test_plot():
     matplotlib = pytest.importorskip("matplotlib")
     matplotlib.use("Agg")

@@ -99,6 +99,21 @@ def test_bad_tensors():
         relpos.attention(q.detach().numpy(), k.numpy(), v.numpy(), bias=relpos.Dense(torch.zeros(13, 17, requires_grad=True)))
 
 
+def test_a_gradient_beside_arrays_of_numpy():
+    """k and v may be arrays, as in a call without a gradient, and may change after it."""
+    q, k, v = tensors()
+    want = torch.autograd.grad(relpos.attention(q.requires_grad_(), k, v).sum(), q)[0]
+    keys, values = k.numpy().copy(), v.numpy()[..., ::-1][..., ::-1].copy()
+    out = relpos.attention(q, keys, values)
+    keys[:] = 0
+    assert torch.equal(torch.autograd.grad(out.sum(), q)[0], want)
+    k.requires_grad_()
+    torch.autograd.grad(relpos.attention(q, k, values[:, :, ::-1]).sum(), (q, k))
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    with pytest.raises(TypeError, match="k is of type ndarray, elements bfloat16, which torch does not read: give k as a tensor"):
+        relpos.attention(q.bfloat16(), keys.astype(ml_dtypes.bfloat16), v.bfloat16())
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 def test_a_tensor_on_a_gpu_is_refused():
     q, k, v = tensors()

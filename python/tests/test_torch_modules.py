@@ -2,9 +2,11 @@
 outputs and gradients.  SPDX-License-Identifier: Apache-2.0"""
 import copy
 import doctest
+import inspect
 import math
 import pickle
 import re
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -104,6 +106,51 @@ def test_relative_position_bias_attention_of_the_worked_example(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("query 'cat', d_k 4") and len(lines) == 8
     assert lines[4].split()[:6] == ["sat", "2.0000", "1.0000", "-0.2079", "0.7921", "0.2486"]
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_a_bias_of_a_subclass(both, capsys):
+    """Exercise 3 of the chapter, a bias that is not symmetric, as one writes it over the chapter's class; with a parameter of its own."""
+    class Asymmetric(rt.RelativePositionBiasAttention):
+        def __init__(self):
+            super().__init__(d_k=4)
+            self.rates = nn.Parameter(torch.tensor([0.1, 0.3]))
+
+        def _compute_bias(self, N, *M):
+            r = offsets(N, *M) if both and M else offsets(N, N)
+            return self.rates[0] * r.clamp(max=0) - self.rates[1] * r.clamp(min=0)
+
+    if not both:
+        Asymmetric._compute_bias = lambda self, N, compute=Asymmetric._compute_bias: compute(self, N)
+        Asymmetric._compute_bias.__signature__ = inspect.Signature([inspect.Parameter(x, inspect.Parameter.POSITIONAL_ONLY) for x in "sN"])
+    module, lk = Asymmetric(), LK if both else LQ
+    q, k, v = draw(B, LQ, 4), draw(B, lk, 4), draw(B, lk, 3)
+    r = offsets(LQ, lk)
+    want, weights = softmax(q @ k.mT / 2 + module.rates[0] * r.clamp(max=0) - module.rates[1] * r.clamp(min=0), v)
+    got = module(q, k, v)
+    torch.testing.assert_close(got[0], weights, atol=1e-12, rtol=0)
+    agree(got[1], want, [q, k, v, module.rates])
+    row = module.explain(q[0], k[0], v[0], "abcdefghijk"[:lk], 2)
+    torch.testing.assert_close(row.weights, weights[0, 2].detach(), atol=1e-12, rtol=0)
+    if not both:
+        with pytest.raises(ValueError, match="takes the number of tokens alone, and there are 3 queries and 7 keys"):
+            module(q[:, :3], k, v)
+
+
+@pytest.mark.parametrize("learned", [False, True])
+def test_the_bias_that_a_subclass_may_build_on(learned):
+    module = shake(rt.RelativePositionBiasAttention(4, learned=learned))
+    for shape in ((5,), (LQ, LK)):
+        torch.testing.assert_close(module._compute_bias(*shape), torch.from_numpy(module.term().matrix(*shape, heads=1)[0]))
+    assert module._compute_bias(3).requires_grad == learned
+
+
+def test_arrays_are_refused_in_words():
+    x = np.eye(4)
+    with pytest.raises(TypeError, match="Q is of type ndarray: a tensor is needed; relpos.numpy.RelativePositionBiasAttention takes arrays"):
+        rt.RelativePositionBiasAttention(4)(x, x, x)
+    with pytest.raises(TypeError, match="value is of type ndarray: a tensor is needed; relpos.attention takes arrays"):
+        rt.scaled_dot_product_attention(torch.eye(4), torch.eye(4), x)
 
 
 def test_relative_self_attention():
@@ -238,6 +285,47 @@ def test_relative_positional_bias():
           softmax(q @ k.mT / 2 + dense, v, ~PAD[:, None, None])[0], [q, k, v, *bias.parameters()])
 
 
+@pytest.mark.parametrize("buckets, max_distance", [(32, 128), (8, 20)])
+def test_a_table_of_query_minus_key(buckets, max_distance):
+    """The table of code that gives T5's buckets query - key: the same bias, except keys after the query where there is one direction,
+    which a causal mask leaves out."""
+    weight = torch.randn(buckets, HEADS)
+    for both in (True, False):
+        module = rt.RelativePositionalBias.from_query_minus_key(weight, max_distance, both)
+        theirs = weight[torch.from_numpy(relpos.bucket(-offsets(40, 40), buckets=buckets, max_distance=max_distance, bidirectional=both))]
+        seen = torch.ones(40, 40, dtype=torch.bool) if both else offsets(40, 40) <= 0
+        assert torch.equal(module(40, 40)[0].permute(1, 2, 0)[seen], theirs[seen])
+        assert (module.num_buckets, module.max_distance, module.bidirectional) == (buckets, max_distance, both)
+        assert type(module.relative_attention_bias.weight) is nn.Parameter and module.relative_attention_bias.weight.requires_grad
+    assert torch.equal(rt.RelativePositionalBias.from_query_minus_key(theirs.new_tensor(range(32))[:, None]).relative_attention_bias.weight[:, 0],
+                       theirs.new_tensor([0, *range(17, 32), 16, *range(1, 16)]))
+
+
+def test_a_note_where_a_table_may_be_of_query_minus_key():
+    class Theirs(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.relative_bias = nn.Module()
+            self.relative_bias.relative_attention_bias = nn.Embedding(32, 2)
+
+    ours, theirs = rt.T5Attention(8, 2), Theirs()
+    with pytest.warns(UserWarning, match=r"^relative_bias.relative_attention_bias.weight was saved by other code.*from_query_minus_key"):
+        ours.load_state_dict(theirs.state_dict(), strict=False)
+    assert torch.equal(ours.relative_bias.relative_attention_bias.weight, theirs.relative_bias.relative_attention_bias.weight)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ours.load_state_dict(rt.T5Attention(8, 2).state_dict())
+        ours.load_state_dict(copy.deepcopy(ours.state_dict()))
+        rt.RelativePositionalBias(2).load_state_dict({"relative_attention_bias.weight": torch.zeros(32, 2)})
+
+
+def test_buckets_of_a_subclass_are_refused():
+    with pytest.raises(TypeError, match="Mine._relative_position_bucket would never be called.*relpos.Bucket"):
+        class Mine(rt.RelativePositionalBias):
+            def _relative_position_bucket(self, relative_position):
+                return relative_position * 0
+
+
 def test_t5_attention_step_by_step():
     module = shake(rt.T5Attention(DIM, HEADS, bidirectional=False))
     x = draw(B, LK, DIM)
@@ -299,6 +387,40 @@ def test_additive_rel_multihead_attention_elsewhere():
     assert torch.equal(module(x, x, x, attn_mask=full)[0][:, 2], torch.zeros(B, DIM))
     with pytest.raises(ValueError, match="max_distance is -1"):
         rt.AdditiveRelMultiheadAttention(DIM, HEADS, max_distance=-1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("masks", [False, True])
+def test_differences_are_rounded_as_the_positions_are(dtype, masks):
+    """On a grid of 0.1, 74 of 10,201 differences of float32 round to a whole number that the exact ones do not reach."""
+    module = shake(rt.AdditiveRelMultiheadAttention(DIM, HEADS, max_distance=8))
+    p, x = (torch.arange(101, dtype=torch.float32) * 0.1).to(dtype), draw(B, 101, DIM)
+    index = lambda p: (p[:, None] - p).clamp(-8, 8).long()
+    differ = (index(p) != index(p.double())).sum().item()
+    assert differ == 74 if dtype == torch.float32 else differ > 0
+    seen = (torch.rand(B, 101) < 0.8, torch.rand(B, 101) < 0.8) if masks else (None, None)
+    got = module(x, x, x, q_positions=p.expand(B, -1), k_positions=p, q_position_mask=seen[0], k_position_mask=seen[1])[0]
+    agree(got, additive(module, x, x, x, p.expand(B, -1), p, *seen)[0], [x, *module.parameters()])
+    whole = module(x, x, x, k_positions=p)[0]  # and of a float and an integer type
+    agree(whole, additive(module, x, x, x, None, p)[0], [x, *module.parameters()])
+
+
+def test_differences_that_no_type_rounds_need_no_array():
+    p = torch.arange(101.0, dtype=torch.float32)
+    for exact in (p, p / 4, p + 1e6, p.double() * 0.1, p.long(), torch.tensor([0.5, math.inf, -math.inf, 3]).float(), p.to(torch.bfloat16)):
+        assert not rt._rounds(exact, exact)
+    for rounded in (p * 0.1, p + 1 / 3, p / 64 + 2**18, p.to(torch.float16) + 0.1):
+        assert rt._rounds(rounded, rounded)
+    assert rt._rounds(p * 0.1, p.long()) and not rt._rounds(p * 0.1, p.double())
+
+
+def test_rounded_positions_in_a_compiled_layer():
+    torch._dynamo.reset()
+    module, x = shake(rt.AdditiveRelMultiheadAttention(8, 2, max_distance=3)), draw(2, 31, 8)
+    p = torch.arange(31, dtype=torch.float32) * 0.1
+    p[4], p[5], p[6] = math.inf, math.inf, -math.inf
+    compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
+    agree(compiled(x, x, x, q_positions=p, k_positions=p)[0], module(x, x, x, q_positions=p, k_positions=p)[0], [x])
 
 
 def test_positions_that_are_far_or_not_known():
@@ -732,7 +854,21 @@ def test_a_bias_out_of_a_compiled_layer():
     first, second = rt.T5Attention(8, 2), rt.T5Attention(8, 2, has_relative_bias=False)
     x = torch.randn(2, 6, 8)
     position_bias = torch.compile(first, fullgraph=True, backend="aot_eager")(x)[1]
+    assert type(position_bias) is relpos.T5 and repr(position_bias) == repr(first(x)[1])
+    assert position_bias.learned["table"] is not None and (position_bias.matrix(4) == first(x)[1].matrix(4)).all()
     assert torch.equal(second(x, position_bias=position_bias)[0], second(x, position_bias=first(x)[1])[0])
+
+
+def test_terms_out_of_a_compiled_function():
+    torch._dynamo.reset()
+
+    def terms(x):
+        both = relpos.ALiBi() + relpos.T5(x)
+        return relpos.ALiBi(), both, sum([relpos.LogDecay(), relpos.T5(x)]), relpos.Linear() + both
+
+    table = torch.randn(32, 2)
+    for got, want in zip(torch.compile(terms, fullgraph=True, backend="aot_eager")(table), terms(table)):
+        assert type(got) is type(want) and repr(got) == repr(want)
 
 
 def test_documentation():
@@ -745,7 +881,7 @@ def test_documentation():
 
 
 @pytest.mark.parametrize("options", [{}, dict(is_causal=True), dict(attn_mask="bool"), dict(attn_mask="numbers"), dict(scale=0.3),
-                                     dict(enable_gqa=True)], ids=lambda x: "-".join(x) or "plain")
+                                     dict(enable_gqa=True), dict(is_causal=True, one=True)], ids=lambda x: "-".join(x) or "plain")
 def test_scaled_dot_product_attention_of_torch(options):
     g = torch.Generator().manual_seed(3)
     q, k, v = (torch.randn(2, heads, n, 8, generator=g, requires_grad=True)
@@ -753,12 +889,22 @@ def test_scaled_dot_product_attention_of_torch(options):
     if "attn_mask" in options:
         numbers = torch.randn(4, 5, 7, generator=g)
         options = {"attn_mask": numbers > -0.5 if options["attn_mask"] == "bool" else numbers}
+    if "one" in options:
+        q, options = q[:, :, :1], dict(is_causal=True)
     results = []
     for f in (relpos.torch.scaled_dot_product_attention, torch.nn.functional.scaled_dot_product_attention):
         out = f(q, k, v, **options)
         results.append((out, *torch.autograd.grad(out.sin().sum(), (q, k, v))))
     for a, b in zip(*results):
         torch.testing.assert_close(a, b, atol=5e-6, rtol=0)
+
+
+def test_is_causal_of_the_modules_is_by_index():
+    """Query 0 is beside key 0, for any number of queries, one too."""
+    x, module = draw(B, 7, DIM), shake(rt.ALiBiMultiheadAttention(DIM, HEADS))
+    whole = module(x, x, x, is_causal=True)[0]
+    for n in (1, 3):
+        torch.testing.assert_close(module(x[:, :n], x, x, is_causal=True)[0], whole[:, :n])
 
 
 def test_what_torchs_attention_has_and_this():

@@ -74,11 +74,22 @@ static int option_of(rp_term_kind kind)
     }
 }
 
+/* TypeError: relpos._hints says which term the object was meant for. */
+static int refuse_term(const char *name, PyObject *object)
+{
+    PyObject *hints = PyImport_ImportModule("relpos._hints");
+    PyObject *text = hints ? PyObject_CallMethod(hints, "term_needed", "(sO)", name, object) : NULL;
+    if (text)
+        PyErr_SetObject(PyExc_TypeError, text);
+    Py_XDECREF(hints);
+    Py_XDECREF(text);
+    return -1;
+}
+
 static int add_term(problem *p, const state *st, PyObject *object, int option)
 {
     if (!PyObject_TypeCheck(object, st->term))
-        return wrong_type(option_names[option], object,
-                          "a term is needed, such as relpos.T5(table), or a sum of terms");
+        return refuse_term(option_names[option], object);
     term *t = (term *)object;
     if (option_of(t->term.kind) != option) {
         char name[WORD_MAX];
@@ -144,13 +155,19 @@ int read_flag(PyObject *object, const char *name, int32_t *flag)
 /* What stands for the parameters of a mask: a whole number, or a tuple of so many; None is a default. */
 static int read_params(PyObject *object, const rp_mask_info *info, rp_mask *m)
 {
-    char needed[160] = "(";
+    char needed[256] = "(";
     int count = 0;
+    int64_t same;
     for (const rp_mask_param *q; (q = rp_mask_param_of(m->kind, count)) != NULL; count++) {
         strncat(needed, count ? ", " : "", sizeof needed - strlen(needed) - 1);
         strncat(needed, q->key, sizeof needed - strlen(needed) - 1);
     }
     strncat(needed, ") is needed, whole numbers; None = the default", sizeof needed - strlen(needed) - 1);
+    if (count == 2 && PyLong_Check(object) && !PyBool_Check(object) && read_int(object, info->name, &same) == 0) {
+        const size_t used = strlen(needed);
+        snprintf(needed + used, sizeof needed - used, ". For %lld to both sides write %s=(%lld, %lld)", (long long)same,
+                 info->name, (long long)same, (long long)same);
+    }
     if (count > 1 && (!PySequence_Check(object) || PySequence_Size(object) != count)) {
         PyErr_Clear();
         return wrong_type(info->name, object, needed);
