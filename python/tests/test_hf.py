@@ -9,6 +9,7 @@ transformers = pytest.importorskip("transformers")
 import relpos
 import relpos.hf
 import torch
+from transformers import masking_utils
 
 IDS = torch.randint(3, 60, (3, 29), generator=torch.Generator().manual_seed(5))
 RIGHT = (torch.arange(29) < torch.tensor([29, 11, 20])[:, None]).long()  # padding masks: at the end, at the beginning
@@ -143,9 +144,13 @@ def test_bloom_with_padding_between_tokens():
     generated(causal("Bloom"), IDS, attention_mask=padding)
 
 
-def test_packed_sequences():
+def test_packed_sequences(monkeypatch):
     positions = torch.tensor([[*range(10), *range(12), *range(7)]])
+    masks, made = [], relpos.hf.mask
+    monkeypatch.setitem(masking_utils.ALL_MASK_ATTENTION_FUNCTIONS._global_mapping, "relpos",
+                        lambda *args, **kwargs: masks.append(made(*args, **kwargs)) or masks[-1])
     agree(causal("Llama"), input_ids=IDS[:1], position_ids=positions, use_cache=False)
+    assert all(x.options.keys() == {"causal", "segments"} for x in masks) and masks, "no array of queries by keys"
 
 
 @pytest.mark.parametrize("model", [lambda: causal("Llama"), lambda: t5().encoder], ids=["Llama", "T5"])
@@ -640,8 +645,10 @@ def test_what_is_refused():
         relpos.hf.attention(torch.nn.Module(), q[:, :, :2], q, q, mask)
     with pytest.raises(ValueError, match="does not say whether it is causal"):
         relpos.hf.attention(torch.nn.Module(), q, q, q, None)
-    with pytest.raises(ValueError, match="argument indices of Module"):
-        relpos.hf.attention(torch.nn.Module(), q, q, q, mask, indices=q)
+    for name in ("indices", "sinks", "block_indices", "anything"):
+        with pytest.raises(ValueError, match=f"argument {name} of Module"):
+            relpos.hf.attention(torch.nn.Module(), q, q, q, mask, **{name: q})
+    relpos.hf.attention(torch.nn.Module(), q, q, q, mask, anything=None, use_cache=True, sliding_window=2)  # which change nothing
     with pytest.raises(ValueError, match="begin at 2 for the bias and at 0 for the mask"):
         relpos.hf.attention(torch.nn.Module(), q, q, q, mask, position_bias={"q_offset": 2})
 
