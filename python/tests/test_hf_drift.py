@@ -141,10 +141,10 @@ def test_a_module_that_changed_is_refused_in_words(file, kind, path, monkeypatch
     assert not any(hasattr(x, "__wrapped__") and x.__module__ == "relpos.hf._guard" for x in vars(module).values()), "nothing is replaced"
 
 
-def renamed(old, new):
-    """A change that gives a parameter or an attribute another name everywhere."""
+def renamed(old, new, *classes):
+    """A change that gives a parameter or an attribute another name in some classes."""
     def change(tree):
-        for x in ast.walk(tree):
+        for x in (x for scope in tree.body if getattr(scope, "name", None) in classes for x in ast.walk(scope)):
             for field in ("id", "attr", "arg"):
                 if getattr(x, field, None) == old:
                     setattr(x, field, new)
@@ -155,7 +155,7 @@ def test_the_model_of_that_module_alone_is_refused(monkeypatch, tmp_path):
     """MPT's cache under another name, which would be dropped from each step of decoding."""
     known = of_transformers("mpt").MptAttention.forward
     name = next(x for x in _guard._named(known)[0] if x in ("cache", "past_key_values"))
-    module = copied("mpt", renamed(name, "store"), monkeypatch, tmp_path)
+    module = copied("mpt", renamed(name, "store", "MptAttention", "MptBlock"), monkeypatch, tmp_path)
     config = dict(vocab_size=60, d_model=32, n_layers=1, n_heads=2, max_seq_len=32)
     said = f"MptModel of transformers {transformers.__version__} is not as relpos knows it .MptAttention.forward has no parameter cache.: use attn"
     with pytest.raises(relpos.hf.Refused, match=said):
