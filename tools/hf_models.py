@@ -444,6 +444,8 @@ def memory_of(name, way):
 
 
 def generates(cls, config, torch):
+    """Whether the same tokens come, with a cache, and how many queries a step has where that is more than one."""
+    import relpos
     try:
         config._attn_implementation = "eager"
         if not config.is_encoder_decoder:
@@ -451,18 +453,31 @@ def generates(cls, config, torch):
         model = prepared(cls, config, torch).float()  # f64's mask of eager attention is infinite in its softmax in f32
         ids = torch.randint(20, 90, (2, N), generator=torch.Generator().manual_seed(5))
         left = (torch.arange(N) >= torch.tensor([0, N // 2])[:, None]).long()
-        options = dict(attention_mask=left, max_new_tokens=8, min_new_tokens=8, do_sample=False, pad_token_id=0)
+        options = dict(attention_mask=left, max_new_tokens=8, min_new_tokens=8, do_sample=False, pad_token_id=0, use_cache=True)
         if config.is_encoder_decoder:
             options["decoder_start_token_id"] = 2
         want = model.generate(ids, **options)
     except Exception:
         return "not tried"
-    from relpos.hf import Refused
+    steps, attend = [], relpos.attention
+
+    def noted(q, *args, **kwargs):
+        if steps:  # after an encoder, whose call is none of the model
+            steps[-1].append(q.shape[-2])
+        return attend(q, *args, **kwargs)
+
     try:
         model.set_attn_implementation("relpos")
-        return "equal" if torch.equal(model.generate(ids, **options), want) else "differs"
+        model.register_forward_pre_hook(lambda *_: steps.append([]))
+        relpos.attention = noted
+        if not torch.equal(model.generate(ids, **options), want):
+            return "differs"
+        most = max((queries for step in steps[1:] for queries in step), default=1)
+        return "equal" if most == 1 else f"equal, {most} queries a step"
     except Exception as why:
-        return "refused" if isinstance(why, Refused) else f"failed: {type(why).__name__}: {why}"[:120]
+        return "refused" if isinstance(why, relpos.hf.Refused) else f"failed: {type(why).__name__}: {why}"[:120]
+    finally:
+        relpos.attention = attend
 
 
 # ---------------------------------------------------------------------------------------------- the sweep

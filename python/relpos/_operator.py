@@ -1,8 +1,10 @@
 """attention as an operator of torch, for whatever traces a call: torch.compile, torch.export, torch.jit.trace, fake tensors. Other
 calls do not come here.  SPDX-License-Identifier: Apache-2.0"""
 import functools
+import importlib.util
 import itertools
 import math
+import sys
 import types
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,13 +12,43 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
-from torch.utils.flop_counter import register_flop_formula
 
 from . import _core, _terms, _torch, _versions
 
 # the first whose torch.compile traces the terms
 _versions.need("PyTorch", torch.__version__, "2.8", "relpos.torch and calls that torch traces depend on it; relpos.attention on tensors "
                "does not")
+
+
+
+class _After:
+    """A finder of modules that calls a function with one of them when it has been imported."""
+
+    def __init__(self, name, call):
+        self.name, self.call = name, call
+
+    def find_spec(self, name, path=None, target=None):
+        if name != self.name:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        execute = spec.loader.exec_module
+
+        def exec_module(module):
+            execute(module)
+            self.call(module)
+
+        spec.loader.exec_module = exec_module
+        return spec
+
+
+def _after(name, call):
+    """Call a function with a module of torch now, or when it is imported, since that takes a second or more."""
+    if name in sys.modules:
+        call(sys.modules[name])
+    else:
+        sys.meta_path.insert(0, _After(name, call))
+
 
 _AT = {name: n for n, name in enumerate(_core.NAMES)}
 _TERMS = ("bias", "rope", "relkey", "relval", "sink")
@@ -197,15 +229,21 @@ _attention.register_autograd(_differentiate, setup_context=_save)
 _backward.register_autograd(_refuse)
 
 
-@register_flop_formula(torch.ops.relpos.attention)
 def _flops(q, k, v, *_, **__):
     """What torch counts for scaled_dot_product_attention: every pair, masked or not, and no products of terms."""
     return 2 * math.prod(q[:-1]) * k[-2] * (q[-1] + v[-1])
 
 
-@register_flop_formula(torch.ops.relpos.attention_backward)
 def _backward_flops(_, q, k, v, *__, **___):
     return 2 * math.prod(q[:-1]) * k[-2] * (3 * q[-1] + 2 * v[-1])
+
+
+def _register_flops(counter):
+    counter.register_flop_formula(torch.ops.relpos.attention)(_flops)
+    counter.register_flop_formula(torch.ops.relpos.attention_backward)(_backward_flops)
+
+
+_after("torch.utils.flop_counter", _register_flops)
 
 
 class TracedTerm(NamedTuple):
@@ -232,9 +270,12 @@ def _create(cls, text, arrays):
     return TracedTerm(text, arrays, _NOT_CONSTANT)
 
 
-@torch.compiler.assume_constant_result  # torch.compile takes the original for a constant that is False
 def _exports_onnx():
     return torch.onnx.is_in_onnx_export()
+
+
+# torch.compile would take is_in_onnx_export for a constant that is False.
+_exports_onnx._dynamo_marked_constant = True  # as torch.compiler.assume_constant_result, which imports torch._dynamo
 
 
 _NOT_NESTED = (*_ARRAYS, "q_offset", "out", "return_weights", "return_lse", "summary")
@@ -334,5 +375,9 @@ def watched(*values):
     return (attention if traced else _torch.cast)(*values)
 
 
-torch.compiler.substitute_in_graph(_terms._create)(_create)
-torch.compiler.substitute_in_graph(_core.attention, skip_signature_check=True)(attention)
+def _substitute(dynamo):
+    dynamo.substitute_in_graph(_terms._create)(_create)
+    dynamo.substitute_in_graph(_core.attention, skip_signature_check=True)(attention)
+
+
+_after("torch._dynamo", _substitute)  # as torch.compiler.substitute_in_graph, which imports it

@@ -2,6 +2,7 @@
 
 SPDX-License-Identifier: Apache-2.0"""
 import shutil
+import sys
 
 import pytest
 
@@ -9,6 +10,7 @@ transformers = pytest.importorskip("transformers")
 import relpos
 import relpos.hf
 import torch
+from transformers import masking_utils
 
 IDS = torch.randint(3, 60, (3, 29), generator=torch.Generator().manual_seed(5))
 RIGHT = (torch.arange(29) < torch.tensor([29, 11, 20])[:, None]).long()  # padding masks: at the end, at the beginning
@@ -143,9 +145,13 @@ def test_bloom_with_padding_between_tokens():
     generated(causal("Bloom"), IDS, attention_mask=padding)
 
 
-def test_packed_sequences():
+def test_packed_sequences(monkeypatch):
     positions = torch.tensor([[*range(10), *range(12), *range(7)]])
+    masks, made = [], relpos.hf.mask
+    monkeypatch.setitem(masking_utils.ALL_MASK_ATTENTION_FUNCTIONS._global_mapping, "relpos",
+                        lambda *args, **kwargs: masks.append(made(*args, **kwargs)) or masks[-1])
     agree(causal("Llama"), input_ids=IDS[:1], position_ids=positions, use_cache=False)
+    assert all(x.options.keys() == {"causal", "segments"} for x in masks) and masks, "no array of queries by keys"
 
 
 @pytest.mark.parametrize("model", [lambda: causal("Llama"), lambda: t5().encoder], ids=["Llama", "T5"])
@@ -290,10 +296,29 @@ ADAPTED = {  # models that compute their attention by themselves, or make arrays
 @pytest.mark.parametrize("name", ADAPTED)
 def test_models_that_ask_for_no_attention_function(name):
     model, inputs, keep = ADAPTED[name]()
-    other = "sdpa" if "Falcon" in name else "eager"  # eager attention of Falcon adds ALiBi twice
+    other = "sdpa" if "Falcon" in name else "eager"  # eager attention adds ALiBi twice: docs/hf.md
     for padding in (keep,) if keep is None else (keep, keep.flip(1)):
         given = inputs if keep is None else {**inputs, "attention_mask": padding}
         agree(model, padding, [other], **given)
+
+
+def test_falcon_adds_alibi_once():
+    """As the model that was trained does: softmax((q k^T + alibi) / sqrt(D)). Eager attention of transformers gets alibi / sqrt(D) with its
+    mask and adds it once more; sdpa adds it once."""
+    model, inputs, _ = ADAPTED["Falcon, ALiBi"]()
+    layer, found = model.transformer.h[0].self_attention, {}
+    layer.dense.register_forward_pre_hook(lambda module, given: found.update(out=given[0]))
+    layer.query_key_value.register_forward_hook(lambda module, given, out: found.update(mixed=out))
+    for implementation in ("relpos", "sdpa", "eager"):
+        model.set_attn_implementation(implementation)
+        model(input_ids=inputs["input_ids"][:1])
+        q, k, v = (x.transpose(1, 2) for x in layer._split_heads(found["mixed"]))
+        module = sys.modules[type(layer).__module__]
+        alibi = module.build_alibi_tensor(torch.ones(1, 29, dtype=torch.long), 4, torch.float32)[None]
+        times = 2 if implementation == "eager" else 1
+        scores = (q @ k.transpose(-1, -2) + times * alibi.view(1, 4, 1, 29)) / q.shape[-1] ** 0.5
+        want = (scores + torch.full((29, 29), -torch.inf).triu(1)).softmax(-1) @ v
+        torch.testing.assert_close(found["out"], want.transpose(1, 2).flatten(2), atol=1e-5, rtol=0)
 
 
 def test_siglip2_pools_what_its_mask_keeps():
@@ -331,6 +356,27 @@ def test_their_attentions(name):
 @pytest.mark.parametrize("name", ["GPTJ", "CodeGen", "Mpt", "Falcon", "Falcon, ALiBi"])
 def test_they_generate_the_same(name, cache):
     generated(ADAPTED[name]()[0], IDS, ("relpos", "sdpa" if "Falcon" in name else "eager"), attention_mask=LEFT, **cache)
+
+
+@pytest.mark.parametrize("name", ["GPTJ", "CodeGen", "Mpt", "Falcon", "Falcon, ALiBi", "T5", *CAUSAL])
+def test_a_step_with_a_cache_has_one_query_and_every_key(name, monkeypatch):
+    """MPT's config has use_cache False, so that what its replacement did with a cache is seen here only."""
+    model = t5() if name == "T5" else causal(name) if name in CAUSAL else ADAPTED[name]()[0]
+    steps, attend = [], relpos.attention
+
+    def counted(q, k, v, **options):
+        if steps:  # after T5's encoder
+            steps[-1].append((q.shape[-2], k.shape[-2]))
+        return attend(q, k, v, **options)
+
+    monkeypatch.setattr(relpos, "attention", counted)
+    model.register_forward_pre_hook(lambda *_: steps.append([]))
+    generated(model, IDS, ("relpos", "sdpa" if "Falcon" in name else "eager"), attention_mask=LEFT, use_cache=True)
+    assert len(steps) == 24 and not any(steps[12:])
+    for n, step in enumerate(steps[1:12], 2):
+        assert {queries for queries, _ in step} == {1}
+        assert {keys for _, keys in step} <= {n, 29, 29 + n - 1, 7, 9}, "T5's text and target; all of them; those within a sliding window"
+        assert max(keys for _, keys in step) >= 29 or name == "Mistral"
 
 
 def test_xlnet_generates_the_same():
@@ -640,8 +686,10 @@ def test_what_is_refused():
         relpos.hf.attention(torch.nn.Module(), q[:, :, :2], q, q, mask)
     with pytest.raises(ValueError, match="does not say whether it is causal"):
         relpos.hf.attention(torch.nn.Module(), q, q, q, None)
-    with pytest.raises(ValueError, match="argument indices of Module"):
-        relpos.hf.attention(torch.nn.Module(), q, q, q, mask, indices=q)
+    for name in ("indices", "sinks", "block_indices", "anything"):
+        with pytest.raises(ValueError, match=f"argument {name} of Module"):
+            relpos.hf.attention(torch.nn.Module(), q, q, q, mask, **{name: q})
+    relpos.hf.attention(torch.nn.Module(), q, q, q, mask, anything=None, use_cache=True, sliding_window=2)  # which change nothing
     with pytest.raises(ValueError, match="begin at 2 for the bias and at 0 for the mask"):
         relpos.hf.attention(torch.nn.Module(), q, q, q, mask, position_bias={"q_offset": 2})
 

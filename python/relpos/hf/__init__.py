@@ -1,0 +1,200 @@
+"""attn_implementation="relpos" for models of Hugging Face transformers, on a CPU.
+
+    >>> import relpos.hf                                                                          # doctest: +SKIP
+    >>> model = transformers.AutoModel.from_pretrained(name, attn_implementation="relpos")        # doctest: +SKIP
+
+Importing this module registers it, and nothing else changes until a model is made with it or set to it. Every model that asks transformers for its attention function can take it; what such a model
+hands over as an array (a bias, a mask of its caller) is used as given. No bias and no mask of queries by keys is made for
+
+- masks: padding, causal, sliding windows and packed sequences, in any model;
+- T5, mT5, UMT5, LongT5 (local attention), Switch Transformers, Pop2Piano, Pix2Struct and MPNet: the table of buckets;
+- LayoutLMv3: three such tables, of tokens and of boxes;
+- BLOOM, MPT and Falcon: ALiBi; GPT-J, CodeGen and RoFormer (but as a decoder): what they rotate;
+- Swin, Swin v2 and their copies in Swin2SR, Donut, MaskFormer and CLAP: the table of a window; SAM, SAM-HQ and ViTDet: vectors by row and column;
+- DeBERTa, v2 and v3: vectors of positions; Wav2Vec2-BERT and Wav2Vec2-Conformer: those of keys, or Transformer-XL's;
+- WavLM: a table of buckets, times a gate of each query;
+- XLNet: Transformer-XL's, where it is given no mask, no permutation and no segments, of which it makes arrays itself.
+
+torch.compile makes one graph of a model where eager attention does, a step with a static cache too, and torch.autocast,
+torch.jit.trace and checkpoints of gradients take it as they take others. Attentions that a model returns (output_attentions) are for
+looking at: a loss that depends on them raises. Continuous batching (generate_batch) is refused by transformers.
+
+A model whose attention cannot be replaced is refused, and one that never asks for an attention function, as a wrapper of another
+library's model, gets a warning. A query without a key gives zero, where other implementations give a mean
+of masked values; this concerns padding, whose results are not used.
+
+SPDX-License-Identifier: Apache-2.0"""
+import functools
+import sys
+import warnings
+
+import transformers
+
+from .. import _versions
+
+OLDEST, NEWEST = "5.22", "5.24"  # of transformers, with which it was tried
+_versions.need("transformers", transformers.__version__, OLDEST, "relpos.hf replaces methods that older ones have otherwise")
+_versions.warn_of_newer("transformers", transformers.__version__, NEWEST, "relpos.hf refuses a model whose code it does not recognise")
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel, masking_utils  # noqa: E402
+from transformers.generation import utils as generation_utils  # noqa: E402
+
+from ._adapters import ADAPTERS  # noqa: E402
+from ._attention import attention  # noqa: E402
+from ._guard import Drift, Replacements, uses_interface  # noqa: E402
+from ._masks import NAME, Mask, TracedMask, mask  # noqa: E402
+
+__all__ = ["NAME", "Mask", "Refused", "TracedMask", "attention", "mask"]
+
+
+class Refused(ValueError):
+    """A model was told to take this attention, and computes its own, for which there is no replacement."""
+
+
+# Kinds that compute with their masks or have sinks of their own, and bridgetower, which says that attention is causal where eager attention is not.
+_UNFIT = frozenset(("axk2", "bigbird_pegasus", "bridgetower", "deepseek_v32", "deepseek_v4", "doge", "glm_moe_dsa", "hy_v4", "informer", "inkling2",
+                    "inkling2_text", "lasr_ctc", "lasr_encoder", "lightglue", "mistral_large4", "mistral_large4_text", "muse_glimmer_assistant",
+                    "t5gemma2"))
+
+
+# ---------------------------------------------------------------------------------------------- adapters, where a model takes relpos
+
+def _adapter(module):
+    """The adapter of a module of transformers, or None."""
+    package, _, file = module.__name__.rpartition(".modeling_")
+    return ADAPTERS.get(file) if package.startswith("transformers.models.") else None
+
+
+def _adapt(module):
+    """Apply the adapter of a module of transformers. Return why it does not fit, or None."""
+    if "_relpos_drift" not in vars(module):
+        adapter, module._relpos_drift = _adapter(module), None
+        try:
+            if adapter:
+                _apply(module, adapter)
+        except Drift as why:
+            module._relpos_drift = str(why)
+        except AttributeError as why:  # of the module, which an adapter reads before it replaces
+            module._relpos_drift = f"{why.obj.__name__} has no {why.name}"
+    return module._relpos_drift
+
+
+def _apply(module, adapter):
+    if adapter.computes and uses_interface(Replacements(module).owner(adapter.computes)[2]):
+        return
+    replacements = Replacements(module)
+    adapter.adapt(module, replacements)
+    replacements.apply()
+    for name, x in list(vars(module).items()):
+        if name.endswith("ATTENTION_CLASSES"):  # of what a new model takes
+            x[NAME] = x["eager"]
+        elif name.endswith("PreTrainedModel") and name != "PreTrainedModel":
+            x._can_set_attn_implementation_cached_value = True
+
+
+def _modules(*classes):
+    """The modules of classes and of those that they derive from."""
+    names = dict.fromkeys(base.__module__ for cls in dict.fromkeys(classes) for base in cls.__mro__)
+    return [sys.modules[name] for name in names if name in sys.modules]
+
+
+def _refuse_drift(model, *classes):
+    """Apply the adapters of classes of a model, and refuse it where one does not fit."""
+    for why in filter(None, map(_adapt, _modules(*classes))):
+        raise Refused(f'attn_implementation="{NAME}": {type(model).__name__} of transformers {transformers.__version__} is not as relpos knows it '
+                      f'({why}): use attn_implementation="eager", or transformers {OLDEST} to {NEWEST}')
+
+
+def _refuse_unfit(model):
+    """Refuse a model that computes its attention by itself, without a replacement."""
+    modules = _modules(*(cls for cls in type(model).__mro__ if issubclass(cls, PreTrainedModel)))
+    fixed = any(name.endswith("ATTENTION_CLASSES") and isinstance(x, dict) and NAME not in x for module in modules for name, x in vars(module).items())
+    lacks = any(adapter.lacks(model.config) for adapter in map(_adapter, modules) if adapter)
+    if fixed or lacks or not model._can_set_attn_implementation() or model.config.model_type in _UNFIT:
+        raise Refused(f'attn_implementation="{NAME}": {type(model).__name__} computes its attention by itself, and relpos has no replacement for '
+                      'it: use attn_implementation="eager"')
+
+
+def _adopt(model):
+    """Tell modules that have replacements, and keep no config, which one is theirs."""
+    for part in reversed([x for x in model.modules() if isinstance(x, PreTrainedModel)]):  # those within come first
+        for x in part.modules():
+            if getattr(type(x), "_asks_relpos", False) and not hasattr(x, "config"):
+                x.config = part.config
+
+
+def _tell_unused(model):
+    """Warn of a model none of whose modules asks transformers for its attention function, as a wrapper of another library's model."""
+    if not any(hasattr(sys.modules.get(type(x).__module__), "ALL_ATTENTION_FUNCTIONS") or getattr(type(x), "_asks_relpos", False)
+               for x in model.modules()):
+        warnings.warn(f'attn_implementation="{NAME}" changes nothing in {type(model).__name__}: it asks for no attention function, and '
+                      'computes as it did', stacklevel=4)
+
+
+# ---------------------------------------------------------------------------------------------- registration
+
+def _hook(name):
+    """Decorate what takes the place of a method of every model; it gets the method after self."""
+    def decorate(function):
+        original = getattr(PreTrainedModel, name)
+
+        @functools.wraps(original)
+        def method(self, *args, **kwargs):
+            return function(self, original, *args, **kwargs)
+
+        setattr(PreTrainedModel, name, method)
+    return decorate
+
+
+def _names_it(implementation):
+    """Whether an implementation, or a dictionary of those of parts, names relpos."""
+    return any(map(_names_it, implementation.values())) if isinstance(implementation, dict) else implementation == NAME
+
+
+def _register():
+    if NAME in AttentionInterface():
+        return
+    AttentionInterface.register(NAME, attention)
+    AttentionMaskInterface.register(NAME, mask)
+
+    @_hook("get_correct_attn_implementation")  # of a new model, before it has parts, and of each part of one that is set
+    def get_correct_attn_implementation(self, original, *args, **kwargs):
+        if NAME in (*args, *kwargs.values()):
+            _refuse_drift(self, type(self))
+            _refuse_unfit(self)
+        return original(self, *args, **kwargs)
+
+    @_hook("post_init")
+    def post_init(self, original):
+        if self.config._attn_implementation == NAME:
+            _refuse_drift(self, *map(type, self.modules()))
+            _adopt(self)
+            _tell_unused(self)
+        return original(self)
+
+    @_hook("set_attn_implementation")
+    def set_attn_implementation(self, original, attn_implementation, *args, **kwargs):
+        if not _names_it(attn_implementation):
+            return original(self, attn_implementation, *args, **kwargs)
+        classes = set(map(type, self.modules()))
+        if attn_implementation == NAME:
+            _refuse_drift(self, *classes)
+            _refuse_unfit(self)
+        for module in _modules(*classes):
+            _adapt(module)
+        found = original(self, attn_implementation, *args, **kwargs)
+        _adopt(self)
+        if attn_implementation == NAME:
+            _tell_unused(self)
+        return found
+
+    @functools.wraps(masking_utils.create_masks_for_generate)
+    def create_masks_for_generate(config, *args, **kwargs):
+        """None is made ahead of a step, as for a static cache, where it could not be traced: the model makes its own of the padding."""
+        if config.get_text_config()._attn_implementation == NAME and "attention_mask" in kwargs:
+            return kwargs["attention_mask"]
+        return masking_utils.create_masks_for_generate(config, *args, **kwargs)
+
+    generation_utils.create_masks_for_generate = create_masks_for_generate
+
+
+_register()

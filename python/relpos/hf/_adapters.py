@@ -1,0 +1,494 @@
+"""What replaces attention that models of transformers compute themselves, and biases that they make as arrays of queries by keys.
+
+An adapter is a function of one module of transformers, and names what it replaces there; _guard.py compares and replaces. A
+replacement acts where its model was set to relpos.
+
+SPDX-License-Identifier: Apache-2.0"""
+import math
+from functools import partial
+
+import relpos
+import torch
+
+from ..torch import _added
+from ._attention import attention
+from ._guard import Adapter
+from ._masks import MASKS, NAME, made, masks_nothing, offset, traces
+
+
+def _asked(module, *_, **__):
+    return getattr(getattr(module, "config", None), "_attn_implementation", None) == NAME
+
+
+def _t5_bias(self, q_offset=0):
+    """The options that stand for the bias of an attention module with T5's table, or without one."""
+    if not hasattr(self, "relative_attention_bias"):
+        return {}
+    term = relpos.T5(self.relative_attention_bias.weight, buckets=self.relative_attention_num_buckets,
+                     max_distance=self.relative_attention_max_distance, bidirectional=not getattr(self, "is_decoder", True))
+    return {"bias": term, "q_offset": offset(q_offset)}
+
+
+def _t5(module, replace, name):
+    """T5Attention and its copies: compute_bias gives a dictionary, and is called where forward would make zeros."""
+    @replace(name + ".compute_bias", _asked)
+    def compute_bias(self, original, query_length, key_length, device=None, past_seen_tokens=0):
+        return _t5_bias(self, past_seen_tokens)
+
+    @replace(name + ".forward", _asked)
+    def forward(self, original, *args, **kwargs):
+        self.has_relative_attention_bias = True
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            self.has_relative_attention_bias = hasattr(self, "relative_attention_bias")
+
+
+def _given(*args, **kwargs):
+    return any(isinstance(x, MASKS) for x in (*args, *kwargs.values()))
+
+
+def _bloom(module, replace):
+    """BLOOM: its slopes times key positions are ALiBi but for a constant in each row. Where padding lies between tokens, positions
+    count tokens."""
+    @replace("BloomAttention.forward", _given)
+    def forward(self, original, hidden_states, residual, alibi, attention_mask, layer_past=None, use_cache=False,
+                output_attentions=False, **others):
+        if not attention_mask.options.get("causal") or (self.pretraining_tp > 1 and self.slow_but_exact):
+            raise ValueError(f'attn_implementation="{NAME}": BLOOM without a causal mask, or with slow_but_exact: use "eager"')
+        query, key, value = self._reshape(self.query_key_value(hidden_states))
+        if layer_past is not None:
+            key, value = layer_past.update(key, value, self.layer_idx)
+        out, weights = attention(self, query, key, value, attention_mask, scaling=self.inv_norm_factor,
+                                 dropout=self.attention_dropout.p if self.training else 0.0, output_attentions=output_attentions,
+                                 position_bias={"bias": relpos.ALiBi(**_token_positions(attention_mask))}, **others)
+        return module.dropout_add(self.dense(out.flatten(2)), residual, self.hidden_dropout, self.training), weights
+
+
+def _token_positions(mask):
+    """Positions of queries and keys where the key mask has holes, within which indices do not count tokens; where torch traces, for
+    any key mask."""
+    keys = mask.options.get("key_mask")
+    if keys is None:
+        return {}
+    if not traces() and not (keys[:, 1:] > keys[:, :-1]).sum(1).add(keys[:, 0]).gt(1).any():
+        return {}
+    positions, first = keys.cumsum(1) - 1, mask.options.get("q_offset", 0)
+    queries = (torch.arange(mask.shape[-2], device=keys.device) + first).expand(len(keys), -1)
+    return {"q_positions": positions.gather(1, queries), "k_positions": positions}
+
+
+def _shifted(mask, windows):
+    """The options for the mask of shifted windows (windows of an image, length, length), whose -100 are a mask."""
+    if mask is None:
+        return {}
+    return {"mask": (mask == 0).repeat(windows // len(mask), 1, 1)[:, None]}
+
+
+def _swin(module, replace):
+    """Swin: the table of a window."""
+    @replace("SwinAttention.forward", _asked)
+    def forward(self, original, hidden_states, attention_mask=None, **kwargs):
+        query, key, value = (_heads(project(hidden_states), self.q_proj.out_features // self.head_dim)
+                             for project in (self.q_proj, self.k_proj, self.v_proj))
+        bias = self.relative_position_bias
+        out, weights = attention(self, query, key, value, None, scaling=self.scaling, **kwargs,
+                                 dropout=self.attention_dropout if self.training else 0.0, position_bias={
+                                     "bias": relpos.Swin(bias.relative_position_bias_table, grid=bias.window_size),
+                                     **_shifted(attention_mask, len(hidden_states))})
+        return self.o_proj(out.flatten(2)), weights
+
+
+def _windows(module, replace, name, scores):
+    """Attention in windows of an image; scores gives query, key, scaling and table."""
+    @replace(name + "SelfAttention.forward", _asked)
+    def forward(self, original, hidden_states, attention_mask=None, output_attentions=False):
+        query, key, value = (_heads(project(hidden_states), self.num_attention_heads) for project in (self.query, self.key, self.value))
+        query, key, scaling, table = scores(self, query, key)
+        out, weights = attention(self, query, key, value, None, is_causal=False, scaling=scaling, output_attentions=output_attentions,
+                                 dropout=self.dropout.p if self.training else 0.0, position_bias={
+                                     "bias": relpos.Swin(table, grid=self.window_size), **_shifted(attention_mask, len(hidden_states))})
+        return (out.flatten(2), weights)[:1 + bool(output_attentions)]
+
+
+def _swinv2(module, replace, name):
+    """Swin v2 and its copy: a table that a network makes, and cosines for scores."""
+    def scores(self, query, key):
+        normalize, scale = torch.nn.functional.normalize, self.logit_scale.clamp(max=math.log(100)).exp()
+        table = 16 * self.continuous_position_bias_mlp(self.relative_coords_table).flatten(0, -2).sigmoid()
+        return normalize(query, dim=-1) * scale, normalize(key, dim=-1), 1.0, table
+
+    _windows(module, replace, name, scores)
+
+
+def _swin_copy(module, replace, name):
+    """Swin as transformers had it before, in models that have copies of it."""
+    def scores(self, query, key):
+        return query, key, self.attention_head_size ** -0.5, self.relative_position_bias_table
+
+    _windows(module, replace, name, scores)
+
+
+def _vitdet(module, replace, names, always=False):
+    """ViTDet, and the images of SAM: vectors by row and column. SAM's return the weights always, or None."""
+    def table(x, size):
+        size = 2 * size - 1
+        return x if len(x) == size else torch.nn.functional.interpolate(x.t()[None], size=size, mode="linear")[0].t().contiguous()
+
+    def forward(self, original, hidden_states, output_attentions=False):
+        batch, height, width, _ = hidden_states.shape
+        heads = getattr(self, "num_heads", None) or getattr(self, "num_attention_heads")
+        query, key, value = self.qkv(hidden_states).view(batch, height * width, 3, heads, -1).permute(2, 0, 3, 1, 4)
+        options = {"relkey": relpos.AxialKey(table(self.rel_pos_h, height), table(self.rel_pos_w, width), grid=(height, width))
+                   } if hasattr(self, "rel_pos_h") else {}
+        out, weights = attention(self, query, key, value, None, is_causal=False, scaling=self.scale, output_attentions=output_attentions,
+                                 dropout=getattr(self, "dropout", 0.0) if self.training else 0.0, position_bias=options)
+        found = self.proj(out.reshape(batch, height, width, -1)), weights.flatten(0, 1) if always and weights is not None else weights
+        return found[:1 + bool(always or output_attentions)]
+
+    for name in names:
+        replace(name + ".forward", _asked)(forward)
+
+
+def _siglip2(module, replace):
+    """SigLIP 2: a query pools an image by torch.nn.MultiheadAttention, which cannot take what stands for a mask."""
+    @replace("Siglip2MultiheadAttentionPoolingHead.forward", _asked)
+    def forward(self, original, hidden_state, attention_mask=None):
+        probe, pool = self.probe.expand(len(hidden_state), -1, -1), self.attention
+        if attention_mask is not None:
+            attention_mask = module.create_bidirectional_mask(config=self.config, inputs_embeds=probe, attention_mask=attention_mask,
+                                                              encoder_hidden_states=hidden_state)
+        query, key, value = (_heads(torch.nn.functional.linear(x, weight, bias), self.num_heads) for x, weight, bias in zip(
+            (probe, hidden_state, hidden_state), pool.in_proj_weight.chunk(3), pool.in_proj_bias.chunk(3)))
+        out, _ = attention(self, query, key, value, attention_mask, is_causal=False, output_attentions=False)
+        out = pool.out_proj(out.flatten(2))
+        return (out + self.mlp(self.layernorm(out)))[:, 0]
+
+
+def _gemma4(module, replace):
+    """Gemma 4: the attention of its sounds is the model's own, and computes with its mask."""
+    @replace("Gemma4AudioModel.forward", _asked)
+    def forward(self, original, *args, **kwargs):
+        self.config._attn_implementation = "eager"
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            self.config._attn_implementation = NAME
+
+
+def _mpnet(module, replace):
+    """MPNet: T5's buckets, 32 of them."""
+    @replace("MPNetEncoder.compute_position_bias", _asked)
+    def compute_position_bias(self, original, x, position_ids=None, num_buckets=32):
+        return {"bias": relpos.T5(self.relative_attention_bias.weight[:num_buckets], buckets=num_buckets)}
+
+    @replace("MPNetSelfAttention.forward", _asked)
+    def forward(self, original, hidden_states, attention_mask=None, position_bias=None, output_attentions=False, **others):
+        query, key, value = (_heads(project(hidden_states), self.num_attention_heads) for project in (self.q, self.k, self.v))
+        out, weights = attention(self, query, key, value, attention_mask, output_attentions=output_attentions, position_bias=position_bias,
+                                 dropout=self.dropout.p if self.training else 0.0, **others)
+        return (self.o(out.flatten(2)), weights)[:1 + bool(output_attentions)]
+
+
+def _layoutlmv3(module, replace):
+    """LayoutLMv3: T5's buckets of tokens, and of the boxes' left and lower edges; the model itself gives their tables no gradient."""
+    def term(self, bias, positions, max_distance):
+        table = bias.weight.detach().t() / (self.config.hidden_size // self.config.num_attention_heads) ** 0.5
+        return relpos.T5(table.contiguous(), buckets=len(table), max_distance=max_distance, q_positions=positions, k_positions=positions)
+
+    @replace("LayoutLMv3Encoder._cal_1d_pos_emb", _asked)
+    def _cal_1d_pos_emb(self, original, position_ids):
+        return term(self, self.rel_pos_bias, position_ids, self.max_rel_pos)
+
+    @replace("LayoutLMv3Encoder._cal_2d_pos_emb", _asked)
+    def _cal_2d_pos_emb(self, original, bbox):
+        return sum(term(self, bias, bbox[..., n].contiguous(), self.max_rel_2d_pos)
+                   for bias, n in ((self.rel_pos_x_bias, 0), (self.rel_pos_y_bias, 3)))
+
+    if hasattr(module.LayoutLMv3Encoder, "_compute_position_bias"):  # since 5.24, whose attention asks for its function
+        @replace("LayoutLMv3Encoder._compute_position_bias", _asked)
+        def _compute_position_bias(self, original, position_ids, bbox):
+            if not self.has_relative_attention_bias:
+                return None
+            boxes = self._cal_2d_pos_emb(bbox) if self.has_spatial_attention_bias else None
+            return {"bias": _added(self._cal_1d_pos_emb(position_ids), boxes)}
+        return
+
+    @replace("LayoutLMv3SelfAttention.forward", _asked)
+    def forward(self, original, hidden_states, attention_mask=None, rel_pos=None, rel_2d_pos=None, **others):
+        query, key, value = (_heads(project(hidden_states), self.num_attention_heads) for project in (self.query, self.key, self.value))
+        boxes = rel_2d_pos if self.has_relative_attention_bias else None  # eager attention reads them with the others alone
+        out, weights = attention(self, query, key, value, attention_mask, dropout=self.dropout.p if self.training else 0.0,
+                                 position_bias={"bias": _added(rel_pos, boxes) or None}, **others)
+        return out.flatten(2), weights
+
+
+def _wav2vec2_conformer(module, replace):
+    """Wav2Vec2-Conformer: Transformer-XL's vectors of keys."""
+    @replace("_apply_relative_position_encoding", _asked)
+    def apply(self, original, query, key, relative_position_embeddings):
+        vectors = _heads(self.linear_pos(relative_position_embeddings[0]), self.num_heads).contiguous()
+        return query, {"relkey": relpos.XL(vectors, self.pos_bias_u, self.pos_bias_v)}
+
+
+def _wav2vec2_bert(module, replace):
+    """Wav2Vec2-BERT: Transformer-XL's vectors of keys, or Shaw's."""
+    _wav2vec2_conformer(module, replace)
+
+    @replace("_apply_relative_key_position_encoding", _asked)
+    def apply(self, original, query, key):
+        return query, {"relkey": relpos.RelKey(self.distance_embedding.weight, left=self.left_max_position_embeddings,
+                                               right=self.right_max_position_embeddings)}
+
+
+def _wavlm(module, replace):
+    """WavLM: a table of buckets, times a gate of each query. That is a product with vectors for keys which have one channel more than q, and
+    are zero in the others: the gate is q's in that channel, and k's is zero."""
+    @replace("WavLMAttention.forward", _asked)
+    def forward(self, original, hidden_states, attention_mask=None, position_bias=None, index=0, **others):
+        query, key, value = (_heads(project(hidden_states), self.num_heads) for project in (self.q_proj, self.k_proj, self.v_proj))
+        reach = min(hidden_states.shape[1] - 1, self.max_distance)  # from there on every offset has the last bucket
+        if position_bias is None:  # of the first layer: (H, 2 reach + 1, 1)
+            offsets = torch.arange(-reach, reach + 1, device=hidden_states.device)
+            position_bias = self.rel_attn_embed(self._relative_positions_bucket(offsets)).t()[..., None]
+        gates = self.gru_rel_pos_linear(_heads(hidden_states, self.num_heads)).unflatten(-1, (2, 4)).sum(-1).sigmoid()
+        gate = gates[..., :1] * (gates[..., 1:] * self.gru_rel_pos_const - 1) + 2
+        pad = torch.nn.functional.pad
+        options = {"relkey": relpos.RelKey(pad(position_bias, (self.head_dim, 0)), left=reach, right=reach)}
+        if attention_mask is not None:
+            options["key_mask"] = attention_mask == 1
+        out, weights = attention(self, torch.cat([query, gate / self.scaling], -1), pad(key, (0, 1)), value, None, is_causal=False,
+                                 scaling=self.scaling, position_bias=options, dropout=self.dropout if self.training else 0.0, **others)
+        weights = None if weights is None else weights.mean(1, True).expand_as(weights)  # as eager attention has them
+        return self.out_proj(out.flatten(2)), weights, position_bias
+
+
+def _wants_weights(module, replace, block):
+    """Tell the attention of a block whether weights are wanted, which the block keeps to itself."""
+    @replace(block + ".forward", lambda self, *_, **__: _asked(self.attn))
+    def forward(self, original, *args, output_attentions=False, **kwargs):
+        self.attn.wants_weights = output_attentions
+        return original(self, *args, output_attentions=output_attentions, **kwargs)
+
+
+def _gptj(module, replace, name):
+    """GPT-J and CodeGen before 5.24, which rotate queries and keys themselves."""
+    _wants_weights(module, replace, name + "Block")
+
+    @replace(name + "Attention._attn", _asked)
+    def _attn(self, original, query, key, value, attention_mask=None):
+        out, weights = attention(self, query.to(value.dtype), key.to(value.dtype), value, attention_mask,
+                                 scaling=1 / float(self.scale_attn), output_attentions=self.wants_weights,
+                                 dropout=self.attn_dropout.p if self.training else 0.0)
+        return out.transpose(1, 2), weights
+
+
+def _roformer(module, replace):
+    """RoFormer, which rotates queries, keys and, where it is told to, values itself."""
+    @replace("RoFormerSelfAttention.forward", _asked)
+    def forward(self, original, hidden_states, attention_mask=None, sinusoidal_pos=None, encoder_hidden_states=None, cache=None,
+                output_attentions=False, **others):
+        if encoder_hidden_states is not None or cache is not None:
+            raise ValueError(f'attn_implementation="{NAME}": RoFormer as an encoder has no cache and no encoder_hidden_states')
+        query, key, value = (_heads(project(hidden_states), self.num_attention_heads) for project in (self.query, self.key, self.value))
+        if sinusoidal_pos is not None:
+            rotated = self.apply_rotary_position_embeddings(sinusoidal_pos, query, key, value if self.rotary_value else None)
+            query, key, value = (*rotated, value)[:3]
+        out, weights = attention(self, query, key, value, attention_mask, output_attentions=output_attentions,
+                                 dropout=self.dropout.p if self.training else 0.0, **others)
+        return out.flatten(2), weights
+
+
+def _mpt(module, replace):
+    """MPT: ALiBi, with slopes of its own, which the last two of its biases tell."""
+    _wants_weights(module, replace, "MptBlock")
+
+    @replace("MptAttention.forward", _asked)
+    def forward(self, original, hidden_states, position_bias, cache=None, attention_mask=None, **others):
+        mixed = self.Wqkv(hidden_states)
+        if self.clip_qkv:
+            mixed = mixed.clamp(min=-self.clip_qkv, max=self.clip_qkv)
+        query, key, value = (_heads(x, self.n_heads) for x in mixed.chunk(3, -1))
+        if cache is not None:
+            key, value = cache.update(key, value, self.layer_idx)
+        slopes = position_bias[:, 0, -1] - position_bias[:, 0, -2]
+        out, weights = attention(self, query, key, value, attention_mask, scaling=self.softmax_scale,
+                                 output_attentions=self.wants_weights, position_bias={"bias": relpos.ALiBi(slopes)},
+                                 dropout=self.attn_dropout_p if self.training else 0.0, **others)
+        return self.out_proj(out.flatten(2)), weights
+
+
+def _falcon(module, replace):
+    """Falcon: rotated, or with a bias of each key, which the model would add to its mask."""
+    @replace("FalconModel.forward", _asked)
+    def model(self, original, *args, **kwargs):
+        self.use_alibi = False
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            self.use_alibi = self.config.alibi
+
+    @replace("FalconAttention.forward", _given)
+    def forward(self, original, hidden_states, alibi, attention_mask, position_ids=None, layer_past=None, use_cache=False,
+                output_attentions=False, position_embeddings=None, **others):
+        query, key, value = (x.transpose(1, 2) for x in self._split_heads(self.query_key_value(hidden_states)))
+        if not self.config.alibi:
+            query, key = module.apply_rotary_pos_emb(query, key, *position_embeddings)
+        if layer_past is not None:
+            key, value = layer_past.update(key, value, self.layer_idx)
+        bias = {}
+        if self.config.alibi:
+            tokens = attention_mask.options.get("key_mask")
+            tokens = torch.ones(len(key), key.shape[-2], dtype=torch.long) if tokens is None else tokens
+            columns = module.build_alibi_tensor(tokens, self.num_heads, query.dtype).unflatten(0, (len(key), -1))
+            bias["bias"] = relpos.Dense(columns * self.inv_norm_factor)
+        out, weights = attention(self, query, key, value, attention_mask, output_attentions=output_attentions, position_bias=bias,
+                                 dropout=self.attention_dropout.p if self.training and bias else 0.0, **others)
+        return self.dense(out.flatten(2)), weights
+
+
+def _xlnet(module, replace):
+    """XLNet: Transformer-XL's products. Its masks and segments are arrays of queries by keys, which the model makes."""
+    @replace("XLNetRelativeAttention.rel_attn_core", _asked)
+    def rel_attn_core(self, original, q_head, k_head_h, v_head_h, k_head_r, seg_mat=None, attn_mask=None, output_attentions=False):
+        lq, lk = len(q_head), len(k_head_h)
+        vectors = torch.nn.functional.pad(k_head_r[1:lq + lk], (0, 0) * 3 + (0, max(0, lq + lk - len(k_head_r))))
+        same = not (self.config.bi_data or self.training and self.dropout.p)  # for every batch entry
+        found = []
+        for at in [slice(None)] if same else [slice(n, n + 1) for n in range(q_head.shape[1])]:
+            query, key, value = (x[:, at].permute(1, 2, 0, 3) for x in (q_head, k_head_h, v_head_h))
+            r = vectors[:, at][:, 0].transpose(0, 1).contiguous()
+            options = {"q_offset": lk - lq, "relkey": relpos.XL(r, self.r_w_bias, self.r_r_bias)}
+            if attn_mask is not None:
+                options["mask"] = attn_mask[:, :, at].permute(2, 3, 0, 1) == 0
+            if seg_mat is not None:
+                of = torch.einsum("bnid,snd->bnis", query + self.r_s_bias[:, None], self.seg_embed) * self.scale
+                options["bias"] = relpos.Dense(torch.einsum("ijbs,bnis->bnij", seg_mat[:, :, at], of))
+            found.append(attention(self, query, key, value, None, is_causal=False, scaling=self.scale, position_bias=options,
+                                   dropout=self.dropout.p if self.training else 0.0, output_attentions=output_attentions))
+        out = torch.cat([out for out, _ in found]).transpose(0, 1)
+        return (out, torch.cat([weights for _, weights in found]).permute(2, 3, 0, 1)) if output_attentions else out
+
+
+def _heads(x, count):
+    """(..., L, H D) as (..., H, L, D)."""
+    return x.unflatten(-1, (count, -1)).transpose(-2, -3)
+
+
+def _deberta(module, replace):
+    """DeBERTa: content to position and position to content, without positions of queries by keys."""
+    def parts(self, hidden_states, heads):
+        query, key, value = heads(self.in_proj(hidden_states)).chunk(3, -1)
+        query, value = query + heads(self.q_bias[None]), value + heads(self.v_bias[None])
+        return query, key, value, "pos_proj", "pos_q_proj", {"span": 0, "buckets": -1}, len(self.pos_att_type)
+
+    _disentangled(module, replace, "DebertaEncoder", parts)
+
+
+def _deberta_v2(module, replace):
+    """DeBERTa, v2 and v3."""
+    def parts(self, hidden_states, heads):
+        query, key, value = (heads(project(hidden_states)) for project in (self.query_proj, self.key_proj, self.value_proj))
+        to_key, to_query = ("key_proj", "query_proj") if self.share_att_key else ("pos_key_proj", "pos_query_proj")
+        options = {"span": getattr(self, "pos_ebd_size", 0), "buckets": getattr(self, "position_buckets", -1)}
+        return query, key, value, to_key, to_query, options, sum(kind in self.pos_att_type for kind in ("c2p", "p2c"))
+
+    _disentangled(module, replace, "DebertaV2Encoder", parts)
+
+
+def _disentangled(module, replace, encoder, parts):
+    """Replace what both versions of DeBERTa have. parts gives query, key, value, the names of the projections of positions for keys and
+    queries, options of relpos.Deberta, and by how many products of positions the scale is divided."""
+    @replace(encoder + ".get_rel_pos", lambda self, *_, **__: _asked(self.layer[0].attention))
+    def get_rel_pos(self, original, hidden_states, query_states=None, relative_pos=None):
+        if relative_pos is not None or query_states is not None:
+            raise ValueError(f'attn_implementation="{NAME}": DeBERTa with relative_pos or query_states given: use "eager"')
+
+    @replace(encoder + ".get_attention_mask", lambda self, *_, **__: _asked(self.layer[0].attention))
+    def get_attention_mask(self, original, attention_mask):
+        batch, length = attention_mask.shape[0], attention_mask.shape[-1]
+        given = attention_mask.bool()
+        options = {"key_mask": given} if given.dim() <= 2 else {"mask": original(self, given)}
+        return made((batch, 1, length, length), {} if masks_nothing(given) else options)
+
+    @replace("DisentangledSelfAttention.forward", _given)
+    def forward(self, original, hidden_states, attention_mask, output_attentions=False, query_states=None, relative_pos=None,
+                rel_embeddings=None):
+        def heads(x):
+            return _heads(x, self.num_attention_heads)
+
+        query, key, value, to_key, to_query, options, products = parts(self, hidden_states, heads)
+        kinds, relkey = [kind for kind in ("c2p", "p2c") if kind in self.pos_att_type], {}
+        if self.relative_attention and kinds:
+            vectors = self.pos_dropout(rel_embeddings)[:2 * (options["span"] or self.max_relative_positions)]
+            relkey["relkey"] = relpos.Deberta(
+                heads(getattr(self, to_key)(vectors)).contiguous() if "c2p" in kinds else None,
+                heads(getattr(self, to_query)(vectors)).contiguous() if "p2c" in kinds else None,
+                max_position=self.max_relative_positions, **options)
+        out, weights = attention(self, query, key, value, attention_mask, position_bias=relkey, output_attentions=output_attentions,
+                                 scaling=(query.shape[-1] * (1 + products)) ** -0.5,
+                                 dropout=self.dropout.p if self.training else 0.0)
+        return out.flatten(2), weights
+
+
+def _longt5(module, replace):
+    """LongT5 with local attention: a window of local_radius to each side."""
+    _t5(module, replace, "LongT5Attention")
+
+    @replace("LongT5Stack.forward", lambda self, *_, **__: _asked(self) and not self.is_decoder, passes=True)
+    def stack(self, original, input_ids=None, attention_mask=None, encoder_hidden_states=None, encoder_attention_mask=None,
+              inputs_embeds=None, **kwargs):
+        batch, length = (input_ids if input_ids is not None else inputs_embeds).shape[:2]
+        options = {"window": (self.local_radius, self.local_radius)}
+        if attention_mask is not None:
+            options["key_mask"] = attention_mask.bool()
+        return original(self, input_ids, made((batch, 1, length, length), options), encoder_hidden_states, encoder_attention_mask,
+                        inputs_embeds, **kwargs)
+
+    @replace("_get_local_attention_mask", _given)
+    def _get_local_attention_mask(attention_mask, original, block_len, device):
+        return attention_mask
+
+    @replace("LongT5LocalAttention.forward", _given)
+    def forward(self, original, hidden_states, mask=None, position_bias=None, output_attentions=False):
+        query, key, value = (project(hidden_states).unflatten(-1, (self.n_heads, -1)).transpose(1, 2)
+                             for project in (self.q, self.k, self.v))
+        position_bias = _t5_bias(self) if position_bias is None else position_bias
+        out, weights = attention(self, query, key, value, mask, scaling=1.0, position_bias=position_bias,
+                                 dropout=self.dropout if self.training else 0.0, output_attentions=output_attentions)
+        found = self.o(out.flatten(2)), position_bias
+        return (*found, weights) if output_attentions else found
+
+
+# By the file of the model's module, without "modeling_". `computes`: the class that the adapter keeps from computing attention itself.
+ADAPTERS = {
+    **{file: Adapter(partial(_t5, name=name)) for file, name in (
+        ("t5", "T5Attention"), ("mt5", "MT5Attention"), ("umt5", "UMT5Attention"), ("pop2piano", "Pop2PianoAttention"),
+        ("switch_transformers", "SwitchTransformersAttention"), ("pix2struct", "Pix2StructTextAttention"))},
+    "longt5": Adapter(_longt5, lacks=lambda config: config.encoder_attention_type != "local"),
+    "mpnet": Adapter(_mpnet, computes="MPNetSelfAttention"),
+    "layoutlmv3": Adapter(_layoutlmv3),
+    "bloom": Adapter(_bloom, computes="BloomAttention"),
+    "mpt": Adapter(_mpt, computes="MptAttention"),
+    "falcon": Adapter(_falcon, computes="FalconAttention"),
+    "gptj": Adapter(partial(_gptj, name="GPTJ"), computes="GPTJAttention"),
+    "codegen": Adapter(partial(_gptj, name="CodeGen"), computes="CodeGenAttention"),
+    "roformer": Adapter(_roformer, computes="RoFormerSelfAttention", lacks=lambda config: config.is_decoder),
+    "swin": Adapter(_swin),
+    "swinv2": Adapter(partial(_swinv2, name="Swinv2"), computes="Swinv2SelfAttention"),
+    "swin2sr": Adapter(partial(_swinv2, name="Swin2SR"), computes="Swin2SRSelfAttention"),
+    "donut_swin": Adapter(partial(_swin_copy, name="DonutSwin"), computes="DonutSwinSelfAttention"),
+    "maskformer_swin": Adapter(partial(_swin_copy, name="MaskFormerSwin"), computes="MaskFormerSwinSelfAttention"),
+    "clap": Adapter(partial(_swin_copy, name="ClapAudio"), computes="ClapAudioSelfAttention"),
+    "vitdet": Adapter(partial(_vitdet, names=("VitDetAttention",)), computes="VitDetAttention"),
+    "sam": Adapter(partial(_vitdet, names=("SamVisionAttention", "SamVisionSdpaAttention"), always=True), computes="SamVisionAttention"),
+    "sam_hq": Adapter(partial(_vitdet, names=("SamHQVisionAttention", "SamHQVisionSdpaAttention"), always=True), computes="SamHQVisionAttention"),
+    "siglip2": Adapter(_siglip2, computes="Siglip2MultiheadAttentionPoolingHead"),
+    "gemma4": Adapter(_gemma4),
+    "deberta": Adapter(_deberta, computes="DisentangledSelfAttention", lacks=lambda config: getattr(config, "talking_head", False)),
+    "deberta_v2": Adapter(_deberta_v2, computes="DisentangledSelfAttention"),
+    "wav2vec2_conformer": Adapter(_wav2vec2_conformer),
+    "wav2vec2_bert": Adapter(_wav2vec2_bert),
+    "wavlm": Adapter(_wavlm, computes="WavLMAttention"),
+    "xlnet": Adapter(_xlnet, computes="XLNetRelativeAttention"),
+}

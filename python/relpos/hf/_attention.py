@@ -1,0 +1,64 @@
+"""The attention function that models of transformers call.  SPDX-License-Identifier: Apache-2.0"""
+import relpos
+import torch
+from transformers.utils.output_capturing import _active_collector
+
+from ..torch import _added, _drawn
+from ._masks import MASKS, NAME, traces
+
+# Keywords that models hand on to every attention function, and that change nothing of what is computed from a mask.
+WITHOUT_EFFECT = frozenset((
+    "cu_seq_lens_k", "cu_seq_lens_q", "deterministic", "max_length_k", "max_length_q", "num_items_in_batch", "output_hidden_states",
+    "output_router_logits", "position_ids", "return_dict", "seq_idx", "sliding_window", "use_cache"))
+KNOWN = {"scaling", "dropout", "position_bias", "softcap", "s_aux", "is_causal", "output_attentions"}
+
+
+def _records_attentions():
+    """Whether transformers collects what attentions return, which it does not tell every class of attention."""
+    collected = _active_collector.global_var if traces() else _active_collector.get()
+    return collected is not None and any("attentions" in key for key in collected)
+
+
+def attention(module, query, key, value, attention_mask, *, scaling=None, dropout=0.0, position_bias=None, softcap=None, s_aux=None,
+              is_causal=None, output_attentions=False, **others):
+    """The attention function of transformers: query (B, H, Lq, D), key and value (B, Hk, Lk, D); gives (B, Lq, H, D) and, if
+    asked for, the weights. attention_mask is a Mask, bool (True = attend) or added to the scores; position_bias is a tensor,
+    or a dictionary of options of relpos.attention, which the models of this module hand over."""
+    for name, given in others.items():
+        if given is not None and name not in WITHOUT_EFFECT:
+            raise ValueError(f'attn_implementation="{NAME}" does not know the argument {name} of {type(module).__name__}: '
+                             'use another implementation for this model')
+    options, bias = {}, []
+    if isinstance(attention_mask, MASKS):
+        if attention_mask.lengths != (query.shape[-2], key.shape[-2]):
+            raise ValueError(f"attention_mask is for {attention_mask.lengths} queries and keys, which are "
+                             f"{(query.shape[-2], key.shape[-2])} in {type(module).__name__}")
+        options.update(attention_mask.options)
+    elif attention_mask is None:  # as for sdpa: the module says whether it is causal, and its queries begin at key 0
+        if is_causal is None and (is_causal := getattr(module, "is_causal", None)) is None:
+            raise ValueError(f'attn_implementation="{NAME}": {type(module).__name__} gives no attention_mask and does not say '
+                             'whether it is causal: give one, or use another implementation')
+        options["causal"] = bool(is_causal) and query.shape[-2] > 1
+    elif attention_mask.dtype == torch.bool:
+        options["mask"] = attention_mask
+    else:
+        bias.append(attention_mask)
+    if isinstance(position_bias, dict):
+        first = options.get("q_offset", 0) if isinstance(attention_mask, MASKS) else position_bias.get("q_offset", 0)
+        numbers = isinstance(first, int) and isinstance(position_bias.get("q_offset", first), int)  # and no tensors, where torch traces
+        if numbers and position_bias.get("q_offset", first) != first:
+            raise ValueError(f"{type(module).__name__}: the queries begin at {position_bias['q_offset']} for the bias and at "
+                             f"{first} for the mask")
+        options.update(position_bias)
+        bias.append(options.pop("bias", None))
+    elif position_bias is not None:
+        bias.append(position_bias)
+    if s_aux is not None:
+        options["sink"] = relpos.Sink(s_aux)
+    if dropout:
+        options.update(_drawn(dropout))
+    wants_weights = bool(output_attentions) or _records_attentions()
+    found = relpos.attention(query, key, value, bias=_added(*bias) or None, scale=scaling, softcap=softcap,
+                             return_weights=wants_weights, **options)
+    out, weights = (found.out, found.weights) if wants_weights else (found, None)
+    return out.transpose(1, 2).contiguous(), weights

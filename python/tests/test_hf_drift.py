@@ -1,0 +1,215 @@
+"""relpos.hf and releases of transformers that differ: a model whose code changed is refused in words, and it alone. Modules of transformers
+are copied with one change each. Run where transformers is.
+
+SPDX-License-Identifier: Apache-2.0"""
+import ast
+import importlib
+import importlib.util
+import re
+import subprocess
+import sys
+import warnings
+
+import pytest
+
+transformers = pytest.importorskip("transformers")
+import relpos.hf
+import torch
+from relpos.hf import _guard
+from relpos.hf._adapters import ADAPTERS
+
+FOLDERS = {"donut_swin": "donut", "maskformer_swin": "maskformer"}
+
+
+def of_transformers(file):
+    return importlib.import_module(f"transformers.models.{FOLDERS.get(file, file)}.modeling_{file}")
+
+
+def applies(file):
+    """Whether this release has something to replace in a module."""
+    adapter = ADAPTERS[file]
+    return not (adapter.computes and _guard.uses_interface(getattr(of_transformers(file), adapter.computes)))
+
+
+def copied(file, change, monkeypatch, tmp_path):
+    """A copy of a module of transformers in whose syntax tree something was changed, in place of the module."""
+    original = of_transformers(file)
+    tree = ast.parse(_guard._source(original))
+    change(tree)
+    path = tmp_path / f"modeling_{file}.py"
+    path.write_text(ast.unparse(tree))
+    spec = importlib.util.spec_from_file_location(original.__name__, path)
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, original.__name__, module)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        spec.loader.exec_module(module)
+    return module
+
+
+def replacements(file):
+    """(path, function, passes) of what an adapter replaces in this release."""
+    found = _guard.Replacements(of_transformers(file))
+    ADAPTERS[file].adapt(found.module, found)
+    return [(path, function, passes) for path, _, function, passes in found.found]
+
+
+def definition(tree, path):
+    """The class and the function of a path in a syntax tree; the function alone of a path without a class. Where the class inherits it, the
+    first base in the file that has it."""
+    *cls, name = path.split(".")
+    scope = next(x for x in tree.body if isinstance(x, ast.ClassDef) and x.name == cls[0]) if cls else tree
+    for x in scope.body:
+        if isinstance(x, ast.FunctionDef) and x.name == name:
+            return scope, x
+    return definition(tree, f"{scope.bases[0].id}.{name}")
+
+
+def renamed_attribute(path, function):
+    """Rename an attribute of self, or a function of the module, that a replacement uses: (change, what is said)."""
+    of_self, of_module = (sorted(x) for x in _guard._reads(function))
+    of_self = [name for name in of_self if name not in _guard._SET_HERE]
+    if of_self and "." in path:
+        name = of_self[0]
+
+        def change(tree):
+            for x in ast.walk(tree):
+                if isinstance(x, ast.Attribute) and x.attr == name:
+                    x.attr = "other_" + name
+                elif isinstance(x, ast.FunctionDef) and x.name == name:
+                    x.name = "other_" + name
+        return change, f"has no attribute {name}|{name} is missing"
+
+    def change(tree):  # the replaced function itself
+        name = path.rpartition(".")[2]
+        for x in ast.walk(tree):
+            if isinstance(x, ast.Attribute) and x.attr == name:
+                x.attr = "other_" + name
+            elif isinstance(x, ast.Name) and x.id == name:
+                x.id = "other_" + name
+            elif isinstance(x, ast.FunctionDef) and x.name == name:
+                x.name = "other_" + name
+    return change, "is missing|has no attribute"
+
+
+def dropped_parameter(path, function):
+    name = own_parameters(function)[-1]
+
+    def change(tree):
+        arguments = definition(tree, path)[1].args
+        at = next(n for n, x in enumerate(arguments.args) if _guard.RENAMED.get(x.arg, x.arg) == _guard.RENAMED.get(name, name))
+        first = len(arguments.args) - len(arguments.defaults)
+        if at >= first:
+            del arguments.defaults[at - first]
+        del arguments.args[at]
+    return change, f"{path} has no parameter {_guard.RENAMED.get(name, name)}"
+
+
+def added_parameter(path, function):
+    def change(tree):
+        arguments = definition(tree, path)[1].args
+        arguments.args.append(ast.arg("another"))
+        arguments.defaults.append(ast.Constant(None))
+    return change, f"{path} has a parameter another, which is new"
+
+
+def own_parameters(function):
+    return _guard._named(function)[0][2:]
+
+
+def drifts():
+    """(file, kind, path): an attribute of every adapter, and a parameter of each that has functions with parameters of their own."""
+    for file in ADAPTERS:
+        if not applies(file):
+            continue
+        every = replacements(file)
+        yield file, renamed_attribute, every[-1][0]
+        own = [(path, function) for path, function, passes in every if not passes and not _guard._named(function)[1] and own_parameters(function)]
+        for path, _ in own[-1:]:
+            yield file, dropped_parameter, path
+            yield file, added_parameter, path
+
+
+@pytest.mark.parametrize("file, kind, path", list(drifts()), ids=lambda x: getattr(x, "__name__", x))
+def test_a_module_that_changed_is_refused_in_words(file, kind, path, monkeypatch, tmp_path):
+    function = next(function for at, function, _ in replacements(file) if at == path)
+    change, said = kind(path, function)
+    module = copied(file, change, monkeypatch, tmp_path)
+    why = relpos.hf._adapt(module)
+    assert why is not None
+    assert re.search(said, why), why
+    assert not any(hasattr(x, "__wrapped__") and x.__module__ == "relpos.hf._guard" for x in vars(module).values()), "nothing is replaced"
+
+
+def renamed(old, new, *classes):
+    """A change that gives a parameter or an attribute another name in some classes."""
+    def change(tree):
+        for x in (x for scope in tree.body if getattr(scope, "name", None) in classes for x in ast.walk(scope)):
+            for field in ("id", "attr", "arg"):
+                if getattr(x, field, None) == old:
+                    setattr(x, field, new)
+    return change
+
+
+def test_the_model_of_that_module_alone_is_refused(monkeypatch, tmp_path):
+    """MPT's cache under another name, which would be dropped from each step of decoding."""
+    known = of_transformers("mpt").MptAttention.forward
+    name = next(x for x in _guard._named(known)[0] if x in ("cache", "past_key_values"))
+    module = copied("mpt", renamed(name, "store", "MptAttention", "MptBlock"), monkeypatch, tmp_path)
+    config = dict(vocab_size=60, d_model=32, n_layers=1, n_heads=2, max_seq_len=32)
+    said = f"MptModel of transformers {transformers.__version__} is not as relpos knows it .MptAttention.forward has no parameter cache.: use attn"
+    with pytest.raises(relpos.hf.Refused, match=said):
+        module.MptModel._from_config(transformers.MptConfig(**config), attn_implementation="relpos")
+    model = module.MptModel(transformers.MptConfig(**config)).eval()
+    with pytest.raises(relpos.hf.Refused, match=said):
+        model.set_attn_implementation("relpos")
+    assert model.config._attn_implementation == "eager" and model(torch.ones(1, 3, dtype=torch.long)).last_hidden_state.shape == (1, 3, 32)
+    other = transformers.BloomModel(transformers.BloomConfig(vocab_size=60, hidden_size=32, n_layer=1, n_head=2)).eval()
+    other.set_attn_implementation("relpos")
+    assert other(torch.ones(1, 3, dtype=torch.long)).last_hidden_state.shape == (1, 3, 32)
+
+
+def test_every_adapter_fits_this_release():
+    for file in ADAPTERS:
+        assert relpos.hf._adapt(of_transformers(file)) is None, file
+
+
+def test_a_class_that_asks_for_its_attention_function_is_left_alone():
+    for file, name in (("gptj", "GPTJ"), ("codegen", "CodeGen")):
+        module = of_transformers(file)
+        relpos.hf._adapt(module)
+        forward = getattr(module, name + "Block").forward
+        assert applies(file) == (forward.__code__.co_filename == _guard.__file__)
+
+
+def test_parts_of_a_composite_model_are_adapted():
+    """A language model whose images go through SigLIP 2's own classes, and a dictionary of implementations."""
+    config = transformers.Siglip2Config(
+        vision_config=dict(hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=2, num_patches=16, patch_size=4),
+        text_config=dict(vocab_size=60, hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=2, projection_size=32))
+    model = transformers.Siglip2Model(config).eval()
+    model.set_attn_implementation({"vision_config": "relpos"})
+    assert model.vision_model.config._attn_implementation == "relpos" and model.text_model.config._attn_implementation != "relpos"
+    assert type(model.vision_model.head)._asks_relpos and model.vision_model.head.config is model.vision_model.config
+
+
+def test_importing_relpos_imports_nothing_slow():
+    """No module of a model, nor torch's compiler; these take seconds."""
+    text = ("import sys, torch, transformers; from transformers import PreTrainedModel, masking_utils; from transformers.generation import utils; "
+            "before = set(sys.modules); import relpos.hf; "
+            "new = [x for x in set(sys.modules) - before if not x.startswith('relpos')]; "
+            "assert not [x for x in sys.modules if x.startswith('transformers.models.') and '.modeling_' in x and '.auto.' not in x]; "
+            "assert len(new) < 60, new")
+    subprocess.run([sys.executable, "-P", "-W", "ignore", "-c", text], check=True)
+
+
+def test_importing_relpos_torch_leaves_the_compiler_for_later():
+    text = ("import sys, torch; import relpos.torch; assert not {'torch._dynamo', 'torch.utils.flop_counter', 'sympy'} & set(sys.modules); "
+            "from torch.utils.flop_counter import flop_registry; assert torch.ops.relpos.attention in flop_registry")
+    subprocess.run([sys.executable, "-P", "-W", "ignore", "-c", text], check=True)
+
+
+def test_a_newer_release_gets_a_warning():
+    text = "import transformers; transformers.__version__ = '99.0'; import relpos.hf"
+    done = subprocess.run([sys.executable, "-P", "-c", text], capture_output=True, text=True)
+    assert done.returncode == 0 and f"transformers is 99.0, and {relpos.hf.NEWEST} is the newest that this relpos was tried with" in done.stderr
