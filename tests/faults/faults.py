@@ -169,7 +169,11 @@ class Faults:
         tensors(self.here / "in.safetensors", {"q": (1, 2, 5, 8), "k": (1, 2, 6, 8), "v": (1, 2, 6, 8), "dout": (1, 2, 5, 8), "table": (32, 2), "unused": (9,)})
         shutil.copy(ROOT / "examples" / "data" / "three.npz", self.here / "in.npz")
         shutil.copytree(DATA / "v11", self.here / "words")
-        shutil.copy(ROOT / "tests" / "tokenizer" / "data" / "t5.json", self.here / "words" / "tokenizer.json")
+        tokenizer = json.loads((ROOT / "tests" / "tokenizer" / "data" / "t5.json").read_text())
+        rows = json.loads((DATA / "v11" / "config.json").read_text())["vocab_size"]
+        tokenizer["model"]["vocab"] = tokenizer["model"]["vocab"][:rows]
+        tokenizer["added_tokens"] = [token for token in tokenizer["added_tokens"] if token["id"] < rows]
+        (self.here / "words" / "tokenizer.json").write_text(json.dumps(tokenizer))
         for name in ("encoder", "byt5"):
             shutil.copytree(DATA / name, self.here / name)
         self.out.mkdir()

@@ -324,14 +324,14 @@ static void the_count_is_that_of_plain_loops(void **state)
             int64_t pairs[2], allowed = 0, computed = 0;
             for (int64_t x = 0; x < rows * Lk; x++)
                 set(gates, x, x % Lk == 512 ? -500 : x % Lk == 1024 || x % Lk == 1536 ? -60 : 0);
-            for (int64_t i = d->q_offset; i < d->q_offset + d->len_q; i++)
-                for (int64_t j = n == 2 ? i - 1400 : 0; j <= i; j++) {
-                    double bias = 0;
-                    for (int64_t x = j + 1; x <= i; x++)
-                        bias += at(gates, x);
+            for (int64_t i = d->q_offset; i < d->q_offset + d->len_q; i++) {
+                double bias = 0; /* the sum of the gates of keys j + 1 to i */
+                for (int64_t j = i, first = n == 2 ? i - 1400 : 0; j >= first; j--) {
                     allowed += rows;
                     computed += bias > -88 ? rows : 0;
+                    bias += at(gates, j);
                 }
+            }
             p.t.pairs = pairs;
             for (int known = 0; known < 2; known++) { /* norms of keys, which few queries need */
                 const rp_array norms = array_in(&p, RP_F32, 3, shape);
