@@ -411,8 +411,8 @@ static void backward(gradients *g, rp_pool *pool)
     rpi_sums_store(&bw->sums, c->args, c->grads);
 }
 
-/* Whether lse is given and precise enough. One of fewer digits than the arithmetic would be the largest error of every
- * weight; and where scores are beyond 1e15, any lse has lost the sum. */
+/* Return true if lse is given and precise enough. With fewer digits than the arithmetic, or beyond rpi_lse_limit, its
+ * rounding would be the largest error of every weight. */
 static bool lse_serves(const rpi_args *args, const rpi_ops *ops)
 {
     const rp_desc *d = &args->desc;
@@ -422,7 +422,7 @@ static bool lse_serves(const rpi_args *args, const rpi_ops *ops)
         for (int64_t h = 0; h < d->heads; h++)
             for (int64_t i = 0; i < d->len_q; i++) {
                 const double lse = rpi_at(&args->lse, b, h, i, 0);
-                if (fabs(lse) > 1e15 && lse != -HUGE_VAL)
+                if (fabs(lse) > rpi_lse_limit(d) && lse != -HUGE_VAL)
                     return false;
             }
     return true;

@@ -63,6 +63,12 @@ static inline int64_t rpi_position(const rpi_args *a, int64_t b, int64_t i)
                                  : a->desc.q_offset);
 }
 
+/* The largest |lse| that serves the backward pass as one number: rounded, it changes weights by at most 2^-8. */
+static inline double rpi_lse_limit(const rp_desc *d)
+{
+    return d->dtype == RP_F64 ? 0x1p44 : 0x1p16;
+}
+
 /* The position by which RoPE rotates query or key n. */
 double rpi_rope_position(const rpi_args *args, bool key, int64_t b, int64_t n);
 

@@ -6,27 +6,119 @@
 #include <float.h>
 #include <math.h>
 
-/* docs/numerics.md derives what is evaluated here. u = 2^-24. Key j's weight is off by a factor of at most exp(eta_j):
+/* docs/numerics.md derives what is evaluated here. u = 2^-24. The score of key j is off by at most eta_j:
  *     eta_j = u ((Dk + c) A_j + 2 (|top| + |s_j|) + 4 + 4 T)     A_j: the score with every summand taken absolute
- * c counts roundings beside the sum over Dk, T tiles. Then, with e_j = exp(s_j - lse + eta_j) - w_j and E = sum e_j,
- *     |error| <= (sum e_j |v_j| + S (E + u n)) / (1 - E)         S = sum w_j |v_j|, n roundings of the sums over keys.
- * eta_of, where not NULL, receives a bound on the logarithm of the factor of the weights that backward computes again,
- * whose row sum is off by E and whose lse is rounded. */
-double rpi_bound_row(rpi_row *plain, rpi_row *absolute, double *bound, double *eta_of)
+ * c counts roundings beside the sum over Dk, T tiles; the roundings of exp are among them. Whatever the scores are
+ * within these, the weight of key j is at most U_j and at least L_j:
+ *     U_j = 1 / (1 + sum_(i != j) exp(s_i - s_j - eta_i - eta_j))       L_j = the same with + eta_i + eta_j
+ * so it is off by at most a_j = max(U_j - w_j, w_j - L_j) + u n U_j, n roundings of the sums over keys, and
+ *     |error| <= sum a_j |v_j| */
+
+/* The logarithm of a sum of exp(x_j), where the sum without one of the summands is wanted too. */
+typedef struct log_sum {
+    int64_t at;         /* which x_j is the largest */
+    double top, others; /* x_at, and the logarithm of the sum over the others */
+} log_sum;
+
+/* x_j = s_j - top + sign eta_j; -infinity where masked. Number len_k is the sink. */
+typedef struct shifted {
+    const rpi_row *plain, *absolute; /* absolute->score has eta */
+    double top, sink, sink_eta;
+} shifted;
+
+static double shift(const shifted *s, double sign, int64_t j)
+{
+    if (j == s->plain->args->desc.len_k)
+        return s->sink == -INFINITY ? -INFINITY : s->sink - s->top + sign * s->sink_eta;
+    const double score = s->plain->score[j];
+    return score == -INFINITY ? -INFINITY : score - s->top + sign * s->absolute->score[j];
+}
+
+static log_sum sum_of(const shifted *s, double sign)
+{
+    log_sum sum = {.top = -INFINITY, .others = -INFINITY};
+    const int64_t n = s->plain->args->desc.len_k + 1;
+    double second = -INFINITY, rest = 0;
+    for (int64_t j = 0; j < n; j++) {
+        const double x = shift(s, sign, j);
+        second = fmax(second, fmin(x, sum.top));
+        if (x > sum.top) {
+            sum.top = x;
+            sum.at = j;
+        }
+    }
+    for (int64_t j = 0; j < n && second != -INFINITY; j++)
+        if (j != sum.at)
+            rest += exp(shift(s, sign, j) - second);
+    if (rest > 0)
+        sum.others = second + log(rest);
+    return sum;
+}
+
+/* The logarithm of the sum without j, whose x_j is x. */
+static double without(const log_sum *sum, double x, int64_t j)
+{
+    if (j == sum->at)
+        return sum->others;
+    return sum->top + log(1 + fmax(exp(sum->others - sum->top) - exp(x - sum->top), 0));
+}
+
+/* By how much the weight w of number j may be off; `rounding` counts for the sums over keys. */
+static double weight_error(const shifted *s, const log_sum *least, const log_sum *most, int64_t j, double w,
+                           double rounding)
+{
+    const double low = shift(s, -1, j), high = shift(s, 1, j);
+    if (high == -INFINITY)
+        return 0;
+    const double upper = 1 / (1 + exp(without(least, low, j) - high)),
+                 lower = 1 / (1 + exp(without(most, high, j) - low));
+    const double off = fmax(fmax(upper - w, w - lower), 0);
+    /* what double leaves of the differences of exponents */
+    return off + (w + off) * (rounding + 0x1p-51 * (2 + fabs(low) + fabs(high)));
+}
+
+double rpi_value_size(const rpi_row *r, int64_t j, int64_t x)
+{
+    double v = fabs(rpi_value(rpi_row_of(&r->args->v, r->b, r->g, j), r->args->v.dtype, x));
+    if (r->plan->valvec >= 0) {
+        const rpi_pair p = rpi_row_pair(r, r->plan->valvec, j);
+        const rpi_product *product = &p.scheme->product[0];
+        const int64_t e = rpi_product_index(product, &p);
+        v += e >= 0 ? fabs(product->vec(&p, e, x)) : 0;
+    }
+    return v * rpi_row_dropout(r, j);
+}
+
+/* A bound on |out - exact|, its weights off by absolute->weight; without what rounding to the type of out adds. */
+static double out_error(rpi_row *plain, const rpi_row *absolute, int64_t x, double max_eta, double *size)
+{
+    const rp_desc *d = &plain->args->desc;
+    double error = 0, sum = 0, max = 0, unnormalized = 0;
+    for (int64_t j = 0; j < d->len_k; j++) {
+        if (!plain->keep[j])
+            continue;
+        const double v = rpi_value_size(plain, j, x);
+        error += absolute->weight[j] * v;
+        sum += plain->weight[j] * v;
+        max = fmax(max, v);
+        unnormalized += exp(fmin(plain->score[j] - plain->lse + 2 * max_eta, 0)) * v;
+    }
+    *size = sum;
+    /* weights and values below 2^-126 count as 0 */
+    return unnormalized <= rpi_most(d) ? error + 2 * (double)d->len_k * 0x1p-126 * (max + 1) : INFINITY;
+}
+
+/* eta_j, and of the sink eta_len_k, in absolute->score; returns the largest. Infinity where a sum may pass the range. */
+static double score_errors(const rpi_row *plain, rpi_row *absolute, double top, double tiles)
 {
     const rp_plan *plan = plain->plan;
     const rp_desc *d = &plain->args->desc;
-    const rpi_ops *ops = plan->ops ? plan->ops : rpi_ops_named("generic", d->dtype == RP_F64);
-    const double u = rpi_unit(d), tiles = ceil((double)d->len_k / ops->tile_keys);
-    const double tiny = (double)d->len_k * 0x1p-126; /* weights and values below 2^-126 count as 0 */
-    /* on AMX tiles: 18 roundings within a chunk of 32, one for each of six products of a chunk, and what six leave
-     * out */
-    const double chunks = ops->amx ? 20 + 6 * ceil((double)d->dim_k / 32) - fmin((double)d->dim_k, 20) : 0;
-    const double c = 4 + fmax(chunks, 0) + 2 * d->n_terms + (plan->rotate >= 0 ? 8 : 0) + (d->softcap > 0 ? 12 : 0);
+    const double u = rpi_unit(d);
+    const double c = 4 + rpi_tile_roundings(plan, d->dim_k) + 2 * d->n_terms + (plan->rotate >= 0 ? 8 : 0) +
+                     (d->softcap > 0 ? 12 : 0);
     const double sums =
         plan->vec >= 0 || plan->n_vec ? 2 : 1; /* products with vectors are rounded before they start the sums */
-    double n = ops->sum_keys + (double)d->len_k / ops->sum_keys + (double)ops->tile_keys / ops->nr + 8 + 3 * tiles;
-    double top = plan->sink >= 0 ? rpi_at(&plain->args->term[plan->sink][0], plain->h, 0, 0, 0) : -INFINITY, total = 0;
+    double wide = 0, max = 0;
     int64_t widest = d->dim_k;
     for (int32_t m = 0; m < d->n_terms; m++) {
         const rpi_product *product = plan->scheme[m]->product;
@@ -34,61 +126,59 @@ double rpi_bound_row(rpi_row *plain, rpi_row *absolute, double *bound, double *e
             if (product[x].width)
                 widest = rpi_max(widest, product[x].width(d, &d->terms[m]));
     }
+    for (int64_t x = 0; x < d->dim_k; x++)
+        wide = fmax(wide, fabs(absolute->q[x]) * fmax(fabs(d->scale), 1));
+    for (int64_t j = 0; j < d->len_k; j++) {
+        const double s = plain->score[j], a = absolute->score[j];
+        double far = 0; /* channels below 2^-126 count as 0 too */
+        if (!plain->keep[j])
+            continue;
+        for (int64_t x = 0; x < d->dim_k; x++)
+            far = fmax(far, fabs(absolute->keys[j * d->dim_k + x]));
+        const double flushed = 2 * (double)widest * 0x1p-126 * (wide + far + 1);
+        const double eta = 1.01 * u * ((sums * (double)widest + c) * a + 2 * (fabs(top) + fabs(s)) + 4 + 4 * tiles) +
+                           rpi_bf16_error(d) * a + flushed;
+        absolute->score[j] = a <= rpi_most(d) && wide <= rpi_most(d) && far <= rpi_most(d) ? eta : INFINITY;
+        max = fmax(max, absolute->score[j]);
+    }
+    return max;
+}
+
+double rpi_bound_row(rpi_row *plain, rpi_row *absolute, double *bound)
+{
+    const rp_plan *plan = plain->plan;
+    const rp_desc *d = &plain->args->desc;
+    const rpi_ops *ops = plan->ops ? plan->ops : rpi_ops_named("generic", d->dtype == RP_F64);
+    const double u = rpi_unit(d), tiles = ceil((double)d->len_k / ops->tile_keys);
+    double n = ops->sum_keys + (double)d->len_k / ops->sum_keys + (double)ops->tile_keys / ops->nr + 8 + 3 * tiles;
     if (plan->valvec >= 0)
         n += (double)ops->tile_keys / ops->vl + ops->sum_keys + (double)d->len_k / ops->sum_keys + 8 + tiles;
     if (d->dropout > 0)
         n += 2;
+    shifted s = {plain, absolute, .sink = -INFINITY};
+    if (plan->sink >= 0)
+        s.sink = rpi_at(&plain->args->term[plan->sink][0], plain->h, 0, 0, 0);
+    s.top = s.sink;
     for (int64_t j = 0; j < d->len_k; j++)
-        if (plain->score[j] > top)
-            top = plain->score[j];
-    for (int64_t j = 0; j < d->len_k; j++) { /* e_j takes the place of the absolute scores */
-        const double s = plain->score[j], a = absolute->score[j];
-        if (s == -INFINITY) {
-            absolute->score[j] = 0;
-            continue;
-        }
-        double wide = 0, far = 0; /* channels below 2^-126 count as 0 too */
-        for (int64_t x = 0; x < d->dim_k; x++) {
-            wide = fmax(wide, fabs(absolute->q[x] * d->scale));
-            far = fmax(far, fabs(absolute->keys[j * d->dim_k + x]));
-        }
-        const double flushed = 2 * (double)widest * 0x1p-126 * (wide + far + 1);
-        const double eta = 1.01 * u * ((sums * (double)widest + c) * a + 2 * (fabs(top) + fabs(s)) + 4 + 4 * tiles) +
-                           rpi_bf16_error(d) * a + flushed;
-        absolute->score[j] = exp(s - plain->lse + eta) - plain->weight[j];
-        total += absolute->score[j];
-        if (eta_of)
-            eta_of[j] = eta + 2 * u * (fabs(plain->lse) + fabs(s) + 2);
-    }
-    const double rest = 1 - total, lse_error = rest > 0 ? total / rest + 1.01 * u * n : INFINITY;
-    for (int64_t j = 0; eta_of && j < d->len_k; j++)
-        if (plain->score[j] != -INFINITY)
-            eta_of[j] += lse_error;
+        if (plain->score[j] > s.top)
+            s.top = plain->score[j];
+    const double max_eta = score_errors(plain, absolute, s.top, tiles),
+                 rounding = 1.01 * u * n + 1.5 * rpi_bf16_error(d);
+    s.sink_eta = 1.01 * u * (2 * (fabs(s.top) + fabs(s.sink)) + 4 + 4 * tiles);
+    const bool known = max_eta < INFINITY;
+    const log_sum least = known ? sum_of(&s, -1) : (log_sum){0}, most = known ? sum_of(&s, 1) : (log_sum){0};
+    for (int64_t j = 0; j < d->len_k; j++)
+        absolute->weight[j] = known ? weight_error(&s, &least, &most, j, plain->weight[j], rounding) : INFINITY;
     for (int64_t x = 0; x < d->dim_v; x++) {
-        double spread = 0, sum = 0, max = 0;
-        for (int64_t j = 0; j < d->len_k; j++) {
-            if (plain->score[j] == -INFINITY)
-                continue;
-            double v = fabs(rpi_value(rpi_row_of(&plain->args->v, plain->b, plain->g, j), plain->args->v.dtype, x));
-            if (plan->valvec >= 0) {
-                const rpi_pair p = rpi_row_pair(plain, plan->valvec, j);
-                const rpi_product *product = &p.scheme->product[0];
-                const int64_t e = rpi_product_index(product, &p);
-                v += e >= 0 ? fabs(product->vec(&p, e, x)) : 0;
-            }
-            v *= rpi_row_dropout(plain, j);
-            spread += absolute->score[j] * v;
-            sum += plain->weight[j] * v;
-            max = fmax(max, v);
-        }
-        bound[x] = rest > 0
-                       ? (spread + sum * (total + 1.01 * u * n + 1.5 * rpi_bf16_error(d)) + tiny * (max + 1)) / rest
-                       : INFINITY;
-        bound[x] += rpi_stored(d) * (sum + bound[x]) + (d->dtype == RP_F16 ? 0x1p-25 : 0);
+        double size;
+        bound[x] = out_error(plain, absolute, x, max_eta, &size);
+        bound[x] += rpi_stored(d) * (size + bound[x]) + (d->dtype == RP_F16 ? 0x1p-25 : 0);
         if (isnan(bound[x]))
             bound[x] = INFINITY; /* an infinite bound times a value of 0 */
     }
-    return lse_error;
+    if (s.sink == -INFINITY)
+        return 0;
+    return known ? weight_error(&s, &least, &most, d->len_k, exp(s.sink - plain->lse), rounding) : INFINITY;
 }
 
 rp_status rpi_ref_error_bound(const rp_plan *plan, const rpi_args *args, const rpi_view *bound)
@@ -107,7 +197,7 @@ rp_status rpi_ref_error_bound(const rp_plan *plan, const rpi_args *args, const r
                 rpi_row_scores(&plain);
                 rpi_row_softmax(&plain);
                 rpi_row_scores(&absolute);
-                rpi_bound_row(&plain, &absolute, plain.out, NULL);
+                rpi_bound_row(&plain, &absolute, plain.out);
                 for (int64_t x = 0; x < d->dim_v; x++)
                     rpi_put(bound->data, bound->dtype, rpi_index(bound, b, h, i, x), plain.out[x]);
             }

@@ -13,6 +13,7 @@
 typedef struct kv_gradients {
     rpi_row row, size; /* the row, and the same with the sizes of its summands */
     bool bound;        /* sums are bounds on errors */
+    double largest;    /* a summand of a sum over keys or rows that cannot pass the range of numbers */
     double *dq_rotated, *dq, *dk_rotated, *dk, *dv;
     double *ds, *dw;               /* [Lk] of the scores after the softcap, of the weights as they multiply values */
     double *slope_error, *size_ds; /* of bounds: of the slope; |ds| itself */
@@ -31,12 +32,6 @@ static double tiny(const rp_desc *d)
     return d->dtype == RP_F64 ? DBL_MIN : FLT_MIN;
 }
 
-/* Beyond this a sum may be infinite before others take from it. */
-static double most(const rp_desc *d)
-{
-    return d->dtype == RP_F64 ? DBL_MAX / 2 : (double)(FLT_MAX / 2);
-}
-
 /* What a kernel may lose of a number that it reads: all of it below `least`, and its last components on AMX tiles. */
 static double lost(double x, double least)
 {
@@ -45,10 +40,17 @@ static double lost(double x, double least)
 }
 
 /* A bound on the error of (a, off by `error`) times x: both are read, and the product is added to a sum. */
-static double product_error(const rp_desc *d, double a, double error, double x)
+static double rounded_product(const rp_desc *d, double a, double error, double x)
 {
     const double least = tiny(d);
     return error * fabs(x) + (a + error) * lost(x, least) + lost(a, least) * fabs(x) + least;
+}
+
+/* The same; infinite where a sum of such products over keys and rows may pass the range of numbers. */
+static double product_error(const kv_gradients *s, double a, double error, double x)
+{
+    const rp_desc *d = &s->row.args->desc;
+    return (a + error) * fabs(x) <= s->largest ? rounded_product(d, a, error, x) : INFINITY;
 }
 
 /* g times the derivative of a term of form VEC with respect to everything it reads. */
@@ -71,8 +73,8 @@ static void spread_vectors(kv_gradients *s, int32_t term, int64_t j, double g, d
                                                  : p.q[c],
                          v = product->vec(&p, e, c);
             if (product->vec_grad)
-                product->vec_grad(&p, e, c, s->bound ? product_error(d, size, g, x) : g * x, to);
-            const double of_row = s->bound ? product_error(d, size, g, v) : g * v;
+                product->vec_grad(&p, e, c, s->bound ? product_error(s, size, g, x) : g * x, to);
+            const double of_row = s->bound ? product_error(s, size, g, v) : g * v;
             if (product->query)
                 product->query_grad(&p, c, of_row, to);
             else
@@ -85,7 +87,7 @@ static void spread_vectors(kv_gradients *s, int32_t term, int64_t j, double g, d
 static double value_share(const kv_gradients *s, int64_t j, int64_t c)
 {
     const double weight = s->row.weight[j] * (s->bound ? rpi_row_dropout(&s->row, j) : 1);
-    return s->bound ? product_error(&s->row.args->desc, weight, s->dw[j], s->size.out[c]) : s->dw[j] * s->size.out[c];
+    return s->bound ? product_error(s, weight, s->dw[j], s->size.out[c]) : s->dw[j] * s->size.out[c];
 }
 
 /* Add what the derivatives ds and dw of one row give to everything. */
@@ -95,19 +97,25 @@ static void spread(kv_gradients *s)
     const rp_desc *d = &r->args->desc;
     const int64_t D = d->dim_k;
     for (int64_t j = 0; j < d->len_k; j++) {
-        if (r->score[j] == -INFINITY)
+        if (!r->keep[j] || (!s->bound && r->score[j] == -INFINITY))
             continue;
         const double inside =
             s->bound ? s->ds[j] * (fabs(r->slope[j]) + s->slope_error[j]) + s->size_ds[j] * s->slope_error[j]
                      : s->ds[j] * r->slope[j];
-        const double outside = d->cap_after ? inside : s->ds[j];
+        const double plain = d->cap_after ? inside : s->ds[j];
+        const double outside = !s->bound || s->size_ds[j] + plain <= s->largest ? plain : INFINITY;
         const double size = s->bound ? s->size_ds[j] : 0, size_inside = size * fabs(r->slope[j]),
                      scale = fabs(d->scale);
         for (int64_t c = 0; c < D; c++) {
             const double k = s->size.keys[j * D + c], q = s->size.q[c];
-            s->dq_rotated[c] += s->bound ? scale * product_error(d, size_inside, inside, k) : inside * d->scale * k;
-            s->dk_rotated[j * D + c] +=
-                s->bound ? product_error(d, size_inside, inside, q * scale) : inside * d->scale * q;
+            if (s->bound) {
+                const double stored = (size_inside + inside) * k * scale; /* the sum is scaled when it is stored */
+                s->dq_rotated[c] += stored <= s->largest ? scale * product_error(s, size_inside, inside, k) : INFINITY;
+                s->dk_rotated[j * D + c] += product_error(s, size_inside, inside, q * scale);
+            } else {
+                s->dq_rotated[c] += inside * d->scale * k;
+                s->dk_rotated[j * D + c] += inside * d->scale * q;
+            }
         }
         if (r->plan->vec >= 0)
             spread_vectors(s, r->plan->vec, j, inside, size_inside);
@@ -155,9 +163,27 @@ static double weight_gradient(const kv_gradients *s, const rpi_view *dout, int64
                      o = plain * factor;
         sum += o * (v + a);
         *size += fabs(o) * (fabs(v) + fabs(a));
-        *loss += factor * (product_error(d, fabs(v), 0, plain) + product_error(d, fabs(a), 0, plain));
+        *loss += factor * (rounded_product(d, fabs(v), 0, plain) + rounded_product(d, fabs(a), 0, plain));
     }
     return sum;
+}
+
+/* The range of the type of out, where that is given. */
+static double stored_most(const rp_desc *d)
+{
+    return d->dtype == RP_F16 ? 65504 : rpi_most(d);
+}
+
+/* By how much a weight w of the backward pass may be off, of which the forward pass's is off by `off`. It is made again
+ * from the same score, whose error and that of lse are up to eta, and from lse: one number, rounded, where it is given
+ * and rpi_lse_limit allows it, else the largest score and the logarithm of a sum. exp returns 0 below its smallest
+ * argument, so that a larger one is rounded. */
+static double again(const rpi_row *r, double score, double eta, double w, double off)
+{
+    const rp_desc *d = &r->args->desc;
+    const double smallest = d->dtype == RP_F64 ? 709 : 88, argument = fmin(fabs(score - r->lse) + 2 * eta, smallest),
+                 lse = fmin(fabs(r->lse), rpi_lse_limit(d)), sum = log1p((double)d->len_k);
+    return off + (w + off) * expm1(2.02 * rpi_unit(d) * (argument + lse + sum + 2)) + 0x1p-126;
 }
 
 /* One row: its ds and dw, or bounds on the errors of them (docs/numerics.md, "Gradients"). */
@@ -167,7 +193,7 @@ static void row_backward(kv_gradients *s, const rpi_view *dout, const rpi_view *
     const rp_desc *d = &r->args->desc;
     const int64_t D = d->dim_k, Dv = d->dim_v;
     const double u = rpi_unit(d);
-    double mean = 0, mean_error = 0, lse_error = 0;
+    double mean = 0, mean_error = 0, sink_error = 0, max_eta = 0;
     rpi_row_scores(r);
     rpi_row_softmax(r);
     double *size = s->slope_error, *loss = s->size_ds; /* of <dout, v>, until slope_error and size_ds are made */
@@ -185,32 +211,48 @@ static void row_backward(kv_gradients *s, const rpi_view *dout, const rpi_view *
         mean_error = 2 * u * fabs(given); /* the difference is rounded */
     }
     if (s->bound) {
-        double *bound = s->row.out, *eta = s->size.weight;
+        double *bound = s->row.out;
+        const double *eta = s->size.score, *weight_error = s->size.weight;
         rpi_row_scores(&s->size);
-        lse_error = rpi_bound_row(r, &s->size, bound, eta);
+        sink_error = rpi_bound_row(r, &s->size, bound);
+        for (int64_t j = 0; j < d->len_k; j++)
+            max_eta = r->keep[j] ? fmax(max_eta, eta[j]) : max_eta;
         for (int64_t c = 0; c < Dv; c++) {
-            double out = 0;
+            double out = 0, largest = 0;
             for (int64_t j = 0; j < d->len_k; j++)
-                if (s->dw[j] != 0)
-                    out += fabs(s->dw[j] * rpi_value(rpi_row_of(&r->args->v, r->b, r->g, j), r->args->v.dtype, c));
-            mean_error += fabs(rpi_at(dout, r->b, r->h, r->i, c)) * (bound[c] + rpi_stored(d) * out);
+                if (r->keep[j]) {
+                    const double v = rpi_value_size(r, j, c);
+                    out += r->weight[j] * v;
+                    largest = fmax(largest, v);
+                }
+            /* an out that is given may have passed the range of its type, but is no larger than the largest value */
+            const double error =
+                fmin(out + bound[c], 1.01 * largest) <= stored_most(d) ? bound[c] + rpi_stored(d) * out : INFINITY;
+            mean_error += fabs(rpi_at(dout, r->b, r->h, r->i, c)) * error;
         }
+        if (!(fabs(mean) <= rpi_most(d)))
+            mean_error = INFINITY;
         for (int64_t j = 0; j < d->len_k; j++) {
-            if (r->score[j] == -INFINITY)
+            if (!r->keep[j])
                 continue;
-            const double w = r->weight[j], off = w * expm1(eta[j]) + 0x1p-126, away = fabs(s->ds[j] - mean),
-                         dp_error = size[j] > most(d)
+            const double w = r->weight[j], off = again(r, r->score[j], max_eta, w, weight_error[j]),
+                         away = fabs(s->ds[j] - mean),
+                         dp_error = size[j] > rpi_most(d)
                                         ? INFINITY
-                                        : (1.01 * u * (2 * (double)Dv + 8) + rpi_bf16_error(d)) * size[j] + loss[j];
+                                        : (1.01 * u * (2 * (double)Dv + rpi_tile_roundings(r->plan, Dv) + 8) +
+                                           rpi_bf16_error(d) + rpi_f16_error(r->plan)) *
+                                                  size[j] +
+                                              loss[j];
             /* roundings of the sums that follow: over keys, over queries, over blocks of them */
             const double share = (double)(d->heads / d->kv_heads);
             const double n = 1.01 * u * (2 * 512 + share * (double)(d->len_k + d->len_q) / 96 + 16 + (double)(2 * D)) +
                              3 * rpi_bf16_error(d);
             s->size_ds[j] = w * away;
-            s->ds[j] =
-                off * (away + dp_error + mean_error) + w * (dp_error + mean_error) + (4 * u + n) * w * away + 0x1p-125;
-            s->slope_error[j] = d->softcap > 0 ? 2 * eta[j] * fabs(r->slope[j]) / d->softcap + 16 * u : 0;
-            s->dw[j] = (off + n * w) * rpi_row_dropout(r, j);
+            s->ds[j] = off * away + (w + off) * (dp_error + mean_error) +
+                       (4 * u + n) * (w + off) * (away + dp_error + mean_error) + 0x1p-125;
+            s->slope_error[j] =
+                d->softcap > 0 ? fmin(fabs(r->slope[j]) * expm1(2 * eta[j] / d->softcap), 1) + 16 * u : 0;
+            s->dw[j] = (off + n * (w + off)) * rpi_row_dropout(r, j);
         }
     } else {
         for (int64_t j = 0; j < d->len_k; j++)
@@ -222,14 +264,10 @@ static void row_backward(kv_gradients *s, const rpi_view *dout, const rpi_view *
         rpi_sums *to = &s->sums.term[r->plan->sink];
         const double w = exp(rpi_at(&r->args->term[r->plan->sink][0], r->h, 0, 0, 0) - r->lse);
         to->absolute = s->bound;
-        /* the weight of the sink is off as those of keys are, by its own score and lse */
         const double off =
-            s->bound
-                ? expm1(2 * u * (fabs(rpi_at(&r->args->term[r->plan->sink][0], r->h, 0, 0, 0)) + fabs(r->lse) + 4) +
-                        lse_error)
-                : 0;
+            s->bound ? again(r, rpi_at(&r->args->term[r->plan->sink][0], r->h, 0, 0, 0), max_eta, w, sink_error) : 0;
         rpi_add(to, 0, r->h, 0, 0, 0,
-                s->bound ? w * (mean_error * (1 + off) + fabs(mean) * off + 4 * u * fabs(mean)) : -w * mean);
+                s->bound ? (w + off) * mean_error + off * fabs(mean) + 4 * u * (w + off) * fabs(mean) : -w * mean);
     }
     for (int64_t c = 0; c < Dv; c++)
         s->size.out[c] = sized(s, rpi_at(dout, r->b, r->h, r->i, c));
@@ -267,6 +305,7 @@ static rp_status kv_gradients_alloc(kv_gradients *s, const rp_plan *plan, const 
     memset(all, 0xff, sizeof all);
     memset(s, 0, sizeof *s);
     s->bound = bound;
+    s->largest = rpi_most(d) / (2 * (double)(d->heads / d->kv_heads * d->len_q + d->len_k));
     lay_out(s, d);
     rp_status status = rpi_arena_alloc(&s->memory, false, "the backward pass of the reference path");
     if (status == RP_OK) {
