@@ -66,10 +66,12 @@ int io_put(io_out *out, const void *data, size_t size, char err[IO_ERR_MAX]);
 io_status io_parse(const char *path, io_format format, const unsigned char *data, size_t size, io_set *set,
                    char err[IO_ERR_MAX]);
 io_status io_npz_read(const char *path, const unsigned char *data, size_t size, io_set *set, char err[IO_ERR_MAX]);
+/* The same from a regular file of `size` bytes, which begins at `start` of fd: only the directory and the arrays that are wanted are read. */
+io_status io_npz_file(const char *path, int fd, off_t start, size_t size, io_set *set, char err[IO_ERR_MAX]);
 int io_npz_write(io_out *out, const io_set *set, char err[IO_ERR_MAX]);
 io_status io_safetensors_read(const char *path, const unsigned char *data, size_t size, io_set *set,
                               char err[IO_ERR_MAX]);
-/* The same from a regular file of `size` bytes, which begins at `start` of fd: of the data only the arrays that are wanted are read. */
+/* Likewise from a regular file. */
 io_status io_safetensors_file(const char *path, int fd, off_t start, size_t size, io_set *set, char err[IO_ERR_MAX]);
 /* From memory, but the arrays borrow `data`, wherever in it they lie: they need not be aligned. F8_E4M3 has the type IO_F8_E4M3. */
 io_status io_safetensors_in_place(const char *path, const unsigned char *data, size_t size, io_set *set,

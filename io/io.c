@@ -476,23 +476,22 @@ static io_status read_open(const char *path, int fd, io_format format, io_set *s
         return status == IO_OK ? io_damaged(err, path, "its first bytes are not those of its format") : status;
     }
 
-    if (format == IO_SAFETENSORS && S_ISREG(st.st_mode) && st.st_size > 0) {
+    if (S_ISREG(st.st_mode) && st.st_size > 0) {
         const off_t begin = lseek(fd, 0, SEEK_CUR) - (off_t)sizeof start; /* standard input may have been read before */
         if (begin < 0 || begin > st.st_size)
             return io_fail(err, path, "cannot be read: %s", strerror(errno));
-        const io_status status = io_safetensors_file(path, fd, begin, (size_t)(st.st_size - begin), set, err);
+        const size_t left = (size_t)(st.st_size - begin);
+        const io_status status = format == IO_NPZ ? io_npz_file(path, fd, begin, left, set, err)
+                                                  : io_safetensors_file(path, fd, begin, left, set, err);
         if (status == IO_OK && pread(fd, start, 1, st.st_size) == 1)
             return io_fail(err, path, "it grew while it was read");
         if (status == IO_OK && found != NULL)
             *found = format;
         return status;
     }
-    /* For a regular file the buffer has one byte more than the file, to see that it ends; for a pipe the buffer is doubled as needed. */
-    const bool known = S_ISREG(st.st_mode) && st.st_size > 0;
-    const size_t limit = known ? (size_t)st.st_size : IO_MAX_PIPE;
-    size_t capacity = known ? limit + 1 : 65536, size = sizeof start;
-    unsigned char *data = malloc(capacity < size ? size : capacity);
-    io_status result = data != NULL ? IO_OK : io_fail(err, path, "out of memory for its %zu bytes", capacity - 1);
+    size_t capacity = 65536, size = sizeof start; /* of a buffer that is doubled as needed */
+    unsigned char *data = malloc(capacity);
+    io_status result = data != NULL ? IO_OK : io_fail(err, path, "out of memory for its first %zu bytes", capacity);
     if (result == IO_OK)
         memcpy(data, start, size);
     while (result == IO_OK && size < capacity) {
@@ -502,20 +501,17 @@ static io_status read_open(const char *path, int fd, io_format format, io_set *s
             break;
         }
         size += (size_t)n;
-        if (size < capacity || size > limit)
+        if (size < capacity || size > IO_MAX_PIPE)
             break;
-        capacity = capacity < limit / 2 ? 2 * capacity : limit + 1;
+        capacity = capacity < IO_MAX_PIPE / 2 ? 2 * capacity : IO_MAX_PIPE + 1;
         unsigned char *more = realloc(data, capacity);
         if (more == NULL)
             result = io_fail(err, path, "out of memory after %zu bytes", size);
         else
             data = more;
     }
-    if (result == IO_OK && size > limit)
-        result = io_fail(err, path,
-                         known ? "it grew while it was read" : "it goes on after 16 GiB (save it in a file first)");
-    if (result == IO_OK && known && size < limit)
-        result = io_fail(err, path, "it became shorter while it was read");
+    if (result == IO_OK && size > IO_MAX_PIPE)
+        result = io_fail(err, path, "it goes on after 16 GiB (save it in a file first)");
     if (result == IO_OK)
         result = io_parse(path, format, data, size, set, err);
     free(data);

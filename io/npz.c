@@ -1,4 +1,4 @@
-/* npz.c -- .npz: a zip archive of .npy files. libzip reads and writes the archive in memory; npy.c reads the header of each member.
+/* npz.c -- .npz: a zip archive of .npy files. libzip reads the archive from a file or from memory, and writes it in memory; npy.c reads the header of each member.
  * read_all and read_member hold the sizes that the archive claims to the file, read_npy the shape of an array to its member.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/formats.h"
@@ -225,40 +225,128 @@ static io_status read_all(const char *path, zip_t *zip, size_t size, io_set *set
 
 static const char empty_archive[22] = "PK\5\6";
 
-static zip_t *open_archive(const void *data, size_t size, zip_error_t *error)
+/* Takes the source; NULL: it could not be made. */
+static zip_t *open_source(zip_source_t *source, zip_error_t *error)
 {
-    zip_source_t *source = zip_source_buffer_create(data, size, 0, error);
     zip_t *zip = source == NULL ? NULL : zip_open_from_source(source, ZIP_RDONLY | ZIP_CHECKCONS, error);
     if (zip == NULL)
         zip_source_free(source);
     return zip;
 }
 
-io_status io_npz_read(const char *path, const unsigned char *data, size_t size, io_set *set, char err[IO_ERR_MAX])
+/* A file in memory. */
+typedef struct memory {
+    const void *data;
+    size_t size;
+} memory;
+
+typedef zip_t *opener(void *from, zip_error_t *error);
+
+static zip_t *open_memory(void *from, zip_error_t *error)
 {
+    const memory *m = from;
+    return open_source(zip_source_buffer_create(m->data, m->size, 0, error), error);
+}
+
+static io_status read_archive(const char *path, opener *open, void *from, size_t size, io_set *set,
+                              char err[IO_ERR_MAX])
+{
+    memory empty = {empty_archive, sizeof empty_archive};
     zip_error_t error;
     zip_error_init(&error);
-    zip_t *zip = open_archive(data, size, &error);
+    zip_t *zip = open(from, &error);
     /* Where an allocation of libzip fails, it may say that this is no archive: then it says so of others too. */
     if (zip == NULL && zip_error_code_zip(&error) == ZIP_ER_NOZIP) {
-        zip_t *other = open_archive(empty_archive, sizeof empty_archive, &error);
+        zip_t *other = open_memory(&empty, &error);
         zip_discard(other);
         if (other != NULL)
-            zip = open_archive(data, size, &error);
+            zip = open(from, &error);
         else
             zip_error_set(&error, ZIP_ER_MEMORY, 0);
     }
-    io_status result;
+    io_status status;
     if (zip == NULL) {
         char why[IO_WHY_MAX];
-        result = zip_why(why, &error);
+        status = zip_why(why, &error);
         io_fail(err, path, "cannot be read as .npz: %s", why);
     } else {
-        result = read_all(path, zip, size, set, err);
+        status = read_all(path, zip, size, set, err);
         zip_discard(zip);
     }
     zip_error_fini(&error);
-    return result;
+    return status;
+}
+
+io_status io_npz_read(const char *path, const unsigned char *data, size_t size, io_set *set, char err[IO_ERR_MAX])
+{
+    memory m = {data, size};
+    return read_archive(path, open_memory, &m, size, set, err);
+}
+
+/* A regular file as libzip reads it: the directory at its end, then one member after the other. What is between members, such as the hole of a
+ * file that was made longer, is never read. */
+typedef struct file_source {
+    int fd;
+    off_t start;
+    size_t size, at;
+    zip_error_t error;
+    char why[IO_WHY_MAX]; /* "", or why the system could not read */
+} file_source;
+
+static zip_int64_t read_source(file_source *f, void *to, zip_uint64_t length)
+{
+    const size_t n = length < f->size - f->at ? (size_t)length : f->size - f->at;
+    if (io_pread(f->fd, f->start + (off_t)f->at, to, n, f->why) != IO_OK) {
+        zip_error_set(&f->error, ZIP_ER_READ, 0);
+        return -1;
+    }
+    f->at += n;
+    return (zip_int64_t)n;
+}
+
+static zip_int64_t serve_source(void *context, void *data, zip_uint64_t length, zip_source_cmd_t command)
+{
+    file_source *f = context;
+    zip_int64_t to;
+    switch (command) {
+    case ZIP_SOURCE_OPEN: f->at = 0; return 0;
+    case ZIP_SOURCE_READ: return read_source(f, data, length);
+    case ZIP_SOURCE_TELL: return (zip_int64_t)f->at;
+    case ZIP_SOURCE_SEEK:
+        to = zip_source_seek_compute_offset(f->at, f->size, data, length, &f->error);
+        if (to < 0)
+            return -1;
+        f->at = (size_t)to;
+        return 0;
+    case ZIP_SOURCE_STAT:
+        zip_stat_init(data);
+        ((zip_stat_t *)data)->size = f->size;
+        ((zip_stat_t *)data)->valid = ZIP_STAT_SIZE;
+        return sizeof(zip_stat_t);
+    case ZIP_SOURCE_ERROR: return zip_error_to_data(&f->error, data, length);
+    case ZIP_SOURCE_CLOSE:
+    case ZIP_SOURCE_FREE: return 0;
+    case ZIP_SOURCE_SUPPORTS:
+        return zip_source_make_command_bitmap(ZIP_SOURCE_OPEN, ZIP_SOURCE_READ, ZIP_SOURCE_TELL, ZIP_SOURCE_SEEK,
+                                              ZIP_SOURCE_STAT, ZIP_SOURCE_ERROR, ZIP_SOURCE_CLOSE, ZIP_SOURCE_FREE, -1);
+    default: zip_error_set(&f->error, ZIP_ER_OPNOTSUPP, 0); return -1;
+    }
+}
+
+static zip_t *open_file(void *from, zip_error_t *error)
+{
+    return open_source(zip_source_function_create(serve_source, from, error), error);
+}
+
+io_status io_npz_file(const char *path, int fd, off_t start, size_t size, io_set *set, char err[IO_ERR_MAX])
+{
+    file_source f = {.fd = fd, .start = start, .size = size};
+    zip_error_init(&f.error);
+    io_status status = read_archive(path, open_file, &f, size, set, err);
+    if (f.why[0] != 0)
+        status = io_fail(err, path, "%s", f.why);
+    zip_error_fini(&f.error);
+    return status;
 }
 
 /* ------------------------------------------------------------------------------------------------ writing */

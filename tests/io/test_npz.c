@@ -1,6 +1,7 @@
 /* test_npz.c -- hostile archives.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/io/archives.h"
+#include "tests/memory_limit.h"
 #include <zip.h>
 
 static void refuse_zip(const member *members, int n, int claimed, const char *words)
@@ -266,10 +267,67 @@ static void members_that_nobody_wants_are_not_read(void **state)
     free(zip.p);
 }
 
+/* Read a file in a child that has no memory for all of it; what it returned. */
+static io_status read_with_little_memory(const char *path, char words[IO_ERR_MAX])
+{
+    int pipes[2], state;
+    assert_int_equal(pipe(pipes), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        io_set set;
+        limit_memory(SANITIZED ? 1 << 30 : 64);
+        const io_status status = io_read(path, &set, NULL, err);
+        const bool good = status == IO_OK ? io_find(&set, "x") != NULL : write(pipes[1], err, sizeof err) == sizeof err;
+        _exit(good ? -status : 100);
+    }
+    close(pipes[1]);
+    words[0] = 0;
+    while (read(pipes[0], words, IO_ERR_MAX) > 0)
+        ;
+    close(pipes[0]);
+    assert_int_equal(waitpid(child, &state, 0), child);
+    assert_true(WIFEXITED(state));
+    return (io_status)-WEXITSTATUS(state);
+}
+
+/* A file is as large as it says, and almost all of it may be a hole: neither one behind an archive nor one within it is read. */
+static void holes_are_not_read(void **state)
+{
+    enum { DIRECTORY_AT = 6, END = 22 };
+    static const off_t large = (off_t)3 << 30;
+    const char *path = in_dir("hole.npz");
+    char words[IO_ERR_MAX];
+    const bytes zip = make_zip(&x, 1, 1);
+    (void)state;
+    int fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+    assert_true(fd >= 0 && write(fd, zip.p, zip.n) == (ssize_t)zip.n);
+    assert_int_equal(read_with_little_memory(path, words), IO_OK);
+    assert_int_equal(ftruncate(fd, large), 0);
+    assert_int_equal(read_with_little_memory(path, words), IO_DAMAGED);
+    assert_non_null(strstr(words, "hole.npz: cannot be read as .npz: Not a zip archive"));
+
+    unsigned char *offset = zip.p + zip.n - DIRECTORY_AT; /* the directory at the end, behind the hole */
+    uint32_t at;
+    memcpy(&at, offset, 4);
+    const uint32_t moved = (uint32_t)large;
+    memcpy(offset, &moved, 4);
+    assert_int_equal(pwrite(fd, zip.p + at, zip.n - at, large), zip.n - at);
+    assert_int_equal(read_with_little_memory(path, words), IO_OK);
+
+    io_set set = {0}; /* a file that becomes shorter */
+    assert_int_equal(io_npz_file("file", fd, 0, (size_t)large + 70000, &set, err), IO_FAILED);
+    assert_non_null(strstr(err, "file: it became shorter while it was read"));
+    io_free(&set);
+    close(fd);
+    unlink(path);
+    free(zip.p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(members_that_nobody_wants_are_not_read),
+        cmocka_unit_test(holes_are_not_read),
         cmocka_unit_test(bad_directories_are_refused),
         cmocka_unit_test(bad_deflation_is_refused),
         cmocka_unit_test(a_bomb_is_refused),
