@@ -72,7 +72,8 @@ def attention(q, k, v, *, bias=None, rope=None, relkey=None, relval=None, sink=N
                      text
     scale            1/sqrt(D) unless given
     softcap          c of c tanh(x/c), before the biases or, with softcap_after, after them
-    q_offset         position of query 0: an integer, or an array (B); 0 unless given. One causal query beside several keys needs it
+    q_offset         position of query 0: an integer, or an array (B); 0 unless given. causal warns without it where
+                     there are fewer queries than keys, and refuses one query: Lk - Lq where they are the last
     dropout, seed    share of the weights that are dropped; the seed says which, on any machine
     threads          None = all this process may use; for tensors of torch, torch.get_num_threads(). The result does not depend on it
     precision        "highest", or "high": with AMX, products of float32 from two parts of bfloat16 each instead of three

@@ -173,7 +173,8 @@ def _backward(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, dlse: Tensor | None
     given = _options(options, arrays, q_offset, seed)
     names = dict(zip(range(3), "qkv")) | {3 + n: name for n, (_, name) in _learned(options).items()}
     *inner, terms = _core.gradients(dout, q, k, v, dlse=dlse, out=out, lse=lse,
-                                   wanted={name for n, name in names.items() if wanted[n]}, **{n: given[n] for n in _COMPUTED})
+                                   wanted={name for n, name in names.items() if wanted[n]},
+                                   **{n: 0 if n == "q_offset" and given[n] is None else given[n] for n in _COMPUTED})
     of_arrays = {n: terms[term][name] for n, (term, name) in _learned(options).items()}
     every = [*inner, *(of_arrays.get(n) for n in range(len(arrays)))]
     return [gradient for gradient, is_wanted in zip(every, wanted) if is_wanted]

@@ -12,7 +12,7 @@ _COMPUTED = _core.NAMES[:_AT["out"]]  # what a backward call is given too
 
 
 _TERMS = [_AT[name] for name in ("bias", "rope", "relkey", "relval", "sink")]
-_OUT, _WEIGHTS, _LSE, _SUMMARY = (_AT[name] for name in ("out", "return_weights", "return_lse", "summary"))
+_Q_OFFSET, _OUT, _WEIGHTS, _LSE, _SUMMARY = (_AT[name] for name in ("q_offset", "out", "return_weights", "return_lse", "summary"))
 _Tensor = torch.Tensor
 _is_batched, _is_legacy = torch._C._functorch.is_batchedtensor, torch._C._functorch.is_legacy_batchedtensor
 _modes = torch._C._len_torch_dispatch_stack
@@ -106,6 +106,7 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx, options, places, read, q, k, v, *arrays):
         out, weights, lse, summary = _core.compute(q, k, v, *options)
+        options[_Q_OFFSET] = 0 if options[_Q_OFFSET] is None else options[_Q_OFFSET]  # the backward pass does not warn again
         ctx.options, ctx.places = options, places
         ctx.save_for_backward(q, k, v, out, lse, *arrays, *read)  # masks and positions too, which the backward pass reads again
         ctx.set_materialize_grads(False)  # a gradient of what has none is seen

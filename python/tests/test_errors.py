@@ -1,5 +1,6 @@
 """Bad input gets one line that names the argument, what it is and what it should be.  SPDX-License-Identifier: Apache-2.0"""
 import re
+import warnings
 
 import numpy as np
 import pytest
@@ -240,3 +241,20 @@ def test_every_array_is_named_as_it_was_given():
         assert not C_NAMES.search(said), said
         seen.add(named)
     assert len(seen) > 20
+
+
+def test_fewer_causal_queries_than_keys():
+    """They are the first ones for torch and the last ones for flash-attn."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        want = relpos.attention(q, k, v, causal=True, q_offset=0)
+        relpos.attention(k, k, k, causal=True)
+        relpos.attention(q, k, v)
+    with pytest.warns(UserWarning, match="causal with 13 queries and 17 keys: the queries are taken as the first; write q_offset=4 where they are "
+                                         "the last.*q_offset=0 where they are the first") as told:
+        np.testing.assert_array_equal(relpos.attention(q, k, v, causal=True), want)
+    assert told[0].filename == __file__
+    for call in (lambda: relpos.explain(q, k, v, causal=True), lambda: relpos.attention_backward(q[..., :5], q, k, v, causal=True),
+                 lambda: relpos.Plan(2, 4, 13, 17, 8, kv_heads=2, dim_v=5, causal=True)(q, k, v)):
+        with pytest.warns(UserWarning, match="causal with 13 queries and 17 keys"):
+            call()

@@ -1,4 +1,6 @@
 """Torch tensors: values, types, strides, autograd. Run where torch is.  SPDX-License-Identifier: Apache-2.0"""
+import importlib
+
 import numpy as np
 import pytest
 import relpos
@@ -97,6 +99,20 @@ def test_bad_tensors():
         relpos.Plan(2, 4, 13, 17, 8, kv_heads=2, dim_v=6)(q, k, v)
     with pytest.raises(TypeError, match="q is no torch tensor"):
         relpos.attention(q.detach().numpy(), k.numpy(), v.numpy(), bias=relpos.Dense(torch.zeros(13, 17, requires_grad=True)))
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_one_warning_of_a_step_of_training(compiled):
+    """Fewer causal queries than keys: the backward pass does not repeat it."""
+    q, k, v = tensors(grad=True)
+    call = lambda q, k, v: relpos.attention(q, k, v, causal=True)
+    if compiled:
+        importlib.import_module("relpos.torch")
+        torch._dynamo.reset()
+        call = torch.compile(call, backend="aot_eager")
+    with pytest.warns(UserWarning, match="causal with 13 queries and 17 keys") as told:
+        call(q, k, v).sum().backward()
+    assert sum("13 queries" in str(x.message) for x in told) == 1
 
 
 def test_a_gradient_beside_arrays_of_numpy():

@@ -271,6 +271,8 @@ PyObject *attend(problem *p, call *c, PyObject *const *args, PyObject *const *op
             *record = wanted > 0;
             return NULL;
         }
+        if (warn_of_place(p) != 0)
+            return NULL;
         const rp_status status = plan ? RP_OK : rp_plan_create(&own, &p->desc);
         if (status != RP_OK) {
             raise_status(p, status);
@@ -426,7 +428,8 @@ static PyObject *backward_now(PyObject *module, PyObject *const *args, Py_ssize_
                   {FORWARD_LSE, "lse", &c.t.lse, 3},
                   {LSE_GRADIENT, "dlse", &g.dlse, 3}};
     bool ok = read_options(&p, &c, option) == 0 && read_wanted(option[WANTED], &p, &c, &wanted) == 0 &&
-              take_qkv(&p, &c, args + 1, from, &absent) == 0 && take_option_arrays(&p, &c, array_from) == 0;
+              take_qkv(&p, &c, args + 1, from, &absent) == 0 && take_option_arrays(&p, &c, array_from) == 0 &&
+              warn_of_place(&p) == 0;
     for (size_t x = 0; ok && x < sizeof inputs / sizeof *inputs; x++) {
         PyObject *object = inputs[x].option == N_NAMES ? args[0] : option[inputs[x].option];
         if (x > 0 && !given(object))

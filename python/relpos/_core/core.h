@@ -209,6 +209,7 @@ rp_mask_kind mask_of(int option);
 PyObject *core_mask_info(PyObject *module, PyObject *object);
 int take_terms(problem *p, call *c, origin from[RP_MAX_TERMS][RP_MAX_ARRAYS]);
 int take_option_arrays(problem *p, call *c, origin from[RP_MAX_TERMS][RP_MAX_ARRAYS]);
+int warn_of_place(const problem *p);
 
 /* ---------------------------------------------------------------------------------------------- errors.c: of a problem */
 

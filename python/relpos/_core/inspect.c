@@ -42,7 +42,7 @@ PyObject *core_row(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObje
             return NULL;
     call_start(&c, state_of(module), true);
     ok = read_options(&p, &c, option) == 0 && take_qkv(&p, &c, args, from, &absent) == 0 &&
-         take_option_arrays(&p, &c, NULL) == 0;
+         take_option_arrays(&p, &c, NULL) == 0 && warn_of_place(&p) == 0;
     if (ok) {
         rp_array a[6];
         rp_row row;

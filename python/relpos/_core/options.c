@@ -390,13 +390,20 @@ static int take_mask(const problem *p, call *c, int32_t n)
     return 0;
 }
 
-/* A step of decoding without its place would attend to the first key alone. */
-static int check_place(const problem *p)
+/* Return true if the queries are causal, fewer than the keys, and without a q_offset: torch takes them as the first, flash-attn as the
+ * last. */
+static bool lacks_place(const problem *p)
 {
     bool causal = false;
     for (int32_t n = 0; n < p->desc.n_masks; n++)
         causal = causal || p->masks[n].kind == RP_MASK_CAUSAL;
-    if (!causal || p->offset_given || p->desc.len_q != 1 || p->desc.len_k < 2)
+    return causal && !p->offset_given && p->desc.len_q < p->desc.len_k;
+}
+
+/* A step of decoding without its place would attend to the first key alone. */
+static int check_place(const problem *p)
+{
+    if (p->desc.len_q != 1 || !lacks_place(p))
         return 0;
     PyErr_Format(
         PyExc_ValueError,
@@ -404,6 +411,19 @@ static int check_place(const problem *p)
         "decoding, 0 where it is the first",
         (long long)p->desc.len_k, (long long)p->desc.len_k - 1);
     return -1;
+}
+
+/* Warn that several queries without their place are taken as the first. 0, or -1 with an error set. */
+int warn_of_place(const problem *p)
+{
+    const long long lq = p->desc.len_q, lk = p->desc.len_k;
+    if (lq == 1 || !lacks_place(p))
+        return 0;
+    return PyErr_WarnFormat(PyExc_UserWarning, 2,
+                            "causal with %lld queries and %lld keys: the queries are taken as the first; write "
+                            "q_offset=%lld where they are the last, as in a step of decoding, q_offset=0 where they "
+                            "are the first",
+                            lq, lk, lk - lq);
 }
 
 /* Those of terms and masks, and the threads. */
