@@ -56,6 +56,9 @@ class T5:
     attention: str
     experts: int
     not_finite: int
+    packed: int
+    source: str
+    source_checksum: str
     def __init__(self, path: str | os.PathLike[str], *, type: Literal["f32", "f16", "bf16", "int8", "int4"] | None = None,
                  threads: int | None = None, draft: Literal["int8", "int4"] | None = None) -> None: ...
     @property
