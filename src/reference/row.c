@@ -140,7 +140,6 @@ static void masks(rpi_row *r)
     rpi_mask_keep(r->args, r->b, r->h, r->i, 0, d->len_k, r->keep);
 }
 
-<<<<<<< HEAD
 double rpi_row_cap(const rp_desc *d, double x, double *slope)
 {
     const double t = d->softcap > 0 ? tanh(x / d->softcap) : 0;
@@ -149,12 +148,8 @@ double rpi_row_cap(const rp_desc *d, double x, double *slope)
     return d->softcap > 0 ? d->softcap * t : x;
 }
 
-/* score[j] for every key, -infinity where masked, and keep[j]: not masked, by a mask or by a bias of -infinity. slope[j]
- * is what the softcap does to a small change. */
-=======
 /* score[j] for every key, -infinity where masked, and keep[j]: not masked, by a mask or by a bias of -infinity.
  * slope[j] is what the softcap does to a small change. */
->>>>>>> numerics
 void rpi_row_scores(rpi_row *r)
 {
     const rp_desc *d = &r->args->desc;
@@ -224,17 +219,10 @@ void rpi_row_softmax(rpi_row *r)
             r->weight[j] /= sum;
 }
 
-<<<<<<< HEAD
 /* out = sum_j w_j (v_j + relval_j) over the keys that are not masked, or one part of it: the values, or the vectors of
  * relval. A product of -infinity gives a weight of 0, by which a value is multiplied, so that 0 * infinity is NaN. Where
  * every score is -infinity, out = 0. With absolute, the sum of w |v| + w |relval|. */
 void rpi_row_sums(const rpi_row *r, bool values, bool vectors, double *out)
-=======
-/* out = sum_j w_j (v_j + relval_j) over the keys that are not masked: a product of -infinity gives a weight of 0, by
- * which a value is multiplied, so that 0 * infinity is NaN. Where every score is -infinity, out = 0. With absolute, the
- * sum of w |v| + w |relval|. */
-void rpi_row_mix(rpi_row *r)
->>>>>>> numerics
 {
     const rp_desc *d = &r->args->desc;
     memset(out, 0, (size_t)d->dim_v * sizeof *out);
