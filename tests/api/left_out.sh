@@ -1,0 +1,52 @@
+#!/bin/sh
+# left_out.sh BUILD -- configure without some of the libraries: what needs them is left out, named, and with how to get it.
+# SPDX-License-Identifier: Apache-2.0
+set -eu
+build=$1
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cc=$(sed -n 's/^CMAKE_C_COMPILER:[A-Z]*=//p' "$build/CMakeCache.txt")
+mkdir "$work/all"
+pkg-config --variable pc_path pkg-config | tr : '\n' | while read -r folder; do
+    cp "$folder"/*.pc "$work/all" 2>"$work/none" || true
+done
+
+# configure NAME HIDDEN...: without the packages of these names; the line about what is left out into $said, the main targets into $targets
+configure()
+{
+    name=$1
+    shift
+    cp -r "$work/all" "$work/$name.pc"
+    for hidden; do rm -f "$work/$name.pc/$hidden"*.pc; done
+    PKG_CONFIG_LIBDIR=$work/$name.pc cmake -G Ninja -S . -B "$work/$name" -DCMAKE_C_COMPILER="$cc" >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+    said=$(grep '^relpos: left out' "$work/log" || true)
+    targets=$(cmake --build "$work/$name" --target help | sed -n -E 's/^(relpos_t5|relpos_program|test_linear): .*/\1/p' | sort | tr '\n' ' ')
+}
+
+# is WHAT EXPECTED FOUND
+is()
+{
+    [ "$2" = "$3" ] || { printf '%s: expected "%s", found "%s"\n' "$1" "$2" "$3"; exit 1; }
+}
+
+end='; then configure again).'
+configure no-cmocka cmocka
+is cmocka "relpos: left out: the tests. Not found: cmocka (Debian: apt install libcmocka-dev$end" "$said"
+is cmocka 'relpos_program relpos_t5 ' "$targets"
+configure no-png libpng
+is libpng "relpos: left out: the program relpos and the tests. Not found: libpng (Debian: apt install libpng-dev$end" "$said"
+is libpng 'relpos_t5 ' "$targets"
+configure no-jansson jansson
+is jansson "relpos: left out: the library relpos_t5, the program relpos and the tests. Not found: jansson (Debian: apt install libjansson-dev$end" "$said"
+is jansson '' "$targets"
+configure nothing jansson libzip libpng cmocka
+is nothing "relpos: left out: the library relpos_t5, the program relpos and the tests. Not found: jansson, libzip, libpng, cmocka (Debian: apt install \
+libjansson-dev libzip-dev libpng-dev libcmocka-dev$end" "$said"
+is nothing '' "$targets"
+
+# a build that has to have all of it stops
+if PKG_CONFIG_LIBDIR=$work/nothing.pc cmake -G Ninja -S . -B "$work/complete" -DCMAKE_C_COMPILER="$cc" -DRELPOS_COMPLETE=ON >"$work/log" 2>&1; then
+    echo 'RELPOS_COMPLETE: configured without the libraries'
+    exit 1
+fi
+grep -q 'left out: the library relpos_t5' "$work/log"
