@@ -7,8 +7,8 @@ attention: which run, whether outputs and gradients are equal, whether an array 
     tools/hf_models.py --save            the sweep of all, written into that file
     tools/hf_models.py --try [NAME...]   only what was not tried, or these, put into that file
     tools/hf_models.py --memory [NAME...]  memory at 4,096 tokens of those that work and have none there, or of these, put into that file
-    tools/hf_models.py --write           write the table of docs/hf.md from that file
-    tools/hf_models.py --check           exit code 1 if the table is not what the file says
+    tools/hf_models.py --write           write docs/hf-models.md from that file
+    tools/hf_models.py --check           exit code 1 if that page is not what the file says
 
 Only --run and --save need torch, transformers and relpos. A model is one of eval(), in f64 where that runs, with 2 layers where its config allows it. What eager attention
 does not run with such a config is counted as not tried.
@@ -24,7 +24,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parent))
 import hf_configs  # noqa: E402
-from made import between, check, root, write  # noqa: E402
+from made import check, root, write  # noqa: E402
 
 saved = root / "bench/results/hf_models.json"
 MAPPINGS = "MODEL_MAPPING", "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING"
@@ -609,9 +609,29 @@ def page():
     return text + table + f"\nNot tried, since eager attention does not run with the small configs and the inputs of this sweep: {', '.join(rest)}.\n"
 
 
+HEAD = """# Every kind of model of transformers
+<!-- made by tools/hf_models.py --write -->
+Each kind of model that `AutoModel` knows was made small, with random weights and two layers where its config has a number of them,
+and computed by relpos and by the attention that it comes with, in f64 where that runs. Images, sounds and tokens are random, half of the
+second text is padding, and gradients are those of a random sum of all outputs. [Models of transformers](hf.md) says how to use one.
+
+- **equal to**: eager attention, or torch's where eager attention is another one; and the largest difference of an output or a gradient,
+  relative to the largest of them. Eager attention has its softmax in f32 in many models, hence differences of 1e-7.
+- **array of queries by keys**: whether one was made for a text of 512 tokens, given with a padding mask, where eager attention makes one.
+- **memory at 4,096**: how far the process's memory rose in a forward pass of the small model over 4,096 tokens in f32, with relpos and
+  with eager attention (`--memory`). Where the cell is empty, it was not measured.
+- **generate()**: whether the same 8 tokens come with `use_cache=True`, from texts with padding before them, and how many queries a step has where
+  that is more than one.
+
+A config is made small by widths, heads, layers and vocabulary; where eager attention does not run with that, with six layers, which include those
+of every kind, and then with its own widths. `tools/hf_models.py --save` runs the sweep, `--try` what was not tried before, and `--write` makes
+this page of bench/results/hf_models.json. `./check --torch full` runs it anew.
+
+"""
+
+
 def made_files():
-    path = "docs/hf.md"
-    return {path: between((root / path).read_text(), "<!-- table: made by tools/hf_models.py -->\n", "<!-- end of table -->\n", page(), path)}
+    return {"docs/hf-models.md": HEAD + page()}
 
 
 if __name__ == "__main__":

@@ -428,13 +428,35 @@ def test_a_model_made_with_it_equals_one_that_is_set_later():
 
 
 @pytest.mark.parametrize("name, config", [
-    ("RoFormer", dict(is_decoder=True)), ("Deberta", dict(talking_head=True)), ("GPTNeo", {}), ("Funnel", {}),
-    ("BigBirdPegasus", {}), ("Doge", {}), ("BridgeTower", {})], ids=str)
+    ("RoFormer", dict(is_decoder=True)), ("Deberta", dict(talking_head=True)), ("GPTNeo", {}), ("Funnel", {}), ("BridgeTower", {})], ids=str)
 def test_what_is_refused_is_refused_when_it_is_set(name, config):
     sizes = dict(attention_types=[[["global"], 12]], num_layers=12) if name == "GPTNeo" else {}
     config = getattr(transformers, f"{name}Config")(**config, **sizes)
-    with torch.device("meta"), pytest.raises(ValueError, match=f"{name}Model computes its attention by itself"):
+    with torch.device("meta"), pytest.raises(relpos.hf.Refused, match=f"{name}Model computes its attention by itself"):
         getattr(transformers, f"{name}Model")._from_config(config, attn_implementation="relpos")
+
+
+@pytest.mark.parametrize("name, said", [
+    ("BigBirdPegasus", "BigBirdPegasusBlockSparseAttention, and it computes attention itself"),
+    ("Doge", "DogeAttention, and it computes with its mask .torch.where.attention_mask"),
+    ("DeepseekV4", "DeepseekV4Attention, and it computes with its mask .torch.cat"),
+    ("HYV4", "HYV4Attention, and it gives its attention function the argument indices"),
+    ("HYV4VL", "HYV4VLAttention, and it gives its attention function the argument indices"),
+    ("Inkling2Loop", "Inkling2Loop.*Attention, and it gives its attention function the argument sinks"),
+    ("Lasr", "LasrEncoderConvolutionModule, and it computes with its mask"),
+    ("T5Gemma2", "T5Gemma2Decoder, and it computes with its mask .torch.cat")])
+def test_what_a_class_does_refuses_it_when_it_is_set(name, said):
+    """Kinds of models that nobody tried are told by their code, such as HYV4VL and Inkling2Loop of 5.24."""
+    config = getattr(transformers, f"{name}EncoderConfig" if name == "Lasr" else f"{name}Config", None)
+    if config is None:
+        pytest.skip(f"transformers {transformers.__version__} has no {name}")
+    cls = getattr(transformers, "LasrEncoder" if name == "Lasr" else f"{name}Model")
+    with torch.device("meta"), pytest.raises(relpos.hf.Refused, match=said):
+        cls._from_config(config(), attn_implementation="relpos")
+    with torch.device("meta"):
+        model = cls(config())
+        with pytest.raises(relpos.hf.Refused, match=said):
+            model.set_attn_implementation("relpos")
 
 
 def test_the_same_training():

@@ -41,6 +41,7 @@ from transformers.generation import utils as generation_utils  # noqa: E402
 from ._adapters import ADAPTERS  # noqa: E402
 from ._attention import attention  # noqa: E402
 from ._guard import Drift, Replacements, uses_interface  # noqa: E402
+from ._looks import reason  # noqa: E402
 from ._masks import NAME, Mask, TracedMask, mask  # noqa: E402
 
 __all__ = ["NAME", "Mask", "Refused", "TracedMask", "attention", "mask"]
@@ -50,10 +51,9 @@ class Refused(ValueError):
     """A model was told to take this attention, and computes its own, for which there is no replacement."""
 
 
-# Kinds that compute with their masks or have sinks of their own, and bridgetower, which says that attention is causal where eager attention is not.
-_UNFIT = frozenset(("axk2", "bigbird_pegasus", "bridgetower", "deepseek_v32", "deepseek_v4", "doge", "glm_moe_dsa", "hy_v4", "informer", "inkling2",
-                    "inkling2_text", "lasr_ctc", "lasr_encoder", "lightglue", "mistral_large4", "mistral_large4_text", "muse_glimmer_assistant",
-                    "t5gemma2"))
+# Kinds that differ from eager attention for reasons that their code does not show. bridgetower says that attention is causal, and eager attention does
+# not read it; muse_glimmer_assistant has keys of its own beside those of its mask.
+_DIFFERENT = frozenset(("bridgetower", "muse_glimmer_assistant"))
 
 
 # ---------------------------------------------------------------------------------------------- adapters, where a model takes relpos
@@ -109,9 +109,18 @@ def _refuse_unfit(model):
     modules = _modules(*(cls for cls in type(model).__mro__ if issubclass(cls, PreTrainedModel)))
     fixed = any(name.endswith("ATTENTION_CLASSES") and isinstance(x, dict) and NAME not in x for module in modules for name, x in vars(module).items())
     lacks = any(adapter.lacks(model.config) for adapter in map(_adapter, modules) if adapter)
-    if fixed or lacks or not model._can_set_attn_implementation() or model.config.model_type in _UNFIT:
+    if fixed or lacks or not model._can_set_attn_implementation() or model.config.model_type in _DIFFERENT:
         raise Refused(f'attn_implementation="{NAME}": {type(model).__name__} computes its attention by itself, and relpos has no replacement for '
                       'it: use attn_implementation="eager"')
+
+
+def _refuse_looks(model):
+    """Refuse a model of which a part does what relpos cannot follow, unless an adapter replaces that."""
+    for part in model.modules():
+        module = sys.modules.get(type(part).__module__)
+        if module and module.__name__.startswith("transformers.models.") and not _adapter(module) and (why := reason(part)):
+            raise Refused(f'attn_implementation="{NAME}": {type(model).__name__} has a {type(part).__name__}, and {why}, which relpos cannot follow: '
+                          'use attn_implementation="eager"')
 
 
 def _adopt(model):
@@ -167,6 +176,7 @@ def _register():
     def post_init(self, original):
         if self.config._attn_implementation == NAME:
             _refuse_drift(self, *map(type, self.modules()))
+            _refuse_looks(self)
             _adopt(self)
             _tell_unused(self)
         return original(self)
@@ -179,6 +189,7 @@ def _register():
         if attn_implementation == NAME:
             _refuse_drift(self, *classes)
             _refuse_unfit(self)
+            _refuse_looks(self)
         for module in _modules(*classes):
             _adapt(module)
         found = original(self, attn_implementation, *args, **kwargs)
