@@ -39,6 +39,8 @@ def attention(module, query, key, value, attention_mask, *, scaling=None, dropou
             raise ValueError(f'attn_implementation="{NAME}": {type(module).__name__} gives no attention_mask and does not say '
                              'whether it is causal: give one, or use another implementation')
         options["causal"] = bool(is_causal) and query.shape[-2] > 1
+        if options["causal"]:
+            options["q_offset"] = 0
     elif attention_mask.dtype == torch.bool:
         options["mask"] = attention_mask
     else:

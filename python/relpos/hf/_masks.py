@@ -87,7 +87,7 @@ def mask(batch_size, q_length, kv_length, q_offset=0, kv_offset=0, mask_function
             padding = padding[:, kv_offset:kv_offset + kv_length].bool()
             if not masks_nothing(padding):
                 options["key_mask"] = padding.contiguous()
-        if q_length == 1 or isinstance(q_offset, torch.Tensor) or q_offset != kv_offset:
+        if q_length != kv_length or isinstance(q_offset, torch.Tensor) or q_offset != kv_offset:
             options["q_offset"] = offset(q_offset - kv_offset)
         return made(shape, options)
     others.update(allow_is_causal_skip=False, allow_is_bidirectional_skip=False)
