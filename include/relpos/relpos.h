@@ -36,9 +36,9 @@
 #include <stdint.h>
 
 #define RP_VERSION_MAJOR  0
-#define RP_VERSION_MINOR  1
+#define RP_VERSION_MINOR  2
 #define RP_VERSION_PATCH  0
-#define RP_VERSION_STRING "0.1.0"
+#define RP_VERSION_STRING "0.2.0"
 
 #if defined(_WIN32)
 #define RP_API
@@ -102,7 +102,7 @@ struct rp_desc;
  * terms and masks. Returns text, which has room for size bytes. */
 RP_API const char *rp_last_error_in(const struct rp_desc *desc, rp_word word, void *context, char *text, size_t size);
 
-/* The version of the library that is linked, such as "0.1.0"; RP_VERSION_STRING is that of this header. */
+/* The version of the library that is linked, such as "0.2.0"; RP_VERSION_STRING is that of this header. */
 RP_API const char *rp_version(void);
 
 /* ------------------------------------------------------------------------------------------------ arrays */
