@@ -2,7 +2,7 @@
 # instructions.sh -- a guard against slow-downs that needs no quiet machine: how many instructions one call runs for each score
 # (pair of query and key that attends), beside those recorded in tests/kernels/instructions.txt.
 #
-#     tests/kernels/instructions.sh               count in the preset release, and fail where a number is off by more than 5 %
+#     tests/kernels/instructions.sh               count in the preset dev, and fail where a number is off by more than 5 %
 #     tests/kernels/instructions.sh --record      count and write tests/kernels/instructions.txt anew
 #
 # valgrind counts generic and avx2; it knows no AVX-512. perf counts avx512 and amx where the machine counts instructions.
@@ -24,8 +24,8 @@ command -v valgrind >/dev/null || { echo "skipped: no valgrind (apt-get install 
 T=$(mktemp -d)
 trap 'rm -rf "$T"' EXIT
 trap 'exit 1' HUP INT TERM
-{ cmake --preset release -DRELPOS_BUILD_TESTS=ON && cmake --build --preset release --target count; } >"$T/log" 2>&1 || { tail -n 30 "$T/log"; exit 1; }
-cd build/release/tests # ./count: the length of a path would move the stack
+{ cmake --preset dev && cmake --build --preset dev --target count; } >"$T/log" 2>&1 || { tail -n 30 "$T/log"; exit 1; }
+cd build/dev/tests # ./count: the length of a path would move the stack
 
 compiler=$(./count)
 recorded=$(sed -n 's/^# compiler: //p' "$root/$record")
