@@ -30,8 +30,8 @@ static rp_status check_contiguous(const rp_array *a, const char *name)
     return RP_OK;
 }
 
-/* The last axis of q, k, v, out, dout and the gradients is contiguous, or of k the axis of keys. In the view the stride of
- * that axis is then 1, also where it has one element. */
+/* The last axis of q, k, v, out, dout and the gradients is contiguous, or of k the axis of keys. In the view the stride
+ * of that axis is then 1, also where it has one element. */
 static rp_status check_rows(rpi_view *v, const rp_array *a, bool keys, const char *name)
 {
     const bool turned = keys && a->shape[3] > 1 && a->stride[3] != 1;

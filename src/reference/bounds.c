@@ -11,7 +11,8 @@
  * c counts roundings beside the sum over Dk, T tiles; the roundings of exp are among them. Whatever the scores are
  * within these, the weight of key j is at most U_j and at least L_j:
  *     U_j = 1 / (1 + sum_(i != j) exp(s_i - s_j - eta_i - eta_j))       L_j = the same with + eta_i + eta_j
- * so it is off by at most a_j = max(U_j - w_j, w_j - L_j) + u n U_j, n roundings of the sums over keys, and
+ * so it is off by at most a_j = off + u n (w_j + off), off = max(U_j - w_j, w_j - L_j), with n roundings of the sums
+ * over keys, and
  *     |error| <= sum a_j |v_j| */
 
 /* The logarithm of a sum of exp(x_j), where the sum without one of the summands is wanted too. */
@@ -108,7 +109,8 @@ static double out_error(rpi_row *plain, const rpi_row *absolute, int64_t x, doub
     return unnormalized <= rpi_most(d) ? error + 2 * (double)d->len_k * 0x1p-126 * (max + 1) : INFINITY;
 }
 
-/* eta_j, and of the sink eta_len_k, in absolute->score; returns the largest. Infinity where a sum may pass the range. */
+/* Replace the sizes in absolute->score by eta_j, infinity where a sum may pass the range of numbers, and return the
+ * largest. */
 static double score_errors(const rpi_row *plain, rpi_row *absolute, double top, double tiles)
 {
     const rp_plan *plan = plain->plan;
@@ -117,11 +119,13 @@ static double score_errors(const rpi_row *plain, rpi_row *absolute, double top, 
     const double c = 4 + rpi_tile_roundings(plan, d->dim_k) + 2 * d->n_terms + (plan->rotate >= 0 ? 8 : 0) +
                      (d->softcap > 0 ? 12 : 0);
     const double sums =
-        plan->vec >= 0 || plan->n_vec ? 2 : 1; /* products with vectors are rounded before they start the sums */
-    double wide = 0, max = 0;
+        plan->vec >= 0 || plan->n_vec ? 2 : 1;     /* products with vectors are rounded before they start the sums */
+    double wide = 0, max = 0, range = rpi_most(d); /* of a score before the factors of products with vectors */
     int64_t widest = d->dim_k;
     for (int32_t m = 0; m < d->n_terms; m++) {
         const rpi_product *product = plan->scheme[m]->product;
+        if (plan->scheme[m]->form == RPI_VEC)
+            range = fmin(range, rpi_most(d) * fabs(rpi_vec_factor(plan->scheme[m], d)));
         for (int x = 0; x < 2; x++)
             if (product[x].width)
                 widest = rpi_max(widest, product[x].width(d, &d->terms[m]));
@@ -138,7 +142,7 @@ static double score_errors(const rpi_row *plain, rpi_row *absolute, double top, 
         const double flushed = 2 * (double)widest * 0x1p-126 * (wide + far + 1);
         const double eta = 1.01 * u * ((sums * (double)widest + c) * a + 2 * (fabs(top) + fabs(s)) + 4 + 4 * tiles) +
                            rpi_bf16_error(d) * a + flushed;
-        absolute->score[j] = a <= rpi_most(d) && wide <= rpi_most(d) && far <= rpi_most(d) ? eta : INFINITY;
+        absolute->score[j] = a <= range && wide <= rpi_most(d) && far <= rpi_most(d) ? eta : INFINITY;
         max = fmax(max, absolute->score[j]);
     }
     return max;

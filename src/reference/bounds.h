@@ -26,15 +26,15 @@ static inline double rpi_bf16_error(const rp_desc *d)
     return d->dtype == RP_F32 && d->precision == RP_PRECISION_HIGH ? 0x1p-16 : 0;
 }
 
-/* What the products of dout and values leave out on AMX tiles where both are f16: two bf16 each, of which the second is up
- * to 2^-9 of the number; the product of both seconds is not made. */
+/* What the products of dout and values leave out on AMX tiles where both are f16: two bf16 each, of which the second is
+ * up to 2^-9 of the number; the product of both seconds is not made. */
 static inline double rpi_f16_error(const rp_plan *plan)
 {
     return plan->desc.dtype == RP_F16 && plan->ops && plan->ops->amx ? 0x1p-18 : 0;
 }
 
-/* By how many the roundings of a sum of `width` products exceed width on AMX tiles: 18 within a chunk of 32, one for each
- * of six products of a chunk, and 2 for what six leave out. */
+/* By how many the roundings of a sum of `width` products exceed width on AMX tiles: 18 within a chunk of 32, one for
+ * each of six products of a chunk, and 2 for what six leave out. */
 static inline double rpi_tile_roundings(const rp_plan *plan, int64_t width)
 {
     if (!plan->ops || !plan->ops->amx)
@@ -50,9 +50,9 @@ static inline double rpi_most(const rp_desc *d)
 
 /* The size of channel x of value j, with the vector that is added to it, times the factor of dropout. */
 double rpi_value_size(const rpi_row *r, int64_t j, int64_t x);
-/* The bound of out at this row: see rp_error_bound. plain has scores, weights and lse; absolute the sizes of the scores,
- * in place of which it gets bounds on the errors of scores (absolute->score) and of weights (absolute->weight). Returns
- * a bound on the error of the sink's weight. */
+/* The bound of out at this row: see rp_error_bound. plain has scores, weights and lse; absolute the sizes of the
+ * scores, in place of which it gets bounds on the errors of scores (absolute->score) and of weights
+ * (absolute->weight). Returns a bound on the error of the sink's weight. */
 double rpi_bound_row(rpi_row *plain, rpi_row *absolute, double *bound);
 
 #endif

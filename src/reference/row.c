@@ -138,8 +138,8 @@ static void masks(rpi_row *r)
     rpi_mask_keep(r->args, r->b, r->h, r->i, 0, d->len_k, r->keep);
 }
 
-/* score[j] for every key, -infinity where masked, and keep[j]: not masked, by a mask or by a bias of -infinity. slope[j]
- * is what the softcap does to a small change. */
+/* score[j] for every key, -infinity where masked, and keep[j]: not masked, by a mask or by a bias of -infinity.
+ * slope[j] is what the softcap does to a small change. */
 void rpi_row_scores(rpi_row *r)
 {
     const rp_desc *d = &r->args->desc;
@@ -214,9 +214,9 @@ void rpi_row_softmax(rpi_row *r)
             r->weight[j] /= sum;
 }
 
-/* out = sum_j w_j (v_j + relval_j) over the keys that are not masked: a product of -infinity gives a weight of 0, by which a
- * value is multiplied, so that 0 * infinity is NaN. Where every score is -infinity, out = 0. With absolute, the sum of
- * w |v| + w |relval|. */
+/* out = sum_j w_j (v_j + relval_j) over the keys that are not masked: a product of -infinity gives a weight of 0, by
+ * which a value is multiplied, so that 0 * infinity is NaN. Where every score is -infinity, out = 0. With absolute, the
+ * sum of w |v| + w |relval|. */
 void rpi_row_mix(rpi_row *r)
 {
     const rp_desc *d = &r->args->desc;

@@ -238,6 +238,23 @@ static void numbers_of_all_sizes_keep_the_bound(void **state)
     }
 }
 
+/* Sums of products with vectors pass the range of f32 before their factor, 1 / sqrt(3 Dk), brings them back. */
+static void vectors_at_the_end_of_the_range_have_no_bound(void **state)
+{
+    problem p;
+    (void)state;
+    pose(&p, 5, "bwd:f32:b1h2q6k6d15:deberta,span=10:");
+    for (int x = 0; x < RP_MAX_ARRAYS; x++)
+        for (int64_t e = 0; p.t.term[0][x].data && e < problem_size(&p.t.term[0][x]); e++)
+            set(&p.t.term[0][x], e, x == 1 ? 2.5e37 : 0); /* by keys */
+    for (int64_t x = 0; x < problem_size(&p.t.k); x++)
+        set(&p.t.k, x, 1);
+    judged(&p);
+    assert_true(infinite > 0);
+    problem_free(&p);
+    show("vectors at the end of the range");
+}
+
 /* Two keys of one score beside lower ones, too large for an lse in f32: each has half of the weight. */
 static void equal_keys_share_the_gradient(void **state)
 {
@@ -317,11 +334,16 @@ static void every_type_keeps_the_bound(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_size_keeps_the_bound),          cmocka_unit_test(windows_of_a_picture_keep_the_bound),
-        cmocka_unit_test(numbers_near_0_keep_the_bound),       cmocka_unit_test(large_logits_keep_the_bound),
-        cmocka_unit_test(equal_keys_share_the_gradient),       cmocka_unit_test(a_narrow_lse_is_computed_again),
-        cmocka_unit_test(every_type_keeps_the_bound),          cmocka_unit_test(few_channels_of_f16_keep_the_bound),
+        cmocka_unit_test(every_size_keeps_the_bound),
+        cmocka_unit_test(windows_of_a_picture_keep_the_bound),
+        cmocka_unit_test(numbers_near_0_keep_the_bound),
+        cmocka_unit_test(large_logits_keep_the_bound),
+        cmocka_unit_test(equal_keys_share_the_gradient),
+        cmocka_unit_test(a_narrow_lse_is_computed_again),
+        cmocka_unit_test(every_type_keeps_the_bound),
+        cmocka_unit_test(few_channels_of_f16_keep_the_bound),
         cmocka_unit_test(numbers_of_all_sizes_keep_the_bound),
+        cmocka_unit_test(vectors_at_the_end_of_the_range_have_no_bound),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
