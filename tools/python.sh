@@ -31,11 +31,11 @@ environment() {
 # tests: of the wheel, in the environment made last
 tests() {
     "$python" -m pip install -q --disable-pip-version-check --no-deps --force-reinstall "$wheel"
-    "$python" -P -m pytest -p no:cacheprovider python/tests
+    "$python" -P -m pytest -p no:cacheprovider -n 2 python/tests
 }
 
 if [ "$wants_torch" != --torch ]; then
-    environment venv -c bench/requirements.txt scikit-build-core numpy pytest hypothesis ml_dtypes
+    environment venv -c bench/requirements.txt scikit-build-core numpy pytest pytest-xdist hypothesis ml_dtypes
 
     include=$($python -c 'import sysconfig; print(sysconfig.get_paths()["include"])')
     clang -std=c11 -Wall -Wextra -Wpedantic -Wshadow -Werror -DPy_LIMITED_API=0x030b0000 -Iinclude -isystem "$include" \
@@ -57,7 +57,7 @@ fi
 
 wheel=$(echo $place/dist/*.whl)
 [ -e "$wheel" ] || { echo "python.sh: there is no wheel in $place/dist: run tools/python.sh first"; exit 1; }
-environment venv-torch --upgrade numpy pytest hypothesis ml_dtypes matplotlib torch transformers accelerate timm onnx onnxscript sentencepiece protobuf
+environment venv-torch --upgrade numpy pytest pytest-xdist hypothesis ml_dtypes matplotlib torch transformers accelerate timm onnx onnxscript sentencepiece protobuf
 $python -m pip list --disable-pip-version-check | grep -E '^(numpy|torch|transformers|timm|onnx|onnxscript) '
 for package in g++ torch transformers accelerate timm onnxscript sentencepiece google.protobuf hypothesis; do # what the tests would be skipped without
     if [ "$package" = g++ ]; then

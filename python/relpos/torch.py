@@ -110,7 +110,7 @@ def _added(*biases) -> tuple:
         if isinstance(bias, Tensor):
             terms.append(relpos.Dense(bias))
         elif bias is not None:
-            terms += _operator.terms_of(bias)
+            terms.extend(_operator.terms_of(bias))
     return tuple(terms)
 
 

@@ -6,10 +6,12 @@ from transformers.utils.output_capturing import _active_collector
 from ..torch import _added, _drawn
 from ._masks import MASKS, NAME, traces
 
-# Keywords that models hand on to every attention function, and that change nothing of what is computed from a mask.
+# Keywords that models hand on to every attention function, and that change nothing of what it computes from its mask; inputs of a model among them.
 WITHOUT_EFFECT = frozenset((
     "cu_seq_lens_k", "cu_seq_lens_q", "deterministic", "max_length_k", "max_length_q", "num_items_in_batch", "output_hidden_states",
-    "output_router_logits", "position_ids", "return_dict", "seq_idx", "sliding_window", "use_cache"))
+    "output_router_logits", "position_ids", "return_dict", "seq_idx", "sliding_window", "use_cache",
+    "cache_position", "grid_thw", "image_grid_thw", "input_ids", "inputs_embeds", "labels", "logits_to_keep", "mm_token_type_ids",
+    "token_type_ids", "video_grid_thw"))
 KNOWN = {"scaling", "dropout", "position_bias", "softcap", "s_aux", "is_causal", "output_attentions"}
 
 
