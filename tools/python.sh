@@ -3,7 +3,7 @@
 # clang reads the extension module too; gcc builds it, warnings as errors.
 #   tools/python.sh            the tests without PyTorch
 #   tools/python.sh --torch    those, and all of them in a second environment with PyTorch, transformers and timm: gigabytes, which pip
-#                              fetches once
+#                              fetches once; then those of relpos.hf with the oldest transformers
 # The first environment has the versions of bench/requirements.txt. The second has the newest there are, and is brought up to date each
 # time, since these projects change what relpos meets.
 # SPDX-License-Identifier: Apache-2.0
@@ -64,3 +64,10 @@ for package in g++ torch transformers accelerate timm onnxscript sentencepiece g
 done
 export RELPOS_NO_SKIPS=1
 tests
+
+# The oldest transformers that relpos.hf supports, with the packages of the newest; not what torch compiles or traces, which takes long.
+oldest=$("$python" -P -c 'import relpos.hf; print(relpos.hf.OLDEST)')
+[ -d $place/transformers-"$oldest" ] ||
+    "$python" -m pip install -q --disable-pip-version-check --no-deps --target $place/transformers-"$oldest" "transformers==$oldest.*"
+PYTHONPATH=$place/transformers-$oldest "$python" -P -m pytest -p no:cacheprovider python/tests/test_hf.py python/tests/test_hf_drift.py \
+    -k "not compile and not inductor and not jit_trace"
