@@ -594,22 +594,21 @@ RP_API rp_status rp_attend_row(const rp_plan *plan, const rp_tensors *t, int64_t
 typedef enum rp_part_kind {
     RP_PART_CONTENT = 0,  /* scale <q, k> */
     RP_PART_ROTATION = 1, /* scale (<R q, R k> - <q, k>) */
-    RP_PART_QUERY =
-        2,           /* a product of vectors of a term with the query, or with an array that has a row for each query */
-    RP_PART_KEY = 3, /* a product of vectors of a term with the key */
-    RP_PART_BIAS = 4,    /* the value of a bias */
-    RP_PART_SOFTCAP = 5, /* capped minus uncapped: how far a softcap moves the sum of the parts before it */
-    RP_PART_MASK = 6,    /* 0, or -INFINITY where a mask says no */
-    RP_PART_SINK = 7,    /* the logit beside the row, whose exponential joins the sum */
-    RP_PART_VALUES = 8,  /* of out: sum_j w v_j */
-    RP_PART_VECTORS = 9  /* of out: sum_j w times the vectors of a term */
+    RP_PART_QUERY = 2,    /* a product of vectors of a term with the query, or with an array of a row per query */
+    RP_PART_KEY = 3,      /* a product of vectors of a term with the key */
+    RP_PART_BIAS = 4,     /* the value of a bias */
+    RP_PART_SOFTCAP = 5,  /* capped minus uncapped: how far a softcap moves the sum of the parts before it */
+    RP_PART_MASK = 6,     /* 0, or -INFINITY where a mask says no */
+    RP_PART_SINK = 7,     /* the logit beside the row, whose exponential joins the sum */
+    RP_PART_VALUES = 8,   /* of out: sum_j w v_j */
+    RP_PART_VECTORS = 9   /* of out: sum_j w times the vectors of a term */
 } rp_part_kind;
 
 #define RP_MAX_PARTS (2 * RP_MAX_TERMS + 8) /* parts of one row */
 
 /* One part of a row. */
 typedef struct rp_part {
-    rp_part_kind kind;
+    rp_part_kind kind;   /* which sum it belongs to */
     int32_t term;        /* the term it belongs to, an index into desc.terms; -1: none */
     int32_t array;       /* of a product or of VECTORS: which array of the term holds the vectors; else -1 */
     int64_t length;      /* elements of value: Lk up to RP_PART_MASK, 1 of a sink, Dv of a part of out */
