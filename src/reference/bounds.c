@@ -22,7 +22,8 @@ double rpi_bound_row(rpi_row *plain, rpi_row *absolute, double *bound, double *e
     /* on AMX tiles: 18 roundings within a chunk of 32, one for each of six products of a chunk, and what six leave
      * out */
     const double chunks = ops->amx ? 20 + 6 * ceil((double)d->dim_k / 32) - fmin((double)d->dim_k, 20) : 0;
-    const double c = 4 + fmax(chunks, 0) + 2 * d->n_terms + (plan->rotate >= 0 ? 8 : 0) + (d->softcap > 0 ? 12 : 0);
+    const double c = 4 + fmax(chunks, 0) + 2 * d->n_terms + (plan->rotate >= 0 ? 8 : 0) + (d->softcap > 0 ? 12 : 0) +
+                     (d->softcap_after > 0 ? 12 : 0);
     const double sums =
         plan->vec >= 0 || plan->n_vec ? 2 : 1; /* products with vectors are rounded before they start the sums */
     double n = ops->sum_keys + (double)d->len_k / ops->sum_keys + (double)ops->tile_keys / ops->nr + 8 + 3 * tiles;

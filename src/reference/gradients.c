@@ -14,8 +14,8 @@ typedef struct kv_gradients {
     rpi_row row, size; /* the row, and the same with the sizes of its summands */
     bool bound;        /* sums are bounds on errors */
     double *dq_rotated, *dq, *dk_rotated, *dk, *dv;
-    double *ds, *dw;               /* [Lk] of the scores after the softcap, of the weights as they multiply values */
-    double *slope_error, *size_ds; /* of bounds: of the slope; |ds| itself */
+    double *ds, *dw; /* [Lk] of the scores after the softcap, of the weights as they multiply values */
+    double *slope_error, *slope_after_error, *size_ds; /* of bounds: of the slopes; |ds| itself */
     rpi_term_sums sums;
     rpi_arena memory;
 } kv_gradients;
@@ -88,6 +88,18 @@ static double value_share(const kv_gradients *s, int64_t j, int64_t c)
     return s->bound ? product_error(&s->row.args->desc, weight, s->dw[j], s->size.out[c]) : s->dw[j] * s->size.out[c];
 }
 
+/* A bound on the error of ds times the slope of a softcap, from bounds on the errors of both and the size of ds. */
+static double under_softcap(double error, double size, double slope, double slope_error)
+{
+    return error * (fabs(slope) + slope_error) + size * slope_error;
+}
+
+/* A bound on the error of the slope of a softcap, whose argument is off by up to eta. */
+static double slope_error(double cap, double slope, double eta, double u)
+{
+    return cap > 0 ? 2 * eta * fabs(slope) / cap + 16 * u : 0;
+}
+
 /* Add what the derivatives ds and dw of one row give to everything. */
 static void spread(kv_gradients *s)
 {
@@ -97,12 +109,14 @@ static void spread(kv_gradients *s)
     for (int64_t j = 0; j < d->len_k; j++) {
         if (r->score[j] == -INFINITY)
             continue;
+        /* ds of the biases and, after one more softcap, of the products; or bounds on their errors, and their sizes */
+        const double size_after = s->bound ? s->size_ds[j] : 0, size = size_after * fabs(r->slope_after[j]),
+                     size_inside = size * fabs(r->slope[j]), scale = fabs(d->scale);
+        const double outside = s->bound
+                                   ? under_softcap(s->ds[j], size_after, r->slope_after[j], s->slope_after_error[j])
+                                   : s->ds[j] * r->slope_after[j];
         const double inside =
-            s->bound ? s->ds[j] * (fabs(r->slope[j]) + s->slope_error[j]) + s->size_ds[j] * s->slope_error[j]
-                     : s->ds[j] * r->slope[j];
-        const double outside = d->cap_after ? inside : s->ds[j];
-        const double size = s->bound ? s->size_ds[j] : 0, size_inside = size * fabs(r->slope[j]),
-                     scale = fabs(d->scale);
+            s->bound ? under_softcap(outside, size, r->slope[j], s->slope_error[j]) : outside * r->slope[j];
         for (int64_t c = 0; c < D; c++) {
             const double k = s->size.keys[j * D + c], q = s->size.q[c];
             s->dq_rotated[c] += s->bound ? scale * product_error(d, size_inside, inside, k) : inside * d->scale * k;
@@ -116,7 +130,7 @@ static void spread(kv_gradients *s)
             rpi_sums *to = &s->sums.term[n];
             to->absolute = s->bound;
             if (scheme->form == RPI_VEC && scheme->bias) {
-                spread_vectors(s, n, j, outside, d->cap_after ? size_inside : size);
+                spread_vectors(s, n, j, outside, size);
             } else if (scheme->form == RPI_INDEX || scheme->form == RPI_OFFSET || scheme->form == RPI_TILE) {
                 const rpi_pair p = rpi_row_pair(r, n, j);
                 rpi_definition_grad(&p, outside, to);
@@ -209,7 +223,8 @@ static void row_backward(kv_gradients *s, const rpi_view *dout, const rpi_view *
             s->size_ds[j] = w * away;
             s->ds[j] =
                 off * (away + dp_error + mean_error) + w * (dp_error + mean_error) + (4 * u + n) * w * away + 0x1p-125;
-            s->slope_error[j] = d->softcap > 0 ? 2 * eta[j] * fabs(r->slope[j]) / d->softcap + 16 * u : 0;
+            s->slope_error[j] = slope_error(d->softcap, r->slope[j], eta[j], u);
+            s->slope_after_error[j] = slope_error(d->softcap_after, r->slope_after[j], eta[j], u);
             s->dw[j] = (off + n * w) * rpi_row_dropout(r, j);
         }
     } else {
@@ -248,6 +263,7 @@ static void lay_out(kv_gradients *s, const rp_desc *d)
     s->ds = rpi_arena_take(a, d->len_k, 1, size);
     s->dw = rpi_arena_take(a, d->len_k, 1, size);
     s->slope_error = rpi_arena_take(a, d->len_k, 1, size);
+    s->slope_after_error = rpi_arena_take(a, d->len_k, 1, size);
     s->size_ds = rpi_arena_take(a, d->len_k, 1, size);
 }
 
