@@ -34,7 +34,7 @@ class Mask(ctypes.Structure):
 
 class Desc(ctypes.Structure):
     _fields_ = (fields(size, "size") + fields(i64, "batch heads kv_heads len_q len_k dim_k dim_v") +
-                fields(i32, "dtype cap_after") + fields(f64, "scale softcap") + fields(i64, "q_offset") + fields(ptr, "terms") +
+                fields(i32, "dtype") + fields(f64, "scale softcap softcap_after") + fields(i64, "q_offset") + fields(ptr, "terms") +
                 fields(i32, "n_terms n_masks") + fields(ptr, "masks") + fields(f64, "dropout") +
                 fields(ctypes.c_uint64, "seed") + fields(i32, "flexible precision") + fields(text, "isa") + fields(size, "term_size mask_size"))
 

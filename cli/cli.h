@@ -92,8 +92,8 @@ typedef struct cli_problem {
     char term_array[RP_MAX_TERMS][RP_MAX_ARRAYS][RP_NAME_MAX];
     char mask_array[RP_MAX_MASKS][RP_NAME_MAX];
     char q_offset_array[RP_NAME_MAX];
-    bool softcap_given;
-    bool bare; /* biases are arguments of their own, without --bias */
+    bool softcap_given[2]; /* before and after the biases */
+    bool bare;             /* biases are arguments of their own, without --bias */
 } cli_problem;
 
 enum { CLI_MASK_MAX = 64 }; /* bytes of a mask's option */

@@ -88,10 +88,19 @@ static int set_offset(cli_problem *p, const char *value)
     return name ? CLI_OK : cli_integer("--q-offset", value, -((int64_t)1 << 60), (int64_t)1 << 60, &p->desc.q_offset);
 }
 
+static int set_softcap(const char *option, const char *value, bool *given, double *cap)
+{
+    if (*given)
+        return cli_error(CLI_USAGE, "%s: it is given already (once)", option);
+    *given = true;
+    const int code = cli_real(option, value, cap);
+    if (code == CLI_OK && *cap < 0)
+        return cli_error(CLI_USAGE, "%s: %g is below 0 (0 = none, or a positive cap such as 50)", option, *cap);
+    return code;
+}
+
 int cli_problem_option(cli_problem *p, int key, const char *value)
 {
-    const char *option = key == CLI_SOFTCAP ? "--softcap" : "--softcap-after";
-    int code;
     if (key > CLI_TERM && key < CLI_TERM + RP_TERM_COUNT) {
         const rp_term_kind kind = (rp_term_kind)(key - CLI_TERM);
         return rp_term_takes_name(kind) ? add_named(p, kind, value) : add_term(p, kind, value);
@@ -101,17 +110,8 @@ int cli_problem_option(cli_problem *p, int key, const char *value)
     switch (key) {
     case CLI_BIAS: return add_term(p, RP_TERM_NONE, value);
     case CLI_SCALE: return cli_real("--scale", value, &p->desc.scale);
-    case CLI_SOFTCAP:
-    case CLI_SOFTCAP_AFTER:
-        if (p->softcap_given)
-            return cli_error(CLI_USAGE, "%s: a softcap is given already (one, before or after the biases)", option);
-        p->softcap_given = true;
-        code = cli_real(option, value, &p->desc.softcap);
-        if (code == CLI_OK && p->desc.softcap < 0)
-            return cli_error(CLI_USAGE, "%s: %g is below 0 (0 = none, or a positive cap such as 50)", option,
-                             p->desc.softcap);
-        p->desc.cap_after = key == CLI_SOFTCAP_AFTER;
-        return code;
+    case CLI_SOFTCAP: return set_softcap("--softcap", value, &p->softcap_given[0], &p->desc.softcap);
+    case CLI_SOFTCAP_AFTER: return set_softcap("--softcap-after", value, &p->softcap_given[1], &p->desc.softcap_after);
     case CLI_Q_OFFSET: return set_offset(p, value);
     default: return -1;
     }
@@ -141,6 +141,7 @@ int cli_problem_check(const cli_problem *p, const char *command)
     }
     d.scale = p->desc.scale;
     d.softcap = p->desc.softcap;
+    d.softcap_after = p->desc.softcap_after;
     d.dropout = p->desc.dropout;
     d.q_offset = p->desc.q_offset;
     d.terms = terms;

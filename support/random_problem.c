@@ -136,6 +136,8 @@ static void draw_settings(problem_dice *d, const tokens *g, const char *terms, c
         add(text, "%sscale=%.4g", *text ? "+" : "", real(d, -1, 1));
     if (once_in(d, 5))
         add(text, "%ssoftcap%s=%lld", *text ? "+" : "", once_in(d, 2) ? "_after" : "", (long long)whole(d, 1, 50));
+    if (once_in(d, 10) && !strstr(text, "softcap_after"))
+        add(text, "%ssoftcap_after=%lld", *text ? "+" : "", (long long)whole(d, 1, 50));
     if (once_in(d, 8))
         add(text, "%sdropout=%.3g+seed=%lld", *text ? "+" : "", real(d, 0, 0.9), (long long)below(d, 1000));
     if (!g->rows && once_in(d, 8))

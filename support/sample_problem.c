@@ -128,7 +128,7 @@ static int read_setting(problem *p, char *text, char *err)
         const char *name;
         double *to;
     } reals[] = {
-        {"scale", &d->scale}, {"softcap", &d->softcap}, {"softcap_after", &d->softcap}, {"dropout", &d->dropout}};
+        {"scale", &d->scale}, {"softcap", &d->softcap}, {"softcap_after", &d->softcap_after}, {"dropout", &d->dropout}};
     const struct {
         const char *name;
         bool *to;
@@ -142,9 +142,8 @@ static int read_setting(problem *p, char *text, char *err)
         if (strcmp(text, reals[n].name) != 0)
             continue;
         if (is_given(p, reals[n].to))
-            return fail(err, "given twice:", text, "each setting once, and one softcap");
+            return fail(err, "given twice:", text, "each setting once");
         *reals[n].to = value ? strtod(value, &stop) : 0; /* with a point: the program sets no locale */
-        d->cap_after |= strcmp(text, "softcap_after") == 0;
         return value && *value && !*stop && isfinite(*reals[n].to)
                    ? 0
                    : fail(err, "a number is missing after", text, "such as softcap=30");

@@ -28,7 +28,7 @@ const rows = {
   out: 3
 };
 
-const partKinds = ['content', 'rotation', 'query', 'key', 'bias', 'softcap', 'mask'];  // rp_part_kind
+const partKinds = ['content', 'rotation', 'query', 'key', 'softcap', 'bias', 'softcap_after', 'mask'];  // rp_part_kind
 
 const maxBytes = 2 ** 30;  // of an array: sizes are 32 bits in the module and would wrap
 

@@ -362,8 +362,8 @@ static void json_row(const char *key, const double *x, int64_t n)
 /* The parts of the kinds from ... to, as a list of objects. */
 static void json_parts(const explain_trace *t, const char *key, rp_part_kind from, rp_part_kind to)
 {
-    static const char *const kinds[] = {"content", "rotation", "query", "key",    "bias",
-                                        "softcap", "mask",     "sink",  "values", "vectors"};
+    static const char *const kinds[] = {"content",       "rotation", "query", "key",    "softcap", "bias",
+                                        "softcap_after", "mask",     "sink",  "values", "vectors"};
     const char *before = "";
     printf(", \"%s\": [", key);
     for (int32_t n = 0; n < t->n_parts; n++) {

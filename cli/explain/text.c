@@ -181,10 +181,10 @@ static void formula(view *v)
         snprintf(product, sizeof product, "(%s + Q %s^T)", q_k, vectors);
     else
         snprintf(product, sizeof product, "%s", q_k);
-    const char *before = d->softcap > 0 && !d->cap_after ? ")" : "", *after = d->softcap > 0 && d->cap_after ? ")" : "";
-    printf("  A = softmax(%s%s%s%s%s%s%s) %s\n", d->softcap > 0 ? "cap(" : "", product,
-           d->scale == RP_SCALE_AUTO ? " / sqrt(d_k)" : " * scale", added, before, bias ? " + B" : "", after,
-           has[RP_ROLE_VALUE] ? "(V + rel_V)" : "V");
+    const bool before = d->softcap > 0, after = d->softcap_after > 0;
+    printf("  A = softmax(%s%s%s%s%s%s%s%s) %s\n", after ? "cap_after(" : "", before ? "cap(" : "", product,
+           d->scale == RP_SCALE_AUTO ? " / sqrt(d_k)" : " * scale", added, before ? ")" : "", bias ? " + B" : "",
+           after ? ")" : "", has[RP_ROLE_VALUE] ? "(V + rel_V)" : "V");
     printf("  d_k = %lld, scale = %g\n", (long long)d->dim_k, explain_scale(d));
     if (bias)
         printf("  B =");
@@ -198,8 +198,10 @@ static void formula(view *v)
         printf("  P = position scores of %s\n", v->r->problem.term_text[inside]);
     if (v->sink)
         printf("  a sink joins the sum of each row: the weights sum to less than 1\n");
-    if (d->softcap > 0)
+    if (before)
         printf("  cap(x) = %g tanh(x / %g)\n", d->softcap, d->softcap);
+    if (after)
+        printf("  cap_after(x) = %g tanh(x / %g)\n", d->softcap_after, d->softcap_after);
     if (d->n_masks)
         printf("  a masked key scores -inf: its weight is 0\n");
     if (d->heads * d->batch > 1)
@@ -298,8 +300,9 @@ static int score_lines(const view *v, series line[RP_MAX_PARTS + 3], char note[3
             to->note = biases == 1 ? "B" : v->r->problem.term_text[p->term];
             break;
         case RP_PART_SOFTCAP:
-            to->label = "Softcap";
-            to->note = "cap(x) - x";
+        case RP_PART_SOFTCAP_AFTER:
+            to->label = p->kind == RP_PART_SOFTCAP ? "Softcap" : "Softcap after";
+            to->note = p->kind == RP_PART_SOFTCAP ? "cap(x) - x" : "cap_after(x) - x";
             break;
         case RP_PART_MASK: to->label = "Mask"; break;
         default: break;

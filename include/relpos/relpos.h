@@ -2,7 +2,8 @@
  *
  * For batch entry b, query head h, query i, key j, and kv head g = h / (H / Hk):
  *
- *     s[i,j] = softcap(scale * <R(p_i) q_i, R(p_j) k_j> + relkey(i,j)) + bias_h(i,j)     -infinity where a mask says no
+ *     s[i,j] = softcap_after(softcap(scale * <R(p_i) q_i, R(p_j) k_j> + relkey(i,j)) + bias_h(i,j)),
+ *                                                                                        -infinity where a mask says no
  *     w[i,.] = softmax(s[i,.])     out_i = sum_j w[i,j] (v_j + relval(i,j))     lse_i = log sum_j exp(s[i,j])
  *
  * and backward: from dout the gradients of q, k, v and of every learned array.
@@ -215,9 +216,9 @@ typedef struct rp_desc {
     int64_t dim_k;        /* Dk >= 1 */
     int64_t dim_v;        /* Dv >= 1; 0 = Dk */
     rp_dtype dtype;       /* of q, k, v and out: f32, f64, f16 or bf16; arithmetic in f64 for f64, else in f32 */
-    int32_t cap_after;    /* 0: softcap caps the score before the biases; 1: after them */
     double scale;         /* of the product, at most 1e20 in size; RP_SCALE_AUTO = 1/sqrt(Dk) */
-    double softcap;       /* c of c tanh(x/c), 1e-20 to 1e20; 0 = none */
+    double softcap;       /* c of c tanh(x/c) before the biases, 1e-20 to 1e20; 0 = none */
+    double softcap_after; /* c of a softcap after the biases, likewise; both may be set */
     int64_t q_offset;     /* position of query 0; may be negative */
     const rp_term *terms; /* n_terms position terms */
     int32_t n_terms;      /* 0 … RP_MAX_TERMS */
@@ -245,9 +246,9 @@ static inline rp_desc rp_desc_init(int64_t batch, int64_t heads, int64_t len_q, 
     d.dim_k = dim_k;
     d.dim_v = 0;
     d.dtype = RP_F32;
-    d.cap_after = 0;
     d.scale = RP_SCALE_AUTO;
     d.softcap = 0.0;
+    d.softcap_after = 0.0;
     d.q_offset = 0;
     d.terms = NULL;
     d.n_terms = 0;
@@ -502,8 +503,8 @@ RP_API rp_status rp_key_norms(const rp_plan *plan, const rp_tensors *t, int64_t 
  * Returns 0, with rp_last_error set, if that does not fit. */
 RP_API size_t rp_plan_work_size(const rp_plan *plan, const rp_pool *pool);
 
-/* Attend: out = softmax(softcap(scale q k^T + relkey) + bias) (v + relval), in one pass; the score matrix is never
- * stored.
+/* Attend: out = softmax(softcap_after(softcap(scale q k^T + relkey) + bias)) (v + relval), in one pass; the score matrix
+ * is never stored.
  *
  * Shapes   see rp_tensors. Any strides; the last axis of q, v and out is contiguous, and that of k or its axis of keys.
  * Sign     delta = key - query = j - (i + q_offset).
@@ -592,16 +593,17 @@ RP_API rp_status rp_attend_row(const rp_plan *plan, const rp_tensors *t, int64_t
 
 /* What a part of a row is: what it adds to the scores, to the sum of their exponentials, or to out. */
 typedef enum rp_part_kind {
-    RP_PART_CONTENT = 0,  /* scale <q, k> */
-    RP_PART_ROTATION = 1, /* scale (<R q, R k> - <q, k>) */
-    RP_PART_QUERY = 2,    /* a product of vectors of a term with the query, or with an array of a row per query */
-    RP_PART_KEY = 3,      /* a product of vectors of a term with the key */
-    RP_PART_BIAS = 4,     /* the value of a bias */
-    RP_PART_SOFTCAP = 5,  /* capped minus uncapped: how far a softcap moves the sum of the parts before it */
-    RP_PART_MASK = 6,     /* 0, or -INFINITY where a mask says no */
-    RP_PART_SINK = 7,     /* the logit beside the row, whose exponential joins the sum */
-    RP_PART_VALUES = 8,   /* of out: sum_j w v_j */
-    RP_PART_VECTORS = 9   /* of out: sum_j w times the vectors of a term */
+    RP_PART_CONTENT = 0,       /* scale <q, k> */
+    RP_PART_ROTATION = 1,      /* scale (<R q, R k> - <q, k>) */
+    RP_PART_QUERY = 2,         /* a product of a term's vectors with the query, or with an array by query */
+    RP_PART_KEY = 3,           /* a product of a term's vectors with the key */
+    RP_PART_SOFTCAP = 4,       /* capped minus uncapped: how far a softcap moves the sum of the parts before it */
+    RP_PART_BIAS = 5,          /* the value of a bias */
+    RP_PART_SOFTCAP_AFTER = 6, /* as SOFTCAP, of the one after the biases */
+    RP_PART_MASK = 7,          /* 0, or -INFINITY where a mask says no */
+    RP_PART_SINK = 8,          /* the logit beside the row, whose exponential joins the sum */
+    RP_PART_VALUES = 9,        /* of out: sum_j w v_j */
+    RP_PART_VECTORS = 10       /* of out: sum_j w times the vectors of a term */
 } rp_part_kind;
 
 #define RP_MAX_PARTS (2 * RP_MAX_TERMS + 8) /* parts of one row */

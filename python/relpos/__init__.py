@@ -48,7 +48,7 @@ def attention(q, k, v, *, bias=None, rope=None, relkey=None, relval=None, sink=N
               mask=None, lengths=None, segments=None, starts=None, ends=None, scale=None, softcap=None, softcap_after=False,
               q_offset=None, dropout=0.0, seed=0, return_weights=False, return_lse=False, summary=False, threads=None,
               precision="highest", out=None, layout="bhld", key_norms=None, progress=None, **unknown):
-    """Attention with relative positions: out = softmax(softcap(scale q k^T + relkey) + bias) (v + relval).
+    """Attention with relative positions: out = softmax(softcap_after(softcap(scale q k^T + relkey) + bias)) (v + relval).
 
     q is (B, H, Lq, D), k (B, Hk, Lk, D), v (B, Hk, Lk, Dv), where Hk divides H; or all three without B, or of one head, without B
     and H: (L, D). Results lack the same axes. Any strides; where the last axis is not contiguous (of k: nor
@@ -71,7 +71,8 @@ def attention(q, k, v, *, bias=None, rope=None, relkey=None, relval=None, sink=N
     ends             (B, Lq) or what broadcasts to it: the key after the last of each query: a prefix, images within causal
                      text
     scale            1/sqrt(D) unless given
-    softcap          c of c tanh(x/c), before the biases or, with softcap_after, after them
+    softcap          c of c tanh(x/c) before the biases
+    softcap_after    c of a softcap after the biases, alone or beside softcap; True: softcap is after the biases
     q_offset         position of query 0: an integer, or an array (B); 0 unless given. causal warns without it where
                      there are fewer queries than keys, and refuses one query: Lk - Lq where they are the last
     dropout, seed    share of the weights that are dropped; the seed says which, on any machine

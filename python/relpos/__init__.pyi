@@ -31,7 +31,7 @@ class Options(TypedDict, total=False):
     ends: Any
     scale: float | None
     softcap: float | None
-    softcap_after: bool
+    softcap_after: bool | float
     q_offset: Any
     dropout: float
     seed: int

@@ -9,6 +9,7 @@ import types
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
@@ -81,13 +82,18 @@ def _value(name, text):
     return _VALUES[text] if text in _VALUES else _terms._value(text)
 
 
+def _is_number(value):
+    return value.dtype != torch.bool if isinstance(value, Tensor) else not isinstance(value, (bool, np.bool_))
+
+
 def _word(name, value):
     """What _value reads as the same value, which may be a number of NumPy's."""
     if isinstance(value, str) and name == "precision":
         return value
     if name in _FLAGS and isinstance(value, (str, bytes, list, tuple, dict)):
         raise TypeError(f"{name} is of type {type(value).__name__}: True or False is needed")
-    kind = bool if name in _FLAGS else float if name in _REALS else int
+    flag = name in _FLAGS and not (name == "softcap_after" and _is_number(value))
+    kind = bool if flag else float if name in (*_REALS, "softcap_after") else int
     try:
         return f"{kind(value)!r}"
     except (TypeError, ValueError):

@@ -25,11 +25,13 @@ def attention(q, k, v, bias=0.0, inner=0.0, keep=True, values=None, scale=None, 
     q, k, v = (np.asarray(x, np.float64) for x in (q, k, v))
     k, v = (np.repeat(x, q.shape[1] // x.shape[1], 1) for x in (k, v))
     s = (q @ k.swapaxes(2, 3)) * (q.shape[3] ** -0.5 if scale is None else scale) + inner
-    if softcap and not softcap_after:
+    if softcap_after is True:
+        softcap, softcap_after = 0, softcap
+    if softcap:
         s = softcap * np.tanh(s / softcap)
     s = s + bias
-    if softcap and softcap_after:
-        s = softcap * np.tanh(s / softcap)
+    if softcap_after:
+        s = softcap_after * np.tanh(s / softcap_after)
     s = np.where(keep, s, -np.inf)
     least = -1e300 if sink is None else np.asarray(sink, np.float64)[:, None, None]
     top = np.maximum(s.max(-1, keepdims=True), least)

@@ -172,7 +172,8 @@ def composed():
     return [(), *((name,) for name in names), *((a, b) for n, a in enumerate(names) for b in names[n:] if keyword[a] != keyword[b] or keyword[a] == "bias")]
 
 
-@pytest.mark.parametrize("options", [{}, {"softcap": 1.5, "causal": True}, {"softcap": 2.0, "softcap_after": True}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"softcap": 1.5, "causal": True}, {"softcap": 2.0, "softcap_after": True},
+                                     {"softcap": 1.5, "softcap_after": 2.0}], ids=str)
 def test_rows_of_explain_sum_up(options):
     """The parts of every term and every pair of terms sum to the score and to out, and a term's are what it adds to the score."""
     tried = 0

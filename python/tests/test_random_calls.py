@@ -138,7 +138,7 @@ def calls(draw, types=tuple(TYPES)):
         wanted["sink"] = exact(sink)
     if draw(st.integers(0, 3)) == 0:
         options["softcap"] = wanted["softcap"] = draw(st.sampled_from([0.5, 2.0, 30.0]))
-        options["softcap_after"] = wanted["softcap_after"] = draw(st.booleans())
+        options["softcap_after"] = wanted["softcap_after"] = draw(st.sampled_from([False, True, 1.5]))
     options["threads"] = draw(st.sampled_from([None, 1, 3]))
     return dtype, (q, k, v), tuple(laid_out(draw, x) for x in (q, k, v)), options, wanted | {"keep": keep, "scale": scale}
 

@@ -372,6 +372,7 @@ def test_out_is_seen_by_autograd():
 
 WITHOUT_GRADIENT = {
     "scale": lambda s: {"scale": s}, "softcap": lambda s: {"softcap": s}, "softcap after": lambda s: {"softcap": s, "softcap_after": True},
+    "softcap_after": lambda s: {"softcap_after": s},
     "lambda": lambda s: {"bias": relpos.LogDecay(s)}, "rates": lambda s: {"bias": relpos.Linear(left=s, right=s)},
     "base": lambda s: {"rope": relpos.RoPE(base=s)},
     "positions": lambda s: {"rope": relpos.RoPE(q_positions=torch.arange(13) * s, k_positions=torch.arange(17) * s)},

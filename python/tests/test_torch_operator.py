@@ -111,6 +111,7 @@ VALUES = {  # options by a number that changes, or that torch.compile knows as a
     "scale of the size": (lambda q, n: dict(scale=q.shape[-1] ** -0.5), WIDE, (1,)),
     "scale as a tensor": (lambda q, n: dict(scale=n), LONG[:1], (torch.tensor(0.2), torch.tensor(0.4))),
     "softcap": (lambda q, n: dict(softcap=n), LONG[:1], (1.5, 2.5)),
+    "softcap_after": (lambda q, n: dict(softcap=2.0, softcap_after=n, bias=relpos.LogDecay(0.3)), LONG[:1], (False, True, 1.5, 2.5)),
     "dropout": (lambda q, n: dict(dropout=n), LONG[:1], (0.1, 0.2, 0.3)),
     "seed": (lambda q, n: dict(dropout=0.5, seed=n), LONG[:1], (0, 3, 2**63, 2**64 - 1)),
     "seed of NumPy": (lambda q, n: dict(dropout=0.5, seed=np.int64(3)), LONG[:1], (1,)),

@@ -38,7 +38,6 @@ static rp_status check_sizes(rp_desc *d, const rp_desc *given)
         {"q_offset", d->q_offset, -RPI_MAX_POSITION, RPI_MAX_POSITION},
         {"n_terms", d->n_terms, 0, RP_MAX_TERMS},
         {"n_masks", d->n_masks, 0, RP_MAX_MASKS},
-        {"cap_after", d->cap_after, 0, 1},
         {"flexible", d->flexible, 0, 1},
         {"precision", d->precision, RP_PRECISION_HIGHEST, RP_PRECISION_HIGH},
     };
@@ -64,6 +63,8 @@ static rp_status check_sizes(rp_desc *d, const rp_desc *given)
         return rpi_fail(RP_E_RANGE, "desc.scale is %g: -1e20 to 1e20", d->scale);
     if (d->softcap != 0 && !(d->softcap >= 1e-20 && d->softcap <= 1e20))
         return rpi_fail(RP_E_RANGE, "desc.softcap is %g: 0 (none), or 1e-20 to 1e20", d->softcap);
+    if (d->softcap_after != 0 && !(d->softcap_after >= 1e-20 && d->softcap_after <= 1e20))
+        return rpi_fail(RP_E_RANGE, "desc.softcap_after is %g: 0 (none), or 1e-20 to 1e20", d->softcap_after);
     if ((d->n_terms && !d->terms) || (d->n_masks && !d->masks))
         return rpi_fail(RP_E_ARG, "desc.%s is NULL while n_%s is not 0", d->n_terms && !d->terms ? "terms" : "masks",
                         d->n_terms && !d->terms ? "terms" : "masks");

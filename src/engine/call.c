@@ -24,7 +24,7 @@ void rpi_call_begin(rpi_call *c, rpi_sources *sources, const rp_plan *plan, cons
                     .n_sources = sources->n,
                     .value_vectors = last && last->kind == RPI_VALUES ? last : NULL,
                     .starts = e->len_k > plan->ops->tile_keys && rpi_biases_bounded(sources->source, sources->n) &&
-                              norms_stay(plan, args) && !(plan->desc.softcap > 0 && plan->desc.cap_after),
+                              norms_stay(plan, args) && plan->desc.softcap_after == 0,
                     .pad_k = rpi_round_up(e->len_k, plan->ops->nr),
                     .pad_v = rpi_round_up(plan->desc.dim_v, plan->ops->vl)};
 }

@@ -11,7 +11,7 @@ typedef struct backward_scratch {
     real *dk, *dv;     /* [BACKWARD_KEYS and a group][Dk or Dv padded]; dk of rotated keys */
     real *dk_plain;    /* the same of keys that are not rotated; NULL: no term has any */
     real *dout;        /* [BLOCK_ROWS][Dv padded] */
-    real *dp;          /* [BLOCK_ROWS][ROW_STEP] dp, then ds, then times the slope of the softcap */
+    real *dp;          /* [BLOCK_ROWS][ROW_STEP] dp, then ds, then times the slopes of the softcaps */
     real *dq;          /* [BLOCK_ROWS][Dk padded] of the tile */
     real *run_queries; /* columns of BLOCK_ROWS rows of one source */
     real *sums;        /* [BLOCK_ROWS][sums_step] sums of ds by vector */
@@ -68,6 +68,8 @@ static void backward_layout(const rpi_call *c, backward_scratch *w, rpi_arena *a
     w->dq = take_reals(a, BLOCK_ROWS, wide_k);
     if (d->softcap > 0)
         w->k.slope = take_reals(a, BLOCK_ROWS, ROW_STEP);
+    if (d->softcap_after > 0)
+        w->k.slope_after = take_reals(a, BLOCK_ROWS, ROW_STEP);
     for (int32_t n = 0; n < c->n_sources; n++) {
         const rpi_source *s = &c->source[n];
         const rpi_vectors *v = rpi_vectors_of(s);

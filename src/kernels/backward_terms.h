@@ -353,7 +353,7 @@ static void terms_gradient(backward_scratch *w, const tile *t, bool inside, int6
         const rpi_source *s = &c->source[n];
         if (s->kind == RPI_VALUES)
             continue; /* its gradient comes from the weights: tile_backward */
-        const bool in = s->inside || c->args->desc.cap_after || c->args->desc.softcap == 0;
+        const bool in = s->inside || c->args->desc.softcap == 0;
         if (in != inside)
             continue;
         if (s->kind == RPI_STRIP) {

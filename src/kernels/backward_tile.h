@@ -60,6 +60,17 @@ static void row_gradient(backward_scratch *w, const tile *t, int64_t r, const do
     memset(dp + to, 0, reals(end - to, 1));
 }
 
+/* Multiply ds by the slope of a softcap. */
+static void multiply_ds(backward_scratch *w, const tile *t, const real *slope)
+{
+    for (int64_t r = 0; r < w->k.rows; r++)
+        for (int64_t j = t->from[r / MR]; j < t->to[r / MR]; j += VL) {
+            const vf ds = vf_load(w->dp + r * ROW_STEP + j), zero = vf_set1(0);
+            const vf x = ds * vf_load(slope + r * ROW_STEP + j);
+            vf_store(w->dp + r * ROW_STEP + j, vf_below(vf_abs(ds), vf_set1(REAL_TINY), zero, x));
+        }
+}
+
 /* All gradients of one tile. Next, for terms: backward_terms.h, terms_gradient. */
 static void tile_backward(backward_scratch *w, tile *t, int64_t head)
 {
@@ -83,15 +94,12 @@ static void tile_backward(backward_scratch *w, tile *t, int64_t head)
         dv_products(w, t);
     if (c->value_vectors && term_wanted(c, c->value_vectors))
         vectors_gradient(w, t, c->n_sources - 1, k->s, w->dout, false, true);
-    if (d->softcap > 0 && !d->cap_after)
+    if (d->softcap_after > 0)
+        multiply_ds(w, t, k->slope_after);
+    if (d->softcap > 0) {
         terms_gradient(w, t, false, head);
-    if (d->softcap > 0)
-        for (int64_t r = 0; r < k->rows; r++)
-            for (int64_t j = t->from[r / MR]; j < t->to[r / MR]; j += VL) {
-                const vf ds = vf_load(w->dp + r * ROW_STEP + j), zero = vf_set1(0);
-                const vf x = ds * vf_load(k->slope + r * ROW_STEP + j);
-                vf_store(w->dp + r * ROW_STEP + j, vf_below(vf_abs(ds), vf_set1(REAL_TINY), zero, x));
-            }
+        multiply_ds(w, t, k->slope);
+    }
     terms_gradient(w, t, true, head);
     if (c->grads->dk.data)
         dk_products(w, t);

@@ -18,7 +18,7 @@ typedef struct block {
     real *q, *plain_q;                    /* [BLOCK_ROWS][Dk padded] scaled; rotated, and not rotated for VEC */
     real *s;                              /* [BLOCK_ROWS][ROW_STEP] scores, then weights of the tile */
     real *tile_max;                       /* [BLOCK_ROWS][VL] the largest score of the tile is in some lane */
-    real *slope;                          /* [BLOCK_ROWS][ROW_STEP] derivative of the softcap; NULL: not wanted */
+    real *slope, *slope_after;            /* [BLOCK_ROWS][ROW_STEP] derivatives of the softcaps; NULL: not wanted */
     real *sum_in, *sum_out;  /* [BLOCK_ROWS][ROW_STEP] sums of several biases: inside and outside the softcap */
     real *o;                 /* [BLOCK_ROWS][pad_v] */
     real *running_max, *sum; /* [BLOCK_ROWS] of the tiles so far: the largest score; the sum of exp(score - that) */

@@ -1,4 +1,4 @@
-/* kernels/scores.h -- the scores of a tile: biases and products, then softcap and masks. Masks are read before
+/* kernels/scores.h -- the scores of a tile: biases and products, then softcaps and masks. Masks are read before
  * (key_tile.h, open_tile); here what they left is applied. May not know how products are made.
  * Parameters: VL, MR, TILE_KEYS, ROW_STEP.
  * SPDX-License-Identifier: Apache-2.0 */
@@ -16,30 +16,42 @@ static void mask_outside(real *s, int64_t from, int64_t to, int64_t lo, int64_t 
         vf_store(s + j, vf_below(lane, vf_set1((real)(hi - j)), vf_load(s + j), none));
 }
 
-/* Finish columns [from, to) of row r: the softcap, the biases outside of it, and the masks. */
+/* Apply a softcap to columns [from, to) of a row. added, where not NULL: biases that are added after it; masks: biases
+ * that are in the scores already. One of -infinity masks its pair, whatever it is added to, and a cap does not lift
+ * it. */
+static void cap_row(real *s, real *slope, double c, const real *added, const real *masks, int64_t from, int64_t to)
+{
+    const vf cap = vf_set1((real)c), inverse = vf_set1((real)(1.0 / c)), lowest = vf_set1(-REAL_MAX);
+    for (int64_t j = from; j < to; j += VL) {
+        const vf bent = vf_tanh(vf_load(s + j) * inverse);
+        vf x = bent * cap;
+        if (slope)
+            vf_store(slope + j, vf_set1(1) - bent * bent);
+        if (added) {
+            const vf y = vf_load(added + j);
+            x = vf_below(y, lowest, y, x + y);
+        }
+        if (masks) {
+            const vf y = vf_load(masks + j);
+            x = vf_below(y, lowest, y, x);
+        }
+        vf_store(s + j, x);
+    }
+}
+
+/* Finish columns [from, to) of row r: the softcaps, the biases that are not in the scores yet, and the masks. */
 static void finish_scores(block *k, const tile *t, const real *const *in, const real *const *out, int64_t r,
                           int64_t from, int64_t to)
 {
     const rp_desc *d = &k->c->args->desc;
     real *s = k->s + r * ROW_STEP;
     uint8_t *keep = k->keep + r * TILE_KEYS;
-    if (d->softcap > 0) {
-        const vf cap = vf_set1((real)d->softcap), inverse = vf_set1((real)(1.0 / d->softcap));
-        for (int64_t j = from; j < to; j += VL) {
-            const vf bent = vf_tanh(vf_load(s + j) * inverse);
-            vf x = bent * cap;
-            if (k->slope)
-                vf_store(k->slope + r * ROW_STEP + j, vf_set1(1) - bent * bent);
-            if (in && d->cap_after) { /* a cap would lift a mask */
-                const vf y = vf_load(in[r] + j);
-                x = vf_below(y, vf_set1(-REAL_MAX), y, x);
-            }
-            if (out) { /* -infinity masks, whatever it is added to */
-                const vf y = vf_load(out[r] + j);
-                x = vf_below(y, vf_set1(-REAL_MAX), y, x + y);
-            }
-            vf_store(s + j, x);
-        }
+    if (d->softcap > 0)
+        cap_row(s, k->slope ? k->slope + r * ROW_STEP : NULL, d->softcap, out ? out[r] : NULL, NULL, from, to);
+    if (d->softcap_after > 0) { /* the biases: without a cap before them, the scores began at them */
+        const real *const *biases = d->softcap > 0 ? out : in;
+        cap_row(s, k->slope_after ? k->slope_after + r * ROW_STEP : NULL, d->softcap_after, NULL,
+                biases ? biases[r] : NULL, from, to);
     }
     if (!t->edge)
         return;
@@ -63,7 +75,8 @@ static bool tile_scores(block *k, const tile *t, const void *keys)
     k->tile_keys = keys;
     biases_of(k, t, &in, &out);
     /* columns past the last key: register tiles mask them */
-    const bool finish = !keys || (t->edge && !(t->past && !RPI_AMX)) || c->plan->desc.softcap > 0;
+    const bool finish =
+        !keys || (t->edge && !(t->past && !RPI_AMX)) || c->plan->desc.softcap > 0 || c->plan->desc.softcap_after > 0;
     for (int64_t r = 0; r < k->groups * MR; r++)
         vf_store(k->tile_max + r * VL, vf_set1(-INFINITY));
     if (keys)

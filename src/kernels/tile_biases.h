@@ -225,7 +225,7 @@ static void add_gathered(block *k, const tile *t, int32_t n, const real **total,
 static void biases_of(block *k, const tile *t, const real *const **in, const real *const **out)
 {
     const rpi_call *c = k->c;
-    const bool apart = c->plan->desc.softcap > 0 && !c->plan->desc.cap_after;
+    const bool apart = c->plan->desc.softcap > 0;
     *in = *out = NULL;
     for (int32_t n = 0; n < c->n_sources; n++) {
         const rpi_source *s = &c->source[n];

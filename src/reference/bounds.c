@@ -117,7 +117,7 @@ static double score_errors(const rpi_row *plain, rpi_row *absolute, double top, 
     const rp_desc *d = &plain->args->desc;
     const double u = rpi_unit(d);
     const double c = 4 + rpi_tile_roundings(plan, d->dim_k) + 2 * d->n_terms + (plan->rotate >= 0 ? 8 : 0) +
-                     (d->softcap > 0 ? 12 : 0);
+                     (d->softcap > 0 ? 12 : 0) + (d->softcap_after > 0 ? 12 : 0);
     const double sums =
         plan->vec >= 0 || plan->n_vec ? 2 : 1;     /* products with vectors are rounded before they start the sums */
     double wide = 0, max = 0, range = rpi_most(d); /* of a score before the factors of products with vectors */

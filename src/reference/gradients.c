@@ -15,8 +15,8 @@ typedef struct kv_gradients {
     bool bound;        /* sums are bounds on errors */
     double largest;    /* a summand of a sum over keys or rows that cannot pass the range of numbers */
     double *dq_rotated, *dq, *dk_rotated, *dk, *dv;
-    double *ds, *dw;               /* [Lk] of the scores after the softcap, of the weights as they multiply values */
-    double *slope_error, *size_ds; /* of bounds: of the slope; |ds| itself */
+    double *ds, *dw; /* [Lk] of the scores after the softcap, of the weights as they multiply values */
+    double *slope_error, *slope_after_error, *size_ds; /* of bounds: of the slopes; |ds| itself */
     rpi_term_sums sums;
     rpi_arena memory;
 } kv_gradients;
@@ -90,6 +90,18 @@ static double value_share(const kv_gradients *s, int64_t j, int64_t c)
     return s->bound ? product_error(s, weight, s->dw[j], s->size.out[c]) : s->dw[j] * s->size.out[c];
 }
 
+/* A bound on the error of ds times the slope of a softcap, from bounds on the errors of both and the size of ds. */
+static double under_softcap(double error, double size, double slope, double slope_error)
+{
+    return error * (fabs(slope) + slope_error) + size * slope_error;
+}
+
+/* A bound on the error of the slope of a softcap, whose argument is off by up to eta. */
+static double slope_error(double cap, double slope, double eta, double u)
+{
+    return cap > 0 ? fmin(fabs(slope) * expm1(2 * eta / cap), 1) + 16 * u : 0;
+}
+
 /* Add what the derivatives ds and dw of one row give to everything. */
 static void spread(kv_gradients *s)
 {
@@ -99,13 +111,14 @@ static void spread(kv_gradients *s)
     for (int64_t j = 0; j < d->len_k; j++) {
         if (!r->keep[j] || (!s->bound && r->score[j] == -INFINITY))
             continue;
+        /* ds of the biases and, after one more softcap, of the products; or bounds on their errors, and their sizes */
+        const double size_after = s->bound ? s->size_ds[j] : 0, size = size_after * fabs(r->slope_after[j]),
+                     size_inside = size * fabs(r->slope[j]), scale = fabs(d->scale);
+        const double plain = s->bound ? under_softcap(s->ds[j], size_after, r->slope_after[j], s->slope_after_error[j])
+                                      : s->ds[j] * r->slope_after[j];
         const double inside =
-            s->bound ? s->ds[j] * (fabs(r->slope[j]) + s->slope_error[j]) + s->size_ds[j] * s->slope_error[j]
-                     : s->ds[j] * r->slope[j];
-        const double plain = d->cap_after ? inside : s->ds[j];
-        const double outside = !s->bound || s->size_ds[j] + plain <= s->largest ? plain : INFINITY;
-        const double size = s->bound ? s->size_ds[j] : 0, size_inside = size * fabs(r->slope[j]),
-                     scale = fabs(d->scale);
+            s->bound ? under_softcap(plain, size, r->slope[j], s->slope_error[j]) : plain * r->slope[j];
+        const double outside = !s->bound || size_after + plain <= s->largest ? plain : INFINITY;
         for (int64_t c = 0; c < D; c++) {
             const double k = s->size.keys[j * D + c], q = s->size.q[c];
             if (s->bound) {
@@ -124,7 +137,7 @@ static void spread(kv_gradients *s)
             rpi_sums *to = &s->sums.term[n];
             to->absolute = s->bound;
             if (scheme->form == RPI_VEC && scheme->bias) {
-                spread_vectors(s, n, j, outside, d->cap_after ? size_inside : size);
+                spread_vectors(s, n, j, outside, size);
             } else if (scheme->form == RPI_INDEX || scheme->form == RPI_OFFSET || scheme->form == RPI_TILE) {
                 const rpi_pair p = rpi_row_pair(r, n, j);
                 rpi_definition_grad(&p, outside, to);
@@ -250,8 +263,8 @@ static void row_backward(kv_gradients *s, const rpi_view *dout, const rpi_view *
             s->size_ds[j] = w * away;
             s->ds[j] = off * away + (w + off) * (dp_error + mean_error) +
                        (4 * u + n) * (w + off) * (away + dp_error + mean_error) + 0x1p-125;
-            s->slope_error[j] =
-                d->softcap > 0 ? fmin(fabs(r->slope[j]) * expm1(2 * eta[j] / d->softcap), 1) + 16 * u : 0;
+            s->slope_error[j] = slope_error(d->softcap, r->slope[j], eta[j], u);
+            s->slope_after_error[j] = slope_error(d->softcap_after, r->slope_after[j], eta[j], u);
             s->dw[j] = (off + n * (w + off)) * rpi_row_dropout(r, j);
         }
     } else {
@@ -286,6 +299,7 @@ static void lay_out(kv_gradients *s, const rp_desc *d)
     s->ds = rpi_arena_take(a, d->len_k, 1, size);
     s->dw = rpi_arena_take(a, d->len_k, 1, size);
     s->slope_error = rpi_arena_take(a, d->len_k, 1, size);
+    s->slope_after_error = rpi_arena_take(a, d->len_k, 1, size);
     s->size_ds = rpi_arena_take(a, d->len_k, 1, size);
 }
 

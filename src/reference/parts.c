@@ -55,7 +55,7 @@ int32_t rpi_row_parts(const rpi_row *r, rp_part *part)
                "scale * (R(q) . R(k) - q . k)");
     if (plan->vec >= 0)
         append_products(r, part, &n, plan->vec);
-    if (d->softcap > 0 && !d->cap_after)
+    if (d->softcap > 0)
         append(part, &n, RP_PART_SOFTCAP, -1, Lk, "softcap", "cap(x) - x, x = the sum of the parts before");
     for (int32_t t = 0; t < d->n_terms; t++) {
         const rpi_scheme *s = plan->scheme[t];
@@ -64,8 +64,9 @@ int32_t rpi_row_parts(const rpi_row *r, rp_part *part)
         else if (s->form == RPI_OFFSET || s->form == RPI_INDEX || s->form == RPI_TILE)
             append(part, &n, RP_PART_BIAS, t, Lk, rp_term_name(plan->terms[t].kind), s->facts.formula);
     }
-    if (d->softcap > 0 && d->cap_after)
-        append(part, &n, RP_PART_SOFTCAP, -1, Lk, "softcap_after", "cap(x) - x, x = the sum of the parts before");
+    if (d->softcap_after > 0)
+        append(part, &n, RP_PART_SOFTCAP_AFTER, -1, Lk, "softcap_after",
+               "cap_after(x) - x, x = the sum of the parts before");
     if (d->n_masks)
         append(part, &n, RP_PART_MASK, -1, Lk, "mask", "0, or -inf where masked");
     if (plan->sink >= 0)
@@ -96,7 +97,8 @@ static double number(rpi_row *r, const rp_part *part, double x, int64_t j)
         return rpi_vec_factor(pair.scheme, d) *
                rpi_row_product(r, &pair, pair.scheme->product[0].array == part->array ? 0 : 1);
     case RP_PART_BIAS: return rpi_row_bias(r, &pair, j);
-    case RP_PART_SOFTCAP: return x == -INFINITY ? 0 : rpi_row_cap(d, x, NULL) - x; /* a cap does not lift a mask */
+    case RP_PART_SOFTCAP: return rpi_row_cap(d->softcap, x, NULL) - x;
+    case RP_PART_SOFTCAP_AFTER: return x == -INFINITY ? 0 : rpi_row_cap(d->softcap_after, x, NULL) - x; /* masked */
     case RP_PART_MASK: return r->keep[j] ? 0 : -INFINITY;
     default: return 0;
     }

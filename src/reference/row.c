@@ -140,16 +140,16 @@ static void masks(rpi_row *r)
     rpi_mask_keep(r->args, r->b, r->h, r->i, 0, d->len_k, r->keep);
 }
 
-double rpi_row_cap(const rp_desc *d, double x, double *slope)
+double rpi_row_cap(double cap, double x, double *slope)
 {
-    const double t = d->softcap > 0 ? tanh(x / d->softcap) : 0;
+    const double t = cap > 0 ? tanh(x / cap) : 0;
     if (slope)
         *slope = 1 - t * t;
-    return d->softcap > 0 ? d->softcap * t : x;
+    return cap > 0 ? cap * t : x;
 }
 
 /* score[j] for every key, -infinity where masked, and keep[j]: not masked, by a mask or by a bias of -infinity.
- * slope[j] is what the softcap does to a small change. */
+ * slope[j] and slope_after[j] are what the softcaps do to a small change. */
 void rpi_row_scores(rpi_row *r)
 {
     const rp_desc *d = &r->args->desc;
@@ -182,8 +182,8 @@ void rpi_row_scores(rpi_row *r)
             inside += vectors(r, &pair[r->plan->vec]);
         }
         const double bias = biases(r, pair, j);
-        const double capped = rpi_row_cap(d, d->cap_after ? inside + bias : inside, &r->slope[j]);
-        const double plain = d->cap_after ? capped : capped + bias;
+        const double capped = rpi_row_cap(d->softcap, inside, &r->slope[j]);
+        const double plain = rpi_row_cap(d->softcap_after, capped + bias, &r->slope_after[j]);
         if (r->raw)
             r->raw[j] = raw;
         if (r->scaled)
@@ -262,6 +262,7 @@ static void lay_out_row(rpi_row *r, const rp_desc *d)
     r->score = rpi_arena_take(a, d->len_k, 1, size);
     r->weight = rpi_arena_take(a, d->len_k, 1, size);
     r->slope = rpi_arena_take(a, d->len_k, 1, size);
+    r->slope_after = rpi_arena_take(a, d->len_k, 1, size);
     r->out = rpi_arena_take(a, d->dim_v, 1, size);
     r->keep = rpi_arena_take(a, d->len_k, 1, 1);
 }

@@ -13,7 +13,8 @@ typedef struct rpi_row {
     double *plain_keys, *keys; /* [Lk][Dk] of batch entry keys_b and kv head keys_g */
     int64_t keys_b, keys_g;
     double *score, *weight; /* [Lk]; weight before dropout */
-    double *slope;          /* [Lk] derivative of the softcap */
+    double *slope;          /* [Lk] derivative of the softcap before the biases, 1 without one */
+    double *slope_after;    /* [Lk] of the one after them */
     uint8_t *keep;          /* [Lk] */
     double *out;            /* [Dv] */
     double lse;
@@ -39,8 +40,8 @@ rpi_pair rpi_row_pair(const rpi_row *r, int32_t term, int64_t j);
 double rpi_row_bias(rpi_row *r, rpi_pair *query, int64_t j); /* 0 where the term is no bias */
 /* The terms below are as rpi_row_scores adds them up. */
 double rpi_row_dot(const rpi_row *r, const double *q, const double *k);
-double rpi_row_product(rpi_row *r, const rpi_pair *p, int n);  /* product n of a term of form VEC, without its factor */
-double rpi_row_cap(const rp_desc *d, double x, double *slope); /* slope: NULL, or set to the derivative */
+double rpi_row_product(rpi_row *r, const rpi_pair *p, int n); /* product n of a term of form VEC, without its factor */
+double rpi_row_cap(double cap, double x, double *slope);      /* cap 0: x; slope: NULL, or set to the derivative */
 
 /* out = sum_j w (v_j + relval_j), or only one of the two sums. */
 void rpi_row_sums(const rpi_row *r, bool values, bool vectors, double *out);

@@ -53,7 +53,6 @@ static void counts_and_switches_out_of_bounds_are_named(void **state)
     DESC(d.n_masks = RP_MAX_MASKS + 1, RP_E_RANGE, "n_masks", "9");
     DESC(d.n_masks = INT32_MIN, RP_E_RANGE, "n_masks", "-2147483648");
     DESC(d.n_masks = 1, RP_E_ARG, "masks", "NULL");
-    DESC(d.cap_after = 2, RP_E_RANGE, "cap_after", "2");
     DESC(d.flexible = 2, RP_E_RANGE, "flexible", "2");
 }
 
@@ -75,6 +74,7 @@ static void numbers_out_of_bounds_are_named(void **state)
     EACH(double, x, NAN, INFINITY) DESC(d.scale = x, RP_E_RANGE, "scale", NULL);
     EACH(double, x, NAN, INFINITY) DESC(d.softcap = x, RP_E_RANGE, "softcap", NULL);
     DESC(d.softcap = -0.5, RP_E_RANGE, "softcap", "-0.5");
+    EACH(double, x, NAN, INFINITY, -0.5, 1e-21, 2e20) DESC(d.softcap_after = x, RP_E_RANGE, "softcap_after", NULL);
     DESC(d.softcap = -INFINITY, RP_E_RANGE, "softcap", "-inf");
     EACH(double, x, 1, -0.1, 1.5, NAN, INFINITY) DESC(d.dropout = x, RP_E_RANGE, "dropout", NULL);
     EACH(int, x, RP_BOOL, RP_I64, 13, -1, 1 << 30) DESC(d.dtype = (rp_dtype)x, RP_E_ARG, "dtype", NULL);

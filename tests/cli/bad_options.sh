@@ -112,8 +112,8 @@ refusals attend "$small" -o "$T/kept/a.safetensors" <<'END'
 2 | --q-offset: a name of more than [0-9]+ bytes | --q-offset $(printf "n%0999d" 1)
 2 | --sink: the name of an array is needed | --sink a,b
 2 | --sink: the name of an array is needed | --sink $(printf "n%0999d" 1)
-2 | a softcap is given already | --softcap 3 --softcap-after 4
-2 | a softcap is given already | --softcap 3 --softcap 3
+2 | --softcap: it is given already | --softcap 3 --softcap-after 4 --softcap 3
+2 | --softcap-after: it is given already | --softcap-after 3 --softcap-after 3
 END
 for value in f8 F32 float32 ''; do
     bad 2 '--dtype: .*is no type \(f32, f64, bf16 or f16\)' --dtype "$value"

@@ -16,7 +16,7 @@ ok verify fwd:f32:b1h1q5k5d4 --json --isa generic
 has '^\{"problem": "fwd:f32:b1h1q5k5d4", "isa": "generic", "seed": 7, "passed": true, "pairs_computed": 1.0000, "found": '
 for problem in '' fwd fwd:f32 fwd:f32:b1h1q:t5 fwd:f8:b1h1q1k1d1 sideways:f32:b1h1q1k1d1 fwd:f32:x1 fwd:f32:b1h1q1k1d1:t6 fwd:f32:b1h1q1k1d1:t5:caus \
     fwd:f32:b1h1q1k1d1:t5:window=5 fwd:f32:b1h1q1k1d1:t5:causal:more fwd:f32:b1h1q1k1d1:t5,buckets=x fwd:f32:b1h1q1k1d1:t5+:causal \
-    fwd:f32:b1h1q1k1d1::softcap fwd:f32:b1h1q1k1d1::softcap=x fwd:f32:b1b1h1q1k1d1 fwd:f32:b1h1q1k1d1::scale=2+scale=2 fwd:f32:b1h1q1k1d1::softcap=2+softcap_after=3 \
+    fwd:f32:b1h1q1k1d1::softcap fwd:f32:b1h1q1k1d1::softcap=x fwd:f32:b1b1h1q1k1d1 fwd:f32:b1h1q1k1d1::scale=2+scale=2 fwd:f32:b1h1q1k1d1::softcap_after=2+softcap_after=3 \
     "fwd:f32:" fwd:f32:b1h1q1k1d1::scale= fwd:f32:b1h1q1k1d1::scale=inf fwd:f32:b1h1q1k1d1::softcap=1e fwd:f32:b1h1q1k1d1::window=1 \
     fwd:f32:b1h1q1k1d1::window=1,2,3 fwd:f32:b1h1q1k1d1::seed= fwd:f32:b1h1q1k1d1::seed=1x fwd:f32:b1h1q1k1d1::causal=1 \
     fwd:f32:b1h1q1k1d1::high=1 "fwd:f32:b1h1q1k1d1::causal$(printf '+causal%.0s' 1 2 3 4 5 6 7 8)" \

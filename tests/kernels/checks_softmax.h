@@ -76,40 +76,64 @@ static small_block *block_of(void)
     return b;
 }
 
+/* form has a bit for each of: biases that the scores began at, biases after the first softcap, masks, and pairs; where is 1, 2
+ * or 3: a softcap before the biases, after them, or both. */
+static void finish_with(int form, int where)
+{
+    small_block *b = block_of();
+    const bool inside = form & 1, outside = form & 2, masks = form & 4, pairs = form & 8;
+    const int64_t r = form % MR, from = NR, to = 3 * NR, lo = b->k.lo[r], hi = b->k.hi[r];
+    const double before_cap = where & 1 ? 1.5 : 0, after_cap = where & 2 ? 1.25 : 0;
+    real *in_row = random_numbers(TILE_KEYS, 22), *out_row = random_numbers(TILE_KEYS, 23);
+    const real *in[BLOCK_ROWS] = {0}, *out[BLOCK_ROWS] = {0}, *before = random_numbers(BLOCK_ROWS * ROW_STEP, 21);
+    in[r] = in_row;
+    out[r] = out_row;
+    /* biases inside of a softcap are products, which do not mask */
+    in_row[from + 1] = where & 1 ? (real)0 : (real)-INFINITY;
+    out_row[from + 2] = (real)-INFINITY;
+    b->args.desc.softcap = before_cap;
+    b->args.desc.softcap_after = after_cap;
+    b->k.slope = where & 1 ? numbers(BLOCK_ROWS * ROW_STEP) : NULL;
+    b->k.slope_after = where & 2 ? numbers(BLOCK_ROWS * ROW_STEP) : NULL;
+    b->t.edge = masks;
+    b->t.pairs = b->t.check_biases = pairs;
+    for (int64_t j = 0; j < TILE_KEYS; j++)
+        b->k.keep[r * TILE_KEYS + j] = j % 5 != 2;
+    finish_scores(&b->k, &b->t, inside ? in : NULL, outside ? out : NULL, r, from, to);
+    for (int64_t j = from; j < to; j++) {
+        double x = (double)before[r * ROW_STEP + j], slope = 1, slope_after = 1, error = 0,
+               slope_after_error = 16 * EPS;
+        bool open = !(inside && in_row[j] == (real)-INFINITY) && !(outside && out_row[j] == (real)-INFINITY);
+        if (where & 1) {
+            slope = 1 - tanh(x / before_cap) * tanh(x / before_cap);
+            x = before_cap * tanh(x / before_cap) + (outside ? (double)out_row[j] : 0);
+            error = 12 * EPS * (before_cap + fabs(x));
+        }
+        if (where & 2) { /* its slope changes by at most 2 / cap times its argument */
+            slope_after = 1 - tanh(x / after_cap) * tanh(x / after_cap);
+            slope_after_error += 2 * error / after_cap;
+            x = after_cap * tanh(x / after_cap);
+            error += 12 * EPS * (after_cap + fabs(x));
+        }
+        if (masks)
+            open &= pairs ? j % 5 != 2 : j >= lo && j < hi;
+        kernel_close((double)b->k.s[r * ROW_STEP + j], open ? x : -INFINITY, open ? error : 0, "finish_scores", form,
+                     j);
+        if (where & 1)
+            kernel_close((double)b->k.slope[r * ROW_STEP + j], slope, 16 * EPS, "the slope of the softcap", form, j);
+        if (where & 2 && open)
+            kernel_close((double)b->k.slope_after[r * ROW_STEP + j], slope_after, slope_after_error,
+                         "the slope of the second softcap", form, j);
+    }
+    kernel_borders();
+}
+
 CHECK(softcap_and_masks_finish_the_scores)
 {
-    for (int form = 0; form < 16; form++) {
-        small_block *b = block_of();
-        const bool inside = form & 1, outside = form & 2, masks = form & 4, pairs = form & 8;
-        const int64_t r = form % MR, from = NR, to = 3 * NR, lo = b->k.lo[r], hi = b->k.hi[r];
-        real *in_row = random_numbers(TILE_KEYS, 22), *out_row = random_numbers(TILE_KEYS, 23);
-        const real *in[BLOCK_ROWS] = {0}, *out[BLOCK_ROWS] = {0}, *before = random_numbers(BLOCK_ROWS * ROW_STEP, 21);
-        in[r] = in_row;
-        out[r] = out_row;
-        in_row[from + 1] = out_row[from + 2] = (real)-INFINITY;
-        b->args.desc.softcap = 1.5;
-        b->args.desc.cap_after = inside;
-        b->k.slope = numbers(BLOCK_ROWS * ROW_STEP);
-        b->t.edge = masks;
-        b->t.pairs = b->t.check_biases = pairs;
-        for (int64_t j = 0; j < TILE_KEYS; j++)
-            b->k.keep[r * TILE_KEYS + j] = j % 5 != 2;
-        finish_scores(&b->k, &b->t, inside ? in : NULL, outside ? out : NULL, r, from, to);
-        for (int64_t j = from; j < to; j++) {
-            const double x = (double)before[r * ROW_STEP + j], bent = tanh(x / 1.5);
-            double want = 1.5 * bent + (outside ? (double)out_row[j] : 0);
-            bool open = !(inside && in_row[j] == (real)-INFINITY) && !(outside && out_row[j] == (real)-INFINITY);
-            if (masks)
-                open &= pairs ? j % 5 != 2 : j >= lo && j < hi;
-            if (!open)
-                want = -INFINITY;
-            kernel_close((double)b->k.s[r * ROW_STEP + j], want, 12 * EPS * (1.5 + fabs(want)), "finish_scores", form,
-                         j);
-            kernel_close((double)b->k.slope[r * ROW_STEP + j], 1 - bent * bent, 16 * EPS, "the slope of the softcap",
-                         form, j);
-        }
-        kernel_borders();
-    }
+    for (int where = 1; where <= 3; where++)
+        for (int form = 0; form < 16; form++)
+            if (where & 1 || !(form & 2)) /* without a softcap before them, all biases are in the scores */
+                finish_with(form, where);
 }
 
 CHECK(the_running_maximum_rescales_the_sum)

@@ -59,9 +59,9 @@ HELPER double entry(const problem *p, int32_t n, int64_t h, int64_t row, int64_t
     return at(a, ((heads ? h * (t->left + t->right + 1) : 0) + row) * width + column);
 }
 
-HELPER double cap(const rp_desc *d, double x)
+HELPER double cap(double softcap, double x)
 {
-    return d->softcap > 0 ? d->softcap * tanh(x / d->softcap) : x;
+    return softcap > 0 ? softcap * tanh(x / softcap) : x;
 }
 
 /* Rotate x by position p: channels (c, c + dim/2) or (2c, 2c + 1). */
@@ -131,7 +131,7 @@ HELPER void naive(const problem *p, int64_t b, int64_t h, int64_t i, double *wei
         }
         for (int64_t c = 0; c < Dk; c++)
             inside += scale * q[c] * k[c];
-        weight[j] = d->cap_after ? (bias == -INFINITY ? bias : cap(d, inside + bias)) : cap(d, inside) + bias;
+        weight[j] = bias == -INFINITY ? bias : cap(d->softcap_after, cap(d->softcap, inside) + bias);
         if (weight[j] > top)
             top = weight[j];
     }
@@ -263,6 +263,7 @@ HELPER const char *const mask_sets[] = {"",
                                         "lengths",
                                         "softcap=2",
                                         "causal+softcap_after=3",
+                                        "softcap=1.5+softcap_after=2+key_mask",
                                         "mask+softcap=1.5",
                                         "window=40,-1+key_mask",
                                         "scale=0.3+window=-1,9",

@@ -15,13 +15,14 @@ static void the_lowest_numbers_give_the_mean(void **state)
     (void)state;
     for (size_t n = 0; n < sizeof sets / sizeof *sets; n++)
         for (int type = 0; type < 2; type++)
-            for (int cap_it = 0; cap_it < 3; cap_it++)
+            for (int cap_it = 0; cap_it < 4; cap_it++)
                 EACH_ISA(isa)
                 {
                     pose(&p, 32, "fwd:f32:b1h1q9k%dd4v5:%s:%s", n % 2 ? 37 : 530, sets[n],
                          cap_it == 0   ? ""
                          : cap_it == 1 ? "softcap=5"
-                                       : "softcap_after=5");
+                         : cap_it == 2 ? "softcap_after=5"
+                                       : "softcap=5+softcap_after=4");
                     for (int m = 0; m < p.desc.n_terms; m++) {
                         rp_array *a = &p.t.term[m][0];
                         if (type) /* as f64, it does not fit in f32 */
@@ -102,6 +103,7 @@ static void large_logits_keep_the_bound(void **state)
                                                "scale=1000+causal",
                                                "scale=3000+softcap=10000",
                                                "scale=1000+softcap_after=5000",
+                                               "scale=1000+softcap=5000+softcap_after=4000",
                                                "scale=1000"};
         pose(&p, 42, "fwd:f32:b1h2q20k90d12v5:%s:%s", n == 5 ? "dense" : "", settings[n]);
         if (n == 5)
@@ -173,13 +175,13 @@ static void a_softcap_is_any_finite_number(void **state)
     (void)state;
     static const double caps[] = {1e-300, 1e-45, 1e-38, 1e-20, 1e20, 1e30, 1e37, 1e38, 1e39, 1e300, DBL_MAX};
     for (size_t n = 0; n < sizeof caps / sizeof *caps; n++)
-        for (int after = 0; after < 2; after++)
+        for (int where = 1; where <= 3; where++) /* before the biases, after them, both */
             EACH_ISA(isa)
             {
                 pose(&p, 44, "fwd:f32:b1h1q8k20d6:alibi:");
                 memset(p.t.q.data, 0, 24); /* scores of 0 too */
-                p.desc.softcap = caps[n];
-                p.desc.cap_after = after;
+                p.desc.softcap = where & 1 ? caps[n] : 0;
+                p.desc.softcap_after = where & 2 ? caps[n] : 0;
                 rp_plan *plan;
                 p.desc.isa = isa;
                 if (rp_plan_create(&plan, &p.desc) == RP_E_RANGE) { /* as good, if it says so */

@@ -73,6 +73,7 @@ static void traced_rows_equal_the_reference(void **state)
         "b1h2q8k11d4:relkey,left=2,right=3+relval,left=1,right=1+log:mask",
         "b1h2q8k11d4o-3:table,left=2,right=3+linear,left=0.5,right=2:window=5,2+softcap=2",
         "b1h2q8k11d4:dense+bucket,strategy=linear,buckets=8,max_distance=9:key_mask+softcap_after=2",
+        "b1h2q8k11d4:dense+alibi:softcap=1.5+softcap_after=2",
     };
     problem p;
     (void)state;
@@ -103,7 +104,7 @@ static void traced_rows_equal_the_reference(void **state)
                               (size_t)Lk * 8);
                     for (int64_t j = 0; j < Lk; j++) {
                         const bool open = allowed(&p, b, h, i, j);
-                        const double plain = d->cap_after ? cap(d, scaled[j] + own[j]) : cap(d, scaled[j]) + own[j];
+                        const double plain = cap(d->softcap_after, cap(d->softcap, scaled[j]) + own[j]);
                         if (open ? n != 1 && fabs(score[j] - plain) > 1e-12 : score[j] != -INFINITY) /* 1: relkey */
                             wrong(&p, "reference", "score %lld of a row is %g, not %g", (long long)j, score[j], plain);
                         if (at(&bias32, (h * Lq + i) * Lk + j) != (double)(float)own[j])

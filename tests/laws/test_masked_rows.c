@@ -15,6 +15,7 @@ static void rows_without_keys_are_zero(void **state)
         "b2h2q30k70d6:dense:",
         "b2h2q30k70d6:dense:softcap=2",
         "b2h2q30k70d6:dense:softcap_after=2",
+        "b2h2q30k70d6:dense:softcap=3+softcap_after=2",
         "b2h2q30k70d6:table,left=40,right=80:",
         "b2h2q30k70d6:table,left=40,right=80:softcap_after=2",
         "b1h1q7k1030d6o1020:dense:window=2,-1+mask",

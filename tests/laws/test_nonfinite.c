@@ -44,6 +44,7 @@ static const char *const cases[] = {
     "q40k70d6v5:dense+alibi+relkey,left=3,right=3:",
     "q40k70d6v5:dense:softcap=3",
     "q40k70d6v5:dense+t5:softcap_after=3",
+    "q40k70d6v5:dense+relkey,left=3,right=3:softcap=2+softcap_after=3",
     "q40k70d6v5:dense+rope:softcap=3",
     "q40k70d6v5:dense+relkey,left=3,right=3:softcap=3",
     "q40k70d6v5:dense+relval,left=3,right=3:",

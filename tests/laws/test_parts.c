@@ -6,7 +6,11 @@
 
 enum { L = PAIR_TOKENS, D = 8, DV = 5 };
 
-static const char *const settings[] = {"", "causal+scale=0.7", "softcap=1.5+mask", "softcap_after=2+key_mask",
+static const char *const settings[] = {"",
+                                       "causal+scale=0.7",
+                                       "softcap=1.5+mask",
+                                       "softcap_after=2+key_mask",
+                                       "softcap=1.5+softcap_after=2+causal",
                                        "dropout=0.4+seed=3"};
 enum { SETTINGS = sizeof settings / sizeof *settings };
 
@@ -185,7 +189,7 @@ static void check_problem(const char *terms, const char *setting)
         check_names(&p, &t);
         check_sums(&p, &t, b, h, i);
         check_sides(&p, plan, &t, b, h, i);
-        if (p.desc.softcap == 0)
+        if (p.desc.softcap == 0 && p.desc.softcap_after == 0)
             check_terms(&p, &t, b, h, i);
     }
     rp_plan_destroy(plan);

@@ -249,6 +249,8 @@ case("deberta_p2c_causal", "--deberta q_pos=qp,span=6,buckets=6,max_position=16 
 
 case("softcap_before_bias", "--softcap 1.2 --bias alibi,slopes=m", lambda: {"m": positive(2)})
 case("softcap_after_bias", "--softcap-after 1.2 --bias alibi,slopes=m", lambda: {"m": positive(2)})
+case("softcap_before_and_after", "--softcap 1.2 --softcap-after 1.7 --relkey table=t,left=2,right=2 --bias alibi,slopes=m --bias dense,bias=bias",
+     lambda: {"t": randn(5, 2), "m": positive(2), "bias": torch.where(torch.rand(7, 9) > 0.7, float("-inf"), randn(7, 9))})
 case("softcap_after_dense_infinity", "--softcap-after 2 --bias dense,bias=bias",
      lambda: {"bias": torch.where(torch.rand(7, 9) > 0.7, float("-inf"), randn(7, 9))})
 case("sum_t5_alibi_rope", "--bias t5,table=t,buckets=8,max_distance=16 --bias alibi,slopes=m --rope dim=4 --causal --q-offset 2",

@@ -152,6 +152,35 @@ int read_flag(PyObject *object, const char *name, int32_t *flag)
     return truth < 0 ? wrong_type(name, object, "True or False is needed") : 0;
 }
 
+/* Whether a number is meant: not a bool, nor a scalar or tensor of NumPy's or torch's type bool. */
+static bool is_number(PyObject *object)
+{
+    if (PyBool_Check(object) || !PyObject_HasAttrString(object, "__float__"))
+        return false;
+    PyObject *type = PyObject_GetAttrString(object, "dtype"), *text = type ? PyObject_Str(type) : NULL;
+    const char *name = text ? PyUnicode_AsUTF8AndSize(text, NULL) : NULL;
+    const bool truth = name && strstr(name, "bool");
+    PyErr_Clear();
+    Py_XDECREF(type);
+    Py_XDECREF(text);
+    return !truth;
+}
+
+/* softcap_after is the cap after the biases, or True: then softcap is that cap. */
+static int read_softcap_after(PyObject *object, rp_desc *d)
+{
+    int32_t after = 0;
+    if (is_number(object))
+        return read_real(object, "softcap_after", &d->softcap_after);
+    if (read_flag(object, "softcap_after", &after) != 0)
+        return -1;
+    if (after) {
+        d->softcap_after = d->softcap;
+        d->softcap = 0;
+    }
+    return 0;
+}
+
 /* What stands for the parameters of a mask: a whole number, or a tuple of so many; None is a default. */
 static int read_params(PyObject *object, const rp_mask_info *info, rp_mask *m)
 {
@@ -255,7 +284,7 @@ int read_options(problem *p, call *c, PyObject *const *option)
     }
     if (given(option[SOFTCAP]) && read_real(option[SOFTCAP], "softcap", &d->softcap) != 0)
         return -1;
-    if (given(option[SOFTCAP_AFTER]) && read_flag(option[SOFTCAP_AFTER], "softcap_after", &d->cap_after) != 0)
+    if (given(option[SOFTCAP_AFTER]) && read_softcap_after(option[SOFTCAP_AFTER], d) != 0)
         return -1;
     if (given(option[Q_OFFSET]) && PyLong_Check(option[Q_OFFSET])) {
         if (read_int(option[Q_OFFSET], "q_offset", &d->q_offset) != 0)
