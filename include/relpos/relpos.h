@@ -503,8 +503,8 @@ RP_API rp_status rp_key_norms(const rp_plan *plan, const rp_tensors *t, int64_t 
  * Returns 0, with rp_last_error set, if that does not fit. */
 RP_API size_t rp_plan_work_size(const rp_plan *plan, const rp_pool *pool);
 
-/* Attend: out = softmax(softcap_after(softcap(scale q k^T + relkey) + bias)) (v + relval), in one pass; the score matrix
- * is never stored.
+/* Attend: out = softmax(softcap_after(softcap(scale q k^T + relkey) + bias)) (v + relval), in one pass; the score
+ * matrix is never stored.
  *
  * Shapes   see rp_tensors. Any strides; the last axis of q, v and out is contiguous, and that of k or its axis of keys.
  * Sign     delta = key - query = j - (i + q_offset).

@@ -36,8 +36,8 @@ static inline bool rpi_hidden(const char *feature)
     return false;
 }
 
-/* Execute CPUID and read the environment. In a virtual machine each CPUID traps and takes 20 to 40 us, so call this once
- * per process. */
+/* Execute CPUID and read the environment. In a virtual machine each CPUID traps and takes 20 to 40 us, so call this
+ * once per process. */
 static inline rpi_processor rpi_processor_ask(void)
 {
     rpi_processor p = {false, false, false, false, false, false, false};

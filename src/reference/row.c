@@ -219,9 +219,9 @@ void rpi_row_softmax(rpi_row *r)
             r->weight[j] /= sum;
 }
 
-/* out = sum_j w_j (v_j + relval_j) over the keys that are not masked, or one part of it: the values, or the vectors of
- * relval. A product of -infinity gives a weight of 0, by which a value is multiplied, so that 0 * infinity is NaN. Where
- * every score is -infinity, out = 0. With absolute, the sum of w |v| + w |relval|. */
+/* out = sum_j w_j (v_j + relval_j) over the keys that are not masked, or one part of it: values, or vectors of
+ * relval. A product of -infinity gives a weight of 0, by which a value is multiplied, so that 0 * infinity is NaN.
+ * Where every score is -infinity, out = 0. With absolute, the sum of w |v| + w |relval|. */
 void rpi_row_sums(const rpi_row *r, bool values, bool vectors, double *out)
 {
     const rp_desc *d = &r->args->desc;
