@@ -23,7 +23,7 @@ cp examples/01_attend.c "$work/user/"
 cat >"$work/user/CMakeLists.txt" <<'END'
 cmake_minimum_required(VERSION 3.25)
 project(user LANGUAGES C)
-find_package(relpos 0.1 REQUIRED)
+find_package(relpos 0.2 REQUIRED)
 add_executable(attend 01_attend.c)
 target_link_libraries(attend PRIVATE relpos::relpos)
 END

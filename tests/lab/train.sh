@@ -147,7 +147,7 @@ refused 1 'pipe: it is not a regular file' lab sweep "$T/pipe" -o "$T/pipes.json
 # what cannot be measured is said before the first step; a perplexity beyond all numbers is null, and the weights are kept
 refused 1 '10 tokens to measure on, in at most 10 bytes, but the longest length is 16' lab train "$T/small.lab" -o "$T/little" --set eval_bytes=10
 check 'no step was made' no "$([ -e "$T/little/log.jsonl" ] && echo yes || echo no)"
-ok lab train "$T/small.lab" -o "$T/far" --set lr=5 --set lr_min=5 --set weight_decay=0 --set warmup=0 --set steps=300 --set dropout=0
+ok lab train "$T/small.lab" -o "$T/far" --set lr=20 --set lr_min=20 --set weight_decay=0 --set warmup=0 --set steps=300 --set dropout=0
 check 'a perplexity without end' 1 "$(grep -c '"valid_loss":[0-9.]*,"valid_perplexity":null' "$T/far/log.jsonl")"
 ok lab eval "$T/far" --bytes 400
 check 'as text' 1 "$(grep -c 'perplexity     inf' "$T/out")"
