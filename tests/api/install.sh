@@ -80,7 +80,7 @@ echo "the model and its card"
 diff -r lab/model "$work/prefix/share/doc/relpos/lab/model"
 
 echo "SONAME"
-objdump -p "$(find "$work/prefix" -name librelpos.so)" | grep SONAME | grep -q 'librelpos\.so\.0\.1$'
+objdump -p "$(find "$work/prefix" -name librelpos.so)" | grep SONAME | grep -q 'librelpos\.so\.0\.2$'
 
 echo "the program runs from wherever the prefix is moved to"
 mv "$work/prefix" "$work/moved"
