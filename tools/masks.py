@@ -107,8 +107,10 @@ def problems(masks):
 
 
 def readme(text, masks):
-    return renewed(text, r"Masks: `--", r"\. ", "Masks: " + ", ".join(f"`{m['option'].removesuffix(' NAME')}`" for m in masks),
-                   "README.md")
+    """The line of masks, wrapped without a break inside an option."""
+    options = [f"`{m['option'].removesuffix(' NAME')}`".replace(" ", "\0") for m in masks]
+    line = textwrap.fill(f"Masks: {', '.join(options)}.", 100, break_long_words=False, break_on_hyphens=False)
+    return between(text, "<!-- masks: made by tools/masks.py -->\n", "<!-- end of masks -->\n", line.replace("\0", " ") + "\n", "README.md")
 
 
 def main():

@@ -45,9 +45,9 @@ def machines():
 
 def readme():
     """How many times as long PyTorch's SDPA takes, on each machine that was measured."""
-    out = ["How many times as long PyTorch's `scaled_dot_product_attention` takes (f32, 8 heads of 64,",
-           "T5 table, one thread; above 1, relpos is faster):", "",
-           "| machine | mask ready: N = 512 | 1,024 | 4,096 | mask made in the call: 4,096 | with gradients: 4,096 |",
+    out = ["Time of PyTorch's `scaled_dot_product_attention` over the time of relpos (f32, 8 heads of 64,",
+           "a T5 table, one thread). Above 1, relpos is faster. SDPA adds the bias as an N × N mask.", "",
+           "| machine | mask built beforehand: N = 512 | 1,024 | 4,096 | in the call: 4,096 | with gradients |",
            "|---|---|---|---|---|---|"]
     slower = []
     for m, rows in machines():
@@ -66,11 +66,12 @@ def readme():
     better = min(("eager", "sdpa"), key=lambda name: train[name]["seconds"])
     added = {name: r["peak_bytes"] - r["start_bytes"] for name, r in train.items()}
     memory = lines("memory.jsonl")[0]
-    out += ["", f"- A peer is faster in {' and '.join(slower)} problems on these machines, most of them short;",
-            "  [docs/performance.md](docs/performance.md) begins with those.",
-            f"- A training step of a T5 of 8 + 8 layers at 4,096 tokens takes {train['relpos']['seconds']:.1f} s and {added['relpos'] * 1e-9:.1f} GB;",
+    out += ["", f"- Another library is faster in {', '.join(slower[:-1])} and {slower[-1]} problems on these machines,",
+            "  mostly short ones. [docs/performance.md](docs/performance.md) starts with them.",
+            f"- A training step of a T5 with 8 + 8 layers at 4,096 tokens takes {train['relpos']['seconds']:.1f} s and {added['relpos'] * 1e-9:.1f} GB,",
             f"  with PyTorch's attention {train[better]['seconds']:.1f} s and {added[better] * 1e-9:.1f} GB.",
-            f"- 65,536 tokens take {memory['bytes_peak'] * 1e-6:.0f} MB beyond their arrays; the N × N bias of 8 heads would take {8 * 65536**2 * 4 / 1e9:.0f} GB."]
+            f"- Attention over 65,536 tokens needs {memory['bytes_peak'] * 1e-6:.0f} MB of scratch memory. The N × N bias of 8 heads would need",
+            f"  {8 * 65536**2 * 4 / 1e9:.0f} GB."]
     put("README.md", "\n".join(out))
 
 
@@ -81,20 +82,20 @@ def landing():
     train = {r["implementation"]: r for r in report.training()[0]["results"] if r["length"] == 4096}
     models = [x["result"] for x in json.loads((results / "hf_models.json").read_text())["models"]]
     cards = [
-        (f"{report.ratio(t5, SDPA):.1f} ×", "performance.md", "PyTorch's SDPA takes so many times as long with the biases of T5 (4,096 tokens, forward), and "
-         f"{report.ratio(t5, 'SDPA, bias built in the call'):.0f} times where the call has to make their array"),
-        (f"{lines('memory.jsonl')[0]['bytes_peak'] * 1e-6:.0f} MB", "costs.md", "Attention to 65,536 tokens with a T5 table takes so much beside its arrays. "
+        (f"{report.ratio(t5, SDPA):.1f} ×", "performance.md", "faster than PyTorch's SDPA with the biases of T5 (4,096 tokens, forward), and "
+         f"{report.ratio(t5, 'SDPA, bias built in the call'):.0f} times as fast when SDPA has to build the mask"),
+        (f"{lines('memory.jsonl')[0]['bytes_peak'] * 1e-6:.0f} MB", "costs.md", "of scratch memory for attention over 65,536 tokens with a T5 table. "
          f"The biases of its 8 heads as an array would take {8 * 65536**2 * 4 / 1e9:.0f} GB"),
-        (f"{train['relpos']['seconds']:.0f} s", "performance.md", "A training step of a T5 of 8 + 8 layers at 4,096 tokens. With PyTorch's attention it takes "
+        (f"{train['relpos']['seconds']:.0f} s", "performance.md", "for a training step of a T5 with 8 + 8 layers at 4,096 tokens. With PyTorch's attention it takes "
          f"{min(train['eager']['seconds'], train['sdpa']['seconds']):.0f} s"),
-        (f"{models.count('equal')} of {len(models) - models.count('not tried')}", "hf.md", "Kinds of models of transformers that were tried give what their own attention "
-         "gives, gradients too. The others are refused, or have no attention"),
+        (f"{models.count('equal')} of {len(models) - models.count('not tried')}", "hf.md", "model types of transformers give the same results and gradients as their own attention. "
+         "The others are refused with a reason, or have no attention"),
     ]
     out = ["::::{grid} 1 2 4 4", ":gutter: 2", ""]
     for number, page, text in cards:
         out += [f":::{{grid-item-card}} {number}", f":link: {page.removesuffix('.md')}", ":link-type: doc", ":class-card: number", text + ".", ":::", ""]
-    out += ["::::", "", f"Times are of one thread; the pages behind the cards tell of which machine. In {len(report.slower(data['rows']))} of {len(data['rows'])} problems a peer "
-            "is faster: [performance](performance.md) begins with those."]
+    out += ["::::", "", f"Times use one thread; each card links to the page that names the machine. Another library is faster in {len(report.slower(data['rows']))} of "
+            f"{len(data['rows'])} problems: [performance](performance.md) starts with them."]
     put("docs/index.md", "\n".join(out))
 
 
@@ -173,8 +174,7 @@ def lab():
     costs_of_lab.forward(forward, lab_results.read(folder / "forward.jsonl"))
     put("docs/lab.md", forward.finish(), "forward")
     first, other = (lab_results.read(folder / f"{name}.jsonl") for name in ("length", "rate"))
-    for page in ("README.md", "docs/lab.md"):
-        put(page, "> " + sweeps.preliminary(sweeps.preliminary_of(first), first, other), "preliminary")
+    put("docs/lab.md", "> " + sweeps.preliminary(sweeps.preliminary_of(first), first, other), "preliminary")
 
 
 readme()

@@ -263,7 +263,7 @@ def readme_list():
     for family in FAMILIES:
         names = [name for of, name, *_ in sections() if of == family]
         links = ", ".join(f"[{name}](docs/terms.md#{name})" for name in names)
-        lines.append(textwrap.fill(f"- {family}: {links}", 150, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False))
+        lines.append(textwrap.fill(f"- {family}: {links}", 100, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False))
     return "\n".join(lines) + "\n"
 
 
