@@ -222,8 +222,8 @@ typedef struct rp_t5_generation {
     const char *const *stop;       /* non-empty texts; a target ends when it contains one of them; borrowed */
     int32_t n_stop;                /* number of stop texts */
     int32_t scores;                /* 1: compute rp_t5_sequence.score also for beams = 1 */
-    /* A setting of generation_config.json that is not supported, and makes rp_t5_generate refuse the call; NULL:
-     * none. Set it to NULL to generate without that setting. It belongs to the model. */
+    /* A setting of generation_config.json that is not supported and makes rp_t5_generate refuse the call; NULL: none.
+     * Set it to NULL to generate without that setting. It belongs to the model. */
     const char *unsupported;
     /* Called for each new token as soon as it is final: when it is chosen if beams = 1, otherwise when its source is
      * finished. index is the number of the result among those of the source. A result other than 0 cancels the call.
@@ -263,7 +263,8 @@ typedef struct rp_t5_results rp_t5_results;
  * Draft    a model opened with a draft generates the same tokens and scores faster. While one row is left, the draft
  *          proposes up to 7 tokens and the model checks them in one pass. Several rows or beams share passes without
  *          the draft.
- * Edges    of tokens with equal scores, the smaller one comes first. For a source without tokens, the cross-attention adds nothing.
+ * Edges    of tokens with equal scores, the smaller one comes first. For a source without tokens, the cross-attention
+ *          adds nothing.
  * Memory   free *results with rp_t5_results_free.
  * Returns  see Errors above; RP_E_CANCELLED if a callback cancelled the call. */
 RP_API rp_status rp_t5_generate(const rp_t5 *model, int64_t n_sources, const rp_t5_tokens *sources,

@@ -22,8 +22,9 @@ rp_status rpi_arena_fits(const rpi_arena *a, const char *what)
 {
     if (!a->too_large)
         return RP_OK;
-    return rpi_fail(RP_E_OVERFLOW,
-                    "the memory that %s needs does not fit in 63 bits: fewer heads, shorter sequences or tables", what);
+    return rpi_fail(
+        RP_E_OVERFLOW,
+        "the memory that %s needs does not fit in 63 bits: use fewer heads, shorter sequences or smaller tables", what);
 }
 
 rp_status rpi_arena_alloc(rpi_arena *a, bool zeroed, const char *what)
@@ -51,6 +52,6 @@ void *rpi_new(size_t size)
 {
     void *p = malloc(size);
     if (!p)
-        rpi_fail(RP_E_NOMEM, "out of memory: the records of a call need %zu bytes", size);
+        rpi_fail(RP_E_NOMEM, "out of memory: the arguments of a call need %zu bytes", size);
     return p;
 }

@@ -60,7 +60,7 @@ rp_status rpi_view_of(rpi_view *view, const rp_array *a, const rpi_shape *shape,
     int64_t size = 1, reach = 0;
     memset(view, 0, sizeof *view);
     if (!is_type(a->dtype))
-        return rpi_fail(RP_E_ARG, "%s: dtype is %d, which is no type of relpos.h", what, (int)a->dtype);
+        return rpi_fail(RP_E_ARG, "%s: dtype is %d, which is not an rp_dtype", what, (int)a->dtype);
     if (cls == RPI_FLOATS && !types[a->dtype].floating)
         return rpi_fail(RP_E_ARG, "%s: dtype is %s: f32, f64, f16 or bf16 is needed", what, rp_dtype_name(a->dtype));
     if (cls == RPI_INTEGERS && types[a->dtype].floating)

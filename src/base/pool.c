@@ -191,7 +191,7 @@ void rpi_pool_run(rp_pool *pool, int64_t n_tasks, rpi_task task, void *context)
 rp_status rp_pool_run(rp_pool *pool, int64_t n_tasks, rp_task *task, void *context)
 {
     if (!task)
-        return rpi_fail(RP_E_ARG, "task is NULL: what to run");
+        return rpi_fail(RP_E_ARG, "task is NULL: pass the function to run");
     rpi_pool_run(rpi_pool_or_default(pool), n_tasks, task, context);
     return RP_OK;
 }
@@ -214,9 +214,9 @@ void rpi_progress_step(rpi_progress *p)
 
 rp_status rpi_progress_status(const rpi_progress *p)
 {
-    return stopped(&p->stop) ? rpi_fail(RP_E_CANCELLED,
-                                        "the progress callback cancelled the call: what its outputs hold is undefined")
-                             : RP_OK;
+    return stopped(&p->stop)
+               ? rpi_fail(RP_E_CANCELLED, "the progress callback cancelled the call: its outputs are undefined")
+               : RP_OK;
 }
 
 static rp_pool *pool_new(int32_t threads)
@@ -230,7 +230,7 @@ static rp_pool *pool_new(int32_t threads)
 rp_status rp_pool_create(rp_pool **pool, int32_t threads)
 {
     if (!pool)
-        return rpi_fail(RP_E_ARG, "pool is NULL: where the pool should go");
+        return rpi_fail(RP_E_ARG, "pool is NULL: pass the address of a pointer");
     *pool = NULL;
     if (threads < 0 || threads > RP_MAX_THREADS)
         return rpi_fail(RP_E_RANGE, "threads is %d: 0 (all this process may use) to %d", (int)threads, RP_MAX_THREADS);
@@ -243,7 +243,7 @@ rp_status rp_pool_from(rp_pool **pool, rp_parallel *parallel, void *context, int
     if (pool)
         *pool = NULL;
     if (!parallel)
-        return rpi_fail(RP_E_ARG, "parallel is NULL: the loop that runs the work");
+        return rpi_fail(RP_E_ARG, "parallel is NULL: pass the loop that runs the work");
     const rp_status status = rp_pool_create(pool, threads);
     if (status != RP_OK)
         return status;
