@@ -1,5 +1,5 @@
-/* base/convert.c -- elements of any type as numbers, and numbers as elements of a floating type.
- * It may not know terms, masks or calls.
+/* base/convert.c -- conversions between elements of any type and double, and between floating types. Independent of
+ * terms, masks and calls.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "array.h"
 #include "isa/clones.h"
@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-/* The two 16-bit floats: bits of the fraction and of the exponent, and the value of their last place near zero. */
+/* A 16-bit float: bits of the fraction, bits of the exponent, value of the last place of subnormal numbers. */
 typedef struct narrow {
     int fraction, exponent;
     double unit;
@@ -33,7 +33,7 @@ static double widen(uint16_t value, narrow f)
     return result;
 }
 
-/* Round to nearest, ties to even, in one step from double: rounding by way of f32 would round twice. */
+/* Round to nearest, ties to even. This is one step from double, because rounding to f32 first would round twice. */
 static uint16_t narrowed(double value, narrow f)
 {
     uint64_t bits;
@@ -44,7 +44,7 @@ static uint16_t narrowed(double value, narrow f)
     const uint64_t fraction = bits & ((UINT64_C(1) << 52) - 1);
     const int wide = (int)(bits >> 52 & 0x7ff);
 
-    if (wide == 0x7ff && fraction != 0) /* NaN: keep the upper bits, and make it quiet */
+    if (wide == 0x7ff && fraction != 0) /* NaN: keep the upper bits and make it quiet */
         return (uint16_t)(sign | infinity | 1u << (f.fraction - 1) | (unsigned)(fraction >> (52 - f.fraction)));
     const int exponent = wide - 1023 + top / 2;
     if (exponent >= top)
@@ -52,14 +52,13 @@ static uint16_t narrowed(double value, narrow f)
     int shift = 52 - f.fraction;
     if (exponent < 1)
         shift += 1 - exponent;
-    if (wide == 0 || shift > 53) /* below half of the least subnormal number: 1.x * 2^52 < 2^(shift-1) */
+    if (wide == 0 || shift > 53) /* less than half of the smallest subnormal number: 1.x * 2^52 < 2^(shift-1) */
         return sign;
     const uint64_t whole = fraction | UINT64_C(1) << 52;
     uint64_t kept = whole >> shift;
     const uint64_t rest = whole & ((UINT64_C(1) << shift) - 1), middle = UINT64_C(1) << (shift - 1);
     kept += rest > middle || (rest == middle && (kept & 1));
-    /* kept holds the leading one, so that adding it to the exponent below carries over in the right places, up to
-     * infinity. */
+    /* kept includes the leading one, so adding it to exponent - 1 carries correctly, up to infinity. */
     if (exponent >= 1)
         kept += (uint64_t)(exponent - 1) << f.fraction;
     return (uint16_t)(sign | kept);
@@ -87,8 +86,8 @@ void rpi_put(void *data, rp_dtype dtype, int64_t at, double value)
     }
 }
 
-/* Elements 0 … n-1 as f32: exact for what is no wider. Subnormal halves are made from integers, because kernels run
- * with numbers below 2^-126 taken as zero. */
+/* Convert n elements to f32, exactly unless the type is wider. Subnormal halves are converted through integers, because
+ * kernels treat numbers below 2^-126 as zero. */
 void rpi_load_f32(float *to, const void *from, rp_dtype dtype, int64_t n)
 {
     const uint16_t *h = from;
@@ -137,8 +136,8 @@ void rpi_store_f64(void *to, rp_dtype dtype, const double *from, int64_t n)
         rpi_put(to, dtype, x, from[x]);
 }
 
-/* What rp_convert does of f32 and bf16, many at a time. Half of a NaN may be all there is of it: a bit of the upper
- * half keeps it, and makes it quiet. */
+/* Convert many f32 to bf16, for rp_convert. Setting a bit of the upper half keeps a NaN whose upper half may be zero,
+ * and makes it quiet. */
 RPI_CLONES static void narrow_f32(const float *restrict from, int64_t n, uint16_t *restrict to)
 {
     for (int64_t x = 0; x < n; x++) {
