@@ -17,7 +17,7 @@ static const narrow half = {10, 5, 0x1p-24}, bfloat = {7, 8, 0x1p-133};
 static double widen(uint16_t value, narrow f)
 {
     const uint64_t sign = (uint64_t)(value >> 15) << 63;
-    const int top = (1 << f.exponent) - 1, exponent = value >> f.fraction & top;
+    const int max_exponent = (1 << f.exponent) - 1, exponent = value >> f.fraction & max_exponent;
     const uint64_t fraction = value & ((1u << f.fraction) - 1);
     uint64_t bits;
     double result;
@@ -26,7 +26,7 @@ static double widen(uint16_t value, narrow f)
         memcpy(&bits, &size, sizeof bits);
         bits |= sign;
     } else {
-        const uint64_t wide = exponent == top ? 0x7ff : (uint64_t)(exponent - top / 2 + 1023);
+        const uint64_t wide = exponent == max_exponent ? 0x7ff : (uint64_t)(exponent - max_exponent / 2 + 1023);
         bits = sign | wide << 52 | fraction << (52 - f.fraction);
     }
     memcpy(&result, &bits, sizeof result);
@@ -39,15 +39,15 @@ static uint16_t narrowed(double value, narrow f)
     uint64_t bits;
     memcpy(&bits, &value, sizeof bits);
     const uint16_t sign = (uint16_t)(bits >> 63 << 15);
-    const int top = (1 << f.exponent) - 1;
-    const unsigned infinity = (unsigned)top << f.fraction;
+    const int max_exponent = (1 << f.exponent) - 1;
+    const unsigned infinity = (unsigned)max_exponent << f.fraction;
     const uint64_t fraction = bits & ((UINT64_C(1) << 52) - 1);
     const int wide = (int)(bits >> 52 & 0x7ff);
 
     if (wide == 0x7ff && fraction != 0) /* NaN: keep the upper bits and make it quiet */
         return (uint16_t)(sign | infinity | 1u << (f.fraction - 1) | (unsigned)(fraction >> (52 - f.fraction)));
-    const int exponent = wide - 1023 + top / 2;
-    if (exponent >= top)
+    const int exponent = wide - 1023 + max_exponent / 2;
+    if (exponent >= max_exponent)
         return (uint16_t)(sign | infinity);
     int shift = 52 - f.fraction;
     if (exponent < 1)
