@@ -88,7 +88,7 @@ def calls():
         if path.suffix == ".h" and not folder.startswith("src/kernels"):
             continue  # a header only declares; its inline calls are covered by the check of includes
         for name in set(re.findall(r"\b(rpi_\w+)\(", path.read_text())):
-            if name in home and not any(home[name] == f or home[name].startswith(f + "/") for f in may):
+            if name in home and not any(f == home[name] or f.startswith(home[name] + "/") for f in may):
                 yield here, name, home[name]
 
 

@@ -292,8 +292,8 @@ static rp_status check_mask(rpi_args *args, const rp_tensors *t, int32_t n)
     const rp_desc *d = &args->desc;
     char name[64];
     rpi_shape shape;
-    const rp_status s =
-        rpi_mask_check(d, &d->masks[n], n); /* checked again because a call of a flexible plan has other lengths */
+    /* rp_plan_create has checked this with other lengths, if the plan is flexible */
+    const rp_status s = rpi_mask_check(d, &d->masks[n], n);
     if (s != RP_OK || !rpi_mask_array(args->plan->masker[n], d, &shape))
         return s;
     snprintf(name, sizeof name, "mask[%d] (of %s)", (int)n, rp_mask_name(d->masks[n].kind));

@@ -227,8 +227,8 @@ size_t rp_plan_backward_size(const rp_plan *plan, const rp_pool *pool)
 /* Return the full shape of an array, for a caller that allocates one. */
 static void full_shape(const rpi_shape *s, int32_t *ndim, int64_t *shape)
 {
-    int32_t skip =
-        s->ndim - rpi_max(s->min_ndim, s->ndim == 3 ? 2 : s->ndim); /* of arrays of vectors, drop the axis of heads */
+    /* arrays of vectors are described without the axis of heads */
+    int32_t skip = s->ndim - rpi_max(s->min_ndim, s->ndim == 3 ? 2 : s->ndim);
     *ndim = s->ndim - skip;
     for (int32_t x = 0; x < *ndim; x++)
         shape[x] = s->n[x + skip];

@@ -78,8 +78,7 @@ rp_status rpi_view_of(rpi_view *view, const rp_array *a, const rpi_shape *shape,
                         shape_text(want, sizeof want, shape->ndim, shape->n),
                         shape->ones || shape->min_ndim < shape->ndim ? ", or one that broadcasts to it" : "");
     for (int32_t x = 0; x < a->ndim; x++) {
-        int64_t step = a->shape[x] > 1 ? a->stride[x] : 0,
-                span; /* the stride of an axis of one element is never used */
+        int64_t step = a->shape[x] > 1 ? a->stride[x] : 0, span; /* with one element the stride is never used */
         if (!rpi_mul(size, a->shape[x], (int64_t)rp_dtype_size(a->dtype), &span) || step == INT64_MIN ||
             !rpi_mul(rpi_max(a->shape[x] - 1, 0), step < 0 ? -step : step, (int64_t)rp_dtype_size(a->dtype), &span) ||
             __builtin_add_overflow(reach, span, &reach))

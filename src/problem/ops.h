@@ -19,8 +19,7 @@ typedef struct rpi_ops {
     bool amx;                    /* the AMX backend: products of bf16 tiles */
     bool pairs;                  /* scores of bf16 are computed from pairs of products, with the same bits */
     int64_t (*scratch_size)(const rpi_call *c); /* bytes, or RPI_TOO_LARGE; so are decode_size and backward_size */
-    int64_t (*key_bytes)(const rp_plan *plan),
-        (*value_bytes)(const rp_plan *plan); /* bytes of a packed key, of a packed value */
+    int64_t (*key_bytes)(const rp_plan *plan), (*value_bytes)(const rp_plan *plan); /* of a packed key or value */
     void (*pack)(const rpi_call *c, int64_t kv, int64_t panel0, int64_t panel1, int32_t worker);
     void (*attend)(const rpi_call *c, int64_t b, int64_t h, int64_t row0, int64_t row1, double *partial,
                    int32_t worker);
@@ -38,7 +37,6 @@ typedef struct rpi_ops {
     double (*amx_peak)(int64_t rounds); /* the same with bf16 on AMX tiles; NULL: no AMX */
 } rpi_ops;
 
-/* Return the operations of an instruction set, or NULL if it is unknown or this machine does not have it. */
 /* Return the operations of an instruction set, or NULL if it is unknown or this machine does not have it. */
 const rpi_ops *rpi_ops_named(const char *name, bool f64);
 

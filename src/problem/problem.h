@@ -23,8 +23,8 @@ struct rp_plan {
     const rpi_ops *ops;                         /* NULL: the reference path */
     const char *isa;                            /* name of the instruction set; for f64, ops may be another's */
     int32_t components;                         /* number of bf16 components of an f32 number in AMX products */
-    int32_t rotate, vec, valvec,
-        sink;              /* index of the term of that form, for vec of the one inside the softcap; -1: none */
+    /* index of the term of that form, for vec of the one inside the softcap; -1: none */
+    int32_t rotate, vec, valvec, sink;
     int32_t n_tile, n_vec; /* number of TILE terms; number of VEC terms that are biases */
     bool intervals;        /* some mask or causal term limits rows to intervals of keys */
     bool mask_keep;        /* some mask needs a byte for each pair, not only intervals */

@@ -120,11 +120,10 @@ static double score_errors(const rpi_row *plain, rpi_row *absolute, double large
     const double u = rpi_unit(d);
     const double c = 4 + rpi_tile_roundings(plan, d->dim_k) + 2 * d->n_terms + (plan->rotate >= 0 ? 8 : 0) +
                      (d->softcap > 0 ? 12 : 0) + (d->softcap_after > 0 ? 12 : 0);
-    const double sums = plan->vec >= 0 || plan->n_vec
-                            ? 2
-                            : 1; /* products with vectors are rounded sums, which then start the other sums */
-    double wide = 0, max = 0,
-           range = rpi_max_sum(d); /* limit of a score, before the factors of products with vectors */
+    /* products with vectors are rounded sums, which then start the other sums */
+    const double sums = plan->vec >= 0 || plan->n_vec ? 2 : 1;
+    double wide = 0, max = 0;
+    double range = rpi_max_sum(d); /* limit of a score, before the factors of products with vectors */
     int64_t widest = d->dim_k;
     for (int32_t m = 0; m < d->n_terms; m++) {
         const rpi_product *product = plan->scheme[m]->product;

@@ -397,9 +397,8 @@ rp_status rpi_ref_begin(rpi_ref **ref, const rp_plan *plan, const rpi_args *args
     j->args = args;
     j->threads = threads;
     lay_out_workers(j, d, summary);
-    rp_status status = rpi_arena_alloc(
-        &j->memory, true,
-        "the reference path"); /* zeroed, so that rpi_row_free is safe for rows that were not allocated */
+    /* zeroed, so that rpi_row_free is safe for rows that were not allocated */
+    rp_status status = rpi_arena_alloc(&j->memory, true, "the reference path");
     if (status == RP_OK)
         lay_out_workers(j, d, summary);
     for (int32_t n = 0; status == RP_OK && n < threads; n++)

@@ -19,12 +19,12 @@ typedef struct rpi_row {
     double *out;            /* [Dv] */
     double lse;
     double *raw, *scaled, *bias; /* [Lk] for callers that trace a row; NULL: not stored */
+    /* cached product of the query with vector e, for both products of a term; keys with the same e reuse it */
     struct {
         const rp_term *term;
         int64_t e;
         double sum;
-    } product
-        [2]; /* cached product of the query with vector e, for both products of a term; keys with the same e reuse it */
+    } product[2];
     bool absolute; /* for the error bound: sum absolute values */
     rpi_arena memory;
 } rpi_row;
