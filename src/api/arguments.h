@@ -10,7 +10,7 @@ typedef struct rpi_backward_args {
     rpi_grads grads;
 } rpi_backward_args;
 
-/* The arguments of rp_attend; and of its reference path, if only that computes some of the outputs. */
+/* The arguments of rp_attend, and those of its reference path if that computes some of the outputs. */
 typedef struct rpi_attending {
     rpi_args args, reference;
 } rpi_attending;

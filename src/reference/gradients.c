@@ -113,7 +113,7 @@ static void spread(kv_gradients *s)
     for (int64_t j = 0; j < d->len_k; j++) {
         if (!r->keep[j] || (!s->bound && r->score[j] == -INFINITY))
             continue;
-        /* ds of the biases and, after one more softcap, of the products; or bounds on their errors, and their sizes */
+        /* ds of the biases, and ds of the products, which are inside one more softcap; or bounds on their errors */
         const double size_after = s->bound ? s->size_ds[j] : 0, size = size_after * fabs(r->slope_after[j]),
                      size_inside = size * fabs(r->slope[j]), scale = fabs(d->scale);
         const double plain = s->bound ? under_softcap(s->ds[j], size_after, r->slope_after[j], s->slope_after_error[j])
