@@ -13,7 +13,7 @@
 extern "C" {
 #endif
 
-/* --------------------------------------------------------------------------------- facts: what is known of terms */
+/* ---------------------------------------------------------------------------------- facts: position terms described */
 
 /* Where a term enters the computation. The role determines its option of the command line and its keyword in Python. */
 typedef enum rp_role {
@@ -99,7 +99,7 @@ typedef struct rp_array_facts {
     rp_array_use use;     /* contents */
     rp_presence presence; /* when it must be present */
     const char *shape;    /* shape, such as "[buckets, H]" */
-    const char *shows;    /* meaning of the row number of a table, for pictures, such as "bucket"; NULL: not a table */
+    const char *shows;    /* what a row of a table stands for, as a label in pictures: "bucket"; NULL: not a table */
     rp_values draw;       /* random values for a sample, which give biases of order one */
     rp_values start;      /* initial values for training */
     double min;           /* smallest value that training allows; 0: no bound */

@@ -41,7 +41,7 @@
 extern "C" {
 #endif
 
-/* ---------------------------------------------------------------------------------- errors: what failed, and memory */
+/* -------------------------------------------------------------------------------------- errors: messages and memory */
 
 /* Return one line about the last failure of this library on this thread, or "" before any failure. */
 RP_API const char *rp_t5_last_error(void);

@@ -8,7 +8,7 @@
 #error "include <relpos/relpos.h>, which includes terms.h"
 #endif
 
-/* -------------------------------------------------------------------------------- terms: what is added by position */
+/* ---------------------------------------------------------------------------- terms: biases, products and rotations */
 
 /* The kinds of position term; terms.def has the syntax and source of each. */
 typedef enum rp_term_kind {

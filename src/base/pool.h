@@ -7,7 +7,7 @@
 #include <stdbool.h>
 
 /* Run task(context, n, worker) for n = 0 … n_tasks-1, with worker < rp_pool_threads(pool). Tasks are taken in order by
- * any number of threads up to that, so a task may wait for earlier tasks, but not for later ones. */
+ * at most that many threads, so a task may wait for earlier tasks, but not for later ones. */
 typedef void (*rpi_task)(void *context, int64_t n, int32_t worker);
 void rpi_pool_run(rp_pool *pool, int64_t n_tasks, rpi_task task, void *context);
 /* Like rpi_pool_run, but take no more tasks once *stop is set, which a task may do; NULL: run all. */

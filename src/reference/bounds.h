@@ -34,7 +34,7 @@ static inline double rpi_f16_error(const rp_plan *plan)
     return plan->desc.dtype == RP_F16 && plan->ops && plan->ops->amx ? 0x1p-18 : 0;
 }
 
-/* Return a bound on how many more roundings a sum of `width` products has on AMX tiles than the `width` of
+/* Return a bound on the roundings of a sum of `width` products on AMX tiles beyond the `width` of
  * multiply-adds. There are 18 in a chunk of 32, one for each of the six products of a chunk, and 2 for the omitted
  * products. */
 static inline double rpi_tile_roundings(const rp_plan *plan, int64_t width)
