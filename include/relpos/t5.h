@@ -58,8 +58,7 @@ typedef struct rp_t5 rp_t5;
 typedef enum rp_t5_loading {
     RP_T5_LOAD_ALL = 0,
     RP_T5_LOAD_SIZES = 1, /* weights are checked and counted for rp_t5_about, but not packed */
-    RP_T5_LOAD_TEXT =
-        2 /* configuration and tokenizer only; a folder needs no weights, and rp_t5_info reports 0 layers */
+    RP_T5_LOAD_TEXT = 2   /* configuration and tokenizer only, from a folder that may have no weights; layers are 0 */
 } rp_t5_loading;
 
 /* Options of rp_t5_open. Start from rp_t5_opening_init, where all are zero. */
