@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Hold the folders of src/ to the order of docs/design.md: a file includes, and calls, only what its folder may know. Prints each arrow that
-is not allowed, with the file, and exits with 1. Every head says what a file holds and may not know,
-and docs/design.md names every file. Standard library only.
+"""Check the layering of src/ against docs/design.md: a file includes and calls only the folders listed for its own folder.
+Print each include or call that is not allowed and exit with 1. Also check that every file begins with its path, a description
+and the licence, and that docs/design.md names it. Standard library only.
 
     tools/arrows.py
 
@@ -11,20 +11,20 @@ import re
 import sys
 
 root = pathlib.Path(__file__).resolve().parent.parent
-# What each folder may include beside itself: folders, or single headers.
+# Folders and single headers that each folder may include, besides itself.
 MAY = {
-    "src/base": ["src/isa/float_state.h", "src/isa/clones.h"],  # which know nothing themselves
+    "src/base": ["src/isa/float_state.h", "src/isa/clones.h"],  # these two include nothing
     "src/terms": ["src/base"],
     "src/masks": ["src/base"],
     "src/problem": ["src/base", "src/terms", "src/masks"],
     "src/sources": ["src/base", "src/terms", "src/masks", "src/problem"],
     "src/engine": ["src/base", "src/terms", "src/masks", "src/problem", "src/sources"],
-    # templates: isa/*.c include engine/call.h before them; the two families of products do not see each other
+    # templates: isa/*.c include engine/call.h before them; the FMA and AMX backends do not include each other
     "src/kernels": ["src/kernels/fma", "src/kernels/amx"],
     "src/kernels/fma": [],
     "src/kernels/amx": [],
     "src/isa": ["src/engine/call.h", "src/problem/ops.h", "src/base/pool.h", "src/base/error.h", "src/kernels"],
-    "src/reference": ["src/base", "src/terms", "src/masks", "src/problem"],  # it judges the fast path and runs nothing of it
+    "src/reference": ["src/base", "src/terms", "src/masks", "src/problem"],  # the fast path is checked against it, so it runs none of its code
     "src/api": ["src/base", "src/terms", "src/masks", "src/problem", "src/sources", "src/engine", "src/reference"],
     # clients of the public header
     "linear": ["src/isa/clones.h"],
@@ -46,21 +46,21 @@ MAY = {
     "python/relpos/_core": [],
     "examples": [],
 }
-# What each folder may call beside functions of those: what is declared for it in a header that it may include.
+# Folders that each folder may also call: their functions are declared in a header that it may include.
 CALLS = {
     "src/kernels": ["src/base", "src/problem", "src/sources", "src/engine"],  # through engine/call.h
     "src/kernels/amx": ["src/base"],
-    "src/api": ["src/isa"],  # problem/ops.h: the table of an instruction set, by name
-    "src/reference": ["src/isa"],  # likewise: an error bound needs to know where sums are cut
+    "src/api": ["src/isa"],  # problem/ops.h: rpi_ops_named
+    "src/reference": ["src/isa"],  # problem/ops.h: error bounds depend on where sums are cut
 }
-# Instruction sets are asked for in src/isa and linear/isa alone.
+# Preprocessor tests for an instruction set are allowed only in src/isa and linear/isa.
 SETS = re.compile(r"^\s*#\s*(el)?if.*(__x86_64__|__aarch64__|__wasm|__AVX|__SSE|__ARM)")
 # CPUID traps in a virtual machine, so one file executes it, once per process.
 ASKS_PROCESSOR = re.compile(r"\b(__get_cpuid\w*|__builtin_cpu_supports|__cpuid\w*)\(")
 PROCESSOR = "src/isa/processor.h"
 
 
-# Whose users do not know the fields of C that errors name.
+# Folders whose users never see the C fields that rp_last_error names.
 TELLS_USERS = ("support", "lab", "cli", "web", "python")
 
 
@@ -69,7 +69,7 @@ def folder_of(path):
 
 
 def resolve(including, name):
-    """The path of a quoted include from the root: beside the file, in src, or there."""
+    """Return the path from the root of a quoted include: it is beside the file, in src or in the root."""
     for base in (including.parent, root / "src", root):
         if (base / name).is_file():
             return (base / name).resolve().relative_to(root).as_posix()
@@ -77,7 +77,7 @@ def resolve(including, name):
 
 
 def calls():
-    """(file, function, folder that defines it) of each call of the core that its folder may not make."""
+    """Yield (file, function, folder that defines it) for each call in src/ that is not allowed."""
     files = [p for f in MAY if f.startswith("src/") for p in (root / f).glob("*.[ch]")]
     home = {name: p.parent.relative_to(root).as_posix() for p in files if p.suffix == ".c"
             for name in re.findall(r"^[a-z][\w *]*?\b(rpi_\w+)\([^;]*?\)\n\{", p.read_text(), re.M | re.S)}
@@ -86,9 +86,9 @@ def calls():
         folder = folder_of(here)
         may = [folder, *MAY[folder], *CALLS.get(folder, [])]
         if path.suffix == ".h" and not folder.startswith("src/kernels"):
-            continue  # it declares, and what it calls inline its includes tell
+            continue  # a header only declares; its inline calls are covered by the check of includes
         for name in set(re.findall(r"\b(rpi_\w+)\(", path.read_text())):
-            if name in home and not any(known == home[name] or known.startswith(home[name] + "/") for known in may):
+            if name in home and not any(f == home[name] or f.startswith(home[name] + "/") for f in may):
                 yield here, name, home[name]
 
 
@@ -97,21 +97,19 @@ def is_scheme(path):
 
 
 def heads():
-    """(file, what its head lacks): its path and what it holds, what it may not know, its licence. A scheme is its author's."""
+    """Yield (file, missing part) for each incomplete header comment. Schemes are exempt: their comments are their authors'."""
     for path in sorted(p for f in MAY if f.startswith("src/") for p in (root / f).glob("*.[ch]")):
         here, top = path.relative_to(root).as_posix(), "".join(path.read_text().splitlines(True)[:40])
         if is_scheme(path):
             continue
         if not top.startswith(f"/* {here.removeprefix('src/')} -- "):
-            yield here, f'"/* {here.removeprefix("src/")} -- " and what it holds'
-        if not re.search(r"may (not )?know|knows? no", " ".join(top.replace("*", " ").split()), re.I):
-            yield here, "what it may not know"
+            yield here, f'"/* {here.removeprefix("src/")} -- " and a description'
         if "SPDX-License-Identifier" not in top:
             yield here, "a licence"
 
 
 def unnamed():
-    """Files of src that docs/design.md does not name: but for instruction sets and schemes, whose folders it describes."""
+    """Yield the files of src/ that docs/design.md does not name. It describes instruction sets and schemes by folder."""
     words = set(re.findall(r"\w+(?=\.[ch])", (root / "docs/design.md").read_text()))
     for path in sorted(p for f in MAY if f.startswith("src/") for p in (root / f).glob("*.[ch]")):
         alike = path.parent.name == "isa" and path.suffix == ".c" or is_scheme(path)
@@ -120,40 +118,40 @@ def unnamed():
 
 
 def main():
-    wrong, graph = [f"{here}: its head lacks {what}" for here, what in heads()], {}
+    wrong, graph = [f"{here}: its header comment lacks {what}" for here, what in heads()], {}
     wrong += [f"{here}: docs/design.md does not name it" for here in unnamed()]
     for here, name, folder in calls():
-        wrong.append(f"{here}: calls {name} of {folder}, which it may not know")
+        wrong.append(f"{here}: calls {name} of {folder}, which is not in its list")
     for path in sorted(p for f in MAY for p in (root / f).glob("*.[ch]")):
         here = path.relative_to(root).as_posix()
         folder = folder_of(here)
         for number, line in enumerate(path.read_text().split("\n"), 1):
             if SETS.match(line) and folder not in ("src/isa", "linear/isa"):
-                wrong.append(f"{here}:{number}: {line.strip()} (what depends on the instruction set belongs in src/isa or linear/isa)")
+                wrong.append(f"{here}:{number}: {line.strip()} (code that depends on the instruction set belongs in src/isa or linear/isa)")
             if ASKS_PROCESSOR.search(line) and here != PROCESSOR:
-                wrong.append(f"{here}:{number}: {line.strip()} (ask {PROCESSOR})")
+                wrong.append(f"{here}:{number}: {line.strip()} (use {PROCESSOR})")
             if re.search(r"\brp_last_error\(", line) and folder.split("/")[0] in TELLS_USERS:
-                wrong.append(f"{here}:{number}: rp_last_error names fields of C (rp_last_error_in has the user's words)")
+                wrong.append(f"{here}:{number}: rp_last_error names C fields (use rp_last_error_in, which has the user's words)")
             found = re.match(r'#include "([^"]+)"', line)
             if not found:
                 continue
             if ".." in found[1]:
-                wrong.append(f"{here}:{number}: {found[1]} (name it from src, or from the root)")
+                wrong.append(f"{here}:{number}: {found[1]} (write its path from src or from the root)")
             to = resolve(path, found[1])
             if to is None:
-                continue  # made by the build, or of the system
+                continue  # generated by the build, or a system header
             graph.setdefault(here, []).append(to)
             target = folder_of(to)
             allowed = target == folder or any(to == may or to.startswith(may + "/") for may in MAY[folder])
             if not allowed:
-                wrong.append(f"{here}:{number}: includes {to}: {folder} may know {', '.join(MAY[folder]) or 'no other folder'}")
+                wrong.append(f"{here}:{number}: includes {to}, which is not in its list: {', '.join(MAY[folder]) or 'no other folder'}")
     state = {}
 
     def visit(node, trail):
         if state.get(node) == "done":
             return
         if state.get(node) == "open":
-            wrong.append("a circle of includes: " + " -> ".join([*trail[trail.index(node):], node]))
+            wrong.append("circular includes: " + " -> ".join([*trail[trail.index(node):], node]))
             return
         state[node] = "open"
         for to in graph.get(node, ()):

@@ -1,8 +1,8 @@
-/* facts.h -- what the library knows of each position term, for programs that make something for every one of them:
- * options of a command line, classes of a binding, pages, tests. relpos.h does not include it.
+/* facts.h -- facts about each position term, for programs that generate something for all of them: options of a command
+ * line, classes of a binding, pages, tests. relpos.h does not include this file.
  *
- * The structs below belong to the library, live as long as it is loaded and grow at their ends: read them through the
- * pointers that the functions return.
+ * The structs below belong to the library and stay valid while it is loaded. Later versions may add fields at their
+ * ends: read them through the returned pointers.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_FACTS_H
 #define RELPOS_FACTS_H
@@ -13,125 +13,126 @@
 extern "C" {
 #endif
 
-/* --------------------------------------------------------------------------------- facts: what is known of terms */
+/* ---------------------------------------------------------------------------------- facts: position terms described */
 
-/* Where a term enters the scores, and so which option of the command line and which keyword of Python takes it. */
+/* Where a term enters the computation. The role determines its option of the command line and its keyword in Python. */
 typedef enum rp_role {
-    RP_ROLE_BIAS = 0,     /* added to the score, outside the softcap: --bias; any number of them */
-    RP_ROLE_PRODUCT = 1,  /* products of q or k with vectors, inside the softcap: at most one */
+    RP_ROLE_BIAS = 0,     /* added to the score after the softcap: --bias, any number of them */
+    RP_ROLE_PRODUCT = 1,  /* products of q or k with vectors, added before the softcap: at most one */
     RP_ROLE_VALUE = 2,    /* vectors added to the values: at most one */
     RP_ROLE_ROTATION = 3, /* rotates q and k: at most one */
-    RP_ROLE_SINK = 4      /* a logit beside each row: at most one */
+    RP_ROLE_SINK = 4      /* a logit added to the denominator of each row: at most one */
 } rp_role;
 
-/* How a parameter is written. */
+/* The type of a parameter, and its syntax. */
 typedef enum rp_param_type {
     RP_PARAM_INT = 0,    /* int64_t: "32" */
     RP_PARAM_REAL = 1,   /* double: "0.3" */
     RP_PARAM_FLAG = 2,   /* int32_t: "0" or "1" */
     RP_PARAM_SIGN = 3,   /* int32_t: "1" or "-1" */
-    RP_PARAM_CHOICE = 4, /* an enumeration, by its names */
+    RP_PARAM_CHOICE = 4, /* an enumeration, written by name */
     RP_PARAM_GRID = 5    /* two int64_t, rows and columns: "7x7" */
 } rp_param_type;
 
-/* One parameter. */
+/* A parameter of a term. */
 typedef struct rp_param {
-    const char *key;            /* what the user types before "=" */
-    rp_param_type type;         /* how its value is written */
-    size_t offset;              /* of its field in rp_term */
-    const char *field;          /* the name of that field; a grid has grid_h and grid_w */
-    int32_t required;           /* 1: a text must give it */
-    const char *const *choices; /* of CHOICE: names in the order of the enumeration, NULL last */
-    double value;               /* its default; of CHOICE the number of the choice */
-    double min;                 /* bounds of the value in use; both 0: none beside those that its type has */
-    double max;                 /* see min */
-    const char *unset;          /* what a default of 0 stands for, such as "Dk"; NULL: it means what it says */
-    const char *meaning;        /* a few words */
+    const char *key;            /* name before "=" in the syntax */
+    rp_param_type type;         /* type and syntax of the value */
+    size_t offset;              /* offset of its field in rp_term */
+    const char *field;          /* name of its field in rp_term; for a grid "grid_h grid_w" */
+    int32_t required;           /* 1: the text of a term must give it */
+    const char *const *choices; /* CHOICE: names in the order of the enumeration, then NULL */
+    double value;               /* default; CHOICE: number of the choice */
+    double min;                 /* smallest resolved value; min = max = 0: only the limits of the type */
+    double max;                 /* largest resolved value */
+    const char *unset;          /* meaning of a default of 0, such as "Dk"; NULL: 0 is a value */
+    const char *meaning;        /* description in a few words */
 } rp_param;
 
-/* What an array holds. */
+/* The contents of an array. */
 typedef enum rp_array_use {
-    RP_USE_LEARNED = 0,   /* learned numbers, which have gradients */
-    RP_USE_CONSTANT = 1,  /* numbers without gradients */
-    RP_USE_POSITIONS = 2, /* positions of queries or keys, whole or real */
-    RP_USE_TRUTH = 3      /* a mask of positions: 0 or not */
+    RP_USE_LEARNED = 0,   /* learned values, which have gradients */
+    RP_USE_CONSTANT = 1,  /* values without gradients */
+    RP_USE_POSITIONS = 2, /* positions of queries or keys, integer or real */
+    RP_USE_TRUTH = 3      /* a mask of positions: 0 = no position */
 } rp_array_use;
 
-/* When an array has to be there. */
+/* When an array must be present. */
 typedef enum rp_presence {
     RP_NEEDED = 0,      /* always */
-    RP_CONDITIONAL = 1, /* where its shape is not "none" */
-    RP_OPTIONAL = 2,    /* without it that part of the term is missing */
-    RP_REPLACES = 3     /* it stands in for numbers that the term has without it, such as the positions i and j */
+    RP_CONDITIONAL = 1, /* if its shape is not "none" */
+    RP_OPTIONAL = 2,    /* optional; without it that part of the term is omitted */
+    RP_REPLACES = 3     /* optional; it replaces default values, such as the positions i and j */
 } rp_presence;
 
-/* A rule that makes numbers for an array. n: length of its last axis, m: of the axis before. */
+/* A rule for initial values of an array. n: length of its last axis, m: length of the axis before. */
 typedef enum rp_rule {
-    RP_RULE_NORMAL = 0,      /* normal, of standard deviation a; a = 0: 1 for a sample, 0.02 before training */
+    RP_RULE_NORMAL = 0,      /* normal with standard deviation a; a = 0: 1 for a sample, 0.02 for training */
     RP_RULE_UNIFORM = 1,     /* uniform from a to b */
-    RP_RULE_NEGATIVE = 2,    /* -a times the size of a normal number */
-    RP_RULE_NORMAL_FAN = 3,  /* normal, of standard deviation 1/sqrt(n) */
-    RP_RULE_FACTOR = 4,      /* normal, so that sums of products of two have variance 1: over parameter `over` */
-    RP_RULE_UNIFORM_FAN = 5, /* uniform from -1/sqrt(a) to 1/sqrt(a); a = 0: n */
-    RP_RULE_XAVIER = 6,      /* uniform from -x to x, x = sqrt(6 / (n + m)): Glorot, Bengio 2010 */
+    RP_RULE_NEGATIVE = 2,    /* -a times the absolute value of a normal variable */
+    RP_RULE_NORMAL_FAN = 3,  /* normal with standard deviation 1/sqrt(n) */
+    RP_RULE_FACTOR = 4,      /* normal / n^(1/4), n = parameter `over`: a sum of n products of two has variance 1 */
+    RP_RULE_UNIFORM_FAN = 5, /* uniform from -1/sqrt(a) to 1/sqrt(a); a = 0 stands for n */
+    RP_RULE_XAVIER = 6,      /* uniform from -x to x, x = sqrt(6 / (n + m)); Glorot, Bengio 2010 */
     RP_RULE_ZERO = 7,        /* zeros */
-    RP_RULE_SLOPES = 8,      /* rp_alibi_slope of each head */
-    RP_RULE_SINUSOIDS = 9, /* before training: a learned matrix times the sinusoids of each offset; [H?, Lq+Lk-1, Dk] */
-    RP_RULE_PROJECTED = 10 /* before training: of each query, a learned projection of its token; [B, H, Lq, n] */
+    RP_RULE_SLOPES = 8,      /* the rp_alibi_slope of each head */
+    RP_RULE_SINUSOIDS = 9,   /* training: a learned matrix times the sinusoids of each offset; [H?, Lq+Lk-1, Dk] */
+    RP_RULE_PROJECTED = 10   /* training: a learned projection of the token of each query; [B, H, Lq, n] */
 } rp_rule;
 
-/* A rule and its numbers. */
+/* A rule and its parameters. */
 typedef struct rp_values {
-    rp_rule rule;     /* how */
-    double a;         /* see rp_rule */
-    double b;         /* see rp_rule */
-    const char *over; /* see RP_RULE_FACTOR */
+    rp_rule rule;     /* the rule */
+    double a;         /* parameter a of the rule */
+    double b;         /* parameter b of the rule */
+    const char *over; /* parameter of RP_RULE_FACTOR */
 } rp_values;
 
-/* One array.
+/* An array of a term.
  *
- * Shapes   `shape` is written "[H, left+right+1]": sums, differences and products of whole numbers, of the letters B H
- *          Lq Lk Dk Dv, of L for Lq = Lk, and of the parameters. The axis H may be 1; an axis with a question mark may
- *          be 1, or be missing with those before it. "width2 ? [width2, width] : [H, width]" is one shape where the
- *          parameter is not 0 and the other where it is; "none" is no array. */
+ * Shapes   `shape` has the form "[H, left+right+1]": sums, differences and products of integers, the letters B H Lq Lk
+ *          Dk Dv, L for Lq = Lk, and parameters. The axis H may be 1. An axis with a question mark may be 1, or be
+ *          omitted together with the axes before it. "width2 ? [width2, width] : [H, width]" is the first shape if the
+ *          parameter is not 0, else the second; "none" is no array. */
 typedef struct rp_array_facts {
-    const char *name;     /* such as "table" */
-    rp_array_use use;     /* what it holds */
-    rp_presence presence; /* when it has to be there */
-    const char *shape;    /* such as "[buckets, H]" */
-    const char *shows;    /* of a table whose rows a picture may number: what they are, such as "bucket"; else NULL */
-    rp_values draw;       /* random numbers to try the term with: biases of order one */
-    rp_values start;      /* first numbers for training */
-    double min;           /* training keeps its numbers at this or above; 0: no bound */
+    const char *name;     /* name, such as "table" */
+    rp_array_use use;     /* contents */
+    rp_presence presence; /* when it must be present */
+    const char *shape;    /* shape, such as "[buckets, H]" */
+    const char *shows;    /* what a row of a table stands for, as a label in pictures: "bucket"; NULL: not a table */
+    rp_values draw;       /* random values for a sample, which give biases of order one */
+    rp_values start;      /* initial values for training */
+    double min;           /* smallest value that training allows; 0: no bound */
 } rp_array_facts;
 
-#define RP_MAX_SAMPLES 8 /* texts to try one term with */
+#define RP_MAX_SAMPLES 8 /* largest number of samples of a term */
 
-/* What is known of a term beside its name, its syntax, its source, its parameters and its arrays. */
+/* Facts about a term, in addition to its name, syntax, source, parameters and arrays. */
 typedef struct rp_term_facts {
-    const char *formula;    /* one line: what it adds to the score, or to what else its role says */
-    const char *about;      /* a few words: the help of its option */
-    const char *class_name; /* in Python; NULL: the name with a capital */
-    const char *shown;      /* how `relpos explain` prints it, as src/terms/scheme.h says; NULL: as the user wrote it */
-    const char *samples[RP_MAX_SAMPLES]; /* "left=5,right=9": what tries it; the first is the usual one; none: "" */
-    const char *bench[2];                /* likewise: what benchmarks measure */
+    const char *formula;    /* one line: what it adds to the score, or what it does in its role */
+    const char *about;      /* help of its option, in a few words */
+    const char *class_name; /* name of its class in Python; NULL: the name with a capital */
+    const char *shown; /* format in `relpos explain`, described in src/terms/scheme.h; NULL: as the user wrote it */
+    const char *samples
+        [RP_MAX_SAMPLES]; /* problems for tests, such as "left=5,right=9"; the usual one first; no parameters: "" */
+    const char *bench[2]; /* problems for benchmarks */
 } rp_term_facts;
 
-/* What is known of a kind; NULL for no such kind. */
+/* Return the facts about a kind, or NULL for an unknown kind. */
 RP_API const rp_term_facts *rp_term_about(rp_term_kind kind);
 
-/* A parameter of a kind, in the order in which texts are printed; NULL past the last. */
+/* Return parameter number `index` of a kind, in the order of rp_term_print, or NULL past the last. */
 RP_API const rp_param *rp_term_param(rp_term_kind kind, int index);
 
-/* The value that a term has for a parameter of its kind, where that is no REAL. Of CHOICE it is the number of the
- * choice; a GRID has its rows in column 0 and its columns in column 1. */
+/* Return the value of a parameter that is not REAL. For CHOICE it is the number of the choice. For GRID, column 0 is
+ * the number of rows and column 1 the number of columns. */
 static inline int64_t rp_param_integer(const rp_term *term, const rp_param *p, int column)
 {
     const void *field = (const char *)term + p->offset + (column ? sizeof(int64_t) : 0);
     return p->type == RP_PARAM_INT || p->type == RP_PARAM_GRID ? *(const int64_t *)field : *(const int32_t *)field;
 }
 
-/* Likewise, of any type. */
+/* Return the value of a parameter of any type; column as in rp_param_integer. */
 static inline double rp_param_number(const rp_term *term, const rp_param *p, int column)
 {
     if (p->type == RP_PARAM_REAL)
@@ -139,27 +140,27 @@ static inline double rp_param_number(const rp_term *term, const rp_param *p, int
     return (double)rp_param_integer(term, p, column);
 }
 
-/* An array of a kind, in the order of rp_tensors.term; NULL past the last. */
+/* Return array number `index` of a kind, in the order of rp_tensors.term, or NULL past the last. */
 RP_API const rp_array_facts *rp_term_array_about(rp_term_kind kind, int index);
 
-/* The role of a kind; RP_ROLE_BIAS for no such kind. */
+/* Return the role of a kind; RP_ROLE_BIAS for an unknown kind. */
 RP_API rp_role rp_term_role(rp_term_kind kind);
 
-/* 1 where the term makes keys after the query as if masked. */
+/* Return 1 if the term masks the keys after the query. */
 RP_API int rp_term_is_causal(rp_term_kind kind);
 
-/* 1 where array 0 is the bias itself, so that made-up numbers would show nothing. */
+/* Return 1 if array 0 is the bias itself, as in DENSE, so that random values would be a meaningless example. */
 RP_API int rp_term_is_array(rp_term_kind kind);
 
-/* 1 where the term has one array and no parameter: its option takes the name of that array alone, --sink NAME. */
+/* Return 1 if the term has one array and no parameter: its option then takes only the name of the array, as in --sink
+ * NAME. */
 RP_API int rp_term_takes_name(rp_term_kind kind);
 
-/* How a term is written as an option of the program, such as "--bias alibi[,slopes=NAME]" or "--sink NAME". text may be
- * NULL where size is 0.
- * Returns  the bytes that it takes without the final 0, of which at most size - 1 are written; 0 for no such kind. */
+/* Write the option of a term, such as "--bias alibi[,slopes=NAME]" or "--sink NAME". text may be NULL if size is 0.
+ * Returns  the length without the final 0, of which at most size - 1 bytes are written; 0 for an unknown kind. */
 RP_API size_t rp_term_option(rp_term_kind kind, char *text, size_t size);
 
-/* Set the sizes that a term leaves open, and that no array told (see rp_term_sizes), to usual ones, for len_k keys.
+/* Set the sizes of a term that are still 0 after rp_term_sizes to usual values for len_k keys.
  * Returns  RP_OK, RP_E_ARG. */
 RP_API rp_status rp_term_usual_sizes_sized(rp_term *term, size_t term_size, int64_t len_k);
 
@@ -169,12 +170,12 @@ static inline rp_status rp_term_usual_sizes(rp_term *term, int64_t len_k)
     return rp_term_usual_sizes_sized(term, sizeof *term, len_k);
 }
 
-/* All of this about a kind as one JSON object, without a line break. text may be NULL where size is 0.
- * Returns  the bytes that it takes without the final 0, of which at most size - 1 are written; 0 for no such kind. */
+/* Write all facts about a kind as one JSON object without line breaks. text may be NULL if size is 0.
+ * Returns  the length without the final 0, of which at most size - 1 bytes are written; 0 for an unknown kind. */
 RP_API size_t rp_term_json(rp_term_kind kind, char *text, size_t size);
 
-/* What is wrong with the way a term is described to the library (src/terms/scheme.h), as one line for its author; NULL:
- * nothing. */
+/* Return an error in the definition of a term (src/terms/scheme.h) as one line for its author, or NULL if there is
+ * none. */
 RP_API const char *rp_term_fault(rp_term_kind kind);
 
 #ifdef __cplusplus

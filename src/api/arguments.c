@@ -1,5 +1,5 @@
-/* api/arguments.c -- the arrays of a call, checked against its plan, become views; what follows checks nothing again.
- * It may not know kernels.
+/* api/arguments.c -- check the arrays of a call against its plan and convert them to views. Later stages check nothing
+ * again. Independent of kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "arguments.h"
 #include "sources/sources.h"
@@ -30,12 +30,12 @@ static rp_status check_contiguous(const rp_array *a, const char *name)
     return RP_OK;
 }
 
-/* The last axis of q, k, v, out, dout and the gradients is contiguous, or of k the axis of keys. In the view the stride
- * of that axis is then 1, also where it has one element. */
+/* Check that the last axis is contiguous; in k, the axis of keys may be contiguous instead. Set the stride of the
+ * contiguous axis in the view to 1, even if the axis has one element. */
 static rp_status check_rows(rpi_view *v, const rp_array *a, bool keys, const char *name)
 {
-    const bool turned = keys && a->shape[3] > 1 && a->stride[3] != 1;
-    if (!turned) {
+    const bool transposed = keys && a->shape[3] > 1 && a->stride[3] != 1;
+    if (!transposed) {
         v->stride[3] = 1;
         return check_contiguous(a, name);
     }
@@ -46,8 +46,8 @@ static rp_status check_rows(rpi_view *v, const rp_array *a, bool keys, const cha
     return RP_OK;
 }
 
-/* No two elements of an output may share memory: with its axes sorted by stride, each steps over all elements of those
- * before it. */
+/* Check that no two elements of an output share memory: with the axes sorted by stride, each step must be longer than
+ * the range of all shorter axes. */
 rp_status rpi_check_output(const rp_array *a, const char *name)
 {
     int32_t order[RP_MAX_AXES], n = 0;
@@ -72,14 +72,14 @@ rp_status rpi_check_output(const rp_array *a, const char *name)
     return RP_OK;
 }
 
-static rp_status need(const rp_array *a, int64_t elements, const char *name)
+static rp_status require(const rp_array *a, int64_t elements, const char *name)
 {
     if (!a->data && elements > 0)
-        return rpi_fail(RP_E_ARG, "%s is absent: it is needed here", name);
+        return rpi_fail(RP_E_ARG, "%s is absent: it is needed", name);
     return RP_OK;
 }
 
-/* An array of a term or a mask. It may be absent where it is optional or has no elements. */
+/* Check an array of a term or a mask. It may be absent if it is optional or has no elements. */
 static rp_status check_named(rpi_view *v, const rp_array *a, const rpi_shape *shape, rpi_class cls, bool optional,
                              const char *name)
 {
@@ -88,11 +88,11 @@ static rp_status check_named(rpi_view *v, const rp_array *a, const rpi_shape *sh
         empty = empty || shape->n[x] == 0;
     if (!a->data && (optional || empty))
         return RP_OK;
-    const rp_status status = need(a, 1, name);
+    const rp_status status = require(a, 1, name);
     return status == RP_OK ? rpi_view_of(v, a, shape, cls, name) : status;
 }
 
-/* The lengths of a call of a flexible plan: those of its arrays, up to the plan's. */
+/* Set the lengths of a call of a flexible plan from its arrays; the plan's lengths are maxima. */
 static rp_status take_lengths(rp_desc *d, const rp_tensors *t)
 {
     const struct {
@@ -117,7 +117,7 @@ static rp_status take_lengths(rp_desc *d, const rp_tensors *t)
     return RP_OK;
 }
 
-/* Keys and values in pages take the place of k and v. */
+/* Check keys and values in pages, and make views of them that replace k and v. */
 static rp_status check_pages(rpi_args *args, const rp_tensors *t)
 {
     const rp_desc *d = &args->desc;
@@ -131,10 +131,10 @@ static rp_status check_pages(rpi_args *args, const rp_tensors *t)
     } sides[] = {{"k", &t->k, p->k, p->k_head, p->k_key, p->k_channel ? p->k_channel : 1, &args->k},
                  {"v", &t->v, p->v, p->v_head, p->v_key, 1, &args->v}};
     if (!p->k)
-        return p->v ? rpi_fail(RP_E_ARG, "pages.k is NULL, and pages.v is not: keys and values are in pages together")
-                    : RP_OK;
+        return p->v ? rpi_fail(RP_E_ARG, "pages.k is NULL and pages.v is not: set both or neither") : RP_OK;
     if (p->page < 1 || p->page > RPI_MAX_POSITION || p->len_k != d->len_k)
-        return rpi_fail(RP_E_RANGE, "pages.page is %lld, pages.len_k %lld: 1 key or more, and %lld keys",
+        return rpi_fail(RP_E_RANGE,
+                        "pages.page is %lld and pages.len_k is %lld: at least 1 key per page and %lld keys are needed",
                         (long long)p->page, (long long)p->len_k, (long long)d->len_k);
     int64_t pages;
     if (p->per_batch < (d->len_k + p->page - 1) / p->page || !rpi_mul(d->batch, p->per_batch, 8, &pages))
@@ -144,19 +144,20 @@ static rp_status check_pages(rpi_args *args, const rp_tensors *t)
     for (int n = 0; n < 2; n++) {
         int64_t span;
         if (sides[n].a->data)
-            return rpi_fail(RP_E_ARG,
-                            "%s is there beside pages.k: keys and values are both in pages, or both in arrays",
+            return rpi_fail(RP_E_ARG, "%s and pages.k are both given: pass keys and values in pages or in arrays",
                             sides[n].name);
         if (!sides[n].page)
             continue;
         if (sides[n].head < 0 || sides[n].key < 0 || !rpi_mul(sides[n].head, d->kv_heads, 8, &span) ||
             !rpi_mul(sides[n].key, p->page, 8, &span))
-            return rpi_fail(RP_E_STRIDE, "pages: the strides of %s are %lld and %lld: 0 or more elements",
+            return rpi_fail(RP_E_STRIDE, "pages: the strides of %s are %lld and %lld: they must be 0 or more elements",
                             sides[n].name, (long long)sides[n].head, (long long)sides[n].key);
         if (sides[n].channel < 0 || (sides[n].channel != 1 && sides[n].key != 1) ||
             !rpi_mul(sides[n].channel, d->dim_k, 8, &span))
-            return rpi_fail(RP_E_STRIDE, "pages: k_channel is %lld, k_key %lld: 0, or more elements where k_key is 1",
-                            (long long)sides[n].channel, (long long)sides[n].key);
+            return rpi_fail(
+                RP_E_STRIDE,
+                "pages: k_channel is %lld and k_key is %lld: k_channel must be 0 or 1, or positive with k_key = 1",
+                (long long)sides[n].channel, (long long)sides[n].key);
         for (int64_t m = 0; m < d->batch * p->per_batch; m++) {
             const bool used = m % p->per_batch * p->page < d->len_k;
             if (used && (!sides[n].page[m] || (uintptr_t)sides[n].page[m] % rp_dtype_size(d->dtype) != 0))
@@ -188,20 +189,20 @@ static rp_status check_q_offsets(rpi_args *args, const rp_tensors *t)
     return s;
 }
 
-/* Norms of keys; a cache may have room for more keys than there are. */
+/* Check norms of keys. A cache may have room for more keys than the call has. */
 rp_status rpi_check_norms(const rp_desc *d, const rp_array *a, rpi_view *v)
 {
     const int64_t segments = (d->len_k + RP_NORM_KEYS - 1) / RP_NORM_KEYS;
     const rpi_shape shape = {.ndim = 3, .min_ndim = 3, .n = {d->batch, d->kv_heads, segments}};
     rp_array there = *a;
     if (a->dtype != RP_F32 && a->dtype != RP_F64)
-        return rpi_fail(RP_E_ARG, "tensors.key_norms is of %s: f32 or f64", rp_dtype_name(a->dtype));
+        return rpi_fail(RP_E_ARG, "tensors.key_norms: dtype is %s: f32 or f64 is needed", rp_dtype_name(a->dtype));
     if (there.ndim == 3 && there.shape[2] > segments)
         there.shape[2] = segments;
     return rpi_view_of(v, &there, &shape, RPI_FLOATS, "tensors.key_norms");
 }
 
-/* The first element of a row of n norms that is NaN or negative; n: none. */
+/* Return the index of the first element of a row of n norms that is NaN or negative, or n if there is none. */
 static int64_t not_a_norm(const rpi_view *v, int64_t at, int64_t n)
 {
     const int64_t step = v->stride[2];
@@ -215,7 +216,7 @@ static int64_t not_a_norm(const rpi_view *v, int64_t at, int64_t n)
     return x;
 }
 
-/* Norms that a call reads: tiles of keys are judged by them and left out, so a number that is no norm is refused. */
+/* Check the norms that a call reads. Tiles of keys are skipped because of their norms, so invalid norms are refused. */
 static rp_status check_known_norms(rpi_args *args, const rp_array *a)
 {
     rpi_view *v = &args->key_norms;
@@ -226,26 +227,26 @@ static rp_status check_known_norms(rpi_args *args, const rp_array *a)
             if (n < v->len[2])
                 return rpi_fail(
                     RP_E_RANGE,
-                    "tensors.key_norms: element [%lld, %lld, %lld] is %g: norms are 0 or more; make them by "
+                    "tensors.key_norms: element [%lld, %lld, %lld] is %g: norms must be 0 or more; compute them with "
                     "rp_key_norms",
                     (long long)b, (long long)g, (long long)n, rpi_at(v, b, g, n, 0));
         }
     return s;
 }
 
-/* Refuse an array that its condition, such as "scaling=longrope ? [dim/2] : none", does not allow, or one that it
- * needs. */
+/* Refuse an array that is present although its condition, such as "scaling=longrope ? [dim/2] : none", excludes it, or
+ * absent although its condition requires it. */
 static rp_status refuse_conditional(const char *name, bool given, const char *condition)
 {
     const int length = (int)strcspn(condition, " ");
     const bool with = !strstr(condition, "? none");
     if (given)
-        return rpi_fail(RP_E_ARG, "%s is given: it is read %s %.*s alone; leave it out", name,
-                        with ? "with" : "without", length, condition);
+        return rpi_fail(RP_E_ARG, "%s is given: it is only read %s %.*s; omit it", name, with ? "with" : "without",
+                        length, condition);
     return rpi_fail(RP_E_ARG, "%s is absent: it is needed %s %.*s", name, with ? "with" : "without", length, condition);
 }
 
-/* Array x of term n. */
+/* Check array x of term n. */
 static rp_status check_term_array(rpi_args *args, const rp_tensors *t, int32_t n, int32_t x)
 {
     const rp_desc *d = &args->desc;
@@ -281,8 +282,8 @@ static rp_status check_term(rpi_args *args, const rp_tensors *t, int32_t n)
     }
     if (t->q_offset.data && scheme->grid)
         return rpi_fail(RP_E_UNSUPPORTED,
-                        "tensors.q_offset: the tokens of terms[%d] (of %s) lie on a grid: leave it out", (int)n,
-                        rp_term_name(d->terms[n].kind));
+                        "tensors.q_offset: the tokens of terms[%d] (of %s) are on a grid, which has no offset; omit it",
+                        (int)n, rp_term_name(d->terms[n].kind));
     return scheme->check_arrays ? scheme->check_arrays(d, &d->terms[n], args->term[n], n) : RP_OK;
 }
 
@@ -291,14 +292,15 @@ static rp_status check_mask(rpi_args *args, const rp_tensors *t, int32_t n)
     const rp_desc *d = &args->desc;
     char name[64];
     rpi_shape shape;
-    const rp_status s = rpi_mask_check(d, &d->masks[n], n); /* a flexible plan has other lengths */
+    /* rp_plan_create has checked this with other lengths, if the plan is flexible */
+    const rp_status s = rpi_mask_check(d, &d->masks[n], n);
     if (s != RP_OK || !rpi_mask_array(args->plan->masker[n], d, &shape))
         return s;
     snprintf(name, sizeof name, "mask[%d] (of %s)", (int)n, rp_mask_name(d->masks[n].kind));
     return check_named(&args->mask[n], &t->mask[n], &shape, RPI_INTEGERS, false, name);
 }
 
-/* Which arrays a call has: all; those from which rp_prepare makes things; keys and values. */
+/* The arrays to check: all; only those that rp_prepare uses; only keys and values. */
 enum { ALL_ARRAYS, PREPARED_ARRAYS, KEY_ARRAYS };
 
 static rp_status check_args(rpi_args *args, const rp_plan *plan, const rp_tensors *t, int which)
@@ -307,7 +309,7 @@ static rp_status check_args(rpi_args *args, const rp_plan *plan, const rp_tensor
     if (!plan)
         return rpi_fail(RP_E_ARG, "plan is NULL: make one with rp_plan_create");
     if (!t || t->size != sizeof *t)
-        return rpi_fail(RP_E_ARG, "tensors %s: start from rp_tensors_init", t ? "of another size" : "is NULL");
+        return rpi_fail(RP_E_ARG, "tensors %s: start from rp_tensors_init", t ? "has another size" : "is NULL");
     memset(args, 0, sizeof *args);
     args->plan = plan;
     args->desc = plan->desc;
@@ -317,7 +319,7 @@ static rp_status check_args(rpi_args *args, const rp_plan *plan, const rp_tensor
     const rp_desc *d = &args->desc;
     const int64_t B = d->batch, H = d->heads, Hk = d->kv_heads, Lq = d->len_q, Lk = d->len_k, Dk = d->dim_k,
                   Dv = d->dim_v;
-    const rp_dtype any = RP_BOOL; /* an output of a floating type as the caller likes */
+    const rp_dtype any = RP_BOOL; /* outputs that may have any floating type */
     const struct {
         const char *name;
         const rp_array *a;
@@ -359,14 +361,14 @@ static rp_status check_args(rpi_args *args, const rp_plan *plan, const rp_tensor
         if ((s = check_mask(args, t, n)) != RP_OK)
             return s;
     if (t->prepared && t->prepared->plan != plan)
-        return rpi_fail(RP_E_ARG, "prepared was made from another plan: make it again from this one");
+        return rpi_fail(RP_E_ARG, "prepared belongs to another plan: make one from this plan");
     if (t->key_norms.data && (s = check_known_norms(args, &t->key_norms)) != RP_OK)
         return s;
     args->pairs = t->pairs;
     args->ready = t->prepared;
     args->prepared_only = prepared_only;
-    s = need(&t->q, B * Lq, "q");
-    return s == RP_OK && !t->pages.k ? need(&t->k, B * Lk, "k") : s;
+    s = require(&t->q, B * Lq, "q");
+    return s == RP_OK && !t->pages.k ? require(&t->k, B * Lk, "k") : s;
 }
 
 rp_status rpi_args_check(rpi_args *args, const rp_plan *plan, const rp_tensors *t)
@@ -384,7 +386,7 @@ rp_status rpi_args_check_keys(rpi_args *args, const rp_plan *plan, const rp_tens
     return check_args(args, plan, t, KEY_ARRAYS);
 }
 
-/* A gradient has the shape of the array that it belongs to, is of a floating type, and its elements share no memory. */
+/* Check that a gradient has the shape of its array and a floating type, and that its elements share no memory. */
 static rp_status check_gradient(rpi_view *v, const rp_array *a, const rp_array *of, bool contiguous, const char *name)
 {
     char what[96];
@@ -392,7 +394,7 @@ static rp_status check_gradient(rpi_view *v, const rp_array *a, const rp_array *
     if (!a->data)
         return RP_OK;
     if (!of->data)
-        return rpi_fail(RP_E_ARG, "%s: the array itself is absent, so it has no gradient", name);
+        return rpi_fail(RP_E_ARG, "%s: the array is absent, so it has no gradient; omit it", name);
     memcpy(shape.n, of->shape, sizeof shape.n);
     snprintf(what, sizeof what, "the gradient %s", name);
     rp_status s = rpi_view_of(v, a, &shape, RPI_FLOATS, what);
@@ -406,14 +408,14 @@ static rp_status check_gradients(rpi_grads *grads, const rpi_args *args, const r
     const rp_desc *d = &args->desc;
     memset(grads, 0, sizeof *grads);
     if (!g || g->size != sizeof *g)
-        return rpi_fail(RP_E_ARG, "grads %s: start from rp_grads_init", g ? "of another size" : "is NULL");
+        return rpi_fail(RP_E_ARG, "grads %s: start from rp_grads_init", g ? "has another size" : "is NULL");
     if (t->weights.data || t->profile.data || t->key_mass.data || t->entropy.data)
-        return rpi_fail(RP_E_ARG, "tensors has an output beside out and lse: a backward call makes gradients only");
+        return rpi_fail(
+            RP_E_ARG, "tensors has an output other than out and lse: a backward call computes only gradients; omit it");
     if (t->pages.k)
-        return rpi_fail(RP_E_UNSUPPORTED,
-                        "pages: a backward call needs k and v as arrays, which its gradients resemble");
+        return rpi_fail(RP_E_UNSUPPORTED, "pages: a backward call does not support them; pass k and v as arrays");
     const int64_t n[4] = {d->batch, d->heads, d->len_q, d->dim_v};
-    rp_status s = need(&g->dout, d->batch * d->len_q, "dout");
+    rp_status s = require(&g->dout, d->batch * d->len_q, "dout");
     if (s == RP_OK && g->dout.data)
         s = check_array(&grads->dout, &g->dout, 4, n, RP_BOOL, "dout");
     if (s == RP_OK && g->dout.data)
@@ -421,7 +423,7 @@ static rp_status check_gradients(rpi_grads *grads, const rpi_args *args, const r
     if (s == RP_OK && g->dlse.data)
         s = check_array(&grads->dlse, &g->dlse, 3, n, RP_BOOL, "dlse");
     if (s == RP_OK)
-        s = need(&t->v, d->batch * d->len_k, "v");
+        s = require(&t->v, d->batch * d->len_k, "v");
     if (s == RP_OK)
         s = check_gradient(&grads->dq, &g->dq, &t->q, true, "dq");
     if (s == RP_OK)
@@ -437,8 +439,9 @@ static rp_status check_gradients(rpi_grads *grads, const rpi_args *args, const r
                 continue;
             snprintf(name, sizeof name, "of term[%d].%s (of %s)", (int)m, array, rp_term_name(d->terms[m].kind));
             if (!rp_term_array_learned(d->terms[m].kind, x))
-                return rpi_fail(RP_E_ARG, "the gradient %s: this array is not learned and has none", name);
-            rpi_view v; /* of the array's own axes; those of args are aligned with the scheme's */
+                return rpi_fail(RP_E_ARG, "the gradient %s: the array is not learned and has no gradient; omit it",
+                                name);
+            rpi_view v; /* has the axes of the caller's array; views in args have the axes of the scheme */
             s = check_gradient(&v, a, &t->term[m][x], false, name);
             if (s == RP_OK) {
                 rpi_shape shape;

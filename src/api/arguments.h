@@ -1,29 +1,28 @@
-/* api/arguments.h -- the arrays of a call, checked, as views.
- * It may not know kernels.
+/* api/arguments.h -- the arrays of a call as checked views. Independent of kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_ARGUMENTS_H
 #define RELPOS_ARGUMENTS_H
 #include "problem/problem.h"
 
-/* What rp_backward and rp_gradient_bound are given. */
+/* The arguments of rp_backward and rp_gradient_bound. */
 typedef struct rpi_backward_args {
     rpi_args args;
     rpi_grads grads;
 } rpi_backward_args;
 
-/* The arguments of rp_attend, and those of the reference path where only that makes some output. */
+/* The arguments of rp_attend, and those of its reference path if that computes some of the outputs. */
 typedef struct rpi_attending {
     rpi_args args, reference;
 } rpi_attending;
 
 rp_status rpi_args_check(rpi_args *args, const rp_plan *plan, const rp_tensors *t);
-rp_status rpi_args_check_prepared(rpi_args *args, const rp_plan *plan, const rp_tensors *t); /* of rp_prepare */
-rp_status rpi_args_check_keys(rpi_args *args, const rp_plan *plan, const rp_tensors *t);     /* of rp_key_norms */
-/* all that a backward call is given */
+rp_status rpi_args_check_prepared(rpi_args *args, const rp_plan *plan, const rp_tensors *t); /* for rp_prepare */
+rp_status rpi_args_check_keys(rpi_args *args, const rp_plan *plan, const rp_tensors *t);     /* for rp_key_norms */
+/* Check all arguments of a backward call. */
 rp_status rpi_backward_check(rpi_args *args, rpi_grads *grads, const rp_plan *plan, const rp_tensors *t,
                              const rp_grads *g);
 rp_status rpi_check_norms(const rp_desc *d, const rp_array *a, rpi_view *v);
-rp_status rpi_check_output(const rp_array *a, const char *name); /* refuses elements that share memory */
+rp_status rpi_check_output(const rp_array *a, const char *name); /* refuse elements that share memory */
 rp_status rpi_args_overlap(const rp_plan *plan, const rp_tensors *t);
 rp_status rpi_gradients_overlap(const rp_plan *plan, const rp_tensors *t, const rp_grads *g);
 /* Refuse an output that shares memory with an input. */

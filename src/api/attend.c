@@ -1,5 +1,5 @@
-/* api/attend.c -- rp_attend: arguments checked, then the fast path, the reference, or both where weights are asked for.
- * It may not know kernels.
+/* api/attend.c -- rp_attend: check the arguments, then run the fast path, the reference path, or both if weights are
+ * requested. Independent of kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "arguments.h"
 #include "engine/engine.h"
@@ -18,7 +18,7 @@ static rp_status attend(rpi_attending *own, const rp_plan *plan, const rp_tensor
     const bool has_output =
         t->out.data || t->lse.data || t->weights.data || t->profile.data || t->key_mass.data || t->entropy.data;
     if (!has_output && d->batch && d->len_q)
-        return rpi_fail(RP_E_ARG, "tensors has no output: set out, or another of its outputs");
+        return rpi_fail(RP_E_ARG, "tensors has no output: set out or another output");
     if (t->out.data && !args->v.data && d->batch && d->len_k)
         return rpi_fail(RP_E_ARG, "v is absent: out needs it");
     rp_pool *pool = rpi_pool_for(t->pool, d);
@@ -27,7 +27,8 @@ static rp_status attend(rpi_attending *own, const rp_plan *plan, const rp_tensor
     rpi_progress progress = {.report = t->progress, .context = t->progress_context, .caller = rpi_this_thread()};
     if ((status = rpi_args_prepare(args)) != RP_OK)
         return status;
-    /* the reference path has its memory before the fast one begins to write */
+    /* allocate the memory of the reference path before the fast path writes outputs, so that a failure leaves them
+     * unchanged */
     rpi_ref *ref = NULL;
     if (!plan->ops || args->weights.data) {
         const rpi_view none = {0};

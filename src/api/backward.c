@@ -1,6 +1,6 @@
-/* api/backward.c -- rp_backward: arguments checked, then the fast path or the reference.
- * Next: engine/backward.c, rpi_fast_backward. The way of a gradient is described in kernels/backward_task.h.
- * It may not know kernels.
+/* api/backward.c -- rp_backward: check the arguments, then run the fast path or the reference path.
+ * The fast path continues in engine/backward.c, rpi_fast_backward; kernels/backward_task.h describes how gradients are
+ * computed. Independent of kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "arguments.h"
 #include "engine/engine.h"
@@ -12,7 +12,7 @@ static rp_status backward(rpi_backward_args *own, const rp_plan *plan, const rp_
 {
     rpi_args *args = &own->args;
     rp_status status = rpi_backward_check(args, &own->grads, plan, t, g);
-    args->pairs = NULL; /* those of a forward call alone are counted */
+    args->pairs = NULL; /* only forward calls count pairs */
     if (status == RP_OK)
         status = rpi_args_prepare(args);
     if (status != RP_OK)

@@ -1,5 +1,5 @@
-/* api/describe.c -- a description, checked, becomes a plan; the shapes of the arrays that it asks for.
- * It may not know kernels.
+/* api/describe.c -- check a description, make a plan of it, and compute the shapes of the arrays it requires.
+ * Independent of kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "arguments.h"
 #include "engine/engine.h"
@@ -15,13 +15,13 @@ static rp_status check_size(const char *field, int64_t n, int64_t min, int64_t m
     return RP_OK;
 }
 
-/* The description with its defaults resolved, or an error. */
+/* Copy a description, check its sizes and resolve its defaults. */
 static rp_status check_sizes(rp_desc *d, const rp_desc *given)
 {
     if (!given)
         return rpi_fail(RP_E_ARG, "desc is NULL: make one with rp_desc_init");
     if (given->size != sizeof *d)
-        return rpi_fail(RP_E_ARG, "desc.size is %zu: this library knows %zu; start from rp_desc_init", given->size,
+        return rpi_fail(RP_E_ARG, "desc.size is %zu: this library needs %zu; start from rp_desc_init", given->size,
                         sizeof *d);
     *d = *given;
     const struct {
@@ -58,7 +58,7 @@ static rp_status check_sizes(rp_desc *d, const rp_desc *given)
         return rpi_fail(RP_E_RANGE, "desc.dropout is %g: 0 (none) to below 1", d->dropout);
     if (d->scale == RP_SCALE_AUTO)
         d->scale = 1.0 / sqrt((double)d->dim_k);
-    /* Far below the largest f32, so that products with moderate numbers stay finite. */
+    /* The limit is far below the largest f32, so that products with moderate numbers stay finite. */
     if (!(fabs(d->scale) <= 1e20))
         return rpi_fail(RP_E_RANGE, "desc.scale is %g: -1e20 to 1e20", d->scale);
     if (d->softcap != 0 && !(d->softcap >= 1e-20 && d->softcap <= 1e20))
@@ -68,7 +68,8 @@ static rp_status check_sizes(rp_desc *d, const rp_desc *given)
     if ((d->n_terms && !d->terms) || (d->n_masks && !d->masks))
         return rpi_fail(RP_E_ARG, "desc.%s is NULL while n_%s is not 0", d->n_terms && !d->terms ? "terms" : "masks",
                         d->n_terms && !d->terms ? "terms" : "masks");
-    /* Elements of the arrays, a zero taken as one so that it does not hide an overflow. */
+    /* Check that the numbers of elements of the arrays do not overflow. Zeros count as 1, so that they do not hide an
+     * overflow. */
     const int64_t products[][4] = {{d->batch, d->heads, d->len_q, d->dim_k},
                                    {d->batch, d->heads, d->len_q, d->dim_v},
                                    {d->batch, d->kv_heads, d->len_k, d->dim_k},
@@ -78,7 +79,8 @@ static rp_status check_sizes(rp_desc *d, const rp_desc *given)
         int64_t size = 1;
         for (int x = 0; x < 4; x++)
             if (!rpi_mul(size, rpi_max(products[n][x], 1), x == 3 ? 8 : 1, &size))
-                return rpi_fail(RP_E_OVERFLOW, "batch entries * heads * length * width does not fit in 63 bits");
+                return rpi_fail(RP_E_OVERFLOW,
+                                "batch * heads * length * width does not fit in 63 bits: use smaller sizes");
     }
     return RP_OK;
 }
@@ -95,7 +97,7 @@ static rp_status check_terms(rp_plan *p)
         if (status != RP_OK)
             return status;
         p->intervals |= s->causal;
-        int32_t *one = NULL; /* where at most one term of the form is allowed */
+        int32_t *one = NULL; /* index of the term in this role, if only one is allowed */
         switch (s->form) {
         case RPI_OFFSET:
         case RPI_INDEX: break;
@@ -135,7 +137,7 @@ static rp_status check_masks(rp_plan *p)
     return RP_OK;
 }
 
-/* Fill a plan in place; the instruction set comes later. */
+/* Fill a plan in place, except for its instruction set. */
 static rp_status plan_fill(rp_plan *p, const rp_desc *desc)
 {
     memset(p, 0, sizeof *p);
@@ -146,7 +148,7 @@ static rp_status plan_fill(rp_plan *p, const rp_desc *desc)
         status = rpi_term_take(&p->terms[n], (const char *)desc->terms + (size_t)n * desc->term_size, desc->term_size);
     if (status == RP_OK && desc->n_masks)
         status = rpi_check_struct_size("rp_mask", desc->mask_size, sizeof *p->masks);
-    for (int32_t n = 0; status == RP_OK && n < desc->n_masks; n++) /* fields that the caller's lacks are 0 */
+    for (int32_t n = 0; status == RP_OK && n < desc->n_masks; n++) /* fields missing from the caller's struct are 0 */
         memcpy(&p->masks[n], (const char *)desc->masks + (size_t)n * desc->mask_size, desc->mask_size);
     if (status != RP_OK)
         return status;
@@ -161,7 +163,7 @@ static rp_status plan_fill(rp_plan *p, const rp_desc *desc)
 rp_status rp_plan_create(rp_plan **plan, const rp_desc *desc)
 {
     if (!plan)
-        return rpi_fail(RP_E_ARG, "plan is NULL: where the plan should go");
+        return rpi_fail(RP_E_ARG, "plan is NULL: pass the address of a pointer");
     *plan = NULL;
     rp_plan *p = malloc(sizeof *p);
     if (!p)
@@ -180,7 +182,7 @@ rp_status rp_plan_create(rp_plan **plan, const rp_desc *desc)
         p->components = p->desc.dtype == RP_F32 && p->desc.precision == RP_PRECISION_HIGH ? 2 : 3;
         const char *skip = getenv("RELPOS_SKIP");
         p->skips = !(skip && strcmp(skip, "0") == 0);
-        p->desc.isa = NULL; /* the caller's string is not kept */
+        p->desc.isa = NULL; /* the caller's string may not outlive this call */
         if (p->ops)
             rpi_extents_bound(&p->bounds, p);
     }
@@ -222,20 +224,21 @@ size_t rp_plan_backward_size(const rp_plan *plan, const rp_pool *pool)
     return size ? size + rpi_record(sizeof(rpi_backward_args)) : 0;
 }
 
-/* The full shape of an array, for a caller that makes one. */
+/* Return the full shape of an array, for a caller that allocates one. */
 static void full_shape(const rpi_shape *s, int32_t *ndim, int64_t *shape)
 {
-    int32_t skip = s->ndim - rpi_max(s->min_ndim, s->ndim == 3 ? 2 : s->ndim); /* vectors: without the head axis */
+    /* arrays of vectors are described without the axis of heads */
+    int32_t skip = s->ndim - rpi_max(s->min_ndim, s->ndim == 3 ? 2 : s->ndim);
     *ndim = s->ndim - skip;
     for (int32_t x = 0; x < *ndim; x++)
         shape[x] = s->n[x + skip];
 }
 
-/* What both questions about shapes begin with: a checked description, and no axes yet. */
+/* Begin rp_term_shape and rp_mask_shape: check the description and set *ndim to 0. */
 static rp_status start_shape(rp_plan *p, const rp_desc *desc, int32_t *ndim, const int64_t *shape)
 {
     if (!ndim || !shape)
-        return rpi_fail(RP_E_ARG, "ndim or shape is NULL");
+        return rpi_fail(RP_E_ARG, "ndim or shape is NULL: both are needed");
     *ndim = 0;
     return plan_fill(p, desc);
 }
@@ -280,7 +283,7 @@ rp_status rp_mask_row(const rp_desc *desc, int32_t mask, const rp_array *array, 
     rpi_shape s;
     rpi_view v = {0};
     if (!first || !end)
-        return rpi_fail(RP_E_ARG, "first or end is NULL");
+        return rpi_fail(RP_E_ARG, "first or end is NULL: both are needed");
     rp_status status = plan_fill(&p, desc);
     if (status != RP_OK)
         return status;

@@ -1,5 +1,5 @@
-/* api/inspect.c -- public looks inside: a row traced, the biases themselves, bounds on errors. All by the reference
- * path. It may not know kernels.
+/* api/inspect.c -- functions that look inside a call, all by the reference path: trace a row, compute the biases and
+ * bounds on errors. Independent of kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "inspect.h"
 #include "arguments.h"
@@ -42,7 +42,7 @@ int rpi_rows_worked(rpi_rows *s, int32_t term, int64_t h, int64_t i, int64_t j, 
     return p.scheme->worked ? p.scheme->worked(&p, to, size) : snprintf(to, size, "%s", p.scheme->facts.formula);
 }
 
-/* The scores and weights of a row, those of masked pairs too. */
+/* Compute the scores and weights of a row, including the scores of masked pairs. */
 static rp_status score_row(rpi_rows *s, int64_t b, int64_t h, int64_t i)
 {
     const rp_desc *d = &s->args.desc;
@@ -53,7 +53,7 @@ static rp_status score_row(rpi_rows *s, int64_t b, int64_t h, int64_t i)
             (long long)b, (long long)h, (long long)i, (long long)d->batch, (long long)d->heads, (long long)d->len_q);
     rpi_row_at(r, b, h, i);
     if (!r->raw)
-        r->raw = s->raw; /* asks for the scores of masked pairs too */
+        r->raw = s->raw; /* not NULL: compute the scores of masked pairs too */
     rpi_row_scores(r);
     rpi_row_softmax(r);
     return RP_OK;
@@ -64,7 +64,7 @@ static rp_status trace_row(rpi_rows *s, int64_t b, int64_t h, int64_t i, rp_row 
     const rp_desc *d = &s->args.desc;
     rpi_row *r = &s->row;
     if (!want)
-        return rpi_fail(RP_E_ARG, "row is NULL");
+        return rpi_fail(RP_E_ARG, "row is NULL: pass the row to fill");
     if (want->out && !s->args.v.data && d->len_k)
         return rpi_fail(RP_E_ARG, "v is absent: out of a row needs it");
     r->raw = want->raw;
@@ -114,7 +114,7 @@ rp_status rp_attend_parts(const rp_plan *plan, const rp_tensors *t, int64_t b, i
     return status;
 }
 
-/* The arguments of rp_bias, and the caller's with arrays that stand in for q and k. */
+/* The arguments of rp_bias, and a copy of the caller's tensors with placeholders for q and k. */
 typedef struct bias_arguments {
     rpi_args args;
     rp_tensors with;
@@ -129,8 +129,8 @@ static rp_status make_bias(bias_arguments *own, const rp_plan *plan, const rp_te
     if (!plan || !t || !bias || !bias->data)
         return rpi_fail(RP_E_ARG, "%s is NULL", !plan ? "plan" : !t ? "tensors" : "bias");
     if (t->size != sizeof *t)
-        return rpi_fail(RP_E_ARG, "tensors of another size: start from rp_tensors_init");
-    /* The biases need neither q nor k: stand in for them so that one check serves all. */
+        return rpi_fail(RP_E_ARG, "tensors has another size: start from rp_tensors_init");
+    /* The biases do not need q and k. Placeholders let rpi_args_check serve here too. */
     *with = *t;
     rp_desc lengths = plan->desc;
     const rp_desc *d = &lengths;
@@ -139,11 +139,11 @@ static rp_status make_bias(bias_arguments *own, const rp_plan *plan, const rp_te
     if (d->flexible && (t->pages.k || (t->k.data && t->k.ndim == 4)))
         lengths.len_k = t->pages.k ? t->pages.len_k : t->k.shape[2];
     with->pages = (rp_pages){0};
-    const int64_t one[4] = {d->batch, d->heads, d->len_q, d->dim_k},
-                  two[4] = {d->batch, d->kv_heads, d->len_k, d->dim_k};
-    static const double somewhere = 0; /* aligned for any type; never read */
-    with->q = rp_array_of(&somewhere, d->dtype, 4, one);
-    with->k = rp_array_of(&somewhere, d->dtype, 4, two);
+    const int64_t q_shape[4] = {d->batch, d->heads, d->len_q, d->dim_k},
+                  k_shape[4] = {d->batch, d->kv_heads, d->len_k, d->dim_k};
+    static const double placeholder = 0; /* aligned for any type; never read */
+    with->q = rp_array_of(&placeholder, d->dtype, 4, q_shape);
+    with->k = rp_array_of(&placeholder, d->dtype, 4, k_shape);
     rp_status status = rpi_args_check(args, plan, with);
     if (status != RP_OK)
         return status;

@@ -1,5 +1,5 @@
-/* api/norms.c -- norms of the keys of a cache, by which calls of few queries leave keys unread.
- * It may not know kernels.
+/* api/norms.c -- norms of the keys of a cache, with which calls of few queries skip keys without reading them.
+ * Independent of kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "arguments.h"
 #include "engine/call.h"
@@ -9,7 +9,7 @@
 static rp_status key_norms(rpi_args *args, const rp_plan *plan, const rp_tensors *t, int64_t from,
                            const rp_array *norms)
 {
-    static const double somewhere = 0; /* stands in for q, which is not read */
+    static const double placeholder = 0; /* placeholder for q, never read */
     rpi_view to;
     if (!plan || !t || t->size != sizeof *t || !norms || !norms->data)
         return rpi_fail(RP_E_ARG, "rp_key_norms needs a plan, tensors from rp_tensors_init, and norms");
@@ -17,7 +17,7 @@ static rp_status key_norms(rpi_args *args, const rp_plan *plan, const rp_tensors
     const int64_t q[4] = {own->batch, own->heads, own->len_q, own->dim_k};
     rp_tensors with = rp_tensors_init();
     with.k = t->k, with.v = t->v, with.pages = t->pages;
-    with.q = rp_array_of(&somewhere, own->dtype, 4, q);
+    with.q = rp_array_of(&placeholder, own->dtype, 4, q);
     rp_status status = rpi_args_check_keys(args, plan, &with);
     if (status == RP_OK)
         status = rpi_check_norms(&args->desc, norms, &to);
@@ -30,7 +30,7 @@ static rp_status key_norms(rpi_args *args, const rp_plan *plan, const rp_tensors
         return status;
     const rp_desc *d = &args->desc;
     if (!args->v.data && d->len_k)
-        return rpi_fail(RP_E_ARG, "v is absent: its numbers have to be finite where keys are left unread");
+        return rpi_fail(RP_E_ARG, "v is absent: the norms depend on whether values are finite");
     if (from < 0 || from > d->len_k)
         return rpi_fail(RP_E_RANGE, "from is %lld: 0 to %lld keys", (long long)from, (long long)d->len_k);
     for (int64_t b = 0; b < d->batch; b++)

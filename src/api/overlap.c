@@ -1,12 +1,12 @@
-/* api/overlap.c -- outputs that share memory with inputs, or with one another, are refused.
- * It may not know what the arrays mean.
+/* api/overlap.c -- refuse outputs that share memory with inputs or with each other. Independent of the meaning of the
+ * arrays.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "arguments.h"
 #include <stdio.h>
 #include <string.h>
 
-/* The bytes an array may touch: [*from, *to). false: none. */
-static bool extent(const rp_array *a, uintptr_t *from, uintptr_t *to)
+/* Get the range of bytes [*from, *to) that an array may touch; return false if it touches none. */
+static bool byte_range(const rp_array *a, uintptr_t *from, uintptr_t *to)
 {
     uintptr_t low = (uintptr_t)a->data, high = low;
     const int64_t size = (int64_t)rp_dtype_size(a->dtype);
@@ -16,7 +16,7 @@ static bool extent(const rp_array *a, uintptr_t *from, uintptr_t *to)
         if (a->shape[x] == 0)
             return false;
         if (a->shape[x] == 1)
-            continue; /* no step is taken: its stride may be anything */
+            continue; /* the stride is never used and may have any value */
         if (a->stride[x] < 0)
             low -= (uintptr_t)((a->shape[x] - 1) * -a->stride[x] * size);
         else
@@ -27,10 +27,10 @@ static bool extent(const rp_array *a, uintptr_t *from, uintptr_t *to)
     return true;
 }
 
-/* Arrays of a call by name, outputs first. */
+/* The arrays of a call with their names, outputs first. */
 typedef struct listed {
-    const char *name;      /* or what comes before that of the array of a term or mask */
-    int32_t term, x, mask; /* which; -1: none */
+    const char *name;      /* name; for arrays of terms and masks its prefix */
+    int32_t term, x, mask; /* indices of the term, its array, the mask; -1: none */
     const rp_array *a;
 } listed;
 #define MAX_LISTED (16 + 2 * RP_MAX_TERMS * RP_MAX_ARRAYS + RP_MAX_MASKS)
@@ -75,21 +75,21 @@ static void list_inputs(listed *all, int *n, const rp_plan *plan, const rp_tenso
 static rp_status overlap(const rp_plan *plan, const listed *all, int outputs, int n)
 {
     char name[96], other[96];
-    for (int pass = 0; pass < 2; pass++) /* an output over an input is the worse mistake: inputs first */
+    for (int pass = 0; pass < 2; pass++) /* report overlaps with inputs first: they are the worse mistake */
         for (int o = 0; o < outputs; o++) {
             uintptr_t from, to, from2, to2;
-            if (!extent(all[o].a, &from, &to))
+            if (!byte_range(all[o].a, &from, &to))
                 continue;
             for (int x = pass ? o + 1 : outputs; x < (pass ? outputs : n); x++)
-                if (extent(all[x].a, &from2, &to2) && from < to2 && from2 < to)
-                    return rpi_fail(RP_E_OVERLAP, "%s overlaps %s: outputs need memory of their own",
+                if (byte_range(all[x].a, &from2, &to2) && from < to2 && from2 < to)
+                    return rpi_fail(RP_E_OVERLAP, "%s overlaps %s: outputs must not share memory",
                                     name_of(plan, &all[o], name, sizeof name),
                                     name_of(plan, &all[x], other, sizeof other));
         }
     return RP_OK;
 }
 
-/* Outputs beside the pages of keys and values. */
+/* Refuse outputs that share memory with the pages of keys and values. */
 static rp_status overlap_pages(const rp_plan *plan, const rp_tensors *t, const listed *all, int outputs)
 {
     const rp_pages *p = &t->pages;
@@ -109,14 +109,14 @@ static rp_status overlap_pages(const rp_plan *plan, const rp_tensors *t, const l
                 continue;
             rp_array a = rp_array_of(sides[m % 2].page[at], plan->desc.dtype, 3, sides[m % 2].n);
             memcpy(a.stride, sides[m % 2].stride, sizeof sides->stride);
-            if (extent(all[o].a, &from, &to) && extent(&a, &from2, &to2) && from < to2 && from2 < to)
-                return rpi_fail(RP_E_OVERLAP, "%s overlaps page %lld of %s: outputs need memory of their own",
-                                all[o].name, (long long)at, m % 2 ? "v" : "k");
+            if (byte_range(all[o].a, &from, &to) && byte_range(&a, &from2, &to2) && from < to2 && from2 < to)
+                return rpi_fail(RP_E_OVERLAP, "%s overlaps page %lld of %s: outputs must not share memory", all[o].name,
+                                (long long)at, m % 2 ? "v" : "k");
         }
     return RP_OK;
 }
 
-/* Outputs have been listed; now the inputs. */
+/* Compare the listed outputs with the inputs. */
 static rp_status against_inputs(const rp_plan *plan, const rp_tensors *t, listed *all, int outputs)
 {
     int n = outputs;

@@ -1,5 +1,5 @@
-/* api/words.c -- the last error in the words of a client's user, who knows neither rp_desc nor rp_tensors.
- * It may not know plans or arrays.
+/* api/words.c -- the last error in the words of a client's user, who sees neither rp_desc nor rp_tensors. Independent
+ * of plans and arrays.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "base/error.h"
 #include <relpos/facts.h>
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How texts of errors name fields; base/error.h holds their authors to it. */
+/* The notation of fields in error messages, defined in base/error.h. */
 static const struct {
     const char *begin;
     rp_field_of of;
@@ -28,8 +28,8 @@ static bool of_term(rp_field_of of)
     return of == RP_FIELD_TERM || of == RP_FIELD_TERM_ARRAY;
 }
 
-/* The kind of the term or mask that the field is of; 0: no description tells. The kind comes first in rp_term and
- * rp_mask, whose size in the description is the caller's. */
+/* Return the kind of the term or mask that has the field, or 0 without a description. The kind is the first member of
+ * rp_term and rp_mask, whose sizes in the description are the caller's. */
 static int kind_of(const rp_desc *d, const rp_field *f)
 {
     const bool term = of_term(f->of);
@@ -51,7 +51,7 @@ static const char *name_of(const rp_field *f, int kind)
 
 enum { NAME_MAX_BYTES = 64 };
 
-/* A parameter as the user writes it: "left" for rate_left. */
+/* Replace the C name of a parameter by its key in the syntax of the term: "left" for rate_left. */
 static void name_parameter(rp_term_kind kind, char name[NAME_MAX_BYTES])
 {
     const rp_param *p;
@@ -60,8 +60,8 @@ static void name_parameter(rp_term_kind kind, char name[NAME_MAX_BYTES])
             snprintf(name, NAME_MAX_BYTES, "%s", p->key);
 }
 
-/* A field that is named at `at`, with the " (of t5)" behind it, which the description tells: its length; 0: there is
- * none. */
+/* Parse a field at `at`, with an optional kind after it such as " (of t5)"; the kind is taken from the description.
+ * Return the number of bytes parsed, or 0 if there is no field. */
 static size_t read_field(const char *at, const rp_desc *desc, rp_field *f, char name[NAME_MAX_BYTES])
 {
     for (size_t n = 0; n < sizeof notations / sizeof *notations; n++) {
@@ -75,7 +75,7 @@ static size_t read_field(const char *at, const rp_desc *desc, rp_field *f, char 
             char *end;
             f->index = (int32_t)strtol(c, &end, 10);
             const int32_t count = !desc ? INT32_MAX : of_term(f->of) ? desc->n_terms : desc->n_masks;
-            if (*end != ']' || f->index < 0 || f->index >= count) /* the text was cut */
+            if (*end != ']' || f->index < 0 || f->index >= count) /* the message was truncated */
                 return 0;
             kind = kind_of(desc, f);
             f->kind = name_of(f, kind);
@@ -85,7 +85,7 @@ static size_t read_field(const char *at, const rp_desc *desc, rp_field *f, char 
         if (!notations[n].indexed || c[-1] == '.')
             while (in_word(c[length]) && length + 1 < NAME_MAX_BYTES)
                 length++;
-        if (c[length] == '[') /* real[0], a parameter without a name in rp_term */
+        if (c[length] == '[') /* real[0] is a parameter without a named field in rp_term */
             length += strcspn(c + length, "]") + (strchr(c + length, ']') != NULL);
         if (length >= NAME_MAX_BYTES)
             return 0;
@@ -115,7 +115,7 @@ const char *rp_last_error_in(const rp_desc *desc, rp_word word, void *context, c
 {
     const char *from = rp_last_error();
     size_t used = 0;
-    bool quoted = false; /* what somebody wrote, not we */
+    bool quoted = false; /* inside quotes, where text comes from others and is copied unchanged */
     if (!text || size == 0)
         return "";
     while (*from && used + 1 < size) {

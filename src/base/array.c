@@ -1,5 +1,5 @@
-/* base/array.c -- types of elements, and arrays checked against the shape they should have.
- * It may not know terms, masks or calls.
+/* base/array.c -- types of elements, and checks of arrays against the required shape. Independent of terms, masks and
+ * calls.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "array.h"
 #include <stdio.h>
@@ -37,7 +37,7 @@ const char *rp_dtype_name(rp_dtype dtype)
     return is_type(dtype) ? types[dtype].name : "?";
 }
 
-/* "(2, 3)" for messages. */
+/* Format a shape for messages: "(2, 3)". */
 static const char *shape_text(char *buf, size_t size, int32_t ndim, const int64_t *n)
 {
     size_t used = (size_t)snprintf(buf, size, "(");
@@ -48,7 +48,7 @@ static const char *shape_text(char *buf, size_t size, int32_t ndim, const int64_
     return buf;
 }
 
-/* Whether an axis of the given array fits the axis it should have. */
+/* Return true if an axis of the given array fits the required axis. */
 static bool axis_fits(const rpi_shape *shape, int32_t x, int64_t n)
 {
     return n == shape->n[x] || (n == 1 && (shape->ones >> x & 1));
@@ -60,7 +60,7 @@ rp_status rpi_view_of(rpi_view *view, const rp_array *a, const rpi_shape *shape,
     int64_t size = 1, reach = 0;
     memset(view, 0, sizeof *view);
     if (!is_type(a->dtype))
-        return rpi_fail(RP_E_ARG, "%s: dtype is %d, which is no type of relpos.h", what, (int)a->dtype);
+        return rpi_fail(RP_E_ARG, "%s: dtype is %d, which is not an rp_dtype", what, (int)a->dtype);
     if (cls == RPI_FLOATS && !types[a->dtype].floating)
         return rpi_fail(RP_E_ARG, "%s: dtype is %s: f32, f64, f16 or bf16 is needed", what, rp_dtype_name(a->dtype));
     if (cls == RPI_INTEGERS && types[a->dtype].floating)
@@ -78,7 +78,7 @@ rp_status rpi_view_of(rpi_view *view, const rp_array *a, const rpi_shape *shape,
                         shape_text(want, sizeof want, shape->ndim, shape->n),
                         shape->ones || shape->min_ndim < shape->ndim ? ", or one that broadcasts to it" : "");
     for (int32_t x = 0; x < a->ndim; x++) {
-        int64_t step = a->shape[x] > 1 ? a->stride[x] : 0, span; /* of one element no step is taken */
+        int64_t step = a->shape[x] > 1 ? a->stride[x] : 0, span; /* with one element the stride is never used */
         if (!rpi_mul(size, a->shape[x], (int64_t)rp_dtype_size(a->dtype), &span) || step == INT64_MIN ||
             !rpi_mul(rpi_max(a->shape[x] - 1, 0), step < 0 ? -step : step, (int64_t)rp_dtype_size(a->dtype), &span) ||
             __builtin_add_overflow(reach, span, &reach))
@@ -115,7 +115,7 @@ int64_t rpi_integer(const void *data, rp_dtype dtype, int64_t at)
     case RP_I16: return ((const int16_t *)data)[at];
     case RP_U32: return ((const uint32_t *)data)[at];
     case RP_I32: return ((const int32_t *)data)[at];
-    case RP_U64: return (int64_t)((const uint64_t *)data)[at]; /* the same bits: beyond 2^63 negative */
+    case RP_U64: return (int64_t)((const uint64_t *)data)[at]; /* numbers from 2^63 on become negative */
     case RP_I64: return ((const int64_t *)data)[at];
     default: return ((const uint8_t *)data)[at];
     }

@@ -1,5 +1,5 @@
-/* base/convert.c -- elements of any type as numbers, and numbers as elements of a floating type.
- * It may not know terms, masks or calls.
+/* base/convert.c -- conversions between elements of any type and double, and between floating types. Independent of
+ * terms, masks and calls.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "array.h"
 #include "isa/clones.h"
@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-/* The two 16-bit floats: bits of the fraction and of the exponent, and the value of their last place near zero. */
+/* A 16-bit float: bits of the fraction, bits of the exponent, value of the last place of subnormal numbers. */
 typedef struct narrow {
     int fraction, exponent;
     double unit;
@@ -17,7 +17,7 @@ static const narrow half = {10, 5, 0x1p-24}, bfloat = {7, 8, 0x1p-133};
 static double widen(uint16_t value, narrow f)
 {
     const uint64_t sign = (uint64_t)(value >> 15) << 63;
-    const int top = (1 << f.exponent) - 1, exponent = value >> f.fraction & top;
+    const int max_exponent = (1 << f.exponent) - 1, exponent = value >> f.fraction & max_exponent;
     const uint64_t fraction = value & ((1u << f.fraction) - 1);
     uint64_t bits;
     double result;
@@ -26,40 +26,39 @@ static double widen(uint16_t value, narrow f)
         memcpy(&bits, &size, sizeof bits);
         bits |= sign;
     } else {
-        const uint64_t wide = exponent == top ? 0x7ff : (uint64_t)(exponent - top / 2 + 1023);
+        const uint64_t wide = exponent == max_exponent ? 0x7ff : (uint64_t)(exponent - max_exponent / 2 + 1023);
         bits = sign | wide << 52 | fraction << (52 - f.fraction);
     }
     memcpy(&result, &bits, sizeof result);
     return result;
 }
 
-/* Round to nearest, ties to even, in one step from double: rounding by way of f32 would round twice. */
+/* Round to nearest, ties to even. This is one step from double, because rounding to f32 first would round twice. */
 static uint16_t narrowed(double value, narrow f)
 {
     uint64_t bits;
     memcpy(&bits, &value, sizeof bits);
     const uint16_t sign = (uint16_t)(bits >> 63 << 15);
-    const int top = (1 << f.exponent) - 1;
-    const unsigned infinity = (unsigned)top << f.fraction;
+    const int max_exponent = (1 << f.exponent) - 1;
+    const unsigned infinity = (unsigned)max_exponent << f.fraction;
     const uint64_t fraction = bits & ((UINT64_C(1) << 52) - 1);
     const int wide = (int)(bits >> 52 & 0x7ff);
 
-    if (wide == 0x7ff && fraction != 0) /* NaN: keep the upper bits, and make it quiet */
+    if (wide == 0x7ff && fraction != 0) /* NaN: keep the upper bits and make it quiet */
         return (uint16_t)(sign | infinity | 1u << (f.fraction - 1) | (unsigned)(fraction >> (52 - f.fraction)));
-    const int exponent = wide - 1023 + top / 2;
-    if (exponent >= top)
+    const int exponent = wide - 1023 + max_exponent / 2;
+    if (exponent >= max_exponent)
         return (uint16_t)(sign | infinity);
     int shift = 52 - f.fraction;
     if (exponent < 1)
         shift += 1 - exponent;
-    if (wide == 0 || shift > 53) /* below half of the least subnormal number: 1.x * 2^52 < 2^(shift-1) */
+    if (wide == 0 || shift > 53) /* less than half of the smallest subnormal number: 1.x * 2^52 < 2^(shift-1) */
         return sign;
     const uint64_t whole = fraction | UINT64_C(1) << 52;
     uint64_t kept = whole >> shift;
     const uint64_t rest = whole & ((UINT64_C(1) << shift) - 1), middle = UINT64_C(1) << (shift - 1);
     kept += rest > middle || (rest == middle && (kept & 1));
-    /* kept holds the leading one, so that adding it to the exponent below carries over in the right places, up to
-     * infinity. */
+    /* kept includes the leading one, so adding it to exponent - 1 carries correctly, up to infinity. */
     if (exponent >= 1)
         kept += (uint64_t)(exponent - 1) << f.fraction;
     return (uint16_t)(sign | kept);
@@ -87,8 +86,8 @@ void rpi_put(void *data, rp_dtype dtype, int64_t at, double value)
     }
 }
 
-/* Elements 0 … n-1 as f32: exact for what is no wider. Subnormal halves are made from integers, because kernels run
- * with numbers below 2^-126 taken as zero. */
+/* Convert n elements to f32, exactly unless the type is wider. Subnormal halves are converted through integers, because
+ * kernels treat numbers below 2^-126 as zero. */
 void rpi_load_f32(float *to, const void *from, rp_dtype dtype, int64_t n)
 {
     const uint16_t *h = from;
@@ -137,8 +136,8 @@ void rpi_store_f64(void *to, rp_dtype dtype, const double *from, int64_t n)
         rpi_put(to, dtype, x, from[x]);
 }
 
-/* What rp_convert does of f32 and bf16, many at a time. Half of a NaN may be all there is of it: a bit of the upper
- * half keeps it, and makes it quiet. */
+/* Convert many f32 to bf16, for rp_convert. Setting a bit of the upper half keeps a NaN whose upper half may be zero,
+ * and makes it quiet. */
 RPI_CLONES static void narrow_f32(const float *restrict from, int64_t n, uint16_t *restrict to)
 {
     for (int64_t x = 0; x < n; x++) {
@@ -161,8 +160,8 @@ RPI_CLONES static void widen_bf16(const uint16_t *restrict from, int64_t n, floa
 rp_status rp_convert(void *to, rp_dtype to_type, const void *from, rp_dtype from_type, int64_t n)
 {
     if (!rpi_is_floating(to_type) || rp_dtype_size(from_type) == 0)
-        return rpi_fail(RP_E_ARG, "convert: from %s to %s: to f32, f64, f16 or bf16", rp_dtype_name(from_type),
-                        rp_dtype_name(to_type));
+        return rpi_fail(RP_E_ARG, "convert: from %s to %s: the target must be f32, f64, f16 or bf16",
+                        rp_dtype_name(from_type), rp_dtype_name(to_type));
     if (to_type == from_type && n > 0)
         memcpy(to, from, (size_t)n * rp_dtype_size(to_type));
     else if (to_type == RP_BF16 && from_type == RP_F32)

@@ -1,5 +1,4 @@
-/* base/edits.h -- how far apart two names are, for "did you mean".
- * It may not know terms, masks or calls.
+/* base/edits.h -- the edit distance of two names, for "did you mean". Independent of terms, masks and calls.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_EDITS_H
 #define RELPOS_EDITS_H
@@ -7,7 +6,7 @@
 #include <stddef.h>
 #include <string.h>
 
-/* Changed, added and removed characters that turn a into b; short names only: 99 where one has 64 characters or
+/* Return the number of changed, added and removed characters that turn a into b, or 99 if a name has 64 characters or
  * more. */
 static inline size_t rpi_edits(const char *a, const char *b)
 {

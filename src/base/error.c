@@ -1,5 +1,5 @@
-/* base/error.c -- statuses by name, the version, the last error of a thread.
- * It may not know terms, masks or calls.
+/* base/error.c -- names of statuses, the version, and the last error of a thread. Independent of terms, masks and
+ * calls.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "error.h"
 #include <stdarg.h>
@@ -9,7 +9,7 @@ static _Thread_local char last_error[512];
 
 rp_status rpi_fail(rp_status status, const char *format, ...)
 {
-    enum { OURS = 1 }; /* stands for a quote of the format, while those of the arguments become ' */
+    enum { OURS = 1 }; /* stands for a quote in the format until quotes in the arguments have become ' */
     char marked[sizeof last_error];
     va_list list;
     snprintf(marked, sizeof marked, "%s", format);
@@ -18,8 +18,7 @@ rp_status rpi_fail(rp_status status, const char *format, ...)
     va_start(list, format);
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
-    vsnprintf(last_error, sizeof last_error, marked,
-              list); /* the caller's format, which the compiler has checked there */
+    vsnprintf(last_error, sizeof last_error, marked, list); /* the compiler checks the format at each call */
 #pragma GCC diagnostic pop
     va_end(list);
     for (char *c = last_error; *c; c++)

@@ -1,22 +1,21 @@
-/* base/error.h -- the last error of a thread.
- * It may not know terms, masks or calls.
+/* base/error.h -- the last error of a thread. Independent of terms, masks and calls.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_ERROR_H
 #define RELPOS_ERROR_H
 #include <relpos/relpos.h>
 
-/* Keep one line for rp_last_error and return the status. A text names fields as C does, in this notation alone, which
- * clients have replaced by their users' words (rp_last_error_in):
+/* Store one line for rp_last_error and return the status. Messages name fields in the notation below, which
+ * rp_last_error_in replaces by the words of a client's users.
  *
- *     desc.q_offset  tensors.q_offset  pages.len_k     a field; q, k, v, out and the other arrays of
- *                                                      rp_tensors by their names alone
+ *     desc.q_offset  tensors.q_offset  pages.len_k     a field; arrays of rp_tensors such as q, k, v, out
+ *                                                      have no prefix
  *     terms[0]  terms[0].left                          a term, one of its parameters
  *     term[0].table                                    one of its arrays
  *     masks[0]  masks[0].left  mask[0]                 a mask, a parameter, its array
  *
- * " (of t5)" behind a term or mask tells its kind, to readers of C. Whatever else a text says is for every user: it
- * names no type, constant or function, but for mistakes that only a C program can make. What somebody else wrote, such
- * as a name, stands between quotes, "%s", in which no field is replaced; a quote in it becomes '. */
+ * Append " (of t5)" to a term or mask to tell readers of C its kind. The rest of a message must suit every user: name
+ * types, constants or functions only for mistakes that only a C program can make. Quote text from others, such as
+ * names: "%s". Fields inside quotes are not replaced, and quotes in the text become '. */
 __attribute__((format(printf, 2, 3))) rp_status rpi_fail(rp_status status, const char *format, ...);
 
 #endif

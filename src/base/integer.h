@@ -1,5 +1,5 @@
-/* base/integer.h -- sizes: minimum, maximum, rounding up, products that may not fit.
- * It may not know terms, masks or calls.
+/* base/integer.h -- arithmetic of sizes: minimum, maximum, rounding up, products checked for overflow. Independent of
+ * terms, masks and calls.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_INTEGER_H
 #define RELPOS_INTEGER_H
@@ -26,7 +26,8 @@ static inline int64_t rpi_round_up(int64_t n, int64_t step)
     return (n + step - 1) / step * step;
 }
 
-/* *product = a * b * c for sizes >= 0; false if it does not fit in 63 bits. A zero does not hide an overflow. */
+/* Set *product = a * b * c for sizes >= 0; return false if it does not fit in 63 bits. A zero does not hide an
+ * overflow. */
 static inline bool rpi_mul(int64_t a, int64_t b, int64_t c, int64_t *product)
 {
     int64_t p;

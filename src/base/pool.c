@@ -1,6 +1,6 @@
-/* base/pool.c -- threads to work on: a pool's own, made when first needed, shared by callers, and alive again after a
- * fork; or the caller's, by its parallel loop. rpi_pool_run_until hands out the tasks of a call, and run_tasks on each
- * thread takes them. It may not know terms, masks or calls.
+/* base/pool.c -- worker threads. A pool has threads that start when first needed, are shared by callers and start again
+ * after a fork; or it uses the caller's threads through a parallel loop. rpi_pool_run_until distributes the tasks of a
+ * call, and run_tasks on each thread runs them. Independent of terms, masks and calls.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "pool.h"
 #include "error.h"
@@ -12,33 +12,35 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The tasks of one call. Threads take them in order, so a task may wait for those before it: they have ended, or a
- * thread is at them. */
+/* The tasks of one call. Threads take them in order, so a task may wait for earlier tasks: each has ended or is
+ * running. */
 typedef struct job {
     rpi_task task;
     void *context;
     int64_t n_tasks;
     const atomic_bool *stop;
     atomic_llong next;
-    atomic_int workers; /* of a parallel loop: how many have come */
-    int32_t threads;    /* and how many may */
+    atomic_int workers; /* number of calls of a parallel loop that have started */
+    int32_t threads;    /* largest number of them that run tasks */
 } job;
 
-/* One caller at a time holds the pool; others compute alone. `mutex` guards round, the job, running and quit.
- * A fork copies the memory but not the threads: a holder of another process stayed behind there, and threads of another
- * process are started afresh. A pool with a parallel loop has no threads and is never held: its job lies on the stack
- * of the caller. */
+/* A worker pool. One caller at a time holds it; others compute on their own thread. `mutex` guards round, job, running
+ * and quit.
+ *
+ * A fork copies the memory but not the threads. In the child, a holder with another process id no longer exists, and
+ * threads with another owner are started again. A pool with a parallel loop has no threads and no holder: its job is on
+ * the caller's stack. */
 struct rp_pool {
     int32_t threads;
-    rp_parallel *parallel; /* NULL: threads of its own */
+    rp_parallel *parallel; /* NULL: the pool has its own threads */
     void *parallel_context;
-    atomic_llong holder; /* rpi_this_process() of the one that is using the pool; 0: free */
-    long long owner;     /* and of the one whose threads these are; 0: none yet. Read and written by the holder */
+    atomic_llong holder; /* rpi_this_process() of the process that is using the pool; 0: free */
+    long long owner; /* rpi_this_process() of the process that started the threads; 0: none. Only the holder uses it */
     pthread_t *thread;
-    int32_t n_started; /* beside the caller */
+    int32_t n_started; /* threads in addition to the caller */
     pthread_mutex_t mutex;
     pthread_cond_t work, done;
-    uint64_t round; /* a job for each value */
+    uint64_t round; /* number of the current job */
     bool quit;
     int32_t running;
     job *job;
@@ -55,7 +57,7 @@ static bool stopped(const atomic_bool *stop)
     return stop && atomic_load_explicit(stop, memory_order_relaxed);
 }
 
-/* A task that was taken is run, whatever stop says: others may wait for its ticket. */
+/* Run tasks until none is left or *stop is set. A task that was taken is always run, because others may wait for it. */
 static void run_tasks(job *j, int32_t index)
 {
     const unsigned before = rpi_float_begin(RPI_FLOAT_PLAIN);
@@ -65,7 +67,7 @@ static void run_tasks(job *j, int32_t index)
     rpi_float_end(before);
 }
 
-/* What a parallel loop calls: an rp_work. */
+/* Run tasks as one call of a parallel loop (an rp_work). */
 static void work(void *data)
 {
     job *j = data;
@@ -74,8 +76,8 @@ static void work(void *data)
         run_tasks(j, index);
 }
 
-/* Threads have what the system gives by default, and at least this, which is more than a call needs: an `ulimit -s` or
- * a C library may say 128 KB or less. */
+/* The smallest stack of a thread in bytes, more than a call needs. The default of the system is used if it is larger;
+ * `ulimit -s` or a C library may set it to 128 KB or less. */
 #define STACK ((size_t)512 << 10)
 
 static void thread_attributes(pthread_attr_t *a)
@@ -109,7 +111,7 @@ static void *worker_main(void *argument)
     return NULL;
 }
 
-/* Start the threads of this process. Fewer than asked for is no error: the caller always works too. */
+/* Start the threads of this process. If some cannot be started, fewer are used: the caller works in any case. */
 static void start(rp_pool *p)
 {
     p->owner = rpi_this_process();
@@ -137,7 +139,7 @@ static void start(rp_pool *p)
     pthread_attr_destroy(&attributes);
 }
 
-/* Take the pool for this process; false if a thread of it has it already. */
+/* Take the pool for this process; return false if another thread of the process holds it. */
 static bool hold(rp_pool *p)
 {
     const long long self = rpi_this_process();
@@ -159,7 +161,7 @@ void rpi_pool_run_until(rp_pool *pool, int64_t n_tasks, rpi_task task, void *con
     }
     if (pool->parallel) {
         pool->parallel(pool->parallel_context, (int32_t)rpi_min(n_tasks, pool->threads), work, &j);
-        run_tasks(&j, 0); /* all of them, if it called nothing */
+        run_tasks(&j, 0); /* all tasks, if the loop did not call work */
         return;
     }
     if (!hold(pool)) {
@@ -191,7 +193,7 @@ void rpi_pool_run(rp_pool *pool, int64_t n_tasks, rpi_task task, void *context)
 rp_status rp_pool_run(rp_pool *pool, int64_t n_tasks, rp_task *task, void *context)
 {
     if (!task)
-        return rpi_fail(RP_E_ARG, "task is NULL: what to run");
+        return rpi_fail(RP_E_ARG, "task is NULL: pass the function to run");
     rpi_pool_run(rpi_pool_or_default(pool), n_tasks, task, context);
     return RP_OK;
 }
@@ -204,7 +206,7 @@ const void *rpi_this_thread(void)
 
 void rpi_progress_step(rpi_progress *p)
 {
-    if (!p->report) /* nobody counts */
+    if (!p->report) /* without a callback nothing is counted */
         return;
     const int64_t done = atomic_fetch_add_explicit(&p->done, 1, memory_order_relaxed) + 1;
     if (rpi_this_thread() == p->caller && !stopped(&p->stop) &&
@@ -214,9 +216,9 @@ void rpi_progress_step(rpi_progress *p)
 
 rp_status rpi_progress_status(const rpi_progress *p)
 {
-    return stopped(&p->stop) ? rpi_fail(RP_E_CANCELLED,
-                                        "the progress callback cancelled the call: what its outputs hold is undefined")
-                             : RP_OK;
+    return stopped(&p->stop)
+               ? rpi_fail(RP_E_CANCELLED, "the progress callback cancelled the call: its outputs are undefined")
+               : RP_OK;
 }
 
 static rp_pool *pool_new(int32_t threads)
@@ -230,7 +232,7 @@ static rp_pool *pool_new(int32_t threads)
 rp_status rp_pool_create(rp_pool **pool, int32_t threads)
 {
     if (!pool)
-        return rpi_fail(RP_E_ARG, "pool is NULL: where the pool should go");
+        return rpi_fail(RP_E_ARG, "pool is NULL: pass the address of a pointer");
     *pool = NULL;
     if (threads < 0 || threads > RP_MAX_THREADS)
         return rpi_fail(RP_E_RANGE, "threads is %d: 0 (all this process may use) to %d", (int)threads, RP_MAX_THREADS);
@@ -243,7 +245,7 @@ rp_status rp_pool_from(rp_pool **pool, rp_parallel *parallel, void *context, int
     if (pool)
         *pool = NULL;
     if (!parallel)
-        return rpi_fail(RP_E_ARG, "parallel is NULL: the loop that runs the work");
+        return rpi_fail(RP_E_ARG, "parallel is NULL: pass the loop that runs the work");
     const rp_status status = rp_pool_create(pool, threads);
     if (status != RP_OK)
         return status;
@@ -271,7 +273,7 @@ void rp_pool_destroy(rp_pool *pool)
     free(pool);
 }
 
-/* The default pool lives as long as the process; its threads sleep between calls. */
+/* The default pool is never destroyed; its threads sleep between calls. */
 static rp_pool *default_pool;
 static pthread_once_t default_once = PTHREAD_ONCE_INIT;
 
@@ -283,17 +285,17 @@ static void make_default(void)
     default_pool = pool_new(end && *end == 0 && n > 0 && n <= RP_MAX_THREADS ? (int32_t)n : 0);
 }
 
-static rp_pool alone = {.threads = 1};
+static rp_pool single_thread = {.threads = 1};
 
 rp_pool *rpi_pool_or_default(rp_pool *pool)
 {
     if (pool)
         return pool;
     pthread_once(&default_once, make_default);
-    return default_pool ? default_pool : &alone; /* with no memory for the default pool one thread still works */
+    return default_pool ? default_pool : &single_thread; /* without memory for the default pool, use one thread */
 }
 
-/* A call of fewer multiply-adds than this is over before other threads have woken. */
+/* Calls with fewer multiply-adds than this end before other threads have woken up. */
 #define SHORT 4e6
 static double short_call = SHORT;
 static pthread_once_t short_once = PTHREAD_ONCE_INIT;
@@ -312,7 +314,7 @@ rp_pool *rpi_pool_for(rp_pool *pool, const rp_desc *d)
     pthread_once(&short_once, read_short);
     const double n =
         (double)d->batch * (double)d->heads * (double)d->len_q * (double)d->len_k * (double)(d->dim_k + d->dim_v);
-    return n < short_call ? &alone : rpi_pool_or_default(pool);
+    return n < short_call ? &single_thread : rpi_pool_or_default(pool);
 }
 
 int32_t rp_pool_threads(const rp_pool *pool)

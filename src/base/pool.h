@@ -1,5 +1,4 @@
-/* base/pool.h -- threads to work on, and how far a call is.
- * It may not know terms, masks or calls.
+/* base/pool.h -- running tasks on threads, and the progress of a call. Independent of terms, masks and calls.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_POOL_H
 #define RELPOS_POOL_H
@@ -7,26 +6,26 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-/* Run task(context, n, worker) for n = 0 … n_tasks-1; worker < rp_pool_threads(pool). Tasks are taken in order, by any
- * number of threads that is not larger, so a task may wait for those before it and for no other. */
+/* Run task(context, n, worker) for n = 0 … n_tasks-1, with worker < rp_pool_threads(pool). Tasks are taken in order by
+ * at most that many threads, so a task may wait for earlier tasks, but not for later ones. */
 typedef void (*rpi_task)(void *context, int64_t n, int32_t worker);
 void rpi_pool_run(rp_pool *pool, int64_t n_tasks, rpi_task task, void *context);
-/* Until *stop, which a task may set; NULL: to the end. */
+/* Like rpi_pool_run, but take no more tasks once *stop is set, which a task may do; NULL: run all. */
 void rpi_pool_run_until(rp_pool *pool, int64_t n_tasks, rpi_task task, void *context, const atomic_bool *stop);
 rp_pool *rpi_pool_or_default(rp_pool *pool);
-rp_pool *rpi_pool_for(rp_pool *pool, const rp_desc *d); /* one thread alone for a short call */
+rp_pool *rpi_pool_for(rp_pool *pool, const rp_desc *d); /* one thread for a short call */
 
-/* How far a call is: workers count tasks, the caller's own thread reports. */
+/* The progress of a call. Workers count finished tasks; the caller's thread calls `report`. */
 typedef struct rpi_progress {
     rp_progress *report;
     void *context;
     const void *caller; /* rpi_this_thread() */
     int64_t total;
     atomic_llong done;
-    atomic_bool stop; /* report asked for it: tasks that have not begun are not run */
+    atomic_bool stop; /* set when report cancels: tasks that have not started are not run */
 } rpi_progress;
 
-/* An address that each running thread has for itself alone. */
+/* Return an address that identifies the running thread. */
 const void *rpi_this_thread(void);
 
 void rpi_progress_step(rpi_progress *p);

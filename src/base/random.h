@@ -1,17 +1,17 @@
-/* base/random.h -- numbers that depend on their counters alone: which weights are dropped, on any machine and for any
- * threads. It may not know terms, masks or calls.
+/* base/random.h -- random numbers computed from counters, so that the same weights are dropped on any machine and with
+ * any number of threads. Independent of terms, masks and calls.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_RANDOM_H
 #define RELPOS_RANDOM_H
 
 #include <stdint.h>
 
-/* The numbers that say which weights of row (b, h, i) are dropped: key j is kept where rpi_random(row, j) >= limit. */
+/* The random key of row (b, h, i). The weight of key j is kept if rpi_random(row, j) >= rpi_dropout_limit(p). */
 typedef struct rpi_dropout_row {
     uint32_t low, high;
 } rpi_dropout_row;
 
-static inline uint64_t rpi_mix64(uint64_t z) /* the finalizer of splitmix64: Steele, Lea, Flood 2014 */
+static inline uint64_t rpi_mix64(uint64_t z) /* finalizer of splitmix64: Steele, Lea, Flood 2014 */
 {
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
     z = (z ^ z >> 27) * 0x94d049bb133111ebu;
@@ -27,8 +27,8 @@ static inline rpi_dropout_row rpi_dropout_at(uint64_t seed, int64_t b, int64_t h
     return (rpi_dropout_row){(uint32_t)z, (uint32_t)(z >> 32)};
 }
 
-/* Two rounds of a 32-bit finalizer (multipliers found by Wellons 2018), keyed before each: whole vectors do the
- * same. */
+/* Two rounds of a 32-bit finalizer (multipliers found by Wellons 2018), with half of the row's key added before the
+ * first round and the other half after each. The vector code computes the same. */
 #define RPI_MIX32_A 0x21f0aaadu
 #define RPI_MIX32_B 0x735a2d97u
 static inline uint32_t rpi_random(rpi_dropout_row row, int64_t j)

@@ -1,8 +1,8 @@
-/* base/system.c -- what the pool asks the operating system: Linux, macOS, other systems of POSIX, and Windows. It may
- * not know pools.
+/* base/system.c -- functions of the operating system that the pool needs: Linux, macOS, other POSIX systems and
+ * Windows. Independent of pools.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef _GNU_SOURCE
-#define _GNU_SOURCE /* sched_getaffinity */
+#define _GNU_SOURCE /* for sched_getaffinity */
 #endif
 #include "system.h"
 #include "integer.h"
@@ -12,7 +12,7 @@
 
 long long rpi_this_process(void)
 {
-    return (long long)GetCurrentProcessId(); /* there are no forks */
+    return (long long)GetCurrentProcessId(); /* Windows has no fork */
 }
 
 static long processors(void)
@@ -28,8 +28,9 @@ static long processors(void)
 #include <stdio.h>
 #include <unistd.h>
 
-/* A process is known by its number and by the forks that led to it: in a new PID namespace a child may have the number
- * of its parent. A process that was made by the bare system call is told by its number alone. */
+/* A process is identified by its number and the count of forks that led to it, because in a new PID namespace a child
+ * may have the number of its parent. Processes created by the bare system call, which runs no fork handlers, are
+ * identified by their number only. */
 static atomic_uint forks;
 static pthread_once_t forks_once = PTHREAD_ONCE_INIT;
 

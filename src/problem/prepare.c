@@ -1,10 +1,10 @@
-/* problem/prepare.c -- what a call makes once from its arrays: starts of segments, frequencies of RoPE, and what
- * schemes prepare. It may not know sources, kernels or the reference.
+/* problem/prepare.c -- data that a call computes once from its arrays: starts of segments, RoPE frequencies, and the
+ * prepared data of schemes. Independent of sources, kernels and the reference.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "problem.h"
 #include <math.h>
 
-/* Of each token, the first token of its segment. */
+/* Find the first token of the segment of each token. */
 static void find_segments(const rpi_args *args, const rpi_view *v, int64_t *start)
 {
     const rp_desc *d = &args->desc;
@@ -17,7 +17,7 @@ static void find_segments(const rpi_args *args, const rpi_view *v, int64_t *star
         }
 }
 
-/* The largest position + 1 of queries and keys, as RoPE sees them. */
+/* Return the largest position + 1 of queries and keys, as RoPE uses them. */
 static double longest(const rpi_args *args)
 {
     const rp_desc *d = &args->desc;
@@ -38,7 +38,7 @@ static double longest(const rpi_args *args)
     return max;
 }
 
-/* Add up the memory of what rpi_args_prepare makes, or hand it out. */
+/* Add up the memory for rpi_args_prepare; once the arena has memory, set the addresses. */
 static void lay_out(rpi_args *args, const rpi_view *segments)
 {
     const rp_plan *plan = args->plan;
@@ -51,7 +51,7 @@ static void lay_out(rpi_args *args, const rpi_view *segments)
     }
     if (segments)
         args->segment_start = rpi_arena_take(a, d->batch, d->len_k, sizeof(int64_t));
-    if (plan->rotate >= 0) /* frequencies, and the two lists of factors */
+    if (plan->rotate >= 0) /* frequencies, short_factor, long_factor */
         args->frequency = rpi_arena_take(a, 3, d->terms[plan->rotate].dim / 2, sizeof(double));
 }
 

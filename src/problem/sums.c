@@ -1,6 +1,5 @@
-/* problem/sums.c -- where the gradients of the terms' arrays are summed, in double, and how they are stored.
- * Before: engine/fold.c, or the reference.
- * It may not know sources, kernels or the reference.
+/* problem/sums.c -- sums in double for the gradients of the terms' arrays, and storing them.
+ * engine/fold.c or the reference fills the sums. Independent of sources, kernels and the reference.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "problem.h"
 #include <string.h>

@@ -1,50 +1,51 @@
-/* reference/bounds.c -- the bound of the error of a row of out. It may not know kernels, but for the sizes at which
- * they cut sums.
+/* reference/bounds.c -- the bound on the error of a row of out. Independent of kernels, except for the block sizes of
+ * their sums.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "bounds.h"
 #include "reference.h"
 #include <float.h>
 #include <math.h>
 
-/* docs/numerics.md derives what is evaluated here. u = 2^-24. The score of key j is off by at most eta_j:
- *     eta_j = u ((Dk + c) A_j + 2 (|top| + |s_j|) + 4 + 4 T)     A_j: the score with every summand taken absolute
- * c counts roundings beside the sum over Dk, T tiles; the roundings of exp are among them. Whatever the scores are
- * within these, the weight of key j is at most U_j and at least L_j:
+/* docs/numerics.md derives these formulas. u = 2^-24. The score of key j is off by at most eta_j:
+ *     eta_j = u ((Dk + c) A_j + 2 (|m| + |s_j|) + 4 + 4 T)
+ * A_j is the score with every summand taken absolute, m the largest score, T the number of tiles. c counts roundings
+ * besides the sum over Dk; the roundings of exp are included. For all scores within these errors, the weight of key j
+ * is at most U_j and at least L_j:
  *     U_j = 1 / (1 + sum_(i != j) exp(s_i - s_j - eta_i - eta_j))       L_j = the same with + eta_i + eta_j
- * so it is off by at most a_j = off + u n (w_j + off), off = max(U_j - w_j, w_j - L_j), with n roundings of the sums
- * over keys, and
+ * The weight is therefore off by at most a_j = off + u n (w_j + off), off = max(U_j - w_j, w_j - L_j), with n roundings
+ * of the sums over keys, and
  *     |error| <= sum a_j |v_j| */
 
-/* The logarithm of a sum of exp(x_j), where the sum without one of the summands is wanted too. */
+/* The logarithm of a sum of exp(x_j), from which the sum without one summand can be computed. */
 typedef struct log_sum {
-    int64_t at;         /* which x_j is the largest */
-    double top, others; /* x_at, and the logarithm of the sum over the others */
+    int64_t at;             /* index of the largest x_j */
+    double largest, others; /* largest x_j, and the logarithm of the sum over the others */
 } log_sum;
 
-/* x_j = s_j - top + sign eta_j; -infinity where masked. Number len_k is the sink. */
+/* x_j = s_j - largest + sign eta_j; -infinity where masked. Number len_k is the sink. */
 typedef struct shifted {
-    const rpi_row *plain, *absolute; /* absolute->score has eta */
-    double top, sink, sink_eta;
+    const rpi_row *plain, *absolute; /* absolute->score is eta */
+    double largest, sink, sink_eta;
 } shifted;
 
 static double shift(const shifted *s, double sign, int64_t j)
 {
     if (j == s->plain->args->desc.len_k)
-        return s->sink == -INFINITY ? -INFINITY : s->sink - s->top + sign * s->sink_eta;
+        return s->sink == -INFINITY ? -INFINITY : s->sink - s->largest + sign * s->sink_eta;
     const double score = s->plain->score[j];
-    return score == -INFINITY ? -INFINITY : score - s->top + sign * s->absolute->score[j];
+    return score == -INFINITY ? -INFINITY : score - s->largest + sign * s->absolute->score[j];
 }
 
 static log_sum sum_of(const shifted *s, double sign)
 {
-    log_sum sum = {.top = -INFINITY, .others = -INFINITY};
+    log_sum sum = {.largest = -INFINITY, .others = -INFINITY};
     const int64_t n = s->plain->args->desc.len_k + 1;
     double second = -INFINITY, rest = 0;
     for (int64_t j = 0; j < n; j++) {
         const double x = shift(s, sign, j);
-        second = fmax(second, fmin(x, sum.top));
-        if (x > sum.top) {
-            sum.top = x;
+        second = fmax(second, fmin(x, sum.largest));
+        if (x > sum.largest) {
+            sum.largest = x;
             sum.at = j;
         }
     }
@@ -56,25 +57,25 @@ static log_sum sum_of(const shifted *s, double sign)
     return sum;
 }
 
-/* The logarithm of the sum without j, whose x_j is x. */
+/* Return the logarithm of the sum without summand j, which is exp(x). */
 static double without(const log_sum *sum, double x, int64_t j)
 {
     if (j == sum->at)
         return sum->others;
-    return sum->top + log(1 + fmax(exp(sum->others - sum->top) - exp(x - sum->top), 0));
+    return sum->largest + log(1 + fmax(exp(sum->others - sum->largest) - exp(x - sum->largest), 0));
 }
 
-/* By how much the weight w of number j may be off; `rounding` counts for the sums over keys. */
-static double weight_error(const shifted *s, const log_sum *least, const log_sum *most, int64_t j, double w,
+/* Return a bound on the error of the weight w of number j. `rounding` is the relative error of the sums over keys. */
+static double weight_error(const shifted *s, const log_sum *sum_low, const log_sum *sum_high, int64_t j, double w,
                            double rounding)
 {
     const double low = shift(s, -1, j), high = shift(s, 1, j);
     if (high == -INFINITY)
         return 0;
-    const double upper = 1 / (1 + exp(without(least, low, j) - high)),
-                 lower = 1 / (1 + exp(without(most, high, j) - low));
+    const double upper = 1 / (1 + exp(without(sum_low, low, j) - high)),
+                 lower = 1 / (1 + exp(without(sum_high, high, j) - low));
     const double off = fmax(fmax(upper - w, w - lower), 0);
-    /* what double leaves of the differences of exponents */
+    /* the last term is the rounding of the differences of exponents in double */
     return off + (w + off) * (rounding + 0x1p-51 * (2 + fabs(low) + fabs(high)));
 }
 
@@ -90,7 +91,8 @@ double rpi_value_size(const rpi_row *r, int64_t j, int64_t x)
     return v * rpi_row_dropout(r, j);
 }
 
-/* A bound on |out - exact|, its weights off by absolute->weight; without what rounding to the type of out adds. */
+/* Return a bound on |out - exact| for weights that are off by absolute->weight, without the rounding to the type of
+ * out. */
 static double out_error(rpi_row *plain, const rpi_row *absolute, int64_t x, double max_eta, double *size)
 {
     const rp_desc *d = &plain->args->desc;
@@ -105,27 +107,28 @@ static double out_error(rpi_row *plain, const rpi_row *absolute, int64_t x, doub
         unnormalized += exp(fmin(plain->score[j] - plain->lse + 2 * max_eta, 0)) * v;
     }
     *size = sum;
-    /* weights and values below 2^-126 count as 0 */
-    return unnormalized <= rpi_most(d) ? error + 2 * (double)d->len_k * 0x1p-126 * (max + 1) : INFINITY;
+    /* weights and values below 2^-126 may be treated as 0 */
+    return unnormalized <= rpi_max_sum(d) ? error + 2 * (double)d->len_k * 0x1p-126 * (max + 1) : INFINITY;
 }
 
-/* Replace the sizes in absolute->score by eta_j, infinity where a sum may pass the range of numbers, and return the
+/* Replace the absolute scores in absolute->score by eta_j, or by infinity if a sum may overflow, and return the
  * largest. */
-static double score_errors(const rpi_row *plain, rpi_row *absolute, double top, double tiles)
+static double score_errors(const rpi_row *plain, rpi_row *absolute, double largest, double tiles)
 {
     const rp_plan *plan = plain->plan;
     const rp_desc *d = &plain->args->desc;
     const double u = rpi_unit(d);
     const double c = 4 + rpi_tile_roundings(plan, d->dim_k) + 2 * d->n_terms + (plan->rotate >= 0 ? 8 : 0) +
                      (d->softcap > 0 ? 12 : 0) + (d->softcap_after > 0 ? 12 : 0);
-    const double sums =
-        plan->vec >= 0 || plan->n_vec ? 2 : 1;     /* products with vectors are rounded before they start the sums */
-    double wide = 0, max = 0, range = rpi_most(d); /* of a score before the factors of products with vectors */
+    /* products with vectors are rounded sums, which then start the other sums */
+    const double sums = plan->vec >= 0 || plan->n_vec ? 2 : 1;
+    double wide = 0, max = 0;
+    double range = rpi_max_sum(d); /* limit of a score, before the factors of products with vectors */
     int64_t widest = d->dim_k;
     for (int32_t m = 0; m < d->n_terms; m++) {
         const rpi_product *product = plan->scheme[m]->product;
         if (plan->scheme[m]->form == RPI_VEC)
-            range = fmin(range, rpi_most(d) * fabs(rpi_vec_factor(plan->scheme[m], d)));
+            range = fmin(range, rpi_max_sum(d) * fabs(rpi_vec_factor(plan->scheme[m], d)));
         for (int x = 0; x < 2; x++)
             if (product[x].width)
                 widest = rpi_max(widest, product[x].width(d, &d->terms[m]));
@@ -134,15 +137,16 @@ static double score_errors(const rpi_row *plain, rpi_row *absolute, double top, 
         wide = fmax(wide, fabs(absolute->q[x]) * fmax(fabs(d->scale), 1));
     for (int64_t j = 0; j < d->len_k; j++) {
         const double s = plain->score[j], a = absolute->score[j];
-        double far = 0; /* channels below 2^-126 count as 0 too */
+        double far = 0; /* channels below 2^-126 may be treated as 0 */
         if (!plain->keep[j])
             continue;
         for (int64_t x = 0; x < d->dim_k; x++)
             far = fmax(far, fabs(absolute->keys[j * d->dim_k + x]));
         const double flushed = 2 * (double)widest * 0x1p-126 * (wide + far + 1);
-        const double eta = 1.01 * u * ((sums * (double)widest + c) * a + 2 * (fabs(top) + fabs(s)) + 4 + 4 * tiles) +
-                           rpi_bf16_error(d) * a + flushed;
-        absolute->score[j] = a <= range && wide <= rpi_most(d) && far <= rpi_most(d) ? eta : INFINITY;
+        const double eta =
+            1.01 * u * ((sums * (double)widest + c) * a + 2 * (fabs(largest) + fabs(s)) + 4 + 4 * tiles) +
+            rpi_bf16_error(d) * a + flushed;
+        absolute->score[j] = a <= range && wide <= rpi_max_sum(d) && far <= rpi_max_sum(d) ? eta : INFINITY;
         max = fmax(max, absolute->score[j]);
     }
     return max;
@@ -162,27 +166,27 @@ double rpi_bound_row(rpi_row *plain, rpi_row *absolute, double *bound)
     shifted s = {plain, absolute, .sink = -INFINITY};
     if (plan->sink >= 0)
         s.sink = rpi_at(&plain->args->term[plan->sink][0], plain->h, 0, 0, 0);
-    s.top = s.sink;
+    s.largest = s.sink;
     for (int64_t j = 0; j < d->len_k; j++)
-        if (plain->score[j] > s.top)
-            s.top = plain->score[j];
-    const double max_eta = score_errors(plain, absolute, s.top, tiles),
+        if (plain->score[j] > s.largest)
+            s.largest = plain->score[j];
+    const double max_eta = score_errors(plain, absolute, s.largest, tiles),
                  rounding = 1.01 * u * n + 1.5 * rpi_bf16_error(d);
-    s.sink_eta = 1.01 * u * (2 * (fabs(s.top) + fabs(s.sink)) + 4 + 4 * tiles);
+    s.sink_eta = 1.01 * u * (2 * (fabs(s.largest) + fabs(s.sink)) + 4 + 4 * tiles);
     const bool known = max_eta < INFINITY;
-    const log_sum least = known ? sum_of(&s, -1) : (log_sum){0}, most = known ? sum_of(&s, 1) : (log_sum){0};
+    const log_sum sum_low = known ? sum_of(&s, -1) : (log_sum){0}, sum_high = known ? sum_of(&s, 1) : (log_sum){0};
     for (int64_t j = 0; j < d->len_k; j++)
-        absolute->weight[j] = known ? weight_error(&s, &least, &most, j, plain->weight[j], rounding) : INFINITY;
+        absolute->weight[j] = known ? weight_error(&s, &sum_low, &sum_high, j, plain->weight[j], rounding) : INFINITY;
     for (int64_t x = 0; x < d->dim_v; x++) {
         double size;
         bound[x] = out_error(plain, absolute, x, max_eta, &size);
         bound[x] += rpi_stored(d) * (size + bound[x]) + (d->dtype == RP_F16 ? 0x1p-25 : 0);
         if (isnan(bound[x]))
-            bound[x] = INFINITY; /* an infinite bound times a value of 0 */
+            bound[x] = INFINITY; /* from an infinite bound times a value of 0 */
     }
     if (s.sink == -INFINITY)
         return 0;
-    return known ? weight_error(&s, &least, &most, d->len_k, exp(s.sink - plain->lse), rounding) : INFINITY;
+    return known ? weight_error(&s, &sum_low, &sum_high, d->len_k, exp(s.sink - plain->lse), rounding) : INFINITY;
 }
 
 rp_status rpi_ref_error_bound(const rp_plan *plan, const rpi_args *args, const rpi_view *bound)

@@ -1,5 +1,5 @@
-/* reference/gradients.c -- gradients of the reference in double, and bounds on the errors of the fast path. It may know
- * nothing of that but definitions.
+/* reference/gradients.c -- gradients in double by the reference path, and bounds on the errors of the fast path. Shares
+ * only definitions with the fast path.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "bounds.h"
 #include "reference.h"
@@ -8,15 +8,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where one kv head's gradients are summed: dk of the rotated and of the plain keys, dv; and what rows add to
- * arrays. */
+/* The sums of gradients for one kv head: dk of the rotated keys and of the plain keys, dv, and the contributions of
+ * rows to arrays. */
 typedef struct kv_gradients {
-    rpi_row row, size; /* the row, and the same with the sizes of its summands */
-    bool bound;        /* sums are bounds on errors */
-    double largest;    /* a summand of a sum over keys or rows that cannot pass the range of numbers */
+    rpi_row row, size; /* the row, and the same row with absolute values of all summands */
+    bool bound;        /* the sums are bounds on errors */
+    double largest;    /* a summand up to this cannot make a sum over keys or rows overflow */
     double *dq_rotated, *dq, *dk_rotated, *dk, *dv;
-    double *ds, *dw; /* [Lk] of the scores after the softcap, of the weights as they multiply values */
-    double *slope_error, *slope_after_error, *size_ds; /* of bounds: of the slopes; |ds| itself */
+    double *ds, *dw; /* [Lk] gradients of the scores after the softcap, and of the weights that multiply values */
+    double *slope_error, *slope_after_error, *size_ds; /* for bounds: errors of the slopes, and |ds| */
     rpi_term_sums sums;
     rpi_arena memory;
 } kv_gradients;
@@ -26,34 +26,36 @@ static double sized(const kv_gradients *s, double x)
     return s->bound ? fabs(x) : x;
 }
 
-/* The kernels take numbers below this as 0, and so results. */
+/* Return the size below which kernels treat operands and results as 0. */
 static double tiny(const rp_desc *d)
 {
     return d->dtype == RP_F64 ? DBL_MIN : FLT_MIN;
 }
 
-/* What a kernel may lose of a number that it reads: all of it below `least`, and its last components on AMX tiles. */
-static double lost(double x, double least)
+/* Return a bound on the part of an operand that a kernel may drop: all of it below `least`, and its last components on
+ * AMX tiles. */
+static double dropped_part(double x, double least)
 {
     const double size = fabs(x);
     return size >= least * 0x1p26 ? 0 : size < 2 * least ? size : 2 * least;
 }
 
-/* A bound on the error of (a, off by `error`) times x: both are read, and the product is added to a sum. */
+/* Return a bound on the error of adding a times x to a sum, where a is off by `error`, and operands and product may be
+ * treated as 0 if tiny. */
 static double rounded_product(const rp_desc *d, double a, double error, double x)
 {
     const double least = tiny(d);
-    return error * fabs(x) + (a + error) * lost(x, least) + lost(a, least) * fabs(x) + least;
+    return error * fabs(x) + (a + error) * dropped_part(x, least) + dropped_part(a, least) * fabs(x) + least;
 }
 
-/* The same; infinite where a sum of such products over keys and rows may pass the range of numbers. */
+/* Return rounded_product, or infinity if a sum of such products over keys and rows may overflow. */
 static double product_error(const kv_gradients *s, double a, double error, double x)
 {
     const rp_desc *d = &s->row.args->desc;
     return (a + error) * fabs(x) <= s->largest ? rounded_product(d, a, error, x) : INFINITY;
 }
 
-/* g times the derivative of a term of form VEC with respect to everything it reads. */
+/* Add g times the derivatives of a term of form VEC with respect to everything it reads. */
 static void spread_vectors(kv_gradients *s, int32_t term, int64_t j, double g, double size)
 {
     const rp_desc *d = &s->row.args->desc;
@@ -83,26 +85,26 @@ static void spread_vectors(kv_gradients *s, int32_t term, int64_t j, double g, d
     }
 }
 
-/* What dout of the row gives to channel c of value j, or to its vector. */
-static double value_share(const kv_gradients *s, int64_t j, int64_t c)
+/* Return the contribution of dout of the row to the gradient of channel c of value j, or of its vector. */
+static double value_contribution(const kv_gradients *s, int64_t j, int64_t c)
 {
     const double weight = s->row.weight[j] * (s->bound ? rpi_row_dropout(&s->row, j) : 1);
     return s->bound ? product_error(s, weight, s->dw[j], s->size.out[c]) : s->dw[j] * s->size.out[c];
 }
 
-/* A bound on the error of ds times the slope of a softcap, from bounds on the errors of both and the size of ds. */
+/* Return a bound on the error of ds times the slope of a softcap, from the errors of both and the size of ds. */
 static double under_softcap(double error, double size, double slope, double slope_error)
 {
     return error * (fabs(slope) + slope_error) + size * slope_error;
 }
 
-/* A bound on the error of the slope of a softcap, whose argument is off by up to eta. */
+/* Return a bound on the error of the slope of a softcap whose argument is off by up to eta. */
 static double slope_error(double cap, double slope, double eta, double u)
 {
     return cap > 0 ? fmin(fabs(slope) * expm1(2 * eta / cap), 1) + 16 * u : 0;
 }
 
-/* Add what the derivatives ds and dw of one row give to everything. */
+/* Add the contributions of the derivatives ds and dw of one row to all gradients. */
 static void spread(kv_gradients *s)
 {
     rpi_row *r = &s->row;
@@ -111,7 +113,7 @@ static void spread(kv_gradients *s)
     for (int64_t j = 0; j < d->len_k; j++) {
         if (!r->keep[j] || (!s->bound && r->score[j] == -INFINITY))
             continue;
-        /* ds of the biases and, after one more softcap, of the products; or bounds on their errors, and their sizes */
+        /* ds of the biases, and ds of the products, which are inside one more softcap; or bounds on their errors */
         const double size_after = s->bound ? s->size_ds[j] : 0, size = size_after * fabs(r->slope_after[j]),
                      size_inside = size * fabs(r->slope[j]), scale = fabs(d->scale);
         const double plain = s->bound ? under_softcap(s->ds[j], size_after, r->slope_after[j], s->slope_after_error[j])
@@ -122,7 +124,7 @@ static void spread(kv_gradients *s)
         for (int64_t c = 0; c < D; c++) {
             const double k = s->size.keys[j * D + c], q = s->size.q[c];
             if (s->bound) {
-                const double stored = (size_inside + inside) * k * scale; /* the sum is scaled when it is stored */
+                const double stored = (size_inside + inside) * k * scale; /* sums are scaled when they are stored */
                 s->dq_rotated[c] += stored <= s->largest ? scale * product_error(s, size_inside, inside, k) : INFINITY;
                 s->dk_rotated[j * D + c] += product_error(s, size_inside, inside, q * scale);
             } else {
@@ -145,16 +147,16 @@ static void spread(kv_gradients *s)
                 const rpi_pair p = rpi_row_pair(r, n, j);
                 const int64_t e = rpi_product_index(&scheme->product[0], &p);
                 for (int64_t c = 0; e >= 0 && c < d->dim_v; c++)
-                    scheme->product[0].vec_grad(&p, e, c, value_share(s, j, c), to);
+                    scheme->product[0].vec_grad(&p, e, c, value_contribution(s, j, c), to);
             }
         }
         for (int64_t c = 0; c < d->dim_v; c++)
-            s->dv[j * d->dim_v + c] += value_share(s, j, c);
+            s->dv[j * d->dim_v + c] += value_contribution(s, j, c);
     }
 }
 
-/* <dout_i, v_j + relval> times the factor of dropout, the same of absolute values, and what is lost of numbers near
- * 0. */
+/* Return <dout_i, v_j + relval> times the factor of dropout. Set *size to the sum of absolute values, and *loss to a
+ * bound on what is lost because tiny numbers are treated as 0. */
 static double weight_gradient(const kv_gradients *s, const rpi_view *dout, int64_t j, double *size, double *loss)
 {
     const rpi_row *r = &s->row;
@@ -181,17 +183,17 @@ static double weight_gradient(const kv_gradients *s, const rpi_view *dout, int64
     return sum;
 }
 
-/* The range of the type of out, where that is given. */
+/* Return the largest number of the type of out. */
 static double stored_most(const rp_desc *d)
 {
-    return d->dtype == RP_F16 ? 65504 : rpi_most(d);
+    return d->dtype == RP_F16 ? 65504 : rpi_max_sum(d);
 }
 
-/* By how much a weight w of the backward pass may be off, of which the forward pass's is off by `off`. It is made again
- * from the same score, whose error and that of lse are up to eta, and from lse: one number, rounded, where it is given
- * and rpi_lse_limit allows it, else the largest score and the logarithm of a sum. exp returns 0 below its smallest
- * argument, so that a larger one is rounded. */
-static double again(const rpi_row *r, double score, double eta, double w, double off)
+/* Return a bound on the error of a weight w of the backward pass, given the error `off` of the forward pass. The weight
+ * is recomputed from the same score, whose error and that of lse are up to eta, and from lse. lse is one rounded number
+ * if it is given and rpi_lse_limit allows it; else it is the largest score and the logarithm of a sum. exp returns 0
+ * for arguments below a smallest one, so the size of rounded arguments is limited. */
+static double recomputed_weight_error(const rpi_row *r, double score, double eta, double w, double off)
 {
     const rp_desc *d = &r->args->desc;
     const double smallest = d->dtype == RP_F64 ? 709 : 88, argument = fmin(fabs(score - r->lse) + 2 * eta, smallest),
@@ -199,7 +201,7 @@ static double again(const rpi_row *r, double score, double eta, double w, double
     return off + (w + off) * expm1(2.02 * rpi_unit(d) * (argument + lse + sum + 2)) + 0x1p-126;
 }
 
-/* One row: its ds and dw, or bounds on the errors of them (docs/numerics.md, "Gradients"). */
+/* Compute ds and dw of one row, or bounds on their errors (docs/numerics.md, "Gradients"). */
 static void row_backward(kv_gradients *s, const rpi_view *dout, const rpi_view *dlse)
 {
     rpi_row *r = &s->row;
@@ -209,19 +211,20 @@ static void row_backward(kv_gradients *s, const rpi_view *dout, const rpi_view *
     double mean = 0, mean_error = 0, sink_error = 0, max_eta = 0;
     rpi_row_scores(r);
     rpi_row_softmax(r);
-    double *size = s->slope_error, *loss = s->size_ds; /* of <dout, v>, until slope_error and size_ds are made */
+    /* size and loss of <dout, v>, until slope_error and size_ds are computed */
+    double *size = s->slope_error, *loss = s->size_ds;
     memset(s->dq, 0, (size_t)D * sizeof(double));
     memset(s->dq_rotated, 0, (size_t)D * sizeof(double));
     for (int64_t j = 0; j < d->len_k; j++) {
         s->dw[j] = r->score[j] == -INFINITY ? 0 : r->weight[j] * rpi_row_dropout(r, j);
         s->ds[j] = r->keep[j] && r->lse != -INFINITY ? weight_gradient(s, dout, j, &size[j], &loss[j]) : 0;
-        if (r->keep[j]) /* as out has it: a weight of 0 times an infinite value is NaN */
+        if (r->keep[j]) /* as in out, a weight of 0 times an infinite value is NaN */
             mean += r->weight[j] * s->ds[j];
     }
     if (dlse->data && r->lse != -INFINITY) {
         const double given = rpi_at(dlse, r->b, r->h, r->i, 0);
         mean -= given;
-        mean_error = 2 * u * fabs(given); /* the difference is rounded */
+        mean_error = 2 * u * fabs(given); /* rounding of the difference */
     }
     if (s->bound) {
         double *bound = s->row.out;
@@ -238,27 +241,27 @@ static void row_backward(kv_gradients *s, const rpi_view *dout, const rpi_view *
                     out += r->weight[j] * v;
                     largest = fmax(largest, v);
                 }
-            /* an out that is given may have passed the range of its type, but is no larger than the largest value */
+            /* a given out may have overflowed in its type, but is not larger than the largest value */
             const double error =
                 fmin(out + bound[c], 1.01 * largest) <= stored_most(d) ? bound[c] + rpi_stored(d) * out : INFINITY;
             mean_error += fabs(rpi_at(dout, r->b, r->h, r->i, c)) * error;
         }
-        if (!(fabs(mean) <= rpi_most(d)))
+        if (!(fabs(mean) <= rpi_max_sum(d)))
             mean_error = INFINITY;
         for (int64_t j = 0; j < d->len_k; j++) {
             if (!r->keep[j])
                 continue;
-            const double w = r->weight[j], off = again(r, r->score[j], max_eta, w, weight_error[j]),
+            const double w = r->weight[j], off = recomputed_weight_error(r, r->score[j], max_eta, w, weight_error[j]),
                          away = fabs(s->ds[j] - mean),
-                         dp_error = size[j] > rpi_most(d)
+                         dp_error = size[j] > rpi_max_sum(d)
                                         ? INFINITY
                                         : (1.01 * u * (2 * (double)Dv + rpi_tile_roundings(r->plan, Dv) + 8) +
                                            rpi_bf16_error(d) + rpi_f16_error(r->plan)) *
                                                   size[j] +
                                               loss[j];
-            /* roundings of the sums that follow: over keys, over queries, over blocks of them */
-            const double share = (double)(d->heads / d->kv_heads);
-            const double n = 1.01 * u * (2 * 512 + share * (double)(d->len_k + d->len_q) / 96 + 16 + (double)(2 * D)) +
+            /* roundings of the sums that follow: over keys, over queries, over blocks of both */
+            const double group = (double)(d->heads / d->kv_heads);
+            const double n = 1.01 * u * (2 * 512 + group * (double)(d->len_k + d->len_q) / 96 + 16 + (double)(2 * D)) +
                              3 * rpi_bf16_error(d);
             s->size_ds[j] = w * away;
             s->ds[j] = off * away + (w + off) * (dp_error + mean_error) +
@@ -273,12 +276,14 @@ static void row_backward(kv_gradients *s, const rpi_view *dout, const rpi_view *
                 s->ds[j] = r->weight[j] * (s->ds[j] - mean);
         s->size.q = r->q, s->size.keys = r->keys;
     }
-    if (r->plan->sink >= 0 && r->lse != -INFINITY) { /* a key of value 0: dp = 0 */
+    if (r->plan->sink >= 0 && r->lse != -INFINITY) { /* the sink is a key of value 0: dp = 0 */
         rpi_sums *to = &s->sums.term[r->plan->sink];
         const double w = exp(rpi_at(&r->args->term[r->plan->sink][0], r->h, 0, 0, 0) - r->lse);
         to->absolute = s->bound;
-        const double off =
-            s->bound ? again(r, rpi_at(&r->args->term[r->plan->sink][0], r->h, 0, 0, 0), max_eta, w, sink_error) : 0;
+        const double off = s->bound
+                               ? recomputed_weight_error(r, rpi_at(&r->args->term[r->plan->sink][0], r->h, 0, 0, 0),
+                                                         max_eta, w, sink_error)
+                               : 0;
         rpi_add(to, 0, r->h, 0, 0, 0,
                 s->bound ? (w + off) * mean_error + off * fabs(mean) + 4 * u * (w + off) * fabs(mean) : -w * mean);
     }
@@ -319,7 +324,7 @@ static rp_status kv_gradients_alloc(kv_gradients *s, const rp_plan *plan, const 
     memset(all, 0xff, sizeof all);
     memset(s, 0, sizeof *s);
     s->bound = bound;
-    s->largest = rpi_most(d) / (2 * (double)(d->heads / d->kv_heads * d->len_q + d->len_k));
+    s->largest = rpi_max_sum(d) / (2 * (double)(d->heads / d->kv_heads * d->len_q + d->len_k));
     lay_out(s, d);
     rp_status status = rpi_arena_alloc(&s->memory, false, "the backward pass of the reference path");
     if (status == RP_OK) {
@@ -336,10 +341,10 @@ static rp_status kv_gradients_alloc(kv_gradients *s, const rp_plan *plan, const 
     return status;
 }
 
-/* An infinite bound times a factor of 0 is no number: no bound is known. */
-static double settled(bool bound, double x)
+/* Return x; in a bound, replace NaN (an infinite bound times a factor of 0) by infinity. */
+static double finish_bound(bool bound, double x)
 {
-    return !bound ? x : isnan(x) ? INFINITY : x + 0x1p-120; /* and products below 2^-126 count as 0 */
+    return !bound ? x : isnan(x) ? INFINITY : x + 0x1p-120; /* products below 2^-126 may be treated as 0 */
 }
 
 static void store(const kv_gradients *s, const rpi_view *v, int64_t h, int64_t n, int64_t width, const double *rotated,
@@ -347,26 +352,26 @@ static void store(const kv_gradients *s, const rpi_view *v, int64_t h, int64_t n
 {
     for (int64_t c = 0; v->data && c < width; c++)
         rpi_put(v->data, v->dtype, rpi_index(v, s->row.b, h, n, c),
-                settled(s->bound, (rotated ? rotated[c] : 0) + plain[c]));
+                finish_bound(s->bound, (rotated ? rotated[c] : 0) + plain[c]));
 }
 
 static rp_status run(const rp_plan *plan, const rpi_args *args, const rpi_grads *grads, bool bound,
                      rpi_progress *progress)
 {
     const rp_desc *d = &args->desc;
-    const int64_t share = d->heads / d->kv_heads, D = d->dim_k;
+    const int64_t group = d->heads / d->kv_heads, D = d->dim_k;
     kv_gradients s;
     rp_status status = kv_gradients_alloc(&s, plan, args, grads, bound);
     if (status != RP_OK)
         return status;
     for (int64_t kv = 0; kv < d->batch * d->kv_heads; kv++) {
         const int64_t b = kv / d->kv_heads, g = kv % d->kv_heads;
-        s.row.b = b; /* where there is no query */
+        s.row.b = b; /* needed if there is no query */
         memset(s.dk_rotated, 0, (size_t)(d->len_k * D) * sizeof(double));
         memset(s.dk, 0, (size_t)(d->len_k * D) * sizeof(double));
         memset(s.dv, 0, (size_t)(d->len_k * d->dim_v) * sizeof(double));
-        for (int64_t n = 0; n < share * d->len_q; n++) {
-            const int64_t h = g * share + n / d->len_q, i = n % d->len_q;
+        for (int64_t n = 0; n < group * d->len_q; n++) {
+            const int64_t h = g * group + n / d->len_q, i = n % d->len_q;
             rpi_row_at(&s.row, b, h, i);
             rpi_row_at(&s.size, b, h, i);
             row_backward(&s, &grads->dout, &grads->dlse);
@@ -389,7 +394,7 @@ static rp_status run(const rp_plan *plan, const rpi_args *args, const rpi_grads 
         for (int x = 0; x < RP_MAX_ARRAYS; x++)
             for (int64_t e = 0; e < s.sums.elements[n][x]; e++) {
                 double *at = (double *)s.sums.term[n].array[x].data + e;
-                *at = settled(true, *at);
+                *at = finish_bound(true, *at);
             }
     if (status == RP_OK)
         rpi_sums_store(&s.sums, args, grads);

@@ -1,12 +1,12 @@
-/* reference/parts.c -- the parts of a row, one after another: what rpi_row_scores and rpi_row_mix add up. It may not
- * know the fast path.
+/* reference/parts.c -- the parts of a row: the summands of rpi_row_scores and rpi_row_mix, one by one. Independent of
+ * the fast path.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "row.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-/* Append a part; a name that is taken gets a number: "log 2". */
+/* Append a part. If its name is in use, append a number to it: "log 2". */
 static rp_part *append(rp_part *part, int32_t *n, rp_part_kind kind, int32_t term, int64_t length, const char *name,
                        const char *formula)
 {
@@ -27,7 +27,7 @@ static rp_part *append(rp_part *part, int32_t *n, rp_part_kind kind, int32_t ter
     return p;
 }
 
-/* Append the products of a term of form VEC: "relkey", or "deberta.k_pos" where the term has two. */
+/* Append the products of a term of form VEC: "relkey", or "deberta.k_pos" if the term has two. */
 static void append_products(const rpi_row *r, rp_part *part, int32_t *n, int32_t term)
 {
     const rpi_scheme *s = r->plan->scheme[term];
@@ -81,7 +81,7 @@ int32_t rpi_row_parts(const rpi_row *r, rp_part *part)
     return n;
 }
 
-/* The number of a part of the score of key j; x: the sum of the parts before it. */
+/* Compute a part of the score of key j, given the sum x of the parts before it. */
 static double number(rpi_row *r, const rp_part *part, double x, int64_t j)
 {
     const rp_desc *d = &r->args->desc;
@@ -98,7 +98,8 @@ static double number(rpi_row *r, const rp_part *part, double x, int64_t j)
                rpi_row_product(r, &pair, pair.scheme->product[0].array == part->array ? 0 : 1);
     case RP_PART_BIAS: return rpi_row_bias(r, &pair, j);
     case RP_PART_SOFTCAP: return rpi_row_cap(d->softcap, x, NULL) - x;
-    case RP_PART_SOFTCAP_AFTER: return x == -INFINITY ? 0 : rpi_row_cap(d->softcap_after, x, NULL) - x; /* masked */
+    case RP_PART_SOFTCAP_AFTER:
+        return x == -INFINITY ? 0 : rpi_row_cap(d->softcap_after, x, NULL) - x; /* -infinity: masked by a bias */
     case RP_PART_MASK: return r->keep[j] ? 0 : -INFINITY;
     default: return 0;
     }
@@ -109,7 +110,7 @@ void rpi_row_split(rpi_row *r, const rp_part *part, int32_t n_parts)
     for (int64_t j = 0; j < r->args->desc.len_k; j++) {
         double sum = 0;
         for (int32_t n = 0; n < n_parts && part[n].kind <= RP_PART_MASK; n++) {
-            const double x = number(r, &part[n], sum, j) + 0.0; /* no negative zero */
+            const double x = number(r, &part[n], sum, j) + 0.0; /* adding 0.0 turns -0 into 0 */
             sum += x;
             if (part[n].value)
                 part[n].value[j] = x;

@@ -1,23 +1,23 @@
-/* reference/reference.h -- the reference path: every output and gradient in double, in plain loops.
- * It may not know the fast path.
+/* reference/reference.h -- the reference path: every output and gradient in double, in plain loops. Independent of the
+ * fast path.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_REFERENCE_H
 #define RELPOS_REFERENCE_H
 #include "base/pool.h"
 #include "problem/problem.h"
 
-/* The reference path: the outputs that args has; the gradients that are wanted. */
+/* The reference path. It computes the outputs that are present in args, or the gradients that are requested. */
 typedef struct rpi_ref rpi_ref;
 rp_status rpi_ref_begin(rpi_ref **ref, const rp_plan *plan, const rpi_args *args,
-                        rp_pool *pool); /* all that may fail */
+                        rp_pool *pool); /* everything that may fail */
 rp_status rpi_ref_run(rpi_ref *ref, rp_pool *pool, rpi_progress *progress);
 void rpi_ref_end(rpi_ref *ref);
 rp_status rpi_ref_backward(const rp_plan *plan, const rpi_args *args, const rpi_grads *grads, rpi_progress *progress);
 
-/* Bounds on what the fast paths are off by: of the gradients, of out [B,H,Lq,Dv] f64. */
+/* Compute bounds on the errors of the fast path: for the gradients, for out [B,H,Lq,Dv] f64. */
 rp_status rpi_ref_gradient_bound(const rp_plan *plan, const rpi_args *args, const rpi_grads *bounds);
 rp_status rpi_ref_error_bound(const rp_plan *plan, const rpi_args *args, const rpi_view *bound);
-/* The sum of the biases of each pair of batch entry b: bias [H,Lq,Lk]. */
+/* Compute the sum of the biases of each pair of batch entry b: bias [H,Lq,Lk]. */
 void rpi_ref_bias(const rp_plan *plan, const rpi_args *args, int64_t b, const rpi_view *bias);
 
 #endif

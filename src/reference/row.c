@@ -1,5 +1,5 @@
-/* reference/row.c -- the reference: every definition in double, in plain loops. It judges the fast path, shares
- * definitions with it, and may know nothing else of it.
+/* reference/row.c -- the reference path: every definition in double, in plain loops. The fast path is tested against it
+ * and shares only the definitions with it.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "row.h"
 #include "base/random.h"
@@ -38,7 +38,7 @@ double rpi_row_dropout(const rpi_row *r, int64_t j)
     return rpi_random(row, j) < rpi_dropout_limit(d->dropout) ? 0 : 1 / (1 - d->dropout);
 }
 
-/* With absolute set, x becomes a bound on what each rotated channel is made of. */
+/* If r->absolute is set, x becomes a bound on the sizes of the summands of each rotated channel. */
 void rpi_row_rotate(const rpi_row *r, double *x, double position, double sign)
 {
     if (r->plan->rotate < 0)
@@ -58,7 +58,7 @@ void rpi_row_rotate(const rpi_row *r, double *x, double position, double sign)
     }
 }
 
-/* <q, k> plain, or of absolute values. */
+/* Return <q, k>, or the sum of |q_c k_c| if r->absolute is set. */
 double rpi_row_dot(const rpi_row *r, const double *q, const double *k)
 {
     double sum = 0;
@@ -67,7 +67,7 @@ double rpi_row_dot(const rpi_row *r, const double *q, const double *k)
     return sum;
 }
 
-/* The sum of a product with its vector e. */
+/* Return the sum of a product with its vector e. */
 static double vector_product(const rpi_row *r, const rpi_product *product, const rpi_pair *p, int64_t e)
 {
     const double *row = product->key_side ? p->k : p->q;
@@ -94,7 +94,7 @@ double rpi_row_product(rpi_row *r, const rpi_pair *p, int n)
     return r->product[n].sum;
 }
 
-/* The value of a term of form VEC. */
+/* Return the value of a term of form VEC. */
 static double vectors(rpi_row *r, const rpi_pair *p)
 {
     const double sum = rpi_row_product(r, p, 0) + rpi_row_product(r, p, 1);
@@ -118,7 +118,7 @@ static void row_queries(const rpi_row *r, rpi_pair pair[RP_MAX_TERMS])
         pair[n] = rpi_row_query(r, n);
 }
 
-/* pair: the query, for each term */
+/* Return the sum of the biases of key j. pair[n] is the query as term n reads it. */
 static double biases(rpi_row *r, rpi_pair pair[RP_MAX_TERMS], int64_t j)
 {
     double sum = 0;
@@ -129,7 +129,7 @@ static double biases(rpi_row *r, rpi_pair pair[RP_MAX_TERMS], int64_t j)
     return sum;
 }
 
-/* Which keys the row may see. */
+/* Set keep[j] to 1 for the keys that the row may attend to, else 0. */
 static void masks(rpi_row *r)
 {
     const rp_desc *d = &r->args->desc;
@@ -148,8 +148,8 @@ double rpi_row_cap(double cap, double x, double *slope)
     return cap > 0 ? cap * t : x;
 }
 
-/* score[j] for every key, -infinity where masked, and keep[j]: not masked, by a mask or by a bias of -infinity.
- * slope[j] and slope_after[j] are what the softcaps do to a small change. */
+/* Compute score[j] for every key, -infinity where masked. Clear keep[j] if a mask or a bias of -infinity masks the key.
+ * slope[j] and slope_after[j] are the derivatives of the softcaps. */
 void rpi_row_scores(rpi_row *r)
 {
     const rp_desc *d = &r->args->desc;
@@ -170,7 +170,7 @@ void rpi_row_scores(rpi_row *r)
     rpi_pair pair[RP_MAX_TERMS];
     row_queries(r, pair);
     for (int64_t j = 0; j < d->len_k; j++) {
-        if (!r->keep[j] && !r->raw) { /* a trace shows masked pairs too */
+        if (!r->keep[j] && !r->raw) { /* a trace shows the parts of masked pairs too */
             r->score[j] = -INFINITY;
             continue;
         }
@@ -196,32 +196,33 @@ void rpi_row_scores(rpi_row *r)
     }
 }
 
-/* Weights from scores, and lse. A row without keys: weights 0, lse -infinity. A sink is a key without a value. */
+/* Compute weights from scores, and lse. A row without keys has weights 0 and lse -infinity. A sink acts as a key
+ * without a value. */
 void rpi_row_softmax(rpi_row *r)
 {
     const int64_t n = r->args->desc.len_k;
-    double top = -INFINITY, sum = 0;
+    double max = -INFINITY, sum = 0;
     if (r->plan->sink >= 0)
-        top = rpi_at(&r->args->term[r->plan->sink][0], r->h, 0, 0, 0);
-    const double sink = top;
+        max = rpi_at(&r->args->term[r->plan->sink][0], r->h, 0, 0, 0);
+    const double sink = max;
     for (int64_t j = 0; j < n; j++)
-        if (r->score[j] > top)
-            top = r->score[j];
+        if (r->score[j] > max)
+            max = r->score[j];
     if (sink != -INFINITY)
-        sum = exp(sink - top);
+        sum = exp(sink - max);
     for (int64_t j = 0; j < n; j++) {
-        r->weight[j] = r->score[j] == -INFINITY ? 0 : exp(r->score[j] - top);
+        r->weight[j] = r->score[j] == -INFINITY ? 0 : exp(r->score[j] - max);
         sum += r->weight[j];
     }
-    r->lse = sum == 0 ? -INFINITY : top + log(sum);
+    r->lse = sum == 0 ? -INFINITY : max + log(sum);
     for (int64_t j = 0; j < n; j++)
         if (r->score[j] != -INFINITY)
             r->weight[j] /= sum;
 }
 
-/* out = sum_j w_j (v_j + relval_j) over the keys that are not masked, or one part of it: values, or vectors of
- * relval. A product of -infinity gives a weight of 0, by which a value is multiplied, so that 0 * infinity is NaN.
- * Where every score is -infinity, out = 0. With absolute, the sum of w |v| + w |relval|. */
+/* Compute out = sum_j w_j (v_j + relval_j), or only the sum of values or of vectors. Keys that are not masked are
+ * included even if their weight is 0: a product of -infinity gives a weight of 0, and 0 times an infinite value is NaN.
+ * If every score is -infinity, out = 0. If r->absolute is set, sum w |v| + w |relval|. */
 void rpi_row_sums(const rpi_row *r, bool values, bool vectors, double *out)
 {
     const rp_desc *d = &r->args->desc;
@@ -300,18 +301,19 @@ static void put(const rpi_view *v, int64_t a, int64_t b, int64_t c, int64_t d, d
     rpi_put(v->data, v->dtype, rpi_index(v, a, b, c, d), x);
 }
 
-/* What the tasks of a parallel run share: rows of one head each, so that sums over rows have one order. */
+/* Data shared by the tasks of a run. A task is some rows of one head, or all rows of a head if sums run over rows, so
+ * that each sum has one order. */
 struct rpi_ref {
     int32_t threads;
     const rp_plan *plan;
     const rpi_args *args;
     rpi_progress *progress;
-    rpi_row *rows;   /* one for each worker */
-    double *profile; /* and key mass, one for each worker; NULL if not wanted */
+    rpi_row *rows;   /* [threads] */
+    double *profile; /* [threads] profile and key mass; NULL: not requested */
     rpi_arena memory;
 };
 
-/* Queries of a task, where no sum runs over queries; else a task is a head. */
+/* Queries in a task, if no sum runs over queries; otherwise a task is a head. */
 #define ROWS_PER_TASK 16
 
 static void attend_row(const rpi_ref *j, rpi_row *r)
@@ -367,7 +369,7 @@ static void summary_task(void *context, int64_t n, int32_t worker)
         }
     }
     for (int64_t t = 0; t < offsets && j->args->profile.data; t++) {
-        /* pairs with delta index t: i from max(0, Lq-1-t) to min(Lq-1, Lq+Lk-2-t) */
+        /* pairs of delta index t: i from max(0, Lq-1-t) to min(Lq-1, Lq+Lk-2-t) */
         const int64_t pairs = rpi_min(d->len_q - 1, offsets - 1 - t) - rpi_max(0, d->len_q - 1 - t) + 1;
         put(&j->args->profile, b, h, t, 0, pairs > 0 ? profile[t] / (double)pairs : 0);
     }
@@ -395,7 +397,8 @@ rp_status rpi_ref_begin(rpi_ref **ref, const rp_plan *plan, const rpi_args *args
     j->args = args;
     j->threads = threads;
     lay_out_workers(j, d, summary);
-    rp_status status = rpi_arena_alloc(&j->memory, true, "the reference path"); /* zeros, which rpi_row_free takes */
+    /* zeroed, so that rpi_row_free is safe for rows that were not allocated */
+    rp_status status = rpi_arena_alloc(&j->memory, true, "the reference path");
     if (status == RP_OK)
         lay_out_workers(j, d, summary);
     for (int32_t n = 0; status == RP_OK && n < threads; n++)

@@ -1,5 +1,5 @@
-/* reference/row.h -- one query row of the reference path: its scores, weights and output, step by step.
- * It may not know the fast path.
+/* reference/row.h -- one query row of the reference path: its scores, weights and output, step by step. Independent of
+ * the fast path.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_ROW_H
 #define RELPOS_ROW_H
@@ -9,22 +9,23 @@ typedef struct rpi_row {
     const rp_plan *plan;
     const rpi_args *args;
     int64_t b, h, g, i;
-    double *plain_q, *q;       /* [Dk] as it came, and rotated */
-    double *plain_keys, *keys; /* [Lk][Dk] of batch entry keys_b and kv head keys_g */
+    double *plain_q, *q;       /* [Dk] query before and after rotation */
+    double *plain_keys, *keys; /* [Lk][Dk] keys before and after rotation, of batch entry keys_b and kv head keys_g */
     int64_t keys_b, keys_g;
-    double *score, *weight; /* [Lk]; weight before dropout */
+    double *score, *weight; /* [Lk]; weights are those before dropout */
     double *slope;          /* [Lk] derivative of the softcap before the biases, 1 without one */
-    double *slope_after;    /* [Lk] of the one after them */
-    uint8_t *keep;          /* [Lk] */
+    double *slope_after;    /* [Lk] derivative of the softcap after the biases, 1 without one */
+    uint8_t *keep;          /* [Lk] 0: masked */
     double *out;            /* [Dv] */
     double lse;
-    double *raw, *scaled, *bias; /* where a caller wants to look: NULL or [Lk] */
+    double *raw, *scaled, *bias; /* [Lk] for callers that trace a row; NULL: not stored */
+    /* cached product of the query with vector e, for both products of a term; keys with the same e reuse it */
     struct {
         const rp_term *term;
         int64_t e;
         double sum;
-    } product[2];  /* of the query and vector e, for both products of a term: keys that share the vector share it */
-    bool absolute; /* for the error bound: sums of absolute values instead of sums */
+    } product[2];
+    bool absolute; /* for the error bound: sum absolute values */
     rpi_arena memory;
 } rpi_row;
 
@@ -34,27 +35,27 @@ void rpi_row_at(rpi_row *r, int64_t b, int64_t h, int64_t i);
 void rpi_row_scores(rpi_row *r);
 void rpi_row_softmax(rpi_row *r);
 void rpi_row_mix(rpi_row *r);
-/* The query as a term's definition sees it; and its pair with key j. */
+/* Return the query as the definition of a term reads it, or its pair with key j. */
 rpi_pair rpi_row_query(const rpi_row *r, int32_t term);
 rpi_pair rpi_row_pair(const rpi_row *r, int32_t term, int64_t j);
-double rpi_row_bias(rpi_row *r, rpi_pair *query, int64_t j); /* 0 where the term is no bias */
-/* The terms below are as rpi_row_scores adds them up. */
+double rpi_row_bias(rpi_row *r, rpi_pair *query, int64_t j); /* 0 if the term is not a bias */
+/* The functions below compute the summands of rpi_row_scores. */
 double rpi_row_dot(const rpi_row *r, const double *q, const double *k);
 double rpi_row_product(rpi_row *r, const rpi_pair *p, int n); /* product n of a term of form VEC, without its factor */
-double rpi_row_cap(double cap, double x, double *slope);      /* cap 0: x; slope: NULL, or set to the derivative */
+double rpi_row_cap(double cap, double x, double *slope); /* cap 0: return x; slope: NULL, or set to the derivative */
 
-/* out = sum_j w (v_j + relval_j), or only one of the two sums. */
+/* Compute out = sum_j w (v_j + relval_j), or only the sum of values or of vectors. */
 void rpi_row_sums(const rpi_row *r, bool values, bool vectors, double *out);
 
-/* List the parts of the row in part[RP_MAX_PARTS], as rp_attend_parts says; return their number. Then compute each
- * value that is not NULL, of a row whose scores and weights are known. */
+/* rpi_row_parts: list the parts of the row in part[RP_MAX_PARTS], as rp_attend_parts specifies, and return their
+ * number. rpi_row_split: compute each value that is not NULL; the scores and weights of the row must be known. */
 int32_t rpi_row_parts(const rpi_row *r, rp_part *part);
 void rpi_row_split(rpi_row *r, const rp_part *part, int32_t n_parts);
 
-/* The factor of dropout of key j: 1 without dropout. */
+/* Return the factor of dropout of key j, 1 without dropout. */
 double rpi_row_dropout(const rpi_row *r, int64_t j);
 
-/* Rotate the channels of x by a position, back with sign -1. */
+/* Rotate the channels of x by a position; with sign -1, rotate back. */
 void rpi_row_rotate(const rpi_row *r, double *x, double position, double sign);
 
 #endif

@@ -123,7 +123,7 @@ static void preparing_is_refused(void **state)
     refused(rp_prepare(&prepared, NULL, &p.t), RP_E_ARG, "plan is NULL");
     assert_null(prepared);
     refused(rp_prepare(&prepared, plan, NULL), RP_E_ARG, "tensors is NULL");
-    refused(rp_prepare(&prepared, plan, &old), RP_E_ARG, "tensors of another size");
+    refused(rp_prepare(&prepared, plan, &old), RP_E_ARG, "tensors has another size");
     old = p.t;
     old.term[0][0].data = NULL;
     old.term[1][0].data = NULL;
@@ -147,7 +147,7 @@ static void inspection_is_refused(void **state)
     refused(rp_bias(plan, NULL, 0, &bias), RP_E_ARG, "tensors is NULL");
     refused(rp_bias(plan, &p.t, 0, NULL), RP_E_ARG, "bias is NULL");
     refused(rp_bias(plan, &p.t, 0, &none), RP_E_ARG, "bias is NULL");
-    refused(rp_bias(plan, &t, 0, &bias), RP_E_ARG, "tensors of another size");
+    refused(rp_bias(plan, &t, 0, &bias), RP_E_ARG, "tensors has another size");
     refused(rp_bias(plan, &p.t, -1, &bias), RP_E_RANGE, "b is -1: 0 to 1");
     refused(rp_bias(plan, &p.t, 2, &bias), RP_E_RANGE, "b is 2: 0 to 1");
     refused(rp_error_bound(plan, &p.t, NULL), RP_E_ARG, "bound is NULL or absent");
@@ -217,7 +217,7 @@ static void lengths_and_pages_are_refused(void **state)
     refused(rp_attend(plan, &t, NULL), RP_E_RANGE, "tensors.q_offset: element 0");
     t = p.t;
     t.key_norms = array_in(&p, RP_F16, 3, norms);
-    refused(rp_attend(plan, &t, NULL), RP_E_ARG, "tensors.key_norms is of f16");
+    refused(rp_attend(plan, &t, NULL), RP_E_ARG, "tensors.key_norms: dtype is f16");
     t.key_norms = array_in(&p, RP_F32, 3, few);
     refused(rp_attend(plan, &t, NULL), RP_E_SHAPE, "tensors.key_norms");
     t.key_norms = array_in(&p, RP_F32, 2, flat);
@@ -295,7 +295,7 @@ static void arrays_of_terms_are_refused(void **state)
     }
     t.term[0][longs] = array_in(&p, RP_F32, 1, factors);
     refused(rp_attend(plan, &t, NULL), RP_E_ARG,
-            "long_factor (of rope) is given: it is read with scaling=longrope alone; leave it out");
+            "long_factor (of rope) is given: it is only read with scaling=longrope; omit it");
     t = p.t;
     t.term[0][from] = rp_array_of(position, RP_F64, 1, positions);
     refused(rp_attend(plan, &t, NULL), RP_E_RANGE, "q_positions (of rope): element 2 is 1.80144e+16");
