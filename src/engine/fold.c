@@ -1,12 +1,12 @@
-/* engine/fold.c -- the end of a backward call: sums by offset, entry, vector and row become gradients of arrays, by the
- * derivatives of the definitions. Before: kernels/backward_task.h, merge_head. Next: problem/sums.c, rpi_sums_store. It
- * may not know schemes by name.
+/* engine/fold.c -- the end of a backward call: turn sums by offset, entry, vector and row into gradients of arrays,
+ * using the derivatives of the definitions. merge_head (kernels/backward_task.h) makes the sums; rpi_sums_store
+ * (problem/sums.c) writes the result. Independent of schemes by name.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "engine.h"
 #include <math.h>
 
-/* Sums by offset. Next: sources/tables.c, rpi_strip_entry_grads, and the `grad` of each OFFSET term, such as
- * bucket_grad in terms/t5_buckets.h. */
+/* Reduce sums by offset. rpi_strip_entry_grads (sources/tables.c) calls `grad` of each OFFSET term, such as bucket_grad
+ * in terms/t5_buckets.h. */
 static void fold_strip(const rpi_call *c, const rpi_strip *s)
 {
     const rpi_backward *bw = c->backward;
@@ -17,7 +17,7 @@ static void fold_strip(const rpi_call *c, const rpi_strip *s)
                                   s->len, &c->backward->sums);
 }
 
-/* Sums by entry. Next: sources/tables.c, rpi_gather_entry_grads, and `entry_grad` or `grad` of the term. */
+/* Reduce sums by entry. rpi_gather_entry_grads (sources/tables.c) calls `entry_grad` or `grad` of the term. */
 static void fold_gather(const rpi_call *c, const rpi_source *s, const double *entries)
 {
     const int64_t count = s->gather.index.count;
@@ -25,7 +25,7 @@ static void fold_gather(const rpi_call *c, const rpi_source *s, const double *en
         rpi_gather_entry_grads(s, c->args, e, entries + e, count, &c->backward->sums);
 }
 
-/* Sums that the scheme's row_grad has made. */
+/* Reduce the sums that row_grad of the scheme has filled. */
 static void fold_rows(const rpi_call *c, const rpi_source *s, const double *sums)
 {
     for (int64_t h = 0; sums && h < c->args->desc.heads; h++) {
@@ -34,7 +34,7 @@ static void fold_rows(const rpi_call *c, const rpi_source *s, const double *sums
     }
 }
 
-/* Sums of products by vector. */
+/* Reduce sums of products by vector. */
 static void fold_vectors(const rpi_call *c, const rpi_source *s, const double *sums)
 {
     const rpi_vectors *v = rpi_vectors_of(s);
@@ -47,7 +47,7 @@ static void fold_vectors(const rpi_call *c, const rpi_source *s, const double *s
     }
 }
 
-/* Sums of the one vector of a COLUMN, which each block of keys left. */
+/* Reduce the sums of a COLUMN's single vector. Each block of keys has one sum. */
 static void fold_column(const rpi_call *c, const rpi_source *s)
 {
     const rpi_backward *bw = c->backward;
@@ -64,7 +64,7 @@ static void fold_column(const rpi_call *c, const rpi_source *s)
     }
 }
 
-/* Sums over the pairs on both sides of each key: the scheme's `fold`. */
+/* Reduce the sums over the pairs on both sides of each key, by `fold` of the scheme. */
 static void fold_head(const rpi_call *c, int64_t b, int64_t h)
 {
     rpi_backward *bw = c->backward;
@@ -78,7 +78,7 @@ static void fold_head(const rpi_call *c, int64_t b, int64_t h)
     }
 }
 
-/* A sink is a key whose value is 0. */
+/* Add the gradient of the sink, which acts as a key whose value is 0. */
 static void fold_sink(const rpi_call *c, int64_t b, int64_t h)
 {
     rpi_backward *bw = c->backward;

@@ -1,12 +1,13 @@
-/* engine/forward.c -- one forward call: its memory and its tasks, in order. tasks.c has cut it; base/pool.c
- * runs tasks on threads. It may not know how a kernel computes.
+/* engine/forward.c -- one forward call: its memory, and its tasks in order. tasks.c divides the call into tasks;
+ * base/pool.c runs them on threads.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "engine.h"
 #include <string.h>
 
 /* Panels of keys that one task packs. */
 #define PANELS_PER_TASK 8
-/* The memory of a call: adds it up, then, once the arena has a base, hands it out. */
+/* Lay out the memory of a call. The first run adds up sizes; once the arena has a base, the second run assigns
+ * addresses. */
 static void place(rpi_forward *f)
 {
     rpi_call *c = &f->call;
@@ -35,7 +36,7 @@ static void place(rpi_forward *f)
         c->partial = rpi_arena_take3(a, f->groups * share, c->chunks, e->len_q + 2 * e->len_k, sizeof(double));
 }
 
-/* Everything about a call but its memory, whose size is added up. */
+/* Fill in everything about a call except its memory, and add up the size of that memory. */
 static void begin(rpi_forward *f, const rp_plan *plan, const rpi_extents *e, const rpi_args *args, int32_t threads)
 {
     const rpi_ops *ops = plan->ops;
@@ -48,7 +49,7 @@ static void begin(rpi_forward *f, const rp_plan *plan, const rpi_extents *e, con
     place(f);
 }
 
-/* Not inlined below, where a second call would lie on the stack. */
+/* noinline: inlining would put a second rpi_forward on the stack of rpi_fast_attend. */
 __attribute__((noinline)) size_t rpi_fast_work_size(const rp_plan *plan, int32_t threads)
 {
     rpi_forward f;
@@ -66,7 +67,7 @@ static void pack_task(void *context, int64_t n, int32_t worker)
     c->plan->ops->pack(c, n / tasks, first, rpi_min(first + PANELS_PER_TASK, panels), worker);
 }
 
-/* Rows of one head. Next: kernels/forward.h, attend. */
+/* Attend rows of one head. Calls `attend` of kernels/forward.h. */
 static void attend_task(void *context, int64_t n, int32_t worker)
 {
     const rpi_call *c = context;
@@ -86,7 +87,7 @@ static void attend_task(void *context, int64_t n, int32_t worker)
     rpi_progress_step(c->progress);
 }
 
-/* kv heads that the task packs for itself. */
+/* Pack and attend heads_per_task kv heads. */
 static void heads_task(void *context, int64_t n, int32_t worker)
 {
     const rpi_call *c = context;
@@ -98,7 +99,7 @@ static void heads_task(void *context, int64_t n, int32_t worker)
             rpi_progress_step(c->progress);
 }
 
-/* Add up the partial sums of one head in order, and write its summaries. */
+/* Add the partial sums of one head in order, and write its summaries. */
 static void summary_task(void *context, int64_t head, int32_t worker)
 {
     const rpi_call *c = context;
@@ -141,7 +142,7 @@ static void decode_merge_task(void *context, int64_t head, int32_t worker)
     rpi_progress_step(c->progress);
 }
 
-/* kv heads of few queries whose keys are one tile. */
+/* Decode kv heads whose keys fit in one tile. */
 static void decode_heads_task(void *context, int64_t n, int32_t worker)
 {
     const rpi_call *c = context;
@@ -153,7 +154,7 @@ static void decode_heads_task(void *context, int64_t n, int32_t worker)
         rpi_progress_step(c->progress);
 }
 
-/* Few queries: tile by tile. false: values that are not finite were met, and the call goes block by block. */
+/* Decode few queries tile by tile. Return false if a value is not finite; the call then runs block by block. */
 static bool decode(rpi_forward *f, rp_pool *pool)
 {
     rpi_call *c = &f->call;
@@ -180,7 +181,7 @@ static bool decode(rpi_forward *f, rp_pool *pool)
     return true;
 }
 
-/* Nothing in here fails: the caller has the memory already. */
+/* Run the call. It cannot fail: all memory is already allocated. */
 static void attend(rpi_forward *f, rp_pool *pool)
 {
     rpi_call *c = &f->call;
@@ -213,8 +214,8 @@ rp_status rpi_fast_attend(const rpi_args *args, rp_pool *pool, rpi_progress *pro
     begin(&f, args->plan, &extents, args, threads);
     f.call.progress = progress;
     progress->total += d->batch * d->heads * ((d->len_q + f.call.rows_per_task - 1) / f.call.rows_per_task);
-    /* Memory comes first: a call that cannot be finished writes nothing. Given positions and offsets may need more than
-     * the plan knew of. */
+    /* Allocate memory first, so that a call that cannot finish writes nothing. Given positions and offsets may need
+     * more memory than the plan allows for. */
     const rp_status status = rpi_work_begin(&f.memory, work, work ? rpi_fast_work_size(args->plan, threads) : 0);
     if (status != RP_OK)
         return status;

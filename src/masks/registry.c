@@ -1,5 +1,5 @@
-/* masks/registry.c -- the masks, and the registry made from masks.def.
- * It may not know terms or kernels.
+/* masks/registry.c -- the masks, and their registry, which is generated from masks.def. Independent of terms and
+ * kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "mask.h"
 #include <stddef.h>
@@ -46,7 +46,7 @@ const char *rp_mask_name(rp_mask_kind kind)
     return m ? m->info.name : NULL;
 }
 
-/* An array may leave out leading axes, and have 1 in place of any. */
+/* An array may omit leading axes, and may have length 1 on any axis. */
 bool rpi_mask_array(const rpi_mask_entry *masker, const rp_desc *desc, rpi_shape *shape)
 {
     const struct {
