@@ -1,17 +1,17 @@
-/* sources/largest.c -- how far the biases of a call fall: the largest of a tile, by segments of the strip and by what
- * schemes say of their rows. Tiles whose weights are all 0 are left out by it: kernels/skip.h.
- * It may not know tiles, nor schemes by name.
+/* sources/largest.c -- bounds of the biases of a call: the largest bias of a tile, from segments of the strip and from
+ * `largest` of the schemes. kernels/skip.h uses it to skip tiles whose weights are all 0. Independent of tiles and of
+ * schemes by name.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "fill_tasks.h"
 #include <math.h>
 
-/* NaN counts as +infinity: nothing is known of a bias that is added to it. */
+/* Return the larger number. NaN counts as +infinity, since a sum with NaN has no bound. */
 static double larger(double a, double b)
 {
     return isnan(a) || isnan(b) ? HUGE_VAL : a > b ? a : b;
 }
 
-/* Where the entries, or the segments, of batch entry b and head h begin. */
+/* Return where the entries, or the segments, of batch entry b and head h begin. */
 static int64_t entries_at(const rpi_strip *s, int64_t b, int64_t h)
 {
     return (s->batch_step ? b * s->batch_step : 0) + h * s->head_step;
@@ -23,7 +23,7 @@ static int64_t segments_at(const rpi_strip *s, const rp_desc *d, int64_t b, int6
     return ((s->batch_step ? b : 0) * heads + (s->head_step ? h : 0)) * rpi_segments_of(s->len);
 }
 
-/* From the largest entries of all segments to the least. */
+/* Return the distance from the largest entries of all segments to the smallest ones. */
 static int64_t least_after(const rpi_strip *s, const rp_desc *d)
 {
     return (s->batch_step ? d->batch : 1) * (s->head_step ? d->heads : 1) * rpi_segments_of(s->len);
@@ -46,7 +46,7 @@ void rpi_strip_bound(const rpi_strip *s, const rpi_args *args, int64_t b, int64_
         }
 }
 
-/* The largest entry for the offsets [low, high]. */
+/* Return the largest entry for the offsets [low, high], rounded out to whole segments. */
 static double largest_of_strip(const rpi_strip *s, const rpi_args *args, int64_t b, int64_t h, int64_t low,
                                int64_t high)
 {
@@ -122,7 +122,7 @@ bool rpi_biases_fall(const rpi_source *source, int32_t n, const rpi_args *args, 
             for (int64_t h = 0; h < d->heads; h++) {
                 double low = HUGE_VAL, high = -HUGE_VAL;
                 const rpi_strip *s = &source[x].strip;
-                if (source[x].kind != RPI_STRIP) /* not known, but to the scheme */
+                if (source[x].kind != RPI_STRIP) /* only the scheme can tell */
                     return true;
                 if ((b && !s->batch_step) || (h && !s->head_step))
                     continue;
