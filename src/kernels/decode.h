@@ -1,16 +1,16 @@
-/* kernels/decode.h -- few queries and many keys: the tiles of a head go to different threads, and a row gets the bits
- * that one block would have given it. May not know how products are made.
+/* kernels/decode.h -- decoding of few queries against many keys. Different threads compute the tiles of a head, and a
+ * row gets the same bits as from one block. Independent of how products are computed.
  * Parameters: MR, the largest number of rows; TILE_KEYS, SUM_KEYS.
  *
- *     scores   the scores of every tile, and the largest of each row
- *     values   weights with the maximum that the row has reached by this tile, their sum, and sums of SUM_KEYS values
- *              from zero
- *     merge    adds the sums in the order of the tiles, rescaled where the maximum rose, as tile_attend does
+ *     scores   the scores of every tile, and the largest score of each row
+ *     values   weights relative to the maximum of the row up to this tile, their sum, and sums of SUM_KEYS values from
+ *              zero
+ *     merge    adds the sums in the order of the tiles, rescaled where the maximum rose, like tile_attend
  *
- * Where the keys are one tile, decode_heads does all of it for some kv heads, and nothing is left between.
+ * If the keys are one tile, decode_heads runs all three steps for some kv heads, and stores no intermediate results.
  * SPDX-License-Identifier: Apache-2.0 */
 
-/* What one tile leaves for merge, of one query head and rows r < MR. */
+/* The results of one tile for decode_merge, for one query head and rows r < MR. */
 typedef struct decode_tile {
     int64_t from, to; /* columns computed; from == to: none */
     real tile_max[MR], alpha[MR], sum[MR];
@@ -45,13 +45,13 @@ static decode_tile *decode_tile_at(const rpi_call *c, int64_t head, int64_t n)
     return (decode_tile *)c->decode->tiles + head * c->decode->n_tiles + n;
 }
 
-/* The head's rows of scores: [Lq][pad_k] */
+/* Return the head's rows of scores, [Lq][pad_k]. */
 static real *decode_scores_at(const rpi_call *c, int64_t head)
 {
     return (real *)c->decode->scores + head * c->args->desc.len_q * c->pad_k;
 }
 
-/* The head's sums of values: [SUM_KEYS keys each][MR][pad_v] */
+/* Return the head's sums of values, [sums of SUM_KEYS keys][MR][pad_v]. */
 static real *decode_sums_at(const rpi_call *c, int64_t head)
 {
     return (real *)c->decode->sums + head * c->decode->n_tiles * (TILE_KEYS / SUM_KEYS) * MR * c->pad_v;
@@ -77,8 +77,8 @@ static void decode_begin(const rpi_call *c, decode_scratch *w, int64_t kv, int32
     decode_head(w, kv);
 }
 
-/* Open tile n of query head m of the kv head, and make its scores; false: no row has a key in it. *packed: the keys
- * are in w->keys. */
+/* Open tile n of query head m of the kv head, and compute its scores. Return false if no row has a key in it. *packed
+ * says that the keys are in w->keys. */
 static bool decode_open(decode_scratch *w, int64_t m, int64_t n, tile *t, bool *packed)
 {
     block *k = &w->k;
@@ -89,7 +89,7 @@ static bool decode_open(decode_scratch *w, int64_t m, int64_t n, tile *t, bool *
     find_intervals(k);
     const bool near =
         !(c->skips && c->args->key_norms.data && is_far_unread(k, g, tile0, tile0 + TILE_KEYS, sink_of(c, k->h))) &&
-        open_tile(k, t, tile0, TILE_KEYS, w->extreme_k, w->extreme_v); /* extreme keys are found while packing */
+        open_tile(k, t, tile0, TILE_KEYS, w->extreme_k, w->extreme_v); /* packing finds non-finite or large keys */
     if (c->args->pairs)
         count_pairs(k, near ? t : NULL, tile0);
     if (!near)
@@ -106,7 +106,7 @@ static bool decode_open(decode_scratch *w, int64_t m, int64_t n, tile *t, bool *
     return true;
 }
 
-/* Make the values of tile n ready for weigh_tile. *packed: they are in w->values. */
+/* Prepare the values of tile n for weigh_tile. *packed says that they are in w->values. */
 static void decode_pack_values(decode_scratch *w, int64_t n, bool *packed)
 {
     block *k = &w->k;
@@ -177,7 +177,7 @@ static void decode_values(const rpi_call *c, int64_t kv, int64_t n, int32_t work
             real *s = k->s + r * ROW_STEP;
             start_row(k, r, sink_of(c, k->h));
             k->sum[r] = 0;
-            if (r >= k->rows) { /* fills up the group */
+            if (r >= k->rows) { /* row that fills up the group */
                 memset(s + at->from, 0, reals(at->to - at->from, 1));
                 k->running_max[r] = -INFINITY;
                 continue;
@@ -239,7 +239,7 @@ static void decode_merge(const rpi_call *c, int64_t head, int32_t worker)
     rpi_float_end(before);
 }
 
-/* kv heads [kv0, kv1) of the group, whose keys are one tile, from the first step to the last. */
+/* Decode kv heads [kv0, kv1) of the group, whose keys are one tile. */
 static void decode_heads(const rpi_call *c, int64_t kv0, int64_t kv1, int32_t worker)
 {
     const rp_desc *d = &c->args->desc;
@@ -259,7 +259,7 @@ static void decode_heads(const rpi_call *c, int64_t kv0, int64_t kv1, int32_t wo
             memset(k->o, 0, reals(MR, c->pad_v));
             if (near) {
                 decode_pack_values(&w, 0, &packed_values);
-                for (int64_t r = k->rows; r < MR && !is_single(k); r++) { /* fill up the group */
+                for (int64_t r = k->rows; r < MR && !is_single(k); r++) { /* rows that fill up the group */
                     memset(k->s + r * ROW_STEP + t.from[0], 0, reals(t.to[0] - t.from[0], 1));
                     k->running_max[r] = -INFINITY;
                 }

@@ -1,10 +1,10 @@
-/* kernels/forward.h -- the forward pass: pack, walk over the tiles of a block, store its rows. May not know how
- * products are made.
+/* kernels/forward.h -- the forward pass: pack, walk over the tiles of a block, store its rows. Independent of how
+ * products are computed.
  * Parameters: BLOCK_ROWS, TILE_KEYS, COLUMN_STEP, NR.
  * SPDX-License-Identifier: Apache-2.0 */
 
-/* Pack panels [panel0, panel1) of kv head g of batch entry b as number `at` of the packed heads; without `values`,
- * which are finite, keys alone. */
+/* Pack panels [panel0, panel1) of kv head g of batch entry b as number `at` of the packed heads. If `values` is false,
+ * pack only keys; the values are finite and stay in the caller's array. */
 static void pack_at(block *k, int64_t b, int64_t g, int64_t at, int64_t panel0, int64_t panel1, bool values)
 {
     const rpi_call *c = k->c;
@@ -14,7 +14,7 @@ static void pack_at(block *k, int64_t b, int64_t g, int64_t at, int64_t panel0, 
         const int64_t j = panel * NR, n = rpi_min(NR, rpi_round_up(c->args->desc.len_k - j, COLUMN_STEP));
         pack_keys(k, b, g, j, n, keys_at(c, at, j), extreme_k + panel);
         memset(extreme_v + j, 0, NR);
-        if (values) /* v may be absent where out is not asked for */
+        if (values) /* v may be absent if out is not requested */
             pack_values(k, b, g, j, n, values_at(c, at), j, c->pad_k, extreme_v + j);
         if (c->skips)
             ((real *)c->key_norms)[at * (c->pad_k / NR) + panel] =
@@ -22,7 +22,7 @@ static void pack_at(block *k, int64_t b, int64_t g, int64_t at, int64_t panel0, 
     }
 }
 
-/* A block in the scratch of a worker. */
+/* Set up a block in the scratch of a worker. */
 static void worker_block(const rpi_call *c, block *k, int32_t worker)
 {
     rpi_arena a = scratch_of(c, worker);
@@ -39,7 +39,7 @@ static void pack_kv(const rpi_call *c, int64_t kv, int64_t panel0, int64_t panel
     pack_at(&k, (c->g0 + kv) / heads, (c->g0 + kv) % heads, kv, panel0, panel1, true);
 }
 
-/* One tile for all rows of the block: scores, running maximum, weights, values. */
+/* Compute one tile for all rows of the block: scores, running maximum, weights, values. */
 static void tile_attend(block *k, const tile *t)
 {
     const rpi_call *c = k->c;
@@ -63,7 +63,7 @@ static void tile_attend(block *k, const tile *t)
         add_nonfinite(k, t);
 }
 
-/* The logit beside the rows of a head; -infinity: none. */
+/* Return the logit of the sink of a head, or -infinity if there is none. */
 static real sink_of(const rpi_call *c, int64_t h)
 {
     if (c->plan->sink < 0)
@@ -86,7 +86,7 @@ static void write_rows(block *k)
             const bool in_place = a->out.dtype == (RPI_F64 ? RP_F64 : RP_F32) && d->dim_v == c->pad_v;
             if (in_place)
                 to = (real *)a->out.data + at;
-            /* + 0: a sum that fell below 2^-126 from below is -0, and becomes 0 where another tile adds 0 to it */
+            /* + 0: a negative sum flushed to -0 becomes 0, as it would if another tile added 0 to it */
             for (int64_t x = 0; sum != 0 && x < c->pad_v; x += VL)
                 vf_store(to + x, (vf_load(row + x) + vf_set1(0)) / vf_set1(sum));
             for (int64_t x = 0; sum == 0 && x < c->pad_v; x += VL)
@@ -108,8 +108,8 @@ static void write_rows(block *k)
     }
 }
 
-/* Rows [row0, row1) of head k->h of batch entry k->b, whose keys and values are number k->kv of the packed heads.
- * partial, where summaries are wanted, has Lq+Lk-1 sums by offset, then Lk by key. */
+/* Attend rows [row0, row1) of head k->h of batch entry k->b. Its keys and values are number k->kv of the packed heads.
+ * For summaries, `partial` has Lq+Lk-1 sums by offset, then Lk sums by key. */
 static void attend_rows(block *k, int64_t row0, int64_t row1, double *partial)
 {
     const rpi_call *c = k->c;
@@ -156,7 +156,7 @@ static void attend_rows(block *k, int64_t row0, int64_t row1, double *partial)
     }
 }
 
-/* A task: rows [row0, row1) of one head whose kv head is packed. */
+/* Run a task: rows [row0, row1) of one head whose kv head is packed. */
 static void attend(const rpi_call *c, int64_t b, int64_t h, int64_t row0, int64_t row1, double *partial, int32_t worker)
 {
     const rp_desc *d = &c->args->desc;
@@ -173,7 +173,7 @@ static void attend(const rpi_call *c, int64_t b, int64_t h, int64_t row0, int64_
     rpi_float_end(before);
 }
 
-/* A task: kv heads [kv0, kv1), each packed as the worker's own and attended from the first row to the last. */
+/* Run a task: pack kv heads [kv0, kv1) in the worker's place among the packed heads, and attend all their rows. */
 static void attend_heads(const rpi_call *c, int64_t kv0, int64_t kv1, int32_t worker)
 {
     const rp_desc *d = &c->args->desc;

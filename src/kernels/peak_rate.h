@@ -1,9 +1,8 @@
-/* kernels/peak_rate.h -- the rate that a register tile could reach: for measurements.
+/* kernels/peak_rate.h -- measures the peak rate of a register tile.
  * Parameters: VL, MR, ROW_VECTORS.
- * May not know what the kernels compute.
  * SPDX-License-Identifier: Apache-2.0 */
 
-/* As many independent multiply-adds as a register tile has, from registers alone. */
+/* Run as many independent multiply-adds as a register tile has, from registers only. Return their number. */
 static double peak(int64_t rounds)
 {
     vf sum[MR * ROW_VECTORS];
