@@ -51,7 +51,7 @@ static void starts_interval(const rpi_mask_row *row, int64_t *lo, int64_t *hi)
 }
 
 RPI_INTERVAL(STARTS, starts_interval, .info.axes = "B, Lq", .info.holds = RP_MASK_COUNTS,
-             .info.text = "the first key of each query: chunks, windows of their own")
+             .info.text = "the first key of each query, for chunks or windows that differ by query")
 
 static void ends_interval(const rpi_mask_row *row, int64_t *lo, int64_t *hi)
 {
@@ -60,4 +60,4 @@ static void ends_interval(const rpi_mask_row *row, int64_t *lo, int64_t *hi)
 }
 
 RPI_INTERVAL(ENDS, ends_interval, .info.axes = "B, Lq", .info.holds = RP_MASK_COUNTS,
-             .info.text = "the key after the last of each query: a prefix, images within causal text")
+             .info.text = "one past the last key of each query, for prefixes or images within causal text")

@@ -28,7 +28,7 @@ static void pairs_keep(const rpi_mask_row *row, int64_t j0, int64_t count, uint8
     and_truth(a, rpi_index(a, row->b, row->h, row->i, j0), a->stride[3], count, keep);
 }
 
-RPI_PAIRS(PAIRS, pairs_keep, .info.axes = "B, H, Lq, Lk", .info.text = "non-zero pairs attend")
+RPI_PAIRS(PAIRS, pairs_keep, .info.axes = "B, H, Lq, Lk", .info.text = "non-zero pairs are attended to")
 
 static void segments_keep(const rpi_mask_row *row, int64_t j0, int64_t count, uint8_t *keep)
 {
@@ -40,4 +40,4 @@ static void segments_keep(const rpi_mask_row *row, int64_t j0, int64_t count, ui
 
 /* Terms need no change for segments: the offset within a segment is the same if positions restart or not. */
 RPI_PAIRS(SEGMENTS, segments_keep, .info.axes = "B, Lk", .info.holds = RP_MASK_LABELS, .info.same_lengths = 1,
-          .info.text = "labels of packed sequences; a token attends inside its own")
+          .info.text = "labels of packed sequences; a token attends only to its own sequence")

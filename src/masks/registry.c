@@ -69,18 +69,19 @@ rp_status rpi_mask_check(const rp_desc *desc, const rp_mask *mask, int32_t n)
 {
     const rpi_mask_entry *m = rpi_mask_entry_of(mask->kind);
     if (!m)
-        return rpi_fail(RP_E_ARG, "masks[%d].kind is %d: no such mask in masks.def", (int)n, (int)mask->kind);
+        return rpi_fail(RP_E_ARG, "masks[%d].kind is %d, which is not a mask; use a value of rp_mask_kind", (int)n,
+                        (int)mask->kind);
     for (const rp_mask_param *p = m->params; p && p->key; p++) {
         int64_t value;
         memcpy(&value, (const char *)mask + p->offset, sizeof value);
         if (value < p->min || value > p->max)
-            return p->max == INT64_MAX ? rpi_fail(RP_E_RANGE, "masks[%d].%s is %lld: %lld or more", (int)n, p->key,
-                                                  (long long)value, (long long)p->min)
-                                       : rpi_fail(RP_E_RANGE, "masks[%d].%s is %lld: %lld to %lld", (int)n, p->key,
-                                                  (long long)value, (long long)p->min, (long long)p->max);
+            return p->max == INT64_MAX ? rpi_fail(RP_E_RANGE, "masks[%d].%s is %lld; it must be %lld or more", (int)n,
+                                                  p->key, (long long)value, (long long)p->min)
+                                       : rpi_fail(RP_E_RANGE, "masks[%d].%s is %lld; it must be %lld to %lld", (int)n,
+                                                  p->key, (long long)value, (long long)p->min, (long long)p->max);
     }
     if (m->info.same_lengths && desc->len_q != desc->len_k)
-        return rpi_fail(RP_E_SHAPE, "masks[%d] needs as many queries as keys: there are %lld and %lld", (int)n,
-                        (long long)desc->len_q, (long long)desc->len_k);
+        return rpi_fail(RP_E_SHAPE, "masks[%d] needs equal numbers of queries and keys: there are %lld and %lld",
+                        (int)n, (long long)desc->len_q, (long long)desc->len_k);
     return RP_OK;
 }
