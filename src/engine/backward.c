@@ -49,11 +49,11 @@ static void set_groups(gradients *g)
     const rp_plan *plan = g->call.plan;
     const rp_desc *d = &plan->desc;
     const rpi_ops *ops = plan->ops;
-    const int64_t kv = d->batch * d->kv_heads, share = d->heads / d->kv_heads,
+    const int64_t kv = d->batch * d->kv_heads, per_kv = d->heads / d->kv_heads,
                   rows = rpi_round_up(d->len_q, ops->block_rows),
                   key_blocks = (d->len_k + ops->backward_keys - 1) / ops->backward_keys;
     int64_t bytes = MAX_GROUP_BYTES; /* size of dq of one kv head */
-    if (!rpi_mul(rows, share * rpi_round_up(d->dim_k, ops->vl), ops->real, &bytes))
+    if (!rpi_mul(rows, per_kv * rpi_round_up(d->dim_k, ops->vl), ops->real, &bytes))
         g->memory.too_large = true;
     g->groups = (TASKS_PER_THREAD * g->threads + key_blocks) / rpi_max(key_blocks, 1);
     g->groups = rpi_clamp(rpi_max(g->groups, FEW_BYTES / rpi_max(bytes, 1)), 1, rpi_max(kv, 1));
@@ -69,7 +69,7 @@ static void place_sums(gradients *g)
     const rp_desc *d = &plan->desc;
     rpi_arena *a = &g->memory;
     const int64_t heads = d->batch * d->heads, size = sizeof(double);
-    bool offsets = false, folds = false;
+    bool offsets = false, reduces = false;
     for (int32_t n = 0; n < d->n_terms; n++)
         offsets |= plan->scheme[n]->form == RPI_OFFSET && e->term[n].wanted;
     for (int n = 0; n < g->call.n_sources; n++) {
@@ -87,11 +87,11 @@ static void place_sums(gradients *g)
             bw->columns = rpi_arena_take3(a, heads, bw->key_blocks, v->width, size);
         else if (v)
             bw->vectors[n] = rpi_arena_take3(a, d->heads, v->count, v->width, size);
-        if (s->kind == RPI_ROWS && s->scheme->fold && !folds) { /* several terms read the same sums */
-            folds = true;
+        if (s->kind == RPI_ROWS && s->scheme->fold && !reduces) { /* several terms read the same sums */
+            reduces = true;
             bw->between = rpi_arena_take(a, heads, e->len_k, size);
         }
-        bw->any_head |= folds || bw->entries[n] || bw->vectors[n];
+        bw->any_head |= reduces || bw->entries[n] || bw->vectors[n];
     }
     bw->any_head |= bw->strips != NULL;
 }
@@ -384,7 +384,7 @@ static void backward(gradients *g, rp_pool *pool)
     rpi_call *c = &g->call;
     rpi_backward *bw = &g->back;
     const rp_desc *d = &c->args->desc;
-    const int64_t kv = d->batch * d->kv_heads, share = d->heads / d->kv_heads,
+    const int64_t kv = d->batch * d->kv_heads, per_kv = d->heads / d->kv_heads,
                   row_tasks = (d->len_q + ROWS_PER_TASK - 1) / ROWS_PER_TASK;
     const atomic_bool *stop = &c->progress->stop;
     bool serial = false; /* rows of all heads add to one array */
@@ -405,10 +405,10 @@ static void backward(gradients *g, rp_pool *pool)
         if (atomic_load(stop))
             return;
         if (serial)
-            for (int64_t n = 0; n < c->groups * share * row_tasks; n++)
+            for (int64_t n = 0; n < c->groups * per_kv * row_tasks; n++)
                 rows_task(c, n, 0);
         else if (c->grads->dq.data)
-            rpi_pool_run(pool, c->groups * share * row_tasks, rows_task, c);
+            rpi_pool_run(pool, c->groups * per_kv * row_tasks, rows_task, c);
     }
     rpi_fold(c); /* turn sums into gradients of arrays (fold.c), and write them */
     rpi_sums_store(&bw->sums, c->args, c->grads);

@@ -40,9 +40,9 @@ rp_status rpi_work_begin(rpi_arena *a, void *work, size_t size)
 void rpi_head_at(const rpi_call *c, int64_t head, int64_t *b, int64_t *h)
 {
     const rp_desc *d = &c->args->desc;
-    const int64_t share = d->heads / d->kv_heads, kv = c->g0 + head / share;
+    const int64_t per_kv = d->heads / d->kv_heads, kv = c->g0 + head / per_kv;
     *b = kv / d->kv_heads;
-    *h = kv % d->kv_heads * share + head % share;
+    *h = kv % d->kv_heads * per_kv + head % per_kv;
 }
 
 void rpi_call_fill(rpi_call *c, rpi_sources *sources, rp_pool *pool)

@@ -7,7 +7,7 @@
 
 /* Reduce sums by offset. rpi_strip_entry_grads (sources/tables.c) calls `grad` of each OFFSET term, such as bucket_grad
  * in terms/t5_buckets.h. */
-static void fold_strip(const rpi_call *c, const rpi_strip *s)
+static void reduce_strip(const rpi_call *c, const rpi_strip *s)
 {
     const rpi_backward *bw = c->backward;
     const rp_desc *d = &c->args->desc;
@@ -18,7 +18,7 @@ static void fold_strip(const rpi_call *c, const rpi_strip *s)
 }
 
 /* Reduce sums by entry. rpi_gather_entry_grads (sources/tables.c) calls `entry_grad` or `grad` of the term. */
-static void fold_gather(const rpi_call *c, const rpi_source *s, const double *entries)
+static void reduce_gather(const rpi_call *c, const rpi_source *s, const double *entries)
 {
     const int64_t count = s->gather.index.count;
     for (int64_t e = 0; entries && e < count; e++)
@@ -26,7 +26,7 @@ static void fold_gather(const rpi_call *c, const rpi_source *s, const double *en
 }
 
 /* Reduce the sums that row_grad of the scheme has filled. */
-static void fold_rows(const rpi_call *c, const rpi_source *s, const double *sums)
+static void reduce_rows(const rpi_call *c, const rpi_source *s, const double *sums)
 {
     for (int64_t h = 0; sums && h < c->args->desc.heads; h++) {
         const rpi_pair p = rpi_pair_of(c->args, s->term, 0, h, 0);
@@ -35,7 +35,7 @@ static void fold_rows(const rpi_call *c, const rpi_source *s, const double *sums
 }
 
 /* Reduce sums of products by vector. */
-static void fold_vectors(const rpi_call *c, const rpi_source *s, const double *sums)
+static void reduce_vectors(const rpi_call *c, const rpi_source *s, const double *sums)
 {
     const rpi_vectors *v = rpi_vectors_of(s);
     for (int64_t h = 0; sums && h < c->args->desc.heads; h++) {
@@ -48,7 +48,7 @@ static void fold_vectors(const rpi_call *c, const rpi_source *s, const double *s
 }
 
 /* Reduce the sums of a COLUMN's single vector. Each block of keys has one sum. */
-static void fold_column(const rpi_call *c, const rpi_source *s)
+static void reduce_column(const rpi_call *c, const rpi_source *s)
 {
     const rpi_backward *bw = c->backward;
     const rp_desc *d = &c->args->desc;
@@ -65,7 +65,7 @@ static void fold_column(const rpi_call *c, const rpi_source *s)
 }
 
 /* Reduce the sums over the pairs on both sides of each key, by `fold` of the scheme. */
-static void fold_head(const rpi_call *c, int64_t b, int64_t h)
+static void reduce_head(const rpi_call *c, int64_t b, int64_t h)
 {
     rpi_backward *bw = c->backward;
     const rp_desc *d = &c->args->desc;
@@ -79,7 +79,7 @@ static void fold_head(const rpi_call *c, int64_t b, int64_t h)
 }
 
 /* Add the gradient of the sink, which acts as a key whose value is 0. */
-static void fold_sink(const rpi_call *c, int64_t b, int64_t h)
+static void reduce_sink(const rpi_call *c, int64_t b, int64_t h)
 {
     rpi_backward *bw = c->backward;
     const rp_desc *d = &c->args->desc;
@@ -98,19 +98,19 @@ void rpi_fold(const rpi_call *c)
     for (int n = 0; n < c->n_sources; n++) {
         const rpi_source *s = &c->source[n];
         switch (s->kind) {
-        case RPI_STRIP: fold_strip(c, &s->strip); break;
-        case RPI_GATHER: fold_gather(c, s, bw->entries[n]); break;
-        case RPI_ROWS: fold_rows(c, s, bw->entries[n]); break;
-        case RPI_COLUMN: fold_column(c, s); break;
+        case RPI_STRIP: reduce_strip(c, &s->strip); break;
+        case RPI_GATHER: reduce_gather(c, s, bw->entries[n]); break;
+        case RPI_ROWS: reduce_rows(c, s, bw->entries[n]); break;
+        case RPI_COLUMN: reduce_column(c, s); break;
         case RPI_RUN:
         case RPI_KEYS:
-        case RPI_VALUES: fold_vectors(c, s, bw->vectors[n]); break;
+        case RPI_VALUES: reduce_vectors(c, s, bw->vectors[n]); break;
         }
     }
     for (int64_t b = 0; b < d->batch; b++)
         for (int64_t h = 0; h < d->heads; h++) {
-            fold_head(c, b, h);
+            reduce_head(c, b, h);
             if (c->plan->sink >= 0)
-                fold_sink(c, b, h);
+                reduce_sink(c, b, h);
         }
 }

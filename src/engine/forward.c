@@ -15,25 +15,25 @@ static void place(rpi_forward *f)
     const rpi_extents *e = c->extents;
     const rpi_ops *ops = plan->ops;
     rpi_arena *a = &f->memory;
-    const int64_t share = plan->desc.heads / plan->desc.kv_heads, real = ops->real;
+    const int64_t per_kv = plan->desc.heads / plan->desc.kv_heads, real = ops->real;
     c->keys = rpi_arena_take3(a, f->groups, c->pad_k, ops->key_bytes(plan), 1);
     c->values = rpi_arena_take3(a, f->groups, c->pad_k, ops->value_bytes(plan), 1);
     c->extreme_k = rpi_arena_take(a, f->groups, c->pad_k / ops->nr, 1);
     c->extreme_v = rpi_arena_take(a, f->groups, c->pad_k, 1);
     if (c->starts)
         c->key_norms = rpi_arena_take3(a, f->groups, c->pad_k / ops->nr, real, 1);
-    rpi_sources_place(&f->sources, a, plan, e, f->groups * share, false);
+    rpi_sources_place(&f->sources, a, plan, e, f->groups * per_kv, false);
     rpi_rope_tables_place(&c->rope, a, plan, e);
     c->scratch = rpi_arena_take(a, f->threads, c->scratch_step, 1);
     if (f->decode.n_tiles) {
-        const int64_t heads = f->decode_groups * share, tiles = f->decode.n_tiles;
+        const int64_t heads = f->decode_groups * per_kv, tiles = f->decode.n_tiles;
         f->decode.scores = rpi_arena_take3(a, heads, e->decode_queries, c->pad_k, real);
         f->decode.tiles = rpi_arena_take(a, heads, tiles, ops->decode_tile);
         f->decode.sums =
             rpi_arena_take3(a, heads, tiles * (ops->tile_keys / ops->sum_keys) * ops->decode_rows, c->pad_v, real);
     }
     if (c->chunks)
-        c->partial = rpi_arena_take3(a, f->groups * share, c->chunks, e->len_q + 2 * e->len_k, sizeof(double));
+        c->partial = rpi_arena_take3(a, f->groups * per_kv, c->chunks, e->len_q + 2 * e->len_k, sizeof(double));
 }
 
 /* Fill in everything about a call except its memory, and add up the size of that memory. */
@@ -159,7 +159,7 @@ static bool decode(rpi_forward *f, rp_pool *pool)
 {
     rpi_call *c = &f->call;
     const rp_desc *d = &c->args->desc;
-    const int64_t kv = d->batch * d->kv_heads, share = d->heads / d->kv_heads, tiles = f->decode.n_tiles;
+    const int64_t kv = d->batch * d->kv_heads, per_kv = d->heads / d->kv_heads, tiles = f->decode.n_tiles;
     c->decode = &f->decode;
     atomic_store(&f->decode.extreme, 0);
     for (c->g0 = 0; c->g0 < kv; c->g0 += f->decode_groups) {
@@ -174,7 +174,7 @@ static bool decode(rpi_forward *f, rp_pool *pool)
         if (atomic_load(&f->decode.extreme))
             return false;
         if (tiles > 1)
-            rpi_pool_run(pool, c->groups * share, decode_merge_task, c);
+            rpi_pool_run(pool, c->groups * per_kv, decode_merge_task, c);
         if (atomic_load(&c->progress->stop))
             return true;
     }
@@ -187,7 +187,7 @@ static void attend(rpi_forward *f, rp_pool *pool)
     rpi_call *c = &f->call;
     const rp_desc *d = &c->args->desc;
     const atomic_bool *stop = &c->progress->stop;
-    const int64_t kv = d->batch * d->kv_heads, share = d->heads / d->kv_heads;
+    const int64_t kv = d->batch * d->kv_heads, per_kv = d->heads / d->kv_heads;
     const int64_t panels = c->pad_k / c->plan->ops->nr, tasks = (d->len_q + c->rows_per_task - 1) / c->rows_per_task;
     rpi_call_fill(c, &f->sources, pool);
     if (f->decode.n_tiles && decode(f, pool))
@@ -198,9 +198,9 @@ static void attend(rpi_forward *f, rp_pool *pool)
         c->groups = rpi_min(f->groups, kv - c->g0);
         rpi_pool_run(pool, c->groups * ((panels + PANELS_PER_TASK - 1) / PANELS_PER_TASK), pack_task, c);
         rpi_columns_fill(c, pool);
-        rpi_pool_run_until(pool, c->groups * share * tasks, attend_task, c, stop);
+        rpi_pool_run_until(pool, c->groups * per_kv * tasks, attend_task, c, stop);
         if (c->partial && !atomic_load(stop))
-            rpi_pool_run(pool, c->groups * share, summary_task, c);
+            rpi_pool_run(pool, c->groups * per_kv, summary_task, c);
     }
 }
 

@@ -26,11 +26,11 @@ static void set_groups(rpi_forward *f, bool summary)
     const rp_plan *plan = c->plan;
     const rp_desc *d = &plan->desc;
     const rpi_ops *ops = plan->ops;
-    const int64_t kv = d->batch * d->kv_heads, share = d->heads / d->kv_heads;
+    const int64_t kv = d->batch * d->kv_heads, per_kv = d->heads / d->kv_heads;
     int64_t bytes = MAX_GROUP_BYTES; /* size of one packed kv head */
     if (!rpi_mul(rpi_round_up(d->len_k, ops->nr), ops->key_bytes(plan) + ops->value_bytes(plan) + 1, 1, &bytes))
         f->memory.too_large = true;
-    const int64_t blocks = rpi_max((d->len_q + ops->block_rows - 1) / ops->block_rows * share, 1);
+    const int64_t blocks = rpi_max((d->len_q + ops->block_rows - 1) / ops->block_rows * per_kv, 1);
     f->groups = rpi_max((TASKS_PER_THREAD * f->threads + blocks - 1) / blocks, FEW_BYTES / rpi_max(bytes, 1));
     f->groups = rpi_clamp(rpi_min(f->groups, MAX_GROUP_BYTES / rpi_max(bytes, 1)), 1, rpi_max(kv, 1));
     f->by_heads = bytes <= SHORT_HEAD_BYTES && !summary && kv % f->threads == 0;

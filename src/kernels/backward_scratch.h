@@ -9,7 +9,7 @@ typedef struct backward_scratch {
     real *keys;        /* panels of the keys; with AMX tiles only if some are non-finite or large */
     void *packed_keys; /* packed by pack_keys */
     real *dk, *dv;     /* [BACKWARD_KEYS and a group][Dk or Dv padded]; dk is the gradient of rotated keys */
-    real *dk_plain;    /* like dk, the gradient of keys before rotation; NULL: no term has one */
+    real *dk_plain;    /* like dk, for keys before rotation; NULL: no term needs it */
     real *dout;        /* [BLOCK_ROWS][Dv padded] */
     real *dp;          /* [BLOCK_ROWS][ROW_STEP] dp, later ds, later ds times the slopes of the softcaps */
     real *dq;          /* [BLOCK_ROWS][Dk padded] of the tile */
@@ -58,7 +58,7 @@ static void backward_layout(const rpi_call *c, backward_scratch *w, rpi_arena *a
     const rp_desc *d = &c->plan->desc;
     const int64_t wide_k = rpi_round_up(d->dim_k, VL), wide_v = rpi_round_up(d->dim_v, VL),
                   rows = rpi_round_up(BACKWARD_KEYS, MR) + MR;
-    bool plain = false, folds = false;
+    bool plain = false, reduces = false;
     memset(w, 0, sizeof *w);
     block_layout(c, &w->k, a);
     w->keys = take_reals(a, BACKWARD_KEYS, d->dim_k);
@@ -78,7 +78,7 @@ static void backward_layout(const rpi_call *c, backward_scratch *w, rpi_arena *a
             plain = true;
             w->dk_plain = take_reals(a, rows, wide_k);
         }
-        folds |= s->kind == RPI_ROWS && s->scheme->fold;
+        reduces |= s->kind == RPI_ROWS && s->scheme->fold;
         if (sums_of(s))
             w->entries[n] = rpi_arena_take(a, sums_of(s), 1, sizeof(double));
         if (!v)
@@ -96,7 +96,7 @@ static void backward_layout(const rpi_call *c, backward_scratch *w, rpi_arena *a
     w->sums = take_reals(a, BLOCK_ROWS, w->sums_step);
     w->strip = rpi_arena_take(a, c->extents->len_q + BACKWARD_KEYS, 1, sizeof(double));
     w->column = rpi_arena_take(a, BACKWARD_KEYS, 1, sizeof(double));
-    if (folds) {
+    if (reduces) {
         w->past = rpi_arena_take(a, BACKWARD_KEYS, 1, sizeof(double));
         w->inside = rpi_arena_take(a, BACKWARD_KEYS, 1, sizeof(double));
         w->rows_to = rpi_arena_take(a, c->extents->len_k, 1, sizeof(double));

@@ -180,7 +180,7 @@ static void backward(const rpi_call *c, int64_t kv, int64_t key_block, int32_t w
 {
     const rp_desc *d = &c->args->desc;
     const unsigned before = rpi_float_begin(RPI_FLOAT_FLUSH);
-    const int64_t b = (c->g0 + kv) / d->kv_heads, g = (c->g0 + kv) % d->kv_heads, share = d->heads / d->kv_heads;
+    const int64_t b = (c->g0 + kv) / d->kv_heads, g = (c->g0 + kv) % d->kv_heads, per_kv = d->heads / d->kv_heads;
     const int64_t j0 = key_block * BACKWARD_KEYS, keys = rpi_min(BACKWARD_KEYS, d->len_k - j0),
                   wide_k = rpi_round_up(d->dim_k, VL);
     const int64_t padded = rpi_round_up(keys, COLUMN_STEP);
@@ -200,9 +200,9 @@ static void backward(const rpi_call *c, int64_t kv, int64_t key_block, int32_t w
         memset(w.dk_plain, 0, reals(rpi_round_up(padded, MR) + MR, wide_k));
     if (c->skips)
         find_key_norms(&w, g, j0, keys);
-    for (int64_t n = 0; n < share; n++) {
-        const int64_t head = kv * share + n;
-        k->h = g * share + n;
+    for (int64_t n = 0; n < per_kv; n++) {
+        const int64_t head = kv * per_kv + n;
+        k->h = g * per_kv + n;
         begin_head(&w, j0);
         for (k->row0 = 0; k->row0 < d->len_q; k->row0 += BLOCK_ROWS) {
             const int64_t block_n = head * bw->blocks + k->row0 / BLOCK_ROWS;

@@ -49,7 +49,7 @@ static void sum_by_index(const block *k, const rpi_indices *s, const key_chunks 
 #endif
     const int32_t *key = s->k_int + k->b * s->k_step + t->tile0;
     const int64_t q = s->q_int[k->b * s->q_step + row_of(k, r)], max = s->count - 1;
-    int64_t held = first; /* the entry whose sum is in `all` */
+    int64_t current = first; /* the entry whose sum is in `all` */
     eight all = {0};
     for (int64_t j = from, end; j < to; j = end) {
         const int64_t c = j / INDEX_KEYS, low = rpi_clamp(chunks->low[c] - q, 0, max),
@@ -69,16 +69,16 @@ static void sum_by_index(const block *k, const rpi_indices *s, const key_chunks 
             *past += chunks->step[c] > 0 ? b : REVERSED(a);
             continue;
         }
-        if (low != held) {
+        if (low != current) {
             for (int lane = 0; lane < 8; lane++)
-                sums[held - first] += all[lane];
+                sums[current - first] += all[lane];
             all = (eight){0};
-            held = low;
+            current = low;
         }
         all += a + b;
     }
     for (int lane = 0; lane < 8; lane++)
-        sums[held - first] += all[lane];
+        sums[current - first] += all[lane];
 }
 
 /* GATHER: sum ds by entry. merge_head and engine/fold.c pass the sums to `entry_grad`. */
@@ -289,16 +289,16 @@ static void keys_gradient(backward_scratch *w, const tile *t, int32_t n, bool wa
             if (ds == 0)
                 continue;
             const int64_t e = rpi_clamp(vector_of(k, v, t, r) + j, 0, v->count - 1);
-            const vf share = vf_set1(ds * factor);
+            const vf scaled = vf_set1(ds * factor);
             real *dk = w->dk_plain + j * wide, *dv = w->vectors[n] + (e - w->vectors_low[n]) * wide;
             for (int64_t x0 = 0; x0 < wide; x0 += NR) {
                 const int64_t step = rpi_min(NR, wide - x0);
                 for (int64_t x = 0; x < step; x += VL) {
                     vf_store(dk + x0 + x,
-                             vf_fma(share, vf_load(vectors + x0 * v->padded + e * step + x), vf_load(dk + x0 + x)));
+                             vf_fma(scaled, vf_load(vectors + x0 * v->padded + e * step + x), vf_load(dk + x0 + x)));
                     if (wanted)
                         vf_store(dv + x0 + x,
-                                 vf_fma(share, vf_load(k->keys_scratch + j * wide + x0 + x), vf_load(dv + x0 + x)));
+                                 vf_fma(scaled, vf_load(k->keys_scratch + j * wide + x0 + x), vf_load(dv + x0 + x)));
                 }
             }
         }
@@ -352,7 +352,7 @@ static void terms_gradient(backward_scratch *w, const tile *t, bool inside, int6
     block *k = &w->k;
     const rpi_call *c = k->c;
     const rpi_backward *bw = c->backward;
-    bool folded = false;
+    bool reduced = false;
     for (int32_t n = 0; n < c->n_sources; n++) {
         const rpi_source *s = &c->source[n];
         if (s->kind == RPI_VALUES)
@@ -400,9 +400,9 @@ static void terms_gradient(backward_scratch *w, const tile *t, bool inside, int6
                 rows_gradient(w, t, n);
             else if (!s->scheme->fold)
                 pairs_gradient(w, t, n);
-            else if (!folded)
+            else if (!reduced)
                 sum_between(w, t);
-            folded |= s->scheme->fold != NULL; /* several terms read the same sums */
+            reduced |= s->scheme->fold != NULL; /* several terms read the same sums */
         }
     }
 }

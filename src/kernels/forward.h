@@ -139,12 +139,12 @@ static void attend_rows(block *k, int64_t row0, int64_t row1, double *partial)
             k->key_norms = (const real *)c->key_norms + k->kv * (c->pad_k / NR);
         }
         for (int64_t tile0 = first / TILE_KEYS * TILE_KEYS; tile0 < past; tile0 += TILE_KEYS) {
-            const bool near = !(c->skips && is_far(k, tile0, tile0 + TILE_KEYS)) &&
-                              open_tile(k, &t, tile0, TILE_KEYS, extreme_k + tile0 / NR, extreme_v + tile0) &&
-                              !(c->skips && narrow_tile(k, &t));
+            const bool needed = !(c->skips && is_far(k, tile0, tile0 + TILE_KEYS)) &&
+                                open_tile(k, &t, tile0, TILE_KEYS, extreme_k + tile0 / NR, extreme_v + tile0) &&
+                                !(c->skips && narrow_tile(k, &t));
             if (c->args->pairs)
-                count_pairs(k, near ? &t : NULL, tile0);
-            if (near)
+                count_pairs(k, needed ? &t : NULL, tile0);
+            if (needed)
                 tile_attend(k, &t);
         }
         if (k->vector_weights.at)
@@ -178,7 +178,7 @@ static void attend_heads(const rpi_call *c, int64_t kv0, int64_t kv1, int32_t wo
 {
     const rp_desc *d = &c->args->desc;
     const unsigned before = rpi_float_begin(RPI_FLOAT_FLUSH);
-    const int64_t share = d->heads / d->kv_heads;
+    const int64_t per_kv = d->heads / d->kv_heads;
     block k;
     amx_begin();
     worker_block(c, &k, worker);
@@ -189,7 +189,7 @@ static void attend_heads(const rpi_call *c, int64_t kv0, int64_t kv1, int32_t wo
         const void *values = values_in_place(c, k.b, g);
         k.values = values ? values : values_at(c, worker);
         pack_at(&k, k.b, g, worker, 0, c->pad_k / NR, !values);
-        for (k.h = g * share; k.h < (g + 1) * share; k.h++)
+        for (k.h = g * per_kv; k.h < (g + 1) * per_kv; k.h++)
             attend_rows(&k, 0, d->len_q, NULL);
     }
     amx_end();

@@ -134,22 +134,22 @@ static void start_rows(block *k, real sink)
 static double rows_above(const block *k, real norm)
 {
     const double softcap = k->c->args->desc.softcap,
-                 most_product = softcap > 0 ? softcap * (1 + slack(k->c)) : (double)REAL_MAX;
+                 max_product = softcap > 0 ? softcap * (1 + slack(k->c)) : (double)REAL_MAX;
     if (k->bounds)
-        return fmin(k->bounds[0] * (double)norm, most_product) - k->bounds[1];
-    const vf factor = vf_set1(norm), cap = vf_set1((real)most_product);
-    vf top = vf_set1(-INFINITY);
+        return fmin(k->bounds[0] * (double)norm, max_product) - k->bounds[1];
+    const vf factor = vf_set1(norm), cap = vf_set1((real)max_product);
+    vf max = vf_set1(-INFINITY);
     int64_t r = 0;
     for (; r + VL <= k->rows; r += VL) {
         const vf x = vf_load(k->norm + r) * factor;
-        top = vf_max(vf_below(cap, x, cap, x) - vf_load(k->running_max + r), top);
+        max = vf_max(vf_below(cap, x, cap, x) - vf_load(k->running_max + r), max);
     }
-    real most = vf_max_lane(top);
+    real max_above = vf_max_lane(max);
     for (; r < k->rows; r++) {
         const real product = k->norm[r] * norm, x = product > cap[0] ? cap[0] : product;
-        most = x - k->running_max[r] > most ? x - k->running_max[r] : most;
+        max_above = x - k->running_max[r] > max_above ? x - k->running_max[r] : max_above;
     }
-    return (double)most;
+    return (double)max_above;
 }
 
 /* Return true if all weights of the block's rows for keys j0 … j1-1, whose norms are at most `norm`, would be flushed

@@ -14,14 +14,14 @@ static void tile_summary(block *k, const tile *t, double *profile, double *key_m
     for (int64_t r = 0; r < k->rows; r++) {
         real *s = k->s + r * ROW_STEP, *diagonal = k->diagonal + BLOCK_ROWS - r;
         const vf base = vf_set1(k->sum[r] == 0 ? 0 : k->running_max[r]),
-                 share = vf_set1(k->sum[r] == 0 ? 0 : 1 / k->sum[r]);
+                 inverse = vf_set1(k->sum[r] == 0 ? 0 : 1 / k->sum[r]);
         const vf lowest = vf_set1(-REAL_MAX), zero = vf_set1(0);
         /* weights are 0 below this; it keeps 0 * -infinity out of the sum */
         const vf low = vf_set1(RPI_F64 ? -750 : -104);
         vf entropy = vf_set1(0), total = vf_set1(0);
         for (int64_t j = t->from[r / MR]; j < t->to[r / MR]; j += VL) {
             /* a masked pair has no weight, even in a row with NaN */
-            const vf x = vf_load(s + j) - base, w = vf_below(vf_load(s + j), lowest, zero, vf_exp(x) * share);
+            const vf x = vf_load(s + j) - base, w = vf_below(vf_load(s + j), lowest, zero, vf_exp(x) * inverse);
             entropy = vf_fma(w, vf_below(x, low, low, x), entropy);
             total = total + w;
             vf_store(k->column + j, vf_load(k->column + j) + w);

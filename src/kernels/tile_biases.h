@@ -54,9 +54,9 @@ static void strip_rows(const block *k, const tile *t, const rpi_strip *s, const 
 static void column_rows(const block *k, const tile *t, const rpi_column *s, const real **rows)
 {
     const rpi_call *c = k->c;
-    const int64_t share = c->args->desc.heads / c->args->desc.kv_heads;
+    const int64_t per_kv = c->args->desc.heads / c->args->desc.kv_heads;
     for (int64_t r = 0; r < k->groups * MR; r++)
-        rows[r] = (const real *)s->product + (k->kv * share + k->h % share) * c->pad_k + t->tile0;
+        rows[r] = (const real *)s->product + (k->kv * per_kv + k->h % per_kv) * c->pad_k + t->tile0;
 }
 
 /* Point each row into a table of all pairs. */

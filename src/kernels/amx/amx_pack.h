@@ -35,7 +35,7 @@ typedef struct packing {
 } packing;
 
 /* Copy rows j0 … j0+n-1 of an array [channels][rows] to scratch, where n is a multiple of VL. */
-static void rows_of_turned(const head_rows *rows, int64_t j0, int64_t n, int64_t width, real *scratch)
+static void rows_of_channel_major(const head_rows *rows, int64_t j0, int64_t n, int64_t width, real *scratch)
 {
     const int64_t wide = rpi_round_up(width, CHUNK);
     magnitude unused = {vf_set1(0)};
@@ -70,11 +70,11 @@ static inline void rows_at(packing *s, const rpi_view *v, int64_t b, int64_t h, 
         }
         return;
     }
-    const bool turned = v->data && rpi_is_turned(v) && n % VL == 0;
-    if (turned)
-        rows_of_turned(&rows, j0, n, width, scratch);
+    const bool channel_major = v->data && rpi_is_turned(v) && n % VL == 0;
+    if (channel_major)
+        rows_of_channel_major(&rows, j0, n, width, scratch);
     for (int64_t r = 0; r < n; r++) {
-        s->at[r] = turned ? scratch + r * wide : row_at(v, b, h, j0 + r, real_rows, width, scratch + r * wide);
+        s->at[r] = channel_major ? scratch + r * wide : row_at(v, b, h, j0 + r, real_rows, width, scratch + r * wide);
         s->ahead[r] = (const char *)s->at[r];
         if (j0 + r < real_rows && v->data)
             s->ahead[r] = row_ahead(&rows, j0 + r);

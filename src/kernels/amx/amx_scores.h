@@ -148,7 +148,7 @@ static void amx_scores(block *k, const tile *t, operand left, operand right, int
             right.at = b + x / TILE_SIDE * right.tile;
             product(mt, 2, &left, &right, chunks, in ? init : NULL, step + r / TILE_SIDE, s + r * ROW_STEP + x,
                     ROW_STEP, NULL);
-            if (max && x > from) /* from the product before */
+            if (max && x > from) /* the product of the previous columns is complete */
                 raise_max(max + r * VL, s + r * ROW_STEP + x - 2 * TILE_SIDE, mt * TILE_SIDE);
         }
         if (max && from < to)
@@ -156,7 +156,7 @@ static void amx_scores(block *k, const tile *t, operand left, operand right, int
     }
 }
 
-/* See template.h. */
+/* See the contract in template.h. */
 static void key_scores(block *k, const tile *t, const void *keys, const real *const *in, real *max)
 {
     const int64_t chunks = rpi_round_up(k->c->plan->desc.dim_k, CHUNK) / CHUNK;

@@ -9,9 +9,9 @@
 
 /* Return true if few rows should read keys and values from the caller's arrays. If heads share keys, or there are more
  * than two rows, they share a packed copy instead. */
-static bool unpacked_pays(int64_t share, int64_t rows)
+static bool unpacked_pays(int64_t per_kv, int64_t rows)
 {
-    return share == 1 && rows <= 2;
+    return per_kv == 1 && rows <= 2;
 }
 
 /* Add A B over chunks to tiles 0 … 3. Rows of A are 64 keys, columns of B are queries. Components are multiplied in the

@@ -121,7 +121,7 @@ static bool stage_find(stage *p, int64_t r0, int64_t col)
     return false;
 }
 
-/* See template.h. */
+/* See the contract in template.h. */
 static void weigh_tile(block *k, const tile *t, const void *values, int64_t first, int64_t pad, const real *alpha,
                        real *o, int64_t step, bool kept)
 {

@@ -5,26 +5,26 @@
 
 /* Return true if few rows should read keys and values from the caller's arrays. If heads share keys, they share a
  * packed copy instead. */
-static bool unpacked_pays(int64_t share, int64_t rows)
+static bool unpacked_pays(int64_t per_kv, int64_t rows)
 {
     (void)rows; /* any number up to MR, the rows of a register tile */
-    return share == 1;
+    return per_kv == 1;
 }
 
-/* Return true if keys can be read in place, stored as [channels][keys] (turned) or as rows. They must not be rotated,
+/* Return true if keys can be read in place, stored as [channels][keys] or as rows. They must not be rotated,
  * and have the arithmetic type or 16 bits. */
-static bool keys_in_place(const rpi_call *c, bool turned)
+static bool keys_in_place(const rpi_call *c, bool channel_major)
 {
     const rpi_view *v = &c->args->k;
-    return rpi_is_turned(v) == turned && c->plan->rotate < 0 &&
+    return rpi_is_turned(v) == channel_major && c->plan->rotate < 0 &&
            (v->dtype == (RPI_F64 ? RP_F64 : RP_F32) || (!RPI_F64 && rpi_floating_size(v->dtype) == 2));
 }
 
 /* Return true if keys j … j+NR-1 can be read in place and are on one page. */
-static bool panel_in_place(const rpi_call *c, bool turned, int64_t j)
+static bool panel_in_place(const rpi_call *c, bool channel_major, int64_t j)
 {
     const rpi_view *v = &c->args->k;
-    return keys_in_place(c, turned) && j + NR <= c->args->desc.len_k &&
+    return keys_in_place(c, channel_major) && j + NR <= c->args->desc.len_k &&
            (!v->page || j % v->page_keys + NR <= v->page_keys);
 }
 
@@ -45,7 +45,7 @@ enum { SINGLE_VECTORS = 8, CHANNELS_AHEAD = 16 };
 
 /* Load VL numbers from `at`, from an array [channels][keys]. If `some` is set, load the first n and set the other lanes
  * to 0. */
-static inline __attribute__((always_inline)) vf load_turned(const char *at, rp_dtype dtype, bool some, int64_t n)
+static inline __attribute__((always_inline)) vf load_channel_major(const char *at, rp_dtype dtype, bool some, int64_t n)
 {
 #if !RPI_F64
     if (dtype != RP_F32) {
@@ -82,9 +82,10 @@ static void widen_panel(rp_dtype dtype, const uint16_t *from, int64_t step, int6
 /* Compute the scores of one row with `vectors` vectors of keys in the caller's array [channels][keys], like score_rows.
  * The last vector has `last` keys. Channels are `step` bytes apart. Sums past the last key are the biases. After the
  * last channels, the prefetch reaches the next head if it follows in memory. */
-static inline __attribute__((always_inline)) void turned_keys(int vectors, rp_dtype dtype, const real *q, const char *k,
-                                                              int64_t step, int64_t dim, const real *bias, real *s,
-                                                              int64_t last, magnitude *w)
+static inline __attribute__((always_inline)) void channel_major_keys(int vectors, rp_dtype dtype, const real *q,
+                                                                     const char *k, int64_t step, int64_t dim,
+                                                                     const real *bias, real *s, int64_t last,
+                                                                     magnitude *w)
 {
     const int bytes = VL * (RPI_F64 ? 8 : dtype == RP_F32 ? 4 : 2);
     vf sum[SINGLE_VECTORS];
@@ -99,7 +100,7 @@ static inline __attribute__((always_inline)) void turned_keys(int vectors, rp_dt
             __builtin_prefetch((const void *)((uintptr_t)(k + n) + (uintptr_t)(CHANNELS_AHEAD * step)), 0, 2);
         RPI_UNROLL
         for (int n = 0; n < vectors; n++) {
-            const vf y = load_turned(k + n * bytes, dtype, n + 1 == vectors, last);
+            const vf y = load_channel_major(k + n * bytes, dtype, n + 1 == vectors, last);
             note_magnitude(&all, y);
             sum[n] = vf_fma(x, y, sum[n]);
         }
@@ -116,14 +117,14 @@ static inline __attribute__((always_inline)) void turned_keys(int vectors, rp_dt
     {                                                                                                                  \
         const int64_t D = k->c->args->desc.dim_k, last = (n - 1) % VL + 1;                                             \
         switch ((n + VL - 1) / VL) {                                                                                   \
-        case 1: turned_keys(1, DTYPE, k->q, at, step, D, bias, s, last, w); break;                                     \
-        case 2: turned_keys(2, DTYPE, k->q, at, step, D, bias, s, last, w); break;                                     \
-        case 3: turned_keys(3, DTYPE, k->q, at, step, D, bias, s, last, w); break;                                     \
-        case 4: turned_keys(4, DTYPE, k->q, at, step, D, bias, s, last, w); break;                                     \
-        case 5: turned_keys(5, DTYPE, k->q, at, step, D, bias, s, last, w); break;                                     \
-        case 6: turned_keys(6, DTYPE, k->q, at, step, D, bias, s, last, w); break;                                     \
-        case 7: turned_keys(7, DTYPE, k->q, at, step, D, bias, s, last, w); break;                                     \
-        default: turned_keys(8, DTYPE, k->q, at, step, D, bias, s, last, w); break;                                    \
+        case 1: channel_major_keys(1, DTYPE, k->q, at, step, D, bias, s, last, w); break;                              \
+        case 2: channel_major_keys(2, DTYPE, k->q, at, step, D, bias, s, last, w); break;                              \
+        case 3: channel_major_keys(3, DTYPE, k->q, at, step, D, bias, s, last, w); break;                              \
+        case 4: channel_major_keys(4, DTYPE, k->q, at, step, D, bias, s, last, w); break;                              \
+        case 5: channel_major_keys(5, DTYPE, k->q, at, step, D, bias, s, last, w); break;                              \
+        case 6: channel_major_keys(6, DTYPE, k->q, at, step, D, bias, s, last, w); break;                              \
+        case 7: channel_major_keys(7, DTYPE, k->q, at, step, D, bias, s, last, w); break;                              \
+        default: channel_major_keys(8, DTYPE, k->q, at, step, D, bias, s, last, w); break;                             \
         }                                                                                                              \
     }
 SCORE_IN_PLACE(score_in_place, RP_F32) /* or f64 */
