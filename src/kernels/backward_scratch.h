@@ -2,6 +2,9 @@
  * Independent of how products are computed.
  * Parameters: BACKWARD_KEYS; products_backward of the backend.
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+#include "decode.h" /* for an editor that parses this file alone */
+#endif
 
 /* The scratch of a worker of the backward pass. */
 typedef struct backward_scratch {

@@ -17,6 +17,9 @@
  * adds the sums of a head to those of the call; rpi_fold (engine/fold.c) passes them to the derivatives of the
  * definitions.
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+#include "backward_tile.h" /* for an editor that parses this file alone */
+#endif
 
 /* Add the task's contribution to the sums `between`. For keys t of the task it comes from `past` and `inside`, for keys
  * t after the task from rows_to of the rows that see t. Nothing is subtracted, so that no large gradient cancels a

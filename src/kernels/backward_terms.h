@@ -4,6 +4,9 @@
  * engine/fold.c turns them into gradients.
  * Parameters: MR, BLOCK_ROWS, BACKWARD_KEYS.
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+#include "fma/fma_backward.h" /* for an editor that parses this file alone */
+#endif
 
 /* STRIP: sum ds by offset. merge_head (backward_task.h) and engine/fold.c pass the sums to `grad` of each OFFSET
  * term. */

@@ -2,6 +2,9 @@
  * the gradients of the terms. Independent of how products are computed.
  * Parameters: BLOCK_ROWS, ROW_STEP.
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+#include "backward_terms.h" /* for an editor that parses this file alone */
+#endif
 
 /* Compute products of dout with the vectors that are added to values. Point each row to them; dp starts from them. */
 static void value_products(backward_scratch *w, const tile *t, const real **rows)

@@ -2,6 +2,9 @@
  * has VL, MR and NR, the sizes of vectors and register tiles.
  * Parameters: VL, MR, NR, RPI_AMX.
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+#include "editor.h" /* for an editor that parses this file alone */
+#endif
 
 enum {
     /* vectors in a row of a register tile */

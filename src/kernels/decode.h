@@ -9,6 +9,9 @@
  *
  * If the keys are one tile, decode_heads runs all three steps for some kv heads, and stores no intermediate results.
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+#include "forward.h" /* for an editor that parses this file alone */
+#endif
 
 /* The results of one tile for decode_merge, for one query head and rows r < MR. */
 typedef struct decode_tile {

@@ -2,6 +2,9 @@
  * records the largest magnitude of loaded numbers. Independent of the meaning of the rows.
  * Parameters: VL, real, the vector operations.
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+#include "block_sizes.h" /* for an editor that parses this file alone */
+#endif
 
 #if !RPI_F64
 /* Convert VL numbers of f16 or bf16 in the lower halves of x exactly. The upper halves are 0. */

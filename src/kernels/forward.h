@@ -2,6 +2,9 @@
  * products are computed.
  * Parameters: BLOCK_ROWS, TILE_KEYS, COLUMN_STEP, NR.
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+#include "skip.h" /* for an editor that parses this file alone */
+#endif
 
 /* Pack panels [panel0, panel1) of kv head g of batch entry b as number `at` of the packed heads. If `values` is false,
  * pack only keys; the values are finite and stay in the caller's array. */

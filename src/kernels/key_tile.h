@@ -3,6 +3,9 @@
  * each mask (masks/pairs.h), and find_intervals calls rpi_interval.
  * Parameters: MR, NR, COLUMN_STEP, BLOCK_ROWS, TILE_KEYS.
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+#include "query_block.h" /* for an editor that parses this file alone */
+#endif
 
 /* Find the keys that each row may see, from the masks that are intervals. Rows that fill up the last group see none. */
 static void find_intervals(block *k)

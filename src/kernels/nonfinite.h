@@ -2,6 +2,9 @@
  * Independent of how products are computed.
  * Parameters: TILE_KEYS, ROW_STEP.
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+#include "value_vectors.h" /* for an editor that parses this file alone */
+#endif
 
 /* Add the values of the tile that are not finite, and such vectors of VALUES, to the rows that attend to them. */
 static void add_nonfinite(block *k, const tile *t)

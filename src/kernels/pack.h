@@ -2,6 +2,9 @@
  * channels. RoPE rotates keys here (rotate_rows.h).
  * Parameters: VL, NR, the vector operations.
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+#include "rotate_rows.h" /* for an editor that parses this file alone */
+#endif
 
 /* Transpose VL rows of n channels that are `gap` numbers apart: to[x * step + r] = from[r * gap + x]. The first `there`
  * rows exist, the others become 0. Prefetch rows from `ahead` on, of elements of `size` bytes, ahead_gap bytes apart;

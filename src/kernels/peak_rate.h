@@ -1,6 +1,9 @@
 /* kernels/peak_rate.h -- measures the peak rate of a register tile.
  * Parameters: VL, MR, ROW_VECTORS.
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+#include "block_sizes.h" /* for an editor that parses this file alone */
+#endif
 
 /* Run as many independent multiply-adds as a register tile has, from registers only. Return their number. */
 static double peak(int64_t rounds)

@@ -1,6 +1,9 @@
 /* kernels/query_block.h -- a block of query rows: the scratch that a worker has for it, and its queries.
  * Parameters: MR, BLOCK_ROWS, TILE_KEYS, ROW_STEP, WINDOW_VECTORS; products_block of the backend.
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+#include "fma/fma_scratch.h" /* for an editor that parses this file alone */
+#endif
 
 /* For each row of the block, its products with vectors [low, high) of a RUN, or its weights by vector. A row of
  * products is padded by TILE_KEYS on both sides. */

@@ -6,6 +6,9 @@
  * including padding, and writes MR rows of NR (or NVW * VL) numbers. Outputs overlap no operand, except that the biases
  * of a score may be stored where the score is written.
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+#include "pack.h" /* for an editor that parses this file alone */
+#endif
 
 /* FETCH: a prefetch at each step pays. Steps of AVX2 are too short: each would fetch a small part of a cache line. */
 enum { FETCH = NR * sizeof(real) >= 256, LINE_VECTORS = 64 / (VL * sizeof(real)) };

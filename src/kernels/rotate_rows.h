@@ -4,6 +4,9 @@
  * in engine/backward.c. sources/rope_tables.c computes the cosines and sines.
  * Parameters: the vector operations.
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+#include "elements.h" /* for an editor that parses this file alone */
+#endif
 
 /* Rotate a row in place, with channel x at row[x * step]. Sign -1 rotates back. */
 static void rotate_row(const rp_term *t, const real *rope, real sign, real *row, int64_t step)

@@ -2,6 +2,9 @@
  * already evaluated the masks; they are applied here. Independent of how products are computed.
  * Parameters: VL, MR, TILE_KEYS, ROW_STEP.
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+#include "fma/fma_forward.h" /* for an editor that parses this file alone */
+#endif
 
 /* Set columns [from, to) of a row that are outside [lo, hi) to -infinity. */
 static void mask_outside(real *s, int64_t from, int64_t to, int64_t lo, int64_t hi)

@@ -8,6 +8,9 @@
  * key, even if no tiles are skipped. Otherwise far keys, which come before the near ones, would always seem to matter.
  * docs/numerics.md has the proof.
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+#include "summary.h" /* for an editor that parses this file alone */
+#endif
 
 /* Return the relative error of scores, of their bounds and of norms together: more than the sum of all roundings. */
 static inline double slack(const rpi_call *c)

@@ -3,6 +3,9 @@
  * tiles, as tile_scores (scores.h) chooses. Independent of how scores are computed.
  * Parameters: VL, ROW_VECTORS, ROW_STEP.
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+#include "tile_biases.h" /* for an editor that parses this file alone */
+#endif
 
 /* Put the largest score of columns [from, to) of row r into some lane of its k->tile_max. NaN may be ignored. */
 static void find_row_max(block *k, int64_t r, int64_t from, int64_t to)

@@ -2,6 +2,9 @@
  * Independent of how products are computed.
  * Parameters: BLOCK_ROWS, TILE_KEYS.
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+#include "nonfinite.h" /* for an editor that parses this file alone */
+#endif
 
 /* Compute the scores of a tile again, and its weights, since the sums of the rows are now known. */
 static void tile_summary(block *k, const tile *t, double *profile, double *key_mass)

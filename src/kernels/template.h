@@ -22,6 +22,9 @@
  * Tiles begin at multiples of TILE_KEYS keys from key 0, and a masked pair adds an exact zero. So the bits of a row
  * depend only on its keys and values.
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+#include "editor.h" /* for an editor that parses this file alone */
+#endif
 
 /* The contract of the kernels.
  *

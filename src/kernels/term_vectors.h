@@ -2,6 +2,9 @@
  * the index by which pairs find entries or vectors. Independent of terms by name.
  * Parameters: MR, NR, TILE_KEYS, WINDOW_VECTORS.
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+#include "key_tile.h" /* for an editor that parses this file alone */
+#endif
 
 /* Return the number of the vector of row r and key 0 of the tile, before clamping. */
 static inline int64_t vector_of(const block *k, const rpi_vectors *v, const tile *t, int64_t r)

@@ -5,6 +5,9 @@
  * Contract. A row's pointer may be read for the columns that its group computes, in whole panels. Strips, tables and
  * scratch have enough padding; rows of the caller's arrays that end sooner are copied.
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+#include "term_vectors.h" /* for an editor that parses this file alone */
+#endif
 
 /* Round n biases like rpi_round_bias. */
 static void biases_to(real *to, const double *from, int64_t n)

@@ -2,6 +2,9 @@
  * terms by name.
  * Parameters: MR, SUM_KEYS.
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+#include "scores.h" /* for an editor that parses this file alone */
+#endif
 
 /* Return the sum of x[from … to), lane by lane from column 0, so that zeros before and after change no bit. */
 static real range_sum(const real *x, int64_t from, int64_t to)

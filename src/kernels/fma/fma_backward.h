@@ -2,6 +2,9 @@
  * Independent of AMX tiles.
  * Parameters: MR, NR, BLOCK_ROWS, BACKWARD_KEYS.
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+#include "kernels/backward_scratch.h" /* for an editor that parses this file alone */
+#endif
 
 /* Return true if dp is computed from pairs. */
 static bool dp_by_pairs(const rpi_call *c)

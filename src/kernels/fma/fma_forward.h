@@ -2,6 +2,9 @@
  * functions. Independent of AMX tiles.
  * Parameters: VL, MR, NR, BLOCK_ROWS, SUM_KEYS.
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+#include "kernels/softmax.h" /* for an editor that parses this file alone */
+#endif
 
 #define amx_begin() ((void)0) /* the amx backend configures and releases AMX tiles here */
 #define amx_end()   ((void)0)

@@ -3,6 +3,9 @@
  * keys uses single numbers.
  * Parameters: VL, NR, vf_pairs; RPI_PAIRS_ISA, the instruction set with that instruction (others compile none of this).
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+#include "kernels/register_tile.h" /* for an editor that parses this file alone */
+#endif
 
 /* Return how many numbers, or pairs, a row of `width` numbers has. */
 static inline int64_t row_numbers(int64_t width, bool pairs)
