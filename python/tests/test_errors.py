@@ -98,7 +98,7 @@ BAD = [
     (attention(q, k, v, window=3), TypeError, r"window is of type int: \(left, right\) is needed.*write window=\(3, 3\)$"),
     (attention(q, k, v, window=True), TypeError, r"window is of type bool: \(left, right\) is needed, whole numbers; None = the default$"),
     (attention(q, k, v, window=(1, 2, 3)), TypeError, "window is of type tuple"),
-    (attention(q, k, v, window=(-2, 1)), ValueError, "^window: left is -2: -1 or more"),
+    (attention(q, k, v, window=(-2, 1)), ValueError, "^window: left is -2; it must be -1 or more"),
     (attention(q, k, v, window=("a", 1)), TypeError, "window is of type str: an integer is needed"),
     (attention(q > 0, k > 0, v > 0), TypeError, "q: its elements are bool: f32, f64, f16 or bf16 are needed"),
     (attention(q, k.astype("M8[s]"), v), TypeError, r"k: elements of dtype datetime64\[s\] are none that relpos reads"),

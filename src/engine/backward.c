@@ -1,5 +1,4 @@
-/* engine/backward.c -- one backward call: its memory, how it is cut into tasks, and the order in which tasks add. It
- * may not know how a kernel computes.
+/* engine/backward.c -- one backward call: its memory, its tasks, and the order in which tasks add their sums.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* sched_yield */
@@ -10,12 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* kv heads go in groups: dq of the rotated queries exists for one group at a time. As many as keep every thread busy,
- * and short heads by FEW_BYTES; but no more memory than MAX_GROUP_BYTES unless one head needs it. */
+/* kv heads are processed in groups, because dq of the rotated queries is kept for one group at a time. A group is large
+ * enough to keep every thread busy and to hold FEW_BYTES of dq. It takes at most MAX_GROUP_BYTES, unless a single head
+ * needs more. */
 #define MAX_GROUP_BYTES  ((int64_t)32 << 20)
 #define FEW_BYTES        ((int64_t)2 << 20)
 #define TASKS_PER_THREAD 8
-/* Rows of the tasks before and after those of the kernels. */
+/* Query rows of one task in the steps before and after the kernels. */
 #define ROWS_PER_TASK 64
 
 void rpi_ticket_wait(atomic_llong *at, int64_t ticket)
@@ -30,36 +30,37 @@ void rpi_ticket_pass(atomic_llong *at)
     atomic_fetch_add_explicit(at, 1, memory_order_release);
 }
 
-/* One backward call; or, while a plan asks for sizes, the largest that its bounds allow. */
+/* One backward call. While a plan computes its work size, this describes the largest call that the plan allows. */
 typedef struct gradients {
     rpi_call call;
     rpi_sources sources;
     rpi_backward back;
     rpi_arena memory;
     int32_t threads;
-    int64_t groups;               /* kv heads that are worked on at a time */
-    int64_t call_from, call_to;   /* bytes of the memory that are zeroed when the call begins: its sums */
-    int64_t group_from, group_to; /* and those that are zeroed when a group begins */
+    int64_t groups;               /* kv heads that are processed at a time */
+    int64_t call_from, call_to;   /* bytes of memory.base to zero when the call begins: its sums */
+    int64_t group_from, group_to; /* bytes of memory.base to zero when a group begins */
 } gradients;
 
-/* How many kv heads go at a time. By the plan's own lengths, so that shorter calls of a flexible plan fit its work. */
+/* Choose how many kv heads to process at a time. Use the plan's lengths, so that shorter calls of a flexible plan fit
+ * its work memory. */
 static void set_groups(gradients *g)
 {
     const rp_plan *plan = g->call.plan;
     const rp_desc *d = &plan->desc;
     const rpi_ops *ops = plan->ops;
-    const int64_t kv = d->batch * d->kv_heads, share = d->heads / d->kv_heads,
+    const int64_t kv = d->batch * d->kv_heads, per_kv = d->heads / d->kv_heads,
                   rows = rpi_round_up(d->len_q, ops->block_rows),
                   key_blocks = (d->len_k + ops->backward_keys - 1) / ops->backward_keys;
-    int64_t bytes = MAX_GROUP_BYTES; /* of dq of one kv head */
-    if (!rpi_mul(rows, share * rpi_round_up(d->dim_k, ops->vl), ops->real, &bytes))
+    int64_t bytes = MAX_GROUP_BYTES; /* size of dq of one kv head */
+    if (!rpi_mul(rows, per_kv * rpi_round_up(d->dim_k, ops->vl), ops->real, &bytes))
         g->memory.too_large = true;
     g->groups = (TASKS_PER_THREAD * g->threads + key_blocks) / rpi_max(key_blocks, 1);
     g->groups = rpi_clamp(rpi_max(g->groups, FEW_BYTES / rpi_max(bytes, 1)), 1, rpi_max(kv, 1));
     g->groups = rpi_max(rpi_min(g->groups, MAX_GROUP_BYTES / rpi_max(bytes, 1)), 1);
 }
 
-/* The sums of all groups: by offset, entry and vector, and over rows and keys. */
+/* Allocate the sums that last for the whole call: by offset, entry and vector, and over rows and keys. */
 static void place_sums(gradients *g)
 {
     rpi_backward *bw = &g->back;
@@ -68,7 +69,7 @@ static void place_sums(gradients *g)
     const rp_desc *d = &plan->desc;
     rpi_arena *a = &g->memory;
     const int64_t heads = d->batch * d->heads, size = sizeof(double);
-    bool offsets = false, folds = false;
+    bool offsets = false, reduces = false;
     for (int32_t n = 0; n < d->n_terms; n++)
         offsets |= plan->scheme[n]->form == RPI_OFFSET && e->term[n].wanted;
     for (int n = 0; n < g->call.n_sources; n++) {
@@ -86,16 +87,16 @@ static void place_sums(gradients *g)
             bw->columns = rpi_arena_take3(a, heads, bw->key_blocks, v->width, size);
         else if (v)
             bw->vectors[n] = rpi_arena_take3(a, d->heads, v->count, v->width, size);
-        if (s->kind == RPI_ROWS && s->scheme->fold && !folds) { /* several terms share the sums */
-            folds = true;
+        if (s->kind == RPI_ROWS && s->scheme->fold && !reduces) { /* several terms read the same sums */
+            reduces = true;
             bw->between = rpi_arena_take(a, heads, e->len_k, size);
         }
-        bw->any_head |= folds || bw->entries[n] || bw->vectors[n];
+        bw->any_head |= reduces || bw->entries[n] || bw->vectors[n];
     }
     bw->any_head |= bw->strips != NULL;
 }
 
-/* What the heads of a group add up: dq, and the gradients of the queries that sources of kind RUN multiply. */
+/* Allocate the sums of one group: dq, and the gradients of the queries that RUN sources multiply. */
 static void place_rows(gradients *g)
 {
     rpi_backward *bw = &g->back;
@@ -117,7 +118,8 @@ static void place_rows(gradients *g)
     }
 }
 
-/* The memory of a call: adds it up, then, once the arena has a base, hands it out. */
+/* Lay out the memory of a call. The first run adds up sizes; once the arena has a base, the second run assigns
+ * addresses. */
 static void place(gradients *g)
 {
     rpi_call *c = &g->call;
@@ -139,7 +141,7 @@ static void place(gradients *g)
     c->scratch = rpi_arena_take(a, g->threads, c->scratch_step, 1);
 }
 
-/* Everything about a call but its memory, whose size is added up. */
+/* Fill in everything about a call except its memory, and add up the size of that memory. */
 static void begin(gradients *g, const rp_plan *plan, const rpi_extents *e, const rpi_args *args, int32_t threads)
 {
     const rpi_ops *ops = plan->ops;
@@ -156,7 +158,7 @@ static void begin(gradients *g, const rp_plan *plan, const rpi_extents *e, const
     place(g);
 }
 
-/* The bytes of the longest call but those of g, which is scratch here; 0 after rpi_fail. */
+/* Return the bytes of the longest call of the plan without the struct itself, or 0 after rpi_fail. Overwrites *g. */
 static size_t longest(gradients *g, const rp_plan *plan, int32_t threads)
 {
     begin(g, plan, &plan->bounds, NULL, threads);
@@ -173,11 +175,11 @@ size_t rpi_backward_work_size(const rp_plan *plan, int32_t threads)
 
 /* ---------------------------------------------------------------------------------------------- the tasks */
 
-/* Eight doubles, wherever they begin. */
+/* Eight doubles at any address of a double. */
 typedef double eight __attribute__((vector_size(64), aligned(8), may_alias));
 typedef int64_t eight_bits __attribute__((vector_size(64), aligned(8), may_alias));
 
-/* y = elements x … x+n-1 of a row, at most eight; the others are 0. */
+/* Load elements x … x+n-1 of a row into y, n <= 8. The other lanes are 0. */
 static inline void load_eight(eight *y, const char *row, rp_dtype dtype, int64_t x, int64_t n)
 {
     typedef float narrow __attribute__((vector_size(32), aligned(4), may_alias));
@@ -188,7 +190,7 @@ static inline void load_eight(eight *y, const char *row, rp_dtype dtype, int64_t
         rpi_load_f64((double *)y, row + x * rpi_floating_size(dtype), dtype, n);
 }
 
-/* lse in two numbers, and <dout, out> - dlse, of ROWS_PER_TASK rows of one head. */
+/* Compute lse as two numbers, and <dout, out> - dlse, for ROWS_PER_TASK rows of one head. */
 static void stats_task(void *context, int64_t n, int32_t worker)
 {
     const rpi_call *c = context;
@@ -198,7 +200,7 @@ static void stats_task(void *context, int64_t n, int32_t worker)
     (void)worker;
     for (int64_t i = first; i < rpi_min(first + ROWS_PER_TASK, d->len_q); i++) {
         double *to = c->backward->row_stats + 3 * (head * d->len_q + i), sum[8] = {0};
-        const bool exact = c->args->row_max.data; /* lse was made again, in two numbers */
+        const bool exact = c->args->row_max.data; /* forward_again computed lse as two numbers */
         to[0] = rpi_at(exact ? &c->args->row_max : &c->args->lse, b, h, i, 0);
         to[1] = exact ? rpi_at(&c->args->log_sum, b, h, i, 0) : 0;
         const void *dout = rpi_row_of(&c->grads->dout, b, h, i), *out = rpi_row_of(&c->args->out, b, h, i);
@@ -206,7 +208,7 @@ static void stats_task(void *context, int64_t n, int32_t worker)
             eight y, z;
             load_eight(&y, dout, c->grads->dout.dtype, x, rpi_min(8, d->dim_v - x));
             load_eight(&z, out, c->args->out.dtype, x, rpi_min(8, d->dim_v - x));
-            /* of a row without a key dout may be anything */
+            /* out is 0 in a row without a key, where dout may be anything */
             *(eight *)sum += (eight)((eight_bits)(z != 0) & (eight_bits)(y * z));
         }
         to[2] = (sum[0] + sum[4]) + (sum[1] + sum[5]) + ((sum[2] + sum[6]) + (sum[3] + sum[7]));
@@ -215,7 +217,7 @@ static void stats_task(void *context, int64_t n, int32_t worker)
     }
 }
 
-/* What kernels/skip.h needs to know of a block of rows of one head. Where the weights are 0 and these numbers are
+/* Compute the bounds of a block of rows that kernels/skip.h needs. Where the weights are 0 and the checked numbers are
  * moderate, ds is 0 too. */
 static void bounds_task(void *context, int64_t n, int32_t worker)
 {
@@ -240,7 +242,7 @@ static void bounds_task(void *context, int64_t n, int32_t worker)
     }
 }
 
-/* A block of keys of one kv head. Next: kernels/backward_task.h, backward. */
+/* Compute the gradients of a block of keys of one kv head. Calls `backward` of kernels/backward_task.h. */
 static void key_task(void *context, int64_t n, int32_t worker)
 {
     const rpi_call *c = context;
@@ -253,8 +255,8 @@ static double real_at(const rpi_call *c, const void *data, int64_t at)
     return c->plan->ops->real == 8 ? ((const double *)data)[at] : (double)((const float *)data)[at];
 }
 
-/* dq of rows of one head: scaled, rotated back, and with the gradients of the queries that sources of kind RUN
- * multiply. */
+/* Finish dq of rows [row0, row1) of one head: scale it, rotate it back, and add the gradients of the queries that RUN
+ * sources multiply. */
 static void rows_of_head(const rpi_call *c, int64_t head, int64_t row0, int64_t row1, double *row)
 {
     const rp_desc *d = &c->args->desc;
@@ -267,7 +269,7 @@ static void rows_of_head(const rpi_call *c, int64_t head, int64_t row0, int64_t 
     for (int64_t i = row0; i < row1; i++) {
         const char *dq_row = (const char *)bw->dq + (head * bw->pad_rows + i) * wide * c->plan->ops->real;
         rpi_load_f64(row, dq_row, c->plan->ops->real == 8 ? RP_F64 : RP_F32, d->dim_k);
-        int64_t x0 = 0; /* -0 becomes 0, as where another tile adds 0 */
+        int64_t x0 = 0; /* adding 0 turns -0 into 0, as adding the 0 of another tile would */
         for (; x0 + 8 <= d->dim_k; x0 += 8)
             *(eight *)(row + x0) = (*(const eight *)(row + x0) + 0.0) * d->scale;
         for (; x0 < d->dim_k; x0++)
@@ -312,8 +314,9 @@ static void rows_task(void *context, int64_t n, int32_t worker)
 
 /* ---------------------------------------------------------------------------------------------- the call */
 
-/* Whether the gradient of a ROWS source's array of biases has an element for each query and key: tasks write it in
- * place where batch entries and heads have their own too, and take turns at its sums where they share. */
+/* Find the arrays of biases with one element per pair of query and key. If each head of each batch entry has its own
+ * elements, tasks write the gradient in place (direct). If they share elements, tasks take turns adding to the sums
+ * (pairs). */
 static void set_pairs(gradients *g, const rpi_grads *grads)
 {
     const rp_desc *d = &g->call.args->desc;
@@ -328,7 +331,7 @@ static void set_pairs(gradients *g, const rpi_grads *grads)
     }
 }
 
-/* Sums for terms that go pair by pair, for each worker. */
+/* Allocate sums for each worker, for terms whose gradient is computed pair by pair. */
 static rp_status alloc_private_sums(gradients *g, const rpi_grads *grads)
 {
     rpi_backward *bw = &g->back;
@@ -355,7 +358,7 @@ static rp_status alloc_private_sums(gradients *g, const rpi_grads *grads)
     return status;
 }
 
-/* Sums for the arrays of all terms, but those that tasks write in place. */
+/* Allocate sums for the arrays of all terms, except arrays whose gradient tasks write in place. */
 static rp_status alloc_sums(gradients *g, const rpi_grads *grads)
 {
     uint32_t summed[RP_MAX_TERMS];
@@ -375,13 +378,13 @@ static void free_sums(gradients *g)
     rpi_arena_free(&g->back.sums.memory);
 }
 
-/* Nothing in here fails: the caller has the memory already. */
+/* Run the call. It cannot fail: all memory is already allocated. */
 static void backward(gradients *g, rp_pool *pool)
 {
     rpi_call *c = &g->call;
     rpi_backward *bw = &g->back;
     const rp_desc *d = &c->args->desc;
-    const int64_t kv = d->batch * d->kv_heads, share = d->heads / d->kv_heads,
+    const int64_t kv = d->batch * d->kv_heads, per_kv = d->heads / d->kv_heads,
                   row_tasks = (d->len_q + ROWS_PER_TASK - 1) / ROWS_PER_TASK;
     const atomic_bool *stop = &c->progress->stop;
     bool serial = false; /* rows of all heads add to one array */
@@ -402,17 +405,17 @@ static void backward(gradients *g, rp_pool *pool)
         if (atomic_load(stop))
             return;
         if (serial)
-            for (int64_t n = 0; n < c->groups * share * row_tasks; n++)
+            for (int64_t n = 0; n < c->groups * per_kv * row_tasks; n++)
                 rows_task(c, n, 0);
         else if (c->grads->dq.data)
-            rpi_pool_run(pool, c->groups * share * row_tasks, rows_task, c);
+            rpi_pool_run(pool, c->groups * per_kv * row_tasks, rows_task, c);
     }
-    rpi_fold(c); /* sums become gradients of arrays: fold.c; rpi_sums_store writes them */
+    rpi_fold(c); /* turn sums into gradients of arrays (fold.c), and write them */
     rpi_sums_store(&bw->sums, c->args, c->grads);
 }
 
-/* Return true if lse is given and precise enough. With fewer digits than the arithmetic, or beyond rpi_lse_limit, its
- * rounding would be the largest error of every weight. */
+/* Return true if lse is given and precise enough. If lse has fewer digits than the arithmetic, or exceeds
+ * rpi_lse_limit, its rounding would be the largest error of every weight. */
 static bool lse_serves(const rpi_args *args, const rpi_ops *ops)
 {
     const rp_desc *d = &args->desc;
@@ -428,8 +431,8 @@ static bool lse_serves(const rpi_args *args, const rpi_ops *ops)
     return true;
 }
 
-/* Run the forward pass where the caller did not keep its outputs: out in the type of the arithmetic, lse as two
- * numbers. */
+/* Run the forward pass if the caller did not keep its outputs. It writes out in the type of the arithmetic, and lse as
+ * two numbers. */
 static rp_status forward_again(rpi_args *args, rp_pool *pool, rpi_progress *progress, rpi_arena *memory)
 {
     const rp_plan *plan = args->plan;
@@ -467,7 +470,7 @@ rp_status rpi_fast_backward(rpi_args *args, const rpi_grads *grads, rp_pool *poo
     g->call.progress = progress;
     set_pairs(g, grads);
     progress->total += args->desc.batch * args->desc.kv_heads * g->back.key_blocks;
-    /* Memory comes first: a call that cannot be finished writes nothing. */
+    /* Allocate memory first, so that a call that cannot finish writes nothing. */
     rp_status status = rpi_work_begin(&g->memory, work ? (char *)work + rpi_record(sizeof *g) : NULL, size);
     if (status == RP_OK)
         status = alloc_sums(g, grads);

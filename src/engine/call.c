@@ -1,10 +1,9 @@
-/* engine/call.c -- what a forward and a backward call share: their sources and memory, heads of a group, key columns.
- * How a call is cut into tasks: tasks.c.
- * It may not know how a kernel computes.
+/* engine/call.c -- setup that forward and backward calls share: sources, memory, heads of a group, key columns.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "engine.h"
 
-/* Whether RoPE, if any, keeps norms, and the product of a query and its own key: one position, and no factor. */
+/* Return true if RoPE keeps norms, and keeps the product of a query and its own key. This needs one position per index,
+ * and no scaling factor. Without RoPE it is true. */
 static bool norms_stay(const rp_plan *plan, const rpi_args *args)
 {
     if (plan->rotate < 0 || !args)
@@ -41,18 +40,18 @@ rp_status rpi_work_begin(rpi_arena *a, void *work, size_t size)
 void rpi_head_at(const rpi_call *c, int64_t head, int64_t *b, int64_t *h)
 {
     const rp_desc *d = &c->args->desc;
-    const int64_t share = d->heads / d->kv_heads, kv = c->g0 + head / share;
+    const int64_t per_kv = d->heads / d->kv_heads, kv = c->g0 + head / per_kv;
     *b = kv / d->kv_heads;
-    *h = kv % d->kv_heads * share + head % share;
+    *h = kv % d->kv_heads * per_kv + head % per_kv;
 }
 
 void rpi_call_fill(rpi_call *c, rpi_sources *sources, rp_pool *pool)
 {
     rpi_sources_fill(sources, c->args, c->extents, pool);
     rpi_rope_tables_fill(&c->rope, c->args, c->extents, pool);
-    /* where biases never fall far no row starts at its own key, whatever the rows */
+    /* if no biases fall far enough, no row starts its running maximum at its own key */
     c->starts = c->starts && rpi_biases_fall(c->source, c->n_sources, c->args, rpi_far(c->plan));
-    /* few queries read keys and values once: nothing is saved without norms that were made before */
+    /* few queries read keys and values once: skipping saves nothing unless the caller keeps norms of the keys */
     c->skips = c->starts && c->plan->skips && (!c->extents->decode_queries || c->args->key_norms.data || c->grads);
 }
 

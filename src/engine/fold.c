@@ -1,13 +1,13 @@
-/* engine/fold.c -- the end of a backward call: sums by offset, entry, vector and row become gradients of arrays, by the
- * derivatives of the definitions. Before: kernels/backward_task.h, merge_head. Next: problem/sums.c, rpi_sums_store. It
- * may not know schemes by name.
+/* engine/fold.c -- the end of a backward call: turn sums by offset, entry, vector and row into gradients of arrays,
+ * using the derivatives of the definitions. merge_head (kernels/backward_task.h) makes the sums; rpi_sums_store
+ * (problem/sums.c) writes the result. Independent of schemes by name.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "engine.h"
 #include <math.h>
 
-/* Sums by offset. Next: sources/tables.c, rpi_strip_entry_grads, and the `grad` of each OFFSET term, such as
- * bucket_grad in terms/t5_buckets.h. */
-static void fold_strip(const rpi_call *c, const rpi_strip *s)
+/* Reduce sums by offset. rpi_strip_entry_grads (sources/tables.c) calls `grad` of each OFFSET term, such as bucket_grad
+ * in terms/t5_buckets.h. */
+static void reduce_strip(const rpi_call *c, const rpi_strip *s)
 {
     const rpi_backward *bw = c->backward;
     const rp_desc *d = &c->args->desc;
@@ -17,16 +17,16 @@ static void fold_strip(const rpi_call *c, const rpi_strip *s)
                                   s->len, &c->backward->sums);
 }
 
-/* Sums by entry. Next: sources/tables.c, rpi_gather_entry_grads, and `entry_grad` or `grad` of the term. */
-static void fold_gather(const rpi_call *c, const rpi_source *s, const double *entries)
+/* Reduce sums by entry. rpi_gather_entry_grads (sources/tables.c) calls `entry_grad` or `grad` of the term. */
+static void reduce_gather(const rpi_call *c, const rpi_source *s, const double *entries)
 {
     const int64_t count = s->gather.index.count;
     for (int64_t e = 0; entries && e < count; e++)
         rpi_gather_entry_grads(s, c->args, e, entries + e, count, &c->backward->sums);
 }
 
-/* Sums that the scheme's row_grad has made. */
-static void fold_rows(const rpi_call *c, const rpi_source *s, const double *sums)
+/* Reduce the sums that row_grad of the scheme has filled. */
+static void reduce_rows(const rpi_call *c, const rpi_source *s, const double *sums)
 {
     for (int64_t h = 0; sums && h < c->args->desc.heads; h++) {
         const rpi_pair p = rpi_pair_of(c->args, s->term, 0, h, 0);
@@ -34,8 +34,8 @@ static void fold_rows(const rpi_call *c, const rpi_source *s, const double *sums
     }
 }
 
-/* Sums of products by vector. */
-static void fold_vectors(const rpi_call *c, const rpi_source *s, const double *sums)
+/* Reduce sums of products by vector. */
+static void reduce_vectors(const rpi_call *c, const rpi_source *s, const double *sums)
 {
     const rpi_vectors *v = rpi_vectors_of(s);
     for (int64_t h = 0; sums && h < c->args->desc.heads; h++) {
@@ -47,8 +47,8 @@ static void fold_vectors(const rpi_call *c, const rpi_source *s, const double *s
     }
 }
 
-/* Sums of the one vector of a COLUMN, which each block of keys left. */
-static void fold_column(const rpi_call *c, const rpi_source *s)
+/* Reduce the sums of a COLUMN's single vector. Each block of keys has one sum. */
+static void reduce_column(const rpi_call *c, const rpi_source *s)
 {
     const rpi_backward *bw = c->backward;
     const rp_desc *d = &c->args->desc;
@@ -64,8 +64,8 @@ static void fold_column(const rpi_call *c, const rpi_source *s)
     }
 }
 
-/* Sums over the pairs on both sides of each key: the scheme's `fold`. */
-static void fold_head(const rpi_call *c, int64_t b, int64_t h)
+/* Reduce the sums over the pairs on both sides of each key, by `fold` of the scheme. */
+static void reduce_head(const rpi_call *c, int64_t b, int64_t h)
 {
     rpi_backward *bw = c->backward;
     const rp_desc *d = &c->args->desc;
@@ -78,8 +78,8 @@ static void fold_head(const rpi_call *c, int64_t b, int64_t h)
     }
 }
 
-/* A sink is a key whose value is 0. */
-static void fold_sink(const rpi_call *c, int64_t b, int64_t h)
+/* Add the gradient of the sink, which acts as a key whose value is 0. */
+static void reduce_sink(const rpi_call *c, int64_t b, int64_t h)
 {
     rpi_backward *bw = c->backward;
     const rp_desc *d = &c->args->desc;
@@ -98,19 +98,19 @@ void rpi_fold(const rpi_call *c)
     for (int n = 0; n < c->n_sources; n++) {
         const rpi_source *s = &c->source[n];
         switch (s->kind) {
-        case RPI_STRIP: fold_strip(c, &s->strip); break;
-        case RPI_GATHER: fold_gather(c, s, bw->entries[n]); break;
-        case RPI_ROWS: fold_rows(c, s, bw->entries[n]); break;
-        case RPI_COLUMN: fold_column(c, s); break;
+        case RPI_STRIP: reduce_strip(c, &s->strip); break;
+        case RPI_GATHER: reduce_gather(c, s, bw->entries[n]); break;
+        case RPI_ROWS: reduce_rows(c, s, bw->entries[n]); break;
+        case RPI_COLUMN: reduce_column(c, s); break;
         case RPI_RUN:
         case RPI_KEYS:
-        case RPI_VALUES: fold_vectors(c, s, bw->vectors[n]); break;
+        case RPI_VALUES: reduce_vectors(c, s, bw->vectors[n]); break;
         }
     }
     for (int64_t b = 0; b < d->batch; b++)
         for (int64_t h = 0; h < d->heads; h++) {
-            fold_head(c, b, h);
+            reduce_head(c, b, h);
             if (c->plan->sink >= 0)
-                fold_sink(c, b, h);
+                reduce_sink(c, b, h);
         }
 }

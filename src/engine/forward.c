@@ -1,12 +1,13 @@
-/* engine/forward.c -- one forward call: its memory and its tasks, in order. tasks.c has cut it; base/pool.c
- * runs tasks on threads. It may not know how a kernel computes.
+/* engine/forward.c -- one forward call: its memory, and its tasks in order. tasks.c divides the call into tasks;
+ * base/pool.c runs them on threads.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "engine.h"
 #include <string.h>
 
 /* Panels of keys that one task packs. */
 #define PANELS_PER_TASK 8
-/* The memory of a call: adds it up, then, once the arena has a base, hands it out. */
+/* Lay out the memory of a call. The first run adds up sizes; once the arena has a base, the second run assigns
+ * addresses. */
 static void place(rpi_forward *f)
 {
     rpi_call *c = &f->call;
@@ -14,28 +15,28 @@ static void place(rpi_forward *f)
     const rpi_extents *e = c->extents;
     const rpi_ops *ops = plan->ops;
     rpi_arena *a = &f->memory;
-    const int64_t share = plan->desc.heads / plan->desc.kv_heads, real = ops->real;
+    const int64_t per_kv = plan->desc.heads / plan->desc.kv_heads, real = ops->real;
     c->keys = rpi_arena_take3(a, f->groups, c->pad_k, ops->key_bytes(plan), 1);
     c->values = rpi_arena_take3(a, f->groups, c->pad_k, ops->value_bytes(plan), 1);
     c->extreme_k = rpi_arena_take(a, f->groups, c->pad_k / ops->nr, 1);
     c->extreme_v = rpi_arena_take(a, f->groups, c->pad_k, 1);
     if (c->starts)
         c->key_norms = rpi_arena_take3(a, f->groups, c->pad_k / ops->nr, real, 1);
-    rpi_sources_place(&f->sources, a, plan, e, f->groups * share, false);
+    rpi_sources_place(&f->sources, a, plan, e, f->groups * per_kv, false);
     rpi_rope_tables_place(&c->rope, a, plan, e);
     c->scratch = rpi_arena_take(a, f->threads, c->scratch_step, 1);
     if (f->decode.n_tiles) {
-        const int64_t heads = f->decode_groups * share, tiles = f->decode.n_tiles;
+        const int64_t heads = f->decode_groups * per_kv, tiles = f->decode.n_tiles;
         f->decode.scores = rpi_arena_take3(a, heads, e->decode_queries, c->pad_k, real);
         f->decode.tiles = rpi_arena_take(a, heads, tiles, ops->decode_tile);
         f->decode.sums =
             rpi_arena_take3(a, heads, tiles * (ops->tile_keys / ops->sum_keys) * ops->decode_rows, c->pad_v, real);
     }
     if (c->chunks)
-        c->partial = rpi_arena_take3(a, f->groups * share, c->chunks, e->len_q + 2 * e->len_k, sizeof(double));
+        c->partial = rpi_arena_take3(a, f->groups * per_kv, c->chunks, e->len_q + 2 * e->len_k, sizeof(double));
 }
 
-/* Everything about a call but its memory, whose size is added up. */
+/* Fill in everything about a call except its memory, and add up the size of that memory. */
 static void begin(rpi_forward *f, const rp_plan *plan, const rpi_extents *e, const rpi_args *args, int32_t threads)
 {
     const rpi_ops *ops = plan->ops;
@@ -48,7 +49,7 @@ static void begin(rpi_forward *f, const rp_plan *plan, const rpi_extents *e, con
     place(f);
 }
 
-/* Not inlined below, where a second call would lie on the stack. */
+/* noinline: inlining would put a second rpi_forward on the stack of rpi_fast_attend. */
 __attribute__((noinline)) size_t rpi_fast_work_size(const rp_plan *plan, int32_t threads)
 {
     rpi_forward f;
@@ -66,7 +67,7 @@ static void pack_task(void *context, int64_t n, int32_t worker)
     c->plan->ops->pack(c, n / tasks, first, rpi_min(first + PANELS_PER_TASK, panels), worker);
 }
 
-/* Rows of one head. Next: kernels/forward.h, attend. */
+/* Attend rows of one head. Calls `attend` of kernels/forward.h. */
 static void attend_task(void *context, int64_t n, int32_t worker)
 {
     const rpi_call *c = context;
@@ -86,7 +87,7 @@ static void attend_task(void *context, int64_t n, int32_t worker)
     rpi_progress_step(c->progress);
 }
 
-/* kv heads that the task packs for itself. */
+/* Pack and attend heads_per_task kv heads. */
 static void heads_task(void *context, int64_t n, int32_t worker)
 {
     const rpi_call *c = context;
@@ -98,7 +99,7 @@ static void heads_task(void *context, int64_t n, int32_t worker)
             rpi_progress_step(c->progress);
 }
 
-/* Add up the partial sums of one head in order, and write its summaries. */
+/* Add the partial sums of one head in order, and write its summaries. */
 static void summary_task(void *context, int64_t head, int32_t worker)
 {
     const rpi_call *c = context;
@@ -141,7 +142,7 @@ static void decode_merge_task(void *context, int64_t head, int32_t worker)
     rpi_progress_step(c->progress);
 }
 
-/* kv heads of few queries whose keys are one tile. */
+/* Decode kv heads whose keys fit in one tile. */
 static void decode_heads_task(void *context, int64_t n, int32_t worker)
 {
     const rpi_call *c = context;
@@ -153,12 +154,12 @@ static void decode_heads_task(void *context, int64_t n, int32_t worker)
         rpi_progress_step(c->progress);
 }
 
-/* Few queries: tile by tile. false: values that are not finite were met, and the call goes block by block. */
+/* Decode few queries tile by tile. Return false if a value is not finite; the call then runs block by block. */
 static bool decode(rpi_forward *f, rp_pool *pool)
 {
     rpi_call *c = &f->call;
     const rp_desc *d = &c->args->desc;
-    const int64_t kv = d->batch * d->kv_heads, share = d->heads / d->kv_heads, tiles = f->decode.n_tiles;
+    const int64_t kv = d->batch * d->kv_heads, per_kv = d->heads / d->kv_heads, tiles = f->decode.n_tiles;
     c->decode = &f->decode;
     atomic_store(&f->decode.extreme, 0);
     for (c->g0 = 0; c->g0 < kv; c->g0 += f->decode_groups) {
@@ -173,20 +174,20 @@ static bool decode(rpi_forward *f, rp_pool *pool)
         if (atomic_load(&f->decode.extreme))
             return false;
         if (tiles > 1)
-            rpi_pool_run(pool, c->groups * share, decode_merge_task, c);
+            rpi_pool_run(pool, c->groups * per_kv, decode_merge_task, c);
         if (atomic_load(&c->progress->stop))
             return true;
     }
     return true;
 }
 
-/* Nothing in here fails: the caller has the memory already. */
+/* Run the call. It cannot fail: all memory is already allocated. */
 static void attend(rpi_forward *f, rp_pool *pool)
 {
     rpi_call *c = &f->call;
     const rp_desc *d = &c->args->desc;
     const atomic_bool *stop = &c->progress->stop;
-    const int64_t kv = d->batch * d->kv_heads, share = d->heads / d->kv_heads;
+    const int64_t kv = d->batch * d->kv_heads, per_kv = d->heads / d->kv_heads;
     const int64_t panels = c->pad_k / c->plan->ops->nr, tasks = (d->len_q + c->rows_per_task - 1) / c->rows_per_task;
     rpi_call_fill(c, &f->sources, pool);
     if (f->decode.n_tiles && decode(f, pool))
@@ -197,9 +198,9 @@ static void attend(rpi_forward *f, rp_pool *pool)
         c->groups = rpi_min(f->groups, kv - c->g0);
         rpi_pool_run(pool, c->groups * ((panels + PANELS_PER_TASK - 1) / PANELS_PER_TASK), pack_task, c);
         rpi_columns_fill(c, pool);
-        rpi_pool_run_until(pool, c->groups * share * tasks, attend_task, c, stop);
+        rpi_pool_run_until(pool, c->groups * per_kv * tasks, attend_task, c, stop);
         if (c->partial && !atomic_load(stop))
-            rpi_pool_run(pool, c->groups * share, summary_task, c);
+            rpi_pool_run(pool, c->groups * per_kv, summary_task, c);
     }
 }
 
@@ -213,8 +214,8 @@ rp_status rpi_fast_attend(const rpi_args *args, rp_pool *pool, rpi_progress *pro
     begin(&f, args->plan, &extents, args, threads);
     f.call.progress = progress;
     progress->total += d->batch * d->heads * ((d->len_q + f.call.rows_per_task - 1) / f.call.rows_per_task);
-    /* Memory comes first: a call that cannot be finished writes nothing. Given positions and offsets may need more than
-     * the plan knew of. */
+    /* Allocate memory first, so that a call that cannot finish writes nothing. Given positions and offsets may need
+     * more memory than the plan allows for. */
     const rp_status status = rpi_work_begin(&f.memory, work, work ? rpi_fast_work_size(args->plan, threads) : 0);
     if (status != RP_OK)
         return status;

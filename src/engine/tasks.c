@@ -1,45 +1,46 @@
-/* engine/tasks.c -- how a forward call is cut into tasks: rows of a task, kv heads that go at a time, tiles of few
- * queries. rpi_forward_cut is the entry, and set_rows says which rows a task has. The bits do not depend on it.
- * forward.c hands the tasks to rpi_pool_run_until (base/pool.c); a backward call is cut in backward.c, by keys. It
- * may not know how a kernel computes.
+/* engine/tasks.c -- divides a forward call into tasks: rows of a task, kv heads of a group, tiles of few queries.
+ * rpi_forward_cut is the entry, and set_rows chooses the rows of a task. The division does not change any bit of the
+ * result. forward.c passes the tasks to rpi_pool_run_until (base/pool.c). backward.c divides a backward call, by keys.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "engine.h"
 
-/* kv heads are packed in groups: enough to keep every thread busy with TASKS_PER_THREAD tasks, and short heads by
- * FEW_BYTES, so that threads seldom wait for each other; but no more memory than MAX_GROUP_BYTES unless one head needs
- * it. */
+/* kv heads are packed in groups. A group is large enough to give every thread TASKS_PER_THREAD tasks, and to hold
+ * FEW_BYTES of short heads, so that threads seldom wait for each other. It takes at most MAX_GROUP_BYTES, unless a
+ * single head needs more. */
 #define MAX_GROUP_BYTES  ((int64_t)32 << 20)
 #define FEW_BYTES        ((int64_t)1 << 19)
 #define TASKS_PER_THREAD 16
-/* A kv head of no more bytes than this is packed and attended by one task, and is then still in the cache. */
+/* One task packs and attends a kv head of at most this many bytes, because the packed head is then still in the
+ * cache. */
 #define SHORT_HEAD_BYTES ((int64_t)1 << 18)
 /* The largest number of kv heads of such a task. */
 #define MAX_HEADS_PER_TASK 16
-/* Partial sums of a summary: enough to share a kv head among threads. */
+/* Partial sums of a summary: enough to split a kv head between threads. */
 #define SUMMARY_CHUNKS 8
 
-/* How many kv heads go at a time. By the plan's own lengths, so that shorter calls of a flexible plan fit its work. */
+/* Choose how many kv heads to pack at a time. Use the plan's lengths, so that shorter calls of a flexible plan fit its
+ * work memory. */
 static void set_groups(rpi_forward *f, bool summary)
 {
     const rpi_call *c = &f->call;
     const rp_plan *plan = c->plan;
     const rp_desc *d = &plan->desc;
     const rpi_ops *ops = plan->ops;
-    const int64_t kv = d->batch * d->kv_heads, share = d->heads / d->kv_heads;
-    int64_t bytes = MAX_GROUP_BYTES; /* of one kv head */
+    const int64_t kv = d->batch * d->kv_heads, per_kv = d->heads / d->kv_heads;
+    int64_t bytes = MAX_GROUP_BYTES; /* size of one packed kv head */
     if (!rpi_mul(rpi_round_up(d->len_k, ops->nr), ops->key_bytes(plan) + ops->value_bytes(plan) + 1, 1, &bytes))
         f->memory.too_large = true;
-    const int64_t blocks = rpi_max((d->len_q + ops->block_rows - 1) / ops->block_rows * share, 1);
+    const int64_t blocks = rpi_max((d->len_q + ops->block_rows - 1) / ops->block_rows * per_kv, 1);
     f->groups = rpi_max((TASKS_PER_THREAD * f->threads + blocks - 1) / blocks, FEW_BYTES / rpi_max(bytes, 1));
     f->groups = rpi_clamp(rpi_min(f->groups, MAX_GROUP_BYTES / rpi_max(bytes, 1)), 1, rpi_max(kv, 1));
     f->by_heads = bytes <= SHORT_HEAD_BYTES && !summary && kv % f->threads == 0;
     for (int n = 0; n < c->n_sources; n++)
-        f->by_heads = f->by_heads && c->source[n].kind != RPI_COLUMN; /* made for a group of heads at once */
+        f->by_heads = f->by_heads && c->source[n].kind != RPI_COLUMN; /* computed for a whole group of heads first */
     if (f->by_heads)
         f->groups = f->threads;
 }
 
-/* Few queries of many keys go tile by tile, again in groups by the plan's own lengths. */
+/* Choose the tiles and groups of a decoding call, again by the plan's lengths. */
 static void set_decode(rpi_forward *f)
 {
     const rpi_call *c = &f->call;
@@ -52,13 +53,13 @@ static void set_decode(rpi_forward *f)
     f->decode.n_tiles = (c->extents->len_k + ops->tile_keys - 1) / ops->tile_keys;
     f->decode_groups = rpi_clamp(MAX_GROUP_BYTES / ops->real / rpi_max(one, 1) / (d->heads / d->kv_heads), 1,
                                  rpi_max(d->batch * d->kv_heads, 1));
-    /* COLUMN has memory for the groups of the other path */
+    /* COLUMN sources have memory for `groups` kv heads only */
     for (int n = 0; n < c->n_sources; n++)
         if (c->source[n].kind == RPI_COLUMN)
             f->decode_groups = rpi_min(f->decode_groups, f->groups);
 }
 
-/* A task has one block of rows; with a summary as many as a chunk of partial sums. */
+/* Choose the rows of a task: one block, or with summaries one chunk of the partial sums. */
 static void set_rows(rpi_forward *f)
 {
     rpi_call *c = &f->call;

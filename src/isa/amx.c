@@ -1,5 +1,4 @@
-/* isa/amx.c -- AVX-512 with tiles of 16 x 16 sums of products of bf16 (AMX-TILE, AMX-BF16).
- * It has verbs and sizes, and may not know what is computed with them.
+/* isa/amx.c -- AVX-512 with AMX tiles: 16 x 16 sums of products of bf16 (AMX-TILE, AMX-BF16).
  * SPDX-License-Identifier: Apache-2.0 */
 #include "engine/call.h"
 #include "float_state.h"

@@ -1,11 +1,11 @@
-/* isa/amx.h -- the tiles of AMX as registers: their shapes, loads and stores (AMX-TILE), for all instruction sets that
- * have products of them. A file that includes it is compiled for amx-tile. It may not know what is computed with them.
+/* isa/amx.h -- AMX tiles as registers (AMX-TILE): their shapes, loads and stores, for all instruction sets that have
+ * products of them. Compile a file that includes it for amx-tile.
  * SPDX-License-Identifier: Apache-2.0 */
 typedef struct amx_tiles {
     char none;
-} amx_tiles; /* the processor's own registers, of the thread that runs */
+} amx_tiles; /* empty: the tiles are registers of the running thread */
 
-/* Tiles 0 to 5 get so many rows of 64 bytes, 1 to 16, tiles 6 and 7 get 16. */
+/* Give tiles 0 to 5 `rows` rows (1 to 16) of 64 bytes, and tiles 6 and 7 16 rows. */
 static inline void amx_configure(int rows)
 {
     struct {
@@ -17,11 +17,11 @@ static inline void amx_configure(int rows)
         shape.bytes[n] = 64;
         shape.rows[n] = (uint8_t)(n < 6 ? rows : 16);
     }
-    __asm__ volatile("" ::"r"(&shape) : "memory"); /* all of it is written by now */
+    __asm__ volatile("" ::"r"(&shape) : "memory"); /* forces the compiler to write `shape` first */
     _tile_loadconfig(&shape);
 }
 #define amx_end(...)             _tile_release()
-#define amx_fence()              __asm__ volatile("" ::: "memory") /* what is loaded below was stored above */
+#define amx_fence()              __asm__ volatile("" ::: "memory") /* keeps loads after the stores above */
 #define amx_zero(R, t)           _tile_zero(t)
 #define amx_load(R, t, p, step)  _tile_loadd(t, p, step)
 #define amx_store(R, t, p, step) _tile_stored(t, p, step)

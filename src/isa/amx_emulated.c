@@ -1,5 +1,4 @@
-/* isa/amx_emulated.c -- the tiles of AMX in plain C, bit for bit, so that what is built on them is tested on every
- * machine. It has verbs and sizes, and may not know what is computed with them.
+/* isa/amx_emulated.c -- AMX tiles in plain C with the same bits, so that tests of kernels/amx run on every machine.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "engine/call.h"
 #include "float_state.h"
@@ -12,10 +11,10 @@
 #define RPI_AMX 1
 enum { VL = 16, MR = 6, NR = 64 };
 typedef float vf __attribute__((vector_size(64), may_alias));
-#pragma GCC diagnostic ignored "-Wpsabi"  /* vectors stay within this file */
-#pragma GCC diagnostic ignored "-Wshadow" /* of a product within a product */
-/* c = a b + c, as the processor that has tiles does it. clang gave the operands of every unrolled product a place of
- * their own, 30 KB of stack in one function: there it is a call. */
+#pragma GCC diagnostic ignored "-Wpsabi"  /* vectors are not passed to other files */
+#pragma GCC diagnostic ignored "-Wshadow" /* vf_fma within vf_fma */
+/* Compute c = a b + c with one rounding, as processors with AMX do. For clang this is a call: inlined, each unrolled
+ * product had separate stack slots for its operands, 30 KB in one function. */
 #ifdef __clang__
 #define FMA_CALL static __attribute__((noinline))
 #else
@@ -56,9 +55,10 @@ static inline void amx_store(const amx_tiles *R, int t, void *to, int64_t step)
         memcpy((char *)to + m * step, R->at[t][m], 64);
 }
 
-/* c += a b. Each of the 256 sums: the products of the first of each pair from zero on, in order, those of the second
- * likewise; both are added, and their sum to c. A product of two bf16 is exact in f32. AMX tiles are registers, without
- * bounds that AddressSanitizer could check: checks took most of the time of the tests. */
+/* c += a b. Each of the 256 sums is computed in the order of the hardware: sum the products of the first numbers of the
+ * pairs from zero, sum those of the second numbers from zero, add both, and add the result to c. A product of two bf16
+ * is exact in f32. Tiles stand for registers, whose indices need no bounds checks: AddressSanitizer's checks took most
+ * of the time of the tests. */
 __attribute__((no_sanitize("address"))) static void amx_dot(amx_tiles *R, int c, int a, int b)
 {
     typedef uint32_t bits __attribute__((vector_size(64)));

@@ -1,5 +1,4 @@
-/* isa/avx2.c -- all that relpos knows of AVX2 (with FMA and F16C).
- * It has verbs and sizes, and may not know what is computed with them.
+/* isa/avx2.c -- AVX2 (with FMA and F16C).
  * SPDX-License-Identifier: Apache-2.0 */
 #include "engine/call.h"
 #include "float_state.h"

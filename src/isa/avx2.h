@@ -1,5 +1,4 @@
-/* isa/avx2.h -- the verbs of AVX2 (with FMA and F16C) in f32, for each that is built on it.
- * It has verbs and sizes, and may not know what is computed with them.
+/* isa/avx2.h -- vector operations of AVX2 (with FMA and F16C) in f32, for instruction sets built on it.
  * SPDX-License-Identifier: Apache-2.0 */
 
 enum { VL = 8, MR = 6, NR = 16 }; /* 6 x 16 sums take 12 of the 16 registers, operands the rest */
@@ -37,7 +36,7 @@ static inline float max_lane(__m256 x)
         _mm256_castsi256_ps(_mm256_cmpgt_epi32(                                                                        \
             _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(keep))), _mm256_setzero_si256())))
 #define vf_transpose(x) transpose(x)
-static inline void transpose(__m256 *x) /* pairs of rows, then fours, then halves */
+static inline void transpose(__m256 *x) /* pairs of rows, then groups of four, then halves */
 {
     __m256 y[8];
     RPI_UNROLL
@@ -58,7 +57,8 @@ static inline void transpose(__m256 *x) /* pairs of rows, then fours, then halve
     }
 }
 #define vf_columns(from, gap, to) four_columns(from, gap, to)
-static inline void four_columns(const float *from, int64_t gap, __m256 *to) /* by 128 bits, then pairs, then fours */
+/* Load 128 bits of each row, then interleave pairs, then groups of four. */
+static inline void four_columns(const float *from, int64_t gap, __m256 *to)
 {
     __m256 x[4], y[4];
     RPI_UNROLL

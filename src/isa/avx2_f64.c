@@ -1,5 +1,4 @@
 /* isa/avx2_f64.c -- AVX2 (with FMA) in double.
- * It has verbs and sizes, and may not know what is computed with them.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "engine/call.h"
 #include "float_state.h"

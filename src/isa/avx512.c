@@ -1,6 +1,5 @@
-/* isa/avx512.c -- all that relpos knows of AVX-512 (F, BW, DQ, VL), and of AVX512-BF16: a second table, whose kernels
- * alone run vf_pairs. Compilers make no other instruction of it from code without its types.
- * It has verbs and sizes, and may not know what is computed with them.
+/* isa/avx512.c -- AVX-512 (F, BW, DQ, VL), and a second table for AVX512-BF16. Only the kernels of the second table run
+ * vf_pairs. Compilers generate no other instruction of AVX512-BF16 for code that does not use its types.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "engine/call.h"
 #include "float_state.h"

@@ -1,5 +1,4 @@
-/* isa/avx512.h -- the verbs of AVX-512 (F, BW, DQ, VL) in f32, for the instruction sets built on it.
- * It has verbs and sizes, and may not know what is computed with them.
+/* isa/avx512.h -- vector operations of AVX-512 (F, BW, DQ, VL) in f32, for instruction sets built on it.
  * SPDX-License-Identifier: Apache-2.0 */
 
 enum { VL = 16, MR = 6, NR = 64 }; /* 6 x 64 sums take 24 of the 32 registers, operands 5 */
@@ -19,17 +18,20 @@ typedef __m512 vf;
     ((vu)_mm512_mask_shuffle_epi8((__m512i)(y), 0x3333333333333333u, (__m512i)(x),                                     \
                                   _mm512_set4_epi32(0x80800f0e, 0x80800b0a, 0x80800706, 0x80800302)))
 #define vu_wide_some(p, n) ((vu)_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16((__mmask16)((1u << (n)) - 1), p)))
-#define vf_f16(x)          _mm512_cvtph_ps(_mm512_cvtepi32_epi16((__m512i)(x))) /* subnormal ones too, always */
-#define vf_load_f16(p)     _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)(p)))
-#define vf_sum(x)          _mm512_reduce_add_ps(x)
-#define vf_max_lane(x)     _mm512_reduce_max_ps(x)
+/* Subnormal f16 are converted correctly in any floating-point state. */
+#define vf_f16(x)      _mm512_cvtph_ps(_mm512_cvtepi32_epi16((__m512i)(x)))
+#define vf_load_f16(p) _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)(p)))
+#define vf_sum(x)      _mm512_reduce_add_ps(x)
+#define vf_max_lane(x) _mm512_reduce_max_ps(x)
 #define vf_keep(x, keep)                                                                                               \
     _mm512_mask_blend_ps(_mm_test_epi8_mask(_mm_loadu_si128((const __m128i *)(const void *)(keep)), _mm_set1_epi8(1)), \
                          _mm512_set1_ps(-INFINITY), x)
-#define vf_gather(p, index)       _mm512_i32gather_ps(_mm512_loadu_si512(index), p, 4)
-#define vf_pick(a, index, b)      _mm512_permutex2var_ps(a, (__m512i)(index), b) /* lanes of a, and from VL on of b */
+#define vf_gather(p, index) _mm512_i32gather_ps(_mm512_loadu_si512(index), p, 4)
+/* Pick lanes of a by index, and of b from index VL on. */
+#define vf_pick(a, index, b)      _mm512_permutex2var_ps(a, (__m512i)(index), b)
 #define vf_columns(from, gap, to) four_columns(from, gap, to)
-static inline void four_columns(const float *from, int64_t gap, __m512 *to) /* by 128 bits, then pairs, then fours */
+/* Load 128 bits of each row, then interleave pairs, then groups of four. */
+static inline void four_columns(const float *from, int64_t gap, __m512 *to)
 {
     __m512 x[4], y[4];
     RPI_UNROLL

@@ -1,5 +1,4 @@
 /* isa/avx512_f64.c -- AVX-512 (F, BW, DQ, VL) in double.
- * It has verbs and sizes, and may not know what is computed with them.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "engine/call.h"
 #include "float_state.h"
@@ -24,7 +23,8 @@ typedef __m512d vf;
 #define vf_sum(x)                   _mm512_reduce_add_pd(x)
 #define vf_max_lane(x)              _mm512_reduce_max_pd(x)
 #define vf_gather(p, at)            _mm512_i32gather_pd(_mm256_loadu_si256((const __m256i *)(const void *)(at)), p, 8)
-#define vf_pick(a, index, b)        _mm512_permutex2var_pd(a, (__m512i)(index), b) /* lanes of a, and from VL on of b */
+/* Pick lanes of a by index, and of b from index VL on. */
+#define vf_pick(a, index, b) _mm512_permutex2var_pd(a, (__m512i)(index), b)
 #include "verbs.h"
 #include "kernels/template.h"
 RPI_TARGET_END

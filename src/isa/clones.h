@@ -1,6 +1,6 @@
-/* isa/clones.h -- loops of plain C compiled once more for wider vectors, where compiler and C library can choose when
- * the program starts. It knows nothing of the library, and the laboratory's loops use it. The sanitizers run before
- * what chooses, and clang's choice needs a linker of its own.
+/* isa/clones.h -- RPI_CLONES compiles a loop of plain C again for wider vectors, and chooses a version when the program
+ * starts. It has no effect with the sanitizers, which start before that choice, and with clang, whose choice needs a
+ * special linker.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_CLONES_H
 #define RELPOS_CLONES_H

@@ -1,11 +1,11 @@
-/* isa/float_state.h -- the floating-point state that tasks run in, whatever the caller's is; the caller's comes back
- * after. It may not know anything else.
+/* isa/float_state.h -- sets the floating-point state for tasks, independent of the caller's state, and restores the
+ * caller's state afterwards.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_FLOAT_STATE_H
 #define RELPOS_FLOAT_STATE_H
 
-/* RPI_FLOAT_PLAIN: what a process starts with: round to nearest, no traps. RPI_FLOAT_FLUSH: also take numbers below
- * 2^-126 as 0. Sums of weights that far down cost a hundred times an addition on many machines and change no result. */
+/* RPI_FLOAT_PLAIN is the state of a new process: round to nearest, no traps. RPI_FLOAT_FLUSH also treats numbers below
+ * 2^-126 as 0. Additions of such small weights take a hundred times as long on many machines, and change no result. */
 #if defined(__x86_64__)
 #include <xmmintrin.h>
 enum { RPI_FLOAT_PLAIN = 0x1f80, RPI_FLOAT_FLUSH = 0x1f80 | 0x8040 };
@@ -23,9 +23,9 @@ static inline void rpi_float_end(unsigned before)
 }
 #elif defined(__aarch64__)
 #include <stdint.h>
-enum { RPI_FLOAT_PLAIN = 0, RPI_FLOAT_FLUSH = 1 << 24 }; /* FPCR; FZ is its bit 24 */
+enum { RPI_FLOAT_PLAIN = 0, RPI_FLOAT_FLUSH = 1 << 24 }; /* FPCR, whose bit 24 is FZ */
 
-/* "memory": what the loops read and write stays on its side. */
+/* "memory" keeps the compiler from moving loads and stores of the task's loops across this. */
 static inline unsigned rpi_float_begin(unsigned state)
 {
     uint64_t before;
@@ -39,7 +39,7 @@ static inline void rpi_float_end(unsigned before)
     __asm__ volatile("msr fpcr, %0" : : "r"((uint64_t)before) : "memory");
 }
 #else
-enum { RPI_FLOAT_PLAIN, RPI_FLOAT_FLUSH }; /* elsewhere the caller's state stays */
+enum { RPI_FLOAT_PLAIN, RPI_FLOAT_FLUSH }; /* other machines keep the caller's state */
 
 static inline unsigned rpi_float_begin(unsigned state)
 {

@@ -1,5 +1,4 @@
-/* isa/generic_f64.c -- any machine with a C compiler that knows vectors of 16 bytes, in double.
- * It has verbs and sizes, and may not know what is computed with them.
+/* isa/generic_f64.c -- any machine whose C compiler has vectors of 16 bytes, in double.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "engine/call.h"
 #include "float_state.h"

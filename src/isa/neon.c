@@ -1,5 +1,4 @@
-/* isa/neon.c -- all that relpos knows of AdvSIMD (NEON), the vectors of every AArch64 machine.
- * It has verbs and sizes, and may not know what is computed with them.
+/* isa/neon.c -- AdvSIMD (NEON), the vectors of every AArch64 machine.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "engine/call.h"
 #include "float_state.h"

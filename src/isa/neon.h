@@ -1,10 +1,10 @@
-/* isa/neon.h -- the verbs of AdvSIMD (NEON) in f32, for each that is built on it.
- * It has verbs and sizes, and may not know what is computed with them.
+/* isa/neon.h -- vector operations of AdvSIMD (NEON) in f32, for instruction sets built on it.
  * SPDX-License-Identifier: Apache-2.0 */
 
 enum { VL = 4, MR = 6, NR = 16 }; /* 6 x 16 sums take 24 of the 32 registers, operands 5 */
 typedef float32x4_t vf;
-#define vf_fma(a, b, c)             vfmaq_f32(c, a, b) /* a from vf_set1: by element, with no register for the copies */
+/* If a comes from vf_set1, this multiplies by one element and needs no register for its copies. */
+#define vf_fma(a, b, c)             vfmaq_f32(c, a, b)
 #define vf_set1(x)                  vdupq_n_f32(x)
 #define vu_wide(p)                  ((vu)vmovl_u16(vld1_u16(p)))
 #define vf_max(a, b)                max_lanes(a, b)
@@ -17,7 +17,8 @@ typedef float32x4_t vf;
 #define vf_keep(x, keep)       keep_lanes(x, keep)
 #define vf_gather(from, index) gather_lanes(from, index)
 
-static inline float32x4_t max_lanes(float32x4_t a, float32x4_t b) /* FMAX and FMAXNM do otherwise with NaN */
+/* Return b if either is NaN, unlike FMAX and FMAXNM. */
+static inline float32x4_t max_lanes(float32x4_t a, float32x4_t b)
 {
     return vbslq_f32(vcgtq_f32(a, b), a, b);
 }

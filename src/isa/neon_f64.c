@@ -1,5 +1,4 @@
 /* isa/neon_f64.c -- AdvSIMD (NEON) in double.
- * It has verbs and sizes, and may not know what is computed with them.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "engine/call.h"
 #include "float_state.h"

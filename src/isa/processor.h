@@ -1,7 +1,6 @@
-/* isa/processor.h -- the features of this processor, for the registries of src/isa and linear/isa.
- * RELPOS_HIDE_ISA names features, separated by commas, that are reported as missing, so that the tests of one machine
- * cover those with fewer instruction sets. A hidden feature hides the features that need it.
- * It may not know what is computed.
+/* isa/processor.h -- the features of this processor, for the registries of src/isa and linear/isa. RELPOS_HIDE_ISA
+ * names features, separated by commas, to report as missing, so that tests can run as on a machine with fewer
+ * instruction sets. Hiding a feature also hides the features that need it.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_PROCESSOR_H
 #define RELPOS_PROCESSOR_H
@@ -20,7 +19,7 @@
 typedef struct rpi_processor {
     bool avx2, avx2_vnni;                  /* avx2: with FMA and F16C */
     bool avx512, avx512_vnni, avx512_bf16; /* avx512: F, BW, DQ and VL */
-    bool amx, amx_int8;                    /* amx: tiles of bf16, whose memory the system grants this process */
+    bool amx, amx_int8;                    /* amx: tiles of bf16; the kernel has granted their state to this process */
 } rpi_processor;
 
 /* Return true if RELPOS_HIDE_ISA names this feature. */

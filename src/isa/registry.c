@@ -1,6 +1,5 @@
-/* isa/registry.c -- the instruction sets by name, which of them this machine has, and how fast it multiplies and adds,
- * and reads memory.
- * It may not know what the kernels compute.
+/* isa/registry.c -- the instruction sets by name, and which of them this machine has. Also measures how fast the
+ * machine multiplies and adds, and reads memory.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* clock_gettime */
@@ -38,7 +37,7 @@ static isa_entry list[COUNT];
 static void fill_list(void)
 {
     const rpi_processor p = rpi_processor_ask();
-    (void)p; /* not every architecture needs it */
+    (void)p; /* unused on some architectures */
 #define RPI_X(name, wide, has) list[AT_##name] = (isa_entry){&rpi_ops_##name, &rpi_ops_##wide##_f64, has};
 #include "isa.def"
 #undef RPI_X
@@ -121,8 +120,8 @@ static rp_status measure(double (*peak)(int64_t), rp_pool *pool, double *gflops)
     j->peak = peak;
     pool = rpi_pool_or_default(pool);
     const double began = now();
-    for (int run = 0; run < 12 && (run == 0 || now() < began + 0.25);
-         run++) { /* the first runs also let the clock rise */
+    /* several runs, since the clock rises during the first ones */
+    for (int run = 0; run < 12 && (run == 0 || now() < began + 0.25); run++) {
         const double start = now();
         rpi_pool_run(pool, rp_pool_threads(pool), peak_task, j);
         const double seconds = now() - start;
@@ -161,12 +160,12 @@ rp_status rp_measure_peak(const char *isa, rp_pool *pool, double *gflops)
 
 typedef uint64_t sixteen_bytes __attribute__((vector_size(16)));
 
-/* Memory is read in a few streams at a time, a line of 64 bytes from each in turn. */
+/* Read memory in a few streams, taking a line of 64 bytes from each in turn. */
 enum { LINE = 64 / sizeof(sixteen_bytes), STREAMS = 4, STREAM = (256 << 20) / sizeof(sixteen_bytes) / STREAMS };
 
 typedef struct bandwidth_job {
     sixteen_bytes *data; /* [threads][STREAMS][STREAM] */
-    bool fill;           /* each thread touches its own share first */
+    bool fill;           /* each thread first writes the part it reads */
     uint64_t seen[RP_MAX_THREADS];
 } bandwidth_job;
 
@@ -186,7 +185,7 @@ static void bandwidth_task(void *context, int64_t n, int32_t worker)
         }
     }
     for (int c = 0; c < LINE; c++)
-        j->seen[n] ^= sum[c][0] ^ sum[c][1]; /* or nothing would need to be read */
+        j->seen[n] ^= sum[c][0] ^ sum[c][1]; /* uses the sum, so that the compiler keeps the reads */
 }
 
 rp_status rp_measure_bandwidth(rp_pool *pool, double *bytes_per_second)

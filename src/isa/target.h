@@ -1,5 +1,5 @@
-/* isa/target.h -- compile what stands between RPI_TARGET_BEGIN and RPI_TARGET_END for an instruction set that the rest
- * of the file does not assume, and have its loops of constant length unrolled. It may not know an instruction set.
+/* isa/target.h -- compiles the code between RPI_TARGET_BEGIN and RPI_TARGET_END for an instruction set that the rest of
+ * the file does not require; unrolls loops of constant length. Independent of instruction sets.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_TARGET_H
 #define RELPOS_TARGET_H
@@ -14,8 +14,9 @@
 #define RPI_TARGET_BEGIN(set) RPI_PRAGMA(GCC push_options) RPI_PRAGMA(GCC target(set))
 #define RPI_TARGET_END        RPI_PRAGMA(GCC pop_options)
 #define RPI_UNROLL            RPI_PRAGMA(GCC unroll 32)
-/* To the end of the file, and before the intrinsics: loads are not moved ahead before registers are given out. Where
- * sums leave few registers, gcc would load all numbers of q first and keep two sums of a tile in memory. */
+/* Stop gcc from moving loads ahead before it assigns registers, to the end of the file. Place it before the intrinsics.
+ * If sums leave few registers free, gcc would otherwise load all numbers of q first and keep two sums of a tile in
+ * memory. */
 #define RPI_SOURCE_ORDER      RPI_PRAGMA(GCC optimize("no-schedule-insns"))
 #endif
 

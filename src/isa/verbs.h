@@ -1,9 +1,8 @@
-/* isa/verbs.h -- every verb an instruction set did not define itself, in compiler vectors. Included once per
- * instruction set, which has defined VL (floats of a vector), MR x NR (rows and columns of a register tile) and vf.
- * They may not know what is computed with them.
+/* isa/verbs.h -- vector operations that the instruction set does not define, in compiler vectors. Include it once per
+ * instruction set, after VL (numbers of a vector), MR x NR (rows and columns of a register tile) and vf are defined.
  *
- * vf is a type on which + - * / work lane by lane. A product that is added is written vf_fma, so that the bits of a row
- * do not depend on what the compiler chooses to fuse.
+ * vf is a type on which + - * / work lane by lane. Write vf_fma to add a product, so that the bits of a row do not
+ * depend on what the compiler chooses to fuse.
  * SPDX-License-Identifier: Apache-2.0 */
 
 #if RPI_F64
@@ -11,7 +10,7 @@ typedef double real;
 typedef int64_t real_bits;
 typedef int64_t vi __attribute__((vector_size(8 * VL), may_alias));
 typedef uint64_t vu __attribute__((vector_size(8 * VL), may_alias));
-typedef double vf_loose __attribute__((vector_size(8 * VL), aligned(8), may_alias)); /* at any address of an element */
+typedef double vf_loose __attribute__((vector_size(8 * VL), aligned(8), may_alias)); /* may be unaligned */
 #define REAL_MAX    DBL_MAX
 #define REAL_TINY   DBL_MIN
 #define rotate_pair rpi_rotate
@@ -27,7 +26,7 @@ typedef float vf_loose __attribute__((vector_size(4 * VL), aligned(4), may_alias
 #endif
 
 #ifndef RPI_AMX
-#define RPI_AMX 0 /* products go by AMX tiles: kernels/amx */
+#define RPI_AMX 0 /* 1: products use AMX tiles (kernels/amx) */
 #endif
 
 #define vf_bits(p) (*(const vi *)__builtin_memcpy(&(vi){0}, p, sizeof(vi)))
@@ -35,7 +34,8 @@ typedef float vf_loose __attribute__((vector_size(4 * VL), aligned(4), may_alias
 #define vf_load(p) ((vf) * (const vf_loose *)(p))
 #endif
 #ifndef vf_load_some
-static inline vf vf_load_some(const real *p, int64_t n) /* n numbers, 1 to VL, and zeros: no more is read */
+/* Load n numbers, 1 to VL, and nothing past them. The other lanes become 0. */
+static inline vf vf_load_some(const real *p, int64_t n)
 {
     real lane[VL] = {0};
     if (n == VL)
@@ -57,14 +57,14 @@ static inline vf vf_set1(real x)
 #define vf_fma(a, b, c) ((a) * (b) + (c)) /* rounds twice */
 #endif
 #ifndef vf_max
-static inline vf vf_max(vf a, vf b) /* b where either is NaN */
+static inline vf vf_max(vf a, vf b) /* b if either is NaN */
 {
     vi m = (vi)(a > b);
     return (vf)((m & (vi)a) | (~m & (vi)b));
 }
 #endif
 #ifndef vf_larger
-static inline vf vf_larger(vf a, vf b) /* of numbers >= 0, or NaN, which is larger than any */
+static inline vf vf_larger(vf a, vf b) /* the larger of numbers >= 0; NaN is larger than any number */
 {
     vi m = (vi)((vi)a > (vi)b);
     return (vf)((m & (vi)a) | (~m & (vi)b));
@@ -84,7 +84,7 @@ static inline vf vf_product(vf x, vf limit, vf a, vf b) /* x < limit ? 0 : a b; 
 }
 #endif
 #ifndef vf_keep
-static inline vf vf_keep(vf x, const uint8_t *keep) /* -infinity where keep is 0 */
+static inline vf vf_keep(vf x, const uint8_t *keep) /* x where keep is not 0, else -infinity */
 {
     real lane[VL];
     vf_store(lane, x);
@@ -102,14 +102,14 @@ static inline vf vf_gather(const real *from, const int32_t *index)
     return vf_load(lane);
 }
 #endif
-/* Whether registers are transposed by instructions, so that it costs less than to read number by number. */
+/* 1: instructions transpose registers, which is faster than reading number by number. */
 #if defined(vf_transpose) || defined(vf_pick)
 #define RPI_TRANSPOSES 1
 #else
 #define RPI_TRANSPOSES 0
 #endif
 #ifndef vf_transpose
-static inline void vf_transpose(vf *x) /* VL rows: lane c of x[r] changes places with lane r of x[c] */
+static inline void vf_transpose(vf *x) /* swaps lane c of x[r] and lane r of x[c] */
 {
 #ifdef vf_pick
     vi lane;
@@ -138,7 +138,7 @@ static inline void vf_transpose(vf *x) /* VL rows: lane c of x[r] changes places
 }
 #endif
 #ifndef vf_sum
-static inline real vf_sum(vf x) /* a fixed tree: halves are added until one lane is left */
+static inline real vf_sum(vf x) /* sum of the lanes by a fixed tree: halves are added until one lane is left */
 {
     real lane[VL];
     vf_store(lane, x);
@@ -149,7 +149,7 @@ static inline real vf_sum(vf x) /* a fixed tree: halves are added until one lane
 }
 #endif
 #ifndef vf_max_lane
-static inline real vf_max_lane(vf x) /* the largest lane; NaN may be passed over */
+static inline real vf_max_lane(vf x) /* the largest lane; NaN may be ignored */
 {
     real lane[VL];
     vf_store(lane, x);
@@ -161,7 +161,7 @@ static inline real vf_max_lane(vf x) /* the largest lane; NaN may be passed over
 #endif
 
 #ifndef vf_pairs
-#define vf_pairs(x, y, sum) vf_fma(x, y, sum) /* of an instruction set without pairs, which asks for none */
+#define vf_pairs(x, y, sum) vf_fma(x, y, sum) /* placeholder: without the instruction no kernel uses pairs */
 #endif
 
 #if RPI_F64
@@ -170,7 +170,8 @@ static inline vf vf_abs(vf x)
     return (vf)((vi)x & INT64_MAX);
 }
 
-/* exp(x) for x <= 700, as below in double: Taylor's series to r^13, whose rest is below 2e-17 for |r| <= ln 2 / 2. */
+/* Compute exp(x) for x <= 700, like the f32 version below: a Taylor series to r^13, whose remainder is below 2e-17 for
+ * |r| <= ln 2 / 2. */
 static inline vf vf_exp(vf x)
 {
     static const double over[] = {1.0 / 6227020800.0, 1.0 / 479001600.0, 1.0 / 39916800.0, 1.0 / 3628800.0,
@@ -216,7 +217,7 @@ static inline vf vf_abs(vf x)
 }
 
 #ifndef vf_power
-/* x < limit ? 0 : p times 2 to the integer n; the low bits of t are n + 127; NaN is not below */
+/* x < limit ? 0 : p * 2^n for an integer n. The low bits of t are n + 127. NaN is not below. */
 #define vf_power(p, t, n, x, limit) ((void)(n), vf_product(x, limit, p, (vf)((vu)(t) << 23)))
 #endif
 #ifndef vu_wide
@@ -229,7 +230,8 @@ static inline vu vu_wide(const uint16_t *from)
 }
 #endif
 #ifndef vu_wide_some
-static inline vu vu_wide_some(const uint16_t *from, int64_t n) /* n numbers, 1 to VL, and zeros: no more is read */
+/* Load and widen n numbers, 1 to VL, and nothing past them. The other lanes become 0. */
+static inline vu vu_wide_some(const uint16_t *from, int64_t n)
 {
     uint16_t lane[VL] = {0};
     if (n == VL)
@@ -239,31 +241,32 @@ static inline vu vu_wide_some(const uint16_t *from, int64_t n) /* n numbers, 1 t
 }
 #endif
 #ifndef vf_f16
-/* the f16 in the lower halves of x, whose upper halves are 0, exactly. Subnormal ones are made from integers, because
- * kernels run with numbers below 2^-126 taken as zero. */
+/* Convert the f16 in the lower halves of x exactly; the upper halves are 0. Subnormal numbers are converted as
+ * integers, because kernels run in a state that flushes numbers below 2^-126 to zero. */
 static inline vf vf_f16(vu x)
 {
     const vu none = {0}, exponent = x & 0x7c00, size = ((x & 0x7fff) << 13) + (none + (112u << 23));
     const vf small = ((vf)((x & 0x3ff) | (none + 0x4b000000u)) - vf_set1(0x1p23f)) * vf_set1(0x1p-24f);
-    const vu normal = size + ((vu)(exponent == 0x7c00) & (112u << 23)); /* and infinity, NaN */
+    const vu normal = size + ((vu)(exponent == 0x7c00) & (112u << 23)); /* correct for infinity and NaN too */
     const vu zero = (vu)(exponent == 0);
     return (vf)((x & 0x8000) << 16 | (zero & (vu)small) | (~zero & normal));
 }
 #endif
 #ifndef vf_load_f16
-#define vf_load_f16(p) vf_f16(vu_wide(p)) /* VL of them */
+#define vf_load_f16(p) vf_f16(vu_wide(p)) /* loads VL numbers */
 #endif
 #ifndef vu_highs
-/* the upper halves of x in the lower halves, those of y above */
+/* Combine upper halves: those of x become the lower halves, those of y stay the upper halves. */
 #define vu_highs(x, y) ((vu)(x) >> 16 | ((vu)(y) & ((vu){0} + 0xffff0000u)))
 #endif
 
-/* exp(x) for x <= 88. x = n ln 2 + r with |r| <= ln 2 / 2; exp(r) = 1 + r (1 + r p(r)), degree 6, relative error 4e-9
- * before rounding. ln 2 is the sum of two constants, and n times the first is exact. Below ln 2^-126 the result is 0:
- * beside a row sum of at least 1 that is far below rounding. -infinity gives 0, NaN gives NaN. */
+/* Compute exp(x) for x <= 88. x = n ln 2 + r with |r| <= ln 2 / 2; exp(r) = 1 + r (1 + r p(r)) of degree 6, with a
+ * relative error of 4e-9 before rounding. ln 2 is the sum of two constants, and n times the first is exact. The result
+ * is 0 for x below ln 2^-126, which is far below the rounding of a row sum of at least 1. -infinity gives 0, NaN gives
+ * NaN. */
 static inline vf vf_exp(vf x)
 {
-    const vf magic = vf_set1(0x1.8p23f + 127); /* adding it leaves the nearest integer, and 127, in the low bits */
+    const vf magic = vf_set1(0x1.8p23f + 127); /* adding it leaves the nearest integer plus 127 in the low bits */
     const vf t = vf_fma(x, vf_set1(0x1.715476p0f), magic);
     const vf n = t - magic;
     const vf r = vf_fma(n, vf_set1(2.12194440e-4f), vf_fma(n, vf_set1(-0.693359375f), x));
@@ -277,7 +280,7 @@ static inline vf vf_exp(vf x)
     return vf_power(p, t, n, x, vf_set1(-0x1.5d589ep6f));
 }
 
-/* tanh(x): x + x^3 p(x^2) below 0.625, else 1 - 2 / (exp(2|x|) + 1) with the sign of x. NaN gives NaN. */
+/* Compute tanh(x): x + x^3 p(x^2) below 0.625, else 1 - 2 / (exp(2|x|) + 1) with the sign of x. NaN gives NaN. */
 static inline vf vf_tanh(vf x)
 {
     const vf a = vf_abs(x), ten = vf_set1(10.0f), z = x * x; /* tanh(10) rounds to 1 */

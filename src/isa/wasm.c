@@ -1,6 +1,5 @@
-/* isa/wasm.c -- all that relpos knows of WebAssembly's vectors: SIMD128, and relaxed SIMD where the module is built for
- * it. A module has one of them everywhere, so its name tells which. It has verbs and sizes, and may not know what is
- * computed with them.
+/* isa/wasm.c -- WebAssembly's vectors: SIMD128, or relaxed SIMD if the module is built for it. A module has one of them
+ * throughout, and its name says which.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "engine/call.h"
 #include "float_state.h"
@@ -12,11 +11,11 @@
 #include <wasm_simd128.h>
 #define RPI_ISA wasm
 #define RPI_F64 0
-enum { VL = 4, MR = 6, NR = 8 }; /* 6 x 8 sums take 12 of the 16 registers that most machines have */
+enum { VL = 4, MR = 6, NR = 8 }; /* 6 x 8 sums take 12 of the 16 registers of most machines */
 typedef float vf __attribute__((vector_size(16), may_alias));
 #ifdef __wasm_relaxed_simd__
 #define vf_fma(a, b, c)                                                                                                \
-    ((vf)wasm_f32x4_relaxed_madd(a, b, c)) /* rounds once or twice, the same all through a program */
+    ((vf)wasm_f32x4_relaxed_madd(a, b, c)) /* rounds once or twice, always the same way within a program */
 #endif
 #define vf_set1(x)                  ((vf)wasm_f32x4_splat(x))
 #define vf_max(a, b)                ((vf)wasm_f32x4_pmax(b, a)) /* b < a ? a : b */

@@ -1,25 +1,29 @@
 /* kernels/backward_task.h -- the backward pass of a block of keys: weights computed again from lse, then the five
- * products. May not know how products are made, nor schemes by name.
+ * products. Independent of how products are computed and of schemes by name.
  * Parameters: BLOCK_ROWS, BACKWARD_KEYS.
  *
- * A task holds BACKWARD_KEYS keys of one kv head. It walks over the query heads that share them and over their blocks
+ * A task owns BACKWARD_KEYS keys of one kv head. It walks over the query heads that share them, and over their blocks
  * of BLOCK_ROWS rows:
  *
  *     scores s, weights p = exp(s - lse)       dp = dout v^T       ds = p (dp - <dout, out>)
  *     dv += p^T dout     dk += ds^T q          dq += ds k          biases: sums of ds
  *
- * dk and dv belong to the task. Several tasks add to dq, to the sums of a head and to the sums of pairs, one after the
- * other in the order of the tasks: each waits for its ticket. Tasks start in that order, so the one that is waited for
- * is running.
+ * dk and dv belong to one task. Several tasks add to dq, to the sums of a head and to the sums of pairs, one after the
+ * other in the order of the tasks: each waits for its ticket. Tasks start in the same order, so a task only waits for
+ * tasks that are running.
  *
- * The way of a gradient: engine/backward.c hands out the tasks. backward, here, opens tiles; tile_backward
- * (backward_tile.h) makes ds of each; terms_gradient (backward_terms.h) sums it for the terms; merge_head, here, adds
- * the sums of a head to those of the call; rpi_fold (engine/fold.c) calls the derivatives of the definitions with
- * them.
+ * The path of a gradient: engine/backward.c hands out tasks. `backward` below opens tiles; tile_backward
+ * (backward_tile.h) computes ds of each tile; terms_gradient (backward_terms.h) sums ds for the terms; merge_head below
+ * adds the sums of a head to those of the call; rpi_fold (engine/fold.c) passes them to the derivatives of the
+ * definitions.
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+#include "backward_tile.h" /* for an editor that parses this file alone */
+#endif
 
-/* Add the sums between of the task's keys: for t among them what past and inside have, for t after them what rows have
- * that see t. Nothing is subtracted, so that no large gradient drowns a small one. */
+/* Add the task's contribution to the sums `between`. For keys t of the task it comes from `past` and `inside`, for keys
+ * t after the task from rows_to of the rows that see t. Nothing is subtracted, so that no large gradient cancels a
+ * small one. */
 static void merge_between(const backward_scratch *w, int64_t j0)
 {
     const block *k = &w->k;
@@ -37,8 +41,8 @@ static void merge_between(const backward_scratch *w, int64_t j0)
     }
 }
 
-/* Add the sums of one head to those of the call, when the tasks before have added theirs. Next: engine/fold.c,
- * rpi_fold. */
+/* Add the sums of one head to those of the call, after the earlier tasks have added theirs. rpi_fold (engine/fold.c)
+ * uses them. */
 static void merge_head(backward_scratch *w, int64_t j0, int64_t key_block)
 {
     const block *k = &w->k;
@@ -72,7 +76,7 @@ static void merge_head(backward_scratch *w, int64_t j0, int64_t key_block)
     rpi_ticket_pass(&bw->ticket_head[k->h]);
 }
 
-/* Start the sums of one head from zero. */
+/* Reset the sums of one head to zero. */
 static void begin_head(backward_scratch *w, int64_t j0)
 {
     const rpi_call *c = w->k.c;
@@ -102,7 +106,8 @@ static void begin_head(backward_scratch *w, int64_t j0)
     }
 }
 
-/* Use the sums of ds over the rows of a head: for COLUMN, whose vector and keys get gradients. */
+/* Use the sums of ds over the rows of a head for COLUMN: add the gradient of the keys, and store the gradient of the
+ * vector. */
 static void use_columns(backward_scratch *w, int64_t j0, int64_t keys, int64_t g)
 {
     const block *k = &w->k;
@@ -131,7 +136,7 @@ static void use_columns(backward_scratch *w, int64_t j0, int64_t keys, int64_t g
     }
 }
 
-/* Write dk and dv of the task's keys, rotated back. */
+/* Write dk and dv of the task's keys. Rotate dk back. */
 static void store_keys(const backward_scratch *w, int64_t j0, int64_t keys, int64_t g)
 {
     const rpi_call *c = w->k.c;
@@ -144,7 +149,7 @@ static void store_keys(const backward_scratch *w, int64_t j0, int64_t keys, int6
         real *from = w->dk + j * wide_k;
         if (rotate)
             rotate_row(rotate, rope + (j0 + j) * rotate->dim, -1, from, 1);
-        for (int64_t x = 0; x < wide_k; x += VL) /* -0 becomes 0, as where another tile adds 0 */
+        for (int64_t x = 0; x < wide_k; x += VL) /* adding 0 turns -0 into 0, as adding the 0 of another tile would */
             vf_store(from + x, vf_load(from + x) + (w->dk_plain ? vf_load(w->dk_plain + j * wide_k + x) : vf_set1(0)));
         if (dk->data)
             store_channels(dk->data, dk->dtype, rpi_index(dk, w->k.b, g, j0 + j, 0), from, d->dim_k);
@@ -155,7 +160,8 @@ static void store_keys(const backward_scratch *w, int64_t j0, int64_t keys, int6
     }
 }
 
-/* Norms of the task's keys, infinite where a key or value is extreme: then ds could be NaN, or no sum of zeros. */
+/* Compute norms of the task's keys. A norm is infinite if a key or value is non-finite or large, because ds could then
+ * be NaN, or sums of zeros could become NaN. */
 static void find_key_norms(backward_scratch *w, int64_t g, int64_t j0, int64_t keys)
 {
     block *k = &w->k;
@@ -169,15 +175,15 @@ static void find_key_norms(backward_scratch *w, int64_t g, int64_t j0, int64_t k
     }
     k->key_norms = w->norms;
     k->norms_from = j0;
-    k->moderate = true; /* where a query is extreme, its block's bounds say it */
+    k->moderate = true; /* the bounds of a block say if a query is non-finite or large */
 }
 
-/* A task: BACKWARD_KEYS keys of one kv head of the group. Next, for each tile: backward_tile.h, tile_backward. */
+/* Run a task: BACKWARD_KEYS keys of one kv head of the group. Calls tile_backward (backward_tile.h) for each tile. */
 static void backward(const rpi_call *c, int64_t kv, int64_t key_block, int32_t worker)
 {
     const rp_desc *d = &c->args->desc;
     const unsigned before = rpi_float_begin(RPI_FLOAT_FLUSH);
-    const int64_t b = (c->g0 + kv) / d->kv_heads, g = (c->g0 + kv) % d->kv_heads, share = d->heads / d->kv_heads;
+    const int64_t b = (c->g0 + kv) / d->kv_heads, g = (c->g0 + kv) % d->kv_heads, per_kv = d->heads / d->kv_heads;
     const int64_t j0 = key_block * BACKWARD_KEYS, keys = rpi_min(BACKWARD_KEYS, d->len_k - j0),
                   wide_k = rpi_round_up(d->dim_k, VL);
     const int64_t padded = rpi_round_up(keys, COLUMN_STEP);
@@ -197,9 +203,9 @@ static void backward(const rpi_call *c, int64_t kv, int64_t key_block, int32_t w
         memset(w.dk_plain, 0, reals(rpi_round_up(padded, MR) + MR, wide_k));
     if (c->skips)
         find_key_norms(&w, g, j0, keys);
-    for (int64_t n = 0; n < share; n++) {
-        const int64_t head = kv * share + n;
-        k->h = g * share + n;
+    for (int64_t n = 0; n < per_kv; n++) {
+        const int64_t head = kv * per_kv + n;
+        k->h = g * per_kv + n;
         begin_head(&w, j0);
         for (k->row0 = 0; k->row0 < d->len_q; k->row0 += BLOCK_ROWS) {
             const int64_t block_n = head * bw->blocks + k->row0 / BLOCK_ROWS;

@@ -1,10 +1,14 @@
-/* kernels/backward_terms.h -- what a tile of ds gives to the gradients of terms: sums by offset, entry, vector, row or
- * pair, of one head. May not know schemes by name: sources/choose.c has decided how a form goes in (OFFSET as STRIP, or
- * as GATHER where positions are given). Next: backward_task.h, merge_head, then engine/fold.c.
+/* kernels/backward_terms.h -- contributions of a tile of ds to the gradients of terms: sums by offset, entry, vector,
+ * row or pair, for one head. Independent of schemes by name: sources/choose.c chooses how a form is computed (OFFSET as
+ * STRIP, or as GATHER if positions are given). merge_head (backward_task.h) adds the sums to those of the call, and
+ * engine/fold.c turns them into gradients.
  * Parameters: MR, BLOCK_ROWS, BACKWARD_KEYS.
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+#include "fma/fma_backward.h" /* for an editor that parses this file alone */
+#endif
 
-/* STRIP: sums by offset. Next: merge_head (backward_task.h), fold_strip (engine/fold.c), the `grad` of each OFFSET
+/* STRIP: sum ds by offset. merge_head (backward_task.h) and engine/fold.c pass the sums to `grad` of each OFFSET
  * term. */
 static void strip_gradient(backward_scratch *w, const tile *t)
 {
@@ -12,7 +16,8 @@ static void strip_gradient(backward_scratch *w, const tile *t)
     const rp_desc *d = &k->c->args->desc;
     const int64_t keys = rpi_min(t->end, d->len_k - t->tile0);
     memset(k->diagonal + BLOCK_ROWS - k->rows, 0, reals(k->rows + t->end, 1));
-    for (int64_t r = 0; r < k->rows; r++) { /* row by row: sums of neighbouring rows overlap in all but one element */
+    /* row by row: the sums of adjacent rows overlap in all elements except one */
+    for (int64_t r = 0; r < k->rows; r++) {
         const real *ds = w->dp + r * ROW_STEP;
         real *to = k->diagonal + BLOCK_ROWS - 1 - r;
         for (int64_t j = t->from[r / MR]; j < t->to[r / MR]; j += VL)
@@ -30,8 +35,8 @@ static void strip_gradient(backward_scratch *w, const tile *t)
 #define REVERSED(x) __builtin_shuffle(x, (eight_bits){7, 6, 5, 4, 3, 2, 1, 0})
 #endif
 
-/* Add columns [from, to) of row r, x, to sums by entry, which begin with entry `first`. Chunks of keys with one entry
- * or with consecutive ones are added as vectors. */
+/* Add columns [from, to) of row r, x, to sums by entry, which begin with entry `first`. If all keys of a chunk have the
+ * same entry or consecutive entries, add them as vectors. */
 static void sum_by_index(const block *k, const rpi_indices *s, const key_chunks *chunks, const tile *t, int64_t r,
                          const real *x, int64_t from, int64_t to, int64_t first, double *sums)
 {
@@ -47,7 +52,7 @@ static void sum_by_index(const block *k, const rpi_indices *s, const key_chunks 
 #endif
     const int32_t *key = s->k_int + k->b * s->k_step + t->tile0;
     const int64_t q = s->q_int[k->b * s->q_step + row_of(k, r)], max = s->count - 1;
-    int64_t held = first; /* the entry that `all` belongs to */
+    int64_t current = first; /* the entry whose sum is in `all` */
     eight all = {0};
     for (int64_t j = from, end; j < to; j = end) {
         const int64_t c = j / INDEX_KEYS, low = rpi_clamp(chunks->low[c] - q, 0, max),
@@ -67,19 +72,19 @@ static void sum_by_index(const block *k, const rpi_indices *s, const key_chunks 
             *past += chunks->step[c] > 0 ? b : REVERSED(a);
             continue;
         }
-        if (low != held) {
+        if (low != current) {
             for (int lane = 0; lane < 8; lane++)
-                sums[held - first] += all[lane];
+                sums[current - first] += all[lane];
             all = (eight){0};
-            held = low;
+            current = low;
         }
         all += a + b;
     }
     for (int lane = 0; lane < 8; lane++)
-        sums[held - first] += all[lane];
+        sums[current - first] += all[lane];
 }
 
-/* GATHER: sums by entry. Next: merge_head, fold_gather, `entry_grad`. */
+/* GATHER: sum ds by entry. merge_head and engine/fold.c pass the sums to `entry_grad`. */
 static void entries_gradient(backward_scratch *w, const tile *t, int32_t n)
 {
     block *k = &w->k;
@@ -99,7 +104,7 @@ static void entries_gradient(backward_scratch *w, const tile *t, int32_t n)
         for (int64_t j = t->from[r / MR]; j < rpi_min(t->to[r / MR], keys); j++) {
             if (k->index[j] >= 0) {
                 sums[k->index[j]] += (double)ds[j];
-            } else if (s->scheme->class_token) { /* else the term's own masks leave the pair out */
+            } else if (s->scheme->class_token) { /* without class tokens, the term's masks hide the pair */
                 rpi_pair p = pair_of_row(k, s, r);
                 rpi_pair_key(k->c->args, &p, t->tile0 + j);
                 sums[rpi_source_index(s, &p)] += (double)ds[j];
@@ -108,8 +113,8 @@ static void entries_gradient(backward_scratch *w, const tile *t, int32_t n)
     }
 }
 
-/* ROWS of terms that have no faster form: pair by pair. Next: the end of `backward` (backward_task.h) adds the worker's
- * sums up. */
+/* ROWS of terms without a faster form: pass ds of each pair to the definition. The end of `backward` (backward_task.h)
+ * adds the sums of the workers. */
 static void pairs_gradient(backward_scratch *w, const tile *t, int32_t n)
 {
     block *k = &w->k;
@@ -127,7 +132,7 @@ static void pairs_gradient(backward_scratch *w, const tile *t, int32_t n)
     }
 }
 
-/* ROWS of terms with row_grad: row by row into sums. Next: merge_head, fold_rows, `fold_sums`. */
+/* ROWS of terms with row_grad: sum ds row by row. merge_head and engine/fold.c pass the sums to `fold_sums`. */
 static void rows_gradient(backward_scratch *w, const tile *t, int32_t n)
 {
     block *k = &w->k;
@@ -143,8 +148,8 @@ static void rows_gradient(backward_scratch *w, const tile *t, int32_t n)
     }
 }
 
-/* ROWS of an array with one element for each pair: ds is its gradient, and is stored in place; zeros, where no pair of
- * the tile is computed. */
+/* ROWS of an array with one element for each pair: store ds in place, which is its gradient. If `some` is false, no
+ * pair of the tile is computed: store zeros. */
 static void direct_gradient(backward_scratch *w, int64_t tile0, int32_t n, bool some)
 {
     block *k = &w->k;
@@ -164,8 +169,8 @@ static void direct_gradient(backward_scratch *w, int64_t tile0, int32_t n, bool 
     }
 }
 
-/* ROWS of an array of pairs that heads or batch entries share: they add ds to its sums one after the other. Next:
- * rpi_sums_store. */
+/* ROWS of an array of pairs that heads or batch entries share: add ds to its sums, one head after the other.
+ * rpi_sums_store writes them. */
 static void shared_gradient(backward_scratch *w, const tile *t, int32_t n)
 {
     block *k = &w->k;
@@ -183,8 +188,9 @@ static void shared_gradient(backward_scratch *w, const tile *t, int32_t n)
     }
 }
 
-/* RUN and VALUES: sums of x by vector, which times the vectors are the gradient of the queries, and times the queries
- * that of the vectors. Next: for vectors merge_head and fold_vectors; for queries rows_of_head (engine/backward.c). */
+/* RUN and VALUES: sum x by vector. The sums times the vectors are the gradient of the queries, which rows_of_head
+ * (engine/backward.c) uses. The sums times the queries are the gradient of the vectors, which merge_head and
+ * engine/fold.c use. */
 static void vectors_gradient(backward_scratch *w, const tile *t, int32_t n, const real *x, const real *queries,
                              bool dq_wanted, bool wanted)
 {
@@ -199,11 +205,12 @@ static void vectors_gradient(backward_scratch *w, const tile *t, int32_t n, cons
     bool chunked = run->gather && find_chunks(k, &run->index, t, &chunks);
     if (run->gather)
         find_reach(k, &run->index, chunked ? &chunks : NULL, t, 0, k->rows, &low, &high);
-    if (chunked && high - low > TILE_KEYS) { /* k->row has no more */
+    if (chunked && high - low > TILE_KEYS) { /* k->row has TILE_KEYS numbers */
         chunked = false;
         find_reach(k, &run->index, NULL, t, 0, k->rows, &low, &high);
     }
-    int64_t group_low[BLOCK_ROWS / MR], group_high[BLOCK_ROWS / MR]; /* of each group of rows, from low on */
+    /* range of vectors of each group of rows, from low on */
+    int64_t group_low[BLOCK_ROWS / MR], group_high[BLOCK_ROWS / MR];
     for (int64_t g = 0; g < k->groups; g++) {
         group_low[g] = low;
         group_high[g] = high;
@@ -256,8 +263,8 @@ static void vectors_gradient(backward_scratch *w, const tile *t, int32_t n, cons
     }
 }
 
-/* KEYS: for each pair, ds times its vector is added to dk, and ds times its key to the gradient of the vector. Next: as
- * RUN. */
+/* KEYS: for each pair, add ds times its vector to dk, and ds times its key to the gradient of the vector. merge_head
+ * and engine/fold.c use the gradients of the vectors. */
 static void keys_gradient(backward_scratch *w, const tile *t, int32_t n, bool wanted)
 {
     block *k = &w->k;
@@ -285,22 +292,22 @@ static void keys_gradient(backward_scratch *w, const tile *t, int32_t n, bool wa
             if (ds == 0)
                 continue;
             const int64_t e = rpi_clamp(vector_of(k, v, t, r) + j, 0, v->count - 1);
-            const vf share = vf_set1(ds * factor);
+            const vf scaled = vf_set1(ds * factor);
             real *dk = w->dk_plain + j * wide, *dv = w->vectors[n] + (e - w->vectors_low[n]) * wide;
             for (int64_t x0 = 0; x0 < wide; x0 += NR) {
                 const int64_t step = rpi_min(NR, wide - x0);
                 for (int64_t x = 0; x < step; x += VL) {
                     vf_store(dk + x0 + x,
-                             vf_fma(share, vf_load(vectors + x0 * v->padded + e * step + x), vf_load(dk + x0 + x)));
+                             vf_fma(scaled, vf_load(vectors + x0 * v->padded + e * step + x), vf_load(dk + x0 + x)));
                     if (wanted)
                         vf_store(dv + x0 + x,
-                                 vf_fma(share, vf_load(k->keys_scratch + j * wide + x0 + x), vf_load(dv + x0 + x)));
+                                 vf_fma(scaled, vf_load(k->keys_scratch + j * wide + x0 + x), vf_load(dv + x0 + x)));
                 }
             }
         }
 }
 
-/* Sums of ds over the rows of each key, for COLUMN. Next: use_columns (backward_task.h), then fold_column. */
+/* Sum ds over the rows of each key, for COLUMN. use_columns (backward_task.h) and engine/fold.c use the sums. */
 static void sum_columns(backward_scratch *w, const tile *t)
 {
     block *k = &w->k;
@@ -311,7 +318,7 @@ static void sum_columns(backward_scratch *w, const tile *t)
     }
 }
 
-/* Sums of ds for `fold`. Next: merge_between (backward_task.h), then fold_head. */
+/* Sum ds for `fold` of a scheme. merge_between (backward_task.h) and engine/fold.c use the sums. */
 static void sum_between(backward_scratch *w, const tile *t)
 {
     block *k = &w->k;
@@ -320,7 +327,7 @@ static void sum_between(backward_scratch *w, const tile *t)
     for (int64_t r = 0; r < k->rows; r++) {
         const real *ds = w->dp + r * ROW_STEP;
         const int64_t from = t->from[r / MR], to = rpi_min(t->to[r / MR], keys),
-                      last = rpi_min(k->position[r], d->len_k - 1) - t->tile0; /* the t that the row sees: up to here */
+                      last = rpi_min(k->position[r], d->len_k - 1) - t->tile0; /* the last key t that the row sees */
         double sum = 0;
         if (last >= keys - 1) {
             for (int64_t j = from; j < to; j++) {
@@ -342,17 +349,17 @@ static bool term_wanted(const rpi_call *c, const rpi_source *s)
     return c->extents->term[s->term].wanted;
 }
 
-/* Sum ds for the terms inside of the softcap, or for those outside of it. */
+/* Sum ds for the terms inside the softcap, or for the terms outside. */
 static void terms_gradient(backward_scratch *w, const tile *t, bool inside, int64_t head)
 {
     block *k = &w->k;
     const rpi_call *c = k->c;
     const rpi_backward *bw = c->backward;
-    bool folded = false;
+    bool reduced = false;
     for (int32_t n = 0; n < c->n_sources; n++) {
         const rpi_source *s = &c->source[n];
         if (s->kind == RPI_VALUES)
-            continue; /* its gradient comes from the weights: tile_backward */
+            continue; /* tile_backward computes its gradient from the weights */
         const bool in = s->inside || c->args->desc.softcap == 0;
         if (in != inside)
             continue;
@@ -396,9 +403,9 @@ static void terms_gradient(backward_scratch *w, const tile *t, bool inside, int6
                 rows_gradient(w, t, n);
             else if (!s->scheme->fold)
                 pairs_gradient(w, t, n);
-            else if (!folded)
+            else if (!reduced)
                 sum_between(w, t);
-            folded |= s->scheme->fold != NULL; /* several terms share the sums */
+            reduced |= s->scheme->fold != NULL; /* several terms read the same sums */
         }
     }
 }

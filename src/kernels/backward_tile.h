@@ -1,9 +1,12 @@
-/* kernels/backward_tile.h -- one tile of the backward pass: weights again from lse, ds, the five products, and the
- * terms' gradients. May not know how products are made.
+/* kernels/backward_tile.h -- one tile of the backward pass: weights computed again from lse, ds, the five products, and
+ * the gradients of the terms. Independent of how products are computed.
  * Parameters: BLOCK_ROWS, ROW_STEP.
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+#include "backward_terms.h" /* for an editor that parses this file alone */
+#endif
 
-/* Products of dout with the vectors that are added to values, as a pointer for each row: dp starts from them. */
+/* Compute products of dout with the vectors that are added to values. Point each row to them; dp starts from them. */
 static void value_products(backward_scratch *w, const tile *t, const real **rows)
 {
     block *k = &w->k;
@@ -30,7 +33,7 @@ static void value_products(backward_scratch *w, const tile *t, const real **rows
     }
 }
 
-/* Of row r, turn scores into weights, and dp into ds; both are 0 where no pair attends. */
+/* Turn the scores of row r into weights, and its dp into ds. Both are 0 where no pair attends. */
 static void row_gradient(backward_scratch *w, const tile *t, int64_t r, const double *stats)
 {
     block *k = &w->k;
@@ -38,7 +41,7 @@ static void row_gradient(backward_scratch *w, const tile *t, int64_t r, const do
     real *s = k->s + r * ROW_STEP, *dp = w->dp + r * ROW_STEP;
     const int64_t end = rpi_round_up(t->end, MR) + MR, from = r < k->rows ? t->from[r / MR] : 0,
                   to = r < k->rows ? t->to[r / MR] : 0;
-    /* in two steps: a large score and the logarithm of a sum do not fit in one number */
+    /* subtract in two steps: one number cannot hold a large score plus the logarithm of a sum */
     const vf top = vf_set1((real)(stats[0] == -HUGE_VAL ? 0 : stats[0])), rest = vf_set1((real)stats[1]);
     const vf average = vf_set1((real)stats[2]);
     const vf lowest = vf_set1(-REAL_MAX), zero = vf_set1(0);
@@ -47,7 +50,7 @@ static void row_gradient(backward_scratch *w, const tile *t, int64_t r, const do
     for (int64_t j = from; j < to; j += VL) {
         const vf x = vf_load(s + j), p = vf_below(x, lowest, zero, vf_exp((x - top) - rest));
         vf_store(dp + j, vf_below(x, lowest, zero, p * (vf_load(dp + j) - average)));
-        if (w->extreme_dout[r]) /* dout was packed as 0: its NaN reaches dv by way of the weights */
+        if (w->extreme_dout[r]) /* dout was packed as 0: the weights carry its NaN to dv */
             vf_store(s + j, vf_below(x, lowest, zero, vf_set1(NAN)));
         else
             vf_store(s + j, p);
@@ -71,7 +74,7 @@ static void multiply_ds(backward_scratch *w, const tile *t, const real *slope)
         }
 }
 
-/* All gradients of one tile. Next, for terms: backward_terms.h, terms_gradient. */
+/* Compute all gradients of one tile. terms_gradient (backward_terms.h) sums those of the terms. */
 static void tile_backward(backward_scratch *w, tile *t, int64_t head)
 {
     block *k = &w->k;
@@ -81,7 +84,7 @@ static void tile_backward(backward_scratch *w, tile *t, int64_t head)
     const double *stats = bw->row_stats + 3 * ((k->b * d->heads + k->h) * d->len_q + k->row0);
     const real *products[BLOCK_ROWS];
     load_queries(k);
-    if (k->extreme_q) /* only now known: biases of -infinity have to clear keep */
+    if (k->extreme_q) /* known only now: biases of -infinity must clear keep */
         open_tile(k, t, t->tile0, BACKWARD_KEYS, w->extreme_k, w->extreme_v);
     load_dout(w);
     tile_scores(k, t, w->packed_keys);

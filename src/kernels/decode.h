@@ -1,16 +1,19 @@
-/* kernels/decode.h -- few queries and many keys: the tiles of a head go to different threads, and a row gets the bits
- * that one block would have given it. May not know how products are made.
+/* kernels/decode.h -- decoding of few queries against many keys. Different threads compute the tiles of a head, and a
+ * row gets the same bits as from one block. Independent of how products are computed.
  * Parameters: MR, the largest number of rows; TILE_KEYS, SUM_KEYS.
  *
- *     scores   the scores of every tile, and the largest of each row
- *     values   weights with the maximum that the row has reached by this tile, their sum, and sums of SUM_KEYS values
- *              from zero
- *     merge    adds the sums in the order of the tiles, rescaled where the maximum rose, as tile_attend does
+ *     scores   the scores of every tile, and the largest score of each row
+ *     values   weights relative to the maximum of the row up to this tile, their sum, and sums of SUM_KEYS values from
+ *              zero
+ *     merge    adds the sums in the order of the tiles, rescaled where the maximum rose, like tile_attend
  *
- * Where the keys are one tile, decode_heads does all of it for some kv heads, and nothing is left between.
+ * If the keys are one tile, decode_heads runs all three steps for some kv heads, and stores no intermediate results.
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+#include "forward.h" /* for an editor that parses this file alone */
+#endif
 
-/* What one tile leaves for merge, of one query head and rows r < MR. */
+/* The results of one tile for decode_merge, for one query head and rows r < MR. */
 typedef struct decode_tile {
     int64_t from, to; /* columns computed; from == to: none */
     real tile_max[MR], alpha[MR], sum[MR];
@@ -45,13 +48,13 @@ static decode_tile *decode_tile_at(const rpi_call *c, int64_t head, int64_t n)
     return (decode_tile *)c->decode->tiles + head * c->decode->n_tiles + n;
 }
 
-/* The head's rows of scores: [Lq][pad_k] */
+/* Return the head's rows of scores, [Lq][pad_k]. */
 static real *decode_scores_at(const rpi_call *c, int64_t head)
 {
     return (real *)c->decode->scores + head * c->args->desc.len_q * c->pad_k;
 }
 
-/* The head's sums of values: [SUM_KEYS keys each][MR][pad_v] */
+/* Return the head's sums of values, [sums of SUM_KEYS keys][MR][pad_v]. */
 static real *decode_sums_at(const rpi_call *c, int64_t head)
 {
     return (real *)c->decode->sums + head * c->decode->n_tiles * (TILE_KEYS / SUM_KEYS) * MR * c->pad_v;
@@ -77,26 +80,26 @@ static void decode_begin(const rpi_call *c, decode_scratch *w, int64_t kv, int32
     decode_head(w, kv);
 }
 
-/* Open tile n of query head m of the kv head, and make its scores; false: no row has a key in it. *packed: the keys
- * are in w->keys. */
+/* Open tile n of query head m of the kv head, and compute its scores. Return false if no row has a key in it. *packed
+ * says that the keys are in w->keys. */
 static bool decode_open(decode_scratch *w, int64_t m, int64_t n, tile *t, bool *packed)
 {
     block *k = &w->k;
     const rpi_call *c = k->c;
     const rp_desc *d = &c->args->desc;
-    const int64_t share = d->heads / d->kv_heads, g = (c->g0 + k->kv) % d->kv_heads, tile0 = n * TILE_KEYS;
-    k->h = g * share + m;
+    const int64_t per_kv = d->heads / d->kv_heads, g = (c->g0 + k->kv) % d->kv_heads, tile0 = n * TILE_KEYS;
+    k->h = g * per_kv + m;
     find_intervals(k);
-    const bool near =
+    const bool needed =
         !(c->skips && c->args->key_norms.data && is_far_unread(k, g, tile0, tile0 + TILE_KEYS, sink_of(c, k->h))) &&
-        open_tile(k, t, tile0, TILE_KEYS, w->extreme_k, w->extreme_v); /* extreme keys are found while packing */
+        open_tile(k, t, tile0, TILE_KEYS, w->extreme_k, w->extreme_v); /* packing finds non-finite or large keys */
     if (c->args->pairs)
-        count_pairs(k, near ? t : NULL, tile0);
-    if (!near)
+        count_pairs(k, needed ? t : NULL, tile0);
+    if (!needed)
         return false;
     load_queries(k);
     k->unpacked = w->keys;
-    if (!unpacked_pays(share, k->rows) || k->extreme_q || *packed || !tile_scores(k, t, NULL)) {
+    if (!unpacked_pays(per_kv, k->rows) || k->extreme_q || *packed || !tile_scores(k, t, NULL)) {
         if (!*packed)
             pack_keys(k, k->b, g, tile0, rpi_round_up(rpi_min(TILE_KEYS, d->len_k - tile0), NR), w->keys, w->extreme_k);
         *packed = true;
@@ -106,7 +109,7 @@ static bool decode_open(decode_scratch *w, int64_t m, int64_t n, tile *t, bool *
     return true;
 }
 
-/* Make the values of tile n ready for weigh_tile. *packed: they are in w->values. */
+/* Prepare the values of tile n for weigh_tile. *packed says that they are in w->values. */
 static void decode_pack_values(decode_scratch *w, int64_t n, bool *packed)
 {
     block *k = &w->k;
@@ -128,14 +131,14 @@ static void decode_scores(const rpi_call *c, int64_t kv, int64_t n, int32_t work
 {
     const rp_desc *d = &c->args->desc;
     const unsigned before = rpi_float_begin(RPI_FLOAT_FLUSH);
-    const int64_t share = d->heads / d->kv_heads, tile0 = n * TILE_KEYS;
+    const int64_t per_kv = d->heads / d->kv_heads, tile0 = n * TILE_KEYS;
     decode_scratch w;
     block *k = &w.k;
     bool packed = false;
     amx_begin();
     decode_begin(c, &w, kv, worker);
-    for (int64_t m = 0; m < share; m++) {
-        decode_tile *to = decode_tile_at(c, kv * share + m, n);
+    for (int64_t m = 0; m < per_kv; m++) {
+        decode_tile *to = decode_tile_at(c, kv * per_kv + m, n);
         tile t;
         to->from = to->to = 0;
         if (!decode_open(&w, m, n, &t, &packed))
@@ -143,7 +146,7 @@ static void decode_scores(const rpi_call *c, int64_t kv, int64_t n, int32_t work
         to->from = t.from[0];
         to->to = t.to[0];
         for (int64_t r = 0; r < k->rows; r++) {
-            memcpy(decode_scores_at(c, kv * share + m) + r * c->pad_k + tile0 + to->from,
+            memcpy(decode_scores_at(c, kv * per_kv + m) + r * c->pad_k + tile0 + to->from,
                    k->s + r * ROW_STEP + to->from, reals(to->to - to->from, 1));
             to->tile_max[r] = vf_max_lane(vf_load(k->tile_max + r * VL));
         }
@@ -156,16 +159,16 @@ static void decode_values(const rpi_call *c, int64_t kv, int64_t n, int32_t work
 {
     const rp_desc *d = &c->args->desc;
     const unsigned before = rpi_float_begin(RPI_FLOAT_FLUSH);
-    const int64_t share = d->heads / d->kv_heads, g = (c->g0 + kv) % d->kv_heads, tile0 = n * TILE_KEYS;
+    const int64_t per_kv = d->heads / d->kv_heads, g = (c->g0 + kv) % d->kv_heads, tile0 = n * TILE_KEYS;
     decode_scratch w;
     block *k = &w.k;
     bool packed = false;
     amx_begin();
     decode_begin(c, &w, kv, worker);
-    for (int64_t m = 0; m < share; m++) {
-        decode_tile *at = decode_tile_at(c, kv * share + m, n);
+    for (int64_t m = 0; m < per_kv; m++) {
+        decode_tile *at = decode_tile_at(c, kv * per_kv + m, n);
         tile t = {.tile0 = tile0};
-        k->h = g * share + m;
+        k->h = g * per_kv + m;
         if (at->from == at->to)
             continue;
         if (c->starts)
@@ -177,17 +180,17 @@ static void decode_values(const rpi_call *c, int64_t kv, int64_t n, int32_t work
             real *s = k->s + r * ROW_STEP;
             start_row(k, r, sink_of(c, k->h));
             k->sum[r] = 0;
-            if (r >= k->rows) { /* fills up the group */
+            if (r >= k->rows) { /* row that fills up the group */
                 memset(s + at->from, 0, reals(at->to - at->from, 1));
                 k->running_max[r] = -INFINITY;
                 continue;
             }
             for (int64_t before_it = 0; before_it < n; before_it++) {
-                const decode_tile *other = decode_tile_at(c, kv * share + m, before_it);
+                const decode_tile *other = decode_tile_at(c, kv * per_kv + m, before_it);
                 if (other->from < other->to && other->tile_max[r] > k->running_max[r])
                     k->running_max[r] = other->tile_max[r];
             }
-            memcpy(s + at->from, decode_scores_at(c, kv * share + m) + r * c->pad_k + tile0 + at->from,
+            memcpy(s + at->from, decode_scores_at(c, kv * per_kv + m) + r * c->pad_k + tile0 + at->from,
                    reals(at->to - at->from, 1));
             find_row_max(k, r, at->from, at->to);
         }
@@ -195,7 +198,7 @@ static void decode_values(const rpi_call *c, int64_t kv, int64_t n, int32_t work
         for (int64_t r0 = 0; r0 < MR; r0 += VL)
             raise_running_max(k, r0, alpha);
         memcpy(at->alpha, alpha, sizeof at->alpha);
-        real *sums = decode_sums_at(c, kv * share + m) + n * (TILE_KEYS / SUM_KEYS) * MR * c->pad_v;
+        real *sums = decode_sums_at(c, kv * per_kv + m) + n * (TILE_KEYS / SUM_KEYS) * MR * c->pad_v;
         memset(sums, 0, reals(TILE_KEYS / SUM_KEYS * MR, c->pad_v));
         weigh_tile(k, &t, c->args->out.data ? w.values : NULL, 0, TILE_KEYS, ones, sums, MR * c->pad_v, false);
         memcpy(at->sum, k->sum, reals(k->rows, 1));
@@ -208,11 +211,11 @@ static void decode_merge(const rpi_call *c, int64_t head, int32_t worker)
 {
     const rp_desc *d = &c->args->desc;
     const unsigned before = rpi_float_begin(RPI_FLOAT_FLUSH);
-    const int64_t share = d->heads / d->kv_heads;
+    const int64_t per_kv = d->heads / d->kv_heads;
     decode_scratch w;
     block *k = &w.k;
-    decode_begin(c, &w, head / share, worker);
-    k->h = (c->g0 + k->kv) % d->kv_heads * share + head % share;
+    decode_begin(c, &w, head / per_kv, worker);
+    k->h = (c->g0 + k->kv) % d->kv_heads * per_kv + head % per_kv;
     memset(k->o, 0, reals(MR, c->pad_v));
     if (c->starts)
         find_intervals(k);
@@ -239,7 +242,7 @@ static void decode_merge(const rpi_call *c, int64_t head, int32_t worker)
     rpi_float_end(before);
 }
 
-/* kv heads [kv0, kv1) of the group, whose keys are one tile, from the first step to the last. */
+/* Decode kv heads [kv0, kv1) of the group, whose keys are one tile. */
 static void decode_heads(const rpi_call *c, int64_t kv0, int64_t kv1, int32_t worker)
 {
     const rp_desc *d = &c->args->desc;
@@ -254,12 +257,12 @@ static void decode_heads(const rpi_call *c, int64_t kv0, int64_t kv1, int32_t wo
         for (int64_t m = 0; m < d->heads / d->kv_heads; m++) {
             tile t;
             real alpha[BLOCK_ROWS];
-            const bool near = decode_open(&w, m, 0, &t, &packed_keys);
+            const bool needed = decode_open(&w, m, 0, &t, &packed_keys);
             start_rows(k, sink_of(c, k->h));
             memset(k->o, 0, reals(MR, c->pad_v));
-            if (near) {
+            if (needed) {
                 decode_pack_values(&w, 0, &packed_values);
-                for (int64_t r = k->rows; r < MR && !is_single(k); r++) { /* fill up the group */
+                for (int64_t r = k->rows; r < MR && !is_single(k); r++) { /* rows that fill up the group */
                     memset(k->s + r * ROW_STEP + t.from[0], 0, reals(t.to[0] - t.from[0], 1));
                     k->running_max[r] = -INFINITY;
                 }

@@ -1,10 +1,13 @@
-/* kernels/elements.h -- elements of the caller's arrays as numbers of the arithmetic, and back; and the largest size of
- * numbers on their way. May not know what the rows are of.
- * Parameters: VL, real, the verbs.
+/* kernels/elements.h -- loads elements of the caller's arrays as numbers of the arithmetic type, and stores them;
+ * records the largest magnitude of loaded numbers. Independent of the meaning of the rows.
+ * Parameters: VL, real, the vector operations.
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+#include "block_sizes.h" /* for an editor that parses this file alone */
+#endif
 
 #if !RPI_F64
-/* VL numbers of f16 or bf16 in the lower halves of x, exactly; the upper halves are 0. */
+/* Convert VL numbers of f16 or bf16 in the lower halves of x exactly. The upper halves are 0. */
 static inline __attribute__((always_inline)) vf widen_halves(vu x, rp_dtype dtype)
 {
     return dtype == RP_BF16 ? (vf)(x << 16) : vf_f16(x);
@@ -15,14 +18,14 @@ static inline __attribute__((always_inline)) vf load_halves(const uint16_t *from
     return dtype == RP_BF16 ? (vf)(vu_wide(from) << 16) : vf_load_f16(from);
 }
 
-/* The first n of them, 1 to VL, and zeros: no more is read. */
+/* Load the first n numbers, 1 to VL, and nothing past them. The other lanes become 0. */
 static inline __attribute__((always_inline)) vf load_some_halves(const uint16_t *from, rp_dtype dtype, int64_t n)
 {
     return widen_halves(vu_wide_some(from, n), dtype);
 }
 #endif
 
-/* n elements of any floating type, side by side: in the array itself, or converted into scratch. */
+/* Return n consecutive elements of any floating type: in the array, or converted into scratch. */
 static inline const real *load_elements(rp_dtype dtype, const void *from, int64_t n, real *scratch)
 {
 #if RPI_F64
@@ -43,7 +46,7 @@ static inline const real *load_elements(rp_dtype dtype, const void *from, int64_
     return scratch;
 }
 
-/* Channels x0 … x0+n-1 of a row, at most CHANNELS of them: in the array itself, or in scratch. */
+/* Return channels x0 … x0+n-1 of a row, n <= CHANNELS: in the array, or copied to scratch. */
 enum { CHANNELS = 64 };
 static inline const real *load_channels(const rpi_view *v, const void *row, int64_t x0, int64_t n, real *scratch)
 {
@@ -77,11 +80,11 @@ static inline void store_channels(void *data, rp_dtype dtype, int64_t at, const 
         rpi_put(data, dtype, at + x, (double)from[x]);
 }
 
-/* The rows of one head of an array, of which there are `rows`. */
+/* The rows of one head of an array. */
 typedef struct head_rows {
     const rpi_view *v;
     int64_t b, h, rows;
-    const char *first, *next; /* row 0 of this head, and of the next one; NULL: in pages */
+    const char *first, *next; /* row 0 of this head, and of the next head; NULL: the rows are in pages */
     int64_t step;             /* bytes from row to row */
 } head_rows;
 
@@ -102,9 +105,9 @@ static inline const char *head_row(const head_rows *s, int64_t j)
     return s->first ? s->first + j * s->step : rpi_row_of(s->v, s->b, s->h, j);
 }
 
-/* The address of the row that comes AHEAD rows after row j, in the next head where this one ends. It is prefetched
- * while row j is packed; the processor's own prefetcher does as well for long arrays alone. Of pages, only that of row
- * j is looked up. */
+/* Return the address of the row AHEAD rows after row j, which may be in the next head. It is prefetched while row j is
+ * packed; the processor's prefetcher is as good for long arrays only. If the rows are in pages, the address stays
+ * within the page of row j. */
 enum { AHEAD = 32 };
 static inline const char *row_ahead(const head_rows *s, int64_t j)
 {
@@ -114,8 +117,8 @@ static inline const char *row_ahead(const head_rows *s, int64_t j)
     return n < s->rows ? s->first + n * s->step : s->next + rpi_min(n - s->rows, s->rows - 1) * s->step;
 }
 
-/* The largest magnitude of the numbers that were noted, lane by lane. They are compared as integers, so NaN is larger
- * than infinity. */
+/* The largest magnitude of the recorded numbers in each lane. Magnitudes are compared as integers, so that NaN is
+ * larger than infinity. */
 typedef struct magnitude {
     vf max;
 } magnitude;

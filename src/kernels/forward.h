@@ -1,10 +1,13 @@
-/* kernels/forward.h -- the forward pass: pack, walk over the tiles of a block, store its rows. May not know how
- * products are made.
+/* kernels/forward.h -- the forward pass: pack, walk over the tiles of a block, store its rows. Independent of how
+ * products are computed.
  * Parameters: BLOCK_ROWS, TILE_KEYS, COLUMN_STEP, NR.
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+#include "skip.h" /* for an editor that parses this file alone */
+#endif
 
-/* Pack panels [panel0, panel1) of kv head g of batch entry b as number `at` of the packed heads; without `values`,
- * which are finite, keys alone. */
+/* Pack panels [panel0, panel1) of kv head g of batch entry b as number `at` of the packed heads. If `values` is false,
+ * pack only keys; the values are finite and stay in the caller's array. */
 static void pack_at(block *k, int64_t b, int64_t g, int64_t at, int64_t panel0, int64_t panel1, bool values)
 {
     const rpi_call *c = k->c;
@@ -14,7 +17,7 @@ static void pack_at(block *k, int64_t b, int64_t g, int64_t at, int64_t panel0, 
         const int64_t j = panel * NR, n = rpi_min(NR, rpi_round_up(c->args->desc.len_k - j, COLUMN_STEP));
         pack_keys(k, b, g, j, n, keys_at(c, at, j), extreme_k + panel);
         memset(extreme_v + j, 0, NR);
-        if (values) /* v may be absent where out is not asked for */
+        if (values) /* v may be absent if out is not requested */
             pack_values(k, b, g, j, n, values_at(c, at), j, c->pad_k, extreme_v + j);
         if (c->skips)
             ((real *)c->key_norms)[at * (c->pad_k / NR) + panel] =
@@ -22,7 +25,7 @@ static void pack_at(block *k, int64_t b, int64_t g, int64_t at, int64_t panel0, 
     }
 }
 
-/* A block in the scratch of a worker. */
+/* Set up a block in the scratch of a worker. */
 static void worker_block(const rpi_call *c, block *k, int32_t worker)
 {
     rpi_arena a = scratch_of(c, worker);
@@ -39,7 +42,7 @@ static void pack_kv(const rpi_call *c, int64_t kv, int64_t panel0, int64_t panel
     pack_at(&k, (c->g0 + kv) / heads, (c->g0 + kv) % heads, kv, panel0, panel1, true);
 }
 
-/* One tile for all rows of the block: scores, running maximum, weights, values. */
+/* Compute one tile for all rows of the block: scores, running maximum, weights, values. */
 static void tile_attend(block *k, const tile *t)
 {
     const rpi_call *c = k->c;
@@ -63,7 +66,7 @@ static void tile_attend(block *k, const tile *t)
         add_nonfinite(k, t);
 }
 
-/* The logit beside the rows of a head; -infinity: none. */
+/* Return the logit of the sink of a head, or -infinity if there is none. */
 static real sink_of(const rpi_call *c, int64_t h)
 {
     if (c->plan->sink < 0)
@@ -86,7 +89,7 @@ static void write_rows(block *k)
             const bool in_place = a->out.dtype == (RPI_F64 ? RP_F64 : RP_F32) && d->dim_v == c->pad_v;
             if (in_place)
                 to = (real *)a->out.data + at;
-            /* + 0: a sum that fell below 2^-126 from below is -0, and becomes 0 where another tile adds 0 to it */
+            /* + 0: a negative sum flushed to -0 becomes 0, as it would if another tile added 0 to it */
             for (int64_t x = 0; sum != 0 && x < c->pad_v; x += VL)
                 vf_store(to + x, (vf_load(row + x) + vf_set1(0)) / vf_set1(sum));
             for (int64_t x = 0; sum == 0 && x < c->pad_v; x += VL)
@@ -108,8 +111,8 @@ static void write_rows(block *k)
     }
 }
 
-/* Rows [row0, row1) of head k->h of batch entry k->b, whose keys and values are number k->kv of the packed heads.
- * partial, where summaries are wanted, has Lq+Lk-1 sums by offset, then Lk by key. */
+/* Attend rows [row0, row1) of head k->h of batch entry k->b. Its keys and values are number k->kv of the packed heads.
+ * For summaries, `partial` has Lq+Lk-1 sums by offset, then Lk sums by key. */
 static void attend_rows(block *k, int64_t row0, int64_t row1, double *partial)
 {
     const rpi_call *c = k->c;
@@ -139,12 +142,12 @@ static void attend_rows(block *k, int64_t row0, int64_t row1, double *partial)
             k->key_norms = (const real *)c->key_norms + k->kv * (c->pad_k / NR);
         }
         for (int64_t tile0 = first / TILE_KEYS * TILE_KEYS; tile0 < past; tile0 += TILE_KEYS) {
-            const bool near = !(c->skips && is_far(k, tile0, tile0 + TILE_KEYS)) &&
-                              open_tile(k, &t, tile0, TILE_KEYS, extreme_k + tile0 / NR, extreme_v + tile0) &&
-                              !(c->skips && narrow_tile(k, &t));
+            const bool needed = !(c->skips && is_far(k, tile0, tile0 + TILE_KEYS)) &&
+                                open_tile(k, &t, tile0, TILE_KEYS, extreme_k + tile0 / NR, extreme_v + tile0) &&
+                                !(c->skips && narrow_tile(k, &t));
             if (c->args->pairs)
-                count_pairs(k, near ? &t : NULL, tile0);
-            if (near)
+                count_pairs(k, needed ? &t : NULL, tile0);
+            if (needed)
                 tile_attend(k, &t);
         }
         if (k->vector_weights.at)
@@ -156,7 +159,7 @@ static void attend_rows(block *k, int64_t row0, int64_t row1, double *partial)
     }
 }
 
-/* A task: rows [row0, row1) of one head whose kv head is packed. */
+/* Run a task: rows [row0, row1) of one head whose kv head is packed. */
 static void attend(const rpi_call *c, int64_t b, int64_t h, int64_t row0, int64_t row1, double *partial, int32_t worker)
 {
     const rp_desc *d = &c->args->desc;
@@ -173,12 +176,12 @@ static void attend(const rpi_call *c, int64_t b, int64_t h, int64_t row0, int64_
     rpi_float_end(before);
 }
 
-/* A task: kv heads [kv0, kv1), each packed as the worker's own and attended from the first row to the last. */
+/* Run a task: pack kv heads [kv0, kv1) in the worker's place among the packed heads, and attend all their rows. */
 static void attend_heads(const rpi_call *c, int64_t kv0, int64_t kv1, int32_t worker)
 {
     const rp_desc *d = &c->args->desc;
     const unsigned before = rpi_float_begin(RPI_FLOAT_FLUSH);
-    const int64_t share = d->heads / d->kv_heads;
+    const int64_t per_kv = d->heads / d->kv_heads;
     block k;
     amx_begin();
     worker_block(c, &k, worker);
@@ -189,7 +192,7 @@ static void attend_heads(const rpi_call *c, int64_t kv0, int64_t kv1, int32_t wo
         const void *values = values_in_place(c, k.b, g);
         k.values = values ? values : values_at(c, worker);
         pack_at(&k, k.b, g, worker, 0, c->pad_k / NR, !values);
-        for (k.h = g * share; k.h < (g + 1) * share; k.h++)
+        for (k.h = g * per_kv; k.h < (g + 1) * per_kv; k.h++)
             attend_rows(&k, 0, d->len_q, NULL);
     }
     amx_end();

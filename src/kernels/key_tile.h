@@ -1,10 +1,13 @@
-/* kernels/key_tile.h -- a tile of keys as a block of queries sees it: columns to compute, masks as intervals and as
- * bytes. May not know masks by name: open_tile asks rpi_mask_keep (problem/pairs.c), which calls the function of each
- * mask (masks/pairs.h), and find_intervals asks rpi_interval.
+/* kernels/key_tile.h -- a tile of keys for a block of queries: the columns to compute, and masks as intervals and as
+ * bytes. Independent of masks by name: open_tile calls rpi_mask_keep (problem/pairs.c), which calls the function of
+ * each mask (masks/pairs.h), and find_intervals calls rpi_interval.
  * Parameters: MR, NR, COLUMN_STEP, BLOCK_ROWS, TILE_KEYS.
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+#include "query_block.h" /* for an editor that parses this file alone */
+#endif
 
-/* Find the keys that each row may see by the masks that are intervals. Rows that fill up the last group see none. */
+/* Find the keys that each row may see, from the masks that are intervals. Rows that fill up the last group see none. */
 static void find_intervals(block *k)
 {
     const rpi_call *c = k->c;
@@ -18,24 +21,21 @@ static void find_intervals(block *k)
     }
 }
 
-/* A tile of keys that some row may attend to. Column j is key tile0 + j; tile0 is a multiple of TILE_KEYS. */
+/* A tile of keys that some row may attend to. Column j is key tile0 + j, and tile0 is a multiple of TILE_KEYS. */
 typedef struct tile {
-    int64_t tile0,
-        end; /* columns [0, end) exist: end = TILE_KEYS, or what is left of the keys, rounded up to COLUMN_STEP */
-    int64_t from[16],
-        to[16];        /* of each group: the columns that it computes, from whole panels, but for the columns from
-                                 `end` on; from == to: none */
-    bool edge;         /* some pair of the tile is masked: the rows' intervals say which, or keep does */
-    bool past;         /* but these are the columns past the last key alone */
-    bool pairs;        /* keep says which */
-    bool check_biases; /* biases of -infinity clear keep, since some number of the tile could turn them into NaN */
+    int64_t tile0, end;       /* columns [0, end) exist: TILE_KEYS, or the remaining keys rounded up to COLUMN_STEP */
+    int64_t from[16], to[16]; /* the columns that each group computes: whole panels, cut at `end`; from == to: none */
+    bool edge;                /* some pair is masked: by the interval of its row, or by keep if `pairs` is set */
+    bool past;                /* edge is set only because of the columns past the last key */
+    bool pairs;               /* keep says which pairs are masked */
+    bool check_biases; /* a bias of -infinity must clear keep, because some number of the tile could turn it into NaN */
     bool extreme_v;    /* some value of the tile is not finite */
-    const uint8_t *extreme_k; /* of each panel: some key is extreme */
+    const uint8_t *extreme_k; /* of each panel: 1: some key is non-finite or large */
 } tile;
 _Static_assert(BLOCK_ROWS / MR <= 16, "a tile has room for its groups");
 
-/* Open the tile of at most `width` keys from tile0 on; false: no row sees any of them. extreme_k has a byte for each
- * panel of the tile, extreme_v one for each key. */
+/* Open the tile of at most `width` keys from tile0 on. Return false if no row sees any of them. extreme_k has a byte
+ * for each panel of the tile, extreme_v one for each key. */
 static bool open_tile(block *k, tile *t, int64_t tile0, int64_t width, const uint8_t *extreme_k,
                       const uint8_t *extreme_v)
 {
@@ -64,7 +64,7 @@ static bool open_tile(block *k, tile *t, int64_t tile0, int64_t width, const uin
     }
     if (!any)
         return false;
-    /* Numbers that are extreme can make NaN where a bias of -infinity should have masked: look at each pair. */
+    /* Non-finite or large numbers can produce NaN where a bias of -infinity should mask, so check each pair. */
     t->extreme_v = memchr(extreme_v, 1, (size_t)keys) != NULL;
     t->check_biases = k->extreme_q || t->extreme_v || memchr(extreme_k, 1, (size_t)((t->end + NR - 1) / NR)) ||
                       (c->value_vectors && c->value_vectors->values.nonfinite);
@@ -87,7 +87,7 @@ static bool open_tile(block *k, tile *t, int64_t tile0, int64_t width, const uin
         }
         rpi_mask_keep(c->args, k->b, k->h, row_of(k, r), tile0 + from, to - from, keep + from);
     }
-    if (plan->mask_keep) { /* a tile without a pair is skipped, one without a hole is full */
+    if (plan->mask_keep) { /* a tile without any pair is skipped; a tile with all pairs has no edge */
         any = false;
         bool all = !t->check_biases && t->end == keys;
         for (int64_t r = 0; r < k->rows; r++) {

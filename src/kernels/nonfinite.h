@@ -1,10 +1,12 @@
-/* kernels/nonfinite.h -- values that are not finite, which were packed as 0, reach the rows that attend to them. May
- * not know how products are made.
+/* kernels/nonfinite.h -- adds values that are not finite, which were packed as 0, to the rows that attend to them.
+ * Independent of how products are computed.
  * Parameters: TILE_KEYS, ROW_STEP.
- * May not know how products are made.
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+#include "value_vectors.h" /* for an editor that parses this file alone */
+#endif
 
-/* Add values of the tile, and vectors that are added to values, that are not finite to the rows that attend to them. */
+/* Add the values of the tile that are not finite, and such vectors of VALUES, to the rows that attend to them. */
 static void add_nonfinite(block *k, const tile *t)
 {
     const rpi_call *c = k->c;

@@ -1,11 +1,14 @@
-/* kernels/pack.h -- rows laid out for register tiles: panels, NR rows side by side, and columns of NR channels;
- * RoPE rotates keys here (rotate_rows.h). May not know which call the rows belong to.
- * Parameters: VL, NR, the verbs.
+/* kernels/pack.h -- packs rows for register tiles: as panels, which hold NR rows side by side, or as columns of NR
+ * channels. RoPE rotates keys here (rotate_rows.h).
+ * Parameters: VL, NR, the vector operations.
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+#include "rotate_rows.h" /* for an editor that parses this file alone */
+#endif
 
-/* Transpose VL rows of n channels, `gap` numbers apart: to[x * step + r] = from[r * gap + x]. The first `there` rows
- * exist, the others become 0. Meanwhile rows from `ahead` on are prefetched, of elements of `size` bytes, ahead_gap
- * bytes apart; any address will do. */
+/* Transpose VL rows of n channels that are `gap` numbers apart: to[x * step + r] = from[r * gap + x]. The first `there`
+ * rows exist, the others become 0. Prefetch rows from `ahead` on, of elements of `size` bytes, ahead_gap bytes apart;
+ * `ahead` may be any address. */
 static inline __attribute__((always_inline)) void transpose_rows(const real *from, int64_t gap, int64_t there,
                                                                  uintptr_t ahead, int64_t ahead_gap, int64_t size,
                                                                  int64_t n, real *to, int64_t step, magnitude *w)
@@ -42,8 +45,8 @@ static inline __attribute__((always_inline)) void transpose_rows(const real *fro
 }
 
 #if !RPI_F64 && RPI_TRANSPOSES
-/* transpose_rows of f16 or bf16: pairs of channels are transposed as they are, and widened where they are stored.
- * Returns how many channels were transposed: the last n % (2 VL) are left. */
+/* Run transpose_rows for f16 or bf16: transpose pairs of channels unchanged, and widen them when they are stored.
+ * Return how many channels were transposed; the last n % (2 VL) remain. */
 static int64_t transpose_halves(rp_dtype dtype, const uint16_t *from, int64_t gap, int64_t there, uintptr_t ahead,
                                 int64_t n, real *to, int64_t step, magnitude *w)
 {
@@ -72,7 +75,7 @@ static int64_t transpose_halves(rp_dtype dtype, const uint16_t *from, int64_t ga
 }
 #endif
 
-/* transpose_channels of a turned array, whose rows lie side by side, channel by channel: a copy. */
+/* Run transpose_channels for an array that is stored channel by channel ([channels][keys]), which needs copies only. */
 static void copy_channels(const head_rows *s, int64_t j, int64_t there, int64_t x0, int64_t n, real *to, int64_t step,
                           magnitude *w)
 {
@@ -80,7 +83,7 @@ static void copy_channels(const head_rows *s, int64_t j, int64_t there, int64_t 
     const int64_t gap = v->stride[3] * rpi_floating_size(v->dtype);
     for (int64_t x = 0; x < n && there < VL; x++)
         vf_store(to + x * step, vf_set1(0));
-    for (int64_t r = 0, m; r < there; r += m) { /* of one page */
+    for (int64_t r = 0, m; r < there; r += m) { /* rows of one page */
         const char *from = head_row(s, j + r) + x0 * gap;
         m = v->page ? rpi_min(there - r, v->page_keys - (j + r) % v->page_keys) : there - r;
         for (int64_t x = 0; x < n; x++) {
@@ -96,7 +99,8 @@ static void copy_channels(const head_rows *s, int64_t j, int64_t there, int64_t 
         note_magnitude(w, vf_load(to + x * step));
 }
 
-/* The same for channels x0 … x0+n-1, at most CHANNELS, of rows j … j+VL-1 of a head. */
+/* Transpose channels x0 … x0+n-1, n <= CHANNELS, of rows j … j+VL-1 of a head, of any type and layout. The first
+ * `there` rows exist, the others become 0. */
 static void transpose_channels(const head_rows *s, int64_t j, int64_t there, int64_t x0, int64_t n, real *to,
                                int64_t step, magnitude *w)
 {
@@ -137,8 +141,8 @@ static void transpose_channels(const head_rows *s, int64_t j, int64_t there, int
         transpose_rows(from, apart, there, ahead, gap * size, size, n, to, step, w);
 }
 
-/* Pack rows j0 … j0+n-1 of a head, which has `real_rows` rows, as panels of NR, transposed: a register tile reads NR
- * rows at one channel as ROW_VECTORS vectors. extreme[panel] is set where a number is extreme. */
+/* Pack rows j0 … j0+n-1 of a head, which has `real_rows` rows, as transposed panels of NR: a register tile reads NR
+ * rows at one channel as ROW_VECTORS vectors. Set extreme[panel] if a number is non-finite or large. */
 static void pack_panels(const rpi_view *v, int64_t b, int64_t h, int64_t j0, int64_t n, int64_t real_rows,
                         int64_t width, const rp_term *rotate, const real *rope, real *to, uint8_t *extreme)
 {
@@ -157,15 +161,15 @@ static void pack_panels(const rpi_view *v, int64_t b, int64_t h, int64_t j0, int
 }
 _Static_assert(NR % VL == 0, "panels are transposed VL rows at a time");
 
-/* Where channel x of row r is among packed columns of `pad` rows: the column of channels c … begins at c * pad and is
- * NR channels wide, or what is left of them. */
+/* Return the address of channel x of row r in packed columns of `pad` rows. The column that starts with channel c
+ * begins at c * pad, and is NR channels wide, or less at the end. */
 static inline real *in_column(real *to, int64_t pad, int64_t r, int64_t wide, int64_t x)
 {
     const int64_t column = x / NR * NR;
     return to + column * pad + r * rpi_min(NR, wide - column) + x - column;
 }
 
-/* Clear rows of packed columns that are not finite, because 0 * NaN must not reach the others; extreme[r] is set for
+/* Clear rows of packed columns that are not finite, because 0 * NaN must not reach other rows. Set extreme[r] for
  * them. */
 static void clear_extreme(real *to, int64_t pad, int64_t first, int64_t n, int64_t wide, uint8_t *extreme)
 {
@@ -179,8 +183,8 @@ static void clear_extreme(real *to, int64_t pad, int64_t first, int64_t n, int64
     }
 }
 
-/* Pack rows of panels, [panel][width][size], as columns of `pad` rows. Rows that are not finite become 0, and
- * extreme[r] is set. */
+/* Pack rows of panels, [panel][width][size], as columns of `pad` rows. Rows that are not finite become 0 and set
+ * extreme[r]. */
 static inline void to_columns(const real *packed, int64_t size, int64_t rows, int64_t width, real *to, int64_t pad,
                               uint8_t *extreme)
 {
@@ -206,8 +210,9 @@ static inline void to_columns(const real *packed, int64_t size, int64_t rows, in
         clear_extreme(to, pad, 0, rows, wide, extreme);
 }
 
-/* Rows, [rows][width padded], as columns of `pad` rows: in place where they are one column and finite, which `finite`
- * may say, else packed in `to`. There, rows that are not finite become 0, and extreme[r] is set. */
+/* Return rows, [rows][width padded], as columns of `pad` rows: in place if they are one column and finite, else packed
+ * in `to`. `finite` says that they are known to be finite. When packed, rows that are not finite become 0 and set
+ * extreme[r]. */
 static const real *rows_as_columns(const real *from, int64_t rows, int64_t wide, bool finite, real *to, int64_t pad,
                                    uint8_t *extreme)
 {

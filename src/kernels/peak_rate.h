@@ -1,9 +1,11 @@
-/* kernels/peak_rate.h -- the rate that a register tile could reach: for measurements.
+/* kernels/peak_rate.h -- measures the peak rate of a register tile.
  * Parameters: VL, MR, ROW_VECTORS.
- * May not know what the kernels compute.
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+#include "block_sizes.h" /* for an editor that parses this file alone */
+#endif
 
-/* As many independent multiply-adds as a register tile has, from registers alone. */
+/* Run as many independent multiply-adds as a register tile has, from registers only. Return their number. */
 static double peak(int64_t rounds)
 {
     vf sum[MR * ROW_VECTORS];

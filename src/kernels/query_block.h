@@ -1,49 +1,56 @@
-/* kernels/query_block.h -- a block of query rows: what a worker holds for it, and its queries. May not know what
- * becomes of the scores.
- * Parameters: MR, BLOCK_ROWS, TILE_KEYS, ROW_STEP, WINDOW_VECTORS; products_block, which a family of products adds.
+/* kernels/query_block.h -- a block of query rows: the scratch that a worker has for it, and its queries.
+ * Parameters: MR, BLOCK_ROWS, TILE_KEYS, ROW_STEP, WINDOW_VECTORS; products_block of the backend.
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+#include "fma/fma_scratch.h" /* for an editor that parses this file alone */
+#endif
 
 /* For each row of the block, its products with vectors [low, high) of a RUN, or its weights by vector. A row of
  * products is padded by TILE_KEYS on both sides. */
 typedef struct window {
-    real *queries; /* [BLOCK_ROWS][width padded] of the products, times the factor */
+    real *queries; /* [BLOCK_ROWS][width padded] queries of the products, times the factor */
     real *at;      /* [BLOCK_ROWS][step] */
     int64_t step, low, high;
 } window;
 
-/* What one worker holds for the block at hand. */
+/* The scratch of one worker for its current block. */
 typedef struct block {
     const rpi_call *c;
-    int64_t b, h, kv, row0, rows, groups; /* rows of the block, in groups of MR */
-    real *q, *plain_q;                    /* [BLOCK_ROWS][Dk padded] scaled; rotated, and not rotated for VEC */
-    real *s;                              /* [BLOCK_ROWS][ROW_STEP] scores, then weights of the tile */
-    real *tile_max;                       /* [BLOCK_ROWS][VL] the largest score of the tile is in some lane */
-    real *slope, *slope_after;            /* [BLOCK_ROWS][ROW_STEP] derivatives of the softcaps; NULL: not wanted */
-    real *sum_in, *sum_out;  /* [BLOCK_ROWS][ROW_STEP] sums of several biases: inside and outside the softcap */
-    real *o;                 /* [BLOCK_ROWS][pad_v] */
-    real *running_max, *sum; /* [BLOCK_ROWS] of the tiles so far: the largest score; the sum of exp(score - that) */
-    real *norm;              /* [BLOCK_ROWS] of the queries, scaled, where tiles may be left out */
-    const double *bounds;    /* of a backward pass: of the block in place of its rows, rpi_backward.bounds */
-    const real *key_norms;   /* of the panels from key norms_from on: the largest norm of a key */
+    int64_t b, h, kv, row0, rows, groups; /* rows of the block, and the groups of MR rows that contain them */
+    /* [BLOCK_ROWS][Dk padded] scaled queries: q is rotated; plain_q is not, for VEC */
+    real *q, *plain_q;
+    real *s;                   /* [BLOCK_ROWS][ROW_STEP] scores of the tile, later its weights */
+    real *tile_max;            /* [BLOCK_ROWS][VL] some lane has the largest score of the tile */
+    real *slope, *slope_after; /* [BLOCK_ROWS][ROW_STEP] derivatives of the softcaps; NULL: not needed */
+    real *sum_in, *sum_out;    /* [BLOCK_ROWS][ROW_STEP] sums of several biases inside and outside the softcap */
+    real *o;                   /* [BLOCK_ROWS][pad_v] */
+    /* [BLOCK_ROWS] over the tiles so far: the largest score, and the sum of exp(score - largest) */
+    real *running_max, *sum;
+    real *norm; /* [BLOCK_ROWS] norms of the scaled queries, if tiles may be skipped */
+    /* backward pass: the bounds of the block in rpi_backward.bounds, which replace those of its rows */
+    const double *bounds;
+    const real *key_norms; /* the largest norm of a key of each panel, from key norms_from on */
     int64_t norms_from;
-    bool moderate;                               /* no query is extreme */
-    real *entropy, *weight_sum;                  /* [BLOCK_ROWS] of summaries: sums of -w log w, and of weights */
-    window vec[RPI_MAX_SOURCES], vector_weights; /* products with vectors; weights by vector of VALVEC */
-    real *diagonal, *column;                     /* [BLOCK_ROWS + TILE_KEYS], [TILE_KEYS]: sums of one tile */
-    real *keys_scratch;                          /* keys, not rotated, for KEYS: panels, or [TILE_KEYS][Dk padded] */
-    const real *tile_keys;                       /* packed keys of the tile; NULL: unpacked */
-    const void *values;      /* packed values of the kv head, or the caller's, where those lie as packed ones do */
-    void *unpacked;          /* scratch where keys and values are not packed; NULL: they are packed */
+    bool moderate;              /* no query is non-finite or large */
+    real *entropy, *weight_sum; /* [BLOCK_ROWS] for summaries: sums of -w log w, and of weights */
+    /* vec: products with vectors; vector_weights: weights by vector of VALVEC */
+    window vec[RPI_MAX_SOURCES], vector_weights;
+    real *diagonal, *column; /* [BLOCK_ROWS + TILE_KEYS] and [TILE_KEYS] sums of one tile */
+    real *keys_scratch;      /* unrotated keys, for KEYS: panels, or [TILE_KEYS][Dk padded] */
+    const real *tile_keys;   /* packed keys of the tile; NULL: unpacked */
+    const void *values;      /* packed values of the kv head, or the caller's values if they have the packed layout */
+    void *unpacked;          /* scratch, if keys and values are not packed; NULL: they are packed */
     double *row;             /* [Dk or more] one query, for definitions; [TILE_KEYS] biases of one row */
-    uint8_t *keep_scratch;   /* [TILE_KEYS] 1: the definition is asked for this key of a row */
+    /* [TILE_KEYS] 1: this key of a row has no index, and gets 0 or the bias of the definition */
+    uint8_t *keep_scratch;
     int32_t *index;          /* [TILE_KEYS] entry or vector of each key of a row */
-    const real **in, **out;  /* [BLOCK_ROWS] where the row's biases of the tile start; in == NULL: none */
+    const real **in, **out;  /* [BLOCK_ROWS] start of the row's biases of the tile; in == NULL: no biases */
     uint8_t *keep;           /* [BLOCK_ROWS][TILE_KEYS] 1: the row attends to the key */
-    int64_t *lo, *hi;        /* [BLOCK_ROWS] keys the row may see */
+    int64_t *lo, *hi;        /* [BLOCK_ROWS] range of keys that the row may see */
     int64_t *position;       /* [BLOCK_ROWS] i + q_offset */
-    bool extreme_q, grouped; /* some query is extreme; k->q is filled */
-    uint8_t *extreme_row;    /* [BLOCK_ROWS] queries that are extreme */
-    products_block products; /* of the family that makes products */
+    bool extreme_q, grouped; /* some query is non-finite or large; k->q is filled */
+    uint8_t *extreme_row;    /* [BLOCK_ROWS] 1: the query is non-finite or large */
+    products_block products; /* scratch of the backend */
 } block;
 
 static size_t reals(int64_t a, int64_t b)
@@ -61,7 +68,7 @@ static bool uses_plain_q(const rpi_call *c, const rpi_vectors *v)
     return !v->product->query && v->factor == c->plan->desc.scale;
 }
 
-/* The scratch of a block: adds it up, or hands it out where the arena has a base. */
+/* Lay out the scratch of a block. Without a base, the arena only adds up sizes. */
 static void block_layout(const rpi_call *c, block *k, rpi_arena *a)
 {
     const rp_plan *plan = c->plan;
@@ -117,7 +124,7 @@ static void block_layout(const rpi_call *c, block *k, rpi_arena *a)
     k->position = rpi_arena_take(a, BLOCK_ROWS, 1, sizeof(int64_t));
 }
 
-/* The packed keys of a kv head of the group from key j on, and its packed values. */
+/* Return the packed keys of a kv head of the group from key j on, and its packed values. */
 static void *keys_at(const rpi_call *c, int64_t kv, int64_t j)
 {
     return (char *)c->keys + (kv * c->pad_k + j) * c->plan->ops->key_bytes(c->plan);
@@ -136,26 +143,26 @@ static int64_t scratch_size(const rpi_call *c)
     return rpi_arena_size(&a);
 }
 
-/* The scratch of one worker, to be handed out. */
+/* Return an arena over the scratch of one worker. */
 static rpi_arena scratch_of(const rpi_call *c, int32_t worker)
 {
     return (rpi_arena){.base = c->scratch + worker * c->scratch_step};
 }
 
-/* Whether the block has a single row against unpacked keys and values: then no rows fill up its group. */
+/* Return true if the block has a single row against unpacked keys and values. Its group is then not filled up. */
 static inline bool is_single(const block *k)
 {
     return k->unpacked && k->rows == 1;
 }
 
-/* The query of row r of the block; rows that fill up the last group repeat the last query. */
+/* Return the query of row r of the block. Rows that fill up the last group repeat the last query. */
 static inline int64_t row_of(const block *k, int64_t r)
 {
     return k->row0 + rpi_min(r, k->rows - 1);
 }
 
-/* Load the block's rows of an array times a factor as [rows][width padded]; rows that fill up the last group, and the
- * padding, are 0. */
+/* Load the block's rows of an array times a factor as [rows][width padded]. Padding, and rows that fill up the last
+ * group, are 0. */
 static void load_rows(const block *k, const rpi_view *v, int64_t width, real factor, real *to, magnitude *w)
 {
     const int64_t wide = rpi_round_up(width, VL), size = rpi_floating_size(v->dtype);
@@ -188,7 +195,7 @@ static void load_rows(const block *k, const rpi_view *v, int64_t width, real fac
     *w = all;
 }
 
-/* Load the queries that a source of kind RUN multiplies with its vectors, times the factor. */
+/* Load the queries that a RUN source multiplies with its vectors, times the factor. */
 static void load_run_queries(block *k, const rpi_source *s, real *to)
 {
     const rpi_call *c = k->c;
@@ -210,13 +217,14 @@ static void load_run_queries(block *k, const rpi_source *s, real *to)
     }
 }
 
-/* Whether some of the noted numbers, times the scale, is extreme. */
+/* Return true if any recorded number times the scale is non-finite or large. */
 static bool is_extreme(const magnitude *w, real scale)
 {
     return !is_finite(w) || !(vf_max_lane(w->max) * (scale < 0 ? -scale : scale) <= (real)RPI_MODERATE);
 }
 
-/* Load the block's queries as rows, k->q, k->plain_q and those of the sources, and find which are extreme. */
+/* Load the block's queries as rows into k->q, k->plain_q and the windows of the sources. Find the queries that are
+ * non-finite or large. */
 static void load_groups(block *k)
 {
     const rpi_call *c = k->c;

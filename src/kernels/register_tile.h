@@ -1,22 +1,29 @@
-/* kernels/register_tile.h -- register tiles: MR x NR sums of products, for scores, with the largest of each row, and
- * for values. May not know blocks or calls.
- * Parameters: VL, MR, NR; SUM_KEYS, at whose multiples sums of values are cut.
+/* kernels/register_tile.h -- register tiles: MR x NR sums of products, for scores (with the largest score of each row)
+ * and for values. Independent of blocks and calls.
+ * Parameters: VL, MR, NR; SUM_KEYS, where sums of values are cut.
  *
- * Contract. Queries and weights are rows, MR of them; k and v of NR columns are packed as pack.h has them. A tile
- * reads all of them, padding too, and writes MR rows of NR (or NVW * VL) numbers; outputs overlap no operand, but the
- * biases that start a score may lie where it is stored.
+ * Contract. Queries and weights are MR rows. k and v have NR columns and are packed by pack.h. A tile reads all of them
+ * including padding, and writes MR rows of NR (or NVW * VL) numbers. Outputs overlap no operand, except that the biases
+ * of a score may be stored where the score is written.
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+#include "pack.h" /* for an editor that parses this file alone */
+#endif
 
-/* Whether a prefetch at each step pays: AVX2's steps are short, and each would fetch a small part of a cache line. */
+/* FETCH: a prefetch at each step pays. Steps of AVX2 are too short: each would fetch a small part of a cache line. */
 enum { FETCH = NR * sizeof(real) >= 256, LINE_VECTORS = 64 / (VL * sizeof(real)) };
 
-/* s[r][0…vectors * VL) = bias[r][col…] + sum_d q[r][d] k[d][…] for `rows` rows, MR or 1, a constant, as is
- * `vectors`; where bias is NULL sums start at 0. Rows of k are k_step apart: NR, packed, or more in the caller's array,
- * whose magnitude is then noted in w, else NULL. Columns from `there` on, all of them in the last vector, become
- * -infinity. Rows of q are q_step apart, rows of s `step`. The vector max[r] is raised to the results, so that the
- * largest of them is in some lane; NULL: not wanted. A 16th of a panel at `ahead` is prefetched: the groups of a block
- * prefetch the next panel together; in the caller's array, all of it. pairs: each number of q and k is two bf16,
- * which dim counts as one. */
+/* Compute s[r][0…vectors * VL) = bias[r][col…] + sum_d q[r][d] k[d][…] for `rows` rows (MR or 1). `rows` and `vectors`
+ * are constants. If bias is NULL, sums start at 0.
+ *
+ * Rows of q are q_step apart, rows of s `step`. Rows of k are k_step apart: NR if packed, more in the caller's array. w
+ * records the magnitude of keys in the caller's array, and is NULL for packed keys. Columns from `there` on, which are
+ * all in the last vector, become -infinity. If max is not NULL, raise the vector max[r] to the results, so that some
+ * lane has the largest.
+ *
+ * Prefetch a 16th of the panel at `ahead`: the groups of a block prefetch the next panel together. In the caller's
+ * array, prefetch the whole panel. If `pairs` is set, each number of q and k is a pair of bf16, and dim counts
+ * pairs. */
 static inline __attribute__((always_inline)) void sum_rows(bool pairs, int rows, int vectors, const real *q,
                                                            int64_t q_step, const real *k, int64_t k_step, int64_t dim,
                                                            const real *const *bias, int64_t col, real *s, int64_t step,
@@ -31,7 +38,7 @@ static inline __attribute__((always_inline)) void sum_rows(bool pairs, int rows,
     }
     for (int64_t d = 0; d < dim; d++) {
         vf y[ROW_VECTORS];
-        if (w) { /* the next panel in place */
+        if (w) { /* the next panel, in the caller's array */
             RPI_UNROLL
             for (int n = 0; n < vectors; n += LINE_VECTORS)
                 __builtin_prefetch(ahead + d * k_step + n * VL, 0, 2);
@@ -89,16 +96,17 @@ static inline __attribute__((always_inline)) void score_rows(int rows, int vecto
     sum_rows(false, rows, vectors, q, q_step, k, k_step, dim, bias, col, s, step, max, ahead, there, w);
 }
 
-/* All columns of a panel. */
+/* Compute the scores of all columns of a panel. */
 static inline void score_tile(const real *q, int64_t q_step, const real *k, int64_t dim, const real *const *bias,
                               int64_t col, real *s, int64_t step, real *max, const real *ahead)
 {
     score_rows(MR, ROW_VECTORS, q, q_step, k, NR, dim, bias, col, s, step, max, ahead, NR, NULL);
 }
 
-/* o[r][0…width) = o[r][…] * alpha[r] + sum over n keys of w[r][j] v[j][…], where width is NVW vectors. w[r][j] is
- * w[AT]: weights are stored by row, or (transposed) by column. Values are V_STEP numbers apart: packed, or in the
- * caller's array (UNPACKED), where a later row is prefetched, and behind the last those from `ahead` on. */
+/* Compute o[r][0…width) = o[r][…] * alpha[r] + sum over n keys of w[r][j] v[j][…]. The width is NVW vectors. w[AT] is
+ * w[r][j], so that weights may be stored by row or by column (transposed). Values are V_STEP numbers apart, either
+ * packed or in the caller's array (UNPACKED). In the caller's array the tile prefetches a later row, and after the last
+ * row the values from `ahead` on. */
 #define VALUE_TILE(NAME, NVW, ROWS, AT, V_STEP, UNPACKED)                                                              \
     static inline void NAME##_##NVW(const real *w, int64_t w_step, int64_t n, const real *v, int64_t v_step, real *o,  \
                                     int64_t o_step, const real *alpha, const real *ahead)                              \
@@ -159,7 +167,7 @@ VALUE_TILE(single_tile, 4, 1, j, v_step, 1)
 _Static_assert(ROW_VECTORS <= 4, "value_tile has up to 4 vectors");
 
 #if !RPI_F64
-/* single_tile of values of f16 or bf16 in the caller's array. */
+/* Run single_tile for f16 or bf16 values in the caller's array. */
 static inline __attribute__((always_inline)) void halves_rows(int vectors, rp_dtype dtype, const real *w, int64_t n,
                                                               const uint16_t *v, int64_t v_step, real *o, real alpha)
 {
@@ -196,7 +204,7 @@ HALVES_TILE(3)
 HALVES_TILE(4)
 #endif
 
-/* Call NAME_n for the n vectors of a tile's width: NR channels or what is left of them. */
+/* Call NAME_n for the n vectors of a tile's width: NR channels, or the rest. */
 #define BY_WIDTH(NAME, width, ARGUMENTS)                                                                               \
     do                                                                                                                 \
         switch ((width) / VL) {                                                                                        \
@@ -210,9 +218,9 @@ HALVES_TILE(4)
 static const real ones[8] = {1, 1, 1, 1, 1, 1, 1, 1};
 _Static_assert(MR <= 8, "ones has a factor for each row");
 
-/* o[MR rows][pad_v] = o * alpha + w v for columns [j0, j1) of w, summed SUM_KEYS at a time from zero. Column j of w
- * belongs to key first + j of the packed values, whose columns have pad_keys keys. Group g of the block prefetches its
- * share of the next SUM_KEYS values; -1: none. */
+/* Compute o[MR rows][pad_v] = o * alpha + w v for columns [j0, j1) of w, summed SUM_KEYS at a time from zero. Column j
+ * of w belongs to key first + j of the packed values, whose columns have pad_keys keys. Group g of the block prefetches
+ * its part of the next SUM_KEYS values; -1: no prefetch. */
 static void add_values(const real *w, int64_t w_step, int64_t j0, int64_t j1, const real *v, int64_t first,
                        int64_t pad_keys, real *o, int64_t pad_v, const real *alpha, int64_t g)
 {
@@ -228,8 +236,8 @@ static void add_values(const real *w, int64_t w_step, int64_t j0, int64_t j1, co
     }
 }
 
-/* o[MR rows][pad_v] += w^T v: rows of o belong to columns of w, sums run over its rows [i0, i1). v is packed as columns
- * of pad_rows rows. */
+/* Compute o[MR rows][pad_v] += w^T v: rows of o belong to columns of w, and sums run over rows [i0, i1) of w. v is
+ * packed as columns of pad_rows rows. */
 static void add_transposed(const real *w, int64_t w_step, int64_t i0, int64_t i1, const real *v, int64_t pad_rows,
                            real *o, int64_t pad_v)
 {

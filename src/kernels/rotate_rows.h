@@ -1,12 +1,14 @@
-/* kernels/rotate_rows.h -- RoPE on a row of queries, keys or gradients. Keys are rotated as they are packed (pack.h,
- * pack_panels; amx/amx_pack.h and amx_unpacked.h, rotated_copies), queries as a block loads them (query_block.h,
- * load_groups; amx/amx_scores.h). Gradients are rotated back: of keys in backward_task.h, of queries in
- * engine/backward.c. The cosines and sines come from sources/rope_tables.c.
- * Parameters: the verbs.
- * May not know where rows come from.
+/* kernels/rotate_rows.h -- RoPE on a row of queries, keys or gradients. Keys are rotated when they are packed
+ * (pack_panels in pack.h; rotated_copies in amx/amx_pack.h and amx_unpacked.h), queries when a block loads them
+ * (load_groups in query_block.h; amx/amx_scores.h). Gradients are rotated back: of keys in backward_task.h, of queries
+ * in engine/backward.c. sources/rope_tables.c computes the cosines and sines.
+ * Parameters: the vector operations.
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+#include "elements.h" /* for an editor that parses this file alone */
+#endif
 
-/* Rotate a row in place, channel x at row[x * step]; back with sign -1. */
+/* Rotate a row in place, with channel x at row[x * step]. Sign -1 rotates back. */
 static void rotate_row(const rp_term *t, const real *rope, real sign, real *row, int64_t step)
 {
     for (int64_t c = 0; c < t->dim / 2; c++) {

@@ -1,7 +1,10 @@
-/* kernels/scores.h -- the scores of a tile: biases and products, then softcaps and masks. Masks are read before
- * (key_tile.h, open_tile); here what they left is applied. May not know how products are made.
+/* kernels/scores.h -- the scores of a tile: biases and products, then softcaps and masks. open_tile (key_tile.h) has
+ * already evaluated the masks; they are applied here. Independent of how products are computed.
  * Parameters: VL, MR, TILE_KEYS, ROW_STEP.
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+#include "fma/fma_forward.h" /* for an editor that parses this file alone */
+#endif
 
 /* Set columns [from, to) of a row that are outside [lo, hi) to -infinity. */
 static void mask_outside(real *s, int64_t from, int64_t to, int64_t lo, int64_t hi)
@@ -16,9 +19,9 @@ static void mask_outside(real *s, int64_t from, int64_t to, int64_t lo, int64_t 
         vf_store(s + j, vf_below(lane, vf_set1((real)(hi - j)), vf_load(s + j), none));
 }
 
-/* Apply a softcap to columns [from, to) of a row. added, where not NULL: biases that are added after it; masks: biases
- * that are in the scores already. One of -infinity masks its pair, whatever it is added to, and a cap does not lift
- * it. */
+/* Apply a softcap to columns [from, to) of a row. `added` are biases to add after the cap, `masks` are biases that the
+ * scores already contain; either may be NULL. A bias of -infinity masks its pair whatever it is added to, and the cap
+ * keeps it masked. */
 static void cap_row(real *s, real *slope, double c, const real *added, const real *masks, int64_t from, int64_t to)
 {
     const vf cap = vf_set1((real)c), inverse = vf_set1((real)(1.0 / c)), lowest = vf_set1(-REAL_MAX);
@@ -39,7 +42,7 @@ static void cap_row(real *s, real *slope, double c, const real *added, const rea
     }
 }
 
-/* Finish columns [from, to) of row r: the softcaps, the biases that are not in the scores yet, and the masks. */
+/* Finish columns [from, to) of row r: apply the softcaps, the remaining biases, and the masks. */
 static void finish_scores(block *k, const tile *t, const real *const *in, const real *const *out, int64_t r,
                           int64_t from, int64_t to)
 {
@@ -48,7 +51,7 @@ static void finish_scores(block *k, const tile *t, const real *const *in, const 
     uint8_t *keep = k->keep + r * TILE_KEYS;
     if (d->softcap > 0)
         cap_row(s, k->slope ? k->slope + r * ROW_STEP : NULL, d->softcap, out ? out[r] : NULL, NULL, from, to);
-    if (d->softcap_after > 0) { /* the biases: without a cap before them, the scores began at them */
+    if (d->softcap_after > 0) { /* biases: without a cap before them, the scores started from them */
         const real *const *biases = d->softcap > 0 ? out : in;
         cap_row(s, k->slope_after ? k->slope_after + r * ROW_STEP : NULL, d->softcap_after, NULL,
                 biases ? biases[r] : NULL, from, to);
@@ -66,15 +69,15 @@ static void finish_scores(block *k, const tile *t, const real *const *in, const 
     }
 }
 
-/* k->s = the finished scores of the tile, k->tile_max = the largest of each row; from packed keys, or NULL: from those
- * of the caller, and then false where one is extreme. */
+/* Compute the finished scores of the tile in k->s, and the largest score of each row in k->tile_max. If keys is NULL,
+ * use the caller's unpacked keys, and return false if one is non-finite or large. */
 static bool tile_scores(block *k, const tile *t, const void *keys)
 {
     const rpi_call *c = k->c;
     const real *const *in, *const *out;
     k->tile_keys = keys;
     biases_of(k, t, &in, &out);
-    /* columns past the last key: register tiles mask them */
+    /* register tiles already mask the columns past the last key */
     const bool finish =
         !keys || (t->edge && !(t->past && !RPI_AMX)) || c->plan->desc.softcap > 0 || c->plan->desc.softcap_after > 0;
     for (int64_t r = 0; r < k->groups * MR; r++)
@@ -83,7 +86,7 @@ static bool tile_scores(block *k, const tile *t, const void *keys)
         key_scores(k, t, keys, in, finish ? NULL : k->tile_max);
     else if (!unpacked_scores(k, t, in))
         return false;
-    /* AMX tiles weigh the rows that fill up the last group, too */
+    /* AMX tiles also compute weights of the rows that fill up the last group */
     for (int64_t r = 0; finish && r < (RPI_AMX && !is_single(k) ? k->groups * MR : k->rows); r++) {
         finish_scores(k, t, in, out, r, t->from[r / MR], t->to[r / MR]);
         find_row_max(k, r, t->from[r / MR], t->to[r / MR]);

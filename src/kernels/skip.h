@@ -1,20 +1,24 @@
-/* kernels/skip.h -- tiles of keys that cannot matter: every weight of theirs would be 0. May not know how products are
- * made, nor schemes by name.
+/* kernels/skip.h -- skips tiles of keys whose weights would all be 0. Independent of how products are computed and of
+ * schemes by name.
  * Parameters: VL, NR, BLOCK_ROWS, TILE_KEYS.
- * A score is at most |scale q| |k| plus the largest bias that the rows see in these keys. Where that is so far below
- * the running maximum of every row that exp flushes it to 0, the keys raise no maximum and add exact zeros: leaving
- * them out changes no bit. A row that sees keys before its own starts its running maximum a little below the score of
- * its own key, whether tiles are left out or not; else far keys that come before the near ones would always seem to
- * matter. docs/numerics.md, "Tiles that are left out", has the proof.
+ *
+ * A score is at most |scale q| |k| plus the largest bias of the rows and keys. If that is so far below the running
+ * maximum of every row that exp flushes it to 0, the keys raise no maximum and add exact zeros, so skipping them
+ * changes no bit. A row that sees keys before its own starts its running maximum slightly below the score of its own
+ * key, even if no tiles are skipped. Otherwise far keys, which come before the near ones, would always seem to matter.
+ * docs/numerics.md has the proof.
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+#include "summary.h" /* for an editor that parses this file alone */
+#endif
 
-/* Relative errors of scores, of their bounds and of norms, together: more than all the roundings there are. */
+/* Return the relative error of scores, of their bounds and of norms together: more than the sum of all roundings. */
 static inline double slack(const rpi_call *c)
 {
     return 0x1p-12 + 8 * (double)(c->plan->desc.dim_k + 16) * (RPI_F64 ? 0x1p-53 : 0x1p-24);
 }
 
-/* The sum of the products of n channels of two rows, from x0 on. */
+/* Return the dot product of n channels of two rows. */
 static double channels_dot(const real *a, const real *b, int64_t n)
 {
     vf sum = vf_set1(0);
@@ -39,14 +43,14 @@ static double rows_dot(const rpi_view *a, const void *from_a, const rpi_view *b,
     return sum;
 }
 
-/* A number that the norm of a row does not exceed by more than the slack; infinite or NaN where the row is extreme.
- * Squares below 2^-126 count as that. */
+/* Return an upper bound of the norm of a row, up to the slack. It is infinite or NaN if a number of the row is
+ * non-finite or large. Squares below 2^-126 count as 2^-126. */
 static double row_norm(const rpi_view *v, const void *row, int64_t width)
 {
     return sqrt(rows_dot(v, row, v, row, width) + 2 * (double)width * (double)REAL_TINY);
 }
 
-/* The largest norm of the keys of a panel; infinite where some number is extreme, of a value too. */
+/* Return the largest norm of the keys of a panel, or infinity if a number of a key or value is non-finite or large. */
 static real panel_norm(const rpi_call *c, int64_t b, int64_t g, int64_t j0, bool extreme)
 {
     const rp_desc *d = &c->args->desc;
@@ -59,7 +63,7 @@ static real panel_norm(const rpi_call *c, int64_t b, int64_t g, int64_t j0, bool
     return (real)norm;
 }
 
-/* Norms of the block's queries, scaled. */
+/* Compute the norms of the block's scaled queries. */
 static void find_norms(block *k)
 {
     const rpi_call *c = k->c;
@@ -73,9 +77,9 @@ static void find_norms(block *k)
     }
 }
 
-/* A number just below the score of row r's own key; -infinity where the row does not see that key, where it is in the
- * first tile that the row sees, and where the bias of key 0 is not far below that of the own key. It depends on
- * the row alone. */
+/* Return a number just below the score of row r's own key, or -infinity if the row does not see that key, if the key is
+ * in the first tile that the row sees, or if the bias of key 0 is not far below the bias of the own key. The result
+ * depends on the row only. */
 static real start_of(const block *k, int64_t r)
 {
     const rpi_call *c = k->c;
@@ -102,7 +106,7 @@ static real start_of(const block *k, int64_t r)
     return fabs(start) <= (double)RPI_MODERATE ? (real)start : (real)-INFINITY;
 }
 
-/* Start the running maximum and the sum of row r: with the sink, a key without a value, and the score of the own
+/* Start the running maximum and the sum of row r, from the sink (a key without a value) and the score of the own
  * key. */
 static void start_row(block *k, int64_t r, real sink)
 {
@@ -128,30 +132,31 @@ static void start_rows(block *k, real sink)
         start_row(k, r, sink);
 }
 
-/* The largest of norm * |k| - running maximum over the rows of the block, with a softcap on the product. Backward it is
- * their largest norm, and the least lse. */
+/* Return the largest norm * |k| - running maximum over the rows of the block, with a softcap on the product. In the
+ * backward pass, use the largest norm and the smallest lse of the block. */
 static double rows_above(const block *k, real norm)
 {
     const double softcap = k->c->args->desc.softcap,
-                 most_product = softcap > 0 ? softcap * (1 + slack(k->c)) : (double)REAL_MAX;
+                 max_product = softcap > 0 ? softcap * (1 + slack(k->c)) : (double)REAL_MAX;
     if (k->bounds)
-        return fmin(k->bounds[0] * (double)norm, most_product) - k->bounds[1];
-    const vf factor = vf_set1(norm), cap = vf_set1((real)most_product);
-    vf top = vf_set1(-INFINITY);
+        return fmin(k->bounds[0] * (double)norm, max_product) - k->bounds[1];
+    const vf factor = vf_set1(norm), cap = vf_set1((real)max_product);
+    vf max = vf_set1(-INFINITY);
     int64_t r = 0;
     for (; r + VL <= k->rows; r += VL) {
         const vf x = vf_load(k->norm + r) * factor;
-        top = vf_max(vf_below(cap, x, cap, x) - vf_load(k->running_max + r), top);
+        max = vf_max(vf_below(cap, x, cap, x) - vf_load(k->running_max + r), max);
     }
-    real most = vf_max_lane(top);
+    real max_above = vf_max_lane(max);
     for (; r < k->rows; r++) {
         const real product = k->norm[r] * norm, x = product > cap[0] ? cap[0] : product;
-        most = x - k->running_max[r] > most ? x - k->running_max[r] : most;
+        max_above = x - k->running_max[r] > max_above ? x - k->running_max[r] : max_above;
     }
-    return (double)most;
+    return (double)max_above;
 }
 
-/* Whether every weight of the block's rows for keys j0 … j1-1, whose norms are up to `norm`, would be flushed to 0. */
+/* Return true if all weights of the block's rows for keys j0 … j1-1, whose norms are at most `norm`, would be flushed
+ * to 0. */
 static bool norm_is_far(const block *k, real norm, int64_t j0, int64_t j1)
 {
     const rpi_call *c = k->c;
@@ -172,7 +177,8 @@ static bool is_far(const block *k, int64_t j0, int64_t j1)
     return norm_is_far(k, norm, j0, j1);
 }
 
-/* The same of few queries and a tile whose keys are not read, by the norms that the caller keeps. */
+/* Return true if the weights of few queries would be flushed to 0 for a tile whose keys have not been read. Use the
+ * norms that the caller keeps. */
 static bool is_far_unread(block *k, int64_t g, int64_t j0, int64_t j1, real sink)
 {
     double norm = 0;
@@ -187,7 +193,8 @@ static bool is_far_unread(block *k, int64_t g, int64_t j0, int64_t j1, real sink
     return norm_is_far(k, (real)norm, j0, j1);
 }
 
-/* Count the pairs of a tile that the rows' intervals allow, and those whose scores are computed; t NULL: none are. */
+/* Count the pairs of a tile that the rows' intervals allow, and the pairs whose scores are computed (none if t is
+ * NULL). */
 static void count_pairs(const block *k, const tile *t, int64_t tile0)
 {
     int64_t allowed = 0, computed = 0;
@@ -201,7 +208,7 @@ static void count_pairs(const block *k, const tile *t, int64_t tile0)
     __atomic_fetch_add(&k->c->args->pairs[1], computed, __ATOMIC_RELAXED);
 }
 
-/* Leave out the columns of a tile before the first and after the last panel that is not far; true: none is left. */
+/* Narrow the tile by skipping panels at both ends whose weights would all be 0. Return true if no panel remains. */
 static bool narrow_tile(const block *k, tile *t)
 {
     int64_t from = 0, to = rpi_round_up(t->end, NR);
@@ -211,7 +218,8 @@ static bool narrow_tile(const block *k, tile *t)
         to -= NR;
     bool any = false;
     for (int64_t g = 0; g < k->groups; g++) {
-        /* forward, the first SUM_KEYS stay the first: their sum is rounded together with what the maximum rescales */
+        /* forward: keep the last panel of the first SUM_KEYS columns, because the sum of these columns is rounded
+         * together with the rescaled earlier sum */
         const int64_t last = k->bounds ? TILE_KEYS : (t->from[g] / SUM_KEYS + 1) * SUM_KEYS - NR;
         t->from[g] = rpi_max(t->from[g], rpi_min(from, last));
         t->to[g] = rpi_min(t->to[g], to);

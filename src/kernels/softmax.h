@@ -1,10 +1,13 @@
-/* kernels/softmax.h -- the running softmax of a block: running maximum, sums of weights; and dropout. The largest score
- * of a row in a tile is found in register_tile.h, score_rows, while scores are in registers; find_row_max here serves
- * the other tiles, as scores.h, tile_scores, chooses. May not know where scores come from.
+/* kernels/softmax.h -- the running softmax of a block: running maximum, sums of weights; and dropout. score_rows
+ * (register_tile.h) finds the largest score of a row while the scores are in registers; find_row_max serves the other
+ * tiles, as tile_scores (scores.h) chooses. Independent of how scores are computed.
  * Parameters: VL, ROW_VECTORS, ROW_STEP.
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+#include "tile_biases.h" /* for an editor that parses this file alone */
+#endif
 
-/* k->tile_max of row r = the largest score of columns [from, to), which is in some lane; NaN may be passed over. */
+/* Put the largest score of columns [from, to) of row r into some lane of its k->tile_max. NaN may be ignored. */
 static void find_row_max(block *k, int64_t r, int64_t from, int64_t to)
 {
     const real *s = k->s + r * ROW_STEP;
@@ -24,8 +27,8 @@ static void find_row_max(block *k, int64_t r, int64_t from, int64_t to)
     vf_store(k->tile_max + r * VL, max[0]);
 }
 
-/* Raise the running maximum of VL rows from r0 on to the largest score of the tile; alpha is the factor for sums made
- * with the old one. */
+/* Raise the running maximum of VL rows from r0 on to the largest score of the tile. alpha is the factor for sums that
+ * used the old maximum. */
 static void raise_running_max(block *k, int64_t r0, real *alpha)
 {
     const vf before = vf_load(k->running_max + r0);
@@ -56,14 +59,15 @@ static inline void add_sums(block *k, int64_t r0, vf *sums)
     vf_store(k->sum + r0, vf_load(k->sum + r0) + sums[0]);
 }
 
-/* What is subtracted from the scores of row r before exp: the running maximum, or 0 where the row has no key yet. */
+/* Return the number to subtract from the scores of row r before exp: the running maximum, or 0 if the row has no key
+ * yet. */
 static inline vf score_shift(const block *k, int64_t r)
 {
     return vf_set1(k->running_max[r] == -INFINITY ? 0 : k->running_max[r]);
 }
 
-/* Multiply columns [from, to) of row r by the factors of dropout, 0 or 1 / (1 - dropout): rpi_random of 16 keys at a
- * time. */
+/* Multiply columns [from, to) of row r by the factors of dropout, 0 or 1 / (1 - dropout). Run rpi_random for 16 keys at
+ * a time. */
 static void apply_dropout(const block *k, const tile *t, int64_t r, int64_t from, int64_t to, real *row)
 {
     typedef uint32_t sixteen __attribute__((vector_size(64)));
@@ -73,14 +77,14 @@ static void apply_dropout(const block *k, const tile *t, int64_t r, int64_t from
     const real factor = (real)(1 / (1 - d->dropout));
     const sixteen steps = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     for (int64_t j = from; j < to; j += 16) {
-        /* a tile begins at a multiple of its width: its keys share the upper half of their number */
+        /* a tile begins at a multiple of its width, so the upper half of the number is the same for all its keys */
         sixteen x = ((steps + (uint32_t)(t->tile0 + j)) ^ high) + key.low;
         for (int round = 0; round < 2; round++) {
             x = (x ^ x >> 16) * RPI_MIX32_A;
             x = (x ^ x >> 15) * RPI_MIX32_B;
             x = (x ^ x >> 15) + key.high;
         }
-        real_bits kept[16]; /* all bits, or none */
+        real_bits kept[16]; /* all bits set, or none */
         const sixteen yes = (sixteen)(x >= limit);
         for (int n = 0; n < 16; n++)
             kept[n] = (real_bits)(int32_t)yes[n];

@@ -1,9 +1,12 @@
 /* kernels/summary.h -- a second walk over the tiles of a block: mean weight by offset, weight received by key, entropy.
- * May not know how products are made.
+ * Independent of how products are computed.
  * Parameters: BLOCK_ROWS, TILE_KEYS.
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+#include "nonfinite.h" /* for an editor that parses this file alone */
+#endif
 
-/* Make the scores of a tile again: now that the sums of the rows are known, so are the weights. */
+/* Compute the scores of a tile again, and its weights, since the sums of the rows are now known. */
 static void tile_summary(block *k, const tile *t, double *profile, double *key_mass)
 {
     const rp_desc *d = &k->c->args->desc;
@@ -14,13 +17,14 @@ static void tile_summary(block *k, const tile *t, double *profile, double *key_m
     for (int64_t r = 0; r < k->rows; r++) {
         real *s = k->s + r * ROW_STEP, *diagonal = k->diagonal + BLOCK_ROWS - r;
         const vf base = vf_set1(k->sum[r] == 0 ? 0 : k->running_max[r]),
-                 share = vf_set1(k->sum[r] == 0 ? 0 : 1 / k->sum[r]);
+                 inverse = vf_set1(k->sum[r] == 0 ? 0 : 1 / k->sum[r]);
         const vf lowest = vf_set1(-REAL_MAX), zero = vf_set1(0);
-        const vf low = vf_set1(RPI_F64 ? -750 : -104); /* weights below are 0: keeps 0 * -infinity out of the sum */
+        /* weights are 0 below this; it keeps 0 * -infinity out of the sum */
+        const vf low = vf_set1(RPI_F64 ? -750 : -104);
         vf entropy = vf_set1(0), total = vf_set1(0);
         for (int64_t j = t->from[r / MR]; j < t->to[r / MR]; j += VL) {
-            /* a masked pair has no weight, in a row of NaN too */
-            const vf x = vf_load(s + j) - base, w = vf_below(vf_load(s + j), lowest, zero, vf_exp(x) * share);
+            /* a masked pair has no weight, even in a row with NaN */
+            const vf x = vf_load(s + j) - base, w = vf_below(vf_load(s + j), lowest, zero, vf_exp(x) * inverse);
             entropy = vf_fma(w, vf_below(x, low, low, x), entropy);
             total = total + w;
             vf_store(k->column + j, vf_load(k->column + j) + w);

@@ -1,17 +1,20 @@
-/* kernels/term_vectors.h -- products with the vectors of terms, of the block's queries (RUN) and of the tile's keys
- * (KEYS); and the index by which pairs find entries or vectors. May not know which term they are of.
+/* kernels/term_vectors.h -- products of term vectors with the block's queries (RUN) and with the tile's keys (KEYS);
+ * the index by which pairs find entries or vectors. Independent of terms by name.
  * Parameters: MR, NR, TILE_KEYS, WINDOW_VECTORS.
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+#include "key_tile.h" /* for an editor that parses this file alone */
+#endif
 
-/* The number of the vector that row r uses for key 0 of the tile, before it is clamped. */
+/* Return the number of the vector of row r and key 0 of the tile, before clamping. */
 static inline int64_t vector_of(const block *k, const rpi_vectors *v, const tile *t, int64_t r)
 {
     return t->tile0 - (v->product->without_q_offset ? row_of(k, r) : k->position[r]) - v->first;
 }
 
-/* Make sure that the window of source n has the products of the block's queries with vectors [low, high). Rows of
- * products are padded by TILE_KEYS on both sides with the first and the last product (or zeros), so that a row of a
- * tile is read contiguously, past the clip too. */
+/* Ensure that the window of source n has the products of the block's queries with vectors [low, high). Rows of products
+ * are padded by TILE_KEYS on both sides with the first and the last product (or zeros), so that a row of a tile reads
+ * consecutive products past the clip too. */
 static void ensure_products(block *k, int32_t n, int64_t low, int64_t high)
 {
     window *w = &k->vec[n];
@@ -38,14 +41,14 @@ static void ensure_products(block *k, int32_t n, int64_t low, int64_t high)
     }
 }
 
-/* The offset (key - query) of the first column of the tile for row r. */
+/* Return the offset (key - query) of the first column of the tile for row r. */
 static inline int64_t delta_of(const block *k, const tile *t, int64_t r)
 {
     return t->tile0 - k->position[r];
 }
 
-/* k->index = the entry or vector of row r for each key of the tile, from q_at and k_at; -1: none, or, of class
- * tokens, the definition is asked. */
+/* Set k->index to the entry or vector of row r for each key of the tile, from q_at and k_at. -1 means that the pair has
+ * none; for class tokens the definition gives it. */
 static void find_index(block *k, const rpi_indices *s, const tile *t, int64_t r, int64_t real_keys)
 {
     const int64_t keys = k->b * s->k_step + t->tile0, query = k->b * s->q_step + row_of(k, r);
@@ -73,19 +76,20 @@ static void find_index(block *k, const rpi_indices *s, const tile *t, int64_t r,
             k->index[j] = isnan(x) ? -1 : (int32_t)((int64_t)(x < low ? low : x > high ? high : x) - s->first);
         }
     }
-    for (j = real_keys; j < t->end; j++) /* as the last key, whose entry is there */
+    for (j = real_keys; j < t->end; j++) /* same as the last key, whose entry exists */
         k->index[j] = (int32_t)rpi_max(k->index[real_keys - 1], 0);
 }
 
-/* The numbers of a tile's keys, INDEX_KEYS keys at a time: what an index makes of them depends on the query by a
- * difference alone. */
+/* Statistics of the numbers of a tile's keys, for each chunk of INDEX_KEYS keys. An index is such a number minus the
+ * number of the query, so the statistics hold for all queries. */
 enum { INDEX_KEYS = 16 };
 typedef struct key_chunks {
     int32_t low[TILE_KEYS / INDEX_KEYS], high[TILE_KEYS / INDEX_KEYS];
-    int step[TILE_KEYS / INDEX_KEYS]; /* 1, -1: from key to key; 0: otherwise */
+    int step[TILE_KEYS / INDEX_KEYS]; /* 1 or -1: difference between consecutive keys; 0: other differences */
 } key_chunks;
 
-/* false: some number is not integral, or NaN; or this is f64, for which the code of what follows is left out. */
+/* Compute the chunks of a tile. Return false if a number is NaN or not integral. Also return false in f64, so that the
+ * compiler omits the code that uses chunks. */
 static bool find_chunks(const block *k, const rpi_indices *s, const tile *t, key_chunks *to)
 {
     const int64_t keys = rpi_min(t->end, k->c->args->desc.len_k - t->tile0);
@@ -106,7 +110,8 @@ static bool find_chunks(const block *k, const rpi_indices *s, const tile *t, key
     return true;
 }
 
-/* The entries that rows [r0, r1) of the block reach in the tile by an index: [*low, *high). chunks NULL: any. */
+/* Find the entries [*low, *high) that rows [r0, r1) of the block reach in the tile by an index. If chunks is NULL,
+ * these are all entries. */
 static void find_reach(const block *k, const rpi_indices *s, const key_chunks *chunks, const tile *t, int64_t r0,
                        int64_t r1, int64_t *low, int64_t *high)
 {
@@ -129,8 +134,8 @@ static void find_reach(const block *k, const rpi_indices *s, const key_chunks *c
     *high = rpi_clamp((int64_t)key_high - q_low, 0, s->count - 1) + 1;
 }
 
-/* Make sure of the products that the tile reads by the index of source n: of a block that walks over tiles, those
- * with all vectors. */
+/* Ensure that the products exist which the tile reads by the index of source n. In the forward pass, a block walks over
+ * tiles, so compute the products with all vectors. */
 static void ensure_gathered(block *k, int32_t n, const tile *t)
 {
     const rpi_run *run = &k->c->source[n].run;
@@ -141,7 +146,7 @@ static void ensure_gathered(block *k, int32_t n, const tile *t)
     ensure_products(k, n, low, high);
 }
 
-/* to = add + the entries of row r, where no index needs to be clamped; add NULL: the entries alone. */
+/* Compute to = add + the entries of row r, if no index needs clamping. If add is NULL, copy the entries. */
 static void gather_unclamped(const block *k, const rpi_indices *s, const tile *t, int64_t r, const real *entry,
                              const real *add, real *to)
 {
@@ -155,14 +160,14 @@ static void gather_unclamped(const block *k, const rpi_indices *s, const tile *t
             vf_store(to + j, vf_gather(from, key + j));
 }
 
-/* The query of row r as the definition of a source's term sees it. */
+/* Return the query of row r as a pair for the definition of a source's term. */
 static rpi_pair pair_of_row(const block *k, const rpi_source *s, int64_t r)
 {
     return rpi_pair_of(k->c->args, s->term, k->b, k->h, row_of(k, r));
 }
 
-/* Products of the tile's keys, not rotated, with the vector of each pair: a register tile in which each row begins one
- * vector before the row above. */
+/* Compute products of the tile's keys, not rotated, with the vector of each pair. In the register tile, each row begins
+ * one vector before the row above. */
 static void key_products(block *k, const rpi_keys *s, const tile *t, const real **rows, real *scratch)
 {
     const rpi_call *c = k->c;

@@ -1,12 +1,15 @@
-/* kernels/tile_biases.h -- the biases of a tile, as a pointer for each row. May not know schemes by name: a source's
- * kind says how.
+/* kernels/tile_biases.h -- the biases of a tile, as a pointer for each row. Independent of schemes by name: the kind of
+ * a source decides how.
  * Parameters: BLOCK_ROWS, ROW_STEP, VL.
  *
- * Contract. A row's pointer may be read for the columns that its group computes, in whole panels: strips, tables and
- * scratch are padded for that, and rows of the caller's arrays that end sooner are copied.
+ * Contract. A row's pointer may be read for the columns that its group computes, in whole panels. Strips, tables and
+ * scratch have enough padding; rows of the caller's arrays that end sooner are copied.
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+#include "term_vectors.h" /* for an editor that parses this file alone */
+#endif
 
-/* n biases, each as rpi_round_bias rounds it. */
+/* Round n biases like rpi_round_bias. */
 static void biases_to(real *to, const double *from, int64_t n)
 {
     int64_t j = 0;
@@ -29,7 +32,7 @@ static void biases_to(real *to, const double *from, int64_t n)
         to[j] = (real)rpi_round_bias(from[j], sizeof(real));
 }
 
-/* A pointer for each row into the products of its query with vectors by offset. */
+/* Point each row to the products of its query with vectors by offset. */
 static void run_rows(block *k, const tile *t, int32_t n, const real **rows)
 {
     const window *w = &k->vec[n];
@@ -41,7 +44,7 @@ static void run_rows(block *k, const tile *t, int32_t n, const real **rows)
         rows[r] = w->at + r * w->step + TILE_KEYS + rpi_clamp(vector_of(k, v, t, r), -TILE_KEYS, max) - w->low;
 }
 
-/* A pointer for each row into the strip. */
+/* Point each row into the strip. */
 static void strip_rows(const block *k, const tile *t, const rpi_strip *s, const real **rows)
 {
     const real *strip = (const real *)s->entry + k->b * s->batch_step + k->h * s->head_step;
@@ -50,23 +53,23 @@ static void strip_rows(const block *k, const tile *t, const rpi_strip *s, const 
         rows[r] = strip + (delta_of(k, t, r) - low);
 }
 
-/* A pointer for each row into the products of the keys with one vector: the same for all. */
+/* Point all rows to the products of the keys with the single vector. */
 static void column_rows(const block *k, const tile *t, const rpi_column *s, const real **rows)
 {
     const rpi_call *c = k->c;
-    const int64_t share = c->args->desc.heads / c->args->desc.kv_heads;
+    const int64_t per_kv = c->args->desc.heads / c->args->desc.kv_heads;
     for (int64_t r = 0; r < k->groups * MR; r++)
-        rows[r] = (const real *)s->product + (k->kv * share + k->h % share) * c->pad_k + t->tile0;
+        rows[r] = (const real *)s->product + (k->kv * per_kv + k->h % per_kv) * c->pad_k + t->tile0;
 }
 
-/* A pointer for each row into a table of all pairs. */
+/* Point each row into a table of all pairs. */
 static void table_rows(const block *k, const tile *t, const void *table, const real **rows)
 {
     for (int64_t r = 0; r < k->groups * MR; r++)
         rows[r] = (const real *)table + (k->h * k->c->args->desc.len_q + row_of(k, r)) * k->c->pad_k + t->tile0;
 }
 
-/* to = the biases of row r by index, among the entries of a GATHER or the row's products of a RUN. */
+/* Write the biases of row r by index to `to`: entries of a GATHER, or products of the row in a RUN. */
 static void gather_row(block *k, const tile *t, const rpi_source *s, const rpi_indices *index, int64_t r,
                        const real *entry, real *to)
 {
@@ -74,7 +77,7 @@ static void gather_row(block *k, const tile *t, const rpi_source *s, const rpi_i
     const int64_t keys = rpi_min(t->end, c->args->desc.len_k - t->tile0);
     find_index(k, index, t, r, keys);
     for (int64_t j = 0; j < keys && index->has_masked; j++)
-        if (k->index[j] < 0) { /* gathered as entry 0, then 0, or asked of the definition */
+        if (k->index[j] < 0) { /* use entry 0 for now; later 0 or the definition replaces it */
             k->index[j] = 0;
             k->keep_scratch[j] = 1;
         } else {
@@ -94,7 +97,8 @@ static void gather_row(block *k, const tile *t, const rpi_source *s, const rpi_i
         to[j] = 0;
 }
 
-/* to = the biases of row r by the scheme's `row`, or pair by pair by the definition, which reads arrays of any type. */
+/* Write the biases of row r to `to` by `row` of the scheme, or pair by pair by the definition, which reads arrays of
+ * any type. */
 static void define_row(block *k, const tile *t, const rpi_source *s, int64_t r, real *to)
 {
     const rpi_call *c = k->c;
@@ -113,8 +117,8 @@ static void define_row(block *k, const tile *t, const rpi_source *s, int64_t r, 
         to[j] = 0;
 }
 
-/* A pointer for each row into the caller's array of biases; rows whose last panel would be read past their end are
- * copied. Meanwhile what the next tile will read is prefetched: columns forward, rows backward. */
+/* Point each row into the caller's array of biases. Copy rows whose last panel would be read past the end of the row.
+ * Prefetch the biases of the next tile: the next columns in the forward pass, the next rows in the backward pass. */
 static void array_rows(const block *k, const tile *t, const rpi_view *v, const real **rows, real *scratch)
 {
     const bool backward = k->c->backward != NULL;
@@ -138,7 +142,7 @@ static void array_rows(const block *k, const tile *t, const rpi_view *v, const r
     }
 }
 
-/* The biases of one source, as a pointer for each row. Those that are not in memory as rows are made in scratch
+/* Point each row to the biases of source n. Biases that do not exist as rows in memory are written to scratch
  * [BLOCK_ROWS][ROW_STEP]. */
 static void source_rows(block *k, const tile *t, int32_t n, const real **rows, real *scratch)
 {
@@ -182,8 +186,8 @@ static void source_rows(block *k, const tile *t, int32_t n, const real **rows, r
     }
 }
 
-/* total[r][…] = a[r][…] + b[r][…]. Two finite biases whose sum overflows (finfo.min twice) stay finite, and
- * -infinity masks whatever it is added to. */
+/* Compute total[r][…] = a[r][…] + b[r][…]. If the sum of two finite biases overflows (finfo.min twice), it stays
+ * finite. -infinity masks whatever it is added to. */
 static void add_rows(const real **total, const real *const *a, const real *const *b, real *to, int64_t rows,
                      int64_t end)
 {
@@ -201,7 +205,8 @@ static void add_rows(const real **total, const real *const *a, const real *const
     }
 }
 
-/* total[r][…] = a[r][…] + the products of source n by the index of row r. A product of -infinity does not mask. */
+/* Compute total[r][…] = a[r][…] + the products of source n by the index of row r. A product of -infinity does not
+ * mask. */
 static void add_gathered(block *k, const tile *t, int32_t n, const real **total, const real *const *a, real *to)
 {
     const rpi_run *run = &k->c->source[n].run;
@@ -220,8 +225,7 @@ static void add_gathered(block *k, const tile *t, int32_t n, const real **total,
     }
 }
 
-/* The biases of the tile: those that the scores start from (in), and those that are added after the softcap (out);
- * NULL: none. */
+/* Find the biases of the tile: the scores start from `in`, and `out` is added after the softcap. NULL: no biases. */
 static void biases_of(block *k, const tile *t, const real *const **in, const real *const **out)
 {
     const rpi_call *c = k->c;
@@ -239,7 +243,7 @@ static void biases_of(block *k, const tile *t, const real *const **in, const rea
             add_gathered(k, t, n, rows, rows, sum);
         } else if (*have) {
             const real *more[BLOCK_ROWS];
-            source_rows(k, t, n, more, k->s); /* k->s is free until the scores are made */
+            source_rows(k, t, n, more, k->s); /* k->s is unused until the scores are computed */
             add_rows(rows, rows, more, sum, k->groups * MR, t->end);
         } else {
             source_rows(k, t, n, rows, sum);

@@ -1,9 +1,12 @@
-/* kernels/value_vectors.h -- weights collected by vector, for terms that add vectors to values (VALUES). May not know
- * the term.
+/* kernels/value_vectors.h -- sums weights by vector, for terms that add vectors to values (VALUES). Independent of
+ * terms by name.
  * Parameters: MR, SUM_KEYS.
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+#include "scores.h" /* for an editor that parses this file alone */
+#endif
 
-/* The sum of x[from … to), lane by lane from column 0, so that zeros before and after change no bit. */
+/* Return the sum of x[from … to), lane by lane from column 0, so that zeros before and after change no bit. */
 static real range_sum(const real *x, int64_t from, int64_t to)
 {
     vf sum = vf_set1(0);
@@ -21,11 +24,11 @@ static real range_sum(const real *x, int64_t from, int64_t to)
 }
 
 /* Add columns [from, to) of a row x of the tile to the row's sums by vector. Column j has vector at + j, clamped to [0,
- * R); sums begins with vector `low`. */
+ * R). `sums` begins with vector `low`. */
 static void collect_run(const real *x, int64_t from, int64_t to, int64_t at, int64_t R, bool zero_outside, real *sums,
                         int64_t low)
 {
-    /* columns before `inside` have vector 0 (or none), those from `outside` on the last (or none) */
+    /* columns before `inside` have vector 0 (or none), columns from `outside` on have the last vector (or none) */
     const int64_t inside = rpi_clamp(-at, from, to), outside = rpi_clamp(R - at, inside, to);
     if (from == to)
         return;
@@ -45,7 +48,7 @@ static void collect_run(const real *x, int64_t from, int64_t to, int64_t at, int
         sums[R - 1 - low] += range_sum(x, outside, to);
 }
 
-/* The same where k->index names the vector of each column. */
+/* Add columns [from, to) of a row x to `sums`, where k->index has the vector of each column. */
 static void collect_gather(const block *k, const real *x, int64_t from, int64_t to, real *sums)
 {
     for (int64_t j = from; j < to; j++)
@@ -53,7 +56,7 @@ static void collect_gather(const block *k, const real *x, int64_t from, int64_t 
             sums[k->index[j]] += x[j];
 }
 
-/* Add the weights by vector, times the vectors, to out, and start again from zero. */
+/* Add the weights by vector, times the vectors, to out. Reset the weights to zero. */
 static void flush_vector_weights(block *k)
 {
     const rpi_call *c = k->c;
@@ -67,9 +70,9 @@ static void flush_vector_weights(block *k)
     w->low = w->high = 0;
 }
 
-/* Collect the weights of the tile by vector. Where all vectors fit into the window this goes on to the end of the row;
- * else each tile is added to out, from a multiple of SUM_KEYS on, so that the order of a row's sums depends on the row
- * alone. */
+/* Sum the weights of the tile by vector. If all vectors fit into the window, keep the sums until the end of the row.
+ * Else add each tile to out, from a multiple of SUM_KEYS on, so that the order of a row's sums depends on the row
+ * only. */
 static void add_vector_weights(block *k, const tile *t)
 {
     const rpi_run *run = &k->c->value_vectors->values.run;

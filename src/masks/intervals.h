@@ -1,5 +1,5 @@
-/* masks/intervals.h -- masks that are intervals of keys: causal, window, lengths, starts, ends.
- * It may not know terms or kernels.
+/* masks/intervals.h -- masks that limit a row to an interval of keys: causal, window, lengths, starts, ends.
+ * Independent of terms and kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 
 static void causal_interval(const rpi_mask_row *row, int64_t *lo, int64_t *hi)
@@ -12,7 +12,7 @@ RPI_INTERVAL(CAUSAL, causal_interval, .info.text = "only keys at or before the q
 
 static void window_interval(const rpi_mask_row *row, int64_t *lo, int64_t *hi)
 {
-    const int64_t far = (int64_t)1 << 61; /* |position| is below it, so nothing here overflows */
+    const int64_t far = (int64_t)1 << 61; /* larger than any |position|, so that the sums below do not overflow */
     const int64_t left = row->mask->left, right = row->mask->right;
     if (left >= 0)
         *lo = rpi_max(*lo, row->position - rpi_min(left, far));
@@ -27,7 +27,7 @@ static const rp_mask_param window_params[] = {
 RPI_INTERVAL(WINDOW, window_interval, .params = window_params, .info.sample = "40,3",
              .info.text = "only keys from LEFT before to RIGHT after the query; -1 = no limit")
 
-/* Element [b, i] of the array; one beyond 2^63 is beyond every key. */
+/* Return element [b, i] of the array. Unsigned values of 2^63 or more become INT64_MAX, which is beyond every key. */
 static int64_t key_of(const rpi_mask_row *row, int64_t i)
 {
     const rpi_view *a = row->array;
@@ -51,7 +51,7 @@ static void starts_interval(const rpi_mask_row *row, int64_t *lo, int64_t *hi)
 }
 
 RPI_INTERVAL(STARTS, starts_interval, .info.axes = "B, Lq", .info.holds = RP_MASK_COUNTS,
-             .info.text = "the first key of each query: chunks, windows of their own")
+             .info.text = "the first key of each query, for chunks or windows that differ by query")
 
 static void ends_interval(const rpi_mask_row *row, int64_t *lo, int64_t *hi)
 {
@@ -60,4 +60,4 @@ static void ends_interval(const rpi_mask_row *row, int64_t *lo, int64_t *hi)
 }
 
 RPI_INTERVAL(ENDS, ends_interval, .info.axes = "B, Lq", .info.holds = RP_MASK_COUNTS,
-             .info.text = "the key after the last of each query: a prefix, images within causal text")
+             .info.text = "one past the last key of each query, for prefixes or images within causal text")

@@ -1,8 +1,8 @@
-/* masks/pairs.h -- masks that say pair by pair: keys, pairs, segments. mask.h says how one is added.
- * It may not know terms or kernels.
+/* masks/pairs.h -- masks that decide pair by pair: keys, pairs, segments. mask.h describes how to add one. Independent
+ * of terms and kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 
-/* keep[n] &= element at + n * step is not zero */
+/* Clear keep[n] if element at + n * step is zero. */
 static void and_truth(const rpi_view *a, int64_t at, int64_t step, int64_t count, uint8_t *keep)
 {
     typedef uint8_t sixteen __attribute__((vector_size(16), aligned(1), may_alias));
@@ -28,7 +28,7 @@ static void pairs_keep(const rpi_mask_row *row, int64_t j0, int64_t count, uint8
     and_truth(a, rpi_index(a, row->b, row->h, row->i, j0), a->stride[3], count, keep);
 }
 
-RPI_PAIRS(PAIRS, pairs_keep, .info.axes = "B, H, Lq, Lk", .info.text = "non-zero pairs attend")
+RPI_PAIRS(PAIRS, pairs_keep, .info.axes = "B, H, Lq, Lk", .info.text = "non-zero pairs are attended to")
 
 static void segments_keep(const rpi_mask_row *row, int64_t j0, int64_t count, uint8_t *keep)
 {
@@ -38,6 +38,6 @@ static void segments_keep(const rpi_mask_row *row, int64_t j0, int64_t count, ui
         keep[n] &= rpi_integer(a->data, a->dtype, rpi_index(a, row->b, j0 + n, 0, 0)) == own;
 }
 
-/* An offset inside a segment is the same whether positions run on or restart, so no term needs to know. */
+/* Terms need no change for segments: the offset within a segment is the same if positions restart or not. */
 RPI_PAIRS(SEGMENTS, segments_keep, .info.axes = "B, Lk", .info.holds = RP_MASK_LABELS, .info.same_lengths = 1,
-          .info.text = "labels of packed sequences; a token attends inside its own")
+          .info.text = "labels of packed sequences; a token attends only to its own sequence")

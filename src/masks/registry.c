@@ -1,5 +1,5 @@
-/* masks/registry.c -- the masks, and the registry made from masks.def.
- * It may not know terms or kernels.
+/* masks/registry.c -- the masks, and their registry, which is generated from masks.def. Independent of terms and
+ * kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "mask.h"
 #include <stddef.h>
@@ -46,7 +46,7 @@ const char *rp_mask_name(rp_mask_kind kind)
     return m ? m->info.name : NULL;
 }
 
-/* An array may leave out leading axes, and have 1 in place of any. */
+/* An array may omit leading axes, and may have length 1 on any axis. */
 bool rpi_mask_array(const rpi_mask_entry *masker, const rp_desc *desc, rpi_shape *shape)
 {
     const struct {
@@ -69,18 +69,19 @@ rp_status rpi_mask_check(const rp_desc *desc, const rp_mask *mask, int32_t n)
 {
     const rpi_mask_entry *m = rpi_mask_entry_of(mask->kind);
     if (!m)
-        return rpi_fail(RP_E_ARG, "masks[%d].kind is %d: no such mask in masks.def", (int)n, (int)mask->kind);
+        return rpi_fail(RP_E_ARG, "masks[%d].kind is %d, which is not a mask; use a value of rp_mask_kind", (int)n,
+                        (int)mask->kind);
     for (const rp_mask_param *p = m->params; p && p->key; p++) {
         int64_t value;
         memcpy(&value, (const char *)mask + p->offset, sizeof value);
         if (value < p->min || value > p->max)
-            return p->max == INT64_MAX ? rpi_fail(RP_E_RANGE, "masks[%d].%s is %lld: %lld or more", (int)n, p->key,
-                                                  (long long)value, (long long)p->min)
-                                       : rpi_fail(RP_E_RANGE, "masks[%d].%s is %lld: %lld to %lld", (int)n, p->key,
-                                                  (long long)value, (long long)p->min, (long long)p->max);
+            return p->max == INT64_MAX ? rpi_fail(RP_E_RANGE, "masks[%d].%s is %lld; it must be %lld or more", (int)n,
+                                                  p->key, (long long)value, (long long)p->min)
+                                       : rpi_fail(RP_E_RANGE, "masks[%d].%s is %lld; it must be %lld to %lld", (int)n,
+                                                  p->key, (long long)value, (long long)p->min, (long long)p->max);
     }
     if (m->info.same_lengths && desc->len_q != desc->len_k)
-        return rpi_fail(RP_E_SHAPE, "masks[%d] needs as many queries as keys: there are %lld and %lld", (int)n,
-                        (long long)desc->len_q, (long long)desc->len_k);
+        return rpi_fail(RP_E_SHAPE, "masks[%d] needs equal numbers of queries and keys: there are %lld and %lld",
+                        (int)n, (long long)desc->len_q, (long long)desc->len_k);
     return RP_OK;
 }

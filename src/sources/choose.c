@@ -1,6 +1,5 @@
-/* sources/choose.c -- which sources a call has: the place where terms become forms of biases. No memory yet, and no
- * arrays: what they decide is in the extents.
- * It may not know schemes by name, nor kernels.
+/* sources/choose.c -- chooses the sources of a call: here terms become forms of biases. This needs no memory and no
+ * arrays; what depends on arrays is in the extents (limits). Independent of kernels and of schemes by name.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "fill_tasks.h"
 #include <string.h>
@@ -12,7 +11,7 @@ static rpi_source *add(rpi_sources *l, rpi_source_kind kind, const rp_plan *plan
     return s;
 }
 
-/* d: the description with the lengths of the call. */
+/* Describe the vectors of a product. d is the description with the lengths of the call. */
 static void describe_vectors(rpi_vectors *v, const rp_plan *plan, const rp_desc *d, const rpi_scheme *scheme,
                              const rp_term *t, const rpi_product *product)
 {
@@ -24,7 +23,7 @@ static void describe_vectors(rpi_vectors *v, const rp_plan *plan, const rp_desc 
     v->width = scheme->form == RPI_VALVEC ? d->dim_v : product->width ? product->width(d, t) : d->dim_k;
 }
 
-/* The products, or the added vectors, of a term. */
+/* Describe the products, or the vectors added to values, of term n. */
 static void describe_products(rpi_sources *l, const rp_plan *plan, const rpi_extents *e, const rp_desc *d, int32_t n)
 {
     const rpi_scheme *scheme = plan->scheme[n];
@@ -45,7 +44,7 @@ static void describe_products(rpi_sources *l, const rp_plan *plan, const rpi_ext
     }
 }
 
-/* The biases of a term that are looked up by index, or filled row by row. */
+/* Describe the biases of term n, which are looked up by index or filled row by row. */
 static void describe_biases(rpi_sources *l, const rp_plan *plan, const rpi_extents *e, const rp_desc *d, int32_t n)
 {
     const rpi_scheme *scheme = plan->scheme[n];
@@ -71,7 +70,7 @@ void rpi_sources_describe(rpi_sources *l, const rp_plan *plan, const rpi_extents
     d.len_q = e->len_q;
     d.len_k = e->len_k;
     l->n = 0;
-    /* VEC first: its products are wide sums of their own */
+    /* VEC first: its products are wide sums themselves */
     for (int32_t n = 0; n < d.n_terms; n++)
         if (plan->scheme[n]->form == RPI_VEC)
             describe_products(l, plan, e, &d, n);

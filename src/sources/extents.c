@@ -1,5 +1,5 @@
-/* sources/extents.c -- how large a call is: bounds from its plan, exact sizes from its arrays.
- * It may not know kernels, nor schemes by name.
+/* sources/extents.c -- the limits of a call: bounds from its plan, exact sizes from its arrays. Independent of kernels
+ * and of schemes by name.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "fill_tasks.h"
 #include <math.h>
@@ -30,8 +30,8 @@ void rpi_positions_of(const rpi_args *args, int32_t term, bool key, int64_t b, i
     const int32_t masks = rpi_position_masks(s);
     const rpi_view *mask = masks < 0 ? NULL : &args->term[term][masks + (key ? 1 : 0)];
     const bool either = given->data || args->term[term][s->positions + (key ? 0 : 1)].data;
-    const bool restart =
-        args->segment_start && either; /* beside positions, those that are not given count from the segment */
+    /* if one side has positions, the other side counts from the start of its segment */
+    const bool restart = args->segment_start && either;
     for (int64_t x = 0; x < n; x++) {
         const int64_t at = first + x, start = restart ? args->segment_start[b * args->desc.len_k + at] : 0;
         to[x] = given->data ? rpi_at(given, b, at, 0, 0)
@@ -42,7 +42,7 @@ void rpi_positions_of(const rpi_args *args, int32_t term, bool key, int64_t b, i
     }
 }
 
-/* The range of differences of positions over the call, and whether all positions are integral. */
+/* Get the range of key position minus query position over the call. Return true if all positions are integers. */
 static bool range_of(const rpi_args *args, int32_t term, double *low, double *high)
 {
     const rp_desc *d = &args->desc;
@@ -72,7 +72,7 @@ static bool range_of(const rpi_args *args, int32_t term, double *low, double *hi
     return integral;
 }
 
-/* Which offsets the list of a term that goes by given positions has; none where it would be too long. */
+/* Choose the offsets of the list of a term with given positions. Leave count at 0 if the list would be too long. */
 static void tabulate(rpi_term_extent *e, const rpi_args *args, int32_t term)
 {
     const rpi_scheme *scheme = args->plan->scheme[term];
@@ -96,7 +96,7 @@ static void tabulate(rpi_term_extent *e, const rpi_args *args, int32_t term)
     e->count = (int64_t)(high - low) + 1;
 }
 
-/* Whether each head has vectors of its own. */
+/* Return true if each head has different vectors. */
 static bool vectors_per_head(const rpi_args *args, int32_t term, const rpi_product *product)
 {
     rpi_shape shape;
@@ -120,7 +120,7 @@ static void term_extent(rpi_term_extent *e, const rpi_args *args, const rpi_grad
         e->wanted |= grads->term[n][x].data != NULL;
 }
 
-/* Whether a term is one of those that the strip sums. */
+/* Return true if the strip sums this term. */
 static bool in_strip(const rpi_args *args, int32_t n)
 {
     return args->plan->scheme[n]->form == RPI_OFFSET && !rpi_positions_given(args->plan->scheme[n], args->term[n]);
@@ -134,7 +134,7 @@ uint64_t rpi_strip_terms(const rpi_args *args)
     return terms;
 }
 
-/* What rp_prepare made serves the call where it has every offset that occurs. */
+/* Return the strip of rp_prepare if it has every offset of the call, else NULL. */
 static const rp_prepared *prepared_strip(const rpi_args *args, const rpi_extents *e)
 {
     const rp_prepared *p = args->ready;

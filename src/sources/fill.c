@@ -1,11 +1,11 @@
-/* sources/fill.c -- the sources of a call, filled from its arrays and definitions, one function for each kind.
- * It may not know tiles, nor schemes by name.
+/* sources/fill.c -- fills the sources of a call from its arrays and definitions, with one function for each kind.
+ * Independent of tiles and of schemes by name.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "fill_tasks.h"
 #include <math.h>
 #include <string.h>
 
-/* q_at and k_at of an index that is the difference of a number of the query and one of the key. */
+/* Fill q_at and k_at of an index that is a number of the key minus a number of the query. */
 static void separate(const rpi_source *s, rpi_indices *x, const rpi_args *args)
 {
     const rp_desc *d = &args->desc;
@@ -16,8 +16,8 @@ static void separate(const rpi_source *s, rpi_indices *x, const rpi_args *args)
         }
         return;
     }
-    const int64_t first =
-        s->scheme->class_token ? d->terms[s->term].extra : 0; /* class tokens ask the definition: NaN */
+    /* NaN marks class tokens: their pairs use the definition */
+    const int64_t first = s->scheme->class_token ? d->terms[s->term].extra : 0;
     rpi_pair p = rpi_pair_of(args, s->term, 0, 0, rpi_min(first, d->len_q - 1));
     for (int64_t j = 0; j < d->len_k; j++) {
         rpi_pair_key(args, &p, j);
@@ -32,8 +32,8 @@ static void separate(const rpi_source *s, rpi_indices *x, const rpi_args *args)
     }
 }
 
-/* x - first as small integers, whose differences fit in 32 bits; NaN as 0. false: some are not integral or too
- * large. */
+/* Store x - first as integers so small that their differences fit in 32 bits; store NaN as 0. Return false if a number
+ * is not integral or too large. */
 static bool to_integers(const double *x, int64_t n, int64_t first, int32_t *to, bool *has_masked)
 {
     bool integral = true;
@@ -46,8 +46,8 @@ static bool to_integers(const double *x, int64_t n, int64_t first, int32_t *to, 
     return integral;
 }
 
-/* Whether every key's number minus every query's lies in [0, count). Numbers past the last key become that of the last
- * key. */
+/* Return true if the number of every key minus the number of every query is in [0, count). Fill the padding past the
+ * last key with the number of the last key. */
 static bool within(const int32_t *q, int32_t *k, int64_t batch, int64_t len_q, int64_t len_k, int64_t pad_k,
                    int64_t count)
 {
@@ -141,7 +141,7 @@ void rpi_sources_fill(rpi_sources *l, const rpi_args *args, const rpi_extents *e
         case RPI_GATHER: fill_gather(s, args, pool); break;
         case RPI_ROWS: fill_rows(s, args, pool); break;
         case RPI_RUN: fill_run(s, &s->run, args, heads, pool); break;
-        case RPI_COLUMN: break; /* made for each group of heads: engine/call.c */
+        case RPI_COLUMN: break; /* filled for each group of heads: engine/call.c */
         case RPI_KEYS: fill_keys(s, args, heads, pool); break;
         case RPI_VALUES: fill_values(s, args, heads, pool); break;
         }

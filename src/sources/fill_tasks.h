@@ -1,16 +1,15 @@
-/* sources/fill_tasks.h -- what the files of this folder share: which terms are tabulated, and the tasks
- * that fill tables.
- * It may not know kernels.
+/* sources/fill_tasks.h -- declarations that the files of this folder share: which terms are tabulated, and the tasks
+ * that fill tables. Independent of kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_FILL_TASKS_H
 #define RELPOS_FILL_TASKS_H
 #include "sources.h"
 
-/* Entries of a table that one task makes. */
+/* Entries of a table that one task fills. */
 #define RPI_ENTRIES_PER_TASK 1024
 
-/* Offsets beside the lengths that a strip or a list may span: batch entries whose offsets differ by more get strips of
- * their own, and given positions that span more are left to the definition. */
+/* How far the offsets of a strip or list may span beyond the lengths. If the offsets of batch entries differ by more,
+ * each batch entry gets a separate strip. If given positions span more, the definition is evaluated for each pair. */
 #define RPI_WIDEST ((int64_t)1 << 16)
 
 typedef struct rpi_fill_job {
@@ -18,14 +17,15 @@ typedef struct rpi_fill_job {
     const rpi_args *args;
 } rpi_fill_job;
 
-/* Positions first … first+n-1 of a term as doubles; NaN where a mask of positions says no. */
+/* Write positions first … first+n-1 of a term as doubles; NaN where a mask of positions hides the token. */
 void rpi_positions_of(const rpi_args *args, int32_t term, bool key, int64_t b, int64_t first, int64_t n, double *to);
 
-/* The largest entries of the segments of a strip, of entries [from, to) of every head; largest.c. */
+/* Find the largest and the smallest entry of each segment of a strip, for entries [from, to) of every head;
+ * largest.c. */
 void rpi_strip_bound(const rpi_strip *s, const rpi_args *args, int64_t b, int64_t from, int64_t to);
 
-/* Tasks: block n of the entries of a GATHER; row n = h * Lq + i of the table of a GATHER or of an array; the vectors of
- * head n, packed, and channel by channel. */
+/* Tasks that fill block n of the entries of a GATHER; row n = h * Lq + i of the table of a GATHER or of an array; the
+ * packed vectors of head n; the vectors of head n channel by channel. */
 void rpi_entries_task(void *job, int64_t n, int32_t worker);
 void rpi_gather_table_task(void *job, int64_t n, int32_t worker);
 void rpi_array_table_task(void *job, int64_t n, int32_t worker);

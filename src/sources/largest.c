@@ -1,17 +1,17 @@
-/* sources/largest.c -- how far the biases of a call fall: the largest of a tile, by segments of the strip and by what
- * schemes say of their rows. Tiles whose weights are all 0 are left out by it: kernels/skip.h.
- * It may not know tiles, nor schemes by name.
+/* sources/largest.c -- bounds of the biases of a call: the largest bias of a tile, from segments of the strip and from
+ * `largest` of the schemes. kernels/skip.h uses it to skip tiles whose weights are all 0. Independent of tiles and of
+ * schemes by name.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "fill_tasks.h"
 #include <math.h>
 
-/* NaN counts as +infinity: nothing is known of a bias that is added to it. */
+/* Return the larger number. NaN counts as +infinity, since a sum with NaN has no bound. */
 static double larger(double a, double b)
 {
     return isnan(a) || isnan(b) ? HUGE_VAL : a > b ? a : b;
 }
 
-/* Where the entries, or the segments, of batch entry b and head h begin. */
+/* Return where the entries, or the segments, of batch entry b and head h begin. */
 static int64_t entries_at(const rpi_strip *s, int64_t b, int64_t h)
 {
     return (s->batch_step ? b * s->batch_step : 0) + h * s->head_step;
@@ -23,8 +23,8 @@ static int64_t segments_at(const rpi_strip *s, const rp_desc *d, int64_t b, int6
     return ((s->batch_step ? b : 0) * heads + (s->head_step ? h : 0)) * rpi_segments_of(s->len);
 }
 
-/* From the largest entries of all segments to the least. */
-static int64_t least_after(const rpi_strip *s, const rp_desc *d)
+/* Return the distance from the largest entries of all segments to the smallest ones. */
+static int64_t min_after(const rpi_strip *s, const rp_desc *d)
 {
     return (s->batch_step ? d->batch : 1) * (s->head_step ? d->heads : 1) * rpi_segments_of(s->len);
 }
@@ -35,28 +35,28 @@ void rpi_strip_bound(const rpi_strip *s, const rpi_args *args, int64_t b, int64_
     for (int64_t h = 0; h < (s->head_step ? args->desc.heads : 1); h++)
         for (int64_t e0 = from; e0 < to; e0 += RPI_SEGMENT) {
             const int64_t at = segments_at(s, &args->desc, b, h) + e0 / RPI_SEGMENT;
-            double top = -HUGE_VAL, low = HUGE_VAL;
+            double max = -HUGE_VAL, low = HUGE_VAL;
             for (int64_t e = e0; e < rpi_min(e0 + RPI_SEGMENT, to); e++) {
                 const double x = rpi_real_at(plan, s->entry, entries_at(s, b, h) + e);
-                top = larger(top, x);
+                max = larger(max, x);
                 low = fmin(low, x);
             }
-            rpi_put_real(plan, s->largest, at, top);
-            rpi_put_real(plan, s->largest, at + least_after(s, &args->desc), low);
+            rpi_put_real(plan, s->largest, at, max);
+            rpi_put_real(plan, s->largest, at + min_after(s, &args->desc), low);
         }
 }
 
-/* The largest entry for the offsets [low, high]. */
+/* Return the largest entry for the offsets [low, high], rounded out to whole segments. */
 static double largest_of_strip(const rpi_strip *s, const rpi_args *args, int64_t b, int64_t h, int64_t low,
                                int64_t high)
 {
     const int64_t first = rpi_strip_low(s, args, b), at = segments_at(s, &args->desc, b, h);
-    double top = -HUGE_VAL;
+    double max = -HUGE_VAL;
     for (int64_t n = (low - first) / RPI_SEGMENT; n <= (high - first) / RPI_SEGMENT; n++) {
         const double x = rpi_real_at(args->plan, s->largest, at + n);
-        top = x > top ? x : top;
+        max = x > max ? x : max;
     }
-    return top;
+    return max;
 }
 
 bool rpi_biases_bounded(const rpi_source *source, int32_t n)
@@ -96,18 +96,18 @@ double rpi_largest_bias(const rpi_source *source, int32_t n, const rpi_args *arg
     double sum = 0;
     *size = 0;
     for (int32_t x = 0; x < n; x++) {
-        double top;
+        double max;
         if (source[x].kind == RPI_STRIP) {
             const int64_t position = rpi_position(args, b, i0);
-            top = largest_of_strip(&source[x].strip, args, b, h, j0 - (position + rows - 1), j1 - 1 - position);
+            max = largest_of_strip(&source[x].strip, args, b, h, j0 - (position + rows - 1), j1 - 1 - position);
         } else {
             const rpi_pair p = rpi_pair_of(args, source[x].term, b, h, i0);
-            top = source[x].scheme->largest(&p, rows, j0, j1);
+            max = source[x].scheme->largest(&p, rows, j0, j1);
         }
-        if (top == HUGE_VAL || isnan(top))
+        if (max == HUGE_VAL || isnan(max))
             return HUGE_VAL;
-        sum = rpi_bias_sum(sum, top);
-        *size += fabs(top);
+        sum = rpi_bias_sum(sum, max);
+        *size += fabs(max);
     }
     return sum;
 }
@@ -122,13 +122,13 @@ bool rpi_biases_fall(const rpi_source *source, int32_t n, const rpi_args *args, 
             for (int64_t h = 0; h < d->heads; h++) {
                 double low = HUGE_VAL, high = -HUGE_VAL;
                 const rpi_strip *s = &source[x].strip;
-                if (source[x].kind != RPI_STRIP) /* not known, but to the scheme */
+                if (source[x].kind != RPI_STRIP) /* only the scheme can tell */
                     return true;
                 if ((b && !s->batch_step) || (h && !s->head_step))
                     continue;
                 for (int64_t e = segments_at(s, d, b, h), past = e + rpi_segments_of(s->len); e < past; e++) {
                     high = fmax(high, rpi_real_at(args->plan, s->largest, e));
-                    low = fmin(low, rpi_real_at(args->plan, s->largest, e + least_after(s, d)));
+                    low = fmin(low, rpi_real_at(args->plan, s->largest, e + min_after(s, d)));
                 }
                 if (high - low > far)
                     return true;

@@ -1,10 +1,11 @@
-/* sources/place.c -- the memory of the sources of a call, one function for each kind. Each runs twice: while sizes are
- * added up addresses are NULL, then the arena hands them out.
- * It may not know tiles, nor schemes by name.
+/* sources/place.c -- lays out the memory of the sources of a call, with one function for each kind. Each function runs
+ * twice: first it adds up sizes and addresses are NULL, then the arena assigns addresses. Independent of tiles and of
+ * schemes by name.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "fill_tasks.h"
 
-/* Biases by index become a table of every pair where batch entries share them and it stays in a cache. */
+/* Biases by index get a table of all pairs if batch entries share them and the table takes at most this many bytes, so
+ * that it stays in a cache. */
 #define TABLE_BYTES ((int64_t)4 << 20)
 
 typedef struct placing {
@@ -12,19 +13,19 @@ typedef struct placing {
     const rp_plan *plan;
     const rpi_extents *e;
     int64_t real, pad_k;
-    int64_t end_k; /* Lk rounded up to what the kernels compute */
+    int64_t end_k; /* Lk rounded up to the columns that the kernels compute */
     bool backward;
 } placing;
 
-/* A stride; RPI_TOO_LARGE where it does not fit, and then the arena says that what it steps over does not fit
- * either. */
+/* Return the product as a stride, or RPI_TOO_LARGE if it overflows. The arena then reports the array with this stride
+ * as too large. */
 static int64_t times(int64_t a, int64_t b)
 {
     int64_t product;
     return rpi_mul(a, b, 1, &product) ? product : RPI_TOO_LARGE;
 }
 
-/* n0 * n1 * n2 elements of the arithmetic. */
+/* Take n0 * n1 * n2 elements of the arithmetic type. */
 static void *take(const placing *p, int64_t n0, int64_t n1, int64_t n2)
 {
     return rpi_arena_take3(p->a, n0, n1, n2, p->real);
@@ -39,7 +40,7 @@ static void place_strip(rpi_strip *s, const placing *p)
         return;
     }
     const int64_t span = e->max_offset - e->min_offset, heads = e->strip_per_head ? d->heads : 1;
-    const bool together = span <= e->len_q + p->end_k + RPI_WIDEST; /* else batch entries get strips of their own */
+    const bool together = span <= e->len_q + p->end_k + RPI_WIDEST; /* else each batch entry gets a separate strip */
     s->len = rpi_max(e->len_q - 1 + p->end_k, 0) + (together ? span : 0);
     s->low = -(e->len_q - 1 + e->max_offset);
     s->head_step = heads > 1 ? s->len : 0;
@@ -50,7 +51,7 @@ static void place_strip(rpi_strip *s, const placing *p)
 
 static void place_indices(rpi_indices *x, const rpi_scheme *scheme, const placing *p)
 {
-    const bool own = rpi_takes_positions(scheme); /* then batch entries may have positions of their own */
+    const bool own = rpi_takes_positions(scheme); /* if so, positions may differ between batch entries */
     const int64_t batch = own ? p->plan->desc.batch : 1;
     x->q_step = own ? p->e->len_q : 0;
     x->k_step = own ? p->pad_k : 0;
@@ -60,7 +61,8 @@ static void place_indices(rpi_indices *x, const rpi_scheme *scheme, const placin
     x->k_int = rpi_arena_take(p->a, batch, p->pad_k, sizeof(int32_t));
 }
 
-/* By the lengths of the plan, so that its work holds the tables of shorter calls. */
+/* Return true if the source gets a table of all pairs. Use the plan's lengths, so that its work memory has room for the
+ * tables of shorter calls. */
 static bool wants_table(const rpi_source *s, const rp_plan *plan, const rpi_extents *e)
 {
     const rp_desc *d = &plan->desc;
@@ -82,7 +84,7 @@ static void place_gather(rpi_source *s, const placing *p)
     place_indices(&s->gather.index, s->scheme, p);
 }
 
-/* Heads of the vectors: 1 where all share them. */
+/* Return the number of heads with different vectors, or 1 if all heads share them. */
 static int64_t heads_of(const rpi_source *s, const rpi_vectors *v, const placing *p)
 {
     return p->e->term[s->term].per_head[v->product - s->scheme->product] ? p->plan->desc.heads : 1;
@@ -115,7 +117,8 @@ static void place_keys(rpi_source *s, const placing *p)
 {
     rpi_keys *k = &s->keys;
     const int64_t heads = heads_of(s, &k->vectors, p);
-    k->step = rpi_round_up(k->vectors.count + 2 * p->plan->ops->tile_keys, 64) + 16; /* not a power of two */
+    /* not a power of two, which would crowd channels into a few sets of the cache */
+    k->step = rpi_round_up(k->vectors.count + 2 * p->plan->ops->tile_keys, 64) + 16;
     k->per_head = heads > 1;
     k->channels = take(p, heads, k->vectors.width, k->step);
     if (p->backward)

@@ -1,18 +1,18 @@
-/* sources/rope_tables.c -- the cosines and sines by which RoPE rotates queries and keys, made once for a call:
- * table_task for consecutive positions, given_table_task for given ones.
- * terms/rope.h has the frequencies, terms/rotation.h the rotation. It may not know tiles.
+/* sources/rope_tables.c -- the cosines and sines by which RoPE rotates queries and keys, computed once for a call: by
+ * table_task for consecutive positions, by given_table_task for given positions. terms/rope.h has the frequencies,
+ * terms/rotation.h the rotation. Independent of tiles.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "sources.h"
 #include <math.h>
 
-/* Cosines and sines for 64 positions from a multiple of 64 on: those of the first position and of the step, multiplied
- * in double. A position has the same cosine and sine wherever a call starts. Given positions have their own cosine and
- * sine each. */
+/* Table for positions first … first+n-1 of batch entry b. Consecutive positions are computed in blocks of 64, which
+ * begin at multiples of 64: the cosine and sine of the first position are multiplied by those of the step, in double.
+ * So a position has the same cosine and sine wherever a call starts. Given positions are computed one by one. */
 typedef struct table_job {
     const rpi_args *args;
     char *to;
     bool key;
-    int64_t b, first, n; /* positions first … first+n-1 */
+    int64_t b, first, n;
 } table_job;
 
 static int64_t floor_64(int64_t position)
@@ -38,7 +38,8 @@ static void table_task(void *context, int64_t block, int32_t worker)
     for (int64_t c = 0; c < t->dim / 2; c++) {
         const double frequency = j->args->frequency[c], angle = (double)from * frequency;
         const double cosine = cos(angle), sine = sin(angle), step_cosine = cos(frequency), step_sine = sin(frequency);
-        double x = 1, y = 0; /* cosine and sine of (p - from) * frequency: 63 products err by less than 63 * 2^-52 */
+        /* cosine and sine of (p - from) * frequency: the error of 63 products is below 63 * 2^-52 */
+        double x = 1, y = 0;
         for (int64_t p = from; p < past; p++) {
             const double z = x * step_cosine - y * step_sine;
             if (p >= j->first)

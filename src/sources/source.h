@@ -1,20 +1,19 @@
-/* sources/source.h -- where the biases of a tile come from: what the kernels see of the terms. A source knows its
- * term's scheme for pairs that no table holds; it knows neither tiles nor instruction sets.
- * It may not know kernels.
+/* sources/source.h -- sources: where the biases of a tile come from, as the kernels see them. A source has the scheme
+ * of its term, to evaluate pairs that no table contains. Independent of kernels, tiles and instruction sets.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_SOURCE_H
 #define RELPOS_SOURCE_H
 #include "problem/problem.h"
 
-/* A source of biases gives a pointer for each row of a tile.
- *   STRIP   the sum of the OFFSET terms: entry delta - low of the head's strip
- *   GATHER  the head's entries by an index
- *   ROWS    the definition, row by row, or the array itself
- *   RUN     products of the queries with vectors, by delta - first, clamped; or by an index
- *   COLUMN  one product of each key: the same for every row
+/* Kinds of source. A source of biases gives a pointer for each row of a tile to
+ *   STRIP   entries of the head's strip, the sum of the OFFSET terms: entry delta - low
+ *   GATHER  entries of the head by an index
+ *   ROWS    biases computed row by row from the definition, or the array itself
+ *   RUN     products of the queries with vectors, by delta - first, clamped, or by an index
+ *   COLUMN  one product for each key, equal for every row
  *   KEYS    products of the keys with vectors, pair by pair
- * and one source adds to values instead:
- *   VALUES  vectors by delta - first, clamped, or by an index, which are added to values */
+ * One kind has no biases:
+ *   VALUES  vectors that are added to values, by delta - first, clamped, or by an index */
 typedef enum rpi_source_kind {
     RPI_STRIP,
     RPI_GATHER,
@@ -26,56 +25,59 @@ typedef enum rpi_source_kind {
 } rpi_source_kind;
 
 typedef struct rpi_strip {
-    void *entry;                             /* [B or 1][H or 1][len] */
-    int64_t len, head_step, batch_step, low; /* steps 0: shared; low: delta of entry 0 where batch entries share one */
-    void *largest;                           /* [2][B or 1][H or 1][rpi_segments_of(len)] largest, least of segments */
+    void *entry; /* [B or 1][H or 1][len] */
+    /* low: delta of entry 0, if batch entries share one strip; steps are 0 where all share */
+    int64_t len, head_step, batch_step, low;
+    /* [2][B or 1][H or 1][rpi_segments_of(len)] the largest, then the smallest entry of each segment */
+    void *largest;
 } rpi_strip;
 
-/* Entries of a strip are bounded by segments. */
+/* Entries of a segment, for which largest.c keeps the largest and the smallest entry. */
 #define RPI_SEGMENT 64
 static inline int64_t rpi_segments_of(int64_t len)
 {
     return (len + RPI_SEGMENT - 1) / RPI_SEGMENT;
 }
 
-/* Entry or vector of each pair: trunc(clamp(k_at - q_at)) - first, in [0, count). NaN in q_at or k_at: no
- * position, and so none; of class tokens: the definition is asked. */
+/* The entry or vector of each pair: trunc(clamp(k_at - q_at)) - first, in [0, count). NaN in q_at or k_at means that
+ * the token has no position, so that its pairs have no entry. For class tokens NaN means that the pair uses the
+ * definition. */
 typedef struct rpi_indices {
     int64_t count, first;
     double *q_at, *k_at;    /* [B or 1][Lq], [B or 1][Lk padded] */
-    int32_t *q_int, *k_int; /* the same as integers, first taken off k; NULL: they are not integral */
+    int32_t *q_int, *k_int; /* q_at, and k_at - first, as integers; NULL: some are not integral */
     int64_t q_step, k_step; /* between batch entries */
-    bool has_masked;        /* some of q_at or k_at is NaN */
-    bool unclamped;         /* k_int minus q_int is in [0, count) for every query and key */
+    bool has_masked;        /* some element of q_at or k_at is NaN */
+    bool unclamped;         /* k_int - q_int is in [0, count) for every query and key */
 } rpi_indices;
 
 typedef struct rpi_gather {
     rpi_indices index;
     void *entry; /* [H][count] */
-    void *table; /* [H][Lq][Lk padded] the biases of all pairs, where batch entries share few; NULL: none */
+    void *table; /* [H][Lq][Lk padded] biases of all pairs, if batch entries share them and they are few; NULL: none */
 } rpi_gather;
 
 typedef struct rpi_filled {
-    bool by_row;  /* by the scheme's `row` */
-    int64_t sums; /* of each head, to which the scheme's row_grad adds; 0: it has none */
-    void *table;  /* as above */
+    bool by_row;  /* filled by `row` of the scheme */
+    int64_t sums; /* number of sums of each head that row_grad of the scheme adds to; 0: no row_grad */
+    void *table;  /* like rpi_gather.table */
 } rpi_filled;
 
 /* The vectors of one product of a term. */
 typedef struct rpi_vectors {
     const rpi_product *product;
-    double factor;         /* of the product */
-    int64_t count, padded; /* vectors; the same rounded up to panels of NR */
-    int64_t first, width;  /* delta of the first; channels */
-    void *columns;         /* [H or 1] packed as values are: columns of NR channels; NULL: none are needed */
+    double factor;         /* factor of the product */
+    int64_t count, padded; /* number of vectors, and that number rounded up to panels of NR */
+    int64_t first, width;  /* delta of the first vector; channels of a vector */
+    void *columns;         /* [H or 1] packed like values: columns of NR channels; NULL: not needed */
     int64_t columns_step;  /* between heads */
 } rpi_vectors;
 
 typedef struct rpi_run {
     rpi_vectors vectors;
-    bool gather; /* go by the index */
+    bool gather; /* vectors are found by the index, not by the offset */
     rpi_indices index;
-    void *panels; /* [H or 1] packed as keys are; NULL: none are needed */
+    void *panels; /* [H or 1] packed like keys; NULL: not needed */
     int64_t panels_step;
 } rpi_run;
 
@@ -86,22 +88,22 @@ typedef struct rpi_column {
 
 typedef struct rpi_keys {
     rpi_vectors vectors;
-    void *channels; /* [H or 1][width][step]: channel by channel, a tile of keys more on both sides */
+    void *channels; /* [H or 1][width][step] channel by channel, with padding of one tile of keys on both sides */
     int64_t step;
     bool per_head;
 } rpi_keys;
 
 typedef struct rpi_values {
     rpi_run run;
-    uint8_t *nonfinite; /* [H or 1][padded] 1: a vector that is not finite, packed as 0; NULL: all are finite */
+    uint8_t *nonfinite; /* [H or 1][padded] 1: the vector is not finite and packed as 0; NULL: all are finite */
     int64_t nonfinite_step;
 } rpi_values;
 
 typedef struct rpi_source {
     rpi_source_kind kind;
-    int32_t term;             /* of STRIP, which sums many: -1 */
-    const rpi_scheme *scheme; /* the term's; of STRIP: NULL */
-    bool inside;              /* the softcap */
+    int32_t term;             /* -1 for STRIP, which sums several terms */
+    const rpi_scheme *scheme; /* NULL for STRIP */
+    bool inside;              /* biases are added before the softcap */
     union {
         rpi_strip strip;
         rpi_gather gather;
@@ -113,48 +115,50 @@ typedef struct rpi_source {
     };
 } rpi_source;
 
-/* The sources of a call: those of biases, then the one of VALUES, if any. */
+/* The sources of a call: sources of biases first, then VALUES if the call has it. */
 #define RPI_MAX_SOURCES (2 * RP_MAX_TERMS + 1)
 typedef struct rpi_sources {
     rpi_source source[RPI_MAX_SOURCES];
     int32_t n;
 } rpi_sources;
 
-/* Cosines and sines of queries and keys: [B or 1][Lq or Lk][dim/2][2]; and numbers between batch entries. */
+/* Cosines and sines of queries and keys, [B or 1][Lq or Lk][dim/2][2], and the steps between batch entries in
+ * numbers. */
 typedef struct rpi_rope_tables {
     void *q, *k;
     int64_t q_step, k_step;
 } rpi_rope_tables;
 
-/* The vectors of RUN, COLUMN, KEYS and VALUES, which all begin with them; NULL: this kind has none. */
+/* Return the vectors of RUN, COLUMN, KEYS and VALUES, which are their first field, or NULL for other kinds. */
 static inline const rpi_vectors *rpi_vectors_of(const rpi_source *s)
 {
     return s->kind >= RPI_RUN ? &s->run.vectors : NULL;
 }
 
-/* Delta of entry 0 of the strip of batch entry b. */
+/* Return the delta of entry 0 of the strip of batch entry b. */
 static inline int64_t rpi_strip_low(const rpi_strip *s, const rpi_args *args, int64_t b)
 {
     return s->batch_step ? -rpi_position(args, b, args->desc.len_q - 1) : s->low;
 }
 
-/* ---- largest.c: how far the biases of a call fall */
+/* ---- largest.c: bounds of the biases of a call */
 
-/* Whether the biases of all sources have bounds: there are some, and each is a STRIP, or ROWS whose scheme has
- * `largest`. */
+/* Return true if there are sources and each has bounds: it is STRIP, or ROWS whose scheme has `largest`. */
 bool rpi_biases_bounded(const rpi_source *source, int32_t n);
-/* The bias of a pair, and a number that no bias of rows i0 … i0+rows-1 and keys j0 … j1-1 exceeds; +infinity where none
- * is known. *size: the sum of the sizes of what was added. Only where the biases have bounds. */
+/* Return the bias of a pair, or an upper bound of the biases of rows i0 … i0+rows-1 and keys j0 … j1-1 (+infinity if
+ * none is known). *size is the sum of the absolute values that were added. Call them only if rpi_biases_bounded is
+ * true. */
 double rpi_bias_of_pair(const rpi_source *source, int32_t n, const rpi_args *args, int64_t b, int64_t h, int64_t i,
                         int64_t j, double *size);
 double rpi_largest_bias(const rpi_source *source, int32_t n, const rpi_args *args, int64_t b, int64_t h, int64_t i0,
                         int64_t rows, int64_t j0, int64_t j1, double *size);
-/* Whether the biases of some head fall by more than `far`, so that a tile might be left out. */
+/* Return true if the biases of some head fall by more than `far`, so that a tile may be skipped. */
 bool rpi_biases_fall(const rpi_source *source, int32_t n, const rpi_args *args, double far);
 
-/* Entry or vector of a pair, by the definition: what GATHER and RUN tabulate. */
+/* Return the entry or vector of a pair by the definition, which GATHER and RUN tabulate. */
 int64_t rpi_source_index(const rpi_source *s, const rpi_pair *p);
-/* g[h * step] times the derivative of an entry of every head h: of the strip at delta, of entry e of GATHER. */
+/* Add g[h * step] times the derivative of an entry to `sums`, for every head h: of the strip at delta, or of entry e of
+ * GATHER. */
 void rpi_strip_entry_grads(const rpi_args *args, int64_t delta, const double *g, int64_t step, rpi_term_sums *sums);
 void rpi_gather_entry_grads(const rpi_source *s, const rpi_args *args, int64_t e, const double *g, int64_t step,
                             rpi_term_sums *sums);

@@ -1,7 +1,6 @@
-/* sources/sources.h -- the sources of one call: which there are, how large they are, what fills them; cosines and sines
- * of RoPE. In the order of a call: extents, describe, place (twice: sizes, then addresses), fill. Knows neither tiles
- * nor tasks of a call.
- * It may not know kernels.
+/* sources/sources.h -- the sources of one call: choose them, lay out their memory, fill them; RoPE's cosines and sines.
+ * A call runs, in this order: extents (limits), describe, place (twice: sizes, then addresses), fill. Independent of
+ * kernels, tiles and tasks.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_SOURCES_H
 #define RELPOS_SOURCES_H
@@ -10,17 +9,18 @@
 
 /* ---- extents.c */
 
-/* The bounds of every call of a plan that has kernels; the extents of one call, grads NULL where it goes forward. */
+/* Compute bounds for every call of a plan that has kernels. Compute the exact limits of one call; grads is NULL in a
+ * forward call. */
 void rpi_extents_bound(rpi_extents *e, const rp_plan *plan);
 void rpi_extents_of(rpi_extents *e, const rpi_args *args, const rpi_grads *grads);
-/* The terms that the strip sums, a bit each: OFFSET terms that go by index. */
+/* Return a bit for each term that the strip sums: OFFSET terms without given positions. */
 uint64_t rpi_strip_terms(const rpi_args *args);
 
 /* ---- choose.c and place.c */
 
 void rpi_sources_describe(rpi_sources *l, const rp_plan *plan, const rpi_extents *e);
-/* The memory of each source. group_heads: query heads that are worked on together, for COLUMN, which the engine makes
- * for each group. */
+/* Lay out the memory of each source. group_heads: query heads that are processed together, for COLUMN, which the engine
+ * fills for each group. */
 void rpi_sources_place(rpi_sources *l, rpi_arena *a, const rp_plan *plan, const rpi_extents *e, int64_t group_heads,
                        bool backward);
 
@@ -28,27 +28,27 @@ void rpi_sources_place(rpi_sources *l, rpi_arena *a, const rp_plan *plan, const 
 
 void rpi_sources_fill(rpi_sources *l, const rpi_args *args, const rpi_extents *e, rp_pool *pool);
 
-/* ---- tables.c and rope_tables.c: what rp_prepare makes for many calls */
+/* ---- tables.c and rope_tables.c: tables of rp_prepare, for many calls */
 
 struct rp_prepared {
     const rp_plan *plan;
-    int64_t positions; /* 0 … positions-1 of queries and keys */
-    uint64_t terms;    /* those summed in the strip, a bit each */
+    int64_t positions; /* positions 0 … positions-1 of queries and keys */
+    uint64_t terms;    /* terms that the strip sums, a bit each */
     rpi_strip strip;   /* .entry NULL: none */
     void *rope_k;      /* [positions][dim] cosines and sines; NULL: none */
     rpi_arena memory;
 };
 
 void rpi_strip_fill(const rpi_strip *s, const rpi_args *args, rp_pool *pool);
-bool rpi_rope_table_is_fixed(const rpi_args *args, bool key); /* it depends on the index alone */
-void rpi_rope_table_of_keys(const rpi_args *args, rp_pool *pool, void *to, int64_t n); /* 0 … n-1 */
+bool rpi_rope_table_is_fixed(const rpi_args *args, bool key); /* the table depends on the index only */
+void rpi_rope_table_of_keys(const rpi_args *args, rp_pool *pool, void *to, int64_t n); /* positions 0 … n-1 */
 
 /* ---- rope_tables.c */
 
 void rpi_rope_tables_place(rpi_rope_tables *t, rpi_arena *a, const rp_plan *plan, const rpi_extents *e);
 void rpi_rope_tables_fill(const rpi_rope_tables *t, const rpi_args *args, const rpi_extents *e, rp_pool *pool);
 
-/* Elements of an array of the type of the arithmetic. */
+/* Read and write elements of arrays of the arithmetic type. */
 static inline double rpi_real_at(const rp_plan *plan, const void *from, int64_t at)
 {
     return plan->ops->real == 8 ? ((const double *)from)[at] : (double)((const float *)from)[at];

@@ -1,5 +1,5 @@
-/* sources/tables.c -- biases made once for a call from the definitions: strips by offset, entries by index, tables of
- * all pairs; and the gradients of entries. It may not know tiles, nor schemes by name.
+/* sources/tables.c -- biases computed once for a call from the definitions: strips by offset, entries by index, tables
+ * of all pairs. Also the gradients of entries. Independent of tiles and of schemes by name.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "fill_tasks.h"
 #include <string.h>
@@ -12,7 +12,7 @@ int64_t rpi_source_index(const rpi_source *s, const rpi_pair *p)
     return v ? rpi_product_index(v->product, p) : s->scheme->index(p);
 }
 
-/* A pair of an offset and a head, without a query and a key. */
+/* Return a pair that has an offset and a head, but no query and no key. */
 static rpi_pair entry_pair(const rpi_args *args, int32_t term, int64_t h, double delta)
 {
     return (rpi_pair){.desc = &args->desc,
@@ -32,7 +32,8 @@ static double entry_value(const rpi_source *s, const rpi_args *args, int64_t h, 
     return s->scheme->entry(&p, rpi_takes_positions(s->scheme) ? s->scheme->index(&p) : e);
 }
 
-/* The gradients of one term's entry for every head: of OFFSET at delta, of INDEX the entry of delta or else e. */
+/* Add the gradients of one entry of a term for every head. The entry is delta for OFFSET; for INDEX it is the entry of
+ * delta if the term has positions, else e. */
 static void entry_grads(const rpi_args *args, int32_t term, int64_t delta, int64_t e, const double *g, int64_t step,
                         rpi_term_sums *sums)
 {
@@ -76,7 +77,8 @@ typedef struct strip_job {
     const rpi_args *args;
 } strip_job;
 
-/* Entries of a strip for every head: the sum of the OFFSET terms at delta = e + low, in double, rounded once. */
+/* Fill entries of a strip for every head: the sum of the OFFSET terms at delta = e + low, computed in double and
+ * rounded once. */
 static void strip_task(void *context, int64_t n, int32_t worker)
 {
     const strip_job *job = context;
@@ -110,7 +112,7 @@ static void strip_task(void *context, int64_t n, int32_t worker)
             put_bias(args->plan, s->entry, b * s->batch_step + h * s->head_step + e, sum);
         }
     }
-    if (s->len > args->plan->ops->tile_keys) /* else nobody asks: tiles are left out of more than one */
+    if (s->len > args->plan->ops->tile_keys) /* tiles are skipped only if there are several */
         rpi_strip_bound(s, args, b, n % blocks * ENTRIES, rpi_min((n % blocks + 1) * ENTRIES, s->len));
 }
 _Static_assert(ENTRIES % RPI_SEGMENT == 0, "a task fills whole segments");
@@ -131,7 +133,7 @@ void rpi_entries_task(void *context, int64_t n, int32_t worker)
         put_bias(job->args->plan, s->gather.entry, h * count + e, entry_value(s, job->args, h, e));
 }
 
-/* Where row n = h * Lq + i of a table begins; its padding becomes 0. */
+/* Return where row n = h * Lq + i of a table begins. Set its padding to 0. */
 static char *table_row(const rpi_args *args, void *table, int64_t n)
 {
     const rpi_ops *ops = args->plan->ops;

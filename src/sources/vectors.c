@@ -1,11 +1,11 @@
-/* sources/vectors.c -- the vectors of a term, packed for products with queries and keys, and for sums with weights.
- * It may not know tiles, nor schemes by name.
+/* sources/vectors.c -- packs the vectors of a term for products with queries and keys, and for sums with weights.
+ * Independent of tiles and of schemes by name.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "fill_tasks.h"
 #include <math.h>
 
-/* The vectors of head h as panels of NR, transposed, like keys; and as columns of NR channels, like values, those that
- * are not finite as 0 where they are added to values. */
+/* Pack the vectors of head h as panels of NR, transposed like keys, and as columns of NR channels like values. For
+ * VALUES, pack vectors that are not finite as 0. */
 void rpi_vectors_task(void *context, int64_t h, int32_t worker)
 {
     const rpi_fill_job *job = context;
@@ -36,7 +36,7 @@ void rpi_vectors_task(void *context, int64_t h, int32_t worker)
     }
 }
 
-/* The vectors of head h channel by channel, the first and the last repeated past the ends. */
+/* Store the vectors of head h channel by channel. Repeat the first and the last vector in the padding. */
 void rpi_channels_task(void *context, int64_t h, int32_t worker)
 {
     const rpi_fill_job *job = context;

@@ -22,7 +22,7 @@ for option in '--bias table,left=3,right=4,table=' '--bias t5,table=' '--bias bu
     bad 1 '\bq\b|mask|lengths|segments|slopes|table|bias' "${option%% *}" "${option_value}q"
     bad 1 '"odd_type"' "${option%% *}" "${option_value}odd_type"
     case $option in
-    --*mask* | --lengths* | --segments*) bad 1 'f32|type|as many queries' "${option%% *}" "${option_value}real" ;;
+    --*mask* | --lengths* | --segments*) bad 1 'f32|type|equal numbers of queries' "${option%% *}" "${option_value}real" ;;
     *) bad 1 '(u8|type)' "${option%% *}" "${option_value}key_U8" ;;
     esac
 done
@@ -33,7 +33,7 @@ refusals attend "$small" -o "$T/kept/a.safetensors" <<'END'
 1 | table | --relkey table=values,left=3,right=4
 1 | table | --relval table=keys,left=3,right=4
 1 | table | --relkey table=keys_h,left=3,right=5
-1 | segments | --segments segments # as many queries as keys are needed
+1 | segments | --segments segments # equal numbers of queries and keys are needed
 1 | --key-mask blocks: shape | --key-mask blocks
 1 | mask | --mask blocks
 1 | lengths | --lengths key_I64

@@ -1,11 +1,10 @@
-/* kernels/amx/amx_backward.h -- the products of the backward pass on AMX tiles; fma/ has the same functions.
- * May not know register tiles, but for sums of what is extreme.
+/* kernels/amx/amx_backward.h -- the products of the backward pass on AMX tiles. fma/ has the same functions.
  * Parameters: VL, NR, MR, BLOCK_ROWS, BACKWARD_KEYS.
  *
  *     dp = dout v^T      dv^T += dout^T p      dk^T += q^T ds      dq = ds k
  *
- * dk and dv are summed transposed: so p and ds are right operands, whose pairs are rows and need no transposing. Rows
- * that are extreme are 0 in the operands, and their products are added pair by pair.
+ * dk and dv are summed transposed, because p and ds are then right operands, whose pairs are rows and need no
+ * transposing. Non-finite or large rows are 0 in the operands, and their products are added pair by pair.
  * SPDX-License-Identifier: Apache-2.0 */
 
 static void products_layout(const rpi_call *c, backward_scratch *task, rpi_arena *a)
@@ -29,7 +28,7 @@ static void products_layout(const rpi_call *c, backward_scratch *task, rpi_arena
     w->extreme_dout = rpi_arena_take(a, BLOCK_ROWS, 1, 1);
 }
 
-/* Pack keys and values j0 … j0+n-1, and start their sums from zero. */
+/* Pack keys and values j0 … j0+n-1, and reset their sums to zero. */
 static void products_begin(backward_scratch *task, int64_t g, int64_t j0, int64_t n)
 {
     const rpi_call *c = task->k.c;
@@ -164,7 +163,7 @@ static void dp_products(backward_scratch *task, const tile *t, const real *const
         }
 }
 
-/* sums[wide][BACKWARD_KEYS] += left right, for columns [0, columns). */
+/* Compute sums[wide][BACKWARD_KEYS] += left right for columns [0, columns). */
 static void add_transposed_products(const block *k, const uint32_t *left, int left_components, const uint32_t *right,
                                     int64_t wide, int64_t columns, real *sums)
 {
@@ -245,7 +244,7 @@ static void dq_products(backward_scratch *task, const tile *t)
         }
 }
 
-/* to[keys][width padded] = from[channel][BACKWARD_KEYS] */
+/* Compute to[keys][width padded] = from[channel][BACKWARD_KEYS]. */
 static void transpose_back(const real *from, int64_t width, int64_t keys, real *to)
 {
     const int64_t wide = rpi_round_up(width, VL);

@@ -1,8 +1,8 @@
-/* kernels/amx/amx_pack.h -- rows of arrays as operands of AMX products. May not know what is made of them.
+/* kernels/amx/amx_pack.h -- packs rows of arrays as operands of AMX products. Independent of the products.
  * Parameters: VL, NR.
  * SPDX-License-Identifier: Apache-2.0 */
 
-/* Row j as f32, padded with zeros to whole chunks: in the array itself, or copied to `scratch`. Rows past the last are
+/* Return row j as f32, padded with zeros to whole chunks: in the array, or copied to `scratch`. Rows past the last are
  * 0. */
 static inline const real *row_at(const rpi_view *v, int64_t b, int64_t h, int64_t j, int64_t real_rows, int64_t width,
                                  real *scratch)
@@ -25,8 +25,8 @@ static inline const real *row_at(const rpi_view *v, int64_t b, int64_t h, int64_
     return scratch;
 }
 
-/* Rows that are packed together: their numbers as f32, what to prefetch meanwhile, and the magnitude of what was
- * packed. */
+/* Rows that are packed together: their numbers as f32, addresses to prefetch while packing, and the magnitude of packed
+ * numbers. */
 typedef struct packing {
     const real *at[CHUNK];
     const char *ahead[CHUNK];
@@ -34,8 +34,8 @@ typedef struct packing {
     magnitude seen;
 } packing;
 
-/* Rows j0 … j0+n-1 of a turned array, n a multiple of VL, to scratch. */
-static void rows_of_turned(const head_rows *rows, int64_t j0, int64_t n, int64_t width, real *scratch)
+/* Copy rows j0 … j0+n-1 of an array [channels][rows] to scratch, where n is a multiple of VL. */
+static void rows_of_channel_major(const head_rows *rows, int64_t j0, int64_t n, int64_t width, real *scratch)
 {
     const int64_t wide = rpi_round_up(width, CHUNK);
     magnitude unused = {vf_set1(0)};
@@ -55,7 +55,7 @@ static void rows_of_turned(const head_rows *rows, int64_t j0, int64_t n, int64_t
         }
 }
 
-/* Rows j0 … j0+n-1, each as row_at gives it. scratch: n rows. */
+/* Get rows j0 … j0+n-1, each like row_at. scratch has n rows. */
 static inline void rows_at(packing *s, const rpi_view *v, int64_t b, int64_t h, int64_t j0, int64_t n,
                            int64_t real_rows, int64_t width, real *scratch)
 {
@@ -70,11 +70,11 @@ static inline void rows_at(packing *s, const rpi_view *v, int64_t b, int64_t h, 
         }
         return;
     }
-    const bool turned = v->data && rpi_is_turned(v) && n % VL == 0;
-    if (turned)
-        rows_of_turned(&rows, j0, n, width, scratch);
+    const bool channel_major = v->data && rpi_is_turned(v) && n % VL == 0;
+    if (channel_major)
+        rows_of_channel_major(&rows, j0, n, width, scratch);
     for (int64_t r = 0; r < n; r++) {
-        s->at[r] = turned ? scratch + r * wide : row_at(v, b, h, j0 + r, real_rows, width, scratch + r * wide);
+        s->at[r] = channel_major ? scratch + r * wide : row_at(v, b, h, j0 + r, real_rows, width, scratch + r * wide);
         s->ahead[r] = (const char *)s->at[r];
         if (j0 + r < real_rows && v->data)
             s->ahead[r] = row_ahead(&rows, j0 + r);
@@ -87,13 +87,14 @@ static inline void note_row(magnitude *w, const real *row, int64_t wide)
         note_magnitude(w, vf_load(row + x));
 }
 
-/* Whether the noted numbers are finite and none exceeds `limit`. */
+/* Return true if the recorded numbers are finite and none exceeds `limit`. */
 static inline bool is_moderate(const magnitude *w, real limit)
 {
     return is_finite(w) && vf_max_lane(w->max) <= limit;
 }
 
-/* Replace rows that are extreme by zeros and set extreme[r]; true if there are any. */
+/* Replace rows with a number that is not finite or exceeds `limit` by zeros, and set extreme[r]. Return true if there
+ * are any. */
 static bool clear_rows(packing *s, int64_t n, int64_t wide, real limit, real *scratch, uint8_t *extreme)
 {
     bool any = false;
@@ -119,7 +120,7 @@ static void rotated_copies(packing *s, int64_t n, int64_t wide, const rp_term *r
     }
 }
 
-/* The components of 16 pairs (x, y); notes their magnitude, and prefetches later rows. */
+/* Split 16 pairs (x, y) into components. Record their magnitude, and prefetch later rows. */
 ALWAYS_INLINE void take_pair(magnitude *seen, const real *x, const real *y, const char *ahead_x, const char *ahead_y,
                              int components, vu *to)
 {
@@ -131,7 +132,7 @@ ALWAYS_INLINE void take_pair(magnitude *seen, const real *x, const real *y, cons
     bf16_pair(a, b, components, to);
 }
 
-/* Pack a chunk of channels of 16 rows: fragments with a column for each row. */
+/* Pack a chunk of channels of 16 rows as fragments with a column for each row. */
 ALWAYS_INLINE void transposed_fragments(packing *s, int64_t x, int components, uint32_t *to)
 {
     vu fragment[3][TILE_SIDE];
@@ -160,7 +161,8 @@ static void pack_transposed(packing *s, int64_t x, int components, uint32_t *to)
 }
 
 /* Pack n rows of an array as right operand of a sum over their channels: [16 rows][chunk][component]. Rows that are
- * extreme become 0; extreme[panel of NR] is set for them, and extreme_rows[row] unless it is NULL. scratch: 16 rows. */
+ * non-finite or large become 0; they set extreme[panel of NR], and extreme_rows[row] unless it is NULL. scratch has 16
+ * rows. */
 static void amx_pack_panels(const rpi_view *v, int64_t b, int64_t h, int64_t j0, int64_t n, int64_t real_rows,
                             int64_t width, const rp_term *rotate, const real *rope, int components, uint32_t *to,
                             uint8_t *extreme, uint8_t *extreme_rows, real *scratch)
@@ -169,7 +171,7 @@ static void amx_pack_panels(const rpi_view *v, int64_t b, int64_t h, int64_t j0,
     for (int64_t r0 = 0; r0 < n; r0 += TILE_SIDE, to += wide / CHUNK * components * FRAGMENT) {
         uint8_t cleared[TILE_SIDE];
         packing s;
-        bool look = rotate; /* else magnitudes are noted while packing */
+        bool look = rotate; /* if false, magnitudes are recorded while packing */
         rows_at(&s, v, b, h, j0 + r0, TILE_SIDE, real_rows, width, scratch);
         do {
             if (look && clear_rows(&s, TILE_SIDE, wide, (real)RPI_MODERATE, scratch,
@@ -184,7 +186,7 @@ static void amx_pack_panels(const rpi_view *v, int64_t b, int64_t h, int64_t j0,
     }
 }
 
-/* Pack n times 16 pairs (x, y), `step` apart: each is a row of a fragment. */
+/* Pack n times 16 pairs (x, y) that are `step` apart. Each is a row of a fragment. */
 ALWAYS_INLINE void run_fragments(const real *x, const real *y, int64_t step, int64_t n, int components, uint32_t *to)
 {
     for (; n > 0; n--, x += step, y += step, to += components * FRAGMENT) {
@@ -228,7 +230,7 @@ static void pack_across(packing *s, int64_t columns, int components, uint32_t *t
 }
 
 /* Pack n rows of an array as right operand of a sum over the rows: [chunk of rows][16 channels][component]. Rows with a
- * number that is not finite or exceeds `limit` become 0, and extreme[r] is set. scratch: 32 rows. */
+ * number that is not finite or exceeds `limit` become 0 and set extreme[r]. scratch has 32 rows. */
 static void amx_pack_columns(const rpi_view *v, int64_t b, int64_t h, int64_t j0, int64_t n, int64_t real_rows,
                              int64_t width, const rp_term *rotate, const real *rope, int components, real limit,
                              uint32_t *to, uint8_t *extreme, real *scratch)
@@ -236,7 +238,7 @@ static void amx_pack_columns(const rpi_view *v, int64_t b, int64_t h, int64_t j0
     const int64_t wide = rpi_round_up(width, CHUNK), columns = rpi_round_up(width, TILE_SIDE) / TILE_SIDE;
     for (int64_t r0 = 0; r0 < n; r0 += CHUNK, to += columns * components * FRAGMENT) {
         packing s;
-        bool look = rotate; /* else magnitudes are noted while packing */
+        bool look = rotate; /* if false, magnitudes are recorded while packing */
         rows_at(&s, v, b, h, j0 + r0, CHUNK, real_rows, width, scratch);
         memset(extreme + r0, 0, CHUNK);
         do {
@@ -250,7 +252,7 @@ static void amx_pack_columns(const rpi_view *v, int64_t b, int64_t h, int64_t j0
     }
 }
 
-/* Pack rows of numbers, `step` apart, as left operand of a sum along them: [16 rows][chunk][component]. */
+/* Pack rows of numbers that are `step` apart as left operand of a sum along them: [16 rows][chunk][component]. */
 static inline void pack_rows(const real *from, int64_t step, int64_t rows, int64_t width, int components, uint32_t *to)
 {
     const int64_t chunks = width / CHUNK;

@@ -1,6 +1,5 @@
-/* kernels/amx/amx_peak_rate.h -- the rate that AMX tiles could reach: for measurements.
+/* kernels/amx/amx_peak_rate.h -- measures the peak rate of AMX tiles.
  * Parameters: none.
- * May not know what the kernels compute.
  * SPDX-License-Identifier: Apache-2.0 */
 
 static double amx_peak(int64_t rounds)

@@ -1,22 +1,22 @@
-/* kernels/amx/amx_products.h -- products of two operands on AMX tiles: the verbs of isa/amx.c in the order that
- * docs/numerics.md bounds. May not know what the operands are.
+/* kernels/amx/amx_products.h -- products of two operands on AMX tiles, by the operations of isa/amx.c in the order for
+ * which docs/numerics.md has bounds. Independent of the operands' meaning.
  * Parameters: VL.
  * SPDX-License-Identifier: Apache-2.0 */
 
-/* The fragments of an operand from `at` on: `tile` words apart along its rows or columns, `chunk` words apart along the
- * sum, and the components one after the other. */
+/* The fragments of an operand from `at` on. Along its rows or columns they are `tile` words apart, along the sum
+ * `chunk` words. The components of a chunk follow each other. */
 typedef struct operand {
     const uint32_t *at;
     int64_t tile, chunk;
     int components;
 } operand;
 
-/* What is computed beside the products, a step at a time: amx_weights.h. */
+/* Work that runs beside the products, one step at a time: amx_weights.h. */
 typedef struct stage stage;
 static inline void stage_step(stage *p);
 
-/* Tiles 0 … 3 += A B over chunks, mt x nt of them: tiles 4 and 5 hold components of A, 6 and 7 of B. Components i and j
- * are multiplied where i + j < max(a_components, b_components). */
+/* Add A B over chunks to mt x nt of tiles 0 … 3. Tiles 4 and 5 hold components of A, 6 and 7 of B. Multiply components
+ * i and j if i + j < max(a_components, b_components). */
 ALWAYS_INLINE void dot_chunks(amx_tiles *R, const operand *a, const operand *b, int64_t chunks, int mt, int nt,
                               int a_components, int b_components, stage *beside)
 {
@@ -50,7 +50,8 @@ ALWAYS_INLINE void dot_chunks(amx_tiles *R, const operand *a, const operand *b, 
     }
 }
 
-/* out = from + A B over chunks, mt x nt AMX tiles whose rows are `out_step` apart; from NULL: zero. */
+/* Compute out = from + A B over chunks, as mt x nt AMX tiles whose rows are `out_step` apart. If from is NULL, sums
+ * start at zero. */
 ALWAYS_INLINE void product_of(int mt, int nt, const operand *a, const operand *b, int64_t chunks,
                               const real *const *from, const int64_t *from_step, real *out, int64_t out_step,
                               stage *beside)

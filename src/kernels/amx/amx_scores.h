@@ -1,15 +1,16 @@
-/* kernels/amx/amx_scores.h -- the block's queries and its scores on AMX tiles. May not know what becomes of them.
+/* kernels/amx/amx_scores.h -- the block's queries and its scores on AMX tiles.
  * Parameters: VL, NR, MR, BLOCK_ROWS, TILE_KEYS, ROW_STEP.
  * SPDX-License-Identifier: Apache-2.0 */
 
-/* Packed values are components: the caller's do not lie as they do. */
+/* Return NULL: packed values are components, and the caller's values are not. */
 static const void *values_in_place(const rpi_call *c, int64_t b, int64_t g)
 {
     (void)c, (void)b, (void)g;
     return NULL;
 }
 
-/* Load the block's queries as left operand; as rows too where a source multiplies them, or some are extreme. */
+/* Load the block's queries as left operand. Also load them as rows if a source multiplies them or one is non-finite or
+ * large. */
 static void load_queries(block *k)
 {
     const rpi_call *c = k->c;
@@ -47,7 +48,7 @@ static void load_queries(block *k)
     pack_rows(k->products.q_rows, wide, rows, wide, k->products.q_components, k->products.q_operand);
 }
 
-/* The columns [*from, *to) of the tile that some of rows [r0, r0 + n) computes. */
+/* Find the columns [*from, *to) of the tile that some of rows [r0, r0 + n) compute. */
 static void columns_of(const block *k, const tile *t, int64_t r0, int64_t n, int64_t *from, int64_t *to)
 {
     *from = TILE_KEYS;
@@ -59,8 +60,8 @@ static void columns_of(const block *k, const tile *t, int64_t r0, int64_t n, int
         }
 }
 
-/* 16 rows of biases from r0 on at even distances, which an AMX tile can load: in place, or copied for columns [from,
- * to). */
+/* Return 16 rows of biases from r0 on that are evenly spaced, so that an AMX tile can load them: in place, or copied
+ * for columns [from, to). */
 static const real *evenly_spaced(block *k, const real *const *in, int64_t r0, int64_t from, int64_t to, int64_t *step)
 {
     const int64_t last = k->groups * MR - 1;
@@ -76,7 +77,7 @@ static const real *evenly_spaced(block *k, const real *const *in, int64_t r0, in
     return k->sum_in + r0 * ROW_STEP;
 }
 
-/* The scores of keys and queries that are extreme, by register tiles in f32. */
+/* Compute the scores of keys and queries that are non-finite or large, by register tiles in f32. */
 static void extreme_scores(block *k, const tile *t, const real *const *in)
 {
     const rpi_call *c = k->c;
@@ -121,8 +122,8 @@ static inline void raise_max(real *max, const real *s, int64_t rows)
     }
 }
 
-/* s[BLOCK_ROWS][ROW_STEP] = in + left right^T for the rows and columns of the tile; max of each row as key_scores has
- * it. */
+/* Compute s[BLOCK_ROWS][ROW_STEP] = in + left right^T for the rows and columns of the tile, and the max of each row
+ * like key_scores. */
 static void amx_scores(block *k, const tile *t, operand left, operand right, int64_t chunks, const real *const *in,
                        real *s, real *max)
 {
@@ -136,7 +137,7 @@ static void amx_scores(block *k, const tile *t, operand left, operand right, int
         step[r / TILE_SIDE] = ROW_STEP;
         start[r / TILE_SIDE] = from < to ? evenly_spaced(k, in, r, from, to, &step[r / TILE_SIDE]) : s + r * ROW_STEP;
     }
-    for (int64_t r = 0; r < rows; r += 2 * TILE_SIDE) { /* the rows stay in L1 while the columns pass */
+    for (int64_t r = 0; r < rows; r += 2 * TILE_SIDE) { /* the rows stay in the L1 cache for all columns */
         const int64_t mt = rpi_min(2, (rows - r) / TILE_SIDE);
         int64_t from, to;
         columns_of(k, t, r, mt * TILE_SIDE, &from, &to);
@@ -147,7 +148,7 @@ static void amx_scores(block *k, const tile *t, operand left, operand right, int
             right.at = b + x / TILE_SIDE * right.tile;
             product(mt, 2, &left, &right, chunks, in ? init : NULL, step + r / TILE_SIDE, s + r * ROW_STEP + x,
                     ROW_STEP, NULL);
-            if (max && x > from) /* of the product before */
+            if (max && x > from) /* the product of the previous columns is complete */
                 raise_max(max + r * VL, s + r * ROW_STEP + x - 2 * TILE_SIDE, mt * TILE_SIDE);
         }
         if (max && from < to)
@@ -155,7 +156,7 @@ static void amx_scores(block *k, const tile *t, operand left, operand right, int
     }
 }
 
-/* See template.h. */
+/* See the contract in template.h. */
 static void key_scores(block *k, const tile *t, const void *keys, const real *const *in, real *max)
 {
     const int64_t chunks = rpi_round_up(k->c->plan->desc.dim_k, CHUNK) / CHUNK;

@@ -1,5 +1,5 @@
-/* kernels/amx/amx_scratch.h -- what products on AMX tiles add to the scratch of a block and of a backward task; fma/
- * has the same types. May not know what is computed with it.
+/* kernels/amx/amx_scratch.h -- scratch that products on AMX tiles need, for a block and for a backward task. fma/ has
+ * the same types.
  * Parameters: VL, NR, BLOCK_ROWS, BACKWARD_KEYS.
  * SPDX-License-Identifier: Apache-2.0 */
 
@@ -8,24 +8,25 @@ typedef struct products_block {
     int q_components;
     real *q_rows;       /* [BLOCK_ROWS][Dk in chunks] scaled and rotated */
     real *rows_scratch; /* [32][Dk or Dv in chunks] */
-    real *panel;        /* [NR][Dk padded] keys, where some are extreme */
+    real *panel;        /* [NR][Dk padded] keys, if some are non-finite or large */
     real *sums;         /* [BLOCK_ROWS][VL] sums of weights */
     real *values;       /* [32][Dv padded] sums of weighted values */
 } products_block;
 
 typedef struct products_backward {
-    uint32_t *values, *key_rows;                     /* right operands: values by channels, keys by keys */
-    uint32_t *dout, *dout_transposed, *q_transposed; /* left operands: of dp, of dv, of dk */
+    /* right operands: values for sums over channels, keys for sums over keys */
+    uint32_t *values, *key_rows;
+    uint32_t *dout, *dout_transposed, *q_transposed; /* left operands for dp, dv and dk */
     uint32_t *p, *ds;   /* p, later ds, as right operand by rows; ds as left operand by keys */
     real *dout_scratch; /* [BLOCK_ROWS][Dv in chunks] */
     real *dk, *dv;      /* [Dk or Dv in chunks][BACKWARD_KEYS] */
     int dout_components;
-    uint8_t *extreme_key, *extreme_value,
-        *extreme_dout; /* [BACKWARD_KEYS], [BACKWARD_KEYS], [BLOCK_ROWS] rows that are extreme: 0 in the operands */
+    /* [BACKWARD_KEYS], [BACKWARD_KEYS], [BLOCK_ROWS] 1: the row is non-finite or large, and 0 in the operands */
+    uint8_t *extreme_key, *extreme_value, *extreme_dout;
     bool any_key, any_value, any_dout;
 } products_backward;
 
-/* Whether packed keys are panels of numbers, not rotated: they are components. */
+/* Return false: packed keys are components, not panels of numbers. */
 static inline bool plain_panels(const rp_plan *plan)
 {
     (void)plan;

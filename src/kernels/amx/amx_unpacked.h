@@ -1,20 +1,20 @@
-/* kernels/amx/amx_unpacked.h -- one query, or two, against unpacked keys and values: what AMX tiles would give, bit for
- * bit, by vectors. May not know which call they are of.
+/* kernels/amx/amx_unpacked.h -- one or two queries against unpacked keys and values. Weighted values are computed by
+ * vectors, with the same bits as by AMX tiles. Independent of the call.
  * Parameters: VL, NR, TILE_KEYS.
  *
- * An AMX tile adds to each of its sums, for each chunk and pair of components: the products of the first numbers of 16
- * pairs, summed from zero, plus those of the second numbers, summed from zero. Vectors do the same in the same order,
- * and nothing is packed.
+ * For each chunk and each pair of components, an AMX tile adds to each of its sums: the products of the first numbers
+ * of 16 pairs, summed from zero, plus the products of the second numbers, summed from zero. Vectors do the same in the
+ * same order without packing.
  * SPDX-License-Identifier: Apache-2.0 */
 
-/* Whether few rows read keys and values of the caller's arrays; heads that share keys, and more rows, share a packed
- * copy instead. */
-static bool unpacked_pays(int64_t share, int64_t rows)
+/* Return true if few rows should read keys and values from the caller's arrays. If heads share keys, or there are more
+ * than two rows, they share a packed copy instead. */
+static bool unpacked_pays(int64_t per_kv, int64_t rows)
 {
-    return share == 1 && rows <= 2;
+    return per_kv == 1 && rows <= 2;
 }
 
-/* Tiles 0 … 3 += A B over chunks: rows of A are 64 keys, columns of B queries. The components are multiplied in the
+/* Add A B over chunks to tiles 0 … 3. Rows of A are 64 keys, columns of B are queries. Components are multiplied in the
  * order of dot_chunks, where the queries are the left operand. */
 ALWAYS_INLINE void dot_key_chunks(amx_tiles *R, const operand *a, const operand *b, int64_t chunks, int a_components,
                                   int b_components)
@@ -43,7 +43,7 @@ ALWAYS_INLINE void dot_key_chunks(amx_tiles *R, const operand *a, const operand 
     }
 }
 
-/* s[64 keys][16 queries] += A B */
+/* Compute s[64 keys][16 queries] += A B. */
 static void key_product(const operand *a, const operand *b, int64_t chunks, real *s)
 {
     amx_tiles scratch, *R = &scratch;
@@ -61,8 +61,8 @@ static void key_product(const operand *a, const operand *b, int64_t chunks, real
     amx_fence();
 }
 
-/* key_scores of one group of rows from unpacked keys, which are the left operand, since its fragments need no
- * transposing. false: some key is extreme, and k->s is undefined. */
+/* Compute key_scores of one group of rows from unpacked keys. Keys are the left operand, whose fragments need no
+ * transposing. Return false if a key is non-finite or large; k->s is then undefined. */
 static bool unpacked_scores(block *k, const tile *t, const real *const *in)
 {
     const rpi_call *c = k->c;
@@ -92,7 +92,7 @@ static bool unpacked_scores(block *k, const tile *t, const real *const *in)
         for (int64_t j = 0; j < NR; j += CHUNK) {
             const int64_t at = t->tile0 + col + j;
             rows_at(&rows, &c->args->k, k->b, head, at, CHUNK, d->len_k, d->dim_k, k->products.rows_scratch);
-            magnitude seen = rows.seen; /* of the keys before they are rotated */
+            magnitude seen = rows.seen; /* of the keys before rotation */
             for (int64_t r = 0; rotate && r < CHUNK; r++)
                 note_row(&seen, rows.at[r], wide);
             if (rotate)
@@ -111,8 +111,8 @@ static bool unpacked_scores(block *k, const tile *t, const real *const *in)
     return true;
 }
 
-/* sum + the products of a chunk of 32 numbers, whose components are `step` apart, with 16 channels from x on of 32
- * rows. */
+/* Return sum + the products of a chunk of 32 numbers, whose components are `step` apart, with 16 channels from x on of
+ * 32 rows. */
 ALWAYS_INLINE vf unpacked_chunk(const real *left, int64_t step, const packing *s, int64_t x, int left_components,
                                 int components, vf sum, magnitude *seen)
 {
@@ -156,7 +156,7 @@ ALWAYS_INLINE vf unpacked_chunk(const real *left, int64_t step, const packing *s
     return sum;
 }
 
-/* sums of n vectors += the products of a chunk. */
+/* Add the products of a chunk to sums, n vectors. */
 ALWAYS_INLINE void unpacked_chunks(const real *left, int64_t step, int left_components, packing *s, int64_t n,
                                    int components, real *sums)
 {
@@ -173,7 +173,7 @@ static void unpacked_products(const real *left, int64_t step, int left_component
     BY_COMPONENTS(PA, left_components, BY_COMPONENTS(PB, components, unpacked_chunks(left, step, PA, s, n, PB, sums)));
 }
 
-/* The weights of row r, their sum, and their components in left[component][TILE_KEYS]. */
+/* Compute the weights of row r and their sum, and store their components in left[component][TILE_KEYS]. */
 static void unpacked_weights(block *k, const tile *t, int64_t r, int components, bool kept, real *left)
 {
     const bool dropout = k->c->args->desc.dropout > 0;
@@ -202,7 +202,8 @@ static void unpacked_weights(block *k, const tile *t, int64_t r, int components,
     k->sum[r] += vf_sum(sum);
 }
 
-/* weigh_tile of one group of rows from unpacked values. One that is extreme ends the attempt to go tile by tile. */
+/* Run weigh_tile for one group of rows from unpacked values. If a value is not finite or exceeds MAX_VALUE, the call
+ * restarts block by block. */
 static void unpacked_weigh(block *k, const tile *t, bool values, const real *alpha, real *o, bool kept)
 {
     const rpi_call *c = k->c;

@@ -1,24 +1,26 @@
-/* kernels/amx/amx_weights.h -- weights made between products, and sums of values on AMX tiles: a software pipeline,
- * since AMX tiles and vectors have units of their own. May not know where scores come from.
+/* kernels/amx/amx_weights.h -- weights and sums of values on AMX tiles, as a software pipeline: the weights of one
+ * stage are computed during the products of the stage before, because AMX tiles and vectors use different units.
+ * Independent of how scores are computed.
  * Parameters: VL, MR, ROW_STEP.
  * SPDX-License-Identifier: Apache-2.0 */
 
-enum { STAGE_KEYS = 64 }; /* keys of a stage: its weights and those of the stage before stay in L1 */
+enum { STAGE_KEYS = 64 }; /* keys of a stage: its weights and those of the stage before stay in the L1 cache */
 
-/* A stage: the weights of 32 rows and STAGE_KEYS keys, made while the products of the stage before run. */
+/* A stage: the weights of 32 rows and STAGE_KEYS keys, computed while the products of the stage before run. */
 struct stage {
     block *k;
     const tile *t;
-    uint32_t *to;                    /* left operand [2][chunk][component] */
-    int64_t r0, rows, col, end;      /* rows, a multiple of 16; columns [col, end) of the tile */
-    int64_t next, due, steps;        /* the row to make next; 1 / steps of the rows is due at each step */
-    bool kept, dropout, full, plain; /* full: every row of the tile has every column, and a maximum;
-                                        plain: so it is, and the stage has STAGE_KEYS keys */
+    uint32_t *to;               /* left operand [2][chunk][component] */
+    int64_t r0, rows, col, end; /* rows, a multiple of 16; columns [col, end) of the tile */
+    int64_t next, due, steps;   /* next row to compute; 1 / steps of the rows is due at each step */
+    /* full: all rows of the tile have all columns, and a maximum. plain: the tile is full, and the stage has STAGE_KEYS
+     * keys. */
+    bool kept, dropout, full, plain;
     void (*make)(stage *p, int64_t rows);
 };
 
-/* Turn the scores of the next rows into weights, their sums, and their components; columns that a row does not compute
- * are 0. */
+/* Turn the scores of the next rows into weights, add up the weights, and store their components. Columns that a row
+ * does not compute are 0. */
 ALWAYS_INLINE void make_rows(stage *p, int64_t rows, int components)
 {
     block *k = p->k;
@@ -100,7 +102,7 @@ static inline void stage_step(stage *p)
         p->make(p, rows);
 }
 
-/* The first stage of the tile from rows r0 and column col on; false: there is none. */
+/* Find the first stage of the tile from rows r0 and column col on. Return false if there is none. */
 static bool stage_find(stage *p, int64_t r0, int64_t col)
 {
     const int64_t all = rpi_round_up(p->k->groups * MR, TILE_SIDE);
@@ -119,7 +121,7 @@ static bool stage_find(stage *p, int64_t r0, int64_t col)
     return false;
 }
 
-/* See template.h. */
+/* See the contract in template.h. */
 static void weigh_tile(block *k, const tile *t, const void *values, int64_t first, int64_t pad, const real *alpha,
                        real *o, int64_t step, bool kept)
 {

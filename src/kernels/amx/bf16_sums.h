@@ -1,15 +1,15 @@
-/* kernels/amx/bf16_sums.h -- numbers of f32 as sums of up to three bf16, for products on AMX tiles.
- * May not know what the numbers are of, but for how many components each array takes.
+/* kernels/amx/bf16_sums.h -- splits f32 numbers into sums of up to three bf16, for products on AMX tiles, and chooses
+ * how many components each array needs.
  * Parameters: VL, which is 16.
  *
- * x = x0 + x1 + x2: each component is the bf16 nearest to x minus those before it, and three leave nothing of an f32.
- * With n components a product is the sum of x_i y_j for i + j < n: one product for n = 1, three for 2, six for 3
- * (docs/numerics.md has the bounds).
+ * x = x0 + x1 + x2: each component is the bf16 nearest to x minus the earlier components, and three components
+ * represent an f32 exactly. With n components, a product is the sum of x_i y_j for i + j < n: one product for n = 1,
+ * three for 2, six for 3 (docs/numerics.md has the bounds).
  *
- * An operand consists of fragments: 16 x 16 pairs of bf16, which fill an AMX tile. A chunk is 32 summands, and pair p
- * of a chunk is summands p and p + 16, so that two vectors make 16 pairs by a shift and an or. Fragments of a left
- * operand have a row for each of its rows and a column for each pair; those of a right operand have a row for each pair
- * and a column for each of its columns.
+ * An operand consists of fragments: 16 x 16 pairs of bf16, which fill an AMX tile. A chunk is 32 summands. Pair p of a
+ * chunk has summands p and p + 16, so that a shift and an or turn two vectors into 16 pairs. Fragments of a left
+ * operand have a row for each of its rows and a column for each pair. Fragments of a right operand have a row for each
+ * pair and a column for each of its columns.
  * SPDX-License-Identifier: Apache-2.0 */
 
 enum {
@@ -17,11 +17,11 @@ enum {
     CHUNK = 2 * TILE_SIDE,
     FRAGMENT = TILE_SIDE * TILE_SIDE,
 };
-#define MAX_VALUE 1e38 /* of larger values the first component could round to infinity */
+#define MAX_VALUE 1e38 /* larger values could round to infinity in the first component */
 _Static_assert((int)VL == (int)TILE_SIDE, "a vector is a row of a fragment");
 
-/* Components of numbers of a type; of values; of keys, which are f32 once they are rotated; of queries times the scale;
- * of weights. */
+/* Return the number of components: of numbers of a type, of values, of keys (which are f32 after rotation), of scaled
+ * queries, of weights. */
 static inline int type_components(const rp_plan *plan, rp_dtype type)
 {
     return type == RP_BF16 ? 1 : type == RP_F16 ? 2 : plan->components;
@@ -40,7 +40,7 @@ static inline int key_components(const rp_plan *plan)
 static inline int query_components(const rp_plan *plan)
 {
     int exponent;
-    /* bf16 times a power of two is bf16 */
+    /* bf16 times a power of two is exactly bf16 */
     const bool exact = plan->rotate < 0 && frexp(fabs(plan->desc.scale), &exponent) == 0.5;
     return exact && plan->desc.dtype == RP_BF16 ? 1 : plan->components;
 }
@@ -50,10 +50,9 @@ static inline int weight_components(const rp_plan *plan)
     return plan->desc.dtype == RP_F32 ? plan->components : 2;
 }
 
-#define ALWAYS_INLINE static inline __attribute__((always_inline)) /* so that numbers of components are constants */
+#define ALWAYS_INLINE static inline __attribute__((always_inline)) /* makes numbers of components constants */
 
-/* Run CALL with N as a constant equal to `components`: the one place where that number, which the plan decides, selects
- * code. */
+/* Run CALL with N as a constant equal to `components`. No other code depends on that number, which the plan chooses. */
 #define BY_COMPONENTS(N, components, CALL)                                                                             \
     do {                                                                                                               \
         switch (components) {                                                                                          \
@@ -75,7 +74,7 @@ static inline int weight_components(const rp_plan *plan)
         }                                                                                                              \
     } while (0)
 
-/* The components of 16 pairs (x, y). */
+/* Split 16 pairs (x, y) into components. */
 ALWAYS_INLINE void bf16_pair(vf x, vf y, int components, vu *to)
 {
     const vu high = (vu){0} + 0xffff0000u, half = (vu){0} + 0x8000u;
@@ -88,7 +87,8 @@ ALWAYS_INLINE void bf16_pair(vf x, vf y, int components, vu *to)
     }
 }
 
-/* The same, cheaper: all components but the last are truncated, not rounded. Three components leave nothing either. */
+/* Split 16 pairs like bf16_pair, but truncate all components except the last one, which is faster. Three components are
+ * still exact. */
 ALWAYS_INLINE void bf16_pair_truncated(vf x, vf y, int components, vu *to)
 {
     const vu high = (vu){0} + 0xffff0000u, half = (vu){0} + 0x8000u;
@@ -107,7 +107,7 @@ static inline void store_pairs(uint32_t *to, vu pairs)
     memcpy(to, &pairs, sizeof pairs);
 }
 
-/* The components that bf16_pair makes of x, each as f32. */
+/* Return the components that bf16_pair makes of x, each as f32. */
 ALWAYS_INLINE void bf16_vector(vf x, int components, vf *to)
 {
     const vu high = (vu){0} + 0xffff0000u, half = (vu){0} + 0x8000u;
@@ -118,7 +118,7 @@ ALWAYS_INLINE void bf16_vector(vf x, int components, vf *to)
     }
 }
 
-/* Those that bf16_pair_truncated makes. */
+/* Return the components that bf16_pair_truncated makes of x, each as f32. */
 ALWAYS_INLINE void bf16_vector_truncated(vf x, int components, vf *to)
 {
     const vu high = (vu){0} + 0xffff0000u, half = (vu){0} + 0x8000u;

@@ -1,9 +1,12 @@
-/* kernels/fma/fma_backward.h -- the products of the backward pass by register tiles; amx/ has the same functions.
- * May not know AMX tiles.
+/* kernels/fma/fma_backward.h -- the products of the backward pass by register tiles. amx/ has the same functions.
+ * Independent of AMX tiles.
  * Parameters: MR, NR, BLOCK_ROWS, BACKWARD_KEYS.
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+#include "kernels/backward_scratch.h" /* for an editor that parses this file alone */
+#endif
 
-/* Whether dp is made of pairs. */
+/* Return true if dp is computed from pairs. */
 static bool dp_by_pairs(const rpi_call *c)
 {
     return has_pairs(c->plan) && c->grads->dout.dtype == RP_BF16;
@@ -21,7 +24,7 @@ static void products_layout(const rpi_call *c, backward_scratch *w, rpi_arena *a
     w->products.q_scratch = take_reals(a, BLOCK_ROWS, rpi_round_up(d->dim_k, VL));
 }
 
-/* Pack keys and values j0 … j0+n-1, and start their sums from zero. */
+/* Pack keys and values j0 … j0+n-1, and reset their sums to zero. */
 static void products_begin(backward_scratch *w, int64_t g, int64_t j0, int64_t n)
 {
     const rpi_call *c = w->k.c;
@@ -46,7 +49,7 @@ static void products_begin(backward_scratch *w, int64_t g, int64_t j0, int64_t n
 
 static void products_end(backward_scratch *w, int64_t keys)
 {
-    (void)w, (void)keys; /* dk and dv are summed where they are wanted */
+    (void)w, (void)keys; /* dk and dv are already in w */
 }
 
 static void load_dout(backward_scratch *w)
@@ -62,7 +65,7 @@ static void load_dout(backward_scratch *w)
                                                w->products.dout_scratch, BLOCK_ROWS, w->extreme_dout);
 }
 
-/* The groups of rows [*g0, *g1) that computed some of columns j … j+MR-1. */
+/* Find the groups of rows [*g0, *g1) that computed some of columns j … j+MR-1. */
 static void groups_of(const block *k, const tile *t, int64_t j, int64_t *g0, int64_t *g1)
 {
     *g0 = k->groups;
@@ -74,7 +77,7 @@ static void groups_of(const block *k, const tile *t, int64_t j, int64_t *g0, int
         }
 }
 
-/* dp = starts + dout v^T; starts NULL: zero */
+/* Compute dp = starts + dout v^T. If starts is NULL, sums start at zero. */
 static void dp_products(backward_scratch *w, const tile *t, const real *const *starts)
 {
     const block *k = &w->k;
@@ -89,7 +92,7 @@ static void dp_products(backward_scratch *w, const tile *t, const real *const *s
                     w->dp + g * MR * ROW_STEP + col, ROW_STEP, NULL, dout, t->to[g] - col);
 }
 
-/* sums[keys][wide] += x^T rows: x is p or ds, rows are those of dout or q. */
+/* Compute sums[keys][wide] += x^T rows, where x is p or ds, and rows are dout or q. */
 static void add_keys(const block *k, const tile *t, const real *x, const real *rows, int64_t wide, real *sums)
 {
     for (int64_t j = 0; j < t->end; j += MR) {
@@ -100,13 +103,13 @@ static void add_keys(const block *k, const tile *t, const real *x, const real *r
     }
 }
 
-/* dv += p^T dout */
+/* Compute dv += p^T dout. */
 static void dv_products(backward_scratch *w, const tile *t)
 {
     add_keys(&w->k, t, w->k.s, w->products.dout_columns, rpi_round_up(w->k.c->args->desc.dim_v, VL), w->dv);
 }
 
-/* dk += ds^T q */
+/* Compute dk += ds^T q. */
 static void dk_products(backward_scratch *w, const tile *t)
 {
     const block *k = &w->k;
@@ -116,7 +119,7 @@ static void dk_products(backward_scratch *w, const tile *t)
     add_keys(k, t, w->dp, columns, wide, w->dk);
 }
 
-/* dq = ds k */
+/* Compute dq = ds k. */
 static void dq_products(backward_scratch *w, const tile *t)
 {
     const block *k = &w->k;

@@ -1,12 +1,15 @@
-/* kernels/fma/fma_forward.h -- the forward products of a block by register tiles of multiply-adds; amx/ has the same
- * functions. May not know AMX tiles.
+/* kernels/fma/fma_forward.h -- the forward products of a block by register tiles of multiply-adds. amx/ has the same
+ * functions. Independent of AMX tiles.
  * Parameters: VL, MR, NR, BLOCK_ROWS, SUM_KEYS.
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+#include "kernels/softmax.h" /* for an editor that parses this file alone */
+#endif
 
-#define amx_begin() ((void)0) /* the other family opens and closes AMX tiles here */
+#define amx_begin() ((void)0) /* the amx backend configures and releases AMX tiles here */
 #define amx_end()   ((void)0)
 
-/* Bytes of a packed key, and of a packed value. */
+/* Return the bytes of a packed key, and of a packed value. */
 static int64_t key_bytes(const rp_plan *plan)
 {
     return key_numbers(plan) * (int64_t)sizeof(real);
@@ -18,7 +21,7 @@ static int64_t value_bytes(const rp_plan *plan)
 }
 
 /* Pack rows j0 … j0+n-1 as columns of up to NR channels, from which a tile reads a row as vectors. Rows that are not
- * finite become 0, and extreme[r] is set. */
+ * finite become 0 and set extreme[r]. */
 static void pack_columns(const rpi_view *v, int64_t b, int64_t h, int64_t j0, int64_t n, int64_t real_rows,
                          int64_t width, real *to, int64_t first, int64_t pad, uint8_t *extreme)
 {
@@ -57,7 +60,8 @@ static void pack_columns(const rpi_view *v, int64_t b, int64_t h, int64_t j0, in
         clear_extreme(to, pad, first, there, wide, extreme);
 }
 
-/* Pack keys j0 … j0+n-1 of a kv head, transposed and rotated; extreme[panel] is set where one is extreme. */
+/* Pack keys j0 … j0+n-1 of a kv head as numbers, transposed and rotated. Set extreme[panel] if a key is non-finite or
+ * large. */
 static void pack_numbers(const block *k, int64_t b, int64_t g, int64_t j0, int64_t n, void *to, uint8_t *extreme)
 {
     const rpi_call *c = k->c;
@@ -66,7 +70,7 @@ static void pack_numbers(const block *k, int64_t b, int64_t g, int64_t j0, int64
     pack_panels(&c->args->k, b, g, j0, n, d->len_k, d->dim_k, rotate, rpi_rope_of(c, true, b), to, extreme);
 }
 
-/* The same, as pairs where scores are made of those. */
+/* Pack keys j0 … j0+n-1 of a kv head, as pairs if scores are sums of pairs, else as numbers. */
 static void pack_keys(const block *k, int64_t b, int64_t g, int64_t j0, int64_t n, void *to, uint8_t *extreme)
 {
     const rpi_call *c = k->c;
@@ -76,7 +80,8 @@ static void pack_keys(const block *k, int64_t b, int64_t g, int64_t j0, int64_t 
         pack_numbers(k, b, g, j0, n, to, extreme);
 }
 
-/* Pack values j0 … j0+n-1 as rows first … of columns of `pad` rows; extreme[row] is set where one is packed as 0. */
+/* Pack values j0 … j0+n-1 as rows first … of columns of `pad` rows. Set extreme[row] for values that are packed as
+ * 0. */
 static void pack_values(const block *k, int64_t b, int64_t g, int64_t j0, int64_t n, void *to, int64_t first,
                         int64_t pad, uint8_t *extreme)
 {
@@ -85,7 +90,7 @@ static void pack_values(const block *k, int64_t b, int64_t g, int64_t j0, int64_
     pack_columns(&c->args->v, b, g, j0, n, d->len_k, d->dim_v, to, first, pad, extreme);
 }
 
-/* The values of a kv head in the caller's array, where they lie as pack_values would lay them and are finite; else
+/* Return the values of a kv head in the caller's array if they are finite and have the layout of pack_values, else
  * NULL. */
 static const void *values_in_place(const rpi_call *c, int64_t b, int64_t g)
 {
@@ -103,7 +108,7 @@ static const void *values_in_place(const rpi_call *c, int64_t b, int64_t g)
     return is_finite(&all) ? from : NULL;
 }
 
-/* Load the block's queries, and find which are extreme. */
+/* Load the block's queries, and find those that are non-finite or large. */
 static void load_queries(block *k)
 {
     load_groups(k);
@@ -111,7 +116,8 @@ static void load_queries(block *k)
         rows_as_pairs(k->q, k->groups * MR, k->c->plan->desc.dim_k, k->products.q_pairs);
 }
 
-/* The first `there` columns of a panel, or all, for ROWS rows: of vectors that have none, nothing is computed. */
+/* Define a function that computes the first `there` columns of a panel, or all, for ROWS rows. Vectors without any of
+ * these columns are not computed. */
 #define SCORE_COLUMNS(NAME, ROWS, PAIRS)                                                                               \
     static void NAME(const real *q, int64_t q_step, const real *k, int64_t dim, const real *const *bias, int64_t col,  \
                      real *s, int64_t step, real *max, const real *ahead, int64_t there)                               \
@@ -135,13 +141,14 @@ SCORE_COLUMNS(single_pairs, 1, true)
 #define single_pairs single_columns
 #endif
 
-/* k->s = in + q k^T of the tile; max[VL] of each row, unless it is NULL, has the largest score in some lane. */
+/* Compute k->s = in + q k^T of the tile. If max is not NULL, store VL numbers for each row there, with the largest
+ * score in some lane. */
 static void key_scores(block *k, const tile *t, const void *keys, const real *const *in, real *max)
 {
     const bool pairs = scores_by_pairs(k->c->plan);
     const int64_t D = key_numbers(k->c->plan), step = rpi_round_up(D, VL), there = k->c->args->desc.len_k - t->tile0;
     const real *q = pairs ? k->products.q_pairs : k->q;
-    for (int64_t col = 0; col < t->end; col += NR) /* the panel stays in L1 while the groups pass */
+    for (int64_t col = 0; col < t->end; col += NR) /* the panel stays in the L1 cache for all groups */
         for (int64_t g = 0; g < k->groups; g++) {
             if (col < t->from[g] || col >= t->to[g])
                 continue;
@@ -154,7 +161,7 @@ static void key_scores(block *k, const tile *t, const void *keys, const real *co
         }
 }
 
-/* Turn the scores of VL rows from r0 on into weights relative to their running maxima, and add these to the rows'
+/* Turn the scores of VL rows from r0 on into weights relative to their running maxima, and add the weights to the rows'
  * sums. */
 static void weigh_rows(block *k, const tile *t, int64_t r0)
 {
@@ -177,7 +184,7 @@ static void weigh_rows(block *k, const tile *t, int64_t r0)
                 sum[n] = sum[n] + w;
             }
         }
-        for (int n = 0; j < to; j += VL, n++) { /* of the last panel */
+        for (int n = 0; j < to; j += VL, n++) { /* vectors of the last panel */
             const vf w = vf_exp(vf_load(s + j) - base);
             vf_store(s + j, w);
             sum[n] = sum[n] + w;
@@ -192,7 +199,7 @@ _Static_assert(BLOCK_ROWS % VL == 0, "rows are transposed VL at a time");
 
 #include "fma_unpacked.h"
 
-/* add_values of one row, for columns [from, to) that lie between two multiples of SUM_KEYS. */
+/* Run add_values for one row and columns [from, to) that are between two multiples of SUM_KEYS. */
 static void add_row_values(const real *w, int64_t from, int64_t to, const real *v, int64_t first, int64_t pad_keys,
                            real *o, int64_t pad_v, const real *alpha)
 {
@@ -203,15 +210,15 @@ static void add_row_values(const real *w, int64_t from, int64_t to, const real *
     }
 }
 
-/* Turn scores into weights, add up the weights, and o[rows][pad_v] = o * alpha + w v, summed SUM_KEYS keys at a time
- * from zero. Each sum of SUM_KEYS keys has an o of its own, `sum_step` numbers after the one before (0: all have the
- * same), and alpha counts in a row's first sum. Column 0 is row `first` of the packed values; values NULL: there is no
- * o. */
+/* Turn scores into weights, add the weights to k->sum, and compute o[rows][pad_v] = o * alpha + w v, summed SUM_KEYS
+ * keys at a time from zero. Sums of consecutive SUM_KEYS keys go to outputs that are `sum_step` numbers apart (0: to
+ * the same output), and alpha applies to a row's first sum. Column 0 is row `first` of the packed values. If values is
+ * NULL, compute no o. */
 static void weigh_tile(block *k, const tile *t, const void *values, int64_t first, int64_t pad, const real *alpha,
                        real *o, int64_t sum_step, bool kept)
 {
     const int64_t pad_v = k->c->pad_v, keys = k->c->args->desc.len_k - t->tile0;
-    (void)kept; /* weights always stay in k->s */
+    (void)kept; /* k->s always keeps the weights */
     for (int64_t r0 = 0; r0 < k->groups * MR; r0 += VL)
         weigh_rows(k, t, r0);
     for (int64_t r = 0; k->c->args->desc.dropout > 0 && r < k->rows; r++)
@@ -220,7 +227,8 @@ static void weigh_tile(block *k, const tile *t, const void *values, int64_t firs
         unpacked_values(k, t, keys, alpha, o, sum_step);
         return;
     }
-    for (int64_t col = 0; values && col < t->end; col += SUM_KEYS) /* these values stay in L1 while the groups pass */
+    /* these values stay in the L1 cache for all groups */
+    for (int64_t col = 0; values && col < t->end; col += SUM_KEYS)
         for (int64_t g = 0; g < k->groups; g++) {
             const int64_t from = rpi_max(col, t->from[g]), to = rpi_min(col + SUM_KEYS, rpi_min(t->to[g], keys));
             if (from < to && k->rows - g * MR == 1)

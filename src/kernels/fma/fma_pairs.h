@@ -1,30 +1,34 @@
-/* kernels/fma/fma_pairs.h -- keys, queries and dout as pairs of bf16, for an instruction that adds two products. Such
- * sums have the bits of multiply-adds of the numbers, in the order of the channels, so whoever reads keys that are
- * not packed goes by numbers. May not know what becomes of the scores.
- * Parameters: VL, NR, vf_pairs; RPI_PAIRS_ISA, the instruction set that has it: others compile none of this.
+/* kernels/fma/fma_pairs.h -- keys, queries and dout as pairs of bf16, for an instruction that adds two products. The
+ * sums have the same bits as multiply-adds of the numbers in the order of the channels, so code that reads unpacked
+ * keys uses single numbers.
+ * Parameters: VL, NR, vf_pairs; RPI_PAIRS_ISA, the instruction set with that instruction (others compile none of this).
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+#include "kernels/register_tile.h" /* for an editor that parses this file alone */
+#endif
 
-/* Numbers, or pairs, of a row of `width` numbers. */
+/* Return how many numbers, or pairs, a row of `width` numbers has. */
 static inline int64_t row_numbers(int64_t width, bool pairs)
 {
     return pairs ? (width + 1) / 2 : width;
 }
 
 #ifdef RPI_PAIRS_ISA
-/* Whether products of the call's bf16 may go by pairs. */
+/* Return true if products of the call's bf16 may use pairs. */
 static inline bool has_pairs(const rp_plan *plan)
 {
     return plan->desc.dtype == RP_BF16 && plan->ops->pairs;
 }
 
-/* Pairs of bf16 from numbers that are such: 2n of `even` above 2n + 1 of `odd`. vf_pairs multiplies the upper one
- * first, so the sums run in the order of the channels, as multiply-adds of the numbers would have them. */
+/* Return pairs of numbers that are exactly bf16: number 2n from `even` in the upper half, 2n + 1 from `odd` in the
+ * lower half. vf_pairs multiplies the upper half first, so the sums run in the order of the channels, like
+ * multiply-adds of single numbers. */
 static inline vf pairs_of(vf even, vf odd)
 {
     return (vf)vu_highs(odd, even);
 }
 
-/* Rows of n numbers, [rows][padded], as [rows][half as many, padded] pairs. */
+/* Convert rows of n numbers, [rows][padded], to rows of pairs, [rows][half as many, padded]. */
 static void rows_as_pairs(const real *from, int64_t rows, int64_t n, real *to)
 {
     const int64_t wide = rpi_round_up(n, VL), half = rpi_round_up((n + 1) / 2, VL);
@@ -41,7 +45,7 @@ static void rows_as_pairs(const real *from, int64_t rows, int64_t n, real *to)
         }
 }
 
-/* pack_panels of pairs of channels: [panel of NR rows][half of the width][NR]. */
+/* Pack panels of pairs of channels, like pack_panels: [panel of NR rows][half of the width][NR]. */
 static void pack_pairs(const rpi_view *v, int64_t b, int64_t h, int64_t j0, int64_t n, int64_t real_rows, int64_t width,
                        real *to, uint8_t *extreme)
 {
@@ -67,20 +71,20 @@ static void pack_pairs(const rpi_view *v, int64_t b, int64_t h, int64_t j0, int6
 #define pack_pairs(v, b, h, j0, n, real_rows, width, to, extreme) ((void)0)
 #endif
 
-/* Whether scores are sums of pairs: keys are not rotated, and queries stay bf16 when they are scaled. */
+/* Return true if scores are sums of pairs: keys are not rotated, and queries are still bf16 when scaled. */
 static inline bool scores_by_pairs(const rp_plan *plan)
 {
     int exponent;
     return has_pairs(plan) && plan->rotate < 0 && frexp(fabs(plan->desc.scale), &exponent) == 0.5;
 }
 
-/* Numbers, or pairs, of a packed key. */
+/* Return how many numbers, or pairs, a packed key has. */
 static inline int64_t key_numbers(const rp_plan *plan)
 {
     return row_numbers(plan->desc.dim_k, scores_by_pairs(plan));
 }
 
-/* Whether packed keys are panels of numbers, not rotated. */
+/* Return true if packed keys are panels of numbers and not rotated. */
 static inline bool plain_panels(const rp_plan *plan)
 {
     return plan->rotate < 0 && !scores_by_pairs(plan);

@@ -1,21 +1,21 @@
-/* kernels/fma/fma_scratch.h -- what products by register tiles add to the scratch of a block and of a backward task;
- * amx/ has the same types. May not know AMX tiles.
+/* kernels/fma/fma_scratch.h -- scratch that products by register tiles need, for a block and for a backward task. amx/
+ * has the same types. Independent of AMX tiles.
  * Parameters: VL, BLOCK_ROWS, BACKWARD_KEYS.
  * SPDX-License-Identifier: Apache-2.0 */
 
 #include "fma_pairs.h"
 
-/* Register tiles read the queries and scores of the block itself. */
+/* Register tiles read the queries and scores of the block. In addition they need: */
 typedef struct products_block {
-    real *q_pairs; /* [BLOCK_ROWS][half of Dk padded] the queries as pairs */
+    real *q_pairs; /* [BLOCK_ROWS][half of Dk padded] queries as pairs */
 } products_block;
 
 typedef struct products_backward {
-    real *key_rows;                 /* columns of BACKWARD_KEYS keys */
-    real *values;                   /* panels of BACKWARD_KEYS values */
-    real *dout_scratch, *q_scratch; /* columns of BLOCK_ROWS rows */
-    real *dout_pairs;               /* [BLOCK_ROWS][half of Dv padded] where numbers may go by pairs */
-    const real *dout_columns;       /* the block's rows of dout: there, or those that it has loaded */
+    real *key_rows;                 /* BACKWARD_KEYS keys as columns */
+    real *values;                   /* BACKWARD_KEYS values as panels */
+    real *dout_scratch, *q_scratch; /* BLOCK_ROWS rows as columns */
+    real *dout_pairs;               /* [BLOCK_ROWS][half of Dv padded] if pairs may be used */
+    const real *dout_columns;       /* the block's rows of dout: in dout_scratch, or as loaded */
 } products_backward;
 
 static void products_block_layout(const rpi_call *c, products_block *p, rpi_arena *a)

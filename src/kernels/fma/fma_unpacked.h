@@ -1,33 +1,35 @@
-/* kernels/fma/fma_unpacked.h -- one group of rows against keys and values that are not packed: few queries.
- * May not know AMX tiles.
+/* kernels/fma/fma_unpacked.h -- one group of rows against unpacked keys and values, for few queries. Independent of AMX
+ * tiles.
  * Parameters: VL, NR, SUM_KEYS.
  * SPDX-License-Identifier: Apache-2.0 */
 
-/* Whether few rows read keys and values of the caller's arrays; heads that share keys share a packed copy instead. */
-static bool unpacked_pays(int64_t share, int64_t rows)
+/* Return true if few rows should read keys and values from the caller's arrays. If heads share keys, they share a
+ * packed copy instead. */
+static bool unpacked_pays(int64_t per_kv, int64_t rows)
 {
-    (void)rows; /* a register tile has MR of them */
-    return share == 1;
+    (void)rows; /* any number up to MR, the rows of a register tile */
+    return per_kv == 1;
 }
 
-/* Whether keys are read where they are, turned or as rows: they are not rotated, and of the arithmetic's type or of 16
- * bits. */
-static bool keys_in_place(const rpi_call *c, bool turned)
+/* Return true if keys can be read in place, stored as [channels][keys] or as rows. They must not be rotated,
+ * and have the arithmetic type or 16 bits. */
+static bool keys_in_place(const rpi_call *c, bool channel_major)
 {
     const rpi_view *v = &c->args->k;
-    return rpi_is_turned(v) == turned && c->plan->rotate < 0 &&
+    return rpi_is_turned(v) == channel_major && c->plan->rotate < 0 &&
            (v->dtype == (RPI_F64 ? RP_F64 : RP_F32) || (!RPI_F64 && rpi_floating_size(v->dtype) == 2));
 }
 
-/* The same of keys j … j+NR-1, which lie on one page. */
-static bool panel_in_place(const rpi_call *c, bool turned, int64_t j)
+/* Return true if keys j … j+NR-1 can be read in place and are on one page. */
+static bool panel_in_place(const rpi_call *c, bool channel_major, int64_t j)
 {
     const rpi_view *v = &c->args->k;
-    return keys_in_place(c, turned) && j + NR <= c->args->desc.len_k &&
+    return keys_in_place(c, channel_major) && j + NR <= c->args->desc.len_k &&
            (!v->page || j % v->page_keys + NR <= v->page_keys);
 }
 
-/* They as a panel in the caller's array, whose channels are *step numbers apart; NULL: they are not turned there. */
+/* Return keys j … j+NR-1 as a panel in the caller's array, with channels *step numbers apart, or NULL if the array does
+ * not store them so. */
 static const void *panel_of(const rpi_call *c, int64_t b, int64_t g, int64_t j, int64_t *step)
 {
     const rpi_view *v = &c->args->k;
@@ -37,11 +39,13 @@ static const void *panel_of(const rpi_call *c, int64_t b, int64_t g, int64_t j, 
     return rpi_row_of(v, b, g, j);
 }
 
-/* Vectors of keys that one row reads side by side in the caller's array, and channels that it fetches ahead. */
+/* SINGLE_VECTORS: vectors of keys that one row reads together in the caller's array. CHANNELS_AHEAD: channels to
+ * prefetch. */
 enum { SINGLE_VECTORS = 8, CHANNELS_AHEAD = 16 };
 
-/* VL numbers of turned keys from `at` on; with `some`, the first n and zeros. */
-static inline __attribute__((always_inline)) vf load_turned(const char *at, rp_dtype dtype, bool some, int64_t n)
+/* Load VL numbers from `at`, from an array [channels][keys]. If `some` is set, load the first n and set the other lanes
+ * to 0. */
+static inline __attribute__((always_inline)) vf load_channel_major(const char *at, rp_dtype dtype, bool some, int64_t n)
 {
 #if !RPI_F64
     if (dtype != RP_F32) {
@@ -53,7 +57,7 @@ static inline __attribute__((always_inline)) vf load_turned(const char *at, rp_d
     return some ? vf_load_some((const real *)(const void *)at, n) : vf_load((const real *)(const void *)at);
 }
 
-/* A panel of 16 bits, whose channels are `step` numbers apart, as pack_keys makes it. */
+/* Convert a panel of 16-bit numbers, whose channels are `step` numbers apart, to the panel that pack_keys makes. */
 static void widen_panel(rp_dtype dtype, const uint16_t *from, int64_t step, int64_t dim, real *to, magnitude *w)
 {
 #if RPI_F64
@@ -75,12 +79,13 @@ static void widen_panel(rp_dtype dtype, const uint16_t *from, int64_t step, int6
 #endif
 }
 
-/* score_rows of one row and `vectors` vectors of keys in the caller's array, the last with `last` keys; channels are
- * `step` bytes apart. The sums of keys past them are the biases. What is fetched ahead of the last channels is the next
- * head's, where that follows. */
-static inline __attribute__((always_inline)) void turned_keys(int vectors, rp_dtype dtype, const real *q, const char *k,
-                                                              int64_t step, int64_t dim, const real *bias, real *s,
-                                                              int64_t last, magnitude *w)
+/* Compute the scores of one row with `vectors` vectors of keys in the caller's array [channels][keys], like score_rows.
+ * The last vector has `last` keys. Channels are `step` bytes apart. Sums past the last key are the biases. After the
+ * last channels, the prefetch reaches the next head if it follows in memory. */
+static inline __attribute__((always_inline)) void channel_major_keys(int vectors, rp_dtype dtype, const real *q,
+                                                                     const char *k, int64_t step, int64_t dim,
+                                                                     const real *bias, real *s, int64_t last,
+                                                                     magnitude *w)
 {
     const int bytes = VL * (RPI_F64 ? 8 : dtype == RP_F32 ? 4 : 2);
     vf sum[SINGLE_VECTORS];
@@ -95,7 +100,7 @@ static inline __attribute__((always_inline)) void turned_keys(int vectors, rp_dt
             __builtin_prefetch((const void *)((uintptr_t)(k + n) + (uintptr_t)(CHANNELS_AHEAD * step)), 0, 2);
         RPI_UNROLL
         for (int n = 0; n < vectors; n++) {
-            const vf y = load_turned(k + n * bytes, dtype, n + 1 == vectors, last);
+            const vf y = load_channel_major(k + n * bytes, dtype, n + 1 == vectors, last);
             note_magnitude(&all, y);
             sum[n] = vf_fma(x, y, sum[n]);
         }
@@ -106,20 +111,20 @@ static inline __attribute__((always_inline)) void turned_keys(int vectors, rp_dt
     *w = all;
 }
 
-/* The scores of one row and n keys, at most SINGLE_VECTORS vectors, from key j on. */
+/* Compute the scores of one row with n keys, at most SINGLE_VECTORS vectors, from key j on. */
 #define SCORE_IN_PLACE(NAME, DTYPE)                                                                                    \
     static void NAME(const block *k, const char *at, int64_t step, int64_t n, const real *bias, real *s, magnitude *w) \
     {                                                                                                                  \
         const int64_t D = k->c->args->desc.dim_k, last = (n - 1) % VL + 1;                                             \
         switch ((n + VL - 1) / VL) {                                                                                   \
-        case 1: turned_keys(1, DTYPE, k->q, at, step, D, bias, s, last, w); break;                                     \
-        case 2: turned_keys(2, DTYPE, k->q, at, step, D, bias, s, last, w); break;                                     \
-        case 3: turned_keys(3, DTYPE, k->q, at, step, D, bias, s, last, w); break;                                     \
-        case 4: turned_keys(4, DTYPE, k->q, at, step, D, bias, s, last, w); break;                                     \
-        case 5: turned_keys(5, DTYPE, k->q, at, step, D, bias, s, last, w); break;                                     \
-        case 6: turned_keys(6, DTYPE, k->q, at, step, D, bias, s, last, w); break;                                     \
-        case 7: turned_keys(7, DTYPE, k->q, at, step, D, bias, s, last, w); break;                                     \
-        default: turned_keys(8, DTYPE, k->q, at, step, D, bias, s, last, w); break;                                    \
+        case 1: channel_major_keys(1, DTYPE, k->q, at, step, D, bias, s, last, w); break;                              \
+        case 2: channel_major_keys(2, DTYPE, k->q, at, step, D, bias, s, last, w); break;                              \
+        case 3: channel_major_keys(3, DTYPE, k->q, at, step, D, bias, s, last, w); break;                              \
+        case 4: channel_major_keys(4, DTYPE, k->q, at, step, D, bias, s, last, w); break;                              \
+        case 5: channel_major_keys(5, DTYPE, k->q, at, step, D, bias, s, last, w); break;                              \
+        case 6: channel_major_keys(6, DTYPE, k->q, at, step, D, bias, s, last, w); break;                              \
+        case 7: channel_major_keys(7, DTYPE, k->q, at, step, D, bias, s, last, w); break;                              \
+        default: channel_major_keys(8, DTYPE, k->q, at, step, D, bias, s, last, w); break;                             \
         }                                                                                                              \
     }
 SCORE_IN_PLACE(score_in_place, RP_F32) /* or f64 */
@@ -131,7 +136,8 @@ SCORE_IN_PLACE(score_f16_in_place, RP_F16)
 SCORE_IN_PLACE(score_bf16_in_place, RP_BF16)
 #endif
 
-/* unpacked_scores of one row whose keys are turned, as many side by side as there are. */
+/* Run unpacked_scores for one row whose keys are stored as [channels][keys], with as many keys at a time as
+ * possible. */
 static bool single_scores(block *k, const tile *t, const real *bias)
 {
     const rpi_view *v = &k->c->args->k;
@@ -147,20 +153,21 @@ static bool single_scores(block *k, const tile *t, const real *bias)
         if (v->page)
             n = rpi_min(n, v->page_keys - j % v->page_keys);
         score(k, rpi_row_of(v, k->b, g, j), step, n, bias ? bias + col : NULL, k->s + col, &w);
-        n = rpi_round_up(n, VL); /* of the last keys alone */
+        n = rpi_round_up(n, VL); /* changes only the last n */
     }
     return !is_immoderate(&w);
 }
 
 #if defined(vf_columns) && !RPI_F64
-/* The scores of one row with the NR keys from j on, transposed on their way to the sums as words of 32 bits: a number
- * of f32, or two of 16 bits. NaN or infinity in some lane of *bad: a key may be extreme. false: the keys are not there
- * as rows of such words. */
+/* Compute the scores of one row with the NR keys from j on. Keys are transposed in registers as 32-bit words: one f32,
+ * or two 16-bit numbers. *bad gets a lane that is NaN or infinite if a key may be non-finite or large. Return false if
+ * the array does not store the keys as rows of such words. */
 static inline __attribute__((always_inline)) bool transposed_keys(rp_dtype dtype, const block *k, const head_rows *rows,
                                                                   int64_t j, const real *bias, real *s, vf *bad)
 {
     enum { WORD = 4, WORDS = 16 / VL, HALVES = 2 * WORDS * VL <= NR ? 2 * WORDS : NR / VL };
-    const int per_word = dtype == RP_F32 ? 1 : 2, group = dtype == RP_F32 ? WORDS : HALVES; /* vectors side by side */
+    /* vectors computed together */
+    const int per_word = dtype == RP_F32 ? 1 : 2, group = dtype == RP_F32 ? WORDS : HALVES;
     _Static_assert(NR % (WORDS * VL) == 0 && NR % (HALVES * VL) == 0, "a group ends where the panel does");
     const rpi_view *v = rows->v;
     const int64_t gap = v->stride[2] / per_word, n = k->c->args->desc.dim_k / per_word;
@@ -168,13 +175,13 @@ static inline __attribute__((always_inline)) bool transposed_keys(rp_dtype dtype
         return false;
     for (int64_t r0 = 0; r0 < NR; r0 += group * VL) {
         const real *from = (const real *)(const void *)head_row(rows, j + r0);
-        const uintptr_t ahead = (uintptr_t)row_ahead(rows, j + r0) + AHEAD * rows->step; /* twice as far */
+        const uintptr_t ahead = (uintptr_t)row_ahead(rows, j + r0) + AHEAD * rows->step; /* twice AHEAD rows */
         vf sum[HALVES], y[4];
         RPI_UNROLL
         for (int g = 0; g < group; g++)
             sum[g] = bias ? vf_load(bias + r0 + g * VL) : vf_set1(0);
         for (int64_t x = 0; x < n; x += 4) {
-            if (x % 16 == 0) { /* a line of each */
+            if (x % 16 == 0) { /* one cache line of each row */
                 RPI_UNROLL
                 for (int r = 0; r < group * VL; r++)
                     __builtin_prefetch((const void *)(ahead + (uintptr_t)((r * gap + x) * WORD)), 0, 2);
@@ -220,8 +227,8 @@ static bool single_keys(const block *k, const head_rows *rows, int64_t j, const 
 }
 #endif
 
-/* key_scores of one group of rows from unpacked keys, panel by panel: in place, or packed in k->unpacked. false: some
- * key is extreme, and k->s is undefined. */
+/* Compute key_scores of one group of rows from unpacked keys, panel by panel: in place, or packed into k->unpacked.
+ * Return false if a key is non-finite or large; k->s is then undefined. */
 static bool unpacked_scores(block *k, const tile *t, const real *const *in)
 {
     const rpi_call *c = k->c;
@@ -237,7 +244,7 @@ static bool unpacked_scores(block *k, const tile *t, const real *const *in)
         int64_t step = NR;
         const void *panel = panel_of(c, k->b, g, t->tile0 + col, &step);
         if (panel && rpi_floating_size(v->dtype) == sizeof(real)) {
-            const bool last = col + NR >= t->to[0]; /* of the head: then the next head is prefetched */
+            const bool last = col + NR >= t->to[0]; /* last panel of the head: prefetch the next head */
             const real *next = panel_of(c, k->b, last && g + 1 < d->kv_heads ? g + 1 : g,
                                         t->tile0 + (last ? t->from[0] : col + NR), &step);
             next = next ? next : panel;
@@ -263,7 +270,7 @@ static bool unpacked_scores(block *k, const tile *t, const real *const *in)
     return !extreme && !is_immoderate(&w) && is_finite(&bad);
 }
 
-/* Whether one row reads values of f16 or bf16 where they are. */
+/* Return true if a single row can read f16 or bf16 values in place. */
 static bool halves_in_place(const block *k, bool one_piece)
 {
     const rpi_call *c = k->c;
@@ -271,7 +278,7 @@ static bool halves_in_place(const block *k, bool one_piece)
            c->args->desc.dim_v == c->pad_v;
 }
 
-/* The sums of one row over n such values from j on. */
+/* Compute the sums of one row over n values of 16 bits from j on. */
 static void row_of_halves(const block *k, int64_t j, int64_t n, const real *w, real *sums, real alpha)
 {
 #if RPI_F64
@@ -285,7 +292,8 @@ static void row_of_halves(const block *k, int64_t j, int64_t n, const real *w, r
 #endif
 }
 
-/* What is fetched behind the values up to key j of a head: the next ones, or behind the last the next head's. */
+/* Return the address to prefetch after the values up to key j of a head: the next values, or after the last key the
+ * next head. */
 static const real *values_ahead(const block *k, int64_t head, int64_t j, int64_t first, int64_t end)
 {
     const rpi_view *v = &k->c->args->v;
@@ -294,8 +302,8 @@ static const real *values_ahead(const block *k, int64_t head, int64_t j, int64_t
     return rpi_row_of(v, k->b, head + 1 < k->c->args->desc.kv_heads ? head + 1 : head, first);
 }
 
-/* The sums o of weigh_tile, of one group of rows, from unpacked values; k->unpacked has scratch for SUM_KEYS of them. A
- * value that is not finite leaves some sum not finite, which ends the attempt to go tile by tile. */
+/* Compute the sums o of weigh_tile for one group of rows from unpacked values. k->unpacked is scratch for SUM_KEYS
+ * values. A value that is not finite makes some sum not finite, and the call then restarts block by block. */
 static void unpacked_values(block *k, const tile *t, int64_t keys, const real *alpha, real *o, int64_t sum_step)
 {
     const rpi_call *c = k->c;
