@@ -5,11 +5,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-static int64_t smaller(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* A call and its division into tasks. */
 typedef struct cut {
     const linear_job *j;
@@ -59,7 +54,7 @@ static void prepare_task(void *context, int64_t n, int32_t worker)
     const cut *c = context;
     const int64_t row = n * PREPARED_ROWS;
     (void)worker;
-    c->ops->prepare(c->j, row, smaller(PREPARED_ROWS, c->j->rows - row));
+    c->ops->prepare(c->j, row, linear_min(PREPARED_ROWS, c->j->rows - row));
 }
 
 static void block_task(void *context, int64_t n, int32_t worker)
@@ -67,7 +62,8 @@ static void block_task(void *context, int64_t n, int32_t worker)
     const cut *c = context;
     const int64_t row = n % c->row_blocks * LINEAR_MAX_ROWS, panel = n / c->row_blocks * c->chunk;
     (void)worker;
-    c->ops->block(c->j, row, smaller(LINEAR_MAX_ROWS, c->j->rows - row), panel, smaller(c->chunk, c->panels - panel));
+    c->ops->block(c->j, row, linear_min(LINEAR_MAX_ROWS, c->j->rows - row), panel,
+                  linear_min(c->chunk, c->panels - panel));
 }
 
 /* Run the whole call as one task. */
@@ -112,7 +108,7 @@ static void run(rp_pool *pool, const linear_job *j, const linear_ops *ops)
         rp_pool_run(pool, 1, whole_task, &c);
         return;
     }
-    c.chunk = linear_ceil(c.panels, smaller(c.panels, linear_ceil(4 * threads, c.row_blocks)));
+    c.chunk = linear_ceil(c.panels, linear_min(c.panels, linear_ceil(4 * threads, c.row_blocks)));
     if (j->prepared)
         rp_pool_run(pool, linear_ceil(j->rows, PREPARED_ROWS), prepare_task, &c);
     rp_pool_run(pool, c.row_blocks * linear_ceil(c.panels, c.chunk), block_task, &c);

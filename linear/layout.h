@@ -36,6 +36,11 @@ enum {
     LINEAR_ROW_HEAD = 64 /* bytes before the inputs of a prepared row */
 };
 
+static inline int64_t linear_min(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
 static inline int64_t linear_ceil(int64_t n, int64_t step)
 {
     return n / step + (n % step != 0);
@@ -57,8 +62,7 @@ static inline int64_t linear_lines(linear_type type, int64_t in)
 /* Return the number of columns of a panel: 4, or fewer for the last panel. */
 static inline int64_t linear_columns(int64_t out, int64_t panel)
 {
-    const int64_t left = linear_ceil(out, LINEAR_COLUMN) - panel * LINEAR_COLUMNS;
-    return left < LINEAR_COLUMNS ? left : LINEAR_COLUMNS;
+    return linear_min(linear_ceil(out, LINEAR_COLUMN) - panel * LINEAR_COLUMNS, LINEAR_COLUMNS);
 }
 
 /* Return the bytes before the lines of a panel, or (int4) before the lines of a group. */

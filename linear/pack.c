@@ -76,7 +76,7 @@ static void load(const pack_job *j, int64_t row, int64_t from, int64_t n, float 
 /* Load 32 inputs, from `from` on, of 16 rows of W, from `row` on. Rows and inputs past the last are zeros. */
 static void load_chunk(const pack_job *j, int64_t row, int64_t from, float chunk[LINEAR_COLUMN][CHUNK])
 {
-    const int64_t n = j->in - from < CHUNK ? j->in - from : CHUNK;
+    const int64_t n = linear_min(j->in - from, CHUNK);
     memset(chunk, 0, sizeof(float[LINEAR_COLUMN][CHUNK]));
     for (int64_t c = 0; c < LINEAR_COLUMN && row + c < j->out; c++)
         load(j, row + c, from, n, chunk[c]);
@@ -217,7 +217,7 @@ static void pack_column(const pack_job *j, const column *c, int64_t row)
     if (j->type == LINEAR_INT8)
         int8_scales(j, row, scales_of(c));
     for (int64_t from = 0; from < j->in; from += CHUNK) {
-        const int64_t end = from + CHUNK < j->in ? from + CHUNK : j->in;
+        const int64_t end = linear_min(from + CHUNK, j->in);
         load_chunk(j, row, from, chunk);
         if (j->type == LINEAR_INT8)
             store_int8(j, c, from, end, chunk);
@@ -292,11 +292,11 @@ static void read_row(void *context, int64_t n, int32_t worker)
 
 rp_status linear_repack(rp_pool *pool, linear_type type, const linear_weights *from, void *packed)
 {
-    const int64_t in = from->in, most = from->out < REPACKED ? from->out : REPACKED;
+    const int64_t in = from->in, most = linear_min(from->out, REPACKED);
     repacking k = {.from = from, .rows = malloc((size_t)(most * in) * sizeof(float))};
     rp_status status = k.rows != NULL ? RP_OK : RP_E_NOMEM;
     for (; status == RP_OK && k.row < from->out; k.row += most) {
-        const int64_t n = from->out - k.row < most ? from->out - k.row : most;
+        const int64_t n = linear_min(from->out - k.row, most);
         char *to = (char *)packed + k.row / LINEAR_PANEL * linear_panel_bytes(type, in, LINEAR_COLUMNS);
         status = rp_pool_run(pool, n, read_row, &k);
         if (status == RP_OK)

@@ -6,11 +6,6 @@
 /* Lines of a step. The lines of a panel in a step stay in the L2 cache while all groups of rows use them. */
 enum { STEP = 512 };
 
-static inline int64_t smaller(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* Return the number of groups: one if registers can hold the sums of all rows, otherwise groups of at most MR rows. */
 static int64_t groups_of(int64_t rows)
 {
@@ -96,7 +91,7 @@ static void columns_step(const part *p, tile *t, tiles *each, int64_t width, int
 {
     const linear_job *j = p->j;
     const int64_t lines = t->end - t->from, first = p->panel * LINEAR_PANEL + t->first * LINEAR_COLUMN;
-    const int64_t n = smaller(width * LINEAR_COLUMN, j->out - first);
+    const int64_t n = linear_min(width * LINEAR_COLUMN, j->out - first);
     const char *next = t->panel + linear_line_at(j->type, t->columns, t->end);
     for (int64_t g = 0; g < p->groups; g++) { /* groups of rows / groups rows, rounded down or up */
         const int64_t begin = g * p->rows / p->groups, end = (g + 1) * p->rows / p->groups, number = before + g;
@@ -104,8 +99,8 @@ static void columns_step(const part *p, tile *t, tiles *each, int64_t width, int
         t->row = p->row + begin;
         t->sums = p->sums + begin * LINEAR_PANEL + t->first * LINEAR_COLUMN;
         t->fetches = of == 1 || number >= LINEAR_COLUMNS ? 0 : of == 2 ? 2 : 1;
-        t->ahead[0] = next + smaller(number, LINEAR_COLUMNS - 1) * lines * 64;
-        t->ahead[1] = next + smaller(number + of, LINEAR_COLUMNS - 1) * lines * 64;
+        t->ahead[0] = next + linear_min(number, LINEAR_COLUMNS - 1) * lines * 64;
+        t->ahead[1] = next + linear_min(number + of, LINEAR_COLUMNS - 1) * lines * 64;
         if (t->end == j->lines)
             fetch_rows(j, end - begin, y, n);
         t->y = t->end == j->lines && ends_itself(j, end - begin, width) && n == width * LINEAR_COLUMN ? y : NULL;
@@ -125,7 +120,7 @@ static void panel_of_block(const part *p)
         int64_t width, before = 0;
         widest(j->type, most, t.columns, &width);
         const int64_t of = p->groups * linear_ceil(t.columns, width);
-        t.end = of > 1 ? smaller(t.from + STEP, j->lines) : j->lines;
+        t.end = of > 1 ? linear_min(t.from + STEP, j->lines) : j->lines;
         for (t.first = 0; t.first < t.columns; t.first += width, before += p->groups) {
             tiles *each = widest(j->type, most, t.columns - t.first, &width);
             columns_step(p, &t, each, width, before, of);
