@@ -1,23 +1,19 @@
-/* apply.c -- linear_apply, linear_some: arguments are checked, rows rounded where the type asks for it, and the product is handed
- * to the pool in tasks of some rows and some panels. It may not know instruction sets by name.
+/* apply.c -- linear_apply and linear_some: check the arguments, prepare rows if the type needs it, and run the product in
+ * the pool, in tasks of some rows and some panels. Independent of particular instruction sets.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "linear/ops.h"
 #include <pthread.h>
 #include <stdlib.h>
 
-static int64_t smaller(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-/* A call, and how it is cut. */
+/* A call and its division into tasks. */
 typedef struct cut {
     const linear_job *j;
     const linear_ops *ops;
-    int64_t row_blocks, panels, chunk; /* of panels */
+    int64_t row_blocks, panels;
+    int64_t chunk; /* panels of a task */
 } cut;
 
-enum { PREPARED_ROWS = 16 }; /* of a task */
+enum { PREPARED_ROWS = 16 }; /* rows that a task prepares */
 
 int64_t linear_scratch_bytes(linear_type type, int64_t rows, int64_t in)
 {
@@ -34,7 +30,7 @@ static bool aligned(const void *p)
     return (uintptr_t)p % LINEAR_ALIGN == 0;
 }
 
-/* rows * ld elements fit in memory. */
+/* Return true if the size of rows * ld floats does not overflow. */
 static bool fits(int64_t rows, int64_t ld)
 {
     int64_t bytes;
@@ -58,7 +54,7 @@ static void prepare_task(void *context, int64_t n, int32_t worker)
     const cut *c = context;
     const int64_t row = n * PREPARED_ROWS;
     (void)worker;
-    c->ops->prepare(c->j, row, smaller(PREPARED_ROWS, c->j->rows - row));
+    c->ops->prepare(c->j, row, linear_min(PREPARED_ROWS, c->j->rows - row));
 }
 
 static void block_task(void *context, int64_t n, int32_t worker)
@@ -66,10 +62,11 @@ static void block_task(void *context, int64_t n, int32_t worker)
     const cut *c = context;
     const int64_t row = n % c->row_blocks * LINEAR_MAX_ROWS, panel = n / c->row_blocks * c->chunk;
     (void)worker;
-    c->ops->block(c->j, row, smaller(LINEAR_MAX_ROWS, c->j->rows - row), panel, smaller(c->chunk, c->panels - panel));
+    c->ops->block(c->j, row, linear_min(LINEAR_MAX_ROWS, c->j->rows - row), panel,
+                  linear_min(c->chunk, c->panels - panel));
 }
 
-/* The call in its caller's thread. */
+/* Run the whole call as one task. */
 static void whole_task(void *context, int64_t n, int32_t worker)
 {
     const cut *c = context;
@@ -80,7 +77,7 @@ static void whole_task(void *context, int64_t n, int32_t worker)
         block_task(context, b, worker);
 }
 
-/* A call of fewer multiply-adds than this is over before another thread has woken. */
+/* Max multiply-adds of a call that is not divided: it ends before another thread has woken up. */
 static double short_call = 4e6;
 
 static void read_short(void)
@@ -92,7 +89,7 @@ static void read_short(void)
         short_call = x;
 }
 
-/* Whether a call is not worth waking threads for; products of integers take a quarter of the time. */
+/* Return true if a call is too short for several threads. Products of integers take a quarter of the time. */
 static bool is_short(const linear_job *j)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -111,7 +108,7 @@ static void run(rp_pool *pool, const linear_job *j, const linear_ops *ops)
         rp_pool_run(pool, 1, whole_task, &c);
         return;
     }
-    c.chunk = linear_ceil(c.panels, smaller(c.panels, linear_ceil(4 * threads, c.row_blocks)));
+    c.chunk = linear_ceil(c.panels, linear_min(c.panels, linear_ceil(4 * threads, c.row_blocks)));
     if (j->prepared)
         rp_pool_run(pool, linear_ceil(j->rows, PREPARED_ROWS), prepare_task, &c);
     rp_pool_run(pool, c.row_blocks * linear_ceil(c.panels, c.chunk), block_task, &c);

@@ -1,25 +1,23 @@
-/* layout.h -- how packed weights and prepared rows lie in memory: panels of 64 outputs, one layout for all instruction
- * sets.
- * It may not know pools, calls or instruction sets.
+/* layout.h -- memory layout of packed weights (panels of 64 outputs, equal for all instruction sets) and of prepared
+ * rows.
  *
- * A panel holds 64 rows of W side by side, in lines that follow the inputs upwards, and panels follow one another: one
- * row of x reads all of W from its beginning to its end. A line has 4 columns of 64 bytes, each of 16 outputs, the
- * operand of one vector of AVX-512; the last panel has as many columns as it needs.
+ * A panel holds 64 rows of W side by side, in lines along the inputs. Panels follow each other, so one row of x reads W
+ * from beginning to end. A line has 4 columns of 64 bytes with 16 outputs each, one vector of AVX-512; the last panel
+ * may have fewer columns.
  *
  *   f32    a line is 1 input; a column has 16 numbers
  *   f16    a line is 2 inputs; a column has 16 numbers of the even input, then 16 of the odd one
- *   bf16   a line is 2 inputs; a column has 16 pairs, the even input in the lower half of a 32-bit word
- *   int8   a line is 4 inputs; a column has 16 fours of signed bytes. Before the lines stand a scale of f32 for each
- *          output and then an int32, -128 Σ q
- *   int4   a line is 8 inputs; a column has 16 fours of bytes, q + 8 of inputs 0-3 in the low halves, of 4-7 in the
- *          high ones. 4 lines are a group, and before them stand its scales, a bf16 for each output
+ *   bf16   a line is 2 inputs; a column has 16 pairs, with the even input in the lower half of a 32-bit word
+ *   int8   a line is 4 inputs; a column has 16 groups of four signed bytes. Before the lines there is an f32 scale for
+ *          each output, then an int32 for each output, -128 Σ q
+ *   int4   a line is 8 inputs; a column has 16 groups of four bytes, with q + 8 of inputs 0-3 in the low halves and of
+ *          inputs 4-7 in the high halves. 4 lines are a group; before them there is a bf16 scale for each output
  *
- * Pairs and fours are the operands of VNNI and AMX. Inputs are padded with zeros to whole lines (int4: groups) and
- * outputs to whole columns.
+ * Pairs and groups of four are the operands of VNNI and AMX. Inputs are padded with zeros to whole lines (int4: groups)
+ * and outputs to whole columns.
  *
- * A row of x is prepared for products with weights other than f32 and f16: a header of 64 bytes (the scale of integers), then
- * the inputs, rounded to bf16 or to integers, in the form that the instruction set reads, then, for int4, an int32 for
- * each group: -8 Σ q.
+ * For weights other than f32 and f16 a row of x is prepared: a header of 64 bytes (the scale of integers), then the
+ * inputs as bf16 or integers in the form that the instruction set reads, then for int4 an int32 for each group, -8 Σ q.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_LINEAR_LAYOUT_H
 #define RELPOS_LINEAR_LAYOUT_H
@@ -30,40 +28,44 @@
 
 enum {
     LINEAR_COLUMN = 16,       /* outputs of a column */
-    LINEAR_COLUMN_BYTES = 64, /* in a line */
-    LINEAR_COLUMNS = 4,       /* of a panel */
-    LINEAR_PANEL = 64,        /* outputs */
-    LINEAR_GROUP = 32,        /* inputs of int4 with one scale */
+    LINEAR_COLUMN_BYTES = 64, /* bytes of a column in a line */
+    LINEAR_COLUMNS = 4,       /* columns of a panel */
+    LINEAR_PANEL = 64,        /* outputs of a panel */
+    LINEAR_GROUP = 32,        /* inputs of int4 that share a scale */
     LINEAR_GROUP_LINES = 4,
-    LINEAR_ROW_HEAD = 64 /* bytes of a prepared row before its inputs */
+    LINEAR_ROW_HEAD = 64 /* bytes before the inputs of a prepared row */
 };
+
+static inline int64_t linear_min(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
 
 static inline int64_t linear_ceil(int64_t n, int64_t step)
 {
     return n / step + (n % step != 0);
 }
 
-/* Inputs of a line. */
+/* Return the number of inputs of a line. */
 static inline int64_t linear_line_inputs(linear_type type)
 {
     return type == LINEAR_F32 ? 1 : type <= LINEAR_BF16 ? 2 : type == LINEAR_INT8 ? 4 : 8;
 }
 
-/* Lines of a panel. */
+/* Return the number of lines of a panel. */
 static inline int64_t linear_lines(linear_type type, int64_t in)
 {
     return type == LINEAR_INT4 ? LINEAR_GROUP_LINES * linear_ceil(in, LINEAR_GROUP)
                                : linear_ceil(in, linear_line_inputs(type));
 }
 
-/* Columns of a panel: 4, but of the last one. */
+/* Return the number of columns of a panel: 4, or fewer for the last panel. */
 static inline int64_t linear_columns(int64_t out, int64_t panel)
 {
-    const int64_t left = linear_ceil(out, LINEAR_COLUMN) - panel * LINEAR_COLUMNS;
-    return left < LINEAR_COLUMNS ? left : LINEAR_COLUMNS;
+    return linear_min(linear_ceil(out, LINEAR_COLUMN) - panel * LINEAR_COLUMNS, LINEAR_COLUMNS);
 }
 
-/* What stands before the lines of a panel, or (int4) of a group. */
+/* Return the bytes before the lines of a panel, or (int4) before the lines of a group. */
 static inline int64_t linear_head_bytes(linear_type type, int64_t columns)
 {
     return type == LINEAR_INT8   ? 2 * columns * LINEAR_COLUMN_BYTES
@@ -71,13 +73,13 @@ static inline int64_t linear_head_bytes(linear_type type, int64_t columns)
                                  : 0;
 }
 
-/* From one group of int4 to the next. */
+/* Return the bytes of a group of int4. */
 static inline int64_t linear_group_bytes(int64_t columns)
 {
     return linear_head_bytes(LINEAR_INT4, columns) + LINEAR_GROUP_LINES * columns * LINEAR_COLUMN_BYTES;
 }
 
-/* Line k of a panel. */
+/* Return the offset of line k in a panel, in bytes. */
 static inline int64_t linear_line_at(linear_type type, int64_t columns, int64_t k)
 {
     const int64_t heads = type == LINEAR_INT4 ? k / LINEAR_GROUP_LINES + 1 : 1;
@@ -90,15 +92,15 @@ static inline int64_t linear_panel_bytes(linear_type type, int64_t in, int64_t c
     return linear_line_at(type, columns, last) + columns * LINEAR_COLUMN_BYTES;
 }
 
-/* Inputs of a prepared row, zeros past the last: whole groups, and of int8 whole rows of an AMX tile. */
+/* Return the number of inputs of a prepared row, padded with zeros to whole groups (int8: whole rows of an AMX tile). */
 static inline int64_t linear_row_inputs(linear_type type, int64_t in)
 {
     const int64_t step = type == LINEAR_INT8 ? LINEAR_COLUMN_BYTES : LINEAR_GROUP;
     return linear_ceil(in, step) * step;
 }
 
-/* Bytes of one prepared row: two for an input of int8, because instruction sets without VNNI keep 16 bits, and four for
- * one of bf16, which those without products of bf16 keep as f32. */
+/* Return the bytes of a prepared row. An input of int8 takes up to two bytes, because instruction sets without VNNI store
+ * 16 bits; an input of bf16 takes up to four, because those without bf16 products store f32. */
 static inline int64_t linear_row_bytes(linear_type type, int64_t in)
 {
     const int64_t inputs = linear_row_inputs(type, in), groups = linear_ceil(in, LINEAR_GROUP);
@@ -106,15 +108,15 @@ static inline int64_t linear_row_bytes(linear_type type, int64_t in)
     return LINEAR_ROW_HEAD + linear_ceil(bytes, 64) * 64;
 }
 
-/* The scale of a row of int8 whose largest |x| is `most`: NaN for a row that is not finite; 0, and a row is taken for
- * zeros, where it would be subnormal. */
+/* Return the scale of an int8 row whose largest |x| is `most`: NaN if the row is not finite; 0 if the scale would be
+ * subnormal, so that the row becomes zeros. */
 static inline float linear_int8_scale(float most)
 {
     return !isfinite(most) ? NAN : most < 0x1p-119f ? 0 : most / 127;
 }
 
-/* x to the nearest bf16, ties to even, as f32. Subnormal numbers become zeros, of their sign; NaN stays NaN. Numbers from
- * 2^128 - 2^119 on, half a step above the largest, become infinity. */
+/* Round x to the nearest bf16, ties to even, and return it as f32. Subnormal numbers become zeros of the same sign; NaN
+ * stays NaN. Numbers from 2^128 - 2^119 on, half a step above the largest bf16, become infinity. */
 static inline float linear_bf16(float x)
 {
     uint32_t bits;
@@ -130,7 +132,7 @@ static inline float linear_bf16(float x)
     return x;
 }
 
-/* Where the int32 of the groups begin, in a prepared row. */
+/* Return the offset of the int32 of the groups in a prepared row, in bytes. */
 static inline int64_t linear_row_groups(int64_t in)
 {
     return LINEAR_ROW_HEAD + linear_ceil(in, LINEAR_GROUP) * LINEAR_GROUP;

@@ -1,5 +1,4 @@
-/* ops.h -- a checked call, and what an instruction set does of it.
- * It may not know how work is handed to threads, or what an instruction set is made of.
+/* ops.h -- a checked call, and the functions that each instruction set implements.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_LINEAR_OPS_H
 #define RELPOS_LINEAR_OPS_H
@@ -13,26 +12,27 @@ typedef struct linear_job {
     const float *x;
     float *y;
     const char *packed;
-    int64_t panel_bytes, lines; /* of a panel of 64 outputs */
-    char *prepared;             /* rows of x, of row_bytes, for types from bf16 on */
+    int64_t panel_bytes, lines; /* bytes and lines of a panel of 64 outputs */
+    char *prepared;             /* prepared rows of x, row_bytes each; for types from bf16 on */
     int64_t row_bytes;
 } linear_job;
 
-enum { LINEAR_MAX_ROWS = 96 }; /* of a block */
+enum { LINEAR_MAX_ROWS = 96 }; /* max rows of a block */
 
 typedef struct linear_ops {
     const char *name;
-    void (*prepare)(const linear_job *j, int64_t row, int64_t rows); /* types from bf16 on */
-    /* Rows row … row+rows-1, at most LINEAR_MAX_ROWS, of the outputs of `panels` panels from `panel` on. */
+    /* Prepare rows row … row+rows-1 of x, for types from bf16 on. */
+    void (*prepare)(const linear_job *j, int64_t row, int64_t rows);
+    /* Compute rows row … row+rows-1 (at most LINEAR_MAX_ROWS) of the outputs of `panels` panels from `panel` on. */
     void (*block)(const linear_job *j, int64_t row, int64_t rows, int64_t panel, int64_t panels);
-    /* The LINEAR_COLUMN sums of row 0 and one column of a panel, as block makes them; types without integers. */
+    /* Compute the LINEAR_COLUMN sums of row 0 and one column of a panel, with the bits of block; not for int8, int4. */
     void (*column)(const linear_job *j, int64_t panel, int64_t column, float *sums);
 } linear_ops;
 
-/* The instruction set of a name of its own or of the core's; NULL: RELPOS_ISA, or the fastest of this machine.
- * RP_OK, RP_E_ARG for an unknown name, RP_E_UNSUPPORTED where this machine lacks it. */
+/* Find an instruction set by its name in this library or in the core; NULL: RELPOS_ISA, or the fastest of this machine.
+ * RP_OK; RP_E_ARG for an unknown name; RP_E_UNSUPPORTED if this machine does not have it. */
 rp_status linear_choose(const char *isa, const linear_ops **ops);
-/* Entry n of the list and whether this machine has it; NULL past the last. */
+/* Return entry n of the list, or NULL past the last. Set *found to true if this machine has it. */
 const linear_ops *linear_entry(int n, bool *found);
 
 #endif

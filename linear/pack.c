@@ -1,6 +1,5 @@
-/* pack.c -- linear_pack makes the panels of layout.h from a matrix, linear_row reads a row of them, and linear_repack makes panels of another type. A panel is a task:
- * it is packed in chunks of 32 inputs, which are loaded as f32 and stored as its type.
- * It may not know instruction sets or calls.
+/* pack.c -- linear_pack packs a matrix into the panels of layout.h, linear_row unpacks a row, and linear_repack converts
+ * panels to another type. Each task packs a panel in chunks of 32 inputs, which are loaded as f32 and stored as its type.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "linear/layout.h"
 #include <math.h>
@@ -63,7 +62,7 @@ static uint16_t bf16_of_f32(float x)
     return (uint16_t)(bits >> 16);
 }
 
-/* n numbers of a row of W, from `from` on. */
+/* Load n numbers of a row of W, from input `from` on. */
 static void load(const pack_job *j, int64_t row, int64_t from, int64_t n, float *to)
 {
     const char *at = j->w + (row * j->stride + from) * (int64_t)rp_dtype_size(j->dtype);
@@ -74,22 +73,22 @@ static void load(const pack_job *j, int64_t row, int64_t from, int64_t n, float 
     }
 }
 
-/* 16 rows of W from `row` on and 32 inputs from `from` on, rows and inputs past the last as zeros. */
+/* Load 32 inputs, from `from` on, of 16 rows of W, from `row` on. Rows and inputs past the last are zeros. */
 static void load_chunk(const pack_job *j, int64_t row, int64_t from, float chunk[LINEAR_COLUMN][CHUNK])
 {
-    const int64_t n = j->in - from < CHUNK ? j->in - from : CHUNK;
+    const int64_t n = linear_min(j->in - from, CHUNK);
     memset(chunk, 0, sizeof(float[LINEAR_COLUMN][CHUNK]));
     for (int64_t c = 0; c < LINEAR_COLUMN && row + c < j->out; c++)
         load(j, row + c, from, n, chunk[c]);
 }
 
-/* max(a, |x|), NaN where either is. */
+/* Return max(a, |x|), or NaN if either is NaN. */
 static float larger(float a, float x)
 {
     return isnan(a) || fabsf(x) <= a ? a : fabsf(x);
 }
 
-/* Scales of a column of int8. */
+/* Compute the int8 scales of the 16 outputs of a column. */
 static void int8_scales(const pack_job *j, int64_t row, float *scale)
 {
     float chunk[LINEAR_COLUMN][CHUNK], most[LINEAR_COLUMN] = {0};
@@ -103,7 +102,7 @@ static void int8_scales(const pack_job *j, int64_t row, float *scale)
         scale[c] = linear_int8_scale(most[c]);
 }
 
-/* x over a scale, to the nearest integer from low to high; 0 without a scale. */
+/* Return x / scale, rounded to the nearest integer and clamped to low … high; 0 if the scale is 0 or NaN. */
 static int quotient(float x, float scale, float low, float high)
 {
     if (!(fabsf(scale) > 0))
@@ -112,7 +111,7 @@ static int quotient(float x, float scale, float low, float high)
     return (int)(q < low ? low : q > high ? high : q);
 }
 
-/* What a group loses with this scale, squared. */
+/* Return the sum of squared errors of a group with this scale. */
 static double group_loss(const float *w, float scale)
 {
     double sum = 0;
@@ -123,8 +122,8 @@ static double group_loss(const float *w, float scale)
     return sum;
 }
 
-/* The largest number becomes -8, by a scale of either sign, or ±7 where less is lost so. NaN: a number is not finite.
- * */
+/* Return the scale of a group as bf16. It maps the number with the largest absolute value to -8 (the scale may be
+ * negative) or to ±7, whichever has the smaller error. Return NaN if a number is not finite. */
 static uint16_t group_scale(const float *w)
 {
     float most = 0;
@@ -139,10 +138,10 @@ static uint16_t group_scale(const float *w)
     return group_loss(w, f32_of_bf16(eighth)) <= group_loss(w, f32_of_bf16(seventh)) ? eighth : seventh;
 }
 
-/* A column of a panel that is packed: where its lines and what stands before them begin. */
+/* A column of a packed panel. */
 typedef struct column {
     char *panel;
-    int64_t columns, n; /* of the panel; which one */
+    int64_t columns, n; /* number of columns of the panel; index of this one */
 } column;
 
 static void *line_of(const pack_job *j, const column *c, int64_t k)
@@ -150,7 +149,7 @@ static void *line_of(const pack_job *j, const column *c, int64_t k)
     return c->panel + linear_line_at(j->type, c->columns, k) + c->n * LINEAR_COLUMN_BYTES;
 }
 
-/* The scales of int8, and behind those of all columns the sums. */
+/* Return the scales of int8. The sums (biases_of) follow the scales of all columns. */
 static float *scales_of(const column *c)
 {
     return (float *)(void *)c->panel + c->n * LINEAR_COLUMN;
@@ -218,7 +217,7 @@ static void pack_column(const pack_job *j, const column *c, int64_t row)
     if (j->type == LINEAR_INT8)
         int8_scales(j, row, scales_of(c));
     for (int64_t from = 0; from < j->in; from += CHUNK) {
-        const int64_t end = from + CHUNK < j->in ? from + CHUNK : j->in;
+        const int64_t end = linear_min(from + CHUNK, j->in);
         load_chunk(j, row, from, chunk);
         if (j->type == LINEAR_INT8)
             store_int8(j, c, from, end, chunk);
@@ -274,9 +273,9 @@ void linear_row(const linear_weights *w, int64_t o, float *row)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------ another type */
+/* ------------------------------------------------------------------------------------------------ converting types */
 
-enum { REPACKED = 8 * LINEAR_PANEL }; /* rows at once */
+enum { REPACKED = 8 * LINEAR_PANEL }; /* rows per step */
 
 typedef struct repacking {
     const linear_weights *from;
@@ -293,11 +292,11 @@ static void read_row(void *context, int64_t n, int32_t worker)
 
 rp_status linear_repack(rp_pool *pool, linear_type type, const linear_weights *from, void *packed)
 {
-    const int64_t in = from->in, most = from->out < REPACKED ? from->out : REPACKED;
+    const int64_t in = from->in, most = linear_min(from->out, REPACKED);
     repacking k = {.from = from, .rows = malloc((size_t)(most * in) * sizeof(float))};
     rp_status status = k.rows != NULL ? RP_OK : RP_E_NOMEM;
     for (; status == RP_OK && k.row < from->out; k.row += most) {
-        const int64_t n = from->out - k.row < most ? from->out - k.row : most;
+        const int64_t n = linear_min(from->out - k.row, most);
         char *to = (char *)packed + k.row / LINEAR_PANEL * linear_panel_bytes(type, in, LINEAR_COLUMNS);
         status = rp_pool_run(pool, n, read_row, &k);
         if (status == RP_OK)

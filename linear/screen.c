@@ -1,22 +1,21 @@
-/* screen.c -- bounds of a product with weights of f32, f16 or bf16 from 8 bits of each of them. A caller that looks for the
- * largest output alone reads those, and of W itself only the rows that may have it.
- * It may not know instruction sets or models.
+/* screen.c -- bounds of products with weights of f32, f16 or bf16, computed from a copy of the weights in 8 bits. To find
+ * the largest output, a caller reads this copy, and only the rows of W that may have the largest output.
  *
- * x is first rounded where linear_apply rounds it: for W of bf16, whose packed numbers and sums have no subnormal ones.
+ * If W is bf16, x is first rounded as linear_apply rounds it; packed bf16 numbers and their sums are never subnormal.
  * With W = Ŵ + F as int8 packs it, and x = x̃ + r, x̃ = s₁ p₁ + s₂ p₂ for integers p from -127 to 127,
  *
  *   x · w = x̃ · ŵ + x̃ · f + r · w      and by Cauchy and Schwarz |x · w - x̃ · ŵ| <= |x̃| |f| + |r| |w|.
  *
- * Both products of integers are exact up to two roundings each, and three more make bounds of them: 16 u size |ŵ| is more
- * than all, with u = 2^-24, |ŵ| <= |w| + |f| and |x̃| <= size = |s₁ p₁| + |s₂ p₂|. linear_apply's own chain of n sums is off
- * by γ Σ|x w| <= γ |x| |w| with γ = (n + 2) u / (1 - (n + 2) u) and |x| <= size + |r|. So for an output with |w| and |f|
+ * Each of the two products of integers is exact except for two roundings, and computing the bounds takes three more.
+ * Their total is below 16 u size |ŵ| with u = 2^-24, |ŵ| <= |w| + |f| and |x̃| <= size = |s₁ p₁| + |s₂ p₂|. The error of
+ * the n sums of linear_apply is at most γ Σ|x w| <= γ |x| |w| with γ = (n + 2) u / (1 - (n + 2) u) and |x| <= size + |r|.
+ * Hence for an output with |w| and |f|
  *
- *   |y - bounds' middle| <= a |w| + b |f| + c,   a = |r| + (γ + 16 u) (size + |r|),   b = (1 + 16 u) size,
+ *   |y - middle of the bounds| <= a |w| + b |f| + c,   a = |r| + (γ + 16 u) (size + |r|),   b = (1 + 16 u) size,
  *
- * and c for what underflows: 2^-126 at each of fewer than 4 (n + 8) roundings, even where the machine makes zeros of
- * subnormal numbers. a, b and norms are made in double and enlarged by 16 u, more than their roundings and those of the
- * sum above.
- * Nothing overflows, since |x| < 2^49 and |w| < 2^60.
+ * where c covers underflow: 2^-126 for each of fewer than 4 (n + 8) roundings, even if the machine flushes subnormal
+ * numbers to zero. a, b and the norms are computed in double and enlarged by 16 u, which exceeds their roundings and
+ * those of the sum above. Nothing overflows, since |x| < 2^49 and |w| < 2^60.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "linear/layout.h"
 #include "isa/clones.h"
@@ -26,8 +25,8 @@
 
 #define UNIT     0x1p-24
 #define ENLARGED (1 + 16 * UNIT)
-#define MAX_NORM 0x1p60   /* of a row of W */
-#define MIN_X    0x1p-40f /* of the largest number of x */
+#define MAX_NORM 0x1p60   /* max norm of a row of W */
+#define MIN_X    0x1p-40f /* min and max of the largest |x| */
 #define MAX_X    0x1p40f
 
 static int64_t rounded_up(int64_t bytes)
@@ -51,22 +50,22 @@ typedef struct making {
     float *norms;
 } making;
 
-/* Numbers of the outputs of a column, side by side. */
+/* Vectors with one number for each output of a column. */
 typedef float floats __attribute__((vector_size(4 * LINEAR_COLUMN)));
 typedef int32_t integers __attribute__((vector_size(4 * LINEAR_COLUMN)));
 typedef double doubles __attribute__((vector_size(8 * LINEAR_COLUMN)));
 
-/* A column of a panel: of W, and of the screen. */
+/* A column of a panel of W, and the same column of the screen. */
 typedef struct column {
     linear_type type;
-    int64_t in, step; /* step: bytes from line to line */
+    int64_t in, step; /* inputs; bytes from line to line */
     const char *lines;
     char *to_lines;
     float *scales;
     int32_t *sums;
 } column;
 
-/* Input i of the outputs. */
+/* Load input i of the 16 outputs. */
 static inline __attribute__((always_inline)) void input_of(const column *c, int64_t i, floats *x)
 {
     integers bits;
@@ -80,14 +79,14 @@ static inline __attribute__((always_inline)) void input_of(const column *c, int6
     *x = (floats)bits;
 }
 
-/* The scales that linear_pack gives to int8, and those by which it divides: infinity, and x taken for zero, where all is
- * zero or something is not finite. */
+/* Compute the int8 scales of linear_pack, and the divisors. If the scale is 0 or NaN, the divisor is infinity and `kept`
+ * is 0, which replaces x with zero. */
 static inline __attribute__((always_inline)) void find_scales(const column *c, floats *divisor, integers *kept)
 {
     integers most = {0};
     float by[LINEAR_COLUMN];
     int32_t keep[LINEAR_COLUMN];
-    for (int64_t i = 0; i < c->in; i++) { /* in the order of integers infinity and NaN come last */
+    for (int64_t i = 0; i < c->in; i++) { /* as integers, infinity and NaN are larger than all other |x| */
         floats x;
         input_of(c, i, &x);
         const integers size = (integers)x & 0x7fffffff, more = size > most;
@@ -110,7 +109,7 @@ static float upper_norm(double squares)
     return (float)(sqrt(squares) * ENLARGED + 0x1p-126);
 }
 
-/* Pack a column as linear_pack would; |w| and |w - ŵ| of each output. */
+/* Pack a column as linear_pack does, and compute |w| and |w - ŵ| of each output. */
 RPI_CLONES static void make_column(const column *c, float *norms, float *lost_norms)
 {
     const floats magic = (floats){0} + 0x1.8p23f; /* rounds to the nearest integer, ties to even */
@@ -185,7 +184,7 @@ rp_status linear_screen_make(linear_screen *s, rp_pool *pool, const linear_weigh
 
 /* ------------------------------------------------------------------------------------------------ bounds */
 
-/* A row of x in two rows of integers, and what makes bounds of their products. */
+/* Scales of the two rows of integers of a row of x, and the factors a, b, c of its bounds. */
 typedef struct row {
     float scale[2], a, b, c;
     bool bounds;
@@ -199,8 +198,8 @@ static float largest(const float *x, int64_t n)
     return most;
 }
 
-/* x as scale p, with one |p| of 127: linear_apply quantises such p to itself, with the scale 1. Returns |scale p|; x may
- * be p. */
+/* Approximate x by scale * p with integers p, of which the largest |p| is 127, so linear_apply quantises p with scale 1,
+ * unchanged. Return the norm |scale p|. x and p may be the same array. */
 static double take_integers(const float *x, int64_t n, float max, float *scale, float *p)
 {
     double squares = 0;
@@ -213,6 +212,7 @@ static double take_integers(const float *x, int64_t n, float max, float *scale, 
     return (double)*scale * sqrt(squares);
 }
 
+/* Split x into two rows of integers, p and p + n, and compute the factors of its bounds. */
 static row split(const float *x, int64_t n, float *p)
 {
     row r = {.bounds = false};
@@ -242,7 +242,7 @@ static row split(const float *x, int64_t n, float *p)
     return r;
 }
 
-/* Products of both rows of integers become bounds in place. */
+/* Replace the products of both rows of integers by the lower and upper bounds. */
 RPI_CLONES static void make_bounds(const linear_screen *s, const row *r, float *low, float *high)
 {
     const int64_t out = s->w.out;

@@ -1,5 +1,4 @@
-/* linear/isa/amx.c -- AVX-512 with tiles of 16 x 16 sums of products of bytes (AMX-TILE, AMX-INT8).
- * It has verbs and sizes, and may not know what is computed with them.
+/* linear/isa/amx.c -- AVX-512 with AMX-TILE and AMX-INT8: tiles of 16 x 16 sums of products of bytes.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "linear/ops.h"
 #include "isa/float_state.h"
@@ -15,7 +14,7 @@ extern const linear_ops linear_ops_avx512_bf16;
 #define LINEAR_BASE linear_ops_avx512_bf16
 #define OWNS(type)  ((type) == LINEAR_INT8)
 #define LINEAR_AMX
-#define FEWEST_ROWS 5 /* VPDPBUSD multiplies 4 rows in the time that the second cache takes to give their weights */
+#define FEWEST_ROWS 5 /* VPDPBUSD multiplies 4 rows in the time that the L2 cache takes to deliver their weights */
 #define RPI_F64     0
 #include "isa/avx512.h"
 #include "isa/verbs.h"

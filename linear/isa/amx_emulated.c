@@ -1,5 +1,4 @@
-/* linear/isa/amx_emulated.c -- the tiles of AMX-INT8 in plain C, so that what is built on them is tested everywhere.
- * It has verbs and sizes, and may not know what is computed with them.
+/* linear/isa/amx_emulated.c -- the tiles of AMX-INT8 in plain C, to test amx_block.h on every machine.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "linear/ops.h"
 #include "isa/float_state.h"
@@ -13,7 +12,7 @@ extern const linear_ops linear_ops_generic;
 #define LINEAR_BASE linear_ops_generic
 #define OWNS(type)  ((type) == LINEAR_INT8)
 #define LINEAR_AMX
-#define FEWEST_ROWS 1 /* generic prepares rows in another form */
+#define FEWEST_ROWS 1 /* no fallback to generic, which prepares rows in another form */
 #define RPI_F64     0
 enum { VL = 4 };
 typedef float vf __attribute__((vector_size(16), may_alias));
@@ -22,14 +21,14 @@ typedef float vf __attribute__((vector_size(16), may_alias));
 #define X8_UNSIGNED 1
 
 typedef struct amx_tiles {
-    int rows[8]; /* 0: not configured, as after the end of a task */
+    int rows[8]; /* 0: not configured, before and after a task */
     uint8_t at[8][16][64];
 } amx_tiles;
 
-/* A thread has one set of tiles: who begins has them, and has to give them back. */
+/* True between amx_begin and amx_end: a thread has only one set of tiles. */
 static _Thread_local bool taken;
 
-/* What the processor answers with an exception, or with sums of another shape, ends the program. */
+/* Abort in cases in which the processor would raise an exception or compute sums of another shape. */
 static inline void demand(bool right)
 {
     if (!right)
@@ -68,8 +67,8 @@ static void amx_store(const amx_tiles *R, int t, void *to, int64_t step)
         memcpy((char *)to + m * step, R->at[t][m], 64);
 }
 
-/* c += a b, modulo 2^32, as TDPBUSD: unsigned bytes of a, signed ones of b. AMX tiles are registers, without bounds
- * that AddressSanitizer could check. */
+/* Compute c += a b modulo 2^32 as TDPBUSD does, with unsigned bytes of a and signed bytes of b. AddressSanitizer is off,
+ * because AMX tiles are registers, without bounds to check. */
 __attribute__((no_sanitize("address"))) static void amx_dot(amx_tiles *R, int c, int a, int b)
 {
     demand(R->rows[c] > 0 && R->rows[c] == R->rows[a] && R->rows[b] == 16);

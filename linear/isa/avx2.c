@@ -1,5 +1,4 @@
 /* linear/isa/avx2.c -- AVX2 with FMA.
- * It has verbs and sizes, and may not know what is computed with them.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "linear/ops.h"
 #include "isa/float_state.h"
@@ -19,7 +18,7 @@ RPI_TARGET_BEGIN("avx2,fma,f16c")
 #include "linear/isa/avx2_integers.h"
 #define vi_madd(a, b) ((vi)_mm256_madd_epi16((__m256i)(a), (__m256i)(b)))
 
-/* Weights of 4 bits are unsigned bytes: a pair of products stays below 2^12, and eight pairs within 16 bits. */
+/* Weights of 4 bits are unsigned bytes. A pair of products is below 2^12, so eight pairs fit into 16 bits. */
 typedef __m256i s4;
 typedef vi w4, x4;
 #define x4_load(p)        vi_set1(p)

@@ -1,5 +1,4 @@
-/* linear/isa/avx2_vnni.c -- AVX2 with sums of four products of bytes (AVX-VNNI).
- * It has verbs and sizes, and may not know what is computed with them.
+/* linear/isa/avx2_vnni.c -- AVX2 with AVX-VNNI: sums of four products of bytes.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "linear/ops.h"
 #include "isa/float_state.h"
@@ -21,7 +20,7 @@ extern const linear_ops linear_ops_avx2;
 #include "isa/verbs.h"
 #include "linear/isa/avx2_integers.h"
 
-/* VPDPBUSD multiplies unsigned bytes by signed ones: inputs by weights of 8 bits, weights of 4 bits by inputs. */
+/* VPDPBUSD multiplies unsigned bytes by signed bytes. For int8 the inputs are unsigned, for int4 the weights. */
 #define X8_BYTES          1
 #define X8_UNSIGNED       1
 #define w8_load(p)        vi_load(p)

@@ -1,5 +1,4 @@
 /* linear/isa/avx512.c -- AVX-512 (F, BW, DQ, VL).
- * It has verbs and sizes, and may not know what is computed with them.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "linear/ops.h"
 #include "isa/float_state.h"
@@ -19,7 +18,7 @@ RPI_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")
 #include "linear/isa/avx512_integers.h"
 #define vi_madd(a, b) ((vi)_mm512_madd_epi16((__m512i)(a), (__m512i)(b)))
 
-/* Weights of 4 bits are unsigned bytes: a pair of products stays below 2^12, and eight pairs within 16 bits. */
+/* Weights of 4 bits are unsigned bytes. A pair of products is below 2^12, so eight pairs fit into 16 bits. */
 typedef __m512i s4;
 typedef vi w4, x4;
 #define x4_load(p)        vi_set1(p)

@@ -1,5 +1,4 @@
-/* linear/isa/avx512_bf16.c -- AVX-512 with sums of two products of bf16 (AVX512-BF16), on machines that have VNNI too.
- * It has verbs and sizes, and may not know what is computed with them.
+/* linear/isa/avx512_bf16.c -- AVX-512 with AVX512-BF16 (sums of two products of bf16), on machines that also have VNNI.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "linear/ops.h"
 #include "isa/float_state.h"
@@ -21,8 +20,8 @@ extern const linear_ops linear_ops_avx512_vnni;
 #include "isa/verbs.h"
 #include "linear/isa/avx512_integers.h"
 
-/* VDPBF16PS multiplies and adds the odd inputs of pairs, then the even ones, each with one rounding to nearest; it takes
- * subnormal numbers for zeros and makes none. */
+/* VDPBF16PS adds the product of the odd inputs of pairs, then of the even inputs, each with one rounding to nearest. It
+ * treats subnormal inputs and results as zero. */
 #define W16_DOT(sum, w, x) _mm512_dpbf16_ps(sum, (__m512bh)(w), (__m512bh)(x))
 #define x16_store(p, x)    _mm256_storeu_si256((__m256i *)(void *)(p), _mm512_cvtepi32_epi16((__m512i)((vu)(x) >> 16)))
 #include "linear/kernels/template.h"

@@ -1,5 +1,4 @@
-/* linear/isa/avx512_vnni.c -- AVX-512 with sums of four products of bytes (VNNI).
- * It has verbs and sizes, and may not know what is computed with them.
+/* linear/isa/avx512_vnni.c -- AVX-512 with VNNI: sums of four products of bytes.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "linear/ops.h"
 #include "isa/float_state.h"
@@ -21,7 +20,7 @@ extern const linear_ops linear_ops_avx512;
 #include "isa/verbs.h"
 #include "linear/isa/avx512_integers.h"
 
-/* VPDPBUSD multiplies unsigned bytes by signed ones: inputs by weights of 8 bits, weights of 4 bits by inputs. */
+/* VPDPBUSD multiplies unsigned bytes by signed bytes. For int8 the inputs are unsigned, for int4 the weights. */
 #define X8_BYTES          1
 #define X8_UNSIGNED       1
 #define w8_load(p)        vi_load(p)
@@ -31,7 +30,7 @@ extern const linear_ops linear_ops_avx512;
 #define W4_DOT(sum, w, x) ((vi)_mm512_dpbusd_epi32((__m512i)(sum), (__m512i)(w), (__m512i)(x)))
 #define s4_sum(sum)       (sum)
 typedef vi w8, x8, w4, x4, s4;
-/* The tiles of whole panels. */
+/* Tiles as wide as a panel convert sums to outputs in registers. */
 #define INT8_ENDS(rows, columns) ((columns) == 4)
 #include "linear/kernels/template.h"
 RPI_TARGET_END

@@ -1,5 +1,5 @@
-/* linear/isa/generic.c -- any machine with a C compiler that knows vectors of 16 bytes. Products of f32 round twice: a
- * * b, then the sum. It has verbs and sizes, and may not know what is computed with them.
+/* linear/isa/generic.c -- any machine whose C compiler has vectors of 16 bytes. For f32, product and sum are rounded
+ * separately.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "linear/ops.h"
 #include "isa/float_state.h"

@@ -1,5 +1,4 @@
-/* linear/isa/registry.c -- the instruction sets of linear layers by name, and which of them this machine has.
- * It may not know what the kernels compute.
+/* linear/isa/registry.c -- finds instruction sets of linear layers by name, and detects those of this machine.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "linear/ops.h"
 #include "isa/processor.h"
@@ -18,7 +17,8 @@ static const linear_ops *const list[] = {
 };
 enum { SETS = sizeof list / sizeof list[0] };
 
-/* Filled once per process: in a virtual machine CPUID takes longer than a small layer. */
+/* Sets that this machine has; detected once per process, because CPUID in a virtual machine takes longer than a small
+ * layer. */
 static bool has[SETS];
 static const linear_ops *by_default; /* RELPOS_ISA, or the fastest */
 
@@ -35,11 +35,11 @@ static const linear_ops *fastest(void)
     int n = SETS - 1;
     while (!has[n] || strcmp(list[n]->name, "amx_emulated") == 0)
         n--;
-    return list[n]; /* generic is first, and always there */
+    return list[n]; /* generic is first and always available */
 }
 
-/* An instruction set by a name of this list, or of the core's: one that is not here means plain code, and amx, where its
- * bytes are missing, the best of the rest. */
+/* Find an instruction set by a name of this list or of the core's. A set of the core that is not in this list maps to
+ * generic. amx without AMX-INT8 maps to the fastest set. */
 static rp_status choose(const char *name, const linear_ops **ops)
 {
     const int n = named(name);
@@ -49,17 +49,18 @@ static rp_status choose(const char *name, const linear_ops **ops)
     return found == 1 ? RP_OK : found == 0 || n < SETS ? RP_E_UNSUPPORTED : RP_E_ARG;
 }
 
+/* Detect the instruction sets and choose the default. */
 static void ask(void)
 {
     const char *wanted = getenv("RELPOS_ISA");
     int n = 0;
     const rpi_processor p = rpi_processor_ask();
-    (void)p; /* not every architecture needs it */
+    (void)p; /* unused on some architectures */
 #define X(name, found) has[n++] = found;
 #include "linear/isa/isa.def"
 #undef X
     if (!wanted || !*wanted ||
-        choose(wanted, &by_default) != RP_OK) /* as the core, which passes over what it does not know */
+        choose(wanted, &by_default) != RP_OK) /* an unknown RELPOS_ISA is ignored, as in the core */
         by_default = fastest();
 }
 

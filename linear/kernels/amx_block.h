@@ -1,26 +1,26 @@
-/* amx_block.h -- a block of rows of x by some panels of int8, on the eight tiles of AMX. Other types, and the few rows
- * that gain nothing, go to LINEAR_BASE, whose prepared rows have the same form; sums of integers are exact either way.
- * May not know threads or calls.
- * Parameters: FEWEST_ROWS, and verbs with R, the tiles: amx_begin(R, rows) and amx_end(R) around a task; amx_fence();
- * amx_load and amx_store(R, tile, address, bytes from row to row); amx_dot(R, c, a, b): c += a b, each sum the products
- * of 64 unsigned bytes of a row of a with the signed ones of a column of b. Tiles are constants.
+/* amx_block.h -- multiplies a block of rows of x by some panels of int8, on the eight tiles of AMX. Other types, and
+ * blocks of fewer than FEWEST_ROWS rows, go to LINEAR_BASE. It uses the same prepared rows, and sums of integers are
+ * exact in both.
+ * Parameters: FEWEST_ROWS, and operations on the tiles R: amx_begin(R, rows) and amx_end(R) around a task; amx_fence();
+ * amx_load and amx_store(R, tile, address, bytes from row to row); amx_dot(R, c, a, b): c += a b, where each sum adds
+ * the products of 64 unsigned bytes in a row of a with the signed bytes in a column of b. Tile numbers are constants.
  *
- * Sums are tiles 0 to 3, those of the second 16 rows from 2 on; rows of x are 4 and 5; weights, 16 lines of a column, 6
- * and 7. 32 rows by two columns load a tile for each product, half as many as one row of tiles; 16 rows take all four
- * columns, so that four products are under way at a time. */
+ * Tiles 0 to 3 are sums (2 and 3 for the second 16 rows, if there are two), 4 and 5 are rows of x, 6 and 7 are weights,
+ * 16 lines of a column each. 32 rows by two columns load one tile per product, half as many as one row of tiles does.
+ * 16 rows use all four columns, so four products are in flight. */
 
 enum { TILE_ROWS = 16, TILE_LINES = 16 };
 
 /* One or two tiles of rows by some columns of a panel. */
 typedef struct strip {
     tile t;
-    const char *x[2];    /* the inputs of each tile of rows; NULL: one alone */
-    float *sums[4];      /* where each tile of sums goes; NULL: there is none */
-    const char *bias[4]; /* where they begin, the same in each row: what takes 128 Σ q away */
-    const char *rest;    /* the last lines of the panel, and zeros up to 16 */
+    const char *x[2];    /* inputs of each tile of rows; x[1] is NULL if there is only one */
+    float *sums[4];      /* destination of each tile of sums; NULL: unused tile */
+    const char *bias[4]; /* initial sums, -128 Σ q, equal for all rows */
+    const char *rest;    /* last lines of the panel, padded with zeros to 16 */
 } strip;
 
-/* Tile n of the sums: with one tile of rows of column n, with two of column n % 2. */
+/* Set up tile n of the sums. Its column is n with one tile of rows, n % 2 with two. */
 INLINE void strip_sum(strip *s, int n, int64_t columns, float *sums)
 {
     const int64_t c = s->x[1] ? n % 2 : n;
@@ -28,7 +28,7 @@ INLINE void strip_sum(strip *s, int n, int64_t columns, float *sums)
     s->bias[n] = s->t.panel + (s->t.columns + s->t.first + c) * LINEAR_COLUMN_BYTES;
 }
 
-/* 16 lines, from line k on, which lie at w. */
+/* Multiply 16 lines, from line k on; their weights are at w. */
 INLINE void strip_lines(amx_tiles *R, const strip *s, int64_t k, const char *w)
 {
     const int64_t step = line_step(&s->t), row = s->t.j->row_bytes;
@@ -75,8 +75,8 @@ static void strip_sums(amx_tiles *R, const strip *s)
     EACH_SUM(SUM_STORE)
 }
 
-/* How a block is cut into tiles of as many rows each. The last begins where it ends with the block: what it has in
- * common with the one before is computed twice, so that all tiles have one shape. */
+/* Divide the rows of a block into tiles of equal height. The last tile ends with the block, so it may overlap the one
+ * before; the common rows are computed twice. All tiles thus have the same shape. */
 static int64_t tiles_of(int64_t rows)
 {
     return linear_ceil(rows, TILE_ROWS);
@@ -93,7 +93,7 @@ static int64_t tile_begin(int64_t rows, int64_t n)
     return begin < last ? begin : last;
 }
 
-/* The sums of the panel of `s`: two tiles of rows at a time by two columns, one by all. */
+/* Compute the sums of a panel: two tiles of rows by two columns at a time, or one tile of rows by all columns. */
 static void panel_sums(amx_tiles *R, strip *s, int64_t rows)
 {
     const int64_t tiles = tiles_of(rows);

@@ -1,17 +1,12 @@
-/* block.h -- a block of rows of x by some panels: groups of rows, whose tiles are as wide as registers allow.
- * May not know threads or calls.
- * Parameters: MR, the rows of a group of a large block; MAX_ROWS, of a small one; SHAPES: X(columns of a tile, the most
- * rows), widest first, the last X(1, MAX_ROWS). */
+/* block.h -- multiplies a block of rows of x by some panels, in groups of rows whose tiles are as wide as the registers
+ * allow.
+ * Parameters: MR, max rows of a group in a large block; MAX_ROWS, max rows of a block that is a single group; SHAPES:
+ * X(columns of a tile, max rows), widest first, the last X(1, MAX_ROWS). */
 
-/* Lines between two visits of a tile's sums: those of a panel stay in the second cache while all groups pass by. */
+/* Lines of a step. The lines of a panel in a step stay in the L2 cache while all groups of rows use them. */
 enum { STEP = 512 };
 
-static inline int64_t smaller(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-/* Groups of rows: one, where registers hold the sums of all, else of at most MR. */
+/* Return the number of groups: one if registers can hold the sums of all rows, otherwise groups of at most MR rows. */
 static int64_t groups_of(int64_t rows)
 {
     return rows <= MAX_ROWS ? 1 : linear_ceil(rows, MR);
@@ -19,7 +14,7 @@ static int64_t groups_of(int64_t rows)
 
 typedef void tiles(int rows, const tile *t);
 
-/* A tile for each number of rows. */
+/* Defines TYPE_tiles_COLUMNS, which selects the tile for a number of rows. */
 #define ROWS(TYPE, N, COLUMNS, MOST)                                                                                   \
     if ((N) <= (MOST))                                                                                                 \
     TYPE##_tile((N) <= (MOST) ? (N) : 1, COLUMNS, t)
@@ -39,9 +34,9 @@ typedef void tiles(int rows, const tile *t);
     TILES(f32, COLUMNS, MOST)                                                                                          \
     TILES(f16, COLUMNS, MOST) TILES(bf16, COLUMNS, MOST) TILES(int8, COLUMNS, MOST) TILES(int4, COLUMNS, MOST)
 SHAPES(EACH_TYPE)
-#define TILE(TYPE, NAME, COLUMNS) (OWNS(TYPE) ? NAME##_tiles_##COLUMNS : NULL) /* what is not used is not compiled */
+#define TILE(TYPE, NAME, COLUMNS) (OWNS(TYPE) ? NAME##_tiles_##COLUMNS : NULL) /* unused tiles are not compiled */
 
-/* The tiles of a number of columns, at most `columns`, with room for `rows` rows; *width: of how many. */
+/* Return the widest tiles that fit `rows` rows and have at most `columns` columns; set *width to their columns. */
 static tiles *widest(linear_type type, int64_t rows, int64_t columns, int64_t *width)
 {
 #define SHAPE(COLUMNS, MOST)                                                                                           \
@@ -53,11 +48,11 @@ static tiles *widest(linear_type type, int64_t rows, int64_t columns, int64_t *w
         return each[type];                                                                                             \
     }
     SHAPES(SHAPE)
-    *width = 1; /* the last shape has room for all */
+    *width = 1; /* not reached: the last shape fits all */
     return NULL;
 }
 
-/* Sums begin at zero; those of int8 with unsigned inputs elsewhere (int8_begin). */
+/* Set sums to zero. For int8 with unsigned inputs int8_begin provides the initial sums. */
 static void sums_begin(const tile *t, int64_t rows, float *sums)
 {
     if (t->j->type == LINEAR_INT8 && X8_UNSIGNED)
@@ -66,7 +61,7 @@ static void sums_begin(const tile *t, int64_t rows, float *sums)
         memset(sums + r * LINEAR_PANEL, 0, (size_t)t->columns * LINEAR_COLUMN * sizeof *sums);
 }
 
-/* Rows of y that are written next come into the cache while their sums are made. */
+/* Prefetch the rows of y that will be written, while their sums are computed. */
 static void fetch_rows(const linear_job *j, int64_t rows, const float *y, int64_t n)
 {
     for (int64_t r = 0; r < rows; r++)
@@ -74,7 +69,7 @@ static void fetch_rows(const linear_job *j, int64_t rows, const float *y, int64_
             __builtin_prefetch(y + r * j->ldy + c, 1, 3);
 }
 
-/* Whether a tile of so many rows and columns makes outputs of its sums. */
+/* Return true if a tile of this size converts its sums to outputs in registers. */
 static bool ends_itself(const linear_job *j, int64_t rows, int64_t columns)
 {
     (void)rows;
@@ -83,29 +78,29 @@ static bool ends_itself(const linear_job *j, int64_t rows, int64_t columns)
            (j->then == LINEAR_STORE || j->then == LINEAR_ADD || j->then == LINEAR_RELU);
 }
 
-/* A block of rows by a panel. */
+/* A block of rows and a panel. */
 typedef struct part {
     const linear_job *j;
     int64_t row, rows, groups, panel;
     float *sums;
 } part;
 
-/* All groups by `width` columns of the lines of a step. `before` tiles of this step were made; each fetches a share of
- * the next step, or of the next panel, which follows it. */
+/* Multiply all groups by `width` columns of the lines of a step. `before` of the `of` tiles of this step are done. Each
+ * tile prefetches one part of the next step, which may be in the next panel. */
 static void columns_step(const part *p, tile *t, tiles *each, int64_t width, int64_t before, int64_t of)
 {
     const linear_job *j = p->j;
     const int64_t lines = t->end - t->from, first = p->panel * LINEAR_PANEL + t->first * LINEAR_COLUMN;
-    const int64_t n = smaller(width * LINEAR_COLUMN, j->out - first);
+    const int64_t n = linear_min(width * LINEAR_COLUMN, j->out - first);
     const char *next = t->panel + linear_line_at(j->type, t->columns, t->end);
-    for (int64_t g = 0; g < p->groups; g++) { /* of rows / groups rows, or one more */
-        const int64_t begin = g * p->rows / p->groups, end = (g + 1) * p->rows / p->groups, share = before + g;
+    for (int64_t g = 0; g < p->groups; g++) { /* groups of rows / groups rows, rounded down or up */
+        const int64_t begin = g * p->rows / p->groups, end = (g + 1) * p->rows / p->groups, number = before + g;
         float *y = j->y + (p->row + begin) * j->ldy + first;
         t->row = p->row + begin;
         t->sums = p->sums + begin * LINEAR_PANEL + t->first * LINEAR_COLUMN;
-        t->fetches = of == 1 || share >= LINEAR_COLUMNS ? 0 : of == 2 ? 2 : 1;
-        t->ahead[0] = next + smaller(share, LINEAR_COLUMNS - 1) * lines * 64;
-        t->ahead[1] = next + smaller(share + of, LINEAR_COLUMNS - 1) * lines * 64;
+        t->fetches = of == 1 || number >= LINEAR_COLUMNS ? 0 : of == 2 ? 2 : 1;
+        t->ahead[0] = next + linear_min(number, LINEAR_COLUMNS - 1) * lines * 64;
+        t->ahead[1] = next + linear_min(number + of, LINEAR_COLUMNS - 1) * lines * 64;
         if (t->end == j->lines)
             fetch_rows(j, end - begin, y, n);
         t->y = t->end == j->lines && ends_itself(j, end - begin, width) && n == width * LINEAR_COLUMN ? y : NULL;
@@ -125,7 +120,7 @@ static void panel_of_block(const part *p)
         int64_t width, before = 0;
         widest(j->type, most, t.columns, &width);
         const int64_t of = p->groups * linear_ceil(t.columns, width);
-        t.end = of > 1 ? smaller(t.from + STEP, j->lines) : j->lines;
+        t.end = of > 1 ? linear_min(t.from + STEP, j->lines) : j->lines;
         for (t.first = 0; t.first < t.columns; t.first += width, before += p->groups) {
             tiles *each = widest(j->type, most, t.columns - t.first, &width);
             columns_step(p, &t, each, width, before, of);
@@ -133,7 +128,7 @@ static void panel_of_block(const part *p)
     }
 }
 
-/* Sums of bf16 that are subnormal become zeros, since the instructions of bf16 make them so. */
+/* Flush subnormal sums of bf16 to zero, as the bf16 instructions do. */
 static unsigned sums_state(const linear_job *j)
 {
     return rpi_float_begin(j->type == LINEAR_BF16 ? RPI_FLOAT_FLUSH : RPI_FLOAT_PLAIN);
@@ -154,7 +149,7 @@ static void block(const linear_job *j, int64_t row, int64_t rows, int64_t panel,
     rpi_float_end(before);
 }
 
-/* One row by one column of a panel, such as holds the few outputs that a caller asks for. */
+/* Multiply one row by one column of a panel, for linear_some. */
 static void column(const linear_job *j, int64_t panel, int64_t n, float *sums)
 {
 #ifdef LINEAR_BASE

@@ -1,12 +1,12 @@
-/* integer_verbs.h -- what products of integers need, in compiler vectors, for instruction sets that did not define it:
- * four bytes of weights times four inputs, added up in each 32-bit lane. Included after isa/verbs.h.
- * It may not know layouts or calls.
+/* integer_verbs.h -- vector operations for products of integers, in compiler vectors, for instruction sets that do not
+ * define them: four bytes of weights times four inputs, summed in each 32-bit lane. Included after isa/verbs.h.
  *
- *   w8, x8   four weights of each output; four inputs, the same for every lane. W8_DOT(sum, w, x) adds their products.
- *       An input takes X8_BYTES where it is stored; X8_UNSIGNED: as a byte with 128 added.
- *   w4, x4   the same for weights from 0 to 15, with sums of their own type, s4, that hold the 8 fours of a group. */
+ *   w8, x8   four weights of each output; four inputs, equal in all lanes. W8_DOT(sum, w, x) adds their products. A
+ *            stored input takes X8_BYTES bytes; with X8_UNSIGNED it is a byte with 128 added
+ *   w4, x4   the same for weights from 0 to 15. Sums have the type s4, which can hold the sum of a group (8 products of
+ *            four) */
 
-typedef int16_t vh __attribute__((vector_size(4 * VL), may_alias)); /* two in each lane of 32 bits */
+typedef int16_t vh __attribute__((vector_size(4 * VL), may_alias)); /* two 16-bit integers in each 32-bit lane */
 typedef uint16_t vuh __attribute__((vector_size(4 * VL), may_alias));
 
 #ifndef vi_set1
@@ -28,22 +28,22 @@ static inline vi vi_set1(const void *four_bytes)
 #define vf_of_vi(x) __builtin_convertvector(x, vf)
 #endif
 #ifndef vi_store_bytes
-static inline void vi_store_bytes(void *to, vi x) /* the low byte of each lane */
+static inline void vi_store_bytes(void *to, vi x) /* store the low byte of each lane */
 {
     for (int c = 0; c < VL; c++)
         ((int8_t *)to)[c] = (int8_t)x[c];
 }
 #endif
-#ifndef vi_madd /* both products of 16 bits in a lane, added */
+#ifndef vi_madd /* sum of the two 16-bit products of a lane */
 static inline vi vi_madd(vi a, vi b)
 {
-    const vh p = (vh)a * (vh)b; /* each below 2^15 here */
+    const vh p = (vh)a * (vh)b; /* no overflow: each is below 2^15 here */
     return (((vi)p << 16) >> 16) + ((vi)p >> 16);
 }
 #endif
 
 #ifndef X8_BYTES
-#define X8_BYTES    2 /* of inputs 0-3 the even ones as a pair, then the odd ones */
+#define X8_BYTES    2 /* inputs 0, 2, 1, 3 as 16-bit integers */
 #define X8_UNSIGNED 0
 typedef struct w8 {
     vi even, odd;
@@ -64,7 +64,7 @@ static inline x8 x8_load(const char *p)
 #endif
 
 #ifndef W4_DOT
-typedef vh s4; /* 8 times 2 products of 15 * 127 fit */
+typedef vh s4; /* holds 8 * 2 products of at most 15 * 127 */
 typedef vi w4;
 typedef struct x4 {
     vi even, odd;

@@ -1,15 +1,15 @@
-/* prepare.h -- rows of x for products with weights other than f32, as layout.h has them: rounded to bf16, or as
- * integers from -127 to 127 with a scale for each row. May not know tiles, blocks or threads.
- * Parameters: VL, OWNS, the verbs, X8_BYTES, X8_UNSIGNED. */
+/* prepare.h -- prepares rows of x for weights of bf16, int8 and int4, in the form of layout.h: rounded to bf16, or as
+ * integers from -127 to 127 with a scale per row.
+ * Parameters: VL, OWNS, the vector operations, X8_BYTES, X8_UNSIGNED. */
 
-/* The rest of a row from i on, then zeros; out of line, since it is rarely needed. */
+/* Load the rest of a row from i on, padded with zeros. noinline: rarely used. */
 static __attribute__((noinline)) void row_tail(const float *x, int64_t i, int64_t n, float *lane)
 {
     for (int64_t c = 0; c < VL; c++)
         lane[c] = i + c < n ? x[i + c] : 0;
 }
 
-/* VL numbers of a row from i on, zeros past its end. */
+/* Load VL numbers of a row from i on, with zeros past its end. */
 INLINE vf row_load(const float *x, int64_t i, int64_t n)
 {
     float lane[VL];
@@ -19,10 +19,10 @@ INLINE vf row_load(const float *x, int64_t i, int64_t n)
     return vf_load(lane);
 }
 
-/* The largest |x|; infinity or NaN where the row is not finite. */
+/* Return the largest |x|; infinity or NaN if the row is not finite. */
 static float row_max(const float *x, int64_t n)
 {
-    int32_t lane[VL], bits = 0; /* in the order of integers infinity and NaN come last */
+    int32_t lane[VL], bits = 0; /* as integers, infinity and NaN are larger than all other |x| */
     float most;
     vf max[4] = {vf_set1(0), vf_set1(0), vf_set1(0), vf_set1(0)};
     for (int64_t i = 0; i < n; i += 4 * VL) {
@@ -37,7 +37,7 @@ static float row_max(const float *x, int64_t n)
     return most;
 }
 
-/* VL integers as the inputs of lines. */
+/* Store VL integers in the form that the tiles read. */
 INLINE void store_inputs(linear_type type, char *to, vi q)
 {
     if (type == LINEAR_INT4 || X8_BYTES == 1) {
@@ -52,7 +52,7 @@ INLINE void store_inputs(linear_type type, char *to, vi q)
     }
 }
 
-/* What 8 more in each weight of a group adds is taken away: -8 Σ q. */
+/* Store -8 Σ q for each group, because weights are stored as q + 8. */
 static void group_biases(char *row, int64_t in)
 {
     const int8_t *q = (const int8_t *)row + LINEAR_ROW_HEAD;
@@ -64,7 +64,7 @@ static void group_biases(char *row, int64_t in)
     }
 }
 
-/* A largest number below this would have a scale that is subnormal: the row is taken for zeros. */
+/* A row whose largest |x| is below this becomes zeros, because its scale would be subnormal. */
 #define QUANTISED_TINY 0x1p-119f
 
 static void quantise_row(const linear_job *j, const float *x, char *row)
@@ -72,7 +72,7 @@ static void quantise_row(const linear_job *j, const float *x, char *row)
     const float max = row_max(x, j->in);
     const bool finite = isfinite(max), zeros = !finite || max < QUANTISED_TINY;
     const float scale = !finite ? NAN : zeros ? 0 : max / 127;
-    const vf over = vf_set1(zeros ? 0 : 127 / max), magic = vf_set1(0x1.8p23f); /* the integer in the low bits */
+    const vf over = vf_set1(zeros ? 0 : 127 / max), magic = vf_set1(0x1.8p23f); /* puts the integer into the low bits */
     const int64_t width = j->type == LINEAR_INT8 ? X8_BYTES : 1;
     memcpy(row, &scale, sizeof scale);
     for (int64_t i = 0; i < linear_row_inputs(j->type, j->in); i += VL) {
@@ -83,7 +83,7 @@ static void quantise_row(const linear_job *j, const float *x, char *row)
         group_biases(row, j->in);
 }
 
-/* linear_bf16, lane by lane. */
+/* Vector form of linear_bf16. */
 INLINE vf rounded(vf x)
 {
     const vu bits = (vu)x, size = bits & 0x7fffffff;
@@ -91,7 +91,7 @@ INLINE vf rounded(vf x)
     return (vf)(((nan & (bits | 0x400000)) | (zero & bits & 0x80000000u) | (~nan & ~zero & up)) & 0xffff0000u);
 }
 
-/* A row rounded to bf16: as pairs, or as f32. */
+/* Round a row to bf16 and store it as bf16 pairs, or as f32 if the instruction set has no bf16 products. */
 static void round_row(const linear_job *j, const float *x, char *row)
 {
     char *to = row + LINEAR_ROW_HEAD;

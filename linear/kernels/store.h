@@ -1,13 +1,13 @@
-/* store.h -- what becomes of the sums of a block: scales of quantised types, then the store with what the call asks
- * for. Vectors past the last output are computed like others and stored in part. May not know how sums are made.
- * Parameters: VL, the verbs. */
+/* store.h -- converts the sums of a block to outputs: applies the scales of quantised types and the operation of the
+ * call, and stores the result. The vector that contains the last output is computed in full and stored in part.
+ * Parameters: VL, the vector operations. */
 
-/* p/2 (1 + tanh(u)) with u = √(2/π) (p + 0.044715 p³) is p / (1 + exp(-2u)), and for p < 0, so that nothing cancels and
- * nothing overflows, p exp(2u) / (1 + exp(2u)): an exponential of -2|u| either way. -2|u| is off by 4 roundings (a
- * constant, p², the fma, the product), of which the exponential makes 8|u|; it has 6 of its own, and sum, quotient and
- * product add 3: (9 + 8|u|) 2⁻²⁴ of the result. */
+/* p/2 (1 + tanh(u)) with u = √(2/π) (p + 0.044715 p³) equals p / (1 + exp(-2u)), and p exp(2u) / (1 + exp(2u)). Using
+ * the second form for p < 0 avoids cancellation and overflow; both need exp(-2|u|). The error of -2|u| is 4 roundings (a
+ * constant, p², the fma, the product), which exp turns into 8|u|. exp adds 6, and sum, quotient and product add 3. The
+ * total is (9 + 8|u|) 2⁻²⁴ of the result. */
 #define GELU_U1 -1.5957691216057308f  /* -2 √(2/π) */
-#define GELU_U3 -0.07135481627159992f /* that times 0.044715 */
+#define GELU_U3 -0.07135481627159992f /* GELU_U1 * 0.044715 */
 
 INLINE vf gelu(vf p)
 {
@@ -19,14 +19,15 @@ INLINE vf finish(linear_then then, vf p, vf y)
 {
     switch (then) {
     case LINEAR_ADD: return y + p;
-    case LINEAR_RELU: return vf_max(vf_set1(0), p); /* the second one where it is NaN */
+    case LINEAR_RELU: return vf_max(vf_set1(0), p); /* NaN if p is NaN */
     case LINEAR_GELU: return gelu(p);
     case LINEAR_TIMES: return y * p;
     default: return p;
     }
 }
 
-/* VL sums of a row as its product: int8 sums are integers, int4 sums lack the scale of x. */
+/* Return the products for VL sums of a row: converts integer sums (int8) and applies scales. For int4 only the scale of
+ * x is missing. */
 INLINE vf scaled(linear_type type, const float *sums, const float *scale, vf x)
 {
     const vf p = vf_load(sums);
@@ -37,7 +38,7 @@ INLINE vf scaled(linear_type type, const float *sums, const float *scale, vf x)
     return p;
 }
 
-/* `scale`: of the outputs, int8. */
+/* Store n outputs of a row. `scale` are the scales of the outputs (int8), x is the scale of the row. */
 INLINE void store_row(linear_type type, linear_then then, const float *sums, const float *scale, vf x, float *y,
                       int64_t n)
 {
@@ -77,7 +78,7 @@ INLINE void store_type(linear_type type, const tile *t, int rows, float *y, int6
     }
 }
 
-/* The rows of a tile: n outputs of each, from y on. */
+/* Store n outputs of each row of a tile, from y on. */
 static void store(const tile *t, int rows, float *y, int64_t n)
 {
     switch (t->j->type) {

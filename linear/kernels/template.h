@@ -1,15 +1,17 @@
-/* template.h -- the kernels of linear layers, compiled once for each instruction set by linear/isa, whose file has
- * defined:
+/* template.h -- the kernels of linear layers, compiled once for each instruction set by a file of linear/isa, which
+ * defines:
  *
- *   VL         floats of a vector, 4, 8 or 16; vf and the verbs of isa/verbs.h
- *   MR         rows of a register tile in a large block; MAX_ROWS: of a block that is one tile high, at most 6
- *   SHAPES(X)  its widths in columns: X(columns, the most rows), widest first, the last X(1, MAX_ROWS)
- *   LINEAR_ISA the name, of which the table of functions gets its own
- *   LINEAR_BASE    another set's table, where this one adds to it; OWNS(type): the types that it has kernels of its own for
- *   INT8_ENDS(rows, columns)  the tiles that make outputs of their sums of int8, where that is worth its code
+ *   VL            number of floats of a vector: 4, 8 or 16; also vf and the vector operations of isa/verbs.h
+ *   MR            max rows of a register tile in a large block
+ *   MAX_ROWS      max rows of a block that is one tile high, at most 6
+ *   SHAPES(X)     shapes of register tiles: X(columns, max rows), widest first, the last X(1, MAX_ROWS)
+ *   LINEAR_ISA    name of the instruction set; the table of functions is linear_ops_NAME
+ *   LINEAR_BASE   optional: table of another set, used for all types that this set does not define
+ *   OWNS(type)    with LINEAR_BASE: true for the types that this set defines
+ *   INT8_ENDS(rows, columns)   optional: true for int8 tiles that convert their sums to outputs in registers
  *
- * and, where the compiler's vectors are slow, verbs of integers (integer_verbs.h). With LINEAR_AMX products of int8 go by
- * AMX tiles (amx_block.h has their verbs), and MR, MAX_ROWS and SHAPES mean nothing. It may not know threads. */
+ * A file may also define operations on integers (integer_verbs.h) if compiler vectors are slow. With LINEAR_AMX, int8 uses
+ * AMX tiles, whose operations amx_block.h lists, and MR, MAX_ROWS and SHAPES are not used. */
 #ifndef LINEAR_BASE
 #define OWNS(type) true
 #endif

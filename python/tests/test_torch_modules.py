@@ -435,7 +435,7 @@ def test_positions_that_are_far_or_not_known():
     p[3] = math.nan
     want = module(x, x, x, q_positions=REAL_K, k_positions=REAL_K, q_position_mask=seen, k_position_mask=seen)[0]
     assert torch.equal(module(x, x, x, q_positions=p, k_positions=p, q_position_mask=seen, k_position_mask=seen)[0], want)
-    with pytest.raises(ValueError, match="positions are finite numbers"):
+    with pytest.raises(ValueError, match="positions must be finite"):
         module(x, x, x, q_positions=p)
 
 
@@ -461,7 +461,7 @@ def test_infinite_positions_are_far_from_any_other(make):
 def test_positions_that_have_to_be_finite():
     x, p = draw(B, 3, DIM), torch.tensor([0, 1, math.inf])
     assert "positions are finite" in rt.RoPEMultiheadAttention.__doc__
-    with pytest.raises(ValueError, match="positions are finite"):
+    with pytest.raises(ValueError, match="positions must be finite"):
         rt.RoPEMultiheadAttention(DIM, HEADS)(x, x, x, k_positions=p)
     with pytest.raises(IndexError, match="k_positions: 0 to inf: AdditivePosMultiheadAttention has vectors for the finite positions 0 to 8"):
         rt.AdditivePosMultiheadAttention(DIM, HEADS, max_len=9)(x, x, x, k_positions=p)

@@ -1,6 +1,5 @@
 /* terms/alibi.h -- a linear penalty on distance, one slope per head: -slope_h |delta|.
  * Press, Smith, Lewis 2022, section 3. The paper is causal; |delta| also covers keys after the query.
- * It may not know other terms, nor kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 
 double rp_alibi_slope(int64_t h, int64_t heads)
@@ -10,7 +9,7 @@ double rp_alibi_slope(int64_t h, int64_t heads)
     int64_t n = 1; /* the largest power of two up to heads */
     while (n <= heads / 2)
         n *= 2;
-    /* heads past n take slopes 1, 3, 5, … of the sequence for 2n heads */
+    /* heads from n on use slopes 1, 3, 5, … of the sequence for 2n heads */
     return h < n ? exp2(-8.0 * (double)(h + 1) / (double)n) : exp2(-4.0 * (double)(2 * (h - n) + 1) / (double)n);
 }
 
@@ -19,7 +18,7 @@ static double alibi_slope_of(const rpi_pair *p)
     return p->array[0].data ? rpi_at(&p->array[0], p->h, 0, 0, 0) : rp_alibi_slope(p->h, p->desc->heads);
 }
 
-/* 0 on the query also where the slope is infinite */
+/* The bias is 0 for delta = 0 even if the slope is infinite. */
 static double alibi_pair(const rpi_pair *p)
 {
     return p->delta != 0 ? -alibi_slope_of(p) * fabs(p->delta) : 0.0;
@@ -36,8 +35,8 @@ static void alibi_grad(const rpi_pair *p, double g, const rpi_sums *to)
 }
 
 RPI_SCHEME(ALIBI, .form = RPI_OFFSET,
-           .facts = {.formula = "-slope_h |delta|; without slopes those of the paper",
-                     .about = "a linear penalty on distance, one slope for each head",
+           .facts = {.formula = "-slope_h |delta|; by default the slopes of the paper",
+                     .about = "a linear penalty on distance, one slope per head",
                      .class_name = "ALiBi",
                      .shown = "- {slope} d",
                      .samples = {"", "slopes=given", "slopes=given,q_position_mask=given,k_position_mask=given"}},

@@ -1,6 +1,5 @@
-/* terms/axial.h -- tables and vectors for each axis of a grid.
- * axial: bh[h, dy + grid_h-1] + bw[h, dx + grid_w-1], dy and dx key minus query.
- * It may not know other terms, nor kernels.
+/* terms/axial.h -- tables and vectors for each axis of a grid: axial and axialkey.
+ * axial: bh[h, dy + grid_h-1] + bw[h, dx + grid_w-1]; dy and dx are key minus query.
  * SPDX-License-Identifier: Apache-2.0 */
 
 static int64_t axial_index(const rpi_pair *p)
@@ -32,7 +31,7 @@ static int axial_worked(const rpi_pair *p, char *to, size_t size)
 RPI_SCHEME(
     AXIAL, .form = RPI_INDEX,
     .facts = {.formula =
-                  "bh[h, dy + grid_h-1] + bw[h, dx + grid_w-1], dy and dx the key's row and column minus the query's",
+                  "bh[h, dy + grid_h-1] + bw[h, dx + grid_w-1]; dy, dx: row and column of the key minus the query",
               .about = "one table for rows and one for columns",
               .samples = {"grid=12x8"},
               .bench = {"grid=32x64"}},
@@ -40,8 +39,8 @@ RPI_SCHEME(
     .check = grid_check, .grid = true, .check_arrays = grid_check_arrays, .entries = grid_entries, .index = axial_index,
     .worked = axial_worked, .entry = axial_entry, .entry_grad = axial_entry_grad)
 
-/* axialkey: <q_i, rh[dy + grid_h-1] + rw[dx + grid_w-1]>, query minus key. Li et al. 2022 (MViTv2), equation 4, as SAM
- * and ViTDet have it: not scaled. */
+/* axialkey: <q_i, rh[dy + grid_h-1] + rw[dx + grid_w-1]>; dy and dx are query minus key. Li et al. 2022 (MViTv2),
+ * equation 4, unscaled as in SAM and ViTDet. */
 
 #define RPI_AXIS(axis, side, number, difference)                                                                       \
     static int64_t axialkey_##axis##_count(const rp_desc *d, const rp_term *t)                                         \
@@ -72,7 +71,7 @@ RPI_AXIS(w, grid_w, 1, grid_columns)
 RPI_SCHEME(
     AXIALKEY, .form = RPI_VEC, .unscaled = true,
     .facts = {.formula =
-                  "<q_i, rh[dy + grid_h-1] + rw[dx + grid_w-1]>, dy and dx the query's row and column minus the key's",
+                  "<q_i, rh[dy + grid_h-1] + rw[dx + grid_w-1]>; dy, dx: row and column of the query minus the key",
               .about = "vectors for keys by row and column (MViTv2, SAM)",
               .class_name = "AxialKey",
               .samples = {"grid=7x6"},

@@ -1,14 +1,13 @@
-/* terms/band.h -- a band conditioned on content, as in Inkling: sum over c of r[b,h,i,c] p[h,c,i-j] for the `extent`
- * keys up to the query, 0 elsewhere. i - j counts with q_offset; vector e of the product belongs to
- * i - j = extent-1-e.
- * It may not know other terms, nor kernels.
+/* terms/band.h -- a band conditioned on content, as in Inkling: sum over c of r[b,h,i,c] p[h,c,-delta] for the `extent`
+ * keys up to and including the query's position, 0 for all others. Vector e of the product belongs to
+ * -delta = extent-1-e.
  * SPDX-License-Identifier: Apache-2.0 */
 
 static const rp_param band_params[] = {
-    {"width", RP_PARAM_INT, RPI_FIELD(width), .unset = "as r has", .min = 1, .max = 1 << 30,
+    {"width", RP_PARAM_INT, RPI_FIELD(width), .unset = "that of r", .min = 1, .max = 1 << 30,
      .meaning = "channels of r"},
-    {"extent", RP_PARAM_INT, RPI_FIELD(extent), .unset = "as p has", .min = 1, .max = 0x1p40,
-     .meaning = "keys seen, the query's own among them"},
+    {"extent", RP_PARAM_INT, RPI_FIELD(extent), .unset = "that of p", .min = 1, .max = 0x1p40,
+     .meaning = "number of keys with a bias, up to and including the query"},
     {0},
 };
 

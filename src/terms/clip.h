@@ -1,17 +1,17 @@
-/* terms/clip.h -- what the clipped tables share: offsets below -left and above right use the last entry.
- * Shaw, Uszkoreit, Vaswani 2018, section 3.2; delta = key - query, as there.
- * It may not know other terms, nor kernels.
+/* terms/clip.h -- code of the clipped tables: offsets below -left use the first entry, offsets above right the last.
+ * Shaw, Uszkoreit, Vaswani 2018, section 3.2; delta = key - query as in the paper.
  * SPDX-License-Identifier: Apache-2.0 */
 
 static const rp_param clip_params[] = {
     {"left", RP_PARAM_INT, RPI_FIELD(left), .required = true, .max = 0x1p40,
      .meaning = "offsets below -left share the first entry"},
     {"right", RP_PARAM_INT, RPI_FIELD(right), .required = true, .max = 0x1p40,
-     .meaning = "offsets above right share the last"},
+     .meaning = "offsets above right share the last entry"},
     {0},
 };
 
-/* left and right are whole, so clamping first and truncating then is the same as the other way round. */
+/* Return the entry for an offset. left and right are integers, so clamping before truncating gives the same entry as
+ * truncating first. */
 static int64_t clip_to(double delta, int64_t left, int64_t right)
 {
     return delta >= (double)right ? left + right : delta > -(double)left ? (int64_t)delta + left : 0;

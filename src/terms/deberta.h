@@ -1,34 +1,33 @@
 /* terms/deberta.h -- disentangled attention: scale (<q_i, k_pos[h,c]> + <k_j, q_pos[h,c]>).
- * He et al. 2021, equation 4, with the buckets of DeBERTa-v2: c = clamp(bucket(i - j) + span, 0, 2 span-1), query minus
- * key. Seen from delta = j - i, c falls from 2 span-1, at delta = -left and below, to 0, at delta = right and above:
- * the check finds left and right, and the two arrays become clipped tables of left+right+1 vectors.
- * It may not know other terms, nor kernels.
+ * He et al. 2021, equation 4, with the buckets of DeBERTa-v2: c = clamp(bucket(i - j) + span, 0, 2 span-1).
+ * As a function of delta = j - i, c is 2 span-1 for delta <= -left and falls to 0 for delta >= right. deberta_check
+ * computes left and right; the two arrays then act as clipped tables of left+right+1 vectors.
  * SPDX-License-Identifier: Apache-2.0 */
 
 static const rp_param deberta_params[] = {
-    {"span", RP_PARAM_INT, RPI_FIELD(span), .unset = "buckets, or max_position where there are none", .min = 1,
+    {"span", RP_PARAM_INT, RPI_FIELD(span), .unset = "buckets, or max_position without buckets", .min = 1,
      .max = 1 << 24, .meaning = "the tables have 2 span vectors"},
     {"buckets", RP_PARAM_INT, RPI_FIELD(buckets), .value = -1, .min = -1, .max = 1 << 20,
-     .meaning = "-1: none, or 4 and more"},
+     .meaning = "-1: none; otherwise 4 or more"},
     {"max_position", RP_PARAM_INT, RPI_FIELD(max_position), .unset = "span", .min = 1, .max = 1 << 24,
-     .meaning = "the longest distance with a bucket of its own"},
+     .meaning = "distances from max_position - 1 on share the last bucket"},
     {0},
 };
 
-/* The bucket of r >= 0; bucket(-r) = -bucket(r). Distances up to buckets/2 have their own. */
+/* Return the bucket of r >= 0; bucket(-r) = -bucket(r). Each distance up to buckets/2 has a separate bucket. */
 static int64_t deberta_bucket(const rp_term *t, int64_t r)
 {
     const int64_t mid = t->buckets / 2;
     if (t->buckets < 0 || r <= mid)
         return r;
-    /* in f32 step by step, as make_log_bucket_position of transformers; see bucket_of for the logarithm */
-    volatile float share = (float)log((double)((float)r / (float)mid));
-    share = share / (float)log((double)(float)((double)(t->max_position - 1) / (double)mid));
-    share = share * (float)(mid - 1);
-    return (int64_t)ceilf(share) + mid;
+    /* rounded to f32 after each step, as make_log_bucket_position of transformers does; bucket_of explains the log */
+    volatile float ratio = (float)log((double)((float)r / (float)mid));
+    ratio = ratio / (float)log((double)(float)((double)(t->max_position - 1) / (double)mid));
+    ratio = ratio * (float)(mid - 1);
+    return (int64_t)ceilf(ratio) + mid;
 }
 
-/* The least r >= 0 whose bucket is `bucket` or more; 2^24 if there is none below. */
+/* Return the smallest r >= 0 whose bucket is at least `bucket`, or 2^24 if there is none below 2^24. */
 static int64_t deberta_reach(const rp_term *t, int64_t bucket)
 {
     int64_t low = 0, high = 1 << 24;
@@ -47,27 +46,27 @@ static rp_status deberta_check(const rp_desc *d, rp_term *t, int32_t n)
     const int64_t max = 1 << 24;
     (void)d;
     if (t->buckets != -1 && t->buckets < 4)
-        return rpi_fail(RP_E_RANGE, "terms[%d].buckets is %lld: -1 for none, or 4 to 2^20", (int)n,
+        return rpi_fail(RP_E_RANGE, "terms[%d].buckets is %lld: must be 4 to 2^20, or -1 for none", (int)n,
                         (long long)t->buckets);
     if (t->max_position == 0)
         t->max_position = t->span;
     if (t->max_position == 0)
         return rpi_fail(RP_E_RANGE, "terms[%d].max_position is 0: set it%s", (int)n,
-                        t->buckets < 0 ? ", or span, which is the same without buckets" : "");
+                        t->buckets < 0 ? ", or set span, which is equal to it without buckets" : "");
     if (t->span == 0)
         t->span = t->buckets > 0 ? t->buckets : t->max_position;
     if (t->span < 1 || t->span > max)
-        return rpi_fail(RP_E_RANGE, "terms[%d].span is %lld: 1 to 2^24, half the length of k_pos", (int)n,
+        return rpi_fail(RP_E_RANGE, "terms[%d].span is %lld: must be 1 to 2^24, half the length of k_pos", (int)n,
                         (long long)t->span);
     if (t->max_position < 1 || t->max_position > max || (t->buckets > 0 && t->max_position <= t->buckets / 2 + 1))
-        return rpi_fail(RP_E_RANGE, "terms[%d].max_position is %lld: more than %lld, to 2^24", (int)n,
+        return rpi_fail(RP_E_RANGE, "terms[%d].max_position is %lld: must be more than %lld and at most 2^24", (int)n,
                         (long long)t->max_position, (long long)(t->buckets > 0 ? t->buckets / 2 + 1 : 0));
     t->left = deberta_reach(t, t->span - 1);
     t->right = deberta_reach(t, t->span);
     if (t->right >= max && t->buckets > 0)
         return rpi_fail(RP_E_RANGE,
                         "terms[%d].span is %lld: with %lld buckets and max_position %lld the last vectors belong to "
-                        "distances of 2^24 and more (span is the number of buckets, as a rule)",
+                        "distances of 2^24 or more (span is usually equal to buckets)",
                         (int)n, (long long)t->span, (long long)t->buckets, (long long)t->max_position);
     return RP_OK;
 }
@@ -76,11 +75,11 @@ static rp_status deberta_check_arrays(const rp_desc *d, const rp_term *t, const 
 {
     (void)d, (void)t;
     if (!array[0].data && !array[1].data)
-        return rpi_fail(RP_E_ARG, "terms[%d] (of deberta) has neither k_pos nor q_pos: give one or both", (int)n);
+        return rpi_fail(RP_E_ARG, "terms[%d] (of deberta) has neither k_pos nor q_pos: give at least one", (int)n);
     return RP_OK;
 }
 
-/* Prepared: c of each vector. */
+/* Store c for each of the left+right+1 vectors. */
 static void deberta_prepare(const rp_desc *d, const rp_term *t, const rpi_view *array, double *to)
 {
     (void)d, (void)array;

@@ -1,5 +1,4 @@
-/* terms/decay.h -- biases that fall with distance by a rate that is not learned: logarithmic and linear.
- * It may not know other terms, nor kernels.
+/* terms/decay.h -- biases that decay with distance at a fixed rate: logarithmic and linear.
  * SPDX-License-Identifier: Apache-2.0 */
 
 static const rp_param log_params[] = {
@@ -20,18 +19,18 @@ static int log_worked(const rpi_pair *p, char *to, size_t size)
 
 RPI_SCHEME(LOG, .form = RPI_OFFSET, .same_heads = true, .array = {RPI_TWO_POSITIONS}, .params = log_params,
            .facts = {.formula = "-lambda log(1 + |delta|)",
-                     .about = "decay by the logarithm of distance",
+                     .about = "decay with the logarithm of distance",
                      .class_name = "LogDecay",
                      .shown = "- {lambda} log(1 + d)"},
            .pair = log_pair, .worked = log_worked)
 
 static const rp_param linear_params[] = {
-    {"left", RP_PARAM_REAL, RPI_FIELD(rate_left), .value = 1, .meaning = "loss for each step before the query"},
-    {"right", RP_PARAM_REAL, RPI_FIELD(rate_right), .value = 1, .meaning = "loss for each step after the query"},
+    {"left", RP_PARAM_REAL, RPI_FIELD(rate_left), .value = 1, .meaning = "decay per step before the query"},
+    {"right", RP_PARAM_REAL, RPI_FIELD(rate_right), .value = 1, .meaning = "decay per step after the query"},
     {0},
 };
 
-/* -left |delta| before the query, -right delta after it, 0 on it */
+/* -left |delta| for keys before the query, -right delta for keys after it, 0 for delta = 0 */
 static double linear_pair(const rpi_pair *p)
 {
     return p->delta < 0 ? p->term->rate_left * p->delta : -(p->term->rate_right * p->delta);
@@ -44,7 +43,7 @@ static int linear_worked(const rpi_pair *p, char *to, size_t size)
 
 RPI_SCHEME(LINEAR, .form = RPI_OFFSET, .same_heads = true, .array = {RPI_TWO_POSITIONS}, .params = linear_params,
            .facts = {.formula = "-left |delta| before the query, -right delta after it",
-                     .about = "linear decay with a rate for each side",
+                     .about = "linear decay with one rate per side",
                      .shown = "- d * ({left} before the query, {right} after it)",
                      .samples = {"left=0.1,right=0.2"}},
            .pair = linear_pair, .worked = linear_worked)

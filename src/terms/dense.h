@@ -1,5 +1,4 @@
-/* terms/dense.h -- an array of biases: bias[b,h,i,j], broadcast. -infinity masks its pair.
- * It may not know other terms, nor kernels.
+/* terms/dense.h -- an array of biases: bias[b,h,i,j], broadcast. -infinity masks the pair.
  * SPDX-License-Identifier: Apache-2.0 */
 
 static double dense_pair(const rpi_pair *p)
@@ -19,6 +18,7 @@ static int dense_worked(const rpi_pair *p, char *to, size_t size)
 }
 
 RPI_SCHEME(DENSE, .form = RPI_TILE, .in_place = true,
-           .facts = {.formula = "bias[b,h,i,j]; -infinity masks the pair", .about = "an array of biases, as it is"},
+           .facts = {.formula = "bias[b,h,i,j]; -infinity masks the pair",
+                     .about = "an array of biases, added unchanged"},
            .array = {{"bias", .shape = "[B?, H?, Lq?, Lk?]"}}, .pair = dense_pair, .worked = dense_worked,
            .grad = dense_grad)

@@ -1,12 +1,11 @@
-/* terms/facts.c -- what is known of a term, as one JSON object: relpos info, the Python package and tools/terms.py read
- * it. It may not know schemes by name, masks, sources or kernels.
+/* terms/facts.c -- describes a term as a JSON object, which relpos info, the Python package and tools/terms.py read.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "registry.h"
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
-/* Text of any length: `used` counts on where `size` ends. */
+/* Output buffer. `used` is the full length of the text, of which at most `size` bytes are stored. */
 typedef struct writer {
     char *text;
     size_t size, used;
@@ -19,7 +18,7 @@ static void put(writer *w, const char *text)
             w->text[w->used] = *text;
 }
 
-/* The texts of schemes are ASCII and have no control characters. */
+/* Write a JSON string. Texts of schemes are ASCII without control characters. */
 static void put_string(writer *w, const char *text)
 {
     char c[3] = {0};
@@ -62,7 +61,7 @@ static void put_flag(writer *w, const char *key, bool yes)
 }
 
 static const char *const roles[] = {"bias", "product", "value", "rotation", "sink"};
-static const char *const keywords[] = {"bias", "relkey", "relval", "rope", "sink"}; /* of Python's functions */
+static const char *const keywords[] = {"bias", "relkey", "relval", "rope", "sink"}; /* arguments of relpos.attention */
 static const char *const types[] = {"int", "real", "flag", "sign", "choice", "grid"};
 static const char *const uses[] = {"learned", "constant", "positions", "truth"};
 static const char *const presences[] = {"needed", "conditional", "optional", "replaces"};
@@ -134,7 +133,7 @@ static void put_array(writer *w, const rp_array_facts *a)
     put(w, "}");
 }
 
-/* "T5" of facts, or the name with a capital. */
+/* Write the name of the Python class: class_name, or the term's name with a capital first letter. */
 static void put_class(writer *w, rp_term_kind kind, const rp_term_facts *f)
 {
     char name[64];
@@ -143,7 +142,7 @@ static void put_class(writer *w, rp_term_kind kind, const rp_term_facts *f)
     put_key(w, "class", name);
 }
 
-/* --bias TERM, --rope key=value, or --sink NAME, whose one key is the option itself. */
+/* Forms: "--bias TERM", "--rope key=value", "--sink NAME". */
 size_t rp_term_option(rp_term_kind kind, char *text, size_t size)
 {
     const char *name = rp_term_name(kind), *syntax = rp_term_syntax(kind);

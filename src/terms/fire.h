@@ -1,9 +1,8 @@
 /* terms/fire.h -- a small network of the distance, normalised by the query's position.
  * Li et al. 2024 (FIRE), equation 7: MLP(psi(|delta|) / (psi(max(L, p_i)) + eps))[h], psi(x) = log(|c x| + 1).
- * The paper is causal; |delta| also covers keys after the query. Arrays are shaped as torch.nn.Linear has them:
- *   0 w1 [width,1]   1 b1 [width]   2 w2 [H,width]   3 b2 [H], or with a third layer
- *   2 w2 [width2,width]   3 b2 [width2]   4 w3 [H,width2]   5 b3 [H]
- * It may not know other terms, nor kernels.
+ * The paper is causal; |delta| also covers keys after the query. The arrays have the shapes of torch.nn.Linear.
+ *   two layers:     0 w1 [width,1]   1 b1 [width]   2 w2 [H,width]        3 b2 [H]
+ *   three layers:   0 w1 [width,1]   1 b1 [width]   2 w2 [width2,width]   3 b2 [width2]   4 w3 [H,width2]   5 b3 [H]
  * SPDX-License-Identifier: Apache-2.0 */
 
 static const rp_param fire_params[] = {
@@ -11,11 +10,11 @@ static const rp_param fire_params[] = {
      .meaning = "scale of distances inside the logarithm"},
     {"L", RP_PARAM_REAL, RPI_FIELD(L), .required = true, .max = 0x1p53,
      .meaning = "queries before this position are normalised by it"},
-    {"eps", RP_PARAM_REAL, RPI_FIELD(eps), .value = 1e-6, .max = 1e100, .meaning = "above 0 where c or L is 0"},
-    {"width", RP_PARAM_INT, RPI_FIELD(width), .unset = "as w1 has", .min = 1, .max = 1 << 20,
+    {"eps", RP_PARAM_REAL, RPI_FIELD(eps), .value = 1e-6, .max = 1e100, .meaning = "above 0 if c or L is 0"},
+    {"width", RP_PARAM_INT, RPI_FIELD(width), .unset = "that of w1", .min = 1, .max = 1 << 20,
      .meaning = "units of the first layer"},
-    {"width2", RP_PARAM_INT, RPI_FIELD(width2), .unset = "as w3 has", .max = 1 << 20,
-     .meaning = "units of the second layer; 0: two layers only"},
+    {"width2", RP_PARAM_INT, RPI_FIELD(width2), .unset = "that of w3", .max = 1 << 20,
+     .meaning = "units of the second layer; 0: only two layers"},
     {0},
 };
 
@@ -23,11 +22,11 @@ static rp_status fire_check(const rp_desc *d, rp_term *t, int32_t n)
 {
     (void)d;
     if (t->eps == 0 && fabs(t->c * t->L) == 0)
-        return rpi_fail(RP_E_RANGE, "terms[%d].eps is 0: above 0 where c or L is 0, or 0/0 comes about", (int)n);
+        return rpi_fail(RP_E_RANGE, "terms[%d].eps is 0: must be above 0 if c or L is 0, to avoid 0/0", (int)n);
     return RP_OK;
 }
 
-/* x <= 0 rather than fmax: NaN passes */
+/* Uses x <= 0 instead of fmax so that NaN stays NaN. */
 static double relu(double x)
 {
     return x <= 0 ? 0.0 : x;
@@ -39,12 +38,13 @@ static double fire_input(const rpi_pair *p)
     return log1p(fabs(t->c * p->delta)) / (log1p(fabs(t->c * fmax(t->L, p->at))) + t->eps);
 }
 
-/* Unit u of the first layer and unit u of the second, before the ReLU. */
+/* Compute unit u of the first layer before the ReLU. */
 static double fire_first(const rpi_pair *p, int64_t u, double x)
 {
     return rpi_at(&p->array[0], u, 0, 0, 0) * x + rpi_at(&p->array[1], u, 0, 0, 0);
 }
 
+/* Compute unit u of the second layer before the ReLU. */
 static double fire_second(const rpi_pair *p, int64_t u, double x)
 {
     double sum = rpi_at(&p->array[3], u, 0, 0, 0);
@@ -53,8 +53,8 @@ static double fire_second(const rpi_pair *p, int64_t u, double x)
     return sum;
 }
 
-/* Gradients are linear in the input as long as the same units are active: g0 is the sum of g and g1 that of g times the
- * input, over inputs that switch the units as x does. */
+/* Add the gradients of unit u of the second layer. They are linear in the input as long as the same units are active,
+ * so inputs that activate the same units as x are summed first: g0 is the sum of g, g1 the sum of g times the input. */
 static void fire_second_grad(const rpi_pair *p, int64_t u, double x, double g0, double g1, const rpi_sums *to)
 {
     rpi_add(to, 3, u, 0, 0, 0, g0);
@@ -79,7 +79,7 @@ static double fire_pair(const rpi_pair *p)
     return sum;
 }
 
-/* Slope and value at 0 of the line that unit u of the second layer follows around x. */
+/* Compute slope and value at 0 of the line that unit u of the second layer follows around x. */
 static void fire_second_line(const rpi_pair *p, int64_t u, double x, double *slope, double *zero)
 {
     *slope = 0;
@@ -117,10 +117,13 @@ static void fire_grad(const rpi_pair *p, double g, const rpi_sums *to)
     fire_sums_grad(p, x, g, g * x, to);
 }
 
-/* The fast form. A network of ReLUs of one input is a line on each of a few pieces, so a row of biases is a run of
- * lines in psi(|delta|). Prepared:
- *   [0] pieces   [1] entries of psi to one side   psi [2 entries - 1] of … -1, 0, 1, …   start [pieces] of the input
- *   middle [pieces]   slope [H][pieces]   zero [H][pieces] */
+/* The fast path. A ReLU network of one input is piecewise linear, so a row of biases is a sequence of lines in
+ * psi(|delta|). Layout of p->prepared:
+ *   [0]  number of pieces
+ *   [1]  number of entries of psi on each side
+ *   psi [2 entries - 1]                psi of the distances …, -1, 0, 1, …
+ *   start, middle [max pieces] each    first and middle input of each piece
+ *   slope, zero [H][max pieces] each   slope and value at 0 of each piece */
 static int64_t fire_max_pieces(const rp_term *t)
 {
     return t->width + 1 + (t->width + 1) * t->width2;
@@ -129,7 +132,7 @@ static int64_t fire_max_pieces(const rp_term *t)
 static int64_t fire_psi_entries(const rp_desc *d)
 {
     const int64_t far = d->q_offset < 0 ? -d->q_offset : d->q_offset, both = d->len_q + d->len_k;
-    return both + (far < both + 65536 ? far : 0) + 1; /* beyond, the logarithm itself */
+    return both + (far < both + 65536 ? far : 0) + 1; /* for longer distances, fire_psi computes the logarithm */
 }
 
 static int64_t fire_size(const rp_desc *d, const rp_term *t)
@@ -217,12 +220,12 @@ static double fire_psi(const rpi_pair *p, int64_t r)
     return (double)r < p->prepared[1] ? fire_table(p)[r] : log1p(fabs(p->term->c * (double)r));
 }
 
-/* One run of keys in which the input lies on one piece: keys position + side * r for r in [from, to). */
+/* A run of keys whose inputs are on the same piece: keys position + side * r for r in [from, to). */
 typedef struct fire_run {
     int64_t piece, from, to;
 } fire_run;
 
-/* The run that starts at distance r, at most to `past`: distances rise, so does the input. */
+/* Return the run that starts at distance r and ends at or before `past`. The input rises with the distance. */
 static fire_run fire_next(const rpi_pair *p, double norm, int64_t r, int64_t past)
 {
     const int64_t n = (int64_t)p->prepared[0];
@@ -232,7 +235,7 @@ static fire_run fire_next(const rpi_pair *p, double norm, int64_t r, int64_t pas
         const int64_t middle = (low + high) / 2;
         *(start[middle] <= x ? &low : &high) = middle;
     }
-    int64_t inside = r, outside = past; /* the last distance known on the piece, the first known beyond it */
+    int64_t inside = r, outside = past; /* the largest distance known on the piece, the smallest known beyond it */
     if (low + 1 == n || fire_psi(p, past - 1) * norm < start[low + 1])
         inside = past - 1;
     while (outside - inside > 1) {
@@ -248,7 +251,7 @@ static double fire_norm(const rpi_pair *p)
     return 1 / (log1p(fabs(t->c * fmax(t->L, p->at))) + t->eps);
 }
 
-/* Eight numbers at a time, in whatever vectors the machine has. */
+/* Eight doubles; the compiler maps them to the vectors of the target. */
 typedef double fire_eight __attribute__((vector_size(64), aligned(8), may_alias));
 
 static void fire_line(double *to, const double *psi, int64_t n, double a, double b)
@@ -282,20 +285,20 @@ static void fire_sum(const double *g, const double *psi, int64_t n, double *g0, 
     *g1 += sum1;
 }
 
-/* Walk the runs of row (b, h, i) over keys j0 … j0+n-1. With g: sums; else: biases into to. */
+/* Walk the runs of row (b, h, i) over keys j0 … j0+n-1. If g is given, add to sums; otherwise write biases to `to`. */
 static void fire_walk(const rpi_pair *p, int64_t j0, int64_t n, double *to, const double *g, double *sums)
 {
     const int64_t max = fire_max_pieces(p->term);
     const double *slope = fire_starts(p) + 2 * max + p->h * max, *zero = slope + p->desc->heads * max;
     const double norm = fire_norm(p), *table = fire_table(p);
     for (int side = -1; side <= 1; side += 2) {
-        /* distances of the keys on this side: j = position + side * r; the query's own key goes right */
+        /* distances of the keys on this side: j = position + side * r; r = 0 belongs to the right side */
         const int64_t first = side > 0 ? rpi_max(j0 - p->position, 0) : rpi_max(p->position - (j0 + n - 1), 1);
         const int64_t past = side > 0 ? j0 + n - p->position : p->position - j0 + 1;
         for (int64_t r = first; r < past;) {
             const fire_run run = fire_next(p, norm, r, past);
             const double a = slope[run.piece] * norm, b = zero[run.piece];
-            /* the keys of the run in ascending order, from offset `low` on */
+            /* offset of the first key of the run, in ascending order of keys */
             const int64_t count = run.to - run.from, low = side > 0 ? run.from : 1 - run.to,
                           at = p->position + low - j0;
             double g0 = 0, g1 = 0;
@@ -348,7 +351,7 @@ static void fire_fold_sums(const rpi_pair *p, const double *sums, const rpi_sums
             fire_sums_grad(p, middle[k], sums[2 * k], sums[2 * k + 1], to);
 }
 
-/* The layers have as many units as their weights have rows. */
+/* The number of units of a layer is the number of rows of its weights. */
 static int fire_sizes(rp_term *t, const rp_array *a)
 {
     take_size(&t->width, &a[0], 2, 1);
@@ -372,7 +375,7 @@ static int fire_worked(const rpi_pair *p, char *to, size_t size)
 RPI_SCHEME(
     FIRE, .form = RPI_TILE,
     .facts = {.formula =
-                  "MLP(psi(|delta|) / (psi(max(L, p_i)) + eps))[h], psi(x) = log(|c x| + 1), ReLU between the layers",
+                  "MLP(psi(|delta|) / (psi(max(L, p_i)) + eps))[h], psi(x) = log(|c x| + 1), ReLU between layers",
               .about = "a small network of the normalised distance",
               .samples = {"c=1,L=20,width=16", "c=0.5,L=2,width=4,width2=3"},
               .bench = {"c=1,L=512,width=32"}},

@@ -1,12 +1,12 @@
 /* terms/forget.h -- forget gates: the sum of logf[b,h,t] over j < t <= p_i; keys after the query are masked.
  * Lin et al. 2025 (Forgetting Transformer), equation 3.
  *
- * Sums are differences of prefix sums. A gate that is large in size, or not finite, would drown those after it: such
- * extreme gates stay out of the prefix sums and are added one by one. Prepared, for each (b, h):
- *   sums [Lk+1]   sums[t+1] = logf[0] + … + logf[t], moderate ones     then, after all of those,
- *   extreme [Lk+1]   extreme[t+1] = the last extreme gate among 0 … t, or -1            then, after all of those,
- *   least   [Lk / FORGET_SEGMENT, rounded up]   the least of sums[j+1] over a segment of keys j
- * It may not know other terms, nor kernels.
+ * A sum of gates is a difference of prefix sums. A large gate (NaN, infinite or above 1024 in absolute value) would
+ * cancel the digits of all later prefix sums. Prefix sums therefore skip large gates, which are added one by one.
+ * Layout of p->prepared, three arrays, each with one part for every (b, h):
+ *   sums  [Lk+1]                               sums[t+1] = logf[0] + … + logf[t] without large gates
+ *   large [Lk+1]                               large[t+1] = index of the last large gate among 0 … t, or -1
+ *   least [Lk / FORGET_SEGMENT, rounded up]    minimum of sums[j+1] over a segment of keys j
  * SPDX-License-Identifier: Apache-2.0 */
 
 enum { FORGET_SEGMENT = 64 };
@@ -30,36 +30,35 @@ static void forget_prepare(const rp_desc *d, const rp_term *t, const rpi_view *a
     (void)t;
     for (int64_t n = 0; n < d->batch * d->heads; n++) {
         const int64_t heads = d->batch * d->heads;
-        double *sums = to + n * (d->len_k + 1), *extreme = sums + heads * (d->len_k + 1),
+        double *sums = to + n * (d->len_k + 1), *large = sums + heads * (d->len_k + 1),
                *least = to + 2 * heads * (d->len_k + 1) + n * forget_segments(d);
-        sums[0] = 0, extreme[0] = -1;
+        sums[0] = 0, large[0] = -1;
         for (int64_t k = 0; k < d->len_k; k++) {
             const double x = rpi_at(&array[0], n / d->heads, n % d->heads, k, 0);
             const bool moderate = fabs(x) <= 1024;
             sums[k + 1] = sums[k] + (moderate ? x : 0.0);
-            extreme[k + 1] = moderate ? extreme[k] : (double)k;
+            large[k + 1] = moderate ? large[k] : (double)k;
             least[k / FORGET_SEGMENT] = k % FORGET_SEGMENT ? fmin(least[k / FORGET_SEGMENT], sums[k + 1]) : sums[k + 1];
         }
     }
 }
 
-/* The gates of one query up to key *j, which falls from call to call: *next is the last extreme gate that
- * *far does not have yet. */
+/* State of a walk over the keys of one query. Keys must come in descending order. */
 typedef struct forget_walk {
-    const double *sums, *extreme;
-    int64_t end; /* the last gate that counts */
-    int64_t next;
-    double far;
+    const double *sums, *large;
+    int64_t end;  /* last gate that the query includes */
+    int64_t next; /* last large gate that `far` does not include yet; -1: none */
+    double far;   /* sum of the large gates so far */
 } forget_walk;
 
 static forget_walk forget_begin(const rpi_pair *p)
 {
     const int64_t step = p->desc->len_k + 1;
     forget_walk w = {.sums = p->prepared + (p->b * p->desc->heads + p->h) * step, .next = -1};
-    w.extreme = w.sums + p->desc->batch * p->desc->heads * step;
+    w.large = w.sums + p->desc->batch * p->desc->heads * step;
     w.end = rpi_min(p->position, p->desc->len_k - 1);
     if (w.end >= 0)
-        w.next = (int64_t)w.extreme[w.end + 1];
+        w.next = (int64_t)w.large[w.end + 1];
     return w;
 }
 
@@ -67,7 +66,7 @@ static double forget_sum(forget_walk *w, const rpi_pair *p, int64_t j)
 {
     if (j > p->position)
         return -INFINITY;
-    for (; w->next > j; w->next = (int64_t)w->extreme[w->next])
+    for (; w->next > j; w->next = (int64_t)w->large[w->next])
         w->far = rpi_bias_sum(w->far, rpi_at(&p->array[0], p->b, p->h, w->next, 0));
     return rpi_bias_sum(w->sums[w->end + 1] - w->sums[j + 1], w->far);
 }
@@ -84,7 +83,7 @@ static void forget_row(const rpi_pair *p, int64_t j0, int64_t n, double *to)
     const int64_t seen = rpi_clamp(p->position + 1 - j0, 0, n);
     for (int64_t c = seen; c < n; c++)
         to[c] = -INFINITY;
-    if (w.next > j0) { /* a extreme gate on the way */
+    if (w.next > j0) { /* there is a large gate after key j0 */
         for (int64_t c = seen - 1; c >= 0; c--)
             to[c] = forget_sum(&w, p, j0 + c);
         return;
@@ -94,18 +93,19 @@ static void forget_row(const rpi_pair *p, int64_t j0, int64_t n, double *to)
         to[c] = all - w.sums[j0 + c + 1];
 }
 
-/* The largest sum up to a row less the least up to a key; extreme gates on the way are left to the rows. */
+/* Return the maximum prefix sum of the rows minus the minimum prefix sum of the keys, or infinity if a large gate may be
+ * among them. */
 static double forget_largest(const rpi_pair *p, int64_t rows, int64_t j0, int64_t j1)
 {
     const rp_desc *d = p->desc;
     const int64_t heads = d->batch * d->heads, n = p->b * d->heads + p->h;
-    const double *sums = p->prepared + n * (d->len_k + 1), *extreme = sums + heads * (d->len_k + 1),
+    const double *sums = p->prepared + n * (d->len_k + 1), *large = sums + heads * (d->len_k + 1),
                  *least = p->prepared + 2 * heads * (d->len_k + 1) + n * forget_segments(d);
     const int64_t past = rpi_min(p->position + rows, d->len_k);
     double high = -HUGE_VAL, low = HUGE_VAL;
-    if (past > 0 && extreme[past] > (double)j0)
+    if (past > 0 && large[past] > (double)j0)
         return HUGE_VAL;
-    for (int64_t t = rpi_max(p->position, 0); t < rpi_max(past, 1); t++) /* a row past the last key has all gates */
+    for (int64_t t = rpi_max(p->position, 0); t < rpi_max(past, 1); t++) /* a row after the last key has all gates */
         high = fmax(high, sums[rpi_min(t, d->len_k - 1) + 1]);
     if (p->position >= d->len_k)
         high = sums[d->len_k];
@@ -138,7 +138,7 @@ static int forget_worked(const rpi_pair *p, char *to, size_t size)
 
 RPI_SCHEME(FORGET, .form = RPI_TILE, .causal = true,
            .facts = {.formula = "sum of logf[b,h,t] over j < t <= p_i; keys after the query are masked",
-                     .about = "forget gates"},
+                     .about = "forget gates (Forgetting Transformer)"},
            .array = {{"logf", .shape = "[B, H, Lk]", .draw = {.rule = RP_RULE_NEGATIVE, .a = 0.1}}},
            .pair = forget_pair, .worked = forget_worked, .grad = forget_grad, .fold = forget_fold, .row = forget_row,
            .largest = forget_largest, .prepare_size = forget_size, .prepare = forget_prepare)

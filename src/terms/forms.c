@@ -1,11 +1,10 @@
-/* terms/forms.c -- the table of scheme.h once more, as a check: what each form requires, allows and forbids.
- * It may not know schemes by name, masks, sources or kernels.
+/* terms/forms.c -- checks schemes against the table of scheme.h: the functions that each form requires and allows.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "registry.h"
 #include <stdio.h>
 #include <string.h>
 
-/* The functions that not every form has: a bit, the name, and the member of the scheme. */
+/* The functions that only some forms define: name of the bit, name for messages, member of rpi_scheme. */
 #define FUNCTIONS(X)                                                                                                   \
     X(PAIR, "pair", pair)                                                                                              \
     X(GRAD, "grad", grad)                                                                                              \
@@ -47,7 +46,7 @@ static const struct {
     {RPI_SINK, "SINK", 0, 0},
 };
 
-/* Functions that need another one. */
+/* Functions that require other functions. */
 static const struct {
     unsigned has, needs;
 } pairs[] = {{ROW_GRAD, ROW | SUMS_SIZE | FOLD_SUMS | GRAD},
@@ -91,15 +90,15 @@ static const char *fault_of_products(const rpi_scheme *s, bool learned)
         if (!p->count)
             continue;
         if (!p->vec || !p->first == !p->index)
-            return "a product has count, vec, and either first or index";
+            return "a product needs count, vec, and either first or index";
         if (s->form == RPI_VALVEC && !p->width)
-            return "the product of VALVEC has width: that of the values";
+            return "the product of VALVEC needs width, the width of the values";
         if (learned && !p->vec_grad)
-            return "a product of a term with a learned array has vec_grad";
+            return "a product of a term with a learned array needs vec_grad";
         if (!p->query != !p->query_grad)
-            return "query and query_grad come together";
+            return "query needs query_grad, and query_grad needs query";
         if (!p->shown)
-            return "a product has .shown: how explain prints it";
+            return "a product needs .shown, which explain prints";
     }
     return NULL;
 }
@@ -107,30 +106,30 @@ static const char *fault_of_products(const rpi_scheme *s, bool learned)
 static const char *fault_of_facts(const rpi_scheme *s)
 {
     if (!s->facts.formula || !s->facts.about)
-        return ".facts has a formula and a few words about the term";
+        return ".facts needs formula and about";
     for (const rp_param *p = s->params; p && p->key; p++) {
         if (!p->field || !p->meaning)
-            return "every parameter has a field and a meaning";
+            return "every parameter needs a field and a meaning";
         if (p->type == RP_PARAM_CHOICE && !p->choices)
-            return "a parameter of type CHOICE has choices";
+            return "a parameter of type CHOICE needs choices";
         if (p->max < p->min)
-            return "the bounds of a parameter are the wrong way round";
+            return "a parameter has max below min";
     }
     for (int x = 0; x < rpi_count_arrays(s); x++) {
         const bool position = strcmp(s->array[x].name, "q_positions") == 0;
         if (position && s->positions != x)
-            return ".positions is the index of q_positions among the arrays";
+            return ".positions must be the index of the array q_positions";
         if (position && !(s->array[x + 1].name && strcmp(s->array[x + 1].name, "k_positions") == 0))
-            return "k_positions follows q_positions";
+            return "k_positions must follow q_positions";
         if (!s->array[x].shape)
-            return "every array has a shape";
+            return "every array needs a shape";
     }
     const rp_desc d = rp_desc_init(2, 3, 6, 6, 8);
     rp_term t = {.kind = RP_TERM_NONE};
     rpi_shape shape;
     for (int x = 0; x < rpi_count_arrays(s); x++)
         if (!rpi_read_shape(s->array[x].shape, &d, &t, s->params, &shape))
-            return "a shape cannot be read: facts.h says how it is written, and names are those of parameters";
+            return "the shape of an array is not valid: see facts.h for the syntax; names are keys of parameters";
     return NULL;
 }
 
@@ -154,7 +153,7 @@ const char *rpi_scheme_fault(const rpi_scheme *s)
             return line;
         }
         if (has & ~allowed) {
-            snprintf(line, sizeof line, "form %s has no %s", forms[n].name, names_of(has & ~allowed, names));
+            snprintf(line, sizeof line, "form %s does not allow %s", forms[n].name, names_of(has & ~allowed, names));
             return line;
         }
     }
@@ -166,13 +165,13 @@ const char *rpi_scheme_fault(const rpi_scheme *s)
             return line;
         }
     if ((s->in_place || s->causal) && s->form != RPI_TILE)
-        return "in_place and causal belong to form TILE";
+        return "in_place and causal are only for form TILE";
     if (s->same_heads && s->form != RPI_OFFSET)
-        return "same_heads belongs to form OFFSET";
+        return "same_heads is only for form OFFSET";
     if ((s->bias || s->unscaled) && s->form != RPI_VEC)
-        return "bias and unscaled belong to form VEC";
+        return "bias and unscaled are only for form VEC";
     if (s->class_token && s->form != RPI_INDEX)
-        return "class_token belongs to form INDEX";
+        return "class_token is only for form INDEX";
     const char *fault = fault_of_products(s, learned);
     return fault ? fault : fault_of_facts(s);
 }

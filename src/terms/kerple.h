@@ -1,15 +1,14 @@
-/* terms/kerple.h -- two kernels of distance: KERPLE, learned for each head, and Sandwich, of sinusoids.
+/* terms/kerple.h -- two kernels of distance: KERPLE with learned parameters per head, and Sandwich from sinusoids.
  * Chi, Fan, Ramadge, Rudnicky 2022, equations 1 and 2; Chi, Fan, Rudnicky, Ramadge 2023, section 4.
- * It may not know other terms, nor kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 
 static const char *const kerple_kinds[] = {"log", "power", NULL};
 static const rp_param kerple_params[] = {
-    {"kind", RP_PARAM_CHOICE, RPI_FIELD(kerple), .choices = kerple_kinds, .meaning = "how it falls"},
+    {"kind", RP_PARAM_CHOICE, RPI_FIELD(kerple), .choices = kerple_kinds, .meaning = "shape of the decay"},
     {0},
 };
 
-/* -p log(1 + a r) or -a r^p, r = |delta|; 0 on the query, whatever p is */
+/* -p log(1 + a r) or -a r^p, r = |delta|; 0 for r = 0, for every p */
 static double kerple_pair(const rpi_pair *pair)
 {
     const double r = fabs(pair->delta);
@@ -47,7 +46,7 @@ RPI_SCHEME(KERPLE, .form = RPI_OFFSET,
                      .about = "learned kernels of distance",
                      .samples = {"", "kind=power"},
                      .bench = {"", "kind=power"}},
-           /* training: positive, as the paper asks; ranges and bounds of its published code */
+           /* The paper requires positive p and a. For training, start and min are those of its published code. */
            .array = {{"p", .shape = "[H]", .draw = {.rule = RP_RULE_UNIFORM, .a = 0.1, .b = 0.5},
                       .start = {.rule = RP_RULE_UNIFORM, .b = 2}, .min = 0.01},
                      {"a", .shape = "[H]", .draw = {.rule = RP_RULE_UNIFORM, .a = 0.1, .b = 0.5},
@@ -66,10 +65,10 @@ static rp_status sandwich_check(const rp_desc *d, rp_term *t, int32_t n)
 {
     (void)d;
     if (t->dim % 2 != 0)
-        return rpi_fail(RP_E_RANGE, "terms[%d].dim is %lld: an even number, the width of the sinusoids", (int)n,
+        return rpi_fail(RP_E_RANGE, "terms[%d].dim is %lld: must be even, the width of the sinusoids", (int)n,
                         (long long)t->dim);
     if (t->base <= 0)
-        return rpi_fail(RP_E_RANGE, "terms[%d].base is %g: a number above 0", (int)n, t->base);
+        return rpi_fail(RP_E_RANGE, "terms[%d].base is %g: must be above 0", (int)n, t->base);
     return RP_OK;
 }
 
@@ -80,20 +79,20 @@ static double sandwich_shared(const rpi_pair *p)
     const double ratio = pow(t->base, -2.0 / (double)t->dim);
     double sum = 0, frequency = 1;
     for (int64_t k = 0; k < t->dim / 2; k++, frequency *= ratio) {
-        if (k % 16 == 0) /* products of 16 ratios at most */
+        if (k % 16 == 0) /* limits rounding errors to products of 16 ratios */
             frequency = pow(t->base, -2.0 * (double)k / (double)t->dim);
         sum += cos(p->delta * frequency);
     }
     return sum;
 }
 
-/* divided by 8 (h+1)/H */
+/* the sum of cosines divided by 8 (h+1)/H */
 static double sandwich_pair(const rpi_pair *p)
 {
     return (p->shared ? *p->shared : sandwich_shared(p)) * (double)p->desc->heads / (8.0 * (double)(p->h + 1));
 }
 
-/* The sum has dim/2 cosines: its value stands for them. */
+/* Prints the value of the sum instead of its dim/2 cosines. */
 static int sandwich_worked(const rpi_pair *p, char *to, size_t size)
 {
     return snprintf(to, size, "%g / (8 * (%lld + 1) / %lld)", sandwich_shared(p), (long long)p->h,

@@ -1,12 +1,11 @@
-/* terms/real.h -- a clipped table over positions that need not be whole: with M = max_distance and d = p_i - p_j, query
- * minus key, sign * table[h, trunc(clamp(d, -M, M)) + M]. Truncation is toward zero.
- * It may not know other terms, nor kernels.
+/* terms/real.h -- a clipped table over real-valued positions: sign * table[h, trunc(clamp(d, -M, M)) + M], where
+ * M = max_distance and d = p_i - p_j (query minus key). trunc rounds toward zero.
  * SPDX-License-Identifier: Apache-2.0 */
 
 static const rp_param real_params[] = {
     {"max_distance", RP_PARAM_INT, RPI_FIELD(max_distance), .required = true, .value = -1, .max = 0x1p40,
-     .meaning = "the reach of the table to each side"},
-    {"sign", RP_PARAM_SIGN, RPI_FIELD(sign), .value = -1, .meaning = "of the table"},
+     .meaning = "longest distance of the table on each side"},
+    {"sign", RP_PARAM_SIGN, RPI_FIELD(sign), .value = -1, .meaning = "factor of the table"},
     {0},
 };
 

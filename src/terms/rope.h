@@ -1,6 +1,5 @@
 /* terms/rope.h -- rotary positions: pair c of channels rotates by position * base^(-2c/dim).
- * Su et al. 2021, section 3.2. Channels from dim on are left as they are (partial rotation, GPT-NeoX).
- * It may not know other terms, nor kernels.
+ * Su et al. 2021, section 3.2. Channels from dim on are not rotated (partial rotation, GPT-NeoX).
  * SPDX-License-Identifier: Apache-2.0 */
 
 static const char *const rope_layouts[] = {"half", "interleaved", NULL};
@@ -8,40 +7,44 @@ static const char *const rope_scalings[] = {"none", "linear", "dynamic", "yarn",
 
 static const rp_param rope_params[] = {
     {"dim", RP_PARAM_INT, RPI_FIELD(dim), .unset = "Dk", .min = 2, .max = 0x1p53,
-     .meaning = "channels that are rotated, even"},
+     .meaning = "number of rotated channels, even"},
     {"base", RP_PARAM_REAL, RPI_FIELD(base), .value = 10000,
      .meaning = "pair c rotates by position * base^(-2c/dim); above 0"},
     {"layout", RP_PARAM_CHOICE, RPI_FIELD(layout), .choices = rope_layouts,
      .meaning = "pairs (c, c + dim/2) as in Llama, or (2c, 2c+1) as in GPT-J"},
-    {"scaling", RP_PARAM_CHOICE, RPI_FIELD(scaling), .choices = rope_scalings, .meaning = "beyond the trained length"},
-    {"factor", RP_PARAM_REAL, RPI_FIELD(factor), .value = 1, .min = 1, .max = 1e10, .meaning = "how many times longer"},
+    {"scaling", RP_PARAM_CHOICE, RPI_FIELD(scaling), .choices = rope_scalings, .meaning = "scaling of the frequencies"},
+    {"factor", RP_PARAM_REAL, RPI_FIELD(factor), .value = 1, .min = 1, .max = 1e10,
+     .meaning = "stretched length / trained length"},
     {"original_max_position_embeddings", RP_PARAM_INT, RPI_FIELD(original_max_position_embeddings),
      .unset = "max_position_embeddings", .max = 0x1p53, .meaning = "trained length of yarn, llama3, longrope"},
     {"max_position_embeddings", RP_PARAM_INT, RPI_FIELD(max_position_embeddings), .unset = "none", .max = 0x1p53,
-     .meaning = "trained length of dynamic; of yarn and longrope the stretched length"},
+     .meaning = "trained length of dynamic; stretched length of yarn and longrope"},
     {"beta_fast", RP_PARAM_REAL, RPI_FIELD(beta_fast), .value = 32,
-     .meaning = "yarn: pairs that rotate more often keep their speed"},
+     .meaning = "yarn: pairs with more rotations keep their frequency"},
     {"beta_slow", RP_PARAM_REAL, RPI_FIELD(beta_slow), .value = 1,
-     .meaning = "yarn: pairs that rotate less often are divided by factor"},
-    {"attention_factor", RP_PARAM_REAL, RPI_FIELD(attention_factor), .unset = "by the scaling's own rule", .max = 1e10,
-     .meaning = "multiplies cosine and sine"},
-    {"mscale", RP_PARAM_REAL, RPI_FIELD(mscale), .unset = "none", .meaning = "yarn"},
-    {"mscale_all_dim", RP_PARAM_REAL, RPI_FIELD(mscale_all_dim), .unset = "none", .meaning = "yarn"},
+     .meaning = "yarn: frequencies of pairs with fewer rotations are divided by factor"},
+    {"attention_factor", RP_PARAM_REAL, RPI_FIELD(attention_factor), .unset = "that of the scaling", .max = 1e10,
+     .meaning = "factor of cosine and sine"},
+    {"mscale", RP_PARAM_REAL, RPI_FIELD(mscale), .unset = "none",
+     .meaning = "yarn: attention factor is mscale's / mscale_all_dim's"},
+    {"mscale_all_dim", RP_PARAM_REAL, RPI_FIELD(mscale_all_dim), .unset = "none", .meaning = "yarn: see mscale"},
     {"truncate", RP_PARAM_FLAG, RPI_FIELD(truncate), .value = 1,
-     .meaning = "yarn: 1 = ends of the ramp are whole pairs"},
-    {"low_freq_factor", RP_PARAM_REAL, RPI_FIELD(low_freq_factor), .value = 1, .meaning = "llama3"},
-    {"high_freq_factor", RP_PARAM_REAL, RPI_FIELD(high_freq_factor), .value = 4, .meaning = "llama3"},
+     .meaning = "yarn: 1 = round the ends of the ramp to whole pairs"},
+    {"low_freq_factor", RP_PARAM_REAL, RPI_FIELD(low_freq_factor), .value = 1,
+     .meaning = "llama3: frequencies of pairs with fewer rotations are divided by factor"},
+    {"high_freq_factor", RP_PARAM_REAL, RPI_FIELD(high_freq_factor), .value = 4,
+     .meaning = "llama3: pairs with more rotations keep their frequency"},
     {0},
 };
 
-/* How the parameters depend on each other, and on the width of q and k. */
+/* Check conditions between parameters, and between dim and the width of q and k. */
 static rp_status rope_relations(const char *what, const rp_term *t, int64_t width)
 {
     if (t->dim > width || t->dim % 2 != 0)
-        return rpi_fail(RP_E_RANGE, "%sdim is %lld: an even number from 2 to %lld, the width of q and k", what,
+        return rpi_fail(RP_E_RANGE, "%sdim is %lld: must be even, from 2 to %lld, the width of q and k", what,
                         (long long)t->dim, (long long)width);
     if (t->base <= 0)
-        return rpi_fail(RP_E_RANGE, "%sbase is %g: a number above 0", what, t->base);
+        return rpi_fail(RP_E_RANGE, "%sbase is %g: must be above 0", what, t->base);
     return rope_scaling_check(what, t);
 }
 
@@ -54,16 +57,18 @@ static rp_status rope_check(const rp_desc *d, rp_term *t, int32_t n)
     return rope_relations(what, t, d->dim_k);
 }
 
-/* Arrays: 0 positions, of q and k alike; 1 q_positions; 2 k_positions; 3 short_factor; 4 long_factor. */
+/* Arrays: 0 positions, for both q and k; 1 q_positions; 2 k_positions; 3 short_factor; 4 long_factor. */
 static rp_status rope_check_arrays(const rp_desc *d, const rp_term *t, const rpi_view *array, int32_t n)
 {
     (void)t;
     if (array[0].data && (array[1].data || array[2].data))
-        return rpi_fail(RP_E_ARG, "term[%d].positions (of rope) is given beside %s: it is for q and k alike", (int)n,
-                        array[1].data ? "q_positions" : "k_positions");
+        return rpi_fail(RP_E_ARG,
+                        "term[%d].positions (of rope) is given with %s: positions is for both q and k; give one",
+                        (int)n, array[1].data ? "q_positions" : "k_positions");
     if (array[0].data && d->len_q != d->len_k)
         return rpi_fail(RP_E_SHAPE,
-                        "term[%d].positions (of rope): %lld queries and %lld keys: give q_positions and k_positions",
+                        "term[%d].positions (of rope): there are %lld queries and %lld keys: give q_positions and "
+                        "k_positions instead",
                         (int)n, (long long)d->len_q, (long long)d->len_k);
     return RP_OK;
 }
@@ -80,12 +85,12 @@ rp_status rp_rope_frequencies_sized(const rp_term *term, size_t term_size, doubl
         return status;
     const rp_term *t = &copy;
     if (t->kind != RP_TERM_ROPE)
-        return rpi_fail(RP_E_ARG, "term.kind is %d: RP_TERM_ROPE is needed", (int)t->kind);
+        return rpi_fail(RP_E_ARG, "term.kind is %d: must be RP_TERM_ROPE", (int)t->kind);
     if ((status = check_params("term.", t, rope_params, false)) != RP_OK ||
         (status = rope_relations("term.", t, INT64_MAX)) != RP_OK)
         return status;
     if (isnan(longest))
-        return rpi_fail(RP_E_RANGE, "longest is nan: the largest position + 1");
+        return rpi_fail(RP_E_RANGE, "longest is nan: must be the largest position + 1");
     if (t->scaling == RP_SCALING_LONGROPE) {
         const bool beyond = longest > (double)rope_original(t);
         stretch = beyond ? long_factor : short_factor;
@@ -93,8 +98,8 @@ rp_status rp_rope_frequencies_sized(const rp_term *term, size_t term_size, doubl
             return rpi_fail(RP_E_ARG, "%s_factor is NULL: scaling=longrope needs it", beyond ? "long" : "short");
         for (int64_t c = 0; c < t->dim / 2; c++)
             if (!(stretch[c] > 0 && stretch[c] < HUGE_VAL))
-                return rpi_fail(RP_E_RANGE, "%s_factor[%lld] is %g: a finite number above 0", beyond ? "long" : "short",
-                                (long long)c, stretch[c]);
+                return rpi_fail(RP_E_RANGE, "%s_factor[%lld] is %g: must be finite and above 0",
+                                beyond ? "long" : "short", (long long)c, stretch[c]);
     }
     double base = t->base;
     if (t->scaling == RP_SCALING_DYNAMIC) {
@@ -120,7 +125,7 @@ RPI_SCHEME(ROPE, .form = RPI_ROTATE,
            .facts = {.formula = "rotates the first dim channels of q and k by position",
                      .about = "rotate q and k by position",
                      .class_name = "RoPE",
-                     .shown = "R rotates pairs of channels of q and k by their position",
+                     .shown = "R rotates pairs of channels of q and k by position",
                      .samples = {"", "layout=interleaved", "scaling=linear,factor=4",
                                  "scaling=dynamic,factor=2,max_position_embeddings=40",
                                  "scaling=yarn,factor=8,original_max_position_embeddings=32",

@@ -1,12 +1,12 @@
-/* terms/scheme.h -- what the author of a position term writes: one file, src/terms/NAME.h, which ends in
+/* terms/scheme.h -- the interface of a position term. You define a term in one file, src/terms/NAME.h, which ends in
  *
  *     RPI_SCHEME(NAME, .form = RPI_OFFSET, .facts = {…}, .array = {…}, .params = …, .pair = …, .grad = …)
  *
- * The line RP_X(NAME, name, "name,…", "source") at the end of include/relpos/terms.def and the text docs/terms/name.md
- * make it known; `python3 tools/terms.py --write` then makes again what is made from terms. Write `pair` first and
- * alone: the term runs with it everywhere, on every instruction set. alibi.h is a short one to begin with. What several
- * schemes share is in common.h, clip.h and grid.h. A scheme may know these, base/arena.h, base/array.h and the
- * public headers, and nothing of sources or kernels.
+ * Register it with the line RP_X(NAME, name, "name,…", "source") at the end of include/relpos/terms.def, describe it in
+ * docs/terms/name.md, and run `python3 tools/terms.py --write`, which updates the files generated from terms. Write
+ * `pair` first: with `pair` alone the term runs on every instruction set. alibi.h is a short example. common.h, clip.h
+ * and grid.h hold code that several schemes share. A scheme includes nothing except these headers, base/arena.h,
+ * base/array.h and the public headers.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_SCHEME_H
 #define RELPOS_SCHEME_H
@@ -14,57 +14,58 @@
 #include "base/array.h"
 #include <relpos/facts.h>
 
-/* How a term enters, and what its scheme gives. forms.c has this table once more, and rp_term_fault holds schemes to
- * it.
+/* The form of a term: how it enters the score, and which functions its scheme defines. forms.c holds the same table as
+ * data; rp_term_fault checks each scheme against it.
  *
- *   form     what it is                                   required                                optional
- *   OFFSET   a bias that depends on (h, delta) alone      pair                                    shared reach
- *   INDEX    a bias out of a list for each head           entries index entry                     reach
+ *   form     meaning                                      required                                optional
+ *   OFFSET   a bias that depends only on (h, delta)       pair                                    shared reach
+ *   INDEX    a bias from a list of entries per head       entries index entry                     reach
  *   TILE     a bias that depends on (b, h, i, j)          pair                            row largest, fold or row_grad
  *   VEC      products of queries or keys with vectors     product[0] (count vec, first or index)  product[1]
  *   VALVEC   a vector added to v_j                        product[0] (count vec width, first or index)
- *   ROTATE   rotates q and k: rope, by code in sources    -
- *   SINK     a logit beside each row: array 0             -
+ *   ROTATE   rotates q and k: rope; code in sources       -
+ *   SINK     an extra logit for each row: array 0         -
  *
- * index(i, j) = a(i) - b(j), except for class tokens; kernels store a and b. Where a and b are given positions, the
+ * index(i, j) = a(i) - b(j), except for class tokens; kernels store a and b. If a and b are given positions, the
  * difference is then clamped and truncated.
  *
- * What is not named for a form is forbidden there; check, check_arrays, sizes, usual_sizes, worked, prepare and
- * prepare_size are optional everywhere. A term with a learned array also gives its derivative: grad beside pair,
- * entry_grad beside entry, vec_grad beside vec. row_grad comes with sums_size, fold_sums and row; prepare with
+ * A form must not define functions that the table does not list for it. Every form may define check, check_arrays,
+ * sizes, usual_sizes, worked, prepare and prepare_size. A term with a learned array also defines its derivative: grad
+ * with pair, entry_grad with entry, vec_grad with vec. row_grad needs sums_size, fold_sums and row; prepare needs
  * prepare_size.
  *
- * Values. pair, entry, row, vec and query return a finite number wherever the arrays, positions and parameters that
- * they read are finite; a TILE may return -infinity, which masks the pair (and says so with `causal` where all keys
- * after the query are masked). +infinity and NaN come out only where such a number was read, and so reach only the rows
- * that attend to the pair.
- * Derivatives are finite under the same condition; grad is not called for a pair that is masked. */
+ * Values: pair, entry, row, vec and query return a finite number if every array element, position and parameter that
+ * they read is finite. Only a TILE may return -infinity, which masks the pair; it sets `causal` if it masks all keys
+ * after the query. +infinity and NaN result only from reading such a number; they reach only the rows that attend to
+ * the pair.
+ * Derivatives are finite under the same condition. grad is not called for a masked pair. */
 typedef enum rpi_form { RPI_OFFSET, RPI_INDEX, RPI_TILE, RPI_VEC, RPI_VALVEC, RPI_ROTATE, RPI_SINK } rpi_form;
 
-/* One pair, as a definition sees it. */
+/* One query and key: the input of a definition. */
 typedef struct rpi_pair {
     const rp_desc *desc;
     const rp_term *term;
-    const struct rpi_scheme *scheme; /* the term's */
-    const rpi_view *array; /* the term's arrays; read them by rpi_at(&p->array[x], …), where an axis of 1 broadcasts */
-    const double *prepared; /* what the scheme's `prepare` made for this call */
+    const struct rpi_scheme *scheme; /* scheme of the term */
+    const rpi_view *array; /* arrays of the term; read them with rpi_at(&p->array[x], …), which broadcasts axes of 1 */
+    const double *prepared; /* output of the scheme's `prepare` for this call */
     int64_t b, h, i, j;
     int64_t position;     /* index of the query among positions: i + q_offset */
     double delta;         /* p_j - p_i: j - position, or the difference of given positions */
-    bool absent;          /* one of the two has no position: the term adds nothing, and its functions are not called */
-    double at;            /* p_i: given, or counted within the segment */
-    const double *q, *k;  /* rows i and j, not rotated; for VEC only */
-    const double *shared; /* what the scheme's `shared` made of delta; NULL: not made */
+    bool absent;          /* i or j has no position: the term adds 0, and its functions are not called */
+    double at;            /* p_i: the given position, or the position within the segment */
+    const double *q, *k;  /* rows i and j before rotation; for VEC only */
+    const double *shared; /* the scheme's `shared` for this delta; NULL: not computed */
 } rpi_pair;
 
-/* Where a definition adds its derivatives: one double for each element of an array, in the array's own shape, so that
- * axes that broadcast are summed. NULL data: not wanted. With `absolute` set the sizes of the summands are added. */
+/* Sums to which a definition adds its derivatives: one double for each element of an array, in the shape of the array.
+ * Broadcast axes are therefore summed. NULL data: skip this array. If `absolute` is set, absolute values are added. */
 typedef struct rpi_sums {
     rpi_view array[RP_MAX_ARRAYS];
-    double *q, *k; /* [Dk] rows of the pair; NULL: not wanted */
+    double *q, *k; /* [Dk] gradients of q_i and k_j; NULL: skip */
     bool absolute;
 } rpi_sums;
 
+/* Add x to the sum for element (a, b, c, d) of an array. */
 static inline void rpi_add(const rpi_sums *to, int array, int64_t a, int64_t b, int64_t c, int64_t d, double x)
 {
     const rpi_view *v = &to->array[array];
@@ -72,109 +73,111 @@ static inline void rpi_add(const rpi_sums *to, int array, int64_t a, int64_t b, 
         ((double *)v->data)[rpi_index(v, a, b, c, d)] += to->absolute ? fabs(x) : x;
 }
 
-/* A parameter: {"left", RP_PARAM_INT, RPI_FIELD(left), .required = true, .max = 0x1p40, .meaning = "…"}. Its field is
- * one of rp_term that means the same, else the next of real[4], integer[4] (INT; GRID takes two) or choice[4] (FLAG,
- * SIGN, CHOICE). Its bounds are checked before `check` runs, but for a 0 that is left open (unset), and once more when
- * `check` has resolved that. A list ends with {0}. */
+/* A parameter: {"left", RP_PARAM_INT, RPI_FIELD(left), .required = true, .max = 0x1p40, .meaning = "…"}. Use the field
+ * of rp_term that has the same meaning. If there is none, use the next free slot of real[4] (REAL), integer[4] (INT;
+ * GRID takes two) or choice[4] (FLAG, SIGN, CHOICE). Bounds are checked before `check` runs, except for a parameter
+ * that is still open (0 with `unset`), and again after `check` has resolved it. A list of parameters ends with {0}. */
 #define RPI_FIELD(name) offsetof(rp_term, name), #name
 
-/* Facts, for .facts: formula and about are needed. `shown` is how `relpos explain` prints a bias: {key} is the value of
- * a parameter, {slope} that of ALiBi's head; of a product it is the name of its vectors, X of Q X^T. A sample is what
- * follows the name in a problem, parameters and arrays that are to be made though the term works without them:
+/* Facts, for .facts: formula and about are required. `relpos explain` prints `shown`: for a bias a formula, in which
+ * {key} is the value of a parameter and {slope} the ALiBi slope of the head; for a product the name of its vectors (X
+ * of Q X^T). A sample is the part of a problem after the name: parameters, and optional arrays to generate, as in
  * "left=5,slopes=given". */
 
-/* Arrays, for .array: {"slopes", .shape = "[H]"} is learned and has to be there. facts.h says what else there is:
- * presence, and the ranges `draw`, to try the term with, and `start`, to train from. Terms that take given positions
- * have these two last: */
+/* Arrays, for .array: {"slopes", .shape = "[H]"} is learned and required. facts.h documents the other fields: presence,
+ * `draw` (random values for tests) and `start` (initial values for training). A term that accepts given positions lists
+ * these two arrays last: */
 #define RPI_TWO_POSITIONS                                                                                              \
     {"q_positions", RP_USE_POSITIONS, RP_REPLACES, .shape = "[B?, Lq]"},                                               \
     {                                                                                                                  \
         "k_positions", RP_USE_POSITIONS, RP_REPLACES, .shape = "[B?, Lk]"                                              \
     }
 
-/* and those that leave out pairs of tokens without a position, after them: */
+/* A term that skips tokens without a position lists these two after RPI_TWO_POSITIONS: */
 #define RPI_POSITION_MASKS                                                                                             \
     {"q_position_mask", RP_USE_TRUTH, RP_REPLACES, .shape = "[B?, Lq]"},                                               \
     {                                                                                                                  \
         "k_position_mask", RP_USE_TRUTH, RP_REPLACES, .shape = "[B?, Lk]"                                              \
     }
 
-/* One sum of products of a term of form VEC: factor * sum over c of query(c) * vec(h, e, c), e = index(i, j) between 0
- * and count-1. With key_side the row is k_j instead of q_i. Where index is NULL, e = clamp(delta - first, 0, count-1);
- * with `zero_outside` pairs whose e would be clamped get 0. */
+/* A product of a term of form VEC: factor * sum over c of query(c) * vec(h, e, c), where e = index(i, j) is between 0 and
+ * count-1. With key_side the row is k_j instead of q_i. If index is NULL, e = clamp(delta - first, 0, count-1); with
+ * `zero_outside` the product is 0 for pairs whose e would be clamped. */
 typedef struct rpi_product {
     int array;         /* index of the array of vectors */
-    const char *shown; /* the product in ASCII, as `relpos explain` prints it: "scale * q . table" */
+    const char *shown; /* the product as `relpos explain` prints it, in ASCII: "scale * q . table" */
     bool key_side, zero_outside;
-    bool (*present)(const rpi_view *array); /* NULL: always; the arrays of an absent product are absent */
+    bool (*present)(const rpi_view *array); /* NULL: always present; the arrays of an absent product are absent */
     int64_t (*count)(const rp_desc *desc, const rp_term *term);
     int64_t (*first)(const rp_desc *desc, const rp_term *term); /* the delta of vector 0 */
-    bool without_q_offset;                                      /* delta is j - i here, not j - (i + q_offset) */
+    bool without_q_offset;                                      /* use delta = j - i instead of j - (i + q_offset) */
     int64_t (*index)(const rpi_pair *p);
     int64_t (*width)(const rp_desc *desc, const rp_term *term); /* channels; NULL: Dk */
-    /* element c of vector e of head p->h, and g times its derivative */
+    /* Return element c of vector e of head p->h; add g times its derivative. */
     double (*vec)(const rpi_pair *p, int64_t e, int64_t c);
     void (*vec_grad)(const rpi_pair *p, int64_t e, int64_t c, double g, const rpi_sums *to);
-    /* channel c of the row (b, h, i); NULL: q_i, or k_j on the key side */
+    /* Return channel c of the row (b, h, i), or add g times its derivative. NULL: q_i, or k_j with key_side. */
     double (*query)(const rpi_pair *p, int64_t c);
     void (*query_grad)(const rpi_pair *p, int64_t c, double g, const rpi_sums *to);
 } rpi_product;
 
 typedef struct rpi_scheme {
     rpi_form form;
-    bool in_place;                       /* of TILE: array 0 is the bias itself */
-    bool same_heads;                     /* of OFFSET: the value does not depend on the head */
-    bool bias;                           /* of VEC: a bias outside the softcap, factor 1; else inside it */
-    bool unscaled;                       /* of VEC: factor 1; else scale */
-    bool causal;                         /* of TILE: keys after the query are masked */
-    bool grid;                           /* tokens lie on a grid: no q_offset */
-    bool class_token;                    /* of INDEX: the first term->extra tokens lie outside the grid */
+    bool in_place;                       /* TILE: array 0 is the bias itself */
+    bool same_heads;                     /* OFFSET: the value does not depend on the head */
+    bool bias;                           /* VEC: a bias outside the softcap with factor 1; otherwise inside it */
+    bool unscaled;                       /* VEC: factor 1; otherwise scale */
+    bool causal;                         /* TILE: keys after the query are masked */
+    bool grid;                           /* tokens form a grid: q_offset must be 0 */
+    bool class_token;                    /* INDEX: the first term->extra tokens are outside the grid */
     rp_term_facts facts;                 /* formula, samples, names */
     rp_array_facts array[RP_MAX_ARRAYS]; /* name NULL past the last */
-    int32_t positions;      /* index of q_positions among the arrays, k_positions next; see rpi_takes_positions */
-    const rp_param *params; /* key NULL last; NULL for none */
-    /* sizes left open (0) from the arrays; the index of an array that does not tell them, else -1; NULL: none is left
-     * open */
+    int32_t positions;      /* index of the array q_positions; k_positions is the next; see rpi_takes_positions */
+    const rp_param *params; /* the last has key NULL; NULL: no parameters */
+    /* Set sizes that are open (0) from the shapes of the arrays. Return -1, or the index of an array whose shape does
+     * not determine a size. NULL: no size can be open. */
     int (*sizes)(rp_term *term, const rp_array *array);
-    /* sizes that are still open, set to what problems and models use where nobody says; NULL: none is left open */
+    /* Set sizes that are still open to the defaults of problems and models. NULL: no size can be open. */
     void (*usual_sizes)(rp_term *term, int64_t len_k);
-    /* check the parameters of terms[n] beyond their bounds, and resolve what was left open; NULL: nothing to check */
+    /* Check the parameters of terms[n] beyond their bounds, and resolve open ones. NULL: nothing to check. */
     rp_status (*check)(const rp_desc *desc, rp_term *term, int32_t n);
-    /* check arrays that were given, whose shapes are right already; NULL: nothing to check */
+    /* Check the given arrays, whose shapes have been checked before. NULL: nothing to check. */
     rp_status (*check_arrays)(const rp_desc *desc, const rp_term *term, const rpi_view *array, int32_t n);
-    /* OFFSET and TILE: the bias of one pair, and g times its derivatives */
+    /* OFFSET, TILE: return the bias of one pair; add g times its derivatives. */
     double (*pair)(const rpi_pair *p);
     void (*grad)(const rpi_pair *p, double g, const rpi_sums *to);
-    /* how the bias of one pair comes about, with its numbers: "-0.3 * log(1 + 4)", as printf writes it; what it says is
-     * what pair or entry computes. NULL: the formula and the value have to do */
+    /* Print the calculation of one bias with its numbers, such as "-0.3 * log(1 + 4)"; return what snprintf returns.
+     * The expression has the value that pair or entry returns. NULL: only formula and value are shown. */
     int (*worked)(const rpi_pair *p, char *to, size_t size);
-    /* OFFSET, optional: the part of the bias that the heads share, made once for each delta */
+    /* OFFSET, optional: compute the part of the bias that is equal for all heads, once for each delta. */
     double (*shared)(const rpi_pair *p);
-    /* TILE with `row`, optional: add to `sums_size` sums of head p->h what g of row (b, h, i) gives; all gradients from
-     * them */
+    /* TILE with `row`, optional: row_grad adds the contribution of row (b, h, i), whose gradients are g, to `sums_size`
+     * sums of head p->h; fold_sums computes all gradients from these sums. */
     int64_t (*sums_size)(const rp_desc *desc, const rp_term *term);
     void (*row_grad)(const rpi_pair *p, int64_t j0, int64_t n, const double *g, double *sums);
     void (*fold_sums)(const rpi_pair *p, const double *sums, const rpi_sums *to);
-    /* TILE that is causal, optional: all gradients of head (b, h) from the sums of g over the pairs with j < t <= p_i,
-     * for each t of the keys */
+    /* Causal TILE, optional: compute all gradients of head (b, h). between[t] is the sum of g over the pairs with
+     * j < t <= p_i, for each key t. */
     void (*fold)(const rpi_pair *p, const double *between, const rpi_sums *to);
-    /* TILE, optional: the biases of row (b, h, i) for keys j0 … j0+n-1 of no given positions; p->j and p->delta are
-     * not set */
+    /* TILE, optional: write the biases of row (b, h, i) for keys j0 … j0+n-1, without given positions. p->j and
+     * p->delta are not set. */
     void (*row)(const rpi_pair *p, int64_t j0, int64_t n, double *to);
-    /* TILE, optional: a number that no bias of rows (b, h, i) … (b, h, i+rows-1) and keys j0 … j1-1 exceeds; +infinity:
-     * none is known. It lets tiles be left out whose weights are all 0. */
+    /* TILE, optional: return an upper bound of the biases of rows (b, h, i) … (b, h, i+rows-1) and keys j0 … j1-1;
+     * +infinity if unknown. Tiles whose weights are all 0 by this bound are skipped. */
     double (*largest)(const rpi_pair *p, int64_t rows, int64_t j0, int64_t j1);
-    /* OFFSET and INDEX that go by given positions: offsets below -left have the value of -left, those above right that
-     * of right; NULL: no such limits */
+    /* OFFSET, INDEX with given positions, optional: set left and right so that every offset below -left has the value
+     * at -left, and every offset above right the value at right. NULL: no such limits. */
     void (*reach)(const rp_term *term, int64_t *left, int64_t *right);
-    /* INDEX: entry `index(p)` of `entries`, its value for head p->h, and g times its derivatives */
+    /* INDEX: return the number of entries, the entry of a pair, and the value of entry e for head p->h; add g times its
+     * derivatives. */
     int64_t (*entries)(const rp_desc *desc, const rp_term *term);
     int64_t (*index)(const rpi_pair *p);
     double (*entry)(const rpi_pair *p, int64_t e);
     void (*entry_grad)(const rpi_pair *p, int64_t e, double g, const rpi_sums *to);
-    /* VEC: one or two products; VALVEC: one. A product without `count` is none. */
+    /* VEC: one or two products; VALVEC: one product. A product exists if it has `count`. */
     rpi_product product[2];
-    /* doubles that `prepare` fills once for a call from the arrays, or RPI_TOO_LARGE: p->prepared; NULL: none */
+    /* `prepare` fills p->prepared from the arrays, once for a call; prepare_size returns its number of doubles, or
+     * RPI_TOO_LARGE. NULL: nothing to prepare. */
     int64_t (*prepare_size)(const rp_desc *desc, const rp_term *term);
     void (*prepare)(const rp_desc *desc, const rp_term *term, const rpi_view *array, double *to);
 } rpi_scheme;

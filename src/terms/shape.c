@@ -1,13 +1,13 @@
-/* terms/shape.c -- the shape of a term's array from its text, such as "[H?, left+right+1]"; facts.h says how it is
- * written. It may not know schemes by name, masks, sources or kernels.
+/* terms/shape.c -- evaluates the shape text of a term's array, such as "[H?, left+right+1]". facts.h documents the
+ * syntax.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "registry.h"
 #include <ctype.h>
 #include <string.h>
 
-/* Where the text is read. */
+/* State of the parser. */
 typedef struct reader {
-    const char *at;
+    const char *at; /* next character */
     const rp_desc *desc;
     const rp_term *term;
     const rp_param *params;
@@ -33,7 +33,7 @@ static bool is(const char *word, size_t n, const char *name)
     return strncmp(word, name, n) == 0 && !name[n];
 }
 
-/* A length or a parameter by name. */
+/* Return the value of a length or a parameter by its name. */
 static int64_t named(reader *r, const char *word, size_t n)
 {
     const rp_desc *d = r->desc;
@@ -102,7 +102,7 @@ static int64_t sum(reader *r)
             return x;
 }
 
-/* "[…]" or "none". */
+/* Read "[…]" or "none". */
 static void shape(reader *r, rpi_shape *to)
 {
     *to = (rpi_shape){.ndim = 0};
@@ -111,7 +111,7 @@ static void shape(reader *r, rpi_shape *to)
         r->at += 4;
         return;
     }
-    int32_t optional = 0; /* axes with a question mark lead the others */
+    int32_t optional = 0; /* number of axes with a question mark, which must come first */
     r->wrong |= !take(r, '[');
     do {
         skip(r);
@@ -129,7 +129,7 @@ static void shape(reader *r, rpi_shape *to)
     r->wrong |= !take(r, ']');
 }
 
-/* "KEY" or "KEY=CHOICE": whether it holds. */
+/* Read a condition, "KEY" or "KEY=CHOICE", and return true if it is met. */
 static bool condition(reader *r)
 {
     skip(r);

@@ -1,6 +1,5 @@
-/* terms/shaw.h -- learned vectors for each clipped offset, added to keys and to values.
+/* terms/shaw.h -- learned vectors for clipped offsets, added to keys and to values.
  * Shaw, Uszkoreit, Vaswani 2018: equation 4 (keys, inside the scaling) and equation 3 (values).
- * It may not know other terms, nor kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 
 static int64_t relval_width(const rp_desc *d, const rp_term *t)

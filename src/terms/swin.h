@@ -1,6 +1,5 @@
-/* terms/swin.h -- a window table, table[index(i,j), h], query minus key. Liu et al. 2021, section 3.2; with a class
- * token as in BEiT, Bao 2021: the last three entries are those of class to token, token to class, class to class.
- * It may not know other terms, nor kernels.
+/* terms/swin.h -- a window table: table[index(i,j), h], query minus key. Liu et al. 2021, section 3.2. The class token
+ * is as in BEiT, Bao 2021: the last three entries are for class to token, token to class, and class to class.
  * SPDX-License-Identifier: Apache-2.0 */
 
 static int64_t swin_index(const rpi_pair *p)
@@ -22,7 +21,7 @@ static void swin_entry_grad(const rpi_pair *p, int64_t e, double g, const rpi_su
     rpi_add(to, 0, e, p->h, 0, 0, g);
 }
 
-/* The entry, from the rows and columns between query and key; a class token's entries come after those. */
+/* Prints the entry as a function of the row and column differences; the entries of a class token as a number. */
 static int swin_worked(const rpi_pair *p, char *to, size_t size)
 {
     const rp_term *t = p->term;
@@ -35,9 +34,9 @@ static int swin_worked(const rpi_pair *p, char *to, size_t size)
 }
 
 RPI_SCHEME(SWIN, .form = RPI_INDEX,
-           .facts = {.formula = "table[index(i,j), h], the window index of Swin; with extra = 1 that of BEiT, token 0 "
-                                "being the class token",
-                     .about = "Swin's window table",
+           .facts = {.formula = "table[index(i,j), h], index as in Swin; with extra = 1 as in BEiT, where token 0 is "
+                                "the class token",
+                     .about = "the window table of Swin",
                      .samples = {"grid=5x7", "grid=9x8,extra=1"},
                      .bench = {"grid=32x64"}},
            .array = {{"table", .shape = "[(2*grid_h-1)*(2*grid_w-1)+3*extra, H]", .shows = "entry"}},

@@ -1,10 +1,9 @@
-/* terms/t5_buckets.h -- T5's buckets, and other ways of sharing out distances among buckets.
- * Their form is OFFSET; the sums for its gradient are kernels/backward_terms.h, strip_gradient.
- * Raffel et al. 2020, section 2.1. delta = key - query: that is T5's own relative position (memory - context).
- * It may not know other terms, nor kernels.
+/* terms/t5_buckets.h -- buckets of distances: T5's, and other spacings. The form is OFFSET; strip_gradient in
+ * kernels/backward_terms.h computes the sums for the gradient.
+ * Raffel et al. 2020, section 2.1. delta = key - query, as relative_position in T5 (memory - context).
  * SPDX-License-Identifier: Apache-2.0 */
 
-/* Of n buckets for a direction, those that hold one distance each, where the spacing is not uniform. */
+/* Return the number of buckets with exactly one distance, of n buckets for one direction (spacing not uniform). */
 static int64_t exact_buckets(int64_t n)
 {
     return n / 2;
@@ -15,13 +14,14 @@ int64_t rpi_bucket_exact(int64_t buckets, int32_t bidirectional, rp_strategy str
     return strategy == RP_STRATEGY_UNIFORM ? 0 : exact_buckets(bidirectional ? buckets / 2 : buckets);
 }
 
-/* With n buckets for a direction: E of them hold one distance each, the rest share E … max_distance. */
+/* Return the bucket of a distance among n buckets for one direction. The first exact_buckets(n) hold one distance each;
+ * the others divide the distances up to max_distance. */
 static int64_t bucket_of(int64_t distance, int64_t n, int64_t max_distance, rp_strategy strategy)
 {
     const int64_t exact = exact_buckets(n), rest = n - exact;
     double d = (double)distance;
     if (strategy == RP_STRATEGY_UNIFORM) {
-        if (distance >= max_distance) /* floor(d*n/M) is n or more: capped, and no product to overflow */
+        if (distance >= max_distance) /* floor(d*n/M) would be capped at n - 1; the product could overflow */
             return n - 1;
         return rpi_min(distance * n / max_distance, n - 1);
     }
@@ -32,8 +32,8 @@ static int64_t bucket_of(int64_t distance, int64_t n, int64_t max_distance, rp_s
     switch (strategy) {
     case RP_STRATEGY_LINEAR: return rpi_min(exact + (distance - exact) * rest / (max_distance - exact), n - 1);
     case RP_STRATEGY_QUADRATIC: {
-        /* the root may round to the wrong side of a whole number: settle the floor in integers,
-         * t^2 (M-E) <= rest^2 (d-E) */
+        /* The square root may round to the wrong side of an integer. Find the exact floor with integers:
+         * t^2 (M-E) <= rest^2 (d-E). */
         __extension__ typedef unsigned __int128 wide;
         const wide max = (wide)rest * (wide)rest * (wide)(distance - exact), span = (wide)(max_distance - exact);
         int64_t t = (int64_t)((double)rest * sqrt((d - (double)exact) / (double)(max_distance - exact)));
@@ -44,13 +44,13 @@ static int64_t bucket_of(int64_t distance, int64_t n, int64_t max_distance, rp_s
         return rpi_min(exact + t, n - 1);
     }
     default: {
-        /* Each step rounds to f32, as in the public implementations: bit-identical buckets depend on it. Their
-         * logarithm is the f32 nearest to the true one; logf of the C library is not always (435 buckets one way,
-         * distance 2231 of 3283), so it is taken in double and rounded. */
-        volatile float share = (float)log((double)((float)distance / (float)exact));
-        share = share / (float)log((double)max_distance / (double)exact);
-        share = share * (float)rest;
-        return rpi_min(exact + (int64_t)share, n - 1);
+        /* Each step rounds to f32, as in the public implementations, to get identical buckets. Their logarithm is the
+         * f32 nearest to the exact value. logf of the C library sometimes is not (435 buckets in one direction,
+         * distance 2231 of 3283), so compute the logarithm in double and round it. */
+        volatile float ratio = (float)log((double)((float)distance / (float)exact));
+        ratio = ratio / (float)log((double)max_distance / (double)exact);
+        ratio = ratio * (float)rest;
+        return rpi_min(exact + (int64_t)ratio, n - 1);
     }
     }
 }
@@ -59,7 +59,7 @@ static int64_t bucket_signed(int64_t delta, int64_t buckets, int64_t max_distanc
                              rp_strategy strategy)
 {
     int64_t n = buckets, first = 0;
-    /* |INT64_MIN| does not exist; every distance past max_distance shares a bucket anyway */
+    /* |INT64_MIN| does not fit into int64; all distances beyond max_distance share a bucket anyway */
     int64_t distance = delta < -INT64_MAX ? INT64_MAX : delta < 0 ? -delta : delta;
     if (bidirectional) {
         n /= 2;
@@ -72,29 +72,30 @@ static int64_t bucket_signed(int64_t delta, int64_t buckets, int64_t max_distanc
 
 static const char *const bucket_strategies[] = {"log", "uniform", "linear", "quadratic", NULL};
 
-/* T5 has all but the first. */
+/* T5 has all of these except the first. */
 static const rp_param bucket_params[] = {
     {"strategy", RP_PARAM_CHOICE, RPI_FIELD(strategy), .choices = bucket_strategies,
      .meaning = "spacing of the buckets"},
     {"buckets", RP_PARAM_INT, RPI_FIELD(buckets), .value = 32, .min = 2, .max = 1 << 30,
-     .meaning = "even, and 4 or more, when bidirectional"},
+     .meaning = "if bidirectional, even and at least 4"},
     {"max_distance", RP_PARAM_INT, RPI_FIELD(max_distance), .value = 128, .min = 1, .max = 0x1p32,
      .meaning = "distances from here on share the last bucket"},
     {"bidirectional", RP_PARAM_FLAG, RPI_FIELD(bidirectional), .value = 1,
-     .meaning = "1: half of the buckets for keys after the query; 0: those share bucket 0"},
+     .meaning = "1: half of the buckets are for keys after the query; 0: these keys share bucket 0"},
     {0},
 };
 
-/* How the parameters depend on each other. */
+/* Check conditions between parameters. */
 static rp_status bucket_relations(const char *what, const rp_term *t)
 {
     const int64_t exact = exact_buckets(t->bidirectional ? t->buckets / 2 : t->buckets);
     if (t->bidirectional && (t->buckets < 4 || t->buckets % 2 != 0))
-        return rpi_fail(RP_E_RANGE, "%sbuckets is %lld: %s when bidirectional, half for each side", what,
-                        (long long)t->buckets, t->buckets < 4 ? "4 or more" : "an even number");
+        return rpi_fail(RP_E_RANGE, "%sbuckets is %lld: must be %s if bidirectional, half for each side", what,
+                        (long long)t->buckets, t->buckets < 4 ? "at least 4" : "even");
     if (t->max_distance <= exact)
-        return rpi_fail(RP_E_RANGE, "%smax_distance is %lld: more than %lld, the distances with a bucket of their own",
-                        what, (long long)t->max_distance, (long long)exact);
+        return rpi_fail(RP_E_RANGE,
+                        "%smax_distance is %lld: must be more than %lld, the buckets with one distance each", what,
+                        (long long)t->max_distance, (long long)exact);
     return RP_OK;
 }
 
@@ -125,14 +126,14 @@ static int64_t bucket_index(const rpi_pair *p)
                          t->kind == RP_TERM_T5 ? RP_STRATEGY_LOG : t->strategy);
 }
 
-/* From max_distance on there is one bucket; without bidirectional there is one after the query. */
+/* Distances from max_distance on share one bucket; without bidirectional, so do all keys after the query. */
 static void bucket_reach(const rp_term *t, int64_t *left, int64_t *right)
 {
     *left = t->max_distance, *right = t->bidirectional ? t->max_distance : 0;
 }
 
-/* A distance's bucket is the same for every head, and its logarithm is the expensive part: exact as a double, at most
- * 2^30. */
+/* Compute the bucket once for all heads, since its logarithm is expensive. A bucket is below 2^30, so a double holds it
+ * exactly. */
 static double bucket_shared(const rpi_pair *p)
 {
     return (double)bucket_index(p);
@@ -164,13 +165,13 @@ static void bucket_grad(const rpi_pair *p, double g, const rpi_sums *to)
     .grad = bucket_grad, .reach = bucket_reach
 RPI_SCHEME(T5, RPI_BUCKETS, .params = bucket_params + 1,
            .facts = {.formula = "table[bucket(delta), h], the buckets of T5",
-                     .about = "T5's buckets of offsets",
+                     .about = "the buckets of T5",
                      .class_name = "T5",
                      .shown = "+ table[bucket(r)]",
                      .samples = {"", "buckets=16,max_distance=64,bidirectional=0"}})
 RPI_SCHEME(BUCKET, RPI_BUCKETS, .params = bucket_params,
-           .facts = {.formula = "table[bucket(delta), h], buckets of a chosen spacing",
-                     .about = "buckets of offsets, spaced as one likes",
+           .facts = {.formula = "table[bucket(delta), h], buckets of the given spacing",
+                     .about = "buckets with a choice of spacing",
                      .shown = "+ table[bucket(r)]",
                      .samples = {"strategy=uniform", "strategy=linear", "strategy=quadratic"},
                      .bench = {"strategy=quadratic"}})

@@ -1,5 +1,4 @@
 /* terms/table.h -- a learned bias for each clipped offset: table[h, clamp(delta, -left, right) + left].
- * It may not know other terms, nor kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 
 static double table_pair(const rpi_pair *p)
@@ -20,7 +19,7 @@ static int table_worked(const rpi_pair *p, char *to, size_t size)
 
 RPI_SCHEME(TABLE, .form = RPI_OFFSET,
            .facts = {.formula = "table[h, clamp(delta, -left, right) + left]",
-                     .about = "one number for each offset, up to a limit",
+                     .about = "one bias per offset, clipped on both sides",
                      .shown = "+ table[r, within -{left} to {right}]",
                      .samples = {"left=5,right=9"},
                      .bench = {"left=64,right=64"}},

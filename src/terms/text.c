@@ -1,5 +1,4 @@
-/* terms/text.c -- a term from what the user types: "t5,table=NAME,buckets=32".
- * It may not know schemes by name, masks, sources or kernels.
+/* terms/text.c -- parses and prints terms in the syntax of the command line: "t5,table=NAME,buckets=32".
  * SPDX-License-Identifier: Apache-2.0 */
 #include "base/edits.h"
 #include "registry.h"
@@ -9,14 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The nearer to a word of two names, if few enough edits apart; best may be NULL. */
+/* Return `name` if it is at most 2 edits from `word` and nearer than `best`; otherwise `best`, which may be NULL. */
 static const char *nearer(const char *word, const char *best, const char *name)
 {
     const size_t d = rpi_edits(word, name);
     return d <= 2 && d < strlen(name) && (!best || d < rpi_edits(word, best)) ? name : best;
 }
 
-/* An integer and nothing else: no blanks, no other bases. */
+/* Read a decimal integer. Blanks, other bases and trailing characters are errors. */
 static bool read_int(const char *text, int64_t *value)
 {
     const char *digit = text + (*text == '-' || *text == '+');
@@ -29,8 +28,8 @@ static bool read_int(const char *text, int64_t *value)
     return *end == 0 && errno == 0;
 }
 
-/* A decimal number and nothing else, read the same under every locale: digits here, the rounding by strtod on text that
- * holds the locale's own decimal point. */
+/* Read a decimal number, with a point in every locale. strtod does the rounding, after the point is replaced by the
+ * decimal point of the locale. */
 static bool read_real(const char *text, double *value)
 {
     char copy[64], point[8], *end;
@@ -50,7 +49,7 @@ static bool read_real(const char *text, double *value)
     return used > 0 && *end == 0 && isfinite(*value);
 }
 
-/* Rows and columns, "7x7". */
+/* Read rows and columns, as in "7x7". */
 static bool read_grid(const char *text, int64_t *grid)
 {
     char rows[24];
@@ -70,24 +69,24 @@ static rp_status set_param(rp_term *term, const char *name, const rp_param *p, c
     switch (p->type) {
     case RP_PARAM_INT:
         if (!read_int(value, &n))
-            return rpi_fail(RP_E_ARG, "%s: %s is \"%.40s\": a whole number is needed", name, p->key, value);
+            return rpi_fail(RP_E_ARG, "%s: %s is \"%.40s\": must be a whole number", name, p->key, value);
         memcpy(field, &n, sizeof n);
         return RP_OK;
     case RP_PARAM_REAL:
         if (!read_real(value, &x))
-            return rpi_fail(RP_E_ARG, "%s: %s is \"%.40s\": a decimal number is needed", name, p->key, value);
+            return rpi_fail(RP_E_ARG, "%s: %s is \"%.40s\": must be a decimal number", name, p->key, value);
         memcpy(field, &x, sizeof x);
         return RP_OK;
     case RP_PARAM_FLAG: {
         if (strcmp(value, "0") != 0 && strcmp(value, "1") != 0)
-            return rpi_fail(RP_E_ARG, "%s: %s is \"%.40s\": 0 or 1", name, p->key, value);
+            return rpi_fail(RP_E_ARG, "%s: %s is \"%.40s\": must be 0 or 1", name, p->key, value);
         const int32_t flag = *value == '1';
         memcpy(field, &flag, sizeof flag);
         return RP_OK;
     }
     case RP_PARAM_SIGN: {
         if (strcmp(value, "1") != 0 && strcmp(value, "-1") != 0)
-            return rpi_fail(RP_E_ARG, "%s: %s is \"%.40s\": 1 or -1", name, p->key, value);
+            return rpi_fail(RP_E_ARG, "%s: %s is \"%.40s\": must be 1 or -1", name, p->key, value);
         const int32_t sign = *value == '1' ? 1 : -1;
         memcpy(field, &sign, sizeof sign);
         return RP_OK;
@@ -95,8 +94,7 @@ static rp_status set_param(rp_term *term, const char *name, const rp_param *p, c
     case RP_PARAM_GRID: {
         int64_t grid[2];
         if (!read_grid(value, grid))
-            return rpi_fail(RP_E_ARG, "%s: %s is \"%.40s\": rows and columns are needed, such as 7x7", name, p->key,
-                            value);
+            return rpi_fail(RP_E_ARG, "%s: %s is \"%.40s\": must be rows x columns, such as 7x7", name, p->key, value);
         memcpy(field, grid, sizeof grid);
         return RP_OK;
     }
@@ -110,7 +108,7 @@ static rp_status set_param(rp_term *term, const char *name, const rp_param *p, c
             }
             used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", c ? ", " : "", p->choices[c]);
         }
-        return rpi_fail(RP_E_ARG, "%s: %s is \"%.40s\": one of %s", name, p->key, value, list);
+        return rpi_fail(RP_E_ARG, "%s: %s is \"%.40s\": must be one of %s", name, p->key, value, list);
     }
     }
 }
@@ -126,7 +124,7 @@ void rpi_print_real(char *to, size_t size, double x)
     }
     for (const char *c = digits; *c && used + 1 < size; c++) {
         const bool point = !strchr("0123456789+-eE", *c);
-        if (!point || used == 0 || to[used - 1] != '.') /* a locale's point may have several bytes */
+        if (!point || used == 0 || to[used - 1] != '.') /* the decimal point of a locale may have several bytes */
             to[used++] = point ? '.' : *c;
     }
     to[used] = 0;
@@ -168,11 +166,12 @@ rp_status rp_term_print_sized(const rp_term *given, size_t term_size, char *text
     for (const rp_param *p = s->params; p && p->key && used < size; p++) {
         char value[64];
         if (!rpi_print_param(value, sizeof value, term, p))
-            return rpi_fail(RP_E_RANGE, "%s: the value of %s cannot be written: a finite number, or one of its names",
+            return rpi_fail(RP_E_RANGE,
+                            "%s: the value of %s cannot be printed: must be a finite number or a valid choice",
                             rp_term_name(term->kind), p->key);
         used += (size_t)snprintf(text + used, size - used, ",%s=%s", p->key, value);
     }
-    return used < size ? RP_OK : rpi_fail(RP_E_RANGE, "size is %zu: the text needs more; 1024 are enough", size);
+    return used < size ? RP_OK : rpi_fail(RP_E_RANGE, "size is %zu: too small for the text; use 1024", size);
 }
 
 static rp_status unknown_term(const char *name)
@@ -184,7 +183,7 @@ static rp_status unknown_term(const char *name)
                 : rpi_fail(RP_E_ARG, "no term is called \"%.40s\"", name);
 }
 
-/* One key=value. `seen` has a bit for each parameter and array given so far. */
+/* Set one key=value. `seen` has a bit for each array and parameter given so far. */
 static rp_status read_pair(rp_term *term, char names[][RP_NAME_MAX], const char *key, const char *value, uint64_t *seen)
 {
     const rpi_scheme *s = rpi_scheme_of(term->kind);
@@ -212,9 +211,9 @@ static rp_status read_pair(rp_term *term, char names[][RP_NAME_MAX], const char 
         best = nearer(key, best, p->key);
     }
     const char *syntax = rp_term_syntax(term->kind);
-    return best ? rpi_fail(RP_E_ARG, "%s has no key \"%.40s\" (did you mean \"%s\"?): it is written %s", name, key,
+    return best ? rpi_fail(RP_E_ARG, "%s has no key \"%.40s\" (did you mean \"%s\"?): the syntax is %s", name, key,
                            best, syntax)
-                : rpi_fail(RP_E_ARG, "%s has no key \"%.40s\": it is written %s", name, key, syntax);
+                : rpi_fail(RP_E_ARG, "%s has no key \"%.40s\": the syntax is %s", name, key, syntax);
 }
 
 static rp_status parse(const char *text, rp_term *term, char names[][RP_NAME_MAX])
@@ -228,7 +227,7 @@ static rp_status parse(const char *text, rp_term *term, char names[][RP_NAME_MAX
         const char *comma = strchr(from, ',');
         const size_t length = comma ? (size_t)(comma - from) : strlen(from);
         if (length >= RP_NAME_MAX)
-            return rpi_fail(RP_E_ARG, "term \"%.40s…\": a name or value in it is longer than %d bytes", text,
+            return rpi_fail(RP_E_ARG, "term \"%.40s…\": a name or value is longer than %d bytes", text,
                             RP_NAME_MAX - 1);
         memcpy(word, from, length);
         word[length] = 0;
@@ -245,7 +244,7 @@ static rp_status parse(const char *text, rp_term *term, char names[][RP_NAME_MAX
         }
         char *value = strchr(word, '=');
         if (!value || value == word || !value[1])
-            return rpi_fail(RP_E_ARG, "%s: \"%.40s\" is not key=value: it is written %s", rp_term_name(term->kind),
+            return rpi_fail(RP_E_ARG, "%s: \"%.40s\" is not key=value: the syntax is %s", rp_term_name(term->kind),
                             word, rp_term_syntax(term->kind));
         *value++ = 0;
         const rp_status status = read_pair(term, names, word, value, &seen);
@@ -255,7 +254,7 @@ static rp_status parse(const char *text, rp_term *term, char names[][RP_NAME_MAX
     uint64_t bit = (uint64_t)1 << RP_MAX_ARRAYS;
     for (const rp_param *p = rpi_scheme_of(term->kind)->params; p && p->key; p++, bit <<= 1)
         if (p->required && !(seen & bit))
-            return rpi_fail(RP_E_ARG, "%s: %s is missing: it is written %s", rp_term_name(term->kind), p->key,
+            return rpi_fail(RP_E_ARG, "%s: %s is missing: the syntax is %s", rp_term_name(term->kind), p->key,
                             rp_term_syntax(term->kind));
     return RP_OK;
 }

@@ -1,7 +1,6 @@
 /* terms/xl.h -- Transformer-XL: scale (<q_i + u_h, k_j> + <q_i + v_h, r[h, j-i+Lq-1]>) in place of scale <q_i, k_j>.
- * Dai et al. 2019, section 3.3. r is ordered by key - query, from the lowest offset up, whatever q_offset is. The
- * product <q_i, k_j> is the one that is there anyway; product 0 adds that with r, product 1 that of u with the key.
- * It may not know other terms, nor kernels.
+ * Dai et al. 2019, section 3.3. r is in ascending order of key - query, independent of q_offset. Product 0 is
+ * <q_i + v_h, r>, product 1 is <u_h, k_j>; every score contains <q_i, k_j> already.
  * SPDX-License-Identifier: Apache-2.0 */
 
 static int64_t xl_count(const rp_desc *d, const rp_term *t)
@@ -59,7 +58,7 @@ static void xl_u_grad(const rpi_pair *p, int64_t e, int64_t c, double g, const r
 RPI_SCHEME(
     XL, .form = RPI_VEC,
     .facts = {.formula = "scale (<q_i + u_h, k_j> + <q_i + v_h, r[h, j - i + Lq-1]>) in place of scale <q_i, k_j>",
-              .about = "positions of Transformer-XL",
+              .about = "relative positions of Transformer-XL",
               .class_name = "XL"},
     .array = {{"r", .shape = "[H?, Lq+Lk-1, Dk]", .start = {.rule = RP_RULE_SINUSOIDS}},
               {"u", .presence = RP_OPTIONAL, .shape = "[H?, Dk]", .start = {.rule = RP_RULE_ZERO}},
