@@ -1,5 +1,5 @@
-/* t5.h -- models of the T5 family: text or tokens in, hidden states, scores or text out, on a CPU. A library of its
- * own, relpos_t5, above relpos.
+/* t5.h -- models of the T5 family: text or tokens in, hidden states, scores or text out, on a CPU. The library is
+ * relpos_t5; it uses relpos.
  *
  *     rp_t5 *model;
  *     if (rp_t5_open(&model, "flan-t5-small", NULL) != RP_OK) { puts(rp_t5_last_error()); exit(1); }
@@ -14,22 +14,22 @@
  *     puts(text);
  *     rp_t5_free(text);  rp_t5_results_free(results);  rp_t5_free(tokens);  rp_t5_close(model);
  *
- * For every block, with x the residual stream in f32 and n(x) = w x / sqrt(mean(x^2) + eps):
+ * Each block computes, with x the residual stream in f32 and n(x) = w x / sqrt(mean(x^2) + eps):
  *
- *     x += o softmax(q k^T + bias) v       of n(x): T5's buckets, two-sided in the encoder, causal in the decoder
- *     x += o softmax(q k^T) v              in the decoder: q of n(x), k and v of the encoder's output
+ *     x += o softmax(q k^T + bias) v       q, k, v from n(x); T5 buckets: two-sided (encoder), causal (decoder)
+ *     x += o softmax(q k^T) v              decoder only: q from n(x), k and v from the encoder's output
  *     x += wo act(wi n(x))                 or wo (act(wi_0 n(x)) * wi_1 n(x))
  *
- * The same bits: what comes out for a source does not depend on the other sources of the call, on threads, nor on how
- * the target was fed (token by token, or at once). It depends on the type of the weights and on the instruction set.
+ * Reproducible: the bits of a result do not depend on the other sources of the call, on threads, or on whether the
+ * target was fed token by token or in one step. They depend on the type of the weights and on the instruction set.
  *
  * Letters   d width of the model, V rows of the vocabulary.
- * Errors    every call returns rp_status: RP_E_ARG for a file that cannot be read or is not valid and for arguments,
- *           RP_E_RANGE for a number outside its bounds, and where hidden states or logits that were computed are
- *           not finite; RP_E_UNSUPPORTED for what is valid and not supported, RP_E_NOMEM, RP_E_CANCELLED.
- *           rp_t5_last_error has one line. On an error nothing has been made.
- * Threads   a model never changes after it was opened: any number of threads may use it at once. A session belongs to
- *           one thread at a time.
+ * Errors    every call returns rp_status. RP_E_ARG: a file that cannot be read or is invalid, or a bad argument.
+ *           RP_E_RANGE: a number outside its bounds, or computed hidden states or logits that are not finite.
+ *           RP_E_UNSUPPORTED: valid, but not supported. RP_E_NOMEM, RP_E_CANCELLED. rp_t5_last_error describes the
+ *           error in one line. A call that fails creates nothing.
+ * Threads   a model does not change after it is opened; any number of threads may use it concurrently. A session may be
+ *           used by one thread at a time.
  *
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_T5_H
@@ -43,241 +43,246 @@ extern "C" {
 
 /* ---------------------------------------------------------------------------------- errors: what failed, and memory */
 
-/* One line about the last failure of this library on this thread; "" before any. */
+/* Return one line about the last failure of this library on this thread, or "" if there was none. */
 RP_API const char *rp_t5_last_error(void);
 
-/* Free what this library returned by a pointer that has no call of its own; NULL is allowed. */
+/* Free memory that this library returned and that has no other function to free it. NULL is allowed. */
 RP_API void rp_t5_free(void *memory);
 
 /* -------------------------------------------------------------------------------------- models: opening and packing */
 
-/* A model that was opened. */
+/* An open model. */
 typedef struct rp_t5 rp_t5;
 
-/* What of a model is loaded. */
+/* Which parts of a model rp_t5_open loads. */
 typedef enum rp_t5_loading {
     RP_T5_LOAD_ALL = 0,
-    RP_T5_LOAD_SIZES = 1, /* weights are checked and counted, for rp_t5_about, but not packed */
-    RP_T5_LOAD_TEXT = 2   /* the configuration and the tokenizer; a folder needs no weights, layers count 0 */
+    RP_T5_LOAD_SIZES = 1, /* check and count the weights, for rp_t5_about, but do not pack them */
+    RP_T5_LOAD_TEXT = 2   /* configuration and tokenizer only; a folder needs no weights, and layers are 0 */
 } rp_t5_loading;
 
-/* How a model is opened. Start from rp_t5_opening_init: all zero. */
+/* Options of rp_t5_open. Start from rp_t5_opening_init, which sets every field but size to zero. */
 typedef struct rp_t5_opening {
     size_t size; /* sizeof(rp_t5_opening) */
-    /* Of weights: "f32", "f16", "bf16", "int8", "int4"; NULL: the narrowest that keeps the file's numbers. The inputs
-     * of linear layers are rounded too: with bf16 to bf16, with int8 and int4 to 8 bits. With these three the decoder's
-     * attention takes queries, keeps keys and values, and gives results in bf16. */
+    /* Type of the weights: "f32", "f16", "bf16", "int8" or "int4"; NULL: the narrowest that represents the file's
+     * numbers exactly. The inputs of linear layers are rounded too: to bf16 with bf16, to 8 bits with int8 and int4.
+     * With these three types, the queries, keys, values and results of the decoder's attention are bf16. */
     const char *type;
     rp_pool *pool; /* threads for every call; NULL: the default pool */
-    /* "int8", "int4": a draft of such weights proposes tokens, see rp_t5_generate; NULL: none. Opening packs the
-     * decoder's layers again, and makes 8 bits of a large head of f32, f16 or bf16, a quarter or half of its memory. */
+    /* Type of a draft, "int8" or "int4", which proposes tokens (see rp_t5_generate); NULL: none. For a draft,
+     * rp_t5_open packs the decoder's layers a second time. It also makes an int8 copy of a large head of f32, f16 or
+     * bf16, which takes a quarter or half of the head's memory. */
     const char *draft;
-    /* Other than RP_T5_LOAD_ALL: text can be used, and calls that compute return RP_E_UNSUPPORTED. */
+    /* If not RP_T5_LOAD_ALL, only the calls for text work; calls that compute return RP_E_UNSUPPORTED. */
     rp_t5_loading load;
 } rp_t5_opening;
 
-/* An opening with every default. */
+/* Return the default options. */
 static inline rp_t5_opening rp_t5_opening_init(void)
 {
     rp_t5_opening o = {sizeof(rp_t5_opening), NULL, NULL, NULL, RP_T5_LOAD_ALL};
     return o;
 }
 
-/* Open a model: a folder as save_pretrained leaves it (config.json; model.safetensors, or shards with their index;
- * generation_config.json; tokenizer.json, or spiece.model with added_tokens.json, tokenizer_config.json and
- * special_tokens_map.json, where there are any), or a file that rp_t5_pack wrote. Files are mapped, and have to stay as
- * they are until the model is closed.
+/* Open a model: a folder that save_pretrained wrote, or a file that rp_t5_pack wrote. A folder contains config.json and
+ * model.safetensors (or shards with their index). Optional: generation_config.json; tokenizer.json, or spiece.model
+ * with added_tokens.json, tokenizer_config.json and special_tokens_map.json. The files are mapped: do not change them
+ * until the model is closed.
  *
- * Edges    every tensor that is missing, unknown or of another shape is named. A checkpoint without a decoder encodes
- *          only. A tokenizer with more pieces than the embedding has rows is not used: the model takes no text. Norms
- *          and biases stay f32. With "int4" the embedding and the head are int8.
+ * Edges    the error lists the tensors that are missing, unknown or of the wrong shape. A checkpoint without a decoder
+ *          only encodes. A tokenizer with more pieces than the embedding has rows is ignored; the model then accepts
+ *          tokens but no text. Norms and biases stay f32. With "int4" the embedding and the head are int8.
  * Returns  RP_OK and *model, or an error and *model = NULL. */
 RP_API rp_status rp_t5_open(rp_t5 **model, const char *path, const rp_t5_opening *opening);
 
-/* Close a model that no call and no session is using; NULL is allowed. */
+/* Close a model. No call and no session may be using it. NULL is allowed. */
 RP_API void rp_t5_close(rp_t5 *model);
 
-/* Write a model as one file that rp_t5_open maps without a copy: weights as they were packed, config.json,
- * generation_config.json and the tokenizer; the name of its folder, and checksums of the folder's tensors and of all
- * that the file has. The file appears whole or not at all. A file that the model was read from is refused. */
+/* Write a model to one file that rp_t5_open maps without copying. The file contains the packed weights, config.json,
+ * generation_config.json, the tokenizer, the name of the model's folder, a checksum of the folder's tensors and a
+ * checksum of the file's own contents. The file is either written completely or not at all. Writing over a file that
+ * the model was read from is an error. */
 RP_API rp_status rp_t5_pack(const rp_t5 *model, const char *path);
 
-/* Compare a packed file with its checksum, which reads all of it. rp_t5_open does not.
+/* Check the checksum of a packed file. This reads the whole file; rp_t5_open does not check it.
  *
  * Progress as in rp_t5_encode, called after each tensor.
- * Returns  RP_OK; RP_E_ARG where the file has changed since it was packed; RP_E_UNSUPPORTED where there is no checksum:
- *          of a folder, or a file of format 1. */
+ * Returns  RP_OK; RP_E_ARG if the file has changed since it was packed; RP_E_UNSUPPORTED if there is no checksum,
+ *          because the model is a folder or a file of format 1. */
 RP_API rp_status rp_t5_check_file(const rp_t5 *model, rp_progress *progress, void *progress_context);
 
-/* 1: the path leads to a file that the model was read from, which a program should not write over; 0: it does not. */
+/* Return 1 if `path` is a file that the model was read from, under any name, else 0. Do not write to such a file. */
 RP_API int rp_t5_reads(const rp_t5 *model, const char *path);
 
-/* What is known of a model. Grows at its end: read it through the pointer. */
+/* Sizes and properties of a model. Later versions append fields, so read it only through the pointer. */
 typedef struct rp_t5_info {
-    const char *kind;       /* "t5", "mt5", "umt5", "longt5", "switch_transformers" */
-    const char *type;       /* of weights: "f32", …; "" where they are not loaded */
-    int64_t vocab;          /* V */
-    int64_t d_model;        /* d */
-    int64_t d_kv;           /* width of a head */
-    int64_t d_ff;           /* inner width of the feed-forward layers */
-    int64_t heads;          /* heads of attention */
-    int64_t layers;         /* of the encoder */
-    int64_t decoder_layers; /* of the decoder; 0: the checkpoint has none */
-    int64_t parameters;     /* numbers in all weights */
-    int64_t bytes;          /* of all weights as they are kept */
-    int64_t step_bytes;     /* of the decoder and the head; greedy decoding may read fewer */
-    int32_t gated;          /* 1: wi_0 and wi_1 */
-    int32_t tied;           /* 1: the head is the embedding */
-    int32_t scaled;         /* 1: hidden states times d^-0.5 before the head */
-    int32_t has_tokenizer;  /* 1: text can be used */
-    int32_t start;          /* the token that begins every output */
-    int32_t eos;            /* the (first) token that ends one */
-    int32_t pad;            /* padding */
-    const char *activation; /* "relu", "gelu_new", "gelu", "silu" */
-    const char *attention;  /* of the encoder: "full", "local", "transient-global" */
-    int64_t experts;        /* of Switch; 0 */
-    int64_t not_finite;     /* numbers in the checkpoint's weights that are NaN or infinite: 0 of a sound model */
-    int32_t packed;         /* format of the packed file: 2, or 1 of relpos 0.1, which has no checksum; 0: a folder */
-    const char *source;     /* name of the folder, also of a packed file; "": a file of format 1 does not say */
-    const char *source_checksum; /* of a packed file: over the tensors of that folder; "" */
+    const char *kind;            /* "t5", "mt5", "umt5", "longt5", "switch_transformers" */
+    const char *type;            /* type of the weights: "f32", …; "" if they are not loaded */
+    int64_t vocab;               /* V */
+    int64_t d_model;             /* d */
+    int64_t d_kv;                /* width of a head */
+    int64_t d_ff;                /* inner width of the feed-forward layers */
+    int64_t heads;               /* attention heads */
+    int64_t layers;              /* layers of the encoder */
+    int64_t decoder_layers;      /* layers of the decoder; 0: the checkpoint has no decoder */
+    int64_t parameters;          /* number of weights */
+    int64_t bytes;               /* bytes of the weights in memory */
+    int64_t step_bytes;          /* bytes of the decoder and the head, which a step reads; greedy ones may read less */
+    int32_t gated;               /* 1: the feed-forward layers have wi_0 and wi_1 */
+    int32_t tied;                /* 1: the head is the embedding */
+    int32_t scaled;              /* 1: hidden states are multiplied by d^-0.5 before the head */
+    int32_t has_tokenizer;       /* 1: the model accepts text */
+    int32_t start;               /* the token that begins every target */
+    int32_t eos;                 /* the token that ends a target; the first if there are several */
+    int32_t pad;                 /* the padding token */
+    const char *activation;      /* "relu", "gelu_new", "gelu", "silu" */
+    const char *attention;       /* encoder attention: "full", "local", "transient-global" */
+    int64_t experts;             /* experts of a sparse layer (Switch); 0: none */
+    int64_t not_finite;          /* number of NaN or infinite weights in the checkpoint; 0 for an intact model */
+    int32_t packed;              /* format of the packed file: 2, or 1 (relpos 0.1, no checksum); 0: a folder */
+    const char *source;          /* name of the model's folder, kept in a packed file; "": a file of format 1 */
+    const char *source_checksum; /* of a packed file: checksum of the tensors of that folder; "": none */
 } rp_t5_info;
 
-/* What is known of a model; it belongs to the model. */
+/* Return the sizes and properties of a model. The model owns them. */
 RP_API const rp_t5_info *rp_t5_about(const rp_t5 *model);
 
 /* -------------------------------------------------------------------------------------------- text: tokens and back */
 
-/* Tokens of one sequence, borrowed. */
+/* The tokens of one sequence; the array is borrowed. */
 typedef struct rp_t5_tokens {
     const int32_t *tokens; /* each 0 … V-1 */
-    int64_t n;             /* how many */
+    int64_t n;             /* number of tokens */
 } rp_t5_tokens;
 
-/* The tokens of a text of `bytes` bytes (-1: up to its final 0), with the token that ends a source.
- * Memory   *tokens is the caller's: rp_t5_free.
- * Returns  RP_OK; RP_E_UNSUPPORTED where the model has no tokenizer. */
+/* Convert a text of `bytes` bytes (-1: null-terminated) to tokens and append the token that ends a source.
+ * Memory   free *tokens with rp_t5_free.
+ * Returns  RP_OK; RP_E_UNSUPPORTED if the model has no tokenizer. */
 RP_API rp_status rp_t5_tokenize(const rp_t5 *model, const char *text, int64_t bytes, int32_t **tokens, int64_t *n);
 
-/* Like rp_t5_tokenize, with a callback that is called once a megabyte: other than 0 cancels the call, which then
- * returns RP_E_CANCELLED. NULL: not called. */
+/* Like rp_t5_tokenize, with a callback that is called once per megabyte. If it returns a value other than 0, the call
+ * stops and returns RP_E_CANCELLED. The callback may be NULL. */
 RP_API rp_status rp_t5_tokenize_watched(const rp_t5 *model, const char *text, int64_t bytes,
                                         int (*cancelled)(void *context), void *context, int32_t **tokens, int64_t *n);
 
-/* The text of tokens (each 0 … V-1), special ones left out; *bytes, which may be NULL, is its length without the
- * final 0.
- * Memory   *text is the caller's: rp_t5_free. */
+/* Convert tokens (each 0 … V-1) to text without the special tokens. *bytes is the length without the final null byte;
+ * the pointer may be NULL.
+ * Memory   free *text with rp_t5_free. */
 RP_API rp_status rp_t5_detokenize(const rp_t5 *model, const int32_t *tokens, int64_t n, char **text, int64_t *bytes);
 
-/* The piece of a token, such as "▁the" or "</s>"; NULL where there is none. It belongs to the model. */
+/* Return the piece of a token, such as "▁the" or "</s>", or NULL if it has none. The model owns the string. */
 RP_API const char *rp_t5_piece(const rp_t5 *model, int32_t token);
 
 /* ------------------------------------------------------------------------------------------------ encode */
 
-/* Hidden states of sources after the encoder's last norm.
+/* Compute the hidden states of sources after the encoder's last norm.
  *
- * Shapes   out [sum of n, d] of f32: rows of the first source, then of the second, and so on, without padding. A source
- *          that is given with padding tokens attends to them: that is what text encoders of image models expect.
+ * Shapes   out [sum of n, d] of f32: the rows of the first source, then of the second, and so on, without padding. If a
+ *          source contains padding tokens, its tokens attend to them, as text encoders of image models expect.
  * Edges    a source of no tokens has no rows.
- * Progress as rp_tensors has it: called between linear layers with the share that is done, and other than 0 ends the
- *          call. NULL: not called.
- * Returns  as above; RP_E_CANCELLED where progress said so: out is then undefined. */
+ * Progress called between linear layers with the fraction done, as in rp_tensors. A return value other than 0 cancels
+ *          the call. It may be NULL.
+ * Returns  as above; RP_E_CANCELLED if progress cancelled the call. The contents of out are then undefined. */
 RP_API rp_status rp_t5_encode(const rp_t5 *model, int64_t n_sources, const rp_t5_tokens *sources, float *out,
                               rp_progress *progress, void *progress_context);
 
 /* ------------------------------------------------------------------------------------------------ generate */
 
-/* When beam search ends: transformers' early_stopping. */
+/* When beam search ends: early_stopping in transformers. */
 typedef enum rp_t5_stopping {
-    RP_T5_STOP_LIKELY = 0,     /* false: when no running beam is likely to get better than the worst finished one */
-    RP_T5_STOP_FIRST = 1,      /* true: when as many are finished as there are beams */
-    RP_T5_STOP_NEVER_EARLY = 2 /* "never": when none can get better */
+    RP_T5_STOP_LIKELY = 0,     /* false: when no running beam is likely to beat the worst finished one */
+    RP_T5_STOP_FIRST = 1,      /* true: when the number of finished targets equals the number of beams */
+    RP_T5_STOP_NEVER_EARLY = 2 /* "never": when no running beam can beat the worst finished one */
 } rp_t5_stopping;
 
-/* How targets are written. Start from rp_t5_generation_of. Names and meanings are those of transformers. */
+/* Settings of rp_t5_generate. Start from rp_t5_generation_of. Names and meanings follow transformers. */
 typedef struct rp_t5_generation {
     size_t size;                   /* sizeof(rp_t5_generation) */
-    int64_t max_new_tokens;        /* >= 1; 256 where the model says nothing */
-    int64_t min_new_tokens;        /* the end is not written before */
-    int32_t beams;                 /* 1: greedy, or sampling */
-    int32_t returned;              /* num_return_sequences: results of each source; of beams, or samples */
-    double length_penalty;         /* of beams: scores are divided by length to this power */
+    int64_t max_new_tokens;        /* >= 1; default 256 */
+    int64_t min_new_tokens;        /* do not end before this number of new tokens */
+    int32_t beams;                 /* 1: greedy or sampling */
+    int32_t returned;              /* num_return_sequences: results per source, from the beams or by sampling */
+    double length_penalty;         /* beam search divides log-probabilities by length to this power */
     rp_t5_stopping early_stopping; /* when beam search ends */
-    int32_t sample;                /* 1: draw tokens; with one beam */
+    int32_t sample;                /* 1: sample tokens; requires one beam */
     double temperature;            /* of sampling; > 0 */
-    int64_t top_k;                 /* draw among so many; 0: all */
-    double top_p;                  /* draw among the likeliest that have this share; 1: all */
+    int64_t top_k;                 /* sample from the top_k likeliest tokens; 0: from all */
+    double top_p;                  /* sample from the likeliest tokens with this total probability; 1: from all */
     uint64_t seed;                 /* the same seed gives the same samples, whatever else is in the call */
-    int64_t first;                 /* number of the first source, where a caller hands them over in several calls */
+    int64_t first;                 /* number of the first source, if sources are split over several calls */
     double repetition_penalty;     /* 1e-6 to 1e6; 1: none */
     int64_t no_repeat_ngram;       /* no_repeat_ngram_size; 0: none */
-    int32_t forced_first;          /* token that every target begins with after the start; -1: none */
-    int32_t forced_last;           /* token that is written at max_new_tokens; -1: none */
-    rp_t5_tokens suppress;         /* suppress_tokens: never written; borrowed */
-    rp_t5_tokens begin_suppress;   /* begin_suppress_tokens: not the first that is chosen; borrowed */
-    const rp_t5_tokens *bad_words; /* bad_words_ids: sequences, none of them written whole; borrowed */
-    int64_t n_bad_words;           /* how many */
-    rp_t5_tokens prefix;           /* of every target, after the start token; borrowed */
-    const char *const *stop;       /* texts that end a target once they are in it, none of them empty; borrowed */
-    int32_t n_stop;                /* how many */
-    int32_t scores;                /* 1: rp_t5_sequence.score also where there is one beam */
-    const char *unsupported; /* what generation_config.json sets and this library does not do, which rp_t5_generate
-                                  refuses; NULL: nothing, or write without it. It belongs to the model */
-    /* Called for each new token as soon as it is final: with one beam when it is chosen, with several when its source
-     * is done; index: which result of the source. Other than 0 cancels the call. NULL: not called. */
+    int32_t forced_first;          /* first token of every target after the start token; -1: none */
+    int32_t forced_last;           /* token written at position max_new_tokens; -1: none */
+    rp_t5_tokens suppress;         /* suppress_tokens: tokens that are never chosen; borrowed */
+    rp_t5_tokens begin_suppress;   /* begin_suppress_tokens: tokens that are not chosen first; borrowed */
+    const rp_t5_tokens *bad_words; /* bad_words_ids: token sequences that are never completed; borrowed */
+    int64_t n_bad_words;           /* number of these sequences */
+    rp_t5_tokens prefix;           /* tokens that every target begins with, after the start token; borrowed */
+    const char *const *stop;       /* a target ends when it contains one of these texts; none is empty; borrowed */
+    int32_t n_stop;                /* number of these texts */
+    int32_t scores;                /* 1: compute rp_t5_sequence.score with one beam too */
+    const char
+        *unsupported; /* a key of generation_config.json that this library does not support: rp_t5_generate fails.
+                                  NULL: none, or ignore it. The model owns the string */
+    /* Called for each new token when it is final: with one beam when it is chosen, with several when its source is
+     * done. index is the number of the result within its source. A return value other than 0 cancels the call. May be
+     * NULL. */
     int (*on_token)(void *context, int64_t source, int32_t index, int32_t token);
-    /* Called between linear layers of the encoder and before each step, which with a draft is a pass of up to 8 tokens;
-     * other than 0 cancels the call. NULL: not called. */
+    /* Called between linear layers of the encoder and before each step. With a draft a step is a pass of up to 8
+     * tokens. A return value other than 0 cancels the call. May be NULL. */
     int (*cancelled)(void *context);
-    void *context; /* handed to both */
+    void *context; /* passed to both callbacks */
 } rp_t5_generation;
 
-/* For rp_t5_generation.cancelled: cancel once the int32_t that context points to is not 0. Any thread may set it. */
+/* A callback for rp_t5_generation.cancelled: cancel if the int32_t at `context` is not 0. Any thread may set it. */
 RP_API int rp_t5_is_set(void *context);
 
-/* What the model's generation_config.json asks for; NULL: greedy, as without that file. */
+/* Return the settings of the model's generation_config.json. If model is NULL, return the defaults: greedy search. */
 RP_API rp_t5_generation rp_t5_generation_of(const rp_t5 *model);
 
-/* One result. */
+/* One result of rp_t5_generate. */
 typedef struct rp_t5_sequence {
-    int64_t source;   /* which source */
-    int32_t index;    /* which of its results, the best first */
+    int64_t source;   /* number of its source */
+    int32_t index;    /* number of the result within its source; the best is 0 */
     int32_t finished; /* 1: it ended by itself; 0: max_new_tokens were written */
-    int32_t *tokens;  /* after the start token: prefix, new ones, and the end where there is one */
-    int64_t n;        /* how many */
-    double score; /* of beams: log-probability / length^length_penalty; else the log-probability, or NaN: not asked */
+    int32_t *tokens;  /* the prefix, the new tokens and the end token if there is one, without the start token */
+    int64_t n;        /* number of tokens */
+    double score;     /* log-probability; of beams divided by length^length_penalty. NaN: not requested */
 } rp_t5_sequence;
 
-/* The results of one call: `returned` for each source, in the order of sources. */
+/* The results of one call: `returned` results for each source, in the order of the sources. */
 typedef struct rp_t5_results rp_t5_results;
 
-/* Write targets: greedy, beam search or sampling, token for token as transformers does from the same logits.
+/* Write targets by greedy search, beam search or sampling: the tokens that transformers writes from the same logits.
  *
- * Draft    a model that was opened with one writes the same tokens and scores, sooner: where one row is left, the draft
- *          proposes up to 7 tokens and one pass checks them. Several rows and beams share passes as they are.
- * Edges    equal scores: the smaller token first. A source of no tokens attends to nothing.
- * Memory   *results is the caller's: rp_t5_results_free.
- * Returns  as above; RP_E_CANCELLED where a callback said so. */
+ * Draft    a model opened with a draft writes the same tokens and scores faster: when one row is left, the draft
+ *          proposes up to 7 tokens and the model checks them in one pass. With several rows or beams the draft is not
+ *          used.
+ * Edges    of tokens with equal scores, the smaller comes first. A source of no tokens attends to nothing.
+ * Memory   free *results with rp_t5_results_free.
+ * Returns  as above; RP_E_CANCELLED if a callback cancelled the call. */
 RP_API rp_status rp_t5_generate(const rp_t5 *model, int64_t n_sources, const rp_t5_tokens *sources,
                                 const rp_t5_generation *generation, rp_t5_results **results);
 
-/* How many results there are. */
+/* Return the number of results. */
 RP_API int64_t rp_t5_results_size(const rp_t5_results *results);
-/* Result n; NULL past the last. It belongs to the results. */
+/* Return result n, or NULL past the last one. The results own it. */
 RP_API const rp_t5_sequence *rp_t5_result(const rp_t5_results *results, int64_t n);
-/* What the draft did. */
+/* Statistics of the draft. */
 typedef struct rp_t5_drafted {
-    int64_t proposed; /* tokens */
-    int64_t accepted; /* of them, because the model chose them too */
-    int64_t passes;   /* of the model, which checked them */
+    int64_t proposed; /* tokens the draft proposed */
+    int64_t accepted; /* proposed tokens that the model chose too */
+    int64_t passes;   /* passes of the model that checked proposals */
 } rp_t5_drafted;
-/* Of the whole call; zeros without a draft. It belongs to the results. */
+/* Return the statistics of the whole call; zeros without a draft. The results own them. */
 RP_API const rp_t5_drafted *rp_t5_results_drafted(const rp_t5_results *results);
 /* Free results; NULL is allowed. */
 RP_API void rp_t5_results_free(rp_t5_results *results);
 
 /* ------------------------------------------------------------------------------------------------ score */
 
-/* Log-probabilities of a target's tokens given its source: log p(token t | source, start, tokens before t).
+/* Compute log-probabilities of a target's tokens given its source: log p(token t | source, start, tokens before t).
  *
  * Shapes   each [target.n] of f64, or NULL; *total is their sum.
  * Progress as for rp_t5_encode.
@@ -287,21 +292,21 @@ RP_API rp_status rp_t5_score(const rp_t5 *model, rp_t5_tokens source, rp_t5_toke
 
 /* ------------------------------------------------------------------------------------------ steps: decoding by hand */
 
-/* Decoding under the caller's control: encoded sources, and a cache of keys and values for each row. */
+/* State of decoding step by step: encoded sources, and a cache of keys and values for each row. */
 typedef struct rp_t5_session rp_t5_session;
 
-/* Encode sources for decoding. positions: tokens that rows are expected to have; it may turn out otherwise.
- * Memory   the model has to outlive the session; sources are not kept. */
+/* Encode sources and create a session. `positions` is the expected number of tokens per row; rows may grow longer.
+ * Memory   the model must outlive the session; `sources` need not. */
 RP_API rp_status rp_t5_begin(rp_t5_session **session, const rp_t5 *model, int64_t n_sources,
                              const rp_t5_tokens *sources, int64_t positions);
 
-/* Feed one token to each of `rows` rows, and get the logits of the next.
+/* Feed one token to each of `rows` rows and compute the logits of the next token.
  *
- * Shapes   parents [rows]: the row of the step before that row r continues; in the first step its source. Rows may be
- *          dropped, copied and put in any order; all have the same number of tokens.
+ * Shapes   parents [rows]: the row of the previous step that each row continues; in the first step, its source. Rows
+ *          may be dropped, copied and reordered; all have the same number of tokens.
  *          tokens [rows]: in the first step rp_t5_info.start. logits [rows, V] of f32.
- * Memory   rows that continue one parent share its cache.
- * Returns  as above; after an error the session can only be ended. */
+ * Memory   rows that continue the same parent share its cache.
+ * Returns  as above. After an error only rp_t5_end may be called. */
 RP_API rp_status rp_t5_step(rp_t5_session *session, int64_t rows, const int32_t *parents, const int32_t *tokens,
                             float *logits);
 
@@ -310,56 +315,56 @@ RP_API void rp_t5_end(rp_t5_session *session);
 
 /* ---------------------------------------------------------------------------------------- attention: looking inside */
 
-/* Layers of a model that attend: of the encoder, of the decoder to itself, and of the decoder to the encoder. */
+/* Kinds of attention layers: encoder self-attention, decoder self-attention, and cross-attention to the encoder. */
 typedef enum rp_t5_part { RP_T5_ENCODER = 0, RP_T5_DECODER = 1, RP_T5_CROSS = 2 } rp_t5_part;
 
-/* What the attention of one layer is made of, all heads: weights = softmax(<q, k> + table[bucket(key - query)]), with
- * scale 1. Grows at its end: read it through the pointer. */
+/* The inputs of one layer's attention, all heads: weights = softmax(<q, k> + table[bucket(key - query)]), without a
+ * scale. Later versions append fields, so read it only through the pointer. */
 typedef struct rp_t5_attention {
-    int64_t heads;         /* of the layer */
+    int64_t heads;         /* number of heads */
     int64_t d_kv;          /* width of a head */
-    int64_t len_q;         /* queries */
-    int64_t len_k;         /* keys */
+    int64_t len_q;         /* number of queries */
+    int64_t len_k;         /* number of keys */
     const double *q;       /* [heads, len_q, d_kv] */
     const double *k;       /* [heads, len_k, d_kv] */
-    const double *v;       /* likewise */
-    const float *table;    /* [buckets, heads], which belongs to the model; NULL: there is no bias */
-    int64_t buckets;       /* of the term T5, as are the next two */
-    int64_t max_distance;  /* from where on all offsets are in one bucket */
-    int32_t bidirectional; /* 1: offsets of both signs have buckets */
+    const double *v;       /* [heads, len_k, d_kv] */
+    const float *table;    /* [buckets, heads]; the model owns it. NULL: no bias */
+    int64_t buckets;       /* number of buckets of the T5 term */
+    int64_t max_distance;  /* offsets from here on share one bucket */
+    int32_t bidirectional; /* 1: separate buckets for each sign of the offset */
     int32_t causal;        /* 1: only keys at or before the query */
-    int64_t window;        /* keys this far at most; -1: all */
+    int64_t window;        /* largest distance from query to key; -1: unlimited */
 } rp_t5_attention;
 
-/* The attention of layer `layer` for a source and a target, by rp_t5_reference. Query i of the decoder reads token
- * i - 1 of the target, the first the start token, and its output is for token i.
+/* Compute the attention inputs of one layer for a source and a target, with the code of rp_t5_reference. Query i of the
+ * decoder reads token i - 1 of the target (the first reads the start token), and its output predicts token i.
  *
  * Edges    the encoder needs no target. Transient-global attention of LongT5 is not supported.
- * Memory   *attention is the caller's: rp_t5_attention_free. Progress as for rp_t5_encode.
- * Returns  as above; RP_E_RANGE for a layer that is not there, RP_E_ARG where there are no queries or no keys. */
+ * Memory   free *attention with rp_t5_attention_free. Progress as for rp_t5_encode.
+ * Returns  as above; RP_E_RANGE if the layer does not exist, RP_E_ARG if there are no queries or no keys. */
 RP_API rp_status rp_t5_attention_of(const rp_t5 *model, rp_t5_part part, int64_t layer, rp_t5_tokens source,
                                     rp_t5_tokens target, rp_t5_attention **attention, rp_progress *progress,
                                     void *progress_context);
-/* Free it; NULL is allowed. */
+/* Free the result of rp_t5_attention_of; NULL is allowed. */
 RP_API void rp_t5_attention_free(rp_t5_attention *attention);
 
-/* How the reference rounds, so that a bound on errors can be found by changing it. All zero: as the model does. */
+/* How the reference rounds. Perturb it to measure how sensitive the results are. All zero: round as the model does. */
 typedef struct rp_t5_rounding {
-    double noise;  /* each input of a linear layer is off by up to this share of it, at random */
-    uint64_t seed; /* of the noise, and of which inputs are rounded the other way */
-    /* 1: inputs of linear layers are not rounded, to bf16 with bf16, to 8 bits with int8 and int4, and what goes in and
-     * out of the decoder's attention not to bf16 */
+    double noise;  /* largest relative error that is added at random to each input of a linear layer */
+    uint64_t seed; /* seed of the noise and of other_way */
+    /* 1: do not round. Otherwise inputs of linear layers are rounded, to bf16 with bf16 and to 8 bits with int8 and
+     * int4, and so are the inputs and outputs of the decoder's attention, to bf16. */
     int32_t exact_inputs;
-    /* inputs that lie this close to the middle between two rounded values, as a share of the largest input of their
-     * row, are rounded to the other one: all of them with seed 0, else about half, drawn */
+    /* Inputs this close to the midpoint between two rounded values are rounded to the other one, as a fraction of the
+     * largest input of their row: all of them if seed is 0, else a random half. */
     double other_way;
 } rp_t5_rounding;
 
-/* The definition of the model by plain loops in double, from the same weights as they are kept: slow, and what
- * `relpos t5 verify` and the tests compare the other calls with.
+/* Compute the model by plain loops in double, from the same packed weights. It is slow and defines the results:
+ * `relpos t5 verify` and the tests compare the other calls with it.
  *
- * Shapes   hidden [source.n, d] as rp_t5_encode; logits [target.n, V], of each token of the target given those before
- *          it. Either may be NULL. Experts of the encoder have their capacity, those of the decoder none.
+ * Shapes   hidden [source.n, d] as rp_t5_encode; logits [target.n, V] of each token of the target, given the tokens
+ *          before it. Either may be NULL. The capacity of experts limits the encoder, not the decoder.
  * Progress as for rp_t5_encode.
  * Returns  as above. */
 RP_API rp_status rp_t5_reference(const rp_t5 *model, rp_t5_tokens source, rp_t5_tokens target,
