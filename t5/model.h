@@ -25,7 +25,7 @@ typedef struct t5_watch {
     rp_progress *progress; /* NULL: none */
     void *context;
     double from, to; /* the current part of the call, as fractions of the whole */
-    double share;    /* fraction of the whole call that is done */
+    double fraction; /* fraction of the whole call that is done */
 } t5_watch;
 static inline t5_watch t5_watch_of(rp_progress *progress, void *context)
 {
@@ -34,21 +34,22 @@ static inline t5_watch t5_watch_of(rp_progress *progress, void *context)
 static inline void t5_watch_part(t5_watch *w, double from, double to)
 {
     if (w != NULL)
-        w->from = w->share = from, w->to = to;
+        w->from = w->fraction = from, w->to = to;
 }
 /* Record the fraction of the current part that is done. */
-static inline void t5_watch_at(t5_watch *w, double share)
+static inline void t5_watch_at(t5_watch *w, double fraction)
 {
     if (w != NULL)
-        w->share = w->from + (w->to - w->from) * share;
+        w->fraction = w->from + (w->to - w->from) * fraction;
 }
 /* Call the callback; return true if it cancels the call. */
 static inline bool t5_stopped(const t5_watch *w)
 {
-    return w != NULL && w->progress != NULL && w->progress(w->context, w->share) != 0;
+    return w != NULL && w->progress != NULL && w->progress(w->context, w->fraction) != 0;
 }
 rp_status t5_cancelled(void);
-rp_status t5_ask(const rp_t5_generation *g); /* RP_E_CANCELLED if the callback g->cancelled says so, else RP_OK */
+rp_status
+t5_check_cancelled(const rp_t5_generation *g); /* RP_E_CANCELLED if the callback g->cancelled says so, else RP_OK */
 
 /* Multiply sizes; return false on overflow. */
 static inline bool t5_mul(int64_t a, int64_t b, int64_t *product)
@@ -93,8 +94,8 @@ static inline bool t5_is_sparse(int64_t every, int64_t i)
 /* Read the text of config.json. `path` is only used in messages. */
 rp_status t5_config_read(t5_config *c, const char *path, const char *text, size_t size);
 /* Bounds of repetition_penalty, which is applied in f32. */
-#define T5_LEAST_PENALTY 1e-6
-#define T5_MOST_PENALTY  1e6
+#define T5_MIN_PENALTY 1e-6
+#define T5_MAX_PENALTY 1e6
 
 /* Memory that the pointers of rp_t5.generation refer to. */
 typedef struct t5_kept {
@@ -110,8 +111,7 @@ void t5_kept_free(t5_kept *kept);
 rp_status t5_generation_read(t5_config *c, rp_t5_generation *g, t5_kept *kept, const char *path, const char *text,
                              size_t size);
 
-/* ------------------------------------------------------------------------------------------------ weights.c, packing.c
- * */
+/* --------------------------------------------------------------------------------------------- weights.c, packing.c */
 
 typedef struct t5_feed {
     linear_weights wi, wi_gate, wo; /* wi_gate: only if the layer is gated */
@@ -314,10 +314,10 @@ rp_status t5_encode_sources(const rp_t5 *m, int64_t n_sources, const rp_t5_token
 
 /* ------------------------------------------------------------------------------------------------ decoder.c */
 
-/* Like rp_t5_begin, with a progress callback. Decoding calls it too, until t5_watched_by replaces it. */
+/* Like rp_t5_begin, with a progress callback. Decoding calls it too, until t5_set_watch replaces it. */
 rp_status t5_begin(rp_t5_session **session, const rp_t5 *m, int64_t n_sources, const rp_t5_tokens *sources,
                    int64_t positions, t5_watch *watch);
-void t5_watched_by(rp_t5_session *s, t5_watch *watch);
+void t5_set_watch(rp_t5_session *s, t5_watch *watch);
 
 /* Feed n tokens to each of `rows` rows. parents [rows] are the rows of the previous call that they continue; in the
  * first call, their sources. Compute logits [rows, vocab] of each row's last token; or, if `visit` is set, call it with
@@ -410,8 +410,7 @@ uint64_t t5_random_key(uint64_t seed, int64_t source, int64_t copy);
 /* Set *stops to true if the text of the tokens after the forced ones contains one of g's stop strings. */
 rp_status t5_stops(const rp_t5 *m, const rp_t5_generation *g, const t5_prefix *p, bool *stops);
 
-/* ------------------------------------------------------------------------------------------------ generate.c, beam.c
- * */
+/* ----------------------------------------------------------------------------------------------- generate.c, beam.c */
 
 struct rp_t5_results {
     rp_t5_sequence *sequences;

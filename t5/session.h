@@ -27,14 +27,14 @@ struct rp_t5_session {
     /* Keys and values of the sources. For each decoder layer: keys [inner][padded keys] of each source, then values
      * [heads][tokens][d_kv] of each source. */
     unsigned char *cross;
-    int64_t *key_starts;  /* [n_sources + 1]: first padded key of each source */
-    int64_t length;       /* tokens of every row */
-    int64_t page;         /* tokens of a page */
-    int64_t n_rows, room; /* room: capacity of a row, in pages */
+    int64_t *key_starts;      /* [n_sources + 1]: first padded key of each source */
+    int64_t length;           /* tokens of every row */
+    int64_t page;             /* tokens of a page */
+    int64_t n_rows, capacity; /* capacity: of the page arrays of each row */
     row *rows;
     page *unused; /* list of free pages */
     t5_attention step, prefill, cross_attention;
-    const void **page_at; /* [workers][2][room]: addresses of keys and of values */
+    const void **page_at; /* [workers][2][capacity]: addresses of keys and of values */
     t5_work work;
     t5_buffer rounded; /* bf16: queries, keys and values of a step, and the results of attention */
     t5_buffer logits;
@@ -59,7 +59,7 @@ void *t5_page_layer(const rp_t5_session *s, page *p, int64_t layer, int value);
 /* Replace the rows by n rows that continue `parents`. Pages are shared, not copied. */
 rp_status t5_continue_rows(rp_t5_session *s, int64_t n, const int32_t *parents);
 /* Make the page arrays of all rows large enough for `length` tokens. */
-rp_status t5_grow_room(rp_t5_session *s, int64_t length);
+rp_status t5_grow_capacity(rp_t5_session *s, int64_t length);
 /* Allocate pages for n more tokens of each row. Copy a shared page before it is written to. */
 rp_status t5_open_pages(rp_t5_session *s, int64_t n);
 void t5_free_cache(rp_t5_session *s);
