@@ -1,4 +1,4 @@
-/* attention.c -- attention of one kind of layer by relpos: a plan, biases made once for each table, memory for each worker.
+/* attention.c -- attention of one kind of layer: a plan, the prepared bias of each table, and memory for each worker.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/model.h"
 #include <stdatomic.h>
@@ -7,7 +7,7 @@
 
 enum { ALIGN = 64 };
 
-/* Bucket positions of terms that go by given positions: table, queries, keys. */
+/* Arrays of a T5 term: the table, and the given positions of queries and keys. */
 enum { TABLE = 0, Q_POSITIONS = 1, K_POSITIONS = 2 };
 
 static rp_status make_plan(t5_attention *a, const rp_t5 *m, const t5_attention_kind *kind)
@@ -36,7 +36,7 @@ static rp_status make_plan(t5_attention *a, const rp_t5 *m, const t5_attention_k
     return status == RP_OK ? RP_OK : t5_core_failed(status);
 }
 
-/* Tables, and the biases that the plan makes of them. */
+/* Copy the pointers to the tables, and prepare the bias of each. */
 static rp_status prepare(t5_attention *a, const rp_t5 *m, const t5_attention_kind *kind)
 {
     const int64_t shape[2] = {m->config.buckets, m->config.heads};
@@ -72,7 +72,8 @@ rp_status t5_attention_make(t5_attention *a, const rp_t5 *m, const t5_attention_
     if (a->work_size == 0)
         return t5_core_failed(RP_E_OVERFLOW);
     if (__builtin_mul_overflow(a->work_size, (size_t)a->workers, &all) || all > PTRDIFF_MAX)
-        return t5_fail(RP_E_OVERFLOW, "a sequence of %lld tokens is too long", (long long)kind->len_k);
+        return t5_fail(RP_E_OVERFLOW, "a sequence of %lld tokens is too long (use shorter inputs)",
+                       (long long)kind->len_k);
     a->work = aligned_alloc(ALIGN, all);
     if (a->tensors == NULL || a->work == NULL)
         return t5_no_memory();

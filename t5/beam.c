@@ -1,33 +1,34 @@
-/* beam.c -- beam search as transformers' _beam_search does it, for each source by itself: K = max(2, 1 + eos tokens) * beams candidates a
- * step, finished ones kept apart, and a rule when to stop. Scores are f32, as there.
+/* beam.c -- beam search for each source separately, following _beam_search of transformers: each step takes the best
+ * K = max(2, 1 + eos tokens) * beams candidates, and keeps finished hypotheses apart. Scores are f32, as in
+ * transformers.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/model.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const float LOW = -1e9f; /* added to what cannot be chosen */
+static const float LOW = -1e9f; /* added to the score of a hypothesis that must not be chosen */
 
 /* One hypothesis. */
 typedef struct beam {
-    int32_t *tokens; /* room for the longest */
+    int32_t *tokens; /* large enough for the longest target */
     int64_t n;
     float score;
     bool finished;
-    int32_t row; /* of the step before */
+    int32_t row; /* its row in the previous step */
 } beam;
 
 typedef struct candidate {
     float score;
-    int32_t from, token; /* which running beam */
+    int32_t from, token; /* from: number of the running beam that it continues */
     bool ends;
 } candidate;
 
-/* The search for one source. Arrays of beams hold `beams` each; `spare` are the ones that are being made. */
+/* The search for one source. Each array of beams has g->beams elements; `spare` receives the next generation. */
 typedef struct search {
     int64_t source;
     beam *running, *finished, *spare;
-    candidate *candidates; /* [kept], the best first */
+    candidate *candidates; /* [kept], best first */
     bool can_improve, done;
 } search;
 
@@ -43,7 +44,7 @@ typedef struct beams {
 
 /* ------------------------------------------------------------------------------------------------ candidates */
 
-/* Put a candidate where it belongs; the last falls out. Equal ones stay behind those that came before. */
+/* Insert a candidate into the sorted list, and drop the last one. Of equal candidates, the earlier stays first. */
 static void insert(candidate *list, int64_t kept, candidate c)
 {
     int64_t at = kept - 1;
@@ -52,7 +53,7 @@ static void insert(candidate *list, int64_t kept, candidate c)
     list[at] = c;
 }
 
-/* The best tokens behind one beam. scores are log-probabilities plus the beam's score. */
+/* Merge the continuations of one beam into the list. scores are log-probabilities plus the beam's score. */
 static void scan(candidate *list, int64_t kept, const float *scores, int64_t vocab, int32_t from)
 {
     enum { BLOCK = 256 };
@@ -66,7 +67,7 @@ static void scan(candidate *list, int64_t kept, const float *scores, int64_t voc
     }
 }
 
-/* The K best continuations of all running beams. In the first step all are the same row. */
+/* Find the K best continuations of all running beams. In the first step all beams share one row. */
 static rp_status find_candidates(beams *b, search *s, bool first)
 {
     const int64_t vocab = b->m->config.vocab;
@@ -83,10 +84,10 @@ static rp_status find_candidates(beams *b, search *s, bool first)
             t5_add(scores, vocab, (float)-all);
             t5_process(b->m, b->g, &p, scores);
         }
-        t5_add(scores, vocab, n > 0 && first ? LOW : r->score); /* the second one adds to what has been added already */
+        t5_add(scores, vocab, n > 0 && first ? LOW : r->score); /* beam 1 reuses the scores of beam 0, plus LOW */
         scan(s->candidates, b->kept, scores, vocab, n);
         if (n > 0 && first)
-            break; /* the others are no better than this one, and as good as it is far behind */
+            break; /* beams 2 and up have the same scores as beam 1, so they rank behind it */
     }
     return RP_OK;
 }
@@ -99,7 +100,7 @@ static rp_status mark_ends(const beams *b, search *s)
         if (c->ends || b->g->n_stop == 0)
             continue;
         beam *r = &s->running[c->from];
-        r->tokens[r->n] = c->token; /* there is room for one more */
+        r->tokens[r->n] = c->token; /* `tokens` has space for one more */
         const t5_prefix p = {r->tokens, r->n + 1, b->forced};
         const rp_status status = t5_stops(b->m, b->g, &p, &c->ends);
         if (status != RP_OK)
@@ -136,7 +137,7 @@ static bool all_finished(const beams *b, const search *s)
     return true;
 }
 
-/* The best of those that were finished before and of those among the first `beams` candidates that end now. */
+/* Merge the finished hypotheses with those of the first `beams` candidates that end now, and keep the best. */
 static void update_finished(beams *b, search *s)
 {
     const int32_t n_beams = b->g->beams;
@@ -144,7 +145,7 @@ static void update_finished(beams *b, search *s)
     const bool full = all_finished(b, s) && b->g->early_stopping == RP_T5_STOP_FIRST;
     int64_t old = 0, next = 0;
     for (int32_t made = 0; made < n_beams; made++) {
-        /* both lists are in order: finished ones by score, candidates that end by score too */
+        /* Both lists are sorted by score. */
         while (next < n_beams && !s->candidates[next].ends)
             next++;
         float score = -INFINITY;
@@ -167,7 +168,7 @@ static void update_finished(beams *b, search *s)
     swap(&s->finished, &s->spare);
 }
 
-/* The best candidates that do not end; where there are too few, those that do, far behind. */
+/* Continue with the best candidates that do not end. If there are too few, add ending ones, lowered by LOW. */
 static void update_running(beams *b, search *s)
 {
     int32_t made = 0;
@@ -180,7 +181,7 @@ static void update_running(beams *b, search *s)
     swap(&s->running, &s->spare);
 }
 
-/* Whether the best running beam could still get better than the worst finished one. */
+/* Return true if the best running beam may still beat the worst finished one. */
 static bool may_improve(const beams *b, const search *s)
 {
     const bool longest = b->g->early_stopping == RP_T5_STOP_NEVER_EARLY && b->g->length_penalty > 0;
@@ -189,7 +190,7 @@ static bool may_improve(const beams *b, const search *s)
     float worst = INFINITY;
     for (int32_t n = 0; n < b->g->beams; n++)
         worst = s->finished[n].score < worst ? s->finished[n].score : worst;
-    return best > worst; /* LOW where one is not finished */
+    return best > worst; /* worst is LOW if fewer than `beams` are finished */
 }
 
 static rp_status advance(beams *b, search *s, bool first)
@@ -211,7 +212,7 @@ static rp_status advance(beams *b, search *s, bool first)
 
 /* ------------------------------------------------------------------------------------------------ steps */
 
-/* Rows of the next step: the running beams of searches that are not done, those of one source together. */
+/* List the rows of the next step: the running beams of unfinished searches. Beams of one source are consecutive. */
 static int64_t next_rows(beams *b)
 {
     int64_t rows = 0;
@@ -253,7 +254,7 @@ static rp_status run(beams *b)
         const int64_t rows = next_rows(b);
         if (status != RP_OK || rows == 0)
             break;
-        status = t5_ask(b->g);
+        status = t5_check_cancelled(b->g);
         if (status == RP_OK)
             status = t5_decode(b->session, rows, b->parents, 1, b->tokens, b->logits, NULL, NULL);
     }
@@ -262,11 +263,11 @@ static rp_status run(beams *b)
 
 /* ------------------------------------------------------------------------------------------------ a call */
 
-static beam *make_beams(const beams *b, int64_t room)
+static beam *make_beams(const beams *b, int64_t capacity)
 {
     beam *made = calloc((size_t)b->g->beams, sizeof *made);
     for (int32_t n = 0; made != NULL && n < b->g->beams; n++) {
-        made[n].tokens = malloc((size_t)room * sizeof *made[n].tokens);
+        made[n].tokens = malloc((size_t)capacity * sizeof *made[n].tokens);
         if (made[n].tokens == NULL) {
             while (n-- > 0)
                 free(made[n].tokens);
@@ -283,11 +284,11 @@ static beam *make_beams(const beams *b, int64_t room)
 
 static rp_status make_search(const beams *b, search *s, int64_t source)
 {
-    const int64_t room = b->forced + b->g->max_new_tokens + 1;
+    const int64_t capacity = b->forced + b->g->max_new_tokens + 1;
     *s = (search){.source = source, .can_improve = true};
-    s->running = make_beams(b, room);
-    s->finished = make_beams(b, room);
-    s->spare = make_beams(b, room);
+    s->running = make_beams(b, capacity);
+    s->finished = make_beams(b, capacity);
+    s->spare = make_beams(b, capacity);
     s->candidates = calloc((size_t)b->kept, sizeof *s->candidates);
     if (s->running == NULL || s->finished == NULL || s->spare == NULL || s->candidates == NULL)
         return t5_no_memory();
@@ -309,7 +310,8 @@ static void free_search(const beams *b, search *s)
     free(s->candidates);
 }
 
-/* A place that no hypothesis took is given out as transformers does: it ends at once, or is empty where padding is not 0. */
+/* Complete a result that no hypothesis filled, as transformers does: append the end token, or leave the result empty if
+ * the padding token is not 0. */
 static void fill_place(const beams *b, beam *f)
 {
     if (!f->finished && b->m->config.pad == 0 && b->m->config.n_eos > 0)

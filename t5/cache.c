@@ -1,14 +1,14 @@
-/* cache.c -- the cache of a session: rows that continue one parent share its pages until they write into them.
+/* cache.c -- the paged cache of a session. Rows that continue one parent share its pages until they write to them.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/session.h"
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-    LONG_PAGE = 128, /* tokens of a page: as many as relpos sums at a time, which it then does in place */
-    SHORT_PAGE = 16  /* of large models */
+    LONG_PAGE = 128, /* tokens per page: one block of keys of the attention kernel, which then reads them in place */
+    SHORT_PAGE = 16  /* tokens per page of a large model */
 };
-#define LONG_PAGE_BYTES (16 << 20) /* a long page has at most so many */
+#define LONG_PAGE_BYTES (16 << 20) /* upper bound of the size of a long page */
 
 rp_dtype t5_cached_type(const rp_t5 *m)
 {
@@ -38,7 +38,7 @@ static page *take_page(rp_t5_session *s)
     return p;
 }
 
-static void leave_page(rp_t5_session *s, page *p)
+static void release_page(rp_t5_session *s, page *p)
 {
     if (p == NULL || --p->owners > 0)
         return;
@@ -49,8 +49,8 @@ static void leave_page(rp_t5_session *s, page *p)
 static void free_rows(rp_t5_session *s, row *rows, int64_t n)
 {
     for (int64_t r = 0; rows != NULL && r < n; r++) {
-        for (int64_t k = 0; rows[r].pages != NULL && k < s->room; k++)
-            leave_page(s, rows[r].pages[k]);
+        for (int64_t k = 0; rows[r].pages != NULL && k < s->capacity; k++)
+            release_page(s, rows[r].pages[k]);
         free(rows[r].pages);
     }
     free(rows);
@@ -61,7 +61,7 @@ int64_t t5_pages_of(const rp_t5_session *s, int64_t length)
     return (length + s->page - 1) / s->page;
 }
 
-/* A copy of the first `used` tokens of a page, for a row that is about to write behind them. */
+/* Copy the first `used` tokens of a shared page, for a row that appends to it. */
 static page *copy_page(rp_t5_session *s, page *from, int64_t used)
 {
     page *to = take_page(s);
@@ -78,7 +78,7 @@ static page *copy_page(rp_t5_session *s, page *from, int64_t used)
     return to;
 }
 
-/* Rows whose parents continue in place keep their arrays, as in a step of greedy decoding. */
+/* Return true if every row continues itself, as in greedy decoding: the arrays of pages stay as they are. */
 static bool same_rows(const rp_t5_session *s, int64_t n, const int32_t *parents)
 {
     for (int64_t r = 0; r < n; r++)
@@ -92,8 +92,8 @@ rp_status t5_continue_rows(rp_t5_session *s, int64_t n, const int32_t *parents)
     const int64_t old_pages = t5_pages_of(s, s->length), bound = s->length > 0 ? s->n_rows : s->n_sources;
     for (int64_t r = 0; r < n; r++)
         if (parents[r] < 0 || parents[r] >= bound)
-            return t5_fail(RP_E_RANGE, "parents[%lld] is %d: there are %lld %s", (long long)r, (int)parents[r],
-                           (long long)bound, s->length > 0 ? "rows" : "sources");
+            return t5_fail(RP_E_RANGE, "parents[%lld] is %d: there are %lld %s (use 0 to %lld)", (long long)r,
+                           (int)parents[r], (long long)bound, s->length > 0 ? "rows" : "sources", (long long)bound - 1);
     if (same_rows(s, n, parents))
         return RP_OK;
     row *rows = n > 0 ? calloc((size_t)n, sizeof *rows) : NULL;
@@ -101,7 +101,7 @@ rp_status t5_continue_rows(rp_t5_session *s, int64_t n, const int32_t *parents)
         return t5_no_memory();
     for (int64_t r = 0; r < n; r++) {
         rows[r].source = s->length > 0 ? s->rows[parents[r]].source : parents[r];
-        rows[r].pages = calloc((size_t)s->room, sizeof(page *));
+        rows[r].pages = calloc((size_t)s->capacity, sizeof(page *));
         if (rows[r].pages == NULL) {
             free_rows(s, rows, n);
             return t5_no_memory();
@@ -117,24 +117,24 @@ rp_status t5_continue_rows(rp_t5_session *s, int64_t n, const int32_t *parents)
     return RP_OK;
 }
 
-rp_status t5_grow_room(rp_t5_session *s, int64_t length)
+rp_status t5_grow_capacity(rp_t5_session *s, int64_t length)
 {
-    const int64_t needed = t5_pages_of(s, length), room = needed > 2 * s->room ? needed : 2 * s->room;
-    if (needed <= s->room)
+    const int64_t needed = t5_pages_of(s, length), capacity = needed > 2 * s->capacity ? needed : 2 * s->capacity;
+    if (needed <= s->capacity)
         return RP_OK;
-    const void **page_at = calloc((size_t)(rp_pool_threads(s->m->pool) * 2 * room), sizeof *page_at);
+    const void **page_at = calloc((size_t)(rp_pool_threads(s->m->pool) * 2 * capacity), sizeof *page_at);
     if (page_at == NULL)
         return t5_no_memory();
     free(s->page_at);
     s->page_at = page_at;
     for (int64_t r = 0; r < s->n_rows; r++) {
-        page **pages = realloc(s->rows[r].pages, (size_t)room * sizeof(page *));
+        page **pages = realloc(s->rows[r].pages, (size_t)capacity * sizeof(page *));
         if (pages == NULL)
             return t5_no_memory();
-        memset(pages + s->room, 0, (size_t)(room - s->room) * sizeof(page *));
+        memset(pages + s->capacity, 0, (size_t)(capacity - s->capacity) * sizeof(page *));
         s->rows[r].pages = pages;
     }
-    s->room = room;
+    s->capacity = capacity;
     return RP_OK;
 }
 
@@ -147,7 +147,7 @@ rp_status t5_open_pages(rp_t5_session *s, int64_t n)
             page *own = copy_page(s, pages[first], used);
             if (own == NULL)
                 return t5_no_memory();
-            leave_page(s, pages[first]);
+            release_page(s, pages[first]);
             pages[first] = own;
         }
         for (int64_t k = t5_pages_of(s, s->length); k < t5_pages_of(s, s->length + n); k++)
@@ -161,7 +161,7 @@ void t5_rewind(rp_t5_session *s, int64_t length)
 {
     for (int64_t r = 0; r < s->n_rows; r++)
         for (int64_t k = t5_pages_of(s, length); k < t5_pages_of(s, s->length); k++) {
-            leave_page(s, s->rows[r].pages[k]);
+            release_page(s, s->rows[r].pages[k]);
             s->rows[r].pages[k] = NULL;
         }
     s->length = length;

@@ -1,5 +1,4 @@
-/* config.c -- config.json and generation_config.json of the T5 family: which model it is, its sizes, and the defaults of generation.
- * It knows JSON and no weights.
+/* config.c -- read config.json (kind and sizes of a model) and generation_config.json (defaults of generation).
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/model.h"
 #include "io/json.h"
@@ -7,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One file that is being read. The first fault stays. */
+/* A file that is being read. `status` is that of the first error. */
 typedef struct reader {
     const json_t *root;
     const char *path;
@@ -21,15 +20,15 @@ static rp_status fault(reader *r, const char *key, const char *why)
     return r->status;
 }
 
-/* The value of a key; NULL where it is absent or null. */
+/* Return the value of a key, or NULL if it is absent or null. */
 static const json_t *get(const reader *r, const char *key)
 {
     const json_t *v = json_object_get(r->root, key);
     return json_is_null(v) ? NULL : v;
 }
 
-/* " (it is ...)" of a number; "" of anything else. */
-static const char *told(const json_t *v, char given[40])
+/* Format a number as " (it is ...)", and anything else as "". */
+static const char *describe_number(const json_t *v, char given[40])
 {
     given[0] = 0;
     if (json_is_integer(v))
@@ -39,64 +38,64 @@ static const char *told(const json_t *v, char given[40])
     return given;
 }
 
-static int64_t whole(reader *r, const char *key, int64_t otherwise, int64_t min, int64_t max)
+static int64_t integer(reader *r, const char *key, int64_t fallback, int64_t min, int64_t max)
 {
     const json_t *v = get(r, key);
     char why[96], given[40];
     if (v == NULL)
-        return otherwise;
+        return fallback;
     if (json_is_integer(v) && json_integer_value(v) >= min && json_integer_value(v) <= max)
         return json_integer_value(v);
     snprintf(why, sizeof why, "is not a whole number from %lld to %lld%s", (long long)min, (long long)max,
-             told(v, given));
+             describe_number(v, given));
     fault(r, key, why);
-    return otherwise;
+    return fallback;
 }
 
-/* A size that a model cannot be without. */
-static int64_t size_of(reader *r, const char *key, int64_t otherwise)
+/* Read a size. It is required if `fallback` is 0. */
+static int64_t size_of(reader *r, const char *key, int64_t fallback)
 {
-    if (get(r, key) == NULL && otherwise == 0)
+    if (get(r, key) == NULL && fallback == 0)
         fault(r, key, "is missing (it is not the config.json of a T5)");
-    return whole(r, key, otherwise > 0 ? otherwise : 1, 1, T5_MAX_SIZE);
+    return integer(r, key, fallback > 0 ? fallback : 1, 1, T5_MAX_SIZE);
 }
 
-static double real(reader *r, const char *key, double otherwise, double min, double max)
+static double number(reader *r, const char *key, double fallback, double min, double max)
 {
     const json_t *v = get(r, key);
     char why[96], given[40];
     if (v == NULL)
-        return otherwise;
+        return fallback;
     if (json_is_number(v) && json_number_value(v) >= min && json_number_value(v) <= max)
         return json_number_value(v);
-    snprintf(why, sizeof why, "is not a number from %g to %g%s", min, max, told(v, given));
+    snprintf(why, sizeof why, "is not a number from %g to %g%s", min, max, describe_number(v, given));
     fault(r, key, why);
-    return otherwise;
+    return fallback;
 }
 
-static bool truth(reader *r, const char *key, bool otherwise)
+static bool boolean(reader *r, const char *key, bool fallback)
 {
     const json_t *v = get(r, key);
     if (v == NULL)
-        return otherwise;
+        return fallback;
     if (!json_is_boolean(v))
         fault(r, key, "is neither true nor false");
     return json_is_true(v);
 }
 
-static const char *string(reader *r, const char *key, const char *otherwise)
+static const char *string(reader *r, const char *key, const char *fallback)
 {
     const json_t *v = get(r, key);
     if (v == NULL)
-        return otherwise;
+        return fallback;
     if (!json_is_string(v)) {
         fault(r, key, "is not a text");
-        return otherwise;
+        return fallback;
     }
     return json_string_value(v);
 }
 
-/* Parse, and require an object. */
+/* Parse a JSON object. */
 static rp_status open_json(json_t **root, const char *path, const char *text, size_t size)
 {
     json_error_t error;
@@ -112,7 +111,7 @@ static rp_status open_json(json_t **root, const char *path, const char *text, si
         return RP_OK;
     json_decref(*root);
     *root = NULL;
-    return t5_fail(RP_E_ARG, "%s: it is not a JSON object", path);
+    return t5_fail(RP_E_ARG, "%s: it is not a JSON object (get the file again)", path);
 }
 
 /* ------------------------------------------------------------------------------------------------ config.json */
@@ -132,7 +131,7 @@ static void read_kind(reader *r, t5_config *c)
         }
     if (r->status == RP_OK)
         r->status = t5_fail(RP_E_UNSUPPORTED,
-                            "%s: model_type \"%s\" is none of the T5 family (t5, mt5, umt5, longt5, "
+                            "%s: model_type \"%s\" is not in the T5 family (t5, byt5, mt5, umt5, longt5 or "
                             "switch_transformers)",
                             r->path, type);
 }
@@ -156,14 +155,15 @@ static void read_activation(reader *r, t5_config *c)
     else if (strcmp(name, "silu") == 0 || strcmp(name, "swish") == 0)
         c->activation = T5_SILU;
     else if (r->status == RP_OK)
-        r->status = t5_fail(RP_E_UNSUPPORTED, "%s: the activation \"%s\" is not supported (relu, gelu, gelu_new, silu)",
-                            r->path, text);
+        r->status = t5_fail(RP_E_UNSUPPORTED,
+                            "%s: the activation \"%s\" is not supported (relu, gelu, gelu_new or silu)", r->path, text);
 }
 
-/* transformers reads tie_word_embeddings as true for every T5, and keeps what the file said in scale_decoder_outputs. */
+/* Read how the head uses the embedding. Except for Switch, transformers always ties the two, and stores the file's
+ * tie_word_embeddings in scale_decoder_outputs. */
 static void read_head(reader *r, t5_config *c)
 {
-    const bool tied = truth(r, "tie_word_embeddings", true);
+    const bool tied = boolean(r, "tie_word_embeddings", true);
     c->tied = true;
     switch (c->kind) {
     case T5_MT5: c->scale = false; break;
@@ -172,36 +172,36 @@ static void read_head(reader *r, t5_config *c)
         c->scale = tied;
         c->tied = tied;
         break;
-    default: c->scale = truth(r, "scale_decoder_outputs", tied);
+    default: c->scale = boolean(r, "scale_decoder_outputs", tied);
     }
 }
 
 static void read_long(reader *r, t5_config *c)
 {
     const char *type = string(r, "encoder_attention_type", "local");
-    c->radius = whole(r, "local_radius", 127, 0, T5_MAX_SIZE);
-    c->global_block = whole(r, "global_block_size", 16, 1, T5_MAX_SIZE);
+    c->radius = integer(r, "local_radius", 127, 0, T5_MAX_SIZE);
+    c->global_block = integer(r, "global_block_size", 16, 1, T5_MAX_SIZE);
     if (strcmp(type, "local") == 0)
         c->encoder_attention = T5_LOCAL;
     else if (strcmp(type, "transient-global") == 0)
         c->encoder_attention = T5_TRANSIENT_GLOBAL;
     else
-        fault(r, "encoder_attention_type", "is neither local nor transient-global");
+        fault(r, "encoder_attention_type", "is not local or transient-global");
 }
 
 static void read_switch(reader *r, t5_config *c)
 {
-    const int64_t encoder = whole(r, "num_sparse_encoder_layers", 3, 0, T5_MAX_SIZE);
-    const int64_t decoder = whole(r, "num_sparse_decoder_layers", 3, 0, T5_MAX_SIZE);
-    c->experts = whole(r, "num_experts", 8, 1, 65536);
-    c->capacity = whole(r, "expert_capacity", 64, 1, INT64_MAX);
+    const int64_t encoder = integer(r, "num_sparse_encoder_layers", 3, 0, T5_MAX_SIZE);
+    const int64_t decoder = integer(r, "num_sparse_decoder_layers", 3, 0, T5_MAX_SIZE);
+    c->experts = integer(r, "num_experts", 8, 1, 65536);
+    c->capacity = integer(r, "expert_capacity", 64, 1, INT64_MAX);
     c->sparse_encoder = encoder > 0 ? c->layers / encoder : c->layers;
     c->sparse_decoder = decoder > 0 ? c->decoder_layers / decoder : c->decoder_layers;
-    if (truth(r, "router_bias", false) && r->status == RP_OK)
-        r->status = t5_fail(RP_E_UNSUPPORTED, "%s: router_bias is not supported", r->path);
+    if (boolean(r, "router_bias", false) && r->status == RP_OK)
+        r->status = t5_fail(RP_E_UNSUPPORTED, "%s: router_bias is not supported (use a model without it)", r->path);
 }
 
-/* eos_token_id: a number or a list of numbers. */
+/* Read eos_token_id: a number or a list of numbers. */
 static void read_eos(reader *r, t5_config *c)
 {
     const json_t *v = get(r, "eos_token_id");
@@ -230,17 +230,17 @@ static void read_sizes(reader *r, t5_config *c)
     c->heads = size_of(r, "num_heads", get(r, "num_attention_heads") ? size_of(r, "num_attention_heads", 0) : 0);
     c->d_kv = size_of(r, "d_kv", 64);
     c->d_ff = size_of(r, "d_ff", 0);
-    c->layers = whole(r, "num_layers", whole(r, "num_hidden_layers", 0, 1, 4096), 1, 4096);
+    c->layers = integer(r, "num_layers", integer(r, "num_hidden_layers", 0, 1, 4096), 1, 4096);
     if (c->layers == 0)
         fault(r, "num_layers", "is missing (it is not the config.json of a T5)");
-    c->decoder_layers = whole(r, "num_decoder_layers", c->layers, 1, 4096);
-    c->buckets = whole(r, "relative_attention_num_buckets", 32, 4, T5_MAX_SIZE);
-    c->max_distance = whole(r, "relative_attention_max_distance", 128, 1, T5_MAX_SIZE);
-    c->eps = real(r, "layer_norm_epsilon", 1e-6, 0, 1);
+    c->decoder_layers = integer(r, "num_decoder_layers", c->layers, 1, 4096);
+    c->buckets = integer(r, "relative_attention_num_buckets", 32, 4, T5_MAX_SIZE);
+    c->max_distance = integer(r, "relative_attention_max_distance", 128, 1, T5_MAX_SIZE);
+    c->eps = number(r, "layer_norm_epsilon", 1e-6, 0, 1);
     if (r->status == RP_OK && (c->buckets % 2 != 0 || c->max_distance <= c->buckets / 2)) {
         char why[160];
         snprintf(why, sizeof why,
-                 "is %lld: it has to be even, and relative_attention_max_distance, %lld, above half of it",
+                 "is %lld: it must be even, and relative_attention_max_distance, %lld, must be above half of it",
                  (long long)c->buckets, (long long)c->max_distance);
         fault(r, "relative_attention_num_buckets", why);
     }
@@ -265,8 +265,8 @@ rp_status t5_config_read(t5_config *c, const char *path, const char *text, size_
         read_long(&r, c);
     if (c->kind == T5_SWITCH)
         read_switch(&r, c);
-    c->pad = (int32_t)whole(&r, "pad_token_id", 0, 0, c->vocab - 1);
-    c->start = (int32_t)whole(&r, "decoder_start_token_id", c->pad, 0, c->vocab - 1);
+    c->pad = (int32_t)integer(&r, "pad_token_id", 0, 0, c->vocab - 1);
+    c->start = (int32_t)integer(&r, "decoder_start_token_id", c->pad, 0, c->vocab - 1);
     c->eos[0] = 1;
     c->n_eos = 1;
     read_eos(&r, c);
@@ -275,9 +275,10 @@ rp_status t5_config_read(t5_config *c, const char *path, const char *text, size_
     return r.status;
 }
 
-/* ------------------------------------------------------------------------------------------------ generation_config.json */
+/* ------------------------------------------------------------------------------------------------
+ * generation_config.json */
 
-/* Keys that would change the output and are not supported, with the values that change nothing. */
+/* Unsupported keys that change the output, and the values with which they have no effect. */
 static const struct {
     const char *key;
     double neutral;
@@ -324,14 +325,15 @@ static void read_early_stopping(reader *r, rp_t5_generation *g)
     else if (json_is_boolean(v))
         g->early_stopping = json_is_true(v) ? RP_T5_STOP_FIRST : RP_T5_STOP_LIKELY;
     else
-        fault(r, "early_stopping", "is none of true, false and \"never\"");
+        fault(r, "early_stopping", "is not true, false or \"never\"");
 }
 
 static void read_lengths(reader *r, rp_t5_generation *g)
 {
-    const int64_t longest = whole(r, "max_length", 0, 1, INT32_MAX), shortest = whole(r, "min_length", 0, 0, INT32_MAX);
-    g->max_new_tokens = whole(r, "max_new_tokens", longest > 1 ? longest - 1 : g->max_new_tokens, 1, INT32_MAX);
-    g->min_new_tokens = whole(r, "min_new_tokens", shortest > 1 ? shortest - 1 : 0, 0, INT32_MAX);
+    const int64_t longest = integer(r, "max_length", 0, 1, INT32_MAX),
+                  shortest = integer(r, "min_length", 0, 0, INT32_MAX);
+    g->max_new_tokens = integer(r, "max_new_tokens", longest > 1 ? longest - 1 : g->max_new_tokens, 1, INT32_MAX);
+    g->min_new_tokens = integer(r, "min_new_tokens", shortest > 1 ? shortest - 1 : 0, 0, INT32_MAX);
 }
 
 void t5_kept_free(t5_kept *kept)
@@ -344,20 +346,20 @@ void t5_kept_free(t5_kept *kept)
     free(kept->stop);
 }
 
-/* A list of tokens, which go to *room. */
-static rp_t5_tokens read_tokens(reader *r, const char *key, const json_t *list, int64_t vocab, int32_t **room)
+/* Read a list of tokens into *next, and advance *next. */
+static rp_t5_tokens read_tokens(reader *r, const char *key, const json_t *list, int64_t vocab, int32_t **next)
 {
-    const rp_t5_tokens tokens = {*room, (int64_t)json_array_size(list)};
+    const rp_t5_tokens tokens = {*next, (int64_t)json_array_size(list)};
     char why[96];
     if (list != NULL && !json_is_array(list))
         fault(r, key, "is not a list of tokens");
     for (size_t k = 0; k < json_array_size(list); k++) {
         const json_t *one = json_array_get(list, k);
         if (!json_is_integer(one) || json_integer_value(one) < 0 || json_integer_value(one) >= vocab) {
-            snprintf(why, sizeof why, "has something else than tokens from 0 to %lld", (long long)vocab - 1);
+            snprintf(why, sizeof why, "contains something other than tokens from 0 to %lld", (long long)vocab - 1);
             fault(r, key, why);
         }
-        *(*room)++ = (int32_t)json_integer_value(one);
+        *(*next)++ = (int32_t)json_integer_value(one);
     }
     return tokens;
 }
@@ -378,25 +380,25 @@ static void read_suppressed(reader *r, const t5_config *c, rp_t5_generation *g, 
         r->status = r->status == RP_OK ? t5_no_memory() : r->status;
         return;
     }
-    int32_t *room = kept->tokens;
-    g->suppress = read_tokens(r, "suppress_tokens", suppress, c->vocab, &room);
-    g->begin_suppress = read_tokens(r, "begin_suppress_tokens", begin, c->vocab, &room);
+    int32_t *next = kept->tokens;
+    g->suppress = read_tokens(r, "suppress_tokens", suppress, c->vocab, &next);
+    g->begin_suppress = read_tokens(r, "begin_suppress_tokens", begin, c->vocab, &next);
     for (size_t k = 0; k < n_bad; k++) {
-        kept->bad_words[k] = read_tokens(r, "bad_words_ids", json_array_get(bad, k), c->vocab, &room);
+        kept->bad_words[k] = read_tokens(r, "bad_words_ids", json_array_get(bad, k), c->vocab, &next);
         if (kept->bad_words[k].n == 0)
-            fault(r, "bad_words_ids", "has a sequence without tokens");
+            fault(r, "bad_words_ids", "contains a sequence without tokens");
     }
     g->bad_words = kept->bad_words;
     g->n_bad_words = (int64_t)n_bad;
 }
 
-/* stop_strings: a text, or a list of them. */
+/* Read stop_strings: a text or a list of texts. */
 static void read_stops(reader *r, rp_t5_generation *g, t5_kept *kept)
 {
     const json_t *v = get(r, "stop_strings");
     const size_t n = json_is_array(v) ? json_array_size(v) : v != NULL;
     if (n > INT32_MAX)
-        fault(r, "stop_strings", "has too many texts");
+        fault(r, "stop_strings", "contains too many texts");
     if (n == 0 || r->status != RP_OK)
         return;
     kept->stop = calloc(n, sizeof *kept->stop);
@@ -405,7 +407,7 @@ static void read_stops(reader *r, rp_t5_generation *g, t5_kept *kept)
     for (size_t k = 0; k < n && r->status == RP_OK; k++) {
         const char *text = json_string_value(json_is_array(v) ? json_array_get(v, k) : v);
         if (text == NULL || *text == 0)
-            fault(r, "stop_strings", "is neither a text nor a list of texts that are not empty");
+            fault(r, "stop_strings", "is not a non-empty text or a list of non-empty texts");
         else if ((kept->stop[k] = strdup(text)) == NULL)
             r->status = t5_no_memory();
         kept->n_stop = (int32_t)k + 1;
@@ -414,7 +416,8 @@ static void read_stops(reader *r, rp_t5_generation *g, t5_kept *kept)
     g->n_stop = kept->n_stop;
 }
 
-/* forced_eos_token_id: a token, or a list of one. Of several transformers would let beams choose. */
+/* Read forced_eos_token_id: a token or a list of one token. If it lists several, return its name: transformers then
+ * lets beam search choose one, which is not supported. */
 static const char *read_forced_last(reader *r, const t5_config *c, rp_t5_generation *g)
 {
     const json_t *v = get(r, "forced_eos_token_id");
@@ -439,21 +442,21 @@ rp_status t5_generation_read(t5_config *c, rp_t5_generation *g, t5_kept *kept, c
         return status;
     reader r = {root, path, RP_OK};
     read_lengths(&r, g);
-    g->beams = (int32_t)whole(&r, "num_beams", 1, 1, 4096);
-    g->returned = (int32_t)whole(&r, "num_return_sequences", 1, 1, 4096);
-    g->length_penalty = real(&r, "length_penalty", 1, -100, 100);
+    g->beams = (int32_t)integer(&r, "num_beams", 1, 1, 4096);
+    g->returned = (int32_t)integer(&r, "num_return_sequences", 1, 1, 4096);
+    g->length_penalty = number(&r, "length_penalty", 1, -100, 100);
     read_early_stopping(&r, g);
-    g->sample = truth(&r, "do_sample", false);
-    g->temperature = real(&r, "temperature", 1, 0, 1e6);
-    g->top_k = whole(&r, "top_k", g->top_k, 0, INT32_MAX);
-    g->top_p = real(&r, "top_p", 1, 0, 1);
-    g->repetition_penalty = real(&r, "repetition_penalty", 1, T5_LEAST_PENALTY, T5_MOST_PENALTY);
-    g->no_repeat_ngram = whole(&r, "no_repeat_ngram_size", 0, 0, INT32_MAX);
-    g->forced_first = (int32_t)whole(&r, "forced_bos_token_id", -1, 0, c->vocab - 1);
+    g->sample = boolean(&r, "do_sample", false);
+    g->temperature = number(&r, "temperature", 1, 0, 1e6);
+    g->top_k = integer(&r, "top_k", g->top_k, 0, INT32_MAX);
+    g->top_p = number(&r, "top_p", 1, 0, 1);
+    g->repetition_penalty = number(&r, "repetition_penalty", 1, T5_MIN_PENALTY, T5_MAX_PENALTY);
+    g->no_repeat_ngram = integer(&r, "no_repeat_ngram_size", 0, 0, INT32_MAX);
+    g->forced_first = (int32_t)integer(&r, "forced_bos_token_id", -1, 0, c->vocab - 1);
     const char *several = read_forced_last(&r, c, g);
-    c->pad = (int32_t)whole(&r, "pad_token_id", c->pad, 0, c->vocab - 1);
+    c->pad = (int32_t)integer(&r, "pad_token_id", c->pad, 0, c->vocab - 1);
     const char *start = get(&r, "decoder_start_token_id") != NULL ? "decoder_start_token_id" : "bos_token_id";
-    c->start = (int32_t)whole(&r, start, c->start, 0, c->vocab - 1);
+    c->start = (int32_t)integer(&r, start, c->start, 0, c->vocab - 1);
     read_eos(&r, c);
     read_suppressed(&r, c, g, kept);
     read_stops(&r, g, kept);

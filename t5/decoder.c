@@ -1,5 +1,5 @@
-/* decoder.c -- sessions: encoded sources, and steps of all rows at once. Keys and values of a source are made once; rows of one source
- * are the queries of one call. The cache is cache.c's.
+/* decoder.c -- decoding sessions: encode sources, then run steps of all rows. Keys and values of a source are computed
+ * once. In cross-attention, all rows of a source are the queries of one call.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/session.h"
 #include <math.h>
@@ -7,19 +7,19 @@
 #include <string.h>
 
 enum {
-    HEAD_ROWS = 16, /* rows whose logits a visitor gets from one product */
-    KEY_BLOCK = 32  /* keys of a source are padded to whole cache lines */
+    HEAD_ROWS = 16, /* rows whose logits are computed together for a visitor */
+    KEY_BLOCK = 32  /* keys of a source are padded to a multiple of this, for whole cache lines */
 };
 
 /* ------------------------------------------------------------------------------------------------ sessions */
 
-/* Numbers of one layer in s->cross. */
+/* Return the number of elements of one layer in s->cross. */
 static int64_t cross_numbers(const rp_t5_session *s)
 {
     return (s->key_starts[s->n_sources] + s->starts[s->n_sources]) * s->m->config.inner;
 }
 
-/* to[k * to_step] = from[k * from_step] of n keys or values. */
+/* Copy n keys or values with strides: to[k * to_step] = from[k * from_step]. */
 static void copy_numbers(const rp_t5_session *s, int64_t n, const void *from, int64_t from_step, void *to,
                          int64_t to_step)
 {
@@ -31,20 +31,20 @@ static void copy_numbers(const rp_t5_session *s, int64_t n, const void *from, in
             ((uint16_t *)to)[k * to_step] = ((const uint16_t *)from)[k * from_step];
 }
 
-typedef struct turning {
+typedef struct transposing {
     const rp_t5_session *s;
     const float *kv;   /* [tokens][2 * inner] of one layer */
-    uint16_t *rounded; /* likewise, where bf16 is kept */
+    uint16_t *rounded; /* the same as bf16, if the cache is bf16 */
     unsigned char *to;
-} turning;
+} transposing;
 
-/* Keys of one source from rows to [inner][keys], and its values. */
-static void turn_source(void *context, int64_t n, int32_t worker)
+/* Store one source's keys, transposed to [inner][keys], and its values, head by head. */
+static void transpose_source(void *context, int64_t n, int32_t worker)
 {
-    const turning *t = context;
+    const transposing *t = context;
     const rp_t5_session *s = t->s;
     const int64_t inner = s->m->config.inner, d = s->m->config.d_kv, width = 2 * inner, first = s->starts[n],
-                  keys = s->starts[n + 1] - first, room = s->key_starts[n + 1] - s->key_starts[n];
+                  keys = s->starts[n + 1] - first, capacity = s->key_starts[n + 1] - s->key_starts[n];
     const void *kv = s->type == RP_F32 ? (const void *)(t->kv + first * width) : t->rounded + first * width;
     unsigned char *k = t5_number(s, t->to, s->key_starts[n] * inner),
                   *v = t5_number(s, t->to, (s->key_starts[s->n_sources] + first) * inner);
@@ -54,14 +54,14 @@ static void turn_source(void *context, int64_t n, int32_t worker)
     for (int64_t j0 = 0; j0 < keys; j0 += KEY_BLOCK)
         for (int64_t x = 0; x < inner; x++)
             copy_numbers(s, keys - j0 < KEY_BLOCK ? keys - j0 : KEY_BLOCK, t5_number(s, kv, j0 * width + x), width,
-                         t5_number(s, k, x * room + j0), 1);
+                         t5_number(s, k, x * capacity + j0), 1);
     for (int64_t h = 0; h < s->m->config.heads; h++)
         for (int64_t j = 0; j < keys; j++)
             memcpy(t5_number(s, v, (h * keys + j) * d), t5_number(s, kv, j * width + inner + h * d),
                    (size_t)(d * s->size));
 }
 
-/* Keys and values of all sources in all layers. */
+/* Compute the keys and values of all sources in all layers. */
 static rp_status make_cross(rp_t5_session *s, const float *hidden)
 {
     const t5_config *c = &s->m->config;
@@ -73,16 +73,17 @@ static rp_status make_cross(rp_t5_session *s, const float *hidden)
             s->key_starts[n] + (s->starts[n + 1] - s->starts[n] + KEY_BLOCK - 1) / KEY_BLOCK * KEY_BLOCK;
     if (!t5_mul(rows + s->key_starts[s->n_sources], c->inner * s->size, &count) ||
         !t5_mul(count, stack->layers, &count))
-        return t5_fail(RP_E_OVERFLOW, "sources of %lld tokens are too long", (long long)rows);
+        return t5_fail(RP_E_OVERFLOW, "sources of %lld tokens are too long (use fewer or shorter ones)",
+                       (long long)rows);
     float *kv = malloc((size_t)(rows * width) * (sizeof *kv + sizeof(uint16_t)) + 1);
     s->cross = aligned_alloc(64, (size_t)count / 64 * 64 + 64);
     rp_status status = s->cross != NULL && kv != NULL ? t5_work_rows(&s->work, s->m, rows)
                                                       : t5_no_memory_for("keys and values of the sources", count);
     for (int64_t l = 0; l < stack->layers && status == RP_OK; l++) {
-        turning t = {s, kv, (uint16_t *)(void *)(kv + rows * width), t5_number(s, s->cross, l * cross_numbers(s))};
+        transposing t = {s, kv, (uint16_t *)(void *)(kv + rows * width), t5_number(s, s->cross, l * cross_numbers(s))};
         status = t5_linear(&s->work, &stack->block[l].cross_kv, rows, hidden, c->d_model, kv, width, LINEAR_STORE);
         if (status == RP_OK)
-            rp_pool_run(s->m->pool, s->n_sources, turn_source, &t);
+            rp_pool_run(s->m->pool, s->n_sources, transpose_source, &t);
     }
     free(kv);
     return status;
@@ -94,7 +95,7 @@ static rp_status begin(rp_t5_session *s, const rp_t5_tokens *sources, int64_t po
         s->starts[n + 1] = s->starts[n] + sources[n].n;
     int64_t bytes;
     if (!t5_mul(s->starts[s->n_sources], s->m->config.d_model * 4, &bytes))
-        return t5_fail(RP_E_OVERFLOW, "sources are too long");
+        return t5_fail(RP_E_OVERFLOW, "the sources are too long (use fewer or shorter ones)");
     float *hidden = malloc((size_t)bytes + 1);
     if (hidden == NULL)
         return t5_no_memory_for("hidden states", bytes);
@@ -102,7 +103,7 @@ static rp_status begin(rp_t5_session *s, const rp_t5_tokens *sources, int64_t po
     if (status == RP_OK)
         status = make_cross(s, hidden);
     free(hidden);
-    return status == RP_OK ? t5_grow_room(s, positions) : status;
+    return status == RP_OK ? t5_grow_capacity(s, positions) : status;
 }
 
 rp_status t5_begin(rp_t5_session **session, const rp_t5 *m, int64_t n_sources, const rp_t5_tokens *sources,
@@ -115,11 +116,10 @@ rp_status t5_begin(rp_t5_session **session, const rp_t5 *m, int64_t n_sources, c
     if (status != RP_OK)
         return status;
     if (m->weights.decoder.layers == 0)
-        return t5_fail(
-            RP_E_UNSUPPORTED,
-            "the checkpoint has an encoder alone: it can encode, and write nothing (take one with a decoder)");
+        return t5_fail(RP_E_UNSUPPORTED,
+                       "the checkpoint has no decoder, so it can only encode (use one with a decoder)");
     if (positions < 0 || positions > INT32_MAX)
-        return t5_fail(RP_E_RANGE, "positions is %lld: 0 to %d are possible", (long long)positions, INT32_MAX);
+        return t5_fail(RP_E_RANGE, "positions is %lld: it must be 0 to %d", (long long)positions, INT32_MAX);
     rp_t5_session *s = calloc(1, sizeof *s);
     if (s == NULL)
         return t5_no_memory();
@@ -147,7 +147,7 @@ rp_status rp_t5_begin(rp_t5_session **session, const rp_t5 *m, int64_t n_sources
     return t5_begin(session, m, n_sources, sources, positions, NULL);
 }
 
-void t5_watched_by(rp_t5_session *s, t5_watch *watch)
+void t5_set_watch(rp_t5_session *s, t5_watch *watch)
 {
     s->work.watch = watch;
 }
@@ -169,19 +169,19 @@ void rp_t5_end(rp_t5_session *s)
     free(s);
 }
 
-/* ------------------------------------------------------------------------------------------------ attention of a step */
+/* ---------------------------------------------------------------------------------------------- attention of a step */
 
-/* One step of all rows: n tokens each. */
+/* One step of all rows, with n tokens each. */
 typedef struct step {
     rp_t5_session *s;
-    const t5_block *blocks; /* of the decoder, or of the draft */
+    const t5_block *blocks; /* layers of the decoder or of the draft */
     t5_attention *self;
     int64_t n, layer;
-    const int64_t *groups; /* first row of each run of rows of one source, and the end */
+    const int64_t *groups; /* first row of each group of consecutive rows with the same source; then n_rows */
     t5_failure failure;
 } step;
 
-/* Rows of `width` numbers from `first` on as attention takes them: in place, or rounded. */
+/* Return rows of `width` numbers in the type of attention: in place for f32, or rounded to bf16. */
 static const void *attended(const rp_t5_session *s, const float *x, int64_t first, int64_t rows, int64_t width)
 {
     if (s->type == RP_F32)
@@ -191,7 +191,7 @@ static const void *attended(const rp_t5_session *s, const float *x, int64_t firs
     return rounded;
 }
 
-/* Where attention puts rows of `inner` numbers, which belong in s->work.mixed. */
+/* Return where attention writes its results. take_mixed then moves them to s->work.mixed. */
 static void *mixed_of(const rp_t5_session *s, int64_t first)
 {
     const int64_t inner = s->m->config.inner;
@@ -207,7 +207,7 @@ static void take_mixed(const rp_t5_session *s, int64_t first, int64_t rows)
         rp_convert((float *)s->work.mixed.data + first * inner, RP_F32, mixed_of(s, first), RP_BF16, rows * inner);
 }
 
-/* Put a row's new keys and values into its pages. */
+/* Copy a row's new keys and values to its pages. */
 static void store_row(const step *p, const row *r, const void *qkv)
 {
     const rp_t5_session *s = p->s;
@@ -229,7 +229,7 @@ static void self_task(void *context, int64_t r, int32_t worker)
     rp_t5_session *s = p->s;
     const int64_t inner = s->m->config.inner, one = 1, n_pages = t5_pages_of(s, s->length + p->n);
     const void *qkv = attended(s, s->work.qkv.data, r * p->n, p->n, 3 * inner);
-    const void **k = s->page_at + (int64_t)worker * 2 * s->room, **v = k + s->room;
+    const void **k = s->page_at + (int64_t)worker * 2 * s->capacity, **v = k + s->capacity;
     rp_tensors *t = &p->self->tensors[worker];
     store_row(p, &s->rows[r], qkv);
     for (int64_t x = 0; x < n_pages; x++) {
@@ -239,7 +239,7 @@ static void self_task(void *context, int64_t r, int32_t worker)
     t->pages = (rp_pages){.k = k,
                           .v = v,
                           .page = s->page,
-                          .per_batch = s->room,
+                          .per_batch = s->capacity,
                           .len_k = s->length + p->n,
                           .k_head = s->m->config.d_kv * s->page,
                           .k_key = 1,
@@ -253,7 +253,7 @@ static void self_task(void *context, int64_t r, int32_t worker)
     take_mixed(s, r * p->n, p->n);
 }
 
-/* Rows of one source are the queries of one call. */
+/* Compute cross-attention of all rows of one source in one call. */
 static void cross_task(void *context, int64_t g, int32_t worker)
 {
     step *p = context;
@@ -262,7 +262,7 @@ static void cross_task(void *context, int64_t g, int32_t worker)
                   rows = p->groups[g + 1] * p->n - first;
     const int64_t source = s->rows[p->groups[g]].source, keys = s->starts[source + 1] - s->starts[source];
     const void *layer = t5_number(s, s->cross, p->layer * cross_numbers(s));
-    const int64_t room = s->key_starts[source + 1] - s->key_starts[source];
+    const int64_t capacity = s->key_starts[source + 1] - s->key_starts[source];
     rp_tensors *t = &s->cross_attention.tensors[worker];
     if (keys == 0) { /* nothing to attend to */
         memset((float *)s->work.mixed.data + first * inner, 0, (size_t)(rows * inner) * sizeof(float));
@@ -270,9 +270,9 @@ static void cross_task(void *context, int64_t g, int32_t worker)
     }
     t->q = t5_heads(s->m, s->type, attended(s, s->work.qkv.data, first, rows, inner), rows, inner);
     t->k = t5_heads(s->m, s->type, t5_number(s, layer, s->key_starts[source] * inner), keys, inner);
-    t->k.stride[1] = d * room;
+    t->k.stride[1] = d * capacity;
     t->k.stride[2] = 1;
-    t->k.stride[3] = room;
+    t->k.stride[3] = capacity;
     t->v = t5_heads(s->m, s->type, t5_number(s, layer, (s->key_starts[s->n_sources] + s->starts[source]) * inner), keys,
                     d);
     t->v.stride[1] = keys * d;
@@ -283,7 +283,7 @@ static void cross_task(void *context, int64_t g, int32_t worker)
 
 static rp_status run_tasks(step *p, int64_t n, rp_task *task)
 {
-    if (n == 1) /* all threads on the one */
+    if (n == 1) /* let all threads work on one task */
         task(p, 0, 0);
     else
         rp_pool_run(p->s->m->pool, n, task, p);
@@ -313,14 +313,14 @@ static rp_status run_layer(step *p)
         status = run_tasks(p, n_groups, cross_task);
     if (status == RP_OK)
         status = t5_linear(w, &b->cross_o, w->rows, w->mixed.data, c->inner, w->x.data, d, LINEAR_ADD);
-    if (status == RP_OK) /* a token does not know how many come with it: experts have no bounds */
+    if (status == RP_OK) /* no capacity of experts: a token's result must not depend on the tokens of its step */
         status = t5_feed_forward(w, b, b->experts != NULL, 0, NULL);
     return status;
 }
 
 /* ------------------------------------------------------------------------------------------------ a step */
 
-/* Lengths grow by doubling, so that attention is prepared few times. */
+/* Grow a length by doubling, so that attention is rarely prepared again. */
 static int64_t bound(int64_t had, int64_t needed)
 {
     return needed <= had ? had : needed > 2 * had ? needed : 2 * had;
@@ -340,8 +340,8 @@ static rp_status remake(t5_attention *a, const rp_t5 *m, const t5_attention_kind
 static rp_status prepare_self(rp_t5_session *s, int64_t n, t5_attention **chosen)
 {
     const t5_stack *stack = &s->m->weights.decoder;
-    const int64_t room = s->room * s->page;
-    t5_attention_kind kind = {.len_q = n, .len_k = room, .causal = n > 1, .window = -1, .type = s->type};
+    const int64_t capacity = s->capacity * s->page;
+    t5_attention_kind kind = {.len_q = n, .len_k = capacity, .causal = n > 1, .window = -1, .type = s->type};
     kind.n_tables = s->m->config.kind == T5_UMT5 ? stack->layers : 1;
     const float **tables = calloc((size_t)kind.n_tables, sizeof *tables);
     if (tables == NULL)
@@ -366,7 +366,7 @@ static rp_status prepare_cross(rp_t5_session *s, int64_t n, const int64_t *group
     return remake(&s->cross_attention, s->m, &kind);
 }
 
-/* Where runs of rows of one source begin, to be freed. */
+/* Find groups of consecutive rows with the same source: see step.groups. The caller frees the result. */
 static int64_t *find_groups(const rp_t5_session *s)
 {
     int64_t *groups = malloc(((size_t)s->n_rows + 1) * sizeof *groups), n = 0;
@@ -378,7 +378,7 @@ static int64_t *find_groups(const rp_t5_session *s)
     return groups;
 }
 
-/* Hidden states of all tokens as the head takes them. */
+/* Compute the inputs of the head for all tokens. */
 static void finish_hidden(const rp_t5_session *s)
 {
     const t5_config *c = &s->m->config;
@@ -458,8 +458,9 @@ static rp_status decode_by(const t5_block *blocks, rp_t5_session *s, int64_t row
     if (s->broken)
         return t5_fail(RP_E_ARG, "the session failed before (begin another)");
     if (!t5_mul(rows, n, &all) || all > INT32_MAX || s->length > INT32_MAX - n)
-        return t5_fail(RP_E_RANGE, "%lld rows of %lld tokens are too many", (long long)rows, (long long)n);
-    rp_status status = t5_grow_room(s, s->length + n);
+        return t5_fail(RP_E_RANGE, "%lld rows of %lld tokens are too many (use fewer or shorter inputs)",
+                       (long long)rows, (long long)n);
+    rp_status status = t5_grow_capacity(s, s->length + n);
     if (status == RP_OK)
         status = t5_continue_rows(s, rows, parents);
     if (status == RP_OK)
@@ -500,10 +501,10 @@ rp_status rp_t5_step(rp_t5_session *s, int64_t rows, const int32_t *parents, con
     if (s == NULL || parents == NULL || tokens == NULL || logits == NULL)
         return t5_fail(RP_E_ARG, "session, parents, tokens or logits is NULL");
     if (rows < 1)
-        return t5_fail(RP_E_RANGE, "rows is %lld: at least 1", (long long)rows);
+        return t5_fail(RP_E_RANGE, "rows is %lld: it must be at least 1", (long long)rows);
     for (int64_t r = 0; r < rows; r++)
         if (tokens[r] < 0 || tokens[r] >= s->m->config.vocab)
-            return t5_fail(RP_E_RANGE, "tokens[%lld] is %d: the vocabulary has %lld", (long long)r, (int)tokens[r],
-                           (long long)s->m->config.vocab);
+            return t5_fail(RP_E_RANGE, "tokens[%lld] is %d: it must be 0 to %lld", (long long)r, (int)tokens[r],
+                           (long long)s->m->config.vocab - 1);
     return t5_decode(s, rows, parents, 1, tokens, logits, NULL, NULL);
 }

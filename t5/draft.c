@@ -1,6 +1,7 @@
-/* draft.c -- a draft: the layers of the decoder a second time, with fewer bits. It goes on in the cache of the decoder, shares its
- * norms, tables, embedding and keys of the sources, and so costs its matrices alone. Of a large head it reads the frequent tokens, in
- * the screen's 8 bits, and those of the source. What it proposes is checked, so nothing depends on how good it is but the time.
+/* draft.c -- the draft: a copy of the decoder's layers with fewer bits. It uses the decoder's cache, norms, tables,
+ * embedding and cross-attention keys and values, so it only needs memory for its matrices. Of a large head it computes
+ * the frequent tokens, from the screen's int8 copy, and the tokens of the source. The decoder checks every proposal, so
+ * the quality of the draft only affects speed.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/model.h"
 #include <stdlib.h>
@@ -9,9 +10,8 @@
 enum {
     BLOCK_MATRICES = 4,
     FEED_MATRICES = 3,
-    FREQUENT =
-        8192,  /* the first tokens of a vocabulary: SentencePiece puts the frequent ones there; a multiple of 64 */
-    RARE = 256 /* others, of the source, that may be proposed too */
+    FREQUENT = 8192, /* tokens below this are frequent: SentencePiece sorts by frequency; a multiple of 64 */
+    RARE = 256       /* largest number of other tokens of the source that may be proposed */
 };
 
 static int list_feed(t5_feed *f, linear_weights *to[FEED_MATRICES])
@@ -24,12 +24,12 @@ static int list_feed(t5_feed *f, linear_weights *to[FEED_MATRICES])
     return n;
 }
 
-/* Give room for a matrix of the draft's type, and pack it if there is memory: the first of two rounds adds up sizes alone. */
+/* Repack a matrix in the draft's type. In the first of two rounds, d->memory is NULL: only add up the sizes. */
 static rp_status take(t5_draft *d, const rp_t5 *m, linear_weights *w)
 {
     const int64_t bytes = linear_packed_bytes(d->type, w->in, w->out);
     if (bytes < 0 || d->bytes > INT64_MAX - bytes)
-        return t5_fail(RP_E_OVERFLOW, "a draft of this model is too large");
+        return t5_fail(RP_E_OVERFLOW, "a draft of this model is too large (open the model without a draft)");
     unsigned char *to = d->memory != NULL ? d->memory + d->bytes : NULL;
     d->bytes += bytes;
     if (to == NULL)
@@ -37,7 +37,7 @@ static rp_status take(t5_draft *d, const rp_t5 *m, linear_weights *w)
     const rp_status status = linear_repack(m->pool, d->type, w, to);
     if (status != RP_OK)
         return status == RP_E_NOMEM ? t5_no_memory()
-                                    : t5_fail(status, "a draft cannot be packed: %s", rp_status_name(status));
+                                    : t5_fail(status, "the draft cannot be packed: %s", rp_status_name(status));
     w->type = d->type;
     w->packed = to;
     return RP_OK;
@@ -61,7 +61,7 @@ static rp_status take_all(t5_draft *d, const rp_t5 *m)
     return status;
 }
 
-/* Blocks with the matrices of the decoder, which are then replaced. */
+/* Copy the decoder's blocks. take_all then replaces their matrices. */
 static rp_status copy_blocks(t5_draft *d, const rp_t5 *m)
 {
     const t5_stack *s = &m->weights.decoder;
@@ -97,12 +97,12 @@ rp_status t5_draft_open(rp_t5 *m, linear_type type)
     const t5_weights *w = &m->weights;
     if (w->decoder.layers == 0)
         return t5_fail(RP_E_UNSUPPORTED,
-                       "the checkpoint has an encoder alone: there is nothing to draft (leave the draft out)");
+                       "the checkpoint has no decoder, so there is nothing to draft (open it without a draft)");
     if (type < LINEAR_INT8 || type <= w->type)
-        return t5_fail(
-            RP_E_ARG,
-            "a draft of %s for weights of %s (give int8 or int4 with fewer bits than the weights, or no draft)",
-            linear_type_name(type), linear_type_name(w->type));
+        return t5_fail(RP_E_ARG,
+                       "draft type %s with weights of %s: it must be int8 or int4 and have fewer bits (choose another, "
+                       "or no draft)",
+                       linear_type_name(type), linear_type_name(w->type));
     m->draft = calloc(1, sizeof *m->draft);
     if (m->draft == NULL)
         return t5_no_memory();
@@ -122,13 +122,13 @@ void t5_draft_close(rp_t5 *m)
     m->draft = NULL;
 }
 
-/* ------------------------------------------------------------------------------------------------ what it proposes */
+/* ------------------------------------------------------------------------------------------------ proposals */
 
-/* Tokens of the source that are not among the first, each once; at most `most`. */
-static int64_t rare_tokens(const rp_t5_tokens *source, int64_t first, int64_t most, int32_t *tokens)
+/* List the distinct tokens of the source that are `first` or above; at most `max` of them. */
+static int64_t rare_tokens(const rp_t5_tokens *source, int64_t first, int64_t max, int32_t *tokens)
 {
     int64_t n = 0;
-    for (int64_t k = 0; k < source->n && n < most; k++) {
+    for (int64_t k = 0; k < source->n && n < max; k++) {
         bool known = source->tokens[k] < first;
         for (int64_t x = 0; x < n && !known; x++)
             known = tokens[x] == source->tokens[k];

@@ -1,39 +1,39 @@
-/* encoder.c -- tokens to hidden states. Rows of all sequences go through the linear layers together, without padding; each sequence
- * attends by itself. LongT5's two kinds of attention are here too.
+/* encoder.c -- the encoder: tokens to hidden states. Linear layers process the rows of all sequences together, without
+ * padding; attention processes each sequence separately. Includes the two kinds of attention of LongT5.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/model.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_ROWS = 8192 }; /* of sequences that go together, unless one is longer */
+enum { MAX_ROWS = 8192 }; /* largest number of rows of a pass, unless one sequence is longer */
 
-/* One pass of some sequences. */
+/* One pass of several sequences through the encoder. */
 typedef struct pass {
     const rp_t5 *m;
     t5_watch *watch;
     t5_work work;
-    int64_t n;             /* sequences */
-    const int64_t *starts; /* [n + 1] rows */
+    int64_t n;             /* number of sequences */
+    const int64_t *starts; /* [n + 1]: first row of each sequence */
     t5_attention attention;
     const t5_block *block;
     int64_t layer;
     t5_failure failure;
-    /* transient-global: sums of blocks of tokens are keys and values too */
+    /* Transient-global attention: sums of blocks of tokens are additional keys and values. */
     t5_attention side;
     t5_buffer globals, global_normed, global_qkv, side_mixed, lse, positions;
-    int64_t *global_starts; /* [n + 1] */
+    int64_t *global_starts; /* [n + 1]: first global row of each sequence */
 } pass;
 
-/* Which table a layer uses. */
+/* Return the number of the current layer's table. */
 static int64_t table_of(const pass *p)
 {
     return p->m->config.kind == T5_UMT5 ? p->layer : 0;
 }
 
-/* ------------------------------------------------------------------------------------------------ transient-global attention */
+/* --------------------------------------------------------------------------------------- transient-global attention */
 
-/* Tokens of whole blocks belong to them; the tokens after the last whole block belong to it. */
+/* Return the block of a token. Tokens after the last complete block belong to that block. */
 static int64_t block_of(const t5_config *c, int64_t token, int64_t globals)
 {
     const int64_t block = token / c->global_block;
@@ -61,7 +61,7 @@ static rp_status make_globals(pass *p)
 {
     const t5_config *c = &p->m->config;
     const int64_t n = p->global_starts[p->n];
-    if (n == 0) /* all are shorter than a block */
+    if (n == 0) /* every sequence is shorter than a block */
         return RP_OK;
     global_sums(p);
     t5_rms_norm(p->globals.data, n, c->d_model, p->block->norm_global, c->eps, p->global_normed.data);
@@ -69,7 +69,7 @@ static rp_status make_globals(pass *p)
                      LINEAR_STORE);
 }
 
-/* Two softmaxes over disjoint keys as one: each result counts by the sum of its exponentials. */
+/* Merge two softmaxes over disjoint keys into one. Each result is weighted by its sum of exponentials. */
 static void merge(pass *p, int64_t first, int64_t rows, const float *lse, const float *side_lse)
 {
     const t5_config *c = &p->m->config;
@@ -77,10 +77,10 @@ static void merge(pass *p, int64_t first, int64_t rows, const float *lse, const 
     const float *side = p->side_mixed.data;
     for (int64_t i = 0; i < rows; i++)
         for (int64_t h = 0; h < c->heads; h++) {
-            const double share = 1 / (1 + exp((double)side_lse[h * rows + i] - (double)lse[h * rows + i]));
+            const double fraction = 1 / (1 + exp((double)side_lse[h * rows + i] - (double)lse[h * rows + i]));
             const int64_t at = (first + i) * c->inner + h * c->d_kv;
             for (int64_t k = at; k < at + c->d_kv; k++)
-                mixed[k] = (float)(share * (double)mixed[k] + (1 - share) * (double)side[k]);
+                mixed[k] = (float)(fraction * (double)mixed[k] + (1 - fraction) * (double)side[k]);
         }
 }
 
@@ -105,7 +105,7 @@ static rp_status attend_side(pass *p, int64_t s, int32_t worker, int64_t rows, c
     return status;
 }
 
-/* ------------------------------------------------------------------------------------------------ attention of one sequence */
+/* ---------------------------------------------------------------------------------------- attention of one sequence */
 
 static void attend_task(void *context, int64_t s, int32_t worker)
 {
@@ -141,7 +141,7 @@ static rp_status self_attention(pass *p)
         status = make_globals(p);
     if (status != RP_OK)
         return status;
-    if (p->n == 1) /* all threads on the one sequence */
+    if (p->n == 1) /* let all threads work on one sequence */
         attend_task(p, 0, 0);
     else
         rp_pool_run(p->m->pool, p->n, attend_task, p);
@@ -153,7 +153,7 @@ static rp_status self_attention(pass *p)
 
 /* ------------------------------------------------------------------------------------------------ a pass */
 
-/* Tables of all layers that have one. */
+/* List the tables of all layers that have one. */
 static const float **tables_of(const rp_t5 *m, bool global, int64_t *n)
 {
     *n = m->config.kind == T5_UMT5 ? m->weights.encoder.layers : 1;
@@ -233,10 +233,10 @@ static rp_status run_layers(pass *p, const rp_t5_tokens *sources, float *out)
     return status;
 }
 
-/* The core asks, within the attention of a sequence alone, which may be long. */
-static int ask_watch(void *context, double share)
+/* Let a call of attention report progress too: with a single long sequence, it may take long. */
+static int check_watch(void *context, double fraction)
 {
-    (void)share;
+    (void)fraction;
     return t5_stopped(context);
 }
 
@@ -256,7 +256,7 @@ static rp_status encode_some(const rp_t5 *m, int64_t n, const rp_t5_tokens *sour
         if (status == RP_OK)
             status = make_attention(&p.attention, m, false, longest);
         if (status == RP_OK && n == 1) {
-            p.attention.tensors[0].progress = ask_watch;
+            p.attention.tensors[0].progress = check_watch;
             p.attention.tensors[0].progress_context = watch;
         }
         if (status == RP_OK && m->config.encoder_attention == T5_TRANSIENT_GLOBAL)

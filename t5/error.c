@@ -1,4 +1,4 @@
-/* error.c -- the line about the last failure of a thread.
+/* error.c -- the message of the last failure of each thread.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/model.h"
 #include <stdarg.h>
@@ -18,28 +18,28 @@ rp_status t5_fail(rp_status status, const char *format, ...)
     va_start(list, format);
     vsnprintf(text, sizeof text, format, list);
     va_end(list);
-    io_safe(last, sizeof last, text); /* names from files are in it */
+    io_safe(last, sizeof last, text); /* the message may contain names from files */
     return status;
 }
 
 rp_status t5_no_memory(void)
 {
-    return t5_fail(RP_E_NOMEM, "out of memory (close other programs, or take fewer or shorter inputs)");
+    return t5_fail(RP_E_NOMEM, "out of memory (close other programs, or use fewer or shorter inputs)");
 }
 
 rp_status t5_no_memory_for(const char *what, int64_t bytes)
 {
-    return t5_fail(RP_E_NOMEM, "out of memory for %s: %lld bytes (a narrower type such as int8 takes less)", what,
+    return t5_fail(RP_E_NOMEM, "out of memory for %s: %lld bytes (use a narrower type such as int8)", what,
                    (long long)bytes);
 }
 
 rp_status t5_not_finite(const rp_t5 *m, const char *what)
 {
     if (m->weights.not_finite > 0)
-        return t5_fail(RP_E_RANGE,
-                       "%s are not finite: %lld numbers of the weights are NaN or infinite (get the file again)", what,
-                       (long long)m->weights.not_finite);
-    return t5_fail(RP_E_RANGE, "%s are not finite (the weights are damaged, or larger than sums of f32 bear)", what);
+        return t5_fail(RP_E_RANGE, "%s are not finite: %lld of the weights are NaN or infinite (get the file again)",
+                       what, (long long)m->weights.not_finite);
+    return t5_fail(RP_E_RANGE, "%s are not finite (the weights are damaged or too large for f32; get the file again)",
+                   what);
 }
 
 rp_status t5_linear_failed(rp_status status)
@@ -52,7 +52,7 @@ rp_status t5_cancelled(void)
     return t5_fail(RP_E_CANCELLED, "the callback cancelled the call");
 }
 
-rp_status t5_ask(const rp_t5_generation *g)
+rp_status t5_check_cancelled(const rp_t5_generation *g)
 {
     return g->cancelled != NULL && g->cancelled(g->context) != 0 ? t5_cancelled() : RP_OK;
 }

@@ -1,12 +1,12 @@
-/* generate.c -- targets token by token: greedy and by drawing, many sources at once; beams are in beam.c. Rows that are done leave the
- * batch. What is written for a source does not depend on the others.
+/* generate.c -- write targets token by token: greedy search and sampling, for many sources together. beam.c has beam
+ * search. A finished row leaves the batch. The target of a source does not depend on the other sources.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/model.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Sources that are decoded together have at most so many rows, and tokens. */
+/* Upper bounds of the rows, and of the tokens of all sources, that are decoded together. */
 enum { MAX_ROWS = 64, MAX_SOURCE_TOKENS = 16384 };
 
 /* ------------------------------------------------------------------------------------------------ results */
@@ -14,7 +14,7 @@ enum { MAX_ROWS = 64, MAX_SOURCE_TOKENS = 16384 };
 rp_status t5_add_result(rp_t5_results *r, int64_t source, int64_t index, const int32_t *tokens, int64_t n, double score,
                         bool finished)
 {
-    if ((r->n & (r->n - 1)) == 0) { /* room grows by doubling */
+    if ((r->n & (r->n - 1)) == 0) { /* the array is full: its capacity doubles at each power of two */
         rp_t5_sequence *more = realloc(r->sequences, (size_t)(r->n > 0 ? 2 * r->n : 1) * sizeof *more);
         if (more == NULL)
             return t5_no_memory();
@@ -58,30 +58,30 @@ void rp_t5_results_free(rp_t5_results *r)
 /* A target that is being written. */
 typedef struct target {
     int64_t source, index;
-    int32_t *tokens; /* the start token, the prefix, and what was written */
+    int32_t *tokens; /* the start token, the prefix and the new tokens */
     int64_t n;
     double score;
-    uint64_t key; /* of random numbers */
-    bool done, finished;
+    uint64_t key;        /* key of its random numbers */
+    bool done, finished; /* done: no more tokens; finished: it ended by itself */
 } target;
 
-/* A call for some of the sources: rows of a step are the targets that go on. */
+/* A call for some of the sources. The rows of a step are the unfinished targets. */
 typedef struct run {
     const rp_t5 *m;
     const rp_t5_generation *g;
-    const rp_t5_tokens *sources; /* of the whole call */
+    const rp_t5_tokens *sources; /* all sources of the call */
     rp_t5_drafted *drafted;
     rp_t5_session *session;
     target *targets;
-    int64_t n_targets, forced; /* forced: start and prefix */
+    int64_t n_targets, forced; /* forced: number of tokens in the start token and the prefix */
     int32_t *parents, *tokens;
-    int64_t *row_target;
+    int64_t *row_target; /* the target of each row */
     float *logits;
-    bool screened; /* this step leaves hidden states, and logits are made where they may be the largest */
-    t5_buffer bounds;
+    bool screened;    /* this step uses the screen, which only computes logits that may be the largest */
+    t5_buffer bounds; /* [rows, 2, vocab] */
 } run;
 
-/* The next token of a row by its processed scores: the likeliest, or one that is drawn. */
+/* Choose the next token of a row from its processed scores: the likeliest, or a sample. */
 static rp_status pick(const run *r, const target *t, int64_t n, const float *scores, int32_t *token)
 {
     const int64_t vocab = r->m->config.vocab;
@@ -89,7 +89,7 @@ static rp_status pick(const run *r, const target *t, int64_t n, const float *sco
         *token = (int32_t)t5_argmax(scores, vocab);
         return RP_OK;
     }
-    float *drawn = malloc((size_t)vocab * sizeof *drawn); /* the score is that before temperature */
+    float *drawn = malloc((size_t)vocab * sizeof *drawn); /* a copy: target.score needs the scores before temperature */
     if (drawn == NULL)
         return t5_no_memory();
     memcpy(drawn, scores, (size_t)vocab * sizeof *drawn);
@@ -98,6 +98,7 @@ static rp_status pick(const run *r, const target *t, int64_t n, const float *sco
     return status;
 }
 
+/* Choose the next token of a target from its logits, and append it. */
 static rp_status choose(run *r, target *t, float *scores)
 {
     const t5_prefix p = {t->tokens, t->n, r->forced};
@@ -127,7 +128,7 @@ static rp_status choose(run *r, target *t, float *scores)
 
 /* ------------------------------------------------------------------------------------------------ steps */
 
-/* Rows of the next step: targets that are not done, each behind the row that it was. */
+/* List the rows of the next step: the unfinished targets. Each continues its row of this step. */
 static int64_t next_rows(run *r, int64_t rows)
 {
     int64_t n = 0;
@@ -142,8 +143,8 @@ static int64_t next_rows(run *r, int64_t rows)
     return n;
 }
 
-/* How logits of so many rows are made. Greedy decoding looks for the largest score alone. */
-static rp_status find_way(run *r, int64_t rows)
+/* Decide if a step of `rows` rows uses the screen. Only greedy decoding can: it needs no score but the largest. */
+static rp_status decide_screen(run *r, int64_t rows)
 {
     r->screened = false;
     return r->g->sample || r->g->scores ? RP_OK : t5_screen_ready(r->m, rows, &r->screened);
@@ -151,20 +152,20 @@ static rp_status find_way(run *r, int64_t rows)
 
 static rp_status decode(run *r, int64_t rows, int64_t n, const int32_t *tokens)
 {
-    const rp_status status = find_way(r, rows);
+    const rp_status status = decide_screen(r, rows);
     if (status != RP_OK)
         return status;
     return t5_decode(r->session, rows, r->parents, n, tokens, r->screened ? NULL : r->logits, NULL, NULL);
 }
 
-/* Bounds of the logits of hidden states, ld apart. */
+/* Compute bounds of the logits. Rows of `hidden` are ld apart. */
 static rp_status bound_rows(run *r, int64_t rows, const float *hidden, int64_t ld)
 {
     const rp_status status = t5_reserve(&r->bounds, rows * 2, r->m->config.vocab * 4);
     return status == RP_OK ? t5_screen_bounds(r->m, rows, hidden, ld, r->bounds.data) : status;
 }
 
-/* Logits for the next token of a target, from the k-th of these bounds. */
+/* Compute the logits that may be the largest for the next token of a target, from bounds number k. */
 static rp_status screen_row(run *r, const target *t, int64_t k, const float *hidden, float *logits)
 {
     const t5_prefix p = {t->tokens, t->n, r->forced};
@@ -183,28 +184,28 @@ static rp_status screen_rows(run *r, int64_t rows, int64_t n)
 
 /* ------------------------------------------------------------------------------------------------ drafts */
 
-enum { MOST_PROPOSED = 7 /* with the token before them as many rows as the screen takes */ };
-#define SURE 0.6 /* what is proposed ends where the draft gives all of it together less than this probability */
+enum { MAX_PROPOSED = 7 /* plus the token before them: 8 rows, the most that the screen accepts */ };
+#define MIN_PROBABILITY 0.6 /* stop proposing when the draft's joint probability of all proposals falls below this */
 
-/* Tokens that are proposed for the only row. */
+/* Proposals for the only row, and how many of them were accepted. */
 typedef struct draft {
     run *r;
     target *t;
-    int32_t tokens[1 + MOST_PROPOSED]; /* the last of the row, and what is proposed behind it */
+    int32_t tokens[1 + MAX_PROPOSED]; /* the last token of the row, then the proposals */
     int64_t proposed, accepted;
-    bool over; /* a token was chosen that was not proposed, or the last */
+    bool over; /* the last chosen token differs from the proposal, or ends the target */
 } draft;
 
-/* Proposals by the draft's weights. They go on in the cache of the row, which then forgets them. A draw takes the random number that
- * the checked draw will take. */
-static rp_status propose(draft *d, int64_t most)
+/* Propose tokens with the draft's layers. They use the row's cache and are then removed from it. Sampling uses the
+ * random number that the model will use for the same position. */
+static rp_status propose(draft *d, int64_t max)
 {
     const run *r = d->r;
     const int64_t had = t5_length(r->session);
-    int32_t *tokens = d->t->tokens; /* which has room for all that may be written */
-    double sure = 1;
+    int32_t *tokens = d->t->tokens; /* large enough for the longest target */
+    double probability = 1;
     rp_status status = RP_OK;
-    for (bool end = false; status == RP_OK && d->proposed < most && !end; d->proposed++) {
+    for (bool end = false; status == RP_OK && d->proposed < max && !end; d->proposed++) {
         const t5_prefix p = {tokens, d->t->n + d->proposed, r->forced};
         int32_t *token = &tokens[p.n];
         status = t5_decode_draft(r->session, tokens[p.n - 1], &r->sources[d->t->source], r->logits);
@@ -213,15 +214,15 @@ static rp_status propose(draft *d, int64_t most)
         t5_process(r->m, r->g, &p, r->logits);
         status = pick(r, d->t, p.n, r->logits, token);
         if (status == RP_OK && !r->g->sample)
-            sure *= exp((double)r->logits[*token] - t5_log_sum_exp(r->logits, r->m->config.vocab));
+            probability *= exp((double)r->logits[*token] - t5_log_sum_exp(r->logits, r->m->config.vocab));
         d->tokens[1 + d->proposed] = *token;
-        end = t5_is_eos(r->m, *token) || !(sure >= SURE);
+        end = t5_is_eos(r->m, *token) || !(probability >= MIN_PROBABILITY);
     }
     t5_rewind(r->session, had);
     return status;
 }
 
-/* Choose the next token: all that were proposed up to here were right. */
+/* Choose the next token, and compare it with the proposal. All proposals before it were accepted. */
 static rp_status check(draft *d, float *logits)
 {
     const rp_status status = choose(d->r, d->t, logits);
@@ -253,16 +254,16 @@ static rp_status check_screened(draft *d)
     return status;
 }
 
-/* Several tokens of the only row in one pass: what the draft proposes as far as it is right, and one more. Each is chosen from the logits
- * that a step would give, behind the tokens that a step would have. */
+/* Write several tokens of the only row in one pass of the model: the accepted proposals and one more. Each is chosen
+ * from the logits that a single step would compute. */
 static rp_status pass(run *r, target *t)
 {
     draft d = {.r = r, .t = t, .tokens = {t->tokens[t->n - 1]}};
     const int64_t left = r->forced + r->g->max_new_tokens - t->n - 1;
     const int32_t only = 0;
-    rp_status status = propose(&d, left < MOST_PROPOSED ? left : MOST_PROPOSED);
+    rp_status status = propose(&d, left < MAX_PROPOSED ? left : MAX_PROPOSED);
     if (status == RP_OK)
-        status = find_way(r, d.proposed + 1);
+        status = decide_screen(r, d.proposed + 1);
     if (status == RP_OK)
         status = t5_decode(r->session, 1, &only, d.proposed + 1, d.tokens, NULL, r->screened ? NULL : visit_check, &d);
     if (status == RP_OK && r->screened)
@@ -289,11 +290,11 @@ static rp_status run_steps(run *r, int64_t n_sources)
         r->row_target[k] = k;
         memcpy(first + k * r->forced, r->targets[k].tokens, (size_t)r->forced * sizeof *first);
     }
-    /* a draft begins with the start token, so that the first step is a pass too; behind a prefix, once that was taken */
-    const bool passes_alone = rows == 1 && r->forced == 1 && r->m->draft != NULL;
-    rp_status status = passes_alone ? RP_OK : decode(r, rows, r->forced, first);
+    /* Without a prefix, the draft is used from the start token on. A prefix is fed to the model first. */
+    const bool only_passes = rows == 1 && r->forced == 1 && r->m->draft != NULL;
+    rp_status status = only_passes ? RP_OK : decode(r, rows, r->forced, first);
     free(first);
-    for (int64_t n = r->forced; status == RP_OK && rows > 0 && !passes_alone; n = 1) {
+    for (int64_t n = r->forced; status == RP_OK && rows > 0 && !only_passes; n = 1) {
         if (r->screened)
             status = screen_rows(r, rows, n);
         for (int64_t k = 0; status == RP_OK && k < rows; k++)
@@ -302,14 +303,14 @@ static rp_status run_steps(run *r, int64_t n_sources)
         if (rows == 1 && r->m->draft != NULL)
             break;
         if (status == RP_OK && rows > 0)
-            status = t5_ask(r->g);
+            status = t5_check_cancelled(r->g);
         if (status == RP_OK && rows > 0)
             status = decode(r, rows, 1, r->tokens);
     }
-    if (status == RP_OK && rows == 1) /* the others are done */
+    if (status == RP_OK && rows == 1) /* one unfinished row is left: use the draft */
         status = t5_keep_row(r->session, r->parents[0]);
     for (target *t = &r->targets[r->row_target[0]]; status == RP_OK && rows == 1 && !t->done;)
-        if ((status = t5_ask(r->g)) == RP_OK)
+        if ((status = t5_check_cancelled(r->g)) == RP_OK)
             status = pass(r, t);
     return status;
 }
@@ -379,18 +380,18 @@ int rp_t5_is_set(void *context)
 
 static rp_status out_of_range(const char *field, double value, const char *bound)
 {
-    return t5_fail(RP_E_RANGE, "%s is %g: %s", field, value, bound);
+    return t5_fail(RP_E_RANGE, "%s is %g: it must be %s", field, value, bound);
 }
 
 static rp_status check_generation(const rp_t5 *m, const rp_t5_generation *g)
 {
     if (g == NULL || g->size != sizeof *g)
-        return t5_fail(RP_E_ARG, "generation is NULL, or not made by rp_t5_generation_of");
+        return t5_fail(RP_E_ARG, "generation is NULL, or was not created by rp_t5_generation_of");
     if (g->unsupported != NULL)
         return t5_fail(
             RP_E_UNSUPPORTED,
-            "generation_config.json sets \"%s\", which is not supported (remove it there; a packed file has to "
-            "be packed again then)",
+            "generation_config.json sets \"%s\", which is not supported (remove it there; a packed file must then be "
+            "packed again)",
             g->unsupported);
     if (g->max_new_tokens < 1 || g->max_new_tokens > INT32_MAX / 2)
         return out_of_range("max_new_tokens", (double)g->max_new_tokens, "at least 1");
@@ -399,38 +400,40 @@ static rp_status check_generation(const rp_t5 *m, const rp_t5_generation *g)
     if (g->beams < 1 || g->beams > 4096 || 2 * (int64_t)g->beams > m->config.vocab)
         return out_of_range("beams", g->beams, "1 to 4096, and at most half of the vocabulary");
     if (g->returned < 1 || g->returned > 4096 || (!g->sample && g->returned > g->beams))
-        return out_of_range("returned", g->returned, "at least 1, and at most the number of beams unless drawn");
+        return out_of_range("returned", g->returned, "at least 1, and without sampling at most the number of beams");
     if (g->sample && g->beams > 1)
-        return t5_fail(RP_E_UNSUPPORTED, "sample with %d beams is not supported (take one beam)", (int)g->beams);
+        return t5_fail(RP_E_UNSUPPORTED, "sampling with %d beams is not supported (use one beam)", (int)g->beams);
     if (!(g->length_penalty >= -100 && g->length_penalty <= 100))
         return out_of_range("length_penalty", g->length_penalty, "-100 to 100");
     if ((unsigned)g->early_stopping > RP_T5_STOP_NEVER_EARLY)
         return out_of_range("early_stopping", (double)g->early_stopping, "one of rp_t5_stopping");
     if (!(g->temperature > 0 && g->temperature <= 1e6))
-        return out_of_range("temperature", g->temperature, "above 0 (without sampling the likeliest token is taken)");
+        return out_of_range("temperature", g->temperature,
+                            "above 0 and at most 1e6 (without sampling, the likeliest token is chosen)");
     if (g->top_k < 0)
         return out_of_range("top_k", (double)g->top_k, "at least 0");
     if (!(g->top_p > 0 && g->top_p <= 1))
-        return out_of_range("top_p", g->top_p, "above 0, up to 1");
-    if (!(g->repetition_penalty >= T5_LEAST_PENALTY && g->repetition_penalty <= T5_MOST_PENALTY))
+        return out_of_range("top_p", g->top_p, "above 0 and at most 1");
+    if (!(g->repetition_penalty >= T5_MIN_PENALTY && g->repetition_penalty <= T5_MAX_PENALTY))
         return out_of_range("repetition_penalty", g->repetition_penalty, "1e-6 to 1e6");
     if (g->no_repeat_ngram < 0)
         return out_of_range("no_repeat_ngram", (double)g->no_repeat_ngram, "at least 0");
     if (g->forced_first >= m->config.vocab || g->forced_last >= m->config.vocab)
-        return t5_fail(RP_E_RANGE, "forced_first or forced_last is no token of the vocabulary");
+        return t5_fail(RP_E_RANGE, "forced_first or forced_last is not in the vocabulary (use 0 to %lld)",
+                       (long long)m->config.vocab - 1);
     if (g->n_bad_words < 0 || (g->n_bad_words > 0 && g->bad_words == NULL))
-        return t5_fail(RP_E_ARG, "bad_words is NULL, or fewer than none");
+        return t5_fail(RP_E_ARG, "bad_words is NULL, or n_bad_words is negative");
     for (int64_t k = 0; k < g->n_bad_words; k++)
         if (g->bad_words[k].n == 0)
             return t5_fail(RP_E_ARG, "bad_words[%lld] has no tokens: at least one is needed", (long long)k);
     if (g->n_stop < 0 || (g->n_stop > 0 && g->stop == NULL))
-        return t5_fail(RP_E_ARG, "stop is NULL, or fewer than none");
+        return t5_fail(RP_E_ARG, "stop is NULL, or n_stop is negative");
     if (g->n_stop > 0 && m->tokenizer == NULL)
-        return t5_fail(RP_E_ARG, "stop: the model has no tokenizer to find texts with (remove stop_strings of "
-                                 "generation_config.json, or put tokenizer.json beside it)");
+        return t5_fail(RP_E_ARG, "stop: stop texts need a tokenizer, and the model has none (remove stop_strings from "
+                                 "generation_config.json, or add tokenizer.json to the folder)");
     for (int32_t k = 0; k < g->n_stop; k++)
         if (g->stop[k] == NULL || *g->stop[k] == 0)
-            return t5_fail(RP_E_ARG, "stop[%d] is %s: a text is needed that can be found", (int)k,
+            return t5_fail(RP_E_ARG, "stop[%d] is %s: it must be a text that is not empty", (int)k,
                            g->stop[k] == NULL ? "NULL" : "empty");
     rp_status status = t5_check_tokens(m, "prefix", 1, &g->prefix);
     if (status == RP_OK)
@@ -440,7 +443,7 @@ static rp_status check_generation(const rp_t5 *m, const rp_t5_generation *g)
     return status == RP_OK ? t5_check_tokens(m, "bad_words", g->n_bad_words, g->bad_words) : status;
 }
 
-/* Sources from `first` on that go together. */
+/* Return the end of the group of sources that starts at `first` and is decoded together. */
 static int64_t batch_end(const rp_t5_tokens *sources, int64_t first, int64_t n, int64_t rows_each)
 {
     int64_t end = first, tokens = 0;
@@ -450,11 +453,11 @@ static int64_t batch_end(const rp_t5_tokens *sources, int64_t first, int64_t n, 
     return end;
 }
 
-/* The caller is asked between the layers of the encoder too, which may take long. */
-static int ask_caller(void *context, double share)
+/* Let the caller cancel between layers of the encoder too. */
+static int check_caller(void *context, double fraction)
 {
-    (void)share;
-    return t5_ask(context) != RP_OK;
+    (void)fraction;
+    return t5_check_cancelled(context) != RP_OK;
 }
 
 rp_status rp_t5_generate(const rp_t5 *m, int64_t n_sources, const rp_t5_tokens *sources, const rp_t5_generation *g,
@@ -474,11 +477,11 @@ rp_status rp_t5_generate(const rp_t5 *m, int64_t n_sources, const rp_t5_tokens *
         rp_t5_session *session;
         end = batch_end(sources, s, n_sources, rows_each);
         const int64_t positions = 1 + g->prefix.n + (g->max_new_tokens < 256 ? g->max_new_tokens : 256);
-        t5_watch watch = t5_watch_of(ask_caller, (void *)(uintptr_t)g);
+        t5_watch watch = t5_watch_of(check_caller, (void *)(uintptr_t)g);
         status = t5_begin(&session, m, end - s, sources + s, positions, &watch);
         if (status != RP_OK)
             break;
-        t5_watched_by(session, NULL); /* steps ask by themselves */
+        t5_set_watch(session, NULL); /* from here on, t5_check_cancelled is called before each step */
         if (g->beams > 1)
             status = t5_beam_search(m, session, s, end - s, g, r);
         else

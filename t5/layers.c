@@ -1,5 +1,5 @@
-/* layers.c -- what encoder and decoder share around attention: norms, embeddings, linear and feed-forward layers with experts, and sums
- * over the vocabulary. Every row is computed by itself, in one order.
+/* layers.c -- layers that encoder and decoder share: norms, embeddings, linear layers, feed-forward layers with
+ * experts, and reductions over the vocabulary. Every row is computed independently, in a fixed order.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/model.h"
 #include "src/isa/clones.h"
@@ -9,7 +9,7 @@
 
 enum {
     LANES = 16,
-    FEED_ROWS = 96 /* rows of a feed-forward layer at once, for each thread: their inner width stays in cache */
+    FEED_ROWS = 96 /* rows per thread that a feed-forward layer processes at a time: their inner values fit in cache */
 };
 
 /* ------------------------------------------------------------------------------------------------ memory */
@@ -19,7 +19,7 @@ rp_status t5_reserve(t5_buffer *b, int64_t count, int64_t element)
     int64_t bytes;
     if (!t5_mul(count, element, &bytes) || bytes > INT64_MAX / 2)
         return t5_fail(RP_E_OVERFLOW,
-                       "the product of the sizes of this call is too large (take fewer or shorter inputs)");
+                       "the product of the sizes of this call is too large (use fewer or shorter inputs)");
     if ((size_t)bytes <= b->size)
         return RP_OK;
     const size_t size = ((size_t)bytes + 63) / 64 * 64;
@@ -35,28 +35,28 @@ void t5_release(t5_buffer *b)
     *b = (t5_buffer){0};
 }
 
-/* The most scratch that a linear layer of this model needs for so many rows. */
+/* Return the scratch bytes that any linear layer of this model needs for `rows` rows, or -1 on overflow. */
 static int64_t scratch_size(const rp_t5 *m, int64_t rows)
 {
     const t5_config *c = &m->config;
     const int64_t widths[] = {c->d_model, c->inner, c->d_ff};
-    int64_t most = 0;
+    int64_t max = 0;
     for (int w = 0; w < 3; w++)
         for (int type = 0; type < LINEAR_TYPES; type++) {
             const int64_t bytes = linear_scratch_bytes((linear_type)type, rows, widths[w]);
             if (bytes < 0)
                 return -1;
-            if (bytes > most)
-                most = bytes;
+            if (bytes > max)
+                max = bytes;
         }
-    return most;
+    return max;
 }
 
-/* How many of the rows a feed-forward layer takes at once. */
+/* Return the number of rows that a feed-forward layer processes at a time. */
 static int64_t fed_at_once(const rp_t5 *m, int64_t rows)
 {
-    const int64_t most = FEED_ROWS * (int64_t)rp_pool_threads(m->pool);
-    return rows < most ? rows : most;
+    const int64_t max = FEED_ROWS * (int64_t)rp_pool_threads(m->pool);
+    return rows < max ? rows : max;
 }
 
 rp_status t5_work_rows(t5_work *w, const rp_t5 *m, int64_t rows)
@@ -67,7 +67,7 @@ rp_status t5_work_rows(t5_work *w, const rp_t5 *m, int64_t rows)
     w->m = m;
     w->rows = rows;
     if (scratch < 0)
-        return t5_fail(RP_E_OVERFLOW, "a call of %lld rows is too large (take fewer or shorter inputs)",
+        return t5_fail(RP_E_OVERFLOW, "a call of %lld rows is too large (use fewer or shorter inputs)",
                        (long long)rows);
     if ((status = t5_reserve(&w->x, rows, c->d_model * 4)) != RP_OK ||
         (status = t5_reserve(&w->normed, rows, c->d_model * 4)) != RP_OK ||
@@ -130,7 +130,7 @@ void t5_embed(t5_work *w, const int32_t *tokens, int64_t n, float *to)
         linear_row(&w->m->weights.embedding, tokens[r], to + r * w->m->config.d_model);
 }
 
-/* ------------------------------------------------------------------------------------------------ feed-forward layers */
+/* ---------------------------------------------------------------------------------------------- feed-forward layers */
 
 /* Activations that linear layers do not know. */
 static void activate(t5_activation activation, float *x, int64_t n)
@@ -151,9 +151,9 @@ static rp_status feed_rows(t5_work *w, const t5_feed *f, int64_t rows, const flo
     const linear_then first = c->activation == T5_RELU        ? LINEAR_RELU
                               : c->activation == T5_GELU_TANH ? LINEAR_GELU
                                                               : LINEAR_STORE;
-    const int64_t most = fed_at_once(w->m, rows);
-    for (int64_t r = 0; r < rows; r += most) {
-        const int64_t n = rows - r < most ? rows - r : most;
+    const int64_t max = fed_at_once(w->m, rows);
+    for (int64_t r = 0; r < rows; r += max) {
+        const int64_t n = rows - r < max ? rows - r : max;
         rp_status status = t5_linear(w, &f->wi, n, x + r * c->d_model, c->d_model, inner, c->d_ff, first);
         if (status == RP_OK && first == LINEAR_STORE)
             activate(c->activation, inner, n * c->d_ff);
@@ -167,7 +167,7 @@ static rp_status feed_rows(t5_work *w, const t5_feed *f, int64_t rows, const flo
     return RP_OK;
 }
 
-/* The probability of the likeliest of n experts, which is the first of equal ones. */
+/* Find the likeliest of n experts (of equal ones, the first), and return its probability. */
 static float best_probability(const float *scores, int64_t n, int64_t *best)
 {
     double sum = 0;
@@ -177,35 +177,35 @@ static float best_probability(const float *scores, int64_t n, int64_t *best)
     return (float)(1 / sum);
 }
 
-/* Choose an expert for each row: chosen[r], or -1 where it has no room left in the sequence. */
+/* Choose an expert for each row: chosen[r], or -1 if the expert's capacity for the sequence is used up. */
 static void route(const t5_config *c, const float *scores, int64_t n_sequences, const int64_t *starts, int64_t rows,
-                  int32_t *chosen, float *share, int64_t *used)
+                  int32_t *chosen, float *probability, int64_t *used)
 {
     for (int64_t s = 0, r = 0; s < (starts ? n_sequences : 1); s++) {
         const int64_t end = starts ? starts[s + 1] : rows;
         memset(used, 0, (size_t)c->experts * sizeof *used);
         for (; r < end; r++) {
             int64_t best;
-            share[r] = best_probability(scores + r * c->experts, c->experts, &best);
+            probability[r] = best_probability(scores + r * c->experts, c->experts, &best);
             chosen[r] = starts && used[best]++ >= c->capacity ? -1 : (int32_t)best;
         }
     }
 }
 
-/* Rows go to their experts together; expert outputs are weighted and added to the residual stream. */
+/* Compute each expert on all of its rows together, weight the outputs and add them to the residual stream. */
 static rp_status feed_experts(t5_work *w, const t5_block *b, int64_t n_sequences, const int64_t *starts)
 {
     const t5_config *c = &w->m->config;
     const int64_t d = c->d_model, rows = w->rows;
     float *x = w->x.data, *in = w->route.data, *out = in + rows * d, *scores = out + rows * d;
-    float *share = scores + rows * c->experts;
-    int32_t *chosen = (int32_t *)(void *)(share + rows);
+    float *probability = scores + rows * c->experts;
+    int32_t *chosen = (int32_t *)(void *)(probability + rows);
     int64_t *used = malloc((size_t)c->experts * sizeof *used);
     if (used == NULL)
         return t5_no_memory();
     rp_status status = t5_linear(w, &b->router, rows, w->normed.data, d, scores, c->experts, LINEAR_STORE);
     if (status == RP_OK)
-        route(c, scores, n_sequences, starts, rows, chosen, share, used);
+        route(c, scores, n_sequences, starts, rows, chosen, probability, used);
     free(used);
     for (int32_t e = 0; status == RP_OK && e < c->experts; e++) {
         int64_t n = 0;
@@ -219,7 +219,7 @@ static rp_status feed_experts(t5_work *w, const t5_block *b, int64_t n_sequences
         for (int64_t r = 0; status == RP_OK && r < rows; r++)
             if (chosen[r] == e) {
                 for (int64_t k = 0; k < d; k++)
-                    x[r * d + k] += out[n * d + k] * share[r];
+                    x[r * d + k] += out[n * d + k] * probability[r];
                 n++;
             }
     }
@@ -239,15 +239,15 @@ rp_status t5_feed_forward(t5_work *w, const t5_block *b, bool sparse, int64_t n_
 
 RPI_CLONES float t5_largest(const float *x, int64_t n)
 {
-    float most[LANES], best = -INFINITY;
+    float max[LANES], best = -INFINITY;
     int64_t k = 0;
     for (int l = 0; l < LANES; l++)
-        most[l] = -INFINITY;
+        max[l] = -INFINITY;
     for (; k + LANES <= n; k += LANES)
         for (int l = 0; l < LANES; l++)
-            most[l] = x[k + l] > most[l] ? x[k + l] : most[l];
+            max[l] = x[k + l] > max[l] ? x[k + l] : max[l];
     for (int l = 0; l < LANES; l++)
-        best = most[l] > best ? most[l] : best;
+        best = max[l] > best ? max[l] : best;
     for (; k < n; k++)
         best = x[k] > best ? x[k] : best;
     return best;
@@ -256,17 +256,17 @@ RPI_CLONES float t5_largest(const float *x, int64_t n)
 typedef float floats __attribute__((vector_size(LANES * 4)));
 typedef int32_t integers __attribute__((vector_size(LANES * 4)));
 
-/* to = exp(x - most) of LANES numbers x <= most, off by less than 2 units in the last place; 0 below -87. */
-static inline __attribute__((always_inline)) void exp_lanes(const float *x, float most, float *to)
+/* Compute to = exp(x - max) of LANES numbers x <= max, with an error below 2 ulp; 0 where x - max <= -87. */
+static inline __attribute__((always_inline)) void exp_lanes(const float *x, float max, float *to)
 {
     const float high = 0.693359375f, low = -2.12194440e-4f; /* ln 2 in two parts */
-    const floats least = (floats){0} - 87.0f;
+    const floats min = (floats){0} - 87.0f;
     floats below;
     memcpy(&below, x, sizeof below);
-    below -= most;
-    const integers counts = below > least;
-    const floats bounded = (floats)((counts & (integers)below) | (~counts & (integers)least));
-    const integers whole = __builtin_convertvector(bounded * 1.44269504f - 0.5f, integers); /* nearest, since <= 0 */
+    below -= max;
+    const integers counts = below > min;
+    const floats bounded = (floats)((counts & (integers)below) | (~counts & (integers)min));
+    const integers whole = __builtin_convertvector(bounded * 1.44269504f - 0.5f, integers); /* rounds, since x <= 0 */
     const floats n = __builtin_convertvector(whole, floats), r = bounded - n * high - n * low;
     floats p = r * 1.9875691500e-4f + 1.3981999507e-3f;
     p = p * r + 8.3334519073e-3f;
@@ -278,9 +278,9 @@ static inline __attribute__((always_inline)) void exp_lanes(const float *x, floa
     memcpy(to, &p, sizeof p);
 }
 
-RPI_CLONES static double sum_exp(const float *x, int64_t n, float most)
+RPI_CLONES static double sum_exp(const float *x, int64_t n, float max)
 {
-    enum { BLOCK = 1024 }; /* sums of so many in f32, of those in double */
+    enum { BLOCK = 1024 }; /* sum blocks of this size in f32, and the blocks in double */
     double total = 0;
     float some[LANES], rest[LANES];
     for (int64_t from = 0; from < n; from += BLOCK) {
@@ -288,15 +288,15 @@ RPI_CLONES static double sum_exp(const float *x, int64_t n, float most)
         float sum[LANES] = {0};
         int64_t k = from;
         for (; k + LANES <= end; k += LANES) {
-            exp_lanes(x + k, most, some);
+            exp_lanes(x + k, max, some);
             for (int l = 0; l < LANES; l++)
                 sum[l] += some[l];
         }
         for (int l = 0; l < LANES; l++)
             total += (double)sum[l];
         for (int l = 0; l < LANES; l++)
-            rest[l] = l < end - k ? x[k + l] : most;
-        exp_lanes(rest, most, some);
+            rest[l] = l < end - k ? x[k + l] : max;
+        exp_lanes(rest, max, some);
         for (int l = 0; l < end - k; l++)
             total += (double)some[l];
     }
@@ -311,22 +311,22 @@ RPI_CLONES void t5_add(float *x, int64_t n, float by)
 
 double t5_log_sum_exp(const float *x, int64_t n)
 {
-    const float most = t5_largest(x, n);
-    return most == -INFINITY ? -INFINITY : (double)most + log(sum_exp(x, n, most));
+    const float max = t5_largest(x, n);
+    return max == -INFINITY ? -INFINITY : (double)max + log(sum_exp(x, n, max));
 }
 
 int64_t t5_argmax(const float *x, int64_t n)
 {
-    const float most = t5_largest(x, n);
+    const float max = t5_largest(x, n);
     enum { BLOCK = 64 };
     for (int64_t from = 0; from < n; from += BLOCK) {
         const int64_t end = n - from < BLOCK ? n : from + BLOCK;
         int found = 0;
         for (int64_t k = from; k < end; k++)
-            found |= x[k] == most;
+            found |= x[k] == max;
         for (int64_t k = from; found && k < end; k++)
-            if (x[k] == most)
+            if (x[k] == max)
                 return k;
     }
-    return 0; /* nothing but NaN */
+    return 0; /* all are NaN */
 }

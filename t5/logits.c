@@ -1,4 +1,4 @@
-/* logits.c -- from scores to the next token: penalties and bounds as transformers has them, and drawing.
+/* logits.c -- from scores to the next token: penalties and limits as in transformers, and sampling.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/model.h"
 #include "src/base/random.h"
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ------------------------------------------------------------------------------------------------ penalties and bounds */
+/* --------------------------------------------------------------------------------------------- penalties and limits */
 
 bool t5_is_eos(const rp_t5 *m, int32_t token)
 {
@@ -21,7 +21,7 @@ static void never(float *scores, int32_t token)
     scores[token] = -INFINITY;
 }
 
-/* Every token that was written counts once, the start token too. */
+/* Penalise every distinct token of the prefix, including the start token. */
 static void penalise_repetition(const t5_prefix *p, double penalty, float *scores)
 {
     const float by = (float)penalty;
@@ -35,7 +35,7 @@ static void penalise_repetition(const t5_prefix *p, double penalty, float *score
     }
 }
 
-/* No n tokens in a row come twice. */
+/* Forbid tokens that would repeat a sequence of n tokens. */
 static void forbid_ngrams(const t5_prefix *p, int64_t n, float *scores)
 {
     const int32_t *last = p->tokens + p->n - (n - 1);
@@ -50,7 +50,8 @@ static void forbid(const rp_t5_tokens *tokens, float *scores)
         never(scores, tokens->tokens[k]);
 }
 
-/* The last token of each sequence whose others were just written. An end alone is not forbidden. */
+/* Forbid the last token of each bad sequence whose other tokens were just written. A bad sequence that consists of an
+ * end token is ignored. */
 static void forbid_words(const rp_t5 *m, const rp_t5_generation *g, const t5_prefix *p, float *scores)
 {
     for (int64_t k = 0; k < g->n_bad_words; k++) {
@@ -63,7 +64,7 @@ static void forbid_words(const rp_t5 *m, const rp_t5_generation *g, const t5_pre
     }
 }
 
-/* Nothing but one token. */
+/* Allow only one token. */
 static void force(float *scores, int64_t vocab, int32_t token)
 {
     for (int64_t k = 0; k < vocab; k++)
@@ -86,18 +87,18 @@ void t5_process(const rp_t5 *m, const rp_t5_generation *g, const t5_prefix *p, f
     if (g->forced_last >= 0 && p->n - p->forced == g->max_new_tokens - 1)
         force(scores, m->config.vocab, g->forced_last);
     forbid(&g->suppress, scores);
-    if (p->n == p->forced + (p->forced == 1 && g->forced_first >= 0)) /* the first that is not forced */
+    if (p->n == p->forced + (p->forced == 1 && g->forced_first >= 0)) /* the first token that is not forced */
         forbid(&g->begin_suppress, scores);
 }
 
-/* ------------------------------------------------------------------------------------------------ drawing */
+/* ------------------------------------------------------------------------------------------------ sampling */
 
 typedef struct choice {
     float score;
     int32_t token;
 } choice;
 
-/* The likeliest first; of equal ones the smaller token. */
+/* Order by descending score; of equal scores, the smaller token comes first. */
 static int by_score(const void *a, const void *b)
 {
     const choice *x = a, *y = b;
@@ -106,17 +107,17 @@ static int by_score(const void *a, const void *b)
     return (x->token > y->token) - (x->token < y->token);
 }
 
-/* The k-th largest of n scores, k <= n: a heap of the k largest so far, the least of them on top. */
+/* Return the k-th largest of n scores, k <= n. heap [k] is a min-heap of the k largest so far. */
 static float kth_largest(const float *scores, int64_t n, int64_t k, float *heap)
 {
     int64_t size = 0;
     for (int64_t x = 0; x < n; x++) {
         int64_t at;
-        if (size < k) { /* up from the end */
+        if (size < k) { /* append, and sift up */
             for (at = size++; at > 0 && heap[(at - 1) / 2] > scores[x]; at = (at - 1) / 2)
                 heap[at] = heap[(at - 1) / 2];
             heap[at] = scores[x];
-        } else if (scores[x] > heap[0]) { /* down from the top */
+        } else if (scores[x] > heap[0]) { /* replace the minimum, and sift down */
             for (at = 0;;) {
                 int64_t child = 2 * at + 1;
                 if (child >= k)
@@ -134,8 +135,8 @@ static float kth_largest(const float *scores, int64_t n, int64_t k, float *heap)
     return heap[0];
 }
 
-/* How many of the sorted choices have the share top_p of the weights: at least one. */
-static int64_t within_share(const choice *choices, int64_t n, double top_p, double *weights)
+/* Compute the weights of the sorted choices, and return how many of them have the fraction top_p of the total. */
+static int64_t within_top_p(const choice *choices, int64_t n, double top_p, double *weights)
 {
     double total = 0, tail = 0;
     for (int64_t k = n - 1; k >= 0; k--)
@@ -161,14 +162,14 @@ rp_status t5_draw(const rp_t5_generation *g, float *scores, int64_t vocab, uint6
     for (int64_t k = 0; k < vocab; k++)
         scores[k] = (float)((double)scores[k] / g->temperature);
     const bool some = g->top_k > 0 && g->top_k < vocab;
-    const float least = some ? kth_largest(scores, vocab, g->top_k, (float *)(void *)weights) : -INFINITY;
+    const float min = some ? kth_largest(scores, vocab, g->top_k, (float *)(void *)weights) : -INFINITY;
     for (int64_t k = 0; k < vocab; k++)
-        if (scores[k] >= least)
+        if (scores[k] >= min)
             choices[n++] = (choice){scores[k], (int32_t)k};
-    if (n == 0) /* nothing but NaN: as t5_argmax */
+    if (n == 0) /* all are NaN: choose token 0, as t5_argmax does */
         choices[n++] = (choice){0, 0};
     qsort(choices, (size_t)n, sizeof *choices, by_score);
-    n = within_share(choices, n, g->top_p, weights);
+    n = within_top_p(choices, n, g->top_p, weights);
     for (int64_t k = 0; k < n; k++)
         sum += weights[k];
     const double at = (double)(rpi_mix64(key + (uint64_t)step * 0x9e3779b97f4a7c15u) >> 11) * 0x1p-53 * sum;

@@ -1,5 +1,4 @@
-/* model.c -- open a folder or a packed file, say what it is, and write it packed.
- * It knows files; what a model computes is elsewhere.
+/* model.c -- open a model from a folder or a packed file, describe it, and write it packed.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/model.h"
 #include "tokenizer/tokenizer.h"
@@ -12,8 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define PACKED_FORMAT   "relpos-t5 2" /* the metadata "format" of a packed file */
-#define PACKED_FORMAT_1 "relpos-t5 1" /* of relpos 0.1: without a checksum and a source */
+#define PACKED_FORMAT   "relpos-t5 2" /* metadata "format" of a packed file */
+#define PACKED_FORMAT_1 "relpos-t5 1" /* format of relpos 0.1: no checksum and no source */
 
 /* ------------------------------------------------------------------------------------------------ files of a folder */
 
@@ -35,7 +34,7 @@ static bool find_id(const char *path, t5_file_id *id)
     return true;
 }
 
-/* Remember that a file was read: nothing of this model is written over it. */
+/* Record a file that was read, so that the model is never written over it. */
 static rp_status note_file(rp_t5 *m, const char *path)
 {
     t5_file_id id;
@@ -49,7 +48,7 @@ static rp_status note_file(rp_t5 *m, const char *path)
     return RP_OK;
 }
 
-/* The index, where there is one, and the files of the tensors. */
+/* Record the files of a checkpoint: the index if there is one, and the files with tensors. */
 static rp_status note_checkpoint(rp_t5 *m, const char *folder)
 {
     char *index = t5_join(folder, "model.safetensors.index.json");
@@ -107,8 +106,8 @@ static rp_status read_config(rp_t5 *m, const char *folder)
     rp_status status = t5_read_text(m, path, &m->config_text, &size);
     if (status == RP_OK && m->config_text == NULL)
         status = t5_fail(RP_E_ARG,
-                         "%s: there is no config.json in it (a folder as save_pretrained leaves it, or a "
-                         "file of `relpos t5 pack`)",
+                         "%s: there is no config.json in it (give a folder that save_pretrained wrote, or a file of "
+                         "`relpos t5 pack`)",
                          folder);
     if (status == RP_OK)
         status = t5_config_read(&m->config, path, m->config_text, size);
@@ -116,7 +115,7 @@ static rp_status read_config(rp_t5 *m, const char *folder)
     return status;
 }
 
-/* Without a generation_config.json its keys count in config.json, where they were before that file was invented. */
+/* Without generation_config.json, read the same keys from config.json, where older checkpoints keep them. */
 static rp_status old_generation(rp_t5 *m, const char *path)
 {
     return t5_generation_read(&m->config, &m->generation, &m->kept, path, m->config_text, strlen(m->config_text));
@@ -184,7 +183,7 @@ static uint64_t checksum_of(const char *name, const void *data, size_t size)
     return io_checksum(io_checksum(1, name, strlen(name)), data, size);
 }
 
-/* Sum over all tensors, in any order. Other than 0 from progress ends it. */
+/* Sum the checksums of all tensors; their order does not matter. progress may cancel it. */
 static rp_status tensors_checksum(const io_checkpoint *file, rp_progress *progress, void *context, uint64_t *sum)
 {
     double all = 0, done = 0;
@@ -200,12 +199,12 @@ static rp_status tensors_checksum(const io_checkpoint *file, rp_progress *progre
     return RP_OK;
 }
 
-/* Metadata of a packed file that its checksum covers. */
+/* Keys of the metadata that the checksum of a packed file covers. t5_beside_keys are covered too. */
 static const char *const checked_keys[] = {
     "format", "layout", "type", "config", "not_finite", "generation_config", "source", "source_checksum"};
 enum { CHECKED_KEYS = sizeof checked_keys / sizeof *checked_keys };
 
-/* Metadata of a packed file by its keys; NULL where there is none. */
+/* Return the metadata of a key, or NULL if there is none. */
 typedef const char *meta_getter(const void *from, const char *key);
 
 static const char *meta_of_set(const void *from, const char *key)
@@ -245,7 +244,8 @@ rp_status rp_t5_check_file(const rp_t5 *m, rp_progress *progress, void *context)
     if (m == NULL)
         return t5_fail(RP_E_ARG, "model is NULL");
     if (m->packed < 2)
-        return t5_fail(RP_E_UNSUPPORTED, m->packed == 0 ? "the model was read from a folder, which has no checksum"
+        return t5_fail(RP_E_UNSUPPORTED, m->packed == 0 ? "the model was read from a folder, which has no checksum "
+                                                          "(pack it first)"
                                                         : "the file was packed by relpos 0.1 and has no checksum (pack "
                                                           "the folder again)");
     const rp_status status = tensors_checksum(m->file, progress, context, &sum);
@@ -257,17 +257,17 @@ rp_status rp_t5_check_file(const rp_t5 *m, rp_progress *progress, void *context)
     if (kept != NULL && strcmp(kept, found) == 0)
         return RP_OK;
     return t5_fail(RP_E_ARG,
-                   "the file has the checksum %s, and had %.16s when it was packed (copy it or pack it again)", found,
+                   "the file has the checksum %s, but had %.16s when it was packed (copy it or pack it again)", found,
                    kept != NULL ? kept : "none");
 }
 
-/* Name the folder that a packed file is made from, and the checksum of its tensors. */
+/* Add the name of the model's folder and the checksum of its tensors to the metadata. */
 static rp_status describe_source(const rp_t5 *m, io_set *set)
 {
     char checksum[T5_CHECKSUM], err[IO_ERR_MAX] = "";
     io_checkpoint *file;
     uint64_t sum = 0;
-    if (m->source == NULL) /* it was packed by relpos 0.1 */
+    if (m->source == NULL) /* unknown: the model is a file of relpos 0.1 */
         return RP_OK;
     if (m->folder == NULL) {
         snprintf(checksum, sizeof checksum, "%s", m->source_checksum);
@@ -283,12 +283,12 @@ static rp_status describe_source(const rp_t5 *m, io_set *set)
                : t5_no_memory();
 }
 
-/* Remember the folder, whose last name stands for the model. */
+/* Record the folder's path, and its last component as the name of the model. */
 static rp_status note_folder(rp_t5 *m, const char *path)
 {
     char full[PATH_MAX];
     if (realpath(path, full) == NULL)
-        return t5_fail(RP_E_ARG, "%s: it cannot be read: %s (check the path)", path, strerror(errno));
+        return t5_fail(RP_E_ARG, "%s: cannot be read: %s (check the path)", path, strerror(errno));
     m->folder = strdup(full);
     const char *slash = strrchr(full, '/');
     m->source = strdup(slash != NULL ? slash + 1 : full);
@@ -311,7 +311,7 @@ static rp_status open_folder(rp_t5 *m, const char *path, int type)
         status = t5_weights_pack(&m->weights, &m->config, m->file, path, type, m->load == RP_T5_LOAD_SIZES, m->pool);
     if (status == RP_OK)
         status = t5_find_tokenizer(m, path);
-    io_checkpoint_close(m->file); /* all is packed */
+    io_checkpoint_close(m->file); /* the weights have been packed into memory */
     m->file = NULL;
     return status;
 }
@@ -336,13 +336,13 @@ static rp_status open_packed(rp_t5 *m, const char *path, int type)
                                                        : 0;
     if (m->packed == 0)
         return t5_fail(RP_E_ARG,
-                       "%s: it is no file of `relpos t5 pack` of this version (give the folder that has "
+                       "%s: it is not a file of `relpos t5 pack` of this version (give the folder that contains "
                        "config.json)",
                        path);
     const char *layout = io_checkpoint_meta(m->file, "layout");
     if (layout == NULL || strcmp(layout, LINEAR_LAYOUT) != 0)
         return t5_fail(RP_E_ARG,
-                       "%s: its weights have layout %.16s, and this version reads layout " LINEAR_LAYOUT
+                       "%s: its weights have layout %.16s, but this version reads layout " LINEAR_LAYOUT
                        " (pack the folder again)",
                        path, layout != NULL ? layout : "unknown");
     if (m->packed > 1 && io_checkpoint_meta(m->file, "checksum") == NULL)
@@ -381,7 +381,7 @@ static rp_status find_type(const char *name, int *type)
             *type = n;
     if (name == NULL || *type >= 0)
         return RP_OK;
-    return t5_fail(RP_E_ARG, "no type of weights is called \"%s\" (f32, f16, bf16, int8 or int4)", name);
+    return t5_fail(RP_E_ARG, "unknown type of weights \"%s\" (f32, f16, bf16, int8 or int4)", name);
 }
 
 rp_status rp_t5_open(rp_t5 **model, const char *path, const rp_t5_opening *opening)
@@ -394,9 +394,9 @@ rp_status rp_t5_open(rp_t5 **model, const char *path, const rp_t5_opening *openi
     if (o.size != sizeof o)
         return t5_fail(RP_E_ARG, "opening.size is %zu and not %zu (start from rp_t5_opening_init)", o.size, sizeof o);
     if ((unsigned)o.load > RP_T5_LOAD_TEXT)
-        return t5_fail(RP_E_ARG, "opening.load is %d: one of rp_t5_loading", (int)o.load);
+        return t5_fail(RP_E_ARG, "opening.load is %d: it must be one of rp_t5_loading", (int)o.load);
     if (o.load != RP_T5_LOAD_ALL && o.draft != NULL)
-        return t5_fail(RP_E_ARG, "opening.draft is \"%s\", and a draft needs the weights (load RP_T5_LOAD_ALL)",
+        return t5_fail(RP_E_ARG, "opening.draft is \"%s\", but a draft needs the weights (use RP_T5_LOAD_ALL)",
                        o.draft);
     rp_status status = find_type(o.type, &type);
     if (status == RP_OK)
@@ -469,7 +469,7 @@ rp_t5_generation rp_t5_generation_of(const rp_t5 *m)
                                       .returned = 1,
                                       .length_penalty = 1,
                                       .temperature = 1,
-                                      .top_k = 50, /* as in transformers */
+                                      .top_k = 50, /* the default of transformers */
                                       .top_p = 1,
                                       .repetition_penalty = 1,
                                       .forced_first = -1,
@@ -494,7 +494,7 @@ rp_status rp_t5_pack(const rp_t5 *m, const char *path)
         return t5_fail(RP_E_ARG, "model or path is NULL");
     rp_status status = need_weights(m);
     if (status == RP_OK && rp_t5_reads(m, path))
-        status = t5_fail(RP_E_ARG, "%s: the model was read from this file (name another)", path);
+        status = t5_fail(RP_E_ARG, "%s: the model was read from this file (give another name)", path);
     if (status == RP_OK)
         status = t5_weights_list(&m->weights, &m->config, &set);
     snprintf(count, sizeof count, "%lld", (long long)m->weights.not_finite);
@@ -504,7 +504,7 @@ rp_status rp_t5_pack(const rp_t5 *m, const char *path)
         status = t5_compact_tokenizer(m, &compact, &size);
     if (compact == NULL)
         size = (int64_t)m->tokenizer_size;
-    if (status == RP_OK && m->tokenizer_text != NULL && /* last: its size is no multiple of 64 */
+    if (status == RP_OK && m->tokenizer_text != NULL && /* last, since its size is not a multiple of 64 */
         io_add(&set, T5_TOKENIZER_ARRAY, RP_U8, 1, &size, compact != NULL ? (void *)compact : m->tokenizer_text,
                true) != 0)
         status = t5_no_memory();
@@ -544,16 +544,16 @@ rp_status t5_in_vocabulary(const rp_t5 *m, const char *what, int64_t n_sources, 
     if (m == NULL)
         return t5_fail(RP_E_ARG, "model is NULL");
     if (n_sources < 0 || (n_sources > 0 && sources == NULL))
-        return t5_fail(RP_E_ARG, "%s is NULL, or fewer than none", what);
+        return t5_fail(RP_E_ARG, "%s is NULL, or their number is negative", what);
     for (int64_t s = 0; s < n_sources; s++) {
         if (sources[s].n < 0 || sources[s].n > INT32_MAX || (sources[s].n > 0 && sources[s].tokens == NULL))
-            return t5_fail(RP_E_RANGE, "%s[%lld] has %lld tokens: 0 to %d are possible", what, (long long)s,
+            return t5_fail(RP_E_RANGE, "%s[%lld] has %lld tokens: it must have 0 to %d", what, (long long)s,
                            (long long)sources[s].n, INT32_MAX);
         for (int64_t k = 0; k < sources[s].n; k++)
             if (sources[s].tokens[k] < 0 || sources[s].tokens[k] >= m->config.vocab)
-                return t5_fail(RP_E_RANGE,
-                               "%s[%lld]: token %lld is %d, and the vocabulary has %lld (0 to one below it)", what,
-                               (long long)s, (long long)k, (int)sources[s].tokens[k], (long long)m->config.vocab);
+                return t5_fail(RP_E_RANGE, "%s[%lld]: token %lld is %d, and the vocabulary has %lld (use 0 to %lld)",
+                               what, (long long)s, (long long)k, (int)sources[s].tokens[k], (long long)m->config.vocab,
+                               (long long)m->config.vocab - 1);
     }
     return RP_OK;
 }

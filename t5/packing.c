@@ -1,5 +1,4 @@
-/* packing.c -- the weights of a checkpoint packed, and those of a packed file found in place. It knows tensors by name and shape, and
- * computes nothing with them.
+/* packing.c -- pack the weights of a checkpoint, or find the weights of a packed file in place.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/weights.h"
 #include <stdarg.h>
@@ -10,19 +9,19 @@
 
 /* ------------------------------------------------------------------------------------------------ from a checkpoint */
 
-/* Packing a checkpoint: `used` says which tensors have been, so that the others can be refused. What is wrong with tensors is collected while
- * sizes are added up, as many of them as fit, and said at once. */
+/* State of packing a checkpoint. The first round adds up sizes and collects errors, so that one message can report as
+ * many of them as fit. The second round packs. */
 typedef struct packing {
     const io_checkpoint *file;
     const char *path;
-    bool *used;
-    unsigned char *memory; /* NULL: only sizes are added up */
-    int64_t at;
-    int64_t not_finite; /* numbers */
+    bool *used;            /* for each tensor: the model has a weight for it; the other tensors are errors */
+    unsigned char *memory; /* NULL in the first round */
+    int64_t at;            /* bytes so far */
+    int64_t not_finite;    /* number of NaN or infinite weights */
     rp_pool *pool;
-    rp_status status; /* of the first tensor that is wrong */
-    int64_t n_wrong, n_said;
-    char wrong[640];
+    rp_status status;          /* status of the first error */
+    int64_t n_wrong, n_listed; /* number of errors, and of those in `wrong` */
+    char wrong[640];           /* their messages */
 } packing;
 
 static int64_t aligned(int64_t bytes)
@@ -48,27 +47,28 @@ __attribute__((format(printf, 3, 4))) static void note_wrong(packing *k, rp_stat
     va_end(list);
     if (k->n_wrong++ == 0)
         k->status = status;
-    if (used + strlen(text) + 3 > sizeof k->wrong || k->n_said < k->n_wrong - 1)
+    if (used + strlen(text) + 3 > sizeof k->wrong || k->n_listed < k->n_wrong - 1)
         return;
     snprintf(k->wrong + used, sizeof k->wrong - used, "%s%s", used > 0 ? "; " : "", text);
-    k->n_said++;
+    k->n_listed++;
 }
 
 static rp_status refuse_wrong(const packing *k)
 {
     if (k->n_wrong == 0)
         return RP_OK;
-    if (k->n_said == k->n_wrong)
-        return t5_fail(k->status, "%s: %s (are config.json and the weights those of one model?)", k->path, k->wrong);
-    return t5_fail(k->status, "%s: %s; and %lld more (are config.json and the weights those of one model?)", k->path,
-                   k->wrong, (long long)(k->n_wrong - k->n_said));
+    if (k->n_listed == k->n_wrong)
+        return t5_fail(k->status, "%s: %s (check that config.json and the weights belong to one model)", k->path,
+                       k->wrong);
+    return t5_fail(k->status, "%s: %s; and %lld more (check that config.json and the weights belong to one model)",
+                   k->path, k->wrong, (long long)(k->n_wrong - k->n_listed));
 }
 
-/* The tensor of a source, with the shape and a type that it has to have, or NULL. */
+/* Return source s of a weight, or NULL after noting an error: missing, or of the wrong shape or type. */
 static const io_tensor *find(packing *k, const t5_part *p, int s)
 {
     const io_tensor *t = io_checkpoint_find(k->file, p->source[s]);
-    char has[64], asked[64];
+    char has[64], expected[64];
     if (t == NULL) {
         note_wrong(k, RP_E_ARG, "tensor '%.160s' is missing", p->source[s]);
         return NULL;
@@ -76,16 +76,16 @@ static const io_tensor *find(packing *k, const t5_part *p, int s)
     k->used[t - io_checkpoint_at(k->file, 0)] = true;
     const int32_t ndim = p->columns > 0 ? 2 : 1;
     const int64_t shape[2] = {p->rows, p->columns};
-    shape_text(ndim, shape, asked);
+    shape_text(ndim, shape, expected);
     shape_text(t->ndim, t->shape, has);
     if (t->ndim != ndim || memcmp(t->shape, shape, (size_t)ndim * sizeof *shape) != 0) {
-        note_wrong(k, RP_E_ARG, "tensor '%.160s' has the shape [%s], config.json asks for [%s]", p->source[s], has,
-                   asked);
+        note_wrong(k, RP_E_ARG, "tensor '%.160s' has the shape [%s], config.json requires [%s]", p->source[s], has,
+                   expected);
         return NULL;
     }
     if (t->dtype != RP_F32 && t->dtype != RP_F16 && t->dtype != RP_BF16 && t->dtype != IO_F8_E4M3) {
-        note_wrong(k, RP_E_UNSUPPORTED, "tensor '%.160s' has the type %s (F32, F16, BF16 and F8_E4M3 can be read)",
-                   p->source[s], t->dtype == IO_NO_DTYPE ? "of another kind" : rp_dtype_name(t->dtype));
+        note_wrong(k, RP_E_UNSUPPORTED, "tensor '%.160s' has the type %s (supported: F32, F16, BF16 and F8_E4M3)",
+                   p->source[s], t->dtype == IO_NO_DTYPE ? "unknown" : rp_dtype_name(t->dtype));
         return NULL;
     }
     if (k->memory == NULL)
@@ -109,7 +109,7 @@ static rp_status pack_array(packing *k, const t5_part *p)
     return RP_OK;
 }
 
-/* Rows of all sources as f32, in memory for one matrix alone. */
+/* Pack a matrix that stacks several tensors, or one of another type: convert it to f32 in temporary memory first. */
 static rp_status pack_stacked(packing *k, const t5_part *p, const io_tensor *const *t, void *packed)
 {
     const int64_t one = p->rows * p->columns;
@@ -158,15 +158,15 @@ static rp_status pack_part(void *context, const t5_part *p)
     return p->matrix != NULL ? pack_matrix(context, p) : pack_array(context, p);
 }
 
-/* Tensors that checkpoints have and that no model reads: the head, where there is no decoder or it is the embedding, and a table that
- * cross-attention once had. */
+/* Return true for a tensor that checkpoints may have and no model reads: a head without a decoder, a head that equals
+ * the embedding, or the table of cross-attention in old checkpoints. */
 static bool is_stray(const char *name)
 {
     const char *end = strstr(name, ".EncDecAttention.relative_attention_bias.weight");
     return strcmp(name, "lm_head.weight") == 0 || (end != NULL && strncmp(name, "decoder.block.", 14) == 0);
 }
 
-/* Whether two tensors have one shape and the same numbers. */
+/* Return true if two tensors have the same shape, type and numbers. */
 static bool is_same(const io_tensor *a, const io_tensor *b)
 {
     return a->ndim == b->ndim && memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape) == 0 &&
@@ -177,7 +177,7 @@ static const char *const embedding_names[] = {"shared.weight", "encoder.embed_to
                                               "decoder.embed_tokens.weight"};
 enum { EMBEDDING_NAMES = 3 };
 
-/* Other names of the embedding have the embedding: a stack with another one is not supported. */
+/* Check that all tensors with a name of the embedding are equal: encoder and decoder must share one embedding. */
 static void check_embeddings(packing *k, const char *embedding)
 {
     const io_tensor *e = io_checkpoint_find(k->file, embedding);
@@ -188,7 +188,7 @@ static void check_embeddings(packing *k, const char *embedding)
         k->used[t - io_checkpoint_at(k->file, 0)] = true;
         if (!is_same(t, e))
             note_wrong(k, RP_E_UNSUPPORTED,
-                       "tensor '%s' differs from '%s' (one embedding for encoder and decoder is supported)",
+                       "tensor '%s' differs from '%s' (encoder and decoder must share one embedding)",
                        embedding_names[n], embedding);
     }
 }
@@ -198,11 +198,11 @@ static void check_others(packing *k)
     for (size_t n = 0; n < io_checkpoint_size(k->file); n++) {
         const char *name = io_checkpoint_at(k->file, n)->name;
         if (!k->used[n] && !is_stray(name))
-            note_wrong(k, RP_E_ARG, "tensor '%.160s' is none that config.json describes", name);
+            note_wrong(k, RP_E_ARG, "tensor '%.160s' is not in the model that config.json describes", name);
     }
 }
 
-/* The name under which the checkpoint has the embedding. */
+/* Return the name of the embedding in a checkpoint. */
 static const char *embedding_name(const io_checkpoint *file)
 {
     for (int n = 0; n < EMBEDDING_NAMES; n++)
@@ -211,7 +211,7 @@ static const char *embedding_name(const io_checkpoint *file)
     return embedding_names[0];
 }
 
-/* The head is the embedding, unless the file has a head with other numbers. */
+/* Return true if the head is the embedding: the file has no other head, or an equal one. */
 static bool is_tied(const t5_config *c, const io_checkpoint *file, const char *embedding)
 {
     const io_tensor *head = io_checkpoint_find(file, "lm_head.weight"), *e = io_checkpoint_find(file, embedding);
@@ -220,7 +220,7 @@ static bool is_tied(const t5_config *c, const io_checkpoint *file, const char *e
     return e != NULL && is_same(e, head);
 }
 
-/* The narrowest type that holds every number of the file; f8 as bf16, unless there is f16. */
+/* Return the narrowest type that represents every number of the matrices exactly. f8 fits in bf16 and in f16. */
 static linear_type type_of(const io_checkpoint *file)
 {
     bool in_f16 = true, in_bf16 = true;
@@ -234,7 +234,7 @@ static linear_type type_of(const io_checkpoint *file)
     return in_bf16 ? LINEAR_BF16 : in_f16 ? LINEAR_F16 : LINEAR_F32;
 }
 
-/* Memory for packed weights, in large pages where the system has them: one token reads all of it. */
+/* Allocate memory for packed weights, in huge pages if possible: every token reads all of it. */
 static unsigned char *take_memory(int64_t bytes)
 {
     enum { LARGE = 2 << 20 };
@@ -317,7 +317,7 @@ rp_status t5_weights_map(t5_weights *w, const t5_config *c, const io_checkpoint 
     while (n < LINEAR_TYPES && (type == NULL || strcmp(type, linear_type_name((linear_type)n)) != 0))
         n++;
     if (n == LINEAR_TYPES)
-        return t5_fail(RP_E_ARG, "%s: it does not say the type of its weights (pack the model again)", path);
+        return t5_fail(RP_E_ARG, "%s: the type of its weights is missing or unknown (pack the model again)", path);
     w->type = (linear_type)n;
     w->not_finite = strtoll(not_finite != NULL ? not_finite : "0", NULL, 10);
     w->tied = io_checkpoint_find(file, "lm_head.weight") == NULL;
@@ -337,7 +337,7 @@ static rp_status count_part(void *context, const t5_part *p)
 {
     counting *k = context;
     const bool embedding = strcmp(p->name, "shared.weight") == 0, head = strcmp(p->name, "lm_head.weight") == 0;
-    const char *expert = strstr(p->name, ".experts.expert_"); /* a token reads one */
+    const char *expert = strstr(p->name, ".experts.expert_"); /* a token reads one expert: count the first */
     k->parameters += p->rows * p->n_sources * (p->columns > 0 ? p->columns : 1);
     if (p->matrix != NULL && (expert == NULL || strncmp(expert, ".experts.expert_0.", 18) == 0) &&
         (strncmp(p->name, "decoder.", 8) == 0 || head || (embedding && k->tied)))
@@ -363,6 +363,6 @@ static rp_status list_part(void *context, const t5_part *p)
 
 rp_status t5_weights_list(const t5_weights *w, const t5_config *c, io_set *set)
 {
-    t5_weights all = *w; /* the walk hands out places in it, and nothing is written there */
+    t5_weights all = *w; /* a copy, because the walk passes non-const pointers into it */
     return t5_walk_weights(&all, c, "shared.weight", list_part, set);
 }

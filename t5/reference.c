@@ -1,6 +1,6 @@
-/* reference.c -- the definition of a model by plain loops in double, from the same packed weights: what `relpos t5 verify` and the tests
- * hold the fast path to, and where `relpos t5 explain` looks inside. It knows the list of weights and the buckets of T5, and none of the
- * code that it judges.
+/* reference.c -- the model computed by plain loops in double, from the same packed weights. `relpos t5 verify` and the
+ * tests compare the fast code with it, and `relpos t5 explain` shows its attention. It shares only the list of weights
+ * and the buckets of T5 with the fast code.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/model.h"
 #include "src/base/random.h"
@@ -8,21 +8,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { GROUP = 8, OUTPUTS = 16 }; /* rows that share a row of weights; outputs of a task */
+enum { GROUP = 8, OUTPUTS = 16 }; /* rows of x per row of weights; outputs per task */
 
-/* One sequence on its way through a stack. */
+/* A pass of one sequence through the encoder or the decoder. */
 typedef struct pass {
     const rp_t5 *m;
     rp_t5_rounding rounding;
     t5_watch *watch;
-    uint64_t drawn; /* random numbers so far */
-    int64_t n;      /* tokens */
+    uint64_t drawn; /* number of random numbers drawn so far */
+    int64_t n;      /* number of tokens */
     double *x;      /* [n, d_model]: the residual stream */
     double *normed, *q, *k, *v, *mixed, *inner, *gate, *out;
-    double *rounded; /* inputs of a linear layer, in groups of rows */
-    float *weights;  /* a row of weights for each worker */
+    double *rounded; /* inputs of a linear layer: groups of GROUP rows, transposed */
+    float *weights;  /* one row of weights per worker */
     double *memory;
-    rp_t5_attention *wanted; /* attention of layer `stop` ends the pass; NULL: none does */
+    rp_t5_attention *wanted; /* stop at layer `stop` of `part`, and copy its attention here; NULL: do not stop */
     rp_t5_part part;
     int64_t stop;
     bool found;
@@ -35,24 +35,24 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* Room for n tokens whose attention has up to `keys` keys. */
+/* Allocate arrays for n tokens that attend to up to `keys` keys. */
 static rp_status take(pass *p, int64_t n, int64_t keys)
 {
     const t5_config *c = &p->m->config;
-    const int64_t d = c->d_model, most = larger(larger(d, c->inner), c->d_ff), rows = larger(n, keys);
+    const int64_t d = c->d_model, max = larger(larger(d, c->inner), c->d_ff), rows = larger(n, keys);
     const int64_t sizes[] = {n * d,        n * d,       rows * c->inner, rows * c->inner, rows * c->inner,
-                             n * c->inner, n * c->d_ff, n * c->d_ff,     n * d,           (rows + GROUP) * most};
+                             n * c->inner, n * c->d_ff, n * c->d_ff,     n * d,           (rows + GROUP) * max};
     double **const to[] = {&p->x,     &p->normed, &p->q,    &p->k,   &p->v,
                            &p->mixed, &p->inner,  &p->gate, &p->out, &p->rounded};
     enum { ARRAYS = sizeof sizes / sizeof *sizes };
     int64_t all = 0, bytes;
-    if (!t5_mul(rows + GROUP, (ARRAYS * most + 1) * 8, &bytes))
-        return t5_fail(RP_E_OVERFLOW, "a sequence of %lld tokens is too long", (long long)rows);
+    if (!t5_mul(rows + GROUP, (ARRAYS * max + 1) * 8, &bytes))
+        return t5_fail(RP_E_OVERFLOW, "a sequence of %lld tokens is too long (use shorter inputs)", (long long)rows);
     for (int k = 0; k < ARRAYS; k++)
         all += sizes[k];
     p->n = n;
     p->memory = calloc((size_t)all + 1, sizeof *p->memory);
-    p->weights = malloc((size_t)(rp_pool_threads(p->m->pool) * most) * sizeof *p->weights);
+    p->weights = malloc((size_t)(rp_pool_threads(p->m->pool) * max) * sizeof *p->weights);
     if (p->memory == NULL || p->weights == NULL)
         return t5_no_memory();
     double *at = p->memory;
@@ -71,14 +71,14 @@ static void release(pass *p)
 
 /* ------------------------------------------------------------------------------------------------ linear layers */
 
-/* The nearest integer, ties to the even one; the second nearest if x is within `close` of the middle between both. */
+/* Round to the nearest integer, ties to even. If x is within `close` of the midpoint, round to the second nearest. */
 static double round_within(double x, double close)
 {
     const double nearest = rint(x), off = x - nearest;
     return close > 0 && 0.5 - fabs(off) <= close ? nearest + (off < 0 ? -1 : 1) : nearest;
 }
 
-/* A number of f32's range with the 8 significant bits of bf16. */
+/* Round to the 8 significant bits of bf16. The exponent is unlimited. */
 static double round_bf16(double x, double close)
 {
     int exponent;
@@ -91,24 +91,24 @@ static uint64_t draw(pass *p)
     return rpi_mix64(p->rounding.seed + 0x9e3779b97f4a7c15u * ++p->drawn);
 }
 
-/* A row as numbers of less than f32: beside weights of bf16 rounded to it, with int8 and int4 as integers up to 127
- * times one number. */
+/* Round a row of inputs as a layer of this type does: to bf16 for bf16, or to integers up to 127 times a scale for int8
+ * and int4. Rows of f32 and f16 layers are not rounded. */
 static void round_row(pass *p, linear_type type, int64_t n, double *x)
 {
-    double most = 0;
+    double max = 0;
     if (type <= LINEAR_F16 || p->rounding.exact_inputs)
         return;
     for (int64_t i = 0; i < n; i++)
-        most = fmax(most, fabs(x[i]));
-    for (int64_t i = 0; most > 0 && i < n; i++) {
+        max = fmax(max, fabs(x[i]));
+    for (int64_t i = 0; max > 0 && i < n; i++) {
         const bool goes = p->rounding.other_way > 0 && (p->rounding.seed == 0 || draw(p) >> 63);
-        const double close = goes ? p->rounding.other_way * most : 0;
+        const double close = goes ? p->rounding.other_way * max : 0;
         x[i] = type == LINEAR_BF16 ? round_bf16(x[i], close)
-                                   : round_within(x[i] * (127 / most), close * (127 / most)) * (most / 127);
+                                   : round_within(x[i] * (127 / max), close * (127 / max)) * (max / 127);
     }
 }
 
-/* An input as the layer takes it, with noise where it was asked for. */
+/* Add the requested noise to a row of inputs, and round it. */
 static void round_inputs(pass *p, linear_type type, int64_t n, double *x)
 {
     for (int64_t i = 0; p->rounding.noise != 0 && i < n; i++)
@@ -116,7 +116,7 @@ static void round_inputs(pass *p, linear_type type, int64_t n, double *x)
     round_row(p, type, n, x);
 }
 
-/* Queries, keys, values and results of the decoder's attention: bf16 but for weights of f32 and f16. */
+/* Round queries, keys, values or results of the decoder's attention to bf16, except with weights of f32 and f16. */
 static void round_attended(pass *p, int64_t rows, double *x)
 {
     for (int64_t r = 0; r < rows && p->m->weights.type > LINEAR_F16; r++)
@@ -149,7 +149,7 @@ static void outputs_task(void *context, int64_t n, int32_t worker)
     }
 }
 
-/* y [rows, out] = x Wᵀ for x [rows, in]; rows of y are ld apart. */
+/* Compute y [rows, out] = x Wᵀ for x [rows, in]. Rows of y are ld apart. */
 static rp_status multiply(pass *p, const linear_weights *w, int64_t rows, const double *x, double *y, int64_t ld)
 {
     const int64_t in = w->in;
@@ -171,7 +171,7 @@ static rp_status multiply(pass *p, const linear_weights *w, int64_t rows, const 
     return rp_pool_run(p->m->pool, (w->out + OUTPUTS - 1) / OUTPUTS, outputs_task, (void *)(uintptr_t)&k);
 }
 
-/* x += y Wᵀ for the residual stream. */
+/* Add y Wᵀ to the residual stream. */
 static rp_status add(pass *p, const linear_weights *w, const double *y)
 {
     const int64_t d = p->m->config.d_model;
@@ -195,21 +195,21 @@ static void norm(const pass *p, const float *weight, int64_t n, const double *x,
 
 /* ------------------------------------------------------------------------------------------------ attention */
 
-/* Keys that queries attend to: tokens, or sums of blocks of tokens, whose positions are those of blocks. */
+/* A set of keys: tokens, or sums of blocks of tokens. The position of a sum is the number of its block. */
 typedef struct keys {
     const double *k, *v; /* [n, inner] */
-    int64_t n, block;    /* block: tokens of one; 0: they are tokens */
+    int64_t n, block;    /* block: tokens per block; 0: keys are tokens */
     const float *table;  /* [buckets, heads]; NULL: no bias */
     bool both_ways, causal;
-    int64_t window; /* keys this far at most; -1: all */
+    int64_t window; /* largest distance from query to key; -1: unlimited */
 } keys;
 
-/* The score of a query's head and key j, or -INFINITY. */
+/* Return the score of query i and key j for head h, or -INFINITY if the key is masked. */
 static double score(const pass *p, const keys *s, const double *q, int64_t h, int64_t i, int64_t j)
 {
     const t5_config *c = &p->m->config;
     int64_t at = i;
-    if (s->block > 0) /* tokens after the last whole block belong to it */
+    if (s->block > 0) /* tokens after the last complete block belong to that block */
         at = i / s->block < s->n ? i / s->block : s->n - 1;
     if ((s->causal && j > at) || (s->window >= 0 && llabs(j - at) > s->window))
         return -INFINITY;
@@ -223,7 +223,7 @@ static double score(const pass *p, const keys *s, const double *q, int64_t h, in
     return sum;
 }
 
-/* mixed = softmax of the scores of all keys, times their values. */
+/* Compute p->mixed = softmax(scores of all keys) times their values. */
 static rp_status attend(pass *p, const keys *set, int n_sets)
 {
     const t5_config *c = &p->m->config;
@@ -236,12 +236,12 @@ static rp_status attend(pass *p, const keys *set, int n_sets)
     memset(p->mixed, 0, (size_t)(p->n * c->inner) * sizeof *p->mixed);
     for (int64_t h = 0; h < c->heads; h++)
         for (int64_t i = 0; i < p->n; i++) {
-            double most = -INFINITY, sum = 0, *w = weight, *out = p->mixed + i * c->inner + h * c->d_kv;
+            double max = -INFINITY, sum = 0, *w = weight, *out = p->mixed + i * c->inner + h * c->d_kv;
             for (int s = 0; s < n_sets; s++)
                 for (int64_t j = 0; j < set[s].n; j++, w++)
-                    most = fmax(most, *w = score(p, &set[s], p->q, h, i, j));
+                    max = fmax(max, *w = score(p, &set[s], p->q, h, i, j));
             for (int64_t j = 0; j < n_keys; j++)
-                sum += weight[j] = exp(weight[j] - most);
+                sum += weight[j] = exp(weight[j] - max);
             w = weight;
             for (int s = 0; s < n_sets; s++)
                 for (int64_t j = 0; j < set[s].n; j++, w++)
@@ -252,7 +252,7 @@ static rp_status attend(pass *p, const keys *set, int n_sets)
     return RP_OK;
 }
 
-/* q, k and v of rows of x, which lie in one matrix. */
+/* Compute q, k and v (or k and v, or q) of rows of x from one stacked matrix. */
 static rp_status project(pass *p, const linear_weights *qkv, int64_t rows, const double *x, double *const *to,
                          int parts)
 {
@@ -268,7 +268,7 @@ static rp_status project(pass *p, const linear_weights *qkv, int64_t rows, const
     return status;
 }
 
-/* Whether the pass ends with this attention, which is then copied. */
+/* If the caller wants this attention, copy its q, k and v, and return true: the pass ends. */
 static bool wanted(pass *p, rp_t5_part part, int64_t layer, const keys *set)
 {
     const t5_config *c = &p->m->config;
@@ -294,7 +294,7 @@ static bool wanted(pass *p, rp_t5_part part, int64_t layer, const keys *set)
     return p->found = true;
 }
 
-/* Sums of blocks of normed tokens, and their keys and values. */
+/* Compute the sums of blocks of normed tokens, and their keys and values. */
 static rp_status make_globals(pass *p, const t5_block *b, const double *normed, keys *set, double **memory)
 {
     const t5_config *c = &p->m->config;
@@ -338,7 +338,7 @@ static rp_status self_attention(pass *p, const t5_stack *stack, int64_t layer, b
     return status;
 }
 
-/* Attention to the encoder's output, hidden [n, d_model]. */
+/* Compute attention to the encoder's output, hidden [n, d_model]. */
 static rp_status cross_attention(pass *p, const t5_block *b, int64_t layer, int64_t n, const double *hidden)
 {
     double *const kv[2] = {p->k, p->v}, *const q[1] = {p->q};
@@ -360,7 +360,7 @@ static rp_status cross_attention(pass *p, const t5_block *b, int64_t layer, int6
     return status == RP_OK ? add(p, &b->cross_o, p->mixed) : status;
 }
 
-/* ------------------------------------------------------------------------------------------------ feed-forward layers */
+/* ---------------------------------------------------------------------------------------------- feed-forward layers */
 
 static double activate(t5_activation activation, double x)
 {
@@ -372,7 +372,7 @@ static double activate(t5_activation activation, double x)
     }
 }
 
-/* to [rows, d_model] = feed(x) */
+/* Compute a feed-forward layer: to [rows, d_model] from x [rows, d_model]. */
 static rp_status feed(pass *p, const t5_feed *f, int64_t rows, const double *x, double *to)
 {
     const t5_config *c = &p->m->config;
@@ -384,7 +384,8 @@ static rp_status feed(pass *p, const t5_feed *f, int64_t rows, const double *x, 
     return status == RP_OK ? multiply(p, &f->wo, rows, p->inner, to, c->d_model) : status;
 }
 
-/* Each token goes to its likeliest expert, the first of equal ones, as long as that has room. */
+/* Compute each token's likeliest expert (of equal ones, the first). If `bounded`, an expert skips tokens beyond its
+ * capacity. */
 static rp_status feed_experts(pass *p, const t5_block *b, bool bounded)
 {
     const t5_config *c = &p->m->config;
@@ -442,7 +443,7 @@ static rp_status embed(pass *p, const int32_t *tokens)
     return RP_OK;
 }
 
-/* All layers, unless one of them ends the pass; then p->normed has the hidden states. */
+/* Run all layers and leave the hidden states in p->normed. Stop early if p->wanted is found. */
 static rp_status run_stack(pass *p, bool encoder, const int32_t *tokens, int64_t n_source, const double *hidden)
 {
     const t5_stack *stack = encoder ? &p->m->weights.encoder : &p->m->weights.decoder;
@@ -468,7 +469,7 @@ static rp_status run_head(pass *p, double *logits)
     return multiply(p, &p->m->weights.head, p->n, p->normed, logits, c->vocab);
 }
 
-/* The decoder reads the start token and then the target but for its last token. */
+/* Run the decoder on the start token followed by the target without its last token. */
 static rp_status run_decoder(pass *p, rp_t5_tokens source, rp_t5_tokens target, const double *hidden, double *logits)
 {
     int32_t *tokens = malloc(((size_t)target.n + 1) * sizeof *tokens);
@@ -486,7 +487,7 @@ static rp_status run_decoder(pass *p, rp_t5_tokens source, rp_t5_tokens target, 
     return status;
 }
 
-/* Hidden states and logits, or the attention that p looks for. */
+/* Compute hidden states and logits, or the attention p->wanted. */
 static rp_status run(pass *p, rp_t5_tokens source, rp_t5_tokens target, double *hidden, double *logits)
 {
     const size_t size = (size_t)(source.n * p->m->config.d_model);
@@ -515,7 +516,7 @@ static rp_status check(const rp_t5 *m, rp_t5_tokens source, rp_t5_tokens target)
     if (status == RP_OK)
         status = t5_check_tokens(m, "target", 1, &target);
     if (status == RP_OK && target.n > 0 && m->weights.decoder.layers == 0)
-        status = t5_fail(RP_E_UNSUPPORTED, "the checkpoint has an encoder alone (take one with a decoder)");
+        status = t5_fail(RP_E_UNSUPPORTED, "the checkpoint has no decoder (use one with a decoder)");
     return status;
 }
 
@@ -547,21 +548,22 @@ rp_status rp_t5_attention_of(const rp_t5 *m, rp_t5_part part, int64_t layer, rp_
     if (status != RP_OK)
         return status;
     if ((unsigned)part > RP_T5_CROSS)
-        return t5_fail(RP_E_ARG, "part is none of rp_t5_part");
+        return t5_fail(RP_E_ARG, "part is %d: it must be one of rp_t5_part", (int)part);
     const int64_t layers = part == RP_T5_ENCODER ? m->weights.encoder.layers : m->weights.decoder.layers;
     const int64_t n_q = part == RP_T5_ENCODER ? source.n : target.n, n_k = part == RP_T5_DECODER ? target.n : source.n;
     if (layers == 0)
-        return t5_fail(RP_E_UNSUPPORTED, "the checkpoint has an encoder alone (take one with a decoder)");
+        return t5_fail(RP_E_UNSUPPORTED, "the checkpoint has no decoder (use one with a decoder)");
     if (layer < 0 || layer >= layers)
-        return t5_fail(RP_E_RANGE, "layer is %lld: 0 to %lld are possible", (long long)layer, (long long)layers - 1);
+        return t5_fail(RP_E_RANGE, "layer is %lld: it must be 0 to %lld", (long long)layer, (long long)layers - 1);
     if (n_q == 0 || n_k == 0)
-        return t5_fail(RP_E_ARG, "%s has no tokens: there is nothing to attend", source.n == 0 ? "source" : "target");
+        return t5_fail(RP_E_ARG, "%s has no tokens: it must have at least one", source.n == 0 ? "source" : "target");
     if (part == RP_T5_ENCODER && m->config.encoder_attention == T5_TRANSIENT_GLOBAL)
         return t5_fail(RP_E_UNSUPPORTED,
-                       "transient-global attention has sums of tokens among its keys, and is not shown "
-                       "(the decoder's layers are)");
+                       "transient-global attention cannot be shown, since some of its keys are sums of tokens "
+                       "(choose a layer of the decoder)");
     if (!t5_mul(n_q + 2 * n_k, m->config.inner * (int64_t)sizeof(double), &size))
-        return t5_fail(RP_E_OVERFLOW, "sequences of %lld and %lld tokens are too long", (long long)n_q, (long long)n_k);
+        return t5_fail(RP_E_OVERFLOW, "sequences of %lld and %lld tokens are too long (use shorter inputs)",
+                       (long long)n_q, (long long)n_k);
     p.wanted = calloc(1, sizeof *p.wanted + (size_t)size);
     if (p.wanted == NULL)
         return t5_no_memory();

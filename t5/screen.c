@@ -1,9 +1,11 @@
-/* screen.c -- greedy decoding without reading the whole head: 8 bits of it bound every logit, and the logits that may
- * be the largest are made exactly, with the bits that the whole head gives. So the tokens are the same.
+/* screen.c -- greedy decoding without reading the whole head. An int8 copy of the head gives bounds of every logit.
+ * Only logits that may be the largest are computed exactly, bit for bit as the whole head does, so the tokens are the
+ * same.
  *
- * t5_process changes each score by itself and keeps the order of any two values of it. So processed bounds hold the
- * processed logit. The largest of those is no less than the largest lower bound, and the upper bound of every token
- * that has it is no less either: all such tokens are candidates, and the first of them is found as in a whole row.
+ * Why that holds after t5_process: it changes each score independently by a non-decreasing function. The processed
+ * bounds therefore enclose the processed logit. The largest processed logit is at least the largest lower bound, so
+ * every token that has it has an upper bound of at least the largest lower bound: it is a candidate. Of several, the
+ * first wins.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/model.h"
 #include "src/isa/clones.h"
@@ -11,15 +13,15 @@
 #include <stdlib.h>
 
 enum {
-    MIN_VOCAB = 4096, /* a smaller head is read in less time than is won */
-    F32_ROWS = 8,     /* more rows share one reading of the whole head, and gain less or nothing */
-    BF16_ROWS = 4,
-    STEPS_BEFORE = 24,  /* what a screen takes to make is won back in about so many */
-    MIN_CANDIDATES = 16 /* of which the head is read as a whole no sooner, or if more than one in */
+    MIN_VOCAB = 4096,   /* with a smaller vocabulary, screening does not pay */
+    F32_ROWS = 8,       /* with more rows, which read the head once together, screening an f32 head does not pay */
+    BF16_ROWS = 4,      /* same for a bf16 head */
+    STEPS_BEFORE = 24,  /* steps after which the time to make the copy is saved */
+    MIN_CANDIDATES = 16 /* a row may have this many candidates, or 1 in CANDIDATES_IN; else it reads the whole head */
 };
-#define CANDIDATES_IN 64 /* a candidate reads 16 rows of the head, in small pieces */
+#define CANDIDATES_IN 64 /* a candidate costs more than its row: it reads the 16 rows that are packed together */
 
-/* RELPOS_SCREEN: the smallest vocabulary whose head gets a screen, for tests and measurements. */
+/* Return the smallest vocabulary that is screened: RELPOS_SCREEN if set, for tests and measurements. */
 static int64_t min_vocab(void)
 {
     const char *text = getenv("RELPOS_SCREEN");
@@ -95,20 +97,21 @@ rp_status t5_screen_bounds(const rp_t5 *m, int64_t rows, const float *hidden, in
     return t5_linear_failed(linear_screen_bounds(&m->screen->screen, m->pool, rows, hidden, ld, bounds, NULL));
 }
 
-/* Tokens whose upper bound reaches the largest lower one; more than `most`: how many does not matter. */
-RPI_CLONES static int64_t candidates(const float *low, const float *high, int64_t vocab, int64_t most, int32_t *tokens)
+/* List the tokens whose upper bound reaches the largest lower bound. Return their number, or max + 1 if it is above
+ * max. */
+RPI_CLONES static int64_t candidates(const float *low, const float *high, int64_t vocab, int64_t max, int32_t *tokens)
 {
     enum { BLOCK = 64 };
     const float reached = t5_largest(low, vocab);
     int64_t n = 0;
-    for (int64_t from = 0; from < vocab && n <= most; from += BLOCK) {
+    for (int64_t from = 0; from < vocab && n <= max; from += BLOCK) {
         const int64_t end = vocab - from < BLOCK ? vocab : from + BLOCK;
         int found = end - from < BLOCK;
         for (int k = 0; k < BLOCK && end - from == BLOCK; k++)
             found |= high[from + k] >= reached;
-        for (int64_t t = from; found && t < end && n <= most; t++)
+        for (int64_t t = from; found && t < end && n <= max; t++)
             if (high[t] >= reached) {
-                if (n < most)
+                if (n < max)
                     tokens[n] = (int32_t)t;
                 n++;
             }
@@ -130,22 +133,22 @@ rp_status t5_some_logits(const rp_t5 *m, const float *hidden, int64_t n, const i
 rp_status t5_screen_logits(rp_t5_session *s, const rp_t5 *m, const float *hidden, const rp_t5_generation *g,
                            const t5_prefix *p, float *bounds, float *logits)
 {
-    const int64_t vocab = m->config.vocab, share = vocab / CANDIDATES_IN;
-    const int64_t most = share > MIN_CANDIDATES ? share : MIN_CANDIDATES;
+    const int64_t vocab = m->config.vocab, fraction = vocab / CANDIDATES_IN;
+    const int64_t max = fraction > MIN_CANDIDATES ? fraction : MIN_CANDIDATES;
     t5_process(m, g, p, bounds);
     t5_process(m, g, p, bounds + vocab);
-    int32_t *tokens = malloc((size_t)most * (sizeof(int32_t) + sizeof(float)));
+    int32_t *tokens = malloc((size_t)max * (sizeof(int32_t) + sizeof(float)));
     if (tokens == NULL)
         return t5_no_memory();
-    const int64_t n = candidates(bounds, bounds + vocab, vocab, most, tokens);
+    const int64_t n = candidates(bounds, bounds + vocab, vocab, max, tokens);
     m->screen->rows++;
     rp_status status;
-    if (n > most) {
+    if (n > max) {
         m->screen->whole++;
         status = t5_logits_of(s, hidden, logits);
     } else {
         m->screen->candidates += n;
-        status = t5_some_logits(m, hidden, n, tokens, (float *)(void *)(tokens + most), 0, logits);
+        status = t5_some_logits(m, hidden, n, tokens, (float *)(void *)(tokens + max), 0, logits);
     }
     free(tokens);
     return status;

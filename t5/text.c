@@ -1,4 +1,4 @@
-/* text.c -- text to token numbers and back: which tokenizer a model has, and why it has none.
+/* text.c -- convert text to token numbers and back: find a model's tokenizer, or record why there is none.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/model.h"
 #include "tokenizer/tokenizer.h"
@@ -13,7 +13,7 @@ static rp_status tokenizer_failed(tok_status status, const char *err)
     return t5_fail(status == TOK_FAILED ? RP_E_NOMEM : RP_E_ARG, "%s", err);
 }
 
-/* A model works without one: why there is none is told when text is asked for. */
+/* Record why the model has no tokenizer. This is no error: calls with text report the reason. */
 static rp_status no_tokenizer(rp_t5 *m, const char *why)
 {
     free(m->why_no_tokenizer);
@@ -21,7 +21,7 @@ static rp_status no_tokenizer(rp_t5 *m, const char *why)
     return m->why_no_tokenizer != NULL ? RP_OK : t5_no_memory();
 }
 
-/* What opening one gave: a damaged one is none, but where memory ran out nobody knows. */
+/* Convert the result of opening a tokenizer. A damaged tokenizer counts as none; running out of memory is an error. */
 static rp_status opened(rp_t5 *m, tok_status status, const char *err)
 {
     return status == TOK_OK ? RP_OK : status == TOK_FAILED ? tokenizer_failed(status, err) : no_tokenizer(m, err);
@@ -31,8 +31,8 @@ const char *const t5_beside_names[T5_BESIDE] = {"added_tokens.json", "tokenizer_
                                                 "special_tokens_map.json"};
 const char *const t5_beside_keys[T5_BESIDE] = {"added_tokens", "tokenizer_config", "special_tokens_map"};
 
-/* A tokenizer whose numbers go beyond the embedding is not this model's. <extra_id_N> at the end may: not every model has
- * rows for them, and a text that uses one is refused. */
+/* Reject a tokenizer with more pieces than the embedding has rows: it belongs to another model. Pieces <extra_id_N> at
+ * the end may exceed the rows, since some models have none for them; a text that uses one is an error. */
 static rp_status check_rows(rp_t5 *m, const char *name)
 {
     int32_t n = tok_size(m->tokenizer);
@@ -44,8 +44,7 @@ static rp_status check_rows(rp_t5 *m, const char *name)
         return RP_OK;
     tok_close(m->tokenizer);
     m->tokenizer = NULL;
-    snprintf(why, sizeof why,
-             "%s: it has %d pieces, and the embedding has %lld rows (take the tokenizer of this model)",
+    snprintf(why, sizeof why, "%s: it has %d pieces, but the embedding has %lld rows (use the tokenizer of this model)",
              io_safe(safe, sizeof safe, name), n, (long long)m->config.vocab);
     return no_tokenizer(m, why);
 }
@@ -70,7 +69,8 @@ static rp_status use_bytes(rp_t5 *m)
     return opened(m, tok_open_bytes(&m->tokenizer, BYT5_EXTRA_IDS, err), err);
 }
 
-/* A model without a tokenizer file. Not every config.json of ByT5 names its tokenizer, and no other model has so few tokens. */
+/* Handle a model without a tokenizer file. It is a ByT5 if it has 384 tokens: not every config.json of ByT5 names its
+ * tokenizer, and no other model has so few tokens. */
 static rp_status use_none(rp_t5 *m, const char *why)
 {
     return m->config.vocab == BYT5_VOCAB ? use_bytes(m) : no_tokenizer(m, why);
@@ -107,9 +107,7 @@ rp_status t5_find_tokenizer(rp_t5 *m, const char *folder)
         if (status != RP_OK)
             return status;
     }
-    return m->tokenizer_text != NULL
-               ? RP_OK
-               : use_none(m, "there is neither tokenizer.json nor spiece.model beside the weights");
+    return m->tokenizer_text != NULL ? RP_OK : use_none(m, "there is no tokenizer.json or spiece.model in its folder");
 }
 
 rp_status t5_packed_tokenizer(rp_t5 *m, const char *path)
@@ -118,7 +116,7 @@ rp_status t5_packed_tokenizer(rp_t5 *m, const char *path)
     if (m->config.bytes)
         return t5_find_tokenizer(m, path);
     if (t == NULL)
-        return use_none(m, "it was packed without one");
+        return use_none(m, "it was packed without a tokenizer");
     m->tokenizer_text = malloc(t->bytes + 1);
     if (m->tokenizer_text == NULL)
         return t5_no_memory();
@@ -138,7 +136,7 @@ static rp_status need_tokenizer(const rp_t5 *m)
     if (m == NULL)
         return t5_fail(RP_E_ARG, "model is NULL");
     if (m->tokenizer == NULL)
-        return t5_fail(RP_E_UNSUPPORTED, "the model takes no text, token numbers alone: %s",
+        return t5_fail(RP_E_UNSUPPORTED, "the model accepts only token numbers: %s",
                        m->why_no_tokenizer ? m->why_no_tokenizer : "it has no tokenizer");
     return RP_OK;
 }

@@ -1,5 +1,4 @@
-/* weights.c -- which weights a model has, by the names of checkpoints: `walk` is the one list of them. It knows names and shapes, and
- * no numbers.
+/* weights.c -- the list of a model's weights, with their names and shapes in checkpoints: t5_walk_weights.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/weights.h"
 #include <stdarg.h>
@@ -9,7 +8,7 @@
 
 enum { NAME = 192 };
 
-/* A walk over all weights of a model. */
+/* State of a walk over all weights of a model. */
 typedef struct walk {
     t5_weights *w;
     const t5_config *c;
@@ -50,7 +49,7 @@ static void visit_table(walk *k, const char *layer, const char *name, const floa
     visit_array(k, full, k->c->buckets, k->c->heads, array);
 }
 
-/* Rows of `names`, which are letters such as "qkv" or one name, in one matrix. */
+/* Visit a matrix that stacks the rows of n tensors: one, or several such as q, k and v. */
 static void visit_matrix(walk *k, const char *layer, const char *name, const char *const *names, int n, int64_t rows,
                          int64_t columns, linear_type type, linear_weights *matrix)
 {
@@ -146,7 +145,8 @@ static void visit_stack(walk *k, bool encoder)
         visit_norm(k, stack, "final_layer_norm", &s->norm);
 }
 
-/* Embedding and head are int8 where layers have 4 bits: a row of them is used alone, and its error is not averaged away. */
+/* Return the type of embedding and head: int8 if layers are int4, because the error of a single row does not average
+ * out. */
 static linear_type table_type(linear_type type)
 {
     return type == LINEAR_INT4 ? LINEAR_INT8 : type;
@@ -216,8 +216,8 @@ static bool has_decoder(const io_checkpoint *file)
     return false;
 }
 
-/* The fewest tensors that the layers of a stack have, in a checkpoint or packed: two norms and two matrices of attention, and
- * two matrices of each feed-forward. */
+/* Return a lower bound of the number of tensors of a stack's layers, in a checkpoint or packed: two norms and two
+ * attention matrices per layer, and two matrices per feed-forward layer or expert. */
 static int64_t fewest_tensors(const t5_config *c, int64_t layers, int64_t sparse)
 {
     int64_t n = 0;
@@ -226,7 +226,8 @@ static int64_t fewest_tensors(const t5_config *c, int64_t layers, int64_t sparse
     return n;
 }
 
-/* Hold what config.json describes to what the file has, before anything is made for it: up to 8,192 layers of 65,536 experts. */
+/* Check that the file has enough tensors for the layers that config.json describes. Otherwise it could make us allocate
+ * 8,192 layers of 65,536 experts. */
 static rp_status check_sizes(const t5_config *c, const io_checkpoint *file, int64_t decoder_layers, const char *path)
 {
     const int64_t fewest =
@@ -238,8 +239,8 @@ static rp_status check_sizes(const t5_config *c, const io_checkpoint *file, int6
         snprintf(experts, sizeof experts, ", %lld experts", (long long)c->experts);
     return t5_fail(
         RP_E_ARG,
-        "%s: config.json describes %lld + %lld layers%s, which have at least %lld tensors, and there are %zu "
-        "(are config.json and the weights those of one model?)",
+        "%s: config.json describes %lld + %lld layers%s, which have at least %lld tensors, but there are %zu "
+        "(check that config.json and the weights belong to one model)",
         path, (long long)c->layers, (long long)decoder_layers, experts, (long long)fewest, io_checkpoint_size(file));
 }
 

@@ -1,4 +1,4 @@
-/* weights.h -- the list of a model's weights, as it is walked. For weights.c and packing.c alone.
+/* weights.h -- a walk over the list of a model's weights. Private to weights.c and packing.c.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_T5_WEIGHTS_H
 #define RELPOS_T5_WEIGHTS_H
@@ -7,23 +7,23 @@
 
 enum { T5_MAX_SOURCES = 3 };
 
-/* One weight: a matrix that linear layers use, stacked of the rows of one to three tensors, or a plain array of f32. */
+/* One weight: a matrix of a linear layer, which stacks the rows of one to three tensors, or a plain array of f32. */
 typedef struct t5_part {
-    const char *name;                   /* in a packed file */
-    const char *source[T5_MAX_SOURCES]; /* in a checkpoint */
+    const char *name;                   /* name in a packed file */
+    const char *source[T5_MAX_SOURCES]; /* names of its tensors in a checkpoint */
     int n_sources;
-    int64_t rows, columns;  /* of each source; columns 0: it has one axis */
-    linear_weights *matrix; /* one of these two */
-    const float **array;
-    linear_type type; /* of a matrix */
+    int64_t rows, columns;  /* shape of each tensor; columns = 0: one axis */
+    linear_weights *matrix; /* where to put a matrix; NULL: it is an array */
+    const float **array;    /* where to put an array; NULL: it is a matrix */
+    linear_type type;       /* type of a matrix */
 } t5_part;
 
 typedef rp_status t5_visitor(void *context, const t5_part *p);
 
-/* Visit every weight, of w->type; `embedding` is the checkpoint's name of the embedding. w has its blocks. */
+/* Visit every weight. `embedding` is the name of the embedding in the checkpoint. Call t5_make_blocks first. */
 rp_status t5_walk_weights(t5_weights *w, const t5_config *c, const char *embedding, t5_visitor *visit, void *context);
-/* Make blocks for all layers; for those of the decoder where the file has one. A description of more layers and experts than the file
- * can have is refused. */
+/* Allocate the blocks of the encoder, and of the decoder if the file has one. Fails if config.json describes more
+ * layers and experts than the file has tensors for. */
 rp_status t5_make_blocks(t5_weights *w, const t5_config *c, const io_checkpoint *file, const char *path);
 
 #endif

@@ -1,4 +1,4 @@
-/* bench.c -- relpos t5 bench: how fast a model encodes and writes, and what share of the memory's bandwidth decoding uses.
+/* bench.c -- relpos t5 bench: time encoding and decoding, and compare what decoding reads with the memory's bandwidth.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/t5/t5.h"
 #include <stdlib.h>
@@ -7,12 +7,12 @@
 enum { SOURCE = T5_OWN, NEW, BATCH, BEAMS, REPEAT, JSON };
 
 static const cli_option options[] = {
-    {"source", SOURCE, "N", "tokens of each source, default 128"},
-    {"new", NEW, "N", "tokens of each target, default 128; 0: encode only"},
-    {"batch", BATCH, "N", "sources at once, default 1"},
-    {"beams", BEAMS, "N", "beams, default 1"},
-    {"repeat", REPEAT, "N", "times, of which the median counts; default 5"},
-    {"json", JSON, NULL, "one JSON object"},
+    {"source", SOURCE, "N", "use N tokens per source; default 128"},
+    {"new", NEW, "N", "write N tokens per target; 0: only encode; default 128"},
+    {"batch", BATCH, "N", "compute N sources together; default 1"},
+    {"beams", BEAMS, "N", "search with N beams; default 1"},
+    {"repeat", REPEAT, "N", "run N times and report the median; default 5"},
+    {"json", JSON, NULL, "print one JSON object"},
     T5_DRAFT_OPTIONS,
     T5_COMMON_OPTIONS,
     {0},
@@ -45,15 +45,16 @@ static double median(double *x, int64_t n)
 }
 
 typedef struct measured {
-    double load, encode, generate, bandwidth; /* seconds; bytes a second */
-    double encode_cpu, generate_cpu;          /* of processors, of all threads */
-    rp_t5_drafted drafted;                    /* of one repetition */
+    double load, encode, generate;   /* seconds */
+    double encode_cpu, generate_cpu; /* processor seconds of all threads */
+    double bandwidth;                /* of the memory, in bytes per second */
+    rp_t5_drafted drafted;           /* statistics of one repetition */
 } measured;
 
-/* Times of one kind, of every repetition. */
+/* Kinds of times. */
 enum { ENCODE, GENERATE, ENCODE_CPU, GENERATE_CPU, N_TIMES };
 
-/* One repetition. */
+/* Run and time one repetition. */
 static int run_once(const request *r, const rp_t5_tokens *sources, const rp_t5_generation *g, float *hidden,
                     double times[N_TIMES], rp_t5_drafted *drafted)
 {
@@ -82,7 +83,7 @@ static int measure(const request *r, const rp_t5_tokens *sources, measured *m)
     float *hidden = malloc((size_t)(r->batch * r->source * i->d_model) * sizeof *hidden);
     rp_t5_generation g = cli_t5_greedy(r->common.model);
     int code =
-        times && hidden ? CLI_OK : cli_error(CLI_FAILED, "t5 bench: out of memory (take fewer --source or --batch)");
+        times && hidden ? CLI_OK : cli_error(CLI_FAILED, "t5 bench: out of memory (use a smaller --source or --batch)");
     g.beams = (int32_t)r->beams;
     g.max_new_tokens = g.min_new_tokens = r->new_tokens > 0 ? r->new_tokens : 1;
     g.cancelled = NULL;
@@ -111,7 +112,7 @@ static void print(const request *r, const measured *m)
 {
     const rp_t5_info *i = rp_t5_about(r->common.model);
     const double decode = m->generate - m->encode, tokens = (double)(r->new_tokens * r->batch);
-    const bool timed = r->new_tokens > 0 && decode > 0; /* encoding may have been the slower one, by chance */
+    const bool timed = r->new_tokens > 0 && decode > 0; /* false if encoding alone happened to take longer than both */
     const double rate = (double)r->new_tokens * (double)i->step_bytes / decode;
     char whole[32], bytes[32], without[32];
     if (r->json) {
@@ -127,11 +128,11 @@ static void print(const request *r, const measured *m)
         return;
     }
     printf("load      %9.1f ms\n", m->load * 1e3);
-    printf("encode    %9.1f ms    %lld x %lld tokens, %.0f tokens a second\n", m->encode * 1e3, (long long)r->batch,
+    printf("encode    %9.1f ms    %lld x %lld tokens, %.0f tokens per second\n", m->encode * 1e3, (long long)r->batch,
            (long long)r->source, (double)(r->batch * r->source) / m->encode);
     if (r->new_tokens == 0)
         return;
-    printf("generate  %9.1f ms    %lld x %lld tokens, %.1f tokens a second with encoding, %s without\n",
+    printf("generate  %9.1f ms    %lld x %lld tokens, %.1f tokens per second with encoding, %s without\n",
            m->generate * 1e3, (long long)r->batch, (long long)r->new_tokens, tokens / m->generate,
            timed ? number(without, "%.1f", tokens / decode) : "-");
     if (r->common.draft != NULL) {
@@ -141,14 +142,14 @@ static void print(const request *r, const measured *m)
         return;
     }
     if (!timed) {
-        puts("weights           -       decoding took no longer than encoding alone (more --new or --repeat)");
+        puts("weights           -       not measured: decoding was too fast (use a larger --new or --repeat)");
         return;
     }
     if (rate > m->bandwidth)
-        printf("weights   %9.2f GB/s  above the %.2f that this memory gives: they lie in caches, or not all are read\n",
+        printf("weights   %9.2f GB/s  more than the memory's %.2f: they are in a cache, or not all are read\n",
                rate / 1e9, m->bandwidth / 1e9);
     else
-        printf("weights   %9.2f GB/s  of %.2f that this memory gives: %.0f %%\n", rate / 1e9, m->bandwidth / 1e9,
+        printf("weights   %9.2f GB/s  of the memory's %.2f: %.0f %%\n", rate / 1e9, m->bandwidth / 1e9,
                100 * rate / m->bandwidth);
 }
 
@@ -161,9 +162,9 @@ static int run(const cli_command *self, int argc, char **argv)
     if (code >= 0)
         return code;
     if (n_args < 1)
-        return cli_error(CLI_USAGE, "t5 bench: no model was named (relpos t5 bench DIR)");
+        return cli_error(CLI_USAGE, "t5 bench: no model was given (relpos t5 bench DIR)");
     if (r.common.draft != NULL && r.beams > 1)
-        return cli_error(CLI_USAGE, "--exact: it goes with one beam, and there are %d (--beams 1, or without --exact)",
+        return cli_error(CLI_USAGE, "--exact: it needs one beam, and there are %d (use --beams 1, or drop --exact)",
                          (int)r.beams);
     const double from = cli_seconds();
     code = cli_t5_open(&r.common, args[0]);
@@ -174,8 +175,8 @@ static int run(const cli_command *self, int argc, char **argv)
     rp_t5_tokens *sources = calloc((size_t)r.batch, sizeof *sources);
     int32_t *tokens = malloc((size_t)r.source * sizeof *tokens);
     if (code == CLI_OK && (sources == NULL || tokens == NULL))
-        code = cli_error(CLI_FAILED, "t5 bench: out of memory");
-    for (int64_t k = 0; code == CLI_OK && k < r.source; k++) /* any tokens: the time does not depend on them */
+        code = cli_error(CLI_FAILED, "t5 bench: out of memory (use a smaller --source or --batch)");
+    for (int64_t k = 0; code == CLI_OK && k < r.source; k++) /* arbitrary tokens: the time does not depend on them */
         tokens[k] = (int32_t)((k * 7919 + 13) % rp_t5_about(r.common.model)->vocab);
     for (int64_t s = 0; code == CLI_OK && s < r.batch; s++)
         sources[s] = (rp_t5_tokens){tokens, r.source};
@@ -191,7 +192,7 @@ static int run(const cli_command *self, int argc, char **argv)
 
 const cli_command cli_t5_bench = {
     .name = "t5 bench",
-    .summary = "how fast a model encodes and writes on this machine",
+    .summary = "time a model on this machine",
     .usage = "DIR|FILE [options]",
     .example = "  relpos t5 bench flan.relpos --threads 1\n",
     .options = options,

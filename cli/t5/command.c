@@ -1,4 +1,4 @@
-/* command.c -- relpos t5: choose one of its commands. It knows the commands by their tables alone.
+/* command.c -- relpos t5: run one of its commands.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/t5/t5.h"
 #include <string.h>
@@ -12,15 +12,15 @@ static void usage(FILE *to)
 {
     fputs("relpos t5 -- run models of the T5 family: T5, FLAN-T5, mT5, UMT5, ByT5, MADLAD, LongT5, Switch\n\n"
           "Example:\n"
-          "  relpos t5 info flan-t5-small                                     # a folder as save_pretrained leaves it\n"
+          "  relpos t5 info flan-t5-small                                     # a folder that save_pretrained wrote\n"
           "  echo 'translate English to German: Good morning.' | relpos t5 generate flan-t5-small\n"
-          "  relpos t5 pack flan-t5-small --type int8 -o flan.relpos          # a quarter of the size, ready at once\n"
+          "  relpos t5 pack flan-t5-small --type int8 -o flan.relpos          # a quarter of the size, opens faster\n"
           "  relpos t5 encode flan.relpos lines.txt -o vectors.npz --pool mean --normalize\n\n"
           "Commands:\n",
           to);
     for (int n = 0; n < N_COMMANDS; n++)
         fprintf(to, "  %-10s%s\n", commands[n]->name + strlen("t5 "), commands[n]->summary);
-    fputs("\nrelpos t5 COMMAND --help shows an example and the options.\n", to);
+    fputs("\nRun relpos t5 COMMAND --help for an example and the options.\n", to);
 }
 
 static int run(const cli_command *self, int argc, char **argv)

@@ -1,4 +1,4 @@
-/* encode.c -- relpos t5 encode: hidden states or one vector of each line, in a file of arrays.
+/* encode.c -- relpos t5 encode: write hidden states, or one vector for each line, to a file of arrays.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/t5/t5.h"
 #include <math.h>
@@ -10,12 +10,12 @@ typedef enum pooling { ALL, MEAN, FIRST, LAST } pooling;
 
 static const cli_option options[] = {
     {"output", OUT, "FILE", "write arrays to FILE, .npz or .safetensors"},
-    {"pool", POOL, "HOW", "mean, first or last: one vector of each line, array vectors; without it all hidden states"},
-    {"normalize", NORMALIZE, NULL, "make vectors 1 long"},
+    {"pool", POOL, "HOW", "write one vector per line, array vectors: mean, first or last; default: all hidden states"},
+    {"normalize", NORMALIZE, NULL, "scale vectors to length 1"},
     {"pad-to", PAD_TO, "N", "cut or pad every line to N tokens"},
-    {"attend-padding", ATTEND, NULL, "padding is attended to, as text encoders of image models expect"},
+    {"attend-padding", ATTEND, NULL, "attend to padding tokens, as text encoders of image models expect"},
     {"prefix", PREFIX, "TEXT", "put TEXT before every line"},
-    {"text", T5_TEXT, "TEXT", "one line, in place of a file"},
+    {"text", T5_TEXT, "TEXT", "read one line from the command line instead of a file"},
     T5_TOKENS_OPTION,
     T5_COMMON_OPTIONS,
     {0},
@@ -27,9 +27,9 @@ typedef struct request {
     pooling pool;
     bool normalize, attend;
     int64_t pad_to;
-    /* what was read */
+    /* The lines that were read. */
     rp_t5_tokens *sources;
-    int64_t n, room, longest, rows;
+    int64_t n, capacity, longest, rows;
 } request;
 
 static int on_option(void *context, int key, const char *value)
@@ -50,13 +50,14 @@ static int on_option(void *context, int key, const char *value)
                 r->pool = (pooling)k;
                 return CLI_OK;
             }
-        return cli_error(CLI_USAGE, "--pool: there is no \"%s\" (mean, first or last)",
+        return cli_error(CLI_USAGE, "--pool: unknown value \"%s\" (mean, first or last)",
                          io_safe(safe, sizeof safe, value));
     default: return cli_t5_common_option(&r->common, key, value);
     }
 }
 
-/* Cut a line to --pad-to tokens, the last of which stays the end; with --attend-padding, pad it. */
+/* Cut a line to --pad-to tokens, and keep an end token as the last. With --attend-padding, pad it. Return false if out
+ * of memory. */
 static bool fit(const request *r, int32_t **tokens, int64_t *n)
 {
     const rp_t5_info *i = rp_t5_about(r->common.model);
@@ -83,15 +84,15 @@ static bool fit(const request *r, int32_t **tokens, int64_t *n)
 
 static int add_source(request *r, int32_t *tokens, int64_t n)
 {
-    if (r->n == r->room) {
-        const int64_t room = r->room > 0 ? 2 * r->room : 64;
-        rp_t5_tokens *more = realloc(r->sources, (size_t)room * sizeof *more);
+    if (r->n == r->capacity) {
+        const int64_t capacity = r->capacity > 0 ? 2 * r->capacity : 64;
+        rp_t5_tokens *more = realloc(r->sources, (size_t)capacity * sizeof *more);
         if (more == NULL) {
             rp_t5_free(tokens);
-            return cli_error(CLI_FAILED, "t5 encode: out of memory");
+            return cli_error(CLI_FAILED, "t5 encode: out of memory (give fewer lines at a time)");
         }
         r->sources = more;
-        r->room = room;
+        r->capacity = capacity;
     }
     r->sources[r->n++] = (rp_t5_tokens){tokens, n};
     r->longest = n > r->longest ? n : r->longest;
@@ -113,7 +114,7 @@ static int read_lines(request *r, cli_t5_lines *l)
             return code;
         if (!fit(r, &tokens, &n)) {
             rp_t5_free(tokens);
-            return cli_error(CLI_FAILED, "t5 encode: out of memory");
+            return cli_error(CLI_FAILED, "t5 encode: out of memory (give fewer lines at a time)");
         }
         if ((code = add_source(r, tokens, n)) != CLI_OK)
             return code;
@@ -131,7 +132,7 @@ static void normalize(float *x, int64_t d)
         x[k] = (float)((double)x[k] / sqrt(sum));
 }
 
-/* One vector of n hidden states. */
+/* Compute one vector from n hidden states. */
 static void pool_rows(const request *r, const float *rows, int64_t n, int64_t d, float *to)
 {
     memset(to, 0, (size_t)d * sizeof *to);
@@ -147,7 +148,7 @@ static void pool_rows(const request *r, const float *rows, int64_t n, int64_t d,
         normalize(to, d);
 }
 
-/* Vectors [n, d], or hidden states [n, longest, d] with zeros behind each line. */
+/* Return vectors [n, d], or hidden states [n, length, d] with zeros after each line, or NULL if out of memory. */
 static float *arrange(const request *r, const float *hidden, int64_t d, int64_t length)
 {
     int64_t count;
@@ -177,7 +178,7 @@ static int write_arrays(const request *r, const float *hidden)
         io_add(&set, r->pool ? "vectors" : "hidden", RP_F32, r->pool ? 2 : 3, r->pool ? vectors : shape, made, true) !=
             0 ||
         io_add(&set, "lengths", RP_I64, 1, &r->n, lengths, true) != 0)
-        code = cli_error(CLI_FAILED, "t5 encode: out of memory (--pool needs less)");
+        code = cli_error(CLI_FAILED, "t5 encode: out of memory (use --pool, which needs less)");
     else if (io_write(r->output, io_format_of(r->output), &set, err) != 0)
         code = cli_error(CLI_FAILED, "%s", err);
     io_free(&set);
@@ -211,16 +212,16 @@ static int run(const cli_command *self, int argc, char **argv)
     if (code >= 0)
         return code;
     if (n_args < 1)
-        return cli_error(CLI_USAGE, "t5 encode: no model was named (relpos t5 encode DIR -o vectors.npz)");
+        return cli_error(CLI_USAGE, "t5 encode: no model was given (relpos t5 encode DIR -o vectors.npz)");
     if (r.output == NULL)
         return cli_error(CLI_USAGE, "t5 encode: -o is missing (-o vectors.npz)");
     if (io_format_of(r.output) == IO_UNKNOWN)
-        return cli_error(CLI_USAGE, "-o: %s is of no known format (.npz or .safetensors)",
+        return cli_error(CLI_USAGE, "-o: %s: unknown format (.npz or .safetensors)",
                          io_safe(safe, sizeof safe, r.output));
     if (r.attend && r.pad_to == 0)
         return cli_error(CLI_USAGE, "--attend-padding: there is no padding (add --pad-to N)");
     if (r.normalize && r.pool == ALL)
-        return cli_error(CLI_USAGE, "--normalize: it is for vectors (add --pool mean)");
+        return cli_error(CLI_USAGE, "--normalize: it needs vectors (add --pool mean)");
     code = cli_t5_check_output(r.output);
     if (code == CLI_OK)
         code = cli_t5_lines_open(&l, args[1], r.text);
@@ -242,7 +243,7 @@ static int run(const cli_command *self, int argc, char **argv)
 
 const cli_command cli_t5_encode = {
     .name = "t5 encode",
-    .summary = "hidden states, or one vector, of each line",
+    .summary = "write hidden states, or one vector for each line",
     .usage = "DIR|FILE [LINES] -o OUT.npz [options]      without LINES: standard input",
     .example = "  relpos t5 encode flan-t5-small lines.txt -o vectors.npz --pool mean --normalize\n"
                "  relpos t5 encode t5-xxl -o prompt.safetensors --text 'a cat' --pad-to 512 --attend-padding\n",

@@ -1,5 +1,5 @@
-/* explain.c -- relpos t5 explain: one query of one head, as relpos explain shows it: content, the table's bias, weights. It computes nothing
- * by itself: the library gives q, k, v and the table, and cli/explain shows them.
+/* explain.c -- relpos t5 explain: show one query of one head: scores of content, biases of the table, weights. The
+ * library computes q, k, v and the table, and cli/explain shows them.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/explain/explain.h"
 #include "cli/t5/t5.h"
@@ -8,18 +8,19 @@
 #include <string.h>
 
 enum { OUT = 'o', LAYER = T5_OWN, HEAD, PART, QUERY, TARGET, ALL, OUTPUTS, JSON };
-enum { WRITTEN = 32 }; /* tokens of a target that the model writes */
+enum { WRITTEN = 32 }; /* largest number of tokens of a target that the model writes */
 
 static const cli_option options[] = {
-    {"part", PART, "PART", "encoder, decoder (to itself) or cross (decoder to encoder); default encoder"},
-    {"layer", LAYER, "N", "layer, from 0; default 0"},
-    {"head", HEAD, "N", "head, from 0; default 0"},
-    {"query", QUERY, "N|TOKEN", "the query to follow: its number from 0, or the first such token; default 0"},
-    {"target", TARGET, "TEXT", "what the decoder reads; without it what the model writes, at most 32 tokens"},
-    {"all", ALL, NULL, "every key in order, not only the 12 heaviest"},
-    {"output", OUT, "FILE", "also draw the weights of the head without and with the table: .png or .svg"},
-    {"outputs", OUTPUTS, NULL, "the outputs of all queries of the head as well"},
-    {"json", JSON, NULL, "one JSON object; -infinity is null"},
+    {"part", PART, "PART",
+     "show self-attention of the encoder or decoder, or cross-attention (cross); default encoder"},
+    {"layer", LAYER, "N", "show layer N, from 0; default 0"},
+    {"head", HEAD, "N", "show head N, from 0; default 0"},
+    {"query", QUERY, "N|TOKEN", "show query N, from 0, or the first query that is this token; default 0"},
+    {"target", TARGET, "TEXT", "let the decoder read TEXT; default: the model's output, at most 32 tokens"},
+    {"all", ALL, NULL, "print every key in order, not only the 12 with the largest weights"},
+    {"output", OUT, "FILE", "also draw the head's weights without and with the table: .png or .svg"},
+    {"outputs", OUTPUTS, NULL, "also print the head's outputs for all queries"},
+    {"json", JSON, NULL, "print one JSON object; -infinity is null"},
     T5_TOKENS_OPTION,
     T5_COMMON_OPTIONS,
     {0},
@@ -33,7 +34,7 @@ typedef struct request {
     const char *query, *target;
     rp_t5_part part;
     int64_t layer;
-    /* what was read and found */
+    /* Tokens that were read or written, and results. */
     int32_t *source_tokens, *target_tokens;
     rp_t5_tokens source, to;
     rp_t5_attention *a;
@@ -59,7 +60,7 @@ static int on_option(void *context, int key, const char *value)
                 r->part = (rp_t5_part)k;
                 return CLI_OK;
             }
-        return cli_error(CLI_USAGE, "--part: there is no \"%s\" (encoder, decoder or cross)",
+        return cli_error(CLI_USAGE, "--part: unknown value \"%s\" (encoder, decoder or cross)",
                          io_safe(safe, sizeof safe, value));
     default: return cli_t5_common_option(&r->common, key, value);
     }
@@ -73,15 +74,15 @@ static int read_text(const request *r, const char *what, const char *text, int32
     int64_t n;
     if (r->common.tokens) {
         if (!cli_t5_numbers(text, (int64_t)strlen(text), tokens, &n, why))
-            return cli_error(CLI_USAGE, "%s: %s (--tokens reads numbers between spaces)", what, why);
+            return cli_error(CLI_USAGE, "%s: %s (--tokens needs numbers between spaces)", what, why);
     } else if (rp_t5_tokenize(r->common.model, text, -1, tokens, &n) != RP_OK) {
-        return cli_error(CLI_FAILED, "%s: %s (--tokens takes token numbers)", what, rp_t5_last_error());
+        return cli_error(CLI_FAILED, "%s: %s (use --tokens to give token numbers)", what, rp_t5_last_error());
     }
     *to = (rp_t5_tokens){*tokens, n};
-    return n > 0 ? CLI_OK : cli_error(CLI_USAGE, "%s: there are no tokens in it (give some text)", what);
+    return n > 0 ? CLI_OK : cli_error(CLI_USAGE, "%s: it has no tokens (give some text)", what);
 }
 
-/* What the model writes, the likeliest token each time. */
+/* Let the model write a target by greedy search. */
 static int write_target(request *r)
 {
     rp_t5_results *results;
@@ -98,7 +99,7 @@ static int write_target(request *r)
     return r->target_tokens != NULL ? CLI_OK : explain_no_memory();
 }
 
-/* The name of a token: the character of a byte such as <0x64>, its piece, or its number. */
+/* Write the name of a token: the character of a byte such as <0x64>, else its piece, else its number. */
 static void name_token(const request *r, int32_t token, char name[EXPLAIN_TOKEN])
 {
     const char *piece = rp_t5_piece(r->common.model, token);
@@ -112,7 +113,7 @@ static void name_token(const request *r, int32_t token, char name[EXPLAIN_TOKEN]
         snprintf(name, EXPLAIN_TOKEN, "%d", (int)token);
 }
 
-/* Token i that a decoder reads, or an encoder. */
+/* Return token i of the input of the decoder or encoder. */
 static int32_t read_token(const request *r, bool decoder, int64_t i)
 {
     if (!decoder)
@@ -128,7 +129,7 @@ static char (*names_of(const request *r, bool decoder, int64_t n))[EXPLAIN_TOKEN
     return names;
 }
 
-/* --query: a number, or a token, whose mark of a word's beginning may be left out. */
+/* Find the query of --query: a number or a token. The mark of a word's beginning is optional. */
 static int find_query(request *r, const explain_source *s)
 {
     static const char mark[] = "\xe2\x96\x81";
@@ -142,9 +143,8 @@ static int find_query(request *r, const explain_source *s)
         r->e->query = number;
         return errno == 0 && number >= 0 && number < n
                    ? CLI_OK
-                   : cli_error(CLI_USAGE,
-                               "--query: %.40s is out of range (0 to %lld: a number, or a token of the text)", r->query,
-                               (long long)n - 1);
+                   : cli_error(CLI_USAGE, "--query: %.40s is out of range (0 to %lld, or a token of the text)",
+                               r->query, (long long)n - 1);
     }
     char(*names)[EXPLAIN_TOKEN] = s->query_token != NULL ? s->query_token : s->token;
     for (int64_t i = 0; i < n; i++) {
@@ -156,12 +156,11 @@ static int find_query(request *r, const explain_source *s)
         }
     }
     return cli_error(
-        CLI_USAGE,
-        "--query: no query is the token \"%s\" (a number from 0 to %lld, or a token; t5 tokenize shows them)",
+        CLI_USAGE, "--query: no query is the token \"%s\" (give 0 to %lld, or a token; relpos t5 tokenize lists them)",
         io_safe(safe, sizeof safe, r->query), (long long)n - 1);
 }
 
-/* ------------------------------------------------------------------------------------------------ the problem of a layer */
+/* ----------------------------------------------------------------------------------------------- description of a layer */
 
 static void describe(request *r, explain_source *s)
 {
@@ -218,7 +217,7 @@ static int find_buckets(request *r, explain_source *s)
     return CLI_OK;
 }
 
-/* The first line: where this is, and what the query reads. */
+/* Write the first line of the output: part, layer and head, and the token of the query. */
 static int make_note(request *r, explain_source *s)
 {
     char reads[EXPLAIN_TOKEN], writes[EXPLAIN_TOKEN] = "";
@@ -238,13 +237,13 @@ static int make_note(request *r, explain_source *s)
     return CLI_OK;
 }
 
-/* Layer and head are checked before anything is computed. */
+/* Check part, layer and head before anything is computed. */
 static int check_place(const request *r)
 {
     const rp_t5_info *i = rp_t5_about(r->common.model);
     const int64_t layers = r->part == RP_T5_ENCODER ? i->layers : i->decoder_layers;
     if (layers == 0)
-        return cli_error(CLI_FAILED, "--part: the model has an encoder alone (--part encoder)");
+        return cli_error(CLI_FAILED, "--part: the model has no decoder (use --part encoder)");
     if (explain_range("--layer", r->layer, layers) != CLI_OK || explain_range("--head", r->e->head, i->heads) != CLI_OK)
         return CLI_USAGE;
     return CLI_OK;
@@ -290,7 +289,7 @@ static int run(const cli_command *self, int argc, char **argv)
     int n_args = 0, code = cli_options(self, argc, argv, on_option, &r, args, 2, &n_args);
     if (code < 0 && n_args < 2)
         code = cli_error(CLI_USAGE, "t5 explain: %s (relpos t5 explain DIR 'a sentence')",
-                         n_args < 1 ? "no model was named" : "there is no text");
+                         n_args < 1 ? "no model was given" : "no text was given");
     if (code < 0) {
         code = cli_t5_open(&r.common, args[0]);
         if (code == CLI_OK)
@@ -314,7 +313,7 @@ static int run(const cli_command *self, int argc, char **argv)
 
 const cli_command cli_t5_explain = {
     .name = "t5 explain",
-    .summary = "one head on a text, step by step: content, the table's bias, weights",
+    .summary = "show the attention of one head step by step",
     .usage = "DIR|FILE TEXT [options]",
     .example =
         "  relpos t5 explain flan-t5-small 'The house is wonderful.' --layer 2 --head 3 --query house\n"

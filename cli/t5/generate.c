@@ -1,4 +1,4 @@
-/* generate.c -- relpos t5 generate: a line in, a line out.
+/* generate.c -- relpos t5 generate: write a target for each line.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/t5/t5.h"
 #include <math.h>
@@ -33,38 +33,37 @@ enum {
 enum { MAX_STOPS = 16 };
 
 static const cli_option options[] = {
-    {"output", OUT, "FILE",
-     "write the lines to FILE, which appears whole or not at all; without it to standard output"},
-    {"text", T5_TEXT, "TEXT", "one line, in place of a file"},
+    {"output", OUT, "FILE", "write the lines to FILE, completely or not at all; default: standard output"},
+    {"text", T5_TEXT, "TEXT", "read one line from the command line instead of a file"},
     {"prefix", PREFIX, "TEXT", "put TEXT before every line, such as \"summarize: \""},
-    {"max-new-tokens", NEW, "N", "end after so many tokens; without it as the model says, or 256"},
-    {"min-new-tokens", MIN_NEW, "N", "do not end before"},
-    {"beams", BEAMS, "N", "beam search with N beams; 1: the likeliest token each time"},
-    {"return", RETURN, "N", "print the N best of the beams, or N samples, a line each"},
-    {"length-penalty", PENALTY, "X", "of beams: divide log-probabilities by length to the power X"},
-    {"early-stopping", EARLY, "WHEN", "of beams: true, false or never, as in transformers"},
-    {"sample", SAMPLE, NULL, "draw each token"},
-    {"temperature", TEMPERATURE, "X", "of --sample: below 1 likely tokens become likelier"},
-    {"top-k", TOP_K, "N", "of --sample: draw among the N likeliest; 0: all; without it 50"},
-    {"top-p", TOP_P, "X", "of --sample: draw among the likeliest that have the share X together"},
-    {"seed", SEED, "N", "of --sample: the same seed gives the same lines"},
-    {"repetition-penalty", REPETITION, "X", "above 1: tokens that are there already become less likely"},
-    {"no-repeat-ngram", NGRAM, "N", "no N tokens in a row come twice"},
-    {"begin", BEGIN, "TEXT", "every output begins with TEXT"},
-    {"forced-bos-token", FORCED, "N", "every output begins with token N"},
-    {"suppress-tokens", SUPPRESS, "LIST", "token numbers that are never written"},
-    {"begin-suppress-tokens", BEGIN_SUPPRESS, "LIST", "token numbers that are not the first that is chosen"},
-    {"stop", STOP, "TEXT", "end once TEXT is in the output; may be given more than once"},
-    {"batch", BATCH, "N", "lines that are computed together: faster, and the same text"},
+    {"max-new-tokens", NEW, "N", "end after N new tokens; default: as the model says, or 256"},
+    {"min-new-tokens", MIN_NEW, "N", "do not end before N new tokens; default: as the model says, or 0"},
+    {"beams", BEAMS, "N", "search with N beams; 1: greedy; default: as the model says, or 1"},
+    {"return", RETURN, "N", "print the best N beams, or N samples, one per line; default: as the model says, or 1"},
+    {"length-penalty", PENALTY, "X", "with beams: divide log-probabilities by length to the power X"},
+    {"early-stopping", EARLY, "WHEN", "with beams: stop as transformers does: true, false or never"},
+    {"sample", SAMPLE, NULL, "sample each token"},
+    {"temperature", TEMPERATURE, "X", "with --sample: divide logits by X; below 1, likely tokens become likelier"},
+    {"top-k", TOP_K, "N", "with --sample: sample from the N likeliest tokens; 0: from all; default 50"},
+    {"top-p", TOP_P, "X", "with --sample: sample from the likeliest tokens with total probability X"},
+    {"seed", SEED, "N", "with --sample: use seed N; the same seed gives the same lines; default 0"},
+    {"repetition-penalty", REPETITION, "X", "make tokens that were already written less likely (X above 1)"},
+    {"no-repeat-ngram", NGRAM, "N", "do not repeat any N consecutive tokens"},
+    {"begin", BEGIN, "TEXT", "begin every output with TEXT"},
+    {"forced-bos-token", FORCED, "N", "begin every output with token N"},
+    {"suppress-tokens", SUPPRESS, "LIST", "never write these token numbers"},
+    {"begin-suppress-tokens", BEGIN_SUPPRESS, "LIST", "do not choose these token numbers first"},
+    {"stop", STOP, "TEXT", "end when the output contains TEXT; may be given several times"},
+    {"batch", BATCH, "N", "compute N lines together: faster, with the same text; default 1"},
     {"scores", SCORES, NULL, "print the score and a tab before each line"},
-    {"stats", STATS, NULL, "say on standard error how fast it was, and what share of the memory's bandwidth that is"},
+    {"stats", STATS, NULL, "report the speed, and the fraction of the memory's bandwidth, on standard error"},
     T5_DRAFT_OPTIONS,
     T5_TOKENS_OPTION,
     T5_COMMON_OPTIONS,
     {0},
 };
 
-/* Which of the model's defaults the user replaced. */
+/* The options that were given; the others keep the model's defaults. */
 typedef struct request {
     cli_t5_common common;
     bool given[STATS + 1];
@@ -118,14 +117,14 @@ static int on_option(void *context, int key, const char *value)
     case STATS: r->stats = true; return CLI_OK;
     case STOP:
         if (r->n_stop == MAX_STOPS)
-            return cli_error(CLI_USAGE, "--stop: given more than %d times (leave some out)", MAX_STOPS);
+            return cli_error(CLI_USAGE, "--stop: given more than %d times (drop some)", MAX_STOPS);
         r->stop[r->n_stop++] = value;
         return CLI_OK;
     default: return cli_t5_common_option(&r->common, key, value);
     }
 }
 
-/* The model's defaults with what the user gave. */
+/* Combine the model's defaults with the given options. */
 static int settings(const request *r, rp_t5_generation *g)
 {
     char safe[64];
@@ -174,50 +173,49 @@ static int settings(const request *r, rp_t5_generation *g)
     else if (strcmp(r->early, "never") == 0)
         g->early_stopping = RP_T5_STOP_NEVER_EARLY;
     else
-        return cli_error(CLI_USAGE, "--early-stopping: there is no \"%s\" (true, false or never)",
+        return cli_error(CLI_USAGE, "--early-stopping: unknown value \"%s\" (true, false or never)",
                          io_safe(safe, sizeof safe, r->early));
     return CLI_OK;
 }
 
-static bool within(double x, double least, double most)
+static bool within(double x, double min, double max)
 {
-    return x >= least && x <= most;
+    return x >= min && x <= max;
 }
 
-/* Options that would change nothing. */
+/* Reject options that would have no effect. */
 static int check_effect(const request *r, const rp_t5_generation *g)
 {
     static const struct {
         int key;
         const char *name;
-    } drawing[] = {{TEMPERATURE, "--temperature"}, {TOP_K, "--top-k"}, {TOP_P, "--top-p"}, {SEED, "--seed"}};
-    for (size_t k = 0; k < sizeof drawing / sizeof *drawing; k++)
-        if (r->given[drawing[k].key] && !g->sample)
-            return cli_error(CLI_USAGE, "%s: it is for drawing (add --sample)", drawing[k].name);
+    } sampling[] = {{TEMPERATURE, "--temperature"}, {TOP_K, "--top-k"}, {TOP_P, "--top-p"}, {SEED, "--seed"}};
+    for (size_t k = 0; k < sizeof sampling / sizeof *sampling; k++)
+        if (r->given[sampling[k].key] && !g->sample)
+            return cli_error(CLI_USAGE, "%s: it needs sampling (add --sample)", sampling[k].name);
     if ((r->given[PENALTY] || r->early != NULL) && g->beams == 1)
-        return cli_error(CLI_USAGE, "%s: it is for beams (add --beams 4)",
+        return cli_error(CLI_USAGE, "%s: it needs several beams (add --beams 4)",
                          r->given[PENALTY] ? "--length-penalty" : "--early-stopping");
     if (r->common.draft != NULL && g->beams > 1)
-        return cli_error(CLI_USAGE, "--exact: it goes with one beam, and there are %d (--beams 1, or without --exact)",
+        return cli_error(CLI_USAGE, "--exact: it needs one beam, and there are %d (use --beams 1, or drop --exact)",
                          (int)g->beams);
     return CLI_OK;
 }
 
-/* What an option asks for and cannot be had, in the words of the command line. */
+/* Check the options, so that messages name them and not the fields of rp_t5_generation. */
 static int check_options(const request *r, const rp_t5_generation *g)
 {
     const rp_t5_info *i = rp_t5_about(r->common.model);
-    const long long beams = g->beams, most = i->vocab / 2;
-    if (r->given[BEAMS] && beams > most)
-        return cli_error(CLI_USAGE, "--beams: %lld is above %lld, half of the vocabulary (take fewer)", beams, most);
+    const long long beams = g->beams, max = i->vocab / 2;
+    if (r->given[BEAMS] && beams > max)
+        return cli_error(CLI_USAGE, "--beams: %lld is above %lld, half of the vocabulary (use fewer)", beams, max);
     if (r->given[SAMPLE] && beams > 1)
-        return cli_error(CLI_USAGE, "--sample: it goes with one beam, and --beams is %lld (leave one of them out)",
-                         beams);
+        return cli_error(CLI_USAGE, "--sample: it needs one beam, and --beams is %lld (drop one of them)", beams);
     if (r->given[RETURN] && !g->sample && g->returned > g->beams)
-        return cli_error(CLI_USAGE, "--return: %d is more than the beams, which are %lld (more --beams, or --sample)",
+        return cli_error(CLI_USAGE, "--return: %d is above the number of beams, %lld (use more --beams, or --sample)",
                          (int)g->returned, beams);
     if (r->given[MIN_NEW] && g->min_new_tokens > g->max_new_tokens)
-        return cli_error(CLI_USAGE, "--min-new-tokens: %lld is above --max-new-tokens, which is %lld (take fewer)",
+        return cli_error(CLI_USAGE, "--min-new-tokens: %lld is above --max-new-tokens, which is %lld (use fewer)",
                          (long long)g->min_new_tokens, (long long)g->max_new_tokens);
     if (r->given[PENALTY] && !within(g->length_penalty, -100, 100))
         return cli_error(CLI_USAGE, "--length-penalty: %g is out of range (-100 to 100)", g->length_penalty);
@@ -228,17 +226,17 @@ static int check_options(const request *r, const rp_t5_generation *g)
     if (r->given[REPETITION] && !within(g->repetition_penalty, 1e-6, 1e6))
         return cli_error(CLI_USAGE, "--repetition-penalty: %g is out of range (1e-6 to 1e6)", g->repetition_penalty);
     if (r->given[FORCED] && g->forced_first >= i->vocab)
-        return cli_error(CLI_USAGE, "--forced-bos-token: %d is no token of the vocabulary (0 to %lld)",
-                         (int)g->forced_first, (long long)i->vocab - 1);
+        return cli_error(CLI_USAGE, "--forced-bos-token: %d is not in the vocabulary (0 to %lld)", (int)g->forced_first,
+                         (long long)i->vocab - 1);
     for (int32_t k = 0; k < r->n_stop; k++)
         if (*r->stop[k] == 0)
-            return cli_error(CLI_USAGE, "--stop: the text is empty (give what an output is to end with)");
+            return cli_error(CLI_USAGE, "--stop: the text is empty (give the text that ends an output)");
     if (r->n_stop > 0 && !i->has_tokenizer)
-        return cli_error(CLI_USAGE, "--stop: the model takes no text (leave --stop out)");
+        return cli_error(CLI_USAGE, "--stop: the model has no tokenizer (drop --stop)");
     return check_effect(r, g);
 }
 
-/* Tokens that every output begins with: those of the text without the end. */
+/* Convert --begin to tokens, without the end token. */
 static int begin_tokens(const request *r, rp_t5_generation *g, int32_t **tokens)
 {
     char why[128];
@@ -248,7 +246,7 @@ static int begin_tokens(const request *r, rp_t5_generation *g, int32_t **tokens)
         return CLI_OK;
     if (r->common.tokens) {
         if (!cli_t5_numbers(r->begin, (int64_t)strlen(r->begin), tokens, &n, why))
-            return cli_error(CLI_USAGE, "--begin: %s (--tokens reads numbers between spaces)", why);
+            return cli_error(CLI_USAGE, "--begin: %s (--tokens needs numbers between spaces)", why);
     } else {
         if (rp_t5_tokenize(r->common.model, r->begin, -1, tokens, &n) != RP_OK)
             return cli_t5_refused("--begin");
@@ -259,7 +257,7 @@ static int begin_tokens(const request *r, rp_t5_generation *g, int32_t **tokens)
     return CLI_OK;
 }
 
-/* Tokens of an option, where it was given. */
+/* Parse the token list of an option. NULL: the option was not given. */
 static int list_tokens(const request *r, const char *option, const char *list, rp_t5_tokens *to, int32_t **tokens)
 {
     const int64_t vocab = rp_t5_about(r->common.model)->vocab;
@@ -269,32 +267,34 @@ static int list_tokens(const request *r, const char *option, const char *list, r
     if (list == NULL)
         return CLI_OK;
     if (!cli_t5_numbers(list, (int64_t)strlen(list), tokens, &n, why))
-        return cli_error(CLI_USAGE, "%s: %s (token numbers between spaces or commas)", option, why);
+        return cli_error(CLI_USAGE, "%s: %s (give token numbers between spaces or commas)", option, why);
     for (int64_t k = 0; k < n; k++)
         if ((*tokens)[k] >= vocab)
-            return cli_error(CLI_USAGE, "%s: %d is no token of the vocabulary (0 to %lld)", option, (int)(*tokens)[k],
+            return cli_error(CLI_USAGE, "%s: %d is not in the vocabulary (0 to %lld)", option, (int)(*tokens)[k],
                              (long long)vocab - 1);
     *to = (rp_t5_tokens){*tokens, n};
     return CLI_OK;
 }
 
-/* ------------------------------------------------------------------------------------------------ a line as it is written */
+/* ------------------------------------------------------------------------------------------------ streaming a line */
 
-/* Tokens of the line that is being written, and how much of its text is out. */
+/* The line that is being written, and how much of it has been printed. */
 typedef struct stream {
     const cli_t5_common *common;
     FILE *to;
     cli_progress progress;
     const cli_t5_lines *lines;
-    double from;   /* when it began */
-    char note[64]; /* of the bar */
+    double from;   /* start time, in seconds */
+    char note[64]; /* note of the progress bar */
     int32_t *tokens;
-    int64_t n, room, printed, written; /* written: tokens of all lines */
-    bool on, lost;                     /* lost: memory ran out for a line that is shown as it is written */
-    rp_t5_drafted drafted;             /* of all lines */
+    int64_t n, capacity, printed; /* printed: tokens or bytes */
+    int64_t written;              /* tokens of all lines */
+    bool on;                      /* print the line while it is written */
+    bool lost;                    /* out of memory for the tokens of the line */
+    rp_t5_drafted drafted;        /* statistics of all lines */
 } stream;
 
-/* The bytes of a text that will not change with the next token: not a character that is incomplete. */
+/* Return the number of bytes that the next token cannot change: all except an incomplete last character. */
 static int64_t settled(const char *text, int64_t size)
 {
     return size >= 3 && memcmp(text + size - 3, "\xef\xbf\xbd", 3) == 0 ? size - 3 : size;
@@ -325,25 +325,25 @@ static int on_token(void *context, int64_t source, int32_t index, int32_t token)
     (void)source;
     (void)index;
     s->written++;
-    if (s->lines->number > 1) { /* the rate that is shown is that of whole lines */
-        snprintf(s->note, sizeof s->note, "%.0f tokens a second", (double)s->written / (cli_seconds() - s->from));
+    if (s->lines->number > 1) { /* with a single line, the output itself shows progress */
+        snprintf(s->note, sizeof s->note, "%.0f tokens per second", (double)s->written / (cli_seconds() - s->from));
         cli_t5_show_lines(&s->progress, s->lines, s->to);
     }
     if (!s->on)
         return 0;
-    if (s->n == s->room) {
-        const int64_t room = s->room > 0 ? 2 * s->room : 256;
-        int32_t *tokens = realloc(s->tokens, (size_t)room * sizeof *tokens);
+    if (s->n == s->capacity) {
+        const int64_t capacity = s->capacity > 0 ? 2 * s->capacity : 256;
+        int32_t *tokens = realloc(s->tokens, (size_t)capacity * sizeof *tokens);
         if (tokens == NULL) {
             s->lost = true;
             return 1;
         }
         s->tokens = tokens;
-        s->room = room;
+        s->capacity = capacity;
     }
     s->tokens[s->n++] = token;
     show(s, false);
-    return s->lost || !cli_written(s->to); /* nobody reads any more */
+    return s->lost || !cli_written(s->to); /* stop if the reader has closed the output */
 }
 
 /* ------------------------------------------------------------------------------------------------ lines */
@@ -383,10 +383,10 @@ static int write_batch(const request *r, rp_t5_generation *g, stream *s, int64_t
         on_token(s, 0, 0, g->prefix.tokens[k]);
     const rp_status status = rp_t5_generate(r->common.model, n, sources, g, &results);
     if (status == RP_E_CANCELLED && !cli_stop_asked())
-        return s->lost ? lost_line(s) : CLI_FAILED; /* nobody reads */
+        return s->lost ? lost_line(s) : CLI_FAILED; /* the reader has closed the output */
     if (status != RP_OK) {
         if (s->on && s->n > 0 && r->output == NULL)
-            putc('\n', s->to); /* of the line that had begun */
+            putc('\n', s->to); /* end the line that was being written */
         fflush(s->to);
         cli_progress_end(&s->progress);
         if (n > 1 || status == RP_E_CANCELLED)
@@ -409,17 +409,17 @@ static void print_stats(const request *r, const rp_t5_generation *g, int64_t lin
     const rp_t5_info *i = rp_t5_about(r->common.model);
     const int64_t tokens = s->written;
     double bandwidth;
-    fprintf(stderr, "%lld line%s, %lld tokens in %.2f s: %.1f tokens a second", (long long)lines, lines == 1 ? "" : "s",
-            (long long)tokens, seconds, (double)tokens / seconds);
+    fprintf(stderr, "%lld line%s, %lld tokens in %.2f s: %.1f tokens per second", (long long)lines,
+            lines == 1 ? "" : "s", (long long)tokens, seconds, (double)tokens / seconds);
     if (r->common.draft != NULL) {
         fputs("; ", stderr);
         cli_t5_print_drafted(stderr, &s->drafted);
     } else if (r->batch == 1 && g->beams == 1 && g->returned == 1 &&
                rp_measure_bandwidth(r->common.pool, &bandwidth) == RP_OK) {
         const double rate = (double)tokens / seconds * (double)i->step_bytes;
-        fprintf(stderr, ", weights of %.2f GB/s: ", rate / 1e9);
+        fprintf(stderr, ", weights %.2f GB/s: ", rate / 1e9);
         if (rate > bandwidth)
-            fprintf(stderr, "above the memory's bandwidth, they lie in caches, or not all are read");
+            fprintf(stderr, "more than the memory's bandwidth, so they are in a cache, or not all are read");
         else
             fprintf(stderr, "%.0f %% of the memory's bandwidth", 100 * rate / bandwidth);
     }
@@ -431,7 +431,7 @@ static int run_lines(const request *r, rp_t5_generation *g, cli_t5_lines *l, FIL
     rp_t5_tokens *sources = calloc((size_t)r->batch, sizeof *sources);
     stream s = {.common = &r->common, .to = to, .lines = l, .from = cli_seconds(), .progress = {.what = "t5 generate"}};
     int64_t length = 0, n = 0, lines = 0;
-    int code = sources != NULL ? CLI_OK : cli_error(CLI_FAILED, "t5 generate: out of memory");
+    int code = sources != NULL ? CLI_OK : cli_error(CLI_FAILED, "t5 generate: out of memory (use a smaller --batch)");
     s.progress.note = s.note;
     g->on_token = on_token;
     g->cancelled = cli_t5_stop_asked;
@@ -462,7 +462,7 @@ static int run_lines(const request *r, rp_t5_generation *g, cli_t5_lines *l, FIL
     return code;
 }
 
-/* Lines to standard output, or to a file that appears once all is written. */
+/* Write the lines to standard output, or to a file that is created when all lines are done. */
 static int write_lines(const request *r, rp_t5_generation *g, cli_t5_lines *l)
 {
     char *text = NULL, err[IO_ERR_MAX];
@@ -471,10 +471,10 @@ static int write_lines(const request *r, rp_t5_generation *g, cli_t5_lines *l)
         return run_lines(r, g, l, stdout);
     FILE *to = open_memstream(&text, &size);
     if (to == NULL)
-        return cli_error(CLI_FAILED, "t5 generate: out of memory");
+        return cli_error(CLI_FAILED, "t5 generate: out of memory (close other programs)");
     int code = run_lines(r, g, l, to);
     if (!cli_close_text(to, &text) && code == CLI_OK)
-        code = cli_error(CLI_FAILED, "t5 generate: out of memory for what was written (fewer lines at a time)");
+        code = cli_error(CLI_FAILED, "t5 generate: out of memory for the output (give fewer lines at a time)");
     if (code == CLI_OK && io_write_bytes(r->output, text, size, err) != 0)
         code = cli_error(CLI_FAILED, "%s", err);
     free(text);
@@ -492,7 +492,7 @@ static int run(const cli_command *self, int argc, char **argv)
     if (code >= 0)
         return code;
     if (n_args < 1)
-        return cli_error(CLI_USAGE, "t5 generate: no model was named (relpos t5 generate DIR)");
+        return cli_error(CLI_USAGE, "t5 generate: no model was given (relpos t5 generate DIR)");
     code = r.output == NULL ? CLI_OK : cli_t5_check_output(r.output);
     if (code == CLI_OK)
         code = cli_t5_lines_open(&l, args[1], r.text);
@@ -522,7 +522,7 @@ static int run(const cli_command *self, int argc, char **argv)
 
 const cli_command cli_t5_generate = {
     .name = "t5 generate",
-    .summary = "write a line for each line",
+    .summary = "write a target for each line",
     .usage = "DIR|FILE [LINES] [options]      without LINES: standard input",
     .example = "  echo 'translate English to German: Good morning.' | relpos t5 generate flan-t5-small\n"
                "  relpos t5 generate flan.relpos lines.txt -o out.txt --prefix 'summarize: ' --beams 4 --batch 8\n",

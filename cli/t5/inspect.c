@@ -1,4 +1,4 @@
-/* inspect.c -- relpos t5 score, tokenize and info: what a model thinks of a target, how it cuts text, and what it is.
+/* inspect.c -- relpos t5 score, tokenize and info.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/t5/t5.h"
 #include <stdlib.h>
@@ -26,7 +26,7 @@ static int on_option(void *context, int key, const char *value)
 
 typedef int on_line(const request *r, const cli_t5_lines *l, const char *line, int64_t length);
 
-/* Options, a model, and then a line at a time. */
+/* Read the options, open the model, and call `each` for every line. */
 static int run_lines(const cli_command *self, int argc, char **argv, rp_t5_loading load, on_line *each)
 {
     request r = {.common.load = load};
@@ -38,7 +38,7 @@ static int run_lines(const cli_command *self, int argc, char **argv, rp_t5_loadi
     if (code >= 0)
         return code;
     if (n_args < 1)
-        return cli_error(CLI_USAGE, "%s: no model was named (relpos %s DIR)", self->name, self->name);
+        return cli_error(CLI_USAGE, "%s: no model was given (relpos %s DIR)", self->name, self->name);
     code = cli_t5_lines_open(&l, args[1], r.text);
     if (code == CLI_OK)
         code = cli_t5_open(&r.common, args[0]);
@@ -48,7 +48,7 @@ static int run_lines(const cli_command *self, int argc, char **argv, rp_t5_loadi
             break;
         code = each(&r, &l, line, length);
         if (!cli_written(stdout) && code == CLI_OK)
-            code = CLI_FAILED; /* nobody reads */
+            code = CLI_FAILED; /* the reader has closed the output */
         cli_t5_show_lines(&progress, &l, stdout);
     }
     cli_progress_end(&progress);
@@ -60,9 +60,9 @@ static int run_lines(const cli_command *self, int argc, char **argv, rp_t5_loadi
 /* ------------------------------------------------------------------------------------------------ score */
 
 static const cli_option score_options[] = {
-    {"each", EACH, NULL, "print the log-probability of each token too"},
-    {"json", JSON, NULL, "one JSON object for each line"},
-    {"text", T5_TEXT, "TEXT", "one line, in place of a file"},
+    {"each", EACH, NULL, "also print the log-probability of each token"},
+    {"json", JSON, NULL, "print one JSON object for each line"},
+    {"text", T5_TEXT, "TEXT", "read one line from the command line instead of a file"},
     T5_TOKENS_OPTION,
     T5_COMMON_OPTIONS,
     {0},
@@ -72,7 +72,7 @@ static int print_score(const request *r, rp_t5_tokens source, rp_t5_tokens targe
 {
     double total, *each = malloc(((size_t)target.n + 1) * sizeof *each);
     if (each == NULL)
-        return cli_error(CLI_FAILED, "t5 score: out of memory");
+        return cli_error(CLI_FAILED, "t5 score: out of memory (use a shorter target)");
     int code = CLI_OK;
     if (rp_t5_score(r->common.model, source, target, &total, each, cli_t5_progress, NULL) != RP_OK)
         code = cli_t5_refused("t5 score");
@@ -94,7 +94,7 @@ static int score_line(const request *r, const cli_t5_lines *l, const char *line,
     int32_t *source = NULL, *target = NULL;
     int64_t n_source, n_target;
     if (tab == NULL)
-        return cli_error(CLI_FAILED, "line %lld: there is no tab between source and target (source, tab, target)",
+        return cli_error(CLI_FAILED, "line %lld: there is no tab between source and target (give source, tab, target)",
                          (long long)l->number);
     int code = cli_t5_read_tokens(&r->common, l, "", line, tab - line, &source, &n_source);
     if (code == CLI_OK)
@@ -113,7 +113,7 @@ static int run_score(const cli_command *self, int argc, char **argv)
 
 const cli_command cli_t5_score = {
     .name = "t5 score",
-    .summary = "the log-probability of each target, given its source",
+    .summary = "print the log-probability of each target given its source",
     .usage = "DIR|FILE [LINES] [options]      lines: source, a tab, target",
     .example =
         "  printf 'translate English to German: Good morning.\\tGuten Morgen.\\n' | relpos t5 score flan-t5-small\n",
@@ -124,8 +124,8 @@ const cli_command cli_t5_score = {
 /* ------------------------------------------------------------------------------------------------ tokenize */
 
 static const cli_option tokenize_options[] = {
-    {"decode", DECODE, NULL, "lines are token numbers; print their text"},
-    {"text", T5_TEXT, "TEXT", "one line, in place of a file"},
+    {"decode", DECODE, NULL, "read token numbers and print their text"},
+    {"text", T5_TEXT, "TEXT", "read one line from the command line instead of a file"},
     T5_COMMON_OPTIONS,
     {0},
 };
@@ -153,7 +153,7 @@ static int run_tokenize(const cli_command *self, int argc, char **argv)
 
 const cli_command cli_t5_tokenize = {
     .name = "t5 tokenize",
-    .summary = "the token numbers of each line, or with --decode the text of numbers",
+    .summary = "print the token numbers of each line",
     .usage = "DIR|FILE [LINES] [options]",
     .example = "  relpos t5 tokenize flan-t5-small --text 'Good morning.'\n",
     .options = tokenize_options,
@@ -163,7 +163,7 @@ const cli_command cli_t5_tokenize = {
 /* ------------------------------------------------------------------------------------------------ info */
 
 static const cli_option info_options[] = {
-    {"json", JSON, NULL, "one JSON object"},
+    {"json", JSON, NULL, "print one JSON object"},
     T5_COMMON_OPTIONS,
     {0},
 };
@@ -206,7 +206,7 @@ static void print_json(const rp_t5_info *i)
 static void print_info(const rp_t5_info *i)
 {
     char safe[160], checksum[40];
-    const int digits = i->parameters < 1000000 ? 3 : 1; /* a tiny model is not one of 0.0 million */
+    const int digits = i->parameters < 1000000 ? 3 : 1; /* do not print a tiny model as 0.0 million */
     printf("model        %s, %.*f million parameters, %s: %.*f MB\n", i->kind, digits, (double)i->parameters / 1e6,
            i->type, digits, (double)i->bytes / 1e6);
     printf("layers       %lld + %lld, width %lld, %lld heads of %lld\n", (long long)i->layers,
@@ -216,19 +216,19 @@ static void print_info(const rp_t5_info *i)
         printf(", %lld experts", (long long)i->experts);
     printf("\nattention    %s\n", i->attention);
     printf("vocabulary   %lld, %s; start %d, end %d, padding %d\n", (long long)i->vocab,
-           i->has_tokenizer ? "with a tokenizer" : "token numbers alone", (int)i->start, (int)i->eos, (int)i->pad);
+           i->has_tokenizer ? "with a tokenizer" : "no tokenizer", (int)i->start, (int)i->eos, (int)i->pad);
     if (i->decoder_layers > 0)
-        printf("head         %s%s; a token reads %.*f MB\n", i->tied ? "the embedding" : "of its own",
+        printf("head         %s%s; a step reads %.*f MB\n", i->tied ? "the embedding" : "separate",
                i->scaled ? ", scaled" : "", digits, (double)i->step_bytes / 1e6);
     else
-        printf("head         none: it encodes only\n");
+        printf("head         none: the model only encodes\n");
     if (i->packed > 1)
         printf("packed       from %s, whose tensors have the checksum %s\n", io_safe(safe, sizeof safe, i->source),
                io_safe(checksum, sizeof checksum, i->source_checksum));
     if (i->packed == 1)
-        printf("packed       by relpos 0.1: without a checksum, and its source is not known (pack the folder again)\n");
+        printf("packed       by relpos 0.1, without a checksum or the name of its folder (pack the folder again)\n");
     if (i->not_finite > 0)
-        printf("damaged      %lld numbers of the weights are NaN or infinite\n", (long long)i->not_finite);
+        printf("damaged      %lld of the weights are NaN or infinite\n", (long long)i->not_finite);
 }
 
 static int run_info(const cli_command *self, int argc, char **argv)
@@ -239,7 +239,7 @@ static int run_info(const cli_command *self, int argc, char **argv)
     if (code >= 0)
         return code;
     if (n_args < 1)
-        return cli_error(CLI_USAGE, "t5 info: no model was named (relpos t5 info DIR)");
+        return cli_error(CLI_USAGE, "t5 info: no model was given (relpos t5 info DIR)");
     code = cli_t5_open(&r.common, args[0]);
     if (code == CLI_OK)
         (r.json ? print_json : print_info)(rp_t5_about(r.common.model));
@@ -249,7 +249,7 @@ static int run_info(const cli_command *self, int argc, char **argv)
 
 const cli_command cli_t5_info = {
     .name = "t5 info",
-    .summary = "what a model is",
+    .summary = "print the sizes and properties of a model",
     .usage = "DIR|FILE [options]",
     .example = "  relpos t5 info flan-t5-small\n",
     .options = info_options,

@@ -1,4 +1,4 @@
-/* pack.c -- relpos t5 pack: a model as one file that is mapped and used as it lies.
+/* pack.c -- relpos t5 pack: write a model to one file that is mapped and used without copying.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/t5/t5.h"
 #include <string.h>
@@ -33,7 +33,7 @@ static int run(const cli_command *self, int argc, char **argv)
     if (code >= 0)
         return code;
     if (n_args < 1)
-        return cli_error(CLI_USAGE, "t5 pack: no model was named (relpos t5 pack DIR -o FILE)");
+        return cli_error(CLI_USAGE, "t5 pack: no model was given (relpos t5 pack DIR -o FILE)");
     if (r.output == NULL)
         return cli_error(CLI_USAGE, "t5 pack: -o is missing (-o FILE)");
     code = cli_t5_check_output(r.output);
@@ -50,7 +50,7 @@ static int run(const cli_command *self, int argc, char **argv)
 
 const cli_command cli_t5_pack = {
     .name = "t5 pack",
-    .summary = "write a model as one file that is ready at once",
+    .summary = "write a model to one file that opens faster",
     .usage = "DIR -o FILE [options]",
     .example = "  relpos t5 pack flan-t5-small --type int8 -o flan.relpos\n",
     .options = options,

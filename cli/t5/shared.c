@@ -14,14 +14,14 @@ int cli_t5_common_option(cli_t5_common *c, int key, const char *value)
     case T5_TYPE:
         if (strcmp(value, "f32") != 0 && strcmp(value, "f16") != 0 && strcmp(value, "bf16") != 0 &&
             strcmp(value, "int8") != 0 && strcmp(value, "int4") != 0)
-            return cli_error(CLI_USAGE, "--type: no type of weights is called \"%s\" (f32, f16, bf16, int8 or int4)",
+            return cli_error(CLI_USAGE, "--type: unknown type \"%s\" (f32, f16, bf16, int8 or int4)",
                              io_safe(safe, sizeof safe, value));
         c->type = value;
         return CLI_OK;
     case T5_EXACT: c->draft = c->draft != NULL ? c->draft : "int4"; return CLI_OK;
     case T5_DRAFT:
         if (strcmp(value, "int8") != 0 && strcmp(value, "int4") != 0)
-            return cli_error(CLI_USAGE, "--draft: \"%s\" proposes nothing (int8 or int4)",
+            return cli_error(CLI_USAGE, "--draft: unknown type \"%s\" (int8 or int4)",
                              io_safe(safe, sizeof safe, value));
         c->draft = value;
         return CLI_OK;
@@ -33,7 +33,7 @@ int cli_t5_common_option(cli_t5_common *c, int key, const char *value)
 
 int cli_t5_stopped(const char *command)
 {
-    return cli_error(CLI_FAILED, "%s: stopped by a signal (start it again; files were left as they were)", command);
+    return cli_error(CLI_FAILED, "%s: stopped by a signal (start it again; no file was changed)", command);
 }
 
 int cli_t5_refused(const char *command)
@@ -41,10 +41,10 @@ int cli_t5_refused(const char *command)
     return cli_stop_asked() ? cli_t5_stopped(command) : cli_error(CLI_FAILED, "%s: %s", command, rp_t5_last_error());
 }
 
-int cli_t5_progress(void *context, double share)
+int cli_t5_progress(void *context, double fraction)
 {
     if (context != NULL)
-        cli_progress_show(context, share);
+        cli_progress_show(context, fraction);
     return cli_stop_asked();
 }
 
@@ -57,7 +57,7 @@ int cli_t5_stop_asked(void *context)
 rp_t5_generation cli_t5_greedy(const rp_t5 *model)
 {
     rp_t5_generation g = rp_t5_generation_of(model);
-    g.unsupported = NULL; /* which none of these settings needs */
+    g.unsupported = NULL; /* ignore unsupported keys: greedy search needs none of them */
     g.beams = g.returned = 1;
     g.sample = 0;
     g.min_new_tokens = g.no_repeat_ngram = 0;
@@ -116,7 +116,7 @@ int cli_t5_check_output(const char *path)
     snprintf(folder, sizeof folder, "%.*s", n > 0 ? n : 1, n > 0 ? path : ".");
     if (strcmp(path, "-") == 0 || access(folder, W_OK | X_OK) == 0)
         return CLI_OK;
-    return cli_error(CLI_FAILED, "-o: %s: its folder cannot be written to: %s (make the folder, or name another)",
+    return cli_error(CLI_FAILED, "-o: %s: cannot write to its folder: %s (create the folder, or choose another)",
                      io_safe(safe, sizeof safe, path), strerror(errno));
 }
 
@@ -125,7 +125,7 @@ int cli_t5_keep_model(const cli_t5_common *c, const char *output)
     char safe[160];
     if (output == NULL || strcmp(output, "-") == 0 || !rp_t5_reads(c->model, output))
         return CLI_OK;
-    return cli_error(CLI_FAILED, "-o: %s: the model was read from this file (name another)",
+    return cli_error(CLI_FAILED, "-o: %s: the model was read from this file (give another name)",
                      io_safe(safe, sizeof safe, output));
 }
 
@@ -136,14 +136,14 @@ int cli_t5_lines_open(cli_t5_lines *l, const char *path, const char *text)
     char safe[160];
     *l = (cli_t5_lines){.text = text, .file = text != NULL ? NULL : stdin};
     if (text != NULL && path != NULL)
-        return cli_error(CLI_USAGE, "--text and a file of lines were given (one of them is enough)");
+        return cli_error(CLI_USAGE, "--text: a file of lines was given too (give only one of them)");
     if (path == NULL || strcmp(path, "-") == 0)
         return CLI_OK;
     l->file = fopen(path, "re");
     if (l->file == NULL)
         return cli_error(
             CLI_FAILED,
-            "%s: cannot be opened: %s (name a file of lines, or - for standard input; --text takes one line itself)",
+            "%s: cannot be opened: %s (give a file of lines, - for standard input, or --text for a single line)",
             io_safe(safe, sizeof safe, path), strerror(errno));
     struct stat st;
     if (fstat(fileno(l->file), &st) == 0 && S_ISREG(st.st_mode))
@@ -167,21 +167,21 @@ int cli_t5_lines_next(cli_t5_lines *l, const char **line, int64_t *length)
         return cli_t5_stopped("t5");
     if (n < 0 && (ferror(l->file) || errno == ENOMEM))
         return cli_error(CLI_FAILED,
-                         "line %lld: cannot be read: %s (name a file of lines, or - for standard input; --text takes "
-                         "one line itself)",
+                         "line %lld: cannot be read: %s (give a file of lines, - for standard input, or --text for a "
+                         "single line)",
                          (long long)l->number + 1, strerror(errno));
     l->number++;
     l->read += n > 0 ? (double)n : 0;
     *line = l->line;
     *length = n > 0 && l->line[n - 1] == '\n' ? n - 1 : n;
-    if (*length > 0 && *length < n && l->line[*length - 1] == '\r') /* a line of DOS */
+    if (*length > 0 && *length < n && l->line[*length - 1] == '\r') /* the line ends in CR LF */
         --*length;
     return CLI_OK;
 }
 
 void cli_t5_show_lines(cli_progress *p, const cli_t5_lines *l, FILE *to)
 {
-    const int out = fileno(to); /* -1: memory */
+    const int out = fileno(to); /* -1: a memory stream */
     if (l->all > 0 && (out < 0 || !isatty(out)))
         cli_progress_show(p, l->read / l->all);
 }
@@ -195,7 +195,7 @@ void cli_t5_lines_close(cli_t5_lines *l)
 
 /* ------------------------------------------------------------------------------------------------ tokens */
 
-/* Letters of a word, as many as a message shows. */
+/* Return the length of the word at `at`, at most 20 bytes, for a message. */
 static int number_width(const char *at)
 {
     const size_t n = strcspn(at, " \t,\r");
@@ -219,15 +219,15 @@ bool cli_t5_numbers(const char *line, int64_t length, int32_t **tokens, int64_t 
         errno = 0;
         const long long number = strtoll(at, &end, 10);
         if (end == at || (*end != 0 && strchr(" \t,\r", *end) == NULL))
-            snprintf(why, 128, "\"%.*s\" is no token number", number_width(at), at);
+            snprintf(why, 128, "\"%.*s\" is not a token number", number_width(at), at);
         else if (errno != 0 || number < 0 || number > INT32_MAX)
-            snprintf(why, 128, "%.20s is no token of the vocabulary", at);
+            snprintf(why, 128, "%.20s is not in the vocabulary", at);
         else
             made[(*n)++] = (int32_t)number;
         at = end;
     }
     if (why[0] == 0 && text != NULL && (int64_t)strlen(text) < length)
-        snprintf(why, 128, "there is a byte 0 in it");
+        snprintf(why, 128, "it contains a null byte");
     free(text);
     if (why[0] != 0) {
         free(made);
@@ -244,15 +244,15 @@ int cli_t5_read_tokens(const cli_t5_common *c, const cli_t5_lines *l, const char
     const size_t before = strlen(prefix);
     char *text = malloc(before + (size_t)length + 2);
     if (text == NULL)
-        return cli_error(CLI_FAILED, "line %lld: out of memory", (long long)l->number);
+        return cli_error(CLI_FAILED, "line %lld: out of memory (use a shorter line)", (long long)l->number);
     memcpy(text, prefix, before);
-    text[before] = ' '; /* between two numbers; of text the prefix has its own */
+    text[before] = ' '; /* separates token numbers; text overwrites it */
     memcpy(text + before + c->tokens, line, (size_t)length);
     if (c->tokens) {
         const bool read = cli_t5_numbers(text, (int64_t)before + 1 + length, tokens, n, why);
         free(text);
         if (!read)
-            return cli_error(CLI_FAILED, "line %lld: %s (--tokens reads numbers between spaces)", (long long)l->number,
+            return cli_error(CLI_FAILED, "line %lld: %s (--tokens needs numbers between spaces)", (long long)l->number,
                              why);
         return CLI_OK;
     }
@@ -262,7 +262,7 @@ int cli_t5_read_tokens(const cli_t5_common *c, const cli_t5_lines *l, const char
     if (status == RP_E_CANCELLED)
         return cli_t5_stopped("t5");
     if (status != RP_OK)
-        return cli_error(CLI_FAILED, "line %lld: %s (--tokens takes token numbers)", (long long)l->number,
+        return cli_error(CLI_FAILED, "line %lld: %s (use --tokens to give token numbers)", (long long)l->number,
                          rp_t5_last_error());
     return CLI_OK;
 }

@@ -1,4 +1,4 @@
-/* t5.h -- what the commands of `relpos t5` share: opening a model, lines of text or of token numbers, errors.
+/* t5.h -- code that the commands of `relpos t5` share: opening a model, lines of text or of token numbers, errors.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_CLI_T5_H
 #define RELPOS_CLI_T5_H
@@ -10,82 +10,84 @@
 extern const cli_command cli_t5_generate, cli_t5_encode, cli_t5_score, cli_t5_tokenize, cli_t5_info, cli_t5_pack,
     cli_t5_explain, cli_t5_verify, cli_t5_bench;
 
-/* Options that every command has. */
+/* Options of every command, and the open model. */
 typedef struct cli_t5_common {
     const char *type, *draft; /* draft: NULL: none */
     int64_t threads;
-    rp_t5_loading load; /* what the command needs of the model */
+    rp_t5_loading load; /* parts of the model that the command needs */
     bool tokens;        /* lines are token numbers */
     rp_pool *pool;
     rp_t5 *model;
-    bool catches; /* Ctrl-C sets cli_stop_asked */
+    bool catches; /* signals are caught: cli_stop_asked reports them */
 } cli_t5_common;
 
 enum { T5_TYPE = CLI_OWN, T5_THREADS, T5_TOKENS, T5_TEXT, T5_EXACT, T5_DRAFT, T5_OWN };
 #define T5_COMMON_OPTIONS                                                                                              \
-    {"type", T5_TYPE, "T", "keep weights as f32, f16, bf16, int8 or int4; without it as the file has them"},           \
+    {"type", T5_TYPE, "T", "keep weights as f32, f16, bf16, int8 or int4; default: the type of the file"},             \
     {                                                                                                                  \
-        "threads", T5_THREADS, "N", "threads; without it as many as the process may use"                               \
+        "threads", T5_THREADS, "N", "use N threads; default: all that the process may use"                             \
     }
 #define T5_DRAFT_OPTIONS                                                                                               \
-    {"exact", T5_EXACT, NULL, "the same text and scores, sooner: weights of 4 bits propose, the model checks"},        \
+    {"exact", T5_EXACT, NULL, "write the same text and scores faster: int4 weights propose, the model checks"},        \
     {                                                                                                                  \
-        "draft", T5_DRAFT, "T", "--exact by proposals of such weights: int8 or int4"                                   \
+        "draft", T5_DRAFT, "T", "like --exact, with weights of type T for the proposals: int8 or int4"                 \
     }
 #define T5_TOKENS_OPTION                                                                                               \
     {                                                                                                                  \
-        "tokens", T5_TOKENS, NULL, "lines are token numbers, in and out"                                               \
+        "tokens", T5_TOKENS, NULL, "read and write token numbers in place of text"                                     \
     }
 
-/* Take one of these options. -1: it is none of them. */
+/* Functions that return int return CLI_OK, or print an error and return an exit code, unless noted otherwise. */
+
+/* Handle a common option. Return -1 if `key` is not one of them. */
 int cli_t5_common_option(cli_t5_common *c, int key, const char *value);
-/* Open the model; CLI_OK, or CLI_FAILED after printing. Then Ctrl-C sets cli_stop_asked, until
- * cli_t5_let_signals or cli_t5_close: it ends the program as ever where nobody asks. */
+/* Open the model. From here until cli_t5_let_signals or cli_t5_close, Ctrl-C does not end the program but sets
+ * cli_stop_asked. Call cli_t5_let_signals before work that does not check it. */
 int cli_t5_open(cli_t5_common *c, const char *path);
 void cli_t5_let_signals(cli_t5_common *c);
 void cli_t5_close(cli_t5_common *c);
-/* What a draft proposed, and how much of it was right: one line without its end, on standard error or elsewhere. */
+/* Print the statistics of a draft, without a newline. */
 void cli_t5_print_drafted(FILE *to, const rp_t5_drafted *d);
-/* Print rp_t5_last_error, or that it was stopped, and return CLI_FAILED. */
+/* Print rp_t5_last_error, or that a signal stopped the command, and return CLI_FAILED. */
 int cli_t5_refused(const char *command);
+/* Print that a signal stopped the command, and return CLI_FAILED. */
 int cli_t5_stopped(const char *command);
-/* An rp_progress: a bar, and Ctrl-C. Its context is a cli_progress, or NULL: Ctrl-C alone. */
-int cli_t5_progress(void *context, double share);
+/* An rp_progress that shows a bar and stops on Ctrl-C. The context is a cli_progress, or NULL for no bar. */
+int cli_t5_progress(void *context, double fraction);
 
-/* The same question for rp_t5_generation.cancelled; the context is not used. */
+/* A callback for rp_t5_generation.cancelled: stop on Ctrl-C. The context is not used. */
 int cli_t5_stop_asked(void *context);
-/* The likeliest token each time, until the end token or max_new_tokens, whatever generation_config.json says. Ctrl-C stops it. */
+/* Return settings for greedy search without penalties, whatever generation_config.json says. Ctrl-C stops it. */
 rp_t5_generation cli_t5_greedy(const rp_t5 *model);
 
-/* Whether a file may appear at this path: asked before work that takes long. CLI_OK, or CLI_FAILED after printing. */
+/* Check that a file can be created at this path. Call it before long work. */
 int cli_t5_check_output(const char *path);
-/* The file of -o is none that the open model was read from; NULL: there is no -o. */
+/* Check that the model was not read from the file `output`. NULL means no output file. */
 int cli_t5_keep_model(const cli_t5_common *c, const char *output);
 
-/* Lines to be read, from a file, from one text, or from standard input. */
+/* A reader of lines, from a file, a text or standard input. */
 typedef struct cli_t5_lines {
     FILE *file;
-    const char *text; /* one line, in place of a file */
+    const char *text; /* a single line, if file is NULL */
     char *line;
     size_t size;
     int64_t number;
-    double read, all; /* bytes; all: 0 where it is not known */
+    double read, all; /* bytes read, and bytes of the file; all = 0: unknown */
 } cli_t5_lines;
 
 int cli_t5_lines_open(cli_t5_lines *l, const char *path, const char *text);
-/* The next line without its line feed, or carriage return and line feed; *length -1 at the end. CLI_OK, or CLI_FAILED after printing,
- * which Ctrl-C causes too. */
+/* Read the next line, without its "\n" or "\r\n". *length is -1 at the end. Ctrl-C is an error. */
 int cli_t5_lines_next(cli_t5_lines *l, const char **line, int64_t *length);
 void cli_t5_lines_close(cli_t5_lines *l);
 
-/* Tokens of a line, behind a prefix; to be freed with rp_t5_free. CLI_OK, or an exit code after printing. */
+/* Convert `prefix` followed by a line to tokens. Free *tokens with rp_t5_free. */
 int cli_t5_read_tokens(const cli_t5_common *c, const cli_t5_lines *l, const char *prefix, const char *line,
                        int64_t length, int32_t **tokens, int64_t *n);
-/* Numbers between spaces or commas. False with the reason in why. */
+/* Parse token numbers between spaces or commas. On an error, return false and write the reason to `why`. */
 bool cli_t5_numbers(const char *line, int64_t length, int32_t **tokens, int64_t *n, char why[128]);
-/* Print tokens as numbers, or as text in which a line feed is written \n. */
+/* Print tokens as numbers, or as text with line feeds written as \n. */
 int cli_t5_print(FILE *to, const cli_t5_common *c, const int32_t *tokens, int64_t n);
-/* The share of the lines that is read, shown as a bar where it is known, and `to`, where output goes, is no terminal itself. */
+/* Show the fraction of the lines that has been read as a bar, unless it is unknown or the output `to` is a terminal. */
 void cli_t5_show_lines(cli_progress *p, const cli_t5_lines *l, FILE *to);
 
 #endif

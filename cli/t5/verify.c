@@ -1,5 +1,5 @@
-/* verify.c -- relpos t5 verify: a model on this machine beside plain loops in double, and the laws on bits, for each type of weights. What is
- * compared comes from the library's public calls alone.
+/* verify.c -- relpos t5 verify: compare a model on this machine with plain loops in double, and check that its bits do
+ * not depend on batches, steps or threads, for each type of weights. Uses only public calls of the library.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/t5/t5.h"
 #include <math.h>
@@ -7,11 +7,11 @@
 #include <string.h>
 
 enum { JSON = T5_OWN };
-enum { NEW = 12, NOISY = 3, MARGIN = 8, OTHERS = 2, THREADS = 3, MAX_LINES = 64 };
+enum { NEW = 12, NOISY = 3, MARGIN = 8, ROUNDING_MARGIN = 2, THREADS = 3, MAX_LINES = 64 };
 
 static const cli_option options[] = {
-    {"text", T5_TEXT, "TEXT", "one line, in place of a file; without both, three short lines"},
-    {"json", JSON, NULL, "one object for each check"},
+    {"text", T5_TEXT, "TEXT", "read one line from the command line instead of a file; default: three short lines"},
+    {"json", JSON, NULL, "print one JSON object for each check"},
     T5_TOKENS_OPTION,
     T5_COMMON_OPTIONS,
     {0},
@@ -22,9 +22,9 @@ typedef struct request {
     const char *path, *lines, *text;
     bool json, all_types;
     int checked, failed;
-    double worst; /* largest error / bound */
+    double worst; /* largest ratio of an error to its bound */
     cli_progress progress;
-    double done, all; /* passes of the reference */
+    double done, all; /* number of passes of the reference */
 } request;
 
 static int on_option(void *context, int key, const char *value)
@@ -37,35 +37,35 @@ static int on_option(void *context, int key, const char *value)
     }
 }
 
-/* What a model made of the lines. */
+/* The results of a model for the lines. */
 typedef struct outcome {
     int64_t n, rows, longest;
     rp_t5_tokens source[MAX_LINES];
-    bool finite;   /* what it computed; the rest counts only then */
+    bool finite;   /* false: results are NaN or infinite, and nothing else is valid */
     float *hidden; /* [rows, d] */
     rp_t5_results *results;
 } outcome;
 
 static int no_memory(void)
 {
-    return cli_error(CLI_FAILED, "t5 verify: out of memory (fewer or shorter lines)");
+    return cli_error(CLI_FAILED, "t5 verify: out of memory (give fewer or shorter lines)");
 }
 
-static int on_progress(void *context, double share)
+static int on_progress(void *context, double fraction)
 {
     request *r = context;
-    return cli_t5_progress(&r->progress, (r->done + share) / r->all);
+    return cli_t5_progress(&r->progress, (r->done + fraction) / r->all);
 }
 
-/* ------------------------------------------------------------------------------------------------ what is printed */
+/* ------------------------------------------------------------------------------------------------ output */
 
-/* The line whose errors come closest to their bounds, of hidden states and of logits. unrounded: how far off a line is whose inputs of linear
- * layers were not rounded. */
+/* The error of the line that is closest to its bound. `unrounded` is the error of a model that does not round the
+ * inputs of linear layers. */
 typedef struct compared {
     double error, bound, unrounded;
 } compared;
 
-static double share_of(double error, double bound)
+static double ratio_of(double error, double bound)
 {
     if (isnan(error) || isnan(bound))
         return INFINITY;
@@ -97,7 +97,7 @@ static void print_law(request *r, const char *what, const char *holds, const cha
     fflush(stdout);
 }
 
-/* A number of JSON, which knows no NaN and no infinity. */
+/* Print a JSON number; NaN and infinity become null. */
 static void print_number(const char *name, double x)
 {
     if (isfinite(x))
@@ -108,10 +108,10 @@ static void print_number(const char *name, double x)
 
 static void print_error(request *r, const char *what, const compared *c)
 {
-    const bool good = c->error <= c->bound; /* not for NaN */
+    const bool good = c->error <= c->bound; /* false if either is NaN */
     const bool rounds = rounds_inputs(rp_t5_about(r->common.model)->type);
     begin_check(r, what, good);
-    r->worst = fmax(r->worst, share_of(c->error, c->bound));
+    r->worst = fmax(r->worst, ratio_of(c->error, c->bound));
     if (r->json) {
         print_number("error", c->error);
         print_number("bound", c->bound);
@@ -128,12 +128,12 @@ static void print_error(request *r, const char *what, const compared *c)
 
 /* ------------------------------------------------------------------------------------------------ lines */
 
-static const char *const own_lines[] = {"relpos", "The cat sat on the mat, and it slept.",
-                                        "translate English to German: 42 houses, one garden; where is the key?"};
-enum { OWN_LINES = sizeof own_lines / sizeof *own_lines };
+static const char *const default_lines[] = {"relpos", "The cat sat on the mat, and it slept.",
+                                            "translate English to German: 42 houses, one garden; where is the key?"};
+enum { DEFAULT_LINES = sizeof default_lines / sizeof *default_lines };
 
-/* Tokens of a line of its own, for a model without a tokenizer: any will do. */
-static int own_tokens(const request *r, int line, int32_t **tokens, int64_t *n)
+/* Make arbitrary tokens for a default line, for a model without a tokenizer. */
+static int default_tokens(const request *r, int line, int32_t **tokens, int64_t *n)
 {
     *n = 1 + 9 * line;
     *tokens = malloc((size_t)*n * sizeof **tokens);
@@ -147,16 +147,17 @@ static int add_line(const request *r, outcome *o, const cli_t5_lines *l, const c
     int32_t *tokens;
     int64_t n;
     if (o->n == MAX_LINES)
-        return cli_error(CLI_USAGE, "t5 verify: more than %d lines (fewer lines show as much)", MAX_LINES);
+        return cli_error(CLI_USAGE, "t5 verify: there are more than %d lines (give fewer)", MAX_LINES);
     const int code = cli_t5_read_tokens(&r->common, l, "", line, length, &tokens, &n);
     if (code != CLI_OK)
         return code;
     o->source[o->n++] = (rp_t5_tokens){tokens, n};
     for (int64_t k = 0; k < n; k++)
         if (tokens[k] >= rp_t5_about(r->common.model)->vocab)
-            return cli_error(CLI_FAILED, "line %lld: token %lld is %d, and the vocabulary has %lld (0 to one below it)",
+            return cli_error(CLI_FAILED, "line %lld: token %lld is %d, and the vocabulary has %lld (use 0 to %lld)",
                              (long long)l->number, (long long)k, (int)tokens[k],
-                             (long long)rp_t5_about(r->common.model)->vocab);
+                             (long long)rp_t5_about(r->common.model)->vocab,
+                             (long long)rp_t5_about(r->common.model)->vocab - 1);
     return CLI_OK;
 }
 
@@ -167,14 +168,14 @@ static int read_lines(const request *r, outcome *o)
     int64_t length = 0;
     int code = CLI_OK;
     if (r->lines == NULL && r->text == NULL) {
-        for (int k = 0; k < OWN_LINES && code == CLI_OK; k++) {
+        for (int k = 0; k < DEFAULT_LINES && code == CLI_OK; k++) {
             int32_t *tokens;
             int64_t n;
             if (rp_t5_about(r->common.model)->has_tokenizer && !r->common.tokens) {
-                code = add_line(r, o, &l, own_lines[k], (int64_t)strlen(own_lines[k]));
+                code = add_line(r, o, &l, default_lines[k], (int64_t)strlen(default_lines[k]));
                 continue;
             }
-            if ((code = own_tokens(r, k, &tokens, &n)) == CLI_OK)
+            if ((code = default_tokens(r, k, &tokens, &n)) == CLI_OK)
                 o->source[o->n++] = (rp_t5_tokens){tokens, n};
         }
         return code;
@@ -190,16 +191,16 @@ static int read_lines(const request *r, outcome *o)
     return code;
 }
 
-/* ------------------------------------------------------------------------------------------------ the fast path */
+/* ------------------------------------------------------------------------------------------------ the fast code */
 
-/* What a call said: of tokens that are in the vocabulary, only numbers that are not finite are out of range. */
+/* Handle the status of a call. Since the tokens are in the vocabulary, RP_E_RANGE means NaN or infinite results. */
 static int computed(outcome *o, rp_status status)
 {
     o->finite = status != RP_E_RANGE;
     return status == RP_OK || status == RP_E_RANGE ? CLI_OK : cli_t5_refused("t5 verify");
 }
 
-/* Hidden states, and targets of the likeliest tokens. */
+/* Read the lines, and compute hidden states and greedy targets. */
 static int compute(request *r, outcome *o)
 {
     const rp_t5_info *i = rp_t5_about(r->common.model);
@@ -221,14 +222,14 @@ static int compute(request *r, outcome *o)
     return computed(o, rp_t5_generate(r->common.model, o->n, o->source, &g, &o->results));
 }
 
-/* Whether the numbers can be compared at all. */
+/* Check that weights and results are finite. Otherwise nothing can be compared. */
 static void check_finite(request *r, const outcome *o)
 {
     const bool good = o->finite && rp_t5_about(r->common.model)->not_finite == 0;
     print_law(r, "weights and results", "finite", "NaN or infinite   FAILED", good);
 }
 
-/* A packed file has the bytes that were written. */
+/* Check the checksum of a packed file. */
 static int check_file(request *r)
 {
     if (rp_t5_about(r->common.model)->packed == 0)
@@ -237,10 +238,10 @@ static int check_file(request *r)
     if (status == RP_E_CANCELLED)
         return cli_t5_refused("t5 verify");
     if (status == RP_E_UNSUPPORTED && r->json)
-        return CLI_OK; /* nothing was checked */
+        return CLI_OK; /* there is no checksum */
     print_law(r, "checksum of the file",
-              status == RP_OK ? "the packed bytes" : "none: packed by relpos 0.1 (pack the folder again)",
-              "other bytes than were packed   FAILED", status != RP_E_ARG);
+              status == RP_OK ? "correct" : "none: packed by relpos 0.1 (pack the folder again)", "wrong   FAILED",
+              status != RP_E_ARG);
     return CLI_OK;
 }
 
@@ -253,7 +254,7 @@ static void free_outcome(outcome *o)
     *o = (outcome){0};
 }
 
-/* Each line by itself gives the rows that it had among the others. */
+/* Check that each line alone gives the same bits as in the batch. */
 static int check_alone(request *r, const outcome *o)
 {
     const int64_t d = rp_t5_about(r->common.model)->d_model;
@@ -268,12 +269,12 @@ static int check_alone(request *r, const outcome *o)
             good = good && memcmp(alone, at, (size_t)(o->source[s].n * d) * sizeof *at) == 0;
     }
     if (code == CLI_OK)
-        print_law(r, "a line alone, or in a batch", "same bits", "other bits   FAILED", good);
+        print_law(r, "one line, or a batch", "same bits", "different bits   FAILED", good);
     free(alone);
     return code;
 }
 
-/* Logits of a target, token by token. */
+/* Compute the logits of a target token by token. */
 static int step_logits(const request *r, rp_t5_tokens source, rp_t5_tokens target, float *logits)
 {
     const rp_t5_info *i = rp_t5_about(r->common.model);
@@ -288,7 +289,7 @@ static int step_logits(const request *r, rp_t5_tokens source, rp_t5_tokens targe
     return status == RP_OK ? CLI_OK : cli_t5_refused("t5 verify");
 }
 
-/* A target's score is the same given at once, and its tokens are those of the largest logits. */
+/* Check that a target has the same score in one step as token by token, and that its tokens have the largest logits. */
 static int check_steps(request *r, const outcome *o)
 {
     const rp_t5_info *i = rp_t5_about(r->common.model);
@@ -309,8 +310,8 @@ static int check_steps(request *r, const outcome *o)
                 likeliest = likeliest && !(logits[k * i->vocab + t] > logits[k * i->vocab + q->tokens[k]]);
     }
     if (code == CLI_OK) {
-        print_law(r, "token by token, or at once", "same bits", "other bits   FAILED", same);
-        print_law(r, "greedy tokens", "the likeliest", "others   FAILED", likeliest);
+        print_law(r, "token by token, or one step", "same bits", "different bits   FAILED", same);
+        print_law(r, "greedy tokens", "the likeliest", "not the likeliest   FAILED", likeliest);
     }
     free(logits);
     return code;
@@ -322,25 +323,25 @@ static int check_threads(request *r, const outcome *a, const outcome *b)
     bool good = memcmp(a->hidden, b->hidden, bytes) == 0;
     for (int64_t s = 0; s < rp_t5_results_size(a->results); s++)
         good = good && memcmp(&rp_t5_result(a->results, s)->score, &rp_t5_result(b->results, s)->score, 8) == 0;
-    print_law(r, "one thread, or several", "same bits", "other bits   FAILED", good);
+    print_law(r, "one thread, or several", "same bits", "different bits   FAILED", good);
     return CLI_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------ the reference */
 
-/* Hidden states and logits of one line, by the reference. */
+/* Hidden states and logits of one line, computed by the reference. */
 typedef struct exact {
     int64_t n_hidden, n_logits;
     double *hidden, *logits;
 } exact;
 
-/* Passes of the reference for one line. */
+/* Return the number of passes of the reference for one line. */
 static int passes_of(const char *type)
 {
     return 1 + NOISY + (rounds_inputs(type) ? NOISY + 1 : 0);
 }
 
-static int refer(request *r, rp_t5_tokens source, rp_t5_tokens target, const rp_t5_rounding *how, exact *x)
+static int run_reference(request *r, rp_t5_tokens source, rp_t5_tokens target, const rp_t5_rounding *how, exact *x)
 {
     const rp_status status = rp_t5_reference(r->common.model, source, target, how, x->hidden,
                                              x->n_logits ? x->logits : NULL, on_progress, r);
@@ -348,34 +349,35 @@ static int refer(request *r, rp_t5_tokens source, rp_t5_tokens target, const rp_
     return status == RP_OK ? CLI_OK : cli_t5_refused("t5 verify");
 }
 
-static double farthest(const double *x, const double *y, int64_t n)
+static double largest_difference(const double *x, const double *y, int64_t n)
 {
-    double most = 0;
+    double max = 0;
     for (int64_t k = 0; k < n; k++)
-        most = fabs(x[k] - y[k]) > most || isnan(x[k] - y[k]) ? fabs(x[k] - y[k]) : most;
-    return most;
+        max = fabs(x[k] - y[k]) > max || isnan(x[k] - y[k]) ? fabs(x[k] - y[k]) : max;
+    return max;
 }
 
-static double farthest_float(const float *x, const double *y, int64_t n)
+static double largest_difference_float(const float *x, const double *y, int64_t n)
 {
-    double most = 0;
+    double max = 0;
     for (int64_t k = 0; k < n; k++) {
         const double error = fabs((double)x[k] - y[k]);
-        most = error > most || isnan(error) ? error : most;
+        max = error > max || isnan(error) ? error : max;
     }
-    return most;
+    return max;
 }
 
-/* What changes in hidden states and in logits. */
-static void find_changes(const exact *x, const exact *y, double changed[2])
+/* Compute the largest difference of hidden states, and of logits. */
+static void find_differences(const exact *x, const exact *y, double changed[2])
 {
-    changed[0] = farthest(x->hidden, y->hidden, x->n_hidden);
-    changed[1] = farthest(x->logits, y->logits, x->n_logits);
+    changed[0] = largest_difference(x->hidden, y->hidden, x->n_hidden);
+    changed[1] = largest_difference(x->logits, y->logits, x->n_logits);
 }
 
-/* x[0] is the line as the model computes it. Noise as large as sums of f32 may be off by, in all inputs of linear layers: what it changes,
- * MARGIN times, is what may be wrong. Where inputs are rounded, noise may also push one over the middle between two rounded values: what rounding those
- * that are so close to a middle the other way changes, all of them or half of them, OTHERS times, may be wrong besides. */
+/* Measure bounds on the errors of a line; x[0] holds its reference values, and x[1] and x[2] are scratch. Add noise of
+ * the size of f32 rounding errors to all inputs of linear layers: the bound is MARGIN times what that changes. If
+ * inputs are rounded, noise may also move one across the midpoint between two rounded values. So round inputs that are
+ * close to a midpoint the other way, all of them or a random half, and add ROUNDING_MARGIN times what that changes. */
 static int find_bounds(request *r, rp_t5_tokens source, rp_t5_tokens target, exact x[3], compared c[2])
 {
     const rp_t5_info *i = rp_t5_about(r->common.model);
@@ -387,26 +389,26 @@ static int find_bounds(request *r, rp_t5_tokens source, rp_t5_tokens target, exa
     int code = CLI_OK;
     for (int k = 0; k < NOISY && rounds && code == CLI_OK; k++) {
         const rp_t5_rounding how = {.other_way = MARGIN * noise, .seed = (uint64_t)k};
-        code = refer(r, source, target, &how, &x[2]);
-        find_changes(&x[0], &x[2], changed);
+        code = run_reference(r, source, target, &how, &x[2]);
+        find_differences(&x[0], &x[2], changed);
         for (int m = 0; m < 2; m++)
             other[m] = fmax(other[m], changed[m]);
     }
     if (rounds && code == CLI_OK) {
-        code = refer(r, source, target, &unrounded, &x[1]);
-        find_changes(&x[0], &x[1], changed);
+        code = run_reference(r, source, target, &unrounded, &x[1]);
+        find_differences(&x[0], &x[1], changed);
         for (int m = 0; m < 2; m++)
             c[m].unrounded = changed[m];
     }
     for (int k = 1; k <= NOISY && code == CLI_OK; k++) {
         const rp_t5_rounding how = {.noise = noise, .seed = (uint64_t)k, .exact_inputs = 1};
-        code = refer(r, source, target, &how, &x[2]);
-        find_changes(&x[rounds ? 1 : 0], &x[2], changed);
+        code = run_reference(r, source, target, &how, &x[2]);
+        find_differences(&x[rounds ? 1 : 0], &x[2], changed);
         for (int m = 0; m < 2; m++)
             noisy[m] = fmax(noisy[m], changed[m]);
     }
     for (int m = 0; m < 2; m++)
-        c[m].bound = MARGIN * noisy[m] + OTHERS * other[m];
+        c[m].bound = MARGIN * noisy[m] + ROUNDING_MARGIN * other[m];
     return code;
 }
 
@@ -427,16 +429,16 @@ static int compare_line(request *r, rp_t5_tokens source, rp_t5_tokens target, co
     if (code == CLI_OK && target.n > 0)
         code = step_logits(r, source, target, logits);
     if (code == CLI_OK)
-        code = refer(r, source, target, NULL, &x[0]);
+        code = run_reference(r, source, target, NULL, &x[0]);
     if (code == CLI_OK)
         code = find_bounds(r, source, target, x, own);
     if (code == CLI_OK) {
-        own[0].error = farthest_float(hidden, x[0].hidden, x[0].n_hidden);
-        own[1].error = farthest_float(logits, x[0].logits, x[0].n_logits);
+        own[0].error = largest_difference_float(hidden, x[0].hidden, x[0].n_hidden);
+        own[1].error = largest_difference_float(logits, x[0].logits, x[0].n_logits);
     }
     for (int m = 0; code == CLI_OK && m < 2; m++)
         if ((worst[m].bound == 0 && worst[m].error == 0) ||
-            share_of(own[m].error, own[m].bound) > share_of(worst[m].error, worst[m].bound))
+            ratio_of(own[m].error, own[m].bound) > ratio_of(worst[m].error, worst[m].bound))
             worst[m] = own[m];
     for (int k = 0; k < 3; k++) {
         free(x[k].hidden);
@@ -514,7 +516,7 @@ static int run(const cli_command *self, int argc, char **argv)
     if (code >= 0)
         return code;
     if (n_args < 1)
-        return cli_error(CLI_USAGE, "t5 verify: no model was named (relpos t5 verify DIR)");
+        return cli_error(CLI_USAGE, "t5 verify: no model was given (relpos t5 verify DIR)");
     const int64_t threads = r.common.threads > 0 ? r.common.threads : THREADS;
     r.path = args[0];
     r.lines = args[1];
@@ -536,7 +538,7 @@ static int run(const cli_command *self, int argc, char **argv)
 
 const cli_command cli_t5_verify = {
     .name = "t5 verify",
-    .summary = "check a model on this machine against plain loops in double, and its laws",
+    .summary = "check that a model computes correctly on this machine",
     .usage = "DIR|FILE [LINES] [options]",
     .example = "  relpos t5 verify flan-t5-small\n  relpos t5 verify flan.relpos --text 'translate English to German: "
                "Good morning.'\n",

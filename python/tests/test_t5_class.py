@@ -215,7 +215,7 @@ REFUSED = [
     (lambda m: m.generate("a", bad_words_ids=[[]]), ValueError, "bad_words"),
     (lambda m: m.generate("a", bad_words_ids=3), TypeError, "bad_words_ids is of type int"),
     (lambda m: m.generate("a", bad_words_ids=[3]), TypeError, r"bad_words_ids\[0\]"),
-    (lambda m: m.generate("a", forced_bos_token_id=384), ValueError, "no token of the vocabulary"),
+    (lambda m: m.generate("a", forced_bos_token_id=384), ValueError, "not in the vocabulary"),
     (lambda m: m.encode("a", batch_size=0), ValueError, "batch_size is 0"),
     (lambda m: m.encode("a", normalize_embeddings=True), ValueError, "normalize"),
 ]
@@ -294,7 +294,7 @@ def test_a_draft_changes_nothing(draft):
 
 
 def test_drafts_that_are_refused():
-    with pytest.raises(ValueError, match="a draft of f32 for weights of f32 .give int8 or int4"):
+    with pytest.raises(ValueError, match="draft type f32 with weights of f32: it must be int8 or int4"):
         relpos.t5.T5(DATA / "v11", type="f32", draft="f32")
     with pytest.raises(TypeError, match="draft is 4"):
         relpos.t5.T5(DATA / "v11", draft=4)

@@ -15,7 +15,7 @@ for name in generate encode score tokenize info pack explain verify bench; do
     has "^relpos t5 $name -- " "^Usage: relpos t5 $name " '^      --help  '
     sed '1,/^Options:/d' "$T/out" | grep -oE -- '^ +(-[a-z], )?--[a-z-]+' | grep -oE -- '--[a-z-]+' >>"$T/options"
     refused 2 'no option is called --no-such-thing' t5 "$name" --no-such-thing
-    refused 2 'no model was named' t5 "$name"
+    refused 2 'no model was given' t5 "$name"
 done
 grep -oE -- '^(\*-[a-z]\*, )?\*--[a-z-]+\*' man/relpos-t5.1.scd | grep -oE -- '--[a-z-]+' | sort >"$T/page"
 check 'options of the helps and of the page' '' "$(sort -u "$T/options" | diff - "$T/page")"
@@ -43,11 +43,11 @@ ok t5 generate $data/v11 --tokens --text "$source" --begin '7 8' --max-new-token
 has '^7 8 [0-9]+( [0-9]+)?$'
 ok t5 generate $data/byt5 --text 'good morning' --max-new-tokens 4 # bytes need no tokenizer file
 run t5 generate $data/v11 --tokens --text "$source" --stats
-check 'speed on standard error' 1 "$(grep -c "tokens a second, weights of .* of the memory's bandwidth" "$T/err")"
+check 'speed on standard error' 1 "$(grep -c "tokens per second, weights .* of the memory's bandwidth" "$T/err")"
 for more in '--beams 2 --return 2' '--beams 2' '--sample --return 2' '--batch 2'; do
     # shellcheck disable=SC2086
     run t5 generate $data/v11 --tokens --text "$source" --stats $more
-    check "no bandwidth with $more" '1 0' "$(grep -c 'tokens a second' "$T/err") $(grep -c 'bandwidth' "$T/err")"
+    check "no bandwidth with $more" '1 0' "$(grep -c 'tokens per second' "$T/err") $(grep -c 'bandwidth' "$T/err")"
 done
 ok t5 generate $data/v11 --tokens --text "${source#5 }" --prefix 5 --max-new-tokens 6
 same 'numbers of --prefix' "$T/greedy" "$T/out"
@@ -132,29 +132,29 @@ has '^packed       from v11, whose tensors have the checksum [0-9a-f]{16}$'
 ok t5 info "$T/made/packed" --json
 has '"packed": 2, "source": "v11", "source_checksum": "[0-9a-f]{16}"}$'
 ok t5 verify "$T/made/packed"
-has '^f32   checksum of the file        the packed bytes$' '^8 checks, 0 failed'
+has '^f32   checksum of the file        correct$' '^8 checks, 0 failed'
 cp "$T/made/packed" "$T/made/changed"
 printf '\001' | dd of="$T/made/changed" bs=1 seek=$(($(wc -c <"$T/made/changed") - 300)) conv=notrunc 2>/dev/null
 run t5 verify "$T/made/changed"
 check 'exit code' 1 "$code"
-has '^f32   checksum of the file        other bytes than were packed   FAILED$'
+has '^f32   checksum of the file        wrong   FAILED$'
 # text needs no weights, and what computes does
 mkdir -p "$T/made/text"
 sed 's/"vocab_size": 64/"vocab_size": 910/' $data/v11/config.json >"$T/made/text/config.json"
 cp tests/tokenizer/data/t5.json "$T/made/text/tokenizer.json"
 ok t5 tokenize "$T/made/text" --text 'the text'
-refused 1 'the model takes no text' t5 tokenize $data/v11 --text gi
+refused 1 'the model accepts only token numbers' t5 tokenize $data/v11 --text gi
 
 # a tokenizer.json is packed as arrays, and once more as it was packed
 mkdir "$T/made/words"
 cp $data/v11/config.json $data/v11/model.safetensors "$T/made/words"
-refused_text='the model takes no text, token numbers alone: .*tokenizer.json: it has 900 pieces, and the embedding has 64 rows \(take the tokenizer of this model\)'
+refused_text='the model accepts only token numbers: .*tokenizer.json: it has 900 pieces, but the embedding has 64 rows \(use the tokenizer of this model\)'
 cp tests/tokenizer/data/t5.json "$T/made/words/tokenizer.json"
 run t5 tokenize "$T/made/words" --text the
 says "$refused_text"
 ok t5 pack "$T/made/words" -o "$T/made/once"
 run t5 tokenize "$T/made/once" --text the
-says 'takes no text, token numbers alone: .*once: it has 900 pieces, and the embedding has 64 rows'
+says 'accepts only token numbers: .*once: it has 900 pieces, but the embedding has 64 rows'
 ok t5 generate "$T/made/words" --tokens --text "$source" --max-new-tokens 3 # numbers are still fine
 printf '{"added_tokens":[],"normalizer":null,"pre_tokenizer":null,"post_processor":null,"decoder":null,"model":{"type":"Unigram","unk_id":0,"vocab":[["<unk>",0]' \
     >"$T/made/words/tokenizer.json"
@@ -185,9 +185,9 @@ for model in added added.packed; do
 done
 echo '{"<AA2fold>": 33}' >"$T/made/added/added_tokens.json"
 run t5 tokenize "$T/made/added" --text M
-says 'the model takes no text, token numbers alone: added_tokens.json: "<AA2fold>" has the number 33: numbers follow those of the model, each once, from 32'
-refused 2 '--draft: "f32" proposes nothing' t5 generate $data/v11 --tokens --text 3 --draft f32
-refused 1 'a draft of int4 for weights of int4' t5 generate $data/v11 --tokens --text 3 --type int4 --exact
+says 'the model accepts only token numbers: added_tokens.json: "<AA2fold>" has the number 33: numbers follow those of the model, each once, from 32'
+refused 2 '--draft: unknown type "f32"' t5 generate $data/v11 --tokens --text 3 --draft f32
+refused 1 'draft type int4 with weights of int4' t5 generate $data/v11 --tokens --text 3 --type int4 --exact
 ok t5 bench $data/v11 --source 8 --new 9 --repeat 1 --exact
 has '^draft .* passes$'
 ok t5 bench $data/v11 --source 8 --new 4 --repeat 1 --json
@@ -203,9 +203,9 @@ done
 
 # no share of the memory's bandwidth is above all of it: weights of this model lie in a cache of most machines
 ok t5 bench lab/model/phonemes --source 4 --new 100 --repeat 3 --threads 1 --type f32
-has '^weights .*: ([0-9]{1,2}|100) %$|^weights .* above the [0-9.]+ that this memory gives: they lie in caches'
+has '^weights .*: ([0-9]{1,2}|100) %$|^weights .* more than the memory.s [0-9.]+: they are in a cache'
 run t5 generate lab/model/phonemes "$T/words" --threads 1 --type f32 --stats
-says ', weights of [0-9.]+ GB/s: (([0-9]{1,2}|100) % of the memory.s bandwidth|above the memory.s bandwidth, they lie in caches, or not all are read)$'
+says ', weights [0-9.]+ GB/s: (([0-9]{1,2}|100) % of the memory.s bandwidth|more than the memory.s bandwidth, so they are in a cache, or not all are read)$'
 
 # generate -o: the same lines in a file
 ok t5 generate $data/v11 "$T/lines" --tokens --max-new-tokens 6 -o "$T/made/lines.txt"
@@ -262,7 +262,7 @@ for beams in 1 2 4 5; do
     ok t5 generate "$T/made/set" --tokens --text "$source" --max-new-tokens 6 --beams $beams
     check "results of $beams beams" "$((beams < 4 ? beams : 4))" "$(wc -l <"$T/out" | tr -d ' ')"
 done
-refused 2 '--exact: it goes with one beam, and there are 4' t5 generate "$T/made/set" --tokens --text "$source" --exact
+refused 2 '--exact: it needs one beam, and there are 4' t5 generate "$T/made/set" --tokens --text "$source" --exact
 ok t5 generate $data/byt5 --text hello --max-new-tokens 40
 cp "$T/out" "$T/whole"
 ok t5 generate $data/byt5 --text hello --max-new-tokens 40 --stop E
@@ -275,7 +275,7 @@ for stops in '"E"' '["E"]' '["no such text", "E"]'; do
 done
 ok t5 explain "$T/made/set" hello --part cross # which writes without them
 settings v11 '"stop_strings": "E"'
-refused 1 'the model has no tokenizer to find texts with' t5 generate "$T/made/set" --tokens --text "$source"
+refused 1 'stop texts need a tokenizer' t5 generate "$T/made/set" --tokens --text "$source"
 for keys in '"eos_token_id": [7]' '"eos_token_id": [7, 12]'; do # as transformers 5.23 gives them
     settings v11 '"forced_bos_token_id": 7'
     sed -i "s/\"eos_token_id\": 1/$keys/" "$T/made/set/generation_config.json"
@@ -367,10 +367,10 @@ head -c -2 "$spoil" >"$T/made/shard"
 printf '\377\177' >>"$T/made/shard"
 cp "$T/made/shard" "$spoil"
 run t5 info "$T/made/nan"
-has '^damaged      1 numbers of the weights are NaN or infinite$'
+has '^damaged      1 of the weights are NaN or infinite$'
 ok t5 info "$T/made/nan" --json
 has '"not_finite": 1,'
-refused 1 'hidden states are not finite: 1 numbers of the weights are NaN or infinite' t5 encode "$T/made/nan" --tokens --text '5 63' -o "$T/made/never.npz"
+refused 1 'hidden states are not finite: 1 of the weights are NaN or infinite' t5 encode "$T/made/nan" --tokens --text '5 63' -o "$T/made/never.npz"
 run t5 verify "$T/made/nan" --type f32
 check 'exit code' 1 "$code"
 has '^f32   weights and results +NaN or infinite   FAILED$'
@@ -420,24 +420,24 @@ refusals t5 <<'END'
 2 | no command is called "translate" | translate
 1 | there is no config.json in it | info tests
 1 | cannot be opened | info tests/none
-1 | line 1: "x" is no token number | generate tests/t5/data/v11 --tokens --text 'x y'
+1 | line 1: "x" is not a token number | generate tests/t5/data/v11 --tokens --text 'x y'
 1 | token 0 is 64, and the vocabulary has 64 | generate tests/t5/data/v11 --tokens --text 64
-1 | line 1: the model takes no text, token numbers alone | generate tests/t5/data/v11 --text hello
-1 | the checkpoint has an encoder alone | generate tests/t5/data/encoder --tokens --text 5
+1 | line 1: the model accepts only token numbers | generate tests/t5/data/v11 --text hello
+1 | the checkpoint has no decoder | generate tests/t5/data/encoder --tokens --text 5
 1 | no tab | score tests/t5/data/v11 --tokens --text 5
-2 | --type: no type of weights is called "f64" | info tests/t5/data/v11 --type f64
-1 | line 1: "5x" is no token number | generate tests/t5/data/v11 --tokens --text 5x
-1 | line 1: -5 is no token of the vocabulary | generate tests/t5/data/v11 --tokens --text -5
-1 | line 1: 3000000000 is no token of the vocabulary | generate tests/t5/data/v11 --tokens --text 3000000000
-1 | line 1: 99999999999999999999 is no token of the vocabulary | generate tests/t5/data/v11 --tokens --text 99999999999999999999
-2 | --begin: "x" is no token number | generate tests/t5/data/v11 --tokens --text 5 --begin x
+2 | --type: unknown type "f64" | info tests/t5/data/v11 --type f64
+1 | line 1: "5x" is not a token number | generate tests/t5/data/v11 --tokens --text 5x
+1 | line 1: -5 is not in the vocabulary | generate tests/t5/data/v11 --tokens --text -5
+1 | line 1: 3000000000 is not in the vocabulary | generate tests/t5/data/v11 --tokens --text 3000000000
+1 | line 1: 99999999999999999999 is not in the vocabulary | generate tests/t5/data/v11 --tokens --text 99999999999999999999
+2 | --begin: "x" is not a token number | generate tests/t5/data/v11 --tokens --text 5 --begin x
 2 | --stop: given more than 16 times | generate tests/t5/data/byt5 --text 5 $(printf -- '--stop x%.0s ' 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17)
-2 | --pool: there is no "middle" \(mean, first or last\) | encode tests/t5/data/encoder --tokens --text 5 --pool middle -o x.npz
-2 | --early-stopping: there is no "later" | generate tests/t5/data/v11 --tokens --text 5 --early-stopping later
+2 | --pool: unknown value "middle" \(mean, first or last\) | encode tests/t5/data/encoder --tokens --text 5 --pool middle -o x.npz
+2 | --early-stopping: unknown value "later" | generate tests/t5/data/v11 --tokens --text 5 --early-stopping later
 2 | --temperature: 0 is out of range | generate tests/t5/data/v11 --tokens --text 5 --sample --temperature 0
-2 | --sample: it goes with one beam, and --beams is 2 | generate tests/t5/data/v11 --tokens --text 5 --sample --beams 2
-2 | --return: 3 is more than the beams, which are 1 | generate tests/t5/data/v11 --tokens --text 5 --return 3
-2 | --return: 3 is more than the beams, which are 2 | generate tests/t5/data/v11 --tokens --text x --beams 2 --return 3
+2 | --sample: it needs one beam, and --beams is 2 | generate tests/t5/data/v11 --tokens --text 5 --sample --beams 2
+2 | --return: 3 is above the number of beams, 1 | generate tests/t5/data/v11 --tokens --text 5 --return 3
+2 | --return: 3 is above the number of beams, 2 | generate tests/t5/data/v11 --tokens --text x --beams 2 --return 3
 2 | --beams: 60 is above 32, half of the vocabulary | generate tests/t5/data/v11 --tokens --text 5 --beams 60
 2 | --temperature: 1e.07 is out of range | generate tests/t5/data/v11 --tokens --text 5 --sample --temperature 1e7
 2 | --repetition-penalty: 1e.07 is out of range | generate tests/t5/data/v11 --tokens --text 5 --repetition-penalty 1e7
@@ -446,40 +446,40 @@ refusals t5 <<'END'
 2 | --repetition-penalty: 1e-50 is out of range | generate tests/t5/data/v11 --tokens --text 5 --repetition-penalty 1e-50
 2 | --length-penalty: 101 is out of range | generate tests/t5/data/v11 --tokens --text 5 --length-penalty 101
 2 | --min-new-tokens: 9 is above --max-new-tokens, which is 4 | generate tests/t5/data/v11 --tokens --text 5 --min-new-tokens 9 --max-new-tokens 4
-2 | --temperature: it is for drawing | generate tests/t5/data/v11 --tokens --text 5 --temperature 2
-2 | --top-k: it is for drawing | generate tests/t5/data/v11 --tokens --text 5 --top-k 2 --beams 2
-2 | --top-p: it is for drawing | generate tests/t5/data/v11 --tokens --text 5 --top-p 0.5
-2 | --seed: it is for drawing | generate tests/t5/data/v11 --tokens --text 5 --seed 3
-2 | --length-penalty: it is for beams | generate tests/t5/data/v11 --tokens --text 5 --length-penalty 2
-2 | --early-stopping: it is for beams | generate tests/t5/data/v11 --tokens --text 5 --early-stopping true
-2 | --exact: it goes with one beam, and there are 2 | generate tests/t5/data/v11 --tokens --text 5 --exact --beams 2
-2 | --exact: it goes with one beam, and there are 3 | bench tests/t5/data/v11 --draft int8 --beams 3
-2 | --suppress-tokens: "x" is no token number | generate tests/t5/data/v11 --tokens --text 5 --suppress-tokens '3 x'
-2 | --suppress-tokens: 64 is no token of the vocabulary \(0 to 63\) | generate tests/t5/data/v11 --tokens --text 5 --suppress-tokens '3 64'
-2 | --begin-suppress-tokens: 64 is no token | generate tests/t5/data/v11 --tokens --text 5 --begin-suppress-tokens 64
-2 | --forced-bos-token: 64 is no token of the vocabulary | generate tests/t5/data/v11 --tokens --text 5 --forced-bos-token 64
+2 | --temperature: it needs sampling | generate tests/t5/data/v11 --tokens --text 5 --temperature 2
+2 | --top-k: it needs sampling | generate tests/t5/data/v11 --tokens --text 5 --top-k 2 --beams 2
+2 | --top-p: it needs sampling | generate tests/t5/data/v11 --tokens --text 5 --top-p 0.5
+2 | --seed: it needs sampling | generate tests/t5/data/v11 --tokens --text 5 --seed 3
+2 | --length-penalty: it needs several beams | generate tests/t5/data/v11 --tokens --text 5 --length-penalty 2
+2 | --early-stopping: it needs several beams | generate tests/t5/data/v11 --tokens --text 5 --early-stopping true
+2 | --exact: it needs one beam, and there are 2 | generate tests/t5/data/v11 --tokens --text 5 --exact --beams 2
+2 | --exact: it needs one beam, and there are 3 | bench tests/t5/data/v11 --draft int8 --beams 3
+2 | --suppress-tokens: "x" is not a token number | generate tests/t5/data/v11 --tokens --text 5 --suppress-tokens '3 x'
+2 | --suppress-tokens: 64 is not in the vocabulary \(0 to 63\) | generate tests/t5/data/v11 --tokens --text 5 --suppress-tokens '3 64'
+2 | --begin-suppress-tokens: 64 is not in the vocabulary | generate tests/t5/data/v11 --tokens --text 5 --begin-suppress-tokens 64
+2 | --forced-bos-token: 64 is not in the vocabulary | generate tests/t5/data/v11 --tokens --text 5 --forced-bos-token 64
 2 | --stop: the text is empty | generate tests/t5/data/byt5 --text good --stop ''
-2 | --stop: the model takes no text | generate tests/t5/data/v11 --tokens --text 5 --stop x
-1 | line 1: "x" is no token number | generate tests/t5/data/v11 --tokens --text 5 --prefix x
+2 | --stop: the model has no tokenizer | generate tests/t5/data/v11 --tokens --text 5 --stop x
+1 | line 1: "x" is not a token number | generate tests/t5/data/v11 --tokens --text 5 --prefix x
 2 | -o is missing | encode tests/t5/data/v11
-2 | is of no known format | encode tests/t5/data/v11 -o x.txt
+2 | unknown format | encode tests/t5/data/v11 -o x.txt
 2 | there is no padding | encode tests/t5/data/v11 -o x.npz --attend-padding
-2 | it is for vectors | encode tests/t5/data/v11 -o x.npz --normalize
-1 | its folder cannot be written to | generate tests/t5/data/v11 --tokens --text 5 -o none/there
+2 | it needs vectors | encode tests/t5/data/v11 -o x.npz --normalize
+1 | cannot write to its folder | generate tests/t5/data/v11 --tokens --text 5 -o none/there
 2 | no text | explain tests/t5/data/t5
 2 | --layer: 2 is out of range \(0 to 1\) | explain tests/t5/data/t5 '5 6' --tokens --layer 2
 2 | --head: 2 is out of range \(0 to 1\) | explain tests/t5/data/t5 '5 6' --tokens --head 2
 2 | --query: 2 is out of range \(0 to 1 | explain tests/t5/data/t5 '5 6' --tokens --query 2
 2 | --query: no query is the token "x" | explain tests/t5/data/t5 '5 6' --tokens --query x
-2 | --part: there is no "both" | explain tests/t5/data/t5 '5 6' --tokens --part both
+2 | --part: unknown value "both" | explain tests/t5/data/t5 '5 6' --tokens --part both
 2 | --output: x.txt: the suffix tells no picture | explain tests/t5/data/t5 '5 6' --tokens -o x.txt
-2 | there are no tokens | explain tests/t5/data/t5 '' --tokens
-1 | an encoder alone | explain tests/t5/data/encoder '5 6' --tokens --part cross
+2 | it has no tokens | explain tests/t5/data/t5 '' --tokens
+1 | the model has no decoder | explain tests/t5/data/encoder '5 6' --tokens --part cross
 1 | transient-global attention | explain tests/t5/data/longt5_global '5 6' --tokens
 1 | cannot be opened | verify tests/none
 1 | line 1: token 1 is 64, and the vocabulary has 64 | verify tests/t5/data/v11 --tokens --text '5 64'
 2 | -o is missing | pack tests/t5/data/v11
-1 | its folder cannot be written to | pack tests/t5/data/v11 -o none/there
+1 | cannot write to its folder | pack tests/t5/data/v11 -o none/there
 END
 
 finish

@@ -273,10 +273,10 @@ static void test_t5_verify(void **state)
     broken.where = NOWHERE;
     assert_int_equal(run(T5, said, sizeof said), 0);
     expect(ENCODE, OTHER_BITS, 1, T5, "^f32   hidden states +error .*, bound .*   FAILED$");
-    expect(ENCODE, OTHER_BITS, 2, T5, "^f32   a line alone, or in a batch +other bits   FAILED$");
-    expect(ENCODE, OTHER_BITS, 3, T5, "^f32   one thread, or several +other bits   FAILED$");
+    expect(ENCODE, OTHER_BITS, 2, T5, "^f32   one line, or a batch +different bits   FAILED$");
+    expect(ENCODE, OTHER_BITS, 3, T5, "^f32   one thread, or several +different bits   FAILED$");
     expect(ENCODE, OTHER_BITS, 3, T5, " checks, 1 failed; ");
-    expect(SCORE, OTHER_BITS, 1, T5, "^f32   token by token, or at once +other bits   FAILED$");
+    expect(SCORE, OTHER_BITS, 1, T5, "^f32   token by token, or one step +different bits   FAILED$");
     expect(STEP, OTHER_BITS, 1, T5, "^f32   logits +error .*, bound .*   FAILED$");
     expect(ENCODE, REFUSED, 1, T5, "^relpos: t5 verify: .*model");
     expect(ENCODE, REFUSED, 2, T5, "^relpos: t5 verify: .*model");
@@ -287,7 +287,7 @@ static void test_t5_verify(void **state)
         expect(REFERENCE, REFUSED, n, T5, "^relpos: t5 verify: .*model");
     broken.where = STEP, broken.how = OTHER_BITS, broken.call = 0, broken.calls = 0;
     assert_int_equal(run(T5, said, sizeof said), 0);
-    expect(STEP, OTHER_BITS, broken.calls / 2 + 1, T5, "^f32   greedy tokens +others   FAILED$");
+    expect(STEP, OTHER_BITS, broken.calls / 2 + 1, T5, "^f32   greedy tokens +not the likeliest   FAILED$");
 }
 
 int main(void)

@@ -99,19 +99,19 @@ static void test_config(void **state)
         {"\"d_model\": 16", "\"d_model\": \"16\"", "\"d_model\" is not a whole number"},
         {"\"d_model\": 16", "\"d_model\": 99999999999", "\"d_model\" is not a whole number"},
         {"\"d_model\": 16", "\"d_modell\": 16", "\"d_model\" is missing"},
-        {"\"d_model\": 16", "\"d_model\": 8", "has the shape [64,16], config.json asks for [64,8]"},
-        {"\"d_model\": 16", "\"d_model\": 8", " more (are config.json and the weights those of one model?)"},
+        {"\"d_model\": 16", "\"d_model\": 8", "has the shape [64,16], config.json requires [64,8]"},
+        {"\"d_model\": 16", "\"d_model\": 8", " more (check that config.json and the weights belong to one model)"},
         {"\"vocab_size\": 64", "\"vocab_size\": 65",
-         "'shared.weight' has the shape [64,16], config.json asks for [65,16]"},
+         "'shared.weight' has the shape [64,16], config.json requires [65,16]"},
         {"\"vocab_size\": 64", "\"vocab_size\": 0", "\"vocab_size\" is not"},
         {"\"num_layers\": 2", "\"num_layers\": 3", "'encoder.block.2.layer.0.layer_norm.weight' is missing"},
-        {"\"num_layers\": 2", "\"num_layers\": 1", "'encoder.block.1.layer.0.SelfAttention.k.weight' is none"},
+        {"\"num_layers\": 2", "\"num_layers\": 1", "'encoder.block.1.layer.0.SelfAttention.k.weight' is not in"},
         {"\"num_layers\": 2", "\"num_layers\": 4097", "\"num_layers\" is not"},
-        {"\"num_heads\": 3", "\"num_heads\": 2", "has the shape [24,16], config.json asks for [16,16]"},
+        {"\"num_heads\": 3", "\"num_heads\": 2", "has the shape [24,16], config.json requires [16,16]"},
         {"\"num_heads\": 3", "\"num_heads\": 16777216", "times d_kv is too large"},
         {"\"num_heads\": 3", "\"num_heads\": 0", "\"num_heads\" is not a whole number from 1 to 16777216 (it is 0)"},
         {"\"num_heads\": 3", "\"num_heads\": 3.0", "(it is 3)"},
-        {"\"d_kv\": 8", "\"d_kv\": 9", "has the shape [24,16], config.json asks for [27,16]"},
+        {"\"d_kv\": 8", "\"d_kv\": 9", "has the shape [24,16], config.json requires [27,16]"},
         {"\"num_layers\": 2", "\"num_layers\": 1000000000", "\"num_layers\" is not a whole number from 1 to 4096"},
         {"\"num_decoder_layers\": 1", "\"num_decoder_layers\": 1000000000", "\"num_decoder_layers\" is not"},
         {"\"relative_attention_num_buckets\": 8", "\"relative_attention_num_buckets\": 0",
@@ -121,18 +121,18 @@ static void test_config(void **state)
         {"\"relative_attention_num_buckets\": 8", "\"relative_attention_num_buckets\": 2147483648",
          "(it is 2147483648)"},
         {"\"relative_attention_num_buckets\": 8", "\"relative_attention_num_buckets\": 10",
-         "config.json asks for [10,3]"},
+         "config.json requires [10,3]"},
         {"\"relative_attention_max_distance\": 12", "\"relative_attention_max_distance\": 0", "(it is 0)"},
         {"\"relative_attention_max_distance\": 12", "\"relative_attention_max_distance\": 3",
-         "max_distance, 3, above half"},
-        {"\"relative_attention_num_buckets\": 8", "\"relative_attention_num_buckets\": 7", "has to be even"},
+         "max_distance, 3, must be above half"},
+        {"\"relative_attention_num_buckets\": 8", "\"relative_attention_num_buckets\": 7", "must be even"},
         {"\"relative_attention_max_distance\": 12", "\"relative_attention_max_distance\": 4", "above half of it"},
         {"\"layer_norm_epsilon\": 1e-06", "\"layer_norm_epsilon\": -1",
          "\"layer_norm_epsilon\" is not a number from 0 to 1 (it is -1)"},
         {"[\n    1,", "[\n    64,", "\"eos_token_id\" is not a token"},
         {"[\n    1,", "[\n    \"x\",", "\"eos_token_id\" is not a token"},
         {"\"gated-gelu\"", "\"gated-tanh\"", "the activation \"gated-tanh\" is not supported"},
-        {"\"model_type\": \"t5\"", "\"model_type\": \"bert\"", "model_type \"bert\" is none of the T5 family"},
+        {"\"model_type\": \"t5\"", "\"model_type\": \"bert\"", "model_type \"bert\" is not in the T5 family"},
         {"\"model_type\": \"t5\"", "\"model_type\": 5", "\"model_type\" is not a text"},
         {"{", "[{", "config.json: line"},
         {"\"d_kv\": 8", "\"d_kv\": 8, \"d_kv\": 8", "config.json: line"},
@@ -153,19 +153,20 @@ static void test_config(void **state)
     refuses("/nonexistent", "cannot be opened");
     static const struct {
         const char *text, *words;
-    } settings[] = {{"\"num_beams\": 0", "\"num_beams\" is not a whole number"},
-                    {"\"forced_bos_token_id\": 64", "\"forced_bos_token_id\" is not a whole number from 0 to 63"},
-                    {"\"forced_eos_token_id\": 64", "\"forced_eos_token_id\" is not a token of the vocabulary"},
-                    {"\"forced_eos_token_id\": [-1]", "\"forced_eos_token_id\" is not a token of the vocabulary"},
-                    {"\"stop_strings\": [\"x\", \"\"]", "\"stop_strings\" is neither a text nor a list of texts"},
-                    {"\"stop_strings\": 3", "\"stop_strings\" is neither a text nor a list of texts"},
-                    {"\"bad_words_ids\": [[3], [64]]", "\"bad_words_ids\" has something else than tokens from 0 to 63"},
-                    {"\"bad_words_ids\": [[3], []]", "\"bad_words_ids\" has a sequence without tokens"},
-                    {"\"bad_words_ids\": [3]", "\"bad_words_ids\" is not a list of tokens"},
-                    {"\"bad_words_ids\": 3", "\"bad_words_ids\" is not a list of lists"},
-                    {"\"suppress_tokens\": [3, -1]", "\"suppress_tokens\" has something else than tokens"},
-                    {"\"suppress_tokens\": {}", "\"suppress_tokens\" is not a list of tokens"},
-                    {"\"begin_suppress_tokens\": [1.5]", "\"begin_suppress_tokens\" has something else than tokens"}};
+    } settings[] = {
+        {"\"num_beams\": 0", "\"num_beams\" is not a whole number"},
+        {"\"forced_bos_token_id\": 64", "\"forced_bos_token_id\" is not a whole number from 0 to 63"},
+        {"\"forced_eos_token_id\": 64", "\"forced_eos_token_id\" is not a token of the vocabulary"},
+        {"\"forced_eos_token_id\": [-1]", "\"forced_eos_token_id\" is not a token of the vocabulary"},
+        {"\"stop_strings\": [\"x\", \"\"]", "\"stop_strings\" is not a non-empty text or a list"},
+        {"\"stop_strings\": 3", "\"stop_strings\" is not a non-empty text or a list"},
+        {"\"bad_words_ids\": [[3], [64]]", "\"bad_words_ids\" contains something other than tokens from 0 to 63"},
+        {"\"bad_words_ids\": [[3], []]", "\"bad_words_ids\" contains a sequence without tokens"},
+        {"\"bad_words_ids\": [3]", "\"bad_words_ids\" is not a list of tokens"},
+        {"\"bad_words_ids\": 3", "\"bad_words_ids\" is not a list of lists"},
+        {"\"suppress_tokens\": [3, -1]", "\"suppress_tokens\" contains something other than tokens"},
+        {"\"suppress_tokens\": {}", "\"suppress_tokens\" is not a list of tokens"},
+        {"\"begin_suppress_tokens\": [1.5]", "\"begin_suppress_tokens\" contains something other than tokens"}};
     for (size_t n = 0; n < sizeof settings / sizeof *settings; n++) {
         char text[200];
         snprintf(text, sizeof text, "\"pad_token_id\": 0, %s", settings[n].text);
@@ -213,7 +214,7 @@ static void test_start(void **state)
     }
 }
 
-/* What a generation_config.json asks for that is not there is told when it is asked for. */
+/* What a generation_config.json requires that is not there is told when it is asked for. */
 static void test_unsupported(void **state)
 {
     rp_t5 *m;
@@ -309,11 +310,11 @@ static void test_tensors(void **state)
         io_array *a = &set.arrays[n];
         const bool head = strcmp(a->name, "lm_head.weight") == 0; /* without it the embedding is the head */
         if (head)
-            snprintf(words, sizeof words, ": tensor 'zm_head.weight' is none that config.json describes (");
+            snprintf(words, sizeof words, ": tensor 'zm_head.weight' is not in the model that config.json describes (");
         else
             snprintf(words, sizeof words,
-                     ": tensor '%s' is missing; tensor 'z%s' is none that config.json describes (are", a->name,
-                     a->name + 1);
+                     ": tensor '%s' is missing; tensor 'z%s' is not in the model that config.json describes (check",
+                     a->name, a->name + 1);
         a->name[0] = 'z';
         write_weights(&set);
         io_free(&set);
@@ -326,7 +327,7 @@ static void test_tensors(void **state)
     write_weights(&set);
     io_free(&set);
     refuses(folder,
-            "'encoder.block.0.layer.0.SelfAttention.q.weight' has the shape [16,24], config.json asks for [24,16]");
+            "'encoder.block.0.layer.0.SelfAttention.q.weight' has the shape [16,24], config.json requires [24,16]");
     copy_model("v11"); /* another type */
     read_weights(&set);
     array_named(&set, "decoder.final_layer_norm.weight")->dtype = RP_I32;
@@ -339,7 +340,7 @@ static void test_tensors(void **state)
                      0);
     write_weights(&set);
     io_free(&set);
-    refuses(folder, "'encoder.block.0.adapter.weight' is none that config.json describes (are");
+    refuses(folder, "'encoder.block.0.adapter.weight' is not in the model that config.json describes (check");
 }
 
 /* Second names of the embedding: the same numbers are passed over, others refused, for every member of the family. */
@@ -585,7 +586,7 @@ static void test_packed(void **state)
     path_to(other, "cut");
     layout[10] = '2';
     write_bytes("cut", bytes, size);
-    refuses(other, "its weights have layout 2, and this version reads layout 1 (pack the folder again)");
+    refuses(other, "its weights have layout 2, but this version reads layout 1 (pack the folder again)");
     memcpy(layout, "\"lay-ut\"", 8);
     write_bytes("cut", bytes, size);
     refuses(other, "its weights have layout unknown");
@@ -595,7 +596,7 @@ static void test_packed(void **state)
     assert_int_not_equal(access(other, F_OK), 0);
     copy_model("v11");
     path_to(other, "model.safetensors");
-    refuses(other, "no file of `relpos t5 pack`");
+    refuses(other, "not a file of `relpos t5 pack`");
     rp_t5_close(m);
     fine(rp_t5_open(&m, folder, NULL)); /* never over what it was read from */
     assert_int_equal(rp_t5_reads(m, other), 1);
@@ -689,7 +690,7 @@ static void test_checksum(void **state)
     rp_t5_close(m);
     format[10] = '3';
     write_bytes("changed", bytes, size);
-    refuses(other, "no file of `relpos t5 pack` of this version");
+    refuses(other, "not a file of `relpos t5 pack` of this version");
     free(bytes);
 }
 
@@ -711,8 +712,8 @@ static void test_arguments(void **state)
     REFUSED(RP_E_RANGE, "token 0 is 64, and the vocabulary has 64", rp_t5_encode(m, 1, &high, out, NULL, NULL));
     REFUSED(RP_E_RANGE, "token 0 is -1", rp_t5_encode(m, 1, &low, out, NULL, NULL));
     REFUSED(RP_E_RANGE, "has -1 tokens", rp_t5_encode(m, 1, &minus, out, NULL, NULL));
-    REFUSED(RP_E_UNSUPPORTED, "the checkpoint has an encoder alone", rp_t5_begin(&s, encoder, 1, &good_source, 1));
-    REFUSED(RP_E_UNSUPPORTED, "the model takes no text", rp_t5_detokenize(m, &inside, 1, &text, NULL));
+    REFUSED(RP_E_UNSUPPORTED, "the checkpoint has no decoder", rp_t5_begin(&s, encoder, 1, &good_source, 1));
+    REFUSED(RP_E_UNSUPPORTED, "the model accepts only token numbers", rp_t5_detokenize(m, &inside, 1, &text, NULL));
     rp_t5_generation g = settings_of(m);
 #define FIELD(field, value, words)                                                                                     \
     do {                                                                                                               \
@@ -730,7 +731,7 @@ static void test_arguments(void **state)
     FIELD(top_p, 0, "top_p is 0");
     FIELD(top_k, -1, "top_k is -1");
     FIELD(repetition_penalty, (double)NAN, "repetition_penalty is nan");
-    FIELD(repetition_penalty, 1e-50, "repetition_penalty is 1e-50: 1e-6 to 1e6");
+    FIELD(repetition_penalty, 1e-50, "repetition_penalty is 1e-50: it must be 1e-6 to 1e6");
     FIELD(length_penalty, (double)NAN, "length_penalty is nan");
     FIELD(prefix, high, "prefix[0]: token 0 is 64");
     FIELD(suppress, high, "suppress[0]: token 0 is 64");
@@ -743,7 +744,7 @@ static void test_arguments(void **state)
     words[1].n = 0;
     REFUSED(RP_E_ARG, "bad_words[1] has no tokens", rp_t5_generate(m, 1, &good_source, &g, &r));
     g.n_bad_words = -1;
-    REFUSED(RP_E_ARG, "bad_words is NULL, or fewer than none", rp_t5_generate(m, 1, &good_source, &g, &r));
+    REFUSED(RP_E_ARG, "bad_words is NULL, or n_bad_words is negative", rp_t5_generate(m, 1, &good_source, &g, &r));
     g = settings_of(m);
     g.size = 8;
     REFUSED(RP_E_ARG, "rp_t5_generation_of", rp_t5_generate(m, 1, &good_source, &g, &r));
@@ -764,7 +765,7 @@ static void test_arguments(void **state)
     REFUSED(RP_E_RANGE, "token 0 is -1", rp_t5_detokenize(bytes, &below, 1, &text, &size));
     assert_null(text); /* an error leaves nothing that looks like a result */
     assert_int_equal(size, 0);
-    REFUSED(RP_E_UNSUPPORTED, "the model takes no text", rp_t5_tokenize(m, "x", 1, &made, &n_made));
+    REFUSED(RP_E_UNSUPPORTED, "the model accepts only token numbers", rp_t5_tokenize(m, "x", 1, &made, &n_made));
     assert_null(made);
     assert_int_equal(n_made, 0);
     REFUSED(RP_E_RANGE, "has -1 tokens", rp_t5_detokenize(bytes, &inside, -1, &text, NULL));
@@ -823,7 +824,7 @@ static void test_loading(void **state)
     REFUSED(RP_E_ARG, "a draft needs the weights", rp_t5_open(&m, folder, &o));
     o.draft = NULL;
     fine(rp_t5_open(&m, folder, &o));
-    REFUSED(RP_E_UNSUPPORTED, "tokenizer.json: it has 900 pieces, and the embedding has 64 rows",
+    REFUSED(RP_E_UNSUPPORTED, "tokenizer.json: it has 900 pieces, but the embedding has 64 rows",
             rp_t5_tokenize(m, "the", -1, &tokens, &n));
     rp_t5_close(m);
     edit("config.json", "\"vocab_size\": 64", "\"vocab_size\": 900");

@@ -166,12 +166,12 @@ static void test_refusals(void **state)
         const char *name, *type, *draft, *says;
         rp_status status;
     } of[] = {
-        {"v11", "f32", "f32", "a draft of f32 for weights of f32", RP_E_ARG},
-        {"v11", "f32", "bf16", "a draft of bf16 for weights of f32 (give int8 or int4", RP_E_ARG},
-        {"v11", "int8", "int8", "with fewer bits than the weights", RP_E_ARG},
+        {"v11", "f32", "f32", "draft type f32 with weights of f32", RP_E_ARG},
+        {"v11", "f32", "bf16", "draft type bf16 with weights of f32: it must be int8 or int4", RP_E_ARG},
+        {"v11", "int8", "int8", "have fewer bits", RP_E_ARG},
         {"v11", "int4", "int4", "or no draft", RP_E_ARG},
         {"v11", "f32", "int5", "int5", RP_E_ARG},
-        {"encoder", "f32", "int8", "encoder alone", RP_E_UNSUPPORTED},
+        {"encoder", "f32", "int8", "no decoder", RP_E_UNSUPPORTED},
     };
     (void)state;
     for (size_t n = 0; n < sizeof of / sizeof *of; n++) {
