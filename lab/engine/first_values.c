@@ -1,4 +1,5 @@
-/* first_values.c -- random numbers, and the first values of weights: of position terms as their facts say, of the others by their names.
+/* first_values.c -- random numbers, and the initial values of weights. The facts of a position term (facts.h) define
+ * the initial values of its arrays; other parameters are initialised by name.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/nn.h"
 #include "src/base/random.h"
@@ -6,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-/* ------------------------------------------------------------------------------------------------ numbers */
+/* ------------------------------------------------------------------------------------------------ random numbers */
 
 uint64_t nn_random(uint64_t seed, uint64_t stream, uint64_t n)
 {
@@ -26,8 +27,8 @@ double nn_normal(uint64_t seed, uint64_t stream, uint64_t n)
     return sqrt(-2 * log(u)) * cos(6.283185307179586 * v);
 }
 
-/* A parameter's numbers depend on its name and the seed alone, so that models which differ in their position terms start from
- * the same weights otherwise. */
+/* Return the stream of random numbers of a parameter. It depends only on the name, so models that differ in position
+ * terms start with the same values in all other parameters. */
 static uint64_t stream_of(const char *name)
 {
     uint64_t z = 0;
@@ -36,7 +37,7 @@ static uint64_t stream_of(const char *name)
     return z;
 }
 
-/* ------------------------------------------------------------------------------------------------ first values */
+/* ------------------------------------------------------------------------------------------------ initial values */
 
 static void fill(const nn_model *m, const nn_param *p, const rp_values *how)
 {
@@ -76,7 +77,7 @@ void nn_first_values(const nn_model *m, const nn_param *p)
             const size_t name = strlen(term->name), tail = name + 1 + strlen(array);
             if (n <= tail || p->name[n - tail - 1] != '.' || strncmp(p->name + n - tail, term->name, name) != 0)
                 continue;
-            if (strcmp(array, "c") == 0 || strcmp(array, "L_factor") == 0) { /* of fire */
+            if (strcmp(array, "c") == 0 || strcmp(array, "L_factor") == 0) { /* learned scales of fire */
                 fill_with(m, p, *array == 'c' ? (real)term->term.c : 1);
                 return;
             }
@@ -93,13 +94,13 @@ void nn_first_values(const nn_model *m, const nn_param *p)
         fill_with(m, p, (real)(1 / log((double)m->c.length)));
     else if (strstr(p->name, "norm.weight"))
         fill_with(m, p, 1);
-    else if (strcmp(array, "bias") == 0) /* of norms and gates */
+    else if (strcmp(array, "bias") == 0) /* biases of norms and gates */
         fill_with(m, p, 0);
     else if (strcmp(p->name, "embedding.weight") == 0)
         fill(m, p, &(rp_values){.rule = RP_RULE_NORMAL, .a = nn_embedding_init(&m->c)});
-    else if (strstr(p->name, "positions.weight")) /* as large as what they are added to */
+    else if (strstr(p->name, "positions.weight")) /* same size as the embedding they are added to */
         fill(m, p, &(rp_values){.rule = RP_RULE_NORMAL, .a = nn_sinusoidal_scale(&m->c)});
-    else /* matrices that add to the residual stream, 2 x layers times, begin smaller: Radford 2019 */
+    else /* the 2 x layers matrices that write to the residual stream begin smaller (Radford 2019) */
         fill(m, p,
              &(rp_values){.rule = RP_RULE_NORMAL,
                           .a = into_residual ? m->c.init / sqrt(2.0 * (double)m->c.layers) : m->c.init});

@@ -1,5 +1,5 @@
-/* transformers.c -- a model as a directory that Hugging Face's transformers read, written completely or not at all. Which files it has is
- * the family's: t5.c, decoders.c. This file knows no shape of a model.
+/* transformers.c -- writing a model as a directory for Hugging Face's transformers, completely or not at all. t5.c and
+ * decoders.c write the files of each model family.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/transformers.h"
 #include <errno.h>
@@ -17,7 +17,7 @@ int nn_add_tensor(io_set *set, const char *name, int32_t ndim, const int64_t *sh
         size *= shape[a];
     for (int64_t x = 0; type == RP_F16 && x < size; x++)
         if (!(from[x] > -65520 && from[x] < 65520)) /* f16 rounds 65520 and above to infinity */
-            return nn_fail(err, "%s: %g is out of the range of f16 (below 65520; bf16 has it)", name, (double)from[x]);
+            return nn_fail(err, "%s: %g is out of the range of f16 (below 65520; use bf16)", name, (double)from[x]);
     void *to = malloc((size_t)size * rp_dtype_size(type) + 1);
     if (to && rp_convert(to, type, from, NN_REAL, size) == RP_OK &&
         io_add(set, name, type, ndim, shape, to, false) == 0)
@@ -58,7 +58,7 @@ int nn_transformers_write(const nn_model *m, const char *directory, rp_dtype typ
         return -1;
     size_t size = strlen(directory);
     if (size == 0 || size > 800)
-        return nn_fail(err, "--output: a name of %zu bytes (1 to 800: name another directory)", size);
+        return nn_fail(err, "--output: the name has %zu bytes (1 to 800: name another directory)", size);
     while (size > 1 && directory[size - 1] == '/')
         size--;
     snprintf(dir, sizeof dir, "%.*s", (int)size, directory);

@@ -23,12 +23,12 @@ train 'out of range' 'layers = 0' 2
 train 'multiple of heads' 'heads = 3' 2
 train 'activation: "tanh" is none of gelu' 'activation = tanh' 2
 train 'did you mean "alibi"' 'position = alibl' 2
-train 'no projection' 'position = dense' 2
-train 'log_scale: it is for decoders' "$(printf 'log_scale = fixed\\ntask = classifier')" 2
-train 'fire_scales: learned, and no layer has fire' 'fire_scales = learned' 2
+train 'no projection to compute it' 'position = dense' 2
+train 'log_scale: only decoders with length 2' "$(printf 'log_scale = fixed\\ntask = classifier')" 2
+train 'fire_scales: learned, but no layer has fire' 'fire_scales = learned' 2
 train 'random_positions: 8, fewer than length, 16 .at least as many, such as 64' 'random_positions = 8' 2
 train 'random_positions: xl takes no positions' "$(printf 'position = rope+xl\nrandom_positions = 64')" 2
-train 'w3 is given, and has no size' 'position = fire,c=1,L=8,w3=w,b3=b' 2
+train 'w3 is given, but it has no size' 'position = fire,c=1,L=8,w3=w,b3=b' 2
 train 'buckets' 'position = t5,buckets=1' 2
 train 'no file is named' 'text =' 1
 train 'cannot be read' 'text = nothing.txt' 1
