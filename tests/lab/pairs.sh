@@ -33,7 +33,7 @@ check 'the loss at the end of training' "${valid#*:}" "$(number loss "$T/out")"
 ok lab sample "$T/copy" --prompt abab
 check 'it writes' abab "$(cat "$T/out")"
 ok lab eval "$T/copy"
-check 'as text' 1 "$(grep -cE '^of 200 sources [0-9.]+ % are written exactly' "$T/out")"
+check 'as text' 1 "$(grep -cE '^200 sources, [0-9.]+ % with an exact target' "$T/out")"
 
 # alternatives: lines with one source that follow one another are one source, and the nearest target counts
 printf 'abab\tx y\nabab\tabab\nba\tba\nabab\tab z\n' >"$T/other.txt"
@@ -102,8 +102,8 @@ refused 1 'noise: windows of two bytes do not fit' lab train "$T/spans.lab" -o "
 refused 2 'prompt: an encoder-decoder needs a source' lab sample "$T/copy"
 refused 1 'length 11 is out of range .1 to 6.' lab sample "$T/copy" --prompt abcdefghij
 refused 2 'lengths: an encoder-decoder is measured on whole pairs' lab eval "$T/copy" --lengths 4
-refused 1 'is an encoder-decoder, of which no layer is written' lab export "$T/copy" --prompt ab -o "$T/x.npz"
+refused 1 'layers of an encoder-decoder cannot be written' lab export "$T/copy" --prompt ab -o "$T/x.npz"
 refused 1 'it is not a decoder of bytes' lab inspect "$T/copy"
-refused 1 'a sweep has no measure for an encoder-decoder' lab sweep "$T/short.lab" -o "$T/x.jsonl"
+refused 1 'a sweep cannot measure an encoder-decoder' lab sweep "$T/short.lab" -o "$T/x.jsonl"
 
 finish

@@ -54,7 +54,7 @@ refused 2 'no results' lab report
 RELPOS_PYTHON=$T/none refused 1 'none cannot be run: No such file' lab report README.md
 refused 2 'no run is named' lab export
 refused 2 'no file to write is named' lab export "$T/run"
-refused 2 'transformers: --model writes another form' lab export "$T/run" --model --transformers -o "$T/x.safetensors"
+refused 2 'transformers: --model writes another format' lab export "$T/run" --model --transformers -o "$T/x.safetensors"
 refused 2 'model takes no text' lab export "$T/run" --model --prompt a -o "$T/x.safetensors"
 refused 2 'x.npz: the suffix is not .safetensors$' lab export "$T/run" --model -o "$T/x.npz"
 
@@ -89,7 +89,7 @@ sweep 'vary.seed: more than 32 values' "vary.seed = $(seq -s '|' 33)"
 sweep 'vary: more than 8 keys' $(printf 'vary.%s=1\n' seed steps batch lr warmup length width heads layers)
 # shellcheck disable=SC2046
 sweep 'quick: more than 32 keys' $("$program" lab --help | sed -n 's/^  \([a-z0-9_]*\) = .*/quick.\1=1/p' | head -n 33)
-refused 1 'eval_previous: decoders of text with windows of two tokens' lab sweep "$T/small.lab" -o "$T/bad.jsonl" --set eval_previous=1 --set length=1
-refused 1 'eval_ngrams: counts are a yardstick for decoders of bytes' lab sweep "$T/small.lab" -o "$T/bad.jsonl" --set eval_ngrams=2 --set generate=copy --set generate_size=4
+refused 1 'eval_previous: only decoders of text with length 2 or more' lab sweep "$T/small.lab" -o "$T/bad.jsonl" --set eval_previous=1 --set length=1
+refused 1 'eval_ngrams: the n-gram baseline is only for decoders of bytes' lab sweep "$T/small.lab" -o "$T/bad.jsonl" --set eval_ngrams=2 --set generate=copy --set generate_size=4
 
 finish
