@@ -6,25 +6,10 @@
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-int nn_fail(char err[NN_ERR_MAX], const char *format, ...)
-{
-    va_list list;
-    va_start(list, format);
-    vsnprintf(err, NN_ERR_MAX, format, list);
-    va_end(list);
-    return -1;
-}
-
-const char *nn_words(const rp_desc *desc, char text[NN_ERR_MAX])
-{
-    return rp_last_error_in(desc, NULL, NULL, text, NN_ERR_MAX);
-}
 
 typedef enum key_type { KEY_INT, KEY_REAL, KEY_CHOICE, KEY_TEXT } key_type;
 typedef struct key {

@@ -1,4 +1,4 @@
-/* first_values.c -- random numbers, and the initial values of weights. The facts of a position term (facts.h) define
+/* first_values.c -- the initial values of weights. The facts of a position term (facts.h) define
  * the initial values of its arrays; other parameters are initialised by name.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/nn.h"
@@ -6,26 +6,6 @@
 #include <relpos/facts.h>
 #include <math.h>
 #include <string.h>
-
-/* ------------------------------------------------------------------------------------------------ random numbers */
-
-uint64_t nn_random(uint64_t seed, uint64_t stream, uint64_t n)
-{
-    return rpi_mix64(rpi_mix64(rpi_mix64(seed + 0x9e3779b97f4a7c15u) ^ (stream + 0xd1b54a32d192ed03u)) ^
-                     (n + 0x8cb92ba72f3d8dd7u));
-}
-
-double nn_uniform(uint64_t seed, uint64_t stream, uint64_t n)
-{
-    return (double)(nn_random(seed, stream, n) >> 11) * 0x1p-53;
-}
-
-double nn_normal(uint64_t seed, uint64_t stream, uint64_t n)
-{
-    const double u = 1 - nn_uniform(seed, stream, 2 * n),
-                 v = nn_uniform(seed, stream, 2 * n + 1); /* Box, Muller 1958 */
-    return sqrt(-2 * log(u)) * cos(6.283185307179586 * v);
-}
 
 /* Return the stream of random numbers of a parameter. It depends only on the name, so models that differ in position
  * terms start with the same values in all other parameters. */
@@ -36,8 +16,6 @@ static uint64_t stream_of(const char *name)
         z = rpi_mix64(z ^ (uint64_t)(unsigned char)*name) + 0x9e3779b97f4a7c15u;
     return z;
 }
-
-/* ------------------------------------------------------------------------------------------------ initial values */
 
 static void fill(const nn_model *m, const nn_param *p, const rp_values *how)
 {

@@ -31,6 +31,24 @@ typedef float real;
 
 #define NN_ERR_MAX 512
 
+/* ---------------------------------------------------------------------------- common: errors, random numbers, files */
+
+/* Write a message to err and return -1. */
+__attribute__((format(printf, 2, 3))) int nn_fail(char err[NN_ERR_MAX], const char *format, ...);
+/* Write the library's last error to `text`, in words of the command line instead of names of C fields. desc may be
+ * NULL. Return text. */
+const char *nn_words(const rp_desc *desc, char text[NN_ERR_MAX]);
+#define NN_WORDS(desc) nn_words(desc, (char[NN_ERR_MAX]){0})
+
+/* Random numbers. Each depends only on the arguments. */
+uint64_t nn_random(uint64_t seed, uint64_t stream, uint64_t n);
+double nn_uniform(uint64_t seed, uint64_t stream, uint64_t n); /* 0 <= u < 1 */
+double nn_normal(uint64_t seed, uint64_t stream, uint64_t n);
+
+/* Read a regular file and append a NUL; an empty file is an error. The caller frees the result. Return NULL with err on
+ * failure. */
+unsigned char *nn_read_file(const char *path, size_t *size, char err[NN_ERR_MAX]);
+
 /* ------------------------------------------------------------------------------------------------ configuration */
 
 typedef enum nn_task { NN_DECODER = 0, NN_CLASSIFIER = 1, NN_ENCODER_DECODER = 2 } nn_task;
@@ -190,9 +208,6 @@ typedef struct nn_text {
     int32_t n_files;
     const nn_tokenizer *tokenizer;
 } nn_text;
-/* Read a regular file and append a NUL; an empty file is an error. The caller frees the result. Return NULL with err on
- * failure. */
-unsigned char *nn_read_file(const char *path, size_t *size, char err[NN_ERR_MAX]);
 /* Read the files in a space-separated list of names, in order. Fail if they have fewer than min_tokens tokens in
  * total. */
 int nn_text_read(nn_text *t, const char *files, const nn_tokenizer *tokenizer, int64_t min_tokens,
@@ -449,17 +464,5 @@ int nn_checkpoint_read(nn_model *m, const char *path, bool train, int64_t *step,
  * decoder as GPT-2, GPT-NeoX or Llama; weights as f32, f16 or bf16. For any other model the error names the key to
  * change. */
 int nn_transformers_write(const nn_model *m, const char *directory, rp_dtype type, char err[NN_ERR_MAX]);
-
-/* Random numbers. Each depends only on the arguments. */
-uint64_t nn_random(uint64_t seed, uint64_t stream, uint64_t n);
-double nn_uniform(uint64_t seed, uint64_t stream, uint64_t n); /* 0 <= u < 1 */
-double nn_normal(uint64_t seed, uint64_t stream, uint64_t n);
-
-/* Write a message to err and return -1. */
-__attribute__((format(printf, 2, 3))) int nn_fail(char err[NN_ERR_MAX], const char *format, ...);
-/* Write the library's last error to `text`, in words of the command line instead of names of C fields. desc may be
- * NULL. Return text. */
-const char *nn_words(const rp_desc *desc, char text[NN_ERR_MAX]);
-#define NN_WORDS(desc) nn_words(desc, (char[NN_ERR_MAX]){0})
 
 #endif

@@ -2,13 +2,9 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/nn.h"
 #include "io/io.h"
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 /* Find the line and column of a byte, counted from 1 as editors do. */
 static void line_and_column(const unsigned char *bytes, size_t at, size_t *line, size_t *column)
@@ -35,44 +31,6 @@ static int check_text(const unsigned char *bytes, size_t size, const char *path,
         }
     }
     return 0;
-}
-
-unsigned char *nn_read_file(const char *path, size_t *size, char err[NN_ERR_MAX])
-{
-    /* O_NONBLOCK: opening a pipe without a writer would block, but it should fail below instead. */
-    const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
-    struct stat st;
-    unsigned char *bytes = NULL;
-    if (fd < 0) {
-        nn_fail(err, "%.300s: cannot be read: %s", path, strerror(errno));
-        return NULL;
-    }
-    if (fstat(fd, &st) != 0) {
-        nn_fail(err, "%.300s: cannot be read: %s", path, strerror(errno));
-    } else if (!S_ISREG(st.st_mode)) {
-        nn_fail(err, "%.300s: it is not a regular file (name files, not pipes or folders)", path);
-    } else if (st.st_size == 0) {
-        nn_fail(err, "%.300s: it is empty (name a file with text)", path);
-    } else if (!(bytes = malloc((size_t)st.st_size + 1))) {
-        nn_fail(err, "%.300s: out of memory for its %lld bytes (use a shorter text)", path, (long long)st.st_size);
-    } else {
-        *size = 0;
-        ssize_t got;
-        while ((got = read(fd, bytes + *size, (size_t)st.st_size - *size)) != 0)
-            if (got > 0)
-                *size += (size_t)got;
-            else if (errno != EINTR)
-                break;
-        bytes[*size] = 0;
-        if (got < 0 || (off_t)*size != st.st_size) {
-            nn_fail(err, "%.300s: cannot be read to its end: %s", path,
-                    got < 0 ? strerror(errno) : "it became shorter while it was read");
-            free(bytes);
-            bytes = NULL;
-        }
-    }
-    close(fd);
-    return bytes;
 }
 
 /* Append the tokens of a file. */

@@ -13,7 +13,7 @@ typedef struct nn_family {
 } nn_family;
 extern const nn_family nn_t5_family, nn_decoder_family;
 
-/* Add a tensor to the set, converted to `type`. Errors use its name too. */
+/* transformers_files.c. Add a tensor to the set, converted to `type`. Errors use its name too. */
 int nn_add_tensor(io_set *set, const char *name, int32_t ndim, const int64_t *shape, const real *from, rp_dtype type,
                   char err[NN_ERR_MAX]);
 /* Write the set to model.safetensors and free it. If `code`, the result of the calls before, is -1, only free it and
