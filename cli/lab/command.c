@@ -1,5 +1,4 @@
-/* command.c -- relpos lab: choose one of its commands, and print the help with every key of an experiment. It knows the commands by
- * their tables alone.
+/* command.c -- relpos lab: choose one of its commands, and print the help with every key of an experiment.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/lab/lab.h"
 #include <string.h>
@@ -13,11 +12,12 @@ static void usage(FILE *to)
     const char *key, *value, *help;
     fputs("relpos lab -- train small transformers on text, measure and compare every position scheme\n\n"
           "Example:\n"
-          "  relpos lab train lab/first.lab -o out/run     # learn, with checkpoints in out/run\n"
-          "  relpos lab eval out/run --lengths 128,256     # perplexity, also at lengths beyond the trained one\n"
-          "  relpos lab sample out/run --prompt 'The '     # let it write\n"
-          "  relpos lab export out/run --prompt 'The end' -o out/x.safetensors     # its attention, for attend and "
-          "explain\n\n"
+          "  relpos lab train lab/first.lab -o out/run     # train, with checkpoints in out/run\n"
+          "  relpos lab eval out/run --lengths 128,256     # measure perplexity, also beyond the trained length\n"
+          "  relpos lab sample out/run --prompt 'The '     # write text\n"
+          "  relpos lab export out/run --prompt 'The end' -o out/x.safetensors     # write a layer's attention for "
+          "attend "
+          "and explain\n\n"
           "Commands:\n",
           to);
     for (int n = 0; n < N_COMMANDS; n++)
@@ -25,9 +25,10 @@ static void usage(FILE *to)
     fputs("\nAn experiment is a text file with a line key = value for each key that differs from its default:\n", to);
     for (int n = 0; nn_config_key(n, &key, &value, &help); n++)
         fprintf(to, "  %s = %s\n      %s\n", key, value, help);
-    fputs("  preset = log|shaw|t5|real\n      position and what belongs to it as in the attention modules of "
-          "well-known sources\n",
-          to);
+    fputs(
+        "  preset = log|shaw|t5|real\n      set position, encoder_position, position_layers, position_heads and scale "
+        "as in a well-known source\n",
+        to);
 }
 
 static int run(const cli_command *self, int argc, char **argv)

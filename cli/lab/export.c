@@ -1,5 +1,5 @@
-/* export.c -- relpos lab export: write q, k, v and the learned arrays of a trained layer on a text, as relpos attend and explain read
- * them; or write the model alone. Here is also lab_look_at, a model's forward pass over a text.
+/* export.c -- relpos lab export: write q, k, v and the learned arrays of a layer on a text, for relpos attend and
+ * explain; or write only the model. Also has lab_look_at, the forward pass of a model over a text.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/lab/lab.h"
 #include <relpos/facts.h>
@@ -9,16 +9,15 @@
 enum { PROMPT = CLI_OWN, LAYER, MODEL, TRANSFORMERS, DTYPE };
 
 static const cli_option options[] = {
-    {"output", 'o', "FILE|DIR", "the file to write, .safetensors or .npz; with --transformers a directory"},
-    {"model", MODEL, NULL, "write the weights alone, a third of a checkpoint, for eval and sample"},
+    {"output", 'o', "FILE|DIR", "write this file, .safetensors or .npz; with --transformers, this directory"},
+    {"model", MODEL, NULL, "write only the weights, a third of a checkpoint, for eval and sample"},
     {"transformers", TRANSFORMERS, NULL,
-     "write a directory that Hugging Face's transformers read: an encoder-decoder as a T5, a decoder as a GPT-2, "
-     "GPT-NeoX or Llama"},
+     "write a directory for Hugging Face's transformers: an encoder-decoder as T5, a decoder as GPT-2, GPT-NeoX or "
+     "Llama"},
     {"dtype", DTYPE, "TYPE",
-     "type of the weights with --model and --transformers: f32, or f16 or bf16, which take half the space; default "
-     "f32"},
-    {"prompt", PROMPT, "TEXT", "the text that the model reads"},
-    {"layer", LAYER, "N", "the layer whose attention is written, from 0; default 0"},
+     "store the weights of --model or --transformers as f32, or in half the space as f16 or bf16; default f32"},
+    {"prompt", PROMPT, "TEXT", "run the model on this text"},
+    {"layer", LAYER, "N", "write the attention of layer N, counted from 0; default 0"},
     {0},
 };
 
@@ -43,7 +42,7 @@ static int on_option(void *context, int key, const char *value)
     }
 }
 
-/* Add a row-major copy of a view; 0, or -1 if memory runs out. */
+/* Add a row-major copy of a view. Return -1 if memory runs out. */
 static int add_view(io_set *set, const char *name, const rp_array *a)
 {
     int64_t n = 1, at[RP_MAX_AXES] = {0};
@@ -71,7 +70,7 @@ void lab_token(char name[8], unsigned char byte)
     snprintf(name, 8, byte > ' ' && byte < 0x7f ? "%c" : byte == ' ' ? "_" : "\\x%02x", byte);
 }
 
-/* Add the names of the tokens, a JSON list, as metadata. */
+/* Add the printable names of the tokens as metadata, in a JSON list. */
 static int add_tokens(io_set *set, const nn_model *m, const int32_t *tokens, int64_t n)
 {
     json_t *all = json_array();
@@ -100,7 +99,7 @@ static int add_tokens(io_set *set, const nn_model *m, const int32_t *tokens, int
     return code;
 }
 
-/* Add the arrays of the terms, and write the options that name them. */
+/* Add the arrays of the terms, and print the options of relpos attend that use them. */
 static int add_terms(io_set *set, const nn_model *m, int64_t layer, const rp_tensors *t, FILE *to)
 {
     const nn_stack *s = &m->stack[0];
@@ -138,7 +137,8 @@ static int add_terms(io_set *set, const nn_model *m, int64_t layer, const rp_ten
     return code;
 }
 
-/* All options of the layer's attention, for the metadata and for the command that is shown. NULL if memory runs out. */
+/* Add the arrays of the terms and the options of the layer's attention. Return the options, for the printed command;
+ * NULL if memory runs out. */
 static char *add_options(io_set *set, const nn_model *m, int64_t layer, const rp_tensors *t)
 {
     char *shown = NULL;
@@ -189,9 +189,9 @@ int lab_look_at(lab_look *look, const char *path, const char *text, bool bytes, 
         return code;
     look->open = true;
     if (bytes && m->c.bos)
-        return nn_fail(err, "%.300s: its texts begin with a token that is no byte (a model with bos = 0)", path);
+        return nn_fail(err, "%.300s: its texts begin with a token that is not a byte (use a model with bos = 0)", path);
     if (m->n_stacks > 1)
-        return nn_fail(err, "%.300s is an encoder-decoder, of which no layer is written (--model, or --transformers)",
+        return nn_fail(err, "%.300s: layers of an encoder-decoder cannot be written (use --model or --transformers)",
                        path);
     look->tokens = lab_tokens(m, text, &look->n, err);
     real *logits = malloc((size_t)(m->c.vocab > m->c.classes ? m->c.vocab : m->c.classes) * sizeof *logits);
@@ -226,21 +226,22 @@ static int run(const cli_command *self, int argc, char **argv)
             CLI_USAGE,
             "lab export: no run is named (such as relpos lab export out/run --model -o out/model.safetensors)");
     if (!q.output)
-        return cli_error(CLI_USAGE, "lab export: no file to write is named (-o FILE)");
+        return cli_error(CLI_USAGE, "lab export: no file to write is named (name it with -o FILE)");
     const bool weights = q.model || q.transformers;
     const char *option = q.model ? "--model" : "--transformers";
     if (q.model && q.transformers)
-        return cli_error(CLI_USAGE, "--transformers: --model writes another form (leave one of them out)");
+        return cli_error(CLI_USAGE, "--transformers: --model writes another format (remove one of them)");
     if (weights && q.prompt && *q.prompt)
-        return cli_error(CLI_USAGE, "lab export: %s takes no text (leave --prompt out)", option);
+        return cli_error(CLI_USAGE, "lab export: %s takes no text (remove --prompt)", option);
     if (!weights && !(q.prompt && *q.prompt))
-        return cli_error(CLI_USAGE, "lab export: no text is given (--prompt TEXT, or --model)");
+        return cli_error(CLI_USAGE, "lab export: no text is given (use --prompt TEXT or --model)");
     if (weights && q.layer >= 0)
-        return cli_error(CLI_USAGE, "--layer: %s writes all layers (leave one of them out)", option);
+        return cli_error(CLI_USAGE, "--layer: %s writes all layers (remove one of them)", option);
     if (!weights && q.type != RP_F32)
-        return cli_error(CLI_USAGE, "--dtype: it needs --model or --transformers (the arrays of a layer are f32)");
+        return cli_error(CLI_USAGE,
+                         "--dtype: the arrays of a layer are f32 (remove it, or use --model or --transformers)");
     if (q.type == RP_F64)
-        return cli_error(CLI_USAGE, "--dtype: f64 is not possible, the weights are f32 (f32, f16 or bf16)");
+        return cli_error(CLI_USAGE, "--dtype: f64 is not supported, the weights are f32 (use f32, f16 or bf16)");
     if (q.transformers)
         return export_model(path, &q);
     const io_format format = io_format_of(q.output);
@@ -260,7 +261,7 @@ static int run(const cli_command *self, int argc, char **argv)
         state = nn_net_attention(look.net, q.layer, &t, NULL, err);
     char *shown = NULL;
     if (state == 0) {
-        snprintf(err, sizeof err, "out of memory for the arrays (a shorter prompt)");
+        snprintf(err, sizeof err, "out of memory for the arrays (use a shorter prompt)");
         state = add_view(&set, "q", &t.q) != 0 || add_view(&set, "k", &t.k) != 0 || add_view(&set, "v", &t.v) != 0 ||
                         !(shown = add_options(&set, &look.m, q.layer, &t)) || add_view(&set, "out", &t.out) != 0 ||
                         add_tokens(&set, &look.m, look.tokens, look.n) != 0
@@ -280,12 +281,14 @@ static int run(const cli_command *self, int argc, char **argv)
 
 const cli_command lab_export = {
     .name = "lab export",
-    .summary = "a layer's attention on a text, for attend, explain and bias; or the model alone",
+    .summary = "write a layer's attention on a text, for attend, explain and bias; or write only the model",
     .usage = "DIR|FILE --prompt TEXT|--model|--transformers -o FILE|DIR [options]",
-    .example = "  relpos lab export out/run --prompt 'The end of the line' --layer 1 -o out/x.safetensors\n"
-               "  It prints the command that repeats the layer's attention; the file also has its result, out.\n"
-               "  relpos lab export out/run --model --dtype f16 -o out/model.safetensors\n"
-               "  relpos lab export out/rope --transformers --dtype bf16 -o out/hf\n",
+    .example =
+        "  relpos lab export out/run --prompt 'The end of the line' --layer 1 -o out/x.safetensors\n"
+        "  The command prints the relpos attend command that repeats the layer's attention; the file also has the "
+        "result, out.\n"
+        "  relpos lab export out/run --model --dtype f16 -o out/model.safetensors\n"
+        "  relpos lab export out/rope --transformers --dtype bf16 -o out/hf\n",
     .options = options,
     .run = run,
 };

@@ -1,5 +1,4 @@
-/* files.c -- what the commands of `relpos lab` need of the system: folders, locks, lines of JSON; and --set. It
- * knows no model.
+/* files.c -- helpers of the commands of `relpos lab`: the option --set, folders, locks and lines of JSON.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/lab/lab.h"
 #include <errno.h>
@@ -17,7 +16,8 @@
 int lab_add_set(lab_sets *sets, const char *value)
 {
     if (sets->n == LAB_MAX_SETS)
-        return cli_error(CLI_USAGE, "--set: more than %d (write them into the experiment)", LAB_MAX_SETS);
+        return cli_error(CLI_USAGE, "--set: given more than %d times (write the keys into the experiment)",
+                         LAB_MAX_SETS);
     sets->value[sets->n++] = value;
     return CLI_OK;
 }
@@ -42,14 +42,15 @@ int lab_make_folder(const char *path, bool above, char err[NN_ERR_MAX])
     char folder[NN_TEXT_MAX];
     const size_t size = strlen(path);
     if (size >= sizeof folder)
-        return nn_fail(err, "a folder's name of %zu bytes (at most %d: name a shorter one)", size, NN_TEXT_MAX - 1);
+        return nn_fail(err, "the name of a folder has %zu bytes (at most %d: name a shorter one)", size,
+                       NN_TEXT_MAX - 1);
     for (size_t n = 1; n <= size; n++) {
         if (n < size ? path[n] != '/' : above)
             continue;
         snprintf(folder, sizeof folder, "%.*s", (int)n, path);
         struct stat st;
         if (mkdir(folder, 0777) != 0 && (stat(folder, &st) != 0 || !S_ISDIR(st.st_mode)))
-            return nn_fail(err, "%.300s: cannot be made: %s (name another folder)", folder,
+            return nn_fail(err, "%.300s: cannot be created: %s (name another folder)", folder,
                            strerror(errno == EEXIST ? ENOTDIR : errno));
     }
     return 0;
@@ -57,8 +58,7 @@ int lab_make_folder(const char *path, bool above, char err[NN_ERR_MAX])
 
 int lab_lock(int fd, const char *path, char err[NN_ERR_MAX])
 {
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0 &&
-        errno == EWOULDBLOCK) /* a file system without locks is no reason to refuse */
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) /* a file system without locks is accepted */
         return nn_fail(err, "%.300s: another run is writing there (wait for it, or name another place)", path);
     return 0;
 }
@@ -69,7 +69,7 @@ char *lab_read(const char *path, char err[NN_ERR_MAX])
     size_t size;
     char *text = (char *)nn_read_file(cli_shipped(path, place), &size, err);
     if (text && strlen(text) != size) {
-        nn_fail(err, "%.300s: it has a NUL byte, so it is not text (name a text file)", path);
+        nn_fail(err, "%.300s: it has a NUL byte and is not a text file (name a text file)", path);
         free(text);
         text = NULL;
     }
@@ -101,6 +101,6 @@ int lab_write_line(FILE *to, const char *path, json_t *line, char err[NN_ERR_MAX
     const bool failed = fprintf(to, "%s\n", text) < 0 || fflush(to) != 0;
     free(text);
     return failed
-               ? nn_fail(err, "%.300s: cannot be written: %s (make room, or name another file)", path, strerror(errno))
+               ? nn_fail(err, "%.300s: cannot be written: %s (free space, or name another file)", path, strerror(errno))
                : 0;
 }

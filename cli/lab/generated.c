@@ -1,5 +1,4 @@
-/* generated.c -- how well a decoder answers generated lines: the loss of the answers, and how many are right to the byte. It knows no option of
- * the command line.
+/* generated.c -- how well a decoder answers generated lines: the loss of the answers, and how many answers are right.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/lab/lab.h"
 #include <math.h>
@@ -9,12 +8,12 @@ int lab_check_sizes(const nn_config *c, const int64_t *sizes, int n, char err[NN
 {
     for (int x = 0; x < n; x++)
         if (sizes[x] > nn_generated_end(c->generate))
-            return nn_fail(err, "lengths: a line of size %lld (at most %lld for this task)", (long long)sizes[x],
+            return nn_fail(err, "lengths: size %lld is too large (at most %lld for this task)", (long long)sizes[x],
                            (long long)nn_generated_end(c->generate));
     return 0;
 }
 
-/* Lines whose targets are all right, of a batch of which `lines` count. */
+/* Return how many of the first `lines` lines of a batch have only right targets. */
 static int64_t count_right(const bool *right, const int32_t *target, int64_t lines, int64_t length)
 {
     int64_t n = 0;
@@ -36,7 +35,7 @@ static json_t *measure_size(nn_model *m, rp_pool *pool, int64_t bytes, int64_t s
     if (length > nn_positions_end(m, 0))
         return json_pack("{s:I, s:n, s:n, s:i, s:i, s:i, s:i}", "length", (json_int_t)size, "loss", "perplexity",
                          "tokens", 0, "bytes", 0, "lines", 0, "exact", 0);
-    const uint64_t held_out = nn_random(0, 11, 0); /* no experiment's seed is as large */
+    const uint64_t held_out = nn_random(0, 11, 0); /* larger than any seed of an experiment */
     nn_net *net;
     int code = lab_net(&net, m, pool, batch, length, false, 0, err);
     const size_t all = (size_t)(batch * length);
@@ -45,7 +44,7 @@ static json_t *measure_size(nn_model *m, rp_pool *pool, int64_t bytes, int64_t s
     bool *right = malloc(all * sizeof *right);
     int64_t exact = 0, targets = 0;
     if (code == 0 && (!tokens || !target || !loss || !right))
-        code = nn_fail(err, "lab: out of memory for a batch (smaller sizes)");
+        code = nn_fail(err, "lab: out of memory for a batch (use smaller sizes)");
     if (code == 0)
         nn_net_watch(net, right);
     for (int64_t first = 0; code == 0 && first < lines; first += batch) {

@@ -1,8 +1,9 @@
-/* inspect.c -- relpos lab inspect: how the heads of a trained model use positions, by distance. Scores come from the reference path
- * (rp_attend_row); this file computes statistics of them.
+/* inspect.c -- relpos lab inspect: how the heads of a trained model use positions, by distance. The reference path
+ * (rp_attend_row) computes the scores; this file computes statistics.
  *
- * A score is split as s = c + p: c is the score without the terms of the model, p is what they add. The share of position is
- * sum var(p) / sum (var(p) + var(c)), with variances over the keys of a query and sums over queries.
+ * A score is s = c + p, where c is the score without the position terms of the model and p is the sum of the terms. The
+ * position fraction is sum var(p) / sum (var(p) + var(c)), with variances over the keys of a query and sums over
+ * queries.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/lab/lab.h"
 #include "cli/progress.h"
@@ -11,7 +12,7 @@
 #include <string.h>
 
 enum { LENGTH = CLI_OWN, TEXT, BYTES, JSON };
-/* Distances 0 to 31 by themselves, then eight bins an octave. */
+/* One bin for each distance from 0 to 31, then eight bins per octave. */
 enum { SINGLE = 32, MAX_BINS = SINGLE + 8 * 20, OCTAVES = 10 };
 
 typedef struct request {
@@ -21,10 +22,10 @@ typedef struct request {
 } request;
 
 static const cli_option options[] = {
-    {"length", LENGTH, "N", "length of the windows that the model reads; default: the trained length"},
-    {"text", TEXT, "FILES", "text to read; default: what the experiment holds out"},
+    {"length", LENGTH, "N", "read windows of N bytes; default: the trained length"},
+    {"text", TEXT, "FILES", "read these files; default: the held-out text of the experiment"},
     {"bytes", BYTES, "N", "read at most N bytes of the text, but at least one window; default 4096"},
-    {"json", JSON, NULL, "one JSON object, with the curves of each head"},
+    {"json", JSON, NULL, "print one JSON object with the curves of each head"},
     {0},
 };
 
@@ -40,15 +41,20 @@ static int on_option(void *context, int key, const char *value)
     }
 }
 
-/* Sums over the pairs of a bin, and of a head. */
+/* Sums over the pairs of a query and a key in one bin of distances. */
 typedef struct bin {
-    double n, p, p2, weight;
+    double n, p, p2, weight; /* number of pairs; p; p^2; attention weight */
 } bin;
+/* Sums over the queries of a head. */
 typedef struct head_sums {
     bin bins[MAX_BINS];
-    double var_p, var_c, distance, rows, octave[OCTAVES];
+    double var_p, var_c;    /* variances of p and c */
+    double distance;        /* distances, weighted by attention */
+    double rows;            /* number of queries */
+    double octave[OCTAVES]; /* weight at the distances 0, 1, 2 to 3, 4 to 7, ... */
 } head_sums;
 
+/* Return the smallest distance of a bin. */
 static int64_t bin_from(int x)
 {
     return x <= SINGLE ? x : (int64_t)ceil(SINGLE * exp2((x - SINGLE) / 8.0) - 1e-9);
@@ -71,7 +77,7 @@ static int octave_of(int64_t distance)
 static double variance_of(const double *with, const double *without, int64_t n, double both, double content)
 {
     double mean = 0, variance = 0;
-    for (int pass = 0; pass < 2; pass++) { /* the second pass is about the mean, which loses no digits */
+    for (int pass = 0; pass < 2; pass++) { /* two passes, mean and then variance, avoid cancellation */
         int64_t keys = 0;
         double sum = 0;
         for (int64_t j = 0; j < n; j++) {
@@ -98,7 +104,8 @@ double lab_share(double position, double content)
     return position + content > 0 ? position / (position + content) : 0;
 }
 
-/* Add a query of a head to the sums: its n keys, their scores with the terms and without them, and their weights. */
+/* Add a query to the sums of a head. It has n keys, with their scores with and without the terms, and their weights
+ * w. */
 static void add_row(head_sums *s, int64_t n, const double *with, const double *without, const double *w,
                     const int *bin_at)
 {
@@ -140,7 +147,7 @@ int lab_visit_layers(nn_net *net, const nn_model *m, const int32_t *tokens, int6
     return code;
 }
 
-/* The sums of all heads, and scratch for a row. */
+/* The sums of all heads, and scratch for one row. */
 typedef struct summing {
     head_sums *sums;
     double *row;
@@ -223,7 +230,7 @@ static int run(const cli_command *self, int argc, char **argv)
 {
     request q = {.bytes = 4096};
     const char *path;
-    char err[NN_ERR_MAX] = "out of memory (a shorter --length)";
+    char err[NN_ERR_MAX] = "out of memory (use a shorter --length)";
     int n, code = cli_options(self, argc, argv, on_option, &q, &path, 1, &n);
     if (code >= 0)
         return code;
@@ -232,7 +239,7 @@ static int run(const cli_command *self, int argc, char **argv)
     nn_model m;
     nn_net *net = NULL;
     rp_pool *pool = NULL;
-    nn_text held = {0};
+    nn_text held_out = {0};
     int64_t step;
     if ((code = lab_open(&m, path, &step, 1, &pool)) != CLI_OK)
         return code;
@@ -242,14 +249,14 @@ static int run(const cli_command *self, int argc, char **argv)
     int *bin_at = malloc((size_t)length * sizeof *bin_at);
     head_sums *sums = calloc((size_t)heads, sizeof *sums);
     int64_t windows = 0;
-    int state = tokens && row && bin_at && sums && lab_held_out(&m, q.text, &held, err) == 0 ? 0 : -1;
-    if (state == 0 && held.n < length)
-        state = nn_fail(err, "text: %lld bytes, and the length is %lld (a longer --text, or a shorter --length)",
-                        (long long)held.n, (long long)length);
+    int state = tokens && row && bin_at && sums && lab_held_out(&m, q.text, &held_out, err) == 0 ? 0 : -1;
+    if (state == 0 && held_out.n < length)
+        state = nn_fail(err, "text: %lld bytes, but the length is %lld (use a longer --text or a shorter --length)",
+                        (long long)held_out.n, (long long)length);
     if (state == 0)
         state = lab_net(&net, &m, pool, 1, length, false, 0, err);
     if (state == 0) {
-        const int64_t bytes = q.bytes < held.n ? q.bytes : held.n;
+        const int64_t bytes = q.bytes < held_out.n ? q.bytes : held_out.n;
         windows = bytes < length ? 1 : bytes / length;
     }
     cli_progress bar = {.what = "inspect"};
@@ -257,7 +264,7 @@ static int run(const cli_command *self, int argc, char **argv)
         bin_at[d] = bin_of(d);
     for (int64_t w = 0; w < windows && state == 0; w++) {
         for (int64_t x = 0; x < length; x++)
-            tokens[x] = held.tokens[w * length + x];
+            tokens[x] = held_out.tokens[w * length + x];
         nn_begin_windows(&m.c, 1, length, tokens);
         state =
             lab_visit_layers(net, &m, tokens, length, add_layer, &(summing){sums, row, bin_at, m.c.heads, length}, err);
@@ -276,7 +283,7 @@ static int run(const cli_command *self, int argc, char **argv)
     free(bin_at);
     free(row);
     free(tokens);
-    nn_text_free(&held);
+    nn_text_free(&held_out);
     nn_net_destroy(net);
     nn_model_destroy(&m);
     rp_pool_destroy(pool);
@@ -285,7 +292,7 @@ static int run(const cli_command *self, int argc, char **argv)
 
 const cli_command lab_inspect = {
     .name = "lab inspect",
-    .summary = "what each head does with positions, by distance, over a text",
+    .summary = "show how each head uses positions, by distance, over a text",
     .usage = "DIR|FILE [options]",
     .example = "  relpos lab inspect out/run\n"
                "  relpos lab inspect out/run --length 512 --json\n",

@@ -1,5 +1,4 @@
-/* log.c -- relpos lab log: the log of a run as a table with commas, or as the events that TensorBoard reads. It knows lines of JSON with a
- * step, and neither models nor training.
+/* log.c -- relpos lab log: print the log of a run as CSV, or write it as events for TensorBoard.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/lab/lab.h"
 #include <stdlib.h>
@@ -8,7 +7,7 @@
 enum { TENSORBOARD = CLI_OWN };
 
 static const cli_option options[] = {
-    {"tensorboard", TENSORBOARD, "DIR", "write events for TensorBoard into this directory in place of the table"},
+    {"tensorboard", TENSORBOARD, "DIR", "write events for TensorBoard to this directory instead of printing CSV"},
     {0},
 };
 
@@ -20,7 +19,7 @@ static int on_option(void *context, int key, const char *value)
     return CLI_OK;
 }
 
-/* The lines of a log that have a step; those of one step are one object. NULL with err. */
+/* Read the lines of a log that have a step, and merge the lines of the same step. Return NULL with err on failure. */
 static json_t *read_log(const char *path, char err[NN_ERR_MAX])
 {
     char *text = lab_read(path, err);
@@ -43,16 +42,16 @@ static json_t *read_log(const char *path, char err[NN_ERR_MAX])
     if (read && no_memory)
         nn_fail(err, "%.300s: out of memory for its lines (close other programs)", path);
     else if (read && json_array_size(all) == 0)
-        nn_fail(err, "%.300s: no line has a step (relpos lab train writes log.jsonl)", path);
+        nn_fail(err, "%.300s: no line has a step (name a log.jsonl of relpos lab train)", path);
     else if (read)
         return all;
     json_decref(all);
     return NULL;
 }
 
-/* ------------------------------------------------------------------------------------------------ a table */
+/* ------------------------------------------------------------------------------------------------ CSV */
 
-/* All keys of the lines, in the order in which they first come. */
+/* Return an object with all numeric keys of the lines, in order of first appearance. */
 static json_t *columns_of(json_t *all)
 {
     json_t *columns = json_object(), *line, *value;
@@ -100,7 +99,7 @@ static void print_table(json_t *all)
 
 /* ------------------------------------------------------------------------------------------------ TensorBoard */
 
-/* CRC-32C, rotated and moved as TFRecord wants it. */
+/* Return the CRC-32C of the bytes, masked as the TFRecord format requires. */
 static uint32_t masked_crc(const unsigned char *bytes, size_t size)
 {
     uint32_t crc = 0xffffffffu;
@@ -113,7 +112,7 @@ static uint32_t masked_crc(const unsigned char *bytes, size_t size)
     return (crc >> 15 | crc << 17) + 0xa282ead8u;
 }
 
-/* A protocol buffer as it grows; an event here has at most MAX bytes. */
+/* A protocol buffer message under construction. Events in this file have at most MAX_EVENT bytes. */
 enum { MAX_EVENT = 512 };
 typedef struct message {
     unsigned char bytes[MAX_EVENT];
@@ -135,7 +134,7 @@ static void add_varint(message *m, uint64_t x)
     add_bytes(m, &(unsigned char){(unsigned char)x}, 1);
 }
 
-/* Little-endian, whatever the machine is. */
+/* Append x as `size` little-endian bytes. */
 static void add_fixed(message *m, uint64_t x, int size)
 {
     for (int k = 0; k < size; k++, x >>= 8)
@@ -168,7 +167,8 @@ static void write_record(FILE *to, const message *event)
     fwrite(tail.bytes, 1, tail.size, to);
 }
 
-/* An event: wall time, step, and a summary of one value, such as valid/loss for valid_loss. */
+/* Write an event: wall time, step, and a summary with one value. Its tag is valid/loss for valid_loss, and train/loss
+ * for loss. */
 static void write_value(FILE *to, double time, int64_t step, const char *key, double x)
 {
     const bool valid = strncmp(key, "valid_", strlen("valid_")) == 0;
@@ -194,7 +194,8 @@ static double real_in(json_t *line, const char *key)
     return json_number_value(json_object_get(line, key));
 }
 
-/* The times of the events are the seconds of training so far, which the speeds tell. */
+/* Write all lines as events. The time of an event is the training time so far in seconds, computed from the logged
+ * speeds. */
 static int write_events(json_t *all, const char *dir, char err[NN_ERR_MAX])
 {
     static const char version[] = "brain.Event:2";
@@ -263,7 +264,7 @@ static int run(const cli_command *self, int argc, char **argv)
 
 const cli_command lab_log = {
     .name = "lab log",
-    .summary = "the log of a run as CSV, or for TensorBoard",
+    .summary = "print the log of a run as CSV, or write it for TensorBoard",
     .usage = "DIR|FILE [options]",
     .example = "  relpos lab log out/run >out/run.csv\n"
                "  relpos lab log out/run --tensorboard out/events/run\n",

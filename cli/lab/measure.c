@@ -1,12 +1,13 @@
-/* measure.c -- the loss of a model on text: at which places of it, with how much context, by position and by piece. It knows no option of the
- * command line.
+/* measure.c -- the loss of a model on text: choosing the places to measure, and the mean loss in total, by position and
+ * by piece.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/lab/lab.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* How many tokens of at most `bytes` bytes can be predicted, or, by a classifier, how many of each file it can read. */
+/* Return how many tokens with at most `bytes` bytes in total can be predicted; for a classifier, how many it can read
+ * of each file. */
 static int64_t measurable(const nn_config *c, const nn_text *t, int64_t bytes)
 {
     if (c->task == NN_DECODER)
@@ -30,26 +31,26 @@ int lab_choose_places(const nn_config *c, const nn_text *t, const lab_how *how, 
         shortest = lengths[x] < shortest ? lengths[x] : shortest;
     }
     if (c->task != NN_DECODER && (how->pieces > 1 || how->stride > 0))
-        return nn_fail(err, "eval_%s: only a decoder's text has pieces and strides (leave it out)",
+        return nn_fail(err, "eval_%s: only decoders are measured in pieces or with a stride (remove it)",
                        how->pieces > 1 ? "pieces" : "stride");
     if (how->stride > shortest)
         return nn_fail(err,
-                       "eval_stride: %lld is above the shortest length, %lld (a smaller stride, or longer lengths)",
+                       "eval_stride: %lld is above the shortest length, %lld (use a smaller stride or longer lengths)",
                        (long long)how->stride, (long long)shortest);
     const int64_t unit = how->stride > 0 ? how->stride : to->longest;
     to->each = tokens / how->pieces / unit * unit;
     if (to->each == 0)
         return nn_fail(err,
                        "text: %lld tokens%s to measure on, in at most %lld bytes%s, but the longest length "
-                       "is %lld (a larger eval_bytes or --bytes, a longer text, or shorter lengths)",
+                       "is %lld (use a larger eval_bytes or --bytes, a longer text, or shorter lengths)",
                        (long long)tokens, c->task == NN_CLASSIFIER ? " of each file" : "", (long long)how->bytes,
                        how->pieces > 1 ? " and several pieces" : "", (long long)to->longest);
     to->before = how->stride > 0 ? to->longest - how->stride : 0;
-    to->room = t->n - 1 - to->before - to->each; /* the first place of the last piece */
+    to->room = t->n - 1 - to->before - to->each; /* the last piece ends at the end of the text */
     if (c->task == NN_DECODER && to->room < (how->pieces - 1) * to->each)
         return nn_fail(err,
-                       "text: %lld tokens, too few for %lld pieces of %lld after a context of %lld (a longer text, a "
-                       "smaller eval_bytes or --bytes, or shorter lengths)",
+                       "text: %lld tokens, too few for %lld pieces of %lld after a context of %lld (use a longer text, "
+                       "a smaller eval_bytes or --bytes, or shorter lengths)",
                        (long long)t->n, (long long)how->pieces, (long long)to->each, (long long)to->before);
     return 0;
 }
@@ -65,7 +66,7 @@ double lab_bits_per_byte(const lab_measure *r)
     return r->mean * ((double)r->tokens / (double)r->bytes) / log(2);
 }
 
-/* Count for which classes windows are taken, by their logits. */
+/* Count the predicted classes of a batch of windows. */
 static void count_classes(const real *logits, const int32_t *target, int64_t batch, int64_t classes, lab_measure *to)
 {
     for (int64_t b = 0; b < batch; b++) {
@@ -82,7 +83,7 @@ static void count_classes(const real *logits, const int32_t *target, int64_t bat
 
 int64_t lab_batch(int64_t length, int64_t windows)
 {
-    enum { ROWS = 2048 }; /* tokens at a time */
+    enum { ROWS = 2048 }; /* most tokens in a batch of several windows */
     return length >= ROWS || windows <= 1 ? 1 : ROWS / length < windows ? ROWS / length : windows;
 }
 
@@ -90,7 +91,7 @@ int lab_measure_text(nn_model *m, rp_pool *pool, const nn_text *t, const lab_pla
                      char err[NN_ERR_MAX])
 {
     const bool classifier = m->c.task == NN_CLASSIFIER;
-    const int64_t step = p->stride > 0 ? p->stride : length; /* tokens of a window that count: its last ones */
+    const int64_t step = p->stride > 0 ? p->stride : length; /* number of last tokens of a window that are measured */
     const int64_t each = p->each / step, windows = each * (classifier ? t->n_files : p->pieces), classes = m->c.classes;
     const int64_t batch = lab_batch(length, windows);
     const int64_t targets = classifier ? batch : batch * length;
@@ -98,7 +99,7 @@ int lab_measure_text(nn_model *m, rp_pool *pool, const nn_text *t, const lab_pla
     nn_net *net;
     if (windows < 1)
         return nn_fail(
-            err, "text: %lld tokens to measure on, fewer than the length, %lld (a longer text, or a shorter length)",
+            err, "text: %lld tokens to measure on, fewer than the length, %lld (use a longer text or a shorter length)",
             (long long)p->each, (long long)length);
     int code = lab_net(&net, m, pool, batch, length, false, 0, err);
     int32_t *input = malloc((size_t)(batch * length) * sizeof *input),
@@ -106,14 +107,14 @@ int lab_measure_text(nn_model *m, rp_pool *pool, const nn_text *t, const lab_pla
     double *loss = malloc((size_t)targets * sizeof *loss);
     real *logits = malloc((size_t)(classifier ? batch * classes : 1) * sizeof *logits);
     if (code == 0 && (!input || !target || !loss || !logits))
-        code = nn_fail(err, "lab: out of memory for a batch (shorter length)");
+        code = nn_fail(err, "lab: out of memory for a batch (use a shorter length)");
     for (int64_t x = 0; to->by_position && x < length; x++)
         to->by_position[x] = 0;
     for (int64_t x = 0; to->by_piece && x < p->pieces; x++)
         to->by_piece[x] = 0;
     for (int64_t first = 0; code == 0 && first < windows; first += batch) {
         for (int64_t b = 0; b < batch; b++) {
-            const bool beyond = first + b >= windows; /* the last batch is filled up with windows that do not count */
+            const bool beyond = first + b >= windows; /* padding of the last batch, without targets */
             const int64_t w = beyond ? 0 : first + b;
             const int32_t file = classifier ? (int32_t)(w / each) : 0;
             const int64_t begin = classifier ? nn_text_start(t, file) : lab_place(p, w / each) + step - length;
@@ -187,7 +188,7 @@ static json_t *tokens_at(nn_model *m, rp_pool *pool, const nn_text *t, const lab
                      .by_piece = malloc((size_t)p->pieces * sizeof(double))};
     int code = r.by_piece && (r.by_position || p->stride > 0)
                    ? lab_measure_text(m, pool, t, p, length, &r, err)
-                   : nn_fail(err, "lab: out of memory for %lld losses (shorter lengths)", (long long)length);
+                   : nn_fail(err, "lab: out of memory for %lld losses (use shorter lengths)", (long long)length);
     json_t *positions = json_array(), *pieces = json_array();
     for (int64_t from = 0, to = 64; code == 0 && r.by_position && from < length; from = to, to *= 2) {
         double sum = 0;
@@ -223,7 +224,7 @@ json_t *lab_measure_lengths(nn_model *m, rp_pool *pool, const nn_text *t, const 
         return NULL;
     json_t *all = json_array();
     for (int x = 0; x < n; x++) {
-        const bool ends = lengths[x] > nn_positions_end(m, 0); /* beyond the positions that were learned, or drawn */
+        const bool ends = lengths[x] > nn_positions_end(m, 0); /* there are no positions for this length */
         json_t *at = ends && classifier ? json_pack("{s:I, s:n, s:n, s:i, s:[]}", "length", (json_int_t)lengths[x],
                                                     "loss", "accuracy", "windows", 0, "taken")
                      : ends ? json_pack("{s:I, s:n, s:n, s:n, s:i, s:i, s:[]}", "length", (json_int_t)lengths[x],
@@ -247,14 +248,14 @@ int lab_lengths(const char *text, int64_t lengths[LAB_MAX_LENGTHS], char err[NN_
         if (end == from || (*end && !strchr(" ,", *end)) || length < 1 || length > 1 << 24)
             return nn_fail(err, "lengths: \"%.40s\" is not a list of integers from 1 to 2^24 (such as 512,1024)", from);
         if (n == LAB_MAX_LENGTHS)
-            return nn_fail(err, "lengths: more than %d (leave some out)", LAB_MAX_LENGTHS);
+            return nn_fail(err, "lengths: more than %d (remove some)", LAB_MAX_LENGTHS);
         lengths[n++] = length;
         from = end;
     }
     return n ? n : nn_fail(err, "lengths: the list is empty (such as 512,1024)");
 }
 
-/* ------------------------------------------------------------------------------------------------ counts of bytes */
+/* ------------------------------------------------------------------------------------------------ n-grams */
 
 static json_t *count_at(const nn_ngrams *g, int32_t order, const nn_text *t, const lab_places *p)
 {
@@ -277,24 +278,24 @@ static json_t *count_at(const nn_ngrams *g, int32_t order, const nn_text *t, con
 json_t *lab_measure_ngrams(const nn_model *m, const nn_text *t, const lab_how *how, const int64_t *lengths, int n,
                            int32_t order, char err[NN_ERR_MAX])
 {
-    nn_text text = {0}, held = {0};
+    nn_text text = {0}, held_out = {0};
     nn_ngrams *g = NULL;
     lab_places places;
     const nn_config *c = &m->c;
     if (c->task != NN_DECODER || m->tokenizer) {
-        nn_fail(err, "ngrams: counts are a yardstick for decoders of bytes (leave --ngrams out)");
+        nn_fail(err, "ngrams: the n-gram baseline is only for decoders of bytes (remove --ngrams)");
         return NULL;
     }
     int code = lab_choose_places(c, t, how, lengths, n, &places, err);
     code = code == 0 ? nn_text_read(&text, c->text, NULL, 2, err) : code;
     if (code == 0 && !c->valid[0])
-        code = nn_text_split(&text, false, c->valid_share, &held, err);
+        code = nn_text_split(&text, false, c->valid_share, &held_out, err);
     code = code == 0 ? nn_ngrams_count(&g, &text, order, err) : code;
     json_t *all = code == 0 ? json_array() : NULL;
     for (int32_t k = 1; all && k <= order; k++)
         json_array_append_new(all, count_at(g, k, t, &places));
     nn_ngrams_free(g);
     nn_text_free(&text);
-    nn_text_free(&held);
+    nn_text_free(&held_out);
     return code == 0 ? lab_built(all, err) : NULL;
 }

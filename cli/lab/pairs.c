@@ -1,5 +1,4 @@
-/* pairs.c -- measuring an encoder-decoder on pairs: the loss of the targets, and how well it writes them. It knows no option of the command
- * line.
+/* pairs.c -- measuring an encoder-decoder on pairs: the loss of the targets, and how well it writes targets.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/lab/lab.h"
 #include <math.h>
@@ -8,7 +7,7 @@
 
 enum { BATCH = 64 };
 
-/* How many pairs, from the first on, have targets of at most `bytes` bytes. */
+/* Return how many of the first pairs have targets of at most `bytes` bytes in total. */
 static int64_t pairs_within(const nn_pairs *p, int64_t bytes)
 {
     int64_t n = 0;
@@ -17,7 +16,7 @@ static int64_t pairs_within(const nn_pairs *p, int64_t bytes)
     return n;
 }
 
-/* The mean loss of a token of the first n pairs, and how many tokens these are. */
+/* Compute the mean loss of a token in the targets of the first n pairs, and the number of these tokens. */
 static int measure_loss(nn_model *m, rp_pool *pool, const nn_pairs *p, int64_t n, lab_pairs_measure *to,
                         char err[NN_ERR_MAX])
 {
@@ -25,7 +24,7 @@ static int measure_loss(nn_model *m, rp_pool *pool, const nn_pairs *p, int64_t n
     nn_batch batch = {0};
     nn_net *net = NULL;
     double *loss = malloc((size_t)(BATCH * target) * sizeof *loss), sum = 0, mean;
-    int code = loss ? 0 : nn_fail(err, "lab: out of memory for a batch (shorter targets)");
+    int code = loss ? 0 : nn_fail(err, "lab: out of memory for a batch (use shorter targets)");
     if (code == 0)
         code = nn_batch_create(&batch, BATCH, m->stack[0].length, target, err);
     if (code == 0)
@@ -33,7 +32,7 @@ static int measure_loss(nn_model *m, rp_pool *pool, const nn_pairs *p, int64_t n
     to->tokens = 0;
     for (int64_t first = 0; code == 0 && first < n; first += BATCH) {
         nn_pairs_at(p, first, BATCH, &batch);
-        for (int64_t b = n - first; b < BATCH; b++) /* beyond the first n */
+        for (int64_t b = n - first; b < BATCH; b++) /* pairs past the first n have no targets */
             for (int64_t x = 0; x < batch.length[1]; x++)
                 batch.target[b * batch.length[1] + x] = -1;
         code = nn_net_source(net, batch.length[0], batch.source, batch.lengths, err);
@@ -53,7 +52,7 @@ static int measure_loss(nn_model *m, rp_pool *pool, const nn_pairs *p, int64_t n
 
 /* ------------------------------------------------------------------------------------------------ writing targets */
 
-/* Write targets of `length` tokens at most, always with the likeliest token: out [BATCH, length], and how many tokens each has, without
+/* Write a target for each source by greedy decoding: out [BATCH, length], and n [BATCH], the number of tokens without
  * END. */
 static int write_targets(nn_net *net, const nn_model *m, const nn_batch *batch, real *logits, int32_t *out, int32_t *n,
                          char err[NN_ERR_MAX])
@@ -86,7 +85,7 @@ static int write_targets(nn_net *net, const nn_model *m, const nn_batch *batch, 
     return 0;
 }
 
-/* Words of a text, which blanks separate. */
+/* A word of a text. Spaces separate words. */
 typedef struct word {
     const int32_t *at;
     int64_t n;
@@ -94,10 +93,10 @@ typedef struct word {
 
 static int64_t split_words(const int32_t *text, int64_t n, word *to)
 {
-    const int32_t blank = ' ' + NN_BYTE;
+    const int32_t space = ' ' + NN_BYTE;
     int64_t words = 0;
     for (int64_t x = 0, from; x < n; x++) {
-        for (from = x; x < n && text[x] != blank; x++)
+        for (from = x; x < n && text[x] != space; x++)
             ;
         if (x > from)
             to[words++] = (word){text + from, x - from};
@@ -105,7 +104,7 @@ static int64_t split_words(const int32_t *text, int64_t n, word *to)
     return words;
 }
 
-/* Changed, added and removed words that turn a into b; row: scratch of m + 1 numbers. */
+/* Return the fewest words to change, add or remove to turn a into b. row: scratch of m + 1 numbers. */
 static int64_t word_edits(const word *a, int64_t n, const word *b, int64_t m, int64_t *row)
 {
     for (int64_t j = 0; j <= m; j++)
@@ -132,7 +131,8 @@ static bool same_source(const nn_pairs *p, int64_t a, int64_t b)
            memcmp(p->tokens + x->source, p->tokens + y->source, (size_t)x->n_source * sizeof *p->tokens) == 0;
 }
 
-/* Compare what was written with the target that is nearest to it, of pairs from..to-1, whose source is the same. */
+/* Compare a written target with the targets of pairs from ... to - 1, which have the same source, and add the fewest
+ * edits to `sum`. */
 static void count_edits(const nn_pairs *p, int64_t from, int64_t to, const int32_t *written, int32_t n, word *words,
                         int64_t *row, lab_pairs_measure *sum)
 {
@@ -156,7 +156,7 @@ static void count_edits(const nn_pairs *p, int64_t from, int64_t to, const int32
     sum->words += count;
 }
 
-/* Let the model write a target for each source of the first n pairs. */
+/* Let the model write a target for each source of the first n pairs, and compare it with their targets. */
 static int measure_edits(nn_model *m, rp_pool *pool, const nn_pairs *p, int64_t n, lab_pairs_measure *to,
                          char err[NN_ERR_MAX])
 {
@@ -167,7 +167,7 @@ static int measure_edits(nn_model *m, rp_pool *pool, const nn_pairs *p, int64_t 
     int32_t *out = malloc((size_t)(BATCH * target) * sizeof *out), written[BATCH];
     word *words = malloc(2 * (size_t)longest * sizeof *words);
     int64_t *row = malloc((size_t)(longest + 1) * sizeof *row), first[BATCH + 1];
-    int code = logits && out && words && row ? 0 : nn_fail(err, "lab: out of memory for a batch (shorter targets)");
+    int code = logits && out && words && row ? 0 : nn_fail(err, "lab: out of memory for a batch (use shorter targets)");
     if (code == 0)
         code = nn_batch_create(&batch, BATCH, m->stack[0].length, target, err);
     if (code == 0)
@@ -175,7 +175,7 @@ static int measure_edits(nn_model *m, rp_pool *pool, const nn_pairs *p, int64_t 
     for (int64_t at = 0; code == 0 && at < n;) {
         int sources = 0;
         nn_pairs_at(p, at, BATCH, &batch);
-        for (int64_t x = at; x < n && x < at + BATCH; x++) /* alternatives have one entry: that of the first */
+        for (int64_t x = at; x < n && x < at + BATCH; x++) /* one entry for all alternatives of a source */
             if (x == at || !same_source(p, x, x - 1))
                 first[sources++] = x;
         first[sources] = n < at + BATCH ? n : at + BATCH;
@@ -200,9 +200,10 @@ int lab_check_pairs(const nn_pairs *p, int64_t bytes, char err[NN_ERR_MAX])
 {
     return pairs_within(p, bytes) > 0
                ? 0
-               : nn_fail(err,
-                         "text: no pair to measure on in %lld bytes (a larger eval_bytes or --bytes, or more pairs)",
-                         (long long)bytes);
+               : nn_fail(
+                     err,
+                     "text: no pair to measure on in %lld bytes (use a larger eval_bytes or --bytes, or more pairs)",
+                     (long long)bytes);
 }
 
 int lab_measure_pairs(nn_model *m, rp_pool *pool, const nn_pairs *p, int64_t bytes, bool edits, lab_pairs_measure *to,
@@ -215,20 +216,21 @@ int lab_measure_pairs(nn_model *m, rp_pool *pool, const nn_pairs *p, int64_t byt
     return edits && p->pair ? measure_edits(m, pool, p, n, to, err) : 0;
 }
 
-/* ------------------------------------------------------------------------------------------------ reading and printing */
+/* --------------------------------------------------------------------------------------------- reading and printing */
 
-int lab_read_pairs(const nn_config *c, nn_pairs *learn, nn_pairs *held, char err[NN_ERR_MAX])
+int lab_read_pairs(const nn_config *c, nn_pairs *learn, nn_pairs *held_out, char err[NN_ERR_MAX])
 {
     if (nn_pairs_read(learn, c, c->text, err) != 0)
         return -1;
-    return c->valid[0] ? nn_pairs_read(held, c, c->valid, err) : nn_pairs_split(learn, c->valid_share, held, err);
+    return c->valid[0] ? nn_pairs_read(held_out, c, c->valid, err)
+                       : nn_pairs_split(learn, c->valid_share, held_out, err);
 }
 
-/* The pairs of `files`, or where it is NULL what the experiment held out. */
-static int held_out(const nn_config *c, const char *files, nn_pairs *held, char err[NN_ERR_MAX])
+/* Read the pairs of `files`, or with files NULL the held-out pairs of the experiment. */
+static int read_held_out(const nn_config *c, const char *files, nn_pairs *held_out, char err[NN_ERR_MAX])
 {
     nn_pairs learn = {0};
-    const int code = files ? nn_pairs_read(held, c, files, err) : lab_read_pairs(c, &learn, held, err);
+    const int code = files ? nn_pairs_read(held_out, c, files, err) : lab_read_pairs(c, &learn, held_out, err);
     nn_pairs_free(&learn);
     return code;
 }
@@ -236,12 +238,12 @@ static int held_out(const nn_config *c, const char *files, nn_pairs *held, char 
 int lab_eval_pairs(nn_model *m, rp_pool *pool, const char *files, int64_t bytes, int64_t step, bool json)
 {
     char err[NN_ERR_MAX];
-    nn_pairs held = {0};
+    nn_pairs held_out = {0};
     lab_pairs_measure r;
-    int code = held_out(&m->c, files, &held, err);
+    int code = read_held_out(&m->c, files, &held_out, err);
     if (code == 0)
-        code = lab_measure_pairs(m, pool, &held, bytes, true, &r, err);
-    nn_pairs_free(&held);
+        code = lab_measure_pairs(m, pool, &held_out, bytes, true, &r, err);
+    nn_pairs_free(&held_out);
     if (code != 0)
         return cli_error(CLI_FAILED, "%s", err);
     if (json) {
@@ -254,8 +256,7 @@ int lab_eval_pairs(nn_model *m, rp_pool *pool, const char *files, int64_t bytes,
     printf("trained for %lld steps; loss %.4f, perplexity %.3f per token of %lld\n", (long long)step, r.loss,
            exp(r.loss), (long long)r.tokens);
     if (r.sources > 0)
-        printf("of %lld sources %.2f %% are written exactly; the others' words differ: %lld edits of %lld words, %.2f "
-               "%%\n",
+        printf("%lld sources, %.2f %% with an exact target; %lld edits to correct all %lld words, %.2f %%\n",
                (long long)r.sources, 100 * (double)r.exact / (double)r.sources, (long long)r.edits, (long long)r.words,
                100 * (double)r.edits / (double)r.words);
     return CLI_OK;

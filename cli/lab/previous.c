@@ -1,18 +1,18 @@
-/* previous.c -- how much weight the heads of a model give to the token before: when a model begins to use it, in training. It knows no option of the
- * command line.
+/* previous.c -- how much weight the heads of a model give to the previous token. Measured during training, this shows
+ * when the model begins to use that token.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/lab/lab.h"
 #include <stdlib.h>
 
 enum { WINDOWS = 4 };
 
-/* The weights that each head gives to the token before, and scratch for a row. */
 typedef struct summing {
-    double *sums, *row;
+    double *sums; /* weight on the previous token, summed over queries, for each layer and head */
+    double *row;  /* scratch for the weights of a row [length] */
     int64_t heads, length;
 } summing;
 
-/* Add those of a layer, over all queries but the first. */
+/* Add the weights of a layer, for all queries except the first. */
 static rp_status add_layer(void *context, int64_t layer, const rp_tensors *t, rp_plan *plans[2])
 {
     const summing *s = context;
@@ -32,7 +32,7 @@ json_t *lab_previous(nn_model *m, rp_pool *pool, const nn_text *t, int64_t step,
     nn_net *net = NULL;
     int32_t *tokens = malloc((size_t)length * sizeof *tokens);
     double *row = malloc((size_t)length * sizeof *row), *sums = calloc((size_t)heads, sizeof *sums);
-    int code = tokens && row && sums ? 0 : nn_fail(err, "lab: out of memory for a window (shorter length)");
+    int code = tokens && row && sums ? 0 : nn_fail(err, "lab: out of memory for a window (use a shorter length)");
     code = code == 0 ? lab_net(&net, m, pool, 1, length, false, 0, err) : code;
     for (int64_t w = 0; w < WINDOWS && code == 0; w++) {
         const int64_t at = (t->n - length) / (WINDOWS - 1) * w;
@@ -41,12 +41,12 @@ json_t *lab_previous(nn_model *m, rp_pool *pool, const nn_text *t, int64_t step,
         nn_begin_windows(&m->c, 1, length, tokens);
         code = lab_visit_layers(net, m, tokens, length, add_layer, &(summing){sums, row, m->c.heads, length}, err);
     }
-    int64_t most = 0;
+    int64_t best = 0;
     for (int64_t h = 1; h < heads && code == 0; h++)
-        most = sums[h] > sums[most] ? h : most;
+        best = sums[h] > sums[best] ? h : best;
     json_t *found = code == 0 ? json_pack("{s:I, s:o, s:I, s:I}", "step", (json_int_t)step, "weight",
-                                          lab_number(sums[most] / (double)(WINDOWS * (length - 1))), "layer",
-                                          (json_int_t)(most / m->c.heads), "head", (json_int_t)(most % m->c.heads))
+                                          lab_number(sums[best] / (double)(WINDOWS * (length - 1))), "layer",
+                                          (json_int_t)(best / m->c.heads), "head", (json_int_t)(best % m->c.heads))
                               : NULL;
     nn_net_destroy(net);
     free(tokens);

@@ -1,5 +1,5 @@
-/* report.c -- relpos lab report: run lab/report, which makes the page, in Python. cli_find finds it, in the installation or in the build.
- * This file reads no results.
+/* report.c -- relpos lab report: run the Python program lab/report, which cli_find locates in the installation or the
+ * build.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/lab/lab.h"
 #include <errno.h>
@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 static const cli_option options[] = {
-    {"output", 'o', "PAGE", "a page with pictures, .html or .md; without it, tables in Markdown are printed"},
+    {"output", 'o', "PAGE", "write a page with charts, .html or .md; default: print tables in Markdown"},
     {0},
 };
 
@@ -33,7 +33,7 @@ static int run(const cli_command *self, int argc, char **argv)
     if (n == 0)
         return cli_error(CLI_USAGE, "lab report: no results (such as relpos lab report out/length.jsonl)");
     if (!cli_find("report/__main__.py", script))
-        return cli_error(CLI_FAILED, "lab report: report/__main__.py is not found (install relpos again)");
+        return cli_error(CLI_FAILED, "lab report: report/__main__.py is missing (install relpos again)");
     line[x++] = script;
     if (page) {
         line[x++] = output;
@@ -48,7 +48,7 @@ static int run(const cli_command *self, int argc, char **argv)
 
 const cli_command lab_report = {
     .name = "lab report",
-    .summary = "tables and pictures of the results of sweeps",
+    .summary = "show results of sweeps as tables and charts",
     .usage = "FILE... [-o PAGE]",
     .example = "  relpos lab report out/length.jsonl\n"
                "  relpos lab report out/*.jsonl -o out/report.html\n",

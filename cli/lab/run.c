@@ -1,4 +1,5 @@
-/* run.c -- a training run: reading texts, checking memory, and steps; measuring is measure.c's. It knows no option of the command line.
+/* run.c -- a training run: reading the texts, checking memory, and making steps; and the description of the machine for
+ * logs.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/lab/lab.h"
 #include "cli/progress.h"
@@ -8,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A number in a file, after `label` where it is not NULL; -1 where there is none. */
+/* Return the first number in a file, or the number after `label` if that is not NULL; -1 if there is none. */
 static double number_in(const char *path, const char *label)
 {
     char line[256];
@@ -27,7 +28,7 @@ static double number_in(const char *path, const char *label)
     return found;
 }
 
-/* Bytes of memory that this process may still use: the kernel's estimate, limited by the control group; -1: not known. */
+/* Return the free memory in bytes: the kernel's estimate, limited by the control group; -1 if not known. */
 static double available_memory(void)
 {
     const double kib = number_in("/proc/meminfo", "MemAvailable:"), max = number_in("/sys/fs/cgroup/memory.max", NULL),
@@ -42,19 +43,19 @@ static int check_available(double activations, double weights, char err[NN_ERR_M
         return 0;
     return nn_fail(
         err,
-        "lab: out of memory: %.1f GB are needed, %.1f for activations and %.1f for weights, and %.1f GB are free "
-        "(smaller batch, length, width or fewer layers)",
+        "lab: out of memory: %.1f GB are needed, %.1f for activations and %.1f for weights, but %.1f GB are free "
+        "(use a smaller batch, length or width, or fewer layers)",
         (activations + weights) * 1e-9, activations * 1e-9, weights * 1e-9, available * 1e-9);
 }
 
 int lab_check_memory(const nn_config *c, const nn_model *m, rp_pool *pool, char err[NN_ERR_MAX])
 {
     size_t bytes;
-    nn_model copy = *m; /* only its sizes are used */
+    nn_model copy = *m; /* nn_net_create takes a model that is not const, but only reads sizes here */
     if (nn_net_create(NULL, &copy, pool, c->batch, m->stack[m->n_stacks - 1].length, true, 0, &bytes, err) != 0)
         return -1;
     return check_available((double)bytes, 4.0 * (double)m->n_weights * sizeof(real),
-                           err); /* gradients and averages too */
+                           err); /* 4: weights, gradients and two averages */
 }
 
 int lab_net(nn_net **net, nn_model *m, rp_pool *pool, int64_t batch, int64_t length, bool train, int64_t cache,
@@ -72,7 +73,7 @@ int lab_check_classes(const nn_config *c, const nn_text *t, const char *files, i
 {
     char name[NN_TEXT_MAX];
     if (t->n_files < 2)
-        return nn_fail(err, "text: one file is named (a classifier needs two or more)");
+        return nn_fail(err, "text: names one file (a classifier needs two or more)");
     if (t->n_files != c->classes)
         return nn_fail(err, "classes: %lld, but text names %d files (each file is a class)", (long long)c->classes,
                        (int)t->n_files);
@@ -81,14 +82,14 @@ int lab_check_classes(const nn_config *c, const nn_text *t, const char *files, i
             nn_text_name(files, f, name);
             return nn_fail(
                 err,
-                "text: %.200s: %lld tokens to learn from or held out, fewer than length, %lld (a longer text, "
-                "or a shorter length)",
+                "text: %.200s: %lld tokens for training or held out, fewer than length, %lld (use a longer text or a "
+                "shorter length)",
                 name, (long long)(t->end[f] - nn_text_start(t, f)), (long long)length);
         }
     return 0;
 }
 
-/* Read the text to learn from, and the text that is held out. */
+/* Read the training text and the held-out text. */
 static int read_texts(lab_run *r, const nn_tokenizer *tokenizer, char err[NN_ERR_MAX])
 {
     const nn_config *c = &r->c;
@@ -107,9 +108,8 @@ static int read_texts(lab_run *r, const nn_tokenizer *tokenizer, char err[NN_ERR
                    : 0;
     if (r->text.n < c->length + 2 || (c->valid_share > 0 && r->valid.n < c->length + 1))
         return nn_fail(err,
-                       "text: %lld %s, of which %lld are held out; the rest and these must both be more than length, "
-                       "%lld (a longer text, or a shorter "
-                       "length)",
+                       "text: %lld %s with %lld held out; the training text and the held-out text must each be longer "
+                       "than length, %lld (use a longer text or a shorter length)",
                        (long long)all, tokenizer ? "word pieces" : "bytes", (long long)r->valid.n,
                        (long long)c->length);
     return 0;
@@ -121,19 +121,19 @@ int lab_texts(lab_run *r, nn_tokenizer **tokenizer, char err[NN_ERR_MAX])
     if (c->task == NN_ENCODER_DECODER)
         return lab_read_pairs(c, &r->pairs, &r->valid_pairs, err);
     if (!c->tokenizer[0] && c->vocab != 256 + c->bos)
-        return nn_fail(err, "vocab: %lld without a tokenizer%s (vocab = %d: tokens are bytes)", (long long)c->vocab,
+        return nn_fail(err, "vocab: %lld without a tokenizer%s (set vocab = %d: tokens are bytes)", (long long)c->vocab,
                        c->bos ? " and with bos = 1" : "", 256 + (int)c->bos);
     if (c->generate != NN_GENERATE_NONE)
         return 0;
     if (c->tokenizer[0] && !*tokenizer && nn_tokenizer_read(tokenizer, c->tokenizer, err) != 0)
         return -1;
     if (*tokenizer && (*tokenizer)->n + c->bos > c->vocab)
-        return nn_fail(err, "vocab: %lld, but %.200s has %d word pieces (vocab = %d, or more)", (long long)c->vocab,
+        return nn_fail(err, "vocab: %lld, but %.200s has %d word pieces (set vocab = %d or more)", (long long)c->vocab,
                        c->tokenizer, (int)(*tokenizer)->n, (int)((*tokenizer)->n + c->bos));
     return read_texts(r, *tokenizer, err);
 }
 
-/* A checksum of the texts, by which a resumed run knows that they are the same; never 0. */
+/* Return a checksum of the texts, which is never 0. A resumed run compares it to detect changed texts. */
 static uint64_t checksum_texts(const lab_run *r)
 {
     if (r->c.task == NN_ENCODER_DECODER)
@@ -146,7 +146,7 @@ static int start(lab_run *r, char err[NN_ERR_MAX])
 {
     const nn_config *c = &r->c;
     nn_model plan;
-    nn_tokenizer *tokenizer = r->m.tokenizer; /* that of the checkpoint, if there is one */
+    nn_tokenizer *tokenizer = r->m.tokenizer; /* tokenizer of the checkpoint, or NULL */
     int code = nn_model_plan(&plan, c, err);
     code = code == 0 ? lab_check_memory(c, &plan, r->pool, err) : code;
     nn_model_destroy(&plan);
@@ -161,14 +161,14 @@ static int start(lab_run *r, char err[NN_ERR_MAX])
         return -1;
     const uint64_t sum = checksum_texts(r);
     if (r->m.texts != 0 && r->m.texts != sum)
-        return nn_fail(err, "text: it has changed since the run was begun (use that text, or another directory)");
+        return nn_fail(err, "text: it has changed since the run was started (use the same text, or another directory)");
     r->m.texts = sum;
     r->tokens = malloc((size_t)rows * sizeof *r->tokens);
     r->target = malloc((size_t)rows * sizeof *r->target);
     r->loss = malloc((size_t)rows * sizeof *r->loss);
     if (c->task == NN_ENCODER_DECODER && nn_batch_create(&r->batch, c->batch, c->length, length, err) != 0)
         return -1;
-    return r->tokens && r->target && r->loss ? 0 : nn_fail(err, "lab: out of memory for a batch (smaller batch)");
+    return r->tokens && r->target && r->loss ? 0 : nn_fail(err, "lab: out of memory for a batch (use a smaller batch)");
 }
 
 int lab_begin(lab_run *r)
@@ -193,7 +193,7 @@ void lab_end(lab_run *r)
 
 static int diverged(const lab_run *r, const char *what, double x, char err[NN_ERR_MAX])
 {
-    return nn_fail(err, "step %lld: the %s is %g (a lower lr, or clip = 1)", (long long)r->step, what, x);
+    return nn_fail(err, "step %lld: the %s is %g (use a lower lr, or clip = 1)", (long long)r->step, what, x);
 }
 
 static int generated_pass(lab_run *r, int64_t batch, uint64_t seed, double *loss, char err[NN_ERR_MAX])
@@ -205,7 +205,7 @@ static int generated_pass(lab_run *r, int64_t batch, uint64_t seed, double *loss
     return nn_net_loss(r->net, length, r->tokens, r->target, seed, r->loss, loss, err);
 }
 
-/* Forward and backward over batch number `batch` of the training. Returns the mean loss of its targets. */
+/* Run batch number `batch` of the training forward and backward. *loss gets the mean loss of its targets. */
 static int pass(lab_run *r, int64_t batch, double *loss, char err[NN_ERR_MAX])
 {
     const nn_config *c = &r->c;
@@ -225,7 +225,8 @@ static int pass(lab_run *r, int64_t batch, double *loss, char err[NN_ERR_MAX])
     return nn_net_loss(r->net, b->length[1], b->input, b->target, seed, r->loss, loss, err);
 }
 
-/* How many targets the batches of a step have; those of a decoder's, or a classifier's, all have as many. */
+/* Count the targets in all batches of a step of an encoder-decoder. For other tasks, where all batches have the same
+ * number of targets, *targets is the number of batches. */
 static int count_targets(lab_run *r, int64_t first, int64_t *targets, char err[NN_ERR_MAX])
 {
     const nn_config *c = &r->c;
@@ -241,7 +242,8 @@ static int count_targets(lab_run *r, int64_t first, int64_t *targets, char err[N
     return 0;
 }
 
-/* Forward and backward over the batches of a step: the mean loss of all of their targets, and its gradients. */
+/* Run all batches of a step forward and backward. *loss gets the mean loss of all targets, and the model its
+ * gradients. */
 static int passes(lab_run *r, double *loss, char err[NN_ERR_MAX])
 {
     const nn_config *c = &r->c;
@@ -251,22 +253,23 @@ static int passes(lab_run *r, double *loss, char err[NN_ERR_MAX])
     if (count_targets(r, first, &targets, err) != 0)
         return -1;
     for (int64_t k = 0; k < c->accumulate; k++) {
-        double share = 1.0 / (double)c->accumulate;
+        double weight = 1.0 / (double)c->accumulate; /* fraction of the step's targets that are in this batch */
         if (c->task == NN_ENCODER_DECODER && c->accumulate > 1) {
             if (nn_pairs_step(&r->pairs, (uint64_t)c->seed, first + k, c->batch, &r->batch, err) != 0)
                 return -1;
-            share = (double)r->batch.tokens / (double)targets;
+            weight = (double)r->batch.tokens / (double)targets;
         }
-        nn_net_accumulate(r->net, share, k > 0);
+        nn_net_accumulate(r->net, weight, k > 0);
         if (pass(r, first + k, &mean, err) != 0)
             return -1;
-        sum += share * mean;
+        sum += weight * mean;
     }
     *loss = sum;
     return 0;
 }
 
-enum { MEAN_STEPS = 100 }; /* of the running mean: each step counts as much, and later the last one a hundredth */
+/* loss_mean is the plain mean of up to MEAN_STEPS steps; after that, each new step has a weight of 1 / MEAN_STEPS. */
+enum { MEAN_STEPS = 100 };
 
 int lab_step(lab_run *r, double *loss, double *norm, char err[NN_ERR_MAX])
 {
@@ -285,7 +288,7 @@ int lab_step(lab_run *r, double *loss, double *norm, char err[NN_ERR_MAX])
     return 0;
 }
 
-/* ------------------------------------------------------------------------------------------------ for logs */
+/* ------------------------------------------------------------------------------------------ CBLAS, machine, weights */
 
 int lab_blas(int64_t threads, char err[NN_ERR_MAX])
 {
@@ -327,7 +330,7 @@ int64_t lab_position_weights(const nn_model *m)
                 of_position |= strstr(m->params[p].name, part) != NULL;
             }
         n += of_position ? m->params[p].size : 0;
-        if (strstr(m->params[p].name, ".qkv.weight")) /* its rows that terms use */
+        if (strstr(m->params[p].name, ".qkv.weight")) /* the rows of the projection for the terms */
             n += (m->params[p].shape[0] - 3 * m->c.width) * m->c.width;
     }
     return n;

@@ -1,5 +1,5 @@
-/* sweep.c -- relpos lab sweep: train and measure one experiment for each combination of values and each seed, and add the results to a
- * file. A run itself is run.c's.
+/* sweep.c -- relpos lab sweep: train and measure an experiment for each combination of values and each seed, and append
+ * the results to a file. training.c runs the trainings.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/lab/training.h"
 #include <ctype.h>
@@ -14,8 +14,8 @@
 enum { THREADS = CLI_OWN, LIST, SET, QUICK, KEEP, SHARD };
 enum { MAX_KEYS = 8, MAX_VALUES = 32, MAX_SEEDS = 32, MAX_QUICK = 32 };
 
-/* "vary.KEY = A | B | C": every combination of the values of all such keys is run with every seed. "quick.KEY = VALUE": the value of KEY
- * with --quick. */
+/* The plan of a sweep. Lines "vary.KEY = A | B | C" give the values of keys; every combination runs with every seed. A
+ * line "quick.KEY = VALUE" gives the value of KEY with --quick. */
 typedef struct plan {
     char key[MAX_KEYS][40];
     char *values[MAX_KEYS][MAX_VALUES];
@@ -45,7 +45,7 @@ static int add_quick(plan *p, const char *key, const char *value, char err[NN_ER
     char *line = p->n_quick < MAX_QUICK ? malloc(size) : NULL;
     if (!line)
         return nn_fail(err,
-                       p->n_quick == MAX_QUICK ? "quick: more than %d keys (leave some out)"
+                       p->n_quick == MAX_QUICK ? "quick: more than %d keys (remove some)"
                                                : "lab: out of memory (after %d keys)",
                        p->n_quick);
     snprintf(line, size, "%s=%s", key, value);
@@ -59,8 +59,8 @@ static int set_values(plan *p, const char *key, const char *value, char err[NN_E
     while (k < p->n_keys && strcmp(p->key[k], key) != 0)
         k++;
     if (k == MAX_KEYS)
-        return nn_fail(err, "vary: more than %d keys (leave some out)", MAX_KEYS);
-    free_values(p, k); /* --quick or --set may give a key again */
+        return nn_fail(err, "vary: more than %d keys (remove some)", MAX_KEYS);
+    free_values(p, k); /* --quick or --set replaces the values in the file */
     p->n_keys += k == p->n_keys;
     snprintf(p->key[k], sizeof p->key[k], "%.39s", key);
     for (const char *from = value; from;) {
@@ -72,7 +72,7 @@ static int set_values(plan *p, const char *key, const char *value, char err[NN_E
         for (; size > 0 && from[size - 1] == ' '; size--)
             continue;
         if (p->n_values[k] == MAX_VALUES)
-            return nn_fail(err, "vary.%s: more than %d values (leave some out)", p->key[k], MAX_VALUES);
+            return nn_fail(err, "vary.%s: more than %d values (remove some)", p->key[k], MAX_VALUES);
         char *copy = strndup(from, size);
         nn_config probe;
         if (!copy)
@@ -100,10 +100,11 @@ static int on_key(void *context, const char *key, const char *value, char err[NN
                : nn_fail(err, "seeds: \"%.20s\" is out of range (1 to %d)", value, MAX_SEEDS);
 }
 
-/* Where the model has no learned arrays of terms, their rate and decay change nothing, and are those by default. */
-static int drop_idle(nn_config *c, json_t *vary, char err[NN_ERR_MAX])
+/* If the model has no learned arrays of terms, set lr_terms and weight_decay_terms to their defaults: they have no
+ * effect. */
+static int reset_unused(nn_config *c, json_t *vary, char err[NN_ERR_MAX])
 {
-    static const char *const idle[][2] = {{"lr_terms", "1"}, {"weight_decay_terms", "0"}};
+    static const char *const unused[][2] = {{"lr_terms", "1"}, {"weight_decay_terms", "0"}};
     nn_model m;
     bool arrays = false;
     const int code = nn_model_plan(&m, c, err);
@@ -111,9 +112,9 @@ static int drop_idle(nn_config *c, json_t *vary, char err[NN_ERR_MAX])
         arrays |= m.params[n].of_term;
     nn_model_destroy(&m);
     for (int k = 0; code == 0 && !arrays && k < 2; k++) {
-        nn_config_set(c, idle[k][0], idle[k][1], err);
-        if (json_object_get(vary, idle[k][0]))
-            json_object_set_new(vary, idle[k][0], json_string(idle[k][1]));
+        nn_config_set(c, unused[k][0], unused[k][1], err);
+        if (json_object_get(vary, unused[k][0]))
+            json_object_set_new(vary, unused[k][0], json_string(unused[k][1]));
     }
     return code;
 }
@@ -132,10 +133,10 @@ static int choose(const plan *p, int64_t index, nn_config *c, json_t *vary, char
             return -1;
         json_object_set_new(vary, p->key[k], json_string(value[k]));
     }
-    return nn_config_check(c, err) == 0 ? drop_idle(c, vary, err) : -1;
+    return nn_config_check(c, err) == 0 ? reset_unused(c, vary, err) : -1;
 }
 
-/* The experiments that have results already, as lab_identify writes them. */
+/* Experiments, as lab_identify prints them. */
 typedef struct known {
     char **config;
     size_t n;
@@ -167,7 +168,8 @@ static void free_known(known *k)
     free(k->config);
 }
 
-/* Read the results of a file, one in each line. Keys that a result lacks have their defaults. An unfinished last line is ignored. */
+/* Read the results of a file, one per line. Keys that a result does not have get their defaults. An unfinished last
+ * line is ignored. */
 static int read_results(known *k, const char *path, const char *text, char err[NN_ERR_MAX])
 {
     int number = 1;
@@ -191,7 +193,8 @@ static int read_results(known *k, const char *path, const char *text, char err[N
     return 0;
 }
 
-/* Open the results file to append to it. It is locked, and an unfinished last line, which a stopped sweep may have left, is removed. */
+/* Open and lock the results file for appending, and read its results. Remove an unfinished last line, which a killed
+ * sweep can leave. */
 static FILE *open_results(known *k, const char *path, char err[NN_ERR_MAX])
 {
     struct stat st;
@@ -199,7 +202,7 @@ static FILE *open_results(known *k, const char *path, char err[NN_ERR_MAX])
     const int fd = code == 0 ? open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0666) : -1;
     FILE *to = NULL;
     if (code == 0 && fd < 0)
-        code = nn_fail(err, "%.300s: cannot be written: %s (make room, or name another file)", path, strerror(errno));
+        code = nn_fail(err, "%.300s: cannot be written: %s (free space, or name another file)", path, strerror(errno));
     code = code == 0 ? lab_lock(fd, path, err) : code;
     if (code == 0 && fstat(fd, &st) != 0)
         code = nn_fail(err, "%.300s: cannot be read: %s", path, strerror(errno));
@@ -213,24 +216,24 @@ static FILE *open_results(known *k, const char *path, char err[NN_ERR_MAX])
             code = nn_fail(err, "%.300s: its last line is not a result of relpos lab sweep (name another file)", path);
         if (code == 0 && ftruncate(fd, unfinished - text) != 0)
             code =
-                nn_fail(err, "%.300s: cannot be written: %s (make room, or name another file)", path, strerror(errno));
+                nn_fail(err, "%.300s: cannot be written: %s (free space, or name another file)", path, strerror(errno));
         free(text);
     }
     if (code == 0 && !(to = fdopen(fd, "a")))
-        code = nn_fail(err, "%.300s: cannot be written: %s (make room, or name another file)", path, strerror(errno));
+        code = nn_fail(err, "%.300s: cannot be written: %s (free space, or name another file)", path, strerror(errno));
     if (!to && fd >= 0)
         close(fd);
     return to;
 }
 
-/* What a sweep has between two experiments. */
+/* The state that a sweep keeps from one experiment to the next. */
 typedef struct work {
     lab_training trained;
-    char counted[NN_PRINT_MAX]; /* the text and the places of `ngrams` */
-    json_t *ngrams;             /* what counts of bytes reach; NULL: they are not counted */
+    char counted[NN_PRINT_MAX]; /* text_key of the experiment that `ngrams` was measured for */
+    json_t *ngrams;             /* results of lab_measure_ngrams; NULL if eval_ngrams is 0 */
 } work;
 
-/* The lengths that a sweep measures at: eval_lengths, or the length of training. */
+/* Get the lengths that a sweep measures at: eval_lengths, or else the length of training. */
 static int lengths_of(const nn_config *c, int64_t lengths[LAB_MAX_LENGTHS], char err[NN_ERR_MAX])
 {
     char own[32];
@@ -238,7 +241,7 @@ static int lengths_of(const nn_config *c, int64_t lengths[LAB_MAX_LENGTHS], char
     return lab_lengths(c->eval_lengths[0] ? c->eval_lengths : own, lengths, err);
 }
 
-/* The settings that say which text is measured, and where, as text. */
+/* Print the keys that define the measured text and the places in it. */
 static void text_key(const nn_config *c, char key[NN_PRINT_MAX])
 {
     snprintf(key, NN_PRINT_MAX, "%d|%lld|%s|%s|%s|%s|%g|%d|%lld|%lld|%lld|%lld|%lld|%lld|%d|%lld", (int)c->generate,
@@ -247,7 +250,7 @@ static void text_key(const nn_config *c, char key[NN_PRINT_MAX])
              (long long)c->eval_pieces, (long long)c->eval_stride, (int)c->bos, (long long)c->eval_ngrams);
 }
 
-/* Count bytes, unless the last result is of the same text at the same places. */
+/* Measure the n-gram baseline, unless w->ngrams is already for the same text and places. */
 static int count_bytes(work *w, const nn_config *c, const lab_how *how, const int64_t *lengths, int n,
                        char err[NN_ERR_MAX])
 {
@@ -264,7 +267,7 @@ static int count_bytes(work *w, const nn_config *c, const lab_how *how, const in
     return c->eval_ngrams > 0 && !w->ngrams ? -1 : 0;
 }
 
-/* Measure a trained model: the line of results, or NULL with err. */
+/* Measure a trained model and return its line of results; NULL with err on failure. */
 static json_t *measure(work *w, const nn_config *c, json_t *vary, rp_pool *pool, char err[NN_ERR_MAX])
 {
     char text[NN_PRINT_MAX];
@@ -295,7 +298,7 @@ static json_t *measure(work *w, const nn_config *c, json_t *vary, rp_pool *pool,
                      err);
 }
 
-/* The path of the weights that --keep writes: DIR/VALUE+VALUE-SEED.safetensors. */
+/* Write the path of the weights for --keep: DIR/VALUE+VALUE-SEED.safetensors. */
 static void kept_path(char path[NN_TEXT_MAX], const char *dir, json_t *vary, int64_t seed)
 {
     const char *key, *between = "";
@@ -321,13 +324,15 @@ static int keep(const nn_model *m, const char *path, int64_t step, char err[NN_E
 
 static const cli_option sweep_options[] = {
     {"output", 'o', "FILE",
-     "the results, a line of JSON for each experiment; what has one is not run again, a stopped training goes on"},
-    {"set", SET, "KEY=VALUE", "set a key in place of the experiment's line; may be given more than once"},
-    {"quick", QUICK, NULL, "use the experiment's lines quick.KEY = VALUE, which make it short"},
-    {"keep", KEEP, "DIR", "also write the weights of each, for eval, sample and inspect"},
-    {"shard", SHARD, "I/N", "run part I of N, such as 1/2: other processes run the others, into files of their own"},
-    {"list", LIST, NULL, "print the experiments and run none"},
-    {"threads", THREADS, "N", "default: all this process may use; losses are the same, times are not"},
+     "append the results, one line of JSON per experiment; experiments with a result are skipped, and a stopped "
+     "training "
+     "continues"},
+    {"set", SET, "KEY=VALUE", "set a key, which overrides the experiment; may be given more than once"},
+    {"quick", QUICK, NULL, "apply the experiment's lines quick.KEY = VALUE, which make it short"},
+    {"keep", KEEP, "DIR", "also write the weights of each model to this directory, for eval, sample and inspect"},
+    {"shard", SHARD, "I/N", "run only part I of N parts, such as 1/2; run each part with a separate results file"},
+    {"list", LIST, NULL, "print the experiments without running them"},
+    {"threads", THREADS, "N", "use N threads, which changes times but not losses; default: all available"},
     {0},
 };
 typedef struct request {
@@ -362,8 +367,8 @@ static int on_option(void *context, int key, const char *value)
     }
 }
 
-/* The combinations of this part of the sweep, each different experiment once. Parts have every training whole: what follows a training and
- * differs in eval_position alone is in the same one. Returns how many, or -1 with err. */
+/* Choose the combinations of this part of the sweep, each different experiment once. Experiments that share a training
+ * are in the same part. Return how many there are, or -1 with err. */
 static int64_t choose_runs(const request *q, const nn_config *base, const plan *p, int64_t **index,
                            char err[NN_ERR_MAX])
 {
@@ -373,7 +378,7 @@ static int64_t choose_runs(const request *q, const nn_config *base, const plan *
     for (int k = 0; k < p->n_keys; k++)
         all *= p->n_values[k];
     *index = malloc((size_t)all * sizeof **index);
-    int code = *index ? 0 : nn_fail(err, "lab: out of memory for %lld experiments (fewer values)", (long long)all);
+    int code = *index ? 0 : nn_fail(err, "lab: out of memory for %lld experiments (use fewer values)", (long long)all);
     for (int64_t x = 0; x < all && code == 0; x++) {
         nn_config c = *base;
         json_t *vary = json_object();
@@ -401,18 +406,18 @@ static int check_texts(const nn_config *c, char err[NN_ERR_MAX])
     lab_run r = {.c = *c};
     const int n = lengths_of(c, lengths, err);
     if (c->eval_ngrams > 0 && (c->task != NN_DECODER || c->tokenizer[0] || c->generate != NN_GENERATE_NONE))
-        return nn_fail(err, "eval_ngrams: counts are a yardstick for decoders of bytes (eval_ngrams = 0)");
+        return nn_fail(err, "eval_ngrams: the n-gram baseline is only for decoders of bytes (set eval_ngrams = 0)");
     if (c->eval_previous > 0 && (c->task != NN_DECODER || c->length < 2 || c->generate != NN_GENERATE_NONE))
-        return nn_fail(err, "eval_previous: decoders of text with windows of two tokens or more have a token before "
-                            "(eval_previous = 0)");
+        return nn_fail(err, "eval_previous: only decoders of text with length 2 or more can be measured (set "
+                            "eval_previous = 0)");
     if (c->task == NN_ENCODER_DECODER)
-        return nn_fail(err, "task: a sweep has no measure for an encoder-decoder (relpos lab train has)");
+        return nn_fail(err, "task: a sweep cannot measure an encoder-decoder (use relpos lab train)");
     int code = n < 0 ? -1 : lab_texts(&r, &tokenizer, err);
     if (c->generate != NN_GENERATE_NONE)
         return code == 0 ? lab_check_sizes(c, lengths, n, err) : -1;
     if (code == 0 && r.valid.n == 0)
         code = nn_fail(
-            err, "valid_share: 0, but a sweep measures on what is held out (a share above 0, or files for valid)");
+            err, "valid_share: 0, but a sweep needs a held-out text (set valid_share above 0, or valid to files)");
     const lab_how how = {c->eval_bytes, c->eval_pieces, c->eval_stride};
     lab_places places;
     code = code == 0 ? lab_choose_places(c, &r.valid, &how, lengths, n, &places, err) : code;
@@ -422,7 +427,7 @@ static int check_texts(const nn_config *c, char err[NN_ERR_MAX])
     return code;
 }
 
-/* Check every experiment before the first is trained, which may take hours. An exit code. */
+/* Check every experiment before the first one is trained, because a training may take hours. Return an exit code. */
 static int check(const request *q, const nn_config *base, const plan *p, rp_pool *pool, const int64_t *index,
                  int64_t all)
 {
@@ -450,7 +455,7 @@ static int check(const request *q, const nn_config *base, const plan *p, rp_pool
         if (lab_make_folder(q->keep, false, err) != 0)
             code = cli_error(CLI_FAILED, "--keep: %s", err);
         else if (access(q->keep, W_OK) != 0)
-            code = cli_error(CLI_FAILED, "--keep: %.300s: cannot be written: %s (make room, or name another folder)",
+            code = cli_error(CLI_FAILED, "--keep: %.300s: cannot be written: %s (free space, or name another folder)",
                              q->keep, strerror(errno));
     }
     return code;
@@ -479,7 +484,7 @@ static int sweep(const request *q, const nn_config *base, const plan *p, rp_pool
     int64_t failed = 0;
     for (int64_t x = 0; x < all && code == CLI_OK && !stopped; x++) {
         nn_config c = *base;
-        io_json_lost(); /* of an experiment that failed */
+        io_json_lost(); /* clear the flag: an earlier experiment may have run out of memory */
         json_t *vary = json_object(), *line = NULL;
         choose(p, index[x], &c, vary, err);
         lab_identify(&c, false, config);
@@ -490,7 +495,7 @@ static int sweep(const request *q, const nn_config *base, const plan *p, rp_pool
                                          1 / (double)all, &stopped, err);
             if (state == 0 && !stopped && !has_result)
                 state = (line = measure(&w, &c, vary, pool, err)) ? 0 : -1;
-            if (state != 0) { /* such as one that diverges: the others go on */
+            if (state != 0) { /* continue with the other experiments, because one may just diverge */
                 failed++;
                 cli_error(CLI_OK, "sweep: position %s, seed %lld: %s", c.position, (long long)c.seed, err);
             } else if (!stopped && ((q->keep && keep(&w.trained.r.m, path, w.trained.r.step, err) != 0) ||
@@ -510,15 +515,15 @@ static int sweep(const request *q, const nn_config *base, const plan *p, rp_pool
     free_known(&done);
     free(index);
     if (to && fclose(to) != 0 && code == CLI_OK)
-        code = cli_error(CLI_FAILED, "%s: cannot be written: %s (make room, or name another file)", q->output,
+        code = cli_error(CLI_FAILED, "%s: cannot be written: %s (free space, or name another file)", q->output,
                          strerror(errno));
     if (code == CLI_OK && (stopped || cli_stop_asked()))
-        code = cli_error(CLI_FAILED, "sweep: stopped (the same command goes on from the results in %s)", q->output);
+        code = cli_error(CLI_FAILED, "sweep: stopped (run the same command to continue from %s)", q->output);
     else if (code == CLI_OK && failed)
-        code = cli_error(
-            CLI_FAILED,
-            "sweep: %lld of %lld experiments failed (see the lines above); the results of the others are in %s",
-            (long long)failed, (long long)all, q->output);
+        code =
+            cli_error(CLI_FAILED,
+                      "sweep: %lld of %lld experiments failed (see the lines above); %s has the results of the others",
+                      (long long)failed, (long long)all, q->output);
     return code;
 }
 
@@ -543,12 +548,11 @@ static int sweep_run(const cli_command *self, int argc, char **argv)
         code = nn_config_parse(&base, "--quick", p.quick[x], on_key, &p, err);
     code = code == 0 ? lab_parse_sets(&base, &q.sets, on_key, &p, err) : code;
     if (code == 0 && q.quick && p.n_quick == 0)
-        code =
-            nn_fail(err, "--quick: %.300s has no line quick.KEY = VALUE (leave --quick out, or add such lines)", path);
+        code = nn_fail(err, "--quick: %.300s has no line quick.KEY = VALUE (remove --quick, or add such lines)", path);
     if (code != 0)
         code = cli_error(text ? lab_code_of(err) : CLI_FAILED, "%s", err);
     else if (rp_pool_create(&pool, (int32_t)q.threads) != RP_OK)
-        code = cli_refused(CLI_FAILED, "lab sweep", NULL, "fewer --threads");
+        code = cli_refused(CLI_FAILED, "lab sweep", NULL, "use fewer --threads");
     else {
         cli_catch_signals(true);
         code = sweep(&q, &base, &p, pool);
@@ -562,7 +566,7 @@ static int sweep_run(const cli_command *self, int argc, char **argv)
 
 const cli_command lab_sweep = {
     .name = "lab sweep",
-    .summary = "train and measure an experiment for each of several values and seeds",
+    .summary = "train and measure an experiment for several values and seeds",
     .usage = "EXPERIMENT -o FILE [options]",
     .example =
         "  relpos lab sweep lab/length.lab --quick -o out/quick.jsonl\n"

@@ -1,5 +1,5 @@
-/* train.c -- relpos lab train: train a model on text, with a log and checkpoints; a run that was stopped and resumed has the same bits. A
- * step itself is run.c's.
+/* train.c -- relpos lab train: train a model, with a log and checkpoints. A run that was stopped and resumed gives the
+ * same bits as one without a stop. run.c makes the steps.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/lab/lab.h"
 #include "cli/progress.h"
@@ -15,14 +15,14 @@
 enum { THREADS = CLI_OWN, SET, RESUME, UNTIL, INIT };
 
 static const cli_option options[] = {
-    {"output", 'o', "DIR", "directory of the run, for checkpoints and log.jsonl; it is made if it does not exist"},
-    {"set", SET, "KEY=VALUE", "set a key in place of the experiment's line; may be given more than once"},
+    {"output", 'o', "DIR", "write checkpoints and log.jsonl to this directory, which is created if necessary"},
+    {"set", SET, "KEY=VALUE", "set a key, which overrides the experiment; may be given more than once"},
     {"resume", RESUME, NULL, "continue from the last checkpoint in DIR, as if the run had not stopped"},
     {"init", INIT, "DIR|FILE",
-     "begin with the weights of another run or model: arrays of the same name and shape; the others begin anew and are "
-     "listed"},
-    {"until", UNTIL, "STEP", "stop at this step with a checkpoint; with 0 it has the first weights"},
-    {"threads", THREADS, "N", "default: all this process may use; the results are the same"},
+     "copy arrays of the same name and shape from another run or model; list the arrays that keep their initial "
+     "values"},
+    {"until", UNTIL, "STEP", "stop at this step with a checkpoint; with 0 it has the initial weights"},
+    {"threads", THREADS, "N", "use N threads, which does not change the results; default: all available"},
     {0},
 };
 
@@ -50,10 +50,10 @@ static int on_option(void *context, int key, const char *value)
 static int refuse_sweep_key(void *context, const char *key, const char *value, char err[NN_ERR_MAX])
 {
     (void)context, (void)value;
-    return nn_fail(err, "%.40s is for many runs (relpos lab sweep takes this experiment)", key);
+    return nn_fail(err, "%.40s: relpos lab train makes one run (use relpos lab sweep for this experiment)", key);
 }
 
-/* Read the experiment, then the values of --set. An exit code, with a line in err. */
+/* Read the experiment, then the values of --set. Return an exit code, with a line in err. */
 static int read_experiment(nn_config *c, const char *path, const request *q, char err[NN_ERR_MAX])
 {
     nn_model plan;
@@ -71,7 +71,8 @@ static int read_experiment(nn_config *c, const char *path, const request *q, cha
     return code;
 }
 
-/* Check that a resumed run has the same configuration; only how often it logs, measures and saves may differ. */
+/* Check that a resumed run has the same configuration. Only log_every, eval_every, checkpoint_every and eval_lengths
+ * may differ. */
 static int same_experiment(const nn_config *now, const nn_config *then, char err[NN_ERR_MAX])
 {
     nn_config a = *now, b = *then;
@@ -86,9 +87,8 @@ static int same_experiment(const nn_config *now, const nn_config *then, char err
     for (size_t n = 0; x[n] || y[n]; n++) {
         if (x[n] != y[n])
             return nn_fail(err,
-                           "--resume: the run was begun with \"%.*s\", and now the experiment has \"%.*s\" (use the "
-                           "same experiment, or "
-                           "another directory)",
+                           "--resume: the run was started with \"%.*s\", but the experiment has \"%.*s\" (use the same "
+                           "experiment, or another directory)",
                            (int)strcspn(y + line, "\n"), y + line, (int)strcspn(x + line, "\n"), x + line);
         if (x[n] == '\n')
             line = n + 1;
@@ -96,8 +96,8 @@ static int same_experiment(const nn_config *now, const nn_config *then, char err
     return 0;
 }
 
-/* Remove the lines of the log about steps after the checkpoint, which are done again, and lines that are damaged. *measured: whether the
- * log has a measurement at the checkpoint's step. */
+/* Remove lines of the log about steps after the checkpoint, because they will be repeated, and damaged lines. *measured
+ * becomes true if the log has a measurement at the step of the checkpoint. */
 static int cut_log(const char *path, int64_t step, bool *measured, char err[NN_ERR_MAX])
 {
     struct stat st;
@@ -105,7 +105,7 @@ static int cut_log(const char *path, int64_t step, bool *measured, char err[NN_E
     size_t kept = 0;
     const int state = lstat(path, &st) == 0 ? 0 : errno;
     if (state == 0 && !S_ISREG(st.st_mode))
-        return 0; /* open_log refuses it */
+        return 0; /* open_log reports the error */
     if (state != 0 && state != ENOENT)
         return nn_fail(err, "%.300s: cannot be read: %s", path, strerror(state));
     if (state == 0 && st.st_size > 0 && !(text = lab_read(path, err)))
@@ -114,7 +114,7 @@ static int cut_log(const char *path, int64_t step, bool *measured, char err[NN_E
         const size_t size = strcspn(text + from, "\n"), all = size + (text[from + size] == '\n');
         bool no_memory;
         json_t *line = io_json(text + from, size, 0, NULL, &no_memory), *number = json_object_get(line, "step");
-        if (no_memory) { /* the line may be valid */
+        if (no_memory) { /* the line may be valid, so it must not be removed */
             free(text);
             return nn_fail(err, "%.300s: out of memory for its lines (close other programs)", path);
         }
@@ -132,24 +132,24 @@ static int cut_log(const char *path, int64_t step, bool *measured, char err[NN_E
     return code;
 }
 
-/* Open the log to append lines: a new file, or with `resume` the one of the run. It is a regular file that only this run writes: neither
- * what a link leads to nor a pipe is written to. NULL with err. */
+/* Open the log for appending: a new file, or with `resume` the file of the run. Only a regular file is accepted, and
+ * symbolic links are not followed. Return NULL with err on failure. */
 static FILE *open_log(const char *path, bool resume, char err[NN_ERR_MAX])
 {
     struct stat st;
     const bool there = lstat(path, &st) == 0;
     if (there && !S_ISREG(st.st_mode)) {
-        nn_fail(err, "%.300s: it is %s, which the log is not written to (remove it, or name another directory)", path,
-                S_ISLNK(st.st_mode) ? "a symbolic link" : "no regular file");
+        nn_fail(err, "%.300s: it is %s, but the log must be a regular file (remove it, or name another directory)",
+                path, S_ISLNK(st.st_mode) ? "a symbolic link" : "not a regular file");
         return NULL;
     }
     if (there && !resume)
-        unlink(path); /* it may have another name; where it stays, O_EXCL says so */
+        unlink(path); /* not truncated, because other links to the file may exist; if this fails, O_EXCL does too */
     const int fd =
         open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NOCTTY | O_CLOEXEC | (resume ? 0 : O_EXCL), 0666);
     FILE *log = fd >= 0 ? fdopen(fd, "a") : NULL;
     if (log == NULL)
-        nn_fail(err, "%.300s: cannot be written: %s (make room, or name another directory)", path, strerror(errno));
+        nn_fail(err, "%.300s: cannot be written: %s (free space, or name another directory)", path, strerror(errno));
     if (log == NULL && fd >= 0)
         close(fd);
     return log;
@@ -160,12 +160,12 @@ typedef struct trainer {
     const request *q;
     const char *log_path;
     FILE *log;
-    int dir;       /* open, and locked */
-    bool measured; /* the log has a measurement at the first step */
+    int dir;       /* descriptor of the locked directory */
+    bool measured; /* the log has a measurement at the step where the run begins */
     int64_t saved; /* step of the last checkpoint; -1: none */
     cli_progress bar;
     char note[128];
-    json_t *init; /* what --init took, for the log; NULL: nothing */
+    json_t *init; /* report of --init for the log; NULL without --init */
 } trainer;
 
 static int save(trainer *t, char err[NN_ERR_MAX])
@@ -228,7 +228,8 @@ static int measure(trainer *t, char err[NN_ERR_MAX])
     return lab_write_line(t->log, t->log_path, line, err);
 }
 
-/* Train until the last step, a signal, or a failure. Returns 0, 1 if it stopped before the last step, or -1 with err. */
+/* Train until the last step, a signal, or a failure. Return 0, 1 if a signal or --until stopped the run early, or -1
+ * with err. */
 static int train(trainer *t, char err[NN_ERR_MAX])
 {
     const nn_config *c = &t->r.c;
@@ -247,7 +248,7 @@ static int train(trainer *t, char err[NN_ERR_MAX])
         const int64_t step = t->r.step;
         if (lab_step(&t->r, &loss, &norm, why) != 0)
             return t->saved >= 0
-                       ? nn_fail(err, "train: %.300s; the checkpoint of step %lld is kept", why, (long long)t->saved)
+                       ? nn_fail(err, "train: %.300s; the last checkpoint is of step %lld", why, (long long)t->saved)
                        : nn_fail(err, "train: %.300s; there is no checkpoint yet", why);
         const double now = cli_seconds(), tokens = (double)(c->batch * c->accumulate * (pairs ? 1 : c->length));
         if (t->r.step % c->log_every == 0 || t->r.step == c->steps) {
@@ -294,15 +295,15 @@ static int open_run(trainer *t, char err[NN_ERR_MAX])
         return nn_fail(err, "%.300s: cannot be opened: %s (name another directory)", dir, strerror(errno));
     if (lab_lock(t->dir, dir, err) != 0)
         return -1;
-    int exists = ENOENT; /* 0, or why that is not known */
+    int exists = ENOENT; /* 0 if a checkpoint exists, or the error of access() */
     static const char *const names[] = {"checkpoint", "previous"};
     for (int n = 0; n < 2 && exists == ENOENT; n++) {
         snprintf(path, sizeof path, "%s/%s.safetensors", dir, names[n]);
         exists = access(path, F_OK) == 0 ? 0 : errno;
     }
     if (exists != ENOENT && !t->q->resume)
-        return nn_fail(err, "%.300s: it has a run already%s%s (--resume continues it; or name another directory)", dir,
-                       exists == 0 ? "" : ", or one that cannot be read: ", exists == 0 ? "" : strerror(exists));
+        return nn_fail(err, "%.300s: it has a run already%s%s (continue it with --resume, or name another directory)",
+                       dir, exists == 0 ? "" : ", or one that cannot be read: ", exists == 0 ? "" : strerror(exists));
     t->saved = -1;
     if (!t->q->resume)
         return 0;
@@ -317,7 +318,7 @@ static int open_run(trainer *t, char err[NN_ERR_MAX])
     return 0;
 }
 
-/* Begin with the weights of --init, and say which parameters it does not have. */
+/* Copy the weights of --init, and print which parameters it does not have. */
 static int take_weights(trainer *t, char err[NN_ERR_MAX])
 {
     char warning[NN_ERR_MAX], place[PATH_MAX];
@@ -333,9 +334,9 @@ static int take_weights(trainer *t, char err[NN_ERR_MAX])
     int32_t count = 0;
     int code = taken ? 0 : nn_fail(err, "lab: out of memory for %d names (close other programs)", (int)m->n_params);
     if (code == 0 && (!a != !b || (a && (a->size != b->size || memcmp(a->model, b->model, a->size) != 0))))
-        code = nn_fail(err, "--init: %.300s has other tokens (the same tokenizer, or another model)", path);
+        code = nn_fail(err, "--init: %.300s has another tokenizer (use the same tokenizer, or another model)", path);
     if (code == 0 && (count = nn_model_take(m, &from, taken)) == 0)
-        code = nn_fail(err, "--init: %.300s has no array of the same name and shape (another model)", path);
+        code = nn_fail(err, "--init: %.300s has no array of the same name and shape (name another model)", path);
     if (code == 0) {
         json_t *anew = json_array();
         const char *between = "; anew: ";
@@ -367,14 +368,14 @@ static int run(const cli_command *self, int argc, char **argv)
         return cli_error(CLI_USAGE,
                          "lab train: no experiment is named (such as relpos lab train lab/first.lab -o out/run)");
     if (!q.dir)
-        return cli_error(CLI_USAGE, "lab train: no directory for the run is named (-o DIR)");
+        return cli_error(CLI_USAGE, "lab train: no directory for the run is named (name it with -o DIR)");
     if (q.init && q.resume)
-        return cli_error(CLI_USAGE, "--init: --resume goes on with the weights of the run (leave one of them out)");
+        return cli_error(CLI_USAGE, "--init: --resume continues with the weights of the run (remove one of them)");
     trainer t = {.q = &q, .log_path = log_path, .dir = -1, .measured = false};
     if ((code = read_experiment(&t.r.c, experiment, &q, err)) != CLI_OK)
         return cli_error(code, "%s", err);
     if (rp_pool_create(&t.r.pool, (int32_t)q.threads) != RP_OK)
-        return cli_refused(CLI_FAILED, "lab train", NULL, "fewer --threads");
+        return cli_refused(CLI_FAILED, "lab train", NULL, "use fewer --threads");
     code = open_run(&t, err) == 0 ? lab_begin(&t.r) : cli_error(CLI_FAILED, "%s", err);
     if (code == CLI_OK && q.init && take_weights(&t, err) != 0)
         code = cli_error(CLI_FAILED, "%s", err);
@@ -404,17 +405,17 @@ static int run(const cli_command *self, int argc, char **argv)
         }
         state = state == 0 ? train(&t, err) : state;
         if (t.log && fclose(t.log) != 0 && state >= 0)
-            state = nn_fail(err, "%.300s: cannot be written: %s (make room, or name another directory)", log_path,
+            state = nn_fail(err, "%.300s: cannot be written: %s (free space, or name another directory)", log_path,
                             strerror(errno));
         cli_progress_end(&t.bar);
         cli_catch_signals(false);
         if (state < 0)
             code = cli_error(CLI_FAILED, "%s", err);
         else if (state > 0 && cli_stop_asked())
-            code = cli_error(
-                CLI_FAILED,
-                "train: stopped at step %lld of %lld, with a checkpoint (the same command with --resume continues)",
-                (long long)t.r.step, (long long)t.r.c.steps);
+            code = cli_error(CLI_FAILED,
+                             "train: stopped at step %lld of %lld, with a checkpoint (run the same command with "
+                             "--resume to continue)",
+                             (long long)t.r.step, (long long)t.r.c.steps);
         else
             printf("%s: step %lld of %lld\n", q.dir, (long long)t.r.step, (long long)t.r.c.steps);
     }

@@ -1,5 +1,5 @@
-/* training.c -- one training of a sweep. What is done of it lies in a folder beside the results, weights and the losses of steps, from which the
- * next sweep goes on with the same bits where this one was stopped or killed.
+/* training.c -- one training of a sweep. Its state (weights, and times and losses of the steps) is saved in a folder
+ * beside the results. If the sweep is stopped or killed, the next sweep continues from that state with the same bits.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/lab/training.h"
 #include "io/io.h"
@@ -31,7 +31,7 @@ void lab_identify(const nn_config *c, bool training, char text[NN_PRINT_MAX])
 
 /* ---------------------------------------------------------------------------------------------- the folder */
 
-/* Remove the losses of all steps but two. */
+/* Remove the files steps-N.json, except those of two steps. */
 static void clean(const char *folder, int64_t step, int64_t before)
 {
     char kept[2][40], path[NN_TEXT_MAX];
@@ -48,7 +48,6 @@ static void clean(const char *folder, int64_t step, int64_t before)
         closedir(d);
 }
 
-/* Files of others stay, and with them the folder. */
 void lab_training_done(const char *folder)
 {
     static const char *const names[] = {"checkpoint.safetensors", "previous.safetensors", "damaged.safetensors"};
@@ -77,7 +76,7 @@ static int save(lab_training *t, const char *folder, char err[NN_ERR_MAX])
     if (code == 0 && io_write_bytes(path, text, strlen(text), why) != 0)
         code = nn_fail(err, "%.400s", why);
     free(text);
-    if (code == 0) /* the checkpoint says which file of losses belongs to it */
+    if (code == 0) /* written last: its step names the steps-N.json that belongs to it */
         code = nn_checkpoint_write(&t->r.m, folder, t->r.step, err);
     if (code == 0) {
         clean(folder, t->r.step, t->saved);
@@ -86,7 +85,7 @@ static int save(lab_training *t, const char *folder, char err[NN_ERR_MAX])
     return code;
 }
 
-/* Take the losses of the steps before t->r.step; false: there are none. */
+/* Read the times and losses of the steps before t->r.step. Return false if there are none. */
 static bool take_steps(lab_training *t, const char *folder)
 {
     char path[NN_TEXT_MAX], err[NN_ERR_MAX];
@@ -106,7 +105,7 @@ static bool take_steps(lab_training *t, const char *folder)
     return valid;
 }
 
-/* Take the weights and losses of the folder, where it has those of this training; else it begins at step 0. */
+/* Read the state in the folder if it belongs to this training; otherwise remove it and begin at step 0. */
 static int go_on(lab_training *t, const nn_config *c, const char *folder, char err[NN_ERR_MAX])
 {
     char path[NN_TEXT_MAX], now[NN_PRINT_MAX], then[NN_PRINT_MAX], warning[NN_ERR_MAX], why[NN_ERR_MAX];
@@ -114,7 +113,7 @@ static int go_on(lab_training *t, const nn_config *c, const char *folder, char e
     if (access(path, F_OK) != 0)
         return 0;
     if (nn_checkpoint_read(&t->r.m, folder, true, &t->r.step, warning, why) != 0)
-        return nn_fail(err, "%.600s; remove %.300s, and this training begins again", why, folder);
+        return nn_fail(err, "%.600s; remove %.300s to begin this training again", why, folder);
     if (warning[0])
         cli_error(CLI_OK, "%s", warning);
     lab_identify(c, true, now);
@@ -122,11 +121,11 @@ static int go_on(lab_training *t, const nn_config *c, const char *folder, char e
     if (strcmp(now, then) == 0 && t->r.step <= c->steps && take_steps(t, folder)) {
         t->r.m.c = *c;
         t->saved = warning[0] ? -1 : t->r.step;
-        cli_error(CLI_OK, "sweep: position %s, seed %lld goes on at step %lld", c->position, (long long)c->seed,
+        cli_error(CLI_OK, "sweep: position %s, seed %lld continues at step %lld", c->position, (long long)c->seed,
                   (long long)t->r.step);
         return 0;
     }
-    nn_model_destroy(&t->r.m); /* an experiment that is asked for no more, or losses that are damaged */
+    nn_model_destroy(&t->r.m); /* the state is of another experiment, or its steps-N.json is damaged */
     memset(&t->r.m, 0, sizeof t->r.m);
     t->r.step = 0;
     t->sum = 0;
@@ -141,8 +140,8 @@ static int64_t last_tenth(const nn_config *c)
     return (c->steps + 9) / 10;
 }
 
-static int train(lab_training *t, const nn_config *c, const char *folder, cli_progress *bar, double done, double share,
-                 char err[NN_ERR_MAX])
+static int train(lab_training *t, const nn_config *c, const char *folder, cli_progress *bar, double done,
+                 double fraction, char err[NN_ERR_MAX])
 {
     double loss = 0, norm = 0, saved = cli_seconds();
     char note[96];
@@ -165,16 +164,16 @@ static int train(lab_training *t, const nn_config *c, const char *folder, cli_pr
             saved = cli_seconds();
         }
         snprintf(note, sizeof note, "%.40s, step %lld, loss %.3f", c->position, (long long)t->r.step, loss);
-        cli_progress_show(bar, done + share * (double)t->r.step / (double)c->steps);
+        cli_progress_show(bar, done + fraction * (double)t->r.step / (double)c->steps);
     }
     bar->note = NULL;
-    if (code == 0 && t->saved >= 0 && t->saved < t->r.step) /* measuring it takes a while too */
+    if (code == 0 && t->saved >= 0 && t->saved < t->r.step) /* the sweep may be stopped while it measures the model */
         code = save(t, folder, err);
     return code;
 }
 
 int lab_training_run(lab_training *t, const nn_config *c, rp_pool *pool, const char *folder, cli_progress *bar,
-                     double done, double share, bool *stopped, char err[NN_ERR_MAX])
+                     double done, double fraction, bool *stopped, char err[NN_ERR_MAX])
 {
     char config[NN_PRINT_MAX];
     lab_identify(c, true, config);
@@ -185,13 +184,13 @@ int lab_training_run(lab_training *t, const nn_config *c, rp_pool *pool, const c
     t->saved = -1;
     t->previous = c->eval_previous > 0 ? json_array() : NULL;
     t->seconds = malloc((size_t)c->steps * sizeof *t->seconds);
-    int code = t->seconds ? 0 : nn_fail(err, "lab: out of memory (fewer steps)");
+    int code = t->seconds ? 0 : nn_fail(err, "lab: out of memory (use fewer steps)");
     if (code == 0 && folder)
         code = go_on(t, c, folder, err);
     if (code == 0 && lab_begin(&t->r) != CLI_OK)
         code = nn_fail(err, "lab sweep: the run cannot start (see the line above)");
     if (code == 0)
-        code = train(t, c, folder, bar, done, share, err);
+        code = train(t, c, folder, bar, done, fraction, err);
     *stopped = code == 0 && t->r.step < c->steps;
     if (code != 0 || *stopped) {
         lab_training_end(t);

@@ -1,4 +1,5 @@
-/* use.c -- relpos lab eval and sample: measure a trained model on text, and let it write; and reading a model for all commands.
+/* use.c -- relpos lab eval and sample: measure a trained model on text, and let it write. Also reads models and
+ * converts tokens for the other commands.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/lab/lab.h"
 #include <limits.h>
@@ -49,7 +50,7 @@ static int on_option(void *context, int key, const char *value)
     case TEMPERATURE:
         code = cli_real("--temperature", value, &q->temperature);
         if (code == CLI_OK && !(q->temperature >= 0 && q->temperature <= 100))
-            return cli_error(CLI_USAGE, "--temperature: %s is out of range (0, the likeliest, to 100)", value);
+            return cli_error(CLI_USAGE, "--temperature: %s is out of range (0 to 100)", value);
         return code;
     default: return -1;
     }
@@ -64,19 +65,18 @@ int lab_open_any(nn_model *m, const char *path, int64_t *step, int64_t threads, 
     if (warning[0])
         cli_error(CLI_OK, "%s", warning);
     const int32_t tokens = (m->tokenizer ? m->tokenizer->n : 256) + m->c.bos;
-    const bool fits = m->c.task == NN_ENCODER_DECODER /* nn_config_check has seen to it */
+    const bool fits = m->c.task == NN_ENCODER_DECODER /* nn_config_check has checked its vocab */
                       || (m->tokenizer ? tokens <= m->c.vocab : tokens == m->c.vocab);
     if (!fits) {
-        const int code =
-            cli_error(CLI_FAILED, "%s: damaged: vocab is %lld, and there are %d %s%s (relpos lab train makes it again)",
-                      path, (long long)m->c.vocab, (int)tokens, m->tokenizer ? "word pieces" : "bytes",
-                      m->c.bos ? ", with the first token" : "");
+        const int code = cli_error(CLI_FAILED, "%s: damaged: vocab is %lld, but there are %d %s%s (train it again)",
+                                   path, (long long)m->c.vocab, (int)tokens, m->tokenizer ? "word pieces" : "bytes",
+                                   m->c.bos ? " with the first token" : "");
         nn_model_destroy(m);
         return code;
     }
     if (rp_pool_create(pool, (int32_t)threads) != RP_OK) {
         nn_model_destroy(m);
-        return cli_refused(CLI_FAILED, "lab", NULL, "fewer --threads");
+        return cli_refused(CLI_FAILED, "lab", NULL, "use fewer --threads");
     }
     return CLI_OK;
 }
@@ -90,7 +90,7 @@ int lab_open(nn_model *m, const char *path, int64_t *step, int64_t threads, rp_p
     rp_pool_destroy(*pool);
     return cli_error(
         CLI_FAILED,
-        "%s: it is not a decoder of bytes, but one of word pieces, a classifier or an encoder-decoder (name "
+        "%s: it is not a decoder of bytes: it is a classifier, an encoder-decoder or a decoder of word pieces (name "
         "another model)",
         path);
 }
@@ -113,7 +113,7 @@ int32_t *lab_tokens(const nn_model *m, const char *text, int64_t *n, char err[NN
     *n += pairs || m->c.bos;
     free(pieces);
     if (!tokens)
-        nn_fail(err, "lab: out of memory for %lld tokens (a shorter text)", (long long)*n);
+        nn_fail(err, "lab: out of memory for %lld tokens (use a shorter text)", (long long)*n);
     return tokens;
 }
 
@@ -132,39 +132,38 @@ const unsigned char *lab_token_text(const nn_model *m, int32_t token, unsigned c
 /* ------------------------------------------------------------------------------------------------ eval */
 
 static const cli_option eval_options[] = {
-    {"lengths", LENGTHS, "N,N,...", "lengths to measure at; default: the trained length"},
-    {"text", TEXT, "FILES", "text to measure on; default: what the experiment holds out"},
+    {"lengths", LENGTHS, "N,N,...", "measure at these lengths; default: the trained length"},
+    {"text", TEXT, "FILES", "measure on these files; default: the held-out text of the experiment"},
     {"bytes", BYTES, "N", "measure on at most N bytes of the text; default 65536"},
-    {"pieces", PIECES, "N", "in N pieces, spread over the text; default 1"},
+    {"pieces", PIECES, "N", "divide these bytes into N pieces, spread over the text; default 1"},
     {"stride", STRIDE, "N",
-     "windows move on by N tokens and predict their last N, the same for all lengths; default 0: windows do not "
+     "move each window by N tokens and predict its last N, the same tokens for all lengths; default 0: windows do not "
      "overlap"},
-    {"ngrams", NGRAMS, "N",
-     "also what counts of 1 to N neighbouring bytes reach, by Kneser-Ney, learned and measured on the same bytes"},
+    {"ngrams", NGRAMS, "N", "also measure Kneser-Ney n-grams of 1 to N bytes, counted on the training text"},
     {"position", POSITION, "TERMS",
-     "terms in place of the experiment's, such as a rope with scaling; the weights stay the same"},
-    {"threads", THREADS, "N", "default: all this process may use"},
-    {"json", JSON, NULL, "one JSON object"},
+     "measure with these terms and the same weights, such as a rope with scaling; default: the trained terms"},
+    {"threads", THREADS, "N", "use N threads; default: all available"},
+    {"json", JSON, NULL, "print one JSON object"},
     {0},
 };
 
-int lab_held_out(const nn_model *m, const char *files, nn_text *held, char err[NN_ERR_MAX])
+int lab_held_out(const nn_model *m, const char *files, nn_text *held_out, char err[NN_ERR_MAX])
 {
     const nn_config *c = &m->c;
     const bool classifier = c->task == NN_CLASSIFIER;
     files = files ? files : c->valid[0] ? c->valid : c->text;
-    int code = nn_text_read(held, files, m->tokenizer, 2, err);
+    int code = nn_text_read(held_out, files, m->tokenizer, 2, err);
     if (code == 0 && files == c->text) {
-        nn_text all = *held;
-        code = nn_text_split(&all, classifier, c->valid_share, held, err);
+        nn_text all = *held_out;
+        code = nn_text_split(&all, classifier, c->valid_share, held_out, err);
         nn_text_free(&all);
-        if (code == 0 && held->n < 2)
-            code = nn_fail(err, "text: the experiment held nothing out (--text FILE)");
+        if (code == 0 && held_out->n < 2)
+            code = nn_fail(err, "text: the experiment has no held-out text (name one with --text)");
     }
-    return code == 0 && classifier ? lab_check_classes(c, held, files, 0, err) : code;
+    return code == 0 && classifier ? lab_check_classes(c, held_out, files, 0, err) : code;
 }
 
-/* Print for each file how many of its windows were taken for which file. */
+/* Print for each file the fraction of right predictions, and how often each file was predicted for its windows. */
 static void print_classes(const char *files, json_t *at)
 {
     size_t file, other;
@@ -175,7 +174,7 @@ static void print_classes(const char *files, json_t *at)
         double all = 0;
         nn_text_name(files, (int32_t)file, name);
         json_array_foreach(row, other, count) all += json_number_value(count);
-        printf("    %6.2f %%  taken for", 100 * json_number_value(json_array_get(row, file)) / all);
+        printf("    %6.2f %%  predicted", 100 * json_number_value(json_array_get(row, file)) / all);
         json_array_foreach(row, other, count) printf(" %6lld", (long long)json_integer_value(count));
         printf("   %s\n", name);
     }
@@ -212,11 +211,10 @@ static int eval_run(const cli_command *self, int argc, char **argv)
     if ((code = lab_open_any(&m, path, &step, q.threads, &pool)) != CLI_OK)
         return code;
     if (m.c.task == NN_ENCODER_DECODER) {
-        code =
-            q.lengths || q.position
-                ? cli_error(CLI_USAGE, "--%s: an encoder-decoder is measured on whole pairs, as it is (leave it out)",
-                            q.lengths ? "lengths" : "position")
-                : lab_eval_pairs(&m, pool, q.text, q.bytes, step, q.json);
+        code = q.lengths || q.position
+                   ? cli_error(CLI_USAGE, "--%s: an encoder-decoder is measured on whole pairs (remove the option)",
+                               q.lengths ? "lengths" : "position")
+                   : lab_eval_pairs(&m, pool, q.text, q.bytes, step, q.json);
         nn_model_destroy(&m);
         rp_pool_destroy(pool);
         return code;
@@ -299,7 +297,7 @@ static int eval_run(const cli_command *self, int argc, char **argv)
 
 const cli_command lab_eval = {
     .name = "lab eval",
-    .summary = "perplexity of a run, overall and by position, at any length",
+    .summary = "measure the perplexity of a run, overall and by position, at any length",
     .usage = "DIR|FILE [options]",
     .example = "  relpos lab eval out/run --lengths 128,256,512\n"
                "  relpos lab eval out/run --text another.txt --json\n",
@@ -310,17 +308,17 @@ const cli_command lab_eval = {
 /* ------------------------------------------------------------------------------------------------ sample */
 
 static const cli_option sample_options[] = {
-    {"prompt", PROMPT, "TEXT", "the beginning of the text; default: a line feed; of an encoder-decoder, the source"},
+    {"prompt", PROMPT, "TEXT", "begin with this text; default: a line feed; for an encoder-decoder, the source"},
     {"bytes", BYTES, "N", "write N bytes; default 400"},
     {"temperature", TEMPERATURE, "T",
-     "divides the logits; 0: always the likeliest token; default 0.8, of an encoder-decoder 0"},
+     "divide the logits by T; 0: always choose the likeliest token; default 0.8, for an encoder-decoder 0"},
     {"top-k", TOP_K, "K", "choose among the K likeliest tokens; default 0: all"},
-    {"seed", SEED, "N", "the same seed writes the same text; default 1"},
-    {"threads", THREADS, "N", "default: all this process may use"},
+    {"seed", SEED, "N", "draw with this seed: the same seed writes the same text; default 1"},
+    {"threads", THREADS, "N", "use N threads; default: all available"},
     {0},
 };
 
-/* Draw one of the first n tokens by their logits; weight: scratch memory for n numbers. */
+/* Draw one of the first n tokens with the probabilities of their logits. weight: scratch for n numbers. */
 static int32_t draw(const real *logits, int32_t n, double *weight, const request *q, int64_t count)
 {
     double sum = 0, max = -INFINITY;
@@ -332,7 +330,7 @@ static int32_t draw(const real *logits, int32_t n, double *weight, const request
     }
     if (q->temperature == 0)
         return best;
-    for (int64_t k = 0; k < q->top_k && k < n; k++) { /* the K likeliest, one after another */
+    for (int64_t k = 0; k < q->top_k && k < n; k++) { /* set weight[x] = 1 for the K likeliest tokens */
         int32_t next = -1;
         for (int32_t x = 0; x < n; x++)
             if (weight[x] == 0 && (next < 0 || logits[x] > logits[next]))
@@ -348,8 +346,8 @@ static int32_t draw(const real *logits, int32_t n, double *weight, const request
     return best;
 }
 
-/* Print a byte once its character is complete; until then it waits in `held`. Invalid bytes, and characters that control a terminal,
- * are printed as U+FFFD. */
+/* Append a byte to `held`, which buffers the bytes of an incomplete character, and print complete characters. Print
+ * U+FFFD for invalid bytes and for control characters. */
 static void put(unsigned char held[4], size_t *n, unsigned char byte)
 {
     held[(*n)++] = byte;
@@ -375,7 +373,7 @@ static void put(unsigned char held[4], size_t *n, unsigned char byte)
     }
 }
 
-/* Print the text of a token; returns its bytes. */
+/* Print the text of a token. Return its size in bytes. */
 static int64_t put_token(const nn_model *m, int32_t token, unsigned char held[4], size_t *n)
 {
     size_t size;
@@ -388,7 +386,7 @@ static int64_t put_token(const nn_model *m, int32_t token, unsigned char held[4]
 
 static int sample_run(const cli_command *self, int argc, char **argv)
 {
-    enum { CHUNK = 256 }; /* tokens of the prompt at a time */
+    enum { CHUNK = 256 }; /* tokens of the prompt per call */
     request q = {.bytes = 400, .temperature = -1, .seed = 1};
     const char *path;
     char err[NN_ERR_MAX];
@@ -408,14 +406,13 @@ static int sample_run(const cli_command *self, int argc, char **argv)
     if (m.c.task == NN_CLASSIFIER) {
         nn_model_destroy(&m);
         rp_pool_destroy(pool);
-        return cli_error(CLI_FAILED, "lab sample: %s is a classifier, which cannot write (relpos lab eval measures it)",
-                         path);
+        return cli_error(CLI_FAILED, "lab sample: %s is a classifier, which cannot write (use relpos lab eval)", path);
     }
     const bool pairs = m.c.task == NN_ENCODER_DECODER;
     if (pairs && !q.prompt) {
         nn_model_destroy(&m);
         rp_pool_destroy(pool);
-        return cli_error(CLI_USAGE, "--prompt: an encoder-decoder needs a source (such as --prompt TEXT)");
+        return cli_error(CLI_USAGE, "--prompt: an encoder-decoder needs a source (give it with --prompt TEXT)");
     }
     if (q.temperature < 0)
         q.temperature = pairs ? 0 : 0.8;
@@ -430,10 +427,10 @@ static int sample_run(const cli_command *self, int argc, char **argv)
                 : logits && weight
                     ? 0
                     : nn_fail(err, "lab: out of memory for %lld logits (close other programs)", (long long)m.c.vocab);
-    int64_t max = q.bytes; /* tokens to write */
+    int64_t max = q.bytes; /* most tokens to write */
     const int64_t end = nn_positions_end(&m, m.n_stacks - 1);
     if (state == 0 && given > end - max)
-        max = end > given ? end - given : 0; /* there are no further positions */
+        max = end > given ? end - given : 0; /* learned or random positions end here */
     const int64_t chunk = given < CHUNK ? given : CHUNK;
     if (state == 0)
         state = lab_net(&net, &m, pool, 1, chunk, false, given + max, err);
@@ -453,7 +450,7 @@ static int sample_run(const cli_command *self, int argc, char **argv)
         fflush(stdout);
         state = x + 1 < max && written < q.bytes ? nn_net_logits(net, 1, &next, logits, err) : 0;
     }
-    for (; state == 0 && n_held > 0; n_held--) /* an incomplete character */
+    for (; state == 0 && n_held > 0; n_held--) /* bytes of an incomplete character */
         fputs("\xef\xbf\xbd", stdout);
     if (state == 0)
         putchar('\n');
@@ -470,7 +467,7 @@ static int sample_run(const cli_command *self, int argc, char **argv)
 
 const cli_command lab_sample = {
     .name = "lab sample",
-    .summary = "let a trained model write",
+    .summary = "write text with a trained model",
     .usage = "DIR|FILE [options]",
     .example = "  relpos lab sample out/run --prompt 'Four score' --bytes 200\n"
                "  relpos lab sample out/run --temperature 0\n",

@@ -1,5 +1,4 @@
-/* adamw.c -- the learning rate of a step, clipping, and AdamW (Loshchilov, Hutter 2019, algorithm 2). It knows parameters as ranges of
- * the model's arenas, and neither layers nor terms.
+/* adamw.c -- the learning rate of a step, gradient clipping, and AdamW (Loshchilov, Hutter 2019, algorithm 2).
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/nn.h"
 #include <math.h>
@@ -9,19 +8,19 @@ double nn_rate(const nn_config *c, int64_t step)
 {
     if (step < c->warmup)
         return c->lr * (double)(step + 1) / (double)c->warmup;
-    const double left = (double)(c->steps - c->warmup), share = left > 0 ? (double)(step - c->warmup) / left : 1;
-    return c->lr_min + (c->lr - c->lr_min) * 0.5 * (1 + cos(3.141592653589793 * fmin(share, 1)));
+    const double left = (double)(c->steps - c->warmup), done = left > 0 ? (double)(step - c->warmup) / left : 1;
+    return c->lr_min + (c->lr - c->lr_min) * 0.5 * (1 + cos(3.141592653589793 * fmin(done, 1)));
 }
 
-enum { CHUNK = 1 << 14 }; /* weights of a task */
+enum { CHUNK = 1 << 14 }; /* weights per task */
 
 typedef struct adamw_job {
     nn_model *m;
     const nn_param *p;
-    double *squares;   /* sum of squared gradients of each chunk of all weights */
-    real rate, shrink; /* of p; shrink is 0 where nothing decays */
+    double *squares;   /* sum of the squared gradients of each chunk */
+    real rate, shrink; /* learning rate of p, and its product with the weight decay */
     real clip, b1, b2, eps;
-    real correct1, correct2; /* bias correction of the averages */
+    real correct1, correct2; /* factors of bias correction */
 } adamw_job;
 
 static void squares_task(void *context, int64_t t, int32_t worker)
@@ -30,7 +29,7 @@ static void squares_task(void *context, int64_t t, int32_t worker)
     const int64_t from = t * CHUNK, to = from + CHUNK < j->m->n_weights ? from + CHUNK : j->m->n_weights;
     double lane[8] = {0};
     (void)worker;
-    for (int64_t x = from; x < to; x++) /* arenas are zero between parameters */
+    for (int64_t x = from; x < to; x++) /* the gaps between parameters are zero */
         lane[x % 8] += (double)j->m->g[x] * (double)j->m->g[x];
     j->squares[t] = ((lane[0] + lane[1]) + (lane[2] + lane[3])) + ((lane[4] + lane[5]) + (lane[6] + lane[7]));
 }
@@ -69,7 +68,7 @@ double nn_adamw(nn_model *m, rp_pool *pool, int64_t step)
         sum += j.squares[t];
     free(j.squares);
     const double norm = sqrt(sum), rate = nn_rate(c, step), t = (double)(step + 1);
-    if (!isfinite(norm)) /* the caller stops, with the weights as they were */
+    if (!isfinite(norm)) /* no weight has changed; the caller stops */
         return norm;
     j.clip = (real)(c->clip > 0 && norm > c->clip ? c->clip / norm : 1);
     j.b1 = (real)c->beta1;

@@ -1,5 +1,5 @@
-/* blas.c -- the CBLAS that multiplies matrices, loaded when it is first used, so that the program itself needs none. It knows
- * nothing of models; of the processor it asks rp_isa_found.
+/* blas.c -- loading a CBLAS at run time, so the program itself does not depend on one. rp_isa_found detects the
+ * processor.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/nn.h"
 #include <dlfcn.h>
@@ -17,15 +17,16 @@
 nn_gemm *nn_blas_gemm;
 static char name[256], note[256];
 
-/* POSIX lets dlsym return functions; C alone has no cast for it. */
+/* Look up a function in a library. ISO C has no cast from void * to a function pointer, but POSIX allows the
+ * conversion. */
 static void find(void *library, const char *symbol, void *function, size_t size)
 {
     void *p = library ? dlsym(library, symbol) : NULL;
     memcpy(function, &p, size);
 }
 
-/* How wide the vectors of a core of x86-64 are: 0 below AVX2, 1 AVX2, 2 above. A name that is not listed is of a newer core or of
- * another architecture. */
+/* Return the vector width of an OpenBLAS core of x86-64: 0 below AVX2, 1 for AVX2, 2 above. Unknown names return 2:
+ * they are newer cores or other architectures. */
 static int width_of(const char *core)
 {
     static const char *const below[] = {"Unknown",    "Generic",    "Katmai", "Coppermine",  "Northwood",
@@ -45,11 +46,11 @@ static int width_of(const char *core)
 
 const char *nn_blas_core(const char *core, bool avx2, bool avx512)
 {
-    const int width = avx512 ? 2 : avx2 ? 1 : 0; /* of this processor */
+    const int width = avx512 ? 2 : avx2 ? 1 : 0; /* vector width of this processor */
     return width_of(core) >= width ? NULL : width == 2 ? "SkylakeX" : "Haswell";
 }
 
-static char not_loaded[256]; /* why not, of the first name that was tried */
+static char not_loaded[256]; /* error of dlopen for the first name that load() tried */
 
 static void *load(const char *path)
 {
@@ -65,7 +66,7 @@ static void *load(const char *path)
     return library;
 }
 
-/* The core whose kernels an OpenBLAS runs; "" where it does not tell, or where the CBLAS is another one. */
+/* Return the core whose kernels the library runs; "" for a CBLAS that is not OpenBLAS. */
 static const char *core_of(void *library)
 {
     char *(*core)(void);
@@ -73,7 +74,7 @@ static const char *core_of(void *library)
     return core ? core() : "";
 }
 
-/* The core whose kernels it should run instead; NULL where its own are the best. */
+/* Return a core with wider kernels that this processor can run; NULL if the library already runs such kernels. */
 static const char *better_core(void *library)
 {
     return nn_blas_core(core_of(library), rp_isa_found("avx2") == 1, rp_isa_found("avx512") == 1);
@@ -81,7 +82,7 @@ static const char *better_core(void *library)
 
 static const char key[] = "OPENBLAS_CORETYPE";
 
-/* Close `library` and load it again with a core named; NULL: with the core that it chooses by itself. */
+/* Close the library and load it again with OPENBLAS_CORETYPE set to `core`; with NULL it chooses the core itself. */
 static void *load_again(void *library, const char *path, const char *core)
 {
     dlclose(library);
@@ -93,9 +94,10 @@ static void *load_again(void *library, const char *path, const char *core)
     return library;
 }
 
-/* An OpenBLAS that is older than the processor runs kernels of an older core, at half of the speed or less. It chooses them while it is
- * loaded, so it is closed and loaded again with the core named. One that does not know the name runs the slowest kernels of all, so the
- * best of the attempts is kept. */
+/* Load the library with the fastest kernels it has for this processor. An OpenBLAS older than the processor runs
+ * kernels for an older core, at half the speed or less. It chooses the kernels when it is loaded, so this function
+ * loads it again with a core name set. An OpenBLAS that does not know the name falls back to its slowest kernels; the
+ * function therefore keeps the best attempt. */
 static void *load_best(const char *path)
 {
     const char *set = getenv(key);
@@ -117,26 +119,26 @@ static void *load_best(const char *path)
     better = better_core(library);
     if (better)
         snprintf(note, sizeof note,
-                 "OpenBLAS runs its kernels for %.40s, and this processor could run those for %s (%s)",
+                 "OpenBLAS runs its kernels for %.40s, but this processor can run the faster ones for %s (%s)",
                  core_of(library), better,
-                 chosen ? "OPENBLAS_CORETYPE is set: unset it" : "a newer one, or RELPOS_BLAS, may do so");
+                 chosen ? "unset OPENBLAS_CORETYPE" : "install a newer OpenBLAS, or name one in RELPOS_BLAS");
     return library;
 }
 
 int nn_blas_memory(int32_t threads, char err[NN_ERR_MAX])
 {
-    const size_t buffer = (size_t)160 << 20; /* of OpenBLAS 0.3.21: 129 MB */
-    void **held = calloc((size_t)threads, sizeof *held);
+    const size_t buffer = (size_t)160 << 20; /* OpenBLAS 0.3.21 needs 129 MB per thread */
+    void **block = calloc((size_t)threads, sizeof *block);
     int32_t n = 0;
-    while (held && n < threads && (held[n] = malloc(buffer)) != NULL)
+    while (block && n < threads && (block[n] = malloc(buffer)) != NULL)
         n++;
     for (int32_t x = 0; x < n; x++)
-        free(held[x]);
-    free(held);
+        free(block[x]);
+    free(block);
     return n == threads ? 0
                         : nn_fail(err,
-                                  "lab: out of memory for the CBLAS, which takes some %zu MB for each of %d threads "
-                                  "(--threads 1, or a larger ulimit -v)",
+                                  "lab: out of memory for the CBLAS, which needs about %zu MB for each of %d threads "
+                                  "(use --threads 1, or a larger ulimit -v)",
                                   buffer >> 20, (int)threads);
 }
 

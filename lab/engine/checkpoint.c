@@ -1,9 +1,10 @@
-/* checkpoint.c -- the state of a training run in a file, which is written completely or not at all, is checked when it is read, and
- * leaves the checkpoint before it in place.
+/* checkpoint.c -- the state of a training run in a file. A checkpoint is written completely or not at all, it is
+ * verified when it is read, and the checkpoint before it is kept.
  *
- * A .safetensors file: every parameter under its name, the optimizer's averages as "optimizer.m.NAME" and "optimizer.v.NAME",
- * the tokenizer's file as "tokenizer.model", and as metadata the configuration, the step and a checksum over all stored bytes. A model
- * that is only used, and not trained on, may be stored in f16 or bf16. This file knows io and the parameters, and no layer.
+ * The file is a .safetensors file. It has every parameter under its name, the optimizer's averages as
+ * "optimizer.m.NAME" and "optimizer.v.NAME", the tokenizer's file as "tokenizer.model", and as metadata the
+ * configuration, the step and a checksum over all stored bytes. A model without averages, which cannot be trained
+ * further, may be stored in f16 or bf16.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/io.h"
 #include "lab/engine/nn.h"
@@ -19,7 +20,7 @@
 #define CURRENT   "checkpoint.safetensors"
 #define PREVIOUS  "previous.safetensors"
 #define TOKENIZER "tokenizer.model"
-#define TEXTS     "checked_texts" /* "texts" of older files is outside of the checksum */
+#define TEXTS     "checked_texts" /* older files call it "texts", which their checksum does not cover */
 
 static const char *const prefixes[] = {"", "optimizer.m.", "optimizer.v."};
 
@@ -29,7 +30,8 @@ static const io_array *find(const io_set *set, int arena, const nn_param *p, cha
     return io_find(set, name);
 }
 
-/* The arrays in the order of the parameters, however the file has them, and the tokenizer's. */
+/* Return the checksum of the metadata, the arrays and the tokenizer. The order of the arrays is that of the parameters,
+ * whatever their order in the file. */
 static uint64_t set_checksum(const nn_model *m, const io_set *set, const char *config, const char *step)
 {
     const char *mean = io_meta(set, "loss_mean");
@@ -50,7 +52,8 @@ static uint64_t set_checksum(const nn_model *m, const io_set *set, const char *c
     return tokenizer ? io_checksum(z, tokenizer->data, tokenizer->bytes) : z;
 }
 
-/* Weights of another type are copies that the set owns. */
+/* Add the weights, averages and tokenizer to the set. It borrows arrays of type NN_REAL, and owns converted copies of
+ * other types. */
 static int add_arrays(io_set *set, const nn_model *m, rp_dtype type, char err[NN_ERR_MAX])
 {
     real *const arenas[] = {m->w, m->m, m->v};
@@ -68,7 +71,7 @@ static int add_arrays(io_set *set, const nn_model *m, rp_dtype type, char err[NN
             }
             for (int64_t x = 0; type == RP_F16 && x < p->size; x++)
                 if (!(from[x] > -65520 && from[x] < 65520)) /* f16 rounds 65520 and above to infinity */
-                    return nn_fail(err, "%s: %g is out of the range of f16 (below 65520; bf16 has it)", name,
+                    return nn_fail(err, "%s: %g is out of the range of f16 (below 65520; use bf16)", name,
                                    (double)from[x]);
             void *to = malloc((size_t)p->size * rp_dtype_size(type) + 1);
             if (!to || rp_convert(to, type, from, NN_REAL, p->size) != RP_OK ||
@@ -119,20 +122,21 @@ int nn_checkpoint_write(const nn_model *m, const char *dir, int64_t step, char e
 {
     char path[NN_TEXT_MAX], before[NN_TEXT_MAX], next[NN_TEXT_MAX], link_name[NN_TEXT_MAX];
     if (strlen(dir) + 40 > NN_TEXT_MAX)
-        return nn_fail(err, "lab: the directory's name is too long (at most %d bytes)", NN_TEXT_MAX - 40);
+        return nn_fail(err, "lab: the name of the directory is too long (at most %d bytes)", NN_TEXT_MAX - 40);
     snprintf(path, sizeof path, "%s/" CURRENT, dir);
     snprintf(before, sizeof before, "%s/" PREVIOUS, dir);
     snprintf(next, sizeof next, "%s/next.safetensors", dir);
     snprintf(link_name, sizeof link_name, "%s/.previous.tmp", dir);
     if (save(m, next, step, NN_REAL, io_replace, err) != 0)
         return -1;
-    /* CURRENT is a complete file at every moment: the old one gets a second name, then the new one is renamed over it. */
+    /* CURRENT is a complete file at all times: the old file gets a second name, then the new file is renamed over
+     * it. */
     unlink(link_name);
     const bool linked = link(path, link_name) == 0, first = !linked && errno == ENOENT;
     const bool kept = first || (linked && rename(link_name, before) == 0) || rename(path, before) == 0;
     const char *what = "cannot be kept as " PREVIOUS;
     int error = kept ? 0 : errno;
-    unlink(link_name); /* which stays where it was the same file as PREVIOUS */
+    unlink(link_name); /* rename() leaves it in place if it and PREVIOUS are the same file */
     if (kept && rename(next, path) != 0) {
         what = "cannot be replaced";
         error = errno;
@@ -147,7 +151,7 @@ int nn_checkpoint_write(const nn_model *m, const char *dir, int64_t step, char e
                       : nn_fail(err, "%.300s: has been written, but may be lost in a crash: %s", path, strerror(error));
 }
 
-/* The content of the file is wrong; the system did its part. */
+/* Write a message to err and return IO_DAMAGED: the file was read, but its content is wrong. */
 __attribute__((format(printf, 2, 3))) static io_status damaged(char err[NN_ERR_MAX], const char *format, ...)
 {
     va_list list;
@@ -157,7 +161,8 @@ __attribute__((format(printf, 2, 3))) static io_status damaged(char err[NN_ERR_M
     return IO_DAMAGED;
 }
 
-/* Whether a file of this size can hold the model that it describes: memory is allocated for no larger one. */
+/* Check that the file is large enough for the model that it describes. This bounds the memory that a damaged file can
+ * request. */
 static io_status fits_file(const nn_config *c, const io_set *set, const char *path, char err[NN_ERR_MAX])
 {
     nn_model m;
@@ -165,7 +170,7 @@ static io_status fits_file(const nn_config *c, const io_set *set, const char *pa
     char why[NN_ERR_MAX];
     for (size_t n = 0; n < set->n_arrays; n++) {
         const io_array *array = io_take(set, set->arrays[n].name, why);
-        if (!array) /* a checkpoint is written with arrays of known types alone */
+        if (!array) /* a checkpoint has only arrays of known types */
             return damaged(err, "%.200s: %.300s", path, why);
         bytes += array->bytes;
         numbers += array->bytes / rp_dtype_size(array->dtype);
@@ -182,7 +187,7 @@ static io_status fits_file(const nn_config *c, const io_set *set, const char *pa
     return status;
 }
 
-/* Read the weights, and the averages; *averages says whether the file has all of them. */
+/* Read the weights and the averages. *averages becomes true if the file has all averages. */
 static io_status read_arrays(nn_model *m, const io_set *set, const char *path, bool *averages, char err[NN_ERR_MAX])
 {
     real *const arenas[] = {m->w, m->m, m->v};
@@ -192,7 +197,7 @@ static io_status read_arrays(nn_model *m, const io_set *set, const char *path, b
             const nn_param *p = &m->params[n];
             char name[128];
             const io_array *from = find(set, a, p, name);
-            if (!from && a > 0) { /* as in a model that is only used */
+            if (!from && a > 0) { /* a file written without averages */
                 *averages = false;
                 continue;
             }
@@ -212,7 +217,8 @@ static io_status read_arrays(nn_model *m, const io_set *set, const char *path, b
     return IO_OK;
 }
 
-/* Make the model that a set describes and fill it. A failure after the checksum was compared is not called damage. */
+/* Create the model that the set describes and read its arrays. After the checksum has matched, a failure is IO_FAILED
+ * and never IO_DAMAGED. */
 static io_status read_set(nn_model *m, const io_set *set, const char *path, bool train, int64_t *step,
                           char err[NN_ERR_MAX])
 {
@@ -226,7 +232,7 @@ static io_status read_set(nn_model *m, const io_set *set, const char *path, bool
     nn_config_init(&c);
     if (!config || !number || !sum)
         return damaged(
-            err, "%.300s: it is not a model of relpos lab: its metadata lacks %s (relpos lab train makes one)", path,
+            err, "%.300s: it is not a model of relpos lab: its metadata has no %s (relpos lab train creates one)", path,
             !config   ? "relpos.lab"
             : !number ? "step"
                       : "checksum");
@@ -253,7 +259,10 @@ static io_status read_set(nn_model *m, const io_set *set, const char *path, bool
     if (tokenizer && nn_tokenizer_parse(&m->tokenizer, tokenizer->data, tokenizer->bytes, path, err) != 0)
         return IO_FAILED;
     if (train && !averages)
-        return nn_fail(err, "%.300s: it has no averages of the optimizer (it can be used, not trained on)", path);
+        return nn_fail(err,
+                       "%.300s: it has no averages of the optimizer, so it cannot be trained further (use it for "
+                       "eval and sample, or as --init)",
+                       path);
     if (!train || !averages) {
         free(m->m);
         free(m->v);
@@ -291,7 +300,7 @@ int nn_checkpoint_read(nn_model *m, const char *path, bool train, int64_t *step,
     bool folder;
     warning[0] = 0;
     if (strlen(path) + 40 > NN_TEXT_MAX)
-        return nn_fail(err, "lab: a path of %zu bytes (at most %d: name a shorter one)", strlen(path),
+        return nn_fail(err, "lab: the path has %zu bytes (at most %d: name a shorter one)", strlen(path),
                        NN_TEXT_MAX - 40);
     if (io_is_folder(path, &folder, why) != IO_OK)
         return nn_fail(err, "%.400s", why);
@@ -299,12 +308,12 @@ int nn_checkpoint_read(nn_model *m, const char *path, bool train, int64_t *step,
         return read_one(m, path, train, step, err) == IO_OK ? 0 : -1;
     snprintf(file, sizeof file, "%s/" CURRENT, path);
     if (lstat(file, &st) == 0 &&
-        (stat(file, &st) == 0 ? S_ISFIFO(st.st_mode) : errno == ENOENT)) /* neither absent nor damaged */
+        (stat(file, &st) == 0 ? S_ISFIFO(st.st_mode) : errno == ENOENT)) /* the file is neither missing nor damaged */
         return nn_fail(err, "%.300s: it is a pipe, or a link to no file (replace it, or remove it)", file);
     const io_status status = read_one(m, file, train, step, first);
     if (status == IO_OK)
         return 0;
-    if (status == IO_FAILED) /* it may be intact: nobody should get older weights without knowing */
+    if (status == IO_FAILED) /* the file may be intact: do not silently use older weights */
         return nn_fail(err, "%s", first);
     snprintf(other, sizeof other, "%s/" PREVIOUS, path);
     const io_status before = read_one(m, other, train, step, second);
@@ -313,7 +322,8 @@ int nn_checkpoint_read(nn_model *m, const char *path, bool train, int64_t *step,
     if (before != IO_OK)
         return nn_fail(err, "%.240s; %.240s", first, second);
     snprintf(other, sizeof other, "%s/damaged.safetensors", path);
-    const bool moved = train && rename(file, other) == 0; /* else the next checkpoint would replace a good one by it */
+    /* Move the damaged file away: the next checkpoint would keep it as PREVIOUS, over the good one. */
+    const bool moved = train && rename(file, other) == 0;
     nn_fail(warning, "%.350s; the one before it is used, of step %lld%s", first, (long long)*step,
             moved ? ", and it is kept as damaged.safetensors" : "");
     return 0;

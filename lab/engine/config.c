@@ -1,5 +1,4 @@
-/* config.c -- an experiment as text: one table of keys, from which the parser, the checks, the printer and the help are made. It reads
- * text that is in memory, and knows no file and no layer.
+/* config.c -- experiments as text. One table of keys drives the parser, the range checks, the printer and the help.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "src/base/edits.h"
 #include "lab/engine/nn.h"
@@ -7,32 +6,17 @@
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-int nn_fail(char err[NN_ERR_MAX], const char *format, ...)
-{
-    va_list list;
-    va_start(list, format);
-    vsnprintf(err, NN_ERR_MAX, format, list);
-    va_end(list);
-    return -1;
-}
-
-const char *nn_words(const rp_desc *desc, char text[NN_ERR_MAX])
-{
-    return rp_last_error_in(desc, NULL, NULL, text, NN_ERR_MAX);
-}
 
 typedef enum key_type { KEY_INT, KEY_REAL, KEY_CHOICE, KEY_TEXT } key_type;
 typedef struct key {
     const char *name;
     key_type type;
     size_t offset;
-    const char *choices; /* "a|b": 0, 1, … */
+    const char *choices; /* KEY_CHOICE: "a|b" for the values 0 and 1 */
     double min, max;
     const char *default_value;
     const char *help;
@@ -41,123 +25,122 @@ typedef struct key {
 #define AT(field) offsetof(nn_config, field)
 static const key keys[] = {
     {"task", KEY_CHOICE, AT(task), "decoder|classifier|encoder-decoder", 0, 0, "decoder",
-     "a decoder predicts the next token; a classifier sees all of a text; an encoder-decoder reads a source and writes "
-     "a "
-     "target"},
+     "decoder: predict the next token; classifier: predict which file a window is from; encoder-decoder: read a source "
+     "and write a target"},
     {"layers", KEY_INT, AT(layers), NULL, 1, 256, "2", "number of blocks of attention and MLP"},
     {"decoder_layers", KEY_INT, AT(decoder_layers), NULL, 0, 256, "0",
-     "of an encoder-decoder, whose layers are then its encoder's; 0: as many"},
+     "layers of the decoder in an encoder-decoder, where `layers` counts the encoder's; 0: same as layers"},
     {"width", KEY_INT, AT(width), NULL, 1, 65536, "64", "channels of the residual stream"},
-    {"heads", KEY_INT, AT(heads), NULL, 1, 1024, "4", "heads of each attention; width is a multiple of them"},
+    {"heads", KEY_INT, AT(heads), NULL, 1, 1024, "4", "attention heads per layer; width must be a multiple of it"},
     {"mlp", KEY_INT, AT(mlp), NULL, 1, 1 << 20, "256", "channels inside the MLP"},
     {"activation", KEY_CHOICE, AT(act), "gelu|relu|swiglu|geglu", 0, 0, "gelu",
-     "activation of the MLP; gelu by its tanh formula; swiglu and geglu are gated and have a third matrix"},
+     "activation of the MLP; gelu uses the tanh formula; swiglu and geglu are gated and add a third matrix"},
     {"norm", KEY_CHOICE, AT(norm), "layernorm|rmsnorm", 0, 0, "layernorm",
-     "the norm before each attention and MLP, and at the end"},
-    {"norm_eps", KEY_REAL, AT(norm_eps), NULL, 1e-12, 1, "1e-5", "added to the variance beneath the root of a norm"},
+     "norm before each attention and MLP, and after the last layer"},
+    {"norm_eps", KEY_REAL, AT(norm_eps), NULL, 1e-12, 1, "1e-5", "added to the variance in a norm"},
     {"vocab", KEY_INT, AT(vocab), NULL, 2, 1 << 20, "256",
-     "number of tokens; 256: bytes; with a tokenizer, at least as many as it has; of an encoder-decoder at least 259, "
-     "ByT5's tokens without spare ones"},
-    {"classes", KEY_INT, AT(classes), NULL, 2, 1 << 20, "2", "classes of a classifier; each file of text is one"},
+     "number of tokens: 256 for bytes (257 with bos); with a tokenizer, at least its number of tokens; for an "
+     "encoder-decoder at least 259, as in ByT5"},
+    {"classes", KEY_INT, AT(classes), NULL, 2, 1 << 20, "2", "number of classes of a classifier; each file is a class"},
     {"tied", KEY_CHOICE, AT(tied), "0|1", 0, 0, "1",
-     "1: the last matrix is the embedding; an encoder-decoder then divides by the root of the width before it, as T5 "
+     "1: the embedding is also the output matrix; an encoder-decoder then divides by sqrt(width) before it, as T5 "
      "does"},
     {"bos", KEY_CHOICE, AT(bos), "0|1", 0, 0, "0",
-     "1: every window of a decoder begins with a token of its own, the last of vocab, which is 257 for bytes"},
+     "1: every window of a decoder begins with a special token, vocab - 1; for bytes, set vocab = 257"},
     {"generate", KEY_CHOICE, AT(generate), "none|copy|reverse|recall|passkey|addition", 0, 0, "none",
-     "a decoder's text is none, but lines of a task that are made as they are needed, such as abc=cba; only answers "
-     "are "
-     "learned"},
+     "train a decoder on generated lines of a task, such as abc=cba, instead of a text; only the answers have a loss"},
     {"generate_size", KEY_INT, AT(generate_size), NULL, 1, 1 << 22, "20",
-     "sizes of such lines in training are 1 to N: letters, names, words or digits; relpos lab sweep measures at the "
-     "sizes of eval_lengths"},
+     "largest size of generated lines in training, in letters, names or digits; relpos lab sweep measures at the sizes "
+     "in eval_lengths"},
     {"position", KEY_TEXT, AT(position), NULL, 0, 0, "none",
-     "none, or joined by +: sinusoidal, learned, and terms as after relpos attend --bias or their own option"},
+     "none, or any of these joined by +: sinusoidal, learned, and terms as in options of relpos attend"},
     {"encoder_position", KEY_TEXT, AT(encoder_position), NULL, 0, 0, "",
-     "terms of an encoder-decoder's encoder, where position is the decoder's; without them, the same"},
+     "terms of the encoder in an encoder-decoder; empty: same as position"},
     {"position_layers", KEY_CHOICE, AT(position_layers), "own|shared", 0, 0, "own",
-     "own: every layer has arrays of its own for the terms; shared: all layers use the same"},
+     "own: each layer learns its own arrays of the terms; shared: all layers use the same arrays"},
     {"position_heads", KEY_CHOICE, AT(position_heads), "own|shared", 0, 0, "own",
-     "own: every head has arrays of its own; shared: one for all heads, where a term allows it"},
+     "own: each head learns its own arrays of the terms; shared: all heads use the same arrays if the term allows it"},
     {"scale", KEY_REAL, AT(scale), NULL, 0, 1e6, "0",
-     "factor of the products of queries and keys; 0: 1/sqrt(width / heads)"},
+     "factor of the product of query and key; 0: 1/sqrt(width / heads)"},
     {"nope_every", KEY_INT, AT(nope_every), NULL, 0, 1024, "0",
-     "layers N, 2N, 3N and so on have no terms of position, so that 4 leaves them out of every fourth; 0: all have "
-     "them"},
+     "omit the position terms in layers N, 2N, 3N and so on: with 4, in every fourth layer; 0: all layers have terms"},
     {"random_positions", KEY_INT, AT(random_positions), NULL, 0, 1 << 24, "0",
-     "above 0: the positions of a window are so many of 0 to N - 1 as it has tokens, drawn and sorted (Ruoss 2023)"},
+     "above 0: draw the positions of a window at random from 0 to N - 1, in ascending order (Ruoss 2023)"},
     {"fire_scales", KEY_CHOICE, AT(fire_scales), "fixed|learned", 0, 0, "fixed",
-     "c of fire and a factor of its L: fixed, or learned in each layer, beginning as position says"},
+     "c and L of fire: fixed, or learned in each layer from the values in position"},
     {"log_scale", KEY_CHOICE, AT(log_scale), "none|fixed|learned", 0, 0, "none",
-     "a decoder's queries are multiplied by log(n), n the tokens up to the query; fixed: and divided by log(length); "
-     "learned: times a number of each head, which begins at 1/log(length)"},
+     "multiply the queries of a decoder by s log(n), where n counts the tokens up to the query; fixed: s = "
+     "1/log(length); learned: each head learns s from that value"},
     {"dropout", KEY_REAL, AT(dropout), NULL, 0, 0.99, "0",
-     "probability of dropout, of attention weights and of what is added to the residual stream"},
+     "probability of dropout, applied to attention weights and to outputs before they are added to the residual "
+     "stream"},
     {"init", KEY_REAL, AT(init), NULL, 1e-6, 10, "0.02",
-     "standard deviation of the first values of matrices; those that add to the residual stream begin smaller, by the "
-     "root of 2 layers"},
+     "standard deviation of the initial matrices; matrices that write to the residual stream divide it by "
+     "sqrt(2 layers)"},
     {"embedding_init", KEY_REAL, AT(embedding_init), NULL, 0, 100, "0",
-     "the same of the embedding; 0: 0.02, or 1/sqrt(width) with embedding_scale = 0, or 1 in an encoder-decoder with "
-     "tied = 1"},
+     "standard deviation of the initial embedding; 0: 0.02, or 1/sqrt(width) with embedding_scale = 0, or 1 in an "
+     "encoder-decoder with tied = 1"},
     {"embedding_scale", KEY_REAL, AT(embedding_scale), NULL, 0, 1e6, "1",
-     "factor of the embedding, before positions are added to it; 0: sqrt(width)"},
+     "factor of the embedding before positions are added; 0: sqrt(width)"},
     {"sinusoidal_scale", KEY_REAL, AT(sinusoidal_scale), NULL, 0, 1e6, "0",
-     "amplitude of sinusoidal positions; 0: the size at which embeddings begin, which with embedding_scale = 0 is 1"},
+     "amplitude of sinusoidal positions; 0: the size of the initial embeddings, which is 1 with embedding_scale = 0"},
     {"length", KEY_INT, AT(length), NULL, 1, 1 << 24, "128",
-     "tokens of a training window; of an encoder-decoder at most so many in a source, with the one that ends it"},
-    {"target_length", KEY_INT, AT(target_length), NULL, 0, 1 << 24, "0", "the same for a target; 0: as length"},
-    {"batch", KEY_INT, AT(batch), NULL, 1, 65536, "8", "windows, or pairs, that are computed at once"},
+     "tokens in a training window; for an encoder-decoder, the most tokens in a source with its end token"},
+    {"target_length", KEY_INT, AT(target_length), NULL, 0, 1 << 24, "0",
+     "most tokens in a target of an encoder-decoder with its end token; 0: same as length"},
+    {"batch", KEY_INT, AT(batch), NULL, 1, 65536, "8", "windows or pairs in a batch"},
     {"accumulate", KEY_INT, AT(accumulate), NULL, 1, 65536, "1",
-     "batches of a step, whose gradients are added: the memory is that of one"},
+     "batches in a step; their gradients are added, so memory stays that of one batch"},
     {"steps", KEY_INT, AT(steps), NULL, 1, 1000000000, "300", "steps of the optimizer"},
-    {"warmup", KEY_INT, AT(warmup), NULL, 0, 1000000000, "30", "steps in which the rate rises to lr"},
+    {"warmup", KEY_INT, AT(warmup), NULL, 0, 1000000000, "30", "steps over which the learning rate rises to lr"},
     {"lr", KEY_REAL, AT(lr), NULL, 0, 100, "0.003", "learning rate"},
     {"lr_min", KEY_REAL, AT(lr_min), NULL, 0, 100, "0.0003", "learning rate at the end of the cosine"},
     {"lr_terms", KEY_REAL, AT(lr_terms), NULL, 0, 1e4, "1",
-     "multiplies the learning rate of the learned arrays of position terms"},
+     "factor of the learning rate for learned arrays of position terms"},
     {"beta1", KEY_REAL, AT(beta1), NULL, 0, 0.999999, "0.9", "AdamW: decay of the running mean of the gradients"},
-    {"beta2", KEY_REAL, AT(beta2), NULL, 0, 0.999999, "0.95", "AdamW: decay of the running mean of their squares"},
-    {"eps", KEY_REAL, AT(eps), NULL, 1e-20, 1, "1e-8", "AdamW: added to the square root"},
+    {"beta2", KEY_REAL, AT(beta2), NULL, 0, 0.999999, "0.95", "AdamW: decay of the running mean of squared gradients"},
+    {"eps", KEY_REAL, AT(eps), NULL, 1e-20, 1, "1e-8", "AdamW: added to the square root in the divisor"},
     {"weight_decay", KEY_REAL, AT(weight_decay), NULL, 0, 100, "0.1",
-     "AdamW: decay of matrices, multiplied by the learning rate"},
+     "AdamW: weight decay of matrices, multiplied by the learning rate"},
     {"weight_decay_terms", KEY_REAL, AT(weight_decay_terms), NULL, 0, 100, "0",
-     "the same for the learned arrays of position terms"},
-    {"clip", KEY_REAL, AT(clip), NULL, 0, 1e9, "1", "largest norm of all gradients together; 0: no limit"},
-    {"seed", KEY_INT, AT(seed), NULL, 0, 1e15, "1", "seed of the first weights, the windows and the dropout"},
-    {"log_every", KEY_INT, AT(log_every), NULL, 1, 1000000000, "10", "steps between lines of the log"},
+     "AdamW: weight decay of learned arrays of position terms"},
+    {"clip", KEY_REAL, AT(clip), NULL, 0, 1e9, "1", "largest norm of the gradients of all weights; 0: no limit"},
+    {"seed", KEY_INT, AT(seed), NULL, 0, 1e15, "1", "seed of the initial weights, the windows and dropout"},
+    {"log_every", KEY_INT, AT(log_every), NULL, 1, 1000000000, "10", "steps between lines in the log"},
     {"eval_every", KEY_INT, AT(eval_every), NULL, 0, 1000000000, "0",
-     "steps between measurements on the held-out text; 0: at the end alone"},
+     "steps between measurements on the held-out text; 0: only at the end"},
     {"eval_bytes", KEY_INT, AT(eval_bytes), NULL, 1, 1e15, "65536",
-     "bytes of the held-out text that each measurement reads"},
+     "most bytes of the held-out text that a measurement reads"},
     {"eval_pieces", KEY_INT, AT(eval_pieces), NULL, 1, 1000000, "1",
-     "pieces of these, as far apart as the held-out text allows; each has its own loss in the results"},
+     "pieces that eval_bytes is divided into, spread evenly over the held-out text; results list the loss of each "
+     "piece"},
     {"eval_stride", KEY_INT, AT(eval_stride), NULL, 0, 1 << 24, "0",
-     "0: relpos lab sweep measures in windows that do not overlap; above: each moves on by so many tokens and predicts "
-     "its last ones, the same for all lengths"},
+     "0: relpos lab sweep measures in windows that do not overlap; N: each window moves by N tokens and predicts its "
+     "last N, which are the same tokens for all lengths"},
     {"eval_ngrams", KEY_INT, AT(eval_ngrams), NULL, 0, NN_MAX_ORDER, "0",
-     "above 0: results of sweeps also have what counts of up to so many neighbouring bytes reach on the same bytes"},
+     "above 0: relpos lab sweep also measures an n-gram baseline of up to N bytes on the same bytes"},
     {"eval_previous", KEY_INT, AT(eval_previous), NULL, 0, 1000000000, "0",
-     "above 0: results of sweeps also have, every so many steps, the largest mean weight that a head gives to the "
-     "token before"},
+     "above 0: relpos lab sweep also records, every N steps, the largest mean weight that a head gives to the previous "
+     "token"},
     {"checkpoint_every", KEY_INT, AT(checkpoint_every), NULL, -1, 1000000000, "-1",
-     "steps between checkpoints; -1: a tenth of all; 0: at the end alone"},
+     "steps between checkpoints; -1: a tenth of all steps; 0: only at the end"},
     {"text", KEY_TEXT, AT(text), NULL, 0, 0, "",
-     "files to learn from, separated by blanks; a classifier learns which of them a window is from; an encoder-decoder "
-     "learns lines of a source, a tab and a target"},
+     "training files, separated by spaces; for a classifier, each file is a class; for an encoder-decoder, lines of a "
+     "source, a tab and a target"},
     {"tokenizer", KEY_TEXT, AT(tokenizer), NULL, 0, 0, "",
-     "a .model file of SentencePiece, whose word pieces are the tokens; without it, tokens are bytes"},
-    {"valid", KEY_TEXT, AT(valid), NULL, 0, 0, "", "files held out; without them the end of the text is"},
+     "SentencePiece .model file; its word pieces are the tokens; empty: tokens are bytes"},
+    {"valid", KEY_TEXT, AT(valid), NULL, 0, 0, "", "held-out files, separated by spaces; empty: the end of text"},
     {"eval_lengths", KEY_TEXT, AT(eval_lengths), NULL, 0, 0, "",
-     "lengths at which relpos lab sweep measures, separated by blanks; without them, the length of training"},
+     "lengths at which relpos lab sweep measures, separated by spaces; empty: length"},
     {"eval_position", KEY_TEXT, AT(eval_position), NULL, 0, 0, "",
-     "terms that relpos lab sweep measures with in place of position, such as a rope with scaling; the weights stay "
-     "the same"},
+     "terms that relpos lab sweep measures with instead of position, with the same weights, such as a rope with "
+     "scaling"},
     {"valid_share", KEY_REAL, AT(valid_share), NULL, 0, 0.9, "0.1",
-     "share of the text that is held out where valid names no file"},
+     "fraction of the text to hold out if valid names no file"},
     {"noise", KEY_REAL, AT(noise), NULL, 0, 0.9, "0",
-     "above 0, an encoder-decoder's text has no pairs: this share of the bytes of a window is cut out of the source "
-     "and is the target (T5: 0.15)"},
-    {"noise_span", KEY_REAL, AT(noise_span), NULL, 1, 1000, "3", "mean number of bytes that are cut out together"},
+     "above 0: train an encoder-decoder on plain text; this fraction of the bytes of a window is cut out of the source "
+     "and becomes the target (T5: 0.15)"},
+    {"noise_span", KEY_REAL, AT(noise_span), NULL, 1, 1000, "3", "mean length in bytes of the spans that noise cuts"},
 };
 enum { N_KEYS = sizeof keys / sizeof *keys };
 
@@ -171,7 +154,7 @@ bool nn_config_key(int index, const char **name, const char **value, const char 
     return true;
 }
 
-/* Attention as in well-known sources: a preset sets these keys. */
+/* The keys that each preset sets, for attention as in well-known sources. */
 static const struct preset {
     const char *name, *position, *encoder_position;
     int32_t layers, heads;
@@ -186,7 +169,7 @@ static const struct preset {
 };
 enum { N_PRESETS = sizeof presets / sizeof *presets };
 
-/* A number with nothing after it. The parser of terms reads it, because that ignores the locale. */
+/* Read a number with nothing after it. This uses the parser of terms, because that does not depend on the locale. */
 static bool read_real(const char *value, double *x)
 {
     char text[96], names[RP_MAX_ARRAYS][RP_NAME_MAX];
@@ -252,7 +235,7 @@ static int set_key(nn_config *c, const key *k, const char *value, char err[NN_ER
 int nn_config_set(nn_config *c, const char *name, const char *value, char err[NN_ERR_MAX])
 {
     const char *best = NULL;
-    size_t fewest = 4; /* edits between a misspelt key and the one that is meant */
+    size_t fewest = 4; /* suggest only keys at an edit distance below this */
     if (strcmp(name, "preset") == 0) {
         for (int n = 0; n < N_PRESETS; n++)
             if (strcmp(presets[n].name, value) == 0) {
@@ -299,7 +282,7 @@ double nn_embedding_init(const nn_config *c)
         return c->embedding_init;
     if (c->embedding_scale == 0)
         return 1 / sqrt((double)c->width);
-    return c->task == NN_ENCODER_DECODER && c->tied ? 1 : 0.02; /* it is divided by the root of the width as a head */
+    return c->task == NN_ENCODER_DECODER && c->tied ? 1 : 0.02; /* 1: the head then divides by sqrt(width) */
 }
 
 double nn_sinusoidal_scale(const nn_config *c)
@@ -317,42 +300,46 @@ int nn_config_check(const nn_config *c, char err[NN_ERR_MAX])
         return nn_fail(err, "width: %lld is not a multiple of heads, %lld (such as %lld)", (long long)c->width,
                        (long long)c->heads, (long long)((c->width / c->heads + 1) * c->heads));
     if (c->task == NN_ENCODER_DECODER && c->tokenizer[0])
-        return nn_fail(err, "tokenizer: an encoder-decoder has ByT5's tokens, bytes (leave it out)");
+        return nn_fail(err, "tokenizer: an encoder-decoder uses ByT5's tokens, which are bytes (remove the key)");
     if (c->task == NN_ENCODER_DECODER && c->vocab < NN_TOKENS)
-        return nn_fail(err, "vocab: %lld for an encoder-decoder (at least %d: 256 bytes and 3 others; ByT5 has 384)",
+        return nn_fail(err,
+                       "vocab: %lld is too small for an encoder-decoder (at least %d: 256 bytes and 3 special tokens; "
+                       "ByT5 has 384)",
                        (long long)c->vocab, NN_TOKENS);
     if (c->log_scale != NN_LOG_NONE && (c->task != NN_DECODER || c->length < 2))
-        return nn_fail(err, "log_scale: it is for decoders that read two tokens or more (log_scale = none)");
+        return nn_fail(err, "log_scale: only decoders with length 2 or more have it (set log_scale = none)");
     if (c->random_positions > 0 && c->task == NN_ENCODER_DECODER)
         return nn_fail(err,
-                       "random_positions: %lld, and an encoder-decoder has no such positions (random_positions = 0)",
+                       "random_positions: %lld, but an encoder-decoder does not support them (set random_positions = "
+                       "0)",
                        (long long)c->random_positions);
     if (c->random_positions > 0 && c->random_positions < c->length)
         return nn_fail(err, "random_positions: %lld, fewer than length, %lld (at least as many, such as %lld)",
                        (long long)c->random_positions, (long long)c->length, 4 * (long long)c->length);
     if (c->bos && c->task != NN_DECODER)
-        return nn_fail(err, "bos: 1, and only the windows of a decoder begin with a token of their own (bos = 0)");
+        return nn_fail(err, "bos: 1, but only decoders support it (set bos = 0)");
     if (c->generate != NN_GENERATE_NONE) {
         if (c->task != NN_DECODER || c->tokenizer[0])
-            return nn_fail(err, "generate: only decoders of bytes learn generated lines (generate = none)");
+            return nn_fail(err, "generate: only decoders of bytes can train on generated lines (set generate = none)");
         if (c->generate_size > nn_generated_end(c->generate))
             return nn_fail(err, "generate_size: %lld (at most %lld for this task)", (long long)c->generate_size,
                            (long long)nn_generated_end(c->generate));
         if (c->length < nn_generated_window(c, c->generate_size))
-            return nn_fail(err, "length: %lld, and lines of generate_size %lld have %lld tokens (length = %lld)",
+            return nn_fail(err, "length: %lld, but lines of generate_size %lld have %lld tokens (set length = %lld)",
                            (long long)c->length, (long long)c->generate_size,
                            (long long)nn_generated_window(c, c->generate_size),
                            (long long)nn_generated_window(c, c->generate_size));
     }
     if (c->warmup > c->steps)
-        return nn_fail(err, "warmup: %lld is beyond steps, %lld (a smaller warmup, or more steps)",
+        return nn_fail(err, "warmup: %lld is more than steps, %lld (use a smaller warmup or more steps)",
                        (long long)c->warmup, (long long)c->steps);
     if (c->lr_min > c->lr)
-        return nn_fail(err, "lr_min: %g is above lr, %g (a lower lr_min, or a higher lr)", c->lr_min, c->lr);
+        return nn_fail(err, "lr_min: %g is above lr, %g (use a lower lr_min or a higher lr)", c->lr_min, c->lr);
     return 0;
 }
 
-/* A comment begins a line or a value, or follows a blank: a file's name may have a # in it. */
+/* Cut the comment off a line. A # begins a comment only at the start of the line or value or after a space, because
+ * file names may contain #. */
 static void cut_comment(char *line)
 {
     const char *equals = strchr(line, '=');
@@ -363,7 +350,7 @@ static void cut_comment(char *line)
         }
 }
 
-/* Cut blanks off both ends, in place. */
+/* Remove white space at both ends of the text, in place. */
 static char *trim(char *text)
 {
     while (isspace((unsigned char)*text))
@@ -382,7 +369,7 @@ int nn_config_parse(nn_config *c, const char *name, const char *text, nn_other_k
         const size_t size = strcspn(text, "\n");
         number++;
         if (size >= sizeof line)
-            return nn_fail(err, "%s:%d: a line of %zu bytes (at most %zu: shorten it)", name, number, size,
+            return nn_fail(err, "%s:%d: the line has %zu bytes (at most %zu: shorten it)", name, number, size,
                            sizeof line - 1);
         memcpy(line, text, size);
         line[size] = 0;
@@ -398,7 +385,7 @@ int nn_config_parse(nn_config *c, const char *name, const char *text, nn_other_k
         char *right = trim(equal + 1);
         for (int n = 0; n < n_seen; n++)
             if (strcmp(seen[n], left) == 0)
-                return nn_fail(err, "%s:%d: %.40s is given twice (leave one of them out)", name, number, left);
+                return nn_fail(err, "%s:%d: %.40s is given twice (remove one of the lines)", name, number, left);
         if (n_seen < 128)
             snprintf(seen[n_seen++], 40, "%.39s", left);
         const bool extra =

@@ -1,6 +1,6 @@
-/* decoders.c -- a decoder as Hugging Face's transformers read it, where one of their classes computes the same: GPT-2 (positions that are added
- * to the embedding, or none), GPT-NeoX (RoPE, LayerNorm) or Llama (RoPE, RMSNorm, a gated MLP). Biases of linear layers, which a class wants
- * and our models lack, are zeros. It knows parameters and their names in both places, and no layer but the sinusoids.
+/* decoders.c -- writing a decoder for Hugging Face's transformers, as the class that computes the same function: GPT-2
+ * (positions added to the embedding, or none), GPT-NeoX (RoPE, LayerNorm) or Llama (RoPE, RMSNorm, gated MLP). Our
+ * linear layers have no biases, so the biases that a class requires are zeros.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/net_layers.h"
 #include "lab/engine/transformers.h"
@@ -18,8 +18,9 @@ static const struct {
     {"LlamaForCausalLM", "llama", "model", "layers", "embed_tokens", "norm"},
 };
 
-/* ------------------------------------------------------------------------------------------------ what they can be */
+/* ---------------------------------------------------------------------------------------------- choice of the class */
 
+/* Choose the class for a model. If none fits, the error names the key to change. */
 static int form_of(const nn_model *m, form *to, char err[NN_ERR_MAX])
 {
     const nn_config *c = &m->c;
@@ -28,40 +29,49 @@ static int form_of(const nn_model *m, form *to, char err[NN_ERR_MAX])
     const bool added = s->sinusoidal || s->learned, gated = c->act == NN_SWIGLU || c->act == NN_GEGLU;
     const int64_t D = c->width / c->heads;
     if (c->task != NN_DECODER)
-        return nn_fail(err, "task: classifiers have no class in transformers here (task = decoder, or --model)");
+        return nn_fail(err, "task: classifiers cannot be written for transformers (use task = decoder, or --model)");
     if (c->log_scale != NN_LOG_NONE)
-        return nn_fail(err, "log_scale: no class of transformers has it (log_scale = none, or --model)");
+        return nn_fail(err, "log_scale: no class of transformers has it (set log_scale = none, or use --model)");
     if (c->random_positions > 0)
-        return nn_fail(err, "random_positions: these classes count tokens (random_positions = 0, or --model)");
+        return nn_fail(err, "random_positions: classes of transformers count tokens (set random_positions = 0, or use "
+                            "--model)");
     if (c->nope_every > 0 && s->n_terms > 0)
         return nn_fail(err,
-                       "nope_every: these classes have the same position in every layer (nope_every = 0, or --model)");
+                       "nope_every: classes of transformers have the same position in every layer (set nope_every = 0, "
+                       "or use --model)");
     if (c->scale > 0 && fabs(c->scale * sqrt((double)D) - 1) > 1e-12)
-        return nn_fail(err, "scale: %g, and these classes divide by the root of a head's width (scale = 0, or --model)",
+        return nn_fail(err,
+                       "scale: %g, but classes of transformers use 1/sqrt(width / heads) (set scale = 0, or use "
+                       "--model)",
                        c->scale);
     if ((s->n_terms > 0 && !rope) || (rope && added))
         return nn_fail(err,
-                       "position: %.100s: transformers have no decoder with it (none, sinusoidal, learned or rope "
-                       "alone, or --model)",
+                       "position: %.100s: no decoder of transformers has it (use none, sinusoidal, learned, or only "
+                       "rope; or --model)",
                        c->position);
     *to = !rope ? GPT2 : c->norm == NN_LAYERNORM ? NEOX : LLAMA;
     if (rope && (rope->layout != 0 || rope->scaling != 0))
-        return nn_fail(err, "position: %.100s: only rope with layout=half and scaling=none is written (or --model)",
+        return nn_fail(err,
+                       "position: %.100s: only rope with layout=half and scaling=none can be written (use that, or "
+                       "--model)",
                        c->position);
     const int64_t dim = rope && rope->dim > 0 ? rope->dim : D;
     if (*to == NEOX && (int64_t)((double)D * ((double)dim / (double)D)) != dim)
-        return nn_fail(err, "position: rope with dim=%lld of %lld: GPT-NeoX cannot say it (another dim, or --model)",
+        return nn_fail(err,
+                       "position: rope with dim=%lld of %lld: the configuration of GPT-NeoX cannot express it (use "
+                       "another dim, or --model)",
                        (long long)dim, (long long)D);
     if (*to == LLAMA && dim != D)
-        return nn_fail(err, "position: rope with dim=%lld: Llama rotates all channels (no dim, or --model)",
+        return nn_fail(err, "position: rope with dim=%lld: Llama rotates all channels (remove dim, or use --model)",
                        (long long)dim);
     if (*to != LLAMA && c->norm != NN_LAYERNORM)
-        return nn_fail(err, "norm: GPT-2 has layernorm (norm = layernorm, or --model)");
+        return nn_fail(err, "norm: GPT-2 has layernorm (set norm = layernorm, or use --model)");
     if (*to != LLAMA && gated)
-        return nn_fail(err, "activation: %s is not gated (gelu or relu, or --model)",
+        return nn_fail(err, "activation: %s has no gated MLP (use gelu, relu or --model)",
                        *to == GPT2 ? "GPT-2" : "GPT-NeoX");
     return *to == LLAMA && !gated
-               ? nn_fail(err, "activation: Llama's is gated (swiglu or geglu; or norm = layernorm; or --model)")
+               ? nn_fail(err, "activation: Llama has a gated MLP (use swiglu, geglu, norm = layernorm or "
+                              "--model)")
                : 0;
 }
 
@@ -73,15 +83,16 @@ static int check_shape(const nn_model *m, char err[NN_ERR_MAX])
 
 /* ------------------------------------------------------------------------------------------------ weights */
 
-/* How an array of theirs comes from one of ours. */
+/* How a tensor of transformers is computed from a parameter of ours. */
 typedef enum change {
     SAME,
-    TRANSPOSED, /* [in, out] */
-    BY_HEAD,    /* q, k and v of head 0, then those of head 1 and so on */
-    NO_BIAS     /* zeros, as many as the rows of ours */
+    TRANSPOSED, /* [in, out] instead of [out, in] */
+    BY_HEAD,    /* q, k and v of head 0, then q, k and v of head 1, and so on */
+    NO_BIAS     /* one zero for each row of the parameter */
 } change;
 
-/* Rows part/parts to (part + 1)/parts of a parameter of ours are an array of theirs. */
+/* A tensor of transformers (`theirs`) is part number `part` of `parts` equal parts of the rows of our parameter
+ * (`ours`). */
 typedef struct tensor_name {
     const char *ours, *theirs;
     change how;
@@ -132,7 +143,7 @@ static const tensor_name llama[] = {
 };
 static const tensor_name *const names[N_FORMS] = {gpt2, neox, llama};
 
-/* Add an array of theirs; `factor` multiplies it. */
+/* Add the tensor `theirs`: our parameter, changed as `how` says and multiplied by `factor`. */
 static int add(io_set *set, const nn_model *m, const char *ours, const char *theirs, const tensor_name *how,
                double factor, rp_dtype type, char err[NN_ERR_MAX])
 {
@@ -157,7 +168,7 @@ static int add(io_set *set, const nn_model *m, const char *ours, const char *the
     return code;
 }
 
-/* The table of positions that GPT-2 adds: learned ones, sinusoids, both, or zeros. */
+/* Add GPT-2's table of positions: learned positions, sinusoids, the sum of both, or zeros. */
 static int add_positions(io_set *set, const nn_model *m, rp_dtype type, char err[NN_ERR_MAX])
 {
     const nn_stack *s = &m->stack[0];
@@ -176,7 +187,8 @@ static int add_positions(io_set *set, const nn_model *m, rp_dtype type, char err
     return code;
 }
 
-/* Whether the head is their embedding too: where embeddings are scaled, theirs are the scaled ones. */
+/* Return true if the written head and embedding are the same matrix. A scaled embedding is written with its scale, so
+ * it differs from the head. */
 static bool is_tied(const nn_config *c)
 {
     return c->tied && nn_embedding_scale(c) == 1;
@@ -257,24 +269,24 @@ static int write_config(const nn_model *m, form f, const char *dir, rp_dtype typ
 
 /* ------------------------------------------------------------------------------------------------ tokens */
 
-/* The character that stands for a byte in tokenizers that work on bytes, as GPT-2's does: itself where it can be seen, and else one from
- * U+0100 on, in turn. */
+/* Return the character that represents a byte in GPT-2's byte-level tokenizer: the byte itself if it is printable,
+ * otherwise the next unused character from U+0100 on. */
 static int character_of(int byte)
 {
-    const bool seen = (byte > 32 && byte < 127) || (byte > 160 && byte != 173);
+    const bool printable = (byte > 32 && byte < 127) || (byte > 160 && byte != 173);
     int before = 0;
-    for (int b = 0; b < byte && !seen; b++)
+    for (int b = 0; b < byte && !printable; b++)
         before += !((b > 32 && b < 127) || (b > 160 && b != 173));
-    return seen ? byte : 256 + before;
+    return printable ? byte : 256 + before;
 }
 
-/* Bytes as tokens 0 … 255, with the first token before them. */
+/* Write a tokenizer of bytes: tokens 0 … 255, and with bos = 1 the first token before each text. */
 static int write_tokenizer(const nn_model *m, const char *dir, char err[NN_ERR_MAX])
 {
     const char *added = "", *first = "null";
     char text[16384];
     size_t used = 0;
-    if (m->tokenizer) /* SentencePiece's own file is in the checkpoint */
+    if (m->tokenizer) /* a SentencePiece model is not converted; the checkpoint has its file */
         return 0;
     if (m->c.bos) {
         added = "{\"id\": 256, \"content\": \"<bos>\", \"special\": true, \"single_word\": false, \"lstrip\": false, "

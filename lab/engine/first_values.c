@@ -1,4 +1,5 @@
-/* first_values.c -- random numbers, and the first values of weights: of position terms as their facts say, of the others by their names.
+/* first_values.c -- the initial values of weights. The facts of a position term (facts.h) define
+ * the initial values of its arrays; other parameters are initialised by name.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/nn.h"
 #include "src/base/random.h"
@@ -6,28 +7,8 @@
 #include <math.h>
 #include <string.h>
 
-/* ------------------------------------------------------------------------------------------------ numbers */
-
-uint64_t nn_random(uint64_t seed, uint64_t stream, uint64_t n)
-{
-    return rpi_mix64(rpi_mix64(rpi_mix64(seed + 0x9e3779b97f4a7c15u) ^ (stream + 0xd1b54a32d192ed03u)) ^
-                     (n + 0x8cb92ba72f3d8dd7u));
-}
-
-double nn_uniform(uint64_t seed, uint64_t stream, uint64_t n)
-{
-    return (double)(nn_random(seed, stream, n) >> 11) * 0x1p-53;
-}
-
-double nn_normal(uint64_t seed, uint64_t stream, uint64_t n)
-{
-    const double u = 1 - nn_uniform(seed, stream, 2 * n),
-                 v = nn_uniform(seed, stream, 2 * n + 1); /* Box, Muller 1958 */
-    return sqrt(-2 * log(u)) * cos(6.283185307179586 * v);
-}
-
-/* A parameter's numbers depend on its name and the seed alone, so that models which differ in their position terms start from
- * the same weights otherwise. */
+/* Return the stream of random numbers of a parameter. It depends only on the name, so models that differ in position
+ * terms start with the same values in all other parameters. */
 static uint64_t stream_of(const char *name)
 {
     uint64_t z = 0;
@@ -35,8 +16,6 @@ static uint64_t stream_of(const char *name)
         z = rpi_mix64(z ^ (uint64_t)(unsigned char)*name) + 0x9e3779b97f4a7c15u;
     return z;
 }
-
-/* ------------------------------------------------------------------------------------------------ first values */
 
 static void fill(const nn_model *m, const nn_param *p, const rp_values *how)
 {
@@ -76,7 +55,7 @@ void nn_first_values(const nn_model *m, const nn_param *p)
             const size_t name = strlen(term->name), tail = name + 1 + strlen(array);
             if (n <= tail || p->name[n - tail - 1] != '.' || strncmp(p->name + n - tail, term->name, name) != 0)
                 continue;
-            if (strcmp(array, "c") == 0 || strcmp(array, "L_factor") == 0) { /* of fire */
+            if (strcmp(array, "c") == 0 || strcmp(array, "L_factor") == 0) { /* learned scales of fire */
                 fill_with(m, p, *array == 'c' ? (real)term->term.c : 1);
                 return;
             }
@@ -93,13 +72,13 @@ void nn_first_values(const nn_model *m, const nn_param *p)
         fill_with(m, p, (real)(1 / log((double)m->c.length)));
     else if (strstr(p->name, "norm.weight"))
         fill_with(m, p, 1);
-    else if (strcmp(array, "bias") == 0) /* of norms and gates */
+    else if (strcmp(array, "bias") == 0) /* biases of norms and gates */
         fill_with(m, p, 0);
     else if (strcmp(p->name, "embedding.weight") == 0)
         fill(m, p, &(rp_values){.rule = RP_RULE_NORMAL, .a = nn_embedding_init(&m->c)});
-    else if (strstr(p->name, "positions.weight")) /* as large as what they are added to */
+    else if (strstr(p->name, "positions.weight")) /* same size as the embedding they are added to */
         fill(m, p, &(rp_values){.rule = RP_RULE_NORMAL, .a = nn_sinusoidal_scale(&m->c)});
-    else /* matrices that add to the residual stream, 2 x layers times, begin smaller: Radford 2019 */
+    else /* the 2 x layers matrices that write to the residual stream begin smaller (Radford 2019) */
         fill(m, p,
              &(rp_values){.rule = RP_RULE_NORMAL,
                           .a = into_residual ? m->c.init / sqrt(2.0 * (double)m->c.layers) : m->c.init});

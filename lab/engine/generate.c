@@ -1,14 +1,13 @@
-/* generate.c -- lines of tasks that have one right answer, made by random numbers: "=" ends the question, a line feed the answer. It knows no
- * model.
+/* generate.c -- random lines of tasks that have one right answer: "=" ends the question, a line feed ends the answer.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/nn.h"
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-    STREAM_SIZES = 9, /* of random numbers; those below belong to text, pairs and positions */
+    STREAM_SIZES = 9, /* streams of random numbers; text, pairs and positions use smaller numbers */
     STREAM_LINES = 10,
-    PASSKEY = 5, /* digits */
+    PASSKEY = 5, /* digits of a passkey */
     NAMES = 26 * 26
 };
 
@@ -32,7 +31,8 @@ static char digit(draw *d)
     return (char)('0' + below(d, 10));
 }
 
-/* Each of these writes the question of a line of `size` and its answer, and returns where the answer begins. */
+/* The next functions write the question and the answer of a line of size `size`. They return the index where the answer
+ * begins. */
 static int64_t copy(draw *d, int64_t size, char *line)
 {
     for (int64_t x = 0; x < size; x++)
@@ -47,13 +47,14 @@ static int64_t reverse(draw *d, int64_t size, char *line)
     return size + 1;
 }
 
-/* Names of two letters, each once, with a digit; then one of the names, whose digit is the answer. */
+/* The question has `size` different names of two letters, each with a digit, and then one of these names. Its digit is
+ * the answer. */
 static int64_t recall(draw *d, int64_t size, char *line)
 {
     int16_t name[NAMES];
     for (int16_t x = 0; x < NAMES; x++)
         name[x] = x;
-    for (int64_t x = 0; x < size; x++) { /* Fisher, Yates, as far as needed */
+    for (int64_t x = 0; x < size; x++) { /* the first `size` steps of a Fisher-Yates shuffle */
         const int64_t y = x + below(d, NAMES - x);
         const int16_t drawn = name[y];
         name[y] = name[x];
@@ -69,7 +70,7 @@ static int64_t recall(draw *d, int64_t size, char *line)
     return 3 * size + 3;
 }
 
-/* Digits somewhere among letters, which are a sentence that is repeated. */
+/* The question hides PASSKEY digits in `size` letters of a repeated sentence. The digits are the answer. */
 static int64_t passkey(draw *d, int64_t size, char *line)
 {
     static const char sentence[] = "the grass is green and the sky is blue and here we go there and back again ";
@@ -81,7 +82,7 @@ static int64_t passkey(draw *d, int64_t size, char *line)
     return size + PASSKEY + 1;
 }
 
-/* Two numbers of `size` digits and their sum, each from its lowest digit to its highest. */
+/* The question is two numbers of `size` digits. The answer is their sum. All numbers begin with their lowest digit. */
 static int64_t addition(draw *d, int64_t size, char *line)
 {
     int carry = 0;
@@ -100,8 +101,8 @@ static int64_t addition(draw *d, int64_t size, char *line)
 
 static const struct task {
     int64_t (*write)(draw *d, int64_t size, char *line);
-    int64_t per, more; /* bytes of a line: per size + more */
-    int64_t end;       /* the largest size; 0: none */
+    int64_t per, more; /* a line has per * size + more bytes */
+    int64_t end;       /* largest size; 0: no limit */
 } tasks[] = {[NN_GENERATE_COPY] = {copy, 2, 2, 0},
              [NN_GENERATE_REVERSE] = {reverse, 2, 2, 0},
              [NN_GENERATE_RECALL] = {recall, 3, 5, NAMES},
@@ -147,7 +148,7 @@ int nn_generate_batch(const nn_config *c, int64_t size, uint64_t seed, int64_t f
         int32_t *t = tokens + b * length, *next = target + b * length;
         t[0] = c->bos ? nn_first_token(c) : (unsigned char)line[0];
         for (int64_t x = 0; x < length; x++) {
-            const int64_t at = x + 1 - c->bos; /* the byte that is predicted */
+            const int64_t at = x + 1 - c->bos; /* index of the byte to predict */
             const int32_t byte = at < bytes ? (unsigned char)line[at] : '\n';
             next[x] = at >= answer && at < bytes ? byte : -1;
             if (x + 1 < length)

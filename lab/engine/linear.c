@@ -1,14 +1,15 @@
-/* linear.c -- linear layers, forward and backward: products that the CBLAS of blas.c computes, cut into tasks of rows. It knows
- * nothing of models.
+/* linear.c -- linear layers, forward and backward: matrix products in chunks of rows, each computed by the CBLAS
+ * (blas.c).
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/nn.h"
 
-/* A product that is computed in chunks of `step` rows of its result, whatever the number of threads. */
+/* A matrix product c = a b + beta c (a or b may be transposed). A task computes `step` rows of c, for any number of
+ * threads. */
 typedef struct product {
     int transa, transb;
     int64_t m, n, k, step;
     const real *a, *b;
-    int64_t lda, ldb, ldc, next_a; /* next_a: elements from a row of the result to the next, in a */
+    int64_t lda, ldb, ldc, next_a; /* next_a: step in a, in elements, from one row of c to the next */
     real beta, *c;
 } product;
 

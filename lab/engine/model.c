@@ -1,5 +1,5 @@
-/* model.c -- the weights: their names and shapes, and the position terms that the configuration names. It knows which arrays a term has,
- * and not how a layer computes. First values: first_values.c.
+/* model.c -- the parameters of a model: their names and shapes, and the position terms in its configuration.
+ * first_values.c sets the initial values.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/nn.h"
 #include <relpos/facts.h>
@@ -24,23 +24,23 @@ static int add_param(nn_model *m, char err[NN_ERR_MAX], bool decay, int32_t ndim
     for (int32_t x = 0; x < ndim; x++) {
         p.shape[x] = shape[x];
         if (__builtin_mul_overflow(p.size, shape[x], &p.size) || p.size > (int64_t)1 << 48)
-            return nn_fail(err, "%s: more than 2^48 numbers (smaller sizes)", p.name);
+            return nn_fail(err, "%s: more than 2^48 numbers (use smaller sizes)", p.name);
     }
     if (m->n_params % 64 == 0) {
         nn_param *more = realloc(m->params, ((size_t)m->n_params + 64) * sizeof *more);
         m->no_memory = !more;
         if (!more)
-            return nn_fail(err, "lab: out of memory for the list of weights (fewer layers)");
+            return nn_fail(err, "lab: out of memory for the list of weights (use fewer layers)");
         m->params = more;
     }
     m->params[m->n_params++] = p;
-    m->n_weights += (p.size + 15) / 16 * 16; /* each begins on a cache line */
+    m->n_weights += (p.size + 15) / 16 * 16; /* each parameter begins on a cache line */
     return 0;
 }
 
 static const char *const fire_scale_names[2] = {"c", "L_factor"};
 
-/* Where the parameters of a term are, such as "layers.3.attn". */
+/* Write the prefix of the parameter names of a layer's terms, such as "layers.3.attn". */
 static void term_prefix(const nn_model *m, int32_t stack, int64_t layer, char name[64])
 {
     if (m->c.position_layers)
@@ -101,7 +101,7 @@ static int add_term(nn_stack *s, const char *text, bool named[RP_MAX_TERMS][RP_M
         return 0;
     }
     if (s->n_terms == RP_MAX_TERMS)
-        return nn_fail(err, "position: more than %d terms (leave some out)", RP_MAX_TERMS);
+        return nn_fail(err, "position: more than %d terms (remove some)", RP_MAX_TERMS);
     nn_term *t = &s->terms[s->n_terms];
     if (rp_term_parse(text, &t->term, names) != RP_OK)
         return nn_fail(err, "position: %s (none, sinusoidal, learned, or a term of relpos info)", NN_WORDS(NULL));
@@ -114,15 +114,15 @@ static int add_term(nn_stack *s, const char *text, bool named[RP_MAX_TERMS][RP_M
         const bool learned = rp_term_array_learned(t->term.kind, x);
         named[s->n_terms][x] = *names[x] != 0;
         if (*names[x] && !learned)
-            return nn_fail(err,
-                           "position: %s: %s is not a learned array (leave it out: the lab counts positions from 0)",
+            return nn_fail(err, "position: %s: %s is not a learned array (remove it: the lab counts positions from 0)",
                            t->name, rp_term_array(t->term.kind, x));
     }
     s->n_terms++;
     return 0;
 }
 
-/* Terms of a text such as "sinusoidal+t5,buckets=16". Only a plus sign before a letter begins another term: 1e+3 is a number. */
+/* Read the terms of a text such as "sinusoidal+t5,buckets=16". A plus sign begins another term only before a letter:
+ * 1e+3 is a number. */
 static int read_terms(nn_stack *s, const char *position, bool named[RP_MAX_TERMS][RP_MAX_ARRAYS], char err[NN_ERR_MAX])
 {
     char word[NN_TEXT_MAX];
@@ -140,7 +140,8 @@ static int read_terms(nn_stack *s, const char *position, bool named[RP_MAX_TERMS
     return 0;
 }
 
-/* The shape of an array of a term for another batch, number of heads or length: the axes that change with one of these are its axes. */
+/* Get the shape of an array of a term with this batch size and number of heads, and a length that is greater by
+ * `longer`. A change in the shape shows which of these an axis depends on. */
 static int shape_at(const nn_model *m, const nn_stack *s, int32_t term, int x, int64_t batch, int64_t heads,
                     int64_t longer, int32_t *ndim, int64_t *shape, char err[NN_ERR_MAX])
 {
@@ -156,10 +157,10 @@ static int shape_at(const nn_model *m, const nn_stack *s, int32_t term, int x, i
     return 0;
 }
 
-/* Let a term take the positions that are drawn. */
+/* Connect the position arrays of a term to the random positions. */
 static int add_positions(nn_term *t, char err[NN_ERR_MAX])
 {
-    bool found = t->term.kind == RP_TERM_SINK || t->term.kind == RP_TERM_FORGET; /* these read no positions */
+    bool found = t->term.kind == RP_TERM_SINK || t->term.kind == RP_TERM_FORGET; /* these do not use positions */
     for (int x = 0; x < RP_MAX_ARRAYS && rp_term_array(t->term.kind, x); x++) {
         const char *array = rp_term_array(t->term.kind, x);
         const bool queries = strcmp(array, "q_positions") == 0, keys = strcmp(array, "k_positions") == 0;
@@ -169,12 +170,12 @@ static int add_positions(nn_term *t, char err[NN_ERR_MAX])
     }
     return found ? 0
                  : nn_fail(err,
-                           "random_positions: %s takes no positions, it counts tokens (random_positions = 0, or "
-                           "another term)",
+                           "random_positions: %s takes no positions, it counts tokens (set random_positions = 0, or "
+                           "use another term)",
                            t->name);
 }
 
-/* Decide where the arrays of term n come from, and add their parameters, which are named "PREFIX.t5.table". */
+/* Decide where the arrays of term n come from, and add their parameters with names such as "PREFIX.t5.table". */
 static int add_arrays(nn_model *m, nn_stack *s, int32_t n, const char *prefix, const bool *named, char err[NN_ERR_MAX])
 {
     nn_term *t = &s->terms[n];
@@ -192,17 +193,19 @@ static int add_arrays(nn_model *m, nn_stack *s, int32_t n, const char *prefix, c
             shape_at(m, s, n, x, 2, m->c.heads, 1, &other_ndim, other, err) != 0 ||
             shape_at(m, s, n, x, 1, 2 * m->c.heads, 0, &other_ndim, heads, err) != 0)
             return -1;
-        bool grows = false; /* with the batch or the length: it is made in each call and is no parameter */
+        bool grows = false; /* the shape depends on batch or length: each call computes the array, it is no parameter */
         for (int32_t a = 0; a < ndim; a++)
             grows |= shape[a] != other[a];
         if (ndim == 0 && named[x]) /* such as w3 of fire */
-            return nn_fail(err, "position: %s: %s is given, and has no size (leave it out: its shape is %s)", t->name,
+            return nn_fail(err, "position: %s: %s is given, but it has no size (remove it: its shape is %s)", t->name,
                            array, about->shape);
         if (ndim == 0)
             continue;
         if (given)
             return nn_fail(
-                err, "position: %s: its array %s is given, not learned: the lab has no numbers for it (another term)",
+                err,
+                "position: %s: its array %s is a constant that the user must give, which the lab does not support "
+                "(use another term)",
                 t->name, array);
         if (grows && about->start.rule == RP_RULE_SINUSOIDS) {
             t->source[x] = NN_SINUSOID;
@@ -218,7 +221,7 @@ static int add_arrays(nn_model *m, nn_stack *s, int32_t n, const char *prefix, c
             s->columns += columns;
             continue;
         }
-        if (grows && ndim == 3 && about->draw.rule == RP_RULE_NEGATIVE) { /* logarithms of gates, one for each key */
+        if (grows && ndim == 3 && about->draw.rule == RP_RULE_NEGATIVE) { /* logarithm of a gate for each key */
             t->source[x] = NN_GATE;
             t->column[x] = s->columns;
             s->columns += m->c.heads;
@@ -229,7 +232,7 @@ static int add_arrays(nn_model *m, nn_stack *s, int32_t n, const char *prefix, c
         }
         if (grows)
             return nn_fail(
-                err, "position: %s: its array %s is as long as the text (the lab has no projection that makes it)",
+                err, "position: %s: its array %s is as long as the text (the lab has no projection to compute it)",
                 t->name, array);
         t->source[x] = NN_LEARNED;
         for (int32_t a = 0; a < ndim; a++)
@@ -245,7 +248,7 @@ static int add_arrays(nn_model *m, nn_stack *s, int32_t n, const char *prefix, c
         if (add_param(m, err, false, 1, (int64_t[]){1}, "%s.%s.%s", prefix, t->name, fire_scale_names[x]) != 0)
             return -1;
         m->params[m->n_params - 1].of_term = true;
-        m->params[m->n_params - 1].min = 1e-4; /* c < 0 would be |c|, and with L < 0 each query has its own */
+        m->params[m->n_params - 1].min = 1e-4; /* the formula uses |c|, and it ignores an L below 0 */
     }
     return m->c.random_positions > 0 ? add_positions(t, err) : 0;
 }
@@ -258,7 +261,8 @@ static int add_norm(nn_model *m, const char *name, char err[NN_ERR_MAX])
     return m->c.norm == NN_LAYERNORM ? add_param(m, err, false, 1, &d, "%s.bias", name) : 0;
 }
 
-/* Cross-attention, which has no position terms: queries of these tokens, keys and values of the encoder's. */
+/* Add the parameters of cross-attention: queries of the decoder's tokens, keys and values of the encoder's, no position
+ * terms. */
 static int add_cross(nn_model *m, const char *layer, char err[NN_ERR_MAX])
 {
     const int64_t d = m->c.width;
@@ -304,7 +308,7 @@ static int add_layer(nn_model *m, nn_stack *s, int64_t layer, bool named[][RP_MA
     return code == 0 ? add_param(m, err, true, 2, (int64_t[]){d, c->mlp}, "%s.down.weight", name) : -1;
 }
 
-/* The parameters of a stack: positions, layers and the last norm. */
+/* Add the parameters of a stack: positions, layers and the last norm. */
 static int add_stack(nn_model *m, nn_stack *s, const char *position, char err[NN_ERR_MAX])
 {
     bool named[RP_MAX_TERMS][RP_MAX_ARRAYS] = {{false}};
@@ -361,7 +365,7 @@ int nn_model_plan(nn_model *m, const nn_config *c, char err[NN_ERR_MAX])
     for (int32_t n = 0; n < m->n_params; n++)
         fire |= strstr(m->params[n].name, ".L_factor") != NULL;
     if (!fire)
-        return nn_fail(err, "fire_scales: learned, and no layer has fire (fire_scales = fixed, or another position)");
+        return nn_fail(err, "fire_scales: learned, but no layer has fire (set fire_scales = fixed, or use fire)");
     if (c->task == NN_CLASSIFIER || !c->tied)
         return add_param(m, err, true, 2, (int64_t[]){c->task == NN_CLASSIFIER ? c->classes : c->vocab, c->width},
                          "head.weight");
@@ -380,7 +384,7 @@ int nn_model_create(nn_model *m, const nn_config *c, bool train, char err[NN_ERR
         *arenas[n] = aligned_alloc(64, bytes);
         if (!*arenas[n]) {
             nn_model_destroy(m);
-            return nn_fail(err, "lab: out of memory for %lld weights (smaller width or fewer layers)",
+            return nn_fail(err, "lab: out of memory for %lld weights (use a smaller width or fewer layers)",
                            (long long)m->n_weights);
         }
         memset(*arenas[n], 0, bytes);
@@ -420,8 +424,8 @@ int nn_model_with_position(nn_model *m, const nn_model *from, const char *positi
     if (!same) {
         nn_model_destroy(m);
         return nn_fail(err,
-                       "position: %.100s has other weights than %.100s, with which the model was trained (one with the "
-                       "same weights)",
+                       "position: %.100s has other weights than %.100s, which the model was trained with (use one with "
+                       "the same weights)",
                        position, from->c.position);
     }
     memcpy(m->w, from->w, (size_t)m->n_weights * sizeof *m->w);

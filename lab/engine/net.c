@@ -1,7 +1,8 @@
-/* net.c -- a model at one batch and length: a list of layers over activations (net_list.c), walked forward and then backward; their memory.
+/* net.c -- a net: a model at one batch size and length. It has a list of layers (net_list.c), which it runs forward and
+ * then backward, and the memory of their activations.
  *
- * A layer's activations are slots; buffers for their gradients are assigned when the list is made, and one buffer serves several
- * gradients, one after another. What a layer computes: net_layers.c and net_attention.c.
+ * The output of each layer is a slot. Gradients of slots are in buffers, which are assigned when the net is created;
+ * gradients that are not needed at the same time share a buffer. net_layers.c and net_attention.c implement the layers.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/net_layers.h"
 #include <stdlib.h>
@@ -11,13 +12,13 @@ enum { DRAWS = 0x706f73 }; /* the stream of random numbers that draws positions 
 
 /* ------------------------------------------------------------------------------------------------ memory */
 
-/* The numbers of a slot in the longest call. */
+/* Return the size of a slot in the longest call, in numbers. */
 static int64_t numbers_of(const nn_net *n, const slot *s)
 {
     return n->batch * (s->pooled ? 1 : n->of[s->stack].capacity) * s->width;
 }
 
-/* A buffer for the gradient of a slot, which no other gradient needs at the same time. */
+/* Return a buffer for the gradient of a slot that no other gradient needs at the same time. */
 static int32_t acquire_buffer(nn_net *n, const slot *s)
 {
     const int64_t numbers = numbers_of(n, s);
@@ -31,7 +32,7 @@ static int32_t acquire_buffer(nn_net *n, const slot *s)
     return n->n_buffers++;
 }
 
-/* Assign the buffers of gradients, walking the list backward as the backward pass will. */
+/* Assign buffers to gradients in the order of the backward pass. */
 static void plan_gradients(nn_net *n)
 {
     const bool dropout = n->m->c.dropout > 0;
@@ -56,7 +57,7 @@ static void plan_gradients(nn_net *n)
     }
 }
 
-/* Count, and with `allocate` allocate, memory of so many numbers. */
+/* Add the memory of this many numbers to n->bytes, and with `allocate` allocate it. */
 static void *reserve(nn_net *n, bool allocate, int64_t numbers, bool *enough)
 {
     const size_t bytes = ((size_t)(numbers > 0 ? numbers : 1) * sizeof(real) + 63) / 64 * 64;
@@ -140,7 +141,7 @@ static bool reserve_all(nn_net *n, bool allocate)
     return enough;
 }
 
-/* Check the sizes of a net, and set how many tokens each stack reads. */
+/* Check the sizes of a net, and set the capacity of each stack. */
 static int set_sizes(nn_net *n, int64_t length, char err[NN_ERR_MAX])
 {
     const nn_model *m = n->m;
@@ -154,21 +155,23 @@ static int set_sizes(nn_net *n, int64_t length, char err[NN_ERR_MAX])
             return nn_fail(
                 err,
                 m->c.random_positions > 0
-                    ? "random_positions: positions end at %lld, and the length is %lld (a shorter text, or a "
-                      "training with more random_positions)"
-                    : "position: learned positions end at %lld, and the length is %lld (a shorter text, a longer "
-                      "training, or another position)",
+                    ? "random_positions: positions end at %lld, but the length is %lld (use a shorter text, or train "
+                      "with more random_positions)"
+                    : "position: learned positions end at %lld, but the length is %lld (use a shorter text, train "
+                      "with a greater length, or use another position)",
                 (long long)nn_positions_end(m, k), (long long)longest);
         if (__builtin_mul_overflow(n->batch, tokens, &numbers) || numbers > (int64_t)1 << 31)
             return nn_fail(err,
-                           "lab: %lld windows of %lld tokens (at most 2^31 tokens in all: a smaller batch or length)",
+                           "lab: %lld windows of %lld tokens (at most 2^31 tokens in total: use a smaller batch or "
+                           "length)",
                            (long long)n->batch, (long long)tokens);
         n->of[k].capacity = tokens;
     }
     return 0;
 }
 
-/* Plan the longest call of each kind of attention: the library may refuse it here rather than later, and its work memory is counted. */
+/* Plan the longest call of each kind of attention. This finds calls that the library rejects before any step is made,
+ * and adds the size of their scratch to n->bytes. */
 static int count_work(nn_net *n, char err[NN_ERR_MAX])
 {
     size_t most = 0;
@@ -209,14 +212,14 @@ int nn_net_create(nn_net **net, nn_model *m, rp_pool *pool, int64_t batch, int64
         *net = NULL;
     if (!n || !(n->nodes = calloc(max_nodes, sizeof *n->nodes)) || !(n->slots = calloc(max_nodes, sizeof *n->slots))) {
         nn_net_destroy(n);
-        return nn_fail(err, "lab: out of memory for the list of layers (fewer layers)");
+        return nn_fail(err, "lab: out of memory for the list of layers (use fewer layers)");
     }
     n->m = m;
     n->pool = pool;
     n->batch = batch;
     n->cache = cache;
     n->train = train;
-    n->share = 1;
+    n->factor = 1;
     if (set_sizes(n, length, err) != 0) {
         nn_net_destroy(n);
         return -1;
@@ -238,7 +241,7 @@ int nn_net_create(nn_net **net, nn_model *m, rp_pool *pool, int64_t batch, int64
     const double size = (double)n->bytes;
     if (!reserve_all(n, true)) {
         nn_net_destroy(n);
-        return nn_fail(err, "lab: out of memory for the activations, %.1f GB (smaller batch, length or width)",
+        return nn_fail(err, "lab: out of memory for the activations, %.1f GB (use a smaller batch, length or width)",
                        size * 1e-9);
     }
     *net = n;
@@ -262,22 +265,23 @@ void nn_net_destroy(nn_net *n)
 void nn_draw_positions(uint64_t seed, int64_t range, int64_t n, int64_t *to)
 {
     int64_t left = n;
-    for (int64_t at = 0; left > 0; at++) /* each set of n is equally likely: Knuth, algorithm S */
+    for (int64_t at = 0; left > 0; at++) /* Knuth's algorithm S: each set of n positions is equally likely */
         if (nn_uniform(seed, DRAWS, (uint64_t)at) * (double)(range - at) < (double)left)
             to[n - left--] = at;
 }
 
-/* Take the tokens of a stack. */
+/* Set the tokens of a stack for this call, and the sinusoids if a term needs them. */
 static int start_stack(nn_net *n, int32_t stack, int64_t length, const int32_t *tokens, char err[NN_ERR_MAX])
 {
     const int64_t d = n->m->c.width;
     sequence *q = &n->of[stack];
     int32_t param;
     if (length < 1 || length > q->capacity)
-        return nn_fail(err, "lab: a length of %lld (1 to %lld)", (long long)length, (long long)q->capacity);
+        return nn_fail(err, "lab: length %lld is out of range (1 to %lld)", (long long)length, (long long)q->capacity);
     for (int64_t x = 0; x < n->batch * length; x++)
         if (tokens[x] < 0 || tokens[x] >= n->m->c.vocab)
-            return nn_fail(err, "lab: token %d (0 to %lld)", (int)tokens[x], (long long)n->m->c.vocab - 1);
+            return nn_fail(err, "lab: token %d is out of range (0 to %lld)", (int)tokens[x],
+                           (long long)n->m->c.vocab - 1);
     const bool same = q->length == length && n->cache == 0;
     q->tokens = tokens;
     q->length = length;
@@ -290,7 +294,7 @@ static int start_stack(nn_net *n, int32_t stack, int64_t length, const int32_t *
     return 0;
 }
 
-/* draw: seed of the positions of this call; 0: those that every call has. */
+/* Prepare a call. draw: seed of the random positions of this call; 0: the positions that nn_net_logits always uses. */
 static int start_call(nn_net *n, int64_t length, const int32_t *tokens, uint64_t draw, char err[NN_ERR_MAX])
 {
     n->err = err;
@@ -298,7 +302,7 @@ static int start_call(nn_net *n, int64_t length, const int32_t *tokens, uint64_t
         return nn_fail(err, "lab: %lld tokens do not fit into the cache (at most %lld)",
                        (long long)(n->cached + length), (long long)n->cache);
     if (n->of[0].length == 0 && n->m->n_stacks > 1)
-        return nn_fail(err, "lab: no source (nn_net_source takes one)");
+        return nn_fail(err, "lab: the encoder-decoder has no source (call nn_net_source first)");
     if (start_stack(n, n->m->n_stacks - 1, length, tokens, err) != 0)
         return -1;
     sequence *q = &n->of[n->m->n_stacks - 1];
@@ -316,16 +320,16 @@ int nn_net_source(nn_net *n, int64_t length, const int32_t *tokens, const int32_
     n->err = err;
     n->cached = 0;
     if (n->m->n_stacks < 2)
-        return nn_fail(err, "lab: a source for a model without an encoder (task = encoder-decoder)");
+        return nn_fail(err, "lab: the model has no encoder for a source (train with task = encoder-decoder)");
     for (int64_t b = 0; b < n->batch; b++) {
         if (lengths[b] < 1 || lengths[b] > length)
-            return nn_fail(err, "lab: a source of %d tokens (1 to %lld)", (int)lengths[b], (long long)length);
+            return nn_fail(err, "lab: the source has %d tokens (1 to %lld)", (int)lengths[b], (long long)length);
         n->of[0].lengths[b] = lengths[b];
     }
     return start_stack(n, 0, length, tokens, err);
 }
 
-/* With tokens in the cache, the stack before the last one has been computed already. */
+/* Run the first `count` layers. If the cache has tokens, skip the encoder: its output is still valid. */
 static int forward(nn_net *n, int32_t count)
 {
     for (int32_t x = 0; x < count; x++)
@@ -335,9 +339,9 @@ static int forward(nn_net *n, int32_t count)
     return 0;
 }
 
-void nn_net_accumulate(nn_net *n, double share, bool add)
+void nn_net_accumulate(nn_net *n, double factor, bool add)
 {
-    n->share = share;
+    n->factor = factor;
     n->add = add;
 }
 
@@ -358,7 +362,7 @@ int nn_net_loss(nn_net *n, int64_t length, const int32_t *tokens, const int32_t 
     const int64_t rows = n->batch * (n->m->c.task == NN_CLASSIFIER ? 1 : length);
     for (int64_t r = 0; r < rows; r++)
         if (target[r] >= classes)
-            return nn_fail(err, "lab: target %d (below %lld)", (int)target[r], (long long)classes);
+            return nn_fail(err, "lab: target %d is out of range (below %lld)", (int)target[r], (long long)classes);
     n->target = target;
     n->seed = n->train ? seed : 0;
     n->loss = loss;
@@ -416,7 +420,7 @@ int nn_net_attention(nn_net *n, int64_t layer, rp_tensors *t, rp_plan *plans[2],
             rp_plan_destroy(plan);
             return nn_fail(err, "attention: %s", NN_WORDS(NULL));
         }
-    return nn_fail(err, "layer: %lld (0 to %lld)", (long long)layer, (long long)n->m->c.layers - 1);
+    return nn_fail(err, "layer: %lld is out of range (0 to %lld)", (long long)layer, (long long)n->m->c.layers - 1);
 }
 
 void nn_net_clear(nn_net *n)

@@ -1,13 +1,14 @@
-/* net_attention.c -- the layers of a net that attend, forward and backward: attention within a stack, with its position terms, and
- * cross-attention, which has none. This file knows the operator's arrays, and of position terms only where their arrays come from
- * (nn_source).
+/* net_attention.c -- attention layers, forward and backward: attention within a stack, with its position terms, and
+ * cross-attention, without terms. The nn_source of each array says where it comes from, so there is no code for a
+ * single kind of term.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/net_layers.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Heads of `width` channels each within rows of `ld` numbers: [batch, heads, length, width]. */
+/* Return a view [batch, heads, length, width] of rows of `ld` numbers, in which each head has `width` adjacent
+ * channels. */
 static rp_array heads_view(const nn_net *n, real *data, int64_t heads, int64_t length, int64_t width, int64_t ld)
 {
     const int64_t shape[4] = {n->batch, heads, length, width};
@@ -28,13 +29,14 @@ int64_t nn_offsets(const nn_net *n, int32_t stack)
     return nn_before(n, stack) + 2 * n->of[stack].length - 1;
 }
 
-/* Keys of the current call, with those of the cache. */
+/* Return the number of keys of the current call, including the cache. */
 static int64_t keys_of(const nn_net *n, const node *e)
 {
     return nn_before(n, e->stack) + n->of[e->stack].length;
 }
 
-/* The arrays of the terms, or with `gradients` the arrays of their gradients: for parameters these follow one another in scratch. */
+/* Get the arrays of the terms, or with `gradients` the arrays of their gradients. The gradients of parameters and gates
+ * are stored one after another in scratch. */
 static void term_arrays(nn_net *n, const node *e, real *qkv, real *r, bool gradients, rp_array to[][RP_MAX_ARRAYS])
 {
     const nn_model *m = n->m;
@@ -106,16 +108,17 @@ rp_desc nn_layer_desc(const nn_net *n, const node *e, rp_term terms[RP_MAX_TERMS
     return desc;
 }
 
-/* The plan of a call, and work memory that is enough for it. */
+/* Create the plan of a call, and make n->work large enough for it. */
 static int make_plan(nn_net *n, const node *e, bool backward, rp_plan **plan)
 {
     rp_term terms[RP_MAX_TERMS];
     rp_mask mask;
     rp_desc desc = nn_layer_desc(n, e, terms, &mask);
     if (backward && e->kind == ATTENTION &&
-        nn_has_fire_scales(n, e)) { /* biases of 0, for the gradients of all pairs */
+        nn_has_fire_scales(n, e)) { /* a dense bias of zeros, whose gradients are those of all pairs */
         if (desc.n_terms == RP_MAX_TERMS)
-            return nn_fail(n->err, "fire_scales: learned, beside %d terms (leave one of them out)", RP_MAX_TERMS - 1);
+            return nn_fail(n->err, "fire_scales: learned, but position has more than %d terms (remove one of them)",
+                           RP_MAX_TERMS - 1);
         terms[desc.n_terms++] = rp_term_init(RP_TERM_DENSE);
     }
     if (rp_plan_create(plan, &desc) != RP_OK)
@@ -133,21 +136,22 @@ static int make_plan(nn_net *n, const node *e, bool backward, rp_plan **plan)
     if (n->work)
         return 0;
     rp_plan_destroy(*plan);
-    return nn_fail(n->err, "lab: out of memory for the work of attention, %zu bytes (smaller batch or length)", size);
+    return nn_fail(n->err, "lab: out of memory for the scratch of attention, %zu bytes (use a smaller batch or length)",
+                   size);
 }
 
-/* ------------------------------------------------------------------------------------------------ factors of queries, and gates */
+/* ------------------------------------------------------------------------------------ factors of queries, and gates */
 
 typedef struct heads_job {
     const nn_net *n;
     const node *e;
     const real *from; /* gradients of the gates, or NULL */
     real *to;
-    int32_t bias;   /* parameter of the gates */
-    int64_t column; /* of the first gate */
+    int32_t bias;   /* index of the bias parameter of the gates */
+    int64_t column; /* column of the first gate in the projection */
 } heads_job;
 
-/* What a query of token i is multiplied by. */
+/* Return the factor of the query of token i. */
 static real factor_of(const nn_net *n, const node *e, int64_t h, int64_t i)
 {
     const double s = e->param[1] >= 0 ? (double)nn_weight(n, e->param[1])[h] : 1 / log((double)n->m->c.length);
@@ -169,7 +173,8 @@ static void scale_head(void *context, int64_t h, int32_t worker)
     }
 }
 
-/* From the gradient of the queries that were multiplied, that of the queries, and of the head's number. */
+/* Turn the gradient of the scaled queries into the gradient of the queries, in place, and add to the gradient of the
+ * head's factor. */
 static void unscale_head(void *context, int64_t h, int32_t worker)
 {
     const heads_job *j = context;
@@ -193,7 +198,7 @@ static void unscale_head(void *context, int64_t h, int32_t worker)
         nn_gradient(n, j->e->param[1])[h] += (real)sum;
 }
 
-/* log sigmoid(y) */
+/* Compute the logarithms of the gates, log sigmoid(y + bias). */
 static void gate_head(void *context, int64_t h, int32_t worker)
 {
     const heads_job *j = context;
@@ -209,7 +214,7 @@ static void gate_head(void *context, int64_t h, int32_t worker)
     }
 }
 
-/* The gradients of y and of the bias: 1 - sigmoid(y) times those of the gates. */
+/* Compute the gradients of y and of the bias: 1 - sigmoid(y + bias) times the gradients of the log gates. */
 static void ungate_head(void *context, int64_t h, int32_t worker)
 {
     const heads_job *j = context;
@@ -359,7 +364,8 @@ int nn_attention_backward(nn_net *n, const node *e)
 
 /* ------------------------------------------------------------------------------------------------ cross-attention */
 
-/* Queries are rows of `in`; keys and values, side by side, rows of `in2`, which the stack before has computed. */
+/* Get the plan and the arrays of cross-attention. Queries are rows of `in`. Each row of `in2` has a key and a value
+ * side by side, computed from the output of the encoder. */
 static int cross_call(nn_net *n, const node *e, rp_plan **plan, rp_tensors *t, rp_grads *g)
 {
     const int64_t length = n->of[e->stack].length, keys = n->of[0].length, d = n->m->c.width, heads = n->m->c.heads;

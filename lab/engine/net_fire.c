@@ -1,17 +1,19 @@
-/* net_fire.c -- the gradients of fire's c and of the factor of its L, which the operator takes as numbers of the term and has no gradients for:
- * from the gradients of the biases of all pairs, through the term's network. It knows fire's formula, and of attention only these pairs.
+/* net_fire.c -- the gradients of c and of the factor of L in fire. They are plain numbers for the operator, which
+ * computes no gradients of them. This file computes them from the gradients of the biases of all pairs, through the
+ * network of the term.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/net_layers.h"
 #include <math.h>
 #include <stdlib.h>
 
-/* The arrays of the network, as terms/fire.h has them, but for the last bias; the last layer has a row for each head, or one for all. */
+/* The arrays of the network as in terms/fire.h, without the last bias. The last layer has one row for each head, or one
+ * row for all. */
 typedef struct network {
-    const real *w1, *b1, *w2, *b2, *w3; /* w3 is NULL in a network of two layers */
+    const real *w1, *b1, *w2, *b2, *w3; /* w3 is NULL if the network has two layers */
     int64_t width, width2;
 } network;
 
-/* The derivative of head h's bias by the network's input x. */
+/* Return the derivative of the bias of head h with respect to the input x of the network. */
 static double slope_of(const network *f, int64_t h, double x)
 {
     double sum = 0;
@@ -35,10 +37,10 @@ static double slope_of(const network *f, int64_t h, double x)
 typedef struct fire_job {
     const nn_net *n;
     const node *e;
-    const rp_term *term; /* with the layer's c and L */
+    const rp_term *term; /* has the c and L of the layer */
     network f;
-    bool shared;  /* heads share the network's last layer */
-    double *sums; /* of each head: gradients of c and of L */
+    bool shared;  /* all heads share the last layer of the network */
+    double *sums; /* gradients of c and of L for each head [heads, 2] */
 } fire_job;
 
 static void sum_head(void *context, int64_t h, int32_t worker)

@@ -1,5 +1,5 @@
-/* net_layers.c -- the layers of a net, forward and backward: embedding, norm, linear, activation, addition, scaling, pooling and the head
- * with its loss; attention: net_attention.c. A layer is a line of nn_kinds, at the end. This file does not know what the list of layers is.
+/* net_layers.c -- the kinds of layers, forward and backward: embedding, norm, linear, activation, addition, scaling,
+ * pooling, and the head with its loss. net_attention.c has attention. The table nn_kinds at the end lists all kinds.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/net_layers.h"
 #include <math.h>
@@ -49,7 +49,8 @@ static int embed_forward(nn_net *n, const node *e)
                                                                                                                   : -1;
 }
 
-/* Several tokens add to the same row of the table. So a task has a range of channels and adds all tokens in order. */
+/* Add the gradient of a range of channels for all tokens, in order. Tasks are cut by channels and not by tokens,
+ * because several tokens can add to the same row of the table. */
 static void embed_channels(void *context, int64_t t, int32_t worker)
 {
     const embed_job *j = context;
@@ -77,7 +78,7 @@ static int embed_backward(nn_net *n, const node *e)
     return rp_pool_run(n->pool, (n->m->c.width + NN_ROWS - 1) / NN_ROWS, embed_channels, &j) == RP_OK ? 0 : -1;
 }
 
-/* ------------------------------------------------------------------------------------------------ norm, linear, act, add, pool */
+/* ------------------------------------------------------------------------------------- norm, linear, act, add, pool */
 
 static int norm_forward(nn_net *n, const node *e)
 {
@@ -154,7 +155,7 @@ static int add_backward(nn_net *n, const node *e)
     return 0;
 }
 
-/* What T5 does before a head that is the embedding: x / sqrt(width). */
+/* Compute x / sqrt(width), as T5 does before a head that is tied to the embedding. */
 static int scale_forward(nn_net *n, const node *e)
 {
     const slot *out = &n->slots[e->out];
@@ -202,8 +203,8 @@ static int pool_backward(nn_net *n, const node *e)
 
 /* ------------------------------------------------------------------------------------------------ head */
 
-/* Rows go through the last matrix in chunks, so that the logits of all rows never exist at once; while training, the backward pass of a
- * chunk follows immediately. */
+/* Compute the logits and losses in chunks of rows, so the logits of all rows are never in memory together. In training,
+ * also compute the backward pass of each chunk. */
 static int head_forward(nn_net *n, const node *e)
 {
     const slot *in = &n->slots[e->in];
@@ -214,7 +215,7 @@ static int head_forward(nn_net *n, const node *e)
     for (int64_t from = 0; from < rows; from += HEAD_ROWS) {
         const int64_t count = rows - from < HEAD_ROWS ? rows - from : HEAD_ROWS;
         nn_linear(n->pool, count, d, vocab, in->data + from * d, d, nn_weight(n, e->param[0]), n->logits, vocab);
-        nn_softmax_loss(n->pool, count, vocab, n->logits, n->target + from, targets ? n->share / (double)targets : 0,
+        nn_softmax_loss(n->pool, count, vocab, n->logits, n->target + from, targets ? n->factor / (double)targets : 0,
                         n->loss + from, n->right ? n->right + from : NULL);
         if (!n->train)
             continue;
@@ -225,7 +226,7 @@ static int head_forward(nn_net *n, const node *e)
     return 0;
 }
 
-static int head_backward(nn_net *n, const node *e) /* head_forward has done it */
+static int head_backward(nn_net *n, const node *e) /* head_forward has computed the gradients */
 {
     (void)n, (void)e;
     return 0;

@@ -1,4 +1,5 @@
-/* net_layers.h -- what the layers of a net (net_layers.c, net_attention.c), its list of them (net_list.c) and net.c see.
+/* net_layers.h -- declarations shared by the layers of a net (net_layers.c, net_attention.c, net_fire.c), the list of
+ * layers (net_list.c) and net.c.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_NET_LAYERS_H
 #define RELPOS_NET_LAYERS_H
@@ -7,41 +8,47 @@
 
 typedef enum node_kind { EMBED, NORM, LINEAR, ATTENTION, CROSS, ACT, ADD, SCALE, POOL, HEAD, N_KINDS } node_kind;
 
-/* The output of a projection has several splits: q, k, v, and columns that terms use. Its data is interleaved, [rows, width]; its gradient
- * has one split after another, [rows, width of the split] each, because outputs of the operator may not be interleaved. */
+/* The output of a projection has several splits: q, k, v, and columns for the terms. Its data is interleaved, [rows,
+ * width]. Its gradient stores one split after another, [rows, width of the split] each, because the operator cannot
+ * write interleaved outputs. */
 enum { MAX_SPLITS = 3 + RP_MAX_TERMS };
+/* The activations of a layer. */
 typedef struct slot {
     int64_t width;
     int32_t n_splits;
-    int64_t split[MAX_SPLITS]; /* widths */
-    int32_t stack;             /* whose tokens its rows belong to */
-    bool pooled;               /* a row for each batch entry, not for each token */
+    int64_t split[MAX_SPLITS]; /* width of each split */
+    int32_t stack;             /* stack of the tokens that the rows belong to */
+    bool pooled;               /* true: one row per batch entry; false: one row per token */
     real *data;
-    int32_t grad; /* its buffer; -1: none */
+    int32_t grad; /* index of the buffer that holds its gradient; -1: none */
 } slot;
 
+/* A layer in the list. */
 typedef struct node {
     node_kind kind;
-    int32_t in, in2, out;          /* slots; in2: what ADD adds to `in`, or the keys and values of CROSS */
-    int32_t layer, stack, n_terms; /* n_terms: ATTENTION: those of the stack, or none */
-    int32_t param[2];              /* weight, and bias of a norm; ATTENTION: [1] what log(n) is multiplied by */
-    bool add;                      /* NORM, LINEAR: the gradient of `in` has a value already: add to it */
+    int32_t in, in2, out;          /* slots; in2: second summand of ADD, keys and values of CROSS */
+    int32_t layer, stack, n_terms; /* n_terms: number of terms of ATTENTION in this layer */
+    int32_t param[2];              /* weight, and bias of a norm; ATTENTION: [1] is the factor of log(n) */
+    bool add;                      /* NORM, LINEAR: add to the gradient of `in`, which already has a value */
     real *aux;                     /* NORM: mean and factor of each row; ATTENTION, CROSS: lse */
-    real *r;                       /* ATTENTION: products of the sinusoids, for xl */
+    real *r;                       /* ATTENTION: array r of xl, a product of the sinusoids */
     real *gate;                    /* ATTENTION: logarithms of gates [batch, heads, cache + capacity] */
-    real *cache; /* ATTENTION: keys and values of the tokens before [batch, cache + capacity, 2 width] */
+    real *cache;                   /* ATTENTION: cached keys and values [batch, cache + capacity, 2 width] */
     int32_t array[RP_MAX_TERMS][RP_MAX_ARRAYS]; /* ATTENTION: parameters of the terms; -1: none */
 } node;
 
-enum { MAX_BUFFERS = 32, HEAD_ROWS = 1024 };
+enum {
+    MAX_BUFFERS = 32,
+    HEAD_ROWS = 1024 /* rows of logits that the head computes in one chunk */
+};
 
-/* The tokens of a stack, those of the current call. */
+/* The tokens of a stack in the current call. */
 typedef struct sequence {
     int64_t capacity, length;
     const int32_t *tokens; /* [batch, length] */
-    int32_t *lengths;      /* of a padded stack [batch] */
-    real *sinusoids;       /* of distances, for xl [2 capacity - 1, width] */
-    int64_t *positions;    /* of the tokens in the cache and of the call [cache + capacity]; NULL: 0, 1, 2, ... */
+    int32_t *lengths;      /* tokens of each batch entry of a padded stack [batch] */
+    real *sinusoids;       /* sinusoids of the distances, for xl [cache + 2 capacity - 1, width] */
+    int64_t *positions;    /* positions of the cached and the current tokens [cache + capacity]; NULL: 0, 1, 2, ... */
 } sequence;
 
 struct nn_net {
@@ -54,40 +61,41 @@ struct nn_net {
     int32_t n_nodes;
     slot *slots;
     int32_t n_slots;
-    int64_t buffer_size[MAX_BUFFERS]; /* of gradients, in numbers */
+    int64_t buffer_size[MAX_BUFFERS]; /* size of each gradient buffer, in numbers */
     real *buffer[MAX_BUFFERS];
-    int32_t refs[MAX_BUFFERS], n_buffers; /* refs: gradients that a buffer holds while the list is planned */
-    real *partial;                        /* of the norms' gradients */
+    int32_t refs[MAX_BUFFERS], n_buffers; /* refs: gradients in a buffer while plan_gradients walks the list */
+    real *partial;                        /* partial sums of the gradients of a norm */
     real *scratch;                        /* gradients of the terms of one attention */
     int64_t n_scratch;
     real *scaled; /* queries of one attention, multiplied by log(n) */
-    /* gradients of the biases of one attention, where fire's c and L are learned [heads, length, length] */
+    /* gradients of the biases of one attention, if c and L of fire are learned [heads, length, length] */
     real *pairs;
-    real *logits; /* of HEAD_ROWS rows at most */
-    void *work;   /* of the operator */
+    real *logits; /* logits of at most HEAD_ROWS rows */
+    void *work;   /* scratch of the operator */
     size_t work_size;
-    size_t bytes; /* of all memory */
+    size_t bytes; /* total memory of the net */
     void *blocks[4096];
     int32_t n_blocks;
     /* arguments of the current call */
     const int32_t *target;
-    double share; /* that gradients are multiplied by */
-    bool add;     /* to the gradients that the model has */
+    double factor; /* factor of the gradients */
+    bool add;      /* add to the gradients of the model */
     uint64_t seed;
-    uint64_t draws; /* of positions, for losses without a seed */
+    uint64_t draws; /* number of draws of positions for losses without a seed */
     double *loss;
-    bool *right; /* NULL: not asked for */
+    bool *right; /* [batch * length], or NULL */
     char *err;
 };
 
-/* The layers: forward from the slots `in` to the slot `out`, and backward from the gradient of `out`. */
+/* A kind of layer. forward computes the slot `out` from `in` and `in2`; backward computes their gradients from that of
+ * `out`. */
 typedef struct layer_kind {
     int (*forward)(nn_net *n, const node *e);
     int (*backward)(nn_net *n, const node *e);
 } layer_kind;
 extern const layer_kind nn_kinds[N_KINDS];
 
-/* Make the list of a net whose nodes and slots have memory enough (net_list.c). */
+/* Fill the list of nodes and slots, for which nn_net_create has allocated memory (net_list.c). */
 void nn_make_list(nn_net *n);
 
 /* net_attention.c */
@@ -96,11 +104,12 @@ int nn_attention_backward(nn_net *n, const node *e);
 int nn_cross_forward(nn_net *n, const node *e);
 int nn_cross_backward(nn_net *n, const node *e);
 
-/* net_fire.c: whether c and L of fire are learned in a layer; add their gradients, from those of the biases of all pairs. */
+/* net_fire.c. Return true if a layer learns c and L of fire. */
 bool nn_has_fire_scales(const nn_net *n, const node *e);
+/* Add the gradients of c and L, computed from the gradients of the biases of all pairs. */
 int nn_fire_backward(nn_net *n, const node *e);
 
-/* Rows of a batch entry's keys and values in the cache. */
+/* Return the number of rows in the cache for one batch entry. */
 static inline int64_t nn_cache_rows(const nn_net *n, const node *e)
 {
     return n->cache + n->of[e->stack].capacity;
@@ -116,17 +125,19 @@ static inline const nn_stack *nn_stack_of(const nn_net *n, const node *e)
     return &n->m->stack[e->stack];
 }
 
-/* A parameter, its gradient, and the gradient of a slot. */
+/* Return the weights of a parameter; NULL if param is -1. */
 static inline real *nn_weight(const nn_net *n, int32_t param)
 {
     return param < 0 ? NULL : n->m->w + n->m->params[param].offset;
 }
 
+/* Return the gradient of a parameter; NULL if param is -1. */
 static inline real *nn_gradient(const nn_net *n, int32_t param)
 {
     return param < 0 ? NULL : n->m->g + n->m->params[param].offset;
 }
 
+/* Return the gradient of a slot. */
 static inline real *nn_grad(const nn_net *n, int32_t s)
 {
     return n->buffer[n->slots[s].grad];
@@ -137,24 +148,24 @@ static inline double nn_dropout(const nn_net *n)
     return n->seed ? n->m->c.dropout : 0;
 }
 
-/* Each layer with dropout has a seed of its own. */
+/* Return the dropout seed of a layer. It differs from layer to layer. */
 static inline uint64_t nn_seed(const nn_net *n, const node *e)
 {
     return nn_random(n->seed, (uint64_t)(e - n->nodes), 0);
 }
 
-/* Channel c of the absolute position's sinusoids. */
+/* Return channel c of the sinusoids of a position. */
 double nn_sinusoid(double position, int64_t c, int64_t width);
-/* How many tokens of a stack came before those of the current call. */
+/* Return the number of tokens of a stack that precede the current call. */
 int64_t nn_before(const nn_net *n, int32_t stack);
-/* How many distances there are between the queries and the keys of the current call. */
+/* Return the number of different distances between the queries and the keys of the current call. */
 int64_t nn_offsets(const nn_net *n, int32_t stack);
-/* Whether a term of a stack has an array that is made of sinusoids; of node e, which may be NULL, *param gets the matrix that multiplies
- * them. */
+/* Return true if a term of the stack has an array made of sinusoids (source NN_SINUSOID). *param gets the matrix that
+ * multiplies them in the layer e; e may be NULL. */
 bool nn_uses_sinusoids(const nn_stack *s, const node *e, int32_t *param);
-/* What the attention of a node computes in the current call; terms and mask are the caller's memory. */
+/* Describe the attention of a layer in the current call. The result points to terms and mask, memory of the caller. */
 rp_desc nn_layer_desc(const nn_net *n, const node *e, rp_term terms[RP_MAX_TERMS], rp_mask *mask);
-/* The plan and arrays of a call, and of its backward pass where g is not NULL. */
+/* Get the plan and the arrays of a layer's attention; with g not NULL those of the backward pass. */
 int nn_attention_call(nn_net *n, const node *e, rp_plan **plan, rp_tensors *t, rp_grads *g);
 
 #endif

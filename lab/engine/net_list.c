@@ -1,18 +1,17 @@
-/* net_list.c -- the list of a model's layers: which there are, in which order, and which slots they read and write. It knows names of parameters,
- * and not what a layer computes.
+/* net_list.c -- the list of the layers of a model, in order, with the slots that each layer reads and writes.
  *
- *   embed ─ x ┬ norm ─ linear ─ attention ─ linear ┬ add ─ x ┬ norm ─ linear ─ act ─ linear ┬ add ─ x … norm ─ (pool) ─ head
- *             └────────────────────────────────────┘         └──────────────────────────────┘
+ * embed ─ x ┬ norm ─ linear ─ attention ─ linear ┬ add ─ x ┬ norm ─ linear ─ act ─ linear ┬ add … norm ─ (pool) ─ head
+ *           └────────────────────────────────────┘         └──────────────────────────────┘
  *
- * An encoder-decoder has the encoder's layers first; the decoder's have cross-attention after attention, whose keys and values a linear
- * layer makes of what the encoder gives.
+ * In an encoder-decoder the encoder comes first. A decoder layer has cross-attention after attention; a linear layer
+ * computes its keys and values from the output of the encoder.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/net_layers.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-/* A slot like that of number `like`: rows of the same stack, and pooled or not. */
+/* Add a slot of this width, with the stack and the `pooled` flag of slot `like`. Return its index. */
 static int32_t add_slot(nn_net *n, int64_t width, int32_t like)
 {
     slot *s = &n->slots[n->n_slots];
@@ -24,7 +23,7 @@ static int32_t add_slot(nn_net *n, int64_t width, int32_t like)
     return n->n_slots++;
 }
 
-/* Queries, keys, values, and the columns that a layer's terms use. */
+/* Set the splits of a projection: queries, keys, values, and the columns for the terms of the layer. */
 static void split_projection(const nn_model *m, int32_t n_terms, slot *s)
 {
     const nn_stack *stack = &m->stack[s->stack];
@@ -80,7 +79,7 @@ static void find_arrays(nn_net *n, node *e)
         }
 }
 
-/* x + y, with dropout of y */
+/* Add x + dropout(y). */
 static int32_t add_sum(nn_net *n, int32_t x, int32_t y, int32_t layer)
 {
     const int32_t out = add_node(n, ADD, x, n->m->c.width, layer, "sum");
@@ -88,7 +87,7 @@ static int32_t add_sum(nn_net *n, int32_t x, int32_t y, int32_t layer)
     return out;
 }
 
-/* x + cross-attention of norm(x) to the rows of `memory` */
+/* Add x + cross-attention of norm(x) to the rows of slot `memory`. */
 static int32_t add_cross(nn_net *n, int32_t x, int32_t memory, const char *in, int32_t layer)
 {
     const int64_t d = n->m->c.width;
@@ -104,7 +103,7 @@ static int32_t add_cross(nn_net *n, int32_t x, int32_t memory, const char *in, i
     return add_sum(n, x, y, layer);
 }
 
-/* The embedding of a stack's tokens, its layers and its last norm; `memory`: what the stack before gives. */
+/* Add the embedding of a stack, its layers and its last norm. memory: output slot of the stack before; -1: none. */
 static int32_t add_stack(nn_net *n, int32_t stack, int32_t memory)
 {
     const nn_config *c = &n->m->c;

@@ -1,8 +1,9 @@
-/* ngrams.c -- how well counts of neighbouring bytes predict a text: interpolated Kneser-Ney (Kneser, Ney 1995; Chen, Goodman 1999, section
- * 3.1.7), a yardstick for models. It knows texts of bytes, and no model.
+/* ngrams.c -- an n-gram baseline for models of bytes: interpolated Kneser-Ney (Kneser, Ney 1995; Chen, Goodman 1999,
+ * section 3.1.7).
  *
- * Of every length up to the order there is a sorted list of the different strings that occur, each with two counts: how often it occurs, which
- * the longest strings use, and before how many different bytes it stands, which the shorter ones use.
+ * For every length up to the order there is a sorted list of the different strings in the text. Each string has two
+ * counts: how often it occurs (used for the longest strings), and how many different bytes precede it (used for shorter
+ * strings).
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/nn.h"
 #include <math.h>
@@ -10,8 +11,8 @@
 #include <string.h>
 
 typedef struct level {
-    uint64_t *key;      /* the string's bytes, the first one highest */
-    uint32_t *count[2]; /* times that it occurs; different bytes that come before it */
+    uint64_t *key;      /* bytes of each string; the first byte is the most significant [n] */
+    uint32_t *count[2]; /* occurrences; different bytes that precede it [n] */
     double discount[2];
     int64_t n;
 } level;
@@ -31,7 +32,8 @@ void nn_ngrams_free(nn_ngrams *g)
     free(g);
 }
 
-/* Sort numbers of `bytes` bytes, byte by byte from the lowest; `other` has room for as many. Returns where they are. */
+/* Sort n numbers of `bytes` bytes each by radix sort. `other` is scratch for n numbers. Return the array that has the
+ * result: key or other. */
 static uint64_t *sort(uint64_t *key, uint64_t *other, int64_t n, int32_t bytes)
 {
     for (int32_t b = 0; b < bytes; b++) {
@@ -49,7 +51,7 @@ static uint64_t *sort(uint64_t *key, uint64_t *other, int64_t n, int32_t bytes)
     return key;
 }
 
-/* The first of the list that is not below `key`. */
+/* Return the index of the first string that is not below `key`. */
 static int64_t first_of(const level *l, uint64_t key)
 {
     int64_t from = 0, to = l->n;
@@ -63,7 +65,7 @@ static int64_t first_of(const level *l, uint64_t key)
     return from;
 }
 
-/* Strings that occur once, divided by these and twice those that occur twice. */
+/* Return the discount n1 / (n1 + 2 n2), where n1 strings have count 1 and n2 have count 2. */
 static double discount_of(const uint32_t *count, int64_t n)
 {
     double once = 0, twice = 0;
@@ -74,7 +76,7 @@ static double discount_of(const uint32_t *count, int64_t n)
     return once > 0 ? once / (once + 2 * twice) : 0;
 }
 
-static int count_level(level *l, const nn_text *t, int32_t k, uint64_t *room[2])
+static int count_level(level *l, const nn_text *t, int32_t k, uint64_t *scratch[2])
 {
     const uint64_t mask = ((uint64_t)1 << 8 * k) - 1;
     const int64_t all = t->n - k + 1;
@@ -82,9 +84,9 @@ static int count_level(level *l, const nn_text *t, int32_t k, uint64_t *room[2])
     for (int64_t x = 0; x < t->n; x++) {
         key = (key << 8 | (uint64_t)t->tokens[x]) & mask;
         if (x >= k - 1)
-            room[0][x - k + 1] = key;
+            scratch[0][x - k + 1] = key;
     }
-    const uint64_t *sorted = sort(room[0], room[1], all, k);
+    const uint64_t *sorted = sort(scratch[0], scratch[1], all, k);
     for (int64_t x = 0; x < all; x++)
         l->n += x == 0 || sorted[x] != sorted[x - 1];
     l->key = malloc((size_t)l->n * sizeof *l->key);
@@ -104,19 +106,19 @@ int nn_ngrams_count(nn_ngrams **to, const nn_text *t, int32_t order, char err[NN
 {
     *to = NULL;
     if (order < 1 || order > NN_MAX_ORDER)
-        return nn_fail(err, "ngrams: %d (1 to %d)", (int)order, NN_MAX_ORDER);
+        return nn_fail(err, "ngrams: order %d is out of range (1 to %d)", (int)order, NN_MAX_ORDER);
     if (t->tokenizer || t->n < order || t->n > UINT32_MAX)
         return nn_fail(err,
-                       t->tokenizer ? "ngrams: they are counted of bytes, not of word pieces (a model of bytes)"
-                                    : "ngrams: a text of %lld bytes (as many as the order, to 2^32 - 1)",
+                       t->tokenizer ? "ngrams: only texts of bytes are counted, not word pieces (use a model of bytes)"
+                                    : "ngrams: the text has %lld bytes (at least the order, at most 2^32 - 1)",
                        (long long)t->n);
     nn_ngrams *g = calloc(1, sizeof *g);
-    uint64_t *room[2] = {malloc((size_t)t->n * sizeof *room[0]), malloc((size_t)t->n * sizeof *room[0])};
-    bool enough = g && room[0] && room[1];
+    uint64_t *scratch[2] = {malloc((size_t)t->n * sizeof *scratch[0]), malloc((size_t)t->n * sizeof *scratch[0])};
+    bool enough = g && scratch[0] && scratch[1];
     if (g)
         g->order = order;
     for (int32_t k = 1; enough && k <= order; k++)
-        enough = count_level(&g->of[k], t, k, room) == 0;
+        enough = count_level(&g->of[k], t, k, scratch) == 0;
     for (int32_t k = 1; enough && k <= order; k++) {
         level *l = &g->of[k];
         const uint64_t mask = ((uint64_t)1 << 8 * k) - 1;
@@ -125,11 +127,11 @@ int nn_ngrams_count(nn_ngrams **to, const nn_text *t, int32_t order, char err[NN
         for (int c = 0; c < 2; c++)
             l->discount[c] = discount_of(l->count[c], l->n);
     }
-    free(room[0]);
-    free(room[1]);
+    free(scratch[0]);
+    free(scratch[1]);
     if (!enough) {
         nn_ngrams_free(g);
-        return nn_fail(err, "ngrams: out of memory for the strings of %lld bytes (a lower order)", (long long)t->n);
+        return nn_fail(err, "ngrams: out of memory for the strings of %lld bytes (use a lower order)", (long long)t->n);
     }
     *to = g;
     return 0;

@@ -1,5 +1,5 @@
-/* pairs.c -- what an encoder-decoder learns from: lines of a source and a target, or windows of a text of which spans are cut out, and the
- * batches of each step. It knows texts, and no model.
+/* pairs.c -- training data of an encoder-decoder: lines of a source and a target, or windows of a text with spans cut
+ * out; and the batches of each step.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/io.h"
 #include "lab/engine/nn.h"
@@ -8,16 +8,16 @@
 #include <string.h>
 
 enum {
-    STREAM_ORDER = 4, /* of random numbers; 1 to 3 are those of windows, dropout and sampling */
+    STREAM_ORDER = 4, /* streams of random numbers; windows, dropout and sampling use 1 to 3 */
     STREAM_BATCHES = 5,
     STREAM_STARTS = 6,
     STREAM_SPANS = 7,
-    BLOCK = 64, /* batches whose pairs are sorted by length together */
+    BLOCK = 64, /* number of batches whose pairs are sorted by length together */
 };
 
 /* ------------------------------------------------------------------------------------------------ lines */
 
-/* Where the parts of a line are, or what is wrong with it. */
+/* Find the source and the target in a line. */
 static int read_line(const nn_pairs *p, const int32_t *line, int64_t size, nn_pair *to, const char *name,
                      int64_t number, char err[NN_ERR_MAX])
 {
@@ -38,7 +38,8 @@ static int read_line(const nn_pairs *p, const int32_t *line, int64_t size, nn_pa
                            (long long)number, what);
         if (n[side] >= p->length[side])
             return nn_fail(err,
-                           "%.200s:%lld: a %s of %lld bytes and its end (at most %lld: a larger %s, or a shorter %s)",
+                           "%.200s:%lld: a %s of %lld bytes and its end (at most %lld tokens: set a larger %s, or use "
+                           "a shorter %s)",
                            name, (long long)number, what, (long long)n[side], (long long)p->length[side],
                            side ? "target_length" : "length", what);
     }
@@ -63,7 +64,7 @@ static int read_lines(nn_pairs *p, const nn_text *t, const char *files, char err
     p->pair = malloc((size_t)lines * sizeof *p->pair);
     p->tokens = malloc((size_t)(t->n + 2 * lines) * sizeof *p->tokens);
     if (!p->pair || !p->tokens || lines > INT32_MAX)
-        return nn_fail(err, "text: out of memory for %lld pairs (a shorter text)", (long long)lines);
+        return nn_fail(err, "text: out of memory for %lld pairs (use a shorter text)", (long long)lines);
     for (int32_t f = 0; f < t->n_files; f++) {
         nn_text_name(files, f, name);
         for (int64_t from = nn_text_start(t, f), number = 1, end; from < t->end[f]; from = end + 1, number++) {
@@ -84,7 +85,7 @@ static int read_lines(nn_pairs *p, const nn_text *t, const char *files, char err
 
 /* ------------------------------------------------------------------------------------------------ span corruption */
 
-/* How many bytes of a window are cut out, in how many spans, as in Raffel 2020, section 3.1.4. */
+/* Compute how many bytes of a window are cut out, and in how many spans (Raffel 2020, section 3.1.4). */
 static void plan_window(const nn_config *c, int64_t window, int64_t *cut, int64_t *spans)
 {
     const int64_t most = window - 1;
@@ -95,7 +96,7 @@ static void plan_window(const nn_config *c, int64_t window, int64_t *cut, int64_
     *spans = *spans < 1 ? 1 : *spans > NN_SENTINELS ? NN_SENTINELS : *spans;
 }
 
-/* The longest windows whose sources and targets are no longer than p->length. */
+/* Find the longest window whose source and target fit into p->length. */
 static int read_windows(nn_pairs *p, const nn_config *c, char err[NN_ERR_MAX])
 {
     for (int64_t window = 2; window <= p->text.n; window++) {
@@ -110,13 +111,13 @@ static int read_windows(nn_pairs *p, const nn_config *c, char err[NN_ERR_MAX])
     if (p->window == 0)
         return nn_fail(err,
                        "noise: windows of two bytes do not fit into a length of %lld and a target_length of %lld "
-                       "(greater lengths, or a longer text)",
+                       "(use greater lengths, or a longer text)",
                        (long long)p->length[0], (long long)p->length[1]);
     p->n = p->text.n / p->window;
     return 0;
 }
 
-/* Cut n into `parts` parts of at least one, all such ways being as likely; `part` gets their sizes. */
+/* Cut n into `parts` parts of size 1 or more; all such partitions are equally likely. `part` gets the sizes. */
 static void cut_randomly(int64_t n, int64_t parts, uint64_t seed, int64_t *part)
 {
     int64_t left = parts - 1, size = 1, k = 0;
@@ -131,19 +132,20 @@ static void cut_randomly(int64_t n, int64_t parts, uint64_t seed, int64_t *part)
     part[k] = size;
 }
 
-/* The window from `at`: it begins with text that is kept and ends with a span that is cut out. */
+/* Make the source and the target of the window at byte `at`. A window begins with kept text and ends with a span that
+ * is cut out. */
 static void corrupt(const nn_pairs *p, int64_t at, uint64_t seed, int32_t *source, int32_t *n_source, int32_t *target,
                     int32_t *n_target)
 {
-    int64_t kept[NN_SENTINELS], gone[NN_SENTINELS];
+    int64_t kept[NN_SENTINELS], removed[NN_SENTINELS];
     int32_t *s = source, *t = target;
     cut_randomly(p->window - p->cut, p->spans, nn_random(seed, STREAM_SPANS, 0), kept);
-    cut_randomly(p->cut, p->spans, nn_random(seed, STREAM_SPANS, 1), gone);
+    cut_randomly(p->cut, p->spans, nn_random(seed, STREAM_SPANS, 1), removed);
     for (int64_t k = 0; k < p->spans; k++) {
         for (int64_t x = 0; x < kept[k]; x++)
             *s++ = p->text.tokens[at++] + NN_BYTE;
         *s++ = *t++ = NN_SENTINEL - (int32_t)k;
-        for (int64_t x = 0; x < gone[k]; x++)
+        for (int64_t x = 0; x < removed[k]; x++)
             *t++ = p->text.tokens[at++] + NN_BYTE;
     }
     *s++ = *t++ = NN_END;
@@ -181,32 +183,32 @@ void nn_pairs_free(nn_pairs *p)
     *p = (nn_pairs){0};
 }
 
-int nn_pairs_split(nn_pairs *p, double share, nn_pairs *held, char err[NN_ERR_MAX])
+int nn_pairs_split(nn_pairs *p, double fraction, nn_pairs *held_out, char err[NN_ERR_MAX])
 {
-    const int64_t kept = p->n - (int64_t)((double)p->n * share);
-    *held = *p;
-    held->tokens = NULL;
-    held->pair = NULL;
-    held->text = (nn_text){0};
-    held->order = NULL;
-    held->n = p->n - kept;
+    const int64_t kept = p->n - (int64_t)((double)p->n * fraction);
+    *held_out = *p;
+    held_out->tokens = NULL;
+    held_out->pair = NULL;
+    held_out->text = (nn_text){0};
+    held_out->order = NULL;
+    held_out->n = p->n - kept;
     p->n = kept;
     if (!p->pair) {
         nn_text *t = &p->text;
-        if (nn_text_split(t, false, (double)(held->n * p->window) / (double)t->n, &held->text, err) != 0)
+        if (nn_text_split(t, false, (double)(held_out->n * p->window) / (double)t->n, &held_out->text, err) != 0)
             return -1;
-        held->n = held->text.n / p->window;
+        held_out->n = held_out->text.n / p->window;
         p->n = t->n / p->window;
         return 0;
     }
-    held->pair = malloc((size_t)(held->n + 1) * sizeof *held->pair);
-    held->tokens = malloc((size_t)(p->n_tokens + 1) * sizeof *held->tokens);
-    if (!held->pair || !held->tokens) {
-        nn_pairs_free(held);
-        return nn_fail(err, "text: out of memory for the pairs that are held out (a shorter text)");
+    held_out->pair = malloc((size_t)(held_out->n + 1) * sizeof *held_out->pair);
+    held_out->tokens = malloc((size_t)(p->n_tokens + 1) * sizeof *held_out->tokens);
+    if (!held_out->pair || !held_out->tokens) {
+        nn_pairs_free(held_out);
+        return nn_fail(err, "text: out of memory for the held-out pairs (use a shorter text)");
     }
-    memcpy(held->pair, p->pair + kept, (size_t)held->n * sizeof *held->pair);
-    memcpy(held->tokens, p->tokens, (size_t)p->n_tokens * sizeof *held->tokens);
+    memcpy(held_out->pair, p->pair + kept, (size_t)held_out->n * sizeof *held_out->pair);
+    memcpy(held_out->tokens, p->tokens, (size_t)p->n_tokens * sizeof *held_out->tokens);
     return 0;
 }
 
@@ -229,7 +231,7 @@ int nn_batch_create(nn_batch *b, int64_t batch, int64_t source, int64_t target, 
     if (b->source && b->lengths && b->input && b->target)
         return 0;
     nn_batch_destroy(b);
-    return nn_fail(err, "lab: out of memory for a batch (smaller batch)");
+    return nn_fail(err, "lab: out of memory for a batch (use a smaller batch)");
 }
 
 void nn_batch_destroy(nn_batch *b)
@@ -250,7 +252,7 @@ static void put_source(nn_batch *to, int64_t entry, const int32_t *source, int32
     to->lengths[entry] = n;
 }
 
-/* The decoder reads PAD and then the target, which it predicts one token ahead. */
+/* Write a target, and the input of the decoder: PAD followed by the target without its last token. */
 static void put_target(nn_batch *to, int64_t entry, const int32_t *target, int32_t n)
 {
     int32_t *row = to->target + entry * to->length[1], *input = to->input + entry * to->length[1];
@@ -280,7 +282,7 @@ static void put_lines(const nn_pairs *p, const int32_t *order, int64_t first, in
     }
 }
 
-/* Windows that begin at random places, or with seed 0 one after another. */
+/* Write windows that begin at random places, or with seed 0 one after another. */
 static void put_windows(const nn_pairs *p, uint64_t seed, int64_t first, int64_t batch, nn_batch *to)
 {
     to->length[0] = p->window - p->cut + p->spans + 1;
@@ -321,8 +323,8 @@ static int by_length(const void *x, const void *y)
     return 0;
 }
 
-/* Shuffle all pairs, sort some batches' pairs at a time by length, and shuffle the batches: little is padded, and an epoch is in random
- * order. */
+/* Compute the order of the pairs in an epoch: shuffle all pairs, sort the pairs of every BLOCK batches by length, and
+ * shuffle the batches. Batches then have little padding, and the epoch is in random order. */
 static int order_epoch(nn_pairs *p, uint64_t seed, int64_t epoch, int64_t batch, char err[NN_ERR_MAX])
 {
     const int64_t batches = p->n / batch, used = batches * batch;
@@ -348,7 +350,7 @@ static int order_epoch(nn_pairs *p, uint64_t seed, int64_t epoch, int64_t batch,
     }
     for (int64_t from = 0; from < used; from += BLOCK * batch)
         qsort(s + from, (size_t)(used - from < BLOCK * batch ? used - from : BLOCK * batch), sizeof *s, by_length);
-    for (int64_t x = 0; x < batches; x++) /* the first pair of a batch says which batch takes its place */
+    for (int64_t x = 0; x < batches; x++) /* `place` of the first pair of batch x: index of the batch that moves to x */
         s[x * batch].place = (int32_t)x;
     for (int64_t x = batches - 1; x > 0; x--) {
         const int64_t y = (int64_t)(nn_random(seed, STREAM_BATCHES, each + (uint64_t)x) % (uint64_t)(x + 1));
@@ -373,7 +375,7 @@ int nn_pairs_step(nn_pairs *p, uint64_t seed, int64_t step, int64_t batch, nn_ba
     }
     const int64_t batches = p->n / batch;
     if (batches < 1)
-        return nn_fail(err, "text: %lld pairs to learn from, and batch is %lld (a smaller batch, or more pairs)",
+        return nn_fail(err, "text: %lld training pairs, but batch is %lld (use a smaller batch, or more pairs)",
                        (long long)p->n, (long long)batch);
     if (p->epoch != step / batches && order_epoch(p, seed, step / batches, batch, err) != 0)
         return -1;

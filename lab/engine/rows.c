@@ -1,5 +1,5 @@
-/* rows.c -- operations on single numbers or rows: norms, activations, residual sums, cross-entropy. They know no layer and no model.
- * Sums have LANES partial sums, whatever the vector length of the machine, so the bits are those of plain C.
+/* rows.c -- operations on single numbers or rows: norms, activations, residual sums, cross-entropy. Every sum has LANES
+ * partial sums, for any vector length of the machine, so all machines compute the same bits as plain C.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "src/base/random.h"
 #include "src/isa/clones.h"
@@ -17,10 +17,11 @@ INLINE real exp_of(real x)
     return exp(x);
 }
 #else
-/* exp with a relative error of 1e-7, without branches: 2^n e^r, |r| <= ln(2)/2, e^r by its series to r^7/5040. x is clamped to +-87. */
+/* Return e^x with a relative error of 1e-7, without branches: 2^n e^r with |r| <= ln(2)/2, where e^r is its Taylor
+ * series up to r^7/5040. x is clamped to [-87, 87]. */
 INLINE real exp_of(real x)
 {
-    const float magic = 12582912.0f; /* 1.5 2^23: adding it rounds to an integer, which is then in the low bits */
+    const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer and leaves that in the low bits */
     x = x < -87.0f ? -87.0f : x;
     x = x > 87.0f ? 87.0f : x;
     const float shifted = x * 1.44269504f + magic, n = shifted - magic;
@@ -51,7 +52,7 @@ INLINE real lanes_sum(const real *lane)
     return s[0];
 }
 
-/* Sum of EXPRESSION over x = 0 … n-1 into `to`. */
+/* Set `to` to the sum of EXPRESSION over x = 0 … n-1. */
 #define SUM(to, n, EXPRESSION)                                                                                         \
     do {                                                                                                               \
         real lane_[LANES] = {0};                                                                                       \
@@ -68,7 +69,7 @@ INLINE real lanes_sum(const real *lane)
         (to) = lanes_sum(lane_);                                                                                       \
     } while (0)
 
-/* The arguments of one operation, and of its tasks: each has a chunk of rows, `from` to `to`. */
+/* The arguments of an operation. Each of its tasks computes one chunk of rows. */
 typedef struct rows_job {
     void (*run)(const struct rows_job *j, int64_t chunk, int64_t from, int64_t to);
     int64_t rows, n, step;
@@ -77,7 +78,7 @@ typedef struct rows_job {
     const real *x, *y, *gamma, *beta, *in;
     real *out, *stat, *partial;
     const int32_t *target;
-    double p, share, *loss; /* p: of dropout, or a norm's epsilon */
+    double p, factor, *loss; /* p: probability of dropout, or epsilon of a norm */
     bool *right;
     uint64_t seed;
 } rows_job;
@@ -137,7 +138,8 @@ void nn_norm_forward(rp_pool *pool, int32_t kind, double eps, int64_t rows, int6
                                .stat = stat});
 }
 
-/* With u = (x - mean) s the normed row and a = dy gamma: dx = s (a - mean(a) - u mean(a u)); RMSNorm has no mean(a). */
+/* With u = (x - mean) s, the normalised row, and a = dy gamma: dx = s (a - mean(a) - u mean(a u)). RMSNorm omits
+ * mean(a). */
 RPI_CLONES static void norm_backward(const rows_job *j, int64_t chunk, int64_t from, int64_t to)
 {
     const int64_t n = j->n;
@@ -189,7 +191,7 @@ void nn_norm_backward(rp_pool *pool, int32_t kind, int64_t rows, int64_t n, cons
 
 /* ------------------------------------------------------------------------------------------------ activations */
 
-/* GELU by its tanh formula, x (1 + tanh u) / 2 = x sigmoid(2u) with u = sqrt(2/pi) (x + 0.044715 x^3). */
+/* GELU in its tanh form: x (1 + tanh u) / 2 = x sigmoid(2u) with u = sqrt(2/pi) (x + 0.044715 x^3). */
 #define GELU_A ((real)1.5957691216057308) /* 2 sqrt(2/pi) */
 #define GELU_B ((real)0.044715)
 
@@ -243,7 +245,7 @@ RPI_CLONES static void act_forward(const rows_job *j, int64_t chunk, int64_t fro
             y[x] = gelu(h[x]);
     else
         for (int64_t x = 0; x < all; x++)
-            y[x] = h[x] < 0 ? 0 : h[x]; /* NaN passes */
+            y[x] = h[x] < 0 ? 0 : h[x]; /* keeps NaN */
 }
 
 RPI_CLONES static void act_backward(const rows_job *j, int64_t chunk, int64_t from, int64_t to)
@@ -290,7 +292,7 @@ void nn_act_backward(rp_pool *pool, int32_t kind, int64_t rows, int64_t n, const
 
 /* ------------------------------------------------------------------------------------------------ residual sums */
 
-/* out = keep in / (1 - p), added to x where there is one */
+/* Compute out = x + keep in / (1 - p), or without x if it is NULL. */
 RPI_CLONES static void add_run(const rows_job *j, int64_t chunk, int64_t from, int64_t to)
 {
     const int64_t n = j->n;
@@ -366,14 +368,14 @@ RPI_CLONES static void loss_run(const rows_job *j, int64_t chunk, int64_t from, 
             z[x] = exp_of(z[x] - max);
         SUM(sum, n, z[x]);
         j->loss[r] = log((double)sum) + (double)max - (double)z_target;
-        const real scale = (real)(j->share / (double)sum);
+        const real scale = (real)(j->factor / (double)sum);
         for (int64_t x = 0; x < n; x++)
             z[x] *= scale;
-        z[target] -= (real)j->share;
+        z[target] -= (real)j->factor;
     }
 }
 
-void nn_softmax_loss(rp_pool *pool, int64_t rows, int64_t n, real *logits, const int32_t *target, double share,
+void nn_softmax_loss(rp_pool *pool, int64_t rows, int64_t n, real *logits, const int32_t *target, double factor,
                      double *loss, bool *right)
 {
     run_rows(pool, &(rows_job){.run = loss_run,
@@ -381,7 +383,7 @@ void nn_softmax_loss(rp_pool *pool, int64_t rows, int64_t n, real *logits, const
                                .n = n,
                                .out = logits,
                                .target = target,
-                               .share = share,
+                               .factor = factor,
                                .loss = loss,
                                .right = right});
 }

@@ -1,8 +1,9 @@
-/* sentencepiece.c -- a tokenizer that runs the programs of SentencePiece and checks what they write. It knows bytes and token numbers, and
- * no model or training. SentencePiece calls a token a piece; messages to the user say "word piece".
+/* sentencepiece.c -- a tokenizer that runs the programs of SentencePiece and checks their output. SentencePiece calls a
+ * token a piece; messages to the user say "word piece".
  *
- * spm_encode works line by line and writes the token numbers of each line in a line of its own; between lines belongs the token <0x0A>, a
- * byte, which models with byte_fallback have. The tokens have to stand for exactly the text that was split.
+ * spm_encode works line by line and writes one line of token numbers for each line of text. Between lines this file
+ * inserts the token <0x0A>, a byte, which models with byte_fallback have. The texts of the tokens must concatenate to
+ * exactly the text that was split.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/nn.h"
 #include <errno.h>
@@ -16,7 +17,8 @@
 
 extern char **environ;
 
-/* A temporary file without a name that has these bytes; its descriptor is none of the first ten. -1 with err. */
+/* Create an unnamed temporary file with these bytes. Return a descriptor of 10 or more, so that run_program can assign
+ * 0 to 3 freely; -1 with err on failure. */
 static int temporary_file(const void *bytes, size_t size, char err[NN_ERR_MAX])
 {
     FILE *f = tmpfile();
@@ -24,7 +26,7 @@ static int temporary_file(const void *bytes, size_t size, char err[NN_ERR_MAX])
     if (f && fwrite(bytes, 1, size, f) == size && fflush(f) == 0)
         fd = fcntl(fileno(f), F_DUPFD_CLOEXEC, 10);
     if (fd < 0)
-        nn_fail(err, "tokenizer: a temporary file of %zu bytes cannot be made: %s (make room in /tmp)", size,
+        nn_fail(err, "tokenizer: a temporary file of %zu bytes cannot be created: %s (free space in /tmp)", size,
                 strerror(errno));
     if (f)
         fclose(f);
@@ -33,7 +35,7 @@ static int temporary_file(const void *bytes, size_t size, char err[NN_ERR_MAX])
     return fd;
 }
 
-/* Read to the end of the file, and add a NUL; NULL with err. */
+/* Read to the end of the file and append a NUL. Return NULL with err on failure. */
 static char *read_to_end(int fd, size_t *size, char err[NN_ERR_MAX])
 {
     size_t capacity = 0;
@@ -43,7 +45,7 @@ static char *read_to_end(int fd, size_t *size, char err[NN_ERR_MAX])
             char *more = realloc(text, capacity = 2 * capacity + 65536);
             if (!more) {
                 free(text);
-                nn_fail(err, "tokenizer: out of memory for %zu bytes of token numbers (a shorter text)", capacity);
+                nn_fail(err, "tokenizer: out of memory for %zu bytes of token numbers (use a shorter text)", capacity);
                 return NULL;
             }
             text = more;
@@ -52,7 +54,7 @@ static char *read_to_end(int fd, size_t *size, char err[NN_ERR_MAX])
         if (got == 0)
             break;
         if (got < 0 && errno != EINTR) {
-            nn_fail(err, "tokenizer: what SentencePiece writes cannot be read: %s", strerror(errno));
+            nn_fail(err, "tokenizer: the output of SentencePiece cannot be read: %s", strerror(errno));
             free(text);
             return NULL;
         }
@@ -62,8 +64,8 @@ static char *read_to_end(int fd, size_t *size, char err[NN_ERR_MAX])
     return text;
 }
 
-/* Run a program of SentencePiece with a text as its input, and the .model file as its descriptor 3; returns its output, to be freed, or
- * NULL with err. */
+/* Run a program of SentencePiece with the text as standard input and the .model file as descriptor 3. Return its
+ * output, which the caller frees, or NULL with err. */
 static char *run_program(const char *program, const nn_tokenizer *t, const void *text, size_t text_size, size_t *size,
                          char err[NN_ERR_MAX])
 {
@@ -80,7 +82,7 @@ static char *run_program(const char *program, const nn_tokenizer *t, const void 
     if (in < 0 || posix_spawn_file_actions_init(&actions) != 0)
         goto done;
     if (pipe2(pipe_ends, O_CLOEXEC) != 0) {
-        nn_fail(err, "tokenizer: no pipe to %s: %s", program, strerror(errno));
+        nn_fail(err, "tokenizer: cannot create a pipe to %s: %s", program, strerror(errno));
     } else {
         posix_spawn_file_actions_adddup2(&actions, in, STDIN_FILENO);
         posix_spawn_file_actions_adddup2(&actions, pipe_ends[1], STDOUT_FILENO);
@@ -95,7 +97,7 @@ static char *run_program(const char *program, const nn_tokenizer *t, const void 
             while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
                 continue;
             if (output && status != 0) {
-                nn_fail(err, "tokenizer: %s failed, %s %d (the file has to be a .model of spm_train)", program,
+                nn_fail(err, "tokenizer: %s failed, %s %d (name a .model file of spm_train)", program,
                         WIFSIGNALED(status) ? "signal" : "exit code",
                         WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
                 free(output);
@@ -113,7 +115,7 @@ done:
     return output;
 }
 
-/* The text that a token of the list stands for: <0x0A> is a byte, U+2581 a blank. Returns its size. */
+/* Write the text of a token in the list: <0x0A> is a byte, U+2581 is a space. Return the size of the text. */
 static size_t decode_token(const char *token, size_t size, char *to)
 {
     static const char digits[] = "0123456789ABCDEF", blank[] = "\xe2\x96\x81";
@@ -135,7 +137,7 @@ static size_t decode_token(const char *token, size_t size, char *to)
     return n;
 }
 
-/* Read the list of spm_export_vocab: for each token a line that has its text, a tab, and its score. */
+/* Read the list of spm_export_vocab, which has for each token a line with its text, a tab and its score. */
 static int read_list(nn_tokenizer *t, const char *list, size_t size, const char *name, char err[NN_ERR_MAX])
 {
     int32_t lines = 0;
@@ -145,13 +147,13 @@ static int read_list(nn_tokenizer *t, const char *list, size_t size, const char 
     t->text = malloc(size + 1);
     t->offset = malloc(((size_t)lines + 1) * sizeof *t->offset);
     if (!t->text || !t->offset)
-        return nn_fail(err, "tokenizer: out of memory for %d word pieces (a smaller model)", (int)lines);
+        return nn_fail(err, "tokenizer: out of memory for %d word pieces (use a smaller model)", (int)lines);
     t->line_feed = -1;
     for (const char *from = list; t->n < lines; t->n++) {
         const char *end = strchr(from, '\n'), *tab = end ? memrchr(from, '\t', (size_t)(end - from)) : NULL;
         if (!tab || tab == from)
             return nn_fail(
-                err, "tokenizer: %.200s: spm_export_vocab cannot list word piece %d (a model that spm_train made)",
+                err, "tokenizer: %.200s: spm_export_vocab cannot list word piece %d (name a .model file of spm_train)",
                 name, (int)t->n);
         t->offset[t->n] = used;
         used += decode_token(from, (size_t)(tab - from), t->text + used);
@@ -162,8 +164,8 @@ static int read_list(nn_tokenizer *t, const char *list, size_t size, const char 
     t->offset[t->n] = used;
     return t->line_feed >= 0 ? 0
                              : nn_fail(err,
-                                       "tokenizer: %.200s: none of its %d word pieces is a line feed (spm_train "
-                                       "--byte_fallback=true; docs/lab.md has the command)",
+                                       "tokenizer: %.200s: none of its %d word pieces is a line feed (train it with "
+                                       "spm_train --byte_fallback=true; docs/lab-reference.md has the command)",
                                        name, (int)t->n);
 }
 
@@ -211,7 +213,7 @@ void nn_tokenizer_free(nn_tokenizer *t)
     free(t);
 }
 
-/* Read the token numbers that spm_encode wrote; each token has to be what comes next in the text. */
+/* Read the token numbers that spm_encode wrote, and check that their texts concatenate to the text that was split. */
 static int64_t read_numbers(const nn_tokenizer *t, const char *output, const unsigned char *text, int64_t size,
                             int32_t *tokens, char err[NN_ERR_MAX])
 {
@@ -228,18 +230,18 @@ static int64_t read_numbers(const nn_tokenizer *t, const char *output, const uns
         } else if (number || (*output == '\n' && at < size)) {
             if (bytes == 0 || bytes > size - at || memcmp(t->text + t->offset[token], text + at, (size_t)bytes) != 0)
                 return nn_fail(err,
-                               "line %lld: the word pieces stand for another text (the model must not change text; "
-                               "docs/lab.md has the command)",
+                               "line %lld: the text of the word pieces differs from the file (train a model that does "
+                               "not change text; docs/lab-reference.md has the command)",
                                line);
             tokens[n++] = token;
             at += bytes;
             line += !number;
             output = number ? end : output + 1;
-        } else if (*output == '\n') { /* the text ends without a line feed, the output does not */
+        } else if (*output == '\n') { /* the output ends with a line feed even if the text does not */
             output++;
         } else {
             return nn_fail(err,
-                           "line %lld: spm_encode wrote \"%.20s\", which is not the number of a word piece (check the "
+                           "line %lld: spm_encode wrote \"%.20s\", which is not a token number (check the "
                            "installed sentencepiece)",
                            line, output);
         }
@@ -256,7 +258,7 @@ int32_t *nn_tokenizer_encode(const nn_tokenizer *t, const unsigned char *text, i
     char *output = run_program("spm_encode", t, text, (size_t)size, &output_size, err);
     int32_t *tokens = output ? malloc((size_t)size * sizeof *tokens + 1) : NULL;
     if (output && !tokens)
-        nn_fail(err, "tokenizer: out of memory for the tokens of %lld bytes (a shorter text)", (long long)size);
+        nn_fail(err, "tokenizer: out of memory for the tokens of %lld bytes (use a shorter text)", (long long)size);
     *n = tokens ? read_numbers(t, output, text, size, tokens, err) : -1;
     free(output);
     if (*n < 0) {

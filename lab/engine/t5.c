@@ -1,65 +1,70 @@
-/* t5.c -- an encoder-decoder as Hugging Face's transformers read it: config.json, generation_config.json,
- * tokenizer_config.json and model.safetensors, for T5ForConditionalGeneration and ByT5Tokenizer. It knows parameters and their names in both
- * places, and no layer.
+/* t5.c -- writing an encoder-decoder for Hugging Face's transformers: config.json, generation_config.json,
+ * tokenizer_config.json and model.safetensors, for T5ForConditionalGeneration and ByT5Tokenizer.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/transformers.h"
 #include <stdio.h>
 #include <string.h>
 
-/* ------------------------------------------------------------------------------------------------ what T5 can be */
+/* ------------------------------------------------------------------------------------------------ checks */
 
-/* The T5 table of a stack, which has to be its only term. */
+/* Return the T5 table of a stack; NULL if the stack has other positions or none. */
 static const rp_term *table_of(const nn_stack *s)
 {
-    const bool alone = s->n_terms == 1 && s->terms[0].term.kind == RP_TERM_T5 && !s->sinusoidal && !s->learned;
-    return alone ? &s->terms[0].term : NULL;
+    const bool only_t5 = s->n_terms == 1 && s->terms[0].term.kind == RP_TERM_T5 && !s->sinusoidal && !s->learned;
+    return only_t5 ? &s->terms[0].term : NULL;
 }
 
-/* Check that the model is one that T5's configuration can describe. */
+/* Check that T5's configuration can describe the model. */
 static int check_shape(const nn_model *m, char err[NN_ERR_MAX])
 {
     const nn_config *c = &m->c;
     if (c->norm != NN_RMSNORM)
-        return nn_fail(err, "norm: T5 has rmsnorm (norm = rmsnorm, or --model)");
+        return nn_fail(err, "norm: T5 has rmsnorm (set norm = rmsnorm, or use --model)");
     if (c->act != NN_RELU && c->act != NN_GEGLU)
-        return nn_fail(err, "activation: T5 has relu or geglu (one of them, or --model)");
+        return nn_fail(err, "activation: T5 has relu or geglu (use one of them, or --model)");
     if (nn_embedding_scale(c) != 1)
-        return nn_fail(err, "embedding_scale: %g, and T5 does not scale embeddings (embedding_scale = 1, or --model)",
+        return nn_fail(err,
+                       "embedding_scale: %g, but T5 does not scale embeddings (set embedding_scale = 1, or use "
+                       "--model)",
                        nn_embedding_scale(c));
     if (c->scale != 1)
-        return nn_fail(err, "scale: %g, and T5 does not scale scores (scale = 1, or --model)", c->scale);
+        return nn_fail(err, "scale: %g, but T5 does not scale scores (set scale = 1, or use --model)", c->scale);
     const rp_term *table[NN_STACKS];
     for (int k = 0; k < NN_STACKS; k++) {
         const char *key = k == 0 && c->encoder_position[0] ? "encoder_position" : "position";
         table[k] = table_of(&m->stack[k]);
         if (!table[k])
-            return nn_fail(err, "%s: T5 has one table, t5, and no other term (preset = t5, or --model)", key);
+            return nn_fail(err, "%s: T5 has only a t5 table (set preset = t5, or use --model)", key);
         if (table[k]->bidirectional != !m->stack[k].causal)
-            return nn_fail(err, "%s: T5's %s has bidirectional=%d (preset = t5, or --model)", key,
+            return nn_fail(err, "%s: T5's %s has bidirectional=%d (set preset = t5, or use --model)", key,
                            k == 0 ? "encoder" : "decoder", !m->stack[k].causal);
     }
     if (table[0]->buckets != table[1]->buckets || table[0]->max_distance != table[1]->max_distance)
         return nn_fail(err,
-                       "encoder_position: T5's tables have equal buckets and max_distance (preset = t5, or --model)");
+                       "encoder_position: T5's two tables have equal buckets and max_distance (set preset = t5, or use "
+                       "--model)");
     if (c->nope_every > 0)
-        return nn_fail(err, "nope_every: T5 has its table in every layer (nope_every = 0, or --model)");
+        return nn_fail(err, "nope_every: T5 uses its table in every layer (set nope_every = 0, or use --model)");
     if (!c->position_layers)
-        return nn_fail(err, "position_layers: T5's layers share a table (position_layers = shared, or --model)");
+        return nn_fail(err,
+                       "position_layers: T5's layers share a table (set position_layers = shared, or use --model)");
     return c->position_heads
-               ? nn_fail(err, "position_heads: T5's heads have biases of their own (position_heads = own, or "
+               ? nn_fail(err, "position_heads: in T5 each head has its own biases (set position_heads = own, or use "
                               "--model)")
                : 0;
 }
 
 /* ------------------------------------------------------------------------------------------------ names */
 
-/* Rows part/parts to (part + 1)/parts of a parameter of ours are a parameter of theirs. */
+/* A tensor of transformers (`theirs`) is part number `part` of `parts` equal parts of the rows of our parameter
+ * (`ours`). */
 typedef struct tensor_name {
     const char *ours, *theirs;
     int part, parts;
 } tensor_name;
 
-/* Of a layer: ours begin with "encoder.layers.N." or "decoder.layers.N.", theirs with "encoder.block.N.layer." or "decoder.block.N.layer.". */
+/* Names within a layer. Our prefix is "encoder.layers.N." or "decoder.layers.N."; theirs is "encoder.block.N.layer." or
+ * "decoder.block.N.layer.". */
 static const tensor_name attention[] = {
     {"attn_norm.weight", "0.layer_norm.weight", 0, 1},     {"attn.qkv.weight", "0.SelfAttention.q.weight", 0, 3},
     {"attn.qkv.weight", "0.SelfAttention.k.weight", 1, 3}, {"attn.qkv.weight", "0.SelfAttention.v.weight", 2, 3},
@@ -140,9 +145,9 @@ static int write_weights(const nn_model *m, const char *dir, rp_dtype type, char
     return nn_write_tensors(&set, dir, code, err);
 }
 
-/* ------------------------------------------------------------------------------------------------ the directory */
+/* ------------------------------------------------------------------------------------------------ files */
 
-/* false: no memory, which printf takes for so many values */
+/* Print config.json. Return false if snprintf runs out of memory, which it can with this many arguments. */
 static bool print_config(const nn_model *m, rp_dtype type, char *text, size_t size)
 {
     const nn_config *c = &m->c;

@@ -1,17 +1,12 @@
-/* text.c -- UTF-8 files as tokens, the split into text to learn from and text that is held out, and the windows of each step. It knows
- * the tokenizer, and no model.
+/* text.c -- UTF-8 files as tokens, the split into training text and held-out text, and the windows of each step.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/nn.h"
 #include "io/io.h"
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-/* Line and column of a byte, as an editor counts them. */
+/* Find the line and column of a byte, counted from 1 as editors do. */
 static void line_and_column(const unsigned char *bytes, size_t at, size_t *line, size_t *column)
 {
     *line = *column = 1;
@@ -36,44 +31,6 @@ static int check_text(const unsigned char *bytes, size_t size, const char *path,
         }
     }
     return 0;
-}
-
-unsigned char *nn_read_file(const char *path, size_t *size, char err[NN_ERR_MAX])
-{
-    /* Non-blocking: else a pipe without a writer would block here, before it is refused. */
-    const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
-    struct stat st;
-    unsigned char *bytes = NULL;
-    if (fd < 0) {
-        nn_fail(err, "%.300s: cannot be read: %s", path, strerror(errno));
-        return NULL;
-    }
-    if (fstat(fd, &st) != 0) {
-        nn_fail(err, "%.300s: cannot be read: %s", path, strerror(errno));
-    } else if (!S_ISREG(st.st_mode)) {
-        nn_fail(err, "%.300s: it is not a regular file (name files, not pipes or folders)", path);
-    } else if (st.st_size == 0) {
-        nn_fail(err, "%.300s: it is empty (name a file with text)", path);
-    } else if (!(bytes = malloc((size_t)st.st_size + 1))) {
-        nn_fail(err, "%.300s: out of memory for its %lld bytes (a shorter text)", path, (long long)st.st_size);
-    } else {
-        *size = 0;
-        ssize_t got;
-        while ((got = read(fd, bytes + *size, (size_t)st.st_size - *size)) != 0)
-            if (got > 0)
-                *size += (size_t)got;
-            else if (errno != EINTR)
-                break;
-        bytes[*size] = 0;
-        if (got < 0 || (off_t)*size != st.st_size) {
-            nn_fail(err, "%.300s: cannot be read to its end: %s", path,
-                    got < 0 ? strerror(errno) : "it has become shorter");
-            free(bytes);
-            bytes = NULL;
-        }
-    }
-    close(fd);
-    return bytes;
 }
 
 /* Append the tokens of a file. */
@@ -101,7 +58,7 @@ static int add_file(nn_text *t, const char *path, char err[NN_ERR_MAX])
     free(bytes);
     free(tokens);
     if (!more || !end)
-        return nn_fail(err, "%.300s: out of memory for its %lld tokens (a shorter text)", path, (long long)n);
+        return nn_fail(err, "%.300s: out of memory for its %lld tokens (use a shorter text)", path, (long long)n);
     t->n += n;
     t->end[t->n_files++] = t->n;
     return 0;
@@ -132,7 +89,7 @@ int nn_text_read(nn_text *t, const char *files, const nn_tokenizer *tokenizer, i
     if (t->n < min_tokens) {
         const long long n = t->n;
         nn_text_free(t);
-        return nn_fail(err, "text: %lld %s (at least %lld are needed: a longer text, or a shorter length)", n,
+        return nn_fail(err, "text: %lld %s (at least %lld are needed: use a longer text or a shorter length)", n,
                        tokenizer ? "word pieces" : "bytes", (long long)min_tokens);
     }
     return 0;
@@ -166,32 +123,32 @@ int64_t nn_text_within(const nn_text *t, int64_t from, int64_t to, int64_t bytes
     return n;
 }
 
-int nn_text_split(nn_text *t, bool by_file, double share, nn_text *held, char err[NN_ERR_MAX])
+int nn_text_split(nn_text *t, bool by_file, double fraction, nn_text *held_out, char err[NN_ERR_MAX])
 {
     int64_t kept = 0, from = 0;
-    *held = (nn_text){.tokens = malloc((size_t)t->n * sizeof *t->tokens),
-                      .end = malloc((size_t)t->n_files * sizeof *t->end),
-                      .n_files = t->n_files,
-                      .tokenizer = t->tokenizer};
-    if (!held->tokens || !held->end) {
-        nn_text_free(held);
-        return nn_fail(err, "text: out of memory for the text that is held out (a shorter text)");
+    *held_out = (nn_text){.tokens = malloc((size_t)t->n * sizeof *t->tokens),
+                          .end = malloc((size_t)t->n_files * sizeof *t->end),
+                          .n_files = t->n_files,
+                          .tokenizer = t->tokenizer};
+    if (!held_out->tokens || !held_out->end) {
+        nn_text_free(held_out);
+        return nn_fail(err, "text: out of memory for the held-out text (use a shorter text)");
     }
     for (int32_t f = by_file ? 0 : t->n_files - 1; f < t->n_files; f++) {
         const int64_t end = t->end[f], bytes = nn_text_bytes(t, from, end);
-        const int64_t cut = from + nn_text_within(t, from, end, bytes - (int64_t)((double)bytes * share));
-        memcpy(held->tokens + held->n, t->tokens + cut, (size_t)(end - cut) * sizeof *t->tokens);
-        held->n += end - cut;
-        held->end[f] = held->n;
+        const int64_t cut = from + nn_text_within(t, from, end, bytes - (int64_t)((double)bytes * fraction));
+        memcpy(held_out->tokens + held_out->n, t->tokens + cut, (size_t)(end - cut) * sizeof *t->tokens);
+        held_out->n += end - cut;
+        held_out->end[f] = held_out->n;
         memmove(t->tokens + kept, t->tokens + from, (size_t)(cut - from) * sizeof *t->tokens);
         kept += cut - from;
         t->end[f] = kept;
         from = end;
     }
     t->n = kept;
-    if (!by_file) { /* files do not matter: one text each */
-        held->n_files = t->n_files = 1;
-        held->end[0] = held->n;
+    if (!by_file) { /* each result is one text: the boundaries between files do not matter */
+        held_out->n_files = t->n_files = 1;
+        held_out->end[0] = held_out->n;
         t->end[0] = t->n;
     }
     return 0;

@@ -1,5 +1,5 @@
-/* transformers.c -- a model as a directory that Hugging Face's transformers read, written completely or not at all. Which files it has is
- * the family's: t5.c, decoders.c. This file knows no shape of a model.
+/* transformers.c -- writing a model as a directory for Hugging Face's transformers, completely or not at all. t5.c and
+ * decoders.c write the files of each model family.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/transformers.h"
 #include <errno.h>
@@ -9,47 +9,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-int nn_add_tensor(io_set *set, const char *name, int32_t ndim, const int64_t *shape, const real *from, rp_dtype type,
-                  char err[NN_ERR_MAX])
-{
-    int64_t size = 1;
-    for (int32_t a = 0; a < ndim; a++)
-        size *= shape[a];
-    for (int64_t x = 0; type == RP_F16 && x < size; x++)
-        if (!(from[x] > -65520 && from[x] < 65520)) /* f16 rounds 65520 and above to infinity */
-            return nn_fail(err, "%s: %g is out of the range of f16 (below 65520; bf16 has it)", name, (double)from[x]);
-    void *to = malloc((size_t)size * rp_dtype_size(type) + 1);
-    if (to && rp_convert(to, type, from, NN_REAL, size) == RP_OK &&
-        io_add(set, name, type, ndim, shape, to, false) == 0)
-        return 0;
-    free(to);
-    return nn_fail(err, "lab: out of memory for %s (close other programs)", name);
-}
-
-int nn_write_tensors(io_set *set, const char *dir, int code, char err[NN_ERR_MAX])
-{
-    char path[NN_TEXT_MAX], why[IO_ERR_MAX];
-    snprintf(path, sizeof path, "%.900s/model.safetensors", dir);
-    if (code == 0 && io_add_meta(set, "format", "pt") != 0)
-        code = nn_fail(err, "lab: out of memory for the header of the weights (close other programs)");
-    if (code == 0 && io_write(path, IO_SAFETENSORS, set, why) != 0)
-        code = nn_fail(err, "%.400s", why);
-    io_free(set);
-    return code;
-}
-
-int nn_write_text(const char *dir, const char *name, const char *text, char err[NN_ERR_MAX])
-{
-    char path[NN_TEXT_MAX], why[IO_ERR_MAX];
-    snprintf(path, sizeof path, "%.900s/%s", dir, name);
-    return io_write_bytes(path, text, strlen(text), why) == 0 ? 0 : nn_fail(err, "%.400s", why);
-}
-
-const char *nn_torch_type(rp_dtype type)
-{
-    return type == RP_BF16 ? "bfloat16" : type == RP_F16 ? "float16" : "float32";
-}
-
 int nn_transformers_write(const nn_model *m, const char *directory, rp_dtype type, char err[NN_ERR_MAX])
 {
     const nn_family *family = m->c.task == NN_ENCODER_DECODER ? &nn_t5_family : &nn_decoder_family;
@@ -58,7 +17,7 @@ int nn_transformers_write(const nn_model *m, const char *directory, rp_dtype typ
         return -1;
     size_t size = strlen(directory);
     if (size == 0 || size > 800)
-        return nn_fail(err, "--output: a name of %zu bytes (1 to 800: name another directory)", size);
+        return nn_fail(err, "--output: the name has %zu bytes (1 to 800: name another directory)", size);
     while (size > 1 && directory[size - 1] == '/')
         size--;
     snprintf(dir, sizeof dir, "%.*s", (int)size, directory);
@@ -67,10 +26,10 @@ int nn_transformers_write(const nn_model *m, const char *directory, rp_dtype typ
         return nn_fail(err, "%.300s: it exists already (name another directory)", dir);
     const int lock = io_temporary(dir, true, 0700, &temporary);
     if (lock < 0)
-        return nn_fail(err, "%.300s: cannot be made: %s (name another directory)", dir, strerror(errno));
+        return nn_fail(err, "%.300s: cannot be created: %s (name another directory)", dir, strerror(errno));
     int code = family->write(m, temporary, type, err);
     if (code == 0 && (chmod(temporary, 0755) != 0 || rename(temporary, dir) != 0))
-        code = nn_fail(err, "%.300s: cannot be made: %s (name another directory)", dir, strerror(errno));
+        code = nn_fail(err, "%.300s: cannot be created: %s (name another directory)", dir, strerror(errno));
     if (code != 0)
         io_remove_temporary(lock, temporary);
     close(lock);

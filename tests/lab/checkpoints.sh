@@ -43,7 +43,7 @@ run lab eval "$T/absent" # one that is not there has one before it
 check 'the one before is used' '0 1' "$code $(grep -c 'cannot be opened: No such file.*the one before it is used' "$T/err")"
 cp -r "$T/three" "$T/log" 
 ln -sf log.jsonl "$T/log/log.jsonl"
-refused 1 'log.jsonl: it is a symbolic link, which the log is not written to' lab train "$T/small.lab" -o "$T/log" --resume
+refused 1 'log.jsonl: it is a symbolic link, but the log must be a regular file' lab train "$T/small.lab" -o "$T/log" --resume
 
 # the log is a file of the run: nothing that a link leads to is written over, and no pipe waits for a reader
 printf 'mine\n' >"$T/mine.txt"
@@ -52,11 +52,11 @@ for kind in link dangling pipe name; do
     case $kind in
     link) ln -s "$T/mine.txt" "$T/link.run/log.jsonl" && why='a symbolic link' ;;
     dangling) ln -s "$T/none.txt" "$T/dangling.run/log.jsonl" && why='a symbolic link' ;;
-    pipe) mkfifo "$T/pipe.run/log.jsonl" && why='no regular file' ;;
+    pipe) mkfifo "$T/pipe.run/log.jsonl" && why='not a regular file' ;;
     name) ln "$T/mine.txt" "$T/name.run/log.jsonl" && why= ;;
     esac
     if [ -n "$why" ]; then
-        refused 1 "log.jsonl: it is $why, which the log is not written to \\(remove it" lab train "$T/small.lab" -o "$T/$kind.run" --until 1
+        refused 1 "log.jsonl: it is $why, but the log must be a regular file \\(remove it" lab train "$T/small.lab" -o "$T/$kind.run" --until 1
     else
         ok lab train "$T/small.lab" -o "$T/$kind.run" --until 1 # of two names for a file, the run takes its own
     fi
@@ -80,7 +80,7 @@ same 'the same bytes' "$T/six.before" "$T/six/checkpoint.safetensors"
 check 'nothing is left over' 'checkpoint.safetensors log.jsonl' "$(cd "$T/six" && echo *)"
 
 # a loss that is no number stops the run
-refused 1 'step [0-9]+: the (loss|norm of the gradients) is .*(checkpoint of step 4 is kept|there is no checkpoint yet)' \
+refused 1 'step [0-9]+: the (loss|norm of the gradients) is .*(the last checkpoint is of step 4|there is no checkpoint yet)' \
     lab train "$T/small.lab" -o "$T/nan" --set lr=100 --set lr_min=100 --set clip=0 --set warmup=0 --set steps=400 --set checkpoint_every=4 \
     --set weight_decay=100
 

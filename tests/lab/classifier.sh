@@ -23,7 +23,7 @@ ok lab eval "$T/c1" --bytes 20000 --json
 check 'the loss at the end of training' "${valid#*:}" "$(grep -oE '"loss":[0-9.]*' "$T/out" | sed 's/.*://')"
 ok lab eval "$T/c1" --text "$T/two.txt $T/one.txt $T/three.txt"
 check 'files that changed places are found out' 1 "$(awk '/^length/ {print $4 < 60}' "$T/out")"
-check 'as what they are' '3 1 2' "$(awk '/taken for/ {m = 5; for (x = 6; x < 8; x++) if ($x > $m) m = x; printf sep m - 4; sep = " "}' "$T/out")"
+check 'as what they are' '3 1 2' "$(awk '/predicted/ {m = 4; for (x = 5; x < 7; x++) if ($x > $m) m = x; printf sep m - 3; sep = " "}' "$T/out")"
 ok lab export "$T/c1" --prompt 'red blue' -o "$T/x.safetensors"
 check 'it sees all of a text' 0 "$(grep -c causal "$T/out")"
 options=$(sed "s|OUT|$T/y.safetensors|; s|^relpos ||" "$T/out")
@@ -35,11 +35,11 @@ done
 same 'the same bytes' "$T/x.tail" "$T/y.tail"
 refused 1 'is a classifier, which cannot write' lab sample "$T/c1"
 refused 1 'it is not a decoder of bytes' lab inspect "$T/c1"
-refused 1 'text: one file is named' lab train "$T/classes.lab" -o "$T/bad" --set "text = $T/one.txt"
+refused 1 'text: names one file' lab train "$T/classes.lab" -o "$T/bad" --set "text = $T/one.txt"
 refused 1 'classes: 3, but text names 2 files' lab train "$T/classes.lab" -o "$T/bad" --set "text = $T/one.txt $T/two.txt"
 refused 1 'classes: 3, but text names 2 files' lab eval "$T/c1" --text "$T/one.txt $T/two.txt"
 head -c 60 "$T/one.txt" >"$T/little.txt" # 48 to learn from, 12 held out
-refused 1 'little.txt: 12 tokens to learn from or held out, fewer than length, 16' lab train "$T/classes.lab" -o "$T/bad" \
+refused 1 'little.txt: 12 tokens for training or held out, fewer than length, 16' lab train "$T/classes.lab" -o "$T/bad" \
     --set "text = $T/one.txt $T/two.txt $T/little.txt"
 refused 1 '12 tokens of each file to measure on' lab eval "$T/c1" --text "$T/one.txt $T/two.txt $T/little.txt" --lengths 48 --bytes 36
 ok lab sweep "$T/classes_sweep.lab" -o "$T/classes.jsonl"

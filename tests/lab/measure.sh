@@ -68,6 +68,6 @@ refused 1 'and several pieces, but the longest length is 16' lab eval "$T/run" -
 make_classes
 prepare lab train "$T/classes.lab" -o "$T/classes" --set steps=2 --set warmup=1
 refused 1 'eval_pieces: only a decoder' lab eval "$T/classes" --pieces 2 --bytes 2000
-refused 1 'ngrams: counts are a yardstick for decoders of bytes' lab eval "$T/classes" --ngrams 2 --bytes 2000
+refused 1 'ngrams: the n-gram baseline is only for decoders of bytes' lab eval "$T/classes" --ngrams 2 --bytes 2000
 
 finish

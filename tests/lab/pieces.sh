@@ -60,12 +60,12 @@ if command -v spm_train >/dev/null; then
     mv "$T/elsewhere.model" "$T/pieces.model"
     refused 1 'vocab: 399, but .* has 400 word pieces \(vocab = 400, or more\)' lab train "$T/pieces.lab" -o "$T/p0" --set vocab=399
     model prefix --add_dummy_prefix=true
-    refused 1 'vim.txt: line 1: the word pieces stand for another text' lab train "$T/pieces.lab" -o "$T/p0" --set "tokenizer=$T/prefix.model"
+    refused 1 'vim.txt: line 1: the text of the word pieces differs from the file' lab train "$T/pieces.lab" -o "$T/p0" --set "tokenizer=$T/prefix.model"
     model chars --byte_fallback=false
     refused 1 'none of its 400 word pieces is a line feed' lab train "$T/pieces.lab" -o "$T/p0" --set "tokenizer=$T/chars.model"
     refused 1 'spm_export_vocab failed' lab train "$T/pieces.lab" -o "$T/p0" --set tokenizer=README.md
     printf 'a\n\342\226\201\n' >"$T/blank.txt"
-    refused 1 'blank.txt: line 2: the word pieces stand for another text' lab eval "$T/p1" --text "$T/blank.txt"
+    refused 1 'blank.txt: line 2: the text of the word pieces differs from the file' lab eval "$T/p1" --text "$T/blank.txt"
 else
     echo 'not tested: word pieces, for which spm_train is missing (Debian: sentencepiece)'
 fi

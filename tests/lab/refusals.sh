@@ -23,12 +23,12 @@ train 'out of range' 'layers = 0' 2
 train 'multiple of heads' 'heads = 3' 2
 train 'activation: "tanh" is none of gelu' 'activation = tanh' 2
 train 'did you mean "alibi"' 'position = alibl' 2
-train 'no projection' 'position = dense' 2
-train 'log_scale: it is for decoders' "$(printf 'log_scale = fixed\\ntask = classifier')" 2
-train 'fire_scales: learned, and no layer has fire' 'fire_scales = learned' 2
+train 'no projection to compute it' 'position = dense' 2
+train 'log_scale: only decoders with length 2' "$(printf 'log_scale = fixed\\ntask = classifier')" 2
+train 'fire_scales: learned, but no layer has fire' 'fire_scales = learned' 2
 train 'random_positions: 8, fewer than length, 16 .at least as many, such as 64' 'random_positions = 8' 2
 train 'random_positions: xl takes no positions' "$(printf 'position = rope+xl\nrandom_positions = 64')" 2
-train 'w3 is given, and has no size' 'position = fire,c=1,L=8,w3=w,b3=b' 2
+train 'w3 is given, but it has no size' 'position = fire,c=1,L=8,w3=w,b3=b' 2
 train 'buckets' 'position = t5,buckets=1' 2
 train 'no file is named' 'text =' 1
 train 'cannot be read' 'text = nothing.txt' 1
@@ -54,7 +54,7 @@ refused 2 'no results' lab report
 RELPOS_PYTHON=$T/none refused 1 'none cannot be run: No such file' lab report README.md
 refused 2 'no run is named' lab export
 refused 2 'no file to write is named' lab export "$T/run"
-refused 2 'transformers: --model writes another form' lab export "$T/run" --model --transformers -o "$T/x.safetensors"
+refused 2 'transformers: --model writes another format' lab export "$T/run" --model --transformers -o "$T/x.safetensors"
 refused 2 'model takes no text' lab export "$T/run" --model --prompt a -o "$T/x.safetensors"
 refused 2 'x.npz: the suffix is not .safetensors$' lab export "$T/run" --model -o "$T/x.npz"
 
@@ -89,7 +89,7 @@ sweep 'vary.seed: more than 32 values' "vary.seed = $(seq -s '|' 33)"
 sweep 'vary: more than 8 keys' $(printf 'vary.%s=1\n' seed steps batch lr warmup length width heads layers)
 # shellcheck disable=SC2046
 sweep 'quick: more than 32 keys' $("$program" lab --help | sed -n 's/^  \([a-z0-9_]*\) = .*/quick.\1=1/p' | head -n 33)
-refused 1 'eval_previous: decoders of text with windows of two tokens' lab sweep "$T/small.lab" -o "$T/bad.jsonl" --set eval_previous=1 --set length=1
-refused 1 'eval_ngrams: counts are a yardstick for decoders of bytes' lab sweep "$T/small.lab" -o "$T/bad.jsonl" --set eval_ngrams=2 --set generate=copy --set generate_size=4
+refused 1 'eval_previous: only decoders of text with length 2 or more' lab sweep "$T/small.lab" -o "$T/bad.jsonl" --set eval_previous=1 --set length=1
+refused 1 'eval_ngrams: the n-gram baseline is only for decoders of bytes' lab sweep "$T/small.lab" -o "$T/bad.jsonl" --set eval_ngrams=2 --set generate=copy --set generate_size=4
 
 finish

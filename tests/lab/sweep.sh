@@ -34,8 +34,8 @@ done
 ok lab sweep "$T/sweep.lab" -o "$T/new/folder/same.jsonl" --set 'vary.position_layers=own | own' --set seeds=1
 check 'the same experiment once' 1 "$(wc -l <"$T/new/folder/same.jsonl")"
 refused 1 'the longest length is 99999' lab sweep "$T/sweep.lab" -o "$T/long.jsonl" --set eval_lengths=99999
-refused 1 'a sweep measures on what is held out' lab sweep "$T/sweep.lab" -o "$T/long.jsonl" --set valid_share=0
-refused 1 'keep: .*README.md: cannot be made: Not a directory' lab sweep "$T/sweep.lab" -o "$T/long.jsonl" --keep README.md
+refused 1 'a sweep needs a held-out text' lab sweep "$T/sweep.lab" -o "$T/long.jsonl" --set valid_share=0
+refused 1 'keep: .*README.md: cannot be created: Not a directory' lab sweep "$T/sweep.lab" -o "$T/long.jsonl" --keep README.md
 check 'before any training' no "$([ -e "$T/long.jsonl" ] && echo yes || echo no)"
 
 # two processes share the work: together they have what one has
@@ -66,10 +66,10 @@ for_so_long() { # SECONDS: a sweep that is told to stop by then
 long "$T/long.jsonl"
 stopped=0 resumed=0 seconds=0.2
 until for_so_long $seconds
-    resumed=$((resumed + $(grep -c 'seed 1 goes on at step' "$T/err")))
+    resumed=$((resumed + $(grep -c 'seed 1 continues at step' "$T/err")))
     [ $code = 0 ] || [ $seconds = 1000 ]; do
     if [ -e "$T/stopped.jsonl.training/checkpoint.safetensors" ] && [ ! -s "$T/stopped.jsonl" ]; then # after its first step, and before it was measured
-        stopped=$((stopped + $(grep -c 'stopped (the same command goes on' "$T/err")))
+        stopped=$((stopped + $(grep -c 'stopped (run the same command' "$T/err")))
     fi
     seconds=$(python3 -c "print(round(min(1000, 2 * $seconds), 1))")
 done
@@ -84,7 +84,7 @@ check 'nothing is left beside the results' no "$([ -e "$T/stopped.jsonl.training
 mkdir "$T/cut.jsonl.training"
 head -c 3000 "$T/run/checkpoint.safetensors" >"$T/cut.jsonl.training/checkpoint.safetensors"
 run lab sweep "$T/sweep.lab" -o "$T/cut.jsonl"
-check 'each of four says it' '1 4' "$code $(grep -c 'cut short: .*; remove .*/cut.jsonl.training, and this training begins again' "$T/err")"
+check 'each of four says it' '1 4' "$code $(grep -c 'cut short: .*; remove .*/cut.jsonl.training to begin this training again' "$T/err")"
 
 # what is short, what is set, what is kept
 (
@@ -130,7 +130,7 @@ refused 1 't5 has other weights than rope' lab eval "$T/rope" --position t5
 ok lab sweep "$T/sweep.lab" -o "$T/counts.jsonl" --set seeds=1 --set eval_pieces=2 --set eval_ngrams=2 --keep "$T/counts"
 ok lab eval "$T/counts/own-1.safetensors" --lengths 16,32 --pieces 2 --bytes 200 --ngrams 2 --json
 check 'each result has those of eval' 2 "$(grep -cF "$(grep -o '"ngrams":.*' "$T/out")" "$T/counts.jsonl")"
-refused 1 'eval_ngrams: counts are a yardstick for decoders of bytes' lab sweep "$T/other.lab" -o "$T/no.jsonl" --set task=classifier \
+refused 1 'eval_ngrams: the n-gram baseline is only for decoders of bytes' lab sweep "$T/other.lab" -o "$T/no.jsonl" --set task=classifier \
     --set classes=2 --set eval_ngrams=2
 
 finish

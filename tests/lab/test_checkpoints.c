@@ -31,7 +31,7 @@ static void weights_beyond_f16_are_refused(void **state)
     nn_model_destroy(&back);
     m.w[1] = 65520;
     assert_int_equal(nn_checkpoint_save(&m, path, 3, RP_F16, err), -1);
-    assert_string_equal(err, "embedding.weight: 65520 is out of the range of f16 (below 65520; bf16 has it)");
+    assert_string_equal(err, "embedding.weight: 65520 is out of the range of f16 (below 65520; use bf16)");
     assert_int_equal(nn_checkpoint_save(&m, path, 3, RP_BF16, err), 0);
     assert_int_equal(nn_checkpoint_read(&back, path, false, &step, warning, err), 0);
     assert_true(back.w[1] == 65536);

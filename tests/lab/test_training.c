@@ -114,8 +114,8 @@ static void bad_configurations_are_refused(void **state)
         const char *text, *words;
     } together[] = {
         {"width = 10\nheads = 3", "width: 10 is not a multiple of heads, 3 (such as 12)"},
-        {"steps = 5\nwarmup = 6", "warmup: 6 is beyond steps, 5 (a smaller warmup, or more steps)"},
-        {"lr = 0.1\nlr_min = 0.2", "lr_min: 0.2 is above lr, 0.1 (a lower lr_min, or a higher lr)"},
+        {"steps = 5\nwarmup = 6", "warmup: 6 is more than steps, 5 (use a smaller warmup or more steps)"},
+        {"lr = 0.1\nlr_min = 0.2", "lr_min: 0.2 is above lr, 0.1 (use a lower lr_min or a higher lr)"},
     };
     for (size_t n = 0; n < sizeof together / sizeof *together; n++) {
         char err[NN_ERR_MAX] = "";

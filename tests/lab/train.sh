@@ -24,7 +24,7 @@ note=$(grep -c '"blas_note"' "$T/run/log.jsonl")
 check 'nothing is told of the core that is taken by itself' 0 "$note"
 if grep -q '"blas":"OpenBLAS [^"]* ' "$T/run/log.jsonl" && "$program" info | grep -q 'avx2 yes'; then
     OPENBLAS_CORETYPE=Prescott run lab train "$T/small.lab" -o "$T/core" --until 1
-    check 'one line says so' '0 1 1' "$code $(wc -l <"$T/err") $(grep -cE '^relpos: lab: OpenBLAS runs its kernels for Prescott, and this processor could run those for (SkylakeX|Haswell) .OPENBLAS_CORETYPE is set: unset it.$' "$T/err")"
+    check 'one line says so' '0 1 1' "$code $(wc -l <"$T/err") $(grep -cE '^relpos: lab: OpenBLAS runs its kernels for Prescott, but this processor can run the faster ones for (SkylakeX|Haswell) .unset OPENBLAS_CORETYPE.$' "$T/err")"
     check 'and the log' 1 "$(grep -c '"blas":"OpenBLAS [^"]* Prescott","blas_note":"OpenBLAS runs its kernels for Prescott' "$T/core/log.jsonl")"
 fi
 
@@ -59,7 +59,7 @@ ok lab inspect "$T/added" --bytes 64
 ok lab sample "$T/added" --prompt ab --bytes 10
 check 'the first token is not written' ab "$(head -c 2 "$T/out")"
 ok lab export "$T/added" --prompt ab -o "$T/added.safetensors"
-refused 1 'begin with a token that is no byte' explain --model "$T/added" --text 'a text'
+refused 1 'begin with a token that is not a byte' explain --model "$T/added" --text 'a text'
 refused 1 'vocab: 256 without a tokenizer and with bos = 1 .vocab = 257' lab train "$T/small.lab" -o "$T/no" --set bos=1
 refused 2 'bos: 1, and only the windows of a decoder' lab train "$T/small.lab" -o "$T/no" --set bos=1 --set task=classifier
 
@@ -73,7 +73,7 @@ loss=$(number loss "$T/out")
 ok lab eval "$T/same" --bytes 200 --lengths 20 --json
 check 'the weights are those' "$loss" "$(number loss "$T/out")"
 ok lab train "$T/small.lab" -o "$T/same" --set steps=40 --set length=20 --resume --until 4
-refused 2 'init: --resume goes on with the weights' lab train "$T/small.lab" -o "$T/same" --init "$T/run" --resume
+refused 2 'init: --resume continues with the weights' lab train "$T/small.lab" -o "$T/same" --init "$T/run" --resume
 refused 1 'has no array of the same name and shape' lab train "$T/small.lab" -o "$T/other" --init "$T/run" --set width=32 --set heads=4 --set mlp=64
 refused 1 'nothing: ' lab train "$T/small.lab" -o "$T/other" --init "$T/nothing"
 
@@ -136,7 +136,7 @@ ok lab train "$T/small.lab" -o "$T/a/b/c" --until 0
 head -c 60000 lab/data/vim.txt >"$T/text.txt"
 ok lab train "$T/small.lab" -o "$T/text" --set "text=$T/text.txt" --until 4
 cp "$T/text.txt" "$T/text.before" && echo more >>"$T/text.txt"
-refused 1 'text: it has changed since the run was begun' lab train "$T/small.lab" -o "$T/text" --set "text=$T/text.txt" --resume
+refused 1 'text: it has changed since the run was started' lab train "$T/small.lab" -o "$T/text" --set "text=$T/text.txt" --resume
 cp "$T/text.before" "$T/text.txt"
 ok lab train "$T/small.lab" -o "$T/text" --set "text=$T/text.txt" --resume
 mkfifo "$T/pipe"
@@ -151,7 +151,7 @@ ok lab train "$T/small.lab" -o "$T/far" --set lr=20 --set lr_min=20 --set weight
 check 'a perplexity without end' 1 "$(grep -c '"valid_loss":[0-9.]*,"valid_perplexity":null' "$T/far/log.jsonl")"
 ok lab eval "$T/far" --bytes 400
 check 'as text' 1 "$(grep -c 'perplexity     inf' "$T/out")"
-refused 2 'seeds is for many runs' lab train "$T/small.lab" -o "$T/x" --set seeds=2
+refused 2 'seeds: relpos lab train makes one run' lab train "$T/small.lab" -o "$T/x" --set seeds=2
 refused 1 'begun with "width = 16"' lab train "$T/small.lab" -o "$T/run" --resume --set width=32
 refused 1 'cannot be opened' lab train "$T/small.lab" -o "$T/fresh" --resume
 
