@@ -113,9 +113,9 @@ typedef struct rp_term_facts {
     const char *about;      /* help of its option, in a few words */
     const char *class_name; /* name of its class in Python; NULL: the name with a capital */
     const char *shown; /* format in `relpos explain`, described in src/terms/scheme.h; NULL: as the user wrote it */
-    const char *samples
-        [RP_MAX_SAMPLES]; /* problems for tests, such as "left=5,right=9"; the usual one first; no parameters: "" */
-    const char *bench[2]; /* problems for benchmarks */
+    const char
+        *samples[RP_MAX_SAMPLES]; /* problems for tests: "left=5,right=9"; the usual one first; "": no parameters */
+    const char *bench[2];         /* problems for benchmarks */
 } rp_term_facts;
 
 /* Return the facts about a kind, or NULL for an unknown kind. */

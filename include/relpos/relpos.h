@@ -56,17 +56,16 @@ extern "C" {
 
 /* The result of a call. Unless it is RP_OK or RP_E_CANCELLED, the call has not written to the caller's arrays. */
 typedef enum rp_status {
-    RP_OK = 0,        /* success */
-    RP_E_ARG = 1,     /* a NULL pointer, an unknown name or enumerator, a struct of another version */
-    RP_E_SHAPE = 2,   /* an array whose shape differs from the one that the description requires */
-    RP_E_STRIDE = 3,  /* a last axis that is not contiguous, or an output whose elements share memory */
-    RP_E_RANGE = 4,   /* a number outside its bounds, or NaN */
-    RP_E_OVERLAP = 5, /* an output that overlaps an input or another output */
-    RP_E_UNSUPPORTED =
-        6, /* valid but not supported: two terms with one role, an instruction set this machine does not have */
-    RP_E_NOMEM = 7,    /* out of memory */
-    RP_E_OVERFLOW = 8, /* a product of sizes that does not fit in 63 bits */
-    RP_E_CANCELLED = 9 /* the progress callback cancelled the call; the contents of the outputs are undefined */
+    RP_OK = 0,            /* success */
+    RP_E_ARG = 1,         /* a NULL pointer, an unknown name or enumerator, a struct of another version */
+    RP_E_SHAPE = 2,       /* an array whose shape differs from the one that the description requires */
+    RP_E_STRIDE = 3,      /* a last axis that is not contiguous, or an output whose elements share memory */
+    RP_E_RANGE = 4,       /* a number outside its bounds, or NaN */
+    RP_E_OVERLAP = 5,     /* an output that overlaps an input or another output */
+    RP_E_UNSUPPORTED = 6, /* valid but not supported: two terms with one role, an instruction set not found */
+    RP_E_NOMEM = 7,       /* out of memory */
+    RP_E_OVERFLOW = 8,    /* a product of sizes that does not fit in 63 bits */
+    RP_E_CANCELLED = 9    /* the progress callback cancelled the call; the contents of the outputs are undefined */
 } rp_status;
 
 /* Return the name of a status, such as "RP_E_SHAPE", or "unknown status" for any other number. */
@@ -235,9 +234,8 @@ typedef struct rp_desc {
     uint64_t seed;        /* seed of dropout; with b, h, i and j it decides which weights are dropped, on any machine */
     int32_t flexible;     /* 1: len_q and len_k are maxima, and each call takes its lengths from q and k */
     rp_precision precision; /* precision of f32 products; rp_desc_init sets HIGHEST */
-    const char *isa; /* instruction set by name; "reference" = the reference path; NULL = RELPOS_ISA, else the best */
-    size_t
-        term_size; /* sizeof(rp_term) of the caller; fields missing from an older, shorter struct have their defaults */
+    const char *isa;  /* instruction set by name; "reference" = the reference path; NULL = RELPOS_ISA, else the best */
+    size_t term_size; /* sizeof(rp_term) of the caller; fields missing from an older struct have their defaults */
     size_t mask_size; /* sizeof(rp_mask) of the caller, with the same rule */
 } rp_desc;
 

@@ -189,11 +189,15 @@ static inline rp_term rp_term_init(rp_term_kind kind)
 
 /* Return the name of a kind in the command line and Python, such as "t5"; NULL for an unknown kind. */
 RP_API const char *rp_term_name(rp_term_kind kind);
-RP_API const char *
-rp_term_syntax(rp_term_kind kind); /* what the user types, such as "alibi[,slopes=NAME]"; NULL for an unknown kind */
-RP_API const char *rp_term_source(rp_term_kind kind); /* the paper; NULL for an unknown kind */
-RP_API const char *rp_term_array(rp_term_kind,
-                                 int index); /* name of array number `index`, such as "table"; NULL for none */
+
+/* Return the syntax of a kind, such as "alibi[,slopes=NAME]"; NULL for an unknown kind. */
+RP_API const char *rp_term_syntax(rp_term_kind kind);
+
+/* Return the paper that defines a kind; NULL for an unknown kind. */
+RP_API const char *rp_term_source(rp_term_kind kind);
+
+/* Return the name of array number `index` of a kind, such as "table"; NULL past the last. */
+RP_API const char *rp_term_array(rp_term_kind, int index);
 
 /* Return 1 for a bias (--bias), 0 for a term with an option named after it, such as --rope. */
 RP_API int rp_term_is_bias(rp_term_kind kind);
