@@ -18,7 +18,7 @@
  * definitions.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "backward_tile.h" /* for an editor that parses this file alone */
+#include "backward_tile.h" /* only if an editor parses this file by itself */
 #endif
 
 /* Add the task's contribution to the sums `between`. For keys t of the task it comes from `past` and `inside`, for keys
