@@ -20,7 +20,7 @@ MAY = {
     "src/sources": ["src/base", "src/terms", "src/masks", "src/problem"],
     "src/engine": ["src/base", "src/terms", "src/masks", "src/problem", "src/sources"],
     # templates: isa/*.c include engine/call.h before them; the FMA and AMX backends do not include each other
-    # editor.h has the parameters with which an editor parses a template alone
+    # editor.h: parameters for an editor that parses a template by itself
     "src/kernels": ["src/kernels/fma", "src/kernels/amx", "src/engine/call.h", "src/isa/float_state.h", "src/isa/target.h", "src/isa/verbs.h"],
     "src/kernels/fma": ["src/kernels/register_tile.h", "src/kernels/softmax.h", "src/kernels/backward_scratch.h"],
     "src/kernels/amx": [],

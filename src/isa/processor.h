@@ -19,7 +19,7 @@
 typedef struct rpi_processor {
     bool avx2, avx2_vnni;                  /* avx2: with FMA and F16C */
     bool avx512, avx512_vnni, avx512_bf16; /* avx512: F, BW, DQ and VL */
-    bool amx, amx_int8;                    /* amx: tiles of bf16; the kernel has granted their state to this process */
+    bool amx, amx_int8;                    /* amx: tiles of bf16; Linux has granted their state to this process */
 } rpi_processor;
 
 /* Return true if RELPOS_HIDE_ISA names this feature. */

@@ -3,7 +3,7 @@
  * Parameters: BACKWARD_KEYS; products_backward of the backend.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "decode.h" /* for an editor that parses this file alone */
+#include "decode.h" /* only if an editor parses this file by itself */
 #endif
 
 /* The scratch of a worker of the backward pass. */

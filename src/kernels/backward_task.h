@@ -18,7 +18,7 @@
  * definitions.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "backward_tile.h" /* for an editor that parses this file alone */
+#include "backward_tile.h" /* only if an editor parses this file by itself */
 #endif
 
 /* Add the task's contribution to the sums `between`. For keys t of the task it comes from `past` and `inside`, for keys
@@ -178,15 +178,87 @@ static void find_key_norms(backward_scratch *w, int64_t g, int64_t j0, int64_t k
     k->moderate = true; /* the bounds of a block say if a query is non-finite or large */
 }
 
-/* Run a task: BACKWARD_KEYS keys of one kv head of the group. Calls tile_backward (backward_tile.h) for each tile. */
+/* Let the next task pass the tickets of a block of rows in which no pair is computed. Write zeros where ds is stored in
+ * place. */
+static inline void pass_empty_tickets(backward_scratch *w, int64_t j0, int64_t block_n, int64_t key_block)
+{
+    const rpi_call *c = w->k.c;
+    rpi_backward *bw = c->backward;
+    for (int32_t n = 0; n < c->n_sources; n++) {
+        if (bw->direct[n])
+            direct_gradient(w, j0, n, false);
+        if (bw->run_dq[n]) {
+            rpi_ticket_wait(bw->ticket_run_dq[n] + block_n, key_block);
+            rpi_ticket_pass(bw->ticket_run_dq[n] + block_n);
+        }
+    }
+}
+
+/* Compute all blocks of rows of query head k->h, which is number `head` of the group, against the task's keys. Calls
+ * tile_backward (backward_tile.h) for each tile. */
+static inline void head_blocks(backward_scratch *w, int64_t head, int64_t j0, int64_t keys, int64_t key_block)
+{
+    block *k = &w->k;
+    const rpi_call *c = k->c;
+    rpi_backward *bw = c->backward;
+    const rp_desc *d = &c->args->desc;
+    const int64_t wide_k = rpi_round_up(d->dim_k, VL);
+    for (k->row0 = 0; k->row0 < d->len_q; k->row0 += BLOCK_ROWS) {
+        const int64_t block_n = head * bw->blocks + k->row0 / BLOCK_ROWS;
+        tile t;
+        k->rows = rpi_min(BLOCK_ROWS, d->len_q - k->row0);
+        k->groups = (k->rows + MR - 1) / MR;
+        k->extreme_q = false;
+        k->bounds = c->skips ? bw->bounds + 2 * ((k->b * d->heads + k->h) * bw->blocks + k->row0 / BLOCK_ROWS) : NULL;
+        bool some = !(c->skips && is_far(k, j0, j0 + keys));
+        if (some) {
+            find_intervals(k);
+            some = open_tile(k, &t, j0, BACKWARD_KEYS, w->extreme_k, w->extreme_v) && !(c->skips && narrow_tile(k, &t));
+        }
+        if (some)
+            tile_backward(w, &t, head);
+        else
+            pass_empty_tickets(w, j0, block_n, key_block);
+        if (bw->any_pairs) {
+            atomic_llong *at = bw->ticket_pairs + k->row0 / BLOCK_ROWS * bw->key_blocks + key_block;
+            rpi_ticket_wait(at, k->b * d->heads + k->h);
+            rpi_ticket_pass(at);
+        }
+        rpi_ticket_wait(&bw->ticket_rows[block_n], key_block);
+        if (some && c->grads->dq.data) {
+            real *to = (real *)bw->dq + (head * bw->pad_rows + k->row0) * wide_k;
+            for (int64_t x = 0; x < k->rows * wide_k; x += VL)
+                vf_store(to + x, vf_load(to + x) + vf_load(w->dq + x));
+        }
+        rpi_ticket_pass(&bw->ticket_rows[block_n]);
+    }
+}
+
+/* Add the worker's sums of terms computed pair by pair to those of the call, when `ticket` tasks have added theirs. */
+static inline void merge_private_sums(const backward_scratch *w, int64_t ticket)
+{
+    const rpi_call *c = w->k.c;
+    rpi_backward *bw = c->backward;
+    rpi_ticket_wait(&bw->ticket_task, ticket);
+    for (int32_t n = 0; n < c->args->desc.n_terms; n++)
+        for (int x = 0; x < RP_MAX_ARRAYS; x++) {
+            double *from = w->private_sums[n].array[x].data, *to = bw->sums.term[n].array[x].data;
+            for (int64_t e = 0; from && to && e < bw->sums.elements[n][x]; e++) {
+                to[e] += from[e];
+                from[e] = 0;
+            }
+        }
+    rpi_ticket_pass(&bw->ticket_task);
+}
+
+/* Run a task: BACKWARD_KEYS keys of one kv head of the group. */
 static void backward(const rpi_call *c, int64_t kv, int64_t key_block, int32_t worker)
 {
     const rp_desc *d = &c->args->desc;
     const unsigned before = rpi_float_begin(RPI_FLOAT_FLUSH);
     const int64_t b = (c->g0 + kv) / d->kv_heads, g = (c->g0 + kv) % d->kv_heads, per_kv = d->heads / d->kv_heads;
     const int64_t j0 = key_block * BACKWARD_KEYS, keys = rpi_min(BACKWARD_KEYS, d->len_k - j0),
-                  wide_k = rpi_round_up(d->dim_k, VL);
-    const int64_t padded = rpi_round_up(keys, COLUMN_STEP);
+                  padded = rpi_round_up(keys, COLUMN_STEP);
     rpi_backward *bw = c->backward;
     backward_scratch w;
     block *k = &w.k;
@@ -200,68 +272,21 @@ static void backward(const rpi_call *c, int64_t kv, int64_t key_block, int32_t w
     memset(w.extreme_k, 0, BACKWARD_KEYS / NR + 1);
     products_begin(&w, g, j0, padded);
     if (w.dk_plain)
-        memset(w.dk_plain, 0, reals(rpi_round_up(padded, MR) + MR, wide_k));
+        memset(w.dk_plain, 0, reals(rpi_round_up(padded, MR) + MR, rpi_round_up(d->dim_k, VL)));
     if (c->skips)
         find_key_norms(&w, g, j0, keys);
     for (int64_t n = 0; n < per_kv; n++) {
-        const int64_t head = kv * per_kv + n;
         k->h = g * per_kv + n;
         begin_head(&w, j0);
-        for (k->row0 = 0; k->row0 < d->len_q; k->row0 += BLOCK_ROWS) {
-            const int64_t block_n = head * bw->blocks + k->row0 / BLOCK_ROWS;
-            tile t;
-            k->rows = rpi_min(BLOCK_ROWS, d->len_q - k->row0);
-            k->groups = (k->rows + MR - 1) / MR;
-            k->extreme_q = false;
-            k->bounds = c->skips ? bw->bounds + 2 * ((b * d->heads + k->h) * bw->blocks + k->row0 / BLOCK_ROWS) : NULL;
-            bool some = !(c->skips && is_far(k, j0, j0 + keys));
-            if (some) {
-                find_intervals(k);
-                some =
-                    open_tile(k, &t, j0, BACKWARD_KEYS, w.extreme_k, w.extreme_v) && !(c->skips && narrow_tile(k, &t));
-            }
-            if (some)
-                tile_backward(&w, &t, head);
-            else
-                for (int32_t m = 0; m < c->n_sources; m++) {
-                    if (bw->direct[m])
-                        direct_gradient(&w, j0, m, false);
-                    if (bw->run_dq[m]) {
-                        rpi_ticket_wait(bw->ticket_run_dq[m] + block_n, key_block);
-                        rpi_ticket_pass(bw->ticket_run_dq[m] + block_n);
-                    }
-                }
-            if (bw->any_pairs) {
-                atomic_llong *at = bw->ticket_pairs + k->row0 / BLOCK_ROWS * bw->key_blocks + key_block;
-                rpi_ticket_wait(at, b * d->heads + k->h);
-                rpi_ticket_pass(at);
-            }
-            rpi_ticket_wait(&bw->ticket_rows[block_n], key_block);
-            if (some && c->grads->dq.data) {
-                real *to = (real *)bw->dq + (head * bw->pad_rows + k->row0) * wide_k;
-                for (int64_t x = 0; x < k->rows * wide_k; x += VL)
-                    vf_store(to + x, vf_load(to + x) + vf_load(w.dq + x));
-            }
-            rpi_ticket_pass(&bw->ticket_rows[block_n]);
-        }
+        head_blocks(&w, kv * per_kv + n, j0, keys, key_block);
         use_columns(&w, j0, keys, g);
         if (bw->any_head)
             merge_head(&w, j0, key_block);
     }
     products_end(&w, keys);
     store_keys(&w, j0, keys, g);
-    if (w.private_sums) {
-        rpi_ticket_wait(&bw->ticket_task, (c->g0 + kv) * bw->key_blocks + key_block);
-        for (int32_t n = 0; n < d->n_terms; n++)
-            for (int x = 0; x < RP_MAX_ARRAYS; x++) {
-                double *from = w.private_sums[n].array[x].data, *to = bw->sums.term[n].array[x].data;
-                for (int64_t e = 0; from && to && e < bw->sums.elements[n][x]; e++) {
-                    to[e] += from[e];
-                    from[e] = 0;
-                }
-            }
-        rpi_ticket_pass(&bw->ticket_task);
-    }
+    if (w.private_sums)
+        merge_private_sums(&w, (c->g0 + kv) * bw->key_blocks + key_block);
     amx_end();
     rpi_float_end(before);
 }

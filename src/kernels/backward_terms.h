@@ -5,7 +5,7 @@
  * Parameters: MR, BLOCK_ROWS, BACKWARD_KEYS.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "fma/fma_backward.h" /* for an editor that parses this file alone */
+#include "fma/fma_backward.h" /* only if an editor parses this file by itself */
 #endif
 
 /* STRIP: sum ds by offset. merge_head (backward_task.h) and engine/fold.c pass the sums to `grad` of each OFFSET

@@ -3,7 +3,7 @@
  * Parameters: BLOCK_ROWS, ROW_STEP.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "backward_terms.h" /* for an editor that parses this file alone */
+#include "backward_terms.h" /* only if an editor parses this file by itself */
 #endif
 
 /* Compute products of dout with the vectors that are added to values. Point each row to them; dp starts from them. */

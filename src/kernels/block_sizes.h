@@ -3,7 +3,7 @@
  * Parameters: VL, MR, NR, RPI_AMX.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "editor.h" /* for an editor that parses this file alone */
+#include "editor.h" /* only if an editor parses this file by itself */
 #endif
 
 enum {

@@ -10,7 +10,7 @@
  * If the keys are one tile, decode_heads runs all three steps for some kv heads, and stores no intermediate results.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "forward.h" /* for an editor that parses this file alone */
+#include "forward.h" /* only if an editor parses this file by itself */
 #endif
 
 /* The results of one tile for decode_merge, for one query head and rows r < MR. */

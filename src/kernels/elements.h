@@ -3,7 +3,7 @@
  * Parameters: VL, real, the vector operations.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "block_sizes.h" /* for an editor that parses this file alone */
+#include "block_sizes.h" /* only if an editor parses this file by itself */
 #endif
 
 #if !RPI_F64

@@ -3,7 +3,7 @@
  * Parameters: BLOCK_ROWS, TILE_KEYS, COLUMN_STEP, NR.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "skip.h" /* for an editor that parses this file alone */
+#include "skip.h" /* only if an editor parses this file by itself */
 #endif
 
 /* Pack panels [panel0, panel1) of kv head g of batch entry b as number `at` of the packed heads. If `values` is false,

@@ -4,7 +4,7 @@
  * Parameters: MR, NR, COLUMN_STEP, BLOCK_ROWS, TILE_KEYS.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "query_block.h" /* for an editor that parses this file alone */
+#include "query_block.h" /* only if an editor parses this file by itself */
 #endif
 
 /* Find the keys that each row may see, from the masks that are intervals. Rows that fill up the last group see none. */

@@ -3,7 +3,7 @@
  * Parameters: TILE_KEYS, ROW_STEP.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "value_vectors.h" /* for an editor that parses this file alone */
+#include "value_vectors.h" /* only if an editor parses this file by itself */
 #endif
 
 /* Add the values of the tile that are not finite, and such vectors of VALUES, to the rows that attend to them. */

@@ -3,7 +3,7 @@
  * Parameters: VL, NR, the vector operations.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "rotate_rows.h" /* for an editor that parses this file alone */
+#include "rotate_rows.h" /* only if an editor parses this file by itself */
 #endif
 
 /* Transpose VL rows of n channels that are `gap` numbers apart: to[x * step + r] = from[r * gap + x]. The first `there`

@@ -2,7 +2,7 @@
  * Parameters: VL, MR, ROW_VECTORS.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "block_sizes.h" /* for an editor that parses this file alone */
+#include "block_sizes.h" /* only if an editor parses this file by itself */
 #endif
 
 /* Run as many independent multiply-adds as a register tile has, from registers only. Return their number. */

@@ -2,7 +2,7 @@
  * Parameters: MR, BLOCK_ROWS, TILE_KEYS, ROW_STEP, WINDOW_VECTORS; products_block of the backend.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "fma/fma_scratch.h" /* for an editor that parses this file alone */
+#include "fma/fma_scratch.h" /* only if an editor parses this file by itself */
 #endif
 
 /* For each row of the block, its products with vectors [low, high) of a RUN, or its weights by vector. A row of

@@ -7,7 +7,7 @@
  * of a score may be stored where the score is written.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "pack.h" /* for an editor that parses this file alone */
+#include "pack.h" /* only if an editor parses this file by itself */
 #endif
 
 /* FETCH: a prefetch at each step pays. Steps of AVX2 are too short: each would fetch a small part of a cache line. */

@@ -5,7 +5,7 @@
  * Parameters: the vector operations.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "elements.h" /* for an editor that parses this file alone */
+#include "elements.h" /* only if an editor parses this file by itself */
 #endif
 
 /* Rotate a row in place, with channel x at row[x * step]. Sign -1 rotates back. */

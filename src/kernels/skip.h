@@ -9,7 +9,7 @@
  * docs/numerics.md has the proof.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "summary.h" /* for an editor that parses this file alone */
+#include "summary.h" /* only if an editor parses this file by itself */
 #endif
 
 /* Return the relative error of scores, of their bounds and of norms together: more than the sum of all roundings. */

@@ -4,7 +4,7 @@
  * Parameters: VL, ROW_VECTORS, ROW_STEP.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "tile_biases.h" /* for an editor that parses this file alone */
+#include "tile_biases.h" /* only if an editor parses this file by itself */
 #endif
 
 /* Put the largest score of columns [from, to) of row r into some lane of its k->tile_max. NaN may be ignored. */

@@ -3,7 +3,7 @@
  * Parameters: BLOCK_ROWS, TILE_KEYS.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "nonfinite.h" /* for an editor that parses this file alone */
+#include "nonfinite.h" /* only if an editor parses this file by itself */
 #endif
 
 /* Compute the scores of a tile again, and its weights, since the sums of the rows are now known. */

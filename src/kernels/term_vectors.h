@@ -3,7 +3,7 @@
  * Parameters: MR, NR, TILE_KEYS, WINDOW_VECTORS.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "key_tile.h" /* for an editor that parses this file alone */
+#include "key_tile.h" /* only if an editor parses this file by itself */
 #endif
 
 /* Return the number of the vector of row r and key 0 of the tile, before clamping. */

@@ -6,7 +6,7 @@
  * scratch have enough padding; rows of the caller's arrays that end sooner are copied.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "term_vectors.h" /* for an editor that parses this file alone */
+#include "term_vectors.h" /* only if an editor parses this file by itself */
 #endif
 
 /* Round n biases like rpi_round_bias. */

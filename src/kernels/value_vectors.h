@@ -3,7 +3,7 @@
  * Parameters: MR, SUM_KEYS.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "scores.h" /* for an editor that parses this file alone */
+#include "scores.h" /* only if an editor parses this file by itself */
 #endif
 
 /* Return the sum of x[from … to), lane by lane from column 0, so that zeros before and after change no bit. */

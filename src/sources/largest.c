@@ -122,7 +122,7 @@ bool rpi_biases_fall(const rpi_source *source, int32_t n, const rpi_args *args, 
             for (int64_t h = 0; h < d->heads; h++) {
                 double low = HUGE_VAL, high = -HUGE_VAL;
                 const rpi_strip *s = &source[x].strip;
-                if (source[x].kind != RPI_STRIP) /* only the scheme can tell */
+                if (source[x].kind != RPI_STRIP) /* only the scheme has a bound */
                     return true;
                 if ((b && !s->batch_step) || (h && !s->head_step))
                     continue;

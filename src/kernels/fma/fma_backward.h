@@ -3,7 +3,7 @@
  * Parameters: MR, NR, BLOCK_ROWS, BACKWARD_KEYS.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "kernels/backward_scratch.h" /* for an editor that parses this file alone */
+#include "kernels/backward_scratch.h" /* only if an editor parses this file by itself */
 #endif
 
 /* Return true if dp is computed from pairs. */

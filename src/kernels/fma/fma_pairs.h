@@ -4,7 +4,7 @@
  * Parameters: VL, NR, vf_pairs; RPI_PAIRS_ISA, the instruction set with that instruction (others compile none of this).
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "kernels/register_tile.h" /* for an editor that parses this file alone */
+#include "kernels/register_tile.h" /* only if an editor parses this file by itself */
 #endif
 
 /* Return how many numbers, or pairs, a row of `width` numbers has. */
