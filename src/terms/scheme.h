@@ -100,9 +100,9 @@ static inline void rpi_add(const rpi_sums *to, int array, int64_t a, int64_t b, 
         "k_position_mask", RP_USE_TRUTH, RP_REPLACES, .shape = "[B?, Lk]"                                              \
     }
 
-/* A product of a term of form VEC: factor * sum over c of query(c) * vec(h, e, c), where e = index(i, j) is between 0 and
- * count-1. With key_side the row is k_j instead of q_i. If index is NULL, e = clamp(delta - first, 0, count-1); with
- * `zero_outside` the product is 0 for pairs whose e would be clamped. */
+/* A product of a term of form VEC: factor * sum over c of query(c) * vec(h, e, c), where e = index(i, j) is between
+ * 0 and count-1. With key_side the row is k_j instead of q_i. If index is NULL, e = clamp(delta - first, 0,
+ * count-1); with `zero_outside` the product is 0 for pairs whose e would be clamped. */
 typedef struct rpi_product {
     int array;         /* index of the array of vectors */
     const char *shown; /* the product as `relpos explain` prints it, in ASCII: "scale * q . table" */
