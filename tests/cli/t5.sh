@@ -185,7 +185,7 @@ for model in added added.packed; do
 done
 echo '{"<AA2fold>": 33}' >"$T/made/added/added_tokens.json"
 run t5 tokenize "$T/made/added" --text M
-says 'the model takes no text, token numbers alone: added_tokens.json: "<AA2fold>" has the number 33: numbers follow those of the model, each once, from 32'
+says 'the model takes no text, token numbers alone: added_tokens.json: "<AA2fold>" has the number 33: new tokens must have consecutive numbers, beginning with 32'
 refused 2 '--draft: "f32" proposes nothing' t5 generate $data/v11 --tokens --text 3 --draft f32
 refused 1 'a draft of int4 for weights of int4' t5 generate $data/v11 --tokens --text 3 --type int4 --exact
 ok t5 bench $data/v11 --source 8 --new 9 --repeat 1 --exact

@@ -365,12 +365,12 @@ static void what_is_wrong_in_a_model_is_named(void **state)
             fail_msg("\"%s\" has no \"%s\"", err, why);                                                                \
     } while (0)
     assert_true(try(UNK PIECE("a"), sizeof(UNK PIECE("a")) - 1));
-    MODEL(UNK, "pieces is a normal one");
-    MODEL(PIECE("a"), "of type unknown");
-    MODEL(UNK UNK PIECE("a"), "pieces 0 and 1 are both of type unknown");
+    MODEL(UNK, "pieces has type normal");
+    MODEL(PIECE("a"), "has type unknown");
+    MODEL(UNK UNK PIECE("a"), "pieces 0 and 1 both have type unknown");
     MODEL(UNK PIECE("a") PIECE("a"), "both \"a\"");
-    MODEL(UNK PIECE("\xff"), "piece 1 is not UTF-8");
-    MODEL(UNK PIECE("\0"), "piece 1 is not UTF-8 without NUL");
+    MODEL(UNK PIECE("\xff"), "piece 1 must be UTF-8");
+    MODEL(UNK PIECE("\0"), "piece 1 must be UTF-8 without NUL");
     MODEL(UNK "\x0a\x02\x0a\0", "piece 1 has 0 bytes");
     MODEL(UNK "\x0a\x08\x0a\x01z\x15\0\0\xc0\x7f", "score nan");
     MODEL(UNK "\x0a\x08\x0a\x01z\x15\0\0\x80\x7f", "score inf");
@@ -394,7 +394,7 @@ static void what_is_wrong_in_a_model_is_named(void **state)
     assert_true(try(surface, (int64_t)start + 7 + 1024));
     surface[start + 1]++, surface[start + 5]++;
     assert_false(try(surface, (int64_t)start + 7 + 1025));
-    assert_non_null(strstr(err, "unk_surface has 1025 bytes: at most 1024"));
+    assert_non_null(strstr(err, "unk_surface has 1025 bytes: must be at most 1024"));
     MODEL("\x7f"
           "ELF\x02\x01\x01",
           "damaged");
@@ -420,14 +420,14 @@ static void what_is_wrong_beside_a_model_is_named(void **state)
         {"{", NULL, "added.json: line 1"},
         {"[]", NULL, "added.json: line 1: it is not an object"},
         {"{\"a\": 32, \"a\": 33}", NULL, "added.json: line 1"},
-        {"{\"a\": \"32\"}", NULL, "added.json: \"a\" has the number 0: a token has an integer"},
-        {"{\"\": 32}", NULL, "added.json: \"\" has the number 32: a token has an integer, and bytes from 1"},
-        {"{\"a\": 31}", NULL, "\"a\" has the number 31: numbers follow those of the model, each once, from 32"},
-        {"{\"a\": -1}", NULL, "\"a\" has the number -1: numbers follow"},
-        {"{\"a\": 4294967328}", NULL, "\"a\" has the number 4294967328: numbers follow"},
-        {"{\"a\": 32, \"b\": 32}", NULL, "\"b\" has the number 32: numbers follow"},
-        {"{\"a\": 33}", NULL, "\"a\" has the number 33: numbers follow"},
-        {"{\"a\": 33, \"</s>\": 1}", NULL, "added.json: 1 tokens follow number 31, and number 32 is missing"},
+        {"{\"a\": \"32\"}", NULL, "added.json: \"a\" has the number 0: must be an integer"},
+        {"{\"\": 32}", NULL, "added.json: \"\" has the number 32: must be an integer, and the token must have 1"},
+        {"{\"a\": 31}", NULL, "\"a\" has the number 31: new tokens must have consecutive numbers, beginning with 32"},
+        {"{\"a\": -1}", NULL, "\"a\" has the number -1: new tokens must have"},
+        {"{\"a\": 4294967328}", NULL, "\"a\" has the number 4294967328: new tokens must have"},
+        {"{\"a\": 32, \"b\": 32}", NULL, "\"b\" has the number 32: new tokens must have"},
+        {"{\"a\": 33}", NULL, "\"a\" has the number 33: new tokens must have"},
+        {"{\"a\": 33, \"</s>\": 1}", NULL, "added.json: it adds 1 tokens after number 31, but number 32 is missing"},
         {"{\"<unk>\": 32}", NULL, "\"<unk>\" has the number 32: it is token 2"},
         {"{\"<extra_id_0>\": 32}", NULL, "\"<extra_id_0>\" has the number 32: it is token 31"},
         {"{}", "{\"extra_ids\": -1}", "config.json: extra_ids is no integer from 0"},
