@@ -170,10 +170,10 @@ static void what_is_wrong_in_a_json_is_named(void **state)
     refused("t5.json", "[\"<pad>\",0.0]", "[0.0,\"<pad>\"]", "vocab[0]");
     refused("t5.json", "\"unk_id\":2", "\"unk_id\":-1", "unk_id is -1");
     refused("t5.json", "\"unk_id\":2", "\"unk\":2", "unk_id is missing");
-    refused("t5.json", "\"id\":1,", "\"id\":-1,", "added_tokens[1] has id -1: it is token 1");
-    refused("t5.json", "\"id\":1,", "\"id\":2147483648,", "added_tokens[1] has id 2147483648: it is token 1");
+    refused("t5.json", "\"id\":1,", "\"id\":-1,", "added_tokens[1] has id -1: must be 1");
+    refused("t5.json", "\"id\":1,", "\"id\":2147483648,", "added_tokens[1] has id 2147483648: must be 1");
     refused("t5.json", "\"id\":1,", "\"id\":1.0,", "added_tokens[1] has id");
-    refused("t5.json", "\"content\":\"</s>\"", "\"content\":\"<new>\"", "added_tokens[1] has id 1: it is token 910");
+    refused("t5.json", "\"content\":\"</s>\"", "\"content\":\"<new>\"", "added_tokens[1] has id 1: must be 910");
     refused("t5.json", "[\"<pad>\",0.0]", "[\"<pad>\",NaN]", "line 1");
     refused("t5.json", "[\"<pad>\",0.0]", "[\"<pad>\",1e999]", "line 1");
     refused("t5.json", "[\"a\",", "[\"b\",", "both \"b\"");
@@ -190,7 +190,7 @@ static void what_is_wrong_in_a_json_is_named(void **state)
     refused("t5.json", "\"TemplateProcessing\"", "\"BertProcessing\"", "post_processor \"BertProcessing\"");
     refused("t5.json", "\"single\":[{\"Sequence\"", "\"single\":[{\"Sequenze\"", "special token");
     refused("t5.json", "\"ids\":[1]", "\"ids\":[-1]", "id -1");
-    refused("t5.json", "\"id\":1,", "\"id\":3,", "added_tokens[1] has id 3: it is token 1");
+    refused("t5.json", "\"id\":1,", "\"id\":3,", "added_tokens[1] has id 3: must be 1");
     refused("t5.json", "\"single_word\":false", "\"single_word\":true", "single_word");
     refused("t5.json", "\"special\":true", "\"special\":7", "\"special\"");
     refused("t5.json", "{\"version\"", "{\"version\":\"1.0\",\"version\"", "line 1");
@@ -215,7 +215,7 @@ static void long_parts_are_bounded(void **state)
         memset(part, 'x', MOST + 20);
         memcpy(part, "[[\"", 3);
         strcpy(part + 3 + MOST + more, "\",0.0],[\"<pad>\",0.0]");
-        const char *const why = more ? "model.vocab[0] has 1048577 bytes" : "added_tokens[0] has id 0: it is token 1";
+        const char *const why = more ? "model.vocab[0] has 1048577 bytes" : "added_tokens[0] has id 0: must be 1";
         refused("t5.json", "[[\"<pad>\",0.0]", part, why);
     }
 }
@@ -381,11 +381,11 @@ static void what_is_wrong_in_a_model_is_named(void **state)
     MODEL(UNK PIECE("a") "\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "the file is damaged");
     MODEL(UNK PIECE("a") "\x08\x01", "wire type 0");
     MODEL(UNK PIECE("a") "\x0b", "the file is damaged");
-    MODEL(UNK PIECE("a") "\x12\x02\x18\x02", "type 2: 1, Unigram");
+    MODEL(UNK PIECE("a") "\x12\x02\x18\x02", "type 2: must be 1, Unigram");
     MODEL(UNK PIECE("a") "\x12\x02\xa8\x02", "trainer_spec");
     MODEL(UNK PIECE("a") "\x12\x03\x98\x02\x01", "byte_fallback");
     MODEL(UNK PIECE("a") "\x1a\x03\x12\x01x", "charsmap has 1 bytes");
-    MODEL(UNK PIECE("a") "\x1a\x06\x12\x04\x08\0\0\0", "trie of 8 bytes in 0");
+    MODEL(UNK PIECE("a") "\x1a\x06\x12\x04\x08\0\0\0", "trie of 8 bytes: must be a multiple of 4, at most 0");
     MODEL(UNK PIECE("a") "\x2a\x03\x12\x01x", "denormalizer");
     static char surface[1100] =
         UNK PIECE("a") "\x12\x84\x08\xe2\x02\x80\x08"; /* trainer_spec, unk_surface of 1024 bytes */
@@ -428,11 +428,11 @@ static void what_is_wrong_beside_a_model_is_named(void **state)
         {"{\"a\": 32, \"b\": 32}", NULL, "\"b\" has the number 32: new tokens must have"},
         {"{\"a\": 33}", NULL, "\"a\" has the number 33: new tokens must have"},
         {"{\"a\": 33, \"</s>\": 1}", NULL, "added.json: it adds 1 tokens after number 31, but number 32 is missing"},
-        {"{\"<unk>\": 32}", NULL, "\"<unk>\" has the number 32: it is token 2"},
-        {"{\"<extra_id_0>\": 32}", NULL, "\"<extra_id_0>\" has the number 32: it is token 31"},
-        {"{}", "{\"extra_ids\": -1}", "config.json: extra_ids is no integer from 0"},
-        {"{}", "{\"extra_ids\": 1.5}", "config.json: extra_ids is no integer from 0"},
-        {"{}", "{\"extra_ids\": 1048577}", "config.json: extra_ids is no integer from 0"},
+        {"{\"<unk>\": 32}", NULL, "\"<unk>\" has the number 32: but in the model it is token 2"},
+        {"{\"<extra_id_0>\": 32}", NULL, "\"<extra_id_0>\" has the number 32: but in the model it is token 31"},
+        {"{}", "{\"extra_ids\": -1}", "config.json: extra_ids must be an integer from 0"},
+        {"{}", "{\"extra_ids\": 1.5}", "config.json: extra_ids must be an integer from 0"},
+        {"{}", "{\"extra_ids\": 1048577}", "config.json: extra_ids must be an integer from 0"},
         {"{}", "{\"extra_ids\"", "config.json: line 1"},
         {NULL, "[", "config.json: line 1"},
     };
