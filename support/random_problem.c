@@ -67,6 +67,10 @@ static void draw_value(problem_dice *d, const rp_param *p, const tokens *g, char
             (long long)whole(d, bounded ? (int64_t)fmax(p->min, -40) : 0, bounded ? (int64_t)fmin(p->max, 500) : 40));
         return;
     case RP_PARAM_REAL:
+        if (p->above_min && !bounded) {
+            add(text, "%.4g", p->min + real(d, 0.01, 10));
+            return;
+        }
         add(text, "%.4g", bounded ? real(d, fmax(p->min, -10), fmin(p->max, fmax(p->min, 0) + 10)) : real(d, -3, 3));
         return;
     case RP_PARAM_FLAG: add(text, "%d", (int)below(d, 2)); return;

@@ -47,6 +47,7 @@ typedef struct rp_param {
     double max;                 /* see min */
     const char *unset;          /* what a default of 0 stands for, such as "Dk"; NULL: it means what it says */
     const char *meaning;        /* a few words */
+    int32_t above_min;          /* 1: the value must be above min, even if min and max are both 0 */
 } rp_param;
 
 /* What an array holds. */

@@ -75,8 +75,11 @@ static inline void rpi_add(const rpi_sums *to, int array, int64_t a, int64_t b, 
 
 /* A parameter: {"left", RP_PARAM_INT, RPI_FIELD(left), .required = true, .max = 0x1p40, .meaning = "…"}. Use the field
  * of rp_term that has the same meaning. If there is none, use the next free slot of real[4] (REAL), integer[4] (INT;
- * GRID takes two) or choice[4] (FLAG, SIGN, CHOICE). Bounds are checked before `check` runs, except for a parameter
- * that is still open (0 with `unset`), and again after `check` has resolved it. A list of parameters ends with {0}. */
+ * GRID takes two) or choice[4] (FLAG, SIGN, CHOICE).
+ *
+ * .min and .max are the bounds of the value, both included. With .above_min = 1 the value must be above .min. Bounds are
+ * checked before `check` runs, except for a parameter that is still open (0 with `unset`), and again after `check` has
+ * resolved it. A list of parameters ends with {0}. */
 #define RPI_FIELD(name) offsetof(rp_term, name), #name
 
 /* Facts, for .facts: formula and about are required. `relpos explain` prints `shown`: for a bias a formula, in which
