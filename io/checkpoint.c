@@ -1,5 +1,5 @@
-/* checkpoint.c -- the tensors of a model, mapped: shards, their index, and the numbers of a tensor as f32. The format of a file is
- * safetensors.c's.
+/* checkpoint.c -- maps the tensors of a model: shards, their index, and conversion of tensors to f32. safetensors.c
+ * reads the format.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/checkpoint.h"
 #include "io/formats.h"
@@ -19,7 +19,7 @@
 
 /* One mapped file. */
 typedef struct shard {
-    char *name; /* without the folder */
+    char *name; /* without folder */
     const unsigned char *data;
     size_t size;
     io_set set;
@@ -28,7 +28,7 @@ typedef struct shard {
 struct io_checkpoint {
     shard *shards;
     size_t n_shards, n;
-    io_tensor *tensors; /* by name */
+    io_tensor *tensors; /* sorted by name */
 };
 
 /* ------------------------------------------------------------------------------------------------ files */
@@ -36,7 +36,7 @@ struct io_checkpoint {
 io_status io_map(const char *path, const unsigned char **data, size_t *size, char err[IO_ERR_MAX])
 {
     struct stat st;
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe would wait for its writer */
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* do not wait for the writer of a pipe */
     if (fd < 0) {
         const int error = errno;
         io_fail(err, path, "cannot be opened: %s", strerror(error));
@@ -68,7 +68,7 @@ void io_unmap(const unsigned char *data, size_t size)
         munmap((void *)(uintptr_t)data, size);
 }
 
-/* "folder/name", to be freed. */
+/* Return "folder/name"; the caller frees it. */
 static char *join(const char *folder, const char *name)
 {
     const size_t n = strlen(folder) + strlen(name) + 2;
@@ -98,14 +98,14 @@ static int by_name(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
-/* Sort the tensors of all files, and refuse a name that two have. */
+/* Sort the tensors of all files, and refuse two tensors of the same name. */
 static io_status gather(io_checkpoint *c, const char *path, char err[IO_ERR_MAX])
 {
     size_t total = 0;
     for (size_t s = 0; s < c->n_shards; s++)
         total += c->shards[s].set.n_arrays;
     if (total == 0)
-        return io_damaged(err, path, "it has no tensor");
+        return io_damaged(err, path, "it has no tensors");
     c->tensors = calloc(total, sizeof *c->tensors);
     if (c->tensors == NULL)
         return io_fail(err, path, "out of memory");
@@ -147,7 +147,7 @@ const char *io_checkpoint_meta(const io_checkpoint *c, const char *key)
     return c->n_shards == 1 ? io_meta(&c->shards[0].set, key) : NULL;
 }
 
-/* ------------------------------------------------------------------------------------------------ the index of shards */
+/* ---------------------------------------------------------------------------------------------- the index of shards */
 
 static size_t find_shard(const io_checkpoint *c, const char *name)
 {
@@ -157,7 +157,7 @@ static size_t find_shard(const io_checkpoint *c, const char *name)
     return s;
 }
 
-/* Open every file that the index names: names in the same folder, without a slash. */
+/* Open every file of the index. Their names must not contain a slash: they are in the same folder. */
 static io_status open_shards(io_checkpoint *c, const char *folder, const char *index, const json_t *map,
                              char err[IO_ERR_MAX])
 {
@@ -173,7 +173,7 @@ static io_status open_shards(io_checkpoint *c, const char *folder, const char *i
         if (name == NULL || *name == 0)
             return io_damaged(err, index, "weight_map: tensor '%s' has no file", io_safe(safe, sizeof safe, key));
         if (strchr(name, '/') || strchr(name, '\\') || name[0] == '.')
-            return io_damaged(err, index, "weight_map names '%s' (shards have to lie beside the index)",
+            return io_damaged(err, index, "weight_map names '%s' (shards must be in the folder of the index)",
                               io_safe(safe, sizeof safe, name));
         if (strcmp(name, last) == 0 || find_shard(c, name) < c->n_shards)
             continue;
@@ -186,7 +186,7 @@ static io_status open_shards(io_checkpoint *c, const char *folder, const char *i
         const io_status status = add_shard(c, path, name, err);
         free(path);
         if (status == IO_ABSENT) {
-            io_fail(err, index, "weight_map names %s, and there is no such file (download all shards)",
+            io_fail(err, index, "weight_map names %s, but there is no such file (download all shards)",
                     io_safe(safe, sizeof safe, name));
             return IO_DAMAGED;
         }
@@ -196,7 +196,7 @@ static io_status open_shards(io_checkpoint *c, const char *folder, const char *i
     return IO_OK;
 }
 
-/* Each tensor has to be in the file that the index says. */
+/* Check that each tensor is in the file that the index states. */
 static io_status check_index(const io_checkpoint *c, const char *index, const json_t *map, char err[IO_ERR_MAX])
 {
     const char *key;
@@ -206,9 +206,9 @@ static io_status check_index(const io_checkpoint *c, const char *index, const js
     {
         const io_tensor *t = io_checkpoint_find(c, key);
         if (t == NULL || strcmp(t->file, json_string_value(value)) != 0)
-            return io_damaged(err, index, "weight_map says that %s has tensor '%s', which is %s",
+            return io_damaged(err, index, "weight_map says that %s has tensor '%s', but it is %s",
                               io_safe(safe_file, sizeof safe_file, json_string_value(value)),
-                              io_safe(safe, sizeof safe, key), t == NULL ? "in no file" : "in another one");
+                              io_safe(safe, sizeof safe, key), t == NULL ? "in no file" : "in another file");
     }
     return IO_OK;
 }
@@ -260,12 +260,12 @@ static io_status open_folder(io_checkpoint *c, const char *folder, char err[IO_E
     io_status status;
     if (single == NULL || index == NULL)
         status = io_fail(err, folder, "out of memory");
-    else if (access(single, F_OK) == 0 || (errno != ENOENT && errno != ENOTDIR)) /* then opening it says why */
+    else if (access(single, F_OK) == 0 || (errno != ENOENT && errno != ENOTDIR)) /* open_file reports other errors */
         status = open_file(c, single, err);
     else if ((status = read_index(c, folder, index, err)) == IO_ABSENT)
         io_fail(err, folder,
-                "there is neither model.safetensors nor model.safetensors.index.json in it (weights of "
-                "another format: load them with transformers and call save_pretrained)");
+                "it has neither model.safetensors nor model.safetensors.index.json (for weights in another format, "
+                "load them with transformers and call save_pretrained)");
     free(single);
     free(index);
     return status;
@@ -305,7 +305,8 @@ void io_checkpoint_close(io_checkpoint *c)
 
 /* ------------------------------------------------------------------------------------------------ numbers */
 
-/* 1 bit of sign, 4 of exponent with bias 7, 3 of mantissa; no infinity, and the largest pattern is NaN. */
+/* Convert a number with 1 sign bit, 4 bits of exponent with bias 7, and 3 bits of mantissa. There is no infinity;
+ * 0x7f is NaN. */
 static float from_e4m3(unsigned char x)
 {
     const int exponent = x >> 3 & 15, mantissa = x & 7;
@@ -326,7 +327,7 @@ bool io_tensor_read(const io_tensor *t, int64_t first, int64_t n, float *to)
     if (t->dtype != RP_F32 && t->dtype != RP_F64 && t->dtype != RP_F16 && t->dtype != RP_BF16)
         return false;
     const size_t element = io_dtype_size(t->dtype);
-    double aligned[PIECE]; /* rp_convert reads elements, and a file need not have aligned them */
+    double aligned[PIECE]; /* rp_convert needs aligned elements; those of a file may not be */
     for (int64_t k = 0; k < n; k += PIECE) {
         const int64_t m = n - k < PIECE ? n - k : PIECE;
         memcpy(aligned, t->data + (size_t)(first + k) * element, (size_t)m * element);
@@ -336,8 +337,8 @@ bool io_tensor_read(const io_tensor *t, int64_t first, int64_t n, float *to)
     return true;
 }
 
-/* Elements of `bytes` bytes whose bits in `all` are all 1, as those of the exponent of what is not finite. Blocks of a fixed size become
- * vectors, and what is found in one fits into an element. */
+/* Count the elements in which all bits of `all` are 1, such as the exponent bits of NaN and infinity. Compilers
+ * vectorise blocks of a fixed size; the count of a block fits into an element. */
 #define COUNT(NAME, TYPE)                                                                                              \
     static int64_t NAME(const unsigned char *data, size_t bytes, TYPE all)                                             \
     {                                                                                                                  \

@@ -1,5 +1,5 @@
-/* io.c -- sets of arrays, names made safe to print, error messages, and reading a file into memory. The formats themselves are in npz.c and
- * safetensors.c.
+/* io.c -- sets of arrays, printable names, error messages, and opening and reading files. npz.c and safetensors.c
+ * implement the formats.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/formats.h"
 #include "src/base/random.h"
@@ -41,7 +41,7 @@ bool io_bytes(size_t element, int32_t ndim, const int64_t *shape, size_t *bytes)
     return true;
 }
 
-/* Eight bytes at a time through the mixer: any changed bit changes the sum. */
+/* Mixes eight bytes at a time. Each step is invertible, so changing a bit changes the result. */
 uint64_t io_checksum(uint64_t z, const void *data, size_t size)
 {
     const unsigned char *p = data;
@@ -52,7 +52,7 @@ uint64_t io_checksum(uint64_t z, const void *data, size_t size)
         z ^= z >> 29;
     }
     word = 0;
-    if (size > 0) /* there may be no data */
+    if (size > 0) /* p may be NULL if there is no data */
         memcpy(&word, p, size);
     return rpi_mix64(z ^ word ^ (uint64_t)size << 56);
 }
@@ -72,7 +72,7 @@ size_t io_utf8(const unsigned char *text, size_t size)
     for (size_t k = 1; k < n; k++)
         if ((text[k] & 0xc0) != 0x80)
             return 0;
-    /* overlong sequences, surrogates, values above U+10FFFF */
+    /* refuse overlong sequences, surrogates, and values above U+10FFFF */
     if ((first == 0xe0 && text[1] < 0xa0) || (first == 0xed && text[1] > 0x9f) || (first == 0xf0 && text[1] < 0x90) ||
         (first == 0xf4 && text[1] > 0x8f))
         return 0;
@@ -92,14 +92,14 @@ bool io_utf8_all(const void *text, size_t size)
 const char *io_safe(char *buf, size_t size, const char *name)
 {
     const unsigned char *p = (const unsigned char *)name;
-    size_t left = strlen(name), at = 0, cut = 0; /* cut: the last position that leaves space for dots */
+    size_t left = strlen(name), at = 0, cut = 0; /* cut: last position with space for three dots */
     if (size == 0)
         return "";
     while (left > 0) {
         char character[8];
         size_t n = io_utf8(p, left);
         const size_t taken = n > 0 ? n : 1;
-        /* C2 80 ... C2 9F are control characters too: some terminals obey them. */
+        /* C2 80 ... C2 9F are also control characters, which some terminals execute. */
         if (n == 0 || p[0] < ' ' || p[0] == 0x7f || (p[0] == 0xc2 && p[1] < 0xa0))
             n = (size_t)sprintf(character, "\\x%02x", p[taken - 1]);
         else
@@ -120,16 +120,16 @@ const char *io_safe(char *buf, size_t size, const char *name)
     return buf;
 }
 
-/* How to mend a damaged file, by the ending of its name. */
+/* Return the advice for a damaged file, by the suffix of its name. */
 static const char *damage_hint(const char *path)
 {
     static const struct {
         const char *ending, *hint;
     } hints[] = {
-        {".json", "get the file again"},
-        {".model", "get the file again"},
-        {".safetensors", "get the file again, or write it again with safetensors"},
-        {".npz", "get the file again, or write it again with numpy.savez"},
+        {".json", "download the file again"},
+        {".model", "download the file again"},
+        {".safetensors", "download the file again, or write it again with safetensors"},
+        {".npz", "download the file again, or write it again with numpy.savez"},
     };
     const char *dot = strrchr(path, '.');
     for (size_t n = 0; dot != NULL && n < sizeof hints / sizeof *hints; n++)
@@ -138,20 +138,20 @@ static const char *damage_hint(const char *path)
     return "write the file again with numpy.savez or safetensors";
 }
 
-/* Add how to mend it, chosen by the beginning of the message, unless the message ends with a hint of its own. */
+/* Append advice in parentheses, selected by the beginning of the message, unless the message already ends with ")". */
 static void add_hint(char err[IO_ERR_MAX], const char *path, const char *message)
 {
     static const struct {
         const char *begin, *hint;
     } hints[] = {
-        {"cannot be opened", "check the path and who may read it"},
+        {"cannot be opened", "check the path and its permissions"},
         {"cannot be read", "check the path and the file"},
         {"it is a directory", "name a file"},
         {"cannot be written", "check the folder and the free space"},
-        {"cannot be replaced", "check the folder and who may write there"},
+        {"cannot be replaced", "check the permissions of the folder"},
         {"has been written", "check the disk"},
         {"out of memory", "use smaller arrays"},
-        {"", NULL}, /* damaged */
+        {"", NULL}, /* damaged file */
     };
     const size_t length = strlen(err);
     size_t n = 0;
@@ -206,7 +206,8 @@ io_status io_no_memory(char why[IO_WHY_MAX])
 
 /* ------------------------------------------------------------------------------------------------ sets */
 
-/* Reserve space for one more element of a list that only this function has grown: its capacity is the next power of two. */
+/* Reserve space for one more element of a list. The capacity of a list is the next power of two of its length, so
+ * only this function may grow it. */
 static void *grown(void *list, size_t n, size_t element)
 {
     size_t bytes;
@@ -315,7 +316,7 @@ const io_array *io_take(const io_set *set, const char *name, char err[IO_ERR_MAX
         snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", n > 0 ? ", " : "",
                  io_safe(other, sizeof other, set->arrays[n].name));
     }
-    snprintf(err, IO_ERR_MAX, "array \"%s\": not in the file (it has %s)", safe, names[0] != 0 ? names : "none");
+    snprintf(err, IO_ERR_MAX, "array \"%s\": not in the file (it has %s)", safe, names[0] != 0 ? names : "no arrays");
     return NULL;
 }
 
@@ -332,7 +333,7 @@ static int by_text(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* A name that is there twice, or NULL; sorts the names. */
+/* Sort the names, and return a duplicate or NULL. */
 static const char *duplicate(const char **names, size_t n)
 {
     if (n > 0)
@@ -388,7 +389,8 @@ io_format io_format_of(const char *path)
     return ends_in(path, ".npz") ? IO_NPZ : ends_in(path, ".safetensors") ? IO_SAFETENSORS : IO_UNKNOWN;
 }
 
-/* The format of a file by its first bytes. A safetensors file that begins "PK\3\4" would be zip of version 0.0. */
+/* Detect the format by the first bytes. A zip file of version 0.0 does not exist, so "PK\3\4\0\0" is the length of a
+ * safetensors header. */
 static io_format sniff(const unsigned char *start, size_t size)
 {
     uint64_t length = 0;
@@ -401,7 +403,7 @@ static io_format sniff(const unsigned char *start, size_t size)
     return length >= 2 && length <= IO_SAFETENSORS_HEADER_MAX ? IO_SAFETENSORS : IO_UNKNOWN;
 }
 
-/* Read until `size` bytes or the end; -1 with errno. */
+/* Read up to `size` bytes, or to the end. Return the number of bytes; -1 with errno. */
 static ssize_t read_up_to(int fd, unsigned char *data, size_t size)
 {
     size_t at = 0;
@@ -411,7 +413,7 @@ static ssize_t read_up_to(int fd, unsigned char *data, size_t size)
             break;
         if (n > 0) {
             at += (size_t)n;
-        } else if (errno == EAGAIN || errno == EWOULDBLOCK) { /* standard input may have been left non-blocking */
+        } else if (errno == EAGAIN || errno == EWOULDBLOCK) { /* standard input may be non-blocking */
             struct pollfd ready = {fd, POLLIN, 0};
             poll(&ready, 1, -1);
         } else if (errno != EINTR) {
@@ -426,7 +428,7 @@ io_status io_pread(int fd, off_t at, void *to, size_t n, char why[IO_WHY_MAX])
     for (size_t done = 0; done < n;) {
         const ssize_t got = pread(fd, (char *)to + done, n - done, at + (off_t)done);
         if (got == 0)
-            io_why(why, "it became shorter while it was read");
+            io_why(why, "it became shorter while it was being read");
         else if (got < 0 && errno != EINTR)
             io_why(why, "cannot be read at byte %lld: %s", (long long)at + (long long)done, strerror(errno));
         else
@@ -443,7 +445,7 @@ io_status io_parse(const char *path, io_format format, const unsigned char *data
     if (size == 0)
         return io_damaged(err, path, "it is empty");
     if (size >= 6 && memcmp(data, "\x93NUMPY", 6) == 0)
-        return io_damaged(err, path, "it is a single .npy array (give its arrays names with numpy.savez)");
+        return io_damaged(err, path, "it is a single .npy array (save arrays with names, by numpy.savez)");
     if (format == IO_NPZ)
         return io_npz_read(path, data, size, set, err);
     if (format == IO_SAFETENSORS)
@@ -451,8 +453,8 @@ io_status io_parse(const char *path, io_format format, const unsigned char *data
     return io_damaged(err, path, "it is neither .npz nor .safetensors");
 }
 
-/* Read an open file. Its first bytes tell whether it can be of the format, before an endless pipe is read or a huge file loaded. It is not
- * mapped into memory: if another process made the file shorter, reading it would end this process. */
+/* Read an open file. Check the first bytes for the format before reading an endless pipe or a huge file. The file is
+ * not mapped: if another process truncated it, reading the mapping would kill this process. */
 static io_status read_open(const char *path, int fd, io_format format, io_set *set, io_format *found,
                            char err[IO_ERR_MAX])
 {
@@ -473,23 +475,23 @@ static io_status read_open(const char *path, int fd, io_format format, io_set *s
         format = seen;
     if (seen == IO_UNKNOWN || format != seen) {
         const io_status status = io_parse(path, format, start, (size_t)n_start, set, err);
-        return status == IO_OK ? io_damaged(err, path, "its first bytes are not those of its format") : status;
+        return status == IO_OK ? io_damaged(err, path, "its first bytes do not match its suffix") : status;
     }
 
     if (S_ISREG(st.st_mode) && st.st_size > 0) {
-        const off_t begin = lseek(fd, 0, SEEK_CUR) - (off_t)sizeof start; /* standard input may have been read before */
+        const off_t begin = lseek(fd, 0, SEEK_CUR) - (off_t)sizeof start; /* standard input may not start at 0 */
         if (begin < 0 || begin > st.st_size)
             return io_fail(err, path, "cannot be read: %s", strerror(errno));
         const size_t left = (size_t)(st.st_size - begin);
         const io_status status = format == IO_NPZ ? io_npz_file(path, fd, begin, left, set, err)
                                                   : io_safetensors_file(path, fd, begin, left, set, err);
         if (status == IO_OK && pread(fd, start, 1, st.st_size) == 1)
-            return io_fail(err, path, "it grew while it was read");
+            return io_fail(err, path, "it grew while it was being read");
         if (status == IO_OK && found != NULL)
             *found = format;
         return status;
     }
-    size_t capacity = 65536, size = sizeof start; /* of a buffer that is doubled as needed */
+    size_t capacity = 65536, size = sizeof start; /* buffer, doubled as needed */
     unsigned char *data = malloc(capacity);
     io_status result = data != NULL ? IO_OK : io_fail(err, path, "out of memory for its first %zu bytes", capacity);
     if (result == IO_OK)
@@ -511,7 +513,7 @@ static io_status read_open(const char *path, int fd, io_format format, io_set *s
             data = more;
     }
     if (result == IO_OK && size > IO_MAX_PIPE)
-        result = io_fail(err, path, "it goes on after 16 GiB (save it in a file first)");
+        result = io_fail(err, path, "it is longer than 16 GiB (save it to a file first)");
     if (result == IO_OK)
         result = io_parse(path, format, data, size, set, err);
     free(data);
@@ -556,7 +558,7 @@ io_status io_read_wanted(const char *path, io_wanted *wanted, const void *contex
     if (io_is_standard(path, "/dev/stdin")) {
         result = read_open("standard input", STDIN_FILENO, IO_UNKNOWN, set, found, err);
     } else {
-        /* Non-blocking: else a pipe without a writer would block here. It then reads as empty. */
+        /* Non-blocking, so that a pipe without a writer does not block here; it reads as empty. */
         const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
         if (fd < 0) {
             const io_status status = errno == ENOENT ? IO_ABSENT : IO_FAILED;

@@ -1,8 +1,9 @@
-/* json.c -- read JSON, and tell text that is not JSON from memory that ran out: jansson 2.14 calls both malformed. It knows nothing of
- * what the JSON means.
+/* json.c -- reads JSON with jansson, and distinguishes invalid text from lack of memory, which jansson 2.14 reports
+ * as invalid text too.
  *
- * Where the buffer of a string cannot grow, jansson goes on without the letter, and may end the program over what is left. So memory for
- * that buffer is put aside first: once an allocation fails, the next ones take that, and the text ends before the next string.
+ * If the buffer of a string cannot grow, jansson drops characters, and may then abort. Therefore memory is reserved
+ * before parsing. After a failed allocation the next ones come from this reserve, and the text ends before the next
+ * string.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/json.h"
 
@@ -11,15 +12,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What this thread reads. */
+/* State of the parser in this thread. */
 static _Thread_local struct {
     const char *text, *end;
-    char *aside; /* NULL: nothing is being read */
+    char *aside; /* the reserve; NULL: not parsing */
     size_t aside_bytes, aside_taken;
-    bool failed; /* an allocation of jansson */
+    bool failed; /* an allocation of jansson failed */
 } reading;
-static _Thread_local bool lost; /* the same, where nothing is being read */
-/* What jansson called before: malloc and free, or functions of the program that this is a part of. */
+static _Thread_local bool lost; /* an allocation of jansson failed while not parsing */
+/* The allocator that jansson used before: malloc and free, or functions of the program. */
 static json_malloc_t plain_malloc;
 static json_free_t plain_free;
 
@@ -64,7 +65,8 @@ bool io_json_lost(void)
     return was;
 }
 
-/* The text up to the next quotation mark: at the end of a string jansson has what it needs, or gets no more. */
+/* Pass the text to jansson in pieces that end before a quotation mark. After a failed allocation no further piece
+ * follows, so a string is never completed with characters missing. */
 static size_t next_piece(void *buffer, size_t size, void *context)
 {
     const size_t left = (size_t)(reading.end - reading.text);
@@ -82,7 +84,7 @@ static size_t next_piece(void *buffer, size_t size, void *context)
 json_t *io_json(const char *text, size_t size, size_t flags, json_error_t *error, bool *no_memory)
 {
     io_json_watch();
-    const size_t aside = 4 * size + 4096; /* the buffer of the longest string as it doubles, and that string itself */
+    const size_t aside = 4 * size + 4096; /* enough to double the buffer of the longest string, and to copy it */
     char *memory = size < SIZE_MAX / 8 ? malloc(aside) : NULL;
     *no_memory = memory == NULL;
     if (*no_memory)
@@ -104,7 +106,7 @@ json_t *io_json(const char *text, size_t size, size_t flags, json_error_t *error
     return json;
 }
 
-/* ------------------------------------------------------------------------------------------------ members of an object */
+/* --------------------------------------------------------------------------------------------- members of an object */
 
 static void skip_blanks(io_members *m)
 {
@@ -112,7 +114,7 @@ static void skip_blanks(io_members *m)
         m->at++;
 }
 
-/* Step over one character that has to be there. */
+/* Skip one character if it is c. */
 static bool step(io_members *m, char c)
 {
     const bool there = m->at < m->size && m->text[m->at] == c;
@@ -120,7 +122,7 @@ static bool step(io_members *m, char c)
     return there;
 }
 
-/* Step over a string, the first quotation mark of which has been read. */
+/* Skip a string after its opening quotation mark. */
 static bool step_string(io_members *m)
 {
     while (m->at < m->size && m->text[m->at] != '"')

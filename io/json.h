@@ -6,28 +6,30 @@
 #include <jansson.h>
 #include <stdbool.h>
 
-/* json_loadb, but if memory runs out, NULL with *no_memory set: the text may be valid then. For text that is not JSON, NULL with *error. */
+/* Parse JSON as json_loadb does. Return NULL with *error if the text is not valid, and NULL with *no_memory = true
+ * if out of memory. */
 json_t *io_json(const char *text, size_t size, size_t flags, json_error_t *error, bool *no_memory);
 
-/* jansson appends NULL without a word, and what is built while memory runs out lacks members: who builds JSON calls io_json_watch first, and asks
- * before the end whether an allocation failed in this thread since the last answer, other than in io_json. */
+/* If out of memory, jansson silently omits members of the JSON that you build. Call io_json_watch before building
+ * JSON, and io_json_lost at the end: it returns true if an allocation failed in this thread (outside io_json) since
+ * its last call. */
 void io_json_watch(void);
 bool io_json_lost(void);
 
-/* The members of an object one after the other, as text: memory grows with the largest member, not with all of them. */
+/* Iterator over the members of an object as text. Parsing members one by one takes memory only for the largest. */
 typedef struct io_members {
     const char *text;
-    size_t size, at; /* after a failure: where the text is no object */
+    size_t size, at; /* at: after a failure, position of the error */
     bool begun;
 } io_members;
 
-/* A part of such a text: a key with its quotation marks, or a value; each is JSON of its own, or the text is not JSON. */
+/* A part of the text: a key with its quotation marks, or a value. If the text is valid JSON, so is each part. */
 typedef struct io_piece {
     const char *text;
     size_t size;
 } io_piece;
 
-/* The next member: 1; 0: there is none, and nothing comes after the object; -1: the text is not an object. */
+/* Find the next member. Return 1; 0 after the last member, if the text ends there; -1 if the text is not an object. */
 int io_next_member(io_members *m, io_piece *key, io_piece *value);
 
 #endif

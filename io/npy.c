@@ -1,9 +1,9 @@
-/* npy.c -- the header of NumPy's .npy format, and the order of the elements after it. It works on memory and knows no archive.
+/* npy.c -- the header of NumPy's .npy format, and the order of the elements after it, in memory.
  *
  *     byte 0  \x93NUMPY   6  version (1,0) (2,0) (3,0)   8  length of the dictionary, u16 (from 2.0 on: u32)
  *          10 or 12  {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), } spaces \n   then the elements
  *
- * The dictionary is a Python literal. NumPy evaluates it; this parser accepts only the forms that occur.
+ * The dictionary is a Python literal. NumPy evaluates it; this parser accepts only the forms that NumPy writes.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/formats.h"
 
@@ -13,7 +13,7 @@
 
 typedef struct cursor {
     const unsigned char *p, *end;
-    const unsigned char *base; /* for the offset in messages */
+    const unsigned char *base; /* start of the header, for offsets in messages */
     char *why;
 } cursor;
 
@@ -29,7 +29,7 @@ static void skip_space(cursor *c)
         c->p++;
 }
 
-/* Skip spaces, and read one character if it is the expected one. */
+/* Skip spaces, and the next character if it is `expected`. */
 static bool take(cursor *c, char expected)
 {
     skip_space(c);
@@ -39,11 +39,11 @@ static bool take(cursor *c, char expected)
     return true;
 }
 
-/* Read a word, if no letter or digit follows it. */
+/* Read a word if no letter or digit follows it. */
 static bool take_word(cursor *c, const char *word)
 {
     const size_t n = strlen(word);
-    if ((size_t)(c->end - c->p) <= n || memcmp(c->p, word, n) != 0) /* something, at least '}', has to follow */
+    if ((size_t)(c->end - c->p) <= n || memcmp(c->p, word, n) != 0) /* at least '}' must follow */
         return false;
     const unsigned char next = c->p[n];
     if (next != ' ' && next != ',' && next != '}' && next != '\n')
@@ -57,7 +57,7 @@ static bool take_string(cursor *c, const unsigned char **text, size_t *size)
 {
     skip_space(c);
     if (c->p == c->end || (*c->p != '\'' && *c->p != '"'))
-        return fail(c, "a string is expected");
+        return fail(c, "expected a string");
     const unsigned char quote = *c->p++;
     *text = c->p;
     while (c->p < c->end && *c->p != quote) {
@@ -71,7 +71,7 @@ static bool take_string(cursor *c, const unsigned char **text, size_t *size)
     return true;
 }
 
-/* Skip the list that describes a structured type. Such an array is never used, so only the end of the list matters. */
+/* Skip the list that describes a structured type, which is not supported. */
 static bool skip_brackets(cursor *c)
 {
     size_t depth = 0;
@@ -80,7 +80,7 @@ static bool skip_brackets(cursor *c)
         if (ch == '[' || ch == '(') {
             depth++;
         } else if (ch == ']' || ch == ')') {
-            if (--depth == 0) /* the first character was an opening one */
+            if (--depth == 0) /* no underflow: the first character is an opening bracket */
                 return true;
         } else if (ch == '\'' || ch == '"') {
             while (c->p < c->end && *c->p != ch)
@@ -126,14 +126,14 @@ static void read_dtype(const unsigned char *text, size_t size, io_npy *npy)
     copy[n] = 0;
     const char *hint = "save it as float32, float64 or an integer type";
     if (kind_size > 0 && kind[0] == 'O')
-        hint = "Python objects; pickles are never read";
+        hint = "Python objects; relpos never reads pickles";
     else if (kind_size == 2 && memcmp(kind, "V2", 2) == 0)
         hint = "if this is bfloat16, save it in a .safetensors file";
     snprintf(npy->unsupported, sizeof npy->unsupported, "it has the dtype '%s' (%s)", io_safe(safe, sizeof safe, copy),
              hint);
 }
 
-/* Write a character within a string of JSON at `to`, 6 bytes at most; returns its end, NULL if it is not Unicode. */
+/* Write a character of a JSON string to `to`, at most 6 bytes. Return the end, or NULL if it is not Unicode. */
 static char *put_character(char *to, uint32_t c)
 {
     if (c > 0x10ffff || (c >= 0xd800 && c < 0xe000))
@@ -154,13 +154,13 @@ static char *put_character(char *to, uint32_t c)
 char *io_npy_strings(const io_npy *npy, const unsigned char *data, bool *no_memory)
 {
     const size_t n = (size_t)npy->shape[0], width = npy->text_width;
-    char *const json = malloc(n * (6 * width + 4) + 3), *to = json; /* quotes, comma and space beside the characters */
+    char *const json = malloc(n * (6 * width + 4) + 3), *to = json; /* 4: quotes, comma and space */
     *no_memory = json == NULL;
     if (json == NULL)
         return NULL;
     *to++ = '[';
     for (size_t s = 0; s < n; s++, data += 4 * width) {
-        size_t length = width; /* NumPy fills a shorter string with zeros */
+        size_t length = width; /* NumPy pads shorter strings with zeros */
         while (length > 0 && memcmp(data + 4 * (length - 1), "\0\0\0\0", 4) == 0)
             length--;
         to += sprintf(to, s ? ", \"" : "\"");
@@ -191,10 +191,10 @@ static bool take_axis(cursor *c, int64_t *axis)
         c->p++;
     }
     if (c->p == start)
-        return fail(c, *start == '-' ? "a negative axis" : "the length of an axis is expected");
+        return fail(c, *start == '-' ? "a negative axis" : "expected the length of an axis");
     if (*start == '0' && c->p - start > 1)
         return fail(c, "an axis with leading zeros");
-    if (c->p < c->end && *c->p == 'L') /* Python 2 */
+    if (c->p < c->end && *c->p == 'L') /* written by Python 2 */
         c->p++;
     *axis = value;
     return true;
@@ -225,18 +225,18 @@ static bool take_shape(cursor *c, io_npy *npy)
 bool io_npy_extent(const unsigned char *start, size_t *begin, size_t *end, char why[IO_WHY_MAX])
 {
     if (memcmp(start, "\x93NUMPY", 6) != 0) {
-        snprintf(why, IO_WHY_MAX, "it does not begin as an .npy file");
+        snprintf(why, IO_WHY_MAX, "it does not begin like an .npy file");
         return false;
     }
     if (start[6] < 1 || start[6] > 3 || start[7] != 0) {
-        snprintf(why, IO_WHY_MAX, "it is of .npy version %d.%d (1.0, 2.0 and 3.0 can be read)", start[6], start[7]);
+        snprintf(why, IO_WHY_MAX, "it has .npy version %d.%d (supported: 1.0, 2.0, 3.0)", start[6], start[7]);
         return false;
     }
     size_t length = start[8] | (size_t)start[9] << 8;
     if (start[6] > 1)
         length |= (size_t)start[10] << 16 | (size_t)start[11] << 24;
     if (length > IO_NPY_HEADER_MAX) {
-        snprintf(why, IO_WHY_MAX, "its .npy header of %zu bytes is over %d", length, IO_NPY_HEADER_MAX);
+        snprintf(why, IO_WHY_MAX, "its .npy header has %zu bytes (at most %d)", length, IO_NPY_HEADER_MAX);
         return false;
     }
     *begin = start[6] > 1 ? 12 : 10;
@@ -261,9 +261,9 @@ bool io_npy_header(const unsigned char *header, size_t begin, size_t end, io_npy
 
     memset(npy, 0, sizeof *npy);
     if (header[6] == 3 && !io_utf8_all(c.p, end - begin))
-        return fail(&c, "version 3.0 has to be UTF-8");
+        return fail(&c, "version 3.0 must be UTF-8");
     if (!take(&c, '{'))
-        return fail(&c, "a dictionary is expected");
+        return fail(&c, "expected a dictionary");
     while (!take(&c, '}')) {
         const unsigned char *text;
         size_t size;
@@ -287,7 +287,7 @@ bool io_npy_header(const unsigned char *header, size_t begin, size_t end, io_npy
             if (!skip_brackets(&c))
                 return false;
             snprintf(npy->unsupported, sizeof npy->unsupported,
-                     "it is a structured array (save each field as an array of its own)");
+                     "it is a structured array (save each field as a separate array)");
         } else if (flag == DESCR) {
             if (!take_string(&c, &text, &size))
                 return false;
@@ -338,12 +338,13 @@ bool io_npy_to_native(const io_npy *npy, void **data)
     unsigned char *to = malloc(npy->bytes);
     if (to == NULL)
         return false;
-    /* Visit the elements of the result in order, counting up a multi-index; `from` is the same element's offset in the file. */
+    /* Visit the elements of the result in order, with a multi-index; `from` is the offset of the element in the
+     * file. */
     size_t stride[IO_MAX_AXES], from = 0;
     int64_t index[IO_MAX_AXES] = {0};
     stride[0] = element;
     for (int32_t x = 1; x < npy->ndim; x++)
-        stride[x] = stride[x - 1] * (size_t)npy->shape[x - 1]; /* fits, because it divides npy->bytes */
+        stride[x] = stride[x - 1] * (size_t)npy->shape[x - 1]; /* no overflow: it divides npy->bytes */
     for (size_t at = 0; at < npy->bytes; at += element) {
         memcpy(to + at, (const unsigned char *)*data + from, element);
         for (int32_t x = npy->ndim - 1; x >= 0; x--) {
@@ -367,14 +368,14 @@ size_t io_npy_text(const io_array *array, char text[IO_NPY_TEXT_MAX])
         [RP_I32] = "<i4", [RP_U64] = "<u8", [RP_I64] = "<i8"};
     if (io_dtype_size(array->dtype) == 0 || descr[array->dtype] == NULL)
         return 0;
-    /* 32 axes of at most 19 digits and ", " take 672 bytes, the rest of the text less than 80. */
+    /* 32 axes of at most 19 digits and ", " take 672 bytes; the rest of the text takes less than 80. */
     size_t n = 10;
     n += (size_t)sprintf(text + n, "{'descr': '%s', 'fortran_order': False, 'shape': (", descr[array->dtype]);
     for (int32_t x = 0; x < array->ndim; x++)
         n += (size_t)sprintf(text + n, x == 0 ? "%lld" : ", %lld", (long long)array->shape[x]);
     n += (size_t)sprintf(text + n, array->ndim == 1 ? ",), }" : "), }");
-    /* NumPy leaves space for the first axis to grow to 21 digits in place, then pads to a multiple of 64 with at least one space, and the
-     * newline. */
+    /* NumPy leaves space for 21 digits of the first axis, so that it can grow in place. Then it pads to a multiple
+     * of 64 with at least one space and the newline. */
     if (array->ndim > 0) {
         char first[24];
         for (int digits = sprintf(first, "%lld", (long long)array->shape[0]); digits < 21; digits++)

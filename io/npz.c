@@ -1,5 +1,6 @@
-/* npz.c -- .npz: a zip archive of .npy files. libzip reads the archive from a file or from memory, and writes it in memory; npy.c reads the header of each member.
- * read_all and read_member hold the sizes that the archive claims to the file, read_npy the shape of an array to its member.
+/* npz.c -- .npz: a zip archive of .npy files. libzip reads the archive from a file or from memory, and writes it to
+ * memory; npy.c reads the header of each member. read_all and read_member check the sizes in the archive against the
+ * file; read_npy checks the shape of an array against its member.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/formats.h"
 
@@ -8,13 +9,14 @@
 #include <string.h>
 #include <zip.h>
 
-/* Deflate compresses by 1032 : 1 at best (a match of 258 bytes in 2 bits), so a member that claims more is refused, and allocations stay in
- * proportion to the size of the file. */
+/* The max ratio of deflate is 1032 : 1 (a match of 258 bytes in 2 bits). Refusing members that claim more keeps
+ * allocations proportional to the size of the file. */
 #define INFLATE_MAX 1032
 #define FIELDS      (ZIP_STAT_SIZE | ZIP_STAT_COMP_SIZE | ZIP_STAT_COMP_METHOD | ZIP_STAT_ENCRYPTION_METHOD)
 #define ENTRY_MIN   (30 + 46) /* bytes of a member's two headers without names */
 
-/* The error of libzip. It is out of memory if libzip or zlib says so, and also if libzip fails without an error. */
+/* Convert an error of libzip. It means out of memory if libzip or zlib says so, or if libzip failed without an error
+ * code. */
 static io_status zip_why(char why[IO_WHY_MAX], zip_error_t *error)
 {
     enum { ZLIB_MEMORY = -4 }; /* Z_MEM_ERROR */
@@ -38,13 +40,13 @@ static io_status read_exactly(zip_file_t *file, void *data, size_t size, char wh
             return status;
         }
         if (n == 0)
-            return io_why(why, "its data ends early");
+            return io_why(why, "its data is too short");
         at += (size_t)n;
     }
     return IO_OK;
 }
 
-/* Read and discard the elements of an array that cannot be used: a wrong checksum would show that the type is damaged. */
+/* Read and discard the elements of an unsupported array. A wrong checksum shows that its type may be damaged. */
 static io_status skip_elements(zip_file_t *file, zip_uint64_t size, char why[IO_WHY_MAX])
 {
     char block[4096];
@@ -54,13 +56,13 @@ static io_status skip_elements(zip_file_t *file, zip_uint64_t size, char why[IO_
         if (n < 0)
             return zip_why(why, zip_file_get_error(file));
         if ((zip_uint64_t)n > size)
-            return io_why(why, "its data does not end");
+            return io_why(why, "its data is too long");
         size -= (zip_uint64_t)n;
     }
     return IO_OK;
 }
 
-/* Read the elements after the header, and on to the end of the member, where libzip compares the checksum. */
+/* Read the elements after the header, up to the end of the member, where libzip checks the checksum. */
 static io_status read_elements(zip_file_t *file, const io_npy *npy, io_array *array, char why[IO_WHY_MAX])
 {
     char more;
@@ -70,7 +72,7 @@ static io_status read_elements(zip_file_t *file, const io_npy *npy, io_array *ar
     io_status status = read_exactly(file, data, npy->bytes, why);
     const zip_int64_t rest = status == IO_OK ? zip_fread(file, &more, 1) : 0;
     if (rest > 0)
-        status = io_why(why, "its data goes on after the last element");
+        status = io_why(why, "there is data after the last element");
     if (rest < 0)
         status = zip_why(why, zip_file_get_error(file));
     if (status == IO_OK && !io_npy_to_native(npy, &data))
@@ -84,8 +86,8 @@ static io_status read_elements(zip_file_t *file, const io_npy *npy, io_array *ar
     return IO_OK;
 }
 
-/* Read strings as a JSON list, and on to the end of the member, where libzip compares the checksum. *list is NULL where they are no list
- * of strings. */
+/* Read an array of strings as a JSON list, up to the end of the member, where libzip checks the checksum. *list is
+ * NULL if the array does not have one axis, or if a string is not Unicode. */
 static io_status read_strings(zip_file_t *file, const io_npy *npy, zip_uint64_t size, char **list, char why[IO_WHY_MAX])
 {
     const zip_uint64_t each = 4 * npy->text_width;
@@ -105,7 +107,7 @@ static io_status read_strings(zip_file_t *file, const io_npy *npy, zip_uint64_t 
     return no_memory ? io_no_memory(why) : status;
 }
 
-/* *list becomes the JSON list of an array of strings, which cannot be used otherwise. */
+/* Read one .npy file. An array of strings is unsupported, but its JSON list is returned in *list. */
 static io_status read_npy(zip_file_t *file, zip_uint64_t size, bool wanted, io_array *array, char **list,
                           char why[IO_WHY_MAX])
 {
@@ -137,7 +139,7 @@ static io_status read_npy(zip_file_t *file, zip_uint64_t size, bool wanted, io_a
         return io_unsupported(array, IO_LEFT_OUT) ? IO_OK : io_no_memory(why);
     array->dtype = npy.dtype;
     if (size - end != npy.bytes || size < end)
-        return io_why(why, "its shape asks for %zu bytes after the header, the archive has %lld", npy.bytes,
+        return io_why(why, "its shape needs %zu bytes after the header, the archive has %lld", npy.bytes,
                       (long long)(size - end));
     return read_elements(file, &npy, array, why);
 }
@@ -149,12 +151,12 @@ static io_status read_member(zip_t *zip, zip_uint64_t index, const zip_stat_t *s
     if (st->encryption_method != ZIP_EM_NONE)
         return io_why(why, "it is encrypted (save it with numpy.savez)");
     if (st->comp_method != ZIP_CM_STORE && st->comp_method != ZIP_CM_DEFLATE)
-        return io_why(why, "compression method %u is neither store nor deflate (save it with numpy.savez)",
+        return io_why(why, "it has compression method %u, not store or deflate (save it with numpy.savez)",
                       st->comp_method);
     if (st->comp_method == ZIP_CM_STORE && st->comp_size != st->size)
-        return io_why(why, "it is stored but has two sizes");
+        return io_why(why, "it is stored, but its two sizes differ");
     if (st->size / INFLATE_MAX > st->comp_size)
-        return io_why(why, "%llu bytes cannot inflate to the %llu it claims", (unsigned long long)st->comp_size,
+        return io_why(why, "its %llu bytes cannot inflate to %llu", (unsigned long long)st->comp_size,
                       (unsigned long long)st->size);
     zip_file_t *file = zip_fopen_index(zip, index, 0);
     if (file == NULL)
@@ -172,7 +174,7 @@ static io_status read_all(const char *path, zip_t *zip, size_t size, io_set *set
     zip_uint64_t left = size;
 
     if (n > IO_MAX_ARRAYS)
-        return io_damaged(err, path, "it has %lld arrays (%d are possible)", (long long)n, IO_MAX_ARRAYS);
+        return io_damaged(err, path, "it has %lld arrays (at most %d)", (long long)n, IO_MAX_ARRAYS);
     for (zip_uint64_t index = 0; index < (zip_uint64_t)n; index++) {
         zip_stat_t st;
         if (zip_stat_index(zip, index, 0, &st) != 0 || (st.valid & FIELDS) != FIELDS) {
@@ -180,12 +182,12 @@ static io_status read_all(const char *path, zip_t *zip, size_t size, io_set *set
             io_fail(err, path, "member %llu: %s", (unsigned long long)index, reason);
             return status;
         }
-        /* Overlapping members, as in zip bombs, need more space than the file has. */
+        /* Overlapping members, as in zip bombs, have more bytes in total than the file. */
         if (left < ENTRY_MIN || left - ENTRY_MIN < st.comp_size)
-            return io_damaged(err, path, "members overlap (NumPy writes no such file)");
+            return io_damaged(err, path, "its members overlap (write it again with numpy.savez)");
         left -= ENTRY_MIN + st.comp_size;
 
-        /* Names are UTF-8 if they are valid UTF-8, else in code page 437. */
+        /* A name that is not valid UTF-8 is in code page 437. */
         const char *name = zip_get_name(zip, index, ZIP_FL_ENC_RAW);
         if (name != NULL && !io_utf8_all(name, strlen(name)))
             name = zip_get_name(zip, index, ZIP_FL_ENC_GUESS);
@@ -225,7 +227,7 @@ static io_status read_all(const char *path, zip_t *zip, size_t size, io_set *set
 
 static const char empty_archive[22] = "PK\5\6";
 
-/* Takes the source; NULL: it could not be made. */
+/* Open an archive; takes ownership of the source. NULL: the source could not be made. */
 static zip_t *open_source(zip_source_t *source, zip_error_t *error)
 {
     zip_t *zip = source == NULL ? NULL : zip_open_from_source(source, ZIP_RDONLY | ZIP_CHECKCONS, error);
@@ -255,7 +257,7 @@ static io_status read_archive(const char *path, opener *open, void *from, size_t
     zip_error_t error;
     zip_error_init(&error);
     zip_t *zip = open(from, &error);
-    /* Where an allocation of libzip fails, it may say that this is no archive: then it says so of others too. */
+    /* If an allocation fails, libzip may report that this is not an archive. Then it fails for an empty archive too. */
     if (zip == NULL && zip_error_code_zip(&error) == ZIP_ER_NOZIP) {
         zip_t *other = open_memory(&empty, &error);
         zip_discard(other);
@@ -283,14 +285,14 @@ io_status io_npz_read(const char *path, const unsigned char *data, size_t size, 
     return read_archive(path, open_memory, &m, size, set, err);
 }
 
-/* A regular file as libzip reads it: the directory at its end, then one member after the other. What is between members, such as the hole of a
- * file that was made longer, is never read. */
+/* Source for libzip that reads a regular file: first the directory at its end, then one member after the other. Gaps
+ * between members, such as the hole of a sparse file, are never read. */
 typedef struct file_source {
     int fd;
     off_t start;
     size_t size, at;
     zip_error_t error;
-    char why[IO_WHY_MAX]; /* "", or why the system could not read */
+    char why[IO_WHY_MAX]; /* reason why reading failed, or "" */
 } file_source;
 
 static zip_int64_t read_source(file_source *f, void *to, zip_uint64_t length)
@@ -358,7 +360,7 @@ static int not_written(io_out *out, zip_error_t *error, char err[IO_ERR_MAX])
     return io_fail(err, out->path, "cannot be written: %s", why);
 }
 
-/* Add one array to the archive. libzip reads its header from *text when the archive is written. */
+/* Add one array to the archive. `text` holds its header until libzip writes the archive. */
 static bool add_member(zip_t *zip, const io_array *array, char text[IO_NPY_TEXT_MAX])
 {
     zip_buffer_fragment_t fragments[2] = {{(zip_uint8_t *)text, io_npy_text(array, text)}, {array->data, array->bytes}};
@@ -377,7 +379,7 @@ static bool add_member(zip_t *zip, const io_array *array, char text[IO_NPY_TEXT_
         zip_source_free(source);
         return false;
     }
-    /* 1980-01-01, the first day of zip, as NumPy writes: equal arrays give equal files. */
+    /* Use 1980-01-01, the first date of zip, as NumPy does, so that equal arrays give equal files. */
     return zip_set_file_compression(zip, (zip_uint64_t)index, ZIP_CM_STORE, 0) == 0 &&
            zip_file_set_dostime(zip, (zip_uint64_t)index, 0, 0x21, 0) == 0;
 }
@@ -404,7 +406,7 @@ static int put_source(io_out *out, zip_source_t *source, char err[IO_ERR_MAX])
 
 int io_npz_write(io_out *out, const io_set *set, char err[IO_ERR_MAX])
 {
-    /* libzip does not write an archive without members. */
+    /* libzip cannot write an archive without members. */
     if (set->n_arrays == 0)
         return io_put(out, empty_archive, sizeof empty_archive, err);
 
@@ -419,7 +421,7 @@ int io_npz_write(io_out *out, const io_set *set, char err[IO_ERR_MAX])
         zip_source_free(source);
     } else {
         bool good = text != NULL;
-        zip_source_keep(source); /* else zip_close would free it with the archive in it */
+        zip_source_keep(source); /* otherwise zip_close would free it, with the archive in it */
         for (size_t n = 0; good && n < set->n_arrays; n++)
             good = add_member(zip, &set->arrays[n], text[n]);
         if (text == NULL)

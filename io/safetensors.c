@@ -2,7 +2,8 @@
  *
  *     {"__metadata__": {"key": "text"}, "name": {"dtype": "F32", "shape": [3,4], "data_offsets": [0,48]}, ...}
  *
- * Offsets count from the end of the header. The tensors have to tile the data: no gap, no overlap, nothing after them.
+ * Offsets are relative to the end of the header. The tensors must tile the data, without gaps, overlaps or data
+ * after the last.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/formats.h"
 #include "io/checkpoint.h"
@@ -42,7 +43,7 @@ static io_status read_count(const json_t *list, size_t n, const char *what, int6
     return io_why(why, "%s has an item that is not an integer >= 0", what);
 }
 
-/* The type of a name, N_DTYPES for none. F8_E4M3 is one only for those who read a file in place. */
+/* Return the type for a name; N_DTYPES if unknown. F8_E4M3 is known only for files that are read in place. */
 static size_t find_dtype(const char *name, bool in_place)
 {
     size_t type = 0;
@@ -53,9 +54,9 @@ static size_t find_dtype(const char *name, bool in_place)
     return type;
 }
 
-/* A file in memory, or a regular one that is open. */
+/* A file in memory, or an open regular file. */
 typedef struct source {
-    const unsigned char *data; /* NULL: it is read from fd, where it begins at `start` */
+    const unsigned char *data; /* NULL: read from fd, from offset `start` on */
     int fd;
     off_t start;
     size_t size;
@@ -69,12 +70,12 @@ static io_status copy(const source *from, size_t at, void *to, size_t n, char wh
     return IO_OK;
 }
 
-/* What is known of a file while its header is read. */
+/* State of reading a header. */
 typedef struct reader {
     io_set *set;
     size_t data_size;
-    bool in_place, metadata; /* metadata: __metadata__ was there */
-    span *ranges;            /* of the arrays; as many as set->n_arrays, in space for the next power of two */
+    bool in_place, metadata; /* metadata: __metadata__ has been read */
+    span *ranges;            /* ranges of the arrays, set->n_arrays of them; the capacity is the next power of two */
     const char *text;        /* the header */
 } reader;
 
@@ -87,9 +88,9 @@ static io_status read_tensor(const json_t *json, const reader *r, io_array *arra
     io_status status;
 
     if (json_object_size(json) != 3 || !json_is_string(dtype) || !json_is_array(shape) || !json_is_array(offsets))
-        return io_why(why, "it is not described by dtype, shape and data_offsets alone");
+        return io_why(why, "it must have exactly dtype, shape and data_offsets");
     if (json_array_size(shape) > IO_MAX_AXES)
-        return io_why(why, "it has %zu axes (%d are possible)", json_array_size(shape), IO_MAX_AXES);
+        return io_why(why, "it has %zu axes (at most %d)", json_array_size(shape), IO_MAX_AXES);
     if (!io_set_shape(array, (int32_t)json_array_size(shape), NULL))
         return io_no_memory(why);
     for (int32_t x = 0; x < array->ndim; x++)
@@ -101,7 +102,7 @@ static io_status read_tensor(const json_t *json, const reader *r, io_array *arra
         (status = read_count(offsets, 1, "data_offsets", &end, why)) != IO_OK)
         return status;
     if (begin > end || (uint64_t)end > r->data_size)
-        return io_why(why, "data_offsets [%lld, %lld] lie outside the %zu bytes of data", (long long)begin,
+        return io_why(why, "data_offsets [%lld, %lld] are not within the %zu bytes of data", (long long)begin,
                       (long long)end, r->data_size);
     range->begin = (size_t)begin;
     range->end = (size_t)end;
@@ -118,12 +119,12 @@ static io_status read_tensor(const json_t *json, const reader *r, io_array *arra
     }
     array->dtype = (rp_dtype)type;
     if (bytes != range->end - range->begin)
-        return io_why(why, "its shape asks for %zu bytes, data_offsets give it %zu", bytes, range->end - range->begin);
+        return io_why(why, "its shape needs %zu bytes, but data_offsets have %zu", bytes, range->end - range->begin);
     return IO_OK;
 }
 
-/* The JSON of a piece of the header. jansson reads integers exactly as int64, and refuses duplicate keys, NUL in strings and more than 2048
- * levels. NULL with *status and a reason. */
+/* Parse a piece of the header. jansson reads integers exactly as int64, and refuses duplicate keys, NUL in strings
+ * and more than 2048 levels. Return NULL with *status and a reason on failure. */
 static json_t *parse(const reader *r, io_piece piece, io_status *status, char why[IO_WHY_MAX])
 {
     json_error_t error;
@@ -204,14 +205,14 @@ static io_status read_entry(reader *r, const char *key, io_piece value, char why
     if (strcmp(key, "__metadata__") != 0)
         return read_array(r, key, value, why);
     if (r->metadata)
-        return io_why(why, "malformed header: __metadata__ is there twice");
+        return io_why(why, "malformed header: duplicate __metadata__");
     r->metadata = true;
     while (value.size > 0 && strchr(" \t\n\r", value.text[0]) != NULL)
         value.text++, value.size--;
     return read_members(r, value, read_meta, "__metadata__ is not an object", why);
 }
 
-/* Read the header into arrays without data, and their ranges. */
+/* Read the header: arrays without data, and their ranges. */
 static io_status read_header(reader *r, size_t size, char why[IO_WHY_MAX])
 {
     const char *twice = NULL;
@@ -223,12 +224,11 @@ static io_status read_header(reader *r, size_t size, char why[IO_WHY_MAX])
     for (int metadata = 0; metadata < 2 && twice == NULL; metadata++)
         if (!io_duplicate(r->set, metadata != 0, &twice))
             return io_no_memory(why);
-    return twice == NULL ? IO_OK
-                         : io_why(why, "malformed header: '%s' is there twice", io_safe(safe, sizeof safe, twice));
+    return twice == NULL ? IO_OK : io_why(why, "malformed header: duplicate '%s'", io_safe(safe, sizeof safe, twice));
 }
 
-/* Check that the tensors tile the data, which begins at byte `begin`, then read those that are wanted, because a tensor may not be aligned
- * for its type; or borrow them in place. */
+/* Check that the tensors tile the data, which begins at byte `begin`. Then copy the wanted ones, because a tensor
+ * may be unaligned for its type, or borrow them in place. */
 static io_status read_data(const reader *r, const source *from, size_t begin, char why[IO_WHY_MAX])
 {
     io_set *set = r->set;
@@ -239,14 +239,14 @@ static io_status read_data(const reader *r, const source *from, size_t begin, ch
     for (size_t n = 0; n < set->n_arrays; n++) {
         if (ranges[n].begin != at) {
             char safe[80];
-            return io_why(why, "tensor '%s' begins at byte %zu of the data, %s the end of the one before, %zu",
+            return io_why(why, "tensor '%s' begins at byte %zu of the data, %s the end of the previous one, %zu",
                           io_safe(safe, sizeof safe, set->arrays[ranges[n].array].name), ranges[n].begin,
                           ranges[n].begin < at ? "before" : "after", at);
         }
         at = ranges[n].end;
     }
     if (at != r->data_size)
-        return io_why(why, "the tensors end at byte %zu of the data, which has %zu", at, r->data_size);
+        return io_why(why, "the tensors end at byte %zu of the data, which has %zu bytes", at, r->data_size);
     for (size_t n = 0; n < set->n_arrays; n++) {
         io_array *array = &set->arrays[ranges[n].array];
         const size_t bytes = ranges[n].end - ranges[n].begin;
@@ -282,17 +282,17 @@ static io_status read_file(const char *path, const source *from, bool in_place, 
     uint64_t length = 0;
     char why[IO_WHY_MAX] = "";
     if (from->size < 8)
-        return io_damaged(err, path, "cut short: a .safetensors file has at least 8 bytes, this has %zu", from->size);
+        return io_damaged(err, path, "cut short: it has %zu bytes, a .safetensors file at least 8", from->size);
     io_status status = copy(from, 0, start, sizeof start, why);
     if (status != IO_OK)
         return io_fail(err, path, "%s", why);
     for (int n = 0; n < 8; n++)
         length |= (uint64_t)start[n] << 8 * n;
     if (length > IO_SAFETENSORS_HEADER_MAX)
-        return io_damaged(err, path, "not a .safetensors file: its header would have %llu bytes (%d are possible)",
+        return io_damaged(err, path, "not a .safetensors file: its header would have %llu bytes (at most %d)",
                           (unsigned long long)length, IO_SAFETENSORS_HEADER_MAX);
     if (length > from->size - 8)
-        return io_damaged(err, path, "cut short: the header has %llu bytes, the file only %zu",
+        return io_damaged(err, path, "cut short: its header has %llu bytes, but the file only %zu",
                           (unsigned long long)length, from->size);
 
     char *text = from->data == NULL ? malloc((size_t)length + 1) : NULL;
@@ -334,8 +334,8 @@ io_status io_safetensors_in_place(const char *path, const unsigned char *data, s
 
 /* ------------------------------------------------------------------------------------------------ writing */
 
-/* The order in the file: wide elements first, otherwise as given. So every tensor is aligned for its element, which readers that use it in
- * place need. Returns the indices, to be freed. */
+/* Return the order of the arrays in the file, as indices to be freed: wide elements first, otherwise unchanged. This
+ * aligns every tensor for its element, for readers that use it in place. */
 static size_t *file_order(const io_set *set)
 {
     size_t *order = malloc((set->n_arrays + 1) * sizeof *order), at = 0;
@@ -360,8 +360,9 @@ static json_t *describe(const io_array *array, size_t begin)
                      (json_int_t)begin, (json_int_t)(begin + array->bytes));
 }
 
-/* The header as text, padded with spaces so that the data after it begins at a multiple of 64, as vectors in a mapped file like it; to be freed. NULL if
- * memory runs out, and for no other reason: io_write has checked that every string is UTF-8. */
+/* Return the header as text, to be freed. It is padded with spaces so that the data begins at a multiple of 64,
+ * which aligns vectors in a mapped file. Return NULL only if out of memory: io_write has checked that every string
+ * is UTF-8. */
 static char *header_text(const io_set *set, const size_t *order, size_t *padded)
 {
     json_t *root = json_object();
@@ -371,14 +372,14 @@ static char *header_text(const io_set *set, const size_t *order, size_t *padded)
         good = json_object_set_new(root, "__metadata__", meta) == 0;
         for (size_t n = 0; good && n < set->n_meta; n++)
             good = json_object_get(meta, set->meta_keys[n]) !=
-                       NULL || /* of a key that is given twice the first value counts, as for io_meta */
+                       NULL || /* use the first value of a duplicate key, as io_meta does */
                    json_object_set_new(meta, set->meta_keys[n], json_string(set->meta_values[n])) == 0;
     }
     size_t at = 0;
     for (size_t n = 0; good && n < set->n_arrays; n++) {
         const io_array *array = &set->arrays[order[n]];
         good = json_object_set_new(root, array->name, describe(array, at)) == 0;
-        at += array->bytes; /* cannot overflow: all arrays are in memory */
+        at += array->bytes; /* no overflow: all arrays are in memory */
     }
     /* Not json_dumps: jansson 2.14 omits a key without an error when its buffer cannot grow. */
     const size_t length = good ? json_dumpb(root, NULL, 0, JSON_COMPACT) : 0;
@@ -405,7 +406,7 @@ int io_safetensors_write(io_out *out, const io_set *set, char err[IO_ERR_MAX])
     if (text == NULL)
         io_fail(err, out->path, "out of memory");
     else if (padded > IO_SAFETENSORS_HEADER_MAX)
-        io_fail(err, out->path, "the header would have %zu bytes (%d are possible; write fewer arrays)", padded,
+        io_fail(err, out->path, "the header would have %zu bytes (at most %d; write fewer arrays)", padded,
                 IO_SAFETENSORS_HEADER_MAX);
     else if (io_put(out, start, 8, err) == 0)
         result = io_put(out, text, padded, err);

@@ -1,7 +1,8 @@
-/* temporary.c -- temporary files and folders beside what they will be renamed to. Each is locked while its program runs, so what a killed one
- * left is known by its free lock, and the next output of the same name removes it.
+/* temporary.c -- temporary files and folders, in the folder of the target to which they are renamed. Each is locked
+ * while its program runs. A temporary file without a lock was left by a killed program; the next output to the same
+ * target removes it.
  *
- *     .relpos-HASH-PROCESS-TIME-COUNT.tmp      HASH is of the target's name, which may itself be as long as names can be
+ *     .relpos-HASH-PROCESS-TIME-COUNT.tmp      HASH of the target's name, which may be too long to use directly
  *
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/formats.h"
@@ -19,23 +20,23 @@
 
 enum { NAME_SIZE = 96 };
 
-/* Where the name begins in a path. */
+/* Return the last component of a path. */
 static const char *name_of(const char *path)
 {
     const char *slash = strrchr(path, '/');
     return slash != NULL ? slash + 1 : path;
 }
 
-/* Remove a file, or a folder and the files in it, which is open. */
+/* Remove an open file, or an open folder with its files. */
 static void remove_all(int fd, int folder, const char *name)
 {
     if (unlinkat(folder, name, 0) == 0)
         return;
-    _Alignas(struct dirent64) char list[2048]; /* not opendir, which needs memory */
+    _Alignas(struct dirent64) char list[2048]; /* opendir would allocate memory */
     for (ssize_t n; (n = getdents64(fd, list, sizeof list)) > 0;)
         for (const struct dirent64 *entry = (void *)list; (char *)entry < list + n;
              entry = (void *)((char *)(uintptr_t)entry + entry->d_reclen))
-            unlinkat(fd, entry->d_name, 0); /* . and .. stay */
+            unlinkat(fd, entry->d_name, 0); /* fails for . and .. */
     unlinkat(folder, name, AT_REMOVEDIR);
 }
 
@@ -44,7 +45,8 @@ void io_remove_temporary(int fd, const char *path)
     remove_all(fd, AT_FDCWD, path);
 }
 
-/* Remove what killed programs left in the folder of a path: names that begin with `start`, and that nobody has locked. */
+/* Remove temporary files of killed programs in the folder of a path: those that begin with `start` and are not
+ * locked. */
 static void remove_left(const char *path, const char *start)
 {
     char *place = strndup(path, (size_t)(name_of(path) - path));
@@ -66,7 +68,7 @@ static void remove_left(const char *path, const char *start)
     closedir(list);
 }
 
-/* Make and lock one. -1 with errno, EEXIST where another name should be tried. */
+/* Make and lock a temporary file or folder. Return -1 with errno on failure; EEXIST: try another name. */
 static int make(const char *path, bool folder, mode_t mode)
 {
     if (folder && mkdir(path, mode) != 0)
@@ -83,7 +85,8 @@ static int make(const char *path, bool folder, mode_t mode)
         errno = folder && error == ENOENT ? EEXIST : error;
         return -1;
     }
-    /* Between the two calls another program may have taken it for one that was left. Some file systems have no locks. */
+    /* Before flock, another program may have locked or removed it as left over. Some file systems do not support
+     * locks. */
     const bool lost = flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
     if (lost || (fstat(fd, &st) == 0 && st.st_nlink == 0)) {
         close(fd);

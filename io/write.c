@@ -1,5 +1,5 @@
-/* write.c -- write a file completely or not at all: a temporary file beside the target is renamed over it at the end. The formats' writers
- * see io_put alone.
+/* write.c -- writes a file completely or not at all: to a temporary file beside the target, which is renamed over it
+ * at the end. The writers of the formats use only io_put.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/formats.h"
 
@@ -14,8 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Write, with the two signals that a failing write can send blocked, so that the caller gets an error and is not killed. A signal that was
- * pending before stays pending. Returns 0, or the error number. */
+/* Write all bytes. Block the two signals that a failing write can send, so that the caller gets an error and is not
+ * killed. A signal that was pending before stays pending. Return 0 or the error number. */
 static int write_all(int fd, const char *data, size_t size)
 {
     sigset_t signals, old, before;
@@ -32,7 +32,7 @@ static int write_all(int fd, const char *data, size_t size)
             data += n;
             size -= (size_t)n;
         } else if (n == 0) {
-            error = ENOSPC; /* nothing was written, without an error: trying again might never end */
+            error = ENOSPC; /* nothing written and no error: retrying might never end */
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
             struct pollfd ready = {fd, POLLOUT, 0};
             poll(&ready, 1, -1);
@@ -57,7 +57,7 @@ int io_put(io_out *out, const void *data, size_t size, char err[IO_ERR_MAX])
     return error == 0 ? 0 : io_fail(err, out->path, "cannot be written: %s", strerror(error));
 }
 
-/* `name` in the directory of the file `beside`; to be freed. */
+/* Return the path of `name` in the directory of the file `beside`; the caller frees it. */
 static char *sibling(const char *beside, const char *name)
 {
     const char *slash = strrchr(beside, '/');
@@ -70,7 +70,7 @@ static char *sibling(const char *beside, const char *name)
     return path;
 }
 
-/* The path that the links from `path` lead to, where a file need not exist yet; to be freed. NULL with errno. */
+/* Resolve symbolic links of `path`; the file need not exist. Return the path, to be freed, or NULL with errno. */
 static char *follow_links(const char *path)
 {
     enum { MAX_LINKS = 40, PATH_SIZE = 4096 };
@@ -95,7 +95,7 @@ static char *follow_links(const char *path)
     return NULL;
 }
 
-/* The temporary file of a name that only this program uses is always the same: one that a killed run left is replaced. */
+/* Create the temporary file for io_replace. Its name is fixed, so a file that a killed process left is replaced. */
 static int create_own(io_out *out, mode_t mode)
 {
     const char *slash = strrchr(out->target, '/'), *name = slash != NULL ? slash + 1 : out->target;
@@ -110,7 +110,8 @@ static int create_own(io_out *out, mode_t mode)
     return out->fd;
 }
 
-/* own: only this program uses path, so no link there is followed and no pipe or device is written. */
+/* Open the output. own: only this program uses path, so links are not followed, and pipes and devices are not
+ * written. */
 static int open_out(io_out *out, const char *path, bool own, char err[IO_ERR_MAX])
 {
     struct stat st;
@@ -126,24 +127,24 @@ static int open_out(io_out *out, const char *path, bool own, char err[IO_ERR_MAX
     if (exists && S_ISDIR(st.st_mode))
         return io_fail(err, path, "it is a directory");
     if (exists && !S_ISREG(st.st_mode)) {
-        /* Non-blocking: a pipe without a reader is an error. write_all waits where it has to. */
+        /* Non-blocking, so that a pipe without a reader is an error. write_all waits if needed. */
         out->fd = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
         return out->fd >= 0 ? 0 : io_fail(err, path, "cannot be opened: %s", strerror(errno));
     }
-    if (exists && faccessat(AT_FDCWD, path, W_OK, AT_EACCESS) != 0) /* rename does not check that */
+    if (exists && faccessat(AT_FDCWD, path, W_OK, AT_EACCESS) != 0) /* rename would not check this */
         return io_fail(err, path, "cannot be written: %s", strerror(errno));
     out->target = own ? strdup(path) : follow_links(path);
-    /* At no time the mode of the temporary file allows more than the target's. */
+    /* The mode of the temporary file never allows more than the target's. */
     out->fd = out->target == NULL ? -1
               : own               ? create_own(out, 0666)
                                   : io_temporary(out->target, false, exists ? st.st_mode & 0777 : 0666, &out->temp);
     if (out->fd < 0) {
-        io_fail(err, path, "cannot be written: no file can be made in its directory: %s", strerror(errno));
+        io_fail(err, path, "cannot be written: cannot create a file in its directory: %s", strerror(errno));
         free(out->temp);
         free(out->target);
         return -1;
     }
-    /* The umask may have removed bits that the target has. On a file system without modes this fails, which does not matter. */
+    /* Restore bits of the target's mode that the umask removed. Ignore failures of file systems without modes. */
     if (exists && fchmod(out->fd, st.st_mode & 07777) != 0)
         errno = 0;
     return 0;
@@ -156,14 +157,14 @@ int io_sync_directory(const char *file)
     int error = 0;
     free(path);
     if (fd < 0)
-        return 0;                                              /* the directory may be written but not read */
-    if (fsync(fd) != 0 && errno != EINVAL && errno != ENOTSUP) /* some file systems do not support it */
+        return 0;                                              /* the directory may be writable but not readable */
+    if (fsync(fd) != 0 && errno != EINVAL && errno != ENOTSUP) /* some file systems do not support this */
         error = errno;
     close(fd);
     return error;
 }
 
-/* Finish: rename the temporary file to the target, or, after a failure (result -1), remove it. */
+/* Rename the temporary file to the target, or remove it after a failure (result -1). */
 static int close_out(io_out *out, int result, char err[IO_ERR_MAX])
 {
     if (result == 0 && out->temp != NULL && fsync(out->fd) != 0)
@@ -179,7 +180,7 @@ static int close_out(io_out *out, int result, char err[IO_ERR_MAX])
                 result = io_fail(err, out->path, "has been written, but may be lost in a crash: %s", strerror(error));
         }
     }
-    /* Last, since it ends the lock of the temporary file; what is in that file has been flushed. */
+    /* Close last, because this unlocks the temporary file. Its contents have been flushed. */
     if (!out->keep_open && close(out->fd) != 0 && result == 0 && errno != EINTR)
         result = io_fail(err, out->path, "cannot be written: %s", strerror(errno));
     free(out->temp);
@@ -187,15 +188,15 @@ static int close_out(io_out *out, int result, char err[IO_ERR_MAX])
     return result;
 }
 
-/* Check the set before a file is touched. */
+/* Check the set before any file is changed. */
 static int check_set(const char *path, io_format format, const io_set *set, char err[IO_ERR_MAX])
 {
     char safe[100];
     const char *twice = NULL;
     if (format != IO_NPZ && format != IO_SAFETENSORS)
-        return io_fail(err, path, "the suffix tells no format (.npz or .safetensors)");
+        return io_fail(err, path, "unknown suffix (use .npz or .safetensors)");
     if (set->n_arrays > IO_MAX_ARRAYS)
-        return io_fail(err, path, "%zu arrays (%d are possible)", set->n_arrays, IO_MAX_ARRAYS);
+        return io_fail(err, path, "%zu arrays (at most %d)", set->n_arrays, IO_MAX_ARRAYS);
     for (size_t n = 0; n < set->n_arrays; n++) {
         const io_array *array = &set->arrays[n];
         const size_t length = strlen(array->name);
@@ -213,7 +214,7 @@ static int check_set(const char *path, io_format format, const io_set *set, char
         else if (format == IO_NPZ && length > 65535 - strlen(".npy"))
             why = "its name is too long for a zip archive";
         else if (format == IO_SAFETENSORS && strcmp(array->name, "__metadata__") == 0)
-            why = "this name has a meaning of its own in .safetensors";
+            why = "this name is reserved in .safetensors";
         if (why != NULL)
             return io_fail(err, path, "array '%s' cannot be written: %s", io_safe(safe, sizeof safe, array->name), why);
     }

@@ -1,5 +1,5 @@
-/* apply.c -- linear_apply and linear_some: check the arguments, prepare rows if the type needs it, and run the product in
- * the pool, in tasks of some rows and some panels. Independent of particular instruction sets.
+/* apply.c -- linear_apply and linear_some: check the arguments, prepare rows if the type needs it, and run the
+ * product in the pool, in tasks of some rows and some panels. Independent of particular instruction sets.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "linear/ops.h"
 #include <pthread.h>

@@ -92,15 +92,16 @@ static inline int64_t linear_panel_bytes(linear_type type, int64_t in, int64_t c
     return linear_line_at(type, columns, last) + columns * LINEAR_COLUMN_BYTES;
 }
 
-/* Return the number of inputs of a prepared row, padded with zeros to whole groups (int8: whole rows of an AMX tile). */
+/* Return the number of inputs of a prepared row, padded with zeros to whole groups (int8: whole rows of an AMX
+ * tile). */
 static inline int64_t linear_row_inputs(linear_type type, int64_t in)
 {
     const int64_t step = type == LINEAR_INT8 ? LINEAR_COLUMN_BYTES : LINEAR_GROUP;
     return linear_ceil(in, step) * step;
 }
 
-/* Return the bytes of a prepared row. An input of int8 takes up to two bytes, because instruction sets without VNNI store
- * 16 bits; an input of bf16 takes up to four, because those without bf16 products store f32. */
+/* Return the bytes of a prepared row. An input of int8 takes up to two bytes, because instruction sets without VNNI
+ * store 16 bits; an input of bf16 takes up to four, because those without bf16 products store f32. */
 static inline int64_t linear_row_bytes(linear_type type, int64_t in)
 {
     const int64_t inputs = linear_row_inputs(type, in), groups = linear_ceil(in, LINEAR_GROUP);

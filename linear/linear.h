@@ -1,9 +1,9 @@
-/* linear.h -- linear layers without gradients: y = f(x Wᵀ). Weights are f32, f16, bf16, 8 or 4 bits; you pack them once,
- * and can map packed weights from a file. The library builds on the core and is independent of models.
+/* linear.h -- linear layers without gradients: y = f(x Wᵀ). Weights are f32, f16, bf16, 8 or 4 bits; you pack them
+ * once, and can map packed weights from a file. The library builds on the core and is independent of models.
  *
- * The bits of a row of y depend on neither the other rows nor the number of threads: every element is summed over the
- * inputs in an order that depends only on the type and on `in`. docs/linear.md documents the order, the layout and the
- * error bounds.
+ * The bits of a row of y depend on neither the other rows nor the number of threads: every element is summed over
+ * the inputs in an order that depends only on the type and on `in`. docs/linear.md documents the order, the layout
+ * and the error bounds.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_LINEAR_H
 #define RELPOS_LINEAR_H
@@ -18,8 +18,8 @@
  *   LINEAR_INT8  W[o, i] = scale[o] * q[o, i], q in -127 .. 127; inputs are quantised with one scale per row; sums in
  *                integers
  *   LINEAR_INT4  groups of 32 inputs: W[o, i] = scale[o, i / 32] * q[o, i], q in -8 .. 7; inputs as for int8
- * For int8 and int4, a row of x that is not finite gives NaN in its row of y; a row of W that is not finite gives NaN in
- * its output. */
+ * For int8 and int4, a row of x that is not finite gives NaN in its row of y; a row of W that is not finite gives
+ * NaN in its output. */
 typedef enum linear_type {
     LINEAR_F32 = 0,
     LINEAR_F16 = 1, /* the last type with unchanged inputs */
@@ -78,17 +78,18 @@ typedef struct linear_call {
     const char *isa; /* instruction set; NULL: RELPOS_ISA, or the fastest of this machine */
 } linear_call;
 
-/* Return the bytes of scratch (rounded inputs) for a call with `rows` rows; 0 if the type needs none; -1 if too large. */
+/* Return the bytes of scratch (rounded inputs) for a call with `rows` rows; 0 if the type needs none; -1 if too
+ * large. */
 int64_t linear_scratch_bytes(linear_type type, int64_t rows, int64_t in);
-/* Compute y from x and W. y must not overlap anything that is read, and is written only on success. rows may be 0; for
- * one row ldx and ldy are ignored. The first call reads RELPOS_ISA and RELPOS_SHORT. rp_last_error is not set, since only
- * the caller has names for its arrays.
- * RP_OK, RP_E_ARG, RP_E_NOMEM; RP_E_UNSUPPORTED if the machine does not have the instruction set. */
+/* Compute y from x and W. y must not overlap anything that is read, and is written only on success. rows may be 0;
+ * for one row ldx and ldy are ignored. The first call reads RELPOS_ISA and RELPOS_SHORT. rp_last_error is not set,
+ * since only the caller has names for its arrays. RP_OK, RP_E_ARG, RP_E_NOMEM; RP_E_UNSUPPORTED if the machine does
+ * not have the instruction set. */
 rp_status linear_apply(rp_pool *pool, const linear_weights *w, const linear_call *call);
 
 /* Compute only some outputs of one row x: y[k] = x · W[outputs[k]], with the bits of linear_apply, in the caller's
- * thread. Adjacent outputs are read together if they are neighbours in the list.
- * RP_OK, RP_E_ARG, RP_E_NOMEM; RP_E_UNSUPPORTED for int8, int4, and an instruction set that the machine does not have. */
+ * thread. Adjacent outputs are read together if they are neighbours in the list. RP_OK, RP_E_ARG, RP_E_NOMEM;
+ * RP_E_UNSUPPORTED for int8, int4, and an instruction set that the machine does not have. */
 rp_status linear_some(const linear_weights *w, const float *x, int64_t n, const int32_t *outputs, float *y,
                       const char *isa);
 
@@ -105,8 +106,8 @@ typedef struct linear_screen {
 int64_t linear_screen_bytes(int64_t in, int64_t out);
 /* Make the screen of W (f32, f16 or bf16) in memory aligned to LINEAR_ALIGN. RP_OK, RP_E_ARG. */
 rp_status linear_screen_make(linear_screen *s, rp_pool *pool, const linear_weights *w, void *memory);
-/* Compute bounds [rows, 2, out]: product o of linear_apply for row r of x is between bounds[r, 0, o] and bounds[r, 1, o].
- * Bounds are infinite if x is zero, tiny, huge or not finite. RP_OK, RP_E_ARG, RP_E_UNSUPPORTED, RP_E_NOMEM. */
+/* Compute bounds [rows, 2, out]: product o of linear_apply for row r of x is between bounds[r, 0, o] and bounds[r,
+ * 1, o]. Bounds are infinite if x is zero, tiny, huge or not finite. RP_OK, RP_E_ARG, RP_E_UNSUPPORTED, RP_E_NOMEM. */
 rp_status linear_screen_bounds(const linear_screen *s, rp_pool *pool, int64_t rows, const float *x, int64_t ldx,
                                float *bounds, const char *isa);
 

@@ -1,5 +1,6 @@
-/* pack.c -- linear_pack packs a matrix into the panels of layout.h, linear_row unpacks a row, and linear_repack converts
- * panels to another type. Each task packs a panel in chunks of 32 inputs, which are loaded as f32 and stored as its type.
+/* pack.c -- linear_pack packs a matrix into the panels of layout.h, linear_row unpacks a row, and linear_repack
+ * converts panels to another type. Each task packs a panel in chunks of 32 inputs, which are loaded as f32 and
+ * stored as its type.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "linear/layout.h"
 #include <math.h>

@@ -1,15 +1,15 @@
-/* screen.c -- bounds of products with weights of f32, f16 or bf16, computed from a copy of the weights in 8 bits. To find
- * the largest output, a caller reads this copy, and only the rows of W that may have the largest output.
+/* screen.c -- bounds of products with weights of f32, f16 or bf16, computed from a copy of the weights in 8 bits. To
+ * find the largest output, a caller reads this copy, and only the rows of W that may have the largest output.
  *
- * If W is bf16, x is first rounded as linear_apply rounds it; packed bf16 numbers and their sums are never subnormal.
- * With W = Ŵ + F as int8 packs it, and x = x̃ + r, x̃ = s₁ p₁ + s₂ p₂ for integers p from -127 to 127,
+ * If W is bf16, x is first rounded as linear_apply rounds it; packed bf16 numbers and their sums are never
+ * subnormal. With W = Ŵ + F as int8 packs it, and x = x̃ + r, x̃ = s₁ p₁ + s₂ p₂ for integers p from -127 to 127,
  *
  *   x · w = x̃ · ŵ + x̃ · f + r · w      and by Cauchy and Schwarz |x · w - x̃ · ŵ| <= |x̃| |f| + |r| |w|.
  *
  * Each of the two products of integers is exact except for two roundings, and computing the bounds takes three more.
- * Their total is below 16 u size |ŵ| with u = 2^-24, |ŵ| <= |w| + |f| and |x̃| <= size = |s₁ p₁| + |s₂ p₂|. The error of
- * the n sums of linear_apply is at most γ Σ|x w| <= γ |x| |w| with γ = (n + 2) u / (1 - (n + 2) u) and |x| <= size + |r|.
- * Hence for an output with |w| and |f|
+ * Their total is below 16 u size |ŵ| with u = 2^-24, |ŵ| <= |w| + |f| and |x̃| <= size = |s₁ p₁| + |s₂ p₂|. The
+ * error of the n sums of linear_apply is at most γ Σ|x w| <= γ |x| |w| with γ = (n + 2) u / (1 - (n + 2) u) and |x|
+ * <= size + |r|. Hence for an output with |w| and |f|
  *
  *   |y - middle of the bounds| <= a |w| + b |f| + c,   a = |r| + (γ + 16 u) (size + |r|),   b = (1 + 16 u) size,
  *
@@ -79,8 +79,8 @@ static inline __attribute__((always_inline)) void input_of(const column *c, int6
     *x = (floats)bits;
 }
 
-/* Compute the int8 scales of linear_pack, and the divisors. If the scale is 0 or NaN, the divisor is infinity and `kept`
- * is 0, which replaces x with zero. */
+/* Compute the int8 scales of linear_pack, and the divisors. If the scale is 0 or NaN, the divisor is infinity and
+ * `kept` is 0, which replaces x with zero. */
 static inline __attribute__((always_inline)) void find_scales(const column *c, floats *divisor, integers *kept)
 {
     integers most = {0};
@@ -198,8 +198,8 @@ static float largest(const float *x, int64_t n)
     return most;
 }
 
-/* Approximate x by scale * p with integers p, of which the largest |p| is 127, so linear_apply quantises p with scale 1,
- * unchanged. Return the norm |scale p|. x and p may be the same array. */
+/* Approximate x by scale * p with integers p, of which the largest |p| is 127, so linear_apply quantises p with
+ * scale 1, unchanged. Return the norm |scale p|. x and p may be the same array. */
 static double take_integers(const float *x, int64_t n, float max, float *scale, float *p)
 {
     double squares = 0;

@@ -1,4 +1,5 @@
-/* random_problem.c -- problem strings drawn at random. No term or mask is named here: what they take is asked of the library.
+/* random_problem.c -- draws random problem strings. It gets parameters and arrays of terms and masks from the
+ * library, so it names none of them.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "support/random_problem.h"
 #include "support/sample_problem.h"
@@ -9,7 +10,7 @@
 
 enum { TEXT = 512 };
 
-/* 0 ... n - 1. */
+/* Return a random integer from 0 to n - 1. */
 static int64_t below(problem_dice *d, int64_t n)
 {
     uint64_t x = 0;
@@ -27,7 +28,7 @@ static bool once_in(problem_dice *d, int64_t n)
     return below(d, n) == 0;
 }
 
-/* low ... high, mostly near the lower end. */
+/* Return a random integer from low to high, mostly near low. */
 static int64_t whole(problem_dice *d, int64_t low, int64_t high)
 {
     const int64_t span = high - low + 1, near = span < 40 ? span : 40;
@@ -49,11 +50,11 @@ static void add(char *text, const char *format, ...)
     va_end(args);
 }
 
-/* What the terms of a problem share: the shape of grids, and whether there are as many queries as keys. */
+/* Properties that all terms of a problem share. */
 typedef struct tokens {
-    int64_t rows, columns;
-    bool extra; /* one more token, in terms that know of it */
-    bool same;
+    int64_t rows, columns; /* of the grid; 0: no grid */
+    bool extra;            /* the grid has a class token, for terms with the parameter extra */
+    bool same;             /* the number of queries is the number of keys */
 } tokens;
 
 static void draw_value(problem_dice *d, const rp_param *p, const tokens *g, char *text)
@@ -66,6 +67,10 @@ static void draw_value(problem_dice *d, const rp_param *p, const tokens *g, char
             (long long)whole(d, bounded ? (int64_t)fmax(p->min, -40) : 0, bounded ? (int64_t)fmin(p->max, 500) : 40));
         return;
     case RP_PARAM_REAL:
+        if (p->above_min && !bounded) {
+            add(text, "%.4g", p->min + real(d, 0.01, 10));
+            return;
+        }
         add(text, "%.4g", bounded ? real(d, fmax(p->min, -10), fmin(p->max, fmax(p->min, 0) + 10)) : real(d, -3, 3));
         return;
     case RP_PARAM_FLAG: add(text, "%d", (int)below(d, 2)); return;
@@ -88,7 +93,7 @@ static bool takes_grid(rp_term_kind kind)
     return false;
 }
 
-/* One term with its parameters and, now and then, the arrays that replace what it has without them. */
+/* Draw one term with its parameters and, sometimes, arrays that replace defaults. */
 static void draw_term(problem_dice *d, const tokens *g, unsigned *roles, char *text)
 {
     const rp_term_kind kind = (rp_term_kind)(RP_TERM_NONE + 1 + below(d, RP_TERM_COUNT - RP_TERM_NONE - 1));
@@ -109,7 +114,7 @@ static void draw_term(problem_dice *d, const tokens *g, unsigned *roles, char *t
         else
             draw_value(d, p, g, text);
     }
-    bool both = false; /* positions of queries and keys alike: those of one of them do not go beside */
+    bool both = false; /* `positions` is given, which excludes q_positions and k_positions */
     for (int x = 0; (a = rp_term_array_about(kind, x)); x++)
         if (a->presence == RP_REPLACES && once_in(d, 4)) {
             const bool alike = strcmp(a->name, "positions") == 0;
@@ -176,7 +181,7 @@ void problem_draw(problem_dice *d, int64_t work, char text[512])
     } else if (once_in(d, 3)) {
         keys = rows;
     }
-    while (!g.rows && batch * heads * rows * keys * (width + values) > work) /* the longest halves */
+    while (!g.rows && batch * heads * rows * keys * (width + values) > work) /* halve the longer one */
         *(rows > keys ? &rows : &keys) /= 2;
     g.same = rows == keys;
     for (int64_t n = once_in(d, 6) ? 0 : 1 + below(d, 3); n > 0; n--)

@@ -1,9 +1,10 @@
-/* added.c -- split a text at its added tokens, such as </s> and <extra_id_0>: the leftmost one, and of those that begin
- * there the longest. It knows no pieces.
+/* added.c -- splits a text at its added tokens, such as </s> and <extra_id_0>: at the leftmost match, and the
+ * longest one there.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tokenizer/parts.h"
 
-/* The next match from *at: its index in added and its size, and *at where it begins; 0 where there is none. */
+/* Find the next match from *at on. Set *at to its start and *index to its index in added. Return its size; 0 if
+ * there is no match. */
 static int64_t next_match(const tok_matcher *m, const char *text, int64_t size, int64_t *at, int32_t *index)
 {
     for (; *at < size; (*at)++) {
@@ -22,13 +23,13 @@ static int64_t next_match(const tok_matcher *m, const char *text, int64_t size, 
     return 0;
 }
 
-/* ByT5 is written in Python, whose white space has four control characters more. */
+/* Return true for white space. For ByT5, which is written in Python, it includes four more control characters. */
 static bool strips(const tokenizer *t, uint32_t c)
 {
     return tok_is_space(c) || (t->kind == TOK_BYTES && c >= 0x1c && c <= 0x1f);
 }
 
-/* The start of the white space that ends at end, not before from. */
+/* Return the start of the white space that ends at `end`, at least `from`. */
 static int64_t space_before(const tokenizer *t, const char *text, int64_t from, int64_t end)
 {
     while (end > from) {
@@ -43,7 +44,7 @@ static int64_t space_before(const tokenizer *t, const char *text, int64_t from, 
     return end;
 }
 
-/* The end of the white space that begins at start. */
+/* Return the end of the white space that begins at `start`. */
 static int64_t space_after(const tokenizer *t, const char *text, int64_t start, int64_t size)
 {
     uint32_t c;

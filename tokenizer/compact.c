@@ -1,8 +1,8 @@
-/* compact.c -- a tokenizer.json whose pieces and scores are arrays in place of text: it opens several times as fast. It
- * knows the file's bytes, and nothing of what they mean but where the pieces are.
+/* compact.c -- a tokenizer.json whose pieces and scores are stored as arrays instead of text, which opens several
+ * times faster.
  *
- * MAGIC, [n] int64: how many pieces, their bytes, the bytes of the JSON; double [n] scores; int32 [n] sizes; the pieces; the JSON
- * with an empty list for model.vocab. In the order of bytes of the machine that made it.
+ * Layout, in the byte order of the machine: MAGIC; int64 [3]: number of pieces n, bytes of all pieces, bytes of the
+ * JSON; double [n] scores; int32 [n] sizes; the pieces; the JSON with an empty list as model.vocab.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/json.h"
 #include "tokenizer/read_json.h"
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAGIC "\x89tokens1" /* no JSON and no SentencePiece model begins so */
+#define MAGIC "\x89tokens1" /* neither JSON nor a SentencePiece model begins with this */
 enum { MAGIC_BYTES = 8, HEAD_BYTES = MAGIC_BYTES + 3 * 8 };
 
 bool tok_is_compact(const char *data, int64_t size)
@@ -35,13 +35,13 @@ tok_status tok_read_compact(tokenizer *t, const char *data, int64_t size, const 
     }
     if (!good || sum != head[1])
         return tok_fail(err, TOK_DAMAGED,
-                        "%s: the sizes of the packed tokenizer do not fit together (pack the model again)", name);
+                        "%s: the sizes of the packed tokenizer contradict each other (pack the model again)", name);
     const char *pieces = sizes + 4 * head[0];
     const tok_vocab vocab = {(int32_t)head[0], scores, sizes, pieces};
     return tok_read_json_with(t, pieces + head[1], head[2], &vocab, name, err);
 }
 
-/* Write what was read; vocab was checked when the tokenizer was opened. */
+/* Write the compact form. vocab was checked when the tokenizer was opened. */
 static tok_status write_compact(const json_t *vocab, const char *json, char **made, int64_t *made_size)
 {
     int64_t head[3] = {(int64_t)json_array_size(vocab), 0, (int64_t)strlen(json)};
@@ -67,7 +67,7 @@ static tok_status write_compact(const json_t *vocab, const char *json, char **ma
     return TOK_OK;
 }
 
-/* Not json_dumps: jansson 2.14 leaves out bytes without an error when its buffer cannot grow. */
+/* Return the JSON as text. json_dumps of jansson 2.14 silently omits bytes if its buffer cannot grow. */
 static char *text_of(const json_t *root)
 {
     const size_t size = json_dumpb(root, NULL, 0, JSON_COMPACT);
@@ -87,7 +87,7 @@ tok_status tok_compact(const char *data, int64_t size, char **made, int64_t *mad
     bool no_memory;
     *made = NULL;
     *made_size = 0;
-    tok_status status = tok_open_memory(&t, data, size, "the tokenizer", 0, err); /* refuses what is damaged */
+    tok_status status = tok_open_memory(&t, data, size, "the tokenizer", 0, err); /* refuses damaged files */
     const bool json = status == TOK_OK && t->kind == TOK_JSON && !tok_is_compact(data, size);
     tok_close(t);
     if (!json)

@@ -9,13 +9,13 @@ struct tok_stream {
     const tokenizer *t;
     bool skip_special;
     tok_text out;
-    tok_text held;                   /* bytes of tokens that are single bytes, not given yet */
-    tok_text scratch[TOK_MAX_STEPS]; /* what a step made of a token */
-    int64_t limit;                   /* bytes that steps may make of the token */
-    bool seen[TOK_MAX_STEPS];        /* a step had a token */
-    bool any;                        /* text was given */
-    bool inner;                      /* SentencePiece: spaces at the start are no longer dropped */
-    bool dropped;                    /* SentencePiece: the last token lost its space */
+    tok_text held;                   /* pending bytes of byte tokens */
+    tok_text scratch[TOK_MAX_STEPS]; /* output of each step for one token */
+    int64_t limit;                   /* max bytes that steps may make of the token */
+    bool seen[TOK_MAX_STEPS];        /* the step has processed a token */
+    bool any;                        /* out is not empty */
+    bool inner;                      /* SentencePiece: leading spaces are no longer removed */
+    bool dropped;                    /* SentencePiece: the space of the last token was removed */
 };
 
 static void give(tok_stream *s, const char *text, int64_t size)
@@ -24,7 +24,7 @@ static void give(tok_stream *s, const char *text, int64_t size)
     s->any = s->any || size > 0;
 }
 
-/* Append text with one text in place of another. */
+/* Append text, with step->pattern replaced by step->content, or removed if drop. */
 static void add_with(tok_text *to, const char *text, int64_t size, const tok_decode_step *step, bool drop)
 {
     for (int64_t at = 0; at < size;) {
@@ -45,19 +45,20 @@ static int digit(char c)
                                   : -1;
 }
 
-/* The byte of a piece such as "<0x0A>", else -1. */
+/* Return the byte of a piece such as "<0x0A>", or -1. */
 static int byte_of(const char *text, int64_t size)
 {
     if (size != 6 || memcmp(text, "<0x", 3) != 0 || text[5] != '>' || digit(text[4]) < 0)
         return -1;
-    if (text[3] == '+') /* as Rust reads numbers */
+    if (text[3] == '+') /* the number parser of Rust accepts a plus sign */
         return digit(text[4]);
     return digit(text[3]) < 0 ? -1 : digit(text[3]) * 16 + digit(text[4]);
 }
 
 static void pass(tok_stream *s, int k, const char *text, int64_t size);
 
-/* `tokenizers` takes a run of bytes as a whole: each is a U+FFFD where the run is not UTF-8. */
+/* Output the pending bytes as `tokenizers` does: as text if they are valid UTF-8, otherwise one U+FFFD for each
+ * byte. */
 static void pass_held(tok_stream *s, int k)
 {
     tok_text run = s->held;
@@ -74,7 +75,7 @@ static void pass_held(tok_stream *s, int k)
     free(run.bytes);
 }
 
-/* Step k of the decoder of a tokenizer.json gets a token. */
+/* Process a token with step k of the decoder of a tokenizer.json, then with the following steps. */
 static void pass(tok_stream *s, int k, const char *text, int64_t size)
 {
     if (k == s->t->n_steps) {
@@ -108,8 +109,8 @@ static void pass(tok_stream *s, int k, const char *text, int64_t size)
     pass(s, k + 1, made->bytes, made->size);
 }
 
-/* Give the characters that the held bytes make up. A broken one is one U+FFFD for each byte in SentencePiece, nothing
- * in ByT5. At the end of a run nothing is held back. */
+/* Output the complete characters of the pending bytes; if `end`, all of them. An invalid byte becomes U+FFFD in
+ * SentencePiece and is skipped in ByT5. */
 static void give_characters(tok_stream *s, bool end)
 {
     const bool bytes = s->t->kind == TOK_BYTES;
@@ -155,7 +156,7 @@ static void give_piece(tok_stream *s, const tok_entry *token)
     if (!s->inner && (t->dummy_prefix || t->remove_extra) && size >= TOK_META_SIZE &&
         memcmp(text, TOK_META, TOK_META_SIZE) == 0) {
         text += TOK_META_SIZE, size -= TOK_META_SIZE;
-        s->dropped = !t->remove_extra; /* which drops all of them */
+        s->dropped = !t->remove_extra; /* with remove_extra all leading spaces are removed */
     }
     s->scratch[0].size = 0;
     add_with(&s->scratch[0], text, size, &meta_step, false);
@@ -167,7 +168,7 @@ static void next(tok_stream *s, int32_t id)
     const tokenizer *t = s->t;
     const tok_entry *token = id < t->n_tokens ? &t->tokens[id] : NULL;
     const bool control =
-        t->kind == TOK_SENTENCEPIECE && token != NULL && token->type == TOK_CONTROL; /* it ends a run of bytes */
+        t->kind == TOK_SENTENCEPIECE && token != NULL && token->type == TOK_CONTROL; /* ends a run of bytes */
     if (token == NULL || token->piece < 0 || (s->skip_special && token->special && !control))
         return;
     if (t->kind == TOK_JSON) {
@@ -214,7 +215,7 @@ static tok_status finish(tok_stream *s, char err[TOK_ERR_MAX])
         return tok_fail(
             err, TOK_DAMAGED,
             "text of tokens: the tokenizer's decoder makes more than 64 times as many bytes of a piece, plus "
-            "1024 (its file is damaged: get it again)");
+            "1024 (its file is damaged: download it again)");
     return failed ? tok_fail(err, TOK_FAILED, "text of tokens: out of memory for %lld bytes", (long long)s->out.size)
                   : TOK_OK;
 }
@@ -225,11 +226,11 @@ tok_status tok_decode(const tokenizer *t, const int32_t *ids, int64_t n, bool sk
     *text = NULL;
     *size = 0;
     tok_stream s = {.t = t, .skip_special = skip_special};
-    tok_status status = n < 0 ? tok_fail(err, TOK_ARGUMENT, "%lld tokens: at least 0", (long long)n) : TOK_OK;
+    tok_status status = n < 0 ? tok_fail(err, TOK_ARGUMENT, "%lld tokens: must be at least 0", (long long)n) : TOK_OK;
     for (int64_t k = 0; k < n && status == TOK_OK; k++)
         if (ids[k] < 0)
-            status =
-                tok_fail(err, TOK_ARGUMENT, "token %lld of %lld is %d: at least 0", (long long)k, (long long)n, ids[k]);
+            status = tok_fail(err, TOK_ARGUMENT, "token %lld of %lld is %d: must be at least 0", (long long)k,
+                              (long long)n, ids[k]);
         else
             next(&s, ids[k]);
     if (status == TOK_OK) {

@@ -1,5 +1,5 @@
-/* encode.c -- text to token numbers: added tokens are cut out, the rest is normalized, cut into words where the
- * tokenizer does, and given to the model of pieces. It knows no file.
+/* encode.c -- converts text to token numbers: finds added tokens, normalizes the rest, splits it into words if the
+ * tokenizer does so, and splits these into pieces.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tokenizer/parts.h"
 
@@ -12,7 +12,7 @@ bool tok_ask(tok_work *w)
     return !w->stopped;
 }
 
-/* Bytes up to the next space or the next byte that may begin what stands for one. */
+/* Return the number of bytes up to the next space, or the next byte that may begin meta_text. */
 static int64_t plain_run(const tokenizer *t, const char *text, int64_t size)
 {
     int64_t n = 0;
@@ -21,8 +21,8 @@ static int64_t plain_run(const tokenizer *t, const char *text, int64_t size)
     return n;
 }
 
-/* What the Metaspace step does: spaces become t->meta_text, one is set before the first word, and a word begins at
- * each. */
+/* Apply the Metaspace step: replace spaces by t->meta_text, insert one before the first word if the scheme requires
+ * it, and begin a word at each. */
 static void encode_meta(tok_work *w, const char *text, int64_t size, bool at_start)
 {
     const tokenizer *t = w->t;
@@ -58,7 +58,7 @@ static void encode_words(tok_work *w, const char *text, int64_t size, bool at_st
         tok_unigram(w, text, size);
 }
 
-/* A stretch of normalized text without added tokens. */
+/* Encode a stretch of normalized text without added tokens. */
 static void encode_normalized(tok_work *w, const char *text, int64_t size, int64_t from)
 {
     if (!w->t->white_split) {
@@ -82,7 +82,7 @@ static void encode_normalized(tok_work *w, const char *text, int64_t size, int64
         encode_words(w, text + start, at - start, from + start < w->front);
 }
 
-/* Bytes of the first n characters. */
+/* Return the number of bytes of the first n characters. */
 static int64_t bytes_of(const char *text, int64_t size, int64_t n)
 {
     int64_t at = 0;
@@ -99,7 +99,7 @@ static void encode_sentencepiece(tok_work *w, const char *text, int64_t size, in
         tok_unigram(w, w->normalized.bytes, w->normalized.size);
 }
 
-/* A stretch of text without added tokens. */
+/* Encode a stretch of text without added tokens. */
 static void encode_raw(tok_work *w, const char *text, int64_t size, int64_t from)
 {
     const tokenizer *t = w->t;
@@ -125,7 +125,7 @@ static void encode_raw(tok_work *w, const char *text, int64_t size, int64_t from
         tok_split_added(w, &t->normalized, w->normalized.bytes, w->normalized.size, encode_normalized);
 }
 
-/* The text with U+FFFD for what is not UTF-8. */
+/* Copy a text to *to, with U+FFFD in place of bytes that are not UTF-8. */
 static void make_valid(tok_work *w, tok_text *to, const char *text, int64_t size)
 {
     for (int64_t at = 0; at < size && tok_goes_on(w, 1);) {
@@ -145,7 +145,7 @@ static void add_special(tok_work *w, const int32_t *ids, int n)
         tok_ids_add(&w->ids, ids[k]);
 }
 
-/* Why a text has no tokens. */
+/* Write the reason why a text could not be encoded. */
 static tok_status not_encoded(const tok_work *w, int64_t size, char err[TOK_ERR_MAX])
 {
     if (w->stopped)
@@ -153,10 +153,10 @@ static tok_status not_encoded(const tok_work *w, int64_t size, char err[TOK_ERR_
     if (w->normalized.too_long || w->other.too_long)
         return tok_fail(
             err, TOK_DAMAGED,
-            "a text of %lld bytes: the tokenizer's normalizer makes more than 64 times as many of them, plus "
-            "1024 (its file is damaged: get it again)",
+            "a text of %lld bytes: the tokenizer's normalizer makes more than 64 times as many bytes, plus 1024 (its "
+            "file is damaged: download it again)",
             (long long)size);
-    return tok_fail(err, TOK_FAILED, "a text of %lld bytes: out of memory (give it in parts)", (long long)size);
+    return tok_fail(err, TOK_FAILED, "a text of %lld bytes: out of memory (encode it in parts)", (long long)size);
 }
 
 tok_status tok_encode(const tokenizer *t, const char *text, int64_t size, bool special, int32_t **ids, int64_t *n,
@@ -172,8 +172,8 @@ tok_status tok_encode_watched(const tokenizer *t, const char *text, int64_t size
     *ids = NULL;
     *n = 0;
     if (size < 0 || size > TOK_MAX_TEXT)
-        return tok_fail(err, TOK_ARGUMENT, "a text of %lld bytes: from 0 to %lld (give it in parts)", (long long)size,
-                        (long long)TOK_MAX_TEXT);
+        return tok_fail(err, TOK_ARGUMENT, "a text of %lld bytes: must be 0 to %lld (encode it in parts)",
+                        (long long)size, (long long)TOK_MAX_TEXT);
     tok_work w = {.t = t, .cancelled = cancelled, .context = context};
     tok_text valid = {0};
     if (t->kind == TOK_JSON && !tok_utf8_valid(text, size)) {

@@ -1,8 +1,7 @@
-/* normalize_json.c -- the normalizer of a tokenizer.json, equal to that of the library `tokenizers`. It knows no
- * pieces.
+/* normalize_json.c -- the normalizer of a tokenizer.json, with the results of the library `tokenizers`.
  *
- * Its Precompiled step replaces a whole grapheme cluster of less than 6 bytes by what the shortest prefix with a rule
- * becomes; in other clusters it looks at each character alone.
+ * In a grapheme cluster of less than 6 bytes, its Precompiled step finds the shortest prefix with a rule, and replaces
+ * the whole cluster by the replacement of that prefix. In other clusters it replaces each character separately.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tokenizer/parts.h"
 
@@ -15,7 +14,7 @@ static void add_replaced(const tokenizer *t, tok_text *to, const char *text, int
         tok_text_add(to, text, size);
 }
 
-/* One cluster that is more than a character of ASCII. */
+/* Append the replacement of a cluster that is not a single ASCII character. */
 static void add_cluster(const tokenizer *t, tok_text *to, const char *text, int64_t size)
 {
     if (size < 6) {
@@ -36,7 +35,7 @@ static void apply_charsmap(tok_work *w, tok_text *to, const char *text, int64_t 
     for (int64_t at = 0; at < size && tok_goes_on(w, 1);) {
         const unsigned char c = (unsigned char)text[at];
         const unsigned char next = at + 1 < size ? (unsigned char)text[at + 1] : 0;
-        if (c < 0x80 && next < 0x80 && c != '\r') { /* a cluster of its own */
+        if (c < 0x80 && next < 0x80 && c != '\r') { /* a cluster of one ASCII character */
             const tok_rule *rule = &t->charsmap.ascii[c];
             if (rule->length == 0)
                 tok_text_add_byte(to, (char)c);
@@ -53,9 +52,9 @@ static void apply_charsmap(tok_work *w, tok_text *to, const char *text, int64_t 
     }
 }
 
-/* ---- Where Metaspace asks whether a word begins where the text does ("prepend_scheme": "first"), `tokenizers` looks
- * at the place in the text that the word's first character came from. So the steps count the characters at the front
- * that came from the first one. */
+/* ---- With "prepend_scheme": "first", Metaspace treats the first word of the text differently. `tokenizers` checks
+ * if the first character of the word comes from the first character of the text. Therefore the steps count the
+ * characters at the front that come from the first character. */
 
 static int64_t characters(const char *text, int64_t size)
 {
@@ -66,9 +65,9 @@ static int64_t characters(const char *text, int64_t size)
 }
 
 typedef struct origin {
-    int64_t before, after; /* that many came from the first: before this step, after it */
-    int64_t used;          /* characters that were replaced */
-    bool inserted;         /* the last one made is one more than there was */
+    int64_t before, after; /* number of characters from the first one: before this step, after it so far */
+    int64_t used;          /* characters replaced so far */
+    bool inserted;         /* the last replacement had more characters than the original */
     bool ended;
 } origin;
 
@@ -79,8 +78,9 @@ static void use(origin *o, int64_t n)
     o->after += !o->ended;
 }
 
-/* n characters became made: each of those came from one of them, and more than n from the last. What is removed goes to
- * the character before, and one that was inserted there then came from it. */
+/* Record that n characters were replaced by `made` characters. Each new character comes from one of the n; those
+ * beyond n come from the last. A removed character counts as part of the previous one; a character inserted there
+ * then comes from the removed one. */
 static void count_origin(origin *o, int64_t n, int64_t made)
 {
     if (made == 0 && o->inserted) {
@@ -118,7 +118,7 @@ static int64_t charsmap_front(tok_work *w, const char *text, int64_t size, int64
     return o.after;
 }
 
-/* The first n characters were replaced by made, which came from the last of them. */
+/* Return the new count after the first n characters were replaced by `made` ones, which come from the last of the n. */
 static int64_t replaced_front(int64_t before, int64_t n, int64_t made)
 {
     return n > before ? 0 : before - n + made;
@@ -142,7 +142,7 @@ static void apply_strip(const tok_norm *norm, tok_text *to, const char *text, in
     tok_text_add(to, text + first, end - first);
 }
 
-/* Runs of two and more spaces. */
+/* Replace runs of two or more spaces. */
 static void apply_spaces(tok_work *w, const tok_norm *norm, tok_text *to, const char *text, int64_t size,
                          int64_t *front)
 {

@@ -1,13 +1,13 @@
-/* normalize_sentencepiece.c -- the normalizer of a SentencePiece model, equal to that of SentencePiece. It knows no
- * pieces but the user-defined ones, which it leaves as they are.
+/* normalize_sentencepiece.c -- the normalizer of a SentencePiece model, with the results of SentencePiece. User-defined
+ * pieces are not changed.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tokenizer/parts.h"
 
-/* What the first characters of a text become. */
+/* Replacement of the first characters of a text. */
 typedef struct prefix {
     const char *text;
     int64_t size;
-    int64_t length; /* of the characters */
+    int64_t length; /* bytes of the replaced characters */
 } prefix;
 
 static prefix normalize_prefix(const tokenizer *t, const char *text, int64_t size)

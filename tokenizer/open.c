@@ -1,5 +1,4 @@
-/* open.c -- read a tokenizer from a file, a directory or memory, or make that of ByT5; and free one. What is in a file,
- * the readers know.
+/* open.c -- opens a tokenizer from a file, a directory or memory, makes the one of ByT5, and frees tokenizers.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/io.h"
 #include "tokenizer/parts.h"
@@ -47,7 +46,7 @@ void tok_close(tokenizer *t)
 static tok_status check_extra(int32_t extra_ids, char err[TOK_ERR_MAX])
 {
     if (extra_ids < 0 || extra_ids > TOK_MAX_EXTRA_IDS)
-        return tok_fail(err, TOK_ARGUMENT, "extra_ids is %d: from 0 to %d (T5 has 100, ByT5 125)", extra_ids,
+        return tok_fail(err, TOK_ARGUMENT, "extra_ids is %d: must be 0 to %d (T5 has 100, ByT5 125)", extra_ids,
                         TOK_MAX_EXTRA_IDS);
     return TOK_OK;
 }
@@ -68,8 +67,8 @@ tok_status tok_open_beside(tokenizer **made, const void *data, int64_t size, con
     char safe[200];
     io_safe(safe, sizeof(safe), name);
     if (size < 1 || size > TOK_MAX_FILE)
-        return tok_fail(err, TOK_DAMAGED, "%s: %lld bytes: from 1 to %lld", safe, (long long)size,
-                        (long long)TOK_MAX_FILE);
+        return tok_fail(err, TOK_DAMAGED, "%s: the file has %lld bytes: must be 1 to %lld (download it again)", safe,
+                        (long long)size, (long long)TOK_MAX_FILE);
     const char *bytes = data;
     int64_t at = 0;
     while (at < size && (bytes[at] == ' ' || bytes[at] == '\t' || bytes[at] == '\r' || bytes[at] == '\n'))
@@ -88,7 +87,7 @@ tok_status tok_open_beside(tokenizer **made, const void *data, int64_t size, con
     return status;
 }
 
-/* The whole file. */
+/* Read the whole file. */
 static tok_status read_file(FILE *f, const char *safe, tok_text *content, char err[TOK_ERR_MAX])
 {
     for (size_t got = 1; got > 0 && content->size <= TOK_MAX_FILE;) {
@@ -137,11 +136,11 @@ tok_status tok_open(tokenizer **made, const char *path, int32_t extra_ids, char 
     }
     char safe[200];
     return tok_fail(err, TOK_ABSENT,
-                    "%s: has no tokenizer.json and no spiece.model (the directory of a model has one of them)",
+                    "%s: it has neither tokenizer.json nor spiece.model (give the directory of a model)",
                     io_safe(safe, sizeof(safe), path));
 }
 
-/* The tokens of ByT5, in their order. */
+/* Add the tokens of ByT5. */
 static bool fill_bytes(tokenizer *t, int32_t extra_ids)
 {
     static const char *const special[] = {"<pad>", "</s>", "<unk>"};

@@ -1,5 +1,5 @@
-/* parts.h -- what a tokenizer consists of, for the files of this folder: a normalizer, a model of pieces, added tokens
- * and a decoder.
+/* parts.h -- the parts of a tokenizer, for the files of this folder: normalizer, model of pieces, added tokens and
+ * decoder.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_TOKENIZER_PARTS_H
 #define RELPOS_TOKENIZER_PARTS_H
@@ -9,11 +9,11 @@
 #include "tokenizer/text.h"
 #include "tokenizer/trie.h"
 
-enum { TOK_MAX_TOKENS = 1 << 22 }; /* of a tokenizer; TOK_TRIE_NONE is more */
+enum { TOK_MAX_TOKENS = 1 << 22 }; /* max tokens of a tokenizer; less than TOK_TRIE_NONE */
 enum { TOK_MAX_EXTRA_IDS = 1 << 20 };
-enum { TOK_MAX_PIECE = 1 << 20 };       /* bytes of a piece */
-#define TOK_MAX_FILE ((int64_t)1 << 30) /* bytes of a file */
-#define TOK_MAX_TEXT ((int64_t)1 << 40) /* bytes of a text */
+enum { TOK_MAX_PIECE = 1 << 20 };       /* max bytes of a piece */
+#define TOK_MAX_FILE ((int64_t)1 << 30) /* max bytes of a file */
+#define TOK_MAX_TEXT ((int64_t)1 << 40) /* max bytes of a text */
 
 typedef enum tok_type { /* as SentencePiece numbers them */
                         TOK_NORMAL = 1,
@@ -24,29 +24,29 @@ typedef enum tok_type { /* as SentencePiece numbers them */
                         TOK_BYTE = 6
 } tok_type;
 
-/* One token. Its texts are in the tokenizer's names, each with a NUL after it. */
+/* One token. Its texts are in tokenizer.names, each followed by NUL. */
 typedef struct tok_entry {
-    int64_t piece; /* place in names; -1: no token has this number */
+    int64_t piece; /* offset in names; -1: no token has this number */
     int32_t size;
-    int32_t decoded_size; /* what a decoder sees, which a normalizer may have made of the piece */
-    int64_t decoded;
+    int32_t decoded_size; /* bytes at decoded */
+    int64_t decoded;      /* offset of the text that the decoder reads: the piece, possibly normalized */
     double score;
     uint8_t type; /* tok_type */
     bool special;
 } tok_entry;
 
-/* A token that is found in the text before pieces are. */
+/* A token that is found in the text before the text is split into pieces. */
 typedef struct tok_added {
     int32_t id;
     bool lstrip, rstrip, normalized;
-    int64_t content; /* what is looked for: a place in names */
+    int64_t content; /* offset in names of the text to find */
     int32_t size;
 } tok_added;
 
 typedef struct tok_matcher {
-    tok_trie trie; /* of contents; the value is an index of added */
-    bool first[256];
-    int only_first; /* the one byte that all begin with; -1: there are several, or none */
+    tok_trie trie;   /* texts to find; values are indices of added */
+    bool first[256]; /* bytes with which texts begin */
+    int only_first;  /* the byte, if all texts begin with the same; otherwise -1 */
 } tok_matcher;
 
 /* One step of the normalizer of a tokenizer.json. */
@@ -54,7 +54,7 @@ typedef enum tok_norm_kind { TOK_NORM_CHARSMAP, TOK_NORM_STRIP, TOK_NORM_REPLACE
 typedef struct tok_norm {
     tok_norm_kind kind;
     bool left, right;        /* STRIP */
-    char *pattern, *content; /* REPLACE: this text by that; SPACES: two or more spaces by that */
+    char *pattern, *content; /* REPLACE: replace pattern by content; SPACES: replace two or more spaces by content */
     int64_t pattern_size, content_size;
 } tok_norm;
 
@@ -62,8 +62,8 @@ typedef struct tok_norm {
 typedef enum tok_decode_kind { TOK_DECODE_META, TOK_DECODE_BYTES, TOK_DECODE_REPLACE, TOK_DECODE_JOIN } tok_decode_kind;
 typedef struct tok_decode_step {
     tok_decode_kind kind;
-    bool drop;               /* META: the first token loses its spaces */
-    char *pattern, *content; /* META: pattern becomes a space; REPLACE */
+    bool drop;               /* META: remove the spaces of the first token */
+    char *pattern, *content; /* META, REPLACE: replace pattern by content, which is a space for META */
     int64_t pattern_size, content_size;
 } tok_decode_step;
 
@@ -76,64 +76,65 @@ struct tokenizer {
     tok_text names;
     tok_entry *tokens;
     int32_t n_tokens;
-    int32_t *by_piece; /* numbers in the order of their pieces, n_named of them */
+    int32_t *by_piece; /* the n_named numbers that have a piece, sorted by piece */
     int32_t n_named;
     int32_t eos, pad, unk;
 
     /* the model */
-    tok_trie pieces; /* the value is the token */
+    tok_trie pieces; /* values are token numbers */
     int32_t byte_ids[256];
     bool byte_fallback;
     double min_score;
 
-    /* added tokens: looked for in the text, and in the normalized text */
+    /* added tokens: raw matches in the original text, normalized in the normalized text */
     tok_added *added;
     int32_t n_added;
     tok_matcher raw, normalized;
 
-    /* of a tokenizer.json */
+    /* only for tokenizer.json */
     tok_norm norms[TOK_MAX_STEPS];
     int n_norms;
     tok_graphemes graphemes;
     bool white_split, meta, meta_split; /* pre-tokenizers: WhitespaceSplit, Metaspace */
     tok_prepend prepend;
-    char meta_text[8]; /* what stands for a space */
+    char meta_text[8]; /* replacement of a space */
     int meta_size;
     int32_t before[TOK_MAX_AROUND], after[TOK_MAX_AROUND]; /* special tokens around a text */
     int n_before, n_after;
     tok_decode_step steps[TOK_MAX_STEPS];
     int n_steps;
 
-    /* of a spiece.model, and the character map of either */
-    tok_charsmap charsmap;
+    tok_charsmap charsmap; /* for both formats */
+
+    /* only for spiece.model */
     tok_trie user_defined;
     bool dummy_prefix, remove_extra, escape, space_is_suffix;
-    int64_t unk_surface; /* place in names */
+    int64_t unk_surface; /* offset in names */
     int32_t unk_surface_size;
 };
 
 /* ---- tokens.c: the list of tokens, which readers fill */
-/* Append a text to names; its place, or -1 if memory ran out. */
+/* Append a text to names. Return its offset, or -1 if out of memory. */
 int64_t tok_name(tokenizer *t, const char *text, int64_t size);
 static inline const char *tok_named(const tokenizer *t, int64_t place)
 {
     return t->names.bytes + place;
 }
-/* Make space for n tokens, all without a piece. */
+/* Grow the list to n tokens; new ones have no piece. Return false if out of memory, as the functions below. */
 bool tok_tokens_make(tokenizer *t, int32_t n);
 bool tok_token_set(tokenizer *t, int32_t id, const char *piece, int64_t size, tok_type type, double score);
-/* After all tokens are set: sort them by piece. Two tokens with one piece are a failure, "<name>: ...". */
+/* Sort tokens by piece, after all are set. Two tokens with the same piece are an error, "<name>: ...". */
 tok_status tok_tokens_sort(tokenizer *t, const char *name, char err[TOK_ERR_MAX]);
-/* Make the trie of the pieces that a filter takes, with the tokens as values. */
+/* Make the trie of the pieces for which takes() is true, with token numbers as values. */
 bool tok_pieces_trie(const tokenizer *t, tok_trie *trie, bool (*takes)(const tok_entry *));
-/* Make the matchers of t->added. False if memory runs out. */
+/* Make the matchers of t->added. */
 bool tok_matchers_make(tokenizer *t);
 
-/* ---- readers: fill an empty tokenizer; what they filled is freed by tok_close, also after a failure */
+/* ---- readers: fill an empty tokenizer. The caller calls tok_close on success and on failure. */
 tok_status tok_read_json(tokenizer *t, const char *data, int64_t size, const char *name, char err[TOK_ERR_MAX]);
 tok_status tok_read_sentencepiece(tokenizer *t, const char *data, int64_t size, const char *name, int32_t extra_ids,
                                   const tok_beside *beside, char err[TOK_ERR_MAX]);
-/* read_beside.c: replace *extra_ids where the files say so; add their tokens to those that were read. */
+/* read_beside.c: set *extra_ids if the files have it; add their tokens to those of the model. */
 tok_status tok_read_extra_ids(const tok_beside *beside, int32_t *extra_ids, char err[TOK_ERR_MAX]);
 tok_status tok_add_beside(tokenizer *t, const tok_beside *beside, char err[TOK_ERR_MAX]);
 bool tok_is_compact(const char *data, int64_t size);
@@ -148,35 +149,37 @@ typedef struct tok_work {
     tok_node *nodes; /* of the search for the best pieces */
     int64_t n_nodes;
     bool nodes_failed;
-    int64_t front;        /* bytes at the start of the normalized text that came from the first character of the text */
+    int64_t front;        /* bytes at the start of the normalized text that come from the first character of the text */
     int64_t unknown_from; /* start of a run of unknown characters; -1: none */
     bool after_unknown;
-    int (*cancelled)(void *context); /* asked from time to time; NULL: never */
+    int (*cancelled)(void *context); /* may be NULL */
     void *context;
-    int64_t until_asked; /* bytes of work until it is asked again */
+    int64_t until_asked; /* bytes of work until the next call of cancelled */
     bool stopped;
 } tok_work;
 
-/* encode.c: ask whether the call is cancelled. */
+/* encode.c: call the callback. Return false if the call is cancelled. */
 bool tok_ask(tok_work *w);
-/* Count bytes of work. False once the call is cancelled: every loop over a text ends there. */
+/* Count bytes of work. Return false once the call is cancelled; every loop over a text must then end. */
 static inline bool tok_goes_on(tok_work *w, int64_t bytes)
 {
     w->until_asked -= bytes;
     return w->until_asked > 0 || tok_ask(w);
 }
 
-/* added.c: call part for each stretch of text without an added token, in order, and add the tokens between them. */
+/* added.c: call part for each stretch of text without added tokens, in order, and append the added tokens between
+ * them. */
 void tok_split_added(tok_work *w, const tok_matcher *matcher, const char *text, int64_t size,
                      void (*part)(tok_work *w, const char *text, int64_t size, int64_t from));
-/* normalize_json.c: text, as the steps of a tokenizer.json change it, in w->normalized. *front characters of the text
- * come from its first one; it becomes the number of those that do in the normalized text, or less than 1. */
+/* normalize_json.c: normalize a text by the steps of a tokenizer.json, to w->normalized. On input *front is the
+ * number of characters of text that come from the first character of the original text; on output, the number of
+ * such characters in the normalized text, or less than 1. */
 void tok_normalize_json(tok_work *w, const char *text, int64_t size, int64_t *front);
-/* normalize_sentencepiece.c: the same by SentencePiece's rules. */
+/* normalize_sentencepiece.c: normalize a text by the rules of SentencePiece, to w->normalized. */
 void tok_normalize_sentencepiece(tok_work *w, const char *text, int64_t size);
-/* Its characters alone, without its rules about spaces, in *to. */
+/* Normalize only the characters of a text, without the rules for spaces, to *to. */
 void tok_normalize_characters(tok_work *w, tok_text *to, const char *text, int64_t size);
-/* unigram.c: add the tokens of the best pieces. */
+/* unigram.c: append the tokens of the best pieces. */
 void tok_unigram(tok_work *w, const char *text, int64_t size);
 
 #endif

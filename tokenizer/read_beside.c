@@ -1,5 +1,5 @@
-/* read_beside.c -- read the JSON files beside a spiece.model: how many <extra_id_N> there are, and tokens that were added
- * later, such as <AA2fold> of ProstT5. transformers reads them so.
+/* read_beside.c -- reads the JSON files beside a spiece.model as transformers does: the number of tokens
+ * <extra_id_N>, and tokens that were added later, such as <AA2fold> of ProstT5.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/io.h"
 #include "io/json.h"
@@ -14,7 +14,7 @@ static tok_status no_memory(const tok_file *file, char err[TOK_ERR_MAX])
     return tok_fail(err, TOK_FAILED, "%s: out of memory", io_safe(safe, sizeof safe, file->name));
 }
 
-/* Parse a file, which is an object; *root stays NULL where there is no file. */
+/* Parse a file, which must be an object. *root is NULL if there is no file. */
 static tok_status parse(const tok_file *file, json_t **root, char err[TOK_ERR_MAX])
 {
     char safe[200], why[200];
@@ -28,7 +28,7 @@ static tok_status parse(const tok_file *file, json_t **root, char err[TOK_ERR_MA
         return no_memory(file, err);
     if (*root != NULL && json_is_object(*root))
         return TOK_OK;
-    tok_fail(err, TOK_DAMAGED, "%s: line %d: %s (it is not valid JSON: get the file again)",
+    tok_fail(err, TOK_DAMAGED, "%s: line %d: %s (it is not valid JSON: download the file again)",
              io_safe(safe, sizeof safe, file->name), *root == NULL ? error.line : 1,
              io_safe(why, sizeof why, *root == NULL ? error.text : "it is not an object"));
     json_decref(*root);
@@ -46,7 +46,7 @@ tok_status tok_read_extra_ids(const tok_beside *beside, int32_t *extra_ids, char
     if (status == TOK_OK && value != NULL && !json_is_null(value)) {
         const long long n = json_integer_value(value);
         if (!json_is_integer(value) || n < 0 || n > TOK_MAX_EXTRA_IDS)
-            status = tok_fail(err, TOK_DAMAGED, "%s: extra_ids is no integer from 0 to %d (T5 has 100, mT5 0)",
+            status = tok_fail(err, TOK_DAMAGED, "%s: extra_ids must be an integer from 0 to %d (T5 has 100, mT5 0)",
                               io_safe(safe, sizeof safe, file->name), TOK_MAX_EXTRA_IDS);
         else
             *extra_ids = (int32_t)n;
@@ -57,14 +57,14 @@ tok_status tok_read_extra_ids(const tok_beside *beside, int32_t *extra_ids, char
 
 /* ---- special tokens */
 
-/* Add a token to a set: a string, or an object with "content". False if memory runs out. */
+/* Add a token, a string or an object with "content", to a set. Return false if out of memory. */
 static bool collect_token(json_t *set, const json_t *value)
 {
     const char *text = json_string_value(json_is_object(value) ? json_object_get(value, "content") : value);
     return text == NULL || json_object_set_new(set, text, json_true()) == 0;
 }
 
-/* Add the special tokens that a file names. */
+/* Add the special tokens of a file. */
 static bool collect_special(json_t *set, const json_t *root)
 {
     static const char *const keys[] = {"bos_token", "eos_token", "unk_token", "sep_token",
@@ -86,8 +86,8 @@ static bool collect_special(json_t *set, const json_t *root)
 typedef struct adding {
     tokenizer *t;
     const tok_file *file;
-    const json_t *special; /* texts of special tokens, as keys */
-    int32_t first, n;      /* number of the first new token; how many there are */
+    const json_t *special; /* object whose keys are the special tokens */
+    int32_t first, n;      /* number of the first new token; count of new tokens */
     char *err;
 } adding;
 
@@ -98,7 +98,7 @@ static tok_status refuse(const adding *a, const char *token, long long id, const
                     io_safe(safe, sizeof safe, a->file->name), io_safe(name, sizeof name, token), id, why, number);
 }
 
-/* Look for a token in the normalized text: there it is what the normalizer makes of it. */
+/* Set the normalized form of a token that is found in the normalized text. */
 static tok_status set_normalized(const adding *a, tok_added *added, const char *token)
 {
     tok_work w = {.t = a->t};
@@ -109,7 +109,7 @@ static tok_status set_normalized(const adding *a, tok_added *added, const char *
     if (text.failed && !text.too_long)
         status = no_memory(a->file, a->err);
     else if (text.too_long || text.size == 0)
-        status = tok_fail(a->err, TOK_DAMAGED, "%s: \"%s\" is %s once it is normalized",
+        status = tok_fail(a->err, TOK_DAMAGED, "%s: \"%s\" is %s after normalization",
                           io_safe(safe, sizeof safe, a->file->name), io_safe(name, sizeof name, token),
                           text.too_long ? "too long" : "empty");
     else if ((added->content = tok_name(a->t, text.bytes, text.size)) < 0)
@@ -126,14 +126,14 @@ static tok_status add_one(adding *a, const char *token, const json_t *value)
     const int32_t known = tok_id(t, token, size);
     const long long id = json_integer_value(value);
     if (size == 0 || size > TOK_MAX_PIECE || !json_is_integer(value))
-        return refuse(a, token, id, "a token has an integer, and bytes from 1 to", TOK_MAX_PIECE);
+        return refuse(a, token, id, "must be an integer, and the token must have 1 to this many bytes:", TOK_MAX_PIECE);
     if (known >= 0 && id != known)
-        return refuse(a, token, id, "it is token", known);
+        return refuse(a, token, id, "but in the model it is token", known);
     if (known >= 0 && t->tokens[known].type == TOK_UNUSED && t->tokens[known].special)
         return TOK_OK; /* <extra_id_N> */
     const int32_t count = (int32_t)(t->n_tokens - a->first);
     if (known < 0 && (id < a->first || id >= (long long)a->first + count || t->tokens[id].piece >= 0))
-        return refuse(a, token, id, "numbers follow those of the model, each once, from", a->first);
+        return refuse(a, token, id, "new tokens must have consecutive numbers, beginning with", a->first);
     const bool special = json_object_get(a->special, token) != NULL;
     if (known < 0 && !tok_token_set(t, (int32_t)id, token, size, TOK_UNUSED, 0))
         return no_memory(a->file, a->err);
@@ -145,14 +145,14 @@ static tok_status add_one(adding *a, const char *token, const json_t *value)
     return status;
 }
 
-/* The numbers have no gap, and pieces are sorted with the new ones. */
+/* Check that the numbers have no gap, and sort the pieces again. */
 static tok_status finish(adding *a)
 {
     tokenizer *t = a->t;
     char safe[200];
     for (int32_t id = a->first; id < a->first + a->n; id++)
         if (t->tokens[id].piece < 0)
-            return tok_fail(a->err, TOK_DAMAGED, "%s: %d tokens follow number %d, and number %d is missing",
+            return tok_fail(a->err, TOK_DAMAGED, "%s: it adds %d tokens after number %d, but number %d is missing",
                             io_safe(safe, sizeof safe, a->file->name), a->n, a->first - 1, id);
     t->n_tokens = a->first + a->n;
     free(t->by_piece);
@@ -166,7 +166,8 @@ static tok_status add_all(adding *a, json_t *root)
     const size_t n = json_object_size(root);
     char safe[200];
     if (n > TOK_MAX_TOKENS - (size_t)t->n_tokens)
-        return tok_fail(a->err, TOK_DAMAGED, "%s: %zu tokens beside %d of the model: at most %d in all",
+        return tok_fail(a->err, TOK_DAMAGED,
+                        "%s: it adds %zu tokens to the %d of the model: must be at most %d in total",
                         io_safe(safe, sizeof safe, a->file->name), n, t->n_tokens, TOK_MAX_TOKENS);
     tok_added *added = realloc(t->added, ((size_t)t->n_added + n + 1) * sizeof *added);
     if (added == NULL)

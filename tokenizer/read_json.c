@@ -1,6 +1,6 @@
-/* read_json.c -- read a tokenizer.json: the model, its pieces and the added tokens; its steps are read by read_steps.c.
- * What the library `tokenizers` would refuse is refused, and so is what it would take and T5 has not. truncation and
- * padding are not read: they are no part of what a text's tokens are.
+/* read_json.c -- reads a tokenizer.json: the model, its pieces and the added tokens. read_steps.c reads its steps.
+ * Everything that the library `tokenizers` refuses is refused, and features that T5 does not use. truncation and
+ * padding are ignored.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tokenizer/read_json.h"
 #include "io/io.h"
@@ -20,7 +20,7 @@ tok_status tok_reader_fail(const tok_reader *r, tok_status status, const char *f
     va_start(arguments, format);
     vsnprintf(line + n, sizeof(line) - (size_t)n, format, arguments);
     va_end(arguments);
-    io_safe(r->err, TOK_ERR_MAX, line); /* jansson's words have bytes of the file */
+    io_safe(r->err, TOK_ERR_MAX, line); /* messages of jansson contain bytes of the file */
     return status;
 }
 
@@ -59,8 +59,9 @@ tok_status tok_json_type(const tok_reader *r, const json_t *object, const char *
 
 /* ---- the model */
 
-/* The number that serde_json, with which `tokenizers` reads, makes of the shortest digits of x: they are an integer,
- * divided by a power of ten, and that may be the neighbour of x. Sums of scores that are nearly equal depend on it. */
+/* Return the double that serde_json, which `tokenizers` uses, reads from the shortest digits of x. serde_json
+ * divides an integer by a power of ten, so the result may be a neighbour of x. Comparisons of nearly equal sums of
+ * scores depend on it. */
 static double as_serde_reads(double x)
 {
     char text[40];
@@ -71,7 +72,7 @@ static double as_serde_reads(double x)
     uint64_t significand = 0;
     int exponent = atoi(strchr(text, 'e') + 1);
     const char *end = strchr(text, 'e');
-    while (end[-1] == '0' && end - text > 1) /* digits that the shortest text does not have */
+    while (end[-1] == '0' && end - text > 1) /* drop trailing zeros */
         end--;
     for (const char *p = text; p < end; p++) {
         if (*p < '0' || *p > '9')
@@ -96,10 +97,10 @@ double tok_json_score(const json_t *score)
 static tok_status set_piece(tok_reader *r, int32_t id, const char *piece, int64_t size, double score)
 {
     if (size < 0 || size > TOK_MAX_PIECE)
-        return tok_reader_fail(r, TOK_DAMAGED, "model.vocab[%d] has %lld bytes: at most %d", id, (long long)size,
-                               TOK_MAX_PIECE);
+        return tok_reader_fail(r, TOK_DAMAGED, "model.vocab[%d] has %lld bytes: must be at most %d", id,
+                               (long long)size, TOK_MAX_PIECE);
     if (!isfinite(score))
-        return tok_reader_fail(r, TOK_DAMAGED, "model.vocab[%d] has the score %g: a finite one", id, score);
+        return tok_reader_fail(r, TOK_DAMAGED, "model.vocab[%d] has the score %g: must be finite", id, score);
     r->t->min_score = fmin(r->t->min_score, score);
     return tok_token_set(r->t, id, piece, size, TOK_NORMAL, score) ? TOK_OK : tok_reader_memory(r);
 }
@@ -108,12 +109,12 @@ static tok_status read_piece(tok_reader *r, const json_t *pair, int32_t id)
 {
     const json_t *piece = json_array_get(pair, 0), *score = json_array_get(pair, 1);
     if (json_array_size(pair) != 2 || !json_is_string(piece) || !json_is_number(score))
-        return tok_reader_fail(r, TOK_DAMAGED, "model.vocab[%d] is not a piece and its score, such as [\"the\", -3.5]",
+        return tok_reader_fail(r, TOK_DAMAGED, "model.vocab[%d] must be a piece and its score, such as [\"the\", -3.5]",
                                id);
     return set_piece(r, id, json_string_value(piece), (int64_t)json_string_length(piece), tok_json_score(score));
 }
 
-/* The bytes of all pieces were counted when the file was opened. */
+/* Set all pieces from r->vocab. compact.c has checked the sizes. */
 static tok_status take_pieces(tok_reader *r)
 {
     tok_status status = TOK_OK;
@@ -139,7 +140,8 @@ static tok_status read_pieces(tok_reader *r, const json_t *vocab)
     tokenizer *t = r->t;
     const size_t n = r->vocab != NULL ? (size_t)r->vocab->n : json_array_size(vocab);
     if (!json_is_array(vocab) || n < 1 || n > TOK_MAX_TOKENS)
-        return tok_reader_fail(r, TOK_DAMAGED, "model.vocab has %zu pieces: a list of 1 to %d", n, TOK_MAX_TOKENS);
+        return tok_reader_fail(r, TOK_DAMAGED, "model.vocab has %zu pieces: must be a list of 1 to %d", n,
+                               TOK_MAX_TOKENS);
     if (!tok_tokens_make(t, (int32_t)n))
         return tok_reader_memory(r);
     t->min_score = INFINITY;
@@ -151,7 +153,7 @@ static tok_status read_pieces(tok_reader *r, const json_t *vocab)
     if (!tok_pieces_trie(t, &t->pieces, is_piece))
         return tok_reader_memory(r);
     if (t->pieces.units == NULL)
-        return tok_reader_fail(r, TOK_DAMAGED, "model.vocab has empty pieces only");
+        return tok_reader_fail(r, TOK_DAMAGED, "model.vocab has only empty pieces");
     for (int byte = 0; byte < 256; byte++) {
         char text[8];
         t->byte_ids[byte] = tok_trie_exact(&t->pieces, text, sprintf(text, "<0x%02X>", (unsigned)byte));
@@ -166,7 +168,7 @@ static tok_status read_model(tok_reader *r, const json_t *model)
     if (status == TOK_OK && strcmp(type, "Unigram") != 0) {
         char safe[60];
         status =
-            tok_reader_fail(r, TOK_DAMAGED, "model \"%s\" is not supported: Unigram is, which T5, mT5 and UMT5 have",
+            tok_reader_fail(r, TOK_DAMAGED, "model \"%s\" is not supported: must be Unigram, as in T5, mT5 and UMT5",
                             io_safe(safe, sizeof(safe), type));
     }
     if (status == TOK_OK)
@@ -178,7 +180,7 @@ static tok_status read_model(tok_reader *r, const json_t *model)
     const json_t *unk = json_object_get(model, "unk_id");
     const long long id = json_integer_value(unk);
     if (!json_is_integer(unk) || id < 0 || id >= r->t->n_tokens)
-        return tok_reader_fail(r, TOK_DAMAGED, "model.unk_id is %s%lld: an integer from 0 to %d",
+        return tok_reader_fail(r, TOK_DAMAGED, "model.unk_id is %s%lld: must be an integer from 0 to %d",
                                json_is_integer(unk) ? "" : "missing, or ", id, r->t->n_tokens - 1);
     r->t->unk = (int32_t)id;
     return TOK_OK;
@@ -186,26 +188,26 @@ static tok_status read_model(tok_reader *r, const json_t *model)
 
 /* ---- added tokens */
 
-/* What a decoder sees of a token, and what is looked for in the normalized text. */
+/* Set the normalized form of a token, which is found in the normalized text and read by the decoder. */
 static tok_status set_normalized(tok_reader *r, tok_added *added)
 {
     tokenizer *t = r->t;
     tok_work w = {.t = t};
     int64_t front = 1;
-    tok_text content = {0}; /* t->names moves when it grows */
+    tok_text content = {0}; /* a copy, because growing t->names moves it */
     tok_text_add(&content, tok_named(t, added->content), added->size);
     if (!content.failed)
         tok_normalize_json(&w, content.bytes, content.size, &front);
     tok_status status = TOK_OK;
     if (w.normalized.too_long || w.other.too_long) {
-        status = tok_reader_fail(r, TOK_DAMAGED,
-                                 "the normalizer makes more than 64 times as many bytes, plus 1024, of added token %d",
-                                 added->id);
+        status = tok_reader_fail(
+            r, TOK_DAMAGED, "the normalizer makes more than 64 times as many bytes, plus 1024, from added token %d",
+            added->id);
     } else if (content.failed || w.normalized.failed || w.other.failed) {
         status = tok_reader_memory(r);
     } else if (w.normalized.size == 0) {
-        status = tok_reader_fail(r, TOK_DAMAGED, "added token %d is empty once it is normalized: \"normalized\": false",
-                                 added->id);
+        status = tok_reader_fail(r, TOK_DAMAGED,
+                                 "added token %d is empty after normalization: set \"normalized\": false", added->id);
     } else if (w.normalized.size != added->size ||
                memcmp(w.normalized.bytes, content.bytes, (size_t)added->size) != 0) {
         added->content = tok_name(t, w.normalized.bytes, w.normalized.size);
@@ -250,7 +252,7 @@ static tok_status add_token(tok_reader *r, const json_t *token, int32_t index, i
     const json_t *id = json_object_get(token, "id");
     added.id = known >= 0 ? known : *next_id;
     if (!json_is_integer(id) || json_integer_value(id) != added.id)
-        return tok_reader_fail(r, TOK_DAMAGED, "%s has id %lld: it is token %d, as its piece or as the next number",
+        return tok_reader_fail(r, TOK_DAMAGED, "%s has id %lld: must be %d, the number of its piece or the next number",
                                where, (long long)json_integer_value(id), added.id);
     if (known < 0 && (++*next_id > TOK_MAX_TOKENS || !tok_token_set(t, added.id, content, size, TOK_UNUSED, 0)))
         return tok_reader_memory(r);
@@ -268,10 +270,10 @@ static tok_status read_added(tok_reader *r, const json_t *list)
     tokenizer *t = r->t;
     const size_t n = json_array_size(list);
     if (list != NULL && !json_is_array(list))
-        return tok_reader_fail(r, TOK_DAMAGED, "added_tokens is not a list");
+        return tok_reader_fail(r, TOK_DAMAGED, "added_tokens must be a list");
     if (n > TOK_MAX_TOKENS - (size_t)t->n_tokens)
-        return tok_reader_fail(r, TOK_DAMAGED, "%zu added_tokens and %d pieces: at most %d in all", n, t->n_tokens,
-                               TOK_MAX_TOKENS);
+        return tok_reader_fail(r, TOK_DAMAGED, "%zu added_tokens and %d pieces: must be at most %d in total", n,
+                               t->n_tokens, TOK_MAX_TOKENS);
     int32_t next_id = t->n_tokens;
     t->added = calloc(n + 1, sizeof(*t->added));
     if (t->added == NULL || !tok_tokens_make(t, t->n_tokens + (int32_t)n))
@@ -285,8 +287,8 @@ static tok_status read_added(tok_reader *r, const json_t *list)
     return status;
 }
 
-/* skip_special looks for what a decoder sees of a token among the special tokens: one that a normalizer changes may not
- * be left out. */
+/* `tokenizers` skips a token if the text that the decoder reads is a special token. So a special token that the
+ * normalizer changes may not be skipped. */
 static void set_skipped(tokenizer *t)
 {
     for (int32_t k = 0; k < t->n_added; k++) {
@@ -305,7 +307,7 @@ static tok_status read_parts(tok_reader *r, const json_t *root)
     tokenizer *t = r->t;
     const json_t *version = json_object_get(root, "version");
     if (version != NULL && (!json_is_string(version) || strcmp(json_string_value(version), "1.0") != 0))
-        return tok_reader_fail(r, TOK_DAMAGED, "version is not \"1.0\": the only one that is known");
+        return tok_reader_fail(r, TOK_DAMAGED, "version must be \"1.0\"");
     if (!tok_graphemes_open(&t->graphemes))
         return tok_reader_memory(r);
     tok_status status = read_model(r, json_object_get(root, "model"));
@@ -342,7 +344,7 @@ tok_status tok_read_json_with(tokenizer *t, const char *data, int64_t size, cons
     json_t *root = io_json(data, (size_t)size, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &error, &no_memory);
     if (root == NULL)
         return no_memory ? tok_reader_memory(&r)
-                         : tok_reader_fail(&r, TOK_DAMAGED, "line %d, column %d: %s (it is no JSON, or it is cut off)",
+                         : tok_reader_fail(&r, TOK_DAMAGED, "line %d, column %d: %s (it is not JSON, or cut off)",
                                            error.line, error.column, error.text);
     const tok_status status = read_parts(&r, root);
     json_decref(root);

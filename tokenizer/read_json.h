@@ -1,5 +1,5 @@
-/* read_json.h -- what the files that read a tokenizer.json share: each takes a value of JSON, and says in one line what
- * is wrong with it.
+/* read_json.h -- functions of the files that read a tokenizer.json. Each reads a JSON value, and reports errors in one
+ * line.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_TOKENIZER_READ_JSON_H
 #define RELPOS_TOKENIZER_READ_JSON_H
@@ -7,37 +7,37 @@
 #include "tokenizer/parts.h"
 #include <jansson.h>
 
-/* The pieces of model.vocab outside the JSON: compact.c. */
+/* The pieces of model.vocab as arrays, from compact.c. */
 typedef struct tok_vocab {
     int32_t n;
-    const char *scores, *sizes, *pieces; /* [n] double, [n] int32, and the bytes one after the other; at any address */
+    const char *scores, *sizes, *pieces; /* double [n], int32 [n], and the bytes of all pieces; may be unaligned */
 } tok_vocab;
 
 typedef struct tok_reader {
     tokenizer *t;
-    const char *name; /* of the file, safe to print */
+    const char *name; /* name of the file, safe to print */
     char *err;
-    const tok_vocab *vocab; /* NULL: they are in the JSON */
+    const tok_vocab *vocab; /* NULL: pieces are in the JSON */
 } tok_reader;
 
-/* A failure: "<name>: <text>". */
+/* Write "<name>: <text>" to err and return status. */
 tok_status tok_reader_fail(const tok_reader *r, tok_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 tok_status tok_reader_memory(const tok_reader *r);
 
-/* Fields of an object. A string that is absent is a failure; a boolean that is absent has the value that *to has. where
- * names the object. */
+/* Read a member of an object. An absent string is an error; an absent boolean leaves *to unchanged. `where` names the
+ * object in messages. */
 tok_status tok_json_string(const tok_reader *r, const json_t *object, const char *where, const char *key,
                            const char **text, int64_t *size);
 tok_status tok_json_bool(const tok_reader *r, const json_t *object, const char *where, const char *key, bool *to);
 
-/* The "type" of an object, such as "Metaspace". */
+/* Read the "type" of an object, such as "Metaspace". */
 tok_status tok_json_type(const tok_reader *r, const json_t *object, const char *where, const char **type);
 
-/* The number that `tokenizers` reads for a score in the JSON. */
+/* Return a score of the JSON as `tokenizers` reads it. */
 double tok_json_score(const json_t *score);
 
-/* Read a tokenizer.json, with its pieces elsewhere unless vocab is NULL. */
+/* Read a tokenizer.json. If vocab is not NULL, it has the pieces. */
 tok_status tok_read_json_with(tokenizer *t, const char *data, int64_t size, const tok_vocab *vocab, const char *name,
                               char err[TOK_ERR_MAX]);
 

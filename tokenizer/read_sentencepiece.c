@@ -1,5 +1,5 @@
-/* read_sentencepiece.c -- read a SentencePiece model, a message of protocol buffers (sentencepiece_model.proto), and
- * check each of its bounds. Fields that do not matter here are skipped.
+/* read_sentencepiece.c -- reads a SentencePiece model, a message of protocol buffers (sentencepiece_model.proto), with
+ * all bounds checked. Unused fields are skipped.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/io.h"
 #include "tokenizer/parts.h"
@@ -14,13 +14,13 @@ typedef struct bytes {
 } bytes;
 
 typedef struct field {
-    int64_t number; /* 0: the message has ended, -1: it is damaged */
+    int64_t number; /* 0: end of the message; -1: damaged */
     int wire;
-    uint64_t value; /* of wire types 0, 1 and 5 */
-    bytes content;  /* of wire type 2 */
+    uint64_t value; /* for wire types 0, 1 and 5 */
+    bytes content;  /* for wire type 2 */
 } field;
 
-enum { MAX_SURFACE = 1024 }; /* bytes of unk_surface, which decoding writes for every unknown token */
+enum { MAX_SURFACE = 1024 }; /* max bytes of unk_surface, the text of an unknown token */
 enum { WIRE_VARINT = 0, WIRE_64 = 1, WIRE_BYTES = 2, WIRE_32 = 5 };
 
 static bool read_varint(bytes *b, uint64_t *value)
@@ -75,24 +75,24 @@ typedef struct reader {
     tokenizer *t;
     const char *name;
     char *err;
-    bytes trainer_eos, trainer_pad, unk_surface; /* at == NULL: not there */
+    bytes trainer_eos, trainer_pad, unk_surface; /* at == NULL: absent */
     bytes charsmap;
 } reader;
 
 static tok_status damaged(const reader *r, const char *where)
 {
     return tok_fail(r->err, TOK_DAMAGED,
-                    "%s: %s is damaged: it is no SentencePiece model, or it is cut off (copy it again)", r->name,
+                    "%s: %s is damaged: it is not a SentencePiece model, or cut off (download it again)", r->name,
                     where);
 }
 
 static tok_status wrong_type(const reader *r, const char *what, int wire, int wanted)
 {
-    return tok_fail(r->err, TOK_DAMAGED, "%s: %s has wire type %d: %d (it is no SentencePiece model)", r->name, what,
-                    wire, wanted);
+    return tok_fail(r->err, TOK_DAMAGED, "%s: %s has wire type %d: must be %d (it is not a SentencePiece model)",
+                    r->name, what, wire, wanted);
 }
 
-/* The content of one message SentencePiece. */
+/* Contents of a message SentencePiece. */
 typedef struct piece {
     bytes text;
     float score;
@@ -125,21 +125,21 @@ static tok_status check_piece(const reader *r, int32_t id, const piece *p)
 {
     const int64_t size = p->text.end - p->text.at;
     if (size < 1 || size > TOK_MAX_PIECE)
-        return tok_fail(r->err, TOK_DAMAGED, "%s: piece %d has %lld bytes: from 1 to %d (the file is damaged)", r->name,
-                        id, (long long)size, TOK_MAX_PIECE);
+        return tok_fail(r->err, TOK_DAMAGED, "%s: piece %d has %lld bytes: must be 1 to %d (the file is damaged)",
+                        r->name, id, (long long)size, TOK_MAX_PIECE);
     if (!tok_utf8_valid(p->text.at, size) || memchr(p->text.at, 0, (size_t)size) != NULL)
-        return tok_fail(r->err, TOK_DAMAGED, "%s: piece %d is not UTF-8 without NUL (the file is damaged)", r->name,
+        return tok_fail(r->err, TOK_DAMAGED, "%s: piece %d must be UTF-8 without NUL (the file is damaged)", r->name,
                         id);
     if (!isfinite(p->score))
-        return tok_fail(r->err, TOK_DAMAGED, "%s: piece %d has the score %g: a finite one (the file is damaged)",
+        return tok_fail(r->err, TOK_DAMAGED, "%s: piece %d has the score %g: must be finite (the file is damaged)",
                         r->name, id, (double)p->score);
     if (p->type < TOK_NORMAL || p->type > TOK_BYTE)
-        return tok_fail(r->err, TOK_DAMAGED, "%s: piece %d has type %llu: from 1 to 6 (the file is damaged)", r->name,
-                        id, (unsigned long long)p->type);
+        return tok_fail(r->err, TOK_DAMAGED, "%s: piece %d has type %llu: must be 1 to 6 (the file is damaged)",
+                        r->name, id, (unsigned long long)p->type);
     return TOK_OK;
 }
 
-/* The byte that a piece such as "<0x0A>" stands for, else -1. */
+/* Return the byte of a piece such as "<0x0A>", or -1. */
 static int byte_of(const piece *p)
 {
     for (int byte = 0; byte < 256 && p->text.end - p->text.at == 6; byte++) {
@@ -162,14 +162,15 @@ static tok_status add_piece(reader *r, int32_t id, const piece *p)
     if (p->type == TOK_UNKNOWN) {
         if (t->unk >= 0)
             return tok_fail(r->err, TOK_DAMAGED,
-                            "%s: pieces %d and %d are both of type unknown: one is (the file is damaged)", r->name,
+                            "%s: pieces %d and %d both have type unknown: only one may (the file is damaged)", r->name,
                             t->unk, id);
         t->unk = id;
     }
     if (p->type == TOK_BYTE) {
         const int byte = byte_of(p);
         if (byte < 0)
-            return tok_fail(r->err, TOK_DAMAGED, "%s: piece %d is of type byte and not from \"<0x00>\" to \"<0xFF>\"",
+            return tok_fail(r->err, TOK_DAMAGED,
+                            "%s: piece %d has type byte: must be \"<0x00>\" to \"<0xFF>\" (the file is damaged)",
                             r->name, id);
         t->byte_ids[byte] = id;
     }
@@ -217,8 +218,8 @@ static tok_status read_trainer(reader *r, bytes b)
     }
     if (model != 1)
         return tok_fail(r->err, TOK_DAMAGED,
-                        "%s: the model is of type %llu: 1, Unigram (BPE, WORD and CHAR are not supported)", r->name,
-                        (unsigned long long)model);
+                        "%s: the model has type %llu: must be 1, Unigram (BPE, WORD and CHAR are not supported)",
+                        r->name, (unsigned long long)model);
     return TOK_OK;
 }
 
@@ -248,12 +249,12 @@ static tok_status read_denormalizer(reader *r, bytes b)
             return damaged(r, "denormalizer_spec");
         if (f.number == 2 && f.value > 0)
             return tok_fail(r->err, TOK_DAMAGED,
-                            "%s: has a denormalizer, which is not supported (models of T5 have none)", r->name);
+                            "%s: it has a denormalizer, which is not supported (T5 models have none)", r->name);
     }
     return TOK_OK;
 }
 
-/* Every field but the pieces, which are counted. */
+/* Read every field except the pieces, which are only counted. */
 static tok_status read_specs(reader *r, bytes b, int32_t *n_pieces)
 {
     tok_status status = TOK_OK;
@@ -265,7 +266,7 @@ static tok_status read_specs(reader *r, bytes b, int32_t *n_pieces)
         switch (f.number) {
         case 1:
             if (++*n_pieces > TOK_MAX_TOKENS)
-                return tok_fail(r->err, TOK_DAMAGED, "%s: has more than %d pieces: at most that many", r->name,
+                return tok_fail(r->err, TOK_DAMAGED, "%s: it has more than %d pieces (the maximum)", r->name,
                                 TOK_MAX_TOKENS);
             break;
         case 2: status = read_trainer(r, f.content); break;
@@ -277,7 +278,7 @@ static tok_status read_specs(reader *r, bytes b, int32_t *n_pieces)
     return status;
 }
 
-/* The tokens <extra_id_N>, the last of which is <extra_id_0>. */
+/* Add the tokens <extra_id_N>; the last is <extra_id_0>. */
 static bool add_extra(tokenizer *t, int32_t extra_ids)
 {
     const int32_t first = t->n_tokens;
@@ -304,7 +305,7 @@ static bool is_user_defined(const tok_entry *token)
     return token->type == TOK_USER_DEFINED;
 }
 
-/* The control piece of that name, or of the usual one. */
+/* Return the control piece of a given name, or of the usual name; -1 if there is none. */
 static int32_t control(const tokenizer *t, bytes name, const char *usual)
 {
     const int64_t size = name.end - name.at;
@@ -316,12 +317,12 @@ static tok_status check_model(const reader *r, int32_t n)
 {
     const tokenizer *t = r->t;
     if (t->unk < 0)
-        return tok_fail(r->err, TOK_DAMAGED, "%s: none of %d pieces is of type unknown: one is (the file is damaged)",
-                        r->name, n);
+        return tok_fail(r->err, TOK_DAMAGED,
+                        "%s: none of its %d pieces has type unknown: one must (the file is damaged)", r->name, n);
     for (int byte = 0; byte < 256; byte++)
         if ((t->byte_ids[byte] >= 0) != t->byte_fallback)
             return tok_fail(r->err, TOK_DAMAGED,
-                            "%s: byte_fallback is %s and there is %s piece <0x%02X>: all 256 bytes, or none", r->name,
+                            "%s: byte_fallback is %s, but there is %s piece <0x%02X> (the file is damaged)", r->name,
                             t->byte_fallback ? "set" : "not set", t->byte_fallback ? "no" : "a", (unsigned)byte);
     return TOK_OK;
 }
@@ -340,8 +341,8 @@ static tok_status make_parts(reader *r, int32_t extra_ids, const tok_beside *bes
                                 : (int32_t)strlen(usual);
     t->unk_surface = tok_name(t, given ? r->unk_surface.at : usual, t->unk_surface_size);
     if (t->unk_surface_size > MAX_SURFACE)
-        return tok_fail(r->err, TOK_DAMAGED, "%s: unk_surface has %d bytes: at most %d (the file is damaged)", r->name,
-                        t->unk_surface_size, MAX_SURFACE);
+        return tok_fail(r->err, TOK_DAMAGED, "%s: unk_surface has %d bytes: must be at most %d (the file is damaged)",
+                        r->name, t->unk_surface_size, MAX_SURFACE);
     const bool added = t->unk_surface >= 0 && add_extra(t, extra_ids) && tok_pieces_trie(t, &t->pieces, is_searched) &&
                        tok_pieces_trie(t, &t->user_defined, is_user_defined);
     status = added ? tok_tokens_sort(t, r->name, r->err) : TOK_OK;
@@ -352,9 +353,9 @@ static tok_status make_parts(reader *r, int32_t extra_ids, const tok_beside *bes
     if (!added || !tok_matchers_make(t))
         return tok_fail(r->err, TOK_FAILED, "%s: out of memory for %d pieces", r->name, t->n_tokens);
     if (!tok_utf8_valid(tok_named(t, t->unk_surface), t->unk_surface_size))
-        return tok_fail(r->err, TOK_DAMAGED, "%s: unk_surface is not UTF-8 (the file is damaged)", r->name);
+        return tok_fail(r->err, TOK_DAMAGED, "%s: unk_surface must be UTF-8 (the file is damaged)", r->name);
     if (t->pieces.units == NULL)
-        return tok_fail(r->err, TOK_DAMAGED, "%s: none of %d pieces is a normal one (the file is damaged)", r->name,
+        return tok_fail(r->err, TOK_DAMAGED, "%s: none of its %d pieces has type normal (the file is damaged)", r->name,
                         t->n_tokens);
     t->eos = control(t, r->trainer_eos, "</s>");
     t->pad = control(t, r->trainer_pad, "<pad>");
@@ -369,11 +370,11 @@ tok_status tok_read_sentencepiece(tokenizer *t, const char *data, int64_t size, 
     reader r = {.t = t, .name = name, .err = err};
     const bytes all = {data, data + size};
     t->dummy_prefix = t->remove_extra = t->escape = true;
-    t->min_score = (double)FLT_MAX; /* where SentencePiece starts */
+    t->min_score = (double)FLT_MAX; /* the initial value in SentencePiece */
     int32_t n = 0;
     tok_status status = read_specs(&r, all, &n);
     if (status == TOK_OK && n == 0)
-        return tok_fail(err, TOK_DAMAGED, "%s: has no pieces (it is no SentencePiece model)", name);
+        return tok_fail(err, TOK_DAMAGED, "%s: it has no pieces (it is not a SentencePiece model)", name);
     if (status == TOK_OK && !tok_tokens_make(t, n))
         return tok_fail(err, TOK_FAILED, "%s: out of memory for %d pieces", name, n);
     if (status == TOK_OK)

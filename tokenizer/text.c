@@ -1,4 +1,4 @@
-/* text.c -- growing arrays, UTF-8 and error lines: text.h. It knows no tokenizer.
+/* text.c -- growing arrays, UTF-8 and error messages.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tokenizer/text.h"
 
@@ -50,8 +50,8 @@ bool tok_ids_grow(tok_ids *t)
     return true;
 }
 
-/* Bytes of a character whose first byte this is, by Unicode's table of well-formed sequences; and the range of its
- * second byte. */
+/* Return the number of bytes of a character with this first byte, by Unicode's table of well-formed sequences, and
+ * set the range of its second byte. */
 static int expected(unsigned char first, unsigned char *low, unsigned char *high)
 {
     *low = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
@@ -63,7 +63,7 @@ static int expected(unsigned char first, unsigned char *low, unsigned char *high
     return first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
 }
 
-/* How many bytes at text are right, of a character of *n bytes. */
+/* Return the number of valid bytes at text, of a character of *n bytes. */
 static int right_bytes(const char *text, int64_t size, int *n)
 {
     unsigned char low, high;
@@ -104,7 +104,7 @@ bool tok_utf8_incomplete(const char *text, int64_t size)
 bool tok_utf8_valid(const char *text, int64_t size)
 {
     for (int64_t at = 0; at < size;) {
-        while (at + 8 <= size) { /* eight bytes of ASCII at once */
+        while (at + 8 <= size) { /* skip eight ASCII bytes per step */
             uint64_t word;
             memcpy(&word, text + at, 8);
             if (word & 0x8080808080808080)

@@ -1,4 +1,4 @@
-/* text.h -- growing arrays of bytes and token numbers, UTF-8, and the one line of an error. It knows no tokenizer.
+/* text.h -- growing arrays of bytes and token numbers, UTF-8, and error messages.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_TOKENIZER_TEXT_H
 #define RELPOS_TOKENIZER_TEXT_H
@@ -6,30 +6,30 @@
 #include "tokenizer/tokenizer.h"
 #include <string.h>
 
-/* Write the line and return status. */
+/* Write the message to err and return status. */
 tok_status tok_fail(char err[TOK_ERR_MAX], tok_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Bytes that grow. After memory ran out, or the text would have become longer than its limit, failed is set and nothing
- * more is added: the caller looks once, at the end. */
+/* A growing text. If out of memory, or if the text would exceed its limit, failed is set and nothing more is added.
+ * So the caller can check once, at the end. */
 typedef struct tok_text {
     char *bytes;
     int64_t size, capacity;
-    int64_t limit; /* bytes; 0: none */
+    int64_t limit; /* max bytes; 0: no limit */
     bool failed;
-    bool too_long; /* the limit made it fail, not memory */
+    bool too_long; /* failed because of the limit, not memory */
 } tok_text;
 
-/* The most bytes that a tokenizer's rules may make of a text or a token. The rules of T5's models make up to 13 bytes of
- * one, U+FDFA; a file may have rules that each make a thousand, one after the other. */
+/* Return the max bytes that the rules of a tokenizer may make of a text or a token of `size` bytes. The rules of T5
+ * models make at most 13 bytes per byte (U+FDFA), but a file may have several rules that each make a thousand. */
 static inline int64_t tok_growth_limit(int64_t size)
 {
     return 64 * size + 1024;
 }
 
-bool tok_text_grow(tok_text *t, int64_t more); /* make space for that many more bytes */
+bool tok_text_grow(tok_text *t, int64_t more); /* make space for `more` more bytes */
 
-/* Empty a text and give it a limit. */
+/* Clear a text and set its limit. */
 static inline void tok_text_begin(tok_text *t, int64_t limit)
 {
     t->size = 0;
@@ -53,7 +53,7 @@ static inline void tok_text_add_byte(tok_text *t, char byte)
         t->bytes[t->size++] = byte;
 }
 
-/* Token numbers that grow, likewise. */
+/* A growing array of token numbers; failed as in tok_text. */
 typedef struct tok_ids {
     int32_t *ids;
     int64_t n, capacity;
@@ -68,19 +68,18 @@ static inline void tok_ids_add(tok_ids *t, int32_t id)
         t->ids[t->n++] = id;
 }
 
-/* Bytes of the valid character at text, and the character; 0 where there is none. */
+/* Read the valid character at text. Return its number of bytes; 0 if it is not valid. */
 int tok_utf8(const char *text, int64_t size, uint32_t *character);
-/* Bytes from text that begin a character and do not complete it, at least 1: where tok_utf8 gives 0, one U+FFFD stands
- * for them. */
+/* If tok_utf8 returns 0: return the number of bytes, at least 1, of the incomplete character, for one U+FFFD. */
 int tok_utf8_broken(const char *text, int64_t size);
 bool tok_utf8_valid(const char *text, int64_t size);
-/* More bytes could complete the character at text. */
+/* Return true if more bytes could complete the character at text. */
 bool tok_utf8_incomplete(const char *text, int64_t size);
 
 #define TOK_REPLACEMENT "\xef\xbf\xbd" /* U+FFFD */
-#define TOK_META        "\xe2\x96\x81" /* U+2581: a space within a piece */
+#define TOK_META        "\xe2\x96\x81" /* U+2581, which represents a space in pieces */
 enum { TOK_META_SIZE = 3, TOK_REPLACEMENT_SIZE = 3 };
 
-bool tok_is_space(uint32_t character); /* White_Space of Unicode */
+bool tok_is_space(uint32_t character); /* property White_Space of Unicode */
 
 #endif

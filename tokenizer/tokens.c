@@ -1,5 +1,4 @@
-/* tokens.c -- the list of tokens with their pieces, which readers fill, and what looks them up. It knows no file and no
- * text.
+/* tokens.c -- the list of tokens with their pieces, which readers fill, and lookups in it.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/io.h"
 #include "tokenizer/parts.h"
@@ -43,7 +42,7 @@ static int by_key(const void *a, const void *b)
     return tok_key_order(a, b);
 }
 
-/* A token and the first eight bytes of its piece as a number, which tells most apart. */
+/* A token, and the first eight bytes of its piece as a number, which differ for most pieces. */
 typedef struct sorting {
     uint64_t first;
     int32_t id;
@@ -57,8 +56,8 @@ static uint64_t first_bytes(const tok_key *key)
     return first;
 }
 
-/* Radix sort by the first eight bytes, from the last of them to the first: several times as fast as qsort. Those that are equal stay in
- * their order. The result is in `from` or in `to`, which have n each. */
+/* Sort by the first eight bytes with a stable radix sort, several times faster than qsort. `from` and `to` have n
+ * elements each; return the one with the result. */
 static sorting *sort_by_first(sorting *from, sorting *to, int64_t n)
 {
     static const size_t values = 256;
@@ -79,7 +78,7 @@ static sorting *sort_by_first(sorting *from, sorting *to, int64_t n)
     return from;
 }
 
-/* The pieces that takes (NULL: all), sorted; NULL if memory runs out. */
+/* Return the sorted pieces for which takes() is true (takes NULL: all); NULL if out of memory. */
 static tok_key *sorted_keys(const tokenizer *t, bool (*takes)(const tok_entry *), int64_t *n)
 {
     const size_t most = (size_t)t->n_tokens + 1;
@@ -121,7 +120,7 @@ tok_status tok_tokens_sort(tokenizer *t, const char *name, char err[TOK_ERR_MAX]
         t->by_piece[k] = keys[k].value;
         if (k > 0 && tok_key_order(&keys[k - 1], &keys[k]) == 0) {
             char safe[80];
-            status = tok_fail(err, TOK_DAMAGED, "%s: tokens %d and %d are both \"%s\": a piece has one number", name,
+            status = tok_fail(err, TOK_DAMAGED, "%s: tokens %d and %d are both \"%s\": pieces must be unique", name,
                               keys[k - 1].value, keys[k].value, io_safe(safe, sizeof(safe), keys[k].bytes));
         }
     }

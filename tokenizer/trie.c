@@ -1,26 +1,26 @@
-/* trie.c -- make a double-array trie from sorted keys, and search it: trie.h. It knows bytes and no tokens.
+/* trie.c -- builds a double-array trie from sorted keys, and searches it.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tokenizer/trie.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { BLOCK = 256, OPEN_BLOCKS = 16 }; /* free units are looked for in the last OPEN_BLOCKS blocks */
+enum { BLOCK = 256, OPEN_BLOCKS = 16 }; /* only the last OPEN_BLOCKS blocks are searched for free units */
 
-/* A node whose children are still to be placed: keys from first to end share their first depth bytes. */
+/* A node whose children are not placed yet. Keys first … end-1 have the same first `depth` bytes. */
 typedef struct node {
     int64_t first, end;
     int64_t depth;
-    int64_t unit; /* that leads to it; -1: the root */
+    int64_t unit; /* unit of the node; -1: the root */
 } node;
 
 typedef struct builder {
     tok_trie_unit *units;
-    bool *base_taken;     /* by unit */
-    int32_t *next, *last; /* free units of open blocks, in a circle through free_one */
+    bool *base_taken;     /* indexed by base */
+    int32_t *next, *last; /* circular list of the free units of open blocks */
     int64_t n_units, capacity;
-    int32_t free_one; /* -1: none */
-    node *nodes;      /* a stack */
+    int32_t free_one; /* an element of that list; -1: the list is empty */
+    node *nodes;      /* stack */
     int64_t n_nodes, nodes_capacity;
 } builder;
 
@@ -53,7 +53,7 @@ static bool is_free(const builder *b, int64_t unit)
     return (b->units[unit].entry & TOK_TRIE_USED) == 0;
 }
 
-/* A block more at the end; the oldest open one is closed: its free units stay unused. */
+/* Append a block, and close the oldest open block, whose free units stay unused. */
 static bool add_block(builder *b)
 {
     const int64_t old = b->n_units, n = old + BLOCK;
@@ -71,7 +71,7 @@ static bool add_block(builder *b)
             unlink_unit(b, unit);
     for (int64_t unit = old; unit < n; unit++) {
         b->units[unit] = (tok_trie_unit){0, (uint32_t)TOK_TRIE_NONE << 9};
-        b->base_taken[unit] = unit == 0; /* base 0 means: no children */
+        b->base_taken[unit] = unit == 0; /* base 0 means no children */
         if (b->free_one < 0) {
             b->free_one = b->next[unit] = b->last[unit] = (int32_t)unit;
             continue;
@@ -94,7 +94,7 @@ static bool fits(const builder *b, int64_t base, const unsigned char *labels, in
     return true;
 }
 
-/* A base for children with these labels; -1 if memory runs out. */
+/* Find a base for children with these labels. Return -1 if out of memory. */
 static int64_t find_base(builder *b, const unsigned char *labels, int n)
 {
     if (b->free_one >= 0) {
@@ -108,7 +108,7 @@ static int64_t find_base(builder *b, const unsigned char *labels, int n)
     const int64_t start = b->n_units;
     if (!add_block(b))
         return -1;
-    return start > 0 ? start : 1; /* of an empty block; base 0 is none */
+    return start > 0 ? start : 1; /* the block is empty; base 0 is reserved */
 }
 
 static bool push(builder *b, node of)
@@ -123,7 +123,7 @@ static bool push(builder *b, node of)
     return true;
 }
 
-/* Place the children of a node, and push those that have children. */
+/* Place the children of a node, and push children that have children. */
 static bool place(builder *b, tok_trie *trie, const tok_key *keys, node parent)
 {
     unsigned char labels[256];
@@ -143,7 +143,7 @@ static bool place(builder *b, tok_trie *trie, const tok_key *keys, node parent)
         trie->root = (uint32_t)base;
     else
         b->units[parent.unit].base = (uint32_t)base;
-    for (int k = n - 1; k >= 0; k--) { /* all are taken before a child looks for space */
+    for (int k = n - 1; k >= 0; k--) { /* place all children before any of their children */
         const int64_t unit = base ^ labels[k];
         unlink_unit(b, unit);
         node child = {starts[k], starts[k + 1], parent.depth + 1, unit};

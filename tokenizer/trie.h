@@ -1,8 +1,8 @@
-/* trie.h -- a double-array trie: which of many keys are prefixes of a text. It knows bytes and no tokens.
+/* trie.h -- a double-array trie, which finds the keys that are prefixes of a text.
  *
- * A state is a base. The child of a state for byte c is units[base ^ c], if that unit has c as its label. No two states
- * have one base, so the label alone tells whose child a unit is. Units come in blocks of 256, so base ^ c is always
- * inside the array.
+ * A state is a base. The child of a state for byte c is units[base ^ c], if the label of that unit is c. Every state
+ * has a different base, so the label determines whose child a unit is. Units come in blocks of 256, so base ^ c is
+ * always inside the array.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_TOKENIZER_TRIE_H
 #define RELPOS_TOKENIZER_TRIE_H
@@ -11,8 +11,8 @@
 #include <stdint.h>
 
 typedef struct tok_trie_unit {
-    uint32_t base;  /* of the state that this unit leads to; 0, which no state has, where that has no children */
-    uint32_t entry; /* value, bit 8 of a unit in use, label */
+    uint32_t base;  /* base of the next state; 0, which is never a base, if it has no children */
+    uint32_t entry; /* value << 9 | TOK_TRIE_USED if in use | label */
 } tok_trie_unit;
 
 typedef struct tok_trie {
@@ -28,15 +28,16 @@ typedef struct tok_key {
     int32_t value;
 } tok_key;
 
-/* Order of keys: by bytes, then by size. */
+/* Compare keys by bytes, then by size, for qsort. */
 int tok_key_order(const tok_key *a, const tok_key *b);
 
-/* Make the trie of n keys that are sorted and not empty; of equal ones the first counts. False if memory runs out. */
+/* Build the trie of n sorted keys that are not empty; of equal keys the first is used. Return false if out of
+ * memory. */
 bool tok_trie_build(tok_trie *trie, const tok_key *keys, int64_t n);
 void tok_trie_free(tok_trie *trie);
 
-/* One byte further: *base becomes the next state's, *value that of the key that ends there, or TOK_TRIE_NONE. False: no
- * key goes on so. */
+/* Advance by one byte. Set *base to the next state, and *value to the value of the key that ends there, or
+ * TOK_TRIE_NONE. Return false if no key continues with this byte. */
 static inline bool tok_trie_step(const tok_trie *trie, uint32_t *base, unsigned char byte, int32_t *value)
 {
     const tok_trie_unit unit = trie->units[*base ^ byte];
@@ -47,9 +48,9 @@ static inline bool tok_trie_step(const tok_trie *trie, uint32_t *base, unsigned 
     return true;
 }
 
-/* The longest key that text begins with: its size, 0 where there is none. */
+/* Find the longest key that is a prefix of text, and set *value. Return its size; 0 if there is none. */
 int64_t tok_trie_longest(const tok_trie *trie, const char *text, int64_t size, int32_t *value);
-/* The value of this key, -1 where there is none. */
+/* Return the value of a key, or -1. */
 int32_t tok_trie_exact(const tok_trie *trie, const char *key, int64_t size);
 
 #endif

@@ -1,17 +1,18 @@
-/* unigram.c -- the pieces with the greatest sum of scores that make up a text: Viterbi's algorithm. It knows tokens and
- * no normalizer. Kudo 2018, "Subword Regularization", section 3.2.
+/* unigram.c -- splits a text into the pieces with the largest sum of scores, by the Viterbi algorithm. Kudo 2018,
+ * "Subword Regularization", section 3.2.
  *
- * The text is searched in windows: where no piece goes over a place, every path comes through it, and the tokens before
- * it are final. So the memory is that of the longest stretch of overlapping pieces, rarely more than a word.
+ * The text is processed in windows. If no piece spans a position, every path goes through it, and the tokens before
+ * it are final. Memory is therefore proportional to the longest stretch of overlapping pieces, rarely more than a
+ * word.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tokenizer/parts.h"
 
 #include <stdlib.h>
 
-/* The best path that ends at a byte of the window; once the path is known, the piece that begins there. */
+/* Before the window is complete: the best path that ends at a byte. Afterwards: the piece that begins there. */
 struct tok_node {
     double score;
-    int32_t id, length; /* of the last piece; length 0: no path ends here */
+    int32_t id, length; /* last piece of the path; length 0: no path ends here */
 };
 
 static bool make_nodes(tok_work *w, int64_t n)
@@ -40,7 +41,8 @@ static bool has_bytes(const tokenizer *t, const char *text, int64_t size)
     return true;
 }
 
-/* `tokenizers` fuses unknown characters and looks up what they make: text[unknown_from .. end). */
+/* Append the token of a run of unknown characters, text[unknown_from .. end). `tokenizers` joins them, and looks up the
+ * result. */
 static void end_unknown(tok_work *w, const char *text, int64_t end)
 {
     const tokenizer *t = w->t;
@@ -71,13 +73,13 @@ static void add_token(tok_work *w, const char *text, int64_t at, int32_t id, int
     }
     if (unknown && t->byte_fallback)
         add_bytes(w, text + at, length);
-    else if (!unknown || !w->after_unknown) /* unknown characters in a row are one token */
+    else if (!unknown || !w->after_unknown) /* consecutive unknown characters are one token */
         tok_ids_add(&w->ids, id);
     w->after_unknown = unknown;
 }
 
-/* Add the tokens of the window text[from .. end). The path is known from its end: each piece is moved to the node where
- * it begins. */
+/* Append the tokens of the window text[from .. end). Trace the path back from its end, and move each piece to the
+ * node where it begins. */
 static void add_window(tok_work *w, const char *text, int64_t from, int64_t end)
 {
     tok_node *nodes = w->nodes, last = nodes[end - from];
@@ -95,7 +97,8 @@ static void add_window(tok_work *w, const char *text, int64_t from, int64_t end)
     }
 }
 
-/* SentencePiece sums scores in float, `tokenizers` in double: between equal sums the rounding decides. */
+/* Update a node if the new path has a larger score. SentencePiece sums scores in float (single), `tokenizers` in
+ * double; rounding decides between nearly equal sums. */
 static inline void offer(tok_node *node, double score, int32_t id, int64_t length, bool single)
 {
     if (single)
@@ -110,18 +113,18 @@ static inline void offer(tok_node *node, double score, int32_t id, int64_t lengt
 static inline double score_of(const tokenizer *t, int32_t id, int64_t length, bool single)
 {
     const tok_entry *token = &t->tokens[id];
-    if (single && token->type == TOK_USER_DEFINED) /* more than any other piece */
+    if (single && token->type == TOK_USER_DEFINED) /* larger than the score of any other piece */
         return (double)(float)((double)length * 0.1 - 0.1);
     return token->score;
 }
 
-/* Bytes of the character at p, by its first byte. */
+/* Return the number of bytes of a character, by its first byte. */
 static inline int character_size(unsigned char first)
 {
     return first < 0xc0 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : first < 0xf8 ? 4 : 1;
 }
 
-/* Offer every piece that begins at text[at]. *reach, the furthest end of a piece, grows. */
+/* Update the nodes at the ends of all pieces that begin at text[at]. Update *reach, the furthest end of a piece. */
 static inline bool offer_pieces(tok_work *w, const char *text, int64_t size, int64_t from, int64_t at, int64_t *reach,
                                 bool single)
 {
@@ -159,8 +162,8 @@ static inline bool offer_pieces(tok_work *w, const char *text, int64_t size, int
     return true;
 }
 
-/* Scores of long texts grow until float no longer tells pieces apart: from REBASE on, SentencePiece 0.2.3 begins again
- * at 0. */
+/* In long texts scores become so large that float cannot distinguish pieces. SentencePiece 0.2.3 restarts at 0 below
+ * this score. */
 #define REBASE (-100000.0)
 static void rebase(tok_work *w, int64_t at, int64_t reach)
 {
@@ -179,7 +182,7 @@ static inline void search(tok_work *w, const char *text, int64_t size, bool sing
     for (int64_t at = 0; at < size;) {
         if (!tok_goes_on(w, 1))
             return;
-        if (at == reach && at > from) { /* no piece goes over this place */
+        if (at == reach && at > from) { /* no piece spans this position */
             add_window(w, text, from, at);
             w->nodes[0].score = w->nodes[at - from].score;
             from = at;

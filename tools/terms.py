@@ -60,10 +60,12 @@ def default_of(p):
 
 
 def bounds(p):
-    """"2 to 2^30", or nothing."""
+    """"2 to 2^30", "above 0", or nothing."""
     def number(x):
         power = int(x).bit_length() - 1 if x == int(x) and x > 1024 else 0
         return f"2^{power}" if power and x == 2 ** power else f"{x:g}"
+    if "above" in p:
+        return f"above {number(p['above'])}" + (f", at most {number(p['max'])}" if "max" in p else "")
     return f"{number(p['min'])} to {number(p['max'])}" if "min" in p else ""
 
 

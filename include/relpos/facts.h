@@ -47,6 +47,7 @@ typedef struct rp_param {
     double max;                 /* largest resolved value */
     const char *unset;          /* meaning of a default of 0, such as "Dk"; NULL: 0 is a value */
     const char *meaning;        /* description in a few words */
+    int32_t above_min;          /* 1: the value must exceed min, even if min and max are both 0 */
 } rp_param;
 
 /* The contents of an array. */

@@ -67,8 +67,8 @@ static void amx_store(const amx_tiles *R, int t, void *to, int64_t step)
         memcpy((char *)to + m * step, R->at[t][m], 64);
 }
 
-/* Compute c += a b modulo 2^32 as TDPBUSD does, with unsigned bytes of a and signed bytes of b. AddressSanitizer is off,
- * because AMX tiles are registers, without bounds to check. */
+/* Compute c += a b modulo 2^32 as TDPBUSD does, with unsigned bytes of a and signed bytes of b. AddressSanitizer is
+ * off, because AMX tiles are registers, without bounds to check. */
 __attribute__((no_sanitize("address"))) static void amx_dot(amx_tiles *R, int c, int a, int b)
 {
     demand(R->rows[c] > 0 && R->rows[c] == R->rows[a] && R->rows[b] == 16);

@@ -2,10 +2,10 @@
  * call, and stores the result. The vector that contains the last output is computed in full and stored in part.
  * Parameters: VL, the vector operations. */
 
-/* p/2 (1 + tanh(u)) with u = √(2/π) (p + 0.044715 p³) equals p / (1 + exp(-2u)), and p exp(2u) / (1 + exp(2u)). Using
- * the second form for p < 0 avoids cancellation and overflow; both need exp(-2|u|). The error of -2|u| is 4 roundings (a
- * constant, p², the fma, the product), which exp turns into 8|u|. exp adds 6, and sum, quotient and product add 3. The
- * total is (9 + 8|u|) 2⁻²⁴ of the result. */
+/* p/2 (1 + tanh(u)) with u = √(2/π) (p + 0.044715 p³) equals p / (1 + exp(-2u)), and p exp(2u) / (1 + exp(2u)).
+ * Using the second form for p < 0 avoids cancellation and overflow; both need exp(-2|u|). The error of -2|u| is 4
+ * roundings (a constant, p², the fma, the product), which exp turns into 8|u|. exp adds 6, and sum, quotient and
+ * product add 3. The total is (9 + 8|u|) 2⁻²⁴ of the result. */
 #define GELU_U1 -1.5957691216057308f  /* -2 √(2/π) */
 #define GELU_U3 -0.07135481627159992f /* GELU_U1 * 0.044715 */
 

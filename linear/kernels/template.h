@@ -10,8 +10,8 @@
  *   OWNS(type)    with LINEAR_BASE: true for the types that this set defines
  *   INT8_ENDS(rows, columns)   optional: true for int8 tiles that convert their sums to outputs in registers
  *
- * A file may also define operations on integers (integer_verbs.h) if compiler vectors are slow. With LINEAR_AMX, int8 uses
- * AMX tiles, whose operations amx_block.h lists, and MR, MAX_ROWS and SHAPES are not used. */
+ * A file may also define operations on integers (integer_verbs.h) if compiler vectors are slow. With LINEAR_AMX,
+ * int8 uses AMX tiles, whose operations amx_block.h lists, and MR, MAX_ROWS and SHAPES are not used. */
 #ifndef LINEAR_BASE
 #define OWNS(type) true
 #endif

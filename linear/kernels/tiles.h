@@ -1,10 +1,10 @@
-/* tiles.h -- register tiles: compute the sums of a few rows of x and a few columns of a panel over a range of its lines,
- * one function per type of weights.
- * Parameters: VL, MR, MAX_ROWS, vf and the vector operations.
+/* tiles.h -- register tiles: compute the sums of a few rows of x and a few columns of a panel over a range of its
+ * lines, one function per type of weights. Parameters: VL, MR, MAX_ROWS, vf and the vector operations.
  *
- * Contract: `rows` and `columns` are constants. A tile loads the sums so far from t->sums (64 per row, f32, or int32 for
- * int8), adds its products, and stores them there. Each sum is one chain over the inputs in ascending order, so its bits
- * do not depend on how the lines are divided. A tile reads whole columns of weights, and no input after the last. */
+ * Contract: `rows` and `columns` are constants. A tile loads the sums so far from t->sums (64 per row, f32, or int32
+ * for int8), adds its products, and stores them there. Each sum is one chain over the inputs in ascending order, so
+ * its bits do not depend on how the lines are divided. A tile reads whole columns of weights, and no input after the
+ * last. */
 
 enum { LANES = LINEAR_COLUMN / VL, MAX_VECTORS = LINEAR_COLUMNS * LANES }; /* vectors per column; per row of a tile */
 
@@ -200,8 +200,8 @@ INLINE void bf16_tile(int rows, int columns, const tile *t)
 }
 #endif
 
-/* Return the initial sums of int8, and set *row to their stride. At line 0 with unsigned inputs these are -128 Σ q of the
- * panel, equal for all rows; otherwise t->sums. */
+/* Return the initial sums of int8, and set *row to their stride. At line 0 with unsigned inputs these are -128 Σ q
+ * of the panel, equal for all rows; otherwise t->sums. */
 INLINE const float *int8_begin(const tile *t, int64_t *row)
 {
     const bool first = X8_UNSIGNED && t->from == 0;
@@ -209,8 +209,8 @@ INLINE const float *int8_begin(const tile *t, int64_t *row)
     return first ? (const float *)(const void *)(t->panel + (t->columns + t->first) * LINEAR_COLUMN_BYTES) : t->sums;
 }
 
-/* Convert complete sums to outputs in registers. max with -infinity leaves p unchanged. `add` is a constant, so that the
- * code for y = p does not wait for y. */
+/* Convert complete sums to outputs in registers. max with -infinity leaves p unchanged. `add` is a constant, so that
+ * the code for y = p does not wait for y. */
 INLINE void int8_end(int rows, int n, const tile *t, bool add, vi sum[MAX_ROWS][MAX_VECTORS])
 {
     const linear_job *j = t->j;

@@ -29,12 +29,17 @@ static rp_status check_choice(const char *what, const rp_param *p, int64_t value
 
 static rp_status check_number(const char *what, const rp_param *p, const char *field, double value)
 {
+    const bool bounded = p->min != 0 || p->max != 0;
     char min[32], max[32];
     if (!isfinite(value))
         return rpi_fail(RP_E_RANGE, "%s%s is %g: must be a finite number", what, field, value);
     if (value == 0 && p->unset && value < p->min) /* still open: nothing resolved it */
         return rpi_fail(RP_E_RANGE, "%s%s is 0: set it to %s (%s)", what, field, p->unset, p->meaning);
-    if ((p->min != 0 || p->max != 0) && !(value >= p->min && value <= p->max))
+    if (p->above_min && !(value > p->min && (!bounded || value <= p->max)))
+        return rpi_fail(RP_E_RANGE, "%s%s is %.17g: must be above %s%s%s (%s)", what, field, value,
+                        bound_text(min, p->min), bounded ? " and at most " : "", bounded ? bound_text(max, p->max) : "",
+                        p->meaning);
+    if (bounded && !(value >= p->min && value <= p->max))
         return rpi_fail(RP_E_RANGE, "%s%s is %.17g: must be %s to %s (%s)", what, field, value, bound_text(min, p->min),
                         bound_text(max, p->max), p->meaning);
     return RP_OK;

@@ -94,6 +94,8 @@ static void put_param(writer *w, const rp_term *t, const rp_param *p)
         put_number(w, "min", p->min);
         put_number(w, "max", p->max);
     }
+    if (p->above_min)
+        put_number(w, "above", p->min);
     if (p->choices) {
         int n = 0;
         while (p->choices[n])

@@ -93,8 +93,8 @@ static void forget_row(const rpi_pair *p, int64_t j0, int64_t n, double *to)
         to[c] = all - w.sums[j0 + c + 1];
 }
 
-/* Return the maximum prefix sum of the rows minus the minimum prefix sum of the keys, or infinity if a large gate may be
- * among them. */
+/* Return the maximum prefix sum of the rows minus the minimum prefix sum of the keys, or infinity if a large gate
+ * may be among them. */
 static double forget_largest(const rpi_pair *p, int64_t rows, int64_t j0, int64_t j1)
 {
     const rp_desc *d = p->desc;

@@ -57,7 +57,7 @@ RPI_SCHEME(KERPLE, .form = RPI_OFFSET,
 static const rp_param sandwich_params[] = {
     {"dim", RP_PARAM_INT, RPI_FIELD(dim), .required = true, .min = 2, .max = 1 << 20,
      .meaning = "width of the sinusoids, even"},
-    {"base", RP_PARAM_REAL, RPI_FIELD(base), .value = 10000, .meaning = "above 0"},
+    {"base", RP_PARAM_REAL, RPI_FIELD(base), .value = 10000, .above_min = 1, .meaning = "base of the wavelengths"},
     {0},
 };
 
@@ -67,8 +67,6 @@ static rp_status sandwich_check(const rp_desc *d, rp_term *t, int32_t n)
     if (t->dim % 2 != 0)
         return rpi_fail(RP_E_RANGE, "terms[%d].dim is %lld: must be even, the width of the sinusoids", (int)n,
                         (long long)t->dim);
-    if (t->base <= 0)
-        return rpi_fail(RP_E_RANGE, "terms[%d].base is %g: must be above 0", (int)n, t->base);
     return RP_OK;
 }
 

@@ -8,8 +8,8 @@ static const char *const rope_scalings[] = {"none", "linear", "dynamic", "yarn",
 static const rp_param rope_params[] = {
     {"dim", RP_PARAM_INT, RPI_FIELD(dim), .unset = "Dk", .min = 2, .max = 0x1p53,
      .meaning = "number of rotated channels, even"},
-    {"base", RP_PARAM_REAL, RPI_FIELD(base), .value = 10000,
-     .meaning = "pair c rotates by position * base^(-2c/dim); above 0"},
+    {"base", RP_PARAM_REAL, RPI_FIELD(base), .value = 10000, .above_min = 1,
+     .meaning = "pair c rotates by position * base^(-2c/dim)"},
     {"layout", RP_PARAM_CHOICE, RPI_FIELD(layout), .choices = rope_layouts,
      .meaning = "pairs (c, c + dim/2) as in Llama, or (2c, 2c+1) as in GPT-J"},
     {"scaling", RP_PARAM_CHOICE, RPI_FIELD(scaling), .choices = rope_scalings, .meaning = "scaling of the frequencies"},
@@ -43,8 +43,6 @@ static rp_status rope_relations(const char *what, const rp_term *t, int64_t widt
     if (t->dim > width || t->dim % 2 != 0)
         return rpi_fail(RP_E_RANGE, "%sdim is %lld: must be even, from 2 to %lld, the width of q and k", what,
                         (long long)t->dim, (long long)width);
-    if (t->base <= 0)
-        return rpi_fail(RP_E_RANGE, "%sbase is %g: must be above 0", what, t->base);
     return rope_scaling_check(what, t);
 }
 

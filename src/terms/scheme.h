@@ -75,8 +75,11 @@ static inline void rpi_add(const rpi_sums *to, int array, int64_t a, int64_t b, 
 
 /* A parameter: {"left", RP_PARAM_INT, RPI_FIELD(left), .required = true, .max = 0x1p40, .meaning = "…"}. Use the field
  * of rp_term that has the same meaning. If there is none, use the next free slot of real[4] (REAL), integer[4] (INT;
- * GRID takes two) or choice[4] (FLAG, SIGN, CHOICE). Bounds are checked before `check` runs, except for a parameter
- * that is still open (0 with `unset`), and again after `check` has resolved it. A list of parameters ends with {0}. */
+ * GRID takes two) or choice[4] (FLAG, SIGN, CHOICE).
+ *
+ * .min and .max are the bounds of the value, both included. With .above_min = 1 the value must be above .min. Bounds are
+ * checked before `check` runs, except for a parameter that is still open (0 with `unset`), and again after `check` has
+ * resolved it. A list of parameters ends with {0}. */
 #define RPI_FIELD(name) offsetof(rp_term, name), #name
 
 /* Facts, for .facts: formula and about are required. `relpos explain` prints `shown`: for a bias a formula, in which
@@ -100,9 +103,9 @@ static inline void rpi_add(const rpi_sums *to, int array, int64_t a, int64_t b, 
         "k_position_mask", RP_USE_TRUTH, RP_REPLACES, .shape = "[B?, Lk]"                                              \
     }
 
-/* A product of a term of form VEC: factor * sum over c of query(c) * vec(h, e, c), where e = index(i, j) is between 0 and
- * count-1. With key_side the row is k_j instead of q_i. If index is NULL, e = clamp(delta - first, 0, count-1); with
- * `zero_outside` the product is 0 for pairs whose e would be clamped. */
+/* A product of a term of form VEC: factor * sum over c of query(c) * vec(h, e, c), where e = index(i, j) is between
+ * 0 and count-1. With key_side the row is k_j instead of q_i. If index is NULL, e = clamp(delta - first, 0,
+ * count-1); with `zero_outside` the product is 0 for pairs whose e would be clamped. */
 typedef struct rpi_product {
     int array;         /* index of the array of vectors */
     const char *shown; /* the product as `relpos explain` prints it, in ASCII: "scale * q . table" */

@@ -75,11 +75,11 @@ refusals attend "$small" -o "$T/kept/a.safetensors" <<'END'
 2 | buckets | --bias t5,table=t5,buckets=31
 2 | buckets | --bias t5,table=t5,buckets=-32
 2 | max_distance | --bias t5,table=t5,max_distance=8
-2 | bidirectional is "2": 0 or 1 | --bias t5,table=t5,bidirectional=2
+2 | bidirectional is "2": must be 0 or 1 | --bias t5,table=t5,bidirectional=2
 2 | strategy | --bias bucket,table=t5,strategy=cubic
 2 | left | --bias table,table=table,left=-3,right=4
-2 | base | --rope base=0
-2 | base | --rope base=-1
+2 | base is 0: must be above 0 | --rope base=0
+2 | base is -1: must be above 0 | --rope base=-1
 2 | dim | --rope dim=7
 1 | dim | --rope dim=10 # wider than the q of this file
 2 | dim | --rope dim=-2

@@ -94,7 +94,7 @@ refusals bias <<'END'
 1 | cannot be written | log -o /dev/full/a.png
 END
 for suffix in png svg csv npz safetensors; do
-    refused 1 "no file can be made in its directory" bias log -o "$T/no_such/a.$suffix"
+    refused 1 "cannot create a file in its directory" bias log -o "$T/no_such/a.$suffix"
     ln -sf /dev/full "$T/full.$suffix"
     refused 1 'No space left' bias log -o "$T/full.$suffix"
 done

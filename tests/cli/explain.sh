@@ -101,7 +101,7 @@ for suffix in png svg; do
     same 'the text is printed besides' tests/golden/explain.txt "$T/out"
     ok explain --json -o "$T/made/b.$suffix"
     same 'the same picture again' "$T/made/a.$suffix" "$T/made/b.$suffix"
-    refused 1 'no file can be made' explain -o "$T/no_such/a.$suffix"
+    refused 1 'cannot create a file' explain -o "$T/no_such/a.$suffix"
     ln -s /dev/full "$T/full.$suffix"
     refused 1 'No space left' explain -o "$T/full.$suffix"
 done

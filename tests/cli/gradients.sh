@@ -195,7 +195,7 @@ refusals attend "$more" -o "$T/kept/a.safetensors" <<'END'
 1 | fire,w2=w2m: shape is \(2, 3\): \(4, 3\) | --bias fire,w1=w1,b1=b1,w2=w2m,b2=b2,c=1,L=2
 1 | fire: b3 is absent | --bias fire,w1=w1,b1=b1,w2=w2m,b2=b2m,w3=w3,c=1,L=2
 2 | max_distance is missing | --bias real,table=rt
-2 | sign is "2": 1 or -1 | --bias real,table=rt,max_distance=3,sign=2
+2 | sign is "2": must be 1 or -1 | --bias real,table=rt,max_distance=3,sign=2
 1 | table.*shape | --bias real,table=rt,max_distance=4
 1 | real,q_position_mask=q_real: dtype is f32: bool or an integer type | --bias real,table=rt,max_distance=3,q_position_mask=q_real
 1 | band: the shape of its array p | --bias band,r=br,p=slopes

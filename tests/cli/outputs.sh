@@ -16,8 +16,8 @@ END
 mkdir "$T/dir.npz"
 refusals attend <<'END'
 1 | it is a directory | "$small" -o "$T/dir.npz"
-1 | no file can be made in its directory | "$small" -o "$T/no_such/a.npz"
-1 | no file can be made in its directory|Not a directory | "$small" -o "$small/a.npz"
+1 | cannot create a file in its directory | "$small" -o "$T/no_such/a.npz"
+1 | cannot create a file in its directory|Not a directory | "$small" -o "$small/a.npz"
 END
 ln -s full.npz "$T/round.npz" && ln -s round.npz "$T/full.npz"
 refused 1 'round\.npz' attend "$small" -o "$T/round.npz"
@@ -29,7 +29,7 @@ if [ "$(id -u)" != 0 ]; then # the superuser may write anywhere
     mkdir "$T/sealed"
     cp "$T/kept/a.npz" "$T/sealed/a.npz"
     chmod 555 "$T/sealed"
-    refused 1 'no file can be made in its directory' attend "$small" -o "$T/sealed/a.npz"
+    refused 1 'cannot create a file in its directory' attend "$small" -o "$T/sealed/a.npz"
     refused 1 'cannot be written' bias log -o "$T/sealed/a.png"
     chmod 755 "$T/sealed"
     chmod 444 "$T/sealed/a.npz"

@@ -185,7 +185,7 @@ for model in added added.packed; do
 done
 echo '{"<AA2fold>": 33}' >"$T/made/added/added_tokens.json"
 run t5 tokenize "$T/made/added" --text M
-says 'the model accepts only token numbers: added_tokens.json: "<AA2fold>" has the number 33: numbers follow those of the model, each once, from 32'
+says 'the model accepts only token numbers: added_tokens.json: "<AA2fold>" has the number 33: new tokens must have consecutive numbers, beginning with 32'
 refused 2 '--draft: unknown type "f32"' t5 generate $data/v11 --tokens --text 3 --draft f32
 refused 1 'draft type int4 with weights of int4' t5 generate $data/v11 --tokens --text 3 --type int4 --exact
 ok t5 bench $data/v11 --source 8 --new 9 --repeat 1 --exact
@@ -396,11 +396,11 @@ check 'no file' "$kept" "$now"
 # files that NumPy does not write
 mkdir "$T/made/empty"
 : >"$T/made/empty/config.json"
-refused 1 'config.json: the file is empty \(get the file again\)' t5 info "$T/made/empty"
+refused 1 'config.json: the file is empty \(download the file again\)' t5 info "$T/made/empty"
 cp $data/encoder/config.json "$T/made/empty"
 echo '{}' >"$T/made/empty/model.safetensors.index.json"
 run t5 info "$T/made/empty"
-says 'index.json: it has no weight_map \(get the file again\)$'
+says 'index.json: it has no weight_map \(download the file again\)$'
 while IFS='@' read -r map words; do # a shard lies beside its index, whatever its name
     printf '{"weight_map": %s}\n' "$map" >"$T/made/empty/model.safetensors.index.json"
     run t5 info "$T/made/empty"
@@ -410,10 +410,10 @@ done <<'END'
 {}@it has no weight_map
 {"a": ""}@tensor 'a' has no file
 {"a": 3}@tensor 'a' has no file
-{"a": ".x.safetensors"}@names '.x.safetensors' \(shards have to lie beside the index\)
-{"a": "../x.safetensors"}@names '../x.safetensors' \(shards have to lie beside the index\)
-{"a": "x\\y.safetensors"}@names 'x\\y.safetensors' \(shards have to lie beside the index\)
-{"a": "x.safetensors"}@names x.safetensors, and there is no such file
+{"a": ".x.safetensors"}@names '.x.safetensors' \(shards must be in the folder of the index\)
+{"a": "../x.safetensors"}@names '../x.safetensors' \(shards must be in the folder of the index\)
+{"a": "x\\y.safetensors"}@names 'x\\y.safetensors' \(shards must be in the folder of the index\)
+{"a": "x.safetensors"}@names x.safetensors, but there is no such file
 END
 
 refusals t5 <<'END'

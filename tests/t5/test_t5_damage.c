@@ -413,10 +413,10 @@ static void test_shards(void **state)
     rp_t5_close(m);
     path_to(path, "model-00002-of-00002.safetensors");
     unlink(path);
-    refuses(folder, "weight_map names model-00002-of-00002.safetensors, and there is no such file");
+    refuses(folder, "weight_map names model-00002-of-00002.safetensors, but there is no such file");
     copy_model("encoder");
     edit("model.safetensors.index.json", "model-00001-of-00002", "../model-00001-of-00002");
-    refuses(folder, "weight_map names '../model-00001-of-00002.safetensors' (shards have to lie beside the index)");
+    refuses(folder, "weight_map names '../model-00001-of-00002.safetensors' (shards must be in the folder of the index)");
     copy_model("encoder");
     edit("model.safetensors.index.json", "\"model-00001-of-00002.safetensors\"", "\"/etc/passwd\"");
     refuses(folder, "weight_map names '/etc/passwd'");
@@ -426,10 +426,10 @@ static void test_shards(void **state)
     copy_model("encoder");
     edit("model.safetensors.index.json", "\"model-00001-of-00002.safetensors\"",
          "\"model-00002-of-00002.safetensors\"");
-    refuses(folder, "which is in another one");
+    refuses(folder, "but it is in another file");
     copy_model("encoder");
     edit("model.safetensors.index.json", "\"encoder.block.0.layer.0.SelfAttention.k.weight\"", "\"x\"");
-    refuses(folder, "has tensor 'x', which is in no file");
+    refuses(folder, "has tensor 'x', but it is in no file");
     copy_model("encoder");
     edit("model.safetensors.index.json", "\"weight_map\"", "\"map\"");
     refuses(folder, "it has no weight_map");

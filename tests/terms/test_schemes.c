@@ -58,16 +58,16 @@ static void faults_are_found(void **state)
         {{.form = RPI_OFFSET, FACTS, .pair = pair}, NULL},
         {{.form = RPI_OFFSET, FACTS}, "requires pair"},
         {{.form = RPI_OFFSET, FACTS, .pair = pair, .array = {{"a", .shape = "[H]"}}}, "requires grad"},
-        {{.form = RPI_OFFSET, FACTS, .pair = pair, .entries = count}, "has no entries"},
+        {{.form = RPI_OFFSET, FACTS, .pair = pair, .entries = count}, "does not allow entries"},
         {{.form = RPI_OFFSET, FACTS, .pair = pair, .causal = true}, "causal"},
         {{.form = RPI_OFFSET, .pair = pair}, "formula"},
-        {{.form = RPI_OFFSET, FACTS, .pair = pair, .params = wrong_bounds}, "bounds"},
+        {{.form = RPI_OFFSET, FACTS, .pair = pair, .params = wrong_bounds}, "max below min"},
         {{.form = RPI_OFFSET, FACTS, .pair = pair, .grad = grad, .array = {{"a", .shape = "[K]"}}}, "shape"},
         {{.form = RPI_OFFSET, FACTS, .pair = pair, .grad = grad, .array = {{"a", .shape = "[H, B?]"}}}, "shape"},
         {{.form = RPI_OFFSET, FACTS, .pair = pair, .grad = grad, .array = {{"a", .shape = "[H]"}, RPI_TWO_POSITIONS}},
          ".positions"},
         {{.form = RPI_INDEX, FACTS, .entries = count}, "requires index, entry"},
-        {{.form = RPI_TILE, FACTS, .pair = pair, .shared = pair}, "has no shared"},
+        {{.form = RPI_TILE, FACTS, .pair = pair, .shared = pair}, "does not allow shared"},
         {{.form = RPI_TILE, FACTS, .pair = pair, .sums_size = count}, "requires row_grad"},
         {{.form = RPI_VEC, FACTS}, "requires product[0]"},
         {{.form = RPI_VEC, FACTS, .product = {{.count = count, .vec = vec}}}, "first or index"},
@@ -78,7 +78,7 @@ static void faults_are_found(void **state)
           .product = {{.count = count, .vec = vec, .first = count}}},
          "vec_grad"},
         {{.form = RPI_VEC, FACTS, .product = {{.count = count, .vec = vec, .first = count}}}, ".shown"},
-        {{.form = RPI_SINK, FACTS, .pair = pair}, "has no pair"},
+        {{.form = RPI_SINK, FACTS, .pair = pair}, "does not allow pair"},
 #undef FACTS
     };
     (void)state;
