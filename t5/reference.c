@@ -30,16 +30,18 @@ typedef struct pass {
 
 /* ------------------------------------------------------------------------------------------------ memory */
 
-static int64_t larger(int64_t a, int64_t b)
+/* Return the largest number of inputs of a linear layer. */
+static int64_t widest_input(const t5_config *c)
 {
-    return a > b ? a : b;
+    const int64_t attention = c->d_model > c->inner ? c->d_model : c->inner;
+    return attention > c->d_ff ? attention : c->d_ff;
 }
 
 /* Allocate arrays for n tokens that attend to up to `keys` keys. */
 static rp_status take(pass *p, int64_t n, int64_t keys)
 {
     const t5_config *c = &p->m->config;
-    const int64_t d = c->d_model, max = larger(larger(d, c->inner), c->d_ff), rows = larger(n, keys);
+    const int64_t d = c->d_model, max = widest_input(c), rows = n > keys ? n : keys;
     const int64_t sizes[] = {n * d,        n * d,       rows * c->inner, rows * c->inner, rows * c->inner,
                              n * c->inner, n * c->d_ff, n * c->d_ff,     n * d,           (rows + GROUP) * max};
     double **const to[] = {&p->x,     &p->normed, &p->q,    &p->k,   &p->v,

@@ -222,13 +222,7 @@ static int run(const cli_command *self, int argc, char **argv)
         return cli_error(CLI_USAGE, "--attend-padding: there is no padding (add --pad-to N)");
     if (r.normalize && r.pool == ALL)
         return cli_error(CLI_USAGE, "--normalize: it needs vectors (add --pool mean)");
-    code = cli_t5_check_output(r.output);
-    if (code == CLI_OK)
-        code = cli_t5_lines_open(&l, args[1], r.text);
-    if (code == CLI_OK)
-        code = cli_t5_open(&r.common, args[0]);
-    if (code == CLI_OK)
-        code = cli_t5_keep_model(&r.common, r.output);
+    code = cli_t5_begin(&r.common, &l, args[0], args[1], r.text, r.output);
     if (code == CLI_OK)
         code = read_lines(&r, &l);
     if (code == CLI_OK)

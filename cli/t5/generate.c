@@ -493,13 +493,7 @@ static int run(const cli_command *self, int argc, char **argv)
         return code;
     if (n_args < 1)
         return cli_error(CLI_USAGE, "t5 generate: no model was given (relpos t5 generate DIR)");
-    code = r.output == NULL ? CLI_OK : cli_t5_check_output(r.output);
-    if (code == CLI_OK)
-        code = cli_t5_lines_open(&l, args[1], r.text);
-    if (code == CLI_OK)
-        code = cli_t5_open(&r.common, args[0]);
-    if (code == CLI_OK)
-        code = cli_t5_keep_model(&r.common, r.output);
+    code = cli_t5_begin(&r.common, &l, args[0], args[1], r.text, r.output);
     if (code == CLI_OK)
         code = settings(&r, &g);
     if (code == CLI_OK)

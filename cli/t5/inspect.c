@@ -39,9 +39,7 @@ static int run_lines(const cli_command *self, int argc, char **argv, rp_t5_loadi
         return code;
     if (n_args < 1)
         return cli_error(CLI_USAGE, "%s: no model was given (relpos %s DIR)", self->name, self->name);
-    code = cli_t5_lines_open(&l, args[1], r.text);
-    if (code == CLI_OK)
-        code = cli_t5_open(&r.common, args[0]);
+    code = cli_t5_begin(&r.common, &l, args[0], args[1], r.text, NULL);
     while (code == CLI_OK) {
         code = cli_t5_lines_next(&l, &line, &length);
         if (code != CLI_OK || length < 0)

@@ -151,6 +151,17 @@ int cli_t5_lines_open(cli_t5_lines *l, const char *path, const char *text)
     return CLI_OK;
 }
 
+int cli_t5_begin(cli_t5_common *c, cli_t5_lines *l, const char *model, const char *lines, const char *text,
+                 const char *output)
+{
+    int code = output != NULL ? cli_t5_check_output(output) : CLI_OK;
+    if (code == CLI_OK)
+        code = cli_t5_lines_open(l, lines, text);
+    if (code == CLI_OK)
+        code = cli_t5_open(c, model);
+    return code == CLI_OK ? cli_t5_keep_model(c, output) : code;
+}
+
 int cli_t5_lines_next(cli_t5_lines *l, const char **line, int64_t *length)
 {
     *length = -1;

@@ -76,6 +76,10 @@ typedef struct cli_t5_lines {
 } cli_t5_lines;
 
 int cli_t5_lines_open(cli_t5_lines *l, const char *path, const char *text);
+/* Check the output file, open the lines and the model, and check that the model was not read from the output file.
+ * output = NULL: standard output. */
+int cli_t5_begin(cli_t5_common *c, cli_t5_lines *l, const char *model, const char *lines, const char *text,
+                 const char *output);
 /* Read the next line, without its "\n" or "\r\n". *length is -1 at the end. Ctrl-C is an error. */
 int cli_t5_lines_next(cli_t5_lines *l, const char **line, int64_t *length);
 void cli_t5_lines_close(cli_t5_lines *l);

@@ -1,11 +1,11 @@
-"""Models of the T5 family on the CPU: text in, text, vectors or scores out. docs/t5.md says which models run.
+"""Models of the T5 family on the CPU: text in, text, vectors or scores out. docs/t5.md lists the supported models.
 
     import relpos.t5
     model = relpos.t5.T5("flan-t5-small", type="int8")
     model.generate(["translate English to German: Good morning."], num_beams=4)
 
-The wheel's library librelpos_t5, which also contains the program, is called by ctypes: so NumPy stays the only dependency, no second
-extension module is built, and the lock of the interpreter is free while the library computes.
+This module calls the wheel's librelpos_t5, which also contains the program, through ctypes. So NumPy stays the only dependency, no
+second extension module is built, and the GIL is released while the library computes.
 SPDX-License-Identifier: Apache-2.0"""
 import contextlib
 import ctypes as c
@@ -26,7 +26,7 @@ _OK, _NOMEM, _CANCELLED = 0, "RP_E_NOMEM", "RP_E_CANCELLED"
 
 
 def _fields(text):
-    """Fields of a C structure: "int64_t vocab d_model; char* type" as ctypes has them. A test compares them with the header."""
+    """Convert C fields such as "int64_t vocab d_model; char* type" to ctypes. A test compares them with the header."""
     kinds = {"int64_t": c.c_int64, "int32_t": c.c_int32, "size_t": c.c_size_t, "double": c.c_double, "uint64_t": c.c_uint64,
              "char*": c.c_char_p, "pointer": c.c_void_p, "tokens": _Tokens}
     return [(name, kinds[kind]) for kind, *names in (part.split() for part in text.split(";")) for name in names]
@@ -72,12 +72,12 @@ _PROGRESS = c.CFUNCTYPE(c.c_int, c.c_void_p, c.c_double)
 
 
 def _load():
-    """The library beside librelpos, with the types of its calls."""
+    """Load the library from beside librelpos, and declare the types of its functions."""
     folder = os.path.join(os.path.dirname(_core.__file__), "lib")
     found = [name for name in (os.listdir(folder) if os.path.isdir(folder) else []) if name.startswith("librelpos_t5.so")]
     if not found:
-        raise ImportError("relpos.t5: the library of T5 was left out when this wheel was built, because jansson, libzip or libpng was "
-                          "missing (Debian: apt-get install pkg-config libjansson-dev libzip-dev libpng-dev, then pip install relpos again)")
+        raise ImportError("relpos.t5: this wheel was built without the T5 library, because jansson, libzip or libpng was missing "
+                          "(Debian: apt-get install pkg-config libjansson-dev libzip-dev libpng-dev, then pip install relpos again)")
     lib = c.CDLL(os.path.join(folder, found[0]))
     pointer, tokens = c.c_void_p, c.POINTER(_Tokens)
     types_of = {
@@ -97,7 +97,7 @@ def _load():
         "rp_status_name": (c.c_char_p, c.c_int), "rp_last_error": (c.c_char_p,),
     }
     for name, (result, *arguments) in types_of.items():
-        function = getattr(lib, name)  # those of librelpos are found through its dependence on it
+        function = getattr(lib, name)  # functions of librelpos are found too, because librelpos_t5 depends on it
         function.restype, function.argtypes = result, arguments
     return lib
 
@@ -106,7 +106,7 @@ _lib = _load()
 
 
 def _check(status, error=None, refused=ValueError):
-    """Raise what a status means, with the line of the library: of this thread, so before any other call."""
+    """Raise the exception of a status, with the library's message. The message is per thread: call this before any other function."""
     if status == _OK:
         return
     line = (error or _lib.rp_t5_last_error)().decode("utf-8", "replace")
@@ -114,20 +114,20 @@ def _check(status, error=None, refused=ValueError):
     raise {_NOMEM: MemoryError, _CANCELLED: InterruptedError}.get(name, refused)(line)
 
 
-def _whole(name, value, low, high):
-    """An integer within bounds, or an error that names it."""
+def _integer(name, value, low, high):
+    """Return an integer between low and high, or raise an error that names it."""
     try:
         number = value.__index__()
     except AttributeError:
-        raise TypeError(f"{name} is {value!r}: an integer is needed") from None
+        raise TypeError(f"{name} is {value!r}: it must be an integer") from None
     if not low <= number <= high:
-        raise ValueError(f"{name} is {number}: {low} to {high} are possible")
+        raise ValueError(f"{name} is {number}: it must be {low} to {high}")
     return number
 
 
-def _place(name, value, length):
-    """A place along an axis, from the end below 0."""
-    number = _whole(name, value, -length, length - 1) if length else 0
+def _index(name, value, length):
+    """Return an index along an axis of this length; negative values count from the end."""
+    number = _integer(name, value, -length, length - 1) if length else 0
     return number + length if number < 0 else number
 
 
@@ -135,23 +135,23 @@ def _real(name, value):
     try:
         return float(value)
     except (TypeError, ValueError):
-        raise TypeError(f"{name} is {value!r}: a number is needed") from None
+        raise TypeError(f"{name} is {value!r}: it must be a number") from None
 
 
 def _row(name, tokens):
-    """Tokens of one sequence as an array of int32 of its own."""
+    """Copy the tokens of one sequence to an array of int32."""
     row = np.asarray(tokens)
     if row.size == 0:
         row = row.astype(np.int64)
     if row.ndim != 1 or row.dtype.kind not in "iu":
-        raise TypeError(f"{name}: one sequence of integers is needed, and this is of type {row.dtype} with {row.ndim} axes")
+        raise TypeError(f"{name} has type {row.dtype} and {row.ndim} axes: it must be one sequence of integers")
     if row.size and not 0 <= int(row.min()) <= int(row.max()) < 2**31:
-        raise ValueError(f"{name}: its numbers are {row.min()} to {row.max()}: tokens are 0 to one below the vocabulary")
+        raise ValueError(f"{name} has numbers from {row.min()} to {row.max()}: tokens must be at least 0 and below the size of the vocabulary")
     return np.array(row, np.int32)
 
 
 def _borrow(rows):
-    """Rows as the library takes them; they have to be kept while it reads."""
+    """Return an array of rp_t5_tokens that refers to these rows. Keep the rows alive while the library reads them."""
     made = (_Tokens * max(len(rows), 1))()
     for n, row in enumerate(rows):
         made[n] = _Tokens(row.ctypes.data_as(c.POINTER(c.c_int32)), len(row))
@@ -162,24 +162,26 @@ _STOPPING = {False: 0, True: 1, "never": 2}
 
 
 class T5:
-    """A model: a folder as save_pretrained leaves it, or a file that `pack` or `relpos t5 pack` wrote.
+    """Open a model: a folder that save_pretrained wrote, or a file that `pack` or `relpos t5 pack` wrote.
 
     path      a str or path
-    type      of weights: "f32", "f16", "bf16", "int8", "int4"; None: the narrowest that keeps the file's numbers;
-              inputs of linear layers are rounded too, with bf16 to bf16, with int8 and int4 to 8 bits,
-              and with these three the decoder keeps keys and values as bf16
-    threads   None: all that this process may use; results do not depend on it
-    draft     "int4" or "int8": a second copy of the decoder's layers in so many bits proposes tokens, and one pass of the model checks
-              several. Results are the same, sooner where one source is written, greedily or by sampling; `drafted` counts
+    type      type of the weights: "f32", "f16", "bf16", "int8" or "int4"; None: the narrowest that represents the file's numbers
+              exactly. Inputs of linear layers are rounded too: to bf16 with bf16, to 8 bits with int8 and int4. With these three
+              types the decoder keeps keys and values as bf16
+    threads   number of threads; None: all that this process may use. Results do not depend on it
+    draft     "int4" or "int8": a second copy of the decoder's layers, of this type, proposes tokens, and the model checks several in
+              one pass. The results are the same. It is faster if one source is written at a time, greedily or by sampling. `drafted`
+              has its statistics
 
-    Files are mapped, and have to stay as they are until the model is closed: by `close`, `with`, or when nothing refers to it. Any number
-    of threads of Python may use a model at once, and other threads run while it computes.
+    The files are mapped: do not change them until the model is closed, by `close`, by `with`, or by garbage collection. Any number of
+    Python threads may use a model concurrently, and other threads run while it computes.
 
-    Sources are texts: one str, for which one result comes back, or a sequence of them, for which a list or an array with one
-    result each does; of none, an empty one. `tokens=` gives token numbers in their place: a sequence of integers or a sequence of
-    those, as `tokenize` makes them, with the token that ends a source. What comes out for a source does not depend on the others.
+    Sources are texts: a str gives one result; a sequence of str gives a list or an array with one result each. Instead of texts,
+    `tokens=` takes token numbers: a sequence of integers, or a sequence of such sequences. They include the token that ends a source,
+    as `tokenize` returns it. The result of a source does not depend on the other sources.
 
-    What is wrong raises ValueError or TypeError, files that are missing OSError, memory MemoryError, each with one line.
+    Invalid arguments and files raise ValueError or TypeError, missing files OSError, and lack of memory MemoryError. Messages have one
+    line.
     """
 
     def __init__(self, path, *, type=None, threads=None, draft=None):
@@ -188,15 +190,15 @@ class T5:
         self._users, self._closing, self._lock = 0, False, threading.Lock()
         name = os.fsencode(path)
         if b"\0" in name:
-            raise ValueError("path has a character 0")
-        os.stat(path)  # OSError where it is missing
+            raise ValueError("path contains a null character (give another path)")
+        os.stat(path)  # raises OSError if it is missing
         if type is not None and not isinstance(type, str):
-            raise TypeError(f'type is {type!r}: "f32", "f16", "bf16", "int8", "int4" or None')
+            raise TypeError(f'type is {type!r}: it must be "f32", "f16", "bf16", "int8", "int4" or None')
         if draft is not None and not isinstance(draft, str):
-            raise TypeError(f'draft is {draft!r}: "int8", "int4" or None')
+            raise TypeError(f'draft is {draft!r}: it must be "int8", "int4" or None')
         if threads is not None:
             pool = c.c_void_p()
-            _check(_lib.rp_pool_create(c.byref(pool), _whole("threads", threads, 1, 4096)), _lib.rp_last_error)
+            _check(_lib.rp_pool_create(c.byref(pool), _integer("threads", threads, 1, 4096)), _lib.rp_last_error)
             self._pool = pool
         handle = c.c_void_p()
         opening = _Opening(c.sizeof(_Opening), None if type is None else type.encode(), self._pool, None if draft is None else draft.encode(), 0)
@@ -215,14 +217,14 @@ class T5:
 
     @property
     def config(self):
-        """What is known of the model, under the names of rp_t5_info: kind, type, vocab, d_model, d_kv, d_ff, heads, layers, decoder_layers
-        (0: it encodes only), parameters, bytes, gated, tied, has_tokenizer, start, eos, pad and others. `model.d_model` is
-        `model.config.d_model`."""
+        """Sizes and properties of the model, named as in rp_t5_info: kind, type, vocab, d_model, d_kv, d_ff, heads, layers, decoder_layers
+        (0: it only encodes), parameters, bytes, gated, tied, has_tokenizer, start, eos, pad and others. `model.d_model` is
+        short for `model.config.d_model`."""
         return types.SimpleNamespace(**self._info)
 
     @property
     def drafted(self):
-        """What the draft did in all calls that succeeded: tokens proposed, those accepted, and passes of the model that checked them."""
+        """Statistics of the draft over all successful calls: tokens proposed, tokens accepted, and passes of the model that checked them."""
         with self._lock:
             return types.SimpleNamespace(**self._drafted)
 
@@ -238,7 +240,7 @@ class T5:
         return f"<relpos.t5.T5: {i.kind}, {i.type}, {i.layers} + {i.decoder_layers} layers, {i.parameters:,} parameters{state}>"
 
     def close(self):
-        """Free the model, once calls of other threads have ended. Calls that begin later raise ValueError. It may be called twice."""
+        """Free the model after calls in other threads have ended. Later calls raise ValueError. Closing twice is allowed."""
         with self._lock:
             self._closing = True
             self._free_if_unused()
@@ -261,10 +263,10 @@ class T5:
 
     @contextlib.contextmanager
     def _use(self):
-        """The model for one call, which close waits for."""
+        """Protect the model from `close` during a call."""
         with self._lock:
             if self._closing:
-                raise ValueError("the model was closed")
+                raise ValueError("the model is closed (open it again)")
             self._users += 1
         try:
             yield self._handle
@@ -274,14 +276,14 @@ class T5:
                 self._free_if_unused()
 
     def pack(self, path):
-        """Write the model as one file that opens at once: the weights in their type, the configuration and the tokenizer."""
+        """Write the model to one file that opens faster: the packed weights, the configuration and the tokenizer."""
         with self._use() as model:
             _check(_lib.rp_t5_pack(model, os.fsencode(path)), refused=OSError)
 
     # ------------------------------------------------------------------------------------------- text
 
     def tokenize(self, text):
-        """The tokens of a text as an array of int32, with the one that ends a source; of a sequence of texts, a list of arrays."""
+        """Convert a text to tokens, an array of int32 that includes the end token. A sequence of texts gives a list of arrays."""
         if not isinstance(text, str):
             return [self.tokenize(one) for one in _texts("text", text)]
         data, tokens, n = text.encode(), c.POINTER(c.c_int32)(), c.c_int64()
@@ -293,7 +295,7 @@ class T5:
                 _lib.rp_t5_free(tokens)
 
     def detokenize(self, tokens):
-        """The text of tokens, special ones left out; of a sequence of sequences, a list of texts."""
+        """Convert tokens to text without the special tokens. A sequence of sequences gives a list of texts."""
         if _is_many(tokens):
             return [self.detokenize(one) for one in tokens]
         row, text, size = _row("tokens", tokens), c.c_void_p(), c.c_int64()
@@ -305,7 +307,7 @@ class T5:
                 _lib.rp_t5_free(text)
 
     def _rows(self, texts, tokens, what="texts", other="tokens"):
-        """Rows of tokens, and whether there is a list of them."""
+        """Return a list of rows of tokens, and False if the caller gave a single source."""
         if (texts is None) == (tokens is None):
             raise TypeError(f"give either {what} or {other}")
         if tokens is not None:
@@ -321,37 +323,37 @@ class T5:
                  repetition_penalty=None, no_repeat_ngram_size=None, suppress_tokens=None, begin_suppress_tokens=None, bad_words_ids=None,
                  forced_bos_token_id=None, max_length=None, stop_strings=None, begin=None, return_scores=False,
                  progress=None):
-        """Write a target for each source: greedy, by beam search or by sampling, token for token as transformers does.
+        """Write a target for each source by greedy search, beam search or sampling. Searches write the tokens that transformers writes.
 
-        What is None is as the model's generation_config.json says, or else as in the second column.
+        An argument that is None takes the setting of the model's generation_config.json, or else the value in the second column.
 
-        max_new_tokens         256      end after so many
-        min_new_tokens         0        do not end before
-        num_beams              1        beam search; 1: the likeliest token each time
-        num_return_sequences   1        results of each source: the best of the beams, or samples
-        length_penalty         1.0      of beams: log-probabilities are divided by length to this power
-        early_stopping         False    of beams: False, True or "never"
-        do_sample              False    draw each token; with one beam
-        temperature            1.0      of sampling, as are the next two; ValueError where nothing is drawn
-        top_k                  50       draw among so many; 0: all
-        top_p                  1.0      draw among the likeliest that have this share
+        max_new_tokens         256      end after this number of new tokens
+        min_new_tokens         0        do not end before this number of new tokens
+        num_beams              1        number of beams; 1: greedy search
+        num_return_sequences   1        results per source: the best beams, or samples
+        length_penalty         1.0      with several beams: divide log-probabilities by length to this power
+        early_stopping         False    with several beams: False, True or "never"
+        do_sample              False    sample each token; needs one beam
+        temperature            1.0      sampling: divide logits by this. Without sampling, this and the next two raise ValueError
+        top_k                  50       sampling: sample from the top_k likeliest tokens; 0: from all
+        top_p                  1.0      sampling: sample from the likeliest tokens that have this total probability
         seed                   0        the same seed gives the same samples, whatever else is in the call
-        repetition_penalty     1.0      above 1: tokens that are there already become less likely
-        no_repeat_ngram_size   0        no so many tokens in a row come twice
+        repetition_penalty     1.0      above 1: make tokens that were already written less likely
+        no_repeat_ngram_size   0        do not repeat this number of consecutive tokens; 0: allow it
         suppress_tokens        none     token numbers that are never written; an empty list: none
-        begin_suppress_tokens  none     likewise, as the first that is chosen
-        bad_words_ids          none     sequences of token numbers, none of which is written whole
-        forced_bos_token_id    none     the token that every target begins with
-        max_length             none     in place of max_new_tokens: with the start token, and begin
-        stop_strings           none     a text or several: the target ends once one is in it; (): none
-        begin                  none     what every target begins with: a text, or with tokens= token numbers
+        begin_suppress_tokens  none     token numbers that are not chosen first; an empty list: none
+        bad_words_ids          none     sequences of token numbers that are never completed
+        forced_bos_token_id    none     the token that begins every target
+        max_length             none     instead of max_new_tokens: a limit that includes the start token and begin
+        stop_strings           none     a text or several: end when the target contains one of them; (): none
+        begin                  none     the beginning of every target: a text, or token numbers with tokens=
         return_scores          False    return (targets, scores)
-        progress               False    as of `relpos.attention`; the share is that of max_new_tokens, or all of a target that has its end
+        progress               False    as in `relpos.attention`; the fraction is that of max_new_tokens, and a finished target counts in full
 
-        Returns a text for one source, or a list; with tokens=, arrays of int32 in place of texts, with the end where one was written. With
-        num_return_sequences above 1, a list of so many in each place. Scores are log-probabilities, of beams divided as above, an array
-        of float64: (sources,), or (sources, num_return_sequences); without the axis of sources for one text. Ctrl-C ends the call after the
-        step that is running.
+        Returns a text for one source, or a list of texts. With tokens=, results are arrays of int32 instead of texts and include the end
+        token if one was written. With num_return_sequences above 1, each result is a list. Scores are log-probabilities, with beams divided
+        as above: a float64 array (sources,) or (sources, num_return_sequences), without the first axis for one source. Ctrl-C ends the call
+        after the current step.
         """
         settings = {name: value for name, value in locals().items() if name in _SETTINGS or name in _LISTS}
         rows, many = self._rows(texts, tokens)
@@ -375,26 +377,27 @@ class T5:
                early_stopping=None, do_sample=None, temperature=None, top_k=None, top_p=None, seed=0, repetition_penalty=None,
                no_repeat_ngram_size=None, suppress_tokens=None, begin_suppress_tokens=None, bad_words_ids=None, forced_bos_token_id=None,
                max_length=None, stop_strings=None, begin=None):
-        """Write the target of one source, and iterate over its text as it comes: the pieces joined are what `generate` returns. With tokens=,
-        over token numbers. Arguments are those of `generate`; names and types are checked at once. With beams, all comes at the end.
+        """Write the target of one source, and iterate over pieces of its text while it is written. Joined, the pieces are the result of
+        `generate`. With tokens=, iterate over token numbers. The arguments are those of `generate`, and are checked before the first piece
+        is requested. With several beams, all pieces come at the end.
 
-        Writing goes on in a thread while the pieces are used. It ends when the iterator is closed or dropped, or by Ctrl-C.
+        A thread writes while the caller uses the pieces. It stops when the iterator is closed or deleted, or by Ctrl-C.
         """
         settings = {name: value for name, value in locals().items() if name in _SETTINGS or name in _LISTS}
         rows, many = self._rows(text, tokens, "text")
         if many:
-            raise TypeError("stream: one source is needed (generate takes several)")
+            raise TypeError("stream: it takes only one source (use generate for several)")
         with self._use() as model:
             g, kept = self._settings(model, {**settings, "num_return_sequences": 1}, stop_strings, begin, tokens is not None, max_length)
         return self._pieces(rows, g, kept, tokens is not None)
 
     def _pieces(self, rows, g, kept, numbers):
-        """The generator of `stream`: another thread writes tokens, and this one makes text of them."""
+        """Run the generator of `stream`: another thread writes tokens, and this one converts them to text."""
         tokens, flag, main = queue.SimpleQueue(), c.c_int32(), threading.main_thread()
 
         def on_token(_context, _source, _index, token):
             tokens.put(token)
-            return not main.is_alive()  # the interpreter is ending
+            return not main.is_alive()  # stop if the interpreter is shutting down
 
         callback = _ON_TOKEN(on_token)
         g.on_token = c.cast(callback, c.c_void_p)
@@ -423,7 +426,7 @@ class T5:
                     written += [] if token is None else [token]
                     text = self.detokenize(written)
                     if token is not None:
-                        text = text.removesuffix("\ufffd")  # of a character that is not complete
+                        text = text.removesuffix("\ufffd")  # the replacement of an incomplete character
                     if text.startswith(shown) and len(text) > len(shown):
                         piece, shown = text[len(shown):], text
                         yield piece
@@ -440,7 +443,7 @@ class T5:
         return found
 
     def _settings(self, model, settings, stop_strings, begin, numbers, max_length):
-        """rp_t5_generation of the arguments, and what it borrows."""
+        """Return the rp_t5_generation of the arguments, and the objects that it refers to."""
         g = _lib.rp_t5_generation_of(model)
         given = {name: value for name, value in settings.items() if value is not None}
         lists = self._lists(g, {name: given.pop(name) for name in _LISTS if name in given})
@@ -452,18 +455,18 @@ class T5:
             field, low, high = _SETTINGS[name]
             if name == "early_stopping":
                 if not isinstance(value, (bool, str)) or value not in _STOPPING:
-                    raise ValueError(f'early_stopping is {value!r}: False, True or "never"')
+                    raise ValueError(f'early_stopping is {value!r}: it must be False, True or "never"')
                 value = _STOPPING[value]
             elif name == "do_sample":
                 value = bool(value)
             else:
-                value = _real(name, value) if low is None else _whole(name, value, low, high)
+                value = _real(name, value) if low is None else _integer(name, value, low, high)
             setattr(g, field, value)
         for name, nothing in _DRAWING.items():
             if not g.sample and name in given and given[name] not in nothing:
-                raise ValueError(f"{name} is {given[name]!r}, but nothing is drawn (pass do_sample=True)")
+                raise ValueError(f"{name} is {given[name]!r}, but only sampling uses it (pass do_sample=True)")
         if max_length is not None and "max_new_tokens" in given:
-            raise TypeError("give either max_length or max_new_tokens")
+            raise TypeError("max_length and max_new_tokens were both given (give either max_length or max_new_tokens)")
         if "num_return_sequences" not in given and not g.sample:
             g.returned = min(g.returned, g.beams)
         if "min_new_tokens" not in given and max_length is None:
@@ -471,7 +474,7 @@ class T5:
         stops = None if stop_strings is None else [one.encode() for one in ([stop_strings] if isinstance(stop_strings, str) else _texts("stop_strings", stop_strings or ()))]
         for one in stops or ():
             if not one or b"\0" in one:
-                raise ValueError("stop_strings: a text is empty, or has a character 0")
+                raise ValueError("stop_strings: a text is empty, or contains a null character (remove it)")
         array = (c.c_char_p * max(len(stops or ()), 1))(*stops or ())
         if stops is not None:
             g.stop, g.n_stop = c.cast(array, c.c_void_p), len(stops)
@@ -480,26 +483,26 @@ class T5:
             row = _row("begin", begin)
         elif begin is not None:
             if not isinstance(begin, str):
-                raise TypeError(f"begin is {begin!r}: a text is needed (or token numbers with tokens=)")
+                raise TypeError(f"begin is {begin!r}: it must be a text (or token numbers with tokens=)")
             row = self.tokenize(begin)
             row = row[:-1] if len(row) and row[-1] == self.config.eos else row
         row = np.ascontiguousarray(row)
         g.prefix = _borrow([row])[0]
         if max_length is not None:
             before = 1 + len(row)
-            g.max_new_tokens = _whole("max_length", max_length, before + 1, 1 << 24) - before
+            g.max_new_tokens = _integer("max_length", max_length, before + 1, 1 << 24) - before
             if "min_new_tokens" not in given:
                 g.min_new_tokens = min(g.min_new_tokens, g.max_new_tokens)
         return g, (row, array, lists)
 
     @staticmethod
     def _lists(g, given):
-        """Set the lists of tokens that were given, and return what g borrows."""
+        """Set the token lists of g, and return the objects that g refers to."""
         kept = []
         for name, value in given.items():
             if name == "bad_words_ids":
                 if not isinstance(value, (list, tuple)):
-                    raise TypeError(f"bad_words_ids is of type {type(value).__name__}: a list of lists of tokens is needed")
+                    raise TypeError(f"bad_words_ids is of type {type(value).__name__}: it must be a list of lists of tokens")
                 words = [_row(f"bad_words_ids[{n}]", one) for n, one in enumerate(value)]
                 made = _borrow(words)
                 g.bad_words, g.n_bad_words = c.cast(made, c.c_void_p), len(words)
@@ -514,34 +517,34 @@ class T5:
 
     def encode(self, texts=None, *, tokens=None, pool=None, normalize=False, pad_to=None, attend_padding=False, batch_size=32,
                normalize_embeddings=False, show_progress_bar=False, progress=None):
-        """Hidden states of sources after the encoder's last norm, or one vector for each.
+        """Compute the hidden states of sources after the encoder's last norm, or one vector for each source.
 
-        pool             None: all hidden states; "mean", "first" or "last": one vector of them
-        normalize        vectors become 1 long; needs pool
-        pad_to           cut sources to so many tokens, of which the last stays the end, and pad with zeros
-        attend_padding   pad with tokens that are attended to, as text encoders of image models expect; needs pad_to
-        batch_size       sources that are computed together; the result does not depend on it
-        progress         as of `relpos.attention`; the share is that of the tokens
+        pool             None: all hidden states; "mean", "first" or "last": one vector per source
+        normalize        scale vectors to length 1; needs pool
+        pad_to           cut sources to this number of tokens, with the end token kept last, and pad the results with zeros
+        attend_padding   pad sources with tokens that are attended to, as text encoders of image models expect; needs pad_to
+        batch_size       number of sources that are computed together; results do not depend on it
+        progress         as in `relpos.attention`; the fraction is that of the tokens
 
-        sentence-transformers' normalize_embeddings is normalize, and its show_progress_bar is progress.
+        normalize_embeddings and show_progress_bar of sentence-transformers are aliases of normalize and progress.
 
-        Returns float32: with pool (sources, d_model); with pad_to (sources, pad_to, d_model); else a list of (tokens, d_model). For one text
-        the same without the axis of sources. A source of no tokens has the vector 0.
+        Returns float32 arrays: (sources, d_model) with pool, (sources, pad_to, d_model) with pad_to, else a list of (tokens, d_model).
+        For one source, the first axis or the list is dropped. A source without tokens has a vector of zeros.
         """
-        normalize, batch = normalize or normalize_embeddings, _whole("batch_size", batch_size, 1, 1 << 24)
+        normalize, batch = normalize or normalize_embeddings, _integer("batch_size", batch_size, 1, 1 << 24)
         rows, many = self._rows(texts, tokens)
         if pool not in (None, "mean", "first", "last"):
-            raise ValueError(f'pool is {pool!r}: None, "mean", "first" or "last"')
+            raise ValueError(f'pool is {pool!r}: it must be None, "mean", "first" or "last"')
         if normalize and pool is None:
-            raise ValueError('normalize: it is for vectors (add pool="mean")')
+            raise ValueError('normalize: it needs vectors (add pool="mean")')
         if attend_padding and pad_to is None:
             raise ValueError("attend_padding: there is no padding (add pad_to)")
         if pad_to is not None:
-            rows = [self._fit(row, _whole("pad_to", pad_to, 1, 1 << 24), attend_padding) for row in rows]
+            rows = [self._fit(row, _integer("pad_to", pad_to, 1, 1 << 24), attend_padding) for row in rows]
         d, out = self.config.d_model, []
         before = np.cumsum([0, *map(len, rows)])
         with Shown(progress or show_progress_bar, "encode") as report:
-            for n in range(0, len(rows), batch):  # of all sources only the vectors are kept; the bits are those of one call
+            for n in range(0, len(rows), batch):  # with pool, only one batch of hidden states is in memory; bits do not change
                 some = rows[n:n + batch]
                 places = before[n:n + len(some) + 1]
                 hidden = np.empty((places[-1] - places[0], d), np.float32)
@@ -570,16 +573,16 @@ class T5:
         return np.ascontiguousarray(row)
 
     def score(self, sources=None, targets=None, *, source_tokens=None, target_tokens=None, each=False, progress=None):
-        """Log-probabilities of targets given their sources, which are texts, or tokens: as many of one as of the other.
+        """Compute the log-probabilities of targets given their sources. Both are texts or tokens, one target per source.
 
-        Returns an array (sources,) of float64, or a float for one text; with each, those of the single tokens: a list of arrays, or
-        an array. A target's text has the token that ends it; the score of a generated target equals that of `generate`, to the last bit.
-        progress is that of `relpos.attention`.
+        Returns a float64 array (sources,), or a float for one source. With each=True, returns the log-probabilities of single tokens: a
+        list of arrays, or one array. The end token of a target counts too. The score of a generated target equals that of `generate`, to
+        the last bit. progress works as in `relpos.attention`.
         """
         rows, many = self._rows(sources, source_tokens, "sources", "source_tokens")
         other, many_too = self._rows(targets, target_tokens, "targets", "target_tokens")
         if many != many_too or len(rows) != len(other):
-            raise ValueError(f"{len(rows)} sources and {len(other)} targets: as many of one as of the other are needed")
+            raise ValueError(f"{len(rows)} sources and {len(other)} targets: their numbers must be equal")
         totals, every = np.empty(len(rows)), []
         with Shown(progress, "score") as report:
             for n, (source, target) in enumerate(zip(rows, other)):
@@ -596,25 +599,27 @@ class T5:
     # ------------------------------------------------------------------------------------------- looking inside
 
     def explain(self, text=None, target=None, *, tokens=None, target_tokens=None, part="encoder", layer=0, head=0, query=0):
-        """The steps that lead to one row of one head's attention: a `relpos.Explanation`, as `relpos.explain` gives, in float64.
+        """Explain one query of one head step by step. Returns a `relpos.Explanation` in float64, as `relpos.explain` does.
 
-        part     "encoder", "decoder" (to itself) or "cross" (decoder to encoder)
-        layer    from 0, as is head; from the end below 0
-        query    which token attends, likewise. Of the decoder, 0 is the start token, and n reads token n - 1 of the target
+        part     "encoder", "decoder" (self-attention) or "cross" (decoder to encoder)
+        layer    number of the layer. This, head and query count from 0; negative numbers count from the end
+        head     number of the head
+        query    number of the query. In the decoder, query 0 reads the start token, and query n reads token n - 1 of the target
 
-        The decoder needs a target, a text or target_tokens. raw is the score of content and bias the table's; cross-attention has none.
+        "decoder" and "cross" need a target or target_tokens. raw is the score of content, and bias that of the table; cross-attention has
+        no table.
         """
         rows, many = self._rows(text, tokens, "text")
         if part not in _PARTS:
-            raise ValueError(f'part is {part!r}: "encoder", "decoder" or "cross"')
+            raise ValueError(f'part is {part!r}: it must be "encoder", "decoder" or "cross"')
         given = target is not None or target_tokens is not None
         if given != (part != "encoder"):
-            raise TypeError("explain: the encoder takes no target" if given else "explain: the decoder needs a target (or target_tokens)")
+            raise TypeError("explain: the encoder has no target (drop it)" if given else "explain: the decoder needs a target (or target_tokens)")
         targets, several = self._rows(target, target_tokens, "target", "target_tokens") if given else ([np.empty(0, np.int32)], False)
         if many or several:
-            raise TypeError("explain: one text is needed, and one target")
+            raise TypeError("explain: it takes only one text and one target (call it for each)")
         layers = self.layers if part == "encoder" else self.decoder_layers
-        layer, head = _place("layer", layer, layers), _place("head", head, self.heads)
+        layer, head = _index("layer", layer, layers), _index("head", head, self.heads)
         made = c.POINTER(_Attention)()
         with self._use() as model:
             _watched(_lib.rp_t5_attention_of, model, _PARTS.index(part), layer, _borrow(rows)[0], _borrow(targets)[0], c.byref(made))
@@ -627,17 +632,17 @@ class T5:
                     table = np.ctypeslib.as_array(a.table, (a.buckets, a.heads)).astype(np.float64)
                     options["bias"] = TERMS["t5"](table, buckets=a.buckets, max_distance=a.max_distance, bidirectional=bool(a.bidirectional))
                 q, k, v = (np.ctypeslib.as_array(array, (a.heads, length, a.d_kv)) for array, length in ((a.q, a.len_q), (a.k, a.len_k), (a.v, a.len_k)))
-                return explain(q, k, v, query=_place("query", query, a.len_q), head=head, **options)
+                return explain(q, k, v, query=_index("query", query, a.len_q), head=head, **options)
             finally:
                 _lib.rp_t5_attention_free(made)
 
 
-# ---------------------------------------------------------------------------------------------- below the methods
+# ---------------------------------------------------------------------------------------------- helpers of the methods
 
 _PARTS = ("encoder", "decoder", "cross")
 
 
-# Keywords of transformers: the field of rp_t5_generation, and bounds of integers; None: a number, whose bounds the library knows.
+# Keywords of transformers: the field of rp_t5_generation, and bounds of an integer; None: a real number, which the library checks.
 _SETTINGS = {
     "max_new_tokens": ("max_new_tokens", 1, 1 << 24), "min_new_tokens": ("min_new_tokens", 0, 1 << 24), "num_beams": ("beams", 1, 4096),
     "num_return_sequences": ("returned", 1, 4096), "length_penalty": ("length_penalty", None, None), "early_stopping": ("early_stopping", 0, 2),
@@ -645,41 +650,42 @@ _SETTINGS = {
     "seed": ("seed", 0, 2**64 - 1), "repetition_penalty": ("repetition_penalty", None, None),
     "no_repeat_ngram_size": ("no_repeat_ngram", 0, 1 << 24), "forced_bos_token_id": ("forced_first", 0, 2**31 - 1),
 }
-# Those that only drawing reads, with the values that say nothing: neutral, or transformers' defaults.
+# Keywords that only sampling uses, and the values that are accepted without it: neutral ones and defaults of transformers.
 _DRAWING = {"temperature": (1,), "top_k": (0, 50), "top_p": (1,)}
-# Those that are lists of tokens.
+# Keywords that are lists of tokens.
 _LISTS = {"suppress_tokens": "suppress", "begin_suppress_tokens": "begin_suppress", "bad_words_ids": "bad_words"}
 
 
 def _texts(name, texts):
-    """A sequence of texts as a list."""
+    """Convert a sequence of texts to a list."""
     if isinstance(texts, (bytes, os.PathLike)) or not hasattr(texts, "__iter__"):
-        raise TypeError(f"{name} is of type {type(texts).__name__}: a str or a sequence of them is needed")
+        raise TypeError(f"{name} is of type {type(texts).__name__}: it must be a str or a sequence of str")
     texts = list(texts)
     for n, one in enumerate(texts):
         if not isinstance(one, str):
-            raise TypeError(f"{name}[{n}] is of type {type(one).__name__}: a str is needed")
+            raise TypeError(f"{name}[{n}] is of type {type(one).__name__}: it must be a str")
     return texts
 
 
 def _is_many(tokens):
-    """Whether there are several sequences of tokens, or one. An empty list is one of no tokens; [[]] is a list."""
+    """Return True for several sequences of tokens, False for one. [] is one sequence without tokens; [[]] is a list of one sequence."""
     if isinstance(tokens, np.ndarray):
         return tokens.ndim > 1
     if isinstance(tokens, (str, bytes)) or not hasattr(tokens, "__len__"):
-        raise TypeError(f"tokens are of type {type(tokens).__name__}: a sequence of integers, or a sequence of those, is needed")
+        raise TypeError(f"tokens are of type {type(tokens).__name__}: they must be a sequence of integers or a sequence of such sequences")
     return len(tokens) > 0 and hasattr(tokens[0], "__len__")
 
 
 def _generate(model, rows, g, flag, _kept, written=None):
-    """All results of the library, (tokens, score), and what the draft did. g borrows what is in _kept; written gets (source, index, token)."""
-    told = _Guarded(written, flag)
+    """Run rp_t5_generate; return a list of (tokens, score) and the draft's statistics. g refers to objects in _kept. The function written is
+    called with (source, index, token)."""
+    guarded = _Guarded(written, flag)
     if written:
-        callback = _ON_TOKEN(lambda _context, *token: told(*token))
+        callback = _ON_TOKEN(lambda _context, *token: guarded(*token))
         g.on_token = c.cast(callback, c.c_void_p)
     g.cancelled, g.context = c.cast(_lib.rp_t5_is_set, c.c_void_p), c.addressof(flag)
     results = c.c_void_p()
-    told.check(_lib.rp_t5_generate(model, len(rows), _borrow(rows), c.byref(g), c.byref(results)))
+    guarded.check(_lib.rp_t5_generate(model, len(rows), _borrow(rows), c.byref(g), c.byref(results)))
     try:
         found = (_lib.rp_t5_result(results, n).contents for n in range(_lib.rp_t5_results_size(results)))
         drafted = _Drafted.from_buffer_copy(_lib.rp_t5_results_drafted(results).contents)
@@ -689,8 +695,8 @@ def _generate(model, rows, g, flag, _kept, written=None):
 
 
 def _interruptible(work):
-    """work(flag), in another thread where this is the one that gets signals: it waits here, where Ctrl-C or another handler may raise,
-    which sets the flag."""
+    """Run work(flag). The main thread, which receives signals, runs it in another thread and waits: if a signal handler raises, as for Ctrl-C,
+    the flag is set, which cancels the work."""
     flag = c.c_int32()
     if threading.current_thread() is not threading.main_thread():
         return work(flag)
@@ -716,7 +722,7 @@ def _interruptible(work):
 
 
 def _written(report, g, sources, end):
-    """What tells, for each token written, the share of all that may be: a target that has its end counts as whole."""
+    """Return a callback for each written token that reports the fraction of all tokens that may be written. A finished target counts in full."""
     counts, total = {}, sources * g.returned * g.max_new_tokens
     done = 0
 
@@ -731,12 +737,12 @@ def _written(report, g, sources, end):
 
 
 def _part(report, begin, end, of):
-    """What a part of a call, from begin to end, tells of its own share; None where nothing is to be told."""
-    return report and (lambda share: report((begin + share * (end - begin)) / max(of, 1)))
+    """Return a progress function for the part of a call from begin to end, or None if there is no progress to report."""
+    return report and (lambda fraction: report((begin + fraction * (end - begin)) / max(of, 1)))
 
 
 class _Guarded:
-    """A function of the caller's within one of the library's callbacks, which ends the call with what it raises."""
+    """Wrap a function of the caller for use in a callback of the library. If it raises, cancel the call, and raise the error from check()."""
 
     def __init__(self, function, flag):
         self._function, self._flag, self._error = function, flag, None
@@ -756,17 +762,17 @@ class _Guarded:
 
 
 def _watched(call, *arguments, report=None):
-    """A call whose last arguments are a function of progress and its context, which Ctrl-C ends between two layers."""
+    """Run a call whose last arguments are a progress callback and its context. Ctrl-C ends it between two layers."""
     def work(flag):
-        told = _Guarded(report, flag)
-        progress = _PROGRESS(lambda _context, share: told(share))
-        told.check(call(*arguments, c.cast(progress, c.c_void_p), None))
+        guarded = _Guarded(report, flag)
+        progress = _PROGRESS(lambda _context, fraction: guarded(fraction))
+        guarded.check(call(*arguments, c.cast(progress, c.c_void_p), None))
 
     _interruptible(work)
 
 
 def _pool(hidden, how, normalize):
-    """One vector, by sums in double in the order of tokens."""
+    """Compute one vector per source. Sums are in double, in the order of the tokens."""
     if len(hidden) == 0:
         return np.zeros(hidden.shape[1], np.float32)
     if how == "mean":
@@ -778,6 +784,6 @@ def _pool(hidden, how, normalize):
         vector = hidden[0 if how == "first" else -1]
     if normalize:
         wide = vector.astype(np.float64)
-        length = np.sqrt(np.cumsum(wide * wide)[-1])  # added one after the other, as the program does
+        length = np.sqrt(np.cumsum(wide * wide)[-1])  # sequential sums, for the same bits as the program
         vector = (wide / length).astype(np.float32) if length > 0 else vector
     return vector
