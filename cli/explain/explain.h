@@ -80,6 +80,45 @@ static inline bool explain_rotates(const rp_desc *d)
     return rotates;
 }
 
+/* ---- The functions by file. Each file calls only files above it. */
+
+/* ---- numbers.c */
+
+/* Print that memory ran out, and return CLI_FAILED. */
+int explain_no_memory(void);
+/* Check that the value of an option is below n. Return CLI_OK, or CLI_USAGE after printing. */
+int explain_range(const char *option, int64_t at, int64_t n);
+/* Return the scale of the scores, with the default resolved. */
+double explain_scale(const rp_desc *d);
+/* Create the plans of the request, in place of the current plans of the source. Return an exit code. */
+int explain_plans(const explain_request *r, explain_source *s);
+/* Compute the numbers of one query. Return an exit code. */
+int explain_look(const explain_request *r, const explain_source *s, int64_t query, explain_trace *t);
+/* Set the parts of query r->query in *t. Return an exit code. */
+int explain_split(const explain_request *r, const explain_source *s, explain_trace *t);
+/* Return the first part of a kind; NULL if there is none. */
+const rp_part *explain_part(const explain_trace *t, rp_part_kind kind);
+/* Sum the weights of all queries of the head by distance. If `plain` is not NULL, also set the weights without and
+ * with terms [Lq, Lk], -INFINITY where masked. Return an exit code. */
+int explain_all(const explain_request *r, const explain_source *s, explain_bands *bands, double *plain, double *with);
+
+/* ---- labels.c */
+
+/* Copy a name to `buf`, cut to max_columns columns of the terminal. Return `buf`. */
+const char *explain_cut(char buf[EXPLAIN_TOKEN], const char *name, int max_columns);
+/* Write x with four decimals to `buf`, with "+" for positive numbers if `sign`. Return the text. */
+const char *explain_number(char buf[40], double x, bool sign);
+/* Print a number as JSON: null if it is not finite. */
+void explain_json_number(double x);
+/* Print a heading, bold if the terminal has colours. */
+void explain_heading(const char *text);
+/* Return the name of query i: its own name, else that of the key at its position, else its position as a number in
+ * `buf`. */
+const char *explain_query_name(const explain_request *r, const explain_source *s, int64_t i, char buf[EXPLAIN_TOKEN]);
+/* Write the terms as the user wrote them, or with `names` only their names, such as "t5 + rope", to `buf`. Return
+ * `buf`. */
+const char *explain_terms(const explain_request *r, bool names, char *buf, size_t size);
+
 /* ---- source.c: set the description and the arrays from a file, a sentence or the worked example. Return an exit
  * code. */
 int explain_from_file(explain_request *r, explain_source *s);
@@ -97,32 +136,6 @@ int explain_by_words(const explain_request *r, const explain_source *s, const ex
 /* Print a table of all heads. r->head is set to each head in turn. Return an exit code. */
 int explain_heads(explain_request *r, explain_source *s);
 
-/* ---- command.c */
-
-/* Show a source whose description and tensors are set. Return an exit code. */
-int explain_show(explain_request *r, explain_source *s);
-/* Check that a path has the suffix of a picture. Return an exit code. */
-int explain_check_output(const char *path);
-/* Create the plans of the request, in place of the current plans of the source. Return an exit code. */
-int explain_plans(const explain_request *r, explain_source *s);
-/* Print that memory ran out, and return CLI_FAILED. */
-int explain_no_memory(void);
-/* Check that the value of an option is below n. Return CLI_OK, or CLI_USAGE after printing. */
-int explain_range(const char *option, int64_t at, int64_t n);
-/* Print a number as JSON: null if it is not finite. */
-void explain_json_number(double x);
-/* Return the scale of the scores, with the default resolved. */
-double explain_scale(const rp_desc *d);
-/* Compute the numbers of one query. Return an exit code. */
-int explain_look(const explain_request *r, const explain_source *s, int64_t query, explain_trace *t);
-/* Set the parts of query r->query in *t. Return an exit code. */
-int explain_split(const explain_request *r, const explain_source *s, explain_trace *t);
-/* Return the first part of a kind; NULL if there is none. */
-const rp_part *explain_part(const explain_trace *t, rp_part_kind kind);
-/* Sum the weights of all queries of the head by distance. If `plain` is not NULL, also set the weights without and
- * with terms [Lq, Lk], -INFINITY where masked. Return an exit code. */
-int explain_all(const explain_request *r, const explain_source *s, explain_bands *bands, double *plain, double *with);
-
 /* ---- outputs.c */
 
 /* Compute the outputs of all queries of the head, [Lq, Dv]. Return an exit code; the caller frees *out in any case. */
@@ -135,17 +148,12 @@ void explain_json_outputs(const explain_request *r, const double *out);
 
 /* Print the text of relpos explain. Compute *bands first if they are not known. Return an exit code. */
 int explain_print(const explain_request *r, const explain_source *s, const explain_trace *t, explain_bands *bands);
-/* Print a heading, bold if the terminal has colours. */
-void explain_heading(const char *text);
-/* Write x with four decimals to `buf`, with "+" for positive numbers if `sign`. Return the text. */
-const char *explain_number(char buf[40], double x, bool sign);
-/* Copy a name to `buf`, cut to max_columns columns of the terminal. Return `buf`. */
-const char *explain_cut(char buf[EXPLAIN_TOKEN], const char *name, int max_columns);
-/* Return the name of query i: its own name, else that of the key at its position, else its position as a number in
- * `buf`. */
-const char *explain_query_name(const explain_request *r, const explain_source *s, int64_t i, char buf[EXPLAIN_TOKEN]);
-/* Write the terms as the user wrote them, or with `names` only their names, such as "t5 + rope", to `buf`. Return
- * `buf`. */
-const char *explain_terms(const explain_request *r, bool names, char *buf, size_t size);
+
+/* ---- command.c */
+
+/* Show a source whose description and tensors are set. Return an exit code. */
+int explain_show(explain_request *r, explain_source *s);
+/* Check that a path has the suffix of a picture. Return an exit code. */
+int explain_check_output(const char *path);
 
 #endif

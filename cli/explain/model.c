@@ -1,8 +1,8 @@
 /* model.c -- relpos explain --model: a trained model's attention on a text, by words, split into content and position;
  * and a table of all its heads. cli/lab runs the model.
  *
- * Without terms a query has the scores S; the terms add P. Its weights are softmax(S + P), those of content softmax(S), and
- * those of position softmax(P).
+ * Without terms a query has the scores S; the terms add P. Its weights are softmax(S + P), those of content are
+ * softmax(S), and those of position are softmax(P).
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/explain/explain.h"
 #include "cli/progress.h"
