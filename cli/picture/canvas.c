@@ -11,7 +11,13 @@
 
 #include "cli/picture/font.h"
 
-/* ---- a growing buffer */
+/* ---- errors, and a growing buffer */
+
+int pic_fail(char err[256], const char *why)
+{
+    snprintf(err, 256, "%s", why);
+    return -1;
+}
 
 static void pic_put(pic_bytes *b, const void *from, size_t n)
 {

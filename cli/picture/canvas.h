@@ -1,5 +1,5 @@
-/* canvas.h -- functions shared by the files of cli/picture: numbers and colours (values.c), rectangles and text
- * (canvas.c).
+/* canvas.h -- functions shared by the files of cli/picture: characters (characters.c), rectangles and text (canvas.c),
+ * numbers and colours (values.c).
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_PICTURE_INTERNAL_H
 #define RELPOS_PICTURE_INTERNAL_H
@@ -18,28 +18,65 @@ enum pic_colour {
     NOT_A_NUMBER = 0xff00ff
 };
 
-/* ---- values.c: characters, numbers, the colour of a value, the labels of an axis */
+/* ---- The functions by file. Each file calls only files above it. */
+
+/* ---- characters.c */
 
 /* Read the next UTF-8 character and advance *s. Return '?' for malformed bytes, for characters that XML forbids, and
  * for those that control a terminal or the reading direction. */
 unsigned pic_next(const char **s);
 /* Write a character as UTF-8, at most 4 bytes without a final 0. Return the end. */
 char *pic_put_char(char *to, unsigned c);
+
+/* ---- canvas.c: rectangles and text, in pixels or in SVG */
+
+/* Copy an error message to `err` and return -1. */
+int pic_fail(char err[256], const char *why);
+static inline double pic_clamp(double t)
+{
+    return t > 0 ? t < 1 ? t : 1 : 0;
+}
+
+typedef struct pic_bytes {
+    unsigned char *at;
+    size_t size, capacity;
+    bool failed; /* memory ran out: later writes do nothing; check this at the end */
+} pic_bytes;
+
+/* Append formatted text of at most 400 bytes. Use it for integers and strings only: their format is the same in
+ * every locale. */
+__attribute__((format(printf, 2, 3))) void pic_putf(pic_bytes *b, const char *format, ...);
+/* Append text, escaped for XML. */
+void pic_put_xml(pic_bytes *b, const char *s);
+
+typedef struct pic_canvas {
+    int w, h;
+    unsigned char *rgb; /* PNG: w x h pixels; NULL: SVG */
+    pic_bytes svg;
+} pic_canvas;
+
+void pic_rect(pic_canvas *c, int x, int y, int w, int h, unsigned rgb);
+/* Write one line of text. (x, y) is on its base line, at its start, middle or end. Vertical text runs upward. */
+enum { START, MIDDLE, END };
+void pic_write(pic_canvas *c, int x, int y, int size, int anchor, bool vertical, unsigned rgb, const char *s);
+/* Return the width of a text in pixels. */
+int pic_text_width(const char *s, int size);
+/* Copy a text as valid UTF-8 without control characters, cut to max_width pixels; ".." marks a cut. Return `out`. */
+const char *pic_fit(char out[LABEL], const char *s, int size, int max_width);
+/* Encode the canvas as PNG. Return 0, or -1 with a message in `err`. */
+int pic_encode(const pic_canvas *c, pic_bytes *out, char err[256]);
+
+/* ---- values.c: numbers, the colour of a value, the labels of an axis */
+
 /* Print a number with `digits` significant digits or, if `fixed`, `digits` decimals. The text is the same in every
  * locale and never "-0". Return `out`. */
 const char *pic_number(char out[NUMBER], double v, int digits, bool fixed);
-/* Copy an error message to `err` and return -1. */
-int pic_fail(char err[256], const char *why);
 /* Check that a map can be drawn. Return 0, or -1 with a message in `err`. */
 int pic_check(const pic_map *map, char err[256]);
 
 static inline bool pic_has_text(const char *s)
 {
     return s && *s;
-}
-static inline double pic_clamp(double t)
-{
-    return t > 0 ? t < 1 ? t : 1 : 0;
 }
 /* Return the number of cells for n values with `per` values in each cell. */
 static inline int64_t pic_groups(int64_t n, int64_t per)
@@ -84,36 +121,5 @@ const char *pic_tick(char out[LABEL], const pic_axis *a, int64_t i);
 /* Choose the smallest step of 1 2 5 10 20 50 ... with ticks at least min_px pixels apart. Numbered ticks are
  * multiples of the step. */
 void pic_space_ticks(pic_axis *a, int min_px);
-
-/* ---- canvas.c: rectangles and text, in pixels or in SVG */
-
-typedef struct pic_bytes {
-    unsigned char *at;
-    size_t size, capacity;
-    bool failed; /* memory ran out: later writes do nothing; check this at the end */
-} pic_bytes;
-
-/* Append formatted text of at most 400 bytes. Use it for integers and strings only: their format is the same in
- * every locale. */
-__attribute__((format(printf, 2, 3))) void pic_putf(pic_bytes *b, const char *format, ...);
-/* Append text, escaped for XML. */
-void pic_put_xml(pic_bytes *b, const char *s);
-
-typedef struct pic_canvas {
-    int w, h;
-    unsigned char *rgb; /* PNG: w x h pixels; NULL: SVG */
-    pic_bytes svg;
-} pic_canvas;
-
-void pic_rect(pic_canvas *c, int x, int y, int w, int h, unsigned rgb);
-/* Write one line of text. (x, y) is on its base line, at its start, middle or end. Vertical text runs upward. */
-enum { START, MIDDLE, END };
-void pic_write(pic_canvas *c, int x, int y, int size, int anchor, bool vertical, unsigned rgb, const char *s);
-/* Return the width of a text in pixels. */
-int pic_text_width(const char *s, int size);
-/* Copy a text as valid UTF-8 without control characters, cut to max_width pixels; ".." marks a cut. Return `out`. */
-const char *pic_fit(char out[LABEL], const char *s, int size, int max_width);
-/* Encode the canvas as PNG. Return 0, or -1 with a message in `err`. */
-int pic_encode(const pic_canvas *c, pic_bytes *out, char err[256]);
 
 #endif

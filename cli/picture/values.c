@@ -1,4 +1,4 @@
-/* values.c -- functions for all kinds of pictures: characters, numbers, the colour of a value, the labels of an axis.
+/* values.c -- functions for all kinds of pictures: numbers, the colour of a value, the labels of an axis.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/picture/canvas.h"
 
@@ -17,41 +17,7 @@ static const unsigned diverging[] = {0x024394, 0x2861b3, 0x487ac4, 0x6592d3, 0x8
                                      0xbbd2f4, 0xd9e6fa, 0xffffff, 0xfcdeda, 0xf7c4bd, 0xeea9a1,
                                      0xe38f85, 0xd5746a, 0xc5574e, 0xb23630, 0x94030e};
 
-/* ---- characters and numbers */
-
-unsigned pic_next(const char **s)
-{
-    const unsigned char *p = (const unsigned char *)*s;
-    unsigned c = *p;
-    const int more = c >= 0xf0 && c <= 0xf4 ? 3 : c >= 0xe0 && c < 0xf0 ? 2 : c >= 0xc2 && c < 0xe0 ? 1 : 0;
-    if (more)
-        c &= 0x3fu >> more;
-    else if (c >= 0x80)
-        c = 0;
-    for (int k = 1; k <= more; k++) {
-        if ((p[k] & 0xc0) != 0x80) {
-            *s += k;
-            return '?';
-        }
-        c = c << 6 | (p[k] & 0x3fu);
-    }
-    *s += more + 1;
-    const bool bad = c < 0x20 || (c >= 0x7f && c < 0xa0) || (more == 2 && c < 0x800) || (more == 3 && c < 0x10000) ||
-                     c > 0x10ffff || (c >= 0xd800 && c < 0xe000) || (c & 0xfffe) == 0xfffe || c == 0x200b ||
-                     c == 0x200e || c == 0x200f || (c >= 0x2028 && c < 0x202f) || (c >= 0x2066 && c < 0x206a) ||
-                     c == 0xfeff;
-    return bad ? '?' : c;
-}
-
-char *pic_put_char(char *to, unsigned c)
-{
-    const int more = c < 0x80 ? 0 : c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
-    static const unsigned char lead[4] = {0, 0xc0, 0xe0, 0xf0};
-    *to++ = (char)(lead[more] | c >> 6 * more);
-    for (int k = more - 1; k >= 0; k--)
-        *to++ = (char)(0x80 | (c >> 6 * k & 0x3f));
-    return to;
-}
+/* ---- numbers */
 
 const char *pic_number(char out[48], double v, int digits, bool fixed)
 {
@@ -72,12 +38,6 @@ const char *pic_number(char out[48], double v, int digits, bool fixed)
     if (*out == '-' && strspn(out + 1, "0.") == strlen(out + 1))
         memmove(out, out + 1, strlen(out));
     return out;
-}
-
-int pic_fail(char err[256], const char *why)
-{
-    snprintf(err, 256, "%s", why);
-    return -1;
 }
 
 int pic_check(const pic_map *map, char err[256])
