@@ -1,5 +1,4 @@
-/* choose.c -- relpos: choose the command.
- * It may not know the options of a command.
+/* choose.c -- relpos: choose the command, check the environment, and report output that was lost.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
 #include "io/json.h"
@@ -23,7 +22,7 @@ static void usage(FILE *to)
     fputs("\nrelpos COMMAND --help shows an example and the options. Start with: relpos explain\n", to);
 }
 
-static int output_error; /* why standard output failed first, as far as that was seen */
+static int output_error; /* errno of the first failed flush of standard output; 0: none */
 
 bool cli_written(FILE *to)
 {
@@ -40,43 +39,43 @@ bool cli_written(FILE *to)
 bool cli_close_text(FILE *to, char **text)
 {
     const bool written = fflush(to) == 0 && !ferror(to);
-    return fclose(to) == 0 && written && *text != NULL; /* which is NULL where it could not be cut to its size */
+    return fclose(to) == 0 && written && *text != NULL; /* NULL if the final realloc failed */
 }
 
-/* Whether the reader of standard output is gone. */
-static bool nobody_reads(void)
+/* Return true if the reader of standard output has closed the pipe. */
+static bool reader_is_gone(void)
 {
     struct pollfd out = {STDOUT_FILENO, POLLOUT, 0};
     return output_error == EPIPE || (output_error == 0 && poll(&out, 1, 0) == 1 && (out.revents & POLLERR) != 0);
 }
 
-/* Standard output may be full or closed: then what was printed is lost, and the exit code says so. */
+/* Flush standard output and return the exit code: CLI_FAILED if a successful command lost output. */
 static int finish(int code)
 {
     if (code == CLI_OK && io_json_lost())
-        code = cli_error(CLI_FAILED, "out of memory: what was written may lack a part (close other programs)");
+        code = cli_error(CLI_FAILED, "out of memory: the output may be incomplete (close other programs)");
     if (cli_written(stdout))
         return code;
-    if (nobody_reads())
+    if (reader_is_gone())
         return code ? code : CLI_FAILED;
     return cli_error(CLI_FAILED, "standard output: %s (free some space, or write elsewhere)",
-                     output_error != 0 ? strerror(output_error) : "it could not be written");
+                     output_error != 0 ? strerror(output_error) : "it cannot be written");
 }
 
-/* The library passes over settings it cannot use; a user who set them wants to know. */
+/* Check RELPOS_ISA and RELPOS_THREADS. The library ignores invalid values; the program reports them. */
 static int check_environment(void)
 {
     const char *isa = getenv("RELPOS_ISA"), *threads = getenv("RELPOS_THREADS");
     char safe[96];
     int64_t n;
     if (isa && *isa && rp_isa_found(isa) != 1)
-        return cli_error(CLI_USAGE, "RELPOS_ISA: \"%s\" is %s (unset it, or name one that relpos info lists as found)",
+        return cli_error(CLI_USAGE, "RELPOS_ISA: \"%s\" is %s (unset it, or use one that relpos info marks yes)",
                          io_safe(safe, sizeof safe, isa),
-                         rp_isa_found(isa) < 0 ? "no instruction set" : "not on this machine");
+                         rp_isa_found(isa) < 0 ? "not an instruction set" : "not available on this machine");
     return threads && *threads ? cli_integer("RELPOS_THREADS", threads, 1, RP_MAX_THREADS, &n) : CLI_OK;
 }
 
-static bool asks_help(const char *word)
+static bool is_help(const char *word)
 {
     return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0;
 }
@@ -89,7 +88,7 @@ int cli_run_group(const cli_command *group, const cli_command *const *members, i
         help(stderr);
         return CLI_USAGE;
     }
-    if (asks_help(argv[1])) {
+    if (is_help(argv[1])) {
         help(stdout);
         return CLI_OK;
     }
@@ -102,14 +101,15 @@ int cli_run_group(const cli_command *group, const cli_command *const *members, i
 
 int cli_main(int argc, char **argv)
 {
-    /* A file opened while 0, 1 or 2 is closed would get that number, and messages would land in it. What takes the place is
-     * open the wrong way round, so that reading or writing it still is an error. */
+    /* If descriptor 0, 1 or 2 is closed, the next open file would get its number, and messages would be written into
+     * that file. Open /dev/null in its place, with the wrong access mode: reading from 0 or writing to 1 and 2 still
+     * fails. */
     for (int fd = 0; fd < 3; fd++)
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) < 0)
             return CLI_FAILED;
     io_json_watch();
-    signal(SIGPIPE, SIG_IGN); /* a broken pipe is an error of the write */
-    signal(SIGXFSZ, SIG_IGN); /* so is a file that grows too big */
+    signal(SIGPIPE, SIG_IGN); /* writing to a broken pipe returns an error instead */
+    signal(SIGXFSZ, SIG_IGN); /* writing beyond the file size limit returns an error instead */
     if (argc < 2) {
         usage(stderr);
         return CLI_USAGE;
@@ -118,7 +118,7 @@ int cli_main(int argc, char **argv)
         printf("relpos %s\n", rp_version());
         return finish(CLI_OK);
     }
-    if (asks_help(argv[1])) {
+    if (is_help(argv[1])) {
         usage(stdout);
         return finish(CLI_OK);
     }

@@ -1,5 +1,5 @@
-/* find.c -- find the files that come with the program, the explorer's page, those of the laboratory and the textbooks' examples: in the installation, or in the build
- * that the program is run from. It knows no command.
+/* find.c -- find the files shipped with the program (the explorer's page, the laboratory, the examples of textbooks) in
+ * the installation, or in the build folder of the program.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
 #include <limits.h>
@@ -7,11 +7,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#ifndef RELPOS_DOC_FROM_PROGRAM /* the build system defines it */
+#ifndef RELPOS_DOC_FROM_PROGRAM /* defined by the build system */
 #define RELPOS_DOC_FROM_PROGRAM "../share/doc/relpos"
 #endif
 
-/* program/place/name, without what is relative in it; false if there is nothing. */
+/* Write the absolute path of <folder of the program>/place/name to `found`. Return false if there is no readable
+ * file. */
 static bool beside(const char *place, const char *name, char found[PATH_MAX])
 {
     char program[PATH_MAX], path[PATH_MAX];

@@ -1,4 +1,5 @@
-/* main.c -- the program relpos starts here. All else is in a library, which tests link too; in a wheel it is librelpos_t5.
+/* main.c -- entry point of the program. All other code is in a library that tests link too; in a wheel it is
+ * librelpos_t5.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
 

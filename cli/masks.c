@@ -1,6 +1,13 @@
-/* masks.c -- the options of masks, which the registry of the library names: --causal, --key-mask NAME, --window LEFT,RIGHT. From here,
- * cli_add_mask, on: problem.c, cli_problem_arrays (the array of the file); src/api/attend.c, rp_attend; src/api/arguments.c, check_mask (its
- * view); src/engine/forward.c, attend; src/kernels/key_tile.h, open_tile; src/problem/pairs.c, rpi_mask_keep; src/masks/pairs.h, keys_keep. May not know a mask by name.
+/* masks.c -- options of masks, generated from the library's registry: --causal, --key-mask NAME, --window LEFT,RIGHT.
+ *
+ * To follow a mask through the code, start at cli_add_mask below and continue with
+ *     cli_problem_arrays in problem.c             looks up its array in the file
+ *     rp_attend in src/api/attend.c
+ *     check_mask in src/api/arguments.c           checks the array and makes a view of it
+ *     attend in src/engine/forward.c
+ *     open_tile in src/kernels/key_tile.h
+ *     rpi_mask_keep in src/problem/pairs.c
+ *     keys_keep in src/masks/pairs.h
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
 #include <string.h>
@@ -13,7 +20,7 @@ const char *cli_mask_option(rp_mask_kind kind, char text[CLI_MASK_MAX])
     return text;
 }
 
-/* "LEFT,RIGHT" */
+/* Write the names of a mask's parameters, such as "LEFT,RIGHT", to `text`. Return `text`. */
 static const char *param_names(rp_mask_kind kind, char text[64])
 {
     const rp_mask_param *p;
@@ -51,7 +58,7 @@ cli_option cli_mask_row(rp_mask_kind kind, cli_mask_text *text)
                         text->help};
 }
 
-/* Whole numbers between commas, one for each parameter. */
+/* Parse the parameters of a mask: whole numbers separated by commas. Return CLI_OK, or CLI_USAGE after printing. */
 static int read_params(const rp_mask_info *info, rp_mask *m, const char *option, const char *value)
 {
     char word[32], what[96], names[64], safe[64];
@@ -62,7 +69,7 @@ static int read_params(const rp_mask_info *info, rp_mask *m, const char *option,
     for (int x = 0; (p = rp_mask_param_of(m->kind, x)); x++) {
         const size_t length = strcspn(at, ",");
         if (length >= sizeof word || (at[length] == ',') != (rp_mask_param_of(m->kind, x + 1) != NULL))
-            return cli_error(CLI_USAGE, "--%s: \"%s\" is not %s (whole numbers, such as --%s %s)", option,
+            return cli_error(CLI_USAGE, "--%s: \"%s\" is not %s (write whole numbers, such as --%s %s)", option,
                              io_safe(safe, sizeof safe, value), names, option, info->sample);
         snprintf(word, sizeof word, "%.*s", (int)length, at);
         snprintf(what, sizeof what, "--%s %s", option, p->key);
@@ -84,7 +91,7 @@ int cli_add_mask(cli_problem *p, rp_mask_kind kind, const char *value)
     if (n == RP_MAX_MASKS)
         return cli_error(CLI_USAGE, "too many masks (at most %d)", RP_MAX_MASKS);
     if (info->axes && (!*value || strlen(value) >= RP_NAME_MAX))
-        return cli_error(CLI_USAGE, "--%s: the name of an array is needed, of up to %d bytes (as in the file)", option,
+        return cli_error(CLI_USAGE, "--%s: needs the name of an array (at most %d bytes, as in the file)", option,
                          RP_NAME_MAX - 1);
     p->masks[n] = rp_mask_init(kind);
     snprintf(p->mask_array[n], RP_NAME_MAX, "%s", info->axes ? value : "");

@@ -12,7 +12,7 @@
 
 int cli_error(int code, const char *format, ...)
 {
-    char text[2048], safe[3072]; /* what users and files said is in it: no control character gets to the terminal */
+    char text[2048], safe[3072]; /* text may quote users and files: io_safe keeps control characters off the terminal */
     va_list list;
     va_start(list, format);
     vsnprintf(text, sizeof text, format, list);
@@ -23,16 +23,16 @@ int cli_error(int code, const char *format, ...)
 
 /* ------------------------------------------------------------------------------------------------- options */
 
-enum { MOST_OPTIONS = 63 }; /* of a command, those of masks among them */
+enum { MAX_OPTIONS = 63 }; /* of one command, including those of terms and masks */
 
-/* A command whose options of masks are written out. */
+/* A command whose option table has an entry for each term and mask. */
 typedef struct expanded {
     cli_command command;
-    cli_option option[MOST_OPTIONS + 1];
+    cli_option option[MAX_OPTIONS + 1];
     cli_mask_text mask[RP_MASK_COUNT];
 } expanded;
 
-/* Keys of a term, as its syntax names them: "table, left, right". */
+/* Write the keys in a term's syntax, such as "table, left, right", to `to`. */
 static void keys_of(const char *syntax, char *to, size_t size)
 {
     size_t used = 0;
@@ -44,7 +44,7 @@ static void keys_of(const char *syntax, char *to, size_t size)
     }
 }
 
-/* The option of a term that is no bias. Its texts live as long as the program. */
+/* Return the option of a term other than a bias. Its strings are static. */
 static cli_option option_of(rp_term_kind kind)
 {
     static char help[RP_TERM_COUNT][256];
@@ -52,11 +52,11 @@ static cli_option option_of(rp_term_kind kind)
     const rp_param *p;
     const rp_array_facts *a;
     char keys[128];
-    bool alone = true; /* nothing has to be said */
+    bool optional = true; /* the value of the option */
     for (int x = 0; (p = rp_term_param(kind, x)); x++)
-        alone = alone && !p->required;
+        optional = optional && !p->required;
     for (int x = 0; (a = rp_term_array_about(kind, x)); x++)
-        alone = alone && a->presence != RP_NEEDED && a->presence != RP_OPTIONAL;
+        optional = optional && a->presence != RP_NEEDED && a->presence != RP_OPTIONAL;
     keys_of(rp_term_syntax(kind), keys, sizeof keys);
     if (rp_term_takes_name(kind))
         snprintf(help[kind], sizeof *help, "array: %s", f->about);
@@ -64,12 +64,12 @@ static cli_option option_of(rp_term_kind kind)
         snprintf(help[kind], sizeof *help, "%s: %s", f->about, keys);
     return (cli_option){rp_term_name(kind), CLI_TERM + (int)kind,
                         rp_term_takes_name(kind) ? "NAME"
-                        : alone                  ? "[key=value]..."
+                        : optional               ? "[key=value]..."
                                                  : "key=value...",
                         help[kind]};
 }
 
-/* False: there are too many. */
+/* Copy a command and add an option for each term and mask. Return false if there are too many options. */
 static bool expand(expanded *e, const cli_command *c)
 {
     int n = 0;
@@ -85,7 +85,7 @@ static bool expand(expanded *e, const cli_command *c)
         for (int k = first; k < past; k++) {
             if (terms && rp_term_is_bias((rp_term_kind)k))
                 continue;
-            if (n == MOST_OPTIONS)
+            if (n == MAX_OPTIONS)
                 return false;
             e->option[n++] = masks   ? cli_mask_row((rp_mask_kind)k, &e->mask[k])
                              : terms ? option_of((rp_term_kind)k)
@@ -116,12 +116,12 @@ static int unknown_option(const cli_command *c, const char *given)
     const char *best = NULL;
     snprintf(name, sizeof name, "%.*s", (int)strcspn(given + strspn(given, "-"), "="), given + strspn(given, "-"));
     const size_t n = strlen(name);
-    size_t fewest = 4; /* edits that are no longer a slip */
+    size_t fewest = 4; /* four edits or more are not a typing error */
     for (const cli_option *o = c->options; o->name; o++) {
-        const bool begun = n > 1 && strncmp(name, o->name, n) == 0; /* getopt refuses the beginning of several */
-        const size_t slips = begun ? 0 : rpi_edits(name, o->name);
-        if (slips < fewest) {
-            fewest = slips;
+        const bool prefix = n > 1 && strncmp(name, o->name, n) == 0; /* ambiguous, else getopt would accept it */
+        const size_t edits = prefix ? 0 : rpi_edits(name, o->name);
+        if (edits < fewest) {
+            fewest = edits;
             best = o->name;
         }
     }
@@ -143,7 +143,7 @@ static bool is_number(const char *text)
     return text[0] == '-' && text[1] >= '0' && text[1] <= '9';
 }
 
-/* Whether the word before this one is an option that still wants its value. */
+/* Return true if `word` is an option whose value is the next word. */
 static bool takes_next(const cli_command *c, const char *word)
 {
     for (const cli_option *o = c->options; o->name && word[0] == '-'; o++)
@@ -153,8 +153,9 @@ static bool takes_next(const cli_command *c, const char *word)
     return false;
 }
 
-/* "[key=value]...": the option may stand alone, and takes the next word only if that is key=value. */
-static bool may_stay_away(const cli_option *o)
+/* Return true if the option's value is optional, as in "[key=value]...". The next word is then the value only if it
+ * has the form key=value. */
+static bool value_is_optional(const cli_option *o)
 {
     return o->arg && o->arg[0] == '[';
 }
@@ -166,11 +167,11 @@ int cli_options(const cli_command *command, int argc, char **argv,
     enum { HELP = 'h' };
     expanded whole;
     const cli_command *c = &whole.command;
-    struct option longs[MOST_OPTIONS + 2];
-    char shorts[64] = "-:h"; /* arguments in order; a missing value is told from an unknown option */
+    struct option longs[MAX_OPTIONS + 2];
+    char shorts[64] = "-:h"; /* '-': arguments in order; ':': distinguish a missing value from an unknown option */
     int n_longs = 0, key, code = -1, last = 1;
     char safe[128];
-    const char **early = calloc((size_t)argc + 1, sizeof *early); /* negative numbers, kept from getopt */
+    const char **early = calloc((size_t)argc + 1, sizeof *early); /* negative numbers, hidden from getopt */
     char **words = calloc((size_t)argc + 1, sizeof *words);
     int n_words = 0;
     *n_args = 0;
@@ -181,22 +182,22 @@ int cli_options(const cli_command *command, int argc, char **argv,
     }
     for (const cli_option *o = c->options; o->name; o++) {
         longs[n_longs++] = (struct option){o->name,
-                                           !o->arg            ? no_argument
-                                           : may_stay_away(o) ? optional_argument
-                                                              : required_argument,
+                                           !o->arg                ? no_argument
+                                           : value_is_optional(o) ? optional_argument
+                                                                  : required_argument,
                                            NULL, o->key};
         if (o->key < 256)
             snprintf(shorts + strlen(shorts), sizeof shorts - strlen(shorts), "%c%s", o->key, o->arg ? ":" : "");
     }
     longs[n_longs++] = (struct option){"help", no_argument, NULL, HELP};
     longs[n_longs] = (struct option){0};
-    /* getopt would take -5 for an option: leave a place for it, and look it up again when the place comes. */
+    /* getopt would parse -5 as an option: pass the word "number" instead, and take the number itself from `early`. */
     for (int n = 0; n < argc; n++) {
         const bool number = n > 0 && c->negative_numbers && is_number(argv[n]) && !takes_next(c, argv[n - 1]);
         early[n_words] = number ? argv[n] : NULL;
         words[n_words++] = number ? (char *)(uintptr_t) "number" : argv[n];
     }
-    optind = 0; /* GNU: start afresh */
+    optind = 0; /* reset getopt (GNU) */
     opterr = 0;
     while (code < 0 && (key = getopt_long(n_words, words, shorts, longs, NULL)) != -1) {
         const char *word = words[optind - 1];
@@ -217,7 +218,7 @@ int cli_options(const cli_command *command, int argc, char **argv,
         } else {
             const char *value = optarg;
             for (const cli_option *o = c->options; o->name && !value; o++)
-                if (o->key == key && may_stay_away(o)) {
+                if (o->key == key && value_is_optional(o)) {
                     const bool next = optind < n_words && words[optind][0] != '-' && strchr(words[optind], '=');
                     value = next ? words[optind++] : "";
                 }
@@ -237,7 +238,7 @@ int cli_options(const cli_command *command, int argc, char **argv,
     return code;
 }
 
-/* The integers from min to max, in words. */
+/* Describe the integers from min to max in `text`, such as "1 to 8". Return `text`. */
 static const char *range_words(int64_t min, int64_t max, char text[64])
 {
     if (min == max)
@@ -275,7 +276,7 @@ int cli_integer(const char *option, const char *text, int64_t min, int64_t max, 
 
 int cli_real(const char *option, const char *text, double *value)
 {
-    /* The library reads decimal numbers the same under every locale; a term with one number serves. */
+    /* The library parses numbers the same in every locale. Call it through a term with one number. */
     char term[96], names[RP_MAX_ARRAYS][RP_NAME_MAX], safe[96];
     rp_term t;
     snprintf(term, sizeof term, "log,lambda=%s", text);
@@ -310,12 +311,12 @@ void cli_json_string(FILE *to, const char *text)
             fprintf(to, "\\%c", *c);
         else if (n == 1 && (*c < 0x20 || *c == 0x7f))
             fprintf(to, "\\u%04x", *c);
-        else if (n == 2 && *c == 0xc2 && c[1] < 0xa0) /* control characters too */
+        else if (n == 2 && *c == 0xc2 && c[1] < 0xa0) /* U+0080 to U+009F are control characters */
             fprintf(to, "\\u%04x", c[1]);
         else if (n > 0)
             fwrite(c, 1, n, to);
         else
-            fputs("\\ufffd", to), n = 1; /* JSON is UTF-8 throughout */
+            fputs("\\ufffd", to), n = 1; /* JSON must be valid UTF-8 */
     }
     fputc('"', to);
 }
@@ -323,8 +324,8 @@ void cli_json_string(FILE *to, const char *text)
 int cli_isa(const char *text, const char **isa)
 {
     if (rp_isa_found(text) != 1)
-        return cli_error(CLI_USAGE, "--isa: \"%.40s\" is %s (relpos info lists those found)", text,
-                         rp_isa_found(text) < 0 ? "no instruction set" : "not on this machine");
+        return cli_error(CLI_USAGE, "--isa: \"%.40s\" is %s (use one that relpos info marks yes)", text,
+                         rp_isa_found(text) < 0 ? "not an instruction set" : "not available on this machine");
     *isa = text;
     return CLI_OK;
 }
@@ -336,7 +337,7 @@ int cli_dtype(const char *option, const char *text, rp_dtype *type)
             *type = (rp_dtype)n;
             return CLI_OK;
         }
-    return cli_error(CLI_USAGE, "%s: \"%.40s\" is no type (f32, f64, bf16 or f16)", option, text);
+    return cli_error(CLI_USAGE, "%s: \"%.40s\" is not a type (use f32, f64, bf16 or f16)", option, text);
 }
 
 int cli_by_size(const void *a, const void *b)

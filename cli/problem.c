@@ -1,5 +1,5 @@
-/* problem.c -- an attention problem from the command line: terms, masks and settings; then the arrays that they name in a file. What
- * attend, explain, bias and the laboratory share.
+/* problem.c -- an attention problem from the command line: terms, masks and settings, and the arrays they name in a
+ * file. Shared by attend, explain, bias and the laboratory.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
 #include <math.h>
@@ -19,13 +19,13 @@ void cli_problem_init(cli_problem *p)
     p->desc.masks = p->masks;
 }
 
-/* What stands before a term on the command line; nothing where terms are arguments. */
+/* Return the text before a term on the command line; "" if terms are arguments. */
 static const char *option_prefix(const cli_problem *p, bool bias)
 {
     return p->bare ? "" : bias ? "--bias " : "--";
 }
 
-/* How a term is written on the command line. */
+/* Write the syntax of a term on the command line to `text`. Return `text`. */
 static const char *syntax_words(const cli_problem *p, rp_term_kind kind, char text[CLI_WORDS_MAX])
 {
     if (p->bare)
@@ -35,10 +35,11 @@ static const char *syntax_words(const cli_problem *p, rp_term_kind kind, char te
     return text;
 }
 
-/* A bias, or a term whose option has given its kind. */
+/* Parse a term and add it. `kind` is that of the option, or RP_TERM_NONE for a bias. Return CLI_OK, or an exit code
+ * after printing. */
 static int add_term(cli_problem *p, rp_term_kind kind, const char *text)
 {
-    char whole[1024], safe[96], said[CLI_WORDS_MAX], written[CLI_WORDS_MAX];
+    char whole[1024], safe[96], message[CLI_WORDS_MAX], written[CLI_WORDS_MAX];
     const char *prefix = kind ? rp_term_name(kind) : "";
     const int32_t n = p->desc.n_terms;
     if (n == RP_MAX_TERMS)
@@ -51,39 +52,40 @@ static int add_term(cli_problem *p, rp_term_kind kind, const char *text)
                          sizeof whole - 1, io_safe(safe, 48, text));
     const rp_status status = rp_term_parse(whole, &p->terms[n], p->term_array[n]);
     if (status != RP_OK) {
-        char *syntax = kind ? strstr(cli_words(NULL, said), rp_term_syntax(kind)) : NULL;
-        if (kind && syntax) /* at the end */
+        char *syntax = kind ? strstr(cli_words(NULL, message), rp_term_syntax(kind)) : NULL;
+        if (kind && syntax) /* it ends the message: replace it by the syntax of the option */
             *syntax = 0;
         return cli_error(status == RP_E_UNSUPPORTED ? CLI_FAILED : CLI_USAGE, "%s%s%s (relpos info lists the terms)",
                          !kind && !p->bare && !p->terms[n].kind ? "--bias: " : option_prefix(p, !kind),
-                         kind ? said : cli_words(NULL, said), syntax ? syntax_words(p, kind, written) : "");
+                         kind ? message : cli_words(NULL, message), syntax ? syntax_words(p, kind, written) : "");
     }
     if (!*prefix && !rp_term_is_bias(p->terms[n].kind))
-        return cli_error(CLI_USAGE, "--bias %s: this term is no bias (write --%s key=value,...)",
+        return cli_error(CLI_USAGE, "--bias %s: this term is not a bias (write --%s key=value,...)",
                          io_safe(safe, sizeof safe, text), rp_term_name(p->terms[n].kind));
     io_safe(p->term_text[n], sizeof p->term_text[n], whole);
     p->desc.n_terms++;
     return CLI_OK;
 }
 
-/* Its one key is the option itself: --sink NAME. */
+/* Add a term whose option has an array name as its value: --sink NAME. */
 static int add_named(cli_problem *p, rp_term_kind kind, const char *name)
 {
     char text[2 * RP_NAME_MAX];
     if (!*name || strlen(name) >= RP_NAME_MAX || strchr(name, ','))
-        return cli_error(CLI_USAGE, "--%s: the name of an array is needed, of up to %d bytes (as in the file)",
+        return cli_error(CLI_USAGE, "--%s: needs the name of an array (at most %d bytes, as in the file)",
                          rp_term_name(kind), RP_NAME_MAX - 1);
     snprintf(text, sizeof text, "%s=%s", rp_term_array(kind, 0), name);
     return add_term(p, kind, text);
 }
 
-/* A number, or the name of an array: names begin with a letter. */
+/* Set the query offset from a number or the name of an array. Names begin with a letter or '_'. */
 static int set_offset(cli_problem *p, const char *value)
 {
     const bool name = (*value >= 'a' && *value <= 'z') || (*value >= 'A' && *value <= 'Z') || *value == '_';
     p->desc.q_offset = 0;
     if (name && strlen(value) >= RP_NAME_MAX)
-        return cli_error(CLI_USAGE, "--q-offset: a name of more than %d bytes (as in the file)", RP_NAME_MAX - 1);
+        return cli_error(CLI_USAGE, "--q-offset: the name is longer than %d bytes (rename the array in the file)",
+                         RP_NAME_MAX - 1);
     snprintf(p->q_offset_array, RP_NAME_MAX, "%s", name ? value : "");
     return name ? CLI_OK : cli_integer("--q-offset", value, -((int64_t)1 << 60), (int64_t)1 << 60, &p->desc.q_offset);
 }
@@ -91,11 +93,11 @@ static int set_offset(cli_problem *p, const char *value)
 static int set_softcap(const char *option, const char *value, bool *given, double *cap)
 {
     if (*given)
-        return cli_error(CLI_USAGE, "%s: it is given already (once)", option);
+        return cli_error(CLI_USAGE, "%s: given twice (give it once)", option);
     *given = true;
     const int code = cli_real(option, value, cap);
     if (code == CLI_OK && *cap < 0)
-        return cli_error(CLI_USAGE, "%s: %g is below 0 (0 = none, or a positive cap such as 50)", option, *cap);
+        return cli_error(CLI_USAGE, "%s: %g is below 0 (give a positive cap such as 50, or 0 for none)", option, *cap);
     return code;
 }
 
@@ -119,7 +121,7 @@ int cli_problem_option(cli_problem *p, int key, const char *value)
 
 int64_t cli_grid(const cli_problem *p)
 {
-    const int64_t max_side = 1 << 20; /* a side beyond that is refused anyway */
+    const int64_t max_side = 1 << 20; /* the library refuses longer sides */
     for (int32_t n = 0; n < p->desc.n_terms; n++) {
         const rp_term *t = &p->terms[n];
         if (t->grid_h > 0 && t->grid_w > 0 && t->grid_h <= max_side && t->grid_w <= max_side)
@@ -130,14 +132,14 @@ int64_t cli_grid(const cli_problem *p)
 
 int cli_problem_check(const cli_problem *p, const char *command)
 {
-    /* Sizes that fit any parameter: what is refused here is refused for every file. */
+    /* These sizes suit every valid parameter, so a term refused here is invalid for every file. */
     const int64_t length = cli_grid(p) ? cli_grid(p) : 1 << 20;
     rp_desc d = rp_desc_init(1, p->desc.heads, length, length, 1 << 20);
     rp_term terms[RP_MAX_TERMS];
     rp_plan *plan;
     for (int32_t n = 0; n < p->desc.n_terms; n++) {
         terms[n] = p->terms[n];
-        rp_term_usual_sizes(&terms[n], length); /* the arrays will tell */
+        rp_term_usual_sizes(&terms[n], length); /* for sizes that come from the arrays */
     }
     d.scale = p->desc.scale;
     d.softcap = p->desc.softcap;
@@ -176,22 +178,21 @@ int cli_array(const io_set *in, const char *name, rp_dtype type, io_set *made, r
         return cli_error(CLI_FAILED, "%s", err);
     io_safe(safe, sizeof safe, name);
     if (from->ndim > RP_MAX_AXES)
-        return cli_error(CLI_FAILED, "array \"%s\": %d axes (at most %d)", safe, (int)from->ndim, RP_MAX_AXES);
-    static const double nothing = 0; /* an empty array still has an address */
+        return cli_error(CLI_FAILED, "array \"%s\": has %d axes (reshape it to at most %d)", safe, (int)from->ndim,
+                         RP_MAX_AXES);
+    static const double nothing = 0; /* address of empty arrays */
     if (!is_floating(from->dtype) || !is_floating(type) || from->dtype == type) {
         *a = rp_array_of(from->data ? from->data : &nothing, from->dtype, from->ndim, from->shape);
         return CLI_OK;
     }
     int64_t n = 1;
     for (int32_t x = 0; x < from->ndim; x++)
-        n *= from->shape[x]; /* the reader has checked the product */
+        n *= from->shape[x]; /* cannot overflow: the reader has checked it */
     void *data = malloc((size_t)n * rp_dtype_size(type) + 1);
     if (!data || io_add(made, name, type, from->ndim, from->shape, data, false) != 0) {
         free(data);
-        return cli_error(
-            CLI_FAILED,
-            "array \"%s\": out of memory, converting it (needs %lld bytes; store it as %s, or close other programs)",
-            safe, (long long)n * (long long)rp_dtype_size(type), rp_dtype_name(type));
+        return cli_error(CLI_FAILED, "array \"%s\": out of memory converting it (free %lld bytes, or store it as %s)",
+                         safe, (long long)n * (long long)rp_dtype_size(type), rp_dtype_name(type));
     }
     rp_convert(data, type, from->data, from->dtype, n);
     *a = rp_array_of(data, type, from->ndim, from->shape);
@@ -205,17 +206,17 @@ int cli_problem_no_file(const cli_problem *p, bool complete)
         const rp_term_kind kind = p->terms[n].kind;
         for (int x = 0; x < RP_MAX_ARRAYS && rp_term_array(kind, x); x++)
             if (*p->term_array[n][x] || (complete && !rp_term_array_optional(kind, x)))
-                return cli_error(CLI_USAGE, "%s%s: its array %s comes from a file (needs --input FILE, and %s%s)",
+                return cli_error(CLI_USAGE, "%s%s: its array %s comes from a file (give --input FILE and %s%s)",
                                  option_prefix(p, rp_term_is_bias(kind)), rp_term_name(kind), rp_term_array(kind, x),
                                  rp_term_takes_name(kind) ? "" : rp_term_array(kind, x),
                                  rp_term_takes_name(kind) ? "the array's name" : "=ARRAYNAME");
     }
     for (int32_t n = 0; n < p->desc.n_masks; n++)
         if (*p->mask_array[n])
-            return cli_error(CLI_USAGE, "--%s: its array comes from a file (needs --input FILE)",
+            return cli_error(CLI_USAGE, "--%s: its array comes from a file (give --input FILE)",
                              cli_mask_option(p->masks[n].kind, option));
     if (*p->q_offset_array)
-        return cli_error(CLI_USAGE, "--q-offset: its array comes from a file (needs --input FILE)");
+        return cli_error(CLI_USAGE, "--q-offset: its array comes from a file (give --input FILE)");
     return CLI_OK;
 }
 
@@ -232,7 +233,7 @@ bool cli_many_heads(const cli_problem *p)
 
 int cli_problem_arrays(cli_problem *p, const io_set *in, bool complete, rp_tensors *t)
 {
-    char said[CLI_WORDS_MAX];
+    char message[CLI_WORDS_MAX];
     int code = CLI_OK;
     for (int32_t n = 0; n < p->desc.n_terms; n++) {
         rp_term *term = &p->terms[n];
@@ -241,15 +242,15 @@ int cli_problem_arrays(cli_problem *p, const io_set *in, bool complete, rp_tenso
             if (!*name && (!complete || rp_term_array_optional(term->kind, x)))
                 continue;
             if (!*name)
-                return cli_error(CLI_USAGE, "%s%s: %s names no array (it is written %s)",
+                return cli_error(CLI_USAGE, "%s%s: %s is missing (write %s)",
                                  option_prefix(p, rp_term_is_bias(term->kind)), rp_term_name(term->kind),
-                                 rp_term_array(term->kind, x), syntax_words(p, term->kind, said));
+                                 rp_term_array(term->kind, x), syntax_words(p, term->kind, message));
             if ((code = cli_array(in, name, CLI_OWN_TYPE, NULL, &t->term[n][x])) != CLI_OK)
                 return code;
         }
         if (rp_term_sizes(term, t->term[n]) != RP_OK)
-            return cli_error(CLI_FAILED, "%s%s (relpos(1) says what it is)",
-                             option_prefix(p, rp_term_is_bias(term->kind)), cli_words(p, said));
+            return cli_error(CLI_FAILED, "%s%s (see relpos(1) for the shape)",
+                             option_prefix(p, rp_term_is_bias(term->kind)), cli_words(p, message));
     }
     for (int32_t n = 0; n < p->desc.n_masks; n++)
         if (*p->mask_array[n] && (code = cli_array(in, p->mask_array[n], CLI_OWN_TYPE, NULL, &t->mask[n])) != CLI_OK)
@@ -258,7 +259,7 @@ int cli_problem_arrays(cli_problem *p, const io_set *in, bool complete, rp_tenso
         return CLI_OK;
     code = cli_array(in, p->q_offset_array, CLI_OWN_TYPE, NULL, &t->q_offset);
     if (code == CLI_OK && is_floating(t->q_offset.dtype))
-        code = cli_error(CLI_FAILED, "--q-offset: array \"%.80s\" is %s (whole numbers are needed)", p->q_offset_array,
+        code = cli_error(CLI_FAILED, "--q-offset: array \"%.80s\" is %s (use whole numbers)", p->q_offset_array,
                          rp_dtype_name(t->q_offset.dtype));
     return code;
 }
@@ -270,12 +271,12 @@ int cli_take_offset(cli_problem *p, rp_tensors *t, int64_t batch)
     if (!a.data)
         return CLI_OK;
     if (a.ndim > 1 || (a.ndim == 1 && a.shape[0] != 1 && batch >= a.shape[0]))
-        return cli_error(CLI_FAILED, "--q-offset: array \"%.80s\" has no entry %lld (one for each batch entry)",
+        return cli_error(CLI_FAILED, "--q-offset: array \"%.80s\" has no entry %lld (give one for each batch entry)",
                          p->q_offset_array, (long long)batch);
     const int64_t at = a.ndim == 1 && a.shape[0] > 1 ? batch : 0;
     rp_convert(&offset, RP_F64, (const char *)a.data + (size_t)at * rp_dtype_size(a.dtype), a.dtype, 1);
     if (!(fabs(offset) <= 0x1p53))
-        return cli_error(CLI_FAILED, "--q-offset: %g is out of range (at most 2^53 in size)", offset);
+        return cli_error(CLI_FAILED, "--q-offset: %g is out of range (-2^53 to 2^53)", offset);
     p->desc.q_offset = (int64_t)offset;
     t->q_offset.data = NULL;
     return CLI_OK;

@@ -1,4 +1,4 @@
-/* progress.c -- the progress bar: the share that is done, and the time that remains at the same speed. It knows no command.
+/* progress.c -- the progress bar: the fraction of the work that is done, and the time that remains at the same speed.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/progress.h"
 #include <math.h>
@@ -27,7 +27,7 @@ double cli_processor_seconds(void)
     return seconds_of(CLOCK_PROCESS_CPUTIME_ID);
 }
 
-int cli_progress_show(void *context, double share)
+int cli_progress_show(void *context, double fraction)
 {
     cli_progress *p = context;
     const double at = cli_seconds();
@@ -35,12 +35,12 @@ int cli_progress_show(void *context, double share)
     char bar[WIDTH + 1];
     if (p->start == 0)
         p->start = at;
-    const double left = share > 0 ? (at - p->start) * (1 - share) / share : 0;
+    const double left = fraction > 0 ? (at - p->start) * (1 - fraction) / fraction : 0;
     if (!isatty(STDERR_FILENO) || !term || strcmp(term, "dumb") == 0) {
-        if (p->every <= 0 || at - fmax(p->start, p->told) < p->every)
+        if (p->every <= 0 || at - fmax(p->start, p->printed) < p->every)
             return 0;
-        p->told = at;
-        fprintf(stderr, "%s: %.0f %%, %s%s%.0f s left\n", p->what, 100 * share, p->note ? p->note : "",
+        p->printed = at;
+        fprintf(stderr, "%s: %.0f %%, %s%s%.0f s left\n", p->what, 100 * fraction, p->note ? p->note : "",
                 p->note ? ", " : "", left);
         return 0;
     }
@@ -48,9 +48,9 @@ int cli_progress_show(void *context, double share)
         return 0;
     p->shown = at;
     for (int n = 0; n < WIDTH; n++)
-        bar[n] = n < share * WIDTH ? '#' : '.';
+        bar[n] = n < fraction * WIDTH ? '#' : '.';
     bar[WIDTH] = 0;
-    fprintf(stderr, "\r%s [%s] %3.0f %%, %s%s%.0f s left \033[K", p->what, bar, 100 * share, p->note ? p->note : "",
+    fprintf(stderr, "\r%s [%s] %3.0f %%, %s%s%.0f s left \033[K", p->what, bar, 100 * fraction, p->note ? p->note : "",
             p->note ? ", " : "", left);
     fflush(stderr);
     return 0;

@@ -1,25 +1,26 @@
-/* progress.h -- a progress bar on standard error for work that takes more than two seconds; where that is no terminal, nothing, or a line
- * from time to time.
+/* progress.h -- a progress bar on standard error for work that takes more than two seconds. If standard error is not a
+ * terminal: nothing, or a line at intervals.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_PROGRESS_H
 #define RELPOS_PROGRESS_H
 
-/* A clock that only goes forward, in seconds. */
+/* Return the time of a monotonic clock, in seconds. */
 double cli_seconds(void);
 
-/* Seconds that processors have spent on this process. */
+/* Return the processor time of this process, in seconds over all threads. */
 double cli_processor_seconds(void);
 
-/* Start from zeros, with the name of the work, such as "attend". */
+/* A progress bar. Set `what` and leave the other fields zero, or set `note` and `every` too. */
 typedef struct cli_progress {
-    const char *what;
-    double start, shown; /* seconds; when the work began, when the bar was last drawn */
-    const char *note;    /* further text of the line, such as a loss; NULL: none */
-    double every, told;  /* seconds between lines where there is no terminal, 0: none; when the last was written */
+    const char *what;      /* name of the work, such as "attend" */
+    double start, shown;   /* start of the work; last time the bar was drawn, in seconds */
+    const char *note;      /* further text, such as a loss; NULL: none */
+    double every, printed; /* without a terminal: seconds between lines (0: no lines); time of the last line */
 } cli_progress;
 
-/* An rp_progress; its context is a cli_progress. */
-int cli_progress_show(void *context, double share);
+/* Draw the bar for the fraction of the work that is done. Callback of type rp_progress; its context is a
+ * cli_progress. */
+int cli_progress_show(void *context, double fraction);
 /* Erase the bar. */
 void cli_progress_end(cli_progress *p);
 

@@ -1,4 +1,4 @@
-/* stop.c -- Ctrl-C: work that takes long asks whether it shall stop. It knows no command.
+/* stop.c -- Ctrl-C and SIGTERM: set a flag that long computations poll.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
 #include <signal.h>
@@ -9,8 +9,8 @@ static struct timespec first;
 static struct sigaction before[2];
 static const int signals[2] = {SIGINT, SIGTERM};
 
-/* A second signal ends the program at once. One within half a second of the first is the same request: timeout(1) tells its child and then the
- * group the child is in. */
+/* End the program on a second signal. Ignore signals within half a second of the first: timeout(1) signals its
+ * child, and then the child's process group. */
 static void on_signal(int number)
 {
     struct timespec now;
@@ -28,7 +28,7 @@ void cli_catch_signals(bool on)
 {
     struct sigaction stop = {.sa_handler = on_signal};
     for (int n = 0; n < 2; n++)
-        sigaddset(&stop.sa_mask, signals[n]); /* one handler at a time reads and writes the time of the first */
+        sigaddset(&stop.sa_mask, signals[n]); /* no other signal interrupts the handler while it uses `first` */
     for (int n = 0; n < 2; n++)
         on ? sigaction(signals[n], &stop, &before[n]) : sigaction(signals[n], &before[n], NULL);
 }

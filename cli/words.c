@@ -1,10 +1,9 @@
-/* words.c -- what the library refused, in the words of the command line: the options that were written, and the arrays
- * of the file. It may not know commands.
+/* words.c -- errors of the library, with options and array names in place of the fields of C structs.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
 #include <string.h>
 
-/* What no option says comes from the arrays. */
+/* Sizes that no option sets: they come from the arrays. */
 static const char *const sizes[][2] = {{"batch", "the number of batch entries"},
                                        {"heads", "the number of heads"},
                                        {"kv_heads", "the number of heads of k"},
@@ -35,7 +34,7 @@ static void term_word(const cli_problem *p, const rp_field *f, char *text, size_
     for (int x = 0; f->of == RP_FIELD_TERM_ARRAY && x < RP_MAX_ARRAYS && rp_term_array(kind, x); x++)
         if (strcmp(rp_term_array(kind, x), f->name) == 0)
             array = p->term_array[f->index][x];
-    if (*array && rp_term_takes_name(kind)) /* the option takes the name alone */
+    if (*array && rp_term_takes_name(kind)) /* the option's value is only the name */
         snprintf(text, size, "--%s %s", f->kind, array);
     else if (*array)
         snprintf(text, size, "%s%s%s%s=%s", option, f->kind, bias ? "," : " ", f->name, array);
@@ -79,9 +78,9 @@ int cli_code(rp_status status)
     return status == RP_E_NOMEM ? CLI_FAILED : CLI_USAGE;
 }
 
-int cli_refused(int code, const char *command, const cli_problem *p, const char *mend)
+int cli_refused(int code, const char *command, const cli_problem *p, const char *fix)
 {
-    char said[CLI_WORDS_MAX], help[64];
-    snprintf(help, sizeof help, "relpos %s --help", command);
-    return cli_error(code, "%s: %s (%s)", command, cli_words(p, said), mend ? mend : help);
+    char message[CLI_WORDS_MAX], help[64];
+    snprintf(help, sizeof help, "see relpos %s --help", command);
+    return cli_error(code, "%s: %s (%s)", command, cli_words(p, message), fix ? fix : help);
 }

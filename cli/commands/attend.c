@@ -1,5 +1,4 @@
-/* attend.c -- relpos attend: attention over arrays in a file.
- * It may know the public headers, io, support and cli, and not the other commands.
+/* attend.c -- relpos attend: compute attention over the arrays of a file.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
 #include "cli/progress.h"
@@ -10,20 +9,20 @@
 enum { OUT = 'o', WEIGHTS = CLI_OWN, LSE, SUMMARY, GRAD, DROPOUT, SEED, DTYPE, THREADS, ISA };
 
 static const cli_option options[] = {
-    {"output", OUT, "FILE", "where the result goes, .npz or .safetensors; - = standard output"},
+    {"output", OUT, "FILE", "write the result to FILE, .npz or .safetensors; - = standard output"},
     CLI_TERM_OPTIONS,
     CLI_MASK_OPTIONS,
     CLI_SETTING_OPTIONS,
-    {"dropout", DROPOUT, "P", "drop this share of the weights, from 0 to below 1; the others grow by 1/(1-P)"},
-    {"seed", SEED, "N", "which weights --dropout drops; default 0"},
+    {"dropout", DROPOUT, "P", "drop each weight with probability P < 1, multiply the others by 1/(1-P); default 0"},
+    {"seed", SEED, "N", "set the seed that selects the dropped weights; default 0"},
     {"weights", WEIGHTS, NULL, "also write weights (B,H,Lq,Lk), computed in double"},
-    {"lse", LSE, NULL, "also write lse (B,H,Lq), the log of each row's sum"},
+    {"lse", LSE, NULL, "also write lse (B,H,Lq), the logarithm of each row's sum of exponentials"},
     {"summary", SUMMARY, NULL, "also write profile (B,H,Lq+Lk-1), key_mass (B,H,Lk), entropy (B,H,Lq)"},
     {"grad", GRAD, NULL,
-     "also write dq, dk, dv and dNAME of each learned array; the file has dout (B,H,Lq,Dv), or dlse too"},
-    {"dtype", DTYPE, "TYPE", "f32, f64, bf16 or f16: computed in and written; default: that of q"},
-    {"threads", THREADS, "N", "default: all this process may use"},
-    {"isa", ISA, "NAME", "instruction set; relpos info lists those found"},
+     "also write dq, dk, dv and dNAME of each learned array; needs dout (B,H,Lq,Dv) in the file, reads dlse too"},
+    {"dtype", DTYPE, "TYPE", "compute and write in f32, f64, bf16 or f16; default: the type of q"},
+    {"threads", THREADS, "N", "use N threads; default: one for each processor that the process may use"},
+    {"isa", ISA, "NAME", "use this instruction set (relpos info lists them); default: the best found"},
     {0},
 };
 
@@ -64,14 +63,14 @@ static int on_option(void *context, int key, const char *value)
     }
 }
 
-/* The sizes of the problem, from the shapes of q, k and v. */
+/* Set the sizes of the problem from the shapes of q, k and v. Return CLI_OK, or CLI_FAILED after printing. */
 static int read_sizes(cli_problem *p, const rp_tensors *t)
 {
     const rp_array *a[3] = {&t->q, &t->k, &t->v};
     rp_desc *d = &p->desc;
     for (int n = 0; n < 3; n++)
         if (a[n]->ndim != 4)
-            return cli_error(CLI_FAILED, "%c: %d axes (4 are needed: batch, heads, length, width)", "qkv"[n],
+            return cli_error(CLI_FAILED, "%c: has %d axes (reshape it to 4: batch, heads, length, width)", "qkv"[n],
                              (int)a[n] -> ndim);
     d->batch = t->q.shape[0];
     d->heads = t->q.shape[1];
@@ -81,31 +80,32 @@ static int read_sizes(cli_problem *p, const rp_tensors *t)
     d->dim_k = t->q.shape[3];
     d->dim_v = t->v.shape[3];
     if (d->batch == 0 || d->heads == 0 || d->dim_k == 0)
-        return cli_error(CLI_FAILED, "q: an axis of length 0 (batch, heads and width must be at least 1)");
+        return cli_error(CLI_FAILED, "q: has an axis of length 0 (batch, heads and width must be at least 1)");
     if (d->kv_heads == 0 || d->dim_v == 0)
-        return cli_error(CLI_FAILED, "%s: an axis of length 0 (heads and width must be at least 1)",
+        return cli_error(CLI_FAILED, "%s: has an axis of length 0 (heads and width must be at least 1)",
                          d->kv_heads ? "v" : "k");
     return CLI_OK;
 }
 
-/* Make an output array of the file. */
+/* Allocate an array of zeros, add it to *out, and view it as *a. Return CLI_OK, or CLI_FAILED after printing. */
 static int add_output(io_set *out, const char *name, rp_dtype type, int32_t ndim, const int64_t *shape, rp_array *a)
 {
     int64_t n = 1;
     for (int32_t x = 0; x < ndim; x++)
         if (__builtin_mul_overflow(n, shape[x] ? shape[x] : 1, &n) || n > INT64_MAX / 16)
-            return cli_error(CLI_FAILED, "%s: its size does not fit in 63 bits (shorter sequences)", name);
+            return cli_error(CLI_FAILED, "%s: its size does not fit in 63 bits (use shorter sequences)", name);
     void *data = calloc((size_t)n, rp_dtype_size(type));
     if (!data || io_add(out, name, type, ndim, shape, data, false) != 0) {
         free(data);
-        return cli_error(CLI_FAILED, "%s: out of memory for %lld elements (shorter sequences, or without it)", name,
-                         (long long)n);
+        return cli_error(CLI_FAILED, "%s: out of memory for %lld elements (use shorter sequences, or leave it out)",
+                         name, (long long)n);
     }
     *a = rp_array_of(data, type, ndim, shape);
     return CLI_OK;
 }
 
-/* Arrays computed in f32 leave as bf16 or f16 where that is wanted: one rounding. */
+/* Convert the arrays, which were computed in f32, to the output type bf16 or f16. This is the only rounding to that
+ * type. Return CLI_OK, or CLI_FAILED after printing. */
 static int narrow(io_set *out, rp_dtype type)
 {
     for (size_t n = 0; n < out->n_arrays; n++) {
@@ -115,7 +115,7 @@ static int narrow(io_set *out, rp_dtype type)
             continue;
         void *data = malloc(count * rp_dtype_size(type) + 1);
         if (!data)
-            return cli_error(CLI_FAILED, "%s: out of memory, converting it", a->name);
+            return cli_error(CLI_FAILED, "%s: out of memory converting it (close other programs)", a->name);
         rp_convert(data, type, a->data, a->dtype, (int64_t)count);
         free(a->data);
         a->data = data;
@@ -127,11 +127,11 @@ static int narrow(io_set *out, rp_dtype type)
 
 /* ------------------------------------------------------------------------------------------------- gradients */
 
-/* One place where an array of the file is used, and where its gradient goes. */
+/* One use of an array of the file in the problem, with its gradient. */
 typedef struct use {
     const char *name;
-    const rp_array *of;
-    rp_array *to, sum; /* sum: of all uses of that name, with the first of several; absent otherwise */
+    const rp_array *of; /* the array */
+    rp_array *to, sum;  /* gradient of this use; of all uses: only in the first of several uses, else absent */
 } use;
 
 typedef struct gradients {
@@ -148,7 +148,7 @@ static int64_t elements(const rp_array *a)
     return n;
 }
 
-/* Of which use this one repeats the name; itself, if it is the first. */
+/* Return the index of the first use with the name of use n. */
 static int first_use(const gradients *s, int n)
 {
     for (int m = 0; m < n; m++)
@@ -157,7 +157,8 @@ static int first_use(const gradients *s, int n)
     return n;
 }
 
-/* A gradient for q, k, v and each learned array. One that is used in several places is summed in double from all of them. */
+/* Add a gradient for q, k, v and each learned array. If an array is used several times, each use gets a gradient in
+ * double in *made, and their sum goes to *out. */
 static int add_gradients(const request *r, const rp_tensors *t, io_set *made, io_set *out, gradients *s)
 {
     const cli_problem *p = &r->problem;
@@ -185,6 +186,7 @@ static int add_gradients(const request *r, const rp_tensors *t, io_set *made, io
     return code;
 }
 
+/* Sum the gradients of arrays that are used several times. */
 static void sum_gradients(gradients *s)
 {
     for (int n = s->n - 1; n >= 0; n--) {
@@ -203,13 +205,13 @@ static void sum_gradients(gradients *s)
 
 static int call_failed(const cli_problem *p, rp_status status)
 {
-    return cli_refused(CLI_FAILED, "attend", p, status == RP_E_NOMEM ? "fewer threads, or shorter sequences" : NULL);
+    return cli_refused(CLI_FAILED, "attend", p, status == RP_E_NOMEM ? "use fewer threads or shorter sequences" : NULL);
 }
 
 static int forward(const cli_problem *p, const rp_plan *plan, rp_tensors *t)
 {
     cli_progress progress = {.what = "attend"};
-    cli_progress_show(&progress, 0); /* the time starts here */
+    cli_progress_show(&progress, 0); /* start the clock */
     t->progress = cli_progress_show;
     t->progress_context = &progress;
     const rp_status status = rp_attend(plan, t, NULL);
@@ -224,7 +226,7 @@ static int backward(const cli_problem *p, const rp_plan *plan, const rp_tensors 
     cli_progress progress = {.what = "gradients"};
     cli_progress_show(&progress, 0);
     with.weights = with.profile = with.key_mass = with.entropy = none;
-    if (p->desc.dtype > RP_F64) /* rounded to half its bits: computed again */
+    if (p->desc.dtype > RP_F64) /* out and lse have been rounded to 16 bits: compute them again */
         with.out = with.lse = none;
     with.progress_context = &progress;
     const rp_status status = rp_backward(plan, &with, &s->g, NULL);
@@ -235,8 +237,8 @@ static int backward(const cli_problem *p, const rp_plan *plan, const rp_tensors 
     return CLI_OK;
 }
 
-/* The type of what is written, and the type computed in: bf16 and f16 are storage, so what the file has in another type is
- * not rounded on its way in. */
+/* Choose the type of the output and the type of the computation. To write bf16 or f16 from inputs of another type,
+ * compute in f32, so that the inputs are not rounded first. */
 static int choose_types(request *r, const io_set *in, io_format format)
 {
     bool stored = true;
@@ -279,7 +281,7 @@ static int attend(request *r, const io_set *in, io_format format, io_set *made, 
                   {"dlse", CLI_OWN_TYPE, &s->g.dlse, r->grad && io_find(in, "dlse")}};
     if (r->grad && !io_find(in, "dout"))
         code = cli_error(CLI_FAILED,
-                         "--grad: array \"dout\" is not in the file (it is the gradient of out, of its shape)");
+                         "--grad: array \"dout\" is not in the file (add the gradient of out, with its shape)");
     for (size_t n = 0; code == CLI_OK && n < sizeof inputs / sizeof *inputs; n++)
         if (inputs[n].wanted)
             code = cli_array(in, inputs[n].name, inputs[n].type, made, inputs[n].a);
@@ -312,7 +314,7 @@ static int attend(request *r, const io_set *in, io_format format, io_set *made, 
     if (code == CLI_OK && r->grad)
         code = add_gradients(r, &t, made, out, s);
     if (code == CLI_OK && r->threads && rp_pool_create(&pool, (int32_t)r->threads) != RP_OK)
-        code = cli_refused(CLI_FAILED, "attend", &r->problem, "fewer --threads");
+        code = cli_refused(CLI_FAILED, "attend", &r->problem, "use fewer --threads");
     t.pool = pool;
     if (code == CLI_OK)
         code = forward(&r->problem, plan, &t);
@@ -345,13 +347,13 @@ static int run(const cli_command *self, int argc, char **argv)
     const int fits = code < 0 ? cli_problem_check(&r->problem, "attend") : CLI_OK;
     code = fits != CLI_OK ? fits : code;
     if (code < 0 && n_args == 0)
-        code = cli_error(CLI_USAGE, "attend: no input file (relpos attend IN -o OUT)");
+        code = cli_error(CLI_USAGE, "attend: no input file (write relpos attend IN -o OUT)");
     if (code < 0 && !r->out)
-        code = cli_error(CLI_USAGE, "attend: no output file (relpos attend IN -o OUT)");
+        code = cli_error(CLI_USAGE, "attend: no output file (write relpos attend IN -o OUT)");
     if (code < 0 && strcmp(r->out, "-") != 0 && io_format_of(r->out) == IO_UNKNOWN)
-        code = cli_error(CLI_USAGE, "output \"%.200s\": the suffix tells no format (.npz or .safetensors)", r->out);
+        code = cli_error(CLI_USAGE, "output \"%.200s\": unknown suffix (use .npz or .safetensors)", r->out);
     if (code < 0 && strcmp(args[0], "-") != 0 && same_file(args[0], r->out))
-        code = cli_error(CLI_USAGE, "output \"%.200s\": it is the input file (write elsewhere)", r->out);
+        code = cli_error(CLI_USAGE, "output \"%.200s\": is the input file (choose another)", r->out);
     if (code < 0 && io_read_wanted(cli_shipped(args[0], place), cli_problem_wants, &r->problem, &in, &format, err) != 0)
         code = cli_error(CLI_FAILED, "%s", err);
     if (code < 0 && strcmp(r->out, "-") != 0)

@@ -1,5 +1,4 @@
-/* bench.c -- relpos bench: time problems, and say what share of the machine's peak they reach.
- * It may know the public headers, io, support and cli, and not the other commands.
+/* bench.c -- relpos bench: time problems and compare their speed with the machine's peak.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
 #include "support/sample_problem.h"
@@ -12,11 +11,11 @@
 enum { THREADS = CLI_OWN, ISA, JSON, SECONDS, PROCESSOR };
 
 static const cli_option options[] = {
-    {"threads", THREADS, "N", "default: 1"},
-    {"isa", ISA, "NAME", "instruction set; relpos info lists those found"},
-    {"seconds", SECONDS, "S", "time to spend on the problems together, default 5 for each"},
-    {"processor", PROCESSOR, NULL, "times of processors, where others use the machine; not of the clock"},
-    {"json", JSON, NULL, "one object a problem, one a line"},
+    {"threads", THREADS, "N", "use N threads; default 1"},
+    {"isa", ISA, "NAME", "use this instruction set (relpos info lists them); default: the best found"},
+    {"seconds", SECONDS, "S", "spend S seconds on all problems together; default: 5 for each"},
+    {"processor", PROCESSOR, NULL, "measure processor time instead of wall time, for a machine that others use"},
+    {"json", JSON, NULL, "print one JSON object for each problem, one per line"},
     {0},
 };
 
@@ -45,7 +44,8 @@ static int on_option(void *context, int key, const char *value)
     }
 }
 
-/* Resident memory in bytes: the peak since the last reset ("VmHWM:"), or what is there now ("VmRSS:"). -1: not known. */
+/* Return resident memory in bytes: for "VmHWM:" the peak since the last reset, for "VmRSS:" the current size. Return
+ * -1 if it is unknown. */
 static double memory(const char *field)
 {
     char line[256];
@@ -59,7 +59,7 @@ static double memory(const char *field)
     return kib < 0 ? -1 : kib * 1024;
 }
 
-/* Let the peak start again from what is there now. */
+/* Reset the peak of resident memory to the current size. Return true on success. */
 static bool reset_peak(void)
 {
     FILE *f = fopen("/proc/self/clear_refs", "we");
@@ -67,19 +67,20 @@ static bool reset_peak(void)
     return (f ? fclose(f) == 0 : false) && done;
 }
 
-enum { MOST_RUNS = 1000 };
+enum { MAX_RUNS = 1000 };
 
 typedef struct measured {
     problem p;
     rp_plan *plan;
     int runs;
-    double ms[MOST_RUNS], bytes_peak, computed; /* share of the pairs that masks allow; 0: not known */
+    double ms[MAX_RUNS], bytes_peak;
+    double computed; /* pairs whose scores are computed, as a fraction of those that masks allow; 0: unknown */
 } measured;
 
 static int refused(const rp_desc *d)
 {
-    char said[512];
-    return cli_error(CLI_FAILED, "bench: %s (relpos info)", problem_words(d, said));
+    char message[512];
+    return cli_error(CLI_FAILED, "bench: %s (see relpos info)", problem_words(d, message));
 }
 
 static int prepare(measured *m, const char *text, const request *r, rp_pool *pool)
@@ -95,7 +96,7 @@ static int prepare(measured *m, const char *text, const request *r, rp_pool *poo
         return refused(&m->p.desc);
     m->p.t.pool = pool;
     if (!(m->p.pass & PROBLEM_FORWARD) &&
-        rp_attend(m->plan, &m->p.t, NULL) != RP_OK) /* out and lse are there, as in training */
+        rp_attend(m->plan, &m->p.t, NULL) != RP_OK) /* the backward pass reads out and lse, as in training */
         return refused(&m->p.desc);
     if (m->p.pass & PROBLEM_FORWARD) {
         rp_tensors counted = m->p.t;
@@ -105,7 +106,7 @@ static int prepare(measured *m, const char *text, const request *r, rp_pool *poo
             return refused(&m->p.desc);
         m->computed = pairs[0] > 0 ? (double)pairs[1] / (double)pairs[0] : 0;
     }
-    malloc_trim(0); /* what earlier problems freed is not there for this one to reuse unseen */
+    malloc_trim(0); /* return freed memory: if this problem reused it, the peak would not show it */
     const bool exact = reset_peak();
     const double before = memory("VmRSS:");
     if (problem_run(&m->p, m->plan) != RP_OK)
@@ -118,7 +119,7 @@ static int prepare(measured *m, const char *text, const request *r, rp_pool *poo
 
 static void report(const measured *m, const request *r, double peak)
 {
-    double ms[MOST_RUNS];
+    double ms[MAX_RUNS];
     memcpy(ms, m->ms, sizeof ms);
     qsort(ms, (size_t)m->runs, sizeof *ms, cli_by_size);
     const double median = m->runs % 2 ? ms[m->runs / 2] : (ms[m->runs / 2 - 1] + ms[m->runs / 2]) / 2;
@@ -136,10 +137,9 @@ static void report(const measured *m, const request *r, double peak)
         char computed[48] = "";
         if (m->computed > 0 && m->computed < 1)
             snprintf(computed, sizeof computed, "  pairs computed: %.1f %%", 100 * m->computed);
-        printf(
-            "%-52s %9.3f ms  (%.3f to %.3f, %d runs)  %7.1f GFLOP/s  %5.1f %% of peak  %6.1f MB over the tensors%s\n",
-            m->p.text, median, ms[0], ms[m->runs - 1], m->runs, gflops, peak > 0 ? 100 * gflops / peak : 0,
-            m->bytes_peak * 1e-6, computed);
+        printf("%-52s %9.3f ms  (%.3f to %.3f, %d runs)  %7.1f GFLOP/s  %5.1f %% of peak  %6.1f MB besides tensors%s\n",
+               m->p.text, median, ms[0], ms[m->runs - 1], m->runs, gflops, peak > 0 ? 100 * gflops / peak : 0,
+               m->bytes_peak * 1e-6, computed);
     }
 }
 
@@ -151,25 +151,25 @@ static int run(const cli_command *self, int argc, char **argv)
     if (code >= 0)
         return code;
     if (n == 0)
-        return cli_error(CLI_USAGE, "bench: no problem (such as relpos bench fwd:f32:b1h8q4096k4096d64:t5)");
+        return cli_error(CLI_USAGE, "bench: no problem (try relpos bench fwd:f32:b1h8q4096k4096d64:t5)");
     double (*const now)(void) = r.processor ? cli_processor_seconds : cli_seconds;
     rp_pool *pool = NULL;
     double peak = 0;
     measured *m = calloc((size_t)n, sizeof *m);
     code = CLI_OK;
     if (!m || rp_pool_create(&pool, (int32_t)r.threads) != RP_OK)
-        code = cli_error(CLI_FAILED, "bench: out of memory (fewer problems)");
+        code = cli_error(CLI_FAILED, "bench: out of memory (give fewer problems)");
     for (int x = 0; code == CLI_OK && x < n; x++)
         code = prepare(&m[x], texts[x], &r, pool);
-    for (int x = 0; code == CLI_OK && x < n && peak == 0; x++) /* the reference path has no peak of its own */
+    for (int x = 0; code == CLI_OK && x < n && peak == 0; x++) /* no peak is defined for the reference path */
         if (strcmp(rp_plan_isa(m[x].plan), "reference") != 0 &&
             rp_measure_peak(rp_plan_isa(m[x].plan), pool, &peak) != RP_OK)
             code = refused(&m[x].p.desc);
-    /* Problems take turns, so that a slow moment of the machine falls on all of them alike. */
+    /* Interleave the problems: a slow period of the machine then affects all of them. */
     const double seconds = r.seconds > 0 ? r.seconds : 5.0 * n, end = cli_seconds() + seconds;
     cli_progress progress = {.what = "bench"};
-    cli_progress_show(&progress, 0); /* the time starts here */
-    for (int round = 0; code == CLI_OK && round < MOST_RUNS && (round < 3 || cli_seconds() < end); round++)
+    cli_progress_show(&progress, 0); /* start the clock */
+    for (int round = 0; code == CLI_OK && round < MAX_RUNS && (round < 3 || cli_seconds() < end); round++)
         for (int x = 0; x < n; x++) {
             const double start = now();
             if (problem_run(&m[x].p, m[x].plan) != RP_OK)
@@ -199,7 +199,7 @@ const cli_command cmd_bench = {
     .example =
         "  relpos bench fwd:f32:b1h8q4096k4096d64 fwd:f32:b1h8q4096k4096d64:t5 fwd:f32:b1h8q4096k4096d64::causal\n"
         "  relpos bench fwdbwd:bf16:b1h8q2048k2048d64:alibi:causal --threads 2\n"
-        "  A problem is pass:type:sizes:terms:masks; several take turns.\n",
+        "  A problem is pass:type:sizes:terms:masks. Runs of several problems are interleaved.\n",
     .options = options,
     .run = run,
 };

@@ -1,5 +1,4 @@
-/* bias.c -- relpos bias: what position terms add to the scores, as text, picture, array or table.
- * It may know the public headers, io, support and cli, and not the other commands.
+/* bias.c -- relpos bias: show the biases of position terms as text, picture, array or table.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
 #include "cli/picture/picture.h"
@@ -11,17 +10,20 @@
 
 enum { OUT = 'o', LEN_Q = CLI_OWN, LEN_K, HEADS, HEAD, INPUT, JSON };
 enum { PANELS = 8 };                                /* heads in a picture */
-static const int64_t MAX_VALUES = (int64_t)1 << 27; /* values: 1 GiB of doubles */
+static const int64_t MAX_VALUES = (int64_t)1 << 27; /* 1 GiB of doubles */
 
 static const cli_option options[] = {
-    {"q", LEN_Q, "N", "queries; default: as many as the term's array or grid has, else 64"},
-    {"k", LEN_K, "N", "keys; likewise"},
-    {"heads", HEADS, "H", "heads; default: as many as the term's array has, 8 for alibi without one, else 1"},
-    {"output", OUT, "FILE", ".png or .svg (at most 8 heads), .npz or .safetensors (array bias (H,q,k)), .csv; - = csv"},
-    {"head", HEAD, "N", "only this head in text and pictures, from 0; text shows head 0 otherwise"},
-    {"q-offset", CLI_Q_OFFSET, "N|NAME", "position of the first query, or an array whose first entry it is"},
-    {"input", INPUT, "FILE", "where the arrays of the terms are, .npz or .safetensors"},
-    {"json", JSON, NULL, "one JSON object instead of text; -infinity is null"},
+    {"q", LEN_Q, "N", "set the number of queries; default: that of the term's array or grid, else 64"},
+    {"k", LEN_K, "N", "set the number of keys; default: that of the term's array or grid, else 64"},
+    {"heads", HEADS, "H",
+     "set the number of heads; default: that of the term's array, 8 for alibi without one, else 1"},
+    {"output", OUT, "FILE",
+     "write a picture of up to 8 heads (.png, .svg), the array bias (H,q,k) (.npz, .safetensors) or .csv; - = csv"},
+    {"head", HEAD, "N", "show only head N, from 0; default: head 0 in text, up to 8 heads in pictures"},
+    {"q-offset", CLI_Q_OFFSET, "N|NAME",
+     "set the position of the first query, or name an array that begins with it; default 0"},
+    {"input", INPUT, "FILE", "read the arrays of the terms from FILE, .npz or .safetensors"},
+    {"json", JSON, NULL, "print one JSON object instead of text; -infinity is null"},
     {0},
 };
 
@@ -29,7 +31,7 @@ typedef struct request {
     cli_problem problem;
     const char *out, *input;
     char title[256];
-    const char *value; /* what is shown: biases, or the entries of a table that nobody gave */
+    const char *value; /* label of the values: "bias", or for sample values of a table their meaning */
     int64_t head;      /* -1: not given */
     bool json, heads_given;
 } request;
@@ -50,7 +52,7 @@ static int on_option(void *context, int key, const char *value)
     }
 }
 
-/* A position term as an argument. Those that work on q, k or v have no bias to show. */
+/* Add the term of an argument. Refuse a term that acts on q, k or v: it has no bias to show. */
 static int add_term(request *r, const char *text)
 {
     for (int k = RP_TERM_NONE + 1; k < RP_TERM_COUNT; k++) {
@@ -58,8 +60,8 @@ static int add_term(request *r, const char *text)
         if (!rp_term_is_bias((rp_term_kind)k) && strcspn(text, ",") == strlen(name) &&
             strncmp(text, name, strlen(name)) == 0)
             return cli_error(CLI_USAGE,
-                             "%s: no bias of its own: what it does depends on q, k or v (relpos explain --%s shows it)",
-                             name, name);
+                             "%s: is not a bias, its effect depends on q, k or v (relpos explain --%s shows it)", name,
+                             name);
     }
     const int32_t n = r->problem.desc.n_terms;
     const int code = cli_problem_option(&r->problem, CLI_BIAS, text);
@@ -69,21 +71,21 @@ static int add_term(request *r, const char *text)
     return code;
 }
 
-/* An array that nobody gave. */
-static int make_up(request *r, int32_t term, int index, io_set *made, rp_array *a)
+/* Fill a missing array with sample values, and print a note on standard error. Return CLI_OK, or an exit code after
+ * printing. */
+static int make_sample(request *r, int32_t term, int index, io_set *made, rp_array *a)
 {
     const rp_term *t = &r->problem.terms[term];
     const char *name = rp_term_name(t->kind), *array = rp_term_array(t->kind, index);
     const char *meaning = sample_meaning(t, index);
     if (rp_term_is_array(t->kind))
-        return cli_error(CLI_USAGE, "%s: its array %s is needed (give --input FILE, and %s=ARRAYNAME)", name, array,
-                         array);
+        return cli_error(CLI_USAGE, "%s: needs its array %s (give --input FILE and %s=ARRAYNAME)", name, array, array);
     const rp_status status = sample_array(&r->problem.desc, term, index, MAX_VALUES, a);
     if (status != RP_OK && status != RP_E_NOMEM)
         return cli_refused(CLI_USAGE, "bias", &r->problem, NULL);
     if (status != RP_OK || io_add(made, array, RP_F64, a->ndim, a->shape, a->data, false) != 0) {
         free(a->data);
-        return cli_error(CLI_FAILED, "%s: out of memory for its array %s (smaller sizes)", name, array);
+        return cli_error(CLI_FAILED, "%s: out of memory for its array %s (use smaller sizes)", name, array);
     }
     if (meaning)
         r->value = meaning;
@@ -91,8 +93,8 @@ static int make_up(request *r, int32_t term, int index, io_set *made, rp_array *
     return CLI_OK;
 }
 
-/* A length of the description as an array of a term has it: on the axis that grows with that length. Stays as it is where
- * there is no such axis, or where that is shorter than `min_length` (one entry may serve them all). */
+/* Set *length, a size of the description, from the axis of a term's array that grows with it. Keep it if the array
+ * has no such axis, or if the axis is shorter than min_length (an axis of length 1 may be broadcast). */
 static void take_length(rp_desc *d, int32_t term, int32_t index, const rp_array *a, int64_t *length, int64_t min_length)
 {
     int64_t shape[2][RP_MAX_AXES] = {{0}};
@@ -101,17 +103,18 @@ static void take_length(rp_desc *d, int32_t term, int32_t index, const rp_array 
     for (int grown = 0; grown < 2; grown++) {
         *length = 1 + grown;
         if (rp_term_shape(d, term, index, &ndim, shape[grown]) != RP_OK)
-            ndim = 0; /* the plan will say why */
+            ndim = 0; /* creating the plan reports the error */
     }
     *length = old;
     for (int32_t x = 0; x < ndim; x++) {
-        const int32_t axis = a->ndim - ndim + x; /* fewer axes align right */
+        const int32_t axis = a->ndim - ndim + x; /* arrays with fewer axes are aligned right */
         if (shape[0][x] != shape[1][x] && axis >= 0 && a->shape[axis] >= min_length)
             *length = a->shape[axis];
     }
 }
 
-/* Arrays of the terms, and the sizes that they and the defaults settle. Batch entry 0 is shown. */
+/* Find the arrays of the terms, set the sizes from the arrays and the defaults, and fill missing arrays. Only batch
+ * entry 0 is shown. Return CLI_OK, or an exit code after printing. */
 static int find_arrays(request *r, const io_set *in, io_set *made, rp_tensors *t)
 {
     cli_problem *p = &r->problem;
@@ -143,7 +146,7 @@ static int find_arrays(request *r, const io_set *in, io_set *made, rp_tensors *t
     for (int32_t n = 0; n < d->n_terms; n++)
         for (int x = 0; x < RP_MAX_ARRAYS && rp_term_array(p->terms[n].kind, x); x++) {
             if (code == CLI_OK && !t->term[n][x].data && sample_needed(d, n, x))
-                code = make_up(r, n, x, made, &t->term[n][x]);
+                code = make_sample(r, n, x, made, &t->term[n][x]);
         }
     if (code != CLI_OK)
         return code;
@@ -152,12 +155,12 @@ static int find_arrays(request *r, const io_set *in, io_set *made, rp_tensors *t
     int64_t size;
     if (__builtin_mul_overflow(d->heads, d->len_q, &size) || __builtin_mul_overflow(size, d->len_k, &size) ||
         size > MAX_VALUES)
-        return cli_error(CLI_USAGE, "bias: %lld x %lld x %lld values are more than %lld (fewer with --heads, --q, --k)",
+        return cli_error(CLI_USAGE, "bias: %lld x %lld x %lld values are more than %lld (reduce --heads, --q or --k)",
                          (long long)d->heads, (long long)d->len_q, (long long)d->len_k, (long long)MAX_VALUES);
     return CLI_OK;
 }
 
-/* ------------------------------------------------------------------------------------------------- what comes out */
+/* ------------------------------------------------------------------------------------------------- output */
 
 static void print_json(const request *r, const double *bias)
 {
@@ -193,7 +196,7 @@ static int write_csv(const request *r, const double *bias)
                 fprintf(to, "%lld,%lld,%lld,%.17g\n", (long long)h, (long long)i, (long long)j, *bias++);
     int code = to && cli_close_text(to, &text)
                    ? CLI_OK
-                   : cli_error(CLI_FAILED, "csv: out of memory (fewer with --heads, --q, --k)");
+                   : cli_error(CLI_FAILED, "csv: out of memory (reduce --heads, --q or --k)");
     if (code == CLI_OK && io_write_bytes(r->out, text, size, err) != 0)
         code = cli_error(CLI_FAILED, "%s", err);
     free(text);
@@ -212,7 +215,7 @@ static int write_array(const request *r, const double *bias)
     if (narrow)
         rp_convert(narrow, RP_F32, bias, RP_F64, n);
     if (!narrow || io_add(&set, "bias", RP_F32, 3, shape, narrow, true) != 0)
-        code = cli_error(CLI_FAILED, "bias: out of memory (fewer with --heads, --q, --k)");
+        code = cli_error(CLI_FAILED, "bias: out of memory (reduce --heads, --q or --k)");
     else if (io_write(r->out, io_format_of(r->out), &set, err) != 0)
         code = cli_error(CLI_FAILED, "%s", err);
     io_free(&set);
@@ -220,7 +223,7 @@ static int write_array(const request *r, const double *bias)
     return code;
 }
 
-/* A map of one head, or of the first eight. */
+/* Draw one head or the first eight: in the terminal if `suffix` is NULL, else as the picture file r->out. */
 static int draw(const request *r, const double *bias, const char *suffix)
 {
     const rp_desc *d = &r->problem.desc;
@@ -255,13 +258,13 @@ static int draw(const request *r, const double *bias, const char *suffix)
         return CLI_OK;
     }
     if (n < d->heads && r->head < 0)
-        fprintf(stderr, "relpos: %s: the first %d of %lld heads (--head N draws another)\n", suffix, PANELS,
+        fprintf(stderr, "relpos: %s: shows the first %d of %lld heads (--head N draws another)\n", suffix, PANELS,
                 (long long)d->heads);
     unsigned char *data = NULL;
     size_t size = 0;
     int code = CLI_OK;
     if ((strcasecmp(suffix, ".png") == 0 ? pic_png : pic_svg)(&map, &data, &size, err) != 0)
-        return cli_error(CLI_FAILED, "picture: %s (fewer with --q, --k, or --head N)", err);
+        return cli_error(CLI_FAILED, "picture: %s (reduce --q or --k, or give --head N)", err);
     if (io_write_bytes(r->out, data, size, err) != 0)
         code = cli_error(CLI_FAILED, "%s", err);
     free(data);
@@ -281,11 +284,11 @@ static int show(request *r, const io_set *in, io_set *made, const char *suffix)
     double *bias = malloc((size_t)(d->heads * d->len_q * d->len_k) * sizeof *bias);
     const rp_array to = rp_array_of(bias, RP_F64, 3, shape);
     if (!bias)
-        code = cli_error(CLI_FAILED, "bias: out of memory (fewer with --heads, --q, --k)");
+        code = cli_error(CLI_FAILED, "bias: out of memory (reduce --heads, --q or --k)");
     else if ((status = rp_plan_create(&plan, d)) != RP_OK)
-        code = cli_refused(cli_code(status), "bias", &r->problem, status == RP_E_NOMEM ? "smaller sizes" : NULL);
+        code = cli_refused(cli_code(status), "bias", &r->problem, status == RP_E_NOMEM ? "use smaller sizes" : NULL);
     else if ((status = rp_bias(plan, &t, 0, &to)) != RP_OK)
-        code = cli_refused(CLI_FAILED, "bias", &r->problem, status == RP_E_NOMEM ? "smaller sizes" : NULL);
+        code = cli_refused(CLI_FAILED, "bias", &r->problem, status == RP_E_NOMEM ? "use smaller sizes" : NULL);
     else if (!r->out)
         code = r->json ? CLI_OK : draw(r, bias, NULL);
     else if (strcasecmp(suffix, ".csv") == 0)
@@ -318,7 +321,7 @@ static int run(const cli_command *self, int argc, char **argv)
     r->value = "bias";
     int code = cli_options(self, argc, argv, on_option, r, args, RP_MAX_TERMS, &n_args);
     if (code < 0 && n_args == 0)
-        code = cli_error(CLI_USAGE, "bias: no term (such as relpos bias alibi; relpos info lists them)");
+        code = cli_error(CLI_USAGE, "bias: no term (try relpos bias alibi; relpos info lists the terms)");
     for (int n = 0; code < 0 && n < n_args; n++) {
         const int added = add_term(r, args[n]);
         code = added == CLI_OK ? -1 : added;
@@ -327,12 +330,11 @@ static int run(const cli_command *self, int argc, char **argv)
         suffix = strcmp(r->out, "-") == 0 ? ".csv" : strrchr(r->out, '.') ? strrchr(r->out, '.') : "";
         if (io_format_of(r->out) == IO_UNKNOWN && strcasecmp(suffix, ".png") != 0 && strcasecmp(suffix, ".svg") != 0 &&
             strcasecmp(suffix, ".csv") != 0)
-            code = cli_error(CLI_USAGE,
-                             "output \"%s\": the suffix tells no format (.png, .svg, .npz, .safetensors or .csv)",
+            code = cli_error(CLI_USAGE, "output \"%s\": unknown suffix (use .png, .svg, .npz, .safetensors or .csv)",
                              io_safe(safe, sizeof safe, r->out));
     }
     if (code < 0 && r->json && r->out && strcmp(r->out, "-") == 0)
-        code = cli_error(CLI_USAGE, "--json: standard output is taken by -o - (leave one of them out)");
+        code = cli_error(CLI_USAGE, "--json: -o - also writes to standard output (give only one of them)");
     if (code < 0 && r->input &&
         io_read_wanted(cli_shipped(r->input, place), cli_problem_wants, &r->problem, &in, NULL, err) != 0)
         code = cli_error(CLI_FAILED, "%s", err);
@@ -346,8 +348,8 @@ static int run(const cli_command *self, int argc, char **argv)
 
 const cli_command cmd_bias = {
     .name = "bias",
-    .summary = "draw what position terms add to the scores",
-    .usage = "TERM[,key=value...]... [options]      several terms add up; relpos info lists them",
+    .summary = "draw the biases that position terms add to the scores",
+    .usage = "TERM[,key=value...]... [options]      several terms are summed; relpos info lists the terms",
     .example = "  relpos bias log,lambda=0.3 --q 8 --k 8\n"
                "  relpos bias t5,buckets=32,max_distance=128 --q 128 --k 128\n"
                "  relpos bias alibi --q 64 --k 64 -o alibi.png\n",

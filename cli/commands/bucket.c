@@ -1,5 +1,4 @@
-/* bucket.c -- relpos bucket: which bucket an offset falls in.
- * It may know the public headers, io, support and cli, and not the other commands.
+/* bucket.c -- relpos bucket: print the bucket of an offset.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
 #include <stdlib.h>
@@ -8,11 +7,11 @@
 enum { BUCKETS = CLI_OWN, MAX_DISTANCE, CAUSAL, STRATEGY, JSON };
 
 static const cli_option options[] = {
-    {"buckets", BUCKETS, "N", "buckets in all; default 32, half of them for keys after the query"},
-    {"max-distance", MAX_DISTANCE, "N", "distances from here on share the last bucket; default 128"},
-    {"causal", CAUSAL, NULL, "all buckets for keys before the query; those after it fall in bucket 0"},
-    {"strategy", STRATEGY, "S", "log (T5, the default), uniform, linear or quadratic"},
-    {"json", JSON, NULL, "one JSON object"},
+    {"buckets", BUCKETS, "N", "set the number of buckets; default 32, half of them for keys after the query"},
+    {"max-distance", MAX_DISTANCE, "N", "let distances of N and more share the last bucket; default 128"},
+    {"causal", CAUSAL, NULL, "use all buckets for keys before the query; keys after it get bucket 0"},
+    {"strategy", STRATEGY, "S", "choose the spacing: log (as T5), uniform, linear or quadratic; default log"},
+    {"json", JSON, NULL, "print one JSON object"},
     {0},
 };
 
@@ -22,7 +21,7 @@ typedef struct request {
     bool json;
 } request;
 
-/* The names that the library has: "log, uniform, linear, quadratic". */
+/* Write the library's names of the strategies, "log, uniform, linear, quadratic", to `text`. Return `text`. */
 static const char *strategies(char text[96])
 {
     const rp_param *p;
@@ -43,7 +42,7 @@ static int on_option(void *context, int key, const char *value)
     case BUCKETS: return cli_integer("--buckets", value, INT64_MIN, INT64_MAX, &r->term.buckets);
     case MAX_DISTANCE: return cli_integer("--max-distance", value, INT64_MIN, INT64_MAX, &r->term.max_distance);
     case CAUSAL: r->term.bidirectional = 0; return CLI_OK;
-    case STRATEGY: /* the names are the library's */
+    case STRATEGY: /* the library parses the name */
         snprintf(text, sizeof text, "bucket,strategy=%s", value);
         if (strlen(value) > 16 || strchr(value, ',') || rp_term_parse(text, &t, names) != RP_OK)
             return cli_error(CLI_USAGE, "--strategy: no strategy is called \"%s\" (%s)",
@@ -60,8 +59,8 @@ static int64_t bucket(const request *r, int64_t offset)
     return rp_bucket(offset, r->term.buckets, r->term.max_distance, r->term.bidirectional, r->term.strategy);
 }
 
-/* The last offset up to `max` in the bucket of `first`. Buckets rise or fall with the distance, so equal ones are neighbours
- * on each side of the query, and halving finds their end however many offsets there are. */
+/* Return the last offset, at most `max`, of the run that begins at `first` and shares its bucket. On each side of
+ * the query the bucket is monotonic in the distance, so a bisection finds the end of the run. */
 static int64_t run_end(const request *r, int64_t first, int64_t max)
 {
     int64_t low = first, high = first <= 0 ? 0 : max;
@@ -75,6 +74,7 @@ static int64_t run_end(const request *r, int64_t first, int64_t max)
     return low == 0 && bucket(r, 1) == bucket(r, 0) ? run_end(r, 1, max) : low;
 }
 
+/* Print every run of offsets that share a bucket. */
 static void print_runs(const request *r)
 {
     const int64_t max = r->term.max_distance;
@@ -97,11 +97,11 @@ static int run(const cli_command *self, int argc, char **argv)
         code = cli_error(CLI_FAILED, "bucket: out of memory (close other programs)");
     if (code < 0)
         code = cli_options(self, argc, argv, on_option, &r, args, argc, &n_args);
-    for (int n = 0; code < 0 && n < n_args; n++) /* all of them are checked before the first is answered */
+    for (int n = 0; code < 0 && n < n_args; n++) /* check all offsets before printing anything */
         if (cli_integer("offset", args[n], INT64_MIN, INT64_MAX, &offset[n]) != CLI_OK)
             code = CLI_USAGE;
     if (code < 0 && bucket(&r, 0) < 0)
-        code = cli_refused(CLI_USAGE, "bucket", NULL, "--buckets, --max-distance and --causal set these");
+        code = cli_refused(CLI_USAGE, "bucket", NULL, "change --buckets, --max-distance or --causal");
     if (code < 0) {
         if (r.json)
             printf("{\"buckets\": %lld, \"max_distance\": %lld, \"bidirectional\": %s, \"strategy\": \"%s\", \"%s\": [",
@@ -125,8 +125,8 @@ static int run(const cli_command *self, int argc, char **argv)
 
 const cli_command cmd_bucket = {
     .name = "bucket",
-    .summary = "the bucket of an offset (key minus query), as T5 shares distances out",
-    .usage = "[N...] [options]      without N: every run of offsets, as first..last bucket",
+    .summary = "print the bucket of an offset (key minus query), as in T5",
+    .usage = "[N...] [options]      without N: every run of offsets with the same bucket, as first..last bucket",
     .example = "  relpos bucket -5 0 5 100\n  relpos bucket --buckets 16 --max-distance 64 --causal\n",
     .options = options,
     .negative_numbers = true,

@@ -1,5 +1,4 @@
-/* explore.c -- relpos explore: open the explorer, a page that has the library within, in a browser.
- * It may know the public headers, io, support and cli, and not the other commands.
+/* explore.c -- relpos explore: open the explorer, a web page that contains the library, in a browser.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
 #include <limits.h>
@@ -12,7 +11,7 @@
 enum { PATH = CLI_OWN };
 
 static const cli_option options[] = {
-    {"path", PATH, NULL, "only print where the page is"},
+    {"path", PATH, NULL, "print the path of the page instead of opening it"},
     {0},
 };
 
@@ -23,7 +22,8 @@ static int on_option(void *context, int key, const char *value)
     return CLI_OK;
 }
 
-/* xdg-open knows the user's browser; true if it started one. Without a screen it would try one for terminals. */
+/* Open the page with xdg-open. Return true on success. Do nothing without a display, where xdg-open would start a
+ * browser in the terminal. */
 static bool start_browser(char *page)
 {
     extern char **environ;
@@ -49,8 +49,8 @@ static int run(const cli_command *self, int argc, char **argv)
     if (!cli_find("relpos-explorer.html", page))
         return cli_error(
             CLI_FAILED,
-            "explore: relpos-explorer.html is not there (a release has it beside the wheel, and any browser "
-            "opens it; cmake --build BUILD --target explorer makes it; relpos explore finds it in %s)",
+            "explore: relpos-explorer.html is not found (download it from a release, or build it with cmake "
+            "--build BUILD --target explorer; open it in a browser, or put it in %s for relpos explore)",
             cli_installed(folder) ? folder : "share/doc/relpos of the installation");
     if (path_only || !start_browser(page))
         printf("%s\n", io_safe(safe, sizeof safe, page));
@@ -60,7 +60,7 @@ static int run(const cli_command *self, int argc, char **argv)
 const cli_command cmd_explore = {
     .name = "explore",
     .summary = "open the explorer, a page that computes in the browser",
-    .usage = "[--path]      prints where the page is if there is no browser to open it",
+    .usage = "[--path]      without a browser: print the path of the page",
     .example = "  relpos explore\n",
     .options = options,
     .run = run,

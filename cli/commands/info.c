@@ -1,5 +1,4 @@
-/* info.c -- relpos info: what this build and this machine have.
- * It may know the public headers, io, support and cli, and not the other commands.
+/* info.c -- relpos info: print the features of this build and this machine.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
 #include <relpos/facts.h>
@@ -9,8 +8,8 @@
 enum { JSON = CLI_OWN, MEASURE };
 
 static const cli_option options[] = {
-    {"json", JSON, NULL, "one JSON object"},
-    {"measure", MEASURE, NULL, "also how fast this machine multiplies and reads; takes a second"},
+    {"json", JSON, NULL, "print one JSON object"},
+    {"measure", MEASURE, NULL, "also measure how fast this machine multiplies and reads memory; takes a second"},
     {0},
 };
 
@@ -21,13 +20,13 @@ static const cli_option options[] = {
 #else
 #define COMPILER "unknown compiler"
 #endif
-#ifndef RELPOS_BUILD_TYPE /* the build system says */
+#ifndef RELPOS_BUILD_TYPE /* defined by the build system */
 #define RELPOS_BUILD_TYPE "unknown"
 #endif
 
-/* What --measure finds, on the default pool. */
+/* Results of --measure with the threads of the default pool. */
 typedef struct speeds {
-    double gflops[16], bytes_per_s; /* gflops of rp_isa_name(n); 0: not found */
+    double gflops[16], bytes_per_s; /* gflops[n]: of rp_isa_name(n), 0 if not available */
 } speeds;
 
 static int measure(speeds *s)
@@ -57,7 +56,7 @@ static int print_text(const speeds *s)
         printf("  %-9s %s\n            %s\n            %s\n", rp_term_name((rp_term_kind)k),
                rp_term_syntax((rp_term_kind)k), rp_term_about((rp_term_kind)k)->formula,
                rp_term_source((rp_term_kind)k));
-    puts("\nMasks: a pair attends where (query i, key j)");
+    puts("\nMasks: query i attends to key j where");
     for (int k = RP_MASK_NONE + 1; k < RP_MASK_COUNT; k++)
         printf("  %-21s %s\n", cli_mask_usage((rp_mask_kind)k, usage), rp_mask_info_of((rp_mask_kind)k)->meaning);
     return CLI_OK;
@@ -69,7 +68,7 @@ static void json_pair(const char *before, const char *key, const char *value)
     cli_json_string(stdout, value);
 }
 
-/* All that the registry has of a mask: what tools/masks.py reads. */
+/* Print the registry's data of a mask as JSON; tools/masks.py reads it. */
 static void json_mask(const char *before, rp_mask_kind kind)
 {
     static const char *const holds[] = {
@@ -142,21 +141,21 @@ static int on_option(void *context, int key, const char *value)
 
 static int run(const cli_command *self, int argc, char **argv)
 {
-    bool asked[2] = {false}; /* JSON, MEASURE */
+    bool given[2] = {false}; /* JSON, MEASURE */
     int n_args;
     speeds s = {0};
-    int code = cli_options(self, argc, argv, on_option, asked, NULL, 0, &n_args);
+    int code = cli_options(self, argc, argv, on_option, given, NULL, 0, &n_args);
     if (code >= 0)
         return code;
-    code = asked[1] ? measure(&s) : CLI_OK;
+    code = given[1] ? measure(&s) : CLI_OK;
     if (code == CLI_OK)
-        code = (asked[0] ? print_json : print_text)(asked[1] ? &s : NULL);
+        code = (given[0] ? print_json : print_text)(given[1] ? &s : NULL);
     return code;
 }
 
 const cli_command cmd_info = {
     .name = "info",
-    .summary = "version, instruction sets, threads, build, terms and masks",
+    .summary = "show version, instruction sets, threads, build, terms and masks",
     .usage = "[--json] [--measure]",
     .example = "  relpos info\n  relpos info --measure\n",
     .options = options,

@@ -1,9 +1,7 @@
-/* command.c -- relpos explain: its options, the numbers of one query (raw, scaled and biased scores, weights, output), the share of weight
- * by distance, the picture, and JSON. source.c and model.c provide the arrays, text.c prints. All scores and weights come from the library.
+/* command.c -- relpos explain: its options, the picture, and JSON.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/explain/explain.h"
 #include "cli/picture/picture.h"
-#include "cli/progress.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,39 +9,32 @@
 
 enum { OUT = 'o', QUERY = CLI_OWN, HEAD, BATCH, INPUT, ALL, BRIEF, NO_BIAS, JSON, OUTPUTS, MODEL, TEXT, LAYER, WORD };
 enum {
-    NAMED = 40,            /* rows or columns of a picture that still show names */
-    CAP_SAMPLES = 1 << 20, /* values of a picture that decide where its colours end */
-    MAX_PAIRS = 1 << 24,   /* of a picture */
-    ROW_PAIRS = 1 << 18    /* up to these, shares are summed query by query in double; above, by the fast path in f32 */
+    NAMED = 40,            /* largest number of rows or columns of a picture that are labelled by name */
+    CAP_SAMPLES = 1 << 20, /* number of values that decide where the colours of a picture end */
+    MAX_PAIRS = 1 << 24    /* largest number of weights in a picture */
 };
 
 static const cli_option options[] = {
-    {"query", QUERY, "N", "the query to follow, from 0; default 0"},
-    {"no-bias", NO_BIAS, NULL,
-     "no position term at all; without this option and without any term: --bias log,lambda=0.3"},
+    {"query", QUERY, "N", "follow query N, from 0; default 0"},
+    {"no-bias", NO_BIAS, NULL, "use no position term; default without any term: --bias log,lambda=0.3"},
     CLI_TERM_OPTIONS,
     CLI_MASK_OPTIONS,
     CLI_SETTING_OPTIONS,
-    {"input", INPUT, "FILE", "q, k, v and named arrays from .npz or .safetensors (\"tokens\": their names)"},
-    {"model", MODEL, "FILE", "a model of relpos lab: show what it attends to in --text, word by word"},
-    {"text", TEXT, "TEXT", "the text that the model reads"},
-    {"layer", LAYER, "N", "layer of the model, from 0; default 0, or without --head all layers"},
-    {"word", WORD, "N", "the word of the text whose attention is shown, from 0; default: the last"},
+    {"input", INPUT, "FILE", "read q, k, v and named arrays from .npz or .safetensors (\"tokens\": their names)"},
+    {"model", MODEL, "FILE", "show the attention of a model of relpos lab on --text, word by word"},
+    {"text", TEXT, "TEXT", "let the model read TEXT"},
+    {"layer", LAYER, "N", "show layer N of the model, from 0; default 0, without --head all layers"},
+    {"word", WORD, "N", "show the attention of word N of the text, from 0; default: the last"},
     {"head", HEAD, "N",
-     "head, from 0; default 0, with --model a table of all heads. Without a file there is one head, or 8 with alibi"},
-    {"batch", BATCH, "N", "batch entry of the file, from 0; default 0"},
-    {"brief", BRIEF, NULL, "only the heaviest keys without and with the terms, and the share of weight by distance"},
+     "show head N, from 0; default 0, with --model a table of all. Without a file there is one head, or 8 with alibi"},
+    {"batch", BATCH, "N", "show batch entry N of the file, from 0; default 0"},
+    {"brief", BRIEF, NULL, "show only the heaviest keys without and with the terms, and the weight by distance"},
     {"output", OUT, "FILE", "also draw the weights of the head without and with position terms: .png or .svg"},
-    {"all", ALL, NULL, "every key in order, not only the 12 heaviest"},
-    {"outputs", OUTPUTS, NULL, "the outputs of all queries of the head as well"},
-    {"json", JSON, NULL, "one JSON object; -infinity is null"},
+    {"all", ALL, NULL, "show every key in order, not only the 12 heaviest"},
+    {"outputs", OUTPUTS, NULL, "also show the outputs of all queries of the head"},
+    {"json", JSON, NULL, "print one JSON object; -infinity is null"},
     {0},
 };
-
-int explain_no_memory(void)
-{
-    return cli_error(CLI_FAILED, "explain: out of memory (fewer keys)");
-}
 
 static int on_option(void *context, int key, const char *value)
 {
@@ -67,204 +58,6 @@ static int on_option(void *context, int key, const char *value)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------- the numbers */
-
-static int refuse(const explain_request *r)
-{
-    return cli_refused(CLI_FAILED, "explain", &r->problem, NULL);
-}
-
-double explain_scale(const rp_desc *d)
-{
-    return d->scale == RP_SCALE_AUTO ? 1 / sqrt((double)d->dim_k) : d->scale;
-}
-
-/* The same attention without position terms: scale, softcap and masks stay. */
-static rp_desc plain_of(const rp_desc *d)
-{
-    rp_desc plain = *d;
-    plain.n_terms = 0;
-    return plain;
-}
-
-int explain_plans(const explain_request *r, explain_source *s)
-{
-    const rp_desc *d = &r->problem.desc, plain = plain_of(d);
-    rp_plan_destroy(s->plan);
-    rp_plan_destroy(s->plain);
-    s->plan = s->plain = NULL;
-    rp_status status = rp_plan_create(&s->plan, d);
-    if (status == RP_OK)
-        status = rp_plan_create(&s->plain, &plain);
-    if (status == RP_OK)
-        return CLI_OK;
-    refuse(r);
-    return r->input || r->model ? CLI_FAILED : cli_code(status); /* without a file, a plan depends on options alone */
-}
-
-int explain_look(const explain_request *r, const explain_source *s, int64_t query, explain_trace *t)
-{
-    const rp_desc *d = &r->problem.desc;
-    const int64_t n = d->len_k;
-    double *at = calloc((size_t)(8 * n + d->dim_v), sizeof *at);
-    if (!at)
-        return explain_no_memory();
-    *t = (explain_trace){.row = {.raw = at,
-                                 .scaled = at + n,
-                                 .bias = at + 2 * n,
-                                 .score = at + 3 * n,
-                                 .weights = at + 4 * n,
-                                 .out = at + 8 * n},
-                         .plain = at + 5 * n,
-                         .difference = at + 6 * n,
-                         .plain_score = at + 7 * n};
-    rp_row standard = {.weights = t->plain, .score = t->plain_score};
-    if (rp_attend_row(s->plan, &s->t, r->batch, r->head, query, &t->row) != RP_OK ||
-        rp_attend_row(s->plain, &s->t, r->batch, r->head, query, &standard) != RP_OK)
-        return refuse(r);
-    for (int64_t j = 0; j < n; j++)
-        t->difference[j] = t->row.weights[j] - t->plain[j];
-    return CLI_OK;
-}
-
-int explain_split(const explain_request *r, const explain_source *s, explain_trace *t)
-{
-    rp_part list[RP_MAX_PARTS] = {0};
-    size_t numbers = 0;
-    if (rp_attend_parts(s->plan, &s->t, r->batch, r->head, r->query, list, &t->n_parts) != RP_OK)
-        return refuse(r);
-    for (int32_t n = 0; n < t->n_parts; n++)
-        numbers += (size_t)list[n].length;
-    if (!(t->part = calloc(1, sizeof list + numbers * sizeof(double))))
-        return explain_no_memory();
-    memcpy(t->part, list, sizeof list);
-    double *value = (double *)(void *)(t->part + RP_MAX_PARTS);
-    for (int32_t n = 0; n < t->n_parts; value += t->part[n++].length)
-        t->part[n].value = value;
-    if (rp_attend_parts(s->plan, &s->t, r->batch, r->head, r->query, t->part, &t->n_parts) != RP_OK)
-        return refuse(r);
-    return CLI_OK;
-}
-
-const rp_part *explain_part(const explain_trace *t, rp_part_kind kind)
-{
-    for (int32_t n = 0; n < t->n_parts; n++)
-        if (t->part[n].kind == kind)
-            return &t->part[n];
-    return NULL;
-}
-
-static int band_of(int64_t delta)
-{
-    const uint64_t distance = delta < 0 ? -(uint64_t)delta : (uint64_t)delta;
-    const int band = distance ? 64 - __builtin_clzll(distance) : 0;
-    return band < EXPLAIN_BANDS ? band : EXPLAIN_BANDS - 1;
-}
-
-/* Turn sums over all pairs into shares. */
-static void finish(explain_share *share)
-{
-    double *const both[2] = {share->plain, share->with};
-    for (int k = 0; k < 2; k++) {
-        double sum = 0;
-        for (int band = 0; band < EXPLAIN_BANDS; band++)
-            sum += both[k][band];
-        for (int band = 0; band < EXPLAIN_BANDS && sum != 0; band++) /* the sum is 0 where every pair is masked */
-            both[k][band] /= sum;
-    }
-    share->known = true;
-}
-
-/* Sums by distance from one call of the fast path: the mean weight of each offset times the number of its pairs. It
- * counts its pairs, where `pairs` is given. */
-static int sums_of_profile(const explain_request *r, const explain_source *s, bool plain, double *sum, int64_t *pairs,
-                           cli_progress *progress)
-{
-    const rp_dtype type = r->input || r->model ? RP_F32 : RP_F64;
-    rp_desc d = plain ? plain_of(&r->problem.desc) : r->problem.desc;
-    rp_tensors t = s->t;
-    rp_plan *plan = NULL;
-    io_set made = {0};
-    const int64_t n = d.len_q + d.len_k - 1, shape[3] = {d.batch, d.heads, n};
-    double *profile = calloc((size_t)(d.batch * d.heads * n), sizeof *profile);
-    int code = profile ? CLI_OK : explain_no_memory();
-    if (code == CLI_OK && r->input) /* f32 is faster */
-        code = cli_array(&s->in, "q", type, &made, &t.q);
-    if (code == CLI_OK && r->input)
-        code = cli_array(&s->in, "k", type, &made, &t.k);
-    if (code == CLI_OK && r->input)
-        code = cli_array(&s->in, "v", type, &made, &t.v);
-    d.dtype = type;
-    t.profile = rp_array_of(profile, RP_F64, 3, shape);
-    t.progress = progress ? cli_progress_show : NULL;
-    t.progress_context = progress;
-    t.pairs = pairs;
-    if (code == CLI_OK && (rp_plan_create(&plan, &d) != RP_OK || rp_attend(plan, &t, NULL) != RP_OK))
-        code = refuse(r);
-    const double *mean = code == CLI_OK ? profile + (r->batch * d.heads + r->head) * n : NULL;
-    for (int64_t x = 0; mean && x < n; x++) {
-        const int64_t delta = x - (d.len_q - 1), last = d.len_k - delta;
-        const int64_t of_delta = (last < d.len_q ? last : d.len_q) - (delta < 0 ? -delta : 0);
-        sum[band_of(delta - d.q_offset)] += mean[x] * (double)of_delta;
-    }
-    rp_plan_destroy(plan);
-    io_free(&made);
-    free(profile);
-    return code;
-}
-
-/* The same sums query by query, in double. */
-static int sums_of_rows(const explain_request *r, const explain_source *s, explain_share *share, double *plain,
-                        double *with, cli_progress *progress)
-{
-    const rp_desc *d = &r->problem.desc;
-    const int64_t n = d->len_k;
-    double *row = malloc((size_t)n * 3 * sizeof *row);
-    int code = row ? CLI_OK : explain_no_memory();
-    for (int64_t i = 0; code == CLI_OK && i < d->len_q; i++) {
-        rp_row standard = {.weights = row}, biased = {.weights = row + n, .score = row + 2 * n};
-        if (rp_attend_row(s->plain, &s->t, r->batch, r->head, i, &standard) != RP_OK ||
-            rp_attend_row(s->plan, &s->t, r->batch, r->head, i, &biased) != RP_OK)
-            code = refuse(r);
-        for (int64_t j = 0; code == CLI_OK && j < n; j++) {
-            const int band = band_of(j - i - d->q_offset);
-            const bool masked = biased.score[j] == -INFINITY;
-            share->plain[band] += standard.weights[j];
-            share->with[band] += biased.weights[j];
-            if (plain) {
-                plain[i * n + j] = masked ? -INFINITY : standard.weights[j];
-                with[i * n + j] = masked ? -INFINITY : biased.weights[j];
-            }
-        }
-        cli_progress_show(progress, (double)(i + 1) / (double)d->len_q);
-    }
-    free(row);
-    return code;
-}
-
-int explain_all(const explain_request *r, const explain_source *s, explain_share *share, double *plain, double *with)
-{
-    const rp_desc *d = &r->problem.desc;
-    cli_progress progress = {.what = "explain"};
-    double unused[EXPLAIN_BANDS] = {0};
-    int code;
-    cli_progress_show(&progress, 0);
-    if (plain || d->len_q <= ROW_PAIRS / d->len_k) {
-        code = sums_of_rows(r, s, share, plain, with, &progress);
-        if (code == CLI_OK)
-            code = sums_of_profile(r, s, false, unused, share->pairs, NULL);
-    } else {
-        code = sums_of_profile(r, s, true, share->plain, NULL, &progress);
-        if (code == CLI_OK)
-            code = sums_of_profile(r, s, false, share->with, share->pairs, &progress);
-    }
-    cli_progress_end(&progress);
-    for (int64_t x = 0; x < d->len_q + d->len_k - 1; x++)
-        share->has_pairs[band_of(x - (d->len_q - 1) - d->q_offset)] = true;
-    finish(share);
-    return code;
-}
-
 /* ------------------------------------------------------------------------------------------------- the picture */
 
 static int write_picture(const explain_request *r, const pic_map *map)
@@ -273,14 +66,14 @@ static int write_picture(const explain_request *r, const pic_map *map)
     size_t size = 0;
     char err[IO_ERR_MAX];
     if ((strcasecmp(strrchr(r->out, '.'), ".png") == 0 ? pic_png : pic_svg)(map, &data, &size, err) != 0)
-        return cli_error(CLI_FAILED, "picture: %s (fewer queries or keys)", err);
+        return cli_error(CLI_FAILED, "picture: %s (use fewer queries or keys)", err);
     const int code = io_write_bytes(r->out, data, size, err) == 0 ? CLI_OK : cli_error(CLI_FAILED, "%s", err);
     free(data);
     return code;
 }
 
-/* The size below which 99 % of the values are: with a larger scale, a few heavy keys would leave the rest of a big picture in one colour.
- * 0 if memory runs out. */
+/* Return the 99th percentile of |x|, or 0 if memory runs out. The colours of a big picture end there: if they
+ * reached to the maximum, a few heavy keys would leave the rest of the picture in one colour. */
 static double cap_of(const double *x, int64_t n)
 {
     const int64_t step = n / CAP_SAMPLES + 1;
@@ -296,17 +89,17 @@ static double cap_of(const double *x, int64_t n)
     return cap;
 }
 
-static int draw(const explain_request *r, const explain_source *s, explain_share *share)
+static int draw(const explain_request *r, const explain_source *s, explain_bands *bands)
 {
     const rp_desc *d = &r->problem.desc;
     if (d->len_q > MAX_PAIRS / d->len_k)
-        return cli_error(CLI_FAILED, "--output: a picture of %lld x %lld weights is too large (at most %d in all)",
+        return cli_error(CLI_FAILED, "--output: a picture of %lld x %lld weights is too large (use at most %d in all)",
                          (long long)d->len_q, (long long)d->len_k, MAX_PAIRS);
     const int64_t n = d->len_q * d->len_k;
     double *plain = malloc((size_t)n * 3 * sizeof *plain);
     if (!plain)
         return explain_no_memory();
-    int code = explain_all(r, s, share, plain, plain + n);
+    int code = explain_all(r, s, bands, plain, plain + n);
     for (int64_t x = 0; code == CLI_OK && x < n; x++)
         plain[2 * n + x] = plain[x] == -INFINITY ? -INFINITY : plain[n + x] - plain[x];
     char terms[128], names[128], title[256], with[160], number[NAMED][EXPLAIN_TOKEN];
@@ -341,14 +134,6 @@ static int draw(const explain_request *r, const explain_source *s, explain_share
 
 /* ------------------------------------------------------------------------------------------------- the command */
 
-void explain_json_number(double x)
-{
-    if (isfinite(x))
-        printf("%.17g", x);
-    else
-        fputs("null", stdout);
-}
-
 static void json_row(const char *key, const double *x, int64_t n)
 {
     printf(", \"%s\": [", key);
@@ -359,7 +144,7 @@ static void json_row(const char *key, const double *x, int64_t n)
     putchar(']');
 }
 
-/* The parts of the kinds from ... to, as a list of objects. */
+/* Print the parts with kinds from `from` to `to` as a JSON list of objects. */
 static void json_parts(const explain_trace *t, const char *key, rp_part_kind from, rp_part_kind to)
 {
     static const char *const kinds[] = {"content",       "rotation", "query", "key",    "softcap", "bias",
@@ -404,7 +189,7 @@ static void json_words(const explain_request *r, const explain_source *s, const 
 }
 
 static int print_json(const explain_request *r, const explain_source *s, const explain_trace *t,
-                      const explain_share *share, const double *outputs)
+                      const explain_bands *bands, const double *outputs)
 {
     const int64_t n = r->problem.desc.len_k;
     explain_content split = {0};
@@ -442,30 +227,23 @@ static int print_json(const explain_request *r, const explain_source *s, const e
     json_row("out", t->row.out, r->problem.desc.dim_v);
     fputs(", \"lse\": ", stdout);
     explain_json_number(t->row.lse);
-    for (int band = 0; share->known && band < EXPLAIN_BANDS; band++) {
+    for (int band = 0; bands->known && band < EXPLAIN_BANDS; band++) {
         printf(band ? ", {\"from\": %lld, \"to\": " : ", \"share_by_distance\": [{\"from\": %lld, \"to\": ",
                (long long)explain_band_from(band));
         explain_json_number(band + 1 < EXPLAIN_BANDS ? (double)explain_band_from(band + 1) - 1 : INFINITY);
         fputs(", \"plain\": ", stdout);
-        explain_json_number(share->plain[band]);
+        explain_json_number(bands->plain[band]);
         fputs(", \"weights\": ", stdout);
-        explain_json_number(share->with[band]);
+        explain_json_number(bands->with[band]);
         fputs(band + 1 < EXPLAIN_BANDS ? "}" : "}]", stdout);
     }
-    if (share->known)
-        printf(", \"pairs\": {\"allowed\": %lld, \"computed\": %lld}", (long long)share->pairs[0],
-               (long long)share->pairs[1]);
+    if (bands->known)
+        printf(", \"pairs\": {\"allowed\": %lld, \"computed\": %lld}", (long long)bands->pairs[0],
+               (long long)bands->pairs[1]);
     if (outputs)
         explain_json_outputs(r, outputs);
     puts("}");
     return CLI_OK;
-}
-
-int explain_range(const char *option, int64_t at, int64_t n)
-{
-    if (at < n)
-        return CLI_OK;
-    return cli_out_of_range(option, at, 0, n - 1);
 }
 
 int explain_show(explain_request *r, explain_source *s)
@@ -475,7 +253,7 @@ int explain_show(explain_request *r, explain_source *s)
         explain_range("--head", r->head, d->heads) != CLI_OK || explain_range("--batch", r->batch, d->batch) != CLI_OK)
         return CLI_USAGE;
     explain_trace t = {0};
-    explain_share share = {0};
+    explain_bands bands = {0};
     double *outputs = NULL;
     int code = explain_plans(r, s);
     if (code == CLI_OK && r->head < 0)
@@ -485,15 +263,15 @@ int explain_show(explain_request *r, explain_source *s)
     if (code == CLI_OK && (r->json || !r->brief))
         code = explain_split(r, s, &t);
     if (code == CLI_OK && r->out)
-        code = draw(r, s, &share);
-    if (code == CLI_OK && r->json && s->shares && !share.known)
-        code = explain_all(r, s, &share, NULL, NULL);
+        code = draw(r, s, &bands);
+    if (code == CLI_OK && r->json && s->shares && !bands.known)
+        code = explain_all(r, s, &bands, NULL, NULL);
     if (code == CLI_OK && r->outputs)
         code = explain_outputs(r, s, &outputs);
     if (code == CLI_OK && r->json)
-        code = print_json(r, s, &t, &share, outputs);
+        code = print_json(r, s, &t, &bands, outputs);
     else if (code == CLI_OK)
-        code = explain_print(r, s, &t, &share);
+        code = explain_print(r, s, &t, &bands);
     if (code == CLI_OK && outputs && !r->json)
         explain_print_outputs(r, s, outputs);
     free(outputs);
@@ -508,15 +286,15 @@ int explain_check_output(const char *path)
     char safe[256];
     if (suffix && (strcasecmp(suffix, ".png") == 0 || strcasecmp(suffix, ".svg") == 0))
         return CLI_OK;
-    return cli_error(CLI_USAGE, "--output: %s: the suffix tells no picture format (.png or .svg)",
-                     io_safe(safe, sizeof safe, path));
+    return cli_error(CLI_USAGE, "--output: %s: unknown suffix (use .png or .svg)", io_safe(safe, sizeof safe, path));
 }
 
-/* Refuse options that do not fit a model, or that need one; set the defaults. */
+/* Refuse options that conflict with a model or need one, and set defaults. Return CLI_OK, or CLI_USAGE after
+ * printing. */
 static int check_model(explain_request *r, int n_args)
 {
     if (!r->model && (r->text || r->layer >= 0 || r->word >= 0))
-        return cli_error(CLI_USAGE, "explain: --text, --layer and --word need a model (--model FILE)");
+        return cli_error(CLI_USAGE, "explain: --text, --layer and --word need a model (give --model FILE)");
     if (!r->model) {
         r->head = r->head < 0 ? 0 : r->head;
         return CLI_OK;
@@ -528,12 +306,11 @@ static int check_model(explain_request *r, int n_args)
         return cli_error(CLI_USAGE,
                          "explain: a model has its own terms, masks and scale (leave options such as --bias out)");
     if (r->numbers)
-        return cli_error(CLI_USAGE,
-                         "explain: with --model, --word says which query is shown (leave --query and --batch out)");
+        return cli_error(CLI_USAGE, "explain: with --model, --word selects the query (leave --query and --batch out)");
     if (!r->text || !*r->text)
-        return cli_error(CLI_USAGE, "explain: --model needs a text (--text 'a sentence')");
+        return cli_error(CLI_USAGE, "explain: --model needs a text (give --text 'a sentence')");
     if (r->head < 0 && (r->out || r->brief || r->outputs))
-        return cli_error(CLI_USAGE, "explain: %s needs one head (--head N)",
+        return cli_error(CLI_USAGE, "explain: %s needs one head (give --head N)",
                          r->out     ? "--output"
                          : r->brief ? "--brief"
                                     : "--outputs");
@@ -558,9 +335,9 @@ static int run(const cli_command *self, int argc, char **argv)
     if (code < 0 && check_model(r, n_args) != CLI_OK)
         code = CLI_USAGE;
     if (code < 0 && r->no_bias && r->problem.desc.n_terms)
-        code = cli_error(CLI_USAGE, "--no-bias: a position term is given as well (leave one of them out)");
+        code = cli_error(CLI_USAGE, "--no-bias: a position term is given too (give only one of them)");
     if (code < 0 && r->input && n_args)
-        code = cli_error(CLI_USAGE, "explain: both a sentence and --input are given (leave one of them out)");
+        code = cli_error(CLI_USAGE, "explain: both a sentence and --input are given (give only one of them)");
     if (code < 0 && !r->model && !r->no_bias && r->problem.desc.n_terms == 0)
         code = cli_problem_option(&r->problem, CLI_BIAS, "log") == CLI_OK ? -1 : CLI_USAGE;
     if (code < 0 && r->out && explain_check_output(r->out) != CLI_OK)
@@ -589,7 +366,7 @@ static int run(const cli_command *self, int argc, char **argv)
 
 const cli_command cmd_explain = {
     .name = "explain",
-    .summary = "one query step by step: scores, bias, weights as bars, output",
+    .summary = "follow one query step by step: scores, bias, weights as bars, output",
     .usage = "[\"a sentence\"] [options]      without a sentence: the worked example; - = standard input",
     .example =
         "  relpos explain\n"

@@ -1,8 +1,8 @@
-/* model.c -- relpos explain --model: a trained model's attention on a text, by words, split into content and position; and a table of all
- * its heads. The model is run by cli/lab; text.c prints all but the table.
+/* model.c -- relpos explain --model: a trained model's attention on a text, by words, split into content and position;
+ * and a table of all its heads. cli/lab runs the model.
  *
- * Without the terms the scores of a row are S; the terms add P. Its weights are softmax(S + P), those of content alone
- * softmax(S), and those of position alone softmax(P).
+ * Without terms a query has the scores S; the terms add P. Its weights are softmax(S + P), those of content are
+ * softmax(S), and those of position are softmax(P).
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/explain/explain.h"
 #include "cli/progress.h"
@@ -11,9 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_BYTES = 1024 }; /* of a text: the table of all heads computes every pair in double */
+enum { MAX_BYTES = 1024 }; /* limit of the text: the table of all heads computes every pair in double */
 
-/* Split the text into words: a word is a run of blanks, which may be empty, and a run of other bytes; blanks at the end are a word too. */
+/* Split the text into words. A word is a run of blanks, which may be empty, followed by a run of other bytes. Blanks
+ * at the end are also a word. Return an exit code. */
 static int split_text(explain_source *s, const char *text)
 {
     const int64_t n = (int64_t)strlen(text);
@@ -40,13 +41,13 @@ static int split_text(explain_source *s, const char *text)
     return CLI_OK;
 }
 
-/* Describe the model's attention: that of the layers that have terms. */
+/* Describe the attention of the model's layers that have terms. */
 static void describe(explain_request *r, const nn_model *m, int64_t n)
 {
     const nn_stack *s = &m->stack[0];
     cli_problem *p = &r->problem;
     p->desc = nn_model_attention(m, 0, 1, n, n, p->terms, p->masks);
-    p->desc.dim_v = p->desc.dim_k; /* explain does not know 0 as a default */
+    p->desc.dim_v = p->desc.dim_k; /* set explicitly: explain does not resolve the default 0 */
     for (int32_t t = 0; t < s->n_terms; t++) {
         if (rp_term_print(&p->terms[t], p->term_text[t], sizeof p->term_text[t]) != RP_OK)
             snprintf(p->term_text[t], sizeof p->term_text[t], "%s", rp_term_name(p->terms[t].kind));
@@ -56,14 +57,14 @@ static void describe(explain_request *r, const nn_model *m, int64_t n)
     }
 }
 
-/* Set the source's tensors and the number of terms to those of a layer. */
+/* Set the source's tensors and the number of terms to those of a layer. Return an exit code. */
 static int take_layer(explain_request *r, explain_source *s, int64_t layer)
 {
     char err[NN_ERR_MAX];
     r->problem.desc.n_terms = nn_layer_terms(&s->look->m, 0, layer, r->problem.terms);
     if (nn_net_attention(s->look->net, layer, &s->t, NULL, err) != 0)
         return cli_error(CLI_FAILED, "%s", err);
-    s->t.out = rp_tensors_init().out; /* the model's output is not overwritten */
+    s->t.out = rp_tensors_init().out; /* do not overwrite the model's output */
     return CLI_OK;
 }
 
@@ -72,7 +73,7 @@ int explain_from_model(explain_request *r, explain_source *s)
     char err[NN_ERR_MAX];
     const int64_t n = (int64_t)strlen(r->text);
     if (n > MAX_BYTES)
-        return cli_error(CLI_USAGE, "--text: it has %lld bytes (at most %d: a shorter text)", (long long)n, MAX_BYTES);
+        return cli_error(CLI_USAGE, "--text: has %lld bytes (give at most %d)", (long long)n, MAX_BYTES);
     int code = split_text(s, r->text);
     if (code == CLI_OK && r->word < 0)
         r->word = s->n_words - 1;
@@ -89,7 +90,7 @@ int explain_from_model(explain_request *r, explain_source *s)
     if (r->head >= 0 && r->layer < 0)
         r->layer = 0;
     if (m->stack[0].sinusoidal || m->stack[0].learned)
-        s->note = "The model adds positions to what it reads, so content has some of them.\n";
+        s->note = "The model adds positions to its embedding, so content also depends on position.\n";
     s->shares = true;
     snprintf(s->place, sizeof s->place, "layer %lld, ", (long long)(r->layer < 0 ? 0 : r->layer));
     describe(r, m, n);
@@ -104,7 +105,8 @@ void explain_model_end(explain_source *s)
     free(s->word);
 }
 
-/* ------------------------------------------------------------------------------------------------ content and position */
+/* ------------------------------------------------------------------------------------------------ content and
+ * position */
 
 int explain_by_words(const explain_request *r, const explain_source *s, const explain_trace *t, explain_content *split)
 {
@@ -139,13 +141,14 @@ int explain_by_words(const explain_request *r, const explain_source *s, const ex
 
 /* Sums of a head over all queries of the text. */
 typedef struct head_sum {
-    double weight, distance, own,
-        before; /* weight is 1 for each query, or less with a sink; own, before: on the query's word and the one before */
-    double content, position; /* sums of variances */
-    int64_t word;             /* the heaviest word of the query that --word names */
-    double heaviest;          /* its weight */
+    double weight, distance;  /* weight (1 for each query, or less with a sink); weight times distance */
+    double own, before;       /* weight on the query's word; on the word before it */
+    double content, position; /* variances of the scores */
+    int64_t word;             /* for the query of --word: the heaviest word */
+    double heaviest;          /* weight of that word */
 } head_sum;
 
+/* Compute the sums of head r->head. Return an exit code. */
 static int sum_head(const explain_request *r, const explain_source *s, head_sum *h)
 {
     const int64_t n = r->problem.desc.len_k;
@@ -181,20 +184,21 @@ static int sum_head(const explain_request *r, const explain_source *s, head_sum 
     return CLI_OK;
 }
 
+/* Print a head as a row of the table, or as a JSON object. */
 static void print_head(const explain_request *r, const explain_source *s, int64_t layer, const head_sum *h, bool first)
 {
     const bool rotates = explain_rotates(&r->problem.desc);
-    const double all = h->weight, share = rotates ? NAN : lab_share(h->position, h->content);
+    const double all = h->weight, fraction = rotates ? NAN : lab_share(h->position, h->content);
     char buf[EXPLAIN_TOKEN], percent[16];
     if (r->json) {
         printf("%s{\"layer\": %lld, \"head\": %lld, \"distance\": %.17g, \"position\": ", first ? "" : ", ",
                (long long)layer, (long long)r->head, h->distance / all);
-        explain_json_number(share);
+        explain_json_number(fraction);
         printf(", \"own_word\": %.17g, \"word_before\": %.17g, \"heaviest\": %lld, \"weight\": %.17g}", h->own / all,
                h->before / all, (long long)h->word, h->heaviest);
         return;
     }
-    snprintf(percent, sizeof percent, rotates ? "-  " : "%.0f %%", 100 * share);
+    snprintf(percent, sizeof percent, rotates ? "-  " : "%.0f %%", 100 * fraction);
     printf("%5lld%6lld%11.1f%11s%8.0f %%%8.0f %%%8.0f %%   %.2f %s\n", (long long)layer, (long long)r->head,
            h->distance / all, percent, 100 * h->own / all, 100 * h->before / all,
            fmax(0, 100 * (all - h->own - h->before) / all), h->heaviest, explain_cut(buf, s->word[h->word].name, 12));
@@ -227,7 +231,7 @@ int explain_heads(explain_request *r, explain_source *s)
     cli_progress_show(&progress, 0);
     for (int64_t layer = from; layer < to && code == CLI_OK; layer++) {
         code = take_layer(r, s, layer);
-        if (code == CLI_OK && layer > from) /* layers may have no terms, or fire with a c of their own */
+        if (code == CLI_OK && layer > from) /* layers may differ: no terms, or another c of fire */
             code = explain_plans(r, s);
         for (r->head = 0; r->head < m->c.heads && code == CLI_OK; r->head++) {
             head_sum h;

@@ -1,4 +1,4 @@
-/* outputs.c -- the outputs of relpos explain: of one query, and with --outputs of all queries of the head. It computes none by itself.
+/* outputs.c -- compute and print the outputs of one query, or with --outputs of all queries of the head.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/explain/explain.h"
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* source.c -- the arrays that relpos explain explains: those of a file, of a sentence, or of the worked example. It computes no attention.
+/* source.c -- the arrays that relpos explain shows: from a file, a sentence, or the worked example.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/explain/explain.h"
 #include "io/json.h"
@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Describe one query, key and value of width D for each of n words. The axis of heads has stride 0, so all heads have the same q, k and v;
- * a term with a parameter for each head, such as ALiBi, gets eight heads. */
+/* Describe one query, key and value of width D for each of n words. The axis of heads has stride 0, so all heads
+ * share q, k and v. There are eight heads if a term differs by head, as ALiBi does, else one. */
 static void describe(explain_request *r, explain_source *s, const double *q, const double *k, const double *v,
                      int64_t n, int64_t D)
 {
@@ -24,7 +24,6 @@ static void describe(explain_request *r, explain_source *s, const double *q, con
     s->t.q.stride[1] = s->t.k.stride[1] = s->t.v.stride[1] = 0;
 }
 
-/* The worked example. */
 int explain_from_example(explain_request *r, explain_source *s)
 {
     s->token = calloc(SAMPLE_WORDS, sizeof *s->token);
@@ -36,7 +35,8 @@ int explain_from_example(explain_request *r, explain_source *s)
     return CLI_OK;
 }
 
-/* Count the words of a text, from `at` on; where s->memory is allocated, also store their names and vectors. */
+/* Return `at` plus the number of words in a text. If s->memory is allocated, also store the names and vectors of the
+ * words. */
 static int64_t words_of(const char *text, int64_t at, int64_t total, explain_source *s)
 {
     for (;;) {
@@ -65,7 +65,8 @@ int explain_from_sentence(explain_request *r, explain_source *s, const char **ar
     size_t size = 0;
     int64_t n = 0;
     if (n_args == 1 && strcmp(args[0], "-") == 0) {
-        args[0] = getdelim(&piped, &size, 0, stdin) < 0 ? "" : piped; /* nothing is stored at the end of file */
+        args[0] =
+            getdelim(&piped, &size, 0, stdin) < 0 ? "" : piped; /* getdelim stores nothing at the end of the file */
         if (ferror(stdin)) {
             free(piped);
             return cli_error(CLI_FAILED, "standard input: cannot be read (give the sentence as an argument)");
@@ -82,15 +83,15 @@ int explain_from_sentence(explain_request *r, explain_source *s, const char **ar
         int64_t at = 0;
         for (int a = 0; a < n_args; a++)
             at = words_of(args[a], at, n, s);
-        s->note =
-            "q, k and v are made from the letters of each word; they carry no meaning, only the arithmetic is real.\n";
+        s->note = "q, k and v are computed from the letters of each word: the numbers have no meaning, the arithmetic "
+                  "is real.\n";
         describe(r, s, s->memory, s->memory + n * WORD_WIDTH, s->memory + 2 * n * WORD_WIDTH, n, WORD_WIDTH);
     }
     free(piped);
     return code;
 }
 
-/* Name the tokens by the metadata, if it has as many names, else by numbers. */
+/* Name the n tokens: by the names in the metadata if there are n of them, else by numbers. Return an exit code. */
 static int file_tokens(explain_source *s, int64_t n)
 {
     const char *text = io_meta(&s->in, "tokens");
@@ -125,12 +126,12 @@ int explain_from_file(explain_request *r, explain_source *s)
         if (code != CLI_OK)
             return code;
         if (arrays[n]->ndim != 4)
-            return cli_error(CLI_FAILED, "%s: it has %d axes (4 are needed: batch, heads, length, width)", name,
+            return cli_error(CLI_FAILED, "%s: has %d axes (reshape it to 4: batch, heads, length, width)", name,
                              (int)arrays[n]->ndim);
         for (int x = 0; x < 4; x++)
             if (arrays[n]->shape[x] == 0)
-                return cli_error(CLI_FAILED, "%s: an axis of length 0, so there is nothing to explain (another file)",
-                                 name);
+                return cli_error(CLI_FAILED,
+                                 "%s: has an axis of length 0, so there is nothing to show (use another file)", name);
     }
     d->batch = s->t.q.shape[0], d->heads = s->t.q.shape[1], d->kv_heads = s->t.k.shape[1];
     d->len_q = s->t.q.shape[2], d->len_k = s->t.k.shape[2];

@@ -1,5 +1,5 @@
-/* text.c -- what relpos explain prints: the trace of one query, its heaviest keys alone, or a model's words; and the shares. It prints
- * numbers and computes none.
+/* text.c -- print the text of relpos explain: all steps of one query, only its heaviest keys, or the words of a model's
+ * text; and the weight by distance.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/explain/explain.h"
 #include "cli/picture/picture.h"
@@ -7,79 +7,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FEW = 8, TOP = 12 }; /* up to FEW keys are printed side by side; TOP are listed of more */
+enum { FEW = 8, TOP = 12 }; /* up to FEW keys are columns of a table; of more keys, the TOP heaviest are listed */
 
 typedef struct view {
     const explain_request *r;
     const explain_source *s;
     const explain_trace *t;
-    int64_t key[TOP], *keys, n_keys; /* the keys that are shown: `key`, or all of them */
+    int64_t key[TOP], *keys, n_keys; /* keys: those that are shown, either `key` or all keys */
     bool sink;
-    explain_share *share;
+    explain_bands *bands;
 } view;
 
-/* A line of a table: one number for each key. */
+/* One row of a table: a number for each key. */
 typedef struct series {
     const char *label, *note;
     const double *x;
     bool sign, whole;
 } series;
 
-const char *explain_cut(char buf[EXPLAIN_TOKEN], const char *name, int max_columns)
-{
-    size_t length = strlen(name);
-    snprintf(buf, EXPLAIN_TOKEN, "%s", name);
-    while (pic_columns(buf) > max_columns) {
-        do
-            length--;
-        while (length > 2 && (name[length] & 0xc0) == 0x80);
-        snprintf(buf, EXPLAIN_TOKEN, "%.*s..", (int)length, name);
-    }
-    return buf;
-}
-
+/* Print a text right-aligned in `width` columns. */
 static void cell(const char *text, int width)
 {
     const int used = pic_columns(text);
     printf("%*s%s", width > used ? width - used : 1, "", text);
-}
-
-/* Four decimals, and no negative zero or NaN. */
-const char *explain_number(char buf[40], double x, bool sign)
-{
-    snprintf(buf, 40, fabs(x) >= 1e6 && isfinite(x) ? "%+.2e" : "%+.4f", x);
-    if (strcmp(buf + 1, "0.0000") == 0 || isnan(x))
-        return buf + 1;
-    return sign || *buf == '-' ? buf : buf + 1;
-}
-
-void explain_heading(const char *text)
-{
-    printf(cli_colour(stdout) ? "\n\033[1m%s\033[0m\n" : "\n%s\n", text);
-}
-
-const char *explain_query_name(const explain_request *r, const explain_source *s, int64_t i, char buf[EXPLAIN_TOKEN])
-{
-    const rp_desc *d = &r->problem.desc;
-    if (s->query_token)
-        return s->query_token[i];
-    const int64_t at = d->len_q == d->len_k ? i : i + d->q_offset;
-    if (at >= 0 && at < d->len_k)
-        return s->token[at];
-    snprintf(buf, EXPLAIN_TOKEN, "%lld", (long long)at);
-    return buf;
-}
-
-const char *explain_terms(const explain_request *r, bool names, char *buf, size_t size)
-{
-    size_t used = 0;
-    snprintf(buf, size, names ? "no term" : "no position term");
-    for (int32_t n = 0; n < r->problem.desc.n_terms && used + 1 < size; n++) {
-        snprintf(buf + used, size - used, "%s%s", n ? " + " : "",
-                 names ? rp_term_name(r->problem.terms[n].kind) : r->problem.term_text[n]);
-        used = strlen(buf);
-    }
-    return buf;
 }
 
 static const char *number_of(char buf[40], const series *line, int64_t key)
@@ -90,7 +40,7 @@ static const char *number_of(char buf[40], const series *line, int64_t key)
     return buf;
 }
 
-/* Print a table: few keys are its columns, many are its lines. */
+/* Print a table. Up to FEW keys are its columns; more keys are its rows. */
 static void table(const view *v, const series *line, int n_lines)
 {
     const bool few = v->r->problem.desc.len_k <= FEW;
@@ -122,7 +72,7 @@ static void table(const view *v, const series *line, int n_lines)
     }
 }
 
-/* Print the value of a parameter by its key. */
+/* Print the value of the parameter with a key. */
 static void print_parameter(const rp_term *t, const char *key, size_t length)
 {
     const rp_param *p;
@@ -131,7 +81,7 @@ static void print_parameter(const rp_term *t, const char *key, size_t length)
             printf("%.*g", p->type == RP_PARAM_REAL ? 6 : 17, rp_param_number(t, p, 0));
 }
 
-/* Print what a term adds to B, for the head that is shown. */
+/* Print the formula of a bias as a summand of B, for the head that is shown. */
 static void print_term(const view *v, int32_t n)
 {
     const rp_term *t = &v->r->problem.terms[n];
@@ -158,11 +108,12 @@ static void print_term(const view *v, int32_t n)
     }
 }
 
+/* Print the formula of the attention. */
 static void formula(view *v)
 {
     const rp_desc *d = &v->r->problem.desc;
     bool has[RP_ROLE_SINK + 1] = {false};
-    int32_t inside = -1; /* the term whose scores are added inside the cap */
+    int32_t inside = -1; /* the term whose scores are added before the softcap */
     const char *vectors = NULL;
     for (int32_t n = 0; n < d->n_terms; n++) {
         const rp_role role = rp_term_role(d->terms[n].kind);
@@ -174,7 +125,7 @@ static void formula(view *v)
     }
     const bool bias = has[RP_ROLE_BIAS];
     v->sink = has[RP_ROLE_SINK];
-    /* products with vectors of a name are scaled with the others; P has its scale in it */
+    /* A product with named vectors is scaled together with q k. P includes the scale. */
     char product[64];
     const char *q_k = has[RP_ROLE_ROTATION] ? "R(Q) R(K)^T" : "Q K^T", *added = inside < 0 || vectors ? "" : " + P";
     if (vectors)
@@ -209,7 +160,7 @@ static void formula(view *v)
                (long long)d->heads - 1, (long long)v->r->batch, (long long)d->batch - 1);
 }
 
-/* The TOP keys of the largest x, largest first. */
+/* Find the TOP keys with the largest x, largest first. */
 static void heaviest(const double *x, int64_t n, int64_t key[TOP])
 {
     for (int rank = 0; rank < TOP; rank++) {
@@ -264,7 +215,8 @@ static void print_weights(const view *v, const char *query)
     }
 }
 
-/* List the parts of the scores that are shown, with what they are; return their number. */
+/* Set the rows of the table of scores: raw scores, each part, and the sum. `note` is memory for their notes. Return
+ * the number of rows. */
 static int score_lines(const view *v, series line[RP_MAX_PARTS + 3], char note[3][64])
 {
     const rp_desc *d = &v->r->problem.desc;
@@ -314,7 +266,8 @@ static int score_lines(const view *v, series line[RP_MAX_PARTS + 3], char note[3
     return n_lines;
 }
 
-/* All queries of a small case: weights without terms, with them, and what changed. */
+/* Print the weights of all queries of a small problem: without terms, with terms, and the difference. Return an exit
+ * code. */
 static int print_matrices(const view *v)
 {
     const rp_desc *d = &v->r->problem.desc;
@@ -341,7 +294,7 @@ static int print_matrices(const view *v)
     return code;
 }
 
-/* Print `gap` blanks and a bar of hashes for x, of which `full` has max_hashes; padded to `width`. */
+/* Print `gap` blanks and a bar of hashes for x, padded to `width` columns. The bar of `full` has max_hashes hashes. */
 static void bar(int gap, double x, double full, int max_hashes, int width)
 {
     static const char hashes[] = "  ########################";
@@ -349,42 +302,42 @@ static void bar(int gap, double x, double full, int max_hashes, int width)
     printf("%-*.*s", width, length >= 0.5 ? (int)(length + 0.5) + gap : 0, hashes + 2 - gap);
 }
 
-/* Print the shares of the head's weight by distance. */
-static int print_share(const view *v)
+/* Print the head's weight by distance. Return an exit code. */
+static int print_bands(const view *v)
 {
-    explain_share *share = v->share;
+    explain_bands *bands = v->bands;
     char line[EXPLAIN_TOKEN], names[24];
     double full = 0;
-    fflush(stdout); /* the sums may take a while */
-    const int code = share->known ? CLI_OK : explain_all(v->r, v->s, share, NULL, NULL);
+    fflush(stdout); /* show the text so far: the sums may take long */
+    const int code = bands->known ? CLI_OK : explain_all(v->r, v->s, bands, NULL, NULL);
     if (code != CLI_OK)
         return code;
     snprintf(line, sizeof line, "Share of weight by distance, head %lld, all queries", (long long)v->r->head);
     explain_heading(line);
     printf("%12s   %-34swith %s\n", "distance", "standard", explain_terms(v->r, true, names, sizeof names));
     for (int band = 0; band < EXPLAIN_BANDS; band++)
-        full = fmax(full, fmax(share->plain[band], share->with[band]));
+        full = fmax(full, fmax(bands->plain[band], bands->with[band]));
     for (int band = 0; band < EXPLAIN_BANDS; band++) {
         const long long from = explain_band_from(band), to = explain_band_from(band + 1) - 1;
-        if (!share->has_pairs[band])
+        if (!bands->has_pairs[band])
             continue;
         if (band + 1 == EXPLAIN_BANDS)
             snprintf(line, sizeof line, "%lld and more", from);
         else
             snprintf(line, sizeof line, from < to ? "%lld-%lld" : "%lld", from, to);
-        printf("%12s  %5.1f %%", line, 100 * share->plain[band]);
-        bar(2, share->plain[band], full, 22, 27);
-        printf("%6.1f %%", 100 * share->with[band]);
-        bar(2, share->with[band], full, 22, 0);
+        printf("%12s  %5.1f %%", line, 100 * bands->plain[band]);
+        bar(2, bands->plain[band], full, 22, 27);
+        printf("%6.1f %%", 100 * bands->with[band]);
+        bar(2, bands->with[band], full, 22, 0);
         putchar('\n');
     }
-    if (share->pairs[1] < share->pairs[0])
-        printf("Pairs computed, of all heads: %.1f %% (tiles left out: their weights are 0, bit for bit)\n",
-               100 * (double)share->pairs[1] / (double)share->pairs[0]);
+    if (bands->pairs[1] < bands->pairs[0])
+        printf("Pairs computed, of all heads: %.1f %% (tiles whose weights are all exactly 0 are skipped)\n",
+               100 * (double)bands->pairs[1] / (double)bands->pairs[0]);
     return CLI_OK;
 }
 
-/* Print the heaviest keys without and with the terms, side by side, and the shares. */
+/* Print the heaviest keys without and with the terms, side by side, and the weight by distance. Return an exit code. */
 static int print_brief(view *v, const char *query)
 {
     enum { SHOWN = 5 };
@@ -405,7 +358,7 @@ static int print_brief(view *v, const char *query)
     const bool fits = pic_columns(explain_terms(v->r, true, terms, sizeof terms)) <= 9;
     printf("  %-14s%6s  weight%12swith %-9s%6s  weight\n", "standard", "r", "", fits ? terms : "terms", "r");
     for (int n = 0; n < SHOWN && n < d->len_k; n++) {
-        if (x[0][key[0][n]] == 0 && x[1][key[1][n]] == 0) { /* masked keys come last */
+        if (x[0][key[0][n]] == 0 && x[1][key[1][n]] == 0) { /* the remaining keys are masked */
             if (n == 0)
                 puts("  every key is masked");
             break;
@@ -420,9 +373,10 @@ static int print_brief(view *v, const char *query)
             fputs(k ? "\n" : "", stdout);
         }
     }
-    return print_share(v);
+    return print_bands(v);
 }
 
+/* Print all steps of one query. Return an exit code. */
 static int print_steps(view *v, const char *query)
 {
     const rp_desc *d = &v->r->problem.desc;
@@ -448,7 +402,7 @@ static int print_steps(view *v, const char *query)
         if (v->t->part[n].kind >= RP_PART_VALUES)
             explain_print_output(v->r, v->t->part[n].name, query, v->t->part[n].value);
     explain_print_output(v->r, "Output", query, row->out);
-    if (v->s->unordered) /* there is no term that could make a difference */
+    if (v->s->unordered) /* no position term applies, so there is no difference to show */
         return CLI_OK;
     snprintf(line, sizeof line, "Standard and biased weights for '%s'", query);
     explain_heading(line);
@@ -467,10 +421,10 @@ static int print_steps(view *v, const char *query)
         putchar('\n');
     }
     const int code = d->len_k <= FEW && d->len_q <= FEW ? print_matrices(v) : CLI_OK;
-    return code == CLI_OK && v->s->shares ? print_share(v) : code;
+    return code == CLI_OK && v->s->shares ? print_bands(v) : code;
 }
 
-/* Print the keys of a model's text by words, with the weights of content, of position and of both. */
+/* Print the words of a model's text with their weights from content, position and both. Return an exit code. */
 static int print_words(view *v, const char *query)
 {
     const explain_request *r = v->r;
@@ -519,21 +473,21 @@ static int print_words(view *v, const char *query)
     }
     if (rotates)
         puts("\nRope rotates q and k before their product, so content and position cannot be\n"
-             "separated; unrotated: the weights without rope.");
+             "separated. The column unrotated shows the weights without rope.");
     else
         printf("\nSpread of the scores, their variance over the keys: content %.3f,\n"
                "position %.3f, both %.3f. Of content + position, position is %.0f %%.\n",
                split.spread.content, split.spread.position, split.spread.both,
                100 * lab_share(split.spread.position, split.spread.content));
     free(split.content);
-    return r->brief ? CLI_OK : print_share(v);
+    return r->brief ? CLI_OK : print_bands(v);
 }
 
-int explain_print(const explain_request *r, const explain_source *s, const explain_trace *t, explain_share *share)
+int explain_print(const explain_request *r, const explain_source *s, const explain_trace *t, explain_bands *bands)
 {
     const int64_t len_k = r->problem.desc.len_k;
     const bool top = !r->all && len_k > TOP;
-    view v = {.r = r, .s = s, .t = t, .share = share, .n_keys = top ? TOP : len_k};
+    view v = {.r = r, .s = s, .t = t, .bands = bands, .n_keys = top ? TOP : len_k};
     char buf[EXPLAIN_TOKEN];
     v.keys = top ? v.key : malloc((size_t)len_k * sizeof *v.keys);
     if (!v.keys)

@@ -1,5 +1,4 @@
-/* canvas.c -- the two canvases, PNG and SVG: filled rectangles and lines of text, and nothing else. It knows pixels, and neither values nor
- * layouts.
+/* canvas.c -- the two canvases, PNG and SVG. Both draw filled rectangles and lines of text.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/picture/canvas.h"
 
@@ -12,7 +11,13 @@
 
 #include "cli/picture/font.h"
 
-/* ---- a growing buffer */
+/* ---- errors, and a growing buffer */
+
+int pic_fail(char err[256], const char *why)
+{
+    snprintf(err, 256, "%s", why);
+    return -1;
+}
 
 static void pic_put(pic_bytes *b, const void *from, size_t n)
 {
@@ -61,12 +66,15 @@ static int digit36(char c)
 {
     return c <= '9' ? c - '0' : c - 'a' + 10;
 }
+
+/* Return the pixels per font unit, in steps of a quarter. */
 static double unit_of(int size)
 {
     return floor(size * 0.06 * 4 + 0.5) / 4;
-} /* pixels per font unit, in quarters */
+}
 
-static int advance(unsigned c, double unit) /* pixels from one glyph to the next */
+/* Return the pixels from the left edge of a glyph to that of the next. */
+static int advance(unsigned c, double unit)
 {
     const char *g = c >= 32 && c < 127 ? font[c - 32] : font['?' - 32];
     int wide = *g ? 0 : 3;
@@ -128,9 +136,10 @@ typedef struct point {
     double x, y;
 } point;
 
-/* Read one stroke of a glyph, in pixels; returns the beginning of the next. Points are rounded to pixels, which makes stems crisp; then
- * three rounds of Chaikin's corner cutting change the polygon into almost a quadratic B-spline. */
-enum { STROKES = 4, STROKE_MAX = 80 }; /* '#' has 4; 9 points become 16, 30, 58: n -> 2 (n - 1) */
+/* Read one stroke of a glyph as points in pixels. Return the text after it. Points are rounded to pixels, which
+ * makes stems crisp. Three rounds of Chaikin's corner cutting then turn a smooth stroke into approximately a
+ * quadratic B-spline. A round turns n points into 2 (n - 1): 9 points become 16, 30, 58. */
+enum { STROKES = 4, STROKE_MAX = 80 }; /* '#' has 4 strokes */
 static const char *stroke(const char *g, double unit, point p[STROKE_MAX], int *n)
 {
     const bool smooth = *g == '~';
@@ -155,14 +164,16 @@ static const char *stroke(const char *g, double unit, point p[STROKE_MAX], int *
     return g + (*g == ' ');
 }
 
-static double distance(point p, point a, point b) /* from p to the segment a b */
+/* Return the distance from p to the segment a b. */
+static double distance(point p, point a, point b)
 {
     const double dx = b.x - a.x, dy = b.y - a.y, len = dx * dx + dy * dy;
     const double t = len > 0 ? pic_clamp(((p.x - a.x) * dx + (p.y - a.y) * dy) / len) : 0;
     return hypot(p.x - a.x - t * dx, p.y - a.y - t * dy);
 }
 
-/* Draw a glyph whose left edge is on the base line at (x, y). The ink of a pixel depends on its distance from the strokes. */
+/* Draw a glyph whose left edge is on the base line at (x, y). A pixel is inked according to its distance from the
+ * strokes. */
 static void glyph(pic_canvas *c, int x, int y, unsigned ch, double unit, bool vertical, unsigned rgb)
 {
     const double pen = 0.68 * sqrt(unit); /* half the width of a stroke */
@@ -244,7 +255,7 @@ int pic_encode(const pic_canvas *c, pic_bytes *out, char err[256])
         png_destroy_write_struct(&png, NULL);
         return pic_fail(err, "PNG: out of memory");
     }
-    if (setjmp(png_jmpbuf(png))) { /* nothing between here and the jump changes png or info */
+    if (setjmp(png_jmpbuf(png))) { /* png and info do not change between here and the jump */
         png_destroy_write_struct(&png, &info);
         return -1;
     }

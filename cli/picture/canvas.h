@@ -1,4 +1,5 @@
-/* canvas.h -- the functions that the files of cli/picture share: numbers and colours (values.c), rectangles and text (canvas.c).
+/* canvas.h -- functions shared by the files of cli/picture: characters (characters.c), rectangles and text (canvas.c),
+ * numbers and colours (values.c).
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_PICTURE_INTERNAL_H
 #define RELPOS_PICTURE_INTERNAL_H
@@ -6,83 +7,46 @@
 #include "cli/picture/picture.h"
 
 enum { SMALL = 13, LARGE = 17 };     /* sizes of text, in pixels */
-enum { LABEL = 256, NAME_PX = 120 }; /* bytes of a label; pixels of a name beside an axis */
-enum { NUMBER = 48 };                /* bytes of a number */
+enum { LABEL = 256, NAME_PX = 120 }; /* bytes of a label; largest width of a name on an axis, in pixels */
+enum { NUMBER = 48 };                /* bytes of a printed number */
 enum pic_colour {
-    INK = 0x222222,
-    SOFT = 0x666666,
-    LINE = 0x9a9a9a,
-    WHITE = 0xffffff,  /* INK: text; SOFT: labels and notes; LINE: ticks and frames */
-    MASKED = 0xd4d4d4, /* a grey that no colour of either scale resembles */
+    INK = 0x222222,  /* text */
+    SOFT = 0x666666, /* labels and notes */
+    LINE = 0x9a9a9a, /* ticks and frames */
+    WHITE = 0xffffff,
+    MASKED = 0xd4d4d4, /* a grey unlike any colour of the two scales */
     NOT_A_NUMBER = 0xff00ff
 };
 
-/* ---- values.c: characters, numbers, the colour of a value, the labels of an axis */
+/* ---- The functions by file. Each file calls only files above it. */
 
-/* The next character of UTF-8; '?' in place of malformed bytes, of characters that XML forbids, and of those that control a terminal or the
- * reading direction. */
+/* ---- characters.c */
+
+/* Read the next UTF-8 character and advance *s. Return '?' for malformed bytes, for characters that XML forbids, and
+ * for those that control a terminal or the reading direction. */
 unsigned pic_next(const char **s);
-char *pic_put_char(char *to, unsigned c); /* UTF-8, at most 4 bytes; returns the end */
-/* A number with `digits` significant digits, or with `fixed` as many decimals; the same in every locale, and without "-0". */
-const char *pic_number(char out[NUMBER], double v, int digits, bool fixed);
-int pic_fail(char err[256], const char *why); /* -1 */
-int pic_check(const pic_map *map, char err[256]);
+/* Write a character as UTF-8, at most 4 bytes without a final 0. Return the end. */
+char *pic_put_char(char *to, unsigned c);
 
-static inline bool pic_has_text(const char *s)
-{
-    return s && *s;
-}
+/* ---- canvas.c: rectangles and text, in pixels or in SVG */
+
+/* Copy an error message to `err` and return -1. */
+int pic_fail(char err[256], const char *why);
 static inline double pic_clamp(double t)
 {
     return t > 0 ? t < 1 ? t : 1 : 0;
 }
-static inline int64_t pic_groups(int64_t n, int64_t per)
-{
-    return n / per + (n % per != 0);
-}
-
-typedef struct pic_scale {
-    double lo, hi;                               /* of the finite values */
-    double from, to;                             /* the range of the colour bar: from < to */
-    double max;                                  /* diverging: the size of the values at the two end colours */
-    bool diverging, finite, masked, nan, capped; /* whether there are such values; capped: values beyond the bar */
-} pic_scale;
-
-/* The scale of the panels that share one, or that of the difference. */
-pic_scale pic_scale_of(const pic_map *map, bool difference);
-static inline bool pic_is_difference(const pic_map *map, int k)
-{
-    return map->difference && k == map->n_panels - 1;
-}
-double pic_position(const pic_scale *s, double v); /* 0 at from, 1 at to */
-double pic_shade(const pic_scale *s, double v);    /* the place on the colour scale, from 0 to 1 */
-unsigned pic_colour_of(const pic_scale *s, double v);
-
-/* What cell (i, j) shows when each is fr x fc values. */
-double pic_cell(const pic_panel *p, int64_t i, int64_t j, int64_t fr, int64_t fc);
-
-typedef struct pic_axis {
-    const char *const *names; /* or NULL: numbers from `first` */
-    int64_t first, n;         /* values along this axis */
-    int64_t per, step, start; /* values per cell; ticks at start, start + step, ... */
-    int px, depth;            /* pixels per cell; pixels the labels take away from the panel */
-    bool rotated;
-} pic_axis;
-
-const char *pic_tick(char out[LABEL], const pic_axis *a, int64_t i); /* the label of value i */
-/* Choose the smallest step of 1 2 5 10 20 50 ... at which ticks are at least min_px pixels apart; numbers start at a multiple of it. */
-void pic_space_ticks(pic_axis *a, int min_px);
-
-/* ---- canvas.c: rectangles and text, in pixels or in SVG */
 
 typedef struct pic_bytes {
     unsigned char *at;
     size_t size, capacity;
-    bool failed; /* out of memory: later writes do nothing, and the caller checks at the end */
+    bool failed; /* memory ran out: later writes do nothing; check this at the end */
 } pic_bytes;
 
-/* For integers and short strings, which no locale changes; at most 400 bytes. */
+/* Append formatted text of at most 400 bytes. Use it for integers and strings only: their format is the same in
+ * every locale. */
 __attribute__((format(printf, 2, 3))) void pic_putf(pic_bytes *b, const char *format, ...);
+/* Append text, escaped for XML. */
 void pic_put_xml(pic_bytes *b, const char *s);
 
 typedef struct pic_canvas {
@@ -91,12 +55,71 @@ typedef struct pic_canvas {
     pic_bytes svg;
 } pic_canvas;
 
-enum { START, MIDDLE, END }; /* which point of a text is given */
 void pic_rect(pic_canvas *c, int x, int y, int w, int h, unsigned rgb);
+/* Write one line of text. (x, y) is on its base line, at its start, middle or end. Vertical text runs upward. */
+enum { START, MIDDLE, END };
 void pic_write(pic_canvas *c, int x, int y, int size, int anchor, bool vertical, unsigned rgb, const char *s);
+/* Return the width of a text in pixels. */
 int pic_text_width(const char *s, int size);
-/* A copy that is valid UTF-8 without control characters and at most max_width pixels wide; ".." marks a cut. */
+/* Copy a text as valid UTF-8 without control characters, cut to max_width pixels; ".." marks a cut. Return `out`. */
 const char *pic_fit(char out[LABEL], const char *s, int size, int max_width);
-int pic_encode(const pic_canvas *c, pic_bytes *out, char err[256]); /* as PNG; 0 or -1 */
+/* Encode the canvas as PNG. Return 0, or -1 with a message in `err`. */
+int pic_encode(const pic_canvas *c, pic_bytes *out, char err[256]);
+
+/* ---- values.c: numbers, the colour of a value, the labels of an axis */
+
+/* Print a number with `digits` significant digits or, if `fixed`, `digits` decimals. The text is the same in every
+ * locale and never "-0". Return `out`. */
+const char *pic_number(char out[NUMBER], double v, int digits, bool fixed);
+/* Check that a map can be drawn. Return 0, or -1 with a message in `err`. */
+int pic_check(const pic_map *map, char err[256]);
+
+static inline bool pic_has_text(const char *s)
+{
+    return s && *s;
+}
+/* Return the number of cells for n values with `per` values in each cell. */
+static inline int64_t pic_groups(int64_t n, int64_t per)
+{
+    return n / per + (n % per != 0);
+}
+
+typedef struct pic_scale {
+    double lo, hi;            /* range of the finite values */
+    double from, to;          /* range of the colour bar: from < to */
+    double max;               /* if diverging: magnitude of the values at both end colours */
+    bool diverging;           /* colours are centred on 0 */
+    bool finite, masked, nan; /* at least one value is of this kind */
+    bool capped;              /* some values are beyond the colour bar */
+} pic_scale;
+
+/* Compute the colour scale of the panels, or of the difference panel. */
+pic_scale pic_scale_of(const pic_map *map, bool difference);
+/* Return true if panel k is the difference panel. */
+static inline bool pic_is_difference(const pic_map *map, int k)
+{
+    return map->difference && k == map->n_panels - 1;
+}
+double pic_position(const pic_scale *s, double v);    /* position on the colour bar: 0 at from, 1 at to */
+double pic_shade(const pic_scale *s, double v);       /* position on the colour scale, from 0 to 1 */
+unsigned pic_colour_of(const pic_scale *s, double v); /* 0xRRGGBB */
+
+/* Return the value that cell (i, j) shows if each cell covers fr x fc values. A NaN or +infinity is returned if the
+ * cell has one, so that none is hidden; else the mean of the finite values; -infinity (masked) if there are none. */
+double pic_cell(const pic_panel *p, int64_t i, int64_t j, int64_t fr, int64_t fc);
+
+typedef struct pic_axis {
+    const char *const *names; /* labels; NULL: numbers from `first` */
+    int64_t first, n;         /* number of the first value; number of values */
+    int64_t per, step, start; /* values per cell; ticks at start, start + step, ... */
+    int px, depth;            /* pixels per cell; pixels between the panel and the outer edge of the labels */
+    bool rotated;             /* labels are written vertically */
+} pic_axis;
+
+/* Return the label of value i; `out` is its memory. */
+const char *pic_tick(char out[LABEL], const pic_axis *a, int64_t i);
+/* Choose the smallest step of 1 2 5 10 20 50 ... with ticks at least min_px pixels apart. Numbered ticks are
+ * multiples of the step. */
+void pic_space_ticks(pic_axis *a, int min_px);
 
 #endif

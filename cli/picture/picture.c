@@ -1,13 +1,13 @@
-/* picture.c -- heat maps of a matrix as PNG and as SVG: the layout, and how it is drawn.
+/* picture.c -- heat maps of a matrix as PNG and as SVG: layout and drawing.
  * SPDX-License-Identifier: Apache-2.0
  *
- * One layout and one draw() serve PNG and SVG, because both canvases draw filled rectangles and lines of text alone.
+ * One layout and one draw() serve PNG and SVG, because a picture consists of filled rectangles and lines of text.
  *
  *     title
  *         panel title     panel title      value label
  *     r   +-----------+   +-----------+    +--+
  *     o   |           |   |           |    |  | -0      the colour bar: one scale for all panels (a difference
- *     w   |           |   |           |    |  | -1      has its own, and stands to the right of this bar)
+ *     w   |           |   |           |    |  | -1      has a second bar, to the right of this one)
  *     s   +-----------+   +-----------+    +--+
  *          0   5   10      0   5   10      [] masked
  *              columns         columns
@@ -18,15 +18,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MARGIN = 18, NAME_LINE = 15 }; /* pixels; from one name of a row to the next */
+enum { MARGIN = 18, NAME_LINE = 15 }; /* pixels; NAME_LINE: smallest distance of two names */
 
 /* ---- ticks */
 
-static int centre(const pic_axis *a, int64_t i) /* of value i, in pixels from the edge of the panel */
+/* Return the centre of value i, in pixels from the edge of the panel. */
+static int centre(const pic_axis *a, int64_t i)
 {
     return (int)(i / a->per * a->px + (2 * (i % a->per) + 1) * a->px / (2 * a->per));
 }
 
+/* Return the width of the widest label, in pixels. */
 static int widest(const pic_axis *a)
 {
     char label[LABEL];
@@ -63,19 +65,21 @@ static void plan_cols(pic_axis *a)
 /* ---- layout and drawing ------------------------------------------------------------------------------------------ */
 
 typedef struct layout {
-    pic_axis row, col;                /* of the largest panel */
-    int across, down;                 /* panels */
-    int slot_w, slot_h;               /* pixels of the largest panel */
-    int x0, y0, dx, dy;               /* top left of the first panel, and from one panel to the next */
-    int bar_x[2], bar_w, bar_h, w, h; /* the shared colour bar, and that of a difference */
-    bool each_row;                    /* row labels at every panel, as they differ */
+    pic_axis row, col;          /* axes of the largest panel */
+    int across, down;           /* number of panels in a line; number of lines */
+    int slot_w, slot_h;         /* size of the largest panel, in pixels */
+    int x0, y0, dx, dy;         /* top left corner of the first panel; steps from one panel to the next */
+    int bar_x[2], bar_w, bar_h; /* the shared colour bar; the bar of a difference */
+    int w, h;                   /* size of the picture */
+    bool each_row;              /* panels have different heights: label the rows of every panel */
 } layout;
 
 enum { BAR_W = 16, ROW_LABEL_W = 20 };
 
 static layout lay_out(const pic_map *map, const pic_scale s[2], int max_cells)
 {
-    /* The pixels of a panel's side to aim at, and the cells above which they are averaged, for 1 to 4 panels in a line. */
+    /* For 1 to 4 panels in a line: the desired side of a panel in pixels, and its largest number of cells. Above
+     * that, cells are averaged. */
     static const int side[] = {540, 500, 370, 290}, max_by_panels[] = {1200, 720, 540, 420};
     layout l = {.across = map->n_panels, .down = 1};
     if (map->n_panels > 4) {
@@ -143,7 +147,8 @@ static layout lay_out(const pic_map *map, const pic_scale s[2], int max_cells)
     return l;
 }
 
-static unsigned ink_on(unsigned rgb) /* the readable text colour, by luma (Rec. 601) */
+/* Return a text colour that is readable on a background, by its luma (Rec. 601). */
+static unsigned ink_on(unsigned rgb)
 {
     return 299 * (rgb >> 16) + 587 * (rgb >> 8 & 255) + 114 * (rgb & 255) > 140000 ? 0x111111 : WHITE;
 }
@@ -155,7 +160,7 @@ static void draw_cells(pic_canvas *c, const pic_panel *p, const layout *l, const
     pic_rect(c, x - 1, y - 1, cols * cw + 2, rows * ch + 2, LINE);
     for (int i = 0; i < rows; i++) {
         unsigned now = pic_colour_of(s, pic_cell(p, i, 0, fr, fc));
-        for (int j = 0, begin = 0; j < cols; j++) { /* equal cells in a row are one rectangle */
+        for (int j = 0, begin = 0; j < cols; j++) { /* draw adjacent equal cells as one rectangle */
             const unsigned then = j + 1 < cols ? pic_colour_of(s, pic_cell(p, i, j + 1, fr, fc)) : ~now;
             if (then != now) {
                 pic_rect(c, x + begin * cw, y + i * ch, (j + 1 - begin) * cw, ch, now);
@@ -218,7 +223,7 @@ static void draw_panel(pic_canvas *c, const pic_map *map, const layout *l, const
 static void draw_bar(pic_canvas *c, const layout *l, const pic_scale *s, int x, const char *name)
 {
     char label[LABEL], value[48];
-    const int fine = c->rgb ? 1 : 3; /* pixels for each step of colour: SVG grows with every step */
+    const int fine = c->rgb ? 1 : 3; /* pixels per step of colour: each step enlarges an SVG file */
     int y = l->y0;
     if (s->finite) {
         if (pic_has_text(name))

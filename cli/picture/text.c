@@ -8,7 +8,7 @@
 static const char ramp[] = " .:-=+*#%@";
 enum { RAMP = sizeof ramp - 1, GUTTER = 10, NO_COLOUR = -1 };
 
-/* The blocks of Unicode's East Asian Width that text uses, emoji, and characters that take no column. */
+/* Ranges of characters that take two columns (the common blocks of East Asian Width, emoji) or none. */
 static const struct {
     unsigned first, end;
     int columns;
@@ -38,7 +38,8 @@ static void spaces(FILE *to, int n)
     fprintf(to, "%*s", n > 0 ? n : 0, "");
 }
 
-static int print_text(FILE *to, const char *s, int max_columns) /* returns the columns that it takes */
+/* Print text, cut to max_columns. Return the number of columns that it takes. */
+static int print_text(FILE *to, const char *s, int max_columns)
 {
     int n = 0;
     while (s && *s) {
@@ -59,7 +60,8 @@ static void print_right(FILE *to, const char *s, int width)
     print_text(to, s, width);
 }
 
-/* The two scales in the 256 colours of xterm, chosen by eye: the nearest colours of its cube have visible jumps. */
+/* Return the colour of a value in the 256 colours of xterm. The two scales are chosen by eye: the nearest colours of
+ * xterm's colour cube have visible jumps. */
 static int xterm(const pic_scale *s, double v)
 {
     static const unsigned char low_high[] = {17, 18, 24, 25, 31, 37, 43, 78, 114, 150, 186, 228};
@@ -72,7 +74,8 @@ static int xterm(const pic_scale *s, double v)
     return (s->diverging ? blue_red : low_high)[(int)(pic_shade(s, v) * last + 0.5)];
 }
 
-static int xterm_ink(const pic_scale *s, double v) /* black on the light half of a scale, else white */
+/* Return the text colour for a value: black on the light half of a scale, else white. */
+static int xterm_ink(const pic_scale *s, double v)
 {
     const double t = pic_shade(s, v);
     return v == -INFINITY || (s->diverging ? fabs(t - 0.5) < 0.3 : t > 0.5) ? 16 : 231;
@@ -83,7 +86,8 @@ typedef struct pen {
     int ink, paper; /* the terminal's current colours */
 } pen;
 
-static void set_colours(pen *p, int ink, int paper) /* writes only what changes */
+/* Set the terminal's colours. Print only the changes. */
+static void set_colours(pen *p, int ink, int paper)
 {
     if ((ink == NO_COLOUR && p->ink != ink) || (paper == NO_COLOUR && p->paper != paper)) {
         fputs("\x1b[0m", p->to);
@@ -97,13 +101,14 @@ static void set_colours(pen *p, int ink, int paper) /* writes only what changes 
     p->paper = paper;
 }
 
+/* Return the character of a value. */
 static char mark(const pic_scale *s, double v)
 {
     const int i = isnan(v) ? 0 : (int)(pic_position(s, v) * RAMP);
     return isnan(v) ? '?' : v == -INFINITY ? '/' : ramp[i < RAMP ? i : RAMP - 1];
 }
 
-/* Print the line of column labels: as many as fit without touching, each from its column on. */
+/* Print the line of column labels. Each begins at its column; labels that would touch the one before are omitted. */
 static void header(FILE *to, const pic_axis *a, int width)
 {
     char label[LABEL];
@@ -121,6 +126,7 @@ static void header(FILE *to, const pic_axis *a, int width)
     fputc('\n', to);
 }
 
+/* Print a small matrix as numbers. */
 static void print_numbers(pen *p, const pic_panel *m, const pic_axis *row, const pic_axis *col, const pic_scale *s,
                           int gutter, int wide, bool colour)
 {
@@ -147,7 +153,7 @@ static void print_numbers(pen *p, const pic_panel *m, const pic_axis *row, const
     }
 }
 
-/* Print a map: a line of text is one row of characters, or with colour two rows of half blocks. */
+/* Print a map. A line of text is one row of characters, or with colour two rows of half blocks. */
 static void print_map(pen *p, const pic_panel *m, const pic_axis *row, const pic_axis *col, const pic_scale *s,
                       int gutter, bool colour)
 {
@@ -157,7 +163,7 @@ static void print_map(pen *p, const pic_panel *m, const pic_axis *row, const pic
     spaces(p->to, gutter);
     header(p->to, col, cols * col->px);
     for (int h = 0; h < rows * row->px; h += half) {
-        const int first = (h + row->px - 1) / row->px; /* the row of cells that begins in this line, if one begins */
+        const int first = (h + row->px - 1) / row->px; /* first row of cells that begins in this line or later */
         *label = 0;
         if (first < rows && first * row->px < h + half)
             pic_tick(label, row, first * row->per);
@@ -180,7 +186,8 @@ static void print_map(pen *p, const pic_panel *m, const pic_axis *row, const pic
     }
 }
 
-static int label_columns(const pic_axis *a) /* the widest label, up to the gutter */
+/* Return the columns of the widest label, at most GUTTER. */
+static int label_columns(const pic_axis *a)
 {
     char label[LABEL];
     int w = 1;
@@ -191,7 +198,7 @@ static int label_columns(const pic_axis *a) /* the widest label, up to the gutte
     return w < GUTTER ? w : GUTTER;
 }
 
-/* Print one panel; row and col get its layout. */
+/* Print one panel and store its layout in *row and *col. */
 static void print_panel(pen *p, const pic_map *map, const pic_panel *m, const pic_scale *s, int width, bool colour,
                         pic_axis *row, pic_axis *col)
 {
@@ -215,8 +222,8 @@ static void print_panel(pen *p, const pic_map *map, const pic_panel *m, const pi
             return;
         }
     }
-    /* The map is about square: a character is twice as high as wide, a half block is square. A small map is drawn larger, and a high one is
-     * limited to about a screen. */
+    /* Make the cells about square: a character is twice as high as wide, a half block is square. Enlarge a small
+     * map, and limit the height to about one screen. */
     const int lines = space / 2 > 24 ? space / 2 : 24, max_rows = lines * (colour ? 2 : 1);
     col->per = pic_groups(m->cols, space);
     row->per = pic_groups(m->rows, max_rows);

@@ -1,4 +1,4 @@
-/* values.c -- functions for every kind of picture: characters, numbers, the colour of a value, the labels of an axis. It draws nothing.
+/* values.c -- functions for all kinds of pictures: numbers, the colour of a value, the labels of an axis.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/picture/canvas.h"
 
@@ -8,49 +8,16 @@
 
 enum { MAX_PANELS = 64 };
 
-/* Colours evenly spaced in OKLab (Ottosson 2020), computed for relpos. Sequential: lightness 0.26 to 0.94 while the hue
- * goes from violet over blue and green to yellow. Diverging: two arms of equal lightness that meet in white. */
+/* Colours evenly spaced in OKLab (Ottosson 2020), computed for relpos. Sequential: lightness rises from 0.26 to 0.94
+ * and the hue changes from violet through blue and green to yellow. Diverging: two arms of equal lightness that meet
+ * in white. */
 static const unsigned sequential[] = {0x2c144a, 0x2e235f, 0x2b3273, 0x204385, 0x015592, 0x086791, 0x0b7895, 0x01899a,
                                       0x059a9d, 0x09ab9e, 0x0dbd99, 0x4acc8f, 0x7cd886, 0xa7e27e, 0xcfea7b, 0xf4f27d};
 static const unsigned diverging[] = {0x024394, 0x2861b3, 0x487ac4, 0x6592d3, 0x82a8e0, 0x9fbdeb,
                                      0xbbd2f4, 0xd9e6fa, 0xffffff, 0xfcdeda, 0xf7c4bd, 0xeea9a1,
                                      0xe38f85, 0xd5746a, 0xc5574e, 0xb23630, 0x94030e};
 
-/* ---- characters and numbers */
-
-unsigned pic_next(const char **s)
-{
-    const unsigned char *p = (const unsigned char *)*s;
-    unsigned c = *p;
-    const int more = c >= 0xf0 && c <= 0xf4 ? 3 : c >= 0xe0 && c < 0xf0 ? 2 : c >= 0xc2 && c < 0xe0 ? 1 : 0;
-    if (more)
-        c &= 0x3fu >> more;
-    else if (c >= 0x80)
-        c = 0;
-    for (int k = 1; k <= more; k++) {
-        if ((p[k] & 0xc0) != 0x80) {
-            *s += k;
-            return '?';
-        }
-        c = c << 6 | (p[k] & 0x3fu);
-    }
-    *s += more + 1;
-    const bool bad = c < 0x20 || (c >= 0x7f && c < 0xa0) || (more == 2 && c < 0x800) || (more == 3 && c < 0x10000) ||
-                     c > 0x10ffff || (c >= 0xd800 && c < 0xe000) || (c & 0xfffe) == 0xfffe || c == 0x200b ||
-                     c == 0x200e || c == 0x200f || (c >= 0x2028 && c < 0x202f) || (c >= 0x2066 && c < 0x206a) ||
-                     c == 0xfeff;
-    return bad ? '?' : c;
-}
-
-char *pic_put_char(char *to, unsigned c)
-{
-    const int more = c < 0x80 ? 0 : c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
-    static const unsigned char lead[4] = {0, 0xc0, 0xe0, 0xf0};
-    *to++ = (char)(lead[more] | c >> 6 * more);
-    for (int k = more - 1; k >= 0; k--)
-        *to++ = (char)(0x80 | (c >> 6 * k & 0x3f));
-    return to;
-}
+/* ---- numbers */
 
 const char *pic_number(char out[48], double v, int digits, bool fixed)
 {
@@ -63,7 +30,7 @@ const char *pic_number(char out[48], double v, int digits, bool fixed)
     else
         snprintf(out, 48, "%.*g", digits, v);
     char *point = out + strspn(out, "+-0123456789");
-    const size_t n = strcspn(point, "+-0123456789e"); /* the decimal point of the locale, of whatever length */
+    const size_t n = strcspn(point, "+-0123456789e"); /* bytes of the locale's decimal point */
     if (n) {
         *point = '.';
         memmove(point + 1, point + n, strlen(point + n) + 1);
@@ -73,23 +40,17 @@ const char *pic_number(char out[48], double v, int digits, bool fixed)
     return out;
 }
 
-int pic_fail(char err[256], const char *why)
-{
-    snprintf(err, 256, "%s", why);
-    return -1;
-}
-
 int pic_check(const pic_map *map, char err[256])
 {
     if (!map->panels || map->n_panels < 1 || map->n_panels > MAX_PANELS) {
-        snprintf(err, 256, "a picture of %d panels, and 1 to %d are possible", map->n_panels, MAX_PANELS);
+        snprintf(err, 256, "a picture of %d panels: 1 to %d are possible", map->n_panels, MAX_PANELS);
         return -1;
     }
     for (int k = 0; k < map->n_panels; k++) {
         const pic_panel *p = &map->panels[k];
         if (p->rows < 1 || p->cols < 1 || !p->value || p->rows > INT64_MAX / 16 / p->cols) {
             snprintf(err, 256,
-                     "panel %d of the picture has %lld x %lld values (at least 1 x 1, as many as fit in memory)", k,
+                     "panel %d of the picture has %lld x %lld values: 1 x 1 or more are possible, as memory allows", k,
                      (long long)p->rows, (long long)p->cols);
             return -1;
         }
@@ -124,7 +85,7 @@ pic_scale pic_scale_of(const pic_map *map, bool difference)
     s.capped = lo > s.lo || hi < s.hi;
     s.from = s.diverging && lo > 0 ? 0 : lo;
     s.to = s.diverging && hi < 0 ? 0 : hi;
-    if (!(s.to > s.from)) { /* a constant is in the middle of a range around it */
+    if (!(s.to > s.from)) { /* all values are equal: use a range around them */
         const double pad = s.lo != 0 ? fabs(s.lo) / 2 : 0.5;
         s.from = fmax(s.from - pad, -DBL_MAX);
         s.to = fmin(s.to + pad, DBL_MAX);
@@ -133,7 +94,7 @@ pic_scale pic_scale_of(const pic_map *map, bool difference)
     return s;
 }
 
-double pic_position(const pic_scale *s, double v) /* halves, as to - from may overflow */
+double pic_position(const pic_scale *s, double v) /* computed with halves, because to - from may overflow */
 {
     const double span = s->to / 2 - s->from / 2;
     return span > 0 ? pic_clamp((v / 2 - s->from / 2) / span) : 0.5;
@@ -163,7 +124,6 @@ unsigned pic_colour_of(const pic_scale *s, double v)
     return rgb;
 }
 
-/* A NaN or +inf if the cell has one, so that none is hidden; else the mean of its finite values; masked if all of them are. */
 double pic_cell(const pic_panel *p, int64_t i, int64_t j, int64_t fr, int64_t fc)
 {
     const int64_t r0 = i * fr, c0 = j * fc;
@@ -176,7 +136,7 @@ double pic_cell(const pic_panel *p, int64_t i, int64_t j, int64_t fr, int64_t fc
                 return v;
             if (isfinite(v)) {
                 n++;
-                mean += v / n - mean / n; /* no sum that could overflow */
+                mean += v / n - mean / n; /* a running mean: a sum could overflow */
             } else if (v > 0) {
                 top = v;
             }

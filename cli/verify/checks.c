@@ -1,5 +1,4 @@
-/* checks.c -- what is checked of a problem: the fast paths against the oracle, and the laws.
- * It may know the public headers, support and cli, and no command.
+/* checks.c -- the checks of a problem: compare the fast paths with the reference, and check laws.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/verify/verify.h"
 #include <float.h>
@@ -7,14 +6,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What the library refused, until the next time. */
+/* Return the library's last error as static text, valid until the next call. */
 static const char *refused(const rp_desc *d)
 {
-    static char said[512];
-    return problem_words(d, said);
+    static char message[512];
+    return problem_words(d, message);
 }
 
-/* A call on so many threads: backward where there are gradients. */
+/* Run one call on a pool of `threads` threads: the backward pass if `g` is not NULL, else the forward pass. Return
+ * NULL, or an error message. */
 static const char *call(const rp_desc *d, const rp_tensors *t, const rp_grads *g, int32_t threads)
 {
     rp_plan *plan = NULL;
@@ -38,18 +38,19 @@ const char *verify_attend(const trial *t, int32_t threads, void *out, int64_t pa
     return call(&t->p.desc, &with, NULL, threads);
 }
 
+/* Return the unit roundoff of a type. */
 static double unit_of(rp_dtype type)
 {
     return type == RP_F64 ? 0x1p-53 : type == RP_F32 ? 0x1p-24 : type == RP_F16 ? 0x1p-11 : 0x1p-8;
 }
 
-/* Half of the smallest number of a type: what rounding to it may add where a number is small. */
-static double least_of(rp_dtype type)
+/* Return half of the smallest positive number of a type: the bound of the rounding error near zero. */
+static double half_min_of(rp_dtype type)
 {
     return type == RP_F64 ? 0x1p-1074 : type == RP_F32 ? 0x1p-150 : type == RP_F16 ? 0x1p-25 : 0x1p-134;
 }
 
-/* A copy of an array in another floating type. false: no memory */
+/* Copy an array to another floating type. Return false if memory runs out. */
 static bool copy_as(problem *p, rp_array *to, rp_dtype type, const rp_array *from)
 {
     const int64_t n = problem_size(from);
@@ -60,21 +61,22 @@ static bool copy_as(problem *p, rp_array *to, rp_dtype type, const rp_array *fro
     return data != NULL;
 }
 
-/* ------------------------------------------------------------------------------------------------- what is checked */
+/* ------------------------------------------------------------------------------------------------- checks */
 
-/* The largest number of a type. */
+/* Return the largest finite number of a type. */
 static double largest_of(rp_dtype type)
 {
     return type == RP_F64 ? DBL_MAX : type == RP_F32 ? FLT_MAX : type == RP_F16 ? 65504 : 0x1.fep127;
 }
 
-/* The largest |found - want| / bound; NaN where the oracle has NaN and nowhere else. `stored`: the bound leaves out the rounding to the type
- * in which `found` is stored. */
+/* The element with the largest |found - want| / bound. */
 typedef struct worst {
-    double share, error, bound;
-    const char *where;
+    double ratio, error, bound;
+    const char *where; /* name of the array; NULL: out */
 } worst;
 
+/* Compare an array with the reference, element by element, and update *w. A NaN must be found where the reference
+ * has one, and nowhere else. If `stored`, `bound` excludes the rounding to the type of `found`. */
 static void compare(worst *w, const char *where, const rp_array *found, const double *want, const double *bound,
                     bool stored)
 {
@@ -83,24 +85,25 @@ static void compare(worst *w, const char *where, const rp_array *found, const do
         double y;
         rp_convert(&y, RP_F64, (const char *)found->data + x * size, found->dtype, 1);
         const double rounding =
-            stored ? unit_of(found->dtype) * (fabs(want[x]) + bound[x]) + least_of(found->dtype) : 0;
+            stored ? unit_of(found->dtype) * (fabs(want[x]) + bound[x]) + half_min_of(found->dtype) : 0;
         const double error = fabs(y - want[x]), max_error = bound[x] + rounding;
         const bool beyond = isinf(y) && fabs(want[x]) + max_error > largest_of(found->dtype);
-        const double share = (isnan(y) && isnan(want[x])) || y == want[x] || beyond ? 0 : error / max_error;
-        if (!(share <= w->share))
-            *w = (worst){isnan(share) ? INFINITY : share, error, max_error, where};
+        const double ratio = (isnan(y) && isnan(want[x])) || y == want[x] || beyond ? 0 : error / max_error;
+        if (!(ratio <= w->ratio))
+            *w = (worst){isnan(ratio) ? INFINITY : ratio, error, max_error, where};
     }
 }
 
+/* Describe the largest error in `line`. Return NULL if it is within its bound, else `line`. */
 static const char *judge(const worst *w, trial *t, char line[256])
 {
-    t->worst = fmax(t->worst, w->share);
+    t->worst = fmax(t->worst, w->ratio);
     snprintf(line, 256, "%s%serror %.3g, bound %.3g, ratio %.3g", w->where ? w->where : "", w->where ? ": " : "",
-             w->error, w->bound, w->share);
-    return w->share <= 1 ? NULL : line;
+             w->error, w->bound, w->ratio);
+    return w->ratio <= 1 ? NULL : line;
 }
 
-/* |fast - oracle| <= bound, element by element. */
+/* Check |fast - reference| <= bound for each element of the output. */
 static const char *check_oracle(trial *t, char line[256])
 {
     problem *p = &t->p;
@@ -128,12 +131,12 @@ static int64_t first_difference(const rp_array *want, const void *found)
     return -1;
 }
 
-/* A second call that has to give the same bits. */
+/* A second call, whose result must have the same bits as the first. */
 typedef struct variant {
-    const char *name; /* "3 threads" */
-    const char *against;
+    const char *name;    /* for messages, such as "3 threads" */
+    const char *against; /* the first call, such as "1" */
     int32_t threads;
-    const char *skip; /* RELPOS_SKIP; NULL: as it is */
+    const char *skip; /* value of RELPOS_SKIP; NULL: unchanged */
 } variant;
 static const variant with_threads = {"3 threads", "1", 3, NULL};
 static const variant without_skipping = {"every tile", "tiles left out", 1, "0"};
@@ -142,7 +145,7 @@ static const variant without_skipping = {"every tile", "tiles left out", 1, "0"}
 #define setenv(name, value, replace) _putenv_s(name, value)
 #endif
 
-/* Plans that are made until the next call leave no tile out, or do as they did before. */
+/* Set RELPOS_SKIP for the variant if `begin`, else restore it. Plans read it when they are created. */
 static void set_skipping(const variant *v, bool begin)
 {
     static char before[8];
@@ -157,6 +160,7 @@ static void set_skipping(const variant *v, bool begin)
     }
 }
 
+/* Check that the output of the variant has the same bits. */
 static const char *check_again(trial *t, const variant *v, char line[256])
 {
     void *again = problem_alloc(&t->p, (size_t)t->n * rp_dtype_size(t->p.desc.dtype));
@@ -180,7 +184,9 @@ static const char *check_skipping(trial *t, char line[256])
     return check_again(t, &without_skipping, line);
 }
 
-/* A copy of a contiguous array with gaps between rows and around it, whose bytes are all ones: a NaN in every floating type. false: no memory */
+/* Replace *a, which is contiguous, by a copy with gaps of GAP elements before each row and after the last. All bits
+ * of the gaps are ones, a NaN in every floating type. Without data in *a, the rows are filled so too. Return the
+ * memory and its size, or NULL if memory runs out. */
 enum { GAP = 3, ONES = 0xff };
 static unsigned char *spread(problem *p, rp_array *a, size_t *bytes)
 {
@@ -201,7 +207,8 @@ static unsigned char *spread(problem *p, rp_array *a, size_t *bytes)
     return at;
 }
 
-/* Arrays with gaps and memory of the caller give the same bits, write nothing beside their elements, and leave the inputs as they are. */
+/* Check that a call with gaps in its arrays and with scratch memory of the caller gives the same bits, writes
+ * nothing outside them, and does not change the inputs. */
 static const char *check_arrays(trial *t, char line[256])
 {
     enum { EDGE = 64 };
@@ -236,10 +243,10 @@ static const char *check_arrays(trial *t, char line[256])
         return refused(d);
     for (size_t x = 0; x < EDGE; x++)
         if (work[size + x] != ONES) {
-            snprintf(line, 256, "arrays: byte %zu after the work was written", x);
+            snprintf(line, 256, "arrays: byte %zu beyond the scratch memory was written", x);
             return line;
         }
-    /* what out should look like: its elements, spread alike */
+    /* the expected memory of out: the first result with the same gaps */
     rp_array want = p->t.out;
     size_t n;
     kept[3] = spread(p, &want, &n);
@@ -247,14 +254,15 @@ static const char *check_arrays(trial *t, char line[256])
         if (!kept[x] || memcmp(kept[x], from[x], bytes[x]) != 0) {
             snprintf(line, 256,
                      x < 3 ? "arrays: the input %s was changed"
-                           : "arrays: %s with gaps has other bits, or its gaps were written",
+                           : "arrays: %s with gaps has different bits, or its gaps were written",
                      names[x]);
             return kept[x] ? line : "out of memory";
         }
     return NULL;
 }
 
-/* Cut an array of a shorter problem: the axis that went from `whole` to `tail` entries keeps the last. */
+/* Cut an array to a shorter problem: keep the last `tail` entries of each axis whose length changes from `whole` to
+ * `tail`. */
 static void cut_rows(rp_array *a, const int64_t *before, const int64_t *after, int64_t whole, int64_t tail)
 {
     for (int32_t x = 0; a->data && x < a->ndim; x++)
@@ -264,8 +272,8 @@ static void cut_rows(rp_array *a, const int64_t *before, const int64_t *after, i
         }
 }
 
-/* Whether an array's shape joins the two lengths: Lq+Lk-1, or L where both are one. */
-static bool goes_by_both(rp_term_kind kind, int index)
+/* Return true if a term's array has an axis that depends on both lengths: Lq+Lk-1, or L where Lq = Lk. */
+static bool has_joint_axis(rp_term_kind kind, int index)
 {
     const char *shape = rp_term_array_about(kind, index)->shape;
     for (const char *c = shape; (c = strchr(c, 'L')); c++)
@@ -274,7 +282,7 @@ static bool goes_by_both(rp_term_kind kind, int index)
     return strstr(shape, "Lq+Lk");
 }
 
-/* The last queries alone, at their own offset, have the bits of the whole: decoding equals prefill. */
+/* Check that decoding equals prefill: the last queries, computed in a call without the others, have the same bits. */
 static const char *check_decode(trial *t, char line[256])
 {
     const rp_desc *whole = &t->p.desc;
@@ -284,8 +292,8 @@ static const char *check_decode(trial *t, char line[256])
     const int64_t row = t->p.t.out.shape[3] * (int64_t)rp_dtype_size(d.dtype);
     d.len_q = tail;
     d.q_offset += first;
-    /* Not so: dropout goes by the query's number, some arrays by all of the lengths; grids, masks such as segments, and
-     * positions of queries and keys alike need as many queries as keys. */
+    /* The law does not hold for dropout, which depends on the index of the query, nor for arrays with a joint axis.
+     * It cannot be tested for grids and masks such as segments, which need as many queries as keys. */
     if (tail == 0 || d.dropout > 0 || part.q_offset.data)
         return NULL;
     for (int32_t n = 0; n < d.n_masks; n++)
@@ -293,7 +301,7 @@ static const char *check_decode(trial *t, char line[256])
             return NULL;
     for (int32_t n = 0; n < d.n_terms; n++)
         for (int x = 0; rp_term_array(d.terms[n].kind, x); x++)
-            if (d.terms[n].grid_h > 0 || (part.term[n][x].data && goes_by_both(d.terms[n].kind, x)))
+            if (d.terms[n].grid_h > 0 || (part.term[n][x].data && has_joint_axis(d.terms[n].kind, x)))
                 return NULL;
     int32_t ndim;
     int64_t before[RP_MAX_AXES], after[RP_MAX_AXES];
@@ -312,7 +320,7 @@ static const char *check_decode(trial *t, char line[256])
     for (int64_t x = 0; !wrong && x < d.batch * d.heads * tail; x++) {
         const int64_t at = x / tail * whole->len_q + first + x % tail;
         if (memcmp((char *)part.out.data + x * row, (char *)t->p.t.out.data + at * row, (size_t)row) != 0) {
-            snprintf(line, 256, "decode against prefill: query %lld of batch and head %lld differs",
+            snprintf(line, 256, "decode against prefill: query %lld of batch entry and head %lld differs",
                      (long long)(first + x % tail), (long long)(x / tail));
             wrong = line;
         }
@@ -320,19 +328,19 @@ static const char *check_decode(trial *t, char line[256])
     return wrong;
 }
 
-/* With values of 1 every output is 1, or 0 where all keys are masked. */
+/* Check that weights sum to one: with values of 1 every output is 1, or 0 if all keys are masked. */
 static const char *check_rows(trial *t, char line[256])
 {
     const rp_desc *d = &t->p.desc;
     const double one = 1;
-    /* the same products are summed in another order: n roundings each way */
+    /* Numerator and denominator sum the same weights in different orders, with the rounding errors of each. */
     const double tolerance =
         2 * unit_of(d->dtype == RP_F64 ? RP_F64 : RP_F32) * (300 + (double)d->len_k / 64) + unit_of(d->dtype);
     rp_tensors with = t->p.t;
     const char *wrong = NULL;
     for (int32_t n = 0; n < d->n_terms; n++)
         if (rp_term_role(d->terms[n].kind) == RP_ROLE_VALUE || rp_term_role(d->terms[n].kind) == RP_ROLE_SINK)
-            return NULL; /* its vectors are added to the ones; it takes its share */
+            return NULL; /* vectors are added to the values of 1; a sink receives a part of the weight */
     if (d->dropout > 0)
         return NULL;
     if (!copy_as(&t->p, &with.v, d->dtype, &t->p.t.v) || !copy_as(&t->p, &with.out, d->dtype, &t->p.t.out))
@@ -351,7 +359,7 @@ static const char *check_rows(trial *t, char line[256])
     return wrong;
 }
 
-/* The gradients of a call, one after another, and their names. */
+/* Number of gradients of a call: dq, dk, dv and those of the terms' arrays. */
 enum { GRADIENTS = 3 + RP_MAX_TERMS * RP_MAX_ARRAYS };
 
 static rp_array *gradient(rp_grads *g, int n)
@@ -366,7 +374,7 @@ static const char *gradient_name(const rp_desc *d, int n)
     return n < 3 ? first[n] : rp_term_array(d->terms[(n - 3) / RP_MAX_ARRAYS].kind, (n - 3) % RP_MAX_ARRAYS);
 }
 
-/* The same gradients with memory of their own. false: no memory */
+/* Allocate gradients of the same shapes in another type. Return false if memory runs out. */
 static bool gradients_like(trial *t, rp_grads *to, rp_dtype type)
 {
     bool good = true;
@@ -381,7 +389,7 @@ static bool gradients_like(trial *t, rp_grads *to, rp_dtype type)
     return good;
 }
 
-/* Every gradient of one call against the oracle: given out and lse, and without them. */
+/* Check every gradient against the reference, in a call without out and lse and in one with them. */
 static const char *check_gradients(trial *t, char line[256])
 {
     problem *p = &t->p;
@@ -407,6 +415,7 @@ static const char *check_gradients(trial *t, char line[256])
     return wrong ? wrong : judge(&w, t, line);
 }
 
+/* Check that the gradients of the variant have the same bits. */
 static const char *check_gradients_again(trial *t, const variant *v, char line[256])
 {
     rp_grads again;
@@ -456,20 +465,20 @@ const char *verify_reference(trial *t)
     t->exact = p->desc;
     t->exact.dtype = RP_F64;
     t->exact.isa = "reference";
-    t->own = p->t;
-    t->own.out = t->own.lse = (rp_array){0};
-    if (!copy_as(p, &t->own.q, RP_F64, &p->t.q) || !copy_as(p, &t->own.k, RP_F64, &p->t.k) ||
-        !copy_as(p, &t->own.v, RP_F64, &p->t.v))
+    t->inputs = p->t;
+    t->inputs.out = t->inputs.lse = (rp_array){0};
+    if (!copy_as(p, &t->inputs.q, RP_F64, &p->t.q) || !copy_as(p, &t->inputs.k, RP_F64, &p->t.k) ||
+        !copy_as(p, &t->inputs.v, RP_F64, &p->t.v))
         return "out of memory";
     if (p->pass & PROBLEM_FORWARD) {
-        rp_tensors with = t->own;
+        rp_tensors with = t->inputs;
         t->out = rp_array_of(problem_alloc(p, (size_t)t->n * sizeof(double)), RP_F64, 4, p->t.out.shape);
         with.out = t->out;
         wrong = t->out.data ? call(&t->exact, &with, NULL, 1) : "out of memory";
     }
     if (!wrong && (p->pass & PROBLEM_BACKWARD))
         wrong = gradients_like(t, &t->gradients, RP_F64) && copy_as(p, &t->gradients.dout, RP_F64, &p->g.dout)
-                    ? call(&t->exact, &t->own, &t->gradients, 1)
+                    ? call(&t->exact, &t->inputs, &t->gradients, 1)
                     : "out of memory";
     return wrong;
 }

@@ -1,15 +1,14 @@
-/* problems.c -- the problems that are checked where none is named: they cover every term and mask.
- * It may know the public headers, support and cli, and no command.
+/* problems.c -- the default list of problems. It covers every term and mask.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/verify/verify.h"
 #include <string.h>
 
-/* Sizes on the edges of tiles, each term, each mask and setting, and mixtures. */
+/* Sizes at and near the edges of tiles. */
 static const char *const sizes[] = {"b1h1q1k1d2",         "b1h2q5k7d4v2",       "b2h2q7k63d8",
                                     "b1h4g2q33k65d16v24", "b1h1q25k513d40v9",   "b1h2g1q97k100d24v40",
                                     "b1h1q193k520d18v33", "b2h1q3k1100d66o900", "b1h1q50k1300d32o-7",
                                     "b1h1q95k513d64",     "b1h3q1k1300d16"};
-/* Beside the samples of every term: none, and mixtures. */
+/* Combinations checked in addition to the samples of each term; "" is attention without terms. */
 static const char *const mixtures[] = {
     "", "axialkey,grid=2x50+axial,grid=2x50", "rope+t5",
     "band+fire,c=1,L=5,width=16+forget+kerple+real,max_distance=7+sandwich,dim=4+rope+xl+relval,left=3,right=3+sink",
@@ -31,7 +30,7 @@ static const char *const masks[] = {"",
                                     "positions+causal",
                                     "q_offsets+causal",
                                     "dropout=0.2+seed=5"};
-/* Longer gradients, what asks for sizes of its own, and biases so steep that tiles are left out. */
+/* Gradients of long sequences, problems that need certain sizes, and biases steep enough that tiles are skipped. */
 static const char *const others[] = {"fwdbwd:f32:b1h4q100k1900d16:alibi",
                                      "fwdbwd:f64:b1h4g2q60k1900d16:alibi+sink:key_mask",
                                      "fwd:bf16:b1h2q300k1400d16o900:linear,left=0.5,right=1+t5:",
@@ -47,7 +46,8 @@ static const char *const others[] = {"fwdbwd:f32:b1h4q100k1900d16:alibi",
                                      "bwd:bf16:b2h1q3k1100d66o900:forget+band",
                                      "fwdbwd:f32:b1h2g1q130k600d40:t5+rope:causal+high",
                                      "fwdbwd:f32:b1h2q40k50d64v24:dense+relval,left=5,right=5:high"};
-/* What each term is tried with beside fwd:f32, each time with another mask. The reference takes long for gradients. */
+/* Passes and types checked for each term in addition to fwd:f32, each with another mask. Their sizes are small where
+ * possible, because the reference is slow for gradients. */
 static const char *const passes[] = {"fwdbwd:f32", "bwd:f32",  "bwd:f32", "fwd:f64",
                                      "fwdbwd:f64", "fwd:bf16", "fwd:f16", "bwd:bf16"};
 
@@ -55,15 +55,16 @@ enum {
     N_MIXTURES = sizeof mixtures / sizeof *mixtures,
     N_MASKS = sizeof masks / sizeof *masks,
     N_SIZES = sizeof sizes / sizeof *sizes,
-    N_SMALL = 4, /* sizes for gradients, and for some of them */
-    N_MIDDLE = 6,
+    N_SMALL = 4,  /* these first sizes for most of `passes` */
+    N_MIDDLE = 6, /* and these for a quarter of them */
     N_PASSES = sizeof passes / sizeof *passes,
     N_OTHERS = sizeof others / sizeof *others,
     N_KINDS = RP_MASK_COUNT - RP_MASK_NONE - 1,
-    N_EACH = N_MASKS / 2 + N_PASSES /* problems of one text */
+    N_EACH = N_MASKS / 2 + N_PASSES /* problems for each text of terms */
 };
 
-/* Text number n of the list, or false past the last: the samples of every term, then mixtures. */
+/* Write text n of the list to `text`: the samples of every term, then the mixtures. Return false if the list is
+ * shorter. */
 static bool term_text(int n, char text[512])
 {
     for (int k = RP_TERM_NONE + 1; k < RP_TERM_COUNT; k++) {
@@ -80,8 +81,8 @@ static bool term_text(int n, char text[512])
     return n < N_MIXTURES;
 }
 
-/* Every text with half of the masks, at sizes that take turns; every text forward and
- * backward, in every type, with other masks; then the others, and every mask of the registry. */
+/* The list has, for each text of terms: fwd:f32 with half of the masks, in varying sizes; then every entry of
+ * `passes` with another mask. After all texts come `others`, and each mask of the registry forward and backward. */
 bool verify_problem(int n, char text[1024])
 {
     char terms[512];
@@ -107,7 +108,7 @@ bool verify_problem(int n, char text[1024])
     const char *pass = first ? "fwd:f32" : passes[n - N_MASKS / 2];
     char shape[64];
     const int64_t tokens = problem_tokens(terms);
-    if (tokens) /* on a grid, where offsets are 0 */
+    if (tokens) /* a grid needs as many queries and keys as tokens, and no offset */
         snprintf(shape, sizeof shape, n % 2 ? "b1h4g2q%lldk%lldd24v9" : "b2h2q%lldk%lldd16", (long long)tokens,
                  (long long)tokens);
     else

@@ -1,5 +1,4 @@
-/* verify.c -- relpos verify: the fast paths against the oracle, and the laws, on each instruction set found.
- * It may know the public headers, support and cli, and not the other commands.
+/* verify.c -- relpos verify: compare the fast paths with the reference, and check laws, on each instruction set found.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/verify/verify.h"
 #include "cli/progress.h"
@@ -9,24 +8,25 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { ISA = CLI_OWN, RANDOM, SEED, JSON, LOUD };
+enum { ISA = CLI_OWN, RANDOM, SEED, JSON, VERBOSE };
 
 static const cli_option options[] = {
-    {"isa", ISA, "NAME", "only this instruction set"},
-    {"random", RANDOM, "N", "this many problems drawn at random instead of the list, by the seed"},
-    {"seed", SEED, "N", "seed of the random inputs, default 7"},
-    {"verbose", LOUD, NULL, "a line for each problem, not only for failures"},
-    {"json", JSON, NULL, "one object a problem and instruction set"},
+    {"isa", ISA, "NAME", "check only this instruction set; default: all found"},
+    {"random", RANDOM, "N", "check N random problems, drawn from the seed, instead of the list"},
+    {"seed", SEED, "N", "set the seed of the random inputs; default 7"},
+    {"verbose", VERBOSE, NULL, "print a line for each problem, not only for failures"},
+    {"json", JSON, NULL, "print one JSON object for each problem and instruction set"},
     {0},
 };
 
 typedef struct request {
     const char *isa;
     int64_t seed;
-    bool loud, json;
+    bool verbose, json;
     int64_t random;
     int64_t checked, failed, total, refused;
-    int64_t both, shortened; /* both: with every tile too; shortened: of these, tiles were left out */
+    int64_t both,
+        shortened; /* problems also computed without skipping tiles; those of them in which tiles were skipped */
     cli_progress progress;
     double worst; /* largest error / bound */
 } request;
@@ -38,13 +38,13 @@ static int on_option(void *context, int key, const char *value)
     case ISA: return cli_isa(value, &r->isa);
     case RANDOM: return cli_integer("--random", value, 1, 1000000000, &r->random);
     case SEED: return cli_integer("--seed", value, 0, INT64_MAX, &r->seed);
-    case LOUD: r->loud = true; return CLI_OK;
+    case VERBOSE: r->verbose = true; return CLI_OK;
     case JSON: r->json = true; return CLI_OK;
     default: return -1;
     }
 }
 
-/* The checks of one problem on one instruction set, where `wrong` says that its reference could not be found. */
+/* Check one problem on one instruction set. `wrong` is the error of its reference, or NULL. */
 static void verify_isa(request *r, trial *t, const char *isa, const char *wrong)
 {
     char line[256] = "", found[256] = "";
@@ -79,12 +79,12 @@ static void verify_isa(request *r, trial *t, const char *isa, const char *wrong)
     } else if (wrong) {
         printf("FAILED %s: %s\n       relpos verify %s --isa %s --seed %lld\n", where, wrong, t->p.text, isa,
                (long long)r->seed);
-    } else if (r->loud) {
+    } else if (r->verbose) {
         printf("ok     %-8s %s: %s\n", isa, t->p.text, found);
     }
 }
 
-/* The next instruction set from number *x that is asked for and found; NULL at the end. */
+/* Return the next instruction set, from number *x on, that is available and to be checked. Return NULL at the end. */
 static const char *next_isa(const request *r, int *x)
 {
     const char *isa;
@@ -94,7 +94,7 @@ static const char *next_isa(const request *r, int *x)
     return NULL;
 }
 
-/* Read a problem and make its inputs. 0, or an exit code with a line in err. */
+/* Parse a problem and generate its inputs. Return 0, or an exit code with a message in err. */
 static int prepare(const request *r, trial *t, const char *text, char err[512])
 {
     memset(t, 0, sizeof *t);
@@ -107,6 +107,7 @@ static int prepare(const request *r, trial *t, const char *text, char err[512])
     return code;
 }
 
+/* Check one problem on each instruction set, then free it. */
 static void verify(request *r, trial *t)
 {
     t->n = problem_size(&t->p.t.out);
@@ -120,10 +121,10 @@ static void verify(request *r, trial *t)
     problem_free(&t->p);
 }
 
-/* Problems drawn at random. A draw that the library refuses is replaced by another; it has to say why. */
+/* Check random problems. If the library refuses a problem, it must give a reason, and another problem is drawn. */
 static int verify_random(request *r)
 {
-    enum { WORK = 1000000 }; /* for the reference: some milliseconds */
+    enum { WORK = 1000000 }; /* limit of a problem's size: the reference then takes some milliseconds */
     problem_dice dice = {.seed = (uint64_t)r->seed};
     trial t;
     char text[512], err[512];
@@ -136,7 +137,7 @@ static int verify_random(request *r)
             continue;
         }
         r->refused++;
-        if (r->loud && !r->json)
+        if (r->verbose && !r->json)
             printf("refused %s\n        %s\n", text, err);
         if (!*err)
             return cli_error(CLI_FAILED, "verify: %s was refused without a reason (please report it)", text);
@@ -155,15 +156,15 @@ static int run(const cli_command *self, int argc, char **argv)
     if (code >= 0)
         return code;
     if (r.random && n)
-        return cli_error(CLI_USAGE, "--random: a problem is named too: %s (leave one of them out)", texts[0]);
+        return cli_error(CLI_USAGE, "--random: a problem is given too: %s (give only one of them)", texts[0]);
     while (verify_problem((int)n_all, text))
         n_all++;
     for (int x = 0; next_isa(&r, &x);)
         isas++;
     if (isas == 0)
-        return cli_error(CLI_USAGE, "--isa: %s judges the others and is not checked (name another)", r.isa);
+        return cli_error(CLI_USAGE, "--isa: %s is what the others are compared with (name another)", r.isa);
     r.total = isas * (r.random ? r.random : n ? n : n_all);
-    cli_progress_show(&r.progress, 0); /* the time starts here */
+    cli_progress_show(&r.progress, 0); /* start the clock */
     code = r.random ? verify_random(&r) : CLI_OK;
     for (int k = 0; code == CLI_OK && !r.random && (n ? k < n : verify_problem(k, text)); k++) {
         code = prepare(&r, &t, n ? texts[k] : text, err);
@@ -173,17 +174,17 @@ static int run(const cli_command *self, int argc, char **argv)
     }
     cli_progress_end(&r.progress);
     if (code == CLI_OK && !r.json)
-        printf("%lld problems checked, %lld failed; largest error / bound %.3f; %lld also computed with every "
-               "tile: tiles are left out in %lld of them\n",
+        printf("%lld problems checked, %lld failed; largest error / bound %.3f; %lld also computed without "
+               "skipping tiles: %lld of them skip some by default\n",
                (long long)r.checked, (long long)r.failed, r.worst, (long long)r.both, (long long)r.shortened);
     if (code == CLI_OK && !r.json && r.random)
-        printf("%lld draws were refused, with a reason, and replaced\n", (long long)r.refused);
+        printf("%lld random problems were refused with a reason and drawn again\n", (long long)r.refused);
     return code != CLI_OK ? code : r.failed ? CLI_FAILED : CLI_OK;
 }
 
 const cli_command cmd_verify = {
     .name = "verify",
-    .summary = "check the fast paths against the reference and the laws, on this machine",
+    .summary = "check the fast paths against the reference on this machine",
     .usage = "[PROBLEM...] [options]      without a problem: a list that covers every term and mask",
     .example = "  relpos verify\n  relpos verify fwd:f32:b1h8q33k65d64:t5,buckets=32:causal --verbose\n  relpos verify "
                "--random 1000 --seed 1\n",

@@ -1,4 +1,4 @@
-/* verify.h -- one problem under `relpos verify`, its checks, and the problems that are checked where none is named.
+/* verify.h -- one problem of `relpos verify`, its checks, and the default list of problems.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_CLI_VERIFY_H
 #define RELPOS_CLI_VERIFY_H
@@ -6,34 +6,34 @@
 #include "cli/cli.h"
 #include "support/sample_problem.h"
 
-/* One problem. What the reference path finds in double is the same for every instruction set: it is found once. */
+/* One problem with the results of the reference path in double, which are computed once for all instruction sets. */
 typedef struct trial {
     problem p;
-    int64_t n;      /* elements of out */
-    rp_tensors own; /* the inputs in double */
-    rp_desc exact;  /* the same problem in double on the reference path, and what that gives */
-    rp_array out;
-    rp_grads gradients;
-    int64_t pairs[2]; /* that masks allow, and that were computed */
-    bool both;        /* it was computed with every tile too */
-    double worst;     /* the largest error / bound */
+    int64_t n;          /* elements of out */
+    rp_tensors inputs;  /* inputs converted to double */
+    rp_desc exact;      /* description of the problem in double on the reference path */
+    rp_array out;       /* output of the reference path */
+    rp_grads gradients; /* gradients of the reference path */
+    int64_t pairs[2];   /* pairs that masks allow; pairs whose scores were computed */
+    bool both;          /* the problem was also computed without skipping tiles */
+    double worst;       /* largest error / bound */
 } trial;
 
-/* A check of one instruction set, for problems with these bits of a pass. It returns NULL where it holds, or a line that says what was
- * found. It may write to `line`. */
+/* A check, run on each instruction set for problems that have a pass of the bits in `pass`. `run` returns NULL if
+ * the check passes, else a message, which may be in `line`. */
 typedef struct verify_check {
     const char *name;
     const char *(*run)(trial *t, char line[256]);
     int pass;
 } verify_check;
-extern const verify_check verify_checks[]; /* the last has no name */
+extern const verify_check verify_checks[]; /* ends with an entry without a name */
 
-/* What the reference path finds. NULL, or what went wrong. */
+/* Compute the results of the reference path. Return NULL, or an error message. */
 const char *verify_reference(trial *t);
-/* Attention into `out`; pairs as in rp_tensors. NULL, or what went wrong. */
+/* Compute attention into `out` and count pairs as in rp_tensors. Return NULL, or an error message. */
 const char *verify_attend(const trial *t, int32_t threads, void *out, int64_t pairs[2]);
 
-/* Problem number n of the list; false past the last. */
+/* Write problem n of the default list to `text`. Return false if the list is shorter. */
 bool verify_problem(int n, char text[1024]);
 
 #endif

@@ -135,10 +135,10 @@ three() # three PATTERN TYPE SHAPE TYPE SHAPE TYPE SHAPE: of q, k and v, with da
     save "$T/three.safetensors"
     bad_file "$pattern3" "$T/three.safetensors"
 }
-three '^relpos: q: 3 axes' F32 1,4,8 F32 1,1,4,8 F32 1,1,4,8
-three '^relpos: k: 2 axes' F32 1,1,4,8 F32 4,8 F32 1,1,4,8
-three '^relpos: v: 1 axes|v: 1 axis' F32 1,1,4,8 F32 1,1,4,8 F32 32
-three '"q": 5 axes|q: 5 axes' F32 1,1,1,4,8 F32 1,1,4,8 F32 1,1,4,8
+three '^relpos: q: has 3 axes' F32 1,4,8 F32 1,1,4,8 F32 1,1,4,8
+three '^relpos: k: has 2 axes' F32 1,1,4,8 F32 4,8 F32 1,1,4,8
+three '^relpos: v: has 1 axes' F32 1,1,4,8 F32 1,1,4,8 F32 32
+three '"q": has 5 axes' F32 1,1,1,4,8 F32 1,1,4,8 F32 1,1,4,8
 three '\bk\b' F32 2,1,4,8 F32 1,1,4,8 F32 2,1,4,8
 three '\bv\b' F32 2,1,4,8 F32 2,1,4,8 F32 1,1,4,8
 three '\bk\b' F32 1,1,4,8 F32 1,1,4,7 F32 1,1,4,8
@@ -146,9 +146,9 @@ three '\bv\b' F32 1,1,4,8 F32 1,1,5,8 F32 1,1,4,8
 three 'heads of k' F32 1,3,4,8 F32 1,2,4,8 F32 1,2,4,8
 three 'heads of k' F32 1,2,4,8 F32 1,3,4,8 F32 1,3,4,8
 three '\bv\b' F32 1,2,4,8 F32 1,2,4,8 F32 1,1,4,8
-three 'q: an axis of length 0' F32 0,1,4,8 F32 0,1,4,8 F32 0,1,4,8
-three 'q: an axis of length 0' F32 1,1,4,0 F32 1,1,4,0 F32 1,1,4,8
-three 'v: an axis of length 0' F32 1,1,4,8 F32 1,1,4,8 F32 1,1,4,0
+three 'q: has an axis of length 0' F32 0,1,4,8 F32 0,1,4,8 F32 0,1,4,8
+three 'q: has an axis of length 0' F32 1,1,4,0 F32 1,1,4,0 F32 1,1,4,8
+three 'v: has an axis of length 0' F32 1,1,4,8 F32 1,1,4,8 F32 1,1,4,0
 three '\bq\b.*(i32|int|type)' I32 1,1,4,8 F32 1,1,4,8 F32 1,1,4,8
 three '\bk\b.*(u8|int|type)' F32 1,1,4,8 U8 1,1,4,8 F32 1,1,4,8
 three '\bv\b.*(bool|int|type)' F32 1,1,4,8 F32 1,1,4,8 BOOL 1,1,4,8

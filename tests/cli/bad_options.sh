@@ -105,18 +105,18 @@ for value in 1.5 0x10 1e3 '' ' 4' 99999999999999999999 9223372036854775807; do
 done
 refusals attend "$small" -o "$T/kept/a.safetensors" <<'END'
 1 | "offsets": not in the file | --q-offset offsets
-1 | --q-offset: array "slopes" is f32 \(whole numbers | --q-offset slopes
+1 | --q-offset: array "slopes" is f32 \(use whole numbers | --q-offset slopes
 1 | --q-offset key_I64: shape | --q-offset key_I64
 1 | "Offsets": not in the file | --q-offset Offsets
 1 | "_offsets": not in the file | --q-offset _offsets
-2 | --q-offset: a name of more than [0-9]+ bytes | --q-offset $(printf "n%0999d" 1)
-2 | --sink: the name of an array is needed | --sink a,b
-2 | --sink: the name of an array is needed | --sink $(printf "n%0999d" 1)
-2 | --softcap: it is given already | --softcap 3 --softcap-after 4 --softcap 3
-2 | --softcap-after: it is given already | --softcap-after 3 --softcap-after 3
+2 | --q-offset: the name is longer than [0-9]+ bytes | --q-offset $(printf "n%0999d" 1)
+2 | --sink: needs the name of an array | --sink a,b
+2 | --sink: needs the name of an array | --sink $(printf "n%0999d" 1)
+2 | --softcap: given twice | --softcap 3 --softcap-after 4 --softcap 3
+2 | --softcap-after: given twice | --softcap-after 3 --softcap-after 3
 END
 for value in f8 F32 float32 ''; do
-    bad 2 '--dtype: .*is no type \(f32, f64, bf16 or f16\)' --dtype "$value"
+    bad 2 '--dtype: .*is not a type \(use f32, f64, bf16 or f16\)' --dtype "$value"
 done
 refusals attend "$small" -o "$T/kept/a.safetensors" <<'END'
 2 | --softcap.*below 0 | --softcap -1

@@ -62,21 +62,21 @@ ok bias "dense,bias=dense" --input "$small" -o "$T/made/a.svg" --head 3
 
 refusals <<'END'
 2 | no term | bias
-2 | rope: no bias of its own | bias rope
-2 | relkey: no bias of its own | bias relkey,table=keys,left=3,right=4
-2 | relval: no bias of its own | bias relval,table=values,left=3,right=4
+2 | rope: is not a bias, its effect depends on q, k or v | bias rope
+2 | relkey: is not a bias, its effect depends on q, k or v | bias relkey,table=keys,left=3,right=4
+2 | relval: is not a bias, its effect depends on q, k or v | bias relval,table=values,left=3,right=4
 2 | no term is called "t6" | bias t6
-2 | xl: no bias of its own | bias xl
-2 | sink: no bias of its own | bias sink
+2 | xl: is not a bias, its effect depends on q, k or v | bias xl
+2 | sink: is not a bias, its effect depends on q, k or v | bias sink
 2 | grid is missing | bias swin
 2 | grid | bias swin,grid=2x3 --q 5
 2 | comes from a file | bias log --q-offset offsets
-2 | dense: its array bias is needed | bias dense
+2 | dense: needs its array bias | bias dense
 2 | comes from a file | bias dense,bias=x
 1 | "x": not in the file | bias dense,bias=x --input "$small"
 1 | no_such | bias alibi,slopes=s --input "$T/no_such.npz"
-2 | the suffix tells no format | bias log -o "$T/kept/a.pdf"
-2 | the suffix tells no format | bias log -o "$T/kept/a"
+2 | unknown suffix | bias log -o "$T/kept/a.pdf"
+2 | unknown suffix | bias log -o "$T/kept/a"
 2 | --json | bias log --json -o -
 2 | must be even if bidirectional | bias t5,buckets=31,table=t5 --input "$small"
 END
@@ -90,7 +90,7 @@ refusals bias <<'END'
 2 | --head | alibi --head 8
 2 | --head | alibi --head -1
 2 | --q-offset | log --q-offset 1.5
-2 | fewer | log --q 100000 --k 100000
+2 | reduce --heads, --q or --k | log --q 100000 --k 100000
 1 | cannot be written | log -o /dev/full/a.png
 END
 for suffix in png svg csv npz safetensors; do

@@ -45,7 +45,7 @@ has '"lse": null'
 ok explain --causal --q-offset -1
 has 'every key is masked'
 ok explain 'the cat sat on the mat' --query 2 --bias linear,left=0.5,right=1
-has '^q, k and v are made from the letters' "for 'sat' \(query 2 of 0 to 5\)" 'd \* \(0\.5 before the query, 1 after it\)'
+has '^q, k and v are computed from the letters' "for 'sat' \(query 2 of 0 to 5\)" 'd \* \(0\.5 before the query, 1 after it\)'
 cp "$T/out" "$T/plain"
 ok explain the cat sat on the mat --query 2 --bias linear,left=0.5,right=1
 same 'words or a sentence' "$T/plain" "$T/out"
@@ -133,9 +133,9 @@ refusals explain <<'END'
 2 | --head | --input "$small" --head 4
 2 | no words | ''
 2 | no words | '  ' ' '
-2 | the suffix tells no picture | -o "$T/kept/a.npz"
-2 | the suffix tells no picture | -o "$T/kept/a"
-2 | the suffix tells no picture | -o ''
+2 | unknown suffix | -o "$T/kept/a.npz"
+2 | unknown suffix | -o "$T/kept/a"
+2 | unknown suffix | -o ''
 2 | --no-bias | --no-bias --bias log
 2 | --input | --input "$small" a b
 2 | --input | --bias t5

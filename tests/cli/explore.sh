@@ -12,7 +12,7 @@ mkdir -p "$T/tree/bin" "$T/tree/share/doc/relpos" "$T/browser"
 cp "$program" "$T/tree/bin/relpos"
 program=$T/tree/bin/relpos
 unset DISPLAY WAYLAND_DISPLAY
-refused 1 "explore: relpos-explorer.html is not there .* finds it in $(realpath "$T/tree/share/doc/relpos")" explore
+refused 1 "explore: relpos-explorer.html is not found .* put it in $(realpath "$T/tree/share/doc/relpos") for relpos explore" explore
 echo page >"$T/tree/share/doc/relpos/relpos-explorer.html"
 page=$(realpath "$T/tree/share/doc/relpos/relpos-explorer.html")
 prints "$page" explore

@@ -183,13 +183,13 @@ refusals attend "$more" -o "$T/kept/a.safetensors" <<'END'
 2 | --sink | --bias sink,sink=slopes
 2 | --xl | --bias xl,r=xr
 2 | kerple has no key "b" | --bias kerple,p=slopes,b=slopes
-2 | kerple.* a names no array | --bias kerple,p=slopes
+2 | kerple.* a is missing | --bias kerple,p=slopes
 2 | kind is "cubic": one of log, power | --bias kerple,p=slopes,a=slopes,kind=cubic
 1 | kerple.*shape is | --bias kerple,p=slopes,a=b1
 2 | dim is missing | --bias sandwich
 2 | dim is 3 | --bias sandwich,dim=3
 2 | c is missing | --bias fire,w1=w1,b1=b1,w2=w2,b2=b2,L=2
-2 | b2 names no array | --bias fire,w1=w1,b1=b1,w2=w2,c=1,L=2
+2 | b2 is missing | --bias fire,w1=w1,b1=b1,w2=w2,c=1,L=2
 1 | fire: the shape of its array w1 | --bias fire,w1=b1,b1=b1,w2=w2,b2=b2,c=1,L=2
 1 | fire,w1=w2: shape is \(4, 3\): \(4, 1\) | --bias fire,w1=w2,b1=b2,w2=w2,b2=b2,c=1,L=2
 1 | fire,w2=w2m: shape is \(2, 3\): \(4, 3\) | --bias fire,w1=w1,b1=b1,w2=w2m,b2=b2,c=1,L=2
@@ -202,7 +202,7 @@ refusals attend "$more" -o "$T/kept/a.safetensors" <<'END'
 1 | --bias band,r=q: shape | --bias band,r=q,p=bp
 1 | --bias forget,logf=slopes: shape | --bias forget,logf=slopes
 1 | --xl r=k: shape | --xl r=k
-2 | r names no array | --xl u=xu
+2 | r is missing | --xl u=xu
 1 | --xl u=slopes: shape | --xl r=xr,u=slopes
 1 | neither k_pos nor q_pos | --deberta span=3
 1 | --deberta k_pos=k_pos: shape | --deberta k_pos=k_pos,span=4

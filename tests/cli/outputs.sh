@@ -9,9 +9,9 @@
 make_small
 
 refusals attend <<'END'
-2 | the suffix tells no format | "$small" -o "$T/kept/a.txt"
-2 | the suffix tells no format | "$small" -o "$T/kept/npz"
-2 | the suffix tells no format | "$small" -o ''
+2 | unknown suffix | "$small" -o "$T/kept/a.txt"
+2 | unknown suffix | "$small" -o "$T/kept/npz"
+2 | unknown suffix | "$small" -o ''
 END
 mkdir "$T/dir.npz"
 refusals attend <<'END'
@@ -93,11 +93,11 @@ ln "$T/kept/in.safetensors" "$T/kept/by_name.safetensors"
 look
 kept=$now
 refusals attend <<'END'
-2 | it is the input file | "$T/kept/in.safetensors" -o "$T/kept/in.safetensors"
-2 | it is the input file | "$T/kept/in.safetensors" -o "$T/kept/../kept/./in.safetensors"
-2 | it is the input file | "$T/kept/in.safetensors" -o "$T/kept/by_link.safetensors"
-2 | it is the input file | "$T/kept/by_link.safetensors" -o "$T/kept/in.safetensors"
-2 | it is the input file | "$T/kept/in.safetensors" -o "$T/kept/by_name.safetensors"
+2 | is the input file | "$T/kept/in.safetensors" -o "$T/kept/in.safetensors"
+2 | is the input file | "$T/kept/in.safetensors" -o "$T/kept/../kept/./in.safetensors"
+2 | is the input file | "$T/kept/in.safetensors" -o "$T/kept/by_link.safetensors"
+2 | is the input file | "$T/kept/by_link.safetensors" -o "$T/kept/in.safetensors"
+2 | is the input file | "$T/kept/in.safetensors" -o "$T/kept/by_name.safetensors"
 END
 rm "$T/kept/"*.safetensors
 printf 'what was here before\n' >"$T/kept/a.safetensors"

@@ -344,7 +344,7 @@ class Faults:
 
 TIMES = {"machine", "ms_per_step", "tokens_per_s", "pairs_per_s", "seconds", "time"}
 NAMED = (r"memory|No space left|Input/output error|Too many open files|Permission denied|Operation not permitted|Invalid argument|No locks available"
-         r"|No such file|Resource temporarily|threads|standard output: it could not be written|failed to map|cannot map|is not found")
+         r"|No such file|Resource temporarily|threads|standard output: it cannot be written|failed to map|cannot map|is not found")
 
 
 def printed_too(name, out):

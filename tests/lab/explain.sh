@@ -120,9 +120,9 @@ explain --model "$T/run" --text 'We are met' --head 1 --json
 check 'rope' '"position": null "content": null' "$(grep -oE '"to": 10, "content": [^,]*, "position": [^,]*|"spread": ..content": null' "$T/out" |
     grep -oE '"(position|content)": null' | tr '\n' ' ' | sed 's/ $//')"
 explain --model "$T/run" --text 'We are met' --head 1
-check 'rope, as text' 1 "$(grep -c 'unrotated: the weights without rope' "$T/out")"
+check 'rope, as text' 1 "$(grep -c 'unrotated shows the weights without rope' "$T/out")"
 explain --model "$T/learned" --text 'We are met' --head 1
-check 'positions that are added' 1 "$(grep -c '^The model adds positions to what it reads' "$T/out")"
+check 'positions that are added' 1 "$(grep -c '^The model adds positions to its embedding' "$T/out")"
 for position in relkey,left=4,right=0+relval,left=4,right=0 xl none sink+alibi; do
     ok lab train "$T/small.lab" -o "$T/at.$position" --set position=$position --set steps=3
     explain --model "$T/at.$position" --text 'We are met' --head 1 --json
@@ -140,9 +140,9 @@ explain --model "$T/nope" --text 'We are met' --layer 1 --head 0
 check 'no term' 1 "$(grep -c 'with no term' "$T/out")"
 
 # refusals
-explain_refused 2 'model needs a text .--text' --model $model
-explain_refused 2 'model needs a text .--text' --model $model --text ''
-explain_refused 2 '^relpos: --text: it has 1025 bytes .at most 1024: a shorter text' --model $model --text "$(printf '%1025d' 1)"
+explain_refused 2 'model needs a text .give --text' --model $model
+explain_refused 2 'model needs a text .give --text' --model $model --text ''
+explain_refused 2 '^relpos: --text: has 1025 bytes .give at most 1024' --model $model --text "$(printf '%1025d' 1)"
 explain_refused 2 '^relpos: --word: 2 is out of range .0 to 1' --model $model --text 'one two' --word 2
 explain_refused 2 '^relpos: --layer: 4 is out of range .0 to 3' --model $model --text 'one two' --layer 4
 explain_refused 2 '^relpos: --head: 4 is out of range .0 to 3' --model $model --text 'one two' --head 4
@@ -153,7 +153,7 @@ explain_refused 1 'learned positions end at 16, but the length is 17 .*shorter t
 explain_refused 2 'a model has its own terms' --model $model --text 'one two' --bias alibi
 explain_refused 2 'a model has its own terms' --model $model --text 'one two' --no-bias
 explain_refused 2 'a model has its own terms' --model $model --text 'one two' --causal
-explain_refused 2 'word says which query is shown' --model $model --text 'one two' --query 1
+explain_refused 2 'word selects the query' --model $model --text 'one two' --query 1
 explain_refused 2 'leave the sentence out' --model $model --text 'one two' three
 explain_refused 2 'leave --input out' --model $model --text 'one two' --input "$T/x.safetensors"
 explain_refused 2 'need a model' --text 'one two'
