@@ -7,8 +7,8 @@ CLAIMS = {
     "strategies": ("uniform 18.5, logarithmic 18.0, linear 18.2, quadratic 18.3 as trained, and 21.5, 19.8, 20.3, 20.8 at twice the length",
                    {"t5": (1.0, 19.8 / 18.0), "bucket,strategy=uniform": (1.0, 21.5 / 18.5), "bucket,strategy=linear": (1.0, 20.3 / 18.2),
                     "bucket,strategy=quadratic": (1.0, 20.8 / 18.3)}),
-    "overhead": ("of attention alone, forward, at 512: learned 0.65 %, sinusoidal 0.81 %, relative bias 1.79 % (elsewhere: less than 5 %), RoPE 2.60 %; "
-                 "of training, Shaw 5 to 10 %",
+    "overhead": ("added to the forward pass of attention at 512: learned 0.65 %, sinusoidal 0.81 %, relative bias 1.79 % (elsewhere: less than 5 %), RoPE 2.60 %; "
+                 "added to training: Shaw 5 to 10 %",
                  {"learned": "0.65", "sinusoidal": "0.81", "t5": "1.79", "rope": "2.60", "relkey,left=64+relval,left=64": "5 to 10"}),
 }
 

@@ -73,4 +73,4 @@ def forward(page, lines):
     dearer = [short(x["forward"]) for x in lines if sorted(x["ratio"])[1] > 1.05]
     page.text("Printed in other sources: less than 5 % for a relative bias. " + (f"Here {', '.join(dearer)} cost{'s' * (len(dearer) == 1)} more." if dearer
                                                                                     else "Here none of these costs more.")
-              + " For terms that are not in this table, docs/costs.md has the others; several of them cost more too.")
+              + " This table does not have all terms: docs/costs.md has the others, and several of them cost more too.")
