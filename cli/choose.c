@@ -2,6 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
 #include "io/json.h"
+#include "src/isa/processor.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -62,7 +63,26 @@ static int finish(int code)
                      output_error != 0 ? strerror(output_error) : "it cannot be written");
 }
 
-/* Check RELPOS_ISA and RELPOS_THREADS. The library ignores invalid values; the program reports them. */
+/* Check the names in RELPOS_HIDE_ISA. */
+static int check_hidden(void)
+{
+    static const char *const features[] = {RPI_FEATURES};
+    char safe[96], name[32];
+    for (const char *at = getenv("RELPOS_HIDE_ISA"); at && *at; at += *at == ',') {
+        const size_t length = strcspn(at, ",");
+        size_t n = 0;
+        snprintf(name, sizeof name, "%.*s", (int)(length < sizeof name ? length : sizeof name - 1), at);
+        while (n < sizeof features / sizeof *features && strcmp(name, features[n]) != 0)
+            n++;
+        if (n == sizeof features / sizeof *features)
+            return cli_error(CLI_USAGE, "RELPOS_HIDE_ISA: unknown feature \"%s\" (man relpos lists them)",
+                             io_safe(safe, sizeof safe, name));
+        at += length;
+    }
+    return CLI_OK;
+}
+
+/* Check RELPOS_ISA, RELPOS_HIDE_ISA and RELPOS_THREADS. The library ignores invalid values; the program reports them. */
 static int check_environment(void)
 {
     const char *isa = getenv("RELPOS_ISA"), *threads = getenv("RELPOS_THREADS");
@@ -72,6 +92,8 @@ static int check_environment(void)
         return cli_error(CLI_USAGE, "RELPOS_ISA: \"%s\" is %s (unset it, or use one that relpos info marks yes)",
                          io_safe(safe, sizeof safe, isa),
                          rp_isa_found(isa) < 0 ? "not an instruction set" : "not available on this machine");
+    if (check_hidden() != CLI_OK)
+        return CLI_USAGE;
     return threads && *threads ? cli_integer("RELPOS_THREADS", threads, 1, RP_MAX_THREADS, &n) : CLI_OK;
 }
 

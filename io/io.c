@@ -135,7 +135,7 @@ static const char *damage_hint(const char *path)
     for (size_t n = 0; dot != NULL && n < sizeof hints / sizeof *hints; n++)
         if (strcmp(dot, hints[n].ending) == 0)
             return hints[n].hint;
-    return "write the file again with numpy.savez or safetensors";
+    return "download the file again, or write it again with the program that made it";
 }
 
 /* Append advice in parentheses, selected by the beginning of the message, unless the message already ends with ")". */

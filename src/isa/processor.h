@@ -22,6 +22,9 @@ typedef struct rpi_processor {
     bool amx, amx_int8;                    /* amx: tiles of bf16; Linux has granted their state to this process */
 } rpi_processor;
 
+/* The features that RELPOS_HIDE_ISA may name. */
+#define RPI_FEATURES "avx2", "avx2_vnni", "avx512", "avx512_vnni", "avx512_bf16", "amx", "amx_int8"
+
 /* Return true if RELPOS_HIDE_ISA names this feature. */
 static inline bool rpi_hidden(const char *feature)
 {

@@ -17,7 +17,7 @@ RELPOS_THREADS=1 ok info --measure
 has '^multiplies  *[0-9.]+ GFLOP/s, generic$' '^reads  *[0-9.]+ GB/s$'
 RELPOS_THREADS=1 ok info --measure --json
 has '^\{"version": .*"name": "generic", "found": true, "peak_gflops": [1-9].*"bytes_per_s": [1-9]'
-for setting in RELPOS_THREADS=x RELPOS_THREADS=0 RELPOS_THREADS=-1 RELPOS_THREADS=1e9 RELPOS_ISA=avx1024; do
+for setting in RELPOS_THREADS=x RELPOS_THREADS=0 RELPOS_THREADS=-1 RELPOS_THREADS=1e9 RELPOS_ISA=avx1024 RELPOS_HIDE_ISA=AVX2 RELPOS_HIDE_ISA=avx2,nonsense RELPOS_HIDE_ISA='avx2 '; do
     export "${setting?}"
     refused 2 "${setting%%=*}" info
     refused 2 "${setting%%=*}" attend "$small" -o "$T/kept/a.npz"
