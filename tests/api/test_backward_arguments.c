@@ -17,8 +17,8 @@ static void absent_arrays_are_named(void **state)
     SLIP(t->v.data = NULL, RP_E_ARG, "v is absent", NULL);
     SLIP(t->term[0][0].data = NULL, RP_E_ARG, "term[0].table", NULL);
     SLIP(t->mask[0].data = NULL, RP_E_ARG, "mask[0]", NULL);
-    SLIP(t->weights = rp_array_of(room, RP_F32, 4, three), RP_E_ARG, "output beside out and lse", NULL);
-    SLIP(t->entropy = rp_array_of(room, RP_F32, 3, three), RP_E_ARG, "output beside out and lse", NULL);
+    SLIP(t->weights = rp_array_of(room, RP_F32, 4, three), RP_E_ARG, "output other than out and lse", NULL);
+    SLIP(t->entropy = rp_array_of(room, RP_F32, 3, three), RP_E_ARG, "output other than out and lse", NULL);
     /* gradients that do not exist */
     SLIP(g->term[0][1] = rp_array_of(room, RP_F32, 1, positions), RP_E_ARG, "term[0].q_positions", NULL);
     SLIP(g->term[3][0] = rp_array_of(room, RP_F32, 1, slopes), RP_E_ARG, "term[3].slopes", NULL);

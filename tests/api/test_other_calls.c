@@ -226,10 +226,10 @@ static void lengths_and_pages_are_refused(void **state)
     const rp_pages right = {.k = page, .v = page, .page = 50, .per_batch = 2, .len_k = 100, .k_key = 4, .v_key = 4};
     t = p.t;
     t.pages = (rp_pages){.v = page};
-    refused(rp_attend(plan, &t, NULL), RP_E_ARG, "pages.k is NULL, and pages.v is not");
+    refused(rp_attend(plan, &t, NULL), RP_E_ARG, "pages.k is NULL and pages.v is not");
     t.k.data = NULL;
     t.pages = right;
-    refused(rp_attend(plan, &t, NULL), RP_E_ARG, "v is there beside pages.k");
+    refused(rp_attend(plan, &t, NULL), RP_E_ARG, "v and pages.k are both given");
     t.v.data = NULL;
     good(rp_attend(plan, &t, NULL));
     t.pages.len_k = 101;
@@ -263,7 +263,7 @@ static void gradients_are_refused(void **state)
 {
     (void)state;
     begin("bwd:f32:b1h2q5k5d4:alibi");
-    static const char *const others = "an output beside out and lse";
+    static const char *const others = "an output other than out and lse";
     const int64_t rows[3] = {1, 2, 5}, profile[3] = {1, 2, 9};
     rp_tensors t = p.t;
     t.profile = array_in(&p, RP_F32, 3, profile);
@@ -275,7 +275,7 @@ static void gradients_are_refused(void **state)
     const void *page[1] = {p.t.k.data};
     t = p.t, t.k.data = t.v.data = NULL;
     t.pages = (rp_pages){.k = page, .v = page, .page = 5, .per_batch = 1, .len_k = 5, .k_key = 4, .v_key = 4};
-    refused(rp_backward(plan, &t, &p.g, NULL), RP_E_UNSUPPORTED, "a backward call needs k and v as arrays");
+    refused(rp_backward(plan, &t, &p.g, NULL), RP_E_UNSUPPORTED, "pages: a backward call does not support them");
     end();
 }
 
@@ -305,7 +305,7 @@ static void arrays_of_terms_are_refused(void **state)
     begin("fwd:f32:b1h2q6k6d4:swin,grid=2x3");
     t = p.t;
     t.q_offset = rp_array_of(&offset, RP_I64, 1, one);
-    refused(rp_attend(plan, &t, NULL), RP_E_UNSUPPORTED, "the tokens of terms[0] (of swin) lie on a grid");
+    refused(rp_attend(plan, &t, NULL), RP_E_UNSUPPORTED, "the tokens of terms[0] (of swin) are on a grid");
     end();
 }
 
