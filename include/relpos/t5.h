@@ -200,7 +200,7 @@ typedef struct rp_t5_generation {
     size_t size;                   /* sizeof(rp_t5_generation) */
     int64_t max_new_tokens;        /* >= 1; default 256 */
     int64_t min_new_tokens;        /* do not end before this number of new tokens */
-    int32_t beams;                 /* 1: greedy or sampling */
+    int32_t beams;                 /* number of beams; 1: greedy search or sampling */
     int32_t returned;              /* num_return_sequences: results per source, from the beams or by sampling */
     double length_penalty;         /* beam search divides log-probabilities by length to this power */
     rp_t5_stopping early_stopping; /* when beam search ends */
