@@ -313,7 +313,7 @@ static rp_status run_layer(step *p)
         status = run_tasks(p, n_groups, cross_task);
     if (status == RP_OK)
         status = t5_linear(w, &b->cross_o, w->rows, w->mixed.data, c->inner, w->x.data, d, LINEAR_ADD);
-    if (status == RP_OK) /* no capacity of experts: a token's result must not depend on the tokens of its step */
+    if (status == RP_OK) /* without a capacity of experts: a token must not depend on the others of its step */
         status = t5_feed_forward(w, b, b->experts != NULL, 0, NULL);
     return status;
 }

@@ -233,7 +233,7 @@ static rp_status run_layers(pass *p, const rp_t5_tokens *sources, float *out)
     return status;
 }
 
-/* Let a call of attention report progress too: with a single long sequence, it may take long. */
+/* Let the callback cancel during a call of attention too, which takes long for a long sequence. */
 static int check_watch(void *context, double fraction)
 {
     (void)fraction;

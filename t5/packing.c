@@ -211,7 +211,7 @@ static const char *embedding_name(const io_checkpoint *file)
     return embedding_names[0];
 }
 
-/* Return true if the head is the embedding: the file has no other head, or an equal one. */
+/* Return true if the head is the embedding: the file has an equal head, or no head and the config ties them. */
 static bool is_tied(const t5_config *c, const io_checkpoint *file, const char *embedding)
 {
     const io_tensor *head = io_checkpoint_find(file, "lm_head.weight"), *e = io_checkpoint_find(file, embedding);

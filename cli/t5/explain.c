@@ -160,7 +160,7 @@ static int find_query(request *r, const explain_source *s)
         io_safe(safe, sizeof safe, r->query), (long long)n - 1);
 }
 
-/* ----------------------------------------------------------------------------------------------- description of a layer */
+/* ------------------------------------------------------------------------------------------- description of a layer */
 
 static void describe(request *r, explain_source *s)
 {

@@ -41,7 +41,7 @@ static const cli_option options[] = {
     {"beams", BEAMS, "N", "search with N beams; 1: greedy; default: as the model says, or 1"},
     {"return", RETURN, "N", "print the best N beams, or N samples, one per line; default: as the model says, or 1"},
     {"length-penalty", PENALTY, "X", "with beams: divide log-probabilities by length to the power X"},
-    {"early-stopping", EARLY, "WHEN", "with beams: stop as transformers does: true, false or never"},
+    {"early-stopping", EARLY, "WHEN", "with beams: when to stop, as in transformers: true, false or never"},
     {"sample", SAMPLE, NULL, "sample each token"},
     {"temperature", TEMPERATURE, "X", "with --sample: divide logits by X; below 1, likely tokens become likelier"},
     {"top-k", TOP_K, "N", "with --sample: sample from the N likeliest tokens; 0: from all; default 50"},

@@ -200,7 +200,7 @@ typedef struct rp_t5_generation {
     size_t size;                   /* sizeof(rp_t5_generation) */
     int64_t max_new_tokens;        /* >= 1; default 256 */
     int64_t min_new_tokens;        /* do not end before this number of new tokens */
-    int32_t beams;                 /* 1: greedy or sampling */
+    int32_t beams;                 /* number of beams; 1: greedy search or sampling */
     int32_t returned;              /* num_return_sequences: results per source, from the beams or by sampling */
     double length_penalty;         /* beam search divides log-probabilities by length to this power */
     rp_t5_stopping early_stopping; /* when beam search ends */
@@ -222,9 +222,9 @@ typedef struct rp_t5_generation {
     const char *const *stop;       /* a target ends when it contains one of these texts; none is empty; borrowed */
     int32_t n_stop;                /* number of these texts */
     int32_t scores;                /* 1: compute rp_t5_sequence.score with one beam too */
-    const char
-        *unsupported; /* a key of generation_config.json that this library does not support: rp_t5_generate fails.
-                                  NULL: none, or ignore it. The model owns the string */
+    /* A key of generation_config.json that this library does not support: rp_t5_generate then fails. Set it to NULL to
+     * ignore the key. The model owns the string. */
+    const char *unsupported;
     /* Called for each new token when it is final: with one beam when it is chosen, with several when its source is
      * done. index is the number of the result within its source. A return value other than 0 cancels the call. May be
      * NULL. */
