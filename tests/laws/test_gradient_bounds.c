@@ -255,6 +255,32 @@ static void vectors_at_the_end_of_the_range_have_no_bound(void **state)
     show("vectors at the end of the range");
 }
 
+/* A unit of FIRE's network that is off at distance 0 and on beside it, as with biases of 0, takes nothing from a query's own
+ * key, which is all that a row of one key has: neither an ordinary ds nor one that is NaN. */
+static void units_of_fire_are_off_at_distance_0(void **state)
+{
+    static const char *const texts[] = {"fire,c=1,L=4,width=9", "fire,c=0.5,L=2,width=5,width2=4"};
+    static const char *const sizes[] = {"b1h2q6k9d4", "b2h2q1k1d4", "b1h1q1k1d4", "b1h2q70k70d4"};
+    (void)state;
+    for (int n = 0; n < 2; n++)
+        for (int m = 0; m < 4; m++)
+            for (int which = 0; which < 3; which++) /* biases of the second layer, of the first, of both */
+                for (int far = 0; far < 2; far++) {
+                    problem p;
+                    pose(&p, 11, "bwd:f32:%s:%s:", sizes[m], texts[n]);
+                    for (int x = 1; x < 4; x += 2)
+                        for (int64_t e = 0; which != x / 2 && e < problem_size(&p.t.term[0][x]); e++)
+                            set(&p.t.term[0][x], e, e % 2 ? 0 : -0.0);
+                    for (int64_t x = 0; far && x < problem_size(&p.t.v); x++)
+                        set(&p.t.v, x, 1e25 * at(&p.t.v, x));
+                    for (int64_t x = 0; far && x < problem_size(&p.g.dout); x++)
+                        set(&p.g.dout, x, 1e25 * at(&p.g.dout, x));
+                    judged(&p);
+                    problem_free(&p);
+                }
+    show("biases of 0");
+}
+
 /* Two keys of one score beside lower ones, too large for an lse in f32: each has half of the weight. */
 static void equal_keys_share_the_gradient(void **state)
 {
@@ -342,6 +368,7 @@ int main(void)
         cmocka_unit_test(a_narrow_lse_is_computed_again),
         cmocka_unit_test(every_type_keeps_the_bound),
         cmocka_unit_test(few_channels_of_f16_keep_the_bound),
+        cmocka_unit_test(units_of_fire_are_off_at_distance_0),
         cmocka_unit_test(numbers_of_all_sizes_keep_the_bound),
         cmocka_unit_test(vectors_at_the_end_of_the_range_have_no_bound),
     };
