@@ -50,6 +50,9 @@ static inline double rpi_most(const rp_desc *d)
 
 /* The size of channel x of value j, with the vector that is added to it, times the factor of dropout. */
 double rpi_value_size(const rpi_row *r, int64_t j, int64_t x);
+/* Compute the sizes of the scores of a row whose scores are known. A pair that a product of -infinity masks counts as one
+ * that attends: it has no bound. */
+void rpi_score_sizes(rpi_row *plain, rpi_row *absolute);
 /* The bound of out at this row: see rp_error_bound. plain has scores, weights and lse; absolute the sizes of the
  * scores, in place of which it gets bounds on the errors of scores (absolute->score) and of weights
  * (absolute->weight). Returns a bound on the error of the sink's weight. */

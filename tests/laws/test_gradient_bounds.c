@@ -281,6 +281,27 @@ static void units_of_fire_are_off_at_distance_0(void **state)
     show("biases of 0");
 }
 
+/* An infinite query of a band times a vector that counts as 0 is NaN, where the exact product is -infinity and masks. */
+static void infinite_numbers_times_ones_near_0_have_no_bound(void **state)
+{
+    static const char *const types[] = {"f32", "f16", "bf16"};
+    (void)state;
+    for (int n = 0; n < 3; n++)
+        for (int keys = 1; keys < 4; keys += 2) {
+            problem p;
+            pose(&p, 12, "bwd:%s:b1h2q3k%dd5:band,width=2,extent=4:causal", types[n], keys);
+            p.t.term[0][1] = in_double(&p, &p.t.term[0][1]);
+            for (int64_t x = 0; x < problem_size(&p.t.term[0][0]); x += 3)
+                set(&p.t.term[0][0], x, -INFINITY);
+            for (int64_t x = 0; x < problem_size(&p.t.term[0][1]); x++)
+                set(&p.t.term[0][1], x, 1e-40);
+            judged(&p);
+            assert_true(infinite > 0);
+            problem_free(&p);
+        }
+    show("infinite numbers times ones near 0");
+}
+
 /* Two keys of one score beside lower ones, too large for an lse in f32: each has half of the weight. */
 static void equal_keys_share_the_gradient(void **state)
 {
@@ -369,6 +390,7 @@ int main(void)
         cmocka_unit_test(every_type_keeps_the_bound),
         cmocka_unit_test(few_channels_of_f16_keep_the_bound),
         cmocka_unit_test(units_of_fire_are_off_at_distance_0),
+        cmocka_unit_test(infinite_numbers_times_ones_near_0_have_no_bound),
         cmocka_unit_test(numbers_of_all_sizes_keep_the_bound),
         cmocka_unit_test(vectors_at_the_end_of_the_range_have_no_bound),
     };
