@@ -302,6 +302,36 @@ static void infinite_numbers_times_ones_near_0_have_no_bound(void **state)
     show("infinite numbers times ones near 0");
 }
 
+/* One number that is not finite, in each array in turn: what it does not reach keeps its bound. */
+static void numbers_that_are_not_finite_keep_the_bound(void **state)
+{
+    const double poisons[] = {NAN, INFINITY, -INFINITY};
+    (void)state;
+    for (int n = 0; n < TERMS; n++)
+        for (int array = 0; array < 4 + RP_MAX_TERMS * 2; array++) {
+            problem p;
+            const char *how = settings[(n + array) % SETTINGS];
+            if (terms[n].sizes && (strstr(how, "q_offsets") || strstr(how, "positions")))
+                how = "causal";
+            pose(&p, (uint64_t)n + 1, "bwd:f32:%s:%s:%s", terms[n].sizes ? terms[n].sizes : small[(n + array) % SMALL],
+                 terms[n].text, how);
+            const rp_array *const given[] = {&p.t.q, &p.t.k, &p.t.v, &p.g.dout};
+            const int32_t t = array / 2 - 2;
+            const rp_array *a = array < 4 ? given[array] : &p.t.term[t][array % 2];
+            const bool some = a->data && (array < 4 || (rp_term_array_learned(p.terms[t].kind, array % 2) &&
+                                                        p.terms[t].kind != RP_TERM_SINK)); /* which has to be finite */
+            for (int m = 0; some && m < 3; m++) {
+                const int64_t at_x = (7 * n + 5 * array + m) % problem_size(a);
+                const double was = at(a, at_x);
+                set(a, at_x, poisons[m]);
+                judged(&p);
+                set(a, at_x, was);
+            }
+            problem_free(&p);
+        }
+    show("numbers that are not finite");
+}
+
 /* Two keys of one score beside lower ones, too large for an lse in f32: each has half of the weight. */
 static void equal_keys_share_the_gradient(void **state)
 {
@@ -391,6 +421,7 @@ int main(void)
         cmocka_unit_test(few_channels_of_f16_keep_the_bound),
         cmocka_unit_test(units_of_fire_are_off_at_distance_0),
         cmocka_unit_test(infinite_numbers_times_ones_near_0_have_no_bound),
+        cmocka_unit_test(numbers_that_are_not_finite_keep_the_bound),
         cmocka_unit_test(numbers_of_all_sizes_keep_the_bound),
         cmocka_unit_test(vectors_at_the_end_of_the_range_have_no_bound),
     };
