@@ -125,9 +125,10 @@ static void use_columns(backward_scratch *w, int64_t j0, int64_t keys, int64_t g
             const double vec = v->product->vec(&p, 0, x);
             double sum = 0;
             for (int64_t j = 0; j < keys; j++) {
+                if (w->column[j] == 0) /* of a masked key, which a vector of NaN may not reach */
+                    continue;
                 w->dk_plain[j * wide + x] += (real)(w->column[j] * v->factor * vec);
-                if (w->column[j] != 0)
-                    sum += w->column[j] * rpi_row_value(&c->args->k, k->b, g, j0 + j, x);
+                sum += w->column[j] * rpi_row_value(&c->args->k, k->b, g, j0 + j, x);
             }
             if (bw->columns)
                 bw->columns[((k->b * d->heads + k->h) * bw->key_blocks + j0 / BACKWARD_KEYS) * v->width + x] =

@@ -188,6 +188,29 @@ static void shared_gradient(backward_scratch *w, const tile *t, int32_t n)
     }
 }
 
+/* Recompute the rows of group g whose query gradient is not finite, for vectors [low + from, low + to). A non-finite
+ * vector belongs in the rows whose sum for it is not 0, but 0 * NaN has reached every row of the group. */
+static void repair_run_dq(const backward_scratch *w, const block *k, const rpi_vectors *v, int64_t g, int64_t from,
+                          int64_t to, int64_t low)
+{
+    const int64_t wide = rpi_round_up(v->width, VL);
+    real *columns = (real *)v->columns + k->h * v->columns_step;
+    for (int64_t r = g * MR; r < g * MR + MR; r++) {
+        const real *sums = w->sums + r * w->sums_step;
+        real *dq = w->run_dq + r * wide;
+        magnitude size = {vf_set1(0)};
+        for (int64_t x = 0; x < wide; x += VL)
+            note_magnitude(&size, vf_load(dq + x));
+        const bool repair = !is_finite(&size);
+        for (int64_t x = 0; repair && x < wide; x++) {
+            dq[x] = 0;
+            for (int64_t e = from; e < to; e++)
+                if (sums[e] != 0)
+                    dq[x] += sums[e] * *in_column(columns, v->padded, low + e, wide, x);
+        }
+    }
+}
+
 /* RUN and VALUES: sum x by vector. The sums times the vectors are the gradient of the queries, which rows_of_head
  * (engine/backward.c) uses. The sums times the queries are the gradient of the vectors, which merge_head and
  * engine/fold.c use. */
@@ -244,10 +267,12 @@ static void vectors_gradient(backward_scratch *w, const tile *t, int32_t n, cons
     }
     if (dq_wanted) {
         memset(w->run_dq, 0, reals(k->groups * MR, wide));
-        for (int64_t g = 0; g < k->groups; g++)
+        for (int64_t g = 0; g < k->groups; g++) {
             add_values(w->sums + g * MR * step, step, group_low[g], group_high[g],
                        (const real *)v->columns + k->h * v->columns_step, low, v->padded, w->run_dq + g * MR * wide,
                        wide, ones, -1);
+            repair_run_dq(w, k, v, g, group_low[g], group_high[g], low);
+        }
     }
     if (wanted) {
         const real *columns =

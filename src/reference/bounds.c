@@ -152,6 +152,13 @@ static double score_errors(const rpi_row *plain, rpi_row *absolute, double large
     return max;
 }
 
+void rpi_score_sizes(rpi_row *plain, rpi_row *absolute)
+{
+    rpi_row_scores(absolute);
+    for (int64_t j = 0; j < plain->args->desc.len_k; j++)
+        plain->keep[j] |= absolute->keep[j];
+}
+
 double rpi_bound_row(rpi_row *plain, rpi_row *absolute, double *bound)
 {
     const rp_plan *plan = plain->plan;
@@ -204,7 +211,7 @@ rp_status rpi_ref_error_bound(const rp_plan *plan, const rpi_args *args, const r
                 rpi_row_at(&absolute, b, h, i);
                 rpi_row_scores(&plain);
                 rpi_row_softmax(&plain);
-                rpi_row_scores(&absolute);
+                rpi_score_sizes(&plain, &absolute);
                 rpi_bound_row(&plain, &absolute, plain.out);
                 for (int64_t x = 0; x < d->dim_v; x++)
                     rpi_put(bound->data, bound->dtype, rpi_index(bound, b, h, i, x), plain.out[x]);

@@ -52,8 +52,11 @@ static inline double rpi_max_sum(const rp_desc *d)
 
 /* Return the absolute value of channel x of value j, plus that of its vector, times the factor of dropout. */
 double rpi_value_size(const rpi_row *r, int64_t j, int64_t x);
-/* Compute the bound of rp_error_bound for one row. `plain` has scores, weights and lse. `absolute` has the scores of
- * absolute values; this function replaces them by bounds on the errors of scores (absolute->score) and of weights
+/* Compute the sizes of the scores of a row whose scores are known. A pair masked by a product of -infinity counts as
+ * attended: it has no bound. */
+void rpi_score_sizes(rpi_row *plain, rpi_row *absolute);
+/* Compute the bound of rp_error_bound for one row. `plain` has scores, weights and lse. `absolute` has the sizes of the
+ * scores; this function replaces them by bounds on the errors of scores (absolute->score) and of weights
  * (absolute->weight). Return a bound on the error of the sink's weight. */
 double rpi_bound_row(rpi_row *plain, rpi_row *absolute, double *bound);
 

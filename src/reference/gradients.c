@@ -211,11 +211,14 @@ static void row_backward(kv_gradients *s, const rpi_view *dout, const rpi_view *
     double mean = 0, mean_error = 0, sink_error = 0, max_eta = 0;
     rpi_row_scores(r);
     rpi_row_softmax(r);
+    if (s->bound)
+        rpi_score_sizes(r, &s->size);
     /* size and loss of <dout, v>, until slope_error and size_ds are computed */
     double *size = s->slope_error, *loss = s->size_ds;
     memset(s->dq, 0, (size_t)D * sizeof(double));
     memset(s->dq_rotated, 0, (size_t)D * sizeof(double));
     for (int64_t j = 0; j < d->len_k; j++) {
+        size[j] = loss[j] = 0;
         s->dw[j] = r->score[j] == -INFINITY ? 0 : r->weight[j] * rpi_row_dropout(r, j);
         s->ds[j] = r->keep[j] && r->lse != -INFINITY ? weight_gradient(s, dout, j, &size[j], &loss[j]) : 0;
         if (r->keep[j]) /* as in out, a weight of 0 times an infinite value is NaN */
@@ -229,7 +232,6 @@ static void row_backward(kv_gradients *s, const rpi_view *dout, const rpi_view *
     if (s->bound) {
         double *bound = s->row.out;
         const double *eta = s->size.score, *weight_error = s->size.weight;
-        rpi_row_scores(&s->size);
         sink_error = rpi_bound_row(r, &s->size, bound);
         for (int64_t j = 0; j < d->len_k; j++)
             max_eta = r->keep[j] ? fmax(max_eta, eta[j]) : max_eta;
@@ -287,8 +289,11 @@ static void row_backward(kv_gradients *s, const rpi_view *dout, const rpi_view *
         rpi_add(to, 0, r->h, 0, 0, 0,
                 s->bound ? (w + off) * mean_error + off * fabs(mean) + 4 * u * (w + off) * fabs(mean) : -w * mean);
     }
+    bool finite = true; /* NaN in dout reaches every channel of dv */
     for (int64_t c = 0; c < Dv; c++)
-        s->size.out[c] = sized(s, rpi_at(dout, r->b, r->h, r->i, c));
+        finite &= isfinite(rpi_at(dout, r->b, r->h, r->i, c));
+    for (int64_t c = 0; c < Dv; c++)
+        s->size.out[c] = s->bound && !finite ? INFINITY : sized(s, rpi_at(dout, r->b, r->h, r->i, c));
     spread(s);
 }
 

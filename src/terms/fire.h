@@ -123,10 +123,11 @@ static void fire_grad(const rpi_pair *p, double g, const rpi_sums *to)
  *   [1]  number of entries of psi on each side
  *   psi [2 entries - 1]                psi of the distances …, -1, 0, 1, …
  *   start, middle [max pieces] each    first and middle input of each piece
- *   slope, zero [H][max pieces] each   slope and value at 0 of each piece */
+ *   slope, zero [H][max pieces] each   slope and value at 0 of each piece
+ * At distance 0 the input is 0. If a unit switches there (its bias is 0), then 0 is a piece of its own with middle 0. */
 static int64_t fire_max_pieces(const rp_term *t)
 {
-    return t->width + 1 + (t->width + 1) * t->width2;
+    return t->width + 2 + (t->width + 1) * t->width2;
 }
 
 static int64_t fire_psi_entries(const rp_desc *d)
@@ -155,6 +156,17 @@ static void fire_middles(double *start, double *middle, int64_t n)
         middle[k] = k + 1 < n ? 0.5 * (start[k] + start[k + 1]) : 2 * start[k] + 1;
 }
 
+/* Whether some unit that is off at input 0 is on at input x. */
+static bool fire_switches_at_0(const rpi_pair *p, double x)
+{
+    bool some = false;
+    for (int64_t c = 0; c < p->term->width; c++)
+        some |= fire_first(p, c, 0) <= 0 && fire_first(p, c, x) > 0;
+    for (int64_t u = 0; u < p->term->width2; u++)
+        some |= fire_second(p, u, 0) <= 0 && fire_second(p, u, x) > 0;
+    return some;
+}
+
 static void fire_prepare(const rp_desc *d, const rp_term *t, const rpi_view *array, double *to)
 {
     const int64_t max = fire_max_pieces(t), entries = fire_psi_entries(d);
@@ -181,6 +193,12 @@ static void fire_prepare(const rp_desc *d, const rp_term *t, const rpi_view *arr
         }
     qsort(start, (size_t)n, sizeof *start, fire_ascending);
     fire_middles(start, middle, n);
+    if (fire_switches_at_0(&p, middle[0])) {
+        memmove(start + 1, start, (size_t)n * sizeof *start);
+        start[1] = n > 1 ? fmin(start[2], DBL_MIN) : DBL_MIN; /* the smallest input beside 0 */
+        fire_middles(start, middle, ++n);
+        middle[0] = 0;
+    }
     to[0] = (double)n;
     to[1] = (double)entries;
     for (int64_t r = 0; r < entries; r++)

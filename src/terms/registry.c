@@ -2,6 +2,7 @@
  * Independent of calls and kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "registry.h"
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -285,7 +285,7 @@ static void pages_and_prepared_data_are_checked(void **state)
     page[1] = p.t.v.data;
     t.pages.k_channel = 50; /* neither keys nor channels lie side by side */
     assert_int_equal(rp_attend(plan, &t, NULL), RP_E_STRIDE);
-    assert_non_null(strstr(rp_last_error(), "k_channel is 50, k_key 4"));
+    assert_non_null(strstr(rp_last_error(), "k_channel is 50 and k_key is 4"));
     t.pages.k_channel = 0;
     t.pages.per_batch = 1;
     assert_int_equal(rp_attend(plan, &t, NULL), RP_E_RANGE);

@@ -255,6 +255,83 @@ static void vectors_at_the_end_of_the_range_have_no_bound(void **state)
     show("vectors at the end of the range");
 }
 
+/* A unit of FIRE's network that is off at distance 0 and on beside it, as with biases of 0, takes nothing from a query's own
+ * key, which is all that a row of one key has: neither an ordinary ds nor one that is NaN. */
+static void units_of_fire_are_off_at_distance_0(void **state)
+{
+    static const char *const texts[] = {"fire,c=1,L=4,width=9", "fire,c=0.5,L=2,width=5,width2=4"};
+    static const char *const sizes[] = {"b1h2q6k9d4", "b2h2q1k1d4", "b1h1q1k1d4", "b1h2q70k70d4"};
+    (void)state;
+    for (int n = 0; n < 2; n++)
+        for (int m = 0; m < 4; m++)
+            for (int which = 0; which < 3; which++) /* biases of the second layer, of the first, of both */
+                for (int far = 0; far < 2; far++) {
+                    problem p;
+                    pose(&p, 11, "bwd:f32:%s:%s:", sizes[m], texts[n]);
+                    for (int x = 1; x < 4; x += 2)
+                        for (int64_t e = 0; which != x / 2 && e < problem_size(&p.t.term[0][x]); e++)
+                            set(&p.t.term[0][x], e, e % 2 ? 0 : -0.0);
+                    for (int64_t x = 0; far && x < problem_size(&p.t.v); x++)
+                        set(&p.t.v, x, 1e25 * at(&p.t.v, x));
+                    for (int64_t x = 0; far && x < problem_size(&p.g.dout); x++)
+                        set(&p.g.dout, x, 1e25 * at(&p.g.dout, x));
+                    judged(&p);
+                    problem_free(&p);
+                }
+    show("biases of 0");
+}
+
+/* An infinite query of a band times a vector that counts as 0 is NaN, where the exact product is -infinity and masks. */
+static void infinite_numbers_times_ones_near_0_have_no_bound(void **state)
+{
+    static const char *const types[] = {"f32", "f16", "bf16"};
+    (void)state;
+    for (int n = 0; n < 3; n++)
+        for (int keys = 1; keys < 4; keys += 2) {
+            problem p;
+            pose(&p, 12, "bwd:%s:b1h2q3k%dd5:band,width=2,extent=4:causal", types[n], keys);
+            p.t.term[0][1] = in_double(&p, &p.t.term[0][1]);
+            for (int64_t x = 0; x < problem_size(&p.t.term[0][0]); x += 3)
+                set(&p.t.term[0][0], x, -INFINITY);
+            for (int64_t x = 0; x < problem_size(&p.t.term[0][1]); x++)
+                set(&p.t.term[0][1], x, 1e-40);
+            judged(&p);
+            assert_true(infinite > 0);
+            problem_free(&p);
+        }
+    show("infinite numbers times ones near 0");
+}
+
+/* One number that is not finite, in each array in turn: what it does not reach keeps its bound. */
+static void numbers_that_are_not_finite_keep_the_bound(void **state)
+{
+    const double poisons[] = {NAN, INFINITY, -INFINITY};
+    (void)state;
+    for (int n = 0; n < TERMS; n++)
+        for (int array = 0; array < 4 + RP_MAX_TERMS * 2; array++) {
+            problem p;
+            const char *how = settings[(n + array) % SETTINGS];
+            if (terms[n].sizes && (strstr(how, "q_offsets") || strstr(how, "positions")))
+                how = "causal";
+            pose(&p, (uint64_t)n + 1, "bwd:f32:%s:%s:%s", terms[n].sizes ? terms[n].sizes : small[(n + array) % SMALL],
+                 terms[n].text, how);
+            const rp_array *const given[] = {&p.t.q, &p.t.k, &p.t.v, &p.g.dout};
+            const int32_t t = array / 2 - 2;
+            const rp_array *a = array < 4 ? given[array] : &p.t.term[t][array % 2];
+            const bool some = a->data && (array < 4 || (rp_term_array_learned(p.terms[t].kind, array % 2) &&
+                                                        p.terms[t].kind != RP_TERM_SINK)); /* which has to be finite */
+            for (int m = 0; some && m < 3; m++) {
+                const int64_t at_x = (7 * n + 5 * array + m) % problem_size(a);
+                const double was = at(a, at_x);
+                set(a, at_x, poisons[m]);
+                judged(&p);
+                set(a, at_x, was);
+            }
+            problem_free(&p);
+        }
+    show("numbers that are not finite");
+}
+
 /* Two keys of one score beside lower ones, too large for an lse in f32: each has half of the weight. */
 static void equal_keys_share_the_gradient(void **state)
 {
@@ -342,6 +419,9 @@ int main(void)
         cmocka_unit_test(a_narrow_lse_is_computed_again),
         cmocka_unit_test(every_type_keeps_the_bound),
         cmocka_unit_test(few_channels_of_f16_keep_the_bound),
+        cmocka_unit_test(units_of_fire_are_off_at_distance_0),
+        cmocka_unit_test(infinite_numbers_times_ones_near_0_have_no_bound),
+        cmocka_unit_test(numbers_that_are_not_finite_keep_the_bound),
         cmocka_unit_test(numbers_of_all_sizes_keep_the_bound),
         cmocka_unit_test(vectors_at_the_end_of_the_range_have_no_bound),
     };
