@@ -102,7 +102,7 @@ def address(browser):
         page.frames()
         check(f"{view}: what is refused leaves the picture, and shows that it is the old one", page.p.evaluate("[...document.querySelectorAll('.stale')].length") == 3)
     page.show("model", source="file")
-    check("a file that is not there", "drop it again" in page.problem(), page.problem())
+    check("a file that is not there", "drop the file again" in page.problem(), page.problem())
     for view, bad in (
         ("buckets", {"buckets": "3", "max": "1"}),
         ("shaw", {"length": "1e7"}),

@@ -71,7 +71,7 @@ def cost(page):
     check("cost: the Python has the bias", "bias=bias" in python and "relpos.T5(" in python and "not those of the browser" in python, python)
     out = python_program(page)
     check("cost: the row by Python", not out or " ".join(out.split("[", 1)[1].strip("[] \n").split()).split(" ") == [f"{x:g}." for x in want], out)
-    check("cost: bytes depend on the instruction set", "depend on the instruction set" in page.code("C"))
+    check("cost: bytes depend on the instruction set", "depends on the instruction set" in page.code("C"))
     check("cost: the row of the cache", [row for row in page.p.evaluate("[...relpos.page().numbers().row]")] == want)
     check(
         "cost: the row of the cache", "from those of the whole matrix: 0." in page.p.locator("p[role=status]").last.text_content()
@@ -85,7 +85,7 @@ def cost(page):
     print(
         "   ",
         page.p.locator("#measure + p").text_content(),
-        *(f"{label}: {page.cells(label)}" for label in ("no bias", "by offset", "array, made before", "making the array")),
+        *(f"{label}: {page.cells(label)}" for label in ("no bias", "by offset", "array, computed before", "computing the array")),
         "ms",
     )
     (work / "size.c").write_text(page.code("C"))

@@ -108,7 +108,7 @@ def effects(page):
             check(f"{a} {b}: the command", fixed(got) == fixed([row[3] for row in page.csv()[1:] if row[1] == 2]))
         python_program(page)
     page.show("bias", a="relkey,left=1,right=1", words="   ")
-    check("no words: a sentence", "give one word" in page.problem(), page.problem())
+    check("no words: a sentence", "enter at least one word" in page.problem(), page.problem())
     for name, view in (("rope", "rope"), ("relval", "shaw"), ("swin", "images"), ("bucket", "buckets")):
         page.show("bias", a=started[name], q=16, k=16)
         check(f"{name}: the way to its view", page.p.evaluate("!!document.querySelector('main p.note a[data-view=%s]')" % view))

@@ -21,7 +21,7 @@ def contest(page, family):
     if now["strength"] in numbers["strengths"] and now["content"] in numbers["contents"]:
         cell = numbers["grid"][numbers["contents"].index(now["content"])][numbers["strengths"].index(now["strength"])]
         check(f"families {family} {now}: the cell", fixed(cell) == fixed(weights), f"{cell} {weights}")
-        readout = page.p.locator("figure", has_text="as token").locator(".readout").text_content()
+        readout = page.p.locator("figure", has_text="for query").locator(".readout").text_content()
         check(f"families {family} {now}: the readout", readout.startswith(f"content {now['content']}, positions {now['strength']}: weight {weights[liked]:.4f}; "), readout)
 
 

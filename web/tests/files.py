@@ -100,7 +100,7 @@ def files(browser):
         page.p.set_input_files("#file", work / name)
         page.until("document.querySelector('.drop .problem').textContent !== ''")
         said = page.problem()
-        check(f"{name}: refused with a sentence", said.startswith("the file was not taken: ") and 30 < len(said) < 400, said)
+        check(f"{name}: refused with a sentence", said.startswith("the file cannot be used: ") and 30 < len(said) < 400, said)
     page.frames()
     check("the page is as it was", page.csv() == before)
     for name, data in {
@@ -157,7 +157,7 @@ def files(browser):
             command(page.code().splitlines()[1].replace("--brief", "--json").replace("relpos-heads.safetensors", "lab.safetensors"))
         )
         check(f"lab.safetensors: weights of head {head}", fixed([row[4] for row in page.csv()[1:]]) == fixed(found["weights"]))
-        far = float(re.search(r"that in the file by ([\d.e-]+) at most", page.p.text_content("main"))[1])
+        far = float(re.search(r"that in the file by at most ([\d.e-]+)\.", page.p.text_content("main"))[1])
         check(f"lab.safetensors: the output of head {head} is the model's", far < 1e-5, far)
     page.p.evaluate("relpos.change({a: 'alibi'})")
     page.frames()
@@ -174,9 +174,9 @@ def files(browser):
     for name, text, want in (
         ("two.safetensors", "--bias t5,bidirectional=0,table=t5.table --bias log,lambda=0.1 --scale 1 --causal", None),
         ("rope.safetensors", "--rope base=100 --causal", None),
-        ("unknown.safetensors", "--bias t5,table=t5.table --segments labels", "--segments is not known here"),
+        ("unknown.safetensors", "--bias t5,table=t5.table --segments labels", "--segments is not supported here"),
         ("window.safetensors", "--bias t5,table=t5.table --window 3,0", None),
-        ("three.safetensors", "--bias log --bias log --bias log", "takes two"),
+        ("three.safetensors", "--bias log --bias log --bias log", "supports two"),
         ("absent.safetensors", "--bias t5,table=nothing", "no array of the file is called nothing"),
         ("constructor.safetensors", "--bias constructor", "Choose a term"),
         ("nonsense.safetensors", "--bias <img/src=x/onerror=alert(1)>", "Choose a term"),

@@ -119,7 +119,7 @@ def firefox(browser):
         other.show("#sentence")
         check("Firefox: PNG of a chart", other.saved("PNG", "sentence.png").read_bytes()[:4] == b"\x89PNG")
         other.show("#model")
-        for name, data, want in (("bad.npz", b"PK nothing of the kind at all", "was not taken"), ("lab.safetensors", None, "lab.safetensors")):
+        for name, data, want in (("bad.npz", b"PK nothing of the kind at all", "cannot be used"), ("lab.safetensors", None, "lab.safetensors")):
             (work / name).write_bytes(data or (root / "examples/data/lab_t5_layer1.safetensors").read_bytes())
             box = other("WebDriver:FindElement", using="css selector", value="#file")
             other("WebDriver:ElementSendKeys", id=next(iter(box.values())), text=str(work / name))

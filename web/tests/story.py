@@ -61,7 +61,7 @@ def words(page):
         page.frames()
         orders.add(page.p.evaluate("relpos.state().order"))
         check("shuffled words: no weight moves", page.p.evaluate("relpos.page().numbers().moved") < 1e-12)
-        check("and the page says so", "no weight has moved: 0.0000" in page.p.text_content(".said"), page.p.text_content(".said"))
+        check("and the page says so", "no weight has changed: 0.0000" in page.p.text_content(".said"), page.p.text_content(".said"))
     check("each time another order", len(orders) > 4, orders)
     check("how many orders there are", page.p.evaluate("relpos.page().numbers().orders") == 1260)
     for order in ("", "0.1", "0.0.1.2.3.4.5", "a.b", "6.5.4.3.2.1.-1"):
@@ -107,7 +107,7 @@ def schemes(page):
         check(f"beyond {length}: RoPE", np.abs(rope - np.cos(back / 1000) / np.sqrt(8)).max() < 1e-12)
         for name, column, last in (("T5", t5, 113), ("Shaw", shaw, 511)):
             check(f"beyond {length}: {name} repeats its last", length <= last or (column[last:] == column[-1]).all() and column[last - 1] != column[-1])
-        shares = page.p.evaluate("relpos.page().numbers().shares")
+        shares = page.p.evaluate("relpos.page().numbers().fractions")
         want = [softmax(column)[512:].sum() for column in (alibi, t5, shaw, rope)]
         check(f"beyond {length}: how much is beyond", np.abs(np.array(shares) - want).max() < 1e-9, f"{shares} {want}")
 
@@ -290,7 +290,7 @@ def hands(browser):
     check("arrows move it", order() == "1.2.0.3.4.5.6" and p.evaluate("document.activeElement.textContent") == "only", order())
     p.keyboard.press("Enter")
     page.frames()
-    check("Enter makes it the one that looks", p.evaluate("relpos.state().word") == 0 and "looks at the others" in p.evaluate("document.activeElement.ariaLabel"))
+    check("Enter makes it the one that looks", p.evaluate("relpos.state().word") == 0 and ", the query" in p.evaluate("document.activeElement.ariaLabel"))
     p.keyboard.press("ArrowLeft")
     p.keyboard.press("ArrowLeft")
     p.keyboard.press("ArrowLeft")
@@ -311,7 +311,7 @@ def hands(browser):
     p.mouse.click(*at(p.locator(".word button").nth(3).bounding_box()))
     page.frames()
     check("a click chooses a word", p.evaluate("relpos.state().word") == 3 and order() == "0.2.3.4.5.6.1", p.evaluate("relpos.state()"))
-    p.get_by_role("button", name="Back in order").click()
+    p.get_by_role("button", name="Restore the order").click()
     page.frames()
     check("and all go back", order() == "0.1.2.3.4.5.6")
     finger = page.context.new_cdp_session(p)
@@ -321,7 +321,7 @@ def hands(browser):
         finger.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": [] if by is None else [{"x": x + by, "y": y}]})
     page.frames()
     check("a finger drags a word to the front", order().startswith("5."), order())
-    for step, key, name in (("story-slopes", "query", "Let the query walk"), ("story-dials", "at", "Let both walk"), ("story-beyond", "length", "Play: 64 to 8,192")):
+    for step, key, name in (("story-slopes", "query", "Move the query"), ("story-dials", "at", "Move both words"), ("story-beyond", "length", "Play: 64 to 8,192")):
         page.show(step)
         before = p.evaluate(f"relpos.state().{key}")
         p.get_by_role("button", name=name).click()

@@ -28,7 +28,7 @@ def shaw(page):
         page,
         "shaw",
         [{}, {"query": 4}, {"clip": 1, "query": 2}],
-        [("Biased", "weights", 1), ("Standard", "weights, content alone", 0)],
+        [("Biased", "weights", 1), ("Standard", "weights, content only", 0)],
     )
     page.show("shaw")
     golden = (root / "tests/golden/golden.h").read_text()
@@ -36,8 +36,8 @@ def shaw(page):
     check("shaw: the profile", fixed(page.p.evaluate("[...relpos.page().numbers().mean]")) == fixed(want))
     check(
         "shaw: unseen pairs",
-        page.cells("pairs of positions that a text of")[0] == "49,152",
-        str(page.cells("pairs of positions that a text of")),
+        page.cells("pairs of positions that do not occur")[0] == "49,152",
+        str(page.cells("pairs of positions that do not occur")),
     )
     for strength in (1, 0, 0.5):
         page.show("shaw", near=strength)
@@ -70,7 +70,7 @@ def shaw(page):
         check(f"shaw {state}: every cell and its calculation", computed == 24 + 36 + 11 and not wrong, f"{computed} {wrong[:3]}")
         numbers = page.p.evaluate("relpos.page().numbers()")
         now = page.p.evaluate("relpos.state()")
-        for title, key in (("Scores by content", "content"), ("Scores by position", "position"), ("Weights by content alone", "before"), ("Weights", "weights")):
+        for title, key in (("Scores by content", "content"), ("Scores by position", "position"), ("Weights by content only", "before"), ("Weights", "weights")):
             said = page.p.locator("figure", has=page.p.get_by_text(title, exact=True)).locator(".readout").text_content()
             calculation, value = parts(said)
             want = numbers[key]["%d" % (6 * now["query"])] if isinstance(numbers[key], dict) else numbers[key][6 * now["query"]]
