@@ -1,4 +1,4 @@
-"""Files of one's own: what is taken, and what lies. SPDX-License-Identifier: Apache-2.0"""
+"""Files of the user, valid and malformed. SPDX-License-Identifier: Apache-2.0"""
 
 import io
 import json
@@ -45,7 +45,7 @@ def files(browser):
     with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as z:
         z.writestr("q.npy", b"\0" * 300_000_000)
     small = bytearray(npz({"q": np.zeros((1, 2, 500, 64))}, np.savez_compressed))
-    for mark in (b"PK\x01\x02",):  # says it unpacks to 100 bytes
+    for mark in (b"PK\x01\x02",):  # claims to unpack to 100 bytes
         small[small.index(mark) + 24 : small.index(mark) + 28] = struct.pack("<I", 100)
     hostile = {
         "empty.npz": b"",
@@ -191,7 +191,7 @@ def files(browser):
     odd = {**good, "q": q.copy()}
     odd["q"][0, 0, 3, 1], odd["q"][0, 1, 2, 0] = np.nan, np.inf
     now, said = dropped("odd.safetensors", safetensors(odd))
-    check("NaN and infinity are told", "Not every number of the file is finite: 2 of q" in said and page.problem() == "", said[:300])
+    check("NaN and infinity are reported", "Not every number of the file is finite: 2 of q" in said and page.problem() == "", said[:300])
     page.p.evaluate("relpos.change({head: 0, query: 3, a: 'alibi', masks: 'causal'})")
     page.frames()
     read = lambda: page.p.locator("main figure:not([hidden]) .readout").first.text_content()

@@ -1,4 +1,4 @@
-"""The same page in Firefox. SPDX-License-Identifier: Apache-2.0"""
+"""The page in Firefox. SPDX-License-Identifier: Apache-2.0"""
 
 import json
 import shutil
@@ -15,7 +15,7 @@ from explorer import Page, url
 
 
 class Firefox:
-    """Firefox without a driver of its own: Marionette, which it has within, over a socket."""
+    """Firefox, controlled without a driver through its built-in Marionette server."""
 
     def __init__(self):
         self.place, self.n = Path(tempfile.mkdtemp(dir=work)), 0
@@ -82,7 +82,7 @@ class Firefox:
 
 
 def firefox(browser):
-    """The same page in Firefox, where Debian's firefox-esr is installed: the numbers of chromium, exports, a file of one's own."""
+    """Check the page in Debian's firefox-esr, if it is installed: the numbers equal those in chromium; exports and files of the user work."""
     if not shutil.which("firefox-esr"):
         print("    skipped: firefox-esr is missing")
         return
