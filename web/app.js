@@ -1,5 +1,5 @@
-// app.js -- the steps of the story and the views by name, and their state in the address. A view is one file in views/ and one line here; this
-// file knows nothing of what a view computes. SPDX-License-Identifier: Apache-2.0
+// app.js -- choose the step of the story or the view by the address of the page, and keep its state in the address. A view is one file in
+// views/ and one line here. SPDX-License-Identifier: Apache-2.0
 import {load, unpack} from './core.js';
 import {story} from './story/story.js';
 import {fit, viewLink} from './ui.js';
@@ -16,22 +16,22 @@ import {shaw} from './views/shaw.js';
 const workshop = [bias, sentence, buckets, shaw, rope, images, families, cost, model], views = [...story, ...workshop];
 
 const facts = JSON.parse(new TextDecoder().decode(await unpack('facts')));
-Object.setPrototypeOf(facts.terms, null);  // so that no name of a term finds a method of Object
+Object.setPrototypeOf(facts.terms, null);  // a term's name must not find a method of Object
 const main = document.getElementById('main'), nav = document.getElementById('nav'), theme = document.getElementById('theme');
 const dark = document.getElementById('dark'), system = dark.media, pages = new Map(), states = new Map();
 const tale = viewLink(story[0], 'The story');
 let current, state, frame = 0, writer = 0, embedded = false;
 
-/** Apply the chosen colours, or those of the system. */
+/** Apply the chosen colours; by default, those of the system. */
 function applyTheme() {
   document.documentElement.dataset.theme = theme.value;
   dark.media = {light: 'not all', dark: 'screen'}[theme.value] ?? system;
 }
 
-/** The state that a view starts with, which may depend on the address. */
+/** Return the initial state of a view, which may depend on the address. */
 const startOf = (view, of) => ({...view.defaults, ...pages.get(view)?.start?.(of)});
 
-/** A value as the settings of a view accept it; see fit. */
+/** Return a value as the settings of a view accept it; see fit. */
 function accepted(view, key, value, other) {
   const spec = pages.get(view).specs.find(spec => spec.key === key);
   return spec ? fit(spec, value, other) : value;
@@ -40,7 +40,7 @@ function accepted(view, key, value, other) {
 const read = (view, given) => Object.fromEntries(Object.entries(startOf(view, Object.fromEntries(given))).map(([key,
   value]) => [key, given.has(key) ? accepted(view, key, given.get(key), value) : value]));
 
-/** The address of a view with its last state. */
+/** Return the address of a view with its last state. */
 function address(view) {
   const of = states.get(view) ?? {}, start = startOf(view, of), changed = new URLSearchParams();
   for (const [key, value] of Object.entries(of))
@@ -65,7 +65,7 @@ function writeSoon() {
   writer = setTimeout(write, 200);
 }
 
-/** Change the state; show it with the next frame of the screen, and write it into the address a moment later. */
+/** Change the state. The next frame of the screen shows it, and the address gets it a moment later. */
 function change(patch) {
   for (const [key, value] of Object.entries(patch)) state[key] = accepted(current, key, value, state[key]);
   if (!frame)
@@ -76,7 +76,7 @@ function change(patch) {
   writeSoon();
 }
 
-/** Show the view and state of the address. Its colours, and whether the page is part of another, count only when it is opened. */
+/** Show the view and state of the address. `theme` and `embed` are read only when the page is opened. */
 function route(core) {
   const [id, ...query] = location.hash.slice(1).split('?'), given = new URLSearchParams(query.join('?'));
   const next = views.find(view => view.id === id) ?? views[0], first = next !== current;
@@ -95,12 +95,12 @@ function route(core) {
     }));
   state = read(current, given);
   states.set(current, state);
-  if (story.includes(current)) tale.dataset.view = current.id;  // the way back leads to where the reader was
+  if (story.includes(current)) tale.dataset.view = current.id;  // the link to the story leads back to this step
   for (const link of nav.children) link.setAttribute('aria-current', link.dataset.view === current.id ? 'page' : 'false');
   document.title = `${current.title} – relpos explorer`;
   if (first) {
     const {offsetLeft, offsetWidth} = nav.querySelector('[aria-current=page]');
-    nav.scrollLeft = offsetLeft + offsetWidth / 2 - nav.clientWidth / 2;  // a narrow screen shows a part of the names
+    nav.scrollLeft = offsetLeft + offsetWidth / 2 - nav.clientWidth / 2;  // a narrow screen shows only some of the names
     main.replaceChildren(pages.get(current).root);
     scrollTo(0, 0);
   }
@@ -115,14 +115,15 @@ try {
     event.preventDefault();
     main.focus();
   });
-  addEventListener('click', () => writer && write(), true);  // before a link is followed, so that Back leads to the latest state
+  addEventListener(
+    'click', () => writer && write(), true);  // write the state before a link is followed, so that Back restores it
   theme.addEventListener('change', () => {
     applyTheme();
     change({});
   });
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => change({}));
   addEventListener('hashchange', () => route(core));
-  // for tests and curious readers: the state of the page, and the code and numbers that it shows
+  // for tests and the console: the state of the page, and the code and numbers that it shows
   globalThis
     .relpos = {core, facts, views: views.map(view => view.id), page: () => pages.get(current), state: () => ({...state}), change};
   route(core);
@@ -132,6 +133,6 @@ try {
 } catch (error) {
   document.documentElement.dataset.ready = 'not';
   document.getElementById('wait')?.replaceChildren(
-    `The library could not start: ${error.message} (it needs Chrome or Edge 111, Firefox 113, Safari 16.4, or a later one)`);
+    `The library could not start: ${error.message} (use Chrome or Edge 111, Firefox 113, Safari 16.4, or a later version)`);
   throw error;
 }

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""One page from web/: the modules behind app.js, the style, the WebAssembly builds, and the facts they show. Standard library only.
+"""Build the page from web/: the modules that app.js imports, the style, the WebAssembly builds, and their data. Standard library only.
 
     bundle.py OUT SIMD128.wasm RELAXED.wasm
 
-Facts come from where they are kept: terms from tools/terms.py, numbers of worked examples from tests/golden/golden.h, a trained
-model's heads from examples/data. Modules are plain ES modules; this script understands `import {a, b} from './x.js';` and
-`export const`, `export function`, `export class` at the beginning of a line, and no more.
+The data are the terms from tools/terms.py, the numbers of worked examples from tests/golden/golden.h, and heads of trained models from
+examples/data. Modules are ES modules. Of import and export, this script supports only `import {a, b} from './x.js';` and `export const`,
+`export function`, `export class` at the beginning of a line.
 SPDX-License-Identifier: Apache-2.0
 """
 
@@ -21,18 +21,18 @@ from pathlib import Path
 
 web = Path(__file__).resolve().parent
 root = web.parent
-MOST = 2_000_000  # bytes of the page
+MAX_BYTES = 2_000_000  # of the page
 
 
 def inline(text):
     text = html.escape(text, quote=False)
     text = re.sub(r"`([^`]+)`", r"<code>\1</code>", text)
     text = re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", text)
-    return re.sub(r"\[([^]]+)\]\([^)]*\)", r"\1", text)  # pages beside this one are not within it
+    return re.sub(r"\[([^]]+)\]\([^)]*\)", r"\1", text)  # a link keeps only its text: other pages are not included
 
 
 def markdown(text):
-    """The little that docs/terms needs: paragraphs, tables, indented code, code, bold."""
+    """Convert the Markdown of docs/terms to HTML: paragraphs, tables, indented code, code, bold."""
     out = []
     for block in re.split(r"\n\s*\n", text.strip("\n")):
         lines = block.splitlines()
@@ -63,7 +63,7 @@ def terms():
 
 
 def golden():
-    """Arrays of golden.h by name: shape and numbers."""
+    """Return arrays of golden.h by name, with shape and numbers."""
     found = re.findall(
         r"/\* \[([\d, ]+)\][^/]*\*/\s*static const \w+ (\w+)\[\d+\] = \{([^}]*)\}", (root / "tests/golden/golden.h").read_text()
     )
@@ -76,20 +76,20 @@ def golden():
 
 
 def contents(name):
-    """The bytes of the arrays of a file of examples/data, and its header."""
+    """Return the bytes of the arrays of a file in examples/data, and its header."""
     data = (root / "examples/data" / name).read_bytes()
     size = struct.unpack("<Q", data[:8])[0]
     return data[8 + size :], json.loads(data[8 : 8 + size])
 
 
 def floats(data, array):
-    """The numbers of an array of f32 of which the header says `array`."""
+    """Return the numbers of an f32 array with the header entry `array`."""
     first, last = array["data_offsets"]
     return struct.unpack(f"<{(last - first) // 4}f", data[first:last])
 
 
 def arrays_of(name, wanted):
-    """Arrays of a file of examples/data, rounded to f16 to keep the page small, and its metadata."""
+    """Return arrays of a file in examples/data, rounded to f16 to keep the page small, and its metadata."""
     data, head = contents(name)
     result = {}
     for array in wanted:
@@ -102,20 +102,20 @@ def arrays_of(name, wanted):
 
 
 def model():
-    """q and k of the example's heads, and its words."""
+    """Return q and k of the heads of gettysburg.safetensors, and its words."""
     arrays, said = arrays_of("gettysburg.safetensors", ("q", "k", "t5_table"))
     return {"arrays": arrays, "tokens": json.loads(said["tokens"])}
 
 
 def lab():
-    """The same of each layer of a model of the laboratory, and the options of its attention."""
+    """Return q, k and the table of each layer of a model of the laboratory, its tokens, and the options of its attention."""
     layers = [arrays_of(f"lab_t5_layer{layer}.safetensors", ("q", "k", "t5.table")) for layer in range(2)]
     said = layers[0][1]
     return {"layers": [arrays for arrays, _ in layers], "tokens": json.loads(said["tokens"]), "options": said["options"]}
 
 
 def window():
-    """The table of examples/data/train_window.py, and what it says of it."""
+    """Return the table that examples/data/train_window.py trained, and its errors."""
     data, head = contents("window.safetensors")
     [(name, array)] = [item for item in head.items() if item[0] != "__metadata__"]
     numbers = floats(data, array)
@@ -124,7 +124,7 @@ def window():
 
 
 def modules(name, done):
-    """Names of modules, each after those that it imports."""
+    """Return the modules by name, each after those that it imports."""
     text = (web / name).read_text()
     for other in re.findall(r"^import [^;]*?from '(\./|\.\./)([^']+)';", text, re.M):
         path = str((web / name).parent.joinpath("".join(other)).resolve().relative_to(web))
@@ -149,14 +149,14 @@ def script():
         text = re.sub(r"^import \{([^}]*)\} from '([^']+)';", imported, text, flags=re.M)
         text = comment.sub("", re.sub(r"^export ", "", text, flags=re.M))
         if re.search(r"^(import|export)\b", text, re.M):
-            sys.exit(f"bundle.py: {name}: a form of import or export that is not understood")
+            sys.exit(f"bundle.py: {name}: a form of import or export that is not supported")
         parts.append(f"modules['{name}'] = await (async () => {{\n{text}\nreturn {{{', '.join(exported)}}};\n}})();")
     return "const modules = {};\n" + "\n".join(parts)
 
 
 def difference(base, other):
-    """`other` as pieces of `base` and bytes of its own: the number of pieces; of each, how many of those bytes come before it, where it
-    begins in `base`, and its length; then the bytes. 32-bit integers, the least byte first."""
+    """Encode `other` as pieces of `base` and new bytes. The result is the number of pieces; for each piece, the number of new bytes before
+    it, its start in `base` and its length; then the new bytes. Integers have 32 bits, little-endian."""
     key, pieces, own, at, last = 16, [], b"", 0, 0
     places = {}
     for n in range(len(base) - key + 1):
@@ -187,7 +187,7 @@ def packed(data):
 
 
 def style(name):
-    """A style sheet without its indentation."""
+    """Return a style sheet without its indentation."""
     return re.sub(r"\n\s+", "\n", (web / name).read_text())
 
 
@@ -198,16 +198,16 @@ def main(out, simd128, relaxed):
         "STYLE": style("explorer.css"),
         "DARK": style("dark.css"),
         "SIMD128": packed(plain),
-        "RELAXED": packed(difference(plain, Path(relaxed).read_bytes())),  # all but some kernels is the same
+        "RELAXED": packed(difference(plain, Path(relaxed).read_bytes())),  # only some kernels differ
         "FACTS": packed(json.dumps(facts, ensure_ascii=False, separators=(",", ":")).encode()),
         "SCRIPT": script(),
     }.items():
         if page.count(f"@{mark}@") != 1:
-            sys.exit(f"bundle.py: explorer.html has no @{mark}@, or more than one")
+            sys.exit(f"bundle.py: explorer.html must contain @{mark}@ exactly once")
         page = page.replace(f"@{mark}@", text)
     data = page.encode()
-    if len(data) > MOST:
-        sys.exit(f"bundle.py: the page has {len(data)} bytes, {MOST} at most")
+    if len(data) > MAX_BYTES:
+        sys.exit(f"bundle.py: the page has {len(data)} bytes, at most {MAX_BYTES} are allowed")
     Path(out).write_bytes(data)
 
 

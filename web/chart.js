@@ -1,9 +1,9 @@
-// chart.js -- charts of lines, bars and dots in SVG; knows numbers and names, and no view. SPDX-License-Identifier: Apache-2.0
+// chart.js -- charts of lines, bars and dots in SVG. SPDX-License-Identifier: Apache-2.0
 import {extent, fixed, h} from './ui.js';
 
-const dashes = ['', '7 3', '2 3', '9 3 2 3', '4 4', '12 3', '1 5', '6 2 1 2'];  // so that lines also differ without colours
+const dashes = ['', '7 3', '2 3', '9 3 2 3', '4 4', '12 3', '1 5', '6 2 1 2'];  // lines differ without colours too
 
-/** Round numbers that cover low to high in about n steps. */
+/** Return round numbers that cover low to high in about n steps. */
 function ticks(low, high, n) {
   if (!(high > low)) return [low];
   const raw = (high - low) / n, power = 10 ** Math.floor(Math.log10(raw)),
@@ -13,7 +13,7 @@ function ticks(low, high, n) {
   return result;
 }
 
-/** The same for a logarithmic axis, in powers of ten where 1, 2, 5 would be too many. */
+/** Return ticks of a logarithmic axis: 1, 2 and 5 times powers of ten, or only powers of ten if that is too many. */
 function logTicks(low, high, n) {
   const all = steps => {
     const r = [];
@@ -37,8 +37,8 @@ const short = x => {
   return +(x / by).toPrecision(6) + unit;
 };
 
-/** The heads that one chart shows, at most one for each dash pattern: all of them, or some at equal steps with `head` among them; and a text
- * for the title. */
+/** Return the heads that a chart shows, at most one for each dash pattern: all heads, or some at equal steps that include `head`; and a
+ * note for the title. */
 export function someHeads(heads, head) {
   const max = dashes.length;
   if (heads <= max) return {shown: [...Array(heads).keys()], note: ''};
@@ -48,7 +48,7 @@ export function someHeads(heads, head) {
   return {shown, note: `, ${max} of ${heads} heads`};
 }
 
-/** An SVG path through points. It leaves out points within a twentieth of a pixel of the line; NaN interrupts it. */
+/** Return an SVG path through points. Points within a twentieth of a pixel of the line are omitted; NaN interrupts the line. */
 function outline(x, y) {
   const at = k => `${x[k].toFixed(1)} ${y[k].toFixed(1)}`;
   let path = '', last = -1, wait = -1, slope = 0;
@@ -65,9 +65,9 @@ function outline(x, y) {
   return wait >= 0 ? path + `L${at(wait)}` : path;
 }
 
-/** series: [{name, x, y, style: line|bars|dots}], x rising; logs take log10 of an axis. zones: [{from, to, text, shade}] of x, drawn behind,
- * with a line where one ends within the chart. width: of the place, where that is not the page's. onpick(x): where it is clicked or dragged.
- * Returns an element with svg() for export. */
+/** Draw a chart. series: [{name, x, y, style: line|bars|dots}], with rising x. logX, logY: use a logarithmic axis. zones: [{from, to, text,
+ * shade}], ranges of x in the background, with a line where one ends inside the chart. width: in pixels, by default that of the page.
+ * onpick(x): called when the chart is clicked or dragged. Return a figure element. */
 export function chart({
   title,
   series,

@@ -1,21 +1,21 @@
-// code.js -- text of commands, Python and C that repeat what a view shows. It writes text and computes nothing.
+// code.js -- write commands, Python code and C code that reproduce the numbers of a view.
 // SPDX-License-Identifier: Apache-2.0
 import {maskLines} from './mask.js';
 
 const quote = word => /^[\w@%+=:,./-]+$/.test(word) ? word : `'${String(word).replaceAll('\'', '\'\\\'\'')}'`;
 
-/** A text as a string literal of Python, and of C. */
+/** Return a text as a string literal of Python, and of C. */
 export const pythonString = text => JSON.stringify(text);
 export const cString = text =>
   `"${text.replace(/["\\?]/g, '\\$&').replace(/[\0-\x1f\x7f]/g, c => '\\' + c.charCodeAt(0).toString(8).padStart(3, '0'))}"`;
 
-/** A finite number as a float literal of Python and C. */
+/** Return a finite number as a float literal of Python and C. */
 export const real = x => /^-?\d+$/.test(x) ? `${x}.0` : String(x);
 
-/** A command line; words that are null are left out. */
+/** Return a command line. Words that are null are omitted. */
 export const shell = words => words.filter(word => word !== null && word !== undefined).map(quote).join(' ');
 
-/** Rows of numbers as Python's nested lists; strides of `shape`. */
+/** Return an array of a shape as nested lists of Python. */
 export function nested(data, shape) {
   if (shape.length === 1) return `[${[...data].map(real).join(', ')}]`;
   const step = data.length / shape[0];
@@ -24,11 +24,12 @@ export function nested(data, shape) {
 
 const parameters = text => text.split(',').slice(1).map(parameter => parameter.split('='));
 
-/** The arrays that a term needs and that its text does not name. */
+/** Return the required arrays of a term that its text does not name. */
 const needed = (core, text) =>
   core.kindOf[text.split(',')[0]].arrays.filter(a => !a.optional && !new RegExp(`,${a.name}=`).test(text));
 
-/** A term as a call of its Python class. core's problem has the term; arrays: name -> Python, for all arrays of the term or for none. */
+/** Return a term as a call of its Python class. The problem of `core` must have the term. arrays: {name: Python}, for all arrays of the
+ * term or for none. */
 export function pythonTerm(core, facts, text, arrays = {}) {
   const name = text.split(',')[0], words = Object.entries(arrays).map(([array, python]) => `${array}=${python}`);
   if (!words.length)
@@ -46,7 +47,7 @@ export function pythonTerm(core, facts, text, arrays = {}) {
   return `relpos.${facts.terms[name].class}(${words.join(', ')})`;
 }
 
-/** Terms as the options of Python's functions. terms: [{text, arrays: {name: Python}}] */
+/** Return terms as keyword arguments of Python's functions. terms: [{text, arrays: {name: Python}}] */
 export function pythonOptions(core, facts, terms) {
   const options = new Map();
   for (const {text, arrays} of terms) {
@@ -56,24 +57,24 @@ export function pythonOptions(core, facts, terms) {
   return [...options].map(([key, value]) => `${key}=${value}`);
 }
 
-/** The option of the command line that gives a term: --bias, or the term's own. */
+/** Return the option of the command line for a term: --bias, or the option with its name. */
 export const optionOf = (core, text) => {
   const name = text.split(',')[0], rest = text.slice(name.length + 1), {bias, arrays, defaults} = core.kindOf[name],
-        alone = arrays.length === 1 && Object.keys(defaults).length === 0;  // --sink NAME
-  return bias ? ['--bias', text] : [`--${name}`, (alone ? rest.slice(arrays[0].name.length + 1) : rest) || null];
+        onlyName = arrays.length === 1 && Object.keys(defaults).length === 0;  // --sink NAME
+  return bias ? ['--bias', text] : [`--${name}`, (onlyName ? rest.slice(arrays[0].name.length + 1) : rest) || null];
 };
 
-/** Whether a term's arrays on the screen are random, so that the code gives other numbers. */
+/** Return true if arrays of a term on the screen are random, so that the code gives other numbers. */
 export const randomArrays = (core, text) => needed(core, text).some(a => a.name !== 'table');
 
 const literal = (data, shape) => shape.length === 0 ? '' : `{${[...data].map(x => String(x)).join(', ')}}`;
 
-/** Lines of C that set the sizes which a term's text does not give, from its arrays. */
+/** Return lines of C that set sizes from arrays, for sizes that the text of a term does not give. */
 const openSizes = (terms, failed, answer) => [...new Set(terms)].flatMap(
   n => [`    if (${failed(`rp_term_sizes(&term[${n}], t.term[${n}])`)})`, `        return ${answer};`]);
 
-/** A C program around `call`, which may use desc, plan, t and n. arrays: [{term, index, name, shape, data}], without data: 0, 1, 2, ...;
- * qkv: {q: {shape, data}, ...}; masks: as readMasks gives them. */
+/** Return a C program around the lines `call`, which may use desc, plan, t and n. arrays: [{term, index, name, shape, data}], filled with
+ * 0, 1, 2, ... without data; qkv: {q: {shape, data}, ...}; masks: as returned by readMasks. */
 export function program({desc, settings = [], terms = [], arrays = [], qkv = {}, masks = [], call}) {
   const lines = [
     '#include <relpos/relpos.h>', '#include <stdio.h>', '', 'int main(void)', '{',
@@ -101,7 +102,7 @@ export function program({desc, settings = [], terms = [], arrays = [], qkv = {},
   return lines.join('\n') + '\n';
 }
 
-/** The arrays that the terms of core's problem need, as `program` takes them, without data. */
+/** Return the required arrays of the terms of core's problem as `program` accepts them, without data. */
 export function cArrays(core, terms) {
   return terms.flatMap((text, term) => needed(core, text).map(({name}) => ({
     term,
@@ -111,13 +112,13 @@ export function cArrays(core, terms) {
   })));
 }
 
-/** A C function that gives scores and weights of one query, from arrays that the caller has. terms: [{text, arrays: [{index, name,
- * shape}]}]; scale NaN: 1/sqrt(width). */
+/** Return a C function that computes scores and weights of one query from arrays of its caller. terms: [{text, arrays: [{index, name,
+ * shape}]}]; a scale of NaN means 1/sqrt(width). */
 export function rowFunction({heads, kvHeads, lenQ, lenK, dim, head, query, terms, masks = [], scale = NaN, offset = 0}) {
   const called =
           [...new Set(terms.flatMap(term => term.arrays.map(array => array.name)))].map(name => [name, name.replace(/\W/g, '_')]),
         alike = name => called.filter(([, other]) => other === name).length > 1,
-        // a valid and unique name in C, whatever the array is called in the file
+        // a valid and unique name in C for any name in the file
     names = new Map(called.map(([name, plain], n) => [name, `array_${plain}${alike(plain) ? `_${n}` : ''}`])),
         c = name => names.get(name), arrays = terms.flatMap((term, n) => term.arrays.map(array => ({...array, term: n}))),
         sizes =

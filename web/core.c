@@ -1,11 +1,12 @@
-/* core.c -- the library as the page calls it: one problem at a time, made by plain calls, with arrays in the memory of the module.
- * Numbers that are 64 bits wide in relpos.h pass as double, which JavaScript has. Terms come as text, so that none is named here.
+/* core.c -- the functions that the page calls. They build and compute one problem at a time, with arrays in the memory
+ * of the module. 64-bit numbers of relpos.h are passed as double, the number type of JavaScript. Terms are passed as
+ * text.
  *
  *     begin(heads, kv_heads, len_q, len_k, dim_k, dim_v, RP_F64);  term("t5,buckets=16");  mask(kind, parameters);
  *     array(Q, 0, RP_F64, 4, shape, data);  fill();  bias(to);  row(h, i, to);  attend(what, to);
  *
- * A call returns 0, or less than 0 with the reason in error(). Every array of a problem is the caller's, but for those that fill
- * makes. SPDX-License-Identifier: Apache-2.0 */
+ * Unless stated otherwise, a call returns 0, or a negative number with the message in error(). The caller owns the
+ * arrays of a problem; this file owns those that fill allocates. SPDX-License-Identifier: Apache-2.0 */
 #include "src/api/inspect.h"
 #include "src/sources/sources.h"
 #include "support/sample_problem.h"
@@ -16,10 +17,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { Q = -1, K = -2, V = -3 };                     /* in place of a term's number */
-enum { MOST = 1 << 24 };                             /* elements of an array that fill makes */
-enum { OUT, LSE, WEIGHTS, PROFILE, MASS };           /* what attend writes */
-enum { ROW_BIAS, ROW_SCORES, ROW_WEIGHTS, ROW_OUT }; /* what rows writes */
+enum { Q = -1, K = -2, V = -3 };                     /* passed in place of a term's number */
+enum { MAX_ELEMENTS = 1 << 24 };                     /* of an array that fill allocates */
+enum { OUT, LSE, WEIGHTS, PROFILE, MASS };           /* outputs of attend */
+enum { ROW_BIAS, ROW_SCORES, ROW_WEIGHTS, ROW_OUT }; /* outputs of rows */
 
 static rp_desc desc;
 static rp_term terms[RP_MAX_TERMS];
@@ -30,6 +31,7 @@ static void *made[RP_MAX_TERMS * RP_MAX_ARRAYS];
 static int n_made;
 static char why[512];
 
+/* Return 0 for RP_OK; otherwise store the library's message and return a negative number. */
 static int answer(rp_status status)
 {
     if (status == RP_OK)
@@ -38,6 +40,7 @@ static int answer(rp_status status)
     return -(int)status;
 }
 
+/* Store a message and return a negative number. */
 __attribute__((format(printf, 1, 2))) static int refuse(const char *format, ...)
 {
     va_list given;
@@ -54,6 +57,7 @@ EXPORT(error) const char *x_error(void)
 
 /* ------------------------------------------------------------------------------------------------ a problem */
 
+/* Start a new problem and free the arrays of the old one. */
 EXPORT(begin) void x_begin(int heads, int kv_heads, int len_q, int len_k, int dim_k, int dim_v, int dtype)
 {
     while (n_made > 0)
@@ -67,7 +71,7 @@ EXPORT(begin) void x_begin(int heads, int kv_heads, int len_q, int len_k, int di
     tensors = rp_tensors_init();
 }
 
-/* Scale NaN: 1/sqrt(Dk). */
+/* Set scale, softcap and offset of the problem. A scale of NaN means 1/sqrt(Dk). */
 EXPORT(settings) void x_settings(double scale, double softcap, double q_offset)
 {
     desc.scale = scale == scale ? scale : RP_SCALE_AUTO;
@@ -75,12 +79,12 @@ EXPORT(settings) void x_settings(double scale, double softcap, double q_offset)
     desc.q_offset = (int64_t)q_offset;
 }
 
-/* Returns the term's number. */
+/* Add a term. Return its number. */
 EXPORT(term) int x_term(const char *text)
 {
     const int n = desc.n_terms;
     if (n == RP_MAX_TERMS)
-        return refuse("more than %d terms: take one away", RP_MAX_TERMS);
+        return refuse("more than %d terms: remove one", RP_MAX_TERMS);
     const int code = answer(rp_term_parse(text, &terms[n], names[n]));
     if (code == 0)
         desc.n_terms++;
@@ -92,7 +96,7 @@ EXPORT(term_kind) int x_term_kind(int term)
     return (int)terms[term].kind;
 }
 
-/* The shape of an array for a number of heads; returns its axes. */
+/* Write the shape of a term's array for a number of heads to `to`. Return its number of axes. */
 EXPORT(term_shape) int x_term_shape(int term, int index, int heads, int32_t *to)
 {
     rp_desc d = desc;
@@ -105,15 +109,15 @@ EXPORT(term_shape) int x_term_shape(int term, int index, int heads, int32_t *to)
     return code < 0 ? code : ndim;
 }
 
-/* A mask that has no array, with a number for each of its parameters. */
+/* Add a mask without an array. `values` has a number for each of its parameters. */
 EXPORT(mask) int x_mask(int kind, const double *values)
 {
     const rp_mask_info *info = rp_mask_info_of((rp_mask_kind)kind);
     const rp_mask_param *p;
     if (desc.n_masks == RP_MAX_MASKS)
-        return refuse("more than %d masks: take one away", RP_MAX_MASKS);
+        return refuse("more than %d masks: remove one", RP_MAX_MASKS);
     if (!info || info->axes)
-        return refuse("no such mask, or one that needs an array");
+        return refuse("mask %d does not exist, or needs an array", kind);
     rp_mask *const mask = &masks[desc.n_masks++];
     *mask = rp_mask_init((rp_mask_kind)kind);
     for (int x = 0; (p = rp_mask_param_of(mask->kind, x)); x++)
@@ -121,12 +125,12 @@ EXPORT(mask) int x_mask(int kind, const double *values)
     return 0;
 }
 
-/* q, k, v, or array `index` of a term: contiguous, as long as the problem. */
+/* Set q, k, v, or array `index` of a term. The data is contiguous and must stay valid while the problem is used. */
 EXPORT(array) int x_array(int term, int index, int dtype, int ndim, const int32_t *sizes, void *data)
 {
     int64_t shape[RP_MAX_AXES] = {0};
     if (ndim < 0 || ndim > RP_MAX_AXES || term < V || term >= desc.n_terms || index < 0 || index >= RP_MAX_ARRAYS)
-        return refuse("no such array, or more than %d axes", RP_MAX_AXES);
+        return refuse("the array does not exist, or has more than %d axes", RP_MAX_AXES);
     for (int x = 0; x < ndim; x++)
         shape[x] = sizes[x];
     rp_array *const to = term == Q   ? &tensors.q
@@ -137,8 +141,9 @@ EXPORT(array) int x_array(int term, int index, int dtype, int ndim, const int32_
     return 0;
 }
 
-/* Sizes that terms leave open, and arrays that they need, or name, and nobody gave: the very ones of `relpos bias`. Returns 0, or 1, 2, 3 where a
- * table shows the numbers of its entries, of its buckets, or arrays are random. */
+/* Set the sizes that terms leave open, and fill the missing arrays that terms require or name, with the same values
+ * as `relpos bias`. Return 3 if the last filled array is random, 2 if it is a table of bucket numbers, 1 if it is a
+ * table of entry numbers, 0 if none was filled. */
 EXPORT(fill) int x_fill(void)
 {
     int shown = 0;
@@ -154,11 +159,10 @@ EXPORT(fill) int x_fill(void)
             if (tensors.term[n][x].data || (!sample_needed(&desc, n, x) && !*names[n][x]))
                 continue;
             if (rp_term_is_array(terms[n].kind) && !*names[n][x])
-                return refuse("%s: its array is needed (%s)", rp_term_name(terms[n].kind),
-                              rp_term_syntax(terms[n].kind));
-            const rp_status status = sample_array(&desc, n, x, MOST, &tensors.term[n][x]);
+                return refuse("%s: name its array (%s)", rp_term_name(terms[n].kind), rp_term_syntax(terms[n].kind));
+            const rp_status status = sample_array(&desc, n, x, MAX_ELEMENTS, &tensors.term[n][x]);
             if (status == RP_E_NOMEM)
-                return refuse("out of memory for the array of a term: smaller sizes");
+                return refuse("out of memory for the array of a term: choose smaller sizes");
             if (status != RP_OK)
                 return answer(status);
             made[n_made++] = tensors.term[n][x].data;
@@ -167,7 +171,8 @@ EXPORT(fill) int x_fill(void)
     return shown;
 }
 
-/* An array that fill made, its axes and sizes in `to`; NULL where it made none. */
+/* Return an array that fill allocated, with its number of axes and its shape in `to`. Return NULL if fill did not
+ * allocate it. */
 EXPORT(filled) const double *x_filled(int term, int index, int32_t *to)
 {
     const rp_array *a = &tensors.term[term][index];
@@ -181,6 +186,7 @@ EXPORT(filled) const double *x_filled(int term, int index, int32_t *to)
     return NULL;
 }
 
+/* Create a plan of the problem, and call a function with it. */
 static int with_plan(int (*call)(rp_plan *plan, void *context), void *context)
 {
     rp_plan *plan;
@@ -192,7 +198,7 @@ static int with_plan(int (*call)(rp_plan *plan, void *context), void *context)
     return code;
 }
 
-/* ------------------------------------------------------------------------------------------------ what comes out */
+/* ------------------------------------------------------------------------------------------------ results */
 
 static int call_bias(rp_plan *plan, void *to)
 {
@@ -201,19 +207,20 @@ static int call_bias(rp_plan *plan, void *to)
     return answer(rp_bias(plan, &tensors, 0, &a));
 }
 
-/* [H, Lq, Lk] */
+/* Write the biases [H, Lq, Lk]. */
 EXPORT(bias) int x_bias(double *to)
 {
     return with_plan(call_bias, to);
 }
 
-/* One number of rp_row for queries i ... i + n - 1 of one head, without the other heads. */
+/* Rows of queries i ... i + n - 1 of head h; `what` is one of ROW_... */
 typedef struct rows_call {
     int what, h, i, n;
     double *to;
 } rows_call;
 
-/* Whether a bias depends on the offset alone, so that it is the same along each diagonal: what the library keeps as a strip. */
+/* Return true if the bias depends only on the offset. It is then constant along each diagonal, and the library keeps
+ * it as a strip. */
 static bool by_offset(const rpi_args *args)
 {
     const uint64_t strip = rpi_strip_terms(args);
@@ -223,7 +230,8 @@ static bool by_offset(const rpi_args *args)
     return true;
 }
 
-/* The biases of query i: by the scheme's row, as kernels have them, where it has one, else by the definition. */
+/* Compute the biases of query i. Use the row function of a scheme, as the kernels do, if it has one; otherwise its
+ * definition. */
 static void biases(rpi_rows *s, int h, int i, double *to)
 {
     const int64_t len = desc.len_k;
@@ -241,7 +249,8 @@ static void biases(rpi_rows *s, int h, int i, double *to)
     }
 }
 
-/* Each row but the first is the one above, one place further, and one new number; a row in len_k is asked for those. */
+/* Compute the rows of a bias that is constant along diagonals. Each row is the row above, shifted right by one, with
+ * one new number in front. One computed row provides the new numbers of len_k - 1 rows. */
 static void diagonals(rpi_rows *s, const rows_call *c)
 {
     const int len = (int)desc.len_k;
@@ -259,6 +268,7 @@ static void diagonals(rpi_rows *s, const rows_call *c)
     }
 }
 
+/* Compute the n numbers of one row. */
 static void one_row(rpi_rows *s, const rows_call *c, int i, double *to, size_t n)
 {
     rpi_row *r = &s->row;
@@ -275,7 +285,8 @@ static void one_row(rpi_rows *s, const rows_call *c, int i, double *to, size_t n
     memcpy(to, c->what == ROW_SCORES ? r->score : c->what == ROW_WEIGHTS ? r->weight : r->out, n * sizeof *to);
 }
 
-/* Begin rows of the problem; where there is no q and no k, one number stands for all of them, which a bias does not look at. */
+/* Begin computing rows of the problem. If there is no q and k, use arrays of zeros with stride 0: a bias does not
+ * read them. */
 static int begin_rows(rpi_rows *rows, rp_plan *plan)
 {
     static const double zero[1];
@@ -300,11 +311,11 @@ static int call_rows(rp_plan *plan, void *context)
     const rows_call *c = context;
     rpi_rows rows;
     if (c->what < ROW_BIAS || c->what > ROW_OUT)
-        return refuse("no such row");
+        return refuse("row %d does not exist", c->what);
     if (!within(c->h, c->i, c->n))
-        return refuse("no such head, or no such queries");
+        return refuse("head %d or its queries do not exist", c->h);
     if (c->what == ROW_OUT && !tensors.v.data)
-        return refuse("an output needs v");
+        return refuse("the output needs v: set it first");
     const int code = begin_rows(&rows, plan);
     if (code < 0)
         return code;
@@ -318,23 +329,23 @@ static int call_rows(rp_plan *plan, void *context)
     return 0;
 }
 
-/* [n, Lk], or [n, Dv] of the output; biases of a problem of width 1 in f64 need neither q nor k */
+/* Write rows [n, Lk], or [n, Dv] for the output. Biases of a problem of width 1 in f64 do not need q and k. */
 EXPORT(rows) int x_rows(int what, int h, int i, int n, double *to)
 {
     return with_plan(call_rows, &(rows_call){what, h, i, n, to});
 }
 
-typedef struct worked_call {
+typedef struct expression_call {
     int term, h, i, j;
     char text[256];
-} worked_call;
+} expression_call;
 
-static int call_worked(rp_plan *plan, void *context)
+static int call_expression(rp_plan *plan, void *context)
 {
-    worked_call *c = context;
+    expression_call *c = context;
     rpi_rows rows;
     if (c->term < 0 || c->term >= desc.n_terms || !within(c->h, c->i, 1) || c->j < 0 || c->j >= desc.len_k)
-        return refuse("no such term, or no such pair");
+        return refuse("term %d or the pair does not exist", c->term);
     const int code = begin_rows(&rows, plan);
     if (code == 0) {
         rpi_rows_worked(&rows, c->term, c->h, c->i, c->j, c->text, sizeof c->text);
@@ -343,12 +354,12 @@ static int call_worked(rp_plan *plan, void *context)
     return code;
 }
 
-/* How a term comes to the bias of a pair: "-0.3 * log(1 + 4)". */
-EXPORT(worked) const char *x_worked(int term, int h, int i, int j)
+/* Return the calculation of a term's bias for a pair, such as "-0.3 * log(1 + 4)". Return NULL after an error. */
+EXPORT(expression) const char *x_expression(int term, int h, int i, int j)
 {
-    static worked_call call;
-    call = (worked_call){.term = term, .h = h, .i = i, .j = j};
-    return with_plan(call_worked, &call) == 0 ? call.text : NULL;
+    static expression_call call;
+    call = (expression_call){.term = term, .h = h, .i = i, .j = j};
+    return with_plan(call_expression, &call) == 0 ? call.text : NULL;
 }
 
 typedef struct row_call {
@@ -387,7 +398,7 @@ static int call_parts(rp_plan *plan, void *context)
     return code < 0 ? code : n;
 }
 
-/* [n, Lk] what the scores of a row are sums of; to has room for max_parts() of them. Returns n. */
+/* Write the summands of a query's scores [n, Lk]. `to` has space for max_parts() of them. Return n. */
 EXPORT(parts) int x_parts(int h, int i, double *to)
 {
     return with_plan(call_parts, &(row_call){h, i, to});
@@ -398,7 +409,7 @@ EXPORT(max_parts) int x_max_parts(void)
     return RP_MAX_PARTS;
 }
 
-/* Of part n of the last call of parts. */
+/* Return the kind, name or formula of part n after a call of parts. */
 EXPORT(part_kind) int x_part_kind(int n)
 {
     return (int)parts[n].kind;
@@ -414,7 +425,7 @@ EXPORT(part_formula) const char *x_part_formula(int n)
     return parts[n].formula;
 }
 
-/* raw, scaled, bias, score, weights [5, Lk], lse, out [Dv] */
+/* Write raw, scaled, bias, score, weights [5, Lk], lse, out [Dv] of a query. */
 EXPORT(row) int x_row(int h, int i, double *to)
 {
     return with_plan(call_row, &(row_call){h, i, to});
@@ -444,7 +455,7 @@ static int call_attend(rp_plan *plan, void *context)
     return answer(rp_attend(plan, &t, NULL));
 }
 
-/* One output, in the type of the problem, f32 where that is less. */
+/* Write one output of rp_attend. out has the type of the problem, the others f64 or f32. */
 EXPORT(attend) int x_attend(int what, void *to)
 {
     return with_plan(call_attend, &(attend_call){what, to});
@@ -457,7 +468,7 @@ static int call_work(rp_plan *plan, void *bytes)
     return n ? 0 : answer(RP_E_OVERFLOW);
 }
 
-/* Bytes of work of an attend call; -1 for none. */
+/* Return the bytes of scratch memory of an attend call, or -1 after an error. */
 EXPORT(work_size) double x_work_size(void)
 {
     double bytes;
@@ -471,13 +482,13 @@ EXPORT(bucket) double x_bucket(double delta, double buckets, double max_distance
     return b < 0 ? answer(RP_E_RANGE) : (double)b;
 }
 
-/* How many distances from 0 on have a bucket of their own. */
+/* Return the number of distances, from 0 on, that each have a separate bucket. */
 EXPORT(bucket_exact) double x_bucket_exact(double buckets, int bidirectional, int strategy)
 {
     return (double)rpi_bucket_exact((int64_t)buckets, bidirectional, (rp_strategy)strategy);
 }
 
-/* RoPE's frequencies [dim/2], and the factor of cosine and sine behind them. */
+/* Write the frequencies [dim/2] of a rope term, followed by the factor of its cosines and sines. */
 EXPORT(frequencies) int x_frequencies(const char *text, double longest, double *to)
 {
     static char given[RP_MAX_ARRAYS][RP_NAME_MAX];
@@ -486,7 +497,7 @@ EXPORT(frequencies) int x_frequencies(const char *text, double longest, double *
     return code < 0 ? code : answer(rp_rope_frequencies(&t, longest, NULL, NULL, to, to + t.dim / 2));
 }
 
-/* n elements of any type, as doubles; 0, or less where a type is none. */
+/* Convert n elements of any floating type to doubles. */
 EXPORT(doubles) int x_doubles(double *to, const void *from, int dtype, int n)
 {
     return answer(rp_convert(to, RP_F64, from, (rp_dtype)dtype, n));

@@ -1,4 +1,4 @@
-// core.js -- the library as WebAssembly: loads one of its two modules, and calls web/core.c. It knows no view and draws nothing.
+// core.js -- load the library as WebAssembly, in one of two modules, and call web/core.c.
 // SPDX-License-Identifier: Apache-2.0
 
 const types = {
@@ -30,16 +30,16 @@ const rows = {
 
 const partKinds = ['content', 'rotation', 'query', 'key', 'softcap', 'bias', 'softcap_after', 'mask'];  // rp_part_kind
 
-const maxBytes = 2 ** 30;  // of an array: sizes are 32 bits in the module and would wrap
+const maxBytes = 2 ** 30;  // of an array: sizes have 32 bits in the module and would overflow
 
-/** The bytes of a script element that holds base64 of a deflated file. */
+/** Return the bytes of a deflated file that a script element contains as base64. */
 export async function unpack(id) {
   const packed = Uint8Array.from(atob(document.getElementById(id).textContent.trim()), c => c.charCodeAt(0));
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream('deflate-raw'));
   return new Response(stream).arrayBuffer();
 }
 
-/** The system calls that a module of wasi-libc imports: a clock. There are no files and no environment. */
+/** Return the system calls that a module of wasi-libc imports. Only the clock works; there are no files and no environment. */
 function system(module, memory) {
   const view = () => new DataView(memory().buffer);
   const known = {
@@ -57,7 +57,7 @@ function system(module, memory) {
   return result;
 }
 
-/** The file that `change`, which bundle.py made, makes of the file `base`. */
+/** Apply the difference `change`, as written by bundle.py, to the file `base`. Return the new file. */
 function changed(base, change) {
   const from = new Uint8Array(base), own = new Uint8Array(change), view = new DataView(change), n = view.getUint32(0, true);
   const pieces = Array.from({length: n}, (_, k) => [0, 4, 8].map(x => view.getUint32(4 + 12 * k + x, true)));
@@ -71,7 +71,7 @@ function changed(base, change) {
   return to;
 }
 
-/** Relaxed SIMD where the browser has it, else SIMD128. */
+/** Load the module with relaxed SIMD if the browser supports it, else the module with SIMD128. */
 export async function load() {
   const simd128 = await unpack('simd128');
   let module;
@@ -129,10 +129,10 @@ export class Core {
     return at ? new TextDecoder().decode(bytes.subarray(at, end)) : '';
   }
 
-  /** Allocate memory of the module that clear() frees. */
+  /** Allocate memory in the module. clear() frees it. */
   allocate(bytes) {
     if (!(bytes <= maxBytes))
-      throw new Error(`${bytes} bytes for one array are too many, at most ${maxBytes}: choose smaller sizes`);
+      throw new Error(`an array of ${bytes} bytes is too large (at most ${maxBytes}): choose smaller sizes`);
     const at = this.x.allocate(bytes);
     if (!at) throw new Error('out of memory: choose smaller sizes');
     this.allocated.push(at);
@@ -163,7 +163,7 @@ export class Core {
 
   read(at, n, type = 'f64') { return new views[type](this.x.memory.buffer, at, n).slice(); }
 
-  /** Set the problem that later calls compute. terms: texts, or {text, arrays: {name: {shape, data, type}}}; masks: {kind, values}. */
+  /** Set the problem of later calls. terms: texts, or {text, arrays: {name: {shape, data, type}}}; masks: {kind, values}. */
   problem({
     heads = 1,
     kvHeads = 0,
@@ -184,7 +184,7 @@ export class Core {
     this.clear();
     for (const n of [heads, kvHeads, lenQ, lenK, dimK, dimV])
       if (!(Number.isInteger(n) && n >= 0 && n <= maxBytes))
-        throw new Error(`a size of ${n}: choose an integer, at most ${maxBytes}`);
+        throw new Error(`a size is ${n}: choose an integer of at most ${maxBytes}`);
     this.size = {heads, lenQ, lenK, dimV: dimV || dimK, type};
     this.x.begin(heads, kvHeads, lenQ, lenK, dimK, dimV, types[type]);
     this.terms = terms.map(term => term.text ?? term);
@@ -211,7 +211,7 @@ export class Core {
     this.check(this.x.array(term, index, types[type], shape.length, this.copy(Int32Array.from(shape)), this.copy(typed)));
   }
 
-  /** The shape of array `name` of a term's text, for a number of heads. */
+  /** Return the shape of the array `name` of a term for a number of heads. */
   shape(text, name, heads = 1) {
     const kind = this.kindOf[text.split(',')[0]], at = this.allocate(4 * this.x.max_axes());
     const ndim = this.check(this.x.term_shape(this.terms.indexOf(text), kind.arrays.findIndex(a => a.name === name), heads, at));
@@ -224,23 +224,23 @@ export class Core {
     return this.read(at, heads * lenQ * lenK);
   }
 
-  /** For one head and n queries from i on: what is 'bias' (which needs no q and k), 'scores', 'weights' or 'out'. */
+  /** Return rows of one head for n queries from i on. what: 'bias' (which needs no q and k), 'scores', 'weights' or 'out'. */
   rows(what, h, i = 0, n = this.size.lenQ) {
     const each = what === 'out' ? this.size.dimV : this.size.lenK, at = this.allocate(8 * n * each);
     this.check(this.x.rows(rows[what], h, i, n, at));
     return this.read(at, n * each);
   }
 
-  /** How each term of the problem comes to the bias of a pair, with its numbers: ["-0.3 * log(1 + 4)"]. */
-  worked(h, i, j) {
+  /** Return the calculation of each term's bias for a pair: ["-0.3 * log(1 + 4)"]. */
+  expressions(h, i, j) {
     return this.terms.map((_, term) => {
-      const at = this.x.worked(term, h, i, j);
+      const at = this.x.expression(term, h, i, j);
       if (!at) throw new Error(this.string(this.x.error()));
       return this.string(at);
     });
   }
 
-  /** The array `index` of a term that the module filled because it was not given: {shape, data}, or null. */
+  /** Return array `index` of a term as {shape, data} if the module filled it because it was missing, else null. */
   filled(term, index) {
     const max = 1 + this.x.max_axes(), to = this.allocate(4 * max), at = this.x.filled(term, index, to);
     if (!at) return null;
@@ -248,7 +248,7 @@ export class Core {
     return {shape, data: this.read(at, shape.reduce((a, b) => a * b, 1))};
   }
 
-  /** One query step by step; hasV: the problem has v, so the output is defined. */
+  /** Return the steps of one query. hasV: the problem has v, so there is an output. */
   row(h, i, hasV = false) {
     const n = this.size.lenK, at = this.allocate(8 * (5 * n + 1 + this.size.dimV));
     this.check(this.x.row(h, i, at));
@@ -264,7 +264,7 @@ export class Core {
     };
   }
 
-  /** What the scores of a query are the sum of, in order: {kind, name, formula, values}, the kind as in partKinds. */
+  /** Return the summands of a query's scores in order: {kind, name, formula, values}; kind is one of partKinds. */
   parts(h, i) {
     const n = this.size.lenK, at = this.allocate(8 * n * this.x.max_parts()), count = this.check(this.x.parts(h, i, at));
     return Array.from({length: count}, (_, x) => ({
@@ -275,7 +275,8 @@ export class Core {
     }));
   }
 
-  /** One output of rp_attend: out, lse, weights, profile, mass. `into`: write it to this address of the module, and return that. */
+  /** Return one output of rp_attend: out, lse, weights, profile or mass. With `into`, write it to this address of the module instead, and
+   * return the address. */
   attend(what, into = 0) {
     const {heads, lenQ, lenK, dimV, type} = this.size;
     const n = heads * {out: lenQ * dimV, lse: lenQ, weights: lenQ * lenK, profile: lenQ + lenK - 1, mass: lenK}[what];
@@ -290,10 +291,10 @@ export class Core {
     return this.check(this.x.bucket(delta, buckets, maxDistance, bidirectional ? 1 : 0, strategy));
   }
 
-  /** How many distances from 0 on have a bucket of their own. */
+  /** Return the number of distances, from 0 on, that each have a separate bucket. */
   bucketExact({buckets, bidirectional, strategy}) { return this.x.bucket_exact(buckets, bidirectional ? 1 : 0, strategy); }
 
-  /** The frequencies of a rope term whose text gives dim, and the factor of its cosines and sines. */
+  /** Return the frequencies of a rope term whose text sets dim, and the factor of its cosines and sines. */
   frequencies(text, dim, longest) {
     this.clear();
     const at = this.allocate(8 * (dim / 2 + 1));
@@ -302,7 +303,7 @@ export class Core {
     return {frequency: all.slice(0, dim / 2), factor: all[dim / 2]};
   }
 
-  /** Words as q, k, v of 8 numbers each. */
+  /** Return q, k and v of words, 8 numbers each. */
   words(list) {
     this.clear();
     const q = new Float64Array(list.length * 8), k = q.slice(), v = q.slice(), at = this.allocate(8 * 24);
@@ -321,7 +322,7 @@ export class Core {
     return {words, q: all.slice(0, 20), k: all.slice(20, 40), v: all.slice(40), width: 4};
   }
 
-  /** Numbers of any floating type, as doubles. */
+  /** Convert n numbers of any floating type to doubles. */
   doubles(bytes, type, n) {
     this.clear();
     const to = this.allocate(8 * n), from = this.copy(bytes);

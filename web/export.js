@@ -1,8 +1,8 @@
-// export.js -- saving figures and numbers as PNG, SVG and CSV. It knows figures and rows, and no view.
+// export.js -- save figures and numbers as PNG, SVG and CSV.
 // SPDX-License-Identifier: Apache-2.0
 import {colour, download, h} from './ui.js';
 
-/** A copy of an SVG element that does not depend on the page: its colours are numbers, and it has a size and a font. */
+/** Copy an SVG element so that it does not depend on the page: with colours as numbers, a size and a font. */
 function standalone(svg) {
   const text = new XMLSerializer().serializeToString(svg).replace(/var\(--([a-z0-9]+)\)/g, (_, name) => colour(name));
   const copy = new DOMParser().parseFromString(text, 'image/svg+xml').documentElement;
@@ -25,11 +25,11 @@ async function pngOf(figure) {
 
 const maxLines = 2 ** 22;  // of a table
 
-/** The rows of csv() as a file. It pauses now and then, so that the page can react. */
+/** Return the rows of csv() as a file. Pause every 40 ms, so that the page can react. */
 async function csvOf({csv, lines = 0}) {
   if (lines > maxLines)
-    throw new Error(`${lines} lines are more than are written here, ${
-      maxLines}: choose smaller lengths or fewer heads, or take relpos bias -o FILE`);
+    throw new Error(`the table has ${lines} lines, at most ${
+      maxLines} are possible here: choose smaller lengths or fewer heads, or use relpos bias -o FILE`);
   const cell = x => typeof x === 'string' && /[",\n]/.test(x) ? `"${x.replaceAll('"', '""')}"` : x, blocks = [];
   let text = '', since = performance.now();
   for (const row of csv()) {
@@ -45,8 +45,8 @@ async function csvOf({csv, lines = 0}) {
   return new Blob([...blocks, text], {type: 'text/csv'});
 }
 
-/** Buttons that save what of() returns: {name, figure: {svg(), picture()?}, csv() -> rows, lines: their number, if there may be too many}.
- * `choice`: a control that selects one of several, or undefined. */
+/** Return buttons that save the result of of(): {name, figure: {svg(), picture()?}, csv() -> rows, lines: the number of rows, if it may be
+ * too large}. choice: a control that selects one of several figures, or undefined. */
 export function exporter(of, choice) {
   const status = h('span', {class: 'note', role: 'status'});
   const button = (text, make) => h('button', {

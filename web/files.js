@@ -1,5 +1,5 @@
-// files.js -- .safetensors and .npz files of the reader, which are treated as hostile; every error is a sentence. It knows arrays, and no
-// view. SPDX-License-Identifier: Apache-2.0
+// files.js -- read .safetensors and .npz files of the user, which may be malformed or malicious, and write .safetensors.
+// SPDX-License-Identifier: Apache-2.0
 
 const kinds = {
   F32: ['f32', 4],
@@ -12,22 +12,22 @@ const descriptions = {
   '<f8': ['f64', 8],
   '<f2': ['f16', 2]
 };
-const maxBytes = 256e6;           // of a file, and of its unpacked arrays
-const maxNumbers = maxBytes / 8;  // in all arrays together, which become doubles
+const maxBytes = 256e6;           // of a file, and of all its unpacked arrays
+const maxNumbers = maxBytes / 8;  // in all arrays: they become doubles
 
 const refuse = why => {
-  throw new Error(`the file was not taken: ${why}`);
+  throw new Error(`the file cannot be used: ${why}`);
 };
 const isSize = n => Number.isSafeInteger(n) && n >= 0;
 const count = shape => shape.reduce((a, b) => a * b, 1);
 
 function safetensors(bytes) {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength), size = Number(view.getBigUint64(0, true));
-  if (!(size <= bytes.length - 8)) refuse(`its header should have ${size} bytes, and the file has ${bytes.length}`);
+  if (!(size <= bytes.length - 8)) refuse(`its header should have ${size} bytes, but the file has only ${bytes.length}`);
   let head;
   try {
     head = JSON.parse(new TextDecoder('utf-8', {fatal: true}).decode(bytes.subarray(8, 8 + size)));
-  } catch { refuse('its header is not JSON, so it is not a .safetensors file'); }
+  } catch { refuse('its header is not JSON, as in a .safetensors file'); }
   if (typeof head !== 'object' || head === null || Array.isArray(head)) refuse('its header is not a JSON object');
   const arrays = new Map(), ranges = [], data = bytes.subarray(8 + size);
   for (const [name, entry] of Object.entries(head)) {
@@ -35,7 +35,7 @@ function safetensors(bytes) {
     const offsets = entry?.data_offsets, [first, last] = Array.isArray(offsets) ? offsets : [], shape = entry?.shape;
     if (!Array.isArray(shape) || offsets?.length !== 2 || !shape.every(isSize) || !isSize(first) || !isSize(last) ||
       first > last || last > data.length)
-      refuse(`array “${name}” has a shape or a position that does not fit the file`);
+      refuse(`the shape or position of array “${name}” does not fit the file`);
     ranges.push([first, last, name]);
     const kind = Object.hasOwn(kinds, entry.dtype) && kinds[entry.dtype];
     if (!kind) continue;  // arrays of other types, such as masks, are ignored
@@ -45,21 +45,21 @@ function safetensors(bytes) {
   }
   let end = 0;
   for (const [first, last, name] of ranges.sort(([a, b], [c, d]) => a - c || b - d)) {
-    if (first !== end) refuse(`array “${name}” begins at byte ${first} of the data, and the one before ends at ${end}`);
+    if (first !== end) refuse(`array “${name}” begins at byte ${first} of the data, but the array before it ends at ${end}`);
     end = last;
   }
-  if (end !== data.length) refuse(`its arrays end at byte ${end} of the data, which has ${data.length}`);
+  if (end !== data.length) refuse(`its arrays end at byte ${end} of the data, which has ${data.length} bytes`);
   let tokens = null;
   try {
     const found = JSON.parse(head.__metadata__?.tokens ?? 'null');
     if (Array.isArray(found) && found.every(token => typeof token === 'string')) tokens = found;
-  } catch { /* without readable names, tokens are numbered */
+  } catch { /* without valid names, the tokens are numbered */
   }
   const {options} = head.__metadata__ ?? {};
   return {arrays, tokens, options: typeof options === 'string' ? options : ''};
 }
 
-/** Strings of NumPy, of at most so many characters each in UTF-32; or null where one is not Unicode. */
+/** Read NumPy strings of a fixed number of UTF-32 characters. Return null if one is not valid Unicode. */
 function strings(bytes, characters, little) {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength), found = [];
   try {
@@ -72,21 +72,21 @@ function strings(bytes, characters, little) {
 
 function npy(bytes, name) {
   if (bytes.length < 12 || String.fromCharCode(...bytes.subarray(1, 6)) !== 'NUMPY' || bytes[0] !== 0x93)
-    refuse(`“${name}” in it is not a NumPy array`);
+    refuse(`its entry “${name}” is not a NumPy array`);
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength), wide = bytes[6] > 1, start = wide ? 12 : 10,
         size = wide ? view.getUint32(8, true) : view.getUint16(8, true);
-  if (start + size > bytes.length) refuse(`the header of “${name}” does not end`);
+  if (start + size > bytes.length) refuse(`the header of “${name}” is longer than the file`);
   const head = new TextDecoder('latin1').decode(bytes.subarray(start, start + size));
   const descr = /'descr':\s*'([^']*)'/.exec(head)?.[1], order = /'fortran_order':\s*(True|False)/.exec(head)?.[1],
         dims = /'shape':\s*\(([^)]*)\)/.exec(head)?.[1];
-  if (descr === undefined || order === undefined || dims === undefined) refuse(`the header of “${name}” is not understood`);
+  if (descr === undefined || order === undefined || dims === undefined) refuse(`the header of “${name}” is not valid`);
   const shape = dims.split(',').map(s => s.trim()).filter(Boolean).map(Number),
         kind = Object.hasOwn(descriptions, descr) && descriptions[descr];
   const characters = +/^[<>]U([1-9]\d*)$/.exec(descr)?.[1];
   if (characters && shape.length === 1 && shape[0] * characters * 4 === bytes.length - start - size)
     return {strings: strings(bytes.subarray(start + size), characters, descr[0] === '<')};
   if (!kind) return null;
-  if (!shape.every(isSize)) refuse(`the shape of “${name}” is not understood`);
+  if (!shape.every(isSize)) refuse(`the shape of “${name}” is not valid`);
   if (order === 'True' && shape.length > 1) refuse(`“${name}” is in Fortran order: save numpy.ascontiguousarray of it`);
   if (count(shape) * kind[1] !== bytes.length - start - size)
     refuse(
@@ -108,20 +108,20 @@ async function inflate(bytes, size, name) {
     }
   } catch {
     reader.cancel().catch(() => {});
-    refuse(`“${name}” in it does not unpack`);
+    refuse(`its entry “${name}” cannot be unpacked`);
   }
-  return at === size ? result : refuse(`“${name}” in it unpacks to ${at} bytes instead of ${size}`);
+  return at === size ? result : refuse(`its entry “${name}” unpacks to ${at} bytes instead of ${size}`);
 }
 
 async function npz(bytes) {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   let end = bytes.length - 22;
   while (end >= Math.max(0, bytes.length - 65557) && view.getUint32(end, true) !== 0x06054b50) end--;
-  if (end < 0 || view.getUint32(end, true) !== 0x06054b50) refuse('it begins like a .npz file and does not end like one');
+  if (end < 0 || view.getUint32(end, true) !== 0x06054b50) refuse('it begins like an .npz file, but its end is missing');
   const arrays = new Map(), text = new TextDecoder();
   let total = 0, tokens = null;
   for (let n = view.getUint16(end + 10, true), at = view.getUint32(end + 16, true); n > 0; n--) {
-    if (at + 46 > bytes.length || view.getUint32(at, true) !== 0x02014b50) refuse('its list of arrays is broken');
+    if (at + 46 > bytes.length || view.getUint32(at, true) !== 0x02014b50) refuse('its list of arrays is damaged');
     const method = view.getUint16(at + 10, true), packed = view.getUint32(at + 20, true), size = view.getUint32(at + 24, true),
           length = view.getUint16(at + 28, true), local = view.getUint32(at + 42, true);
     const name = text.decode(bytes.subarray(at + 46, at + 46 + length)).replace(/\.npy$/, '');
@@ -132,7 +132,7 @@ async function npz(bytes) {
     const start = local + 30 + view.getUint16(local + 26, true) + view.getUint16(local + 28, true);
     if (start + packed > bytes.length || (total += size) > maxBytes)
       refuse(`“${name}” is larger than the file, or than ${maxBytes / 1e6} MB`);
-    if (method !== 0 && method !== 8) refuse(`“${name}” is compressed in a way that NumPy does not use`);
+    if (method !== 0 && method !== 8) refuse(`“${name}” has a compression that NumPy does not use`);
     const array = npy(
       method ? await inflate(bytes.subarray(start, start + packed), size, name) : bytes.subarray(start, start + packed), name);
     if (array?.strings !== undefined) tokens = name === 'tokens' ? array.strings : tokens;
@@ -141,18 +141,18 @@ async function npz(bytes) {
   return {arrays, tokens, options: ''};
 }
 
-/** Read a File: {arrays: Map of name -> {shape, type, bytes}, tokens, options that relpos lab export wrote}; or throw an Error that says why
- * it was refused. */
+/** Read a File. Return {arrays: Map of name -> {shape, type, bytes}, tokens, options that relpos lab export wrote}, or throw an Error with
+ * the reason. */
 export async function readArrays(file) {
-  if (file.size > maxBytes) refuse(`it has ${file.size} bytes, and at most ${maxBytes} are possible`);
+  if (file.size > maxBytes) refuse(`it has ${file.size} bytes, at most ${maxBytes} are possible`);
   const bytes = new Uint8Array(await file.arrayBuffer());
-  if (bytes.length < 22) refuse(`it has ${bytes.length} bytes, too few for a .npz or .safetensors file`);
+  if (bytes.length < 22) refuse(`it has only ${bytes.length} bytes, too few for an .npz or .safetensors file`);
   const found = await (bytes[0] === 0x50 && bytes[1] === 0x4b ? npz(bytes) : safetensors(bytes));
   const all = [...found.arrays.values()].reduce((sum, {shape}) => sum + count(shape), 0);
-  return all <= maxNumbers ? found : refuse(`it has ${all} numbers, and at most ${maxNumbers} are possible`);
+  return all <= maxNumbers ? found : refuse(`it has ${all} numbers, at most ${maxNumbers} are possible`);
 }
 
-/** A .safetensors file of f64 arrays: {name: {shape, data}}. */
+/** Return a .safetensors file of f64 arrays {name: {shape, data}}. */
 export function safetensorsOf(arrays, tokens) {
   const head = Object.assign(Object.create(null), {__metadata__: {tokens: JSON.stringify(tokens)}});
   let at = 0;

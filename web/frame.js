@@ -1,29 +1,29 @@
-// frame.js -- the page of a view: settings, output, errors, formula and source, and the code that repeats it. It knows no term and no view.
+// frame.js -- the page of a view: settings, output, errors, formula and source, and code that reproduces the output.
 // SPDX-License-Identifier: Apache-2.0
 import {exporter} from './export.js';
 import {control, h} from './ui.js';
 
-const narrow = matchMedia('(max-width: 760px)');  // there the settings are a sheet below, closed at first
+const narrow = matchMedia('(max-width: 760px)');  // the settings are then a sheet at the bottom, initially closed
 
-/** The documentation of terms: formula, source, parameters, arrays. */
+/** Return the documentation of terms: formula, source, parameters, arrays. */
 export function docs(facts, names) {
   return [...new Set(names)].filter(name => facts.terms[name]).map(name => {
     const term = facts.terms[name];
     const section = h('section', {class: 'docs'}, h('h3', {}, `${name}: ${term.title}`),
-      h('p', {class: 'note'}, `Source: ${term.source}. Written `, h('code', {}, term.syntax)));
+      h('p', {class: 'note'}, `Source: ${term.source}. Syntax: `, h('code', {}, term.syntax)));
     const body = h('div');
     body.innerHTML = term.html +
       [['Parameters', term.said], ['Arrays', term.arrays]]
         .filter(([, said]) => said.length)
         .map(([what, said]) => `<p>${what}: ${said.join('; ')}.</p>`)
-        .join('');  // made by bundle.py from docs/terms
+        .join('');  // HTML by bundle.py from docs/terms
     section.append(body);
     return section;
   });
 }
 
-/** A view's page. Its compute(state) returns {name, figure, csv() or saves: {key: {figure, csv()}}, code: {CLI, Python, C}, docs: [...]}. If it
- * throws, the error is shown, and the output from before is dimmed. */
+/** Return the page of a view. compute(state) returns {name, figure, csv() or saves: {key: {figure, csv()}}, code: {CLI, Python, C},
+ * docs: [...]}. If it throws, the page shows the error and dims the previous output. */
 export function frame({title, about, formula, settings, output, facts, compute, saves, change}) {
   const problem = h('p', {class: 'problem', role: 'alert'}), text = h('pre', {tabindex: 0, 'aria-label': 'code'}),
         meaning = h('div');
@@ -42,10 +42,10 @@ export function frame({title, about, formula, settings, output, facts, compute, 
     choices.forEach(button => button.setAttribute('aria-pressed', button.textContent === language));
     text.textContent = last?.code?.[language] ?? '';
   };
-  // saves: {key: name} of the figures that can be saved, if there are several; compute returns those that exist in its state
+  // saves: {key: name} of the figures that can be saved, if there are several; compute returns those of the current state
   const which = saves && {key: 'save', label: 'What to save', type: 'select', options: Object.entries(saves)},
         choice = which && control(which, change), save = exporter(() => last, choice?.element);
-  const elsewhere = h('details', {open: true}, h('summary', {}, 'The same as a command, in Python and in C'),
+  const elsewhere = h('details', {open: true}, h('summary', {}, 'The same numbers with the command, in Python and in C'),
     h('div', {class: 'row', role: 'group', 'aria-label': 'Language'}, choices,
       h('button', {
         type: 'button',
@@ -53,7 +53,7 @@ export function frame({title, about, formula, settings, output, facts, compute, 
           try {
             await navigator.clipboard.writeText(text.textContent);
             copied.textContent = 'copied';
-          } catch { copied.textContent = 'the browser does not allow this page to copy: select the text'; }
+          } catch { copied.textContent = 'the browser does not let this page copy: select the text'; }
         }
       },
         'Copy'),
@@ -72,14 +72,14 @@ export function frame({title, about, formula, settings, output, facts, compute, 
     update(state) {
       const sections = [output, save, elsewhere];
       let failed = '';
-      for (const section of sections) section.hidden = false;  // pictures measure their width
+      for (const section of sections) section.hidden = false;  // figures measure their width
       try {
         last = compute(state);
       } catch (error) { failed = error.message || String(error); }
       problem.textContent = failed;
       for (const section of sections) {
         section.hidden = !last;
-        section.classList.toggle('stale', failed !== '');  // the output does not belong to the settings
+        section.classList.toggle('stale', failed !== '');  // the output is that of earlier settings
       }
       if (failed) return;
       if (which) {

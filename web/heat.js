@@ -1,10 +1,10 @@
-// heat.js -- a heat map on a canvas, with a cursor that mouse and arrow keys move. It knows a matrix of numbers, and no term.
+// heat.js -- a heat map of a matrix on a canvas, with a cursor that mouse and arrow keys move.
 // SPDX-License-Identifier: Apache-2.0
-import {colour, extent, fixed, h, scheme, told} from './ui.js';
+import {colour, extent, fixed, h, scheme, valueText} from './ui.js';
 
-// All colours of a scale differ in lightness, for readers who cannot tell red from green: cividis, and blue to brown.
+// The colours of a scale differ in lightness, for readers who cannot distinguish red from green: cividis, and blue to brown.
 const rising = ['#00204c', '#213d6b', '#555b6c', '#7b7a77', '#a59c74', '#d3c064', '#ffe945'];
-// The middle is the page's background: on a light page the ends are dark, on a dark one light.
+// The middle is close to the page's background. The ends are dark on a light page, and light on a dark page.
 const divergingStops = {
   light: ['#053061', '#2166ac', '#67a9cf', null, '#f4a261', '#b35806', '#5f2c03'],
   dark: ['#d3eaff', '#7cbcf0', '#2f78b5', null, '#a65310', '#f0a050', '#ffe6c4']
@@ -14,7 +14,7 @@ const rgb = text => [1, 3, 5].map(at => parseInt(text.slice(at, at + 2), 16));
 
 const ramps = new Map();
 
-/** 256 colours as numbers of an image's 32-bit pixels. */
+/** Return the 256 colours of a scale as 32-bit pixels of an image. */
 function ramp(diverging) {
   const key = `${scheme()} ${diverging}`;
   if (!ramps.has(key)) ramps.set(key, makeRamp(diverging));
@@ -24,14 +24,14 @@ function ramp(diverging) {
 function makeRamp(diverging) {
   const stops = (diverging ? divergingStops[scheme()] : rising).map(stop => rgb(stop ?? colour('mid'))), last = stops.length - 1;
   return Uint32Array.from({length: 256}, (_, n) => {
-    const at = n / 255 * last, low = Math.min(Math.floor(at), last - 1), share = at - low;
-    const [r, g, b] = stops[low].map((x, c) => Math.round(x + share * (stops[low + 1][c] - x)));
+    const at = n / 255 * last, low = Math.min(Math.floor(at), last - 1), fraction = at - low;
+    const [r, g, b] = stops[low].map((x, c) => Math.round(x + fraction * (stops[low + 1][c] - x)));
     return (255 << 24 | b << 16 | g << 8 | r) >>> 0;
   });
 }
 
 export class HeatMap {
-  /** onpick(row, column) is called when the cursor moves, onlook when the mouse does. */
+  /** Call onpick(row, column) when the cursor moves, and onlook(row, column) when the mouse moves. */
   constructor({title, rows = 'query', columns = 'key', value = 'bias', onpick = () => {}, onlook = () => {}, ratio}) {
     this.title = title;
     this.value = value;
@@ -62,7 +62,7 @@ export class HeatMap {
     }).observe(this.canvas);
   }
 
-  /** data [rows * columns]; label(row, column, value) makes the readout. */
+  /** Show data [rows * columns]. label(row, column, value) returns the text of the readout. */
   show({data, rows, columns, title, low, high, diverging, cursor, label, value, across, ratio = this.ratio}) {
     Object.assign(this, {data, rows, columns, label: label ?? this.label, shape: ratio});
     this.value = value ?? this.value;
@@ -75,8 +75,8 @@ export class HeatMap {
     this.diverging = diverging ?? (low < 0 && high > 0);
     if (this.diverging) high = Math.max(-low, high), low = -high;
     [this.min, this.max] = [low, high];
-    // the data may go beyond the bar, where the colours end
-    [this.from, this.to] = [fixed(low) + (min < low ? ' and less' : ''), fixed(high) + (max > high ? ' and more' : '')];
+    // some values may be beyond the bar, where the colours end
+    [this.from, this.to] = [fixed(low) + (min < low ? ' or less' : ''), fixed(high) + (max > high ? ' or more' : '')];
     this.paint();
   }
 
@@ -129,11 +129,11 @@ export class HeatMap {
   read(r, c) {
     if (!this.data) return;
     const x = this.data[r * this.columns + c];
-    const text = this.label ? this.label(r, c, x) : `query ${r}, key ${c}, offset ${c - r}: ${this.value} ${told(x)}`;
+    const text = this.label ? this.label(r, c, x) : `query ${r}, key ${c}, offset ${c - r}: ${this.value} ${valueText(x)}`;
     if (this.readout.textContent !== text) this.readout.textContent = text;
   }
 
-  /** Put the cursor on a cell, and tell nobody. */
+  /** Move the cursor without calling onpick. */
   mark(r, c) {
     this.cursor = [Math.min(Math.max(r, 0), this.rows - 1), Math.min(Math.max(c, 0), this.columns - 1)];
     this.paint();
@@ -170,7 +170,7 @@ export class HeatMap {
     else this.move(r, c);
   }
 
-  /** The map alone, several pixels to a value. */
+  /** Return the map without axes, with several pixels per value. */
   picture() {
     const scale = Math.max(1, Math.round(1024 / Math.max(this.rows, this.columns))), big = document.createElement('canvas');
     [big.width, big.height] = [this.columns * scale, this.rows * scale];
@@ -180,7 +180,7 @@ export class HeatMap {
     return big;
   }
 
-  /** An SVG with the map as an image, its title and its scale. */
+  /** Return an SVG with the map as an image, the title and the range. */
   svg() {
     const ratio = this.shape ?? Math.min(Math.max(this.columns / this.rows, 0.5), 8), width = 640,
           height = Math.round(width / ratio);

@@ -1,5 +1,5 @@
-/* lists.c -- what the page asks of the library besides a problem: terms and masks by number, words and the worked example as vectors, and
- * memory. It keeps nothing from call to call. SPDX-License-Identifier: Apache-2.0 */
+/* lists.c -- functions that the page calls without a problem: the lists of terms and masks, vectors of words and of
+ * the worked example, and memory. SPDX-License-Identifier: Apache-2.0 */
 #include "support/sample_arrays.h"
 #include "web/export.h"
 #include <stdlib.h>
@@ -9,7 +9,7 @@ EXPORT(version) const char *x_version(void)
     return rp_version();
 }
 
-/* The text of a kind with every parameter at its default; "" past the last. */
+/* Return the text of a kind of term with all parameters at their defaults; "" after the last kind. */
 EXPORT(kind_text) const char *x_kind_text(int kind)
 {
     static char text[1024];
@@ -22,7 +22,7 @@ EXPORT(kind_is_bias) int x_kind_is_bias(int kind)
     return rp_term_is_bias((rp_term_kind)kind);
 }
 
-/* Name of an array, NULL past the last. */
+/* Return the name of an array of a term; NULL after the last. */
 EXPORT(kind_array) const char *x_kind_array(int kind, int index)
 {
     return rp_term_array((rp_term_kind)kind, index);
@@ -38,7 +38,7 @@ EXPORT(kind_array_learned) int x_kind_array_learned(int kind, int index)
     return rp_term_array_learned((rp_term_kind)kind, index);
 }
 
-/* What the library knows of a mask; NULL past the last. */
+/* Return the name of a mask; NULL after the last kind. */
 EXPORT(mask_name) const char *x_mask_name(int kind)
 {
     return rp_mask_name((rp_mask_kind)kind);
@@ -49,7 +49,7 @@ EXPORT(mask_text) const char *x_mask_text(int kind)
     return rp_mask_info_of((rp_mask_kind)kind)->text;
 }
 
-/* The constant of masks.def. */
+/* Return the name of a mask's constant in C, such as "RP_MASK_CAUSAL". */
 EXPORT(mask_constant) const char *x_mask_constant(int kind)
 {
     static const char *const constant[] = {
@@ -60,13 +60,14 @@ EXPORT(mask_constant) const char *x_mask_constant(int kind)
     return constant[kind];
 }
 
-/* The axes of the array of a mask, NULL: it has none. */
+/* Return the axes of a mask's array; NULL if it has no array. */
 EXPORT(mask_axes) const char *x_mask_axes(int kind)
 {
     return rp_mask_info_of((rp_mask_kind)kind)->axes;
 }
 
-/* A parameter of a mask, NULL past the last, and its default and bounds in `to` [3]. */
+/* Return the name of a mask's parameter, and write its default, minimum and maximum to `to` [3]. Return NULL after
+ * the last. */
 EXPORT(mask_param) const char *x_mask_param(int kind, int index, double *to)
 {
     const rp_mask_param *p = rp_mask_param_of((rp_mask_kind)kind, index);
@@ -80,13 +81,13 @@ EXPORT(max_axes) int x_max_axes(void)
     return RP_MAX_AXES;
 }
 
-/* A word as q, k and v of WORD_WIDTH numbers each. */
+/* Write the q, k and v of a word, WORD_WIDTH numbers each. */
 EXPORT(word) void x_word(const char *text, int length, double *to)
 {
     sample_word(text, (size_t)length, to, to + WORD_WIDTH, to + 2 * WORD_WIDTH);
 }
 
-/* q, k and v of the worked example [3, 5, 4]. */
+/* Return q, k and v of the worked example [3, 5, 4]. */
 EXPORT(example) const double *x_example(void)
 {
     return &sample_vectors[0][0][0];

@@ -1,12 +1,12 @@
-// mask.js -- the masks that need no array, as the library lists them: a text of them, their controls, and the code that gives them. No
-// mask is named here; one with an array is left out, because a page has none for it. SPDX-License-Identifier: Apache-2.0
+// mask.js -- masks that need no array, as the library lists them: their text, their controls, and their code. Masks with an array are
+// omitted, because the page has no arrays for them. SPDX-License-Identifier: Apache-2.0
 import {control, h} from './ui.js';
 
-const largest = 1e9;  // of a parameter on the page
+const largest = 1e9;  // limit of a parameter on the page
 
 export const plainMasks = core => core.masks.filter(mask => !mask.axes);
 
-/** A text such as "causal+window=40,3" as masks of a problem: [{kind, name, values, ...}]. Throws for what is none. */
+/** Parse a text such as "causal+window=40,3" into masks of a problem: [{kind, name, values, ...}]. Throw an Error if it is not valid. */
 export function readMasks(core, text) {
   return text.split('+').filter(Boolean).map(part => {
     const [name, ...rest] = part.split('='), known = plainMasks(core), mask = known.find(mask => mask.name === name);
@@ -16,15 +16,15 @@ export function readMasks(core, text) {
       mask.params.find(
         ({min, max}, n) => !(Number.isInteger(values[n]) && values[n] >= min && values[n] <= Math.min(max, largest)));
     if (wrong)
-      throw new Error(`the mask ${part}: ${name} takes ${
-        mask.params.map(({key, min}) => `${key}, ${min} to ${largest}`).join('; ') || 'no number'}`);
+      throw new Error(`mask ${part}: the parameters of ${name} are ${
+        mask.params.map(({key, min}) => `${key}, ${min} to ${largest}`).join('; ') || 'none'}`);
     return {...mask, values};
   });
 }
 
 const written = ({name, values}) => [name, ...(values.length ? [values.join()] : [])].join('=');
 
-/** The masks as text, with one set to values, or taken away where they are null. */
+/** Return the text with one mask set to values, or removed if they are null. */
 const withMask =
   (core, text, name, values) => [...readMasks(core, text).filter(mask => mask.name !== name), ...(values ? [{name, values}] : [])]
                                   .map(written)
@@ -32,21 +32,21 @@ const withMask =
 
 const optionName = ({name}) => `--${name.replaceAll('_', '-')}`;
 
-/** Masks as options of the command line. */
+/** Return masks as options of the command line. */
 export const maskOptions = masks =>
   masks.flatMap(mask => [optionName(mask), ...(mask.values.length ? [mask.values.join()] : [])]);
 
-/** The text of a mask that an option of the command line gives, or null; value(): the word after the option. */
+/** Return the text of the mask for an option of the command line, or null if it is no mask. value() reads the word after the option. */
 export function maskOfOption(core, option, value) {
   const mask = plainMasks(core).find(mask => optionName(mask) === option);
   return mask ? written({name: mask.name, values: mask.params.length ? [value()] : []}) : null;
 }
 
-/** Masks as keywords of Python's functions. */
+/** Return masks as keyword arguments of Python's functions. */
 export const maskKeywords = masks =>
   masks.map(({name, values}) => `${name}=${values.length ? `(${values.join(', ')})` : 'True'}`);
 
-/** Masks as lines of C that set desc. */
+/** Return lines of C that set the masks of desc. */
 export const maskLines = masks => masks.length ?
   [
     `rp_mask mask[] = {${masks.map(({constant}) => `rp_mask_init(${constant})`).join(', ')}};`,
@@ -56,7 +56,7 @@ export const maskLines = masks => masks.length ?
   ] :
   [];
 
-/** Controls for state[key], a text of masks. */
+/** Return controls for state[key], a text of masks. */
 export function maskEditor({core, key, change}) {
   let text = '';
   const made = plainMasks(core).map(({name, text: said, params}) => {

@@ -1,4 +1,4 @@
-// term.js -- the controls of a term, made from its parameters and defaults as the library lists them; no term is named here.
+// term.js -- the controls of a term, generated from the parameters and defaults that the library lists.
 // SPDX-License-Identifier: Apache-2.0
 import {control, h} from './ui.js';
 
@@ -8,13 +8,14 @@ const given = text => new Map(text.split(',').slice(1).filter(Boolean).map(param
   return [key, value.join('=')];
 }));
 
-/** The grid of a term's text: {rows, columns, extra, tokens}, or null. */
+/** Return the grid of a term's text: {rows, columns, extra, tokens}, or null. */
 export function gridOf(text) {
   const size = /(?:^|,)grid=(\d+)x(\d+)(?:,|$)/.exec(text), extra = /(?:^|,)extra=1(?:,|$)/.test(text) ? 1 : 0;
   return size ? {rows: +size[1], columns: +size[2], extra, tokens: size[1] * size[2] + extra} : null;
 }
 
-/** A good text to start with: that of the term's picture, or the one it is tried with, and arrays where it does nothing without. */
+/** Return the initial text of a term: that of its picture, or its first sample, with names for its arrays if it does nothing without
+ * them. */
 export function startText(core, facts, name) {
   const {picture, samples} = facts.terms[name];
   if (picture) return picture.split(' ')[0];
@@ -26,17 +27,17 @@ export function startText(core, facts, name) {
   } catch { return text + learned; }
 }
 
-/** A term's text with its arrays named: names: {array: NAME}. */
+/** Return a term's text with names for its arrays. names: {array: NAME}. */
 export const withNames = (text,
   names) => [nameOf(text), ...[...new Map([...given(text), ...Object.entries(names)])].map(([k, v]) => `${k}=${v}`)].join(',');
 
-/** Names that the text gives to the term's arrays. */
+/** Return the names that a text gives to the term's arrays: {array: NAME}. */
 export const namesIn = (core, text) => {
   const map = given(text);
   return Object.fromEntries(core.kindOf[nameOf(text)].arrays.filter(a => map.has(a.name)).map(a => [a.name, map.get(a.name)]));
 };
 
-/** The terms that a sentence can be computed with, without any array. */
+/** Return the terms that can be computed on a sentence without arrays. */
 export function plainTerms(core, facts) {
   const works = name => {
     try {
@@ -47,7 +48,7 @@ export function plainTerms(core, facts) {
   return core.kinds.filter(kind => kind.arrays.every(a => a.optional) && works(kind.name)).map(kind => kind.name);
 }
 
-/** The text with a parameter set; a parameter at its default is left out unless it is required. */
+/** Return the text with a parameter set. A parameter at its default is omitted unless it is required. */
 function withParameter(text, known, key, value, required) {
   const map = given(text);
   if (String(value) === String(known.defaults[key]) && !required) map.delete(key);
@@ -55,7 +56,7 @@ function withParameter(text, known, key, value, required) {
   return [nameOf(text), ...[...map].map(([k, v]) => `${k}=${v}`)].join(',');
 }
 
-/** A fieldset for state[key]. none: a term may be absent. */
+/** Return a fieldset of controls for state[key], the text of a term. none: allow no term. */
 export function termEditor(
   {core, facts, key, legend, names, none = false, change, start = name => startText(core, facts, name)}) {
   const families = [...new Set(names.map(name => facts.terms[name].family))];
@@ -66,7 +67,7 @@ export function termEditor(
           families.map(family => h('optgroup', {label: family},
                          names.filter(name => facts.terms[name].family === family)
                            .map(name => h('option', {value: name}, `${name}: ${facts.terms[name].title}`)))));
-  const text = control({key, label: 'As written', type: 'text'}, change), box = h('div');
+  const text = control({key, label: 'As text', type: 'text'}, change), box = h('div');
   const element = h('fieldset', {}, h('legend', {}, legend), h('label', {for: label, class: 'note'}, 'Term'), select, box, text.element);
     let shown = null, made = [];
     return {

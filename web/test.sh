@@ -1,5 +1,6 @@
 #!/bin/sh
-# test.sh [PRESET] -- make the explorer in build/PRESET (dev) and try it in chromium, and in firefox-esr where it is, from an environment of its own under build/.
+# test.sh [PRESET] -- build the explorer in build/PRESET (default dev) and test it in chromium, and in firefox-esr if it is installed. Python
+# packages are installed in build/web/venv.
 # SPDX-License-Identifier: Apache-2.0
 set -eu
 cd "$(dirname "$0")/.."

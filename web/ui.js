@@ -1,7 +1,7 @@
-// ui.js -- elements, numbers as text, controls and tables, which all views use. It knows neither terms nor the library.
+// ui.js -- elements, numbers as text, controls and tables. Independent of terms and of the library.
 // SPDX-License-Identifier: Apache-2.0
 
-/** An element: h('a', {href: '#x', onclick: f}, 'text', child). */
+/** Create an element: h('a', {href: '#x', onclick: f}, 'text', child). */
 export function h(tag, attributes = {}, ...children) {
   const svg = ['svg', 'g', 'path', 'line', 'rect', 'text', 'circle', 'polyline', 'image', 'title'].includes(tag);
   const element = svg ? document.createElementNS('http://www.w3.org/2000/svg', tag) : document.createElement(tag);
@@ -15,47 +15,47 @@ export function h(tag, attributes = {}, ...children) {
   return element;
 }
 
-/** x as C's %.<digits>f prints it, where a tie goes to the even digit, but without a negative zero. */
+/** Print x like %.<digits>f in C, which rounds a tie to the even digit, but without a negative zero. */
 export function fixed(x, digits = 4) {
   if (x === -Infinity) return '-inf';
   if (!Number.isFinite(x)) return Number.isNaN(x) ? 'nan' : 'inf';
   if (Math.abs(x) >= 1e6) return x.toExponential(2).replace(/e([+-])(\d)$/, 'e$10$2');
   const scaled = Math.abs(x) * 10 ** digits, floor = Math.floor(scaled);
-  // exactly half way: (2 floor + 1) / (2 * 10^digits) is a double only where 5^digits divides the numerator
+  // x is exactly half way: (2 floor + 1) / (2 * 10^digits) is a double only if 5^digits divides the numerator
   const tie = scaled - floor === 0.5 && (2 * floor + 1) % 5 ** digits === 0;
   let text = tie && floor % 2 === 0 ? (Math.sign(x) * floor / 10 ** digits).toFixed(digits) : x.toFixed(digits);
   if (/^-0\.?0*$/.test(text)) text = text.slice(1);
   return text;
 }
 
-/** A value of a map or a row as text: a number, 'masked' or 'not a number'. */
-export const told = (x, digits) => x === -Infinity ? 'masked' : Number.isNaN(x) ? 'not a number' : fixed(x, digits);
+/** Return a value of a map or a row as text: a number, 'masked' or 'not a number'. */
+export const valueText = (x, digits) => x === -Infinity ? 'masked' : Number.isNaN(x) ? 'not a number' : fixed(x, digits);
 
-/** The minus sign of mathematics, for a number within a calculation. */
+/** Replace hyphens by the minus sign of mathematics. */
 export const minus = text => String(text).replaceAll('-', '−');
 
-/** x, in parentheses where it has a sign. */
+/** Print x, in parentheses if it is negative. */
 export const inner = (x, digits) => x < 0 ? `(${fixed(x, digits)})` : fixed(x, digits);
 
-/** A sum of terms, as the library writes them, and its value: "−0.3 · log(1 + 4) = −0.4828". */
+/** Print a sum of expressions, as the library writes them, and its value: "−0.3 · log(1 + 4) = −0.4828". */
 export const calculation = (terms, value) =>
   minus(terms.length ? `${terms.join(' + ').replaceAll('+ -', '- ').replaceAll(' * ', ' · ')} = ${value}` : value);
 
-/** A number within a calculation: four digits, without zeros at the end, in parentheses where it has a sign. */
+/** Print a number for a calculation: four decimals without trailing zeros, in parentheses if it is negative. */
 export const short = x => {
   const text = String(+x.toFixed(4));
   return x < 0 && +text ? `(${text})` : text.replace('-', '');
 };
 
-/** A sum of products, as `calculation` takes it. Of more than `most` products, which are not 0, those largest in size are written. */
-export function sumOfProducts(pairs, most = 8) {
-  const size = ([x, y]) => Math.abs(x * y), whole = pairs.length <= most ? pairs : pairs.filter(pair => size(pair)),
-        shown = whole.length <= most ? whole : [...whole].sort((a, b) => size(b) - size(a)).slice(0, most),
+/** Return a sum of products as expressions for `calculation`. If more than `max` products are not 0, show the largest in magnitude. */
+export function sumOfProducts(pairs, max = 8) {
+  const size = ([x, y]) => Math.abs(x * y), whole = pairs.length <= max ? pairs : pairs.filter(pair => size(pair)),
+        shown = whole.length <= max ? whole : [...whole].sort((a, b) => size(b) - size(a)).slice(0, max),
         rest = whole.length - shown.length;
   return [...shown.map(pair => pair.map(short).join(' * ')), ...(rest ? [`${rest} smaller ones`] : [])];
 }
 
-/** How a weight of a row, as Core.row has it, comes about: exp of the score divided by the sum of the row's exponentials. */
+/** Print the calculation of a weight of a row of Core.row: exp of the score divided by the sum of the row's exponentials. */
 export function weightOf(row, j, score = fixed(row.score[j])) {
   if (row.score[j] === -Infinity) return 'masked';
   if (Number.isNaN(row.weights[j])) return 'not a number';
@@ -63,7 +63,7 @@ export function weightOf(row, j, score = fixed(row.score[j])) {
   return calculation([`exp(${score}) / ${sum}`], fixed(row.weights[j]));
 }
 
-/** How a difference comes about. */
+/** Print the calculation of x - y. */
 export const differenceOf = (x, y) => x === -Infinity ? 'masked' : calculation([`${fixed(x)} - ${inner(y)}`], fixed(x - y));
 
 export function signed(x, digits = 4) {
@@ -78,7 +78,7 @@ export function bytes(n) {
   return `${n >= 100 || unit === 0 ? Math.round(n) : n.toFixed(1)} ${units[unit]}`;
 }
 
-/** The smallest and the largest of the finite numbers above a bound in some arrays; [0, 0] if there are none. */
+/** Return the smallest and the largest finite number above a bound in some arrays, or [0, 0] if there is none. */
 export function extent(arrays, above = -Infinity) {
   let min = Infinity, max = -Infinity;
   for (const data of arrays)
@@ -92,8 +92,8 @@ export function extent(arrays, above = -Infinity) {
   return min > max ? [0, 0] : [min, max];
 }
 
-/** A value as a setting accepts it: one of its choices, a flag, a text, or a number limited to lower … upper, rounded if the step is an
- * integer; `other` if it is none of these. */
+/** Return a value as a setting accepts it: one of its choices, a flag, a text, or a number limited to lower … upper and rounded if the step
+ * is an integer. Return `other` if the value is not valid. */
 export function fit({type, options, step = 1, lower = -Infinity, upper = Infinity}, value, other) {
   if (type === 'select')
     return options.map(option => [option].flat()[0]).find(choice => String(choice) === String(value)) ?? other;
@@ -106,8 +106,8 @@ export function fit({type, options, step = 1, lower = -Infinity, upper = Infinit
 let ids = 0;
 const id = () => `e${ids++}`;
 
-/** A control for state[key]. spec: {key, label, type: range|select|check|text, min, max (of the slider), lower, upper
- * (of the number), step, options}. Returns {element, set}. */
+/** Create a control for state[key]. spec: {key, label, type: range|select|check|text, min, max (limits of the slider), lower, upper (limits
+ * of the number), step, options}. Return {element, set}. */
 export function control(spec, change) {
   const name = id(), label = h('label', {for: name
   }, spec.label);
@@ -173,7 +173,8 @@ export function control(spec, change) {
   };
 }
 
-/** A form with a control for every spec that has a label; the other settings are changed elsewhere in the view. set(state) shows a state. */
+/** Create a form with a control for every spec that has a label; settings without a label are changed elsewhere in the view. set(state)
+ * shows a state. */
 export function controls(specs, change, ...more) {
   const made = specs.filter(spec => spec.label).map(spec => [spec, control(spec, spec.change ?? change)]);
   return {
@@ -185,11 +186,11 @@ export function controls(specs, change, ...more) {
   };
 }
 
-/** A line below a table that says how the cell comes about that the mouse is on, or else the one with the focus. calculation(row, column)
- * returns a text. One cell is reached by Tab, the others from it by the arrow keys. */
+/** Add a line below a table that shows the calculation of the cell under the mouse, or of the cell with the focus. calculation(row, column)
+ * returns its text. Tab reaches one cell; the arrow keys move from it to the others. */
 function explainCells(element, calculation) {
-  const said = h('p', {class: 'readout', 'aria-live': 'polite'},
-    'A cell shows its calculation under the mouse, or by Tab and the arrow keys.');
+  const said =
+    h('p', {class: 'readout', 'aria-live': 'polite'}, 'Point at a cell to see its calculation, or use Tab and the arrow keys.');
   const rows = [...element.querySelectorAll('tbody tr')].map(row => [...row.cells].slice(1));
   const at = cell => {
     const r = rows.findIndex(row => row.includes(cell));
@@ -219,7 +220,7 @@ function explainCells(element, calculation) {
   return h('div', {}, element, said);
 }
 
-/** A table of numbers: rows [[label, x...]]. calculation: see explainCells. */
+/** Create a table of numbers. rows: [[label, x...]]; calculation: see explainCells. */
 export function table(head, rows, {digits = 4, sign = false, caption = '', mark, calculation} = {}) {
   const text = cell => typeof cell === 'number' ? (sign ? signed : fixed)(cell, digits) : cell;
   const element = h('div', {class: 'scroll', tabindex: 0, role: 'group', 'aria-label': caption || 'table'},
@@ -233,10 +234,10 @@ export function table(head, rows, {digits = 4, sign = false, caption = '', mark,
   return calculation ? explainCells(element, calculation) : element;
 }
 
-/** The rows of a matrix, n numbers each, for `table`. */
+/** Return the rows of a matrix, n numbers each, for `table`. */
 export function rowsOf(names, data, n) { return names.map((name, r) => [name, ...data.slice(r * n, (r + 1) * n)]); }
 
-/** A button for each word, with the chosen one pressed. While the words are the same the buttons are kept, and with them the focus. */
+/** Show a button for each word, with the chosen word pressed. Keep the buttons, and so the focus, while the words are the same. */
 export function wordButtons(box, words, chosen, pick) {
   const key = words.join('\n');
   if (box.of !== key) {
@@ -246,7 +247,7 @@ export function wordButtons(box, words, chosen, pick) {
   [...box.children].forEach((button, n) => button.setAttribute('aria-pressed', n === chosen));
 }
 
-/** A link to a view, with its last state. */
+/** Create a link to a view with its last state. */
 export const viewLink = (view, text) => h('a', {href: `#${view.id}`, 'data-view': view.id}, text);
 
 export function download(name, blob) {
@@ -257,11 +258,12 @@ export function download(name, blob) {
   setTimeout(() => URL.revokeObjectURL(url), 1000);
 }
 
-/** The page's colours: light or dark. */
 const dark = matchMedia('(prefers-color-scheme: dark)'), seen = new Map();
+/** Return the colours of the page: light or dark. */
 export const scheme = () => document.documentElement.dataset.theme || (dark.matches ? 'dark' : 'light');
 
-/** A colour of the style, for canvases and saved pictures. Each is read once, because reading it makes the browser lay out the page. */
+/** Return a colour of the style, for canvases and saved pictures. Each colour is read once, because reading it triggers a layout of the
+ * page. */
 export function colour(name) {
   const key = `${scheme()} ${name}`;
   if (!seen.has(key)) seen.set(key, getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim());

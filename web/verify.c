@@ -1,5 +1,5 @@
-/* verify.c -- relpos verify as a program of its own, for WebAssembly and Windows: the command itself (cli/verify), and what it needs of
- * the program's other files.
+/* verify.c -- relpos verify as a separate program for WebAssembly and Windows: simple versions of the functions that
+ * cli/verify uses from the rest of the program.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
 #include <stdarg.h>
@@ -18,7 +18,8 @@ int cli_options(const cli_command *c, int argc, char **argv,
         if (!o->name && *n_args < max_args)
             args[(*n_args)++] = argv[n];
         else if (!o->name || (o->arg && n + 1 == argc))
-            return cli_error(CLI_USAGE, "verify: %s (a problem, or an option and its value)", argv[n]);
+            return cli_error(CLI_USAGE, "verify: %s is not understood (give problems, or options with their values)",
+                             argv[n]);
         else if (on_option(context, o->key, o->arg ? argv[++n] : NULL) != CLI_OK)
             return CLI_USAGE;
     }
@@ -38,17 +39,19 @@ int cli_error(int code, const char *format, ...)
 int cli_isa(const char *text, const char **isa)
 {
     *isa = text;
-    return rp_isa_found(text) == 1 ? CLI_OK : cli_error(CLI_USAGE, "--isa: \"%s\" is not here", text);
+    return rp_isa_found(text) == 1 ? CLI_OK
+                                   : cli_error(CLI_USAGE, "--isa: \"%s\" is not available (name another)", text);
 }
 
 int cli_integer(const char *option, const char *text, int64_t min, int64_t max, int64_t *value)
 {
     char *end;
     *value = strtoll(text, &end, 10);
-    return !*end && *value >= min && *value <= max ? CLI_OK : cli_error(CLI_USAGE, "%s: \"%s\"", option, text);
+    return !*end && *value >= min && *value <= max ? CLI_OK
+                                                   : cli_error(CLI_USAGE, "%s: \"%s\" is out of range", option, text);
 }
 
-void cli_json_string(FILE *to, const char *text) /* problems have no character that JSON would want escaped */
+void cli_json_string(FILE *to, const char *text) /* problems contain no characters that JSON escapes */
 {
     fprintf(to, "\"%s\"", text);
 }

@@ -1,4 +1,4 @@
-// beyond.js -- the last step: what each scheme says of distances that training never had. SPDX-License-Identifier: Apache-2.0
+// beyond.js -- the last step: each scheme at distances that do not occur in training. SPDX-License-Identifier: Apache-2.0
 import {chart} from '../chart.js';
 import {shell} from '../code.js';
 import {controls, fixed, h, viewLink} from '../ui.js';
@@ -7,7 +7,7 @@ import {i, math, n, o} from './mathml.js';
 import {paper, player, roomy, step, widthOf} from './step.js';
 import {trainedTable} from './tables.js';
 
-const trained = 512, least = 64, most = 8192, points = 1024;
+const trained = 512, min = 64, max = 8192, points = 1024;
 
 export const beyond = {
   id: 'story-beyond',
@@ -15,10 +15,10 @@ export const beyond = {
   name: 'Beyond training',
   defaults: {length: 2048},
   make({core, facts, change, state, story}) {
-    const settings = controls(
-      [{key: 'length', label: 'Length of the text', type: 'range', min: least, max: most, lower: least, upper: most}], change);
+    const settings =
+      controls([{key: 'length', label: 'Length of the text', type: 'range', min, max, lower: min, upper: max}], change);
     const box = h('div', {class: 'four'}), width = 8, one = new Float64Array(width);
-    one[width / 2 - 1] = 1;  // only the slowest pair
+    one[width / 2 - 1] = 1;  // only the slowest pair of channels
     const asked = core.words(['told']).q;
     core.problem(
       {lenQ: 1, lenK: 1, dimK: width, terms: [`relkey,left=${trained - 1},right=0`], q: asked, k: new Float64Array(width)});
@@ -46,7 +46,7 @@ export const beyond = {
         colour: 1
       }
     ];
-    /** What a scheme says of each distance of a text, and the weights of its last word where the scheme alone decides. */
+    /** Return the bias or score of each distance in a text, and the weights of its last word if only the scheme matters. */
     const of = ({terms, heads = 1, head = 0, q, same, what}, length) => {
       const k = q && new Float64Array(length * width);
       if (same)
@@ -68,32 +68,32 @@ export const beyond = {
           let exact = 0;
           return (value, ms) => {
             if (Math.round(exact) !== value) exact = value;
-            exact = value >= most ? least : Math.min(exact * 2 ** (ms / 1000), most);
+            exact = value >= max ? min : Math.min(exact * 2 ** (ms / 1000), max);
             return Math.round(exact);
           };
         })()
       })],
-      lead: `Suppose that training never had more than ${
-        trained} tokens: the shaded part. Play, and see what each scheme says of what lies beyond.`,
+      lead: `Suppose that no training text had more than ${
+        trained} tokens: the shaded part. Press Play to see each scheme at longer distances.`,
       text: [
-        'ALiBi goes on falling, and forgets. T5 and Shaw repeat their last number, which more and more words share. RoPE’s slow dials come to angles that no training has seen, which is why models for long texts stretch them.'
+        'ALiBi keeps falling, so far words get almost no weight. T5 and Shaw repeat their last number for more and more words. RoPE’s slow dials reach angles that did not occur in training, so models for long texts stretch their wavelengths.'
       ],
       formula: math(i('δ'), o('='), i('j'), o('−'), i('i'), o('<'), o('−'), n(String(trained))),
       papers: [paper('Chen et al. 2023, Position interpolation', '2306.15595'), paper('Peng et al. 2023, YaRN', '2309.00071')],
       workshop: viewLink({id: 'rope'}, 'stretch RoPE’s wavelengths'),
       notes: [
-        'ALiBi is the last of eight heads. T5 is a trained table: layer 1, head 2 of the laboratory’s byte model. Shaw’s vectors are random, beside one query. RoPE shows its slowest pair of eight channels alone, with base 10,000.',
-        'The percentage is that of the last word’s weight, if all keys are alike and the scheme alone decides.'
+        'ALiBi is the last of eight heads. T5 is a trained table: layer 1, head 2 of the laboratory’s byte model. Shaw’s vectors are random, with one query. RoPE shows only the slowest pair of eight channels, with base 10,000.',
+        'The percentage is the part of the last word’s weight beyond the trained length, if all keys are equal except for their position.'
       ],
       compute(state) {
         const {length} = state, two = roomy(box), room = widthOf(box), width = two ? Math.floor((room - 24) / 2) : room;
         settings.set(state);
         const x = Array.from({length}, (_, back) => back), found = schemes.map(scheme => of(scheme, length));
-        const shares = found.map(({weights}) => weights.subarray(Math.min(trained, length)).reduce((sum, w) => sum + w, 0));
+        const fractions = found.map(({weights}) => weights.subarray(Math.min(trained, length)).reduce((sum, w) => sum + w, 0));
         const every = Math.max(1, Math.floor(length / points)),
               kept = x.filter(n => n < trained || n % every === 0 || n === length - 1);
         box.replaceChildren(...schemes.map((scheme, n) => chart({
-          title: scheme.name + (length > trained ? `; ${Math.round(100 * shares[n])} % beyond` : ''),
+          title: scheme.name + (length > trained ? `; ${Math.round(100 * fractions[n])} % beyond` : ''),
           xLabel: (two ? n > 1 : n === 3) ? 'how far back' : '',
           yLabel: scheme.y,
           width,
@@ -108,11 +108,11 @@ export const beyond = {
             [
               h('strong', {}, `${length.toLocaleString('en')} tokens`),
               `: ${
-                Math.round(
-                  100 * (1 - trained / length))} % of all distances are new. The titles say how much of the attention goes there.`
+                Math.round(100 *
+                  (1 - trained / length))} % of all distances are new. The titles show how much of the attention goes to them.`
             ] :
             [h('strong', {}, `${length.toLocaleString('en')} tokens`), ': every distance occurred in training.'],
-          numbers: {shares},
+          numbers: {fractions},
           csv: () => [['back', ...schemes.map(({name}) => name.split(':')[0])],
             ...x.map(back => [back, ...found.map(({values}) => values[back])])],
           code: {

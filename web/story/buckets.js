@@ -1,4 +1,4 @@
-// buckets.js -- the step of T5: distances in buckets, and the table that a model has learned for them. SPDX-License-Identifier: Apache-2.0
+// buckets.js -- the step of T5: distances in buckets, and a table that a model has learned for them. SPDX-License-Identifier: Apache-2.0
 import {chart} from '../chart.js';
 import {nested, shell} from '../code.js';
 import {controls, fixed, h, minus, viewLink} from '../ui.js';
@@ -7,7 +7,7 @@ import {i, math, o, row, sub, words} from './mathml.js';
 import {paper, roomy, step, widthOf} from './step.js';
 import {trainedTable} from './tables.js';
 
-const reach = 160, left = 58, right = 12;  // of chart.js
+const reach = 160, left = 58, right = 12;  // left, right: margins of chart.js
 
 export const buckets = {
   id: 'story-buckets',
@@ -24,7 +24,7 @@ export const buckets = {
       change);
     const box = h('div', {class: 'drag'}), rule = {buckets: 32, maxDistance: 128, bidirectional: false, strategy: 0};
     const of = Array.from({length: reach + 1}, (_, back) => core.bucket(-back, rule)), exact = core.bucketExact(rule);
-    /** The buckets as a strip over the distance, the chosen one marked. */
+    /** Draw the buckets as a strip over the distance, with the chosen bucket marked. */
     const strip = (width, chosen) => {
       const each = (width - left - right) / reach, found = [];
       for (let back = 0; back <= reach;) {
@@ -53,17 +53,17 @@ export const buckets = {
       state,
       figure: box,
       lead:
-        'Drag across the picture. All distances under one coloured bar share one number: the first sixteen have a bar each, far ones dozens.',
+        'Drag across the picture. All distances under one coloured bar share one number: each of the first sixteen has a separate bar, and dozens of far distances share one.',
       text: [
-        'The numbers are learned, and this curve is a trained model’s: a head may like what is just before, or far away, and need not fall in a line. Everything beyond the last edge is one bucket, as far as the text goes.'
+        'The numbers are learned, and this curve is from a trained model. A head can prefer near or far words, and the curve need not be a line. All distances beyond the last edge share one bucket.'
       ],
       formula: math(sub(i('b'), row(i('i'), i('j'))), o('='),
         sub(words('table'), row(words('bucket'), o('('), i('i'), o('−'), i('j'), o(')'), o(','), i('h')))),
       papers: [paper('Raffel et al. 2019, T5', '1910.10683')],
       workshop: viewLink({id: 'buckets'}, 'all strategies of buckets'),
       notes: [
-        'The table is that of a byte model of relpos’ laboratory, 2 layers with 4 heads, trained for 1,000 steps; a token is a byte. It has 32 buckets for tokens before the query, as in T5’s decoder; its encoder has 16 for each direction.',
-        'Half of the buckets have one distance each; the others grow with the logarithm of the distance.'
+        'The table is from a byte model of relpos’ laboratory with 2 layers of 4 heads, trained for 1,000 steps; a token is a byte. It has 32 buckets for tokens before the query, as in T5’s decoder. T5’s encoder has 16 for each direction.',
+        'Half of the buckets contain one distance each. The width of the others grows with the distance.'
       ],
       compute(state) {
         const {back, layer, head} = state, term = trainedTable(core, facts, +layer), width = Math.min(widthOf(box), 820);
@@ -71,7 +71,7 @@ export const buckets = {
         core.problem({heads: 4, lenQ: 1, lenK: reach + 1, qOffset: reach, terms: [term]});
         const bias = core.bias(), of = back => bias[(head - 1) * (reach + 1) + reach - back], bucket = core.bucket(-back, rule),
               x = Array.from({length: reach + 1}, (_, n) => n), y = x.map(of),
-              share = x.filter(n => core.bucket(-n, rule) === bucket), last = share.at(-1) === reach;
+              sharing = x.filter(n => core.bucket(-n, rule) === bucket), last = sharing.at(-1) === reach;
         box.replaceChildren(strip(width, bucket), chart({
           title: `The bias that layer ${+ layer + 1}, head ${head} has learned`,
           xLabel: 'how far back',
@@ -87,8 +87,9 @@ export const buckets = {
         return {
           said: [
             `A word ${back} back is in bucket ${bucket}`,
-            share.length > 1 ? `, with all from ${share[0]} to ${last ? 'the end of the text' : share.at(-1)}` : ', alone',
-            ': its score gets ', h('strong', {}, minus(fixed(of(back)))), '.'
+            sharing.length > 1 ? `, with all from ${sharing[0]} to ${last ? 'the end of the text' : sharing.at(-1)}` :
+                                 ', which no other distance shares',
+            ': the bias of its score is ', h('strong', {}, minus(fixed(of(back)))), '.'
           ],
           numbers: {exact, bucket},
           csv: () => [['back', 'bucket', 'bias'], ...x.map(n => [n, core.bucket(-n, rule), y[n]])],

@@ -1,4 +1,5 @@
-// dials.js -- the step of RoPE: pairs of channels as dials, which turn with the position and keep their angle. SPDX-License-Identifier: Apache-2.0
+// dials.js -- the step of RoPE: pairs of channels as dials, whose hands turn with the position and keep their angle.
+// SPDX-License-Identifier: Apache-2.0
 import {chart} from '../chart.js';
 import {nested, shell} from '../code.js';
 import {dial} from '../dial.js';
@@ -7,7 +8,7 @@ import {controls, fixed, h, minus, viewLink} from '../ui.js';
 import {i, math, o, row, sub, sup} from './mathml.js';
 import {paper, player, roomy, step, walk, widthOf} from './step.js';
 
-const most = 200, reach = 64;
+const maxPosition = 200, reach = 64;
 
 export const dials = {
   id: 'story-dials',
@@ -17,10 +18,10 @@ export const dials = {
   make({core, change, state, story}) {
     const settings = controls(
       [
-        {key: 'at', label: 'Where both words stand', type: 'range', min: 0, max: most, lower: 0, upper: 100000},
-        {key: 'back', label: 'How far apart they are', type: 'range', min: 0, max: reach, lower: 0, upper: reach}, {
+        {key: 'at', label: 'Position of the words', type: 'range', min: 0, max: maxPosition, lower: 0, upper: 100000},
+        {key: 'back', label: 'Distance between them', type: 'range', min: 0, max: reach, lower: 0, upper: reach}, {
           key: 'base',
-          label: 'Base: how slow the last dials are',
+          label: 'Base: larger is slower',
           type: 'select',
           options: [['100', '100'], ['10000', '10,000, as in Llama 2']]
         }
@@ -34,11 +35,11 @@ export const dials = {
       settings,
       state,
       figure: h('div', {}, planes, box),
-      extra: [player({key: 'at', state, change, text: 'Let both walk', next: walk(60, most)})],
+      extra: [player({key: 'at', state, change, text: 'Move both words', next: walk(60, maxPosition)})],
       lead:
-        'Let both words walk through the text: all hands turn, and the angles between them stay. So does the score. Then move the words apart.',
+        'Move both words through the text: all hands turn, but the angles between them and the score stay the same. Then move the words apart.',
       text: [
-        'RoPE adds nothing: it turns each pair of channels of the query (solid) and the key (dashed) by an angle that grows with the position. As on a clock, fast hands tell neighbours apart and slow hands tell near from far.'
+        'RoPE adds nothing to the scores. It rotates each pair of channels of the query (solid) and the key (dashed) by an angle that grows with the position. As on a clock, fast hands distinguish neighbours, and slow hands distinguish near from far.'
       ],
       formula: [
         math(o('⟨'), i('R'), o('('), i('m'), o(')'), i('q'), o(','), i('R'), o('('), i('n'), o(')'), i('k'), o('⟩'), o('='),
@@ -48,8 +49,8 @@ export const dials = {
       papers: [paper('Su et al. 2021, RoFormer', '2104.09864')],
       workshop: viewLink({id: 'rope'}, 'wavelengths and scalings'),
       notes: [
-        'The words “loved” and “him” have eight channels here, four dials; a head of Llama has 128, and 64 dials. The base is small, so that the slow dials can be seen to turn.',
-        'Before the product the library rotates both vectors; the picture shows the same angles.'
+        'The words “loved” and “him” have eight channels here, so four dials; a head of Llama has 128 channels and 64 dials. The base is small, so you can see the slow dials turn.',
+        'The library rotates both vectors before their product. The picture shows the same angles.'
       ],
       compute(state) {
         const {at, back, base} = state, m = at + back, text = `rope,base=${base}`,
@@ -72,8 +73,8 @@ export const dials = {
         };
         const x = Array.from({length: reach + 1}, (_, n) => n), y = x.map(n => score(n, 0)), here = score(m, at);
         box.replaceChildren(chart({
-          title: 'The score, by how far apart they are',
-          xLabel: 'how far the key is before the query',
+          title: 'The score over the distance',
+          xLabel: 'distance of the key before the query',
           yLabel: 'score',
           width: Math.min(widthOf(box), 820),
           height: roomy(box) ? 300 : 190,
@@ -83,7 +84,7 @@ export const dials = {
         }));
         return {
           said: [
-            `The key at ${at}, the query at ${m}: the score is `, h('strong', {}, minus(fixed(here))),
+            `With the key at ${at} and the query at ${m}, the score is `, h('strong', {}, minus(fixed(here))),
             `. At 0 and ${back} it is ${minus(fixed(y[back]))}.`
           ],
           numbers: {here, there: y[back]},

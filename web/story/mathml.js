@@ -1,4 +1,4 @@
-// mathml.js -- formulas as MathML: math(i('s'), o('='), frac(a, b)). It knows how formulas are written and none of them.
+// mathml.js -- elements of formulas in MathML: math(i('s'), o('='), frac(a, b)).
 // SPDX-License-Identifier: Apache-2.0
 
 const element = (tag, ...children) => {
@@ -7,12 +7,12 @@ const element = (tag, ...children) => {
   return made;
 };
 
-/** A name, a number, an operator, words. */
+/** Create a name (i), a number (n), an operator (o) or words. */
 export const i = text => element('mi', text);
 export const n = text => element('mn', text);
 export const o = text => {
   const made = element('mo', text);
-  made.setAttribute('stretchy', 'false');  // parentheses as high as a letter
+  made.setAttribute('stretchy', 'false');  // keep parentheses at the height of a letter
   return made;
 };
 export const words = text => element('mtext', text);

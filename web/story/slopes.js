@@ -1,4 +1,4 @@
-// slopes.js -- the step of ALiBi: heads that see near and heads that see far. SPDX-License-Identifier: Apache-2.0
+// slopes.js -- the step of ALiBi: some heads attend to near words, others to far words. SPDX-License-Identifier: Apache-2.0
 import {shell} from '../code.js';
 import {HeatMap} from '../heat.js';
 import {controls, fixed, h, minus, viewLink} from '../ui.js';
@@ -10,28 +10,28 @@ const length = 64, faint = -5;
 
 export const slopes = {
   id: 'story-slopes',
-  title: 'ALiBi: every head has its own slope',
+  title: 'ALiBi: every head has a different slope',
   name: 'ALiBi’s slopes',
   defaults: {query: 48, heads: 8, head: 2},
   make({core, change, state, story}) {
     const settings = controls(
       [
-        {key: 'query', label: 'Where the query stands', type: 'range', min: 0, max: length - 1, lower: 0, upper: length - 1},
+        {key: 'query', label: 'Position of the query', type: 'range', min: 0, max: length - 1, lower: 0, upper: length - 1},
         {key: 'heads', label: 'Heads', type: 'range', min: 1, max: 16, lower: 1, upper: 16}, {key: 'head', lower: 0, upper: 15}
       ],
       change);
     const map = new HeatMap(
-      {title: 'What ALiBi adds, for every head', rows: 'head', columns: 'token', onpick: (head, query) => change({head, query})});
+      {title: 'Bias of ALiBi for every head', rows: 'head', columns: 'token', onpick: (head, query) => change({head, query})});
     return step(this, {
       story,
       settings,
       state,
       figure: map.element,
-      extra: [player({key: 'query', state, change, text: 'Let the query walk', next: walk(70, length)})],
+      extra: [player({key: 'query', state, change, text: 'Move the query', next: walk(70, length)})],
       lead:
-        'Each row is a head, and bright is what it still sees. Click anywhere or let the query walk: the first heads see a few words, the last ones hundreds.',
+        'Each row is a head; bright words get most of its attention. Click anywhere or move the query: the first heads attend to a few words, the last heads to hundreds.',
       text: [
-        'The bias falls in a straight line with the distance, and each head has a slope of its own: ½, ¼, ⅛ … of eight heads. Nothing is learned, so there is nothing to run out of in a longer text.'
+        'The bias falls linearly with the distance, with a different slope for each head: ½, ¼, ⅛ … for eight heads. Nothing is learned, so the bias is defined for texts of any length.'
       ],
       formula: [
         math(sub(i('b'), row(i('i'), i('j'))), o('='), o('−'), sub(i('m'), i('h')), o('('), i('i'), o('−'), i('j'), o(')')),
@@ -41,8 +41,8 @@ export const slopes = {
       papers: [paper('Press, Smith, Lewis 2021, Train short, test long', '2108.12409')],
       workshop: viewLink({id: 'cost'}, 'what a bias costs'),
       notes: [
-        'Where the number of heads is no power of two, the slopes are those of the next lower one, and every other one of twice as many: set 6 heads.',
-        'Tokens after the query are masked, as in the paper. The weights that are told are those of tokens that are equal but for their distance.'
+        'If the number of heads is not a power of two, ALiBi uses the slopes of the next lower power of two, and every other slope of twice that number: set 6 heads.',
+        'Tokens after the query are masked, as in the paper. The weights in the readout are those of tokens that differ only in their distance.'
       ],
       compute(state) {
         const {query, heads} = state, head = Math.min(state.head, heads - 1), terms = ['alibi'], seen = query + 1;
@@ -70,9 +70,9 @@ export const slopes = {
           said: seen > 1 ?
             [
               'Head ', String(head + 1), ' has the slope ', h('strong', {}, fixed(slope)),
-              `: a word ${half < 10 ? half.toFixed(1) : Math.round(half)} back counts half as much as the query itself.`
+              `: a word ${half < 10 ? half.toFixed(1) : Math.round(half)} back gets half the weight of the query.`
             ] :
-            'The query is the first token: there is nothing before it.',
+            'The query is the first token: no token is before it.',
           numbers: {slope},
           csv: () => [['head', 'token', 'bias', 'weight'],
             ...Array.from({length: heads * seen},

@@ -1,12 +1,12 @@
-// step.js -- the page of a step of the story: a sentence that says what to move, the figure, its settings, two sentences more, and the way on. It knows
-// no step. SPDX-License-Identifier: Apache-2.0
+// step.js -- the page of a step of the story: instructions, the figure, its settings, an explanation, and links to other steps.
+// SPDX-License-Identifier: Apache-2.0
 import {h} from '../ui.js';
 
-/** A link to a paper. */
+/** Create a link to a paper. */
 export const paper = (text, number) => h('a', {href: `https://arxiv.org/abs/${number}`, rel: 'noopener'}, text);
 
-/** A button that moves a setting by itself, from where it is to its end and again from its beginning, until it is pressed again, the setting is
- * changed in another way, or the page is left. next(value, milliseconds) -> the value then. */
+/** Create a button that animates a setting: from its value to the end, then again from the start. It stops if the button is pressed again,
+ * the setting changes in another way, or the step is closed. next(value, milliseconds) returns the new value. */
 export function player({key, state, change, next, text = 'Play'}) {
   let last = 0, expected;
   const button = h('button', {type: 'button', 'aria-pressed': false, onclick: () => last ? stop() : start()}, text);
@@ -27,7 +27,7 @@ export function player({key, state, change, next, text = 'Play'}) {
   };
   const start = () => {
     last = performance.now();
-    speak('off');  // not sixty times a second
+    speak('off');  // screen readers must not read every frame
     expected = state()[key];
     button.textContent = 'Stop';
     button.setAttribute('aria-pressed', true);
@@ -36,7 +36,7 @@ export function player({key, state, change, next, text = 'Play'}) {
   return button;
 }
 
-/** For a player: a step each so many milliseconds, from 0 again after the last of n. */
+/** Return a `next` for player: one step every `each` milliseconds through 0 ... n - 1, then again from 0. */
 export function walk(each, n) {
   let rest = 0;
   return (value, ms) => {
@@ -46,14 +46,14 @@ export function walk(each, n) {
   };
 }
 
-/** The width that a figure in `box` has. */
+/** Return the width of a figure in `box`. */
 export const widthOf = box => Math.max(280, box.clientWidth || document.getElementById('main').clientWidth - 8);
 
-/** Whether a figure in `box` may be high. */
+/** Return true if there is space for a large figure in `box`. */
 export const roomy = box => widthOf(box) > 560 && innerHeight > 560;
 
-/** A step's page. Its compute(state) returns {said, csv(), code: {CLI}, numbers}; `said` is the sentence above the settings. Pictures are drawn again
- * where the width changes. */
+/** Return the page of a step. compute(state) returns {said, csv(), code: {CLI}, numbers}; `said` is the sentence above the settings. A change
+ * of the width redraws the figure. */
 export function step(
   {id, title}, {story, lead, figure, settings, extra = [], text, formula, papers, notes, workshop, compute, state}) {
   const problem = h('p', {class: 'problem', role: 'alert'}), said = h('p', {class: 'said', role: 'status'}),
@@ -68,10 +68,10 @@ export function step(
           link(step, String(k + 1),
             {title: step.title, 'aria-label': `Step ${k + 1}: ${step.title}`, 'aria-current': k === at ? 'step' : undefined})))),
     after ? link(after, 'Next →', {class: 'next', 'aria-label': `Next: ${after.name}`}) : null,
-    before ? null : h('span', {class: 'note'}, 'How attention knows where words are, in seven figures'));
-  const turn = h('nav', {class: 'turn', 'aria-label': 'Back and on'}, before && link(before, `← ${before.name}`),
+    before ? null : h('span', {class: 'note'}, 'Positions in attention, in seven figures'));
+  const turn = h('nav', {class: 'turn', 'aria-label': 'Previous and next step'}, before && link(before, `← ${before.name}`),
     after ? link(after, `Next: ${after.name} →`, {class: 'next'}) :
-            h('a', {href: '#bias', 'data-view': 'bias', class: 'next'}, 'Into the workshop →'));
+            h('a', {href: '#bias', 'data-view': 'bias', class: 'next'}, 'To the views →'));
   const picture = h('div', {class: 'picture'}, figure);
   const root =
     h('section', {class: 'story', 'aria-labelledby': 'title'}, way, h('h2', {id: 'title'}, title), h('p', {class: 'lead'}, lead),
@@ -80,7 +80,7 @@ export function step(
         h('p', {class: 'formula', tabindex: 0, role: 'group', 'aria-label': 'formula'}, formula),
         h('p', {class: 'note'}, 'Read: ', papers.flatMap((paper, k) => k ? ['; ', paper] : [paper]), '. Try: ', workshop, '.'),
         turn, h('details', {}, h('summary', {}, 'Notes'), notes.map(note => h('p', {}, note))),
-        h('details', {}, h('summary', {}, 'The same numbers by the command'), code)));
+        h('details', {}, h('summary', {}, 'The same numbers with the command'), code)));
   let last = null, width = 0;
   const update = state => {
     let failed = '';
@@ -90,8 +90,7 @@ export function step(
       code.textContent = last.code.CLI;
     } catch (error) { failed = error.message || String(error); }
     problem.textContent = failed;
-    for (const part of [picture, said])
-      part.classList.toggle('stale', failed !== '');  // the picture does not belong to the settings
+    for (const part of [picture, said]) part.classList.toggle('stale', failed !== '');  // the picture is that of earlier settings
   };
   new ResizeObserver(([{contentRect}]) => {
     const changed = width && contentRect.width !== width;

@@ -1,6 +1,6 @@
-// tables.js -- the trained table that steps show: of a layer of the laboratory's model that the page holds. SPDX-License-Identifier: Apache-2.0
+// tables.js -- the trained T5 table of a layer of the laboratory's model, for several steps. SPDX-License-Identifier: Apache-2.0
 
-/** The T5 term of a layer with its table, which bundle.py has written as f16. */
+/** Return the T5 term of a layer with its table, which bundle.py stores as f16. */
 export function trainedTable(core, facts, layer) {
   const {shape, f16} = facts.lab.layers[layer]['t5.table'], bytes = Uint8Array.from(atob(f16), c => c.charCodeAt(0));
   return {

@@ -1,4 +1,4 @@
-// vectors.js -- the step of Shaw: a vector for each offset, so that what a distance is worth depends on the word that asks.
+// vectors.js -- the step of Shaw: a vector for each offset, so the effect of a distance depends on the query word.
 // SPDX-License-Identifier: Apache-2.0
 import {chart} from '../chart.js';
 import {nested, shell} from '../code.js';
@@ -10,19 +10,19 @@ const sentence = 'only she told him she loved him'.split(' '), far = 8;
 
 export const vectors = {
   id: 'story-vectors',
-  title: 'Shaw: a distance means something to each word',
+  title: 'Shaw: the effect of a distance depends on the word',
   name: 'Shaw’s vectors',
   defaults: {word: 2, clip: 4, offset: -1},
   make({core, change, state, story}) {
     const settings = controls(
       [
         {key: 'word', lower: 0, upper: sentence.length - 1},
-        {key: 'clip', label: 'How far the vectors reach', type: 'range', min: 0, max: far, lower: 0, upper: far},
-        {key: 'offset', label: 'The other word stands at', type: 'range', min: -far, max: far, lower: -far, upper: far}
+        {key: 'clip', label: 'Reach of the vectors', type: 'range', min: 0, max: far, lower: 0, upper: far},
+        {key: 'offset', label: 'Offset of the other word', type: 'range', min: -far, max: far, lower: -far, upper: far}
       ],
       change);
-    const buttons = h('div', {class: 'words', role: 'group', 'aria-label': 'The word that asks'}),
-          box = h('div', {class: 'drag'}), count = 2 * far + 1, x = Array.from({length: count}, (_, n) => n - far);
+    const buttons = h('div', {class: 'words', role: 'group', 'aria-label': 'The query word'}), box = h('div', {class: 'drag'}),
+          count = 2 * far + 1, x = Array.from({length: count}, (_, n) => n - far);
     const {q, width} = core.words(sentence), whole = `relkey,left=${far},right=${far}`;
     core.problem({
       lenQ: 1,
@@ -35,7 +35,7 @@ export const vectors = {
     });
     const {data: all} = core.filled(0, 0);
     const table = clip => ({shape: [2 * clip + 1, width], data: all.slice((far - clip) * width, (far + clip + 1) * width)});
-    /** What each offset adds to the score of a word: k is 0, so nothing else does. */
+    /** Return the contribution of each offset to the score of a word. k is 0, so there is no other contribution. */
     const scores = (word, clip) => {
       core.problem({
         lenQ: 1,
@@ -55,9 +55,9 @@ export const vectors = {
       state,
       figure: h('div', {}, buttons, box),
       lead:
-        'Choose another word, and all bars change: each word asks in its own way what stands where. Then let the vectors reach less far.',
+        'Choose another word, and all bars change: the effect of an offset depends on the query word. Then reduce the reach of the vectors.',
       text: [
-        'A bias is the same for every word. Shaw gives each offset a vector, and the query is multiplied with it as with a key: so a verb may look to both sides, and an article only ahead. Beyond their reach all offsets share the last one.'
+        'A bias is the same for every word. Shaw learns a vector for each offset, and multiplies the query with it as with a key. So a verb can attend to both sides, and an article only to the next words. Beyond the reach, all offsets share the last vector.'
       ],
       formula: math(sub(i('s'), row(i('i'), i('j'))), o('='),
         frac(row(sub(i('q'), i('i')), o('·'), o('('), sub(i('k'), i('j')), o('+'),
@@ -66,8 +66,8 @@ export const vectors = {
       papers: [paper('Shaw, Uszkoreit, Vaswani 2018, Self-attention with relative position representations', '1803.02155')],
       workshop: viewLink({id: 'shaw'}, 'six words with seven vectors'),
       notes: [
-        'The vectors are random, as before training, and the words’ queries are eight numbers of their letters: what a verb really asks, a model has to learn. She and she have the same bars, because they are the same word.',
-        'Transformer-XL and DeBERTa go further, and multiply keys with positions too.'
+        'The vectors are random, as before training, and the queries of the words are eight numbers computed from their letters. Both occurrences of “she” have the same bars, because they are the same word.',
+        'Transformer-XL and DeBERTa also multiply keys with position vectors.'
       ],
       compute(state) {
         const {word, clip, offset} = state, found = scores(word, clip), value = found[offset + far],
@@ -75,7 +75,7 @@ export const vectors = {
         settings.set(state);
         wordButtons(buttons, sentence, word, word => change({word}));
         box.replaceChildren(chart({
-          title: `What each place adds to the score that “${sentence[word]}” gives`,
+          title: `Contribution of each offset to the scores of “${sentence[word]}”`,
           xLabel: 'before  ←  offset = key − query  →  after',
           yLabel: 'score',
           width: Math.min(widthOf(box), 820),
@@ -95,8 +95,8 @@ export const vectors = {
         const side = offset < 0 ? 'before' : 'after';
         return {
           said: [
-            `To “${sentence[word]}”, a word `, offset ? `${Math.abs(offset)} ${side}` : 'in its own place', ' is worth ',
-            h('strong', {}, minus(signed(value))), shared ? `, like all more than ${clip} ${side}.` : '.'
+            `For “${sentence[word]}”, a word `, offset ? `${Math.abs(offset)} ${side}` : 'at the same place', ' contributes ',
+            h('strong', {}, minus(signed(value))), shared ? `, like all words more than ${clip} ${side}.` : '.'
           ],
           numbers: {scores: [...found]},
           csv: () => [['offset', 'score'], ...x.map((at, n) => [at, found[n]])],

@@ -1,4 +1,4 @@
-// words.js -- words in a row that the reader drags, with the attention of one of them as arcs and bars. It knows orders and weights, and no term.
+// words.js -- a row of words that you can drag, with the attention of one of them as arcs and bars.
 // SPDX-License-Identifier: Apache-2.0
 import {fixed, h} from '../ui.js';
 
@@ -7,17 +7,17 @@ import {roomy} from './step.js';
 const still = matchMedia('(prefers-reduced-motion: reduce)');
 const gap = 5;
 
-/** Sizes in a narrow place and in a wide one. */
+/** Sizes in pixels, for little and for much space. */
 const sizes =
   [{letters: 20, arcs: 96, chip: 40, bars: 56, biases: 66}, {letters: 26, arcs: 200, chip: 54, bars: 110, biases: 116}];
 
-/** `text` as an order of n things, "2.0.1"; the order that they have if it is none. */
+/** Parse an order of n words such as "2.0.1". Return the original order if the text is not valid. */
 export function readOrder(text, n) {
   const order = text === '' ? [] : text.split('.').map(Number);
   return order.length === n && [...order].sort((a, b) => a - b).every((x, k) => x === k) ? order : [...Array(n).keys()];
 }
 
-/** Another order of them. */
+/** Return a random order that differs from `order`. */
 export function shuffled(order) {
   const next = [...order];
   do
@@ -30,7 +30,7 @@ export function shuffled(order) {
 }
 
 export class Words {
-  /** onorder(order) is called when a word is moved, onpick(word) when it is chosen. */
+  /** Call onorder(order) when a word is moved, and onpick(word) when it is chosen. */
   constructor({onorder, onpick}) {
     Object.assign(this, {onorder, onpick, at: [], items: [], frame: 0, drag: null});
     this.arcs = h('svg', {'aria-hidden': 'true'});
@@ -39,22 +39,22 @@ export class Words {
     new ResizeObserver(() => this.words && this.place(true)).observe(this.element);
   }
 
-  /** weights and ghosts [word]: what the chosen word gives to each, and what it would give otherwise; biases [place]. */
+  /** Show the words. weights, ghosts [word]: weights of the chosen word, and weights for comparison; biases [place]. */
   show({words, order, chosen, weights, ghosts, biases}) {
     const key = words.join(' '), fresh = key !== this.key;
     Object.assign(this, {words, order, chosen, weights, ghosts, biases, key});
     if (fresh) this.build();
-    const most = Math.max(...weights, ...(ghosts ?? []));
+    const max = Math.max(...weights, ...(ghosts ?? []));
     this.items.forEach(({button, bar, ghost, number}, n) => {
-      const share = weights[n] / most;
+      const fraction = weights[n] / max;
       button.setAttribute('aria-pressed', n === chosen);
       button.setAttribute('aria-label',
         `${words[n]}, place ${order.indexOf(n) + 1} of ${words.length}, weight ${fixed(weights[n], 2)}${
-          n === chosen ? ', looks at the others' : ''}`);
-      bar.style.height = `${Math.max(1, 100 * share)}%`;
+          n === chosen ? ', the query' : ''}`);
+      bar.style.height = `${Math.max(1, 100 * fraction)}%`;
       number.textContent = fixed(weights[n], 2);
       ghost.hidden = !ghosts;
-      if (ghosts) ghost.style.height = `${100 * ghosts[n] / most}%`;
+      if (ghosts) ghost.style.height = `${100 * ghosts[n] / max}%`;
     });
     this.place(fresh);
   }
@@ -88,7 +88,7 @@ export class Words {
     this.lane.replaceChildren(this.arcs, ...this.items.map(item => item.element));
   }
 
-  /** Put word at place `from` to place `to`. */
+  /** Move the word at place `from` to place `to`. */
   swap(from, to) {
     const order = [...this.order];
     order.splice(to, 0, ...order.splice(from, 1));
@@ -97,7 +97,7 @@ export class Words {
     this.place();
   }
 
-  /** Compute where each word belongs, in a size in which all of them fit; `now`: without a way there. */
+  /** Compute the place of each word, with the largest letters for which all words fit. now: move the words without animation. */
   place(now = false) {
     const room = this.element.clientWidth;
     if (!room) return;
@@ -138,11 +138,11 @@ export class Words {
   }
 
   paths() {
-    const from = this.at[this.chosen], most = Math.max(...this.weights), {arcs} = this.size, y = arcs - 3;
+    const from = this.at[this.chosen], max = Math.max(...this.weights), {arcs} = this.size, y = arcs - 3;
     const reach = Math.max(...this.at.map(to => Math.abs(to - from)), 1);
     return this.at.map((to, n) => {
-      const share = this.weights[n] / most, high = 22 + (arcs - 34) * Math.abs(to - from) / reach;
-      const thick = 0.7 + arcs / 11 * share, side = 20 + 1.6 * thick, own = 30 + 3 * thick;  // the loop to itself stays open
+      const fraction = this.weights[n] / max, high = 22 + (arcs - 34) * Math.abs(to - from) / reach;
+      const thick = 0.7 + arcs / 11 * fraction, side = 20 + 1.6 * thick, own = 30 + 3 * thick;  // keep the loop to itself open
       const d = n === this.chosen ? `M${from - 9} ${y}C${from - side} ${y - own} ${from + side} ${y - own} ${from + 9} ${y}` :
                                     `M${from} ${y}C${from} ${y - high * 1.25} ${to} ${y - high * 1.25} ${to} ${y}`;
       return h('path', {
@@ -151,12 +151,12 @@ export class Words {
         stroke: 'var(--s0)',
         'stroke-width': thick.toFixed(2),
         'stroke-linecap': 'round',
-        'stroke-opacity': (0.25 + 0.6 * share).toFixed(2)
+        'stroke-opacity': (0.25 + 0.6 * fraction).toFixed(2)
       });
     });
   }
 
-  /** What the rows of bars are, where there is room beside them. */
+  /** Label the rows of bars if there is space beside them. */
   names() {
     const {arcs, chip, bars} = this.size, first = this.order[0];
     if (this.goal[first] - this.widths[first] / 2 < 60) return [];
@@ -164,7 +164,7 @@ export class Words {
     return [name('weight', arcs + chip + 16), ...(this.biases ? [name('bias', arcs + chip + bars + 46)] : [])];
   }
 
-  /** The biases, which belong to the places. */
+  /** Draw the bars of the biases, which belong to places, not to words. */
   hanging() {
     if (!this.biases) return [];
     const {arcs, chip, bars, biases} = this.size, top = arcs + chip + bars + 34, least = Math.min(-1, ...this.biases),

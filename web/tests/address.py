@@ -1,4 +1,4 @@
-"""What an address may hold, and what it may not. SPDX-License-Identifier: Apache-2.0"""
+"""Valid and invalid addresses. SPDX-License-Identifier: Apache-2.0"""
 
 import re
 
@@ -42,18 +42,18 @@ def address(browser):
         ("rope", {"dim": 1024, "save": "waves"}),
     ):
         said = page.show(view, **long).problem()
-        check(f"{view}: as long as it takes", said == "" and len(page.csv()) > 262, said)
+        check(f"{view}: the longest input", said == "" and len(page.csv()) > 262, said)
     page.show("nothing")
-    check("no such view: the first", page.p.evaluate("document.querySelector('h2').textContent").startswith("Attention does not see"))
+    check("unknown view: the first is shown", page.p.evaluate("document.querySelector('h2').textContent").startswith("Attention does not see"))
     page.show("bias", a="t5,buckets=7")
     said = page.problem()
-    check("what is wrong is said", "buckets" in said and len(said) < 300, said)
+    check("the error is shown", "buckets" in said and len(said) < 300, said)
     page.p.evaluate("relpos.core.problem({lenQ: 4, lenK: 4, terms: ['alibi']})")
     for call in ("allocate(2 ** 32 + 8)", "allocate(NaN)", "problem({lenQ: 2 ** 32 + 1, lenK: 1})", "problem({lenQ: 2.5, lenK: 1})"):
         said = page.p.evaluate(f"(() => {{ try {{ relpos.core.{call}; return ''; }} catch (e) {{ return e.message; }} }})()")
         check(f"core.{call}: refused", "at most" in said or "more than this page takes" in said, said)
     javascript = r"undefined|is not|Invalid|null|constructor\b.*\bfunction|stack|TypeError|RangeError"
-    for view, given, want in (  # what the settings hold is held in the address too
+    for view, given, want in (  # the limits of the settings also apply to the address
         ("shaw", {"length": 23171}, {"length": 512}),
         ("shaw", {"length": 0, "clip": -1}, {"length": 1, "clip": 0}),
         ("images", {"rows": 256, "columns": 256}, {"rows": 24, "columns": 24}),
@@ -102,7 +102,7 @@ def address(browser):
         page.frames()
         check(f"{view}: what is refused leaves the picture, and shows that it is the old one", page.p.evaluate("[...document.querySelectorAll('.stale')].length") == 3)
     page.show("model", source="file")
-    check("a file that is not there", "drop it again" in page.problem(), page.problem())
+    check("a file that is not there", "drop the file again" in page.problem(), page.problem())
     for view, bad in (
         ("buckets", {"buckets": "3", "max": "1"}),
         ("shaw", {"length": "1e7"}),

@@ -15,7 +15,7 @@ computed = set()
 
 
 def calculations(page, state, now, want):
-    """The calculation of every cell on the way down the first column, and of a few others, gives the number that `relpos bias` prints."""
+    """Check that the calculations of the first column and of some other cells give the numbers that `relpos bias` prints."""
     kinds = {text.split(",")[0] for text in (now["a"], now["b"]) if text}
     figure = page.p.locator("figure:not([hidden])").nth(2 if now["b"] else 0)
     for r, c in {(r, 0) for r in range(0, now["q"], 5)} | {(0, now["k"] - 1), (now["q"] // 2, now["k"] // 2)}:
@@ -74,7 +74,7 @@ def bias(page):
         )
         here = want[now["head"], query, 0]
         calculation, value = parts(read)
-        check(f"bias {state}: what the cursor says", value == ("masked" if here == -np.inf else fixed([here])[0]), read)
+        check(f"bias {state}: the text of the cursor", value == ("masked" if here == -np.inf else fixed([here])[0]), read)
         calculations(page, state, now, want[now["head"]])
         if "random" not in page.code("C")[:120] and "count" not in page.code("C")[:120]:
             check(f"bias {state}: the C program", c_program("bias", page) == [f"{x:.4f}" for x in want[now["head"], query]])

@@ -7,8 +7,8 @@ from programs import python_program
 
 
 def boundary(page, state):
-    """Below it the runs that `relpos bucket` prints have one offset each; with a finer table of the same buckets the first longer one begins
-    there. Its line is where the axis says."""
+    """Check the end of the exact buckets: below it, each run that `relpos bucket` prints has one offset, and the first longer run begins there.
+    Its line in the chart is at this place of the axis."""
     exact, now = page.p.evaluate("relpos.page().numbers().exact"), page.p.evaluate("relpos.state()")
     options = f"--buckets {now['buckets']}" + ("" if now["bidirectional"] else " --causal") + f" --strategy {now['strategy']}"
     lines = page.p.evaluate("[...document.querySelectorAll('svg.chart line.zone')].map(l => +l.getAttribute('x1'))")

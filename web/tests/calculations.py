@@ -1,13 +1,13 @@
-"""The calculations that cells show, computed. SPDX-License-Identifier: Apache-2.0"""
+"""Evaluate the calculations that cells show. SPDX-License-Identifier: Apache-2.0"""
 
 import math
 import re
 
-WORDS = re.compile(r"MLP|logf\[|\br\[|masked|gate|product")  # of calculations that are not numbers alone
+WORDS = re.compile(r"MLP|logf\[|\br\[|masked|gate|product")  # words in calculations that do not consist only of numbers
 
 
 class Table:
-    """A table that nobody gave: entry c is the number c. `first`: its first axis has the entries, its second one the heads."""
+    """Return a sample table, in which entry c is the number c. `first`: the first axis has the entries and the second the heads."""
 
     def __init__(self, first):
         self.first = first
@@ -17,14 +17,14 @@ class Table:
 
 
 def parts(text):
-    """What is computed, and its value, of "query 4, key 0, offset −4: −0.3 · log(1 + 4) = −0.4828"."""
+    """Return the calculation and the value in a text such as "query 4, key 0, offset −4: −0.3 · log(1 + 4) = −0.4828"."""
     calculation, equals, value = text.rpartition(" = ")
     value = (value if equals else text.rpartition(": ")[2]).replace("−", "-")
     return calculation.rpartition(": ")[2] if equals else "", value
 
 
 def value_of(calculation, first=True):
-    """Its value, or None where it does not consist of numbers."""
+    """Return the value of a calculation, or None if it does not consist of numbers."""
     if not calculation or WORDS.search(calculation):
         return None
     for mark, python in (("−", "-"), ("·", "*"), ("^", "**")):
@@ -34,7 +34,7 @@ def value_of(calculation, first=True):
 
 
 def cells(page):
-    """Every cell of the tables whose cells show calculations: the number in it, and the text below the table when it has the focus."""
+    """Return the number of every cell that shows a calculation, and the text below its table when the cell has the focus."""
     return page.p.evaluate(
         """() => [...document.querySelectorAll('main div')].filter(box => box.children.length === 2 && box.children[0].classList.contains('scroll')
             && box.children[1].classList.contains('readout')).flatMap(box => [...box.querySelectorAll('td')].map(cell => {
@@ -45,8 +45,8 @@ def cells(page):
 
 
 def wrong_cells(found, bound, unit=""):
-    """How many of these cells have a calculation of numbers, and those in which its value is neither in the cell nor what is computed. Numbers of
-    a calculation are rounded, `bound` says to what; digits beyond those of the cell may be told."""
+    """Return the number of cells whose calculation consists of numbers, and the cells whose value differs from the number in the cell or from
+    the evaluated calculation. `bound` is the rounding of the numbers in a calculation; its value may have more digits than the cell."""
     computed, wrong = 0, []
     for cell, text in found:
         calculation, value = parts(text)

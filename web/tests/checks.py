@@ -1,4 +1,4 @@
-"""Counting checks, running commands of the shell, numbers as text. SPDX-License-Identifier: Apache-2.0"""
+"""Count checks, run shell commands, print numbers. SPDX-License-Identifier: Apache-2.0"""
 
 import os
 import re
@@ -36,11 +36,11 @@ def command(text):
 
 
 def fixed(numbers, digits=4):
-    """As the program and the page print them; no negative zero."""
+    """Print numbers as the program and the page do, without negative zeros."""
     return [re.sub(r"^-(0\.?0*)$", r"\1", f"{x:.{digits}f}") for x in np.ravel(np.asarray(numbers, dtype=float))]
 
 
 def printed(text, label, nth=0):
-    """The numbers of a line of `relpos explain`."""
+    """Return the numbers of a line of `relpos explain`."""
     lines = [line.strip() for line in text.splitlines() if re.match(rf"\s*{label}\s+(?:[-+]?\d|-inf)", line)]
     return re.findall(r"(?<![\w.])(?:[-+]?\d+\.\d{4}(?!\d)|-inf)", lines[nth][len(label) :]) if len(lines) > nth else []

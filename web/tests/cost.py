@@ -11,7 +11,7 @@ from programs import python_program
 
 
 def parameters(page):
-    """The number of parameters of each term, against the shapes that `relpos info` prints."""
+    """Compare the number of parameters of each term with the shapes that `relpos info` prints."""
     facts = {term["name"]: term for term in json.loads(command("relpos info --json"))["terms"]}
     for heads, dim in ((8, 64), (3, 16)):
         page.show("cost", heads=heads, dim=dim)
@@ -31,11 +31,11 @@ def parameters(page):
                     if array["use"] != "learned" or array["presence"] in ("optional", "replaces") and f"{array['name']}=" not in text or re.search(r"\b(B|L|Lq|Lk)\b", shape):
                         continue
                     if "?" in shape and ":" in shape:
-                        shape = None  # depends on a parameter: fire's layers
+                        shape = None  # the shape depends on a parameter: the number of layers of fire
                         break
                     axes = shape.strip("[]").split(", ")
                     if len(axes) == 3 and axes[0] == "H?":
-                        axes = axes[1:]  # vectors are shared by the heads
+                        axes = axes[1:]  # all heads share vectors
                     want += math.prod(eval(x.rstrip("?"), {}, values) for x in axes if values.keys() >= set(re.findall(r"[A-Za-z_]\w*", x)))
                 if shape and want:
                     check(f"cost: parameters of {text}, {count} heads", key == want, f"{key} {want}")
@@ -71,13 +71,13 @@ def cost(page):
     check("cost: the Python has the bias", "bias=bias" in python and "relpos.T5(" in python and "not those of the browser" in python, python)
     out = python_program(page)
     check("cost: the row by Python", not out or " ".join(out.split("[", 1)[1].strip("[] \n").split()).split(" ") == [f"{x:g}." for x in want], out)
-    check("cost: bytes depend on the instruction set", "depend on the instruction set" in page.code("C"))
+    check("cost: bytes depend on the instruction set", "depends on the instruction set" in page.code("C"))
     check("cost: the row of the cache", [row for row in page.p.evaluate("[...relpos.page().numbers().row]")] == want)
     check(
         "cost: the row of the cache", "from those of the whole matrix: 0." in page.p.locator("p[role=status]").last.text_content()
     )
     said = page.p.locator("figure", has_text="Biases while a text is written").locator(".readout").text_content()
-    check("cost: how a bucket of the cache comes about", re.fullmatch(r"step 32, key 0, offset −32: table\[bucket\(−32\) = \d+, 0\] = \d+", said), said)
+    check("cost: the calculation of a bucket of the cache", re.fullmatch(r"step 32, key 0, offset −32: table\[bucket\(−32\) = \d+, 0\] = \d+", said), said)
     check("cost: N x N", page.cells("N × N biases")[-1] == "137 GB")
     page.p.click("#measure")
     page.p.wait_for_selector("text=Measured:")
@@ -85,7 +85,7 @@ def cost(page):
     print(
         "   ",
         page.p.locator("#measure + p").text_content(),
-        *(f"{label}: {page.cells(label)}" for label in ("no bias", "by offset", "array, made before", "making the array")),
+        *(f"{label}: {page.cells(label)}" for label in ("no bias", "by offset", "array, computed before", "computing the array")),
         "ms",
     )
     (work / "size.c").write_text(page.code("C"))

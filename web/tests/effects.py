@@ -1,4 +1,4 @@
-"""Terms that are no biases, or need an array, in the view of biases. SPDX-License-Identifier: Apache-2.0"""
+"""The view of biases with terms that are not biases or need an array. SPDX-License-Identifier: Apache-2.0"""
 
 import ast
 import json
@@ -12,7 +12,7 @@ from programs import c_program, python_program, read_safetensors, run_row
 
 
 def effects(page):
-    """Terms that are no bias, or need an array: what they change, against two commands over the arrays that the page saves."""
+    """Compare the effects of terms that are not biases or need an array with two commands over the arrays that the page saves."""
     page.show("bias")
     facts = {term["name"]: term for term in json.loads((root / "docs/terms/facts.json").read_text())}
     every = list(facts)
@@ -25,7 +25,7 @@ def effects(page):
         started[name] = page.p.evaluate("relpos.state().a")
         check(f"{name}: a map of its own", page.problem() == "" and started[name].split(",")[0] == name, page.problem())
     changed = dict(rotation="scores", product="scores", sink="weights", value="out")
-    alone = tuple(f"{name}." for name, term in facts.items() if term["option"].endswith(" NAME"))  # --sink NAME
+    only_name = tuple(f"{name}." for name, term in facts.items() if term["option"].endswith(" NAME"))  # --sink NAME
     which = {name: changed[term["role"]] for name, term in facts.items() if term["role"] in changed}
     states = [dict(a=started[name], q=16, k=16, heads=2, head=1, query=5) for name in which]
     states += [
@@ -63,11 +63,11 @@ def effects(page):
                     "document.querySelectorAll('figure:not([hidden]) .readout')[%d].textContent" % (2 if state.get("b") else 0)
                 )
                 calculation, value = parts(read)
-                check(f"effect {state}: what the cursor says", value == fixed([want[0]])[0], read)
+                check(f"effect {state}: the text of the cursor", value == fixed([want[0]])[0], read)
                 check(f"effect {state}: with minus without", abs(value_of(calculation) - want[0]) < 1.1e-4, read)
                 arrays = read_safetensors(path)
                 names = re.findall(r"(?:\w+|^--sink \S*)=([a-z]\w*(?:\.\w+)?)(?=[, ]|$)", lines[2])
-                names = [n for n in arrays if n in names or n.startswith(alone)]
+                names = [n for n in arrays if n in names or n.startswith(only_name)]
                 scores, weights = run_row("effect", page, arrays, "q", "k", *names)
                 check(f"effect {state}: the C function", (scores, weights) == (fixed(first["score"]), fixed(first["weights"])))
         check(
@@ -108,7 +108,7 @@ def effects(page):
             check(f"{a} {b}: the command", fixed(got) == fixed([row[3] for row in page.csv()[1:] if row[1] == 2]))
         python_program(page)
     page.show("bias", a="relkey,left=1,right=1", words="   ")
-    check("no words: a sentence", "give one word" in page.problem(), page.problem())
+    check("no words: a sentence", "enter at least one word" in page.problem(), page.problem())
     for name, view in (("rope", "rope"), ("relval", "shaw"), ("swin", "images"), ("bucket", "buckets")):
         page.show("bias", a=started[name], q=16, k=16)
         check(f"{name}: the way to its view", page.p.evaluate("!!document.querySelector('main p.note a[data-view=%s]')" % view))

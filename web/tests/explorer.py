@@ -1,4 +1,4 @@
-"""The page in a browser that may fetch nothing. SPDX-License-Identifier: Apache-2.0"""
+"""The page in a browser without network. SPDX-License-Identifier: Apache-2.0"""
 
 from urllib.parse import urlencode
 
@@ -9,13 +9,13 @@ url = page_file.as_uri()
 
 
 class Page:
-    """A page that nothing may be fetched for, and that may not complain."""
+    """The explorer in a tab. Network requests and console messages are failures."""
 
     def __init__(self, browser, **options):
         self.context = browser.new_context(accept_downloads=True, **{"viewport": {"width": 1280, "height": 900}, **options})
         self.context.set_offline(True)
         self.p = self.context.new_page()
-        self.p.set_default_timeout(100_000)  # what a busy machine takes; a page that hangs is found too
+        self.p.set_default_timeout(100_000)  # long enough for a busy machine, short enough to detect a page that hangs
         self.p.on("console", lambda m: check("no console message", m.type not in ("error", "warning"), m.text))
         self.p.on("pageerror", lambda e: check("no error in the page", False, str(e)))
         self.p.on("request", lambda r: check("no request", r.url.split(":")[0] in ("file", "data", "blob"), r.url))
@@ -35,7 +35,7 @@ class Page:
         return self
 
     def until(self, what, seconds=100):
-        """wait_for_function would want eval, which the page forbids."""
+        """Wait until an expression is true. wait_for_function would need eval, which the page forbids."""
         for _ in range(20 * seconds):
             if self.p.evaluate(what):
                 return
@@ -55,7 +55,7 @@ class Page:
         return self.p.eval_on_selector_all(".problem", "all => all.map(x => x.textContent).join('')")
 
     def cells(self, label, nth=0):
-        """The numbers of a table's row that begins so, as they are on the screen."""
+        """Return the numbers of the table row whose label begins with `label`, as shown on the screen."""
         return self.p.evaluate(
             """([label, nth]) => [...document.querySelectorAll('main tr')].filter(r => r.cells[0]?.textContent.startsWith(label))
             .map(r => [...r.cells].slice(1).map(c => c.textContent))[nth] ?? []""",

@@ -19,8 +19,8 @@ def exports(browser):
     }
     for view in page.show("bias").p.evaluate("relpos.views"):
         if view in STEPS:
-            continue  # they save nothing
-        page.show(view, fresh=True, **which.get(view, {}))  # browsers hold back many files from one page
+            continue  # these views save nothing
+        page.show(view, fresh=True, **which.get(view, {}))  # a browser limits the number of downloads of one page
         if view == "cost":
             page.p.click("#measure")
             page.p.wait_for_selector("text=Measured:")
@@ -53,9 +53,9 @@ def exports(browser):
     check("rope: the product", len(page.csv()) == 130 and page.csv()[0] == ["offset", "product"])
     page.show("bias", fresh=True, q=2048, k=2048, heads=4)
     page.p.get_by_role("button", name="CSV", exact=True).click()
-    page.until("document.querySelector('[aria-label=Save] [role=status]').textContent.includes('16777216 lines are more')")
+    page.until("document.querySelector('[aria-label=Save] [role=status]').textContent.includes('has 16777216 lines')")
     page.show("bias", q=500, k=500, heads=1)
-    # The page's clock leaps at every look, so that each piece of the table is one after which others have their turn.
+    # Let the page's clock advance by a second at every call, so the page pauses after every row of the table.
     page.p.evaluate("let now = 0; performance.now = () => now += 1000; globalThis.turns = 0; const step = () => { turns += document.querySelector('[aria-label=Save] [role=status]').textContent === 'writing …'; setTimeout(step); }; step();")
     lines = page.download("CSV").read_text().splitlines()
     turns = page.p.evaluate("delete performance.now; turns")

@@ -10,7 +10,7 @@ from programs import c_program, golden, python_program
 
 
 def contest(page, family):
-    """The map of content against position: the cell of the settings has the weight that the command prints, and says who is heaviest."""
+    """Check the map of content against position: the cell of the settings has the weight that the command prints, and names the winner."""
     now, numbers = page.p.evaluate("relpos.state()"), page.p.evaluate("relpos.page().numbers()")
     weights = [float(x) for x in re.findall(r"A\[.*?\] = (\S+) \(", command(page.code()))]
     said = page.p.locator("main p[role=status]").last.text_content()
@@ -21,7 +21,7 @@ def contest(page, family):
     if now["strength"] in numbers["strengths"] and now["content"] in numbers["contents"]:
         cell = numbers["grid"][numbers["contents"].index(now["content"])][numbers["strengths"].index(now["strength"])]
         check(f"families {family} {now}: the cell", fixed(cell) == fixed(weights), f"{cell} {weights}")
-        readout = page.p.locator("figure", has_text="as token").locator(".readout").text_content()
+        readout = page.p.locator("figure", has_text="for query").locator(".readout").text_content()
         check(f"families {family} {now}: the readout", readout.startswith(f"content {now['content']}, positions {now['strength']}: weight {weights[liked]:.4f}; "), readout)
 
 
@@ -48,7 +48,7 @@ def families(page):
     turned = [page.show("families", family="rotary", strength=s).p.evaluate("relpos.page().numbers().rotary") for s in (1, 2, 13)]
     check("families: the strength rotates further", turned[0] != turned[1] and fixed(turned[0]) == fixed(turned[2]), turned)
     grid = np.array(page.show("families", family="linear", query=0, relevant=2).p.evaluate("relpos.page().numbers().grid"))
-    wins = grid.argmax(axis=-1) == 2  # negative strengths take from keys to the right
+    wins = grid.argmax(axis=-1) == 2  # negative strengths lower the scores of keys to the right
     check("families: a negative bias wins over weak content, and strong content over it", not wins[5, 5] and not wins[12, 0] and wins[20, 0] and (np.diff(wins.astype(int), axis=0)[3:, :10] >= 0).all(), wins.astype(int))
     for strength, content, verdict in ((10, 0, "positions prefer it too"), (10, 20, "positions prefer it too"), (-10, 20, "content wins"), (-10, 2, "overrides it"), (-10, 0, "too weak")):
         said = page.show("families", family="linear", query=0, relevant=2, strength=strength, content=content).p.locator("main p[role=status]").last.text_content()

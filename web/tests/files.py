@@ -1,4 +1,4 @@
-"""Files of one's own: what is taken, and what lies. SPDX-License-Identifier: Apache-2.0"""
+"""Files of the user, valid and malformed. SPDX-License-Identifier: Apache-2.0"""
 
 import io
 import json
@@ -45,7 +45,7 @@ def files(browser):
     with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as z:
         z.writestr("q.npy", b"\0" * 300_000_000)
     small = bytearray(npz({"q": np.zeros((1, 2, 500, 64))}, np.savez_compressed))
-    for mark in (b"PK\x01\x02",):  # says it unpacks to 100 bytes
+    for mark in (b"PK\x01\x02",):  # claims to unpack to 100 bytes
         small[small.index(mark) + 24 : small.index(mark) + 28] = struct.pack("<I", 100)
     hostile = {
         "empty.npz": b"",
@@ -100,7 +100,7 @@ def files(browser):
         page.p.set_input_files("#file", work / name)
         page.until("document.querySelector('.drop .problem').textContent !== ''")
         said = page.problem()
-        check(f"{name}: refused with a sentence", said.startswith("the file was not taken: ") and 30 < len(said) < 400, said)
+        check(f"{name}: refused with a sentence", said.startswith("the file cannot be used: ") and 30 < len(said) < 400, said)
     page.frames()
     check("the page is as it was", page.csv() == before)
     for name, data in {
@@ -157,7 +157,7 @@ def files(browser):
             command(page.code().splitlines()[1].replace("--brief", "--json").replace("relpos-heads.safetensors", "lab.safetensors"))
         )
         check(f"lab.safetensors: weights of head {head}", fixed([row[4] for row in page.csv()[1:]]) == fixed(found["weights"]))
-        far = float(re.search(r"that in the file by ([\d.e-]+) at most", page.p.text_content("main"))[1])
+        far = float(re.search(r"that in the file by at most ([\d.e-]+)\.", page.p.text_content("main"))[1])
         check(f"lab.safetensors: the output of head {head} is the model's", far < 1e-5, far)
     page.p.evaluate("relpos.change({a: 'alibi'})")
     page.frames()
@@ -174,9 +174,9 @@ def files(browser):
     for name, text, want in (
         ("two.safetensors", "--bias t5,bidirectional=0,table=t5.table --bias log,lambda=0.1 --scale 1 --causal", None),
         ("rope.safetensors", "--rope base=100 --causal", None),
-        ("unknown.safetensors", "--bias t5,table=t5.table --segments labels", "--segments is not known here"),
+        ("unknown.safetensors", "--bias t5,table=t5.table --segments labels", "--segments is not supported here"),
         ("window.safetensors", "--bias t5,table=t5.table --window 3,0", None),
-        ("three.safetensors", "--bias log --bias log --bias log", "takes two"),
+        ("three.safetensors", "--bias log --bias log --bias log", "supports two"),
         ("absent.safetensors", "--bias t5,table=nothing", "no array of the file is called nothing"),
         ("constructor.safetensors", "--bias constructor", "Choose a term"),
         ("nonsense.safetensors", "--bias <img/src=x/onerror=alert(1)>", "Choose a term"),
@@ -191,7 +191,7 @@ def files(browser):
     odd = {**good, "q": q.copy()}
     odd["q"][0, 0, 3, 1], odd["q"][0, 1, 2, 0] = np.nan, np.inf
     now, said = dropped("odd.safetensors", safetensors(odd))
-    check("NaN and infinity are told", "Not every number of the file is finite: 2 of q" in said and page.problem() == "", said[:300])
+    check("NaN and infinity are reported", "Not every number of the file is finite: 2 of q" in said and page.problem() == "", said[:300])
     page.p.evaluate("relpos.change({head: 0, query: 3, a: 'alibi', masks: 'causal'})")
     page.frames()
     read = lambda: page.p.locator("main figure:not([hidden]) .readout").first.text_content()

@@ -1,4 +1,4 @@
-"""The same page in Firefox. SPDX-License-Identifier: Apache-2.0"""
+"""The page in Firefox. SPDX-License-Identifier: Apache-2.0"""
 
 import json
 import shutil
@@ -15,7 +15,7 @@ from explorer import Page, url
 
 
 class Firefox:
-    """Firefox without a driver of its own: Marionette, which it has within, over a socket."""
+    """Firefox, controlled without a driver through its built-in Marionette server."""
 
     def __init__(self):
         self.place, self.n = Path(tempfile.mkdtemp(dir=work)), 0
@@ -82,7 +82,7 @@ class Firefox:
 
 
 def firefox(browser):
-    """The same page in Firefox, where Debian's firefox-esr is installed: the numbers of chromium, exports, a file of one's own."""
+    """Check the page in Debian's firefox-esr, if it is installed: the numbers equal those in chromium; exports and files of the user work."""
     if not shutil.which("firefox-esr"):
         print("    skipped: firefox-esr is missing")
         return
@@ -119,7 +119,7 @@ def firefox(browser):
         other.show("#sentence")
         check("Firefox: PNG of a chart", other.saved("PNG", "sentence.png").read_bytes()[:4] == b"\x89PNG")
         other.show("#model")
-        for name, data, want in (("bad.npz", b"PK nothing of the kind at all", "was not taken"), ("lab.safetensors", None, "lab.safetensors")):
+        for name, data, want in (("bad.npz", b"PK nothing of the kind at all", "cannot be used"), ("lab.safetensors", None, "lab.safetensors")):
             (work / name).write_bytes(data or (root / "examples/data/lab_t5_layer1.safetensors").read_bytes())
             box = other("WebDriver:FindElement", using="css selector", value="#file")
             other("WebDriver:ElementSendKeys", id=next(iter(box.values())), text=str(work / name))

@@ -1,4 +1,4 @@
-"""Both modules of WebAssembly, and how fast they are. Figures of speed are printed and not judged. SPDX-License-Identifier: Apache-2.0"""
+"""Both WebAssembly modules and their speed, which is printed but not checked. SPDX-License-Identifier: Apache-2.0"""
 
 from checks import check
 from explorer import Page

@@ -1,4 +1,4 @@
-"""The view of a model: heads that were trained elsewhere, and those of the laboratory. SPDX-License-Identifier: Apache-2.0"""
+"""The view of models: heads of a sentence encoder, and of a model of the laboratory. SPDX-License-Identifier: Apache-2.0"""
 
 import json
 import re
@@ -40,7 +40,7 @@ def model(page):
             text = element.locator(".readout").text_content()
             calculation, value = parts(text)
             want = found["weights"][1] - found["weights_plain"][1] if key == "difference" else found[key][1]
-            check(f"model {state}: how a cell of map {nth} comes about", f"offset {1 - query}:".replace("-", "−") in text and [value] == fixed(want) and abs(value_of(calculation) - want) < 2e-4, f"{text} {want}")
+            check(f"model {state}: the calculation of a cell of map {nth}", f"offset {1 - query}:".replace("-", "−") in text and [value] == fixed(want) and abs(value_of(calculation) - want) < 2e-4, f"{text} {want}")
         computed, wrong = wrong_cells([cell for cell in cells(page) if " = " in cell[1] and re.fullmatch(r"\d\.\d{4}", cell[0])], 2e-4)
         check(f"model {state}: the weights of the heaviest keys", computed == 16 and not wrong, f"{computed} {wrong[:2]}")
     page.show("model", a="alibi", head=4)

@@ -1,4 +1,4 @@
-"""The C and Python programs that the page shows, and numbers that it is held to. SPDX-License-Identifier: Apache-2.0"""
+"""Run the C and Python programs that the page shows. SPDX-License-Identifier: Apache-2.0"""
 
 import json
 import os
@@ -11,7 +11,7 @@ from checks import build, command, root, work
 
 
 def c_program(name, page):
-    """What the page's C program prints first."""
+    """Return the first output of the page's C program."""
     (work / f"{name}.c").write_text(page.code("C"))
     return (
         command(
@@ -23,7 +23,7 @@ def c_program(name, page):
 
 
 def python_program(page):
-    """What the page's Python prints, where RELPOS_PYTHON has the package."""
+    """Return the output of the page's Python code, if RELPOS_PYTHON has the package."""
     if not os.environ.get("RELPOS_PYTHON"):
         return None
     (work / "show.py").write_text(page.code("Python"))
@@ -31,7 +31,7 @@ def python_program(page):
 
 
 def run_row(name, page, arrays, *names):
-    """What the C function of a page gives for arrays of a file, as printed: scores, then weights."""
+    """Return the output of the page's C function for arrays of a file: scores, then weights."""
     text = page.code("C")
     found = re.search(r"rp_status look\(([^)]*)\)", text)[1].split(", ")[:-2]
     n = int(re.search(r"scores and weights \[(\d+)\]", text)[1])

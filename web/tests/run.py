@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""The explorer in a browser: its numbers against the program's, keyboard, narrow screens, colours, files that lie, no network.
+"""Test the explorer in a browser: numbers against those of the program, keyboard, narrow screens, colours, malformed files, no network.
 
-    run.py BUILD [PART...]               all parts, or those named
-    run.py BUILD --screenshots FOLDER    needs playwright and numpy in this Python, and chromium (CHROMIUM names another)
+    run.py BUILD [PART...]               run all parts, or only these
+    run.py BUILD --screenshots FOLDER    save a picture of every view
 
-A part is a function of this folder. RELPOS_PYTHON names a Python that has the package relpos: then the Python that views show runs
-too. SPDX-License-Identifier: Apache-2.0
+This needs playwright and numpy in the running Python, and chromium (set CHROMIUM to use another browser). A part is a function in this folder.
+Set RELPOS_PYTHON to a Python that has the package relpos to run the Python code of the views too.
+SPDX-License-Identifier: Apache-2.0
 """
 
 import os

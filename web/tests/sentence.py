@@ -10,7 +10,7 @@ from programs import c_program, python_program
 
 
 def cells(page, state, want):
-    """The cells of the scores show how they come about, by mouse and by keyboard, and so do those of the biased weights."""
+    """Check that cells of the scores and of the biased weights show their calculations, by mouse and by keyboard."""
     box = page.p.locator("main .scroll", has=page.p.locator("caption", has_text="Scores"))
     said = box.locator("xpath=..").locator(".readout")
     rows = [("raw", want["raw"]), *((part["name"], part["values"]) for part in want["parts"]), ("score", want["score"])]

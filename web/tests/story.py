@@ -1,4 +1,4 @@
-"""The steps of the story: their numbers, their pictures on several screens, links to them, the keyboard. SPDX-License-Identifier: Apache-2.0"""
+"""The steps of the story: numbers, pictures on several screens, links, the keyboard. SPDX-License-Identifier: Apache-2.0"""
 
 import base64
 import json
@@ -9,7 +9,7 @@ from checks import check, command, fixed
 from explorer import Page, url
 
 STEPS = [f"story-{step}" for step in ("order", "bias", "slopes", "buckets", "vectors", "dials", "beyond")]
-SCREENS = {  # width and height, and how much of the picture is on it at least: all, or so many pixels
+SCREENS = {  # width and height, and the part of the picture that must be visible: all, or a number of pixels
     "desktop": (1280, 800, None),
     "phone": (390, 844, None),
     "small phone": (320, 640, 160),
@@ -18,8 +18,8 @@ SCREENS = {  # width and height, and how much of the picture is on it at least: 
 }
 
 
-def told(page):
-    """What the command that the step shows prints, as JSON."""
+def command_output(page):
+    """Return the output of the command that the step shows, as JSON."""
     return json.loads(command(page.code().replace("relpos explain", "relpos explain --json", 1)))
 
 
@@ -33,7 +33,7 @@ def softmax(x):
 
 
 def words(page):
-    """Attention without positions and with a bias: the weights are the command's; without, none moves with the order."""
+    """Compare the weights without positions and with a bias with those of the command. Without positions, no weight depends on the order."""
     for step, states in {
         "story-order": ({}, {"order": "3.1.0.2.4.5.6", "word": 5}, {"text": "you eat to live", "order": "3.2.1.0", "word": 0}),
         "story-bias": ({}, {"order": "3.1.6.0.2.5.4", "strength": 2}, {"text": "dog bites man", "order": "2.1.0", "strength": 0}),
@@ -41,7 +41,7 @@ def words(page):
         for state in states:
             page.show(step, **state)
             _, weights, biases = columns(page)
-            want = told(page)
+            want = command_output(page)
             check(f"{step} {state}: the weights", fixed(weights) == fixed(want["weights"]), f"{weights} {want['weights']}")
             check(f"{step} {state}: the biases", fixed(biases) == fixed(want["bias"]), f"{biases} {want['bias']}")
             shown = page.p.eval_on_selector_all(".word", "all => all.map(x => x.querySelector('.number').textContent)")
@@ -61,7 +61,7 @@ def words(page):
         page.frames()
         orders.add(page.p.evaluate("relpos.state().order"))
         check("shuffled words: no weight moves", page.p.evaluate("relpos.page().numbers().moved") < 1e-12)
-        check("and the page says so", "no weight has moved: 0.0000" in page.p.text_content(".said"), page.p.text_content(".said"))
+        check("and the page reports it", "no weight has changed: 0.0000" in page.p.text_content(".said"), page.p.text_content(".said"))
     check("each time another order", len(orders) > 4, orders)
     check("how many orders there are", page.p.evaluate("relpos.page().numbers().orders") == 1260)
     for order in ("", "0.1", "0.0.1.2.3.4.5", "a.b", "6.5.4.3.2.1.-1"):
@@ -76,13 +76,13 @@ def schemes(page):
     for state in ({}, {"query": 0}, {"heads": 6, "head": 5, "query": 63}):
         page.show("story-slopes", **state)
         heads, tokens, biases, weights = columns(page)
-        want = told(page)["bias"]
+        want = command_output(page)["bias"]
         check(f"slopes {state}: the biases", fixed(biases) == fixed(want), biases[:5])
         check(f"slopes {state}: the weights", fixed(weights) == fixed(np.concatenate([softmax(row[0]) for row in want])), weights[:5])
     for state in ({}, {"layer": 1, "head": 4, "back": 160}, {"back": 0, "head": 3}):
         page.show("story-buckets", **state)
         back, buckets, biases = columns(page)
-        want = told(page)["bias"][page.p.evaluate("relpos.state().head") - 1][0][::-1]
+        want = command_output(page)["bias"][page.p.evaluate("relpos.state().head") - 1][0][::-1]
         check(f"buckets {state}: the biases", fixed(biases) == fixed(want), biases[:5])
         lines = command("relpos bucket --buckets 32 --max-distance 128 --causal -- " + " ".join(str(-n) for n in back))
         check(f"buckets {state}: the buckets", [str(n) for n in buckets] == [line.split()[1] for line in lines.splitlines()], buckets)
@@ -91,25 +91,25 @@ def schemes(page):
     for state in ({}, {"word": 5, "clip": 0}, {"word": 1, "clip": 8, "offset": 8}):
         page.show("story-vectors", **state)
         offsets, scores = columns(page)
-        want = told(page)["score"]
+        want = command_output(page)["score"]
         check(f"vectors {state}: the scores", fixed(scores) == fixed(want), f"{scores} {want}")
     check("the same word: the same scores", page.csv() == page.show("story-vectors", word=4, clip=8).csv() != page.show("story-vectors", word=0, clip=8).csv())
     for state in ({}, {"at": 150, "back": 33, "base": 10000}, {"back": 0}):
         page.show("story-dials", **state)
         here, there = page.p.evaluate("(({here, there}) => [here, there])(relpos.page().numbers())")
-        want = told(page)["scaled"][0]
+        want = command_output(page)["scaled"][0]
         check(f"dials {state}: the score", fixed([here]) == fixed([want]), f"{here} {want}")
         check(f"dials {state}: the same anywhere", abs(here - there) < 1e-9, f"{here} {there}")
     for length in (64, 600, 8192):
         page.show("story-beyond", length=length)
         back, alibi, t5, shaw, rope = (np.array(column) for column in columns(page))
-        check(f"beyond {length}: ALiBi", fixed(alibi) == fixed(told(page)["bias"][7][0][::-1]))
+        check(f"beyond {length}: ALiBi", fixed(alibi) == fixed(command_output(page)["bias"][7][0][::-1]))
         check(f"beyond {length}: RoPE", np.abs(rope - np.cos(back / 1000) / np.sqrt(8)).max() < 1e-12)
         for name, column, last in (("T5", t5, 113), ("Shaw", shaw, 511)):
             check(f"beyond {length}: {name} repeats its last", length <= last or (column[last:] == column[-1]).all() and column[last - 1] != column[-1])
-        shares = page.p.evaluate("relpos.page().numbers().shares")
+        shares = page.p.evaluate("relpos.page().numbers().fractions")
         want = [softmax(column)[512:].sum() for column in (alibi, t5, shaw, rope)]
-        check(f"beyond {length}: how much is beyond", np.abs(np.array(shares) - want).max() < 1e-9, f"{shares} {want}")
+        check(f"beyond {length}: the fraction beyond", np.abs(np.array(shares) - want).max() < 1e-9, f"{shares} {want}")
 
 
 def story(page):
@@ -159,7 +159,7 @@ COLOURS = """async data => {
 
 
 def pictures(browser):
-    """At each step, on each screen: the picture is not blank, and on the first screen; no label is cut; what is pressed is large enough."""
+    """Check each step on each screen: the picture is visible and not blank, no label is cut, and buttons are large enough."""
     for name, (width, height, least) in SCREENS.items():
         for scheme in ("light", "dark") if name in ("desktop", "phone") else ("light",):
             page = Page(browser, viewport={"width": width, "height": height}, color_scheme=scheme)
@@ -179,8 +179,8 @@ def pictures(browser):
 
 
 def views(browser):
-    """Behind the story too: on a phone the picture comes first, and the settings are a sheet below; on a desktop they stay in sight. A page within
-    another one is the picture alone."""
+    """Check the layout of the views: on a phone the picture comes first, with the settings in a sheet below; on a desktop the settings stay
+    visible. An embedded page shows only the picture."""
     page = Page(browser, viewport={"width": 390, "height": 844})
     p = page.p
     for view in page.show("bias").p.evaluate("relpos.views"):
@@ -217,7 +217,7 @@ def views(browser):
 
 
 def links(browser):
-    """The story is the first page; a link leads to a step with its state; links to views lead where they did."""
+    """Check that the story is the first page, that a link opens a step with its state, and that links to views open the views."""
     page = Page(browser)
     p = page.p
     page.show("", fresh=True)
@@ -274,7 +274,7 @@ def links(browser):
 
 
 def hands(browser):
-    """Words are dragged by the mouse and by a finger, and moved by keys; a button plays and stops."""
+    """Check that mouse, finger and keys move words, and that a button plays and stops."""
     page = Page(browser, has_touch=True)
     p = page.p
     page.show("story-order", fresh=True)
@@ -290,7 +290,7 @@ def hands(browser):
     check("arrows move it", order() == "1.2.0.3.4.5.6" and p.evaluate("document.activeElement.textContent") == "only", order())
     p.keyboard.press("Enter")
     page.frames()
-    check("Enter makes it the one that looks", p.evaluate("relpos.state().word") == 0 and "looks at the others" in p.evaluate("document.activeElement.ariaLabel"))
+    check("Enter selects it as the query", p.evaluate("relpos.state().word") == 0 and ", the query" in p.evaluate("document.activeElement.ariaLabel"))
     p.keyboard.press("ArrowLeft")
     p.keyboard.press("ArrowLeft")
     p.keyboard.press("ArrowLeft")
@@ -311,9 +311,9 @@ def hands(browser):
     p.mouse.click(*at(p.locator(".word button").nth(3).bounding_box()))
     page.frames()
     check("a click chooses a word", p.evaluate("relpos.state().word") == 3 and order() == "0.2.3.4.5.6.1", p.evaluate("relpos.state()"))
-    p.get_by_role("button", name="Back in order").click()
+    p.get_by_role("button", name="Restore the order").click()
     page.frames()
-    check("and all go back", order() == "0.1.2.3.4.5.6")
+    check("and the order is restored", order() == "0.1.2.3.4.5.6")
     finger = page.context.new_cdp_session(p)
     p.wait_for_timeout(800)
     x, y = at(p.locator(".word button").nth(5).bounding_box())
@@ -321,7 +321,7 @@ def hands(browser):
         finger.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": [] if by is None else [{"x": x + by, "y": y}]})
     page.frames()
     check("a finger drags a word to the front", order().startswith("5."), order())
-    for step, key, name in (("story-slopes", "query", "Let the query walk"), ("story-dials", "at", "Let both walk"), ("story-beyond", "length", "Play: 64 to 8,192")):
+    for step, key, name in (("story-slopes", "query", "Move the query"), ("story-dials", "at", "Move both words"), ("story-beyond", "length", "Play: 64 to 8,192")):
         page.show(step)
         before = p.evaluate(f"relpos.state().{key}")
         p.get_by_role("button", name=name).click()

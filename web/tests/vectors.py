@@ -1,4 +1,4 @@
-"""Views of terms that work on vectors: Shaw's, and RoPE. SPDX-License-Identifier: Apache-2.0"""
+"""Views of terms that act on vectors: Shaw and RoPE. SPDX-License-Identifier: Apache-2.0"""
 
 import re
 
@@ -11,7 +11,7 @@ from programs import golden as golden_numbers
 
 
 def explained(page, view, states, rows):
-    """Views whose command is `relpos explain` over a file of their own."""
+    """Compare views with their commands, which run `relpos explain` on a file."""
     for state in states:
         page.show(view, **state)
         text = command(page.code())
@@ -28,7 +28,7 @@ def shaw(page):
         page,
         "shaw",
         [{}, {"query": 4}, {"clip": 1, "query": 2}],
-        [("Biased", "weights", 1), ("Standard", "weights, content alone", 0)],
+        [("Biased", "weights", 1), ("Standard", "weights, content only", 0)],
     )
     page.show("shaw")
     golden = (root / "tests/golden/golden.h").read_text()
@@ -36,13 +36,13 @@ def shaw(page):
     check("shaw: the profile", fixed(page.p.evaluate("[...relpos.page().numbers().mean]")) == fixed(want))
     check(
         "shaw: unseen pairs",
-        page.cells("pairs of positions that a text of")[0] == "49,152",
-        str(page.cells("pairs of positions that a text of")),
+        page.cells("pairs of positions that do not occur")[0] == "49,152",
+        str(page.cells("pairs of positions that do not occur")),
     )
     for strength in (1, 0, 0.5):
         page.show("shaw", near=strength)
         mine = page.p.evaluate("relpos.page().numbers().pattern")
-        text = command(page.code())  # its table of scores comes last, key by key: the biased score is the fourth number of a line
+        text = command(page.code())  # the table of scores comes last, with a line for each key: the biased score is the fourth number of a line
         lines = [re.findall(r"-?\d+\.\d{4}", line) for line in text.split("step by step")[-1].split("Attention weights")[0].splitlines()]
         want = [line[3] for line in lines if len(line) == 4]
         check(f"shaw: the pattern {strength}", len(want) == 11 and fixed(mine) == want, f"{fixed(mine)} {want}")
@@ -63,14 +63,14 @@ def shaw(page):
     area = np.multiply.outer(sizes, sizes).ravel()
     check("shaw: shares of cells add up", abs(pairs @ area - 100**2) < 1e-6 and abs(offsets @ area - (1000**2 - 900 * 901)) < 1e-6, f"{pairs @ area} {offsets @ area}")
     said = page.p.locator("figure", has_text="Pairs of positions seen").locator(".readout").text_content()
-    check("shaw: what the cursor says", said == "query 0, key 0: this pair of positions was seen", said)
+    check("shaw: the text of the cursor", said == "query 0, key 0: this pair of positions was seen", said)
     for state in ({}, {"clip": 1, "query": 5}):
         page.show("shaw", **state)
         computed, wrong = wrong_cells(cells(page), 1e-3)
         check(f"shaw {state}: every cell and its calculation", computed == 24 + 36 + 11 and not wrong, f"{computed} {wrong[:3]}")
         numbers = page.p.evaluate("relpos.page().numbers()")
         now = page.p.evaluate("relpos.state()")
-        for title, key in (("Scores by content", "content"), ("Scores by position", "position"), ("Weights by content alone", "before"), ("Weights", "weights")):
+        for title, key in (("Scores by content", "content"), ("Scores by position", "position"), ("Weights by content only", "before"), ("Weights", "weights")):
             said = page.p.locator("figure", has=page.p.get_by_text(title, exact=True)).locator(".readout").text_content()
             calculation, value = parts(said)
             want = numbers[key]["%d" % (6 * now["query"])] if isinstance(numbers[key], dict) else numbers[key][6 * now["query"]]

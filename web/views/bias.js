@@ -1,4 +1,4 @@
-// bias.js -- the view of what a term adds to the scores: of two terms, their sum and their difference.
+// bias.js -- the view of biases: one term, or two terms with their sum and their difference.
 // SPDX-License-Identifier: Apache-2.0
 import {chart, someHeads} from '../chart.js';
 import {cArrays, optionOf, program, pythonOptions, pythonString, pythonTerm, randomArrays, rowFunction, shell} from '../code.js';
@@ -6,7 +6,7 @@ import {safetensorsOf} from '../files.js';
 import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
 import {gridOf, nameOf, namesIn, termEditor, withNames} from '../term.js';
-import {calculation, controls, download, fixed, h, inner, minus, told, viewLink} from '../ui.js';
+import {calculation, controls, download, fixed, h, inner, minus, valueText, viewLink} from '../ui.js';
 
 const kinds = {
   a: 'A',
@@ -15,25 +15,26 @@ const kinds = {
   difference: 'A − B'
 };
 
-/** What a term may change; the first of these that it changes is shown. Rows of the maps are queries, columns are keys or channels. */
+/** Effects of a term that is not a bias. The maps show the first of them that is not 0. Their rows are queries, their columns keys or
+ * channels. */
 const changes = [
   {what: 'scores', value: 'change of the score', columns: 'key'}, {
     what: 'weights',
     value: 'change of the weight',
     columns: 'key',
-    said: name => `${name} leaves the scores as they are: the map shows how it changes the weights.`
+    said: name => `${name} does not change the scores: the map shows the change of the weights.`
   },
   {
     what: 'out',
     value: 'change of the output',
     columns: 'channel',
-    said: name => `${name} leaves scores and weights as they are: the map shows what it adds to the output, channel by channel.`
+    said: name => `${name} does not change scores or weights: the map shows the change of the output by channel.`
   }
 ];
 
 export const bias = {
   id: 'bias',
-  title: 'Bias: what a term adds',
+  title: 'Bias: the effect of a term',
   name: 'Bias',
   defaults: {a: 'alibi', b: '', q: 64, k: 64, heads: 8, head: 0, query: 32, offset: 0, words: 'cat', save: 'a'},
 
@@ -56,7 +57,7 @@ export const bias = {
         {key: 'head', label: 'Head of the maps', type: 'range', min: 0, max: 7, lower: 0},
         {key: 'query', label: 'Query of the curve', type: 'range', min: 0, max: 63, lower: 0},
         {key: 'offset', label: 'Position of query 0', type: 'range', min: 0, max: 64, lower: -1e6, upper: 1e6},
-        {key: 'words', label: 'Words that give q, k and v, repeated (with one word, only offsets matter)', type: 'text'},
+        {key: 'words', label: 'Words for q, k and v, repeated (with one word, only offsets matter)', type: 'text'},
       ],
       set, editors.map(editor => editor.element));
     const pick = (r, c) => change({query: r});
@@ -72,13 +73,13 @@ export const bias = {
       h('div', {class: 'row'}, keep));
     let current = null;
 
-    /** q, k and v of every position: the vectors of the words, repeated in order, the same for every head. */
+    /** Return q, k and v of every position: the vectors of the words, repeated in order, equal for all heads. */
     const vectors = {};
     const content = ({words, heads, q, k}) => {
       const key = JSON.stringify([words, heads, q, k]);
       if (vectors.key === key) return vectors;
       const list = words.trim().split(/\s+/).filter(Boolean);
-      if (!list.length) throw new Error('this term depends on q and k: give one word or more');
+      if (!list.length) throw new Error('this term depends on q and k: enter at least one word');
       const of = core.words(list), {width} = of;
       const wide = (data, n) => {
         const all = new Float64Array(heads * n * width);
@@ -88,7 +89,7 @@ export const bias = {
       };
       return Object.assign(vectors, {key, width, q: wide(of.q, q), k: wide(of.k, k), v: wide(of.v, k), plain: {}});
     };
-    /** The change of scores, weights or outputs of n queries of a head: with the terms minus without them. */
+    /** Return the change of scores, weights or outputs of n queries of a head: values with the terms minus values without them. */
     const effect = (terms, {what}, state, head, i = 0, n = state.q) => {
       const {heads, q, k, offset} = state, of = content(state), has = {lenQ: q, lenK: k, heads, qOffset: offset, dimK: of.width};
       const read = () => core.rows(what, head, i, n), at = `${what} ${head} ${i} ${n} ${offset}`;
@@ -107,13 +108,13 @@ export const bias = {
       const {a, b, q, k, heads, offset} = state, head = Math.min(state.head, heads - 1), query = Math.min(state.query, q - 1),
                                 both = [a, ...(b ? [b] : [])];
       if (heads * q * k > 1 << 24)
-        throw new Error(`${heads} heads of ${q} × ${k} biases are too many for this page: at most ${1 << 24} numbers`);
+        throw new Error(`${heads} heads of ${q} × ${k} biases are too many: choose at most ${1 << 24} numbers`);
       settings.set({...state, head, query});
       editors.forEach(editor => editor.set(state));
       settings.of('head').limit(heads - 1);
       settings.of('query').limit(q - 1);
       const {shown, note: some} = someHeads(heads, head);
-      const bias = text => core.kindOf[nameOf(text)]?.bias ?? true;  // for an unknown name the library reports the error
+      const bias = text => core.kindOf[nameOf(text)]?.bias ?? true;  // the library reports an unknown name
       const of = (terms, first = 0) => {
         const pure = terms.every(bias);
         if (pure) {
@@ -122,7 +123,8 @@ export const bias = {
           return {
             data,
             meaning,
-            worked: (r, c) => core.problem({heads, lenQ: q, lenK: k, qOffset: offset, terms}).worked(head, r, c).slice(first),
+            expressions: (r, c) =>
+              core.problem({heads, lenQ: q, lenK: k, qOffset: offset, terms}).expressions(head, r, c).slice(first),
             value: meaning && meaning !== 'random' ? meaning : 'bias',
             columns: k,
             curve: shown.map(n => n === head ? data.subarray(query * k, (query + 1) * k) : core.rows('bias', n, query, 1)),
@@ -143,7 +145,7 @@ export const bias = {
           ...how,
           data,
           meaning,
-          worked: (r, c) => {
+          expressions: (r, c) => {
             const before = content(state).plain[`${how.what} ${head} 0 ${q} ${offset}`][r * columns + c];
             return [`${fixed(before + data[r * columns + c])} - ${inner(before)}`];
           },
@@ -161,14 +163,15 @@ export const bias = {
       };
       const found = {a: of([a])};
       if (b) {
-        found.b = of(['log,lambda=0', b], 1);  // as the second term, because random arrays depend on the term's number
+        found.b = of(['log,lambda=0', b], 1);  // keep it the second term: its random arrays depend on the term's number
         found.sum = of([a, b]);
         const less = (x, y) => x.map((z, n) => z - y[n]);
         if (found.a.columns === found.b.columns && (found.a.what ?? 'scores') === (found.b.what ?? 'scores'))
           found.difference = {
             ...found.a,
             data: less(found.a.data, found.b.data),
-            worked: found.a.worked && found.b.worked && ((r, c) => [...found.a.worked(r, c), `-(${found.b.worked(r, c)})`]),
+            expressions: found.a.expressions && found.b.expressions &&
+              ((r, c) => [...found.a.expressions(r, c), `-(${found.b.expressions(r, c)})`]),
             value: found.a.value === found.b.value ? found.a.value : 'difference',
             all: () => less(found.a.all(), found.b.all())
           };
@@ -177,7 +180,7 @@ export const bias = {
         map.element.hidden = !found[key];
         if (!found[key]) continue;
         const shown = key === 'b' ? b : key === 'a' ? a : kinds[key];
-        const {data, columns, value, across = 'key', worked} = found[key];
+        const {data, columns, value, across = 'key', expressions} = found[key];
         map.show({
           data,
           rows: q,
@@ -187,9 +190,10 @@ export const bias = {
           value,
           across,
           ratio: across === 'key' ? undefined : 1,
-          label: (r, c, x) => across === 'key' ? `query ${r}, key ${c}, offset ${minus(c - r - offset)}: ${
-                                                   calculation(x > -Infinity && worked?.(r, c) || [], told(x))}` :
-                                                 `query ${r}, ${across} ${c}: ${calculation(worked?.(r, c) ?? [], told(x))}`
+          label: (r, c, x) => across === 'key' ?
+            `query ${r}, key ${c}, offset ${minus(c - r - offset)}: ${
+              calculation(x > -Infinity && expressions?.(r, c) || [], valueText(x))}` :
+            `query ${r}, ${across} ${c}: ${calculation(expressions?.(r, c) ?? [], valueText(x))}`
         });
       }
       const pure = both.every(bias), needsFile = !pure || both.some(text => Object.keys(namesIn(core, text)).length),
@@ -215,15 +219,15 @@ export const bias = {
       keep.hidden = !needsFile;
       settings.of('words').element.hidden = pure;
       const said = {
-        entry: 'No table is given: entry c is the number c, so the map shows which entry each pair reads.',
-        bucket: 'No table is given: the entry of bucket c is the number c, so the map shows the bucket of each pair.',
-        random: needsFile ? 'No arrays are given: their numbers are random, and the same every time.' :
-                            'No arrays are given: their numbers are random, and the same as on the command line.'
+        entry: 'Without a table, entry c is the number c, so the map shows which entry each pair reads.',
+        bucket: 'Without a table, the entry of bucket c is the number c, so the map shows the bucket of each pair.',
+        random: needsFile ? 'Without arrays, the numbers are random, and the same each time.' :
+                            'Without arrays, the numbers are random, and the same as on the command line.'
       };
       const results = both.map((text, n) => found[n ? 'b' : 'a']);
       note.textContent =
         [
-          pure ? '' : 'The maps show scores with the terms minus scores without them, for words as vectors of 8 numbers.',
+          pure ? '' : 'The maps show values with the terms minus values without them, for words as vectors of 8 numbers.',
           ...results.map(result => result.note), ...results.map(result => said[result.meaning])
         ].filter(Boolean)
           .filter((x, n, all) => all.indexOf(x) === n)
@@ -275,7 +279,7 @@ export const bias = {
               offset ? `, q_offset=${offset}` : ''})\nwith_terms = relpos.explain(q, k, v, **at, ${
               pythonOptions(core, facts, inFile).join(', ')})\nprint((with_terms.${call} - relpos.explain(q, k, v, **at).${
               call}).round(4))\n`,
-            C: `/* call it with the terms, and with desc.n_terms = 0, for the difference that the map shows */\n${rowFunction({
+            C: `/* the map shows the result with the terms minus the result with desc.n_terms = 0 */\n${rowFunction({
               heads,
               kvHeads: heads,
               lenQ: q,
@@ -299,25 +303,24 @@ export const bias = {
           CLI: `${needsFile ? '# “Save the arrays” writes relpos-term.safetensors\n' : ''}${cli}\n${
             cli} --json     # every number\n`,
           Python: `${needsFile ? opened : 'import numpy as np, relpos\n'}${
-            random && !needsFile ? '# arrays that nobody gave are random; yours go in their place\n' : ''}term = ${
+            random && !needsFile ? '# random numbers: replace them by your arrays\n' : ''}term = ${
             needsFile ? inFile.map(({text, arrays}) => pythonTerm(core, facts, text, arrays)).join(' + ') :
                         both.map(text => pythonTerm(core, facts, text)).join(' + ')}\nprint(term.matrix(${q}, ${k}, heads=${
             heads}${offset ? `, q_offset=${offset}` : ''})[${head}].round(4))\n`,
-          C: (random || needsFile ? '/* arrays that nobody gave count 0, 1, 2, ... here; yours go in their place */\n' : '') +
-            program({
-              desc: [1, heads, q, k, 1],
-              settings: ['dtype = RP_F64', ...(offset ? [`q_offset = ${offset}`] : [])],
-              terms: both,
-              arrays: needsFile ?
-                made.flatMap((list, term) => list.map(({index, array, shape}) => ({term, index, name: array, shape}))) :
-                cArrays(core, both),
-              call: [
-                `static double bias[${heads}][${q}][${k}];`,
-                `rp_array to = rp_array_of(bias, RP_F64, 3, (int64_t[]){${heads}, ${q}, ${k}});`,
-                'if (rp_bias(plan, &t, 0, &to) != RP_OK)', '    return puts(rp_last_error()), 1;',
-                `for (int j = 0; j < ${k}; j++)`, `    printf("%.4f ", bias[${head}][${query}][j]);`, 'puts("");'
-              ]
-            }),
+          C: (random || needsFile ? '/* numbers 0, 1, 2, ...: replace them by your arrays */\n' : '') + program({
+            desc: [1, heads, q, k, 1],
+            settings: ['dtype = RP_F64', ...(offset ? [`q_offset = ${offset}`] : [])],
+            terms: both,
+            arrays: needsFile ?
+              made.flatMap((list, term) => list.map(({index, array, shape}) => ({term, index, name: array, shape}))) :
+              cArrays(core, both),
+            call: [
+              `static double bias[${heads}][${q}][${k}];`,
+              `rp_array to = rp_array_of(bias, RP_F64, 3, (int64_t[]){${heads}, ${q}, ${k}});`,
+              'if (rp_bias(plan, &t, 0, &to) != RP_OK)', '    return puts(rp_last_error()), 1;', `for (int j = 0; j < ${k}; j++)`,
+              `    printf("%.4f ", bias[${head}][${query}][j]);`, 'puts("");'
+            ]
+          }),
         },
       };
     };
@@ -330,7 +333,7 @@ export const bias = {
       saves: kinds,
       change,
       about:
-        'Attention alone does not see order: a bias, added to each score before the softmax, lets a query tell keys apart by where they are. Rows are queries, columns keys; the offset is key minus query. Terms that depend on q and k, or change weights or values, are shown by what they change. Choose a second term to see their sum, as the library adds it, and their difference.',
+        'Attention without positions does not depend on the order of the keys. A bias, added to each score before the softmax, changes that. Rows are queries, columns are keys, and the offset is key minus query. For terms that depend on q and k, or act on weights or values, the map shows the change that they cause. Choose a second term to see the sum and the difference of both.',
       formula: 's[i,j] = scale ⟨q_i, k_j⟩ + bias_h(i,j)      offset = j − (i + position of query 0)'
     });
   },

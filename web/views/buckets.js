@@ -1,4 +1,4 @@
-// buckets.js -- the view of how T5 and its variants assign offsets to buckets. SPDX-License-Identifier: Apache-2.0
+// buckets.js -- the view of the buckets of T5 and its variants. SPDX-License-Identifier: Apache-2.0
 import {chart} from '../chart.js';
 import {shell} from '../code.js';
 import {ofChart} from '../export.js';
@@ -11,7 +11,7 @@ export const buckets = {
   id: 'buckets',
   title: 'Buckets: which offsets share an entry',
   name: 'Buckets',
-  terms: ['t5', 'bucket'],  // the view Bias links here for these
+  terms: ['t5', 'bucket'],  // the view Bias links to this view for these terms
   defaults: {buckets: 32, max: 128, bidirectional: true, strategy: 'log', offset: -10},
 
   make({core, facts, change}) {
@@ -40,7 +40,7 @@ export const buckets = {
       });
       const exact = core.bucketExact({buckets, bidirectional, strategy: strategies.indexOf(strategy)}), edge = exact - 0.5,
             far = strategy === 'log' ? 'logarithmic' : strategy;
-      // from left to right; without `bidirectional` all keys after the query share bucket 0
+      // zones from left to right; if not bidirectional, all keys after the query share bucket 0
       const zones = exact ?
         [
           {from: -reach, to: -edge, text: far}, {from: -edge, to: bidirectional ? edge : 0.5, text: 'exact'},
@@ -63,15 +63,14 @@ export const buckets = {
       });
       picture.replaceChildren(figure);
       said.textContent = `Offset ${offset} falls in bucket ${own}, with the offsets ${same.map(word).join(', ')}. ${
-        exact ? `Distances of 0 to ${exact - 1} have a bucket each; from ${exact} to ${max} the spacing is ${
-                  far}, and what is farther shares the last.` :
-                `No distance has a bucket of its own by rule: ${max} distances are shared out evenly.`}`;
+        exact ? `Each distance from 0 to ${exact - 1} has a separate bucket; from ${exact} to ${max} the spacing is ${
+                  far}, and larger distances share the last bucket.` :
+                `No distances are exact: the buckets divide ${max} distances evenly.`}`;
       tables.replaceChildren(h('h3', {}, 'Marked distances'),
         table(['distance', ...marked.map(String)],
           [['before the query', ...marked.map(d => String(of(-d)))], ['after the query', ...marked.map(d => String(of(d)))]]),
         h('h3', {}, 'Every run of offsets'),
-        table(['bucket', 'offsets', 'how many'],
-          runs.map(run => [String(run.bucket), word(run), String(run.last - run.first + 1)]),
+        table(['bucket', 'offsets', 'number'], runs.map(run => [String(run.bucket), word(run), String(run.last - run.first + 1)]),
           {mark: r => runs[r].bucket === own ? 'mark' : ''}));
       const offsets = [...marked.map(d => -d).reverse(), 0, ...marked], options = [
         '--buckets', buckets, '--max-distance', max, bidirectional ? null : '--causal',
@@ -101,7 +100,7 @@ export const buckets = {
       output,
       settings,
       about:
-        'A table of biases has one entry for each bucket; offsets in one bucket share it. Small offsets have a bucket each, large ones share; the lines in the chart are where the one ends and the other begins. Move the offset, or click the chart, to see which offsets share its bucket.',
+        'A table of biases has one entry for each bucket, shared by all offsets in the bucket. Each small offset has a separate bucket, and large offsets share buckets; the lines in the chart mark the boundary. Move the offset, or click the chart, to see which offsets share its bucket.',
       formula: 'bias = table[bucket(r), h]      r = key − query'
     });
   },

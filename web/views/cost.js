@@ -1,4 +1,5 @@
-// cost.js -- the view of what biases cost: memory and time of an N x N array and of 2N - 1 numbers; and decoding with a cache, step by step.
+// cost.js -- the view of costs: memory and time of biases as an N x N array and as 2N - 1 numbers; decoding with a cache, step by step; and
+// numbers of parameters.
 // SPDX-License-Identifier: Apache-2.0
 import {chart} from '../chart.js';
 import {cString, pythonTerm, randomArrays, shell} from '../code.js';
@@ -38,8 +39,8 @@ export const cost = {
       parameters);
     let now = null, measured = null, running = false;
 
-    /** The learned arrays of a term: {name, shape, size, optional, grows}, for a number of heads. One that grows with the text is made of the
-     * text, and is no parameter. */
+    /** Return the learned arrays of a term for a number of heads: {name, shape, size, optional, grows}. An array that grows with the text is
+     * computed from the text and has no parameters. */
     const learned = (text, heads, dim) => {
       const shapes = length => {
         const n = gridOf(text)?.tokens ?? length;
@@ -56,13 +57,13 @@ export const cost = {
       learned(text, heads, dim).filter(a => isCounted(a, text)).reduce((sum, a) => sum + a.size, 0);
     const aboutArrays = (text, heads, dim) =>
       learned(text, heads, dim)
-        .map(({name, shape, optional, grows}) => `${name} ${grows ? 'made of the text' : shape.join(' × ')}${
+        .map(({name, shape, optional, grows}) => `${name} ${grows ? 'computed from the text' : shape.join(' × ')}${
                optional && !(name in namesIn(core, text)) ? ', optional' : ''}`)
         .join('; ') ||
       'none';
 
-    /** The fastest of some calls, in milliseconds: with a bias by offset, with the same bias as an N x N array, without a bias; and the time to
-     * make that array. */
+    /** Return the fastest times of calls in milliseconds: with a bias by offset, with the same bias as an N x N array, and without a bias; and
+     * the time to compute this array. */
     const once = (state, n) => {
       const {a, dim} = state, q = new Float32Array(n * dim);
       let seed = 1;
@@ -96,7 +97,7 @@ export const cost = {
       try {
         for (let n = 64; n <= state.most; n *= 2) {
           said.textContent = `measuring ${n} × ${n} …`;
-          await new Promise(done => setTimeout(done, 20));  // so that the page can react between two lengths
+          await new Promise(done => setTimeout(done, 20));  // let the page react between two lengths
           results.push(once(state, n));
         }
         measured = {results, of: `${state.a}, one head of width ${state.dim}, f32, ${core.vectors}, one thread`};
@@ -117,7 +118,7 @@ export const cost = {
       }),
             whole = lengths.map(n => 4 * heads * n * n);
       const figure = chart({
-        title: `Memory beside q, k, v and out: ${heads} heads of ${dim}`,
+        title: `Memory in addition to q, k, v and out: ${heads} heads of ${dim}`,
         xLabel: 'tokens',
         yLabel: 'bytes',
         logX: true,
@@ -135,7 +136,7 @@ export const cost = {
           ],
           {
             calculation: (r, m) => r === 1 ?
-              `${lengths[m]} tokens: ${work[m].toLocaleString('en')} bytes, as rp_plan_work_size of the library says` :
+              `${lengths[m]} tokens: ${work[m].toLocaleString('en')} bytes, from rp_plan_work_size of the library` :
               calculation([r ? `2 * ${lengths[m]} - 1` : `4 * ${heads} * ${lengths[m]}^2`],
                 r ? `${2 * lengths[m] - 1}` : `${whole[m]} bytes`)
           }));
@@ -148,13 +149,14 @@ export const cost = {
           logX: true,
           logY: true,
           series: [
-            line('no bias', 'none'), line('relpos, bias by offset', 'strip'), line('array N × N, made before', 'dense'),
-            {name: 'array N × N, made in the call', x, y: measured.results.map(r => r.dense + r.making)}
+            line('no bias', 'none'), line('relpos, bias by offset', 'strip'), line('array N × N, computed before', 'dense'),
+            {name: 'array N × N, computed in the call', x, y: measured.results.map(r => r.dense + r.making)}
           ]
         }),
           table(['tokens', ...x.map(String)],
-            [['no bias', 'none'], ['by offset', 'strip'], ['array, made before', 'dense'], ['making the array', 'making']].map(
-              ([name, key]) => [name, ...measured.results.map(r => r[key])]),
+            [
+              ['no bias', 'none'], ['by offset', 'strip'], ['array, computed before', 'dense'], ['computing the array', 'making']
+            ].map(([name, key]) => [name, ...measured.results.map(r => r[key])]),
             {
               digits: 2,
               caption: 'ms',
@@ -174,7 +176,7 @@ export const cost = {
             sum = at => counts.slice(0, asked.length).reduce((total, line) => total + line[at], 0),
             digits = x => x.toLocaleString('en'),
             line = ([text, many, one]) => [text, aboutArrays(text, heads, dim), digits(many), digits(one)];
-      /** How a number of parameters comes about; the last row of the first table is a sum. */
+      /** Return the calculations of the numbers of parameters. The last row of the first table is a sum. */
       const counted = of => (r, c) => {
         if (!of[r]) return !c ? '' : calculation(of.map(line => String(line[c])), String(sum(c)));
         const [text] = of[r], n = c === 2 ? 1 : heads;
@@ -187,9 +189,9 @@ export const cost = {
         table(head, [...counts.slice(0, asked.length).map(line), ['together', '', digits(sum(1)), digits(sum(2))]],
           {calculation: counted(counts.slice(0, asked.length))}),
         h('p', {class: 'note'},
-          'Vectors are shared by the heads, as in the papers; numbers are counted for each head. An optional array is counted where the text names it.'),
+          'All heads share vectors, as in the papers; numbers are counted once for each head. An optional array is counted if the text names it.'),
         table(head, counts.slice(asked.length).map(line),
-          {caption: 'Every term, as it is first shown', calculation: counted(counts.slice(asked.length))}));
+          {caption: 'Every term with its initial settings', calculation: counted(counts.slice(asked.length))}));
       const cells = 48, {step} = state, data = new Float64Array(cells * cells).fill(-Infinity);
       core.problem({lenQ: cells, lenK: cells, terms: [a]});
       const full = core.bias(), [low, high] = extent([full]),
@@ -211,14 +213,15 @@ export const cost = {
         cursor: [step, Math.min(cache.cursor[1], step)],
         low,
         high,
-        label: (r, c, x) => x > -Infinity ? `step ${r}, key ${c}, offset ${minus(c - r)}: ${
-                                              calculation(core.problem({lenQ: cells, lenK: cells, terms: [a]}).worked(0, r, c),
-                                                fixed(x, value === 'bias' ? 4 : 0))}` :
-                                            `step ${r}, key ${c}: not computed yet`
+        label: (r, c, x) => x > -Infinity ?
+          `step ${r}, key ${c}, offset ${minus(c - r)}: ${
+            calculation(
+              core.problem({lenQ: cells, lenK: cells, terms: [a]}).expressions(0, r, c), fixed(x, value === 'bias' ? 4 : 0))}` :
+          `step ${r}, key ${c}: not computed yet`
       });
-      row.textContent = `Step ${step}: the cache holds ${step + 1} keys, and one new row of ${
-        step + 1} biases is computed. Earlier rows do not change. Largest difference of the ${
-        step + 1} rows, computed one by one, from those of the whole matrix: ${worst}.`;
+      row.textContent = `Step ${step}: the cache has ${step + 1} keys, and the step computes one new row of ${
+        step + 1} biases. Earlier rows do not change. Largest difference between the ${
+        step + 1} rows, computed one by one, and those of the whole matrix: ${worst}.`;
       const problem = term => `fwd:f32:b1h1q${state.most}k${state.most}d${dim}${term === 'none' ? '' : `:${term}`}`;
       core.problem({lenQ: cells, lenK: cells, terms: [a]});
       return {
@@ -248,20 +251,19 @@ export const cost = {
         },
         code: {
           CLI:
-            `relpos info     # shapes of the arrays, whose sizes are the parameters\n# times of this machine with its best instruction set, not those of the browser\n${
+            `relpos info     # shapes of the learned arrays\n# times of this machine with its best instruction set, not those of the browser\n${
                 ['none', a, 'dense'].map(term => shell(['relpos', 'bench', problem(term)])).join('\n')}\n${
               shell(['relpos', 'bias', a, '--q', 1, '--k', step + 1, '--q-offset', step, '--heads', 1])}\n`,
           Python: `import numpy as np, relpos, timeit\nq, k, v = np.random.default_rng(0).standard_normal((3, 1, 1, ${
             state.most}, ${dim}), dtype=np.float32)\n${
-            randomArrays(core, a) ? '# random numbers stand for arrays that are not given; put yours in their place\n' :
-                                    ''}term = ${
+            randomArrays(core, a) ? '# random numbers: replace them by your arrays\n' : ''}term = ${
             pythonTerm(core, facts,
               a)}\n# times of this machine, on one thread, not those of the browser\nfor bias in (None, term, relpos.Dense(term.matrix(${
             state.most}, ${
             state
               .most}, heads=1).astype(np.float32))):\n    print(min(timeit.repeat(lambda: relpos.attention(q, k, v, bias=bias, threads=1), number=1)), "s")\n# the row that step ${
             step} adds to the cache\nprint(term.matrix(1, ${step + 1}, heads=1, q_offset=${step})[0].round(4))\n`,
-          C: `#include <relpos/relpos.h>\n#include <stdio.h>\n\n/* bytes that a call needs beside its arrays; they depend on the instruction set, which is another one in the browser */\nint main(void)\n{\n    rp_term term;\n    char names[RP_MAX_ARRAYS][RP_NAME_MAX];\n    rp_pool *one;\n    rp_plan *plan;\n    if (rp_term_parse(${
+          C: `#include <relpos/relpos.h>\n#include <stdio.h>\n\n/* scratch memory of a call in bytes; it depends on the instruction set, which differs from that in the browser */\nint main(void)\n{\n    rp_term term;\n    char names[RP_MAX_ARRAYS][RP_NAME_MAX];\n    rp_pool *one;\n    rp_plan *plan;\n    if (rp_term_parse(${
             cString(
               a)}, &term, names) != RP_OK || rp_pool_create(&one, 1) != RP_OK)\n        return puts(rp_last_error()), 1;\n    for (int64_t n = 256; n <= 65536; n *= 2) {\n        rp_desc desc = rp_desc_init(1, ${
             heads}, n, n, ${
@@ -275,10 +277,10 @@ export const cost = {
       compute,
       output,
       settings,
-      saves: {memory: 'the memory', parameters: 'the parameters', times: 'the times measured', cache: 'the map of the cache'},
+      saves: {memory: 'the memory', parameters: 'the parameters', times: 'the measured times', cache: 'the map of the cache'},
       change,
       about:
-        'A bias by offset is 2N − 1 numbers for each head; as an array it is N². The library never makes that array: the sums of a tile of scores start with biases that it reads from those numbers. The memory is what the library reports; the times are measured in this browser, and other programs on this machine disturb them.',
+        'A bias by offset has 2N − 1 numbers for each head; as an array it has N². The library never creates that array: it starts the sums of a tile of scores with biases from those numbers. The library reports the memory. The times are measured in this browser, and depend on other programs that run on this machine.',
       formula:
         'N × N array: 4 · heads · N² bytes      by offset: 4 · heads · (2N − 1) bytes, and scratch memory that grows with N'
     });

@@ -1,4 +1,4 @@
-// families.js -- the view that compares additive bias, Shaw's vectors, rotation and linear decay on one example.
+// families.js -- the view that compares four families of terms on one example: additive bias, Shaw's vectors, rotation, linear decay.
 // SPDX-License-Identifier: Apache-2.0
 import {chart} from '../chart.js';
 import {nested, optionOf, program, shell} from '../code.js';
@@ -17,7 +17,7 @@ export const families = {
     const {VIT3_X: X, VIT3_BIAS_TABLE: T, VIT3_SHAW_TABLE: S, VIT3_SLOPE: M} = facts.golden, n = 3, [width] = [X.shape[1]],
                                                                           reach = (T.shape[0] - 1) / 2, slope = M.data[0];
     const all = {
-      content: {title: 'Content alone', terms: () => []},
+      content: {title: 'Content only', terms: () => []},
       additive: {
         title: 'Additive bias',
         terms: s =>
@@ -29,7 +29,7 @@ export const families = {
           s => [{text: `relkey,left=${reach},right=${reach}`, arrays: {table: {shape: S.shape, data: S.data.map(x => x * s)}}}]
       },
       rotary: {
-        // a single pair of channels rotates by its position in radians
+        // the only pair of channels is rotated by its position in radians
         title: 'Rotary, 30 degrees for each position, times the strength',
         terms: s => [{
           text: `rope,dim=${width}`,
@@ -38,7 +38,7 @@ export const families = {
       },
       linear: {title: 'Linear decay with a sign', terms: s => [`linear,left=${slope * s},right=${- slope * s}`]},
     };
-    const errata = {rotary: ['0,2', '2,0', '1,2', '2,1']};  // printed .259 and .707 in the notes: docs/errata.md
+    const errata = {rotary: ['0,2', '2,0', '1,2', '2,1']};  // cells with wrong numbers in the notes: docs/errata.md
     const settings = controls(
       [
         {
@@ -53,7 +53,7 @@ export const families = {
         },
         {
           key: 'content',
-          label: 'Strength of the content: the key of the relevant token is multiplied by it',
+          label: 'Strength of the content: a factor of the key of the relevant token',
           type: 'range',
           min: 0,
           max: 4,
@@ -84,7 +84,7 @@ export const families = {
       ratio: 1,
       onpick: (r, c) => change({content: contents[r], strength: strengths[c]})
     });
-    const output = h('div', {}, tables, h('h3', {}, 'Content overridden by position, or position by content'), said,
+    const output = h('div', {}, tables, h('h3', {}, 'Content against position'), said,
       h('div', {class: 'panels early'}, maps.map(map => map.element), contest.element), verdict, curve);
     const names = [...Array(n).keys()].map(i => `token ${i}`);
 
@@ -99,7 +99,7 @@ export const families = {
         return [...Array(n).keys()].map(i => core.row(0, i));
       };
       const found = Object.fromEntries(Object.keys(all).map(key => [key, of(key, strength)]));
-      /** How a score comes about, for each family. */
+      /** Return the calculation of a score for each family. */
       const scoreOf = (key, i, j) => {
         const k = keys(content), channels = [...Array(width).keys()], entry = Math.max(-reach, Math.min(reach, j - i)) + reach,
               pairs = channels.map(c => [X.data[i * width + c], k[j * width + c]]), score = fixed(found[key][i].score[j]),
@@ -136,18 +136,18 @@ export const families = {
         high: largest,
         diverging: true,
         cursor: [query, maps[m].cursor[1]],
-        title: `${m ? all[family].title : 'Content alone'}: scores`,
+        title: `${m ? all[family].title : 'Content only'}: scores`,
         label: (i, j) => `query ${i}, key ${j}, offset ${minus(j - i)}: ${scoreOf(m ? family : 'content', i, j)}`
       }));
       const best = row => row.weights.indexOf(extent([row.weights])[1]), before = found.content.map(best),
             after = found[family].map(best), moved = after.filter((x, i) => x !== before[i]).length;
-      said.textContent = `At strength ${strength} the heaviest key of ${moved} of ${n} queries is not that of content alone: ${
-        after.map((x, i) => `token ${i} looks at ${x} (content: ${before[i]})`).join(', ')}.`;
+      said.textContent = `At strength ${strength}, ${moved} of ${n} queries have another heaviest key than with content only: ${
+        after.map((x, i) => `token ${i}: ${x} (content: ${before[i]})`).join(', ')}.`;
       const heaviest = weights => weights.indexOf(extent([weights])[1]);
       const grid = contents.map(c => strengths.map(s => problem(family, s, c).rows('weights', 0, query, 1)));
       const nearest = (list, x) => list.reduce((best, y, at) => Math.abs(y - x) < Math.abs(list[best] - x) ? at : best, 0);
       const weightsAt = (s, c) => problem(family, s, c).rows('weights', 0, query, 1);
-      /* who decides: the positions alone, the content alone, or one against the other */
+      /* which of content and positions determines the heaviest token */
       const wins = (weights, s, c) => {
         const first = heaviest(weights), asContent = heaviest(weightsAt(0, c)) === relevant && c !== 0;
         if (first === relevant) return heaviest(weightsAt(s, 0)) === relevant ? 'positions prefer it too' : 'content wins';
@@ -161,17 +161,17 @@ export const families = {
         high: 1,
         diverging: false,
         cursor: [nearest(contents, content), nearest(strengths, strength)],
-        title: `Weight of token ${relevant}, as token ${query} sees it`,
+        title: `Weight of token ${relevant} for query ${query}`,
         label: (r, c, x) => `content ${contents[r]}, positions ${minus(strengths[c])}: weight ${fixed(x)}; ${
           wins(grid[r][c], strengths[c], contents[r])}`
       });
       const now = found[family][query], take = now.score[relevant] - found.content[query].score[relevant];
       verdict.textContent =
-        `With content at ${content} and positions at ${minus(strength)}, the positions change the score of token ${relevant} by ${
+        `With content ${content} and positions ${minus(strength)}, the positions change the score of token ${relevant} by ${
           minus(signed(take))}, and its weight is ${fixed(now.weights[relevant])}: ${wins(now.weights, strength, content)}.`;
       const steps = [...Array(41).keys()].map(s => s / 2), at = steps.map(s => of(family, s)[query].weights);
       curve.replaceChildren(chart({
-        title: `Weights of token ${query} as the positions grow stronger: ${all[family].title}`,
+        title: `Weights of query ${query} over the strength of the positions: ${all[family].title}`,
         xLabel: 'strength',
         yLabel: 'weight',
         low: 0,
@@ -227,8 +227,8 @@ export const families = {
       output,
       settings,
       about:
-        'Three tokens, [1, 0], [0, 1] and [1, 1], with four kinds of position terms: scores before the softmax, and weights. Shaded cells differ from the notes that the example is from, whose numbers there are wrong (docs/errata.md).' +
-        ' At strength 1 the numbers are those of the example; a stronger table, vector or slope overrides the content, and stronger content overrides it again: the last map shows who wins. For rotary positions the strength multiplies the angles, and after a whole turn they mean the same again.',
+        'Three tokens, [1, 0], [0, 1] and [1, 1], with four families of position terms: scores before the softmax, and weights. Shaded cells differ from the source of the example, whose numbers are wrong there (docs/errata.md).' +
+        ' At strength 1 the numbers are those of the example. A stronger table, vector or slope overrides the content, and stronger content overrides the positions: the last map shows which one wins. For rotary positions the strength multiplies the angles, which repeat after a full turn.',
       formula:
         'additive: ⟨q, k⟩ / √2 + b[r]    Shaw: ⟨q, k + a[r]⟩ / √2    rotary: ⟨R(i) q, R(j) k⟩ / √2    linear: ⟨q, k⟩ / √2 + slope · r      r = j − i'
     });

@@ -5,23 +5,24 @@ import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
 import {calculation, controls, fixed, h, table} from '../ui.js';
 
-/** Tables with a structure such as training finds: the bias of an offset in rows and columns. Beside them stand the heads of one that was trained. */
+/** Tables with a structure that training can also find, as functions of an offset in rows and columns. The heads of a trained table are added
+ * below. */
 const tables = {
   entries: {title: 'none: entry c is the number c'},
   near: {title: 'prefers near patches', bias: (dy, dx) => -0.5 * Math.hypot(dy, dx)},
-  row: {title: 'prefers its own row', bias: (dy, dx) => -0.8 * Math.abs(dy) - 0.1 * Math.abs(dx)},
-  below: {title: 'prefers what lies below and to the right', bias: (dy, dx) => 0.3 * (dy + dx) - 0.1 * (dy * dy + dx * dx)},
+  row: {title: 'prefers the same row', bias: (dy, dx) => -0.8 * Math.abs(dy) - 0.1 * Math.abs(dx)},
+  below: {title: 'prefers patches below and to the right', bias: (dy, dx) => 0.3 * (dy + dx) - 0.1 * (dy * dy + dx * dx)},
 };
 
 export const images = {
   id: 'images',
   title: 'Images: offsets by row and column',
   name: 'Images',
-  terms: ['swin', 'axial'],  // the view Bias links here for these
+  terms: ['swin', 'axial'],  // the view Bias links to this view for these terms
   defaults: {kind: 'swin', table: 'entries', rows: 4, columns: 4, extra: false, patch: 5, down: 0, right: 0, save: 'pairs'},
 
   make({core, facts, change}) {
-    // the trained table, (2 W - 1)² x heads: its entry for an offset of the query minus the key
+    // the trained table, (2 W - 1)² x heads; its entries are for offsets query minus key
     const {shape: [, heads], data: trained, side, errors} = facts.window, wide = 2 * side - 1;
     const learned = Object.fromEntries([...Array(heads).keys()].map(head => [`trained${head}`, {
       title: `trained: head ${head} of ${heads}`,
@@ -51,7 +52,7 @@ export const images = {
         {key: 'patch', label: 'Query: token', type: 'range', min: 0, max: 15, lower: 0},
       ],
       change);
-    const grid = h('div', {class: 'grid', role: 'group', 'aria-label': 'Patches: the bias of each to the chosen one'}),
+    const grid = h('div', {class: 'grid', role: 'group', 'aria-label': 'Patches: the bias of each for the chosen patch'}),
           classes = h('div', {class: 'row'}), said = h('p', {class: 'readout', role: 'status'}), note = h('p', {class: 'note'});
     const matrix = new HeatMap({
       title: 'Every pair of tokens',
@@ -66,11 +67,11 @@ export const images = {
             onlook: (r, c) => links.point(r, c)
           }),
           example = h('div');
-    let links = null;  // how places of the maps and of the grid belong together, of the last picture
+    let links = null;  // functions that connect places of the maps and of the grid, for the last picture
     const output = h('div', {},
       h('div', {class: 'panels'},
-        h('div', {}, h('h3', {}, 'Choose a patch: its bias to each of the others'), classes, grid, said, note), offsets.element,
-        matrix.element),
+        h('div', {}, h('h3', {}, 'Choose a patch to see its bias for each other patch'), classes, grid, said, note),
+        offsets.element, matrix.element),
       h('h3', {}, 'Four patches: absolute against relative'), example);
     let shape = '';
 
@@ -84,20 +85,20 @@ export const images = {
       absolute: of(P.data, []),
       relative: of(X.data, [{text: 'dense', arrays: {bias: {shape: [tokens, tokens], data: B.data}}}])
     };
-    // cells that are wrong in the vision notes: docs/errata.md
+    // cells whose numbers are wrong in the vision notes: docs/errata.md
     const errata = {
       content: ['2,3', '3,2'],
       absolute: ['1,1', '1,2', '1,3', '2,1', '2,2', '3,1', '3,3'],
       relative: ['0,3', '1,0', '1,2', '1,3', '2,3', '3,1', '3,2']
     };
     const names = ['(0,0)', '(0,1)', '(1,0)', '(1,1)'], said4 = {
-      content: 'Content alone: x xᵀ / √2',
+      content: 'Content only: x xᵀ / √2',
       absolute: 'Absolute, as in ViT: (x + p)(x + p)ᵀ / √2',
-      relative: 'Relative, as in Swin: content + bias of (row, column) of the query minus the key’s'
+      relative: 'Relative, as in Swin: content + bias of (row, column) of the query minus those of the key'
     };
     example.append(
       h('p', {class: 'note'},
-        'The example of the notes on vision transformers: a 2 × 2 grid with the patches [1, 0], [0, 1], [1, 1], [0, 0]. The numbers of the shaded cells are wrong in the notes; these are right (docs/errata.md).'),
+        'The example of the notes on vision transformers: a 2 × 2 grid with the patches [1, 0], [0, 1], [1, 1], [0, 0]. In the shaded cells the notes have wrong numbers, which are corrected here (docs/errata.md).'),
       h('div', {class: 'panels pairs'},
         Object.entries(four).map(
           ([key, rows]) => h('div', {},
@@ -114,7 +115,7 @@ export const images = {
       settings.of('extra').element.hidden = !('extra' in core.kindOf[kind].defaults);
       const text = `${kind},grid=${rows}x${columns}${extra ? ',extra=1' : ''}`, bare = {lenQ: n, lenK: n, terms: [text]};
       core.problem(bare);
-      // which entry each pair reads says the library, where it can
+      // the entry that each pair reads, if the library can show it
       const entries = core.meaning === 'entry' ? core.bias() : null, {bias} = everyTable[state.table],
             rowOf = j => Math.floor((j - extra) / columns), columnOf = j => (j - extra) % columns;
       settings.of('table').element.hidden = !entries;
@@ -127,7 +128,7 @@ export const images = {
       core.problem({...bare, terms});
       const data = core.bias(), value = core.meaning === 'entry' ? 'entry' : 'bias', at = j => data[query * n + j],
             digits = value === 'entry' ? 0 : 2,
-            worked = (r, c, x) => calculation(core.problem({...bare, terms}).worked(0, r, c), fixed(x));
+            expression = (r, c, x) => calculation(core.problem({...bare, terms}).expressions(0, r, c), fixed(x));
       const place = j => j < extra ? 'class token' : `row ${Math.floor((j - extra) / columns)}, column ${(j - extra) % columns}`;
       matrix.show({
         data,
@@ -136,7 +137,7 @@ export const images = {
         cursor: [query, matrix.cursor[1]],
         title: `${text}: every pair of tokens`,
         value,
-        label: (r, c, x) => `${place(r)} → ${place(c)}: ${worked(r, c, x)}`
+        label: (r, c, x) => `${place(r)} → ${place(c)}: ${expression(r, c, x)}`
       });
       // the offsets in both directions, key minus query, each with the first pair that has it
       const tall = 2 * rows - 1, wide = 2 * columns - 1, pairOf = (r, c) => {
@@ -149,7 +150,7 @@ export const images = {
         const [i, j] = pairOf(Math.floor(at / wide), at % wide);
         return data[i * n + j];
       });
-      const keyAt = (r, c) => {  // the key at an offset from the query, or -1
+      const keyAt = (r, c) => {  // return the key at an offset from the query, or -1
         const row = rowOf(query) + r - rows + 1, column = columnOf(query) + c - columns + 1;
         return query >= extra && row >= 0 && column >= 0 && row < rows && column < columns ? row * columns + column + extra : -1;
       };
@@ -176,13 +177,13 @@ export const images = {
         label: (r, c, x) => {
           const dy = r - rows + 1, dx = c - columns + 1, pairs = (rows - Math.abs(dy)) * (columns - Math.abs(dx));
           return `${[way(dy, 'up', 'down'), way(dx, 'left', 'right')].filter(Boolean).join(', ') || 'the patch itself'}: ${
-            worked(...pairOf(r, c), x)}; ${pairs} of ${rows * columns * rows * columns} pairs read it`;
+            expression(...pairOf(r, c), x)}; ${pairs} of ${rows * columns * rows * columns} pairs read it`;
         }
       });
       look(keyAt(...chosen));
       let low = Infinity, high = -Infinity;
       for (let j = 0; j < n; j++) low = Math.min(low, at(j)), high = Math.max(high, at(j));
-      if (shape !== `${n},${columns}`) {  // keep the buttons, and with them the focus, while the grid is the same
+      if (shape !== `${n},${columns}`) {  // keep the buttons, and so the focus, while the grid is the same
         shape = `${n},${columns}`;
         grid.style.gridTemplateColumns = `repeat(${columns}, 1fr)`;
         grid.replaceChildren(...[...Array(rows * columns).keys()].map(j => h('button', {
@@ -201,9 +202,9 @@ export const images = {
         classes.replaceChildren(...(extra ? [h('button', {type: 'button', onclick: () => change({patch: 0})})] : []));
       }
       [...classes.children, ...grid.children].forEach((button, j) => {
-        const share = high > low ? (at(j) - low) / (high - low) : 0.5;
+        const fraction = high > low ? (at(j) - low) / (high - low) : 0.5;
         button.textContent = `${j < extra ? 'class token: ' : ''}${fixed(at(j), digits)}`;
-        button.style.background = `color-mix(in srgb, var(--s0) ${Math.round(share * 55)}%, var(--bg))`;
+        button.style.background = `color-mix(in srgb, var(--s0) ${Math.round(fraction * 55)}%, var(--bg))`;
         button.setAttribute('aria-pressed', j === query);
         button.setAttribute('aria-label', `${place(j)}: ${value} ${fixed(at(j), digits)}`);
       });
@@ -212,14 +213,13 @@ export const images = {
       const random = randomArrays(core, text);
       said.textContent = `Query: ${place(query)}. ${value} from ${fixed(low, digits)} to ${fixed(high, digits)}.`;
       note.textContent = random ?
-        'No arrays are given: their numbers are random, and the same as on the command line.' :
+        'Without arrays, the numbers are random, and the same as on the command line.' :
         given && learned[state.table] ?
         `Trained by examples/data/train_window.py: relpos.torch.WindowAttention fills in hidden patches of pictures of discs, in a window of ${
-          side} × ${side} patches. Its mean squared error on other pictures is ${
-          errors['with the table']}; that of a layer without a table, ${errors['without a table']}; that of the mean grey, ${
-          errors['mean grey']}.` :
-        given ? 'The numbers of this table are made up, in a form that training finds too.' :
-                'No table is given: entry c is the number c. Pairs with the same number read the same learned entry.';
+          side} × ${side} patches. The mean squared error on other pictures is ${errors['with the table']} with this table, ${
+          errors['without a table']} for a layer without a table, and ${errors['mean grey']} for the mean grey.` :
+        given ? 'This table is not trained, but has a structure that training can also find.' :
+                'Without a table, entry c is the number c. Pairs with the same number read the same learned entry.';
       const cli = shell(['relpos', 'bias', given ? `${text},table=t` : text, ...(given ? ['--input', 'window.npz'] : [])]),
             numbers = given ? nested(given.data, given.shape) : '';
       return {
@@ -243,10 +243,9 @@ export const images = {
         code: {
           CLI: `${given ? `python3 -c 'import numpy as np; np.savez("window.npz", t=${numbers})'\n` : ''}${cli}\n${
             cli} --json     # every number\n`,
-          Python: `import numpy as np, relpos\n${
-            random ? '# arrays that nobody gave are random; yours go in their place\n' :
-                     ''}print(${pythonTerm(core, facts, text, given ? {table: `np.array(${numbers})`} : {})}.matrix(${n}, ${
-            n}, heads=1)[0][${query}])\n`,
+          Python: `import numpy as np, relpos\n${random ? '# random numbers: replace them by your arrays\n' : ''}print(${
+            pythonTerm(
+              core, facts, text, given ? {table: `np.array(${numbers})`} : {})}.matrix(${n}, ${n}, heads=1)[0][${query}])\n`,
           C: program({
             desc: [1, 1, n, n, 1],
             settings: ['dtype = RP_F64'],
@@ -270,7 +269,7 @@ export const images = {
       saves: {pairs: 'the map of pairs', offsets: 'the map of offsets'},
       change,
       about:
-        'Patches of an image, or of a window of it, are tokens on a grid. Their bias depends on how many rows and columns lie between them: wherever a pair with the same offset lies, it reads the same entry.',
+        'The patches of an image, or of a window of an image, are tokens on a grid. The bias of a pair depends on the number of rows and columns between them: all pairs with the same offset read the same entry.',
       formula: 'swin: table[index(rows, columns between query and key), h]      axial: bh[rows] + bw[columns]'
     });
   },

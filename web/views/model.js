@@ -1,4 +1,4 @@
-// model.js -- the view of a trained model's heads on a text, or of heads in a file of the reader, without and with position terms.
+// model.js -- the view of a trained model's heads on a text, or of heads in a file of the user, without and with position terms.
 // SPDX-License-Identifier: Apache-2.0
 import {chart, someHeads} from '../chart.js';
 import {optionOf, pythonOptions, pythonString, rowFunction, shell} from '../code.js';
@@ -9,9 +9,9 @@ import {maskEditor, maskKeywords, maskOfOption, maskOptions, readMasks} from '..
 import {nameOf, namesIn, startText, termEditor, withNames} from '../term.js';
 import {controls, differenceOf, download, extent, fixed, h, inner, minus, table, weightOf, wordButtons} from '../ui.js';
 
-const maxTokens = 1024;  // a map has their square as its number of cells
+const maxTokens = 1024;  // the number of cells of a map is its square
 
-/** Read options of `relpos attend` as {terms, masks, scale}; throws for options that this view does not have. */
+/** Parse options of `relpos attend` into {terms, masks, scale}. Throw an Error for options that this view does not support. */
 function readOptions(core, text) {
   const found = {terms: [], masks: '', scale: 0}, words = text.split(/\s+/).filter(Boolean);
   while (words.length) {
@@ -25,10 +25,10 @@ function readOptions(core, text) {
       const rest = value();  // --sink NAME
       found.terms.push(
         [name, rest && (rest.includes('=') ? rest : `${core.kindOf[name].arrays[0].name}=${rest}`)].filter(Boolean).join(','));
-    } else throw new Error(`${option} is not known here`);
+    } else throw new Error(`${option} is not supported here`);
   }
   if (!(found.scale >= 0 && found.scale < Infinity)) throw new Error('--scale needs a number');
-  if (found.terms.length > 2) throw new Error(`it has ${found.terms.length} terms, and this view takes two`);
+  if (found.terms.length > 2) throw new Error(`it has ${found.terms.length} terms, this view supports two`);
   return found;
 }
 
@@ -46,34 +46,34 @@ export const model = {
       minilm: {
         title: 'all-MiniLM-L6-v2 on the Gettysburg Address, layer 3',
         about:
-          'A trained sentence encoder without a position term in its attention: add one, and see which words its heads then attend to. The table here was not trained; it has the shape of T5’s.',
+          'A trained sentence encoder without a position term in its attention: add a term to see which words its heads then attend to. The table here is not trained; it has the shape of a T5 table.',
         read: () => take({arrays: unpacked(facts.model.arrays), tokens: facts.model.tokens}),
         start: {a: model.defaults.a, head: model.defaults.head, query: model.defaults.query}
       },
       ...Object.fromEntries(facts.lab.layers.map((arrays, layer) => [`lab${layer}`, {
         title: `a byte model of the laboratory, layer ${layer} (0 is the first of ${facts.lab.layers.length})`,
         about:
-          'Trained by relpos lab on documentation such as man pages and Vim’s help, with a T5 table of its own in each layer; the text was not in its training. The curves show the bias that each head learned for each offset.',
+          'Trained by relpos lab on documentation such as man pages and Vim’s help, with a separate T5 table in each layer; this text was not in the training data. The curves show the bias that each head has learned for each offset.',
         read: () => take({arrays: unpacked(arrays), tokens: facts.lab.tokens, options: facts.lab.options}),
         start: {head: 0, query: facts.lab.tokens.length - 1}
       }]))
     };
-    /** A source made of a file's arrays: the first batch entry of q and k as doubles, and the other arrays. */
+    /** Create a source from a file's arrays: the first batch entry of q and k as doubles, and the other arrays. */
     const take = ({arrays, tokens, options = ''}, title) => {
       const [q, k] = ['q', 'k'].map(name => arrays.get(name) ?? (() => {
-        throw new Error(`the file was not taken: it has no array ${name} (it has ${
+        throw new Error(`the file cannot be used: it has no array ${name} (it has ${
             [...arrays.keys()].join(', ') || 'none with floating-point numbers'})`);
       })());
       for (const [name, x] of [['q', q], ['k', k]])
         if (x.shape.length !== 4 || x.shape.some(n => n < 1))
           throw new Error(
-            `the file was not taken: ${name} has the shape ${x.shape.join('×')}, and (batch, heads, length, width) is needed`);
+            `the file cannot be used: ${name} has the shape ${x.shape.join('×')}, expected (batch, heads, length, width)`);
       const [batch, heads, lenQ, dim] = q.shape, [, kvHeads, lenK, dimK] = k.shape;
       if (dim !== dimK || heads % kvHeads)
-        throw new Error(`the file was not taken: q is ${q.shape.join('×')} and k ${
+        throw new Error(`the file cannot be used: q is ${q.shape.join('×')} and k ${
           k.shape.join('×')}; their widths must be equal, and the heads of k must divide those of q`);
       if (lenQ > maxTokens || lenK > maxTokens)
-        throw new Error(`the file was not taken: ${Math.max(lenQ, lenK)} tokens, and this page shows at most ${maxTokens}`);
+        throw new Error(`the file cannot be used: it has ${Math.max(lenQ, lenK)} tokens, this page shows at most ${maxTokens}`);
       const data = (x, n) => core.doubles(x.bytes, x.type, n), others = Object.create(null);
       for (const [name, x] of arrays)
         if (!['q', 'k', 'v', 'out'].includes(name) && x.shape.length <= 4)
@@ -81,7 +81,7 @@ export const model = {
       const v = arrays.get('v'), out = arrays.get('out'), dimV = v?.shape[3];
       for (const [name, x, ...axes] of [['k', k, batch], ['v', v, batch, kvHeads, lenK], ['out', out, batch, heads, lenQ, dimV]])
         if (x && !(x.shape.length === 4 && axes.every((n, axis) => n === x.shape[axis]) && x.shape[3] > 0))
-          throw new Error(`the file was not taken: ${name} has the shape ${x.shape.join('×')}, which does not fit q ${
+          throw new Error(`the file cannot be used: ${name} has the shape ${x.shape.join('×')}, which does not fit q ${
             q.shape.join('×')} and k ${k.shape.join('×')}`);
       const names = tokens?.length === lenK ? tokens : [...Array(lenK).keys()].map(String);
       const source = {
@@ -109,7 +109,7 @@ export const model = {
         source.warning = `Not every number of the file is finite: ${nonfinite.join(', ')} are infinite or not a number.`;
       return {...source, options: optionsOf(options, source)};
     };
-    /** The options that a file gives in its metadata, or by the names of its arrays: {terms, masks, scale, note}. */
+    /** Return the options from a file's metadata, or from the names of its arrays: {terms, masks, scale, note}. */
     const optionsOf = (text, source) => {
       const {others} = source, checked = read => {
         const found = read();
@@ -118,28 +118,28 @@ export const model = {
       };
       if (text) try {
           return checked(() => readOptions(core, text));
-        } catch (error) { return {note: `The options in the file were not taken: ${error.message}. Choose a term.`}; }
+        } catch (error) { return {note: `The options in the file cannot be used: ${error.message}. Choose a term.`}; }
       const named =
         core.kinds
           .map(({name, arrays}) => [name,
                  ...arrays.filter(a => Object.hasOwn(others, `${name}.${a.name}`)).map(a => `${a.name}=${name}.${a.name}`)]
                                      .join(','))
           .filter(text => text.includes(','));
-      const called = `Its arrays have the names of those of ${named.map(nameOf).join(' and ')}`;
+      const called = `Its arrays are named like those of ${named.map(nameOf).join(' and ')}`;
       try {
         return named.length ?
-          checked(() => ({terms: named.slice(0, 2), note: `${called}; other parameters have their defaults.`})) :
+          checked(() => ({terms: named.slice(0, 2), note: `${called}; the other parameters have their defaults.`})) :
           {};
       } catch (error) { return {note: `${called}, but cannot be used: ${error.message}. Choose a term.`}; }
     };
-    /** The arrays that a term's text names, from those of a file. */
+    /** Return the arrays of a file that a term's text names. */
     const arraysOf = (text, others) => {
       const names = core.kindOf[nameOf(text)] ? namesIn(core, text) : {};
       return Object.fromEntries(core.kindOf[nameOf(text)]?.arrays.flatMap(({name, optional}) => {
         const named = names[name];
         if (!named && optional) return [];
         if (!named)
-          throw new Error(`${nameOf(text)} needs an array: write ,${name}=NAME with one of the file's (${
+          throw new Error(`${nameOf(text)} needs an array: write ,${name}=NAME with an array of the file (${
             Object.keys(others).join(', ') || 'it has none'})`);
         if (!Object.hasOwn(others, named))
           throw new Error(`no array of the file is called ${named} (there are: ${Object.keys(others).join(', ') || 'none'})`);
@@ -148,11 +148,10 @@ export const model = {
         []);
     };
     let drawn = null;
-    /** Compute the weights of a head without and with a state's terms. Everything that can fail for a file happens here, before anything is
-     * drawn. */
+    /** Compute the weights of a head without and with the terms of a state. All errors of a file are thrown here, before anything is drawn. */
     const computeWeights = ({head, a, b, masks, scale}, source) => {
       const key = JSON.stringify([head, a, b, masks, scale]);
-      if (drawn?.key === key && drawn.source === source) return drawn;  // another query needs no new weights
+      if (drawn?.key === key && drawn.source === source) return drawn;  // the weights do not depend on the query
       const {heads, kvHeads, lenQ, lenK, dim, dimV, q, k, v, out, others} = source, terms = [a,
         b].filter(Boolean).map(text => ({text, arrays: arraysOf(text, others)}));
       const set = terms => core.problem({
@@ -181,18 +180,18 @@ export const model = {
         return {all, far};
       };
       const plain = of([]), last = terms.length ? of(terms) : plain;
-      const rows = [new Map(), new Map()];  // what a reader has pointed at
-      /** The row of a query without (0) or with (1) the terms, step by step. */
+      const rows = [new Map(), new Map()];  // rows that have been shown
+      /** Return the steps of a query without (0) or with (1) the terms. */
       const rowOf = (n, i) => rows[n].get(i) ?? rows[n].set(i, set(n ? terms : []).row(head, i)).get(i);
       return {source, key, terms, plain: plain.all, with: terms.length ? last.all : null, far: last.far, rowOf};
     };
     const opened = {};
     const sourceOf = name => {
       if (name === 'file' && !opened.file)
-        throw new Error('The address was made for a file of yours, which it does not contain: drop it again.');
+        throw new Error('This address needs a file of yours, which it does not contain: drop the file again.');
       return opened[name] ??= {...built[name].read(), ...built[name]};
     };
-    /** The state in which a source is first shown. */
+    /** Return the initial state of a source. */
     const startOf = found => {
       const {terms = [], masks = '', scale = 0} = found.options;
       return {a: terms[0] ?? '', b: terms[1] ?? '', masks, scale, head: 0, query: 0, ...found.start};
@@ -232,13 +231,13 @@ export const model = {
           startOf({...found, start: {query: found.lenQ - 1}}) :
           {head: 0, query, a: kept.includes('a') ? now.a : '', b: kept.includes('b') ? now.b : ''};
         computeWeights({...now, ...patch}, found);
-        opened.file = {...found, title: file.name, about: 'A file of yours. It is not sent anywhere.'};
+        opened.file = {...found, title: file.name, about: 'Your file. It is not sent anywhere.'};
         problem.textContent = '';
         change({source: 'file', ...patch});
       } catch (error) {
-        problem.textContent = error instanceof RangeError ? 'the file was not taken: a number in it points outside of it' :
+        problem.textContent = error instanceof RangeError ? 'the file cannot be used: it refers to bytes beyond its end' :
           error.message.startsWith('the file ')           ? error.message :
-                                                            `the file was not taken: ${error.message}`;
+                                                            `the file cannot be used: ${error.message}`;
       }
     };
     const input = h('input', {
@@ -266,7 +265,7 @@ export const model = {
       h('label',
         {for: 'file'
         },
-        'Your own heads: drop a .safetensors or .npz file with q and k (batch, heads, length, width), such as relpos lab export writes. It is not sent anywhere. The text of a term may name its arrays: relkey,table=NAME,left=8,right=8.'),
+        'Your heads: drop a .safetensors or .npz file with q and k (batch, heads, length, width), such as a file of relpos lab export. It is not sent anywhere. The text of a term can name its arrays: relkey,table=NAME,left=8,right=8.'),
       input, problem,
       h('div', {class: 'row'},
         h('button', {type: 'button', onclick: () => download('relpos-heads.safetensors', file())}, 'Save the arrays')));
@@ -294,7 +293,8 @@ export const model = {
       ],
       change, [...editors.map(editor => editor.element), maskSet.element], drop);
     const dropped = settings.element.querySelector('option[value=file]');
-    const words = h('div', {class: 'words early', role: 'group', 'aria-label': 'Words; darker: more weight. Choose the query'}),
+    const words =
+            h('div', {class: 'words early', role: 'group', 'aria-label': 'Words; darker means more weight. Choose the query'}),
           heavy = h('div'), profile = h('div'), curves = h('div'), said = h('p', {class: 'note'});
     const maps = ['Without a term', 'With the term', 'Difference'].map(
       name => new HeatMap({title: name, value: 'weight', onpick: r => change({query: r})}));
@@ -331,16 +331,16 @@ export const model = {
         source.about, source.warning, options.note,
         out &&
           (Number.isFinite(drawn.far) ?
-              `The output of head ${head} differs from that in the file by ${drawn.far.toPrecision(2)} at most.` :
+              `The output of head ${head} differs from that in the file by at most ${drawn.far.toPrecision(2)}.` :
               `The output of head ${head}, or that in the file, is not finite.`)
       ].filter(Boolean).join(' ');
-      /** How a weight comes about, without (0) or with (1) the terms; their difference (2). */
-      const worked = (n, i, j) => {
+      /** Return the calculation of a weight without (0) or with (1) the terms, or of their difference (2). */
+      const expression = (n, i, j) => {
         const {rowOf} = drawn;
         if (n === 2)
           return rowOf(1, i).score[j] === -Infinity ? 'masked' : differenceOf(rowOf(1, i).weights[j], rowOf(0, i).weights[j]);
         const row = rowOf(n, i);
-        const whole = row.bias[j] && Math.abs(row.scaled[j] + row.bias[j] - row.score[j]) < 1e-9;  // no other part
+        const whole = row.bias[j] && Math.abs(row.scaled[j] + row.bias[j] - row.score[j]) < 1e-9;  // there is no other part
         return weightOf(row, j, whole ? `${fixed(row.scaled[j])} + ${inner(row.bias[j])}` : fixed(row.score[j]));
       };
       const top = extent([row])[1] || 1;
@@ -348,7 +348,7 @@ export const model = {
       [...words.children].forEach((button, j) => {
         button.style.background = `color-mix(in srgb, var(--s1) ${Math.round(55 * Math.sqrt(row[j] / top))}%, var(--bg))`;
         button.style.color = '';
-        button.title = [`${tokens[j]}: ${worked(1, query, j)}`, `without a term: ${worked(0, query, j)}`]
+        button.title = [`${tokens[j]}: ${expression(1, query, j)}`, `without a term: ${expression(0, query, j)}`]
                          .slice(0, drawn.with ? 2 : 1)
                          .join('\n');
         if (j === query) button.style.background = 'var(--accent)', button.style.color = 'var(--on-accent)';
@@ -361,7 +361,7 @@ export const model = {
                        String(after[n] - query), fixed(row[after[n]])]),
           {
             calculation: (r, c) =>
-              `“${tokens[c < 3 ? before[r] : after[r]]}”: ${worked(c < 3 ? 0 : 1, query, c < 3 ? before[r] : after[r])}`
+              `“${tokens[c < 3 ? before[r] : after[r]]}”: ${expression(c < 3 ? 0 : 1, query, c < 3 ? before[r] : after[r])}`
           }));
       const x = Float64Array.from({length: lenK}, (_, j) => j - query), figure = chart({
         title: `Weights of query ${query} over the offset`,
@@ -386,7 +386,7 @@ export const model = {
             rows: lenQ,
             columns: lenK,
             cursor: [query, maps[n].cursor[1]],
-            label: (r, c) => `“${tokens[r] ?? r}” → “${tokens[c]}”, offset ${minus(c - r)}: ${worked(n, r, c)}`,
+            label: (r, c) => `“${tokens[r] ?? r}” → “${tokens[c]}”, offset ${minus(c - r)}: ${expression(n, r, c)}`,
             ...(n < 2 ? {low: 0, high, diverging: false} : {low: -far, high: far, diverging: true})
           });
         });
@@ -420,7 +420,7 @@ export const model = {
           ...tokens.map((word, j) => [j, word, j - query, plain[j], row[j], ...(own ? [own[j]] : [])])],
         code: {
           CLI: `# “Save the arrays” writes relpos-heads.safetensors${
-            v ? '' : '; k stands for v in it, because only weights are shown'}\n${shell([
+            v ? '' : ' with k in place of v, because only weights are shown'}\n${shell([
             'relpos', 'explain', ...common, '--head', head, '--query', query,
             ...(texts.length ? texts.flatMap(text => optionOf(core, text)) : ['--no-bias']), ...maskOptions(masks),
             ...(scale > 0 ? ['--scale', scale] : []), '--brief'
@@ -467,7 +467,7 @@ export const model = {
       output,
       settings,
       about:
-        'Queries and keys of trained models on a text, stored as 16-bit numbers, or those of a file of yours: which keys each head attends to, how a term changes that, and the bias of each head over the offset.',
+        'The queries and keys of a trained model on a text, stored as 16-bit numbers, or those of your file: the weights of each head, their change by a term, and the bias of each head over the offset.',
       formula: 'w = softmax(Q Kᵀ / √d + B)'
     });
     return {...page, start: ({source}) => Object.hasOwn(built, source) ? startOf(sourceOf(source)) : {}};

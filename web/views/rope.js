@@ -1,4 +1,4 @@
-// rope.js -- the view of rotary positions: rotating planes, invariance under a shift, wavelengths under each scaling.
+// rope.js -- the view of rotary positions: rotated pairs of channels, invariance under a shift, wavelengths of each scaling.
 // SPDX-License-Identifier: Apache-2.0
 import {chart} from '../chart.js';
 import {nested, program, real, shell} from '../code.js';
@@ -11,7 +11,7 @@ export const rope = {
   id: 'rope',
   title: 'RoPE: rotation by the position',
   name: 'RoPE',
-  terms: ['rope'],  // the view Bias links here for it
+  terms: ['rope'],  // the view Bias links to this view for this term
   defaults: {dim: 64, base: 10000, layout: 'half', factor: 4, trained: 2048, m: 3, n: 8, shift: 20, save: 'product'},
 
   make({core, facts, change}) {
@@ -38,9 +38,8 @@ export const rope = {
       ],
       change);
     const planes = h('div'), shifts = h('div'), curve = h('div'), waves = h('div');
-    const output = h('div', {}, h('h3', {}, 'The planes: query (solid) and key (dashed) after rotation'), planes,
-      h('h3', {}, 'The product depends on the offset alone'), shifts, curve,
-      h('h3', {}, 'Wavelengths, and what the scalings do to them'), waves);
+    const output = h('div', {}, h('h3', {}, 'Pairs of channels: query (solid) and key (dashed) after rotation'), planes,
+      h('h3', {}, 'The product depends only on the offset'), shifts, curve, h('h3', {}, 'Wavelengths of each scaling'), waves);
     const words = core.words(['query', 'key']), width = words.width, q = words.q.slice(0, width), k = words.k.slice(width);
 
     const compute = state => {
@@ -53,7 +52,7 @@ export const rope = {
         return dial({
           hands: [[q[x], q[y], turned, '', 0], [k[x], k[y], other, '5 4', 1]],
           longest: Math.max(Math.hypot(q[x], q[y]), Math.hypot(k[x], k[y])) || 1,
-          lines: [`channels ${x}, ${y}`, `${fixed(frequency[c])} rad a step`],
+          lines: [`channels ${x}, ${y}`, `${fixed(frequency[c])} rad per step`],
           label: `channels ${pair(c)}: the query is rotated by ${fixed(turned)}, the key by ${fixed(other)} radians`
         });
       };
@@ -165,7 +164,7 @@ export const rope = {
       saves: {product: 'the product by offset', waves: 'the wavelengths'},
       change,
       about:
-        'Pairs of channels of query and key are rotated by an angle that grows with the position. Shift both positions: the planes rotate, and the product stays the same. Beyond the trained length the slow planes reach angles that did not occur in training; each scaling lengthens their wavelengths in its own way.',
+        'RoPE rotates pairs of channels of query and key by an angle that grows with the position. Shift both positions: the vectors rotate, and the product stays the same. Beyond the trained length the slow pairs reach angles that did not occur in training; each scaling lengthens their wavelengths differently.',
       formula: 'angle of pair c at position p = p · base^(−2c/dim)      ⟨R(m) q, R(n) k⟩ = ⟨q, R(n − m) k⟩'
     });
   },

@@ -7,9 +7,10 @@ import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
 import {maskEditor, maskKeywords, maskOptions, readMasks} from '../mask.js';
 import {nameOf, plainTerms, termEditor} from '../term.js';
-import {calculation, controls, differenceOf, extent, fixed, h, inner, minus, sumOfProducts, table, told, weightOf, wordButtons} from '../ui.js';
+import {calculation, controls, differenceOf, extent, fixed, h, inner, minus, sumOfProducts, table, valueText, weightOf, wordButtons} from '../ui.js';
 
-/** Whether a term without its array has a default for each head, such as ALiBi's slopes; then there are 8 heads, as on the command line. */
+/** Return true if a term without its array has a default for each head, such as ALiBi's slopes. There are then 8 heads, as on the command
+ * line. */
 const manyHeads = (core, text) => {
   const kind = core.kindOf[nameOf(text)], first = kind?.arrays[0];
   return !!first && kind.bias && first.optional && first.learned && !text.includes(`,${first.name}=`);
@@ -49,7 +50,7 @@ export const sentence = {
       const own = state.text.trim().split(/\s+/).filter(Boolean);
       const {words: tokens, q, k, v, width} = own.length ? {words: own, ...core.words(own)} : sample;
       const n = tokens.length, query = Math.min(state.query, n - 1);
-      if (n > 400) throw new Error(`${n} words: at most 400`);
+      if (n > 400) throw new Error(`the sentence has ${n} words: enter at most 400`);
       const masks = readMasks(core, state.masks);
       settings.set(state);
       editors.forEach(editor => editor.set(state));
@@ -61,11 +62,11 @@ export const sentence = {
           {heads, lenQ: n, lenK: n, dimK: width, terms, masks, q: wide(q, heads), k: wide(k, heads), v: wide(v, heads)});
         return {heads, head, rows: tokens.map((_, i) => core.row(head, i, true))};
       };
-      /** How the bias of a pair comes about; nothing where the term is no bias. */
-      const worked = (i, j) => {
+      /** Return the calculation of the bias of a pair; nothing if the term is not a bias. */
+      const expression = (i, j) => {
         const {heads, head} = found, given = {q: wide(q, heads), k: wide(k, heads)};
         return core.kindOf[nameOf(state.a)].bias ?
-          core.problem({heads, lenQ: n, lenK: n, dimK: width, terms: [state.a], ...given}).worked(head, i, j) :
+          core.problem({heads, lenQ: n, lenK: n, dimK: width, terms: [state.a], ...given}).expressions(head, i, j) :
           [];
       };
       const plain = of([]), other = state.b ? of([state.b]) : null, found = of([state.a]), {heads, head} = found;
@@ -77,22 +78,22 @@ export const sentence = {
       const channels = [...Array(width).keys()], pair = (c, j) => [q[query * width + c], k[j * width + c]];
       const dot = j => channels.reduce((sum, c) => sum + pair(c, j)[0] * pair(c, j)[1], 0);
       const near = (x, y) => Math.abs(x - y) < 1e-9;
-      const outputOf = (row, c, value) => {  // a term may add to values
+      const outputOf = (row, c, value) => {  // if a term adds vectors to values, there is no sum of products
         const pairs = tokens.map((_, j) => [row.weights[j], v[j * width + c]]),
               whole = near(pairs.reduce((sum, [w, x]) => sum + w * x, 0), row.out[c]);
         return calculation(whole ? sumOfProducts(pairs) : ['the weights times values with their vectors'], value);
       };
       const factor = +scale.toPrecision(6), rotates = parts.some(part => part.kind === 'rotation');
-      /** How a part is shown: the label of its row, and how its number for key j comes about. */
+      /** For each kind of part: the label of its row, and the calculation of its number for key j. */
       const how = {
         content: part => rotates ?
           [`Content, q · k · ${factor}`, j => calculation([`${fixed(dot(j))} * ${factor}`], fixed(part.values[j]))] :
           [`Scaled scores, raw · ${factor}`, j => calculation([`${fixed(row.raw[j])} * ${factor}`], fixed(part.values[j]))],
         rotation: part => [`Rotation, raw · ${factor} − content`,
           j => calculation([`${fixed(row.raw[j])} * ${factor} - ${inner(dot(j) * scale)}`], fixed(part.values[j]))],
-        bias:
-          part => ['Bias values, B', j => `offset ${minus(j - query)}: ${calculation(worked(query, j), told(part.values[j]))}`],
-        mask: part => ['Mask, 0 or −∞', j => told(part.values[j])]
+        bias: part => ['Bias values, B',
+          j => `offset ${minus(j - query)}: ${calculation(expression(query, j), valueText(part.values[j]))}`],
+        mask: part => ['Mask, 0 or −∞', j => valueText(part.values[j])]
       };
       const lines = [
         [
@@ -102,7 +103,7 @@ export const sentence = {
           row.raw
         ],
         ...parts.map(part => [...(how[part.kind]?.(part) ??
-                                [`${part.name}, ${part.formula}`, j => `${part.formula}: ${told(part.values[j])}`]),
+                                [`${part.name}, ${part.formula}`, j => `${part.formula}: ${valueText(part.values[j])}`]),
                        part.values]),
         [
           parts.length === 2 && parts[1].kind === 'bias' ? 'Biased scores, scaled + B' :
@@ -159,7 +160,7 @@ export const sentence = {
           h('h3', {}, '6. All outputs'),
           ...(n <= 64 ? [table(['Output', ...channels.map(c => `channel ${c}`)], found.rows.map((x, i) => [tokens[i], ...x.out]),
                           {calculation: (i, c) => outputOf(found.rows[i], c, fixed(found.rows[i].out[c]))})] :
-                        [h('p', {class: 'note'}, 'A table of them is shown for up to 64 words; the map below has all.')])]);
+                        [h('p', {class: 'note'}, 'The table is shown for up to 64 words; the map below shows all outputs.')])]);
       const all = x => {
         const data = new Float64Array(n * n);
         x.rows.forEach((r, i) => data.set(r.weights.map((w, j) => r.score[j] === -Infinity ? -Infinity : w), i * n));
@@ -184,7 +185,7 @@ export const sentence = {
         rows: n,
         columns: n,
         cursor: [query, maps[3].cursor[1]],
-        label: (r, c, x) => `${tokens[r]} → ${tokens[c]}, offset ${minus(c - r)}: ${calculation(worked(r, c), told(x))}`
+        label: (r, c, x) => `${tokens[r]} → ${tokens[c]}, offset ${minus(c - r)}: ${calculation(expression(r, c), valueText(x))}`
       });
       outputs.show({
         data: Float64Array.from(found.rows.flatMap(row => [...row.out])),
@@ -236,7 +237,7 @@ export const sentence = {
       output,
       settings,
       about:
-        'Raw scores, scale, bias, softmax, output: every step for one query word, without and with a term. The vectors of your own words are made from their letters: they carry no meaning, only the arithmetic is real. To see the effect of the strength, move lambda from 0 to 1; for a different rate on each side choose linear.',
+        'Raw scores, scale, bias, softmax, output: every step for one query word, without and with a term. The vectors of your words are computed from their letters: the numbers have no meaning, the arithmetic is real. To see the effect of the strength, move lambda from 0 to 1; for different rates before and after the query, choose linear.',
       formula: 'A = softmax(Q Kᵀ / √d_k + B) V      r = key − query, d = |r|'
     });
   },

@@ -11,7 +11,7 @@ export const shaw = {
   id: 'shaw',
   title: 'Shaw: a vector for every clipped offset',
   name: 'Shaw',
-  terms: ['relkey', 'relval'],  // the view Bias links here for these
+  terms: ['relkey', 'relval'],  // the view Bias links to this view for these terms
   defaults: {clip: 3, length: 10, limit: 4, trained: 128, run: 256, query: 0, near: 1, save: 'weights'},
 
   make({core, facts, change}) {
@@ -33,7 +33,7 @@ export const shaw = {
         {key: 'length', label: 'Length of the clip map', type: 'range', min: 1, max: 128, lower: 1, upper: 512},
         {key: 'limit', label: 'Clip of the clip map', type: 'range', min: 0, max: 64, lower: 0, upper: 65536},
         {key: 'trained', label: 'Trained length', type: 'range', min: 1, max: 1024, lower: 1, upper: 65536},
-        {key: 'run', label: 'Length it runs at', type: 'range', min: 1, max: 4096, lower: 1, upper: 65536},
+        {key: 'run', label: 'Length of use', type: 'range', min: 1, max: 4096, lower: 1, upper: 65536},
         {
           key: 'near',
           label: 'Preference of the pattern for near keys',
@@ -52,17 +52,17 @@ export const shaw = {
       new HeatMap({title: 'Vectors for keys', rows: 'offset', columns: 'channel', value: 'number', ratio: 1.2}),
       new HeatMap({title: 'Vectors for values', rows: 'offset', columns: 'channel', value: 'number', ratio: 1.2})
     ];
-    const scores = [map('Scores by content'), map('Scores by position'), map('Weights by content alone'), map('Weights')];
+    const scores = [map('Scores by content'), map('Scores by position'), map('Weights by content only'), map('Weights')];
     const numbers = h('div'), pairs = h('div'), profile = h('div'), pattern = h('div');
-    const seenMaps =
-      ['Pairs of positions seen in training', 'Offsets seen in training'].map(title => new HeatMap({title, value: 'share seen'}));
+    const seenMaps = ['Pairs of positions seen in training', 'Offsets seen in training'].map(
+      title => new HeatMap({title, value: 'fraction seen'}));
     const output = h('div', {}, h('h3', {}, 'Six words with seven vectors'),
       h('div', {class: 'panels'}, scores.map(m => m.element), tables.map(m => m.element)), numbers, profile,
       h('h3', {}, 'Vectors that prefer near keys'), pattern, h('h3', {}, 'Clipping'), h('div', {class: 'panels'}, clip.element),
       h('h3', {}, 'At a length beyond training'), pairs, h('div', {class: 'panels'}, seenMaps.map(map => map.element)));
 
-    /** The simulated pattern: small random vectors, to whose first channel a bell around offset 0 is added; and the score that a uniform query
-     * gives to each offset, where keys have no content. */
+    /** Return the simulated pattern, small random vectors with a bell curve around offset 0 added to their first channel, and the scores of a
+     * uniform query for each offset, with keys of 0. */
     const [count, channels] = noise.shape, reach = (count - 1) / 2;
     const patternOf = strength => {
       const bell = n => n % channels ? 0 : strength * Math.exp(-0.5 * (n / channels - reach) ** 2),
@@ -73,12 +73,13 @@ export const shaw = {
       return {table, q, score: core.rows('scores', 0)};
     };
     const maxCells = 256;
-    /** Show which of run × run pairs share(rows, columns) says were seen; a cell stands for several pairs where there are more than maxCells. */
-    const showSeen = (map, run, share, what) => {
+    /** Show which of run × run pairs were seen in training. fraction(rows, columns) returns the fraction of seen pairs in a cell, which has
+     * several pairs if run is greater than maxCells. */
+    const showSeen = (map, run, fraction, what) => {
       const cells = Math.min(run, maxCells), data = new Float64Array(cells * cells),
             range = n => [Math.floor(n * run / cells), Math.floor((n + 1) * run / cells)];
       for (let r = 0; r < cells; r++)
-        for (let c = 0; c < cells; c++) data[r * cells + c] = share(range(r), range(c));
+        for (let c = 0; c < cells; c++) data[r * cells + c] = fraction(range(r), range(c));
       const said = x => x === 1 ? 'seen' : x === 0 ? 'never seen' : `seen in ${fixed(100 * x, 0)} % of this cell`;
       map.show({
         data,
@@ -110,12 +111,12 @@ export const shaw = {
             position = flat((row, i) => row.score.map((x, j) => x - plain[i].score[j])), weights = flat(row => row.weights),
             before = flat((_, i) => plain[i].weights);
       const query = Math.min(state.query, n - 1), [, high] = extent([weights, before]);
-      /** How each number of a pair comes about: scores by content and by position, weights without and with positions. */
+      /** Calculations of the numbers of a pair: scores by content and by position, weights without and with positions. */
       const products = (i, at, data) => `(${
         sumOfProducts([...Array(width).keys()].map(x => [Q.data[i * width + x], data[at * width + x]]), width).join(' + ')}) * ${
         short(scale)}`;
       const clippedOf = r => Math.max(-c, Math.min(c, r));
-      const worked = [
+      const expression = [
         (i, j) => calculation([products(i, j, K.data)], fixed(content[i * n + j])),
         (i, j) => `vector of ${minus(clippedOf(j - i))}: ${
           calculation([products(i, clippedOf(j - i) + maxClip, AK.data)], fixed(position[i * n + j]))}`,
@@ -128,7 +129,7 @@ export const shaw = {
         columns: n,
         cursor: [query, scores[m].cursor[1]],
         value: m < 2 ? 'score' : 'weight',
-        label: (i, j) => `query ${i}, key ${j}, offset ${minus(j - i)}: ${worked[m](i, j)}`,
+        label: (i, j) => `query ${i}, key ${j}, offset ${minus(j - i)}: ${expression[m](i, j)}`,
         ...(m < 2 ? {diverging: true} : {low: 0, high, diverging: false})
       }));
       [AK, AV].forEach((x, m) => tables[m].show({
@@ -142,12 +143,12 @@ export const shaw = {
                                 [
                                   ['content', ...content.slice(query * n, (query + 1) * n)],
                                   ['position', ...position.slice(query * n, (query + 1) * n)],
-                                  ['weights, content alone', ...before.slice(query * n, (query + 1) * n)],
+                                  ['weights, content only', ...before.slice(query * n, (query + 1) * n)],
                                   ['weights', ...weights.slice(query * n, (query + 1) * n)]
                                 ],
-                                {calculation: (r, j) => `offset ${minus(j - query)}: ${worked[r](query, j)}`}),
+                                {calculation: (r, j) => `offset ${minus(j - query)}: ${expression[r](query, j)}`}),
         table(['Weights', ...names], rowsOf(names, [...weights], n),
-          {calculation: (i, j) => `offset ${minus(j - i)}: ${worked[3](i, j)}`}));
+          {calculation: (i, j) => `offset ${minus(j - i)}: ${expression[3](i, j)}`}));
       const offsets = Float64Array.from({length: 2 * n - 1}, (_, t) => t - (n - 1)), figure = chart({
         title: 'Mean weight of every offset',
         xLabel: 'offset = key − query',
@@ -167,16 +168,17 @@ export const shaw = {
       });
       const {trained, run} = state, seen = Math.min(trained, run), all = run * run, new_ = all - seen * seen,
                       far = Math.max(0, run - trained) * (Math.max(0, run - trained) + 1);
-      const amount = x => x.toLocaleString('en'), share = x => `${(100 * x / all).toFixed(1)} %`;
-      pairs.replaceChildren(table(['', 'pairs', 'share'],
-                              [
-                                ['all pairs of positions', amount(all), '100.0 %'],
-                                [`pairs of positions that a text of ${trained} tokens does not have`, amount(new_), share(new_)],
-                                ['pairs whose offset such a text does not have', amount(far), share(far)],
-                                [`pairs without a vector in a table clipped at ${limit}`, '0', '0.0 %']
-                              ]),
+      const amount = x => x.toLocaleString('en'), percent = x => `${(100 * x / all).toFixed(1)} %`;
+      pairs.replaceChildren(
+        table(['', 'pairs', 'percent'],
+          [
+            ['all pairs of positions', amount(all), '100.0 %'],
+            [`pairs of positions that do not occur in a text of ${trained} tokens`, amount(new_), percent(new_)],
+            ['pairs whose offset does not occur in such a text', amount(far), percent(far)],
+            [`pairs without a vector in a table clipped at ${limit}`, '0', '0.0 %']
+          ]),
         h('p', {class: 'note'},
-          'The pairs of the second line never occurred in training with a table of absolute positions. A clipped table has a trained vector for every offset, if training reached the clip.'));
+          'With a table of absolute positions, the pairs of the second line never occurred in training. A clipped table has a trained vector for every offset if the trained texts were longer than the clip.'));
       const known = ([from, to]) => Math.max(0, Math.min(to, trained) - from), long = ([from, to]) => to - from;
       const maps = [
         showSeen(seenMaps[0], run, (r, c) => known(r) * known(c) / (long(r) * long(c)), () => 'this pair of positions was'),
@@ -190,7 +192,7 @@ export const shaw = {
       ];
       const shaped = patternOf(state.near), steps = [...Array(count).keys()].map(n => n - reach);
       const patternFigure = chart({
-        title: 'What a uniform query gives to each offset',
+        title: 'Score of each offset for a uniform query',
         xLabel: 'offset = key − query',
         yLabel: 'score by position',
         series: [{name: '', x: steps, y: shaped.score, style: 'bars'}]
@@ -203,7 +205,7 @@ export const shaw = {
             fixed(shaped.score[t], 3))}`
       }),
         h('p', {class: 'note'},
-          'The vectors are small random numbers; a bell around offset 0 is added to their first channel, as training may do where near words matter. At a preference of 1 they are those of the tutorial.'));
+          'The vectors are small random numbers, with a bell curve around offset 0 added to their first channel, as training may do if near words matter. At a preference of 1 they are those of the tutorial.'));
       const shape = [1, 1, n, width], ak = clipped(AK), av = clipped(AV);
       return {
         name: 'shaw',
@@ -240,7 +242,7 @@ export const shaw = {
               'relpos', 'explain', '--input', 'shaw.npz', '--query', query, '--relkey', `table=a_k,left=${c},right=${c}`,
               '--relval', `table=a_v,left=${c},right=${c}`
             ]) +
-            `\n# the pattern: its scores are the biased ones of this\npython3 - <<'END'\nimport numpy as np\nk = np.zeros((1, 1, ${
+            `\n# the pattern: its scores are the biased scores of this command\npython3 - <<'END'\nimport numpy as np\nk = np.zeros((1, 1, ${
               count}, ${channels}))\nnp.savez("pattern.npz", k=k, v=k, q=${nested(shaped.q, [1, 1, 1,
               channels])},\n         a=${nested(shaped.table.data, noise.shape)})\nEND\n` +
             shell([
@@ -275,10 +277,10 @@ export const shaw = {
       compute,
       output,
       settings,
-      saves: {weights: 'the weights', pattern: 'the pattern', pairs: 'the pairs seen'},
+      saves: {weights: 'the weights', pattern: 'the pattern', pairs: 'the seen pairs'},
       change,
       about:
-        'Each offset, clipped to a limit, has a learned vector for keys and one for values. The score of a pair is that of its content plus the product of the query with the vector of its offset.',
+        'Each offset, clipped to a limit, has a learned vector for keys and one for values. The score of a pair is the score of its content plus the product of the query with the vector of its offset.',
       formula: 's[i,j] = ⟨q_i, k_j + a_K[clip(j − i)]⟩ / √d      out_i = Σ_j w[i,j] (v_j + a_V[clip(j − i)])'
     });
   },

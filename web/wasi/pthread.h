@@ -1,5 +1,5 @@
-/* pthread.h -- what the library uses of POSIX threads, where there is one thread: WebAssembly modules have no others. Starting a
- * thread fails, which the pool takes as having fewer than it asked for.
+/* pthread.h -- the functions of POSIX threads that the library uses, for WebAssembly modules, which have only one
+ * thread. Starting a thread fails, and the pool then uses fewer threads.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_WASI_PTHREAD_H
 #define RELPOS_WASI_PTHREAD_H
@@ -28,7 +28,7 @@ static inline int pthread_join(pthread_t thread, void **result)
     return 0;
 }
 
-/* There are no processes to make, and no threads that had stacks. */
+/* A module cannot fork, and has no threads with stacks. */
 static inline int pthread_atfork(void (*before)(void), void (*parent)(void), void (*child)(void))
 {
     (void)before, (void)parent, (void)child;
@@ -41,7 +41,7 @@ static inline int pthread_attr_getstacksize(const pthread_attr_t *attributes, __
     return -1;
 }
 
-/* Nobody else is there to be kept out, or to be waited for. */
+/* With one thread, there is nothing to lock and nothing to wait for. */
 static inline int rpi_alone(const int *lock)
 {
     (void)lock;

@@ -1,4 +1,4 @@
-/* sched.h -- processors of a WebAssembly module: the one that it runs on.
+/* sched.h -- processors of a WebAssembly module: always one.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_WASI_SCHED_H
 #define RELPOS_WASI_SCHED_H
