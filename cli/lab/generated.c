@@ -1,8 +1,7 @@
-/* generated.c -- how well a decoder answers generated lines: the loss of the answers, and how many answers are right.
+/* generated.c -- results of a decoder on generated lines, as JSON. lab/engine/answers.c measures them.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/lab/lab.h"
 #include <math.h>
-#include <stdlib.h>
 
 int lab_check_sizes(const nn_config *c, const int64_t *sizes, int n, char err[NN_ERR_MAX])
 {
@@ -13,63 +12,25 @@ int lab_check_sizes(const nn_config *c, const int64_t *sizes, int n, char err[NN
     return 0;
 }
 
-/* Return how many of the first `lines` lines of a batch have only right targets. */
-static int64_t count_right(const bool *right, const int32_t *target, int64_t lines, int64_t length)
-{
-    int64_t n = 0;
-    for (int64_t b = 0; b < lines; b++) {
-        bool all = true;
-        for (int64_t x = b * length; x < (b + 1) * length; x++)
-            all &= target[x] < 0 || right[x];
-        n += all;
-    }
-    return n;
-}
-
 static json_t *measure_size(nn_model *m, rp_pool *pool, int64_t bytes, int64_t size, char err[NN_ERR_MAX])
 {
     const nn_config *c = &m->c;
     const int64_t each = nn_generated_bytes(c->generate, size), length = nn_generated_window(c, size);
     const int64_t lines = bytes > each ? bytes / each : 1;
-    const int64_t batch = lab_batch(length, lines);
     if (length > nn_positions_end(m, 0))
         return json_pack("{s:I, s:n, s:n, s:i, s:i, s:i, s:i}", "length", (json_int_t)size, "loss", "perplexity",
                          "tokens", 0, "bytes", 0, "lines", 0, "exact", 0);
-    const uint64_t held_out = nn_random(0, 11, 0); /* larger than any seed of an experiment */
     nn_net *net;
-    int code = lab_net(&net, m, pool, batch, length, false, 0, err);
-    const size_t all = (size_t)(batch * length);
-    int32_t *tokens = malloc(all * sizeof *tokens), *target = malloc(all * sizeof *target);
-    double *loss = malloc(all * sizeof *loss), mean, sum = 0;
-    bool *right = malloc(all * sizeof *right);
-    int64_t exact = 0, targets = 0;
-    if (code == 0 && (!tokens || !target || !loss || !right))
-        code = nn_fail(err, "lab: out of memory for a batch (use smaller sizes)");
-    if (code == 0)
-        nn_net_watch(net, right);
-    for (int64_t first = 0; code == 0 && first < lines; first += batch) {
-        const int64_t count = lines - first < batch ? lines - first : batch;
-        code = nn_generate_batch(c, size, held_out, first, batch, length, tokens, target, err);
-        for (int64_t x = count * length; x < batch * length; x++)
-            target[x] = -1;
-        code = code == 0 ? nn_net_loss(net, length, tokens, target, 0, loss, &mean, err) : code;
-        for (int64_t x = 0; code == 0 && x < count * length; x++) {
-            sum += loss[x];
-            targets += target[x] >= 0;
-        }
-        exact += code == 0 ? count_right(right, target, count, length) : 0;
-    }
+    nn_answers r;
+    int code = lab_net(&net, m, pool, lab_batch(length, lines), length, false, 0, err);
+    code = code == 0 ? nn_measure_answers(net, size, lines, &r, err) : code;
     nn_net_destroy(net);
-    free(tokens);
-    free(target);
-    free(loss);
-    free(right);
     if (code != 0)
         return NULL;
     return lab_built(json_pack("{s:I, s:o, s:o, s:I, s:I, s:I, s:I}", "length", (json_int_t)size, "loss",
-                               lab_number(sum / (double)targets), "perplexity", lab_number(exp(sum / (double)targets)),
-                               "tokens", (json_int_t)targets, "bytes", (json_int_t)(lines * each), "lines",
-                               (json_int_t)lines, "exact", (json_int_t)exact),
+                               lab_number(r.loss), "perplexity", lab_number(exp(r.loss)), "tokens",
+                               (json_int_t)r.tokens, "bytes", (json_int_t)(lines * each), "lines", (json_int_t)r.lines,
+                               "exact", (json_int_t)r.exact),
                      err);
 }
 

@@ -420,6 +420,16 @@ void nn_net_accumulate(nn_net *net, double factor, bool add);
 /* Let later losses also set right [batch * length]: true where the target is the likeliest token. Greedy decoding
  * writes exactly the lines whose targets are all right. NULL ends this. */
 void nn_net_watch(nn_net *net, bool *right);
+/* How well a net answers generated lines. */
+typedef struct nn_answers {
+    double loss;    /* mean loss of a token of the answers, in nats */
+    int64_t tokens; /* tokens of the answers */
+    int64_t lines;  /* number of lines */
+    int64_t exact;  /* lines whose answer is right in every byte */
+} nn_answers;
+/* Measure a net of a decoder on `lines` generated lines of one size, which no training uses. The net must have room for
+ * windows of nn_generated_window tokens. */
+int nn_measure_answers(nn_net *net, int64_t size, int64_t lines, nn_answers *to, char err[NN_ERR_MAX]);
 /* Set the source of an encoder-decoder: tokens [batch, length], where entry b has lengths[b] of them. This empties the
  * cache. The net copies lengths, but keeps the pointer to tokens until the next nn_net_source. */
 int nn_net_source(nn_net *net, int64_t length, const int32_t *tokens, const int32_t *lengths, char err[NN_ERR_MAX]);
