@@ -192,106 +192,148 @@ static const char *perplexity(char buf[32], double x)
     return buf;
 }
 
+/* A measurement: its request, the model, and the results as JSON. */
+typedef struct evaluation {
+    request q;
+    nn_model m;
+    rp_pool *pool;
+    int64_t step;
+    bool generated; /* measured on generated lines, not on a text */
+    json_t *lengths, *ngrams;
+} evaluation;
+
+/* Measure at all lengths, and the n-gram baseline if requested. Return -1 with err on failure. */
+static int measure(evaluation *e, char err[NN_ERR_MAX])
+{
+    const request *q = &e->q;
+    nn_model *m = &e->m, other = {0}, *with = q->position ? &other : m;
+    const lab_how how = {q->bytes, q->pieces, q->stride};
+    nn_text held_out = {0};
+    char trained[32];
+    int64_t lengths[LAB_MAX_LENGTHS];
+    snprintf(trained, sizeof trained, "%lld", (long long)(e->generated ? m->c.generate_size : m->c.length));
+    const int n = lab_lengths(q->lengths ? q->lengths : trained, lengths, err);
+    if (!q->position || nn_model_with_position(&other, m, q->position, err) == 0) {
+        if (e->generated)
+            e->lengths = lab_measure_generated(with, e->pool, q->bytes, lengths, n, err);
+        else if (lab_held_out(m, q->text, &held_out, err) == 0)
+            e->lengths = lab_measure_lengths(with, e->pool, &held_out, &how, lengths, n, err);
+    }
+    if (e->lengths && q->ngrams)
+        e->ngrams = lab_measure_ngrams(m, &held_out, &how, lengths, n, (int32_t)q->ngrams, err);
+    nn_text_free(&held_out);
+    nn_model_destroy(&other);
+    return e->lengths && (e->ngrams || !q->ngrams) ? 0 : -1;
+}
+
+static int print_json(const evaluation *e)
+{
+    char err[NN_ERR_MAX];
+    json_t *line = json_pack("{s:s, s:I, s:O, s:O*}", "position", e->q.position ? e->q.position : e->m.c.position,
+                             "step", (json_int_t)e->step, "lengths", e->lengths, "ngrams", e->ngrams);
+    return lab_write_line(stdout, "standard output", line, err) == 0 ? CLI_OK : cli_error(CLI_FAILED, "%s", err);
+}
+
+static int64_t integer(json_t *object, const char *key)
+{
+    return json_integer_value(json_object_get(object, key));
+}
+
+/* Print the result of a decoder at one length, with the perplexity by position. */
+static void print_decoder(const nn_model *m, json_t *at)
+{
+    const double loss = number(at, "loss", NAN);
+    char buf[32];
+    size_t x;
+    json_t *range;
+    printf("length %6lld   perplexity %7s%s   %.3f bits/byte   ", (long long)integer(at, "length"),
+           perplexity(buf, exp(loss)), m->tokenizer ? " per word piece" : "", number(at, "bits_per_byte", NAN));
+    if (m->tokenizer)
+        printf("%lld word pieces, ", (long long)integer(at, "tokens"));
+    printf("%lld bytes\n", (long long)integer(at, "bytes"));
+    json_array_foreach(json_object_get(at, "positions"), x, range)
+        printf("    from %6lld to %6lld   %7s\n", (long long)integer(range, "from"), (long long)integer(range, "to"),
+               perplexity(buf, number(range, "perplexity", isnan(loss) ? NAN : INFINITY)));
+}
+
+/* Print the result at one length, or of one size of generated lines. */
+static void print_length(const evaluation *e, json_t *at)
+{
+    const nn_config *c = &e->m.c;
+    const double loss = number(at, "loss", NAN), lines = number(at, "lines", NAN);
+    const long long length = integer(at, "length"), windows = integer(at, "windows");
+    if (integer(at, json_object_get(at, "tokens") ? "tokens" : "windows") == 0) {
+        printf("length %6lld   beyond the last position\n", length);
+    } else if (e->generated) {
+        printf("size %6lld   right %6.2f %% of %.0f lines   loss %.4f per byte of the answer\n", length,
+               100 * number(at, "exact", NAN) / lines, lines, loss);
+    } else if (c->task == NN_CLASSIFIER) {
+        printf("length %6lld   accuracy %6.2f %%   loss %.4f   %lld windows, the same number from each file\n", length,
+               100 * json_real_value(json_object_get(at, "accuracy")), loss, windows);
+        print_classes(e->q.text ? e->q.text : c->valid[0] ? c->valid : c->text, at);
+    } else {
+        print_decoder(&e->m, at);
+    }
+}
+
+static void print_results(const evaluation *e)
+{
+    char buf[32];
+    size_t x;
+    json_t *at;
+    printf("position %s, trained at length %lld for %lld steps", e->m.c.position, (long long)e->m.c.length,
+           (long long)e->step);
+    printf(e->q.position ? "; measured with %s\n" : "\n", e->q.position);
+    json_array_foreach(e->lengths, x, at) print_length(e, at);
+    json_array_foreach(e->ngrams, x, at)
+        printf("%lld-gram         perplexity %7s   %.3f bits/byte\n", (long long)integer(at, "order"),
+               perplexity(buf, number(at, "perplexity", NAN)), number(at, "loss", NAN) / log(2));
+}
+
+/* Measure a decoder or a classifier and print the results. Return the exit code. */
+static int eval_text(evaluation *e)
+{
+    char err[NN_ERR_MAX];
+    int code = CLI_OK;
+    e->generated = e->m.c.generate != NN_GENERATE_NONE && !e->q.text;
+    if (measure(e, err) != 0)
+        code = cli_error(CLI_FAILED, "%s", err);
+    else if (e->q.json)
+        code = print_json(e);
+    else
+        print_results(e);
+    json_decref(e->lengths);
+    json_decref(e->ngrams);
+    return code;
+}
+
+static int eval_pairs(evaluation *e)
+{
+    const request *q = &e->q;
+    if (q->lengths || q->position)
+        return cli_error(CLI_USAGE, "--%s: an encoder-decoder is measured on whole pairs (remove the option)",
+                         q->lengths ? "lengths" : "position");
+    return lab_eval_pairs(&e->m, e->pool, q->text, q->bytes, e->step, q->json);
+}
+
 static int eval_run(const cli_command *self, int argc, char **argv)
 {
-    request q = {.bytes = 65536, .pieces = 1};
+    evaluation e = {.q = {.bytes = 65536, .pieces = 1}};
     const char *path;
-    char err[NN_ERR_MAX], own[32], buf[32];
-    int n, code = cli_options(self, argc, argv, on_option, &q, &path, 1, &n);
+    char err[NN_ERR_MAX];
+    int64_t lengths[LAB_MAX_LENGTHS];
+    int n, code = cli_options(self, argc, argv, on_option, &e.q, &path, 1, &n);
     if (code >= 0)
         return code;
     if (n == 0)
         return cli_error(CLI_USAGE, "lab eval: no run is named (such as relpos lab eval out/run)");
-    nn_model m;
-    rp_pool *pool = NULL;
-    int64_t step, lengths[LAB_MAX_LENGTHS];
-    nn_text held = {0};
-    if (q.lengths && lab_lengths(q.lengths, lengths, err) < 0)
+    if (e.q.lengths && lab_lengths(e.q.lengths, lengths, err) < 0)
         return cli_error(CLI_USAGE, "--%s", err);
-    if ((code = lab_open_any(&m, path, &step, q.threads, &pool)) != CLI_OK)
+    if ((code = lab_open_any(&e.m, path, &e.step, e.q.threads, &e.pool)) != CLI_OK)
         return code;
-    if (m.c.task == NN_ENCODER_DECODER) {
-        code = q.lengths || q.position
-                   ? cli_error(CLI_USAGE, "--%s: an encoder-decoder is measured on whole pairs (remove the option)",
-                               q.lengths ? "lengths" : "position")
-                   : lab_eval_pairs(&m, pool, q.text, q.bytes, step, q.json);
-        nn_model_destroy(&m);
-        rp_pool_destroy(pool);
-        return code;
-    }
-    const bool generated = m.c.generate != NN_GENERATE_NONE && !q.text;
-    snprintf(own, sizeof own, "%lld", (long long)(generated ? m.c.generate_size : m.c.length));
-    const int count = lab_lengths(q.lengths ? q.lengths : own, lengths, err);
-    nn_model other = {0};
-    const lab_how how = {q.bytes, q.pieces, q.stride};
-    nn_model *with = q.position ? &other : &m;
-    json_t *all = NULL;
-    if (!q.position || nn_model_with_position(&other, &m, q.position, err) == 0) {
-        if (generated)
-            all = lab_measure_generated(with, pool, q.bytes, lengths, count, err);
-        else if (lab_held_out(&m, q.text, &held, err) == 0)
-            all = lab_measure_lengths(with, pool, &held, &how, lengths, count, err);
-    }
-    json_t *ngrams =
-        all && q.ngrams ? lab_measure_ngrams(&m, &held, &how, lengths, count, (int32_t)q.ngrams, err) : NULL;
-    if (!all || (q.ngrams && !ngrams)) {
-        code = cli_error(CLI_FAILED, "%s", err);
-    } else if (q.json) {
-        json_t *line = json_pack("{s:s, s:I, s:O, s:O*}", "position", q.position ? q.position : m.c.position, "step",
-                                 (json_int_t)step, "lengths", all, "ngrams", ngrams);
-        code = lab_write_line(stdout, "standard output", line, err) == 0 ? CLI_OK : cli_error(CLI_FAILED, "%s", err);
-    } else {
-        size_t x, y;
-        json_t *at, *range;
-        printf("position %s, trained at length %lld for %lld steps", m.c.position, (long long)m.c.length,
-               (long long)step);
-        printf(q.position ? "; measured with %s\n" : "\n", q.position);
-        json_array_foreach(all, x, at)
-        {
-            const double loss = number(at, "loss", NAN);
-            if (json_object_get(at, "tokens") ? !json_integer_value(json_object_get(at, "tokens"))
-                                              : !json_integer_value(json_object_get(at, "windows"))) {
-                printf("length %6lld   beyond the last position\n",
-                       (long long)json_integer_value(json_object_get(at, "length")));
-                continue;
-            }
-            if (generated) {
-                const double lines = number(at, "lines", NAN);
-                printf("size %6lld   right %6.2f %% of %.0f lines   loss %.4f per byte of the answer\n",
-                       (long long)json_integer_value(json_object_get(at, "length")),
-                       100 * number(at, "exact", NAN) / lines, lines, loss);
-                continue;
-            }
-            if (m.c.task == NN_CLASSIFIER) {
-                printf("length %6lld   accuracy %6.2f %%   loss %.4f   %lld windows, as many of each file\n",
-                       (long long)json_integer_value(json_object_get(at, "length")),
-                       100 * json_real_value(json_object_get(at, "accuracy")), loss,
-                       (long long)json_integer_value(json_object_get(at, "windows")));
-                print_classes(q.text ? q.text : m.c.valid[0] ? m.c.valid : m.c.text, at);
-                continue;
-            }
-            printf("length %6lld   perplexity %7s%s   %.3f bits/byte   ",
-                   (long long)json_integer_value(json_object_get(at, "length")), perplexity(buf, exp(loss)),
-                   m.tokenizer ? " per word piece" : "", number(at, "bits_per_byte", NAN));
-            if (m.tokenizer)
-                printf("%lld word pieces, ", (long long)json_integer_value(json_object_get(at, "tokens")));
-            printf("%lld bytes\n", (long long)json_integer_value(json_object_get(at, "bytes")));
-            json_array_foreach(json_object_get(at, "positions"), y, range)
-                printf("    from %6lld to %6lld   %7s\n", (long long)json_integer_value(json_object_get(range, "from")),
-                       (long long)json_integer_value(json_object_get(range, "to")),
-                       perplexity(buf, number(range, "perplexity", isnan(loss) ? NAN : INFINITY)));
-        }
-        json_array_foreach(ngrams, x, at)
-            printf("%lld-gram         perplexity %7s   %.3f bits/byte\n",
-                   (long long)json_integer_value(json_object_get(at, "order")),
-                   perplexity(buf, number(at, "perplexity", NAN)), number(at, "loss", NAN) / log(2));
-    }
-    json_decref(all);
-    json_decref(ngrams);
-    nn_text_free(&held);
-    nn_model_destroy(&other);
-    nn_model_destroy(&m);
-    rp_pool_destroy(pool);
+    code = e.m.c.task == NN_ENCODER_DECODER ? eval_pairs(&e) : eval_text(&e);
+    nn_model_destroy(&e.m);
+    rp_pool_destroy(e.pool);
     return code;
 }
 
@@ -346,20 +388,35 @@ static int32_t draw(const real *logits, int32_t n, double *weight, const request
     return best;
 }
 
-/* Append a byte to `held`, which buffers the bytes of an incomplete character, and print complete characters. Print
- * U+FFFD for invalid bytes and for control characters. */
-static void put(unsigned char held[4], size_t *n, unsigned char byte)
+/* The state of writing a text. */
+typedef struct writer {
+    request q;
+    nn_model m;
+    nn_net *net;
+    rp_pool *pool;
+    int32_t *tokens;       /* tokens of the prompt [n_tokens] */
+    int64_t n_tokens, max; /* max: most tokens to write */
+    real *logits;          /* [vocab] */
+    double *weight;        /* scratch of draw [vocab] */
+    unsigned char held[4]; /* bytes of an incomplete character [n_held] */
+    size_t n_held;
+} writer;
+
+/* Append a byte to the incomplete character, and print complete characters. Print U+FFFD for invalid bytes and for
+ * control characters. */
+static void put(writer *w, unsigned char byte)
 {
-    held[(*n)++] = byte;
-    while (*n > 0) {
-        const size_t size = io_utf8(held, *n), needed = held[0] < 0xc2   ? 1
-                                                        : held[0] < 0xe0 ? 2
-                                                        : held[0] < 0xf0 ? 3
-                                                        : held[0] < 0xf5 ? 4
-                                                                         : 1;
+    unsigned char *held = w->held;
+    held[w->n_held++] = byte;
+    while (w->n_held > 0) {
+        const size_t size = io_utf8(held, w->n_held), needed = held[0] < 0xc2   ? 1
+                                                               : held[0] < 0xe0 ? 2
+                                                               : held[0] < 0xf0 ? 3
+                                                               : held[0] < 0xf5 ? 4
+                                                                                : 1;
         const bool control = size == 1 && (held[0] < 0x20 || held[0] == 0x7f) && held[0] != '\n' && held[0] != '\t';
-        bool may_follow = *n < needed;
-        for (size_t x = 1; x < *n; x++)
+        bool may_follow = w->n_held < needed;
+        for (size_t x = 1; x < w->n_held; x++)
             may_follow &= (held[x] & 0xc0) == 0x80;
         if (size == 0 && may_follow)
             return;
@@ -368,100 +425,118 @@ static void put(unsigned char held[4], size_t *n, unsigned char byte)
         else
             fputs("\xef\xbf\xbd", stdout);
         const size_t used = size > 0 ? size : 1;
-        memmove(held, held + used, *n - used);
-        *n -= used;
+        memmove(held, held + used, w->n_held - used);
+        w->n_held -= used;
     }
 }
 
 /* Print the text of a token. Return its size in bytes. */
-static int64_t put_token(const nn_model *m, int32_t token, unsigned char held[4], size_t *n)
+static int64_t put_token(writer *w, int32_t token)
 {
     size_t size;
     unsigned char byte;
-    const unsigned char *text = lab_token_text(m, token, &byte, &size);
+    const unsigned char *text = lab_token_text(&w->m, token, &byte, &size);
     for (size_t x = 0; x < size; x++)
-        put(held, n, text[x]);
+        put(w, text[x]);
     return (int64_t)size;
+}
+
+/* Check that the model can write, and choose the default temperature. Return an exit code. */
+static int check_writer(writer *w, const char *path)
+{
+    const bool pairs = w->m.c.task == NN_ENCODER_DECODER;
+    if (w->m.c.task == NN_CLASSIFIER)
+        return cli_error(CLI_FAILED, "lab sample: %s is a classifier, which cannot write (use relpos lab eval)", path);
+    if (pairs && !w->q.prompt)
+        return cli_error(CLI_USAGE, "--prompt: an encoder-decoder needs a source (give it with --prompt TEXT)");
+    if (w->q.temperature < 0)
+        w->q.temperature = pairs ? 0 : 0.8;
+    return CLI_OK;
+}
+
+enum { CHUNK = 256 }; /* tokens of the prompt per call */
+
+/* Read the prompt, and run the model on it: in an encoder-decoder on the source, in a decoder on the beginning of the
+ * text, which is printed. */
+static int read_prompt(writer *w, char err[NN_ERR_MAX])
+{
+    const bool pairs = w->m.c.task == NN_ENCODER_DECODER;
+    const int32_t pad = NN_PAD;
+    w->tokens = lab_tokens(&w->m, w->q.prompt ? w->q.prompt : "\n", &w->n_tokens, err);
+    w->logits = malloc((size_t)w->m.c.vocab * sizeof *w->logits);
+    w->weight = malloc((size_t)w->m.c.vocab * sizeof *w->weight);
+    if (!w->tokens)
+        return -1;
+    if (!w->logits || !w->weight)
+        return nn_fail(err, "lab: out of memory for %lld logits (close other programs)", (long long)w->m.c.vocab);
+    const int32_t source = (int32_t)w->n_tokens, *first = pairs ? &pad : w->tokens;
+    const int64_t given = pairs ? 1 : w->n_tokens, chunk = given < CHUNK ? given : CHUNK;
+    const int64_t end = nn_positions_end(&w->m, w->m.n_stacks - 1);
+    w->max = w->q.bytes;
+    if (given > end - w->max)
+        w->max = end > given ? end - given : 0; /* learned or random positions end here */
+    if (lab_net(&w->net, &w->m, w->pool, 1, chunk, false, given + w->max, err) != 0 ||
+        (pairs && nn_net_source(w->net, source, w->tokens, &source, err) != 0))
+        return -1;
+    for (int64_t at = 0; at < given; at += chunk) {
+        const int64_t count = given - at < chunk ? given - at : chunk;
+        for (int64_t x = 0; x < count; x++)
+            put_token(w, first[at + x]);
+        if (nn_net_logits(w->net, count, first + at, w->logits, err) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* Draw and print tokens until there are enough bytes or the target of an encoder-decoder ends. */
+static int write_text(writer *w, char err[NN_ERR_MAX])
+{
+    const int32_t n = w->m.tokenizer ? w->m.tokenizer->n : (int32_t)w->m.c.vocab - w->m.c.bos;
+    int64_t written = 0;
+    for (int64_t x = 0; x < w->max && written < w->q.bytes; x++) {
+        const int32_t next = draw(w->logits, n, w->weight, &w->q, x);
+        if (w->m.c.task == NN_ENCODER_DECODER && next == NN_END)
+            break;
+        written += put_token(w, next);
+        fflush(stdout);
+        if (x + 1 < w->max && written < w->q.bytes && nn_net_logits(w->net, 1, &next, w->logits, err) != 0)
+            return -1;
+    }
+    for (; w->n_held > 0; w->n_held--)
+        fputs("\xef\xbf\xbd", stdout);
+    putchar('\n');
+    return 0;
+}
+
+static void destroy_writer(writer *w)
+{
+    free(w->tokens);
+    free(w->logits);
+    free(w->weight);
+    nn_net_destroy(w->net);
+    nn_model_destroy(&w->m);
+    rp_pool_destroy(w->pool);
 }
 
 static int sample_run(const cli_command *self, int argc, char **argv)
 {
-    enum { CHUNK = 256 }; /* tokens of the prompt per call */
-    request q = {.bytes = 400, .temperature = -1, .seed = 1};
+    writer w = {.q = {.bytes = 400, .temperature = -1, .seed = 1}};
     const char *path;
     char err[NN_ERR_MAX];
-    int n, code = cli_options(self, argc, argv, on_option, &q, &path, 1, &n);
+    int64_t step;
+    int n, code = cli_options(self, argc, argv, on_option, &w.q, &path, 1, &n);
     if (code >= 0)
         return code;
     if (n == 0)
         return cli_error(CLI_USAGE, "lab sample: no run is named (such as relpos lab sample out/run)");
-    if (q.prompt && !*q.prompt)
+    if (w.q.prompt && !*w.q.prompt)
         return cli_error(CLI_USAGE, "--prompt: it is empty (give at least one byte)");
-    nn_model m;
-    nn_net *net = NULL;
-    rp_pool *pool = NULL;
-    int64_t step, given, written = 0;
-    if ((code = lab_open_any(&m, path, &step, q.threads, &pool)) != CLI_OK)
+    if ((code = lab_open_any(&w.m, path, &step, w.q.threads, &w.pool)) != CLI_OK)
         return code;
-    if (m.c.task == NN_CLASSIFIER) {
-        nn_model_destroy(&m);
-        rp_pool_destroy(pool);
-        return cli_error(CLI_FAILED, "lab sample: %s is a classifier, which cannot write (use relpos lab eval)", path);
-    }
-    const bool pairs = m.c.task == NN_ENCODER_DECODER;
-    if (pairs && !q.prompt) {
-        nn_model_destroy(&m);
-        rp_pool_destroy(pool);
-        return cli_error(CLI_USAGE, "--prompt: an encoder-decoder needs a source (give it with --prompt TEXT)");
-    }
-    if (q.temperature < 0)
-        q.temperature = pairs ? 0 : 0.8;
-    unsigned char held[4];
-    size_t n_held = 0;
-    int32_t *tokens = lab_tokens(&m, q.prompt ? q.prompt : "\n", &given, err), pad = NN_PAD;
-    const int32_t source = (int32_t)given, *first = pairs ? &pad : tokens;
-    given = pairs ? 1 : given;
-    real *logits = malloc((size_t)m.c.vocab * sizeof *logits);
-    double *weight = malloc((size_t)m.c.vocab * sizeof *weight);
-    int state = !tokens ? -1
-                : logits && weight
-                    ? 0
-                    : nn_fail(err, "lab: out of memory for %lld logits (close other programs)", (long long)m.c.vocab);
-    int64_t max = q.bytes; /* most tokens to write */
-    const int64_t end = nn_positions_end(&m, m.n_stacks - 1);
-    if (state == 0 && given > end - max)
-        max = end > given ? end - given : 0; /* learned or random positions end here */
-    const int64_t chunk = given < CHUNK ? given : CHUNK;
-    if (state == 0)
-        state = lab_net(&net, &m, pool, 1, chunk, false, given + max, err);
-    if (state == 0 && pairs)
-        state = nn_net_source(net, source, tokens, &source, err);
-    for (int64_t at = 0; state == 0 && at < given; at += chunk) {
-        const int64_t count = given - at < chunk ? given - at : chunk;
-        for (int64_t x = 0; x < count; x++)
-            put_token(&m, first[at + x], held, &n_held);
-        state = nn_net_logits(net, count, first + at, logits, err);
-    }
-    for (int64_t x = 0; state == 0 && x < max && written < q.bytes; x++) {
-        const int32_t next = draw(logits, m.tokenizer ? m.tokenizer->n : (int32_t)m.c.vocab - m.c.bos, weight, &q, x);
-        if (pairs && next == NN_END)
-            break;
-        written += put_token(&m, next, held, &n_held);
-        fflush(stdout);
-        state = x + 1 < max && written < q.bytes ? nn_net_logits(net, 1, &next, logits, err) : 0;
-    }
-    for (; state == 0 && n_held > 0; n_held--) /* bytes of an incomplete character */
-        fputs("\xef\xbf\xbd", stdout);
-    if (state == 0)
-        putchar('\n');
-    else
+    code = check_writer(&w, path);
+    if (code == CLI_OK && (read_prompt(&w, err) != 0 || write_text(&w, err) != 0))
         code = cli_error(CLI_FAILED, "%s", err);
-    free(tokens);
-    free(logits);
-    free(weight);
-    nn_net_destroy(net);
-    nn_model_destroy(&m);
-    rp_pool_destroy(pool);
+    destroy_writer(&w);
     return code;
 }
 
