@@ -1,16 +1,16 @@
-"""The results of relpos lab sweep and inspect as a page: tables, curves, heat maps, the command of each, and what they do not show.
+"""Show results of relpos lab sweep and inspect as a page: tables, curves, heat maps, the command of each experiment, and limits.
 
     relpos lab report FILE.jsonl... [-o PAGE.html|PAGE.md]
 
-Each file is a section, named after its experiment. Without -o, tables in Markdown are printed. An HTML page contains its pictures; for a
-Markdown page they are SVG files beside it. Pictures need matplotlib, tables only Python. This program reads results and knows no model.
+Each file becomes a section named after its experiment. Without -o, print tables in Markdown. An HTML page contains its charts; a
+Markdown page has them as SVG files beside it. Charts need matplotlib; tables need only Python.
 SPDX-License-Identifier: Apache-2.0"""
 import argparse
 import math
 import pathlib
 import sys
 
-sys.dont_write_bytecode = True  # nothing is left in the installation
+sys.dont_write_bytecode = True  # do not write into the installation
 from costs import forward, overhead  # noqa: E402
 from distance import by_ratio  # noqa: E402
 from heads import inspected  # noqa: E402
@@ -23,32 +23,33 @@ from sweeps import preliminary, preliminary_of, sweep  # noqa: E402
 from tasks import answered, generated  # noqa: E402
 from weights import shapes_and_counts  # noqa: E402
 
-# The question of each experiment.
+# The heading of each experiment.
 EXPERIMENTS = {
     "length": "Length generalisation: trained at one length, measured at up to eight times that length",
     "ranking": "The order of seven positions, by the learning rate and the rate of their arrays",
     "tasks": "Tasks with one right answer, beyond the sizes of the training",
-    "previous": "How long it takes until a head looks at the token before",
+    "previous": "How many steps it takes until a head attends to the previous token",
     "distance": "How far a T5 table reads beyond the trained length, by max_distance over that length",
     "rate": "Two of these positions at a third of the learning rate",
     "scaling": "RoPE scaled to read more than the trained length",
-    "buckets": "The number of buckets, and the distance from which on all share the last one",
+    "buckets": "The number of buckets, and max_distance",
     "strategies": "How distances are assigned to 32 buckets",
-    "sharing": "One table for all layers, for all heads",
+    "sharing": "One table for all layers, and for all heads",
     "clip": "Shaw's clipping distance",
-    "overhead": "What positions cost",
-    "forward": "What positions cost attention alone",
-    "terms": "How many weights positions have",
+    "overhead": "The cost of positions in a training step",
+    "forward": "The cost of positions in attention",
+    "terms": "The number of weights of positions",
     "classify": "An encoder with two-sided positions: which chapter is a window from?",
     "inspect": "What the heads learned",
-    "oracle": "Beside PyTorch",
-    "whole": "Trained to the end, beside PyTorch",
+    "oracle": "Compared with PyTorch",
+    "whole": "Trained to the end, compared with PyTorch",
 }
-LIMITS = """Small models, trained as described here, show how schemes are used; they do not rank them, neither for small models nor for large ones. Spreads are over few starts. Perplexities are per byte, of one text. Windows do not overlap: a longer window gains from context and
-loses where positions fail, and the curves by position separate the two. A scheme that ends near the perplexity of counted pairs of bytes (16.5 in the text of lab/corpus.sh) has not
-learned in so few steps to use single earlier bytes; longer training may change that. Times are of one machine."""
+LIMITS = """Models this small show how schemes are used. They do not rank schemes, for small models or for large ones. Each experiment has few starts.
+Perplexities are per byte, of one text. Windows do not overlap: a longer window gains from context and loses where positions fail, and the tables by position separate
+the two. A scheme that ends near the perplexity of byte bigrams has not learned to use single earlier bytes in this number of steps;
+longer training may change that. All times are of one machine."""
 
-# By the name of a file: the function that writes its section, and the command that makes the file.
+# For files with these names: the function that writes the section, and the command that creates the file.
 KINDS = {
     "inspect": (inspected, "relpos lab inspect MODEL --length 1024 --json >>out/inspect.jsonl"),
     "oracle": (beside_torch, "lab/oracle.py build/release/relpos lab/oracle.lab --time 4 --save out/oracle.jsonl [--set position=none] "
@@ -66,10 +67,10 @@ KINDS = {
 def main():
     parser = argparse.ArgumentParser(prog="relpos lab report", description=__doc__.split("\n\n")[0], allow_abbrev=False)
     parser.add_argument("files", nargs="+", metavar="FILE.jsonl")
-    parser.add_argument("-o", "--output", metavar="PAGE", help="PAGE.html or PAGE.md; without it, tables are printed")
+    parser.add_argument("-o", "--output", metavar="PAGE", help="write PAGE.html or PAGE.md; default: print tables")
     q = parser.parse_args()
     if q.output and pathlib.Path(q.output).suffix not in (".html", ".md"):
-        sys.exit(f"relpos: lab report: --output: {q.output}: neither .html nor .md (PAGE.html or PAGE.md)")
+        sys.exit(f"relpos: lab report: --output: {q.output}: neither .html nor .md (name PAGE.html or PAGE.md)")
     page = Page(pathlib.Path(q.output) if q.output else None)
     if page.path:
         page.heading("Position schemes on text", 1)
@@ -89,14 +90,14 @@ def main():
         section = answered if generated(lines) else first_heads if watched(lines) else section
         section(page, lines) if section else sweep(page, stem, lines)
         for line in lines:
-            if "experiment" in line and section not in (overhead, answered):  # its models are timed, not trained
+            if "experiment" in line and section not in (overhead, answered):  # models of overhead are only timed
                 read_in_all = math.prod(int(line["experiment"][k]) for k in ("steps", "batch", "length"))
                 weights, tokens = max(weights, line["weights"]), max(tokens, read_in_all)
             if "machine" in line and line["machine"] not in machines:
                 machines.append(line["machine"])
     if page.path:
         page.heading("What it does not show")
-        page.text(f"The models that were measured on text have at most {weights:,} weights, and each was trained on at most {tokens:,} tokens. " * (weights > 0)
+        page.text(f"The models measured on text have at most {weights:,} weights, and each was trained on at most {tokens:,} tokens. " * (weights > 0)
                   + " ".join(LIMITS.split()))
         page.heading("Machine")
         for m in machines:

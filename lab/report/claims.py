@@ -1,4 +1,4 @@
-"""Numbers that tutorials print for the experiments of lab/, of other models and texts, without a way to repeat them.
+"""Numbers that tutorials print for experiments like those in lab/, with other models and texts and without a way to repeat them.
 SPDX-License-Identifier: Apache-2.0"""
 CLAIMS = {
     "buckets": ("8 to 128 buckets: 18.5, 18.3, 18.2, 18.1, 18.1 as trained, and 21.2, 20.1, 19.8, 19.7, 19.6 at twice the length",
@@ -7,21 +7,21 @@ CLAIMS = {
     "strategies": ("uniform 18.5, logarithmic 18.0, linear 18.2, quadratic 18.3 as trained, and 21.5, 19.8, 20.3, 20.8 at twice the length",
                    {"t5": (1.0, 19.8 / 18.0), "bucket,strategy=uniform": (1.0, 21.5 / 18.5), "bucket,strategy=linear": (1.0, 20.3 / 18.2),
                     "bucket,strategy=quadratic": (1.0, 20.8 / 18.3)}),
-    "overhead": ("of attention alone, forward, at 512: learned 0.65 %, sinusoidal 0.81 %, relative bias 1.79 % (elsewhere: less than 5 %), RoPE 2.60 %; "
-                 "of training, Shaw 5 to 10 %",
+    "overhead": ("added to the forward pass of attention at 512: learned 0.65 %, sinusoidal 0.81 %, relative bias 1.79 % (elsewhere: less than 5 %), RoPE 2.60 %; "
+                 "added to training: Shaw 5 to 10 %",
                  {"learned": "0.65", "sinusoidal": "0.81", "t5": "1.79", "rope": "2.60", "relkey,left=64+relval,left=64": "5 to 10"}),
 }
 
-# Perplexities at 1, 2, 4 and 8 times the trained length, by that length; None: infinite. Both tables are of one text.
+# Printed perplexities at 1, 2, 4 and 8 times the trained length, by trained length. None: infinite. One text has both tables.
 LENGTHS = {
     512: {"learned": (18.1, None, None, None), "sinusoidal": (18.1, 22.3, 31.5, 52.1), "t5": (18.0, 19.2, 21.8, 28.4), "rope": (18.0, 20.1, 24.3, 35.2),
           "alibi": (18.2, 18.9, 19.8, 21.3)},
     2048: {"t5": (18.0, 19.8, 24.1, 32.5), "alibi": (18.2, 19.1, 20.8, 22.1)},
 }
-# Milliseconds that positions add to a forward pass of 12.3 ms at length 512, batch 32; width, heads and machine are not said.
+# Printed milliseconds that positions add to a forward pass of 12.3 ms at length 512, batch 32. Width, heads and machine are not given.
 FORWARD = {"learned": 0.08, "sinusoidal": 0.10, "t5": 0.22, "rope": 0.32}
 FORWARD_BASE = 12.3
-# Weights: a position of the laboratory or the text of a term, what its shapes are computed from, and the number that is printed.
+# Weights: a position, the sizes that its shapes depend on, and the printed number.
 WEIGHTS = [
     ("learned", {"L": 512, "D": 768}, 393216), ("learned", {"L": 2048, "D": 768}, 1572864), ("sinusoidal", {}, 0), ("rope", {}, 0), ("alibi", {}, 0),
     ("t5", {"H": 12}, 384), ("t5", {"H": 16}, 512), ("t5", {"H": 32}, 1024), ("t5,buckets=8", {"H": 12}, 96), ("t5,buckets=16", {"H": 12}, 192),

@@ -1,4 +1,4 @@
-"""The sections on cost: training steps, attention alone, and PyTorch beside them.
+"""Sections on cost: training steps, and attention.
 SPDX-License-Identifier: Apache-2.0"""
 from claims import CLAIMS, FORWARD, FORWARD_BASE
 from results import counted, grouped, is_base, short
@@ -10,20 +10,20 @@ def overhead(page, lines):
     groups = grouped(lines, apart=["length"])
     cells = {what: {n: [x for x in group if int(x["experiment"]["length"]) == n] for n in lengths} for what, group in groups.items()}
 
-    def fastest(some):  # other work of the machine makes a step slower, never faster
+    def fastest(some):  # other programs on the machine make a step slower, never faster
         return min(some, key=lambda line: line["ms_per_step"], default=None)
 
     def without(line):
         return [x for x in lines if is_base(x, line)]
 
     spread = {n: [line["ms_per_step"] for some in cells.values() for line in some[n] if is_base(line, line)] for n in lengths}
-    starts = {n: max(len(some[n]) for some in cells.values()) for n in lengths}  # of a column
-    page.text("Time of a training step (the smallest of the starts' medians) and memory of activations and weights, as increases in % over the model without "
-              f"positions. Numbers printed elsewhere are in brackets. There {'is' if starts[lengths[0]] == 1 else 'are'} " + (f"{counted(starts[lengths[0]])} of each" if len(set(starts.values())) == 1 else ", ".join(f"{counted(count)} at {n:,}" for n, count in starts.items()))
-              + ("" if all(len(some[n]) in (0, starts[n]) for some in cells.values() for n in lengths) else " but where a cell says otherwise")
+    starts = {n: max(len(some[n]) for some in cells.values()) for n in lengths}  # most starts in each column
+    page.text("Time of a training step (the fastest start's median) and memory of activations and weights, as increases in % over the model without "
+              f"positions. Brackets have printed numbers from other sources. There {'is' if starts[lengths[0]] == 1 else 'are'} " + (f"{counted(starts[lengths[0]])} of each" if len(set(starts.values())) == 1 else ", ".join(f"{counted(count)} at {n:,}" for n, count in starts.items()))
+              + ("" if all(len(some[n]) in (0, starts[n]) for some in cells.values() for n in lengths) else " except where a cell has another number")
               + ". Without positions a step took " + ", ".join(f"{min(x):,.0f} to {max(x):,.0f} ms at {n:,}" if len(x) > 1 else f"{x[0]:,.0f} ms, measured once, at {n:,}" for n, x in spread.items())
-              + ": " + " and ".join(["differences of that size mean nothing"] * any(len(x) > 1 for x in spread.values())
-                                    + ["a few % of what was measured once mean nothing"] * any(len(x) == 1 for x in spread.values())) + ".")
+              + ". " + " ".join(["Differences within these ranges are noise."] * any(len(x) > 1 for x in spread.values())
+                                + ["A few % on a step measured once is noise."] * any(len(x) == 1 for x in spread.values())))
     rows = []
     for what, some in cells.items():
         row = [what]
@@ -49,21 +49,21 @@ def overhead(page, lines):
             row += [f"{100 * (mine['bytes'] / base['bytes'] - 1):+.1f} %", f"{mine['position_weights']:,}, {100 * mine['position_weights'] / base['weights']:.2f} %"]
         rows.append(row)
     page.table(["", *[f"step at {n:,}" for n in lengths], f"memory at {lengths[-1]:,}", f"weights at {lengths[-1]:,}"], rows)
-    page.text(f"Printed elsewhere: {claim}. A step here is that of a whole model, forward, backward and the optimizer.")
+    page.text(f"Printed in other sources: {claim}. A step here is a step of a whole model: forward, backward and optimizer.")
     dearer = {what: fastest(some[512])["ms_per_step"] for what, some in cells.items() if some.get(512)
               and fastest(some[512])["ms_per_step"] > 1.05 * fastest(without(some[512][0]))["ms_per_step"]}
     surely = [what for what, ms in dearer.items() if ms > max(spread[512])]
     if dearer:
-        page.text(f"At 512, less than 5 % was not measured for {', '.join(dearer)}. " + (f"Of these, {', '.join(surely)} took longer than any step without positions; the spread of those "
+        page.text(f"At 512, these positions added 5 % or more: {', '.join(dearer)}. " + (f"Of these, {', '.join(surely)} took longer than any step without positions; the spread of those "
                   "steps may explain the others." if surely else "The spread of the steps without positions may explain all of these."))
 
 
 def forward(page, lines):
     first = lines[0]
-    page.text(f"Attention alone, forward, f32, length {first['length']:,}, batch {first['batch']}, {first['heads']} heads of {first['width']}, on {first['machine']['threads']} thread: "
-              "medians of processor time, and what a position adds to attention without one, as the median of pairs of calls that take turns, with the quartiles in brackets. learned and sinusoidal "
-              f"add an array of {first['length']:,} × {first['heads'] * first['width']:,} to the input, by NumPy and once for a model; the others are part of each layer's "
-              "attention, and make their table in the call.")
+    page.text(f"Forward pass of attention in f32, length {first['length']:,}, batch {first['batch']}, {first['heads']} heads of {first['width']}, on {first['machine']['threads']} thread. "
+              "The time is the median processor time. The added time compares pairs of calls with and without the position, run alternately: median, and quartiles in brackets. "
+              f"learned and sinusoidal add an array of {first['length']:,} × {first['heads'] * first['width']:,} to the input with NumPy, once per model; the others are part of the "
+              "attention of each layer, and build their table in the call.")
     rows = []
     for x in lines:
         what = short(x["forward"])
@@ -71,6 +71,6 @@ def forward(page, lines):
         rows.append([what, f"{x['ms']:.1f} ms", added, f"{100 * FORWARD[what] / FORWARD_BASE:+.2f} %" if what in FORWARD else ""])
     page.table(["", "time", "added", "printed"], rows)
     dearer = [short(x["forward"]) for x in lines if sorted(x["ratio"])[1] > 1.05]
-    page.text("Printed elsewhere: less than 5 % for a relative bias. " + (f"Here {', '.join(dearer)} cost{'s' * (len(dearer) == 1)} more." if dearer
+    page.text("Printed in other sources: less than 5 % for a relative bias. " + (f"Here {', '.join(dearer)} cost{'s' * (len(dearer) == 1)} more." if dearer
                                                                                     else "Here none of these costs more.")
-              + " Not all terms are in this table: docs/costs.md has the others, and several cost more too.")
+              + " This table does not have all terms: docs/costs.md has the others, and several of them cost more too.")

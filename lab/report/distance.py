@@ -1,4 +1,4 @@
-"""The section of T5 tables by max_distance and trained length: how perplexity changes beyond that length, by the ratio of the two.
+"""Section on T5 tables: how perplexity changes beyond the trained length, by the ratio of max_distance to that length.
 SPDX-License-Identifier: Apache-2.0"""
 import math
 import statistics
@@ -13,7 +13,7 @@ def max_distance(line):
 
 
 def rise(line, times):
-    """The logarithm of the perplexity at so many times the trained length over that at the trained length; None where it was not measured."""
+    """Return log(perplexity at `times` times the trained length / perplexity at the trained length); None if one was not measured."""
     at = {x["length"]: x["perplexity"] for x in line["lengths"]}
     trained = int(line["experiment"]["length"])
     return math.log(at[trained * times] / at[trained]) if at.get(trained) and at.get(trained * times) else None
@@ -35,8 +35,8 @@ def by_ratio(page, lines):
         groups.setdefault((max_distance(line) / int(line["experiment"]["length"]), int(line["experiment"]["length"])), []).append(line)
     times = [t for t in times if any(rise(line, t) is not None for line in lines)]
     starts = sorted({len(g) for g in groups.values()})
-    page.text("Tables of 32 buckets, by max_distance over the trained length. All lengths predict the same bytes. By how much perplexity is above that at the trained length, in windows so many times "
-              f"as long; means over {' or '.join(map(counted, starts))}, with 95 % intervals over the starts.")
+    page.text("T5 tables of 32 buckets, ordered by max_distance / trained length. All lengths predict the same bytes. The columns 2 ×, 4 × and so on show by how much the perplexity in windows that many "
+              f"times as long is above the perplexity at the trained length; means over {' or '.join(map(counted, starts))}, with 95 % intervals over the starts.")
     page.table(["max_distance / trained length", "max_distance", "trained at", "perplexity there", *[f"{t} ×" for t in times]],
                [[f"{ratio:g}", f"{max_distance(g[0])}", f"{length}", f"{statistics.mean(next(x['perplexity'] for x in line['lengths'] if x['length'] == length) for line in g):.3f}",
                  *[percent([rise(line, t) for line in g]) for t in times]] for (ratio, length), g in sorted(groups.items())])

@@ -1,19 +1,19 @@
-"""The section of relpos lab inspect: what the heads learned, by distance.
+"""Section on relpos lab inspect: what the heads learned, by distance.
 SPDX-License-Identifier: Apache-2.0"""
 from results import short
 
 
 def inspected(page, lines):
-    page.text("The scores of each head are split into what the terms of the model add, and what queries and keys give without them. The share of position is the "
-              "variance over keys of the first, summed over queries, divided by the same sum for both.")
+    page.text("The score of a query and a key is the sum of a position part, which the terms of the model add, and a content part, their product without the terms. The position "
+              "fraction is the variance of the position part over the keys, summed over queries, divided by that sum for both parts.")
     rows, shown_distances = [], range(min(6, *(len(line["distances"]) for line in lines)))
     for line in lines:
         for layer, heads in enumerate(line["layers"]):
             for h, head in enumerate(heads):
                 rows.append([f"{short(line['inspect'])}, layer {layer}, head {h}", f"{100 * head['share']:.1f} %", f"{head['distance']:.1f}",
                              *[f"{100 * head['weight'][d]:.2f} %" for d in shown_distances]])
-    page.table(["", "share of position", "mean distance", *[f"weight at {-d}" for d in shown_distances]], rows)
-    page.text(f"The columns of weight are the mean weights of offsets 0 to {-shown_distances[-1]}, each over all pairs with this offset.")
+    page.table(["", "position fraction", "mean distance", *[f"weight at {-d}" for d in shown_distances]], rows)
+    page.text(f"The weight columns show the mean attention weight at the offsets 0 to {-shown_distances[-1]}, over all pairs with that offset.")
 
     def make(plt):
         figure, axes = plt.subplots(len(lines), 2, figsize=(9, 2.4 * len(lines)), squeeze=False, sharex=True)
@@ -54,8 +54,8 @@ def inspected(page, lines):
     page.picture(heads_map, "heat maps of what position adds, by head and distance")
 
     page.heading("Pairs that do not occur in training", 3)
-    page.text("The share of the pairs of a window, two, four and eight times as long as in training, whose two positions (for absolute schemes) or whose offset "
-              "(for relative ones) do not occur in training. Clipped offsets, and a bucket that all large distances share, leave none.")
+    page.text("The fraction of the pairs in a window 2, 4 and 8 times as long as in training whose positions (for absolute schemes) or whose offset "
+              "(for relative schemes) do not occur in training. With clipped offsets, or one bucket for all large distances, there are no such pairs.")
     rows = []
     for n in (128, 512):
         for m in (2 * n, 4 * n, 8 * n):

@@ -1,4 +1,4 @@
-"""Intervals and tests by pieces of the text that is measured: how sure a mean loss is, and whether two models differ. It reads no files.
+"""Confidence intervals and tests over the pieces of the measured text: how certain a mean loss is, and whether two models differ.
 SPDX-License-Identifier: Apache-2.0"""
 import functools
 import math
@@ -7,7 +7,7 @@ import statistics
 
 @functools.lru_cache
 def beyond(t, df):
-    """Two-sided p-value of Student's t: one less the integral of its density from -t to t, by Simpson's rule."""
+    """Return the two-sided p-value of Student's t: 1 minus the integral of its density from -t to t, by Simpson's rule."""
     steps, t = 2000, abs(t)
     factor = math.exp(math.lgamma((df + 1) / 2) - math.lgamma(df / 2)) / math.sqrt(df * math.pi)
 
@@ -23,7 +23,7 @@ def beyond(t, df):
 
 @functools.lru_cache
 def quantile(df):
-    """Where 95 % of Student's t lie between -t and t."""
+    """Return the t for which 95 % of Student's t distribution is between -t and t."""
     low, high = 0.0, 200.0
     for _ in range(50):
         middle = (low + high) / 2
@@ -32,7 +32,7 @@ def quantile(df):
 
 
 def pieces(lines, n):
-    """The loss of each piece at the n-th length, means over the starts; None where there are fewer than two pieces, or one has no loss."""
+    """Return the loss of each piece at the n-th length, as means over the starts; None if there are fewer than two pieces, or a loss is missing."""
     found = [line["lengths"][n].get("pieces") or [] for line in lines]
     if len({len(some) for some in found}) != 1 or len(found[0]) < 2 or any(x is None for some in found for x in some):
         return None
@@ -40,25 +40,25 @@ def pieces(lines, n):
 
 
 def interval(values):
-    """The mean of values and half the width of its 95 % interval."""
+    """Return the mean of values and half the width of its 95 % interval."""
     return statistics.mean(values), quantile(len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
 
 
 def p_value(values):
-    """Whether the mean of values is 0: a t-test."""
+    """Return the p-value of a t-test for a mean of 0."""
     mean, sd = statistics.mean(values), statistics.stdev(values)
     return float(mean == 0) if sd == 0 else beyond(mean / sd * math.sqrt(len(values)), len(values) - 1)
 
 
 def agree(some, other, n):
-    """Whether every start that two groups share has the same one of them ahead at the n-th length."""
+    """Return True if the same group has the lower loss at the n-th length in every start that both groups have."""
     first, second = ({line["experiment"]["seed"]: line["lengths"][n]["loss"] for line in lines} for lines in (some, other))
     return len({first[seed] < second[seed] for seed in first.keys() & second.keys()}) <= 1
 
 
 def ordered(groups, n):
-    """Pairs of groups, (the better, the other), that differ at the n-th length: by paired t-tests over the pieces at 5 % in all (Holm 1979), and with the same order in
-    each start. All other pairs are ties."""
+    """Return the pairs (better, other) of groups that differ at the n-th length: paired t-tests over the pieces find a difference, at 5 % for all tests together
+    (Holm 1979), and every start has the two in the same order. All other pairs are ties."""
     names = list(groups)
     losses = {what: pieces(lines, n) for what, lines in groups.items()}
     pairs = [(a, b) for x, a in enumerate(names) for b in names[x + 1:]]
@@ -73,7 +73,8 @@ def ordered(groups, n):
 
 
 def places(groups, n):
-    """{group: its first and last possible place}, the best group first: those that are surely better come before it, those surely worse after it."""
+    """Return {group: (first possible place, last possible place)}, best group first. Groups that `ordered` finds better come before a group, those it finds worse
+    come after it."""
     sure = ordered(groups, n)
     by_loss = sorted(groups, key=lambda what: statistics.mean(pieces(groups[what], n)))
     return {what: (1 + sum(b == what for _, b in sure), len(groups) - sum(a == what for a, _ in sure)) for what in by_loss}

@@ -1,4 +1,4 @@
-"""The sections of lab/oracle.py: the time of a step beside the same model in PyTorch, and trainings to the end in both.
+"""Sections on lab/oracle.py: the time of a step compared with the same model in PyTorch, and trainings to the end in both.
 SPDX-License-Identifier: Apache-2.0"""
 import statistics
 
@@ -6,8 +6,8 @@ from results import short
 
 
 def beside_torch(page, lines):
-    page.text("A training step of a model of 4 layers, width 256 and 4 heads on bytes, alternating with the same model in PyTorch, on one thread; medians, with the fastest and "
-              "the slowest step in brackets. Above 1, PyTorch takes longer.")
+    page.text("Time of a training step of a model of bytes with 4 layers, width 256 and 4 heads, alternating with the same model in PyTorch, on one thread: medians, with the fastest and "
+              "the slowest step in brackets. The last column is PyTorch's time divided by relpos's.")
 
     def times(x):
         return f"{x[0]:,.0f} ms ({x[1]:,.0f} to {x[2]:,.0f})"
@@ -20,8 +20,8 @@ def beside_torch(page, lines):
 
 
 def to_the_end(page, lines):
-    page.text("The same model trained to the end by both programs, from the same first weights and on the same windows: the mean loss of the last tenth of the steps, means over the "
-              "starts. After some hundred steps rounding alone makes two trainings as different as two starts, so they have to agree within the spread of PyTorch's starts.")
+    page.text("The same model trained to the end by both programs, from the same initial weights and on the same windows: the mean loss of the last tenth of the steps, as means over the "
+              "starts. After a few hundred steps, rounding makes two trainings as different as two starts, so the means must agree within the spread of PyTorch's starts.")
     page.table(["position", "steps, batch × length", "starts", "relpos", f"PyTorch {lines[0]['version'].split('+')[0]}", "apart", "spread of PyTorch's starts"],
                [[short(x["whole"]), f"{x['steps']:,}, {x['batch']} × {x['length']:,}", len(x["relpos"]), f"{statistics.mean(x['relpos']):.4f}", f"{statistics.mean(x['torch']):.4f}",
                  f"{statistics.mean(x['relpos']) - statistics.mean(x['torch']):+.4f}", f"{max(x['torch']) - min(x['torch']):.4f}"] for x in lines])

@@ -1,4 +1,4 @@
-"""A page of headings, texts, tables and pictures, as HTML or Markdown; and how it is written, completely or not at all. It knows no results.
+"""A page of headings, texts, tables and charts as HTML or Markdown, and writing files completely or not at all.
 SPDX-License-Identifier: Apache-2.0"""
 import contextlib
 import fcntl
@@ -13,12 +13,12 @@ from urllib.parse import quote
 
 
 def plain(text):
-    """Text as Markdown that reads as this text, whatever names are in it."""
+    """Escape text for Markdown."""
     return " ".join(re.sub(r"([\\`|]|\*(?=\S)|(?<=\S)\*|\](?=[(\[]))", r"\\\1", re.sub(r"&(?=[#\w]+;)", "&amp;", str(text))).replace("<", "&lt;").split("\n"))
 
 
 class Page:
-    """Blocks, written as HTML or Markdown."""
+    """A list of blocks, written as HTML or Markdown."""
 
     def __init__(self, path):
         self.path, self.out, self.pictures = path, [], {}
@@ -45,7 +45,7 @@ class Page:
             self.out.append("\n".join("| " + " | ".join(plain(c) for c in r) + " |" for r in [head, ["---"] * len(head), *rows]) + "\n")
 
     def picture(self, make, alt):
-        """Add the figure that make(pyplot) returns, if there is a page to show it on."""
+        """Add the figure that make(pyplot) returns. Without a page, do nothing."""
         if self.path is None:
             return
         plt = pyplot()
@@ -74,7 +74,7 @@ svg{{max-width:100%;height:auto}}pre{{background:#f4f4f4;padding:.6em;overflow-x
 
 
 def remove_left(path, start):
-    """Remove what killed programs left beside a path: files whose names begin with `start`, and that nobody has locked."""
+    """Remove temporary files of killed programs beside a path: files whose names begin with `start` and that are not locked."""
     for left in path.parent.glob(start + "*.tmp"):
         with contextlib.suppress(OSError):
             fd = os.open(left, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -84,7 +84,7 @@ def remove_left(path, start):
 
 
 def write(files):
-    """Write {path: text}, all files completely or none: each goes to a temporary file with a random name, which is locked, and renamed at the end."""
+    """Write {path: text}, all files completely or none. Each text goes to a locked temporary file with a random name, which is renamed at the end."""
     new, mask = {}, os.umask(0)
     os.umask(mask)
     try:
@@ -94,7 +94,7 @@ def write(files):
                 remove_left(path, start)
                 fd, new[path] = tempfile.mkstemp(prefix=start, suffix=".tmp", dir=path.parent)
                 to = open_files.enter_context(open(fd, "w", encoding="utf-8", errors="replace"))
-                with contextlib.suppress(OSError):  # a file system without locks
+                with contextlib.suppress(OSError):  # the file system may have no locks
                     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 os.fchmod(fd, 0o666 & ~mask)
                 to.write(text)
@@ -108,7 +108,7 @@ def write(files):
                 os.unlink(left)
         if not isinstance(e, OSError):
             raise
-        sys.exit(f"relpos: {path}: cannot be written: {e.strerror} (another place, or free some space)")
+        sys.exit(f"relpos: {path}: cannot be written: {e.strerror} (free some space, or name another place)")
 
 
 def put(text):
@@ -125,7 +125,7 @@ def pyplot():
     try:
         import matplotlib
     except ImportError:
-        sys.exit("relpos: lab report: pictures need matplotlib (Debian: python3-matplotlib; without -o, only tables are printed)")
+        sys.exit("relpos: lab report: charts need matplotlib (install Debian's python3-matplotlib, or print tables without -o)")
     matplotlib.use("svg")
     matplotlib.rcParams.update({"svg.hashsalt": "relpos", "svg.fonttype": "none", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
     import matplotlib.pyplot as plt

@@ -1,4 +1,4 @@
-"""The section of a sweep with eval_previous: how many steps it takes until a head looks at the token before.
+"""Section on a sweep with eval_previous: how many steps it takes until a head attends to the previous token.
 SPDX-License-Identifier: Apache-2.0"""
 import statistics
 
@@ -13,7 +13,7 @@ def watched(lines):
 
 
 def steps_to(line):
-    """The first step from whose measurement on a head gives more than half of its weight to the token before; None: it never does."""
+    """Return the first measured step at which a head gives more than half of its weight to the previous token; None if there is none."""
     return next((x["step"] for x in line["previous"] if x["weight"] > HALF), None)
 
 
@@ -32,8 +32,8 @@ def first_heads(page, lines):
     groups = grouped(lines)
     starts = sorted({len(g) for g in groups.values()})
     every = lines[0]["previous"][0]["step"]
-    page.text(f"Steps until some head gives more than half of its weight to the token before, as a mean over four windows of held-out text, measured every {every:,} steps; the "
-              f"median of {' or '.join(map(str, starts))} start{'s' * (starts != [1])}, the smallest and the largest in brackets. Beside it, that weight and the loss at the end of the training, means over the starts.")
+    page.text(f"Steps until a head gives more than half of its weight to the previous token, measured every {every:,} steps as a mean over four windows of held-out text: the "
+              f"median of {' or '.join(map(str, starts))} start{'s' * (starts != [1])}, with the smallest and the largest in brackets. The other columns have that weight and the loss at the end of the training, as means over the starts.")
 
     def end(g, what):
         return f"{statistics.mean(what(line) for line in g):.2f}"

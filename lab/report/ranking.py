@@ -1,12 +1,12 @@
-"""The section of a sweep over rates: perplexity by the learning rate and by the rate of the arrays, the order of the schemes at the best of them, with ties, and when
-there is no order to show. Beside them, what counts of bytes reach.
+"""Section on a sweep over learning rates: perplexity by learning rate and by the multiplier for the terms' arrays, the order of the schemes at their best rates with
+ties, or why there is no order; and the n-gram baseline.
 SPDX-License-Identifier: Apache-2.0"""
 from curves import curves, perplexity_axis
 from intervals import pieces
 from results import mean, over, short
 from sweeps import by_pieces, rises, shown, sweep, yardsticks
 
-WITHIN = 1.1  # learned, sinusoidal and RoPE have to end within so much of each other
+WITHIN = 1.1  # the schemes are ordered only if learned, sinusoidal and RoPE end within this factor of each other
 
 
 def number(line, key):
@@ -14,7 +14,7 @@ def number(line, key):
 
 
 def cells(lines):
-    """{position: {(rate, multiplier of the arrays' rate): its starts}}, both in order."""
+    """Return {position: {(rate, multiplier for the arrays): starts}}, with rates and multipliers in ascending order."""
     found = {}
     for line in sorted(lines, key=lambda line: (number(line, "lr"), number(line, "lr_terms"))):
         found.setdefault(line["experiment"]["position"], {}).setdefault((number(line, "lr"), number(line, "lr_terms")), []).append(line)
@@ -22,12 +22,12 @@ def cells(lines):
 
 
 def best(some, n):
-    """The rate and the multiplier of the lowest mean perplexity; None where there is none."""
+    """Return the rate and the multiplier with the lowest mean perplexity; None if there is no perplexity."""
     return min((at for at in some if mean(some[at], n)), key=lambda at: mean(some[at], n), default=None)
 
 
 def by_rate(grid, n):
-    """Perplexity by the rate, a line for each position and multiplier."""
+    """Return a function that draws perplexity by learning rate, with one line for each position and multiplier."""
     def make(plt):
         figure, at = plt.subplots(figsize=(9, 4))
         for k, (what, some) in enumerate(grid.items()):
@@ -55,17 +55,17 @@ def by_rate(grid, n):
 
 
 def why_no_order(chosen, n, counts):
-    """Why the schemes are not ordered, as text; None where they are."""
+    """Return why the schemes are not ordered, as text; None if they are ordered."""
     reached = {what: mean(chosen[what], n) for what in ("learned", "sinusoidal", "rope") if what in chosen}
     if len(reached) < 3:
         return "learned, sinusoidal and RoPE have not all been trained"
     ends = ", ".join(f"{what} {x:.2f}" for what, x in reached.items())
     if max(reached.values()) > WITHIN * min(reached.values()):
-        return f"learned, sinusoidal and RoPE do not end within {100 * (WITHIN - 1):.0f} % of each other at the trained length ({ends}), so what is left is how fast each is learned"
+        return f"learned, sinusoidal and RoPE do not end within {100 * (WITHIN - 1):.0f} % of each other at the trained length ({ends}), so differences still show how fast each is learned"
     three = next((x["perplexity"] for x in counts if x["order"] == 3), None)
     plain = mean(chosen["none"], n) if "none" in chosen else None
     if plain and three and plain > three:
-        return f"without positions the model ends at {plain:.2f}, above counts of three bytes ({three:.2f}): it does not tell earlier bytes apart yet"
+        return f"without positions the model ends at {plain:.2f}, above counts of three bytes ({three:.2f}): it does not distinguish earlier bytes yet"
     losses = {what: pieces(lines, n) for what, lines in chosen.items()}
     if None in losses.values() or len({len(some) for some in losses.values()}) != 1:
         return "the results have no losses of pieces (eval_pieces)"
@@ -73,7 +73,7 @@ def why_no_order(chosen, n, counts):
 
 
 def differ(lines):
-    """The keys, beside the rates, the position and the seed, in which experiments differ."""
+    """Return the keys in which experiments differ, other than the rates, the position and the seed."""
     found = [line["experiment"] for line in lines]
     return [k for k in dict.fromkeys(k for some in found for k in some)
             if k not in ("position", "lr", "lr_terms", "seed") and len({some.get(k) for some in found}) > 1]
@@ -81,7 +81,7 @@ def differ(lines):
 
 def ranked(page, lines):
     if differ(lines):
-        page.text(f"These experiments differ in {', '.join(differ(lines))} too, so they are not put together by their rates.")
+        page.text(f"These experiments differ in {', '.join(differ(lines))} too, so they are not grouped by rate.")
         sweep(page, "ranking", lines)
         return
     lengths = [x["length"] for x in lines[0]["lengths"]]
@@ -92,8 +92,8 @@ def ranked(page, lines):
     chosen = {what: grid[what][at] for what, at in rates.items() if at}
     columns = sorted({at for some in grid.values() for at in some})
     counts = lines[0].get("ngrams", [])
-    page.text(f"Perplexity at {lengths[n]:,} by the learning rate and, where it is not 1, the multiplier of the arrays' rate; means over the starts, with the smallest and the largest. "
-              "The best of each scheme is marked with an asterisk.")
+    page.text(f"Perplexity at {lengths[n]:,} by learning rate and, if it is not 1, the multiplier for the terms' arrays: means over the starts, with the smallest and the largest in brackets. "
+              "An asterisk marks the best rate of each scheme.")
 
     def cell(what, at):
         found = grid[what].get(at)
@@ -104,18 +104,18 @@ def ranked(page, lines):
     if len(set(starts)) > 1:
         page.text(f"The sweep is not complete: cells have {min(starts)} to {max(starts)} starts.")
     if counts:
-        page.text("Counts of " + ", ".join(f"{x['order']}" for x in counts) + " bytes reach " + ", ".join(f"{x['perplexity']:.2f}" for x in counts) + " on the same bytes.")
+        page.text("On the same bytes, n-grams of " + ", ".join(f"{x['order']}" for x in counts) + " bytes have the perplexity " + ", ".join(f"{x['perplexity']:.2f}" for x in counts) + ".")
     if any(mean(some, n) for by_at in grid.values() for some in by_at.values()):
         page.picture(by_rate(grid, n), f"perplexity at {lengths[n]} by the learning rate")
     why = why_no_order(chosen, n, counts)
     if why:
         page.text(f"The schemes are not ordered here: {why}.")
     else:
-        page.text("Each scheme at its best rate, which the same text chose.")
+        page.text("Each scheme at its best rate, which was chosen on the same text.")
         by_pieces(page, {f"{short(what)}, {at[0]:g}" + f" × {at[1]:g}" * (at[1] != 1): chosen[what] for what, at in rates.items() if at}, lengths, n)
     if len(lengths) > 1 and chosen:
         groups = {short(what): some for what, some in chosen.items()}
-        page.text(f"At the best rate of each, the perplexity at other lengths, and how much it rises from {lengths[0]:,} on.")
+        page.text(f"Perplexity of each scheme at its best rate at all lengths, and its rise from {lengths[0]:,} on.")
         page.table(["", *[f"{x:,}" for x in lengths]],
                    [[what, *[shown(over(some, lambda line, k=k: line["lengths"][k]["perplexity"])) for k in range(len(lengths))]] for what, some in groups.items()]
                    + yardsticks(lines, len(lengths)))

@@ -1,10 +1,10 @@
-"""What a file of results holds: reading it, with every line checked, and what its lines have in common. It makes no text of a page.
+"""Reading files of results, with checks of every line, and grouping their lines.
 SPDX-License-Identifier: Apache-2.0"""
 import json
 import statistics
 import sys
 
-# The expected form of a value: a test with its description; a list of the form of its items and their number (left out: at least one; None: any); a dict.
+# The expected shape of a value: (test, description), or a list [shape of items, number of items] (without the number: at least one item; None: any number), or a dict.
 TEXT = (lambda x: isinstance(x, str), "a text")
 INTEGER = (lambda x: type(x) is int and 0 <= x < 1e15, "an integer")
 COUNT = (lambda x: type(x) is int and 0 < x < 1e15, "an integer above 0")
@@ -16,7 +16,7 @@ MACHINE = {"threads": COUNT, "version": TEXT, "isa": TEXT, "blas": TEXT}
 
 
 def settings(text):
-    """An experiment's keys and values, without empty values."""
+    """Return the keys and values of an experiment, without empty values."""
     pairs = (line.partition(" = ") for line in text.splitlines())
     return {key: value for key, _, value in pairs if value}
 
@@ -65,7 +65,7 @@ def terms_shape(_):
 
 
 def wrong(value, shape, at=""):
-    """How a value differs from its expected shape, or None."""
+    """Return how a value differs from its expected shape, as text, or None."""
     found = json.dumps(value)
     found = f"{at or 'the line'} is {found if len(found) <= 40 else found[:37] + '...'}, not "
     if isinstance(shape, tuple):
@@ -86,7 +86,7 @@ def wrong(value, shape, at=""):
 
 
 def read(path):
-    """The results of a file. A wrong one ends the program here, so that the functions below need no checks."""
+    """Return the results of a file. A wrong line ends the program, so other functions need no checks."""
     shape_of, makes = {"inspect": (inspect_shape, "relpos lab inspect --json"), "oracle": (oracle_shape, "lab/oracle.py --time"),
                        "whole": (whole_shape, "lab/oracle.py --whole"), "forward": (forward_shape, "lab/forward.py"), "terms": (terms_shape, "relpos info --json")}.get(
         path.stem, (result_shape, "relpos lab sweep"))
@@ -97,9 +97,9 @@ def read(path):
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as e:
-        sys.exit(f"relpos: {path}: cannot be read: {getattr(e, 'strerror', None) or 'no text'} ({makes} writes such a file)")
+        sys.exit(f"relpos: {path}: cannot be read: {getattr(e, 'strerror', None) or 'it is not text'} (name a file that {makes} wrote)")
     if not text.strip():
-        sys.exit(f"relpos: {path}: empty ({makes} writes results)")
+        sys.exit(f"relpos: {path}: it is empty (name a file that {makes} wrote)")
     lines, ranges = [], {}
     for number, line_text in enumerate(text.rstrip("\n").split("\n"), 1):
         try:
@@ -115,10 +115,10 @@ def read(path):
         line["experiment"] = settings(line["experiment"])
         first, task = lines[0], line["experiment"]["task"]
         if task != first["experiment"]["task"]:
-            refuse(number, f"task is {task}, and that of line 1 {first['experiment']['task']}", "use a file for each")
+            refuse(number, f"task is {task}, but that of line 1 is {first['experiment']['task']}", "use one file for each task")
         lengths, others = (", ".join(str(x["length"]) for x in some["lengths"]) for some in (line, first))
         if path.stem != "overhead" and lengths != others:
-            refuse(number, f"eval_lengths are {lengths}, and those of line 1 {others}", "use a file for each")
+            refuse(number, f"eval_lengths are {lengths}, but those of line 1 are {others}", "use one file for each")
         extra = [(f"lengths[{n}].pieces", x.get("pieces", []), [(lambda x: x is None or NUMBER[0](x), "a number"), None]) for n, x in enumerate(line["lengths"])]
         extra.append(("previous", line.get("previous", []), [{"step": COUNT, "weight": SHARE}, len(first.get("previous", []))]))
         extra.append(("ngrams", line.get("ngrams", []), [{"order": COUNT, "perplexity": POSITIVE}, None]))
@@ -128,16 +128,16 @@ def read(path):
         for x in line["lengths"]:
             found = [(p["from"], p["to"]) for p in x.get("positions", [])]
             if found and ranges.setdefault(x["length"], found) != found:
-                refuse(number, f"positions of length {x['length']} are not those of the lines before", "delete this line to show the others")
+                refuse(number, f"positions of length {x['length']} differ from those of earlier lines", "delete this line to show the others")
     for number, line in enumerate(lines, 1):
         if path.stem == "overhead" and not any(is_base(other, line) for other in lines):
-            refuse(number, f"no result without positions at length {line['experiment']['length']}, which this one is compared with",
+            refuse(number, f"no result without positions at length {line['experiment']['length']} to compare this one with",
                    "add none to the values of vary.position")
     return once(lines, refuse) if shape_of is result_shape else lines
 
 
 def once(lines, refuse):
-    """Keep the fastest of the results with the same experiment and seed. Their other numbers have to be equal."""
+    """Keep the fastest of the results with the same experiment and seed. Their other numbers must be equal."""
     found = {}
     for number, line in enumerate(lines, 1):
         key = tuple(line["experiment"].items())
@@ -151,12 +151,12 @@ def once(lines, refuse):
 
 
 def is_base(base, line):
-    """Whether `base` is the experiment of `line` without positions, with any seed."""
+    """Return True if `base` is the experiment of `line` without positions, with any seed."""
     return {**line["experiment"], "seed": "", "position": "none"} == {**base["experiment"], "seed": ""}
 
 
 def grouped(lines, apart=()):
-    """{label: results of an experiment that differ in the seed alone}. A label has the keys that the sweep varied and others that differ between experiments, but not those in `apart`."""
+    """Return {label: results that differ only in the seed}. A label has the keys that the sweep varied and the other keys that differ between experiments, except those in `apart`."""
     groups = {}
     for line in lines:
         key = {k: v for k, v in line["experiment"].items() if k not in ("seed", *apart)}
@@ -169,7 +169,7 @@ def grouped(lines, apart=()):
         shown = [k for k in keys if k in differ or k in vary and k not in ("seed", *apart)]
         return ", ".join(value(some[k]) if k.endswith("position") and k in some else f"{k} = {some.get(k, 'none')}" for k in shown) or "all"
 
-    for value in (short, str):  # in full where the short names are the same
+    for value in (short, str):  # use full names if short names are equal
         labels = [label(some, group[0]["vary"], value) for some, group in zip(found, groups.values())]
         if len(set(labels)) == len(labels):
             break
@@ -177,13 +177,13 @@ def grouped(lines, apart=()):
 
 
 def over(lines, what):
-    """Mean, smallest and largest value over the starts; None if one has no value."""
+    """Return the mean, smallest and largest value over the starts; None if a start has no value."""
     values = [what(line) for line in lines]
     return None if None in values else (statistics.mean(values), min(values), max(values))
 
 
 def mean(lines, n):
-    """Mean perplexity at the n-th length over the starts; None if one has none."""
+    """Return the mean perplexity at the n-th length over the starts; None if a start has none."""
     found = over(lines, lambda line: line["lengths"][n]["perplexity"])
     return found and found[0]
 
@@ -193,7 +193,7 @@ def counted(starts):
 
 
 def short(position):
-    """The text of a position without the parameters that every causal model needs."""
+    """Return a position without the parameters that every causal model needs."""
     for parameter in (",bidirectional=0", ",right=0"):
         position = position.replace(parameter, "")
     return ",".join(p for p in position.split(",") if not p.startswith(("original_max_position", "max_position")))

@@ -1,4 +1,4 @@
-"""The section of a sweep: a table, how perplexity rises with the length, curves; and the warning above a page that compares positions.
+"""Section on a sweep: a table, the rise of perplexity with the length, and curves; and the warning at the top of a page that compares positions.
 SPDX-License-Identifier: Apache-2.0"""
 from claims import CLAIMS, LENGTHS
 import math
@@ -16,7 +16,7 @@ def shown(found, digits=3):
 
 
 def preliminary_of(lines):
-    """The first words of the warning above results that compare positions; None for a single position."""
+    """Return the first sentence of the warning above results that compare positions; None for a single position."""
     rates = {}
     for line in lines:
         some = line["experiment"]
@@ -29,8 +29,8 @@ def preliminary_of(lines):
 
 
 def preliminary(words, first, other):
-    """The warning above a page that compares positions. words: those of preliminary_of; first, other: results of the same positions at two
-    learning rates, or [] without them."""
+    """Return the warning at the top of a page that compares positions. words: result of preliminary_of; first, other: results of the same
+    positions at two learning rates, or []."""
     text = f"{words}. The models are small and were trained for few steps. The tables show the results of this training; they do not rank positions."
     both = {line["experiment"]["position"] for line in first} & {line["experiment"]["position"] for line in other}
     groups = {}
@@ -48,13 +48,13 @@ def preliminary(words, first, other):
 
 
 def rise(lines, n):
-    """By how much the mean perplexity at the n-th length is above that at the first, as text."""
+    """Return by how much the mean perplexity at the n-th length is above that at the first length, as text."""
     first, then = mean(lines, 0), mean(lines, n)
     return f"{100 * (then / first - 1):+.1f} %" if first and then else "none"
 
 
 def rises(groups, claims, lengths):
-    """The rise of each group beyond the first length, beside what is claimed."""
+    """Return table rows with the rise of each group beyond the first length, and the claimed rise if there is one."""
     rows = []
     for what, lines in groups.items():
         row = [what]
@@ -66,7 +66,7 @@ def rises(groups, claims, lengths):
 
 
 def beside_print(page, groups, lengths):
-    """The published rises of perplexity beyond the trained length, beside those measured at the same multiples of it."""
+    """Add a table of published rises of perplexity beyond the trained length, with the measured rises at the same multiples of it."""
     measured = {what: lines for what, lines in groups.items() if any(what in some for some in LENGTHS.values())}
     multiples = [m for m in (2, 4, 8) if m * lengths[0] in lengths]
     if not measured or not multiples:
@@ -78,9 +78,9 @@ def beside_print(page, groups, lengths):
 
     some = next(iter(measured.values()))[0]
     page.heading("Beside published numbers", 3)
-    page.text("How much perplexity rises beyond the trained length: as a text prints it, for models, texts and numbers of starts that it does not name; and as measured here "
-              f"at the same multiples of the length, in models of {some['weights']:,} weights trained at {lengths[0]:,} bytes, with the smallest and the largest of the starts "
-              "in brackets. The two printed tables do not agree with each other. Neither they nor the measured numbers rank positions: see the note at the top.")
+    page.text("The rise of perplexity beyond the trained length. The printed columns are from a text that does not name its models, texts or numbers of starts, and its two tables "
+              f"do not agree with each other. The measured columns are at the same multiples of the length, for models of {some['weights']:,} weights trained at {lengths[0]:,} bytes, with the smallest and "
+              "the largest of the starts in brackets. None of these numbers rank positions: see the note at the top.")
     rows = []
     for what, lines in measured.items():
         row = [what]
@@ -95,7 +95,7 @@ def beside_print(page, groups, lengths):
 
 
 def yardsticks(lines, columns):
-    """Rows of what counts of bytes reach, in each of so many columns; none where results have none, or others than the first."""
+    """Return table rows of the n-gram baseline with `columns` equal cells; [] if the results have no baseline or different ones."""
     counts = lines[0].get("ngrams", [])
     if any(line.get("ngrams") != counts for line in lines):
         return []
@@ -103,7 +103,7 @@ def yardsticks(lines, columns):
 
 
 def by_pieces(page, groups, lengths, n):
-    """How sure the perplexities at the n-th length are, and which groups differ, by pieces of the text."""
+    """Add a table with confidence intervals of the perplexities at the n-th length, and places with ties, over the pieces of the text."""
     some = {what: lines for what, lines in groups.items() if pieces(lines, n)}
     if len({len(pieces(lines, n)) for lines in some.values()}) != 1 or len(some) < 2:
         return
@@ -114,11 +114,11 @@ def by_pieces(page, groups, lengths, n):
         ahead, ahead_half = interval([x - y for x, y in zip(pieces(some[what], n), pieces(some[first], n))])
         rows.append([what, f"{low}" if low == high else f"{low} to {high}", f"{math.exp(middle):.3f} ({math.exp(middle - half):.3f} to {math.exp(middle + half):.3f})",
                      "" if what == first else f"{100 * math.expm1(ahead):+.1f} % ({100 * math.expm1(ahead - ahead_half):+.1f} to {100 * math.expm1(ahead + ahead_half):+.1f})"])
-    page.text(f"At {lengths[n]:,}, with 95 % intervals over {len(pieces(some[first], n))} pieces of the text. Rows with places in common are ties: two differ where a paired t-test over "
-              "the pieces says so (at 5 % for all pairs together, Holm), and every start has them in the same order.")
+    page.text(f"Perplexity at {lengths[n]:,} with 95 % intervals over {len(pieces(some[first], n))} pieces of the text. Rows whose places overlap are ties. Two rows differ if a paired t-test over "
+              "the pieces finds a difference (at 5 % for all pairs together, Holm) and every start has them in the same order.")
     page.table(["", "place", "perplexity", f"above {first}"], rows)
     if any(len(lines) == 1 for lines in some.values()):
-        page.text("Where there is one start, the places say nothing of the chance in the training.")
+        page.text("For rows with one start, the places do not account for the randomness of training.")
 
 
 def sweep(page, stem, lines):
@@ -128,7 +128,7 @@ def sweep(page, stem, lines):
     claim, claims = CLAIMS.get(stem, (None, {}))
     measure = "accuracy" if "accuracy" in lines[0]["lengths"][0] else "perplexity"
     starts = sorted({len(g) for g in groups.values()})
-    page.text(f"Means over {' or '.join(map(str, starts))} starts, the smallest and the largest in brackets." if starts != [1] else "One start for each.")
+    page.text(f"Means over {' or '.join(map(str, starts))} starts, with the smallest and the largest in brackets." if starts != [1] else "One start for each row.")
     page.table(["", *["starts"] * (len(starts) > 1), *[f"{measure} at {n:,}" for n in lengths], "weights of positions"],
                [[what, *[len(g)] * (len(starts) > 1), *[shown(over(g, lambda line, n=n: line["lengths"][n][measure])) for n in range(len(lengths))],
                  f"{g[0]['position_weights']:,}"] for what, g in groups.items()]
@@ -136,10 +136,10 @@ def sweep(page, stem, lines):
     if measure == "perplexity":
         by_pieces(page, groups, lengths, 0)
     if len(lengths) > 1 and measure == "perplexity":
-        page.text(f"How much the mean perplexity rises from {lengths[0]:,} on{'; in brackets, numbers printed elsewhere' if claims else ''}.")
+        page.text(f"Rise of the mean perplexity from {lengths[0]:,} on{'; brackets have printed numbers from other sources' if claims else ''}.")
         page.table(["", *[f"{n:,}" for n in lengths[1:]]], rises(groups, claims, lengths))
     if claim:
-        page.text(f"Printed elsewhere, of other models and texts: {claim}.")
+        page.text(f"Printed in other sources, for other models and texts: {claim}.")
     if stem == "length" and measure == "perplexity":
         beside_print(page, groups, lengths)
     if len(lengths) > 1 and any(x[measure] is not None for line in lines for x in line["lengths"]):

@@ -1,4 +1,4 @@
-"""The section of generated tasks: for each task, how many lines are answered to the byte, by position and size.
+"""Section on generated tasks: for each task, how many lines are answered exactly, by position and size.
 SPDX-License-Identifier: Apache-2.0"""
 from curves import curves
 from results import grouped, over
@@ -7,8 +7,8 @@ TASKS = {
     "copy": "abc=abc",
     "reverse": "abc=cba",
     "recall": "ab1cd2ef3cd=2: names of two letters with a digit each, then the digit of one of them",
-    "passkey": "a sentence, repeated to so many letters, with five digits somewhere in it, then those digits",
-    "addition": "21+93=150: 12 + 39 = 51 and a 0, every number from its lowest digit on",
+    "passkey": "a repeated sentence that hides five digits, then those digits",
+    "addition": "21+93=150 is 12 + 39 = 051: every number begins with its lowest digit",
 }
 
 
@@ -30,13 +30,13 @@ def answered(page, lines):
     of_task = {}
     for line in lines:
         of_task.setdefault(line["experiment"]["generate"], []).append(line)
-    page.text(f"Lines that are answered right to the byte, of at least {min(counts):,} of each size that no training had and that are the same for all; means over the starts, the "
-              "smallest and the largest in brackets. Trained on sizes from 1 to the one that is said; a larger size asks for what was not trained.")
+    page.text(f"Fraction of lines with an exact answer, of at least {min(counts):,} lines of each size. The lines are the same for all models, and no training used them. Means over the starts, with the "
+              "smallest and the largest in brackets. A heading gives the sizes in training; a larger size tests what was not trained.")
     for task, some in of_task.items():
         rates = {}
         for line in some:
             rates.setdefault(line["experiment"]["position"], set()).add(line["experiment"].get("lr_terms"))
-        one = all(len(found) == 1 for found in rates.values())  # 1 where a position has no arrays, which changes nothing
+        one = all(len(found) == 1 for found in rates.values())  # lr_terms is 1 for a position without arrays
         groups = grouped(some, ("generate", "lr_terms") if one else ("generate",))
         trained = ", ".join(sorted({line["experiment"].get("generate_size", "20") for line in some}, key=int))
         starts = sorted({len(g) for g in groups.values()})

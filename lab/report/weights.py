@@ -1,4 +1,4 @@
-"""The section on the number of weights, computed from what `relpos info --json` says of the arrays of each term.
+"""Section on the number of weights, computed from the array shapes in `relpos info --json`.
 SPDX-License-Identifier: Apache-2.0"""
 import ast
 import math
@@ -8,11 +8,11 @@ import re
 from claims import WEIGHTS
 
 OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.floordiv}
-OUTSIDE = {"learned": "[L, D]", "sinusoidal": "none"}  # what the laboratory adds to its input
+OUTSIDE = {"learned": "[L, D]", "sinusoidal": "none"}  # positions that the laboratory adds to the input; they are no terms
 
 
 def number(text, sizes):
-    """The value of an axis such as left+right+1."""
+    """Return the value of an axis such as left+right+1."""
     def of(node):
         if isinstance(node, ast.BinOp):
             return OPERATORS[type(node.op)](of(node.left), of(node.right))
@@ -21,19 +21,19 @@ def number(text, sizes):
 
 
 def chosen(shape, sizes):
-    """The shape of these sizes: one such as "width2 ? [H, width2] : none" depends on a parameter."""
+    """Resolve a shape that depends on a parameter, such as "width2 ? [H, width2] : none"."""
     found = re.fullmatch(r"(\w+) \? (.+) : (.+)", shape)
     return shape if not found else found[2] if sizes[found[1]] else found[3]
 
 
 def weights(shape, sizes):
-    """The number of elements of a shape such as [H?, left+right+1, Dk]. H? is an axis that heads may share, and counts once."""
+    """Return the number of elements of a shape such as [H?, left+right+1, Dk]. H? is an axis that heads may share; it counts as 1."""
     axes = [] if shape == "none" else shape.strip("[]").split(",")
     return math.prod(1 if axis.strip() == "H?" else number(axis.strip(), sizes) for axis in axes) if axes else 0
 
 
 def shapes(position, terms, sizes):
-    """The shapes of the learned arrays of the position, and the sizes with the parameters of its terms."""
+    """Yield the shape of each learned array of a position, with the sizes and parameters it depends on."""
     for text in position.split("+"):
         name, *settings = text.split(",")
         if name in OUTSIDE:
@@ -53,6 +53,6 @@ def shapes_and_counts(page, lines):
         found = [(shape, own) for shape, own in shapes(position, terms, sizes) if shape != "none"]
         given = ", ".join(f"{key} = {value:,}" for key, value in sizes.items())
         rows.append([position, given, " + ".join(shape for shape, _ in found) or "none", f"{sum(weights(*x) for x in found):,}", "" if printed is None else f"{printed:,}"])
-    page.text("The learned arrays of each position, computed from the shapes that the library gives, for one layer or for layers that share; an axis H? that heads may share "
-              "counts once. ALiBi's slopes can be learned too: then there are H of them. The last column is printed elsewhere.")
+    page.text("The number of weights in the learned arrays of each position, for one layer or for all layers that share them, computed from the shapes in `relpos info --json`. An axis H? that heads may share "
+              "counts as 1. ALiBi's slopes can be learned too; then there are H of them. The last column has printed numbers from other sources.")
     page.table(["", "sizes", "shapes", "weights", "printed"], rows)

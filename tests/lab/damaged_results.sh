@@ -34,10 +34,10 @@ damaged 'layers\[0\]\[0\].position is \[1\], not a list of 72' inspect 's/"posit
 damaged 'batch is missing' oracle 's/.*/{"oracle":"t5"}/' lab/results/oracle.jsonl
 damaged 'torch_ms is \[1.5\], not a list of 3' oracle 's/"torch_ms": [^]]*]/"torch_ms":[1.5]/' lab/results/oracle.jsonl
 cat "$T/results.jsonl" "$T/classes.jsonl" >"$T/mixed.jsonl"
-refused 1 'mixed.jsonl:5: task is classifier, and that of line 1 decoder' lab report "$T/mixed.jsonl"
+refused 1 'mixed.jsonl:5: task is classifier, but that of line 1 is decoder' lab report "$T/mixed.jsonl"
 sed '2s/"length":32/"length":64/' "$T/results.jsonl" >"$T/mixed.jsonl"
-refused 1 'mixed.jsonl:2: eval_lengths are 16, 64, and those of line 1 16, 32' lab report "$T/mixed.jsonl"
+refused 1 'mixed.jsonl:2: eval_lengths are 16, 64, but those of line 1 are 16, 32' lab report "$T/mixed.jsonl"
 sed '2s/"to":16/"to":15/' "$T/results.jsonl" >"$T/mixed.jsonl"
-refused 1 'mixed.jsonl:2: positions of length 16 are not those' lab report "$T/mixed.jsonl"
+refused 1 'mixed.jsonl:2: positions of length 16 differ from those' lab report "$T/mixed.jsonl"
 
 finish
