@@ -1,13 +1,11 @@
 #!/bin/sh
-# corpus.sh OUT.txt -- some 16 MB of English text from documentation that Debian packages: Vim's help, the manual pages of Linux,
-# the topics of Python's help. Needs apt-get, dpkg-deb and python3; installs nothing. Prints versions and the hash of the text.
-# Another release of Debian has other versions: what differs from the text that the results in lab/results were made with is said, by
-# lab/corpus.sums, and the text is made all the same.
+# corpus.sh OUT.txt -- create about 16 MB of English text from Debian packages: Vim's help, the manual pages of Linux, and the topics of
+# Python's help. Needs apt-get, dpkg-deb and python3; installs nothing. Prints versions and the hash of the text. Other releases of Debian
+# give another text; the script then warns, by lab/corpus.sums, which parts differ from the text of lab/results.
 #
-# Licences: Vim's help is under the Open Publication License, v1.0 or later, without options;
-# the manual pages are under licences of their own, mostly the GPL and the Linux man-pages copyleft, as each begins
-# (/usr/share/doc/manpages/copyright); Python's topics are under the PSF licence. The text is for training at home: what is
-# published from it has to keep to them.
+# Licences: Vim's help is under the Open Publication License, v1.0 or later, without options. Each manual page states its licence, mostly the
+# GPL or the Linux man-pages copyleft (/usr/share/doc/manpages/copyright). Python's topics are under the PSF licence. The text is meant for
+# training on your machine; anything you publish from it must comply with these licences.
 # SPDX-License-Identifier: Apache-2.0
 set -eu
 out=${1:?usage: lab/corpus.sh OUT.txt}
@@ -28,7 +26,7 @@ for package in *.deb; do
     basename "$package" .deb
 done
 find files/usr/share/vim -path '*/doc/*.txt' | sort | xargs cat >vim
-# Manual pages without their markup: comments, requests, changes of font.
+# Remove the markup of manual pages: comments, requests, changes of font.
 find files/usr/share/man/man* -name '*.gz' -type f | sort | while read -r page; do
     zcat "$page" | sed -e "/^['.]\\\\\"/d" -e "s/^\.[A-Za-z]* *//" -e 's/\\f[BIRP(CW]*//g' -e 's/\\-/-/g' -e "s/\\\\(aq/'/g" -e 's/\\&//g' -e '/^$/d'
     echo
@@ -44,5 +42,5 @@ cat vim manual topics | iconv -c -f UTF-8 -t UTF-8 >"$out"
 wc -c <"$out"
 sha256sum <"$out"
 sha256sum -c --quiet "$sums" >differ 2>log || {
-    echo "corpus.sh: not the text of lab/results: $(sed -n 's/: FAILED$//p' differ | tr '\n' ' ')differ, since these packages have other versions; perplexities will differ too" >&2
+    echo "corpus.sh: the text differs from that of lab/results in $(sed -n 's/: FAILED$//p' differ | tr '\n' ' ')because the packages have other versions; perplexities will differ too" >&2
 }

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""What positions add to the time of attention alone, forward: for each, pairs of calls with it and without any, which take turns.
+"""Measure how much each position adds to the time of forward attention: pairs of calls with and without it, run alternately.
 
     build/python/venv/bin/python lab/forward.py [-o out/forward.jsonl] [--rounds 15] [--batch 32]
 
-It needs the Python package (tools/python.sh installs it there). `relpos lab report out/forward.jsonl` makes a table of what it writes.
+Needs the Python package, which tools/python.sh installs there. `relpos lab report out/forward.jsonl` prints the results as a table.
 SPDX-License-Identifier: Apache-2.0"""
 import argparse
 import json
@@ -33,7 +33,7 @@ def sinusoids():
 
 
 def calls(batch):
-    """{position: function that attends once with it}"""
+    """Return {position: function that makes one call of attention with it}."""
     q, k, v = (normal(batch, HEADS, LENGTH, WIDTH) for _ in range(3))
     x = normal(batch, LENGTH, HEADS * WIDTH)
     out, y = np.empty_like(q), np.empty_like(x)
@@ -54,7 +54,7 @@ def calls(batch):
 
 
 def timed(call):
-    """Milliseconds of the processor, which other work of the machine changes less than those of a clock. The call has one thread, this one."""
+    """Return the processor time of a call in milliseconds. Other programs change it less than elapsed time. The call runs in this thread."""
     start = time.thread_time()
     call()
     return 1e3 * (time.thread_time() - start)
@@ -68,12 +68,12 @@ def machine():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("-o", "--output", type=pathlib.Path, help="the file of results; without it, they are printed")
+    parser.add_argument("-o", "--output", type=pathlib.Path, help="write the results to this file; default: print them")
     parser.add_argument("--rounds", type=int, default=15, help="pairs of calls for each position; default %(default)s")
     parser.add_argument("--batch", type=int, default=32, help="default %(default)s")
     a = parser.parse_args()
     every = calls(a.batch)
-    times = {what: [] for what in every}  # (without, with) of each pair
+    times = {what: [] for what in every}  # (time without, time with) of each pair
     for call in every.values():
         call()
     for n in range(a.rounds):

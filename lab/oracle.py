@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""The model of `relpos lab` in PyTorch, with the same first weights and the same windows: it compares losses, and the time of a step.
-Run by hand, from the root of the source:
+"""Compare the model of `relpos lab` with the same model in PyTorch, from the same initial weights and on the same windows: losses, or the
+time of a step. Run it by hand from the root of the source:
 
     lab/oracle.py build/release/relpos lab/oracle.lab [--steps 100] [--time STEPS] [--whole SEEDS]
 
-Positions none, sinusoidal, learned, t5, alibi, kerple (log), relkey, rope (without scaling) and forget; no dropout. Losses in f32 are compared
-with those of PyTorch in f64. Rounding errors grow during training, so the bound is four times the largest difference so far between PyTorch's
-own f32 and f64. After some hundred steps that is as large as what another start changes: --whole trains to the end with several starts and
-compares the mean loss of the last tenth of the steps, start by start, with the spread of the starts.
+It supports the positions none, sinusoidal, learned, t5, alibi, kerple (log), relkey, rope (without scaling) and forget, without dropout. It
+compares losses in f32 with PyTorch's losses in f64. Rounding errors grow during training, so the bound is four times the largest difference so
+far between PyTorch's own f32 and f64. After a few hundred steps that difference is as large as the difference between two starts. --whole
+therefore trains to the end with several starts, and compares the mean loss of the last tenth of the steps with the spread of the starts.
 Needs torch, numpy and safetensors. SPDX-License-Identifier: Apache-2.0"""
 import argparse
 import json
@@ -47,7 +47,7 @@ class Model:
         known = ("t5", "alibi", "kerple", "relkey", "rope", "forget")
         unknown = [k for k, _ in self.terms if k not in known]
         if unknown:
-            sys.exit(f"position {unknown[0]}: the oracle knows none, sinusoidal, learned, {', '.join(known)}")
+            sys.exit(f"position {unknown[0]}: lab/oracle.py does not support it (use none, sinusoidal, learned, {', '.join(known)})")
         length, width = int(config["length"]), int(config["width"])
         angle = torch.arange(length, dtype=torch.float64)[:, None] * 10000 ** (-2.0 * (torch.arange(width) // 2) / width)
         self.sinusoids = (0.02 * torch.where(torch.arange(width) % 2 == 1, angle.cos(), angle.sin())).to(dtype)
@@ -72,7 +72,7 @@ class Model:
     def array(self, layer, name):
         return self.w[f"attn.{name}" if self.c["position_layers"] == "shared" else f"layers.{layer}.attn.{name}"]
 
-    def rotate(self, x):  # Su 2021; channel c with c + dim / 2
+    def rotate(self, x):  # Su 2021; rotates channel c together with channel c + dim / 2
         half = x.shape[-1] // 2
         angle = torch.arange(x.shape[-2], dtype=torch.float64)[:, None] * 10000 ** (-torch.arange(half, dtype=torch.float64) / half)
         cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
@@ -80,7 +80,7 @@ class Model:
         return torch.cat([a * cos - b * sin, a * sin + b * cos], -1)
 
     def bias(self, layer, heads, dtype, q, scale, gates):
-        """What is added to the scores: [1 or batch, heads, length, length], or None."""
+        """Return the sum that the terms add to the scores, [1 or batch, heads, length, length]; None if there is only rope."""
         if all(kind == "rope" for kind, _ in self.terms):
             return None
         total = torch.zeros(heads, *self.r.shape, dtype=dtype).masked_fill(self.future, -math.inf)
@@ -95,7 +95,7 @@ class Model:
                 total = total - a * torch.log1p(b * self.r.abs().to(dtype))
             elif kind == "relkey":  # Shaw 2018
                 left, right = int(p["left"]), int(p["right"])
-                vectors = self.array(layer, "relkey.table")  # for each head, or for all
+                vectors = self.array(layer, "relkey.table")  # one table for each head, or one for all
                 products = torch.einsum("bhid,rd->bhir" if vectors.ndim == 2 else "bhid,hrd->bhir", q, vectors)
                 total = total + scale * products.gather(-1, (self.r.clamp(-left, right) + left).expand(*products.shape[:3], -1))
             elif kind == "forget":  # Lin 2025
@@ -157,7 +157,7 @@ def train(arrays, c, text, dtype, steps):
         [{"params": decays, "weight_decay": float(c["weight_decay"])}, {"params": others, "weight_decay": 0.0},
          {"params": terms, "weight_decay": float(c["weight_decay_terms"]), "multiplier": float(c["lr_terms"])}],
         lr=1, betas=(float(c["beta1"]), float(c["beta2"])), eps=float(c["eps"]))
-    least = [(n, w) for n, w in model.w.items() if ".kerple." in n]  # a and p stay at or above 0.01
+    bounded = [(n, w) for n, w in model.w.items() if ".kerple." in n]  # a and p stay at or above 0.01
     batch, length, seed = int(c["batch"]), int(c["length"]), int(c["seed"])
     for step in range(steps):
         starts = [random(seed, 1, step * batch + b) % (len(text) - length) for b in range(batch)]
@@ -175,13 +175,13 @@ def train(arrays, c, text, dtype, steps):
             torch.nn.utils.clip_grad_norm_(list(model.w.values()), float(c["clip"]))
         optimizer.step()
         with torch.no_grad():
-            for _, w in least:
+            for _, w in bounded:
                 w.clamp_(min=0.01)
         yield loss.item(), time.perf_counter() - begun
 
 
 def first_of(run):
-    """The first weights of a run, its configuration and the text that it learns from."""
+    """Return the initial weights of a run, its configuration and its training text."""
     arrays, meta = read_safetensors(run / "checkpoint.safetensors")
     c = dict(x.split(" = ", 1) for x in meta["relpos.lab"].splitlines() if " = " in x)
     text = np.concatenate([np.frombuffer(pathlib.Path(f).read_bytes(), np.uint8) for f in c["text"].split()])
@@ -189,7 +189,7 @@ def first_of(run):
 
 
 def whole(a, run, where):
-    """Trainings to the end: the mean loss of the last tenth of the steps, with each start in both programs."""
+    """Train to the end with each start in both programs, and compare the mean losses of the last tenth of the steps."""
     ours, theirs = [], []
     for seed in range(1, a.whole + 1):
         run(where / f"first{seed}", "--set", f"seed={seed}", "--until", "0")
@@ -213,10 +213,10 @@ def main():
     parser.add_argument("relpos")
     parser.add_argument("experiment")
     parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--time", type=int, default=0, help="time so many steps of each, alternately, instead of comparing losses")
-    parser.add_argument("--whole", type=int, default=0, metavar="SEEDS", help="train to the end with so many starts instead of comparing every loss")
+    parser.add_argument("--time", type=int, default=0, metavar="STEPS", help="time this many steps of each program, alternately, instead of comparing losses")
+    parser.add_argument("--whole", type=int, default=0, metavar="SEEDS", help="train to the end with this many starts instead of comparing the loss of every step")
     parser.add_argument("--set", action="append", default=[])
-    parser.add_argument("--save", metavar="FILE", help="append the times as a line of JSON, which relpos lab report reads")
+    parser.add_argument("--save", metavar="FILE", help="append the result as a line of JSON for relpos lab report")
     a = parser.parse_args()
     torch.set_num_threads(1)
     sets = [x for s in a.set for x in ("--set", s)] + ["--set", "log_every=1", "--set", "dropout=0"]

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""The encoder-decoder of `relpos lab` in Hugging Face's transformers, with the same first weights and the same pairs. Run by hand, from the
-root of the source:
+"""Compare the encoder-decoder of `relpos lab` with T5 of Hugging Face's transformers, from the same initial weights and on the same pairs.
+Run it by hand from the root of the source:
 
     lab/oracle_t5.py build/release/relpos lab/numbers.lab [--steps 20] [--set KEY=VALUE] [--write FILE]
 
-It takes the first weights through `relpos lab export --transformers`, trains T5ForConditionalGeneration on the same batches, without dropout,
-and compares the losses of the steps: those of relpos in f32 with those of transformers in f64. Rounding errors grow during training, so the
-bound is four times the largest difference so far between transformers' own f32 and f64. Then it exports what relpos has trained, as f32 and as
-bf16, and compares the loss of the pairs that are held out, and what both write for them. --write keeps the losses in f64, and the bound, which
-tests/lab/pairs.sh reads. Needs torch and transformers. SPDX-License-Identifier: Apache-2.0"""
+It exports the initial weights with `relpos lab export --transformers`, trains T5ForConditionalGeneration on the same batches without dropout,
+and compares the losses of relpos in f32 with the losses of transformers in f64. Rounding errors grow during training, so the bound is four
+times the largest difference so far between transformers' own f32 and f64. Then it exports the trained model as f32 and as bf16, and compares
+the loss on held-out pairs and the targets that both programs write. --write saves the losses in f64 and the bounds, which tests/lab/pairs.sh
+reads. Needs torch and transformers. SPDX-License-Identifier: Apache-2.0"""
 import argparse
 import functools
 import json
@@ -30,7 +30,7 @@ def read_pairs(files):
 
 
 @functools.lru_cache(1)
-def order(seed, epoch, n, batch, lengths):  # as order_epoch of lab/engine/pairs.c
+def order(seed, epoch, n, batch, lengths):  # same as order_epoch in lab/engine/pairs.c
     pairs = list(range(n))
     for x in range(n - 1, 0, -1):
         y = random(seed, 4, epoch * n + x) % (x + 1)
@@ -65,7 +65,7 @@ def rate(c, step):
 def train(folder, c, pairs, dtype, steps):
     model = T5ForConditionalGeneration.from_pretrained(folder, dtype=dtype)
     named = list(model.named_parameters())
-    still = [w for n, w in named if "layer_norm" in n or "relative_attention_bias" in n]  # weight decay leaves these alone
+    still = [w for n, w in named if "layer_norm" in n or "relative_attention_bias" in n]  # without weight decay
     decays = [w for n, w in named if all(w is not other for other in still)]
     optimizer = torch.optim.AdamW(
         [{"params": decays, "weight_decay": float(c["weight_decay"])}, {"params": still, "weight_decay": 0.0}],
@@ -88,7 +88,7 @@ def train(folder, c, pairs, dtype, steps):
 
 @torch.no_grad()
 def measure(folder, pairs, dtype):
-    """The mean loss of a token, and what the model writes with the likeliest token each time."""
+    """Return the mean loss of a token, and the targets that the model writes with greedy decoding."""
     model = T5ForConditionalGeneration.from_pretrained(folder, dtype=dtype).eval()
     tokenizer, total, count, written = ByT5Tokenizer.from_pretrained(folder), 0.0, 0, []
     for x in range(0, len(pairs), 64):

