@@ -1,4 +1,4 @@
-"""Fill README.md, docs/index.md, docs/costs.md, docs/lab.md and docs/numerics.md with the numbers of bench/results and lab/results, between their marks. Standard library only.
+"""Fill README.md, docs/index.md, docs/costs.md, docs/lab-reference.md and docs/numerics.md with the numbers of bench/results and lab/results, between their marks. Standard library only.
 
 tools/measure.sh makes the result files and runs this.  SPDX-License-Identifier: Apache-2.0
 """
@@ -148,33 +148,33 @@ def costs():
 
 
 def lab():
-    """What docs/lab.md says of lab/results: perplexity by position and length, and times beside PyTorch."""
+    """The results in docs/lab-reference.md: perplexity by position and length, and times beside PyTorch."""
     folder = root / "lab" / "results"
     groups = {}
     for line in lab_results.read(folder / "length.jsonl"):
         groups.setdefault(line["experiment"]["position"], []).append(line)
     lengths = [x["length"] for x in next(iter(groups.values()))[0]["lengths"]]
     starts = sorted({len(r) for r in groups.values()})
-    out = [f"Perplexity of bytes, means over {' or '.join(map(str, starts))} starts, trained at {lengths[0]:,}; in % beyond it, by how much it rises:", "",
+    out = [f"Perplexity per byte, as means over {' or '.join(map(str, starts))} starts, trained at {lengths[0]:,}. The columns in % show the rise beyond that length:", "",
            "| position | " + " | ".join(f"{'at ' if n == 0 else ''}{length:,}" for n, length in enumerate(lengths)) + " |", "|---" * (len(lengths) + 1) + "|"]
     for position, runs in groups.items():
         cells = [f"{lab_results.mean(runs, 0):.2f}", *(sweeps.rise(runs, n) for n in range(1, len(lengths)))]
         out.append(f"| `{position}` | " + " | ".join(cells) + " |")
-    out += ["", "A training step beside the same model in PyTorch, in turns, one thread, 4 layers, width 256, 4 heads, a T5 table in each layer, trained:", "",
+    out += ["", "Time of a training step compared with the same model in PyTorch, run alternately on one thread: 4 layers, width 256, 4 heads:", "",
             "| batch × length | position | relpos | PyTorch | |", "|---|---|---|---|---|"]
     times = lab_results.read(folder / "oracle.jsonl")
     for x in times:
         out.append(f"| {x['batch']} × {x['length']:,} | `{x['oracle']}` | {x['relpos_ms'][0]:,.0f} ms | {x['torch_ms'][0]:,.0f} ms | {x['torch_ms'][0] / x['relpos_ms'][0]:.1f} × |")
     m = times[0]["machine"]
     out += ["", f"PyTorch {times[0]['torch'].split('+')[0]}; {m['cpu']}, {m['cores']} cores, {m['isa'].upper()}, {m['blas']}. "
-            "[The page of results](../lab/results/report.md) has spreads, curves, the other experiments and the command of each; `lab/all.sh build/release/relpos out/lab` "
-            "makes it again, `lab/oracle.py build/release/relpos lab/oracle.lab --time 4` the times."]
-    put("docs/lab.md", "\n".join(out))
+            "[The page of results](../lab/results/report.md) has spreads, curves, the other experiments and their commands. `lab/all.sh build/release/relpos out/lab` "
+            "creates it again, and `lab/oracle.py build/release/relpos lab/oracle.lab --time 4` measures the times."]
+    put("docs/lab-reference.md", "\n".join(out))
     forward = Page(None)
     costs_of_lab.forward(forward, lab_results.read(folder / "forward.jsonl"))
-    put("docs/lab.md", forward.finish(), "forward")
+    put("docs/lab-reference.md", forward.finish(), "forward")
     first, other = (lab_results.read(folder / f"{name}.jsonl") for name in ("length", "rate"))
-    put("docs/lab.md", "> " + sweeps.preliminary(sweeps.preliminary_of(first), first, other), "preliminary")
+    put("docs/lab-reference.md", "> " + sweeps.preliminary(sweeps.preliminary_of(first), first, other), "preliminary")
 
 
 readme()

@@ -394,39 +394,40 @@ typedef struct writer {
     nn_model m;
     nn_net *net;
     rp_pool *pool;
-    int32_t *tokens;       /* tokens of the prompt [n_tokens] */
-    int64_t n_tokens, max; /* max: most tokens to write */
-    real *logits;          /* [vocab] */
-    double *weight;        /* scratch of draw [vocab] */
-    unsigned char held[4]; /* bytes of an incomplete character [n_held] */
-    size_t n_held;
+    int32_t *tokens;          /* tokens of the prompt [n_tokens] */
+    int64_t n_tokens, max;    /* max: most tokens to write */
+    real *logits;             /* [vocab] */
+    double *weight;           /* scratch of draw [vocab] */
+    unsigned char pending[4]; /* bytes of an incomplete character [n_pending] */
+    size_t n_pending;
 } writer;
 
 /* Append a byte to the incomplete character, and print complete characters. Print U+FFFD for invalid bytes and for
  * control characters. */
 static void put(writer *w, unsigned char byte)
 {
-    unsigned char *held = w->held;
-    held[w->n_held++] = byte;
-    while (w->n_held > 0) {
-        const size_t size = io_utf8(held, w->n_held), needed = held[0] < 0xc2   ? 1
-                                                               : held[0] < 0xe0 ? 2
-                                                               : held[0] < 0xf0 ? 3
-                                                               : held[0] < 0xf5 ? 4
-                                                                                : 1;
-        const bool control = size == 1 && (held[0] < 0x20 || held[0] == 0x7f) && held[0] != '\n' && held[0] != '\t';
-        bool may_follow = w->n_held < needed;
-        for (size_t x = 1; x < w->n_held; x++)
-            may_follow &= (held[x] & 0xc0) == 0x80;
+    unsigned char *pending = w->pending;
+    pending[w->n_pending++] = byte;
+    while (w->n_pending > 0) {
+        const size_t size = io_utf8(pending, w->n_pending), needed = pending[0] < 0xc2   ? 1
+                                                                     : pending[0] < 0xe0 ? 2
+                                                                     : pending[0] < 0xf0 ? 3
+                                                                     : pending[0] < 0xf5 ? 4
+                                                                                         : 1;
+        const bool control =
+            size == 1 && (pending[0] < 0x20 || pending[0] == 0x7f) && pending[0] != '\n' && pending[0] != '\t';
+        bool may_follow = w->n_pending < needed;
+        for (size_t x = 1; x < w->n_pending; x++)
+            may_follow &= (pending[x] & 0xc0) == 0x80;
         if (size == 0 && may_follow)
             return;
         if (size > 0 && !control)
-            fwrite(held, 1, size, stdout);
+            fwrite(pending, 1, size, stdout);
         else
             fputs("\xef\xbf\xbd", stdout);
         const size_t used = size > 0 ? size : 1;
-        memmove(held, held + used, w->n_held - used);
-        w->n_held -= used;
+        memmove(pending, pending + used, w->n_pending - used);
+        w->n_pending -= used;
     }
 }
 
@@ -456,8 +457,7 @@ static int check_writer(writer *w, const char *path)
 
 enum { CHUNK = 256 }; /* tokens of the prompt per call */
 
-/* Read the prompt, and run the model on it: in an encoder-decoder on the source, in a decoder on the beginning of the
- * text, which is printed. */
+/* Run the model on the prompt. A decoder also prints it; in an encoder-decoder the prompt is the source. */
 static int read_prompt(writer *w, char err[NN_ERR_MAX])
 {
     const bool pairs = w->m.c.task == NN_ENCODER_DECODER;
@@ -502,7 +502,7 @@ static int write_text(writer *w, char err[NN_ERR_MAX])
         if (x + 1 < w->max && written < w->q.bytes && nn_net_logits(w->net, 1, &next, w->logits, err) != 0)
             return -1;
     }
-    for (; w->n_held > 0; w->n_held--)
+    for (; w->n_pending > 0; w->n_pending--)
         fputs("\xef\xbf\xbd", stdout);
     putchar('\n');
     return 0;

@@ -427,8 +427,8 @@ typedef struct nn_answers {
     int64_t lines;  /* number of lines */
     int64_t exact;  /* lines whose answer is right in every byte */
 } nn_answers;
-/* Measure a net of a decoder on `lines` generated lines of one size, which no training uses. The net must have room for
- * windows of nn_generated_window tokens. */
+/* Measure the net of a decoder on `lines` generated lines of one size, which no training uses. The length of the net
+ * must be at least nn_generated_window. */
 int nn_measure_answers(nn_net *net, int64_t size, int64_t lines, nn_answers *to, char err[NN_ERR_MAX]);
 /* Set the source of an encoder-decoder: tokens [batch, length], where entry b has lengths[b] of them. This empties the
  * cache. The net copies lengths, but keeps the pointer to tokens until the next nn_net_source. */

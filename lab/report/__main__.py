@@ -46,7 +46,7 @@ EXPERIMENTS = {
 }
 LIMITS = """Models this small show how schemes are used. They do not rank schemes, for small models or for large ones. Each experiment has few starts.
 Perplexities are per byte, of one text. Windows do not overlap: a longer window gains from context and loses where positions fail, and the tables by position separate
-the two. A scheme that ends near the perplexity of byte bigrams (16.5 in the text of lab/corpus.sh) has not learned to use single earlier bytes in this number of steps;
+the two. A scheme that ends near the perplexity of byte bigrams has not learned to use single earlier bytes in this number of steps;
 longer training may change that. All times are of one machine."""
 
 # For files with these names: the function that writes the section, and the command that creates the file.

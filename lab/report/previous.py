@@ -40,5 +40,5 @@ def first_heads(page, lines):
 
     page.table(["", "steps", "weight at the end", "loss at the end"],
                [[what, cell(g), end(g, lambda line: line["previous"][-1]["weight"]), end(g, lambda line: line["train_loss"])] for what, g in groups.items()])
-    page.picture(curves(groups, lambda line: [x["step"] for x in line["previous"]], lambda line: [x["weight"] for x in line["previous"]], "step", "weight of the token before"),
-                 "the most weight that a head gives to the token before, by the step")
+    page.picture(curves(groups, lambda line: [x["step"] for x in line["previous"]], lambda line: [x["weight"] for x in line["previous"]], "step", "weight of the previous token"),
+                 "largest weight that a head gives to the previous token, by step")

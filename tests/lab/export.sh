@@ -37,7 +37,7 @@ for set in 'position=forget log_scale=learned' 'position=rope+alibi random_posit
     done
     same 'the same bytes' "$T/x.tail" "$T/y.tail"
 done
-refused 1 'layer: 1 \(0 to 0\)' lab export "$T/run" --prompt 'We are met' --layer 1 -o "$T/x.npz"
+refused 1 'layer: 1 is out of range \(0 to 0\)' lab export "$T/run" --prompt 'We are met' --layer 1 -o "$T/x.npz"
 refused 2 'suffix is not .safetensors or .npz' lab export "$T/run" --prompt 'We are met' -o "$T/x.txt"
 refused 2 'no text' lab export "$T/run" -o "$T/x.npz"
 ok lab export "$T/run" --model -o "$T/model.safetensors"
@@ -63,7 +63,7 @@ for type in f16 bf16; do
 done
 refused 2 'layer: --model writes all layers' lab export "$T/run" --model --layer 0 -o "$T/x.safetensors"
 refused 2 'dtype: the arrays of a layer are f32' lab export "$T/run" --prompt 'We are met' --dtype f16 -o "$T/x.npz"
-refused 2 'dtype: f64 is not possible, the weights are f32 .f32, f16 or bf16' lab export "$T/run" --model --dtype f64 -o "$T/x.safetensors"
+refused 2 'dtype: f64 is not supported, the weights are f32 .use f32, f16 or bf16' lab export "$T/run" --model --dtype f64 -o "$T/x.safetensors"
 refused 2 'dtype: "f8" is not a type' lab export "$T/run" --model --dtype f8 -o "$T/x.safetensors"
 
 finish

@@ -67,7 +67,7 @@ refused 1 'too few for 5 pieces of 48' lab eval "$T/run" --pieces 5 --bytes 290 
 refused 1 'and several pieces, but the longest length is 16' lab eval "$T/run" --pieces 20 --bytes 200
 make_classes
 prepare lab train "$T/classes.lab" -o "$T/classes" --set steps=2 --set warmup=1
-refused 1 'eval_pieces: only a decoder' lab eval "$T/classes" --pieces 2 --bytes 2000
+refused 1 'eval_pieces: only decoders' lab eval "$T/classes" --pieces 2 --bytes 2000
 refused 1 'ngrams: the n-gram baseline is only for decoders of bytes' lab eval "$T/classes" --ngrams 2 --bytes 2000
 
 finish

@@ -92,12 +92,12 @@ abcdef\tb|a source of 6 bytes and its end .at most 6 tokens: set a larger length
 a\tbcdefg|a target of 6 bytes and its end .at most 6 tokens: set a larger target_length, or use a shorter target.
 END
 check 'the cases' 6 "$n"
-refused 1 '4 pairs to learn from, and batch is 32' lab train "$T/short.lab" -o "$T/few" --set "text=$T/good.txt $T/good.txt $T/good.txt $T/good.txt" --set valid_share=0
+refused 1 '4 training pairs, but batch is 32' lab train "$T/short.lab" -o "$T/few" --set "text=$T/good.txt $T/good.txt $T/good.txt $T/good.txt" --set valid_share=0
 refused 1 'no pair to measure on in 1 bytes' lab eval "$T/copy" --bytes 1
 refused 1 'no pair to measure on in 1 bytes' lab train "$T/short.lab" -o "$T/little" --set eval_bytes=1
 check 'no step was made' no "$([ -e "$T/little/log.jsonl" ] && echo yes || echo no)"
 refused 2 'vocab: 256 is too small for an encoder-decoder .at least 259' lab train "$T/short.lab" -o "$T/bad" --set vocab=256
-refused 2 'tokenizer: an encoder-decoder has' lab train "$T/short.lab" -o "$T/bad" --set tokenizer=x.model
+refused 2 'tokenizer: an encoder-decoder uses' lab train "$T/short.lab" -o "$T/bad" --set tokenizer=x.model
 refused 1 'noise: windows of two bytes do not fit' lab train "$T/spans.lab" -o "$T/bad" --set length=2
 refused 2 'prompt: an encoder-decoder needs a source' lab sample "$T/copy"
 refused 1 'length 11 is out of range .1 to 6.' lab sample "$T/copy" --prompt abcdefghij

@@ -79,7 +79,7 @@ static void the_library_asked_for_is_loaded(void **state)
         assert_true(child > 0 && waitpid(child, &how, 0) == child);
         if (how != 0 || strcmp(said[0], want) != 0 || (said[1][0] != 0) != (better && !again) ||
             (said[1][0] && (!strstr(said[1], core) || !strstr(said[1], better) ||
-                            !strstr(said[1], chosen ? "unset it" : "RELPOS_BLAS"))))
+                            !strstr(said[1], chosen ? "unset OPENBLAS_CORETYPE" : "RELPOS_BLAS"))))
             fail_msg("case %zu: %d: %s; %s; and %s is right", n, how, said[0], said[1], want);
         munmap(said, 2 * sizeof *said);
     }

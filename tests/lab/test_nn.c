@@ -731,7 +731,7 @@ static void impossible_models_are_refused(void **state)
         {"position", "t5,buckets=1", "buckets"},
         {"position", "rope+rope", "rope"},
         {"heads", "3", "multiple"},
-        {"warmup", "1000", "beyond"},
+        {"warmup", "1000", "more than steps"},
     };
     (void)state;
     for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {

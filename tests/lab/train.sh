@@ -60,8 +60,8 @@ ok lab sample "$T/added" --prompt ab --bytes 10
 check 'the first token is not written' ab "$(head -c 2 "$T/out")"
 ok lab export "$T/added" --prompt ab -o "$T/added.safetensors"
 refused 1 'begin with a token that is not a byte' explain --model "$T/added" --text 'a text'
-refused 1 'vocab: 256 without a tokenizer and with bos = 1 .vocab = 257' lab train "$T/small.lab" -o "$T/no" --set bos=1
-refused 2 'bos: 1, and only the windows of a decoder' lab train "$T/small.lab" -o "$T/no" --set bos=1 --set task=classifier
+refused 1 'vocab: 256 without a tokenizer and with bos = 1 .set vocab = 257' lab train "$T/small.lab" -o "$T/no" --set bos=1
+refused 2 'bos: 1, but only decoders' lab train "$T/small.lab" -o "$T/no" --set bos=1 --set task=classifier
 
 # the weights of another run: with other positions, arrays that both have; for longer windows all of them
 ok lab train "$T/small.lab" -o "$T/more" --init "$T/run" --until 0 --set position=rope+alibi,slopes=learned --set length=32
@@ -152,7 +152,7 @@ check 'a perplexity without end' 1 "$(grep -c '"valid_loss":[0-9.]*,"valid_perpl
 ok lab eval "$T/far" --bytes 400
 check 'as text' 1 "$(grep -c 'perplexity     inf' "$T/out")"
 refused 2 'seeds: relpos lab train makes one run' lab train "$T/small.lab" -o "$T/x" --set seeds=2
-refused 1 'begun with "width = 16"' lab train "$T/small.lab" -o "$T/run" --resume --set width=32
+refused 1 'started with "width = 16"' lab train "$T/small.lab" -o "$T/run" --resume --set width=32
 refused 1 'cannot be opened' lab train "$T/small.lab" -o "$T/fresh" --resume
 
 finish
