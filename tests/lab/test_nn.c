@@ -200,7 +200,8 @@ static void gradients_of_samples_equal_differences(void **state)
                 by_text |= strstr(array->shape, "Lk") != NULL;
                 given |= array->use == RP_USE_CONSTANT;
             }
-            if (!(by_text && strstr(err, "is as long as the text")) && !(given && strstr(err, "is a constant that the user must give")))
+            if (!(by_text && strstr(err, "is as long as the text")) &&
+                !(given && strstr(err, "is a constant that the user must give")))
                 fail_msg("%s: %s", text, err);
         }
     }

@@ -416,7 +416,8 @@ static void test_shards(void **state)
     refuses(folder, "weight_map names model-00002-of-00002.safetensors, but there is no such file");
     copy_model("encoder");
     edit("model.safetensors.index.json", "model-00001-of-00002", "../model-00001-of-00002");
-    refuses(folder, "weight_map names '../model-00001-of-00002.safetensors' (shards must be in the folder of the index)");
+    refuses(folder,
+            "weight_map names '../model-00001-of-00002.safetensors' (shards must be in the folder of the index)");
     copy_model("encoder");
     edit("model.safetensors.index.json", "\"model-00001-of-00002.safetensors\"", "\"/etc/passwd\"");
     refuses(folder, "weight_map names '/etc/passwd'");
