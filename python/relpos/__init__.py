@@ -64,12 +64,12 @@ def attention(q, k, v, *, bias=None, rope=None, relkey=None, relval=None, sink=N
     window           (left, right): only keys from left before to right after the query; -1 = no limit, which None stands for
                      too
     key_mask         (B, Lk) or what broadcasts to it: non-zero keys are attended to
-    mask             (B, H, Lq, Lk) or what broadcasts to it: non-zero pairs attend
+    mask             (B, H, Lq, Lk) or what broadcasts to it: non-zero pairs are attended to
     lengths          (B) or what broadcasts to it: the number of valid keys of each batch entry
-    segments         (B, Lk) or what broadcasts to it: labels of packed sequences; a token attends inside its own
-    starts           (B, Lq) or what broadcasts to it: the first key of each query: chunks, windows of their own
-    ends             (B, Lq) or what broadcasts to it: the key after the last of each query: a prefix, images within causal
-                     text
+    segments         (B, Lk) or what broadcasts to it: labels of packed sequences; a token attends only to its own sequence
+    starts           (B, Lq) or what broadcasts to it: the first key of each query, for chunks or windows that differ by query
+    ends             (B, Lq) or what broadcasts to it: one past the last key of each query, for prefixes or images within
+                     causal text
     scale            1/sqrt(D) unless given
     softcap          c of c tanh(x/c) before the biases
     softcap_after    c of a softcap after the biases, alone or beside softcap; True: softcap is after the biases
