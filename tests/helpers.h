@@ -20,7 +20,7 @@
 
 #include <relpos/relpos.h>
 
-#include "support/sample_problem.h"
+#include "cli/support/sample_problem.h"
 
 #define HELPER __attribute__((unused)) static
 

@@ -28,22 +28,22 @@ MAY = {
     "src/reference": ["src/base", "src/terms", "src/masks", "src/problem"],  # the fast path is checked against it, so it runs none of its code
     "src/api": ["src/base", "src/terms", "src/masks", "src/problem", "src/sources", "src/engine", "src/reference"],
     # clients of the public header
-    "linear": ["src/isa/clones.h"],
-    "linear/kernels": ["linear"],  # templates: isa/*.c include linear/ops.h before them
-    "linear/isa": ["linear", "linear/kernels", "src/isa/processor.h", "src/isa/target.h", "src/isa/float_state.h", "src/isa/verbs.h", "src/isa/avx2.h", "src/isa/avx512.h", "src/isa/amx.h", "src/isa/neon.h"],
-    "io": ["src/base/random.h"],
-    "support": [],
-    "tokenizer": ["io"],
-    "t5": ["io", "linear/linear.h", "tokenizer/tokenizer.h", "src/isa/clones.h", "src/base/random.h"],
-    "lab/engine": ["io", "src/base/edits.h", "src/base/random.h", "src/isa/clones.h"],
-    "cli": ["io", "support", "src/base/edits.h", "src/isa/processor.h"],  # processor.h: names for RELPOS_HIDE_ISA
-    "cli/commands": ["io", "support", "cli"],
-    "cli/verify": ["support", "cli"],
-    "cli/picture": ["io", "cli"],
-    "cli/t5": ["io", "cli", "cli/explain"],
-    "cli/lab": ["io", "support", "lab/engine", "cli"],
-    "cli/explain": ["io", "support", "cli", "cli/lab"],
-    "web": ["support", "cli", "src/api/inspect.h", "src/sources/sources.h"],
+    "models/linear": ["src/isa/clones.h"],
+    "models/linear/kernels": ["models/linear"],  # templates: isa/*.c include models/linear/ops.h before them
+    "models/linear/isa": ["models/linear", "models/linear/kernels", "src/isa/processor.h", "src/isa/target.h", "src/isa/float_state.h", "src/isa/verbs.h", "src/isa/avx2.h", "src/isa/avx512.h", "src/isa/amx.h", "src/isa/neon.h"],
+    "models/io": ["src/base/random.h"],
+    "cli/support": [],
+    "models/tokenizer": ["models/io"],
+    "models/t5": ["models/io", "models/linear/linear.h", "models/tokenizer/tokenizer.h", "src/isa/clones.h", "src/base/random.h"],
+    "lab/engine": ["models/io", "src/base/edits.h", "src/base/random.h", "src/isa/clones.h"],
+    "cli": ["models/io", "cli/support", "src/base/edits.h", "src/isa/processor.h"],  # processor.h: names for RELPOS_HIDE_ISA
+    "cli/commands": ["models/io", "cli/support", "cli"],
+    "cli/verify": ["cli/support", "cli"],
+    "cli/picture": ["models/io", "cli"],
+    "models/t5/cli": ["models/io", "cli", "cli/explain"],
+    "lab/cli": ["models/io", "cli/support", "lab/engine", "cli"],
+    "cli/explain": ["models/io", "cli/support", "cli", "lab/cli"],
+    "web": ["cli/support", "cli", "src/api/inspect.h", "src/sources/sources.h"],
     "python/relpos/_core": [],
     "examples": [],
 }
@@ -62,7 +62,7 @@ PROCESSOR = "src/isa/processor.h"
 
 
 # Folders whose users never see the C fields that rp_last_error names.
-TELLS_USERS = ("support", "lab", "cli", "web", "python")
+TELLS_USERS = ("lab", "cli", "models/t5/cli", "web", "python")
 
 
 def folder_of(path):
@@ -71,7 +71,7 @@ def folder_of(path):
 
 def resolve(including, name):
     """Return the path from the root of a quoted include: it is beside the file, in src or in the root."""
-    for base in (including.parent, root / "src", root):
+    for base in (including.parent, root / "src", root / "models", root):
         if (base / name).is_file():
             return (base / name).resolve().relative_to(root).as_posix()
     return None
@@ -127,11 +127,11 @@ def main():
         here = path.relative_to(root).as_posix()
         folder = folder_of(here)
         for number, line in enumerate(path.read_text().split("\n"), 1):
-            if SETS.match(line) and folder not in ("src/isa", "linear/isa"):
-                wrong.append(f"{here}:{number}: {line.strip()} (code that depends on the instruction set belongs in src/isa or linear/isa)")
+            if SETS.match(line) and folder not in ("src/isa", "models/linear/isa"):
+                wrong.append(f"{here}:{number}: {line.strip()} (code that depends on the instruction set belongs in src/isa or models/linear/isa)")
             if ASKS_PROCESSOR.search(line) and here != PROCESSOR:
                 wrong.append(f"{here}:{number}: {line.strip()} (use {PROCESSOR})")
-            if re.search(r"\brp_last_error\(", line) and folder.split("/")[0] in TELLS_USERS:
+            if re.search(r"\brp_last_error\(", line) and any((folder + "/").startswith(of + "/") for of in TELLS_USERS):
                 wrong.append(f"{here}:{number}: rp_last_error names C fields (use rp_last_error_in, which has the user's words)")
             found = re.match(r'#include "([^"]+)"', line)
             if not found:

@@ -13,9 +13,9 @@ import json
 import re
 from pathlib import Path
 
-PARTS = {"files: io": r"io/",
+PARTS = {"files: io": r"models/io/",
          "checks of arguments: src/api, src/masks, text and bounds of terms": r"src/api/|src/masks/|src/terms/(text|shape|forms|facts|registry)\.c|src/base/(array|error)",
-         "command line: cli, support": r"cli/|support/"}
+         "command line: cli, support": r"cli/|cli/support/"}
 # The first that fits the condition, up to the end of its line.
 REASONS = {"memory that runs out": r"\bNULL\b|alloc|rpi_new|no_memory|NOMEM|json_lost|strn?dup|^!(data|text|to|line|copy|list|name|all|made|made_|args|own|row|work|loss|logits|m)\b",
            "the system or libzip fails": r"errno|EINTR|E[A-Z]+ |\b(f?open|close|fclose|fflush|ferror|fprintf|fputs|pread|read|write|fstat|l?stat|fsync|rename|poll|flock|access|mkdir|waitpid|ftruncate|posix_spawnp?|rp_pool_create)\(|zip_|sig\w+\(|fd <|got|st\.st_",

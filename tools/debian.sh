@@ -6,16 +6,16 @@ set -eu
 cd "$(dirname "$0")/.."
 . tools/need.sh
 need debhelper lintian cmake ninja-build scdoc pkg-config libcmocka-dev libjansson-dev libpng-dev libzip-dev
-version=$(sed -n '1s/.*(\(.*\)-.*/\1/p' debian/changelog)
+version=$(sed -n '1s/.*(\(.*\)-.*/\1/p' packaging/debian/changelog)
 grep -q "RP_VERSION_STRING \"$version\"" include/relpos/relpos.h || {
-    echo "debian.sh: debian/changelog begins with version $version, which include/relpos/relpos.h does not have" >&2
+    echo "debian.sh: packaging/debian/changelog begins with version $version, which include/relpos/relpos.h does not have" >&2
     exit 1
 }
 rm -rf build/debian
 mkdir -p "build/debian/relpos-$version"
-git archive --format=tar HEAD ':(exclude)debian' | gzip -9n >"build/debian/relpos_$version.orig.tar.gz"
+git archive --format=tar HEAD ':(exclude)packaging/debian' | gzip -9n >"build/debian/relpos_$version.orig.tar.gz"
 tar -C "build/debian/relpos-$version" -xf "build/debian/relpos_$version.orig.tar.gz"
-git archive --format=tar HEAD debian | tar -C "build/debian/relpos-$version" -xf -
+git archive --format=tar HEAD:packaging debian | tar -C "build/debian/relpos-$version" -xf -
 cd "build/debian/relpos-$version"
 dpkg-buildpackage -us -uc
 lintian --fail-on error,warning --suppress-tags initial-upload-closes-no-bugs ../*.changes # Debian's list of bugs knows no relpos

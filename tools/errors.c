@@ -4,7 +4,7 @@
  * w_j (|v_j| + |relval_j|). q, k, v and tables are normal; the second half multiplies q by 300, which
  * makes logits of about ±1000.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "support/sample_problem.h"
+#include "cli/support/sample_problem.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -118,10 +118,10 @@ def main():
     masks = said_by(program_of(sys.argv[1 + checks:]), "masks")
     files = {
         "python/relpos/__init__.py": package, "python/relpos/__init__.pyi": stub, "README.md": readme,
-        "man/relpos-attend.1.scd": lambda text, m: marked(text, options(m), "man/relpos-attend.1.scd"),
-        "man/relpos-explain.1.scd": lambda text, m: marked(text, options(m), "man/relpos-explain.1.scd"),
-        "man/relpos.1.scd": lambda text, m: marked(text, options(m, meaning), "man/relpos.1.scd"),
-        "man/relpos-verify.1.scd": lambda text, m: marked(text, problems(m), "man/relpos-verify.1.scd"),
+        "docs/man/relpos-attend.1.scd": lambda text, m: marked(text, options(m), "docs/man/relpos-attend.1.scd"),
+        "docs/man/relpos-explain.1.scd": lambda text, m: marked(text, options(m), "docs/man/relpos-explain.1.scd"),
+        "docs/man/relpos.1.scd": lambda text, m: marked(text, options(m, meaning), "docs/man/relpos.1.scd"),
+        "docs/man/relpos-verify.1.scd": lambda text, m: marked(text, problems(m), "docs/man/relpos-verify.1.scd"),
     }
     files = {name: make((root / name).read_text(), masks) for name, make in files.items()}
     if checks:

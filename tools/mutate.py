@@ -38,8 +38,8 @@ RESULTS = root / "bench" / "results" / "mutate.json"
 EQUIVALENT = root / "tests" / "equivalent_mutants.txt"
 WORK = root / "build" / "mutate"
 SOURCE, BUILD, TEMPORARY = WORK / "source", WORK / "build", WORK / "tmp"
-FOLDERS = {"src": 10, "io": 3, "linear": 1, "tokenizer": 1, "t5": 1}  # and how often each is chosen
-LEFT_OUT = re.compile(r"src/kernels/amx/|src/isa/(?!registry)|linear/isa/|linear/kernels/amx|grapheme_table|t5/reference\.c")
+FOLDERS = {"src": 10, "models/io": 3, "models/linear": 1, "models/tokenizer": 1, "models/t5": 1}  # and how often each is chosen
+LEFT_OUT = re.compile(r"src/kernels/amx/|src/isa/(?!registry)|models/linear/isa/|models/linear/kernels/amx|grapheme_table|t5/reference\.c")
 OTHER_SETS = ("amx", "amx_emulated", "avx512", "avx512_f64")
 LONG = 2.9  # seconds of processor time from which on a test runs with --long alone, but for those that nothing replaces:
 NEEDED = ("oracle", "test_checkpoints", "test_tokenizer", "test_tokenizer_damage", "test_t5_laws")
@@ -50,10 +50,10 @@ CORE = (r"test_(formulas|schemes|words|array_forms|option_words|term_text|descri
         r"|golden_(generic|avx2)|oracle|verify_few|verify|cli_(attend|bias|explain|info|bad_options|bench|bucket|verify|gradients)")
 TESTS = {
     "src": CORE,
-    "io": r"test_(npy|npz|safetensors|files|paths|damage|checkpoints?|t5_damage)|fuzz_(io|checkpoint)|cli_(bad_files|attend_files|outputs|streams|attend)",
-    "linear": r"test_(linear|screen|t5_golden|t5_screen|t5_reference|t5_laws)|cli_t5",
-    "tokenizer": r"test_(tokenizer|tokenizer_damage)|fuzz_tokenizer|cli_t5",
-    "t5": r"test_t5_.*|fuzz_checkpoint|fuzz_t5|cli_t5",
+    "models/io": r"test_(npy|npz|safetensors|files|paths|damage|checkpoints?|t5_damage)|fuzz_(io|checkpoint)|cli_(bad_files|attend_files|outputs|streams|attend)",
+    "models/linear": r"test_(linear|screen|t5_golden|t5_screen|t5_reference|t5_laws)|cli_t5",
+    "models/tokenizer": r"test_(tokenizer|tokenizer_damage)|fuzz_tokenizer|cli_t5",
+    "models/t5": r"test_t5_.*|fuzz_checkpoint|fuzz_t5|cli_t5",
 }
 SWAPS = {"+": "-", "-": "+", "*": "/", "/": "*", "%": "/", "<<": ">>", ">>": "<<", "&": "|", "|": "&", "&&": "||", "||": "&&", "<": "<=", "<=": "<",
          ">": ">=", ">=": ">", "==": "!=", "!=": "==", "+=": "-=", "-=": "+=", "*=": "/="}
@@ -290,7 +290,7 @@ def objects():
             for o in (BUILD / "CMakeFiles" / f"{part}.dir").rglob("*.o")}
 
 
-LIBRARIES = {"src": ["relpos"], "io": ["relpos", "relpos_io"], "linear": ["relpos_linear"], "tokenizer": ["relpos_tokenizer"], "t5": ["relpos_t5"]}
+LIBRARIES = {"src": ["relpos"], "models/io": ["relpos", "relpos_io"], "models/linear": ["relpos_linear"], "models/tokenizer": ["relpos_tokenizer"], "models/t5": ["relpos_t5"]}
 
 
 def judge(place, broken, order, whole):

@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 . tools/need.sh
 need clang lld cmake ninja-build gcc-mingw-w64-x86-64 wine64
 mkdir -p build
-cmake -B build/windows -G Ninja --toolchain cmake/windows.cmake -DCMAKE_BUILD_TYPE=Release -DRELPOS_WERROR=ON >build/windows.log 2>&1 ||
+cmake -B build/windows -G Ninja --toolchain packaging/cmake/windows.cmake -DCMAKE_BUILD_TYPE=Release -DRELPOS_WERROR=ON >build/windows.log 2>&1 ||
     { tail -n 30 build/windows.log; exit 1; }
 cmake --build build/windows >>build/windows.log 2>&1 || { tail -n 60 build/windows.log; exit 1; }
 wine=$(PATH=$PATH:/usr/lib/wine command -v wine64)

@@ -9,8 +9,8 @@
  * arrays of a problem; this file owns those that fill allocates. SPDX-License-Identifier: Apache-2.0 */
 #include "src/api/inspect.h"
 #include "src/sources/sources.h"
-#include "support/sample_problem.h"
-#include "support/sample_arrays.h"
+#include "cli/support/sample_problem.h"
+#include "cli/support/sample_arrays.h"
 #include "web/export.h"
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* lists.c -- functions that the page calls without a problem: the lists of terms and masks, vectors of words and of
  * the worked example, and memory. SPDX-License-Identifier: Apache-2.0 */
-#include "support/sample_arrays.h"
+#include "cli/support/sample_arrays.h"
 #include "web/export.h"
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
 /* bench.c -- relpos bench: time problems and compare their speed with the machine's peak.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
-#include "support/sample_problem.h"
+#include "cli/support/sample_problem.h"
 #include "cli/progress.h"
 #include <malloc.h>
 #include <math.h>

@@ -2,8 +2,8 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
 #include "cli/picture/picture.h"
-#include "support/sample_problem.h"
-#include "support/sample_arrays.h"
+#include "cli/support/sample_problem.h"
+#include "cli/support/sample_arrays.h"
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>

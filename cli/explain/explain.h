@@ -3,7 +3,7 @@
 #ifndef RELPOS_EXPLAIN_H
 #define RELPOS_EXPLAIN_H
 
-#include "cli/lab/lab.h"
+#include "lab/cli/lab.h"
 
 enum { EXPLAIN_TOKEN = 64, EXPLAIN_BANDS = 9 }; /* bytes of a token's name; number of distance bands */
 

@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/explain/explain.h"
 #include "io/json.h"
-#include "support/sample_arrays.h"
+#include "cli/support/sample_arrays.h"
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/verify/verify.h"
 #include "cli/progress.h"
-#include "support/random_problem.h"
+#include "cli/support/random_problem.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

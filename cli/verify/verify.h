@@ -4,7 +4,7 @@
 #define RELPOS_CLI_VERIFY_H
 
 #include "cli/cli.h"
-#include "support/sample_problem.h"
+#include "cli/support/sample_problem.h"
 
 /* One problem with the results of the reference path in double, which are computed once for all instruction sets. */
 typedef struct trial {

@@ -51,18 +51,18 @@ END
 
 # What a help offers is in the manual page, and the other way round; and so are the terms and masks.
 for name in $commands; do
-    command="man/relpos-$name.1.scd"
+    command="docs/man/relpos-$name.1.scd"
     sed '1,/^Options:/d' "$T/help.$name" | grep -oE -- '^ +(-[a-z], )?--[a-z-]+' | grep -oE -- '--[a-z-]+' | sort >"$T/one"
-    grep -oE -- '^(\*-[a-z]\*, )?\*--[a-z-]+\*' "man/relpos-$name.1.scd" | grep -oE -- '--[a-z-]+' | sort >"$T/two"
+    grep -oE -- '^(\*-[a-z]\*, )?\*--[a-z-]+\*' "docs/man/relpos-$name.1.scd" | grep -oE -- '--[a-z-]+' | sort >"$T/two"
     check 'options of the help and of the page' '' "$(diff "$T/one" "$T/two")"
 done
 "$program" info | sed -n '/^Position terms/,/^$/s/^  \([a-z0-9][a-z0-9]*\) .*/\1/p' >"$T/terms"
 "$program" info | sed -n '/^Masks/,$s/^  \(--[a-z-]*\) .*/\1/p' >"$T/masks"
-command='man/relpos.1.scd'
+command='docs/man/relpos.1.scd'
 check 'terms and masks that info lists' "$(grep -c '^RP_X' include/relpos/terms.def) $(grep -c '^RP_X' include/relpos/masks.def)" \
     "$(($(wc -l <"$T/terms"))) $(($(wc -l <"$T/masks")))"
 while read -r name; do
-    check 'a term or mask has its line' "*$name" "$(grep -oE -m 1 -e "\*$name\b" man/relpos.1.scd | head -n 1)"
+    check 'a term or mask has its line' "*$name" "$(grep -oE -m 1 -e "\*$name\b" docs/man/relpos.1.scd | head -n 1)"
 done <<END
 $(cat "$T/terms" "$T/masks")
 END

@@ -17,7 +17,7 @@ for name in generate encode score tokenize info pack explain verify bench; do
     refused 2 'no option is called --no-such-thing' t5 "$name" --no-such-thing
     refused 2 'no model was given' t5 "$name"
 done
-grep -oE -- '^(\*-[a-z]\*, )?\*--[a-z-]+\*' man/relpos-t5.1.scd | grep -oE -- '--[a-z-]+' | sort >"$T/page"
+grep -oE -- '^(\*-[a-z]\*, )?\*--[a-z-]+\*' docs/man/relpos-t5.1.scd | grep -oE -- '--[a-z-]+' | sort >"$T/page"
 check 'options of the helps and of the page' '' "$(sort -u "$T/options" | diff - "$T/page")"
 
 # generate: lines, beams, batches; the same text for any batch and any number of threads

@@ -1,8 +1,8 @@
 /* problem.c -- random problems that the input decides: each is computed, forward and backward, by every instruction set of this machine,
  * with the same results wherever their bits have to be equal. A sanitizer sees what is read and written.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "support/random_problem.h"
-#include "support/sample_problem.h"
+#include "cli/support/random_problem.h"
+#include "cli/support/sample_problem.h"
 #include "tests/fuzz/fuzz.h"
 
 static void attend(problem *p, const rp_plan *plan, const rp_pool *pool, void *out)

@@ -1,7 +1,7 @@
 /* terms.c -- what a user types of a term, and of a problem: what is read is printed as text that reads back the same, and a plan of it is
  * made or refused.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "support/sample_problem.h"
+#include "cli/support/sample_problem.h"
 #include "tests/fuzz/fuzz.h"
 
 enum { PRINTED = 1024 };

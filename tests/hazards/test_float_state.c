@@ -1,6 +1,6 @@
 /* test_float_state.c -- the caller's rounding mode and traps change no bit, and come back as they were.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "support/sample_problem.h"
+#include "cli/support/sample_problem.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

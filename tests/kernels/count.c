@@ -5,7 +5,7 @@
  *
  * Prints the pairs of query and key that attend in one call. Exit code 77: this machine lacks the instruction set.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "support/sample_problem.h"
+#include "cli/support/sample_problem.h"
 #include <stdio.h>
 #include <stdlib.h>
 

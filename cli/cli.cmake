@@ -1,0 +1,51 @@
+# cli.cmake -- the program relpos: relpos_cli, all of it except main so that tests can link it, the manual pages and tools.
+# SPDX-License-Identifier: Apache-2.0
+file(GLOB cli_sources CONFIGURE_DEPENDS cli/*.c cli/*/*.c models/t5/cli/*.c lab/cli/*.c)
+list(FILTER cli_sources EXCLUDE REGEX "/main\\.c$")
+file(GLOB nn_sources CONFIGURE_DEPENDS lab/engine/*.c) # loads a CBLAS when it runs
+set_source_files_properties(lab/engine/rows.c lab/engine/adamw.c PROPERTIES COMPILE_OPTIONS "-O3;-fno-math-errno;-fno-trapping-math")
+add_library(relpos_cli STATIC ${nn_sources} ${cli_sources})
+target_link_libraries(relpos_cli PUBLIC relpos_io PRIVATE relpos_client INTERFACE relpos_t5 ${CMAKE_DL_LIBS})
+file(RELATIVE_PATH doc_from_program ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_DOCDIR})
+target_compile_definitions(relpos_cli PRIVATE RELPOS_BUILD_TYPE="${CMAKE_BUILD_TYPE}"
+                                              RELPOS_DOC_FROM_PROGRAM="${doc_from_program}")
+add_executable(relpos_program cli/main.c)
+file(RELATIVE_PATH lib_from_program ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR}) # survives a moved prefix
+set_target_properties(relpos_program PROPERTIES OUTPUT_NAME relpos INSTALL_RPATH "${here}/${lib_from_program}")
+target_link_libraries(relpos_program PRIVATE relpos_cli relpos_flags)
+install(TARGETS relpos_program RUNTIME COMPONENT runtime)
+
+# Files that the program looks for next to itself or in its documentation folder.
+file(GLOB report_files CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} lab/report/*.py)
+foreach(file ${report_files})
+  configure_file(${file} ${file} COPYONLY)
+endforeach()
+file(GLOB experiments lab/*.lab)
+install(FILES ${report_files} DESTINATION ${CMAKE_INSTALL_DOCDIR}/lab/report COMPONENT runtime)
+install(FILES ${experiments} lab/corpus.sh lab/phonemes.sh DESTINATION ${CMAKE_INSTALL_DOCDIR}/lab COMPONENT runtime)
+file(GLOB examples examples/data/*.npz)
+install(FILES ${examples} DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples/data COMPONENT runtime)
+if(NOT RELPOS_BUILD_PYTHON) # too large for a wheel
+  install(DIRECTORY lab/model DESTINATION ${CMAKE_INSTALL_DOCDIR}/lab COMPONENT runtime)
+  foreach(tool compare cases errors) # for ./demo, the tests and docs/numerics.md; not installed
+    add_executable(${tool} tools/${tool}.c)
+    target_link_libraries(${tool} PRIVATE relpos_cli relpos_flags m)
+  endforeach()
+endif()
+
+find_program(SCDOC scdoc)
+if(SCDOC)
+  file(GLOB pages CONFIGURE_DEPENDS docs/man/*.scd)
+  if(RELPOS_BUILD_PYTHON) # no header in the wheel; the pages go where man looks: next to the environment's bin
+    list(FILTER pages INCLUDE REGEX "\\.1\\.scd$")
+    set(CMAKE_INSTALL_MANDIR ${SKBUILD_DATA_DIR}/share/man)
+  endif()
+  foreach(page ${pages})
+    get_filename_component(name ${page} NAME_WLE) # relpos.1.scd -> relpos.1
+    string(REGEX REPLACE ".*\\." "" section ${name})
+    add_custom_command(OUTPUT ${name} COMMAND ${SCDOC} < ${page} > ${name} DEPENDS ${page} VERBATIM)
+    list(APPEND man_pages ${PROJECT_BINARY_DIR}/${name})
+    install(FILES ${PROJECT_BINARY_DIR}/${name} DESTINATION ${CMAKE_INSTALL_MANDIR}/man${section} COMPONENT runtime)
+  endforeach()
+  add_custom_target(man ALL DEPENDS ${man_pages})
+endif()

@@ -1,0 +1,204 @@
+/* training.c -- one training of a sweep. Its state (weights, and times and losses of the steps) is saved in a folder
+ * beside the results. If the sweep is stopped or killed, the next sweep continues from that state with the same bits.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "lab/cli/training.h"
+#include "io/io.h"
+#include <dirent.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { SAVE_SECONDS = 60 };
+
+void lab_training_end(lab_training *t)
+{
+    lab_end(&t->r);
+    json_decref(t->previous);
+    free(t->seconds);
+    memset(t, 0, sizeof *t);
+}
+
+void lab_identify(const nn_config *c, bool training, char text[NN_PRINT_MAX])
+{
+    nn_config own = *c;
+    if (training)
+        own.eval_position[0] = 0;
+    own.log_every = own.eval_every = own.checkpoint_every = 0;
+    nn_config_print(&own, text);
+}
+
+/* ---------------------------------------------------------------------------------------------- the folder */
+
+/* Remove the files steps-N.json, except those of two steps. */
+static void clean(const char *folder, int64_t step, int64_t before)
+{
+    char kept[2][40], path[NN_TEXT_MAX];
+    DIR *d = opendir(folder);
+    snprintf(kept[0], sizeof kept[0], "steps-%lld.json", (long long)step);
+    snprintf(kept[1], sizeof kept[1], "steps-%lld.json", (long long)before);
+    for (struct dirent *e; d && (e = readdir(d));)
+        if (strncmp(e->d_name, "steps-", 6) == 0 && strcmp(e->d_name, kept[0]) != 0 &&
+            strcmp(e->d_name, kept[1]) != 0) {
+            snprintf(path, sizeof path, "%.700s/%.250s", folder, e->d_name);
+            unlink(path);
+        }
+    if (d)
+        closedir(d);
+}
+
+void lab_training_done(const char *folder)
+{
+    static const char *const names[] = {"checkpoint.safetensors", "previous.safetensors", "damaged.safetensors"};
+    char path[NN_TEXT_MAX];
+    for (size_t n = 0; n < sizeof names / sizeof *names; n++) {
+        snprintf(path, sizeof path, "%.700s/%s", folder, names[n]);
+        unlink(path);
+    }
+    clean(folder, -1, -1);
+    rmdir(folder);
+}
+
+static int save(lab_training *t, const char *folder, char err[NN_ERR_MAX])
+{
+    char path[NN_TEXT_MAX], why[IO_ERR_MAX];
+    json_t *seconds = json_array();
+    int code = lab_make_folder(folder, false, err);
+    for (int64_t n = 0; n < t->r.step; n++)
+        json_array_append_new(seconds, json_real(t->seconds[n]));
+    json_t *all = json_pack("{s:o, s:f, s:O*}", "seconds", seconds, "loss", t->sum, "previous", t->previous);
+    char *text = all ? json_dumps(all, JSON_COMPACT) : NULL;
+    json_decref(all);
+    snprintf(path, sizeof path, "%.700s/steps-%lld.json", folder, (long long)t->r.step);
+    if (code == 0 && (!text || io_json_lost()))
+        code = nn_fail(err, "lab: out of memory for %lld steps (close other programs)", (long long)t->r.step);
+    if (code == 0 && io_write_bytes(path, text, strlen(text), why) != 0)
+        code = nn_fail(err, "%.400s", why);
+    free(text);
+    if (code == 0) /* written last: its step names the steps-N.json that belongs to it */
+        code = nn_checkpoint_write(&t->r.m, folder, t->r.step, err);
+    if (code == 0) {
+        clean(folder, t->r.step, t->saved);
+        t->saved = t->r.step;
+    }
+    return code;
+}
+
+/* Read the times and losses of the steps before t->r.step. Return false if there are none. */
+static bool take_steps(lab_training *t, const char *folder)
+{
+    char path[NN_TEXT_MAX], err[NN_ERR_MAX];
+    bool no_memory;
+    snprintf(path, sizeof path, "%.700s/steps-%lld.json", folder, (long long)t->r.step);
+    char *text = lab_read(path, err);
+    json_t *all = text ? io_json(text, strlen(text), 0, NULL, &no_memory) : NULL, *seconds, *previous = NULL;
+    const bool valid =
+        all && json_unpack(all, "{s:o, s:F, s?o}", "seconds", &seconds, "loss", &t->sum, "previous", &previous) == 0 &&
+        json_array_size(seconds) == (size_t)t->r.step && (previous != NULL) == (t->previous != NULL);
+    for (int64_t n = 0; valid && n < t->r.step; n++)
+        t->seconds[n] = json_number_value(json_array_get(seconds, (size_t)n));
+    if (valid && previous)
+        json_array_extend(t->previous, previous);
+    json_decref(all);
+    free(text);
+    return valid;
+}
+
+/* Read the state in the folder if it belongs to this training; otherwise remove it and begin at step 0. */
+static int go_on(lab_training *t, const nn_config *c, const char *folder, char err[NN_ERR_MAX])
+{
+    char path[NN_TEXT_MAX], now[NN_PRINT_MAX], then[NN_PRINT_MAX], warning[NN_ERR_MAX], why[NN_ERR_MAX];
+    snprintf(path, sizeof path, "%.700s/checkpoint.safetensors", folder);
+    if (access(path, F_OK) != 0)
+        return 0;
+    if (nn_checkpoint_read(&t->r.m, folder, true, &t->r.step, warning, why) != 0)
+        return nn_fail(err, "%.600s; remove %.300s to begin this training again", why, folder);
+    if (warning[0])
+        cli_error(CLI_OK, "%s", warning);
+    lab_identify(c, true, now);
+    lab_identify(&t->r.m.c, true, then);
+    if (strcmp(now, then) == 0 && t->r.step <= c->steps && take_steps(t, folder)) {
+        t->r.m.c = *c;
+        t->saved = warning[0] ? -1 : t->r.step;
+        cli_error(CLI_OK, "sweep: position %s, seed %lld continues at step %lld", c->position, (long long)c->seed,
+                  (long long)t->r.step);
+        return 0;
+    }
+    nn_model_destroy(&t->r.m); /* the state is of another experiment, or its steps-N.json is damaged */
+    memset(&t->r.m, 0, sizeof t->r.m);
+    t->r.step = 0;
+    t->sum = 0;
+    lab_training_done(folder);
+    return 0;
+}
+
+/* ---------------------------------------------------------------------------------------------- the training */
+
+static int64_t last_tenth(const nn_config *c)
+{
+    return (c->steps + 9) / 10;
+}
+
+static int train(lab_training *t, const nn_config *c, const char *folder, cli_progress *bar, double done,
+                 double fraction, char err[NN_ERR_MAX])
+{
+    double loss = 0, norm = 0, saved = cli_seconds();
+    char note[96];
+    int code = 0;
+    bar->note = note;
+    while (code == 0 && t->r.step < c->steps && !cli_stop_asked()) {
+        const double before = cli_seconds();
+        code = lab_step(&t->r, &loss, &norm, err);
+        if (code != 0)
+            break;
+        t->seconds[t->r.step - 1] = cli_seconds() - before;
+        if (t->previous && t->r.step % c->eval_previous == 0) {
+            json_t *found = lab_previous(&t->r.m, t->r.pool, &t->r.valid, t->r.step, err);
+            code = found ? json_array_append_new(t->previous, found) : -1;
+        }
+        if (t->r.step > c->steps - last_tenth(c))
+            t->sum += loss;
+        if (code == 0 && folder && (cli_seconds() - saved > SAVE_SECONDS || cli_stop_asked())) {
+            code = save(t, folder, err);
+            saved = cli_seconds();
+        }
+        snprintf(note, sizeof note, "%.40s, step %lld, loss %.3f", c->position, (long long)t->r.step, loss);
+        cli_progress_show(bar, done + fraction * (double)t->r.step / (double)c->steps);
+    }
+    bar->note = NULL;
+    if (code == 0 && t->saved >= 0 && t->saved < t->r.step) /* the sweep may be stopped while it measures the model */
+        code = save(t, folder, err);
+    return code;
+}
+
+int lab_training_run(lab_training *t, const nn_config *c, rp_pool *pool, const char *folder, cli_progress *bar,
+                     double done, double fraction, bool *stopped, char err[NN_ERR_MAX])
+{
+    char config[NN_PRINT_MAX];
+    lab_identify(c, true, config);
+    if (strcmp(t->config, config) == 0)
+        return 0;
+    lab_training_end(t);
+    t->r = (lab_run){.c = *c, .pool = pool};
+    t->saved = -1;
+    t->previous = c->eval_previous > 0 ? json_array() : NULL;
+    t->seconds = malloc((size_t)c->steps * sizeof *t->seconds);
+    int code = t->seconds ? 0 : nn_fail(err, "lab: out of memory (use fewer steps)");
+    if (code == 0 && folder)
+        code = go_on(t, c, folder, err);
+    if (code == 0 && lab_begin(&t->r) != CLI_OK)
+        code = nn_fail(err, "lab sweep: the run cannot start (see the line above)");
+    if (code == 0)
+        code = train(t, c, folder, bar, done, fraction, err);
+    *stopped = code == 0 && t->r.step < c->steps;
+    if (code != 0 || *stopped) {
+        lab_training_end(t);
+        return code;
+    }
+    qsort(t->seconds, (size_t)c->steps, sizeof *t->seconds, cli_by_size);
+    t->ms = 1e3 * t->seconds[c->steps / 2];
+    t->loss = t->sum / (double)last_tenth(c);
+    memcpy(t->config, config, sizeof config);
+    return 0;
+}

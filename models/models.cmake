@@ -1,0 +1,61 @@
+# models.cmake -- the libraries relpos_linear, relpos_io, relpos_tokenizer and relpos_t5, which contains the other three.
+# SPDX-License-Identifier: Apache-2.0
+file(GLOB linear_sources CONFIGURE_DEPENDS models/linear/*.c models/linear/isa/*.c)
+file(GLOB linear_isa_sources CONFIGURE_DEPENDS models/linear/isa/*.c)
+set_source_files_properties(${linear_isa_sources} PROPERTIES COMPILE_OPTIONS "${kernel_options};${unchecked}")
+add_library(relpos_linear STATIC ${linear_sources})
+target_include_directories(relpos_linear PUBLIC ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/models PRIVATE src)
+target_link_libraries(relpos_linear PUBLIC relpos PRIVATE relpos_flags Threads::Threads m)
+
+set(io_libraries PkgConfig::io)
+if(program)
+  list(APPEND io_libraries PkgConfig::png)
+endif()
+if(RELPOS_STATIC_IO)
+  set(io_libraries)
+  foreach(name zip jansson png z) # in link order
+    find_library(static_${name} lib${name}.a HINTS ${RELPOS_STATIC_IO}/lib REQUIRED)
+    list(APPEND io_libraries ${static_${name}})
+  endforeach()
+  install(DIRECTORY ${RELPOS_STATIC_IO}/licences DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)
+endif()
+add_library(relpos_client INTERFACE) # settings of the libraries above the core
+target_include_directories(relpos_client INTERFACE ${io_INCLUDE_DIRS} ${png_INCLUDE_DIRS})
+target_link_libraries(relpos_client INTERFACE relpos_flags ${io_libraries} m)
+
+file(GLOB io_sources CONFIGURE_DEPENDS models/io/*.c)
+add_library(relpos_io STATIC ${io_sources})
+target_include_directories(relpos_io PUBLIC ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/models)
+target_link_libraries(relpos_io PUBLIC relpos PRIVATE relpos_client)
+
+file(GLOB tokenizer_sources CONFIGURE_DEPENDS models/tokenizer/*.c)
+add_library(relpos_tokenizer STATIC ${tokenizer_sources})
+target_link_libraries(relpos_tokenizer PUBLIC relpos_io PRIVATE relpos_client)
+
+file(GLOB t5_sources CONFIGURE_DEPENDS models/t5/*.c)
+add_library(relpos_t5 ${t5_sources})
+add_library(relpos::t5 ALIAS relpos_t5)
+set_target_properties(relpos_io relpos_tokenizer relpos_linear PROPERTIES POSITION_INDEPENDENT_CODE ON)
+target_link_libraries(relpos_t5 PUBLIC relpos PRIVATE $<BUILD_INTERFACE:relpos_flags> $<BUILD_INTERFACE:relpos_tokenizer>
+  $<BUILD_INTERFACE:relpos_linear> $<BUILD_INTERFACE:relpos_io> m)
+set_target_properties(relpos_t5 PROPERTIES SOVERSION ${soversion} VERSION ${PROJECT_VERSION} EXPORT_NAME t5
+                                           INSTALL_RPATH ${here}) # next to librelpos
+if(RELPOS_BUILD_PYTHON)
+  install(TARGETS relpos_t5 LIBRARY COMPONENT runtime NAMELINK_SKIP)
+  return()
+endif()
+if(BUILD_SHARED_LIBS) # a static one would need io, tokenizer and linear next to it
+  install(TARGETS relpos_t5 EXPORT relpos LIBRARY COMPONENT runtime NAMELINK_COMPONENT dev)
+  configure_file(packaging/cmake/relpos_t5.pc.in relpos_t5.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/relpos_t5.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT dev)
+endif()
+
+add_executable(bench_screen EXCLUDE_FROM_ALL bench/screen.c)
+target_link_libraries(bench_screen PRIVATE relpos_t5 relpos_linear relpos_io relpos_flags m)
+find_library(DNNL_LIBRARY dnnl) # Debian: libdnnl-dev; its own package file fails where OpenCL is not installed
+find_path(DNNL_INCLUDE dnnl.h)
+if(DNNL_LIBRARY AND DNNL_INCLUDE)
+  add_executable(bench_linear EXCLUDE_FROM_ALL bench/linear.c)
+  target_include_directories(bench_linear PRIVATE ${DNNL_INCLUDE})
+  target_link_libraries(bench_linear PRIVATE relpos_linear relpos_flags ${DNNL_LIBRARY} m ${CMAKE_DL_LIBS})
+endif()

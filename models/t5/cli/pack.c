@@ -1,0 +1,58 @@
+/* pack.c -- relpos t5 pack: write a model to one file that is mapped and used without copying.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "t5/cli/t5.h"
+#include <string.h>
+
+enum { OUT = 'o' };
+
+static const cli_option options[] = {
+    {"output", OUT, "FILE", "write the packed model to FILE"},
+    T5_COMMON_OPTIONS,
+    {0},
+};
+
+typedef struct request {
+    cli_t5_common common;
+    const char *output;
+} request;
+
+static int on_option(void *context, int key, const char *value)
+{
+    request *r = context;
+    if (key != OUT)
+        return cli_t5_common_option(&r->common, key, value);
+    r->output = value;
+    return CLI_OK;
+}
+
+static int run(const cli_command *self, int argc, char **argv)
+{
+    request r = {0};
+    const char *args[1] = {NULL};
+    int n_args = 0, code = cli_options(self, argc, argv, on_option, &r, args, 1, &n_args);
+    if (code >= 0)
+        return code;
+    if (n_args < 1)
+        return cli_error(CLI_USAGE, "t5 pack: no model was given (relpos t5 pack DIR -o FILE)");
+    if (r.output == NULL)
+        return cli_error(CLI_USAGE, "t5 pack: -o is missing (-o FILE)");
+    code = cli_t5_check_output(r.output);
+    if (code == CLI_OK)
+        code = cli_t5_open(&r.common, args[0]);
+    if (code == CLI_OK)
+        code = cli_t5_keep_model(&r.common, r.output);
+    cli_t5_let_signals(&r.common);
+    if (code == CLI_OK && rp_t5_pack(r.common.model, r.output) != RP_OK)
+        code = cli_t5_refused("t5 pack");
+    cli_t5_close(&r.common);
+    return code;
+}
+
+const cli_command cli_t5_pack = {
+    .name = "t5 pack",
+    .summary = "write a model to one file that opens faster",
+    .usage = "DIR -o FILE [options]",
+    .example = "  relpos t5 pack flan-t5-small --type int8 -o flan.relpos\n",
+    .options = options,
+    .run = run,
+};

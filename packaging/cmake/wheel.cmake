@@ -1,0 +1,72 @@
+# wheel.cmake -- the Python package: the extension module of python/relpos (limited API of Python 3.11), and settings that keep
+# the wheel small. pyproject.toml puts the component runtime into the package, so one library serves the module and the program.
+# SPDX-License-Identifier: Apache-2.0
+find_package(Python 3.11 REQUIRED COMPONENTS Interpreter Development.Module)
+file(GLOB python_sources CONFIGURE_DEPENDS python/relpos/_core/*.c)
+add_library(relpos_python MODULE ${python_sources})
+target_compile_options(relpos_python PRIVATE -Os)
+target_compile_definitions(relpos_python PRIVATE Py_LIMITED_API=0x030b0000)
+target_link_libraries(relpos_python PRIVATE relpos relpos_flags Python::Module)
+file(RELATIVE_PATH lib_from_package ${CMAKE_INSTALL_PREFIX}/relpos ${CMAKE_INSTALL_FULL_LIBDIR})
+set_target_properties(relpos_python PROPERTIES OUTPUT_NAME _core PREFIX "" SUFFIX .abi3.so INSTALL_RPATH "${here}/${lib_from_package}")
+install(TARGETS relpos_python LIBRARY DESTINATION relpos COMPONENT python)
+install(PROGRAMS python/relpos.script DESTINATION ${SKBUILD_SCRIPTS_DIR} RENAME relpos COMPONENT python)
+
+# relpos_t5 contains the program: Python loads relpos_t5 too, and io and the libraries below it are stored once.
+if(program)
+  set_target_properties(relpos_cli PROPERTIES POSITION_INDEPENDENT_CODE ON EXCLUDE_FROM_ALL ON)
+  target_sources(relpos_t5 PRIVATE $<TARGET_OBJECTS:relpos_cli>)
+  target_link_libraries(relpos_t5 PRIVATE relpos_client ${CMAKE_DL_LIBS})
+  target_link_options(relpos_t5 PRIVATE -Wl,--exclude-libs,ALL)
+  set_target_properties(relpos_program PROPERTIES LINK_LIBRARIES "relpos_t5;relpos_flags")
+  target_include_directories(relpos_program PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/models)
+endif()
+
+# A wheel has no symbolic links; each would be another copy.
+set_target_properties(relpos PROPERTIES VERSION ${soversion})
+if(models)
+  set_target_properties(relpos_t5 PROPERTIES VERSION ${soversion})
+endif()
+# Otherwise the build folder would be part of each build ID, and no two wheels would be equal.
+foreach(name relpos relpos_python relpos_t5 relpos_program)
+  if(TARGET ${name})
+    set_target_properties(${name} PROPERTIES BUILD_WITH_INSTALL_RPATH ON)
+  endif()
+endforeach()
+
+# ---- size
+# No exceptions pass through C, debuggers have their own tables, and the linker drops unused functions.
+target_compile_options(relpos_flags INTERFACE -fno-asynchronous-unwind-tables -ffunction-sections -fdata-sections)
+set(drop_unused $<IF:$<BOOL:${APPLE}>,-Wl$<COMMA>-dead_strip,-Wl$<COMMA>--gc-sections>)
+target_link_options(relpos_flags INTERFACE ${drop_unused})
+# Sorted by name, the versions of one function for each instruction set lie within the 32 kB that deflate looks back: 0.07 MB.
+if(NOT APPLE)
+  target_link_options(relpos PRIVATE -Wl,--sort-section=name)
+endif()
+# Emulated AMX tiles serve tests only; they would be a fifth of the wheel.
+target_compile_definitions(relpos PRIVATE RPI_NO_AMX_EMULATED)
+set(emulated ${PROJECT_SOURCE_DIR}/src/isa/amx_emulated.c)
+# -Os for what runs once per call or serves checks, and for plain vectors, which only processors without AVX2 use.
+foreach(name generic generic_f64)
+  set_source_files_properties(${PROJECT_SOURCE_DIR}/src/isa/${name}.c PROPERTIES COMPILE_OPTIONS "${kernel_options};-Os")
+endforeach()
+file(GLOB small_sources src/api/*.c src/reference/*.c)
+list(APPEND small_sources src/terms/facts.c src/terms/forms.c src/terms/shape.c src/terms/text.c src/sources/choose.c
+  src/sources/extents.c src/sources/place.c)
+set_source_files_properties(${small_sources} PROPERTIES COMPILE_OPTIONS -Os)
+if(models)
+  set_source_files_properties(${linear_isa_sources} PROPERTIES COMPILE_OPTIONS "${kernel_options};${unchecked};-Os")
+  target_compile_definitions(relpos_linear PRIVATE RPI_NO_AMX_EMULATED)
+  list(APPEND emulated ${PROJECT_SOURCE_DIR}/models/linear/isa/amx_emulated.c)
+  target_compile_options(relpos_client INTERFACE -Os) # files and the program; the library computes
+  set_source_files_properties(models/t5/layers.c models/t5/logits.c models/t5/attention.c PROPERTIES COMPILE_OPTIONS -O2)
+endif()
+set_source_files_properties(${emulated} PROPERTIES HEADER_FILE_ONLY ON)
+# One clone for AVX2 is enough. gcc: vectors without the rest of -O3 and without vector code for the last elements, as fast.
+if(CMAKE_C_COMPILER_ID STREQUAL GNU)
+  set(vectors -O2 -ftree-loop-vectorize -ftree-slp-vectorize -fvect-cost-model=dynamic --param=vect-epilogues-nomask=0)
+else()
+  set(vectors -O3)
+endif()
+set_source_files_properties(lab/engine/rows.c lab/engine/adamw.c PROPERTIES COMPILE_OPTIONS "${vectors};-fno-math-errno;-fno-trapping-math"
+  COMPILE_DEFINITIONS RPI_TWO_CLONES)
