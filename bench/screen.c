@@ -1,4 +1,4 @@
-/* screen.c -- greedy decoding with the whole head and with 8 bits of it (t5/screen.c), in turns in one process: tokens a
+/* screen.c -- greedy decoding with the whole head and with 8 bits of it (t5/greedy_screen.c), in turns in one process: tokens a
  * second of processor time, without encoding, and how many logits are made exactly. With DRAFT, int8 or int4: with 8 bits
  * of the head, and with such a draft besides (t5/draft.c).
  *

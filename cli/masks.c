@@ -6,7 +6,7 @@
  *     check_mask in src/api/arguments.c           checks the array and makes a view of it
  *     attend in src/engine/forward.c
  *     open_tile in src/kernels/key_tile.h
- *     rpi_mask_keep in src/problem/pairs.c
+ *     rpi_mask_keep in src/problem/positions.c
  *     keys_keep in src/masks/pairs.h
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"

@@ -30,7 +30,7 @@ def read_pairs(files):
 
 
 @functools.lru_cache(1)
-def order(seed, epoch, n, batch, lengths):  # same as order_epoch in lab/engine/pairs.c
+def order(seed, epoch, n, batch, lengths):  # same as order_epoch in lab/engine/pair_data.c
     pairs = list(range(n))
     for x in range(n - 1, 0, -1):
         y = random(seed, 4, epoch * n + x) % (x + 1)

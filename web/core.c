@@ -348,7 +348,7 @@ static int call_expression(rp_plan *plan, void *context)
         return refuse("term %d or the pair does not exist", c->term);
     const int code = begin_rows(&rows, plan);
     if (code == 0) {
-        rpi_rows_worked(&rows, c->term, c->h, c->i, c->j, c->text, sizeof c->text);
+        rpi_rows_example(&rows, c->term, c->h, c->i, c->j, c->text, sizeof c->text);
         rpi_rows_end(&rows);
     }
     return code;

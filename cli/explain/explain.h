@@ -125,7 +125,7 @@ int explain_from_file(explain_request *r, explain_source *s);
 int explain_from_sentence(explain_request *r, explain_source *s, const char **args, int n_args);
 int explain_from_example(explain_request *r, explain_source *s);
 
-/* ---- model.c: the attention of a model on a text. */
+/* ---- trained_model.c: the attention of a model on a text. */
 
 /* Run a model on a text, and set the description and the arrays to its attention. Return an exit code. */
 int explain_from_model(explain_request *r, explain_source *s);
@@ -144,12 +144,12 @@ void explain_print_output(const explain_request *r, const char *label, const cha
 void explain_print_outputs(const explain_request *r, const explain_source *s, const double *out);
 void explain_json_outputs(const explain_request *r, const double *out);
 
-/* ---- text.c */
+/* ---- print.c */
 
 /* Print the text of relpos explain. Compute *bands first if they are not known. Return an exit code. */
 int explain_print(const explain_request *r, const explain_source *s, const explain_trace *t, explain_bands *bands);
 
-/* ---- command.c */
+/* ---- explain.c */
 
 /* Show a source whose description and tensors are set. Return an exit code. */
 int explain_show(explain_request *r, explain_source *s);

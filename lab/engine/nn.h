@@ -55,7 +55,7 @@ typedef enum nn_task { NN_DECODER = 0, NN_CLASSIFIER = 1, NN_ENCODER_DECODER = 2
 typedef enum nn_norm { NN_LAYERNORM = 0, NN_RMSNORM = 1 } nn_norm;
 typedef enum nn_act { NN_GELU = 0, NN_RELU = 1, NN_SWIGLU = 2, NN_GEGLU = 3 } nn_act;
 
-/* Tasks with generated lines (generate.c). */
+/* Tasks with generated lines (task_lines.c). */
 typedef enum nn_generate {
     NN_GENERATE_NONE = 0,
     NN_GENERATE_COPY,

@@ -203,7 +203,7 @@ rp_status t5_in_vocabulary(const rp_t5 *m, const char *what, int64_t n_sources, 
 /* Check that tokens are in the vocabulary and that the weights are loaded. */
 rp_status t5_check_tokens(const rp_t5 *m, const char *what, int64_t n_sources, const rp_t5_tokens *sources);
 
-/* ------------------------------------------------------------------------------------------------ text.c */
+/* ------------------------------------------------------------------------------------------------ tokenize.c */
 
 /* Names of the tokenizer files beside a spiece.model, and their keys in the metadata of a packed file. */
 extern const char *const t5_beside_names[T5_BESIDE], *const t5_beside_keys[T5_BESIDE];
@@ -339,7 +339,7 @@ void t5_rewind(rp_t5_session *s, int64_t length);
 rp_status t5_keep_row(rp_t5_session *s, int32_t r);
 int64_t t5_length(const rp_t5_session *s);
 
-/* ------------------------------------------------------------------------------------------------ screen.c */
+/* ------------------------------------------------------------------------------------------------ greedy_screen.c */
 
 /* An int8 copy of the head. It is made after enough steps that making it pays. */
 typedef struct t5_screen {
@@ -399,7 +399,7 @@ typedef struct t5_prefix {
 } t5_prefix;
 
 /* Apply the penalties and limits of g to the scores of the next token. Each score is changed independently of the
- * others by a non-decreasing function, which screen.c relies on. */
+ * others by a non-decreasing function, which greedy_screen.c relies on. */
 void t5_process(const rp_t5 *m, const rp_t5_generation *g, const t5_prefix *p, float *scores);
 bool t5_is_eos(const rp_t5 *m, int32_t token);
 /* Draw a token from softmax(scores / temperature) within top_k and top_p. The random number depends only on key and

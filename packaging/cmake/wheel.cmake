@@ -51,8 +51,8 @@ foreach(name generic generic_f64)
   set_source_files_properties(${PROJECT_SOURCE_DIR}/src/isa/${name}.c PROPERTIES COMPILE_OPTIONS "${kernel_options};-Os")
 endforeach()
 file(GLOB small_sources src/api/*.c src/reference/*.c)
-list(APPEND small_sources src/terms/facts.c src/terms/forms.c src/terms/shape.c src/terms/text.c src/sources/choose.c
-  src/sources/extents.c src/sources/place.c)
+list(APPEND small_sources src/terms/facts.c src/terms/forms.c src/terms/shape.c src/terms/term_syntax.c src/sources/choose.c
+  src/sources/limits.c src/sources/place.c)
 set_source_files_properties(${small_sources} PROPERTIES COMPILE_OPTIONS -Os)
 if(models)
   set_source_files_properties(${linear_isa_sources} PROPERTIES COMPILE_OPTIONS "${kernel_options};${unchecked};-Os")

@@ -56,7 +56,7 @@ rp_status rp_attend(const rp_plan *plan, const rp_tensors *t, void *work)
     const bool there = plan && work;
     rpi_attending *own = there ? work : rpi_new(sizeof *own);
     const rp_status status =
-        own ? attend(own, plan, t, there ? (char *)work + rpi_record(sizeof *own) : NULL) : RP_E_NOMEM;
+        own ? attend(own, plan, t, there ? (char *)work + rpi_arguments_bytes(sizeof *own) : NULL) : RP_E_NOMEM;
     if (!there)
         free(own);
     return status;

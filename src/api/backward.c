@@ -31,7 +31,7 @@ rp_status rp_backward(const rp_plan *plan, const rp_tensors *t, const rp_grads *
     const bool there = plan && work;
     rpi_backward_args *own = there ? work : rpi_new(sizeof *own);
     const rp_status status =
-        own ? backward(own, plan, t, g, there ? (char *)work + rpi_record(sizeof *own) : NULL) : RP_E_NOMEM;
+        own ? backward(own, plan, t, g, there ? (char *)work + rpi_arguments_bytes(sizeof *own) : NULL) : RP_E_NOMEM;
     if (!there)
         free(own);
     return status;

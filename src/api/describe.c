@@ -184,7 +184,7 @@ rp_status rp_plan_create(rp_plan **plan, const rp_desc *desc)
         p->skips = !(skip && strcmp(skip, "0") == 0);
         p->desc.isa = NULL; /* the caller's string may not outlive this call */
         if (p->ops)
-            rpi_extents_bound(&p->bounds, p);
+            rpi_limits_bound(&p->bounds, p);
     }
     if (status != RP_OK) {
         free(p);
@@ -211,7 +211,7 @@ size_t rp_plan_work_size(const rp_plan *plan, const rp_pool *pool)
         return 0;
     }
     const size_t size = plan->ops ? rpi_fast_work_size(plan, rp_pool_threads(pool)) : 64;
-    return size ? size + rpi_record(sizeof(rpi_attending)) : 0;
+    return size ? size + rpi_arguments_bytes(sizeof(rpi_attending)) : 0;
 }
 
 size_t rp_plan_backward_size(const rp_plan *plan, const rp_pool *pool)
@@ -221,7 +221,7 @@ size_t rp_plan_backward_size(const rp_plan *plan, const rp_pool *pool)
         return 0;
     }
     const size_t size = plan->ops ? rpi_backward_work_size(plan, rp_pool_threads(pool)) : 64;
-    return size ? size + rpi_record(sizeof(rpi_backward_args)) : 0;
+    return size ? size + rpi_arguments_bytes(sizeof(rpi_backward_args)) : 0;
 }
 
 /* Return the full shape of an array, for a caller that allocates one. */

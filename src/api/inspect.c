@@ -33,13 +33,13 @@ void rpi_rows_end(rpi_rows *s)
     rpi_args_free(&s->args);
 }
 
-int rpi_rows_worked(rpi_rows *s, int32_t term, int64_t h, int64_t i, int64_t j, char *to, size_t size)
+int rpi_rows_example(rpi_rows *s, int32_t term, int64_t h, int64_t i, int64_t j, char *to, size_t size)
 {
     rpi_row_at(&s->row, 0, h, i);
     const rpi_pair p = rpi_row_pair(&s->row, term, j);
     if (p.absent)
         return snprintf(to, size, "0 (a masked position)");
-    return p.scheme->worked ? p.scheme->worked(&p, to, size) : snprintf(to, size, "%s", p.scheme->facts.formula);
+    return p.scheme->example ? p.scheme->example(&p, to, size) : snprintf(to, size, "%s", p.scheme->facts.formula);
 }
 
 /* Compute the scores and weights of a row, including the scores of masked pairs. */

@@ -15,9 +15,9 @@ typedef struct rpi_rows {
 
 rp_status rpi_rows_begin(rpi_rows *s, const rp_plan *plan, const rp_tensors *t);
 void rpi_rows_end(rpi_rows *s);
-/* Write the computation of the bias of a pair of batch entry 0 by term `term`, with numbers: the text of `worked` in
+/* Write the computation of the bias of a pair of batch entry 0 by term `term`, with numbers: the text of `example` in
  * scheme.h, or the formula if the scheme has none. Return the length of the text, of which at most size - 1 bytes are
  * written. */
-int rpi_rows_worked(rpi_rows *s, int32_t term, int64_t h, int64_t i, int64_t j, char *to, size_t size);
+int rpi_rows_example(rpi_rows *s, int32_t term, int64_t h, int64_t i, int64_t j, char *to, size_t size);
 
 #endif

@@ -39,8 +39,8 @@ static rp_status fill(rp_prepared *p, rpi_args *args, const rp_plan *plan, const
     p->plan = plan;
     p->positions = max;
     if (plan->ops) {
-        rpi_extents e;
-        rpi_extents_of(&e, args, NULL);
+        rpi_limits e;
+        rpi_limits_of(&e, args, NULL);
         p->terms = rpi_strip_terms(args);
         const bool strip = p->terms != 0;
         p->strip = (rpi_strip){.low = -(max - 1), .len = 2 * max - 1 + rpi_round_up(plan->ops->nr, 64)};

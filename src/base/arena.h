@@ -69,7 +69,7 @@ void *rpi_new(size_t size);
 
 /* Return the bytes that `size` bytes of arguments take at the start of the caller's work. A call with work allocates
  * nothing. */
-static inline size_t rpi_record(size_t size)
+static inline size_t rpi_arguments_bytes(size_t size)
 {
     return (size + 63) / 64 * 64;
 }

@@ -73,7 +73,7 @@ static inline int64_t rpi_floating_size(rp_dtype dtype)
 
 /* Return true if the channels of a row are `stride[3]` elements apart and neighbouring rows are adjacent: keys stored
  * as [channels][keys]. In all other arrays of a call, rows are contiguous. */
-static inline bool rpi_is_turned(const rpi_view *v)
+static inline bool rpi_is_transposed(const rpi_view *v)
 {
     return v->stride[3] != 1;
 }

@@ -180,7 +180,7 @@ double rpi_row_norm(const rpi_view *v, int64_t b, int64_t h, int64_t j, int64_t 
     double x[64], sum = 0;
     for (int64_t x0 = 0; x0 < width; x0 += 64) {
         const int64_t n = width - x0 < 64 ? width - x0 : 64;
-        if (rpi_is_turned(v))
+        if (rpi_is_transposed(v))
             for (int64_t c = 0; c < n; c++)
                 x[c] = rpi_row_value(v, b, h, j, x0 + c);
         else

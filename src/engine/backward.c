@@ -64,7 +64,7 @@ static void set_groups(gradients *g)
 static void place_sums(gradients *g)
 {
     rpi_backward *bw = &g->back;
-    const rpi_extents *e = g->call.extents;
+    const rpi_limits *e = g->call.extents;
     const rp_plan *plan = g->call.plan;
     const rp_desc *d = &plan->desc;
     rpi_arena *a = &g->memory;
@@ -87,7 +87,7 @@ static void place_sums(gradients *g)
             bw->columns = rpi_arena_take3(a, heads, bw->key_blocks, v->width, size);
         else if (v)
             bw->vectors[n] = rpi_arena_take3(a, d->heads, v->count, v->width, size);
-        if (s->kind == RPI_ROWS && s->scheme->fold && !reduces) { /* several terms read the same sums */
+        if (s->kind == RPI_ROWS && s->scheme->reduce && !reduces) { /* several terms read the same sums */
             reduces = true;
             bw->between = rpi_arena_take(a, heads, e->len_k, size);
         }
@@ -142,7 +142,7 @@ static void place(gradients *g)
 }
 
 /* Fill in everything about a call except its memory, and add up the size of that memory. */
-static void begin(gradients *g, const rp_plan *plan, const rpi_extents *e, const rpi_args *args, int32_t threads)
+static void begin(gradients *g, const rp_plan *plan, const rpi_limits *e, const rpi_args *args, int32_t threads)
 {
     const rpi_ops *ops = plan->ops;
     memset(&g->back, 0, sizeof g->back);
@@ -170,7 +170,7 @@ size_t rpi_backward_work_size(const rp_plan *plan, int32_t threads)
     gradients *g = rpi_new(sizeof *g);
     const size_t size = g ? longest(g, plan, threads) : 0;
     free(g);
-    return size ? size + rpi_record(sizeof *g) : 0;
+    return size ? size + rpi_arguments_bytes(sizeof *g) : 0;
 }
 
 /* ---------------------------------------------------------------------------------------------- the tasks */
@@ -339,7 +339,7 @@ static rp_status alloc_private_sums(gradients *g, const rpi_grads *grads)
     bool any = false;
     for (int n = 0; n < g->call.n_sources; n++) {
         const rpi_source *s = &g->call.source[n];
-        if (s->kind != RPI_ROWS || bw->direct[n] || bw->pairs[n] || s->rows.sums || s->scheme->fold ||
+        if (s->kind != RPI_ROWS || bw->direct[n] || bw->pairs[n] || s->rows.sums || s->scheme->reduce ||
             !g->call.extents->term[s->term].wanted)
             continue;
         some[s->term] = RPI_ALL_ARRAYS;
@@ -410,7 +410,7 @@ static void backward(gradients *g, rp_pool *pool)
         else if (c->grads->dq.data)
             rpi_pool_run(pool, c->groups * per_kv * row_tasks, rows_task, c);
     }
-    rpi_fold(c); /* turn sums into gradients of arrays (fold.c), and write them */
+    rpi_reduce(c); /* turn sums into gradients of arrays (reduce.c), and write them */
     rpi_sums_store(&bw->sums, c->args, c->grads);
 }
 
@@ -458,20 +458,20 @@ static rp_status forward_again(rpi_args *args, rp_pool *pool, rpi_progress *prog
 rp_status rpi_fast_backward(rpi_args *args, const rpi_grads *grads, rp_pool *pool, rpi_progress *progress, void *work)
 {
     const int32_t threads = rp_pool_threads(pool);
-    rpi_extents extents;
+    rpi_limits extents;
     rpi_arena forward = {0};
     gradients *g = work ? work : rpi_new(sizeof *g);
     if (!g)
         return RP_E_NOMEM;
     const size_t size = work ? longest(g, args->plan, threads) : 0;
-    rpi_extents_of(&extents, args, grads);
+    rpi_limits_of(&extents, args, grads);
     begin(g, args->plan, &extents, args, threads);
     g->call.grads = grads;
     g->call.progress = progress;
     set_pairs(g, grads);
     progress->total += args->desc.batch * args->desc.kv_heads * g->back.key_blocks;
     /* Allocate memory first, so that a call that cannot finish writes nothing. */
-    rp_status status = rpi_work_begin(&g->memory, work ? (char *)work + rpi_record(sizeof *g) : NULL, size);
+    rp_status status = rpi_work_begin(&g->memory, work ? (char *)work + rpi_arguments_bytes(sizeof *g) : NULL, size);
     if (status == RP_OK)
         status = alloc_sums(g, grads);
     if (status == RP_OK && (!args->out.data || !lse_serves(args, args->plan->ops)))

@@ -12,7 +12,7 @@ static bool norms_stay(const rp_plan *plan, const rpi_args *args)
     return !positions[0].data && !positions[1].data && !positions[2].data && args->rope_factor == 1;
 }
 
-void rpi_call_begin(rpi_call *c, rpi_sources *sources, const rp_plan *plan, const rpi_extents *e, const rpi_args *args)
+void rpi_call_begin(rpi_call *c, rpi_sources *sources, const rp_plan *plan, const rpi_limits *e, const rpi_args *args)
 {
     rpi_sources_describe(sources, plan, e);
     const rpi_source *last = sources->n ? &sources->source[sources->n - 1] : NULL;
@@ -50,7 +50,7 @@ void rpi_call_fill(rpi_call *c, rpi_sources *sources, rp_pool *pool)
     rpi_sources_fill(sources, c->args, c->extents, pool);
     rpi_rope_tables_fill(&c->rope, c->args, c->extents, pool);
     /* if no biases fall far enough, no row starts its running maximum at its own key */
-    c->starts = c->starts && rpi_biases_fall(c->source, c->n_sources, c->args, rpi_far(c->plan));
+    c->starts = c->starts && rpi_biases_fall(c->source, c->n_sources, c->args, rpi_exp_limit(c->plan));
     /* few queries read keys and values once: skipping saves nothing unless the caller keeps norms of the keys */
     c->skips = c->starts && c->plan->skips && (!c->extents->decode_queries || c->args->key_norms.data || c->grads);
 }

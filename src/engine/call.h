@@ -10,7 +10,7 @@
 /* One call: all that a block of queries reads and writes. The packed arrays change with each group of kv heads. */
 struct rpi_call {
     const rp_plan *plan;
-    const rpi_extents *extents;
+    const rpi_limits *extents;
     const rpi_args *args;   /* NULL while a plan computes sizes */
     const rpi_grads *grads; /* NULL in a forward call */
     rpi_progress *progress;
@@ -18,13 +18,13 @@ struct rpi_call {
     int32_t n_sources;
     const rpi_source *value_vectors; /* the VALUES source; NULL: none */
     /* Packed keys and values of kv heads g0 … g0+groups-1, numbered over batch * kv_heads. kernels/template.h describes
-     * their layout. extreme_k [kv head][panel] is 1 if the panel has a non-finite or large key. extreme_v [kv head][Lk
+     * their layout. large_k [kv head][panel] is 1 if the panel has a non-finite or large key. large_v [kv head][Lk
      * padded] is 1 if the value is not finite. */
     int64_t g0, groups;
     /* kv heads of one task, if a task processes whole heads: short heads, or few queries of one tile */
     int64_t heads_per_task;
     void *keys, *values;
-    uint8_t *extreme_k, *extreme_v;
+    uint8_t *large_k, *large_v;
     /* For kernels/skip.h. starts: a row starts its running maximum at the score of its own key. skips: tiles may be
      * skipped. key_norms [kv head][panel]: the largest norm of a key, infinite if a key or value of the panel is
      * non-finite or large. */
@@ -71,7 +71,7 @@ typedef struct rpi_backward {
     double *entries[RPI_MAX_SOURCES];       /* [H][count] of GATHER, [H][sums_size] of ROWS with row_grad */
     double *vectors[RPI_MAX_SOURCES];       /* [H][count][width] of RUN, KEYS and VALUES */
     double *columns;                        /* [B * H][key_blocks][width] of COLUMN */
-    /* [B * H][Lk] for `fold` of a scheme: sum of ds over the pairs with j < t <= p_i, for each t */
+    /* [B * H][Lk] for `reduce` of a scheme: sum of ds over the pairs with j < t <= p_i, for each t */
     double *between;
     /* Tickets: how many key blocks, heads or tasks have added their sums. */
     atomic_llong *ticket_rows, *ticket_run_dq[RPI_MAX_SOURCES]; /* [head of the group][blocks] */
@@ -90,7 +90,7 @@ static inline const void *rpi_rope_of(const rpi_call *c, bool keys, int64_t b)
 
 /* The kernels' exp(-x) is 0 for x above this, with a margin for the rounding of x: 2^-126 is exp(-87.4), and 2^-1022 is
  * exp(-708.4). */
-static inline double rpi_far(const rp_plan *plan)
+static inline double rpi_exp_limit(const rp_plan *plan)
 {
     return plan->ops->real == 8 ? 709 : 88;
 }

@@ -33,7 +33,7 @@ void rpi_forward_cut(rpi_forward *f);
 /* ---- shared by forward and backward: call.c */
 
 /* Describe a call with these limits and its sources, without memory. args is NULL while a plan computes sizes. */
-void rpi_call_begin(rpi_call *c, rpi_sources *sources, const rp_plan *plan, const rpi_extents *e, const rpi_args *args);
+void rpi_call_begin(rpi_call *c, rpi_sources *sources, const rp_plan *plan, const rpi_limits *e, const rpi_args *args);
 /* Use the caller's work of `size` bytes if the arena fits, else allocate. */
 rp_status rpi_work_begin(rpi_arena *a, void *work, size_t size);
 /* Find batch entry b and query head h of head number `head` of the group. */
@@ -43,9 +43,9 @@ void rpi_call_fill(rpi_call *c, rpi_sources *sources, rp_pool *pool);
 /* Compute the products of COLUMN sources (one per key) for the heads of the group. */
 void rpi_columns_fill(rpi_call *c, rp_pool *pool);
 
-/* ---- fold.c */
+/* ---- reduce.c */
 
 /* Turn the sums of a backward call into gradients of the terms' arrays, on one thread in a fixed order. */
-void rpi_fold(const rpi_call *c);
+void rpi_reduce(const rpi_call *c);
 
 #endif

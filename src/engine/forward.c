@@ -12,14 +12,14 @@ static void place(rpi_forward *f)
 {
     rpi_call *c = &f->call;
     const rp_plan *plan = c->plan;
-    const rpi_extents *e = c->extents;
+    const rpi_limits *e = c->extents;
     const rpi_ops *ops = plan->ops;
     rpi_arena *a = &f->memory;
     const int64_t per_kv = plan->desc.heads / plan->desc.kv_heads, real = ops->real;
     c->keys = rpi_arena_take3(a, f->groups, c->pad_k, ops->key_bytes(plan), 1);
     c->values = rpi_arena_take3(a, f->groups, c->pad_k, ops->value_bytes(plan), 1);
-    c->extreme_k = rpi_arena_take(a, f->groups, c->pad_k / ops->nr, 1);
-    c->extreme_v = rpi_arena_take(a, f->groups, c->pad_k, 1);
+    c->large_k = rpi_arena_take(a, f->groups, c->pad_k / ops->nr, 1);
+    c->large_v = rpi_arena_take(a, f->groups, c->pad_k, 1);
     if (c->starts)
         c->key_norms = rpi_arena_take3(a, f->groups, c->pad_k / ops->nr, real, 1);
     rpi_sources_place(&f->sources, a, plan, e, f->groups * per_kv, false);
@@ -37,7 +37,7 @@ static void place(rpi_forward *f)
 }
 
 /* Fill in everything about a call except its memory, and add up the size of that memory. */
-static void begin(rpi_forward *f, const rp_plan *plan, const rpi_extents *e, const rpi_args *args, int32_t threads)
+static void begin(rpi_forward *f, const rp_plan *plan, const rpi_limits *e, const rpi_args *args, int32_t threads)
 {
     const rpi_ops *ops = plan->ops;
     rpi_call *c = &f->call;
@@ -208,9 +208,9 @@ rp_status rpi_fast_attend(const rpi_args *args, rp_pool *pool, rpi_progress *pro
 {
     const rp_desc *d = &args->desc;
     const int32_t threads = rp_pool_threads(pool);
-    rpi_extents extents;
+    rpi_limits extents;
     rpi_forward f;
-    rpi_extents_of(&extents, args, NULL);
+    rpi_limits_of(&extents, args, NULL);
     begin(&f, args->plan, &extents, args, threads);
     f.call.progress = progress;
     progress->total += d->batch * d->heads * ((d->len_q + f.call.rows_per_task - 1) / f.call.rows_per_task);

@@ -16,7 +16,7 @@ RPI_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,amx-tile,amx-bf16"
 #include "amx.h"
 #define amx_begin()         amx_configure(16)
 #define amx_dot(R, c, a, b) _tile_dpbf16ps(c, a, b)
-#include "verbs.h"
+#include "vector_ops.h"
 #include "kernels/template.h"
 RPI_TARGET_END
 #endif

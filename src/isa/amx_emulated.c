@@ -79,5 +79,5 @@ __attribute__((no_sanitize("address"))) static void amx_dot(amx_tiles *R, int c,
         memcpy(R->at[c][m], &sum, 64);
     }
 }
-#include "verbs.h"
+#include "vector_ops.h"
 #include "kernels/template.h"

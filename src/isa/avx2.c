@@ -12,7 +12,7 @@ RPI_TARGET_BEGIN("avx2,fma,f16c")
 #define RPI_ISA avx2
 #define RPI_F64 0
 #include "avx2.h"
-#include "verbs.h"
+#include "vector_ops.h"
 #include "kernels/template.h"
 RPI_TARGET_END
 #endif

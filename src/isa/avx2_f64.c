@@ -29,7 +29,7 @@ static inline void transpose(__m256d *x)
     x[2] = _mm256_permute2f128_pd(a, c, 0x31);
     x[3] = _mm256_permute2f128_pd(b, d, 0x31);
 }
-#include "verbs.h"
+#include "vector_ops.h"
 #include "kernels/template.h"
 RPI_TARGET_END
 #endif

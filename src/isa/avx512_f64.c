@@ -25,7 +25,7 @@ typedef __m512d vf;
 #define vf_gather(p, at)            _mm512_i32gather_pd(_mm256_loadu_si256((const __m256i *)(const void *)(at)), p, 8)
 /* Pick lanes of a by index, and of b from index VL on. */
 #define vf_pick(a, index, b) _mm512_permutex2var_pd(a, (__m512i)(index), b)
-#include "verbs.h"
+#include "vector_ops.h"
 #include "kernels/template.h"
 RPI_TARGET_END
 #endif

@@ -10,5 +10,5 @@
 #define RPI_F64 0
 enum { VL = 4, MR = 6, NR = 8 }; /* 6 x 8 sums take 12 of 16 registers */
 typedef float vf __attribute__((vector_size(16), may_alias));
-#include "verbs.h"
+#include "vector_ops.h"
 #include "kernels/template.h"

@@ -10,5 +10,5 @@
 #define RPI_F64 1
 enum { VL = 2, MR = 6, NR = 4 };
 typedef double vf __attribute__((vector_size(16), may_alias));
-#include "verbs.h"
+#include "vector_ops.h"
 #include "kernels/template.h"

@@ -12,6 +12,6 @@ RPI_SOURCE_ORDER
 #define RPI_ISA neon
 #define RPI_F64 0
 #include "neon.h"
-#include "verbs.h"
+#include "vector_ops.h"
 #include "kernels/template.h"
 #endif

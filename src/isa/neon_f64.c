@@ -33,6 +33,6 @@ static inline float64x2_t gather_lanes(const double *from, const int32_t *index)
     const float64x2_t x = vld1q_dup_f64(from + index[0]);
     return vld1q_lane_f64(from + index[1], x, 1);
 }
-#include "verbs.h"
+#include "vector_ops.h"
 #include "kernels/template.h"
 #endif

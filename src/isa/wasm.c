@@ -40,6 +40,6 @@ static inline void transpose(vf *x)
     x[2] = (vf)wasm_i64x2_shuffle(c, d, 0, 2);
     x[3] = (vf)wasm_i64x2_shuffle(c, d, 1, 3);
 }
-#include "verbs.h"
+#include "vector_ops.h"
 #include "kernels/template.h"
 #endif

@@ -25,11 +25,11 @@ typedef struct backward_scratch {
     real *vectors[RPI_MAX_SOURCES]; /* [span][width padded] sums of gradients of one head, from vector vectors_low on */
     int64_t vectors_low[RPI_MAX_SOURCES], vectors_span[RPI_MAX_SOURCES];
     double *column; /* [BACKWARD_KEYS] sums of ds over rows, for COLUMN */
-    /* For `fold`, sums of ds of one head. past [BACKWARD_KEYS]: by key, over the rows past the task's keys. inside
+    /* For `reduce`, sums of ds of one head. past [BACKWARD_KEYS]: by key, over the rows past the task's keys. inside
      * [BACKWARD_KEYS]: by t, over the pairs with j < t <= p_i of the other rows. rows_to [Lk]: by p_i, over the task's
-     * keys. NULL: no term has `fold`. */
+     * keys. NULL: no term has `reduce`. */
     double *past, *inside, *rows_to;
-    uint8_t *extreme_k, *extreme_v, *extreme_dout, *extreme_rows;
+    uint8_t *large_k, *large_v, *large_dout, *large_rows;
     real *norms;                /* the largest norm of each panel of keys, if tiles may be skipped */
     products_backward products; /* scratch of the backend */
     rpi_sums *private_sums;     /* [RP_MAX_TERMS] gradients of terms computed pair by pair */
@@ -81,7 +81,7 @@ static void backward_layout(const rpi_call *c, backward_scratch *w, rpi_arena *a
             plain = true;
             w->dk_plain = take_reals(a, rows, wide_k);
         }
-        reduces |= s->kind == RPI_ROWS && s->scheme->fold;
+        reduces |= s->kind == RPI_ROWS && s->scheme->reduce;
         if (sums_of(s))
             w->entries[n] = rpi_arena_take(a, sums_of(s), 1, sizeof(double));
         if (!v)
@@ -106,10 +106,10 @@ static void backward_layout(const rpi_call *c, backward_scratch *w, rpi_arena *a
     }
     w->norms = take_reals(a, BACKWARD_KEYS / NR, 1);
     products_layout(c, w, a);
-    w->extreme_k = rpi_arena_take(a, BACKWARD_KEYS / NR + 1, 1, 1);
-    w->extreme_v = rpi_arena_take(a, BACKWARD_KEYS, 1, 1);
-    w->extreme_rows = rpi_arena_take(a, BACKWARD_KEYS, 1, 1);
-    w->extreme_dout = rpi_arena_take(a, BLOCK_ROWS, 1, 1);
+    w->large_k = rpi_arena_take(a, BACKWARD_KEYS / NR + 1, 1, 1);
+    w->large_v = rpi_arena_take(a, BACKWARD_KEYS, 1, 1);
+    w->large_rows = rpi_arena_take(a, BACKWARD_KEYS, 1, 1);
+    w->large_dout = rpi_arena_take(a, BLOCK_ROWS, 1, 1);
 }
 
 static int64_t backward_size(const rpi_call *c)

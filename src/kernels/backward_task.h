@@ -14,7 +14,7 @@
  *
  * The path of a gradient: engine/backward.c hands out tasks. `backward` below opens tiles; tile_backward
  * (backward_tile.h) computes ds of each tile; terms_gradient (backward_terms.h) sums ds for the terms; merge_head below
- * adds the sums of a head to those of the call; rpi_fold (engine/fold.c) passes them to the derivatives of the
+ * adds the sums of a head to those of the call; rpi_reduce (engine/reduce.c) passes them to the derivatives of the
  * definitions.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
@@ -41,7 +41,7 @@ static void merge_between(const backward_scratch *w, int64_t j0)
     }
 }
 
-/* Add the sums of one head to those of the call, after the earlier tasks have added theirs. rpi_fold (engine/fold.c)
+/* Add the sums of one head to those of the call, after the earlier tasks have added theirs. rpi_reduce (engine/reduce.c)
  * uses them. */
 static void merge_head(backward_scratch *w, int64_t j0, int64_t key_block)
 {
@@ -169,7 +169,7 @@ static void find_key_norms(backward_scratch *w, int64_t g, int64_t j0, int64_t k
     const rpi_call *c = k->c;
     const rpi_view *v = &c->args->v;
     for (int64_t panel = 0; panel * NR < keys; panel++) {
-        bool extreme = w->extreme_k[panel] || memchr(w->extreme_v + panel * NR, 1, NR);
+        bool extreme = w->large_k[panel] || memchr(w->large_v + panel * NR, 1, NR);
         for (int64_t j = panel * NR; j < rpi_min(panel * NR + NR, keys); j++)
             extreme |= !(row_norm(v, rpi_row_of(v, k->b, g, j0 + j), c->args->desc.dim_v) <= (double)RPI_MODERATE);
         w->norms[panel] = panel_norm(c, k->b, g, j0 + panel * NR, extreme);
@@ -209,12 +209,12 @@ static inline void head_blocks(backward_scratch *w, int64_t head, int64_t j0, in
         tile t;
         k->rows = rpi_min(BLOCK_ROWS, d->len_q - k->row0);
         k->groups = (k->rows + MR - 1) / MR;
-        k->extreme_q = false;
+        k->large_q = false;
         k->bounds = c->skips ? bw->bounds + 2 * ((k->b * d->heads + k->h) * bw->blocks + k->row0 / BLOCK_ROWS) : NULL;
         bool some = !(c->skips && is_far(k, j0, j0 + keys));
         if (some) {
             find_intervals(k);
-            some = open_tile(k, &t, j0, BACKWARD_KEYS, w->extreme_k, w->extreme_v) && !(c->skips && narrow_tile(k, &t));
+            some = open_tile(k, &t, j0, BACKWARD_KEYS, w->large_k, w->large_v) && !(c->skips && narrow_tile(k, &t));
         }
         if (some)
             tile_backward(w, &t, head);
@@ -270,7 +270,7 @@ static void backward(const rpi_call *c, int64_t kv, int64_t key_block, int32_t w
     k->c = c;
     k->b = b;
     k->kv = kv;
-    memset(w.extreme_k, 0, BACKWARD_KEYS / NR + 1);
+    memset(w.large_k, 0, BACKWARD_KEYS / NR + 1);
     products_begin(&w, g, j0, padded);
     if (w.dk_plain)
         memset(w.dk_plain, 0, reals(rpi_round_up(padded, MR) + MR, rpi_round_up(d->dim_k, VL)));

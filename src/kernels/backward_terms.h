@@ -1,14 +1,14 @@
 /* kernels/backward_terms.h -- contributions of a tile of ds to the gradients of terms: sums by offset, entry, vector,
  * row or pair, for one head. Independent of schemes by name: sources/choose.c chooses how a form is computed (OFFSET as
  * STRIP, or as GATHER if positions are given). merge_head (backward_task.h) adds the sums to those of the call, and
- * engine/fold.c turns them into gradients.
+ * engine/reduce.c turns them into gradients.
  * Parameters: MR, BLOCK_ROWS, BACKWARD_KEYS.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
 #include "fma/fma_backward.h" /* only if an editor parses this file by itself */
 #endif
 
-/* STRIP: sum ds by offset. merge_head (backward_task.h) and engine/fold.c pass the sums to `grad` of each OFFSET
+/* STRIP: sum ds by offset. merge_head (backward_task.h) and engine/reduce.c pass the sums to `grad` of each OFFSET
  * term. */
 static void strip_gradient(backward_scratch *w, const tile *t)
 {
@@ -84,7 +84,7 @@ static void sum_by_index(const block *k, const rpi_indices *s, const key_chunks 
         sums[current - first] += all[lane];
 }
 
-/* GATHER: sum ds by entry. merge_head and engine/fold.c pass the sums to `entry_grad`. */
+/* GATHER: sum ds by entry. merge_head and engine/reduce.c pass the sums to `entry_grad`. */
 static void entries_gradient(backward_scratch *w, const tile *t, int32_t n)
 {
     block *k = &w->k;
@@ -132,7 +132,7 @@ static void pairs_gradient(backward_scratch *w, const tile *t, int32_t n)
     }
 }
 
-/* ROWS of terms with row_grad: sum ds row by row. merge_head and engine/fold.c pass the sums to `fold_sums`. */
+/* ROWS of terms with row_grad: sum ds row by row. merge_head and engine/reduce.c pass the sums to `reduce_sums`. */
 static void rows_gradient(backward_scratch *w, const tile *t, int32_t n)
 {
     block *k = &w->k;
@@ -213,7 +213,7 @@ static void repair_run_dq(const backward_scratch *w, const block *k, const rpi_v
 
 /* RUN and VALUES: sum x by vector. The sums times the vectors are the gradient of the queries, which rows_of_head
  * (engine/backward.c) uses. The sums times the queries are the gradient of the vectors, which merge_head and
- * engine/fold.c use. */
+ * engine/reduce.c use. */
 static void vectors_gradient(backward_scratch *w, const tile *t, int32_t n, const real *x, const real *queries,
                              bool dq_wanted, bool wanted)
 {
@@ -276,7 +276,7 @@ static void vectors_gradient(backward_scratch *w, const tile *t, int32_t n, cons
     }
     if (wanted) {
         const real *columns =
-            rows_as_columns(queries, k->groups * MR, wide, false, w->run_queries, BLOCK_ROWS, w->extreme_rows);
+            rows_as_columns(queries, k->groups * MR, wide, false, w->run_queries, BLOCK_ROWS, w->large_rows);
         for (int64_t e = 0; e < high - low; e += MR)
             for (int64_t g = 0, past; g < k->groups; g = past + 1) { /* groups [g, past) reach some of these vectors */
                 for (past = g; past < k->groups && group_low[past] < e + MR && group_high[past] > e;)
@@ -289,7 +289,7 @@ static void vectors_gradient(backward_scratch *w, const tile *t, int32_t n, cons
 }
 
 /* KEYS: for each pair, add ds times its vector to dk, and ds times its key to the gradient of the vector. merge_head
- * and engine/fold.c use the gradients of the vectors. */
+ * and engine/reduce.c use the gradients of the vectors. */
 static void keys_gradient(backward_scratch *w, const tile *t, int32_t n, bool wanted)
 {
     block *k = &w->k;
@@ -332,7 +332,7 @@ static void keys_gradient(backward_scratch *w, const tile *t, int32_t n, bool wa
         }
 }
 
-/* Sum ds over the rows of each key, for COLUMN. use_columns (backward_task.h) and engine/fold.c use the sums. */
+/* Sum ds over the rows of each key, for COLUMN. use_columns (backward_task.h) and engine/reduce.c use the sums. */
 static void sum_columns(backward_scratch *w, const tile *t)
 {
     block *k = &w->k;
@@ -343,7 +343,7 @@ static void sum_columns(backward_scratch *w, const tile *t)
     }
 }
 
-/* Sum ds for `fold` of a scheme. merge_between (backward_task.h) and engine/fold.c use the sums. */
+/* Sum ds for `reduce` of a scheme. merge_between (backward_task.h) and engine/reduce.c use the sums. */
 static void sum_between(backward_scratch *w, const tile *t)
 {
     block *k = &w->k;
@@ -426,11 +426,11 @@ static void terms_gradient(backward_scratch *w, const tile *t, bool inside, int6
                 shared_gradient(w, t, n);
             else if (w->entries[n])
                 rows_gradient(w, t, n);
-            else if (!s->scheme->fold)
+            else if (!s->scheme->reduce)
                 pairs_gradient(w, t, n);
             else if (!reduced)
                 sum_between(w, t);
-            reduced |= s->scheme->fold != NULL; /* several terms read the same sums */
+            reduced |= s->scheme->reduce != NULL; /* several terms read the same sums */
         }
     }
 }

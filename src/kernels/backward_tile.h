@@ -50,7 +50,7 @@ static void row_gradient(backward_scratch *w, const tile *t, int64_t r, const do
     for (int64_t j = from; j < to; j += VL) {
         const vf x = vf_load(s + j), p = vf_below(x, lowest, zero, vf_exp((x - top) - rest));
         vf_store(dp + j, vf_below(x, lowest, zero, p * (vf_load(dp + j) - average)));
-        if (w->extreme_dout[r]) /* dout was packed as 0: the weights carry its NaN to dv */
+        if (w->large_dout[r]) /* dout was packed as 0: the weights carry its NaN to dv */
             vf_store(s + j, vf_below(x, lowest, zero, vf_set1(NAN)));
         else
             vf_store(s + j, p);
@@ -84,8 +84,8 @@ static void tile_backward(backward_scratch *w, tile *t, int64_t head)
     const double *stats = bw->row_stats + 3 * ((k->b * d->heads + k->h) * d->len_q + k->row0);
     const real *products[BLOCK_ROWS];
     load_queries(k);
-    if (k->extreme_q) /* known only now: biases of -infinity must clear keep */
-        open_tile(k, t, t->tile0, BACKWARD_KEYS, w->extreme_k, w->extreme_v);
+    if (k->large_q) /* known only now: biases of -infinity must clear keep */
+        open_tile(k, t, t->tile0, BACKWARD_KEYS, w->large_k, w->large_v);
     load_dout(w);
     tile_scores(k, t, w->packed_keys);
     if (c->value_vectors)

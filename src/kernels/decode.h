@@ -22,7 +22,7 @@ typedef struct decode_tile {
 typedef struct decode_scratch {
     block k;
     void *keys, *values; /* of one tile, packed */
-    uint8_t *extreme_k, *extreme_v;
+    uint8_t *large_k, *large_v;
 } decode_scratch;
 
 static void decode_layout(const rpi_call *c, decode_scratch *w, rpi_arena *a)
@@ -31,8 +31,8 @@ static void decode_layout(const rpi_call *c, decode_scratch *w, rpi_arena *a)
     block_layout(c, &w->k, a);
     w->keys = rpi_arena_take(a, TILE_KEYS, key_bytes(c->plan), 1);
     w->values = rpi_arena_take(a, TILE_KEYS, value_bytes(c->plan), 1);
-    w->extreme_k = rpi_arena_take(a, TILE_KEYS / NR, 1, 1);
-    w->extreme_v = rpi_arena_take(a, TILE_KEYS, 1, 1);
+    w->large_k = rpi_arena_take(a, TILE_KEYS / NR, 1, 1);
+    w->large_v = rpi_arena_take(a, TILE_KEYS, 1, 1);
 }
 
 static int64_t decode_size(const rpi_call *c)
@@ -64,8 +64,8 @@ static void decode_head(decode_scratch *w, int64_t kv)
 {
     w->k.kv = kv;
     w->k.b = (w->k.c->g0 + kv) / w->k.c->args->desc.kv_heads;
-    memset(w->extreme_k, 0, TILE_KEYS / NR);
-    memset(w->extreme_v, 0, TILE_KEYS);
+    memset(w->large_k, 0, TILE_KEYS / NR);
+    memset(w->large_v, 0, TILE_KEYS);
 }
 
 static void decode_begin(const rpi_call *c, decode_scratch *w, int64_t kv, int32_t worker)
@@ -92,18 +92,18 @@ static bool decode_open(decode_scratch *w, int64_t m, int64_t n, tile *t, bool *
     find_intervals(k);
     const bool needed =
         !(c->skips && c->args->key_norms.data && is_far_unread(k, g, tile0, tile0 + TILE_KEYS, sink_of(c, k->h))) &&
-        open_tile(k, t, tile0, TILE_KEYS, w->extreme_k, w->extreme_v); /* packing finds non-finite or large keys */
+        open_tile(k, t, tile0, TILE_KEYS, w->large_k, w->large_v); /* packing finds non-finite or large keys */
     if (c->args->pairs)
         count_pairs(k, needed ? t : NULL, tile0);
     if (!needed)
         return false;
     load_queries(k);
     k->unpacked = w->keys;
-    if (!unpacked_pays(per_kv, k->rows) || k->extreme_q || *packed || !tile_scores(k, t, NULL)) {
+    if (!unpacked_pays(per_kv, k->rows) || k->large_q || *packed || !tile_scores(k, t, NULL)) {
         if (!*packed)
-            pack_keys(k, k->b, g, tile0, rpi_round_up(rpi_min(TILE_KEYS, d->len_k - tile0), NR), w->keys, w->extreme_k);
+            pack_keys(k, k->b, g, tile0, rpi_round_up(rpi_min(TILE_KEYS, d->len_k - tile0), NR), w->keys, w->large_k);
         *packed = true;
-        open_tile(k, t, tile0, TILE_KEYS, w->extreme_k, w->extreme_v);
+        open_tile(k, t, tile0, TILE_KEYS, w->large_k, w->large_v);
         tile_scores(k, t, w->keys);
     }
     return true;
@@ -121,8 +121,8 @@ static void decode_pack_values(decode_scratch *w, int64_t n, bool *packed)
     if (unpacked || *packed || !c->args->out.data)
         return;
     pack_values(k, k->b, (c->g0 + k->kv) % d->kv_heads, tile0, rpi_round_up(keys, NR), w->values, 0, TILE_KEYS,
-                w->extreme_v);
-    if (memchr(w->extreme_v, 1, (size_t)keys))
+                w->large_v);
+    if (memchr(w->large_v, 1, (size_t)keys))
         atomic_store(&c->decode->extreme, 1);
     *packed = true;
 }

@@ -12,4 +12,4 @@
 #define RPI_AMX 0
 enum { VL = 4, MR = 6, NR = 8 };
 typedef float vf __attribute__((vector_size(16), may_alias));
-#include "isa/verbs.h"
+#include "isa/vector_ops.h"

@@ -51,7 +51,7 @@ enum { CHANNELS = 64 };
 static inline const real *load_channels(const rpi_view *v, const void *row, int64_t x0, int64_t n, real *scratch)
 {
     const char *from = (const char *)row + x0 * v->stride[3] * rpi_floating_size(v->dtype);
-    if (!rpi_is_turned(v))
+    if (!rpi_is_transposed(v))
         return load_elements(v->dtype, from, n, scratch);
     for (int64_t x = 0; x < n; x++)
         scratch[x] = (real)rpi_value(from, v->dtype, x * v->stride[3]);

@@ -11,17 +11,17 @@
 static void pack_at(block *k, int64_t b, int64_t g, int64_t at, int64_t panel0, int64_t panel1, bool values)
 {
     const rpi_call *c = k->c;
-    uint8_t *extreme_k = c->extreme_k + at * (c->pad_k / NR), *extreme_v = c->extreme_v + at * c->pad_k;
-    memset(extreme_k + panel0, 0, (size_t)(panel1 - panel0));
+    uint8_t *large_k = c->large_k + at * (c->pad_k / NR), *large_v = c->large_v + at * c->pad_k;
+    memset(large_k + panel0, 0, (size_t)(panel1 - panel0));
     for (int64_t panel = panel0; panel < panel1; panel++) {
         const int64_t j = panel * NR, n = rpi_min(NR, rpi_round_up(c->args->desc.len_k - j, COLUMN_STEP));
-        pack_keys(k, b, g, j, n, keys_at(c, at, j), extreme_k + panel);
-        memset(extreme_v + j, 0, NR);
+        pack_keys(k, b, g, j, n, keys_at(c, at, j), large_k + panel);
+        memset(large_v + j, 0, NR);
         if (values) /* v may be absent if out is not requested */
-            pack_values(k, b, g, j, n, values_at(c, at), j, c->pad_k, extreme_v + j);
+            pack_values(k, b, g, j, n, values_at(c, at), j, c->pad_k, large_v + j);
         if (c->skips)
             ((real *)c->key_norms)[at * (c->pad_k / NR) + panel] =
-                panel_norm(c, b, g, j, extreme_k[panel] || memchr(extreme_v + j, 1, NR));
+                panel_norm(c, b, g, j, large_k[panel] || memchr(large_v + j, 1, NR));
     }
 }
 
@@ -50,7 +50,7 @@ static void tile_attend(block *k, const tile *t)
     tile_scores(k, t, keys_at(c, k->kv, t->tile0));
     for (int64_t r0 = 0; r0 < k->groups * MR; r0 += VL)
         raise_running_max(k, r0, alpha);
-    const bool extreme = t->extreme_v || (c->value_vectors && c->value_vectors->values.nonfinite);
+    const bool extreme = t->large_v || (c->value_vectors && c->value_vectors->values.nonfinite);
     if (k->vector_weights.low < k->vector_weights.high)
         for (int64_t r = 0; r < k->rows; r++)
             for (int64_t n = 0; alpha[r] != 1 && n < k->vector_weights.step; n += VL)
@@ -117,7 +117,7 @@ static void attend_rows(block *k, int64_t row0, int64_t row1, double *partial)
 {
     const rpi_call *c = k->c;
     const rp_desc *d = &c->args->desc;
-    const uint8_t *extreme_k = c->extreme_k + k->kv * (c->pad_k / NR), *extreme_v = c->extreme_v + k->kv * c->pad_k;
+    const uint8_t *large_k = c->large_k + k->kv * (c->pad_k / NR), *large_v = c->large_v + k->kv * c->pad_k;
     const real sink = sink_of(c, k->h);
     for (k->row0 = row0; k->row0 < row1; k->row0 += BLOCK_ROWS) {
         tile t;
@@ -143,7 +143,7 @@ static void attend_rows(block *k, int64_t row0, int64_t row1, double *partial)
         }
         for (int64_t tile0 = first / TILE_KEYS * TILE_KEYS; tile0 < past; tile0 += TILE_KEYS) {
             const bool needed = !(c->skips && is_far(k, tile0, tile0 + TILE_KEYS)) &&
-                                open_tile(k, &t, tile0, TILE_KEYS, extreme_k + tile0 / NR, extreme_v + tile0) &&
+                                open_tile(k, &t, tile0, TILE_KEYS, large_k + tile0 / NR, large_v + tile0) &&
                                 !(c->skips && narrow_tile(k, &t));
             if (c->args->pairs)
                 count_pairs(k, needed ? &t : NULL, tile0);
@@ -153,7 +153,7 @@ static void attend_rows(block *k, int64_t row0, int64_t row1, double *partial)
         if (k->vector_weights.at)
             flush_vector_weights(k);
         for (int64_t tile0 = first / TILE_KEYS * TILE_KEYS; partial && tile0 < past; tile0 += TILE_KEYS)
-            if (open_tile(k, &t, tile0, TILE_KEYS, extreme_k + tile0 / NR, extreme_v + tile0))
+            if (open_tile(k, &t, tile0, TILE_KEYS, large_k + tile0 / NR, large_v + tile0))
                 tile_summary(k, &t, partial, partial + d->len_q + d->len_k - 1);
         write_rows(k);
     }

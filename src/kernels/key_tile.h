@@ -1,5 +1,5 @@
 /* kernels/key_tile.h -- a tile of keys for a block of queries: the columns to compute, and masks as intervals and as
- * bytes. Independent of masks by name: open_tile calls rpi_mask_keep (problem/pairs.c), which calls the function of
+ * bytes. Independent of masks by name: open_tile calls rpi_mask_keep (problem/positions.c), which calls the function of
  * each mask (masks/pairs.h), and find_intervals calls rpi_interval.
  * Parameters: MR, NR, COLUMN_STEP, BLOCK_ROWS, TILE_KEYS.
  * SPDX-License-Identifier: Apache-2.0 */
@@ -29,15 +29,14 @@ typedef struct tile {
     bool past;                /* edge is set only because of the columns past the last key */
     bool pairs;               /* keep says which pairs are masked */
     bool check_biases; /* a bias of -infinity must clear keep, because some number of the tile could turn it into NaN */
-    bool extreme_v;    /* some value of the tile is not finite */
-    const uint8_t *extreme_k; /* of each panel: 1: some key is non-finite or large */
+    bool large_v;      /* some value of the tile is not finite */
+    const uint8_t *large_k; /* of each panel: 1: some key is non-finite or large */
 } tile;
 _Static_assert(BLOCK_ROWS / MR <= 16, "a tile has room for its groups");
 
-/* Open the tile of at most `width` keys from tile0 on. Return false if no row sees any of them. extreme_k has a byte
- * for each panel of the tile, extreme_v one for each key. */
-static bool open_tile(block *k, tile *t, int64_t tile0, int64_t width, const uint8_t *extreme_k,
-                      const uint8_t *extreme_v)
+/* Open the tile of at most `width` keys from tile0 on. Return false if no row sees any of them. large_k has a byte
+ * for each panel of the tile, large_v one for each key. */
+static bool open_tile(block *k, tile *t, int64_t tile0, int64_t width, const uint8_t *large_k, const uint8_t *large_v)
 {
     const rpi_call *c = k->c;
     const rp_plan *plan = c->plan;
@@ -47,7 +46,7 @@ static bool open_tile(block *k, tile *t, int64_t tile0, int64_t width, const uin
     bool any = false, masked = plan->mask_keep;
     t->tile0 = tile0;
     t->end = rpi_round_up(keys, COLUMN_STEP);
-    t->extreme_k = extreme_k;
+    t->large_k = large_k;
     for (int64_t g = 0; g < k->groups; g++) {
         int64_t lo = INT64_MAX, hi = 0;
         for (int64_t r = g * MR; r < rpi_min((g + 1) * MR, k->rows); r++) {
@@ -65,8 +64,8 @@ static bool open_tile(block *k, tile *t, int64_t tile0, int64_t width, const uin
     if (!any)
         return false;
     /* Non-finite or large numbers can produce NaN where a bias of -infinity should mask, so check each pair. */
-    t->extreme_v = memchr(extreme_v, 1, (size_t)keys) != NULL;
-    t->check_biases = k->extreme_q || t->extreme_v || memchr(extreme_k, 1, (size_t)((t->end + NR - 1) / NR)) ||
+    t->large_v = memchr(large_v, 1, (size_t)keys) != NULL;
+    t->check_biases = k->large_q || t->large_v || memchr(large_k, 1, (size_t)((t->end + NR - 1) / NR)) ||
                       (c->value_vectors && c->value_vectors->values.nonfinite);
     t->pairs = plan->mask_keep || t->check_biases;
     masked |= t->check_biases;

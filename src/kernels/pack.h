@@ -112,7 +112,7 @@ static void transpose_channels(const head_rows *s, int64_t j, int64_t there, int
             vf_store(to + x * step, vf_set1(0));
         return;
     }
-    if (rpi_is_turned(v)) {
+    if (rpi_is_transposed(v)) {
         copy_channels(s, j, there, x0, n, to, step, w);
         return;
     }
@@ -171,7 +171,7 @@ static inline real *in_column(real *to, int64_t pad, int64_t r, int64_t wide, in
 
 /* Clear rows of packed columns that are not finite, because 0 * NaN must not reach other rows. Set extreme[r] for
  * them. */
-static void clear_extreme(real *to, int64_t pad, int64_t first, int64_t n, int64_t wide, uint8_t *extreme)
+static void clear_large(real *to, int64_t pad, int64_t first, int64_t n, int64_t wide, uint8_t *extreme)
 {
     for (int64_t r = 0; r < n; r++) {
         magnitude w = {vf_set1(0)};
@@ -207,7 +207,7 @@ static inline void to_columns(const real *packed, int64_t size, int64_t rows, in
     for (int64_t r = 0; r < rows; r++)
         extreme[r] = 0;
     if (!is_finite(&w))
-        clear_extreme(to, pad, 0, rows, wide, extreme);
+        clear_large(to, pad, 0, rows, wide, extreme);
 }
 
 /* Return rows, [rows][width padded], as columns of `pad` rows: in place if they are one column and finite, else packed
@@ -226,6 +226,6 @@ static const real *rows_as_columns(const real *from, int64_t rows, int64_t wide,
         for (int64_t x = 0; x < wide; x += VL)
             vf_store(in_column(to, pad, r, wide, x), vf_load(from + r * wide + x));
     if (!is_finite(&w))
-        clear_extreme(to, pad, 0, rows, wide, extreme);
+        clear_large(to, pad, 0, rows, wide, extreme);
     return to;
 }

@@ -48,8 +48,8 @@ typedef struct block {
     uint8_t *keep;           /* [BLOCK_ROWS][TILE_KEYS] 1: the row attends to the key */
     int64_t *lo, *hi;        /* [BLOCK_ROWS] range of keys that the row may see */
     int64_t *position;       /* [BLOCK_ROWS] i + q_offset */
-    bool extreme_q, grouped; /* some query is non-finite or large; k->q is filled */
-    uint8_t *extreme_row;    /* [BLOCK_ROWS] 1: the query is non-finite or large */
+    bool large_q, grouped;   /* some query is non-finite or large; k->q is filled */
+    uint8_t *large_row;      /* [BLOCK_ROWS] 1: the query is non-finite or large */
     products_block products; /* scratch of the backend */
 } block;
 
@@ -111,7 +111,7 @@ static void block_layout(const rpi_call *c, block *k, rpi_arena *a)
     k->column = take_reals(a, TILE_KEYS, 1);
     if (keys)
         k->keys_scratch = take_reals(a, TILE_KEYS, rpi_round_up(d->dim_k, VL));
-    k->extreme_row = rpi_arena_take(a, BLOCK_ROWS, 1, 1);
+    k->large_row = rpi_arena_take(a, BLOCK_ROWS, 1, 1);
     products_block_layout(c, &k->products, a);
     k->row = rpi_arena_take(a, widest, 1, sizeof(double));
     k->keep_scratch = rpi_arena_take(a, TILE_KEYS, 1, 1);
@@ -218,7 +218,7 @@ static void load_run_queries(block *k, const rpi_source *s, real *to)
 }
 
 /* Return true if any recorded number times the scale is non-finite or large. */
-static bool is_extreme(const magnitude *w, real scale)
+static bool is_large(const magnitude *w, real scale)
 {
     return !is_finite(w) || !(vf_max_lane(w->max) * (scale < 0 ? -scale : scale) <= (real)RPI_MODERATE);
 }
@@ -235,12 +235,12 @@ static void load_groups(block *k)
     const real *rope = rpi_rope_of(c, false, k->b);
     magnitude w = {vf_set1(0)};
     load_rows(k, &c->args->q, d->dim_k, scale, k->q, &w);
-    k->extreme_q = is_extreme(&w, scale);
+    k->large_q = is_large(&w, scale);
     k->grouped = true;
-    for (int64_t r = 0; k->extreme_q && r < k->groups * MR; r++) {
-        k->extreme_row[r] = 0;
+    for (int64_t r = 0; k->large_q && r < k->groups * MR; r++) {
+        k->large_row[r] = 0;
         for (int64_t x = 0; x < d->dim_k; x++)
-            k->extreme_row[r] |= !(fabs((double)k->q[r * wide + x]) <= (double)RPI_MODERATE);
+            k->large_row[r] |= !(fabs((double)k->q[r * wide + x]) <= (double)RPI_MODERATE);
     }
     if (k->plain_q != k->q)
         memcpy(k->plain_q, k->q, reals(k->groups * MR, wide));

@@ -90,7 +90,8 @@ static real start_of(const block *k, int64_t r)
     if (!c->starts || r >= k->rows || j < k->lo[r] || j >= k->hi[r] || k->lo[r] / TILE_KEYS == j / TILE_KEYS)
         return (real)-INFINITY;
     const double bias = rpi_bias_of_pair(c->source, c->n_sources, c->args, k->b, k->h, i, j, &size);
-    if (!(rpi_bias_of_pair(c->source, c->n_sources, c->args, k->b, k->h, i, 0, &unused) < bias - rpi_far(c->plan)))
+    if (!(rpi_bias_of_pair(c->source, c->n_sources, c->args, k->b, k->h, i, 0, &unused) <
+          bias - rpi_exp_limit(c->plan)))
         return (real)-INFINITY;
     if (c->plan->mask_keep)
         rpi_mask_keep(c->args, k->b, k->h, i, j, 1, &keep);
@@ -165,7 +166,7 @@ static bool norm_is_far(const block *k, real norm, int64_t j0, int64_t j1)
     if (!k->moderate || !(norm <= (real)RPI_MODERATE))
         return false;
     const double bias = rpi_largest_bias(c->source, c->n_sources, c->args, k->b, k->h, k->row0, k->rows, j0, j1, &size);
-    return rows_above(k, (real)((double)norm * more)) + bias + slack(c) * size < -rpi_far(c->plan);
+    return rows_above(k, (real)((double)norm * more)) + bias + slack(c) * size < -rpi_exp_limit(c->plan);
 }
 
 static bool is_far(const block *k, int64_t j0, int64_t j1)

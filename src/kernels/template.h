@@ -5,7 +5,7 @@
  * Parameters, defined by the file of the instruction set:
  *
  *     RPI_ISA          the name; RPI_F64  1: numbers are f64; RPI_AMX  1: products use AMX tiles, by operations amx_…
- *     vf, vf_…         a vector of VL numbers (`real`) and its operations; isa/verbs.h defines the missing ones
+ *     vf, vf_…         a vector of VL numbers (`real`) and its operations; isa/vector_ops.h defines the missing ones
  *     VL               numbers of a vector: 2 to 16
  *     MR x NR          rows and columns of a register tile: MR is 6, NR is one to four vectors. A group has MR rows,
  *                      and a decoding call has at most MR queries.
@@ -39,7 +39,7 @@
  *                  values  [chunk of 32 keys][16 channels][component][16 x 16 pairs]
  *          Keys and values from Lk up to the next multiple of COLUMN_STEP are 0. fma packs a non-finite or large key
  *          unchanged, amx packs it as 0. Both pack a value that is not finite as 0; amx also a value above MAX_VALUE.
- *          extreme_k has a byte for each panel with such a key, extreme_v a byte for each such value.
+ *          large_k has a byte for each panel with such a key, large_v a byte for each such value.
  *
  * Block    queries  k->q [BLOCK_ROWS][Dk padded to VL], scaled and rotated; rows that fill up the last group are 0
  *          scores   k->s [BLOCK_ROWS][ROW_STEP], later the weights; columns [t->from, t->to) of a row's group are
@@ -48,7 +48,7 @@
  *          sums     k->o [BLOCK_ROWS][Dv padded to VL], k->sum, k->running_max: over the tiles so far
  *
  * Functions of the table. A worker runs each with scratch of scratch_size, decode_size or backward_size bytes.
- *   pack           pack panels [panel0, panel1) of a kv head: keys, values, and their bytes of extreme_k and extreme_v
+ *   pack           pack panels [panel0, panel1) of a kv head: keys, values, and their bytes of large_k and large_v
  *   attend         write rows [row0, row1) of out, lse and entropy of a head whose kv head is packed; add to `partial`
  *   attend_heads   pack and attend kv heads one after the other, in the worker's place among the packed heads
  *   decode_scores  write the scores of one tile, and the largest score of each row

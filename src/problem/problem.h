@@ -5,10 +5,10 @@
 #define RPI_PROBLEM_H
 #include "base/arena.h"
 #include "base/array.h"
-#include "extents.h"
+#include "limits.h"
 #include "masks/mask.h"
 #include "ops.h"
-#include "terms/registry.h"
+#include "terms/term_registry.h"
 
 /* The largest size of positions and lengths. Sums and differences of them fit in 63 bits. */
 #define RPI_MAX_POSITION ((int64_t)1 << 60)
@@ -19,7 +19,7 @@ struct rp_plan {
     rp_mask masks[RP_MAX_MASKS];
     const rpi_scheme *scheme[RP_MAX_TERMS];     /* scheme of each term */
     const rpi_mask_entry *masker[RP_MAX_MASKS]; /* functions of each mask */
-    rpi_extents bounds;                         /* limits of its calls, set if ops is not NULL */
+    rpi_limits bounds;                          /* limits of its calls, set if ops is not NULL */
     const rpi_ops *ops;                         /* NULL: the reference path */
     const char *isa;                            /* name of the instruction set; for f64, ops may be another's */
     int32_t components;                         /* number of bf16 components of an f32 number in AMX products */
@@ -75,7 +75,7 @@ static inline double rpi_lse_limit(const rp_desc *d)
 /* Return the position by which RoPE rotates query or key n. */
 double rpi_rope_position(const rpi_args *args, bool key, int64_t b, int64_t n);
 
-/* ---- pairs.c */
+/* ---- positions.c */
 
 /* Make a pair of terms[term] for a query; rpi_pair_key sets its key. */
 rpi_pair rpi_pair_of(const rpi_args *args, int32_t term, int64_t b, int64_t h, int64_t i);

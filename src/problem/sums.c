@@ -1,5 +1,5 @@
 /* problem/sums.c -- sums in double for the gradients of the terms' arrays, and storing them.
- * engine/fold.c or the reference fills the sums. Independent of sources, kernels and the reference.
+ * engine/reduce.c or the reference fills the sums. Independent of sources, kernels and the reference.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "problem.h"
 #include <string.h>

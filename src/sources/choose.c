@@ -24,7 +24,7 @@ static void describe_vectors(rpi_vectors *v, const rp_plan *plan, const rp_desc 
 }
 
 /* Describe the products, or the vectors added to values, of term n. */
-static void describe_products(rpi_sources *l, const rp_plan *plan, const rpi_extents *e, const rp_desc *d, int32_t n)
+static void describe_products(rpi_sources *l, const rp_plan *plan, const rpi_limits *e, const rp_desc *d, int32_t n)
 {
     const rpi_scheme *scheme = plan->scheme[n];
     for (int x = 0; x < 2; x++) {
@@ -45,10 +45,10 @@ static void describe_products(rpi_sources *l, const rp_plan *plan, const rpi_ext
 }
 
 /* Describe the biases of term n, which are looked up by index or filled row by row. */
-static void describe_biases(rpi_sources *l, const rp_plan *plan, const rpi_extents *e, const rp_desc *d, int32_t n)
+static void describe_biases(rpi_sources *l, const rp_plan *plan, const rpi_limits *e, const rp_desc *d, int32_t n)
 {
     const rpi_scheme *scheme = plan->scheme[n];
-    const rpi_term_extent *given = &e->term[n];
+    const rpi_term_limits *given = &e->term[n];
     int64_t first = 0, count = 0;
     if (scheme->form == RPI_INDEX && !rpi_takes_positions(scheme))
         count = scheme->entries(d, &d->terms[n]);
@@ -63,7 +63,7 @@ static void describe_biases(rpi_sources *l, const rp_plan *plan, const rpi_exten
         s->rows.sums = scheme->sums_size(d, &d->terms[n]);
 }
 
-void rpi_sources_describe(rpi_sources *l, const rp_plan *plan, const rpi_extents *e)
+void rpi_sources_describe(rpi_sources *l, const rp_plan *plan, const rpi_limits *e)
 {
     rp_desc d = plan->desc;
     bool strip = false;

@@ -124,7 +124,7 @@ static void fill_values(rpi_source *s, const rpi_args *args, int64_t heads, rp_p
         v->nonfinite = NULL;
 }
 
-void rpi_sources_fill(rpi_sources *l, const rpi_args *args, const rpi_extents *e, rp_pool *pool)
+void rpi_sources_fill(rpi_sources *l, const rpi_args *args, const rpi_limits *e, rp_pool *pool)
 {
     const rp_desc *d = &args->desc;
     if (d->len_q == 0 || d->len_k == 0)

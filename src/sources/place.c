@@ -11,7 +11,7 @@
 typedef struct placing {
     rpi_arena *a;
     const rp_plan *plan;
-    const rpi_extents *e;
+    const rpi_limits *e;
     int64_t real, pad_k;
     int64_t end_k; /* Lk rounded up to the columns that the kernels compute */
     bool backward;
@@ -34,7 +34,7 @@ static void *take(const placing *p, int64_t n0, int64_t n1, int64_t n2)
 static void place_strip(rpi_strip *s, const placing *p)
 {
     const rp_desc *d = &p->plan->desc;
-    const rpi_extents *e = p->e;
+    const rpi_limits *e = p->e;
     if (e->strip) {
         *s = e->strip->strip;
         return;
@@ -63,7 +63,7 @@ static void place_indices(rpi_indices *x, const rpi_scheme *scheme, const placin
 
 /* Return true if the source gets a table of all pairs. Use the plan's lengths, so that its work memory has room for the
  * tables of shorter calls. */
-static bool wants_table(const rpi_source *s, const rp_plan *plan, const rpi_extents *e)
+static bool wants_table(const rpi_source *s, const rp_plan *plan, const rpi_limits *e)
 {
     const rp_desc *d = &plan->desc;
     int64_t n;
@@ -138,7 +138,7 @@ static void place_values(rpi_source *s, const placing *p)
     v->nonfinite = rpi_arena_take(p->a, heads, v->run.vectors.padded, 1);
 }
 
-void rpi_sources_place(rpi_sources *l, rpi_arena *a, const rp_plan *plan, const rpi_extents *e, int64_t group_heads,
+void rpi_sources_place(rpi_sources *l, rpi_arena *a, const rp_plan *plan, const rpi_limits *e, int64_t group_heads,
                        bool backward)
 {
     const placing p = {.a = a,

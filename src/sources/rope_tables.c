@@ -82,7 +82,7 @@ void rpi_rope_table_of_keys(const rpi_args *args, rp_pool *pool, void *to, int64
     rpi_pool_run(pool, (n + 63) / 64, table_task, &j);
 }
 
-void rpi_rope_tables_place(rpi_rope_tables *t, rpi_arena *a, const rp_plan *plan, const rpi_extents *e)
+void rpi_rope_tables_place(rpi_rope_tables *t, rpi_arena *a, const rp_plan *plan, const rpi_limits *e)
 {
     *t = (rpi_rope_tables){0};
     if (plan->rotate < 0)
@@ -94,7 +94,7 @@ void rpi_rope_tables_place(rpi_rope_tables *t, rpi_arena *a, const rp_plan *plan
     t->k = e->rope ? e->rope->rope_k : rpi_arena_take3(a, t->k_step ? batch : 1, e->len_k, dim, real);
 }
 
-void rpi_rope_tables_fill(const rpi_rope_tables *t, const rpi_args *args, const rpi_extents *e, rp_pool *pool)
+void rpi_rope_tables_fill(const rpi_rope_tables *t, const rpi_args *args, const rpi_limits *e, rp_pool *pool)
 {
     const rp_desc *d = &args->desc;
     if (args->plan->rotate < 0)

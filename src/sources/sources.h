@@ -7,26 +7,26 @@
 #include "base/pool.h"
 #include "source.h"
 
-/* ---- extents.c */
+/* ---- limits.c */
 
 /* Compute bounds for every call of a plan that has kernels. Compute the exact limits of one call; grads is NULL in a
  * forward call. */
-void rpi_extents_bound(rpi_extents *e, const rp_plan *plan);
-void rpi_extents_of(rpi_extents *e, const rpi_args *args, const rpi_grads *grads);
+void rpi_limits_bound(rpi_limits *e, const rp_plan *plan);
+void rpi_limits_of(rpi_limits *e, const rpi_args *args, const rpi_grads *grads);
 /* Return a bit for each term that the strip sums: OFFSET terms without given positions. */
 uint64_t rpi_strip_terms(const rpi_args *args);
 
 /* ---- choose.c and place.c */
 
-void rpi_sources_describe(rpi_sources *l, const rp_plan *plan, const rpi_extents *e);
+void rpi_sources_describe(rpi_sources *l, const rp_plan *plan, const rpi_limits *e);
 /* Lay out the memory of each source. group_heads: query heads that are processed together, for COLUMN, which the engine
  * fills for each group. */
-void rpi_sources_place(rpi_sources *l, rpi_arena *a, const rp_plan *plan, const rpi_extents *e, int64_t group_heads,
+void rpi_sources_place(rpi_sources *l, rpi_arena *a, const rp_plan *plan, const rpi_limits *e, int64_t group_heads,
                        bool backward);
 
 /* ---- fill.c */
 
-void rpi_sources_fill(rpi_sources *l, const rpi_args *args, const rpi_extents *e, rp_pool *pool);
+void rpi_sources_fill(rpi_sources *l, const rpi_args *args, const rpi_limits *e, rp_pool *pool);
 
 /* ---- tables.c and rope_tables.c: tables of rp_prepare, for many calls */
 
@@ -45,8 +45,8 @@ void rpi_rope_table_of_keys(const rpi_args *args, rp_pool *pool, void *to, int64
 
 /* ---- rope_tables.c */
 
-void rpi_rope_tables_place(rpi_rope_tables *t, rpi_arena *a, const rp_plan *plan, const rpi_extents *e);
-void rpi_rope_tables_fill(const rpi_rope_tables *t, const rpi_args *args, const rpi_extents *e, rp_pool *pool);
+void rpi_rope_tables_place(rpi_rope_tables *t, rpi_arena *a, const rp_plan *plan, const rpi_limits *e);
+void rpi_rope_tables_fill(const rpi_rope_tables *t, const rpi_args *args, const rpi_limits *e, rp_pool *pool);
 
 /* Read and write elements of arrays of the arithmetic type. */
 static inline double rpi_real_at(const rp_plan *plan, const void *from, int64_t at)

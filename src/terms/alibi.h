@@ -24,7 +24,7 @@ static double alibi_pair(const rpi_pair *p)
     return p->delta != 0 ? -alibi_slope_of(p) * fabs(p->delta) : 0.0;
 }
 
-static int alibi_worked(const rpi_pair *p, char *to, size_t size)
+static int alibi_example(const rpi_pair *p, char *to, size_t size)
 {
     return snprintf(to, size, "%g * %g", 0 - alibi_slope_of(p), fabs(p->delta));
 }
@@ -44,4 +44,4 @@ RPI_SCHEME(ALIBI, .form = RPI_OFFSET,
                       .draw = {.rule = RP_RULE_UNIFORM, .a = 0.1, .b = 0.5}, .start = {.rule = RP_RULE_SLOPES}},
                      RPI_TWO_POSITIONS,
                      RPI_POSITION_MASKS},
-           .positions = 1, .pair = alibi_pair, .worked = alibi_worked, .grad = alibi_grad)
+           .positions = 1, .pair = alibi_pair, .example = alibi_example, .grad = alibi_grad)

@@ -21,7 +21,7 @@ static void axial_entry_grad(const rpi_pair *p, int64_t e, double g, const rpi_s
     rpi_add(to, 1, p->h, e % across, 0, 0, g);
 }
 
-static int axial_worked(const rpi_pair *p, char *to, size_t size)
+static int axial_example(const rpi_pair *p, char *to, size_t size)
 {
     const int64_t e = axial_index(p), across = 2 * p->term->grid_w - 1;
     return snprintf(to, size, "%g + %g", rpi_at(&p->array[0], p->h, e / across, 0, 0),
@@ -37,7 +37,7 @@ RPI_SCHEME(
               .bench = {"grid=32x64"}},
     .array = {{"bh", .shape = "[H?, 2*grid_h-1]"}, {"bw", .shape = "[H?, 2*grid_w-1]"}}, .params = grid_params + 1,
     .check = grid_check, .grid = true, .check_arrays = grid_check_arrays, .entries = grid_entries, .index = axial_index,
-    .worked = axial_worked, .entry = axial_entry, .entry_grad = axial_entry_grad)
+    .example = axial_example, .entry = axial_entry, .entry_grad = axial_entry_grad)
 
 /* axialkey: <q_i, rh[dy + grid_h-1] + rw[dx + grid_w-1]>; dy and dx are query minus key. Li et al. 2022 (MViTv2),
  * equation 4, unscaled as in SAM and ViTDet. */

@@ -12,7 +12,7 @@ static double log_pair(const rpi_pair *p)
     return -p->term->lambda * log1p(fabs(p->delta));
 }
 
-static int log_worked(const rpi_pair *p, char *to, size_t size)
+static int log_example(const rpi_pair *p, char *to, size_t size)
 {
     return snprintf(to, size, "%g * log(1 + %g)", 0 - p->term->lambda, fabs(p->delta));
 }
@@ -22,7 +22,7 @@ RPI_SCHEME(LOG, .form = RPI_OFFSET, .same_heads = true, .array = {RPI_TWO_POSITI
                      .about = "decay with the logarithm of distance",
                      .class_name = "LogDecay",
                      .shown = "- {lambda} log(1 + d)"},
-           .pair = log_pair, .worked = log_worked)
+           .pair = log_pair, .example = log_example)
 
 static const rp_param linear_params[] = {
     {"left", RP_PARAM_REAL, RPI_FIELD(rate_left), .value = 1, .meaning = "decay per step before the query"},
@@ -36,7 +36,7 @@ static double linear_pair(const rpi_pair *p)
     return p->delta < 0 ? p->term->rate_left * p->delta : -(p->term->rate_right * p->delta);
 }
 
-static int linear_worked(const rpi_pair *p, char *to, size_t size)
+static int linear_example(const rpi_pair *p, char *to, size_t size)
 {
     return snprintf(to, size, "%g * %g", 0 - (p->delta < 0 ? p->term->rate_left : p->term->rate_right), fabs(p->delta));
 }
@@ -46,4 +46,4 @@ RPI_SCHEME(LINEAR, .form = RPI_OFFSET, .same_heads = true, .array = {RPI_TWO_POS
                      .about = "linear decay with one rate per side",
                      .shown = "- d * ({left} before the query, {right} after it)",
                      .samples = {"left=0.1,right=0.2"}},
-           .pair = linear_pair, .worked = linear_worked)
+           .pair = linear_pair, .example = linear_example)

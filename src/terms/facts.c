@@ -1,6 +1,6 @@
 /* terms/facts.c -- describes a term as a JSON object, which relpos info, the Python package and tools/terms.py read.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "registry.h"
+#include "term_registry.h"
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>

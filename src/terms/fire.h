@@ -383,7 +383,7 @@ static void fire_usual_sizes(rp_term *t, int64_t len_k)
     t->width = t->width ? t->width : 32;
 }
 
-static int fire_worked(const rpi_pair *p, char *to, size_t size)
+static int fire_example(const rpi_pair *p, char *to, size_t size)
 {
     const rp_term *t = p->term;
     return snprintf(to, size, "MLP(log(|%g * %g| + 1) / (log(|%g * %g| + 1) + %g))[%lld]", t->c, fabs(p->delta), t->c,
@@ -411,5 +411,5 @@ RPI_SCHEME(
                .start = {.rule = RP_RULE_ZERO}},
               RPI_TWO_POSITIONS},
     .positions = 6, .params = fire_params, .sizes = fire_sizes, .usual_sizes = fire_usual_sizes, .check = fire_check,
-    .pair = fire_pair, .worked = fire_worked, .grad = fire_grad, .row = fire_row, .sums_size = fire_sums_size,
-    .row_grad = fire_row_grad, .fold_sums = fire_fold_sums, .prepare_size = fire_size, .prepare = fire_prepare)
+    .pair = fire_pair, .example = fire_example, .grad = fire_grad, .row = fire_row, .sums_size = fire_sums_size,
+    .row_grad = fire_row_grad, .reduce_sums = fire_fold_sums, .prepare_size = fire_size, .prepare = fire_prepare)

@@ -120,13 +120,13 @@ static void forget_grad(const rpi_pair *p, double g, const rpi_sums *to)
         rpi_add(to, 0, p->b, p->h, t, 0, g);
 }
 
-static void forget_fold(const rpi_pair *p, const double *between, const rpi_sums *to)
+static void forget_reduce(const rpi_pair *p, const double *between, const rpi_sums *to)
 {
     for (int64_t t = 0; t < p->desc->len_k; t++)
         rpi_add(to, 0, p->b, p->h, t, 0, between[t]);
 }
 
-static int forget_worked(const rpi_pair *p, char *to, size_t size)
+static int forget_example(const rpi_pair *p, char *to, size_t size)
 {
     const long long first = p->j + 1, last = rpi_min(p->position, p->desc->len_k - 1);
     if (first >= last)
@@ -140,5 +140,5 @@ RPI_SCHEME(FORGET, .form = RPI_TILE, .causal = true,
            .facts = {.formula = "sum of logf[b,h,t] over j < t <= p_i; keys after the query are masked",
                      .about = "forget gates (Forgetting Transformer)"},
            .array = {{"logf", .shape = "[B, H, Lk]", .draw = {.rule = RP_RULE_NEGATIVE, .a = 0.1}}},
-           .pair = forget_pair, .worked = forget_worked, .grad = forget_grad, .fold = forget_fold, .row = forget_row,
-           .largest = forget_largest, .prepare_size = forget_size, .prepare = forget_prepare)
+           .pair = forget_pair, .example = forget_example, .grad = forget_grad, .reduce = forget_reduce,
+           .row = forget_row, .largest = forget_largest, .prepare_size = forget_size, .prepare = forget_prepare)

@@ -1,6 +1,6 @@
 /* terms/forms.c -- checks schemes against the table of scheme.h: the functions that each form requires and allows.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "registry.h"
+#include "term_registry.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -15,11 +15,11 @@
     X(ENTRY, "entry", entry)                                                                                           \
     X(ENTRY_GRAD, "entry_grad", entry_grad)                                                                            \
     X(ROW, "row", row)                                                                                                 \
-    X(FOLD, "fold", fold)                                                                                              \
+    X(REDUCE, "reduce", reduce)                                                                                        \
     X(LARGEST, "largest", largest)                                                                                     \
     X(ROW_GRAD, "row_grad", row_grad)                                                                                  \
     X(SUMS_SIZE, "sums_size", sums_size)                                                                               \
-    X(FOLD_SUMS, "fold_sums", fold_sums)                                                                               \
+    X(REDUCE_SUMS, "reduce_sums", reduce_sums)                                                                         \
     X(PRODUCT_0, "product[0]", product[0].count)                                                                       \
     X(PRODUCT_1, "product[1]", product[1].count)                                                                       \
     X(PREPARE, "prepare", prepare)                                                                                     \
@@ -39,7 +39,7 @@ static const struct {
 } forms[] = {
     {RPI_OFFSET, "OFFSET", PAIR, GRAD | SHARED | REACH},
     {RPI_INDEX, "INDEX", ENTRIES | INDEX | ENTRY, ENTRY_GRAD | REACH},
-    {RPI_TILE, "TILE", PAIR, GRAD | ROW | FOLD | LARGEST | ROW_GRAD | SUMS_SIZE | FOLD_SUMS},
+    {RPI_TILE, "TILE", PAIR, GRAD | ROW | REDUCE | LARGEST | ROW_GRAD | SUMS_SIZE | REDUCE_SUMS},
     {RPI_VEC, "VEC", PRODUCT_0, PRODUCT_1},
     {RPI_VALVEC, "VALVEC", PRODUCT_0, 0},
     {RPI_ROTATE, "ROTATE", 0, 0},
@@ -49,10 +49,10 @@ static const struct {
 /* Functions that require other functions. */
 static const struct {
     unsigned has, needs;
-} pairs[] = {{ROW_GRAD, ROW | SUMS_SIZE | FOLD_SUMS | GRAD},
+} pairs[] = {{ROW_GRAD, ROW | SUMS_SIZE | REDUCE_SUMS | GRAD},
              {SUMS_SIZE, ROW_GRAD},
-             {FOLD_SUMS, ROW_GRAD},
-             {FOLD, GRAD},
+             {REDUCE_SUMS, ROW_GRAD},
+             {REDUCE, GRAD},
              {PREPARE, PREPARE_SIZE},
              {PREPARE_SIZE, PREPARE}};
 

@@ -33,7 +33,7 @@ static void kerple_grad(const rpi_pair *pair, double g, const rpi_sums *to)
     }
 }
 
-static int kerple_worked(const rpi_pair *pair, char *to, size_t size)
+static int kerple_example(const rpi_pair *pair, char *to, size_t size)
 {
     const double r = fabs(pair->delta);
     const double p = rpi_at(&pair->array[0], pair->h, 0, 0, 0), a = rpi_at(&pair->array[1], pair->h, 0, 0, 0);
@@ -52,7 +52,7 @@ RPI_SCHEME(KERPLE, .form = RPI_OFFSET,
                      {"a", .shape = "[H]", .draw = {.rule = RP_RULE_UNIFORM, .a = 0.1, .b = 0.5},
                       .start = {.rule = RP_RULE_UNIFORM, .b = 1}, .min = 0.01},
                      RPI_TWO_POSITIONS},
-           .positions = 2, .params = kerple_params, .pair = kerple_pair, .worked = kerple_worked, .grad = kerple_grad)
+           .positions = 2, .params = kerple_params, .pair = kerple_pair, .example = kerple_example, .grad = kerple_grad)
 
 static const rp_param sandwich_params[] = {
     {"dim", RP_PARAM_INT, RPI_FIELD(dim), .required = true, .min = 2, .max = 1 << 20,
@@ -91,7 +91,7 @@ static double sandwich_pair(const rpi_pair *p)
 }
 
 /* Prints the value of the sum instead of its dim/2 cosines. */
-static int sandwich_worked(const rpi_pair *p, char *to, size_t size)
+static int sandwich_example(const rpi_pair *p, char *to, size_t size)
 {
     return snprintf(to, size, "%g / (8 * (%lld + 1) / %lld)", sandwich_shared(p), (long long)p->h,
                     (long long)p->desc->heads);
@@ -102,4 +102,4 @@ RPI_SCHEME(SANDWICH, .form = RPI_OFFSET, .array = {RPI_TWO_POSITIONS}, .params =
                      .about = "sums of cosines",
                      .samples = {"dim=16"},
                      .bench = {"dim=64"}},
-           .check = sandwich_check, .pair = sandwich_pair, .worked = sandwich_worked, .shared = sandwich_shared)
+           .check = sandwich_check, .pair = sandwich_pair, .example = sandwich_example, .shared = sandwich_shared)

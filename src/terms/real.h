@@ -35,7 +35,7 @@ static void real_entry_grad(const rpi_pair *p, int64_t e, double g, const rpi_su
     rpi_add(to, 0, p->h, e, 0, 0, p->term->sign * g);
 }
 
-static int real_worked(const rpi_pair *p, char *to, size_t size)
+static int real_example(const rpi_pair *p, char *to, size_t size)
 {
     const int64_t e = real_index(p), max = p->term->max_distance;
     return snprintf(to, size, "%d * table[%lld, %lld + %lld]", (int)p->term->sign, (long long)p->h,
@@ -50,4 +50,4 @@ RPI_SCHEME(
               .bench = {"max_distance=64"}},
     .array = {{"table", .shape = "[H?, 2*max_distance+1]", .shows = "entry"}, RPI_TWO_POSITIONS, RPI_POSITION_MASKS},
     .positions = 1, .params = real_params, .entries = real_entries, .index = real_index, .reach = real_reach,
-    .worked = real_worked, .entry = real_entry, .entry_grad = real_entry_grad)
+    .example = real_example, .entry = real_entry, .entry_grad = real_entry_grad)

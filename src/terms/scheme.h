@@ -20,7 +20,7 @@
  *   form     meaning                                      required                                optional
  *   OFFSET   a bias that depends only on (h, delta)       pair                                    shared reach
  *   INDEX    a bias from a list of entries per head       entries index entry                     reach
- *   TILE     a bias that depends on (b, h, i, j)          pair                            row largest, fold or row_grad
+ *   TILE     a bias that depends on (b, h, i, j)          pair                            row largest, reduce or row_grad
  *   VEC      products of queries or keys with vectors     product[0] (count vec, first or index)  product[1]
  *   VALVEC   a vector added to v_j                        product[0] (count vec width, first or index)
  *   ROTATE   rotates q and k: rope; code in sources       -
@@ -30,8 +30,8 @@
  * difference is then clamped and truncated.
  *
  * A form must not define functions that the table does not list for it. Every form may define check, check_arrays,
- * sizes, usual_sizes, worked, prepare and prepare_size. A term with a learned array also defines its derivative: grad
- * with pair, entry_grad with entry, vec_grad with vec. row_grad needs sums_size, fold_sums and row; prepare needs
+ * sizes, usual_sizes, example, prepare and prepare_size. A term with a learned array also defines its derivative: grad
+ * with pair, entry_grad with entry, vec_grad with vec. row_grad needs sums_size, reduce_sums and row; prepare needs
  * prepare_size.
  *
  * Values: pair, entry, row, vec and query return a finite number if every array element, position and parameter that
@@ -151,17 +151,17 @@ typedef struct rpi_scheme {
     void (*grad)(const rpi_pair *p, double g, const rpi_sums *to);
     /* Print the calculation of one bias with its numbers, such as "-0.3 * log(1 + 4)"; return what snprintf returns.
      * The expression has the value that pair or entry returns. NULL: only formula and value are shown. */
-    int (*worked)(const rpi_pair *p, char *to, size_t size);
+    int (*example)(const rpi_pair *p, char *to, size_t size);
     /* OFFSET, optional: compute the part of the bias that is equal for all heads, once for each delta. */
     double (*shared)(const rpi_pair *p);
     /* TILE with `row`, optional: row_grad adds the contribution of row (b, h, i), whose gradients are g, to `sums_size`
-     * sums of head p->h; fold_sums computes all gradients from these sums. */
+     * sums of head p->h; reduce_sums computes all gradients from these sums. */
     int64_t (*sums_size)(const rp_desc *desc, const rp_term *term);
     void (*row_grad)(const rpi_pair *p, int64_t j0, int64_t n, const double *g, double *sums);
-    void (*fold_sums)(const rpi_pair *p, const double *sums, const rpi_sums *to);
+    void (*reduce_sums)(const rpi_pair *p, const double *sums, const rpi_sums *to);
     /* Causal TILE, optional: compute all gradients of head (b, h). between[t] is the sum of g over the pairs with
      * j < t <= p_i, for each key t. */
-    void (*fold)(const rpi_pair *p, const double *between, const rpi_sums *to);
+    void (*reduce)(const rpi_pair *p, const double *between, const rpi_sums *to);
     /* TILE, optional: write the biases of row (b, h, i) for keys j0 … j0+n-1, without given positions. p->j and
      * p->delta are not set. */
     void (*row)(const rpi_pair *p, int64_t j0, int64_t n, double *to);

@@ -1,7 +1,7 @@
 /* terms/shape.c -- evaluates the shape text of a term's array, such as "[H?, left+right+1]". facts.h documents the
  * syntax.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "registry.h"
+#include "term_registry.h"
 #include <ctype.h>
 #include <string.h>
 

@@ -22,7 +22,7 @@ static void swin_entry_grad(const rpi_pair *p, int64_t e, double g, const rpi_su
 }
 
 /* Prints the entry as a function of the row and column differences; the entries of a class token as a number. */
-static int swin_worked(const rpi_pair *p, char *to, size_t size)
+static int swin_example(const rpi_pair *p, char *to, size_t size)
 {
     const rp_term *t = p->term;
     const int64_t i = p->i - t->extra, j = p->j - t->extra, across = 2 * t->grid_w - 1;
@@ -41,5 +41,5 @@ RPI_SCHEME(SWIN, .form = RPI_INDEX,
                      .bench = {"grid=32x64"}},
            .array = {{"table", .shape = "[(2*grid_h-1)*(2*grid_w-1)+3*extra, H]", .shows = "entry"}},
            .params = grid_params, .check = grid_check, .grid = true, .class_token = true,
-           .check_arrays = grid_check_arrays, .entries = grid_entries, .index = swin_index, .worked = swin_worked,
+           .check_arrays = grid_check_arrays, .entries = grid_entries, .index = swin_index, .example = swin_example,
            .entry = swin_entry, .entry_grad = swin_entry_grad)

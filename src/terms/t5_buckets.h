@@ -149,7 +149,7 @@ static double bucket_pair(const rpi_pair *p)
     return rpi_at(&p->array[0], bucket_row(p), p->h, 0, 0);
 }
 
-static int bucket_worked(const rpi_pair *p, char *to, size_t size)
+static int bucket_example(const rpi_pair *p, char *to, size_t size)
 {
     return snprintf(to, size, "table[bucket(%g) = %lld, %lld]", p->delta, (long long)bucket_row(p), (long long)p->h);
 }
@@ -161,7 +161,7 @@ static void bucket_grad(const rpi_pair *p, double g, const rpi_sums *to)
 
 #define RPI_BUCKETS                                                                                                    \
     .form = RPI_OFFSET, .array = {{"table", .shape = "[buckets, H]", .shows = "bucket"}, RPI_TWO_POSITIONS},           \
-    .positions = 1, .check = bucket_check, .pair = bucket_pair, .worked = bucket_worked, .shared = bucket_shared,      \
+    .positions = 1, .check = bucket_check, .pair = bucket_pair, .example = bucket_example, .shared = bucket_shared,    \
     .grad = bucket_grad, .reach = bucket_reach
 RPI_SCHEME(T5, RPI_BUCKETS, .params = bucket_params + 1,
            .facts = {.formula = "table[bucket(delta), h], the buckets of T5",

@@ -18,7 +18,7 @@ static double product_bound(const rp_plan *plan, int64_t n)
 /* A worker with a block of rows and a tile of keys; masked: rows see them by windows, so that groups have columns of their own. */
 typedef struct backward_case {
     small_block small;
-    rpi_extents extents;
+    rpi_limits extents;
     rpi_grads grads;
     rp_plan *plan;
     backward_scratch w;
@@ -69,10 +69,10 @@ static backward_case *backward_case_of(rp_dtype type, int64_t dim_k, int64_t dim
     k->groups = (k->rows + MR - 1) / MR;
     b->j0 = last ? BACKWARD_KEYS : 0;
     b->keys = rpi_min(BACKWARD_KEYS, desc.len_k - b->j0);
-    memset(b->w.extreme_k, 0, BACKWARD_KEYS / NR + 1);
+    memset(b->w.large_k, 0, BACKWARD_KEYS / NR + 1);
     products_begin(&b->w, 1, b->j0, rpi_round_up(b->keys, NR));
     find_intervals(k);
-    kernel_true(open_tile(k, &b->t, b->j0, BACKWARD_KEYS, b->w.extreme_k, b->w.extreme_v), "open_tile", type, last);
+    kernel_true(open_tile(k, &b->t, b->j0, BACKWARD_KEYS, b->w.large_k, b->w.large_v), "open_tile", type, last);
     load_queries(k);
     load_dout(&b->w);
     return b;

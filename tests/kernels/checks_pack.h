@@ -119,12 +119,12 @@ CHECK(non_finite_rows_are_found_and_cleared)
             /* row 2 of 4 in columns as wide as NR, and one vector */
             const int64_t wide = NR + VL, at = x % wide;
             *in_column(columns, 4, 2, wide, at) = odd[n];
-            clear_extreme(columns, 4, 0, 4, wide, extreme);
+            clear_large(columns, 4, 0, 4, wide, extreme);
             for (int64_t r = 0; r < 4; r++) {
-                kernel_true(extreme[r] == (r == 2 && n < 3), "clear_extreme tells of the row", n, r);
+                kernel_true(extreme[r] == (r == 2 && n < 3), "clear_large tells of the row", n, r);
                 for (int64_t c = 0; c < wide; c++) {
                     const real *got = in_column(columns, 4, r, wide, c);
-                    kernel_true(r == 2 && n < 3 ? *got == 0 : *got != 0, "clear_extreme clears it alone", r, c);
+                    kernel_true(r == 2 && n < 3 ? *got == 0 : *got != 0, "clear_large clears it alone", r, c);
                 }
             }
             kernel_borders();

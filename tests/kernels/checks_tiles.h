@@ -15,8 +15,8 @@ CHECK(tiles_have_the_columns_that_rows_see)
         rp_plan *plan;
         small_block *b = block_of();
         block *k = &b->k;
-        uint8_t *kept = kernel_memory((size_t)len_k), *extreme_k = kernel_memory(TILE_KEYS / NR),
-                *extreme_v = kernel_memory(TILE_KEYS);
+        uint8_t *kept = kernel_memory((size_t)len_k), *large_k = kernel_memory(TILE_KEYS / NR),
+                *large_v = kernel_memory(TILE_KEYS);
         masks[0].left = left;
         masks[0].right = right;
         desc.masks = masks;
@@ -25,9 +25,9 @@ CHECK(tiles_have_the_columns_that_rows_see)
         kernel_true(rp_plan_create(&plan, &desc) == RP_OK, "rp_plan_create", n, 0);
         for (int64_t j = 0; j < len_k; j++)
             kept[j] = j % 11 != 4;
-        memset(extreme_k, 0, TILE_KEYS / NR);
-        memset(extreme_v, 0, TILE_KEYS);
-        extreme_v[5] = odd;
+        memset(large_k, 0, TILE_KEYS / NR);
+        memset(large_v, 0, TILE_KEYS);
+        large_v[5] = odd;
         b->args.plan = plan;
         b->args.desc = plan->desc;
         b->args.mask[1] = (rpi_view){.dtype = RP_U8, .data = kept, .stride = {0, 1, 0, 0}, .len = {1, len_k, 1, 1}};
@@ -42,7 +42,7 @@ CHECK(tiles_have_the_columns_that_rows_see)
                           end = (keys + COLUMN_STEP - 1) / COLUMN_STEP * COLUMN_STEP;
             bool any = false, all = true, inside = true;
             tile t = {0};
-            const bool opened = open_tile(k, &t, tile0, TILE_KEYS, extreme_k, extreme_v);
+            const bool opened = open_tile(k, &t, tile0, TILE_KEYS, large_k, large_v);
             for (int64_t g = 0; g < k->groups; g++) {
                 int64_t first = INT64_MAX, last = -1;
                 for (int64_t r = g * MR; r < (g + 1) * MR; r++)
@@ -70,7 +70,7 @@ CHECK(tiles_have_the_columns_that_rows_see)
             kernel_true(opened == any, "open_tile", tile0, n);
             kernel_true(!opened || (t.tile0 == tile0 && t.end == end && t.edge == (!all || odd) &&
                                     t.past == (t.edge && inside && !odd && !holes) && t.pairs == (holes || odd) &&
-                                    t.extreme_v == odd && t.check_biases == odd),
+                                    t.large_v == odd && t.check_biases == odd),
                         "open_tile's facts", tile0, n);
         }
         rp_plan_destroy(plan);
@@ -162,7 +162,7 @@ CHECK(values_that_are_not_finite_reach_their_rows)
         b->args.desc.kv_heads = 2;
         b->args.desc.dim_v = WIDTH;
         b->args.v = v;
-        b->call.extreme_v = extreme;
+        b->call.large_v = extreme;
         b->call.pad_k = pad_k;
         b->call.pad_v = pad_v;
         b->t.tile0 = tile0;

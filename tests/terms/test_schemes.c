@@ -1,6 +1,6 @@
 /* test_schemes.c -- what schemes say of their terms, of every term: the table of src/terms/scheme.h, bounds, defaults, samples, JSON.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "src/terms/registry.h"
+#include "src/terms/term_registry.h"
 #include "tests/helpers.h"
 #include <jansson.h>
 

@@ -17,7 +17,7 @@ extern const linear_ops linear_ops_avx512_bf16;
 #define FEWEST_ROWS 5 /* VPDPBUSD multiplies 4 rows in the time that the L2 cache takes to deliver their weights */
 #define RPI_F64     0
 #include "isa/avx512.h"
-#include "isa/verbs.h"
+#include "isa/vector_ops.h"
 #include "isa/amx.h"
 #include "linear/isa/avx512_integers.h"
 #define X8_BYTES            1

@@ -16,7 +16,7 @@ extern const linear_ops linear_ops_generic;
 #define RPI_F64     0
 enum { VL = 4 };
 typedef float vf __attribute__((vector_size(16), may_alias));
-#include "isa/verbs.h"
+#include "isa/vector_ops.h"
 #define X8_BYTES    1
 #define X8_UNSIGNED 1
 

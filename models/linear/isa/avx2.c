@@ -14,7 +14,7 @@ RPI_TARGET_BEGIN("avx2,fma,f16c")
 #define SHAPES(X)  X(4, 1) X(2, 3) X(1, 6)
 #define MAX_ROWS   6
 #include "isa/avx2.h"
-#include "isa/verbs.h"
+#include "isa/vector_ops.h"
 #include "linear/isa/avx2_integers.h"
 #define vi_madd(a, b) ((vi)_mm256_madd_epi16((__m256i)(a), (__m256i)(b)))
 

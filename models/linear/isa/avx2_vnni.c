@@ -17,7 +17,7 @@ extern const linear_ops linear_ops_avx2;
 #define SHAPES(X)   X(4, 1) X(2, 3) X(1, 6)
 #define MAX_ROWS    6
 #include "isa/avx2.h"
-#include "isa/verbs.h"
+#include "isa/vector_ops.h"
 #include "linear/isa/avx2_integers.h"
 
 /* VPDPBUSD multiplies unsigned bytes by signed bytes. For int8 the inputs are unsigned, for int4 the weights. */

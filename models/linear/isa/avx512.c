@@ -14,7 +14,7 @@ RPI_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")
 #define SHAPES(X)  X(4, 6) X(2, 6) X(1, 6)
 #define MAX_ROWS   6
 #include "isa/avx512.h"
-#include "isa/verbs.h"
+#include "isa/vector_ops.h"
 #include "linear/isa/avx512_integers.h"
 #define vi_madd(a, b) ((vi)_mm512_madd_epi16((__m512i)(a), (__m512i)(b)))
 

@@ -17,7 +17,7 @@ extern const linear_ops linear_ops_avx512_vnni;
 #define SHAPES(X)   X(4, 6) X(2, 6) X(1, 6)
 #define MAX_ROWS    6
 #include "isa/avx512.h"
-#include "isa/verbs.h"
+#include "isa/vector_ops.h"
 #include "linear/isa/avx512_integers.h"
 
 /* VDPBF16PS adds the product of the odd inputs of pairs, then of the even inputs, each with one rounding to nearest. It

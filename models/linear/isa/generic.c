@@ -13,5 +13,5 @@
 #define MAX_ROWS   3
 enum { VL = 4, MR = 3 }; /* 3 x 16 sums take 12 of 16 registers */
 typedef float vf __attribute__((vector_size(16), may_alias));
-#include "isa/verbs.h"
+#include "isa/vector_ops.h"
 #include "linear/kernels/template.h"

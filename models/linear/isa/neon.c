@@ -14,7 +14,7 @@ RPI_SOURCE_ORDER
 #define SHAPES(X)  X(4, 1) X(2, 3) X(1, 6)
 #define MAX_ROWS   6
 #include "isa/neon.h"
-#include "isa/verbs.h"
+#include "isa/vector_ops.h"
 #define vf_of_vi(x) vcvtq_f32_s32((int32x4_t)(x))
 
 /* Products of bytes have 16 bits. Pairs of products with 8-bit weights are added to 32-bit sums; 16 bits can hold

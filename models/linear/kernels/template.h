@@ -1,7 +1,7 @@
 /* template.h -- the kernels of linear layers, compiled once for each instruction set by a file of linear/isa, which
  * defines:
  *
- *   VL            number of floats of a vector: 4, 8 or 16; also vf and the vector operations of isa/verbs.h
+ *   VL            number of floats of a vector: 4, 8 or 16; also vf and the vector operations of isa/vector_ops.h
  *   MR            max rows of a register tile in a large block
  *   MAX_ROWS      max rows of a block that is one tile high, at most 6
  *   SHAPES(X)     shapes of register tiles: X(columns, max rows), widest first, the last X(1, MAX_ROWS)
@@ -10,7 +10,7 @@
  *   OWNS(type)    with LINEAR_BASE: true for the types that this set defines
  *   INT8_ENDS(rows, columns)   optional: true for int8 tiles that convert their sums to outputs in registers
  *
- * A file may also define operations on integers (integer_verbs.h) if compiler vectors are slow. With LINEAR_AMX,
+ * A file may also define operations on integers (integer_vector_ops.h) if compiler vectors are slow. With LINEAR_AMX,
  * int8 uses AMX tiles, whose operations amx_block.h lists, and MR, MAX_ROWS and SHAPES are not used. */
 #ifndef LINEAR_BASE
 #define OWNS(type) true
@@ -18,7 +18,7 @@
 #ifndef INT8_ENDS
 #define INT8_ENDS(rows, columns) 0
 #endif
-#include "linear/kernels/integer_verbs.h"
+#include "linear/kernels/integer_vector_ops.h"
 #include "linear/kernels/tile.h"
 #include "linear/kernels/prepare.h"
 #include "linear/kernels/store.h"

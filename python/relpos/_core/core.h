@@ -10,7 +10,7 @@
  *     plan.c     the type Plan and its calls
  *     pages.c    keys and values in pages -> rp_pages
  *     norms.c    relpos.key_norms
- *     inspect.c  relpos.explain, matrices of biases, buckets
+ *     explain.c  relpos.explain, matrices of biases, buckets
  *     errors.c   a status of the library, or a wrong type, -> an exception
  *
  * The limited API of Python 3.11, so that one wheel serves every later version. No file has static state: what the module keeps lies
@@ -244,7 +244,7 @@ PyObject *core_plan_call(PyObject *module, PyObject *const *args, Py_ssize_t n, 
 
 PyObject *core_key_norms(PyObject *module, PyObject *const *args, Py_ssize_t n);
 
-/* ---------------------------------------------------------------------------------------------- inspect.c */
+/* ---------------------------------------------------------------------------------------------- explain.c */
 
 PyObject *core_row(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names);
 PyObject *core_matrix(PyObject *module, PyObject *args);

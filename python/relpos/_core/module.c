@@ -1,5 +1,5 @@
 /* module.c -- relpos._core, the extension module: its functions by name, its state, and relpos.config(). What a function does is
- * elsewhere: calls.c, plan.c, norms.c, inspect.c and term.c. It knows no array and no option but their names.
+ * elsewhere: calls.c, plan.c, norms.c, explain.c and term.c. It knows no array and no option but their names.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "core.h"
 #include <unistd.h>

@@ -23,9 +23,9 @@ static void products_layout(const rpi_call *c, backward_scratch *task, rpi_arena
     w->dout_scratch = take_reals(a, BLOCK_ROWS, wide_v);
     w->dk = take_reals(a, wide_k, BACKWARD_KEYS);
     w->dv = take_reals(a, wide_v, BACKWARD_KEYS);
-    w->extreme_key = rpi_arena_take(a, BACKWARD_KEYS, 1, 1);
-    w->extreme_value = rpi_arena_take(a, BACKWARD_KEYS, 1, 1);
-    w->extreme_dout = rpi_arena_take(a, BLOCK_ROWS, 1, 1);
+    w->large_key = rpi_arena_take(a, BACKWARD_KEYS, 1, 1);
+    w->large_value = rpi_arena_take(a, BACKWARD_KEYS, 1, 1);
+    w->large_dout = rpi_arena_take(a, BLOCK_ROWS, 1, 1);
 }
 
 /* Pack keys and values j0 … j0+n-1, and reset their sums to zero. */
@@ -39,15 +39,15 @@ static void products_begin(backward_scratch *task, int64_t g, int64_t j0, int64_
     products_backward *w = &task->products;
     uint8_t panels[BACKWARD_KEYS / NR];
     real *scratch = task->k.products.rows_scratch;
-    pack_keys(&task->k, b, g, j0, n, task->packed_keys, task->extreme_k);
-    memset(w->extreme_value, 0, BACKWARD_KEYS);
+    pack_keys(&task->k, b, g, j0, n, task->packed_keys, task->large_k);
+    memset(w->large_value, 0, BACKWARD_KEYS);
     amx_pack_panels(&c->args->v, b, g, j0, n, d->len_k, d->dim_v, NULL, NULL, value_components(c->plan), w->values,
-                    panels, w->extreme_value, scratch);
-    memcpy(task->extreme_v, w->extreme_value, BACKWARD_KEYS);
+                    panels, w->large_value, scratch);
+    memcpy(task->large_v, w->large_value, BACKWARD_KEYS);
     amx_pack_columns(&c->args->k, b, g, j0, n, d->len_k, d->dim_k, rotate, rope, key_components(c->plan),
-                     (real)RPI_MODERATE, w->key_rows, w->extreme_key, scratch);
-    w->any_key = memchr(w->extreme_key, 1, (size_t)n) != NULL;
-    w->any_value = memchr(w->extreme_value, 1, (size_t)n) != NULL;
+                     (real)RPI_MODERATE, w->key_rows, w->large_key, scratch);
+    w->any_key = memchr(w->large_key, 1, (size_t)n) != NULL;
+    w->any_value = memchr(w->large_value, 1, (size_t)n) != NULL;
     if (w->any_key)
         pack_panels(&c->args->k, b, g, j0, n, d->len_k, d->dim_k, rotate, rope, task->keys, NULL);
     for (int64_t x = 0; x < rpi_round_up(d->dim_k, CHUNK); x++)
@@ -124,10 +124,10 @@ static void load_dout(backward_scratch *task)
                 note_magnitude(&seen, y);
                 vf_store(to + x, y);
             }
-            task->extreme_dout[r0 + r] = !is_finite(&seen);
-            w->extreme_dout[r0 + r] = !is_moderate(&seen, (real)RPI_MODERATE);
-            w->any_dout |= w->extreme_dout[r0 + r];
-            if (w->extreme_dout[r0 + r])
+            task->large_dout[r0 + r] = !is_finite(&seen);
+            w->large_dout[r0 + r] = !is_moderate(&seen, (real)RPI_MODERATE);
+            w->any_dout |= w->large_dout[r0 + r];
+            if (w->large_dout[r0 + r])
                 memset(to, 0, reals(wide, 1));
         }
     }
@@ -152,7 +152,7 @@ static void dp_products(backward_scratch *task, const tile *t, const real *const
         task->dp, NULL);
     for (int64_t r = 0; r < k->rows && (w->any_dout || w->any_value); r++)
         for (int64_t j = 0; j < rpi_min(t->end, a->desc.len_k - t->tile0); j++) {
-            if (!w->extreme_dout[r] && !w->extreme_value[j])
+            if (!w->large_dout[r] && !w->large_value[j])
                 continue;
             const void *v = rpi_row_of(&a->v, k->b, g, t->tile0 + j);
             const void *dout = rpi_row_of(&k->c->grads->dout, k->b, k->h, k->row0 + r);
@@ -191,7 +191,7 @@ static void dv_products(backward_scratch *task, const tile *t)
     pack_by_rows(k, k->s, t->end, k->c->plan->components, w->p);
     add_transposed_products(k, w->dout_transposed, w->dout_components, w->p, rpi_round_up(Dv, CHUNK), t->end, w->dv);
     for (int64_t r = 0; r < k->rows && w->any_dout; r++)
-        for (int64_t j = 0; w->extreme_dout[r] && j < t->end; j++) {
+        for (int64_t j = 0; w->large_dout[r] && j < t->end; j++) {
             const void *dout = rpi_row_of(&k->c->grads->dout, k->b, k->h, k->row0 + r);
             const real p = k->s[r * ROW_STEP + j];
             for (int64_t x = 0; p != 0 && x < Dv; x++)
@@ -208,8 +208,8 @@ static void dk_products(backward_scratch *task, const tile *t)
     pack_channels(k->products.q_rows, wide, rpi_round_up(k->groups * MR, CHUNK), k->products.q_components,
                   w->q_transposed);
     add_transposed_products(k, w->q_transposed, k->products.q_components, w->p, wide, t->end, w->dk);
-    for (int64_t r = 0; r < k->rows && k->extreme_q; r++)
-        for (int64_t j = 0; k->extreme_row[r] && j < t->end; j++) {
+    for (int64_t r = 0; r < k->rows && k->large_q; r++)
+        for (int64_t j = 0; k->large_row[r] && j < t->end; j++) {
             const real ds = task->dp[r * ROW_STEP + j];
             for (int64_t x = 0; ds != 0 && x < D; x++)
                 w->dk[x * BACKWARD_KEYS + j] += ds * k->q[r * rpi_round_up(D, VL) + x];
@@ -237,7 +237,7 @@ static void dq_products(backward_scratch *task, const tile *t)
                     task->dq + r * columns * TILE_SIDE + x * TILE_SIDE, columns * TILE_SIDE, NULL);
         }
     for (int64_t j = 0; j < t->end && w->any_key; j++)
-        for (int64_t r = 0; w->extreme_key[j] && r < k->rows; r++) {
+        for (int64_t r = 0; w->large_key[j] && r < k->rows; r++) {
             const real ds = task->dp[r * ROW_STEP + j], *from = task->keys + j / NR * NR * D + j % NR;
             for (int64_t x = 0; ds != 0 && x < D; x++)
                 task->dq[r * columns * TILE_SIDE + x] += ds * from[x * NR];

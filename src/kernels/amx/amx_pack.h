@@ -13,7 +13,7 @@ static inline const real *row_at(const rpi_view *v, int64_t b, int64_t h, int64_
         return scratch;
     }
     const void *row = rpi_row_of(v, b, h, j);
-    if (v->dtype == RP_F32 && width == wide && !rpi_is_turned(v))
+    if (v->dtype == RP_F32 && width == wide && !rpi_is_transposed(v))
         return row;
     for (int64_t x0 = 0; x0 < width; x0 += CHANNELS) {
         const int64_t m = rpi_min(CHANNELS, width - x0);
@@ -62,7 +62,7 @@ static inline void rows_at(packing *s, const rpi_view *v, int64_t b, int64_t h, 
     const int64_t wide = rpi_round_up(width, CHUNK);
     const head_rows rows = rows_of_head(v, b, h, real_rows);
     s->size = rpi_floating_size(v->dtype);
-    if (j0 + n + AHEAD <= real_rows && !v->page && !rpi_is_turned(v) && v->dtype == RP_F32 && width == wide) {
+    if (j0 + n + AHEAD <= real_rows && !v->page && !rpi_is_transposed(v) && v->dtype == RP_F32 && width == wide) {
         const real *at = rpi_row_of(v, b, h, j0);
         for (int64_t r = 0; r < n; r++, at += v->stride[2]) {
             s->at[r] = at;
@@ -70,7 +70,7 @@ static inline void rows_at(packing *s, const rpi_view *v, int64_t b, int64_t h, 
         }
         return;
     }
-    const bool channel_major = v->data && rpi_is_turned(v) && n % VL == 0;
+    const bool channel_major = v->data && rpi_is_transposed(v) && n % VL == 0;
     if (channel_major)
         rows_of_channel_major(&rows, j0, n, width, scratch);
     for (int64_t r = 0; r < n; r++) {
@@ -161,11 +161,11 @@ static void pack_transposed(packing *s, int64_t x, int components, uint32_t *to)
 }
 
 /* Pack n rows of an array as right operand of a sum over their channels: [16 rows][chunk][component]. Rows that are
- * non-finite or large become 0; they set extreme[panel of NR], and extreme_rows[row] unless it is NULL. scratch has 16
+ * non-finite or large become 0; they set extreme[panel of NR], and large_rows[row] unless it is NULL. scratch has 16
  * rows. */
 static void amx_pack_panels(const rpi_view *v, int64_t b, int64_t h, int64_t j0, int64_t n, int64_t real_rows,
                             int64_t width, const rp_term *rotate, const real *rope, int components, uint32_t *to,
-                            uint8_t *extreme, uint8_t *extreme_rows, real *scratch)
+                            uint8_t *extreme, uint8_t *large_rows, real *scratch)
 {
     const int64_t wide = rpi_round_up(width, CHUNK);
     for (int64_t r0 = 0; r0 < n; r0 += TILE_SIDE, to += wide / CHUNK * components * FRAGMENT) {
@@ -174,8 +174,8 @@ static void amx_pack_panels(const rpi_view *v, int64_t b, int64_t h, int64_t j0,
         bool look = rotate; /* if false, magnitudes are recorded while packing */
         rows_at(&s, v, b, h, j0 + r0, TILE_SIDE, real_rows, width, scratch);
         do {
-            if (look && clear_rows(&s, TILE_SIDE, wide, (real)RPI_MODERATE, scratch,
-                                   extreme_rows ? extreme_rows + r0 : cleared))
+            if (look &&
+                clear_rows(&s, TILE_SIDE, wide, (real)RPI_MODERATE, scratch, large_rows ? large_rows + r0 : cleared))
                 extreme[r0 / NR] = 1;
             if (rotate)
                 rotated_copies(&s, TILE_SIDE, wide, rotate, rope, j0 + r0, real_rows, scratch);

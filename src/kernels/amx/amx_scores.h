@@ -36,12 +36,12 @@ static void load_queries(block *k)
     }
     for (int n = 0; n < c->n_sources; n++)
         groups |= c->source[n].kind == RPI_RUN;
-    k->extreme_q = is_extreme(&seen, (real)d->scale);
+    k->large_q = is_large(&seen, (real)d->scale);
     k->grouped = false;
-    if (k->extreme_q || groups)
+    if (k->large_q || groups)
         load_groups(k);
-    for (int64_t r = 0; k->extreme_q && r < k->rows; r++)
-        if (k->extreme_row[r])
+    for (int64_t r = 0; k->large_q && r < k->rows; r++)
+        if (k->large_row[r])
             memset(k->products.q_rows + r * wide, 0, reals(wide, 1));
     for (int64_t r = 0; rotate && r < k->rows; r++)
         rotate_row(rotate, rope + (k->row0 + r) * rotate->dim, 1, k->products.q_rows + r * wide, 1);
@@ -78,7 +78,7 @@ static const real *evenly_spaced(block *k, const real *const *in, int64_t r0, in
 }
 
 /* Compute the scores of keys and queries that are non-finite or large, by register tiles in f32. */
-static void extreme_scores(block *k, const tile *t, const real *const *in)
+static void large_scores(block *k, const tile *t, const real *const *in)
 {
     const rpi_call *c = k->c;
     const rp_desc *d = &c->args->desc;
@@ -87,7 +87,7 @@ static void extreme_scores(block *k, const tile *t, const real *const *in)
     if (!k->grouped)
         load_groups(k);
     for (int64_t col = 0; col < t->end; col += NR) {
-        if (!k->extreme_q && !t->extreme_k[col / NR])
+        if (!k->large_q && !t->large_k[col / NR])
             continue;
         pack_panels(&c->args->k, k->b, head, t->tile0 + col, NR, d->len_k, d->dim_k, rotate, rpi_rope_of(c, true, k->b),
                     k->products.panel, NULL);
@@ -107,7 +107,7 @@ static void extreme_scores(block *k, const tile *t, const real *const *in)
                        NULL, k->q);
             for (int64_t r = 0; r < MR; r++)
                 for (int64_t j = 0; j < NR; j++)
-                    if (extreme[j] || (k->extreme_q && k->extreme_row[g * MR + r]))
+                    if (extreme[j] || (k->large_q && k->large_row[g * MR + r]))
                         k->s[(g * MR + r) * ROW_STEP + col + j] = s[r * NR + j];
         }
     }
@@ -161,16 +161,16 @@ static void key_scores(block *k, const tile *t, const void *keys, const real *co
 {
     const int64_t chunks = rpi_round_up(k->c->plan->desc.dim_k, CHUNK) / CHUNK;
     const int components = key_components(k->c->plan);
-    bool extreme = k->extreme_q;
+    bool extreme = k->large_q;
     amx_scores(k, t,
                (operand){k->products.q_operand, chunks * k->products.q_components * FRAGMENT,
                          k->products.q_components * FRAGMENT, k->products.q_components},
                (operand){keys, chunks * components * FRAGMENT, components * FRAGMENT, components}, chunks, in, k->s,
                max);
     for (int64_t n = 0; n < t->end / NR; n++)
-        extreme |= t->extreme_k[n];
+        extreme |= t->large_k[n];
     if (extreme)
-        extreme_scores(k, t, in);
+        large_scores(k, t, in);
     for (int64_t r = 0; extreme && max && r < k->groups * MR; r++)
         find_row_max(k, r, t->from[r / MR], t->to[r / MR]);
 }

@@ -22,7 +22,7 @@ typedef struct products_backward {
     real *dk, *dv;      /* [Dk or Dv in chunks][BACKWARD_KEYS] */
     int dout_components;
     /* [BACKWARD_KEYS], [BACKWARD_KEYS], [BLOCK_ROWS] 1: the row is non-finite or large, and 0 in the operands */
-    uint8_t *extreme_key, *extreme_value, *extreme_dout;
+    uint8_t *large_key, *large_value, *large_dout;
     bool any_key, any_value, any_dout;
 } products_backward;
 

@@ -30,19 +30,19 @@ static void products_begin(backward_scratch *w, int64_t g, int64_t j0, int64_t n
     const rpi_call *c = w->k.c;
     const rp_desc *d = &c->args->desc;
     const int64_t b = w->k.b, sums = rpi_round_up(n, MR) + MR;
-    pack_keys(&w->k, b, g, j0, n, w->keys, w->extreme_k);
+    pack_keys(&w->k, b, g, j0, n, w->keys, w->large_k);
     if (c->plan->rotate >= 0)
-        to_columns(w->keys, NR, n, d->dim_k, w->products.key_rows, BACKWARD_KEYS, w->extreme_rows);
+        to_columns(w->keys, NR, n, d->dim_k, w->products.key_rows, BACKWARD_KEYS, w->large_rows);
     else
         pack_columns(&c->args->k, b, g, j0, n, d->len_k, d->dim_k, w->products.key_rows, 0, BACKWARD_KEYS,
-                     w->extreme_rows);
-    memset(w->extreme_rows, 0, BACKWARD_KEYS);
+                     w->large_rows);
+    memset(w->large_rows, 0, BACKWARD_KEYS);
     if (dp_by_pairs(c))
-        pack_pairs(&c->args->v, b, g, j0, n, d->len_k, d->dim_v, w->products.values, w->extreme_rows);
+        pack_pairs(&c->args->v, b, g, j0, n, d->len_k, d->dim_v, w->products.values, w->large_rows);
     else
-        pack_panels(&c->args->v, b, g, j0, n, d->len_k, d->dim_v, NULL, NULL, w->products.values, w->extreme_rows);
+        pack_panels(&c->args->v, b, g, j0, n, d->len_k, d->dim_v, NULL, NULL, w->products.values, w->large_rows);
     for (int64_t j = 0; j < BACKWARD_KEYS; j += NR)
-        memset(w->extreme_v + j, w->extreme_rows[j / NR], NR);
+        memset(w->large_v + j, w->large_rows[j / NR], NR);
     memset(w->dk, 0, reals(sums, rpi_round_up(d->dim_k, VL)));
     memset(w->dv, 0, reals(sums, rpi_round_up(d->dim_v, VL)));
 }
@@ -62,7 +62,7 @@ static void load_dout(backward_scratch *w)
     if (dp_by_pairs(k->c))
         rows_as_pairs(w->dout, k->groups * MR, Dv, w->products.dout_pairs);
     w->products.dout_columns = rows_as_columns(w->dout, k->groups * MR, rpi_round_up(Dv, VL), is_finite(&seen),
-                                               w->products.dout_scratch, BLOCK_ROWS, w->extreme_dout);
+                                               w->products.dout_scratch, BLOCK_ROWS, w->large_dout);
 }
 
 /* Find the groups of rows [*g0, *g1) that computed some of columns j … j+MR-1. */
@@ -115,7 +115,7 @@ static void dk_products(backward_scratch *w, const tile *t)
     const block *k = &w->k;
     const int64_t wide = rpi_round_up(k->c->args->desc.dim_k, VL);
     const real *columns =
-        rows_as_columns(k->q, k->groups * MR, wide, !k->extreme_q, w->products.q_scratch, BLOCK_ROWS, w->extreme_rows);
+        rows_as_columns(k->q, k->groups * MR, wide, !k->large_q, w->products.q_scratch, BLOCK_ROWS, w->large_rows);
     add_keys(k, t, w->dp, columns, wide, w->dk);
 }
 

@@ -57,7 +57,7 @@ static void pack_columns(const rpi_view *v, int64_t b, int64_t h, int64_t j0, in
     for (int64_t r = 0; r < n; r++)
         extreme[r] = 0;
     if (!is_finite(&all))
-        clear_extreme(to, pad, first, there, wide, extreme);
+        clear_large(to, pad, first, there, wide, extreme);
 }
 
 /* Pack keys j0 … j0+n-1 of a kv head as numbers, transposed and rotated. Set extreme[panel] if a key is non-finite or

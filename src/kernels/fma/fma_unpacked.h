@@ -16,7 +16,7 @@ static bool unpacked_pays(int64_t per_kv, int64_t rows)
 static bool keys_in_place(const rpi_call *c, bool channel_major)
 {
     const rpi_view *v = &c->args->k;
-    return rpi_is_turned(v) == channel_major && c->plan->rotate < 0 &&
+    return rpi_is_transposed(v) == channel_major && c->plan->rotate < 0 &&
            (v->dtype == (RPI_F64 ? RP_F64 : RP_F32) || (!RPI_F64 && rpi_floating_size(v->dtype) == 2));
 }
 

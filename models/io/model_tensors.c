@@ -1,0 +1,371 @@
+/* model_tensors.c -- maps the tensors of a model: shards, their index, and conversion of tensors to f32. safetensors.c
+ * reads the format.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "io/checkpoint.h"
+#include "io/formats.h"
+#include "io/json.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MAX_SHARDS 10000
+
+/* One mapped file. */
+typedef struct shard {
+    char *name; /* without folder */
+    const unsigned char *data;
+    size_t size;
+    io_set set;
+} shard;
+
+struct io_checkpoint {
+    shard *shards;
+    size_t n_shards, n;
+    io_tensor *tensors; /* sorted by name */
+};
+
+/* ------------------------------------------------------------------------------------------------ files */
+
+io_status io_map(const char *path, const unsigned char **data, size_t *size, char err[IO_ERR_MAX])
+{
+    struct stat st;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* do not wait for the writer of a pipe */
+    if (fd < 0) {
+        const int error = errno;
+        io_fail(err, path, "cannot be opened: %s", strerror(error));
+        return error == ENOENT || error == ENOTDIR ? IO_ABSENT : IO_FAILED;
+    }
+    io_status status = IO_OK;
+    void *at = MAP_FAILED;
+    if (fstat(fd, &st) != 0)
+        status = io_fail(err, path, "cannot be read: %s", strerror(errno));
+    else if (!S_ISREG(st.st_mode))
+        status = io_fail(err, path, "not a regular file");
+    else if (st.st_size == 0)
+        status = io_damaged(err, path, "the file is empty");
+    else if ((uintmax_t)st.st_size > PTRDIFF_MAX)
+        status = io_fail(err, path, "too large to be mapped");
+    else if ((at = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0)) == MAP_FAILED)
+        status = io_fail(err, path, "cannot be mapped: %s", strerror(errno));
+    close(fd);
+    if (status == IO_OK) {
+        *data = at;
+        *size = (size_t)st.st_size;
+    }
+    return status;
+}
+
+void io_unmap(const unsigned char *data, size_t size)
+{
+    if (data != NULL)
+        munmap((void *)(uintptr_t)data, size);
+}
+
+/* Return "folder/name"; the caller frees it. */
+static char *join(const char *folder, const char *name)
+{
+    const size_t n = strlen(folder) + strlen(name) + 2;
+    char *path = malloc(n);
+    if (path != NULL)
+        snprintf(path, n, "%s/%s", folder, name);
+    return path;
+}
+
+/* Map one file and read its header. */
+static io_status add_shard(io_checkpoint *c, const char *path, const char *name, char err[IO_ERR_MAX])
+{
+    shard *s = &c->shards[c->n_shards];
+    s->name = strdup(name);
+    if (s->name == NULL)
+        return io_fail(err, path, "out of memory");
+    c->n_shards++;
+    const io_status status = io_map(path, &s->data, &s->size, err);
+    return status != IO_OK ? status : io_safetensors_in_place(path, s->data, s->size, &s->set, err);
+}
+
+/* ------------------------------------------------------------------------------------------------ tensors by name */
+
+static int by_name(const void *a, const void *b)
+{
+    const io_tensor *x = a, *y = b;
+    return strcmp(x->name, y->name);
+}
+
+/* Sort the tensors of all files, and refuse two tensors of the same name. */
+static io_status gather(io_checkpoint *c, const char *path, char err[IO_ERR_MAX])
+{
+    size_t total = 0;
+    for (size_t s = 0; s < c->n_shards; s++)
+        total += c->shards[s].set.n_arrays;
+    if (total == 0)
+        return io_damaged(err, path, "it has no tensors");
+    c->tensors = calloc(total, sizeof *c->tensors);
+    if (c->tensors == NULL)
+        return io_fail(err, path, "out of memory");
+    for (size_t s = 0; s < c->n_shards; s++)
+        for (size_t n = 0; n < c->shards[s].set.n_arrays; n++) {
+            const io_array *a = &c->shards[s].set.arrays[n];
+            c->tensors[c->n++] =
+                (io_tensor){a->name, c->shards[s].name, a->dtype, a->ndim, a->shape, a->data, a->bytes};
+        }
+    qsort(c->tensors, c->n, sizeof *c->tensors, by_name);
+    for (size_t n = 1; n < c->n; n++)
+        if (strcmp(c->tensors[n - 1].name, c->tensors[n].name) == 0) {
+            char safe[96];
+            return io_damaged(err, path, "tensor '%s' is in two files: %s and %s",
+                              io_safe(safe, sizeof safe, c->tensors[n].name), c->tensors[n - 1].file,
+                              c->tensors[n].file);
+        }
+    return IO_OK;
+}
+
+const io_tensor *io_checkpoint_find(const io_checkpoint *c, const char *name)
+{
+    const io_tensor key = {.name = name};
+    return bsearch(&key, c->tensors, c->n, sizeof *c->tensors, by_name);
+}
+
+size_t io_checkpoint_size(const io_checkpoint *c)
+{
+    return c->n;
+}
+
+const io_tensor *io_checkpoint_at(const io_checkpoint *c, size_t n)
+{
+    return &c->tensors[n];
+}
+
+const char *io_checkpoint_meta(const io_checkpoint *c, const char *key)
+{
+    return c->n_shards == 1 ? io_meta(&c->shards[0].set, key) : NULL;
+}
+
+/* ---------------------------------------------------------------------------------------------- the index of shards */
+
+static size_t find_shard(const io_checkpoint *c, const char *name)
+{
+    size_t s = 0;
+    while (s < c->n_shards && strcmp(c->shards[s].name, name) != 0)
+        s++;
+    return s;
+}
+
+/* Open every file of the index. Their names must not contain a slash: they are in the same folder. */
+static io_status open_shards(io_checkpoint *c, const char *folder, const char *index, const json_t *map,
+                             char err[IO_ERR_MAX])
+{
+    const char *key, *last = "";
+    json_t *value;
+    char safe[96];
+    c->shards = calloc(MAX_SHARDS, sizeof *c->shards);
+    if (c->shards == NULL)
+        return io_fail(err, index, "out of memory");
+    json_object_foreach((json_t *)(uintptr_t)map, key, value)
+    {
+        const char *name = json_string_value(value);
+        if (name == NULL || *name == 0)
+            return io_damaged(err, index, "weight_map: tensor '%s' has no file", io_safe(safe, sizeof safe, key));
+        if (strchr(name, '/') || strchr(name, '\\') || name[0] == '.')
+            return io_damaged(err, index, "weight_map names '%s' (shards must be in the folder of the index)",
+                              io_safe(safe, sizeof safe, name));
+        if (strcmp(name, last) == 0 || find_shard(c, name) < c->n_shards)
+            continue;
+        if (c->n_shards == MAX_SHARDS)
+            return io_damaged(err, index, "weight_map names more than %d files", MAX_SHARDS);
+        last = name;
+        char *path = join(folder, name);
+        if (path == NULL)
+            return io_fail(err, index, "out of memory");
+        const io_status status = add_shard(c, path, name, err);
+        free(path);
+        if (status == IO_ABSENT) {
+            io_fail(err, index, "weight_map names %s, but there is no such file (download all shards)",
+                    io_safe(safe, sizeof safe, name));
+            return IO_DAMAGED;
+        }
+        if (status != IO_OK)
+            return status;
+    }
+    return IO_OK;
+}
+
+/* Check that each tensor is in the file that the index states. */
+static io_status check_index(const io_checkpoint *c, const char *index, const json_t *map, char err[IO_ERR_MAX])
+{
+    const char *key;
+    json_t *value;
+    char safe[96], safe_file[96];
+    json_object_foreach((json_t *)(uintptr_t)map, key, value)
+    {
+        const io_tensor *t = io_checkpoint_find(c, key);
+        if (t == NULL || strcmp(t->file, json_string_value(value)) != 0)
+            return io_damaged(err, index, "weight_map says that %s has tensor '%s', but it is %s",
+                              io_safe(safe_file, sizeof safe_file, json_string_value(value)),
+                              io_safe(safe, sizeof safe, key), t == NULL ? "in no file" : "in another file");
+    }
+    return IO_OK;
+}
+
+static io_status read_index(io_checkpoint *c, const char *folder, const char *index, char err[IO_ERR_MAX])
+{
+    const unsigned char *data;
+    size_t size;
+    json_error_t error;
+    bool no_memory;
+    io_status status = io_map(index, &data, &size, err);
+    if (status != IO_OK)
+        return status;
+    json_t *root = io_json((const char *)data, size, JSON_REJECT_DUPLICATES, &error, &no_memory);
+    io_unmap(data, size);
+    const json_t *map = json_object_get(root, "weight_map");
+    char safe[160];
+    if (no_memory)
+        status = io_fail(err, index, "out of memory");
+    else if (root == NULL)
+        status = io_damaged(err, index, "line %d: %s", error.line, io_safe(safe, sizeof safe, error.text));
+    else if (!json_is_object(map) || json_object_size(map) == 0)
+        status = io_damaged(err, index, "it has no weight_map");
+    else
+        status = open_shards(c, folder, index, map, err);
+    if (status == IO_OK)
+        status = gather(c, index, err);
+    if (status == IO_OK)
+        status = check_index(c, index, map, err);
+    json_decref(root);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------------ opening */
+
+static io_status open_file(io_checkpoint *c, const char *path, char err[IO_ERR_MAX])
+{
+    const char *slash = strrchr(path, '/');
+    c->shards = calloc(1, sizeof *c->shards);
+    if (c->shards == NULL)
+        return io_fail(err, path, "out of memory");
+    const io_status status = add_shard(c, path, slash != NULL ? slash + 1 : path, err);
+    return status != IO_OK ? status : gather(c, path, err);
+}
+
+static io_status open_folder(io_checkpoint *c, const char *folder, char err[IO_ERR_MAX])
+{
+    char *single = join(folder, "model.safetensors"), *index = join(folder, "model.safetensors.index.json");
+    io_status status;
+    if (single == NULL || index == NULL)
+        status = io_fail(err, folder, "out of memory");
+    else if (access(single, F_OK) == 0 || (errno != ENOENT && errno != ENOTDIR)) /* open_file reports other errors */
+        status = open_file(c, single, err);
+    else if ((status = read_index(c, folder, index, err)) == IO_ABSENT)
+        io_fail(err, folder,
+                "it has neither model.safetensors nor model.safetensors.index.json (for weights in another format, "
+                "load them with transformers and call save_pretrained)");
+    free(single);
+    free(index);
+    return status;
+}
+
+io_status io_checkpoint_open(io_checkpoint **made, const char *path, char err[IO_ERR_MAX])
+{
+    io_checkpoint *c = calloc(1, sizeof *c);
+    *made = NULL;
+    if (c == NULL)
+        return io_fail(err, path, "out of memory");
+    bool folder;
+    io_status status = io_is_folder(path, &folder, err);
+    if (status == IO_OK)
+        status = folder ? open_folder(c, path, err) : open_file(c, path, err);
+    if (status != IO_OK) {
+        io_checkpoint_close(c);
+        return status;
+    }
+    *made = c;
+    return IO_OK;
+}
+
+void io_checkpoint_close(io_checkpoint *c)
+{
+    if (c == NULL)
+        return;
+    for (size_t s = 0; s < c->n_shards; s++) {
+        io_free(&c->shards[s].set);
+        io_unmap(c->shards[s].data, c->shards[s].size);
+        free(c->shards[s].name);
+    }
+    free(c->shards);
+    free(c->tensors);
+    free(c);
+}
+
+/* ------------------------------------------------------------------------------------------------ numbers */
+
+/* Convert a number with 1 sign bit, 4 bits of exponent with bias 7, and 3 bits of mantissa. There is no infinity;
+ * 0x7f is NaN. */
+static float from_e4m3(unsigned char x)
+{
+    const int exponent = x >> 3 & 15, mantissa = x & 7;
+    const float size = (x & 0x7f) == 0x7f ? NAN
+                       : exponent == 0    ? ldexpf((float)mantissa, -9)
+                                          : ldexpf((float)(8 + mantissa), exponent - 10);
+    return x & 0x80 ? -size : size;
+}
+
+bool io_tensor_read(const io_tensor *t, int64_t first, int64_t n, float *to)
+{
+    enum { PIECE = 1024 };
+    if (t->dtype == IO_F8_E4M3) {
+        for (int64_t k = 0; k < n; k++)
+            to[k] = from_e4m3(t->data[first + k]);
+        return true;
+    }
+    if (t->dtype != RP_F32 && t->dtype != RP_F64 && t->dtype != RP_F16 && t->dtype != RP_BF16)
+        return false;
+    const size_t element = io_dtype_size(t->dtype);
+    double aligned[PIECE]; /* rp_convert needs aligned elements; those of a file may not be */
+    for (int64_t k = 0; k < n; k += PIECE) {
+        const int64_t m = n - k < PIECE ? n - k : PIECE;
+        memcpy(aligned, t->data + (size_t)(first + k) * element, (size_t)m * element);
+        if (rp_convert(to + k, RP_F32, aligned, t->dtype, m) != RP_OK)
+            return false;
+    }
+    return true;
+}
+
+/* Count the elements in which all bits of `all` are 1, such as the exponent bits of NaN and infinity. Compilers
+ * vectorise blocks of a fixed size; the count of a block fits into an element. */
+#define COUNT(NAME, TYPE)                                                                                              \
+    static int64_t NAME(const unsigned char *data, size_t bytes, TYPE all)                                             \
+    {                                                                                                                  \
+        enum { BLOCK = 128 };                                                                                          \
+        int64_t found = 0;                                                                                             \
+        for (size_t k = 0; k < bytes; k += sizeof(TYPE[BLOCK])) {                                                      \
+            TYPE block[BLOCK] = {0}, some = 0;                                                                         \
+            memcpy(block, data + k, bytes - k < sizeof block ? bytes - k : sizeof block);                              \
+            for (int x = 0; x < BLOCK; x++)                                                                            \
+                some = (TYPE)(some + ((block[x] & all) == all));                                                       \
+            found += (int64_t)some;                                                                                    \
+        }                                                                                                              \
+        return found;                                                                                                  \
+    }
+COUNT(count_8, uint8_t)
+COUNT(count_16, uint16_t)
+COUNT(count_32, uint32_t)
+COUNT(count_64, uint64_t)
+
+int64_t io_tensor_not_finite(const io_tensor *t)
+{
+    switch ((int)t->dtype) {
+    case RP_BF16: return count_16(t->data, t->bytes, 0x7f80);
+    case RP_F16: return count_16(t->data, t->bytes, 0x7c00);
+    case RP_F32: return count_32(t->data, t->bytes, 0x7f800000);
+    case RP_F64: return count_64(t->data, t->bytes, 0x7ff0000000000000);
+    case IO_F8_E4M3: return count_8(t->data, t->bytes, 0x7f);
+    default: return 0;
+    }
+}

@@ -1,0 +1,35 @@
+/* t5_commands.c -- relpos t5: run one of its commands.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "t5/cli/t5.h"
+#include <string.h>
+
+static const cli_command *const commands[] = {&cli_t5_generate, &cli_t5_encode, &cli_t5_score,
+                                              &cli_t5_tokenize, &cli_t5_info,   &cli_t5_pack,
+                                              &cli_t5_explain,  &cli_t5_verify, &cli_t5_bench};
+enum { N_COMMANDS = sizeof commands / sizeof *commands };
+
+static void usage(FILE *to)
+{
+    fputs("relpos t5 -- run models of the T5 family: T5, FLAN-T5, mT5, UMT5, ByT5, MADLAD, LongT5, Switch\n\n"
+          "Example:\n"
+          "  relpos t5 info flan-t5-small                                     # a folder that save_pretrained wrote\n"
+          "  echo 'translate English to German: Good morning.' | relpos t5 generate flan-t5-small\n"
+          "  relpos t5 pack flan-t5-small --type int8 -o flan.relpos          # a quarter of the size, opens faster\n"
+          "  relpos t5 encode flan.relpos lines.txt -o vectors.npz --pool mean --normalize\n\n"
+          "Commands:\n",
+          to);
+    for (int n = 0; n < N_COMMANDS; n++)
+        fprintf(to, "  %-10s%s\n", commands[n]->name + strlen("t5 "), commands[n]->summary);
+    fputs("\nRun relpos t5 COMMAND --help for an example and the options.\n", to);
+}
+
+static int run(const cli_command *self, int argc, char **argv)
+{
+    return cli_run_group(self, commands, N_COMMANDS, usage, argc, argv);
+}
+
+const cli_command cmd_t5 = {
+    .name = "t5",
+    .summary = "run models of the T5 family: text in, text or vectors out",
+    .run = run,
+};

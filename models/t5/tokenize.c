@@ -1,0 +1,198 @@
+/* tokenize.c -- convert text to token numbers and back: find a model's tokenizer, or record why there is none.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "t5/model.h"
+#include "tokenizer/tokenizer.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { T5_EXTRA_IDS = 100, BYT5_EXTRA_IDS = 125, BYT5_VOCAB = 384 };
+
+static rp_status tokenizer_failed(tok_status status, const char *err)
+{
+    return t5_fail(status == TOK_FAILED ? RP_E_NOMEM : RP_E_ARG, "%s", err);
+}
+
+/* Record why the model has no tokenizer. This is no error: calls with text report the reason. */
+static rp_status no_tokenizer(rp_t5 *m, const char *why)
+{
+    free(m->why_no_tokenizer);
+    m->why_no_tokenizer = strdup(why);
+    return m->why_no_tokenizer != NULL ? RP_OK : t5_no_memory();
+}
+
+/* Convert the result of opening a tokenizer. A damaged tokenizer counts as none; running out of memory is an error. */
+static rp_status opened(rp_t5 *m, tok_status status, const char *err)
+{
+    return status == TOK_OK ? RP_OK : status == TOK_FAILED ? tokenizer_failed(status, err) : no_tokenizer(m, err);
+}
+
+const char *const t5_beside_names[T5_BESIDE] = {"added_tokens.json", "tokenizer_config.json",
+                                                "special_tokens_map.json"};
+const char *const t5_beside_keys[T5_BESIDE] = {"added_tokens", "tokenizer_config", "special_tokens_map"};
+
+/* Reject a tokenizer with more pieces than the embedding has rows: it belongs to another model. Pieces <extra_id_N> at
+ * the end may exceed the rows, since some models have none for them; a text that uses one is an error. */
+static rp_status check_rows(rp_t5 *m, const char *name)
+{
+    int32_t n = tok_size(m->tokenizer);
+    const char *piece;
+    char why[TOK_ERR_MAX], safe[200];
+    while (n > 0 && (piece = tok_piece(m->tokenizer, n - 1, NULL)) != NULL && strncmp(piece, "<extra_id_", 10) == 0)
+        n--;
+    if (n <= m->config.vocab)
+        return RP_OK;
+    tok_close(m->tokenizer);
+    m->tokenizer = NULL;
+    snprintf(why, sizeof why, "%s: it has %d pieces, but the embedding has %lld rows (use the tokenizer of this model)",
+             io_safe(safe, sizeof safe, name), n, (long long)m->config.vocab);
+    return no_tokenizer(m, why);
+}
+
+static rp_status use_tokenizer(rp_t5 *m, const char *name)
+{
+    char err[TOK_ERR_MAX] = "";
+    const int32_t extra = m->config.kind == T5_MT5 || m->config.kind == T5_UMT5 ? 0 : T5_EXTRA_IDS;
+    tok_file files[T5_BESIDE];
+    for (int k = 0; k < T5_BESIDE; k++)
+        files[k] = (tok_file){m->beside_text[k], m->beside_text[k] != NULL ? (int64_t)strlen(m->beside_text[k]) : 0,
+                              t5_beside_names[k]};
+    const tok_beside beside = {files[0], files[1], files[2]};
+    const tok_status made =
+        tok_open_beside(&m->tokenizer, m->tokenizer_text, (int64_t)m->tokenizer_size, name, extra, &beside, err);
+    return made == TOK_OK ? check_rows(m, name) : opened(m, made, err);
+}
+
+static rp_status use_bytes(rp_t5 *m)
+{
+    char err[TOK_ERR_MAX] = "";
+    return opened(m, tok_open_bytes(&m->tokenizer, BYT5_EXTRA_IDS, err), err);
+}
+
+/* Handle a model without a tokenizer file. It is a ByT5 if it has 384 tokens: not every config.json of ByT5 names its
+ * tokenizer, and no other model has so few tokens. */
+static rp_status use_none(rp_t5 *m, const char *why)
+{
+    return m->config.vocab == BYT5_VOCAB ? use_bytes(m) : no_tokenizer(m, why);
+}
+
+static rp_status read_beside(rp_t5 *m, const char *folder)
+{
+    rp_status status = RP_OK;
+    for (int k = 0; k < T5_BESIDE && status == RP_OK; k++) {
+        size_t size;
+        char *path = t5_join(folder, t5_beside_names[k]);
+        status = path != NULL ? t5_read_text(m, path, &m->beside_text[k], &size) : t5_no_memory();
+        free(path);
+    }
+    return status;
+}
+
+rp_status t5_find_tokenizer(rp_t5 *m, const char *folder)
+{
+    enum { SPIECE = 1 };
+    static const char *const names[] = {"tokenizer.json", [SPIECE] = "spiece.model"};
+    if (m->config.bytes)
+        return use_bytes(m);
+    for (int n = 0; n < 2 && m->tokenizer_text == NULL; n++) {
+        char *path = t5_join(folder, names[n]);
+        if (path == NULL)
+            return t5_no_memory();
+        rp_status status = t5_read_text(m, path, (char **)&m->tokenizer_text, &m->tokenizer_size);
+        if (status == RP_OK && m->tokenizer_text != NULL && n == SPIECE)
+            status = read_beside(m, folder);
+        if (status == RP_OK && m->tokenizer_text != NULL)
+            status = use_tokenizer(m, path);
+        free(path);
+        if (status != RP_OK)
+            return status;
+    }
+    return m->tokenizer_text != NULL ? RP_OK : use_none(m, "there is no tokenizer.json or spiece.model in its folder");
+}
+
+rp_status t5_packed_tokenizer(rp_t5 *m, const char *path)
+{
+    const io_tensor *t = io_checkpoint_find(m->file, T5_TOKENIZER_ARRAY);
+    if (m->config.bytes)
+        return t5_find_tokenizer(m, path);
+    if (t == NULL)
+        return use_none(m, "it was packed without a tokenizer");
+    m->tokenizer_text = malloc(t->bytes + 1);
+    if (m->tokenizer_text == NULL)
+        return t5_no_memory();
+    if (t->bytes > 0)
+        memcpy(m->tokenizer_text, t->data, t->bytes);
+    m->tokenizer_size = t->bytes;
+    for (int k = 0; k < T5_BESIDE; k++) {
+        const char *text = io_checkpoint_meta(m->file, t5_beside_keys[k]);
+        if (text != NULL && (m->beside_text[k] = strdup(text)) == NULL)
+            return t5_no_memory();
+    }
+    return use_tokenizer(m, path);
+}
+
+static rp_status need_tokenizer(const rp_t5 *m)
+{
+    if (m == NULL)
+        return t5_fail(RP_E_ARG, "model is NULL");
+    if (m->tokenizer == NULL)
+        return t5_fail(RP_E_UNSUPPORTED, "the model accepts only token numbers: %s",
+                       m->why_no_tokenizer ? m->why_no_tokenizer : "it has no tokenizer");
+    return RP_OK;
+}
+
+rp_status t5_compact_tokenizer(const rp_t5 *m, char **made, int64_t *size)
+{
+    char err[TOK_ERR_MAX] = "";
+    const tok_status status = tok_compact((const char *)m->tokenizer_text, (int64_t)m->tokenizer_size, made, size, err);
+    return status == TOK_OK ? RP_OK : tokenizer_failed(status, err);
+}
+
+rp_status rp_t5_tokenize(const rp_t5 *m, const char *text, int64_t bytes, int32_t **tokens, int64_t *n)
+{
+    return rp_t5_tokenize_watched(m, text, bytes, NULL, NULL, tokens, n);
+}
+
+rp_status rp_t5_tokenize_watched(const rp_t5 *m, const char *text, int64_t bytes, int (*cancelled)(void *context),
+                                 void *context, int32_t **tokens, int64_t *n)
+{
+    char err[TOK_ERR_MAX] = "";
+    if (text == NULL || tokens == NULL || n == NULL)
+        return t5_fail(RP_E_ARG, "text, tokens or n is NULL");
+    *tokens = NULL;
+    *n = 0;
+    const rp_status status = need_tokenizer(m);
+    if (status != RP_OK)
+        return status;
+    const tok_status made = tok_encode_watched(m->tokenizer, text, bytes < 0 ? (int64_t)strlen(text) : bytes, true,
+                                               cancelled, context, tokens, n, err);
+    return made == TOK_OK ? RP_OK : made == TOK_CANCELLED ? t5_cancelled() : tokenizer_failed(made, err);
+}
+
+const char *rp_t5_piece(const rp_t5 *m, int32_t token)
+{
+    return m != NULL && m->tokenizer != NULL ? tok_piece(m->tokenizer, token, NULL) : NULL;
+}
+
+rp_status rp_t5_detokenize(const rp_t5 *m, const int32_t *tokens, int64_t n, char **text, int64_t *bytes)
+{
+    char err[TOK_ERR_MAX] = "";
+    int64_t size;
+    if ((tokens == NULL && n > 0) || text == NULL)
+        return t5_fail(RP_E_ARG, "tokens or text is NULL");
+    *text = NULL;
+    if (bytes != NULL)
+        *bytes = 0;
+    rp_status status = need_tokenizer(m);
+    if (status != RP_OK)
+        return status;
+    const rp_t5_tokens given = {tokens, n};
+    if ((status = t5_in_vocabulary(m, "tokens", 1, &given)) != RP_OK)
+        return status;
+    const tok_status made = tok_decode(m->tokenizer, tokens, n, true, text, &size, err);
+    if (made != TOK_OK)
+        return tokenizer_failed(made, err);
+    if (bytes != NULL)
+        *bytes = size;
+    return RP_OK;
+}

@@ -1,0 +1,127 @@
+/* strings.c -- growing arrays, UTF-8 and error messages.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "tokenizer/text.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+tok_status tok_fail(char err[TOK_ERR_MAX], tok_status status, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(err, TOK_ERR_MAX, format, arguments);
+    va_end(arguments);
+    return status;
+}
+
+bool tok_text_grow(tok_text *t, int64_t more)
+{
+    const int64_t most = t->limit > 0 ? t->limit : INT64_MAX / 4;
+    if (t->failed || more > most - t->size) {
+        t->too_long = t->too_long || (!t->failed && t->limit > 0);
+        t->failed = true;
+        t->capacity = t->size; /* nothing more fits */
+        return false;
+    }
+    const int64_t wanted = t->size + more + t->size / 2 + 64, capacity = wanted < most ? wanted : most;
+    char *bytes = realloc(t->bytes, (size_t)capacity);
+    if (bytes == NULL) {
+        t->failed = true;
+        t->capacity = t->size; /* nothing more fits */
+        return false;
+    }
+    t->bytes = bytes;
+    t->capacity = capacity;
+    return true;
+}
+
+bool tok_ids_grow(tok_ids *t)
+{
+    const int64_t capacity = t->capacity + t->capacity / 2 + 64;
+    int32_t *ids = t->failed ? NULL : realloc(t->ids, (size_t)capacity * sizeof(int32_t));
+    if (ids == NULL) {
+        t->failed = true;
+        t->capacity = t->n;
+        return false;
+    }
+    t->ids = ids;
+    t->capacity = capacity;
+    return true;
+}
+
+/* Return the number of bytes of a character with this first byte, by Unicode's table of well-formed sequences, and
+ * set the range of its second byte. */
+static int expected(unsigned char first, unsigned char *low, unsigned char *high)
+{
+    *low = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
+    *high = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
+    if (first < 0x80)
+        return 1;
+    if (first < 0xc2 || first > 0xf4)
+        return 0;
+    return first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+}
+
+/* Return the number of valid bytes at text, of a character of *n bytes. */
+static int right_bytes(const char *text, int64_t size, int *n)
+{
+    unsigned char low, high;
+    *n = expected((unsigned char)text[0], &low, &high);
+    int k = 1;
+    for (; k < *n && k < size; k++, low = 0x80, high = 0xbf)
+        if ((unsigned char)text[k] < low || (unsigned char)text[k] > high)
+            break;
+    return k;
+}
+
+int tok_utf8(const char *text, int64_t size, uint32_t *character)
+{
+    if (size <= 0)
+        return 0;
+    int n;
+    if (right_bytes(text, size, &n) != n)
+        return 0;
+    const unsigned char *p = (const unsigned char *)text;
+    *character = n == 1 ? p[0] : p[0] & (0x7fu >> n);
+    for (int k = 1; k < n; k++)
+        *character = *character << 6 | (p[k] & 0x3f);
+    return n;
+}
+
+int tok_utf8_broken(const char *text, int64_t size)
+{
+    int n;
+    return right_bytes(text, size, &n);
+}
+
+bool tok_utf8_incomplete(const char *text, int64_t size)
+{
+    int n;
+    return size > 0 && right_bytes(text, size, &n) == size && n > size;
+}
+
+bool tok_utf8_valid(const char *text, int64_t size)
+{
+    for (int64_t at = 0; at < size;) {
+        while (at + 8 <= size) { /* skip eight ASCII bytes per step */
+            uint64_t word;
+            memcpy(&word, text + at, 8);
+            if (word & 0x8080808080808080)
+                break;
+            at += 8;
+        }
+        uint32_t character;
+        const int n = tok_utf8(text + at, size - at, &character);
+        if (n == 0 && at < size)
+            return false;
+        at += n;
+    }
+    return true;
+}
+
+bool tok_is_space(uint32_t c)
+{
+    return (c >= 0x9 && c <= 0xd) || c == 0x20 || c == 0x85 || c == 0xa0 || c == 0x1680 ||
+           (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
+}

@@ -1,0 +1,183 @@
+/* explain.c -- looking inside: one row step by step (relpos.explain), the biases of terms as a matrix, the buckets of offsets. Nothing
+ * here is part of a call of attention.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "core.h"
+
+/* A list of (name, values) of the parts from ... to: arrays like those of `from`. NULL with an exception set. */
+static PyObject *list_parts(const rp_part *part, PyObject *const *value, int32_t n_parts, rp_part_kind from,
+                            rp_part_kind to)
+{
+    PyObject *list = PyList_New(0);
+    for (int32_t n = 0; list && n < n_parts; n++) {
+        if (part[n].kind < from || part[n].kind > to)
+            continue;
+        PyObject *pair = Py_BuildValue("(sO)", part[n].name, value[n]);
+        if (!pair || PyList_Append(list, pair) != 0)
+            Py_CLEAR(list);
+        Py_XDECREF(pair);
+    }
+    return list;
+}
+
+/* row(q, k, v, batch, head, query): one row step by step, as a tuple (raw, scaled, bias, score, weights, out, lse), and what
+ * its score, its sum and its output are made of, as three lists of (name, values). */
+PyObject *core_row(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names)
+{
+    PyObject *option[N_NAMES] = {NULL}, *step[6] = {NULL}, *value[RP_MAX_PARTS] = {NULL}, *answer = NULL;
+    rp_part part[RP_MAX_PARTS] = {0};
+    int32_t n_parts = 0;
+    int64_t at[3];
+    problem p;
+    call c;
+    origin from[3];
+    rp_plan *plan = NULL;
+    bool ok = true;
+    int absent = 0;
+    if (n != 6)
+        return PyErr_Format(PyExc_TypeError, "q, k, v, batch, head and query are needed");
+    if (read_keywords(state_of(module), args + n, names, N_OPTIONS, N_OPTIONS, option) != 0)
+        return NULL;
+    for (int x = 0; x < 3; x++)
+        if (read_int(args[3 + x], x == 0 ? "batch" : x == 1 ? "head" : "query", &at[x]) != 0)
+            return NULL;
+    call_start(&c, state_of(module), true);
+    ok = read_options(&p, &c, option) == 0 && take_qkv(&p, &c, args, from, &absent) == 0 &&
+         take_option_arrays(&p, &c, NULL) == 0 && warn_of_place(&p) == 0;
+    if (ok) {
+        rp_array a[6];
+        rp_row row;
+        rp_status status = rp_plan_create(&plan, &p.desc);
+        for (int x = 0; status == RP_OK && ok && x < 6; x++)
+            ok = (step[x] = make_array(&c, &from[0], RP_F64, 1, x < 5 ? &p.desc.len_k : &p.desc.dim_v, &a[x]));
+        if (status == RP_OK && ok) /* with no place for values, it lists the parts */
+            status = rp_attend_parts(plan, &c.t, at[0], at[1], at[2], part, &n_parts);
+        for (int32_t x = 0; status == RP_OK && ok && x < n_parts; x++) {
+            rp_array numbers;
+            ok = (value[x] = make_array(&c, &from[0], RP_F64, 1, &part[x].length, &numbers));
+            part[x].value = ok ? numbers.data : NULL;
+        }
+        if (status == RP_OK && ok) {
+            row = (rp_row){.raw = a[0].data,
+                           .scaled = a[1].data,
+                           .bias = a[2].data,
+                           .score = a[3].data,
+                           .weights = a[4].data,
+                           .out = a[5].data};
+            Py_BEGIN_ALLOW_THREADS
+            status = rp_attend_row(plan, &c.t, at[0], at[1], at[2], &row);
+            if (status == RP_OK)
+                status = rp_attend_parts(plan, &c.t, at[0], at[1], at[2], part, &n_parts);
+            Py_END_ALLOW_THREADS
+        }
+        if (status != RP_OK)
+            raise_status(&p, status);
+        else if (ok)
+            answer = Py_BuildValue("(OOOOOOdNNN)", step[0], step[1], step[2], step[3], step[4], step[5], row.lse,
+                                   list_parts(part, value, n_parts, RP_PART_CONTENT, RP_PART_MASK),
+                                   list_parts(part, value, n_parts, RP_PART_SINK, RP_PART_SINK),
+                                   list_parts(part, value, n_parts, RP_PART_VALUES, RP_PART_VECTORS));
+    }
+    for (int x = 0; x < 6; x++)
+        Py_XDECREF(step[x]);
+    for (int x = 0; x < RP_MAX_PARTS; x++)
+        Py_XDECREF(value[x]);
+    rp_plan_destroy(plan);
+    call_end(&c);
+    return answer;
+}
+
+/* The length of the axis that follows a size of the description, by asking for the shapes with two values of that size; 1 where no
+ * array says. */
+static int infer(problem *p, const call *c, int64_t *size)
+{
+    int64_t found = 1, shape[2][RP_MAX_AXES];
+    int32_t ndim[2];
+    for (int32_t n = 0; n < p->desc.n_terms; n++)
+        for (int x = 0; x < RP_MAX_ARRAYS; x++) {
+            const rp_array *a = &c->t.term[n][x];
+            for (int turn = 0; a->data && turn < 2; turn++) {
+                *size = 2 + turn;
+                const rp_status status = rp_term_shape(&p->desc, n, x, &ndim[turn], shape[turn]);
+                if (status != RP_OK)
+                    return raise_status(p, status), -1;
+            }
+            for (int32_t e = 1; a->data && e <= ndim[0] && e <= a->ndim; e++) /* axes align right */
+                if (shape[0][ndim[0] - e] != shape[1][ndim[1] - e] && a->shape[a->ndim - e] > 1)
+                    found = a->shape[a->ndim - e];
+        }
+    *size = found;
+    return 0;
+}
+
+/* matrix(terms, lq, lk, heads, q_offset): the biases [H, lq, lk] of batch entry 0, in float64; heads 0 = as the arrays say. */
+PyObject *core_matrix(PyObject *module, PyObject *args)
+{
+    PyObject *option[N_NAMES] = {NULL}, *made = NULL, *terms;
+    long long lq, lk, heads, q_offset;
+    problem p;
+    call c;
+    rp_plan *plan = NULL;
+    if (!PyArg_ParseTuple(args, "OLLLL", &terms, &lq, &lk, &heads, &q_offset))
+        return NULL;
+    option[BIAS] = terms;
+    call_start(&c, state_of(module), true);
+    bool ok = read_options(&p, &c, option) == 0 && take_terms(&p, &c, NULL) == 0;
+    p.desc.len_q = lq;
+    p.desc.len_k = lk;
+    p.desc.q_offset = q_offset;
+    p.desc.heads = 1;
+    ok = ok && infer(&p, &c, &p.desc.batch) == 0 && (heads != 0 || infer(&p, &c, &p.desc.heads) == 0);
+    if (heads != 0)
+        p.desc.heads = heads;
+    if (ok) {
+        rp_array a;
+        const origin numpy = {NULL, BUFFER, NULL};
+        const int64_t shape[3] = {p.desc.heads, lq, lk};
+        rp_status status = rp_plan_create(&plan, &p.desc);
+        if (status == RP_OK && (made = make_array(&c, &numpy, RP_F64, 3, shape, &a))) {
+            Py_BEGIN_ALLOW_THREADS
+            status = rp_bias(plan, &c.t, 0, &a);
+            Py_END_ALLOW_THREADS
+        }
+        if (status != RP_OK) {
+            raise_status(&p, status);
+            Py_CLEAR(made);
+        }
+    }
+    rp_plan_destroy(plan);
+    call_end(&c);
+    return made;
+}
+
+/* bucket(offsets, buckets, text): the buckets of an int64 array into another, by the parameters of a term's text. */
+PyObject *core_bucket(PyObject *module, PyObject *args)
+{
+    PyObject *from, *to;
+    const char *text;
+    char names[RP_MAX_ARRAYS][RP_NAME_MAX];
+    rp_term t;
+    call c;
+    rp_array a, b;
+    if (!PyArg_ParseTuple(args, "OOs", &from, &to, &text))
+        return NULL;
+    if (rp_term_parse(text, &t, names) != RP_OK) {
+        return raise_of_term(NULL, RP_TERM_NONE);
+    }
+    call_start(&c, state_of(module), true);
+    bool ok = take_array(&c, from, false, "offsets", &a, NULL) == 0 && take_array(&c, to, true, "to", &b, NULL) == 0;
+    if (ok && (a.dtype != RP_I64 || b.dtype != RP_I64 || a.ndim != 1 || b.ndim != 1 || a.shape[0] != b.shape[0])) {
+        PyErr_SetString(PyExc_ValueError, "offsets: two arrays of int64 with one axis are needed");
+        ok = false;
+    }
+    for (int64_t n = 0; ok && n < a.shape[0]; n++) {
+        const int64_t bucket = rp_bucket(((const int64_t *)a.data)[n * a.stride[0]], t.buckets, t.max_distance,
+                                         t.bidirectional, t.strategy);
+        ((int64_t *)b.data)[n * b.stride[0]] = bucket;
+        if (bucket < 0) {
+            raise_status(NULL, RP_E_RANGE);
+            ok = false;
+        }
+    }
+    call_end(&c);
+    return ok ? Py_NewRef(Py_None) : NULL;
+}

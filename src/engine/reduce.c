@@ -1,0 +1,116 @@
+/* engine/reduce.c -- the end of a backward call: turn sums by offset, entry, vector and row into gradients of arrays,
+ * using the derivatives of the definitions. merge_head (kernels/backward_task.h) makes the sums; rpi_sums_store
+ * (problem/sums.c) writes the result. Independent of schemes by name.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "engine.h"
+#include <math.h>
+
+/* Reduce sums by offset. rpi_strip_entry_grads (sources/tables.c) calls `grad` of each OFFSET term, such as bucket_grad
+ * in terms/t5_buckets.h. */
+static void reduce_strip(const rpi_call *c, const rpi_strip *s)
+{
+    const rpi_backward *bw = c->backward;
+    const rp_desc *d = &c->args->desc;
+    for (int64_t b = 0; bw->strips && b < (s->batch_step ? d->batch : 1); b++)
+        for (int64_t e = 0; e < s->len; e++)
+            rpi_strip_entry_grads(c->args, e + rpi_strip_low(s, c->args, b), bw->strips + b * d->heads * s->len + e,
+                                  s->len, &c->backward->sums);
+}
+
+/* Reduce sums by entry. rpi_gather_entry_grads (sources/tables.c) calls `entry_grad` or `grad` of the term. */
+static void reduce_gather(const rpi_call *c, const rpi_source *s, const double *entries)
+{
+    const int64_t count = s->gather.index.count;
+    for (int64_t e = 0; entries && e < count; e++)
+        rpi_gather_entry_grads(s, c->args, e, entries + e, count, &c->backward->sums);
+}
+
+/* Reduce the sums that row_grad of the scheme has filled. */
+static void reduce_rows(const rpi_call *c, const rpi_source *s, const double *sums)
+{
+    for (int64_t h = 0; sums && h < c->args->desc.heads; h++) {
+        const rpi_pair p = rpi_pair_of(c->args, s->term, 0, h, 0);
+        s->scheme->reduce_sums(&p, sums + h * s->rows.sums, &c->backward->sums.term[s->term]);
+    }
+}
+
+/* Reduce sums of products by vector. */
+static void reduce_vectors(const rpi_call *c, const rpi_source *s, const double *sums)
+{
+    const rpi_vectors *v = rpi_vectors_of(s);
+    for (int64_t h = 0; sums && h < c->args->desc.heads; h++) {
+        const rpi_pair p = rpi_pair_of(c->args, s->term, 0, h, 0);
+        for (int64_t e = 0; e < v->count; e++)
+            for (int64_t x = 0; x < v->width; x++)
+                v->product->vec_grad(&p, e, x, sums[(h * v->count + e) * v->width + x],
+                                     &c->backward->sums.term[s->term]);
+    }
+}
+
+/* Reduce the sums of a COLUMN's single vector. Each block of keys has one sum. */
+static void reduce_column(const rpi_call *c, const rpi_source *s)
+{
+    const rpi_backward *bw = c->backward;
+    const rp_desc *d = &c->args->desc;
+    const rpi_vectors *v = &s->column.vectors;
+    for (int64_t h = 0; bw->columns && h < d->heads; h++) {
+        const rpi_pair p = rpi_pair_of(c->args, s->term, 0, h, 0);
+        for (int64_t b = 0; b < d->batch; b++)
+            for (int64_t n = 0; n < bw->key_blocks; n++)
+                for (int64_t x = 0; x < v->width; x++)
+                    v->product->vec_grad(&p, 0, x,
+                                         bw->columns[((b * d->heads + h) * bw->key_blocks + n) * v->width + x],
+                                         &bw->sums.term[s->term]);
+    }
+}
+
+/* Reduce the sums over the pairs on both sides of each key, by `reduce` of the scheme. */
+static void reduce_head(const rpi_call *c, int64_t b, int64_t h)
+{
+    rpi_backward *bw = c->backward;
+    const rp_desc *d = &c->args->desc;
+    const int64_t head = b * d->heads + h;
+    for (int32_t n = 0; n < d->n_terms && bw->between; n++) {
+        if (!c->plan->scheme[n]->reduce)
+            continue;
+        const rpi_pair p = rpi_pair_of(c->args, n, b, h, 0);
+        c->plan->scheme[n]->reduce(&p, bw->between + head * d->len_k, &bw->sums.term[n]);
+    }
+}
+
+/* Add the gradient of the sink, which acts as a key whose value is 0. */
+static void reduce_sink(const rpi_call *c, int64_t b, int64_t h)
+{
+    rpi_backward *bw = c->backward;
+    const rp_desc *d = &c->args->desc;
+    const double sink = rpi_round_bias(rpi_at(&c->args->term[c->plan->sink][0], h, 0, 0, 0), c->plan->ops->real);
+    for (int64_t i = 0; i < d->len_q; i++) {
+        const double *stats = bw->row_stats + 3 * ((b * d->heads + h) * d->len_q + i);
+        if (stats[0] != -HUGE_VAL)
+            rpi_add(&bw->sums.term[c->plan->sink], 0, h, 0, 0, 0, -exp((sink - stats[0]) - stats[1]) * stats[2]);
+    }
+}
+
+void rpi_reduce(const rpi_call *c)
+{
+    const rpi_backward *bw = c->backward;
+    const rp_desc *d = &c->args->desc;
+    for (int n = 0; n < c->n_sources; n++) {
+        const rpi_source *s = &c->source[n];
+        switch (s->kind) {
+        case RPI_STRIP: reduce_strip(c, &s->strip); break;
+        case RPI_GATHER: reduce_gather(c, s, bw->entries[n]); break;
+        case RPI_ROWS: reduce_rows(c, s, bw->entries[n]); break;
+        case RPI_COLUMN: reduce_column(c, s); break;
+        case RPI_RUN:
+        case RPI_KEYS:
+        case RPI_VALUES: reduce_vectors(c, s, bw->vectors[n]); break;
+        }
+    }
+    for (int64_t b = 0; b < d->batch; b++)
+        for (int64_t h = 0; h < d->heads; h++) {
+            reduce_head(c, b, h);
+            if (c->plan->sink >= 0)
+                reduce_sink(c, b, h);
+        }
+}

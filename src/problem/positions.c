@@ -1,0 +1,82 @@
+/* problem/positions.c -- positions of queries and keys, pairs as the definitions read them, and the keys that a query may
+ * attend to. Independent of sources, kernels and the reference.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "problem.h"
+
+rpi_pair rpi_pair_of(const rpi_args *args, int32_t term, int64_t b, int64_t h, int64_t i)
+{
+    const rpi_scheme *s = args->plan->scheme[term];
+    rpi_pair p = {.desc = &args->desc,
+                  .term = &args->desc.terms[term],
+                  .scheme = s,
+                  .array = args->term[term],
+                  .prepared = args->prepared[term],
+                  .b = b,
+                  .h = h,
+                  .i = i,
+                  .position = b < args->desc.batch ? rpi_position(args, b, i) : i};
+    const int32_t at = s->positions;
+    const bool real = b < args->desc.batch && i < args->desc.len_q; /* false for a row that only identifies a head */
+    if (real && rpi_takes_positions(s) && p.array[at].data)
+        p.at = rpi_at(&p.array[at], b, i, 0, 0);
+    else
+        p.at = (double)(real && args->segment_start ? i - args->segment_start[b * args->desc.len_k + i] : p.position);
+    return p;
+}
+
+void rpi_pair_key(const rpi_args *args, rpi_pair *p, int64_t j)
+{
+    const int32_t at = p->scheme->positions;
+    const bool takes = rpi_takes_positions(p->scheme), q = takes && p->array[at].data,
+               k = takes && p->array[at + 1].data;
+    const int32_t mask = rpi_position_masks(p->scheme);
+    p->j = j;
+    p->absent =
+        mask >= 0 && (rpi_no_position(&p->array[mask], p->b, p->i) || rpi_no_position(&p->array[mask + 1], p->b, j));
+    if (!q && !k) {
+        p->delta = (double)(j - p->position);
+        return;
+    }
+    const int64_t start = args->segment_start ? args->segment_start[p->b * args->desc.len_k + j] : 0;
+    p->delta = (k ? rpi_at(&p->array[at + 1], p->b, j, 0, 0) : (double)(j - start)) - p->at;
+}
+
+void rpi_interval(const rpi_args *args, int64_t b, int64_t i, int64_t *lo, int64_t *hi)
+{
+    const rp_plan *plan = args->plan;
+    const rp_desc *d = &args->desc;
+    rpi_mask_row row = {.b = b, .i = i, .position = rpi_position(args, b, i)};
+    *lo = 0;
+    *hi = d->len_k;
+    for (int32_t n = 0; n < d->n_masks; n++) {
+        row.mask = &d->masks[n];
+        row.array = &args->mask[n];
+        if (plan->masker[n]->interval)
+            plan->masker[n]->interval(&row, lo, hi);
+    }
+    for (int32_t n = 0; n < d->n_terms && plan->n_tile; n++)
+        if (plan->scheme[n]->causal)
+            *hi = rpi_min(*hi, row.position + 1);
+    *lo = rpi_clamp(*lo, 0, d->len_k);
+    *hi = rpi_clamp(*hi, *lo, d->len_k);
+}
+
+void rpi_mask_keep(const rpi_args *args, int64_t b, int64_t h, int64_t i, int64_t j0, int64_t count, uint8_t *keep)
+{
+    const rp_desc *d = &args->desc;
+    rpi_mask_row row = {.b = b, .h = h, .i = i, .position = rpi_position(args, b, i)};
+    for (int32_t n = 0; n < d->n_masks; n++) {
+        row.mask = &d->masks[n];
+        row.array = &args->mask[n];
+        if (args->plan->masker[n]->pairs)
+            args->plan->masker[n]->pairs(&row, j0, count, keep);
+    }
+}
+
+double rpi_rope_position(const rpi_args *args, bool key, int64_t b, int64_t n)
+{
+    const rpi_view *array = args->term[args->plan->rotate], *v = array[0].data ? &array[0]
+                                                                 : key         ? &array[2]
+                                                                               : &array[1];
+    return v->data ? rpi_at(v, b, n, 0, 0) : (double)(key ? n : rpi_position(args, b, n));
+}

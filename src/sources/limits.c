@@ -1,0 +1,174 @@
+/* sources/limits.c -- the limits of a call: bounds from its plan, exact sizes from its arrays. Independent of kernels
+ * and of schemes by name.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "fill_tasks.h"
+#include <math.h>
+#include <string.h>
+
+void rpi_limits_bound(rpi_limits *e, const rp_plan *plan)
+{
+    const rp_desc *d = &plan->desc;
+    memset(e, 0, sizeof *e);
+    e->len_q = d->len_q;
+    e->len_k = d->len_k;
+    e->min_offset = e->max_offset = d->q_offset;
+    e->strip_per_head = e->summary = e->dq = true;
+    if (d->flexible || d->len_q <= plan->ops->decode_rows)
+        e->decode_queries = rpi_min(d->len_q, plan->ops->decode_rows);
+    for (int32_t n = 0; n < d->n_terms; n++)
+        e->term[n] = (rpi_term_limits){.present = {true, true},
+                                       .per_head = {true, true},
+                                       .shares_batch = true,
+                                       .wanted = true,
+                                       .count = d->len_q + d->len_k};
+}
+
+void rpi_positions_of(const rpi_args *args, int32_t term, bool key, int64_t b, int64_t first, int64_t n, double *to)
+{
+    const rpi_scheme *s = args->plan->scheme[term];
+    const rpi_view *given = &args->term[term][s->positions + (key ? 1 : 0)];
+    const int32_t masks = rpi_position_masks(s);
+    const rpi_view *mask = masks < 0 ? NULL : &args->term[term][masks + (key ? 1 : 0)];
+    const bool either = given->data || args->term[term][s->positions + (key ? 0 : 1)].data;
+    /* if one side has positions, the other side counts from the start of its segment */
+    const bool restart = args->segment_start && either;
+    for (int64_t x = 0; x < n; x++) {
+        const int64_t at = first + x, start = restart ? args->segment_start[b * args->desc.len_k + at] : 0;
+        to[x] = given->data ? rpi_at(given, b, at, 0, 0)
+                : key       ? (double)(at - start)
+                            : (double)(restart ? at - start : rpi_position(args, b, at));
+        if (mask && rpi_no_position(mask, b, at))
+            to[x] = NAN;
+    }
+}
+
+/* Get the range of key position minus query position over the call. Return true if all positions are integers. */
+static bool range_of(const rpi_args *args, int32_t term, double *low, double *high)
+{
+    const rp_desc *d = &args->desc;
+    bool integral = true;
+    *low = INFINITY, *high = -INFINITY;
+    for (int64_t b = 0; b < d->batch; b++) {
+        double min[2] = {INFINITY, INFINITY}, max[2] = {-INFINITY, -INFINITY}, at[128];
+        for (int key = 0; key < 2; key++) {
+            const int64_t len = key ? d->len_k : d->len_q;
+            for (int64_t first = 0; first < len; first += 128) {
+                const int64_t n = rpi_min(128, len - first);
+                rpi_positions_of(args, term, key, b, first, n, at);
+                for (int64_t x = 0; x < n; x++) {
+                    if (isnan(at[x]))
+                        continue;
+                    min[key] = fmin(min[key], at[x]);
+                    max[key] = fmax(max[key], at[x]);
+                    integral = integral && at[x] == trunc(at[x]);
+                }
+            }
+        }
+        if (min[0] <= max[0] && min[1] <= max[1]) {
+            *low = fmin(*low, min[1] - max[0]);
+            *high = fmax(*high, max[1] - min[0]);
+        }
+    }
+    return integral;
+}
+
+/* Choose the offsets of the list of a term with given positions. Leave count at 0 if the list would be too long. */
+static void tabulate(rpi_term_limits *e, const rpi_args *args, int32_t term)
+{
+    const rpi_scheme *scheme = args->plan->scheme[term];
+    double low, high;
+    const bool integral = range_of(args, term, &low, &high);
+    if (!(low <= high))
+        low = high = 0;
+    low = trunc(low), high = trunc(high);
+    if (scheme->reach) {
+        int64_t left, right;
+        scheme->reach(&args->desc.terms[term], &left, &right);
+        low = fmax(fmin(low, (double)right), (double)-left);
+        high = fmin(fmax(high, (double)-left), (double)right);
+    } else if (!integral) {
+        return;
+    }
+    if (!(high - low < 0x1p30) ||
+        (!scheme->reach && high - low > (double)(RPI_WIDEST + 8 * (args->desc.len_q + args->desc.len_k))))
+        return;
+    e->first = (int64_t)low;
+    e->count = (int64_t)(high - low) + 1;
+}
+
+/* Return true if each head has different vectors. */
+static bool vectors_per_head(const rpi_args *args, int32_t term, const rpi_product *product)
+{
+    rpi_shape shape;
+    rpi_term_shape(args->plan->scheme[term], &args->desc, &args->desc.terms[term], product->array, &shape);
+    return shape.ndim == 3 && args->term[term][product->array].len[0] > 1;
+}
+
+static void term_extent(rpi_term_limits *e, const rpi_args *args, const rpi_grads *grads, int32_t n)
+{
+    const rpi_scheme *s = args->plan->scheme[n];
+    const rpi_view *array = args->term[n];
+    e->by_position = rpi_positions_given(s, array);
+    e->shares_batch = s->in_place && array[0].stride[0] == 0;
+    for (int x = 0; x < 2 && (s->form == RPI_VEC || s->form == RPI_VALVEC); x++) {
+        e->present[x] = s->product[x].count && (!s->product[x].present || s->product[x].present(array));
+        e->per_head[x] = e->present[x] && vectors_per_head(args, n, &s->product[x]);
+    }
+    if ((s->form == RPI_INDEX && rpi_takes_positions(s)) || (s->form == RPI_OFFSET && e->by_position))
+        tabulate(e, args, n);
+    for (int x = 0; grads && x < RP_MAX_ARRAYS; x++)
+        e->wanted |= grads->term[n][x].data != NULL;
+}
+
+/* Return true if the strip sums this term. */
+static bool in_strip(const rpi_args *args, int32_t n)
+{
+    return args->plan->scheme[n]->form == RPI_OFFSET && !rpi_positions_given(args->plan->scheme[n], args->term[n]);
+}
+
+uint64_t rpi_strip_terms(const rpi_args *args)
+{
+    uint64_t terms = 0;
+    for (int32_t n = 0; n < args->desc.n_terms; n++)
+        terms |= (uint64_t)in_strip(args, n) << n;
+    return terms;
+}
+
+/* Return the strip of rp_prepare if it has every offset of the call, else NULL. */
+static const rp_prepared *prepared_strip(const rpi_args *args, const rpi_limits *e)
+{
+    const rp_prepared *p = args->ready;
+    const bool serves = p && p->strip.entry && p->terms == rpi_strip_terms(args) && e->min_offset >= 0 &&
+                        e->max_offset + e->len_q <= p->positions;
+    return serves ? p : NULL;
+}
+
+void rpi_limits_of(rpi_limits *e, const rpi_args *args, const rpi_grads *grads)
+{
+    const rp_plan *plan = args->plan;
+    const rp_desc *d = &args->desc;
+    memset(e, 0, sizeof *e);
+    e->len_q = d->len_q;
+    e->len_k = d->len_k;
+    e->summary = args->profile.data || args->key_mass.data || args->entropy.data;
+    if (!e->summary && d->len_q <= plan->ops->decode_rows)
+        e->decode_queries = d->len_q;
+    for (int64_t b = 0; b < (args->q_offset.data ? d->batch : rpi_min(d->batch, 1)); b++) {
+        const int64_t offset = rpi_position(args, b, 0);
+        e->min_offset = b == 0 ? offset : rpi_min(e->min_offset, offset);
+        e->max_offset = b == 0 ? offset : rpi_max(e->max_offset, offset);
+    }
+    for (int32_t n = 0; n < d->n_terms; n++) {
+        term_extent(&e->term[n], args, grads, n);
+        e->strip_per_head |= in_strip(args, n) && !plan->scheme[n]->same_heads;
+    }
+    if (!grads)
+        e->strip = prepared_strip(args, e);
+    if (plan->rotate >= 0) {
+        const rpi_view *positions = args->term[plan->rotate];
+        e->rope_per_batch[0] = args->q_offset.data || positions[0].data || positions[1].data;
+        e->rope_per_batch[1] = positions[0].data || positions[2].data;
+        e->rope = args->ready && args->ready->rope_k && rpi_rope_table_is_fixed(args, true) ? args->ready : NULL;
+    }
+    e->dq = grads && grads->dq.data;
+}
