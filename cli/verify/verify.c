@@ -140,7 +140,7 @@ static int verify_random(request *r)
         if (r->verbose && !r->json)
             printf("refused %s\n        %s\n", text, err);
         if (!*err)
-            return cli_error(CLI_FAILED, "verify: %s was refused without a reason (please report it)", text);
+            return cli_error(CLI_FAILED, "verify: %s was refused without a message (please report it)", text);
     }
     return CLI_OK;
 }
