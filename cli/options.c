@@ -1,4 +1,4 @@
-/* options.c -- options from one table over getopt_long, the values that several commands read, and errors.
+/* options.c -- parse a table of options with getopt_long, parse values for several commands, and print errors.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
 #include "src/base/edits.h"
@@ -134,7 +134,7 @@ static int unknown_option(const cli_command *c, const char *given)
 static int one_too_many(const cli_command *c, const char *given)
 {
     char safe[96];
-    return cli_error(CLI_USAGE, "%s: one argument too many: \"%s\" (relpos %s --help)", c->name,
+    return cli_error(CLI_USAGE, "%s: one argument too many: \"%s\" (see relpos %s --help)", c->name,
                      io_safe(safe, sizeof safe, given), c->name);
 }
 
@@ -205,7 +205,7 @@ int cli_options(const cli_command *command, int argc, char **argv,
             print_help(c);
             code = CLI_OK;
         } else if (key == ':') {
-            code = cli_error(CLI_USAGE, "%s: %s needs a value (relpos %s --help)", c->name,
+            code = cli_error(CLI_USAGE, "%s: %s needs a value (see relpos %s --help)", c->name,
                              io_safe(safe, sizeof safe, word), c->name);
         } else if (key == '?') {
             code = unknown_option(c, words[last] && last < n_words ? words[last] : word);

@@ -35,7 +35,7 @@ static const char *syntax_words(const cli_problem *p, rp_term_kind kind, char te
     return text;
 }
 
-/* Parse a term and add it. `kind` is that of the option, or RP_TERM_NONE for a bias. Return CLI_OK, or an exit code
+/* Parse a term and add it. `kind` is the kind of the option, or RP_TERM_NONE for a bias. Return CLI_OK, or an exit code
  * after printing. */
 static int add_term(cli_problem *p, rp_term_kind kind, const char *text)
 {
@@ -43,7 +43,7 @@ static int add_term(cli_problem *p, rp_term_kind kind, const char *text)
     const char *prefix = kind ? rp_term_name(kind) : "";
     const int32_t n = p->desc.n_terms;
     if (n == RP_MAX_TERMS)
-        return cli_error(CLI_USAGE, "too many terms: \"%s\" (at most %d)", io_safe(safe, sizeof safe, text),
+        return cli_error(CLI_USAGE, "too many terms: \"%s\" (give at most %d)", io_safe(safe, sizeof safe, text),
                          RP_MAX_TERMS);
     /* --rope dim=64 means the term rope,dim=64 */
     const int used = snprintf(whole, sizeof whole, "%s%s%s", prefix, *prefix && *text ? "," : "", text);

@@ -19,7 +19,7 @@ static void on_signal(int number)
         first = now;
     else if ((double)(now.tv_sec - first.tv_sec) + 1e-9 * (double)(now.tv_nsec - first.tv_nsec) > 0.5) {
         signal(number, SIG_DFL);
-        raise(number); /* when this handler returns */
+        raise(number); /* the signal is delivered when this handler returns */
     }
     stop_asked = 1;
 }

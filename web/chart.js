@@ -66,7 +66,7 @@ function outline(x, y) {
 }
 
 /** Draw a chart. series: [{name, x, y, style: line|bars|dots}], with rising x. logX, logY: use a logarithmic axis. zones: [{from, to, text,
- * shade}], ranges of x in the background, with a line where one ends inside the chart. width: in pixels, by default that of the page.
+ * shade}], ranges of x in the background, with a line where one ends inside the chart. width: in pixels; default: the width of the page.
  * onpick(x): called when the chart is clicked or dragged. Return a figure element. */
 export function chart({
   title,

@@ -130,7 +130,7 @@ EXPORT(array) int x_array(int term, int index, int dtype, int ndim, const int32_
 {
     int64_t shape[RP_MAX_AXES] = {0};
     if (ndim < 0 || ndim > RP_MAX_AXES || term < V || term >= desc.n_terms || index < 0 || index >= RP_MAX_ARRAYS)
-        return refuse("the array does not exist, or has more than %d axes", RP_MAX_AXES);
+        return refuse("array %d of term %d does not exist, or has more than %d axes", index, term, RP_MAX_AXES);
     for (int x = 0; x < ndim; x++)
         shape[x] = sizes[x];
     rp_array *const to = term == Q   ? &tensors.q
@@ -141,7 +141,7 @@ EXPORT(array) int x_array(int term, int index, int dtype, int ndim, const int32_
     return 0;
 }
 
-/* Set the sizes that terms leave open, and fill the missing arrays that terms require or name, with the same values
+/* Set the missing sizes of terms, and fill the missing arrays that terms require or name, with the same values
  * as `relpos bias`. Return 3 if the last filled array is random, 2 if it is a table of bucket numbers, 1 if it is a
  * table of entry numbers, 0 if none was filled. */
 EXPORT(fill) int x_fill(void)
@@ -446,7 +446,7 @@ static int call_attend(rp_plan *plan, void *context)
     rp_tensors t = tensors;
     rp_array *const of[5] = {&t.out, &t.lse, &t.weights, &t.profile, &t.key_mass};
     if (c->what < OUT || c->what > MASS)
-        return refuse("no such output");
+        return refuse("output %d does not exist", c->what);
     *of[c->what] = rp_array_of(c->to,
                                c->what == OUT         ? desc.dtype
                                : desc.dtype == RP_F64 ? RP_F64

@@ -67,7 +67,7 @@ export function exporter(of, choice) {
     status);
 }
 
-/** A figure of chart() as exporter needs it: one SVG with title, chart and legend, as on the page. */
+/** Convert a figure of chart() for exporter: one SVG with title, chart and legend, as on the page. */
 export const ofChart = figure => ({
   svg() {
     const chart = figure.querySelector('svg.chart').cloneNode(true),

@@ -79,7 +79,7 @@ export function frame({title, about, formula, settings, output, facts, compute, 
       problem.textContent = failed;
       for (const section of sections) {
         section.hidden = !last;
-        section.classList.toggle('stale', failed !== '');  // the output is that of earlier settings
+        section.classList.toggle('stale', failed !== '');  // the output belongs to earlier settings
       }
       if (failed) return;
       if (which) {

@@ -14,7 +14,7 @@ export function gridOf(text) {
   return size ? {rows: +size[1], columns: +size[2], extra, tokens: size[1] * size[2] + extra} : null;
 }
 
-/** Return the initial text of a term: that of its picture, or its first sample, with names for its arrays if it does nothing without
+/** Return the initial text of a term: the text of its picture, or its first sample, with names for its arrays if it does nothing without
  * them. */
 export function startText(core, facts, name) {
   const {picture, samples} = facts.terms[name];

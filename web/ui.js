@@ -52,7 +52,7 @@ export function sumOfProducts(pairs, max = 8) {
   const size = ([x, y]) => Math.abs(x * y), whole = pairs.length <= max ? pairs : pairs.filter(pair => size(pair)),
         shown = whole.length <= max ? whole : [...whole].sort((a, b) => size(b) - size(a)).slice(0, max),
         rest = whole.length - shown.length;
-  return [...shown.map(pair => pair.map(short).join(' * ')), ...(rest ? [`${rest} smaller ones`] : [])];
+  return [...shown.map(pair => pair.map(short).join(' * ')), ...(rest ? [`${rest} smaller products`] : [])];
 }
 
 /** Print the calculation of a weight of a row of Core.row: exp of the score divided by the sum of the row's exponentials. */

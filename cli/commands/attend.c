@@ -17,7 +17,7 @@ static const cli_option options[] = {
     {"seed", SEED, "N", "set the seed that selects the dropped weights; default 0"},
     {"weights", WEIGHTS, NULL, "also write weights (B,H,Lq,Lk), computed in double"},
     {"lse", LSE, NULL, "also write lse (B,H,Lq), the logarithm of each row's sum of exponentials"},
-    {"summary", SUMMARY, NULL, "also write profile (B,H,Lq+Lk-1), key_mass (B,H,Lk), entropy (B,H,Lq)"},
+    {"summary", SUMMARY, NULL, "also write sums: profile (B,H,Lq+Lk-1), key_mass (B,H,Lk), entropy (B,H,Lq)"},
     {"grad", GRAD, NULL,
      "also write dq, dk, dv and dNAME of each learned array; needs dout (B,H,Lq,Dv) in the file, reads dlse too"},
     {"dtype", DTYPE, "TYPE", "compute and write in f32, f64, bf16 or f16; default: the type of q"},
@@ -30,7 +30,7 @@ typedef struct request {
     cli_problem problem;
     const char *out, *isa;
     bool weights, lse, summary, grad, dtype_given;
-    rp_dtype dtype; /* of what is written */
+    rp_dtype dtype; /* type of the output */
     int64_t threads;
 } request;
 
@@ -97,7 +97,7 @@ static int add_output(io_set *out, const char *name, rp_dtype type, int32_t ndim
     void *data = calloc((size_t)n, rp_dtype_size(type));
     if (!data || io_add(out, name, type, ndim, shape, data, false) != 0) {
         free(data);
-        return cli_error(CLI_FAILED, "%s: out of memory for %lld elements (use shorter sequences, or leave it out)",
+        return cli_error(CLI_FAILED, "%s: out of memory for %lld elements (use shorter sequences or fewer outputs)",
                          name, (long long)n);
     }
     *a = rp_array_of(data, type, ndim, shape);
@@ -250,7 +250,7 @@ static int choose_types(request *r, const io_set *in, io_format format)
     }
     if (r->dtype == RP_BF16 && format == IO_NPZ)
         return cli_error(r->dtype_given ? CLI_USAGE : CLI_FAILED,
-                         "bf16: .npz has no such type (write .safetensors, or give --dtype f32)");
+                         "bf16: .npz does not support this type (write .safetensors, or give --dtype f32)");
     r->problem.desc.dtype = stored || r->dtype <= RP_F64 ? r->dtype : RP_F32;
     return CLI_OK;
 }

@@ -13,10 +13,9 @@ enum { PANELS = 8 };                                /* heads in a picture */
 static const int64_t MAX_VALUES = (int64_t)1 << 27; /* 1 GiB of doubles */
 
 static const cli_option options[] = {
-    {"q", LEN_Q, "N", "set the number of queries; default: that of the term's array or grid, else 64"},
-    {"k", LEN_K, "N", "set the number of keys; default: that of the term's array or grid, else 64"},
-    {"heads", HEADS, "H",
-     "set the number of heads; default: that of the term's array, 8 for alibi without one, else 1"},
+    {"q", LEN_Q, "N", "set the number of queries; default: from the term's array or grid, else 64"},
+    {"k", LEN_K, "N", "set the number of keys; default: from the term's array or grid, else 64"},
+    {"heads", HEADS, "H", "set the number of heads; default: from the term's array, 8 for alibi without one, else 1"},
     {"output", OUT, "FILE",
      "write a picture of up to 8 heads (.png, .svg), the array bias (H,q,k) (.npz, .safetensors) or .csv; - = csv"},
     {"head", HEAD, "N", "show only head N, from 0; default: head 0 in text, up to 8 heads in pictures"},

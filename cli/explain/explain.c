@@ -300,13 +300,13 @@ static int check_model(explain_request *r, int n_args)
         return CLI_OK;
     }
     if (r->input || n_args)
-        return cli_error(CLI_USAGE, "explain: --model reads the text of --text (leave %s out)",
+        return cli_error(CLI_USAGE, "explain: --model reads the text of --text (omit %s)",
                          r->input ? "--input" : "the sentence");
     if (r->settings)
         return cli_error(CLI_USAGE,
-                         "explain: a model has its own terms, masks and scale (leave options such as --bias out)");
+                         "explain: a model defines the terms, masks and scale (omit options such as --bias)");
     if (r->numbers)
-        return cli_error(CLI_USAGE, "explain: with --model, --word selects the query (leave --query and --batch out)");
+        return cli_error(CLI_USAGE, "explain: with --model, --word selects the query (omit --query and --batch)");
     if (!r->text || !*r->text)
         return cli_error(CLI_USAGE, "explain: --model needs a text (give --text 'a sentence')");
     if (r->head < 0 && (r->out || r->brief || r->outputs))

@@ -112,8 +112,8 @@ const char *explain_number(char buf[40], double x, bool sign);
 void explain_json_number(double x);
 /* Print a heading, bold if the terminal has colours. */
 void explain_heading(const char *text);
-/* Return the name of query i: its own name, else that of the key at its position, else its position as a number in
- * `buf`. */
+/* Return the name of query i: the query's name, else the name of the key at the same position, else this position as
+ * a number in `buf`. */
 const char *explain_query_name(const explain_request *r, const explain_source *s, int64_t i, char buf[EXPLAIN_TOKEN]);
 /* Write the terms as the user wrote them, or with `names` only their names, such as "t5 + rope", to `buf`. Return
  * `buf`. */

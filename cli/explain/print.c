@@ -13,7 +13,7 @@ typedef struct view {
     const explain_request *r;
     const explain_source *s;
     const explain_trace *t;
-    int64_t key[TOP], *keys, n_keys; /* keys: those that are shown, either `key` or all keys */
+    int64_t key[TOP], *keys, n_keys; /* keys: the keys to show, either `key` or all keys */
     bool sink;
     explain_bands *bands;
 } view;
@@ -148,7 +148,7 @@ static void formula(view *v)
     if (inside >= 0 && !vectors)
         printf("  P = position scores of %s\n", v->r->problem.term_text[inside]);
     if (v->sink)
-        printf("  a sink joins the sum of each row: the weights sum to less than 1\n");
+        printf("  a sink adds to the sum of each row: the weights sum to less than 1\n");
     if (before)
         printf("  cap(x) = %g tanh(x / %g)\n", d->softcap, d->softcap);
     if (after)
@@ -439,7 +439,7 @@ static int print_words(view *v, const char *query)
     int code = explain_by_words(r, s, v->t, &split);
     if (code != CLI_OK)
         return code;
-    snprintf(line, sizeof line, "=== Layer %lld, head %lld: what '%s' attends to ===", (long long)r->layer,
+    snprintf(line, sizeof line, "=== Layer %lld, head %lld: attention of '%s' ===", (long long)r->layer,
              (long long)r->head, explain_cut(buf, name, 30));
     explain_heading(line);
     if (!r->brief) {

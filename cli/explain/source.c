@@ -74,7 +74,8 @@ int explain_from_sentence(explain_request *r, explain_source *s, const char **ar
     }
     for (int a = 0; a < n_args; a++)
         n = words_of(args[a], n, 0, s);
-    int code = n ? CLI_OK : cli_error(CLI_USAGE, "explain: the sentence has no words (relpos explain \"the cat sat\")");
+    int code =
+        n ? CLI_OK : cli_error(CLI_USAGE, "explain: the sentence has no words (try relpos explain \"the cat sat\")");
     s->token = calloc((size_t)n + 1, sizeof *s->token);
     s->memory = malloc(((size_t)n + 1) * 3 * WORD_WIDTH * sizeof *s->memory);
     if (code == CLI_OK && (!s->token || !s->memory))

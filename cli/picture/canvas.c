@@ -73,7 +73,7 @@ static double unit_of(int size)
     return floor(size * 0.06 * 4 + 0.5) / 4;
 }
 
-/* Return the pixels from the left edge of a glyph to that of the next. */
+/* Return the pixels from the left edge of a glyph to the left edge of the next. */
 static int advance(unsigned c, double unit)
 {
     const char *g = c >= 32 && c < 127 ? font[c - 32] : font['?' - 32];

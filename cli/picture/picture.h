@@ -13,14 +13,14 @@
 typedef struct pic_panel {
     const double *value;
     int64_t rows, cols;
-    const char *title; /* above the panel; may be NULL */
+    const char *title; /* printed above the panel; may be NULL */
 } pic_panel;
 
 /* A picture. All strings are UTF-8 and may be NULL; control characters and malformed bytes show as '?'. */
 typedef struct pic_map {
     const pic_panel *panels; /* 1 to 64 panels with one colour scale, at most four in a line */
     int n_panels;
-    const char *title;                               /* of the whole picture */
+    const char *title;                               /* title of the whole picture */
     const char *row_label, *col_label;               /* such as "query" and "key" */
     const char *value_label;                         /* such as "bias" or "weight" */
     const char *const *row_names, *const *col_names; /* names (tokens) of all rows or columns of the largest panel;

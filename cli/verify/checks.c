@@ -121,7 +121,7 @@ static const char *check_oracle(trial *t, char line[256])
     return judge(&w, t, line);
 }
 
-/* Element x of `found`, where it is not bit for bit that of `want`; -1 where all are. */
+/* Return the index of the first element whose bits differ, or -1 if all are equal. */
 static int64_t first_difference(const rp_array *want, const void *found)
 {
     const size_t size = rp_dtype_size(want->dtype);
@@ -139,7 +139,7 @@ typedef struct variant {
     const char *skip; /* value of RELPOS_SKIP; NULL: unchanged */
 } variant;
 static const variant with_threads = {"3 threads", "1", 3, NULL};
-static const variant without_skipping = {"every tile", "tiles left out", 1, "0"};
+static const variant without_skipping = {"without skipping", "with skipping", 1, "0"};
 
 #ifdef _WIN32
 #define setenv(name, value, replace) _putenv_s(name, value)
@@ -395,16 +395,16 @@ static const char *check_gradients(trial *t, char line[256])
     problem *p = &t->p;
     rp_grads bound;
     rp_plan *plan = NULL;
-    rp_tensors alone = p->t, saved = p->t;
+    rp_tensors without = p->t, saved = p->t;
     worst w = {0};
-    alone.out = alone.lse = (rp_array){0};
+    without.out = without.lse = (rp_array){0};
     const char *wrong = gradients_like(t, &bound, RP_F64) ? NULL : "out of memory";
-    if (!wrong && (rp_plan_create(&plan, &p->desc) != RP_OK || rp_gradient_bound(plan, &alone, &bound) != RP_OK))
+    if (!wrong && (rp_plan_create(&plan, &p->desc) != RP_OK || rp_gradient_bound(plan, &without, &bound) != RP_OK))
         wrong = refused(&p->desc);
     rp_plan_destroy(plan);
     for (int given = 0; given < 2; given++) {
         if (!wrong)
-            wrong = call(&p->desc, given ? &saved : &alone, &p->g, 1);
+            wrong = call(&p->desc, given ? &saved : &without, &p->g, 1);
         for (int n = 0; !wrong && n < GRADIENTS; n++) {
             const rp_array *found = gradient(&p->g, n);
             if (found->data)

@@ -140,7 +140,7 @@ static int verify_random(request *r)
         if (r->verbose && !r->json)
             printf("refused %s\n        %s\n", text, err);
         if (!*err)
-            return cli_error(CLI_FAILED, "verify: %s was refused without a reason (please report it)", text);
+            return cli_error(CLI_FAILED, "verify: %s was refused without a message (please report it)", text);
     }
     return CLI_OK;
 }
@@ -162,7 +162,7 @@ static int run(const cli_command *self, int argc, char **argv)
     for (int x = 0; next_isa(&r, &x);)
         isas++;
     if (isas == 0)
-        return cli_error(CLI_USAGE, "--isa: %s is what the others are compared with (name another)", r.isa);
+        return cli_error(CLI_USAGE, "--isa: %s cannot be compared with itself (name another)", r.isa);
     r.total = isas * (r.random ? r.random : n ? n : n_all);
     cli_progress_show(&r.progress, 0); /* start the clock */
     code = r.random ? verify_random(&r) : CLI_OK;

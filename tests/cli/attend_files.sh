@@ -56,8 +56,8 @@ command='relpos attend --dtype'
 check 'two bytes a number' "$((560 + 1008))" "$(($(wc -c <"$T/made/f16.safetensors") - 8 - $(od -An -t u8 -N 8 "$T/made/f16.safetensors")))"
 check 'the name of the type' '"dtype":"BF16"' "$(grep -aoE -m 1 '"dtype":"[A-Z0-9]*"' "$T/made/bf16.safetensors" | head -n 1)"
 ok attend "$small" -o "$T/f16.npz" --dtype f16
-refused 2 'bf16: \.npz has no such type' attend "$small" -o "$T/kept/a.npz" --dtype bf16
-refused 2 'bf16: \.npz has no such type' attend "$small_npz" -o "$T/kept/b.npz" --dtype bf16
+refused 2 'bf16: \.npz does not support this type' attend "$small" -o "$T/kept/a.npz" --dtype bf16
+refused 2 'bf16: \.npz does not support this type' attend "$small_npz" -o "$T/kept/b.npz" --dtype bf16
 tail -c 560 "$T/made/f16.safetensors" >"$T/half" # numbers in f16, to be q, k and v
 middle()
 {
@@ -73,7 +73,7 @@ for type in F16 BF16; do
     check "the type of q is the default" "\"dtype\":\"$type\"" "$(grep -aoE -m 1 '"dtype":"[A-Z0-9]*"' "$T/made/$type.safetensors" | head -n 1)"
     ok attend "$T/$type.safetensors" -o "$T/made/wide.safetensors" --dtype f32
 done
-refused 1 'bf16.*\.npz has no such type' attend "$T/BF16.safetensors" -o "$T/kept/a.npz"
+refused 1 'bf16.*\.npz does not support this type' attend "$T/BF16.safetensors" -o "$T/kept/a.npz"
 ok attend "$T/F16.safetensors" -o "$T/half.npz"
 begin
 put q F64 1,2,4,8 zeros 512

@@ -112,7 +112,7 @@ ok explain --input "$small" --batch 1 --head 3 --query 6 --bias t5,table=t5 --bi
 ok explain --input "$square" --segments segments
 ok explain --input "$more" --batch 1 --head 2 --query 3 --xl r=xr,u=xu --sink slopes --bias band,r=br,p=bp --bias log,q_positions=q_real \
     --q-offset first
-has ' \+ P \+ B\) V' 'P = position scores of xl,r=xr,u=xu' 'a sink joins' 'over all keys and the sink' ',sink\] = [0-9.]* \(logit ' \
+has ' \+ P \+ B\) V' 'P = position scores of xl,r=xr,u=xu' 'a sink adds' 'over all keys and the sink' ',sink\] = [0-9.]* \(logit ' \
     ' xl\.r  *xl\.u  *band  *Bias values  *Biased'
 "$program" explain "$(printf 'plain \033[31mred\033[0m \377\376 caf\303\251')" >"$T/out"
 check 'words with control characters are spelt out' 0 "$(grep -c "$(printf '\033\\|\377')" "$T/out")"

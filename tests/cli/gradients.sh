@@ -167,7 +167,7 @@ put dout F32 1,1,7,8 some 0 56
 save "$T/bad_dout.safetensors"
 bad_file_grad=$T/bad_dout.safetensors
 refused 1 'dout: shape is \(1, 1, 7, 8\): \(1, 1, 8, 8\)' attend "$bad_file_grad" -o "$T/kept/a.safetensors" --grad
-refused 2 'bf16: \.npz has no such type' attend "$more" -o "$T/kept/a.npz" --grad --dtype bf16
+refused 2 'bf16: \.npz does not support this type' attend "$more" -o "$T/kept/a.npz" --grad --dtype bf16
 for value in 1 1.5 -0.1 x nan inf ''; do
     bad_more 2 '--dropout' --dropout "$value"
 done

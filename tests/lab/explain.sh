@@ -150,12 +150,12 @@ explain_refused 2 '^relpos: --word: "x"' --model $model --text 'one two' --word 
 explain_refused 1 'nothing.safetensors: .*cannot be opened' --model "$T/nothing.safetensors" --text 'one two'
 explain_refused 1 'it is not a model of relpos lab: its metadata has no relpos.lab .relpos lab train' --model "$T/x.safetensors" --text 'one two'
 explain_refused 1 'learned positions end at 16, but the length is 17 .*shorter text' --model "$T/learned" --text '12345678 12345678'
-explain_refused 2 'a model has its own terms' --model $model --text 'one two' --bias alibi
-explain_refused 2 'a model has its own terms' --model $model --text 'one two' --no-bias
-explain_refused 2 'a model has its own terms' --model $model --text 'one two' --causal
+explain_refused 2 'a model defines the terms' --model $model --text 'one two' --bias alibi
+explain_refused 2 'a model defines the terms' --model $model --text 'one two' --no-bias
+explain_refused 2 'a model defines the terms' --model $model --text 'one two' --causal
 explain_refused 2 'word selects the query' --model $model --text 'one two' --query 1
-explain_refused 2 'leave the sentence out' --model $model --text 'one two' three
-explain_refused 2 'leave --input out' --model $model --text 'one two' --input "$T/x.safetensors"
+explain_refused 2 'omit the sentence' --model $model --text 'one two' three
+explain_refused 2 'omit --input' --model $model --text 'one two' --input "$T/x.safetensors"
 explain_refused 2 'need a model' --text 'one two'
 explain_refused 2 'need a model' --layer 1
 explain_refused 2 'needs one head' --model $model --text 'one two' -o "$T/all.svg"

@@ -12,7 +12,7 @@ const maxPosition = 200, reach = 64;
 
 export const dials = {
   id: 'story-dials',
-  title: 'RoPE: positions turn dials',
+  title: 'RoPE: positions rotate channels',
   name: 'RoPE’s dials',
   defaults: {at: 30, back: 6, base: 100},
   make({core, change, state, story}) {

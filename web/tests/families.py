@@ -17,7 +17,7 @@ def contest(page, family):
     liked = now["relevant"]
     check(f"families {family} {now}: the weight", f"its weight is {weights[liked]:.4f}" in said, f"{said} {weights}")
     if weights.count(max(weights)) == 1:
-        check(f"families {family} {now}: who wins", ("content wins" in said or "prefer it too" in said) == (weights.index(max(weights)) == liked), f"{said} {weights}")
+        check(f"families {family} {now}: who wins", ("content wins" in said or "also prefer it" in said) == (weights.index(max(weights)) == liked), f"{said} {weights}")
     if now["strength"] in numbers["strengths"] and now["content"] in numbers["contents"]:
         cell = numbers["grid"][numbers["contents"].index(now["content"])][numbers["strengths"].index(now["strength"])]
         check(f"families {family} {now}: the cell", fixed(cell) == fixed(weights), f"{cell} {weights}")
@@ -50,7 +50,7 @@ def families(page):
     grid = np.array(page.show("families", family="linear", query=0, relevant=2).p.evaluate("relpos.page().numbers().grid"))
     wins = grid.argmax(axis=-1) == 2  # negative strengths lower the scores of keys to the right
     check("families: a negative bias wins over weak content, and strong content over it", not wins[5, 5] and not wins[12, 0] and wins[20, 0] and (np.diff(wins.astype(int), axis=0)[3:, :10] >= 0).all(), wins.astype(int))
-    for strength, content, verdict in ((10, 0, "positions prefer it too"), (10, 20, "positions prefer it too"), (-10, 20, "content wins"), (-10, 2, "overrides it"), (-10, 0, "too weak")):
+    for strength, content, verdict in ((10, 0, "positions also prefer it"), (10, 20, "positions also prefer it"), (-10, 20, "content wins"), (-10, 2, "overrides it"), (-10, 0, "too weak")):
         said = page.show("families", family="linear", query=0, relevant=2, strength=strength, content=content).p.locator("main p[role=status]").last.text_content()
         check(f"families: positions {strength}, content {content}: {verdict}", verdict in said, said)
     page.show("families")

@@ -30,7 +30,7 @@ export const families = {
       },
       rotary: {
         // the only pair of channels is rotated by its position in radians
-        title: 'Rotary, 30 degrees for each position, times the strength',
+        title: 'Rotary: 30 degrees per position, times the strength',
         terms: s => [{
           text: `rope,dim=${width}`,
           arrays: {positions: {shape: [n], data: [...Array(n).keys()].map(i => i * s * Math.PI / 6)}}
@@ -150,7 +150,7 @@ export const families = {
       /* which of content and positions determines the heaviest token */
       const wins = (weights, s, c) => {
         const first = heaviest(weights), asContent = heaviest(weightsAt(0, c)) === relevant && c !== 0;
-        if (first === relevant) return heaviest(weightsAt(s, 0)) === relevant ? 'positions prefer it too' : 'content wins';
+        if (first === relevant) return heaviest(weightsAt(s, 0)) === relevant ? 'positions also prefer it' : 'content wins';
         return `${asContent ? 'position overrides it' : 'its content is too weak'}: token ${first} is heaviest`;
       };
       contest.show({

@@ -34,7 +34,7 @@ function readOptions(core, text) {
 
 export const model = {
   id: 'model',
-  title: 'A real model: its heads, and what a term does to them',
+  title: 'A trained model: its heads without and with a term',
   name: 'Model',
   defaults: {source: 'minilm', a: 't5,table=t5_table', b: '', head: 3, query: 17, masks: '', scale: 0},
 

@@ -22,7 +22,7 @@ export const shaw = {
       [
         {
           key: 'clip',
-          label: 'Clip of the example: offsets −k … k have vectors',
+          label: 'Limit of the example: offsets −k … k have vectors',
           type: 'range',
           min: 0,
           max: maxClip,
@@ -31,7 +31,7 @@ export const shaw = {
         },
         {key: 'query', label: 'Query of the example', type: 'range', min: 0, max: n - 1, lower: 0, upper: n - 1},
         {key: 'length', label: 'Length of the clip map', type: 'range', min: 1, max: 128, lower: 1, upper: 512},
-        {key: 'limit', label: 'Clip of the clip map', type: 'range', min: 0, max: 64, lower: 0, upper: 65536},
+        {key: 'limit', label: 'Limit of the clip map', type: 'range', min: 0, max: 64, lower: 0, upper: 65536},
         {key: 'trained', label: 'Trained length', type: 'range', min: 1, max: 1024, lower: 1, upper: 65536},
         {key: 'run', label: 'Length of use', type: 'range', min: 1, max: 4096, lower: 1, upper: 65536},
         {
