@@ -214,7 +214,7 @@ static int check_set(const char *path, io_format format, const io_set *set, char
         else if (format == IO_NPZ && length > 65535 - strlen(".npy"))
             why = "its name is too long for a zip archive";
         else if (format == IO_SAFETENSORS && strcmp(array->name, "__metadata__") == 0)
-            why = "this name is reserved in .safetensors";
+            why = "this name is reserved in .safetensors (use another name)";
         if (why != NULL)
             return io_fail(err, path, "array '%s' cannot be written: %s", io_safe(safe, sizeof safe, array->name), why);
     }

@@ -33,7 +33,7 @@ static const struct {
     {"field", "<3 0 kind kerple> is 9: must be one of 0 (log), 1 (power)",
      "kind of kerple is 9: must be one of 0 (log), 1 (power)"},
     {"place", "<3 0 left linear> is nan: must be a finite number", "left of linear is nan: must be a finite number"},
-    {"mask", "<5 0 left window> is -2: -1 or more", "left of window is -2: -1 or more"},
+    {"mask", "<5 0 left window> is -2; it must be -1 or more", "left of window is -2; it must be -1 or more"},
 };
 
 static void provoke(int n, rp_desc *d, rp_term t[2], rp_mask m[2])
