@@ -20,6 +20,7 @@ import re
 import struct
 import subprocess
 import sys
+import tempfile
 import textwrap
 import types
 import zlib
@@ -361,6 +362,24 @@ def pictures():
     return [(images / f"term_{name}.png", s["picture"].split()) for name, s in settings.items() if "picture" in s]
 
 
+def pixels(png):
+    """The rows of an 8-bit RGB image whose rows are stored as they are or as differences to the row above."""
+    data, at = b"", 8
+    while at < len(png):
+        size, kind = struct.unpack(">I4s", png[at:at + 8])
+        body = png[at + 8:at + 8 + size]
+        if kind == b"IHDR":
+            width, height = struct.unpack(">II", body[:8])
+        data += body if kind == b"IDAT" else b""
+        at += size + 12
+    raw, rows = zlib.decompress(data), [bytes(3 * width)]
+    for n in range(height):
+        filtered = raw[n * (3 * width + 1):(n + 1) * (3 * width + 1)]
+        above = rows[-1] if filtered[0] == 2 else bytes(3 * width)
+        rows.append(bytes((a + b) & 255 for a, b in zip(filtered[1:], above)))
+    return width, rows[1:]
+
+
 def draw(program, path, arguments):
     subprocess.run([program, "bias", *arguments, "-o", path], check=True, stderr=subprocess.DEVNULL)
     path.write_bytes(smaller(path.read_bytes()))
@@ -380,6 +399,12 @@ def main():
         missing = [path.name for path, _ in pictures() if not path.exists()]
         if missing:
             fail(f"docs/images lacks {', '.join(missing)}; run tools/terms.py --write")
+        with tempfile.TemporaryDirectory() as folder:
+            new = Path(folder, "term.png")
+            for path, arguments in pictures():
+                draw(program_of(rest), new, arguments)
+                if pixels(new.read_bytes()) != pixels(path.read_bytes()):
+                    fail(f"{path.relative_to(root)} is stale; run tools/terms.py --images")
     elif what == "--images":
         program = program_of(rest)
         for path, arguments in pictures():
