@@ -62,7 +62,7 @@ typedef enum rp_scaling {
  *   T5       table[bucket(delta), h], the buckets of T5
  *            arrays  table [buckets, H] (*)
  *            reads   buckets = 32, max_distance = 128, bidirectional = 1
- *   BUCKET   table[bucket(delta), h], buckets of a chosen spacing
+ *   BUCKET   table[bucket(delta), h], buckets of the given spacing
  *            arrays  table [buckets, H] (*)
  *            reads   strategy = log, buckets = 32, max_distance = 128, bidirectional = 1
  *   LOG      -lambda log(1 + |delta|)
@@ -71,8 +71,9 @@ typedef enum rp_scaling {
  *   LINEAR   -left |delta| before the query, -right delta after it
  *            arrays  (*)
  *            reads   rate_left = 1, rate_right = 1
- *   ALIBI    -slope_h |delta|; without slopes those of the paper
+ *   ALIBI    -slope_h |delta|; by default the slopes of the paper
  *            arrays  (slopes [H]) (**)
+ *            reads   real[0] = 8 (max_bias)
  *   DENSE    bias[b,h,i,j]; -infinity masks the pair
  *            arrays  bias [B?, H?, Lq?, Lk?]
  *   ROPE     rotates the first dim channels of q and k by position
@@ -93,14 +94,14 @@ typedef enum rp_scaling {
  *   SANDWICH sum over k < dim/2 of cos(delta / base^(2k/dim)), divided by 8 (h+1)/H
  *            arrays  (*)
  *            reads   dim, base = 10000
- *   FIRE     MLP(psi(|delta|) / (psi(max(L, p_i)) + eps))[h], psi(x) = log(|c x| + 1), ReLU between the layers
+ *   FIRE     MLP(psi(|delta|) / (psi(max(L, p_i)) + eps))[h], psi(x) = log(|c x| + 1), ReLU between layers
  *            arrays  w1 [width, 1], b1 [width], w2 width2 ? [width2, width] : [H, width], b2 width2 ? [width2] : [H],
  *                    w3 width2 ? [H, width2] : none, b3 width2 ? [H] : none (*)
  *            reads   c, L, eps = 1e-06, width, width2
- *   SWIN     table[index(i,j), h], the window index of Swin; with extra = 1 that of BEiT, token 0 being the class token
+ *   SWIN     table[index(i,j), h], index as in Swin; with extra = 1 as in BEiT, where token 0 is the class token
  *            arrays  table [(2*grid_h-1)*(2*grid_w-1)+3*extra, H]
  *            reads   extra = 0, grid_h grid_w
- *   AXIAL    bh[h, dy + grid_h-1] + bw[h, dx + grid_w-1], dy and dx the key's row and column minus the query's
+ *   AXIAL    bh[h, dy + grid_h-1] + bw[h, dx + grid_w-1]; dy, dx: row and column of the key minus the query
  *            arrays  bh [H?, 2*grid_h-1], bw [H?, 2*grid_w-1]
  *            reads   grid_h grid_w
  *   REAL     sign table[h, trunc(clamp(-delta, -max_distance, max_distance)) + max_distance]
@@ -113,13 +114,13 @@ typedef enum rp_scaling {
  *            arrays  logf [B, H, Lk]
  *   XL       scale (<q_i + u_h, k_j> + <q_i + v_h, r[h, j - i + Lq-1]>) in place of scale <q_i, k_j>
  *            arrays  r [H?, Lq+Lk-1, Dk], (u [H?, Dk]), (v [H?, Dk])
- *   AXIALKEY <q_i, rh[dy + grid_h-1] + rw[dx + grid_w-1]>, dy and dx the query's row and column minus the key's
+ *   AXIALKEY <q_i, rh[dy + grid_h-1] + rw[dx + grid_w-1]>; dy, dx: row and column of the query minus the key
  *            arrays  rh [2*grid_h-1, Dk], rw [2*grid_w-1, Dk]
  *            reads   grid_h grid_w
  *   DEBERTA  scale (<q_i, k_pos[h,c]> + <k_j, q_pos[h,c]>), c = clamp(bucket(-delta) + span, 0, 2 span-1)
  *            arrays  (k_pos [H?, 2*span, Dk]), (q_pos [H?, 2*span, Dk])
  *            reads   span, buckets = -1, max_position
- *   SINK     adds exp(sink_h) to the row sum: the weights then sum to less than one
+ *   SINK     adds exp(sink_h) to the row sum, so the weights sum to less than one
  *            arrays  sink [H]
  *   end of table
  *
