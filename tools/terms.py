@@ -215,7 +215,8 @@ def header_table():
             if not star or a["use"] not in ("positions", "truth"):
                 one = f"{a['name']} {a['shape']}"
                 arrays.append(f"({one})" if a["presence"] in ("optional", "replaces") else one)
-        reads = [p["field"] + ("" if p["required"] or p["unset"] else f" = {default_of(p)}") for p in term["parameters"]]
+        reads = [p["field"] + ("" if p["required"] or p["unset"] else f" = {default_of(p)}") + (f" ({p['key']})" if "[" in p["field"] else "")
+                 for p in term["parameters"]]
         parts = [term["formula"], "arrays  " + " ".join([", ".join(arrays)] * bool(arrays) + [star] * bool(star)) if arrays or star else "",
                  "reads   " + ", ".join(reads) if reads else ""]
         for n, part in enumerate(p for p in parts if p):

@@ -100,7 +100,7 @@ static void print_term(const view *v, int32_t n)
             if (*v->r->problem.term_array[n][0])
                 printf("slope *");
             else
-                printf("%g", rp_alibi_slope(v->r->head, v->r->problem.desc.heads));
+                printf("%g", pow(rp_alibi_slope(v->r->head, v->r->problem.desc.heads), t->real[0] / 8)); /* max_bias */
         } else {
             print_parameter(t, c + 1, length);
         }

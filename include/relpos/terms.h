@@ -74,6 +74,7 @@ typedef enum rp_scaling {
  *            reads   rate_left = 1, rate_right = 1
  *   ALIBI    -slope_h |delta|; by default the slopes of the paper
  *            arrays  (slopes [H]) (**)
+ *            reads   real[0] = 8 (max_bias)
  *   DENSE    bias[b,h,i,j]; -infinity masks the pair
  *            arrays  bias [B?, H?, Lq?, Lk?]
  *   ROPE     rotates the first dim channels of q and k by position

@@ -1,11 +1,10 @@
-/* decode.c -- token numbers to text, one after the other: tok_decode is a stream that is read to its end. It knows no
- * file.
+/* decode.c -- converts token numbers to text.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tokenizer/parts.h"
 
 #include <stdlib.h>
 
-struct tok_stream {
+typedef struct decoding {
     const tokenizer *t;
     bool skip_special;
     tok_text out;
@@ -16,9 +15,9 @@ struct tok_stream {
     bool any;                        /* out is not empty */
     bool inner;                      /* SentencePiece: leading spaces are no longer removed */
     bool dropped;                    /* SentencePiece: the space of the last token was removed */
-};
+} decoding;
 
-static void give(tok_stream *s, const char *text, int64_t size)
+static void give(decoding *s, const char *text, int64_t size)
 {
     tok_text_add(&s->out, text, size);
     s->any = s->any || size > 0;
@@ -55,11 +54,11 @@ static int byte_of(const char *text, int64_t size)
     return digit(text[3]) < 0 ? -1 : digit(text[3]) * 16 + digit(text[4]);
 }
 
-static void pass(tok_stream *s, int k, const char *text, int64_t size);
+static void pass(decoding *s, int k, const char *text, int64_t size);
 
 /* Output the pending bytes as `tokenizers` does: as text if they are valid UTF-8, otherwise one U+FFFD for each
  * byte. */
-static void pass_held(tok_stream *s, int k)
+static void pass_held(decoding *s, int k)
 {
     tok_text run = s->held;
     const int64_t limit = s->limit;
@@ -76,7 +75,7 @@ static void pass_held(tok_stream *s, int k)
 }
 
 /* Process a token with step k of the decoder of a tokenizer.json, then with the following steps. */
-static void pass(tok_stream *s, int k, const char *text, int64_t size)
+static void pass(decoding *s, int k, const char *text, int64_t size)
 {
     if (k == s->t->n_steps) {
         give(s, text, size);
@@ -109,9 +108,9 @@ static void pass(tok_stream *s, int k, const char *text, int64_t size)
     pass(s, k + 1, made->bytes, made->size);
 }
 
-/* Output the complete characters of the pending bytes; if `end`, all of them. An invalid byte becomes U+FFFD in
- * SentencePiece and is skipped in ByT5. */
-static void give_characters(tok_stream *s, bool end)
+/* Output the pending bytes, at the end of a run of byte tokens. An invalid byte becomes U+FFFD in SentencePiece and is
+ * skipped in ByT5. */
+static void give_characters(decoding *s)
 {
     const bool bytes = s->t->kind == TOK_BYTES;
     int64_t at = 0;
@@ -120,17 +119,13 @@ static void give_characters(tok_stream *s, bool end)
         const int64_t left = s->held.size - at;
         uint32_t c;
         const int n = tok_utf8(text, left, &c);
-        if (n == 0 && !end && tok_utf8_incomplete(text, left))
-            break;
         if (n > 0)
             give(s, text, n);
         else if (!bytes)
             give(s, TOK_REPLACEMENT, TOK_REPLACEMENT_SIZE);
         at += n > 0 ? n : bytes ? tok_utf8_broken(text, left) : 1;
     }
-    if (at > 0)
-        memmove(s->held.bytes, s->held.bytes + at, (size_t)(s->held.size - at));
-    s->held.size -= at;
+    s->held.size = 0;
 }
 
 static const tok_decode_step meta_step = {.kind = TOK_DECODE_META,
@@ -139,7 +134,7 @@ static const tok_decode_step meta_step = {.kind = TOK_DECODE_META,
                                           .content = (char *)" ",
                                           .content_size = 1};
 
-static void give_piece(tok_stream *s, const tok_entry *token)
+static void give_piece(decoding *s, const tok_entry *token)
 {
     const tokenizer *t = s->t;
     const char *text = tok_named(t, token->piece);
@@ -163,7 +158,7 @@ static void give_piece(tok_stream *s, const tok_entry *token)
     give(s, s->scratch[0].bytes, s->scratch[0].size);
 }
 
-static void next(tok_stream *s, int32_t id)
+static void next(decoding *s, int32_t id)
 {
     const tokenizer *t = s->t;
     const tok_entry *token = id < t->n_tokens ? &t->tokens[id] : NULL;
@@ -176,9 +171,8 @@ static void next(tok_stream *s, int32_t id)
         pass(s, 0, tok_named(t, token->decoded), token->decoded_size);
     } else if (token->type == TOK_BYTE) {
         tok_text_add_byte(&s->held, (char)byte_of(tok_named(t, token->piece), token->size));
-        give_characters(s, false);
     } else {
-        give_characters(s, true);
+        give_characters(s);
         if (t->kind == TOK_SENTENCEPIECE)
             give_piece(s, token);
         else
@@ -186,16 +180,16 @@ static void next(tok_stream *s, int32_t id)
     }
 }
 
-static void end(tok_stream *s)
+static void end(decoding *s)
 {
     if (s->t->kind != TOK_JSON)
-        give_characters(s, true);
+        give_characters(s);
     for (int k = 0; s->t->kind == TOK_JSON && k < s->t->n_steps; k++)
         if (s->t->steps[k].kind == TOK_DECODE_BYTES)
             pass_held(s, k + 1);
 }
 
-static void close_parts(tok_stream *s)
+static void close_parts(decoding *s)
 {
     free(s->out.bytes);
     free(s->held.bytes);
@@ -203,7 +197,7 @@ static void close_parts(tok_stream *s)
         free(s->scratch[k].bytes);
 }
 
-static tok_status finish(tok_stream *s, char err[TOK_ERR_MAX])
+static tok_status finish(decoding *s, char err[TOK_ERR_MAX])
 {
     tok_text_add_byte(&s->out, 0);
     bool failed = s->out.failed || s->held.failed, too_long = false;
@@ -225,7 +219,7 @@ tok_status tok_decode(const tokenizer *t, const int32_t *ids, int64_t n, bool sk
 {
     *text = NULL;
     *size = 0;
-    tok_stream s = {.t = t, .skip_special = skip_special};
+    decoding s = {.t = t, .skip_special = skip_special};
     tok_status status = n < 0 ? tok_fail(err, TOK_ARGUMENT, "%lld tokens: must be at least 0", (long long)n) : TOK_OK;
     for (int64_t k = 0; k < n && status == TOK_OK; k++)
         if (ids[k] < 0)
@@ -244,48 +238,4 @@ tok_status tok_decode(const tokenizer *t, const int32_t *ids, int64_t n, bool sk
     }
     close_parts(&s);
     return status;
-}
-
-tok_status tok_stream_open(tok_stream **made, const tokenizer *t, bool skip_special, char err[TOK_ERR_MAX])
-{
-    *made = calloc(1, sizeof(**made));
-    if (*made == NULL)
-        return tok_fail(err, TOK_FAILED, "text of tokens: out of memory");
-    (*made)->t = t;
-    (*made)->skip_special = skip_special;
-    return TOK_OK;
-}
-
-static tok_status handed(tok_stream *s, const char **text, int64_t *size, char err[TOK_ERR_MAX])
-{
-    const tok_status status = finish(s, err);
-    *text = status == TOK_OK ? s->out.bytes : NULL;
-    *size = status == TOK_OK ? s->out.size - 1 : 0;
-    return status;
-}
-
-tok_status tok_stream_next(tok_stream *s, int32_t id, const char **text, int64_t *size, char err[TOK_ERR_MAX])
-{
-    *text = NULL;
-    *size = 0;
-    if (id < 0)
-        return tok_fail(err, TOK_ARGUMENT, "token %d: at least 0", id);
-    s->out.size = 0;
-    next(s, id);
-    return handed(s, text, size, err);
-}
-
-tok_status tok_stream_end(tok_stream *s, const char **text, int64_t *size, char err[TOK_ERR_MAX])
-{
-    s->out.size = 0;
-    end(s);
-    return handed(s, text, size, err);
-}
-
-void tok_stream_close(tok_stream *s)
-{
-    if (s == NULL)
-        return;
-    close_parts(s);
-    free(s);
 }

@@ -7,7 +7,7 @@
 
 bool tok_ask(tok_work *w)
 {
-    w->until_asked = 1 << 20; /* some tens of milliseconds */
+    w->until_asked = 1 << 20; /* call the callback every few tens of milliseconds */
     w->stopped = w->stopped || (w->cancelled != NULL && w->cancelled(w->context) != 0);
     return !w->stopped;
 }

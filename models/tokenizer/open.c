@@ -14,7 +14,7 @@ static tokenizer *empty(tok_kind kind)
     if (t == NULL)
         return NULL;
     t->kind = kind;
-    t->eos = t->pad = t->unk = -1;
+    t->eos = t->unk = -1;
     for (int byte = 0; byte < 256; byte++)
         t->byte_ids[byte] = -1;
     return t;
@@ -175,7 +175,7 @@ tok_status tok_open_bytes(tokenizer **made, int32_t extra_ids, char err[TOK_ERR_
         tok_close(t);
         return tok_fail(err, TOK_FAILED, "the tokenizer of bytes: out of memory for %d extra_ids", extra_ids);
     }
-    t->pad = 0, t->eos = 1, t->unk = 2;
+    t->eos = 1, t->unk = 2;
     t->after[t->n_after++] = t->eos;
     status = tok_tokens_sort(t, "the tokenizer of bytes", err);
     if (status == TOK_OK)

@@ -78,7 +78,7 @@ struct tokenizer {
     int32_t n_tokens;
     int32_t *by_piece; /* the n_named numbers that have a piece, sorted by piece */
     int32_t n_named;
-    int32_t eos, pad, unk;
+    int32_t eos, unk; /* -1: none */
 
     /* the model */
     tok_trie pieces; /* values are token numbers */

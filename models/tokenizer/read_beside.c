@@ -125,8 +125,10 @@ static tok_status add_one(adding *a, const char *token, const json_t *value)
     const int64_t size = (int64_t)strlen(token);
     const int32_t known = tok_id(t, token, size);
     const long long id = json_integer_value(value);
-    if (size == 0 || size > TOK_MAX_PIECE || !json_is_integer(value))
-        return refuse(a, token, id, "must be an integer, and the token must have 1 to this many bytes:", TOK_MAX_PIECE);
+    if (!json_is_integer(value))
+        return refuse(a, token, id, "must be an integer, at least", a->first);
+    if (size == 0 || size > TOK_MAX_PIECE)
+        return refuse(a, token, id, "the token is empty, or its size in bytes exceeds", TOK_MAX_PIECE);
     if (known >= 0 && id != known)
         return refuse(a, token, id, "but in the model it is token", known);
     if (known >= 0 && t->tokens[known].type == TOK_UNUSED && t->tokens[known].special)

@@ -78,7 +78,7 @@ static double as_serde_reads(double x)
         if (*p < '0' || *p > '9')
             continue;
         significand = significand * 10 + (uint64_t)(*p - '0');
-        exponent -= p > text; /* digits after the point */
+        exponent -= p > text; /* count the digits after the point */
     }
     if (exponent < -300 || exponent > 300)
         return x;
@@ -326,7 +326,6 @@ static tok_status read_parts(tok_reader *r, const json_t *root)
     if (status == TOK_OK)
         set_skipped(t);
     t->eos = status == TOK_OK ? tok_id(t, "</s>", 4) : -1;
-    t->pad = status == TOK_OK ? tok_id(t, "<pad>", 5) : -1;
     return status;
 }
 

@@ -75,7 +75,7 @@ typedef struct reader {
     tokenizer *t;
     const char *name;
     char *err;
-    bytes trainer_eos, trainer_pad, unk_surface; /* at == NULL: absent */
+    bytes trainer_eos, unk_surface; /* at == NULL: absent */
     bytes charsmap;
 } reader;
 
@@ -202,7 +202,7 @@ static tok_status read_trainer(reader *r, bytes b)
     for (field f; (f = next_field(&b)).number != 0;) {
         if (f.number < 0)
             return damaged(r, "trainer_spec");
-        const bool text = f.number == 44 || f.number == 47 || f.number == 48,
+        const bool text = f.number == 44 || f.number == 47,
                    number = f.number == 3 || f.number == 24 || f.number == 35;
         if ((text && f.wire != WIRE_BYTES) || (number && f.wire != WIRE_VARINT))
             return wrong_type(r, "a field of trainer_spec", f.wire, text ? WIRE_BYTES : WIRE_VARINT);
@@ -212,7 +212,6 @@ static tok_status read_trainer(reader *r, bytes b)
         case 35: r->t->byte_fallback = f.value != 0; break;
         case 44: r->unk_surface = f.content; break;
         case 47: r->trainer_eos = f.content; break;
-        case 48: r->trainer_pad = f.content; break;
         default: break;
         }
     }
@@ -358,7 +357,6 @@ static tok_status make_parts(reader *r, int32_t extra_ids, const tok_beside *bes
         return tok_fail(r->err, TOK_DAMAGED, "%s: none of its %d pieces has type normal (the file is damaged)", r->name,
                         t->n_tokens);
     t->eos = control(t, r->trainer_eos, "</s>");
-    t->pad = control(t, r->trainer_pad, "<pad>");
     if (t->eos >= 0)
         t->after[t->n_after++] = t->eos;
     return TOK_OK;

@@ -95,12 +95,6 @@ int tok_utf8_broken(const char *text, int64_t size)
     return right_bytes(text, size, &n);
 }
 
-bool tok_utf8_incomplete(const char *text, int64_t size)
-{
-    int n;
-    return size > 0 && right_bytes(text, size, &n) == size && n > size;
-}
-
 bool tok_utf8_valid(const char *text, int64_t size)
 {
     for (int64_t at = 0; at < size;) {

@@ -73,8 +73,6 @@ int tok_utf8(const char *text, int64_t size, uint32_t *character);
 /* If tok_utf8 returns 0: return the number of bytes, at least 1, of the incomplete character, for one U+FFFD. */
 int tok_utf8_broken(const char *text, int64_t size);
 bool tok_utf8_valid(const char *text, int64_t size);
-/* Return true if more bytes could complete the character at text. */
-bool tok_utf8_incomplete(const char *text, int64_t size);
 
 #define TOK_REPLACEMENT "\xef\xbf\xbd" /* U+FFFD */
 #define TOK_META        "\xe2\x96\x81" /* U+2581, which represents a space in pieces */

@@ -44,7 +44,7 @@ tok_status tok_open_memory(tokenizer **made, const void *data, int64_t size, con
 typedef struct tok_file {
     const char *text;
     int64_t size;
-    const char *name; /* for err */
+    const char *name; /* for messages */
 } tok_file;
 typedef struct tok_beside {
     tok_file added_tokens;       /* added_tokens.json: {"token": number}; numbers continue after those of the model */
@@ -91,28 +91,13 @@ tok_status tok_encode_watched(const tokenizer *t, const char *text, int64_t size
 tok_status tok_decode(const tokenizer *t, const int32_t *ids, int64_t n, bool skip_special, char **text, int64_t *size,
                       char err[TOK_ERR_MAX]);
 
-/* Decode token by token. What the calls give, one after the other, is what tok_decode gives for all; a character whose
- * bytes come as several tokens is given once it is complete. (A tokenizer.json with
- * ByteFallback gives a run of bytes once it ends.) The tokenizer must outlive the stream. */
-typedef struct tok_stream tok_stream;
-tok_status tok_stream_open(tok_stream **made, const tokenizer *t, bool skip_special, char err[TOK_ERR_MAX]);
-/* *text, of *size bytes with a NUL after them, belongs to the stream and holds until its next call. */
-tok_status tok_stream_next(tok_stream *s, int32_t id, const char **text, int64_t *size, char err[TOK_ERR_MAX]);
-tok_status tok_stream_end(tok_stream *s, const char **text, int64_t *size,
-                          char err[TOK_ERR_MAX]); /* what was held back */
-void tok_stream_close(tok_stream *s);
-
-/* Numbers run from 0 to tok_size(t) - 1. Those of eos, pad and unk are -1 where there is none. */
+/* Return the number of tokens; their numbers are 0 to tok_size(t) - 1. */
 int32_t tok_size(const tokenizer *t);
-int32_t tok_eos(const tokenizer *t);
-int32_t tok_pad(const tokenizer *t);
-int32_t tok_unk(const tokenizer *t);
 
 /* Return the piece of a token, such as "▁the", "</s>" or "<0x0A>"; NULL for a number without a piece. It belongs to the
  * tokenizer. NUL follows its *size bytes, which may contain NUL; size may be NULL. */
 const char *tok_piece(const tokenizer *t, int32_t id, int64_t *size);
 /* Return the number of a piece, or -1. */
 int32_t tok_id(const tokenizer *t, const char *piece, int64_t size);
-bool tok_is_special(const tokenizer *t, int32_t id); /* what skip_special leaves out */
 
 #endif

@@ -165,45 +165,20 @@ bool tok_matchers_make(tokenizer *t)
     return make_matcher(t, &t->raw, false) && make_matcher(t, &t->normalized, true);
 }
 
-/* ---- what the header promises */
+/* ---- public functions */
 
 int32_t tok_size(const tokenizer *t)
 {
     return t->n_tokens;
 }
 
-int32_t tok_eos(const tokenizer *t)
-{
-    return t->eos;
-}
-
-int32_t tok_pad(const tokenizer *t)
-{
-    return t->pad;
-}
-
-int32_t tok_unk(const tokenizer *t)
-{
-    return t->unk;
-}
-
-static const tok_entry *entry_of(const tokenizer *t, int32_t id)
-{
-    return id >= 0 && id < t->n_tokens && t->tokens[id].piece >= 0 ? &t->tokens[id] : NULL;
-}
-
 const char *tok_piece(const tokenizer *t, int32_t id, int64_t *size)
 {
-    const tok_entry *entry = entry_of(t, id);
+    const bool known = id >= 0 && id < t->n_tokens && t->tokens[id].piece >= 0;
+    const tok_entry *entry = known ? &t->tokens[id] : NULL;
     if (size != NULL)
         *size = entry != NULL ? entry->size : 0;
     return entry != NULL ? tok_named(t, entry->piece) : NULL;
-}
-
-bool tok_is_special(const tokenizer *t, int32_t id)
-{
-    const tok_entry *entry = entry_of(t, id);
-    return entry != NULL && entry->special;
 }
 
 int32_t tok_id(const tokenizer *t, const char *piece, int64_t size)

@@ -1,5 +1,6 @@
 /* terms/alibi.h -- a linear penalty on distance, one slope per head: -slope_h |delta|.
- * Press, Smith, Lewis 2022, section 3. The paper is causal; |delta| also covers keys after the query.
+ * Press, Smith, Lewis 2022, section 3. The paper is causal; |delta| also covers keys after the query. max_bias is
+ * alibi_bias_max of MPT.
  * SPDX-License-Identifier: Apache-2.0 */
 
 double rp_alibi_slope(int64_t h, int64_t heads)
@@ -13,9 +14,18 @@ double rp_alibi_slope(int64_t h, int64_t heads)
     return h < n ? exp2(-8.0 * (double)(h + 1) / (double)n) : exp2(-4.0 * (double)(2 * (h - n) + 1) / (double)n);
 }
 
+static const rp_param alibi_params[] = {
+    {"max_bias", RP_PARAM_REAL, RPI_FIELD(real[0]), .value = 8, .above_min = 1, .max = 1024,
+     .meaning = "slopes from 2^(-max_bias/H) to 2^-max_bias; not used with given slopes"},
+    {0},
+};
+
 static double alibi_slope_of(const rpi_pair *p)
 {
-    return p->array[0].data ? rpi_at(&p->array[0], p->h, 0, 0, 0) : rp_alibi_slope(p->h, p->desc->heads);
+    if (p->array[0].data)
+        return rpi_at(&p->array[0], p->h, 0, 0, 0);
+    const double slope = rp_alibi_slope(p->h, p->desc->heads), max_bias = p->term->real[0];
+    return max_bias == 8 ? slope : pow(slope, max_bias / 8);
 }
 
 /* The bias is 0 for delta = 0 even if the slope is infinite. */
@@ -39,9 +49,10 @@ RPI_SCHEME(ALIBI, .form = RPI_OFFSET,
                      .about = "a linear penalty on distance, one slope per head",
                      .class_name = "ALiBi",
                      .shown = "- {slope} d",
-                     .samples = {"", "slopes=given", "slopes=given,q_position_mask=given,k_position_mask=given"}},
+                     .samples = {"", "max_bias=4", "slopes=given",
+                                 "slopes=given,q_position_mask=given,k_position_mask=given"}},
            .array = {{"slopes", .presence = RP_REPLACES, .shape = "[H]",
                       .draw = {.rule = RP_RULE_UNIFORM, .a = 0.1, .b = 0.5}, .start = {.rule = RP_RULE_SLOPES}},
                      RPI_TWO_POSITIONS,
                      RPI_POSITION_MASKS},
-           .positions = 1, .pair = alibi_pair, .example = alibi_example, .grad = alibi_grad)
+           .positions = 1, .params = alibi_params, .pair = alibi_pair, .example = alibi_example, .grad = alibi_grad)

@@ -16,5 +16,5 @@ static rp_status sink_check_arrays(const rp_desc *d, const rp_term *t, const rpi
 
 RPI_SCHEME(SINK, .form = RPI_SINK,
            .facts = {.formula = "adds exp(sink_h) to the row sum, so the weights sum to less than one",
-                     .about = "an extra logit per row; its weight has no value"},
+                     .about = "an extra logit per row, without a value vector"},
            .array = {{"sink", .shape = "[H]", .start = {.rule = RP_RULE_ZERO}}}, .check_arrays = sink_check_arrays)

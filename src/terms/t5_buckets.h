@@ -94,7 +94,7 @@ static rp_status bucket_relations(const char *what, const rp_term *t)
                         (long long)t->buckets, t->buckets < 4 ? "at least 4" : "even");
     if (t->max_distance <= exact)
         return rpi_fail(RP_E_RANGE,
-                        "%smax_distance is %lld: must be more than %lld, the buckets with one distance each", what,
+                        "%smax_distance is %lld: must be more than %lld, the number of buckets with one distance", what,
                         (long long)t->max_distance, (long long)exact);
     return RP_OK;
 }

@@ -113,7 +113,8 @@ HELPER void naive(const problem *p, int64_t b, int64_t h, int64_t i, double *wei
             case RP_TERM_LOG: bias -= t->lambda * log(1 + far); break;
             case RP_TERM_LINEAR: bias -= (delta < 0 ? t->rate_left : t->rate_right) * far; break;
             case RP_TERM_ALIBI:
-                bias -= far * (p->t.term[n][0].data ? at(&p->t.term[n][0], h) : rp_alibi_slope(h, d->heads));
+                bias -= far * (p->t.term[n][0].data ? at(&p->t.term[n][0], h)
+                                                    : pow(rp_alibi_slope(h, d->heads), t->real[0] / 8));
                 break;
             case RP_TERM_DENSE: bias += at(&p->t.term[n][0], ((b * d->heads + h) * d->len_q + i) * Lk + j); break;
             case RP_TERM_ROPE: rope = t; break;

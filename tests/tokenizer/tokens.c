@@ -1,9 +1,9 @@
 /* tokens.c -- tokens of texts on standard input, for scripts that compare with other tokenizers.
  *
- *     tokens PATH EXTRA_IDS encode|decode|stream|time [SPECIAL]
+ *     tokens PATH EXTRA_IDS encode|decode|time [SPECIAL]
  *
  * PATH is a file or a directory, or "bytes". Texts are given as a u32 of their size and their bytes; token numbers come
- * as a u32 of their count and an i32 for each. decode and stream read token numbers and write texts. time encodes each
+ * as a u32 of their count and an i32 for each. decode reads token numbers and writes texts. time encodes each
  * text and writes the seconds.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tokenizer/tokenizer.h"
@@ -25,24 +25,6 @@ static void put(const void *data, uint32_t n, size_t element)
     fwrite(data, element, n, stdout);
 }
 
-static tok_status by_stream(const tokenizer *t, const int32_t *ids, uint32_t n, bool skip, char **text, int64_t *size,
-                            char *err)
-{
-    tok_stream *s = NULL;
-    tok_status status = tok_stream_open(&s, t, skip, err);
-    *text = calloc((size_t)n * 256 + 4096, 1);
-    *size = 0;
-    for (uint32_t k = 0; k <= n && status == TOK_OK; k++) {
-        const char *part;
-        int64_t part_size;
-        status = k < n ? tok_stream_next(s, ids[k], &part, &part_size, err) : tok_stream_end(s, &part, &part_size, err);
-        if (status == TOK_OK)
-            memcpy(*text + *size, part, (size_t)part_size), *size += part_size;
-    }
-    tok_stream_close(s);
-    return status;
-}
-
 static tok_status one(const tokenizer *t, const char *mode, bool flag, const void *data, uint32_t n, char *err)
 {
     int64_t made_n = 0;
@@ -55,8 +37,7 @@ static tok_status one(const tokenizer *t, const char *mode, bool flag, const voi
         return status;
     }
     char *text;
-    const tok_status status = mode[0] == 'd' ? tok_decode(t, data, n, flag, &text, &made_n, err)
-                                             : by_stream(t, data, n, flag, &text, &made_n, err);
+    const tok_status status = tok_decode(t, data, n, flag, &text, &made_n, err);
     if (status == TOK_OK)
         put(text, (uint32_t)made_n, 1);
     free(text);
@@ -73,7 +54,7 @@ static double now(void)
 int main(int argc, char **argv)
 {
     if (argc < 4)
-        return fail("PATH EXTRA_IDS encode|decode|stream|time [1]");
+        return fail("PATH EXTRA_IDS encode|decode|time [1]");
     char err[TOK_ERR_MAX];
     tokenizer *t;
     const int32_t extra = atoi(argv[2]);
@@ -81,7 +62,7 @@ int main(int argc, char **argv)
     if ((strcmp(argv[1], "bytes") == 0 ? tok_open_bytes(&t, extra, err) : tok_open(&t, argv[1], extra, err)) != TOK_OK)
         return fail(err);
     const double opened = now() - start;
-    const bool flag = argc > 4 && argv[4][0] == '1', numbers = argv[3][0] == 'd' || argv[3][0] == 's';
+    const bool flag = argc > 4 && argv[4][0] == '1', numbers = argv[3][0] == 'd';
     double seconds = 0;
     for (uint32_t n; fread(&n, sizeof(n), 1, stdin) == 1;) {
         const size_t size = (size_t)n * (numbers ? 4 : 1);
