@@ -195,6 +195,7 @@ static void test_sizes(void **state)
     }
 }
 
+/* Without decoder_start_token_id, targets begin with the bos_token_id of either file; without both, with padding. */
 static void test_start(void **state)
 {
     char path[300];
