@@ -1,10 +1,10 @@
-"""Make docs/performance.md from bench/results/peers.json: what is slower first. Standard library only.
+"""Write docs/performance.md from bench/results/peers.json, beginning with the problems in which relpos is slower. Standard library only.
 
-    python3 bench/report.py              write it
-    python3 bench/report.py --check      exit code 1 if it is stale or a plot is missing
+    python3 bench/report.py              write the page
+    python3 bench/report.py --check      exit with 1 if the page is stale or a plot is missing
 
-docs/performance.notes.md is written by hand and included unchanged; bench/plots.py draws the plots. Results of bench/peers.py on another
-machine, kept as bench/results/peers.NAME.json, gets a section of its own.  SPDX-License-Identifier: Apache-2.0
+The page includes docs/performance.notes.md, which is written by hand. bench/plots.py draws the plots. Results of bench/peers.py on another
+machine, saved as bench/results/peers.NAME.json, get a separate section.  SPDX-License-Identifier: Apache-2.0
 """
 import json
 import math
@@ -14,22 +14,22 @@ from pathlib import Path
 
 root = Path(__file__).resolve().parent.parent
 PAGE, NOTES = root / "docs/performance.md", root / "docs/performance.notes.md"
-PLOTS = {"forward": "Forward: how many times as long each peer takes, by the length",
-         "backward": "Forward and backward: how many times as long each peer takes, by the length",
-         "rate": "Operations a second, and the measured peak, by the length",
-         "memory": "Memory over the tensors, by the length",
-         "decode": "One query: bytes of keys and values a second, by their number",
-         "training": "Fine-tuning a small T5: time of a step, memory, losses",
-         "growth": "Time of a causal call by the length, with tiles left out and without",
-         "t5": "T5-small's encoder: tokens a second and memory over the weights, by the length"}
+PLOTS = {"forward": "Forward: time of each peer over that of relpos, by length",
+         "backward": "Forward and backward: time of each peer over that of relpos, by length",
+         "rate": "Operations per second and the measured peak, by length",
+         "memory": "Memory in addition to the tensors, by length",
+         "decode": "One query: bytes of keys and values per second, by the number of keys",
+         "training": "Fine-tuning a small T5: time per step, memory, losses",
+         "growth": "Time of a causal call by length, with and without skipped tiles",
+         "t5": "Encoder of T5-small: tokens per second and memory in addition to the weights, by length"}
 GROWTH = {"none": "no bias", "t5": "T5 table", "alibi": "ALiBi", "forget": "forget gates"}
-# Operations for each pair beyond the 4 D and 10 D of plain attention, at N 4096 and D 64 (docs/costs.md); backward each product is made
-# again, and once for the gradient of either factor. What else a pair takes.
-EXTRA = {"dense": (1, 2, "4 bytes read; backward 4 read, and 4 of the gradient read and written"),
-         "axialkey,grid=64x64": (8, 24, "two lookups in the products of rows and columns of the grid"),
-         "fire,c=1,L=512,width=32": (2, 4, "segments of the network, found by bisection for each row and tile"),
+# Operations per pair in addition to the 4 D (forward) and 10 D (backward) of plain attention, for N 4096 and D 64 (docs/costs.md). The backward
+# pass recomputes each product, and needs one more for the gradient of each factor. The text names the other work per pair.
+EXTRA = {"dense": (1, 2, "4 bytes are read; backward 4 are read, and 4 of the gradient read and written"),
+         "axialkey,grid=64x64": (8, 24, "two lookups, in the products with rows and with columns of the grid"),
+         "fire,c=1,L=512,width=32": (2, 4, "the segments of the network, found by bisection for each row and tile"),
          "xl": (166, 498, ""), "real,max_distance=64": (1, 2, "one lookup in a list; backward one addition to it"),
-         "deberta,span=256": (144, 432, "a key and a vector are multiplied for one pair alone")}
+         "deberta,span=256": (144, 432, "each product of a key and a vector is used for one pair only")}
 PASSES = {"fwd": "forward", "fwdbwd": "forward and backward"}
 
 
@@ -38,7 +38,7 @@ def load():
 
 
 def groups(rows):
-    """{(pass, type, case): rows, sorted by length}."""
+    """Return {(pass, type, case): rows sorted by length}."""
     found = {}
     for row in rows:
         found.setdefault((PASSES[row["pass"]], row["dtype"], row["case"]), []).append(row)
@@ -58,7 +58,7 @@ def peers_of(rows):
 
 
 def slower(rows):
-    """(row, peer, number of other faster peers) of every problem where a peer is faster, the worst first."""
+    """Return (row, fastest peer, number of other faster peers) for every problem in which a peer is faster, the worst first."""
     found = []
     for row in rows:
         faster = sorted((ratio(row, name), name) for name in row["times"] if is_peer(name) and ratio(row, name) < 1)
@@ -67,8 +67,8 @@ def slower(rows):
     return [(row, name, others) for _, name, row, others in sorted(found, key=lambda f: f[0])]
 
 
-def share(data, row, name="relpos"):
-    """The share of the peak of multiply-adds of the instruction set, on the same number of threads."""
+def peak_fraction(data, row, name="relpos"):
+    """Return the rate as a fraction of the multiply-add peak of the instruction set on the same number of threads."""
     peak = data["machine"]["peak_gflops"].get(row["isa"].get(name), {}).get(str(data["machine"]["threads"]))
     return row["flops"] / row["times"][name]["ms"] * 1e-6 / peak if peak else 0
 
@@ -85,35 +85,35 @@ def slower_section(data):
     worse, rows = slower(data["rows"]), data["rows"]
     out = ["## What is slower", ""]
     if not worse:
-        return out + [f"Nothing: no peer is faster in any of the {len(rows)} problems.", ""]
+        return out + [f"No peer is faster in any of the {len(rows)} problems.", ""]
 
     def line(row, name, others):
         ours, its = row["times"]["relpos"], row["times"][name]
         return (f"{PASSES[row['pass']]} {row['dtype']}, {row['case']}", f"{row['n']:,}", ms(ours["ms"]), name, ms(its["ms"]),
                 f"{ours['ms'] / its['ms']:.2f} ×" + (", within the spread" if ours["ms_low"] <= its["ms_high"] else ""), str(others or ""))
-    out += [f"In {len(worse)} of {len(rows)} problems some peer is faster than relpos. The worst come first, each with its fastest peer; the "
-            "time of building a bias before the call is not in the peer's time:", ""]
+    out += [f"In {len(worse)} of {len(rows)} problems a peer is faster than relpos. The table begins with the worst and names the fastest peer. "
+            "The peer's time does not include a bias that is built before the call:", ""]
     return out + table(("problem", "keys", "relpos, ms", "faster", "ms", "relpos takes", "others faster"),
                        [line(*w) for w in worse])
 
 
 def tables(data):
-    out = ["## Times", "", "relpos in milliseconds, median (first to third quartile), and its share of the peak of multiply-adds; then how "
-           "many times as long each peer takes. Below 1 the peer is faster.", ""]
+    out = ["## Times", "", "The column relpos has milliseconds, the median (first to third quartile), and the next column the percentage of the multiply-add "
+           "peak. The other columns have the time of each peer over that of relpos. Below 1 the peer is faster.", ""]
     for (passes, dtype, case), rows in groups(data["rows"]).items():
         peers = peers_of(rows)
 
         def line(row):
             t = row["times"]["relpos"]
-            return (f"{row['n']:,}", f"{ms(t['ms'])} ({ms(t['ms_low'])} to {ms(t['ms_high'])})", f"{100 * share(data, row):.0f} %",
+            return (f"{row['n']:,}", f"{ms(t['ms'])} ({ms(t['ms_low'])} to {ms(t['ms_high'])})", f"{100 * peak_fraction(data, row):.0f} %",
                     *(f"{ratio(row, p):.2f}" if p in row["times"] else "" for p in peers))
         out += [f"### {passes[0].upper()}{passes[1:]}, {dtype}: {case}", ""] + table(("keys", "relpos", "of peak", *peers), map(line, rows))
     return out
 
 
 def memory_section(data):
-    out = ["## Memory", "", "Peak memory of one call without its tensors, in MB, each in a process of its own: the result, scratch memory, and any N×N array "
-           "that is built.", ""]
+    out = ["## Memory", "", "Peak memory of one call in MB, without its tensors: the result, scratch memory, and any N×N array that the call "
+           "builds. Each call runs in a separate process.", ""]
     for passes in PASSES:
         rows = [r for r in data["memory"] if r["pass"] == passes]
         peers = list(dict.fromkeys(name for r in rows for name in r["bytes"]))
@@ -129,10 +129,10 @@ def decode_section(data):
         if not case.startswith("decode"):
             continue
         reads, peers = m["bytes_per_s"][str(m["threads"])], ["relpos", *peers_of(rows)]
-        out += [f"{case.capitalize()}, GB/s, and relpos's share of the {reads * 1e-9:.1f} GB/s that this machine reads:".replace("t5", "T5"), ""]
-        out += table(("keys", "share", *peers), [(f"{r['n']:,}", f"{100 * r['bytes'] / r['times']['relpos']['ms'] * 1e3 / reads:.0f} %", *(
+        out += [f"{case.capitalize()}, in GB/s. The second column has the rate of relpos in percent of the {reads * 1e-9:.1f} GB/s that this machine can read:".replace("t5", "T5"), ""]
+        out += table(("keys", "of memory rate", *peers), [(f"{r['n']:,}", f"{100 * r['bytes'] / r['times']['relpos']['ms'] * 1e3 / reads:.0f} %", *(
             f"{r['bytes'] / r['times'][p]['ms'] * 1e-6:.1f}" if p in r["times"] else "" for p in peers)) for r in rows])
-    return ["## Decoding: one query", "", "relpos's plan is prepared (`rp_prepare`), as a cache of keys would have it.", "", *out] if out else []
+    return ["## Decoding: one query", "", "relpos uses prepared data (`rp_prepare`), as with a cache of keys.", "", *out] if out else []
 
 
 def threads_section():
@@ -142,15 +142,15 @@ def threads_section():
     data = json.loads(path.read_text())
     n = str(data["threads"])
     cell = lambda r, t: f"{ms(r['ms'][t])} ({ms(r['quartiles'][t][0])} to {ms(r['quartiles'][t][1])})"  # noqa: E731
-    return ["## Threads", "", f"One thread and {n} alternately, f32, no bias, B1 H8 D64 unless stated, in milliseconds, median (first to third quartile). Every call uses its "
-            "pool here; usually a call of fewer than 4 million multiply-adds stays on its caller's thread (RELPOS_SHORT). "
-            f"[bench/threads.py](../bench/threads.py), commit {data['commit']}.", ""] + table(
+    return ["## Threads", "", f"One thread and {n} threads alternately, f32, no bias, B1 H8 D64 unless noted, in milliseconds, median (first to third quartile). Every call in "
+            "this table uses its pool. By default a call of fewer than 4 million multiply-adds stays on its caller's thread (RELPOS_SHORT). "
+            f"Measured by [bench/threads.py](../bench/threads.py) at commit {data['commit']}.", ""] + table(
         ("problem", "million multiply-adds", "1 thread", f"{n} threads", "times as fast"),
         [(r["problem"], f"{r['multiply_adds'] * 1e-6:,.1f}", cell(r, "1"), cell(r, n), f"{r['ms']['1'] / r['ms'][n]:.2f}") for r in data["rows"]])
 
 
 def growth():
-    """Results of bench/growth.py, with lines {(pass, term): [(length, milliseconds of 8 heads, with every tile or None)]}."""
+    """Return the results of bench/growth.py, and {(pass, term): [(length, milliseconds for 8 heads, the same with every tile or None)]}."""
     data = json.loads((root / "bench/results/growth.json").read_text())
     lines = {}
     for r in sorted(data["rows"], key=lambda r: r["n"]):
@@ -160,7 +160,7 @@ def growth():
 
 
 def power(points, first, last):
-    """The power of the length with which time grows between two lengths; points are (length, time)."""
+    """Return p such that time grows with length^p between two lengths; points are (length, time)."""
     known = dict(points)
     return math.log(known[last] / known[first]) / math.log(last / first)
 
@@ -171,9 +171,10 @@ def growth_section():
     times = lambda r: f"{statistics.median(r['ms_every_tile']) / statistics.median(r['ms']):.2f} ×" if r["ms_every_tile"] else ""  # noqa: E731
     middle = lambda t: ms(statistics.median(t)) if t else ""  # noqa: E731
     out = ["## Growth with the length", "", f"![{PLOTS['growth']}](performance/growth.svg)", "",
-           f"Causal, f32, 8 heads of 64 channels, one thread of {m['cpu']}, {m['isa'].upper()}, processor time, medians; ALiBi's slopes are 1/2 to 1/256, and gates "
-           f"of forget -0.2 on average. Tiles whose weights are all 0 are left out, bit for bit ([how](numerics.md)); the same calls with RELPOS_SKIP=0 compute every tile, in "
-           f"turns with them. Without a bias and with T5's table calls beyond 16,384 keys have one head, whose time is taken eight times. Others used the machine: load "
+           f"Causal, f32, 8 heads of 64 channels, one thread of {m['cpu']}, {m['isa'].upper()}, processor time, medians. ALiBi's slopes are 1/2 to 1/256, and forget "
+           f"gates are -0.2 on average. relpos skips tiles whose weights are all 0, which does not change a bit ([how](numerics.md)). Calls with RELPOS_SKIP=0, which compute "
+           f"every tile, alternate with the normal calls.", "",
+           "Without a bias and with a T5 table, calls beyond 16,384 keys use one head, and their time is multiplied by eight. The machine had other users: the load was "
            f"{min(r['load'] for r in rows):.0f} to {max(r['load'] for r in rows):.0f} on {m['cores']} cores.", "",
            "Time grows with this power of the length:", ""]
 
@@ -181,9 +182,9 @@ def growth_section():
         points = [(n, t) for n, t, _ in lines[passes, term]]
         last = points[-1][0]
         return GROWTH[term], passes, *(f"{power(points, a, b):.2f}" for a, b in ((1024, 4096), (4096, 16384))), f"{power(points, 16384, last):.2f}", f"{last:,}"
-    out += table(("", "pass", "1,024 to 4,096", "4,096 to 16,384", "16,384 to the longest", "the longest"),
+    out += table(("", "pass", "1,024 to 4,096", "4,096 to 16,384", "16,384 to longest", "longest"),
                  [slopes(p, t) for p in ("forward", "backward") for t in GROWTH if lines[p, t][-1][0] > 16384])
-    out += ["Where tiles are left out (decode: one query at the end, with norms of the keys):", ""]
+    out += ["Calls in which tiles are skipped (decode: one query after the last key, with key norms):", ""]
     out += table(("", "pass", "keys", "pairs computed", "ms", "ms, every tile", "times as fast"), [
         (GROWTH[r["term"]], r["pass"], f"{r['n']:,}", f"{100 * r['pairs_computed']:.1f} %", middle(r["ms"]), middle(r["ms_every_tile"]), times(r))
         for t in ("alibi", "forget") for p in ("forward", "backward", "decode") for r in sorted(rows, key=lambda r: r["n"])
@@ -193,21 +194,21 @@ def growth_section():
         found = [a / b for a, b in zip(r["ms"], r["ms_every_tile"])]
         low, middle, high = statistics.quantiles(found, n=4)
         return GROWTH[r["term"]], f"{len(found)}", f"{middle:.4f} ({low:.3f} to {high:.3f})"
-    out += ["Where nothing can be left out it costs nothing: 4,096 keys, forward, time with tiles left out over time with every tile, medians of pairs and quartiles.", ""]
+    out += ["Skipping costs nothing if no tile can be skipped. Time with skipping over time with every tile, 4,096 keys, forward, median (quartiles) of pairs of calls:", ""]
     out += table(("", "pairs", "ratio"), [cost(r) for r in rows if r["term"] in ("none", "t5") and r["pass"] == "forward" and r["n"] == 4096])
     if "model" in data:
         found, c = data["model"], data["model"]["config"]
         one = lambda r, p: (f"{statistics.median(r[p]['ms']):.1f}", f"{statistics.median(r[p]['ms_every_tile']) / statistics.median(r[p]['ms']):.2f} ×")  # noqa: E731
-        out += [f"Gates of a trained decoder, of {c['layers']} layers of {c['heads']} heads, trained by relpos lab for {found['step']} steps on {int(c['length']):,} bytes of lab/data/vim.txt at a "
-                f"time (perplexity {found['perplexity']:.2f} on the text measured), its queries, keys and gates for {found['layers'][0]['n']:,} bytes of text:", ""]
+        out += [f"Forget gates of a trained decoder with {c['layers']} layers of {c['heads']} heads. relpos lab trained it for {found['step']} steps on lab/data/vim.txt, {int(c['length']):,} bytes at a "
+                f"time (perplexity {found['perplexity']:.2f} on the measured text). The calls use its queries, keys and gates for {found['layers'][0]['n']:,} bytes of text:", ""]
         out += table(("layer", "mean gate of each head", "pairs computed", "forward, ms", "times as fast", "backward, ms", "times as fast"), [
             (str(r["layer"]), ", ".join(f"{g:.2f}" for g in r["mean_gate"]), f"{100 * r['pairs_computed']:.1f} %", *one(r, "forward"), *one(r, "backward"))
             for r in found["layers"]])
-    return out + [f"`python {m['command']}` makes these numbers, here in several runs with --resume; commit {m['commit']}, {m['date']}.", ""]
+    return out + [f"Measured by `python {m['command']}`, in several runs with --resume, at commit {m['commit']}, {m['date']}.", ""]
 
 
 def terms_section():
-    """Terms that are no strip, beside plain attention."""
+    """Return the section about terms that are not strips, compared with plain attention."""
     rows = {r["problem"]: r for r in map(json.loads, (root / "bench/results/terms_processor.jsonl").read_text().splitlines())}
     size = "f32:b1h8q4096k4096d64"
     first = rows[f"fwd:{size}:"]
@@ -217,15 +218,15 @@ def terms_section():
         more, more_back, what = EXTRA[term]
         return (f"`{term}`", f"{ahead / ahead_0:.2f} ×", f"{back / back_0:.2f} ×", f"{(ahead + back) / (ahead_0 + back_0):.2f} ×", f"{more}, {more_back}",
                 f"{1 + more / 256:.2f} ×, {1 + more_back / 640:.2f} ×", what)
-    return ["## Terms that take longest", "", f"B1 H8 D64 f32, N = 4096, one thread, {first['isa'].upper()}, processor time, in turns, medians of {first['runs']}, on a machine that others "
-            f"used (load 13 to 20 on 2 cores, so caches and memory were shared). Plain attention: forward {first['ms']:.0f} ms, backward {rows[f'bwd:{size}:']['ms']:.0f} ms, of 256 and 640 operations for each pair; times of the terms are "
-            "multiples of these, with the gradients of their arrays. [What each term costs](costs.md) has all terms.", ""] + table(
-        ("term", "forward", "backward", "both", "operations added, at least", "what operations alone allow", "besides, for each pair"), map(line, EXTRA)) + [
-        "`relpos bench --processor --json` of `fwd:` and `bwd:" + size + ":TERM` makes these numbers, bench/results/terms_processor.jsonl.", ""]
+    return ["## Terms that take longest", "", f"B1 H8 D64 f32, N = 4096, one thread, {first['isa'].upper()}, processor time, alternating calls, medians of {first['runs']}. The machine had other "
+            f"users (load 13 to 20 on 2 cores, which shared caches and memory). Plain attention takes {first['ms']:.0f} ms forward and {rows[f'bwd:{size}:']['ms']:.0f} ms backward, for 256 and 640 operations per pair. "
+            "Times in the table are multiples of these and include the gradients of the term's arrays. [What each term costs](costs.md) has all terms.", ""] + table(
+        ("term", "forward", "backward", "both", "minimum operations added", "time for these operations", "other work per pair"), map(line, EXTRA)) + [
+        "Measured by `relpos bench --processor --json` of `fwd:" + size + ":TERM` and `bwd:" + size + ":TERM` (bench/results/terms_processor.jsonl).", ""]
 
 
 def training():
-    """Results of bench/finetune.py by implementation, in the order of lengths."""
+    """Return the results of bench/finetune.py, and the same by implementation in the order of lengths."""
     data = json.loads((root / "bench/results/finetune.json").read_text())
     by = {}
     for r in data["results"]:
@@ -238,28 +239,28 @@ def training_section():
     m, p = data["machine"], data["problem"]
     threads = f"{p['threads']} thread{'s' * (p['threads'] > 1)}"
     out = ["## Training a whole model", "", f"![{PLOTS['training']}](performance/training.svg)", "",
-           f"A step of AdamW on a T5 of {p['model']['num_layers']} + {p['model']['num_decoder_layers']} layers, {p['model']['num_heads']} heads and random weights "
-           f"(the sizes of T5 v1.1 small), {p['target']} tokens of target, {threads} of {m['cpu']}, PyTorch {m['torch'].split('+')[0]}, transformers "
+           f"A step of AdamW on a T5 with {p['model']['num_layers']} + {p['model']['num_decoder_layers']} layers, {p['model']['num_heads']} heads and random weights "
+           f"(the sizes of T5 v1.1 small), {p['target']} target tokens, {threads} of {m['cpu']}, PyTorch {m['torch'].split('+')[0]}, transformers "
            f"{m['transformers']}: seconds, median of {p['steps']} steps (smallest to largest), and the peak memory of the process minus its memory "
-           "before the first step. The products of the linear layers are PyTorch's own in all three, and limit the gain from faster attention: "
-           "the last column is their time in relpos's step. The losses agree.", ""]
+           "before the first step. PyTorch computes the linear layers in all three, which limits the gain from faster attention: the last column has "
+           "their time in relpos's step. The losses agree.", ""]
 
     def line(n):
         rows = {name: next((r for r in rows if r["length"] == n and "seconds" in r), None) for name, rows in by.items()}
         ours, peers = rows["relpos"], [r["seconds"] for name, r in rows.items() if name != "relpos" and r]
         cell = lambda r: f"{r['seconds']:.2f} ({r['seconds_min']:.2f} to {r['seconds_max']:.2f}), {(r['peak_bytes'] - r['start_bytes']) * 1e-6:,.0f} MB" if r else "fails"  # noqa: E731
         return f"{n:,}", *(cell(r) for r in rows.values()), f"{min(peers) / ours['seconds']:.2f} ×" if peers else "", f"{ours['linear_seconds']:.2f} s"
-    return out + table(("tokens", *by, "relpos faster than the better", "linear layers"), [line(r["length"]) for r in by["relpos"]]) + [
-        "`python bench/finetune.py -o bench/results/finetune.json` makes these numbers again.", ""]
+    return out + table(("tokens", *by, "faster than the better peer", "linear layers"), [line(r["length"]) for r in by["relpos"]]) + [
+        "Measured by `python bench/finetune.py -o bench/results/finetune.json`.", ""]
 
 
 def t5():
-    """Results of bench/t5.py."""
+    """Return the results of bench/t5.py."""
     return json.loads((root / "bench/results/t5.json").read_text())
 
 
 def t5_ratio(row, kind):
-    """How many times as long the better of the others takes at relpos's type; f32 and bf16 are beside f32, int8 and int4 beside int8."""
+    """Return the time of the faster peer over that of relpos with this type. f32 and bf16 are compared with f32, int8 and int4 with int8."""
     middle = {name: statistics.median(s) for name, s in row["seconds"].items()}
     others = [t for name, t in middle.items() if not name.startswith("relpos") and ("int8" in name) == kind.startswith("int")]
     return min(others) / middle["relpos " + kind]
@@ -277,29 +278,29 @@ def t5_section():
     def value(r, name):
         s = statistics.median(r["seconds"][name])
         return f"{r['new'] * r['batch'] / s:,.0f}" if r["new"] else f"{ms(s * 1e3)} ms"
-    out = ["## T5 models", "", f"T5-small's and FLAN-T5-base's shape with random weights, beside CTranslate2 {m['versions']['ctranslate2']} and transformers "
-           f"{m['versions']['transformers']} with PyTorch {m['versions']['torch'].split('+')[0]} and its SDPA; one thread of {m['cpu']} with "
+    out = ["## T5 models", "", f"Models of the shapes of T5-small and FLAN-T5-base with random weights, compared with CTranslate2 {m['versions']['ctranslate2']} and transformers "
+           f"{m['versions']['transformers']} with SDPA of PyTorch {m['versions']['torch'].split('+')[0]}; one thread of {m['cpu']} with "
            f"{'AMX' if any(f.startswith('amx') for f in m['flags']) else 'VNNI' if 'avx512_vnni' in m['flags'] else 'AVX2'}, "
-           f"commit {', '.join(sorted({r['commit'] for r in rows}))}, {m['date']}. Greedy decoding of 128 tokens after a source of 128, unless a row says "
-           f"otherwise; processor time, in turns, medians of {' or '.join(map(str, sorted(rounds)))} rounds, "
-           f"load {min(r['load'] for r in rows):.1f} to {max(r['load'] for r in rows):.1f}. "
-           "How many times as long the better of the others takes beside relpos's type (f32 and bf16 are beside f32, int8 and int4 beside int8), the worst first:", ""]
+           f"commit {', '.join(sorted({r['commit'] for r in rows}))}, {m['date']}. Greedy decoding of 128 tokens after a source of 128, unless a row has other "
+           f"sizes. Processor time, alternating runs, medians of {' or '.join(map(str, sorted(rounds)))} rounds, "
+           f"load {min(r['load'] for r in rows):.1f} to {max(r['load'] for r in rows):.1f}.", "",
+           "The last column has the time of the faster peer over that of relpos, the worst first. f32 and bf16 are compared with peers in f32, int8 and int4 with int8:", ""]
     ratios = sorted((t5_ratio(r, kind), *problem(r), kind) for r in data["times"] for kind in types)
-    out += table(("shape", "problem", "type", "the better other takes"), [(shape, what, kind, f"{x:.2f} ×") for x, shape, what, kind in ratios])
+    out += table(("shape", "problem", "type", "faster peer over relpos"), [(shape, what, kind, f"{x:.2f} ×") for x, shape, what, kind in ratios])
     sides = list(data["times"][0]["seconds"])
-    out += ["Tokens a second, with encoding; for encoding alone milliseconds:", ""]
+    out += ["Tokens per second, including encoding; for encoding only, milliseconds:", ""]
     out += table(("shape", "problem", *sides), [(*problem(r), *(value(r, n) for n in sides)) for r in data["times"]])
-    out += [f"What arithmetic allows: one thread of this machine reaches {m['peak_flops'] * 1e-9:.0f} GFLOP/s in f32. Encoding in f32 (attention is in f32 beside smaller weights too):", ""]
-    out += table(("shape", "problem", "GFLOP", "of the peak", "the better other takes", "beside f32 at the peak it would take"),
+    out += [f"One thread of this machine reaches at most {m['peak_flops'] * 1e-9:.0f} GFLOP/s in f32. Encoding in f32 (attention uses f32 with smaller weights too):", ""]
+    out += table(("shape", "problem", "GFLOP", "of the peak", "faster peer over relpos", "faster peer over f32 at the peak"),
                  [(*problem(r), f"{r['operations'] * 1e-9:,.0f}", f"{100 * r['operations'] / m['peak_flops'] / least:.0f} %", f"{t5_ratio(r, 'f32'):.2f} ×",
                    f"{t5_ratio(r, 'f32') * least * m['peak_flops'] / r['operations']:.2f} ×")
                   for r in data["times"] if "operations" in r for least in [statistics.median(r["seconds"]["relpos f32"])]])
-    out += ["Not measured: llama.cpp, CTranslate2 by other instruction sets than the one it chooses, and bf16 on a processor with AMX.", ""]
+    out += ["Not measured: llama.cpp, CTranslate2 with instruction sets other than its choice, and bf16 on a processor with AMX.", ""]
     sides = list(dict.fromkeys(n for r in data["memory"] for n in r["bytes"]))
-    out += ["Memory of encoding over the weights, MB: the peak of a process less that of one that encodes 16 tokens.", ""]
+    out += ["Memory of encoding in addition to the weights, in MB: the peak of a process minus the peak of one that encodes 16 tokens.", ""]
     out += table(("shape", "tokens", *sides), [(r["shape"], f"{r['tokens']:,}", *(f"{r['bytes'][n] * 1e-6:,.0f}" if n in r["bytes"] else "" for n in sides))
                                                for r in sorted(data["memory"], key=lambda r: (r["shape"], r["tokens"]))])
-    out += [f"![{PLOTS['t5']}](performance/t5.svg)", "", "[bench/t5.py](../bench/t5.py) makes these numbers:", "", "```",
+    out += [f"![{PLOTS['t5']}](performance/t5.svg)", "", "Measured by [bench/t5.py](../bench/t5.py):", "", "```",
             "python bench/t5.py build/release/relpos FOLDER --shape small --rounds 3 --json bench/results/t5.json",
             "python bench/t5.py build/release/relpos FOLDER --shape base --rounds 3 --json bench/results/t5.json",
             "python bench/t5.py build/release/relpos FOLDER --memory 512,1024,2048,4096,16384 --json bench/results/t5.json", "```", ""]
@@ -309,15 +310,15 @@ def t5_section():
 def another_section(path):
     data = json.loads(path.read_text())
     m, worse = data["machine"], slower(data["rows"])
-    out = [f"## {m['cpu']}, {m['isa'].upper()}", "", f"Another machine: {m['cores']} cores at {m['clock_hz'] * 1e-9:.2f} GHz, "
+    out = [f"## {m['cpu']}, {m['isa'].upper()}", "", f"{m['cores']} cores at {m['clock_hz'] * 1e-9:.2f} GHz, "
            f"{m['peak_gflops'][m['isa']][str(m['threads'])]:.0f} GFLOP/s on {m['threads']} thread{'s' * (m['threads'] > 1)}, PyTorch {m['torch'].split('+')[0]}, "
-           f"ONNX Runtime {m['onnxruntime']}, {m['date'][:10]}, commit {', '.join(sorted({r['commit'] for r in data['rows']}))}. In {len(worse)} of {len(data['rows'])} problems some "
-           "peer is faster. Times of peers are multiples of relpos's; for SDPA and eager attention the bias is built before the call.", ""]
+           f"ONNX Runtime {m['onnxruntime']}, {m['date'][:10]}, commit {', '.join(sorted({r['commit'] for r in data['rows']}))}. In {len(worse)} of {len(data['rows'])} problems a "
+           "peer is faster. Times of peers are multiples of relpos's. For SDPA and eager attention the bias is built before the call unless noted.", ""]
 
     def best(row, test):
         found = [ratio(row, name) for name in row["times"] if is_peer(name) and test(name)]
         return f"{min(found):.2f}" if found else ""
-    lines = [(f"{passes} {dtype}, {case}", f"{r['n']:,}", ms(r["times"]["relpos"]["ms"]), f"{100 * share(data, r):.0f} %",
+    lines = [(f"{passes} {dtype}, {case}", f"{r['n']:,}", ms(r["times"]["relpos"]["ms"]), f"{100 * peak_fraction(data, r):.0f} %",
               best(r, lambda n: n in ("SDPA", "SDPA, bias built before")), best(r, lambda n: n == "SDPA, bias built in the call"),
               best(r, lambda n: n.startswith("eager")), best(r, lambda n: n.startswith("flex")), best(r, lambda n: n.startswith("ONNX")))
              for (passes, dtype, case), rows in groups(data["rows"]).items() for r in rows]
@@ -325,8 +326,8 @@ def another_section(path):
 
 
 def error_section(data):
-    out = ["## Errors", "", "Against the same problem in f64: the largest error over the largest number of the result, and the mean error over "
-           "the mean size; for a backward pass the worst of its results.", ""]
+    out = ["## Errors", "", "Errors relative to the same problem in f64: the largest error over the largest number of the result, and the mean error over "
+           "the mean absolute value. For a backward pass, the worst of its results.", ""]
     rows = {key: [r for r in rows if r["errors_from"] == "f64"][-1:] for key, rows in groups(data["rows"]).items()}
 
     def cell(row, test):
@@ -352,7 +353,7 @@ def skipped_section(data):
         for case, ns in cases.items():
             lengths.setdefault(tuple(f"{n:,}" for n in sorted(ns)), []).append(case)
         return name, reason, "; ".join(f"{', '.join(found)} ({' '.join(ns)})" for ns, found in lengths.items())
-    return ["## What was not timed", "", "For a peer with several variants, at least one of them was not timed; lengths are in brackets.", ""] + table(
+    return ["## What was not timed", "", "If a peer has several variants, at least one of them was not timed. Lengths are in parentheses.", ""] + table(
         ("peer", "why", "where"), [line(*key, cases) for key, cases in why.items()])
 
 
@@ -372,19 +373,19 @@ def machine_section(data):
         "## How to repeat it", "", "```", "cmake --preset release && cmake --build --preset release", "bench/setup.sh build/venv",
         f"build/venv/bin/python {m['command'].replace('peers.py', 'peers.py build/release/librelpos.so')} -o bench/results/peers.json",
         "python3 bench/report.py && build/venv/bin/python bench/plots.py", "```", "",
-        "`--only 'fwd:f32.*t5'` measures some problems again and keeps the others; `--variants default,avx512` adds columns for relpos. "
+        "`--only 'fwd:f32.*t5'` measures some problems again and keeps the others. `--variants default,avx512` adds columns for relpos. "
         "[bench/peers.py](../bench/peers.py) describes each peer."]
 
 
 def page():
     data = load()
     m = data["machine"]
-    out = ["# Performance", "", f"<!-- made by bench/report.py from bench/results/peers.json and {NOTES.name}: change those -->",
-           f"relpos beside PyTorch {m['torch'].split('+')[0]} and ONNX Runtime {m['onnxruntime']} on {m['threads']} thread"
-           f"{'s' * (m['threads'] > 1)} of a machine with {m['isa'].upper()}, B1 H8 D64 except for windows (B512 H8 D32), called alternately in one process; medians. "
-           "[bench/peers.py](../bench/peers.py) makes the numbers; `relpos bench` repeats those of relpos.", ""]
+    out = ["# Performance", "", f"<!-- made by bench/report.py from bench/results/peers.json and {NOTES.name}: change these files -->",
+           f"This page compares relpos with PyTorch {m['torch'].split('+')[0]} and ONNX Runtime {m['onnxruntime']} on {m['threads']} thread"
+           f"{'s' * (m['threads'] > 1)} of a machine with {m['isa'].upper()}. Calls of B1 H8 D64 (windows: B512 H8 D32) alternate in one process; times are medians. "
+           "[bench/peers.py](../bench/peers.py) measures them, and `relpos bench` repeats the times of relpos.", ""]
     out += slower_section(data)
-    for name, what in list(PLOTS.items())[:-3]:  # the others are in their sections
+    for name, what in list(PLOTS.items())[:-3]:  # the others have sections
         out += [f"![{what}](performance/{name}.svg)", ""]
     if NOTES.exists():
         out += [NOTES.read_text().strip(), ""]

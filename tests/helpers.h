@@ -1,4 +1,4 @@
-/* helpers.h -- what the tests of the library share: problems, the instruction sets of this machine, fenced memory.
+/* helpers.h -- helpers of the library's tests: problems, the instruction sets of this machine, fenced memory.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_TESTS_HELPERS_H
 #define RELPOS_TESTS_HELPERS_H
@@ -44,33 +44,35 @@
 #ifndef THREAD_SANITIZED
 #define THREAD_SANITIZED 0
 #endif
-/* The build sets EMULATED where qemu runs the tests: it keeps no limit on memory, a child of a process with threads cannot
- * start threads there, and vectors are a hundred times slower. */
+/* The build sets EMULATED when qemu runs the tests: qemu enforces no memory limit, a child of a process with threads
+ * cannot start threads in it, and vector instructions are a hundred times slower. */
 #ifndef EMULATED
 #define EMULATED 0
 #endif
 
 /* ------------------------------------------------------------------------------------------------ problems */
 
-/* Whether tests run an instruction set: this machine has it, and not one emulation within another. */
+/* True if the tests run an instruction set: this machine has it, and it would not be an emulation inside another
+ * one. */
 #define TRIED(isa) (rp_isa_found(isa) == 1 && !(EMULATED && strcmp(isa, "amx_emulated") == 0))
 
-/* An emulation is a hundred times slower than what it emulates: tests that go through many cases take some of them there. */
+/* True if the instruction set is emulated, a hundred times slower than the processor's. Tests with many cases run
+ * only some of them. */
 #define SLOW(isa) (strcmp(isa, "amx_emulated") == 0)
 
-/* isa = each instruction set of the library that this machine has. */
+/* Loop with isa = each instruction set of the library that this machine has. */
 #define EACH_ISA(isa)                                                                                                  \
     for (int isa##_n = 0; isa##_n >= 0; isa##_n = -1)                                                                  \
         for (const char *isa; ((isa) = rp_isa_name(isa##_n)) != NULL; isa##_n++)                                       \
             if (TRIED(isa))
 
-/* path = the reference, then each instruction set. */
+/* Loop with path = the reference, then each instruction set. */
 #define EACH_PATH(path)                                                                                                \
     for (int path##_n = -1; path##_n > -2; path##_n = -2)                                                              \
         for (const char *path; ((path) = path##_n < 0 ? "reference" : rp_isa_name(path##_n)) != NULL; path##_n++)      \
             if (TRIED(path))
 
-/* A case that fails names itself, so that `relpos verify` can repeat it. */
+/* Fail with the text of the case, which `relpos verify` can repeat. */
 __attribute__((format(printf, 3, 4), unused)) static void wrong(const problem *p, const char *isa, const char *format,
                                                                 ...)
 {
@@ -88,7 +90,7 @@ HELPER void good(rp_status status)
         fail_msg("%s: %s", rp_status_name(status), rp_last_error());
 }
 
-/* A problem with inputs from a seed; "%d" and the like in the text are filled in. */
+/* Parse a problem and fill its inputs from a seed. The text is a printf format. */
 __attribute__((format(printf, 3, 4), unused)) static void pose(problem *p, uint64_t seed, const char *format, ...)
 {
     char text[400], err[512] = "";
@@ -100,7 +102,7 @@ __attribute__((format(printf, 3, 4), unused)) static void pose(problem *p, uint6
         fail_msg("%s: %s", text, err);
 }
 
-/* An array of zeros that lives as long as the problem. */
+/* Return an array of zeros that lives as long as the problem. */
 HELPER rp_array array_in(problem *p, rp_dtype dtype, int32_t ndim, const int64_t *shape)
 {
     rp_array a = rp_array_of(NULL, dtype, ndim, shape);
@@ -109,7 +111,7 @@ HELPER rp_array array_in(problem *p, rp_dtype dtype, int32_t ndim, const int64_t
     return a;
 }
 
-/* Keys with the axis of channels before that of keys: [B, Hk, Dk, Lk] in memory that holds nothing else. */
+/* Return the keys in a contiguous copy [B, Hk, Dk, Lk], in which the axis of channels precedes that of keys. */
 HELPER rp_array turned(problem *p, const rp_array *k)
 {
     const int64_t heads = k->shape[1], n = k->shape[2], d = k->shape[3], size = (int64_t)rp_dtype_size(k->dtype);
@@ -125,7 +127,7 @@ HELPER rp_array turned(problem *p, const rp_array *k)
 
 enum { WITH_LSE = 1, WITH_WEIGHTS = 2, WITH_SUMMARY = 4, WITH_ALL = 7 };
 
-/* Ask for more outputs than out. */
+/* Request more outputs than out. */
 HELPER void also(problem *p, int which, rp_dtype dtype)
 {
     const rp_desc *d = &p->desc;
@@ -163,7 +165,7 @@ HELPER void attend(problem *p, const char *isa)
         wrong(p, isa, "%s: %s", rp_status_name(status), rp_last_error());
 }
 
-/* The gradients of a call, one after another: dq, dk, dv, then those of the terms' arrays. */
+/* The gradients of a call in order: dq, dk, dv, then the gradients of the terms' arrays. */
 enum { GRADIENTS = 3 + RP_MAX_TERMS * RP_MAX_ARRAYS };
 
 HELPER rp_array *gradient(rp_grads *g, int n)
@@ -172,7 +174,7 @@ HELPER rp_array *gradient(rp_grads *g, int n)
     return n < 3 ? first[n] : &g->term[(n - 3) / RP_MAX_ARRAYS][(n - 3) % RP_MAX_ARRAYS];
 }
 
-/* The array that a gradient belongs to. */
+/* Return the array that gradient n belongs to. */
 HELPER rp_array *source_of(rp_tensors *t, int n)
 {
     rp_array *const first[3] = {&t->q, &t->k, &t->v};
@@ -191,7 +193,7 @@ HELPER const char *gradient_name(const problem *p, int n)
     return name;
 }
 
-/* Gradients of the same shapes with memory of their own, of a type. */
+/* Allocate gradients of the same shapes in the given type. */
 HELPER rp_grads gradients_like(problem *p, rp_dtype type)
 {
     rp_grads g = p->g;
@@ -201,7 +203,7 @@ HELPER rp_grads gradients_like(problem *p, rp_dtype type)
     return g;
 }
 
-/* rp_backward, with out and lse of the call before or without them. */
+/* Call rp_backward, with or without the out and lse of the previous call. */
 HELPER rp_status attempt_backward(problem *p, const char *isa, const rp_grads *g, bool given)
 {
     rp_plan *plan;
@@ -226,7 +228,7 @@ HELPER void backward(problem *p, const char *isa, const rp_grads *g, bool given)
         wrong(p, isa, "backward: %s: %s", rp_status_name(status), rp_last_error());
 }
 
-/* A copy of a contiguous array's elements; the caller frees it. */
+/* Copy the elements of a contiguous array. The caller frees the copy. */
 HELPER void *copy_of(const rp_array *a)
 {
     const size_t bytes = (size_t)problem_size(a) * rp_dtype_size(a->dtype);
@@ -236,7 +238,7 @@ HELPER void *copy_of(const rp_array *a)
     return to;
 }
 
-/* Element x of a contiguous array of a floating type. */
+/* Return element x of a contiguous array of a floating-point type. */
 HELPER double at(const rp_array *a, int64_t x)
 {
     double y;
@@ -261,7 +263,7 @@ HELPER void same_bits(const problem *p, const char *isa, const char *what, const
             wrong(p, isa, "%s: the bits differ from byte %zu of %zu on", what, c, n);
 }
 
-/* Two arrays of the same shape have the same bits; one NaN is as good as another, whatever its sign. */
+/* Check that two arrays of the same shape have the same bits. All NaN are equal. */
 HELPER void same_numbers(const problem *p, const char *isa, const char *what, const rp_array *a, const rp_array *b)
 {
     for (int64_t x = 0; x < problem_size(a); x++)
@@ -272,14 +274,14 @@ HELPER void same_numbers(const problem *p, const char *isa, const char *what, co
     same_bits(p, isa, what, a->data, b->data, (size_t)problem_size(a) * rp_dtype_size(a->dtype));
 }
 
-/* Run and compare bits of out with those of another problem, or of the same one changed. */
+/* Run a problem and compare the bits of out with those of another problem, or of the same one before a change. */
 HELPER void same_out(problem *p, const char *isa, const char *what, const float *want)
 {
     attend(p, isa);
     same_bits(p, isa, what, want, p->t.out.data, (size_t)problem_size(&p->t.out) * 4);
 }
 
-/* Numbers in double that must be the same numbers: relative to the largest of the array, or to `most` where that is larger. */
+/* Check that numbers in double agree, relative to the largest number in the array or to `most`, whichever is larger. */
 HELPER double near(const problem *p, const char *isa, const char *what, const double *got, const double *want,
                    int64_t n, double most)
 {
@@ -293,7 +295,7 @@ HELPER double near(const problem *p, const char *isa, const char *what, const do
     return most > 0 ? error / most : 0;
 }
 
-/* Numbers that do not depend on the problem's seed; splitmix64. */
+/* Return a random number that does not depend on the seed of the problem (splitmix64). */
 HELPER uint64_t draw(uint64_t *state)
 {
     return problem_next(state);
@@ -301,7 +303,7 @@ HELPER uint64_t draw(uint64_t *state)
 
 /* ------------------------------------------------------------------------------------------------ fenced memory */
 
-/* n bytes next to a page that may not be touched: they end right before it, or begin right after it. */
+/* n bytes beside a page that cannot be accessed: they end directly before it or begin directly after it. */
 typedef struct fence {
     char *map;
     size_t size;
@@ -317,11 +319,11 @@ HELPER fence fence_of(size_t n, bool after)
         fail_msg("mmap of %zu bytes failed", f.size);
     assert_int_equal(mprotect(f.map + page, inner, PROT_READ | PROT_WRITE), 0);
     f.data = after ? f.map + page + inner - n : f.map + page;
-    memset(f.map + page, 0xc3, inner); /* what lies on the other side */
+    memset(f.map + page, 0xc3, inner); /* fills the bytes on the other side of the data */
     return f;
 }
 
-/* Whether the bytes around the data are as fence_of left them. */
+/* Return true if the bytes around the data are unchanged since fence_of. */
 HELPER bool fence_intact(const fence *f, size_t n)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);

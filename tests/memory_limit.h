@@ -1,4 +1,4 @@
-/* memory_limit.h -- a child that gets no more memory than it has, and a little.
+/* memory_limit.h -- limit a process to the memory that it has now, plus a given amount.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_TESTS_MEMORY_LIMIT_H
 #define RELPOS_TESTS_MEMORY_LIMIT_H
@@ -7,7 +7,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* From now on this process may map mb megabytes beside what it has; exit code 9 if that cannot be said. */
+/* Limit this process to mb megabytes of mappings more than it has now. Exit with code 9 if the limit cannot be set. */
 static inline void limit_memory(int mb)
 {
     FILE *f = fopen("/proc/self/statm", "r");

@@ -1,4 +1,5 @@
-/* pairs.h -- terms and pairs of terms of the registry as a problem writes them, for tests that go over all of them.
+/* pairs.h -- terms and pairs of terms of the registry, written as in a problem, for tests that loop over all of
+ * them.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_TESTS_PAIRS_H
 #define RELPOS_TESTS_PAIRS_H
@@ -8,9 +9,10 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { PAIR_TOKENS = 6, TERM_TEXT = 300 }; /* tokens of every grid */
+enum { PAIR_TOKENS = 6, TERM_TEXT = 300 }; /* number of tokens in every grid */
 
-/* A term with a sample of its parameters, whose grid has PAIR_TOKENS tokens; false where there is no such sample. */
+/* Write a term with a sample of its parameters; its grid has PAIR_TOKENS tokens. Return false if there is no such
+ * sample. */
 __attribute__((unused)) static bool term_text(rp_term_kind kind, int sample, char to[TERM_TEXT])
 {
     const char *given = sample < RP_MAX_SAMPLES ? rp_term_about(kind)->samples[sample] : NULL;
@@ -25,7 +27,8 @@ __attribute__((unused)) static bool term_text(rp_term_kind kind, int sample, cha
     return true;
 }
 
-/* Two terms joined by +, or one where b is RP_TERM_NONE; false where they do not compose: at most one term of a role but for biases. */
+/* Write two terms joined by +, or one if b is RP_TERM_NONE. Return false if they do not compose: a role other than
+ * bias allows one term. */
 __attribute__((unused)) static bool pair_text(rp_term_kind a, rp_term_kind b, char to[2 * TERM_TEXT + 1])
 {
     char other[TERM_TEXT];

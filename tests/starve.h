@@ -1,5 +1,5 @@
-/* starve.h -- allocations that fail: the n-th from a call of starve on, alone or with all after it. Included once in a program, whose
- * malloc this is; a sanitizer has its own, and there nothing fails.
+/* starve.h -- make allocations fail: the n-th after a call of starve, only that one or also all later ones. Include
+ * it once in a program; it defines malloc. Sanitizers define their own malloc, so with them nothing fails.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_TESTS_STARVE_H
 #define RELPOS_TESTS_STARVE_H
@@ -17,7 +17,7 @@ static inline void starve(long n, bool ever)
     starve_n = n;
 }
 
-/* How many allocations there were since. */
+/* Stop, and return the number of allocations since starve. */
 static inline long starve_end(void)
 {
     starve_n = 0;
@@ -31,7 +31,7 @@ void *__libc_calloc(size_t n, size_t size);
 void *__libc_realloc(void *p, size_t size);
 void *__libc_memalign(size_t alignment, size_t size);
 
-#pragma GCC visibility push(default) /* the libraries that the program loads call these too */
+#pragma GCC visibility push(default) /* the program's shared libraries call these too */
 static bool starved(void)
 {
     if (starve_n == 0)

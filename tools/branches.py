@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""What tools/coverage.sh has counted: a table of parts and files, the branches of a file, or what is not taken by reason and place.
+"""Print the branch counts of tools/coverage.sh: a table of parts and files, the branches of a file, or the outcomes that never occur.
 
     tools/branches.py COUNTS [--show FILE | --list | --write DATE]
 
-COUNTS is the JSON of llvm-cov. A branch has two ways. --show prints each way of a file that is never taken, --list the functions that have such ways, by part and
-reason, and --write puts the table by reason into docs/reliability.md. A reason is what the text of a condition tells, and not what a person judged.
+COUNTS is the JSON of llvm-cov. A branch has two outcomes, true and false. --show prints each outcome that never occurs in a file. --list prints the
+functions with such outcomes, by part and reason. --write writes the table by reason into docs/reliability.md. The reason is guessed from the text of
+the condition.
 SPDX-License-Identifier: Apache-2.0
 """
 import argparse
@@ -14,19 +15,19 @@ import re
 from pathlib import Path
 
 PARTS = {"files: io": r"models/io/",
-         "checks of arguments: src/api, src/masks, text and bounds of terms": r"src/api/|src/masks/|src/terms/(text|shape|forms|facts|registry)\.c|src/base/(array|error)",
-         "command line: cli, support": r"cli/|cli/support/"}
-# The first that fits the condition, up to the end of its line.
-REASONS = {"memory that runs out": r"\bNULL\b|alloc|rpi_new|no_memory|NOMEM|json_lost|strn?dup|^!(data|text|to|line|copy|list|name|all|made|made_|args|own|row|work|loss|logits|m)\b",
-           "the system or libzip fails": r"errno|EINTR|E[A-Z]+ |\b(f?open|close|fclose|fflush|ferror|fprintf|fputs|pread|read|write|fstat|l?stat|fsync|rename|poll|flock|access|mkdir|waitpid|ftruncate|posix_spawnp?|rp_pool_create)\(|zip_|sig\w+\(|fd <|got|st\.st_",
+         "checks of arguments: src/api, src/masks, text and bounds of terms": r"src/api/|src/masks/|src/terms/(term_syntax|shape|forms|facts|term_registry)\.c|src/base/(array|error)",
+         "command line: cli, support": r"cli/"}
+# The first pattern that matches the condition, up to the end of its line, is the reason.
+REASONS = {"out of memory": r"\bNULL\b|alloc|rpi_new|no_memory|NOMEM|json_lost|strn?dup|^!(data|text|to|line|copy|list|name|all|made|made_|args|own|row|work|loss|logits|m)\b",
+           "a system call or libzip fails": r"errno|EINTR|E[A-Z]+ |\b(f?open|close|fclose|fflush|ferror|fprintf|fputs|pread|read|write|fstat|l?stat|fsync|rename|poll|flock|access|mkdir|waitpid|ftruncate|posix_spawnp?|rp_pool_create)\(|zip_|sig\w+\(|fd <|got|st\.st_",
            "an error is passed on": r"\b(code|status|error|err|wrong|bad|good|result|s)\b",
-           "a switch without that value": r"^default:",
-           "a loop or cut that never ends so": r"; \w*(\+\+|--)|\bused\b|\bsize\b|\blength\b|\bleft\b",
+           "the default of a switch": r"^default:",
+           "the end of a loop or of a buffer": r"; \w*(\+\+|--)|\bused\b|\bsize\b|\blength\b|\bleft\b",
            "others": r""}
 
 
 def count(path):
-    """{file: {(line, column, way): how often}}, and {(file, line, column): function}."""
+    """Return {file: {(line, column, outcome): count}} and {(file, line, column): function}."""
     ways, functions = collections.defaultdict(collections.Counter), {}
     data = json.loads(Path(path).read_text())["data"][0]
     for file in data["files"]:
@@ -42,7 +43,7 @@ def count(path):
 
 
 def never(ways, name):
-    """(line, column, way, condition) of each way of a file that is never taken."""
+    """Yield (line, column, outcome, condition) of each outcome in a file that never occurs."""
     lines = Path(name).read_text().splitlines()
     for (line, column, way), n in sorted(ways[name].items()):
         if n == 0:
@@ -54,7 +55,7 @@ def of_part(ways, part):
 
 
 def by_reason(ways, functions):
-    """{part: {reason: {(file, function): how many ways}}}"""
+    """Return {part: {reason: {(file, function): number of outcomes}}}."""
     found = {part: {reason: collections.Counter() for reason in REASONS} for part in PARTS}
     for part in PARTS:
         for name in of_part(ways, part):
@@ -64,7 +65,7 @@ def by_reason(ways, functions):
     return found
 
 
-def share(ways, names):
+def taken(ways, names):
     some, all_ = sum(n > 0 for f in names for n in ways[f].values()), sum(len(ways[f]) for f in names)
     return some, all_, 100 * some / all_
 
@@ -72,11 +73,11 @@ def share(ways, names):
 def print_files(ways):
     for part in PARTS:
         names = of_part(ways, part)
-        some, all_, percent = share(ways, names)
-        print(f"{percent:5.1f} %  {some:5} of {all_:5} branches of {part}")
-        for name in sorted(names, key=lambda f: share(ways, [f])[2]):
-            some, all_, percent = share(ways, [name])
-            print(f"    {percent:5.1f} %  {all_ - some:4} never taken  {name}")
+        some, all_, percent = taken(ways, names)
+        print(f"{percent:5.1f} %  {some:5} of {all_:5} outcomes of {part}")
+        for name in sorted(names, key=lambda f: taken(ways, [f])[2]):
+            some, all_, percent = taken(ways, [name])
+            print(f"    {percent:5.1f} %  {all_ - some:4} never occur  {name}")
 
 
 def print_reasons(found):
@@ -88,18 +89,18 @@ def print_reasons(found):
 
 
 def table(ways, found, date):
-    lines = ["| part | ways taken | of all | " + " | ".join(REASONS) + " |", "|---" * (3 + len(REASONS)) + "|"]
+    lines = ["| part | outcomes that occur | of all | " + " | ".join(REASONS) + " |", "|---" * (3 + len(REASONS)) + "|"]
     for part, reasons in found.items():
-        _, all_, percent = share(ways, of_part(ways, part))
+        _, all_, percent = taken(ways, of_part(ways, part))
         lines.append(f"| {part} | {percent:.1f} % | {all_:,} | " + " | ".join(str(sum(p.values())) for p in reasons.values()) + " |")
-    lines += ["", "The columns after the third count ways that are never taken, by what the text of the condition tells. The files with most of them:", ""]
+    lines += ["", "The columns after the third count outcomes that never occur, by a reason guessed from the text of the condition. Files with the most of them:", ""]
     for part, reasons in found.items():
         files = collections.Counter()
         for places in reasons.values():
             for (name, _), n in places.items():
                 files[name] += n
         lines.append(f"- {part}: " + ", ".join(f"{name} {n}" for name, n in files.most_common(8)) + ".")
-    return "\n".join([*lines, "", f"{date}, by `tools/coverage.sh`; `tools/coverage.sh --list` names the functions."])
+    return "\n".join([*lines, "", f"Measured on {date} by `tools/coverage.sh`; `tools/coverage.sh --list` lists the functions."])
 
 
 def main():

@@ -1,12 +1,12 @@
 #!/bin/sh
-# coverage.sh -- which branches of io, of the checks of arguments and of the command line the tests of the preset dev take, file by file.
-#   tools/coverage.sh               build with clang's counters (preset coverage), run the tests that are not labelled full, and every command while
-#                                   an allocation or a call of the system fails (tests/faults), and print the table
-#   tools/coverage.sh CTEST...      the same with those tests alone that options of ctest choose, and without failing calls
-#   tools/coverage.sh --show FILE   of the last run: each branch that is never taken, with its line
-#   tools/coverage.sh --list        of the last run: the functions with such branches, by reason
-#   tools/coverage.sh --write       of the last run: the table of docs/reliability.md
-# A branch has two ways. Counts lie in files that the programs map (%c): those of processes that are killed or leave by _exit are there too.
+# coverage.sh -- count the branches that the tests take in io, in the argument checks and in the command line, by file.
+#   tools/coverage.sh               build with clang's counters (preset coverage), run the tests without the label full and every command with
+#                                   failing allocations and system calls (tests/faults), and print a table
+#   tools/coverage.sh CTEST...      run only the tests selected by these ctest options, without failing calls
+#   tools/coverage.sh --show FILE   print the outcomes that never occurred in a file in the last run, by line
+#   tools/coverage.sh --list        print the functions with such outcomes in the last run, by reason
+#   tools/coverage.sh --write       write the table of docs/reliability.md from the last run
+# A branch has two outcomes. The counters are mapped files (%c), so they include processes that are killed or call _exit.
 # SPDX-License-Identifier: Apache-2.0
 set -eu
 cd "$(dirname "$0")/.."
@@ -32,7 +32,7 @@ if [ $# = 0 ]; then
     LLVM_PROFILE_FILE=$PWD/$build/counts/faults/%c%4m.profraw \
         tests/faults/faults.py $build/relpos $build/tests/inject $build/tests/starve.so --points 2 --ways >$build/faults.log || tail -n 1 $build/faults.log >&2
 fi
-# a call that fails may be one of those that make a file of counts: such a file is left out
+# skip invalid files: a failing system call may have been one that creates a file of counters
 "llvm-profdata-$llvm" merge -sparse -failure-mode=all -o $build/all.profdata $build/counts/*/*.profraw 2>$build/merge.log
 # shellcheck disable=SC2046
 "llvm-cov-$llvm" export -skip-expansions -instr-profile=$build/all.profdata $(find $build/relpos $build/tests -maxdepth 1 -type f -executable -printf '-object %p ') \

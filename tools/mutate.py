@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Mutation of the library: places are chosen at random and broken one at a time, and the tests have to notice. Standard library only.
+"""Mutation testing of the library: break random places one at a time and check that a test fails. Standard library only.
 
-    tools/mutate.py [--limit N] [--files PATH...] [--seed N]   break N places (240), going on where an earlier run stopped
-    tools/mutate.py --survivors       try what survived again: --long with the long tests too; --sanitize in a build with gcc's AddressSanitizer and
-                                      UndefinedBehaviorSanitizer, which see what only reads or writes elsewhere
-    tools/mutate.py --show            the table and the survivors of bench/results/mutate.json
-    tools/mutate.py --write           the table of docs/reliability.md; --check: exit code 1 if that is stale
+    tools/mutate.py [--limit N] [--files PATH...] [--seed N]   break N places (default 240), continuing an earlier run
+    tools/mutate.py --survivors       try the surviving mutants again. --long: also run the long tests. --sanitize: build with gcc's AddressSanitizer
+                                      and UndefinedBehaviorSanitizer, which detect wrong reads and writes
+    tools/mutate.py --show            print the table and the survivors of bench/results/mutate.json
+    tools/mutate.py --write           write the table of docs/reliability.md; --check: exit with 1 if it is stale
 
-What is broken: operators, comparisons, numbers by one, conditions negated, statements left out, neighbouring arguments exchanged. The source is copied
-to build/mutate/source, and only the copy is changed. It is built with the kernels of two instruction sets, plain vectors and AVX2, at -O1: what only
-the others have (src/kernels/amx, src/isa/avx512.h) is not broken. Objects are compared: a mutant that compiles to the same code counts for nothing.
-Each test has as much processor time as five unbroken runs and three seconds. Those named like the file come first, then those that killed much in little time.
-A mutant that nothing can notice is listed with a reason in tests/equivalent_mutants.txt. SPDX-License-Identifier: Apache-2.0
+A mutant changes an operator, a comparison or a number by one, negates a condition, removes a statement, or exchanges neighbouring arguments. Only a copy
+of the source in build/mutate/source is changed. It is built at -O1 with the kernels of two instruction sets, plain vectors and AVX2. Code that only the
+other sets use (src/kernels/amx, src/isa/avx512.h) is not broken. A mutant that compiles to the same object code is not counted. Each test may use the
+processor time of five unbroken runs plus three seconds. Tests named like the file run first, then those that have killed many mutants in little time.
+A mutant that no test can detect is listed with a reason in tests/equivalent_mutants.txt. SPDX-License-Identifier: Apache-2.0
 """
 import argparse
 import collections
@@ -38,12 +38,12 @@ RESULTS = root / "bench" / "results" / "mutate.json"
 EQUIVALENT = root / "tests" / "equivalent_mutants.txt"
 WORK = root / "build" / "mutate"
 SOURCE, BUILD, TEMPORARY = WORK / "source", WORK / "build", WORK / "tmp"
-FOLDERS = {"src": 10, "models/io": 3, "models/linear": 1, "models/tokenizer": 1, "models/t5": 1}  # and how often each is chosen
-LEFT_OUT = re.compile(r"src/kernels/amx/|src/isa/(?!registry)|models/linear/isa/|models/linear/kernels/amx|grapheme_table|t5/reference\.c")
+FOLDERS = {"src": 10, "models/io": 3, "models/linear": 1, "models/tokenizer": 1, "models/t5": 1}  # and their weights
+SKIPPED = re.compile(r"src/kernels/amx/|src/isa/(?!isa_registry)|models/linear/isa/|models/linear/kernels/amx|grapheme_table|t5/reference\.c")
 OTHER_SETS = ("amx", "amx_emulated", "avx512", "avx512_f64")
-LONG = 2.9  # seconds of processor time from which on a test runs with --long alone, but for those that nothing replaces:
+LONG = 2.9  # tests that take more processor time than this, in seconds, run only with --long, except those that no other test can replace:
 NEEDED = ("oracle", "test_checkpoints", "test_tokenizer", "test_tokenizer_damage", "test_t5_laws")
-# The tests of each folder: names as ctest has them. Those that need other tools, or would test what is not broken, are left out.
+# The tests of each folder, by their ctest names, except tests that need other tools or that test other code.
 CORE = (r"test_(formulas|schemes|words|array_forms|option_words|term_text|descriptions|equal_terms|environment|backward_arguments|masked_rows|convert|offsets"
         r"|arguments|inspection|identities|extremes|gradients|layouts|gradient_laws|masks|dropout|out_of_memory|forget_gates|gradient_bounds|nonfinite"
         r"|equal_bits|gradient_bits|decode|pools|forks|definition|skipping|memory|stack|float_state|process_numbers)|old_client|fuzz_(terms|problem)"
@@ -63,14 +63,14 @@ TOKEN = re.compile(r"""(?P<skip>/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\])*"|'(?:\\.|[^'
     |(?P<number>\.?\d(?:[eEpP][+-]|[\w.])*)|(?P<mark><<=|>>=|\.\.\.|->|\+\+|--|<<|>>|[-+*/%&|^<>=!]=|&&|\|\||[^\s\w])""", re.S | re.M | re.X)
 DECLARES = re.compile(r"(?:const|static|struct|enum|unsigned|union|typedef|return|goto|case|default|else|for|while|do|if|switch)\b|\w+ \**\w+(?:\[| =|;|,)|\(void\)|__builtin_prefetch")
 
-Place = collections.namedtuple("Place", "file line kind old new nth")  # a line, that line broken, and which of equal ones
+Place = collections.namedtuple("Place", "file line kind old new nth")  # a line, the changed line, and its index among equal lines
 
 
 def places(file):
-    """Every place of a file that can be broken: kind -> list of (start, end, new text)."""
+    """Return the text of a file and every place that can be broken: kind -> list of (start, end, new text)."""
     text = (root / file).read_text()
     tokens = [m for m in TOKEN.finditer(text) if m.lastgroup != "skip"]
-    bodies = [(m.start(), text.find("\n}", m.start())) for m in re.finditer(r"^\{$", text, re.M)]  # of functions, as clang-format leaves them
+    bodies = [(m.start(), text.find("\n}", m.start())) for m in re.finditer(r"^\{$", text, re.M)]  # function bodies, in the style of clang-format
     found = {kind: [] for kind in KINDS}
     body = 0
     for n, token in enumerate(tokens):
@@ -108,7 +108,7 @@ def places(file):
 
 
 def arguments(text, tokens, n):
-    """Where the arguments of a call lie whose parenthesis is token n: [(start, end)]."""
+    """Return the arguments of the call whose parenthesis is token n: [(start, end)]."""
     depth, parts, begin = 0, [], tokens[n].end()
     for token in tokens[n:n + 400]:
         word = token.group()
@@ -127,7 +127,7 @@ def arguments(text, tokens, n):
 
 
 def choose(files, seed):
-    """Places without end, drawn at random: a folder by its weight, a file by its length, a kind, one of its places."""
+    """Yield random places without end: a folder by its weight, a file by its length, a kind, and one of its places."""
     draw = random.Random(seed)
     names = {folder: [f for f in files if f.startswith(folder + "/")] for folder in FOLDERS}
     names = {folder: list_ for folder, list_ in names.items() if list_}
@@ -153,7 +153,7 @@ def choose(files, seed):
 
 
 def survivors(data, files):
-    """What survived and is not listed, as choose gives it, in the sources as they are now."""
+    """Yield the survivors that are not listed, in the form of choose, for the current sources."""
     listed = equivalents()
     for m in [m for m in data["mutants"] if m["file"] in files and state(m, listed) == "survived"]:
         parts = (root / m["file"]).read_text().split(m["old"] + "\n")
@@ -163,13 +163,14 @@ def survivors(data, files):
 
 
 def key(mutant):
-    """What a result is known by when lines above it have changed."""
+    """Return the identity of a result, which does not change when lines above it change."""
     get = mutant.get if isinstance(mutant, dict) else mutant._asdict().get
     return get("file"), get("old"), get("new"), get("nth")
 
 
 def equivalents():
-    """(file, old, new) -> reason: four lines for each, the path, "- " and "+ " before the line without its indent, the reason."""
+    """Return (file, old, new) -> reason. Each entry has four lines: the path, the line after "- " and after "+ "
+    without indentation, the reason."""
     listed = {}
     for entry in EQUIVALENT.read_text().split("\n\n") if EQUIVALENT.exists() else []:
         lines = [line for line in entry.strip().splitlines() if not line.startswith("#")]
@@ -184,7 +185,7 @@ def plain(text):
 
 
 def prepare(flags):
-    """Copy what git knows, as it lies here, and configure; files that are as they were keep their times."""
+    """Copy the tracked and unignored files and configure. Unchanged files keep their times."""
     SOURCE.mkdir(parents=True, exist_ok=True)
     TEMPORARY.mkdir(exist_ok=True)
     listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=root, check=True, capture_output=True, text=True).stdout.splitlines()
@@ -204,16 +205,16 @@ def prepare(flags):
 
 
 def build(targets):
-    """Exit code 0 if they build. A group of its own, so that nothing is left of it."""
+    """Build targets. Return code 0 if they build."""
     return subprocess.run(["ninja", "-C", BUILD, "-j2", *targets], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                           env=os.environ | {"CCACHE_BASEDIR": str(root), "CCACHE_NOHASHDIR": "1"})
 
 
-RUNNING = set()  # the groups of tests
+RUNNING = set()  # process groups of running tests
 
 
 def stop(*_):
-    """Nothing goes on when this program is ended."""
+    """Kill the running tests when this program is stopped."""
     for group in list(RUNNING):
         os.killpg(group, signal.SIGKILL)
     os._exit(1)
@@ -229,7 +230,7 @@ class Test:
         self.seconds, self.wall = None, None
 
     def run(self):
-        """(exit code or reason, processor seconds, seconds): what it prints is of no use here."""
+        """Run the test. Return (exit code, processor seconds, seconds); its output is discarded."""
         limit = int(5 * self.seconds + 3) if self.seconds is not None else 600
 
         def limits():
@@ -237,7 +238,7 @@ class Test:
             resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 1))
             resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 40, 1 << 40))
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-            if BUILD.name == "build":  # sanitizers reserve far more than they take
+            if BUILD.name == "build":  # sanitizers reserve far more memory than they use
                 resource.setrlimit(resource.RLIMIT_AS, (12 << 30, 12 << 30))
         began = time.monotonic()
         child = subprocess.Popen(self.command, cwd=self.folder, env=self.environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
@@ -254,7 +255,7 @@ class Test:
                 break
             time.sleep(0.01)
         try:
-            os.killpg(child.pid, signal.SIGKILL)  # what it left behind
+            os.killpg(child.pid, signal.SIGKILL)  # processes that the test left
         except ProcessLookupError:
             pass
         RUNNING.discard(child.pid)
@@ -263,11 +264,12 @@ class Test:
 
 
 def tests_of(folders):
-    """The tests that pass on the unbroken source, with their times; those are kept, since measuring them takes minutes."""
+    """Return the tests that pass on the unbroken source, with their times. The times are cached, because measuring
+    takes minutes."""
     wanted = "|".join(f"(?:{TESTS[f]})" for f in folders)
     sources = [p.stem for p in SOURCE.glob("tests/*/test_*.c")] + ["test_golden", "old_client"] + [f"fuzz_{p.stem}" for p in SOURCE.glob("tests/fuzz/*.c")]
     programs = sorted({f"tests/{name}" for name in sources if re.fullmatch(wanted, name) or name == "test_golden" and "src" in folders})
-    built = build([*programs, "relpos", "cases"])  # or ctest does not say how they run
+    built = build([*programs, "relpos", "cases"])  # ctest needs the programs to print their commands
     if built.returncode:
         sys.exit(built.stdout[-3000:])
     listed = json.loads(subprocess.run(["ctest", "--show-only=json-v1"], cwd=BUILD, check=True, capture_output=True, text=True).stdout)["tests"]
@@ -285,7 +287,7 @@ def tests_of(folders):
 
 
 def objects():
-    """What each object of the libraries is."""
+    """Return a digest of each object file of the libraries."""
     return {o: hashlib.sha256(o.read_bytes()).digest() for part in ("relpos", "relpos_io", "relpos_linear", "relpos_tokenizer", "relpos_t5")
             for o in (BUILD / "CMakeFiles" / f"{part}.dir").rglob("*.o")}
 
@@ -294,7 +296,7 @@ LIBRARIES = {"src": ["relpos"], "models/io": ["relpos", "relpos_io"], "models/li
 
 
 def judge(place, broken, order, whole):
-    """Break one place and see: (state, by which test)."""
+    """Break one place and run tests. Return (state, name of the test that failed)."""
     folder = place.file.split("/")[0]
     path, good = SOURCE / place.file, (SOURCE / place.file).read_bytes()
     path.write_text(broken)
@@ -303,7 +305,7 @@ def judge(place, broken, order, whole):
             return "does not compile", ""
         if objects() == whole:
             return "same code", ""
-        with concurrent.futures.ThreadPoolExecutor(2) as two:  # two tests at a time: one waits for less
+        with concurrent.futures.ThreadPoolExecutor(2) as two:  # run two tests at a time, because one of them may be waiting
             waiting, order = {}, list(order)
             while order or waiting:
                 while order and len(waiting) < 2:
@@ -325,7 +327,7 @@ def judge(place, broken, order, whole):
 
 
 def card():
-    """What the results come from."""
+    """Describe the machine and the source."""
     cpu = dict(line.split(":", 1) for line in subprocess.run(["lscpu"], capture_output=True, text=True).stdout.splitlines() if ":" in line)
     version = subprocess.run(["gcc", "--version"], capture_output=True, text=True).stdout.splitlines()[0]
     return {"cpu": cpu.get("Model name", "?").strip(), "cores": os.cpu_count(), "kernel": platform.release(), "compiler": version,
@@ -345,7 +347,7 @@ def save(data):
 
 
 def state(mutant, listed):
-    """survived becomes equivalent where the list says why."""
+    """Return the state of a mutant; a listed survivor is equivalent."""
     reason = listed.get((mutant["file"], plain(mutant["old"]), plain(mutant["new"])))
     return "equivalent" if mutant["state"] == "survived" and reason else mutant["state"]
 
@@ -358,7 +360,7 @@ def show(data):
         for m in data["mutants"]:
             count[m["kind"] if what == "kind" else m["file"].split("/")[0]][state(m, listed)] += 1
             count["all"][state(m, listed)] += what == "kind"
-        print(f"\n{what:12}" + "".join(f"{s:>18}" for s in states) + "    killed of those that count")
+        print(f"\n{what:12}" + "".join(f"{s:>18}" for s in states) + "    killed of killed + survived")
         for name, c in count.items():
             if sum(c.values()):
                 print(f"{name:12}" + "".join(f"{c[s]:18}" for s in states) + f"{100 * c['killed'] / max(1, c['killed'] + c['survived']):8.1f} %")
@@ -368,7 +370,7 @@ def show(data):
 
 
 def page():
-    """docs/reliability.md with its table as it should be."""
+    """Return docs/reliability.md with an up-to-date table."""
     data, listed = load(), equivalents()
     count = collections.Counter((m["file"].split("/")[0], state(m, listed)) for m in data["mutants"])
     rows = ["| folder | broken | found by a test | not found | cannot be found |", "|---|---|---|---|---|"]
@@ -378,7 +380,7 @@ def page():
             rows.append(f"| {folder} | {found + missed + same} | {found} | {missed} | {same} |")
     found, missed = (sum(n for (_, s), n in count.items() if s == of) for of in ("killed", "survived"))
     left = sum(n for (_, s), n in count.items() if s in ("same code", "does not compile"))
-    rows += ["", f"{100 * found / max(1, found + missed):.1f} % of the {found + missed} places whose breaking can be noticed; {left} others did not compile, or to the same "
+    rows += ["", f"{100 * found / max(1, found + missed):.1f} % of the {found + missed} detectable breaks were found. {left} others did not compile, or compiled to the same "
              f"code. {data['machine']['date']}, bench/results/mutate.json."]
     path = "docs/reliability.md"
     return {path: between((root / path).read_text(), "<!-- mutate: tools/mutate.py --write -->\n", "<!-- end of mutate -->", "\n".join(rows) + "\n", path)}
@@ -399,9 +401,9 @@ def main():
     if a.write or a.check:
         return write(page()) if a.write else check(page(), "tools/mutate.py --write")
     tracked = subprocess.run(["git", "ls-files", *FOLDERS], cwd=root, check=True, capture_output=True, text=True).stdout.splitlines()
-    files = [f for f in tracked if f.endswith((".c", ".h")) and not LEFT_OUT.search(f) and any(f == p or f.startswith(p.rstrip("/") + "/") for p in a.files)]
+    files = [f for f in tracked if f.endswith((".c", ".h")) and not SKIPPED.search(f) and any(f == p or f.startswith(p.rstrip("/") + "/") for p in a.files)]
     if not files:
-        sys.exit(f"mutate: --files {' '.join(a.files)}: no C file that is broken; folders are {', '.join(FOLDERS)}")
+        sys.exit(f"mutate: --files {' '.join(a.files)}: no C file to break; name a file or folder in {', '.join(FOLDERS)}")
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
     if a.sanitize:
@@ -428,7 +430,7 @@ def main():
         words = set(re.split(r"\W|_", place.file)) - {"src", "c", "h", "terms"}
         named = lambda t: any(w.startswith(word) or word.startswith(w) for w in t.name.split("_")[1:] for word in words if len(word) > 2)
         fitting.sort(key=lambda t: (t.seconds + 0.1) / (kills[t.name] + 3 * near[t.name] + 5 * named(t) + 0.5))
-        build(LIBRARIES[folder])  # the last mutant's files are as they were
+        build(LIBRARIES[folder])  # restore the files of the previous mutant
         whole, began = objects(), time.monotonic()
         found, by = judge(place, broken, fitting, whole)
         if found != "killed" and old:

@@ -1,6 +1,7 @@
-"""Fill README.md, docs/index.md, docs/costs.md, docs/lab-reference.md and docs/numerics.md with the numbers of bench/results and lab/results, between their marks. Standard library only.
+"""Write the numbers of bench/results and lab/results between the marks in README.md, docs/index.md, docs/costs.md, docs/lab-reference.md and docs/numerics.md.
+Standard library only.
 
-tools/measure.sh makes the result files and runs this.  SPDX-License-Identifier: Apache-2.0
+tools/measure.sh writes the result files and runs this script.  SPDX-License-Identifier: Apache-2.0
 """
 import json
 import re
@@ -9,7 +10,7 @@ from pathlib import Path
 
 root = Path(__file__).resolve().parent.parent
 results = root / "bench" / "results"
-sys.path[0] = str(root / "bench")  # in place of tools, where this file hides the module of its name
+sys.path[0] = str(root / "bench")  # instead of tools, where this file would hide the standard module numbers
 import report  # noqa: E402
 
 sys.path.append(str(root / "lab" / "report"))
@@ -36,7 +37,7 @@ def put(path, text, what="numbers"):
 
 
 def machines():
-    """(machine, rows) of each result file of bench/peers.py, newest first."""
+    """Yield (machine, rows) of each result file of bench/peers.py, newest first."""
     files = sorted(results.glob("peers*.json"), key=lambda path: json.loads(path.read_text())["machine"]["date"], reverse=True)
     for path in files:
         data = json.loads(path.read_text())
@@ -44,7 +45,7 @@ def machines():
 
 
 def readme():
-    """How many times as long PyTorch's SDPA takes, on each machine that was measured."""
+    """Write the table of README.md: the time of PyTorch's SDPA over that of relpos, for each measured machine."""
     out = ["Time of PyTorch's `scaled_dot_product_attention` over the time of relpos (f32, 8 heads of 64,",
            "a T5 table, one thread). Above 1, relpos is faster. SDPA adds the bias as an N × N mask.", "",
            "| machine | mask built beforehand: N = 512 | 1,024 | 4,096 | in the call: 4,096 | with gradients |",
@@ -76,7 +77,7 @@ def readme():
 
 
 def landing():
-    """The numbers of docs/index.md, each a card."""
+    """Write the cards of docs/index.md, one per number."""
     data = report.load()
     t5 = next(r for r in data["rows"] if (r["case"], r["n"], r["pass"], r["dtype"]) == ("T5 table", 4096, "fwd", "f32"))
     train = {r["implementation"]: r for r in report.training()[0]["results"] if r["length"] == 4096}
@@ -100,7 +101,7 @@ def landing():
 
 
 def costs():
-    """The table of docs/costs.md: each term beside plain attention of the same pass and mask."""
+    """Write the table of docs/costs.md: the time of each term over that of plain attention with the same pass and mask."""
     rows = {r["problem"]: r for r in lines("costs.jsonl")}
     size = "f32:b1h8q2048k2048d64"
 
@@ -111,8 +112,8 @@ def costs():
     plain = {d: ms(d, "") for d in ("fwd", "bwd")}
     out = [f"B1 H8 D64 f32, N = 2048, one thread, {first['isa'].upper()}. Plain attention: forward {plain['fwd']['ms']:.1f} ms "
            f"({100 * plain['fwd']['share_of_peak']:.0f} % of the measured peak), backward {plain['bwd']['ms']:.1f} ms "
-           f"({100 * plain['bwd']['share_of_peak']:.0f} %). Times of the terms are multiples of these; backward includes the "
-           "gradient of every learned array of the term.", "",
+           f"({100 * plain['bwd']['share_of_peak']:.0f} %). Times in the table are multiples of these. Backward includes the "
+           "gradients of all learned arrays of the term.", "",
            "| term | forward | backward |", "|---|---|---|"]
     for problem in rows:
         parts = problem.split(":")
@@ -134,16 +135,16 @@ def costs():
     far = {r["problem"]: r for r in lines("far.jsonl")}
     terms = {r["problem"].split(":", 3)[3]: r for r in lines("terms.jsonl") if r["problem"].count(":") > 2}
     worst = max(float(x.split("/")[2]) for x in re.findall(r"[\d.]+ / [\d.]+ / [\d.]+", (results / "errors.md").read_text()))
-    out += ["", f"Far from the peak still: a dense bias array ({100 * terms['dense']['share_of_peak']:.0f} % at N = 4096), "
+    out += ["", f"Furthest from the peak: a dense bias array ({100 * terms['dense']['share_of_peak']:.0f} % at N = 4096), "
             + ", ".join(f"{what} ({100 * far[problem]['share_of_peak']:.0f} %)" for problem, what in FAR.items())
-            + ". Other instruction sets, T5 table, N = 4096: "
-            + ", ".join(f"{name} {r['ms']:.0f} ms ({100 * r['share_of_peak']:.0f} % of its own peak)" for name, r in isa.items())
-            + f". Largest error over the proved bound, every term and instruction set, logits of ±1000 included: {worst:.3f}."]
-    out += ["", f"N = 4096 with a T5 table and its gradient: forward {fwd['ms']:.0f} ms, backward {bwd['ms']:.0f} ms "
-            f"({100 * bwd['share_of_peak']:.0f} % of the peak), together {(fwd['ms'] + bwd['ms']) / fwd['ms']:.2f} × forward; causal, "
-            f"backward takes {back[f'bwd:{n}:t5:causal']['ms'] / bwd['ms']:.2f} of the full time. N = 32,768, 8 heads, forward and "
-            f"backward: {memory['bytes_peak'] * 1e-6:.0f} MB over the tensors.", "",
-            "`tools/measure.sh` makes these numbers again; bench/results holds the files behind them."]
+            + ". Each instruction set with a T5 table, N = 4096: "
+            + ", ".join(f"{name} {r['ms']:.0f} ms ({100 * r['share_of_peak']:.0f} % of its peak)" for name, r in isa.items())
+            + f". The largest error over the proved bound, for all terms and instruction sets and logits up to ±1000, is {worst:.3f}."]
+    out += ["", f"With a T5 table and its gradient at N = 4096: forward {fwd['ms']:.0f} ms, backward {bwd['ms']:.0f} ms "
+            f"({100 * bwd['share_of_peak']:.0f} % of the peak), together {(fwd['ms'] + bwd['ms']) / fwd['ms']:.2f} × forward. With a causal mask, "
+            f"backward takes {back[f'bwd:{n}:t5:causal']['ms'] / bwd['ms']:.2f} of this time. Forward and backward of 8 heads at N = 32,768 need "
+            f"{memory['bytes_peak'] * 1e-6:.0f} MB in addition to the tensors.", "",
+            "`tools/measure.sh` measures these numbers again. The result files are in bench/results."]
     put("docs/costs.md", "\n".join(out))
 
 

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""The long campaign: libFuzzer on every fuzz target, random problems, commands that fail half-way, and trainings that are killed. Standard library only.
+"""Run long tests: libFuzzer on every fuzz target, random problems, commands with failing system calls, and training runs that are killed.
+Standard library only.
 
-    tools/soak.py HOURS [--save]     run for so long; `./check soak HOURS` does
+    tools/soak.py HOURS [--save]     run for HOURS, like `./check soak HOURS`
     tools/soak.py --write            write the table of docs/reliability.md from bench/results/soak.json
-    tools/soak.py --check            exit code 1 if that table is stale
+    tools/soak.py --check            exit with 1 if that table is stale
 
-It builds the presets fuzz and dev, goes on from the inputs in build/soak/corpus, and leaves what fails in build/soak/findings: make it an input in
-tests/fuzz/corpus once it is mended. With --save the counts are added to bench/results/soak.json. A finding ends it with exit code 1.
+It builds the presets fuzz and dev, starts from the inputs in build/soak/corpus, and writes findings to build/soak/findings. Once a finding is fixed,
+add it to tests/fuzz/corpus. --save adds the counts to bench/results/soak.json. With a finding the exit code is 1.
 SPDX-License-Identifier: Apache-2.0
 """
 import datetime
@@ -27,12 +28,13 @@ from made import between, check, root, write  # noqa: E402
 
 SAVED = root / "bench" / "results" / "soak.json"
 HERE = root / "build" / "soak"
-MORE = {"checkpoint": "tests/t5/data/switch/model.safetensors"}  # inputs beside tests/fuzz/corpus
-WHAT = {"io": "readers of .npz, .npy and .safetensors", "terms": "texts of terms and problems", "tokenizer": "tokenizers and text through them",
-        "settings": "settings of a training", "checkpoint": "checkpoints of trainings and of T5", "problem": "problems computed on every instruction set",
-        "command": "command lines", "random": "random problems, every check of `relpos verify` on every instruction set",
-        "faults": "failing allocations and calls of the system, in every command", "kills": "trainings killed at a random moment and resumed, to the same bits"}
-SLICE = 120  # seconds of one target in a round
+MORE = {"checkpoint": "tests/t5/data/switch/model.safetensors"}  # further inputs besides tests/fuzz/corpus
+WHAT = {"io": "inputs for the readers of .npz, .npy and .safetensors", "terms": "terms and problems as text",
+        "tokenizer": "tokenizer files, with text to encode", "settings": "configurations of training runs", "checkpoint": "checkpoints of training runs and of T5",
+        "problem": "problems computed by every instruction set", "command": "command lines",
+        "random": "random problems, with every check of `relpos verify` on every instruction set",
+        "faults": "failing allocations and system calls, in every command", "kills": "kills of training runs at random moments; the resumed runs give the same bits"}
+SLICE = 120  # seconds per target and round
 TRAINING = MODEL + """steps = 400
 warmup = 10
 checkpoint_every = 20
@@ -47,11 +49,11 @@ def build():
 
 
 def fuzz(target, seconds):
-    """Inputs that ran, and what was found."""
+    """Run a fuzz target. Return the number of inputs and of findings."""
     corpus = HERE / "corpus" / target
     corpus.mkdir(parents=True, exist_ok=True)
     seeds = [str(root / "tests" / "fuzz" / "corpus" / target)] + ([str(root / MORE[target])] if target in MORE else [])
-    folder = HERE / "seeds" / target  # libFuzzer takes folders
+    folder = HERE / "seeds" / target  # libFuzzer accepts only folders
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     for seed in seeds:
@@ -67,7 +69,7 @@ def fuzz(target, seconds):
 
 
 def problems(seconds):
-    """Random problems, in groups of 100 until the time is over."""
+    """Run random problems in groups of 100 until the time is over."""
     program, until, count, found = root / "build" / "dev" / "relpos", time.monotonic() + seconds, 0, 0
     while time.monotonic() < until:
         seed = random.randrange(2**40)
@@ -86,14 +88,15 @@ def train(folder, *options, **more):
 
 
 def kills(seconds):
-    """Kill a training at random moments and resume it until it ends: its last checkpoint is that of a training nobody killed."""
+    """Kill a training run at random moments and resume it until it ends. Its last checkpoint must equal that of a run
+    without kills."""
     runs, until, count, found = HERE / "runs", time.monotonic() + seconds, 0, 0
     shutil.rmtree(runs, ignore_errors=True)
     runs.mkdir(parents=True)
     (HERE / "training.lab").write_text(TRAINING)
     (runs / "text.txt").write_text("the cat sat on the mat, and the dog sat on the log. " * 400)
     began = time.monotonic()
-    assert train("whole").wait() == 0, "the training that nobody kills fails"
+    assert train("whole").wait() == 0, "the training run without kills fails"
     whole = time.monotonic() - began
     while time.monotonic() < until:
         shutil.rmtree(runs / "killed", ignore_errors=True)
@@ -116,7 +119,7 @@ def kills(seconds):
 
 
 def fail(seconds, session=[]):
-    """Commands while an allocation or a call of the system fails, at points drawn at random."""
+    """Run commands with a failing allocation or system call at random points."""
     if not session:
         folder, tests = HERE / "faults", root / "build" / "dev" / "tests"
         shutil.rmtree(folder, ignore_errors=True)
@@ -158,12 +161,12 @@ def run(hours):
 
 
 def page():
-    """docs/reliability.md with its table as it should be."""
+    """Return docs/reliability.md with an up-to-date table."""
     saved = json.loads(SAVED.read_text())
-    rows = ["| what runs | how many | open findings |", "|---|---|---|"]
+    rows = ["| test | count | open findings |", "|---|---|---|"]
     rows += [f"| {WHAT[name]} | {row['count']:,} | {row['findings'] - row.get('mended', 0)} |" for name, row in saved["counts"].items()]
     hours, last = sum(one["hours"] for one in saved["runs"]), saved["runs"][-1]
-    rows += ["", f"In {hours:.1f} hours of {len(saved['runs'])} run{'s'[:len(saved['runs']) > 1]}, the last on {last['date']} on a machine with {last['isa']}; bench/results/soak.json."]
+    rows += ["", f"{len(saved['runs'])} run{'s'[:len(saved['runs']) > 1]} of {hours:.1f} hours in total, the last on {last['date']} on a machine with {last['isa']} (bench/results/soak.json)."]
     path = "docs/reliability.md"
     return {path: between((root / path).read_text(), "<!-- soak: tools/soak.py --write -->\n", "<!-- end of soak -->", "\n".join(rows) + "\n", path)}
 

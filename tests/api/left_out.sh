@@ -1,5 +1,5 @@
 #!/bin/sh
-# left_out.sh BUILD -- configure without some of the libraries: what needs them is left out, named, and with how to get it.
+# left_out.sh BUILD -- configure without some of the libraries: what needs them is skipped, and CMake prints the names and how to install them.
 # SPDX-License-Identifier: Apache-2.0
 set -eu
 build=$1
@@ -11,7 +11,7 @@ pkg-config --variable pc_path pkg-config | tr : '\n' | while read -r folder; do
     cp "$folder"/*.pc "$work/all" 2>"$work/none" || true
 done
 
-# configure NAME HIDDEN...: without the packages of these names; the line about what is left out into $said, the main targets into $targets
+# configure NAME HIDDEN...: configure without the packages of these names. $said gets the line about skipped targets, $targets the main targets.
 configure()
 {
     name=$1
@@ -44,7 +44,7 @@ is nothing "relpos: left out: the library relpos_t5, the program relpos and the 
 libjansson-dev libzip-dev libpng-dev libcmocka-dev$end" "$said"
 is nothing '' "$targets"
 
-# a build that has to have all of it stops
+# with RELPOS_COMPLETE, configuring fails if anything is missing
 if PKG_CONFIG_LIBDIR=$work/nothing.pc cmake -G Ninja -S . -B "$work/complete" -DCMAKE_C_COMPILER="$cc" -DRELPOS_COMPLETE=ON >"$work/log" 2>&1; then
     echo 'RELPOS_COMPLETE: configured without the libraries'
     exit 1

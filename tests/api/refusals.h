@@ -1,15 +1,15 @@
-/* refusals.h -- a call that is refused: its status, and a line that names the field and its value.
+/* refusals.h -- checks that a call fails with the right status and with a line that names the field and its value.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_TESTS_REFUSALS_H
 #define RELPOS_TESTS_REFUSALS_H
 #include "tests/helpers.h"
 
-/* x = each of the values, for a row of a table that holds for all of them. */
+/* Loop with x = each of the values, for table rows that apply to all of them. */
 #define EACH(type, x, ...)                                                                                             \
     for (size_t x##_n = 0; x##_n < sizeof((type[]){__VA_ARGS__}) / sizeof(type); x##_n++)                              \
         for (type x = ((type[]){__VA_ARGS__})[x##_n], *x##_on = &x; x##_on; x##_on = NULL)
 
-/* The status is the one that is wanted, and one line names the field and, unless it is NULL, the value. */
+/* Check the status, and that the error is one line that contains the field and, unless NULL, the value. */
 HELPER void said(rp_status got, rp_status want, const char *field, const char *value)
 {
     if (got != want)
@@ -27,17 +27,17 @@ HELPER void refuse_plan(rp_desc d, rp_status want, const char *field, const char
     assert_null(plan);
 }
 
-/* A call with arrays of every form. */
+/* A problem with arrays of every form. */
 #define EVERY_FORM                                                                                                     \
     "fwd:f32:b2h4g2q5k7d8v6:t5,buckets=8+dense+relkey,left=2,right=1+relval,left=1,right=2+alibi+"                     \
     "table,left=3,right=3:key_mask+mask+lengths"
 
 /* ------------------------------------------------------------------------------------------------ slips in a call */
 
-/* A call that is right but for one slip, and the bytes of its outputs, none of which may change. */
+/* A correct call with one mistake added, and its outputs, which must not be written. */
 typedef struct slip {
     problem p;
-    rp_grads g; /* of a backward call */
+    rp_grads g; /* gradients of a backward call */
     void *work;
     int n;
     unsigned char *memory[GRADIENTS];
@@ -90,7 +90,7 @@ HELPER void slip_end(slip *s, rp_status want, const char *field, const char *val
     problem_free(&s->p);
 }
 
-/* A row of a table: what is changed in the arrays t and g of the call in slip_text, and what is said. */
+/* One table row: a change to the arrays t and g of the call in slip_text, and the expected error. */
 #define SLIP(change, status, field, value)                                                                             \
     do {                                                                                                               \
         slip s;                                                                                                        \

@@ -1,4 +1,5 @@
-/* test_arguments.c -- arguments of a call: each slip has its status, a line that names it, and writes nothing.
+/* test_arguments.c -- arguments of a call: each mistake returns its status and an error that names it, and nothing
+ * is written.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/api/refusals.h"
 
@@ -114,7 +115,7 @@ enum { OUT = 3, ALL = sizeof all / sizeof *all }; /* all[OUT] is the first outpu
 
 #define ARRAY ((rp_array *)(void *)((char *)t + all[n].offset))
 
-/* Type, axes, shape, strides and address of one array after the other. */
+/* Change the type, axes, shape, strides and address of one array at a time. */
 static void each_array_is_checked(void **state)
 {
     (void)state;
@@ -126,7 +127,7 @@ static void each_array_is_checked(void **state)
         for (int x = 0; x < 3; x++) {
             SLIP(ARRAY->shape[x]++, RP_E_SHAPE, name, "shape");
             SLIP(ARRAY->shape[x]--, RP_E_SHAPE, name, "shape");
-            SLIP(ARRAY->shape[x] = 1, RP_E_SHAPE, name, "shape"); /* no broadcasting of these */
+            SLIP(ARRAY->shape[x] = 1, RP_E_SHAPE, name, "shape"); /* these arrays do not broadcast */
             SLIP(ARRAY->shape[x] = -1, RP_E_SHAPE, name, "shape");
             SLIP(ARRAY->shape[x] = INT64_MAX, RP_E_SHAPE, name, "shape");
         }
@@ -136,7 +137,7 @@ static void each_array_is_checked(void **state)
         SLIP(ARRAY->stride[1] = x, RP_E_OVERFLOW, name, "stride");
         SLIP((ARRAY->stride[0] = INT64_MAX / 4 - 100, ARRAY->stride[1] = INT64_MAX / 16), RP_E_OVERFLOW, name,
              "stride");
-        if (all[n].last_contiguous) { /* q, k, v and out: of the type of the description */
+        if (all[n].last_contiguous) { /* q, k, v and out must have the type of the description */
             EACH(int, x, RP_F16, RP_BF16) SLIP(ARRAY->dtype = (rp_dtype)x, RP_E_ARG, name, "dtype");
             SLIP((ARRAY->dtype = RP_F64, ARRAY->data = (void *)((uintptr_t)ARRAY->data & ~(uintptr_t)7)), RP_E_ARG,
                  name, "f64");
@@ -145,7 +146,7 @@ static void each_array_is_checked(void **state)
     }
 }
 
-/* An output has an element of its own for each index, and no memory in common with an input or with another output. */
+/* The elements of an output must not overlap each other, an input or another output. */
 static void outputs_overlap_nothing(void **state)
 {
     (void)state;
@@ -165,7 +166,7 @@ static void outputs_overlap_nothing(void **state)
         if (n > 3)
             SLIP(ARRAY->data = (char *)t->out.data + 2 * 4 * 5 * 6 * 4 - 4, RP_E_OVERLAP, "out", NULL);
     }
-    /* an input that ends in the first element of out; read backwards too */
+    /* an input that ends in the first element of out, forward and reversed */
     SLIP((t->q.data = (float *)t->out.data - (problem_size(&t->q) - 1)), RP_E_OVERLAP, "out", "q");
     SLIP((t->k.data = (float *)t->out.data + problem_size(&t->out) + 40, t->k.stride[0] = -41), RP_E_OVERLAP, "out",
          "k");
@@ -192,7 +193,7 @@ static void arrays_of_terms_are_checked(void **state)
     SLIP(t->term[5][0].shape[1] = 1, RP_E_SHAPE, "term[5].table", NULL);
     SLIP(t->term[2][0].shape[1] = 1, RP_E_SHAPE, "term[2].table", NULL);
     SLIP(t->term[3][0].ndim = 1, RP_E_SHAPE, "term[3].table", NULL);
-    /* slopes given, and wrong */
+    /* slopes are given, with a wrong shape */
     static float slopes[8];
     static const int64_t three[1] = {3}, two[2] = {4, 4};
     SLIP(t->term[4][0] = rp_array_of(slopes, RP_F32, 1, three), RP_E_SHAPE, "term[4].slopes", "(3)");
@@ -243,7 +244,7 @@ static void rows_out_of_bounds_are_named(void **state)
     said(rp_attend_row(plan, &t, 0, 0, 0, &row), RP_E_ARG, "v", "absent");
     assert_true(far[0] == 7 && far[1] == 7);
     row = (rp_row){.weights = room};
-    good(rp_attend_row(plan, &t, 1, 1, 2, &row)); /* weights do not need v, nor out */
+    good(rp_attend_row(plan, &t, 1, 1, 2, &row)); /* weights need neither v nor out */
     t.k.data = NULL;
     said(rp_attend_row(plan, &t, 0, 0, 0, &row), RP_E_ARG, "k", "absent");
     rp_plan_destroy(plan);
@@ -283,9 +284,9 @@ static void arrays_of_biases_and_bounds_are_checked(void **state)
     a = rp_array_of(p.t.q.data, RP_F64, 4, bound);
     said(rp_error_bound(plan, &p.t, &a), RP_E_OVERLAP, "overlaps", NULL);
     for (size_t c = 0; c < sizeof room; c++)
-        if (c >= 4 * sizeof(double)) /* weights of a row went to the first four, and were overwritten */
+        if (c >= 4 * sizeof(double)) /* the weights of a row were written to the first four and overwritten */
             assert_int_equal(((unsigned char *)room)[c], 0xa5);
-    /* an f32 result at an address of 4 bytes, for a description in f64, is as good as any */
+    /* an f32 result at an address aligned to 4 bytes is valid for an f64 description too */
     a = rp_array_of((float *)(void *)room + 1, RP_F32, 3, shape);
     good(rp_bias(plan, &p.t, 0, &a));
     rp_plan_destroy(plan);

@@ -1,10 +1,10 @@
-/* test_array_forms.c -- forms of arrays that are as good as the full ones.
+/* test_array_forms.c -- short forms of arrays that mean the same as the full ones.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/api/refusals.h"
 #include <signal.h>
 #include <sys/wait.h>
 
-/* Forms that broadcast give the bits of the full form. */
+/* Arrays that broadcast give the bits of the full arrays. */
 static void broadcast_arrays_equal_full_ones(void **state)
 {
     problem p;
@@ -12,7 +12,7 @@ static void broadcast_arrays_equal_full_ones(void **state)
     EACH_ISA(isa)
     {
         pose(&p, 3, "%s", EVERY_FORM);
-        /* make the full arrays constant along the axes that will be left out, then leave them out */
+        /* make the full arrays constant along the axes that will be omitted, then omit these axes */
         float *dense = p.t.term[1][0].data, *relkey = p.t.term[2][0].data;
         uint8_t *mask = p.t.mask[1].data, *keys = p.t.mask[0].data;
         int64_t *lengths = p.t.mask[2].data;
@@ -36,7 +36,8 @@ static void broadcast_arrays_equal_full_ones(void **state)
             p.t.term[1][0] = form ? rp_array_of(dense, RP_F32, 4, wide) : rp_array_of(dense, RP_F32, 1, seven);
             p.t.mask[1] = form ? rp_array_of(few, RP_BOOL, 3, column) : rp_array_of(few, RP_I8, 2, two);
             p.t.mask[0] = rp_array_of(keys, RP_U8, 1, seven);
-            p.t.mask[2] = rp_array_of(&six, RP_I32, form ? 1 : 0, one); /* no axes at all is one length for all */
+            p.t.mask[2] = rp_array_of(&six, RP_I32, form ? 1 : 0, one); /* without axes: one length for all batch
+                                                                         * entries */
             p.t.term[2][0] = form ? rp_array_of(relkey, RP_F32, 3, with_heads) : p.t.term[2][0];
             attend(&p, isa);
             same_bits(&p, isa, "broadcast forms", want, p.t.out.data, (size_t)problem_size(&p.t.out) * 4);
@@ -46,7 +47,7 @@ static void broadcast_arrays_equal_full_ones(void **state)
     }
 }
 
-/* Every integer type is a mask, and any non-zero value is true. */
+/* Every integer type can be a mask, and every non-zero value is true. */
 static void every_integer_type_is_a_mask(void **state)
 {
     problem p;
@@ -62,7 +63,7 @@ static void every_integer_type_is_a_mask(void **state)
             uint64_t room[22] = {0}, lens[2] = {0};
             const size_t size = rp_dtype_size((rp_dtype)type);
             for (int n = 0; n < 22; n++)
-                if (keys[n]) /* the highest byte alone: truth is not the lowest bit */
+                if (keys[n]) /* only the highest byte is set: truth does not depend on the lowest bit */
                     ((uint8_t *)room)[(size_t)n * size + size - 1] = n % 2 ? 0x80 : 2;
             for (int n = 0; n < 2; n++)
                 memcpy((char *)lens + (size_t)n * size, &lengths[n], size);
@@ -72,7 +73,7 @@ static void every_integer_type_is_a_mask(void **state)
             attend(&p, isa);
             same_bits(&p, isa, rp_dtype_name((rp_dtype)type), want, p.t.out.data, (size_t)problem_size(&p.t.out) * 4);
         }
-        /* lengths past either end */
+        /* lengths beyond both ends */
         const int64_t ends[2] = {INT64_MIN, INT64_MAX};
         const uint64_t huge[2] = {UINT64_MAX, 0};
         memset(keys, 1, 22);
@@ -95,7 +96,8 @@ static void every_integer_type_is_a_mask(void **state)
     }
 }
 
-/* Only lse, or only summaries: v is not needed, and may be absent. In a child, for a worker that reads it dies. */
+/* A call for only lse, or only summaries, does not need v. It runs in a child, because a worker that reads v would
+ * crash. */
 static void lse_and_summaries_need_no_values(void **state)
 {
     problem p;

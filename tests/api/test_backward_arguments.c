@@ -1,4 +1,5 @@
-/* test_backward_arguments.c -- arguments of a backward call: each slip has its status, a line that names it, and writes nothing.
+/* test_backward_arguments.c -- arguments of a backward call: each mistake returns its status and an error that names
+ * it, and nothing is written.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/api/refusals.h"
 
@@ -19,7 +20,7 @@ static void absent_arrays_are_named(void **state)
     SLIP(t->mask[0].data = NULL, RP_E_ARG, "mask[0]", NULL);
     SLIP(t->weights = rp_array_of(room, RP_F32, 4, three), RP_E_ARG, "output other than out and lse", NULL);
     SLIP(t->entropy = rp_array_of(room, RP_F32, 3, three), RP_E_ARG, "output other than out and lse", NULL);
-    /* gradients that do not exist */
+    /* gradients of arrays that do not exist */
     SLIP(g->term[0][1] = rp_array_of(room, RP_F32, 1, positions), RP_E_ARG, "term[0].q_positions", NULL);
     SLIP(g->term[3][0] = rp_array_of(room, RP_F32, 1, slopes), RP_E_ARG, "term[3].slopes", NULL);
 }
@@ -40,7 +41,7 @@ enum { DQ = 1, ALL = sizeof all / sizeof *all }; /* all[DQ] is the first output 
 
 #define ARRAY ((rp_array *)(void *)((char *)g + all[n].offset))
 
-/* Shape, axes, type, strides and address of dout and each gradient. */
+/* Change the shape, axes, type, strides and address of dout and of each gradient. */
 static void each_gradient_is_checked(void **state)
 {
     (void)state;
@@ -59,7 +60,7 @@ static void each_gradient_is_checked(void **state)
     }
 }
 
-/* A gradient has an element of its own for each index, and no memory in common with an input or with another one. */
+/* The elements of a gradient must not overlap each other, an input or another gradient. */
 static void gradients_overlap_nothing(void **state)
 {
     (void)state;
@@ -94,7 +95,8 @@ static void null_pointers_are_refused(void **state)
     problem_free(&p);
 }
 
-/* Work is aligned, and of the size that was said: it lies between pages that may not be touched. */
+/* Scratch memory is aligned and has the size that the plan reports. It is placed between pages that cannot be
+ * accessed. */
 static void backward_work_is_as_large_as_said(void **state)
 {
     problem p;

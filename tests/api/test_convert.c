@@ -1,8 +1,8 @@
-/* test_convert.c -- rp_convert: every half and bfloat16, one rounding to nearest even, integers as numbers.
+/* test_convert.c -- rp_convert: every f16 and bf16 code, one rounding to nearest even, and integer types.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/helpers.h"
 
-/* The value of a 16-bit float by its definition: fraction and exponent bits. */
+/* Return the value of a 16-bit float from its fraction and exponent bits. */
 static double by_definition(unsigned code, int fraction, int exponent)
 {
     const int top = (1 << exponent) - 1, bias = top / 2, e = (int)(code >> fraction) & top;
@@ -17,7 +17,7 @@ static const struct {
     int fraction, exponent;
 } narrow[] = {{RP_F16, 10, 5}, {RP_BF16, 7, 8}};
 
-/* Every code is read as defined, and written back as it was. */
+/* Every code is read as defined and written back unchanged. */
 static void every_code_keeps_its_value(void **state)
 {
     static uint16_t code[65536], back[65536];
@@ -40,12 +40,13 @@ static void every_code_keeps_its_value(void **state)
         for (unsigned c = 0; c < 65536; c++)
             if (back[c] != c && !isnan(wide[c]))
                 fail_msg("%s %04x comes back as %04x", rp_dtype_name(narrow[n].type), c, back[c]);
-        for (unsigned c = 0; c < 65536; c++) /* a NaN stays one */
+        for (unsigned c = 0; c < 65536; c++) /* a NaN stays NaN */
             assert_true(!isnan(wide[c]) || isnan(by_definition(back[c], narrow[n].fraction, narrow[n].exponent)));
     }
 }
 
-/* Between two neighbours: to the nearer, in the middle to the even one, once, whatever lies between double and f32. */
+/* A number between two codes rounds once to the nearer one, in the middle to the even one, even if it has more
+ * digits than f32. */
 static void rounding_is_to_nearest_even(void **state)
 {
     (void)state;
@@ -55,7 +56,8 @@ static void rounding_is_to_nearest_even(void **state)
             const double low = by_definition(c, narrow[n].fraction, narrow[n].exponent);
             const double step = ldexp(1, (int)fmax(c >> narrow[n].fraction, 1) - (1 << (narrow[n].exponent - 1)) + 1 -
                                              narrow[n].fraction);
-            const double middle = low + step / 2, high = low + step; /* past the largest, where infinity begins */
+            const double middle = low + step / 2, high = low + step; /* after the largest finite number, high is
+                                                                      * infinity */
             const struct {
                 double x;
                 unsigned want;
@@ -67,7 +69,7 @@ static void rounding_is_to_nearest_even(void **state)
             for (int k = 0; k < 5; k++) {
                 const double x[2] = {cases[k].x, -cases[k].x};
                 const float y[2] = {(float)x[0], (float)x[1]};
-                const bool exact = (double)y[0] == x[0]; /* in f32 too: all but the neighbours of the middle */
+                const bool exact = (double)y[0] == x[0]; /* exact in f32: all except the neighbours of the middle */
                 uint16_t got[2], again[2];
                 good(rp_convert(got, narrow[n].type, x, RP_F64, 2));
                 good(rp_convert(again, narrow[n].type, y, RP_F32, 2));
@@ -82,7 +84,7 @@ static void rounding_is_to_nearest_even(void **state)
     }
 }
 
-/* Through either wider type every code comes back; a NaN stays one, but quiet. */
+/* Every code survives conversion to either wider type and back. A NaN stays NaN and becomes quiet. */
 static void halves_survive_wider_types(void **state)
 {
     static const rp_dtype wide[] = {RP_F32, RP_F64};
@@ -112,7 +114,8 @@ static void numbers_beyond_a_half_are_infinity_or_zero(void **state)
     good(rp_convert(NULL, RP_F32, NULL, RP_F32, 0));
 }
 
-/* f32 and bf16 have loops of their own: the same codes as by way of double, one by one, of all kinds of numbers, at the ends of vectors. */
+/* f32 and bf16 have separate loops: they give the same codes as conversion through double one number at a time, for
+ * all kinds of numbers and at the ends of vectors. */
 static void many_are_as_one_by_one(void **state)
 {
     enum { N = 40000 };
@@ -142,7 +145,7 @@ static void many_are_as_one_by_one(void **state)
     }
 }
 
-/* Integers are numbers, and nothing is stored in an integer type. */
+/* Integers are read as numbers, and nothing can be stored in an integer type. */
 static void integers_are_read_as_numbers(void **state)
 {
     const int8_t small[3] = {-128, 0, 127};
@@ -161,7 +164,7 @@ static void integers_are_read_as_numbers(void **state)
     d[0] = 1e300;
     good(rp_convert(f, RP_F32, d, RP_F64, 1));
     assert_true(isinf(f[0]));
-    good(rp_convert(h, RP_F16, f, RP_F32, 0)); /* none */
+    good(rp_convert(h, RP_F16, f, RP_F32, 0)); /* no elements */
     assert_int_equal(rp_convert(h, RP_I16, f, RP_F32, 1), RP_E_ARG);
     assert_non_null(strstr(rp_last_error(), "i16"));
     assert_int_equal(rp_convert(h, RP_F16, f, (rp_dtype)13, 1), RP_E_ARG);

@@ -1,10 +1,10 @@
-/* test_descriptions.c -- descriptions that no plan is made of: sizes, numbers, terms and masks out of their bounds.
+/* test_descriptions.c -- descriptions that cannot become a plan: sizes, numbers, terms and masks out of range.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/api/refusals.h"
 
-#define FAR ((int64_t)1 << 61) /* more than any size may be */
+#define FAR ((int64_t)1 << 61) /* larger than every limit on sizes */
 
-/* A row of a table: a description that is right, what is changed in it, and what is said. */
+/* One table row: a change to a correct description, and the expected error. */
 #define DESC(change, status, field, value)                                                                             \
     do {                                                                                                               \
         rp_desc d = rp_desc_init(1, 2, 3, 4, 6);                                                                       \
@@ -56,7 +56,7 @@ static void counts_and_switches_out_of_bounds_are_named(void **state)
     DESC(d.flexible = 2, RP_E_RANGE, "flexible", "2");
 }
 
-/* Each factor is in its bounds, and a zero beside them hides nothing. */
+/* Each factor is in range but the product is not, and a size of zero does not hide this. */
 static void products_beyond_63_bits_are_refused(void **state)
 {
     const int64_t T = (int64_t)1 << 40, G = (int64_t)1 << 30, H = (int64_t)1 << 24;
@@ -94,7 +94,7 @@ static void unknown_instruction_sets_are_named(void **state)
             DESC(d.isa = rp_isa_name(n), RP_E_UNSUPPORTED, "isa", d.isa);
 }
 
-/* What the caller does with it later does not matter. */
+/* The plan does not depend on later changes to the description. */
 static void a_description_is_copied(void **state)
 {
     rp_plan *plan;
@@ -111,7 +111,7 @@ static void a_description_is_copied(void **state)
 
 /* ------------------------------------------------------------------------------------------------ terms */
 
-/* The second of two terms, for q and k that are 6 wide, 3 queries and 4 keys. */
+/* Check the error for a term used as the second of two, with q and k 6 wide, 3 queries and 4 keys. */
 static void refuse_term(rp_term t, rp_status want, const char *field)
 {
     rp_term two[2] = {rp_term_init(RP_TERM_LOG), t};
@@ -132,7 +132,7 @@ static void refuse_term(rp_term t, rp_status want, const char *field)
         refuse_term(t, status, field);                                                                                 \
     } while (0)
 
-/* What a text can say. */
+/* Parameters that can be written as text. */
 static void parameters_out_of_bounds_are_named(void **state)
 {
     static const struct {
@@ -157,7 +157,7 @@ static void parameters_out_of_bounds_are_named(void **state)
         {"fire,c=1,L=-1", RP_E_RANGE, "L"},
         {"fire,c=1,L=1,eps=-1", RP_E_RANGE, "eps"},
         {"fire,c=0,L=1,eps=0", RP_E_RANGE, "eps"},
-        {"fire,c=1,L=1", RP_E_RANGE, "width"}, /* no array tells it here */
+        {"fire,c=1,L=1", RP_E_RANGE, "width"}, /* no array determines the width here */
         {"fire,c=1,L=1,width=4,width2=-1", RP_E_RANGE, "width2"},
         {"swin,grid=0x4", RP_E_RANGE, "grid"},
         {"swin,grid=1x-3", RP_E_RANGE, "grid"},
@@ -194,7 +194,7 @@ static void parameters_out_of_bounds_are_named(void **state)
     }
 }
 
-/* What only a program can say: numbers that are not finite, values of enums and sizes that do not exist. */
+/* Parameters that only a program can set: non-finite numbers, enum values and sizes that do not exist. */
 static void impossible_parameters_are_named(void **state)
 {
     (void)state;
@@ -220,7 +220,7 @@ static void impossible_parameters_are_named(void **state)
     EACH(int, x, -1, 4, 1 << 30) TERM(BUCKET, t.strategy = (rp_strategy)x, RP_E_ARG, "strategy");
 }
 
-/* The same for the terms and for rp_bucket. */
+/* Buckets out of range, in terms and in rp_bucket. */
 static void buckets_out_of_bounds_are_named(void **state)
 {
     static const struct {
@@ -258,7 +258,7 @@ static void buckets_out_of_bounds_are_named(void **state)
     EACH(int, x, -1, 4, 1 << 30) assert_int_equal(rp_bucket(0, 32, 128, 1, (rp_strategy)x), -1);
 }
 
-/* Every parameter takes its least and its largest value, where no other parameter forbids that. */
+/* Every parameter accepts its smallest and its largest value, if no other parameter forbids it. */
 static void bounds_are_taken(void **state)
 {
     static const char *const texts[] = {
@@ -293,7 +293,7 @@ static void bounds_are_taken(void **state)
     }
 }
 
-/* A plan of these terms is refused, in a line that names the last of them and holds these words. */
+/* Check that a plan of these terms fails with an error that names the last of them and contains these words. */
 static void refuse_terms(const rp_term *terms, int32_t n, const char *words)
 {
     char last[16];
@@ -320,7 +320,7 @@ static void a_form_of_term_stands_alone(void **state)
         }
 }
 
-/* RoPE's dim of 0 is the width of q and k, which must be even; T5 does not read the strategy of buckets. */
+/* RoPE's dim of 0 means the width of q and k, which must be even. T5 ignores the bucket strategy. */
 static void parameters_mean_what_the_kind_reads(void **state)
 {
     rp_term rope = rp_term_init(RP_TERM_ROPE), t5 = rp_term_init(RP_TERM_T5);
@@ -353,7 +353,7 @@ static void masks_out_of_bounds_are_named(void **state)
     MASK(RP_E_RANGE, "-2", RP_MASK_WINDOW, -2, 3);
     MASK(RP_E_RANGE, NULL, RP_MASK_WINDOW, 3, INT64_MIN);
     MASK(RP_E_SHAPE, "3", RP_MASK_SEGMENTS, 0, 0);
-    right.masks = &far; /* is a window */
+    right.masks = &far; /* the mask is a window */
     right.n_masks = 1;
     good(rp_plan_create(&plan, &right));
     rp_plan_destroy(plan);

@@ -1,5 +1,5 @@
-/* test_other_calls.c -- what rp_key_norms, rp_prepare, rp_bias, rp_error_bound and rp_gradient_bound refuse, and the numbers of
- * rp_key_norms; plans with bounds on lengths, pages, rows of masks, and kinds that are none.
+/* test_other_calls.c -- errors of rp_key_norms, rp_prepare, rp_bias, rp_error_bound and rp_gradient_bound, and the
+ * results of rp_key_norms; plans with maximum lengths, pages, mask rows, and invalid kinds.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/helpers.h"
 
@@ -56,7 +56,8 @@ static void norms_are_refused(void **state)
     end();
 }
 
-/* The largest length of 64 keys, or infinity where a key, or its values, are not finite; from a key on, the others' numbers stay. */
+/* A norm is the largest length of 64 keys, or infinity if one of these keys or its value is not finite. With a first
+ * key given, the norms before it stay. */
 static void norms_are_the_largest_lengths(void **state)
 {
     enum { LK = 130, D = 5, DV = 6 };
@@ -68,7 +69,7 @@ static void norms_are_the_largest_lengths(void **state)
     double *found = norms.data, want[12] = {0};
     v[(1 * LK + 70) * DV + 2] = INFINITY;
     k[(2 * LK + 129) * D] = NAN;
-    k[(3 * LK + 3) * D + 1] = 2e15f; /* beyond what is moderate */
+    k[(3 * LK + 3) * D + 1] = 2e15f; /* beyond 1e15, so it counts as infinite */
     for (int64_t x = 0; x < 4 * LK; x++) {
         double squares = 0;
         for (int c = 0; c < D; c++)
@@ -81,17 +82,17 @@ static void norms_are_the_largest_lengths(void **state)
     for (int x = 0; x < 12; x++)
         if (!(found[x] == want[x] || fabs(found[x] - want[x]) <= 1e-12 * want[x]))
             fail_msg("norm %d is %.17g, not %.17g", x, found[x], want[x]);
-    good(rp_key_norms(plan, &p.t, LK, &norms)); /* no key */
+    good(rp_key_norms(plan, &p.t, LK, &norms)); /* no new keys */
     for (int x = 0; x < 12; x++)
         found[x] = 1000;
-    good(rp_key_norms(plan, &p.t, 65, &norms)); /* those of key 64 stay, and the next 64 begin anew */
+    good(rp_key_norms(plan, &p.t, 65, &norms)); /* the norm that includes key 64 is computed, the earlier ones stay */
     assert_true(found[0] == 1000 && found[1] == 1000);
     assert_true(fabs(found[2] - want[2]) <= 1e-12 * want[2]);
     assert_true(isinf(found[4]));
     end();
 }
 
-/* Norms are 0 or more, and infinity marks keys that have to be read. */
+/* Norms are 0 or more, and infinity marks keys that must be read. */
 static void calls_refuse_numbers_that_are_no_norms(void **state)
 {
     const double wrong[] = {-1, -INFINITY, NAN, -1e-30};
@@ -169,7 +170,7 @@ static void inspection_is_refused(void **state)
     end();
 }
 
-/* Each output alone, on the reference and the fast path: the same numbers as beside the others. */
+/* Request each output by itself, on the reference and the fast path: the numbers are the same as with all outputs. */
 static void each_output_alone(void **state)
 {
     (void)state;
@@ -197,7 +198,7 @@ static void each_output_alone(void **state)
     }
 }
 
-/* What a plan with bounds on lengths, pages, offsets and norms are refused for. */
+/* Errors about maximum lengths, pages, offsets and norms. */
 static void lengths_and_pages_are_refused(void **state)
 {
     uint64_t offset = UINT64_MAX;
@@ -249,7 +250,7 @@ static void lengths_and_pages_are_refused(void **state)
     t.pages = right, page[1] = (const char *)p.t.v.data + 1;
     refused(rp_attend(plan, &t, NULL), RP_E_ARG, "pages.k[1] is not aligned to its elements");
     page[1] = p.t.v.data;
-    t.pages.v = NULL; /* weights need no values, and out does */
+    t.pages.v = NULL; /* weights need no values, but out does */
     refused(rp_attend(plan, &t, NULL), RP_E_ARG, "v");
     t.out.data = NULL;
     const int64_t pairs[4] = {1, 2, 3, 100};
@@ -258,7 +259,7 @@ static void lengths_and_pages_are_refused(void **state)
     end();
 }
 
-/* What a backward call does not make, or cannot. */
+/* Errors of backward calls: gradients that do not exist or are not supported. */
 static void gradients_are_refused(void **state)
 {
     (void)state;
@@ -279,7 +280,8 @@ static void gradients_are_refused(void **state)
     end();
 }
 
-/* An array that goes with a parameter of its term, without it and the other way round; positions that are none; a grid and an offset. */
+/* Errors about an array given without the parameter that uses it and the reverse, about invalid positions, and about
+ * a grid with an offset. */
 static void arrays_of_terms_are_refused(void **state)
 {
     double position[5] = {0, 1, 0x1p54, 3, 4};
@@ -309,7 +311,7 @@ static void arrays_of_terms_are_refused(void **state)
     end();
 }
 
-/* Biases of a plan with bounds on lengths: as many as the arrays of the call say. */
+/* With a plan for maximum lengths, rp_bias uses the lengths of the call's arrays. */
 static void biases_have_the_lengths_of_the_call(void **state)
 {
     (void)state;
@@ -323,7 +325,7 @@ static void biases_have_the_lengths_of_the_call(void **state)
     t.q.shape[2] = 3, t.k.shape[2] = t.v.shape[2] = 5, t.out.data = NULL;
     good(rp_bias(plan, &t, 0, &some));
     refused(rp_bias(plan, &t, 0, &whole), RP_E_SHAPE, "bias");
-    t.q.data = t.k.data = t.v.data = NULL; /* without them, the bounds */
+    t.q.data = t.k.data = t.v.data = NULL; /* without arrays, it uses the maximum lengths */
     good(rp_bias(plan, &t, 0, &whole));
     for (int64_t x = 0; x < 2 * 3 * 5; x++)
         assert_true(at(&some, x) == at(&whole, x / 15 * 72 + x / 5 % 3 * 9 + x % 5));
@@ -362,13 +364,13 @@ static void shapes_and_rows_of_masks_are_refused(void **state)
     refused(rp_mask_shape(d, 0, &ndim, NULL), RP_E_ARG, "ndim or shape is NULL");
     refused(rp_term_shape(d, 0, -1, &ndim, shape), RP_E_ARG, "term is 0, index -1: there are 1 terms");
     refused(rp_term_shape(d, 1, 0, &ndim, shape), RP_E_ARG, "term is 1, index 0: there are 1 terms");
-    good(rp_term_shape(d, 0, RP_MAX_ARRAYS, &ndim, shape)); /* no such array: no axes */
+    good(rp_term_shape(d, 0, RP_MAX_ARRAYS, &ndim, shape)); /* there is no such array: no axes */
     assert_int_equal(ndim, 0);
     assert_string_equal(rp_plan_isa(NULL), "");
     end();
 }
 
-/* Questions about a kind of term that is none. */
+/* Queries about an invalid kind of term. */
 static void kinds_that_are_none(void **state)
 {
     static const int none[] = {RP_TERM_NONE, RP_TERM_COUNT, -1};
@@ -396,7 +398,7 @@ static void kinds_that_are_none(void **state)
     refused(rp_term_usual_sizes_sized(&t, sizeof t + 8, 10), RP_E_ARG, "rp_term");
     rp_term_init_sized(NULL, sizeof t, RP_TERM_T5);
     t.buckets = 77;
-    rp_term_init_sized(&t, sizeof t + 8, RP_TERM_T5); /* a size that no header has: nothing is written */
+    rp_term_init_sized(&t, sizeof t + 8, RP_TERM_T5); /* a struct size that no version had: nothing is written */
     assert_int_equal(t.buckets, 77);
 }
 

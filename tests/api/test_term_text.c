@@ -1,4 +1,4 @@
-/* test_term_text.c -- terms and kinds as text: what is parsed, what is printed, what has no name.
+/* test_term_text.c -- terms and kinds as text: parsing, printing, and kinds without a name.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/api/refusals.h"
 #include <locale.h>
@@ -91,7 +91,7 @@ static void texts_are_read(void **state)
     assert_string_equal(names[2], "x");
 }
 
-/* Some kinds ask for parameters, and say which is missing. */
+/* Some kinds require parameters; the error names the missing one. */
 static void every_name_stands_for_its_kind(void **state)
 {
     (void)state;
@@ -133,7 +133,7 @@ static void a_part_has_255_bytes_at_most(void **state)
     parse_bad(longest, RP_E_ARG, "longer than", "255");
 }
 
-/* Each is refused in a line that holds the words beside it. */
+/* Each text fails with an error that contains the words beside it. */
 static void bad_texts_are_refused(void **state)
 {
     (void)state;
@@ -155,7 +155,7 @@ static void bad_texts_are_refused(void **state)
         {"rope,bsae=5", "bsae", "did you mean \"base\""},
         {"linear,lef=1", "lef", "did you mean \"left\""},
         {"linear,rigt=1", "rigt", "did you mean \"right\""},
-        {"t5,strategy=log", "strategy", NULL}, /* bucket reads it, t5 does not */
+        {"t5,strategy=log", "strategy", NULL}, /* bucket has this parameter, t5 does not */
         {"log,left=1", "left", NULL},
         {"dense,table=x", "table", NULL},
         {"t5,buckets=8.5", "buckets", "8.5"},
@@ -184,7 +184,7 @@ static void bad_texts_are_refused(void **state)
         {"swin,grid=7x", "grid", "7x"},
         {"swin,grid=x7", "grid", "x7"},
         {"swin,grid=7x7x7", "grid", "7x7x7"},
-        {"axial,grid=2x2,extra=1", "extra", NULL}, /* swin alone has a class token */
+        {"axial,grid=2x2,extra=1", "extra", NULL}, /* only swin has a class token */
         {"real,max_distance=3,sign=2", "sign", "1 or -1"},
         {"real,max_distance=3,sign=+1", "sign", "+1"},
         {"kerple,kind=exp", "kind", "power"},
@@ -196,7 +196,7 @@ static void bad_texts_are_refused(void **state)
     };
     for (size_t n = 0; n < sizeof bad / sizeof *bad; n++)
         parse_bad(bad[n][0], RP_E_ARG, bad[n][1], bad[n][2]);
-    /* a hundred digits are no number to trip over */
+    /* a number of more than a hundred digits is an error */
     char many[160];
     memset(many, '1', sizeof many);
     memcpy(many, "log,lambda=", 11);
@@ -204,7 +204,7 @@ static void bad_texts_are_refused(void **state)
     parse_bad(many, RP_E_ARG, "lambda", NULL);
 }
 
-/* Every kind, with a value of every parameter that is not its default. */
+/* Every kind, with each parameter set to a value other than its default. */
 static void what_is_printed_is_parsed_back(void **state)
 {
     char text[1024], again[1024], names[RP_MAX_ARRAYS][RP_NAME_MAX];
@@ -222,7 +222,7 @@ static void what_is_printed_is_parsed_back(void **state)
             t.lambda = 0.1 + 0.2, t.rate_left = -1e-300, t.base = 5e5, t.eps = 0x1p-40, t.sign = 1, t.grid_h = 5;
             t.scaling = RP_SCALING_YARN, t.layout = RP_LAYOUT_INTERLEAVED, t.factor = 1.0 / 3;
             t.strategy = RP_STRATEGY_LINEAR, t.kerple = RP_KERPLE_POWER, t.extra = 1, t.span = 7, t.width = 9;
-            good(rp_term_print(&t, text, sizeof text)); /* what the kind does not read is not written */
+            good(rp_term_print(&t, text, sizeof text)); /* parameters that the kind does not have are not printed */
             good(rp_term_parse(text, &t, names));
         }
     }
@@ -248,7 +248,7 @@ static void what_is_printed_is_parsed_back(void **state)
     said(rp_term_print(&t, text, sizeof text), RP_E_RANGE, "kind", NULL);
 }
 
-/* Sizes that a term leaves open come from its arrays; those that are set stay. */
+/* Sizes that a term leaves open are taken from its arrays; sizes that are set stay. */
 static void open_sizes_come_from_arrays(void **state)
 {
     static const float x;

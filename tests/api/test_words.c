@@ -1,4 +1,5 @@
-/* test_words.c -- the last error in the words of a client's user: every field that a text names is replaced, and nothing else.
+/* test_words.c -- rp_last_error_in: every field name in an error is replaced by the caller's word, and nothing else
+ * is.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/helpers.h"
 
@@ -78,7 +79,7 @@ static void every_field_is_named_by_its_client(void **state)
         assert_string_equal(rp_last_error_in(&d, marked, &calls, text, sizeof text), provoked[n].text);
         assert_true(calls > 0);
         assert_string_equal(rp_last_error_in(&d, NULL, NULL, text, sizeof text), provoked[n].plain);
-        rp_last_error_in(&d, marked, &calls, small, sizeof small); /* cut, and terminated */
+        rp_last_error_in(&d, marked, &calls, small, sizeof small); /* truncated and terminated */
         assert_true(strlen(small) < sizeof small);
         rp_last_error_in(NULL, NULL, NULL, text, sizeof text); /* without a description there are no kinds to name */
         assert_null(strstr(text, "terms["));
@@ -87,7 +88,7 @@ static void every_field_is_named_by_its_client(void **state)
     assert_string_equal(rp_last_error_in(NULL, NULL, NULL, text, 0), "");
 }
 
-/* The array of every term and mask, wrong in type and shape. */
+/* Give each array of every term and mask a wrong type and shape. */
 static void arrays_are_named(void **state)
 {
     problem p;
@@ -133,7 +134,7 @@ static void arrays_are_named(void **state)
     }
 }
 
-/* A name that looks like a field, with quotes of its own. */
+/* A name that looks like a field and contains quotes. */
 static void what_users_wrote_stays(void **state)
 {
     static const char *const names[] = {"terms[0].left", "x\"terms[77].left", "\"\"desc.heads\"", "masks[-1]"};

@@ -1,5 +1,5 @@
 #!/bin/sh
-# attend.sh -- relpos attend: the worked example, every term and mask by name, laws, threads and instruction sets, a real text
+# attend.sh -- relpos attend: the worked example, every term and mask by name, identities, threads and instruction sets, a real text
 #
 #     tests/cli/attend.sh PATH/TO/relpos
 #
@@ -8,7 +8,8 @@
 . tests/shared/files.sh
 make_small
 
-# The worked example: the weights and the output of all five words, as the chapter prints them.
+# The worked example: the weights and the output of all five words match the digits printed in the
+# chapter.
 begin
 put q F32 1,1,5,4 f32 1 0 1 0 0 2 0 1 1 1 1 0 0 0 1 1 1 0 0 1
 put k F32 1,1,5,4 f32 0 1 0 1 1 0 1 0 1 1 0 0 0 0 1 1 1 0 0.5 0.5
@@ -59,7 +60,7 @@ for name in table t5 t5_options bucket_uniform bucket_linear bucket_quadratic lo
     differs plain "$name"
 done
 
-# Laws: the same thing said in two ways.
+# Identities: two ways to write the same attention.
 attend_to zero --bias dense,bias=nothing
 equal zero plain
 attend_to causal --causal
@@ -92,7 +93,7 @@ attend_to capped --softcap 1e6
 near 'a far cap' 1e-4 "$made" out "$T/made/plain.safetensors" out
 attend_to capped --softcap 0.5 --bias alibi
 attend_to capped_after --softcap-after 0.5 --bias alibi
-differs capped capped_after # before and after the bias
+differs capped capped_after # a cap before the bias differs from one after it
 attend_to key_U8 --key-mask key_U8
 for type in I64 U64 I32 U32 I16 U16 I8 BOOL odd; do
     attend_to "key_$type" --key-mask "key_$type"
@@ -108,7 +109,7 @@ ok attend "$square" -o "$T/made/segments.safetensors" --segments segments --bias
 ok attend "$square" -o "$T/made/blocks.safetensors" --mask blocks --bias log
 near 'two segments are two blocks of a mask' 1e-6 "$T/made/segments.safetensors" out "$T/made/blocks.safetensors" out
 
-# The bias that `relpos bias` writes, given back as an array, is the term.
+# The bias written by `relpos bias`, passed as an array, equals the term.
 biases="log,lambda=0.7 linear,left=0.5,right=1 alibi alibi,slopes=slopes t5,table=t5 bucket,table=t5,strategy=quadratic table,table=table,left=3,right=4"
 for term in $biases; do
     case $term in *=t5* | *=slopes* | *=table*) with="--input $small" ;; *) with='' ;; esac
@@ -125,7 +126,7 @@ for term in $biases; do
     near "$term as an array" 1e-5 "$T/made/direct.safetensors" out "$T/made/given.safetensors" out
 done
 
-# Threads, runs and instruction sets.
+# Threads, repeated runs and instruction sets give the same bytes.
 attend_to once --bias t5,table=t5 --causal --weights --lse --summary --threads 1
 attend_to again --bias t5,table=t5 --causal --weights --lse --summary --threads 1
 equal once again
@@ -142,7 +143,7 @@ for isa in $("$program" info --json | grep -oE '"name": "[a-z0-9]+", "found": tr
     equal "$isa" by_name
 done
 
-# A real text: the network's own q, k and v.
+# A real text: q, k and v of a trained network.
 ok attend "$text" -o "$T/a.npz" --bias alibi --lse
 ok attend "$text" -o "$T/b.npz" --bias alibi --lse --threads 1
 same 'equal inputs, equal files, on any number of threads' "$T/a.npz" "$T/b.npz"

@@ -36,10 +36,10 @@ ok attend "$small" -o "$T/deep/link.safetensors" --mask row
 check 'the target of a symbolic link is written, the link stays' '../made/linked.safetensors' "$(readlink "$T/deep/link.safetensors")"
 equal linked row
 ok attend "$small" -o "$T/made/linked.safetensors"
-equal linked plain # an older output is replaced
+equal linked plain # replaces an older output
 check 'no temporary stays' '' "$(find "$T" -name '.relpos*')"
 
-# A biased array as `relpos bias` writes it is an input again, in both formats.
+# An array with its bias, as `relpos bias` writes it, is valid input in both formats.
 ok bias alibi --q 6 --k 6 -o "$T/one.npz"
 ok bias dense,bias=bias --input "$T/one.npz" -o "$T/one.safetensors"
 ok bias dense,bias=bias --input "$T/one.safetensors" -o "$T/two.npz"
@@ -58,7 +58,7 @@ check 'the name of the type' '"dtype":"BF16"' "$(grep -aoE -m 1 '"dtype":"[A-Z0-
 ok attend "$small" -o "$T/f16.npz" --dtype f16
 refused 2 'bf16: \.npz does not support this type' attend "$small" -o "$T/kept/a.npz" --dtype bf16
 refused 2 'bf16: \.npz does not support this type' attend "$small_npz" -o "$T/kept/b.npz" --dtype bf16
-tail -c 560 "$T/made/f16.safetensors" >"$T/half" # numbers in f16, to be q, k and v
+tail -c 560 "$T/made/f16.safetensors" >"$T/half" # f16 numbers, used as q, k and v
 middle()
 {
     tail -c 256 "$T/half" | head -c 128
@@ -83,7 +83,7 @@ save "$T/double.safetensors"
 ok attend "$T/double.safetensors" -o "$T/made/double.safetensors"
 check 'the type of q is the default' 0 "$(numbers "$T/made/double.safetensors" out | sort -u)"
 
-# Nothing to attend to, nobody who attends.
+# No keys, and no queries.
 begin
 put q F32 1,2,0,8 :
 put k F32 1,2,4,8 some 0 64
@@ -94,8 +94,8 @@ make_no_keys
 ok attend "$no_keys" -o "$T/made/no_keys.safetensors" --lse --weights --summary
 check 'rows without a key' '0 -inf' "$(numbers "$T/made/no_keys.safetensors" out | sort -u) $(numbers "$T/made/no_keys.safetensors" lse | sort -u | paste -s -d ' ')"
 
-# NaN where it is masked reaches nothing; where it is attended, its row.
-around() # around FROM NUMBER...: the middle one of three vectors
+# A masked NaN has no effect; an attended one reaches only its row.
+around() # around FROM NUMBER...: print three vectors, the middle one given
 {
     some "$1" 8
     shift

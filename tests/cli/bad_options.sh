@@ -1,5 +1,5 @@
 #!/bin/sh
-# bad_options.sh -- relpos attend: arrays, terms, numbers and names that are refused; what users type never reaches the terminal as it is
+# bad_options.sh -- relpos attend: errors about arrays, terms, numbers and names; control characters of the user never reach the terminal
 #
 #     tests/cli/bad_options.sh PATH/TO/relpos
 #
@@ -8,13 +8,13 @@
 . tests/shared/files.sh
 make_small
 
-bad() # bad CODE PATTERN OPTION...: over the small file
+bad() # bad CODE PATTERN OPTION...: check the error for the small file
 {
     bad_code=$1 bad_pattern=$2
     shift 2
     refused "$bad_code" "$bad_pattern" attend "$small" -o "$T/kept/a.safetensors" "$@"
 }
-# The array of a term or mask: not there, of another shape, of another type.
+# The array of a term or mask: missing, of another shape, of another type.
 for option in '--bias table,left=3,right=4,table=' '--bias t5,table=' '--bias bucket,table=' '--bias alibi,slopes=' '--bias dense,bias=' \
     '--relkey left=3,right=4,table=' '--relval left=3,right=4,table=' '--key-mask ' '--mask ' '--lengths ' '--segments '; do
     option_value=${option#* }
@@ -33,14 +33,14 @@ refusals attend "$small" -o "$T/kept/a.safetensors" <<'END'
 1 | table | --relkey table=values,left=3,right=4
 1 | table | --relval table=keys,left=3,right=4
 1 | table | --relkey table=keys_h,left=3,right=5
-1 | segments | --segments segments # equal numbers of queries and keys are needed
+1 | segments | --segments segments # segments need equal numbers of queries and keys
 1 | --key-mask blocks: shape | --key-mask blocks
 1 | mask | --mask blocks
 1 | lengths | --lengths key_I64
 1 | slopes | --bias alibi,slopes=table
 END
 
-# Terms: keys unknown, given twice, missing, without a value; names unknown.
+# Terms: unknown names; keys that are unknown, given twice, missing or without a value.
 refusals attend "$small" -o "$T/kept/a.safetensors" <<'END'
 2 | ^relpos: --bias: no term is called "t6".*did you mean "t5" | --bias t6
 2 | no term is called "" | --bias ''
@@ -127,7 +127,7 @@ refusals attend "$small" -o "$T/kept/a.safetensors" <<'END'
 2 | --key-mask.*name | --key-mask ''
 END
 
-# Words of the user in messages: control characters are spelt out, and a message stays one line.
+# User text in messages: control characters are escaped, and a message stays one line.
 evil=$(printf 'a\033[31mb\nc\177')
 for option in --bias --dtype --window --isa --threads --scale --softcap --q-offset --mask --key-mask --rope --relkey; do
     run attend "$small" -o "$T/kept/a.npz" "$option" "$evil"

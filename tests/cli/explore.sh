@@ -6,7 +6,7 @@
 # SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../shared/checks.sh"
 
-# A program of its own, with and without a page beside it; "browsers" that work and fail.
+# A copy of the program, with and without the page, and fake browsers that work or fail.
 built=$program
 mkdir -p "$T/tree/bin" "$T/tree/share/doc/relpos" "$T/browser"
 cp "$program" "$T/tree/bin/relpos"
@@ -21,14 +21,14 @@ refused 2 'one argument too many' explore now
 printf '#!/bin/sh\n[ "$1" = "%s" ] && echo >"%s/opened"\n' "$page" "$T" >"$T/browser/xdg-open"
 chmod +x "$T/browser/xdg-open"
 PATH=$T/browser:$PATH
-prints "$page" explore # no screen
+prints "$page" explore # without a display
 check 'nothing is opened without a screen' '' "$(ls "$T/opened" 2>/dev/null)"
 DISPLAY=:9
 export DISPLAY
 prints '' explore
 check 'the page is opened' "$T/opened" "$(ls "$T/opened")"
 printf '#!/bin/sh\nexit 3\n' >"$T/browser/xdg-open"
-prints "$page" explore # no browser
+prints "$page" explore # with a browser that fails
 unset DISPLAY
 PATH=${PATH#"$T/browser:"}
 program=$built

@@ -12,7 +12,7 @@ prepare plain
 prepare log --bias log
 prepare causal --causal
 
-# more_to NAME OPTION...: that file into $T/made/NAME.safetensors
+# more_to NAME OPTION...: run attend on the file $more and write $T/made/NAME.safetensors
 more_to()
 {
     made=$T/made/$1.safetensors
@@ -55,7 +55,7 @@ more_to with_all --bias table,table=table,left=3,right=4 --bias dense,bias=dense
 for name in out dq dk dv dtable dkeys; do
     near 'beside --weights and --summary' 0 "$T/made/grad.safetensors" $name "$made" $name
 done
-# An array that is named twice gets the sum.
+# An array used twice gets the sum of both gradients.
 more_to two --bias table,table=table,left=3,right=4 --bias table,table=again,left=3,right=4 --grad
 more_to twice --bias table,table=table,left=3,right=4 --bias table,table=table,left=3,right=4 --grad
 numbers "$T/made/two.safetensors" dtable >"$T/one"
@@ -63,7 +63,7 @@ numbers "$T/made/two.safetensors" dagain >"$T/two"
 numbers "$T/made/twice.safetensors" dtable | paste "$T/one" "$T/two" - >"$T/three"
 check 'the sum of two gradients' '32 32' "$(awk '{ d = $1 + $2 - $3; n += d < 1e-6 && d > -1e-6 } END { print NR, n }' "$T/three")"
 check 'and one array of it' 1 "$(grep -aoE '"dtable"' "$T/made/twice.safetensors" | grep -c .)"
-more_to query --xl r=xr,u=xu,v=xu --grad # u and v
+more_to query --xl r=xr,u=xu,v=xu --grad # xu is both u and v
 more_to queries --xl r=xr,u=xu,v=xv --grad
 check 'one gradient for u and v' 1 "$(grep -aoE '"dxu"' "$T/made/query.safetensors" | grep -c .)"
 for type in bf16 f16; do
@@ -72,7 +72,7 @@ for type in bf16 f16; do
 done
 ok attend "$more" -o "$T/grad.npz" --bias alibi,slopes=slopes --grad --dtype f16
 
-# With dlse the gradients of scores sum to it, for a constant that is added to a row's scores is added to lse.
+# The gradients of the scores sum to dlse, because a constant added to a row's scores is added to its lse.
 begin
 qkv
 put dout F32 2,4,7,5 some 2000 280
@@ -83,7 +83,7 @@ ok attend "$T/dlse.safetensors" -o "$T/made/dlse.safetensors" --bias dense,bias=
 sum() { awk '{ sum += $1 } END { printf "%.4f\n", sum }'; }
 check 'the sum of the gradients of scores' "$(numbers "$T/dlse.safetensors" dlse | sum)" "$(numbers "$T/made/dlse.safetensors" ddense | sum)"
 
-# The same thing said in two ways.
+# Two ways to write the same attention.
 more_to no_sink --sink no_sink
 near 'a sink of -infinity' 1e-6 "$made" out "$T/made/plain.safetensors" out
 more_to no_xl --xl r=x0
@@ -131,7 +131,7 @@ done
 ok attend "$T/grid7.safetensors" -o "$T/made/grid.safetensors" --bias swin,table=table_class,grid=2x3,extra=1 --grad
 check 'the gradient of a table with a class token' 36 "$(numbers "$T/made/grid.safetensors" dtable_class | grep -c .)"
 
-bad_grid() # bad_grid CODE PATTERN TOKENS OPTION...
+bad_grid() # bad_grid CODE PATTERN TOKENS OPTION...: check the error
 {
     grid_code=$1 grid_pattern=$2 grid_tokens=$3
     shift 3
@@ -152,7 +152,7 @@ for grid in 6 2x 2x3x1 x3 2,3 0x3 -2x3 2.0x3 99999999999x99999999999 ''; do
     bad_grid 2 'grid|key=value' 6 --bias "swin,table=table,grid=$grid"
 done
 
-bad_more() # bad_more CODE PATTERN OPTION...: over that file
+bad_more() # bad_more CODE PATTERN OPTION...: check the error for the file $more
 {
     more_code=$1 more_pattern=$2
     shift 2

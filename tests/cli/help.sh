@@ -1,5 +1,5 @@
 #!/bin/sh
-# help.sh -- names of commands and options; each help, and the manual page that says the same
+# help.sh -- names of commands and options; each help and its manual page list the same
 #
 #     tests/cli/help.sh PATH/TO/relpos
 #
@@ -39,7 +39,7 @@ refusals <<'END'
 2 | no command is called "atend".*(relpos|attend) | atend
 2 | no command is called "" | ''
 2 | did you mean --causal | attend --cuasal
-2 | did you mean --softcap | attend --soft 3 # the start of two names
+2 | did you mean --softcap | attend --soft 3 # a prefix of two names
 2 | no option is called -z | attend -z
 2 | -o needs a value | attend "$small" -o
 2 | --scale needs a value | attend "$small" -o "$T/kept/b.npz" --scale
@@ -49,7 +49,7 @@ refusals <<'END'
 2 | one argument too many | info now
 END
 
-# What a help offers is in the manual page, and the other way round; and so are the terms and masks.
+# The help and the manual page list the same options, terms and masks.
 for name in $commands; do
     command="docs/man/relpos-$name.1.scd"
     sed '1,/^Options:/d' "$T/help.$name" | grep -oE -- '^ +(-[a-z], )?--[a-z-]+' | grep -oE -- '--[a-z-]+' | sort >"$T/one"

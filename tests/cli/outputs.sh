@@ -1,5 +1,5 @@
 #!/bin/sh
-# outputs.sh -- relpos attend: files that cannot be written, kills, races, little memory, the input as output
+# outputs.sh -- relpos attend: files that cannot be written, kills, races, little memory, and the input used as output
 #
 #     tests/cli/outputs.sh PATH/TO/relpos
 #
@@ -25,7 +25,7 @@ rm "$T/full.npz" "$T/round.npz"
 ln -s /dev/full "$T/full.npz"
 refused 1 'No space left' attend "$small" -o "$T/full.npz"
 check 'the device is still there' 'character special file' "$(stat -c %F /dev/full)"
-if [ "$(id -u)" != 0 ]; then # the superuser may write anywhere
+if [ "$(id -u)" != 0 ]; then # root may write anywhere
     mkdir "$T/sealed"
     cp "$T/kept/a.npz" "$T/sealed/a.npz"
     chmod 555 "$T/sealed"
@@ -38,7 +38,7 @@ if [ "$(id -u)" != 0 ]; then # the superuser may write anywhere
     refused 1 'Permission' attend "$T/sealed/a.npz" -o "$T/kept/a.npz"
 fi
 (
-    # A limit on the size of files, of 512 bytes, stands for a full disc.
+    # A limit of 512 bytes on file sizes simulates a full disk.
     ulimit -f 1
     "$program" attend "$small" -o "$T/kept/a.npz" 2>"$T/err"
     echo $? >"$T/code"
@@ -48,7 +48,8 @@ check 'a file that may not grow' '1 1' "$(cat "$T/code") $(grep -c 'File too lar
 look
 check 'existing files' "$kept" "$now"
 
-# Killed at any moment, or beaten to it by another: the file is the old one or the new one, and whole.
+# Killed at any moment, or in a race with another process: the file is either the old one or the new
+# one, complete.
 ok attend "$text" -o "$T/made/new.safetensors" --bias alibi
 both="$(cksum <"$T/kept/a.safetensors")|$(cksum <"$T/made/new.safetensors")"
 cp "$T/kept/a.safetensors" "$T/made/killed.safetensors"
@@ -68,7 +69,7 @@ done
 wait
 equal race new
 
-# Little memory: a failure in one line, or success.
+# With little memory the command succeeds, or fails with one line.
 for limit in 8000 20000 40000 80000 160000 320000; do
     command="ulimit -v $limit; relpos attend --weights"
     (
@@ -77,7 +78,7 @@ for limit in 8000 20000 40000 80000 160000 320000; do
         "$program" info >"$T/out" 2>&1 || exit 1
         "$program" attend "$text" -o "$T/kept/a.npz" --weights --threads 8 2>"$T/err"
         echo $? >"$T/code"
-    ) >/dev/null 2>&1 || continue # not enough to start at all, or a sanitizer, which takes much more
+    ) >/dev/null 2>&1 || continue # skipped if the program cannot even start, or needs much more memory under a sanitizer
     check 'exit code, lines on standard error' yes "$(case "$(cat "$T/code") $(($(wc -l <"$T/err")))" in
         '0 0') echo yes ;;
         '1 1') look && [ "$now" = "$kept" ] && echo yes || echo 'and the older output is gone' ;;
@@ -86,7 +87,7 @@ for limit in 8000 20000 40000 80000 160000 320000; do
     printf 'what was here before\n' >"$T/kept/a.npz"
 done
 
-# The input is never the output, by whatever name.
+# The output must not be the input, under any name.
 cp "$small" "$T/kept/in.safetensors"
 ln -s in.safetensors "$T/kept/by_link.safetensors"
 ln "$T/kept/in.safetensors" "$T/kept/by_name.safetensors"

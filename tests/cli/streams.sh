@@ -1,5 +1,5 @@
 #!/bin/sh
-# streams.sh -- standard streams that are full, closed or broken; colours; countries
+# streams.sh -- standard streams that are full, closed or broken; colours; locales
 #
 #     tests/cli/streams.sh PATH/TO/relpos
 #
@@ -45,14 +45,14 @@ command='relpos ... 2>/dev/full'
 "$program" attend "$T/no_such.npz" -o "$T/made/closed.safetensors" 2>/dev/full
 check 'a full standard error' 1 "$?"
 
-# Colours are for terminals.
+# Colours are only for terminals.
 for setting in TERM=xterm-256color TERM=dumb NO_COLOR=1; do
     command="$setting relpos explain"
     env "$setting" "$program" explain >"$T/one"
     env "$setting" "$program" bias alibi >>"$T/one"
     check 'no colours outside a terminal' 0 "$(grep -c "$(printf '\033')" "$T/one")"
 done
-if script -qec true /dev/null >/dev/null 2>&1; then # a terminal to write to
+if script -qec true /dev/null >/dev/null 2>&1; then # script(1) provides a terminal
     for words in explain 'bias alibi --q 8 --k 8'; do
         for setting in TERM=xterm TERM=dumb 'TERM=xterm NO_COLOR=1' 'TERM=xterm NO_COLOR='; do
             case $setting in TERM=xterm | *NO_COLOR=) expected=coloured ;; *) expected=plain ;; esac
@@ -64,7 +64,7 @@ if script -qec true /dev/null >/dev/null 2>&1; then # a terminal to write to
     done
 fi
 
-# Numbers are read and printed the same in every country.
+# Numbers are read and printed the same in every locale.
 for locale in $(locale -a 2>/dev/null | grep -iE '^(de_DE|fr_FR)\.?utf-?8$'); do
     command="LC_ALL=$locale"
     LC_ALL=$locale "$program" attend "$small" -o "$T/made/locale.safetensors" --scale 0.25 --bias log,lambda=0.3

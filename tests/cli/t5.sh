@@ -1,5 +1,5 @@
 #!/bin/sh
-# t5.sh -- relpos t5: its commands over tiny checkpoints, what they refuse, and the manual page
+# t5.sh -- relpos t5: its commands on tiny checkpoints, their errors, and the manual page
 #
 #     tests/cli/t5.sh PATH/TO/relpos
 #
@@ -20,7 +20,7 @@ done
 grep -oE -- '^(\*-[a-z]\*, )?\*--[a-z-]+\*' docs/man/relpos-t5.1.scd | grep -oE -- '--[a-z-]+' | sort >"$T/page"
 check 'options of the helps and of the page' '' "$(sort -u "$T/options" | diff - "$T/page")"
 
-# generate: lines, beams, batches; the same text for any batch and any number of threads
+# generate: lines, beams, batches; the text does not depend on the batch or the number of threads
 ok t5 generate $data/v11 --tokens --text "$source" --max-new-tokens 6
 cp "$T/out" "$T/greedy"
 printf '%s\n3\n\n%s\n' "$source" "$source" >"$T/lines"
@@ -41,7 +41,7 @@ ok t5 generate $data/v11 --tokens --text "$source" --sample --seed 3 --max-new-t
 same 'one seed, one line' "$T/sample" "$T/out"
 ok t5 generate $data/v11 --tokens --text "$source" --begin '7 8' --max-new-tokens 2
 has '^7 8 [0-9]+( [0-9]+)?$'
-ok t5 generate $data/byt5 --text 'good morning' --max-new-tokens 4 # bytes need no tokenizer file
+ok t5 generate $data/byt5 --text 'good morning' --max-new-tokens 4 # ByT5 needs no tokenizer file
 run t5 generate $data/v11 --tokens --text "$source" --stats
 check 'speed on standard error' 1 "$(grep -c "tokens per second, weights .* of the memory's bandwidth" "$T/err")"
 for more in '--beams 2 --return 2' '--beams 2' '--sample --return 2' '--batch 2'; do
@@ -63,7 +63,7 @@ for draft in '--exact' '--draft int8'; do
     check 'acceptance on standard error' 1 "$(grep -c 'proposed, [1-9][0-9]* accepted ([0-9]* %), [1-9][0-9]* passes' "$T/err")"
 done
 
-# the model that comes with relpos, as its card has it
+# the model included with relpos gives the results on its card
 printf '%s\n' attention phonetics knowingly philosopher encoder >"$T/words"
 printf '%s\n' 'AH T EH N SH AH N' 'F AH N EH T IH K S' 'N OW IH NG L IY' 'F IH L AA S AH F ER' 'EH N K OW D ER' >"$T/spoken"
 for type in bf16 f32; do
@@ -77,12 +77,12 @@ check 'the file of the card' "$(sed -n 's/^| SHA-256 of model.safetensors | \(.*
 ok t5 encode $data/encoder "$T/lines" --tokens -o "$T/made/h.npz"
 ok t5 encode $data/encoder "$T/lines" --tokens -o "$T/made/v.safetensors" --pool mean --normalize
 ok t5 encode $data/encoder "$T/lines" --tokens -o "$T/made/p.npz" --pad-to 4 --attend-padding
-for pool in mean first last; do # of one token they are the same, of four they are not
+for pool in mean first last; do # for one token the pools agree, for four they differ
     ok t5 encode $data/encoder --tokens --text 5 --pool $pool -o "$T/made/$pool.1.npz"
     ok t5 encode $data/encoder --tokens --text '5 9 2 4' --pool $pool -o "$T/made/$pool.4.npz"
 done
 check 'pools' '1 3' "$(cksum "$T"/made/*.1.npz | cut -d ' ' -f 1 | sort -u | wc -l) $(cksum "$T"/made/*.4.npz | cut -d ' ' -f 1 | sort -u | wc -l)"
-data_of() # data_of FILE NAME: where the array's numbers begin
+data_of() # data_of FILE NAME: print the offset of the array's data
 {
     begin=$(grep -aoE "\"$2\":[^}]*\"data_offsets\":\[[0-9]+" "$1" | sed 's/.*\[//')
     echo $((8 + $(od -A n -t u8 -N 8 "$1") + begin))
@@ -96,7 +96,7 @@ for pool in first last; do
     row=3
 done
 
-# generate: no token, or no pair of tokens, twice; when beams stop
+# generate: no token, and no pair of tokens, appears twice; when beams stop
 for n in 1 2; do
     ok t5 generate $data/v11 --tokens --text '5 9 2 4' --max-new-tokens 12 --min-new-tokens 12 --no-repeat-ngram $n
     check "no $n tokens twice" '' "$(awk -v n=$n '{for (x = 1; x + n - 1 <= NF; x++) print n == 1 ? $x : $x " " $(x + 1)}' "$T/out" | sort | uniq -d)"
@@ -138,14 +138,14 @@ printf '\001' | dd of="$T/made/changed" bs=1 seek=$(($(wc -c <"$T/made/changed")
 run t5 verify "$T/made/changed"
 check 'exit code' 1 "$code"
 has '^f32   checksum of the file        wrong   FAILED$'
-# text needs no weights, and what computes does
+# tokenizing needs no weights; commands that compute need them
 mkdir -p "$T/made/text"
 sed 's/"vocab_size": 64/"vocab_size": 910/' $data/v11/config.json >"$T/made/text/config.json"
 cp tests/tokenizer/data/t5.json "$T/made/text/tokenizer.json"
 ok t5 tokenize "$T/made/text" --text 'the text'
 refused 1 'the model accepts only token numbers' t5 tokenize $data/v11 --text gi
 
-# a tokenizer.json is packed as arrays, and once more as it was packed
+# a tokenizer.json is packed as arrays, and packing the result again gives the same bytes
 mkdir "$T/made/words"
 cp $data/v11/config.json $data/v11/model.safetensors "$T/made/words"
 refused_text='the model accepts only token numbers: .*tokenizer.json: it has 900 pieces, but the embedding has 64 rows \(use the tokenizer of this model\)'
@@ -155,7 +155,7 @@ says "$refused_text"
 ok t5 pack "$T/made/words" -o "$T/made/once"
 run t5 tokenize "$T/made/once" --text the
 says 'accepts only token numbers: .*once: it has 900 pieces, but the embedding has 64 rows'
-ok t5 generate "$T/made/words" --tokens --text "$source" --max-new-tokens 3 # numbers are still fine
+ok t5 generate "$T/made/words" --tokens --text "$source" --max-new-tokens 3 # token numbers still work
 printf '{"added_tokens":[],"normalizer":null,"pre_tokenizer":null,"post_processor":null,"decoder":null,"model":{"type":"Unigram","unk_id":0,"vocab":[["<unk>",0]' \
     >"$T/made/words/tokenizer.json"
 for piece in ' ' , a h i s t w x e 'the ' as; do printf ',["%s",-%d.5]' "$piece" ${#piece}; done >>"$T/made/words/tokenizer.json"
@@ -169,7 +169,7 @@ ok t5 tokenize "$T/made/twice" --text 'the text, as it was'
 same 'words of a packed tokenizer' "$T/words" "$T/out"
 check 'pieces are no JSON in a packed file' 0 "$(grep -c '"vocab":\[\[' "$T/made/twice")"
 
-# tokens that were added to a spiece.model, as transformers has them, also from a packed file
+# tokens added to a spiece.model, as in transformers, also from a packed file
 mkdir "$T/made/added"
 cp $data/v11/config.json $data/v11/model.safetensors tests/tokenizer/data/added/*.json tests/tokenizer/data/added/spiece.model "$T/made/added"
 cut -f 1 tests/tokenizer/data/added/cases.tsv >"$T/added"
@@ -194,14 +194,14 @@ ok t5 bench $data/v11 --source 8 --new 4 --repeat 1 --json
 has '"tokens_per_second": [0-9.]+'
 ok t5 bench $data/v11 --source 8 --new 0 --repeat 1 --json
 has '"tokens_per_second": null, "bytes_per_second": null'
-for turn in 1 2 3 4 5 6 7 8; do # decoding one token may seem to take less than nothing; it is not printed
+for turn in 1 2 3 4 5 6 7 8; do # the measured time of one decoding step may be negative; then no speed is printed
     ok t5 bench $data/v11 --source 200 --new 1 --repeat 1 --json
     check "turn $turn: no negative speed" 0 "$(grep -c ': -' "$T/out")"
     ok t5 bench $data/v11 --source 200 --new 1 --repeat 1
     check "turn $turn: no negative speed" 0 "$(grep -cE ' -[0-9]' "$T/out")"
 done
 
-# no share of the memory's bandwidth is above all of it: weights of this model lie in a cache of most machines
+# no reported bandwidth exceeds the memory's: on most machines the weights of this model are in a cache
 ok t5 bench lab/model/phonemes --source 4 --new 100 --repeat 3 --threads 1 --type f32
 has '^weights .*: ([0-9]{1,2}|100) %$|^weights .* more than the memory.s [0-9.]+: they are in a cache'
 run t5 generate lab/model/phonemes "$T/words" --threads 1 --type f32 --stats
@@ -213,7 +213,7 @@ check 'nothing is printed' 0 "$(wc -c <"$T/out" | tr -d ' ')"
 check 'the lines' "$(cat "$T/greedy")" "$(sed -n 1p "$T/made/lines.txt")"
 check 'all lines' 4 "$(wc -l <"$T/made/lines.txt" | tr -d ' ')"
 
-# a file that the model was read from is never written over, by whatever name
+# a file that the model was read from is never overwritten, under any name
 own=$T/made/own
 mkdir "$own" "$T/made/shards"
 cp $data/v11/config.json $data/v11/generation_config.json $data/v11/model.safetensors "$own"
@@ -235,9 +235,9 @@ for target in model-00001-of-00002.safetensors model-00002-of-00002.safetensors 
 done
 same 'the weights' $data/v11/model.safetensors "$own/model.safetensors"
 same 'the configuration' $data/v11/config.json "$own/config.json"
-ok t5 pack "$own" -o "$own/another" # beside them is fine
+ok t5 pack "$own" -o "$own/another" # another file beside them is allowed
 
-# a copy of a model with these settings: MODEL KEYS
+# settings MODEL KEYS: copy a model to $T/made/set with these generation settings
 settings() {
     rm -rf "$T/made/set"
     mkdir "$T/made/set"
@@ -245,7 +245,7 @@ settings() {
     printf '{"pad_token_id": 0, "decoder_start_token_id": 0, "eos_token_id": 1, %s}\n' "$2" >"$T/made/set/generation_config.json"
 }
 
-# tokens that are not written, and one that is
+# tokens that must not be written, and one that must
 prints '4 56 21' t5 generate $data/mt5 --tokens --text "$source" --max-new-tokens 3
 ok t5 generate $data/mt5 --tokens --text "$source" --max-new-tokens 3 --suppress-tokens '4, 56'
 check 'neither is written' 0 "$(grep -cE '(^| )(4|56)( |$)' "$T/out")"
@@ -256,7 +256,8 @@ has '^7 [0-9]+ [0-9]+$'
 settings mt5 '"suppress_tokens": [4]'
 prints '4 56 21' t5 generate "$T/made/set" --tokens --text "$source" --max-new-tokens 3 --suppress-tokens ''
 
-# what generation_config.json says: results no more than beams, texts that end, a place of the search that nothing took
+# settings of generation_config.json: at most as many results as beams, stop texts, and a forced first token with
+# several beams
 settings v11 '"num_beams": 4, "num_return_sequences": 4'
 for beams in 1 2 4 5; do
     ok t5 generate "$T/made/set" --tokens --text "$source" --max-new-tokens 6 --beams $beams
@@ -273,10 +274,10 @@ for stops in '"E"' '["E"]' '["no such text", "E"]'; do
     ok t5 generate "$T/made/set" --text hello --max-new-tokens 40
     same "stop_strings $stops" "$T/stopped" "$T/out"
 done
-ok t5 explain "$T/made/set" hello --part cross # which writes without them
+ok t5 explain "$T/made/set" hello --part cross # explain ignores stop texts
 settings v11 '"stop_strings": "E"'
 refused 1 'stop texts need a tokenizer' t5 generate "$T/made/set" --tokens --text "$source"
-for keys in '"eos_token_id": [7]' '"eos_token_id": [7, 12]'; do # as transformers 5.23 gives them
+for keys in '"eos_token_id": [7]' '"eos_token_id": [7, 12]'; do # the expected tokens are those of transformers 5.23
     settings v11 '"forced_bos_token_id": 7'
     sed -i "s/\"eos_token_id\": 1/$keys/" "$T/made/set/generation_config.json"
     ok t5 generate "$T/made/set" --tokens --text "$source" --beams 3 --return 2 --max-new-tokens 6
@@ -285,7 +286,8 @@ done
 settings v11 '"do_sample": true'
 ok t5 generate "$T/made/set" --tokens --text "$source" --temperature 2 --top-k 3 --top-p 0.5 --seed 1 --max-new-tokens 3
 
-# lines of DOS, and a line that ends without a line feed; a carriage return of --text is part of it
+# lines with CR LF, and a last line without a line feed; a carriage return in --text is part of the
+# text
 printf 'good\r\nmorning\r\n\r\n' >"$T/dos"
 printf 'good\nmorning\n\n' >"$T/unix"
 ok t5 tokenize $data/byt5 "$T/unix"
@@ -294,7 +296,7 @@ ok t5 tokenize $data/byt5 "$T/dos"
 same 'lines of DOS' "$T/tokens" "$T/out"
 prints '16 1' t5 tokenize $data/byt5 --text "$(printf '\r')"
 
-# once nobody reads, a command ends, without a word; what a full disk says is told
+# when the reader of its output exits, a command ends without a message; a full disk is reported
 for words in 'generate --tokens --batch 4' 'generate --tokens --beams 2' 'generate --tokens --scores' 'generate --tokens --sample --return 2' \
     'score --tokens' 'tokenize --decode'; do
     command="yes | relpos t5 $words | head -1"
@@ -329,7 +331,7 @@ ok t5 explain $data/t5 "$source" --tokens --part cross --json
 has '"queries": \["0"'
 ok t5 explain $data/longt5_local "$source" --tokens --all
 
-# verify: every member of the family; a spoilt model fails
+# verify: every member of the T5 family passes; a damaged model fails
 for model in $data/*; do
     ok t5 verify "$model" --type f32
     has '^f32   hidden states +error [0-9.e+-]+, bound [0-9.e+-]+$' '^f32   weights and results +finite$' '^[47] checks, 0 failed; largest error / bound 0[.][0-9]+$'
@@ -339,7 +341,8 @@ has '35 checks, 0 failed'
 ok t5 verify "$T/made/packed" --text '5 6 7' --tokens --json
 has '"check": "logits", "passed": true, "error": '
 
-# the bound tells rounded inputs of linear layers from inputs that are not
+# the bound is smaller than the effect of rounding the inputs of linear layers, so it detects a
+# missing rounding
 for type in bf16 int8 int4; do
     ok t5 verify $data/t5 --type $type --text '5' --tokens --json
     told=$(sed -n 's/.*"check": "hidden states".*"bound": \([^,]*\), "unrounded": \(.*\)}/\1 \2/p' "$T/out")
@@ -354,7 +357,7 @@ run t5 verify "$T/made/spoilt" --json
 check 'JSON without nan and inf' 0 "$(grep -cE '(nan|inf)[,}]' "$T/out")"
 has '"check": "weights and results", "passed": false'
 
-# numbers that are not finite are an error, never an empty text
+# NaN and infinite results are errors, never an empty text
 printf '5\t6\n' >"$T/score"
 refused 1 'line 1, of 7 tokens: logits are not finite' t5 generate "$T/made/spoilt" --tokens --text "$source"
 refused 1 'logits are not finite' t5 generate "$T/made/spoilt" --tokens --text "$source" --beams 3
@@ -380,7 +383,8 @@ has '"not_finite": 1,'
 ok t5 info $data/v11 --json
 has '"not_finite": 0,'
 
-# Ctrl-C: one line, exit code 1, and no file. The shell starts what is in the background without SIGINT, so SIGTERM, which does the same
+# Ctrl-C: one line, exit code 1, and no file. A shell starts background processes with SIGINT ignored, so the test sends
+# SIGTERM, which has the same effect.
 head -c 150000 /dev/zero | tr '\0' a >"$T/long"
 "$program" t5 encode $data/byt5 "$T/long" -o "$T/kept/never.npz" --threads 1 2>"$T/err" &
 stopped=$!
@@ -393,7 +397,7 @@ says '^relpos: t5 encode: stopped by a signal \(start it again'
 look
 check 'no file' "$kept" "$now"
 
-# files that NumPy does not write
+# errors about the files of a checkpoint
 mkdir "$T/made/empty"
 : >"$T/made/empty/config.json"
 refused 1 'config.json: the file is empty \(download the file again\)' t5 info "$T/made/empty"
@@ -401,7 +405,7 @@ cp $data/encoder/config.json "$T/made/empty"
 echo '{}' >"$T/made/empty/model.safetensors.index.json"
 run t5 info "$T/made/empty"
 says 'index.json: it has no weight_map \(download the file again\)$'
-while IFS='@' read -r map words; do # a shard lies beside its index, whatever its name
+while IFS='@' read -r map words; do # a shard must be in the folder of its index, whatever its name
     printf '{"weight_map": %s}\n' "$map" >"$T/made/empty/model.safetensors.index.json"
     run t5 info "$T/made/empty"
     check 'exit code' 1 "$code"

@@ -1,5 +1,6 @@
-/* test_broken.c -- relpos verify and relpos t5 verify see what is wrong: one call of the library gives other bits, writes where it should not, or is
- * refused, and the check that is meant for it fails and says so. Calls of the program reach the functions here (--wrap of the linker).
+/* test_broken.c -- relpos verify and relpos t5 verify detect faults: one call of the library gives other bits,
+ * writes outside its memory or fails, and the check for it must fail and report it. The linker option --wrap
+ * redirects the program's calls to this file.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/helpers.h"
 
@@ -15,7 +16,7 @@
 typedef enum { NOWHERE, PLAN, ATTEND, BACKWARD, BOUND, GRADIENT_BOUND, ENCODE, SCORE, STEP, REFERENCE } function;
 typedef enum { OTHER_BITS, REFUSED, INPUT_CHANGED, WRITES_BEYOND } damage;
 
-/* The call that is broken, by its number. */
+/* The call that is broken, its kind of damage, and its number. */
 static struct {
     function where;
     damage how;
@@ -32,7 +33,7 @@ static void count(function where)
     broken.calls += broken.where == where;
 }
 
-/* The exponent of the last number changes. */
+/* Change the exponent of the last number. */
 static void spoil(void *data, size_t bytes)
 {
     ((unsigned char *)data)[bytes - 1] ^= 0x41;
@@ -164,7 +165,7 @@ rp_status __wrap_rp_t5_reference(const rp_t5 *model, rp_t5_tokens source, rp_t5_
                                   p, context);
 }
 
-/* Run a command in this process. Returns its exit code; `said` has both of its outputs. */
+/* Run a command in this process. Return its exit code; `said` receives standard output and standard error. */
 static int run(const char *line, char *said, size_t size)
 {
     char words[512], *argv[16] = {(char *)(uintptr_t) "relpos"};
@@ -190,7 +191,8 @@ static int run(const char *line, char *said, size_t size)
     return code;
 }
 
-/* A command whose call is broken ends with exit code 1 and a line that matches the extended regular expression. */
+/* Check that a command with a broken call exits with code 1 and prints a line that matches the extended regular
+ * expression. */
 static void expect(function where, damage how, int call, const char *line, const char *pattern)
 {
     char said[4096];
@@ -213,7 +215,7 @@ static void test_verify(void **state)
     char said[4096];
     broken.where = NOWHERE;
     assert_int_equal(run(FORWARD, said, sizeof said), 0);
-    /* the reference, one thread, three, every tile, gaps, the last queries, rows of ones */
+    /* the calls: the reference, one thread, three threads, every tile, gaps, the last queries, rows of ones */
     expect(ATTEND, OTHER_BITS, 1, FORWARD, "^FAILED oracle: error .*, bound .*, ratio");
     expect(ATTEND, OTHER_BITS, 2, FORWARD, "^FAILED oracle: error .*, bound .*, ratio");
     expect(ATTEND, OTHER_BITS, 3, FORWARD, "^FAILED threads: 3 threads against 1: element 39 differs$");
@@ -226,7 +228,7 @@ static void test_verify(void **state)
     expect(ATTEND, OTHER_BITS, 7, FORWARD, "^FAILED rows: rows sum to one: ");
     expect(ATTEND, OTHER_BITS, 3, FORWARD " --json", "\"passed\": false, .*\"found\": \"3 threads against 1: ");
     expect(ATTEND, OTHER_BITS, 3, FORWARD, "^1 problems checked, 1 failed");
-    /* each call that is refused */
+    /* each call fails in turn */
     static const char *const checks[] = {"reference", "attend", "threads", "skipping", "arrays", "decode", "rows"};
     for (int n = 0; n < 7; n++) {
         char pattern[64];
@@ -247,7 +249,7 @@ static void test_verify(void **state)
 static void test_verify_gradients(void **state)
 {
     (void)state;
-    /* the reference, without out and with it, three threads, every tile */
+    /* the calls: the reference, without out, with out, three threads, every tile */
     static const char *const checks[] = {"reference", "gradients", "gradients", "gradient threads",
                                          "gradient skipping"};
     char pattern[64];

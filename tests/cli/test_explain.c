@@ -1,5 +1,5 @@
-/* test_explain.c -- the rows that relpos explain prints for every term and every pair of terms of the registry, as text and as
- * JSON, sum to the scores and to the output that it prints.
+/* test_explain.c -- for every term and every pair of terms of the registry, the rows that relpos explain prints as
+ * text and as JSON sum to the printed scores and output.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/helpers.h"
 
@@ -35,7 +35,7 @@ static const char *run(int argc, char **argv)
     return said;
 }
 
-/* The options of a problem's terms; its arrays go into the set, under the names t0_table and so on. */
+/* Write the options for a problem's terms, and put its arrays into the set under the names t0_table and so on. */
 static int options_of(const problem *p, io_set *set, char option[RP_MAX_TERMS][2][1500], char **argv)
 {
     int argc = 0;
@@ -67,7 +67,7 @@ static int options_of(const problem *p, io_set *set, char option[RP_MAX_TERMS][2
     return argc;
 }
 
-/* The scaled scores are the raw ones times the scale, and those of content and rotation together. */
+/* Check that the scaled scores are the raw scores times the scale, and the sum of content and rotation. */
 static void check_scaled(const problem *p, const json_t *root, double scale)
 {
     const json_t *parts = json_object_get(root, "parts");
@@ -92,7 +92,7 @@ static double number(const json_t *x)
     return json_is_null(x) ? -INFINITY : json_number_value(x);
 }
 
-/* The lists `values` of the parts of a JSON object sum to one of its lists. */
+/* Check that the lists `values` of the parts of a JSON object sum to one of its other lists. */
 static void check_json(const problem *p, const json_t *root, const char *parts, const char *total, size_t n)
 {
     const json_t *list = json_object_get(root, parts), *want = json_object_get(root, total);
@@ -111,18 +111,19 @@ static void check_json(const problem *p, const json_t *root, const char *parts, 
     }
 }
 
-/* The rows of the table of scores, from the scaled ones on, sum to the last; each number is off by at most half a digit. */
+/* Check that the rows of the table of scores, from the scaled ones on, sum to the last row. Each number is rounded
+ * by at most half a digit. */
 static void check_text(const problem *p, const char *text)
 {
     double sum[L] = {0}, last[L] = {0};
     int rows = 0;
     const char *at = strstr(text, "\nScores\n");
     assert_non_null(at);
-    at = strchr(at + 8, '\n') + 1; /* after the names of the keys */
+    at = strchr(at + 8, '\n') + 1; /* skip the names of the keys */
     for (; *at != '\n'; at = strchr(at, '\n') + 1, rows++) {
         char *x = (char *)(uintptr_t)at + 15, *end = x;
         for (int j = 0; j < L; j++, x = end) {
-            sum[j] += rows > 1 ? last[j] : 0; /* the row before, but for the raw scores */
+            sum[j] += rows > 1 ? last[j] : 0; /* add the previous row, except the raw scores */
             last[j] = strtod(x, &end);
             if (end == x)
                 wrong(p, "explain", "no number in \"%.60s\"", at);
@@ -135,7 +136,7 @@ static void check_text(const problem *p, const char *text)
             wrong(p, "explain", "the rows of key %d sum to %g, not %g:\n%s", j, sum[j], last[j], text);
 }
 
-/* A row for the sink, and rows for what out is the sum of. */
+/* Check the row of the sink, and the rows that sum to out. */
 static void check_more(const problem *p, const char *text)
 {
     for (int32_t n = 0; n < p->desc.n_terms; n++) {
@@ -186,7 +187,7 @@ static void check_problem(const char *terms, const char *const *more)
 
 enum { SETTINGS = sizeof settings / sizeof *settings };
 
-/* Every term with all settings; pairs of terms take turns. */
+/* Every term with all settings; each pair of terms with one of them in turn. */
 static void rows_of_every_term_and_pair_sum_up(void **state)
 {
     char text[2 * TERM_TEXT + 1];

@@ -1,5 +1,5 @@
-/* test_option_words.c -- an array that is refused is named as the command line named it: the option, the term's key and the array of
- * the file. Every array of every term and mask, wrong in its shape and in its type.
+/* test_option_words.c -- errors about arrays use the words of the command line: the option, the term's key and the
+ * array's name in the file. Every array of every term and mask is tested with a wrong shape and a wrong type.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/helpers.h"
 
@@ -18,7 +18,7 @@ static const char *const texts[] = {
     "deberta,span=2:",
 };
 
-/* The same problem by options, where array x of term n is called "in_n_x" and that of a mask "in_mask". */
+/* Set the same problem by options. Array x of term n has the name "in_n_x", and the array of a mask "in_mask". */
 static void by_options(cli_problem *c, const problem *p)
 {
     char text[512], name[64];

@@ -1,4 +1,4 @@
-/* test_picture.c -- pictures decode, show the right colours in the right places, and survive hostile input.
+/* test_picture.c -- pictures decode, have the right colours in the right places, and survive hostile input.
  * SPDX-License-Identifier: Apache-2.0 */
 #include <locale.h>
 #include <math.h>
@@ -20,7 +20,7 @@ typedef struct picture {
     unsigned char *rgb;
 } picture;
 
-static picture decoded(const pic_map *map) /* the PNG of a map, read back by libpng */
+static picture decoded(const pic_map *map) /* Return the PNG of a map, decoded by libpng. */
 {
     unsigned char *data = NULL;
     size_t size = 0;
@@ -34,7 +34,7 @@ static picture decoded(const pic_map *map) /* the PNG of a map, read back by lib
     picture p = {(int)image.width, (int)image.height, malloc(PNG_IMAGE_SIZE(image))};
     assert_non_null(p.rgb);
     assert_true(png_image_finish_read(&image, NULL, p.rgb, 0, NULL));
-    assert_int_equal((data[16] << 24) + (data[17] << 16) + (data[18] << 8) + data[19], p.w); /* as IHDR announces */
+    assert_int_equal((data[16] << 24) + (data[17] << 16) + (data[18] << 8) + data[19], p.w); /* the size in IHDR */
     assert_int_equal((data[20] << 24) + (data[21] << 16) + (data[22] << 8) + data[23], p.h);
     free(data);
     return p;
@@ -47,7 +47,8 @@ static unsigned at(const picture *p, int x, int y)
     return (unsigned)c[0] << 16 | (unsigned)c[1] << 8 | c[2];
 }
 
-/* The first square of side pixels in reading order; more than one, as the edges of letters have any shade of grey. */
+/* Find the first square of this colour in reading order, `side` pixels wide. One pixel is not enough for grey,
+ * because the edges of letters have every shade. */
 static void first_of(const picture *p, unsigned colour, int side, int *x, int *y)
 {
     for (*y = 0; *y + side <= p->h; ++*y)
@@ -61,7 +62,7 @@ static void first_of(const picture *p, unsigned colour, int side, int *x, int *y
     fail_msg("no square of #%06x in the picture", colour);
 }
 
-static char *svg_of(const pic_map *map) /* as a string */
+static char *svg_of(const pic_map *map) /* Return the SVG of a map as a string. */
 {
     unsigned char *data = NULL;
     size_t size = 0;
@@ -98,8 +99,8 @@ static int count(const char *s, const char *what)
     return n;
 }
 
-/* Well-formed as far as this writer goes: tags nest, attributes are quoted, "&" starts a known entity, all bytes are
- * characters of XML. */
+/* Check that the SVG is well-formed, for the constructs that this writer uses: tags nest, attributes are quoted, "&"
+ * starts a known entity, and all bytes are XML characters. */
 static void check_xml(const char *s)
 {
     int depth = 0;
@@ -132,7 +133,8 @@ static pic_map map_of(const pic_panel *panels, int n)
         .panels = panels, .n_panels = n, .title = "T", .row_label = "query", .col_label = "key", .value_label = "bias"};
 }
 
-/* 6 x 6 cells have 48 pixels: a lone NaN at (1, 2) and a masked cell at (4, 5) tell where the panel lies. */
+/* Cells of a 6 x 6 map are 48 pixels wide. A single NaN at (1, 2) and a masked cell at (4, 5) show where the panel
+ * is. */
 static void cells_lie_in_their_place(void **state)
 {
     (void)state;
@@ -152,7 +154,7 @@ static void cells_lie_in_their_place(void **state)
     assert_int_equal(my - y, 3 * 48);
     const int x0 = x - 2 * 48, y0 = y - 48;
     const unsigned high = at(&p, x0 + 3, y0 + 3), low = at(&p, x0 + 3 * 48 + 3, y0 + 3);
-    assert_int_equal(high, 0x94030e); /* the red end and the blue end */
+    assert_int_equal(high, 0x94030e); /* the red end and the blue end of the colours */
     assert_int_equal(low, 0x024394);
     for (int i = 0; i < 6; i++)
         for (int j = 0; j < 6; j++) {
@@ -178,14 +180,14 @@ static void zero_is_white(void **state)
     int x, y;
     first_of(&p, MAGENTA, 1, &x, &y);
     for (int i = 1; i < 64; i++)
-        assert_int_equal(at(&p, x + 8 * i + 4, y + 8 * i + 4), WHITE); /* 64 x 64: 8 pixels */
+        assert_int_equal(at(&p, x + 8 * i + 4, y + 8 * i + 4), WHITE); /* in a 64 x 64 map cells are 8 pixels wide */
     assert_int_equal(at(&p, x + 8 * 63 + 4, y + 4), 0x024394);
     assert_int_equal(at(&p, x + 4, y + 8 * 63 + 4), 0x024394);
     assert_true(p.w >= 500 && p.w <= 1400);
     free(p.rgb);
 }
 
-static void large_maps_average_their_cells(void **state) /* a checkerboard of 0 and 2 averages to 1 everywhere */
+static void large_maps_average_their_cells(void **state) /* a checkerboard of 0 and 2 has the average 1 everywhere */
 {
     (void)state;
     const int n = 2400;
@@ -206,7 +208,7 @@ static void large_maps_average_their_cells(void **state) /* a checkerboard of 0 
     char *s = svg_of(&map);
     check_xml(s);
     assert_non_null(strstr(s, "the mean of 12 x 12 values"));
-    assert_true(count(s, "<rect") < 1000); /* equal neighbours are one rectangle */
+    assert_true(count(s, "<rect") < 1000); /* equal neighbours become one rectangle */
     free(s);
     s = text_of(&map, 80, true);
     assert_non_null(strstr(s, "the mean of up to"));
@@ -214,7 +216,7 @@ static void large_maps_average_their_cells(void **state) /* a checkerboard of 0 
     free(v);
 }
 
-/* Any content in every format: nothing crashes, hangs or is malformed. Run it under the sanitizers. */
+/* Draw any content in every format: no crash, hang or malformed result. Most useful under the sanitizers. */
 static void draw_all(const pic_map *map)
 {
     free(decoded(map).rgb);
@@ -256,7 +258,7 @@ static void odd_values_are_drawn(void **state)
     static double v[500 * 90];
     for (size_t k = 0; k < sizeof odd / sizeof *odd; k++)
         for (size_t m = 0; m < sizeof shapes / sizeof *shapes; m++) {
-            if (m > 1 && (k + m) % 3 != 0) /* any values in small maps, and some in each of the others */
+            if (m > 1 && (k + m) % 3 != 0) /* all values in the small maps, a third of them in each of the others */
                 continue;
             const pic_panel panel = {v, shapes[m][0], shapes[m][1], NULL};
             for (int64_t i = 0; i < panel.rows * panel.cols; i++)
@@ -268,7 +270,7 @@ static void odd_values_are_drawn(void **state)
         }
 }
 
-static void panels_of_any_number_are_drawn(void **state) /* 1 to 64 of them, of different shapes */
+static void panels_of_any_number_are_drawn(void **state) /* 1 to 64 panels of different shapes */
 {
     (void)state;
     double v[30] = {0};
@@ -323,14 +325,15 @@ static void hostile_names_are_escaped(void **state)
         assert_non_null(strstr(s, "\xe4\xb8\xad\xe6\x96\x87"));
         assert_non_null(strstr(s, "&quot;&amp;'&lt;&gt;"));
         free(s);
-        s = text_of(&map, 80, false); /* no line is longer than the header of numbers could make it */
+        s = text_of(&map, 80, false); /* no line is longer than its numbers can make it */
         for (const char *line = s; *line; line = strchr(line, '\n') + 1)
             assert_true(strcspn(line, "\n") < 400);
         free(s);
     }
 }
 
-static void numbers_are_shown_in_every_locale(void **state) /* what a learner looks for, in every locale */
+static void numbers_are_shown_in_every_locale(void **state) /* the numbers in cells and colour bar are the same in
+                                                             * every locale */
 {
     (void)state;
     const char *const names[] = {"The", "cat"};
@@ -366,13 +369,13 @@ static void text_maps_have_their_size(void **state)
     v[0] = NAN;
     const pic_panel panel = {v, 20, 20, "head 0"};
     const pic_map map = {.panels = &panel, .n_panels = 1, .row0 = 100, .value_label = "distance"};
-    char *s = text_of(&map, 30, false); /* 26 columns are left: one for each cell */
+    char *s = text_of(&map, 30, false); /* 26 columns are left, enough for one per cell */
     assert_non_null(strstr(s, "\n100 ?///////////////////\n101   //////////////////\n"));
     assert_non_null(strstr(s, "\n119 @@%%##**++==--::..  \n"));
     assert_non_null(strstr(s, "distance 0 [ .:-=+*#%@] 19  / masked  ? NaN\n"));
     free(s);
     s = text_of(&map, 30, true);
-    assert_int_equal(count(s, "\xe2\x96\x80"), 20 * 10); /* two rows in a line */
+    assert_int_equal(count(s, "\xe2\x96\x80"), 20 * 10); /* two rows of cells per line */
     free(s);
 }
 
@@ -395,7 +398,7 @@ static void impossible_pictures_are_refused(void **state)
                       : k == n + 1 ? map_of(NULL, 1)
                       : k == n + 2 ? map_of(&good, 65)
                                    : map_of(goods, k == n + 3 ? 1 : 5);
-        map.difference = k > n + 2; /* of one panel, or as the last of five */
+        map.difference = k > n + 2; /* a difference with only one panel, or as the last of five */
         unsigned char *data = NULL;
         size_t size = 0;
         char err[256] = "";
@@ -411,7 +414,8 @@ static void impossible_pictures_are_refused(void **state)
     }
 }
 
-/* Columns by Unicode's East Asian Width: letters one; kana, Han, Hangul, full-width forms and emoji two; marks and joiners none. */
+/* Columns follow Unicode's East Asian Width: letters take one; kana, Han, Hangul, full-width forms and emoji take
+ * two; marks and joiners take none. */
 static void test_columns(void **state)
 {
     (void)state;

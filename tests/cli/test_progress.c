@@ -1,4 +1,4 @@
-/* test_progress.c -- the bar of lines that are read shows on a terminal, unless the output itself goes there.
+/* test_progress.c -- the progress bar for lines is shown on a terminal, unless the output goes to the terminal too.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/helpers.h"
 
@@ -7,13 +7,13 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* Standard output and standard error are terminals here: this takes the place of the C library's. */
+/* Replaces isatty of the C library: standard output and standard error are terminals. */
 __attribute__((visibility("default"))) int isatty(int fd)
 {
     return fd == STDOUT_FILENO || fd == STDERR_FILENO;
 }
 
-/* What is shown on a terminal where work began 3 seconds ago and half of the lines are read. */
+/* Return the number of bytes shown on the terminal 3 seconds after the start, with half of the lines read. */
 static long bytes_shown(bool to_terminal)
 {
     char *memory = NULL;

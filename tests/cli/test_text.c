@@ -1,11 +1,12 @@
-/* test_text.c -- text on its way out: characters of a picture, strings of JSON, and an offset of each batch entry as one number.
+/* test_text.c -- output text: characters in pictures, strings in JSON, and the offset array of a batch as a single
+ * number.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/helpers.h"
 
 #include "cli/cli.h"
 #include "cli/picture/canvas.h"
 
-/* What cannot be shown, or is no UTF-8, becomes a question mark, and reading goes on behind it. */
+/* A character that cannot be shown, or is not UTF-8, becomes a question mark, and reading continues after it. */
 static void characters_are_read(void **state)
 {
     (void)state;
@@ -22,15 +23,15 @@ static void characters_are_read(void **state)
                  {"\n", '?'},
                  {"\x7f", '?'},
                  {"\xc2\x85", '?'},         /* a control character */
-                 {"\xe0\x9f\xbf", '?'},     /* in three bytes what two hold */
-                 {"\xf0\x8f\xbf\xbf", '?'}, /* in four what three hold */
-                 {"\xf4\x90\x80\x80", '?'}, /* beyond the last */
-                 {"\xed\xa0\x80", '?'},     /* half of a pair of UTF-16 */
-                 {"\xef\xbf\xbe", '?'},     /* no character */
-                 {"\xe2\x80\x8b", '?'},     /* of no width */
-                 {"\xe2\x80\x8e", '?'},     /* directions */
+                 {"\xe0\x9f\xbf", '?'},     /* three bytes for a two-byte character */
+                 {"\xf0\x8f\xbf\xbf", '?'}, /* four bytes for a three-byte character */
+                 {"\xf4\x90\x80\x80", '?'}, /* beyond the last character */
+                 {"\xed\xa0\x80", '?'},     /* half of a UTF-16 pair */
+                 {"\xef\xbf\xbe", '?'},     /* not a character */
+                 {"\xe2\x80\x8b", '?'},     /* zero width */
+                 {"\xe2\x80\x8e", '?'},     /* writing directions */
                  {"\xe2\x80\x8f", '?'},
-                 {"\xe2\x80\xa8", '?'}, /* a line end */
+                 {"\xe2\x80\xa8", '?'}, /* a line separator */
                  {"\xe2\x80\xae", '?'},
                  {"\xe2\x81\xa6", '?'},
                  {"\xef\xbb\xbf", '?'}, /* a byte order mark */
@@ -75,7 +76,7 @@ static void strings_are_json(void **state)
     }
 }
 
-/* A number for all entries, in one axis or none, or one of each. */
+/* The offset is one number for all entries, with or without an axis, or one number per entry. */
 static void an_offset_of_each_entry(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 #!/bin/sh
-# verify.sh -- relpos verify, and problems that verify and bench refuse
+# verify.sh -- relpos verify, and errors about problems in verify and bench
 #
 #     tests/cli/verify.sh PATH/TO/relpos
 #

@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
-"""Every command of relpos while an allocation or a call of the system fails: the n-th, alone or with all after it, or a read or write by half; or killed there.
+"""Run every command of relpos while an allocation or a system call fails: the n-th, only that one or also all later ones; a read or
+write of half the bytes; or a kill at that point.
 
     tests/faults/faults.py PROGRAM INJECT STARVE [--points N] [--ways] [--only NAME]
 
-INJECT is tests/faults/inject.c and STARVE is tests/faults/starve.c, built. Of a command that has more than 8 N points of a kind, N are tried, evenly spread (default: all);
-with --ways also the first of each way through the program to an allocation or a call of the system, unless an earlier command had that way.
-What is asked of each run: it ends by itself and by no signal; with exit code 0 all that it wrote and printed is what it writes and prints without a fault;
-otherwise the exit code is 1, a line on standard error begins with "relpos: " and says what failed, each output is as it was before or whole, and no
-temporary file stays. A command that is killed leaves its outputs so too, and what it left beside them is gone when it has run again, and gave what it should. Exit code 77 where processes cannot be traced.
+INJECT is the compiled tests/faults/inject.c and STARVE the compiled tests/faults/starve.c. If a command has more than 8 N points of a
+kind, N of them are tried, evenly spread (default: all). With --ways, the first point of each way through the program to an allocation
+or a system call is tried too, unless an earlier command had the same way.
+
+Each run must end by itself and not by a signal. With exit code 0, everything it wrote and printed must be the same as without a fault.
+Otherwise the exit code must be 1, a line on standard error must begin with "relpos: " and name the failure, each output must be
+complete or as it was before, and no temporary file may stay. A killed command must leave its outputs in the same state; running it
+again must succeed, give the expected outputs and remove what the killed run left. Exit code 77: processes cannot be traced.
 SPDX-License-Identifier: Apache-2.0
 """
 import argparse
@@ -26,7 +30,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "tests" / "t5" / "data"
-WAIT = 120  # seconds after which a command that takes milliseconds hangs
+WAIT = 120  # in seconds; the commands take milliseconds, so a longer run hangs
 MODEL = """text = text.txt
 layers = 1
 width = 16
@@ -77,8 +81,9 @@ eval_bytes = 64
 log_every = 2
 checkpoint_every = 2
 """
-# Name, arguments, files in out/ that the command writes. "?" after a name: what it prints differs from run to run. "!": it fails without a fault where what it shows was not built. "+": a folder of several files, which
-# grows, and running the command again finishes it.
+# Name, arguments, and with -o the files in out/ that the command writes. After a name, "?" means that the printed text
+# differs from run to run; "!" that the command fails without a fault if the thing it shows was not built; "+" that it
+# writes a growing folder of several files, and running it again completes them.
 COMMANDS = [
     ("attend", "attend in.safetensors -o out/a.safetensors --bias t5,table=table --scale 1 --weights --causal"),
     ("attend npz", "attend in.npz -o out/a.npz"),
@@ -130,7 +135,7 @@ KINDS = ("alloc once", "alloc ever", "call once", "call ever", "call short", "ca
 
 
 def tensors(path, arrays):
-    """A .safetensors file of f32 arrays of small numbers: {name: shape}."""
+    """Write a .safetensors file of f32 arrays of small numbers; arrays: {name: shape}."""
     header, at, data = {}, 0, b""
     for name, shape in arrays.items():
         n = 1
@@ -144,7 +149,7 @@ def tensors(path, arrays):
 
 
 class Faults:
-    """The commands, in a folder of their own with what they read."""
+    """The commands, in a temporary folder with the files that they read."""
 
     def __init__(self, program, inject, starve, folder):
         self.program, self.inject, self.starve, self.here = Path(program).resolve(), Path(inject).resolve(), Path(starve).resolve(), Path(folder)
@@ -191,7 +196,8 @@ class Faults:
         self.plain("lab train pairs.lab -o pairs --threads 1")
 
     def reset(self, line):
-        """out/ as it is before a command: an older file of each name that it writes; the first half of a training that goes on."""
+        """Restore out/ to its state before a command: an older file for each output, and for
+        --resume the first half of a training run."""
         shutil.rmtree(self.out, ignore_errors=True)
         self.out.mkdir()
         if "--resume" in line:
@@ -201,19 +207,19 @@ class Faults:
                 (self.out / name).write_text("what was here before\n")
 
     def state(self):
-        """{name: digest} of all files and folders below out/."""
+        """Return {name: digest} of all files and folders below out/."""
         return {str(path.relative_to(self.out)): "folder" if path.is_dir() else self.digest(path) for path in sorted(self.out.rglob("*"))}
 
     @staticmethod
     def digest(path):
         data = path.read_bytes()
-        if path.name.endswith(".jsonl"):  # times differ, and results may come in another order
+        if path.name.endswith(".jsonl"):  # times differ, and results may be in another order
             lines = [{k: v for k, v in json.loads(line).items() if k not in TIMES} for line in data.decode().splitlines()]
             data = "\n".join(sorted(map(json.dumps, lines))).encode()
         return hashlib.sha256(data).hexdigest()[:16]
 
     def run(self, line, kind, n):
-        """(exit code, standard output, standard error, points, what failed); exit code None: it hung."""
+        """Return (exit code, standard output, standard error, points, failed call). Exit code None: it hung."""
         what, how = kind.split()
         environment = self.environment
         command = [self.program, *words(line)]
@@ -235,7 +241,8 @@ class Faults:
         return code, printed, said.decode(errors="replace"), int(points), failed
 
     def measure(self, name, line):
-        """What a command gives without a fault, and how many points it has; kept."""
+        """Run a command without a fault. Return the states before and after, its outputs and its
+        numbers of points; cached."""
         if name not in self.expected:
             points = {}
             for kind in KINDS:
@@ -252,7 +259,7 @@ class Faults:
         return self.expected[name]
 
     def judge(self, name, line, kind, n):
-        """Try a point. Returns what is wrong with it, or None."""
+        """Try a point. Return what is wrong with it, or None."""
         before, after, printed, _, usual = self.measure(name, line)
         self.reset(line)
         code, out, said, _, failed = self.run(line, kind, n)
@@ -286,7 +293,7 @@ class Faults:
             wrong = [x for x in {*before, *now} if now.get(x) != before.get(x) and now.get(x) != after.get(x) and not (killed and re.search(temporary, x))]
             if wrong or not killed or "!" in name:
                 return (failed, f"files that are neither old nor new: {wrong}", said) if wrong else None
-            if "hf" in now:  # a folder that is there is not replaced
+            if "hf" in now:  # an existing folder is never replaced
                 shutil.rmtree(self.out / "hf")
         if "--resume" not in line and (self.out / "run" / "checkpoint.safetensors").exists():
             line += " --resume"
@@ -311,13 +318,14 @@ class Faults:
         return wrong
 
     def new_ways(self, name, kind):
-        """The points of a command that are the first of a way that no command before had."""
+        """Return the points of a command that are the first of a way that no earlier command had."""
         new = {(kind, way): point for way, point in self.ways[name, kind].items() if (kind, way) not in self.seen}
         self.seen.update(new)
         return new.values()
 
     def spread(self, commands, most, ways):
-        """So many points of each command and kind, evenly spread, or all where there are at most 8 times as many; None: all. ways: those of new ways too."""
+        """Try `most` points per command and kind, evenly spread, or all if there are at most 8
+        times as many; None: all. ways: also the points of new ways."""
         for name, line in commands:
             points = self.measure(name, line)[3]
             for kind in KINDS:
@@ -330,7 +338,7 @@ class Faults:
             yield name, points
 
     def at_random(self, seconds):
-        """Points at random until the time is over; how many."""
+        """Try random points until the time is over. Return their number."""
         until, count = time.monotonic() + seconds, 0
         while time.monotonic() < until:
             name, line = random.choice(self.commands)
@@ -348,7 +356,7 @@ NAMED = (r"memory|No space left|Input/output error|Too many open files|Permissio
 
 
 def printed_too(name, out):
-    """verify says what failed where it says what passed."""
+    """Return the output of verify, which reports failures on standard output."""
     return out.decode(errors="replace") if "verify" in name else ""
 
 

@@ -1,13 +1,15 @@
-/* inject.c -- run a program and let one of its calls of the system fail, with no change to the program: by ptrace, on x86-64.
+/* inject.c -- run a program and make one of its system calls fail, without changing the program: by ptrace, on x86-64.
  *
  *     inject N once|ever|short|kill LOG PROGRAM ARGUMENT...
  *
- * Calls that can fail are counted from the program's entry on, threads and children by fork included: the N-th fails with an error that fits it; with
- * `ever` so do all later ones of its kind; with `short` a read or write takes half of its bytes; with `kill` the program is killed
- * before the N-th. N = 0: none fails. LOG receives how many
- * there were and the kind of the one that failed, as "57 write"; where none fails, and the first call of each way into it: "N HASH" for each, of
- * the kind and of the first words on the stack that point into the program's code. The exit code is the program's, or 128 + the signal that ended it. Writing to standard error
- * does not fail, since the message is looked at. A program that is started by exec is left alone.
+ * The calls that can fail are counted from the program's entry point, in all its threads and forked children. The N-th
+ * call fails with an error that suits it. With `ever`, all later calls of its kind fail too. With `short`, a read or
+ * write transfers half of its bytes. With `kill`, the program is killed before the N-th call. N = 0: no call fails.
+ *
+ * LOG receives the number of calls and the kind of the call that failed, for example "57 write". If none failed, it also
+ * receives the first call of each way to reach one, as "N HASH"; the hash covers the kind and the first words on the
+ * stack that point into the program's code. The exit code is the program's, or 128 + the signal that ended it. Writing
+ * to standard error never fails, because the message is checked. A program started by exec is not traced.
  * SPDX-License-Identifier: Apache-2.0 */
 #include <elf.h>
 #include <errno.h>
@@ -28,7 +30,7 @@
 
 enum { CANNOT = 77 };
 
-/* The calls that fail, by kind, and how. */
+/* The calls that can fail, their kind and their error. */
 static const struct call {
     long number;
     const char *kind;
@@ -94,7 +96,7 @@ static struct {
     const struct call *failed;
 } run;
 
-/* Threads whose present call fails, and with what. */
+/* Threads whose current call fails, and the error. */
 static struct {
     pid_t thread;
     int error;
@@ -134,7 +136,7 @@ static struct {
 } ways[MAX_WAYS];
 static int n_ways;
 
-/* Where the code of the program or its library lies, by /proc/PID/maps: how many ranges. */
+/* Find the code of the program and its library in /proc/PID/maps. Return the number of ranges. */
 static int find_code(unsigned long range[8][2])
 {
     char line[512];
@@ -152,7 +154,8 @@ static int find_code(unsigned long range[8][2])
     return n;
 }
 
-/* The first call of a kind from a place is kept. Words that earlier calls left on the stack count too: some places are kept twice. */
+/* Record the first call of a kind from a place in the code. The hash may include words that earlier calls left on
+ * the stack, so some places are recorded twice. */
 static void keep_way(pid_t thread, const struct call *call, unsigned long stack)
 {
     static unsigned long range[8][2];
@@ -162,7 +165,7 @@ static void keep_way(pid_t thread, const struct call *call, unsigned long stack)
     int n = 0, frames = 0;
     if (n_ranges == 0)
         n_ranges = find_code(range);
-    struct iovec to = {word, sizeof word}, from = {(void *)stack, sizeof word}; /* NOLINT: an address of the program */
+    struct iovec to = {word, sizeof word}, from = {(void *)stack, sizeof word}; /* NOLINT: an address in the program */
     const ssize_t got = process_vm_readv(thread, &to, 1, &from, 1, 0);
     for (ssize_t x = 0; x < got / (ssize_t)sizeof *word && frames < FRAMES; x++)
         for (int k = 0; k < n_ranges; k++)
@@ -179,7 +182,7 @@ static void keep_way(pid_t thread, const struct call *call, unsigned long stack)
     }
 }
 
-/* A call begins. */
+/* Handle the start of a system call. */
 static void enter(pid_t thread, struct user_regs_struct *regs)
 {
     const struct call *call = calls;
@@ -206,14 +209,14 @@ static void enter(pid_t thread, struct user_regs_struct *regs)
             regs->rdx /= 2;
     } else {
         set_pending(thread, call->error);
-        if (call->number == SYS_close) /* it ends the descriptor, and then says so: as Linux does */
+        if (call->number == SYS_close) /* as on Linux, close closes the descriptor even if it reports an error */
             return;
         regs->orig_rax = (unsigned long long)-1;
     }
     ptrace(PTRACE_SETREGS, thread, NULL, regs);
 }
 
-/* A stop at a call, before it or after. */
+/* Handle a stop before or after a system call. */
 static void at_call(pid_t thread)
 {
     struct __ptrace_syscall_info info;
@@ -232,7 +235,7 @@ static void at_call(pid_t thread)
     }
 }
 
-/* Let the program run up to its entry: what the dynamic linker does before is not the program's. */
+/* Let the program run up to its entry point: calls of the dynamic linker before it are not counted. */
 static void run_to_entry(pid_t child)
 {
     char path[64];

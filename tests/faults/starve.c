@@ -1,6 +1,7 @@
-/* starve.c -- a library for LD_PRELOAD: the STARVE_N-th allocation of the program fails, with STARVE_EVER all after it too. STARVE_LOG names a
- * file that receives how many there were; where none fails, and the first allocation of each way into it: "N HASH" for each, of the program's calls on the
- * stack. Shells and interpreters that run beside the program are left alone.
+/* starve.c -- a library for LD_PRELOAD: the STARVE_N-th allocation of the program fails; with STARVE_EVER=1 all
+ * later ones fail too. STARVE_LOG names a file that receives the number of allocations. If none failed, it also
+ * receives the first allocation of each way to reach one, as "N HASH"; the hash covers the program's calls on the
+ * stack. Shells and interpreters that the program starts are not affected.
  * SPDX-License-Identifier: Apache-2.0 */
 #include <dlfcn.h>
 #include <errno.h>
@@ -28,9 +29,9 @@ static struct {
     uint64_t hash;
 } ways[MAX_WAYS];
 static int n_ways;
-static __thread bool looking; /* at the stack, which allocates too */
+static __thread bool looking; /* this thread is walking the stack, which may allocate */
 
-/* Where on the stack the program and its library are. */
+/* Return a hash of the return addresses on the stack that are in the program or its library. */
 static uint64_t hash_of_stack(void)
 {
     void *at[DEPTH];
@@ -45,7 +46,7 @@ static uint64_t hash_of_stack(void)
     return hash;
 }
 
-/* The first allocation from a place is kept. Threads that look at once may lose one. */
+/* Record the first allocation from each place in the code. Two threads that do this at the same time may lose one. */
 static void keep_way(long number)
 {
     looking = true;
@@ -89,7 +90,8 @@ __attribute__((destructor)) static void end(void)
         close(fd);
 }
 
-/* Fortran's runtime, which OpenBLAS loads, ends the program where it gets no memory: that is not what is tested. */
+/* Return true for allocations of Fortran's runtime, which OpenBLAS loads: it aborts when out of memory, which is not
+ * under test. */
 static bool others(const void *caller)
 {
     Dl_info about;

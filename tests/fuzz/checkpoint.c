@@ -1,4 +1,4 @@
-/* checkpoint.c -- the checkpoints of trainings, to use and to train on, and the tensors of a T5's file, on a file in memory.
+/* checkpoint.c -- read a file in memory as a checkpoint, for use and for training, and as the tensors of a T5 file.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/checkpoint.h"
 #include "lab/engine/nn.h"

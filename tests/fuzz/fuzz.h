@@ -1,5 +1,5 @@
-/* fuzz.h -- what the fuzz targets share. A target is a file with LLVMFuzzerTestOneInput, as libFuzzer calls it; standalone.c replays and
- * changes inputs where there is no libFuzzer. A target ends with a message where a promise does not hold.
+/* fuzz.h -- helpers of the fuzz targets. A target is a file with LLVMFuzzerTestOneInput, which libFuzzer calls;
+ * without libFuzzer, standalone.c replays and mutates inputs. A target aborts with a message if a promise is broken.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_TESTS_FUZZ_H
 #define RELPOS_TESTS_FUZZ_H
@@ -15,7 +15,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 #define FUZZED __attribute__((unused)) static inline
 
-/* End where `holds` is false. */
+/* Abort if `holds` is false. */
 #define PROMISE(holds, ...)                                                                                            \
     do {                                                                                                               \
         if (!(holds)) {                                                                                                \
@@ -26,14 +26,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
         }                                                                                                              \
     } while (0)
 
-/* A refusal is one line, neither empty nor cut within a buffer of `size`. */
+/* Check that an error is one line, not empty, and terminated within a buffer of `size`. */
 FUZZED void refusal_is_a_line(const char *err, size_t size)
 {
     PROMISE(memchr(err, 0, size) != NULL, "an error without an end");
     PROMISE(*err && !strchr(err, '\n'), "an error that is no line: \"%s\"", err);
 }
 
-/* The input as a string, to be freed. */
+/* Return the input as a string. The caller frees it. */
 FUZZED char *text_of(const uint8_t *data, size_t size)
 {
     char *text = malloc(size + 1);

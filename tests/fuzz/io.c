@@ -1,4 +1,5 @@
-/* io.c -- the readers of .npz, .safetensors and .npy on a file in memory. What is read keeps the promises of io.h, and can be written.
+/* io.c -- read a file in memory as .npz, .safetensors and .npy. The result must keep the promises of io.h, and
+ * writing it must work.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/fuzz/fuzz.h"
 #include "tests/io/archives.h"
@@ -32,7 +33,7 @@ static void check(const io_set *set, size_t size, bool inflates)
     PROMISE(all <= (inflates ? 1032 * size + 1032 : size), "%zu bytes of data from %zu", all, size);
 }
 
-/* An archive in a file is read as one in memory is. */
+/* Check that an archive in a file reads like the same archive in memory. */
 static void compare_with_file(const uint8_t *data, size_t size, io_status status)
 {
     static int fd = -1;

@@ -1,5 +1,5 @@
-/* settings.c -- the configuration of a training: what is read is printed as text that reads back the same, and a model of it is planned or
- * refused.
+/* settings.c -- the configuration of a training run: if it parses, its printed form must parse to the same
+ * configuration, and its model must be planned or rejected.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/nn.h"
 #include "tests/fuzz/fuzz.h"

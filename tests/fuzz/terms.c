@@ -1,5 +1,5 @@
-/* terms.c -- what a user types of a term, and of a problem: what is read is printed as text that reads back the same, and a plan of it is
- * made or refused.
+/* terms.c -- the text of a term and of a problem: if it parses, its printed form must parse to the same, and a plan
+ * must be created or rejected.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/support/sample_problem.h"
 #include "tests/fuzz/fuzz.h"

@@ -1,4 +1,4 @@
-/* example.h -- one head of attention on a few tokens, run through the public interface and beside plain loops.
+/* example.h -- one head of attention on a few tokens, computed by the public interface and by plain loops.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_TESTS_EXAMPLE_H
 #define RELPOS_TESTS_EXAMPLE_H
@@ -15,21 +15,21 @@
 
 #include "relpos/relpos.h"
 
-#define TINY           1e-12                          /* f64: a handful of roundings of numbers near 1 */
+#define TINY           1e-12                          /* for f64: a few roundings of numbers near 1 */
 #define HALF(decimals) (0.5 * pow(10.0, -(decimals))) /* half a unit of the last printed digit */
-#define F32            1e-6                           /* what f32 may add: about 8 roundings of numbers near 1 */
+#define F32            1e-6                           /* additional error in f32: about 8 roundings of numbers near 1 */
 #define PI             3.14159265358979323846
 
-enum { MOST = 8 }; /* no example has more tokens or channels */
+enum { MOST = 8 }; /* upper limit on the tokens and channels of an example */
 
-/* The largest |got - want| of n numbers, printed beside the tolerance, and held to it. */
+/* Print the largest |got - want| of n numbers and the tolerance, and fail if it is larger. */
 static void near(const char *what, const double *got, const double *want, size_t n, double tolerance)
 {
     double worst = 0.0;
     size_t at = 0;
     for (size_t x = 0; x < n; x++) {
         const double error = fabs(got[x] - want[x]);
-        if (!(error <= worst)) { /* NaN is the worst of all */
+        if (!(error <= worst)) { /* NaN counts as the largest error */
             worst = error;
             at = x;
         }
@@ -45,7 +45,7 @@ static void good(rp_status status)
         fail_msg("%s: %s", rp_status_name(status), rp_last_error());
 }
 
-/* One head of attention on n tokens, as an example sees it; arrays in f64, converted where a call wants f32. */
+/* One head of attention on n tokens. Arrays are f64 and are converted if a call needs f32. */
 struct example {
     int64_t lq, lk, dk, dv;
     const double *q, *k, *v;
@@ -59,10 +59,10 @@ struct example {
 };
 
 struct result {
-    double raw[MOST * MOST], scaled[MOST * MOST], bias[MOST * MOST], score[MOST * MOST]; /* by rp_attend_row */
+    double raw[MOST * MOST], scaled[MOST * MOST], bias[MOST * MOST], score[MOST * MOST]; /* from rp_attend_row */
     double row_weights[MOST * MOST], row_out[MOST * MOST];
-    double weights[MOST * MOST], out[MOST * MOST], profile[2 * MOST - 1]; /* by rp_attend */
-    double only_bias[MOST * MOST];                                        /* by rp_bias */
+    double weights[MOST * MOST], out[MOST * MOST], profile[2 * MOST - 1]; /* from rp_attend */
+    double only_bias[MOST * MOST];                                        /* from rp_bias */
 };
 
 static struct example example_of(const double *q, const double *k, const double *v, int64_t length, int64_t dim)
@@ -84,7 +84,7 @@ static void example_add(struct example *e, rp_term term, const double *array)
     e->array[e->n_terms++] = array;
 }
 
-/* An array of dtype holding n numbers, in `room`. */
+/* Convert n numbers to dtype in the memory at `room`, and return them as an array. */
 static rp_array array_of(const double *from, void *room, rp_dtype dtype, int32_t ndim, const int64_t *shape)
 {
     int64_t n = 1;
@@ -100,7 +100,7 @@ static rp_array array_of(const double *from, void *room, rp_dtype dtype, int32_t
     return rp_array_of(room, dtype, ndim, shape);
 }
 
-/* Back to f64. */
+/* Convert back to f64. */
 static void back(double *to, const void *from, rp_dtype dtype, int64_t n)
 {
     for (int64_t x = 0; x < n; x++)
@@ -160,7 +160,7 @@ static void run(const struct example *e, rp_dtype dtype, struct result *r)
     rp_plan_destroy(plan);
 }
 
-/* weights = softmax of the rows of score. */
+/* Compute weights = softmax of the rows of score. */
 static void plain_softmax(const double *score, double *weights, int64_t rows, int64_t columns)
 {
     for (int64_t i = 0; i < rows; i++) {

@@ -1,6 +1,6 @@
-/* golden.h -- numbers of published worked examples, right ones only; written by make_golden.py.
- * Arrays are row-major. A name ending in _PRINT holds the decimals printed in its source; the others
- * hold the formula's value in full. Offsets: delta = key - query, unless said. Do not edit.
+/* golden.h -- right numbers of published worked examples; written by make_golden.py.
+ * Arrays are row-major. An array whose name ends in _PRINT has the decimals printed in its source; the others
+ * have the value of the formula in full precision. Offsets are delta = key - query unless noted. Do not edit.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_TESTS_GOLDEN_H
 #define RELPOS_TESTS_GOLDEN_H
@@ -142,8 +142,8 @@ static const double CAT_OUT[20] = {
 
 /* ----------------------------------------------------------------------------------------------------
  * A tutorial on Shaw's relative positions: six random tokens (NumPy seed 42), a layer of width 4, clip 3.
- * The layer seeds 123 and draws W_q, W_k, W_v; its table seeds 123 again and draws a_K, then a_V: the
- * numbers of a_K are the first of W_q, scaled otherwise. Tables run from delta = key - query = -3 to 3. */
+ * The layer draws W_q, W_k, W_v with seed 123; its table draws a_K, then a_V with seed 123 again, so a_K
+ * is the beginning of W_q with another scale. Tables run from delta = key - query = -3 to 3. */
 
 /* [6, 4] X W_q */
 static const double SHAW_Q[24] = {
@@ -229,7 +229,7 @@ static const double SHAW_POSITION[36] = {
     -0.19218580441152705,
 };
 
-/* [6, 6] softmax of the content scores alone */
+/* [6, 6] softmax of only the content scores */
 static const double SHAW_CONTENT_WEIGHTS[36] = {
     0.012912745974620905, 0.1644232433214806, 0.0064876689972527745, 0.10177823809716817, 0.525431367782738,
     0.18896673582673953,
@@ -255,7 +255,7 @@ static const double SHAW_WEIGHTS_PRINT[36] = {
     0.002, 0.227, 0.001, 0.014, 0.66, 0.097,
 };
 
-/* [6, 6] the same in full */
+/* [6, 6] softmax(content + position), in full */
 static const double SHAW_WEIGHTS[36] = {
     0.008058107050807168, 0.02765393937762749, 0.0008293521538755994, 0.12014452505056705, 0.6202475431796979,
     0.22306653318742492,
@@ -313,7 +313,7 @@ static const double SHAW_NOISE[44] = {
     0.07384665799954104, 0.01713682811899705, -0.011564828238824054, -0.03011036955892888,
 };
 
-/* [11] (.5, .5, .5, .5) times the noise, to whose channel 0 exp(-delta^2 / 2) is added */
+/* [11] dot product of (.5, .5, .5, .5) and the noise, after adding exp(-delta^2 / 2) to channel 0 */
 static const double SHAW_PATTERN[11] = {
     0.12646027564402434, 0.09408559196334045, -0.03724859116746418, -0.13025852512398212, 0.15231975162653408,
     0.4941326243454743, 0.2428275451617193, 0.08557959824667931, -0.06792084630896222, -0.14393883578126512,
@@ -323,7 +323,7 @@ static const double SHAW_PATTERN[11] = {
 /* ----------------------------------------------------------------------------------------------------
  * Notes on absolute against relative positions in vision transformers: three tokens of width 2 under four
  * schemes, a grid of 2 x 2 patches, seven clipped offsets. The source has r = i - j, query minus key; the
- * tables here run along delta = key - query = -r: the source's, backwards. Printed to 3 decimals. */
+ * tables here run along delta = key - query = -r, reversed from the source. Printed to 3 decimals. */
 
 /* [3, 2] the tokens: q = k = x */
 static const double VIT3_X[6] = {
@@ -379,7 +379,7 @@ static const double VIT3_LINEAR_PRINT[9] = {
     0.507, 0.607, 1.414,
 };
 
-/* [3, 3] rotary logits, 30 degrees a position; corrected, in full */
+/* [3, 3] rotary logits, 30 degrees per position; corrected, in full */
 static const double VIT3_ROPE30[9] = {
     0.7071067811865475, -0.3535533905932737, -0.25881904510252063,
     -0.3535533905932737, 0.7071067811865475, 0.9659258262890683,
@@ -394,7 +394,7 @@ static const double VIT4_X[8] = {
     0.0, 0.0,
 };
 
-/* [4, 4] x x^T / sqrt 2; corrected: patch 3 is zero, so are its row and column */
+/* [4, 4] x x^T / sqrt 2; corrected: patch 3 is zero, so its row and column are zero */
 static const double VIT4_CONTENT[16] = {
     0.7071067811865475, 0.0, 0.7071067811865475, 0.0,
     0.0, 0.7071067811865475, 0.7071067811865475, 0.0,
@@ -418,7 +418,7 @@ static const double VIT4_ABSOLUTE[16] = {
     0.35355339059327373, 0.5303300858899106, 0.8838834764831843, 0.35355339059327373,
 };
 
-/* [4, 4] bias of (row, column) of the query minus that of the key; 0 where the source lists none */
+/* [4, 4] bias of (row, column) of the query minus that of the key; 0 if the source lists none */
 static const double VIT4_BIAS[16] = {
     0.0, 0.2, 0.1, 0.3,
     -0.2, 0.0, 0.0, 0.1,
@@ -426,7 +426,7 @@ static const double VIT4_BIAS[16] = {
     -0.3, -0.1, -0.2, 0.0,
 };
 
-/* [4, 4] content + bias, query minus key as in its worked lines; corrected */
+/* [4, 4] content + bias, query minus key as in the worked lines of the source; corrected */
 static const double VIT4_RELATIVE[16] = {
     0.7071067811865475, 0.2, 0.8071067811865474, 0.3,
     -0.2, 0.7071067811865475, 0.7071067811865475, 0.1,
@@ -434,7 +434,7 @@ static const double VIT4_RELATIVE[16] = {
     -0.3, -0.1, -0.2, 0.0,
 };
 
-/* [4, 4] the same with key minus query, as its later sections read the table */
+/* [4, 4] content + bias, key minus query as in the later sections of the source */
 static const double VIT4_RELATIVE_FLIPPED[16] = {
     0.7071067811865475, -0.2, 0.6071067811865475, -0.3,
     0.2, 0.7071067811865475, 0.7071067811865475, -0.1,
@@ -466,7 +466,7 @@ static const double VIT7_BIAS_PRINT[49] = {
 
 /* ----------------------------------------------------------------------------------------------------
  * A page on T5's relative bias: 11 offsets in 32 buckets, maximum distance 128. Both tables of the page
- * are wrong: it takes query minus key, T5 takes key minus query, as here. */
+ * are wrong: it uses query minus key; T5, like this file, uses key minus query. */
 
 /* [11] offsets, key minus query */
 static const int T5_DELTA[11] = {

@@ -3,12 +3,12 @@
 
     python3 tests/golden/make_golden.py            write tests/golden/golden.h
     python3 tests/golden/make_golden.py --check    recompute and compare with the committed file; exit 1 on a difference
-    python3 tests/golden/make_golden.py --errata   list every printed number that the formulas do not give
+    python3 tests/golden/make_golden.py --errata   list every printed number that differs from its formula
 
-Every printed number below was transcribed from its source and is recomputed here: a right one is asserted to be the
-formula's value to the last printed digit, a wrong one is asserted to be wrong in the listed cells and nowhere else.
-NumPy supplies the legacy random numbers of one source; sums are exact (math.fsum), so that the file does not depend on
-a BLAS. docs/errata.md says in words what is wrong and why.
+Every printed number below was copied from its source and is recomputed here. A right number is asserted to equal the
+value of the formula to the last printed digit; a wrong matrix is asserted to be wrong in exactly the listed cells.
+NumPy provides the legacy random numbers of one source. Sums are exact (math.fsum), so the file does not depend on a
+BLAS. docs/errata.md explains the errors.
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -24,7 +24,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 PATH = os.path.join(HERE, "golden.h")
 
 ERRATA = []   # (where, row, column, printed, right)
-BLOCKS = []   # lines of comment and arrays, in order
+BLOCKS = []   # sections and arrays, in order
 
 
 # ---------------------------------------------------------------------------------------------- small linear algebra
@@ -62,19 +62,20 @@ def softmax(rows):
 # ---------------------------------------------------------------------------------------------- checks and output
 
 def numbers(text):
-    """The rows of a matrix given as text, a typographic minus allowed."""
+    """Parse the rows of a matrix; a typographic minus is allowed."""
     return [[float(x) for x in line.replace("\u2212", "-").split()] for line in text.strip().splitlines()]
 
 
 def same(where, printed, right, decimals):
-    """Assert that every printed number is the right one rounded to `decimals`."""
+    """Assert that every printed number is the right number rounded to `decimals`."""
     wrong = differing(printed, right, decimals)
     if wrong:
         raise AssertionError("%s: printed numbers differ from the formula at %s" % (where, wrong))
 
 
 def differing(printed, right, decimals):
-    """Cells where the printed number is not the right one to its last digit (ties allowed either way)."""
+    """Return the cells where the printed number is not the right number to its last digit (ties may
+    round either way)."""
     assert len(printed) == len(right)
     wrong = []
     for i, (p, r) in enumerate(zip(printed, right)):
@@ -84,7 +85,7 @@ def differing(printed, right, decimals):
 
 
 def erratum(where, printed, right, decimals, cells):
-    """Assert that the printed matrix is wrong in exactly these cells, and note them."""
+    """Assert that the printed matrix is wrong in exactly these cells, and record them."""
     wrong = differing(printed, right, decimals)
     if wrong != cells:
         raise AssertionError("%s: wrong at %s, expected %s" % (where, wrong, cells))
@@ -97,7 +98,7 @@ def section(text):
 
 
 def emit(name, rows, note, integer=False):
-    """One array of the header: rows is a matrix or a vector."""
+    """Add an array to the header; rows is a matrix or a vector."""
     if not isinstance(rows[0], (list, tuple)):
         rows = [rows]
     BLOCKS.append(("array", name, [[int(x) if integer else float(x) for x in r] for r in rows], note, integer))
@@ -108,9 +109,9 @@ def write_number(x):
 
 
 def header():
-    out = ["/* golden.h -- numbers of published worked examples, right ones only; written by make_golden.py.",
-           " * Arrays are row-major. A name ending in _PRINT holds the decimals printed in its source; the others",
-           " * hold the formula's value in full. Offsets: delta = key - query, unless said. Do not edit.",
+    out = ["/* golden.h -- right numbers of published worked examples; written by make_golden.py.",
+           " * Arrays are row-major. An array whose name ends in _PRINT has the decimals printed in its source; the others",
+           " * have the value of the formula in full precision. Offsets are delta = key - query unless noted. Do not edit.",
            " * SPDX-License-Identifier: Apache-2.0 */",
            "#ifndef RELPOS_TESTS_GOLDEN_H",
            "#define RELPOS_TESTS_GOLDEN_H"]
@@ -136,7 +137,7 @@ def header():
 
 
 def parse(text):
-    """The arrays of a header: name -> list of numbers."""
+    """Return the arrays of a header: name -> list of numbers."""
     found = re.findall(r"static const (int|double) (\w+)\[(\d+)\] = \{(.*?)\};", text, re.S)
     arrays = {}
     for kind, name, count, body in found:
@@ -235,8 +236,8 @@ def sentence():
 def shaw():
     """A tutorial on Shaw's relative positions: the seeded random layer."""
     section("A tutorial on Shaw's relative positions: six random tokens (NumPy seed 42), a layer of width 4, clip 3.\n"
-            "The layer seeds 123 and draws W_q, W_k, W_v; its table seeds 123 again and draws a_K, then a_V: the\n"
-            "numbers of a_K are the first of W_q, scaled otherwise. Tables run from delta = key - query = -3 to 3.")
+            "The layer draws W_q, W_k, W_v with seed 123; its table draws a_K, then a_V with seed 123 again, so a_K\n"
+            "is the beginning of W_q with another scale. Tables run from delta = key - query = -3 to 3.")
     n, embed, d, clip = 6, 8, 4, 3
     np.random.seed(42)
     x = np.random.randn(n, embed).tolist()
@@ -283,16 +284,16 @@ def shaw():
     emit("SHAW_A_V", a_v, "value-side table, delta = -3..3")
     emit("SHAW_CONTENT", content, "Q K^T / 2")
     emit("SHAW_POSITION", position, "<q_i, a_K[clip(delta)]> / 2")
-    emit("SHAW_CONTENT_WEIGHTS", content_weights, "softmax of the content scores alone")
+    emit("SHAW_CONTENT_WEIGHTS", content_weights, "softmax of only the content scores")
     emit("SHAW_WEIGHTS_PRINT", weights_print, "softmax(content + position), 3 decimals")
-    emit("SHAW_WEIGHTS", weights, "the same in full")
+    emit("SHAW_WEIGHTS", weights, "softmax(content + position), in full")
     emit("SHAW_OUT", out, "sum_j w (v_j + a_V[clip(delta)])")
     emit("SHAW_PROFILE", profile, "mean weight per offset, delta = -5..5")
     emit("SHAW_CLIP5", clipped[0], "clip(j - 5, -4, 4) for keys 0..9: the query is at position 5", integer=True)
     emit("SHAW_PAIRS", [128, 256, unseen, total], "trained on 128, run on 256: unseen position pairs, all pairs",
          integer=True)
     emit("SHAW_NOISE", noise, "NumPy seed 42, times 0.1: the simulated pattern without its preference for near offsets, delta = -5..5")
-    emit("SHAW_PATTERN", profile_of_pattern, "(.5, .5, .5, .5) times the noise, to whose channel 0 exp(-delta^2 / 2) is added")
+    emit("SHAW_PATTERN", profile_of_pattern, "dot product of (.5, .5, .5, .5) and the noise, after adding exp(-delta^2 / 2) to channel 0")
 
 
 # ---------------------------------------------------------------------------------------------- vision notes
@@ -301,7 +302,7 @@ def vision():
     """Notes on absolute against relative positions in vision transformers."""
     section("Notes on absolute against relative positions in vision transformers: three tokens of width 2 under four\n"
             "schemes, a grid of 2 x 2 patches, seven clipped offsets. The source has r = i - j, query minus key; the\n"
-            "tables here run along delta = key - query = -r: the source's, backwards. Printed to 3 decimals.")
+            "tables here run along delta = key - query = -r, reversed from the source. Printed to 3 decimals.")
     root = 1 / math.sqrt(2.0)
     x = numbers("1 0\n0 1\n1 1")
     n = 3
@@ -341,7 +342,7 @@ def vision():
     emit("VIT3_SHAW_PRINT", shaw_print, "<q_i, k_j + a[r]> / sqrt 2")
     emit("VIT3_SLOPE", [m], "slope of the signed linear bias: -slope * (i - j) = slope * delta")
     emit("VIT3_LINEAR_PRINT", linear_print, "content - slope * (i - j)")
-    emit("VIT3_ROPE30", rope, "rotary logits, 30 degrees a position; corrected, in full")
+    emit("VIT3_ROPE30", rope, "rotary logits, 30 degrees per position; corrected, in full")
 
     grid = [(0, 0), (0, 1), (1, 0), (1, 1)]
     patch = numbers("1 0\n0 1\n1 1\n0 0")
@@ -349,7 +350,7 @@ def vision():
     erratum("four patches, no positions",
             numbers(".707 0 .707 0\n0 .707 .707 0\n.707 .707 1.414 .707\n0 0 .707 0"), base, 3, [(2, 3), (3, 2)])
     placed = [[a + 0.5 * b for a, b in zip(patch[i], grid[i])] for i in range(4)]
-    # The text gives patch 1 the vector [0, .5], that is half of (row, column): placed is x + p.
+    # The text gives patch 1 the vector [0, .5], half of (row, column), so placed is x + p.
     absolute = scaled(matmul(placed, transpose(placed)), root)
     erratum("four patches, absolute positions",
             numbers(".707 0 1.061 .354\n0 .707 .707 .177\n1.061 .707 1.414 .884\n.354 .177 .884 .707"), absolute, 3,
@@ -363,12 +364,12 @@ def vision():
     flipped = matadd(base, transpose(by_ij))
 
     emit("VIT4_X", patch, "the patches (0,0) (0,1) (1,0) (1,1): q = k = x")
-    emit("VIT4_CONTENT", base, "x x^T / sqrt 2; corrected: patch 3 is zero, so are its row and column")
+    emit("VIT4_CONTENT", base, "x x^T / sqrt 2; corrected: patch 3 is zero, so its row and column are zero")
     emit("VIT4_PLACED", placed, "x + p with p = half of (row, column)")
     emit("VIT4_ABSOLUTE", absolute, "(x + p)(x + p)^T / sqrt 2; corrected")
-    emit("VIT4_BIAS", by_ij, "bias of (row, column) of the query minus that of the key; 0 where the source lists none")
-    emit("VIT4_RELATIVE", relative, "content + bias, query minus key as in its worked lines; corrected")
-    emit("VIT4_RELATIVE_FLIPPED", flipped, "the same with key minus query, as its later sections read the table")
+    emit("VIT4_BIAS", by_ij, "bias of (row, column) of the query minus that of the key; 0 if the source lists none")
+    emit("VIT4_RELATIVE", relative, "content + bias, query minus key as in the worked lines of the source; corrected")
+    emit("VIT4_RELATIVE_FLIPPED", flipped, "content + bias, key minus query as in the later sections of the source")
 
     r_max, count = 2, 7
     clip = [[max(-r_max, min(r_max, i - j)) for j in range(count)] for i in range(count)]
@@ -387,7 +388,7 @@ def vision():
 # ---------------------------------------------------------------------------------------------- T5
 
 def t5_bucket(delta, buckets, max_distance, bidirectional):
-    """The bucket of T5 for delta = key - query, with its f32 arithmetic (make_t5_buckets.py asks the original)."""
+    """Return the bucket of T5 for delta = key - query, in its f32 arithmetic (make_t5_buckets.py runs the original)."""
     base = 0
     if bidirectional:
         buckets //= 2
@@ -405,7 +406,7 @@ def t5_bucket(delta, buckets, max_distance, bidirectional):
 def t5():
     """A page on T5's relative bias."""
     section("A page on T5's relative bias: 11 offsets in 32 buckets, maximum distance 128. Both tables of the page\n"
-            "are wrong: it takes query minus key, T5 takes key minus query, as here.")
+            "are wrong: it uses query minus key; T5, like this file, uses key minus query.")
     delta = [-100, -50, -10, -5, -1, 0, 1, 5, 10, 50, 100]
     both = [t5_bucket(r, 32, 128, True) for r in delta]
     causal = [t5_bucket(r, 32, 128, False) for r in delta]

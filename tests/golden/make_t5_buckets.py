@@ -1,23 +1,24 @@
 #!/usr/bin/env python3
-"""make_t5_buckets.py -- ask Hugging Face's T5 for its buckets and write t5_buckets.h. Needs torch and transformers.
+"""make_t5_buckets.py -- compute the buckets of Hugging Face's T5 and write t5_buckets.h. Needs torch and transformers.
 
     python3 tests/golden/make_t5_buckets.py            write tests/golden/t5_buckets.h
-    python3 tests/golden/make_t5_buckets.py --check    ask again, compare with the committed file; exit 1 if it differs
-    python3 tests/golden/make_t5_buckets.py --sweep    over thousands of settings, where would other arithmetic differ?
+    python3 tests/golden/make_t5_buckets.py --check    recompute and compare with the committed file; exit 1 on a difference
+    python3 tests/golden/make_t5_buckets.py --sweep    find where other arithmetic differs, over thousands of settings
 
 The oracle is T5Attention._relative_position_bucket itself, on the CPU, for every offset (key minus query) from -100000
 to 100000 under ten settings. A bucket is constant over long runs of offsets, so the header holds the first offset of
-each run and its bucket. None of the ten settings tells an f32 logarithm from an f64 one; the settings of WITNESS do,
-and those of LOGF_WITNESS tell a correctly rounded f32 logarithm from glibc's logf. The header holds those offsets too.
+each run and its bucket. In the ten settings an f32 and an f64 logarithm give the same buckets. The settings of WITNESS
+distinguish them, and those of LOGF_WITNESS distinguish a correctly rounded f32 logarithm from glibc's logf. The header
+also has these offsets.
 
 The arithmetic, bit for bit (every step rounded to f32; n = buckets of one direction, E = n / 2, M = max_distance):
 
-    float share = (float)log((double)((float)d / (float)E));
-    share = share / (float)log((double)M / (double)E) * (float)(n - E);
-    bucket = E + (int64_t)share, at most n - 1
+    float x = (float)log((double)((float)d / (float)E));
+    x = x / (float)log((double)M / (double)E) * (float)(n - E);
+    bucket = E + (int64_t)x, at most n - 1
 
-With logf in the first line it differs in about one setting of 80,000 (glibc 2.36 against torch 2.15 with MKL, random
-settings up to 512 buckets and distance 8192); as it stands it differed in none of 167,000.
+With logf in the first line the buckets differ in about one setting in 80,000 (glibc 2.36 against torch 2.15 with MKL, random
+settings up to 512 buckets and distance 8192); the lines above differed in none of 167,000.
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -36,19 +37,20 @@ PATH = os.path.join(HERE, "t5_buckets.h")
 SPAN = 100000
 SETTINGS = [(32, 128, 1), (32, 128, 0), (32, 256, 1), (16, 64, 1), (16, 64, 0),
             (64, 512, 1), (64, 1024, 0), (320, 800, 1), (8, 32, 1), (128, 20000, 0)]
-# Settings of --sweep where f64 gives another bucket: found by it, and few enough to be read.
+# Settings for which --sweep finds another bucket in f64, chosen to have few such offsets.
 LOGF_WITNESS = [(435, 3283, 0, -2231), (436, 1535, 0, -1481)]
 WITNESS = [(9, 128, 0), (18, 128, 1), (20, 320, 0), (40, 320, 1), (36, 32, 0), (72, 50, 1)]
 
 
 def oracle(r, buckets, max_distance, bidirectional):
-    """The original's buckets of the offsets r (int64 array)."""
+    """Return the original's buckets of the offsets r (int64 array)."""
     return T5Attention._relative_position_bucket(
         torch.from_numpy(r), bidirectional=bool(bidirectional), num_buckets=buckets, max_distance=max_distance).numpy()
 
 
 def variant(r, buckets, max_distance, bidirectional, kind):
-    """The same buckets by other arithmetic: f32 as above, f64 throughout, or a product with the f32 reciprocal."""
+    """Return the same buckets in other arithmetic: f32 as above, f64 throughout, or a product with
+    the f32 reciprocal."""
     n = buckets // 2 if bidirectional else buckets
     d = np.abs(r) if bidirectional else np.maximum(-r, 0)
     exact = n // 2
@@ -81,7 +83,7 @@ def witnesses():
 
 
 def pairs(rows):
-    """Lines of `{a, b},` within 118 columns."""
+    """Return lines of `{a, b},` of at most 118 columns."""
     out, line = [], "   "
     for row in rows:
         word = " {" + ", ".join(str(x) for x in row) + "},"
@@ -94,9 +96,9 @@ def pairs(rows):
 
 def header():
     r = np.arange(-SPAN, SPAN + 1, dtype=np.int64)
-    out = ["/* t5_buckets.h -- the buckets of Hugging Face's T5 for offsets of +-%d; by make_t5_buckets.py." % SPAN,
-           " * A run is {its first offset, its bucket}; the last one ends at %d. Offsets: delta = key - query." % SPAN,
-           " * Oracle: T5Attention._relative_position_bucket, whose logarithm is taken in f32.",
+    out = ["/* t5_buckets.h -- the buckets of Hugging Face's T5 for offsets of +-%d; written by make_t5_buckets.py." % SPAN,
+           " * A run is {first offset, bucket}; the last one ends at %d. Offsets: delta = key - query." % SPAN,
+           " * Source: T5Attention._relative_position_bucket, which computes the logarithm in f32.",
            " * SPDX-License-Identifier: Apache-2.0 */",
            "#ifndef RELPOS_TESTS_T5_BUCKETS_H",
            "#define RELPOS_TESTS_T5_BUCKETS_H",
@@ -122,19 +124,19 @@ def header():
     rows = witnesses()
     assert {row[:3] for row in rows} == set(WITNESS)
     out += ["",
-            "/* Where a logarithm in f64 falls on the other side of a step: {buckets, maximum distance, bidirectional,",
-            " * offset, the original's bucket, the bucket by f64}. */",
+            "/* Offsets where a logarithm in f64 gives the neighbouring bucket: {buckets, maximum distance, bidirectional,",
+            " * offset, the original's bucket, the bucket in f64}. */",
             "static const int32_t T5_F32_WITNESS[%d][6] = {" % len(rows)] + pairs(rows) + ["};"]
     rows = [w + (int(oracle(np.array([w[3]]), *w[:3])[0]),) for w in LOGF_WITNESS]
     out += ["",
-            "/* Where glibc's logf, not correctly rounded, does: {buckets, maximum distance, bidirectional, offset,",
+            "/* Offsets where glibc's logf, which is not correctly rounded, does: {buckets, maximum distance, bidirectional, offset,",
             " * the original's bucket}. */",
             "static const int32_t T5_LOGF_WITNESS[%d][5] = {" % len(rows)] + pairs(rows) + ["};", "", "#endif", ""]
     return "\n".join(out)
 
 
 def sweep():
-    """Count the settings, causal, in which each arithmetic differs from the original for some distance up to 20000."""
+    """Count the causal settings in which each arithmetic differs from the original at some distance up to 20000."""
     r = -np.arange(0, 20001, dtype=np.int64)
     counts, total = {"f32": 0, "f64": 0, "reciprocal": 0}, 0
     for buckets in list(range(2, 129)) + [160, 192, 200, 250, 256, 320, 400, 500, 512, 640, 1000, 1024]:
@@ -159,7 +161,7 @@ def main():
     parser = argparse.ArgumentParser(description="Write, check or explain tests/golden/t5_buckets.h.")
     group = parser.add_mutually_exclusive_group()
     group.add_argument("--check", action="store_true", help="compare with the committed file instead of writing it")
-    group.add_argument("--sweep", action="store_true", help="where other arithmetic would differ")
+    group.add_argument("--sweep", action="store_true", help="find the settings in which other arithmetic differs")
     args = parser.parse_args()
     print("torch %s, transformers %s" % (torch.__version__, transformers.__version__))
     if args.sweep:

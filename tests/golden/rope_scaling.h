@@ -1,7 +1,7 @@
 /* rope_scaling.h -- rotary frequencies as transformers 5.23.0 computes them in float32; written by
- * tests/oracle/make_rope_golden.py. A number 0 means: not given in the config (then transformers' default holds);
- * truncate and seq_len likewise, but truncate is 1 unless the config says false. dim is the number of rotated
- * channels, seq_len the length the frequencies are asked for (largest position + 1). Do not edit.
+ * tests/oracle/make_rope_golden.py. A 0 means that the config does not set the number, so transformers uses its
+ * default. truncate is 1 unless the config has false. dim is the number of rotated channels, seq_len the
+ * length for which the frequencies are requested (largest position + 1). Do not edit.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_TESTS_ROPE_SCALING_H
 #define RELPOS_TESTS_ROPE_SCALING_H
@@ -13,7 +13,7 @@ struct rope_golden {
     double attention_factor, mscale, mscale_all_dim;
     int truncate;
     double low_freq_factor, high_freq_factor;
-    double short_factor[8], long_factor[8];           /* dim / 2 of them, for longrope */
+    double short_factor[8], long_factor[8];           /* [dim / 2], for longrope */
     double seq_len;
     int n;                                            /* dim / 2 */
     double inv_freq[16];

@@ -1,6 +1,6 @@
-/* t5_buckets.h -- the buckets of Hugging Face's T5 for offsets of +-100000; by make_t5_buckets.py.
- * A run is {its first offset, its bucket}; the last one ends at 100000. Offsets: delta = key - query.
- * Oracle: T5Attention._relative_position_bucket, whose logarithm is taken in f32.
+/* t5_buckets.h -- the buckets of Hugging Face's T5 for offsets of +-100000; written by make_t5_buckets.py.
+ * A run is {first offset, bucket}; the last one ends at 100000. Offsets: delta = key - query.
+ * Source: T5Attention._relative_position_bucket, which computes the logarithm in f32.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_TESTS_T5_BUCKETS_H
 #define RELPOS_TESTS_T5_BUCKETS_H
@@ -142,8 +142,8 @@ static const struct t5_setting {
     {128, 20000, 0, 128, T5_RUNS_9},
 };
 
-/* Where a logarithm in f64 falls on the other side of a step: {buckets, maximum distance, bidirectional,
- * offset, the original's bucket, the bucket by f64}. */
+/* Offsets where a logarithm in f64 gives the neighbouring bucket: {buckets, maximum distance, bidirectional,
+ * offset, the original's bucket, the bucket in f64}. */
 static const int32_t T5_F32_WITNESS[21][6] = {
     {9, 128, 0, -64, 8, 7}, {9, 128, 0, -16, 6, 5}, {9, 128, 0, -8, 5, 4}, {18, 128, 1, -64, 8, 7},
     {18, 128, 1, -16, 6, 5}, {18, 128, 1, -8, 5, 4}, {18, 128, 1, 8, 14, 13}, {18, 128, 1, 16, 15, 14},
@@ -153,7 +153,7 @@ static const int32_t T5_F32_WITNESS[21][6] = {
     {72, 50, 1, 30, 62, 63},
 };
 
-/* Where glibc's logf, not correctly rounded, does: {buckets, maximum distance, bidirectional, offset,
+/* Offsets where glibc's logf, which is not correctly rounded, does: {buckets, maximum distance, bidirectional, offset,
  * the original's bucket}. */
 static const int32_t T5_LOGF_WITNESS[2][5] = {
     {435, 3283, 0, -2231, 404}, {436, 1535, 0, -1481, 431},

@@ -1,8 +1,9 @@
-/* test_golden.c -- published worked examples, recomputed through the public interface and held to the printed digits.
+/* test_golden.c -- published worked examples, recomputed through the public interface and compared with the printed
+ * digits.
  *
- * golden.h holds the examples (docs/errata.md names them, and the numbers in print that are wrong); t5_buckets.h holds
- * the buckets of Hugging Face's T5. Every check prints the largest error beside its tolerance. The naive loops here are
- * written from the formulas, so that a stored number, a plain loop and the library have to agree, each with each.
+ * golden.h has the examples (docs/errata.md lists them and the printed numbers that are wrong); t5_buckets.h has the
+ * buckets of Hugging Face's T5. Every check prints the largest error and its tolerance. The naive loops in this file are
+ * written from the formulas: the stored number, the plain loop and the library must all agree.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/golden/example.h"
 #include "tests/golden/golden.h"
@@ -40,7 +41,7 @@ static void cat_with_decay(rp_dtype dtype, double extra)
         diff[x] = r.weights[x] - s.weights[x];
     near("sentence: difference", diff, CAT_DIFF_PRINT, COUNT(diff), HALF(4) + extra);
 
-    e.terms[0].lambda = 0.0; /* a lambda of 0 is no bias at all */
+    e.terms[0].lambda = 0.0; /* a lambda of 0 gives no bias */
     run(&e, dtype, &r);
     near("sentence: lambda 0 = standard", r.out, s.out, COUNT(CAT_OUT), extra);
 }
@@ -118,10 +119,10 @@ static void the_formula_of_shaw_holds_in_f64(void **state)
 static void the_formula_of_shaw_holds_in_f32(void **state)
 {
     (void)state;
-    shaw_in(RP_F32, 10 * F32); /* scores reach 5.1: rounding q, k and v to f32 already moves them */
+    shaw_in(RP_F32, 10 * F32); /* scores reach 5.1, so rounding q, k and v to f32 already changes them by this much */
 }
 
-/* The query at position 5, keys 0 to 9, clip 4: a table that holds its own offsets. */
+/* The query at position 5, keys 0 to 9, clip 4: a table whose entries are their own offsets. */
 static void a_clipped_table_holds_its_offsets(void **state)
 {
     static const double self[9] = {-4, -3, -2, -1, 0, 1, 2, 3, 4};
@@ -149,7 +150,8 @@ static void a_clipped_table_holds_its_offsets(void **state)
     near("clip table of the query at 5", got, want, COUNT(want), 0.0);
 }
 
-/* A uniform query at offset 0 of the simulated vectors, and keys without content: its scores are the pattern. */
+/* A uniform query and the vectors that the example simulates, at offset 0, with keys of zeros: the scores are the
+ * pattern. */
 static void the_pattern_prefers_near_offsets(void **state)
 {
     enum { CLIP = 5, OFFSETS = 2 * CLIP + 1, D = 4 };
@@ -174,7 +176,8 @@ static void the_pattern_prefers_near_offsets(void **state)
     near("Shaw: simulated pattern", score, SHAW_PATTERN, OFFSETS, TINY);
 }
 
-/* Trained on 128 positions, run on 256: pairs of positions never seen, and how many pairs one offset has. */
+/* Trained on 128 positions, run on 256: count the pairs of positions never seen in training, and the pairs with the
+ * same offset. */
 static void an_offset_stands_for_unseen_pairs(void **state)
 {
     int64_t unseen = 0, total = 0, pairs_of_one = 0;
@@ -188,12 +191,12 @@ static void an_offset_stands_for_unseen_pairs(void **state)
         pairs_of_one += i + 1 < SHAW_PAIRS[0];
     assert_int_equal(unseen, SHAW_PAIRS[2]);
     assert_int_equal(total, SHAW_PAIRS[3]);
-    assert_int_equal(pairs_of_one, 127); /* not thousands: docs/errata.md */
+    assert_int_equal(pairs_of_one, 127); /* the source says thousands (docs/errata.md) */
 }
 
 /* ------------------------------------------------------------------------------------------------ vision notes */
 
-/* Three tokens: q = k = v = x; `want` are scores printed to 3 decimals. Weights follow from the scores. */
+/* Three tokens: q = k = v = x; `want` has scores printed to 3 decimals. Weights follow from the scores. */
 static void three_tokens(const char *what, const struct example *e, const double *want, double tolerance)
 {
     struct result r, s;
@@ -230,8 +233,8 @@ static void three_tokens_with_biases(void **state)
     three_tokens("three tokens: Shaw", &e, VIT3_SHAW_PRINT, HALF(3) + TINY);
 }
 
-/* The example adds -m (i - j), signed: a loss before the query, a gain after it. That is LINEAR with rates m and -m, or
- * a table; ALiBi proper takes |i - j|. Under a causal mask the three agree. */
+/* The example adds -m (i - j) with its sign: negative before the query, positive after it. This is LINEAR with rates
+ * m and -m, or a table; real ALiBi uses |i - j|. Under a causal mask the three agree. */
 static void a_signed_slope_is_linear(void **state)
 {
     const double m = VIT3_SLOPE[0], slope[5] = {-2 * m, -m, 0, m, 2 * m};
@@ -254,7 +257,7 @@ static void a_signed_slope_is_linear(void **state)
     near("three tokens: causal ALiBi = causal LINEAR", s.weights, r.weights, 9, TINY);
 }
 
-/* <R(p_i a) x_i, R(p_j a) x_j> / sqrt 2 for pairs of channels, by the rotation formula. */
+/* Compute <R(p_i a) x_i, R(p_j a) x_j> / sqrt 2 for pairs of channels, by the rotation formula. */
 static void plain_rope(double angle, double *score)
 {
     double turned[3][2];
@@ -268,8 +271,9 @@ static void plain_rope(double angle, double *score)
             score[i * 3 + j] = plain_dot(turned[i], turned[j], 2) / sqrt(2.0);
 }
 
-/* Pair 0 of RoPE turns by 1 radian a position whatever the base, so a width of 2 cannot turn by 30 degrees. Pair 1 of a
- * width of 4 turns by base^(-1/2): with base = (6/pi)^2 that is pi/6. The tokens go there, zeros into pair 0. */
+/* Pair 0 of RoPE rotates by 1 radian per position for every base, so a width of 2 cannot rotate by 30 degrees. Pair
+ * 1 of a width of 4 rotates by base^(-1/2), which is pi/6 for base = (6/pi)^2. So the tokens go into pair 1, and
+ * pair 0 has zeros. */
 static void three_tokens_with_rope(void **state)
 {
     double want[9];
@@ -280,7 +284,7 @@ static void three_tokens_with_rope(void **state)
         e = three();
         rp_term rope = rp_term_init(RP_TERM_ROPE);
         rope.layout = (rp_layout)layout;
-        rope.base = layout ? 10000.0 : 7.0; /* no effect on pair 0 */
+        rope.base = layout ? 10000.0 : 7.0; /* the base has no effect on pair 0 */
         example_add(&e, rope, NULL);
         three_tokens("three tokens: rotary, 1 radian", &e, want, TINY);
     }
@@ -329,7 +333,7 @@ static void four_patches_with_each_sign_of_the_offset(void **state)
 
     for (int64_t i = 0; i < 4; i++)
         for (int64_t j = 0; j < 4; j++)
-            bias[i * 4 + j] = VIT4_BIAS[j * 4 + i]; /* the other sign of the offset */
+            bias[i * 4 + j] = VIT4_BIAS[j * 4 + i]; /* the opposite sign of the offset */
     e.array[0] = bias;
     run(&e, RP_F64, &r);
     near("four patches: key minus query", r.score, VIT4_RELATIVE_FLIPPED, 16, TINY);
@@ -337,7 +341,7 @@ static void four_patches_with_each_sign_of_the_offset(void **state)
 
 static void seven_tokens_share_the_clipped_offsets(void **state)
 {
-    static const double self[5] = {2, 1, 0, -1, -2}; /* i - j along delta = j - i */
+    static const double self[5] = {2, 1, 0, -1, -2}; /* values of i - j, stored by delta = j - i */
     double zero[7] = {0}, clip[49];
     struct example e = example_of(zero, zero, zero, 7, 1);
     struct result r;
@@ -362,11 +366,11 @@ static void t5_buckets_of_the_page(void **state)
         assert_int_equal(rp_bucket(T5_DELTA[x], 32, 128, 1, RP_STRATEGY_LOG), T5_BUCKET[x]);
         assert_int_equal(rp_bucket(T5_DELTA[x], 32, 128, 0, RP_STRATEGY_LOG), T5_BUCKET_CAUSAL[x]);
     }
-    for (int64_t delta = -300; delta <= 300; delta++) /* an offset of 0 is in the first half: this one stays empty */
+    for (int64_t delta = -300; delta <= 300; delta++) /* offset 0 uses the first half, so this bucket stays empty */
         assert_int_not_equal(rp_bucket(delta, 32, 128, 1, RP_STRATEGY_LOG), 16);
 }
 
-/* The ten settings, every offset, against the original. */
+/* Compare the ten settings with the original at every offset. */
 static void t5_buckets_of_the_original(void **state)
 {
     (void)state;
@@ -386,14 +390,14 @@ static void t5_buckets_of_the_original(void **state)
                       (int)s->buckets, (int)s->max_distance, s->bidirectional ? "bidirectional" : "causal       ",
                       (long long)differ, 2 * T5_SPAN + 1);
         assert_int_equal(differ, 0);
-        const int64_t ends[2] = {INT64_MIN, INT64_MAX}; /* any offset is allowed: as far as far can be */
+        const int64_t ends[2] = {INT64_MIN, INT64_MAX}; /* every offset is allowed, including the extreme ones */
         for (int64_t x = 0; x < 2; x++)
             assert_int_equal(rp_bucket(ends[x], s->buckets, s->max_distance, s->bidirectional, RP_STRATEGY_LOG),
                              s->runs[x ? s->n_runs - 1 : 0][1]);
     }
 }
 
-/* Offsets where a logarithm in f64, or an f32 one with the last bit wrong, would end in the neighbouring bucket. */
+/* Offsets where a logarithm in f64, or one in f32 with a wrong last bit, gives the neighbouring bucket. */
 static void t5_takes_its_logarithm_in_f32(void **state)
 {
     (void)state;
@@ -408,7 +412,7 @@ static void t5_takes_its_logarithm_in_f32(void **state)
     }
 }
 
-/* floor((n-E) sqrt((d-E)/(M-E))) without a square root: the largest t with t^2 (M-E) <= (n-E)^2 (d-E). */
+/* Compute floor((n-E) sqrt((d-E)/(M-E))) without a square root: the largest t with t^2 (M-E) <= (n-E)^2 (d-E). */
 static int64_t quadratic_step(int64_t d, int64_t n, int64_t most)
 {
     const int64_t exact = n / 2;
@@ -461,7 +465,7 @@ static void bucket_strategies_follow_their_formulas(void **state)
     }
 }
 
-/* Buckets reach the scores: a T5 term whose table holds bucket numbers gives them as biases. */
+/* A T5 term whose table has the bucket numbers as values gives the bucket numbers as biases. */
 static void t5_buckets_reach_the_scores(void **state)
 {
     double table[32], zero[MOST] = {0}, want[MOST * MOST];
@@ -488,7 +492,7 @@ int main(void)
     const char *isa = getenv("RELPOS_ISA");
     if (isa && rp_isa_found(isa) != 1) {
         print_message("this machine does not have %s\n", isa);
-        return 77; /* skipped */
+        return 77; /* exit code of a skipped test */
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_sentence_with_decay_f64),

@@ -1,4 +1,4 @@
-/* callers.h -- many callers of one plan, each with outputs and work of its own, under the watchdog.
+/* callers.h -- many callers of one plan, each with separate outputs and scratch memory, under the watchdog.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_TESTS_CALLERS_H
 #define RELPOS_TESTS_CALLERS_H
@@ -14,11 +14,11 @@ enum { CALLERS = 8 };
 
 HELPER const char *const text = "fwd:f32:b2h2q70k130d8:t5+relkey,left=3,right=3:causal";
 
-/* What callers share: one plan, one set of inputs, the right answer. */
+/* What callers share: one plan, one set of inputs, the expected result. */
 typedef struct shared {
     problem p;
     rp_plan *plan;
-    rp_pool *pool; /* NULL: the default one */
+    rp_pool *pool; /* NULL: the default pool */
     float *want;
     double *want_mass;
     size_t n;
@@ -49,11 +49,11 @@ HELPER void shared_end(shared *s)
     problem_free(&s->p);
 }
 
-/* Outputs and work of one caller. */
+/* Outputs and scratch memory of one caller. */
 typedef struct room {
     float *out;
     double *sums;
-    void *work; /* NULL: the call allocates */
+    void *work; /* NULL: the call allocates it */
 } room;
 
 HELPER room room_begin(const shared *s, const rp_pool *pool)
@@ -71,7 +71,7 @@ HELPER void room_end(room *r)
     free(r->work);
 }
 
-/* Pools that are watched. */
+/* Create a pool, as a watched step. */
 HELPER rp_status begin_pool(rp_pool **pool, int32_t threads)
 {
     step("rp_pool_create");
@@ -84,7 +84,7 @@ HELPER void end_pool(rp_pool *pool)
     rp_pool_destroy(pool);
 }
 
-/* One call that, with work of its own, allocates nothing: true if the bits are right. */
+/* Run one call; with the caller's scratch memory it allocates nothing. Return true if the bits are right. */
 HELPER bool call_in(const shared *s, rp_pool *pool, const room *r)
 {
     rp_tensors t = s->p.t;
@@ -100,7 +100,7 @@ HELPER bool call_in(const shared *s, rp_pool *pool, const room *r)
            memcmp(r->sums, s->want_mass, mass * sizeof *r->sums) == 0;
 }
 
-/* One call with outputs and work of its own. */
+/* Run one call with newly allocated outputs and scratch memory. */
 HELPER bool call(shared *s, rp_pool *pool)
 {
     room r = room_begin(s, pool);
@@ -133,7 +133,7 @@ HELPER void all_callers(shared *s)
     assert_int_equal(atomic_load(&s->wrong), 0);
 }
 
-/* ThreadSanitizer does not follow a child of a process with threads, nor does qemu. */
+/* Return true where fork cannot be tested: ThreadSanitizer and qemu cannot follow a child of a process with threads. */
 HELPER bool no_forks(void)
 {
     if (THREAD_SANITIZED || EMULATED)

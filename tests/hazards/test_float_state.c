@@ -1,4 +1,5 @@
-/* test_float_state.c -- the caller's rounding mode and traps change no bit, and come back as they were.
+/* test_float_state.c -- the caller's rounding mode and traps change no bit of a result, and every call restores
+ * them.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/support/sample_problem.h"
 #include <setjmp.h>
@@ -8,14 +9,14 @@
 #include <fenv.h>
 #include <string.h>
 
-/* On other machines the library leaves the state alone, and docs/numerics.md says so. */
+/* On other machines the library does not touch the state (docs/numerics.md). */
 #if defined(__x86_64__) || defined(__aarch64__)
 #include "src/isa/float_state.h"
 #include <float.h>
 
 static float half_of(float x)
 {
-    volatile float y = x; /* the machine divides, now */
+    volatile float y = x; /* volatile: the division happens at run time */
     y = y * 0.5f;
     return y;
 }
@@ -47,7 +48,7 @@ static void rounding_and_traps_change_no_bit(void **state)
                 continue;
             assert_int_equal(problem_parse(&p, texts[n], err), 0);
             assert_int_equal(problem_fill(&p, 5, err), 0);
-            /* key 1 is hidden from query 0 by the first problem's mask; the rows that see it are NaN */
+            /* the first problem's mask hides key 1 from query 0; the rows that see it become NaN */
             ((float *)p.t.k.data)[p.desc.dim_k] = NAN;
             ((float *)p.t.v.data)[p.desc.dim_k + 1] = INFINITY;
             p.desc.isa = rp_isa_name(k);
@@ -63,7 +64,7 @@ static void rounding_and_traps_change_no_bit(void **state)
                 memset(p.t.out.data, 0xff, bytes);
                 fesetround(modes[m]);
                 feenableexcept(FE_INVALID | FE_DIVBYZERO | FE_OVERFLOW); /* a trap in a task would end the program */
-                const int asked = fegetexcept();                         /* not every AArch64 machine has traps */
+                const int asked = fegetexcept();                         /* some AArch64 machines have no traps */
                 const rp_status status = rp_attend(plan, &p.t, NULL);
                 const int mode = fegetround(), traps = fegetexcept();
                 fedisableexcept(FE_ALL_EXCEPT);

@@ -1,8 +1,9 @@
-/* test_forks.c -- forks at any moment; and the watchdog that finds a child that hangs.
+/* test_forks.c -- forks at any moment, and a test that the watchdog finds a hanging child.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/hazards/callers.h"
 
-/* Run a child: 0 if it ended by itself and found the right bits, its status, or less than 0 for a signal. */
+/* Run a child. Return 0 if it exited by itself with the right bits, otherwise its exit status, or a negative number
+ * for a signal. */
 static int ending(shared *s, bool (*what)(shared *))
 {
     fflush(NULL);
@@ -46,7 +47,7 @@ static bool child_destroys(shared *s)
     return call(s, NULL);
 }
 
-/* Several threads of the child come to the pool of the parent at once. */
+/* Let several threads of the child use the parent's pool at the same time. */
 static bool child_has_threads(shared *s)
 {
     pthread_t thread[CALLERS];
@@ -72,7 +73,7 @@ static bool grandchild(shared *s)
     return wait_watched(child, &how) && WIFEXITED(how) && WEXITSTATUS(how) == 0 && call(s, s->pool);
 }
 
-/* Before the threads of the pool exist, and after; the parent goes on. */
+/* Fork before and after the threads of the pool exist. The parent continues to work. */
 static void a_child_uses_and_destroys_the_pool(void **state)
 {
     shared s;
@@ -82,20 +83,20 @@ static void a_child_uses_and_destroys_the_pool(void **state)
         return;
     watch(__func__);
     shared_begin(&s, rp_isa_default());
-    for (int used = 0; used < 2; used++) /* before the pool's threads exist, and after */
+    for (int used = 0; used < 2; used++) /* before and after the pool's threads exist */
         for (size_t n = 0; n < sizeof what / sizeof *what; n++) {
             good(begin_pool(&s.pool, 3));
             if (used)
                 assert_true(call(&s, s.pool));
             in_child(&s, what[n]);
-            assert_true(call(&s, s.pool)); /* the parent goes on */
+            assert_true(call(&s, s.pool)); /* the parent continues */
             in_child(&s, what[n]);
             end_pool(s.pool);
         }
     shared_end(&s);
 }
 
-/* Several threads of the child come to the pool of the parent at once, again and again. */
+/* Repeatedly let several threads of a child use the parent's pool at the same time. */
 static void threads_of_a_child_share_the_pool(void **state)
 {
     shared s;
@@ -112,8 +113,8 @@ static void threads_of_a_child_share_the_pool(void **state)
     shared_end(&s);
 }
 
-/* Forks while other threads are in the middle of calls on the same pool. They allocate before the first fork and after the
- * last: a child that inherits an allocator in the middle of its work, as it does from AddressSanitizer's, can wait for ever. */
+/* Forks while other threads are inside calls on the same pool. They allocate only before the first fork and after
+ * the last: a child that inherits a locked allocator (AddressSanitizer's can be) may wait for ever. */
 static atomic_bool stop;
 
 static atomic_int ready;
@@ -130,7 +131,7 @@ static void *busy_caller(void *argument)
     return NULL;
 }
 
-/* Children made while other threads are in the middle of calls on the same pool. */
+/* Fork children while other threads are inside calls on the same pool. */
 static void forks_during_calls_harm_nobody(void **state)
 {
     shared s;
@@ -143,7 +144,7 @@ static void forks_during_calls_harm_nobody(void **state)
     shared_begin(&s, rp_isa_default());
     s.own_work = true;
     good(begin_pool(&s.pool, 3));
-    assert_true(call(&s, s.pool)); /* the pool's threads exist */
+    assert_true(call(&s, s.pool)); /* starts the pool's threads */
     atomic_store(&stop, false);
     atomic_store(&ready, 0);
     for (int n = 0; n < 3; n++)
@@ -196,14 +197,15 @@ static void child_that_waits(void)
     wait_watched(child, NULL);
 }
 
-/* Half a second of processor time, in many calls: beyond the limit for one. */
+/* Use half a second of processor time in many calls: more than the limit for one call. */
 static void works(void)
 {
     while (clock() < CLOCKS_PER_SEC / 2)
         step("a call that ends");
 }
 
-/* Hangs are found and named, whatever they are; a process that works and is stopped for longer than the limits is left alone. */
+/* The watchdog finds and names every kind of hang, and tolerates a process that works, or that is stopped for longer
+ * than the limits. */
 static void the_watchdog_finds_what_hangs(void **state)
 {
     static const struct {
@@ -228,7 +230,7 @@ static void the_watchdog_finds_what_hangs(void **state)
             dup2(ends[1], STDERR_FILENO);
             close(ends[0]);
             close(ends[1]);
-            watch_self = NULL; /* it watches itself */
+            watch_self = NULL; /* the child watches itself */
             watch_limit.looks = 20;
             watch_limit.pause_ms = 5;
             watch_limit.cpu = 0.4;

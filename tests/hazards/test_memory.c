@@ -1,11 +1,12 @@
-/* test_memory.c -- memory grows with N, never with N*N: the peak of a child for each size, less what the tensors take.
+/* test_memory.c -- memory grows with N, never with N*N: the peak memory of a child process for each size, minus the
+ * size of the tensors.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/helpers.h"
 #include <sys/wait.h>
 
 #define MEGA (1024.0 * 1024.0)
 
-/* A line such as "VmHWM:   1234 kB" of /proc/self/status, in bytes. */
+/* Return a line such as "VmHWM:   1234 kB" of /proc/self/status, in bytes. */
 static double status_line(const char *key)
 {
     FILE *f = fopen("/proc/self/status", "r");
@@ -30,7 +31,8 @@ static rp_array pattern(problem *p, int32_t ndim, const int64_t *shape)
     return a;
 }
 
-/* As problem_fill, with numbers that take no time; for a backward pass with the gradients too. */
+/* Fill a problem like problem_fill, with numbers that are quick to compute; for a backward pass also allocate the
+ * gradients. */
 static void fill(problem *p)
 {
     const rp_desc *d = &p->desc;
@@ -71,7 +73,8 @@ static void fill(problem *p)
     }
 }
 
-/* In a child: pages of the tensors are touched first, and what the call adds to the peak goes through the pipe. */
+/* Run the call in a child and return what it adds to the peak memory. The child touches the pages of the tensors
+ * first and writes the result to a pipe. */
 static double measured(const char *text, int outputs, const char *isa)
 {
     int ends[2];
@@ -96,7 +99,7 @@ static double measured(const char *text, int outputs, const char *isa)
             _exit(2);
         p.t.pool = pool;
         const double before = status_line("VmRSS");
-        FILE *f = fopen("/proc/self/clear_refs", "w"); /* the peak starts again from here, where that is allowed */
+        FILE *f = fopen("/proc/self/clear_refs", "w"); /* reset the peak, where that is permitted */
         if (f) {
             fputs("5", f);
             fclose(f);
@@ -119,7 +122,7 @@ static double measured(const char *text, int outputs, const char *isa)
     return bytes;
 }
 
-/* What a call says it needs. */
+/* Return the number of bytes that the plan reports for a call. */
 static double said(const char *text, const char *isa)
 {
     problem p;
@@ -141,9 +144,10 @@ static double said(const char *text, const char *isa)
 }
 
 static const struct {
-    const char *before, *between, *after; /* the text: before N between N after; an empty `between` stops there */
+    const char *before, *between, *after; /* problem text: before N between N after; if `between` is empty, before N
+                                           * after */
     int outputs;
-    int longest; /* that is measured; 0: 32768 */
+    int longest; /* largest N to measure; 0: 32768 */
 } cases[] = {
     {"fwd:f32:b1h8q128k", "", "d64:t5+alibi:", 0, 0},
     {"fwd:f32:b1h8q96k", "", "d64:rope+relkey,left=128,right=128+relval,left=128,right=128:", 0, 0},
@@ -179,7 +183,7 @@ static void work_grows_with_the_length(void **state)
                              before / MEGA);
                 before = bytes;
             }
-            /* where products are of three bf16, packed keys and values take 6 bytes a number instead of 4 */
+            /* with products of three bf16 components, packed keys and values take 6 bytes per number instead of 4 */
             if (before > (strncmp(isa, "amx", 3) == 0 ? 117e6 : 100e6))
                 fail_msg("%s on %s: %.1f MB of work", text, isa, before / 1e6);
             print_message("%-90s %-8s work %6.1f MB\n", text, isa, before / 1e6);
@@ -202,7 +206,7 @@ static void the_peak_is_what_the_call_says(void **state)
         for (int length = longest / 16; length <= longest; length *= 4) {
             text_of(text, sizeof text, n, length);
             const double bytes = measured(text, cases[n].outputs, isa);
-            /* two megabytes stand for what does not grow: stacks, libc's own, scratch of two threads */
+            /* two megabytes cover what does not grow: stacks, libc, scratch memory of two threads */
             if (before > 0 && bytes > 4 * before + 2 * MEGA)
                 fail_msg("%s: the peak grows by %.1f MB, and by %.1f MB for a quarter of it", text, bytes / MEGA,
                          before / MEGA);
@@ -211,14 +215,14 @@ static void the_peak_is_what_the_call_says(void **state)
         print_message("%-90s peak over the tensors %6.1f MB\n", text, before / 1e6);
         if (!(before >= 0 && before < 100e6))
             fail_msg("%s: the peak is %.1f MB over the tensors", text, before / 1e6);
-        /* and no more than the call says, give or take */
+        /* at most what the plan reports, plus a margin */
         if (before > said(text, isa) + 4 * MEGA)
             fail_msg("%s: the peak is %.1f MB over the tensors, and rp_plan_work_size says %.1f", text, before / 1e6,
                      said(text, isa) / 1e6);
     }
 }
 
-/* rp_plan_work_size for lengths whose square no machine holds. */
+/* rp_plan_work_size must stay small for lengths whose square fits in no machine. */
 static void work_of_two_million_keys_fits(void **state)
 {
     (void)state;

@@ -1,10 +1,10 @@
-/* test_pools.c -- pools: made and destroyed, used by many callers at once, cancelled, on parallel loops of the caller's,
- * and the same bits from all of them.
+/* test_pools.c -- pools: created and destroyed, used by many callers at the same time, cancelled, and run on the
+ * caller's parallel loops. All give the same bits.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/hazards/callers.h"
 #include <time.h>
 
-/* Pools made and let go: unused, used once, of many sizes. */
+/* Create and destroy pools of many sizes, unused or used once. */
 static void pools_come_and_go(void **state)
 {
     shared s;
@@ -21,17 +21,18 @@ static void pools_come_and_go(void **state)
         end_pool(pool);
     }
     rp_pool *pool;
-    good(begin_pool(&pool, 0)); /* as many as this process may use */
+    good(begin_pool(&pool, 0)); /* 0: one thread for each processor that this process may use */
     assert_true(rp_pool_threads(pool) >= 1 && rp_pool_threads(pool) <= 4096);
     end_pool(pool);
-    good(begin_pool(&pool, 4096)); /* none is started before a call wants them */
+    good(begin_pool(&pool, 4096)); /* no thread starts before the first call */
     assert_int_equal(rp_pool_threads(pool), 4096);
     end_pool(pool);
     assert_true(rp_pool_threads(NULL) >= 1);
     shared_end(&s);
 }
 
-/* Eight callers at once, on the default pool, on one of theirs, on one each, with work of their own and without. */
+/* Eight callers at the same time: on the default pool, on one shared pool, on one pool each, with and without their
+ * own scratch memory. */
 static void many_callers_get_the_same_bits(void **state)
 {
     shared s;
@@ -44,7 +45,7 @@ static void many_callers_get_the_same_bits(void **state)
             s.rounds = strcmp(isa, "reference") == 0 || SLOW(isa) ? 2 : 20;
             s.own_work = form % 2;
             s.own_pool = form == 3;
-            if (form == 1) /* one pool, made here and used by all at once, its threads not yet started */
+            if (form == 1) /* one pool that all callers share, whose threads have not started yet */
                 good(begin_pool(&s.pool, 3));
             all_callers(&s);
             end_pool(s.pool);
@@ -53,7 +54,7 @@ static void many_callers_get_the_same_bits(void **state)
     }
 }
 
-/* One pool, first used by all of its callers in the same moment, again and again. */
+/* Repeatedly let all callers use a new pool for the first time at the same moment. */
 static void first_use_may_come_from_all_at_once(void **state)
 {
     shared s;
@@ -69,7 +70,7 @@ static void first_use_may_come_from_all_at_once(void **state)
     shared_end(&s);
 }
 
-/* rp_last_error belongs to a thread. */
+/* rp_last_error is per thread. */
 static void *fails(void *argument)
 {
     rp_pool *pool;
@@ -101,7 +102,7 @@ static void errors_belong_to_their_thread(void **state)
     assert_non_null(strstr(rp_last_error(), "-77"));
 }
 
-/* A small stack is enough for a caller: 128 KiB, as musl gives its threads. */
+/* A call runs on a small stack: 128 KiB, the size that musl gives threads. */
 static void *small_caller(void *argument)
 {
     shared *s = argument;
@@ -146,7 +147,7 @@ static void count_task(void *context, int64_t n, int32_t worker)
         atomic_fetch_sub(&t->inside[worker], 1);
 }
 
-/* Every task once, and no worker's number twice at a time. */
+/* Each task runs once, and no two workers have the same number at the same time. */
 static void each_task_runs_once(void **state)
 {
     static tally t;
@@ -167,7 +168,7 @@ static void each_task_runs_once(void **state)
     end_pool(pool);
 }
 
-/* Ends a call at the block after the first `left`. */
+/* Ends a call at the block after the first `left` blocks. */
 typedef struct ender {
     int left, calls;
     pthread_t caller;
@@ -182,7 +183,7 @@ static int end_after(void *context, double share)
     return e->left-- == 0;
 }
 
-/* The progress callback ends a call after its first blocks; the same plan and pool then do the whole call. */
+/* The progress callback cancels a call after its first blocks. The same plan and pool then run the whole call. */
 static void a_cancelled_call_leaves_plan_and_pool_usable(void **state)
 {
     static const char *const texts[] = {"fwd:f32:b2h2q200k100d8:t5:causal", "fwd:f32:b1h2q700k100d8:alibi",
@@ -204,14 +205,14 @@ static void a_cancelled_call_leaves_plan_and_pool_usable(void **state)
             good(begin_pool(&pool, threads));
             p.t.pool = pool;
             step("rp_attend");
-            good(rp_attend(plan, &p.t, NULL)); /* whose out and lse a backward call reads */
+            good(rp_attend(plan, &p.t, NULL)); /* computes the out and lse that a backward call reads */
             for (int left = 0; left < 3; left++) {
                 ender e = {.left = left, .caller = pthread_self()};
                 p.t.progress = end_after;
                 p.t.progress_context = &e;
                 step(texts[n]);
                 const rp_status status = backward ? rp_backward(plan, &p.t, &p.g, NULL) : rp_attend(plan, &p.t, NULL);
-                if (e.left < 0) { /* the last word */
+                if (e.left < 0) { /* the callback returned true */
                     assert_int_equal(status, RP_E_CANCELLED);
                     assert_non_null(strstr(rp_last_error(), "progress"));
                     assert_int_equal(e.calls, left + 1);
@@ -220,7 +221,7 @@ static void a_cancelled_call_leaves_plan_and_pool_usable(void **state)
                 }
                 if (left == 0 && threads == 1)
                     assert_int_equal(status, RP_E_CANCELLED);
-                e.left = -1; /* the same plan and pool go on */
+                e.left = -1; /* run the whole call with the same plan and pool */
                 step(texts[n]);
                 good(backward ? rp_backward(plan, &p.t, &p.g, NULL) : rp_attend(plan, &p.t, NULL));
             }
@@ -230,7 +231,7 @@ static void a_cancelled_call_leaves_plan_and_pool_usable(void **state)
         }
 }
 
-/* Parallel loops as a caller may have them, by how they run `count` calls of work. */
+/* Parallel loops of a caller, by the way they run the `count` pieces of work. */
 enum loop { TOGETHER, FEWER, NEVER, SERIAL, OTHERS, ONE_BY_ONE, TOO_MANY, LOOPS };
 
 typedef struct parallel {
@@ -241,7 +242,7 @@ typedef struct parallel {
 typedef struct arrival {
     rp_work *work;
     void *data;
-    int delay; /* in microseconds, so that threads arrive in any order */
+    int delay; /* in microseconds; lets threads arrive in any order */
 } arrival;
 
 static void *arrive(void *argument)
@@ -280,7 +281,8 @@ static void loop(void *context, int32_t count, rp_work *work, void *data)
         pthread_join(thread[n], NULL);
 }
 
-/* Every task once, in order where one thread comes, and no worker's number twice at a time, whatever the loop does. */
+/* Whatever the loop does, each task runs once, in order if there is only one thread, and no two workers have the
+ * same number at the same time. */
 static void a_loop_runs_each_task_once(void **state)
 {
     (void)state;
@@ -300,13 +302,13 @@ static void a_loop_runs_each_task_once(void **state)
             assert_int_equal(atomic_load(&t.runs[n]), 3);
         assert_int_equal(atomic_load(&t.bad), 0);
         assert_int_equal(atomic_load(&l.loops), 3);
-        good(rp_pool_run(pool, 1, count_task, &t)); /* nothing to share */
+        good(rp_pool_run(pool, 1, count_task, &t)); /* a single task */
         assert_int_equal(atomic_load(&l.loops), 3);
         end_pool(pool);
     }
 }
 
-/* Forward and backward, whose sums wait for each other: the bits of one thread, from every loop. */
+/* Forward calls, and backward calls whose sums wait for each other, give the bits of one thread on every loop. */
 static void loops_give_the_same_bits(void **state)
 {
     static const char *const texts[] = {"bwd:f32:b2h4q200k900d8:t5+relkey,left=3,right=3:causal",
@@ -357,7 +359,7 @@ static void loops_give_the_same_bits(void **state)
     }
 }
 
-/* Eight callers with one pool at once, each of whom the loop serves. */
+/* Eight callers use one pool at the same time, and the loop serves each of them. */
 static void a_loop_serves_many_callers(void **state)
 {
     (void)state;
@@ -374,7 +376,7 @@ static void a_loop_serves_many_callers(void **state)
     }
 }
 
-/* Reports come from the calling thread, if the loop runs work there, and end the call. */
+/* Progress is reported from the calling thread, if the loop runs work there, and can cancel the call. */
 static void a_loop_reports_and_is_cancelled(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
-/* test_process_numbers.c -- a child that has its parent's process number, as the first of a new PID namespace may: the pool's threads
- * stayed behind all the same. getpid here takes the place of the C library's.
+/* test_process_numbers.c -- a child with the process number of its parent, which is possible for the first process
+ * of a PID namespace: it must still notice that the pool's threads do not exist in it. getpid in this file replaces
+ * the one of the C library.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/hazards/callers.h"
 #include <signal.h>
@@ -24,13 +25,13 @@ static void a_child_of_the_same_number_has_threads_of_its_own(void **state)
     good(rp_plan_create(&plan, &p.desc));
     good(rp_pool_create(&pool, 3));
     p.t.pool = pool;
-    good(rp_attend(plan, &p.t, NULL)); /* the pool's threads exist */
+    good(rp_attend(plan, &p.t, NULL)); /* starts the pool's threads */
     float *want = copy_of(&p.t.out);
     fflush(NULL);
     const pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
-        alarm(SANITIZED ? 300 : 60); /* it would wait for ever */
+        alarm(SANITIZED ? 300 : 60); /* a child that fails would wait for ever */
         const rp_status status = rp_attend(plan, &p.t, NULL);
         const bool same = memcmp(want, p.t.out.data, (size_t)problem_size(&p.t.out) * sizeof *want) == 0;
         rp_pool_destroy(pool);
@@ -39,7 +40,7 @@ static void a_child_of_the_same_number_has_threads_of_its_own(void **state)
     assert_int_equal(waitpid(child, &how, 0), child);
     assert_true(WIFEXITED(how)); /* not ended by SIGALRM */
     assert_int_equal(WEXITSTATUS(how), 0);
-    good(rp_attend(plan, &p.t, NULL)); /* the parent goes on */
+    good(rp_attend(plan, &p.t, NULL)); /* the parent continues */
     rp_pool_destroy(pool);
     rp_plan_destroy(plan);
     free(want);
@@ -48,7 +49,7 @@ static void a_child_of_the_same_number_has_threads_of_its_own(void **state)
 
 int main(void)
 {
-    setenv("RELPOS_SHORT", "0", 1); /* short calls go to the pool too */
+    setenv("RELPOS_SHORT", "0", 1); /* short calls use the pool too */
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_child_of_the_same_number_has_threads_of_its_own)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* test_stack.c -- how much stack calls take: on a thread whose stack was painted, and where the system gives threads and the program
- * itself 128 KB.
+/* test_stack.c -- stack use of calls: measured on a thread with a painted stack, and tested where threads and the
+ * program itself have 128 KB.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/helpers.h"
 #include <pthread.h>
@@ -111,7 +111,7 @@ static void *obey(void *data)
     return NULL;
 }
 
-/* Bytes of a stack that a call has written to. */
+/* Return the number of bytes of stack that a call wrote to. */
 static long used(job *j, int call)
 {
     unsigned char *stack = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -133,7 +133,7 @@ static long used(job *j, int call)
     return SIZE - n;
 }
 
-/* Every call of one problem on every path; most[call]: the largest use. */
+/* Measure every call of one problem on every path. most[call] receives the largest use. */
 static void measure(const char *text, long *most)
 {
     long nothing_at_all = 0;
@@ -164,7 +164,7 @@ static void measure(const char *text, long *most)
                     nothing_at_all = n;
                 const long own = n - nothing_at_all;
                 most[call] = own > most[call] ? own : most[call];
-                if (!SANITIZED && own > (SLOW(isa) ? MOST_EMULATED : MOST)) /* their frames are larger */
+                if (!SANITIZED && own > (SLOW(isa) ? MOST_EMULATED : MOST)) /* sanitizers make frames larger */
                     wrong(&p, isa, "%s takes %ld bytes of stack", calls[call].name, own);
             }
         free(sums);
@@ -193,7 +193,7 @@ static void no_call_takes_more_than_32_KB(void **state)
         printf("%-18s %ld bytes of stack\n", calls[call].name, most[call]);
 }
 
-/* The program again, where nobody gets more than 128 KB of stack: calls on threads of a pool. */
+/* Run the program again with a stack limit of 128 KB for all threads: calls on the threads of a pool. */
 static int in_little_stack(void)
 {
     problem p;
@@ -215,7 +215,7 @@ static int in_little_stack(void)
 static void calls_run_in_128_KB(void **state)
 {
     (void)state;
-    if (SANITIZED || EMULATED) /* which themselves need more */
+    if (SANITIZED || EMULATED) /* sanitizers and qemu themselves need more stack */
         return;
     assert_int_equal(system("ulimit -s 128 && exec /proc/$PPID/exe little"), 0);
 }

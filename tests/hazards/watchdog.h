@@ -1,6 +1,7 @@
-/* watchdog.h -- ends a test that hangs, and says in which call. A slow or stopped machine is no hang: what counts is not the clock but
- * that, with no call made since, every thread of a process has slept through so many looks at it without being switched to once, or
- * that the process has spent so much processor time. It allocates nothing: a fork may come at any moment.
+/* watchdog.h -- abort a test that hangs and print the call it hangs in. A slow or stopped machine does not count as
+ * a hang, because elapsed time is not used. A process hangs if, since its last step(), every thread was asleep
+ * without a context switch in a number of consecutive looks, or if the process has used too much processor time. The
+ * watchdog allocates nothing, because a fork may happen at any moment.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_TESTS_WATCHDOG_H
 #define RELPOS_TESTS_WATCHDOG_H
@@ -21,23 +22,23 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A process that is watched, itself or a child that it forked: each has calls of its own. */
+/* A watched process: the test itself or a child that it forked. Each counts its own calls. */
 typedef struct watched {
-    atomic_int process, parent; /* 0: nobody; -1: about to be forked */
+    atomic_int process, parent; /* 0: unused entry; -1: about to be forked */
     atomic_llong calls;
-    _Atomic(const char *) call; /* a text of the program, which lies at the same place in a child */
+    _Atomic(const char *) call; /* a string literal, which has the same address in a child */
 } watched;
 
 enum { WATCHED = 8 };
-static watched *watch_list, *watch_self; /* shared by all of them */
+static watched *watch_list, *watch_self; /* in memory shared by all watched processes */
 static const char *watch_test;
 
 static struct {
-    long looks, pause_ms; /* so many, so far apart, without a thread that runs */
-    double cpu;           /* seconds without a call */
+    long looks, pause_ms; /* number of looks without a running thread, and the time between looks */
+    double cpu;           /* seconds of processor time without a new call */
 } watch_limit = {100, 100, 100};
 
-/* Called before each call that may hang: the one before has ended. */
+/* Note that the previous call has ended and `call`, which may hang, begins. */
 static inline void step(const char *call)
 {
     if (watch_self) {
@@ -46,7 +47,7 @@ static inline void step(const char *call)
     }
 }
 
-/* A child that is watched, and ends where its parent does. */
+/* Fork a child that is watched and is killed when its parent ends. */
 static inline pid_t fork_watched(void)
 {
     watched *mine = NULL;
@@ -66,7 +67,7 @@ static inline pid_t fork_watched(void)
     return child;
 }
 
-/* Whether the child has been waited for. */
+/* Wait for a watched child. Return true if it has been waited for. */
 static inline bool wait_watched(pid_t child, int *how)
 {
     const bool ended = child > 0 && waitpid(child, how, 0) == child;
@@ -92,7 +93,8 @@ static long long watch_field(const char *text, const char *name)
     return at ? strtoll(at + strlen(name), NULL, 10) : 0;
 }
 
-/* Add a process's switches between threads; false if one of its threads may run, or is stopped, or nothing can be known of it. */
+/* Add up the context switches of a process. Return false if one of its threads may run or is stopped, or if its
+ * state cannot be read. */
 static bool watch_asleep(int process, int self, unsigned long long *switches)
 {
     char path[64], text[4096];
@@ -112,7 +114,7 @@ static bool watch_asleep(int process, int self, unsigned long long *switches)
                 continue;
             snprintf(path, sizeof path, "/proc/%d/task/%d/status", process, thread);
             if (watch_read(path, text, sizeof text) <= 0)
-                continue; /* it has just ended */
+                continue; /* the thread has just ended */
             const char *state = strstr(text, "\nState:\t");
             asleep &= state && (state[8] == 'S' || state[8] == 'Z' || state[8] == 'X');
             *switches += (unsigned long long)(watch_field(text, "\nvoluntary_ctxt_switches:") +
@@ -122,7 +124,7 @@ static bool watch_asleep(int process, int self, unsigned long long *switches)
     return asleep && n == 0;
 }
 
-/* Seconds of processor time. */
+/* Return the processor time of a process in seconds. */
 static double watch_cpu(int process)
 {
     clockid_t clock;
@@ -140,7 +142,7 @@ static void watch_bark(watched *w, const char *how)
     abort();
 }
 
-/* Whether it has a child, for which it may wait: then the child is looked at. */
+/* Return true if the process has a watched child that it may be waiting for; then only the child is watched. */
 static bool watch_waits(int process)
 {
     bool waits = false;
@@ -188,7 +190,7 @@ static void *watch_main(void *unused)
     return unused;
 }
 
-/* From here on this process is watched, at work on a test. */
+/* Start to watch this process, which runs the given test. */
 static inline void watch(const char *test)
 {
     watch_test = test;

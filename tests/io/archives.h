@@ -1,4 +1,4 @@
-/* archives.h -- .npy members and zip archives made by hand.
+/* archives.h -- handmade .npy members and zip archives.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_TESTS_ARCHIVES_H
 #define RELPOS_TESTS_ARCHIVES_H
@@ -15,16 +15,16 @@ HELPER uint32_t crc32_of(const unsigned char *p, size_t n)
     return ~crc;
 }
 
-/* One member of a zip archive made by hand; the local header may differ from the central one. */
+/* One member of a handmade zip archive. The local header may differ from the central one. */
 typedef struct member {
-    const char *name, *local_name; /* NULL: the same */
-    size_t name_size;              /* 0: of the string */
+    const char *name, *local_name; /* NULL: name */
+    size_t name_size;              /* 0: length of the string */
     const void *data;
-    size_t size;        /* of the data in the file */
-    uint32_t full_size; /* after inflation; 0: size */
-    uint32_t crc;       /* 0: that of the data */
+    size_t size;        /* size of the data in the file */
+    uint32_t full_size; /* size after inflation; 0: size */
+    uint32_t crc;       /* 0: the CRC of the data */
     int method, flags;
-    int at; /* not 0: nothing is written, and the central header points there */
+    int at; /* if not 0, no member is written, and the central header points to this offset */
 } member;
 
 HELPER bytes make_zip(const member *members, int n, int claimed)

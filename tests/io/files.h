@@ -1,4 +1,4 @@
-/* files.h -- files of tests: a folder of their own, bytes, sets of arrays, and what a refusal has to say.
+/* files.h -- test files: a temporary folder, bytes, sets of arrays, and checks of errors.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_TESTS_FILES_H
 #define RELPOS_TESTS_FILES_H
@@ -12,7 +12,7 @@
 #include "tests/helpers.h"
 
 #ifndef RELPOS_TEST_DATA
-#define RELPOS_TEST_DATA "tests/io/data" /* from the root of the repository */
+#define RELPOS_TEST_DATA "tests/io/data" /* relative to the root of the repository */
 #endif
 
 HELPER char dir[256], err[IO_ERR_MAX];
@@ -74,7 +74,7 @@ HELPER bytes load_file(const char *path)
     return b;
 }
 
-/* Parse from a block of exactly n bytes, so that the sanitizer sees a byte too far. */
+/* Parse a block of exactly n bytes, so a sanitizer detects a read past the end. */
 HELPER int parse(io_format format, const void *data, size_t n, io_set *set)
 {
     unsigned char *copy = malloc(n > 0 ? n : 1);
@@ -95,7 +95,7 @@ HELPER int parse(io_format format, const void *data, size_t n, io_set *set)
     return result;
 }
 
-/* The file has to be refused for a reason that holds the given words. */
+/* Check that the file is an error and that the message contains the given words. */
 HELPER void refuse(io_format format, const void *data, size_t n, const char *words)
 {
     io_set set;
@@ -115,7 +115,7 @@ HELPER const char *const type_names[] = {"f32", "f64", "f16", "bf16", "bool", "u
 
 enum { N_TYPES = sizeof every_type / sizeof *every_type };
 
-/* One array of each type and some odd shapes, with all sorts of bytes. */
+/* Fill a set with one array of each type and some unusual shapes, with all kinds of bytes. */
 HELPER void fill_set(io_set *set, io_format format)
 {
     memset(set, 0, sizeof *set);
@@ -163,7 +163,7 @@ HELPER bool same_set(const io_set *a, const io_set *b)
 
 HELPER const char *const suffixes[] = {[IO_NPZ] = "npz", [IO_SAFETENSORS] = "safetensors"};
 
-/* A folder of its own for each test program. */
+/* Create a temporary folder for this test program. */
 HELPER int set_up(void **state)
 {
     (void)state;

@@ -1,10 +1,10 @@
-/* test_damage.c -- every byte of a file changed, and every allocation failed.
+/* test_damage.c -- change every byte of a file, and let every allocation fail.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/io/files.h"
 #include "tests/starve.h"
 #include <zip.h>
 
-/* A file cut anywhere is refused; a changed byte of an archive is found, or changes nothing that is read. */
+/* A truncated file is an error. A changed byte of an archive is detected, or changes nothing that is read. */
 static void damage_is_detected_or_harmless(void **state)
 {
     (void)state;
@@ -30,7 +30,7 @@ static void damage_is_detected_or_harmless(void **state)
             for (size_t n = 0; n < file.n; n++) {
                 refuse(format, file.p, n, "");
                 const unsigned char kept = file.p[n];
-                for (int k = 0; k < 10; k++) { /* every bit alone, all bits, and a blank */
+                for (int k = 0; k < 10; k++) { /* each bit, all bits, and a space */
                     file.p[n] = (unsigned char)(k < 8 ? kept ^ 1 << k : k == 8 ? ~kept : ' ');
                     if (file.p[n] == kept)
                         continue;
@@ -58,8 +58,8 @@ static void damage_is_detected_or_harmless(void **state)
     }
 }
 
-/* Every value of every byte of the header and of the data's first: what is refused says why, and in what is taken each array has a
- * type and all of its data, or neither. */
+/* Try every value of every byte of the header and of the first data byte. The file is an error with a reason, or
+ * each array has a type and all of its data, or neither. */
 static void every_byte_leaves_arrays_usable_or_refused(void **state)
 {
     (void)state;
@@ -98,8 +98,8 @@ static void every_byte_leaves_arrays_usable_or_refused(void **state)
     io_free(&set);
 }
 
-/* Each allocation fails once, alone or with all after it: the file is read whole, or memory is what was wanting. No file is called
- * damaged for it, and no name is cut short. */
+/* Each allocation fails, once or with all later ones: the file is read completely, or the error is about memory.
+ * Lack of memory never makes a file damaged or truncates a name. */
 static void no_file_is_called_damaged_for_want_of_memory(void **state)
 {
     (void)state;
@@ -123,7 +123,7 @@ static void no_file_is_called_damaged_for_want_of_memory(void **state)
                 if (status == IO_OK)
                     io_free(&back);
             } while (count >= n++);
-            assert_true(!STARVES || n > 100); /* the allocations of jansson and libzip are among them */
+            assert_true(!STARVES || n > 100); /* includes the allocations of jansson and libzip */
         }
         io_free(&set);
     }

@@ -1,8 +1,8 @@
-/* test_files.c -- what is written is read back, by this library and by others; and what io_take says.
+/* test_files.c -- files are read back as written, by this library and by others; and the errors of io_take.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/io/files.h"
 
-/* Every type and odd shapes in both formats; equal content gives equal bytes. */
+/* Every type and unusual shapes in both formats. */
 static void what_is_written_is_read_back(void **state)
 {
     (void)state;
@@ -21,7 +21,7 @@ static void what_is_written_is_read_back(void **state)
             fail_msg("%s", err);
         assert_int_equal(found, format);
         assert_true(same_set(&set, &back));
-        /* Equal content gives equal bytes; a file without a suffix is known by its first bytes. */
+        /* Equal content gives equal bytes. The format of a file without a suffix is detected from its first bytes. */
         assert_int_equal(io_write(again, format, &set, err), 0);
         bytes one = load_file(path), two = load_file(again);
         assert_int_equal(one.n, two.n);
@@ -33,7 +33,7 @@ static void what_is_written_is_read_back(void **state)
         io_free(&set);
         free(one.p);
         free(two.p);
-        /* A set of nothing. */
+        /* An empty set. */
         assert_int_equal(io_write(path, format, &set, err), 0);
         assert_int_equal(io_read(path, &back, NULL, err), 0);
         assert_int_equal(back.n_arrays, 0);
@@ -41,7 +41,7 @@ static void what_is_written_is_read_back(void **state)
     }
 }
 
-/* Arrays of every type that hold 0, 1, ..., 23 (bool: whether it is not 0) in the shape 2, 3, 4. */
+/* Check arrays of every type that contain 0, 1, ..., 23 (bool: nonzero) in the shape 2, 3, 4. */
 static void check_counting(const char *file, bool bf16)
 {
     io_set set;
@@ -69,7 +69,7 @@ static void check_counting(const char *file, bool bf16)
     io_free(&set);
 }
 
-/* Files that NumPy and safetensors wrote, with what is unusable in them said by array. */
+/* Files written by NumPy and safetensors are read, and an unusable array in them has a reason. */
 static void files_of_numpy_and_safetensors_are_read(void **state)
 {
     (void)state;
@@ -108,7 +108,7 @@ static void files_of_numpy_and_safetensors_are_read(void **state)
     io_free(&set);
 }
 
-/* What io_take says of an array that is absent or cannot be used. */
+/* The errors of io_take for arrays that are missing or unusable. */
 static void unusable_arrays_say_why(void **state)
 {
     (void)state;
@@ -125,7 +125,7 @@ static void unusable_arrays_say_why(void **state)
     assert_int_equal(io_find(&set, "object")->dtype, IO_NO_DTYPE);
     assert_null(io_take(&set, "object", err));
     assert_non_null(strstr(err, "relpos never reads pickles)"));
-    assert_ptr_equal(io_take(&set, "empty", err), io_find(&set, "empty")); /* no bytes, and a type */
+    assert_ptr_equal(io_take(&set, "empty", err), io_find(&set, "empty")); /* an array without bytes still has a type */
     io_free(&set);
     assert_null(io_take(&set, "a", err)); /* a set without arrays */
     assert_non_null(strstr(err, "(it has no arrays)"));
@@ -136,7 +136,8 @@ static void unusable_arrays_say_why(void **state)
     io_free(&set);
 }
 
-/* Control characters and bytes that are no UTF-8 are escaped, and what is too long is cut at a character. */
+/* Control characters and bytes that are not UTF-8 are escaped, and a name that is too long is truncated between
+ * characters. */
 static void names_are_safe_to_print(void **state)
 {
     (void)state;
@@ -157,7 +158,7 @@ static void names_are_safe_to_print(void **state)
         assert_true(strlen(io_safe(buf, size, "\xe2\x82\xac\n\xe2\x82\xac\n\xe2\x82\xac\xff\xff\xff")) < size);
 }
 
-/* The first and last sequences of each length, and those beside them that no encoder makes. */
+/* The first and last sequence of each length, and their invalid neighbours. */
 static void utf8_is_known(void **state)
 {
     static const struct {
@@ -185,7 +186,7 @@ static void utf8_is_known(void **state)
         if (found != cases[n].bytes)
             fail_msg("sequence %zu: %zu bytes, not %zu", n, found, cases[n].bytes);
         if (found > 1)
-            assert_int_equal(io_utf8((const unsigned char *)cases[n].text, found - 1), 0); /* cut */
+            assert_int_equal(io_utf8((const unsigned char *)cases[n].text, found - 1), 0); /* truncated sequences */
     }
     char buf[8] = "kept";
     assert_string_equal(io_safe(buf, 0, "name"), "");

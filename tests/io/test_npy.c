@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/io/archives.h"
 
-/* An archive of one member x.npy. */
+/* Return an archive with the single member x.npy. */
 static bytes wrap(const void *data, size_t n)
 {
     return make_zip(&(member){.name = "x.npy", .data = data, .size = n}, 1, 1);
@@ -37,7 +37,7 @@ static void accept_npy(int version, const char *dictionary, size_t data_size, rp
     free(zip.p);
 }
 
-/* Versions, orders, shapes and spellings that are right. */
+/* Valid versions, orders, shapes and spellings. */
 static void headers_are_read(void **state)
 {
     (void)state;
@@ -57,7 +57,7 @@ static void headers_are_read(void **state)
     accept_npy(1, "{\"shape\":(2,2),\"fortran_order\":True,\"descr\":\"|b1\"}", 4, RP_BOOL, 2);
 }
 
-/* Each is refused for the reason beside it. */
+/* Each header is an error with the reason beside it. */
 static void bad_headers_are_refused(void **state)
 {
     (void)state;
@@ -205,13 +205,12 @@ static void an_unusable_type_spoils_its_own_array_only(void **state)
     }
 }
 
-/* A file with strings of at most three characters, in UTF-32 of this machine, as x; its metadata x has to be `want` (NULL: none). */
-/* Lists within a type, with strings, blanks and line ends in them, up to where one does not end. */
+/* Nested lists in a type, with strings, spaces and line ends, are skipped. A list without an end is an error. */
 static void structured_types_are_stepped_over(void **state)
 {
     (void)state;
     static const struct {
-        const char *type, *words; /* NULL: it spoils its array alone */
+        const char *type, *words; /* NULL: only this array is unusable */
     } cases[] = {{"[('a', '<f4'), (\"b\",\t'<i4', (2,))\n]", NULL},
                  {"[('a]', '<f4'), ('it\\'s', '<f4')]", NULL},
                  {"[('a', '<f4')", "does not end"},
@@ -238,6 +237,8 @@ static void structured_types_are_stepped_over(void **state)
     refuse_header("{'descr':", "");
 }
 
+/* Check a file whose array x has strings of at most three characters, in UTF-32 of this machine: its metadata x must be
+ * `want` (NULL: none). */
 static void strings_are(const char *type, const char *shape, const uint32_t *text, size_t n, const char *want)
 {
     char dictionary[200];
@@ -276,7 +277,7 @@ static void strings_are_metadata(void **state)
     strings_are("<U3", "(1,)", beyond, 3, NULL);
     strings_are("<U3", "(2, 2)", plain, 12, NULL);
     strings_are("<U3", "()", plain, 3, NULL);
-    strings_are("<U3", "(5,)", plain, 12, NULL); /* the shape asks for more than there is */
+    strings_are("<U3", "(5,)", plain, 12, NULL); /* the shape needs more data than there is */
     strings_are("<U3", "(3,)", plain, 12, NULL);
     strings_are("<U0", "(4,)", NULL, 0, NULL);
     strings_are("<U9999999", "(4,)", plain, 12, NULL);

@@ -1,4 +1,5 @@
-/* test_paths.c -- paths: what cannot be read or written is said, and a failed write harms nothing.
+/* test_paths.c -- paths: errors that reading and writing report, and failed writes that leave the existing file
+ * unchanged.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/io/files.h"
 
@@ -31,7 +32,7 @@ static void unreadable_paths_say_why(void **state)
     refuse_path(IO_FAILED, dir, "directory");
     refuse_path(IO_FAILED, "/dev/zero", "device");
     refuse_path(IO_FAILED, "/dev/null", "device");
-    /* What the system says of a file that is there. */
+    /* Errors of the system for a file that exists. */
     assert_int_equal(symlink("loop.npz", in_dir("loop.npz")), 0);
     refuse_path(IO_FAILED, in_dir("loop.npz"), "cannot be opened: Too many levels of symbolic links");
     refuse_path(IO_FAILED, "/proc/self/mem", "cannot be read: Input/output error");
@@ -59,7 +60,7 @@ static void unreadable_paths_say_why(void **state)
     refuse_path(IO_DAMAGED, in_dir("line\n\x1b[31m.npz"), "line\\x0a\\x1b[31m.npz: ");
 }
 
-/* One format under the name of the other is refused. */
+/* A file in one format with the suffix of the other is an error. */
 static void the_suffix_decides(void **state)
 {
     (void)state;
@@ -78,7 +79,7 @@ static void a_sparse_file_is_refused_by_its_first_bytes(void **state)
         refuse_path(IO_DAMAGED, in_dir("sparse.safetensors"), "malformed");
 }
 
-/* In two pieces; then an endless one. */
+/* Input in two pieces, then input without an end. */
 static void standard_input_may_be_a_pipe(void **state)
 {
     (void)state;
@@ -101,7 +102,7 @@ static void standard_input_may_be_a_pipe(void **state)
             _exit(1);
         }
         close(ends[1]);
-        assert_int_equal(fcntl(ends[0], F_SETFL, O_NONBLOCK), 0); /* as some parents leave it */
+        assert_int_equal(fcntl(ends[0], F_SETFL, O_NONBLOCK), 0); /* as some parent processes leave it */
         const int kept = dup(0);
         dup2(ends[0], 0);
         close(ends[0]);
@@ -145,7 +146,7 @@ static void holds(const char *path, const char *text)
     free(b.p);
 }
 
-/* The file whose content must survive, in a folder of its own. */
+/* A file whose content must survive, in a temporary folder. */
 static char home[400], path[420], other[420];
 
 static int set_up_home(void **state)
@@ -158,7 +159,7 @@ static int set_up_home(void **state)
     return mkdir(home, 0755);
 }
 
-/* A new file obeys the umask, an old one keeps what it had. */
+/* A new file follows the umask; an existing one keeps its mode. */
 static void modes_are_kept(void **state)
 {
     const mode_t mask = umask(027);
@@ -171,7 +172,7 @@ static void modes_are_kept(void **state)
     umask(mask);
 }
 
-/* Also a target that does not exist yet. */
+/* Includes links whose target does not exist yet. */
 static void links_stay_and_their_targets_are_replaced(void **state)
 {
     (void)state;
@@ -184,7 +185,7 @@ static void links_stay_and_their_targets_are_replaced(void **state)
     assert_true(S_ISLNK(mode_of(other)));
     holds(path, "four");
     assert_int_equal(unlink(other), 0);
-    assert_int_equal(symlink(path, other), 0); /* a link by the whole path */
+    assert_int_equal(symlink(path, other), 0); /* a link with an absolute path */
     assert_int_equal(io_write_bytes(other, "five", 4, err), 0);
     holds(path, "five");
     assert_int_equal(unlink(other), 0);
@@ -237,7 +238,7 @@ static void sets_that_cannot_be_written_touch_nothing(void **state)
     holds(path, "four");
 }
 
-/* A full device, a limit on the size of files (with and without the signal), a broken pipe, a path that cannot be opened. */
+/* A full device, a limit on file sizes (with and without the signal), a broken pipe, a path that cannot be opened. */
 static void a_failed_write_harms_nothing(void **state)
 {
     (void)state;
@@ -290,11 +291,12 @@ static void a_failed_write_harms_nothing(void **state)
         assert_int_equal(chmod(home, 0755), 0);
     }
     holds(path, "four");
-    assert_int_equal(entries(home), 1); /* no temporary is left */
+    assert_int_equal(entries(home), 1); /* no temporary file is left */
     io_free(&set);
 }
 
-/* A write removes what killed writers left of the same file: not what another has locked, nor of another file, nor what a link leads to. */
+/* A write removes temporary files that killed writers left for the same file. It does not remove locked ones, those
+ * of other files, or the target of a link. */
 static void what_was_left_is_removed(void **state)
 {
     (void)state;
@@ -303,7 +305,7 @@ static void what_was_left_is_removed(void **state)
     assert_true(fd >= 0);
     assert_int_equal(close(io_temporary(path, false, 0600, &left)), 0);
     assert_int_equal(close(io_temporary(other, false, 0600, &of_other)), 0);
-    const int folder_fd = io_temporary(path, true, 0700, &folder); /* and this removes the one that was left */
+    const int folder_fd = io_temporary(path, true, 0700, &folder); /* this also removes `left` */
     assert_int_equal(access(left, F_OK), -1);
     snprintf(inside, sizeof inside, "%s/x", folder);
     save(inside, "x", 1);

@@ -41,7 +41,7 @@ static void headers_are_read(void **state)
     accept_st("\n\t " ONE("\"F32\"", "[3]", "[0,12]") "     ", 12, 1); /* and an odd length: unaligned data */
     accept_st(ONE("\"F64\"", "[]", "[0,8]"), 8, 1);
     accept_st(ONE("\"F32\"", "[2,0]", "[0,0]"), 0, 1);
-    accept_st(ONE("\"f32\"", "[3]", "[0,12]"), 12, 1); /* an unknown type is the array's own trouble */
+    accept_st(ONE("\"f32\"", "[3]", "[0,12]"), 12, 1); /* an unknown type makes only its array unusable */
     accept_st("{\"\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},\"b\":{\"dtype\":\"F32\",\"shape\":[1],"
               "\"data_offsets\":[1,5]},\"z\":{\"dtype\":\"I8\",\"shape\":[0],\"data_offsets\":[1,1]}}",
               5, 3);
@@ -50,7 +50,7 @@ static void headers_are_read(void **state)
               5, 3); /* in another order than the data */
 }
 
-/* Each is refused for the reason beside it; 12 bytes of data follow. */
+/* Each header is an error with the reason beside it. 12 bytes of data follow. */
 static void bad_headers_are_refused(void **state)
 {
     (void)state;
@@ -133,7 +133,7 @@ static void bad_headers_are_refused(void **state)
         refuse_st(bad[n].text, 12, bad[n].words);
 }
 
-/* The length of the header, in a file of ten bytes. */
+/* Invalid header lengths in a file of ten bytes. */
 static void bad_lengths_are_refused(void **state)
 {
     (void)state;
@@ -154,7 +154,7 @@ static void bad_lengths_are_refused(void **state)
     }
 }
 
-/* Ten million brackets; 10,000 tensors on the same bytes; 20,000 good ones. */
+/* Ten million brackets; 10,000 tensors on the same bytes; 20,000 valid ones. */
 static void large_headers_are_read_or_refused(void **state)
 {
     (void)state;
@@ -196,7 +196,8 @@ static bool wants_q(const void *context, const char *name)
     return strcmp(name, "q") == 0;
 }
 
-/* A child with so many megabytes beside what it has reads a file in which q is wanted, the first of n_arrays. */
+/* Read a file that has n_arrays arrays, requesting only the first, q, in a child that may use mb megabytes more than
+ * now. */
 static void reads_in(const char *path, int mb, size_t n_arrays)
 {
     int status;
@@ -213,12 +214,13 @@ static void reads_in(const char *path, int mb, size_t n_arrays)
     assert_int_equal(status, 0);
 }
 
-/* Of a file of 3 GB whose arrays nobody asks for, the header is read. A header of 300,000 arrays takes no more than five times its size. */
+/* For a file of 3 GB whose large array is not requested, only the header is read. A header of 300,000 arrays takes
+ * at most five times its size. */
 static void memory_grows_with_what_is_wanted(void **state)
 {
     (void)state;
     if (SANITIZED)
-        return; /* a sanitizer maps more than any limit */
+        return; /* a sanitizer maps more than every limit */
     const char *path = in_dir("sparse.safetensors");
     bytes b = make_st("{\"q\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},\"large\":{\"dtype\":\"U8\","
                       "\"shape\":[3221225472],\"data_offsets\":[4,3221225476]}}",

@@ -1,13 +1,14 @@
-/* checks_amx.h -- numbers as sums of bf16, and products of them by AMX tiles.
+/* checks_amx.h -- sums of bf16 components, and their products on AMX tiles.
  * SPDX-License-Identifier: Apache-2.0 */
 
-/* What components leave out of a product, as a share of it: i + j >= components, each component at most 2^-8 of the one before. */
+/* Return the relative error of a product that omits the pairs of components with i + j >= components. Each component
+ * is at most 2^-8 of the previous one. */
 static double left_out(int components)
 {
     return components == 1 ? 0x1p-8 : components == 2 ? 0x1p-15 : 0x1p-23;
 }
 
-/* Numbers that the components hold exactly. */
+/* Return random numbers that the components represent exactly. */
 static real *exact_numbers(int64_t n, uint64_t seed, int components)
 {
     real *x = random_numbers(n, seed);
@@ -20,7 +21,7 @@ static real *exact_numbers(int64_t n, uint64_t seed, int components)
     return x;
 }
 
-/* `components` of a number of 16 pairs, added up again. */
+/* Add up the components of a number; each component is stored in vectors of 16 pairs. */
 static double component_sum(const vu *component, int components, int lane, int second)
 {
     double sum = 0;
@@ -74,13 +75,13 @@ CHECK(numbers_are_sums_of_bf16)
         }
 }
 
-/* Roundings of a sum on tiles: of a chunk 16 twice, and two more, for each product of components. */
+/* Return the rounding error of a sum on tiles: for each product of components, 16 pairs of a chunk and two more. */
 static double tile_roundings(int64_t chunks, int components)
 {
     return (double)(18 + 2 * chunks * components * (components + 1) / 2) * EPS;
 }
 
-/* out [mt * 16][nt * 16] = start + left right^T for operands that were packed from rows and from an array. */
+/* Check out [mt * 16][nt * 16] = start + left right^T for operands packed from rows and from an array. */
 CHECK(tiles_multiply_packed_rows)
 {
     static const int widths[] = {1, 16, 31, 32, 33, 64, 97};
@@ -130,7 +131,7 @@ CHECK(tiles_multiply_packed_rows)
         }
 }
 
-/* Values as right operand of a sum over the rows, with weights as left one: what weigh_tile does. */
+/* Check sums over rows with values as the right operand and weights as the left one, as weigh_tile computes them. */
 CHECK(tiles_multiply_across_rows)
 {
     static const int widths[] = {1, 16, 17, 40};
@@ -177,7 +178,7 @@ CHECK(tiles_multiply_across_rows)
         }
 }
 
-/* sums [channels][keys] += q^T ds, and back to [keys][channels]: what the backward pass does. */
+/* Check sums [channels][keys] += q^T ds, and their transposition to [keys][channels], as in the backward pass. */
 CHECK(tiles_multiply_transposed_rows)
 {
     static const int groups[] = {1, 3, 6, 16};
@@ -199,7 +200,7 @@ CHECK(tiles_multiply_transposed_rows)
             for (int64_t x = 0; x < BLOCK_ROWS * wide; x++)
                 q_padded[x] = x < rows * wide ? q[x] : 0;
             for (int64_t x = rows * ROW_STEP; x < BLOCK_ROWS * ROW_STEP; x++)
-                ds[x] = (real)NAN; /* of no row */
+                ds[x] = (real)NAN; /* past the last row */
             for (int64_t x = 0; x < wide * BACKWARD_KEYS; x++)
                 sums[x] = (real)0.5;
             pack_by_rows(&b->k, ds, keys, components, right);
@@ -227,7 +228,7 @@ CHECK(tiles_multiply_transposed_rows)
         }
 }
 
-/* Keys as left operand, unpacked: the bits of the tiles that have the queries on the left. */
+/* Check that unpacked keys as the left operand give the bits of tiles with the queries on the left. */
 CHECK(tiles_meet_keys_in_place)
 {
     static const int widths[] = {1, 32, 33, 64};

@@ -1,13 +1,13 @@
-/* checks_backward.h -- the products of one tile, as the engine asks a family of products for them: scores, and those of the backward
- * pass.
+/* checks_backward.h -- the products of one tile as the engine requests them from a backend: scores, and the products
+ * of the backward pass.
  * SPDX-License-Identifier: Apache-2.0 */
 
-/* How far a sum of n products may lie from the true one, per size of its summands. */
+/* Return the error bound of a sum of n products, relative to the sum of their absolute values. */
 static double product_bound(const rp_plan *plan, int64_t n)
 {
 #if RPI_AMX
     const int components =
-        plan->desc.dtype == RP_F16 ? 2 : plan->components; /* bf16 has one, which leaves nothing out */
+        plan->desc.dtype == RP_F16 ? 2 : plan->components; /* bf16 has one component, which is exact */
     return left_out(components) + 3 * tile_roundings((n + CHUNK - 1) / CHUNK, components);
 #else
     (void)plan;
@@ -15,7 +15,8 @@ static double product_bound(const rp_plan *plan, int64_t n)
 #endif
 }
 
-/* A worker with a block of rows and a tile of keys; masked: rows see them by windows, so that groups have columns of their own. */
+/* A worker with a block of rows and a tile of keys. With `masked`, rows see windows of keys, so groups of rows have
+ * different columns. */
 typedef struct backward_case {
     small_block small;
     rpi_limits extents;
@@ -47,7 +48,7 @@ static backward_case *backward_case_of(rp_dtype type, int64_t dim_k, int64_t dim
     b->small.args.desc = b->plan->desc;
     b->small.args.k = array_of(type, desc.len_k, dim_k, 1, 101);
     b->small.args.v = array_of(type, desc.len_k, dim_v, 0, 102);
-    b->small.args.q = array_of(type, 2 * desc.len_q, dim_k, 2, 103); /* four heads of it: two arrays of two */
+    b->small.args.q = array_of(type, 2 * desc.len_q, dim_k, 2, 103); /* four heads, stored as two arrays of two */
     b->small.args.q.stride[1] = desc.len_q * b->small.args.q.stride[2];
     b->grads.dout = array_of(type, 2 * desc.len_q, dim_v, 0, 104);
     b->grads.dout.stride[1] = desc.len_q * b->grads.dout.stride[2];
@@ -78,7 +79,7 @@ static backward_case *backward_case_of(rp_dtype type, int64_t dim_k, int64_t dim
     return b;
 }
 
-/* Random numbers in the columns that a row computes, 0 beside them: weights or ds of the tile. */
+/* Fill the columns that a row computes with random numbers and the others with 0, as in the tile's weights or ds. */
 static void fill_columns(const backward_case *b, real *to, uint64_t seed)
 {
     const int64_t end = rpi_round_up(b->t.end, MR) + MR;
@@ -89,7 +90,7 @@ static void fill_columns(const backward_case *b, real *to, uint64_t seed)
         }
 }
 
-/* sums [keys][wide] against factor * x^T rows, where rows are those of an array from row0 of the block on. */
+/* Compare sums [keys][wide] with factor * x^T rows, where `rows` are the rows of an array, from row0 of the block. */
 static void check_key_sums(const backward_case *b, const real *sums, const real *x, const rpi_view *rows, int64_t width,
                            double factor, const char *what)
 {
@@ -107,7 +108,7 @@ static void check_key_sums(const backward_case *b, const real *sums, const real 
         }
 }
 
-/* dp, which starts at the rows of `starts` where it is given; and dq, of ds. */
+/* Check dp, which starts at the rows of `starts` if given, and dq computed from ds. */
 static void check_row_products(const backward_case *b, const real *dp, const real *const *starts)
 {
     const block *k = &b->w.k;
@@ -138,7 +139,7 @@ static void check_row_products(const backward_case *b, const real *dp, const rea
     }
 }
 
-/* s = in + scale q k^T for the columns of each group, and the largest of each row in one of VL numbers. */
+/* Check s = in + scale q k^T for the columns of each group, and the maximum of each row, kept in VL numbers. */
 CHECK(scores_of_a_tile)
 {
     static const int dims[] = {1, 33, 64};
@@ -166,7 +167,7 @@ CHECK(scores_of_a_tile)
                     want += p;
                     size += fabs(p);
                 }
-                if (j >= b->keys && !RPI_AMX) /* register tiles mask what is past the last key */
+                if (j >= b->keys && !RPI_AMX) /* the FMA backend masks the columns past the last key */
                     want = -INFINITY;
                 kernel_close((double)k->s[r * ROW_STEP + j], want, (product_bound(b->plan, dim) + 2 * EPS) * size,
                              "key_scores", r, j);
@@ -174,7 +175,7 @@ CHECK(scores_of_a_tile)
             }
             for (int x = 0; x < VL; x++)
                 found = max[r * VL + x] > found ? max[r * VL + x] : found;
-            if (!b->t.edge || (b->t.past && !RPI_AMX)) /* else finish_scores finds it */
+            if (!b->t.edge || (b->t.past && !RPI_AMX)) /* in the other cases finish_scores computes it */
                 kernel_same(&found, &top, sizeof top, "key_scores' maximum", r, dim);
         }
         rp_plan_destroy(b->plan);
@@ -182,14 +183,15 @@ CHECK(scores_of_a_tile)
     }
 }
 
-/* dp = starts + dout v^T, dv += p^T dout, dk += ds^T q, dq = ds k; the sums twice, since they add. */
+/* Check dp = starts + dout v^T, dv += p^T dout, dk += ds^T q and dq = ds k. The sums run twice, because they
+ * accumulate. */
 CHECK(products_of_a_backward_tile)
 {
     static const int dims[][2] = {{1, 33}, {40, 5}, {64, 64}};
     for (int n = 0; n < COUNT(types) * COUNT(dims) * 2; n++) {
         const rp_dtype type = types[n % COUNT(types)];
         const int *dim = dims[n / COUNT(types) % COUNT(dims)];
-        if ((type == RP_F64) != (bool)RPI_F64) /* the arithmetic of a plan follows its type */
+        if ((type == RP_F64) != (bool)RPI_F64) /* the arithmetic of a plan depends on its type */
             continue;
         backward_case *b = backward_case_of(type, dim[0], dim[1], n >= COUNT(types) * COUNT(dims), true);
         real *dp = numbers(BLOCK_ROWS * ROW_STEP), *start = random_numbers(BLOCK_ROWS * ROW_STEP, 107);

@@ -1,15 +1,15 @@
-/* checks_pack.h -- numbers on their way from the arrays of a caller to where products read them: loaded, packed, rotated.
+/* checks_pack.h -- loading, packing and rotating numbers of the caller's arrays for the products.
  * SPDX-License-Identifier: Apache-2.0 */
 
 static const rp_dtype types[] = {RP_F32, RP_F64, RP_F16, RP_BF16};
 
-/* Whether the kernels of this precision read numbers of the type. */
+/* Return true if the kernels of this precision read the type. */
 static bool is_read(rp_dtype type)
 {
     return RPI_F64 || type != RP_F64;
 }
 
-/* An array [2][2][rows][width] of a type with `gap` elements of NaN after each row. */
+/* Return an array [2][2][rows][width] of a type, with `gap` elements of NaN after each row. */
 static rpi_view array_of(rp_dtype type, int64_t rows, int64_t width, int64_t gap, uint64_t seed)
 {
     const int64_t step = width + gap, size = rpi_floating_size(type);
@@ -29,7 +29,7 @@ static double at_row(const rpi_view *v, int64_t b, int64_t h, int64_t j, int64_t
     return rpi_value(v->data, v->dtype, rpi_index(v, b, h, j, x));
 }
 
-/* Every half, with the numbers that lie between two of them for the way back. */
+/* Check every f16 and bf16 code, and for storing also numbers between two codes. */
 CHECK(numbers_of_any_type_are_loaded_and_stored)
 {
     for (int n = 0; n < COUNT(types); n++) {
@@ -44,7 +44,7 @@ CHECK(numbers_of_any_type_are_loaded_and_stored)
                 memcpy(from + 2 * x, &(uint16_t){(uint16_t)x}, 2);
             else
                 rpi_put(from, type, x, kernel_normal((uint64_t)x));
-        for (int64_t x0 = 0, m = 1; x0 < all; x0 += m, m = m % CHANNELS + 1) { /* 1 to CHANNELS of them at a time */
+        for (int64_t x0 = 0, m = 1; x0 < all; x0 += m, m = m % CHANNELS + 1) { /* 1 to CHANNELS numbers at a time */
             const int64_t n_channels = rpi_min(m, all - x0);
             rpi_view v = {.dtype = type, .stride = {0, 0, 0, 1}};
             const real *got = load_channels(&v, from, x0, n_channels, scratch);
@@ -54,9 +54,9 @@ CHECK(numbers_of_any_type_are_loaded_and_stored)
         }
         for (int64_t x = 0; x < all; x++)
             kernel_close(rpi_value(stored, type, x), rpi_value(from, type, x), 0, "store_channels", type, x);
-        for (int64_t x = 0; x < 4096; x++) { /* between them */
+        for (int64_t x = 0; x < 4096; x++) { /* numbers between two codes */
             const uint16_t low = (uint16_t)(x * 5 + x / 2), code[2] = {low, (uint16_t)(low + 1)};
-            const real y = x % 2 && size == 2 /* in the middle, or anywhere */
+            const real y = x % 2 && size == 2 /* exactly in the middle, or any number */
                                ? (real)((rpi_value(code, type, 0) + rpi_value(code, type, 1)) / 2)
                                : (real)(kernel_normal((uint64_t)x) * ldexp(1, (int)(x % 40) - 20));
             if (isnan(y))
@@ -86,7 +86,7 @@ CHECK(keys_are_packed_in_panels)
             if (!is_read(types[k]))
                 continue;
             memset(extreme, 0, 3);
-            if (types[k] == RP_F32 && width > 3) /* huge, in the second panel */
+            if (types[k] == RP_F32 && width > 3) /* a huge number in the second panel */
                 rpi_put(v.data, types[k], rpi_index(&v, 1, 0, j0 + NR + 1, width - 1), 1e30);
             pack_panels(&v, 1, 0, j0, 3 * NR, rows, width, NULL, NULL, to, extreme);
             for (int64_t r = 0; r < 3 * NR; r++)
@@ -116,7 +116,7 @@ CHECK(non_finite_rows_are_found_and_cleared)
             kernel_true(is_finite(&w) == (n == 3), "is_finite", n, x);
             if (n == 3)
                 kernel_close((double)vf_max_lane(w.max), top, 0, "the largest size", n, x);
-            /* row 2 of 4 in columns as wide as NR, and one vector */
+            /* row 2 of 4, in columns as wide as NR and in columns as wide as one vector */
             const int64_t wide = NR + VL, at = x % wide;
             *in_column(columns, 4, 2, wide, at) = odd[n];
             clear_large(columns, 4, 0, 4, wide, extreme);
@@ -186,7 +186,7 @@ CHECK(values_are_packed_in_columns)
                                  odd || x >= width || j0 + r >= rows ? 0 : at_row(&v, 0, 1, j0 + r, x), 0,
                                  "pack_columns", r, x);
             }
-            for (int64_t x = 0; x < wide; x++) { /* rows beside them are not written */
+            for (int64_t x = 0; x < wide; x++) { /* the neighbouring rows stay unchanged */
                 kernel_true(isnan(*in_column(to, pad, first - 1, wide, x)) != 0, "pack_columns, row before", n, x);
                 kernel_true(isnan(*in_column(to, pad, first + m, wide, x)) != 0, "pack_columns, row after", n, x);
             }

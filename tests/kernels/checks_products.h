@@ -1,7 +1,7 @@
-/* checks_products.h -- products that are summed in registers: scores, and values by weights.
+/* checks_products.h -- products summed in registers: scores, and values times weights.
  * SPDX-License-Identifier: Apache-2.0 */
 
-/* One tile of MR x NR, and one row of it, in rows of s that are wider. */
+/* Check one tile of MR x NR and one row of it, stored in longer rows of s. */
 CHECK(scores_are_products_that_start_at_a_bias)
 {
     static const int widths[] = {1, 2, 7, 8, 9, 16, 33, 64, 65};
@@ -15,7 +15,8 @@ CHECK(scores_are_products_that_start_at_a_bias)
                 bias[r] = biases + r * (NR + col);
             for (int64_t x = 0; x < rows * VL; x++)
                 max[x] = (real)0.25;
-            /* the first columns of the panel, in as many vectors as they need; those past them become -infinity */
+            /* only the first columns of the panel, rounded up to whole vectors; the columns past them become
+             * -infinity */
             const int64_t there = n % 3 ? NR : NR - VL + 1 + n % VL, width = rpi_round_up(there, VL);
             if (rows == 1)
                 score_rows(1, ROW_VECTORS, q, dim, k, NR, dim, form < 2 ? bias : NULL, col, s, step, max, q, there,
@@ -51,7 +52,7 @@ CHECK(scores_are_products_that_start_at_a_bias)
         }
 }
 
-/* Values of n rows in packed columns, each as wide as NR or what is left; NaN where there are none. */
+/* Pack n rows of values into panels of NR columns or less. The padding is NaN. */
 static real *packed_values(const real *values, int64_t n, int64_t pad, int64_t first, int64_t wide)
 {
     real *to = numbers(pad * wide);
@@ -111,7 +112,7 @@ CHECK(transposed_products_are_added)
         }
 }
 
-/* Rows of values in place, some numbers apart; one row of weights, and MR of them. */
+/* Check values that are read in place with a gap between rows, for one row and for MR rows of weights. */
 CHECK(values_in_place_are_summed_by_weights)
 {
     static const int keys[] = {1, 5, 33, 128};

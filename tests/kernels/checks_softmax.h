@@ -1,4 +1,5 @@
-/* checks_softmax.h -- from scores to weights: biases, masks, softcap, the running maximum, dropout, weights by vector.
+/* checks_softmax.h -- from scores to weights: biases, masks, softcaps, the running maximum, dropout, sums of weights
+ * by vector.
  * SPDX-License-Identifier: Apache-2.0 */
 
 CHECK(biases_are_added_and_infinity_masks)
@@ -35,7 +36,7 @@ CHECK(columns_outside_an_interval_are_masked)
             real *s = numbers(5 * VL);
             memcpy(s, before, (size_t)(5 * VL) * sizeof *s);
             mask_outside(s, from, to, lo, hi);
-            for (int64_t j = from; j < to; j++) /* before and after lies what nobody reads */
+            for (int64_t j = from; j < to; j++) /* the columns outside are never read */
                 kernel_close((double)s[j], j >= lo && j < hi ? (double)before[j] : -INFINITY, 0, "mask_outside", lo, j);
             for (int64_t j = to; j < 5 * VL; j++)
                 kernel_same(&s[j], &before[j], sizeof *s, "mask_outside past its columns", lo, j);
@@ -43,7 +44,7 @@ CHECK(columns_outside_an_interval_are_masked)
         }
 }
 
-/* A block of one group of rows, with what the kernels of the softmax read. */
+/* A block of one group of rows, with the data that the softmax kernels read. */
 typedef struct small_block {
     rpi_args args;
     rpi_call call;
@@ -76,8 +77,8 @@ static small_block *block_of(void)
     return b;
 }
 
-/* form has a bit for each of: biases that the scores began at, biases after the first softcap, masks, and pairs; where is 1, 2
- * or 3: a softcap before the biases, after them, or both. */
+/* form has one bit for each of: biases that the scores began with, biases after the first softcap, masks, and pairs.
+ * where is 1, 2 or 3: a softcap before the biases, after them, or both. */
 static void finish_with(int form, int where)
 {
     small_block *b = block_of();
@@ -88,7 +89,7 @@ static void finish_with(int form, int where)
     const real *in[BLOCK_ROWS] = {0}, *out[BLOCK_ROWS] = {0}, *before = random_numbers(BLOCK_ROWS * ROW_STEP, 21);
     in[r] = in_row;
     out[r] = out_row;
-    /* biases inside of a softcap are products, which do not mask */
+    /* biases inside a softcap are products, which do not mask */
     in_row[from + 1] = where & 1 ? (real)0 : (real)-INFINITY;
     out_row[from + 2] = (real)-INFINITY;
     b->args.desc.softcap = before_cap;
@@ -109,7 +110,7 @@ static void finish_with(int form, int where)
             x = before_cap * tanh(x / before_cap) + (outside ? (double)out_row[j] : 0);
             error = 12 * EPS * (before_cap + fabs(x));
         }
-        if (where & 2) { /* its slope changes by at most 2 / cap times its argument */
+        if (where & 2) { /* its slope changes by at most 2 / cap times the error of its argument */
             slope_after = 1 - tanh(x / after_cap) * tanh(x / after_cap);
             slope_after_error += 2 * error / after_cap;
             x = after_cap * tanh(x / after_cap);
@@ -132,7 +133,7 @@ CHECK(softcap_and_masks_finish_the_scores)
 {
     for (int where = 1; where <= 3; where++)
         for (int form = 0; form < 16; form++)
-            if (where & 1 || !(form & 2)) /* without a softcap before them, all biases are in the scores */
+            if (where & 1 || !(form & 2)) /* without a softcap before the biases, the scores include all biases */
                 finish_with(form, where);
 }
 
@@ -194,9 +195,9 @@ CHECK(dropout_is_that_of_the_pair)
     b->args.desc.dropout = 0.3;
     b->args.desc.seed = 77;
     b->k.b = 2, b->k.h = 3, b->k.row0 = 50;
-    b->t.tile0 = ((int64_t)5 << 32) + 512; /* the number of a key has two halves */
+    b->t.tile0 = ((int64_t)5 << 32) + 512; /* the index of a key has two 32-bit halves */
     apply_dropout(&b->k, &b->t, r, from, to, row);
-    for (int64_t j = 0; j < TILE_KEYS; j++) { /* 16 at a time: what follows the last column belongs to nobody */
+    for (int64_t j = 0; j < TILE_KEYS; j++) { /* 16 columns at a time; the columns after the last are padding */
         const bool kept = rpi_random(rpi_dropout_at(77, 2, 3, 54), b->t.tile0 + j) >= rpi_dropout_limit(0.3);
         const double want = j < from || j >= to ? (double)before[j] : kept ? (double)before[j] / (1 - 0.3) : 0;
         if (j >= to && j < from + rpi_round_up(to - from, 16))
@@ -205,7 +206,8 @@ CHECK(dropout_is_that_of_the_pair)
     }
 }
 
-/* Sums by vector: columns that lie before the first vector belong to it, or to none; so with the last. */
+/* Check sums by vector: a column before the first vector belongs to the first vector or to none, and a column after
+ * the last to the last or to none. */
 CHECK(weights_of_a_run_are_collected)
 {
     enum { R = 40, LOW = 2, FROM = VL, TO = 3 * VL };

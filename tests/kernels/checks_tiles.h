@@ -1,7 +1,7 @@
-/* checks_tiles.h -- tiles of keys as a block sees them: intervals, columns, biases by row, values that are not finite.
+/* checks_tiles.h -- tiles of keys as a block sees them: intervals, columns, biases by row, non-finite values.
  * SPDX-License-Identifier: Apache-2.0 */
 
-/* The rows of a block against every tile: windows of keys, and with `holes` a mask of keys too. */
+/* Check the rows of a block against every tile: windows of keys, and with `holes` also a mask of keys. */
 CHECK(tiles_have_the_columns_that_rows_see)
 {
     static const int64_t lefts[] = {-1, 0, 7, 200}, rights[] = {-1, 0, 30};
@@ -78,7 +78,7 @@ CHECK(tiles_have_the_columns_that_rows_see)
     }
 }
 
-/* Three strips and a table, each inside the softcap or outside of it: form has a bit for each. */
+/* Check three strips and a table. Each is inside or outside the softcap, by its bit in form. */
 CHECK(biases_are_those_of_their_sources)
 {
     static const rpi_scheme plain;
@@ -96,7 +96,7 @@ CHECK(biases_are_those_of_their_sources)
         memset(s, 0, 4 * sizeof *s);
         for (int n = 0; n < 4; n++)
             s[n].inside = form >> n & 1;
-        for (int n = 0; n < 3; n++) { /* the first has a strip for each head */
+        for (int n = 0; n < 3; n++) { /* the first has one strip per head */
             s[n].kind = RPI_STRIP;
             s[n].strip =
                 (rpi_strip){.entry = (void *)(uintptr_t)strip[n], .len = len, .head_step = n ? 0 : len, .low = low};
@@ -144,7 +144,8 @@ CHECK(biases_are_those_of_their_sources)
     }
 }
 
-/* Values with a byte, NaN among them: each row gets those that it attends to, and no other. */
+/* Some values are marked as non-finite or large, and some are NaN: each must reach exactly the rows that attend to
+ * it. */
 CHECK(values_that_are_not_finite_reach_their_rows)
 {
     for (int n = 0; n < COUNT(types); n++) {
@@ -168,7 +169,7 @@ CHECK(values_that_are_not_finite_reach_their_rows)
         b->t.tile0 = tile0;
         b->t.end = rpi_round_up(KEYS, COLUMN_STEP);
         k->b = 1;
-        k->h = 3; /* which reads head 1 of the values, the third that is packed */
+        k->h = 3; /* it reads head 1 of the values, the third packed one */
         k->kv = 2;
         k->o = numbers(BLOCK_ROWS * pad_v);
         memcpy(k->o, before, (size_t)(BLOCK_ROWS * pad_v) * sizeof *before);

@@ -1,4 +1,4 @@
-/* checks_verbs.h -- the verbs of vectors, and exp and tanh that are made of them.
+/* checks_verbs.h -- the vector operations, and exp and tanh, which use them.
  * SPDX-License-Identifier: Apache-2.0 */
 
 CHECK(verbs_are_their_plain_loops)
@@ -37,7 +37,7 @@ CHECK(verbs_are_their_plain_loops)
     }
 }
 
-/* Every number of 16 bits, where the kernels' arithmetic takes numbers below 2^-126 as zero. */
+/* Check every 16-bit code, in the kernels' arithmetic, which flushes numbers below 2^-126 to zero. */
 CHECK(halves_are_widened_exactly)
 {
 #if !RPI_F64
@@ -66,7 +66,8 @@ CHECK(halves_are_widened_exactly)
 #endif
 }
 
-/* The argument is reduced almost without error; the last two roundings of the polynomial and a little are 3 EPS. */
+/* The reduction of the argument is almost exact; the last two roundings of the polynomial and a small rest are at
+ * most 3 EPS. */
 CHECK(exp_and_tanh_keep_their_bounds)
 {
     const double lowest = RPI_F64 ? -708 : -87;

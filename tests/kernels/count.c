@@ -1,9 +1,10 @@
-/* count.c -- one problem on one thread, for a tool that counts the instructions inside problem_run: tests/kernels/instructions.sh.
+/* count.c -- run one problem on one thread, for tests/kernels/instructions.sh, which counts the instructions in
+ * problem_run.
  *
- *     count PROBLEM ISA [CALLS]      such as  count fwd:f32:b1h1q512k512d64:t5 avx2
- *     count                          the compiler
+ *     count PROBLEM ISA [CALLS]      for example  count fwd:f32:b1h1q512k512d64:t5 avx2
+ *     count                          print the compiler
  *
- * Prints the pairs of query and key that attend in one call. Exit code 77: this machine lacks the instruction set.
+ * Prints the number of attended pairs of query and key in one call. Exit code 77: this machine lacks the instruction set.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/support/sample_problem.h"
 #include <stdio.h>
@@ -39,13 +40,13 @@ int main(int argc, char **argv)
     p.desc.isa = argv[2];
     bool good = rp_pool_create(&pool, 1) == RP_OK && rp_plan_create(&plan, &p.desc) == RP_OK;
     p.t.pool = pool;
-    if (good && p.pass == PROBLEM_BACKWARD) /* out and lse are there, as in training */
+    if (good && p.pass == PROBLEM_BACKWARD) /* out and lse are available, as in training */
         good = rp_attend(plan, &p.t, NULL) == RP_OK;
     for (int calls = argc > 3 ? atoi(argv[3]) : 1; good && calls > 0; calls--)
         good = problem_run(&p, plan) == RP_OK;
     if (!good)
         fprintf(stderr, "%s\n", rp_last_error());
-    p.pass = PROBLEM_FORWARD; /* two products, a multiplication and an addition each */
+    p.pass = PROBLEM_FORWARD; /* two products, each a multiplication and an addition */
     printf("%.0f\n", problem_flops(&p) / (double)(2 * (p.desc.dim_k + (p.desc.dim_v ? p.desc.dim_v : p.desc.dim_k))));
     problem_free(&p);
     rp_plan_destroy(plan);

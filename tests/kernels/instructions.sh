@@ -1,13 +1,14 @@
 #!/bin/sh
-# instructions.sh -- a guard against slow-downs that needs no quiet machine: how many instructions one call runs for each score
-# (pair of query and key that attends), beside those recorded in tests/kernels/instructions.txt.
+# instructions.sh -- find slow-downs without a quiet machine: count the instructions of one call per score (attended
+# pair of query and key), and compare with the counts in tests/kernels/instructions.txt.
 #
-#     tests/kernels/instructions.sh               count in the preset dev, and fail where a number is off by more than 5 %
-#     tests/kernels/instructions.sh --record      count and write tests/kernels/instructions.txt anew
+#     tests/kernels/instructions.sh               count in the preset dev; fail if a number differs by more than 5 %
+#     tests/kernels/instructions.sh --record      count and write tests/kernels/instructions.txt
 #
-# valgrind counts generic and avx2; it knows no AVX-512. perf counts avx512 and amx where the machine counts instructions.
-# Instructions are not time: they see a loop that runs twice, a vector path lost or a copy too many, not a cache miss.
-# Exit codes: 1 a number is off, 77 skipped: no valgrind, or another compiler than that of the record.
+# valgrind counts generic and avx2; it does not support AVX-512. perf counts avx512 and amx on machines that count
+# instructions. Instructions are not time: the count shows a loop that runs twice, a lost vector path or an extra copy,
+# but not a cache miss.
+# Exit codes: 1: a number differs; 77: skipped, because valgrind is missing or the record is from another compiler.
 # SPDX-License-Identifier: Apache-2.0
 set -eu
 cd "$(dirname "$0")/../.."
@@ -25,7 +26,7 @@ T=$(mktemp -d)
 trap 'rm -rf "$T"' EXIT
 trap 'exit 1' HUP INT TERM
 { cmake --preset dev && cmake --build --preset dev --target count; } >"$T/log" 2>&1 || { tail -n 30 "$T/log"; exit 1; }
-cd build/dev/tests # ./count: the length of a path would move the stack
+cd build/dev/tests # ./count: the length of a path changes the alignment of the stack
 
 compiler=$(./count)
 recorded=$(sed -n 's/^# compiler: //p' "$root/$record")
@@ -38,19 +39,20 @@ if command -v perf >/dev/null && perf stat -x, -e instructions:u -o "$T/perf" tr
     perf=yes
 fi
 
-# The C library copies by what every x86-64 has: its choice for this processor would show.
+# Make the C library copy with instructions of every x86-64; its choice for this processor would
+# change the count.
 clean()
 {
     without=-AVX512F,-AVX512VL,-AVX512BW,-AVX2,-AVX,-FMA,-FMA4,-BMI2,-SSSE3,-ERMS,-FSRM,-AVX_Fast_Unaligned_Load,-Fast_Unaligned_Copy
     env -i LD_BIND_NOW=1 GLIBC_TUNABLES=glibc.cpu.hwcaps=$without "$@" </dev/null >"$T/pairs" 2>"$T/err"
 }
 
-by_perf() # PROBLEM ISA CALLS: instructions of the whole program
+by_perf() # PROBLEM ISA CALLS: print the instructions of the whole program
 {
     clean "$(command -v perf)" stat -x, -e instructions:u -o "$T/perf" ./count "$@" && sed -n 's/^\([0-9]*\),.*/\1/p' "$T/perf"
 }
 
-# found PROBLEM ISA: instructions per score, "-" where they cannot be counted here
+# found PROBLEM ISA: print instructions per score, "-" if they cannot be counted on this machine
 found()
 {
     code=0
@@ -96,7 +98,7 @@ while read -r line; do
                 case $verdict in *OFF) off=$((off + 1)) ;; esac
             fi
             [ "$now$was" = -- ] || printf '%-48s %-8s %9s %9s %s\n' "$problem" $isa "$now" "$was" "$verdict"
-            [ "$now" != - ] || now=$was # kept
+            [ "$now" != - ] || now=$was # keep the old number
             line="$line $(printf '%8s' "$now")"
         done ;;
     esac

@@ -1,5 +1,5 @@
-/* kernels.h -- the kernels of one instruction set and precision, one by one, against plain loops in double. kernel_checks.h has the
- * checks, compiled once for each; test_kernels.c runs them.
+/* kernels.h -- compare each kernel of one instruction set and precision with plain loops in double. kernel_checks.h
+ * has the checks, compiled once per instruction set and precision; test_kernels.c runs them.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_TESTS_KERNELS_H
 #define RELPOS_TESTS_KERNELS_H
@@ -36,26 +36,27 @@
     X(tiles_multiply_transposed_rows)                                                                                  \
     X(tiles_meet_keys_in_place)
 
-/* NULL: this instruction set has no such kernel. */
+/* Functions that check kernels; NULL: this instruction set has no such kernel. */
 typedef struct kernel_checks {
 #define X(name) void (*name)(void);
     KERNEL_CHECKS(X)
 #undef X
 } kernel_checks;
 
-/* Where a check is: named when it fails, and beside the largest error. */
+/* Set the names of the check, printed if it fails and with the largest error. */
 void kernel_begin(const char *isa, const char *precision, const char *kernel);
-/* Ends the test unless |got - want| <= bound; both NaN, or the same infinity, is as good. */
+/* Fail unless |got - want| <= bound. Two NaN, or the same infinity twice, also pass. */
 void kernel_close(double got, double want, double bound, const char *what, int64_t row, int64_t column);
-/* The same bits. */
+/* Fail unless the bits are the same. */
 void kernel_same(const void *got, const void *want, size_t bytes, const char *what, int64_t row, int64_t column);
 void kernel_true(int yes, const char *what, int64_t row, int64_t column);
 
-/* Memory of n bytes, aligned to 64, full of NaN, with a border on both sides that kernel_borders looks at. All of it is freed there. */
+/* Allocate n bytes, aligned to 64 and filled with NaN, with a border on both sides. kernel_borders checks the
+ * borders and frees all of them. */
 void *kernel_memory(size_t bytes);
 void kernel_borders(void);
 
-/* A number of about a normal distribution, the same for the same counter. */
+/* Return an approximately normal random number that depends only on n. */
 double kernel_normal(uint64_t n);
 
 #endif

@@ -1,4 +1,4 @@
-/* test_kernels.c -- each kernel of each instruction set of this machine against plain loops in double.
+/* test_kernels.c -- compare each kernel of each instruction set of this machine with plain loops in double.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/kernels/kernels.h"
 #include "tests/helpers.h"
@@ -54,7 +54,7 @@ static int n_blocks;
 
 void kernel_begin(const char *isa, const char *precision, const char *kernel)
 {
-    while (n_blocks > 0) /* of a check that failed */
+    while (n_blocks > 0) /* left by a check that failed */
         free(blocks[--n_blocks].map);
     now.isa = isa;
     now.precision = precision;
@@ -67,7 +67,7 @@ void *kernel_memory(size_t bytes)
     assert_true(n_blocks < MOST);
     unsigned char *map = aligned_alloc(64, all);
     assert_non_null(map);
-    memset(map, 0x7f, all);            /* about 3e38 */
+    memset(map, 0x7f, all);            /* f32 numbers of about 3e38 */
     memset(map + BORDER, 0xff, bytes); /* NaN in every type */
     blocks[n_blocks].map = map;
     blocks[n_blocks++].bytes = bytes;
@@ -90,7 +90,7 @@ double kernel_normal(uint64_t n)
 {
     uint64_t state = n;
     double sum = 0;
-    for (int k = 0; k < 4; k++) /* of four uniform numbers */
+    for (int k = 0; k < 4; k++) /* sum of four uniform numbers */
         sum += (double)(draw(&state) >> 11) * 0x1p-53 - 0.5;
     return sum * 1.7320508075688772;
 }
@@ -108,7 +108,7 @@ static bool run(const kernel_checks *of, size_t at)
 
 static void run_all(size_t at)
 {
-    bool any = EMULATED; /* where the emulation of AMX is not tried */
+    bool any = EMULATED; /* the emulation of AMX is not run under another emulation */
 #define RPI_X(name, wide, found)                                                                                       \
     if (TRIED(#name)) {                                                                                                \
         any |= run(&kernels_##name, at);                                                                               \

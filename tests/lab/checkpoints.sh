@@ -1,14 +1,14 @@
 #!/bin/sh
-# checkpoints.sh -- checkpoints that are damaged, unreadable or too large for the disk: nothing is lost
+# checkpoints.sh -- checkpoints that are damaged, unreadable or too large for the disk: no training progress is lost
 #
-#     tests/lab/checkpoints.sh PATH/TO/relpos        exit code 77 where there is no CBLAS
+#     tests/lab/checkpoints.sh PATH/TO/relpos        exit code 77: there is no CBLAS
 #
 # SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../shared/checks.sh"
 . tests/shared/lab.sh
 make_stopped
 
-# a damaged checkpoint is named, and the one before is used
+# a damaged checkpoint is reported, and the previous one is used
 cp -r "$T/three" "$T/four"
 printf 'X' | dd of="$T/four/checkpoint.safetensors" bs=1 seek=9000 conv=notrunc 2>"$T/dd"
 run lab train "$T/small.lab" -o "$T/four" --resume
@@ -23,7 +23,7 @@ head -c 700 "$T/three/checkpoint.safetensors" >"$T/five/checkpoint.safetensors"
 cp "$T/five/checkpoint.safetensors" "$T/five/previous.safetensors"
 refused 1 'checkpoint.safetensors' lab train "$T/small.lab" -o "$T/five" --resume
 
-# a checkpoint that cannot be read may be whole: no older weights in its place
+# a checkpoint that cannot be read may be intact: older weights must not be used instead
 for kind in loop folder memory; do
     cp -r "$T/three" "$T/$kind" && rm "$T/$kind/checkpoint.safetensors"
     case $kind in
@@ -39,13 +39,14 @@ for kind in loop folder memory; do
     same 'the same bytes' "$T/three/previous.safetensors" "$T/$kind/previous.safetensors"
 done
 cp -r "$T/three" "$T/absent" && rm "$T/absent/checkpoint.safetensors"
-run lab eval "$T/absent" # one that is not there has one before it
+run lab eval "$T/absent" # a missing checkpoint is replaced by the previous one
 check 'the one before is used' '0 1' "$code $(grep -c 'cannot be opened: No such file.*the one before it is used' "$T/err")"
 cp -r "$T/three" "$T/log" 
 ln -sf log.jsonl "$T/log/log.jsonl"
 refused 1 'log.jsonl: it is a symbolic link, but the log must be a regular file' lab train "$T/small.lab" -o "$T/log" --resume
 
-# the log is a file of the run: nothing that a link leads to is written over, and no pipe waits for a reader
+# the log is a file of the run: a link's target is not overwritten, and a pipe does not make it wait for a
+# reader
 printf 'mine\n' >"$T/mine.txt"
 for kind in link dangling pipe name; do
     mkdir "$T/$kind.run"
@@ -58,7 +59,7 @@ for kind in link dangling pipe name; do
     if [ -n "$why" ]; then
         refused 1 "log.jsonl: it is $why, but the log must be a regular file \\(remove it" lab train "$T/small.lab" -o "$T/$kind.run" --until 1
     else
-        ok lab train "$T/small.lab" -o "$T/$kind.run" --until 1 # of two names for a file, the run takes its own
+        ok lab train "$T/small.lab" -o "$T/$kind.run" --until 1 # a hard link: the run writes a new file under its name
     fi
 done
 check 'what links lead to' "mine no" "$(cat "$T/mine.txt") $([ -e "$T/none.txt" ] && echo yes || echo no)"
@@ -69,7 +70,7 @@ cp "$T/elsewhere.jsonl" "$T/elsewhere.before"
 refused 1 'log.jsonl: it is a symbolic link' lab train "$T/small.lab" -o "$T/linked" --resume
 same 'the log elsewhere' "$T/elsewhere.before" "$T/elsewhere.jsonl"
 
-# a full disk, for which a limit on the size of files stands: what was there stays
+# a full disk, simulated by a limit on file sizes: the existing files stay
 ok lab train "$T/small.lab" -o "$T/six" --until 8 --set checkpoint_every=0
 cp "$T/six/checkpoint.safetensors" "$T/six.before"
 command='relpos lab train, with files of 8 KiB at most'
@@ -79,7 +80,7 @@ check 'what it says' 'cannot be written' "$(grep -oE 'cannot be written' "$T/err
 same 'the same bytes' "$T/six.before" "$T/six/checkpoint.safetensors"
 check 'nothing is left over' 'checkpoint.safetensors log.jsonl' "$(cd "$T/six" && echo *)"
 
-# a loss that is no number stops the run
+# a loss that is NaN or infinite stops the run
 refused 1 'step [0-9]+: the (loss|norm of the gradients) is .*(the last checkpoint is of step 4|there is no checkpoint yet)' \
     lab train "$T/small.lab" -o "$T/nan" --set lr=100 --set lr_min=100 --set clip=0 --set warmup=0 --set steps=400 --set checkpoint_every=4 \
     --set weight_decay=100

@@ -1,7 +1,7 @@
 #!/bin/sh
-# damaged_models.sh -- models and layers that lie about themselves
+# damaged_models.sh -- models and exported layers whose header does not match their data
 #
-#     tests/lab/damaged_models.sh PATH/TO/relpos        exit code 77 where there is no CBLAS
+#     tests/lab/damaged_models.sh PATH/TO/relpos        exit code 77: there is no CBLAS
 #
 # SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../shared/checks.sh"
@@ -10,7 +10,7 @@ make_stopped
 make_model
 prepare lab export "$T/run" --prompt 'We are met' -o "$T/x.safetensors"
 
-# a file that lies about itself; nothing is made that it could not hold
+# the configuration does not match the arrays; nothing larger than the file is allocated
 sed 's/width = 16/width = 96/' "$T/model.safetensors" >"$T/lie.safetensors"
 refused 1 'damaged: [0-9]+ bytes of arrays cannot be a model of' lab sample "$T/lie.safetensors"
 sed 's/vocab = 256/vocab = 255/' "$T/model.safetensors" >"$T/lie.safetensors"
@@ -22,7 +22,8 @@ refused 1 'damaged: its checksum' lab sample "$T/lie.safetensors"
 size=$(($(wc -c <"$T/model.safetensors") - 4))
 (head -c "$size" "$T/model.safetensors" && printf '\377\377\377\177') >"$T/lie.safetensors"
 refused 1 'has -*nan at [0-9]+ .weights are finite' lab sample "$T/lie.safetensors"
-# one letter of a type, and there is no data: whatever reads the array says so, and a run goes on from the checkpoint before
+# an invalid dtype makes an array unreadable: every command that needs it reports this, and training continues from the
+# previous checkpoint
 sed 's/"embedding.weight":{"dtype":"F32"/"embedding.weight":{"dtype":"G32"/' "$T/model.safetensors" >"$T/lie.safetensors"
 no_type='lie.safetensors: array "embedding.weight": it has the dtype .G32. .save it as F32'
 refused 1 "$no_type" lab eval "$T/lie.safetensors"

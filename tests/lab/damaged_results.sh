@@ -1,14 +1,15 @@
 #!/bin/sh
-# damaged_results.sh -- relpos lab report over results that are not as they were
+# damaged_results.sh -- relpos lab report with damaged results
 #
-#     tests/lab/damaged_results.sh PATH/TO/relpos        exit code 77 where there is no CBLAS
+#     tests/lab/damaged_results.sh PATH/TO/relpos        exit code 77: there is no CBLAS
 #
 # SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../shared/checks.sh"
 . tests/shared/lab.sh
 make_results
 
-# damaged PATTERN NAME SED-EXPRESSION FROM: a file of results, the second line of which is not as it was
+# damaged PATTERN NAME SED-EXPRESSION FROM: change the second line of a file of results by the sed
+# expression
 damaged()
 {
     mkdir -p "$T/damaged"

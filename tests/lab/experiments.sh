@@ -1,25 +1,25 @@
 #!/bin/sh
-# experiments.sh -- the experiments that come with the source, and lab/all.sh
+# experiments.sh -- the experiments included with the source, and lab/all.sh
 #
-#     tests/lab/experiments.sh PATH/TO/relpos        exit code 77 where there is no CBLAS
+#     tests/lab/experiments.sh PATH/TO/relpos        exit code 77: there is no CBLAS
 #
 # SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../shared/checks.sh"
 . tests/shared/lab.sh
 
-# the experiments that come with the source
+# the experiments included with the source
 for file in lab/*.lab; do
     if grep -q '^vary' "$file"; then
         ok lab sweep "$file" --list
         ok lab sweep "$file" --list --quick
     else
-        set -- # pairs that come with the source, in place of those that lab/phonemes.sh fetches
+        set -- # use pairs included with the source instead of those that lab/phonemes.sh downloads
         [ "$file" != lab/phonemes.lab ] || set -- --set text=lab/data/numbers.txt --set valid=lab/data/numbers.txt
         ok lab train "$file" -o "$T/own.$(basename "$file")" --until 0 "$@"
     fi
 done
 
-# all of them: what the page needs is told before anything is trained
+# all experiments: a missing dependency of the page is reported before any training
 mkdir "$T/bin"
 printf '#!/bin/sh\nexit 1\n' >"$T/bin/python3"
 chmod +x "$T/bin/python3"

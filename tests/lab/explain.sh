@@ -1,7 +1,7 @@
 #!/bin/sh
-# explain.sh -- relpos explain --model: the model that ships, and terms that are no biases
+# explain.sh -- relpos explain --model: the model included with relpos, and terms other than biases
 #
-#     tests/lab/explain.sh PATH/TO/relpos        exit code 77 where there is no CBLAS
+#     tests/lab/explain.sh PATH/TO/relpos        exit code 77: there is no CBLAS
 #
 # SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../shared/checks.sh"
@@ -16,13 +16,14 @@ cp $model "$T/lie.safetensors"
 printf 'XY' | dd of="$T/lie.safetensors" bs=1 seek=900000 conv=notrunc 2>"$T/dd"
 refused 1 'damaged: its checksum' lab eval "$T/lie.safetensors" --bytes 4096
 
-# What explain shows of it is what relpos attend computes from its q, k and the table, summed by word.
+# The output of explain equals what relpos attend computes from the layer's q, k and table, summed by
+# word.
 text='the cursor is moved to the next line of the text'
 explain()
 {
     ok explain "$@"
 }
-array() # array NAME FILE: of the JSON, a number a line
+array() # array NAME FILE: print an array of the JSON, one number per line
 {
     grep -oE "\"$1\": \[[^]]*" "$2" | head -n 1 | sed 's/.*\[//' | tr -d ' ' | tr ',' '\n'
 }
@@ -42,7 +43,7 @@ check 'the words up to the query' '8 0 3' "$(wc -l <"$T/words") $(head -n 1 "$T/
 for name in weights weights_plain bias scaled; do
     array $name "$T/head.json" >"$T/$name.json"
 done
-# shellcheck disable=SC2016 # of awk
+# the variables are awk's
 check 'weights of words, sums and products' 'ok' "$(awk -v n="$n" '
     function off(a, b) {return a > b ? a - b : b - a}
     BEGIN {words = 0}
@@ -72,7 +73,8 @@ check 'weights of words, sums and products' 'ok' "$(awk -v n="$n" '
     }' SPREAD="$T/spread" "$T/words" "$T/weights" "$T/weights.json" "$T/weights_plain.json" "$T/bias.json" "$T/scaled.json")"
 check 'spread' "$(cat "$T/spread")" "$(grep -oE '"spread": [^}]*' "$T/head.json" | sed 's/[^0-9. ]//g' | awk '{printf "%.9f %.9f", $1, $2}')"
 
-# The table of the heads: the mean distance from the weights of attend, and one head's part of position.
+# The table of the heads: the mean distance comes from the weights of attend, and one head's part of
+# position must match.
 explain --model $model --text "$text" --word 7 --json
 check 'all heads' 16 "$(grep -oE '"layer"' "$T/out" | wc -l)"
 grep -oE '"layer": 1, "head": 2, [^}]*' "$T/out" | sed 's/"[a-z_]*": //g; s/,//g' >"$T/row"
@@ -101,7 +103,7 @@ check 'part of position and distance, as inspect finds them' '16 0' "$(grep -oE 
     sed 's/"[a-z]*"://g; s/,/ /' | paste -d ' ' "$T/heads" - |
     awk '{if (($1 - $4) ^ 2 > 1e-18 || ($2 - $3) ^ 2 > 1e-18) wrong++} END {print NR, wrong + 0}')"
 
-# as text; blanks around words; a picture
+# as text; with spaces around words; as a picture
 explain --model $model --text "$text"
 check 'a table of 16 heads in 80 columns' '16 0' "$(grep -cE '^ +[0-3] +[0-3] .* %' "$T/out") $(grep -cE '.{81}' "$T/out")"
 explain --model $model --text "$text" --head 2 --layer 1 --word 7
@@ -115,7 +117,7 @@ check 'all words' 14 "$(grep -cE '^ +[0-9]+  [a-n] ' "$T/out")"
 explain --model $model --text "$text" --head 0 --brief -o "$T/head.svg"
 check 'a picture' yes "$(grep -q 'Attention weights of layer 0, head 0: t5' "$T/head.svg" && echo yes)"
 
-# where terms are no biases: rope turns the products, and position cannot be told from content; vectors for keys add to them
+# terms other than biases: rope rotates the vectors, so position cannot be separated from content; vectors for keys can
 explain --model "$T/run" --text 'We are met' --head 1 --json
 check 'rope' '"position": null "content": null' "$(grep -oE '"to": 10, "content": [^,]*, "position": [^,]*|"spread": ..content": null' "$T/out" |
     grep -oE '"(position|content)": null' | tr '\n' ' ' | sed 's/ $//')"
@@ -132,14 +134,14 @@ for position in relkey,left=4,right=0+relval,left=4,right=0 xl none sink+alibi; 
     explain --model "$T/at.$position" --text 'We are met'
 done
 
-# layers without terms among others: position has no part there, and has one in the layer after them
+# layers without terms among others: position has no part in such a layer, but has one in the next
 ok lab train "$T/small.lab" -o "$T/nope" --set position=alibi --set layers=3 --set nope_every=2 --set steps=3
 explain --model "$T/nope" --text 'We are met'
 check 'no part of position in layer 1 alone' '0 1 2' "$(awk '$2 == 0 && $5 == "%" {printf "%s%s", ($4 == 0) == ($1 == 1) ? "" : "wrong ", $1; if ($1 < 2) printf " "}' "$T/out")"
 explain --model "$T/nope" --text 'We are met' --layer 1 --head 0
 check 'no term' 1 "$(grep -c 'with no term' "$T/out")"
 
-# refusals
+# errors
 explain_refused 2 'model needs a text .give --text' --model $model
 explain_refused 2 'model needs a text .give --text' --model $model --text ''
 explain_refused 2 '^relpos: --text: has 1025 bytes .give at most 1024' --model $model --text "$(printf '%1025d' 1)"

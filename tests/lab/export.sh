@@ -1,7 +1,7 @@
 #!/bin/sh
-# export.sh -- relpos lab export: a layer that relpos attend reads, and a model, also in half the bytes
+# export.sh -- relpos lab export: a layer for relpos attend, and a model, also with 16-bit weights
 #
-#     tests/lab/export.sh PATH/TO/relpos        exit code 77 where there is no CBLAS
+#     tests/lab/export.sh PATH/TO/relpos        exit code 77: there is no CBLAS
 #
 # SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../shared/checks.sh"
@@ -9,7 +9,7 @@
 prepare lab sample "$T/run" --prompt 'We are' --bytes 50
 cp "$T/out" "$T/sample"
 
-# what is exported is what relpos attend reads, to the bit: out lies last in both files
+# relpos attend gives the bits of the exported layer's out; out is the last array in both files
 ok lab export "$T/run" --prompt 'We are met' -o "$T/x.safetensors"
 options=$(sed "s|OUT|$T/y.safetensors|; s|^relpos ||" "$T/out")
 grep -q "\"options\":\"${options#*/y.safetensors }\"" "$T/x.safetensors" || untold=1
@@ -19,11 +19,11 @@ command="relpos $options"
 "$program" $options >"$T/out" 2>"$T/err"
 check 'the command that was printed' '0 ' "$? $(cat "$T/err")"
 for file in x y; do
-    tail -c 640 "$T/$file.safetensors" >"$T/$file.tail" # 10 tokens of 2 heads of 8 channels of f32
+    tail -c 640 "$T/$file.safetensors" >"$T/$file.tail" # 10 tokens of 2 heads of 8 channels in f32
 done
 same 'the same bytes' "$T/x.tail" "$T/y.tail"
 
-# gates, queries multiplied by log(n), positions that were drawn, and fire's learned c and L, as the layer has them
+# gates, queries scaled by log(n), drawn positions, and fire's learned c and L, as in the layer
 for set in 'position=forget log_scale=learned' 'position=rope+alibi random_positions=64' 'position=fire,c=0.1,L=8 fire_scales=learned'; do
     ok lab train "$T/small.lab" -o "$T/run.${set#* }" --set "${set% *}" --set "${set#* }" --set steps=3
     ok lab export "$T/run.${set#* }" --prompt 'We are met' -o "$T/x.safetensors"
@@ -45,7 +45,7 @@ check 'the weights alone are a third' 1 "$(($(wc -c <"$T/model.safetensors") * 2
 ok lab sample "$T/model.safetensors" --prompt 'We are' --bytes 50
 same 'the same bytes' "$T/sample" "$T/out"
 
-# the weights in half the bytes: the same model to three digits, and the same file when it is written again
+# 16-bit weights give the same model to three digits, and exporting again gives the same file
 ok lab eval "$T/run" --json
 perplexity=$(number perplexity "$T/out")
 for type in f16 bf16; do

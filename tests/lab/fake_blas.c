@@ -1,5 +1,6 @@
-/* fake_blas.c -- what the laboratory asks an OpenBLAS before it multiplies: it takes FAKE_CORE, or OPENBLAS_CORETYPE unless FAKE_DEAF is
- * set, as it is loaded; where FAKE_KNOWS is set and another core is asked for, Prescott. With PLAIN, a CBLAS that is no OpenBLAS.
+/* fake_blas.c -- a fake OpenBLAS with the functions that the laboratory calls before its first product. When loaded,
+ * it chooses the core in OPENBLAS_CORETYPE, or FAKE_CORE if the former is unset or FAKE_DEAF is set. If FAKE_KNOWS
+ * is set and another core is requested, it chooses Prescott. Compiled with PLAIN, it is a CBLAS other than OpenBLAS.
  * SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 #!/bin/sh
-# generated.sh -- generated lines: a model that learns a task, what eval and sweeps measure, and their page
+# generated.sh -- generated lines: a model that learns a task, its measurements by eval and sweeps, and their page
 #
-#     tests/lab/generated.sh PATH/TO/relpos        exit code 77 where there is no CBLAS
+#     tests/lab/generated.sh PATH/TO/relpos        exit code 77: there is no CBLAS
 #
 # SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../shared/checks.sh"
@@ -32,7 +32,7 @@ check 'sizes' 2 "$(grep -cE '^size +[12] +right +[0-9.]+ % of (150|100) lines ' 
 check 'beyond the learned positions' 1 "$(grep -cE '^length +5 +beyond the last position' "$T/out")"
 ok lab eval "$T/copy" --json --bytes 600
 check 'the trained size' 2 "$(number length "$T/out")"
-# what it writes is what is counted: as often as greedy writing gives the answer
+# the exact answers that eval counts are those that greedy sampling writes
 exact=$(number exact "$T/out")
 check 'it has learned' 1 "$((exact > 50))"
 for line in ab zq mm; do

@@ -1,15 +1,15 @@
 #!/bin/sh
-# inspect.sh -- relpos lab inspect, against what relpos attend finds
+# inspect.sh -- relpos lab inspect, compared with relpos attend
 #
-#     tests/lab/inspect.sh PATH/TO/relpos        exit code 77 where there is no CBLAS
+#     tests/lab/inspect.sh PATH/TO/relpos        exit code 77: there is no CBLAS
 #
 # SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../shared/checks.sh"
 . tests/shared/lab.sh
 
-# inspect: weights of all pairs sum to one for each query; what ALiBi adds is its slope times the distance, the same for all
-# pairs; nothing adds nothing; and the mean weights are those that attend finds on its own path
-numbers() # numbers FILE HEAD KEY: of the first layer, one to a line
+# The weights of each query sum to one. ALiBi adds its slope times the distance, the same for all pairs at a distance,
+# and a model without positions adds nothing. The mean weights match those of attend.
+numbers() # numbers FILE HEAD KEY: print a list of the first layer, one number per line
 {
     sed 's/.*"layers":\[\[//' "$1" | tr '{' '\n' | sed -n "$(($2 + 2))p" | sed "s/.*\"$3\":\[\([^]]*\).*/\1/" | tr ',' '\n'
 }

@@ -1,7 +1,7 @@
 #!/bin/sh
-# log.sh -- relpos lab log: the log of a run as CSV and as events of TensorBoard
+# log.sh -- relpos lab log: the log of a run as CSV and as TensorBoard events
 #
-#     tests/lab/log.sh PATH/TO/relpos        exit code 77 where there is no CBLAS
+#     tests/lab/log.sh PATH/TO/relpos        exit code 77: there is no CBLAS
 #
 # SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../shared/checks.sh"
@@ -14,7 +14,8 @@ check 'the names' 'step,loss,loss_mean,norm,lr,tokens,tokens_per_s,valid_loss,va
 check 'the numbers of the log' "$(number valid_loss "$T/run/log.jsonl")" "$(tail -n 1 "$T/out" | cut -d , -f 8)"
 check 'as many cells in each' 11 "$(awk -F , '{print NF}' "$T/out" | sort -u)"
 
-# TensorBoard 2.21 reads these bytes: train/loss 2.5 at step 4 after 2 seconds, and valid/loss 1.25 at step 8 after 3
+# TensorBoard 2.21 reads these bytes as train/loss 2.5 at step 4 after 2 seconds, and valid/loss 1.25 at step 8 after
+# 3
 cat >"$T/fixed.jsonl" <<'END'
 {"experiment":"none"}
 {"step":4,"loss":2.5,"tokens":100,"tokens_per_s":50}

@@ -1,45 +1,47 @@
 #!/bin/sh
-# measure.sh -- relpos lab eval: the same bytes with more or less context, in pieces of the text, and what counts of bytes reach
+# measure.sh -- relpos lab eval: the same bytes with more or less context, pieces of the text, and the n-gram baseline
 #
-#     tests/lab/measure.sh PATH/TO/relpos        exit code 77 where there is no CBLAS
+#     tests/lab/measure.sh PATH/TO/relpos        exit code 77: there is no CBLAS
 #
 # SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../shared/checks.sh"
 . tests/shared/lab.sh
 
 head -c 3000 lab/data/vim.txt >"$T/text.txt"
-pieces() # the losses of the pieces of the first length, a line each
+pieces() # print the losses of the pieces at the first length, one per line
 {
     sed 's/.*"pieces":\[\([^]]*\)\].*/\1/' "$T/out" | tr ',' '\n'
 }
 
-# three pieces of 96 bytes are those of the file cut out: the first at the beginning, the last at the end
+# three pieces of 96 bytes have the losses of the same bytes cut out of the file: the first at the start,
+# the last at the end
 ok lab eval "$T/run" --text "$T/text.txt" --bytes 288 --pieces 3 --lengths 32 --json
 check 'tokens' 288 "$(number tokens "$T/out")"
 pieces >"$T/pieces"
 check 'pieces' 3 "$(wc -l <"$T/pieces")"
 n=1
-for at in 0 1451 2903; do # the room is 3000 - 1 - 96
+for at in 0 1451 2903; do # the last piece can start at 3000 - 1 - 96
     dd if="$T/text.txt" of="$T/cut.txt" bs=1 skip=$at count=97 2>"$T/err"
     ok lab eval "$T/run" --text "$T/cut.txt" --bytes 96 --lengths 32 --json
-    check "the piece at $at" 1 "$(near "$(number loss "$T/out")" "$(sed -n ${n}p "$T/pieces")" 1e-7)" # f32, in another batch
+    check "the piece at $at" 1 "$(near "$(number loss "$T/out")" "$(sed -n ${n}p "$T/pieces")" 1e-7)" # f32 sums of another batch
     n=$((n + 1))
 done
 ok lab eval "$T/run" --text "$T/text.txt" --bytes 288 --pieces 3 --lengths 32 --stride 32 --json
 check 'a stride as long as the window' "$(cat "$T/pieces")" "$(pieces)"
 
-# The last 8 of a window of 32: 32 times the mean of all less 24 times that of the first 24. The bytes are the same for both lengths.
+# The loss of the last 8 bytes of a window of 32 is (32 times the mean of all - 24 times the mean of the first 24) / 8.
+# Both lengths measure the same bytes.
 ok lab eval "$T/run" --text "$T/text.txt" --bytes 8 --lengths 32,16 --stride 8 --json
 check 'one window' 8 "$(number tokens "$T/out")"
 long=$(number loss "$T/out")
 short=$(sed 's/.*"length":16,"loss":\([0-9.]*\).*/\1/' "$T/out")
-mean() # mean FROM LENGTH: the mean loss of a window
+mean() # mean FROM LENGTH: print the mean loss of a window
 {
     dd if="$T/text.txt" of="$T/cut.txt" bs=1 skip="$1" count=$(($2 + 1)) 2>"$T/err"
     run lab eval "$T/run" --text "$T/cut.txt" --bytes "$2" --lengths "$2" --json
     number loss "$T/out"
 }
-last() # last FROM LENGTH: of the last 8
+last() # last FROM LENGTH: print the mean loss of the last 8 bytes of a window
 {
     a=$(mean "$1" "$2")
     b=$(mean "$1" $(($2 - 8)))
@@ -49,14 +51,14 @@ check 'with 25 to 32 bytes of context' 1 "$(near "$long" "$(last 0 32)" 1e-6)" #
 check 'with 9 to 16' 1 "$(near "$short" "$(last 16 16)" 1e-6)"
 check 'which is another loss' 0 "$(near "$long" "$short" 1e-4)"
 
-# as a sweep, and in a training's log; a model with a first token
+# in a sweep and in the log of a training run; in a model with a bos token
 ok lab sweep "$T/small.lab" -o "$T/pieces.jsonl" --set steps=2 --set eval_pieces=4 --set eval_stride=4 --set 'eval_lengths=16 32' --set eval_bytes=160
 check 'the results have them' '4 4' "$(grep -oE '"pieces":\[[^]]*\]' "$T/pieces.jsonl" | tr -cd ',\n' | awk '{printf "%s%d", (NR > 1 ? " " : ""), length($0) + 1}')"
 ok lab train "$T/small.lab" -o "$T/first" --set eval_pieces=2 --set bos=1 --set vocab=257
 ok lab eval "$T/first" --pieces 2 --bytes 200 --json
 check 'the loss at the end of training' "$(number valid_loss "$T/first/log.jsonl")" "$(number loss "$T/out")"
 
-# counts of bytes
+# the n-gram baseline
 ok lab eval "$T/run" --bytes 200 --ngrams 3 --json
 check 'three orders' 3 "$(grep -o '"order"' "$T/out" | wc -l)"
 ok lab eval "$T/run" --bytes 200 --ngrams 2

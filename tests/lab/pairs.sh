@@ -1,10 +1,10 @@
 #!/bin/sh
-# pairs.sh -- encoder-decoders: pairs of lines and of span corruption, the losses of Hugging Face's T5, measuring, writing, exporting
+# pairs.sh -- encoder-decoders: training on pairs of lines and on span corruption, the losses of Hugging Face's T5, measuring, sampling, exporting
 #
-#     tests/lab/pairs.sh PATH/TO/relpos        exit code 77 where there is no CBLAS
+#     tests/lab/pairs.sh PATH/TO/relpos        exit code 77: there is no CBLAS
 #
-# tests/lab/data/t5_losses.txt is made by lab/oracle_t5.py build/release/relpos lab/numbers.lab --steps 12 --set width=32 --set mlp=48 \
-#     --set batch=16 --set warmup=2 --write tests/lab/data/t5_losses.txt: step, loss in transformers in f64, bound.
+# tests/lab/data/t5_losses.txt is written by lab/oracle_t5.py build/release/relpos lab/numbers.lab --steps 12 --set width=32 --set mlp=48 \
+#     --set batch=16 --set warmup=2 --write tests/lab/data/t5_losses.txt. Columns: step, loss of transformers in f64, bound.
 # SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../shared/checks.sh"
 . tests/shared/lab.sh
@@ -18,7 +18,7 @@ worst=$(paste -d ' ' "$T/ours" tests/lab/data/t5_losses.txt |
 echo "largest difference from the losses of transformers over its bound: $worst"
 check 'within the bound' 1 "$(awk -v w="$worst" 'BEGIN {print (w <= 1)}')"
 
-# a task that is learned in seconds: copy
+# copying, a task that is learned in seconds
 awk 'BEGIN {for (n = 0; n < 2000; n++) {s = ""; x = (16807 * x + 12345) % 2147483647; for (k = 1 + x % 4; k >= 0; k--) {
     x = (16807 * x + 12345) % 2147483647; s = s substr("abcdefgh", int(x / 65536) % 8 + 1, 1)} print s "\t" s}}' >"$T/copy.txt"
 sed 's/^layers = .*/layers = 1/; s/^decoder_layers = .*/decoder_layers = 1/; s/^width = .*/width = 32/; s/^mlp = .*/mlp = 32/
@@ -35,7 +35,7 @@ check 'it writes' abab "$(cat "$T/out")"
 ok lab eval "$T/copy"
 check 'as text' 1 "$(grep -cE '^200 sources, [0-9.]+ % with an exact target' "$T/out")"
 
-# alternatives: lines with one source that follow one another are one source, and the nearest target counts
+# alternatives: consecutive lines with the same source are one source, and the nearest target counts
 printf 'abab\tx y\nabab\tabab\nba\tba\nabab\tab z\n' >"$T/other.txt"
 ok lab eval "$T/copy" --text "$T/other.txt" --json
 check 'three sources, two right, in the third one word changed and one missing' '3 2 2 4' \
@@ -44,7 +44,8 @@ printf 'abab\tx y\n' >"$T/other.txt"
 ok lab eval "$T/copy" --text "$T/other.txt" --json
 check 'one changed, one added' '0 2 2' "$(number exact "$T/out") $(number edits "$T/out") $(number words "$T/out")"
 
-# stopped and resumed, with other numbers of threads, within an epoch and beyond it; span corruption
+# stopped and resumed with other numbers of threads, within an epoch and beyond it; with span
+# corruption too
 sed 's/^steps = .*/steps = 70/; s/^warmup = .*/warmup = 5/; $a dropout = 0.1' "$T/copy.lab" >"$T/short.lab"
 sed 's/^length = .*/length = 40/; s/^target_length = .*/target_length = 20/; s/^text = .*/text = examples\/data\/gettysburg.txt/; $a noise = 0.15' \
     "$T/short.lab" >"$T/spans.lab"
@@ -60,7 +61,7 @@ cp "$T/copy.txt" "$T/copy.before" && echo 'a	a' >>"$T/copy.txt"
 refused 1 'text: it has changed' lab train "$T/copy.lab" -o "$T/copy" --resume
 cp "$T/copy.before" "$T/copy.txt"
 
-# as Hugging Face's
+# in Hugging Face's format
 ok lab export "$T/copy" --transformers --dtype bf16 -o "$T/t5"
 check 'its files' 'config.json generation_config.json model.safetensors tokenizer_config.json' "$(cd "$T/t5" && echo *)"
 check 'its shape' '32 8 32 1 1 4 "gated-gelu" false' "$(for key in d_model d_kv d_ff num_layers num_decoder_layers num_heads feed_forward_proj tie_word_embeddings; do
@@ -75,7 +76,7 @@ ok lab export "$T/copy" --model --dtype f16 -o "$T/copy.safetensors"
 ok lab sample "$T/copy.safetensors" --prompt abab
 check 'it writes' abab "$(cat "$T/out")"
 
-# what is no pair
+# lines that are not pairs
 printf 'a\tb\n' >"$T/good.txt"
 n=0
 while IFS='|' read -r line said; do

@@ -1,13 +1,13 @@
 #!/bin/sh
-# pieces.sh -- word pieces as tokens
+# pieces.sh -- training on word pieces
 #
-#     tests/lab/pieces.sh PATH/TO/relpos        exit code 77 where there is no CBLAS
+#     tests/lab/pieces.sh PATH/TO/relpos        exit code 77: there is no CBLAS
 #
 # SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../shared/checks.sh"
 . tests/shared/lab.sh
 
-# model NAME OPTION...: 400 pieces that change no text, but for the options
+# model NAME OPTION...: train 400 pieces that do not change the text, unless the options do
 model()
 {
     name=$1
@@ -21,7 +21,7 @@ if command -v spm_train >/dev/null; then
     head -c 100000 lab/data/vim.txt >"$T/vim.txt"
     model pieces
     sed "s|^text = .*|text = $T/vim.txt|; s/^steps = .*/steps = 5/" "$T/small.lab" >"$T/pieces.lab"
-    printf '%s\n' "tokenizer = $T/pieces.model" 'vocab = 4096' >>"$T/pieces.lab" # most of them no piece
+    printf '%s\n' "tokenizer = $T/pieces.model" 'vocab = 4096' >>"$T/pieces.lab" # most of these ids have no piece
     printf '#!/bin/sh\nPATH=/nothing exec "%s" "$@"\n' "$program" >"$T/without_path"
     chmod +x "$T/without_path"
     built=$program program=$T/without_path
@@ -31,7 +31,7 @@ if command -v spm_train >/dev/null; then
     ok lab train "$T/pieces.lab" -o "$T/p2" --threads 2 --until 3
     ok lab train "$T/pieces.lab" -o "$T/p2" --resume
     same 'the same bytes' "$T/p1/checkpoint.safetensors" "$T/p2/checkpoint.safetensors"
-    mv "$T/pieces.model" "$T/elsewhere.model" # the checkpoint has it
+    mv "$T/pieces.model" "$T/elsewhere.model" # the checkpoint contains the tokenizer
     printf '\nLine\n\n\n\ttab   blanks \r\n  caf\303\251 <0x0A> \344\270\255' >"$T/odd.txt"
     prompt=$(cat "$T/odd.txt")
     ok lab sample "$T/p1" --prompt "$prompt" --bytes 1 --temperature 0
@@ -39,9 +39,9 @@ if command -v spm_train >/dev/null; then
     sed 's/\r/\xef\xbf\xbd/' "$T/odd.txt" | head -c "$(wc -c <"$T/odd.txt")" | tr '\r' '?' >"$T/there.txt"
     same 'the same bytes' "$T/there.txt" "$T/back.txt"
     ok lab sample "$T/p1" --bytes 300
-    size=$(tr -d '\277\275' <"$T/out" | wc -c) # U+FFFD as one byte
+    size=$(tr -d '\277\275' <"$T/out" | wc -c) # count U+FFFD as one byte
     check 'so many bytes, not word pieces' 1 "$((size > 295 && size < 325))"
-    ok lab eval "$T/p1" --text "$T/odd.txt" --lengths 1 --json # every piece but the first, which is a line feed
+    ok lab eval "$T/p1" --text "$T/odd.txt" --lengths 1 --json # every piece except the first, a line feed, which is not predicted
     check 'bytes that are predicted' "$(($(wc -c <"$T/odd.txt") - 1))" "$(sed 's/.*"bytes":\([0-9]*\).*/\1/' "$T/out")"
     check 'bits per byte' 1 "$(sed 's/.*"loss":\([0-9.]*\).*"bits_per_byte":\([0-9.]*\),"tokens":\([0-9]*\),"bytes":\([0-9]*\).*/\1 \2 \3 \4/' \
         "$T/out" | awk '{d = $1 * $3 / $4 / log(2) / $2 - 1; print (d * d < 1e-24)}')"

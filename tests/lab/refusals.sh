@@ -1,13 +1,13 @@
 #!/bin/sh
-# refusals.sh -- experiments and commands that are refused
+# refusals.sh -- errors of experiments and commands
 #
-#     tests/lab/refusals.sh PATH/TO/relpos        exit code 77 where there is no CBLAS
+#     tests/lab/refusals.sh PATH/TO/relpos        exit code 77: there is no CBLAS
 #
 # SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../shared/checks.sh"
 . tests/shared/lab.sh
 
-train() # train PATTERN LINE: the small experiment with a line more
+train() # train PATTERN LINE: check the error for the small experiment with LINE added
 {
     (
         grep -v "^${2%% *} " "$T/small.lab"
@@ -58,7 +58,7 @@ refused 2 'transformers: --model writes another format' lab export "$T/run" --mo
 refused 2 'model takes no text' lab export "$T/run" --model --prompt a -o "$T/x.safetensors"
 refused 2 'x.npz: the suffix is not .safetensors$' lab export "$T/run" --model -o "$T/x.npz"
 
-sweep() # sweep PATTERN LINE...: the small experiment with lines more
+sweep() # sweep PATTERN LINE...: check the error for the small experiment with the lines added
 {
     wanted_line=$1
     shift

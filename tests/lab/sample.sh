@@ -1,7 +1,7 @@
 #!/bin/sh
 # sample.sh -- relpos lab eval and relpos lab sample
 #
-#     tests/lab/sample.sh PATH/TO/relpos        exit code 77 where there is no CBLAS
+#     tests/lab/sample.sh PATH/TO/relpos        exit code 77: there is no CBLAS
 #
 # SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../shared/checks.sh"

@@ -1,15 +1,15 @@
-/* test_blas.c -- which CBLAS is loaded, and what it says of itself.
+/* test_blas.c -- which CBLAS is loaded, and the name and note that the laboratory reports.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/nn.h"
 #include "tests/helpers.h"
 #include "tests/starve.h"
 #include <sys/wait.h>
 
-/* The core that OpenBLAS took, and the one that this machine wants in its place. */
+/* Cores that OpenBLAS may choose, and the faster core for this machine. */
 static void a_slow_core_is_replaced_by_the_best(void **state)
 {
     static const struct {
-        const char *core, *with_avx2, *with_avx512; /* what is wanted in its place */
+        const char *core, *with_avx2, *with_avx512; /* the core to use instead, or NULL */
     } cores[] = {{"Prescott", "Haswell", "SkylakeX"},
                  {"Nehalem", "Haswell", "SkylakeX"},
                  {"Sandybridge", "Haswell", "SkylakeX"},
@@ -39,8 +39,8 @@ static void a_slow_core_is_replaced_by_the_best(void **state)
         }
 }
 
-/* What is loaded, in a process of its own: a library of another core than the machine's best is loaded again, one that was asked for
- * stays and is told, and so is one that does not listen. */
+/* Load the library in a child. OpenBLAS with a slower core than the machine's best is loaded again. A core that the
+ * user requested is kept, with a note; so is a core that OpenBLAS does not change on request. */
 static void the_library_asked_for_is_loaded(void **state)
 {
     static const struct {
@@ -64,7 +64,7 @@ static void the_library_asked_for_is_loaded(void **state)
         if (core)
             snprintf(want, sizeof want, "OpenBLAS 0.0.1 %s", again ? better : core);
         assert_true(said != MAP_FAILED);
-        assert_string_equal(nn_blas_name(), ""); /* this process has loaded none */
+        assert_string_equal(nn_blas_name(), ""); /* this process has not loaded any */
         fflush(NULL);
         const pid_t child = fork();
         if (child == 0) {
@@ -85,7 +85,7 @@ static void the_library_asked_for_is_loaded(void **state)
     }
 }
 
-/* An OpenBLAS that does not know the core it is asked for takes its slowest: the best that it has is kept. */
+/* An OpenBLAS that does not support the requested core chooses its slowest one: then its previous choice is kept. */
 static void an_old_library_keeps_its_best_core(void **state)
 {
     static const char *const by_itself[] = {"Haswell", "Prescott"};
@@ -113,13 +113,13 @@ static void an_old_library_keeps_its_best_core(void **state)
     }
 }
 
-/* Memory for the buffers of a CBLAS is asked for before it is needed, since OpenBLAS would wait for it for ever. */
+/* Memory for the CBLAS buffers is tested in advance, because OpenBLAS would wait for it for ever. */
 static void no_memory_for_buffers_is_said(void **state)
 {
     char err[NN_ERR_MAX] = "";
     (void)state;
     assert_int_equal(nn_blas_memory(2, err), 0);
-    for (int n = 1; STARVES && n <= 3; n++) { /* the list, and the two buffers */
+    for (int n = 1; STARVES && n <= 3; n++) { /* the list and the two buffers */
         starve(n, true);
         const int code = nn_blas_memory(2, err);
         assert_int_equal(starve_end(), n);

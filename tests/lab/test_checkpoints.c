@@ -1,4 +1,4 @@
-/* test_checkpoints.c -- checkpoints: damaged, absent, unreadable, and links at their names.
+/* test_checkpoints.c -- checkpoints: damaged, missing, unreadable, and links at their names.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/io.h"
 #include "lab/engine/nn.h"
@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-/* Weights that f16 does not have are not stored as infinity. */
+/* Weights beyond the range of f16 are an error and are not stored as infinity. */
 static void weights_beyond_f16_are_refused(void **state)
 {
     char err[NN_ERR_MAX] = "", warning[NN_ERR_MAX], path[] = "/tmp/relpos-XXXXXX";
@@ -53,7 +53,7 @@ static void small_model(nn_model *m)
         fail_msg("%s", err);
 }
 
-/* A file of a small model, its bytes, and how many of them are the header. */
+/* The file of a small model, its bytes, and the size of its header. */
 typedef struct stored {
     char path[32];
     nn_model m;
@@ -89,13 +89,14 @@ static void discard(stored *s)
     nn_model_destroy(&s->m);
 }
 
-/* Every byte of the header with a bit changed, and replaced by what JSON is made of: the file is refused with a line that names it, or it is the same
- * model. In a process of its own, so that a signal is told with its byte. test_damage has every value, without a model. */
+/* Change a bit of every byte of the header, and replace every byte by characters of JSON: the file is rejected with
+ * a line that names it, or gives the same model. This runs in a child, so a signal is reported with the byte.
+ * test_damage tries every value, without a model. */
 static void damaged_headers_are_refused_or_the_same_model(void **state)
 {
     stored s;
     int how = 0;
-    static const char values[] = "\x01\x20\"}9-"; /* bits, then bytes */
+    static const char values[] = "\x01\x20\"}9-"; /* two bits to flip, then replacement bytes */
     size_t *at = mmap(NULL, 2 * sizeof *at, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     (void)state;
     assert_true(at != MAP_FAILED);
@@ -136,7 +137,7 @@ static void damaged_headers_are_refused_or_the_same_model(void **state)
     discard(&s);
 }
 
-/* A run's folder with the checkpoints of steps 2 and, before it, 1. */
+/* The folder of a run with the checkpoint of step 2 and the previous one of step 1. */
 typedef struct run {
     char dir[32], now[64], before[64], damaged[64];
 } run;
@@ -164,7 +165,7 @@ static void run_end(const run *r)
     assert_int_equal(rmdir(r->dir), 0);
 }
 
-/* Which step is read, -1: none, with err. */
+/* Read the checkpoint of a run. Return its step, or -1 and an error. */
 static int64_t read_step(const run *r, char warning[NN_ERR_MAX], char err[NN_ERR_MAX])
 {
     nn_model m;
@@ -176,7 +177,8 @@ static int64_t read_step(const run *r, char warning[NN_ERR_MAX], char err[NN_ERR
     return step;
 }
 
-/* A failure that says nothing of the file is an error that names it and the reason: never older weights. */
+/* A failure that may not be the file's fault is an error that names the file and the reason; older weights are never
+ * used. */
 static void failed_reads_never_give_older_weights(void **state)
 {
     char err[NN_ERR_MAX], warning[NN_ERR_MAX];
@@ -220,7 +222,7 @@ static void failed_reads_never_give_older_weights(void **state)
     }
 }
 
-/* Each allocation fails, alone or with all after it. */
+/* Each allocation fails, once or with all later ones. */
 static void reads_without_memory_say_so(void **state)
 {
     char err[NN_ERR_MAX], warning[NN_ERR_MAX];
@@ -243,7 +245,7 @@ static void reads_without_memory_say_so(void **state)
     run_end(&r);
 }
 
-/* A link at a name that a run uses for itself is replaced: what it points to stays. */
+/* A link at one of the run's file names is replaced, and its target stays. */
 static void links_at_the_names_of_a_run_are_replaced(void **state)
 {
     static const char *const names[] = {"next.safetensors", ".next.safetensors.tmp", ".previous.tmp",
@@ -275,7 +277,7 @@ static void links_at_the_names_of_a_run_are_replaced(void **state)
     nn_model_destroy(&m);
 }
 
-/* What a run that was killed left of a checkpoint is gone after the next one. */
+/* Temporary files of a killed run are gone after the next checkpoint. */
 static void temporaries_of_a_killed_run_are_replaced(void **state)
 {
     static const char *const names[] = {"next.safetensors", ".next.safetensors.tmp", ".previous.tmp"};
@@ -300,7 +302,7 @@ static void temporaries_of_a_killed_run_are_replaced(void **state)
     nn_model_destroy(&m);
 }
 
-/* What is not there, cut short or changed gives the one before, which is said. */
+/* A checkpoint that is missing, truncated or changed is replaced by the previous one, with a warning. */
 static void a_damaged_checkpoint_gives_the_one_before(void **state)
 {
     char err[NN_ERR_MAX], warning[NN_ERR_MAX];
@@ -316,7 +318,7 @@ static void a_damaged_checkpoint_gives_the_one_before(void **state)
             fail_msg("cut to %ld: step %d: %s%s", sizes[n], (int)step, err, warning);
         run_end(&r);
     }
-    run_begin(&r); /* both: each is named */
+    run_begin(&r); /* both are damaged: both are named */
     assert_int_equal(unlink(r.now), 0);
     assert_int_equal(truncate(r.before, 9), 0);
     assert_int_equal(read_step(&r, warning, err), -1);

@@ -1,4 +1,5 @@
-/* test_generate.c -- generated lines: each answer against the task's definition, sizes, and the windows that a decoder learns.
+/* test_generate.c -- generated lines: each answer is checked by the task's definition; also sizes, and the windows
+ * that a decoder is trained on.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/nn.h"
 #include "tests/helpers.h"
@@ -16,7 +17,7 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* Check the question of `size` at q, n bytes, and whether a is its answer, m bytes: by the definition of the task. */
+/* Check the question q of n bytes for this size and its answer a of m bytes, by the definition of the task. */
 static void check_copy(const char *q, int64_t n, const char *a, int64_t m, int64_t size)
 {
     assert_true(n == size && m == size);
@@ -97,11 +98,11 @@ static void answers_are_right(void **state)
             nn_generate_line(task, size, 8, (uint64_t)n, other);
             same += memcmp(line, other, (size_t)bytes) == 0;
         }
-        assert_true(same < LINES / 50); /* those of one letter may be */
+        assert_true(same < LINES / 50); /* lines of one letter may repeat */
     }
 }
 
-/* What the model reads and is asked: the bytes of the line one after another, and targets for the answer and its line feed alone. */
+/* The windows for training: the bytes of the line in order, and targets only for the answer and its line feed. */
 static void windows_ask_for_answers(void **state)
 {
     enum { BATCH = 64, SIZE = 9, LENGTH = 40 };
@@ -141,7 +142,7 @@ static void windows_ask_for_answers(void **state)
             }
             for (int s = 1; s <= SIZE; s++)
                 assert_true(seen[s]);
-            /* a line does not depend on those beside it */
+            /* a line does not depend on the others in its batch */
             assert_int_equal(nn_generate_batch(&c, 0, 5, 110, 1, LENGTH, later, asked, err), 0);
             assert_memory_equal(later, tokens + 10 * LENGTH, LENGTH * sizeof *later);
             assert_memory_equal(asked, target + 10 * LENGTH, LENGTH * sizeof *asked);

@@ -1,5 +1,5 @@
-/* test_nn.c -- the laboratory's model, built in double: every gradient against differences, for every scheme and every layer;
- * decoding against one pass; what one part must leave alone.
+/* test_nn.c -- the laboratory's model, compiled in double: every gradient compared with differences, for every
+ * scheme and layer; decoding compared with one pass; independence of parts that must not affect each other.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/nn.h"
 #include <relpos/facts.h>
@@ -22,7 +22,7 @@ static void good(int code, const char *err)
         fail_msg("%s", err);
 }
 
-/* A small model: keys and values in turn, NULL at the end. */
+/* Return a small model's configuration. The arguments are pairs of key and value, ended by NULL. */
 static nn_config small(const char *first, ...)
 {
     char err[NN_ERR_MAX];
@@ -40,7 +40,7 @@ static nn_config small(const char *first, ...)
     return c;
 }
 
-/* Away from the special values at which training begins. */
+/* Move the weights away from the special values at which training begins. */
 static void stir(nn_model *m)
 {
     for (int32_t n = 0; n < m->n_params; n++)
@@ -57,10 +57,10 @@ static void fill_tokens(int32_t *tokens, int32_t *target, int64_t n, int64_t cla
         tokens[x] = (int32_t)(nn_random(3, 0, (uint64_t)x) % VOCAB);
         target[x] = (int32_t)(nn_random(3, 1, (uint64_t)x) % (uint64_t)classes);
     }
-    target[1] = classes > 2 ? -1 : target[1]; /* no loss there */
+    target[1] = classes > 2 ? -1 : target[1]; /* no loss at this position */
 }
 
-/* What an encoder-decoder reads: sources of 7 and of 4 tokens. */
+/* Give an encoder-decoder its input: sources of 7 and of 4 tokens. */
 static void give_source(nn_net *net, const nn_config *c)
 {
     enum { SOURCE = 7 };
@@ -73,8 +73,9 @@ static void give_source(nn_net *net, const nn_config *c)
         good(nn_net_source(net, SOURCE, source, lengths, err), err);
 }
 
-/* Some numbers of each parameter: D(h) against the gradient. The difference itself is wrong by the third derivative, which
- * D(h) - D(h/2) tells (three quarters of it are left), and by the rounding of two losses. */
+/* Compare the gradient with differences D(h) for a few elements of each parameter. The error of a difference is due
+ * to the third derivative, estimated by D(h) - D(h/2) (three quarters of it remain), and to the rounding of two
+ * losses. */
 static double check_gradients(const nn_config *c, const char *what)
 {
     enum { PICKS = 2 };
@@ -97,7 +98,7 @@ static double check_gradients(const nn_config *c, const char *what)
     for (int32_t n = 0; n < m.n_params; n++) {
         const nn_param *p = &m.params[n];
         for (int k = 0; k < PICKS && k < p->size; k++) {
-            const int64_t some = n == 0 ? VOCAB * c->width : p->size; /* of the embedding, tokens that are read */
+            const int64_t some = n == 0 ? VOCAB * c->width : p->size; /* in the embedding, only tokens of the input */
             const int64_t x = p->offset + (int64_t)(nn_random(9, (uint64_t)n, (uint64_t)k) % (uint64_t)some);
             const real before = m.w[x];
             double d[2];
@@ -172,7 +173,8 @@ static void gradients_of_every_position_equal_differences(void **state)
     print_message("worst error over its bound: %.3f\n", worst);
 }
 
-/* Every term of the library, as its scheme is tried: the laboratory trains it, or says which array it cannot make. */
+/* Every term of the library with its sample text: the laboratory trains it, or names the array that it cannot
+ * create. */
 static void gradients_of_samples_equal_differences(void **state)
 {
     (void)state;
@@ -185,7 +187,7 @@ static void gradients_of_samples_equal_differences(void **state)
             nn_model m;
             snprintf(text, sizeof text, "%s%s%s", name, *sample ? "," : "", sample);
             if (strstr(sample, "grid=") ||
-                strstr(sample, "=given")) /* no text is a grid; a position file gives arrays */
+                strstr(sample, "=given")) /* a text is not a grid; arrays of given positions come from a file */
                 continue;
             nn_config c = small("position", text, NULL);
             const int code = nn_model_plan(&m, &c, err);
@@ -240,7 +242,7 @@ static void gradients_of_scaled_embeddings_equal_differences(void **state)
         }
 }
 
-/* Queries multiplied by log(n), for terms that read them and terms that do not. */
+/* Queries scaled by log(n), for terms that read them and terms that do not. */
 static void gradients_of_log_scale_equal_differences(void **state)
 {
     static const char *const some[] = {"none", "rope",  "alibi+relkey,left=3,right=0", "band,width=3,extent=4",
@@ -254,7 +256,7 @@ static void gradients_of_log_scale_equal_differences(void **state)
         }
 }
 
-/* Some layers without terms, among layers that have arrays, projections and gates of their own, or share them. */
+/* Layers without terms among layers with separate or shared arrays, projections and gates. */
 static void gradients_of_layers_without_terms_equal_differences(void **state)
 {
     static const char *const some[] = {"rope", "t5,buckets=8,max_distance=9", "xl+learned", "band,width=3,extent=4",
@@ -268,7 +270,7 @@ static void gradients_of_layers_without_terms_equal_differences(void **state)
         }
 }
 
-/* The loss of a model whose weights have been stirred. */
+/* Return the loss of a model with changed weights. */
 static double loss_of(const nn_config *c, bool train)
 {
     char err[NN_ERR_MAX];
@@ -286,7 +288,7 @@ static double loss_of(const nn_config *c, bool train)
     return mean;
 }
 
-/* Terms in no layer are no terms; in some layers they are neither that nor terms in all. */
+/* Terms in no layer equal no terms. Terms in some layers differ from both no terms and terms in all layers. */
 static void layers_without_terms_are_those_of_none(void **state)
 {
     static const char *const some[] = {"rope", "band,width=3,extent=4", "xl", "t5,buckets=8,max_distance=9"};
@@ -305,15 +307,15 @@ static void layers_without_terms_are_those_of_none(void **state)
         assert_int_equal(nn_layer_terms(&m, 0, 1, NULL), 0);
         assert_int_equal(m.params[nn_model_find(&m, "layers.1.attn.qkv.weight")].shape[0], 3 * c.width);
         nn_model_destroy(&m);
-        c.nope_every = 3; /* of two layers */
+        c.nope_every = 3; /* there are only two layers, so all have terms */
         const double both = loss_of(&c, false);
         c.nope_every = 0;
         assert_true(first != none && first != both && both == loss_of(&c, false));
     }
 }
 
-/* fire's own c and L of each layer, or of all; with heads that share, other terms beside, and positions that are drawn. With these numbers no unit
- * of a network switches within the differences. */
+/* fire's c and L are learned per layer or shared, with shared heads, other terms and drawn positions. With these
+ * numbers no unit of a network switches within the differences. */
 static void gradients_of_fire_scales_equal_differences(void **state)
 {
     static const char *const some[] = {"fire,c=0.5,L=4.3,width=6", "fire,c=0.7,L=4.3,width=6,width2=5",
@@ -333,7 +335,8 @@ static void gradients_of_fire_scales_equal_differences(void **state)
     print_message("worst error over its bound: %.3f\n", worst);
 }
 
-/* Positions that are drawn: in tables, biases, rotations and vectors, in what is added to the embedding, and beside terms that read none. */
+/* Terms for drawn positions: tables, biases, rotations, vectors, positions added to the embedding, and combinations
+ * with terms that read no positions. */
 static const char *const with_positions[] = {
     "sinusoidal",
     "learned",
@@ -378,13 +381,13 @@ static void drawn_positions_are_sorted_and_all_equally_likely(void **state)
                      mean, 5 * sd);
     nn_draw_positions(ROUNDS, RANGE, N, again);
     assert_memory_equal(at, again, sizeof at);
-    nn_draw_positions(3, N, N, at); /* all of them */
+    nn_draw_positions(3, N, N, at); /* all positions */
     for (int x = 0; x < N; x++)
         assert_int_equal(at[x], x);
 }
 
-/* Out of as many positions as there are tokens there is one draw, 0, 1, 2 and so on: the losses are those without. Out of more they are
- * others, and differ from draw to draw. */
+/* If positions are drawn from as many as there are tokens, the only draw is 0, 1, 2, ..., and the losses equal those
+ * without drawing. Drawn from more, the losses differ, and differ from draw to draw. */
 static void drawn_positions_reach_every_term(void **state)
 {
     (void)state;
@@ -406,7 +409,7 @@ static void drawn_positions_reach_every_term(void **state)
         stir(&m);
         good(nn_net_create(&net, &m, NULL, BATCH, LENGTH, true, 0, NULL, err), err);
         fill_tokens(tokens, target, BATCH * LENGTH, VOCAB);
-        for (uint64_t seed = 0; seed < 5; seed++) /* 0, 5, 0, 5, 6 */
+        for (uint64_t seed = 0; seed < 5; seed++) /* seeds 0, 5, 0, 5, 6 */
             good(nn_net_loss(net, LENGTH, tokens, target, seed == 4 ? 6 : seed % 2 * 5, loss, &mean[seed], err), err);
         assert_true(mean[1] == drawn && mean[3] == drawn && mean[4] != drawn);
         assert_true(mean[0] != mean[2] && mean[0] != drawn);
@@ -415,7 +418,7 @@ static void drawn_positions_reach_every_term(void **state)
     }
 }
 
-/* Every scheme in both stacks of an encoder-decoder, of different depths. */
+/* Every scheme in both stacks of an encoder-decoder with different depths. */
 static void gradients_of_an_encoder_decoder_equal_differences(void **state)
 {
     double worst = 0;
@@ -429,7 +432,7 @@ static void gradients_of_an_encoder_decoder_equal_differences(void **state)
     print_message("worst error over its bound: %.3f\n", worst);
 }
 
-/* One array for all heads has an axis of one. */
+/* An array shared by all heads has a head axis of length 1. */
 static void shared_heads_keep_an_axis_of_one(void **state)
 {
     static const char *const some[] = {
@@ -450,7 +453,7 @@ static void shared_heads_keep_an_axis_of_one(void **state)
     }
 }
 
-/* A decoder's loss at a place depends on nothing after it. */
+/* A decoder's loss at a position does not depend on later tokens. */
 static void a_decoder_sees_nothing_after_a_place(void **state)
 {
     char err[NN_ERR_MAX];
@@ -477,12 +480,12 @@ static void a_decoder_sees_nothing_after_a_place(void **state)
     }
 }
 
-/* Token by token over a cache, and in chunks, the logits are those of one pass. */
+/* Decoding with a cache, token by token and in chunks, gives the logits of one pass. */
 static void check_decoding(const nn_config *config, const char *what)
 {
     char err[NN_ERR_MAX];
     nn_config c = *config;
-    c.length = 2 * LENGTH; /* learned positions reach that far */
+    c.length = 2 * LENGTH; /* enough learned positions */
     nn_model m;
     nn_net *whole, *steps;
     int32_t tokens[BATCH * LENGTH], target[BATCH * LENGTH];
@@ -505,7 +508,7 @@ static void check_decoding(const nn_config *config, const char *what)
                              (double)got[x], (double)want[x]);
         }
         assert_int_equal(nn_net_cached(steps), LENGTH);
-        assert_int_equal(nn_net_logits(steps, 1, tokens, got, err), -1); /* it is full */
+        assert_int_equal(nn_net_logits(steps, 1, tokens, got, err), -1); /* the cache is full */
     }
     nn_net_destroy(whole);
     nn_net_destroy(steps);
@@ -531,7 +534,7 @@ static void decoding_with_drawn_positions_equals_one_pass(void **state)
     }
 }
 
-/* A source's padding changes nothing, and neither does what another entry of the batch reads. */
+/* Neither the padding of a source nor the other batch entries change the result. */
 static void padding_of_a_source_changes_nothing(void **state)
 {
     char err[NN_ERR_MAX];
@@ -555,7 +558,7 @@ static void padding_of_a_source_changes_nothing(void **state)
     good(nn_net_source(net, 5, two, (const int32_t[]){5, 3}, err), err);
     good(nn_net_loss(net, LENGTH, tokens, target, 0, cut, &mean, err), err);
     source[0]++;
-    source[LENGTH + 3]++; /* beyond the second one's end */
+    source[LENGTH + 3]++; /* beyond the end of the second source */
     good(nn_net_source(net, LENGTH, source, (const int32_t[]){5, 3}, err), err);
     good(nn_net_loss(net, LENGTH, tokens, target, 0, other, &mean, err), err);
     for (int x = 0; x < BATCH * LENGTH; x++) {
@@ -568,7 +571,7 @@ static void padding_of_a_source_changes_nothing(void **state)
     nn_model_destroy(&m);
 }
 
-/* A batch token by token over a cache; the encoder runs with the first token alone. */
+/* Decode a batch token by token with a cache. The encoder runs only with the first token. */
 static void decoding_a_batch_equals_one_pass(void **state)
 {
     char err[NN_ERR_MAX];
@@ -586,7 +589,7 @@ static void decoding_a_batch_equals_one_pass(void **state)
     fill_tokens(tokens, target, BATCH * LENGTH, VOCAB);
     give_source(whole, &c);
     for (int round = 0; round < 2; round++) {
-        give_source(steps, &c); /* it empties the cache */
+        give_source(steps, &c); /* empties the cache */
         for (int64_t at = 0; at < LENGTH; at++) {
             const int32_t next[BATCH] = {tokens[at], tokens[LENGTH + at]};
             good(nn_net_logits(steps, 1, next, got, err), err);
@@ -606,7 +609,8 @@ static void decoding_a_batch_equals_one_pass(void **state)
     nn_model_destroy(&m);
 }
 
-/* The gradients of two batches, multiplied by their shares and added, are those of both together. */
+/* The gradients of two batches, weighted by their fractions of the targets and added, equal the gradient of both
+ * together. */
 static void gradients_of_batches_add_up(void **state)
 {
     char err[NN_ERR_MAX];
@@ -620,7 +624,7 @@ static void gradients_of_batches_add_up(void **state)
     good(nn_net_create(&both, &m, NULL, BATCH, LENGTH, true, 0, NULL, err), err);
     good(nn_net_create(&one, &m, NULL, 1, LENGTH, true, 0, NULL, err), err);
     stir(&m);
-    fill_tokens(tokens, target, BATCH * LENGTH, VOCAB); /* the first has a target less: shares differ */
+    fill_tokens(tokens, target, BATCH * LENGTH, VOCAB); /* the first has one target less, so the fractions differ */
     real *g = malloc((size_t)m.n_weights * sizeof *g);
     assert_non_null(g);
     good(nn_net_loss(both, LENGTH, tokens, target, 0, loss, &mean, err), err);
@@ -639,12 +643,13 @@ static void gradients_of_batches_add_up(void **state)
     nn_model_destroy(&m);
 }
 
-/* The size at which embeddings begin, which is that of the positions added to them; what the keys say goes. */
+/* Check the initial size of embeddings and of the positions added to them, by default and as set by keys. */
 static void embeddings_begin_as_the_keys_say(void **state)
 {
     static const struct {
         const char *scale, *init, *sinusoids;
-        double embedding, positions; /* standard deviation; the sinusoids' amplitude */
+        double embedding, positions; /* standard deviation of embeddings; amplitude of the sinusoids or standard
+                                      * deviation of learned positions */
     } cases[] = {
         {"1", "0", "0", 0.02, 0.02}, {"0", "0", "0", 0.25, 1},  {"0", "0.5", "0", 0.5, 2},
         {"3", "0", "0", 0.02, 0.06}, {"1", "0.1", "1", 0.1, 1}, {"0", "0", "0.02", 0.25, 0.02},
@@ -663,14 +668,17 @@ static void embeddings_begin_as_the_keys_say(void **state)
             double square = 0;
             for (int64_t x = 0; x < p->size; x++)
                 square += (double)m.w[p->offset + x] * (double)m.w[p->offset + x];
-            assert_true(fabs(sqrt(square / (double)p->size) - want) < 0.05 * want); /* 16,000 draws: 0.6 % */
+            assert_true(fabs(sqrt(square / (double)p->size) - want) <
+                        0.05 * want); /* the standard error of 16,000 draws is
+                                                                                     * 0.6 % */
         }
         assert_true(fabs(nn_sinusoidal_scale(&c) - cases[n].positions) <= 1e-15);
         nn_model_destroy(&m);
     }
 }
 
-/* AdamW against its formula, by hand: a weight that decays, one that does not, and a term's, with a rate and a decay of its own. */
+/* Compare AdamW with its formula for a weight that decays, one that does not, and a term's weight with a separate
+ * rate and decay. */
 static void adamw_follows_its_formula(void **state)
 {
     enum { N = 3 };
@@ -702,7 +710,7 @@ static void adamw_follows_its_formula(void **state)
         for (int k = 0; k < N; k++)
             assert_true(fabs(w[k] - m.w[at[k]]) <= 1e-14);
     }
-    m.c.clip = 0.5; /* the averages see a gradient of norm 0.5 */
+    m.c.clip = 0.5; /* clipping: the averages receive a gradient of norm 0.5 */
     for (int64_t x = 0; x < m.n_weights; x++)
         m.g[x] = m.m[x] = 0;
     m.g[at[0]] = 3;
@@ -721,7 +729,7 @@ static void the_rate_rises_and_falls(void **state)
     assert_true(fabs(nn_rate(&c, 60) - 0.55) < 1e-15 && fabs(nn_rate(&c, 110) - 0.1) < 1e-15);
 }
 
-/* What cannot be is said. */
+/* Impossible models are errors. */
 static void impossible_models_are_refused(void **state)
 {
     static const struct {

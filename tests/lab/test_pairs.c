@@ -1,5 +1,5 @@
-/* test_pairs.c -- what an encoder-decoder learns from: batches of pairs, windows of which spans are cut out; and the model as a
- * directory of Hugging Face's.
+/* test_pairs.c -- training data of an encoder-decoder: batches of pairs, and windows with spans cut out. Also export
+ * as a Hugging Face directory.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/io.h"
 #include "lab/engine/nn.h"
@@ -44,7 +44,8 @@ static nn_config pairs_config(int64_t length, int64_t target_length)
     return c;
 }
 
-/* A batch has the tokens of a pair, its input one token behind its target; an epoch has each pair once; little is padded. */
+/* A batch has the tokens of its pairs, with the decoder input shifted by one token from the target. An epoch has
+ * each pair once, and there is little padding. */
 static void batches_have_every_pair_once(void **state)
 {
     enum { N = 1000, BATCH = 8 };
@@ -56,7 +57,7 @@ static void batches_have_every_pair_once(void **state)
     nn_pairs p;
     nn_batch b;
     (void)state;
-    for (int n = 0; n < N; n++) /* the source of pair n is n, its target up to 30 letters */
+    for (int n = 0; n < N; n++) /* the source of pair n is the number n, its target up to 30 letters */
         used += (size_t)sprintf(text + used, "%d\t%.*s\n", n, 1 + n * 7 % 30, "abcdefghijklmnopqrstuvwxyzabcdefghij");
     write_file(path, text);
     assert_int_equal(nn_pairs_read(&p, &c, path, err), 0);
@@ -103,7 +104,7 @@ static void batches_have_every_pair_once(void **state)
     nn_batch_destroy(&b);
 }
 
-/* With what its target has in place of the sentinels, a source is the window; the sizes are T5's. */
+/* Replacing the sentinels of a source by the spans in its target gives the window. Sizes follow T5. */
 static void spans_put_back_give_the_text(void **state)
 {
     char err[NN_ERR_MAX];
@@ -149,7 +150,7 @@ static void spans_put_back_give_the_text(void **state)
 
 /* ------------------------------------------------------------------------------------------------ the directory */
 
-/* Rows from..to-1 of ours are theirs, rounded to the type in which they are stored. */
+/* Compare part `part` of `parts` of our parameter with an array of the file, rounded to the file's type. */
 static void compare(const nn_model *m, const io_set *set, const char *ours, const char *theirs, int part, int parts)
 {
     const nn_param *p = &m->params[nn_model_find(m, ours)];
@@ -201,7 +202,7 @@ static void a_directory_has_every_weight(void **state)
     nn_model_destroy(&m);
 }
 
-/* What T5's configuration cannot say is refused, and nothing is left behind. */
+/* A model that T5's configuration cannot describe is an error, and nothing is written. */
 static void other_shapes_are_refused(void **state)
 {
     static const struct {
@@ -246,7 +247,7 @@ static int remove_folder(void **state)
     for (size_t n = 0; n < sizeof files / sizeof *files; n++)
         unlink(in_folder(files[n]));
     rmdir(in_folder("t5"));
-    return rmdir(folder); /* it fails where something else was left */
+    return rmdir(folder); /* fails if another file was left */
 }
 
 int main(void)

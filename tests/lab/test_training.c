@@ -1,9 +1,9 @@
-/* test_training.c -- what training reads: windows of texts and of files, configurations.
+/* test_training.c -- training data: windows of texts and of files, and configurations.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/nn.h"
 #include "tests/helpers.h"
 
-/* Each is followed by the next bytes, and steps and seeds have other ones. */
+/* Each token of a window is followed by the next one of the text, and windows differ by step and seed. */
 static void windows_come_from_all_over_the_text(void **state)
 {
     enum { N = 300, LENGTH = 20, BATCH = 2, STEPS = 2000 };
@@ -29,7 +29,7 @@ static void windows_come_from_all_over_the_text(void **state)
     assert_true(again < STEPS / 50);
 }
 
-/* From each file in turn, whole, from its first token to its last. */
+/* Windows cover each file in turn from its first token to its last, and stay within a file. */
 static void windows_of_a_classifier_stay_in_their_file(void **state)
 {
     enum { N = 100, LENGTH = 20, BATCH = 2, STEPS = 3000 };
@@ -55,7 +55,7 @@ static void windows_of_a_classifier_stay_in_their_file(void **state)
     assert_int_equal(all, N - 3 * (LENGTH - 1));
 }
 
-/* What is printed reads as the same. */
+/* A printed configuration parses to the same configuration. */
 static void printed_configurations_read_as_the_same(void **state)
 {
     char err[NN_ERR_MAX] = "", one[NN_PRINT_MAX], two[NN_PRINT_MAX];
@@ -76,7 +76,7 @@ static void printed_configurations_read_as_the_same(void **state)
         assert_int_equal(nn_config_set(&d, key, value, err), 0);
 }
 
-/* Each is refused in a line that begins with the place and holds these words. */
+/* Each line fails with an error that begins with the place and contains these words. */
 static void bad_configurations_are_refused(void **state)
 {
     static const struct {
@@ -109,7 +109,7 @@ static void bad_configurations_are_refused(void **state)
             !strstr(err, bad[n].words) || strchr(err, '\n'))
             fail_msg("%s: \"%s\" does not say %s", bad[n].text, err, bad[n].words);
     }
-    /* keys that are right alone, and not together */
+    /* keys that are valid separately but not together */
     static const struct {
         const char *text, *words;
     } together[] = {

@@ -1,11 +1,11 @@
-/* definition.h -- attention written from the formulas of relpos.h alone, and the two judges: naive() holds the reference,
- * and the reference holds each instruction set, with rp_error_bound as tolerance.
+/* definition.h -- attention computed directly from the formulas of relpos.h, and two checks: the reference is
+ * compared with naive(), and each instruction set with the reference, with rp_error_bound as tolerance.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_TESTS_DEFINITION_H
 #define RELPOS_TESTS_DEFINITION_H
 #include "tests/helpers.h"
 
-/* Whether mask n lets the pair attend, by the definition in the library. */
+/* Return true if mask n lets the pair attend, by the definition in the library. */
 HELPER bool defined(const rp_desc *d, int32_t n, const rp_array *a, int64_t b, int64_t h, int64_t i, int64_t j)
 {
     int64_t first, end;
@@ -17,7 +17,7 @@ HELPER bool defined(const rp_desc *d, int32_t n, const rp_array *a, int64_t b, i
     return yes;
 }
 
-/* Whether masks let the pair attend. */
+/* Return true if all masks let the pair attend. */
 HELPER bool allowed(const problem *p, int64_t b, int64_t h, int64_t i, int64_t j)
 {
     const rp_desc *d = &p->desc;
@@ -37,7 +37,7 @@ HELPER bool allowed(const problem *p, int64_t b, int64_t h, int64_t i, int64_t j
         case RP_MASK_SEGMENTS:
             yes = ((int32_t *)a->data)[b * d->len_k + i] == ((int32_t *)a->data)[b * d->len_k + j];
             break;
-        default: yes = defined(d, n, a, b, h, i, j); /* the kernels are held to it all the same */
+        default: yes = defined(d, n, a, b, h, i, j); /* the kernels must match it too */
         }
         if (!yes)
             return false;
@@ -50,7 +50,7 @@ HELPER int64_t clip(int64_t x, int64_t low, int64_t high)
     return x < low ? low : x > high ? high : x;
 }
 
-/* Element of a term's array, by head if it has heads. */
+/* Return an element of a term's array; h selects the head if the array has heads. */
 HELPER double entry(const problem *p, int32_t n, int64_t h, int64_t row, int64_t width, int64_t column)
 {
     const rp_array *a = &p->t.term[n][0];
@@ -64,7 +64,7 @@ HELPER double cap(double softcap, double x)
     return softcap > 0 ? softcap * tanh(x / softcap) : x;
 }
 
-/* Rotate x by position p: channels (c, c + dim/2) or (2c, 2c + 1). */
+/* Rotate x by position p. Channel pairs are (c, c + dim/2) or (2c, 2c + 1). */
 HELPER void rotated(const rp_term *t, int64_t width, double *x, int64_t position)
 {
     const int64_t dim = t->dim ? t->dim : width;
@@ -77,7 +77,7 @@ HELPER void rotated(const rp_term *t, int64_t width, double *x, int64_t position
     }
 }
 
-/* Scores of row (b, h, i), then weights; out and lse of it. Contiguous arrays, full shapes. */
+/* Compute the scores of row (b, h, i), its weights, out and lse. Arrays are contiguous and have full shapes. */
 HELPER void naive(const problem *p, int64_t b, int64_t h, int64_t i, double *weight, double *out, double *lse)
 {
     const rp_desc *d = &p->desc;
@@ -155,7 +155,7 @@ HELPER void naive(const problem *p, int64_t b, int64_t h, int64_t i, double *wei
     }
 }
 
-/* The bound of rp_error_bound for the plan of an instruction set; the caller frees it. */
+/* Return the bounds of rp_error_bound for the plan of an instruction set. The caller frees them. */
 HELPER double *bound_of(problem *p, const char *isa)
 {
     rp_plan *plan;
@@ -170,15 +170,16 @@ HELPER double *bound_of(problem *p, const char *isa)
     return a.data;
 }
 
-HELPER double worst_share; /* largest error over its bound since the last print */
+HELPER double worst_ratio; /* largest error / bound since the last print */
 
 HELPER void show(const char *what)
 {
-    print_message("%-40s largest error / bound %.3f\n", what, worst_share);
-    worst_share = 0;
+    print_message("%-40s largest error / bound %.3f\n", what, worst_ratio);
+    worst_ratio = 0;
 }
 
-/* |got - want| <= bound for n numbers, the reference rounded to f32 once. NaN only where the reference has it. */
+/* Check |got - want| <= bound for n numbers. The reference may be rounded to f32 once. NaN is allowed only where the
+ * reference is NaN. */
 HELPER void hold(const problem *p, const char *isa, const char *what, const float *got, const float *want,
                  const double *bound, int64_t n)
 {
@@ -193,12 +194,13 @@ HELPER void hold(const problem *p, const char *isa, const char *what, const floa
         if (!(error <= most))
             wrong(p, isa, "%s: [%lld] is %.9g, not %.9g: error %.3g, bound %.3g", what, (long long)x, g, w, error,
                   most);
-        if (error / most > worst_share)
-            worst_share = error / most;
+        if (error / most > worst_ratio)
+            worst_ratio = error / most;
     }
 }
 
-/* Every instruction set against the oracle, and the oracle against the naive loop (all rows, or some of many). */
+/* Compare every instruction set with the reference, and the reference with the naive loop (all rows, or a sample if
+ * there are more than 400). */
 HELPER void judged(problem *p)
 {
     const rp_desc *d = &p->desc;
@@ -212,7 +214,7 @@ HELPER void judged(problem *p)
     double *want_lse = copy_of(&p->t.lse);
     for (int64_t r = 0; r<rows; r += rows> 400 ? 37 : 1) {
         naive(p, r / d->len_q / d->heads, r / d->len_q % d->heads, r % d->len_q, weight, row, &lse);
-        for (int64_t c = 0; c < Dv; c++) /* the sums in double leave 1e-10 at most, at these sizes */
+        for (int64_t c = 0; c < Dv; c++) /* at these sizes the sums in double are off by at most 1e-10 */
             if (!(fabs(row[c] - (double)want[r * Dv + c]) <= 0x1p-23 * fabs(row[c]) + 1e-9 * (1 + fabs(lse))))
                 wrong(p, "reference", "row %lld, channel %lld: %.9g, and %.9g by the definition", (long long)r,
                       (long long)c, (double)want[r * Dv + c], row[c]);

@@ -1,18 +1,19 @@
-/* test_decode.c -- one plan for every step of decoding: each row has the bits of the prefill, with keys in one array or in
- * pages, and with strips made anew or once.
+/* test_decode.c -- one plan serves every step of decoding: each row has the same bits as in the prefill, with keys
+ * in one array or in pages, and with strips computed for each call or prepared once.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/helpers.h"
 
 enum { MAX_BATCH = 2, H = 4, N = 1300, BLOCK = 96, PER_BATCH = (N + 47) / 48 };
-enum huge { NOTHING_HUGE, HUGE_KEYS, HUGE_VALUES };         /* which AMX tiles leave to multiply-adds */
-enum keys { IN_ONE_ARRAY, IN_PAGES, TURNED, TURNED_PAGES }; /* TURNED: channels before keys */
+/* Numbers too large for AMX tiles: FMA multiplies them. */
+enum huge { NOTHING_HUGE, HUGE_KEYS, HUGE_VALUES };
+enum keys { IN_ONE_ARRAY, IN_PAGES, TURNED, TURNED_PAGES }; /* TURNED: the axis of channels precedes that of keys */
 enum strips { MADE_ANEW, PREPARED };
 
 typedef struct decoding {
     const char *terms, *dtype;
-    int G;     /* kv heads; one for each head: read in place */
-    int D, DV; /* 64 and 64: values are read in place */
-    int few;   /* queries of a step */
+    int G;     /* kv heads; with one per head they are read in place */
+    int D, DV; /* with 64 and 64, values are read in place */
+    int few;   /* queries per step */
     enum strips strips;
     enum keys keys;
     enum huge huge;
@@ -64,13 +65,13 @@ static const decoding cases[] = {
     {"rope", "f32", 4, 16, 20, 2, PREPARED, TURNED, HUGE_KEYS},
 };
 
-/* Keys of a page; a panel of 64 keys fits in one of the larger. */
+/* Return the number of keys in a page. A panel of 64 keys fits in one of the larger pages. */
 static int page_keys(const decoding *c)
 {
     return c->keys == TURNED_PAGES ? 112 : 48;
 }
 
-/* Every page of the cache lies somewhere else. */
+/* Copy the cache into pages, each at a different place in memory. */
 static void fill_pages(problem *p, const decoding *c, const void *page[2][MAX_BATCH * PER_BATCH])
 {
     const size_t size = rp_dtype_size(p->desc.dtype);
@@ -112,7 +113,7 @@ static void make_huge(problem *p, const decoding *c)
         p->desc.scale = 1e-16;
 }
 
-/* lq queries from `first` on, over the keys up to the last of them. */
+/* Run lq queries from `first` on. They see the keys up to the last of these queries. */
 static void call(const rp_plan *plan, const problem *p, const decoding *c, int64_t first, int64_t lq, rp_tensors t,
                  const rp_array *out)
 {
@@ -125,10 +126,10 @@ static void call(const rp_plan *plan, const problem *p, const decoding *c, int64
     good(rp_attend(plan, &t, NULL));
 }
 
-/* Blocks of queries as a prefill has them, and in each some steps of decoding. */
+/* Blocks of queries as in a prefill, each followed by a few steps of decoding. */
 static const struct {
     int first;
-    int steps[4]; /* positions; -1: no more */
+    int steps[4]; /* positions; -1 ends the list */
 } blocks[] = {{0, {0, 5, -1}}, {480, {511, 512, 513, -1}}, {960, {1030, -1}}, {1248, {1299, -1}}};
 
 static void decode(problem *p, const decoding *c, const void *page[2][MAX_BATCH * PER_BATCH],
@@ -148,7 +149,7 @@ static void decode(problem *p, const decoding *c, const void *page[2][MAX_BATCH 
         const int first = blocks[n].first, rows = N - first < BLOCK ? N - first : BLOCK;
         const int64_t all[4] = {B, H, rows, DV};
         const rp_array prefill = array_in(p, p->desc.dtype, 4, all);
-        rp_desc exact = p->desc; /* and no plan for other lengths */
+        rp_desc exact = p->desc; /* a plan for exactly these lengths */
         rp_plan *its_own;
         exact.flexible = 0;
         exact.len_q = rows;
@@ -186,7 +187,7 @@ static void decode(problem *p, const decoding *c, const void *page[2][MAX_BATCH 
     rp_plan_destroy(plan);
 }
 
-/* One query and a few at a time, over keys in a cache or in pages, with what is prepared and without. */
+/* Decode one query and a few queries at a time, over keys in a cache or in pages, with and without prepared data. */
 static void decoding_equals_prefill(void **state)
 {
     (void)state;
@@ -205,7 +206,7 @@ static void decoding_equals_prefill(void **state)
     }
 }
 
-/* Values that are not finite take another path: masked they reach nothing, and attended their own channel. */
+/* Non-finite values take another path. A masked one has no effect; an attended one changes only its channel. */
 static void nan_values_reach_their_channel_alone(void **state)
 {
     (void)state;
@@ -227,7 +228,7 @@ static void nan_values_reach_their_channel_alone(void **state)
     }
 }
 
-/* A key whose product is infinite or NaN is masked by a bias of -infinity, in a call of sums of weights alone, too. */
+/* A key whose product is infinite or NaN is masked by a bias of -infinity, also in a call that only sums weights. */
 static void huge_keys_are_masked_by_biases(void **state)
 {
     (void)state;
@@ -254,7 +255,7 @@ static void huge_keys_are_masked_by_biases(void **state)
     }
 }
 
-/* Prepared data of another plan, pages beside arrays, and too few pages are refused by name. */
+/* Prepared data of another plan, pages together with arrays, and too few pages are errors that name the argument. */
 static void pages_and_prepared_data_are_checked(void **state)
 {
     problem p;
@@ -283,7 +284,7 @@ static void pages_and_prepared_data_are_checked(void **state)
     assert_int_equal(rp_attend(plan, &t, NULL), RP_E_ARG);
     assert_non_null(strstr(rp_last_error(), "pages.k[1] is NULL"));
     page[1] = p.t.v.data;
-    t.pages.k_channel = 50; /* neither keys nor channels lie side by side */
+    t.pages.k_channel = 50; /* neither keys nor channels are contiguous */
     assert_int_equal(rp_attend(plan, &t, NULL), RP_E_STRIDE);
     assert_non_null(strstr(rp_last_error(), "k_channel is 50 and k_key is 4"));
     t.pages.k_channel = 0;
@@ -297,7 +298,8 @@ static void pages_and_prepared_data_are_checked(void **state)
     problem_free(&p);
 }
 
-/* A prefill, then every step of decoding by the same plan: keys up to the query, at the offset of the step. */
+/* Run a prefill, then every step of decoding with the same plan: the keys up to the query, with the offset of the
+ * step. */
 static void one_plan_serves_every_length(void **state)
 {
     static const char *const texts[] = {
@@ -325,7 +327,7 @@ static void one_plan_serves_every_length(void **state)
                     rp_tensors t = p.t;
                     t.q.shape[2] = 1;
                     t.q.data = (char *)t.q.data + i * D * size;
-                    t.k.shape[2] = t.v.shape[2] = i + 1; /* a cache: strides stay */
+                    t.k.shape[2] = t.v.shape[2] = i + 1; /* as in a cache, the strides stay */
                     t.q_offset = rp_array_of(offset, RP_I64, 1, two);
                     t.out = rp_array_of(out, p.desc.dtype, 4, shape);
                     for (int32_t m = 0; m < p.desc.n_terms; m++)
@@ -337,7 +339,7 @@ static void one_plan_serves_every_length(void **state)
                                   out + h * V * size, (size_t)(V * size));
                 }
                 rp_plan_destroy(plan);
-                p.desc.len_k = L - 1; /* lengths beyond the plan's are refused */
+                p.desc.len_k = L - 1; /* longer than the plan allows: an error */
                 good(rp_plan_create(&plan, &p.desc));
                 assert_int_equal(rp_attend(plan, &p.t, NULL), RP_E_SHAPE);
                 assert_non_null(strstr(rp_last_error(), "k: its length is 133"));

@@ -1,8 +1,9 @@
-/* test_definition.c -- out and lse of every instruction set are those of the definition, within the bound on rounding errors.
+/* test_definition.c -- out and lse of every instruction set match the definition within the bound on rounding
+ * errors.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/laws/definition.h"
 
-/* Lengths and widths around every edge of the tiles, with terms and masks in turn. */
+/* Lengths and widths around every edge of the tiles, with different terms and masks. */
 static void every_size_matches_the_definition(void **state)
 {
     /* edges of MR = 6, NR = 8, 16, 64, BLOCK_ROWS = 96, SUM_KEYS = 128, TILE_KEYS = 512 */
@@ -26,7 +27,7 @@ static void every_size_matches_the_definition(void **state)
     show("sizes");
 }
 
-/* Heads around 128 and 256 channels. */
+/* Heads of about 128 and 256 channels. */
 static void wide_heads_match_the_definition(void **state)
 {
     static const int widths[] = {127, 128, 129, 255, 256, 257};
@@ -44,7 +45,7 @@ static void wide_heads_match_the_definition(void **state)
     show("wide");
 }
 
-/* Around the tile of 512 keys, and past two of them. */
+/* Numbers of keys around one tile of 512, and beyond two tiles. */
 static void keys_around_a_tile_match_the_definition(void **state)
 {
     static const int keys[] = {511, 512, 513, 575, 576, 577, 1023, 1024, 1025, 1151};
@@ -65,7 +66,7 @@ static void keys_around_a_tile_match_the_definition(void **state)
         judged(&p);
         problem_free(&p);
     }
-    /* more vectors than the window of 1024 holds, with rows that end in the clip on either side */
+    /* more vectors than the window of 1024 holds; rows end in the clipped part on either side */
     pose(&p, 11, "fwd:f32:b1h1q210k1300d6v5o400:relkey,left=900,right=800+relval,left=800,right=900:causal");
     judged(&p);
     problem_free(&p);
@@ -75,7 +76,7 @@ static void keys_around_a_tile_match_the_definition(void **state)
     show("tiles");
 }
 
-/* RoPE of either layout, of part of the channels, at far and negative offsets. */
+/* RoPE in both layouts, on some of the channels, at large and negative offsets. */
 static void rotations_match_the_definition(void **state)
 {
     static const char *const ropes[] = {"rope",

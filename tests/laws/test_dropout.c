@@ -1,14 +1,15 @@
-/* test_dropout.c -- dropout of weights: which are kept, and of what that depends.
+/* test_dropout.c -- dropout of weights: which weights are kept, and what this depends on.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/helpers.h"
 
-/* With equal scores and values that name their key, out says which weights were kept: as many as asked for, independent of their
- * neighbours, and the same ones on every path and in every type. */
+/* With equal scores and values that identify their key, out shows which weights were kept. Their number must match
+ * the rate, they must be independent of their neighbours, and they must be the same on every path and in every type. */
 static void dropout_keeps_its_share(void **state)
 {
     enum { B = 2, H = 2, Q = 64, K = 128 };
     static const double shares[] = {0.1, 0.5, 0.9};
-    /* which pairs these are, in every version and on every machine: a training that is resumed drops the same ones */
+    /* the pairs that are kept, the same in every version and on every machine: a resumed training run drops the same
+     * pairs */
     static const uint64_t known[3][2] = {{0x4384d1142081c2c7u, 0xcfd36f77b0221977u},
                                          {0x358ef9528ea7984du, 0x50647263f135232du},
                                          {0x2ffe06387a768e9u, 0x21155f61b164e0feu}};
@@ -38,11 +39,11 @@ static void dropout_keeps_its_share(void **state)
                               w != 0 ? "kept" : "dropped");
                     first[x] = w != 0;
                     kept += w != 0;
-                    pairs += x % K && first[x] == first[x - 1];     /* neighbours along keys, */
-                    below += x / K % Q && first[x] == first[x - K]; /* and along queries */
+                    pairs += x % K && first[x] == first[x - 1];     /* neighbours along keys */
+                    below += x / K % Q && first[x] == first[x - K]; /* neighbours along queries */
                 }
                 begun = true;
-                /* counts within five standard deviations of what independent draws give */
+                /* counts must be within five standard deviations of the mean of independent draws */
                 const double N = B * H * Q * K, share = 1 - shares[n],
                              alike = share * share + (1 - share) * (1 - share);
                 if (fabs((double)kept - N * share) > 5 * sqrt(N * share * (1 - share)))
@@ -60,14 +61,14 @@ static void dropout_keeps_its_share(void **state)
             if (hash != known[n][seed - 1])
                 fail_msg("dropout %g, seed %d: other pairs than ever, 0x%llx", shares[n], seed,
                          (unsigned long long)hash);
-            /* rows of b, h and i differ from each other */
+            /* the rows of different b, h and i must differ */
             for (int64_t r = 1; r < B * H * Q; r++)
                 if (memcmp(first, first + r * K, K) == 0)
                     fail_msg("dropout %g, seed %d: rows 0 and %lld drop the same keys", shares[n], seed, (long long)r);
         }
 }
 
-/* A row keeps what it keeps however many rows and keys there are. */
+/* The weights that a row keeps do not depend on the number of rows and keys. */
 static void dropout_depends_on_the_pair_alone(void **state)
 {
     problem p;

@@ -1,8 +1,9 @@
-/* test_equal_bits.c -- what may not change a bit: threads, work, the place in a batch, the number of queries in a call.
+/* test_equal_bits.c -- what must not change a bit: threads, scratch memory, the position in a batch, the number of
+ * queries in a call.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/helpers.h"
 
-/* The tiles of the processor, where it has them, and their emulation in C give the same bits. */
+/* The AMX tiles of the processor, if it has them, and their emulation in C give the same bits. */
 static void amx_equals_its_emulation(void **state)
 {
     static const char *const texts[] = {
@@ -31,8 +32,8 @@ static void amx_equals_its_emulation(void **state)
     }
 }
 
-/* Sums of pairs of bf16 have the bits of multiply-adds: packed and not, of few queries and many, with numbers of any size
- * and, in a key, those that are none; and so have the gradients. */
+/* Sums of bf16 pairs have the same bits as multiply-adds: packed and unpacked, for few and many queries, with
+ * numbers of any size, and with NaN or infinity in a key. So do the gradients. */
 static void pairs_equal_multiply_adds(void **state)
 {
     static const char *const texts[] = {
@@ -82,7 +83,8 @@ static void pairs_equal_multiply_adds(void **state)
             }
 }
 
-/* Threads, work of the caller's or the call's own, and the place in a batch change no bit of any output. */
+/* Threads, scratch memory from the caller or from the call, and the position in the batch change no bit of any
+ * output. */
 static void threads_work_and_batch_change_no_bit(void **state)
 {
     static const char *const texts[] = {
@@ -99,7 +101,7 @@ static void threads_work_and_batch_change_no_bit(void **state)
         {
             pose(&p, 60, "fwd:f32:%s", texts[n]);
             also(&p, WITH_LSE | WITH_SUMMARY | (n == 0 ? WITH_WEIGHTS : 0), RP_F64);
-            /* every batch entry the same */
+            /* every batch entry has the same inputs */
             rp_array *in[] = {&p.t.q, &p.t.k, &p.t.v};
             for (int x = 0; x < 3; x++) {
                 const size_t one = (size_t)problem_size(in[x]) / 3 * 4;
@@ -123,7 +125,7 @@ static void threads_work_and_batch_change_no_bit(void **state)
                     const size_t bytes = rp_plan_work_size(plan, p.t.pool);
                     void *work = own ? aligned_alloc(64, (bytes + 63) / 64 * 64) : NULL;
                     if (own)
-                        memset(work, 0x7f, bytes); /* what is in it does not matter */
+                        memset(work, 0x7f, bytes); /* its content must not matter */
                     for (int o = 0; o < 6; o++)
                         if (out[o]->data)
                             memset(out[o]->data, 0x11, (size_t)problem_size(out[o]) * rp_dtype_size(out[o]->dtype));
@@ -147,7 +149,7 @@ static void threads_work_and_batch_change_no_bit(void **state)
                         same_bits(&p, isa, line, want[o], out[o]->data, size);
                     }
                 }
-            /* without the summaries, and alone in its batch */
+            /* without the summaries, as a batch of one */
             p.t.pool = NULL;
             p.t.profile.data = p.t.key_mass.data = p.t.entropy.data = p.t.weights.data = NULL;
             same_out(&p, isa, "without summaries", want[0]);
@@ -167,7 +169,7 @@ static void threads_work_and_batch_change_no_bit(void **state)
         }
 }
 
-/* Each query alone, with its offset, gives the bits it has among the others. */
+/* Each query computed by itself, with its offset, has the same bits as in the whole call. */
 static void a_query_alone_equals_itself_among_others(void **state)
 {
     static const char *const terms[] = {"",
@@ -227,7 +229,8 @@ static void a_query_alone_equals_itself_among_others(void **state)
             }
 }
 
-/* The rotation of a position is the same wherever a call begins: each query again with fewer before it. */
+/* The rotation of a position does not depend on where a call begins: run each query again with fewer queries before
+ * it. */
 static void rotations_do_not_depend_on_the_first_query(void **state)
 {
     problem p;

@@ -1,8 +1,8 @@
-/* test_extremes.c -- large and tiny numbers: logits, biases, softcaps and halves at the ends of their ranges.
+/* test_extremes.c -- large and tiny numbers: logits, biases, softcaps and 16-bit types at the ends of their ranges.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/laws/definition.h"
 
-/* The lowest finite number is a number: a row of it gives the mean of v, and so does twice it. */
+/* The lowest finite number is a number, and so is twice that number: a row of it gives the mean of v. */
 static void the_lowest_numbers_give_the_mean(void **state)
 {
     static const char *const sets[] = {"dense",
@@ -25,7 +25,7 @@ static void the_lowest_numbers_give_the_mean(void **state)
                                        : "softcap=5+softcap_after=4");
                     for (int m = 0; m < p.desc.n_terms; m++) {
                         rp_array *a = &p.t.term[m][0];
-                        if (type) /* as f64, it does not fit in f32 */
+                        if (type) /* this f64 number does not fit in f32 */
                             *a = array_in(&p, RP_F64, a->ndim, a->shape);
                         for (int64_t x = 0; x < problem_size(a); x++)
                             if (type)
@@ -53,7 +53,7 @@ static void the_lowest_numbers_give_the_mean(void **state)
                 }
 }
 
-/* Biases beyond f32 are finite numbers: only -infinity masks, and none makes NaN. */
+/* Biases beyond the range of f32 are finite numbers: only -infinity masks a pair, and no bias gives NaN. */
 static void biases_beyond_f32_are_finite(void **state)
 {
     static const char *const sets[] = {"dense",
@@ -81,7 +81,8 @@ static void biases_beyond_f32_are_finite(void **state)
                 attend(&p, "reference");
                 float *want = copy_of(&p.t.out);
                 attend(&p, isa);
-                /* rates of 1e300 make different numbers beyond f32, which are all the same there: any mean will do */
+                /* rates of 1e300 give biases that differ but are all clamped to the same f32, so any finite mean is
+                 * right */
                 const bool same = !strstr(sets[n], "=-1e300") && !strstr(sets[n], "left=1e300");
                 for (int64_t e = 0; e < 45; e++)
                     if (same ? !(fabs(at(&p.t.out, e) - (double)want[e]) < 1e-5) : !isfinite(at(&p.t.out, e)))
@@ -92,7 +93,7 @@ static void biases_beyond_f32_are_finite(void **state)
             }
 }
 
-/* Logits of ten thousand, by the scale or by a bias. */
+/* Logits of ten thousand, from the scale or from a bias. */
 static void large_logits_keep_the_bound(void **state)
 {
     problem p;
@@ -115,7 +116,8 @@ static void large_logits_keep_the_bound(void **state)
     show("logits of 1e4");
 }
 
-/* Where products are of 1e36 the best key takes all, and where a softcap levels them none is lost. */
+/* With products of about 1e36 the best key gets all the weight. With a softcap that levels them every key keeps its
+ * weight. */
 static void huge_products_keep_the_best_key(void **state)
 {
     problem p;
@@ -139,7 +141,7 @@ static void huge_products_keep_the_best_key(void **state)
     }
 }
 
-/* Products overflow in pairs that a bias of -infinity hides: by large queries, then by large keys. */
+/* Products overflow in pairs that a bias of -infinity masks, first by large queries, then by large keys. */
 static void an_overflow_in_a_hidden_pair_changes_nothing(void **state)
 {
     problem p;
@@ -168,23 +170,23 @@ static void an_overflow_in_a_hidden_pair_changes_nothing(void **state)
         }
 }
 
-/* A huge softcap changes nothing, a tiny one levels the scores. */
+/* A huge softcap changes nothing; a tiny one makes all scores nearly equal. */
 static void a_softcap_is_any_finite_number(void **state)
 {
     problem p;
     (void)state;
     static const double caps[] = {1e-300, 1e-45, 1e-38, 1e-20, 1e20, 1e30, 1e37, 1e38, 1e39, 1e300, DBL_MAX};
     for (size_t n = 0; n < sizeof caps / sizeof *caps; n++)
-        for (int where = 1; where <= 3; where++) /* before the biases, after them, both */
+        for (int where = 1; where <= 3; where++) /* 1: before the biases, 2: after them, 3: both */
             EACH_ISA(isa)
             {
                 pose(&p, 44, "fwd:f32:b1h1q8k20d6:alibi:");
-                memset(p.t.q.data, 0, 24); /* scores of 0 too */
+                memset(p.t.q.data, 0, 24); /* includes scores of 0 */
                 p.desc.softcap = where & 1 ? caps[n] : 0;
                 p.desc.softcap_after = where & 2 ? caps[n] : 0;
                 rp_plan *plan;
                 p.desc.isa = isa;
-                if (rp_plan_create(&plan, &p.desc) == RP_E_RANGE) { /* as good, if it says so */
+                if (rp_plan_create(&plan, &p.desc) == RP_E_RANGE) { /* an out-of-range error is also right */
                     assert_non_null(strstr(rp_last_error(), "softcap"));
                     problem_free(&p);
                     continue;
@@ -202,7 +204,8 @@ static void a_softcap_is_any_finite_number(void **state)
             }
 }
 
-/* With one key a row is the key's value: every number of f16 and bf16 comes out as it went in. Numbers below 2^-126 may be 0. */
+/* With one key a row is the value of that key, so every number of f16 and bf16 must come out unchanged. Numbers
+ * below 2^-126 may become 0. */
 static void halves_keep_their_values(void **state)
 {
     static const char *const types[] = {"f16", "bf16"};

@@ -1,9 +1,9 @@
-/* test_forget_gates.c -- gradients of forget gates between rows whose gradients differ by many orders of magnitude: within the bound,
- * and 0 where nothing reaches; and gates that shut.
+/* test_forget_gates.c -- gradients of forget gates between rows whose gradients differ by many orders of magnitude:
+ * they keep the bound, and are 0 where no gradient reaches. Also gates that close.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/helpers.h"
 
-/* dlogf of a problem on one path, or the bound on its errors; free() it. */
+/* Compute dlogf of a problem on one path, or the bound on its errors. The caller frees the result. */
 static double *gates(problem *p, const char *isa, bool bound)
 {
     rp_plan *plan;
@@ -21,7 +21,7 @@ static double *gates(problem *p, const char *isa, bool bound)
     return to;
 }
 
-/* dout of the rows before `first` times `early`, of those from it on times `late`. */
+/* Multiply dout by `early` in the rows before `first` and by `late` in the others. */
 static void unequal(problem *p, int64_t first, float early, float late)
 {
     float *dout = p->g.dout.data;
@@ -66,7 +66,7 @@ static void small_gradients_after_large_ones(void **state)
     }
 }
 
-/* Rows from `first` on have no gradient: gates from it on get exactly 0. */
+/* Rows from `first` on have no gradient, so the gates from `first` on get exactly 0. */
 static void no_gradient_is_exactly_0(void **state)
 {
     (void)state;
@@ -87,7 +87,8 @@ static void no_gradient_is_exactly_0(void **state)
     }
 }
 
-/* What lies before a gate that is shut reaches no later row: values of 1e30 there are not seen, and rows before the gate see them. */
+/* A closed gate hides everything before it from later rows: values of 1e30 there change no later row, and do change
+ * the rows before the gate. */
 static void a_gate_that_shuts_hides_what_is_before(void **state)
 {
     const float shut[] = {-INFINITY, -1e30f, -1e16f};

@@ -1,8 +1,9 @@
-/* test_gradient_bits.c -- what may not change a bit of a gradient: threads, strides, the batch, other gradients, spare lengths.
+/* test_gradient_bits.c -- what must not change a bit of a gradient: threads, strides, the batch, other gradients,
+ * maximum lengths of a plan.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/laws/gradients.h"
 
-/* The head axis of an array becomes 1 where it has one: its gradient then sums over all heads. */
+/* Reduce the head axis of each array to 1, if the array has one. Its gradient is then a sum over all heads. */
 static void share_heads(problem *p)
 {
     for (int32_t n = 0; n < p->desc.n_terms; n++)
@@ -20,7 +21,7 @@ static void share_heads(problem *p)
         }
 }
 
-/* Two, three and seven threads against one. */
+/* Two, three and seven threads give the bits of one thread. */
 static void threads_change_no_bit(void **state)
 {
     static const int32_t counts[] = {2, 3, 7};
@@ -29,7 +30,8 @@ static void threads_change_no_bit(void **state)
     for (int n = 0; n < SUMS; n++)
         EACH_ISA(isa)
         {
-            pose(&p, 5, "bwd:%s:%s", n % 2 ? "f32" : "f64", sums[n]); /* f64 shows any other order of sums in double */
+            pose(&p, 5, "bwd:%s:%s", n % 2 ? "f32" : "f64", sums[n]); /* sums of f64 in another order would change
+                                                                       * bits */
             if (n % 3 == 0)
                 share_heads(&p);
             rp_grads again = gradients_like(&p, p.desc.dtype);
@@ -47,7 +49,8 @@ static void threads_change_no_bit(void **state)
         }
 }
 
-/* The same elements elsewhere: rows apart, batch entries from last to first, and for arrays of terms elements apart. */
+/* Copy the elements into a layout with gaps between rows, batch entries from last to first, and for arrays of terms
+ * gaps between elements. */
 static rp_array scattered(problem *p, const rp_array *a, bool last_contiguous)
 {
     const int64_t size = (int64_t)rp_dtype_size(a->dtype);
@@ -61,7 +64,7 @@ static rp_array scattered(problem *p, const rp_array *a, bool last_contiguous)
     }
     char *base = problem_alloc(p, (size_t)(step * size));
     assert_non_null(base);
-    memset(base, 0x7f, (size_t)(step * size)); /* NaN between them */
+    memset(base, 0x7f, (size_t)(step * size)); /* NaN in the gaps */
     to.stride[0] = -to.stride[0];
     to.data = base + (a->shape[0] - 1) * -to.stride[0] * size;
     int64_t at_axis[RP_MAX_AXES] = {0};
@@ -78,7 +81,7 @@ static rp_array scattered(problem *p, const rp_array *a, bool last_contiguous)
     return to;
 }
 
-/* The elements of any view, in order. */
+/* Collect the elements of any view, in row-major order. */
 static void gathered(const rp_array *a, char *to)
 {
     const int64_t size = (int64_t)rp_dtype_size(a->dtype);
@@ -92,7 +95,7 @@ static void gathered(const rp_array *a, char *to)
     }
 }
 
-/* Every array with rows apart, and batch entries from last to first; keys also as [channels][keys]. */
+/* Every array with gaps between rows and batch entries from last to first; keys also as [channels][keys]. */
 static void strides_change_no_bit(void **state)
 {
     problem p;
@@ -131,7 +134,7 @@ static void strides_change_no_bit(void **state)
         }
 }
 
-/* One batch entry alone: the axis that has as many entries as the batch keeps one. */
+/* Run one batch entry by itself: an axis as long as the batch is cut to that entry. */
 static void an_entry_alone_has_the_same_gradients(void **state)
 {
     problem p;
@@ -139,7 +142,7 @@ static void an_entry_alone_has_the_same_gradients(void **state)
     for (int n = 0; n < SUMS; n++)
         EACH_ISA(isa)
         {
-            if (strstr(sums[n], "dropout")) /* goes by the number of the entry */
+            if (strstr(sums[n], "dropout")) /* dropout depends on the number of the entry */
                 continue;
             pose(&p, 7, "bwd:f32:%s", sums[n]);
             backward(&p, isa, &p.g, true);
@@ -196,7 +199,7 @@ static void an_entry_alone_has_the_same_gradients(void **state)
         }
 }
 
-/* A gradient alone, and all but that one. */
+/* Compute each gradient by itself, and all gradients except that one. */
 static void unwanted_gradients_change_no_bit(void **state)
 {
     problem p;
@@ -227,7 +230,7 @@ static void unwanted_gradients_change_no_bit(void **state)
         }
 }
 
-/* A flexible plan gives the bits of a plan for just these lengths. */
+/* A plan for flexible lengths gives the bits of a plan for exactly these lengths. */
 static void a_flexible_plan_changes_no_bit(void **state)
 {
     problem p;

@@ -1,15 +1,16 @@
-/* test_gradient_bounds.c -- gradients of every type against the reference in double, with rp_gradient_bound as tolerance.
+/* test_gradient_bounds.c -- gradients of every type against the reference in double, with rp_gradient_bound as
+ * tolerance.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/laws/gradients.h"
 
-static double worst_share;
-static int64_t bounds, infinite; /* elements, and those whose bound is infinite */
+static double worst_ratio;
+static int64_t bounds, infinite; /* number of elements, and number of elements with an infinite bound */
 
 static void show(const char *what)
 {
-    print_message("%-40s largest error / bound %.3f; %lld of %lld bounds are infinite\n", what, worst_share,
+    print_message("%-40s largest error / bound %.3f; %lld of %lld bounds are infinite\n", what, worst_ratio,
                   (long long)infinite, (long long)bounds);
-    worst_share = 0;
+    worst_ratio = 0;
     bounds = infinite = 0;
 }
 
@@ -25,7 +26,8 @@ static rp_array in_double(problem *p, const rp_array *a)
     return to;
 }
 
-/* Whether a result is within its bound, but for a number beyond 65504, where f16 ends. An infinite bound allows all. */
+/* Return true if a result is within its bound. In f16 numbers beyond 65504 are exempt. An infinite bound allows
+ * every result. */
 static bool within(const rp_array *of, double got, double want, double bound)
 {
     const double last = rounding_of(of->dtype),
@@ -36,12 +38,13 @@ static bool within(const rp_array *of, double got, double want, double bound)
     infinite += !(most < INFINITY);
     if (error == 0 || !(most < INFINITY) || beyond)
         return true;
-    if (fabs(want) > 1e-20) /* below, the last place is most of the bound */
-        worst_share = fmax(worst_share, error / most);
+    if (fabs(want) > 1e-20) /* for smaller numbers the last place is most of the bound */
+        worst_ratio = fmax(worst_ratio, error / most);
     return error <= most;
 }
 
-/* out and gradients of a problem's own type on every instruction set against the reference in double on the same inputs. */
+/* Compare out and the gradients, in the type of the problem and on every instruction set, with the reference in
+ * double on the same inputs. */
 static void judged(problem *p)
 {
     rp_grads want = gradients_like(p, RP_F64), bound = gradients_like(p, RP_F64);
@@ -87,7 +90,7 @@ static void judged(problem *p)
     }
 }
 
-/* Edges of MR = 6, NR, QB = 96, BKB = 256 in queries, keys and widths. */
+/* Numbers of queries, keys and channels around MR = 6, NR, QB = 96 and BKB = 256. */
 static void every_size_keeps_the_bound(void **state)
 {
     static const int queries[] = {1, 5, 6, 7, 95, 96, 97, 193}, keys[] = {1, 63, 64, 65, 255, 256, 257, 600},
@@ -119,19 +122,19 @@ static void every_size_keeps_the_bound(void **state)
     show("sizes");
 }
 
-/* Many heads of 49 tokens, and a bias that all windows share. */
+/* Many heads of 49 tokens, and one bias for all windows. */
 static void windows_of_a_picture_keep_the_bound(void **state)
 {
     problem p;
     (void)state;
     pose(&p, 3, "bwd:f32:b36h3q49k49d8:swin,grid=7x7+dense:");
-    p.t.term[1][0].shape[0] = p.g.term[1][0].shape[0] = 1; /* (1, 3, 49, 49): a bias that all windows share */
+    p.t.term[1][0].shape[0] = p.g.term[1][0].shape[0] = 1; /* (1, 3, 49, 49): one bias for all windows */
     judged(&p);
     problem_free(&p);
     show("windows");
 }
 
-/* Numbers that the kernels take as 0 beside partners with which they make ones that they do not. */
+/* Numbers so small that the kernels flush them to 0, with partners that make their products large enough to matter. */
 static void numbers_near_0_keep_the_bound(void **state)
 {
     static const char *const texts[] = {"b1h2q20k70d6v5:t5,buckets=8,max_distance=20+sink:causal",
@@ -155,7 +158,7 @@ static void numbers_near_0_keep_the_bound(void **state)
     show("numbers near 0");
 }
 
-/* Logits in the hundreds, and so large that their errors are, too: the bounds stay finite. */
+/* Logits in the hundreds, and logits so large that their errors are large too: the bounds stay finite. */
 static void large_logits_keep_the_bound(void **state)
 {
     static const double factors[] = {300, 1e5, 1e8, 1e14};
@@ -175,8 +178,9 @@ static void large_logits_keep_the_bound(void **state)
     show("large logits");
 }
 
-/* Few channels of f16: a sum on AMX tiles is rounded more often than it has summands, and products of f16 leave out those of
- * second components. The sink has nearly all of the weight, so that the rounding of out, which is tiny, hides none of this. */
+/* Few channels in f16: a sum on AMX tiles is rounded more often than it has summands, and products of f16 omit the
+ * product of the second components. The sink has nearly all of the weight, so out and its rounding error are tiny
+ * and hide none of this. */
 static void few_channels_of_f16_keep_the_bound(void **state)
 {
     problem p;
@@ -193,21 +197,22 @@ static void few_channels_of_f16_keep_the_bound(void **state)
     show("few channels of f16");
 }
 
-/* Multiply one element of forty each by a number far from 1; `far`: far enough for products to pass the range of f32. */
+/* Multiply one element in forty of each array by a number far from 1. With `far`, products may exceed the range of
+ * f32. */
 static void disturb(const rp_array *a, uint64_t *random, bool far)
 {
     const double factors[] = {1e4, 1e-30, 1e6, 0, 1e-42, far ? 1e19 : 3e3, far ? 1e30 : 1e8};
     for (int64_t x = 0; x < problem_size(a); x++) {
         const uint64_t n = draw(random) >> 33;
         double y = n % 40 < 7 ? at(a, x) * factors[n % 40] : at(a, x);
-        if (a->dtype == RP_F16) /* dropout divides by 1 - p, and out may be of f16 */
+        if (a->dtype == RP_F16) /* dropout divides by 1 - p, and out may be f16 */
             y = fmin(fmax(y, -40000), 40000);
         set(a, x, y);
     }
 }
 
-/* Random problems with numbers of all sizes. Where no product passes the range of f32 no bound is infinite; elsewhere
- * gradients may be NaN or infinite where their bounds are infinite. */
+/* Random problems with numbers of all sizes. If no product exceeds the range of f32, every bound is finite.
+ * Otherwise gradients may be NaN or infinite where their bounds are infinite. */
 static void numbers_of_all_sizes_keep_the_bound(void **state)
 {
     static const char *const types[] = {"f32", "f16", "bf16"};
@@ -238,7 +243,7 @@ static void numbers_of_all_sizes_keep_the_bound(void **state)
     }
 }
 
-/* Sums of products with vectors pass the range of f32 before their factor, 1 / sqrt(3 Dk), brings them back. */
+/* Sums of products with vectors exceed the range of f32 before the factor 1 / sqrt(3 Dk) brings them back. */
 static void vectors_at_the_end_of_the_range_have_no_bound(void **state)
 {
     problem p;
@@ -246,7 +251,7 @@ static void vectors_at_the_end_of_the_range_have_no_bound(void **state)
     pose(&p, 5, "bwd:f32:b1h2q6k6d15:deberta,span=10:");
     for (int x = 0; x < RP_MAX_ARRAYS; x++)
         for (int64_t e = 0; p.t.term[0][x].data && e < problem_size(&p.t.term[0][x]); e++)
-            set(&p.t.term[0][x], e, x == 1 ? 2.5e37 : 0); /* by keys */
+            set(&p.t.term[0][x], e, x == 1 ? 2.5e37 : 0); /* the products by key */
     for (int64_t x = 0; x < problem_size(&p.t.k); x++)
         set(&p.t.k, x, 1);
     judged(&p);
@@ -255,8 +260,8 @@ static void vectors_at_the_end_of_the_range_have_no_bound(void **state)
     show("vectors at the end of the range");
 }
 
-/* A unit of FIRE's network that is off at distance 0 and on beside it, as with biases of 0, takes nothing from a query's own
- * key, which is all that a row of one key has: neither an ordinary ds nor one that is NaN. */
+/* With biases of 0, units of FIRE's network are off at distance 0 and on at other distances. Such a unit gets no gradient
+ * from a query's own key, neither from an ordinary ds nor from NaN. */
 static void units_of_fire_are_off_at_distance_0(void **state)
 {
     static const char *const texts[] = {"fire,c=1,L=4,width=9", "fire,c=0.5,L=2,width=5,width2=4"};
@@ -281,7 +286,7 @@ static void units_of_fire_are_off_at_distance_0(void **state)
     show("biases of 0");
 }
 
-/* An infinite query of a band times a vector that counts as 0 is NaN, where the exact product is -infinity and masks. */
+/* An infinite query of a band times a vector that counts as 0 is NaN; the exact product is -infinity and masks. */
 static void infinite_numbers_times_ones_near_0_have_no_bound(void **state)
 {
     static const char *const types[] = {"f32", "f16", "bf16"};
@@ -302,7 +307,7 @@ static void infinite_numbers_times_ones_near_0_have_no_bound(void **state)
     show("infinite numbers times ones near 0");
 }
 
-/* One number that is not finite, in each array in turn: what it does not reach keeps its bound. */
+/* Put one non-finite number into each array in turn: results that do not depend on it keep their bound. */
 static void numbers_that_are_not_finite_keep_the_bound(void **state)
 {
     const double poisons[] = {NAN, INFINITY, -INFINITY};
@@ -332,7 +337,8 @@ static void numbers_that_are_not_finite_keep_the_bound(void **state)
     show("numbers that are not finite");
 }
 
-/* Two keys of one score beside lower ones, too large for an lse in f32: each has half of the weight. */
+/* Two keys have the same score, too large for an lse in f32, and the others a lower one: each of the two gets half
+ * of the weight. */
 static void equal_keys_share_the_gradient(void **state)
 {
     problem p;
@@ -357,7 +363,8 @@ static void equal_keys_share_the_gradient(void **state)
     }
 }
 
-/* An lse of fewer digits than the arithmetic is not used: with it and without it, the gradients have the same bits. */
+/* An lse in a less precise type than the arithmetic is ignored: the gradients have the same bits with and without
+ * it. */
 static void a_narrow_lse_is_computed_again(void **state)
 {
     static const rp_dtype types[] = {RP_F64, RP_F32, RP_F16, RP_BF16};
@@ -387,7 +394,7 @@ static void a_narrow_lse_is_computed_again(void **state)
     show("lse of other types");
 }
 
-/* Every term in every type; gradients in another type than the inputs. */
+/* Every term in every type, and gradients in another type than the inputs. */
 static void every_type_keeps_the_bound(void **state)
 {
     static const char *const types[] = {"f32", "f16", "bf16"};

@@ -1,8 +1,9 @@
-/* test_gradient_laws.c -- what follows from the formulas: sums that vanish, masked pairs, shared heads and arrays that broadcast.
+/* test_gradient_laws.c -- consequences of the formulas: sums that vanish, masked pairs, shared heads, and broadcast
+ * arrays.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/laws/gradients.h"
 
-/* The sum of ds over a row is 0: along a constant added to every bias the loss does not change. */
+/* The sum of ds over a row is 0: adding a constant to every bias does not change the loss. */
 static void gradients_of_all_biases_sum_to_zero(void **state)
 {
     static const char *const texts[] = {
@@ -34,7 +35,7 @@ static void gradients_of_all_biases_sum_to_zero(void **state)
 
 enum { L = 70, KEY = 33, ROW = 41 };
 
-/* Keys that nobody attends to and queries that attend to nothing: exact zeros, and their NaN reach no other gradient. */
+/* Keys with no query and queries with no key get gradients of exactly 0, and NaN in them reaches no other gradient. */
 static void masked_pairs_have_zero_gradients(void **state)
 {
     static const char *const texts[] = {"t5,buckets=8,max_distance=20+dense",
@@ -65,7 +66,7 @@ static void masked_pairs_have_zero_gradients(void **state)
                         ((float *)p.t.q.data)[(h * L + ROW) * 6 + c] = c % 2 ? NAN : INFINITY;
                         ((float *)p.t.k.data)[(h * L + KEY) * 6 + c] = c % 2 ? NAN : -INFINITY;
                     }
-                    if (p.g.dlse.data && strcmp(texts[n], "sink") != 0) /* lse is the sink's then */
+                    if (p.g.dlse.data && strcmp(texts[n], "sink") != 0) /* then lse is the lse of the sink */
                         ((float *)p.g.dlse.data)[h * L + ROW] = NAN;
                     for (int64_t c = 0; c < 5; c++) {
                         ((float *)p.t.v.data)[(h * L + KEY) * 5 + c] = c % 2 ? INFINITY : NAN;
@@ -113,7 +114,7 @@ static void a_bias_of_minus_infinity_masks(void **state)
     }
 }
 
-/* No keys, no queries, nothing at all. */
+/* No keys, no queries, or neither. */
 static void empty_arrays_give_zero_gradients(void **state)
 {
     problem p;
@@ -137,7 +138,8 @@ static void empty_arrays_give_zero_gradients(void **state)
         }
 }
 
-/* NaN in what is attended reaches the row, the keys it attends to, and no other. */
+/* NaN in an attended element reaches the gradients of its row and of the keys that the row attends to, and no
+ * others. */
 static void nan_reaches_its_row_and_keys_alone(void **state)
 {
     enum { N = 40, AT = 13 };
@@ -168,7 +170,7 @@ static void nan_reaches_its_row_and_keys_alone(void **state)
     }
 }
 
-/* Each head's keys or values, once for each of the two query heads that share them. */
+/* Copy the keys or values of each head once for each of the two query heads that share them. */
 static rp_array repeated(problem *p, const rp_array *a)
 {
     const int64_t shape[4] = {a->shape[0], 2 * a->shape[1], a->shape[2], a->shape[3]}, head = a->stride[1];
@@ -178,7 +180,7 @@ static rp_array repeated(problem *p, const rp_array *a)
     return to;
 }
 
-/* The gradients of two neighbouring heads added, in place. */
+/* Add the gradients of neighbouring pairs of heads, in place. */
 static void add_pairs(rp_array *a)
 {
     double *data = a->data;
@@ -187,7 +189,7 @@ static void add_pairs(rp_array *a)
             data[n * a->stride[1] + x] = data[2 * n * a->stride[1] + x] + data[(2 * n + 1) * a->stride[1] + x];
 }
 
-/* Shared heads are repeated heads whose gradients are added. */
+/* Shared heads give the same gradients as repeated heads whose gradients are added. */
 static void shared_heads_add_their_gradients(void **state)
 {
     problem p;
@@ -220,7 +222,7 @@ static void shared_heads_add_their_gradients(void **state)
     print_message("shared heads: error %.3g, tolerance 1e-12\n", worst);
 }
 
-/* The sum over the axes where `to` has one entry. */
+/* Sum over the axes on which `to` has length 1. */
 static void reduce(const rp_array *from, const rp_array *to, double *sum)
 {
     memset(sum, 0, (size_t)problem_size(to) * 8);
@@ -234,19 +236,19 @@ static void reduce(const rp_array *from, const rp_array *to, double *sum)
     }
 }
 
-/* A dense bias in all sixteen shapes has the reduced gradient of the full one. */
+/* A dense bias of each of the sixteen shapes has the gradient of the full bias, summed over the broadcast axes. */
 static void broadcast_biases_sum_the_gradient(void **state)
 {
     problem p;
     const int64_t full[4] = {2, 3, 11, 70};
     (void)state;
     EACH_PATH(path)
-    for (int ones = 0; ones < 32; ones++) { /* the last bit: two biases, this one and a full one */
+    for (int ones = 0; ones < 32; ones++) { /* if the last bit is set: two biases, this one and a full one */
         int64_t shape[4];
         for (int x = 0; x < 4; x++)
             shape[x] = ones >> x & 1 ? 1 : full[x];
         pose(&p, 16, "bwd:f64:b2h3q11k70d4v3:dense%s:causal", ones & 16 ? "+dense" : "");
-        /* the narrow array, and the same spread over the full shape */
+        /* the narrow array, and the same array broadcast to the full shape */
         rp_array narrow = rp_array_of(p.t.term[0][0].data, RP_F64, 4, shape), wide = array_in(&p, RP_F64, 4, full);
         for (int64_t x = 0; x < problem_size(&wide); x++) {
             int64_t rest = x, from = 0;
@@ -273,7 +275,7 @@ static void broadcast_biases_sum_the_gradient(void **state)
     }
 }
 
-/* A bias without axes is one number, along which the loss does not change. */
+/* A bias without axes is a single number that does not change the loss. */
 static void one_bias_for_all_pairs_has_no_gradient(void **state)
 {
     problem p;
@@ -289,12 +291,12 @@ static void one_bias_for_all_pairs_has_no_gradient(void **state)
     }
 }
 
-/* A table that heads share has the sum of their gradients. */
+/* A table shared by all heads gets the sum of the gradients of the heads. */
 static void shared_tables_sum_over_heads(void **state)
 {
     static const struct {
         const char *text;
-        int axis, array; /* of the heads; 2: it is not there */
+        int axis, array; /* axis of the heads, or 2 if the array has none; number of the array */
     } cases[] = {{"table,left=5,right=5", 0, 0}, {"t5,buckets=8,max_distance=20", 1, 0},
                  {"alibi,slopes=x", 0, 0},       {"kerple", 0, 1},
                  {"real,max_distance=9", 0, 0},  {"swin,grid=10x7", 1, 0},
@@ -307,11 +309,11 @@ static void shared_tables_sum_over_heads(void **state)
         {
             pose(&p, 17, "bwd:f64:b2h3q70k70d4:%s:causal", cases[n].text);
             rp_array *a = &p.t.term[0][cases[n].array], *g = &p.g.term[0][cases[n].array], narrow = *a, wide;
-            int64_t shape[3] = {3, a->shape[0], a->shape[1]}; /* vectors are made without the axis of heads */
+            int64_t shape[3] = {3, a->shape[0], a->shape[1]}; /* vectors are computed without the axis of heads */
             if (cases[n].axis < 2)
                 memcpy(shape, a->shape, sizeof shape), narrow.shape[cases[n].axis] = 1;
             wide = rp_array_of(a->data, RP_F64, a->ndim + (cases[n].axis == 2), shape);
-            wide.stride[cases[n].axis % 2] = 0; /* every head reads the first */
+            wide.stride[cases[n].axis % 2] = 0; /* every head reads the table of the first */
             *a = wide;
             *g = array_in(&p, RP_F64, wide.ndim, wide.shape);
             backward(&p, path, &p.g, false);

@@ -1,13 +1,14 @@
-/* test_gradients.c -- gradients in f64 against central differences of the loss sum(dout * out) + sum(dlse * lse), taken by the reference.
+/* test_gradients.c -- gradients in f64 against central differences of the loss sum(dout * out) + sum(dlse * lse),
+ * computed by the reference.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/laws/gradients.h"
 
-/* A direction in one array: one element, or all of them at random. */
+/* A direction in one array: one element, or random steps in all elements. */
 typedef struct probe {
     int n;           /* number of the gradient */
-    int64_t element; /* -1: all */
+    int64_t element; /* -1: all elements */
     uint64_t seed;
-    double slope; /* the loss along it, by differences */
+    double slope; /* derivative of the loss along the direction, by differences */
 } probe;
 
 static double along(const probe *r, int64_t x, int64_t size)
@@ -18,7 +19,7 @@ static double along(const probe *r, int64_t x, int64_t size)
     return ((double)(draw(&state) >> 11) * 0x1p-52 - 1) * sqrt(3 / (double)size);
 }
 
-/* The loss, and in *size the sum of its summands' sizes. */
+/* Return the loss. *size receives the sum of the absolute values of its summands. */
 static double loss(problem *p, const rp_plan *plan, double *size)
 {
     double sum = 0;
@@ -37,7 +38,7 @@ static double loss(problem *p, const rp_plan *plan, double *size)
     return sum;
 }
 
-/* The slope of the loss at 0 along r: differences over h and h/2, extrapolated. */
+/* Return the derivative of the loss at 0 along r, extrapolated from differences over h and h/2. */
 static double slope_along(problem *p, const rp_plan *plan, const probe *r, double h, double *size)
 {
     rp_array *a = source_of(&p->t, r->n);
@@ -56,11 +57,11 @@ static double slope_along(problem *p, const rp_plan *plan, const probe *r, doubl
     return (4 * slope[1] - slope[0]) / 3;
 }
 
-enum { PROBES = 3 }; /* of each array: all elements, and two single ones */
+enum { PROBES = 3 }; /* directions per array: all elements, and two single elements */
 
-static double worst_slope; /* share of the tolerance */
+static double worst_slope; /* largest error / tolerance */
 
-/* Gradients in double of one problem against differences, on every path, with and without out and lse. */
+/* Compare the gradients of one f64 problem with differences, on every path, with and without out and lse. */
 static void differences_of(problem *p)
 {
     probe all[PROBES * 32];
@@ -68,7 +69,7 @@ static void differences_of(problem *p)
     rp_plan *plan;
     double size = 0, h = 0x1p-10;
     for (int32_t n = 0; n < p->desc.n_terms; n++)
-        if (p->terms[n].kind == RP_TERM_FIRE) /* is smooth between the kinks of its ReLU only */
+        if (p->terms[n].kind == RP_TERM_FIRE) /* it is smooth only between the kinks of its ReLU */
             h = 0x1p-15;
     p->desc.isa = "reference";
     good(rp_plan_create(&plan, &p->desc));
@@ -96,7 +97,7 @@ static void differences_of(problem *p)
                 sum += at(g, x) * along(&all[k], x, problem_size(g));
                 squares += at(g, x) * at(g, x);
             }
-            /* what the differences lose: a rounding of each summand of the loss, divided by h */
+            /* error of the differences: one rounding of each summand of the loss, divided by h */
             const double scale = fabs(all[k].slope) + sqrt(squares / (double)problem_size(g)),
                          error = fabs(sum - all[k].slope), lost = 8 * 0x1p-53 * size / h;
             if (!(error <= 1e-7 * scale + lost))
@@ -131,7 +132,8 @@ static void gradients_equal_differences(void **state)
         differences_of(&p);
         problem_free(&p);
     }
-    for (int k = RP_MASK_NONE + 1; k < RP_MASK_COUNT; k++) { /* every one of the registry, at a size that all take */
+    for (int k = RP_MASK_NONE + 1; k < RP_MASK_COUNT; k++) { /* every mask of the registry, at a size that all of
+                                                              * them accept */
         pose(&p, 8, "bwd:f64:b2h2q9k9d4v3:t5,buckets=8,max_distance=9:%s", problem_mask((rp_mask_kind)k).text);
         differences_of(&p);
         problem_free(&p);
@@ -139,7 +141,7 @@ static void gradients_equal_differences(void **state)
     print_message("against differences: largest error / tolerance %.3g; it is 1e-7 of the slope\n", worst_slope);
 }
 
-/* Every term on every text that its scheme is tried with. */
+/* Every term with every sample text of its scheme. */
 static void gradients_of_samples_equal_differences(void **state)
 {
     problem p;

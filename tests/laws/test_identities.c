@@ -1,4 +1,5 @@
-/* test_identities.c -- two ways to say the same attention give the same bits, or the same numbers within the bound.
+/* test_identities.c -- two ways to write the same attention give the same bits, or the same numbers within the
+ * bound.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/laws/definition.h"
 
@@ -37,7 +38,7 @@ static void rows_sum_to_one(void **state)
     print_message("rows sum to one: error %.3g, tolerance %.3g\n", worst, 150 * 0x1p-24);
 }
 
-/* Query heads that share a key head see what they would see in a copy of it. */
+/* Query heads that share a key head give the bits of query heads that have a copy of it each. */
 static void shared_heads_equal_repeated_heads(void **state)
 {
     problem p, r;
@@ -66,7 +67,7 @@ static void shared_heads_equal_repeated_heads(void **state)
         }
 }
 
-/* A term whose numbers are all zero gives the bits of no term, alone and among the others. */
+/* A term whose numbers are all zero gives the bits of a call without it, by itself and with other terms. */
 static void zero_terms_change_nothing(void **state)
 {
     problem p;
@@ -101,7 +102,7 @@ static void zero_terms_change_nothing(void **state)
     }
 }
 
-/* Two tables, or one that holds their sums. Strips are added up in double and rounded once. */
+/* Two tables equal one table that holds their sums. Strips are added in double and rounded once. */
 static void two_tables_equal_their_sum(void **state)
 {
     problem p;
@@ -123,7 +124,8 @@ static void two_tables_equal_their_sum(void **state)
     }
 }
 
-/* Keys [from, from+n) alone, with the offset moved along, are the same as all keys with the others masked. */
+/* A call with only the keys [from, from+n), and the offset adjusted, equals a call with all keys and the others
+ * masked. */
 static void cut_keys_equal_masked_keys(void **state)
 {
     static const char *const terms[] = {"t5",
@@ -150,7 +152,7 @@ static void cut_keys_equal_masked_keys(void **state)
             const rp_array out = s.t.out;
             s.t = p.t;
             s.t.out = out;
-            s.t.k.shape[2] = s.t.v.shape[2] = SOME; /* strides stay those of all keys */
+            s.t.k.shape[2] = s.t.v.shape[2] = SOME; /* the strides stay, because the array still has all keys */
             s.t.k.data = (float *)p.t.k.data + FROM * 8;
             s.t.v.data = (float *)p.t.v.data + FROM * 8;
             attend(&s, isa);
@@ -166,7 +168,7 @@ static void cut_keys_equal_masked_keys(void **state)
     show("cut keys");
 }
 
-/* A constant on every bias adds to lse and does nothing else. */
+/* A constant added to every bias adds to lse and changes nothing else. */
 static void a_constant_bias_moves_lse_alone(void **state)
 {
     problem p;
@@ -180,7 +182,8 @@ static void a_constant_bias_moves_lse_alone(void **state)
         double *lse = copy_of(&p.t.lse);
         for (int64_t x = 0; x < problem_size(&p.t.term[0][0]); x++)
             ((float *)p.t.term[0][0].data)[x] =
-                (float)((int)(((float *)p.t.term[0][0].data)[x] * 64)) / 64; /* exact sums */
+                (float)((int)(((float *)p.t.term[0][0].data)[x] * 64)) / 64; /* multiples of 1/64, so that sums are
+                                                                              * exact */
         attend(&p, isa);
         memcpy(out, p.t.out.data, (size_t)problem_size(&p.t.out) * 4);
         memcpy(lse, p.t.lse.data, (size_t)problem_size(&p.t.lse) * 8);
@@ -205,7 +208,7 @@ static void a_constant_bias_moves_lse_alone(void **state)
     show("32 on every bias");
 }
 
-/* Causal, said in four ways: the mask, a window, an array of booleans, biases of -infinity. */
+/* Causal attention written in four ways: the mask, a window, a boolean array, biases of -infinity. */
 static void causal_equals_window_mask_and_bias(void **state)
 {
     static const int shapes[][3] = {{7, 7, 0}, {50, 50, 0}, {33, 90, 57}, {20, 130, 3}, {70, 20, -30}, {100, 600, 500}};

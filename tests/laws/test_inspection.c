@@ -1,8 +1,9 @@
-/* test_inspection.c -- what one sees of a call: summaries of its weights, the trace of a row, the biases alone.
+/* test_inspection.c -- inspecting a call: summaries of its weights, the trace of a row, and the biases by
+ * themselves.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/laws/definition.h"
 
-/* Profile, mass and entropy against sums over the weights of the same call. */
+/* Compare profile, mass and entropy with sums over the weights of the same call. */
 static void summaries_equal_sums_of_weights(void **state)
 {
     static const char *const texts[] = {
@@ -34,7 +35,7 @@ static void summaries_equal_sums_of_weights(void **state)
                     double entropy = 0;
                     for (int64_t j = 0; j < Lk; j++) {
                         const double w = at(&p.t.weights, (h * Lq + r) * Lk + j);
-                        /* profile[t] is of delta = t - (Lq-1+q_offset), and delta = j - (r + q_offset) */
+                        /* profile[t] is for delta = t - (Lq-1+q_offset), and delta = j - (r + q_offset) */
                         profile[j - r + Lq - 1] += w;
                         pairs[j - r + Lq - 1]++;
                         mass[j] += w;
@@ -65,7 +66,7 @@ static void summaries_equal_sums_of_weights(void **state)
     print_message("entropy: error %.3g, tolerance %.3g\n", worst, 2e-5);
 }
 
-/* The trace of a row is the reference's row, and rp_bias the difference that biases make. */
+/* The trace of a row matches the row of the reference, and rp_bias matches the part of the score that biases add. */
 static void traced_rows_equal_the_reference(void **state)
 {
     static const char *const texts[] = {
@@ -105,11 +106,12 @@ static void traced_rows_equal_the_reference(void **state)
                     for (int64_t j = 0; j < Lk; j++) {
                         const bool open = allowed(&p, b, h, i, j);
                         const double plain = cap(d->softcap_after, cap(d->softcap, scaled[j]) + own[j]);
-                        if (open ? n != 1 && fabs(score[j] - plain) > 1e-12 : score[j] != -INFINITY) /* 1: relkey */
+                        if (open ? n != 1 && fabs(score[j] - plain) > 1e-12
+                                 : score[j] != -INFINITY) /* problem 1 has relkey */
                             wrong(&p, "reference", "score %lld of a row is %g, not %g", (long long)j, score[j], plain);
                         if (at(&bias32, (h * Lq + i) * Lk + j) != (double)(float)own[j])
                             wrong(&p, "reference", "rp_bias in f32 is not the one in f64");
-                        double product = 0; /* raw is of the rotated vectors; without rope, of q and k */
+                        double product = 0; /* raw is computed from the rotated vectors; without rope, from q and k */
                         const int64_t g = h / (d->heads / (d->kv_heads ? d->kv_heads : d->heads)),
                                       Hk = d->kv_heads ? d->kv_heads : d->heads;
                         for (int64_t c = 0; c < d->dim_k; c++)

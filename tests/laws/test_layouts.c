@@ -1,9 +1,10 @@
-/* test_layouts.c -- memory: any strides, nothing read or written outside an array, elements far apart.
+/* test_layouts.c -- memory: any strides, no access outside an array, elements far apart.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/helpers.h"
 
-/* Copy a contiguous array into a layout with the given order of axes in memory (slowest first), each axis backwards
- * where the bit of `backwards` is set, `gap` elements between rows of the last axis, the first element `skew` off. */
+/* Copy a contiguous array into another layout. `order` gives the axes from slowest to fastest. An axis is reversed
+ * if its bit in `backwards` is set. `gap` elements separate rows of the last axis, and the first element has offset
+ * `skew`. */
 static rp_array laid_out(problem *p, const rp_array *a, const int *order, int backwards, int64_t gap, int64_t skew)
 {
     rp_array to = *a;
@@ -38,7 +39,7 @@ static rp_array laid_out(problem *p, const rp_array *a, const int *order, int ba
     return to;
 }
 
-/* Element n, in row-major order, of a strided array. */
+/* Return the address of element n, in row-major order, of a strided array. */
 static void *element(const rp_array *a, int64_t n)
 {
     int64_t where = 0;
@@ -49,7 +50,8 @@ static void *element(const rp_array *a, int64_t n)
     return (char *)a->data + where * (int64_t)rp_dtype_size(a->dtype);
 }
 
-/* Axes in any order, backwards, with gaps and with strides of 0: the same bits, and nothing is written between elements. */
+/* Axes in any order, reversed, with gaps and with strides of 0: the bits stay the same, and nothing is written
+ * between elements. */
 static void strides_change_no_bit(void **state)
 {
     static const int orders[][4] = {{0, 1, 2, 3}, {0, 2, 1, 3}, {2, 0, 1, 3}, {1, 2, 0, 3}};
@@ -90,7 +92,7 @@ static void strides_change_no_bit(void **state)
                         static const int turned_order[5][4] = {{0}, {0}, {1, 0}, {2, 0, 1}, {3, 1, 0, 2}};
                         *a = laid_out(&p, a, turned_order[a->ndim], form * 5, 1, 1);
                     }
-                for (int x = 3; x < 9; x++) /* outputs: nothing but their elements may change */
+                for (int x = 3; x < 9; x++) /* outputs: only their elements may change */
                     for (int64_t e = 0; e < problem_size(all[x]); e++)
                         memset(element(all[x], e), 0x11, 4);
                 attend(&p, isa);
@@ -123,7 +125,7 @@ static void strides_change_no_bit(void **state)
                 memcpy((float *)p.t.v.data + x * one_v, p.t.v.data, (size_t)one_v * 4);
             }
             same_out(&p, isa, "strides of 0", want);
-            /* every key the same, by a stride of 0: the mean of one value is that value */
+            /* all keys are the same, by a stride of 0: the mean of one value is that value */
             p.t.k.stride[2] = p.t.v.stride[2] = 0;
             attend(&p, isa);
             free(want);
@@ -131,7 +133,7 @@ static void strides_change_no_bit(void **state)
         }
 }
 
-/* Each array and the work of the caller next to pages that may not be touched, before and after it. */
+/* Place each array and the caller's scratch memory directly before and directly after pages that cannot be accessed. */
 static void nothing_outside_an_array_is_touched(void **state)
 {
     static const char *const texts[] = {
@@ -149,7 +151,7 @@ static void nothing_outside_an_array_is_touched(void **state)
     for (size_t n = 0; n < sizeof texts / sizeof *texts; n++) {
         char text[300];
         snprintf(text, sizeof text, "%s", texts[n]);
-        if (strstr(text, "segments") && !strstr(text, "q17k17")) /* segments need as many queries as keys */
+        if (strstr(text, "segments") && !strstr(text, "q17k17")) /* segments need equal numbers of queries and keys */
             memcpy(strstr(text, "segments"), "key_mask", 8);
         pose(&p, 51, "fwd:f32:%s", text);
         also(&p, WITH_ALL, RP_F64);
@@ -208,7 +210,7 @@ static void nothing_outside_an_array_is_touched(void **state)
     }
 }
 
-/* Elements further than 2^31 and 2^32 from the first, in memory that is reserved and hardly touched. */
+/* Elements more than 2^31 and 2^32 from the first, in memory that is reserved and mostly untouched. */
 static void far_elements_are_found(void **state)
 {
     problem p;
@@ -238,10 +240,10 @@ static void far_elements_are_found(void **state)
                                &p.t.weights, &p.t.term[0][0], &p.t.term[1][0], &p.t.mask[0]};
             for (int x = 0; x < 8; x++) {
                 const rp_array was = *all[x];
-                const int a = x == 6 ? was.ndim - 2 : axis; /* relkey: its vectors lie far apart */
+                const int a = x == 6 ? was.ndim - 2 : axis; /* relkey: spread the axis of its vectors */
                 all[x]->data = room[x];
                 all[x]->stride[a] = x % 3 ? step : -step;
-                for (int y = 0; y < a; y++) /* the axes before it have few elements: 4096 apart is enough */
+                for (int y = 0; y < a; y++) /* the axes before it have few elements, so a stride of 4096 suffices */
                     all[x]->stride[y] = 4096 * (y == 1 ? 1 : 4);
                 if (all[x]->stride[a] < 0)
                     all[x]->data = room[x] + (was.shape[a] - 1) * step * (int64_t)rp_dtype_size(was.dtype);
@@ -262,8 +264,8 @@ static void far_elements_are_found(void **state)
         munmap(room[n], (size_t)(most * 4 + (1 << 20)));
 }
 
-/* Keys as [channels][keys]: the same bits, for one query and more, at the edges of vectors, panels and tiles; and nothing is read behind
- * the last. */
+/* Keys as [channels][keys] give the same bits, for one query and more, at the edges of vectors, panels and tiles.
+ * Nothing is read beyond the last element. */
 static void turned_keys_change_no_bit(void **state)
 {
     static const char *const texts[] = {

@@ -1,9 +1,10 @@
-/* test_masks.c -- every mask of the registry, one that is new among them: its definition holds on every instruction set, and what the
- * registry says of it is whole.
+/* test_masks.c -- every mask of the registry, also a newly added one: every instruction set matches its definition,
+ * and its entry in the registry is complete.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/laws/definition.h"
 
-/* Sizes across the edges of tiles of queries and of keys; the last serve masks that ask for as many queries as keys too. */
+/* Sizes across the edges of tiles of queries and keys. The last one also suits masks that need equal numbers of
+ * queries and keys. */
 static const char *const sizes[] = {"b2h2q97k530d8o3", "b1h2g1q130k70d8o-9", "b2h2q131k131d8"};
 enum { SIZES = sizeof sizes / sizeof *sizes };
 
@@ -27,7 +28,7 @@ static void every_mask_matches_the_definition(void **state)
     show("every mask");
 }
 
-/* What the mask of p lets through, as an array of pairs. */
+/* Return an array of booleans with the pairs that the mask of p allows. */
 static rp_array spelt_out(problem *p)
 {
     const rp_desc *d = &p->desc;
@@ -38,7 +39,7 @@ static rp_array spelt_out(problem *p)
         uint8_t *keep = (uint8_t *)all.data + row * d->len_k;
         good(rp_mask_row(d, 0, &p->t.mask[0], row / d->len_q / d->heads, row / d->len_q % d->heads, row % d->len_q,
                          &first, &end, keep));
-        for (int64_t j = 0; j < d->len_k; j++) /* the interval is all there is where no pair was looked at */
+        for (int64_t j = 0; j < d->len_k; j++) /* no kept key is outside the interval */
             if (keep[j] && (j < first || j >= end))
                 wrong(p, "definition", "key %lld is outside %lld to %lld", (long long)j, (long long)first,
                       (long long)end);
@@ -46,7 +47,8 @@ static rp_array spelt_out(problem *p)
     return all;
 }
 
-/* The same bits as from an array of the pairs, forward and backward: neither an interval nor a row that is copied is a shortcut. */
+/* A mask gives the bits of an array of its pairs, forward and backward: intervals and rows copied from other rows
+ * change no result. */
 static void a_mask_equals_the_array_of_its_pairs(void **state)
 {
     problem p;
@@ -80,7 +82,7 @@ static void a_mask_equals_the_array_of_its_pairs(void **state)
             }
 }
 
-/* A mask only takes: beside another one, each lets through what both do. */
+/* Masks only remove pairs: with two masks, a pair attends if both allow it. */
 static void masks_only_take(void **state)
 {
     problem p;

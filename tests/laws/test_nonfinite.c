@@ -4,7 +4,7 @@
 
 static const float poisons[] = {NAN, INFINITY, -INFINITY};
 
-/* Rows of out that may not change, by bits; the others must be NaN in channel c (or in every channel, c = -1). */
+/* Check out by rows: some must keep their bits; the others must be NaN in channel c, or in every channel if c = -1. */
 static void reached(problem *p, const char *isa, const char *what, const float *clean, const bool *row, int64_t c,
                     const double *bound)
 {
@@ -25,7 +25,7 @@ static void reached(problem *p, const char *isa, const char *what, const float *
         }
 }
 
-/* Each way to hide pairs, beside each way a bias reaches the tiles. */
+/* Each way to mask pairs, with each way a bias enters the tiles. */
 static const char *const cases[] = {
     "q40k70d6v5o20::causal",
     "q40k70d6v5o20:t5+relkey,left=3,right=3:causal",
@@ -48,7 +48,7 @@ static const char *const cases[] = {
     "q40k70d6v5:dense+rope:softcap=3",
     "q40k70d6v5:dense+relkey,left=3,right=3:softcap=3",
     "q40k70d6v5:dense+relval,left=3,right=3:",
-    /* 64 and 512 keys fill every tile: then nothing but the biases masks */
+    /* 64 and 512 keys fill every tile, so only the biases mask */
     "q40k64d6v5:dense:",
     "q40k64d6v5:dense+dense:softcap=3",
     "q40k64d6v5:dense+relkey,left=3,right=3:",
@@ -61,14 +61,14 @@ static const char *const cases[] = {
     "q9k600d6v5o540:relval,left=600,right=600+relkey,left=600,right=600:window=20,5",
 };
 
-/* A problem whose hidden pairs are known, with what a call gives before anything in it is poisoned. */
+/* A problem whose masked pairs are known, and the results of the call before any number is poisoned. */
 typedef struct poison_case {
     problem p;
     int64_t Lq, Lk, rows;
-    bool by_bias;     /* pairs are hidden by -infinity in the first term, and by no mask */
-    bool *open, *row; /* of each pair: not hidden; of each row: may change */
-    float *clean;     /* out */
-    double *bound;    /* of its errors, where a poisoned channel is next to others */
+    bool by_bias;     /* the first term masks pairs by -infinity; there is no mask */
+    bool *open, *row; /* for each pair: not masked; for each row: may change */
+    float *clean;     /* out before poisoning */
+    double *bound;    /* bound on the errors of out, for channels next to a poisoned one */
 } poison_case;
 
 static void case_begin(poison_case *c, size_t n)
@@ -77,7 +77,7 @@ static void case_begin(poison_case *c, size_t n)
     pose(p, 40, "fwd:f32:b2h2g1%s", cases[n]);
     const int64_t Lq = c->Lq = p->desc.len_q, Lk = c->Lk = p->desc.len_k, rows = c->rows = 4 * Lq;
     c->by_bias = p->desc.n_masks == 0 && p->terms[0].kind == RP_TERM_DENSE;
-    if (c->by_bias) /* -infinity hides three pairs of ten, and all of some keys */
+    if (c->by_bias) /* -infinity masks three pairs in ten, and every pair of some keys */
         for (int64_t x = 0; x < rows * Lk; x++)
             if (x * 7 % 10 < 3 || x % Lk % 11 == 5)
                 ((float *)p->t.term[0][0].data)[x] = -INFINITY;
@@ -110,7 +110,7 @@ static void clean_end(poison_case *c)
     free(c->bound);
 }
 
-/* The call again, poisoned: rows of c->row must be NaN in `channel` (-1: in all), the others keep their bits. */
+/* Run the poisoned call. Rows in c->row must be NaN in `channel` (-1: in all channels); the others keep their bits. */
 static void poisoned(poison_case *c, const char *isa, const char *what, int64_t channel)
 {
     attend(&c->p, isa);
@@ -121,7 +121,8 @@ static void poisoned(poison_case *c, const char *isa, const char *what, int64_t 
     for (size_t c##_n = 0; c##_n < sizeof cases / sizeof *cases; c##_n += EMULATED ? 3 : 1)                            \
         for (int c##_on = (case_begin(&(c), c##_n), 1); c##_on; c##_on = (case_end(&(c)), 0))
 
-/* NaN and infinity in one key or value: hidden it reaches nothing, attended NaN its rows, and of a value its channel. */
+/* NaN or infinity in one key or value: a masked one has no effect. An attended NaN changes its rows, and in a value
+ * only its channel. */
 static void one_key_or_value_reaches_its_rows_alone(void **state)
 {
     poison_case c;
@@ -156,7 +157,7 @@ static void one_key_or_value_reaches_its_rows_alone(void **state)
     }
 }
 
-/* NaN in a query. */
+/* NaN in one query. */
 static void one_query_reaches_its_row_alone(void **state)
 {
     poison_case c;
@@ -181,7 +182,7 @@ static void one_query_reaches_its_row_alone(void **state)
     }
 }
 
-/* Every hidden key, value and bias at once is NaN or infinite. */
+/* All masked keys, values and biases are NaN or infinite in the same call. */
 static void hidden_numbers_reach_nothing(void **state)
 {
     poison_case c;
@@ -225,7 +226,7 @@ static void hidden_numbers_reach_nothing(void **state)
     }
 }
 
-/* NaN in the bias of one open pair. */
+/* NaN in the bias of one attended pair. */
 static void one_bias_reaches_its_row_alone(void **state)
 {
     poison_case c;
@@ -250,13 +251,14 @@ static void one_bias_reaches_its_row_alone(void **state)
     }
 }
 
-/* Whether token n has a position, by q_position_mask or k_position_mask. */
+/* Return true if token n has a position, by q_position_mask or k_position_mask. */
 static bool placed(const rp_array *mask, int64_t b, int64_t n)
 {
     return !mask->data || ((const uint8_t *)mask->data)[(mask->ndim == 2 ? b * mask->shape[1] : 0) + n];
 }
 
-/* NaN in an entry of a table that no open pair reads changes nothing; elsewhere it reaches the rows that read it. */
+/* NaN in a table entry that no attended pair reads changes nothing; in any other entry it reaches the rows that read
+ * it. */
 static void one_entry_of_a_table_reaches_its_rows_alone(void **state)
 {
     poison_case c;
@@ -273,7 +275,8 @@ static void one_entry_of_a_table_reaches_its_rows_alone(void **state)
             const rp_array *a = &c.p.t.term[t][0];
             const int64_t entries = term->left + term->right + 1, width = vector ? a->shape[a->ndim - 1] : 1;
             for (int64_t e = 0; e<entries; e += entries> 100 ? 90 : 1) {
-                float *one = (float *)a->data + e * width; /* of head 0, if it has heads; else of all */
+                float *one = (float *)a->data + e * width; /* of head 0 if the array has heads, otherwise of all
+                                                            * heads */
                 const bool heads = a->ndim == (vector ? 3 : 2);
                 const float was = *one;
                 for (int64_t r = 0; r < c.rows; r++) {
@@ -294,7 +297,7 @@ static void one_entry_of_a_table_reaches_its_rows_alone(void **state)
     }
 }
 
-/* NaN in the only key of a row reaches nobody's summaries but its own. */
+/* NaN in the only key of a row reaches only the summaries of that row. */
 static void nan_reaches_its_own_summaries(void **state)
 {
     problem p;
@@ -303,7 +306,7 @@ static void nan_reaches_its_own_summaries(void **state)
     {
         pose(&p, 41, "fwd:f32:b1h2q6k40d6::causal");
         also(&p, WITH_SUMMARY, RP_F64);
-        ((float *)p.t.q.data)[2] = NAN; /* query 0 of head 0, which sees key 0 alone */
+        ((float *)p.t.q.data)[2] = NAN; /* query 0 of head 0, which sees only key 0 */
         attend(&p, "reference");
         double *want = copy_of(&p.t.key_mass), *profile = copy_of(&p.t.profile), *entropy = copy_of(&p.t.entropy);
         attend(&p, isa);
@@ -323,9 +326,9 @@ static void nan_reaches_its_own_summaries(void **state)
     }
 }
 
-/* A product of -infinity masks nothing: its pair has a weight of 0, so its value, where that is infinite, makes NaN of the
- * channel; and of the row's gradients, but not of those of the pair's key and value. Where every product of a row is
- * -infinity it has no key. */
+/* A product of -infinity does not mask. Its pair has a weight of 0, so an infinite value gives NaN in its channel
+ * and in the gradients of the row, but not in the gradients of the pair's key and value. A row whose products are
+ * all -infinity has no key. */
 static void a_weight_of_zero_multiplies_its_value(void **state)
 {
     static const char *const texts[] = {"bwd:f32:b1h2q1k40d6v5:", "bwd:f32:b1h2q9k40d6v5:t5:",
@@ -334,7 +337,7 @@ static void a_weight_of_zero_multiplies_its_value(void **state)
     for (size_t n = 0; n < sizeof texts / sizeof *texts; n++)
         EACH_PATH(path)
     for (int all = 0; all < 2; all++)
-        for (int sign = -1; sign <= 1; sign++) { /* of the infinite value; 0: it is finite */
+        for (int sign = -1; sign <= 1; sign++) { /* sign of the infinite value; 0: the value is finite */
             problem p;
             pose(&p, 42, "%s", texts[n]);
             const int64_t Lq = p.desc.len_q, Lk = p.desc.len_k, Dk = p.desc.dim_k, Dv = p.desc.dim_v;

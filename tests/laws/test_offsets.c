@@ -1,4 +1,4 @@
-/* test_offsets.c -- each entry of a batch has its own offset.
+/* test_offsets.c -- each batch entry has a separate offset.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/helpers.h"
 #include "tests/memory_limit.h"
@@ -15,7 +15,7 @@ static const char *const by_offset[] = {
 
 enum { BY_OFFSET = sizeof by_offset / sizeof *by_offset };
 
-/* The array of a shape, cut to batch entry b where it has a batch. */
+/* Cut each array of the call to batch entry b, if the array has a batch axis. */
 static void cut(const problem *p, rp_tensors *t, int64_t b)
 {
     rp_desc one = p->desc;
@@ -43,7 +43,8 @@ static void cut(const problem *p, rp_tensors *t, int64_t b)
     t->q_offset.data = NULL;
 }
 
-/* Equal offsets give the bits of the scalar; an entry alone, at its offset, has the bits it has in the batch. */
+/* Equal offsets give the bits of the scalar offset. An entry run by itself with its offset has the bits that it has
+ * in the batch. */
 static void an_entry_alone_equals_itself_in_the_batch(void **state)
 {
     static const int64_t entries[][3] = {{7, 7, 7}, {0, 25, -3}, {0, 1000000000, -1000000000}};
@@ -61,12 +62,12 @@ static void an_entry_alone_equals_itself_in_the_batch(void **state)
                 attend(&p, path);
                 float *want = copy_of(&p.t.out);
                 const rp_tensors t = p.t;
-                if (set == 0) { /* the same for all: the scalar */
+                if (set == 0) { /* equal for all entries: compare with the scalar */
                     p.t.q_offset.data = NULL;
                     p.desc.q_offset = 7;
                     attend(&p, path);
                     same_bits(&p, path, "an offset for each entry", want, p.t.out.data, 3 * 2 * 20 * 5 * 4);
-                    p.desc.q_offset = -77; /* is not read beside an array */
+                    p.desc.q_offset = -77; /* ignored when an array of offsets is given */
                     p.t = t;
                     attend(&p, path);
                     same_bits(&p, path, "an offset beside those of the entries", want, p.t.out.data,
@@ -87,7 +88,7 @@ static void an_entry_alone_equals_itself_in_the_batch(void **state)
             }
 }
 
-/* Offsets far apart need no memory for what lies between: a child with little of it. */
+/* Offsets far apart need no memory for the distance between them. Run in a child process with little memory. */
 static void far_offsets_need_no_memory(void **state)
 {
     problem p;

@@ -1,4 +1,5 @@
-/* test_skipping.c -- tiles that are left out because all their weights are 0: the same bits with and without, whatever the numbers.
+/* test_skipping.c -- tiles that are skipped because all their weights are 0: the bits are the same with and without
+ * skipping, for any numbers.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/helpers.h"
 
@@ -10,7 +11,7 @@ static void skipping(bool on)
         setenv("RELPOS_SKIP", "0", 1);
 }
 
-/* What is done to the numbers of a problem before it is run. */
+/* A function that changes the numbers of a problem before a run. */
 typedef void disturb(problem *p, uint64_t *state);
 
 static void nothing(problem *p, uint64_t *state)
@@ -18,7 +19,7 @@ static void nothing(problem *p, uint64_t *state)
     (void)p, (void)state;
 }
 
-/* Set n elements, drawn at random, of an array. */
+/* Set n elements of an array, drawn at random. */
 static void sprinkle(const rp_array *a, uint64_t *state, int n, double x)
 {
     while (n-- > 0)
@@ -71,7 +72,7 @@ static void queries_that_are_not_finite(problem *p, uint64_t *state)
     sprinkle(&p->t.q, state, 1, -INFINITY);
 }
 
-/* Half of the rows do not see their own key. */
+/* Mask the own key of about half of the rows. */
 static void own_keys_masked(problem *p, uint64_t *state)
 {
     for (int32_t m = 0; m < p->desc.n_masks; m++)
@@ -88,7 +89,7 @@ static disturb *const disturbances[] = {nothing,
                                         keys_that_are_not_finite,
                                         queries_that_are_not_finite,
                                         own_keys_masked};
-/* qemu takes a quarter of an hour for all of them, and sanitizers two minutes. */
+/* All of them would take a quarter of an hour under qemu, and two minutes under sanitizers. */
 enum { DISTURBANCES = sizeof disturbances / sizeof *disturbances, EVERY = EMULATED ? 13 : SANITIZED ? 5 : 1 };
 
 static const char *const texts[] = {
@@ -110,7 +111,7 @@ static const char *const texts[] = {
     "f32:b1h2q100k1300d16:table,left=600,right=600:",
 };
 
-/* Gates that forget fast enough for tiles to be left out, and tables that fall far. */
+/* Make gates forget fast enough for tiles to be skipped, and tables fall steeply. */
 static void strengthen(problem *p, uint64_t *state)
 {
     for (int32_t n = 0; n < p->desc.n_terms; n++) {
@@ -122,7 +123,7 @@ static void strengthen(problem *p, uint64_t *state)
     }
 }
 
-/* Every output of a problem has the same bits, forward. */
+/* Check that every output of a forward call has the same bits. */
 static void forward_case(problem *p, const char *isa, int32_t threads)
 {
     const size_t bytes = (size_t)problem_size(&p->t.out) * rp_dtype_size(p->t.out.dtype),
@@ -197,7 +198,7 @@ static void backward_has_the_same_bits(void **state)
             }
 }
 
-/* Few queries leave far keys unread where their norms are known: what lies there does not matter any more. */
+/* For few queries with known key norms, far keys are skipped and not read: their content does not matter. */
 static void few_queries_do_not_read_far_keys(void **state)
 {
     static const char *const few[] = {
@@ -228,7 +229,7 @@ static void few_queries_do_not_read_far_keys(void **state)
             p.t.pairs = pairs;
             forward_case(&p, isa, 2);
             assert_true(pairs[0] > 0 && pairs[1] == pairs[0]); /* no norms are known */
-            /* norms of the first keys, then of those that joined them */
+            /* norms of the first keys, then of the keys appended to them */
             rp_tensors keys = p.t;
             p.desc.isa = isa;
             p.desc.flexible = 1;
@@ -251,7 +252,7 @@ static void few_queries_do_not_read_far_keys(void **state)
             same_bits(&p, isa, "out with far keys unread", out, p.t.out.data,
                       (size_t)problem_size(&p.t.out) * rp_dtype_size(p.t.out.dtype));
             same_bits(&p, isa, "lse with far keys unread", lse, p.t.lse.data, (size_t)problem_size(&p.t.lse) * 8);
-            /* made again, they say that these keys cannot be left out */
+            /* computed again, the norms show that these keys cannot be skipped */
             good(rp_plan_create(&plan, &p.desc));
             good(rp_key_norms(plan, &p.t, 0, &norms));
             rp_plan_destroy(plan);
@@ -263,7 +264,7 @@ static void few_queries_do_not_read_far_keys(void **state)
         }
 }
 
-/* What the law is for: most pairs of steep slopes are left out, and where biases fall little none is. */
+/* What skipping is for: most pairs are skipped with steep slopes, and none where biases fall slowly. */
 static void pairs_are_counted(void **state)
 {
     static const struct {
@@ -304,8 +305,8 @@ static void pairs_are_counted(void **state)
         }
 }
 
-/* Forget gates of -500 and -60 at keys where tiles begin: then plain loops say which pairs lie in tiles that are left out, and which
- * are computed, whatever the sizes of blocks. */
+/* Forget gates of -500 and -60 at keys where tiles begin. Plain loops then determine which pairs are in skipped
+ * tiles and which are computed, for any block size. */
 static void the_count_is_that_of_plain_loops(void **state)
 {
     static const char *const calls[] = {"f32:b2h3q300k1900d16o1536:forget:causal",
@@ -333,7 +334,7 @@ static void the_count_is_that_of_plain_loops(void **state)
                 }
             }
             p.t.pairs = pairs;
-            for (int known = 0; known < 2; known++) { /* norms of keys, which few queries need */
+            for (int known = 0; known < 2; known++) { /* norms of keys, which calls with few queries need */
                 const rp_array norms = array_in(&p, RP_F32, 3, shape);
                 rp_plan *plan;
                 p.desc.isa = isa;

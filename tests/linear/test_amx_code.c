@@ -1,9 +1,9 @@
-/* test_amx_code.c -- the machine code of linear/isa/amx.c, beside plain code, bit for bit. On a machine without AMX each of
- * its instructions raises SIGILL, and the handler here does what the processor would: so what the compiler made is tested,
- * and the shapes of tiles, which the processor checks. The code around them needs AVX-512.
+/* test_amx_code.c -- compare the machine code of linear/isa/amx.c with plain code, bit for bit. On a machine without
+ * AMX each of its instructions raises SIGILL, and the signal handler in this file emulates it. This tests the
+ * compiled code and the tile shapes, which the processor checks. The surrounding code needs AVX-512.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef _GNU_SOURCE
-#define _GNU_SOURCE /* the registers of a signal's context */
+#define _GNU_SOURCE /* for the registers in a signal's context */
 #endif
 #include "tests/helpers.h"
 #include "linear/ops.h"
@@ -12,7 +12,7 @@
 
 extern const linear_ops linear_ops_amx;
 
-/* The tiles of the one thread here. */
+/* The tile state of the only thread. */
 static struct {
     struct shape {
         uint8_t palette, start_row, zero[14];
@@ -24,7 +24,7 @@ static struct {
     int64_t dots, begun, ended;
 } amx;
 
-/* What the processor answers with an exception that is none of these instructions' own. */
+/* Abort where the processor would raise an exception. */
 static void demand(bool right, const char *what)
 {
     if (right)
@@ -33,10 +33,10 @@ static void demand(bool right, const char *what)
     abort();
 }
 
-/* An instruction with a VEX prefix of three bytes. */
+/* An instruction with a three-byte VEX prefix. */
 typedef struct instruction {
     int opcode, prefix, mode, reg, rm, vvvv, bytes;
-    uint64_t base, step; /* of memory */
+    uint64_t base, step; /* the memory operand */
     bool sib;
 } instruction;
 
@@ -126,7 +126,7 @@ static void move(const instruction *i, bool store)
 
 static void carry_out(int signal, siginfo_t *info, void *context)
 {
-    enum { NONE, X66, XF3, XF2 }; /* prefixes */
+    enum { NONE, X66, XF3, XF2 }; /* mandatory prefixes */
     greg_t *g = ((ucontext_t *)context)->uc_mcontext.gregs;
     const instruction i = decoded(g, (const uint8_t *)(uintptr_t)g[REG_RIP]);
     (void)signal;
@@ -210,7 +210,7 @@ static void test_the_code_has_the_bits_of_plain_code(void **state)
     struct sigaction before;
     (void)state;
     if (rp_isa_found("avx512") != 1)
-        return; /* its code was not made for this machine */
+        return; /* amx.c is empty for this machine */
     assert_int_equal(sigaction(SIGILL, &act, &before), 0);
     for (size_t r = 0; r < sizeof rows / sizeof *rows; r++)
         for (size_t i = 0; i < sizeof in / sizeof *in; i++)

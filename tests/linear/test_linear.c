@@ -1,10 +1,10 @@
-/* test_linear.c -- linear layers beside plain loops in double: every type, every instruction set of this machine, sizes
- * at the edges of tiles; and that the bits of a row depend on nothing but the row.
+/* test_linear.c -- compare linear layers with plain loops in double: every type, every instruction set of this
+ * machine, sizes at the edges of tiles. Also check that the bits of a row depend only on that row.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/helpers.h"
 #include "linear/ops.h"
 
-/* ops = each instruction set of linear layers that this machine has. */
+/* Loop with ops = each instruction set of linear layers that this machine has. */
 #define EACH_SET(ops)                                                                                                  \
     for (int ops##_n = 0; ops##_n >= 0; ops##_n = -1)                                                                  \
         for (const linear_ops *ops; (ops = linear_entry(ops##_n, &(bool){false})) != NULL; ops##_n++)                  \
@@ -17,7 +17,8 @@ HELPER bool set_found(int n)
     return found;
 }
 
-/* Plain vectors round product and sum apart: types with floating-point sums have other bits there. */
+/* Return true for sets without FMA: they round product and sum separately, so types with floating-point sums have
+ * other bits. */
 HELPER bool plain(const linear_ops *ops)
 {
     return strcmp(ops->name, "generic") == 0 || strcmp(ops->name, "amx_emulated") == 0;
@@ -25,7 +26,7 @@ HELPER bool plain(const linear_ops *ops)
 
 static const char *const then_name[] = {"store", "add", "relu", "gelu", "times"};
 
-/* A matrix, its packed form and what the packed form stands for. */
+/* A matrix, its packed form, and the numbers that the packed form represents. */
 typedef struct matrix {
     linear_weights w;
     float *given, *kept; /* [out, in] */
@@ -69,7 +70,7 @@ static void matrix_end(matrix *m)
     free(m->kept);
 }
 
-/* x as the products see it: rounded to bf16, or to 8 bits for types with integers. */
+/* Round x as the products do: to bf16, or to 8 bits for integer types. */
 static void seen(linear_type type, const float *x, int64_t n, double *to)
 {
     if (type == LINEAR_BF16) {
@@ -102,9 +103,10 @@ static double then_of(linear_then then, double p, double y)
     }
 }
 
-/* What rounding may have changed, in units of 2^-24. A chain of n sums and as many products, or with fma as few, is off
- * by (n + 1) Σ|x w|, in f32; products of bf16 are exact, and n sums remain; sums of integers are exact, so that a chain over groups of 32 remains; 4 more for the
- * scales. Two roundings for ADD and TIMES; the slope of GELU is below 1.13, and gelu() itself is off by 9 + 8 |u|. */
+/* Return the bound on the rounding error. With n inputs, a chain of n sums and n products is off by (n + 1) Σ|x w|
+ * units of 2^-24 in f32, with or without FMA. Products of bf16 are exact, which leaves n sums. Sums of integers are
+ * exact, which leaves a chain over groups of 32; the scales add 4. ADD and TIMES round twice. The slope of GELU is
+ * below 1.13, and gelu() itself is off by 9 + 8 |u|. */
 static double bound_of(linear_type type, linear_then then, int64_t in, double size, double p, double y)
 {
     const double u = 0x1p-24, chain = type == LINEAR_INT8   ? 3
@@ -121,7 +123,7 @@ static double bound_of(linear_type type, linear_then then, int64_t in, double si
     }
 }
 
-/* The largest error over its bound. */
+/* Return the largest error / bound. */
 static double worst_of(const matrix *m, const linear_call *c, const float *before)
 {
     const int64_t in = m->w.in;
@@ -168,7 +170,7 @@ static double sizes_of(linear_type type, const linear_ops *ops, const float *x, 
                 memcpy(y, before, sizeof(float) * MOST_ROWS * LDY);
                 good(linear_apply(NULL, &m.w, &c));
                 worst = fmax(worst, worst_of(&m, &c, before));
-                for (int64_t a = 0; a < MOST_ROWS * LDY; a++) /* nothing beside it is touched */
+                for (int64_t a = 0; a < MOST_ROWS * LDY; a++) /* the columns beside y are not written */
                     if (a / LDY >= c.rows || a % LDY >= outs[o])
                         assert_memory_equal(&y[a], &before[a], 4);
             }
@@ -217,7 +219,7 @@ static void bits_of(const matrix *m, const linear_ops *ops, const float *x, floa
         if (memcmp(y, batch, sizeof(float) * BIT_ROWS * BIT_OUT) != 0)
             fail_msg("%s on %s: %d threads give other bits", linear_type_name(m->w.type), ops->name, threads);
     }
-    for (c.rows = 1; c.rows < 40; c.rows = c.rows * 3 / 2 + 1) /* any rows, from any one on */
+    for (c.rows = 1; c.rows < 40; c.rows = c.rows * 3 / 2 + 1) /* any number of rows, starting at any row */
         for (int64_t r = 0; r + c.rows <= BIT_ROWS; r += 29) {
             c.x = x + r * BIT_IN;
             apply_with(c.rows % 2 ? 1 : 2, m, &c);
@@ -244,8 +246,8 @@ static void test_bits_of_a_row_depend_on_nothing_else(void **state)
     free(y);
 }
 
-/* Sums of integers are exact, and the rest of int8 rounds alike everywhere; products of bf16 are exact, and their sums
- * have one order; other types where there is a multiply-add. */
+/* int8: sums of integers are exact, and every set rounds the rest alike. bf16: products are exact, and sums have one
+ * order. Other types: only sets with FMA have the same bits. */
 static void test_sets_have_the_same_bits(void **state)
 {
     float *x = numbers(7 * 500, 4), *first = taken(7 * 40 * 4), *y = taken(7 * 40 * 4);
@@ -271,7 +273,8 @@ static void test_sets_have_the_same_bits(void **state)
     free(y);
 }
 
-/* f16 has the bits of f32 with the same numbers, for any rows, odd numbers of inputs and outputs past a column. */
+/* f16 has the bits of f32 for the same numbers, with any number of rows, odd numbers of inputs, and outputs that do
+ * not fill a column. */
 static void test_f16_has_the_bits_of_f32(void **state)
 {
     static const int64_t rows[] = {1, 2, 3, 6, 7, 13, 97};
@@ -301,8 +304,9 @@ static void test_f16_has_the_bits_of_f32(void **state)
         }
 }
 
-/* int8 at the edges of AMX tiles, 16 rows by 16 outputs by 64 inputs: every set beside generic, whose sums are plain, and whose
- * bounds are tested above. One row in three and one output in three has bytes of the largest size alone. */
+/* int8 at the edges of AMX tiles of 16 rows by 16 outputs by 64 inputs: compare every set with generic, whose sums
+ * are plain and whose bounds are tested above. One row in three and one output in three contain only bytes of the
+ * largest size. */
 static void test_int8_has_the_same_bits_at_the_edges_of_tiles(void **state)
 {
     static const int64_t rows[] = {1, 4, 5, 15, 16, 17, 31, 32, 33, 47, 49, 65, 95, 96, 97, 113},
@@ -345,8 +349,8 @@ static void test_int8_has_the_same_bits_at_the_edges_of_tiles(void **state)
     free(y);
 }
 
-/* sum + x w with one rounding, as VDPBF16PS has it. The product is exact in double. Where the sum is not, it is rounded to
- * odd, and then to f32 as the exact sum would be. A result below 2^-126 is zero. */
+/* Compute sum + x w with one rounding, like VDPBF16PS. The product is exact in double. If the sum is not exact, it
+ * is rounded to odd, and then to f32 as the exact sum would be. A result below 2^-126 is zero. */
 static float dot_step(float sum, float x, float w)
 {
     const double a = (double)x * (double)w, b = (double)sum, high = a + b;
@@ -363,7 +367,7 @@ static float dot_step(float sum, float x, float w)
     return fabsf(y) < 0x1p-126f ? copysignf(0, y) : y;
 }
 
-/* bf16 with exponents from `low` on, so that sums cancel, underflow or are odd in the last bit. */
+/* Return a random bf16 with an exponent from `low` on, such that sums cancel, underflow or are odd in the last bit. */
 static float draw_bf16(uint64_t *state, int low, int span)
 {
     const uint64_t r = draw(state);
@@ -373,8 +377,8 @@ static float draw_bf16(uint64_t *state, int low, int span)
     return x;
 }
 
-/* Every set beside plain code of what docs/linear.md says, bit for bit: exponents near 1, from 2^-63 on, where products
- * underflow, and all of them. */
+/* Compare every set with plain code that follows docs/linear.md, bit for bit: exponents near 1, exponents from 2^-63
+ * on, where products underflow, and all exponents. */
 static void test_bf16_is_one_chain_bit_for_bit(void **state)
 {
     enum { ROWS = 13, IN = 37, OUT = 70, TIMES = 40 };
@@ -425,7 +429,8 @@ static void test_bf16_is_one_chain_bit_for_bit(void **state)
     free(packed);
 }
 
-/* Rounding of inputs and of weights, at its edges: ties, subnormal numbers, the largest, NaN with its last bit alone. */
+/* Edge cases of rounding inputs and weights: ties, subnormal numbers, the largest number, NaN with only the last bit
+ * set. */
 static void test_bf16_rounds_to_nearest(void **state)
 {
     static const uint32_t given[] = {0x3f800000, 0x3f808000, 0x3f808001, 0x3f818000, 0x3f817fff,
@@ -461,8 +466,8 @@ static void test_bf16_rounds_to_nearest(void **state)
 
 /* ---- weights */
 
-/* Of a number of W: half a step of int8; of int4 a whole one, where a number of the other sign is as large as that
- * which is -8. */
+/* Return the bound on the error of a packed weight: half a step for int8. For int4 a whole step, because the scale
+ * maps the largest number to -8, and one of the opposite sign may be as large. */
 static double packing_bound(linear_type type, const float *w, int64_t in, int64_t i)
 {
     const int64_t from = type == LINEAR_INT4 ? i / 32 * 32 : 0,
@@ -504,7 +509,7 @@ static void test_packed_weights_are_near_what_was_given(void **state)
     }
 }
 
-/* The layout is part of the format of files: some bytes, computed by hand from layout.h. */
+/* Files contain this layout, so it must not change: compare some bytes computed by hand from layout.h. */
 static void test_the_layout_stays_as_it_is(void **state)
 {
     float w[65 * 33];
@@ -520,7 +525,7 @@ static void test_the_layout_stays_as_it_is(void **state)
         uint16_t half;
         assert_int_equal(linear_packed_bytes((linear_type)type, 33, 65), bytes[type]);
         good(linear_pack(NULL, (linear_type)type, 33, 65, w, RP_F32, 33, packed));
-        switch (type) { /* row 17 is lane 1 of column 1; row 64 lane 0 of the second panel, which has one column */
+        switch (type) { /* row 17 is lane 1 of column 1; row 64 is lane 0 of the second panel, which has one column */
         case LINEAR_F32:
             memcpy(&value, packed + 3 * 256 + 64 + 4, 4);
             assert_true(value == 14);
@@ -528,20 +533,20 @@ static void test_the_layout_stays_as_it_is(void **state)
             assert_true(value == 62);
             break;
         case LINEAR_F16:
-            memcpy(&half, packed + 1 * 256 + 64 + 32 + 2, 2); /* input 3: of the second half of line 1 */
+            memcpy(&half, packed + 1 * 256 + 64 + 32 + 2, 2); /* input 3: in the second half of line 1 */
             assert_int_equal(half, 0x4b00);                   /* 14 */
             break;
         case LINEAR_BF16:
-            memcpy(&half, packed + 1 * 256 + 64 + 2 * 2 + 2, 2); /* input 3: the upper one of line 1 */
+            memcpy(&half, packed + 1 * 256 + 64 + 2 * 2 + 2, 2); /* input 3: the upper one in line 1 */
             assert_int_equal(half, 0x4160);                      /* 14 */
             break;
         case LINEAR_INT8:
             memcpy(&value, packed + 64 + 4, 4);
             assert_true(value == 1);
-            assert_int_equal(packed[512 + 2 * 256 + 64 + 4 * 1 + 1], 8); /* input 9: the second of line 2 */
+            assert_int_equal(packed[512 + 2 * 256 + 64 + 4 * 1 + 1], 8); /* input 9: the second in line 2 */
             break;
         case LINEAR_INT4:
-            memcpy(&half, packed + 32 + 2, 2); /* of the first group: 127 is -8 */
+            memcpy(&half, packed + 32 + 2, 2); /* scale of the first group: 127 is -8 */
             assert_int_equal(half, 0xc17e);    /* -15.875 */
             assert_int_equal((unsigned char)packed[128 + 64 + 4 + 1] >> 4, 0);
             break;
@@ -588,9 +593,9 @@ static void test_non_finite_numbers(void **state)
                 float *x = numbers(ROWS * IN, 6);
                 linear_call c = {.rows = ROWS, .x = x, .ldx = IN, .y = y, .ldy = OUT, .isa = ops->name};
                 matrix_begin(&m, (linear_type)type, IN, OUT);
-                m.given[3 * IN + 35] = bad[b]; /* an output */
+                m.given[3 * IN + 35] = bad[b]; /* affects one output */
                 good(linear_pack(NULL, (linear_type)type, IN, OUT, m.given, RP_F32, IN, (void *)(uintptr_t)m.w.packed));
-                x[1 * IN + 7] = bad[b]; /* a row */
+                x[1 * IN + 7] = bad[b]; /* affects one row */
                 good(linear_apply(NULL, &m.w, &c));
                 for (int n = 0; n < ROWS * OUT; n++) {
                     const bool finite = n % OUT != 3 && n / OUT != 1;
@@ -623,8 +628,8 @@ static void test_relu_and_gelu_at_the_ends(void **state)
     }
 }
 
-/* gelu over all that it meets, beside double: relative to the result, where 1 + tanh itself would have lost all digits.
- * */
+/* Compare gelu with double over all its arguments. The bound is relative to the result, even where computing 1 +
+ * tanh directly would lose all digits. */
 static void test_gelu_is_within_its_bound(void **state)
 {
     enum { N = 40000 };
@@ -707,10 +712,11 @@ static void test_refusals(void **state)
     assert_int_equal(linear_pack(NULL, LINEAR_F32, 8, INT64_MAX, w, RP_F32, 8, packed), RP_E_ARG);
 }
 
-/* Scratch of the caller, which is used and not exceeded, and x, y and weights that end where memory ends. */
+/* The caller's scratch memory is used and not exceeded, and x, y and the weights end directly before an unmapped
+ * page. */
 static void test_nothing_else_is_touched(void **state)
 {
-    enum { ROWS = 17, IN = 37, OUT = 71 }; /* 17: two AMX tiles of 9 rows, one of which both have */
+    enum { ROWS = 17, IN = 37, OUT = 71 }; /* 17 rows: two AMX tiles of 9, which overlap in one row */
     (void)state;
     for (int type = 0; type < LINEAR_TYPES; type++)
         EACH_SET(ops)
@@ -742,7 +748,7 @@ static void test_nothing_else_is_touched(void **state)
         }
 }
 
-/* The last one that this machine has, but for what is emulated. */
+/* Return the last set in the list that this machine has, except emulated ones. */
 HELPER const char *fastest_of_the_list(void)
 {
     const char *name = NULL;
@@ -752,8 +758,9 @@ HELPER const char *fastest_of_the_list(void)
     return name;
 }
 
-/* linear_choose takes every name of the core's list: a set that this machine lacks gives RP_E_UNSUPPORTED and plain code,
- * and amx without its bytes gives the best of the rest. Emulated tiles are used on request only. */
+/* linear_choose accepts every name of the core's list. For a set that this machine lacks it returns RP_E_UNSUPPORTED
+ * and plain code; for amx without 8-bit tiles it returns the best other set. Emulated tiles are used only on
+ * request. */
 static void test_names_of_the_core_are_known(void **state)
 {
     const linear_ops *ops;

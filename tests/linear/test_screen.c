@@ -1,12 +1,12 @@
-/* test_screen.c -- some outputs alone have the bits of all; bounds from 8 bits hold every product, and the largest of
- * those that they leave is the largest of all.
+/* test_screen.c -- computing some outputs gives the bits of computing all. The 8-bit bounds contain every product,
+ * and the largest product among the remaining candidates is the largest of all.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/helpers.h"
 #include "linear/ops.h"
 
 enum { IN = 96, OUT = 5000, ROWS = 24 };
 
-/* ops = each instruction set of linear layers that this machine has. */
+/* Loop with ops = each instruction set of linear layers that this machine has. */
 #define EACH_SET(ops)                                                                                                  \
     for (int ops##_n = 0; ops##_n >= 0; ops##_n = -1)                                                                  \
         for (const linear_ops *ops; (ops = linear_entry(ops##_n, &(bool){false})) != NULL; ops##_n++)                  \
@@ -31,7 +31,7 @@ static float uniform(uint64_t *state)
     return (float)((double)(draw(state) >> 11) * 0x1p-52 - 1);
 }
 
-/* Sums of four: near to normal. */
+/* Fill x with sums of four uniform numbers: approximately normal. */
 static void numbers(float *x, int64_t n, float size, uint64_t *seed)
 {
     for (int64_t i = 0; i < n; i++)
@@ -75,7 +75,7 @@ static void test_some_outputs_have_the_bits_of_all(void **state)
                 numbers(x, in, 1, &seed);
                 const linear_weights w = packed((linear_type)type, in, out, given);
                 good(linear_apply(NULL, &w, &(linear_call){.rows = 1, .x = x, .y = all, .isa = ops->name}));
-                for (int k = 0; k < 400; k++) /* in order, then in any */
+                for (int k = 0; k < 400; k++) /* in order, then in random order */
                     list[k] = k < 200 ? (int32_t)(k % out) : (int32_t)(draw(&seed) % (uint64_t)out);
                 good(linear_some(&w, x, 400, list, some, ops->name));
                 for (int k = 0; k < 400; k++)
@@ -92,8 +92,8 @@ static void test_some_outputs_have_the_bits_of_all(void **state)
 /* ---- bounds */
 
 typedef struct found {
-    int64_t rows, candidates, none; /* of so many rows those that may be the largest; rows without bounds */
-    double worst;                   /* distance from the middle, in half widths */
+    int64_t rows, candidates, none; /* rows tested; outputs that may be the largest in them; rows without bounds */
+    double worst;                   /* distance from the middle of the bounds, in half widths */
 } found;
 
 static int64_t argmax(const float *y, int64_t n)
@@ -104,7 +104,7 @@ static int64_t argmax(const float *y, int64_t n)
     return at;
 }
 
-/* Every product is within its bounds, and the first largest of all is the first largest of the candidates. */
+/* Check that every product is within its bounds, and that the first largest output is the first largest candidate. */
 static void check_row(const linear_weights *w, const float *x, const float *y, const float *bounds, const char *isa,
                       found *f)
 {
@@ -155,7 +155,7 @@ static void check_rows(const linear_weights *w, const linear_screen *s, int64_t 
     free(bounds);
 }
 
-/* Matrices whose rows are hard to tell apart or to hold in 8 bits. */
+/* Matrices whose rows are hard to distinguish or to represent in 8 bits. */
 enum { NORMAL, EQUAL_ROWS, ONE_LARGE_NUMBER, MANY_SIZES, ON_THE_GRID, IN_8_BITS, MATRICES };
 static const char *const matrix_name[] = {"normal",     "equal rows",  "one large number",
                                           "many sizes", "on the grid", "in 8 bits"};
@@ -170,13 +170,17 @@ static void make_matrix(int kind, float *w, uint64_t *seed)
             case EQUAL_ROWS: *at = o < 4 ? *at : w[o % 4 * IN + i] * (o % 8 < 4 ? 1 : 1 + 0x1p-22f); break;
             case ONE_LARGE_NUMBER: *at *= i == 7 ? 500 : 1; break;
             case MANY_SIZES: *at = ldexpf(*at, (int)(o % 200) - 150); break;
-            case ON_THE_GRID: *at = i == 0 ? 127 : rintf(*at * 60) + 0.5f; break; /* halves of a step */
-            case IN_8_BITS: *at = i == 0 ? 127 : rintf(*at * 31); break; /* nothing is lost: all is x and the sum */
+            case ON_THE_GRID: *at = i == 0 ? 127 : rintf(*at * 60) + 0.5f; break; /* halfway between two steps */
+            case IN_8_BITS:
+                *at = i == 0 ? 127 : rintf(*at * 31);
+                break; /* 8 bits represent it exactly, so the
+                                                                          * bounds cover only the rounding of x and
+                                                                          * of the sum */
             }
         }
 }
 
-/* Rows of x: usual, with one large number, with sparse, tiny and large ones, equal, on the grid, zeros, and not finite. */
+/* Rows of x: usual; with one large number; sparse, tiny and large ones; equal; on the grid; zeros; and non-finite. */
 static void make_rows(float *x, uint64_t *seed)
 {
     numbers(x, ROWS * IN, 1, seed);
@@ -189,8 +193,8 @@ static void make_rows(float *x, uint64_t *seed)
         x[6 * IN + i] = i == 0 ? 127 : rintf(x[6 * IN + i] * 60) + 0.5f;
         x[7 * IN + i] *= ldexpf(1, -(int)i);
         x[8 * IN + i] = i == 0 ? 1 : 0x1p-140f;
-        x[9 * IN + i] = i == 0 ? 127 : rintf(x[9 * IN + i] * 60);                             /* no rest */
-        x[10 * IN + i] = i == 0 ? 127 : rintf(x[10 * IN + i] * 60) + (i == 1 ? 0x1p-17f : 0); /* hardly one */
+        x[9 * IN + i] = i == 0 ? 127 : rintf(x[9 * IN + i] * 60);                             /* rounds exactly */
+        x[10 * IN + i] = i == 0 ? 127 : rintf(x[10 * IN + i] * 60) + (i == 1 ? 0x1p-17f : 0); /* almost exactly */
         x[11 * IN + i] = 0;
         x[12 * IN + i] *= 0x1p-60f;
         x[13 * IN + i] *= 0x1p+60f;
@@ -199,9 +203,9 @@ static void make_rows(float *x, uint64_t *seed)
     x[15 * IN + 5] = INFINITY;
     x[16 * IN + 95] = -INFINITY;
 }
-enum { UNBOUNDED = 6 }; /* of them */
+enum { UNBOUNDED = 6 }; /* the number of rows without bounds */
 
-/* x along what 8 bits lose of row `o`: its product is off by nearly all that the bound allows. */
+/* Make x proportional to the rounding error of row `o`: the error of its product almost reaches the bound. */
 static void lost_row(const linear_weights *w, const linear_screen *s, int64_t o, float *x)
 {
     float kept[IN], most = 0;
@@ -232,7 +236,7 @@ static void test_products_are_within_their_bounds(void **state)
             make_matrix(kind, given, &seed);
             const linear_weights w = packed((linear_type)type, IN, OUT, given);
             const linear_screen s = screen_of(&w);
-            if (type == LINEAR_F16 && largest(given, IN * OUT) > 65504) { /* infinite as f16 */
+            if (type == LINEAR_F16 && largest(given, IN * OUT) > 65504) { /* infinite in f16 */
                 assert_false(s.bounds);
                 release(&w);
                 release(&s.w);
@@ -283,7 +287,7 @@ static void test_thousands_of_rows(void **state)
     free(x);
 }
 
-/* A matrix with a number that is not finite, or huge, has no bounds, and says so. */
+/* A matrix with a non-finite or huge number has no bounds, and `bounds` is false. */
 static void test_matrices_without_bounds(void **state)
 {
     const float bad[] = {NAN, INFINITY, -INFINITY, 0x1p61f};
@@ -306,7 +310,7 @@ static void test_matrices_without_bounds(void **state)
     free(given);
 }
 
-/* The bits of what linear_pack makes of the same numbers. */
+/* A screen has the bits that linear_pack makes from the same numbers. */
 static void test_a_screen_is_packed_as_int8(void **state)
 {
     static const int64_t ins[] = {1, 2, 6, 33, 700}, outs[] = {1, 16, 17, 64, 65, 200};
@@ -318,8 +322,7 @@ static void test_a_screen_is_packed_as_int8(void **state)
                 const int64_t in = ins[i], out = outs[o];
                 float *given = taken(in * out * 4);
                 numbers(given, in * out, 1, &seed);
-                if (out >
-                    20) { /* zeros, tiny numbers, NaN, infinity, and quotients in the middle between two integers */
+                if (out > 20) { /* zeros, tiny numbers, NaN, infinity, and quotients halfway between two integers */
                     memset(given, 0, (size_t)in * 4);
                     numbers(given + in, in, 0x1p-122f, &seed);
                     given[3 * in] = NAN;

@@ -1,4 +1,4 @@
-"""common.py -- writing the cases: one safetensors file each, and one line in cases.txt.
+"""common.py -- write the cases: a safetensors file and a line of cases.txt for each.
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -17,7 +17,7 @@ torch.set_num_threads(1)
 
 
 def seed(name):
-    """Random numbers depend on the case's name alone."""
+    """Seed the random numbers; they depend only on the name of the case."""
     torch.manual_seed(zlib.crc32(name.encode()))
 
 
@@ -26,7 +26,7 @@ def randn(*shape, scale=1.0):
 
 
 def error(found, want):
-    """Largest |found - want| / (1 + |want|); infinities must be equal."""
+    """Return the largest |found - want| / (1 + |want|). Infinities must be equal."""
     found, want = found.to(torch.float64), want.to(torch.float64)
     if found.shape != want.shape:
         raise AssertionError("shape %s, expected %s" % (tuple(found.shape), tuple(want.shape)))
@@ -37,15 +37,15 @@ def error(found, want):
 
 
 def heads(x, n):
-    """(B,L,n*D) as a model projects it -> (B,n,L,D)"""
+    """Split the heads of a projection: (B,L,n*D) -> (B,n,L,D)."""
     return x.unflatten(-1, (n, -1)).transpose(1, 2)
 
 
 class Tap:
-    """Keeps what flows out of, or into, modules of a peer during one forward pass."""
+    """Records the output or the input of modules of a peer during one forward pass."""
 
     def __init__(self, **modules):
-        """name=module keeps its output; name=(module,) its first input"""
+        """name=module records its output; name=(module,) its first input."""
         self.seen, self.hooks = {}, []
         for name, m in modules.items():
             if isinstance(m, tuple):
@@ -65,7 +65,7 @@ class Tap:
 
 
 def randomize(module):
-    """Random weights of a size that keeps projections, scores and biases of order one."""
+    """Set random weights of a size that keeps projections, scores and biases of order one."""
     with torch.no_grad():
         for p in module.parameters():
             p.normal_(0.0, 0.5)
@@ -76,21 +76,21 @@ def randomize(module):
 
 
 def gradients(out, dout, **tensors):
-    """d(sum out * dout) of each tensor, by autograd through the peer, under the names of a case's results"""
+    """Return d(sum out * dout) of each tensor, by autograd through the peer, named like the results of a case."""
     found = torch.autograd.grad((out * dout).sum(), list(tensors.values()))
     return {"d" + n: g for n, g in zip(tensors, found)}
 
 
 class Family:
-    """The cases of one script; all their names begin with `prefix` and an underscore."""
+    """The cases of one script; all names begin with `prefix` and an underscore."""
 
     def __init__(self, prefix):
         self.prefix, self.lines = prefix + "_", []
 
     def case(self, name, tolerance, arguments, arrays, want=None, stored=None):
-        """Check `want` (the peer's numbers) against the contract's formula, and write the case.
+        """Compare `want` (the peer's numbers) with the contract's formula, and write the case.
 
-        Without `want` the formula's own numbers are written. `stored` replaces arrays in the file only.
+        Without `want`, write the formula's numbers. `stored` replaces arrays in the file only.
         """
         assert name.startswith(self.prefix), name
         arguments = " ".join(arguments.split())
@@ -117,7 +117,7 @@ class Family:
         print("%-36s %6d bytes   peer against contract %.1e" % (name, size, worst))
 
     def finish(self):
-        """Replace this family's lines in cases.txt and remove its cases that are no longer made."""
+        """Replace the lines of this script in cases.txt, and remove its cases that no longer exist."""
         old = open(LIST).read().splitlines() if os.path.exists(LIST) else []
         lines = [x for x in old if x.strip() and not x.startswith(self.prefix)] + self.lines
         with open(LIST, "w") as f:

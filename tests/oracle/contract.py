@@ -1,8 +1,7 @@
-"""contract.py -- the operator of relpos written once more, from its formulas, in torch float64.
+"""contract.py -- a second implementation of the relpos operator, from its formulas, in torch float64.
 
-evaluate(arguments, arrays) reads the same arguments as `relpos attend`, so a case cannot say one thing on its command
-line and another in its numbers. Gradients come from torch.autograd. Nothing here is fast, and nothing is taken from
-the C sources.
+evaluate(arguments, arrays) parses the arguments of `relpos attend`, so the numbers of a case always belong to its
+command line. Gradients come from torch.autograd. The code is slow and independent of the C sources.
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -12,7 +11,7 @@ import shlex
 import torch
 
 F64 = torch.float64
-LEARNED = {  # the keys of each term whose arrays get a gradient
+LEARNED = {  # the keys of each term whose arrays have gradients
     "table": ["table"], "t5": ["table"], "bucket": ["table"], "alibi": ["slopes"], "kerple": ["p", "a"],
     "fire": ["w1", "b1", "w2", "b2", "w3", "b3"], "swin": ["table"], "axial": ["bh", "bw"], "real": ["table"],
     "band": ["r", "p"], "forget": ["logf"], "dense": ["bias"], "relkey": ["table"], "relval": ["table"],
@@ -23,7 +22,7 @@ LEARNED = {  # the keys of each term whose arrays get a gradient
 # ------------------------------------------------------------------------------------------------ the command line
 
 def parse(arguments):
-    """The arguments of `relpos attend` as a dictionary; `bias` is a list of (term, settings)."""
+    """Return the arguments of `relpos attend` as a dictionary; `bias` is a list of (term, settings)."""
     words, said = shlex.split(arguments), {"bias": []}
     i = 0
     while i < len(words):
@@ -45,7 +44,7 @@ def parse(arguments):
 
 
 def learned_names(said):
-    """Names of the learned arrays that the arguments use, in order, each once."""
+    """Return the names of the learned arrays that the arguments use, in order, without repeats."""
     terms = said["bias"] + [(n, said[n]) for n in ("relkey", "relval", "xl", "axialkey", "deberta") if n in said]
     if "sink" in said:
         terms.append(("sink", {"name": said["sink"]}))
@@ -56,7 +55,7 @@ def learned_names(said):
 # ------------------------------------------------------------------------------------------------ buckets
 
 def t5_bucket(delta, buckets, max_distance, bidirectional):
-    """Raffel 2020 as in Hugging Face; the logarithm is taken in f32 there, and here."""
+    """Compute buckets of Raffel 2020 as Hugging Face does, with the logarithm in f32."""
     delta = delta.trunc().long()
     result = torch.zeros_like(delta)
     if bidirectional:
@@ -91,13 +90,14 @@ def spaced_bucket(delta, strategy, buckets, max_distance, bidirectional):
 
 
 def deberta_bucket(d, buckets, max_position):
-    """d = query - key; DeBERTa-v2's make_log_bucket_position."""
+    """Compute buckets as DeBERTa-v2's make_log_bucket_position; d = query - key."""
     if buckets <= 0:
         return d
     mid = buckets // 2
     near = (d < mid) & (d > -mid)
     a = torch.where(near, torch.full_like(d, mid - 1), d.abs())
-    # all of it in f32, as there: at d = mid * ((max_position - 1) / mid)^(n / (mid - 1)) the ceiling hangs on the last bit
+    # in f32, like DeBERTa-v2: at d = mid * ((max_position - 1) / mid)^(n / (mid - 1)) the ceiling depends on the last
+    # bit
     log = torch.ceil(torch.log(a / mid) / torch.log(torch.tensor((max_position - 1) / mid)) * (mid - 1)) + mid
     return torch.where(a <= mid, d, (log * d.sign()).long())
 
@@ -105,7 +105,7 @@ def deberta_bucket(d, buckets, max_position):
 # ------------------------------------------------------------------------------------------------ rotary
 
 def rope_frequencies(said, arrays, dim, largest):
-    """(inv_freq in f64, factor of cos and sin) for a Hugging Face rope configuration."""
+    """Return (inv_freq in f64, factor of cos and sin) for a Hugging Face rope configuration."""
     num = {k: float(v) for k, v in said.items() if k not in ARRAY_KEYS and k not in ("layout", "scaling")}
     base, scaling = num.get("base", 10000.0), said.get("scaling", "none")
     t = torch.arange(0, dim, 2, dtype=F64) / dim
@@ -161,7 +161,7 @@ ARRAY_KEYS = ("positions", "q_positions", "k_positions", "short_factor", "long_f
 
 
 def rotate(x, angle, factor, layout, dim):
-    """x (B,H,L,D), angle (B,L,dim/2)"""
+    """Rotate x (B,H,L,D) by angle (B,L,dim/2)."""
     cos, sin = (angle.cos() * factor).unsqueeze(1), (angle.sin() * factor).unsqueeze(1)
     head, tail = x[..., :dim], x[..., dim:]
     if layout == "half":
@@ -176,7 +176,8 @@ def rotate(x, angle, factor, layout, dim):
 # ------------------------------------------------------------------------------------------------ the operator
 
 def alibi_slopes(heads):
-    """Press 2022: a geometric sequence; for other numbers of heads, every other slope of the next power is added."""
+    """Return the slopes of Press 2022: a geometric sequence; for other numbers of heads, every
+    other slope of the next power is added."""
     whole = 2 ** math.floor(math.log2(heads))
     slopes = [2.0 ** (-8.0 * (h + 1) / whole) for h in range(whole)]
     slopes += [2.0 ** (-8.0 * (h + 1) / (2 * whole)) for h in range(0, 2 * whole, 2)][:heads - whole]
@@ -220,7 +221,7 @@ class Call:
         return q, k
 
     def delta(self, given):
-        """r = p_j - p_i (B,Lq,Lk) in f64"""
+        """Return r = p_j - p_i, (B,Lq,Lk), in f64."""
         q, k = self.positions(given)
         return k[:, None, :] - q[:, :, None]
 
@@ -229,7 +230,7 @@ class Call:
         return self.delta(given).trunc().clamp(-left, right).long() + left
 
     def known(self, given):
-        """Whether neither token of a pair lacks its position, (B,Lq,Lk)."""
+        """Return where both tokens of a pair have a position, (B,Lq,Lk)."""
         both = torch.ones(self.B, self.Lq, self.Lk, dtype=torch.bool)
         for key, axis in (("q_position_mask", 2), ("k_position_mask", 1)):
             if key in given:
@@ -237,17 +238,17 @@ class Call:
         return both
 
     def per_head(self, table, index):
-        """table (H or 1, n), index (B,Lq,Lk) -> (B,H,Lq,Lk)"""
+        """Index table (H or 1, n) by index (B,Lq,Lk). Return (B,H,Lq,Lk)."""
         return table.expand(self.H, -1)[:, index].transpose(0, 1)
 
     def grid(self, given, skip=0):
-        """(query - key) row and column differences, (Lq-skip, Lk-skip)"""
+        """Return the differences of rows and of columns, query - key, (Lq-skip, Lk-skip)."""
         gh, gw = (int(x) for x in given["grid"].split("x"))
         y, x = torch.arange(gh * gw) // gw, torch.arange(gh * gw) % gw
         return gh, gw, y[:, None] - y[None, :], x[:, None] - x[None, :]
 
     def vectors(self, given):
-        """Shaw's vectors (B,H,Lq,Lk,D)"""
+        """Return Shaw's vectors (B,H,Lq,Lk,D)."""
         table, index = self.arrays[given["table"]], self.clipped(given)
         if table.dim() == 2:
             table = table[None]
@@ -256,7 +257,7 @@ class Call:
 
 
 def bias_term(c, term, given):
-    """(B,H,Lq,Lk) or broadcastable to it"""
+    """Return the bias of a term, (B,H,Lq,Lk) or broadcastable to it."""
     a = lambda key: c.arrays[given[key]]
     num = lambda key, default=None: float(given.get(key, default))
     if term == "table":
@@ -359,7 +360,7 @@ def relkey_family(c):
 
 
 def allowed(c):
-    """Which pairs may attend, (B,H,Lq,Lk) or broadcastable"""
+    """Return which pairs may attend, (B,H,Lq,Lk) or broadcastable to it."""
     said, r = c.said, c.index_delta[:, None]
     ok = torch.ones(c.B, 1, c.Lq, c.Lk, dtype=torch.bool)
     if "causal" in said:
@@ -385,7 +386,8 @@ def cap(x, c):
 
 
 def evaluate(arguments, arrays):
-    """Results under the names that `relpos attend` writes, float64; arrays: name -> tensor, floating ones as f64."""
+    """Return the results under the names that `relpos attend` uses, in float64. arrays: name ->
+    tensor; floating types become f64."""
     said = parse(arguments)
     learned = learned_names(said)
     arrays = {n: x.detach().to(F64) if x.is_floating_point() else x for n, x in arrays.items()}
@@ -431,7 +433,7 @@ def evaluate(arguments, arrays):
     if "weights" in said:
         result["weights"] = w.detach()
     if "lse" in said:
-        result["lse"] = (torch.log(total) + top).squeeze(-1).detach()               # log 0 = -inf where no key is left
+        result["lse"] = (torch.log(total) + top).squeeze(-1).detach()               # log 0 = -inf if the row has no key
     if "summary" in said:
         lowest = -(c.Lq - 1 + c.offset)                                            # one per batch entry
         slot = (c.index_delta - lowest[:, None, None])[:, None].expand(-1, c.H, -1, -1).flatten(2)

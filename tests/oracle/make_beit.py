@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """make_beit.py -- BEiT: a class token before the window, and three more rows in the table, in float64.
 
-The last rows are class to token, token to class, class to class, in both peers and in the contract (extra=1).
-Hugging Face is used for square windows only: its BeitRelativePositionBias reshapes the table as (width, height) before
-it resizes it to (height, width), which for a window that is not square mixes the entries even where the size stays the
-same. timm has both.
+The last rows are class to token, token to class, and class to class, in both peers and in the contract (extra=1).
+Hugging Face is used only for square windows: its BeitRelativePositionBias reshapes the table to (width, height) before
+resizing it to (height, width). This mixes the entries of a window that is not square, even if the size does not
+change. timm is used for both kinds.
 
 SPDX-License-Identifier: Apache-2.0
 """

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """make_bloom_alibi.py -- Hugging Face BloomAttention with build_alibi_tensor.
 
-Bloom adds slope * j, not -slope * (i - j): under a causal mask the two differ by a number per row, which the softmax
-removes, so outputs and weights are equal and lse is not compared. Slopes of 3, 4 and 6 heads are powers of two.
+Bloom adds slope * j and not -slope * (i - j). Under a causal mask the two differ by one number per row, which the
+softmax removes. So outputs and weights are equal;
+lse is not compared. Slopes of 3, 4 and 6 heads are powers of two.
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -13,11 +14,11 @@ from transformers.models.bloom.modeling_bloom import BloomAttention, build_alibi
 from common import Family, Tap, heads, randn, randomize, seed
 
 F = Family("bloom")
-TOL = 1e-6                                              # Bloom rounds its weights to f32 (6e-8 each) whatever its type
+TOL = 1e-6                                              # Bloom rounds its weights to f32 (6e-8 each) for every type
 
 
 def case(name, n, length, batch=1, padded=0):
-    """padded: keys at the end of the last entry that are not there"""
+    """padded: number of keys at the end of the last entry that are masked."""
     seed(name)
     m = randomize(BloomAttention(BloomConfig(hidden_size=4 * n, n_head=n, hidden_dropout=0.0, attention_dropout=0.0), layer_idx=0))
     there = torch.ones(batch, length, dtype=torch.int64)

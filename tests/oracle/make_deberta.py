@@ -2,9 +2,9 @@
 """make_deberta.py -- Hugging Face DeBERTa-v2's DisentangledSelfAttention, in float64.
 
 k_pos and q_pos are the projected position embeddings, (heads, 2*span, channels). DeBERTa divides by
-sqrt(D * (1 + number of position terms)), a square root that it takes in float32: --scale gives exactly that number.
-Both of its gathers use the bucket of query - key plus span, clamped: p2c gathers for keys the negated bucket of
-key - query, which is the same, buckets being odd.
+sqrt(D * (1 + number of position terms)), computed in float32; --scale passes exactly this number. Both of its gathers
+use the clamped bucket of query - key, plus span. For keys, p2c gathers the negated bucket of key - query, which is the
+same because the bucket function is odd.
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -15,7 +15,7 @@ from transformers.models.deberta_v2.modeling_deberta_v2 import DisentangledSelfA
 from common import Family, Tap, gradients, heads, randn, randomize, seed
 
 F = Family("deberta")
-TOL = 1e-12                                             # f64, with the peer's own rounding of the scale put in
+TOL = 1e-12                                             # f64, with the scale rounded as in the peer
 H, D = 2, 4
 
 
@@ -42,7 +42,7 @@ def case(name, length, kinds, buckets, longest, batch=1, padded=0, shared=False)
     want.update(out=heads(out, H), weights=w)
     arrays = {n: heads(tap[n], H) for n in ("q", "k", "v")}
     arrays["dout"] = heads(dout, H)
-    if shared:                                          # the content projections serve positions too; their gradient mixes both
+    if shared:                                          # the content projections are also used for positions, so their gradient mixes both
         want = {n: x for n, x in want.items() if n in ("out", "weights")}
         arrays["k_pos"], arrays["q_pos"] = heads(m.key_proj(embeddings)[None], H)[0], heads(m.query_proj(embeddings)[None], H)[0]
     else:
@@ -61,7 +61,7 @@ case("deberta_both_clamped", 9, BOTH, -1, 5)
 case("deberta_c2p", 10, ["c2p"], -1, 8)
 case("deberta_p2c", 10, ["p2c"], -1, 8)
 case("deberta_buckets", 18, BOTH, 8, 32)
-case("deberta_buckets_float32", 25, ["c2p"], 18, 65)    # distance 24: the float32 logarithm's bucket, not the exact one's
+case("deberta_buckets_float32", 25, ["c2p"], 18, 65)    # distance 24: the bucket of the float32 logarithm, not of the exact one
 case("deberta_buckets_p2c", 14, ["p2c"], 6, 17)
 case("deberta_buckets_padded", 9, BOTH, 6, 16, batch=2, padded=3)
 case("deberta_shared", 11, BOTH, 8, 24, shared=True)

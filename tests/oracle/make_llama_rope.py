@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """make_llama_rope.py -- Hugging Face LlamaAttention with LlamaRotaryEmbedding and every rope scaling.
 
-The names of rope_parameters are the contract's (rope_theta is base, rope_type is scaling). The layout is "half".
-LlamaRotaryEmbedding computes frequencies, angles, cosines and sines in float32 and the eager softmax is float32 too,
-so a case with largest position P may differ from exact numbers by some P * 6e-8 * |q||k| * scale: TOL(P) allows four
-of these and never less than 2e-6.
+The contract uses the names of rope_parameters, except base for rope_theta and scaling for rope_type. The layout is
+"half". LlamaRotaryEmbedding computes frequencies, angles, cosines and sines in float32, and the eager softmax is
+float32 too. So a case with largest position P may be off by a few times P * 6e-8 * |q||k| * scale: TOL(P) allows four
+of these, and at least 2e-6.
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -46,7 +46,7 @@ def rope_argument(rope, dim, longest, arrays):
 
 
 def case(name, rope, positions, longest=2048, dim=8, causal=True, sdpa=False):
-    """positions (L) or (B,L)"""
+    """positions: (L) or (B,L)."""
     seed(name)
     m, rotary = module(longest, rope, dim, sdpa)
     positions = torch.as_tensor(positions)
@@ -71,7 +71,7 @@ def case(name, rope, positions, longest=2048, dim=8, causal=True, sdpa=False):
 
 
 def decode(name, before, now, dim=8):
-    """Keys rotated once, when they enter the cache; the file holds them unrotated, as the contract wants them."""
+    """Keys are rotated once, when they enter the cache. The file has the unrotated keys, as the contract requires."""
     seed(name)
     m, rotary = module(2048, {"rope_type": "default"}, dim)
     cache, x = DynamicCache(), randn(1, before + now, 16)

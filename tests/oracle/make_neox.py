@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """make_neox.py -- Hugging Face GPTNeoXAttention: rotary on the first quarter or half of the channels.
 
-Cosines, sines and the softmax are float32, as in make_llama_rope.py; positions stay below 20.
+Cosines, sines and the softmax are float32, as in make_llama_rope.py. Positions are below 20.
 
 SPDX-License-Identifier: Apache-2.0
 """

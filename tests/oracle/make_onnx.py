@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 """make_onnx.py -- ONNX node tests of Attention and RotaryEmbedding, run by ONNX's reference evaluator in float64.
 
-The nodes and inputs are those of ONNX's own node tests (their exporters are run, their `expect` is caught); inputs
-become float64 before the reference evaluator sees them, so that the numbers are not limited by float32.
+The nodes and inputs come from ONNX's node tests: this script runs their exporters and intercepts their `expect`.
+Inputs are converted to float64 before the reference evaluator runs, so float32 does not limit the numbers.
 
-How an Attention node reads on the command line: attn_mask bool -> --mask, float -> --bias dense; past keys are put
-before the keys and their number is --q-offset; nonpad_kv_seqlen -> --lengths, and where the node is causal or has a
-window, a q_offset for each batch entry of nonpad - Lq; inputs (B,L,H*D) become (B,H,L,D). qk_matmul_output of mode 3
-is the weights.
+An Attention node becomes a command line as follows. A boolean attn_mask is --mask, a float one --bias dense. Past keys
+are put before the keys, and their number is --q-offset. nonpad_kv_seqlen is --lengths, and if the node is causal or has
+a window, also a q_offset of nonpad - Lq for each batch entry. Inputs (B,L,H*D) become (B,H,L,D). qk_matmul_output in
+mode 3 is the weights.
 
-ONNX rotates with tables of cosines and sines; here they are those of base 10000, as in the contract.
+ONNX rotates with tables of cosines and sines; this script passes the tables for base 10000, as in the contract.
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -36,7 +36,7 @@ local_window_with_past local_window_ext_cache_rank3_head_mask 3d_local_window lo
 
 
 def caught():
-    """name -> (node, inputs by name of the operator's input, ...) of every exporter of Attention"""
+    """Return name -> (node, inputs by the operator's input names, ...) of every exporter of Attention."""
     found = {}
 
     def expect(node, inputs, outputs, name, **settings):
@@ -44,13 +44,13 @@ def caught():
     exporters.expect = expect
     for method in dir(exporters.Attention):
         if method.startswith("export"):
-            np.random.seed(zlib.crc32(method.encode()))  # the exporters draw from numpy's global generator
+            np.random.seed(zlib.crc32(method.encode()))  # the exporters use numpy's global generator
             getattr(exporters.Attention, method)()
     return found
 
 
 def run(node, inputs, opset):
-    """Outputs of one node, in the type of its inputs"""
+    """Return the outputs of one node, in the type of its inputs."""
     names = [n for n in node.input if n]
     types = {n: helper.np_dtype_to_tensor_dtype(x.dtype) for n, x in zip(names, inputs)}
     graph = helper.make_graph([node], "case", [helper.make_tensor_value_info(n, types[n], list(x.shape)) for n, x in zip(names, inputs)],
@@ -81,7 +81,7 @@ def attention(name, node, inputs, settings):
     arrays, words = {"q": t["Q"], "k": t["K"], "v": t["V"]}, []
     placed = attr.get("is_causal", 0) or attr.get("left_window_size", -1) >= 0 or attr.get("right_window_size", -1) >= 0
     if "scale" in attr:
-        # the evaluator multiplies q and k each by the square root, taken in float32
+        # the evaluator multiplies q and k by the square root of the scale, computed in float32
         words.append("--scale %.17g" % float(np.sqrt(np.float32(attr["scale"])).astype(np.float64) ** 2))
     if attr.get("softcap", 0):
         words.append("--softcap %.17g" % attr["softcap"])
@@ -92,7 +92,7 @@ def attention(name, node, inputs, settings):
     if "attn_mask" in t:
         mask = t["attn_mask"]
         short = t["K"].shape[2] - mask.shape[-1]
-        if short:                                       # ONNX: keys that the mask does not reach are masked
+        if short:                                       # in ONNX, keys beyond the end of the mask are masked
             mask = torch.nn.functional.pad(mask, (0, short), value=False if mask.dtype == torch.bool else float("-inf"))
         arrays["pairs"] = mask
         words.append("--mask pairs" if mask.dtype == torch.bool else "--bias dense,bias=pairs")
@@ -112,7 +112,7 @@ def attention(name, node, inputs, settings):
 
 
 def rotary(name, interleaved=0, dim=0, offset=0, causal=0):
-    """RotaryEmbedding on queries and keys, then Attention"""
+    """Run RotaryEmbedding on queries and keys, then Attention."""
     name = "onnx_rotary_" + name
     seed(name)
     B, H, Lq, Lk, D = 2, 2, 5, 5 + offset, 8

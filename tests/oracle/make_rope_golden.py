@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""make_rope_golden.py -- frequencies of every rope scaling by transformers, as ../golden/rope_scaling.h.
+"""make_rope_golden.py -- write ../golden/rope_scaling.h: the frequencies of every rope scaling in transformers.
 
-The numbers are those of transformers' own ROPE_INIT_FUNCTIONS (and of a rotary embedding class for the unscaled one),
-which computes in float32: %.9g gives them exactly. A computation in double agrees to a few parts in 10^7.
+The numbers come from ROPE_INIT_FUNCTIONS of transformers (without scaling, from a rotary embedding class). They are
+float32, which %.9g prints exactly. A computation in double agrees to a few parts in 10^7.
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -65,14 +65,14 @@ CONFIGS = [
 
 
 def frequencies(head_dim, longest, seq_len, given):
-    """(inv_freq, attention_scaling) as transformers computes them"""
+    """Return (inv_freq, attention_scaling) as transformers computes them."""
     shape = dict(hidden_size=2 * head_dim, num_attention_heads=2, max_position_embeddings=longest, rope_parameters=dict(given))
     if given["rope_type"] == "default":
         if given.get("partial_rotary_factor", 1.0) != 1.0:
             return GPTNeoXRotaryEmbedding.compute_default_rope_parameters(GPTNeoXConfig(**shape))
         return LlamaRotaryEmbedding.compute_default_rope_parameters(LlamaConfig(**shape))
     config = LlamaConfig(num_key_value_heads=2, head_dim=head_dim, **shape)
-    for key, value in given.items():                    # the config must not have changed what it was given
+    for key, value in given.items():                    # the call must not change the config
         assert config.rope_parameters[key] == value, (key, config.rope_parameters)
     return ROPE_INIT_FUNCTIONS[given["rope_type"]](config, "cpu", seq_len=seq_len or None)
 
@@ -97,9 +97,9 @@ def wrapped(text):
 
 def main():
     out = ["/* rope_scaling.h -- rotary frequencies as transformers %s computes them in float32; written by" % transformers.__version__,
-           " * tests/oracle/make_rope_golden.py. A number 0 means: not given in the config (then transformers' default holds);",
-           " * truncate and seq_len likewise, but truncate is 1 unless the config says false. dim is the number of rotated",
-           " * channels, seq_len the length the frequencies are asked for (largest position + 1). Do not edit.",
+           " * tests/oracle/make_rope_golden.py. A 0 means that the config does not set the number, so transformers uses its",
+           " * default. truncate is 1 unless the config has false. dim is the number of rotated channels, seq_len the",
+           " * length for which the frequencies are requested (largest position + 1). Do not edit.",
            " * SPDX-License-Identifier: Apache-2.0 */",
            "#ifndef RELPOS_TESTS_ROPE_SCALING_H", "#define RELPOS_TESTS_ROPE_SCALING_H", "",
            "struct rope_golden {",
@@ -109,7 +109,7 @@ def main():
            "    double attention_factor, mscale, mscale_all_dim;",
            "    int truncate;",
            "    double low_freq_factor, high_freq_factor;",
-           "    double short_factor[8], long_factor[8];           /* dim / 2 of them, for longrope */",
+           "    double short_factor[8], long_factor[8];           /* [dim / 2], for longrope */",
            "    double seq_len;",
            "    int n;                                            /* dim / 2 */",
            "    double inv_freq[16];",

@@ -2,7 +2,7 @@
 """make_swin.py -- window attention of Swin: Hugging Face's (square) and timm's (square or not), in float64.
 
 Tables are ((2Gh-1)(2Gw-1), heads), indexed by query - key with the row first, in both peers and in the contract. The
-windows of a picture are the batch. Hugging Face runs through its sdpa path, since its eager softmax is float32.
+windows of a picture form the batch. Hugging Face runs in its sdpa path, because the eager softmax is float32.
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -54,7 +54,7 @@ def timm(name, grid, windows):
 
 hugging_face("swin_hf", 4, 1)
 hugging_face("swin_hf_windows", 3, 2)
-hugging_face("swin_hf_weights", 3, 1, eager=True)       # its softmax is float32
+hugging_face("swin_hf_weights", 3, 1, eager=True)       # the eager softmax is float32
 timm("swin_timm_square", (4, 4), 1)
 timm("swin_timm_wide", (3, 5), 1)
 timm("swin_timm_tall", (5, 2), 2)

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 """make_symm.py -- symm_learning's AdditiveRelMultiheadAttention and RoPEMultiheadAttention, in float64.
 
-The class subtracts one table of 2 * max_distance + 1 numbers, shared by all heads, at P_q - P_k clamped and truncated
-toward zero; a pair with a masked position gets 0. That is the contract's `real` with its default sign of -1 and a table
-of one head. Its input and output projections are set to the identity, so that queries, keys, values and outputs are
-what the module is given and gives. Its weights are means over heads, and only checked here.
+AdditiveRelMultiheadAttention subtracts the entry of a table of 2 * max_distance + 1 numbers, shared by all heads, at
+P_q - P_k, clamped and truncated toward zero; a pair with a masked position gets 0. This is the contract's `real` with
+its default sign of -1 and a table of one head. The input and output projections are set to the identity, so the
+module's inputs and output are the queries, keys, values and outputs. Its weights are means over heads and are only
+compared in this script.
 
-Causality goes in by attn_mask: is_causal=True does not work in this class; see what `--is-causal` prints.
+Causality is passed as attn_mask, because is_causal=True does not work in this class (see the output of `--is-causal`).
 
-The class for rotary positions rotates neighbouring channels (layout=interleaved) and leaves a masked position
-unrotated: the contract has no mask there, and position 0 says the same.
+RoPEMultiheadAttention rotates neighbouring channels (layout=interleaved) and does not rotate a masked position. The
+contract has no such mask, but position 0 is equivalent.
 
     python make_symm.py                 write the cases
     python make_symm.py --is-causal     show what is_causal=True does
@@ -45,7 +46,7 @@ def inputs(batch, lq, lk):
 
 
 def case(name, limit, lq, lk, batch=1, causal=False, padded=0, **positions):
-    """positions: q_positions, k_positions, q_position_mask, k_position_mask as the module takes them"""
+    """positions: q_positions, k_positions, q_position_mask, k_position_mask, as the module takes them."""
     seed(name)
     m, x = additive(limit), inputs(batch, lq, lk)
     dout = randn(batch, lq, H * D)
@@ -53,7 +54,7 @@ def case(name, limit, lq, lk, batch=1, causal=False, padded=0, **positions):
     keep = torch.ones(batch, lk, dtype=torch.bool)
     if padded:
         keep[-1, -padded:] = False
-    call = dict(given, attn_mask=torch.ones(lq, lk, dtype=torch.bool).triu(1) if causal else None,     # True = masked, there
+    call = dict(given, attn_mask=torch.ones(lq, lk, dtype=torch.bool).triu(1) if causal else None,     # in the module, True means masked
                 key_padding_mask=~keep if padded else None)
     out, _ = m(x["q"], x["k"], x["v"], **call)
     g = gradients(out, dout, **x, table=m.rel_bias)
@@ -91,7 +92,7 @@ def rope(name, length, batch, masked=False):
 
 
 def is_causal():
-    """Compare the module under is_causal=True with what the caller would expect."""
+    """Compare the module with is_causal=True with the result that a caller expects."""
     seed("is_causal")
     m, x = additive(3), inputs(1, 6, 6)
     arrays = dict({n: heads(t, H) for n, t in x.items()}, table=m.rel_bias[None])

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """make_t5.py -- Hugging Face T5Attention with its bucket table, in float64.
 
-T5 keeps its table as (buckets, heads), as the contract does, adds it to unscaled scores (--scale 1), and counts the
-bucket of memory - context, the contract's key - query. A T5 decoder is one-sided: bidirectional=0.
+T5 stores its table as (buckets, heads), like the contract, and adds it to unscaled scores (--scale 1). Its buckets are
+of memory - context, which is key - query. A T5 decoder is one-sided: bidirectional=0.
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -13,7 +13,7 @@ from transformers.models.t5.modeling_t5 import T5Attention
 from common import Family, Tap, gradients, heads, randn, randomize, seed
 
 F = Family("t5")
-TOL = 1e-12                                             # f64 from end to end
+TOL = 1e-12                                             # f64 in every step
 H, D = 2, 4
 
 
@@ -39,7 +39,7 @@ def self_attention(name, length, buckets=32, distance=128, decoder=False, keep=N
     seed(name)
     m = module(buckets, distance, decoder)
     mask = causal_mask(length, length) if decoder else None
-    if keep is not None:                                # T5's own way to mask: the lowest finite number, added
+    if keep is not None:                                # T5 masks by adding the lowest finite number
         mask = (keep[:, None, None, :] == 0).to(torch.float64) * torch.finfo(torch.float64).min
     tap = Tap(q=m.q, k=m.k, v=m.v, out=(m.o,))
     _, _, w = m(randn(batch, length, 8), mask=mask)
@@ -58,7 +58,7 @@ def self_attention(name, length, buckets=32, distance=128, decoder=False, keep=N
 
 
 def decode(name, before, now, buckets, distance):
-    """Prefill, then a few tokens more over the cache: q_offset is the number of cached keys."""
+    """Prefill, then a few more tokens with the cache; q_offset is the number of cached keys."""
     seed(name)
     m, cache = module(buckets, distance, True), DynamicCache()
     m(randn(1, before, 8), mask=causal_mask(before, before), past_key_values=cache)
@@ -72,7 +72,7 @@ def decode(name, before, now, buckets, distance):
 
 
 def cross(name, lq, lk):
-    """Queries and keys of different lengths; both start at position 0."""
+    """Queries and keys of different lengths, both from position 0."""
     seed(name)
     m = module(32, 128, False)
     tap = Tap(q=m.q, k=m.k, v=m.v, out=(m.o,))

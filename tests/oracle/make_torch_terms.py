@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 """make_torch_terms.py -- every position term and mask of the contract, from its formula, with gradients by autograd.
 
-The numbers are those of contract.py in float64; no peer has these terms, or none gives their gradients on a CPU.
-Kinks (|r| = 0, clamps, ReLU) carry no measure here: random values keep away from them, and integer offsets have no
-gradient.
+The numbers come from contract.py in float64, because no peer has these terms or their gradients on a CPU. Kinks
+(|r| = 0, clamps, ReLU) have no effect: random values do not hit them, and integer offsets have no gradient.
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -12,7 +11,7 @@ import torch
 from common import Family, randn, seed
 
 F = Family("terms")
-TOL = 1e-12                      # sums of a few dozen products of numbers of size one in f64; exp and log add a few ulp
+TOL = 1e-12                      # sums of a few dozen products of order one in f64; exp and log add a few ulp
 ALL = " --weights --lse --grad"
 
 
@@ -23,7 +22,7 @@ def base(name, B=1, H=2, Hk=None, Lq=7, Lk=9, D=2, Dv=None):
 
 
 def case(name, arguments, more=None, tolerance=TOL, stored=None, flags=ALL, **shape):
-    """more(): the arrays besides q, k, v, dout, drawn after them"""
+    """more(): return the arrays besides q, k, v, dout; drawn after them."""
     name = "terms_" + name
     arrays = base(name, **shape)
     arrays.update(more() if more else {})
@@ -50,13 +49,13 @@ case("gqa", "", H=4, Hk=2, D=3)
 case("mqa_dv", "--causal --q-offset 2", H=4, Hk=1, D=4, Dv=7)
 case("causal", "--causal")
 case("causal_offset", "--causal --q-offset 2")
-case("causal_offset_negative", "--causal --q-offset -3")                      # queries 0..2 see no key
+case("causal_offset_negative", "--causal --q-offset -3")                      # queries 0 to 2 have no key
 case("causal_offset_batch", "--causal --q-offset off", lambda: {"off": ints(3, -2)}, B=2)
 case("window", "--window 2,1")
 case("window_left", "--window 3,-1 --q-offset 1")
 case("window_right", "--window -1,0")
 case("window_causal", "--causal --window 2,4 --q-offset 5")
-case("key_mask", "--key-mask keep", lambda: {"keep": ints([1, 1, 0, 1, 0, 1, 1, 1, 0], [0] * 9)}, B=2)   # entry 1: none
+case("key_mask", "--key-mask keep", lambda: {"keep": ints([1, 1, 0, 1, 0, 1, 1, 1, 0], [0] * 9)}, B=2)   # entry 1: no keys
 case("mask_full", "--mask keep", lambda: {"keep": torch.rand(2, 2, 7, 9) > 0.4}, B=2)
 case("mask_rows", "--mask keep", lambda: {"keep": torch.rand(7, 9) > 0.5}, B=2)
 case("mask_batch", "--mask keep", lambda: {"keep": torch.rand(2, 1, 1, 9) > 0.4}, B=2)
@@ -70,7 +69,7 @@ case("masks_together", "--causal --window 5,-1 --key-mask keep --mask pair --len
 
 
 def poison(arrays):
-    """NaN and infinities in what no query sees: they must not reach the result."""
+    """NaN and infinities in masked tokens must not reach the result."""
     k, v = arrays["k"].clone(), arrays["v"].clone()
     k[:, :, 4:], v[:, :, 4], v[:, :, 5:] = float("nan"), float("inf"), float("nan")
     return {"k": k, "v": v}
@@ -78,7 +77,7 @@ def poison(arrays):
 
 case("masked_nan", "--lengths n", lambda: {"n": ints(4)}, stored=poison)
 def poison_pairs(arrays):
-    """NaN in every pair that the causal mask hides, and in the query that sees nothing."""
+    """NaN in every pair that the causal mask hides, and in the query without keys."""
     bias, q = arrays["bias"].clone(), arrays["q"].clone()
     bias[torch.ones(7, 9, dtype=torch.bool).triu(0).expand_as(bias)], q[:, :, 0] = float("nan"), float("nan")
     return {"bias": bias, "q": q}
@@ -103,7 +102,7 @@ case("table_positions", "--bias table,table=t,left=3,right=3,q_positions=qp,k_po
 case("table_positions_real", "--bias table,table=t,left=3,right=3,q_positions=qp,k_positions=kp",
      lambda: {"t": randn(2, 7), "qp": randn(2, 7, scale=3), "kp": randn(2, 9, scale=3)}, B=2)
 case("table_positions_offset", "--bias table,table=t,left=4,right=4,q_positions=qp --causal --q-offset 3",
-     lambda: {"t": randn(2, 9), "qp": ints(5, 0, 1, 9, 2, 2, 7)})              # the offset moves the mask alone
+     lambda: {"t": randn(2, 9), "qp": ints(5, 0, 1, 9, 2, 2, 7)})              # the offset moves only the mask
 case("t5_both", "--bias t5,table=t --scale 1", lambda: {"t": randn(32, 2)}, Lq=8, Lk=40)
 case("t5_causal", "--bias t5,table=t,buckets=16,max_distance=20,bidirectional=0 --causal --q-offset 32",
      lambda: {"t": randn(16, 2)}, Lq=8, Lk=40)

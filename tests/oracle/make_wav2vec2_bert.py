@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """make_wav2vec2_bert.py -- Hugging Face Wav2Vec2BertSelfAttention, relative_key: Shaw's key vectors, in float64.
 
-distance_embedding has left + right + 1 rows for the clamped key - query, shared by all heads: the contract's relkey
-table as it is.
+distance_embedding has left + right + 1 rows for the clamped key - query, shared by all heads. It is the relkey table of
+the contract without changes.
 
 SPDX-License-Identifier: Apache-2.0
 """

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """make_xl.py -- Transformer-XL scores: XLNet's rel_attn_core and Wav2Vec2-Conformer's relative attention, in float64.
 
-XLNet. k_head_r has klen + qlen rows for the distances klen ... 1 - qlen (query - key); rel_shift uses row
-qlen - i + j, never row 0. The contract's r starts at offset -(Lq - 1 + q_offset), which is row 1: r = k_head_r[1:],
-in the same order, heads first. With mlen remembered keys, klen = mlen + qlen and q_offset = mlen.
-u is r_w_bias (content), v is r_r_bias (position).
+XLNet: k_head_r has klen + qlen rows for the distances klen ... 1 - qlen (query - key). rel_shift uses row
+qlen - i + j and never row 0. The contract's r starts at offset -(Lq - 1 + q_offset), which is row 1, so
+r = k_head_r[1:] in the same order, with heads first. With mlen remembered keys, klen = mlen + qlen and q_offset = mlen.
+u is r_w_bias (content), and v is r_r_bias (position).
 
-Conformer. linear_pos projects 2L - 1 rows for the distances L - 1 ... 1 - L: the contract's order already.
+Conformer: linear_pos projects 2L - 1 rows for the distances L - 1 ... 1 - L, which is the order of the contract.
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -19,7 +19,7 @@ from transformers.models.xlnet.modeling_xlnet import XLNetRelativeAttention
 from common import Family, Tap, gradients, heads, randn, randomize, seed
 
 F = Family("xl")
-TOL = 1e-12                                             # f64 from end to end
+TOL = 1e-12                                             # f64 in every step
 H, D = 2, 4
 ARGUMENTS = "--xl r=pos,u=content_bias,v=position_bias"
 

@@ -1,9 +1,9 @@
 #!/bin/sh
-# run.sh -- relpos attend against numbers that do not come from relpos: tests/oracle/README.md.
+# run.sh -- compare relpos attend with numbers that do not come from relpos (tests/oracle/README.md).
 #
-#     tests/oracle/run.sh PATH/TO/relpos PATH/TO/cases [PATTERN]      from the root of the project; PATTERN: only cases of this name
+#     tests/oracle/run.sh PATH/TO/relpos PATH/TO/cases [PATTERN]      from the root of the project; PATTERN selects cases by name
 #
-# Each case runs in f64 with its own tolerance and again in f32. SPDX-License-Identifier: Apache-2.0
+# Each case runs in f64 with its tolerance and again in f32. SPDX-License-Identifier: Apache-2.0
 set -u
 program=${1:?usage: tests/oracle/run.sh PATH/TO/relpos PATH/TO/cases [PATTERN]}
 cases=${2:?usage: tests/oracle/run.sh PATH/TO/relpos PATH/TO/cases [PATTERN]}

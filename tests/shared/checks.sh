@@ -1,6 +1,6 @@
-# checks.sh -- sourced by the scripts of tests/cli and tests/lab: it reads PATH/TO/relpos, makes the folder $T, goes to the root of
-# the project, runs the program as its users do, and counts checks. A check that fails prints the command, what was expected and
-# what was found. A check starts as few processes as it can: there are thousands of them.
+# checks.sh -- sourced by the scripts of tests/cli and tests/lab. It takes PATH/TO/relpos, creates the folder $T, changes to the root
+# of the project, runs the program as a user would, and counts checks. A failing check prints the command, the expected and the
+# actual result. Each check starts as few processes as possible, because there are thousands of checks.
 #
 # Needs coreutils, sed, grep, awk, gzip and cmp. SPDX-License-Identifier: Apache-2.0
 set -u
@@ -11,9 +11,9 @@ exec </dev/null
 LC_ALL=C
 export LC_ALL
 unset RELPOS_ISA RELPOS_THREADS OPENBLAS_CORETYPE NO_COLOR LANG LANGUAGE COLUMNS
-ASAN_OPTIONS=allocator_may_return_null=1:${ASAN_OPTIONS-} # running out of memory is an error to report, not the end
+ASAN_OPTIONS=allocator_may_return_null=1:${ASAN_OPTIONS-} # running out of memory must be an error of the program and not an abort
 export ASAN_OPTIONS
-ulimit -t 300 # a command that runs in a circle ends by the processor time it takes, however busy the machine is; ctest ends one that waits
+ulimit -t 300 # limits processor time, so an endless loop ends even on a busy machine; ctest stops a command that waits
 T=$(mktemp -d) || exit 1
 trap 'rm -rf "$T"' EXIT
 trap 'exit 1' HUP INT TERM
@@ -30,13 +30,13 @@ check()
     printf 'FAILED %s\n  command   %s\n  expected  %s\n  found     %s\n' "$1" "$command" "$2" "$3" | cat -v | cut -c 1-2000
 }
 
-# same WHAT FILE FILE: byte for byte
+# same WHAT FILE FILE: check that two files have the same bytes
 same()
 {
     check "$1" '' "$(cmp -- "$2" "$3" 2>&1)"
 }
 
-# run ARGUMENT...: leaves $T/out, $T/err, $code
+# run ARGUMENT...: run the program; sets $T/out, $T/err and $code
 run()
 {
     command="relpos $*"
@@ -44,21 +44,22 @@ run()
     code=$?
 }
 
-# succeeded: exit code 0, and nothing on standard error but the progress lines of a slow machine ("train: 40 %, ... 12 s left")
+# succeeded: check exit code 0, and only progress lines on standard error ("train: 40 %, ... 12 s left", on a slow
+# machine)
 succeeded()
 {
     if [ -s "$T/err" ]; then said=$(grep -vE '^[a-z0-9 ]+: [0-9]+ %, .*[0-9]+ s left$' "$T/err" | head -n 3); else said=''; fi
     check 'it succeeds in silence' '0 ' "$code $said"
 }
 
-# ok ARGUMENT...
+# ok ARGUMENT...: run the program and check that it succeeds
 ok()
 {
     run "$@"
     succeeded
 }
 
-# prints TEXT ARGUMENT...: the same, and TEXT on standard output
+# prints TEXT ARGUMENT...: like ok, and check standard output
 prints()
 {
     printed=$1
@@ -67,7 +68,7 @@ prints()
     check 'standard output' "$printed" "$(cat "$T/out")"
 }
 
-# has PATTERN...: the last output has lines that match these extended regular expressions
+# has PATTERN...: check that the last output has lines that match these extended regular expressions
 has()
 {
     for pattern; do
@@ -76,7 +77,7 @@ has()
     done
 }
 
-# read_error: the first line of standard error into $said, the number of lines into $lines
+# read_error: set $said to the first line of standard error, $lines to the number of lines
 read_error()
 {
     said='' lines=0
@@ -86,14 +87,14 @@ read_error()
     done <"$T/err"
 }
 
-# says PATTERN: standard error matches the extended regular expression
+# says PATTERN: check that standard error matches the extended regular expression
 says()
 {
     if grep -qE -e "$1" "$T/err"; then found=$1; else found=$(cat "$T/err"); fi
     check 'message' "$1" "$found"
 }
 
-# look: what is in $T/kept, by name, kind and content, into $now
+# look: set $now to the names, kinds and contents of the files in $T/kept
 look()
 {
     now=''
@@ -109,8 +110,9 @@ look()
 look
 kept=$now
 
-# refused CODE PATTERN ARGUMENT...: that exit code; one line on standard error, which matches; nothing on standard output;
-# the files of $T/kept are as before, and there is no other. Messages that do not say how to mend are kept for the end.
+# refused CODE PATTERN ARGUMENT...: check the exit code, a single matching line on standard error, nothing on standard
+# output, and that the files in $T/kept are unchanged. Messages without a remedy in parentheses are collected for
+# finish.
 refused()
 {
     wanted=$1 expected=$2
@@ -133,11 +135,11 @@ refused()
     kept=$now
 }
 
-# refusals WORD... <<'END': a table with a line for each refusal,
+# refusals WORD... <<'END': check a table of errors. Each line is
 #
-#     exit code | pattern of the message | arguments, quoted as for the shell
+#     exit code | pattern of the message | arguments, quoted for the shell
 #
-# of a command that begins with the words.
+# and the command begins with the words.
 refusals()
 {
     while IFS= read -r row; do
@@ -147,7 +149,7 @@ refusals()
     done
 }
 
-# finish: the last line of every script
+# finish: print the totals; the last line of every script
 finish()
 {
     if [ -n "$without_advice" ]; then

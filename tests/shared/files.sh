@@ -1,11 +1,11 @@
-# files.sh -- sourced after checks.sh: input files, made here byte by byte, and the numbers of output files. A .safetensors is a
-# line of text before raw numbers, and a stored .npz is little more.
+# files.sh -- sourced after checks.sh: create input files byte by byte, and read the numbers of output files. A .safetensors file is
+# a line of text before raw numbers, and a stored .npz is only slightly more.
 # SPDX-License-Identifier: Apache-2.0
 text=examples/data/gettysburg.safetensors
 
 # ---------------------------------------------------------------------------------------------------- numbers as bytes
 
-# bytes WIDTH NUMBER...: whole numbers from 0, least byte first
+# bytes WIDTH NUMBER...: print unsigned integers as bytes, least significant first
 bytes()
 {
     width=$1 octal=''
@@ -21,7 +21,7 @@ bytes()
     printf "$octal"
 }
 
-# f32 NUMBER...: also nan, inf, -inf
+# f32 NUMBER...: print numbers as f32; nan, inf and -inf are allowed
 f32()
 {
     # shellcheck disable=SC2059
@@ -41,7 +41,7 @@ f32()
         }')"
 }
 
-some() # some FROM N: n numbers in f32 out of the middle of a trained network
+some() # some FROM N: print n f32 numbers from the middle of a trained network
 {
     tail -c +$((200001 + 4 * $1)) "$text" | head -c $((4 * $2))
 }
@@ -53,7 +53,7 @@ zeros() # zeros BYTES
 
 # ---------------------------------------------------------------------------------------------------- .safetensors
 
-# size_of DTYPE SHAPE: bytes of such an array, into $size
+# size_of DTYPE SHAPE: set $size to the number of bytes of such an array
 size_of()
 {
     case $1 in F64 | I64 | U64) size=8 ;; F32 | I32 | U32) size=4 ;; F16 | BF16 | I16 | U16) size=2 ;; *) size=1 ;; esac
@@ -64,7 +64,8 @@ size_of()
     unset IFS
 }
 
-# A file is made by begin, put NAME DTYPE SHAPE COMMAND ARGUMENT... for each array, whose bytes the command prints, and save FILE.
+# To create a file: begin; put NAME DTYPE SHAPE COMMAND ARGUMENT... for each array, whose bytes the command prints; save
+# FILE.
 begin()
 {
     header='' end=0
@@ -82,14 +83,15 @@ save()
 {
     raw "{$header}" "$T/data" "$1"
 }
-raw() # raw HEADER DATAFILE FILE: any text at all before the data
+raw() # raw HEADER DATAFILE FILE: write a file with any text before the data
 {
     { bytes 8 ${#1}; printf '%s' "$1"; cat "$2"; } >"$3"
 }
 
 # ---------------------------------------------------------------------------------------------------- .npz
 
-# A stored .npz: zip_begin, zip_put NAME DESCR SHAPE COMMAND ARGUMENT..., zip_save FILE. gzip knows the CRC-32.
+# To create a stored .npz: zip_begin; zip_put NAME DESCR SHAPE COMMAND ARGUMENT...; zip_save FILE. gzip
+# computes the CRC-32.
 zip_begin()
 {
     entries=0
@@ -129,7 +131,7 @@ zip_save()
 
 # ---------------------------------------------------------------------------------------------------- the numbers of a file
 
-# numbers FILE.safetensors NAME: the numbers of an array in f32 or f64, one a line
+# numbers FILE.safetensors NAME: print the numbers of an f32 or f64 array, one per line
 numbers()
 {
     # shellcheck disable=SC2046
@@ -139,7 +141,7 @@ numbers()
     od -An -v -w$(($2 / 8)) -t f$(($2 / 8)) -j $((8 + $5 + $3)) -N $(($4 - $3)) "$1" | tr -d ' '
 }
 
-# near WHAT TOLERANCE FILE NAME FILE NAME: two arrays of equal length, element by element
+# near WHAT TOLERANCE FILE NAME FILE NAME: compare two arrays of equal length, element by element
 near()
 {
     numbers "$3" "$4" >"$T/one"
@@ -151,7 +153,8 @@ near()
 
 # ---------------------------------------------------------------------------------------------------- inputs that scripts share
 
-# make_small: $small has arrays for most terms and masks, and q, k, v of 2 batch entries, 4 heads over 2, 7 queries, 9 keys, width 8, values of width 5.
+# make_small: create $small with arrays for most terms and masks, and q, k, v of 2 batch entries, 4 heads (2 for keys),
+# 7 queries, 9 keys, width 8 and values of width 5.
 small=$T/small.safetensors
 qkv()
 {
@@ -186,12 +189,13 @@ make_small()
     put none BOOL 7,9 zeros 63
     put blocks BOOL 7,7 bytes 1 1 1 1 0 0 0 0 1 1 1 0 0 0 0 1 1 1 0 0 0 0 0 0 0 1 1 1 1 0 0 0 1 1 1 1 0 0 0 1 1 1 1 0 0 0 1 1 1 1
     put segments I32 2,7 bytes 4 5 5 5 8 8 8 8 5 5 5 8 8 8 8
-    put sq F32 2,1,7,8 some 0 112 # for segments: as many queries as keys
+    put sq F32 2,1,7,8 some 0 112 # for segments: equal numbers of queries and keys
     put odd_type F8_E4M3 2 printf '\001\000'
     save "$small"
 }
 
-# make_square: $square has as many keys as queries, as segments need, and the mask that stands for them.
+# make_square: create $square with equal numbers of queries and keys, as segments need, and the
+# equivalent mask.
 square=$T/square.safetensors
 make_square()
 {
@@ -204,7 +208,8 @@ make_square()
     save "$square"
 }
 
-# make_more: $more has the small file's q, k and v with arrays for the other terms, and an incoming gradient.
+# make_more: create $more with the small file's q, k and v, arrays for the other terms, and an incoming
+# gradient.
 more=$T/more.safetensors
 make_more()
 {
@@ -212,7 +217,7 @@ make_more()
     qkv
     put dout F32 2,4,7,5 some 2000 280
     put table F32 4,8 some 100 32
-    put again F32 4,8 some 100 32 # the same numbers
+    put again F32 4,8 some 100 32 # the same numbers as table
     put slopes F32 4 f32 0.5 0.25 0.125 0.0625
     put no_sink F32 4 f32 -inf -inf -inf -inf
     put w1 F32 3,1 some 2300 3
@@ -248,7 +253,7 @@ make_more()
     save "$more"
 }
 
-# make_small_npz: $small_npz has the small file's q, k, v and a mask
+# make_small_npz: create $small_npz with the small file's q, k, v and a mask
 small_npz=$T/small.npz
 make_small_npz()
 {
@@ -260,7 +265,7 @@ make_small_npz()
     zip_save "$small_npz"
 }
 
-# make_no_keys: $no_keys has queries, and nothing that they could attend to
+# make_no_keys: create $no_keys with queries and no keys
 no_keys=$T/no_keys.safetensors
 make_no_keys()
 {
@@ -273,7 +278,8 @@ make_no_keys()
 
 # ---------------------------------------------------------------------------------------------------- outputs with a name
 
-# attend_to NAME OPTION...: the small file into $T/made/NAME.safetensors, the path of which is $made
+# attend_to NAME OPTION...: run attend on the small file and write $T/made/NAME.safetensors; sets
+# $made to this path
 attend_to()
 {
     made=$T/made/$1.safetensors
@@ -281,7 +287,7 @@ attend_to()
     ok attend "$small" -o "$made" "$@"
 }
 
-# prepare NAME OPTION...: the same where the output is only needed for a comparison
+# prepare NAME OPTION...: like attend_to, for an output that is only needed for a comparison
 prepare()
 {
     made=$T/made/$1.safetensors
@@ -289,13 +295,13 @@ prepare()
     "$program" attend "$small" -o "$made" "$@" || exit 1
 }
 
-# equal NAME NAME: outputs with the same bytes
+# equal NAME NAME: check that two outputs have the same bytes
 equal()
 {
     same "$1 equals $2" "$T/made/$1.safetensors" "$T/made/$2.safetensors"
 }
 
-# differs NAME NAME
+# differs NAME NAME: check that two outputs differ
 differs()
 {
     if cmp -s "$T/made/$1.safetensors" "$T/made/$2.safetensors"; then found=equal; else found=differs; fi

@@ -1,20 +1,20 @@
-# lab.sh -- sourced after checks.sh: the small experiment that the scripts of tests/lab train, $T/small.lab, trained in $T/run; and
-# what some of them begin with. Exit code 77 where there is no CBLAS.
+# lab.sh -- sourced after checks.sh: the small experiment $T/small.lab of the scripts in tests/lab, its training run $T/run, and
+# further inputs. Exit code 77: there is no CBLAS.
 # SPDX-License-Identifier: Apache-2.0
 
-# number NAME FILE: of the JSON
+# number NAME FILE: print a number from JSON
 number()
 {
     grep -oE "\"$1\":[-0-9.e+]*" "$2" | head -n 1 | sed 's/.*://'
 }
 
-# near A B BOUND: 1 where they differ by at most BOUND of B
+# near A B BOUND: print 1 if A and B differ by at most BOUND times B
 near()
 {
     awk -v a="$1" -v b="$2" -v bound="$3" 'BEGIN {d = a - b; print d * d <= bound * bound * b * b && b != 0}'
 }
 
-# prepare ARGUMENT...: what has its checks in another script
+# prepare ARGUMENT...: run a command that another script checks
 prepare()
 {
     run "$@"
@@ -22,7 +22,7 @@ prepare()
 }
 
 cat >"$T/small.lab" <<END
-# as small as it gets
+# an experiment as small as possible
 layers = 1
 width = 16
 heads = 2
@@ -46,26 +46,26 @@ if grep -q 'cannot be loaded' "$T/err"; then
     exit 77
 fi
 
-# make_stopped: $T/three is the same run, stopped and gone on
+# make_stopped: create $T/three, the same run stopped and resumed
 make_stopped()
 {
     prepare lab train "$T/small.lab" -o "$T/three" --threads 2 --until 18
     prepare lab train "$T/small.lab" -o "$T/three" --threads 3 --resume
 }
 
-# make_model: $T/model.safetensors has the weights of the run alone
+# make_model: create $T/model.safetensors with only the weights of the run
 make_model()
 {
     prepare lab export "$T/run" --model -o "$T/model.safetensors"
 }
 
-# make_learned: $T/learned is a model that adds positions to what it reads
+# make_learned: create $T/learned, a model that adds learned positions to its embedding
 make_learned()
 {
     prepare lab train "$T/small.lab" -o "$T/learned" --set position=learned --set steps=3
 }
 
-# refused CODE PATTERN ARGUMENT...: one line on standard error
+# refused CODE PATTERN ARGUMENT...: check the exit code and a single matching line on standard error
 refused()
 {
     wanted=$1 expected=$2
@@ -76,7 +76,7 @@ refused()
     says "$expected"
 }
 
-# explain_refused CODE PATTERN ARGUMENT...: by relpos explain
+# explain_refused CODE PATTERN ARGUMENT...: the same for relpos explain
 explain_refused()
 {
     wanted=$1 expected=$2
@@ -84,8 +84,8 @@ explain_refused()
     refused "$wanted" "$expected" explain "$@"
 }
 
-# make_classes: $T/classes.lab tells apart three files in words of their own; a window of 16 has two words at least. And
-# $T/classes_sweep.lab, with two seeds.
+# make_classes: create $T/classes.lab, which classifies three files with different words, at least two in a window of
+# 16, and $T/classes_sweep.lab, which has two seeds.
 make_classes()
 {
     awk 'BEGIN {for (n = 0; n < 4000; n++) {x = (16807 * x + 12345) % 2147483647; printf "%s ", substr("red bluewhit", x % 3 * 4 + 1, 4)}}' >"$T/one.txt"
@@ -99,7 +99,7 @@ make_classes()
     (cat "$T/classes.lab" && echo 'vary.seed = 1 | 2') | sed 's/^steps = .*/steps = 3/' >"$T/classes_sweep.lab"
 }
 
-# make_sweep: $T/sweep.lab, of four short trainings
+# make_sweep: create $T/sweep.lab, a sweep of four short training runs
 make_sweep()
 {
     (
@@ -110,7 +110,7 @@ make_sweep()
     ) | sed 's/^steps = .*/steps = 3/' >"$T/sweep.lab"
 }
 
-# make_results: $T/results.jsonl of that sweep, and $T/classes.jsonl of the classifier's
+# make_results: create $T/results.jsonl from that sweep, and $T/classes.jsonl from the classifier's
 make_results()
 {
     make_sweep

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Write the tiny checkpoints of tests/t5/data with random weights, one for each member of the T5 family, and what transformers computes
-from them. Run by hand where torch and transformers are; the tests read what it wrote.
+"""Write the tiny checkpoints of tests/t5/data, one for each member of the T5 family, with random weights and the results of
+transformers for them. Run by hand where torch and transformers are installed; the tests read the files.
 
     python3 tests/t5/make_models.py [FOLDER]
 
 Each folder has config.json, generation_config.json, weights, and expected.safetensors:
-  sources [n, longest] i32, -1 behind the end     targets [n, t] i32, greedy, -1 behind the end
-  hidden [sum of lengths, d]                      logits [t, vocab]: of each token of the last target, given those before
-  hidden_error, logits_error [1]: how far transformers in f32 is from hidden and logits, which are computed in f64
-  attention.PART [layers, heads, queries, keys] of ATTENTION's models: weights of the last source and the second target, in f64
-  beams.K [n, r, t] i32, beam_scores.K [n, r]     for each search K of SEARCHES, -1 behind the end
+  sources [n, longest] i32, padded with -1        targets [n, t] i32, greedy, padded with -1
+  hidden [sum of lengths, d]                      logits [t, vocab]: of each token of the last target, given the previous tokens
+  hidden_error, logits_error [1]: largest error of transformers in f32; hidden and logits are computed in f64
+  attention.PART [layers, heads, queries, keys] for the models in ATTENTION: weights of the last source and the second target, in f64
+  beams.K [n, r, t] i32, beam_scores.K [n, r]     for each search K of SEARCHES, padded with -1
 
 SPDX-License-Identifier: Apache-2.0"""
 import copy
@@ -28,9 +28,9 @@ SMALL = dict(vocab_size=64, d_model=16, d_kv=8, d_ff=24, num_layers=2, num_decod
              relative_attention_num_buckets=8, relative_attention_max_distance=12, decoder_start_token_id=0)
 TINY = dict(SMALL, d_model=12, num_heads=2, d_ff=20)
 GATED = dict(feed_forward_proj="gated-gelu", tie_word_embeddings=False)
-MANY_ENDS = [1, 5, 12, 20, 33, 47, 60, 18]  # so that targets of random weights end before their time
+MANY_ENDS = [1, 5, 12, 20, 33, 47, 60, 18]  # many end tokens, so that targets of random weights end early
 T = transformers
-# name: class, configuration, seed; then what is done with the file
+# name: class, configuration, seed
 MODELS = {
     "t5": (T.T5ForConditionalGeneration, T.T5Config(**TINY), 0),
     "v11": (T.T5ForConditionalGeneration, T.T5Config(**dict(SMALL, num_decoder_layers=1), **GATED, eos_token_id=MANY_ENDS), 1),
@@ -49,7 +49,7 @@ MODELS = {
     "f16": (T.T5ForConditionalGeneration, T.T5Config(**TINY), 9),
     "silu": (T.T5ForConditionalGeneration, T.T5Config(**TINY, feed_forward_proj="gated-silu"), 10),
 }
-ATTENTION = ("t5", "umt5")  # one table of all layers, and one of each
+ATTENTION = ("t5", "umt5")  # one table for all layers, and one per layer
 LENGTHS = [1, 5, 19, 34]
 STEPS = 10
 # beams, results, further settings
@@ -59,7 +59,7 @@ SEARCHES = [(4, 2, {}), (3, 3, {"early_stopping": True, "length_penalty": 2.0}),
 
 
 def fill(model, seed):
-    """Weights that are large enough for every layer and table to matter."""
+    """Set random weights that are large enough for every layer and table to matter."""
     random = torch.Generator().manual_seed(seed)
     for name, p in model.named_parameters():
         x = torch.randn(p.shape, generator=random)
@@ -67,7 +67,7 @@ def fill(model, seed):
             p.data = 1 + 0.3 * x
         elif "relative_attention_bias" in name:
             p.data = x
-        elif name.endswith(("shared.weight", "embed_tokens.weight")):  # small, or a head that is tied repeats its input
+        elif name.endswith(("shared.weight", "embed_tokens.weight")):  # small: a tied head with large weights would repeat its input
             p.data = 0.3 * x
         elif "lm_head" in name:
             p.data = x
@@ -81,7 +81,7 @@ def padded(rows, width=None):
 
 
 def cut(row, ends):
-    """Tokens after the start token, up to the first end."""
+    """Return the tokens after the start token, up to the first end token."""
     row = row.tolist()[1:]
     return next((row[:k + 1] for k, t in enumerate(row) if t in ends), row)
 
@@ -95,13 +95,13 @@ def error(exact, other):
     return (exact - other).abs().max().float().reshape(1)
 
 
-def share(exact, other):
-    """The error's norm over that of what is exact."""
+def relative_error(exact, other):
+    """Return the norm of the error, relative to the norm of the exact numbers."""
     return ((exact - other).norm() / exact.norm()).float().reshape(1)
 
 
 def doubled(model):
-    """The same model in f64, norms too."""
+    """Return the same model in f64, including its norms."""
     exact = copy.deepcopy(model).double()
     for module in exact.modules():
         if type(module).__name__.endswith("LayerNorm"):
@@ -111,7 +111,7 @@ def doubled(model):
 
 @torch.no_grad()
 def attentions(model, source, target):
-    """Weights of every layer and head."""
+    """Return the attention weights of every layer and head."""
     exact = doubled(model)
     exact.set_attn_implementation("eager")
     o = exact(input_ids=torch.tensor([source]), decoder_input_ids=torch.tensor([[0, *target[:-1]]]), output_attentions=True)
@@ -128,7 +128,7 @@ def expect(model, config, seed):
     hidden, in_f32 = encode(exact, sources), encode(model, sources)
     in_bf16 = encode(copy.deepcopy(model).bfloat16(), sources)
     out = {"sources": padded(sources), "hidden": hidden.float(), "hidden_error": error(hidden, in_f32),
-           "hidden_bf16_share": share(hidden, in_bf16)}
+           "hidden_bf16_share": relative_error(hidden, in_bf16)}
     if not hasattr(model, "lm_head"):
         return out
     targets = []
@@ -139,7 +139,7 @@ def expect(model, config, seed):
         mask = torch.ones_like(ids)
         t = cut(model.generate(ids, attention_mask=mask, max_new_tokens=STEPS, do_sample=False, num_beams=1)[0], ends)
         targets.append(t)
-        # experts in the decoder have no bounds where tokens come one by one, and that is how generate() works
+        # token by token, as generate() does: the capacity of the decoder's experts has no effect then
         logits, in_f32 = (stepwise(m, ids, mask, [0, *t[:-1]]) for m in (exact, model))
         for k, (beams, results, more) in enumerate(SEARCHES):
             g = model.generate(ids, attention_mask=mask, max_new_tokens=STEPS, do_sample=False, num_beams=beams,
@@ -166,7 +166,7 @@ def stepwise(model, ids, mask, tokens):
 
 
 def shard(folder):
-    """Cut a checkpoint in two files of bf16, as save_pretrained does with large ones."""
+    """Split a checkpoint into two bf16 files, as save_pretrained does with large ones."""
     tensors = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
     names, index = sorted(tensors), {}
@@ -193,7 +193,7 @@ def main():
         fill(model, seed)
         stored = torch.float32 if name == "v11" else torch.float16 if name == "f16" else torch.bfloat16
         rounded(model, stored)
-        if name == "v11":  # a head of its own, as the first files of v1.1 had it
+        if name == "v11":  # a separate head, as in the first files of v1.1
             model.lm_head.weight = torch.nn.Parameter(torch.randn(64, 16, generator=torch.Generator().manual_seed(99)))
         expected = expect(model, config, seed)
         if name in ATTENTION:
@@ -208,7 +208,7 @@ def main():
             c["tie_word_embeddings"] = False
             c.pop("scale_decoder_outputs", None)
             (folder / "config.json").write_text(json.dumps(c, indent=2) + "\n")
-        if name == "t5":  # strays that old files have
+        if name == "t5":  # extra tensors that old files have
             tensors["encoder.embed_tokens.weight"] = tensors["shared.weight"].clone()
             tensors["decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"] = torch.zeros(8, 2)
         save_file({n: t.to(stored).contiguous() for n, t in tensors.items()}, file, {"format": "pt"})

@@ -1,4 +1,5 @@
-/* models.h -- what the tests of t5 share: the tiny checkpoints of tests/t5/data, and what transformers computes from them.
+/* models.h -- helpers of the T5 tests: the tiny checkpoints of tests/t5/data, and the results of transformers for
+ * them.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_TESTS_MODELS_H
 #define RELPOS_TESTS_MODELS_H
@@ -33,12 +34,12 @@ HELPER rp_t5 *open_model(const char *name, const char *type, rp_pool *pool)
     return m;
 }
 
-/* What transformers computed. */
+/* Results of transformers. */
 typedef struct expected {
     io_set set;
     int32_t tokens[SOURCES][MAX_TOKENS];
     rp_t5_tokens source[SOURCES];
-    int64_t rows; /* of all sources */
+    int64_t rows; /* total length of all sources */
 } expected;
 
 HELPER const io_array *array_of(const expected *e, const char *name)
@@ -46,7 +47,7 @@ HELPER const io_array *array_of(const expected *e, const char *name)
     return io_find(&e->set, name);
 }
 
-/* Row n of an array of tokens that -1 fills up. */
+/* Read row n of a token array that is padded with -1. */
 HELPER int64_t read_row(const io_array *a, int64_t n, int32_t *tokens)
 {
     const int64_t width = a->shape[a->ndim - 1];
@@ -93,7 +94,7 @@ HELPER bool decodes(const rp_t5 *m)
     return rp_t5_about(m)->decoder_layers > 0;
 }
 
-/* The usual settings of these tests: greedy, STEPS tokens. */
+/* Return the usual settings of these tests: greedy, STEPS tokens. */
 HELPER rp_t5_generation settings_of(const rp_t5 *m)
 {
     rp_t5_generation g = rp_t5_generation_of(m);
@@ -101,7 +102,7 @@ HELPER rp_t5_generation settings_of(const rp_t5 *m)
     return g;
 }
 
-/* Some tokens are never written, some not at first, and some not behind others. */
+/* Forbid some tokens everywhere, some at the start, and some sequences. */
 HELPER void forbid_many(rp_t5_generation *g)
 {
     static const int32_t tokens[] = {3, 5, 8, 13, 21, 34, 55, 2, 4, 7, 11, 18, 29, 47};

@@ -1,5 +1,5 @@
-/* test_t5_damage.c -- checkpoints that are cut short, incomplete, of another shape or type, or that name what they must not, are refused
- * with a line that says what is wrong; arguments out of range too; and every allocation may fail.
+/* test_t5_damage.c -- errors: checkpoints that are truncated, incomplete, of another shape or type, or that name
+ * invalid files; arguments out of range; and every allocation may fail.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/t5/models.h"
 #include "io/checkpoint.h"
@@ -47,7 +47,7 @@ static void clear(void)
     assert_int_equal(system(command), 0);
 }
 
-/* A copy of a checkpoint that may be spoiled. */
+/* Copy a checkpoint that a test then damages. */
 static void copy_model(const char *name)
 {
     char command[600];
@@ -69,7 +69,7 @@ static void refuses(const char *path, const char *words)
 
 /* ------------------------------------------------------------------------------------------------ config.json */
 
-/* Replace a part of the text of config.json. */
+/* Replace a part of a JSON file. */
 static void edit(const char *file, const char *from, const char *to)
 {
     char path[300];
@@ -176,9 +176,8 @@ static void test_config(void **state)
     }
 }
 
-/* Without a decoder_start_token_id targets begin with the bos_token_id, in whichever file it is, and else with padding. */
-/* What config.json describes is held to the tensors that are there before anything is made for it: 268 million experts would take
- * minutes and gigabytes. */
+/* The model that config.json describes is compared with the tensors in the files before anything is allocated: 268
+ * million experts would take minutes and gigabytes. */
 static void test_sizes(void **state)
 {
     static const char *const experts[] = {"100", "65536"};
@@ -196,6 +195,7 @@ static void test_sizes(void **state)
     }
 }
 
+/* Without decoder_start_token_id, targets begin with the bos_token_id of either file; without both, with padding. */
 static void test_start(void **state)
 {
     char path[300];
@@ -214,7 +214,7 @@ static void test_start(void **state)
     }
 }
 
-/* What a generation_config.json requires that is not there is told when it is asked for. */
+/* A setting of generation_config.json that is not supported is an error when text is generated. */
 static void test_unsupported(void **state)
 {
     rp_t5 *m;
@@ -239,7 +239,8 @@ static void test_unsupported(void **state)
         "\"forced_eos_token_id\": [1]";
     rp_t5_generation g;
     for (size_t k = 0; k < sizeof keys / sizeof *keys + 1; k++)
-        for (int config = 0; config < 2; config++) { /* without a generation_config.json config.json's are asked */
+        for (int config = 0; config < 2; config++) { /* without generation_config.json the settings are read from
+                                                      * config.json */
             const bool refused = k < sizeof keys / sizeof *keys;
             char path[300], text[400];
             snprintf(text, sizeof text, "\"pad_token_id\": 0, %s", refused ? keys[k] : neutral);
@@ -256,7 +257,7 @@ static void test_unsupported(void **state)
                 snprintf(text, sizeof text, "%.*s\"", (int)strcspn(keys[k] + 1, "\"") + 1, keys[k]);
                 if (strstr(rp_t5_last_error(), text) == NULL || strstr(rp_t5_last_error(), "packed again") == NULL)
                     fail_msg("'%s' does not say '%s'", rp_t5_last_error(), text);
-                g.unsupported = NULL; /* the caller does without it */
+                g.unsupported = NULL; /* the caller accepts the difference */
                 fine(rp_t5_generate(m, 1, &source, &g, &r));
             }
             rp_t5_results_free(r);
@@ -299,7 +300,7 @@ static void test_tensors(void **state)
     static const float zero = 0;
     io_set set;
     (void)state;
-    copy_model("v11"); /* each tensor once under another name */
+    copy_model("v11"); /* rename one tensor at a time */
     read_weights(&set);
     const size_t n_arrays = set.n_arrays;
     io_free(&set);
@@ -308,7 +309,7 @@ static void test_tensors(void **state)
         copy_model("v11");
         read_weights(&set);
         io_array *a = &set.arrays[n];
-        const bool head = strcmp(a->name, "lm_head.weight") == 0; /* without it the embedding is the head */
+        const bool head = strcmp(a->name, "lm_head.weight") == 0; /* without lm_head the embedding is the head */
         if (head)
             snprintf(words, sizeof words, ": tensor 'zm_head.weight' is not in the model that config.json describes (");
         else
@@ -320,7 +321,7 @@ static void test_tensors(void **state)
         io_free(&set);
         refuses(folder, words);
     }
-    copy_model("v11"); /* another shape with as many numbers */
+    copy_model("v11"); /* another shape with the same number of elements */
     read_weights(&set);
     array_named(&set, "encoder.block.0.layer.0.SelfAttention.q.weight")->shape[0] = 16;
     array_named(&set, "encoder.block.0.layer.0.SelfAttention.q.weight")->shape[1] = 24;
@@ -334,7 +335,7 @@ static void test_tensors(void **state)
     write_weights(&set);
     io_free(&set);
     refuses(folder, "'decoder.final_layer_norm.weight' has the type i32");
-    copy_model("v11"); /* one that is none of its own */
+    copy_model("v11"); /* a tensor that the model does not have */
     read_weights(&set);
     assert_int_equal(io_add(&set, "encoder.block.0.adapter.weight", RP_F32, 1, &one, (void *)(uintptr_t)&zero, true),
                      0);
@@ -343,7 +344,8 @@ static void test_tensors(void **state)
     refuses(folder, "'encoder.block.0.adapter.weight' is not in the model that config.json describes (check");
 }
 
-/* Second names of the embedding: the same numbers are passed over, others refused, for every member of the family. */
+/* Second names of the embedding: the same numbers are ignored and different ones are an error, for every member of
+ * the T5 family. */
 static void test_second_embeddings(void **state)
 {
     static const char *const models[] = {"t5", "v11", "mt5", "umt5", "byt5", "longt5_local", "switch"};
@@ -360,7 +362,7 @@ static void test_second_embeddings(void **state)
             unsigned char *numbers = malloc(a->bytes);
             assert_non_null(numbers);
             memcpy(numbers, a->data, a->bytes);
-            numbers[a->bytes - 2] ^= differs; /* a bit of the last number */
+            numbers[a->bytes - 2] ^= differs; /* change a bit of the last number */
             const io_array *there = array_named(&set, names[n % 2]);
             if (there != NULL)
                 memcpy(there->data, numbers, there->bytes);
@@ -399,7 +401,7 @@ static void test_truncated(void **state)
     path_to(path, "model.safetensors");
     unlink(path);
     refuses(folder, "neither model.safetensors nor model.safetensors.index.json");
-    assert_int_equal(mkfifo(path, 0600), 0); /* nobody will ever write to it */
+    assert_int_equal(mkfifo(path, 0600), 0); /* no process ever writes to this pipe */
     refuses(folder, "not a regular file");
 }
 
@@ -439,7 +441,7 @@ static void test_shards(void **state)
     refuses(folder, "model.safetensors.index.json: line 1");
 }
 
-/* An image model's text encoder: numbers of 8 bits, read as what they are. */
+/* The text encoder of an image model: 8-bit floats are read correctly. */
 static void test_f8(void **state)
 {
     char path[300], *at;
@@ -478,7 +480,7 @@ static void test_f8(void **state)
     memset(at, 0, (size_t)begin);
     at[begin - 1] = 0x44; /* the last norm: 2^(8-7) * 1.5 = 3 */
     at[0] = 0x01;         /* the smallest number, 2^-9 */
-    at[1] = (char)0xfe;   /* the largest, -448 */
+    at[1] = (char)0xfe;   /* the largest in size, -448 */
     size = (size_t)(at - file) + (size_t)begin;
     write_bytes("model.safetensors", file, size);
     free(file);
@@ -495,7 +497,7 @@ static void test_f8(void **state)
     rp_t5_close(m);
 }
 
-/* A file of f16 is kept in its own size, with the bits that its numbers have as f32. */
+/* An f16 file stays f16 in memory and gives the same bits as when it is widened to f32. */
 static void test_f16(void **state)
 {
     const int32_t tokens[] = {5, 9, 33, 2}, target[] = {7, 8, 1};
@@ -507,7 +509,7 @@ static void test_f16(void **state)
     (void)state;
     copy_model("v11");
     read_weights(&set);
-    for (size_t n = 0; n < set.n_arrays; n++) { /* in place: halves are not longer */
+    for (size_t n = 0; n < set.n_arrays; n++) { /* in place, because f16 is not longer */
         io_array *a = &set.arrays[n];
         const int64_t numbers = (int64_t)(a->bytes / rp_dtype_size(a->dtype));
         uint16_t *halves = malloc((size_t)numbers * sizeof *halves);
@@ -531,7 +533,7 @@ static void test_f16(void **state)
     rp_t5_close(wide);
 }
 
-/* Every type of numbers is looked through for those that are not finite. */
+/* Non-finite numbers are found in every type. */
 static void test_not_finite(void **state)
 {
     static const uint8_t f8[] = {0x7e, 0x7f, 0xff, 0x78};
@@ -552,7 +554,7 @@ static void test_not_finite(void **state)
         const io_tensor t = {.dtype = cases[k].type, .data = cases[k].data, .bytes = cases[k].bytes};
         assert_int_equal(io_tensor_not_finite(&t), 2);
     }
-    static uint32_t words[1300]; /* more than a block */
+    static uint32_t words[1300]; /* more than one block */
     static uint16_t halves[1300];
     words[511] = words[1299] = 0x7f800000;
     halves[512] = halves[1298] = 0x7f80;
@@ -599,7 +601,7 @@ static void test_packed(void **state)
     path_to(other, "model.safetensors");
     refuses(other, "not a file of `relpos t5 pack`");
     rp_t5_close(m);
-    fine(rp_t5_open(&m, folder, NULL)); /* never over what it was read from */
+    fine(rp_t5_open(&m, folder, NULL)); /* a model never overwrites the file it was read from */
     assert_int_equal(rp_t5_reads(m, other), 1);
     assert_int_equal(rp_t5_pack(m, other), RP_E_ARG);
     assert_non_null(strstr(rp_t5_last_error(), "the model was read from this file"));
@@ -629,7 +631,7 @@ static int cancel_later(void *context, double share)
     return --*(int *)context < 0;
 }
 
-/* A packed file names its folder, and each byte that changed is found: when it is opened, or by its checksum. */
+/* A packed file records its source folder. Every changed byte is found, by opening the file or by its checksum. */
 static void test_checksum(void **state)
 {
     char path[300], other[300];
@@ -651,7 +653,7 @@ static void test_checksum(void **state)
     assert_int_equal(rp_t5_about(m)->packed, 2);
     assert_string_equal(rp_t5_about(m)->source, strrchr(folder, '/') + 1);
     assert_int_equal(strlen(rp_t5_about(m)->source_checksum), 16);
-    fine(rp_t5_pack(m, other)); /* packed once more it has the same source */
+    fine(rp_t5_pack(m, other)); /* packed again, it records the same source */
     fine(rp_t5_open(&again, other, NULL));
     fine(rp_t5_check_file(again, NULL, NULL));
     assert_string_equal(rp_t5_about(again)->source, rp_t5_about(m)->source);
@@ -764,7 +766,7 @@ static void test_arguments(void **state)
     int32_t *made = (int32_t *)(uintptr_t)&below;
     text = (char *)(uintptr_t)&below;
     REFUSED(RP_E_RANGE, "token 0 is -1", rp_t5_detokenize(bytes, &below, 1, &text, &size));
-    assert_null(text); /* an error leaves nothing that looks like a result */
+    assert_null(text); /* after an error the result pointers are NULL */
     assert_int_equal(size, 0);
     REFUSED(RP_E_UNSUPPORTED, "the model accepts only token numbers", rp_t5_tokenize(m, "x", 1, &made, &n_made));
     assert_null(made);
@@ -779,7 +781,8 @@ static void test_arguments(void **state)
     rp_t5_close(encoder);
 }
 
-/* A model opened for less than computing: sizes are those of all, text needs no weights, and what needs them says so. */
+/* A model opened without its weights: it reports the sizes of the full model, tokenizes text, and returns an error
+ * for everything else. */
 static void test_loading(void **state)
 {
     static const char *const names[] = {"v11", "t5", "umt5", "switch", "longt5_global", "encoder"};
@@ -803,7 +806,8 @@ static void test_loading(void **state)
             o.type = "int4";
             fine(rp_t5_open(&m, packed ? path : folder, &o));
             const rp_t5_info *a = rp_t5_about(all), *b = rp_t5_about(m);
-            assert_memory_equal(a, b, offsetof(rp_t5_info, packed)); /* texts are the library's own */
+            assert_memory_equal(a, b, offsetof(rp_t5_info, packed)); /* strings are static, so their pointers are
+                                                                      * equal too */
             assert_true(a->parameters > 0 && a->bytes > 0 && (a->decoder_layers == 0) == (a->step_bytes == 0));
             rp_t5_close(all);
             rp_t5_close(m);
@@ -852,14 +856,14 @@ static void test_loading(void **state)
     REFUSED(RP_E_ARG, "opening.load is 3", rp_t5_open(&m, folder, &o));
 }
 
-/* Every allocation of opening, encoding and searching fails once, alone and with all after it. */
+/* Each allocation of opening, encoding and searching fails, once or with all later ones. */
 static void test_out_of_memory(void **state)
 {
 #if STARVES
     (void)state;
     for (int ever = 0; ever < 2; ever++) {
         long failed = 0;
-        bool enough = false; /* nothing was left to fail */
+        bool enough = false; /* no allocation was left to fail */
         for (long n = 1; !enough; n += 1 + n / 40) {
             static const char *const names[] = {"longt5_global", "switch"};
             rp_pool *pool;

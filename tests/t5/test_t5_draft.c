@@ -1,5 +1,5 @@
-/* test_t5_draft.c -- a model with a draft writes what it writes without: tokens, the bits of scores, and when they are told; whatever the
- * draft proposes.
+/* test_t5_draft.c -- a model with a draft gives the same results as without: tokens, the bits of scores, and the
+ * on_token calls, whatever the draft proposes.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/t5/models.h"
 #include "tests/starve.h"
@@ -21,7 +21,7 @@ static rp_t5 *open_drafted(const char *name, const char *type, const char *draft
     return m;
 }
 
-enum { SETTINGS = 14, LONGEST = 150 /* more than a page */ };
+enum { SETTINGS = 14, LONGEST = 150 /* longer than a page */ };
 static rp_t5_generation setting(const rp_t5 *m, int n)
 {
     static const int32_t prefix[] = {11, 5, 3};
@@ -46,7 +46,7 @@ static rp_t5_generation setting(const rp_t5 *m, int n)
     return g;
 }
 
-/* What on_token was told. */
+/* Tokens reported by on_token. */
 typedef struct told {
     int32_t tokens[2 * SOURCES * LONGEST];
     int64_t n, of[2 * SOURCES];
@@ -61,7 +61,7 @@ static int tell(void *context, int64_t source, int32_t index, int32_t token)
     return 0;
 }
 
-/* Sources with and without a draft, the first alone or all. */
+/* Compare results with and without a draft, for the first source and for all sources. */
 static void compare(const char *what, const rp_t5 *plain, const rp_t5 *drafted, const expected *e, rp_t5_drafted *sum)
 {
     static told by[2];
@@ -86,7 +86,8 @@ static void compare(const char *what, const rp_t5 *plain, const rp_t5 *drafted, 
             const rp_t5_drafted *d = rp_t5_results_drafted(b);
             assert_int_equal(rp_t5_results_drafted(a)->passes, 0);
             assert_true(d->accepted <= d->proposed &&
-                        d->accepted + d->passes <= by[1].n + 1); /* a pass writes one more, or ends */
+                        d->accepted + d->passes <= by[1].n + 1); /* each pass writes one more token than accepted, or
+                                                                  * ends a target */
             sum->proposed += d->proposed;
             sum->accepted += d->accepted;
             sum->passes += d->passes;
@@ -105,7 +106,7 @@ static void test_same(void **state)
     (void)state;
     for (int n = 0; n < N_MODELS * WAYS; n++) {
         if (EMULATED && n % WAYS != n / WAYS % WAYS)
-            continue; /* qemu takes two minutes for all of them */
+            continue; /* all combinations would take two minutes under qemu */
         const char *name = model_names[n / WAYS], *type = ways[n % WAYS].type;
         char what[100];
         expected e;
@@ -118,7 +119,8 @@ static void test_same(void **state)
             read_expected(&e, name);
             snprintf(what, sizeof what, "%s as %s with %s", name, type, ways[n % WAYS].draft);
             if (n % WAYS == 0)
-                drafted->draft->frequent = 64; /* of the larger vocabularies, tokens of the source beside them */
+                drafted->draft->frequent = 64; /* of a larger vocabulary, only 64 frequent tokens and those of the
+                                                * source */
             compare(what, plain, drafted, &e, &sum);
             printf("%-30s %5d proposed, %5d accepted, %5d passes\n", what, (int)sum.proposed, (int)sum.accepted,
                    (int)sum.passes);
@@ -131,7 +133,7 @@ static void test_same(void **state)
     }
 }
 
-/* Weights of the draft become noise, NaN among it: nothing it proposes is right but by chance. */
+/* The draft's weights are replaced by noise with NaN: its proposals are right only by chance. */
 static void test_wrong_drafts(void **state)
 {
     static const char *const names[] = {"v11", "umt5", "switch", "byt5"};
@@ -199,7 +201,7 @@ static void test_refusals(void **state)
     rp_t5_close(m);
 }
 
-/* Every allocation of a long target fails once, alone and with all after it. */
+/* Each allocation of a long target fails, once or with all later ones. */
 static void test_out_of_memory(void **state)
 {
 #if STARVES
@@ -207,7 +209,8 @@ static void test_out_of_memory(void **state)
     (void)state;
     read_expected(&e, "v11");
     for (int ever = 0; ever < 2; ever++)
-        for (long n = 1, count = n, last = 0; count >= last; last = n, n += 1 + n / 20) { /* until none failed */
+        for (long n = 1, count = n, last = 0; count >= last;
+             last = n, n += 1 + n / 20) { /* until no allocation failed */
             rp_t5_results *r = NULL;
             rp_t5 *m = NULL;
             rp_pool *pool;

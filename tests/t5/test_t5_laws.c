@@ -1,5 +1,5 @@
-/* test_t5_laws.c -- the same bits for a source whatever is beside it, on any number of threads, token by token or at once, from a folder or
- * a packed file; and samples that follow from their seed.
+/* test_t5_laws.c -- a source gives the same bits with any other sources, on any number of threads, token by token or
+ * in one pass, from a folder or a packed file; and samples are determined by their seed.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/t5/models.h"
 
@@ -28,7 +28,7 @@ static void test_batch(void **state)
         rp_t5 *m = open_model(name, type, NULL);
         read_expected(&e, name);
         const int64_t d = rp_t5_about(m)->d_model;
-        rp_t5_tokens turned[2 * SOURCES]; /* backwards, and each twice */
+        rp_t5_tokens turned[2 * SOURCES]; /* in reverse order, each twice */
         for (int64_t s = 0; s < 2 * SOURCES; s++)
             turned[s] = e.source[SOURCES - 1 - s / 2];
         float *together = encode_all(m, SOURCES, e.source), *others = encode_all(m, 2 * SOURCES, turned);
@@ -93,7 +93,7 @@ static void test_threads(void **state)
 
 /* ------------------------------------------------------------------------------------------------ decode */
 
-/* Sums of log-probabilities, of tokens one by one and of all at once, alone and with other sources. */
+/* Sums of log-probabilities are the same token by token and in one pass, for one source and with others. */
 static void test_prefill(void **state)
 {
     (void)state;
@@ -106,7 +106,7 @@ static void test_prefill(void **state)
             rp_t5_results *r, *one;
             rp_t5_generation g = settings_of(m);
             g.scores = 1;
-            g.max_new_tokens = 150; /* more than a page */
+            g.max_new_tokens = 150; /* longer than a page */
             fine(rp_t5_generate(m, SOURCES, e.source, &g, &r));
             for (int64_t s = 0; s < SOURCES; s++) {
                 const rp_t5_sequence *q = rp_t5_result(r, s);
@@ -125,7 +125,7 @@ static void test_prefill(void **state)
     }
 }
 
-/* Rows that are copied, dropped and put in another order continue as they would alone. */
+/* Rows that are copied, removed or reordered continue as they would by themselves. */
 static void test_rows(void **state)
 {
     enum { LENGTH = 140, ROWS = 3 };
@@ -255,7 +255,7 @@ static void test_samples(void **state)
     g.returned = COPIES;
     g.top_k = 0;
     fine(rp_t5_generate(m, 1, &e.source[1], &g, &r));
-    /* the share of each token is its probability, within five standard deviations */
+    /* the frequency of each token is its probability, within five standard deviations */
     int count[64] = {0};
     for (int64_t k = 0; k < COPIES; k++)
         count[rp_t5_result(r, k)->tokens[0]]++;
@@ -267,7 +267,7 @@ static void test_samples(void **state)
             fail_msg("token %d was drawn %d times of %d, its probability is %g", (int)t, count[t], COPIES, p);
     }
     rp_t5_results_free(r);
-    /* the same alone, and as one of several sources */
+    /* a source has the same samples by itself and with other sources */
     g.returned = 3;
     g.max_new_tokens = STEPS;
     fine(rp_t5_generate(m, SOURCES, e.source, &g, &r));
@@ -280,7 +280,7 @@ static void test_samples(void **state)
         rp_t5_results_free(again);
     }
     rp_t5_results_free(r);
-    /* the likeliest alone: top_k 1, and a tiny top_p */
+    /* top_k 1 and a tiny top_p both give the most probable token */
     g.first = 0;
     g.returned = 1;
     for (int k = 0; k < 2; k++) {
@@ -317,7 +317,7 @@ static void test_callbacks(void **state)
     assert_int_equal(rp_t5_generate(m, 1, &e.source[1], &g, &r), RP_E_CANCELLED);
     assert_null(r);
     assert_int_equal(calls, 3);
-    /* a target that begins with the first tokens of the greedy one goes on like it */
+    /* a target that begins with the first tokens of the greedy target continues like it */
     int32_t greedy[MAX_TOKENS];
     const int64_t n = read_row(array_of(&e, "targets"), 1, greedy);
     g = settings_of(m);
@@ -326,7 +326,7 @@ static void test_callbacks(void **state)
     fine(rp_t5_generate(m, 1, &e.source[1], &g, &r));
     assert_true(same_tokens(rp_t5_result(r, 0), greedy, n));
     rp_t5_results_free(r);
-    /* a source without tokens, and no source at all */
+    /* a source without tokens, and no source */
     const rp_t5_tokens none = {NULL, 0};
     fine(rp_t5_generate(m, 1, &none, &g, &r));
     assert_int_equal(rp_t5_results_size(r), 1);
@@ -338,7 +338,7 @@ static void test_callbacks(void **state)
     rp_t5_close(m);
 }
 
-/* Tokens and sequences that may not be written, of those that are written without (plain: of two tokens at least). */
+/* Tokens and sequences to forbid, taken from a target written without forbidden tokens (plain: at least two tokens). */
 typedef struct forbidden {
     rp_t5_tokens words[4];
     int32_t end, begins[2];
@@ -352,7 +352,7 @@ static void forbid_some(rp_t5_generation *g, const rp_t5 *m, const rp_t5_sequenc
     f->end = rp_t5_about(m)->eos;
     f->words[0] = (rp_t5_tokens){t + plain->n / 2 - 1, 2};
     f->words[1] = (rp_t5_tokens){f->begins, 2};
-    f->words[2] = (rp_t5_tokens){&f->end, 1}; /* which has no effect */
+    f->words[2] = (rp_t5_tokens){&f->end, 1}; /* has no effect */
     f->words[3] = (rp_t5_tokens){t, plain->n < 3 ? plain->n : 3};
     g->bad_words = f->words;
     g->n_bad_words = 4;
@@ -360,7 +360,8 @@ static void forbid_some(rp_t5_generation *g, const rp_t5 *m, const rp_t5_sequenc
     g->begin_suppress = (rp_t5_tokens){t, plain->n};
 }
 
-/* By the words of the definition: the tokens so far and this one do not end in a bad word, and so on. */
+/* Return true if the token may follow, by the definition: together with the previous tokens it does not end a bad
+ * word, and it is not suppressed. */
 static bool may_follow(const rp_t5 *m, const rp_t5_generation *g, const int32_t *tokens, int64_t n, int32_t token)
 {
     bool may = true;
@@ -378,7 +379,7 @@ static bool may_follow(const rp_t5 *m, const rp_t5_generation *g, const int32_t 
     return may;
 }
 
-/* Greedy targets without forbidden tokens are those of single steps that leave these out. */
+/* Greedy targets with forbidden tokens equal those of single steps that skip these tokens. */
 static void test_forbidden(void **state)
 {
     int changed = 0;

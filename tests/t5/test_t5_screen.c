@@ -1,4 +1,4 @@
-/* test_t5_screen.c -- greedy decoding by bounds of 8 bits writes the tokens that the whole head gives.
+/* test_t5_screen.c -- greedy decoding with an 8-bit screen gives the tokens of the full head.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/t5/models.h"
 #include "tests/starve.h"
@@ -35,7 +35,7 @@ static void compare(const char *name, const char *type, const rp_t5 *whole, cons
 {
     static const int32_t prefix[] = {11, 5, 3};
     for (int n = 0; n < SETTINGS; n++)
-        for (int64_t some = 1; some <= SOURCES; some += SOURCES - 1) { /* the first alone, or all */
+        for (int64_t some = 1; some <= SOURCES; some += SOURCES - 1) { /* the first source, then all sources */
             rp_t5_results *a, *b;
             const rp_t5_generation g = setting(whole, n, prefix);
             fine(rp_t5_generate(whole, some, e->source, &g, &a));
@@ -77,7 +77,8 @@ static void test_tokens(void **state)
         }
 }
 
-/* Rows of the head that 8 bits cannot tell apart, as linear/layout.h has 64 outputs: all of it has to be read. */
+/* Make 64 rows of the head (layout: linear/layout.h) so similar that 8 bits cannot distinguish them: then the whole
+ * head must be read. */
 static void likes(const rp_t5 *m)
 {
     float *w = (float *)(uintptr_t)m->weights.head.packed;
@@ -103,7 +104,8 @@ static void test_logits_that_are_alike(void **state)
     rp_t5_close(screened);
 }
 
-/* Few steps make no screen; scores, samples and beams read the whole head; quantised heads and small ones have none. */
+/* Short targets do not build a screen. Scores, samples and beams read the whole head. Quantized and small heads have
+ * no screen. */
 static void test_when_there_is_a_screen(void **state)
 {
     expected e;
@@ -137,8 +139,8 @@ static void test_when_there_is_a_screen(void **state)
     free_expected(&e);
 }
 
-/* Every allocation of a target whose first step makes the screen fails once, alone and with all after it. Without memory for the screen
- * the whole head is read, and nothing tries again. */
+/* Each allocation of a target whose first step builds the screen fails, once or with all later ones. Without memory
+ * for the screen the whole head is read, and the screen is not tried again. */
 static void test_out_of_memory(void **state)
 {
 #if STARVES
@@ -152,7 +154,7 @@ static void test_out_of_memory(void **state)
     read_expected(&e, "v11");
     fine(rp_t5_generate(whole, 1, e.source, &g, &want));
     for (int ever = 0; ever < 2; ever++)
-        for (long n = 1, count = n, last = 0; count >= last; last = n++) { /* until none failed */
+        for (long n = 1, count = n, last = 0; count >= last; last = n++) { /* until no allocation failed */
             rp_t5_results *r;
             rp_pool *pool;
             good(rp_pool_create(&pool, 1));

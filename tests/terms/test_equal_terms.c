@@ -1,4 +1,4 @@
-/* test_equal_terms.c -- terms that say the same: equal scores by other means.
+/* test_equal_terms.c -- different terms that give equal scores.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/helpers.h"
 
@@ -13,13 +13,14 @@ static void fill_with(problem *p, int term, int index, double x)
         array(p, term, index)[n] = x;
 }
 
-/* Each makes the arrays of b from those of a, so that both have the same scores. Two heads, lengths as in the texts. */
+/* Functions like this compute the arrays of one problem from those of the other, such that both have the same
+ * scores. There are two heads; lengths are those in the texts. */
 static void nothing_more(problem *a, problem *b)
 {
     (void)a, (void)b;
 }
 
-static void swin_of_axial(problem *a, problem *b) /* 3 x 4; query - key against key - query */
+static void swin_of_axial(problem *a, problem *b) /* 3 x 4 grid; swin uses query - key, axial uses key - query */
 {
     for (int64_t y = 0; y < 5; y++)
         for (int64_t x = 0; x < 7; x++)
@@ -27,7 +28,7 @@ static void swin_of_axial(problem *a, problem *b) /* 3 x 4; query - key against 
                 array(a, 0, 0)[((4 - y) * 7 + 6 - x) * 2 + h] = array(b, 0, 0)[h * 5 + y] + array(b, 0, 1)[h * 7 + x];
 }
 
-static void swin_of_dense(problem *a, problem *b) /* 2 x 3 and a class token: BEiT's index */
+static void swin_of_dense(problem *a, problem *b) /* 2 x 3 grid and a class token, indexed as in BEiT */
 {
     for (int64_t h = 0; h < 2; h++)
         for (int64_t i = 0; i < 7; i++)
@@ -41,7 +42,7 @@ static void swin_of_dense(problem *a, problem *b) /* 2 x 3 and a class token: BE
             }
 }
 
-static void real_of_table(problem *a, problem *b) /* a table turned round, and negated */
+static void real_of_table(problem *a, problem *b) /* the table reversed and negated */
 {
     for (int64_t h = 0; h < 2; h++)
         for (int64_t e = 0; e < 11; e++)
@@ -82,7 +83,7 @@ static void xl_of_queries(problem *a, problem *b) /* u is added to every query *
         ((double *)b->t.q.data)[x] += array(a, 0, 1)[x / (20 * 6) % 2 * 6 + x % 6];
 }
 
-static void xl_of_relkey(problem *a, problem *b) /* r where no offset is clipped: 20 queries, 30 keys */
+static void xl_of_relkey(problem *a, problem *b) /* no offset is clipped: 20 queries, 30 keys */
 {
     fill_with(a, 0, 1, 0);
     fill_with(a, 0, 2, 0);
@@ -111,7 +112,7 @@ static void kerple_of_alibi(problem *a, problem *b)
     memcpy(array(b, 0, 0), array(a, 0, 1), 2 * sizeof(double));
 }
 
-/* One unit, L beyond every position: psi(|delta|) times w2 / psi(L). */
+/* FIRE with one unit and L beyond every position: psi(|delta|) times w2 / psi(L). */
 static void fire_of_log(problem *a, problem *b)
 {
     (void)b;
@@ -156,7 +157,7 @@ static void rope_slower(problem *a, problem *b)
     rope_positions(a, b, 0.25, 0);
 }
 
-static void same_positions(problem *a, problem *b) /* of term 0; both arrays are the last */
+static void same_positions(problem *a, problem *b) /* q_positions and k_positions are the last arrays of term 0 */
 {
     int x = 0;
     while (!strstr(rp_term_array(a->terms[0].kind, x), "q_positions"))
@@ -165,7 +166,8 @@ static void same_positions(problem *a, problem *b) /* of term 0; both arrays are
         if (rp_term_array_learned(a->terms[0].kind, m) && a->t.term[0][m].data)
             memcpy(array(b, 0, m), array(a, 0, m), (size_t)problem_size(&a->t.term[0][m]) * sizeof(double));
     for (int64_t n = 0; n < problem_size(&a->t.term[0][x]); n++)
-        array(a, 0, x)[n] = (double)(n % 20 + 3); /* q_offset is 3, and is not added to these */
+        array(a, 0, x)[n] = (double)(n % 20 + 3); /* includes the q_offset of 3, which is not added to given
+                                                   * positions */
     for (int64_t n = 0; n < problem_size(&a->t.term[0][x + 1]); n++)
         array(a, 0, x + 1)[n] = (double)(n % 30);
 }
@@ -196,7 +198,7 @@ static const struct {
     {"b2h2q20k30d6o3", "rope,q_positions=x,k_positions=x:positions", "rope,scaling=linear,factor=4:", rope_slower},
     {"b2h2q20k30d4o3", "rope,attention_factor=1.5:scale=0.2", "rope:scale=0.45", nothing_more},
     {"b2h2q20k30d4o3", "rope,scaling=dynamic,factor=8,max_position_embeddings=30:", "rope:", nothing_more},
-    /* positions that say what holds without them */
+    /* given positions equal to the default ones */
     {"b2h2q20k30d6o3", "table,left=5,right=4:positions", "table,left=5,right=4:", same_positions},
     {"b2h2q20k30d6o3", "t5,buckets=8,max_distance=12:positions", "t5,buckets=8,max_distance=12:", same_positions},
     {"b2h2q20k30d6o3", "log:positions", "log:", same_positions},
@@ -211,7 +213,7 @@ static const struct {
     {"b2h2q20k30d6o3", "relval,left=4,right=2:positions", "relval,left=4,right=2:", same_positions},
 };
 
-/* Each row of the table: two texts, and how the arrays of one follow from those of the other. */
+/* For each row of the table, fill two problems with matching arrays and compare their outputs. */
 static void terms_equal_others_with_the_right_arrays(void **state)
 {
     problem a, b;
@@ -233,7 +235,7 @@ static void terms_equal_others_with_the_right_arrays(void **state)
     print_message("the same by other means: error %.3g, tolerance 1e-12\n", worst);
 }
 
-/* Position to content is content to position with queries and keys exchanged, where no distance is clamped. */
+/* Position to content is content to position with queries and keys exchanged, if no distance is clamped. */
 static void position_to_content_is_the_transpose(void **state)
 {
     enum { L = 12, D = 6, SPAN = 14 };
@@ -269,7 +271,7 @@ static void position_to_content_is_the_transpose(void **state)
     problem_free(&b);
 }
 
-/* A sink is one more key, of value 0, whose score a bias says. */
+/* A sink equals one more key with value 0 and a bias as its score. */
 static void a_sink_is_one_more_key(void **state)
 {
     static const char *const settings[] = {"", "softcap=2", "scale=3"};
@@ -303,7 +305,7 @@ static void a_sink_is_one_more_key(void **state)
     print_message("a sink is a key: error %.3g, tolerance 1e-12\n", worst);
 }
 
-/* Where every key is masked, out is 0 and lse the sink. */
+/* If every key is masked, out is 0 and lse is the sink. */
 static void a_sink_alone_is_the_lse(void **state)
 {
     problem a;

@@ -1,4 +1,5 @@
-/* test_schemes.c -- what schemes say of their terms, of every term: the table of src/terms/scheme.h, bounds, defaults, samples, JSON.
+/* test_schemes.c -- the declarations of every scheme: the table of src/terms/scheme.h, bounds, defaults, samples,
+ * JSON.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "src/terms/term_registry.h"
 #include "tests/helpers.h"
@@ -8,7 +9,7 @@
     for (rp_term_kind kind = RP_TERM_NONE + 1; (kind) < RP_TERM_COUNT; (kind)++)                                       \
         for (const char *name = rp_term_name(kind); name; name = NULL)
 
-/* The first text that a term is tried with. */
+/* Write the first sample text of a term. */
 static void first_sample(char text[512], rp_term_kind kind)
 {
     const char *sample = rp_term_about(kind)->samples[0];
@@ -23,7 +24,7 @@ static void every_scheme_keeps_the_table(void **state)
         fail_msg("src/terms: the scheme of %s: %s", name, rp_term_fault(kind));
 }
 
-/* Functions that are there or not. */
+/* Functions for schemes that have them. */
 static double pair(const rpi_pair *p)
 {
     return p->delta;
@@ -90,7 +91,7 @@ static void faults_are_found(void **state)
     }
 }
 
-/* Values are finite for finite arrays, but for -infinity where a TILE masks; under given positions too. */
+/* Biases are finite for finite arrays, except -infinity where a TILE masks; also with given positions. */
 static void biases_are_finite(void **state)
 {
     (void)state;
@@ -118,7 +119,8 @@ static void biases_are_finite(void **state)
         }
 }
 
-/* A parameter outside the bounds that facts tell is refused, with its field in the line; one on them is not refused for that. */
+/* A parameter outside its declared bounds is an error that names its field. A parameter on a bound gives no such
+ * error. */
 static void bounds_hold(void **state)
 {
     (void)state;
@@ -162,7 +164,7 @@ static void bounds_hold(void **state)
     }
 }
 
-/* What the syntax says of a default is the default, and every parameter that it does not put in brackets is required. */
+/* The default written in the syntax is the actual default, and every parameter without brackets is required. */
 static void syntax_says_the_defaults(void **state)
 {
     (void)state;
@@ -186,7 +188,7 @@ static void syntax_says_the_defaults(void **state)
             char said[64], text[512], names[RP_MAX_ARRAYS][RP_NAME_MAX];
             rp_term read;
             snprintf(said, sizeof said, "%.*s", (int)length, at);
-            if (said[0] >= 'A' && said[0] <= 'Z') /* a letter for a number */
+            if (said[0] >= 'A' && said[0] <= 'Z') /* a letter stands for a number */
                 continue;
             first_sample(text, kind);
             snprintf(value, sizeof value, ",%s", q->key);
@@ -194,7 +196,7 @@ static void syntax_says_the_defaults(void **state)
             snprintf(text + strlen(text), sizeof text - strlen(text), "%s%s=%s", given ? "" : ",", given ? "" : q->key,
                      given ? "" : said);
             if (given || q->type == RP_PARAM_FLAG)
-                continue; /* [,bidirectional=1] and [,extra=1] show what turns it on */
+                continue; /* [,bidirectional=1] and [,extra=1] show the value that turns it on */
             good(rp_term_parse(text, &read, names));
             if (memcmp((char *)&read + q->offset, (char *)&t + q->offset, 8) != 0 && q->type == RP_PARAM_REAL)
                 fail_msg("terms.def: %s says %s%s, and the default is another", name, key, said);
@@ -209,7 +211,8 @@ static void syntax_says_the_defaults(void **state)
     }
 }
 
-/* Sizes that are open have usual ones: a term with its first text and made-up arrays works, and what is set stays. */
+/* Open sizes have usual values: a term with its first text and arrays of these sizes works, and sizes that are set
+ * stay. */
 static void usual_sizes_do(void **state)
 {
     (void)state;
@@ -254,7 +257,7 @@ static void json_is_json(void **state)
     assert_null(rp_term_array_about(RP_TERM_T5, RP_MAX_ARRAYS));
 }
 
-/* Texts of shapes: letters, arithmetic, conditions, and what may be 1 or missing. */
+/* Texts of shapes: letters, arithmetic, conditions, and axes that may be 1 or missing. */
 static void shapes_are_read(void **state)
 {
     static const rp_param params[] = {

@@ -1,4 +1,4 @@
-/* files.h -- what the tests of the tokenizer share: the tokenizers of tests/tokenizer/data, in memory and opened.
+/* files.h -- helpers of the tokenizer tests: the tokenizers of tests/tokenizer/data, as bytes and opened.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_TESTS_TOKENIZER_FILES_H
 #define RELPOS_TESTS_TOKENIZER_FILES_H
@@ -15,7 +15,7 @@ typedef struct file {
     int64_t size;
 } file;
 
-/* A file with a NUL after its bytes. */
+/* Return the bytes of a file, with a NUL after them. */
 HELPER file load(const char *path)
 {
     file f = {0};
@@ -32,7 +32,7 @@ HELPER file load(const char *path)
     return f;
 }
 
-/* The bytes of tok_compact in place of a tokenizer.json, with a NUL after them. */
+/* Replace a tokenizer.json by the bytes of tok_compact, with a NUL after them. */
 HELPER void make_compact(file *f)
 {
     file made;
@@ -58,7 +58,7 @@ HELPER tokenizer *opened(const char *name)
     return t;
 }
 
-/* An error is one line that can be printed. */
+/* Check that an error is one printable line. */
 HELPER void assert_one_line(const char *line)
 {
     assert_true(strlen(line) > 10 && strlen(line) < TOK_ERR_MAX);

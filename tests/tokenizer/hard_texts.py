@@ -1,5 +1,5 @@
-"""Texts that tokenizers disagree about: white space, control characters, clusters, compatibility characters, scripts, tokens within text,
-bytes that are not UTF-8. For make_data.py and python/tests/test_tokenizer.py.  SPDX-License-Identifier: Apache-2.0"""
+"""Texts on which tokenizers often differ: white space, control characters, clusters, compatibility characters, scripts, tokens inside text,
+and bytes that are not UTF-8. Used by make_data.py and python/tests/test_tokenizer.py.  SPDX-License-Identifier: Apache-2.0"""
 import random
 
 TEXTS = """
@@ -82,14 +82,14 @@ PARTS = ["a", "ab", "Ab c", "b", "the", " ", "  ", "\t", "\n", "\r", "\r\n", "\u
 
 
 def character(draw):
-    """One of all characters, those of low numbers more often."""
+    """Return a random character; lower code points are more frequent."""
     limit = draw.choice([0x80, 0x800, 0x3100, 0x10000, 0x110000])
     c = draw.randrange(limit)
     return chr(c) if not 0xD800 <= c < 0xE000 else "\ud7ff"
 
 
 def random_texts(n, seed):
-    """n strings: of parts that meet badly, and of any characters."""
+    """Return n strings, of parts that are difficult together and of random characters."""
     draw = random.Random(seed)
     for k in range(n):
         yield "".join(draw.choice(PARTS) if k % 2 or draw.random() < 0.2 else character(draw) for _ in range(draw.randrange(1, 14)))

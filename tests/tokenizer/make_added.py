@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Make tests/tokenizer/data/added: a spiece.model of amino acids with added_tokens.json beside it, as ProstT5 has them, and the tokens that
-transformers makes of texts (tried with 5.24.0). Needs sentencepiece, transformers and protobuf.
+"""Write tests/tokenizer/data/added: a spiece.model of amino acids with an added_tokens.json, as in ProstT5, and the tokens of some texts
+in transformers (tested with 5.24.0). Needs sentencepiece, transformers and protobuf.
 
     tests/tokenizer/make_added.py
 

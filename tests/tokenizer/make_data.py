@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Make tests/tokenizer/data: small tokenizers, trained by SentencePiece and converted by transformers, and the tokens that SentencePiece,
-`tokenizers` and transformers' ByT5Tokenizer make of texts that are hard. Needs sentencepiece, tokenizers, transformers and protobuf.
+"""Write tests/tokenizer/data: small tokenizers, trained by SentencePiece and converted by transformers, and the tokens of difficult texts
+in SentencePiece, `tokenizers` and transformers' ByT5Tokenizer. Needs sentencepiece, tokenizers, transformers and protobuf.
 
-    tests/tokenizer/make_data.py TEXT...      files of text in several languages, such as man pages, to train on
+    tests/tokenizer/make_data.py TEXT...      training texts in several languages, such as man pages
 
 SPDX-License-Identifier: Apache-2.0"""
 import base64
@@ -26,7 +26,7 @@ DATA = pathlib.Path(__file__).parent / "data"
 
 
 def rules():
-    """A part of the rules nmt_nfkc, whose whole map would be 300 kB: (characters, what replaces them)."""
+    """Return a part of the rules of nmt_nfkc, whose full map has 300 kB: pairs (characters, replacement)."""
     for c in [*range(1, 9), 0xB, *range(0xE, 0x20), 0x7F, 0x8F, 0x9F, 0x200B, 0x200E, 0x200F, 0xFEFF, 0xFFFD]:
         yield chr(c), "" if c not in (0x200B, 0xFEFF, 0x200E, 0x200F, 0xFFFD) else " "
     for c in (9, 10, 12, 13, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F, 0x205F, 0x3000):
@@ -54,7 +54,7 @@ def train(lines, **options):
 
 
 def converted(model, byte_fallback=False, added=None, **parts):
-    """A tokenizer.json as transformers' T5Converter writes it, with other parts where they are given."""
+    """Return a tokenizer.json as transformers' T5Converter writes it, with some parts replaced if given."""
     proto = sentencepiece_model_pb2.ModelProto.FromString(model)
     vocab = [[p.piece, p.score] for p in proto.pieces]
     number = {piece: k for k, (piece, _) in enumerate(vocab)}
@@ -120,7 +120,7 @@ def make_tokenizers(lines):
 
 
 def oracle(name, content):
-    """Functions of a tokenizer: tokens of bytes, text of tokens; and how many tokens it has."""
+    """Return functions of a tokenizer (tokens of bytes, text of tokens) and its number of tokens."""
     if name.endswith(".json"):
         t = Tokenizer.from_str(content.decode())
         return (lambda text: t.encode(text.decode("utf-8", "replace")).ids, lambda ids, skip: t.decode(ids, skip_special_tokens=skip),
@@ -138,7 +138,7 @@ def cases(name, content, texts):
     encode, decode, size = oracle(name, content)
     draw = random.Random(7)
     if name == "bytes":
-        texts = [t for t in texts if t.decode("utf-8", "ignore").encode() == t]  # of others ByT5 takes the bytes as they are
+        texts = [t for t in texts if t.decode("utf-8", "ignore").encode() == t]  # ByT5 takes the bytes of the other texts unchanged
     found = [{"text": text.hex(), "ids": encode(text)} for text in texts if len(text) < 400]
     several = [[draw.choice([draw.randrange(size), draw.randrange(min(size, 262))]) for _ in range(draw.randrange(1, 7))] for _ in range(150)]
     for ids in [case["ids"] for case in found[::3]] + several:

@@ -1,5 +1,5 @@
 /* test_tokenizer.c -- tokens and texts equal those of SentencePiece, `tokenizers` and transformers' ByT5Tokenizer,
- * which make_data.py wrote down; and what tokenizer.h promises beside that.
+ * recorded by make_data.py. Also the other promises of tokenizer.h.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/tokenizer/files.h"
 #include "tests/memory_limit.h"
@@ -37,6 +37,7 @@ static void check_encoded(const tokenizer *t, const char *name, const char *hex,
     free(text);
 }
 
+/* Check decoding. */
 static void check_decoded(const tokenizer *t, const char *name, const char *hex, bool skip, const json_t *ids)
 {
     char *wanted = malloc(strlen(hex) / 2 + 1), *text;
@@ -56,7 +57,7 @@ static void check_decoded(const tokenizer *t, const char *name, const char *hex,
     free(wanted);
 }
 
-/* Each as it is, then those of a tokenizer.json as the bytes of tok_compact. */
+/* Open each tokenizer as it is, and each tokenizer.json also as the bytes of tok_compact. */
 static tokenizer *opened_as(const char *name, bool compact)
 {
     char path[200];
@@ -188,12 +189,13 @@ static void check_made(const char *vocab, const char *text, const int32_t *wante
     tok_close(t);
 }
 
-/* What `tokenizers` 0.23.3 makes of these; with the doubles that are nearest to its scores, the first would be 1 2 2 2 2. */
+/* The results of `tokenizers` 0.23.3. With scores rounded to the nearest double, the first would be 1 2 2 2 2. */
 static void scores_decide_as_in_tokenizers(void **state)
 {
     (void)state;
     check_made("[\"a\",-11.744708061218262],[\"aa\",-10.389876365661621]", "aaaaaaaaa", (int32_t[]){2, 2, 2, 1, 2}, 5);
-    check_made("[\"z\",5],[\"yz\",-3]", "yz", (int32_t[]){2}, 1); /* an unknown y has 10 less than the least */
+    check_made("[\"z\",5],[\"yz\",-3]", "yz", (int32_t[]){2}, 1); /* the unknown y scores 10 less than the lowest
+                                                                   * score */
     check_made("[\"z\",5],[\"yz\",-9],[\"v\",-1]", "yzxxv", (int32_t[]){2, 0, 3}, 3);
 }
 
@@ -212,7 +214,7 @@ static void arguments_are_checked(void **state)
     assert_string_equal(err, "token 1 of 2 is -5: must be at least 0");
     assert_null(text);
     assert_int_equal(tok_decode(t, (int32_t[]){1 << 30}, 1, false, &text, &n, err),
-                     TOK_OK); /* a row that only the model has */
+                     TOK_OK); /* a row of the embedding without a piece */
     assert_string_equal(text, "");
     free(text);
     assert_int_equal(tok_decode(t, NULL, 0, false, &text, &n, err), TOK_OK);
@@ -256,7 +258,7 @@ static void a_directory_gives_tokenizer_json_before_spiece_model(void **state)
     assert_int_equal(tok_open(&t, directory, 0, err), TOK_OK);
     assert_int_equal(tok_size(t), tok_size(wanted)); /* ten more */
     tok_close(t);
-    FILE *broken = fopen(json, "w"); /* what is there and damaged is not passed over */
+    FILE *broken = fopen(json, "w"); /* a damaged file is an error even if there is another tokenizer */
     fputs("{", broken);
     fclose(broken);
     assert_int_equal(tok_open(&t, directory, 0, err), TOK_DAMAGED);
@@ -268,7 +270,7 @@ static void a_directory_gives_tokenizer_json_before_spiece_model(void **state)
     tok_close(wanted);
 }
 
-/* Encode in a process that gets no more memory than this beside what it has. */
+/* Encode in a child that may use `bytes` more memory than now. Return true if it succeeds. */
 static bool encodes_within(const tokenizer *t, const char *text, int64_t size, int64_t bytes)
 {
     fflush(stdout);
@@ -284,14 +286,14 @@ static bool encodes_within(const tokenizer *t, const char *text, int64_t size, i
     return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-/* One long line takes the memory that tokenizer.h states, and the result. */
+/* One long line takes the memory stated in tokenizer.h, plus the result. */
 static void long_lines_take_memory_in_proportion(void **state)
 {
     (void)state;
     enum { SIZE = 1 << 20 };
     static const struct {
         const char *text;
-        int64_t grows; /* bytes of a normalized byte, at most */
+        int64_t grows; /* largest number of normalized bytes per byte of text */
     } units[] = {{"a", 1},
                  {" ", 3},
                  {"the ", 2},
@@ -313,7 +315,8 @@ static void long_lines_take_memory_in_proportion(void **state)
             assert_int_equal(tok_encode(t, text, SIZE, true, &ids, &n, err), TOK_OK);
             free(ids);
             if (!encodes_within(t, text, SIZE,
-                                units[u].grows * 27 * SIZE + 6 * n)) /* the array of the result has grown by half */
+                                units[u].grows * 27 * SIZE + 6 * n)) /* the array of the result grows by half at a
+                                                                      * time */
                 fail_msg("%s: 1 MiB of \"%s\" take more than %lld bytes for each", names[k], units[u].text,
                          (long long)units[u].grows * 27);
         }

@@ -1,5 +1,5 @@
-/* test_tokenizer_damage.c -- damaged tokenizers are refused in one line, or are tokenizers; and every allocation fails
- * once.
+/* test_tokenizer_damage.c -- damaged tokenizers are an error of one line, or still valid tokenizers; and every
+ * allocation fails once.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/tokenizer/files.h"
 #include "tests/starve.h"
@@ -8,7 +8,7 @@
 static const char text[] =
     " The  \xef\xbd\x81 e\xcc\x81 \xf0\x9f\x98\x80\xff <extra_id_0>\t<e>  Ab c \0 </s> \xea\xb0\x81www";
 
-/* Whatever was read has to serve: it is made to encode and decode. */
+/* Encode and decode with a tokenizer that was read. */
 static void use(const tokenizer *t)
 {
     int32_t *ids;
@@ -25,10 +25,10 @@ static void use(const tokenizer *t)
     free(back);
 }
 
-/* Whether it was read. */
+/* Return true if the bytes were read as a tokenizer. */
 static bool try(const char *bytes, int64_t size)
 {
-    char *exact = malloc((size_t)size + (size == 0)); /* so that a sanitizer sees what is read beyond */
+    char *exact = malloc((size_t)size + (size == 0)); /* exact size, so a sanitizer detects reads past the end */
     assert_non_null(exact);
     memcpy(exact, bytes, (size_t)size);
     tokenizer *t;
@@ -82,7 +82,7 @@ static void what_is_cut_off_is_refused(void **state)
         if (strstr(names[k], "json"))
             assert_int_equal(read, 0);
         else
-            assert_true(read < n / 10); /* where a field ends, a message may end */
+            assert_true(read < n / 10); /* protocol buffers may end after any field */
         free(f.bytes);
     }
 }
@@ -106,7 +106,7 @@ static void changed_bytes_do_no_harm(void **state)
     }
 }
 
-/* Several bytes changed, parts removed, doubled and moved. */
+/* Change several bytes, and remove, duplicate and move parts. */
 static void mutated_files_do_no_harm(void **state)
 {
     (void)state;
@@ -137,7 +137,7 @@ static void mutated_files_do_no_harm(void **state)
     }
 }
 
-/* A tokenizer.json with one text in place of another is refused in a line that has why. */
+/* Replace one text in a tokenizer.json by another, and check that the error contains `why`. */
 static void refused(const char *name, const char *old, const char *new, const char *why)
 {
     const file f = load_data(name);
@@ -199,7 +199,7 @@ static void what_is_wrong_in_a_json_is_named(void **state)
             "after Fuse");
 }
 
-/* Scores and pieces of unusual length: what is no finite number is refused, and a piece has at most 1 MB. */
+/* Very long scores and pieces: a score must be a finite number, and a piece has at most 1 MB. */
 static void long_parts_are_bounded(void **state)
 {
     enum { DIGITS = 100000, MOST = 1 << 20 };
@@ -208,7 +208,7 @@ static void long_parts_are_bounded(void **state)
     memset(part, '9', DIGITS);
     memcpy(part, "[\"<pad>\",", 9);
     strcpy(part + DIGITS, "]");
-    refused("t5.json", "[\"<pad>\",0.0]", part, "line 1"); /* an integer that no integer holds */
+    refused("t5.json", "[\"<pad>\",0.0]", part, "line 1"); /* an integer too large for every integer type */
     strcpy(part + DIGITS, ".0]");
     refused("t5.json", "[\"<pad>\",0.0]", part, "line 1");
     for (int more = 0; more < 2; more++) {
@@ -220,7 +220,7 @@ static void long_parts_are_bounded(void **state)
     }
 }
 
-/* Write a tokenizer.json with one text in place of another, and open it. */
+/* Write a tokenizer.json with one text replaced by another, and open it. */
 static tokenizer *opened_with(const char *name, const char *old, const char *new)
 {
     const file f = load_data(name);
@@ -239,8 +239,8 @@ static tokenizer *opened_with(const char *name, const char *old, const char *new
     return t;
 }
 
-/* Steps that each make many spaces of two, one after the other: 3 would make 54 million bytes of 4. What a step makes of a
- * text, and of a token, is bounded. */
+/* Each of three steps replaces two spaces by many; together they would make 54 million bytes of 4. The result of a
+ * step on a text or token is limited. */
 static void steps_that_grow_are_stopped(void **state)
 {
     enum { TIMES = 300, STEPS = 3 };
@@ -262,7 +262,7 @@ static void steps_that_grow_are_stopped(void **state)
     assert_null(ids);
     assert_one_line(err);
     assert_non_null(strstr(err, "a text of 4 bytes: the tokenizer's normalizer makes more than 64 times"));
-    assert_int_equal(tok_encode(t, "a b", 3, true, &ids, &n, err), TOK_OK); /* what does not grow is fine */
+    assert_int_equal(tok_encode(t, "a b", 3, true, &ids, &n, err), TOK_OK); /* a text that does not grow is allowed */
     free(ids);
     tok_close(t);
 
@@ -289,7 +289,7 @@ static int cancel_later(void *context)
     return --*(int *)context < 0;
 }
 
-/* A long text asks from time to time whether to go on, whatever kind of tokenizer it is. */
+/* A long text calls the cancel callback from time to time, for every kind of tokenizer. */
 static void a_long_text_can_be_cancelled(void **state)
 {
     enum { SIZE = 4 << 20 };
@@ -307,7 +307,7 @@ static void a_long_text_can_be_cancelled(void **state)
                 int left = calls;
                 assert_int_equal(tok_encode_watched(t, long_text, SIZE, true, cancel_later, &left, &ids, &n, err),
                                  TOK_CANCELLED);
-                assert_int_equal(left, -1); /* it is not asked again */
+                assert_int_equal(left, -1); /* after cancelling, it is not called again */
                 assert_null(ids);
                 assert_one_line(err);
                 tok_close(t);
@@ -316,7 +316,7 @@ static void a_long_text_can_be_cancelled(void **state)
     free(long_text);
 }
 
-/* Steps in steps in steps: far fewer than JSON may be deep are refused in a line too. */
+/* Nested steps: a depth far below the limit of JSON is already an error of one line. */
 static void nested_steps_are_refused(void **state)
 {
     static const char open[] = "{\"type\":\"Sequence\",\"normalizers\":[";
@@ -351,7 +351,7 @@ static void deep_json_is_refused(void **state)
     assert_false(try("", 0));
 }
 
-/* Messages of protocol buffers, made by hand: a piece is field 1 with a text (1), a score (2) and a type (3). */
+/* Handmade protocol buffer messages: a piece is field 1 with a text (1), a score (2) and a type (3). */
 static void what_is_wrong_in_a_model_is_named(void **state)
 {
     (void)state;
@@ -400,7 +400,7 @@ static void what_is_wrong_in_a_model_is_named(void **state)
           "damaged");
 }
 
-/* Open the model of amino acids with these files beside it. */
+/* Open the amino-acid model with these files in its directory. */
 static tok_status open_beside(tokenizer **t, const char *added, const char *config, const char *map)
 {
     const file model = load(DATA "added/spiece.model");
@@ -479,7 +479,7 @@ static void what_is_wrong_beside_a_model_is_named(void **state)
     }
 }
 
-/* A trie that leads anywhere: every unit random. */
+/* A trie of random units. */
 static void a_random_charsmap_does_no_harm(void **state)
 {
     (void)state;
@@ -501,16 +501,17 @@ static void a_random_charsmap_does_no_harm(void **state)
     }
 }
 
-/* A rule for "a" at each place of the replacements, and beyond them: what lies behind the map is not of it. */
+/* A rule for "a" points to each position of the replacements and beyond them: bytes after the map do not belong to
+ * it. */
 static void replacements_end_with_the_map(void **state)
 {
     enum { UNITS = 98, SIZE = 4 + 4 * UNITS + 3 };
-    static const char *const want[] = {"xy", "y", "", ""}; /* at the NUL, and at the end */
+    static const char *const want[] = {"xy", "y", "", ""}; /* the last two: at the NUL, and at the end */
     char bytes[SIZE + 8];
     (void)state;
     for (uint32_t place = 0; place < 12; place++) {
         uint32_t units[1 + UNITS] = {4 * UNITS};
-        units[1 + 'a'] = 'a' | 1u << 8 | 1u << 10; /* it has a leaf, at 'a' ^ 1 */
+        units[1 + 'a'] = 'a' | 1u << 8 | 1u << 10; /* has a leaf, at 'a' ^ 1 */
         units[1 + ('a' ^ 1)] = place | 1u << 31;
         memcpy(bytes, units, sizeof units);
         memcpy(bytes + sizeof units, "xy\0ZZZZZZZZ", 11);

@@ -1,10 +1,10 @@
-/* tokens.c -- tokens of texts on standard input, for scripts that compare with other tokenizers.
+/* tokens.c -- print the tokens of texts on standard input, for scripts that compare with other tokenizers.
  *
  *     tokens PATH EXTRA_IDS encode|decode|time [SPECIAL]
  *
- * PATH is a file or a directory, or "bytes". Texts are given as a u32 of their size and their bytes; token numbers come
- * as a u32 of their count and an i32 for each. decode reads token numbers and writes texts. time encodes each
- * text and writes the seconds.
+ * PATH is a file, a directory or "bytes". Each text is a u32 of its size and its bytes; each list of tokens is a u32 of
+ * its count and an i32 per token. decode reads lists of tokens and writes texts. time encodes each text and
+ * writes the seconds.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tokenizer/tokenizer.h"
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Make the files beside this script with NumPy and safetensors. tests/io/test_files.c knows what they hold:
+"""Write the files in this folder with NumPy and safetensors. tests/io/test_files.c checks their content:
 
-x[i] = i in the shape (2, 3, 4), in every type that both sides have.
+x[i] = i in the shape (2, 3, 4), in every type that both sides support.
 SPDX-License-Identifier: Apache-2.0
 """
 import io
@@ -27,7 +27,7 @@ def path(name):
 
 
 class Unseekable(io.RawIOBase):
-    """A pipe, to zipfile: it then writes data descriptors after the members."""
+    """A file that cannot seek, so zipfile writes data descriptors after the members."""
 
     def __init__(self, name):
         self.file = open(name, "wb")
