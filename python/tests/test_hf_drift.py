@@ -3,6 +3,8 @@ are copied with one change each. Run where transformers is.
 
 SPDX-License-Identifier: Apache-2.0"""
 import ast
+import contextlib
+import functools
 import importlib
 import importlib.util
 import re
@@ -15,7 +17,8 @@ import pytest
 transformers = pytest.importorskip("transformers")
 import relpos.hf
 import torch
-from relpos.hf import _guard
+import test_hf
+from relpos.hf import _adapters, _guard
 from relpos.hf._adapters import ADAPTERS
 
 FOLDERS = {"donut_swin": "donut", "maskformer_swin": "maskformer"}
@@ -51,7 +54,7 @@ def replacements(file):
     """(path, function, passes) of what an adapter replaces in this release."""
     found = _guard.Replacements(of_transformers(file))
     ADAPTERS[file].adapt(found.module, found)
-    return [(path, function, passes) for path, _, function, passes in found.found]
+    return [(x.path, x.function, x.passes) for x in found.found]
 
 
 def definition(tree, path):
@@ -65,31 +68,16 @@ def definition(tree, path):
     return definition(tree, f"{scope.bases[0].id}.{name}")
 
 
-def renamed_attribute(path, function):
-    """Rename an attribute of self, or a function of the module, that a replacement uses: (change, what is said)."""
-    of_self, of_module = (sorted(x) for x in _guard._reads(function))
-    of_self = [name for name in of_self if name not in _guard._SET_HERE]
-    if of_self and "." in path:
-        name = of_self[0]
+def renamed_function(path, function):
+    """Rename the function that a replacement replaces, everywhere in its module."""
+    name = path.rpartition(".")[2]
 
-        def change(tree):
-            for x in ast.walk(tree):
-                if isinstance(x, ast.Attribute) and x.attr == name:
-                    x.attr = "other_" + name
-                elif isinstance(x, ast.FunctionDef) and x.name == name:
-                    x.name = "other_" + name
-        return change, f"has no attribute {name}|{name} is missing"
-
-    def change(tree):  # the replaced function itself
-        name = path.rpartition(".")[2]
+    def change(tree):
         for x in ast.walk(tree):
-            if isinstance(x, ast.Attribute) and x.attr == name:
-                x.attr = "other_" + name
-            elif isinstance(x, ast.Name) and x.id == name:
-                x.id = "other_" + name
-            elif isinstance(x, ast.FunctionDef) and x.name == name:
-                x.name = "other_" + name
-    return change, "is missing|has no attribute"
+            for field in ("attr", "id", "name"):
+                if getattr(x, field, None) == name and isinstance(x, (ast.Attribute, ast.Name, ast.FunctionDef)):
+                    setattr(x, field, "other_" + name)
+    return change, rf"\b{name}\b"
 
 
 def dropped_parameter(path, function):
@@ -118,12 +106,13 @@ def own_parameters(function):
 
 
 def drifts():
-    """(file, kind, path): an attribute of every adapter, and a parameter of each that has functions with parameters of their own."""
+    """Yield (file, kind, path): the name of every replaced function, and for every adapter a parameter of one that has some."""
     for file in ADAPTERS:
         if not applies(file):
             continue
         every = replacements(file)
-        yield file, renamed_attribute, every[-1][0]
+        for path, _, _ in every:
+            yield file, renamed_function, path
         own = [(path, function) for path, function, passes in every if not passes and not _guard._named(function)[1] and own_parameters(function)]
         for path, _ in own[-1:]:
             yield file, dropped_parameter, path
@@ -139,6 +128,133 @@ def test_a_module_that_changed_is_refused_in_words(file, kind, path, monkeypatch
     assert why is not None
     assert re.search(said, why), why
     assert not any(hasattr(x, "__wrapped__") and x.__module__ == "relpos.hf._guard" for x in vars(module).values()), "nothing is replaced"
+
+
+# ---------------------------------------------------------------------------------------------- every attribute that an adapter reads
+
+@contextlib.contextmanager
+def recording():
+    """Record {(type, name)} of the attributes of modules and configs that the code of the adapters reads or sets while a model runs."""
+    found = set()
+
+    def recorded(original):
+        def access(self, name, *value):
+            if sys._getframe(1).f_code.co_filename == _adapters.__file__:
+                found.add((type(self), name))
+            return original(self, name, *value)
+        return access
+
+    with pytest.MonkeyPatch.context() as patch:
+        for cls in (torch.nn.Module, transformers.PreTrainedConfig):
+            for method in ("__getattribute__", "__setattr__"):
+                patch.setattr(cls, method, recorded(getattr(cls, method)))
+        yield found
+
+
+def mpt():
+    model, inputs, _ = test_hf.ADAPTED["Mpt"]()
+    return model, {**inputs, "use_cache": True}
+
+
+def bloom():
+    return test_hf.made(transformers.BloomModel, transformers.BloomConfig(vocab_size=60, hidden_size=48, n_head=6, n_layer=1, pretraining_tp=2)), (
+        dict(input_ids=IDS))
+
+
+def swin():
+    return test_hf.made(transformers.SwinModel, transformers.SwinConfig(**test_hf.SWIN)), test_hf.vision("Swinv2", **test_hf.SWIN)[1]
+
+
+def t5(name, **more):
+    return test_hf.t5(name, **more), dict(input_ids=IDS, decoder_input_ids=IDS)
+
+
+def deberta(**more):
+    return test_hf.made(transformers.DebertaV2Model, transformers.DebertaV2Config(**test_hf.DEBERTA, **more)), dict(input_ids=IDS)
+
+
+def pix2struct():
+    text = dict(vocab_size=60, hidden_size=32, d_kv=8, d_ff=48, num_layers=1, num_heads=4)
+    config = transformers.Pix2StructConfig(text_config=text)
+    return test_hf.made(transformers.Pix2StructTextModel, config.text_config), dict(input_ids=IDS)
+
+
+IDS = test_hf.IDS[:2]
+MODELS = {  # file: models which take every branch of its adapter
+    **{file: [lambda name=name: t5(name)] for file, name in (
+        ("t5", "T5"), ("mt5", "MT5"), ("umt5", "UMT5"), ("switch_transformers", "SwitchTransformers"), ("longt5", "LongT5"),
+        ("pop2piano", "Pop2Piano"))},
+    "pix2struct": [pix2struct], "swin": [swin], "bloom": [bloom],
+    "mpnet": ["MPNet"], "layoutlmv3": ["LayoutLMv3"], "mpt": ["Mpt", mpt], "falcon": ["Falcon", "Falcon, ALiBi"], "gptj": ["GPTJ"],
+    "codegen": ["CodeGen"],
+    "roformer": ["RoFormer", "RoFormer, values too"], "swinv2": ["Swinv2"], "swin2sr": ["Swin2SR"], "donut_swin": ["DonutSwin"],
+    "maskformer_swin": ["MaskFormerSwin"], "clap": ["ClapAudio"], "vitdet": ["VitDet"], "sam": ["Sam"], "sam_hq": ["SamHQ"],
+    "siglip2": ["Siglip2"], "deberta": ["Deberta"], "wav2vec2_conformer": ["Wav2Vec2Conformer"], "wavlm": ["WavLM"],
+    "deberta_v2": [lambda: deberta(pos_att_type=["c2p", "p2c"], position_buckets=8, share_att_key=True),
+                   lambda: deberta(pos_att_type=["c2p", "p2c"], position_buckets=8, share_att_key=False)],
+    "wav2vec2_bert": ["Wav2Vec2Bert", "Wav2Vec2Bert, relative"], "xlnet": ["XLNet", "XLNet, segments"]}
+
+
+def reads(file):
+    """Return {(type, name)} that the adapter of a file reads when its models run, without those that relpos or torch.nn.Module gives."""
+    with recording() as found:
+        for make in MODELS[file]:
+            model, inputs, *_ = make() if callable(make) else test_hf.ADAPTED[make]()
+            model.set_attn_implementation("relpos")
+            with torch.no_grad():
+                for mode in (model.eval, model.train):
+                    mode()(**inputs)
+    return {(cls, name) for cls, name in found if cls.__module__.startswith("transformers.models.") and name not in _guard._SET_HERE
+            and name != "_attn_implementation" and not hasattr(torch.nn.Module, name)}
+
+
+def compared(file):
+    """Return {(type, name)} that the guard compares for an adapter."""
+    module, found = of_transformers(file), set()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_guard, "_require", lambda owner, name: found.add((owner, name)))
+        unchanged = importlib.util.spec_from_file_location(module.__name__, module.__file__)
+        fresh = importlib.util.module_from_spec(unchanged)
+        patch.setitem(sys.modules, module.__name__, fresh)
+        unchanged.loader.exec_module(fresh)
+        relpos.hf._adapt(fresh)
+    return {(owner.__name__, name) for owner, name in found if isinstance(owner, type) and owner.__module__.startswith("transformers.models.")
+            and name not in _guard._SET_HERE and not hasattr(torch.nn.Module, name)}
+
+
+def renamed_attribute(cls, name):
+    """Rename an attribute in the code of a class and its bases; for a config, in the code that reads it."""
+    if issubclass(cls, transformers.PreTrainedConfig):
+        return functools.partial(rename_everywhere, name, lambda tree: [tree])
+    bases = {base.__name__ for base in cls.__mro__}
+    return functools.partial(rename_everywhere, name, lambda tree: [x for x in tree.body if isinstance(x, ast.ClassDef) and x.name in bases])
+
+
+def rename_everywhere(name, scopes, tree):
+    count = 0
+    for x in (x for scope in scopes(tree) for x in ast.walk(scope)):
+        for kind, field in ((ast.Attribute, "attr"), (ast.FunctionDef, "name"), (ast.Constant, "value")):
+            if isinstance(x, kind) and getattr(x, field) == name:
+                setattr(x, field, "other_" + name)
+                count += 1
+    assert count, f"{name} is not in the code"
+
+
+@pytest.mark.parametrize("file", [file for file in MODELS if applies(file)])
+def test_every_attribute_that_an_adapter_reads_is_compared(file, monkeypatch, tmp_path):
+    """The attributes are recorded while models run, however the adapter reads them: a.b, getattr, hasattr, of a module or of its parts."""
+    found = reads(file)
+    assert found
+    for cls, name in sorted(found, key=str):
+        with monkeypatch.context() as patch:
+            why = relpos.hf._adapt(copied(file, renamed_attribute(cls, name), patch, tmp_path))
+        assert why and re.search(rf"\b{name}\b", why), (cls.__name__, name, why)
+    missed = compared(file) - {(base.__name__, name) for cls, name in found for base in cls.__mro__}
+    assert not missed, "the models of this test have to read all that the guard compares"
+
+
+def test_every_adapter_with_attributes_is_tried():
+    assert {file for file in ADAPTERS if applies(file)} - set(MODELS) <= {"gemma4"}, "whose adapter reads no attribute but its config"
 
 
 def renamed(old, new, *classes):

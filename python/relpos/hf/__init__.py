@@ -40,7 +40,7 @@ from transformers.generation import utils as generation_utils  # noqa: E402
 
 from ._adapters import ADAPTERS  # noqa: E402
 from ._attention import attention  # noqa: E402
-from ._guard import Drift, Replacements, uses_interface  # noqa: E402
+from ._guard import Drift, Replacements, compare_config, uses_interface  # noqa: E402
 from ._looks import reason  # noqa: E402
 from ._masks import NAME, Mask, TracedMask, mask  # noqa: E402
 
@@ -81,6 +81,7 @@ def _adapt(module):
 def _apply(module, adapter):
     if adapter.computes and uses_interface(Replacements(module).owner(adapter.computes)[2]):
         return
+    compare_config(module, adapter.lacks)
     replacements = Replacements(module)
     adapter.adapt(module, replacements)
     replacements.apply()

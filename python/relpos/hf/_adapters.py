@@ -17,23 +17,28 @@ from ._masks import MASKS, NAME, made, masks_nothing, offset, traces
 
 
 def _asked(module, *_, **__):
-    return getattr(getattr(module, "config", None), "_attn_implementation", None) == NAME
+    config = getattr(module, "config", None)  # a class that keeps none gets one when its model is set to relpos
+    return config is not None and config._attn_implementation == NAME
 
 
-def _t5_bias(self, q_offset=0):
+def _is_decoder(self):
+    return self.is_decoder
+
+
+def _t5_bias(self, is_decoder, q_offset=0):
     """The options that stand for the bias of an attention module with T5's table, or without one."""
     if not hasattr(self, "relative_attention_bias"):
         return {}
     term = relpos.T5(self.relative_attention_bias.weight, buckets=self.relative_attention_num_buckets,
-                     max_distance=self.relative_attention_max_distance, bidirectional=not getattr(self, "is_decoder", True))
+                     max_distance=self.relative_attention_max_distance, bidirectional=not is_decoder)
     return {"bias": term, "q_offset": offset(q_offset)}
 
 
-def _t5(module, replace, name):
+def _t5(module, replace, name, is_decoder=_is_decoder):
     """T5Attention and its copies: compute_bias gives a dictionary, and is called where forward would make zeros."""
     @replace(name + ".compute_bias", _asked)
     def compute_bias(self, original, query_length, key_length, device=None, past_seen_tokens=0):
-        return _t5_bias(self, past_seen_tokens)
+        return _t5_bias(self, is_decoder(self), past_seen_tokens)
 
     @replace(name + ".forward", _asked)
     def forward(self, original, *args, **kwargs):
@@ -42,6 +47,14 @@ def _t5(module, replace, name):
             return original(self, *args, **kwargs)
         finally:
             self.has_relative_attention_bias = hasattr(self, "relative_attention_bias")
+
+
+def _pix2struct(module, replace):
+    """Pix2Struct: T5's buckets in the decoder only."""
+    def is_decoder(self):
+        return True
+
+    _t5(module, replace, "Pix2StructTextAttention", is_decoder)
 
 
 def _given(*args, **kwargs):
@@ -92,7 +105,7 @@ def _swin(module, replace):
         query, key, value = (_heads(project(hidden_states), self.q_proj.out_features // self.head_dim)
                              for project in (self.q_proj, self.k_proj, self.v_proj))
         bias = self.relative_position_bias
-        out, weights = attention(self, query, key, value, None, scaling=self.scaling, **kwargs,
+        out, weights = attention(self, query, key, value, None, is_causal=False, scaling=self.scaling, **kwargs,
                                  dropout=self.attention_dropout if self.training else 0.0, position_bias={
                                      "bias": relpos.Swin(bias.relative_position_bias_table, grid=bias.window_size),
                                      **_shifted(attention_mask, len(hidden_states))})
@@ -129,22 +142,33 @@ def _swin_copy(module, replace, name):
     _windows(module, replace, name, scores)
 
 
-def _vitdet(module, replace, names, always=False):
-    """ViTDet, and the images of SAM: vectors by row and column. SAM's return the weights always, or None."""
+def _axial(self, hidden_states, heads, dropout, output_attentions):
+    """Return the output and the weights of attention with vectors by row and column."""
     def table(x, size):
         size = 2 * size - 1
         return x if len(x) == size else torch.nn.functional.interpolate(x.t()[None], size=size, mode="linear")[0].t().contiguous()
 
+    batch, height, width, _ = hidden_states.shape
+    query, key, value = self.qkv(hidden_states).view(batch, height * width, 3, heads, -1).permute(2, 0, 3, 1, 4)
+    options = {"relkey": relpos.AxialKey(table(self.rel_pos_h, height), table(self.rel_pos_w, width), grid=(height, width))
+               } if hasattr(self, "rel_pos_h") else {}
+    out, weights = attention(self, query, key, value, None, is_causal=False, scaling=self.scale, output_attentions=output_attentions,
+                             dropout=dropout if self.training else 0.0, position_bias=options)
+    return self.proj(out.reshape(batch, height, width, -1)), weights
+
+
+def _vitdet(module, replace):
+    """ViTDet: vectors by row and column."""
+    @replace("VitDetAttention.forward", _asked)
     def forward(self, original, hidden_states, output_attentions=False):
-        batch, height, width, _ = hidden_states.shape
-        heads = getattr(self, "num_heads", None) or getattr(self, "num_attention_heads")
-        query, key, value = self.qkv(hidden_states).view(batch, height * width, 3, heads, -1).permute(2, 0, 3, 1, 4)
-        options = {"relkey": relpos.AxialKey(table(self.rel_pos_h, height), table(self.rel_pos_w, width), grid=(height, width))
-                   } if hasattr(self, "rel_pos_h") else {}
-        out, weights = attention(self, query, key, value, None, is_causal=False, scaling=self.scale, output_attentions=output_attentions,
-                                 dropout=getattr(self, "dropout", 0.0) if self.training else 0.0, position_bias=options)
-        found = self.proj(out.reshape(batch, height, width, -1)), weights.flatten(0, 1) if always and weights is not None else weights
-        return found[:1 + bool(always or output_attentions)]
+        return _axial(self, hidden_states, self.num_heads, 0.0, output_attentions)[:1 + bool(output_attentions)]
+
+
+def _sam(module, replace, names):
+    """The images of SAM and SAM-HQ: vectors by row and column. These classes always return the weights, or None."""
+    def forward(self, original, hidden_states, output_attentions=False):
+        out, weights = _axial(self, hidden_states, self.num_attention_heads, self.dropout, output_attentions)
+        return out, weights if weights is None else weights.flatten(0, 1)
 
     for name in names:
         replace(name + ".forward", _asked)(forward)
@@ -223,9 +247,9 @@ def _layoutlmv3(module, replace):
         return out.flatten(2), weights
 
 
-def _wav2vec2_conformer(module, replace):
-    """Wav2Vec2-Conformer: Transformer-XL's vectors of keys."""
-    @replace("_apply_relative_position_encoding", _asked)
+def _wav2vec2(module, replace, name):
+    """Wav2Vec2-Conformer and Wav2Vec2-BERT: Transformer-XL's vectors of keys."""
+    @replace("_apply_relative_position_encoding", _asked, of=name)
     def apply(self, original, query, key, relative_position_embeddings):
         vectors = _heads(self.linear_pos(relative_position_embeddings[0]), self.num_heads).contiguous()
         return query, {"relkey": relpos.XL(vectors, self.pos_bias_u, self.pos_bias_v)}
@@ -233,9 +257,9 @@ def _wav2vec2_conformer(module, replace):
 
 def _wav2vec2_bert(module, replace):
     """Wav2Vec2-BERT: Transformer-XL's vectors of keys, or Shaw's."""
-    _wav2vec2_conformer(module, replace)
+    _wav2vec2(module, replace, "Wav2Vec2BertSelfAttention")
 
-    @replace("_apply_relative_key_position_encoding", _asked)
+    @replace("_apply_relative_key_position_encoding", _asked, of="Wav2Vec2BertSelfAttention")
     def apply(self, original, query, key):
         return query, {"relkey": relpos.RelKey(self.distance_embedding.weight, left=self.left_max_position_embeddings,
                                                right=self.right_max_position_embeddings)}
@@ -380,25 +404,33 @@ def _deberta(module, replace):
     def parts(self, hidden_states, heads):
         query, key, value = heads(self.in_proj(hidden_states)).chunk(3, -1)
         query, value = query + heads(self.q_bias[None]), value + heads(self.v_bias[None])
-        return query, key, value, "pos_proj", "pos_q_proj", {"span": 0, "buckets": -1}, len(self.pos_att_type)
+        return query, key, value, len(self.pos_att_type)
 
-    _disentangled(module, replace, "DebertaEncoder", parts)
+    def positions(self, kinds):
+        return ((self.pos_proj if "c2p" in kinds else None), (self.pos_q_proj if "p2c" in kinds else None),
+                {"span": 0, "buckets": -1})
+
+    _disentangled(module, replace, "DebertaEncoder", parts, positions)
 
 
 def _deberta_v2(module, replace):
     """DeBERTa, v2 and v3."""
     def parts(self, hidden_states, heads):
         query, key, value = (heads(project(hidden_states)) for project in (self.query_proj, self.key_proj, self.value_proj))
-        to_key, to_query = ("key_proj", "query_proj") if self.share_att_key else ("pos_key_proj", "pos_query_proj")
-        options = {"span": getattr(self, "pos_ebd_size", 0), "buckets": getattr(self, "position_buckets", -1)}
-        return query, key, value, to_key, to_query, options, sum(kind in self.pos_att_type for kind in ("c2p", "p2c"))
+        return query, key, value, sum(kind in self.pos_att_type for kind in ("c2p", "p2c"))
 
-    _disentangled(module, replace, "DebertaV2Encoder", parts)
+    def positions(self, kinds):
+        options = {"span": self.pos_ebd_size, "buckets": self.position_buckets}
+        if self.share_att_key:
+            return self.key_proj, self.query_proj, options
+        return (self.pos_key_proj if "c2p" in kinds else None), (self.pos_query_proj if "p2c" in kinds else None), options
+
+    _disentangled(module, replace, "DebertaV2Encoder", parts, positions)
 
 
-def _disentangled(module, replace, encoder, parts):
-    """Replace what both versions of DeBERTa have. parts gives query, key, value, the names of the projections of positions for keys and
-    queries, options of relpos.Deberta, and by how many products of positions the scale is divided."""
+def _disentangled(module, replace, encoder, parts, positions):
+    """Replace what both versions of DeBERTa have. parts returns query, key, value and the number of products of positions, by which the scale
+    is divided; positions returns the projections of positions for keys and for queries, and options of relpos.Deberta."""
     @replace(encoder + ".get_rel_pos", lambda self, *_, **__: _asked(self.layer[0].attention))
     def get_rel_pos(self, original, hidden_states, query_states=None, relative_pos=None):
         if relative_pos is not None or query_states is not None:
@@ -417,13 +449,14 @@ def _disentangled(module, replace, encoder, parts):
         def heads(x):
             return _heads(x, self.num_attention_heads)
 
-        query, key, value, to_key, to_query, options, products = parts(self, hidden_states, heads)
+        query, key, value, products = parts(self, hidden_states, heads)
         kinds, relkey = [kind for kind in ("c2p", "p2c") if kind in self.pos_att_type], {}
         if self.relative_attention and kinds:
+            to_key, to_query, options = positions(self, kinds)
             vectors = self.pos_dropout(rel_embeddings)[:2 * (options["span"] or self.max_relative_positions)]
             relkey["relkey"] = relpos.Deberta(
-                heads(getattr(self, to_key)(vectors)).contiguous() if "c2p" in kinds else None,
-                heads(getattr(self, to_query)(vectors)).contiguous() if "p2c" in kinds else None,
+                heads(to_key(vectors)).contiguous() if "c2p" in kinds else None,
+                heads(to_query(vectors)).contiguous() if "p2c" in kinds else None,
                 max_position=self.max_relative_positions, **options)
         out, weights = attention(self, query, key, value, attention_mask, position_bias=relkey, output_attentions=output_attentions,
                                  scaling=(query.shape[-1] * (1 + products)) ** -0.5,
@@ -453,7 +486,7 @@ def _longt5(module, replace):
     def forward(self, original, hidden_states, mask=None, position_bias=None, output_attentions=False):
         query, key, value = (project(hidden_states).unflatten(-1, (self.n_heads, -1)).transpose(1, 2)
                              for project in (self.q, self.k, self.v))
-        position_bias = _t5_bias(self) if position_bias is None else position_bias
+        position_bias = _t5_bias(self, self.is_decoder) if position_bias is None else position_bias
         out, weights = attention(self, query, key, value, mask, scaling=1.0, position_bias=position_bias,
                                  dropout=self.dropout if self.training else 0.0, output_attentions=output_attentions)
         found = self.o(out.flatten(2)), position_bias
@@ -464,7 +497,8 @@ def _longt5(module, replace):
 ADAPTERS = {
     **{file: Adapter(partial(_t5, name=name)) for file, name in (
         ("t5", "T5Attention"), ("mt5", "MT5Attention"), ("umt5", "UMT5Attention"), ("pop2piano", "Pop2PianoAttention"),
-        ("switch_transformers", "SwitchTransformersAttention"), ("pix2struct", "Pix2StructTextAttention"))},
+        ("switch_transformers", "SwitchTransformersAttention"))},
+    "pix2struct": Adapter(_pix2struct),
     "longt5": Adapter(_longt5, lacks=lambda config: config.encoder_attention_type != "local"),
     "mpnet": Adapter(_mpnet, computes="MPNetSelfAttention"),
     "layoutlmv3": Adapter(_layoutlmv3),
@@ -480,14 +514,14 @@ ADAPTERS = {
     "donut_swin": Adapter(partial(_swin_copy, name="DonutSwin"), computes="DonutSwinSelfAttention"),
     "maskformer_swin": Adapter(partial(_swin_copy, name="MaskFormerSwin"), computes="MaskFormerSwinSelfAttention"),
     "clap": Adapter(partial(_swin_copy, name="ClapAudio"), computes="ClapAudioSelfAttention"),
-    "vitdet": Adapter(partial(_vitdet, names=("VitDetAttention",)), computes="VitDetAttention"),
-    "sam": Adapter(partial(_vitdet, names=("SamVisionAttention", "SamVisionSdpaAttention"), always=True), computes="SamVisionAttention"),
-    "sam_hq": Adapter(partial(_vitdet, names=("SamHQVisionAttention", "SamHQVisionSdpaAttention"), always=True), computes="SamHQVisionAttention"),
+    "vitdet": Adapter(_vitdet, computes="VitDetAttention"),
+    "sam": Adapter(partial(_sam, names=("SamVisionAttention", "SamVisionSdpaAttention")), computes="SamVisionAttention"),
+    "sam_hq": Adapter(partial(_sam, names=("SamHQVisionAttention", "SamHQVisionSdpaAttention")), computes="SamHQVisionAttention"),
     "siglip2": Adapter(_siglip2, computes="Siglip2MultiheadAttentionPoolingHead"),
     "gemma4": Adapter(_gemma4),
     "deberta": Adapter(_deberta, computes="DisentangledSelfAttention", lacks=lambda config: getattr(config, "talking_head", False)),
     "deberta_v2": Adapter(_deberta_v2, computes="DisentangledSelfAttention"),
-    "wav2vec2_conformer": Adapter(_wav2vec2_conformer),
+    "wav2vec2_conformer": Adapter(partial(_wav2vec2, name="Wav2Vec2ConformerSelfAttention")),
     "wav2vec2_bert": Adapter(_wav2vec2_bert),
     "wavlm": Adapter(_wavlm, computes="WavLMAttention"),
     "xlnet": Adapter(_xlnet, computes="XLNetRelativeAttention"),

@@ -1,11 +1,15 @@
 """Replace functions of a module of transformers, if they are those that the replacements were written for.
 
 SPDX-License-Identifier: Apache-2.0"""
+import ast
 import functools
 import inspect
-import re
+import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import NamedTuple
+
+import torch
 
 # Parameters that some releases or classes name otherwise, with the same meaning: name there -> name here.
 RENAMED = {"past_key_values": "cache",  # since 5.24
@@ -23,17 +27,27 @@ class Adapter(NamedTuple):
     lacks: Callable = lambda config: False  # whether a model with this config has attention without a replacement
 
 
+class Replacement(NamedTuple):
+    path: str
+    when: Callable
+    function: Callable
+    passes: bool
+    of: str
+
+
 class Replacements:
     """The replacements of an adapter in a module. Nothing changes before apply(), which compares all of them first."""
 
     def __init__(self, module):
         self.module, self.found = module, []
 
-    def __call__(self, path, when, passes=False):
-        """Decorate what takes the place of a method "Class.name" or a function "name" in the calls of which `when` is true. It gets the
-        original after its first argument. passes: it hands keywords that it does not name to the original."""
+    def __call__(self, path, when, passes=False, of=None):
+        """Decorate the replacement of a method "Class.name" or a function "name". It is called where `when` is true, with the original after
+        its first argument.
+
+        passes: it hands keywords that it does not name to the original. of: the class of the first argument of a function."""
         def decorate(function):
-            self.found.append((path, when, function, passes))
+            self.found.append(Replacement(path, when, function, passes, of))
             return function
         return decorate
 
@@ -49,11 +63,13 @@ class Replacements:
         return owner, name, getattr(owner, name)
 
     def apply(self):
-        for path, _, function, passes in self.found:
+        for path, when, function, passes, of in self.found:
             owner, _, original = self.owner(path)
             _compare_parameters(path, original, function, passes)
-            _compare_attributes(self.module, path, owner, original, function)
-        for path, when, function, _ in self.found:
+            first = getattr(self.module, of) if of else owner if inspect.isclass(owner) else None
+            _compare_attributes(self.module, when, first)
+            _compare_attributes(self.module, function, first)
+        for path, when, function, *_ in self.found:
             owner, name, original = self.owner(path)
             setattr(owner, name, _method(original, function, when))
             if inspect.isclass(owner):
@@ -107,24 +123,190 @@ def _source(x):
         raise Drift(f"the source of {getattr(x, '__qualname__', x)} cannot be read") from None
 
 
-def _reads(function):
-    """The attributes of self and of `module` that a replacement reads or sets, with the functions of self that it calls."""
-    held = {**inspect.getclosurevars(function).globals, **inspect.getclosurevars(function).nonlocals}
-    helpers = [x for x in held.values() if inspect.isfunction(x) and list(inspect.signature(x).parameters)[:1] == ["self"]]
-    source = "".join(map(_source, (function, *helpers)))
-    return set(re.findall(r"\bself\.(\w+)", source)), set(re.findall(r"\bmodule\.(\w+)", source))
+# ---------------------------------------------------------------------------------------------- attributes, by the syntax trees of both sides
+
+@functools.lru_cache
+def _tree(module):
+    """Return the syntax tree of a module."""
+    return ast.parse(_source(module))
 
 
-def _compare_attributes(module, path, owner, original, function):
-    of_self, of_module = _reads(function)
-    if inspect.isclass(owner):
-        has = set(dir(owner)).union(*(re.findall(r"(?:\bself\.|\bregister_\w+\(\s*['\"])(\w+)", _source(cls)) for cls in owner.__mro__
-                                      if cls.__module__.startswith("transformers.models.")))
-    else:
-        has = set(re.findall(r"\bself\.(\w+)", _source(module)))
-    for name in sorted(of_self - _SET_HERE):
-        if name not in has:
-            raise Drift(f"{path.rpartition('.')[0] or path} has no attribute {name}")
-    for name in sorted(of_module):
-        if not hasattr(module, name):
-            raise Drift(f"{module.__name__} has no {name}")
+class _Config(NamedTuple):
+    """The type of a config. It has the attributes that the module reads from its configs."""
+    module: ModuleType
+
+
+class _List(NamedTuple):
+    """The type of a torch.nn.ModuleList."""
+    of: frozenset  # types of its elements
+
+
+@functools.lru_cache
+def _assigned(cls):
+    """Return {name: values} of the attributes that a class and its bases have. The values are the expressions assigned to self.name, each
+    with the module in which it is written."""
+    found = {name: [] for name in (*dir(cls), *_SET_HERE)}
+    for base in cls.__mro__:
+        module = sys.modules.get(base.__module__)
+        if base is torch.nn.Module or not base.__module__.startswith(("transformers.models.", "torch.nn.modules.")):
+            continue
+        scope = next((x for x in _tree(module).body if isinstance(x, ast.ClassDef) and x.name == base.__name__), None)
+        for x in ast.walk(scope) if scope else ():
+            if isinstance(x, (ast.Assign, ast.AnnAssign)):
+                for target in x.targets if isinstance(x, ast.Assign) else (x.target,):
+                    if isinstance(target, ast.Attribute) and ast.unparse(target.value) == "self":
+                        found.setdefault(target.attr, []).append((x.value, module))
+            elif isinstance(x, ast.Attribute) and isinstance(x.ctx, ast.Store) and ast.unparse(x.value) == "self":
+                found.setdefault(x.attr, [])
+            elif isinstance(x, ast.Call) and isinstance(x.func, ast.Attribute) and x.func.attr in ("register_buffer", "register_parameter"):
+                if x.args and isinstance(x.args[0], ast.Constant):
+                    found.setdefault(x.args[0].value, [])
+    return found
+
+
+@functools.lru_cache
+def _config_names(module):
+    """Return the names that a module reads from its configs."""
+    def is_config(x):
+        return isinstance(x, ast.Name) and x.id.endswith("config") or isinstance(x, ast.Attribute) and x.attr.endswith("config")
+
+    found = {"_attn_implementation"}
+    for x in ast.walk(_tree(module)):
+        if isinstance(x, ast.Attribute) and is_config(x.value):
+            found.add(x.attr)
+        elif isinstance(x, ast.Call) and ast.unparse(x.func) in _BY_NAME and is_config(x.args[0]) and isinstance(x.args[1], ast.Constant):
+            found.add(x.args[1].value)
+    return found
+
+
+_BY_NAME = "getattr", "hasattr", "setattr", "delattr"
+
+
+def _types_of_value(value, module):
+    """Return the types that an expression assigned in a module may have: classes of torch.nn.Module, lists of them."""
+    if isinstance(value, ast.IfExp):
+        return _types_of_value(value.body, module) | _types_of_value(value.orelse, module)
+    if not isinstance(value, ast.Call):
+        return frozenset()
+    found = module
+    for name in ast.unparse(value.func).split("."):
+        found = getattr(found, name, None)
+    if found is torch.nn.ModuleList and value.args:
+        elements = [value.args[0].elt] if isinstance(value.args[0], ast.ListComp) else getattr(value.args[0], "elts", [])
+        return frozenset((_List(frozenset().union(*(_types_of_value(x, module) for x in elements))),))
+    return frozenset((found,)) if inspect.isclass(found) and issubclass(found, torch.nn.Module) else frozenset()
+
+
+def _types_of_attribute(owner, name, module):
+    if isinstance(owner, ModuleType):
+        found = getattr(owner, name, None)
+        return frozenset((found,)) if inspect.isclass(found) else frozenset()
+    if not inspect.isclass(owner):
+        return frozenset()
+    if name == "config":
+        return frozenset((_Config(module),))
+    return frozenset().union(*(_types_of_value(*x) for x in _assigned(owner).get(name, ())))
+
+
+def _require(owner, name):
+    """Raise Drift if an object of a type has no attribute of a name."""
+    if isinstance(owner, ModuleType):
+        if not hasattr(owner, name):
+            raise Drift(f"{owner.__name__} has no {name}")
+    elif isinstance(owner, _Config):
+        if name not in _config_names(owner.module):
+            raise Drift(f"{owner.module.__name__} reads no {name} from its config")
+    elif inspect.isclass(owner) and name not in _assigned(owner):
+        raise Drift(f"{owner.__name__} has no attribute {name}")
+
+
+def _definition(function):
+    """Return the syntax tree of a function or a lambda."""
+    line = function.__code__.co_firstlineno
+    kind = ast.Lambda if function.__name__ == "<lambda>" else ast.FunctionDef
+    for x in ast.walk(_tree(sys.modules[function.__module__])):
+        if isinstance(x, kind) and line == (x.decorator_list[0] if getattr(x, "decorator_list", ()) else x).lineno:
+            return x
+    raise LookupError(f"{function.__qualname__} is not in the file of its module")
+
+
+class _Reader(ast.NodeVisitor):
+    """Check that every attribute that a function of an adapter reads or sets exists. `types` has the types of the function's variables;
+    functions of the same file that it calls are checked too."""
+
+    def __init__(self, module, function, types):
+        closure = inspect.getclosurevars(function)
+        self.module, self.function = module, function
+        self.held = {**closure.globals, **closure.nonlocals}
+        self.types = {name: frozenset((module,)) for name, x in self.held.items() if x is module} | types
+        definition = _definition(function)
+        for x in definition.body if isinstance(definition.body, list) else [definition.body]:
+            self.visit(x)
+
+    def of(self, node):
+        """Return the types that an expression may have; none if they are unknown."""
+        if isinstance(node, ast.Name):
+            return self.types.get(node.id, frozenset())
+        if isinstance(node, ast.Attribute):
+            return frozenset().union(*(_types_of_attribute(x, node.attr, self.module) for x in self.of(node.value)))
+        if isinstance(node, ast.Subscript):
+            return frozenset().union(*(x.of for x in self.of(node.value) if isinstance(x, _List)))
+        return frozenset()
+
+    def bind(self, target, values):
+        """Give a variable the types of expressions, or several variables those of tuples."""
+        if isinstance(target, ast.Name):
+            self.types[target.id] = frozenset().union(*map(self.of, values))
+        elif isinstance(target, ast.Tuple):
+            tuples = [x.elts for x in values if isinstance(x, ast.Tuple) and len(x.elts) == len(target.elts)]
+            for part, *values in zip(target.elts, *tuples):
+                self.bind(part, values)
+
+    def visit_Attribute(self, node):
+        for owner in self.of(node.value):
+            _require(owner, node.attr)
+        self.generic_visit(node)
+
+    def visit_Assign(self, node):
+        self.generic_visit(node)
+        for target in node.targets:
+            self.bind(target, [node.value])
+
+    def visit_For(self, node):
+        self.bind(node.target, getattr(node.iter, "elts", []))
+        self.generic_visit(node)
+
+    def visit_GeneratorExp(self, node):
+        for x in node.generators:
+            self.bind(x.target, getattr(x.iter, "elts", []))
+        self.generic_visit(node)
+
+    visit_ListComp = visit_GeneratorExp
+
+    def visit_Call(self, node):
+        if isinstance(node.func, ast.Name):
+            if node.func.id in _BY_NAME and (owners := self.of(node.args[0])):
+                if not isinstance(node.args[1], ast.Constant):
+                    raise TypeError(f"{self.function.__qualname__} reads an attribute by a computed name, which cannot be checked: "
+                                    f"{ast.unparse(node)}")
+                for owner in owners:
+                    _require(owner, node.args[1].value)
+            function = self.held.get(node.func.id)
+            if inspect.isfunction(function) and function.__module__ == self.function.__module__:
+                names = list(inspect.signature(function).parameters)
+                given = {**dict(zip(names, node.args)), **{x.arg: x.value for x in node.keywords}}
+                types = {name: found for name, x in given.items() if (found := self.of(x))}
+                if types:
+                    _Reader(self.module, function, types)
+        self.generic_visit(node)
+
+
+def _compare_attributes(module, function, first):
+    """Check what a function reads. `first` is the type of its first argument, or None."""
+    name = next(iter(inspect.signature(function).parameters), None)
+    _Reader(module, function, {name: frozenset((first,))} if first else {})
+
+
+def compare_config(module, lacks):
+    """Raise Drift if a function of a config reads a name that the module does not read from its configs."""
+    _compare_attributes(module, lacks, _Config(module))
