@@ -1,12 +1,12 @@
-/* arrays.c -- arrays in and out. take_array views an array of NumPy, torch or another library as an rp_array without a copy; make_array
- * allocates an output with the library that q came from; a call keeps the references and buffers it needs until it ends.
- * Independent of options, terms and plans. An array arrives in one of three ways:
+/* arrays.c -- arrays in and out. take_array views an array of NumPy, torch or another library as an rp_array without a
+ * copy; make_array allocates an output with the library that q came from; a call keeps the references and buffers it
+ * needs until it ends. Independent of options, terms and plans. An array arrives in one of three ways:
  *
- *     BUFFER    the buffer protocol: NumPy and others. NumPy exports no buffer of bfloat16, so that type is read as uint16.
+ *     BUFFER    the buffer protocol: NumPy and others. NumPy exports no buffer of bfloat16; it is read as uint16.
  *     EXCHANGE  the table of functions of a torch tensor type (dlpack.h). Such a view keeps no reference to the memory,
  *               so check_addresses checks the address again before the library computes.
- *     CAPSULE   __dlpack__(), for torch versions without that table. Other libraries are read by __dlpack__() too, but count
- *               as BUFFER: their results are NumPy arrays.
+ *     CAPSULE   __dlpack__(), for torch versions without that table. Other libraries are read by __dlpack__() too, but
+ *               count as BUFFER: their results are NumPy arrays.
  *
  * SPDX-License-Identifier: Apache-2.0 */
 #include "core.h"
@@ -200,7 +200,8 @@ static int raise_no_buffer(PyObject *object, bool writable, const char *name)
     return -1;
 }
 
-/* View an object through the buffer protocol. Returns 0, -1 with our error set, or 1 with the object's error set if it refuses. */
+/* View an object through the buffer protocol. Returns 0, -1 with our error set, or 1 with the object's error set if it
+ * refuses. */
 static int take_buffer(call *c, PyObject *object, bool writable, int dtype, rp_array *a, const char *name)
 {
     if (c->n_buffers == MAX_KEPT)
@@ -212,7 +213,8 @@ static int take_buffer(call *c, PyObject *object, bool writable, int dtype, rp_a
     return view_buffer(a, b, dtype >= 0 ? dtype : dtype_of_format(b->format, b->itemsize), name);
 }
 
-/* Return true if an array's dtype is bfloat16 in native byte order. Clears an AttributeError; any other error stays set. */
+/* Return true if an array's dtype is bfloat16 in native byte order. Clears an AttributeError; any other error stays
+ * set. */
 static bool is_bfloat16(PyObject *object)
 {
     PyObject *dtype = PyObject_GetAttrString(object, "dtype");
@@ -292,7 +294,8 @@ static int raise_no_view(const char *name)
     return -1;
 }
 
-/* Redirect a call with a tensor on the meta device, which has only a shape, to the torch operator, which computes shapes. */
+/* Redirect a call with a tensor on the meta device, which has only a shape, to the torch operator, which computes
+ * shapes. */
 static void redirect_meta(call *c, PyObject *object)
 {
     PyObject *type, *value, *trace;
@@ -340,7 +343,8 @@ static int add_view(call *c, PyObject *object, const dl_exchange *e, const void 
     return 0;
 }
 
-/* Check that every viewed tensor still has the same address. Call this after the last foreign code and before computing. */
+/* Check that every viewed tensor still has the same address. Call this after the last foreign code and before
+ * computing. */
 int check_addresses(const call *c)
 {
     for (int n = 0; c->foreign && n < c->n_views; n++) {
@@ -367,8 +371,8 @@ int check_addresses(const call *c)
     return 0;
 }
 
-/* Refuse types whose memory is not the whole value: numpy.ma arrays carry a separate mask, and some torch types represent a bias
- * without storing it. Returns 0, or -1 with an error set. */
+/* Refuse types whose memory is not the whole value: numpy.ma arrays carry a separate mask, and some torch types
+ * represent a bias without storing it. Returns 0, or -1 with an error set. */
 static int refuse_partial(PyObject *object, const char *name)
 {
     PyObject *module = PyObject_GetAttrString((PyObject *)Py_TYPE(object), "__module__");
@@ -425,8 +429,8 @@ int take_array(call *c, PyObject *object, bool writable, const char *name, rp_ar
     return failed ? -1 : 0;
 }
 
-/* take_array for q, k, v and gradients, whose last axis the library expects to be contiguous. If it is not, read a contiguous copy,
- * which the call keeps. For k, a contiguous axis of keys also works. */
+/* take_array for q, k, v and gradients, whose last axis the library expects to be contiguous. If it is not, read a
+ * contiguous copy, which the call keeps. For k, a contiguous axis of keys also works. */
 int take_rows(call *c, PyObject *object, const char *name, rp_array *a, origin *o)
 {
     origin from;
@@ -444,8 +448,8 @@ int take_rows(call *c, PyObject *object, const char *name, rp_array *a, origin *
     return keep(c, copy) != 0 ? -1 : take_array(c, copy, false, name, a, NULL);
 }
 
-/* Convert a list or tuple of integers or flags (and a single int if `number` is set) to a NumPy array, which the call keeps. Returns
- * other objects as they are, or NULL with an error set. */
+/* Convert a list or tuple of integers or flags (and a single int if `number` is set) to a NumPy array, which the call
+ * keeps. Returns other objects as they are, or NULL with an error set. */
 PyObject *as_array(call *c, PyObject *object, bool number)
 {
     if (!PyList_Check(object) && !PyTuple_Check(object) && !(number && PyLong_Check(object)))
@@ -472,7 +476,8 @@ PyObject *shape_tuple(int32_t ndim, const int64_t *shape)
     return tuple;
 }
 
-/* Allocate an array with the library that `like` came from, and view it as *a. Returns a new reference, or NULL with an error set. */
+/* Allocate an array with the library that `like` came from, and view it as *a. Returns a new reference, or NULL with an
+ * error set. */
 PyObject *make_array(call *c, const origin *like, rp_dtype dtype, int32_t ndim, const int64_t *shape, rp_array *a)
 {
     const state *st = c->st;

@@ -1,7 +1,7 @@
-/* calls.c -- one call from its arguments to its results: attention forward (core_attention, attend_now, attend) and backward
- * (backward_now). attend calls read_extras, take_qkv, take_option_arrays, rp_plan_create, make_results and compute in this order;
- * compute runs the library without the GIL. If torch needs a gradient or traces the call, a Python function takes it over (torch.c).
- * plan.c calls attend with the plan and prepared arrays of a Plan.
+/* calls.c -- one call from its arguments to its results: attention forward (core_attention, attend_now, attend) and
+ * backward (backward_now). attend calls read_extras, take_qkv, take_option_arrays, rp_plan_create, make_results and
+ * compute in this order; compute runs the library without the GIL. If torch needs a gradient or traces the call, a
+ * Python function takes it over (torch.c). plan.c calls attend with the plan and prepared arrays of a Plan.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* syscall */
@@ -24,8 +24,8 @@ static int report_progress(PyObject *progress, double fraction)
     return answer ? 0 : -1;
 }
 
-/* Handle signals and report progress, at most every SIGNALS_EVERY seconds. An rp_progress callback: the library calls it between blocks
- * of work. It takes the GIL only for these two actions. */
+/* Handle signals and report progress, at most every SIGNALS_EVERY seconds. An rp_progress callback: the library calls
+ * it between blocks of work. It takes the GIL only for these two actions. */
 static int check_signals(void *context, double fraction)
 {
     call *c = context;
@@ -43,9 +43,10 @@ static int check_signals(void *context, double fraction)
     return c->raised;
 }
 
-/* Run rp_attend, or rp_backward if g is not NULL, without the GIL. Returns 0, or -1 with an error set. Only the main thread installs
- * check_signals, for two reasons: Python handles signals only there, and any other thread that requests the GIL of an interpreter that
- * is shutting down is killed, with stack frames that pool threads still use. Other threads take the GIL after the work is done. */
+/* Run rp_attend, or rp_backward if g is not NULL, without the GIL. Returns 0, or -1 with an error set. Only the main
+ * thread installs check_signals, for two reasons: Python handles signals only there, and any other thread that requests
+ * the GIL of an interpreter that is shutting down is killed, with stack frames that pool threads still use. Other
+ * threads take the GIL after the work is done. */
 static int compute(const problem *p, call *c, const rp_plan *plan, const rp_grads *g)
 {
     if (syscall(SYS_gettid) == getpid()) {
@@ -66,8 +67,8 @@ void take_progress(call *c, PyObject *const *args, Py_ssize_t n, Py_ssize_t at)
     c->progress = n > at && given(args[at]) && PyCallable_Check(args[at]) ? args[at] : NULL;
 }
 
-/* Read q, k and v and set the sizes of the description. *absent is the number of missing leading axes: 0, 1 (no batch) or 2 (no batch
- * and no heads). */
+/* Read q, k and v and set the sizes of the description. *absent is the number of missing leading axes: 0, 1 (no batch)
+ * or 2 (no batch and no heads). */
 int take_qkv(problem *p, call *c, PyObject *const *args, origin from[3], int *absent)
 {
     rp_array *a[3] = {&c->t.q, &c->t.k, &c->t.v};
@@ -148,8 +149,9 @@ static PyObject *make_output(call *c, const origin *like, int absent, rp_dtype d
     return object;
 }
 
-/* Allocate `out`. If q stores the heads of a token next to each other, as torch projections do, so does `out`, like torch's
- * scaled_dot_product_attention; a model then joins the heads without a copy. Compiled graphs expect a contiguous `out`. */
+/* Allocate `out`. If q stores the heads of a token next to each other, as torch projections do, so does `out`, like
+ * torch's scaled_dot_product_attention; a model then joins the heads without a copy. Compiled graphs expect a
+ * contiguous `out`. */
 static PyObject *make_out(call *c, const origin *like, int absent, rp_dtype dtype, const int64_t *shape)
 {
     const rp_array *q = &c->t.q;
@@ -174,8 +176,8 @@ static rp_dtype result_type(rp_dtype dtype)
     return dtype == RP_F64 ? RP_F64 : RP_F32;
 }
 
-/* Flags of the results requested in addition to `out`. They are read before any array, because the truth value of an object may run
- * foreign code. */
+/* Flags of the results requested in addition to `out`. They are read before any array, because the truth value of an
+ * object may run foreign code. */
 typedef struct extras {
     int32_t weights, lse, summary;
 } extras;
@@ -246,8 +248,9 @@ static int take_norms(call *c, PyObject *object, int absent)
     return 0;
 }
 
-/* Run one forward call after its options are read. `args` are q, k and v, followed by pages and len_k for a Plan. `plan` and `prepared`
- * belong to the Plan, or are NULL. If torch needs a gradient, a Plan raises; other calls set *record and return NULL without an error. */
+/* Run one forward call after its options are read. `args` are q, k and v, followed by pages and len_k for a Plan.
+ * `plan` and `prepared` belong to the Plan, or are NULL. If torch needs a gradient, a Plan raises; other calls set
+ * *record and return NULL without an error. */
 PyObject *attend(problem *p, call *c, PyObject *const *args, PyObject *const *option, const rp_plan *plan,
                  const rp_prepared *prepared, bool *record)
 {
@@ -309,8 +312,8 @@ static PyObject *attend_now(PyObject *module, PyObject *const *args, Py_ssize_t 
     return record ? call_instead(&recorded, args, n) : answer;
 }
 
-/* attention(q, k, v, …): all options by position, in the order of option_names, which costs a third of passing 23 names. `progress`
- * follows them; it does not affect results and so is not part of a traced graph. */
+/* attention(q, k, v, …): all options by position, in the order of option_names, which costs a third of passing 23
+ * names. `progress` follows them; it does not affect results and so is not part of a traced graph. */
 PyObject *core_attention(PyObject *module, PyObject *const *args, Py_ssize_t n)
 {
     return attend_now(module, args, n, true);
@@ -322,8 +325,8 @@ PyObject *core_compute(PyObject *module, PyObject *const *args, Py_ssize_t n)
     return attend_now(module, args, n, false);
 }
 
-/* Read `wanted`, None or a collection of names, into a tuple of str that the call keeps (NULL for None). Each name must belong to an
- * array of the call. */
+/* Read `wanted`, None or a collection of names, into a tuple of str that the call keeps (NULL for None). Each name must
+ * belong to an array of the call. */
 static int read_wanted(PyObject *object, const problem *p, call *c, PyObject **wanted)
 {
     *wanted = NULL;
@@ -367,7 +370,8 @@ static bool is_wanted(PyObject *wanted, const char *name)
     return !wanted;
 }
 
-/* Allocate a gradient with the shape, type and library of its array. Returns a new reference, None if the gradient is not wanted. */
+/* Allocate a gradient with the shape, type and library of its array. Returns a new reference, None if the gradient is
+ * not wanted. */
 static PyObject *make_gradient(call *c, const origin *like, const rp_array *of, int absent, PyObject *wanted,
                                const char *name, rp_array *g)
 {

@@ -13,10 +13,10 @@
  *     inspect.c  relpos.explain, matrices of biases, buckets
  *     errors.c   a status of the library or a wrong type -> an exception
  *
- * The module uses the limited API of Python 3.11, so one wheel works with every later version. There is no static state: everything
- * the module keeps is in `state`, one for each interpreter. A call reads its arrays in place, creates a plan (which is cheaper than
- * looking one up), and computes without the GIL. On failure a function sets Python's error and returns NULL or -1. Functions that
- * return a PyObject return a new reference.
+ * The module uses the limited API of Python 3.11, so one wheel works with every later version. There is no static
+ * state: everything the module keeps is in `state`, one for each interpreter. A call reads its arrays in place, creates
+ * a plan (which is cheaper than looking one up), and computes without the GIL. On failure a function sets Python's
+ * error and returns NULL or -1. Functions that return a PyObject return a new reference.
  *
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_PYTHON_CORE_H
@@ -101,7 +101,7 @@ static inline bool given(PyObject *value)
 
 int wrong_type(const char *name, PyObject *object, const char *needed);
 
-/* ---------------------------------------------------------------------------------------------- torch.c: redirected calls */
+/* ---------------------------------------------------------------------------------------------- torch.c: redirects */
 
 /* A Python function that takes over a call. */
 typedef struct function {
@@ -212,7 +212,7 @@ int take_terms(problem *p, call *c, origin from[RP_MAX_TERMS][RP_MAX_ARRAYS]);
 int take_option_arrays(problem *p, call *c, origin from[RP_MAX_TERMS][RP_MAX_ARRAYS]);
 int warn_about_q_offset(const problem *p);
 
-/* ---------------------------------------------------------------------------------------------- errors.c: errors of a problem */
+/* ---------------------------------------------------------------------------------------------- errors.c: with a problem */
 
 #define WORD_MAX 128
 const char *name_array(PyTypeObject *type, const char *array, char text[WORD_MAX]);

@@ -1,4 +1,5 @@
-/* errors.c -- Python exceptions: a status and message of the library, with C field names replaced by Python arguments, and wrong types.
+/* errors.c -- Python exceptions: a status and message of the library, with C field names replaced by Python arguments,
+ * and wrong types.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "core.h"
 
@@ -64,7 +65,8 @@ void *raise_status(const problem *p, rp_status status)
     return NULL;
 }
 
-/* Raise the library's last error about one term, with its command-line name replaced by its class name. Returns NULL. */
+/* Raise the library's last error about one term, with its command-line name replaced by its class name.
+ * Returns NULL. */
 void *raise_of_term(PyTypeObject *type, rp_term_kind kind)
 {
     char text[1024], name[WORD_MAX];

@@ -1,5 +1,5 @@
-/* inspect.c -- relpos.explain (one row step by step), the biases of terms as a matrix, and the buckets of offsets. Attention calls use
- * none of this.
+/* inspect.c -- relpos.explain (one row step by step), the biases of terms as a matrix, and the buckets of offsets.
+ * Attention calls use none of this.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "core.h"
 
@@ -19,8 +19,8 @@ static PyObject *list_parts(const rp_part *part, PyObject *const *value, int32_t
     return list;
 }
 
-/* row(q, k, v, batch, head, query): return one row step by step as (raw, scaled, bias, score, weights, out, lse, score_parts, sinks,
- * out_parts). The last three are lists of (name, values). */
+/* row(q, k, v, batch, head, query): return one row step by step as (raw, scaled, bias, score, weights, out, lse,
+ * score_parts, sinks, out_parts). The last three are lists of (name, values). */
 PyObject *core_row(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names)
 {
     PyObject *option[N_NAMES] = {NULL}, *step[6] = {NULL}, *value[RP_MAX_PARTS] = {NULL}, *answer = NULL;
@@ -86,8 +86,9 @@ PyObject *core_row(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObje
     return answer;
 }
 
-/* Infer a size of the description from the arrays of its terms. An axis follows the size if its expected length changes when the size
- * changes from 2 to 3. The size becomes 1 if no array has such an axis. Returns 0, or -1 with an error set. */
+/* Infer a size of the description from the arrays of its terms. An axis follows the size if its expected length changes
+ * when the size changes from 2 to 3. The size becomes 1 if no array has such an axis. Returns 0, or -1 with an error
+ * set. */
 static int infer(problem *p, const call *c, int64_t *size)
 {
     int64_t found = 1, shape[2][RP_MAX_AXES];
@@ -109,7 +110,8 @@ static int infer(problem *p, const call *c, int64_t *size)
     return 0;
 }
 
-/* matrix(terms, lq, lk, heads, q_offset): return the biases [H, lq, lk] of batch entry 0 in float64; heads = 0 infers H. */
+/* matrix(terms, lq, lk, heads, q_offset): return the biases [H, lq, lk] of batch entry 0 in float64; heads = 0 infers
+ * H. */
 PyObject *core_matrix(PyObject *module, PyObject *args)
 {
     PyObject *option[N_NAMES] = {NULL}, *made = NULL, *terms;
@@ -149,7 +151,8 @@ PyObject *core_matrix(PyObject *module, PyObject *args)
     return made;
 }
 
-/* bucket(offsets, to, text): write the buckets of int64 offsets to another int64 array, with the parameters in a term's text. */
+/* bucket(offsets, to, text): write the buckets of int64 offsets to another int64 array, with the parameters in a term's
+ * text. */
 PyObject *core_bucket(PyObject *module, PyObject *args)
 {
     PyObject *from, *to;

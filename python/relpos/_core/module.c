@@ -1,5 +1,5 @@
-/* module.c -- the extension module relpos._core: its function table, its state, and config(). The functions are defined in calls.c,
- * plan.c, norms.c, inspect.c, options.c and term.c.
+/* module.c -- the extension module relpos._core: its function table, its state, and config(). The functions are defined
+ * in calls.c, plan.c, norms.c, inspect.c, options.c and term.c.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "core.h"
 #include <unistd.h>
@@ -27,7 +27,8 @@ static PyObject *core_config(PyObject *module, PyObject *unused)
                          "threads", (int)rp_pool_threads(NULL), "compiler", COMPILER);
 }
 
-/* METH_FASTCALL functions differ from the type in PyMethodDef. The cast through void (*)(void) avoids a compiler warning. */
+/* METH_FASTCALL functions differ from the type in PyMethodDef. The cast through void (*)(void) avoids a compiler
+ * warning. */
 #define FUNCTION(f) ((PyCFunction)(void (*)(void))(f))
 #define FASTCALL(f) FUNCTION(f), METH_FASTCALL | METH_KEYWORDS
 

@@ -1,5 +1,5 @@
-/* norms.c -- relpos.key_norms: norms of the keys of a cache, which let a call with few queries skip distant keys. attend in calls.c reads
- * the norms. Independent of options and terms.
+/* norms.c -- relpos.key_norms: norms of the keys of a cache, which let a call with few queries skip distant keys.
+ * attend in calls.c reads the norms. Independent of options and terms.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "core.h"
 

@@ -1,5 +1,6 @@
-/* options.c -- convert the keywords of a call to an rp_desc (terms, masks, numbers, precision, threads), then read the arrays of terms
- * and masks. To add an option, name it here, in core.h and in relpos/__init__.py. Sizes that come from q, k and v are set in calls.c.
+/* options.c -- convert the keywords of a call to an rp_desc (terms, masks, numbers, precision, threads), then read the
+ * arrays of terms and masks. To add an option, name it here, in core.h and in relpos/__init__.py. Sizes that come from
+ * q, k and v are set in calls.c.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "core.h"
 #include <math.h>
@@ -44,7 +45,8 @@ static int unknown_keyword(PyObject *name)
     return -1;
 }
 
-/* Sort keyword arguments into slots. Accepts the options and the names from `first` up to `end`. Returns 0, or -1 with an error set. */
+/* Sort keyword arguments into slots. Accepts the options and the names from `first` up to `end`. Returns 0, or -1 with
+ * an error set. */
 int read_keywords(const state *st, PyObject *const *values, PyObject *names, int first, int end, PyObject **slot)
 {
     const Py_ssize_t n = names ? PyTuple_Size(names) : 0;
@@ -181,8 +183,8 @@ static int read_softcap_after(PyObject *object, rp_desc *d)
     return 0;
 }
 
-/* Append a suggestion of a pair to the message about a mask with two parameters that got a single integer n: (n, n), and only for n >= 0.
- * Integers of NumPy and torch count, bools do not. */
+/* Append a suggestion of a pair to the message about a mask with two parameters that got a single integer n: (n, n),
+ * and only for n >= 0. Integers of NumPy and torch count, bools do not. */
 static void suggest_pair(PyObject *object, const char *name, int count, char *text, size_t size)
 {
     const size_t used = strlen(text);
@@ -193,7 +195,8 @@ static void suggest_pair(PyObject *object, const char *name, int count, char *te
     PyErr_Clear();
 }
 
-/* Read the parameters of a mask: an integer, or a sequence of integers if the mask has several parameters. None selects a default. */
+/* Read the parameters of a mask: an integer, or a sequence of integers if the mask has several parameters. None selects
+ * a default. */
 static int read_params(PyObject *object, const rp_mask_info *info, rp_mask *m)
 {
     char expected[256] = "expected (";
@@ -265,7 +268,8 @@ PyObject *core_mask_info(PyObject *module, PyObject *object)
     return Py_BuildValue("(siN)", info->name, count, PyBool_FromLong(info->axes != NULL));
 }
 
-/* Read all options into the description, except the sizes, which come from the arrays. Returns 0, or -1 with an error set. */
+/* Read all options into the description, except the sizes, which come from the arrays. Returns 0, or -1 with an error
+ * set. */
 int read_options(problem *p, call *c, PyObject *const *option)
 {
     const state *st = c->st;
@@ -334,7 +338,8 @@ int read_options(problem *p, call *c, PyObject *const *option)
     return 0;
 }
 
-/* Read the arrays of the terms, and set the parameters that are sizes of arrays. `from` receives their origins unless NULL. */
+/* Read the arrays of the terms, and set the parameters that are sizes of arrays. `from` receives their origins unless
+ * NULL. */
 int take_terms(problem *p, call *c, origin from[RP_MAX_TERMS][RP_MAX_ARRAYS])
 {
     char name[WORD_MAX];
@@ -392,7 +397,8 @@ static bool is_outside(const rp_array *a, int64_t low, int64_t high, int64_t *fo
     return false;
 }
 
-/* Read the array of mask n. Refuse numbers meant to be added to the scores, and lengths outside 0 to the number of keys. */
+/* Read the array of mask n. Refuse numbers meant to be added to the scores, and lengths outside 0 to the number of
+ * keys. */
 static int take_mask(const problem *p, call *c, int32_t n)
 {
     const rp_mask_kind kind = p->masks[n].kind;
@@ -428,8 +434,8 @@ static int take_mask(const problem *p, call *c, int32_t n)
     return 0;
 }
 
-/* Return true if the call is causal, has fewer queries than keys, and no q_offset. torch then aligns the queries with the first keys,
- * flash-attn with the last. */
+/* Return true if the call is causal, has fewer queries than keys, and no q_offset. torch then aligns the queries with
+ * the first keys, flash-attn with the last. */
 static bool lacks_q_offset(const problem *p)
 {
     bool causal = false;
@@ -451,7 +457,8 @@ static int check_q_offset(const problem *p)
     return -1;
 }
 
-/* Warn if several causal queries without q_offset are aligned with the first keys. Returns 0, or -1 with an error set. */
+/* Warn if several causal queries without q_offset are aligned with the first keys. Returns 0, or -1 with an error
+ * set. */
 int warn_about_q_offset(const problem *p)
 {
     const long long lq = p->desc.len_q, lk = p->desc.len_k;

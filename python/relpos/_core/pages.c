@@ -1,9 +1,10 @@
-/* pages.c -- keys and values in pages: convert two caches and a table of page numbers to an rp_pages. Only calls of a Plan have pages.
- * Independent of terms and masks.
+/* pages.c -- keys and values in pages: convert two caches and a table of page numbers to an rp_pages. Only calls of a
+ * Plan have pages. Independent of terms and masks.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "core.h"
 
-/* Write a pointer to the page in `cache` for each entry of the table, [B, columns], to `to`. Returns 0, or -1 with an error set. */
+/* Write a pointer to the page in `cache` for each entry of the table, [B, columns], to `to`. Returns 0, or -1 with an
+ * error set. */
 static int point_to_pages(const rp_array *cache, const rp_array *table, int64_t columns, const void **to)
 {
     const size_t size = rp_dtype_size(cache->dtype);
@@ -25,8 +26,8 @@ static int point_to_pages(const rp_array *cache, const rp_array *table, int64_t 
     return 0;
 }
 
-/* Read q, and keys and values in pages. k and v are caches (pages, Hk, keys per page, D); row b of the table `pages` lists the pages of
- * batch entry b. */
+/* Read q, and keys and values in pages. k and v are caches (pages, Hk, keys per page, D); row b of the table `pages`
+ * lists the pages of batch entry b. */
 int take_paged(problem *p, call *c, PyObject *const *args, PyObject *pages, PyObject *len_k, origin from[3])
 {
     static const char *const names[] = {"q", "k", "v"};

@@ -1,5 +1,5 @@
-/* plan.c -- relpos._core.Plan: a flexible plan that many calls share, with the terms' arrays prepared by rp_prepare. plan_call passes both
- * to attend in calls.c.
+/* plan.c -- relpos._core.Plan: a flexible plan that many calls share, with the terms' arrays prepared by rp_prepare.
+ * plan_call passes both to attend in calls.c.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "core.h"
 
@@ -60,7 +60,8 @@ static int read_dtype(PyObject *object, rp_dtype *dtype)
     return found < 0 ? -1 : 0;
 }
 
-/* plan(batch, heads, len_q, len_k, dim, kv_heads, dim_v, dtype): create a plan. batch, len_q and len_k are upper bounds for its calls. */
+/* plan(batch, heads, len_q, len_k, dim, kv_heads, dim_v, dtype): create a plan. batch, len_q and len_k are upper bounds
+ * for its calls. */
 PyObject *core_plan(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names)
 {
     static const char *const sizes[] = {"batch", "heads", "len_q", "len_k", "dim", "kv_heads", "dim_v"};
@@ -110,7 +111,8 @@ PyObject *core_plan(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObj
     return (PyObject *)self;
 }
 
-/* Replace mask arrays and q_offset of the plan by those of one call. Returns 0, or -1 with an error set for other options. */
+/* Replace mask arrays and q_offset of the plan by those of one call. Returns 0, or -1 with an error set for other
+ * options. */
 static int replace(problem *p, call *c, PyObject *const *option, int64_t *q_offset)
 {
     for (int x = 0; x < N_OPTIONS; x++) {

@@ -1,5 +1,5 @@
-/* term.c -- relpos._core.Term, the base class of the classes that relpos._terms creates for each kind of term. It stores the parameters
- * and the Python objects of the arrays. Each call views these arrays anew (options.c).
+/* term.c -- relpos._core.Term, the base class of the classes that relpos._terms creates for each kind of term. It
+ * stores the parameters and the Python objects of the arrays. Each call views these arrays anew (options.c).
  * SPDX-License-Identifier: Apache-2.0 */
 #include "core.h"
 

@@ -1,6 +1,7 @@
-/* threads.c -- the threads of a call. NumPy calls use the library's own threads. torch calls use torch's OpenMP threads, because these
- * keep spinning on the cores for a while after each torch operation and would compete with ours. The OpenMP team is started by
- * GOMP_parallel of the runtime that torch links (libgomp; LLVM's and Intel's runtimes export it too).
+/* threads.c -- the threads of a call. NumPy calls use the library's own threads. torch calls use torch's OpenMP
+ * threads, because these keep spinning on the cores for a while after each torch operation and would compete with ours.
+ * The OpenMP team is started by GOMP_parallel of the runtime that torch links (libgomp; LLVM's and Intel's runtimes
+ * export it too).
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* RTLD_DEFAULT, dl_iterate_phdr */
@@ -40,8 +41,8 @@ static int find_torch(struct dl_phdr_info *info, size_t size, void *found)
 
 #endif
 
-/* Find GOMP_parallel in the order in which the loader binds torch's calls: first the global symbols of the process, such as a preloaded
- * library, then (on Linux) the libraries that libtorch_cpu links. Returns NULL if there is none. */
+/* Find GOMP_parallel in the order in which the loader binds torch's calls: first the global symbols of the process,
+ * such as a preloaded library, then (on Linux) the libraries that libtorch_cpu links. Returns NULL if there is none. */
 static void *find_team(void)
 {
     void *team = dlsym(RTLD_DEFAULT, "GOMP_parallel");
@@ -65,8 +66,8 @@ static void destroy_pool(PyObject *capsule)
     Py_END_ALLOW_THREADS
 }
 
-/* Return a pool of n threads, torch's if `team` is true, as a capsule. The module caches the last MAX_POOLS pools. Returns a new
- * reference. */
+/* Return a pool of n threads, torch's if `team` is true, as a capsule. The module caches the last MAX_POOLS pools.
+ * Returns a new reference. */
 static PyObject *pool_of(const state *st, int64_t n, bool team)
 {
     rp_pool *pool;
@@ -116,8 +117,8 @@ static int64_t torch_threads(const state *st)
     return n < 0 ? 0 : n < RP_MAX_THREADS ? n : RP_MAX_THREADS;
 }
 
-/* Choose the pool of a call, which the call keeps, after its arrays are read; `threads` is 0 if not given. A forked child does not use
- * torch's threads: its parent's team does not exist there, and OpenMP would wait for it forever. */
+/* Choose the pool of a call, which the call keeps, after its arrays are read; `threads` is 0 if not given. A forked
+ * child does not use torch's threads: its parent's team does not exist there, and OpenMP would wait for it forever. */
 int take_pool(call *c, int64_t threads)
 {
     state *st = c->st;

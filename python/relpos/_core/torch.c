@@ -1,6 +1,6 @@
-/* torch.c -- queries of torch's state: does a tensor require a gradient, is a dispatch mode, a transform or autocast active? If so, a
- * Python function takes over the call. The queries run at the first tensor of a call; torch is never imported for a call without one.
- * Independent of terms and plans.
+/* torch.c -- queries of torch's state: does a tensor require a gradient, is a dispatch mode, a transform or autocast
+ * active? If so, a Python function takes over the call. The queries run at the first tensor of a call; torch is never
+ * imported for a call without one. Independent of terms and plans.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "core.h"
 
@@ -78,8 +78,8 @@ static bool query_is_true(const state *st, int question)
     return yes;
 }
 
-/* Return true if torch traces or transforms calls: by a dispatch mode such as make_fx or fake tensors, torch.func, torch.jit.trace, or
- * forward-mode differentiation. */
+/* Return true if torch traces or transforms calls: by a dispatch mode such as make_fx or fake tensors, torch.func,
+ * torch.jit.trace, or forward-mode differentiation. */
 static bool is_traced(state *st)
 {
     if (query_is_true(st, MODES) || query_is_true(st, TRANSFORMS) || query_is_true(st, TRACING))
@@ -91,8 +91,8 @@ static bool is_traced(state *st)
     return is;
 }
 
-/* Return true if another function has replaced scaled_dot_product_attention, as torch's context_parallel does. `cast` then finds out
- * which one. */
+/* Return true if another function has replaced scaled_dot_product_attention, as torch's context_parallel does. `cast`
+ * then finds out which one. */
 static bool is_replaced(const state *st)
 {
     PyObject *now = st->sdpa ? PyObject_GetAttr(st->functional, st->sdpa_name) : NULL;
@@ -102,9 +102,9 @@ static bool is_replaced(const state *st)
     return is;
 }
 
-/* Return 1 if the object is a torch tensor (recognized by requires_grad), 0 if not, or -1 with an error set. Records if it requires a
- * gradient. Sets c->redirect and an error if a Python function must take over: for tracing, autocast, or a set negative bit, which
- * means that the values are the negatives of those in memory. */
+/* Return 1 if the object is a torch tensor (recognized by requires_grad), 0 if not, or -1 with an error set. Records if
+ * it requires a gradient. Sets c->redirect and an error if a Python function must take over: for tracing, autocast, or
+ * a set negative bit, which means that the values are the negatives of those in memory. */
 int note_torch(call *c, PyObject *object, const char *name)
 {
     PyObject *wants = PyObject_GetAttr(object, c->st->requires_grad), *neg;
@@ -141,7 +141,8 @@ int note_torch(call *c, PyObject *object, const char *name)
     return -1;
 }
 
-/* Return true if a number requires a gradient. No call computes it, so the caller raises rather than drop it silently. */
+/* Return true if a number requires a gradient. No call computes it, so the caller raises rather than drop it
+ * silently. */
 bool wants_gradient(PyObject *number)
 {
     if (PyFloat_Check(number) || PyLong_Check(number))
