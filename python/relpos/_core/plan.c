@@ -60,8 +60,8 @@ static int read_dtype(PyObject *object, rp_dtype *dtype)
     return found < 0 ? -1 : 0;
 }
 
-/* plan(batch, heads, len_q, len_k, dim, kv_heads, dim_v, dtype): create a plan. batch, len_q and len_k are upper bounds
- * for its calls. */
+/* plan(batch, heads, len_q, len_k, dim, kv_heads, dim_v, dtype): create a plan. len_q and len_k are upper bounds for
+ * its calls; the other sizes must match. */
 PyObject *core_plan(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names)
 {
     static const char *const sizes[] = {"batch", "heads", "len_q", "len_k", "dim", "kv_heads", "dim_v"};
