@@ -5,7 +5,7 @@
     >>> relpos.attention(q, k, v, bias=relpos.ALiBi(), causal=True).shape
     (1, 8, 100, 64)
 
-NumPy arrays in, NumPy arrays out; torch tensors in, torch tensors out. docs/terms.md has the formula of every term.
+NumPy arrays give NumPy results, and torch tensors give torch tensors. docs/terms.md has the formula of every term.
 
 SPDX-License-Identifier: Apache-2.0"""
 import importlib
@@ -24,8 +24,12 @@ __version__ = _core.config()["version"]
 
 
 class Summary(NamedTuple):
-    """What `attention(..., summary=True)` adds: for each head the mean weight of each offset key - query from the lowest up,
-    the weight that each key received, and the entropy of each row in nats."""
+    """A summary of the weights of each head, from `attention(..., summary=True)`.
+
+    profile   (..., Lq + Lk - 1): the mean weight of each offset key - query, from the lowest offset up
+    key_mass  (..., Lk): the sum of the weights that each key receives
+    entropy   (..., Lq): the entropy of each row of weights, in nats
+    """
 
     profile: object
     key_mass: object
@@ -33,7 +37,7 @@ class Summary(NamedTuple):
 
 
 class Result(NamedTuple):
-    """The results of one call; None where not asked for."""
+    """The results of one call. Results that you did not request are None."""
 
     out: object
     weights: object
@@ -50,48 +54,46 @@ def attention(q, k, v, *, bias=None, rope=None, relkey=None, relval=None, sink=N
               precision="highest", out=None, layout="bhld", key_norms=None, progress=None, **unknown):
     """Attention with relative positions: out = softmax(softcap_after(softcap(scale q k^T + relkey) + bias)) (v + relval).
 
-    q is (B, H, Lq, D), k (B, Hk, Lk, D), v (B, Hk, Lk, Dv), where Hk divides H; or all three without B, or of one head, without B
-    and H: (L, D). Results lack the same axes. Any strides; where the last axis is not contiguous (of k: nor
-    that of the keys), a copy is read. float32, float64, float16 and bfloat16 (torch, ml_dtypes); sums of the last two are float32.
-    The offset of a pair is key - query = j - (i + q_offset).
+    q is (B, H, Lq, D), k (B, Hk, Lk, D) and v (B, Hk, Lk, Dv), where Hk divides H. You can omit B, or B and H, in all three: (H, L, D)
+    or (L, D). Results then omit the same axes. Arrays can have any strides; if the last axis is not contiguous (for k: neither the
+    last axis nor the axis of keys), relpos reads a copy. Types are float32, float64, float16 and bfloat16 (torch, ml_dtypes); sums of
+    the last two are accumulated in float32. The offset of a pair is key - query = j - (i + q_offset).
 
     bias             a term, or a sum of terms: relpos.T5(table) + relpos.ALiBi()
     rope             RoPE, which rotates q and k
-    relkey           a term that adds to the product of q and k: RelKey, XL or another of docs/terms.md, "Products with vectors"
-    relval           RelValue, which adds to v
-    sink             Sink, a logit beside each row: the weights then sum to less than one
-    causal           only keys at or before the query
-    window           (left, right): only keys from left before to right after the query; -1 = no limit, which None stands for
-                     too
-    key_mask         (B, Lk) or what broadcasts to it: non-zero keys are attended to
-    mask             (B, H, Lq, Lk) or what broadcasts to it: non-zero pairs are attended to
-    lengths          (B) or what broadcasts to it: the number of valid keys of each batch entry
-    segments         (B, Lk) or what broadcasts to it: labels of packed sequences; a token attends only to its own sequence
-    starts           (B, Lq) or what broadcasts to it: the first key of each query, for chunks or windows that differ by query
-    ends             (B, Lq) or what broadcasts to it: one past the last key of each query, for prefixes or images within
-                     causal text
-    scale            1/sqrt(D) unless given
-    softcap          c of c tanh(x/c) before the biases
-    softcap_after    c of a softcap after the biases, alone or beside softcap; True: softcap is after the biases
-    q_offset         position of query 0: an integer, or an array (B); 0 unless given. causal warns without it where
-                     there are fewer queries than keys, and refuses one query: Lk - Lq where they are the last
-    dropout, seed    share of the weights that are dropped; the seed says which, on any machine
-    threads          None = all this process may use; for tensors of torch, torch.get_num_threads(). The result does not depend on it
-    precision        "highest", or "high": with AMX, products of float32 from two parts of bfloat16 each instead of three
-    out              where the result goes
-    key_norms        those of relpos.key_norms: few queries then leave far keys unread
-    progress         True: a call that takes long shows how far it is, by tqdm where that is installed, else by a line on standard error
-                     where that is a terminal; or a function, which gets the share that is done. In the main thread
-    layout           "bhld", or "blhd": q, k, v, out and the result are (B, L, H, D); the other arrays and results are as ever
+    relkey           a term added to the product of q and k: RelKey, XL or another from "Products with vectors" in docs/terms.md
+    relval           RelValue, which adds vectors to v
+    sink             Sink, an extra logit in each row, which lowers the sum of the weights below one
+    causal           attend only to keys at or before the query
+    window           (left, right): attend only to keys from left before to right after the query; None or -1 = no limit
+    key_mask         broadcasts to (B, Lk): nonzero = attend to this key
+    mask             broadcasts to (B, H, Lq, Lk): nonzero = this pair attends
+    lengths          broadcasts to (B): the number of valid keys of each batch entry
+    segments         broadcasts to (B, Lk): labels of packed sequences; a token attends only to its own sequence
+    starts           broadcasts to (B, Lq): the first key of each query, for chunks or windows that differ by query
+    ends             broadcasts to (B, Lq): one past the last key of each query, for prefixes or images in causal text
+    scale            factor of q k^T; default 1/sqrt(D)
+    softcap          c in c tanh(x/c), applied before the biases
+    softcap_after    c of a softcap after the biases, with or without softcap; True applies softcap after the biases instead
+    q_offset         position of query 0, an integer or an array (B); default 0. With causal=True and fewer queries than keys, pass
+                     Lk - Lq if the queries are the last tokens; without q_offset such a call warns, or raises if Lq is 1
+    dropout, seed    fraction of the weights to drop; the same seed drops the same weights on every machine
+    threads          number of threads; default: all that this process may use, or torch.get_num_threads() for tensors. The result
+                     does not depend on it
+    precision        "highest" or "high". With AMX, "high" splits each float32 into two bfloat16 parts instead of three
+    out              array for the result
+    key_norms        norms from relpos.key_norms, which let a call with few queries skip distant keys
+    progress         True shows the progress of a long call: a tqdm bar if tqdm is installed, else a line on standard error if it is a
+                     terminal. A function is called with the fraction done. Only in the main thread
+    layout           "bhld", or "blhd" if q, k, v and out are (B, L, H, D). The layout of other arrays and results does not change
 
-    out comes back alone; with return_weights, return_lse (the log of each row's sum) or summary (see Summary) a Result. Those
-    are float64 for float64, else float32. Ctrl-C ends a long call; what `out` then holds is undefined.
+    Returns out, or a Result with return_weights, return_lse (the log of the sum of exp of each row) or summary (see Summary). These
+    extra results are float64 for float64 inputs, else float32. Ctrl-C ends a long call; the content of `out` is then undefined.
 
-    For torch, out and lse have gradients by q, k, v and the learned arrays of terms. weights and summary have none, and there are no second
-    derivatives: a backward pass through those raises, and as numbers they are taken by .detach(). Under torch.autocast the call takes
-    part as torch's scaled_dot_product_attention does: q, k and v, unless float64, are cast, and learned arrays keep their types.
-    torch.jit.trace records an operator of torch, for which a saved trace needs `import relpos.torch` where it is loaded; an export to
-    ONNX raises.
+    With torch, out and lse have gradients by q, k, v and the learned arrays of terms. weights and summary have no gradient, and there
+    are no second derivatives: a backward pass through either raises, so use .detach() where you need only the numbers. torch.autocast
+    casts q, k and v unless they are float64, as for torch's scaled_dot_product_attention; learned arrays keep their types.
+    torch.jit.trace records an operator, so `import relpos.torch` before you load a saved trace. ONNX export raises.
 
     >>> import numpy as np, relpos
     >>> q = k = v = np.eye(4, dtype=np.float32).reshape(1, 1, 4, 4)
@@ -104,12 +106,12 @@ def attention(q, k, v, *, bias=None, rope=None, relkey=None, relval=None, sink=N
         _refuse_keyword(next(iter(unknown)))
     if layout != "bhld":
         if layout != "blhd":
-            raise ValueError(f'layout is {layout!r}: "bhld" or "blhd"')
+            raise ValueError(f'layout is {layout!r}, expected "bhld" or "blhd"')
         q, k, v = (_swapped(name, x) for name, x in (("q", q), ("k", k), ("v", v)))
         out = out if out is None else _swapped("out", out)
     attend = _hints.named(_core.attention, "relpos::attention")
     if progress:
-        attend = _progress.told(attend, "relpos.attention")
+        attend = _progress.reporting(attend, "relpos.attention")
     found = attend(q, k, v, bias, rope, relkey, relval, sink, causal, window, key_mask, mask, lengths, segments, starts, ends,
                    scale, softcap, softcap_after, q_offset, dropout, seed, threads, precision, out, return_weights, return_lse,
                    summary, key_norms, progress)
@@ -127,27 +129,29 @@ def _refuse_keyword(name):
 
 
 def _swapped(name, x):
-    """(B, L, H, D) as (B, H, L, D)."""
+    """View (B, L, H, D) as (B, H, L, D)."""
     if getattr(x, "ndim", 0) < 3:
-        raise ValueError(f'{name}: {getattr(x, "ndim", 0)} axes: layout="blhd" needs 4, (B, L, H, D), or 3, (L, H, D)')
+        raise ValueError(f'{name} has {getattr(x, "ndim", 0)} axes; with layout="blhd", expected (B, L, H, D) or (L, H, D)')
     return x.swapaxes(-3, -2)
 
 
 def key_norms(k, v, *, norms=None, start=0):
-    """What lets a call of few queries, such as a step of decoding, leave keys unread whose weights are 0 by their distance, as far keys of
-    ALiBi and of forget gates: of each 64 keys the largest Euclidean norm of one, max sqrt(sum_x k[b, h, j, x]^2), in the units of k.
-    It is infinite, and these keys are read, where a key or value is NaN or infinite, or a number of a key is beyond 1e15.
+    """The largest Euclidean norm in each block of 64 keys, max sqrt(sum_x k[b, h, j, x]^2).
 
-    k and v are those of `attention`: (B, Hk, Lk, D), or both without B, or both (Lk, D). The result is (B, Hk, ceil(Lk / 64)) in
-    float32, without the axes that k lacks, and goes to `attention` or a call of `Plan` as key_norms=. The result of that call has the
-    same bits with it and without. It has to be that of the keys and values of the call: make it again where one of them changes.
+    With these norms, a call with few queries, such as a decoding step, skips keys that are so far away that their weights are 0, as
+    with ALiBi and forget gates. Pass them to `attention` or to a call of a `Plan` as key_norms=; they do not change a bit of its
+    result. Compute them again when a key or value changes. The norm of a block is infinite, and its keys are always read, if a key or
+    value is NaN or infinite, or a key has an element beyond 1e15.
 
-    norms    where it goes, float32 or float64, with room for more keys if their number grows
-    start    how many keys `norms` covers already: only those from there on are read. 0 without norms
+    k and v are as in `attention`: (B, Hk, Lk, D), both without B, or both (Lk, D). The result is float32, (B, Hk, ceil(Lk / 64)),
+    without the axes that k omits.
 
-    Keys of pages (pages, Hk, 64 n keys of a page, D) have norms (pages, Hk, n); norms[pages].swapaxes(1, 2).reshape(B, Hk, -1) are those of
-    a call with the table `pages`. Raises ValueError where the axes of k, v and norms do not go together or start is not 0 to Lk,
-    TypeError where an array has no floating type.
+    norms    array for the result, float32 or float64; its last axis may be longer, for a cache that grows
+    start    number of keys that `norms` already covers; only later keys are read. 0 if norms is not given
+
+    For pages (pages, Hk, 64 n keys per page, D) the norms are (pages, Hk, n), and a call with the table `pages` takes
+    norms[pages].swapaxes(1, 2).reshape(B, Hk, -1). Raises ValueError if the axes of k, v and norms do not match or start is not in
+    0 to Lk, and TypeError if an array is not floating point.
 
     >>> import numpy as np, relpos
     >>> q, k = np.ones((1, 2, 1, 8), np.float32), np.ones((1, 2, 100, 8), np.float32)
@@ -162,14 +166,14 @@ def key_norms(k, v, *, norms=None, start=0):
 
 
 def _results(found):
-    """What _core gives where more than out was asked for."""
+    """Convert the tuple that _core returns to a Result."""
     out, weights, lse, summary = found
     return Result(out, weights, lse, summary and Summary(*summary))
 
 
 class Gradients(NamedTuple):
-    """The gradients of one call; None where not wanted. `terms` has a dictionary for each term, in the order of the keywords bias,
-    rope, relkey, relval, sink, from the name of each learned array to its gradient."""
+    """The gradients of one call. Gradients that `wanted` omits are None. `terms` has one dictionary for each term, in the order of the
+    keywords bias, rope, relkey, relval, sink; it maps the name of each learned array to its gradient."""
 
     q: object
     k: object
@@ -178,12 +182,13 @@ class Gradients(NamedTuple):
 
 
 def attention_backward(dout, q, k, v, *, dlse=None, out=None, lse=None, wanted=None, progress=None, **options):
-    """The gradients of sum(dout * out) by q, k, v and every learned array, for the options of `attention`: numbers, to torch too,
-    which has no derivative of them. With `dlse` (B, H, Lq), the gradient of the loss by lse, those of sum(dout * out) +
-    sum(dlse * lse); of a row without a key neither counts, but a sink's gradient gets dlse.
+    """Compute the gradients of sum(dout * out) by q, k, v and every learned array. torch cannot differentiate them further.
 
-    `out` and `lse` of the call before, where given, spare computing them again. `wanted` is a collection of names, such as
-    ("q", "table"), where not all gradients are wanted; the work for the others is not done. progress is that of `attention`.
+    dlse       (B, H, Lq), the gradient of the loss by lse: adds sum(dlse * lse) to the differentiated sum. A row without keys
+               contributes to neither sum, except that its dlse adds to the gradient of a sink
+    out, lse   results of the forward call; without them they are computed again
+    wanted     names of the gradients to compute, such as ("q", "table"); default: all
+    options    the options of `attention`, with the same progress
 
     >>> import numpy as np, relpos
     >>> q = k = v = dout = np.ones((1, 2, 5, 4), np.float32)
@@ -191,21 +196,21 @@ def attention_backward(dout, q, k, v, *, dlse=None, out=None, lse=None, wanted=N
     >>> g.q.shape, g.terms[0]["slopes"].shape
     ((1, 2, 5, 4), (2,))
     """
-    call = _progress.told(_core.backward, "relpos.attention_backward") if progress else _core.backward
+    call = _progress.reporting(_core.backward, "relpos.attention_backward") if progress else _core.backward
     return Gradients(*call(dout, q, k, v, progress, dlse=dlse, out=out, lse=lse, wanted=wanted, **options))
 
 
 class Plan:
-    """A checked problem for many calls, such as the steps of decoding: the lengths are bounds, and what depends on positions and
-    learned arrays alone, such as tables and the cosines of RoPE, is made once. Make another when a learned array changes.
+    """A prepared problem for many calls, such as the steps of decoding. len_q and len_k are upper bounds. Everything that depends
+    only on positions and learned arrays, such as tables and the cosines of RoPE, is computed once; make a new Plan when a
+    learned array changes.
 
-    Sizes are those of `attention`; kv_heads and dim_v are heads and dim unless given. `options` are those of `attention` that say
-    what is computed. A call takes q, k and v, out, key_norms, progress and return_… as there, and may replace q_offset and the arrays of masks that
-    the plan was made with.
+    kv_heads defaults to heads, and dim_v to dim. `options` are the options of `attention` that define the result. A call takes q, k,
+    v, out, key_norms, progress and return_… as `attention` does. It can replace q_offset, and the mask arrays that the plan has.
 
-    With `pages`, k and v are caches of pages, (pages, Hk, keys of a page, D), and row b of `pages`, integers (B, n), names those of
-    batch entry b from the first on; len_k says how many keys there are, where it is not all that the pages hold. Caches (pages, keys of
-    a page, Hk, D) are given as k.transpose(1, 2), in NumPy k.swapaxes(1, 2). `lengths` lets batch entries differ.
+    With `pages`, k and v are caches (pages, Hk, keys per page, D), and row b of `pages`, integers (B, n), lists the pages of batch
+    entry b in order. len_k is the number of keys, by default all that the listed pages hold; `lengths` gives each batch entry its
+    own. If your caches are (pages, keys per page, Hk, D), pass k.transpose(1, 2), or k.swapaxes(1, 2) in NumPy.
 
     >>> import numpy as np, relpos
     >>> cache = np.ones((1, 8, 64, 16), np.float32)
@@ -220,13 +225,13 @@ class Plan:
     >>> plan
     relpos.Plan(1, 8, 1, 64, 16, bias=relpos.ALiBi(), causal=True)
 
-    A copy, and what pickle restores, is made anew of the same options.
+    Copying or unpickling a Plan creates a new one from the same options.
     """
 
     __slots__ = ("_plan", "_made")
 
     def __init__(self, batch, heads, len_q, len_k, dim, *, kv_heads=None, dim_v=None, dtype="float32", **options):
-        dtype = str(getattr(dtype, "__name__", dtype)).removeprefix("torch.")  # numpy.float32 is "float32"
+        dtype = str(getattr(dtype, "__name__", dtype)).removeprefix("torch.")  # also accepts numpy.float32
         of = {"kv_heads": kv_heads, "dim_v": dim_v, "dtype": None if dtype == "float32" else dtype}
         self._made = (batch, heads, len_q, len_k, dim), {name: x for name, x in of.items() if x is not None} | options
         self._plan = _core.plan(batch, heads, len_q, len_k, dim, kv_heads or heads, dim_v or dim, dtype, **options)
@@ -241,7 +246,7 @@ class Plan:
 
     def __call__(self, q, k, v, *, pages=None, len_k=None, return_weights=False, return_lse=False, summary=False, progress=None,
                  **options):
-        call = _progress.told(_core.plan_call, "relpos.Plan") if progress else _core.plan_call
+        call = _progress.reporting(_core.plan_call, "relpos.Plan") if progress else _core.plan_call
         found = call(self._plan, q, k, v, pages, len_k, progress, **options, return_weights=return_weights, return_lse=return_lse,
                      summary=summary)
         return _results(found) if type(found) is tuple else found
@@ -254,17 +259,17 @@ def _plan_of(sizes, options):
 class Explanation(NamedTuple):
     """One row of attention, step by step, in float64.
 
-    raw        <q, k>, rotated if there is a RoPE
+    raw        <q, k>, after the rotation if there is a RoPE
     scaled     scale * raw
     bias       the sum of the biases
-    score      what the softmax sees, -inf where masked
-    weights    the softmax
+    score      the input of the softmax, -inf where masked
+    weights    the softmax of score
     out        the output
-    lse        the log of the sum of exp(score), and of exp(sink)
-    parts      what the score is the sum of, by name: "content" (scale * <q, k>), "rope", "relkey", "deberta.k_pos", "softcap", "t5",
-               "t5 2" for a second one, "mask" (0 or -inf) and so on, in the order in which they are added
-    out_parts  what out is the sum of, by name: "values", and "relval" with relpos.RelValue
-    sink       the sink's logit; None without one
+    lse        the log of the sum of exp(score) and, with a sink, exp(sink)
+    parts      the summands of score by name, in the order in which they are added: "content" (scale * <q, k>), "rope", "relkey",
+               "deberta.k_pos", "softcap", "t5", "t5 2" for a second T5, "mask" (0 or -inf) and so on
+    out_parts  the summands of out by name: "values", and "relval" with relpos.RelValue
+    sink       the logit of the sink, or None
     """
 
     raw: object
@@ -279,7 +284,7 @@ class Explanation(NamedTuple):
     sink: object
 
     def _columns(self):
-        """The columns of a table: raw scores, the parts, their sum, and the weights."""
+        """Return the columns of the table: raw scores, the parts, their sum, and the weights."""
         return {"raw": self.raw, **self.parts, "score": self.score, "weight": self.weights}
 
     def __repr__(self):
@@ -287,13 +292,13 @@ class Explanation(NamedTuple):
         widths = {name: max(10, len(name) + 2) for name in columns}
         weights = columns["weight"]
         keys = range(len(weights))
-        shown = sorted(sorted(keys, key=lambda j: -weights[j])[:40])  # of many keys those with the largest weights
+        shown = sorted(sorted(keys, key=lambda j: -weights[j])[:40])  # the keys with the largest weights
         lines = [f"{'key':>5}{''.join(f'{name:>{widths[name]}}' for name in columns)}"]
         for j in shown:
             numbers = "".join(f"{column[j]:{widths[name]}.4f}" for name, column in columns.items())
             lines.append(f"{j:5}{numbers}  {'#' * round(40 * weights[j])}".rstrip())
         if len(shown) < len(keys):
-            lines.append(f"{len(keys) - len(shown)} keys of smaller weight are left out")
+            lines.append(f"{len(keys) - len(shown)} keys with smaller weights are not shown")
         if self.sink is not None:
             lines.append(f"sink {self.sink:.6g}, weight {np.exp(self.sink - self.lse):.4f}")
         return "\n".join([*lines, f"lse {self.lse:.6g}"])
@@ -303,8 +308,8 @@ class Explanation(NamedTuple):
 
 
 def explain(q, k, v, *, query=-1, head=0, batch=0, **options):
-    """The steps that lead to one row of attention, for the options of `attention`; its repr is a table. To torch they are numbers
-    without gradients.
+    """Compute one row of attention step by step, with the options of `attention`. The repr of the result is a table. Results have no
+    gradient in torch.
 
     >>> import numpy as np, relpos
     >>> q = k = v = np.ones((1, 1, 3, 4), np.float32)
@@ -322,7 +327,7 @@ def explain(q, k, v, *, query=-1, head=0, batch=0, **options):
 
 
 def bucket(offsets, *, buckets=32, max_distance=128, bidirectional=True, strategy="log"):
-    """The bucket of each offset key - query; with strategy "log" those of T5, bit for bit.
+    """Return the bucket of each offset key - query. strategy="log" gives exactly the buckets of T5.
 
     >>> import relpos
     >>> relpos.bucket(range(-9, 10, 3))
@@ -330,7 +335,7 @@ def bucket(offsets, *, buckets=32, max_distance=128, bidirectional=True, strateg
     """
     offsets = np.asarray(offsets)
     if offsets.dtype.kind not in "iu" and offsets.size:
-        raise TypeError(f"offsets: {offsets.dtype} (whole numbers; round them first, as key - query of real positions is not one bucket)")
+        raise TypeError(f"offsets has elements of {offsets.dtype}, expected integers; round them first")
     offsets = offsets.astype(np.int64)
     to = np.empty(offsets.size, dtype=np.int64)
     text = f"buckets={buckets},max_distance={max_distance},bidirectional={int(bidirectional)},strategy={strategy}"
@@ -339,7 +344,7 @@ def bucket(offsets, *, buckets=32, max_distance=128, bidirectional=True, strateg
 
 
 def __getattr__(name):
-    if name == "t5":  # which loads a library that not every build has
+    if name == "t5":  # imported on first use, since it loads a library that some builds do not have
         return importlib.import_module("relpos.t5")
     raise AttributeError(f"module 'relpos' has no attribute {name!r}")
 
@@ -350,7 +355,7 @@ def __dir__():
 
 
 def show_config():
-    """What this build and this machine have.
+    """Return the version and compiler of this build, the machine's instruction sets, and the number of threads.
 
     >>> import relpos
     >>> sorted(relpos.show_config())

@@ -1,4 +1,4 @@
-# What type checkers read; the tests compare the names with __init__.py. SPDX-License-Identifier: Apache-2.0
+# Types for type checkers. The tests compare the names with __init__.py. SPDX-License-Identifier: Apache-2.0
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, Generic, Literal, NamedTuple, TypedDict, TypeVar, Unpack, overload
 
@@ -44,7 +44,7 @@ class Summary(NamedTuple, Generic[A]):
     entropy: A
 
 class Result(NamedTuple, Generic[A]):
-    out: A  # torch has gradients of it, and raises for those of the others and for second ones
+    out: A  # out and lse have gradients in torch; the others, and second derivatives, raise
     weights: A | None
     lse: A | None
     summary: Summary[A] | None

@@ -1,15 +1,16 @@
-"""python -m relpos, and the command relpos of the wheel: run the program that lies in the package.
+"""Run the program in the package, for `python -m relpos` and the command `relpos`.
 
-It imports nothing of the package: NumPy takes longer to load than most commands take.
+This file imports nothing from the package, because NumPy takes longer to load than most commands run.
 SPDX-License-Identifier: Apache-2.0"""
 import importlib.util
 import os
 import sys
 
-places = importlib.util.find_spec("relpos").submodule_search_locations  # two where the installation is editable
+places = importlib.util.find_spec("relpos").submodule_search_locations  # an editable installation has two
 programs = [path for path in (os.path.join(place, "bin", "relpos") for place in places) if os.path.exists(path)]
 if not programs:
-    sys.exit("relpos: the program was left out when this wheel was built, because jansson, libzip or libpng was missing "
-             "(Debian: apt-get install pkg-config libjansson-dev libzip-dev libpng-dev, then pip install relpos again)")
-os.environ.setdefault("RELPOS_PYTHON", sys.executable)  # relpos lab report runs it
+    sys.exit("relpos: this package was built without the program, because jansson, libzip or libpng was missing "
+             "(Debian: apt-get install pkg-config libjansson-dev libzip-dev libpng-dev, then rebuild the package by "
+             "pip install . in the source folder)")
+os.environ.setdefault("RELPOS_PYTHON", sys.executable)  # used by relpos lab report
 os.execv(programs[0], ["relpos", *sys.argv[1:]])

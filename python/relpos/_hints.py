@@ -1,4 +1,4 @@
-"""What an argument is called here that has another name in another library, which term is meant, and a name for calls in profiles.
+"""Suggestions for error messages: arguments that other libraries name differently, and terms. Also names of calls in torch's profiler.
 
 SPDX-License-Identifier: Apache-2.0"""
 import difflib
@@ -9,14 +9,14 @@ from . import _core
 
 _HERE = {
     "is_causal": "causal",
-    "attn_mask": "mask, true where a pair attends, or bias=relpos.Dense(numbers) for numbers that are added",
-    "attention_mask": "key_mask (B, Lk), or mask (B, H, Lq, Lk), true where a pair attends",
-    "key_padding_mask": "key_mask, true where a key attends",
-    "attn_bias": "bias, a term: relpos.Dense(numbers) for an array",
-    "position_bias": "bias, a term: relpos.Dense(numbers) for an array",
+    "attn_mask": "mask, true for pairs that attend, or bias=relpos.Dense(numbers) to add numbers to the scores",
+    "attention_mask": "key_mask (B, Lk) or mask (B, H, Lq, Lk), true for pairs that attend",
+    "key_padding_mask": "key_mask, true for keys to attend to",
+    "attn_bias": "bias, a term, such as relpos.Dense(array)",
+    "position_bias": "bias, a term, such as relpos.Dense(array)",
     "dropout_p": "dropout",
     "p": "dropout",
-    "enable_gqa": "no argument, k and v may have fewer heads than q",
+    "enable_gqa": "no argument, since k and v may have fewer heads than q",
     "softmax_scale": "scale",
     "scaling": "scale",
     "window_size": "window",
@@ -39,55 +39,74 @@ _HERE = {
 
 
 def meant(name, known=None):
-    """What to add to the message that no argument has this name: nothing where it tells nothing. known: the names there are; None: those of calls.
+    """Return a suggestion for an unknown argument, or "". `known` lists the accepted names, by default the options of calls.
 
     >>> meant("is_causal")
-    '; here: causal'
+    '; use causal'
     >>> meant("bucket", ["buckets", "max_distance"])
-    '; is buckets meant?'
+    '; did you mean buckets?'
     """
     if name in _HERE:
-        return f"; here: {_HERE[name]}"
+        return f"; use {_HERE[name]}"
     near = difflib.get_close_matches(name, _core.NAMES if known is None else known, 1)
-    return f"; is {near[0]} meant?" if near else ""
+    return f"; did you mean {near[0]}?" if near else ""
 
 
-_TERMS = {  # for each keyword: an example of its terms, and what an array may be meant for
-    "bias": ("relpos.T5(table)", "relpos.Dense(x) adds an array x to the scores, and relpos.T5(table) makes a bias of its table"),
-    "rope": ("relpos.RoPE()", "relpos.RoPE() computes the angles"),
-    "relkey": ("relpos.RelKey(table, left=8, right=8)", "relpos.RelKey(x, left=r, right=r) takes 2 r + 1 vectors"),
-    "relval": ("relpos.RelValue(table, left=8, right=8)", "relpos.RelValue(x, left=r, right=r) takes 2 r + 1 vectors"),
-    "sink": ("relpos.Sink(logits)", "relpos.Sink(x) takes a logit for each head"),
+_TERMS = {  # for each keyword: an example of a term, and the suggestion for an array
+    "bias": ("relpos.T5(table)", "use relpos.Dense(x) to add an array x to the scores, or relpos.T5(x) if x is a table of T5"),
+    "rope": ("relpos.RoPE()", "use relpos.RoPE(), which computes the angles"),
+    "relkey": ("relpos.RelKey(table, left=8, right=8)", "use relpos.RelKey(x, left=r, right=r) for 2 r + 1 vectors x"),
+    "relval": ("relpos.RelValue(table, left=8, right=8)", "use relpos.RelValue(x, left=r, right=r) for 2 r + 1 vectors x"),
+    "sink": ("relpos.Sink(logits)", "use relpos.Sink(x) for one logit per head"),
 }
 
 
+def _is_term_class(x):
+    return isinstance(x, type) and issubclass(x, _core.Term)
+
+
+def _instance(cls):
+    """Return the call that makes a term of this class, with its required arguments.
+
+    >>> import relpos
+    >>> _instance(relpos.RelKey)
+    'relpos.RelKey(table, left=..., right=...)'
+    """
+    required = [x.name if x.kind is x.POSITIONAL_OR_KEYWORD else f"{x.name}=..."
+                for x in inspect.signature(cls).parameters.values() if x.default is x.empty]
+    return f"relpos.{cls.__name__}({', '.join(required)})"
+
+
 def term_needed(keyword, given):
-    """The message that the argument is no term, and which one it may be meant for.
+    """Return the message for an argument that is not a term, with a suggestion.
 
     >>> term_needed("bias", 0.3)
-    'bias is of type float: a term is needed, such as relpos.T5(table), or a sum of terms'
+    'bias is of type float, expected a term or a sum of terms, such as relpos.T5(table)'
     >>> import relpos
     >>> term_needed("bias", relpos.T5)
-    'bias is the class relpos.T5: a term is needed; make one by relpos.T5(table)'
+    'bias is the class relpos.T5, expected a term; use relpos.T5(table)'
     """
     example, of_array = _TERMS[keyword]
-    if isinstance(given, type) and issubclass(given, _core.Term):
-        needed = [x.name if x.kind is x.POSITIONAL_OR_KEYWORD else f"{x.name}=..."
-                  for x in inspect.signature(given).parameters.values() if x.default is x.empty]
-        return f"{keyword} is the class relpos.{given.__name__}: a term is needed; make one by relpos.{given.__name__}({', '.join(needed)})"
-    text = f"{keyword} is of type {type(given).__name__}: a term is needed"
+    if _is_term_class(given):
+        return f"{keyword} is the class relpos.{given.__name__}, expected a term; use {_instance(given)}"
+    text = f"{keyword} is of type {type(given).__name__}, expected a term"
     if callable(getattr(given, "term", None)):
-        return f"{text}; its method term() makes one"
-    if isinstance(given, list) and given and all(isinstance(x, _core.Term) for x in given):
-        return f"{text}; sum(terms) adds up a list of them"
+        return f"{text}; use its method term()"
+    if isinstance(given, list) and given and all(isinstance(x, _core.Term) or _is_term_class(x) for x in given):
+        classes = [x for x in given if _is_term_class(x)]
+        if classes:
+            return f"{text}; the list contains the class relpos.{classes[0].__name__}: use {_instance(classes[0])}"
+        return f"{text}; use sum(terms) to add up a list of terms"
+    if keyword == "bias" and hasattr(given, "num_embeddings"):  # torch.nn.Embedding, such as T5's relative_attention_bias
+        return f"{text}; use relpos.T5(x.weight) if the embedding x is a table of T5"
     if hasattr(given, "shape") or isinstance(given, list):
         return f"{text}; {of_array}"
-    return f"{text}, such as {example}, or a sum of terms"
+    return f"{text} or a sum of terms, such as {example}"
 
 
 def named(function, name):
-    """The function, which torch's profiler, where it listens, shows by this name."""
+    """Wrap a function so that torch's profiler, if it is recording, shows it under this name."""
     profiler = _modules.get("torch.autograd.profiler")
-    if profiler is None or not profiler._is_profiler_enabled or _modules["torch"].compiler.is_compiling():  # whose graph has the name
+    if profiler is None or not profiler._is_profiler_enabled or _modules["torch"].compiler.is_compiling():  # a graph has the name
         return function
     return profiler.record_function(name)(function)

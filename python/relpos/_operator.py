@@ -1,5 +1,6 @@
-"""attention as an operator of torch, for whatever traces a call: torch.compile, torch.export, torch.jit.trace, fake tensors. Other
-calls do not come here.  SPDX-License-Identifier: Apache-2.0"""
+"""attention as a torch operator, for calls that are traced: by torch.compile, torch.export, torch.jit.trace or fake tensors.
+
+SPDX-License-Identifier: Apache-2.0"""
 import functools
 import importlib.util
 import itertools
@@ -16,14 +17,13 @@ from torch.autograd import forward_ad
 
 from . import _core, _terms, _torch, _versions
 
-# the first whose torch.compile traces the terms
-_versions.need("PyTorch", torch.__version__, "2.8", "relpos.torch and calls that torch traces depend on it; relpos.attention on tensors "
-               "does not")
+# 2.8 is the first version whose torch.compile traces the terms.
+_versions.need("PyTorch", torch.__version__, "2.8", "relpos.torch and traced calls need it; relpos.attention on tensors works without it")
 
 
 
 class _After:
-    """A finder of modules that calls a function with one of them when it has been imported."""
+    """A module finder that calls a function with a module after its import."""
 
     def __init__(self, name, call):
         self.name, self.call = name, call
@@ -44,7 +44,7 @@ class _After:
 
 
 def _after(name, call):
-    """Call a function with a module of torch now, or when it is imported, since that takes a second or more."""
+    """Call a function with a torch module, now or after someone imports it. Importing it here would take a second or more."""
     if name in sys.modules:
         call(sys.modules[name])
     else:
@@ -61,13 +61,14 @@ _FLAGS = ("softcap_after", "return_weights", "return_lse", "summary", *(name for
 _REALS = ("scale", "softcap", "dropout")
 _AS_INTEGER = "given"
 
-# The schema of an operator knows tensors, integers and text, and no terms. So a call is written as text, a line for each option:
-# name, value, places; the places are indices of tensors in one list, "-" where a term has none. What changes from call to call
-# without another meaning, q_offset and seed, goes as integers, so that nothing is traced again.
+# The schema of an operator supports tensors, integers and strings, but not terms. So a call is encoded as a string with one line
+# "name|value|places" for each option. The places are indices into one list of tensors, or "-" for an absent array of a term. q_offset
+# and seed change from call to call, so they are passed as integers; in the string they would cause a new trace each time.
 
 
 @functools.lru_cache(256)
 def _read(text):
+    """Parse an encoded call into (name, value, places) of each option."""
     found = []
     for line in text.splitlines():
         name, value, places = line.split("|")
@@ -76,6 +77,7 @@ def _read(text):
 
 
 def _value(name, text):
+    """Decode the value of an option."""
     if name in _NUMBERS:
         found = [int(x) if x else None for x in text.split(",")]
         return found[0] if _MASKS[name][0] == 1 else tuple(found)
@@ -87,21 +89,21 @@ def _is_number(value):
 
 
 def _word(name, value):
-    """What _value reads as the same value, which may be a number of NumPy's."""
+    """Encode the value of an option, which may be a NumPy number. The inverse of _value."""
     if isinstance(value, str) and name == "precision":
         return value
     if name in _FLAGS and isinstance(value, (str, bytes, list, tuple, dict)):
-        raise TypeError(f"{name} is of type {type(value).__name__}: True or False is needed")
+        raise TypeError(f"{name} is of type {type(value).__name__}: expected True or False")
     flag = name in _FLAGS and not (name == "softcap_after" and _is_number(value))
     kind = bool if flag else float if name in (*_REALS, "softcap_after") else int
     try:
         return f"{kind(value)!r}"
     except (TypeError, ValueError):
-        raise TypeError(f"{name} is of type {type(value).__name__}: a number is needed") from None
+        raise TypeError(f"{name} is of type {type(value).__name__}: expected a number") from None
 
 
 def _options(text, arrays, q_offset, seed):
-    """The options of _core.attention, in its order."""
+    """Decode a call into the options of _core.attention, in order."""
     options = dict.fromkeys(_core.NAMES)
     options |= {"seed": seed % 2**64, "precision": "highest"}
     for name, value, places in _read(text):
@@ -117,11 +119,11 @@ def _options(text, arrays, q_offset, seed):
 
 
 def _plain(x):
-    """A tensor whose own type has seen the call: _core would send that type here again."""
+    """View a tensor subclass as a Tensor, since _core would redirect the subclass here again."""
     return x if x is None or type(x) is Tensor else x.as_subclass(Tensor)
 
 
-# Written out, since versions of torch differ in the types that they read.
+# The schema is written out, because versions of torch infer different types from annotations.
 _INPUTS = "Tensor[] arrays, str options, SymInt q_offset, SymInt seed"
 
 
@@ -135,9 +137,9 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, arrays: Sequence[Tensor], option
 
 @_attention.register_vmap
 def _(info, in_dims, q, k, v, arrays, options, q_offset, seed):
-    """As one batch where torch.vmap has added an axis to (H, L, D) and nothing else; otherwise a call for each place of it."""
+    """Run a vmapped call: as one batch if only q, k and v have the new axis and are (H, L, D), otherwise as one call per index."""
     if any(name == "dropout" and _value(name, value) for name, value, _ in _read(options)):
-        raise RuntimeError("relpos.attention has no dropout under torch.vmap, whose samples would lose the same weights")
+        raise RuntimeError("relpos.attention has no dropout under torch.vmap, since all samples would drop the same weights; set dropout=0")
     *of_qkv, of_arrays = in_dims[:4]
     of_arrays = of_arrays or [None] * len(arrays)
     if None not in of_qkv and q.dim() == 4 and all(x is None for x in of_arrays):
@@ -171,8 +173,8 @@ def _(q, k, v, arrays, options, q_offset, seed):
                                 " Tensor[] others) -> Tensor[]")
 def _backward(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, dlse: Tensor | None, out: Tensor | None, lse: Tensor | None,
               arrays: Sequence[Tensor], options: str, q_offset: int, seed: int, wanted: Sequence[bool], others: Sequence[Tensor]) -> list[Tensor]:
-    """The gradients of those of q, k, v and arrays that are wanted. `others` are what came in for weights and summary: a compiled
-    graph fills in zeros where nothing did."""
+    """Return the wanted gradients of q, k, v and arrays. `others` are the incoming gradients of weights and summary, which must be
+    zero; a compiled graph passes zeros for results that the loss does not use."""
     if any(x.any() for x in others):
         raise RuntimeError(_torch.ONLY_OUT)
     dout, q, k, v, dlse, out, lse, *arrays = map(_plain, (dout, q, k, v, dlse, out, lse, *arrays))
@@ -193,7 +195,7 @@ def _(dout, q, k, v, dlse, out, lse, arrays, options, q_offset, seed, wanted, ot
 
 @functools.lru_cache(256)
 def _learned(text):
-    """(term, name) of each learned array by its place, terms counted in the order in which _core takes them."""
+    """Return {place: (term, name)} of each learned array. `term` is the number of the term, in the order in which _core reads them."""
     found = {}
     lines = [line for line in _read(text) if line[0] in _TERMS]
     for count, (_, value, places) in enumerate(sorted(lines, key=lambda line: _TERMS.index(line[0]))):
@@ -221,7 +223,7 @@ def _differentiate(ctx, gradients):
     learned = _learned(ctx.rest[0])
     if any(x and n >= 3 and n - 3 not in learned for n, x in enumerate(wanted)):
         raise RuntimeError(f"an option or an array of positions {_torch.NOT_LEARNED}")
-    half = q.dtype in (torch.float16, torch.bfloat16)  # out is rounded to half its bits: computed again
+    half = q.dtype in (torch.float16, torch.bfloat16)  # `out` is rounded to 16 bits, so compute it again
     found = iter(_backward(dout, q, k, v, dlse, None if half else out, None if half else lse, arrays, *ctx.rest, wanted,
                            [x for x in gradients[2:] if x is not None]))
     every = [next(found) if x else None for x in wanted]
@@ -237,7 +239,7 @@ _backward.register_autograd(_refuse)
 
 
 def _flops(q, k, v, *_, **__):
-    """What torch counts for scaled_dot_product_attention: every pair, masked or not, and no products of terms."""
+    """Count as torch counts scaled_dot_product_attention: all pairs, even masked ones, and no products of terms."""
     return 2 * math.prod(q[:-1]) * k[-2] * (q[-1] + v[-1])
 
 
@@ -254,12 +256,12 @@ _after("torch.utils.flop_counter", _register_flops)
 
 
 class TracedTerm(NamedTuple):
-    """A term made while torch.compile traces: its text and arrays. A compiled function that returns one makes it by _make, which
-    gives the term itself."""
+    """A term created while torch.compile traces: its text and arrays. A compiled function that returns one calls _make, which
+    creates the real term."""
 
     text: str
     arrays: tuple
-    not_constant: object  # torch.compile would fold a sum of constants, and then has no way to return it
+    not_constant: object  # prevents torch.compile from folding a sum of constants, which it could not return
 
 
 _NOT_CONSTANT = types.SimpleNamespace()
@@ -269,7 +271,7 @@ TracedTerm.__add__, TracedTerm.__radd__ = _terms.Term.__add__, _terms.Term.__rad
 
 
 def terms_of(value):
-    """The terms of one keyword as a tuple: value is a term, a sum, or one of them traced."""
+    """Return the terms of one keyword as a tuple. `value` is a term, a sum, or a traced term."""
     return value if isinstance(value, tuple) and not isinstance(value, TracedTerm) else (value,)
 
 
@@ -281,25 +283,26 @@ def _exports_onnx():
     return torch.onnx.is_in_onnx_export()
 
 
-# torch.compile would take is_in_onnx_export for a constant that is False.
-_exports_onnx._dynamo_marked_constant = True  # as torch.compiler.assume_constant_result, which imports torch._dynamo
+# Otherwise torch.compile treats is_in_onnx_export as the constant False. torch.compiler.assume_constant_result sets the same
+# attribute, but imports torch._dynamo.
+_exports_onnx._dynamo_marked_constant = True
 
 
 _NOT_NESTED = (*_ARRAYS, "q_offset", "out", "return_weights", "return_lse", "summary")
 
 
 def _nested(q, k, v, *options):
-    """Nested tensors (B, H, L of each, D): one packed sequence, with a segment for each entry."""
+    """Attend with nested tensors (B, H, ragged L, D), as one packed sequence with a segment for each entry."""
     for name, x in (("q", q), ("k", k), ("v", v)):
         if not x.is_nested or x.layout != torch.jagged or x.dim() != 4 or x._ragged_idx != 2 or x.lengths() is not None:
-            raise TypeError(f"{name}: where one of q, k and v is nested, all have to be (B, H, L, D) of layout torch.jagged, L the axis that "
-                            "differs, such as nested_tensor([(L, H, D), ...], layout=torch.jagged).transpose(1, 2)")
+            raise TypeError(f"{name}: if one of q, k and v is nested, all must be (B, H, ragged L, D) of layout torch.jagged; use "
+                            "nested_tensor([(L, H, D), ...], layout=torch.jagged).transpose(1, 2)")
         if x.shape[2] != q.shape[2] and not torch.equal(x.offsets(), q.offsets()):
-            raise ValueError(f"{name}: its lengths are not those of q: nested tensors attend to themselves")
+            raise ValueError(f"{name}: its lengths differ from those of q; nested tensors support only self-attention")
     given = list(options)
     for name in _NOT_NESTED:
         if given[_AT[name]] is not None and given[_AT[name]] is not False:
-            raise TypeError(f"{name}: nested tensors do not go with it; causal, window, biases and the other terms do")
+            raise TypeError(f"{name} is not supported with nested tensors; use causal, window or terms")
     offsets = q.offsets()
     rows = [x.transpose(1, 2).values().transpose(0, 1) for x in (q, k, v)]
     given[_AT["segments"]] = torch.repeat_interleave(torch.arange(len(offsets) - 1), offsets.diff())[None]
@@ -308,19 +311,19 @@ def _nested(q, k, v, *options):
 
 
 def attention(q, k, v, *options):
-    """What stands for _core.attention where a call is traced."""
+    """Replace _core.attention in a traced call."""
     if any(getattr(x, "is_nested", False) for x in (q, k, v)):
         return _nested(q, k, v, *options)
     if _exports_onnx():
-        raise RuntimeError("relpos.attention has no form in ONNX: export the model with another attention; torch.export and "
-                           "torch.jit.trace keep relpos.attention as an operator of torch")
+        raise RuntimeError("relpos.attention cannot be exported to ONNX; export the model with another attention, or use torch.export or "
+                           "torch.jit.trace")
     q, k, v = _torch.autocast(q, k, v)
     lines, arrays, whole = [], [], {"q_offset": 0, "seed": 0}
     for name, value in zip(_core.NAMES, options):
         if value is None:
             continue
         if name == "out":
-            raise TypeError("out: a call that torch traces makes its own: leave it away")
+            raise TypeError("out is not supported while torch traces; leave it out")
         if name in _TERMS:
             for term in terms_of(value):
                 places = []
@@ -333,7 +336,7 @@ def attention(q, k, v, *options):
                 name not in _FLAGS and not isinstance(value, (int, float, str, tuple, list)) and hasattr(value, "ndim")):
             lines.append(f"{name}||{len(arrays)}")
             arrays.append(value if isinstance(value, Tensor) else torch.as_tensor(value))
-        elif name == "seed":  # an operator knows integers with a sign
+        elif name == "seed":  # the schema has only signed integers
             whole[name] = value - 2**64 if value >= 2**63 else value
         elif name == "q_offset":
             whole[name] = value
@@ -352,7 +355,7 @@ def attention(q, k, v, *options):
 
 
 def _tensors(values):
-    """The tensors of a call with the names of their arguments."""
+    """Yield (argument name, tensor) for each tensor of a call."""
     for name, value in zip(("q", "k", "v", *_core.NAMES), values):
         for term in (value if isinstance(value, tuple) else (value,)) if name in _TERMS and value is not None else ():
             yield from ((f"{type(term).__name__}({key})", x) for key, x in term.arrays.items() if isinstance(x, Tensor))
@@ -360,9 +363,8 @@ def _tensors(values):
             yield name, value
 
 
-def watched(*values):
-    """_core.attention comes here where a mode of torch, a transform of torch.func, torch.jit.trace or forward-mode differentiation is
-    active."""
+def dispatch(*values):
+    """Take over _core.attention while a torch dispatch mode, torch.func, torch.jit.trace or forward-mode differentiation is active."""
     traced = torch._C._len_torch_dispatch_stack() > 0 or torch.jit.is_tracing()
     for name, x in _tensors(values):
         if torch._C._functorch.is_functionaltensor(x):
@@ -370,14 +372,14 @@ def watched(*values):
         elif torch._C._functorch.is_batchedtensor(x):
             inner = torch._C._functorch.get_unwrapped(x)
             if torch._C._functorch.is_functorch_wrapped_tensor(inner) and not torch._C._functorch.is_batchedtensor(inner):
-                raise TypeError(f"{name} is a tensor of torch.func within torch.vmap, for which relpos.attention has no rule: use "
+                raise TypeError(f"{name} is a tensor of torch.func inside torch.vmap, which relpos.attention does not support; use "
                                 "requires_grad_() and torch.autograd.grad")
             traced = True
         elif torch._C._functorch.is_functorch_wrapped_tensor(x):
-            raise TypeError(f"{name} is a tensor of torch.func (grad, vjp, jvp or one made of them), for which relpos.attention has no "
-                            "rule: use requires_grad_() and torch.autograd.grad")
+            raise TypeError(f"{name} is a tensor of torch.func (grad, vjp, jvp or similar), which relpos.attention does not support; use "
+                            "requires_grad_() and torch.autograd.grad")
         elif forward_ad._current_level >= 0 and forward_ad.unpack_dual(x).tangent is not None:
-            raise TypeError(f"{name} is a dual tensor, and relpos.attention has no forward-mode derivatives: use torch.autograd.grad, or "
+            raise TypeError(f"{name} is a dual tensor, but relpos.attention has no forward-mode derivatives; use torch.autograd.grad, or "
                             f"{name}.detach()")
     return (attention if traced else _torch.cast)(*values)
 
@@ -387,4 +389,4 @@ def _substitute(dynamo):
     dynamo.substitute_in_graph(_core.attention, skip_signature_check=True)(attention)
 
 
-_after("torch._dynamo", _substitute)  # as torch.compiler.substitute_in_graph, which imports it
+_after("torch._dynamo", _substitute)  # torch.compiler.substitute_in_graph does the same, but imports torch._dynamo

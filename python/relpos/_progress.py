@@ -1,35 +1,36 @@
-"""What a long call tells of how far it is: to a function of the caller's, or to the user.  SPDX-License-Identifier: Apache-2.0"""
+"""Progress of a long call, reported to a function of the caller or shown to the user.  SPDX-License-Identifier: Apache-2.0"""
 import sys
 import time
 
-QUIET, EVERY = 2.0, 0.05  # seconds: a shorter call shows nothing; how often a longer one tells
+QUIET = 2.0  # seconds before a bar or line appears
+EVERY = 0.05  # seconds between reports
 
 
 class Shown:
-    """For the time of one call, what it calls with the share that is done; None where nothing is to be told.
+    """The progress report of one call. As a context manager it yields a function of the fraction done, or None without progress.
 
-    progress is True: tqdm's bar where tqdm is installed, else a line on standard error, where that is a terminal. A function: it gets
-    the share, at most every EVERY seconds, and 1.0 at the end of a call that succeeds."""
+    progress=True shows a tqdm bar if tqdm is installed, else a line on standard error if it is a terminal. A function is called with
+    the fraction done, at most every EVERY seconds, and with 1.0 when a call succeeds."""
 
     def __init__(self, progress, name):
         if progress and progress is not True and not callable(progress):
-            raise TypeError(f"progress is of type {type(progress).__name__}: True, False, or a function of the share that is done is needed")
+            raise TypeError(f"progress is of type {type(progress).__name__}, expected True, False, or a function of the fraction done")
         self._progress, self._name, self._bar = progress, name, None
         self._start = self._next = time.monotonic()
 
     def __enter__(self):
         return self if self._progress else None
 
-    def __call__(self, share):
+    def __call__(self, fraction):
         now = time.monotonic()
         if now < self._next:
             return
         self._next = now + EVERY
         if self._progress is not True:
-            self._progress(share)
+            self._progress(fraction)
         elif now >= self._start + QUIET:
             self._bar = self._bar or _bar(self._name, now - self._start)
-            self._bar.show(share)
+            self._bar.show(fraction)
 
     def __exit__(self, kind, *_):
         if self._bar:
@@ -40,18 +41,18 @@ class Shown:
             self._progress(1.0)
 
 
-def told(call, name):
-    """The call with `progress`, its last argument by position, in the form in which _core calls it. A graph of torch tells nothing."""
+def reporting(call, name):
+    """Wrap a function of _core, whose last positional argument is `progress`, to show its progress. Graphs of torch report none."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.compiler.is_compiling():
         return call
 
-    def telling(*args, **options):
+    def wrapped(*args, **options):
         *args, progress = args
         with Shown(progress, name) as report:
             return call(*args, report, **options)
 
-    return telling
+    return wrapped
 
 
 def _bar(name, seconds):
@@ -65,10 +66,10 @@ def _bar(name, seconds):
 class _Tqdm:
     def __init__(self, tqdm, name, seconds):
         self._bar = tqdm(total=1.0, desc=name, bar_format="{desc}: {percentage:3.0f}%|{bar}| {elapsed}<{remaining}")
-        self._bar.start_t -= seconds  # the call began before its bar
+        self._bar.start_t -= seconds  # the call started before the bar appeared
 
-    def show(self, share):
-        self._bar.update(max(share - self._bar.n, 0))
+    def show(self, fraction):
+        self._bar.update(max(fraction - self._bar.n, 0))
 
     def close(self):
         self._bar.close()
@@ -78,8 +79,8 @@ class _Line:
     def __init__(self, name):
         self._name, self._last = name, None
 
-    def show(self, share):
-        text = f"\r{self._name}: {share:4.0%}"
+    def show(self, fraction):
+        text = f"\r{self._name}: {fraction:4.0%}"
         if text != self._last and sys.stderr is not None and sys.stderr.isatty():
             print(text, end="", file=sys.stderr, flush=True)
             self._last = text

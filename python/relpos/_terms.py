@@ -1,4 +1,4 @@
-"""The position terms: a class for each kind of term that the C library has, made from what the library says of it.
+"""The position terms: one class for each kind of term of the C library, created from the facts that the library reports about it.
 
 SPDX-License-Identifier: Apache-2.0"""
 import inspect
@@ -9,14 +9,14 @@ import os
 from . import _core, _hints
 from ._examples import EXAMPLES
 
-_KEYWORDS = {"lambda": "lambda_"}  # keys that Python does not allow as a name
+_KEYWORDS = {"lambda": "lambda_"}  # keys that are keywords of Python
 
 
 class Term(_core.Term):
-    """A position term: the parent of T5, ALiBi, RoPE and the others, which `relpos.TERMS` lists.
+    """A position term: the base class of T5, ALiBi, RoPE and the others in `relpos.TERMS`.
 
-    A term does not change. `a + b` adds biases up; `repr` shows a call that makes the same term, in which each array stands
-    as its type and shape.
+    A term is immutable. `a + b` adds two biases. `repr` shows a call that makes the same term, with the type and shape of each
+    array.
 
     >>> import relpos
     >>> relpos.ALiBi() + relpos.LogDecay(0.5)
@@ -37,7 +37,7 @@ class Term(_core.Term):
 
     @property
     def learned(self):
-        """Those of the arrays that have gradients.
+        """The arrays that have gradients, by name.
 
         >>> import numpy, relpos
         >>> list(relpos.RelKey(numpy.ones((3, 8)), left=1, right=1, k_positions=numpy.arange(5)).learned)
@@ -48,7 +48,7 @@ class Term(_core.Term):
 
     @property
     def params(self):
-        """The parameters of the term by name, those left at their defaults too.
+        """All parameters of the term by name, including defaults.
 
         >>> import relpos
         >>> relpos.Linear(left=2).params
@@ -58,8 +58,8 @@ class Term(_core.Term):
         return {key: given.get(key, value) for key, value in _DEFAULTS[type(self)].items()}
 
     def matrix(self, lq, lk=None, **options):
-        """The biases as an array (H, lq, lk) of float64; `heads` where no array tells them, `q_offset`: as for
-        `attention`.
+        """Return the biases as a float64 array (H, lq, lk). lk defaults to lq. Give `heads` if no array of the term has an axis of
+        heads; `q_offset` is as in `attention`.
 
         >>> import relpos
         >>> relpos.LogDecay(1.0).matrix(1, 3).round(2)
@@ -68,16 +68,20 @@ class Term(_core.Term):
         return _matrix(self, lq, lk, **options)
 
     def plot(self, lq=64, lk=None, *, head=0, ax=None, **options):
-        """Draw the biases of one head by matplotlib, and return the axes."""
+        """Draw the biases of one head with matplotlib, and return the axes."""
         return _plot(self, lq, lk, head, ax, options)
 
     def __add__(self, other):
         return Sum((self,)) + other
 
     def __radd__(self, other):
-        return self + (() if isinstance(other, int) and other == 0 else other)  # sum(terms) begins at 0
+        return self + (() if isinstance(other, int) and other == 0 else other)  # sum(terms) starts at 0
 
-    __array_ufunc__ = None  # so that array + term comes to __radd__
+    def __array_ufunc__(self, ufunc, *_, **__):
+        """Refuse array + term and array += term with a suggestion. array == term stays False."""
+        if ufunc.__name__ in ("equal", "not_equal"):
+            return ufunc.__name__ == "not_equal"
+        raise TypeError(_no_array(self))
 
     def __repr__(self):
         arrays = self.arrays
@@ -96,12 +100,18 @@ class Term(_core.Term):
         return _load, (self._text, self._arrays)
 
 
-_NO_ARRAY = ("a term and an array do not add up: relpos.attention(q, k, v, bias=term) adds a term to the scores, "
-             "term + relpos.Dense(array) makes an array a bias beside it, and term.matrix(Lq, Lk) has the numbers of a term")
+def _no_array(terms):
+    """Return the message for an array combined with a term or a sum, with a suggestion for the keyword that accepts the term."""
+    keywords = [_info(term)["keyword"] for term in (terms if isinstance(terms, tuple) else (terms,))]
+    keyword = next((name for name in keywords if name != "bias"), "bias")
+    text = f"a term cannot be combined with an array; relpos.attention(q, k, v, {keyword}=term) computes with the term"
+    if keyword != "bias":
+        return text
+    return f"{text}, term + relpos.Dense(array) adds an array to it, and term.matrix(Lq, Lk) returns its biases as an array"
 
 
 class Sum(tuple):
-    """Several terms of one keyword, added up.
+    """A sum of terms for one keyword.
 
     >>> import relpos
     >>> sum([relpos.ALiBi(), relpos.LogDecay(), relpos.Linear(left=2)])
@@ -116,7 +126,7 @@ class Sum(tuple):
         if isinstance(other, tuple):
             return Sum((*self, *other))
         if hasattr(other, "shape"):
-            raise TypeError(_NO_ARRAY)
+            raise TypeError(_no_array(self))
         return NotImplemented
 
     def __radd__(self, other):
@@ -124,7 +134,7 @@ class Sum(tuple):
             return Sum((*other, *self))
         return self if isinstance(other, int) and other == 0 else self + other
 
-    __array_ufunc__ = None
+    __array_ufunc__ = Term.__array_ufunc__
 
     def __repr__(self):
         return " + ".join(map(repr, self))
@@ -133,7 +143,7 @@ class Sum(tuple):
 
 
 def plotter():
-    """The module relpos.plot, which is imported when something is shown."""
+    """Import relpos.plot on first use."""
     from . import plot
     return plot
 
@@ -143,7 +153,7 @@ def _matrix(terms, lq, lk, *, heads=None, q_offset=0):
     lk = lq if lk is None else lk
     found = _core.matrix(terms, lq, lk, heads or 0, q_offset)
     if heads is None and len(found) == 1 and not (_core.matrix(terms, lq, lk, 2, q_offset)[0] == found[0]).all():
-        raise TypeError(f"matrix: {' + '.join(map(repr, terms))} depends on the number of heads: give it, as in heads=8")
+        raise TypeError(f"matrix: {' + '.join(map(repr, terms))} depends on the number of heads; pass it, as in heads=8")
     return found
 
 
@@ -173,7 +183,7 @@ def _params(text):
 
 
 def _text(value):
-    """A parameter as the library reads it: True is 1, (7, 5) is 7x5. Numbers of NumPy and torch are as good as Python's."""
+    """Format a parameter for the library: True becomes 1, and (7, 5) becomes 7x5. Numbers of NumPy and torch are accepted."""
     if isinstance(value, (tuple, list)):
         return "x".join(map(_text, value))
     if isinstance(value, str):
@@ -191,7 +201,7 @@ def _text(value):
 
 
 def _wants_gradient(value):
-    """Whether torch should find the derivative with respect to a parameter: there is none, and to go on would drop it."""
+    """Return true if a parameter requires a gradient. No call computes it, so _parameter raises rather than drop it silently."""
     if isinstance(value, (str, int, float, tuple, list)) or not getattr(value, "requires_grad", False):
         return False
     import torch
@@ -200,11 +210,11 @@ def _wants_gradient(value):
 
 def _parameter(cls, key, value):
     if _wants_gradient(value):
-        raise TypeError(f"{cls.__name__}: {_KEYWORDS.get(key, key)} requires a gradient, and relpos.attention has none of it: use .detach()")
+        raise TypeError(f"{cls.__name__}: {_KEYWORDS.get(key, key)} requires a gradient, which relpos.attention does not compute; use .detach()")
     try:
         return _text(value)
     except (TypeError, ValueError):
-        raise TypeError(f"{cls.__name__}: {_KEYWORDS.get(key, key)} is {value!r}: a number is needed") from None
+        raise TypeError(f"{cls.__name__}: {_KEYWORDS.get(key, key)} is {value!r}, expected a number") from None
 
 
 def _new(cls, arrays, params):
@@ -220,7 +230,7 @@ def _load(text, arrays):
 
 
 def _create(cls, text, arrays):
-    """Every term is made here; where torch.compile traces, _operator.py puts another function in this one's place."""
+    """Create any term. _operator.py substitutes another function while torch.compile traces."""
     return _core.Term.__new__(cls, text, arrays)
 
 
@@ -229,8 +239,8 @@ def _info(term):
 
 
 def _signature(info):
-    """Names with their defaults, of a kind: those that may go by position, and those that go by name. Learned arrays come first,
-    then parameters and the other arrays; a term without learned arrays takes its first parameter by position."""
+    """Return the positional and the keyword-only arguments of a kind, with their defaults. The learned arrays are positional, the
+    parameters and other arrays keyword-only. If there are no learned arrays, the first parameter is positional."""
     arrays = [(a["name"], a["presence"] != "needed", a["use"] == "learned") for a in info["arrays"]]
     by_position = [n if not optional else f"{n}=None" for n, optional, learned in arrays if learned]
     params = [_KEYWORDS.get(p["key"], p["key"]) + ("" if p["required"] else f"={_value(p['default'])!r}") for p in info["parameters"]]
@@ -240,34 +250,34 @@ def _signature(info):
 
 def _refuse_model(title, first):
     if title == "T5" and isinstance(first, (str, os.PathLike)):
-        raise TypeError(f"T5: table is {os.fspath(first)!r}: relpos.T5 is the bias of T5, made from its table; the model is relpos.t5.T5")
+        raise TypeError(f"T5: table is {os.fspath(first)!r}, expected an array; relpos.T5 is T5's bias, and relpos.t5.T5 loads a model")
 
 
 def _refuse(title, name, names, first):
     _refuse_model(title, first)
-    raise TypeError(f"{title}: no argument is called {name!r}{_hints.meant(name, names)}")
+    raise TypeError(f"{title}: unknown argument {name!r}{_hints.meant(name, names)}")
 
 
 _NOTES = {"dense": ["Adds an array to the scores, such as a float attn_mask of torch's scaled_dot_product_attention: (Lq, Lk),",
-                    "(H, Lq, Lk) or (B, H, Lq, Lk), where an axis of length 1 broadcasts. The array is read where it is, and for",
-                    "torch has a gradient. It grows with Lq Lk: a term with a formula, such as T5 or ALiBi, needs less memory.", ""]}
+                    "(H, Lq, Lk) or (B, H, Lq, Lk), where an axis of length 1 broadcasts. The array is not copied, and has a",
+                    "gradient in torch. Its size grows with Lq Lk; a term with a formula, such as T5 or ALiBi, needs less memory.", ""]}
 
 
 def _doc(info):
-    """Formula, arrays, parameters and an example."""
+    """Return the docstring of a kind: formula, arrays, parameters and an example."""
     def listed(title, rows):
         width = max((len(name) for name, _ in rows), default=0) + 2
         return [f"{title}:", "", *(f"{name:<{width}}{text}" for name, text in rows), ""] if rows else []
 
-    uses = {"learned": "learned", "positions": "in place of i + q_offset and j", "truth": "0 where a token has no position"}
+    uses = {"learned": "learned", "positions": "replaces i + q_offset and j", "truth": "0 for tokens without a position"}
     arrays = [(a["name"], f"{a['shape'].replace('[', '(').replace(']', ')')}: {uses.get(a['use'], a['use'])}" +
                ("" if a["presence"] in ("needed", "conditional") else "; optional")) for a in info["arrays"]]
     parameters = [(_KEYWORDS.get(p["key"], p["key"]), f"{p['meaning'] or ''}{' (' + ', '.join(p['choices']) + ')' if 'choices' in p else ''}; " +
-                   ("required" if p["required"] else f"{p['unset'] or p['default']} unless given")) for p in info["parameters"]]
+                   ("required" if p["required"] else f"default {p['unset'] or p['default']}")) for p in info["parameters"]]
     title = info["about"] if info["source"] in info["about"] else f"{info['about']}: {info['source']}"
     lines = [f"{title[0].upper()}{title[1:]}.", "", *_NOTES.get(info["name"], ()), f"Formula: `{info['formula']}`", ""]
-    lines += listed("Arrays, where a ? is an axis that may be left out", arrays) + listed("Parameters", parameters)
-    lines += ["delta is key - query.", "", f"The term {info['name']} of docs/terms.md; on the command line {info['syntax']}."]
+    lines += listed("Arrays; you can omit axes marked ?", arrays) + listed("Parameters", parameters)
+    lines += ["delta is key - query.", "", f"See {info['name']} in docs/terms.md. Command-line syntax: {info['syntax']}."]
     if info["name"] in EXAMPLES:
         lines += ["", ">>> import numpy as np, relpos", ">>> rng = np.random.default_rng(0)",
                   ">>> q, k, v = rng.normal(size=(3, 1, 2, 48, 16))", f">>> relpos.attention(q, k, v, {EXAMPLES[info['name']]}).shape",
@@ -276,7 +286,7 @@ def _doc(info):
 
 
 def _make(info):
-    """The class of one kind."""
+    """Create the class of one kind."""
     by_position, by_name = _signature(info)
     keys = {p["key"]: _KEYWORDS.get(p["key"], p["key"]) for p in info["parameters"]}
     signature = by_position + (["*", *by_name] if by_name else [])

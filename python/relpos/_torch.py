@@ -1,4 +1,4 @@
-"""attention for torch tensors that require a gradient; _core comes here by itself.  SPDX-License-Identifier: Apache-2.0"""
+"""attention for torch tensors that require a gradient. _core calls this module when it needs to.  SPDX-License-Identifier: Apache-2.0"""
 import sys
 
 import numpy as np
@@ -8,9 +8,7 @@ from torch.autograd import forward_ad
 from . import _core, _hints
 
 _AT = {name: n for n, name in enumerate(_core.NAMES)}
-_COMPUTED = _core.NAMES[:_AT["out"]]  # what a backward call is given too
-
-
+_COMPUTED = _core.NAMES[:_AT["out"]]  # the options that a backward call also takes
 _TERMS = [_AT[name] for name in ("bias", "rope", "relkey", "relval", "sink")]
 _Q_OFFSET, _OUT, _WEIGHTS, _LSE, _SUMMARY = (_AT[name] for name in ("q_offset", "out", "return_weights", "return_lse", "summary"))
 _Tensor = torch.Tensor
@@ -19,8 +17,8 @@ _modes = torch._C._len_torch_dispatch_stack
 
 
 def _arrays(options):
-    """Of the terms: (term, name, tensor) of each learned array, terms counted in the order in which _core takes them, and the tensors of
-    the others."""
+    """Return (term, name, tensor) of each learned array of the terms, and a list of their other tensors. `term` is the number of the
+    term, in the order in which _core reads them."""
     learned, others, count = [], [], 0
     for at in _TERMS:
         if (terms := options[at]) is None:
@@ -41,8 +39,8 @@ def _arrays(options):
 
 
 def autocast(q, k, v, out=None):
-    """q, k and v in the type of torch.autocast, as torch's scaled_dot_product_attention takes them: float64 stays as it is, and so
-    does everything where `out` is given. Learned arrays and masks keep their types, since any stands beside any other."""
+    """Cast q, k and v to the type of torch.autocast, as torch's scaled_dot_product_attention does. float64 stays float64, and nothing is
+    cast if `out` is given. Learned arrays and masks keep their types, since a call can mix types of these."""
     if not torch.is_autocast_enabled("cpu") or out is not None or not all(isinstance(x, torch.Tensor) for x in (q, k, v)):
         return q, k, v
     dtype = torch.get_autocast_dtype("cpu")
@@ -50,48 +48,48 @@ def autocast(q, k, v, out=None):
 
 
 def cast(q, k, v, *options):
-    """_core.attention comes here under torch.autocast, and where torch.nn.functional has another scaled_dot_product_attention than
-    torch's."""
+    """Take over _core.attention under torch.autocast, or if torch's scaled_dot_product_attention has been replaced."""
     _refuse_context_parallel()
     return _core.compute(*autocast(q, k, v, options[_AT["out"]]), *options)
 
 
 def _refuse_context_parallel():
-    """Within torch's context_parallel each process has a part of the keys, and would attend to that alone."""
+    """Raise inside torch's context_parallel, where each process has only a part of the keys and would attend only to them."""
     now = torch.nn.functional.scaled_dot_product_attention
     for name, module in list(sys.modules.items()):
         if name.startswith("torch.distributed.tensor.experimental") and now in getattr(module, "_replaced_functions", ()):
-            raise RuntimeError("relpos.attention within torch's context_parallel would attend to this process's part of the keys alone: "
-                               "use scaled_dot_product_attention there")
+            raise RuntimeError("relpos.attention inside torch's context_parallel would see only this process's part of the keys; use "
+                               "scaled_dot_product_attention there")
 
 
-ONLY_OUT = ("relpos.attention has gradients through out and lse alone, and the loss depends on its weights or summary: use .detach() of "
-            "them where the loss reads them; for a loss on the weights, write the attention in torch's own operations")
-ONLY_ONCE = ("relpos.attention has no second derivatives: use .detach() of its gradients where they are numbers; for a gradient penalty "
-             "or a Hessian, write the attention in torch's own operations")
+ONLY_OUT = ("the loss depends on weights or summary of relpos.attention, but only out and lse have gradients; call .detach() on them, or, "
+            "for a loss on the weights, write the attention in torch operations")
+ONLY_ONCE = ("relpos.attention has no second derivatives; call .detach() on its gradients, or, for a gradient penalty or a Hessian, write "
+             "the attention in torch operations")
 
 
 def refuse_dual(dout):
-    """Torch would drop what a function made in Python has no rule for."""
+    """Raise for a dual tensor. torch would silently drop its tangent, since the backward pass has no forward-mode rule."""
     if forward_ad._current_level >= 0 and forward_ad.unpack_dual(dout).tangent is not None:
-        raise TypeError("the gradient of relpos.attention's out is a dual tensor, and its backward pass has no forward-mode derivatives")
+        raise TypeError("the gradient of relpos.attention's out is a dual tensor, but its backward pass has no forward-mode derivatives; "
+                        "use torch.autograd.grad")
 
 
 def _refuse_traces():
-    """A trace that begins after the forward pass would hold the gradients as constants."""
+    """Raise for a trace that starts after the forward pass; it would record the gradients as constants."""
     if _modes() > 0:
-        from torch.fx.experimental.proxy_tensor import get_proxy_mode  # takes long to import
+        from torch.fx.experimental.proxy_tensor import get_proxy_mode  # slow to import
         if get_proxy_mode() is not None:
-            raise TypeError("torch traces the backward pass of relpos.attention and has not traced its forward pass: trace both")
+            raise TypeError("torch traces the backward pass of relpos.attention but not its forward pass; trace both")
 
 
-ONE_AT_A_TIME = ("relpos.attention makes one gradient at a time: leave out is_grads_batched=True of torch.autograd.grad, or vectorize=True of "
-                 "torch.autograd.functional")
-NOT_LEARNED = "requires a gradient, and relpos.attention has none of it: use .detach()"
+ONE_AT_A_TIME = ("relpos.attention computes one gradient at a time; leave out is_grads_batched=True of torch.autograd.grad, or "
+                 "vectorize=True of torch.autograd.functional")
+NOT_LEARNED = "requires a gradient, which relpos.attention does not compute; use .detach()"
 
 
 class _Gradients(torch.autograd.Function):
-    """Gradients that depend on the inputs of the call, and refuse to say how."""
+    """An identity that makes gradients depend on the inputs of the call, and raises when they are differentiated again."""
 
     @staticmethod
     def forward(ctx, count, *gradients_and_inputs):
@@ -106,10 +104,10 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx, options, places, read, q, k, v, *arrays):
         out, weights, lse, summary = _core.compute(q, k, v, *options)
-        options[_Q_OFFSET] = 0 if options[_Q_OFFSET] is None else options[_Q_OFFSET]  # the backward pass does not warn again
+        options[_Q_OFFSET] = 0 if options[_Q_OFFSET] is None else options[_Q_OFFSET]  # avoids a second warning
         ctx.options, ctx.places = options, places
-        ctx.save_for_backward(q, k, v, out, lse, *arrays, *read)  # masks and positions too, which the backward pass reads again
-        ctx.set_materialize_grads(False)  # a gradient of what has none is seen
+        ctx.save_for_backward(q, k, v, out, lse, *arrays, *read)  # `read`: masks and positions
+        ctx.set_materialize_grads(False)  # a gradient other than None shows that the loss depends on that result
         if weights is None and summary is None:
             return out, lse
         return out, *(x for x in (lse, weights, *(summary or ())) if x is not None)
@@ -128,11 +126,11 @@ class _Attention(torch.autograd.Function):
         for x in given:
             refuse_dual(x)
         _refuse_traces()
-        q, k, v, out, lse, *arrays = ctx.saved_tensors  # torch says here if one was changed in place
+        q, k, v, out, lse, *arrays = ctx.saved_tensors  # raises if one was modified in place
         dout = torch.zeros_like(out) if dout is None else dout
         places = ctx.places
         wanted = {name for name, need in zip(("q", "k", "v", *(name for _, name in places)), needs[3:]) if need}
-        if q.dtype in (torch.float16, torch.bfloat16):  # rounded to half its bits: computed again
+        if q.dtype in (torch.float16, torch.bfloat16):  # `out` is rounded to 16 bits, so compute it again
             out = lse = None
         dq, dk, dv, terms = _hints.named(_core.gradients, "relpos::attention_backward")(
             dout, q, k, v, dlse=dlse, out=out, lse=lse, wanted=wanted, **dict(zip(_COMPUTED, ctx.options)))
@@ -146,23 +144,24 @@ class _Attention(torch.autograd.Function):
 
 
 def _copied(name, x):
-    """An array as a tensor of its own: autograd would not see a later change of the array's memory."""
+    """Copy an array to a tensor, because autograd cannot detect a later change of the array."""
     try:
         return torch.from_numpy(np.array(x))
     except TypeError:
-        raise TypeError(f"{name} is of type {type(x).__name__}, elements {getattr(x, 'dtype', '?')}, which torch does not read: give {name} "
-                        "as a tensor, since a gradient is recorded") from None
+        raise TypeError(f"{name} is of type {type(x).__name__} with elements {getattr(x, 'dtype', '?')}, which torch cannot read; pass "
+                        f"{name} as a tensor, since an input requires a gradient") from None
 
 
 def attention(q, k, v, *options):
+    """Run _core.attention and record it for the backward pass."""
     if not isinstance(q, _Tensor):
-        raise TypeError("q is no torch tensor, and an array of the call requires a gradient from torch: give q, k and v as tensors")
+        raise TypeError("q is not a torch tensor, but another input requires a gradient; pass q, k and v as tensors")
     k, v = (x if isinstance(x, _Tensor) else _copied(name, x) for name, x in (("k", k), ("v", v)))
     options = list(options)
     asked = weights, lse_too, summary = options[_WEIGHTS], options[_LSE], options[_SUMMARY]
     if options[_OUT] is not None:
-        raise TypeError("out: torch records no gradient through it: leave it away, or call under torch.no_grad()")
-    options[_LSE] = True  # the backward pass reads it
+        raise TypeError("out: torch cannot record a gradient through it; leave it out, or call under torch.no_grad()")
+    options[_LSE] = True  # needed by the backward pass
     learned, read = _arrays(options)
     read += [x for x in options if isinstance(x, _Tensor)]
     out, lse, *more = _Attention.apply(options, [place[:2] for place in learned], read, q, k, v, *[array for *_, array in learned])

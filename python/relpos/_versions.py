@@ -1,4 +1,4 @@
-"""Versions of other libraries: the oldest that works, and the newest that was tried.  SPDX-License-Identifier: Apache-2.0"""
+"""Check the versions of other libraries.  SPDX-License-Identifier: Apache-2.0"""
 import warnings
 
 
@@ -7,12 +7,12 @@ def _numbers(version):
 
 
 def need(name, found, oldest, otherwise):
-    """ImportError where version `found` of a library is older than `oldest`, such as "2.8"."""
+    """Raise ImportError if version `found` of a library is older than `oldest`, such as "2.8"."""
     if _numbers(found) < _numbers(oldest):
-        raise ImportError(f"{name} is {found}, and {oldest} or later is needed: {otherwise}")
+        raise ImportError(f"{name} is version {found}, expected {oldest} or later: {otherwise}")
 
 
 def warn_of_newer(name, found, newest, then):
-    """Warn where version `found` of a library is newer than `newest`, the newest that was tried."""
+    """Warn if version `found` of a library is newer than `newest`, the newest tested version."""
     if _numbers(found) > _numbers(newest):
-        warnings.warn(f"{name} is {found}, and {newest} is the newest that this relpos was tried with: {then}", stacklevel=3)
+        warnings.warn(f"{name} is version {found}, and this relpos was tested up to {newest}: {then}", stacklevel=3)

@@ -1,4 +1,4 @@
-"""Two classes of the textbooks in NumPy alone: a decay with distance, and Shaw's vectors, with their functions.
+"""Two textbook classes in NumPy, a decay with distance and Shaw's vectors, with the functions of these texts.
 
     >>> import numpy as np, relpos.numpy
     >>> layer = relpos.numpy.RelativePositionBiasAttention(d_k=4, bias_scale=0.3)
@@ -6,11 +6,10 @@
     >>> weights.round(4)[0]
     array([0.4294, 0.2115, 0.1873, 0.1718])
 
-Arrays have one row for each token, and one head; relpos.torch has modules of the same names with gradients and any number of heads.
-Attention is computed by relpos.attention in float64, and the functions that return scores or sums by offset make them with one product
-of matrices, not pair by pair. They take a RelativePositionEmbedding of relpos.torch too. `seed` draws the numbers that
-np.random.seed(seed) and np.random.randn draw, and leaves NumPy's global state as it is; without a seed that state is used. Offsets are
-key - query.
+Arrays have one row for each token, and one head; relpos.torch has modules with the same names, gradients, and any number of heads.
+relpos.attention computes the attention in float64. Functions that return scores or sums by offset use matrix products rather than a
+loop over pairs, and also accept a RelativePositionEmbedding of relpos.torch. `seed` draws the same numbers as np.random.seed(seed) and
+np.random.randn without changing NumPy's global state; without a seed, the global state is used. Offsets are key - query.
 
 SPDX-License-Identifier: Apache-2.0"""
 import inspect
@@ -26,33 +25,33 @@ __all__ = ["RelativePositionBiasAttention", "RelativePositionEmbedding", "Relati
 
 
 def _matrix(x, name):
-    """A matrix in float64, of a tensor too."""
+    """Convert an array or tensor to a float64 matrix."""
     x = np.asarray(x.detach().double() if hasattr(x, "detach") else x, np.float64)
     if x.ndim != 2:
-        raise ValueError(f"{name}: {x.ndim} axes: 2 are needed, a row for each token (relpos.attention takes batches and heads)")
+        raise ValueError(f"{name} has {x.ndim} axes, expected 2, with a row for each token; use relpos.attention for batches and heads")
     return x
 
 
 def _count(name, value):
-    """A whole number from 0 on, as an int."""
+    """Convert a non-negative integer to int."""
     try:
         number = operator.index(value)
     except TypeError:
-        raise TypeError(f"{name} is {value!r}: a whole number is needed") from None
+        raise TypeError(f"{name} is {value!r}, expected an integer") from None
     if number < 0:
-        raise ValueError(f"{name} is {number}: at least 0")
+        raise ValueError(f"{name} is {number}, expected 0 or more")
     return number
 
 
 # ---------------------------------------------------------------------------------------------- a decay with distance
 
 def own_bias(method, N, M):
-    """The biases that the method of a subclass computes: of N and M if it takes both; of N alone only where M is N."""
+    """Call the method of a subclass that computes biases, with (N, M), or with N if it has one parameter, which requires M = N."""
     if len(inspect.signature(method).parameters) > 1:
         return method(N, M)
     if N != M:
-        raise ValueError(f"{method.__qualname__} takes the number of tokens alone, and there are {N} queries and {M} keys: give it a "
-                         "second parameter, the number of keys")
+        raise ValueError(f"{method.__qualname__} has one parameter, but there are {N} queries and {M} keys; add a second parameter, the "
+                         "number of keys")
     return method(N)
 
 
@@ -60,28 +59,28 @@ class RelativePositionBiasAttention:
     """softmax(Q K^T / sqrt(d_k) + B) V, where B[i, j] = -bias_scale log(1 + |i - j|).
 
     Shapes   Q (N, d_k), K (M, d_k), V (M, d_v); weights (N, M), output (N, d_v).
-             mask: bool, broadcasts to (N, M), True = masked. A row whose every key is masked gives zeros.
-    Sign     the decay is symmetric; a positive bias_scale prefers what is near.
-    Errors   ValueError where shapes do not fit, or bias_scale is not finite.
+             mask: bool, broadcasts to (N, M), True = masked. A row with all keys masked gives zeros.
+    Sign     the decay is symmetric; a positive bias_scale favors near tokens.
+    Errors   ValueError if shapes do not match or bias_scale is not finite.
     """
 
     def __init__(self, d_k, bias_scale=0.3):
         self.d_k, self.bias_scale, self.scale = d_k, bias_scale, d_k ** 0.5
 
     def term(self):
-        """The bias as a term of relpos.attention."""
+        """Return the bias as a term of relpos.attention."""
         return relpos.LogDecay(self.bias_scale)
 
     def bias_matrix(self, N, M=None):
-        """B for N queries and M keys, N unless given. A subclass may have its own, of N alone or of both, which is then the bias; or its
-        own _build_bias_matrix, as in the textbook."""
+        """Return B for N queries and M keys; M defaults to N. A subclass can override this method, with the parameter N or with N and
+        M, or _build_bias_matrix as in the textbook; attention then uses the overridden bias."""
         return self.term().matrix(N, M, heads=1)[0]
 
     def _build_bias_matrix(self, N, M=None):
         return self.bias_matrix(N, M)
 
     def _bias(self, Q, K):
-        """The term, or the array of a subclass that computes its own."""
+        """Return the term, or a Dense term if a subclass overrides the bias."""
         base = RelativePositionBiasAttention
         for name in ("_build_bias_matrix", "bias_matrix"):
             if getattr(type(self), name) is not getattr(base, name):
@@ -89,7 +88,7 @@ class RelativePositionBiasAttention:
         return self.term()
 
     def forward(self, Q, K, V, mask=None):
-        """(weights, output)."""
+        """Return (weights, output)."""
         Q, K, V = _matrix(Q, "Q"), _matrix(K, "K"), _matrix(V, "V")
         found = relpos.attention(Q, K, V, bias=self._bias(Q, K), scale=1 / self.scale,
                                  mask=None if mask is None else ~np.asarray(mask, bool), return_weights=True)
@@ -98,7 +97,7 @@ class RelativePositionBiasAttention:
     __call__ = forward
 
     def explain(self, Q, K, V, tokens, query_idx=0):
-        """Print how the row of one token comes about: scores, bias, weights with bars, output."""
+        """Print the computation of one token's row: scores, bias, weights with bars, output."""
         Q, K, V = _matrix(Q, "Q"), _matrix(K, "K"), _matrix(V, "V")
         row = relpos.explain(Q, K, V, query=query_idx, bias=self._bias(Q, K), scale=1 / self.scale)
         token = tokens[query_idx]
@@ -116,7 +115,7 @@ class RelativePositionBiasAttention:
 # ---------------------------------------------------------------------------------------------- vectors for keys and values
 
 def _random(seed):
-    """Where random numbers come from: a generator like that of np.random.seed, or NumPy's global one."""
+    """Return the source of random numbers: a generator seeded like np.random.seed, or NumPy's global one."""
     return np.random if seed is None else np.random.RandomState(seed)
 
 
@@ -125,10 +124,10 @@ def _xavier(random, rows, columns):
 
 
 class RelativePositionEmbedding:
-    """Vectors a_K and a_V for each offset from -max_distance to max_distance; offsets beyond take the last.
+    """Vectors a_K and a_V for each offset from -max_distance to max_distance. Offsets beyond are clipped.
 
     Arrays   a_K (2 max_distance + 1, d_k), a_V (2 max_distance + 1, d_v), normal with variance 2 / (rows + columns) (Xavier).
-    Sign     the offset is key - query, that of row 0 is -max_distance.
+    Sign     the offset is key - query; row 0 is offset -max_distance.
     Source   Shaw, Uszkoreit, Vaswani 2018, sections 3.1 and 3.2.
     """
 
@@ -138,21 +137,21 @@ class RelativePositionEmbedding:
         self.a_K, self.a_V = (_xavier(random, 2 * max_distance + 1, d) for d in (d_k, d_v))
 
     def get_key_embedding(self, rel_pos):
-        """a_K of an offset."""
+        """Return the vector a_K of an offset."""
         return self.a_K[clip_relative_position(rel_pos, 0, self.max_distance) + self.max_distance]
 
     def get_value_embedding(self, rel_pos):
-        """a_V of an offset."""
+        """Return the vector a_V of an offset."""
         return self.a_V[clip_relative_position(rel_pos, 0, self.max_distance) + self.max_distance]
 
     def terms(self):
-        """The options relkey and relval of relpos.attention."""
+        """Return the options relkey and relval of relpos.attention."""
         reach = {"left": self.max_distance, "right": self.max_distance}
         return {"relkey": relpos.RelKey(self.a_K, **reach), "relval": relpos.RelValue(self.a_V, **reach)}
 
 
 def _rows(rel_embed, N, M):
-    """(N, M): the row of a_K and a_V for each pair."""
+    """Return the row of a_K and a_V for each pair, (N, M)."""
     return clip_relative_position(np.arange(M), np.arange(N)[:, None], rel_embed.max_distance) + rel_embed.max_distance
 
 
@@ -161,8 +160,8 @@ class RelativeSelfAttention:
     e[i, j] = <q_i, k_j + a_K[j - i]> / sqrt(d_k), out_i = sum_j softmax(e)[i, j] (v_j + a_V[j - i]), q = X W_q and so on.
 
     Shapes   X (N, embed_dim); output (N, d_v), weights (N, N).
-    Arrays   W_q, W_k (embed_dim, d_k), W_v (embed_dim, d_v), and rel_embed, a RelativePositionEmbedding of the same seed. Their
-             numbers are those of a text that draws them by np.random.seed; relpos.torch draws others.
+    Arrays   W_q, W_k (embed_dim, d_k), W_v (embed_dim, d_v), and rel_embed, a RelativePositionEmbedding with the same seed. A seed
+             gives the numbers of a text that uses np.random.seed; relpos.torch draws different numbers.
     Sign     key - query, clipped to max_distance.
     Source   Shaw, Uszkoreit, Vaswani 2018, equations 3 and 4.
 
@@ -179,7 +178,7 @@ class RelativeSelfAttention:
         self.d_k = d_k
 
     def forward(self, X, **options):
-        """(output, weights). `options`, such as causal, go to relpos.attention."""
+        """Return (output, weights). `options`, such as causal, are passed to relpos.attention."""
         X = _matrix(X, "X")
         found = relpos.attention(X @ self.W_q, X @ self.W_k, X @ self.W_v, return_weights=True, **self.rel_embed.terms(), **options)
         return found.out, found.weights
@@ -188,7 +187,7 @@ class RelativeSelfAttention:
 
 
 def clip_relative_position(j, i, max_dist):
-    """j - i, at least -max_dist and at most max_dist, of numbers, arrays or tensors.
+    """Return j - i clipped to -max_dist to max_dist, for numbers, arrays or tensors.
 
     >>> clip_relative_position(0, 5, 4)
     -4
@@ -198,10 +197,10 @@ def clip_relative_position(j, i, max_dist):
 
 
 def relative_attention_scores(Q, K, rel_embed):
-    """<Q[i], K[j] + a_K[j - i]> / sqrt(d_k) for every pair, by the definition: each row from relpos.explain, in double.
-    efficient_relative_scores differs by the rounding of its sums, about 1e-15 for numbers of order one.
+    """Compute <Q[i], K[j] + a_K[j - i]> / sqrt(d_k) for every pair from the definition, row by row with relpos.explain in float64.
+    efficient_relative_scores differs only by rounding, about 1e-15 for numbers of order one.
 
-    Shapes   Q (N, d_k), K (M, d_k); the result (N, M).
+    Shapes   Q (N, d_k), K (M, d_k); result (N, M).
     """
     Q, K = _matrix(Q, "Q"), _matrix(K, "K")
     reach = rel_embed.max_distance
@@ -211,8 +210,8 @@ def relative_attention_scores(Q, K, rel_embed):
 
 
 def efficient_relative_scores(Q, K, rel_embed):
-    """The scores of relative_attention_scores by two products of matrices: Q K^T, and Q a_K^T, of which each pair takes the column
-    of its offset. This is how relpos.attention computes them, a tile at a time.
+    """Compute the scores of relative_attention_scores with two matrix products: Q K^T and Q a_K^T, whose column for the offset is added
+    to each pair. relpos.attention computes them in this way, tile by tile.
 
     >>> layer = RelativeSelfAttention(8, 4, 4, max_distance=3, seed=123)
     >>> Q, K = np.random.RandomState(0).randn(2, 6, 4)
@@ -224,7 +223,8 @@ def efficient_relative_scores(Q, K, rel_embed):
 
 
 def compute_position_biases(Q, rel_embed, M=None):
-    """What positions add to the scores: <Q[i], a_K[j - i]> / sqrt(d_k) for every query and M keys, as many as queries unless given.
+    """Compute the position part of the scores, <Q[i], a_K[j - i]> / sqrt(d_k), for all queries and M keys. M defaults to the number of
+    queries.
 
     >>> compute_position_biases(np.ones((3, 4)), RelativePositionEmbedding(2, 4, 4)).shape
     (3, 3)
@@ -235,9 +235,9 @@ def compute_position_biases(Q, rel_embed, M=None):
 
 
 def relative_attention_output(attention_weights, V, rel_embed):
-    """sum_j attention_weights[i, j] (V[j] + a_V[j - i]) for given weights, whatever their sums.
+    """Compute sum_j attention_weights[i, j] (V[j] + a_V[j - i]). The weights need not sum to one.
 
-    Shapes   attention_weights (N, M), V (M, d_v); the result (N, d_v).
+    Shapes   attention_weights (N, M), V (M, d_v); result (N, d_v).
     """
     w, V = _matrix(attention_weights, "attention_weights"), _matrix(V, "V")
     table = _matrix(rel_embed.a_V, "a_V")
@@ -248,8 +248,8 @@ def relative_attention_output(attention_weights, V, rel_embed):
 
 
 def analyze_position_bias(attention_weights, max_offset=5):
-    """The mean weight of each offset key - query from -max_offset to max_offset that weights (..., N, M) have.
-    relpos.attention(..., summary=True).summary.profile has it for long rows, without their weights.
+    """Return the mean weight of each offset key - query from -max_offset to max_offset that occurs in weights (..., N, M). For long
+    sequences, relpos.attention(..., summary=True).summary.profile computes it without an array of weights.
 
     >>> analyze_position_bias(np.eye(3), 1)
     {-1: 0.0, 0: 1.0, 1: 0.0}
@@ -260,10 +260,14 @@ def analyze_position_bias(attention_weights, max_offset=5):
 
 
 def count_position_pairs(max_len_train, max_len_test):
-    """How many pairs (i, j) of the longer length the shorter one does not have, and how many there are.
+    """Return the number of pairs (i, j) in max_len_test that do not occur in max_len_train, and the number of all pairs.
 
     >>> count_position_pairs(128, 256)
     (49152, 65536)
     """
     train, test = _count("max_len_train", max_len_train), _count("max_len_test", max_len_test)
     return test**2 - min(train, test)**2, test**2
+
+
+def __dir__():
+    return [*__all__]

@@ -1,4 +1,4 @@
-"""Pictures: of terms and results in a notebook, which need nothing else, and by matplotlib.
+"""Pictures of terms and results: with matplotlib, and as HTML for notebooks, which needs no other package.
 
     >>> import numpy as np, relpos
     >>> from relpos import plot                                                                   # doctest: +SKIP
@@ -6,7 +6,7 @@
     >>> result = relpos.attention(q, k, v, bias=relpos.ALiBi(), return_weights=True, summary=True)
     >>> plot.attention(result, ["the", "cat", "sat", "down"], head=1)                             # doctest: +SKIP
 
-Each function draws into `ax`, or into a figure of its own, and returns the axes.
+Each function draws into `ax`, or into a new figure, and returns the axes.
 
 SPDX-License-Identifier: Apache-2.0"""
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 
 import relpos
 
-_MOST = 8, 192  # heads that a notebook shows, and pixels of a side: of more, every second or so
+_MOST = 8, 192  # max heads that a notebook shows, and max pixels per side; larger arrays are subsampled
 _COLORS = np.array([[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 231, 37]])  # viridis, roughly
 
 
@@ -39,24 +39,25 @@ def _array(x: Any) -> np.ndarray:
     return np.asarray(x.detach() if hasattr(x, "detach") else x, dtype=float)
 
 
-def _asked(result: Any, name: str, argument: str) -> Any:
+def _field(result: Any, name: str, argument: str) -> Any:
+    """Return a field of a Result; any other object is returned as it is."""
     if not isinstance(result, relpos.Result):
         return result
     if getattr(result, name) is None:
-        raise ValueError(f"the result has no {name}: give relpos.attention {argument}=True")
+        raise ValueError(f"the result has no {name}; pass {argument}=True to relpos.attention")
     return getattr(result, name)
 
 
 def attention(result: Any, tokens: Sequence[Any] | None = None, *, k_tokens: Sequence[Any] | None = None, head: int = 0, batch: int = 0,
               ax: Any = None) -> Any:
-    """The weights of one head: of a Result with weights, or an array (B, H, Lq, Lk), without its first axes too. tokens are written
-    beside the queries and, unless k_tokens are given, under the keys."""
-    weights = _array(_asked(result, "weights", "return_weights"))
+    """Draw the weights of one head. `result` is a Result with weights or an array (B, H, Lq, Lk), which may omit its first axes. `tokens`
+    label the queries, and `k_tokens`, by default the same, label the keys."""
+    weights = _array(_field(result, "weights", "return_weights"))
     weights = weights.reshape((1,) * max(0, 4 - weights.ndim) + weights.shape)[batch, head]
     k_tokens = tokens if k_tokens is None else k_tokens
     for name, labels, length in (("tokens", tokens, weights.shape[0]), ("k_tokens", k_tokens, weights.shape[1])):
         if labels is not None and len(labels) != length:
-            raise ValueError(f"{name}: {len(labels)} for {length} {'queries' if name == 'tokens' else 'keys: give k_tokens'}")
+            raise ValueError(f"{name}: {len(labels)} labels for {length} {'queries' if name == 'tokens' else 'keys; pass k_tokens'}")
     ax = _axes(ax)
     ax.figure.colorbar(ax.imshow(weights, cmap="viridis", vmin=0), ax=ax)
     ax.set(xlabel="key", ylabel="query", title=f"weights of head {head}")
@@ -68,8 +69,8 @@ def attention(result: Any, tokens: Sequence[Any] | None = None, *, k_tokens: Seq
 
 
 def profile(result: Any, *, batch: int = 0, q_offset: int = 0, ax: Any = None) -> Any:
-    """The mean weight of each offset key - query, a line for each head: of a Result or Summary of summary=True."""
-    summary = _asked(result, "summary", "summary")
+    """Draw the mean weight of each offset key - query, with one line per head. `result` is a Result with summary=True, or its Summary."""
+    summary = _field(result, "summary", "summary")
     lines, rows = _array(summary.profile), _array(summary.entropy)
     lines = lines.reshape((1,) * max(0, 3 - lines.ndim) + lines.shape)[batch]
     ax = _axes(ax)
@@ -82,9 +83,9 @@ def profile(result: Any, *, batch: int = 0, q_offset: int = 0, ax: Any = None) -
 
 
 def rope(term: Any, length: int = 128, *, dim: int | None = None, ax: Any = None) -> Any:
-    """What RoPE makes of the product of a vector of ones with itself, by the offset of the two, as a share of what it is at 0."""
+    """Draw the product of two vectors of ones rotated by RoPE, for each offset between them, as a fraction of its value at offset 0."""
     if not isinstance(term, relpos.RoPE):
-        raise TypeError(f"rope() draws relpos.RoPE, not {type(term).__name__}")
+        raise TypeError(f"term is of type {type(term).__name__}, expected relpos.RoPE")
     ones = np.ones((1, 1, length, dim or term.params["dim"] or 64))
     scaled = relpos.explain(ones, ones, ones, query=0, rope=term, scale=1.0).scaled
     ax = _axes(ax)
@@ -96,7 +97,7 @@ def rope(term: Any, length: int = 128, *, dim: int | None = None, ax: Any = None
 # ---------------------------------------------------------------------------------------------- in a notebook
 
 def _png(array: np.ndarray) -> bytes:
-    """Numbers as colours, the smallest to the largest of those that are finite; others are white."""
+    """Encode an array as a PNG of colors from its smallest to its largest finite value; other values are white."""
     step = -(-max(array.shape) // _MOST[1])
     array = array[::step, ::step]
     finite = np.isfinite(array)
@@ -111,7 +112,7 @@ def _png(array: np.ndarray) -> bytes:
 
 
 def _maps(title: str, array: np.ndarray, what: str = "head") -> str:
-    """A heat map for each of the first matrices (n, Lq, Lk)."""
+    """Return HTML with a heat map for each of the first matrices of (n, Lq, Lk)."""
     found = [f"<p><code>{html.escape(title)}</code></p>"]
     for n, matrix in enumerate(array[:_MOST[0]]):
         finite = matrix[np.isfinite(matrix)]
@@ -125,7 +126,7 @@ def _maps(title: str, array: np.ndarray, what: str = "head") -> str:
 
 
 def html_of_terms(terms: Any) -> str | None:
-    """The biases of up to 32 tokens; None of what is no bias, or lacks what a call would tell."""
+    """Return HTML with the biases of 32 tokens, or of the sizes of a grid or array. Returns None for terms that are not biases."""
     parts = terms if isinstance(terms, tuple) else (terms,)
     shapes = [x.arrays["bias"].shape for x in parts if "bias" in x.arrays and len(x.arrays["bias"].shape) > 1]
     grids = [(*map(int, str(x.params["grid"]).split("x")), x.params.get("extra", 0)) for x in parts if "grid" in x.params]
@@ -139,7 +140,7 @@ def html_of_terms(terms: Any) -> str | None:
 
 
 def html_of_result(result: Any) -> str:
-    """Weights and profiles, those that there are."""
+    """Return HTML with the weights and profiles of a Result, if it has them."""
     shown = [f"{name} {'x'.join(map(str, x.shape))}" for name, x in zip(result._fields, result[:3]) if x is not None]
     found = [f"<p><code>relpos.Result: {', '.join(shown)}</code></p>"]
     if result.weights is not None:
@@ -152,7 +153,7 @@ def html_of_result(result: Any) -> str:
 
 
 def html_of_explanation(row: Any) -> str:
-    """The table of repr, with bars."""
+    """Return the table of the repr as HTML, with bars."""
     columns = {name: _array(column) for name, column in row._columns().items()}
     weights = columns["weight"]
     shown = np.sort(np.argsort(-weights, kind="stable")[:40])
@@ -162,4 +163,4 @@ def html_of_explanation(row: Any) -> str:
                     for j in shown)
     left = len(weights) - len(shown)
     return f"<table><tr>{head}</tr>{lines}</table><p><small>lse {row.lse:.6g}" + (
-        f"; {left} keys of smaller weight are left out" if left else "") + "</small></p>"
+        f"; {left} keys with smaller weights are not shown" if left else "") + "</small></p>"

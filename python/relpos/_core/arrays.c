@@ -1,21 +1,23 @@
-/* arrays.c -- how an array of NumPy, torch or another library becomes an rp_array, where it lies and without a copy; how an output is
- * made (make_array) by the library that q came from; and what a call holds until it ends. It knows neither options nor terms nor plans.
+/* arrays.c -- arrays in and out. take_array views an array of NumPy, torch or another library as an rp_array without a
+ * copy; make_array allocates an output with the library that q came from; a call keeps the references and buffers it
+ * needs until it ends. Independent of options, terms and plans. An array arrives in one of three ways:
  *
- *     BUFFER    NumPy and whatever has the buffer protocol; bfloat16, which NumPy does not show, as uint16
- *     EXCHANGE  torch, by the table of functions that its type shows (dlpack.h): a view that holds nothing, so that
- *               still_there looks again before the library computes
- *     CAPSULE   torch before that table; for any other library __dlpack__() is read too, and its outputs are NumPy's
+ *     BUFFER    the buffer protocol: NumPy and others. NumPy exports no buffer of bfloat16; it is read as uint16.
+ *     EXCHANGE  the table of functions of a torch tensor type (dlpack.h). Such a view keeps no reference to the memory,
+ *               so check_addresses checks the address again before the library computes.
+ *     CAPSULE   __dlpack__(), for torch versions without that table. Other libraries are read by __dlpack__() too, but
+ *               count as BUFFER: their results are NumPy arrays.
  *
  * SPDX-License-Identifier: Apache-2.0 */
 #include "core.h"
 
-void call_start(call *c, state *st, bool asks)
+void call_start(call *c, state *st, bool check_torch)
 {
     c->st = st;
     c->n_buffers = c->n_objects = c->n_views = 0;
-    c->torch = c->grad = c->casts = c->eager = c->foreign = c->raised = false;
-    c->asks = asks;
-    c->elsewhere = NULL;
+    c->torch = c->grad = c->check_autocast = c->eager = c->foreign = c->raised = false;
+    c->check_torch = check_torch;
+    c->redirect = NULL;
     c->pages = NULL;
     c->progress = NULL;
     c->next = 0;
@@ -33,16 +35,16 @@ void call_end(call *c)
 
 static int too_many_arrays(void)
 {
-    PyErr_SetString(PyExc_ValueError, "too many arrays in one call");
+    PyErr_SetString(PyExc_ValueError, "too many arrays in one call; use fewer terms");
     return -1;
 }
 
-/* Keep an object, of which the call takes the reference, until the call ends. */
-int hold(call *c, PyObject *object)
+/* Keep an object until the call ends. Steals the reference to it. */
+int keep(call *c, PyObject *object)
 {
     if (!object)
         return -1;
-    if (c->n_objects == MAX_HELD) {
+    if (c->n_objects == MAX_KEPT) {
         Py_DECREF(object);
         return too_many_arrays();
     }
@@ -60,15 +62,15 @@ static PyObject *call_numpy(const char *name, PyObject *object)
 
 const char *const dtype_words[] = {"float32", "float64", "float16", "bfloat16"};
 
-static const char empty_place[8]; /* an array without elements has an address too */
+static const char empty_place[8]; /* the address of arrays without elements */
 
-/* The type that a format of the buffer protocol says; -1 for one that is none of the library's. */
+/* Return the rp_dtype of a format of the buffer protocol, or -1 if the library does not read it. */
 static int dtype_of_format(const char *format, Py_ssize_t size)
 {
     const rp_dtype whole[2][4] = {{RP_U8, RP_U16, RP_U32, RP_U64}, {RP_I8, RP_I16, RP_I32, RP_I64}};
     if (!format)
         return RP_U8;
-    if (*format == '@' || *format == '=' || *format == '<') /* every machine that has a kernel is little-endian */
+    if (*format == '@' || *format == '=' || *format == '<') /* all supported machines are little-endian */
         format++;
     if (!format[0] || format[1])
         return -1;
@@ -111,16 +113,17 @@ static dl_type dl_of_dtype(rp_dtype dtype)
 
 static int too_many_axes(const char *name, int ndim)
 {
-    PyErr_Format(PyExc_ValueError, "%s: %d axes: 0 to %d are allowed", name, ndim, RP_MAX_AXES);
+    PyErr_Format(PyExc_ValueError, "%s has %d axes, expected 0 to %d", name, ndim, RP_MAX_AXES);
     return -1;
 }
 
 static int view_buffer(rp_array *a, const Py_buffer *b, int dtype, const char *name)
 {
     if (dtype < 0) {
-        PyErr_Format(PyExc_TypeError,
-                     "%s: elements of format \"%s\" are none that relpos reads: f32, f64, f16, bf16, bool or integers",
-                     name, b->format);
+        PyErr_Format(
+            PyExc_TypeError,
+            "%s has elements of format \"%s\"; convert them to float32, float64, float16, bfloat16, bool or integers",
+            name, b->format);
         return -1;
     }
     if (b->ndim > RP_MAX_AXES)
@@ -129,11 +132,11 @@ static int view_buffer(rp_array *a, const Py_buffer *b, int dtype, const char *n
     for (int x = 0; x < b->ndim; x++)
         shape[x] = b->shape[x];
     *a = rp_array_of(b->buf ? b->buf : empty_place, (rp_dtype)dtype, b->ndim, shape);
-    for (int x = 0; b->strides && x < b->ndim; x++) { /* ctypes gives none */
+    for (int x = 0; b->strides && x < b->ndim; x++) { /* ctypes passes no strides */
         if (b->shape[x] > 1 && b->strides[x] % b->itemsize != 0) {
             PyErr_Format(PyExc_ValueError,
-                         "%s: the stride of axis %d is %zd bytes: a multiple of the %zd of an element is needed", name,
-                         x, b->strides[x], b->itemsize);
+                         "%s: the stride of axis %d is %zd bytes, not a multiple of the element size, %zd; pass a copy",
+                         name, x, b->strides[x], b->itemsize);
             return -1;
         }
         a->stride[x] = b->strides[x] / b->itemsize;
@@ -146,14 +149,14 @@ static int view_dl(rp_array *a, const dl_tensor *d, const char *name)
     const int dtype = dtype_of_dl(d->dtype);
     if (d->device.type != DL_CPU && d->device.type != DL_CUDA_HOST) {
         PyErr_Format(PyExc_ValueError,
-                     "%s is on a device that is not the CPU (DLPack type %d): relpos computes on the CPU, use %s.cpu()",
-                     name, (int)d->device.type, name);
+                     "%s is not on the CPU (DLPack device type %d); relpos computes on the CPU, so pass %s.cpu()", name,
+                     (int)d->device.type, name);
         return -1;
     }
     if (dtype < 0) {
         PyErr_Format(PyExc_TypeError,
-                     "%s: elements of DLPack type %d with %d bits are none that relpos reads: f32, f64, f16, bf16, "
-                     "bool or integers",
+                     "%s has elements of DLPack type %d with %d bits; convert them to float32, float64, float16, "
+                     "bfloat16, bool or integers",
                      name, (int)d->dtype.code, (int)d->dtype.bits);
         return -1;
     }
@@ -163,7 +166,8 @@ static int view_dl(rp_array *a, const dl_tensor *d, const char *name)
     for (int32_t x = 0; x < d->ndim; x++)
         empty |= d->shape[x] == 0;
     if (!d->data && !empty) {
-        PyErr_Format(PyExc_ValueError, "%s has no memory: its storage was freed, or it stands for a tensor only", name);
+        PyErr_Format(PyExc_ValueError,
+                     "%s has no memory: its storage was freed, or it is a placeholder; pass a tensor with data", name);
         return -1;
     }
     *a = rp_array_of(d->data ? (char *)d->data + d->byte_offset : empty_place, (rp_dtype)dtype, d->ndim, d->shape);
@@ -172,8 +176,8 @@ static int view_dl(rp_array *a, const dl_tensor *d, const char *name)
     return 0;
 }
 
-/* An object with a buffer that it does not give: says why. */
-static int no_buffer(PyObject *object, bool writable, const char *name)
+/* Set the error for an object that supports buffers but refused this one. Returns -1. */
+static int raise_no_buffer(PyObject *object, bool writable, const char *name)
 {
     Py_buffer b;
     PyErr_Clear();
@@ -181,25 +185,26 @@ static int no_buffer(PyObject *object, bool writable, const char *name)
         PyBuffer_Release(&b);
         PyObject *type = PyObject_GetAttrString((PyObject *)Py_TYPE(object), "__name__");
         if (type)
-            PyErr_Format(PyExc_ValueError, "%s is read-only (%U): an array that may be written is needed", name, type);
+            PyErr_Format(PyExc_ValueError, "%s is read-only (%U); pass a writable array", name, type);
         Py_XDECREF(type);
         return -1;
     }
     PyErr_Clear();
     PyObject *dtype = PyObject_GetAttrString(object, "dtype");
     if (!dtype)
-        return wrong_type(name, object, "a NumPy array or a torch tensor is needed");
+        return wrong_type(name, object, "expected a NumPy array or a torch tensor");
     PyErr_Format(PyExc_TypeError,
-                 "%s: elements of dtype %S are none that relpos reads: f32, f64, f16, bf16, bool or integers", name,
-                 dtype);
+                 "%s has elements of dtype %S; convert them to float32, float64, float16, bfloat16, bool or integers",
+                 name, dtype);
     Py_DECREF(dtype);
     return -1;
 }
 
-/* 0, -1 with an error set, or 1: the object gives no buffer, and *its* error is set. */
+/* View an object through the buffer protocol. Returns 0, -1 with our error set, or 1 with the object's error set if it
+ * refuses. */
 static int take_buffer(call *c, PyObject *object, bool writable, int dtype, rp_array *a, const char *name)
 {
-    if (c->n_buffers == MAX_HELD)
+    if (c->n_buffers == MAX_KEPT)
         return too_many_arrays();
     Py_buffer *b = &c->buffer[c->n_buffers];
     if (PyObject_GetBuffer(object, b, PyBUF_STRIDES | PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0)) != 0)
@@ -208,7 +213,8 @@ static int take_buffer(call *c, PyObject *object, bool writable, int dtype, rp_a
     return view_buffer(a, b, dtype >= 0 ? dtype : dtype_of_format(b->format, b->itemsize), name);
 }
 
-/* Whether an array's type is bfloat16, in the machine's order of bytes; another error than of a missing attribute stays set. */
+/* Return true if an array's dtype is bfloat16 in native byte order. Clears an AttributeError; any other error stays
+ * set. */
 static bool is_bfloat16(PyObject *object)
 {
     PyObject *dtype = PyObject_GetAttrString(object, "dtype");
@@ -224,20 +230,20 @@ static bool is_bfloat16(PyObject *object)
     return is;
 }
 
-/* NumPy does not show bfloat16 by its buffer: the same memory as uint16 is asked for. */
+/* View a bfloat16 array as uint16, because NumPy exports no buffer of bfloat16. */
 static int take_bfloat16(call *c, PyObject *object, bool writable, rp_array *a, const char *name)
 {
     PyErr_Clear();
     if (!is_bfloat16(object))
-        return PyErr_Occurred() ? -1 : no_buffer(object, writable, name);
+        return PyErr_Occurred() ? -1 : raise_no_buffer(object, writable, name);
     PyObject *view = PyObject_CallMethod(object, "view", "s", "uint16");
-    if (hold(c, view) != 0)
+    if (keep(c, view) != 0)
         return -1;
     const int failed = take_buffer(c, view, writable, RP_BF16, a, name);
-    return failed > 0 ? no_buffer(view, writable, name) : failed;
+    return failed > 0 ? raise_no_buffer(view, writable, name) : failed;
 }
 
-/* The exchange API of a type, kept for the next call; NULL without an error where there is none. */
+/* Return the exchange API of a type and cache it for later calls. Returns NULL, without an error, if there is none. */
 static const dl_exchange *exchange_of(call *c, PyObject *type)
 {
     state *st = c->st;
@@ -267,8 +273,8 @@ static const dl_exchange *exchange_of(call *c, PyObject *type)
     return e;
 }
 
-/* torch gives no view of a tensor: its reason has many lines, of which the first tells. */
-static int no_view(const char *name)
+/* Replace torch's error about a tensor without a view by ours, which quotes its first line. Returns -1. */
+static int raise_no_view(const char *name)
 {
     PyObject *type, *value, *trace;
     PyErr_Fetch(&type, &value, &trace);
@@ -276,10 +282,10 @@ static int no_view(const char *name)
     PyObject *first = lines ? PyList_GetItem(lines, 0) : NULL;
     PyErr_Clear();
     if (first)
-        PyErr_Format(PyExc_ValueError, "%s has no memory that relpos reads: a dense tensor on the CPU is needed (%U)",
+        PyErr_Format(PyExc_ValueError, "%s has no memory that relpos can read; pass a dense tensor on the CPU (%U)",
                      name, first);
     else
-        PyErr_Format(PyExc_ValueError, "%s has no memory that relpos reads: a dense tensor on the CPU is needed", name);
+        PyErr_Format(PyExc_ValueError, "%s has no memory that relpos can read; pass a dense tensor on the CPU", name);
     Py_XDECREF(type);
     Py_XDECREF(value);
     Py_XDECREF(trace);
@@ -288,21 +294,22 @@ static int no_view(const char *name)
     return -1;
 }
 
-/* A tensor of the device meta has a shape alone: the operator of torch says that of the result. */
-static void go_without_memory(call *c, PyObject *object)
+/* Redirect a call with a tensor on the meta device, which has only a shape, to the torch operator, which computes
+ * shapes. */
+static void redirect_meta(call *c, PyObject *object)
 {
     PyObject *type, *value, *trace;
     PyErr_Fetch(&type, &value, &trace);
     PyObject *meta = PyObject_GetAttrString(object, "is_meta");
     if (meta == Py_True)
-        c->elsewhere = &by_operator;
+        c->redirect = &by_operator;
     PyErr_Clear();
     Py_XDECREF(meta);
     PyErr_Restore(type, value, trace);
 }
 
-/* PyObject_HasAttr, which forgets an exception that was raised before; this keeps it. */
-static bool shows(PyObject *object, PyObject *attribute)
+/* PyObject_HasAttr that preserves a pending exception. */
+static bool has_attr(PyObject *object, PyObject *attribute)
 {
     PyObject *type, *value, *trace;
     PyErr_Fetch(&type, &value, &trace);
@@ -317,17 +324,18 @@ static int take_capsule(call *c, PyObject *object, rp_array *a, const char *name
         PyObject_HasAttrString(object, "detach") ? PyObject_CallMethod(object, "detach", NULL) : Py_NewRef(object);
     PyObject *capsule = source ? PyObject_CallMethod(source, "__dlpack__", NULL) : NULL;
     Py_XDECREF(source);
-    if (!capsule && shows(object, c->st->requires_grad)) /* a tensor of torch */
-        return no_view(name);
-    if (hold(c, capsule) != 0)
+    if (!capsule && has_attr(object, c->st->requires_grad)) /* a torch tensor */
+        return raise_no_view(name);
+    if (keep(c, capsule) != 0)
         return -1;
-    const dl_managed *m = PyCapsule_GetPointer(capsule, "dltensor"); /* the capsule, never renamed, frees it */
+    const dl_managed *m = PyCapsule_GetPointer(
+        capsule, "dltensor"); /* freed by the capsule, since it is never renamed to "used_dltensor" */
     return m ? view_dl(a, &m->tensor, name) : -1;
 }
 
-static int remember(call *c, PyObject *object, const dl_exchange *e, const void *data)
+static int add_view(call *c, PyObject *object, const dl_exchange *e, const void *data)
 {
-    if (c->n_views == MAX_HELD)
+    if (c->n_views == MAX_KEPT)
         return too_many_arrays();
     c->view[c->n_views].object = object;
     c->view[c->n_views].exchange = e;
@@ -335,17 +343,18 @@ static int remember(call *c, PyObject *object, const dl_exchange *e, const void 
     return 0;
 }
 
-/* After the last code that is not known: every tensor lies where it lay. */
-int still_there(const call *c)
+/* Check that every viewed tensor still has the same address. Call this after the last foreign code and before
+ * computing. */
+int check_addresses(const call *c)
 {
     for (int n = 0; c->foreign && n < c->n_views; n++) {
         const void *now = NULL;
         if (c->view[n].exchange) {
             dl_tensor d;
             if (c->view[n].exchange->view(c->view[n].object, &d) != 0)
-                return no_view("a tensor of the call");
+                return raise_no_view("a tensor of the call");
             now = d.data ? (const char *)d.data + d.byte_offset : NULL;
-        } else { /* torch before its exchange API */
+        } else { /* a torch without the exchange API */
             PyObject *at = PyObject_CallMethod(c->view[n].object, "data_ptr", NULL);
             now = at ? PyLong_AsVoidPtr(at) : NULL;
             Py_XDECREF(at);
@@ -353,16 +362,18 @@ int still_there(const call *c)
                 return -1;
         }
         if ((now ? now : empty_place) != c->view[n].data) {
-            PyErr_SetString(PyExc_RuntimeError, "a tensor of the call lost its memory while another argument was read");
+            PyErr_SetString(PyExc_RuntimeError,
+                            "the memory of a tensor changed while another argument was read; do not resize a tensor "
+                            "during the call");
             return -1;
         }
     }
     return 0;
 }
 
-/* np.ma's arrays have a mask beside their memory, and some of torch's types stand for numbers that they do not hold. 0, or -1 with an
- * error set. */
-static int refuse_half(PyObject *object, const char *name)
+/* Refuse types whose memory is not the whole value: numpy.ma arrays carry a separate mask, and some torch types
+ * represent a bias without storing it. Returns 0, or -1 with an error set. */
+static int refuse_partial(PyObject *object, const char *name)
 {
     PyObject *module = PyObject_GetAttrString((PyObject *)Py_TYPE(object), "__module__");
     const bool text = module && PyUnicode_Check(module);
@@ -372,17 +383,17 @@ static int refuse_half(PyObject *object, const char *name)
     Py_XDECREF(module);
     if (stands)
         return wrong_type(name, object,
-                          "it stands for a mask and holds no numbers: use the options of relpos.attention, such as "
+                          "it represents a mask without storing it; use the options of relpos.attention, such as "
                           "causal=True, with q_offset=Lk - Lq for causal_lower_right");
     if (PyObject_CheckBuffer(object) && PyObject_HasAttrString(object, "filled") &&
         PyObject_HasAttrString(object, "mask"))
         return wrong_type(name, object,
-                          "its mask would not be read: use .filled() for the numbers, and for keys that do not attend "
-                          "key_mask or mask");
+                          "relpos does not read its mask; pass .filled() for the values, and key_mask= or mask= for "
+                          "the mask");
     return 0;
 }
 
-/* Read an array where it lies. `o`, if not NULL, learns where it came from. */
+/* View an array as *a without a copy. Stores its origin in *o unless o is NULL. */
 int take_array(call *c, PyObject *object, bool writable, const char *name, rp_array *a, origin *o)
 {
     const dl_exchange *e = NULL;
@@ -390,7 +401,7 @@ int take_array(call *c, PyObject *object, bool writable, const char *name, rp_ar
     int failed;
     if (PyObject_CheckBuffer(object)) {
         c->foreign = c->foreign || (PyType_GetFlags(Py_TYPE(object)) & Py_TPFLAGS_HEAPTYPE) != 0;
-        if (c->foreign && refuse_half(object, name) != 0)
+        if (c->foreign && refuse_partial(object, name) != 0)
             return -1;
         failed = take_buffer(c, object, writable, -1, a, name);
         if (failed > 0)
@@ -398,28 +409,28 @@ int take_array(call *c, PyObject *object, bool writable, const char *name, rp_ar
     } else if ((e = exchange_of(c, (PyObject *)Py_TYPE(object)))) {
         dl_tensor d;
         from = EXCHANGE;
-        failed = (c->foreign && refuse_half(object, name) != 0) || note_torch(c, object, name) < 0 ||
-                 (e->view(object, &d) != 0 && (go_without_memory(c, object), no_view(name))) ||
-                 view_dl(a, &d, name) != 0 || remember(c, object, e, a->data) != 0;
+        failed = (c->foreign && refuse_partial(object, name) != 0) || note_torch(c, object, name) < 0 ||
+                 (e->view(object, &d) != 0 && (redirect_meta(c, object), raise_no_view(name))) ||
+                 view_dl(a, &d, name) != 0 || add_view(c, object, e, a->data) != 0;
     } else if (dispatches((PyObject *)Py_TYPE(object))) {
-        c->elsewhere = &by_operator;
-        return wrong_type(name, object, "tensors without memory of their own go to relpos.attention alone");
+        c->redirect = &by_operator;
+        return wrong_type(name, object, "only relpos.attention accepts tensors without memory; pass plain tensors");
     } else if (PyObject_HasAttrString(object, "__dlpack__")) {
         c->foreign = true;
         const int torch = note_torch(c, object, name);
-        from = torch ? CAPSULE : BUFFER; /* results for libraries that are not torch are NumPy's */
+        from = torch ? CAPSULE : BUFFER; /* libraries other than torch get NumPy results */
         failed =
-            torch < 0 || take_capsule(c, object, a, name) != 0 || (torch && remember(c, object, NULL, a->data) != 0);
+            torch < 0 || take_capsule(c, object, a, name) != 0 || (torch && add_view(c, object, NULL, a->data) != 0);
     } else {
-        return wrong_type(name, object, "a NumPy array or a torch tensor is needed");
+        return wrong_type(name, object, "expected a NumPy array or a torch tensor");
     }
     if (o)
         *o = (origin){object, from, e};
     return failed ? -1 : 0;
 }
 
-/* The same for q, k, v and their like, whose last axis the library walks: where that does not lie side by side, a copy is read, which
- * the call holds. Of k the axis of the keys may lie so instead. */
+/* take_array for q, k, v and gradients, whose last axis the library expects to be contiguous. If it is not, read a
+ * contiguous copy, which the call keeps. For k, a contiguous axis of keys also works. */
 int take_rows(call *c, PyObject *object, const char *name, rp_array *a, origin *o)
 {
     origin from;
@@ -434,18 +445,18 @@ int take_rows(call *c, PyObject *object, const char *name, rp_array *a, origin *
     PyObject *copy =
         from.way == BUFFER ? call_numpy("ascontiguousarray", object) : PyObject_CallMethod(object, "contiguous", NULL);
     c->foreign = true;
-    return hold(c, copy) != 0 ? -1 : take_array(c, copy, false, name, a, NULL);
+    return keep(c, copy) != 0 ? -1 : take_array(c, copy, false, name, a, NULL);
 }
 
-/* What stands for an array of whole numbers or flags: a list or a tuple of them, and where `number` is set one number, become an array,
- * which the call holds. NULL with an error set. */
-PyObject *listed(call *c, PyObject *object, bool number)
+/* Convert a list or tuple of integers or flags (and a single int if `number` is set) to a NumPy array, which the call
+ * keeps. Returns other objects as they are, or NULL with an error set. */
+PyObject *as_array(call *c, PyObject *object, bool number)
 {
     if (!PyList_Check(object) && !PyTuple_Check(object) && !(number && PyLong_Check(object)))
         return object;
     PyObject *made = call_numpy("asarray", object);
     c->foreign = true;
-    return hold(c, made) != 0 ? NULL : made;
+    return keep(c, made) != 0 ? NULL : made;
 }
 
 static void dl_failed(void *context, const char *type, const char *message)
@@ -465,7 +476,8 @@ PyObject *shape_tuple(int32_t ndim, const int64_t *shape)
     return tuple;
 }
 
-/* A new array of the kind of `like`, on the heap of its own library, and its view. A new reference. */
+/* Allocate an array with the library that `like` came from, and view it as *a. Returns a new reference, or NULL with an
+ * error set. */
 PyObject *make_array(call *c, const origin *like, rp_dtype dtype, int32_t ndim, const int64_t *shape, rp_array *a)
 {
     const state *st = c->st;
@@ -485,7 +497,7 @@ PyObject *make_array(call *c, const origin *like, rp_dtype dtype, int32_t ndim, 
         return NULL;
     }
     tuple = shape_tuple(ndim, shape);
-    if (like->way == CAPSULE) { /* torch before its exchange API */
+    if (like->way == CAPSULE) { /* a torch without the exchange API */
         PyObject *torch = PyImport_ImportModule("torch");
         type = torch ? PyObject_GetAttrString(torch, dtype_words[dtype]) : NULL;
         PyObject *maker = torch ? PyObject_GetAttrString(torch, "empty") : NULL;
@@ -510,7 +522,7 @@ PyObject *make_array(call *c, const origin *like, rp_dtype dtype, int32_t ndim, 
     return object;
 }
 
-/* With two more, [L, D] is [1, 1, L, D]. */
+/* Prepend `more` axes of length 1: with more = 2, [L, D] becomes [1, 1, L, D]. */
 void add_axes(rp_array *a, int more)
 {
     for (int x = a->ndim - 1; x >= 0; x--) {

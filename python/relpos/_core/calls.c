@@ -1,7 +1,7 @@
-/* calls.c -- one call from its arguments to its results: attention forward (core_attention, attend_now, attend), and backward
- * (backward_now). The walk of attend: read_options, take_qkv and take_option_arrays (with take_array of arrays.c), a plan, make_results
- * (with make_array there), and compute, which calls the library without the interpreter's lock. Where torch wants a gradient, or reads
- * the call, a function of Python takes the call instead (torch.c). It knows no Plan object: plan.c calls attend with what one holds.
+/* calls.c -- one call from its arguments to its results: attention forward (core_attention, attend_now, attend) and
+ * backward (backward_now). attend calls read_extras, take_qkv, take_option_arrays, rp_plan_create, make_results and
+ * compute in this order; compute runs the library without the GIL. If torch needs a gradient or traces the call, a
+ * Python function takes it over (torch.c). plan.c calls attend with the plan and prepared arrays of a Plan.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* syscall */
@@ -11,22 +11,22 @@
 #include <time.h>
 #include <unistd.h>
 
-/* How often a long call looks whether Ctrl-C was pressed, and tells how far it is, in seconds. */
+/* Seconds between checks for Ctrl-C and reports of progress. */
 #define SIGNALS_EVERY 0.05
 
-/* What the caller's function of progress says of the share: 0, or -1 with the error that it raised. */
-static int tell(PyObject *progress, double share)
+/* Call the caller's progress function with the fraction done. Returns 0, or -1 with the error that it raised. */
+static int report_progress(PyObject *progress, double fraction)
 {
-    PyObject *number = PyFloat_FromDouble(share);
+    PyObject *number = PyFloat_FromDouble(fraction);
     PyObject *answer = number ? PyObject_CallFunctionObjArgs(progress, number, NULL) : NULL;
     Py_XDECREF(number);
     Py_XDECREF(answer);
     return answer ? 0 : -1;
 }
 
-/* An rp_progress: between blocks of work, without the interpreter's lock but for the moments in which signals are looked at and the
- * caller's function is called. */
-static int look_at_signals(void *context, double share)
+/* Handle signals and report progress, at most every SIGNALS_EVERY seconds. An rp_progress callback: the library calls
+ * it between blocks of work. It takes the GIL only for these two actions. */
+static int check_signals(void *context, double fraction)
 {
     call *c = context;
     struct timespec now;
@@ -38,18 +38,19 @@ static int look_at_signals(void *context, double share)
         return 0;
     c->next = at + SIGNALS_EVERY;
     PyEval_RestoreThread(c->thread);
-    c->raised = PyErr_CheckSignals() != 0 || (c->progress && tell(c->progress, share) != 0);
+    c->raised = PyErr_CheckSignals() != 0 || (c->progress && report_progress(c->progress, fraction) != 0);
     c->thread = PyEval_SaveThread();
     return c->raised;
 }
 
-/* rp_attend, or rp_backward where g is given, without the interpreter's lock. 0, or -1 with an error set. Python handles signals in the
- * main thread alone. Any other ends where it asks for the lock of an interpreter that is ending, with the frames that the threads of the
- * pool work on: so it asks when they have ended. */
+/* Run rp_attend, or rp_backward if g is not NULL, without the GIL. Returns 0, or -1 with an error set. Only the main
+ * thread installs check_signals, for two reasons: Python handles signals only there, and any other thread that requests
+ * the GIL of an interpreter that is shutting down is killed, with stack frames that pool threads still use. Other
+ * threads take the GIL after the work is done. */
 static int compute(const problem *p, call *c, const rp_plan *plan, const rp_grads *g)
 {
     if (syscall(SYS_gettid) == getpid()) {
-        c->t.progress = look_at_signals;
+        c->t.progress = check_signals;
         c->t.progress_context = c;
     }
     c->thread = PyEval_SaveThread();
@@ -60,13 +61,14 @@ static int compute(const problem *p, call *c, const rp_plan *plan, const rp_grad
     return status == RP_OK && !c->raised ? 0 : -1;
 }
 
-/* The function that stands at a place behind the other arguments, where there is one. */
+/* Set c->progress to the optional argument args[at] if it is callable, else to NULL. */
 void take_progress(call *c, PyObject *const *args, Py_ssize_t n, Py_ssize_t at)
 {
     c->progress = n > at && given(args[at]) && PyCallable_Check(args[at]) ? args[at] : NULL;
 }
 
-/* q, k and v, and the sizes that they tell. *absent: how many axes they lack in front, 1 (no batch) or 2 (one head). */
+/* Read q, k and v and set the sizes of the description. *absent is the number of missing leading axes: 0, 1 (no batch)
+ * or 2 (no batch and no heads). */
 int take_qkv(problem *p, call *c, PyObject *const *args, origin from[3], int *absent)
 {
     rp_array *a[3] = {&c->t.q, &c->t.k, &c->t.v};
@@ -77,24 +79,22 @@ int take_qkv(problem *p, call *c, PyObject *const *args, origin from[3], int *ab
             return -1;
         if (a[n]->ndim != a[0]->ndim || a[n]->ndim < 2) {
             if (n == 0 || a[0]->ndim == a[n]->ndim)
-                PyErr_Format(PyExc_ValueError, "%s: %d axes: 4 are needed, (B, H, L, D), or 3, (H, L, D), or 2, (L, D)",
-                             name, (int)a[n]->ndim);
+                PyErr_Format(PyExc_ValueError, "%s has %d axes, expected (B, H, L, D), (H, L, D) or (L, D)", name,
+                             (int)a[n]->ndim);
             else
-                PyErr_Format(
-                    PyExc_ValueError,
-                    "%s: %d axes, and q has %d: all of q, k and v are (B, H, L, D), or all (H, L, D), or all (L, D)",
-                    name, (int)a[n]->ndim, (int)a[0]->ndim);
+                PyErr_Format(PyExc_ValueError, "%s has %d axes and q has %d; give q, k and v the same number of axes",
+                             name, (int)a[n]->ndim, (int)a[0]->ndim);
             return -1;
         }
         if (a[n]->dtype != a[0]->dtype) {
-            PyErr_Format(PyExc_TypeError, "%s: its elements are %s, and those of q %s: they must be the same", name,
+            PyErr_Format(PyExc_TypeError, "%s has elements of %s and q of %s; convert both to the same type", name,
                          rp_dtype_name(a[n]->dtype), rp_dtype_name(a[0]->dtype));
             return -1;
         }
         *absent = 4 - a[0]->ndim;
     }
     if (a[0]->dtype > RP_BF16) {
-        PyErr_Format(PyExc_TypeError, "q: its elements are %s: f32, f64, f16 or bf16 are needed",
+        PyErr_Format(PyExc_TypeError, "q has elements of %s, expected f32, f64, f16 or bf16",
                      rp_dtype_name(a[0]->dtype));
         return -1;
     }
@@ -108,8 +108,8 @@ int take_qkv(problem *p, call *c, PyObject *const *args, origin from[3], int *ab
     d->dim_k = c->t.q.shape[3];
     d->dim_v = c->t.v.shape[3];
     d->dtype = c->t.q.dtype;
-    if (d->heads < 1 || d->kv_heads < 1 || d->dim_v < 1) { /* where 0 would stand for a default */
-        PyErr_Format(PyExc_ValueError, "%s has an axis of length 0: at least one head and one channel are needed",
+    if (d->heads < 1 || d->kv_heads < 1 || d->dim_v < 1) { /* 0 would select the default of rp_desc */
+        PyErr_Format(PyExc_ValueError, "%s has an axis of length 0, expected at least one head and one channel",
                      d->heads < 1      ? "q"
                      : d->kv_heads < 1 ? "k"
                                        : "v");
@@ -118,11 +118,12 @@ int take_qkv(problem *p, call *c, PyObject *const *args, origin from[3], int *ab
     return 0;
 }
 
-/* The results of one call in the order of the named tuple; NULL where not asked for. */
+/* The results of one call, in the order of relpos.Result. NULL: not requested. */
 typedef struct results {
     PyObject *out, *weights, *lse, *summary;
 } results;
 
+/* Release the results. Returns `out`, or a tuple of all four if others were requested, or NULL if `ok` is false. */
 static PyObject *results_end(results *r, bool ok)
 {
     PyObject *answer = NULL;
@@ -138,7 +139,7 @@ static PyObject *results_end(results *r, bool ok)
     return answer;
 }
 
-/* An output without the axes that q lacks. */
+/* Allocate an output without the leading axes that q lacks. */
 static PyObject *make_output(call *c, const origin *like, int absent, rp_dtype dtype, int32_t ndim,
                              const int64_t *shape, rp_array *a)
 {
@@ -148,8 +149,9 @@ static PyObject *make_output(call *c, const origin *like, int absent, rp_dtype d
     return object;
 }
 
-/* `out`. Where heads of q lie side by side in a row, as projections of torch give them, they do so in it too, as
- * scaled_dot_product_attention has it: a model then joins them without a copy. Where torch compiles, it expects what is contiguous. */
+/* Allocate `out`. If q stores the heads of a token next to each other, as torch projections do, so does `out`, like
+ * torch's scaled_dot_product_attention; a model then joins the heads without a copy. Compiled graphs expect a
+ * contiguous `out`. */
 static PyObject *make_out(call *c, const origin *like, int absent, rp_dtype dtype, const int64_t *shape)
 {
     const rp_array *q = &c->t.q;
@@ -159,21 +161,23 @@ static PyObject *make_out(call *c, const origin *like, int absent, rp_dtype dtyp
         return make_output(c, like, absent, dtype, 4, shape, out);
     const int64_t rows[4] = {shape[0], shape[2], shape[1], shape[3]};
     PyObject *made = make_output(c, like, 0, dtype, 4, rows, out);
-    PyObject *turned = made ? PyObject_CallMethod(made, "transpose", "ii", 1, 2) : NULL;
+    PyObject *transposed = made ? PyObject_CallMethod(made, "transpose", "ii", 1, 2) : NULL;
     Py_XDECREF(made);
     const int64_t step = out->stride[1];
     memcpy(out->shape, shape, 4 * sizeof *shape);
     out->stride[1] = out->stride[2];
     out->stride[2] = step;
-    return turned;
+    return transposed;
 }
 
-static rp_dtype wide(rp_dtype dtype)
+/* Return the type of lse, weights and summary for inputs of `dtype`. */
+static rp_dtype result_type(rp_dtype dtype)
 {
     return dtype == RP_F64 ? RP_F64 : RP_F32;
 }
 
-/* What of the results is asked for beside out; read before any array, since a flag may be of a class with code of its own. */
+/* Flags of the results requested in addition to `out`. They are read before any array, because the truth value of an
+ * object may run foreign code. */
 typedef struct extras {
     int32_t weights, lse, summary;
 } extras;
@@ -190,19 +194,19 @@ static int read_extras(extras *a, PyObject *const *option)
     return 0;
 }
 
-static int make_results(results *r, const problem *p, const extras *asked, call *c, const origin *like, int absent,
+static int make_results(results *r, const problem *p, const extras *extra, call *c, const origin *like, int absent,
                         PyObject *const *option)
 {
     const rp_desc *d = &p->desc;
     const int64_t B = d->batch, H = d->heads, Lq = d->len_q, Lk = d->len_k;
     const int64_t full[4] = {B, H, Lq, d->dim_v}, pairs[4] = {B, H, Lq, Lk},
                   profile[3] = {B, H, Lq + Lk > 0 ? Lq + Lk - 1 : 0}, keys[3] = {B, H, Lk};
-    const rp_dtype type = wide(d->dtype);
+    const rp_dtype type = result_type(d->dtype);
     if (given(option[OUT])) {
         if (take_array(c, option[OUT], true, "out", &c->t.out, NULL) != 0)
             return -1;
         if (c->t.out.ndim != 4 - absent) {
-            PyErr_Format(PyExc_ValueError, "out: %d axes, and q has %d", (int)c->t.out.ndim, 4 - absent);
+            PyErr_Format(PyExc_ValueError, "out has %d axes, expected %d as in q", (int)c->t.out.ndim, 4 - absent);
             return -1;
         }
         add_axes(&c->t.out, absent);
@@ -210,11 +214,11 @@ static int make_results(results *r, const problem *p, const extras *asked, call 
     } else if (!(r->out = make_out(c, like, absent, d->dtype, full))) {
         return -1;
     }
-    if (asked->weights && !(r->weights = make_output(c, like, absent, type, 4, pairs, &c->t.weights)))
+    if (extra->weights && !(r->weights = make_output(c, like, absent, type, 4, pairs, &c->t.weights)))
         return -1;
-    if (asked->lse && !(r->lse = make_output(c, like, absent, type, 3, full, &c->t.lse)))
+    if (extra->lse && !(r->lse = make_output(c, like, absent, type, 3, full, &c->t.lse)))
         return -1;
-    if (asked->summary) {
+    if (extra->summary) {
         PyObject *part[3] = {NULL, NULL, NULL};
         if ((part[0] = make_output(c, like, absent, type, 3, profile, &c->t.profile)) &&
             (part[1] = make_output(c, like, absent, type, 3, keys, &c->t.key_mass)) &&
@@ -228,7 +232,7 @@ static int make_results(results *r, const problem *p, const extras *asked, call 
     return 0;
 }
 
-/* Norms of the keys, which only few queries use. */
+/* Read key_norms, if given. */
 static int take_norms(call *c, PyObject *object, int absent)
 {
     rp_array *a = &c->t.key_norms;
@@ -236,7 +240,7 @@ static int take_norms(call *c, PyObject *object, int absent)
         return 0;
     if (wants_gradient(object))
         return wrong_type("key_norms", object,
-                          "it requires a gradient, and relpos.attention has none of it: use .detach()");
+                          "it requires a gradient, which relpos.attention does not compute; use .detach()");
     if (take_array(c, object, false, "key_norms", a, NULL) != 0)
         return -1;
     if (a->ndim == 3 - absent)
@@ -244,101 +248,101 @@ static int take_norms(call *c, PyObject *object, int absent)
     return 0;
 }
 
-/* One forward call, once options are read: q, k and v, and for a Plan pages and len_k after them; `plan` and `prepared` are those of
- * a Plan, or NULL: made for this call. Where torch wants a gradient, *record is set instead, and NULL comes back without an error; a
- * Plan refuses. */
+/* Run one forward call after its options are read. `args` are q, k and v, followed by pages and len_k for a Plan.
+ * `plan` and `prepared` belong to the Plan, or are NULL. If torch needs a gradient, a Plan raises; other calls set
+ * *record and return NULL without an error. */
 PyObject *attend(problem *p, call *c, PyObject *const *args, PyObject *const *option, const rp_plan *plan,
                  const rp_prepared *prepared, bool *record)
 {
     origin from[3];
     results r = {NULL, NULL, NULL, NULL};
-    extras asked;
+    extras extra;
     bool ok = false;
     int absent = 0;
     rp_plan *own = NULL;
-    int torch_out = 0; /* out is a tensor of torch */
+    int torch_out = 0; /* 1: out is a torch tensor */
     if (plan && !given(args[3]) && given(args[4])) {
-        PyErr_SetString(PyExc_TypeError, "len_k goes with pages: without them the length of k tells it");
+        PyErr_SetString(PyExc_TypeError, "len_k is given without pages; leave it out, since k has its own length");
         return NULL;
     }
-    if (read_extras(&asked, option) == 0 &&
+    if (read_extras(&extra, option) == 0 &&
         (plan && given(args[3]) ? take_paged(p, c, args, args[3], args[4], from)
                                 : take_qkv(p, c, args, from, &absent)) == 0 &&
         take_option_arrays(p, c, NULL) == 0 && take_norms(c, option[KEY_NORMS], absent) == 0 &&
         (!given(option[OUT]) || (torch_out = note_torch(c, option[OUT], "out")) >= 0)) {
-        const int wanted = plan ? refuse_gradient(c) : records(c);
+        const int wanted = plan ? refuse_gradient(c) : needs_record(c);
         if (wanted != 0) {
             *record = wanted > 0;
             return NULL;
         }
-        if (warn_of_place(p) != 0)
+        if (warn_about_q_offset(p) != 0)
             return NULL;
         const rp_status status = plan ? RP_OK : rp_plan_create(&own, &p->desc);
         if (status != RP_OK) {
             raise_status(p, status);
-        } else if (make_results(&r, p, &asked, c, &from[0], absent, option) == 0 && still_there(c) == 0) {
+        } else if (make_results(&r, p, &extra, c, &from[0], absent, option) == 0 && check_addresses(c) == 0) {
             c->t.prepared = prepared;
             ok = compute(p, c, plan ? plan : own, NULL) == 0;
             if (torch_out && (ok || c->raised))
-                ok = was_written(option[OUT]) == 0 && ok;
+                ok = bump_version(option[OUT]) == 0 && ok;
         }
     }
     rp_plan_destroy(own);
     return results_end(&r, ok);
 }
 
-static PyObject *attend_now(PyObject *module, PyObject *const *args, Py_ssize_t n, bool asks)
+static PyObject *attend_now(PyObject *module, PyObject *const *args, Py_ssize_t n, bool check_torch)
 {
     PyObject *answer = NULL;
     problem p;
     call c;
     bool record = false;
     if (n != 3 + END_FORWARD && n != 4 + END_FORWARD)
-        return PyErr_Format(PyExc_TypeError, "q, k, v and %d options are needed", (int)END_FORWARD);
-    call_start(&c, state_of(module), asks);
+        return PyErr_Format(PyExc_TypeError, "attention() takes q, k, v and %d options", (int)END_FORWARD);
+    call_start(&c, state_of(module), check_torch);
     take_progress(&c, args, n, 3 + END_FORWARD);
-    c.casts = c.eager = asks;
+    c.check_autocast = c.eager = check_torch;
     if (read_options(&p, &c, args + 3) == 0)
         answer = attend(&p, &c, args, args + 3, NULL, NULL, &record);
     call_end(&c);
-    if (c.elsewhere) {
+    if (c.redirect) {
         PyErr_Clear();
-        return hand_over(c.elsewhere, args, n);
+        return call_instead(c.redirect, args, n);
     }
-    return record ? hand_over(&recorded, args, n) : answer;
+    return record ? call_instead(&recorded, args, n) : answer;
 }
 
-/* attention(q, k, v, …): all options by position, in the order of option_names, which costs a third of what 23 names do; and progress,
- * which is none of those that say what is computed, and so is in no graph. */
+/* attention(q, k, v, …): all options by position, in the order of option_names, which costs a third of passing 23
+ * names. `progress` follows them; it does not affect results and so is not part of a traced graph. */
 PyObject *core_attention(PyObject *module, PyObject *const *args, Py_ssize_t n)
 {
     return attend_now(module, args, n, true);
 }
 
-/* The same for those whom torch has shown the call already. */
+/* core_attention without checks for tracing and autocast, for callers that have handled both. */
 PyObject *core_compute(PyObject *module, PyObject *const *args, Py_ssize_t n)
 {
     return attend_now(module, args, n, false);
 }
 
-/* `wanted`, None or a collection of names, as a tuple of text that the call holds, or NULL for None. Each has to be of an array
- * of the call. */
+/* Read `wanted`, None or a collection of names, into a tuple of str that the call keeps (NULL for None). Each name must
+ * belong to an array of the call. */
 static int read_wanted(PyObject *object, const problem *p, call *c, PyObject **wanted)
 {
     *wanted = NULL;
     if (!given(object))
         return 0;
     if (PyUnicode_Check(object))
-        return wrong_type("wanted", object, "a collection of names is needed, such as (\"q\", \"table\")");
+        return wrong_type("wanted", object, "expected a collection of names, such as (\"q\", \"table\")");
     PyObject *names = PySequence_Tuple(object);
     if (!names)
-        return wrong_type("wanted", object, "a collection of names is needed, such as (\"q\", \"table\")");
-    if (hold(c, names) != 0)
+        return wrong_type("wanted", object, "expected a collection of names, such as (\"q\", \"table\")");
+    if (keep(c, names) != 0)
         return -1;
     for (Py_ssize_t n = 0; n < PyTuple_Size(names); n++) {
         PyObject *name = PyTuple_GetItem(names, n);
         if (!PyUnicode_Check(name))
-            return wrong_type("wanted", name, "names are needed, such as \"q\" or \"table\"");
+            return wrong_type("wanted", name, "expected names, such as \"q\" or \"table\"");
         bool known = PyUnicode_CompareWithASCIIString(name, "q") == 0 ||
                      PyUnicode_CompareWithASCIIString(name, "k") == 0 ||
                      PyUnicode_CompareWithASCIIString(name, "v") == 0;
@@ -349,8 +353,7 @@ static int read_wanted(PyObject *object, const problem *p, call *c, PyObject **w
         if (!known) {
             PyErr_Format(
                 PyExc_ValueError,
-                "wanted has %R: \"q\", \"k\", \"v\" and the names of learned arrays of the call's terms are allowed",
-                name);
+                "wanted contains %R; use \"q\", \"k\", \"v\" or the name of a learned array of the call's terms", name);
             return -1;
         }
     }
@@ -358,8 +361,8 @@ static int read_wanted(PyObject *object, const problem *p, call *c, PyObject **w
     return 0;
 }
 
-/* Whether `wanted` of read_wanted has a name. */
-static bool wants(PyObject *wanted, const char *name)
+/* Return true if `wanted` contains a name or is NULL, which means all. */
+static bool is_wanted(PyObject *wanted, const char *name)
 {
     for (Py_ssize_t n = 0; wanted && n < PyTuple_Size(wanted); n++)
         if (PyUnicode_CompareWithASCIIString(PyTuple_GetItem(wanted, n), name) == 0)
@@ -367,14 +370,15 @@ static bool wants(PyObject *wanted, const char *name)
     return !wanted;
 }
 
-/* A gradient of the shape, type and library of the array it belongs to; None where it is not wanted. A new reference. */
+/* Allocate a gradient with the shape, type and library of its array. Returns a new reference, None if the gradient is
+ * not wanted. */
 static PyObject *make_gradient(call *c, const origin *like, const rp_array *of, int absent, PyObject *wanted,
                                const char *name, rp_array *g)
 {
-    if (!wants(wanted, name))
+    if (!is_wanted(wanted, name))
         return Py_NewRef(Py_None);
     if (of->dtype > RP_BF16) {
-        PyErr_Format(PyExc_TypeError, "%s: its elements are %s: f32, f64, f16 or bf16 are needed", name,
+        PyErr_Format(PyExc_TypeError, "%s has elements of %s, expected f32, f64, f16 or bf16", name,
                      rp_dtype_name(of->dtype));
         return NULL;
     }
@@ -402,7 +406,7 @@ static PyObject *make_term_gradients(const problem *p, call *c, origin from[RP_M
     return terms;
 }
 
-static PyObject *backward_now(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names, bool asks)
+static PyObject *backward_now(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names, bool check_torch)
 {
     PyObject *option[N_NAMES] = {NULL}, *part[4] = {NULL}, *answer = NULL;
     problem p;
@@ -412,10 +416,10 @@ static PyObject *backward_now(PyObject *module, PyObject *const *args, Py_ssize_
     rp_plan *plan = NULL;
     int absent = 0;
     if (n != 4 && n != 5)
-        return PyErr_Format(PyExc_TypeError, "dout, q, k and v are needed, and nothing else without its name");
+        return PyErr_Format(PyExc_TypeError, "attention_backward() takes dout, q, k and v by position; name the rest");
     if (read_keywords(state_of(module), args + n, names, END_FORWARD, N_NAMES, option) != 0)
         return NULL;
-    call_start(&c, state_of(module), asks);
+    call_start(&c, state_of(module), check_torch);
     take_progress(&c, args, n, 4);
     PyObject *wanted = NULL;
     const struct {
@@ -429,7 +433,7 @@ static PyObject *backward_now(PyObject *module, PyObject *const *args, Py_ssize_
                   {LSE_GRADIENT, "dlse", &g.dlse, 3}};
     bool ok = read_options(&p, &c, option) == 0 && read_wanted(option[WANTED], &p, &c, &wanted) == 0 &&
               take_qkv(&p, &c, args + 1, from, &absent) == 0 && take_option_arrays(&p, &c, array_from) == 0 &&
-              warn_of_place(&p) == 0;
+              warn_about_q_offset(&p) == 0;
     for (size_t x = 0; ok && x < sizeof inputs / sizeof *inputs; x++) {
         PyObject *object = inputs[x].option == N_NAMES ? args[0] : option[inputs[x].option];
         if (x > 0 && !given(object))
@@ -444,7 +448,7 @@ static PyObject *backward_now(PyObject *module, PyObject *const *args, Py_ssize_
     ok = ok && (part[0] = make_gradient(&c, &from[0], &c.t.q, absent, wanted, "q", &g.dq)) &&
          (part[1] = make_gradient(&c, &from[1], &c.t.k, absent, wanted, "k", &g.dk)) &&
          (part[2] = make_gradient(&c, &from[2], &c.t.v, absent, wanted, "v", &g.dv)) &&
-         (part[3] = make_term_gradients(&p, &c, array_from, wanted, &g)) && still_there(&c) == 0;
+         (part[3] = make_term_gradients(&p, &c, array_from, wanted, &g)) && check_addresses(&c) == 0;
     if (ok && compute(&p, &c, plan, &g) == 0)
         answer = PyTuple_Pack(4, part[0], part[1], part[2], part[3]);
     for (int x = 0; x < 4; x++)
@@ -454,13 +458,13 @@ static PyObject *backward_now(PyObject *module, PyObject *const *args, Py_ssize_
     return answer;
 }
 
-/* attention_backward(dout, q, k, v[, progress]): (dq, dk, dv, ({array: gradient}, …)). */
+/* backward(dout, q, k, v[, progress]): return (dq, dk, dv, ({array: gradient}, …)). */
 PyObject *core_backward(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names)
 {
     return backward_now(module, args, n, names, true);
 }
 
-/* The same for those whom torch has shown the call already. */
+/* core_backward without the check for tracing, for callers that have handled it. */
 PyObject *core_gradients(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names)
 {
     return backward_now(module, args, n, names, false);

@@ -1,5 +1,5 @@
-/* dlpack.h -- the part of DLPack 1.3 that arrays.c uses: how tensors of other libraries lie in memory, and the table of
- * functions that a tensor type shows as __dlpack_c_exchange_api__. Layouts are those of dlpack.h; names are ours.
+/* dlpack.h -- the part of DLPack 1.3 that arrays.c uses: the tensor structs, and the table of functions in the
+ * attribute __dlpack_c_exchange_api__ of a tensor type. Layouts match the official dlpack.h; names are ours.
  * https://dmlc.github.io/dlpack/latest/c_api.html
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_DLPACK_H
@@ -33,7 +33,7 @@ typedef struct dl_tensor {
     uint64_t byte_offset;
 } dl_tensor;
 
-/* What a capsule named "dltensor" holds. */
+/* The content of a capsule named "dltensor". */
 typedef struct dl_managed {
     dl_tensor tensor;
     void *context;

@@ -1,5 +1,5 @@
-/* errors.c -- what a refusal becomes in Python: the library's status and text in the words of the caller, and arguments of a wrong
- * type. It knows no array and no call.
+/* errors.c -- Python exceptions: a status and message of the library, with C field names replaced by Python arguments,
+ * and wrong types.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "core.h"
 
@@ -8,18 +8,18 @@ static PyObject *exception_of(rp_status status)
     return status == RP_E_NOMEM ? PyExc_MemoryError : status == RP_E_ARG ? PyExc_TypeError : PyExc_ValueError;
 }
 
-/* "T5(table)": an array or a parameter as the argument of its class; "T5" without. */
+/* Write an array or parameter of a term as "T5(table)", or just "T5" if `array` is empty. Returns `text`. */
 const char *name_array(PyTypeObject *type, const char *array, char text[WORD_MAX])
 {
     PyObject *name = PyType_GetName(type);
     const char *utf8 = name ? PyUnicode_AsUTF8AndSize(name, NULL) : NULL;
-    const char *more = strcmp(array, "lambda") == 0 ? "_" : ""; /* a word of Python's own */
+    const char *more = strcmp(array, "lambda") == 0 ? "_" : ""; /* `lambda` is a keyword of Python */
     snprintf(text, WORD_MAX, *array ? "%s(%s%s)" : "%s", utf8 ? utf8 : "term", array, more);
     Py_XDECREF(name);
     return text;
 }
 
-/* The sizes of a description: arguments of relpos.Plan, and elsewhere told by the arrays. */
+/* The sizes of a description: the C field, the argument of relpos.Plan, and the words for sizes taken from arrays. */
 static const char *const sizes[][3] = {{"batch", "batch", "the number of batch entries"},
                                        {"heads", "heads", "the number of heads"},
                                        {"kv_heads", "kv_heads", "the number of heads of k"},
@@ -28,7 +28,8 @@ static const char *const sizes[][3] = {{"batch", "batch", "the number of batch e
                                        {"dim_k", "dim", "the width of q and k"},
                                        {"dim_v", "dim_v", "the width of v"}};
 
-static int word(void *context, const rp_field *f, char *text, size_t size)
+/* An rp_last_error_in callback: write the Python name of a C field. Returns 0 to keep the C name. */
+static int python_name(void *context, const rp_field *f, char *text, size_t size)
 {
     const problem *p = context;
     char name[WORD_MAX];
@@ -43,20 +44,20 @@ static int word(void *context, const rp_field *f, char *text, size_t size)
             if (strcmp(f->name, sizes[n][0]) == 0)
                 return snprintf(text, size, "%s", sizes[n][p->desc.flexible ? 1 : 2]) > 0;
         return 0;
-    default: return 0; /* by its name */
+    default: return 0;
     }
 }
 
-/* The library's last error as an exception; p may be NULL. */
+/* Raise the library's last error. `p` supplies the names of arguments and may be NULL. Returns NULL. */
 void *raise_status(const problem *p, rp_status status)
 {
     char text[1024];
-    rp_last_error_in(p ? &p->desc : NULL, p ? word : NULL, (void *)(uintptr_t)p, text, sizeof text);
+    rp_last_error_in(p ? &p->desc : NULL, p ? python_name : NULL, (void *)(uintptr_t)p, text, sizeof text);
     const bool of_heads = strstr(text, "shape is") || strstr(text, "number of heads");
     if (p && of_heads && !p->desc.flexible && p->desc.heads > p->desc.len_q && p->desc.len_q > 1) {
         char more[128];
         snprintf(more, sizeof more,
-                 "; q is taken as (B, H, L, D) with H = %lld and L = %lld: is it (B, L, H, D), layout=\"blhd\"?",
+                 "; q is read as (B, H, L, D) with H = %lld and L = %lld; if it is (B, L, H, D), add layout=\"blhd\"",
                  (long long)p->desc.heads, (long long)p->desc.len_q);
         strncat(text, more, sizeof text - strlen(text) - 1);
     }
@@ -64,7 +65,8 @@ void *raise_status(const problem *p, rp_status status)
     return NULL;
 }
 
-/* The same where a term alone was refused: what begins with its name on the command line begins with its class. */
+/* Raise the library's last error about one term, with its command-line name replaced by its class name.
+ * Returns NULL. */
 void *raise_of_term(PyTypeObject *type, rp_term_kind kind)
 {
     char text[1024], name[WORD_MAX];
@@ -78,10 +80,10 @@ void *raise_of_term(PyTypeObject *type, rp_term_kind kind)
     return NULL;
 }
 
-/* TypeError: "<name> is of type <type>: <what is needed>". */
+/* Raise TypeError "<name> is of type <type>: <needed>", where `needed` states what to pass. Returns -1. */
 int wrong_type(const char *name, PyObject *object, const char *needed)
 {
-    PyErr_Clear(); /* of the attempt that failed */
+    PyErr_Clear(); /* the error of the failed attempt */
     PyObject *type = PyObject_GetAttrString((PyObject *)Py_TYPE(object), "__name__");
     if (type)
         PyErr_Format(PyExc_TypeError, "%s is of type %U: %s", name, type, needed);

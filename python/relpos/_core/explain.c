@@ -1,9 +1,9 @@
-/* explain.c -- looking inside: one row step by step (relpos.explain), the biases of terms as a matrix, the buckets of offsets. Nothing
- * here is part of a call of attention.
+/* explain.c -- relpos.explain (one row step by step), the biases of terms as a matrix, and the buckets of offsets.
+ * Attention calls use none of this.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "core.h"
 
-/* A list of (name, values) of the parts from ... to: arrays like those of `from`. NULL with an exception set. */
+/* Return a list of (name, values) of the parts whose kind is in from..to, or NULL with an error set. */
 static PyObject *list_parts(const rp_part *part, PyObject *const *value, int32_t n_parts, rp_part_kind from,
                             rp_part_kind to)
 {
@@ -19,8 +19,8 @@ static PyObject *list_parts(const rp_part *part, PyObject *const *value, int32_t
     return list;
 }
 
-/* row(q, k, v, batch, head, query): one row step by step, as a tuple (raw, scaled, bias, score, weights, out, lse), and what
- * its score, its sum and its output are made of, as three lists of (name, values). */
+/* row(q, k, v, batch, head, query): return one row step by step as (raw, scaled, bias, score, weights, out, lse,
+ * score_parts, sinks, out_parts). The last three are lists of (name, values). */
 PyObject *core_row(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names)
 {
     PyObject *option[N_NAMES] = {NULL}, *step[6] = {NULL}, *value[RP_MAX_PARTS] = {NULL}, *answer = NULL;
@@ -34,7 +34,7 @@ PyObject *core_row(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObje
     bool ok = true;
     int absent = 0;
     if (n != 6)
-        return PyErr_Format(PyExc_TypeError, "q, k, v, batch, head and query are needed");
+        return PyErr_Format(PyExc_TypeError, "row() takes q, k, v, batch, head and query");
     if (read_keywords(state_of(module), args + n, names, N_OPTIONS, N_OPTIONS, option) != 0)
         return NULL;
     for (int x = 0; x < 3; x++)
@@ -42,14 +42,14 @@ PyObject *core_row(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObje
             return NULL;
     call_start(&c, state_of(module), true);
     ok = read_options(&p, &c, option) == 0 && take_qkv(&p, &c, args, from, &absent) == 0 &&
-         take_option_arrays(&p, &c, NULL) == 0 && warn_of_place(&p) == 0;
+         take_option_arrays(&p, &c, NULL) == 0 && warn_about_q_offset(&p) == 0;
     if (ok) {
         rp_array a[6];
         rp_row row;
         rp_status status = rp_plan_create(&plan, &p.desc);
         for (int x = 0; status == RP_OK && ok && x < 6; x++)
             ok = (step[x] = make_array(&c, &from[0], RP_F64, 1, x < 5 ? &p.desc.len_k : &p.desc.dim_v, &a[x]));
-        if (status == RP_OK && ok) /* with no place for values, it lists the parts */
+        if (status == RP_OK && ok) /* without buffers for values, this only lists the parts */
             status = rp_attend_parts(plan, &c.t, at[0], at[1], at[2], part, &n_parts);
         for (int32_t x = 0; status == RP_OK && ok && x < n_parts; x++) {
             rp_array numbers;
@@ -86,8 +86,9 @@ PyObject *core_row(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObje
     return answer;
 }
 
-/* The length of the axis that follows a size of the description, by asking for the shapes with two values of that size; 1 where no
- * array says. */
+/* Infer a size of the description from the arrays of its terms. An axis follows the size if its expected length changes
+ * when the size changes from 2 to 3. The size becomes 1 if no array has such an axis. Returns 0, or -1 with an error
+ * set. */
 static int infer(problem *p, const call *c, int64_t *size)
 {
     int64_t found = 1, shape[2][RP_MAX_AXES];
@@ -95,9 +96,9 @@ static int infer(problem *p, const call *c, int64_t *size)
     for (int32_t n = 0; n < p->desc.n_terms; n++)
         for (int x = 0; x < RP_MAX_ARRAYS; x++) {
             const rp_array *a = &c->t.term[n][x];
-            for (int turn = 0; a->data && turn < 2; turn++) {
-                *size = 2 + turn;
-                const rp_status status = rp_term_shape(&p->desc, n, x, &ndim[turn], shape[turn]);
+            for (int trial = 0; a->data && trial < 2; trial++) {
+                *size = 2 + trial;
+                const rp_status status = rp_term_shape(&p->desc, n, x, &ndim[trial], shape[trial]);
                 if (status != RP_OK)
                     return raise_status(p, status), -1;
             }
@@ -109,7 +110,8 @@ static int infer(problem *p, const call *c, int64_t *size)
     return 0;
 }
 
-/* matrix(terms, lq, lk, heads, q_offset): the biases [H, lq, lk] of batch entry 0, in float64; heads 0 = as the arrays say. */
+/* matrix(terms, lq, lk, heads, q_offset): return the biases [H, lq, lk] of batch entry 0 in float64; heads = 0 infers
+ * H. */
 PyObject *core_matrix(PyObject *module, PyObject *args)
 {
     PyObject *option[N_NAMES] = {NULL}, *made = NULL, *terms;
@@ -149,7 +151,8 @@ PyObject *core_matrix(PyObject *module, PyObject *args)
     return made;
 }
 
-/* bucket(offsets, buckets, text): the buckets of an int64 array into another, by the parameters of a term's text. */
+/* bucket(offsets, to, text): write the buckets of int64 offsets to another int64 array, with the parameters in a term's
+ * text. */
 PyObject *core_bucket(PyObject *module, PyObject *args)
 {
     PyObject *from, *to;
@@ -166,7 +169,7 @@ PyObject *core_bucket(PyObject *module, PyObject *args)
     call_start(&c, state_of(module), true);
     bool ok = take_array(&c, from, false, "offsets", &a, NULL) == 0 && take_array(&c, to, true, "to", &b, NULL) == 0;
     if (ok && (a.dtype != RP_I64 || b.dtype != RP_I64 || a.ndim != 1 || b.ndim != 1 || a.shape[0] != b.shape[0])) {
-        PyErr_SetString(PyExc_ValueError, "offsets: two arrays of int64 with one axis are needed");
+        PyErr_SetString(PyExc_ValueError, "offsets: bucket() takes two int64 arrays of one axis and equal length");
         ok = false;
     }
     for (int64_t n = 0; ok && n < a.shape[0]; n++) {

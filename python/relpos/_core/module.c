@@ -1,5 +1,5 @@
-/* module.c -- relpos._core, the extension module: its functions by name, its state, and relpos.config(). What a function does is
- * elsewhere: calls.c, plan.c, norms.c, explain.c and term.c. It knows no array and no option but their names.
+/* module.c -- the extension module relpos._core: its function table, its state, and config(). The functions are defined
+ * in calls.c, plan.c, norms.c, explain.c, options.c and term.c.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "core.h"
 #include <unistd.h>
@@ -27,23 +27,24 @@ static PyObject *core_config(PyObject *module, PyObject *unused)
                          "threads", (int)rp_pool_threads(NULL), "compiler", COMPILER);
 }
 
-/* METH_FASTCALL functions have another type than PyMethodDef says; by way of a function of no arguments no compiler warns. */
+/* METH_FASTCALL functions differ from the type in PyMethodDef. The cast through void (*)(void) avoids a compiler
+ * warning. */
 #define FUNCTION(f) ((PyCFunction)(void (*)(void))(f))
 #define FASTCALL(f) FUNCTION(f), METH_FASTCALL | METH_KEYWORDS
 
 static PyMethodDef methods[] = {
     {"attention", FUNCTION(core_attention), METH_FASTCALL, "attention(q, k, v, *options)"},
-    {"compute", FUNCTION(core_compute), METH_FASTCALL, "attention, which does not ask whether torch traces the call"},
+    {"compute", FUNCTION(core_compute), METH_FASTCALL, "attention without the checks for tracing and autocast"},
     {"backward", FASTCALL(core_backward), "backward(dout, q, k, v, **options)"},
-    {"gradients", FASTCALL(core_gradients), "backward, which does not ask whether torch traces the call"},
+    {"gradients", FASTCALL(core_gradients), "backward without the check for tracing"},
     {"plan", FASTCALL(core_plan), "plan(batch, heads, len_q, len_k, dim, kv_heads, dim_v, dtype, **options)"},
     {"plan_call", FASTCALL(core_plan_call), "plan_call(plan, q, k, v, pages, len_k, **options)"},
     {"key_norms", FUNCTION(core_key_norms), METH_FASTCALL, "key_norms(k, v, norms, start)"},
     {"row", FASTCALL(core_row), "row(q, k, v, batch, head, query, **options)"},
     {"matrix", core_matrix, METH_VARARGS, "matrix(terms, lq, lk, heads, q_offset)"},
     {"bucket", core_bucket, METH_VARARGS, "bucket(offsets, to, text)"},
-    {"term_info", core_term_info, METH_O, "what the library says of a kind of term"},
-    {"mask_info", core_mask_info, METH_O, "what the library says of a kind of mask"},
+    {"term_info", core_term_info, METH_O, "facts about a kind of term, as JSON"},
+    {"mask_info", core_mask_info, METH_O, "(name, number of parameters, has an array) of a kind of mask"},
     {"config", core_config, METH_NOARGS, "version, instruction sets, threads, compiler"},
     {0},
 };
@@ -70,7 +71,7 @@ static int module_exec(PyObject *module)
     for (int n = 0; names && n < END_FORWARD; n++)
         if (PyTuple_SetItem(names, n, Py_NewRef(st->name[n])) != 0)
             Py_CLEAR(names);
-    ok = names && PyModule_AddObjectRef(module, "NAMES", names) == 0; /* of the options, in their order */
+    ok = names && PyModule_AddObjectRef(module, "NAMES", names) == 0; /* option names in order */
     Py_XDECREF(names);
     return ok ? PyModule_AddIntConstant(module, "MAX_ARRAYS", RP_MAX_ARRAYS) : -1;
 }
@@ -83,8 +84,8 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(st->empty);
     Py_VISIT(st->pools);
     Py_VISIT(st->num_threads);
-    for (int n = 0; n < N_QUESTIONS; n++)
-        Py_VISIT(st->asked[n]);
+    for (int n = 0; n < N_QUERIES; n++)
+        Py_VISIT(st->query[n]);
     Py_VISIT(st->forward_ad);
     Py_VISIT(st->functional);
     Py_VISIT(st->sdpa);
@@ -105,8 +106,8 @@ static int module_clear(PyObject *module)
     Py_CLEAR(st->empty);
     Py_CLEAR(st->pools);
     Py_CLEAR(st->num_threads);
-    for (int n = 0; n < N_QUESTIONS; n++)
-        Py_CLEAR(st->asked[n]);
+    for (int n = 0; n < N_QUERIES; n++)
+        Py_CLEAR(st->query[n]);
     Py_CLEAR(st->forward_ad);
     Py_CLEAR(st->functional);
     Py_CLEAR(st->sdpa);
@@ -130,7 +131,7 @@ static PyModuleDef_Slot module_slots[] = {{Py_mod_exec, SLOT(module_exec)}, {0, 
 static struct PyModuleDef module_def = {
     .m_base = PyModuleDef_HEAD_INIT,
     .m_name = "relpos._core",
-    .m_doc = "relpos over its C interface; relpos is the package to import.",
+    .m_doc = "The C functions behind the package relpos. Import relpos instead.",
     .m_size = sizeof(state),
     .m_methods = methods,
     .m_slots = module_slots,

@@ -1,9 +1,9 @@
-/* norms.c -- relpos.key_norms: norms of a cache's keys, by which a call of few queries leaves keys unread. It knows no option and no
- * term; attend of calls.c takes the norms.
+/* norms.c -- relpos.key_norms: norms of the keys of a cache, which let a call with few queries skip distant keys.
+ * attend in calls.c reads the norms. Independent of options and terms.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "core.h"
 
-/* k and v, and the sizes that they tell. */
+/* Read k and v and set the sizes of the description. *absent is the number of missing leading axes. */
 static int take_cache(call *c, PyObject *const *args, rp_desc *d, origin *like, int *absent)
 {
     rp_array *const a[2] = {&c->t.k, &c->t.v};
@@ -12,13 +12,14 @@ static int take_cache(call *c, PyObject *const *args, rp_desc *d, origin *like, 
         if (take_array(c, args[n], false, name[n], a[n], n ? NULL : like) != 0)
             return -1;
         if (a[n]->ndim < 2 || a[n]->ndim != a[0]->ndim) {
-            PyErr_Format(PyExc_ValueError, "%s: %d axes: k and v are (B, Hk, L, D), or both (Hk, L, D), or both (L, D)",
-                         name[n], (int)a[n]->ndim);
+            PyErr_Format(PyExc_ValueError,
+                         "%s has %d axes, expected (B, Hk, L, D), (Hk, L, D) or (L, D), the same for k and v", name[n],
+                         (int)a[n]->ndim);
             return -1;
         }
     }
     if (a[0]->dtype > RP_BF16 || a[1]->dtype != a[0]->dtype) {
-        PyErr_Format(PyExc_TypeError, "%s: its elements are %s: f32, f64, f16 or bf16 are needed, the same for k and v",
+        PyErr_Format(PyExc_TypeError, "%s has elements of %s, expected f32, f64, f16 or bf16, the same for k and v",
                      a[0]->dtype > RP_BF16 ? "k" : "v", rp_dtype_name(a[a[0]->dtype <= RP_BF16]->dtype));
         return -1;
     }
@@ -26,8 +27,8 @@ static int take_cache(call *c, PyObject *const *args, rp_desc *d, origin *like, 
     add_axes(a[0], *absent);
     add_axes(a[1], *absent);
     const int64_t *k = a[0]->shape, *v = a[1]->shape;
-    if (k[1] < 1 || k[3] < 1 || v[3] < 1) { /* where 0 would stand for a default */
-        PyErr_Format(PyExc_ValueError, "%s has an axis of length 0: at least one head and one channel are needed",
+    if (k[1] < 1 || k[3] < 1 || v[3] < 1) { /* 0 would select the default of rp_desc */
+        PyErr_Format(PyExc_ValueError, "%s has an axis of length 0, expected at least one head and one channel",
                      k[1] < 1 || k[3] < 1 ? "k" : "v");
         return -1;
     }
@@ -38,12 +39,12 @@ static int take_cache(call *c, PyObject *const *args, rp_desc *d, origin *like, 
     return 0;
 }
 
-/* Whether norms that were given have a place for each 64 keys. */
+/* Return true if given norms have an element for each block of 64 keys; otherwise set an error. */
 static bool fits(const rp_array *norms, const rp_desc *d, int absent)
 {
     const int64_t needed = (d->len_k + RP_NORM_KEYS - 1) / RP_NORM_KEYS;
     if (norms->dtype != RP_F32 && norms->dtype != RP_F64) {
-        PyErr_Format(PyExc_TypeError, "norms: its elements are %s: f32 or f64 are needed", rp_dtype_name(norms->dtype));
+        PyErr_Format(PyExc_TypeError, "norms has elements of %s, expected f32 or f64", rp_dtype_name(norms->dtype));
         return false;
     }
     const int64_t want[3] = {d->batch, d->kv_heads, needed};
@@ -54,13 +55,13 @@ static bool fits(const rp_array *norms, const rp_desc *d, int absent)
         return true;
     PyObject *shape = shape_tuple(norms->ndim, norms->shape), *wanted = shape_tuple(3 - absent, want + absent);
     if (shape && wanted)
-        PyErr_Format(PyExc_ValueError, "norms: shape is %S: %S is needed, or more on the last axis", shape, wanted);
+        PyErr_Format(PyExc_ValueError, "norms has shape %S, expected %S or a longer last axis", shape, wanted);
     Py_XDECREF(shape);
     Py_XDECREF(wanted);
     return false;
 }
 
-/* key_norms(k, v, norms, start): norms, or new ones where it is None. */
+/* key_norms(k, v, norms, start): fill and return `norms`, or a new array if it is None. */
 PyObject *core_key_norms(PyObject *module, PyObject *const *args, Py_ssize_t n)
 {
     problem p = {.threads = 0};
@@ -72,13 +73,13 @@ PyObject *core_key_norms(PyObject *module, PyObject *const *args, Py_ssize_t n)
     int64_t start;
     int absent = 0, torch = 0;
     if (n != 4)
-        return PyErr_Format(PyExc_TypeError, "k, v, norms and start are needed");
+        return PyErr_Format(PyExc_TypeError, "key_norms() takes k, v, norms and start");
     if (read_int(args[3], "start", &start) != 0)
         return NULL;
     call_start(&c, state_of(module), true);
     bool ok = take_cache(&c, args, &p.desc, &like, &absent) == 0;
     if (ok && (start < 0 || start > p.desc.len_k)) {
-        PyErr_Format(PyExc_ValueError, "start is %lld: 0 to %lld, the number of keys", (long long)start,
+        PyErr_Format(PyExc_ValueError, "start is %lld, expected 0 to %lld, the number of keys", (long long)start,
                      (long long)p.desc.len_k);
         ok = false;
     }
@@ -89,7 +90,8 @@ PyObject *core_key_norms(PyObject *module, PyObject *const *args, Py_ssize_t n)
     } else if (ok) {
         const int64_t shape[3] = {p.desc.batch, p.desc.heads, (p.desc.len_k + RP_NORM_KEYS - 1) / RP_NORM_KEYS};
         if (start != 0) {
-            PyErr_Format(PyExc_ValueError, "start is %lld: without norms of the keys before, 0 is needed",
+            PyErr_Format(PyExc_ValueError,
+                         "start is %lld without norms of the earlier keys; pass norms=, or leave out start",
                          (long long)start);
             ok = false;
         }
@@ -98,7 +100,7 @@ PyObject *core_key_norms(PyObject *module, PyObject *const *args, Py_ssize_t n)
     if (ok) {
         add_axes(&norms, absent);
         rp_status status = rp_plan_create(&plan, &p.desc);
-        ok = status != RP_OK || still_there(&c) == 0;
+        ok = status != RP_OK || check_addresses(&c) == 0;
         if (ok && status == RP_OK) {
             Py_BEGIN_ALLOW_THREADS
             status = rp_key_norms(plan, &c.t, start, &norms);
@@ -109,7 +111,7 @@ PyObject *core_key_norms(PyObject *module, PyObject *const *args, Py_ssize_t n)
             ok = false;
         }
         if (ok && torch)
-            ok = was_written(args[2]) == 0;
+            ok = bump_version(args[2]) == 0;
     }
     rp_plan_destroy(plan);
     call_end(&c);

@@ -1,6 +1,6 @@
-/* options.c -- how the keywords of a call become an rp_desc: terms, masks, numbers, precision and threads; and then the arrays of terms
- * and masks, whose sizes the terms need. A new option is a name here and in core.h, and a place in relpos/__init__.py. It knows
- * nothing of q, k and v, from which the other sizes come (calls.c).
+/* options.c -- convert the keywords of a call to an rp_desc (terms, masks, numbers, precision, threads), then read the
+ * arrays of terms and masks. To add an option, name it here, in core.h and in relpos/__init__.py. Sizes that come from
+ * q, k and v are set in calls.c.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "core.h"
 #include <math.h>
@@ -33,19 +33,20 @@ const char *const option_names[N_NAMES] = {
     [WANTED] = "wanted",
 };
 
-/* TypeError, with the name that is meant where relpos._hints knows it. */
+/* Raise TypeError for an unknown keyword, with a suggestion from relpos._hints. Returns -1. */
 static int unknown_keyword(PyObject *name)
 {
     PyObject *hints = PyImport_ImportModule("relpos._hints");
     PyObject *hint = hints ? PyObject_CallMethod(hints, "meant", "(O)", name) : NULL;
     if (hint)
-        PyErr_Format(PyExc_TypeError, "no argument is called \"%U\"%U", name, hint);
+        PyErr_Format(PyExc_TypeError, "unknown argument \"%U\"%U", name, hint);
     Py_XDECREF(hints);
     Py_XDECREF(hint);
     return -1;
 }
 
-/* Keyword arguments into slots: the options, and the names from `first` up to `end`. */
+/* Sort keyword arguments into slots. Accepts the options and the names from `first` up to `end`. Returns 0, or -1 with
+ * an error set. */
 int read_keywords(const state *st, PyObject *const *values, PyObject *names, int first, int end, PyObject **slot)
 {
     const Py_ssize_t n = names ? PyTuple_Size(names) : 0;
@@ -62,7 +63,7 @@ int read_keywords(const state *st, PyObject *const *values, PyObject *names, int
     return 0;
 }
 
-/* The keyword that takes a kind of term. */
+/* Return the keyword that accepts a kind of term. */
 static int option_of(rp_term_kind kind)
 {
     switch (rp_term_role(kind)) {
@@ -74,7 +75,7 @@ static int option_of(rp_term_kind kind)
     }
 }
 
-/* TypeError: relpos._hints says which term the object was meant for. */
+/* Raise TypeError for an object that is not a term, with a suggestion from relpos._hints. Returns -1. */
 static int refuse_term(const char *name, PyObject *object)
 {
     PyObject *hints = PyImport_ImportModule("relpos._hints");
@@ -93,13 +94,14 @@ static int add_term(problem *p, const state *st, PyObject *object, int option)
     term *t = (term *)object;
     if (option_of(t->term.kind) != option) {
         char name[WORD_MAX];
-        PyErr_Format(PyExc_TypeError, "%s: %s is given as %s=", option_names[option],
+        PyErr_Format(PyExc_TypeError, "%s: %s is not allowed here; pass it as %s=", option_names[option],
                      name_array(Py_TYPE(object), "", name), option_names[option_of(t->term.kind)]);
         return -1;
     }
     const int n = p->desc.n_terms;
     if (n == RP_MAX_TERMS) {
-        PyErr_Format(PyExc_ValueError, "%s: more than %d terms", option_names[option], RP_MAX_TERMS);
+        PyErr_Format(PyExc_ValueError, "%s: the call has more than %d terms; use at most %d", option_names[option],
+                     RP_MAX_TERMS, RP_MAX_TERMS);
         return -1;
     }
     p->terms[n] = t->term;
@@ -123,20 +125,20 @@ static int read_real(PyObject *object, const char *name, double *x)
     if (wants_gradient(object))
         return wrong_type(
             name, object,
-            "it requires a gradient, and relpos.attention has none of it: use .detach(), or multiply q by it");
+            "it requires a gradient, which relpos.attention does not compute; use .detach(), or multiply q by it");
     *x = PyFloat_AsDouble(object);
-    return *x == -1 && PyErr_Occurred() ? wrong_type(name, object, "a number is needed") : 0;
+    return *x == -1 && PyErr_Occurred() ? wrong_type(name, object, "expected a number") : 0;
 }
 
 int read_int(PyObject *object, const char *name, int64_t *n)
 {
     PyObject *index = PyNumber_Index(object);
     if (!index)
-        return wrong_type(name, object, "an integer is needed");
+        return wrong_type(name, object, "expected an integer");
     *n = PyLong_AsLongLong(index);
     Py_DECREF(index);
     if (*n == -1 && PyErr_Occurred()) {
-        PyErr_Format(PyExc_ValueError, "%s does not fit in 63 bits", name);
+        PyErr_Format(PyExc_ValueError, "%s does not fit in 64 bits; use an integer from -2^63 to 2^63-1", name);
         return -1;
     }
     return 0;
@@ -146,13 +148,13 @@ int read_flag(PyObject *object, const char *name, int32_t *flag)
 {
     const bool other = PyUnicode_Check(object) || PyBytes_Check(object) || PyList_Check(object) ||
                        PyTuple_Check(object) ||
-                       PyDict_Check(object); /* which are true but where they are empty: "False" too */
+                       PyDict_Check(object); /* these would be true unless empty, even "False" */
     const int truth = other ? -1 : PyObject_IsTrue(object);
     *flag = truth > 0;
-    return truth < 0 ? wrong_type(name, object, "True or False is needed") : 0;
+    return truth < 0 ? wrong_type(name, object, "expected True or False") : 0;
 }
 
-/* Whether a number is meant: not a bool, nor a scalar or tensor of NumPy's or torch's type bool. */
+/* Return true for a number that is not a bool (Python, NumPy or torch). */
 static bool is_number(PyObject *object)
 {
     if (PyBool_Check(object) || !PyObject_HasAttrString(object, "__float__"))
@@ -166,7 +168,7 @@ static bool is_number(PyObject *object)
     return !truth;
 }
 
-/* softcap_after is the cap after the biases, or True: then softcap is that cap. */
+/* Read softcap_after: either the cap after the biases, or True, which moves `softcap` after the biases. */
 static int read_softcap_after(PyObject *object, rp_desc *d)
 {
     int32_t after = 0;
@@ -181,25 +183,33 @@ static int read_softcap_after(PyObject *object, rp_desc *d)
     return 0;
 }
 
-/* What stands for the parameters of a mask: a whole number, or a tuple of so many; None is a default. */
+/* Append a suggestion of a pair to the message about a mask with two parameters that got a single integer n: (n, n),
+ * and only for n >= 0. Integers of NumPy and torch count, bools do not. */
+static void suggest_pair(PyObject *object, const char *name, int count, char *text, size_t size)
+{
+    const size_t used = strlen(text);
+    int64_t n = -1;
+    if (count == 2 && !PyBool_Check(object) && PyIndex_Check(object) && read_int(object, name, &n) == 0 && n >= 0)
+        snprintf(text + used, size - used, "; for %lld on both sides use %s=(%lld, %lld)", (long long)n, name,
+                 (long long)n, (long long)n);
+    PyErr_Clear();
+}
+
+/* Read the parameters of a mask: an integer, or a sequence of integers if the mask has several parameters. None selects
+ * a default. */
 static int read_params(PyObject *object, const rp_mask_info *info, rp_mask *m)
 {
-    char needed[256] = "(";
+    char expected[256] = "expected (";
     int count = 0;
-    int64_t same;
     for (const rp_mask_param *q; (q = rp_mask_param_of(m->kind, count)) != NULL; count++) {
-        strncat(needed, count ? ", " : "", sizeof needed - strlen(needed) - 1);
-        strncat(needed, q->key, sizeof needed - strlen(needed) - 1);
+        strncat(expected, count ? ", " : "", sizeof expected - strlen(expected) - 1);
+        strncat(expected, q->key, sizeof expected - strlen(expected) - 1);
     }
-    strncat(needed, ") is needed, whole numbers; None = the default", sizeof needed - strlen(needed) - 1);
-    if (count == 2 && PyLong_Check(object) && !PyBool_Check(object) && read_int(object, info->name, &same) == 0) {
-        const size_t used = strlen(needed);
-        snprintf(needed + used, sizeof needed - used, ". For %lld to both sides write %s=(%lld, %lld)", (long long)same,
-                 info->name, (long long)same, (long long)same);
-    }
+    strncat(expected, "), integers or None", sizeof expected - strlen(expected) - 1);
     if (count > 1 && (!PySequence_Check(object) || PySequence_Size(object) != count)) {
         PyErr_Clear();
-        return wrong_type(info->name, object, needed);
+        suggest_pair(object, info->name, count, expected, sizeof expected);
+        return wrong_type(info->name, object, expected);
     }
     for (int n = 0; n < count; n++) {
         const rp_mask_param *q = rp_mask_param_of(m->kind, n);
@@ -214,13 +224,13 @@ static int read_params(PyObject *object, const rp_mask_info *info, rp_mask *m)
     return 0;
 }
 
-/* The mask whose option this is; RP_MASK_NONE: it is another. */
+/* Return the kind of mask that an option selects, or RP_MASK_NONE for other options. */
 rp_mask_kind mask_of(int option)
 {
     return option >= MASKS && option < SCALE ? (rp_mask_kind)(RP_MASK_NONE + 1 + option - MASKS) : RP_MASK_NONE;
 }
 
-/* An array, numbers, or True. */
+/* Add the mask of an option: an array, integer parameters, or a flag. Returns 0, or -1 with an error set. */
 static int add_mask(problem *p, int option, PyObject *object)
 {
     const rp_mask_kind kind = mask_of(option);
@@ -232,7 +242,8 @@ static int add_mask(problem *p, int option, PyObject *object)
     if (!flag)
         return 0;
     if (n == RP_MAX_MASKS) {
-        PyErr_Format(PyExc_ValueError, "%s: more than %d masks", info->name, RP_MAX_MASKS);
+        PyErr_Format(PyExc_ValueError, "%s: the call has more than %d masks; combine some in mask=", info->name,
+                     RP_MAX_MASKS);
         return -1;
     }
     p->masks[n] = rp_mask_init(kind);
@@ -241,7 +252,7 @@ static int add_mask(problem *p, int option, PyObject *object)
     return info->sample ? read_params(object, info, &p->masks[n]) : 0;
 }
 
-/* What _operator.py asks of a kind of mask: (name, number of parameters, whether it has an array); None past the last. */
+/* Return (name, number of parameters, has an array) of a kind of mask for _operator.py, or None after the last kind. */
 PyObject *core_mask_info(PyObject *module, PyObject *object)
 {
     (void)module;
@@ -257,7 +268,8 @@ PyObject *core_mask_info(PyObject *module, PyObject *object)
     return Py_BuildValue("(siN)", info->name, count, PyBool_FromLong(info->axes != NULL));
 }
 
-/* All but the sizes, which come from the arrays. */
+/* Read all options into the description, except the sizes, which come from the arrays. Returns 0, or -1 with an error
+ * set. */
 int read_options(problem *p, call *c, PyObject *const *option)
 {
     const state *st = c->st;
@@ -277,8 +289,8 @@ int read_options(problem *p, call *c, PyObject *const *option)
     if (given(option[SCALE])) {
         if (read_real(option[SCALE], "scale", &d->scale) != 0)
             return -1;
-        if (!isfinite(d->scale)) { /* -inf would be RP_SCALE_AUTO */
-            PyErr_Format(PyExc_ValueError, "scale is %R: -1e20 to 1e20, or None for 1/sqrt(D)", option[SCALE]);
+        if (!isfinite(d->scale)) { /* -inf would select RP_SCALE_AUTO */
+            PyErr_Format(PyExc_ValueError, "scale is %R, expected -1e20 to 1e20, or None for 1/sqrt(D)", option[SCALE]);
             return -1;
         }
     }
@@ -297,11 +309,11 @@ int read_options(problem *p, call *c, PyObject *const *option)
     if (given(option[SEED])) {
         PyObject *index = PyNumber_Index(option[SEED]);
         if (!index)
-            return wrong_type("seed", option[SEED], "an integer is needed");
+            return wrong_type("seed", option[SEED], "expected an integer");
         d->seed = PyLong_AsUnsignedLongLong(index);
         Py_DECREF(index);
         if (d->seed == (uint64_t)-1 && PyErr_Occurred()) {
-            PyErr_SetString(PyExc_ValueError, "seed: 0 to 2^64-1 is needed");
+            PyErr_Format(PyExc_ValueError, "seed is %R, expected 0 to 2^64-1", option[SEED]);
             return -1;
         }
     }
@@ -309,7 +321,7 @@ int read_options(problem *p, call *c, PyObject *const *option)
         if (read_int(option[THREADS], "threads", &p->threads) != 0)
             return -1;
         if (p->threads < 1 || p->threads > RP_MAX_THREADS) {
-            PyErr_Format(PyExc_ValueError, "threads is %lld: 1 to %d, or None for all", (long long)p->threads,
+            PyErr_Format(PyExc_ValueError, "threads is %lld, expected 1 to %d, or None for all", (long long)p->threads,
                          RP_MAX_THREADS);
             return -1;
         }
@@ -318,7 +330,7 @@ int read_options(problem *p, call *c, PyObject *const *option)
         PyObject *word = option[PRECISION];
         const bool high = PyUnicode_Check(word) && PyUnicode_CompareWithASCIIString(word, "high") == 0;
         if (!high && !(PyUnicode_Check(word) && PyUnicode_CompareWithASCIIString(word, "highest") == 0)) {
-            PyErr_Format(PyExc_ValueError, "precision is %R: \"highest\" or \"high\"", word);
+            PyErr_Format(PyExc_ValueError, "precision is %R, expected \"highest\" or \"high\"", word);
             return -1;
         }
         d->precision = high ? RP_PRECISION_HIGH : RP_PRECISION_HIGHEST;
@@ -326,7 +338,8 @@ int read_options(problem *p, call *c, PyObject *const *option)
     return 0;
 }
 
-/* The arrays of the terms into the call, and the sizes that they tell. */
+/* Read the arrays of the terms, and set the parameters that are sizes of arrays. `from` receives their origins unless
+ * NULL. */
 int take_terms(problem *p, call *c, origin from[RP_MAX_TERMS][RP_MAX_ARRAYS])
 {
     char name[WORD_MAX];
@@ -349,7 +362,8 @@ int take_terms(problem *p, call *c, origin from[RP_MAX_TERMS][RP_MAX_ARRAYS])
     return 0;
 }
 
-static int64_t whole(const rp_array *a, int64_t at)
+/* Return an element of an integer array, clamped to INT64_MAX. */
+static int64_t read_integer(const rp_array *a, int64_t at)
 {
     switch (a->dtype) {
     case RP_I8: return ((const int8_t *)a->data)[at];
@@ -364,7 +378,7 @@ static int64_t whole(const rp_array *a, int64_t at)
     }
 }
 
-/* The first of the array's whole numbers that is below `low` or above `high`, if there is one. */
+/* Find the first integer of the array below `low` or above `high`. Returns true and sets *found if there is one. */
 static bool is_outside(const rp_array *a, int64_t low, int64_t high, int64_t *found)
 {
     int64_t n[RP_MAX_AXES] = {1, 1, 1, 1}, step[RP_MAX_AXES] = {0};
@@ -376,21 +390,22 @@ static bool is_outside(const rp_array *a, int64_t low, int64_t high, int64_t *fo
         for (int64_t x = 0; x < n[1]; x++)
             for (int64_t y = 0; y < n[2]; y++)
                 for (int64_t z = 0; z < n[3]; z++) {
-                    *found = whole(a, w * step[0] + x * step[1] + y * step[2] + z * step[3]);
+                    *found = read_integer(a, w * step[0] + x * step[1] + y * step[2] + z * step[3]);
                     if (*found < low || *found > high)
                         return true;
                 }
     return false;
 }
 
-/* The array of a mask, whose numbers mean what they are taken for: none is added to the scores, and no length is beyond the keys. */
+/* Read the array of mask n. Refuse numbers meant to be added to the scores, and lengths outside 0 to the number of
+ * keys. */
 static int take_mask(const problem *p, call *c, int32_t n)
 {
     const rp_mask_kind kind = p->masks[n].kind;
     const char *name = rp_mask_name(kind);
     rp_array *a = &c->t.mask[n];
     int64_t found;
-    PyObject *object = listed(c, p->mask[n], kind == RP_MASK_LENGTHS);
+    PyObject *object = as_array(c, p->mask[n], kind == RP_MASK_LENGTHS);
     if (!object || take_array(c, object, false, name, a, NULL) != 0)
         return -1;
     const bool flags = kind == RP_MASK_KEYS || kind == RP_MASK_PAIRS;
@@ -398,30 +413,30 @@ static int take_mask(const problem *p, call *c, int32_t n)
     if (flags && a->dtype <= RP_BF16) {
         PyErr_Format(
             PyExc_TypeError,
-            "%s: dtype is %s: bool or an integer type is needed, true where a pair attends; numbers to add to the "
-            "scores are a bias: bias=relpos.Dense(%s)",
+            "%s has elements of %s, expected bool or integers that are nonzero for pairs that attend; to add numbers "
+            "to the scores use bias=relpos.Dense(%s)",
             name, rp_dtype_name(a->dtype), bias);
         return -1;
     }
     const bool is_signed = a->dtype == RP_I8 || a->dtype == RP_I16 || a->dtype == RP_I32 || a->dtype == RP_I64;
     if (flags && is_signed && is_outside(a, 0, INT64_MAX, &found)) {
         PyErr_Format(PyExc_ValueError,
-                     "%s has %lld: it is 0 where a pair does not attend, and another number, such as 1, where it does; "
-                     "numbers to add to the scores are a bias, of floating point: bias=relpos.Dense(%s)",
+                     "%s contains %lld, expected 0 for hidden pairs and a positive integer for pairs that attend; to "
+                     "add numbers to the scores use floating point and bias=relpos.Dense(%s)",
                      name, (long long)found, bias);
         return -1;
     }
     if (kind == RP_MASK_LENGTHS && a->dtype > RP_BF16 && is_outside(a, 0, p->desc.len_k, &found)) {
-        PyErr_Format(PyExc_ValueError, "lengths has %lld: 0 to %lld, the number of keys, are allowed", (long long)found,
-                     (long long)p->desc.len_k);
+        PyErr_Format(PyExc_ValueError, "lengths contains %lld, expected 0 to %lld, the number of keys",
+                     (long long)found, (long long)p->desc.len_k);
         return -1;
     }
     return 0;
 }
 
-/* Return true if the queries are causal, fewer than the keys, and without a q_offset: torch takes them as the first, flash-attn as the
- * last. */
-static bool lacks_place(const problem *p)
+/* Return true if the call is causal, has fewer queries than keys, and no q_offset. torch then aligns the queries with
+ * the first keys, flash-attn with the last. */
+static bool lacks_q_offset(const problem *p)
 {
     bool causal = false;
     for (int32_t n = 0; n < p->desc.n_masks; n++)
@@ -429,33 +444,34 @@ static bool lacks_place(const problem *p)
     return causal && !p->offset_given && p->desc.len_q < p->desc.len_k;
 }
 
-/* A step of decoding without its place would attend to the first key alone. */
-static int check_place(const problem *p)
+/* Refuse a causal call of one query without q_offset: a decoding step would attend only to the first key. */
+static int check_q_offset(const problem *p)
 {
-    if (p->desc.len_q != 1 || !lacks_place(p))
+    if (p->desc.len_q != 1 || !lacks_q_offset(p))
         return 0;
     PyErr_Format(
         PyExc_ValueError,
-        "causal with one query and %lld keys: q_offset is needed, %lld where the query is the last, as in a step of "
-        "decoding, 0 where it is the first",
+        "causal=True with one query and %lld keys; pass q_offset=%lld if the query is the last token, as in a decoding "
+        "step, or q_offset=0 if it is the first",
         (long long)p->desc.len_k, (long long)p->desc.len_k - 1);
     return -1;
 }
 
-/* Warn that several queries without their place are taken as the first. 0, or -1 with an error set. */
-int warn_of_place(const problem *p)
+/* Warn if several causal queries without q_offset are aligned with the first keys. Returns 0, or -1 with an error
+ * set. */
+int warn_about_q_offset(const problem *p)
 {
     const long long lq = p->desc.len_q, lk = p->desc.len_k;
-    if (lq == 1 || !lacks_place(p))
+    if (lq == 1 || !lacks_q_offset(p))
         return 0;
     return PyErr_WarnFormat(PyExc_UserWarning, 2,
-                            "causal with %lld queries and %lld keys: the queries are taken as the first; write "
-                            "q_offset=%lld where they are the last, as in a step of decoding, q_offset=0 where they "
+                            "causal=True with %lld queries and %lld keys aligns the queries with the first keys; pass "
+                            "q_offset=%lld if they are the last tokens, as in a decoding step, or q_offset=0 if they "
                             "are the first",
                             lq, lk, lk - lq);
 }
 
-/* Those of terms and masks, and the threads. */
+/* Read the arrays of terms and masks, and q_offset, and choose the threads. Returns 0, or -1 with an error set. */
 int take_option_arrays(problem *p, call *c, origin from[RP_MAX_TERMS][RP_MAX_ARRAYS])
 {
     if (take_terms(p, c, from) != 0)
@@ -463,10 +479,10 @@ int take_option_arrays(problem *p, call *c, origin from[RP_MAX_TERMS][RP_MAX_ARR
     for (int32_t n = 0; n < p->desc.n_masks; n++)
         if (p->mask[n] && take_mask(p, c, n) != 0)
             return -1;
-    if (p->q_offset && (!(p->q_offset = listed(c, p->q_offset, false)) ||
+    if (p->q_offset && (!(p->q_offset = as_array(c, p->q_offset, false)) ||
                         take_array(c, p->q_offset, false, "q_offset", &c->t.q_offset, NULL) != 0))
         return -1;
-    if (check_place(p) != 0)
+    if (check_q_offset(p) != 0)
         return -1;
     return take_pool(c, p->threads);
 }

@@ -1,19 +1,19 @@
-/* plan.c -- relpos._core.Plan: a flexible plan that many calls share, with what rp_prepare made of the terms' arrays, and a call of it.
- * It has no array of a call: attend of calls.c takes those.
+/* plan.c -- relpos._core.Plan: a flexible plan that many calls share, with the terms' arrays prepared by rp_prepare.
+ * plan_call passes both to attend in calls.c.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "core.h"
 
-/* A flexible plan with what its calls share. */
+/* A flexible plan and its prepared arrays. */
 typedef struct plan_object {
     PyObject_HEAD problem p;
     rp_plan *plan;
     rp_prepared *prepared;
-    PyObject *options; /* tuple: what p borrows */
+    PyObject *options; /* tuple of the objects that p borrows */
 } plan_object;
 
 static int plan_traverse(PyObject *object, visitproc visit, void *arg)
 {
-    Py_VISIT(((plan_object *)object)->options); /* a tuple: what makes a cycle with it is cleared elsewhere */
+    Py_VISIT(((plan_object *)object)->options); /* a cycle through this tuple is broken at its other objects */
     Py_VISIT(Py_TYPE(object));
     return 0;
 }
@@ -31,7 +31,7 @@ static void plan_dealloc(PyObject *object)
 }
 
 static PyType_Slot plan_slots[] = {
-    {Py_tp_doc, "What relpos.Plan holds."},
+    {Py_tp_doc, "The C object of a relpos.Plan."},
     {Py_tp_traverse, SLOT(plan_traverse)},
     {Py_tp_dealloc, SLOT(plan_dealloc)},
     {0, NULL},
@@ -46,20 +46,22 @@ PyType_Spec plan_spec = {
 
 static int read_dtype(PyObject *object, rp_dtype *dtype)
 {
-    PyObject *text = PyObject_Str(object); /* "float32", and of torch "torch.float32" */
+    PyObject *text = PyObject_Str(object); /* "float32", or "torch.float32" for torch */
     const char *utf8 = text ? PyUnicode_AsUTF8AndSize(text, NULL) : NULL;
     int found = -1;
     for (int n = 0; utf8 && n <= RP_BF16; n++)
         if (strcmp(dtype_words[n], strncmp(utf8, "torch.", 6) == 0 ? utf8 + 6 : utf8) == 0)
             found = n;
     if (utf8 && found < 0)
-        PyErr_Format(PyExc_ValueError, "dtype is %R: \"float32\", \"float64\", \"float16\" or \"bfloat16\"", object);
+        PyErr_Format(PyExc_ValueError, "dtype is %R, expected \"float32\", \"float64\", \"float16\" or \"bfloat16\"",
+                     object);
     Py_XDECREF(text);
     *dtype = (rp_dtype)found;
     return found < 0 ? -1 : 0;
 }
 
-/* plan(batch, heads, len_q, len_k, dim, kv_heads, dim_v, dtype): the sizes are bounds of the lengths. */
+/* plan(batch, heads, len_q, len_k, dim, kv_heads, dim_v, dtype): create a plan. len_q and len_k are upper bounds for
+ * its calls; the other sizes must match. */
 PyObject *core_plan(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names)
 {
     static const char *const sizes[] = {"batch", "heads", "len_q", "len_k", "dim", "kv_heads", "dim_v"};
@@ -68,7 +70,7 @@ PyObject *core_plan(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObj
     int64_t size[7];
     call c;
     if (n != 8)
-        return PyErr_Format(PyExc_TypeError, "seven sizes and a dtype are needed");
+        return PyErr_Format(PyExc_TypeError, "plan() takes seven sizes and a dtype");
     if (read_keywords(st, args + n, names, N_OPTIONS, N_OPTIONS, option) != 0)
         return NULL;
     for (int x = 0; x < 7; x++)
@@ -109,7 +111,8 @@ PyObject *core_plan(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObj
     return (PyObject *)self;
 }
 
-/* Arrays of masks, and q_offset, of one call in place of those of the plan. */
+/* Replace mask arrays and q_offset of the plan by those of one call. Returns 0, or -1 with an error set for other
+ * options. */
 static int replace(problem *p, call *c, PyObject *const *option, int64_t *q_offset)
 {
     for (int x = 0; x < N_OPTIONS; x++) {
@@ -121,9 +124,8 @@ static int replace(problem *p, call *c, PyObject *const *option, int64_t *q_offs
             at++;
         if (at == p->desc.n_masks) {
             PyErr_Format(PyExc_TypeError,
-                         "%s belongs to the plan: give it to relpos.Plan; a call may replace q_offset, and the arrays "
-                         "of masks that "
-                         "the plan was made with",
+                         "%s belongs to the plan; pass it to relpos.Plan (a call can replace only q_offset and mask "
+                         "arrays that the plan has)",
                          option_names[x]);
             return -1;
         }
@@ -152,7 +154,7 @@ PyObject *core_plan_call(PyObject *module, PyObject *const *args, Py_ssize_t n, 
     call c;
     bool record = false;
     if ((n != 6 && n != 7) || !PyObject_TypeCheck(args[0], st->plan))
-        return PyErr_Format(PyExc_TypeError, "q, k and v are needed, and nothing else without its name");
+        return PyErr_Format(PyExc_TypeError, "a Plan takes q, k and v by position; name the rest");
     if (read_keywords(st, args + n, names, N_OPTIONS, END_FORWARD, option) != 0)
         return NULL;
     const plan_object *self = (plan_object *)args[0];

@@ -1,5 +1,5 @@
-/* term.c -- relpos._core.Term, the base of the classes that relpos._terms makes of each kind of term: the parameters, and the Python
- * objects that are its arrays. They are read in each call (options.c): a term knows neither a call nor a pointer.
+/* term.c -- relpos._core.Term, the base class of the classes that relpos._terms creates for each kind of term. It
+ * stores the parameters and the Python objects of the arrays. Each call views these arrays anew (options.c).
  * SPDX-License-Identifier: Apache-2.0 */
 #include "core.h"
 
@@ -21,7 +21,7 @@ static PyObject *term_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "UO!", (char **)(uintptr_t)names, &text, &PyTuple_Type, &arrays))
         return NULL;
     if (PyTuple_Size(arrays) != RP_MAX_ARRAYS)
-        return PyErr_Format(PyExc_ValueError, "arrays: a tuple of %d is needed", RP_MAX_ARRAYS);
+        return PyErr_Format(PyExc_ValueError, "arrays: expected a tuple of %d", RP_MAX_ARRAYS);
     if (!(utf8 = PyUnicode_AsUTF8AndSize(text, NULL)))
         return NULL;
     if (rp_term_parse(utf8, &parsed, array) != RP_OK) {
@@ -75,8 +75,8 @@ static PyObject *term_arrays(PyObject *object, void *unused)
 }
 
 static PyGetSetDef term_getset[] = {
-    {"_text", term_text, NULL, "the term as the command line writes it, without arrays", NULL},
-    {"_arrays", term_arrays, NULL, "its arrays, None where absent", NULL},
+    {"_text", term_text, NULL, "the term in command-line syntax, without arrays", NULL},
+    {"_arrays", term_arrays, NULL, "a tuple of its arrays; None: absent", NULL},
     {0},
 };
 
@@ -97,7 +97,7 @@ PyType_Spec term_spec = {
     .slots = term_slots,
 };
 
-/* What the library says of a kind, as JSON (relpos/facts.h); None past the last. */
+/* Return the facts about a kind of term as JSON (relpos/facts.h), or None after the last kind. */
 PyObject *core_term_info(PyObject *module, PyObject *object)
 {
     (void)module;

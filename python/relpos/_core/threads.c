@@ -1,6 +1,7 @@
-/* threads.c -- the threads of a call: the library's own for NumPy, and for torch those of torch, whose OpenMP threads go on spinning on
- * the cores for a while after each of its operations. The team is reached by GOMP_parallel of the libgomp that torch uses (LLVM's and
- * Intel's libraries have it too). It knows no arrays and no options but `threads`.
+/* threads.c -- the threads of a call. NumPy calls use the library's own threads. torch calls use torch's OpenMP
+ * threads, because these keep spinning on the cores for a while after each torch operation and would compete with ours.
+ * The OpenMP team is started by GOMP_parallel of the runtime that torch links (libgomp; LLVM's and Intel's runtimes
+ * export it too).
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* RTLD_DEFAULT, dl_iterate_phdr */
@@ -16,9 +17,10 @@
 #define POOL "relpos.pool"
 enum { MAX_POOLS = 4 };
 
-/* The OpenMP of torch: GOMP_parallel(function, data, threads, flags). */
+/* The signature of GOMP_parallel(function, data, threads, flags). */
 typedef void gomp_parallel(rp_work *, void *, unsigned, unsigned);
 
+/* Run a task on an OpenMP team of `count` threads. A callback for rp_pool_from. */
 static void run_by_team(void *context, int32_t count, rp_work *work, void *data)
 {
     gomp_parallel *parallel = (gomp_parallel *)(uintptr_t)context;
@@ -26,7 +28,7 @@ static void run_by_team(void *context, int32_t count, rp_work *work, void *data)
 }
 
 #ifdef __linux__
-/* dl_iterate_phdr: the path of torch's library, which links OpenMP's. */
+/* Copy the path of libtorch_cpu, which links the OpenMP runtime. A callback for dl_iterate_phdr. */
 static int find_torch(struct dl_phdr_info *info, size_t size, void *found)
 {
     (void)size;
@@ -39,8 +41,8 @@ static int find_torch(struct dl_phdr_info *info, size_t size, void *found)
 
 #endif
 
-/* As the loader binds torch's calls: what the whole process shows, such as a preloaded library, and then, on Linux, what libtorch_cpu
- * links. */
+/* Find GOMP_parallel in the order in which the loader binds torch's calls: first the global symbols of the process,
+ * such as a preloaded library, then (on Linux) the libraries that libtorch_cpu links. Returns NULL if there is none. */
 static void *find_team(void)
 {
     void *team = dlsym(RTLD_DEFAULT, "GOMP_parallel");
@@ -49,7 +51,7 @@ static void *find_team(void)
     if (team)
         return team;
     dl_iterate_phdr(find_torch, &path);
-    void *torch = path ? dlopen(path, RTLD_LAZY | RTLD_NOLOAD) : NULL; /* loaded already, and for ever */
+    void *torch = path ? dlopen(path, RTLD_LAZY | RTLD_NOLOAD) : NULL; /* already loaded, and never unloaded */
     free(path);
     team = torch ? dlsym(torch, "GOMP_parallel") : NULL;
 #endif
@@ -64,7 +66,8 @@ static void destroy_pool(PyObject *capsule)
     Py_END_ALLOW_THREADS
 }
 
-/* The pool of a number of threads, torch's or our own, as a capsule: a new reference. The last few are kept. */
+/* Return a pool of n threads, torch's if `team` is true, as a capsule. The module caches the last MAX_POOLS pools.
+ * Returns a new reference. */
 static PyObject *pool_of(const state *st, int64_t n, bool team)
 {
     rp_pool *pool;
@@ -93,18 +96,18 @@ static PyObject *pool_of(const state *st, int64_t n, bool team)
     return capsule;
 }
 
-/* Learn torch's threads. In a forked child the team of its parent is not there, and OpenMP would wait for it. */
-static void look_for_team(state *st)
+/* Look up torch.get_num_threads and GOMP_parallel. */
+static void load_team(state *st)
 {
     PyObject *torch = PyImport_ImportModule("torch");
     st->num_threads = torch ? PyObject_GetAttrString(torch, "get_num_threads") : NULL;
     st->team = find_team();
     PyErr_Clear();
     Py_XDECREF(torch);
-    st->looked_for_team = true;
+    st->team_loaded = true;
 }
 
-/* As many as torch has for this thread at present; 0: it does not say. */
+/* Return torch.get_num_threads(), or 0 if it is not available. */
 static int64_t torch_threads(const state *st)
 {
     PyObject *answer = st->num_threads ? PyObject_CallNoArgs(st->num_threads) : NULL;
@@ -114,15 +117,16 @@ static int64_t torch_threads(const state *st)
     return n < 0 ? 0 : n < RP_MAX_THREADS ? n : RP_MAX_THREADS;
 }
 
-/* The pool of a call, by `threads`, 0 where it was not given, once the arrays are known. The call holds it. */
+/* Choose the pool of a call, which the call keeps, after its arrays are read; `threads` is 0 if not given. A forked
+ * child does not use torch's threads: its parent's team does not exist there, and OpenMP would wait for it forever. */
 int take_pool(call *c, int64_t threads)
 {
     state *st = c->st;
     int64_t n = threads;
     bool team = false;
     if (c->torch) {
-        if (!st->looked_for_team)
-            look_for_team(st);
+        if (!st->team_loaded)
+            load_team(st);
         const char *set = getenv("RELPOS_THREADS");
         if (n == 0)
             n = set && *set ? rp_pool_threads(NULL) : torch_threads(st);
@@ -130,7 +134,7 @@ int take_pool(call *c, int64_t threads)
     }
     if (n == 0)
         return 0; /* the default pool */
-    if (hold(c, pool_of(st, n, team)) != 0)
+    if (keep(c, pool_of(st, n, team)) != 0)
         return -1;
     c->t.pool = PyCapsule_GetPointer(c->object[c->n_objects - 1], POOL);
     return 0;

@@ -1,16 +1,16 @@
-/* torch.c -- what torch is asked, and where a call goes that it wants for itself: whether a tensor requires a gradient, whether a mode,
- * a transform or autocast is active, and the functions of Python that then take the call. Nothing is asked before the first tensor of
- * a call, and torch is never imported for a call without one. It knows neither terms nor plans, and reads no element of an array.
+/* torch.c -- queries of torch's state: does a tensor require a gradient, is a dispatch mode, a transform or autocast
+ * active? If so, a Python function takes over the call. The queries run at the first tensor of a call; torch is never
+ * imported for a call without one. Independent of terms and plans.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "core.h"
 
 const function by_operator = {"relpos._operator", "attention"}, recorded = {"relpos._torch", "attention"};
-static const function watched = {"relpos._operator", "watched"}, cast = {"relpos._torch", "cast"};
+static const function dispatch = {"relpos._operator", "dispatch"}, cast = {"relpos._torch", "cast"};
 
-/* Whether a type of tensors sends calls elsewhere, as those without numbers do that are used for tracing. */
+/* Return true if a tensor type overrides __torch_dispatch__, as the fake tensors used for tracing do. */
 bool dispatches(PyObject *type)
 {
-    PyObject *its = PyObject_GetAttrString(type, "__torch_dispatch__"); /* so torch has been imported */
+    PyObject *its = PyObject_GetAttrString(type, "__torch_dispatch__"); /* if it exists, torch is imported */
     PyObject *torch = its ? PyImport_ImportModule("torch") : NULL;
     PyObject *plain = torch ? PyObject_GetAttrString(torch, "Tensor") : NULL;
     PyObject *of_plain = plain ? PyObject_GetAttrString(plain, "__torch_dispatch__") : NULL;
@@ -23,7 +23,7 @@ bool dispatches(PyObject *type)
     return differ;
 }
 
-/* torch.Tensor and torch.nn.Parameter */
+/* Return true for torch.Tensor, torch.nn.Parameter and other types of their modules. */
 bool is_of_torch(PyObject *type)
 {
     PyObject *module = PyObject_GetAttrString(type, "__module__");
@@ -35,22 +35,22 @@ bool is_of_torch(PyObject *type)
     return is;
 }
 
-/* Learn how torch answers. An older one may lack a function, or have it by the second name. */
-static void look_for_questions(state *st)
+/* Look up the queried functions. An older torch may not have one, or only under its second name. */
+static void load_queries(state *st)
 {
-    static const char *const names[N_QUESTIONS][2] = {
+    static const char *const names[N_QUERIES][2] = {
         [MODES] = {"_len_torch_dispatch_stack"},
-        [TRANSFORMS] = {"peek_interpreter_stack"}, /* of torch._C._functorch */
+        [TRANSFORMS] = {"peek_interpreter_stack"}, /* in torch._C._functorch */
         [TRACING] = {"_is_tracing"},
         [AUTOCAST] = {"_is_any_autocast_enabled", "is_autocast_cpu_enabled"},
     };
     PyObject *torch = PyImport_ImportModule("torch._C");
     PyObject *func = torch ? PyObject_GetAttrString(torch, "_functorch") : NULL;
-    for (int n = 0; n < N_QUESTIONS; n++)
-        for (int x = 0; x < 2 && !st->asked[n] && names[n][x]; x++) {
+    for (int n = 0; n < N_QUERIES; n++)
+        for (int x = 0; x < 2 && !st->query[n] && names[n][x]; x++) {
             PyObject *module = n == TRANSFORMS ? func : torch;
             PyErr_Clear();
-            st->asked[n] = module ? PyObject_GetAttrString(module, names[n][x]) : NULL;
+            st->query[n] = module ? PyObject_GetAttrString(module, names[n][x]) : NULL;
         }
     PyErr_Clear();
     st->forward_ad = PyImport_ImportModule("torch.autograd.forward_ad");
@@ -66,23 +66,23 @@ static void look_for_questions(state *st)
     Py_XDECREF(nn);
     Py_XDECREF(torch);
     Py_XDECREF(func);
-    st->looked = true;
+    st->queries_loaded = true;
 }
 
-static bool answers_yes(const state *st, int question)
+static bool query_is_true(const state *st, int question)
 {
-    PyObject *answer = st->asked[question] ? PyObject_CallNoArgs(st->asked[question]) : NULL;
+    PyObject *answer = st->query[question] ? PyObject_CallNoArgs(st->query[question]) : NULL;
     const bool yes = answer && PyObject_IsTrue(answer) > 0;
     PyErr_Clear();
     Py_XDECREF(answer);
     return yes;
 }
 
-/* Whether something in torch reads or transforms calls at present: a dispatch mode, as make_fx and fake tensors are, a transform of
- * torch.func, torch.jit.trace, or forward-mode differentiation. */
-static bool is_watched(state *st)
+/* Return true if torch traces or transforms calls: by a dispatch mode such as make_fx or fake tensors, torch.func,
+ * torch.jit.trace, or forward-mode differentiation. */
+static bool is_traced(state *st)
 {
-    if (answers_yes(st, MODES) || answers_yes(st, TRANSFORMS) || answers_yes(st, TRACING))
+    if (query_is_true(st, MODES) || query_is_true(st, TRANSFORMS) || query_is_true(st, TRACING))
         return true;
     PyObject *level = st->forward_ad ? PyObject_GetAttr(st->forward_ad, st->current_level) : NULL;
     const bool is = level && PyLong_AsLong(level) >= 0;
@@ -91,8 +91,8 @@ static bool is_watched(state *st)
     return is;
 }
 
-/* Whether something has put another function in the place of scaled_dot_product_attention, as torch's context_parallel does: `cast` looks
- * who it was. */
+/* Return true if another function has replaced scaled_dot_product_attention, as torch's context_parallel does. `cast`
+ * then finds out which one. */
 static bool is_replaced(const state *st)
 {
     PyObject *now = st->sdpa ? PyObject_GetAttr(st->functional, st->sdpa_name) : NULL;
@@ -102,8 +102,9 @@ static bool is_replaced(const state *st)
     return is;
 }
 
-/* Whether the object is a tensor of torch, by what torch alone has: 1, 0, or -1 with an error set. Notes whether it wants a
- * gradient, and refuses one whose numbers are the negatives of those in its memory. */
+/* Return 1 if the object is a torch tensor (recognized by requires_grad), 0 if not, or -1 with an error set. Records if
+ * it requires a gradient. Sets c->redirect and an error if a Python function must take over: for tracing, autocast, or
+ * a set negative bit, which means that the values are the negatives of those in memory. */
 int note_torch(call *c, PyObject *object, const char *name)
 {
     PyObject *wants = PyObject_GetAttr(object, c->st->requires_grad), *neg;
@@ -114,33 +115,34 @@ int note_torch(call *c, PyObject *object, const char *name)
     c->torch = true;
     c->grad = c->grad || wants == Py_True;
     Py_DECREF(wants);
-    if (c->asks && !c->st->looked)
-        look_for_questions(c->st);
-    if (c->asks && is_watched(c->st)) {
-        c->elsewhere = &watched;
+    if (c->check_torch && !c->st->queries_loaded)
+        load_queries(c->st);
+    if (c->check_torch && is_traced(c->st)) {
+        c->redirect = &dispatch;
         PyErr_Format(PyExc_TypeError,
                      "%s: torch traces or transforms this call (make_fx, fake tensors, torch.jit.trace, torch.func, "
-                     "forward-mode derivatives): only relpos.attention allows it",
+                     "forward-mode derivatives); use relpos.attention, which allows it",
                      name);
         return -1;
     }
-    if (c->casts && (answers_yes(c->st, AUTOCAST) || is_replaced(c->st))) {
-        c->elsewhere = &cast;
+    if (c->check_autocast && (query_is_true(c->st, AUTOCAST) || is_replaced(c->st))) {
+        c->redirect = &cast;
         PyErr_Format(PyExc_TypeError, "%s: under torch.autocast", name);
         return -1;
     }
-    c->asks = c->casts = false;
+    c->check_torch = c->check_autocast = false;
     if (!(neg = PyObject_CallMethodObjArgs(object, c->st->is_neg, NULL)))
         return -1;
     Py_DECREF(neg);
     if (neg != Py_True)
         return 1;
-    c->elsewhere = &by_operator;
-    PyErr_Format(PyExc_TypeError, "%s: its negative bit is set: use %s.resolve_neg()", name, name);
+    c->redirect = &by_operator;
+    PyErr_Format(PyExc_TypeError, "%s has its negative bit set; use %s.resolve_neg()", name, name);
     return -1;
 }
 
-/* Whether torch should find the derivative with respect to a number: there is none, and to go on would drop it. */
+/* Return true if a number requires a gradient. No call computes it, so the caller raises rather than drop it
+ * silently. */
 bool wants_gradient(PyObject *number)
 {
     if (PyFloat_Check(number) || PyLong_Check(number))
@@ -156,8 +158,8 @@ bool wants_gradient(PyObject *number)
     return is;
 }
 
-/* Whether torch wants a gradient through this call: 1, 0, or -1 with an error set. */
-int records(const call *c)
+/* Return 1 if torch must record this call for a gradient, 0 if not, or -1 with an error set. */
+int needs_record(const call *c)
 {
     if (!c->grad)
         return 0;
@@ -169,32 +171,33 @@ int records(const call *c)
     return answer;
 }
 
+/* Raise TypeError if an input of a Plan requires a gradient. Returns 0, or -1 with an error set. */
 int refuse_gradient(const call *c)
 {
-    const int answer = records(c);
+    const int answer = needs_record(c);
     if (answer > 0)
         PyErr_SetString(PyExc_TypeError,
-                        "an input requires a gradient, and a plan records none: call it under torch.no_grad(), "
-                        "or relpos.attention");
+                        "an input requires a gradient, which a Plan does not record; call it under torch.no_grad(), or "
+                        "use relpos.attention");
     return answer == 0 ? 0 : -1;
 }
 
-/* Tell torch that a tensor of the caller's has changed, so that a backward pass that needs what it was says so. */
-int was_written(PyObject *tensor)
+/* Bump the version of a tensor we wrote to, so that a backward pass that needs its old value raises. */
+int bump_version(PyObject *tensor)
 {
     PyObject *graph = PyImport_ImportModule("torch.autograd.graph");
     PyObject *done = graph ? PyObject_CallMethod(graph, "increment_version", "O", tensor) : NULL;
     Py_XDECREF(graph);
     Py_XDECREF(done);
-    if (!done && PyErr_ExceptionMatches(PyExc_RuntimeError)) { /* a tensor of inference mode has no version */
+    if (!done && PyErr_ExceptionMatches(PyExc_RuntimeError)) { /* inference tensors have no version */
         PyErr_Clear();
         return 0;
     }
     return done ? 0 : -1;
 }
 
-/* The same call through a function of Python. */
-PyObject *hand_over(const function *to, PyObject *const *args, Py_ssize_t n)
+/* Call a Python function with the same positional arguments. */
+PyObject *call_instead(const function *to, PyObject *const *args, Py_ssize_t n)
 {
     PyObject *module = PyImport_ImportModule(to->module), *answer = NULL;
     PyObject *called = module ? PyObject_GetAttrString(module, to->name) : NULL;
