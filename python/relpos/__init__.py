@@ -64,14 +64,16 @@ def attention(q, k, v, *, bias=None, rope=None, relkey=None, relval=None, sink=N
     relkey           a term added to the product of q and k: RelKey, XL or another from "Products with vectors" in docs/terms.md
     relval           RelValue, which adds vectors to v
     sink             Sink, an extra logit in each row, which lowers the sum of the weights below one
-    causal           attend only to keys at or before the query
-    window           (left, right): attend only to keys from left before to right after the query; None or -1 = no limit
-    key_mask         broadcasts to (B, Lk): nonzero = attend to this key
-    mask             broadcasts to (B, H, Lq, Lk): nonzero = this pair attends
-    lengths          broadcasts to (B): the number of valid keys of each batch entry
-    segments         broadcasts to (B, Lk): labels of packed sequences; a token attends only to its own sequence
-    starts           broadcasts to (B, Lq): the first key of each query, for chunks or windows that differ by query
-    ends             broadcasts to (B, Lq): one past the last key of each query, for prefixes or images in causal text
+    causal           only keys at or before the query
+    window           (left, right): only keys from left before to right after the query; -1 = no limit, which None stands for
+                     too
+    key_mask         (B, Lk) or what broadcasts to it: non-zero keys are attended to
+    mask             (B, H, Lq, Lk) or what broadcasts to it: non-zero pairs are attended to
+    lengths          (B) or what broadcasts to it: the number of valid keys of each batch entry
+    segments         (B, Lk) or what broadcasts to it: labels of packed sequences; a token attends only to its own sequence
+    starts           (B, Lq) or what broadcasts to it: the first key of each query, for chunks or windows that differ by query
+    ends             (B, Lq) or what broadcasts to it: one past the last key of each query, for prefixes or images within
+                     causal text
     scale            factor of q k^T; default 1/sqrt(D)
     softcap          c in c tanh(x/c), applied before the biases
     softcap_after    c of a softcap after the biases, with or without softcap; True applies softcap after the biases instead
