@@ -1,11 +1,11 @@
-/* screen.c -- greedy decoding with the whole head and with 8 bits of it (t5/greedy_screen.c), in turns in one process: tokens a
- * second of processor time, without encoding, and how many logits are made exactly. With DRAFT, int8 or int4: with 8 bits
- * of the head, and with such a draft besides (t5/draft.c).
+/* screen.c -- greedy decoding with the whole head and with 8 bits of it (t5/greedy_screen.c), in turns in one process:
+ * tokens a second of processor time, without encoding, and how many logits are made exactly. With DRAFT, int8 or int4:
+ * with 8 bits of the head, and with such a draft besides (t5/draft.c).
  *
  *     bench_screen MODEL [LINES] [PREFIX] [TOKENS] [BATCH] [ROUNDS] [DRAFT]
  *
- * One thread. Without LINES ("" too), 8 sources of 128 random tokens, and targets of TOKENS (64) tokens; with LINES they
- * end where the model ends them.
+ * One thread. Without LINES ("" too), 8 sources of 128 random tokens, and targets of TOKENS (64) tokens; with LINES
+ * they end where the model ends them.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/model.h"
 #include <stdio.h>

@@ -82,7 +82,8 @@ static int check_hidden(void)
     return CLI_OK;
 }
 
-/* Check RELPOS_ISA, RELPOS_HIDE_ISA and RELPOS_THREADS. The library ignores invalid values; the program reports them. */
+/* Check RELPOS_ISA, RELPOS_HIDE_ISA and RELPOS_THREADS. The library ignores invalid values; the program
+ * reports them. */
 static int check_environment(void)
 {
     const char *isa = getenv("RELPOS_ISA"), *threads = getenv("RELPOS_THREADS");

@@ -1,5 +1,5 @@
 /* compare.c -- the largest difference between an array of one file and an array of another: for ./demo and the tests.
- *     compare A NAME B NAME TOLERANCE     the first elements of A's array against all of B's; exit code 1 if they differ by more
+ *     compare A NAME B NAME TOLERANCE     the first elements of A's array against all of B's; exit code 1 beyond it
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/io.h"
 #include <math.h>

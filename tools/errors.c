@@ -1,8 +1,9 @@
-/* errors.c -- measure the error of the fast path for each term on the texts of its scheme for benchmarks: the table of docs/numerics.md.
+/* errors.c -- measure the error of the fast path for each term on the texts of its scheme for benchmarks: the table of
+ * docs/numerics.md.
  *     errors > bench/results/errors.md
- * The error is that of out against the reference path in double on the same inputs, in units of u S: u = 2^-24, S = sum_j
- * w_j (|v_j| + |relval_j|). q, k, v and tables are normal; the second half multiplies q by 300, which
- * makes logits of about ±1000.
+ * The error is that of out against the reference path in double on the same inputs, in units of u S: u = 2^-24, S =
+ * sum_j w_j (|v_j| + |relval_j|). q, k, v and tables are normal; the second half multiplies q by 300, which makes
+ * logits of about ±1000.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/support/sample_problem.h"
 #include <stdio.h>

@@ -263,6 +263,11 @@ class Test:
         return child.returncode, used.ru_utime + used.ru_stime, time.monotonic() - began
 
 
+def folder_of(path):
+    """The key of FOLDERS that contains a path."""
+    return next(f for f in FOLDERS if path.startswith(f + "/"))
+
+
 def tests_of(folders):
     """Return the tests that pass on the unbroken source, with their times. The times are cached, because measuring
     takes minutes."""
@@ -297,7 +302,7 @@ LIBRARIES = {"src": ["relpos"], "models/io": ["relpos", "relpos_io"], "models/li
 
 def judge(place, broken, order, whole):
     """Break one place and run tests. Return (state, name of the test that failed)."""
-    folder = place.file.split("/")[0]
+    folder = folder_of(place.file)
     path, good = SOURCE / place.file, (SOURCE / place.file).read_bytes()
     path.write_text(broken)
     try:
@@ -358,7 +363,7 @@ def show(data):
     for what in ("kind", "folder"):
         count = collections.defaultdict(collections.Counter)
         for m in data["mutants"]:
-            count[m["kind"] if what == "kind" else m["file"].split("/")[0]][state(m, listed)] += 1
+            count[m["kind"] if what == "kind" else folder_of(m["file"])][state(m, listed)] += 1
             count["all"][state(m, listed)] += what == "kind"
         print(f"\n{what:12}" + "".join(f"{s:>18}" for s in states) + "    killed of killed + survived")
         for name, c in count.items():
@@ -372,7 +377,7 @@ def show(data):
 def page():
     """Return docs/reliability.md with an up-to-date table."""
     data, listed = load(), equivalents()
-    count = collections.Counter((m["file"].split("/")[0], state(m, listed)) for m in data["mutants"])
+    count = collections.Counter((folder_of(m["file"]), state(m, listed)) for m in data["mutants"])
     rows = ["| folder | broken | found by a test | not found | cannot be found |", "|---|---|---|---|---|"]
     for folder in FOLDERS:
         found, missed, same = count[folder, "killed"], count[folder, "survived"], count[folder, "equivalent"]
@@ -409,7 +414,7 @@ def main():
     if a.sanitize:
         BUILD = WORK / "sanitized"
     prepare("-fsanitize=address,undefined -fno-sanitize-recover=all" if a.sanitize else "")
-    folders = sorted({f.split("/")[0] for f in files})
+    folders = sorted({folder_of(f) for f in files})
     built = build(sorted({library for f in folders for library in LIBRARIES[f]}))
     if built.returncode:
         sys.exit(built.stdout[-3000:])
@@ -423,7 +428,7 @@ def main():
         old = known.get(key(place))
         if old and not a.survivors:
             continue
-        folder = place.file.split("/")[0]
+        folder = folder_of(place.file)
         fitting = [t for t in tests.values() if re.fullmatch(TESTS[folder], t.name) and (a.long or t.seconds < LONG or t.name in NEEDED)]
         kills = collections.Counter(m["by"] for m in data["mutants"] if m["file"].startswith(folder + "/"))
         near = collections.Counter(m["by"] for m in data["mutants"] if Path(m["file"]).parent == Path(place.file).parent)

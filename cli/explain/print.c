@@ -1,5 +1,5 @@
-/* print.c -- print the text of relpos explain: all steps of one query, only its heaviest keys, or the words of a model's
- * text; and the weight by distance.
+/* print.c -- print the text of relpos explain: all steps of one query, only its heaviest keys, or the words of a
+ * model's text; and the weight by distance.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/explain/explain.h"
 #include "cli/picture/picture.h"

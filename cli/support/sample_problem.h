@@ -12,7 +12,8 @@
  * Masks    names, with whole numbers as parameters: causal, window=40,3. Their arrays are generated.
  * Settings scale=S, softcap=C, softcap_after=C, dropout=P, seed=N, q_offsets (a different one for each batch entry),
  *          positions (real positions for every term that accepts them), high (f32 numbers as sums of two bf16 on AMX),
- *          wild (a fifth of the numbers of q, k, v, dout and dlse are zero, tiny or large), dlse (lse also has a gradient).
+ *          wild (a fifth of the numbers of q, k, v, dout and dlse are zero, tiny or large),
+ *          dlse (lse also has a gradient).
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_PROBLEM_H
 #define RELPOS_PROBLEM_H

@@ -1,5 +1,5 @@
-/* inspect_heads.c -- relpos lab inspect: how the heads of a trained model use positions, by distance. The reference path
- * (rp_attend_row) computes the scores; this file computes statistics.
+/* inspect_heads.c -- relpos lab inspect: how the heads of a trained model use positions, by distance. The reference
+ * path (rp_attend_row) computes the scores; this file computes statistics.
  *
  * A score is s = c + p, where c is the score without the position terms of the model and p is the sum of the terms. The
  * position fraction is sum var(p) / sum (var(p) + var(c)), with variances over the keys of a query and sums over

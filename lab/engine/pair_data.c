@@ -1,5 +1,5 @@
-/* pair_data.c -- training data of an encoder-decoder: lines of a source and a target, or windows of a text with spans cut
- * out; and the batches of each step.
+/* pair_data.c -- training data of an encoder-decoder: lines of a source and a target, or windows of a text with spans
+ * cut out; and the batches of each step.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/io.h"
 #include "lab/engine/nn.h"

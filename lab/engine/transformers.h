@@ -1,5 +1,5 @@
-/* transformers.h -- helpers to write a model as a directory for Hugging Face's transformers. Each model family (export_t5.c,
- * decoders.c) has a function that checks the model and a function that writes the files.
+/* transformers.h -- helpers to write a model as a directory for Hugging Face's transformers. Each model family
+ * (export_t5.c, decoders.c) has a function that checks the model and a function that writes the files.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_TRANSFORMERS_H
 #define RELPOS_TRANSFORMERS_H

@@ -1,5 +1,5 @@
-/* screen_bounds.c -- bounds of products with weights of f32, f16 or bf16, computed from a copy of the weights in 8 bits. To
- * find the largest output, a caller reads this copy, and only the rows of W that may have the largest output.
+/* screen_bounds.c -- bounds of products with weights of f32, f16 or bf16, computed from a copy of the weights in 8
+ * bits. To find the largest output, a caller reads this copy, and only the rows of W that may have the largest output.
  *
  * If W is bf16, x is first rounded as linear_apply rounds it; packed bf16 numbers and their sums are never
  * subnormal. With W = Ŵ + F as int8 packs it, and x = x̃ + r, x̃ = s₁ p₁ + s₂ p₂ for integers p from -127 to 127,

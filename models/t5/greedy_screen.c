@@ -1,6 +1,6 @@
-/* greedy_screen.c -- greedy decoding without reading the whole head. An int8 copy of the head gives bounds of every logit.
- * Only logits that may be the largest are computed exactly, bit for bit as the whole head does, so the tokens are the
- * same.
+/* greedy_screen.c -- greedy decoding without reading the whole head. An int8 copy of the head gives bounds of every
+ * logit. Only logits that may be the largest are computed exactly, bit for bit as the whole head does, so the tokens
+ * are the same.
  *
  * Why that holds after t5_process: it changes each score independently by a non-decreasing function. The processed
  * bounds therefore enclose the processed logit. The largest processed logit is at least the largest lower bound, so

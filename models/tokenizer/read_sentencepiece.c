@@ -202,8 +202,7 @@ static tok_status read_trainer(reader *r, bytes b)
     for (field f; (f = next_field(&b)).number != 0;) {
         if (f.number < 0)
             return damaged(r, "trainer_spec");
-        const bool text = f.number == 44 || f.number == 47,
-                   number = f.number == 3 || f.number == 24 || f.number == 35;
+        const bool text = f.number == 44 || f.number == 47, number = f.number == 3 || f.number == 24 || f.number == 35;
         if ((text && f.wire != WIRE_BYTES) || (number && f.wire != WIRE_VARINT))
             return wrong_type(r, "a field of trainer_spec", f.wire, text ? WIRE_BYTES : WIRE_VARINT);
         switch (f.number) {

@@ -1,5 +1,5 @@
-/* api/error_names.c -- the last error in the words of a client's user, who sees neither rp_desc nor rp_tensors. Independent
- * of plans and arrays.
+/* api/error_names.c -- the last error in the words of a client's user, who sees neither rp_desc nor rp_tensors.
+ * Independent of plans and arrays.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "base/error.h"
 #include <relpos/facts.h>

@@ -1,5 +1,6 @@
-/* isa/vector_ops.h -- vector operations that the instruction set does not define, in compiler vectors. Include it once per
- * instruction set, after VL (numbers of a vector), MR x NR (rows and columns of a register tile) and vf are defined.
+/* isa/vector_ops.h -- vector operations that the instruction set does not define, in compiler vectors. Include it once
+ * per instruction set, after VL (numbers of a vector), MR x NR (rows and columns of a register tile) and vf are
+ * defined.
  *
  * vf is a type on which + - * / work lane by lane. Write vf_fma to add a product, so that the bits of a row do not
  * depend on what the compiler chooses to fuse.

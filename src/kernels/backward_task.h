@@ -41,8 +41,8 @@ static void merge_between(const backward_scratch *w, int64_t j0)
     }
 }
 
-/* Add the sums of one head to those of the call, after the earlier tasks have added theirs. rpi_reduce (engine/reduce.c)
- * uses them. */
+/* Add the sums of one head to those of the call, after the earlier tasks have added theirs. rpi_reduce
+ * (engine/reduce.c) uses them. */
 static void merge_head(backward_scratch *w, int64_t j0, int64_t key_block)
 {
     const block *k = &w->k;

@@ -1,5 +1,5 @@
-/* problem/positions.c -- positions of queries and keys, pairs as the definitions read them, and the keys that a query may
- * attend to. Independent of sources, kernels and the reference.
+/* problem/positions.c -- positions of queries and keys, pairs as the definitions read them, and the keys that a query
+ * may attend to. Independent of sources, kernels and the reference.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "problem.h"
 

@@ -20,7 +20,7 @@
  *   form     meaning                                      required                                optional
  *   OFFSET   a bias that depends only on (h, delta)       pair                                    shared reach
  *   INDEX    a bias from a list of entries per head       entries index entry                     reach
- *   TILE     a bias that depends on (b, h, i, j)          pair                            row largest, reduce or row_grad
+ *   TILE     a bias that depends on (b, h, i, j)          pair                            row largest, reduce, row_grad
  *   VEC      products of queries or keys with vectors     product[0] (count vec, first or index)  product[1]
  *   VALVEC   a vector added to v_j                        product[0] (count vec width, first or index)
  *   ROTATE   rotates q and k: rope; code in sources       -
@@ -77,9 +77,9 @@ static inline void rpi_add(const rpi_sums *to, int array, int64_t a, int64_t b, 
  * of rp_term that has the same meaning. If there is none, use the next free slot of real[4] (REAL), integer[4] (INT;
  * GRID takes two) or choice[4] (FLAG, SIGN, CHOICE).
  *
- * .min and .max are the bounds of the value, both included. With .above_min = 1 the value must be above .min. Bounds are
- * checked before `check` runs, except for a parameter that is still open (0 with `unset`), and again after `check` has
- * resolved it. A list of parameters ends with {0}. */
+ * .min and .max are the bounds of the value, both included. With .above_min = 1 the value must be above .min. Bounds
+ * are checked before `check` runs, except for a parameter that is still open (0 with `unset`), and again after `check`
+ * has resolved it. A list of parameters ends with {0}. */
 #define RPI_FIELD(name) offsetof(rp_term, name), #name
 
 /* Facts, for .facts: formula and about are required. `relpos explain` prints `shown`: for a bias a formula, in which

@@ -1,4 +1,5 @@
-/* terms/term_registry.h -- the interface of position terms for the rest of the library. Independent of calls and kernels.
+/* terms/term_registry.h -- the interface of position terms for the rest of the library. Independent of calls and
+ * kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_REGISTRY_H
 #define RELPOS_REGISTRY_H

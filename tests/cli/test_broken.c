@@ -219,7 +219,8 @@ static void test_verify(void **state)
     expect(ATTEND, OTHER_BITS, 1, FORWARD, "^FAILED oracle: error .*, bound .*, ratio");
     expect(ATTEND, OTHER_BITS, 2, FORWARD, "^FAILED oracle: error .*, bound .*, ratio");
     expect(ATTEND, OTHER_BITS, 3, FORWARD, "^FAILED threads: 3 threads against 1: element 39 differs$");
-    expect(ATTEND, OTHER_BITS, 4, FORWARD, "^FAILED skipping: without skipping against with skipping: element 39 differs$");
+    expect(ATTEND, OTHER_BITS, 4, FORWARD,
+           "^FAILED skipping: without skipping against with skipping: element 39 differs$");
     expect(ATTEND, OTHER_BITS, 5, FORWARD, "^FAILED arrays: arrays: out with gaps has different bits");
     expect(ATTEND, INPUT_CHANGED, 5, FORWARD, "^FAILED arrays: arrays: the input k was changed$");
     expect(ATTEND, WRITES_BEYOND, 5, FORWARD, "^FAILED arrays: arrays: byte 5 beyond the scratch memory was written$");

@@ -6,10 +6,10 @@
  * call fails with an error that suits it. With `ever`, all later calls of its kind fail too. With `short`, a read or
  * write transfers half of its bytes. With `kill`, the program is killed before the N-th call. N = 0: no call fails.
  *
- * LOG receives the number of calls and the kind of the call that failed, for example "57 write". If none failed, it also
- * receives the first call of each way to reach one, as "N HASH"; the hash covers the kind and the first words on the
- * stack that point into the program's code. The exit code is the program's, or 128 + the signal that ended it. Writing
- * to standard error never fails, because the message is checked. A program started by exec is not traced.
+ * LOG receives the number of calls and the kind of the call that failed, for example "57 write". If none failed, it
+ * also receives the first call of each way to reach one, as "N HASH"; the hash covers the kind and the first words on
+ * the stack that point into the program's code. The exit code is the program's, or 128 + the signal that ended it.
+ * Writing to standard error never fails, because the message is checked. A program started by exec is not traced.
  * SPDX-License-Identifier: Apache-2.0 */
 #include <elf.h>
 #include <errno.h>

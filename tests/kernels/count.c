@@ -4,7 +4,8 @@
  *     count PROBLEM ISA [CALLS]      for example  count fwd:f32:b1h1q512k512d64:t5 avx2
  *     count                          print the compiler
  *
- * Prints the number of attended pairs of query and key in one call. Exit code 77: this machine lacks the instruction set.
+ * Prints the number of attended pairs of query and key in one call. Exit code 77: this machine lacks the instruction
+ * set.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/support/sample_problem.h"
 #include <stdio.h>

@@ -2,8 +2,8 @@
  * The file of the instruction set includes it after defining vf, VL, MR, NR, its vector operations and its kernels: see
  * CMakeLists.txt.
  *
- * Sizes are around the edges of vectors and tiles. What a kernel writes is between borders, and what it must not read is
- * NaN. A tolerance is a bound on rounding errors: n EPS times the sum of the absolute values of the summands, for n
+ * Sizes are around the edges of vectors and tiles. What a kernel writes is between borders, and what it must not read
+ * is NaN. A tolerance is a bound on rounding errors: n EPS times the sum of the absolute values of the summands, for n
  * roundings.
  *
  * checks_x.h has the checks of one subject; the table is at the end. Only tests of whole calls cover: biases by index

@@ -43,7 +43,7 @@ void kernel_same(const void *got, const void *want, size_t bytes, const char *wh
         wrong_at(what, row, column, "other bits");
 }
 
-/* ------------------------------------------------------------------------------------------------ memory with borders */
+/* ---------------------------------------------------------------------------------------------- memory with borders */
 
 enum { BORDER = 512, MOST = 4096 };
 static struct {
@@ -95,7 +95,7 @@ double kernel_normal(uint64_t n)
     return sum * 1.7320508075688772;
 }
 
-/* ------------------------------------------------------------------------------------------------ every instruction set */
+/* -------------------------------------------------------------------------------------------- every instruction set */
 
 static bool run(const kernel_checks *of, size_t at)
 {

@@ -260,8 +260,8 @@ static void vectors_at_the_end_of_the_range_have_no_bound(void **state)
     show("vectors at the end of the range");
 }
 
-/* With biases of 0, units of FIRE's network are off at distance 0 and on at other distances. Such a unit gets no gradient
- * from a query's own key, neither from an ordinary ds nor from NaN. */
+/* With biases of 0, units of FIRE's network are off at distance 0 and on at other distances. Such a unit gets no
+ * gradient from a query's own key, neither from an ordinary ds nor from NaN. */
 static void units_of_fire_are_off_at_distance_0(void **state)
 {
     static const char *const texts[] = {"fire,c=1,L=4,width=9", "fire,c=0.5,L=2,width=5,width2=4"};

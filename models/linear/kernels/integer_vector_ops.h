@@ -1,5 +1,6 @@
-/* integer_vector_ops.h -- vector operations for products of integers, in compiler vectors, for instruction sets that do not
- * define them: four bytes of weights times four inputs, summed in each 32-bit lane. Included after isa/vector_ops.h.
+/* integer_vector_ops.h -- vector operations for products of integers, in compiler vectors, for instruction sets that do
+ * not define them: four bytes of weights times four inputs, summed in each 32-bit lane. Included after
+ * isa/vector_ops.h.
  *
  *   w8, x8   four weights of each output; four inputs, equal in all lanes. W8_DOT(sum, w, x) adds their products. A
  *            stored input takes X8_BYTES bytes; with X8_UNSIGNED it is a byte with 128 added

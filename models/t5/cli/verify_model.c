@@ -1,5 +1,5 @@
-/* verify_model.c -- relpos t5 verify: compare a model on this machine with plain loops in double, and check that its bits do
- * not depend on batches, steps or threads, for each type of weights. Uses only public calls of the library.
+/* verify_model.c -- relpos t5 verify: compare a model on this machine with plain loops in double, and check that its
+ * bits do not depend on batches, steps or threads, for each type of weights. Uses only public calls of the library.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/cli/t5.h"
 #include <math.h>

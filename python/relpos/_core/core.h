@@ -212,7 +212,7 @@ int take_terms(problem *p, call *c, origin from[RP_MAX_TERMS][RP_MAX_ARRAYS]);
 int take_option_arrays(problem *p, call *c, origin from[RP_MAX_TERMS][RP_MAX_ARRAYS]);
 int warn_about_q_offset(const problem *p);
 
-/* ---------------------------------------------------------------------------------------------- errors.c: with a problem */
+/* ----------------------------------------------------------------------------------------- errors.c: with a problem */
 
 #define WORD_MAX 128
 const char *name_array(PyTypeObject *type, const char *array, char text[WORD_MAX]);
