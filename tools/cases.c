@@ -1,5 +1,5 @@
 /* cases.c -- the results of a case of the independent oracle against those of relpos attend: for tests/oracle/run.sh.
- *     cases CASE FOUND TOLERANCE     want.X of CASE against X of FOUND: |found - want| / (1 + |want|) element by element;
+ *     cases CASE FOUND TOLERANCE     want.X of CASE against X of FOUND: |found - want| / (1 + |want|), by element;
  *                                    prints the largest; exit code 1 if it is above the tolerance or an X is missing
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/io.h"
