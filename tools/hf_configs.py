@@ -92,7 +92,7 @@ INPUTS = {
 
 
 def complete(config, name):
-    """Set what SETTINGS has for the model."""
+    """Set the values that SETTINGS has for the model."""
     for path, value in SETTINGS.get(name, {}).items():
         *parts, last = path.split(".")
         at = config
@@ -105,7 +105,7 @@ def complete(config, name):
 
 
 def inputs(name, ids, torch, g):
-    """The tensors that INPUTS has for the model, or None."""
+    """Return the tensors that INPUTS has for the model, or None."""
     def made(given):
         if isinstance(given, list):
             return torch.tensor(given)

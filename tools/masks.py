@@ -14,7 +14,7 @@ from made import between, check, fail, program_of, root, said_by, write
 
 
 def renewed(text, begin, end, new, where):
-    """The text with what is from `begin` up to `end`, both regular expressions, replaced."""
+    """Return the text with the part from `begin` up to `end`, both regular expressions, replaced."""
     first = re.search(begin, text)
     last = first and re.compile(end).search(text, first.end())
     if not last:
@@ -36,7 +36,7 @@ def numbers(mask):
 
 
 def default(mask):
-    """As the signature of relpos.attention has it."""
+    """Return the parameter in the signature of relpos.attention."""
     return f"{mask['name']}={None if mask['array'] or mask['parameters'] else False}"
 
 
@@ -45,7 +45,7 @@ def help_text(mask):
 
 
 def package(text, masks):
-    """python/relpos/__init__.py: the signature, the manual, the call."""
+    """Update the signature, docstring and call in python/relpos/__init__.py."""
     where = "python/relpos/__init__.py"
 
     def renew(text, begin, end, indent, spell):
@@ -101,13 +101,13 @@ def meaning(mask):
 
 
 def problems(masks):
-    """Masks as a problem string writes them."""
+    """Return the sentence about masks in problem strings."""
     spelt = [m["name"] + ("=" + ",".join(n.upper() for n in numbers(m)) if m["parameters"] else "") for m in masks]
     return wrapped(spelt, "Masks have *+* between them too: ", 0) + ".\n"
 
 
 def readme(text, masks):
-    """The line of masks, wrapped without a break inside an option."""
+    """Update the line of masks, wrapped without a break inside an option."""
     options = [f"`{m['option'].removesuffix(' NAME')}`".replace(" ", "\0") for m in masks]
     line = textwrap.fill(f"Masks: {', '.join(options)}.", 100, break_long_words=False, break_on_hyphens=False)
     return between(text, "<!-- masks: made by tools/masks.py -->\n", "<!-- end of masks -->\n", line.replace("\0", " ") + "\n", "README.md")

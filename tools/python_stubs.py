@@ -36,7 +36,7 @@ KINDS = {"int": "int", "real": "float", "flag": "bool | int", "sign": "int", "gr
 
 
 def kind(parameter):
-    """The type of a parameter: of a choice, the words there are."""
+    """Return the Python type of a parameter; for a choice, the literals."""
     choices = ", ".join(map(repr, parameter.get("choices", ())))
     return f"Literal[{choices}]" if parameter["type"] == "choice" else KINDS[parameter["type"]]
 

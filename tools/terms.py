@@ -34,7 +34,8 @@ header = (root / "include/relpos/relpos.h").read_text()
 
 FAMILIES = ["Biases by offset", "Biases on a grid", "Biases by given positions, by content, by array", "Products with vectors",
             "Rotation", "Values and row sums"]
-# The arrays of the examples in Python: 48 tokens, which are also 6 rows of 8; docs/terms/head.md says so too.
+# The arrays of the Python examples: 48 tokens, which also form 6 rows of 8. docs/terms/head.md describes
+# them.
 EXAMPLE = """import numpy as np, relpos
 rng = np.random.default_rng(0)
 q, k, v = rng.normal(size=(3, 1, 2, 48, 16))    # batch, heads, tokens, width"""
@@ -42,7 +43,7 @@ TERMS = json.loads(stored.read_text()) if stored.exists() else []
 
 
 def spoken(shape):
-    """Shapes for people: "[H?, n, Dk]" is "(H, n, Dk) or (n, Dk)"."""
+    """Return a shape for readers: "[H?, n, Dk]" becomes "(H, n, Dk) or (n, Dk)"."""
     condition = re.match(r"([\w=]+) \? (.+) : (.+)", shape)
     if condition:
         key, yes, no = condition.groups()
@@ -70,7 +71,7 @@ def bounds(p):
 
 
 def of_parameters(term):
-    """What the parser reads: `key` = default, with the choices."""
+    """Return the parameters for readers: `key` = default, with choices or bounds."""
     result = []
     for p in term["parameters"]:
         value = "required" if p["required"] else f"= {default_of(p)}"
@@ -82,7 +83,7 @@ def of_parameters(term):
 
 
 def of_arrays(term):
-    """`name` shape, learned or not, optional or not."""
+    """Return the arrays for readers: `name`, shape, learned or not, optional or not."""
     result, names = [], [a["name"] for a in term["arrays"]]
     for a in term["arrays"]:
         if a["name"] == "q_positions" and "k_positions" in names:
@@ -105,7 +106,7 @@ def read_text(name):
 
 
 def facts(term):
-    """What the code says of a term: its lines before the text."""
+    """Return the lines of facts before the text of a term."""
     said = [("Formula", ["`" + term["formula"] + "`"]), ("Parameters", of_parameters(term)), ("Arrays", of_arrays(term))]
     said = [textwrap.fill(f"- {what}: {'; '.join(items)}.", 130, subsequent_indent="  ", break_long_words=False,
                           break_on_hyphens=False) for what, items in said if items]
@@ -113,7 +114,7 @@ def facts(term):
 
 
 def definition(name):
-    """The lines of NumPy of a text."""
+    """Return the NumPy lines of a text."""
     found = re.search(r"^\*\*In NumPy\.\*\*.*?\n\n((?:    .*\n|\n)+)", read_text(name)[2] + "\n", re.M)
     return textwrap.dedent(found[1]) if found else None
 
@@ -153,7 +154,7 @@ def sections():
 
 
 def contents(link):
-    """The head, with a table of the terms in the place of the mark; link(name) is where a term is."""
+    """Return the head of the page, with a table of the terms in place of the mark; link(name) is the address of a term."""
     head, mark, tail = (texts / "head.md").read_text().partition("<!-- contents -->\n")
     if not mark:
         fail("docs/terms/head.md: the line <!-- contents --> is missing")
@@ -172,13 +173,13 @@ def make():
 
 
 def site_contents():
-    """The page of all terms on the site, with its entries for the navigation."""
+    """Return the site's page of all terms, with the entries for navigation."""
     names = [f"terms/{s[1]}" for family in FAMILIES for s in sections() if s[0] == family]
     return contents(lambda name: f"terms/{name}.md") + "\n\n```{toctree}\n:hidden:\n\n" + "\n".join(names) + "\n```\n"
 
 
 def site_page(name):
-    """The page of one term on the site: its call, which is executed and drawn, and what its section says."""
+    """Return the site's page of one term: its call, which is executed and drawn, and its section."""
     title, out, settings = next(s[2:] for s in sections() if s[1] == name)
     lead, syntax, *rest = [part for part in out if not part.startswith("    relpos.attention(")]
     call = textwrap.fill(f"out = relpos.attention(q, k, v, {settings['python']})", 94, subsequent_indent=" " * 23,
@@ -192,7 +193,7 @@ def site_page(name):
 
 
 def every_fact():
-    """Name -> what is known of the term, its text and what is said of its parameters and arrays for people."""
+    """Return name -> facts, text, and descriptions of parameters and arrays."""
     result = {}
     for term in TERMS:
         title, settings, body = read_text(term["name"])
@@ -204,7 +205,7 @@ def every_fact():
 # ---------------------------------------------------------------------------------------------- parts of other files
 
 def header_table():
-    """The table of terms.h: what is added, arrays, and fields of rp_term that are read."""
+    """Return the table of terms.h: formula, arrays, and fields of rp_term."""
     lines = []
     for term in TERMS:
         last = term["arrays"][-1]["name"] if term["arrays"] else ""
@@ -225,12 +226,12 @@ def header_table():
 
 
 def man(text):
-    """scdoc takes _ and * for marks."""
+    """Escape _ and *, which are marks in scdoc."""
     return re.sub(r"([_*\\])", r"\\\1", text)
 
 
 def man_terms(biases):
-    """The list of terms in relpos(1)."""
+    """Return the list of terms in relpos(1)."""
     parts = []
     for term in TERMS:
         if (term["role"] == "bias") != biases:
@@ -243,12 +244,12 @@ def man_terms(biases):
             said.append("Parameters: " + "; ".join(of_parameters(term)) + ".")
         body = man(" ".join(said).replace("`", ""))
         filled = textwrap.fill(body, 120, initial_indent="\t", subsequent_indent="\t", break_long_words=False, break_on_hyphens=False)
-        parts.append(f"*{term['name']}*{keys[len(term['name']):]}\n" + filled.replace("\t-", "\t\\-"))  # no list
+        parts.append(f"*{term['name']}*{keys[len(term['name']):]}\n" + filled.replace("\t-", "\t\\-"))  # not a list item
     return "\n" + "\n\n".join(parts) + "\n\n"
 
 
 def man_options():
-    """The options of relpos-attend(1) and relpos-explain(1) for terms that are no biases."""
+    """Return the options of relpos-attend(1) and relpos-explain(1) for terms that are not biases."""
     parts = []
     for term in TERMS:
         if term["role"] != "bias":
@@ -270,7 +271,7 @@ def readme_list():
 
 
 def stubs():
-    """_terms.pyi, from _terms.py itself over a stand-in for the extension module that knows the facts."""
+    """Return _terms.pyi, made by _terms.py itself with a stand-in for the extension module."""
     def load(name, path, **given):
         spec = importlib.util.spec_from_file_location(name, root / path, **given)
         module = sys.modules[name] = importlib.util.module_from_spec(spec)
@@ -293,18 +294,18 @@ def stubs():
 
 
 def examples():
-    """The calls of the docstrings in Python, those of the texts."""
+    """Return _examples.py with the calls in the texts."""
     lines = [f"    {term['name']!r}: {read_text(term['name'])[1]['python']!r},\n" for term in TERMS]
     return ('"""What relpos.attention is given in the example of each term; made by tools/terms.py from docs/terms.\n\n'
             'SPDX-License-Identifier: Apache-2.0"""\nEXAMPLES = {\n' + "".join(lines) + "}\n")
 
 
 def made_files(program):
-    """Path -> text of everything that is made, from what the program says."""
+    """Return path -> text of all generated files, from the output of the program."""
     TERMS[:] = said_by(program, "terms")
 
     def filled(path, *marked):
-        """A file with the texts between its marks made anew: (begin, end, text) of each."""
+        """Return a file with the texts between its marks replaced; marked: (begin, end, text) each."""
         text = (root / path).read_text()
         for begin, end, new in marked:
             text = between(text, begin, end, new, path)
@@ -312,7 +313,7 @@ def made_files(program):
 
     options = "; options of terms: made by tools/terms.py\n", "; end of options of terms\n", man_options()
     return {
-        # CMake made it beside the program, from the files of src/terms that have a scheme
+        # written by CMake beside the program, from the schemes in src/terms
         "src/terms/schemes.inc": (program.parent / "schemes/terms/schemes.inc").read_text(),
         "docs/terms/facts.json": json.dumps(TERMS, ensure_ascii=False, indent=1) + "\n",
         "docs/terms.md": make(),
@@ -334,7 +335,8 @@ def made_files(program):
 
 
 def smaller(png):
-    """The same picture in fewer bytes: each row as its difference from the one above, packed as well as zlib can."""
+    """Return the same picture in fewer bytes: rows as differences from the row above, with the best compression of
+    zlib."""
     at, chunks, data = 8, [], b""
     while at < len(png):
         size, kind = struct.unpack(">I4s", png[at:at + 8])
@@ -356,7 +358,7 @@ def smaller(png):
 
 
 def pictures():
-    """(path, arguments of relpos bias) of each picture that a text asks for."""
+    """Return (path, arguments of relpos bias) of each picture in the texts."""
     settings = {term["name"]: read_text(term["name"])[1] for term in TERMS}
     return [(images / f"term_{name}.png", s["picture"].split()) for name, s in settings.items() if "picture" in s]
 
@@ -371,7 +373,7 @@ def main():
     if what == "--write":
         program = program_of(rest)
         TERMS[:] = said_by(program, "terms")
-        for path, arguments in pictures():  # first: the page shows those that are there
+        for path, arguments in pictures():  # before the page, which shows the pictures that exist
             if not path.exists():
                 draw(program, path, arguments)
         write(made_files(program))
