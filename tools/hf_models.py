@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Every kind of model that transformers' AutoModel knows, tiny and with random weights, with attn_implementation="relpos" beside eager
-attention: which run, whether outputs and gradients are equal, whether an array of queries by keys is made, and why others do not run.
+"""Test attn_implementation="relpos" on every model type of transformers' AutoModel, small and with random weights: compare outputs and
+gradients with eager attention, and record memory use, arrays of queries by keys, and the reason if a model does not run.
 
-    tools/hf_models.py --run [NAME...]   the sweep of what was tried before, or of some, by two processes: ten minutes. Exit code 1 if a model that worked in
-                                         bench/results/hf_models.json no longer does, or runs and differs
-    tools/hf_models.py --save            the sweep of all, written into that file
-    tools/hf_models.py --try [NAME...]   only what was not tried, or these, put into that file
-    tools/hf_models.py --memory [NAME...]  memory at 4,096 tokens of those that work and have none there, or of these, put into that file
+    tools/hf_models.py --run [NAME...]   test the models that were tried before, or the named ones, in two processes: ten minutes. Exit with 1 if a
+                                         model that worked in bench/results/hf_models.json fails or differs
+    tools/hf_models.py --save            test all models and write that file
+    tools/hf_models.py --try [NAME...]   test the models that were not tried, or the named ones, and add them to that file
+    tools/hf_models.py --memory [NAME...]  measure the memory at 4,096 tokens of working models without a measurement, or of the named ones
     tools/hf_models.py --write           write docs/hf-models.md from that file
-    tools/hf_models.py --check           exit code 1 if that page is not what the file says
+    tools/hf_models.py --check           exit with 1 if that page is stale
 
-Only --run and --save need torch, transformers and relpos. A model is one of eval(), in f64 where that runs, with 2 layers where its config allows it. What eager attention
-does not run with such a config is counted as not tried.
+--write and --check need only the standard library, the others also torch, transformers and relpos. A model is in eval mode, in f64 if possible, with
+2 layers if its config allows it. A model that eager attention cannot run with such a config counts as not tried.
 SPDX-License-Identifier: Apache-2.0"""
 import json
 import os
@@ -584,7 +584,7 @@ def compare(rows):
     wrong = [row["model"] for row in rows if row["result"] in ("differs", "failed") or row.get("generate", "").startswith(("differs", "failed"))
              or row["result"] != "equal" and row["result"] != "not tried" and before.get(row["model"], {}).get("result") == "equal"]
     if wrong:
-        sys.exit(f"hf_models.py: failed, different, or worse than {saved.name} has it: {', '.join(wrong)}")
+        sys.exit(f"hf_models.py: failed, differ, or are worse than in {saved.name}: {', '.join(wrong)}")
 
 
 # ---------------------------------------------------------------------------------------------- the table
@@ -599,14 +599,14 @@ def line(row):
             memory = f"{memory['relpos']} MB, eager {memory['eager']}"
         generated = row.get("generate", "").replace("not tried", "")
         return f"| {row['model']} | {'eager' if near else 'sdpa'}, {apart:.0e} | {made} | {memory.replace('|', ' ')[:80]} | {generated} | |"
-    why = {"refused": "refused when it is set: " + refusal(row.get("why", "")), "not used": "has no attention of this kind: a warning"}
+    why = {"refused": "refused when you set it: " + refusal(row.get("why", "")), "not used": "has no such attention: relpos warns"}
     return f"| {row['model']} | | | | | {why.get(row['result'], row.get('why', 'differs'))} |"
 
 
 def refusal(said):
     """Return the reason for an error of relpos.hf in a few words."""
     argument, mask = re.search(r"its attention function the argument (\w+)", said), "computes with its mask" in said
-    return f"it hands over {argument[1]}" if argument else "it computes with its mask" if mask else "it computes its attention by itself"
+    return f"the model passes {argument[1]}" if argument else "the model computes with its mask" if mask else "the model computes attention itself"
 
 
 def page():
@@ -614,31 +614,33 @@ def page():
     rows = [row for row in found["models"] if row["result"] != "not tried"]
     equal, refused, unused = (sum(row["result"] == kind for row in rows) for kind in ("equal", "refused", "not used"))
     rest = [row["model"] for row in found["models"] if row["result"] == "not tried"]
-    text = (f"transformers {found['transformers']}, torch {found['torch']}: of {len(found['models'])} kinds of models {len(rows)} were tried. "
-            f"{equal} are equal to the attention that they come with, outputs and gradients; {refused} are refused; {unused} have no attention to "
+    text = (f"transformers {found['transformers']}, torch {found['torch']}: {len(rows)} of {len(found['models'])} model types were tried. "
+            f"{equal} give the outputs and gradients of their original attention; relpos refuses {refused}; {unused} have no attention to "
             f"replace; {len(rows) - equal - refused - unused} failed.\n\n")
     table = "| model | equal to, largest relative difference | array of queries by keys | memory at 4,096 | generate() | why not |\n|---|---|---|---|---|---|\n"
     table += "".join(line(row) + "\n" for row in rows)
-    return text + table + f"\nNot tried, since eager attention does not run with the small configs and the inputs of this sweep: {', '.join(rest)}.\n"
+    return text + table + f"\nNot tried, because eager attention does not run with the small configs and inputs of this test: {', '.join(rest)}.\n"
 
 
-HEAD = """# Every kind of model of transformers
+HEAD = """# Every model type of transformers
 <!-- made by tools/hf_models.py --write -->
-Each kind of model that `AutoModel` knows was made small, with random weights and two layers where its config has a number of them,
-and computed by relpos and by the attention that it comes with, in f64 where that runs. Images, sounds and tokens are random, half of the
-second text is padding, and gradients are those of a random sum of all outputs. [Models of transformers](hf.md) says how to use one.
+This page lists the model types of `AutoModel` and whether relpos gives the results of their original attention. Each model is
+small, with random weights and usually two layers, and runs in f64 if possible. Images, sounds and tokens are random, and half of
+the second text is padding. Gradients are those of a random sum of all outputs. [Models of transformers](hf.md) explains how to
+use a model.
 
-- **equal to**: eager attention, or torch's where eager attention is another one; and the largest difference of an output or a gradient,
-  relative to the largest of them. Eager attention has its softmax in f32 in many models, hence differences of 1e-7.
-- **array of queries by keys**: whether one was made for a text of 512 tokens, given with a padding mask, where eager attention makes one.
-- **memory at 4,096**: how far the process's memory rose in a forward pass of the small model over 4,096 tokens in f32, with relpos and
-  with eager attention (`--memory`). Where the cell is empty, it was not measured.
-- **generate()**: whether the same 8 tokens come with `use_cache=True`, from texts with padding before them, and how many queries a step has where
-  that is more than one.
+- **equal to**: eager attention, or torch's attention if eager attention computes something else; and the largest difference of an
+  output or a gradient, relative to the largest number. Many models compute the eager softmax in f32, hence differences of 1e-7.
+- **array of queries by keys**: whether relpos creates such an array for a padded text of 512 tokens, if eager attention does.
+- **memory at 4,096**: the increase of memory during a forward pass of the small model over 4,096 tokens in f32, with relpos and
+  with eager attention (`--memory`). An empty cell means not measured.
+- **generate()**: whether `use_cache=True` gives the same 8 tokens after texts with padding on the left, and the number of queries
+  per step if it is more than one.
 
-A config is made small by widths, heads, layers and vocabulary; where eager attention does not run with that, with six layers, which include those
-of every kind, and then with its own widths. `tools/hf_models.py --save` runs the sweep, `--try` what was not tried before, and `--write` makes
-this page of bench/results/hf_models.json. `./check --torch full` runs it anew.
+The test reduces the widths, heads, layers and vocabulary of a config. If eager attention does not run with it, the test uses six
+layers, which include layers of every kind, and then the original widths. `tools/hf_models.py --save` runs the test, `--try`
+only the models that were not tried, and `--write` makes this page from bench/results/hf_models.json. `./check --torch full`
+repeats the test.
 
 """
 

@@ -1,5 +1,5 @@
-"""What tools/terms.py and tools/masks.py share: what the program says of itself, text between two marks, and files that are written or
-found stale. Standard library only.  SPDX-License-Identifier: Apache-2.0"""
+"""Helpers of tools/terms.py and tools/masks.py: read `relpos info --json`, replace text between two marks, write files or check
+that they are up to date. Standard library only.  SPDX-License-Identifier: Apache-2.0"""
 import json
 import subprocess
 import sys

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Write what the registry of masks says into the files that have to spell it out: the signature, the call and the manual of
-relpos.attention, its stub, four manual pages and the README. It reads `relpos info --json` and no C. Standard library only.
+"""Write the masks of the registry into the signature, call and docstring of relpos.attention, its stub, four manual pages and the
+README. It reads `relpos info --json` and no C. Standard library only.
 
-    tools/masks.py [RELPOS]              RELPOS: the program, else the one that was built last
-    tools/masks.py --check [RELPOS]      write nothing; 1 where a file is stale
+    tools/masks.py [RELPOS]              RELPOS: the program; by default the newest build
+    tools/masks.py --check [RELPOS]      write nothing; exit with 1 if a file is stale
 
 SPDX-License-Identifier: Apache-2.0"""
 import re
@@ -54,7 +54,7 @@ def package(text, masks):
         words = [w.strip() for w in " ".join(text[start:stop].split()).split(",")]
         at = [n for n, w in enumerate(words) if re.match(r"(causal|scale)\b", w)]
         if len(at) != 2:
-            fail(f"{where}: {begin} has no causal, or no scale")
+            fail(f"{where}: {begin} has no causal or no scale")
         words[at[0]:at[1]] = [spell(m) for m in masks]
         return text[:start - len(begin)] + wrapped(words, begin, indent) + text[stop:]
 
@@ -64,11 +64,11 @@ def package(text, masks):
     for m in masks:
         said = m["text"]
         if m["parameters"]:
-            said = f"({', '.join(numbers(m))}): {said}, which None stands for too" if len(numbers(m)) > 1 else said
+            said = f"({', '.join(numbers(m))}): {said}, or None" if len(numbers(m)) > 1 else said
             for name in numbers(m):
                 said = re.sub(rf"\b{name.upper()}\b", name, said)
         if m["array"]:
-            said = f"({m['array']['axes']}) or what broadcasts to it: {said}"
+            said = f"({m['array']['axes']}) or broadcastable: {said}"
         lines.append(textwrap.fill(said, 126, initial_indent=f"    {m['name']:<16} ", subsequent_indent=" " * 21) + "\n")
     return renewed(text, r"(?m)^    causal +(?=\S)", r"(?m)^    scale +(?=\S)", "".join(lines), where)
 
@@ -97,13 +97,13 @@ def options(masks, more=lambda m: ""):
 
 
 def meaning(mask):
-    return f" A pair attends where {mask['meaning']}." + (" There have to be as many queries as keys." if mask["same_lengths"] else "")
+    return f" A pair attends where {mask['meaning']}." + (" The numbers of queries and keys must be equal." if mask["same_lengths"] else "")
 
 
 def problems(masks):
     """Return the sentence about masks in problem strings."""
     spelt = [m["name"] + ("=" + ",".join(n.upper() for n in numbers(m)) if m["parameters"] else "") for m in masks]
-    return wrapped(spelt, "Masks have *+* between them too: ", 0) + ".\n"
+    return wrapped(spelt, "Join several masks with *+*: ", 0) + ".\n"
 
 
 def readme(text, masks):

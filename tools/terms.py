@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
-"""What is made from the position terms: each scheme says what it is (src/terms/scheme.h), `relpos info --json` prints that, and this script
-writes it where people and programs read it. Standard library only.
+"""Generate documentation and stubs from the position terms. Each scheme describes itself (src/terms/scheme.h), `relpos info --json` prints the
+descriptions, and this script writes them into other files. Standard library only.
 
-    tools/terms.py --write [PROGRAM]     write all of it; PROGRAM is relpos in its build folder, else the newest under build/
-    tools/terms.py --check [PROGRAM]     exit code 1 if something is stale, or if a term lacks its text, an example or a picture
-    tools/terms.py --images [PROGRAM]    draw the pictures of docs/images/term_*.png
+    tools/terms.py --write [PROGRAM]     write all files; PROGRAM: relpos in its build folder, by default the newest under build/
+    tools/terms.py --check [PROGRAM]     exit with 1 if a file is stale, or if a term has no text, example or picture
+    tools/terms.py --images [PROGRAM]    draw the pictures docs/images/term_*.png
     tools/terms.py --json                print facts and texts as one JSON object, for the explorer
 
-Written are docs/terms/facts.json, what the program said; docs/terms.md; python/relpos/_terms.pyi and _examples.py; src/terms/schemes.inc, a copy of
-CMake's; and, between two lines that say so, the table in include/relpos/terms.h, the list in README.md and those of man/*.scd. The text of a term, docs/terms/NAME.md, begins with its title and lines
-"family:" and "python:", a call that the site executes and draws; "example:", a case of tests/oracle, whose command is shown; and
-"picture:", the command that draws one. Under "**In NumPy.**" it has the definition, which python/tests/test_definitions.py
-evaluates. docs/conf.py makes the pages of the documentation site with `site_page` and `site_contents`.
+It writes docs/terms/facts.json (the output of the program), docs/terms.md, python/relpos/_terms.pyi and _examples.py, and src/terms/schemes.inc (a copy
+of CMake's). Between marks it also writes the table in include/relpos/terms.h and the lists in README.md and man/*.scd.
+
+The text of a term, docs/terms/NAME.md, begins with its title and these lines: "family:"; "python:", a call that the site executes and draws;
+"example:", a case of tests/oracle whose command is shown; and "picture:", the arguments that draw one. "**In NumPy.**" begins the definition, which
+python/tests/test_definitions.py evaluates. docs/conf.py makes the pages of the documentation site with `site_page` and `site_contents`.
 SPDX-License-Identifier: Apache-2.0
 """
 import importlib.util
@@ -61,7 +62,7 @@ def default_of(p):
 
 
 def bounds(p):
-    """"2 to 2^30", "above 0", or nothing."""
+    """Return "2 to 2^30", "above 0", or an empty string."""
     def number(x):
         power = int(x).bit_length() - 1 if x == int(x) and x > 1024 else 0
         return f"2^{power}" if power and x == 2 ** power else f"{x:g}"
@@ -76,7 +77,7 @@ def of_parameters(term):
     for p in term["parameters"]:
         value = "required" if p["required"] else f"= {default_of(p)}"
         if p["unset"]:
-            value = {"none": "none"}.get(p["unset"], f"= {p['unset']}" if p["unset"].isidentifier() else f"if left out: {p['unset']}")
+            value = {"none": "none"}.get(p["unset"], f"= {p['unset']}" if p["unset"].isidentifier() else f"if omitted: {p['unset']}")
         inside = ", ".join(p["choices"]) if "choices" in p else ", ".join(x for x in (bounds(p), p["meaning"]) if x)
         result.append(f"`{p['key']}` {value} ({inside})")
     return result
@@ -123,19 +124,19 @@ def section(term, cases):
     name, source = term["name"], term["source"]
     title, settings, body = read_text(name)
     if settings.get("family") not in FAMILIES:
-        fail(f'docs/terms/{name}.md: "family:" is one of {"; ".join(FAMILIES)}')
+        fail(f'docs/terms/{name}.md: "family:" must be one of {"; ".join(FAMILIES)}')
     if "example" in settings and settings["example"] not in cases:
-        fail(f'docs/terms/{name}.md: "example:" names a case of tests/oracle/cases.txt')
+        fail(f'docs/terms/{name}.md: "example:" must name a case of tests/oracle/cases.txt')
     if "python" not in settings:
-        fail(f'docs/terms/{name}.md: "python:" gives the term to relpos.attention, for the arrays that docs/terms/head.md tells')
+        fail(f'docs/terms/{name}.md: "python:" is missing; add the argument of relpos.attention, for the arrays in docs/terms/head.md')
     if not definition(name):
-        fail(f'docs/terms/{name}.md: after a line "**In NumPy.**" and an empty one stands the definition, indented by four; docs/terms/head.md says how')
+        fail(f'docs/terms/{name}.md: the definition is missing; add it after a line "**In NumPy.**" and an empty line, indented by four (see docs/terms/head.md)')
     out = [f"**{title}.** {source[0].upper()}{source[1:]}."] + facts(term)
     out.append(f"    relpos.attention(q, k, v, {settings['python']})")
     out.append(body)
     if "example" in settings:
         case = settings["example"]
-        out += ["An example that the tests run:",
+        out += ["An example from the tests:",
                 f"    relpos attend tests/oracle/cases/{case}.safetensors -o out.safetensors {cases[case]}"]
     if "picture" in settings:
         out += [f"    relpos bias {settings['picture']} -o {name}.png"]
@@ -149,7 +150,7 @@ def sections():
     cases = {line[0].strip(): line[2].strip() for line in lines if len(line) == 3}
     for path in texts.glob("*.md"):
         if path.stem not in [t["name"] for t in TERMS] + ["head"]:
-            fail(f"docs/terms/{path.name}: no term of terms.def has this name")
+            fail(f"docs/terms/{path.name}: no term in terms.def has this name; rename or remove the file")
     return [section(term, cases) for term in TERMS]
 
 
@@ -296,7 +297,7 @@ def stubs():
 def examples():
     """Return _examples.py with the calls in the texts."""
     lines = [f"    {term['name']!r}: {read_text(term['name'])[1]['python']!r},\n" for term in TERMS]
-    return ('"""What relpos.attention is given in the example of each term; made by tools/terms.py from docs/terms.\n\n'
+    return ('"""The arguments of relpos.attention in the example of each term. Made by tools/terms.py from docs/terms.\n\n'
             'SPDX-License-Identifier: Apache-2.0"""\nEXAMPLES = {\n' + "".join(lines) + "}\n")
 
 
@@ -381,7 +382,7 @@ def main():
         check(made_files(program_of(rest)), "tools/terms.py --write")
         missing = [path.name for path, _ in pictures() if not path.exists()]
         if missing:
-            fail(f"docs/images lacks {', '.join(missing)}; run tools/terms.py --write")
+            fail(f"docs/images: missing {', '.join(missing)}; run tools/terms.py --write")
     elif what == "--images":
         program = program_of(rest)
         for path, arguments in pictures():
