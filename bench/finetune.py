@@ -1,12 +1,12 @@
-"""Fine-tune a small T5 with random weights on a CPU: time of a step, memory and losses with torch's eager attention, with SDPA
-and with relpos.
+"""Fine-tune a small T5 with random weights on a CPU, and measure the time per step, memory and losses with torch's eager attention, with
+SDPA and with relpos.
 
     bench/finetune.py -o bench/results/finetune.json [--lengths 512,1024,2048,4096] [--threads 1] [--steps 3]
 
-Each implementation runs in a process of its own, with the same weights and the same tokens. Its first step is
-not timed, and a last step times only the products of linear layers (linear_seconds), which are torch's own in all three.
-peak_bytes is the largest resident size of that process, start_bytes its resident size before the first step. It needs the Python
-package, torch and transformers; bench/report.py and bench/plots.py show the results.
+Each implementation runs in a separate process, with the same weights and tokens. The first step is not timed. A last step
+times only the products of linear layers (linear_seconds), which torch computes in all three. peak_bytes is the largest resident
+size of the process, start_bytes its resident size before the first step. Needs the Python package, torch and transformers.
+bench/report.py and bench/plots.py show the results.
 
 SPDX-License-Identifier: Apache-2.0"""
 import argparse
@@ -79,7 +79,7 @@ def main():
     options.add_argument("--batch", type=int, default=1)
     options.add_argument("--threads", type=int, default=1)
     options.add_argument("--steps", type=int, default=3, help="number of timed steps")
-    options.add_argument("--one", choices=IMPLEMENTATIONS, help=argparse.SUPPRESS)  # of a process for one implementation
+    options.add_argument("--one", choices=IMPLEMENTATIONS, help=argparse.SUPPRESS)  # set by this script for a process of one implementation
     options.add_argument("--one-length", type=int, help=argparse.SUPPRESS)
     a = options.parse_args()
     if a.one:
@@ -91,15 +91,15 @@ def main():
         for name in IMPLEMENTATIONS:
             command = [sys.executable, __file__, "--one", name, "--one-length", str(length), *given]
             done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
-            if done.returncode:  # such as too little memory
+            if done.returncode:  # for example out of memory
                 found.append(dict(implementation=name, length=length, failed=done.returncode))
                 print(f"{length:6} {name:7} failed with {done.returncode}")
                 continue
             found.append(json.loads(done.stdout))
             x = found[-1]
-            print(f"{length:6} {name:7} {x['seconds']:8.3f} s a step ({x['seconds_min']:.3f} to {x['seconds_max']:.3f}), "
-                  f"{x['linear_seconds']:.3f} s of it linear layers, {x['peak_bytes'] / 1e6:.0f} MB at most, "
-                  f"{x['start_bytes'] / 1e6:.0f} MB before, last loss {x['losses'][-1]:.5f}", flush=True)
+            print(f"{length:6} {name:7} {x['seconds']:8.3f} s per step ({x['seconds_min']:.3f} to {x['seconds_max']:.3f}), "
+                  f"{x['linear_seconds']:.3f} s of them in linear layers, peak {x['peak_bytes'] / 1e6:.0f} MB, "
+                  f"{x['start_bytes'] / 1e6:.0f} MB at the start, last loss {x['losses'][-1]:.5f}", flush=True)
     import relpos
     import torch
     import transformers

@@ -1,12 +1,15 @@
-"""How time grows with the length, with tiles left out and (RELPOS_SKIP=0) without, in turns: causal, f32, B1 D64, one thread, processor time.
+"""Measure how time grows with the length, alternately with skipped tiles and with every tile (RELPOS_SKIP=0): causal, f32, B1 D64, one thread,
+processor time.
 
     build/venv/bin/python bench/growth.py build/release/librelpos.so [--longest 262144] [--seconds 60]
     build/venv/bin/python bench/growth.py build/release/librelpos.so --model out/forget/checkpoint.safetensors --text lab/data/vim.txt
 
-The first writes bench/results/growth.json: forward, backward, and one query for which norms of the keys are known. There are 8 heads, and one
-beyond 16,384 keys without a bias and with T5's, whose heads cost the same. Gates of forget are -0.2 on average. Calls longer than --seconds are
-left out; --resume keeps what the file has. The second, after relpos lab train bench/forget.lab -o out/forget, adds the layers of a decoder of relpos lab with forget gates, whose queries, keys and gates are those of a text.
-python3 bench/report.py and bench/plots.py make docs/performance.md and its plot.  SPDX-License-Identifier: Apache-2.0
+The first command writes bench/results/growth.json: forward, backward, and one query with known key norms. Calls use 8 heads; beyond 16,384 keys
+calls without a bias or with T5's use one head, because every head takes the same time. Forget gates are -0.2 on average. Calls longer than --seconds
+are skipped. --resume keeps the results in the file.
+
+The second command, run after `relpos lab train bench/forget.lab -o out/forget`, adds the layers of a decoder with forget gates. Its queries, keys and
+gates come from a text. python3 bench/report.py and bench/plots.py make docs/performance.md and its plot.  SPDX-License-Identifier: Apache-2.0
 """
 import argparse
 import ctypes
@@ -26,8 +29,8 @@ from relpos_ctypes import Relpos, array, i64, load, ptr
 FILE = Path(__file__).resolve().parent.parent / "bench/results/growth.json"
 H, D = 8, 64
 TERMS = {"": None, "t5": lambda n: torch.randn(32, H), "alibi": None, "forget": lambda n: -0.4 * torch.rand(1, H, n)}
-BACKWARD = 3.2  # times as long as forward, about
-QUIET = 4096  # at this length pairs of calls are many, to see 0.5 %
+BACKWARD = 3.2  # approximate time relative to forward
+QUIET = 4096  # at this length many pairs of calls run, to resolve 0.5 %
 
 
 def seconds_of(call):
@@ -37,7 +40,7 @@ def seconds_of(call):
 
 
 class Call:
-    """A forward or backward call, or one of one query, with and without tiles left out."""
+    """A forward call, backward call or call of one query, with and without skipped tiles."""
 
     def __init__(self, lib, pool, term, passes, q, k, v, table):
         self.lib, self.pairs, self.passes = lib, (i64 * 2)(), passes
@@ -53,7 +56,7 @@ class Call:
             one.check(lib.rp_key_norms(one.plan, ctypes.byref(one.t), i64(0), ctypes.byref(to)))
             one.t.key_norms = to
         one.t.pairs = ctypes.addressof(self.pairs)
-        self.forward("1")  # counts, and gives the backward pass out and lse
+        self.forward("1")  # counts pairs, and computes the out and lse of the backward pass
         one.t.pairs = None
         self.share = self.pairs[1] / self.pairs[0]
 
@@ -66,7 +69,7 @@ class Call:
         c.check(self.lib.rp_backward(c.plan, ctypes.byref(c.t), ctypes.byref(c.g), c.at))
 
     def times(self, runs, both):
-        """Milliseconds of each run: with tiles left out, and without where `both`."""
+        """Return the milliseconds of each run with skipped tiles, and with `both` also with every tile."""
         found = {"1": [], "0": []}
         if both and self.passes == "backward":
             self.forward("0")
@@ -90,7 +93,7 @@ def inputs(term, passes, n, heads):
 
 
 def growth(lib, pool, a, result):
-    before = {}  # (term, pass, tiles left out) -> seconds of a head at the length before
+    before = {}  # (term, pass, skip) -> seconds per head at the previous length
     known = {(r["pass"], r["term"], r["n"]): r for r in result["rows"]}
     def remember(row):
         for skip, ms in (("1", row["ms"]), ("0", row["ms_every_tile"])):
@@ -129,7 +132,7 @@ def save(result):
 
 
 def tensors(path):
-    """The arrays of a .safetensors file, as torch tensors of f32, and its metadata."""
+    """Return the arrays of a .safetensors file, as f32 torch tensors, and its metadata."""
     with open(path, "rb") as f:
         head = json.loads(f.read(int.from_bytes(f.read(8), "little")))
         data = f.read()
@@ -139,7 +142,7 @@ def tensors(path):
 
 
 def model(lib, pool, a, result):
-    """The layers of a model on the last bytes of a text, which training holds out."""
+    """Time the layers of a model on the last bytes of a text, which are held out in training."""
     w, about = tensors(a.model)
     config = dict(line.split(" = ") for line in about["relpos.lab"].splitlines())
     heads, layers, n = int(config["heads"]), int(config["layers"]), QUIET

@@ -1,6 +1,5 @@
-"""T5-small of transformers end to end, with random weights: attn_implementation="relpos" beside "sdpa" and "eager", which take turns in one
-process. Encoding of 128, 512 and 2,048 tokens, and generating 64 tokens from 128, for each number of threads; and what a step of
-decoding calls, one by one.
+"""Time transformers' T5-small with random weights, alternately with attn_implementation="relpos", "sdpa" and "eager" in one process: encoding
+128, 512 and 2,048 tokens, and generating 64 tokens from 128, for each number of threads. Also time each call of a decoding step separately.
 
     python3 bench/hf.py -o bench/results/hf.json
 
@@ -30,13 +29,13 @@ def make():
 
 
 def measure(model, problem, threads, run, rounds):
-    """Milliseconds of each kind, the kinds in turn: median, first and third quartile, of the clock and of the processor. Where others use the
-    machine, the processor's time of one thread is the one to read; of several it counts those that wait for each other too."""
+    """Return the milliseconds of each kind, measured alternately: median, first and third quartile of elapsed and processor time. On a shared
+    machine use the processor time of one thread; for several threads it includes threads that wait for each other."""
     clocks = {"ms": time.perf_counter, "processor_ms": time.process_time}
     times = {name: {kind: [] for kind in KINDS} for name in clocks}
     for n in range(rounds + 1):
         for kind in KINDS[n % 3:] + KINDS[:n % 3]:
-            model.set_attn_implementation(kind)  # the same weights at the same place for all
+            model.set_attn_implementation(kind)  # all kinds use the same weights in the same memory
             start = {name: clock() for name, clock in clocks.items()}
             run()
             for name, clock in clocks.items():
@@ -55,7 +54,8 @@ def microseconds(call, number=1000):
 
 
 def parts():
-    """Microseconds of one attention of a decoder, 8 heads of 64 channels, one query and 128 keys, and of what it is made of."""
+    """Return the microseconds of one attention of a decoder (8 heads of 64 channels, one query, 128 keys) and of its
+    parts."""
     one = relpos.hf
 
     class Module:

@@ -1,6 +1,6 @@
-/* linear.c -- times linear layers beside oneDNN, whose weights are reordered before as ours are packed, and OpenBLAS:
- * calls that take turns in one process. bench/linear.py starts it, with OMP_NUM_THREADS and OPENBLAS_CORETYPE set, and
- * makes a page of what it prints, a line of JSON for each case.
+/* linear.c -- time linear layers of relpos, oneDNN (with weights reordered before timing, as relpos packs its own) and
+ * OpenBLAS, with alternating calls in one process. bench/linear.py runs it with OMP_NUM_THREADS and OPENBLAS_CORETYPE
+ * set, and makes a page of its output, one line of JSON per case.
  *
  *     bench_linear THREADS TYPE ROWS IN OUT SAMPLES
  *
@@ -18,21 +18,21 @@ typedef void gemm(int order, int transa, int transb, int m, int n, int k, float 
                   const float *b, int ldb, float beta, float *c, int ldc);
 
 typedef struct bench {
-    rp_pool *pool, *alone; /* alone: one thread, where pool has more */
+    rp_pool *pool, *alone; /* alone: a pool of one thread */
     linear_weights w;
     linear_call call;
     float *given;
     gemm *blas;
     dnnl_engine_t engine;
     dnnl_stream_t stream;
-    dnnl_primitive_t convert; /* x, to the type that products take */
+    dnnl_primitive_t convert; /* converts x to the type of the products */
     dnnl_exec_arg_t convert_args[2][2];
     dnnl_primitive_t primitive[2]; /* matmul, inner product */
     dnnl_exec_arg_t args[2][3];
     float *peer_y;
 } bench;
 
-/* One thread is timed by its processor time, which a machine with other work to do does not lengthen so much. */
+/* With one thread, processor time is measured, because other work on the machine affects it less. */
 static clockid_t timer = CLOCK_MONOTONIC;
 
 static double now(void)
@@ -92,7 +92,7 @@ static dnnl_primitive_t reorder(const bench *b, const dnnl_memory_desc_t *from, 
     return p;
 }
 
-/* Scales of the outputs, as integers need them. */
+/* Return output scales, which integer products need. */
 static dnnl_primitive_attr_t output_scales(int64_t n)
 {
     dnnl_primitive_attr_t attr;
@@ -104,7 +104,7 @@ static dnnl_primitive_attr_t output_scales(int64_t n)
     return attr;
 }
 
-/* matmul or inner product; false: oneDNN has none for these types. */
+/* Create a matmul or inner product. Return false if oneDNN has none for these types. */
 static bool product(bench *b, int which, const dnnl_memory_desc_t *x, const dnnl_memory_desc_t *w,
                     const dnnl_memory_desc_t *y, dnnl_memory_desc_t *packed)
 {
@@ -124,7 +124,7 @@ static bool product(bench *b, int which, const dnnl_memory_desc_t *x, const dnnl
     return true;
 }
 
-/* x comes as f32, as ours does: a call converts or quantises it first, with one scale that it need not look for. */
+/* x is f32, as for relpos: a call first converts or quantises it, with one fixed scale. */
 static void dnnl_begin(bench *b, int which)
 {
     const dnnl_data_type_t type = b->w.type == LINEAR_F32 ? dnnl_f32 : b->w.type == LINEAR_BF16 ? dnnl_bf16 : dnnl_s8;
@@ -197,7 +197,7 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Quartiles of n numbers, as JSON. */
+/* Print the quartiles of n numbers as JSON. */
 static void print_quartiles(double *x, int n)
 {
     qsort(x, (size_t)n, sizeof *x, by_size);
@@ -210,7 +210,7 @@ static void measure(bench *b, int samples, int threads)
 {
     static double time[SIDES][MOST_SAMPLES], ratio[MOST_SAMPLES], share[MOST_SAMPLES];
     const double bytes = (double)linear_packed_bytes(b->w.type, b->w.in, b->w.out);
-    const bool reads = b->call.rows == 1; /* the bandwidth is measured in turns too */
+    const bool reads = b->call.rows == 1; /* alternate with measurements of the bandwidth */
     int times[SIDES];
     double peak, bandwidth = 0, found, worst = 0, largest = 0;
     for (int s = SIDES - 1; s >= 0; s--)

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Times linear layers beside oneDNN and OpenBLAS, and writes bench/results/linear.json. Needs libdnnl-dev and
-`ninja -C build/release bench_linear`; standard library only.
+"""Time linear layers of relpos, oneDNN and OpenBLAS, and write bench/results/linear.json. Needs libdnnl-dev and
+`ninja -C build/release bench_linear`. Standard library only.
 
     bench/linear.py [--samples 15] [--out bench/results/linear.json] [--quick] [--types bf16 int8] [--threads 1]
     bench/linear.py --reads [--threads 1 2] [--out bench/results/linear_reads.json]
-    bench/linear.py --table bench/results/linear.json        # the page's tables, slowest beside its peer first
+    bench/linear.py --table bench/results/linear.json        # print the tables of the page, beginning with the worst ratio
 
---reads times what one row reads of a matrix larger than the last cache, as a share of the read bandwidth that `relpos info` measures, which is measured
-in turns with it; and two threads in turns with one. Two threads need a machine that does nothing else.
+--reads times products of one row with a matrix larger than the last-level cache. The results are fractions of the read bandwidth of `relpos info`,
+which is measured alternately with the products. It also times two threads alternately with one. Two threads need an idle machine.
 
-One thread is timed by its processor time, two by the clock. OpenBLAS is told the machine's core: with AVX-512, SkylakeX.
+One thread is measured in processor time, two in elapsed time. OPENBLAS_CORETYPE is set to the machine's core (SkylakeX with AVX-512).
 SPDX-License-Identifier: Apache-2.0"""
 import argparse
 import json
@@ -31,7 +31,7 @@ def output(*command):
 
 
 def card():
-    """What the numbers were measured on."""
+    """Describe the machine and the versions."""
     cpu = {}
     for line in output("lscpu").splitlines():
         key, _, value = line.partition(":")
@@ -55,7 +55,7 @@ def run(program, threads, kind, rows, k, n, samples):
 
 
 def measured(a, machine):
-    """Each case, written as soon as it is there."""
+    """Measure each case and save it immediately."""
     results = []
     cases = [(1, t, m, k, n) for t in TYPES for m in ROWS for k, n in SHAPES]
     cases += [(2, t, m, k, n) for m in (1, 512) for k, n in SHAPES for t in TYPES]
@@ -73,13 +73,14 @@ def measured(a, machine):
 
 
 def best(r):
-    """The fastest peer: its name and how many times as long it takes; None without one."""
+    """Return the fastest peer as (time over that of relpos, name), or None without a peer."""
     times = [(r[f"{p}/relpos"][1], p) for p in PEERS if f"{p}/relpos" in r]
     return min(times) if times else None
 
 
 def line(r, results):
-    """A row of the table. Peak and bandwidth are the best that any case found: other work on the machine only lowers them."""
+    """Return a row of the table. Peak and bandwidth are the highest of all cases, because other work on the machine
+    only lowers them."""
     peak = max(x["peak_gflops"] for x in results if x["threads"] == r["threads"])
     bandwidth = max(x["bandwidth"] for x in results if x["threads"] == r["threads"])
     t, peer = r["relpos"][1], best(r)

@@ -1,4 +1,4 @@
-"""A description of the machine for a benchmark's results: processor, compiler, versions, and measured peaks.  SPDX-License-Identifier: Apache-2.0"""
+"""Describe the machine for the results of a benchmark: processor, compiler, versions, and measured peaks.  SPDX-License-Identifier: Apache-2.0"""
 import ctypes
 import json
 import os
@@ -31,7 +31,8 @@ def output(*command, **more):
 
 
 def clock():
-    """The frequency of one core in Hz, from a chain of integer products, which take three cycles each on x86-64; 0: not known."""
+    """Return the frequency of one core in Hz, from a chain of integer products of three cycles each (x86-64); 0:
+    unknown."""
     path = Path(os.environ.get("TMPDIR", "/tmp")) / f"clock.{os.getpid()}"
     output("cc", "-O2", "-x", "c", "-", "-o", str(path), input=CLOCK)
     found = output(str(path)) if platform.machine() == "x86_64" else ""
@@ -40,7 +41,8 @@ def clock():
 
 
 def card(lib, library, threads, command):
-    """The description, for results of the library `lib` at the path `library`, with so many threads, made by `command`."""
+    """Return the description for results of the library `lib` at the path `library`, by number of threads and
+    `command`."""
     info = json.loads(output(str(Path(library).parent / "relpos"), "info", "--json") or "{}")
     cpu = {}
     for line in output("lscpu").splitlines():

@@ -1,15 +1,15 @@
-"""Time relpos and the implementations that people use for attention with relative positions on a CPU (peers), and write the results
-with a description of the machine.
+"""Time relpos and other implementations of attention with relative positions on a CPU (peers), and write the results with a description
+of the machine.
 
     bench/setup.sh build/venv
     build/venv/bin/python bench/peers.py build/release/librelpos.so -o bench/results/peers.json
     python3 bench/report.py && build/venv/bin/python bench/plots.py          # docs/performance.md and its plots
 
-In each problem relpos and all peers are called alternately in one process, so that a slow moment of the machine affects all of them. Each
-peer gets its preferred layout and is called before timing; compiling is not timed, nor building what its name says was built before. Every
-result is compared with f64, or with relpos where f64 would take too long, and a peer that computes something else is left out. Peers that
-are not timed are recorded with the reason. Memory is measured in a process of its own for each path: the peak of a call, with everything
-that the path builds, minus the tensors q, k, v and the table.
+For each problem, relpos and all peers are called alternately in one process, so a slow moment of the machine affects all of them. Each peer
+gets its preferred layout and a call before timing. Compiling is not timed, and neither is an array that is built before the call according
+to the peer's name. Every result is compared with f64, or with relpos if f64 would take too long, and a peer that computes something else is
+skipped. Skipped peers are recorded with the reason. Memory is measured in a separate process for each path: the peak of a call, with
+everything that it builds, minus the tensors q, k, v and the table.
 SPDX-License-Identifier: Apache-2.0
 """
 import argparse
@@ -34,30 +34,30 @@ import torch.nn.functional as F
 from machine import card
 from relpos_ctypes import Relpos, load, ptr
 
-VARIANTS = {"default": {}, "high": {"precision": 1}, "avx512": {"isa": b"avx512"}, "avx2": {"isa": b"avx2"}}  # fields of rp_desc; one line a variant
+VARIANTS = {"default": {}, "high": {"precision": 1}, "avx512": {"isa": b"avx512"}, "avx2": {"isa": b"avx2"}}  # fields of rp_desc, one line per variant
 TYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f64": torch.float64}
 CASES = {"": "no bias", "t5": "T5 table", "t5,bidirectional=0": "T5 table", "alibi": "ALiBi", "table,left=64,right=64": "clipped table",
          "relkey,left=64,right=64": "Shaw keys", "swin,grid=7x7": "Swin windows"}
 CLIP, WINDOW = 64, 7
-SHORT = (16, 32, 64, 128)  # lengths of short problems, alone and in batches
+SHORT = (16, 32, 64, 128)  # lengths of short problems, for batch 1 and BATCH
 BATCH = 32
-WINDOWS = 4096  # of a Swin, with the heads of its first stages
+WINDOWS = 4096  # number of windows in a Swin, with the heads of its first stages
 LENGTHS = [64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384]
-FLEX_LENGTHS = (512, 2048, 8192)  # it compiles for seconds at each length
-SLOW = {"fwd": 0.5, "fwdbwd": 2}  # seconds of a call: a peer that took longer at one length is not tried at the next
-COLD = 1 << 28  # bytes that are read before a cold call
-LONG = 8  # seconds of a round from which on there are three rounds, not five
-ALWAYS = ("relpos", "SDPA", "SDPA, bias built before", "SDPA, bias as a view of a strip")  # timed at every length, however slow
-WRONG = {"f32": 1e-3, "bf16": 5e-2}  # largest error over largest result: beyond it something else was computed
+FLEX_LENGTHS = (512, 2048, 8192)  # compiling takes seconds for each length
+SLOW = {"fwd": 0.5, "fwdbwd": 2}  # in seconds per call; a peer that took longer at one length is skipped at the next
+COLD = 1 << 28  # bytes read before a cold call
+LONG = 8  # seconds per round beyond which three rounds are run instead of five
+ALWAYS = ("relpos", "SDPA", "SDPA, bias built before", "SDPA, bias as a view of a strip")  # timed at every length, even if slow
+WRONG = {"f32": 1e-3, "bf16": 5e-2}  # largest error over largest result; a larger one means that the peer computes something else
 
 
 class Skip(Exception):
-    """Why a peer is not timed."""
+    """The reason why a peer is not timed."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    passes: str  # fwd, fwdbwd
+    passes: str  # fwd or fwdbwd
     dtype: str
     lq: int
     lk: int
@@ -66,11 +66,11 @@ class Problem:
     b: int = 1
     h: int = 8
     d: int = 64
-    cold: bool = False  # other memory is read before each call, until the caches hold nothing else
+    cold: bool = False  # before each call, read other memory until it fills the caches
 
     @property
     def text(self):
-        """As relpos bench takes it."""
+        """The problem as text for relpos bench."""
         offset = f"o{self.lk - self.lq}" if self.lk != self.lq else ""
         return (f"{self.passes}:{self.dtype}:b{self.b}h{self.h}q{self.lq}k{self.lk}d{self.d}{offset}:{self.term}"
                 + (":causal" if self.causal else "")).rstrip(":") + " cold" * self.cold
@@ -82,7 +82,7 @@ class Problem:
 
     @property
     def scores(self):
-        """Bytes of one array [B, H, Lq, Lk]."""
+        """Bytes of an array [B, H, Lq, Lk]."""
         return self.b * self.h * self.lq * self.lk * TYPES[self.dtype].itemsize
 
     @property
@@ -141,7 +141,7 @@ def memory_problems(quick):
 # ---------------------------------------------------------------------------------------------------- biases
 
 def t5_bucket(delta, bidirectional):
-    """As Hugging Face's T5: 32 buckets, max_distance 128."""
+    """Compute buckets like Hugging Face's T5: 32 buckets, max_distance 128."""
     buckets = 16 if bidirectional else 32
     d = delta.abs() if bidirectional else (-delta).clamp(min=0)
     exact = buckets // 2
@@ -151,7 +151,7 @@ def t5_bucket(delta, bidirectional):
 
 
 def values(p, table, delta):
-    """The biases [H, *delta.shape] of offsets, as the models build them."""
+    """Return the biases [H, *delta.shape] of offsets, computed like in the models."""
     if p.term.startswith("t5"):
         bias = F.embedding(t5_bucket(delta, p.term == "t5"), table).movedim(-1, 0)
     elif p.term == "alibi":
@@ -168,7 +168,7 @@ def swin_index():
 
 
 def built(p, table):
-    """The bias [1, H, Lq, Lk] as the models build it in a call; without a term the causal triangle, or None."""
+    """Return the bias [1, H, Lq, Lk], computed as the models do in a call. Without a term: the causal triangle or None."""
     if p.term.startswith("swin"):
         return table[swin_index()].permute(2, 0, 1)[None].contiguous()
     if p.term:
@@ -177,31 +177,31 @@ def built(p, table):
 
 
 def strip(p, table):
-    """The biases [H, Lq+Lk-1] of each offset, in ascending order."""
+    """Return the biases [H, Lq+Lk-1] by ascending offset."""
     return values(p, table, torch.arange(1 - p.lk, p.lq))
 
 
 def view(p, s):
-    """[1, H, Lq, Lk] over a strip, for queries in reverse order: nothing is copied."""
+    """Return [1, H, Lq, Lk] as a view of a strip, for queries in reverse order. Nothing is copied."""
     return s.contiguous().as_strided((1, p.h, p.lq, p.lk), (0, s.shape[1], 1, 1))
 
 
 @functools.lru_cache(maxsize=1)  # shared by all peers of a problem
 def dense(p, table):
-    """The same as built(), faster and with less memory."""
+    """Return the same as built(), but faster and with less memory."""
     if not p.term or p.term.startswith("swin"):
         return built(p, table)
     return view(p, strip(p, table)).flip(-2).contiguous()
 
 
 def shaw(p, q, table):
-    """scale <q_i, table[offset]>: products with every vector, then one gather."""
+    """Return scale <q_i, table[offset]>: products with every vector, then one gather."""
     index = (p.offsets.clamp(-CLIP, CLIP) + CLIP).expand(p.b, p.h, -1, -1)
     return (q @ table.T / math.sqrt(p.d)).gather(-1, index)
 
 
 def shaw_vectors(p, q, table):
-    """The same by a vector for each pair, as in BERT's relative_key."""
+    """Return the same with a gathered vector per pair, like relative_key in BERT."""
     return torch.einsum("bhld,lrd->bhlr", q, table[p.offsets.clamp(-CLIP, CLIP) + CLIP]) / math.sqrt(p.d)
 
 
@@ -213,7 +213,7 @@ def eager(q, k, v, bias):
 
 
 def backward(forward, x, dout):
-    """`forward` of q, k, v and the table, with their gradients."""
+    """Return a function that runs `forward` on q, k, v and the table and computes their gradients."""
     inputs = {n: t.detach().requires_grad_() for n, t in x.items() if t is not None and n != "dout"}
 
     def call():
@@ -224,7 +224,7 @@ def backward(forward, x, dout):
 
 
 def torch_peers(p, x):
-    """{name: (bytes that it needs at most, function that makes the call)}."""
+    """Return {name: (most bytes that it needs, function that prepares the call)}."""
     q, k, v, table = (x[n] for n in ("q", "k", "v", "table"))
     sdpa, P = F.scaled_dot_product_attention, p.scores
     if p.term.startswith("relkey"):
@@ -247,7 +247,7 @@ def torch_peers(p, x):
              "SDPA, bias built in the call": (5 * P, lambda: lambda: sdpa(q, k, v, built(p, table))),
              "eager, bias built before": (4 * P, lambda: functools.partial(eager, q, k, v, dense(p, table))),
              "eager, bias built in the call": (6 * P, lambda: lambda: eager(q, k, v, built(p, table)))}
-    if p.term.startswith("t5"):  # the least work with which SDPA can have this bias, though nobody does it
+    if p.term.startswith("t5"):  # the cheapest way to give SDPA this bias, though nobody uses it
         peers["SDPA, bias as a view of a strip"] = (
             0, lambda: lambda: sdpa(q.flip(-2), k, v, view(p, strip(p, table))).flip(-2))
     return peers
@@ -272,7 +272,7 @@ def flex_peer(p, x):
     if p.term.startswith("swin"):
         bias = built(p, x["table"])[0]
         mod = lambda s, b, h, i, j: s + bias[h, i, j]  # noqa: E731
-    elif p.term:  # a lookup in a strip is faster here than computing buckets or slopes in score_mod
+    elif p.term:  # a lookup in a strip is faster than computing buckets or slopes in score_mod
         bias, last = strip(dataclasses.replace(p, causal=False), x["table"]).contiguous(), p.lq - 1
         mod = lambda s, b, h, i, j: s + bias[h, j - i + last]  # noqa: E731
     else:
@@ -302,7 +302,7 @@ def onnx_session(kind, bias, causal, heads, dim, threads):
     model = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 23), helper.make_opsetid("com.microsoft", 1)])
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads, options.log_severity_level = threads, 1, 3
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # idle threads must not take the cores while the others are timed
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # idle threads must not use the cores while others are timed
     return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
@@ -332,7 +332,7 @@ class Racer:
         self.slow, self.reserve = {}, 0
 
     def peers(self, p, x):
-        return {f"relpos {n}" if i else "relpos": (0, functools.partial(  # the first is the one that the others are compared with
+        return {f"relpos {n}" if i else "relpos": (0, functools.partial(  # the first peer is the one that the others are compared with
             Relpos, self.lib, self.pool, term=p.term, causal=p.causal, **x, **VARIANTS[n])) for i, n in enumerate(self.variants)
         } | torch_peers(p, x) | {
                 "flex_attention": (0, lambda: flex_peer(p, x))} | {
@@ -340,13 +340,13 @@ class Racer:
                 for kind in ("Attention", "MultiHeadAttention", "MatMul")}
 
     def make(self, p, x, name, need, maker):
-        """The call of a peer, or Skip. Calls that were made already still need their memory."""
+        """Return the call of a peer, or Skip. Earlier calls still need their memory."""
         before = self.slow.get((p.passes, p.dtype, p.case, name))
         if before and not name.startswith("relpos") and name not in ALWAYS and before[0] < p.lk:
             raise Skip(f"a call took {before[1]:.1f} s at N = {before[0]}")
         free = next(int(line.split()[1]) * 1024 for line in open("/proc/meminfo") if line.startswith("MemAvailable"))
         if need + self.reserve > 0.85 * free:
-            raise Skip(f"needs up to {need * 1e-9:.0f} GB beside the others' {self.reserve * 1e-9:.0f}, of which {free * 1e-9:.0f} are free")
+            raise Skip(f"needs up to {need * 1e-9:.0f} GB in addition to {self.reserve * 1e-9:.0f} GB of the others, but {free * 1e-9:.0f} GB are free")
         self.reserve = max(self.reserve, need)
         return maker()
 
@@ -383,9 +383,9 @@ class Racer:
         while time.perf_counter() < end or len(times["relpos"]) < rounds:
             for name, call in calls.items():
                 if len(times[name]) >= 2 and first[name] > max(SLOW["fwd"], 4 * fastest):
-                    continue  # far slower than the others: two times are enough
+                    continue  # far slower than the others, so two times suffice
                 if self.threads > 1:
-                    time.sleep(0.002)  # the threads of the call before go to sleep meanwhile
+                    time.sleep(0.002)  # lets the threads of the previous call go to sleep
                 if p.cold:
                     others.sum()
                 start = time.perf_counter()
@@ -399,7 +399,7 @@ class Racer:
         return row
 
     def memory(self, p, name):
-        """Peak bytes minus the tensors, in this process, which has only computed one small problem of the kind before."""
+        """Return the peak bytes minus the tensors in this process, which has only run one small problem of this kind."""
         for q in (dataclasses.replace(p, lq=64, lk=64), p):
             x = q.tensors()
             need, maker = self.peers(q, x)[name]
@@ -416,7 +416,7 @@ def status_bytes(field):
 
 
 def reference(p, x):
-    """Everything in f64."""
+    """Compute the problem in f64."""
     x = {n: t.double() if t is not None else None for n, t in x.items()}
     p = dataclasses.replace(p, dtype="f64")
     bias = functools.partial(shaw, p, x["q"]) if p.term.startswith("relkey") else functools.partial(built, p)
@@ -426,7 +426,8 @@ def reference(p, x):
 
 
 def errors(found, exact):
-    """The worst of a call's results: largest error divided by the largest number, mean error divided by the mean size."""
+    """Return the worst of a call's results: largest error over the largest number, and mean error over the mean
+    absolute value."""
     pairs = [((a.double() - b).abs(), b.abs()) for a, b in zip(found, exact, strict=True)]
     return {n: float(f"{max((of(e) / of(b)).item() for e, b in pairs):.3g}") for n, of in (("max", torch.max), ("mean", torch.mean))}
 
@@ -435,7 +436,7 @@ def measure_memory(racer, p, a):
     row = {"problem": p.text, "case": p.case, "pass": p.passes, "n": p.lk, "bytes": {}, "skipped": {}}
     for name in racer.peers(p, p.tensors()):
         if name == "flex_attention":
-            continue  # the compiler's own memory would be counted
+            continue  # so the compiler's memory is not counted
         child = subprocess.run([sys.executable, __file__, a.library, "--threads", str(a.threads), "--variants", a.variants,
                                 "--memory", p.text + "|" + name], capture_output=True, text=True)
         answer = (child.stdout.strip().splitlines() or [f"ended with status {child.returncode}"])[-1]
@@ -451,15 +452,15 @@ def main():
     parser.add_argument("--only", default="", metavar="REGEX", help="problems whose text matches, such as fwd:f32.*t5")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=1, help="for each problem")
-    parser.add_argument("--variants", default="", help=f"of relpos, separated by commas: {', '.join(VARIANTS)}")
+    parser.add_argument("--variants", default="", help=f"variants of relpos, separated by commas: {', '.join(VARIANTS)}")
     parser.add_argument("--rounds", type=int, default=5, help="minimum number of rounds; three if a round takes long")
     parser.add_argument("--quick", action="store_true", help="short problems, two rounds: does everything run?")
-    parser.add_argument("--memory", help=argparse.SUPPRESS)  # PROBLEM|PEER, in a child
+    parser.add_argument("--memory", help=argparse.SUPPRESS)  # PROBLEM|PEER, for a child process
     a = parser.parse_args()
     lib = load(a.library)
     if not a.variants:
         a.variants = "default" + (",avx512" if lib.rp_isa_default() != b"avx512" and lib.rp_isa_found(b"avx512") == 1 else "")
-    logging.disable(logging.WARNING)  # torch.compile asks for CUDA
+    logging.disable(logging.WARNING)  # torch.compile queries CUDA
     torch.set_num_threads(a.threads)
     racer = Racer(lib, a)
     torch.set_grad_enabled(False)

@@ -1,6 +1,6 @@
 """Draw the plots of docs/performance.md from bench/results/peers.json, finetune.json, growth.json and t5.json. Needs matplotlib (bench/setup.sh).
 
-    build/venv/bin/python bench/plots.py [png]     png: also as PNG, into build/plots, to look at
+    build/venv/bin/python bench/plots.py [png]     png: also write PNG files to build/plots
 SPDX-License-Identifier: Apache-2.0
 """
 import math
@@ -17,7 +17,8 @@ matplotlib.use("Agg")
 plt.rcParams |= {"svg.hashsalt": "relpos", "svg.fonttype": "none", "font.family": "sans-serif", "font.size": 9, "axes.titlesize": 9.5,
                  "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.color": "#e0e0e0", "lines.linewidth": 1.6,
                  "lines.markersize": 5, "legend.frameon": False, "figure.constrained_layout.use": True}
-# Okabe and Ito's colours; each line also has a marker of its own, for readers who cannot tell the colours
+# Okabe and Ito's colours. Each line also has a different marker, for readers who cannot distinguish the
+# colours.
 STYLE = {"relpos": ("#000000", "o", "-"), "relpos avx512": ("#000000", "o", ":"),
          "SDPA": ("#0072b2", "s", "-"), "SDPA, bias built before": ("#0072b2", "s", "-"),
          "SDPA, bias built in the call": ("#56b4e9", "D", "--"), "SDPA, bias as a view of a strip": ("#009e73", "^", "-."),
@@ -50,7 +51,8 @@ def log_axis(ax, unit=""):
 
 
 def save(fig, name, axes, columns=2):
-    """Save with one legend for all axes, in which a peer with a bias built before and the same peer without a bias share an entry."""
+    """Save with one legend for all axes. A peer with a bias built before and the same peer without a bias share an
+    entry."""
     handles, before = {}, set()
     for ax in axes:
         for handle, label in zip(*ax.get_legend_handles_labels()):
@@ -70,7 +72,7 @@ def speedups(data, name, panels, shape, size, columns):
     for ax, key in zip(axes.flat, panels):
         rows = by.get(key, [])
         shown = [n for n in STYLE if n in {m for r in rows for m in r["times"]} and not n.startswith("relpos")]
-        if any(n.startswith("ONNX") for n in shown):  # of the three only the one that is fastest at the greatest length
+        if any(n.startswith("ONNX") for n in shown):  # only the fastest of the three at the greatest length
             onnx = [n for n in shown if n.startswith("ONNX")]
             last = [r for r in rows if all(n in r["times"] for n in onnx)][-1]
             best = min(onnx, key=lambda n: ratio(last, n))
@@ -91,7 +93,7 @@ def speedups(data, name, panels, shape, size, columns):
 
 
 def rate(data):
-    """Operations per second of relpos and of SDPA, with the measured peak."""
+    """Plot the operations per second of relpos and SDPA, and the measured peak."""
     m, by = data["machine"], groups(data["rows"])
     fig, ax = plt.subplots(figsize=(7, 4))
     lines = [("forward", "no bias", "relpos", "#000000", "o", "-"), ("forward", "T5 table", "relpos", "#d55e00", "v", "-"),
@@ -167,7 +169,8 @@ def models():
 
 
 def grow():
-    """Time by the length, with the power of the longest lengths beside each line; dotted where every tile is computed."""
+    """Plot time by length. The number at each line is its slope at the longest lengths; dotted lines compute every
+    tile."""
     fig, axes = plt.subplots(1, 3, figsize=(9, 4.4))
     lines = growth()[1]
     for ax, passes in zip(axes, ("forward", "backward", "decode")):

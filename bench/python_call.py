@@ -1,5 +1,5 @@
-"""The time that a call from Python takes in addition to the library's own, on a problem of one number: bench/python_call.py RELPOS, where
-RELPOS is the program, with the Python package installed; also with tensors if PyTorch is installed. Use a quiet core: taskset -c 1 python3 …
+"""Measure the overhead of a call from Python on a problem of one number: bench/python_call.py RELPOS, where RELPOS is the program. Needs the
+Python package; also measures calls with tensors if PyTorch is installed. Use an idle core: taskset -c 1 python3 …
 
 SPDX-License-Identifier: Apache-2.0"""
 import json
@@ -22,7 +22,7 @@ def microseconds(code, **names):
 def main():
     done = subprocess.run([sys.argv[1], "bench", "fwd:f32:b1h1q1k1d4:", "--threads", "1", "--json"], capture_output=True, check=True)
     own = json.loads(done.stdout)["ms_min"] * 1e3
-    print(f"library, its work memory given  {own:6.2f} µs")
+    print(f"library, with scratch memory  {own:6.2f} µs")
     arrays = {"NumPy": np.ones((1, 1, 1, 4), np.float32)}
     try:
         import torch
@@ -32,7 +32,7 @@ def main():
     for name, x in arrays.items():
         for what, code in (("attention", "f(x, x, x)"), ("attention, out given", "f(x, x, x, out=y)"), ("Plan", "plan(x, x, x)")):
             time = microseconds(code, f=relpos.attention, x=x, y=x + 0, plan=relpos.Plan(1, 1, 1, 1, 4))
-            print(f"{name:6} {what:24} {time:6.2f} µs, beside the library {time - own:6.2f}")
+            print(f"{name:6} {what:24} {time:6.2f} µs, overhead {time - own:6.2f} µs")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The structs of include/relpos/relpos.h for ctypes, and one attention on torch tensors.  SPDX-License-Identifier: Apache-2.0"""
+"""The structs of include/relpos/relpos.h for ctypes, and attention on torch tensors with them.  SPDX-License-Identifier: Apache-2.0"""
 import ctypes
 import math
 import os
@@ -66,8 +66,8 @@ def array(x):
 
 
 class Relpos:
-    """One plan with its arrays and its work memory. Calling it returns out, or with dout (out, dq, dk, dv[, gradient of the table]).
-    A plan for one query is prepared (rp_prepare), as for decoding. `more` are fields of rp_desc, such as isa."""
+    """A plan with its arrays and scratch memory. Calling it returns out, or with dout (out, dq, dk, dv[, gradient of the table]).
+    With one query it uses prepared data (rp_prepare), as in decoding. `more`: fields of rp_desc, such as isa."""
 
     def __init__(self, lib, pool, q, k, v, term="", table=None, causal=False, dout=None, **more):
         self.lib, self.plan, self.prepared, self.keep = lib, ptr(), ptr(), (q, k, v, table, dout)
@@ -82,7 +82,7 @@ class Relpos:
             masks = Mask(1, 0, 0)
             desc.masks, desc.n_masks = ctypes.addressof(masks), 1
         for name, value in more.items():
-            assert hasattr(Desc, name), f"rp_desc has no field {name} here"
+            assert hasattr(Desc, name), f"rp_desc has no field {name} in this version"
             setattr(desc, name, value)
         self.check(lib.rp_plan_create(ctypes.byref(self.plan), ctypes.byref(desc)))
         self.isa = lib.rp_plan_isa(self.plan).decode()

@@ -1,11 +1,11 @@
-/* screen.c -- greedy decoding with the whole head and with 8 bits of it (t5/greedy_screen.c), in turns in one process:
- * tokens a second of processor time, without encoding, and how many logits are made exactly. With DRAFT, int8 or int4:
- * with 8 bits of the head, and with such a draft besides (t5/draft.c).
+/* screen.c -- compare greedy decoding with the whole head and with an 8-bit screen of it (t5/greedy_screen.c), alternately in
+ * one process: tokens per second of processor time without encoding, and the number of logits computed exactly. With
+ * DRAFT (int8 or int4) compare the 8-bit screen with and without such a draft (t5/draft.c).
  *
  *     bench_screen MODEL [LINES] [PREFIX] [TOKENS] [BATCH] [ROUNDS] [DRAFT]
  *
- * One thread. Without LINES ("" too), 8 sources of 128 random tokens, and targets of TOKENS (64) tokens; with LINES
- * they end where the model ends them.
+ * Uses one thread. Without LINES, or with "", it decodes 8 sources of 128 random tokens to targets of TOKENS (64)
+ * tokens. With LINES, the model ends the targets.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/model.h"
 #include <stdio.h>
@@ -30,7 +30,7 @@ static void check(rp_status status)
     exit(1);
 }
 
-/* Candidates of each token, where sources go one by one. */
+/* Numbers of candidates per token, recorded with a batch of one. */
 typedef struct counting {
     const t5_screen *screen;
     int64_t before, n;
@@ -81,7 +81,8 @@ static int64_t read_sources(const rp_t5 *m, const char *lines, const char *prefi
     return n;
 }
 
-/* All sources, `batch` at once; the tokens written, a sum that tells texts apart, and without what encoding took. */
+/* Generate from all sources, `batch` at a time. Return the seconds without encoding, the number of tokens, and a
+ * checksum of the tokens. */
 static double generate(const rp_t5 *m, const rp_t5_generation *g, int64_t n, const rp_t5_tokens *sources, int64_t batch,
                        int64_t *tokens, uint64_t *sum, rp_t5_drafted *drafted)
 {
@@ -118,7 +119,7 @@ static void time_making(const linear_weights *head, rp_pool *pool)
     const double before = seconds();
     if (memory != NULL)
         check(linear_screen_make(&s, pool, head, memory));
-    printf("a screen of %lld x %lld is made in %.0f ms\n", (long long)head->out, (long long)head->in,
+    printf("building a screen of %lld x %lld takes %.0f ms\n", (long long)head->out, (long long)head->in,
            1e3 * (seconds() - before));
     free(memory);
 }
@@ -130,7 +131,8 @@ int main(int argc, char **argv)
     enum { MAX_ROUNDS = 99 };
     const int rounds = argc > 6 && atoi(argv[6]) < MAX_ROUNDS ? atoi(argv[6]) : 5;
     const char *const draft = argc > 7 ? argv[7] : NULL;
-    static const char *const names[2][2] = {{"with the whole head", "with 8 bits of it"}, {"by steps", "with a draft"}};
+    static const char *const names[2][2] = {{"with the whole head", "with an 8-bit screen"},
+                                            {"by steps", "with a draft"}};
     static rp_t5_tokens sources[MAX_LINES];
     static counting k;
     double ratio[MAX_ROUNDS], rate[2][MAX_ROUNDS];
@@ -150,7 +152,7 @@ int main(int argc, char **argv)
             printf("opened with a draft in %.0f ms\n", 1e3 * (seconds() - before));
     }
     if (draft == NULL && m[1]->screen == NULL)
-        return fprintf(stderr, "%s: its head has 8 bits already\n", argv[1]), 1;
+        return fprintf(stderr, "%s: its head already has 8 bits (use a model in f32, f16 or bf16)\n", argv[1]), 1;
     const int64_t n = read_sources(m[0], lines, prefix, sources);
     rp_t5_generation g = rp_t5_generation_of(m[0]);
     int64_t tokens[2];
@@ -160,7 +162,7 @@ int main(int argc, char **argv)
     g.min_new_tokens = lines != NULL ? 0 : length;
     if (draft == NULL)
         time_making(&m[0]->weights.head, pool);
-    for (int way = draft != NULL ? 0 : 1; way < 2; way++) /* which makes the screen */
+    for (int way = draft != NULL ? 0 : 1; way < 2; way++) /* builds the screen */
         generate(m[way], &g, n < 40 ? n : 40, sources, 1, &tokens[way], &sum[way], &drafted);
     for (int round = 0; round < rounds; round++) {
         for (int way = 0; way < 2; way++) {
@@ -177,19 +179,19 @@ int main(int argc, char **argv)
     qsort(rate[0], (size_t)rounds, sizeof(double), by_number);
     qsort(rate[1], (size_t)rounds, sizeof(double), by_number);
     qsort(ratio, (size_t)rounds, sizeof(double), by_number);
-    printf("%lld tokens, the same; tokens a second of decoding: %.0f %s, %.0f %s: %.2f times (%.2f to %.2f)\n",
+    printf("%lld equal tokens; tokens per second of decoding: %.0f %s, %.0f %s: %.2f times (%.2f to %.2f)\n",
            (long long)tokens[1], rate[0][rounds / 2], names[draft != NULL][0], rate[1][rounds / 2],
            names[draft != NULL][1], ratio[rounds / 2], ratio[0], ratio[rounds - 1]);
     if (draft != NULL)
         printf("%lld proposed, %lld accepted, %lld passes\n", (long long)drafted.proposed, (long long)drafted.accepted,
                (long long)drafted.passes);
     else
-        printf("rows %lld, of which %lld read the whole head\n", (long long)m[1]->screen->rows,
+        printf("%lld rows, %lld of them read the whole head\n", (long long)m[1]->screen->rows,
                (long long)m[1]->screen->whole);
     if (k.n > 0) {
         qsort(k.of, (size_t)k.n, sizeof *k.of, by_size);
-        printf("candidates: median %d, 90 of 100 rows at most %d, largest %d\n", (int)k.of[k.n / 2],
-               (int)k.of[k.n * 9 / 10], (int)k.of[k.n - 1]);
+        printf("candidates: median %d, 90th percentile %d, largest %d\n", (int)k.of[k.n / 2], (int)k.of[k.n * 9 / 10],
+               (int)k.of[k.n - 1]);
     }
     for (int64_t s = 0; s < n; s++)
         free((void *)(uintptr_t)sources[s].tokens);

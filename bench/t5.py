@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
-"""Time relpos t5 beside CTranslate2 and transformers on models with the shapes of T5-small and FLAN-T5-base and random weights, in turns,
-and print medians and ratios. Run by hand, where ctranslate2, torch and transformers are.
+"""Time relpos t5, CTranslate2 and transformers alternately on models with the shapes of T5-small and FLAN-T5-base and random weights, and
+print medians and ratios. Run by hand where ctranslate2, torch and transformers are installed.
 
     python3 bench/t5.py build/release/relpos FOLDER [--shape small|base] [--rounds 5] [--threads 1] [--problems NAME,NAME] [--json FILE]
     python3 bench/t5.py build/release/relpos FOLDER --memory 512,1024,2048,4096 [--json FILE]
 
-FOLDER receives the models (some GB). Greedy decoding of 128 tokens after a source of 128, unless the name of a problem says otherwise.
-Times are of processors, since others may use the machine, and of a process that has run the problem before: the others are called once more than
-they are timed, and relpos gives the median of three. --memory measures the peak of a process that encodes so many tokens, less
-that of one that encodes 16; rows of relpos's mapped embedding that only the longer one reads count. --json adds to the file what was
-measured.
+FOLDER receives the models (some GB). Problems decode 128 tokens greedily after a source of 128, unless their name has other sizes. Times are
+processor times, because the machine may have other users, and are taken after a warm-up: the peers run once more than they are timed, and
+relpos reports the median of three. --memory measures the peak of a process that encodes N tokens, minus the peak of one that encodes 16. This
+includes rows of relpos's mapped embedding that only the longer source reads. --json adds the results to the file.
 
 SPDX-License-Identifier: Apache-2.0"""
 import argparse
@@ -33,7 +32,7 @@ SHAPES = {
     "base": dict(vocab_size=32128, d_model=768, d_kv=64, d_ff=2048, num_layers=12, num_heads=12, feed_forward_proj="gated-gelu"),
 }
 clock = time.process_time
-# name: source, new tokens, batch, beams
+# name: source tokens, new tokens, batch, beams
 PROBLEMS = {
     "batch 1": (128, 128, 1, 1),
     "batch 8": (128, 128, 8, 1),
@@ -47,7 +46,7 @@ PROBLEMS = {
 
 
 def make_tokenizer(model):
-    """Any pieces: CTranslate2 wants their names."""
+    """Save any tokenizer, because CTranslate2 needs names of pieces."""
     words = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)] + [(f"w{k}", -10.0) for k in range(32097)]
     fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizers.Tokenizer(tokenizers.models.Unigram(words, unk_id=2)),
                                                 pad_token="<pad>", eos_token="</s>", unk_token="<unk>")
@@ -68,7 +67,7 @@ def make(folder, shape):
 
 def pack(program, model, kind):
     packed = model.parent / f"{model.name}.{kind}"
-    if not packed.exists() or packed.stat().st_mtime < os.stat(program).st_mtime:  # another version's layout
+    if not packed.exists() or packed.stat().st_mtime < os.stat(program).st_mtime:  # the layout of another version
         subprocess.run([program, "t5", "pack", model, "--type", kind, "-o", packed], check=True)
     return packed
 
@@ -114,7 +113,7 @@ def hf(model, threads):
 
 
 def encoder_operations(shape, tokens):
-    """Additions and multiplications of an encoder: linear layers, and every pair of tokens."""
+    """Return the number of additions and multiplications of an encoder: linear layers and pairs of tokens."""
     c = SHAPES[shape]
     inner, matrices = c["num_heads"] * c["d_kv"], 3 if "gated" in c.get("feed_forward_proj", "") else 2
     linear = 4 * c["d_model"] * inner + matrices * c["d_model"] * c["d_ff"]
@@ -122,13 +121,13 @@ def encoder_operations(shape, tokens):
 
 
 def fastest(program):
-    """Operations a second that one thread reaches in f32, as relpos measures them."""
+    """Return the operations per second that one thread reaches in f32, as measured by relpos."""
     bench = subprocess.run([program, "bench", "fwd:f32:b1h1q64k64d64", "--seconds", "0.1", "--json"], capture_output=True, text=True, check=True)
     return 1e9 * json.loads(bench.stdout)["peak_gflops"]
 
 
 def card(program):
-    """What the numbers were measured on."""
+    """Describe the machine and the versions."""
     cpu = dict(line.split(":", 1) for line in subprocess.run(["lscpu"], capture_output=True, text=True).stdout.splitlines() if ":" in line)
     commit = subprocess.run(["git", "describe", "--always", "--dirty=+"], capture_output=True, text=True).stdout.strip()
     return {"cpu": cpu.get("Model name", "?").strip(), "cores": os.cpu_count(), "kernel": platform.release(),
@@ -140,7 +139,7 @@ def card(program):
 
 
 def add(path, program, kind, rows):
-    """Add rows to the file, in place of those of the same problem."""
+    """Add rows to the file and replace earlier rows of the same problem."""
     if path is None:
         return
     data = json.loads(path.read_text()) if path.exists() else {"times": [], "memory": []}
@@ -151,7 +150,7 @@ def add(path, program, kind, rows):
     path.write_text(json.dumps(data, indent=1) + "\n")
 
 
-# What one process does to encode N tokens.
+# Programs that encode N tokens in a new process.
 ENCODERS = {
     "CTranslate2": """import ctranslate2, sys
 t = ctranslate2.Translator(sys.argv[1], compute_type=sys.argv[2], inter_threads=1, intra_threads=1)
@@ -165,9 +164,9 @@ with torch.no_grad():
 
 
 def peak(command):
-    """The largest resident memory of a process, in bytes: what it has had shortly before it ends."""
+    """Return the largest resident memory of a process in bytes, read shortly before it ends."""
     child = subprocess.Popen(list(map(str, command)), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    most = 0  # not wait4's ru_maxrss, which begins with the memory of this process
+    most = 0  # not ru_maxrss of wait4, which starts from the memory of this process
     while child.poll() is None:
         lines = [line for line in pathlib.Path(f"/proc/{child.pid}/status").read_text().splitlines() if line.startswith("VmHWM")]
         most = int(lines[0].split()[1]) if lines else most
@@ -192,7 +191,7 @@ def memory(a, model):
         over = {f"{side} {kind}": peak(command(side, kind, n)) - small[side, kind]
                 for side, kind in sides if side == "relpos" or n <= a.longest_peer}
         for side, size in over.items():
-            print(f"{a.shape:6} encode {n:6} {side:20} {size / 1e6:8.1f} MB over the weights", flush=True)
+            print(f"{a.shape:6} encode {n:6} {side:20} {size / 1e6:8.1f} MB in addition to the weights", flush=True)
         add(a.json, a.program, "memory", [{"shape": a.shape, "problem": f"encode {n}", "tokens": n, "bytes": over}])
 
 
@@ -218,7 +217,7 @@ def main():
     for name in a.problems.split(","):
         source, new, batch, beams = PROBLEMS[name]
         times = {side: [] for side in sides}
-        for n in range(a.rounds + 1):  # the first warms the others up, as the first of three does relpos
+        for n in range(a.rounds + 1):  # the first call is a warm-up, like the first of relpos's three
             for side, run in sides.items():
                 if n > 0 or not side.startswith("relpos"):
                     times[side].append(run(source, new, batch, beams))
@@ -226,8 +225,8 @@ def main():
         median = {side: statistics.median(t) for side, t in times.items()}
         for side, t in median.items():
             other = "CTranslate2 int8" if "int" in side else "CTranslate2 float32"
-            rate = f"{new * batch / t:8.1f} tokens a second" if new else f"{t * 1e3:8.1f} ms"
-            print(f"{a.shape:6} {name:12} {side:20} {rate}   {other} takes {median[other] / t:.2f} times as long", flush=True)
+            rate = f"{new * batch / t:8.1f} tokens per second" if new else f"{t * 1e3:8.1f} ms"
+            print(f"{a.shape:6} {name:12} {side:20} {rate}   {other}: {median[other] / t:.2f} times this", flush=True)
         add(a.json, a.program, "times", [{"shape": a.shape, "problem": name, "source": source, "new": new, "batch": batch, "beams": beams,
                                           "threads": a.threads, "seconds": times}
                                          | ({} if new else {"operations": batch * encoder_operations(a.shape, source)})])

@@ -1,8 +1,8 @@
-"""Time one thread and several alternately in one process: how much faster several are, and from which size on a pool is faster.
+"""Time one thread and several threads alternately in one process, to measure the speed-up and the size from which a pool is faster.
 
     build/venv/bin/python bench/threads.py build/release/librelpos.so -o bench/results/threads.json && python3 bench/report.py
 
-Every call uses its pool (RELPOS_SHORT=0), however short it is.  SPDX-License-Identifier: Apache-2.0
+Every call uses its pool (RELPOS_SHORT=0), even if it is short.  SPDX-License-Identifier: Apache-2.0
 """
 import argparse
 import ctypes

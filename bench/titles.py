@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""What the titles of examples/titler.sh become by other ways of computing: 240 instructions of a small grammar, which is below, are written
-greedily in f32 with and without --exact, and compared; with --types also by five beams in each type of weights, and with --transformers by five
-beams of transformers in f32, which needs a python that has it and torch.
+"""Compare titles of the model of examples/titler.sh, for 240 instructions from the grammar below: greedy decoding in f32 with and without
+--exact. --types also compares five beams with each type of weights, and --transformers compares with five beams of transformers in f32, which
+needs transformers and torch.
 
     python3 bench/titles.py build/release/relpos out/titler/checkpoint [--types] [--transformers] [--json bench/results/titles.json]
 
@@ -28,7 +28,7 @@ HOW = ["by handling empty input", "without breaking the old clients", "that time
        "while keeping backwards compatibility with version 1 of the protocol", "as discussed in the design review",
        "and ask Maria for a review", "when the cache is cold"]
 PREFIX = ["--prefix", "summarize agent step: ", "--threads", "1"]
-# The options of examples/titler.sh, and the same for transformers.
+# The options of examples/titler.sh, and the equivalent ones of transformers.
 BEAMS = ["--beams", "5", "--no-repeat-ngram", "2", "--repetition-penalty", "1.3", "--length-penalty", "0.8", "--max-new-tokens", "32"]
 
 SAME_BEAMS = {"num_beams": 5, "no_repeat_ngram_size": 2, "repetition_penalty": 1.3, "length_penalty": 0.8, "max_new_tokens": 32}

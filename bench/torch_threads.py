@@ -1,5 +1,5 @@
-"""What threads cost beside torch's: T5's bias on tensors, which run on torch's own threads, on NumPy arrays, which have a pool, and torch's
-scaled_dot_product_attention with the bias made before, each alone and after a product of torch, in milliseconds.
+"""Measure the cost of mixing a thread pool with torch's threads, in milliseconds: attention with T5's bias on tensors (on torch's threads), on
+NumPy arrays (on a pool), and torch's scaled_dot_product_attention with a bias built beforehand; each by itself and after a product of torch.
 
     python3 bench/torch_threads.py -o bench/results/torch_threads.json
 
@@ -19,7 +19,7 @@ SHAPES = {"512 tokens": (512, 512), "1,000 tokens": (1000, 1000), "one query, 30
 
 
 def quartiles(call, before, rounds):
-    """Median, first and third quartile, in milliseconds."""
+    """Return the median and the first and third quartile in milliseconds."""
     times = []
     for _ in range(rounds + 5):
         before()
@@ -52,7 +52,7 @@ def main():
             row = {"problem": name, "by": what, "alone": quartiles(call, lambda: None, a.rounds),
                    "after a product": quartiles(call, lambda: matrix @ matrix, a.rounds)}
             rows.append(row)
-            print(f"{name:24} {what:16} alone {row['alone'][0]:6.2f} ms, after a product {row['after a product'][0]:6.2f}", flush=True)
+            print(f"{name:24} {what:16} by itself {row['alone'][0]:6.2f} ms, after a product {row['after a product'][0]:6.2f}", flush=True)
     if a.output:
         Path(a.output).write_text(json.dumps({"machine": card(), "threads": a.threads, "rows": rows}, indent=1) + "\n")
 

@@ -1,12 +1,12 @@
 #!/bin/sh
-# build.sh -- build the documentation site in build/docs/html, warnings as errors, in an environment of its own under build/, and
-# execute its examples. It takes the wheel of tools/python.sh, which it runs where the wheel is missing or older than its sources.
+# build.sh -- build the documentation site in build/docs/html, with warnings as errors, in a virtual environment under build/, and run
+# its examples. It uses the wheel of tools/python.sh, and runs that script if the wheel is missing or older than its sources.
 # SPDX-License-Identifier: Apache-2.0
 set -eu
 cd "$(dirname "$0")/.."
 place=build/docs
 mkdir -p $place
-newer() { # FILE PATH...: FILE is missing, or something in the paths is newer
+newer() { # FILE PATH...: succeed if FILE is missing or a file in the paths is newer
     file=$1 && shift
     [ ! -e "$file" ] || [ -n "$(find "$@" -type f -newer "$file" -not -path '*__pycache__*' -print -quit)" ]
 }
@@ -23,7 +23,7 @@ if newer $place/installed "$wheel" docs/requirements.txt; then
     $python -m pip install -q --disable-pip-version-check --no-deps --force-reinstall "$wheel"
     touch $place/installed
 fi
-if newer $place/html/index.html $place/installed docs/*.py tools/terms.py; then # all pages and pictures again
+if newer $place/html/index.html $place/installed docs/*.py tools/terms.py; then # build all pages and pictures again
     rm -rf $place/html $place/doctrees $place/plot_directive docs/api
 fi
 if newer $place/tutorials/serve.ipynb $place/installed docs/tutorials docs/tutorials.py; then
@@ -31,7 +31,7 @@ if newer $place/tutorials/serve.ipynb $place/installed docs/tutorials docs/tutor
 fi
 
 doxygen docs/Doxyfile
-sphinx() { # what has warned once would not warn again: all pages are read anew after a failure
+sphinx() { # after a failure read all pages again, because a page warns only when it is read
     $python -m sphinx -q -W -d $place/doctrees "$@" || { rm -rf $place/doctrees docs/api; return 1; }
 }
 sphinx --keep-going -j 2 -b html docs $place/html

@@ -1,4 +1,4 @@
-/* 01_attend.c -- attention with ALiBi over random arrays, in one call.
+/* 01_attend.c -- compute attention with ALiBi on random arrays in one call.
  *
  *     cc 01_attend.c $(pkg-config --cflags --libs relpos) -o 01_attend && ./01_attend
  *
@@ -18,21 +18,21 @@ int main(void)
         v[n] = (float)(n / D % N); /* each value is the position of its key */
     }
 
-    /* what: causal attention with the paper's slopes */
+    /* description: causal attention with the slopes of the paper */
     rp_term alibi = rp_term_init(RP_TERM_ALIBI);
     rp_mask causal = {RP_MASK_CAUSAL, 0, 0};
     rp_desc desc = rp_desc_init(B, H, N, N, D);
     desc.terms = &alibi, desc.n_terms = 1;
     desc.masks = &causal, desc.n_masks = 1;
 
-    /* how */
+    /* plan: checks the description and chooses the kernels */
     rp_plan *plan;
     if (rp_plan_create(&plan, &desc) != RP_OK) {
         fprintf(stderr, "%s\n", rp_last_error());
         return 1;
     }
 
-    /* where */
+    /* arrays of one call */
     rp_tensors t = rp_tensors_init();
     t.q = rp_array_of(q, RP_F32, 4, shape);
     t.k = rp_array_of(k, RP_F32, 4, shape);
@@ -43,8 +43,8 @@ int main(void)
         return 1;
     }
 
-    printf("relpos %s on %s: where the last query looks, on average, of 0 … %d\n", rp_version(), rp_plan_isa(plan),
-           N - 1);
+    printf("relpos %s on %s: mean position, of 0 … %d, that the last query attends to\n", rp_version(),
+           rp_plan_isa(plan), N - 1);
     for (int h = 0; h < H; h++)
         printf("head %d, slope %-8g position %.1f\n", h, rp_alibi_slope(h, H), (double)out[(h * N + N - 1) * D]);
     rp_plan_destroy(plan);

@@ -22,7 +22,7 @@ int main(void)
     const void *k_at[PAGES], *v_at[PAGES];
     const int64_t shape[4] = {1, H, 1, D}, one[1] = {1};
     int64_t position = 0;
-    for (int n = 0; n < PAGES; n++) { /* a real cache allocates pages as a sequence grows */
+    for (int n = 0; n < PAGES; n++) { /* a real cache allocates pages as the sequence grows */
         k_at[n] = k_pages[n];
         v_at[n] = v_pages[n];
     }
@@ -31,7 +31,7 @@ int main(void)
     rp_desc desc = rp_desc_init(1, H, 1, LONGEST, D);
     desc.kv_heads = HK;
     desc.terms = terms, desc.n_terms = 2;
-    desc.flexible = 1; /* up to LONGEST keys: each call says how many there are */
+    desc.flexible = 1; /* each call sets its number of keys, at most LONGEST */
     rp_plan *plan = NULL;
     rp_prepared *prepared = NULL;
     rp_tensors t = rp_tensors_init();
@@ -42,7 +42,7 @@ int main(void)
     t.prepared = prepared;
     t.q = rp_array_of(q, RP_F32, 4, shape);
     t.out = rp_array_of(out, RP_F32, 4, shape);
-    t.q_offset = rp_array_of(&position, RP_I64, 1, one); /* the position of the query */
+    t.q_offset = rp_array_of(&position, RP_I64, 1, one); /* position of the query */
     t.pages = (rp_pages){.k = k_at,
                          .v = v_at,
                          .page = PAGE,
@@ -53,7 +53,7 @@ int main(void)
                          .v_key = D};
 
     for (position = 0; position < LONGEST; position++) {
-        for (int h = 0; h < HK; h++) { /* the new token joins the cache */
+        for (int h = 0; h < HK; h++) { /* append the new token to the cache */
             fill_random(k_pages[position / PAGE][h][position % PAGE], D);
             fill_random(v_pages[position / PAGE][h][position % PAGE], D);
         }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Make a checkpoint that `relpos t5` reads of the two ONNX files of traceforge-title-model: a T5 of 8 + 8 layers whose weights ONNX keeps as
+"""Convert the two ONNX files of traceforge-title-model to a checkpoint for `relpos t5`: a T5 of 8 + 8 layers. The ONNX files store weights as
 8-bit numbers with a scale and a zero point. Needs numpy and onnx.
 
     python3 examples/titler.py FOLDER_OF_ONNX_FILES CHECKPOINT
@@ -27,7 +27,7 @@ def feed(n):
 
 
 def read(path, prefix, stack, matrices):
-    """Tensors of one ONNX file by the names of a checkpoint, and its embedding."""
+    """Return the tensors of one ONNX file, named as in a checkpoint, and its embedding."""
     graph = onnx.load(path).graph
     arrays = {t.name: numpy_helper.to_array(t) for t in graph.initializer}
 
@@ -37,13 +37,13 @@ def read(path, prefix, stack, matrices):
 
     found = {f"{stack}.{n[len(prefix):]}": a for n, a in arrays.items() if n.endswith("layer_norm.weight")}
     products = {x.input[1] for x in graph.node if x.op_type == "MatMulInteger"} & set(arrays)
-    # exported in the order of use, and numbered in it
+    # the names are numbered in the order of use
     names = sorted((n.removesuffix("_quantized") for n in products), key=lambda n: int(n.rsplit("_", 1)[1]))
     wanted = [f"{stack}.block.{b}.{m}.weight" for b in range(LAYERS) for m in matrices]
     if stack == "decoder":
         wanted.append("lm_head.weight")
     if len(names) != len(wanted):
-        sys.exit(f"{path}: {len(names)} matrices, and a T5 of these sizes has {len(wanted)} (another version of the file?)")
+        sys.exit(f"{path}: has {len(names)} matrices, expected {len(wanted)} (use the file of version 0.2.0)")
     found |= {w: number(n).T for w, n in zip(wanted, names)}
     table = "block.0.layer.0.SelfAttention.relative_attention_bias.weight"
     found[f"{stack}.{table}"] = number(prefix + table)
@@ -51,7 +51,7 @@ def read(path, prefix, stack, matrices):
 
 
 def write(path, arrays):
-    """A .safetensors file of f32."""
+    """Write a .safetensors file of f32."""
     header, at = {}, 0
     for name, a in arrays.items():
         header[name] = {"dtype": "F32", "shape": list(a.shape), "data_offsets": [at, at + 4 * a.size]}

@@ -1,8 +1,8 @@
 #!/bin/sh
-# titler.sh -- from nothing to text: a fine-tuned flan-t5-small that PyPI has (traceforge-title-model 0.2.0, MIT, 68 MB), made a checkpoint,
-# packed, and asked for titles. What it downloads goes to FOLDER and nowhere else; nothing of it belongs to relpos.
+# titler.sh -- download a fine-tuned flan-t5-small from PyPI (traceforge-title-model 0.2.0, MIT, 68 MB), convert it to a checkpoint, pack it, and
+# generate titles. Downloads go to FOLDER only. The model is not part of relpos.
 #
-#     examples/titler.sh PATH/TO/relpos FOLDER        # needs python3 with venv, and the network
+#     examples/titler.sh PATH/TO/relpos FOLDER        # needs python3 with venv, and a network connection
 #
 # SPDX-License-Identifier: Apache-2.0
 set -eu

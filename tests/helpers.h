@@ -112,7 +112,7 @@ HELPER rp_array array_in(problem *p, rp_dtype dtype, int32_t ndim, const int64_t
 }
 
 /* Return the keys in a contiguous copy [B, Hk, Dk, Lk], in which the axis of channels precedes that of keys. */
-HELPER rp_array turned(problem *p, const rp_array *k)
+HELPER rp_array transposed(problem *p, const rp_array *k)
 {
     const int64_t heads = k->shape[1], n = k->shape[2], d = k->shape[3], size = (int64_t)rp_dtype_size(k->dtype);
     rp_array to = array_in(p, k->dtype, 4, k->shape);

@@ -1,6 +1,6 @@
 #!/bin/sh
-# arm64.sh DIR -- unpack into DIR the Debian packages for arm64 that the program and its tests are linked with. apt chooses
-# and checks them as for a machine of its own: nothing is installed here, and no root is needed.
+# arm64.sh DIR -- unpack into DIR the Debian packages for arm64 that the program and its tests link with. apt selects and
+# verifies them as for a separate machine: nothing is installed on this one, and root is not needed.
 # SPDX-License-Identifier: Apache-2.0
 set -eu
 mkdir -p "$1"

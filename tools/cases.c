@@ -1,6 +1,6 @@
-/* cases.c -- the results of a case of the independent oracle against those of relpos attend: for tests/oracle/run.sh.
- *     cases CASE FOUND TOLERANCE     want.X of CASE against X of FOUND: |found - want| / (1 + |want|), by element;
- *                                    prints the largest; exit code 1 if it is above the tolerance or an X is missing
+/* cases.c -- compare the results of relpos attend with a case of the independent oracle; used by tests/oracle/run.sh.
+ *     cases CASE FOUND TOLERANCE     compare each want.X of CASE with X of FOUND, by |found - want| / (1 + |want|);
+ *                                    print the largest; exit with 1 if it is above the tolerance or an X is missing
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/io.h"
 #include <math.h>
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The largest error; INFINITY where the arrays cannot be compared. */
+/* Return the largest error, or INFINITY if the arrays cannot be compared. */
 static double error_of(const io_array *want, const io_array *found)
 {
     double worst = 0;

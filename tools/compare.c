@@ -1,5 +1,6 @@
-/* compare.c -- the largest difference between an array of one file and an array of another: for ./demo and the tests.
- *     compare A NAME B NAME TOLERANCE     the first elements of A's array against all of B's; exit code 1 beyond it
+/* compare.c -- print the largest difference between arrays of two files; used by ./demo and the tests.
+ *     compare A NAME B NAME TOLERANCE     compare the first elements of A's array with all of B's; exit with 1 if they
+ *                                         differ by more than TOLERANCE
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/io.h"
 #include <math.h>

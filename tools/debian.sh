@@ -1,14 +1,14 @@
 #!/bin/sh
-# debian.sh -- the Debian packages of the last commit, in build/debian: built from its own tree, with their short tests, and read by
-# lintian, whose warnings are errors. DEB_BUILD_OPTIONS=nocheck leaves the tests out.
-# It needs debhelper, devscripts and lintian beside what ./check needs. SPDX-License-Identifier: Apache-2.0
+# debian.sh -- build the Debian packages of the last commit in build/debian, run their short tests, and check them with lintian, whose
+# warnings are errors. DEB_BUILD_OPTIONS=nocheck skips the tests.
+# Needs debhelper, devscripts and lintian, and the packages of ./check. SPDX-License-Identifier: Apache-2.0
 set -eu
 cd "$(dirname "$0")/.."
 . tools/need.sh
 need debhelper lintian cmake ninja-build scdoc pkg-config libcmocka-dev libjansson-dev libpng-dev libzip-dev
 version=$(sed -n '1s/.*(\(.*\)-.*/\1/p' packaging/debian/changelog)
 grep -q "RP_VERSION_STRING \"$version\"" include/relpos/relpos.h || {
-    echo "debian.sh: packaging/debian/changelog begins with version $version, which include/relpos/relpos.h does not have" >&2
+    echo "debian.sh: packaging/debian/changelog begins with version $version, but include/relpos/relpos.h has another version; make them equal" >&2
     exit 1
 }
 rm -rf build/debian
@@ -18,6 +18,6 @@ tar -C "build/debian/relpos-$version" -xf "build/debian/relpos_$version.orig.tar
 git archive --format=tar HEAD:packaging debian | tar -C "build/debian/relpos-$version" -xf -
 cd "build/debian/relpos-$version"
 dpkg-buildpackage -us -uc
-lintian --fail-on error,warning --suppress-tags initial-upload-closes-no-bugs ../*.changes # Debian's list of bugs knows no relpos
+lintian --fail-on error,warning --suppress-tags initial-upload-closes-no-bugs ../*.changes # there is no Debian bug to close
 cd ..
 ls -l ./*.deb

@@ -1,16 +1,16 @@
-/* errors.c -- measure the error of the fast path for each term on the texts of its scheme for benchmarks: the table of
+/* errors.c -- measure the error of the fast path for each term with its benchmark texts, for the table of
  * docs/numerics.md.
  *     errors > bench/results/errors.md
- * The error is that of out against the reference path in double on the same inputs, in units of u S: u = 2^-24, S =
- * sum_j w_j (|v_j| + |relval_j|). q, k, v and tables are normal; the second half multiplies q by 300, which makes
- * logits of about ±1000.
+ * Compares out with the reference in double on the same inputs. The unit is u S, with u = 2^-24 and S = sum_j
+ * w_j (|v_j| + |relval_j|). q, k, v and tables are normal; the second table multiplies q by 300, which
+ * makes logits of about ±1000.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/support/sample_problem.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* out of a plan with the given instruction set, as double. */
+/* Compute out with the given instruction set, converted to double. */
 static int attend(problem *p, const char *isa, double *out, int64_t n)
 {
     rp_plan *plan;
@@ -31,7 +31,7 @@ static int attend(problem *p, const char *isa, double *out, int64_t n)
     return status == RP_OK ? 0 : -1;
 }
 
-/* The same problem in double, so that the oracle's result is not rounded to f32. */
+/* Compute out of the same problem in double, so the reference is not rounded to f32. absolute: use |v| and |relval|. */
 static int exact(problem *p, double *out, bool absolute)
 {
     rp_tensors t = p->t;

@@ -1,8 +1,8 @@
-"""What tools/hf_models.py cannot guess of single kinds of models: attributes of configs that make them small or whole, and inputs.
+"""Settings of single models for tools/hf_models.py: config attributes that make a model small or complete, and inputs.
 
-SETTINGS has, for a model, the values of attributes by their paths in its config. INPUTS has the arguments of its forward: a tuple is the
-shape of random numbers; ("ones" or "zeros", shape...) is of integers; "ids" are token numbers, ("ids", token, count) those that begin
-with a token that stands for an image, and ("ids", shape...) those of another shape; a list is a tensor as it is.
+SETTINGS has values of attributes by their paths in the config of a model. INPUTS has arguments of its forward. A tuple is the shape of
+random numbers, ("ones" or "zeros", shape...) an integer tensor, and "ids" token numbers. ("ids", token, count) are token numbers that
+begin with `count` copies of a token for an image, ("ids", shape...) token numbers of another shape. A list is converted to a tensor.
 SPDX-License-Identifier: Apache-2.0"""
 
 SAM = {"prompt_encoder_config.image_embedding_size": 4, "prompt_encoder_config.image_size": 64, "vision_config.window_size": 3,
@@ -92,7 +92,7 @@ INPUTS = {
 
 
 def complete(config, name):
-    """Set what SETTINGS has for the model."""
+    """Set the values that SETTINGS has for the model."""
     for path, value in SETTINGS.get(name, {}).items():
         *parts, last = path.split(".")
         at = config
@@ -105,7 +105,7 @@ def complete(config, name):
 
 
 def inputs(name, ids, torch, g):
-    """The tensors that INPUTS has for the model, or None."""
+    """Return the tensors that INPUTS has for the model, or None."""
     def made(given):
         if isinstance(given, list):
             return torch.tensor(given)

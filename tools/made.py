@@ -1,5 +1,5 @@
-"""What tools/terms.py and tools/masks.py share: what the program says of itself, text between two marks, and files that are written or
-found stale. Standard library only.  SPDX-License-Identifier: Apache-2.0"""
+"""Helpers of tools/terms.py and tools/masks.py: read `relpos info --json`, replace text between two marks, write files or check
+that they are up to date. Standard library only.  SPDX-License-Identifier: Apache-2.0"""
 import json
 import subprocess
 import sys
@@ -13,7 +13,7 @@ def fail(why):
 
 
 def program_of(arguments):
-    """The program that is named, or that of build/dev, or the one that was built last."""
+    """Return the program named by the arguments, or that of build/dev, or the newest one."""
     if len(arguments) > 1 or any(a.startswith("-") for a in arguments):
         sys.exit(sys.modules["__main__"].__doc__)
     if arguments:
@@ -23,7 +23,7 @@ def program_of(arguments):
 
 
 def said_by(program, of):
-    """What `relpos info --json` says of "terms" or of "masks"."""
+    """Return the "terms" or "masks" of `relpos info --json`."""
     try:
         return json.loads(subprocess.run([program, "info", "--json"], check=True, capture_output=True, text=True).stdout)[of]
     except (OSError, subprocess.CalledProcessError, ValueError, KeyError) as why:
@@ -31,7 +31,7 @@ def said_by(program, of):
 
 
 def between(text, begin, end, new, where):
-    """The text with what stands between two lines, or pieces of them, replaced."""
+    """Return the text with the part between two lines, or pieces of lines, replaced."""
     before, mark, rest = text.partition(begin)
     _, last, after = rest.partition(end)
     if not mark or not last:
@@ -40,7 +40,7 @@ def between(text, begin, end, new, where):
 
 
 def write(files):
-    """Write what is not there yet, of path -> text, and say so."""
+    """Write the files (path -> text) that differ, and print their names."""
     for path, text in files.items():
         if not (root / path).exists() or (root / path).read_text() != text:
             (root / path).write_text(text)
@@ -48,7 +48,7 @@ def write(files):
 
 
 def check(files, command):
-    """End with exit code 1 where a file is not what would be written."""
+    """Exit with code 1 if a file differs from its text."""
     stale = [path for path, text in files.items() if not (root / path).exists() or (root / path).read_text() != text]
     if stale:
         fail(f"stale: {', '.join(stale)}; run {command}")

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Write what the registry of masks says into the files that have to spell it out: the signature, the call and the manual of
-relpos.attention, its stub, four manual pages and the README. It reads `relpos info --json` and no C. Standard library only.
+"""Write the masks of the registry into the signature, call and docstring of relpos.attention, its stub, four manual pages and the
+README. It reads `relpos info --json` and no C. Standard library only.
 
-    tools/masks.py [RELPOS]              RELPOS: the program, else the one that was built last
-    tools/masks.py --check [RELPOS]      write nothing; 1 where a file is stale
+    tools/masks.py [RELPOS]              RELPOS: the program; by default the newest build
+    tools/masks.py --check [RELPOS]      write nothing; exit with 1 if a file is stale
 
 SPDX-License-Identifier: Apache-2.0"""
 import re
@@ -14,7 +14,7 @@ from made import between, check, fail, program_of, root, said_by, write
 
 
 def renewed(text, begin, end, new, where):
-    """The text with what is from `begin` up to `end`, both regular expressions, replaced."""
+    """Return the text with the part from `begin` up to `end`, both regular expressions, replaced."""
     first = re.search(begin, text)
     last = first and re.compile(end).search(text, first.end())
     if not last:
@@ -36,7 +36,7 @@ def numbers(mask):
 
 
 def default(mask):
-    """As the signature of relpos.attention has it."""
+    """Return the parameter in the signature of relpos.attention."""
     return f"{mask['name']}={None if mask['array'] or mask['parameters'] else False}"
 
 
@@ -45,7 +45,7 @@ def help_text(mask):
 
 
 def package(text, masks):
-    """python/relpos/__init__.py: the signature, the manual, the call."""
+    """Update the signature, docstring and call in python/relpos/__init__.py."""
     where = "python/relpos/__init__.py"
 
     def renew(text, begin, end, indent, spell):
@@ -54,7 +54,7 @@ def package(text, masks):
         words = [w.strip() for w in " ".join(text[start:stop].split()).split(",")]
         at = [n for n, w in enumerate(words) if re.match(r"(causal|scale)\b", w)]
         if len(at) != 2:
-            fail(f"{where}: {begin} has no causal, or no scale")
+            fail(f"{where}: {begin} has no causal or no scale")
         words[at[0]:at[1]] = [spell(m) for m in masks]
         return text[:start - len(begin)] + wrapped(words, begin, indent) + text[stop:]
 
@@ -64,11 +64,11 @@ def package(text, masks):
     for m in masks:
         said = m["text"]
         if m["parameters"]:
-            said = f"({', '.join(numbers(m))}): {said}, which None stands for too" if len(numbers(m)) > 1 else said
+            said = f"({', '.join(numbers(m))}): {said}, or None" if len(numbers(m)) > 1 else said
             for name in numbers(m):
                 said = re.sub(rf"\b{name.upper()}\b", name, said)
         if m["array"]:
-            said = f"({m['array']['axes']}) or what broadcasts to it: {said}"
+            said = f"({m['array']['axes']}) or broadcastable: {said}"
         lines.append(textwrap.fill(said, 126, initial_indent=f"    {m['name']:<16} ", subsequent_indent=" " * 21) + "\n")
     return renewed(text, r"(?m)^    causal +(?=\S)", r"(?m)^    scale +(?=\S)", "".join(lines), where)
 
@@ -97,17 +97,17 @@ def options(masks, more=lambda m: ""):
 
 
 def meaning(mask):
-    return f" A pair attends where {mask['meaning']}." + (" There have to be as many queries as keys." if mask["same_lengths"] else "")
+    return f" A pair attends where {mask['meaning']}." + (" The numbers of queries and keys must be equal." if mask["same_lengths"] else "")
 
 
 def problems(masks):
-    """Masks as a problem string writes them."""
+    """Return the sentence about masks in problem strings."""
     spelt = [m["name"] + ("=" + ",".join(n.upper() for n in numbers(m)) if m["parameters"] else "") for m in masks]
-    return wrapped(spelt, "Masks have *+* between them too: ", 0) + ".\n"
+    return wrapped(spelt, "Join several masks with *+*: ", 0) + ".\n"
 
 
 def readme(text, masks):
-    """The line of masks, wrapped without a break inside an option."""
+    """Update the line of masks, wrapped without a break inside an option."""
     options = [f"`{m['option'].removesuffix(' NAME')}`".replace(" ", "\0") for m in masks]
     line = textwrap.fill(f"Masks: {', '.join(options)}.", 100, break_long_words=False, break_on_hyphens=False)
     return between(text, "<!-- masks: made by tools/masks.py -->\n", "<!-- end of masks -->\n", line.replace("\0", " ") + "\n", "README.md")

@@ -1,7 +1,7 @@
 #!/bin/sh
-# measure.sh -- make the result files behind the numbers in README.md and docs/numerics.md again, and put them there.
-#   tools/measure.sh [PYTHON]     PYTHON: that of bench/setup.sh, for the race with peers; without it that part is kept as it is
-# Let the machine do nothing else meanwhile; it takes about half an hour. SPDX-License-Identifier: Apache-2.0
+# measure.sh -- measure the numbers in README.md, docs/costs.md and docs/numerics.md again, and write them there.
+#   tools/measure.sh [PYTHON]     PYTHON: the interpreter of bench/setup.sh, for the comparison with peers; without it those results stay
+# It takes about half an hour. Use an idle machine. SPDX-License-Identifier: Apache-2.0
 set -eu
 cd "$(dirname "$0")/.."
 cmake --preset release >/dev/null && cmake --build --preset release >/dev/null
@@ -19,7 +19,7 @@ done >bench/results/isa.jsonl
     >bench/results/memory.jsonl
 "$relpos" bench --json --seconds 40 "$n" "$n:t5" "bwd:${n#fwd:}" "bwd:${n#fwd:}:t5" "bwd:${n#fwd:}:t5:causal" \
     >bench/results/backward.jsonl
-# every term at N = 2048, forward and backward, taking turns with plain attention
+# every term at N = 2048, forward and backward, alternating with plain attention
 n=f32:b1h8q2048k2048d64
 set -- "fwd:$n:" "bwd:$n:"
 for term in $("$relpos" info --json | python3 -c '

@@ -1,5 +1,5 @@
-# need.sh -- sourced by ./demo and ./check: install the Debian packages that are missing, saying so.
-# need PACKAGE... ; SPDX-License-Identifier: Apache-2.0
+# need.sh -- sourced by ./demo, ./check and tools/*.sh. need PACKAGE...: install the Debian packages that are missing, with a message.
+# SPDX-License-Identifier: Apache-2.0
 need() {
     missing=
     for package in "$@"; do
@@ -10,13 +10,13 @@ need() {
     sudo=
     if [ "$(id -u)" != 0 ]; then
         command -v sudo >/dev/null || {
-            echo "These need root: run  apt-get install$missing" >&2
+            echo "Installing packages needs root; run  apt-get install$missing" >&2
             return 1
         }
         sudo=sudo
     fi
     log=$(mktemp)
-    # word splitting of $missing is wanted
+    # $missing must be split into words
     # shellcheck disable=SC2086
     if $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $missing >"$log" 2>&1 ||
         { $sudo apt-get update -q >"$log" 2>&1 &&
@@ -25,7 +25,7 @@ need() {
     else
         tail -n 20 "$log" >&2
         rm -f "$log"
-        echo "The installation failed; the lines above say why." >&2
+        echo "The installation failed; see the lines above for the reason." >&2
         return 1
     fi
 }

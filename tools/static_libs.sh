@@ -1,12 +1,12 @@
 #!/bin/sh
-# static_libs.sh PREFIX -- zlib, jansson, libzip and libpng as small static libraries, for the program of a wheel that runs where none of
-# them is installed (tools/release.sh). They are built from Debian's sources, whose signatures apt checks, without encryption and without
-# any compression but zlib's. PREFIX has their licences in licences/.
+# static_libs.sh PREFIX -- build zlib, jansson, libzip and libpng as small static libraries, for a wheel whose program runs where none of them
+# is installed (tools/release.sh). They are built from Debian's sources, whose signatures apt checks, without encryption and with no
+# compression other than zlib's. PREFIX/licences receives their licences.
 # SPDX-License-Identifier: Apache-2.0
 set -eu
 prefix=$(realpath -m "${1:?usage: static_libs.sh PREFIX}")
 script=$(realpath "$0")
-! cmp -s "$script" "$prefix/complete" || exit 0 # made by this script as it is
+! cmp -s "$script" "$prefix/complete" || exit 0 # already built by this version of the script
 work=$prefix/build
 mkdir -p "$work/lists/partial" "$prefix/licences"
 cd "$work"
@@ -16,13 +16,13 @@ cd "$work"
     echo "deb-src http://deb.debian.org/debian-security $VERSION_CODENAME-security main"
 } >sources.list
 
-# apt ARGUMENT...: with lists of its own, so that those of the machine stay as they are
+# apt ARGUMENT...: run apt-get with separate package lists; those of the machine stay unchanged
 apt() {
     apt-get -qq -o Dir::Etc::sourcelist="$work/sources.list" -o Dir::Etc::sourceparts=- -o Dir::State::lists="$work/lists" \
         -o APT::Sandbox::User="$(id -un)" "$@"
 }
 apt update
-# unpack SOURCE: into SOURCE.src, with Debian's fixes; its licence goes to licences/
+# unpack SOURCE: unpack into SOURCE.src with Debian's fixes, and copy the licence to licences/
 unpack() {
     rm -rf "$1.src" "$1.build"
     apt source --download-only "$1" 2>"$1.err" || # a mirror may lack the files of the security archive
@@ -31,7 +31,7 @@ unpack() {
     cp "$1.src/debian/copyright" "$prefix/licences/$1"
 }
 flags="-Os -DNDEBUG -fPIC -fno-asynchronous-unwind-tables -ffunction-sections -fdata-sections -ffile-prefix-map=$work=."
-# library SOURCE OPTION...
+# library SOURCE OPTION...: build and install with CMake
 library() {
     name=$1
     shift
@@ -41,10 +41,10 @@ library() {
         -DCMAKE_C_FLAGS_RELEASE="$flags" "$@" >>"$name.log" 2>&1 &&
         cmake --build "$name.build" --target install >>"$name.log" 2>&1 || { tail -n 40 "$name.log" >&2; exit 1; }
 }
-unpack zlib # Debian's source lacks a file that its CMakeLists.txt names
+unpack zlib # with configure: Debian's source has no file that its CMakeLists.txt needs
 (cd zlib.src && CFLAGS=$flags ./configure --static --prefix="$prefix" && make install) >>zlib.log 2>&1 || { tail -n 40 zlib.log >&2; exit 1; }
 library jansson -DJANSSON_BUILD_DOCS=OFF -DJANSSON_WITHOUT_TESTS=ON -DJANSSON_EXAMPLES=OFF
 library libpng1.6 -DPNG_SHARED=OFF -DPNG_TESTS=OFF -DPNG_EXECUTABLES=OFF
 library libzip -DENABLE_COMMONCRYPTO=OFF -DENABLE_GNUTLS=OFF -DENABLE_MBEDTLS=OFF -DENABLE_OPENSSL=OFF -DENABLE_BZIP2=OFF -DENABLE_LZMA=OFF \
-    -DBUILD_TOOLS=OFF -DBUILD_REGRESS=OFF -DBUILD_EXAMPLES=OFF -DBUILD_DOC=OFF -DHAVE_ARC4RANDOM=OFF # which needs glibc 2.36
+    -DBUILD_TOOLS=OFF -DBUILD_REGRESS=OFF -DBUILD_EXAMPLES=OFF -DBUILD_DOC=OFF -DHAVE_ARC4RANDOM=OFF # arc4random needs glibc 2.36
 cp "$script" "$prefix/complete"

@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
-"""What is made from the position terms: each scheme says what it is (src/terms/scheme.h), `relpos info --json` prints that, and this script
-writes it where people and programs read it. Standard library only.
+"""Generate documentation and stubs from the position terms. Each scheme describes itself (src/terms/scheme.h), `relpos info --json` prints the
+descriptions, and this script writes them into other files. Standard library only.
 
-    tools/terms.py --write [PROGRAM]     write all of it; PROGRAM is relpos in its build folder, else the newest under build/
-    tools/terms.py --check [PROGRAM]     exit code 1 if something is stale, or if a term lacks its text, an example or a picture
-    tools/terms.py --images [PROGRAM]    draw the pictures of docs/images/term_*.png
+    tools/terms.py --write [PROGRAM]     write all files; PROGRAM: relpos in its build folder, by default the newest under build/
+    tools/terms.py --check [PROGRAM]     exit with 1 if a file is stale, or if a term has no text, example or picture
+    tools/terms.py --images [PROGRAM]    draw the pictures docs/images/term_*.png
     tools/terms.py --json                print facts and texts as one JSON object, for the explorer
 
-Written are docs/terms/facts.json, what the program said; docs/terms.md; python/relpos/_terms.pyi and _examples.py; src/terms/schemes.inc, a copy of
-CMake's; and, between two lines that say so, the table in include/relpos/terms.h, the list in README.md and those of docs/man/*.scd. The text of a term, docs/terms/NAME.md, begins with its title and lines
-"family:" and "python:", a call that the site executes and draws; "example:", a case of tests/oracle, whose command is shown; and
-"picture:", the command that draws one. Under "**In NumPy.**" it has the definition, which python/tests/test_definitions.py
-evaluates. docs/conf.py makes the pages of the documentation site with `site_page` and `site_contents`.
+It writes docs/terms/facts.json (the output of the program), docs/terms.md, python/relpos/_terms.pyi and _examples.py, and src/terms/schemes.inc (a copy
+of CMake's). Between marks it also writes the table in include/relpos/terms.h and the lists in README.md and docs/man/*.scd.
+
+The text of a term, docs/terms/NAME.md, begins with its title and these lines: "family:"; "python:", a call that the site executes and draws;
+"example:", a case of tests/oracle whose command is shown; and "picture:", the arguments that draw one. "**In NumPy.**" begins the definition, which
+python/tests/test_definitions.py evaluates. docs/conf.py makes the pages of the documentation site with `site_page` and `site_contents`.
 SPDX-License-Identifier: Apache-2.0
 """
 import importlib.util
@@ -35,7 +36,8 @@ header = (root / "include/relpos/relpos.h").read_text()
 
 FAMILIES = ["Biases by offset", "Biases on a grid", "Biases by given positions, by content, by array", "Products with vectors",
             "Rotation", "Values and row sums"]
-# The arrays of the examples in Python: 48 tokens, which are also 6 rows of 8; docs/terms/head.md says so too.
+# The arrays of the Python examples: 48 tokens, which also form 6 rows of 8. docs/terms/head.md describes
+# them.
 EXAMPLE = """import numpy as np, relpos
 rng = np.random.default_rng(0)
 q, k, v = rng.normal(size=(3, 1, 2, 48, 16))    # batch, heads, tokens, width"""
@@ -43,7 +45,7 @@ TERMS = json.loads(stored.read_text()) if stored.exists() else []
 
 
 def spoken(shape):
-    """Shapes for people: "[H?, n, Dk]" is "(H, n, Dk) or (n, Dk)"."""
+    """Return a shape for readers: "[H?, n, Dk]" becomes "(H, n, Dk) or (n, Dk)"."""
     condition = re.match(r"([\w=]+) \? (.+) : (.+)", shape)
     if condition:
         key, yes, no = condition.groups()
@@ -61,7 +63,7 @@ def default_of(p):
 
 
 def bounds(p):
-    """"2 to 2^30", "above 0", or nothing."""
+    """Return "2 to 2^30", "above 0", or an empty string."""
     def number(x):
         power = int(x).bit_length() - 1 if x == int(x) and x > 1024 else 0
         return f"2^{power}" if power and x == 2 ** power else f"{x:g}"
@@ -71,19 +73,19 @@ def bounds(p):
 
 
 def of_parameters(term):
-    """What the parser reads: `key` = default, with the choices."""
+    """Return the parameters for readers: `key` = default, with choices or bounds."""
     result = []
     for p in term["parameters"]:
         value = "required" if p["required"] else f"= {default_of(p)}"
         if p["unset"]:
-            value = {"none": "none"}.get(p["unset"], f"= {p['unset']}" if p["unset"].isidentifier() else f"if left out: {p['unset']}")
+            value = {"none": "none"}.get(p["unset"], f"= {p['unset']}" if p["unset"].isidentifier() else f"if omitted: {p['unset']}")
         inside = ", ".join(p["choices"]) if "choices" in p else ", ".join(x for x in (bounds(p), p["meaning"]) if x)
         result.append(f"`{p['key']}` {value} ({inside})")
     return result
 
 
 def of_arrays(term):
-    """`name` shape, learned or not, optional or not."""
+    """Return the arrays for readers: `name`, shape, learned or not, optional or not."""
     result, names = [], [a["name"] for a in term["arrays"]]
     for a in term["arrays"]:
         if a["name"] == "q_positions" and "k_positions" in names:
@@ -106,7 +108,7 @@ def read_text(name):
 
 
 def facts(term):
-    """What the code says of a term: its lines before the text."""
+    """Return the lines of facts before the text of a term."""
     said = [("Formula", ["`" + term["formula"] + "`"]), ("Parameters", of_parameters(term)), ("Arrays", of_arrays(term))]
     said = [textwrap.fill(f"- {what}: {'; '.join(items)}.", 130, subsequent_indent="  ", break_long_words=False,
                           break_on_hyphens=False) for what, items in said if items]
@@ -114,7 +116,7 @@ def facts(term):
 
 
 def definition(name):
-    """The lines of NumPy of a text."""
+    """Return the NumPy lines of a text."""
     found = re.search(r"^\*\*In NumPy\.\*\*.*?\n\n((?:    .*\n|\n)+)", read_text(name)[2] + "\n", re.M)
     return textwrap.dedent(found[1]) if found else None
 
@@ -123,19 +125,19 @@ def section(term, cases):
     name, source = term["name"], term["source"]
     title, settings, body = read_text(name)
     if settings.get("family") not in FAMILIES:
-        fail(f'docs/terms/{name}.md: "family:" is one of {"; ".join(FAMILIES)}')
+        fail(f'docs/terms/{name}.md: "family:" must be one of {"; ".join(FAMILIES)}')
     if "example" in settings and settings["example"] not in cases:
-        fail(f'docs/terms/{name}.md: "example:" names a case of tests/oracle/cases.txt')
+        fail(f'docs/terms/{name}.md: "example:" must name a case of tests/oracle/cases.txt')
     if "python" not in settings:
-        fail(f'docs/terms/{name}.md: "python:" gives the term to relpos.attention, for the arrays that docs/terms/head.md tells')
+        fail(f'docs/terms/{name}.md: "python:" is missing; add the argument of relpos.attention, for the arrays in docs/terms/head.md')
     if not definition(name):
-        fail(f'docs/terms/{name}.md: after a line "**In NumPy.**" and an empty one stands the definition, indented by four; docs/terms/head.md says how')
+        fail(f'docs/terms/{name}.md: the definition is missing; add it after a line "**In NumPy.**" and an empty line, indented by four (see docs/terms/head.md)')
     out = [f"**{title}.** {source[0].upper()}{source[1:]}."] + facts(term)
     out.append(f"    relpos.attention(q, k, v, {settings['python']})")
     out.append(body)
     if "example" in settings:
         case = settings["example"]
-        out += ["An example that the tests run:",
+        out += ["An example from the tests:",
                 f"    relpos attend tests/oracle/cases/{case}.safetensors -o out.safetensors {cases[case]}"]
     if "picture" in settings:
         out += [f"    relpos bias {settings['picture']} -o {name}.png"]
@@ -149,12 +151,12 @@ def sections():
     cases = {line[0].strip(): line[2].strip() for line in lines if len(line) == 3}
     for path in texts.glob("*.md"):
         if path.stem not in [t["name"] for t in TERMS] + ["head"]:
-            fail(f"docs/terms/{path.name}: no term of terms.def has this name")
+            fail(f"docs/terms/{path.name}: no term in terms.def has this name; rename or remove the file")
     return [section(term, cases) for term in TERMS]
 
 
 def contents(link):
-    """The head, with a table of the terms in the place of the mark; link(name) is where a term is."""
+    """Return the head of the page, with a table of the terms in place of the mark; link(name) is the address of a term."""
     head, mark, tail = (texts / "head.md").read_text().partition("<!-- contents -->\n")
     if not mark:
         fail("docs/terms/head.md: the line <!-- contents --> is missing")
@@ -173,13 +175,13 @@ def make():
 
 
 def site_contents():
-    """The page of all terms on the site, with its entries for the navigation."""
+    """Return the site's page of all terms, with the entries for navigation."""
     names = [f"terms/{s[1]}" for family in FAMILIES for s in sections() if s[0] == family]
     return contents(lambda name: f"terms/{name}.md") + "\n\n```{toctree}\n:hidden:\n\n" + "\n".join(names) + "\n```\n"
 
 
 def site_page(name):
-    """The page of one term on the site: its call, which is executed and drawn, and what its section says."""
+    """Return the site's page of one term: its call, which is executed and drawn, and its section."""
     title, out, settings = next(s[2:] for s in sections() if s[1] == name)
     lead, syntax, *rest = [part for part in out if not part.startswith("    relpos.attention(")]
     call = textwrap.fill(f"out = relpos.attention(q, k, v, {settings['python']})", 94, subsequent_indent=" " * 23,
@@ -193,7 +195,7 @@ def site_page(name):
 
 
 def every_fact():
-    """Name -> what is known of the term, its text and what is said of its parameters and arrays for people."""
+    """Return name -> facts, text, and descriptions of parameters and arrays."""
     result = {}
     for term in TERMS:
         title, settings, body = read_text(term["name"])
@@ -205,7 +207,7 @@ def every_fact():
 # ---------------------------------------------------------------------------------------------- parts of other files
 
 def header_table():
-    """The table of terms.h: what is added, arrays, and fields of rp_term that are read."""
+    """Return the table of terms.h: formula, arrays, and fields of rp_term."""
     lines = []
     for term in TERMS:
         last = term["arrays"][-1]["name"] if term["arrays"] else ""
@@ -227,12 +229,12 @@ def header_table():
 
 
 def man(text):
-    """scdoc takes _ and * for marks."""
+    """Escape _ and *, which are marks in scdoc."""
     return re.sub(r"([_*\\])", r"\\\1", text)
 
 
 def man_terms(biases):
-    """The list of terms in relpos(1)."""
+    """Return the list of terms in relpos(1)."""
     parts = []
     for term in TERMS:
         if (term["role"] == "bias") != biases:
@@ -245,12 +247,12 @@ def man_terms(biases):
             said.append("Parameters: " + "; ".join(of_parameters(term)) + ".")
         body = man(" ".join(said).replace("`", ""))
         filled = textwrap.fill(body, 120, initial_indent="\t", subsequent_indent="\t", break_long_words=False, break_on_hyphens=False)
-        parts.append(f"*{term['name']}*{keys[len(term['name']):]}\n" + filled.replace("\t-", "\t\\-"))  # no list
+        parts.append(f"*{term['name']}*{keys[len(term['name']):]}\n" + filled.replace("\t-", "\t\\-"))  # not a list item
     return "\n" + "\n\n".join(parts) + "\n\n"
 
 
 def man_options():
-    """The options of relpos-attend(1) and relpos-explain(1) for terms that are no biases."""
+    """Return the options of relpos-attend(1) and relpos-explain(1) for terms that are not biases."""
     parts = []
     for term in TERMS:
         if term["role"] != "bias":
@@ -272,7 +274,7 @@ def readme_list():
 
 
 def stubs():
-    """_terms.pyi, from _terms.py itself over a stand-in for the extension module that knows the facts."""
+    """Return _terms.pyi, made by _terms.py itself with a stand-in for the extension module."""
     def load(name, path, **given):
         spec = importlib.util.spec_from_file_location(name, root / path, **given)
         module = sys.modules[name] = importlib.util.module_from_spec(spec)
@@ -295,18 +297,18 @@ def stubs():
 
 
 def examples():
-    """The calls of the docstrings in Python, those of the texts."""
+    """Return _examples.py with the calls in the texts."""
     lines = [f"    {term['name']!r}: {read_text(term['name'])[1]['python']!r},\n" for term in TERMS]
-    return ('"""What relpos.attention is given in the example of each term; made by tools/terms.py from docs/terms.\n\n'
+    return ('"""The arguments of relpos.attention in the example of each term. Made by tools/terms.py from docs/terms.\n\n'
             'SPDX-License-Identifier: Apache-2.0"""\nEXAMPLES = {\n' + "".join(lines) + "}\n")
 
 
 def made_files(program):
-    """Path -> text of everything that is made, from what the program says."""
+    """Return path -> text of all generated files, from the output of the program."""
     TERMS[:] = said_by(program, "terms")
 
     def filled(path, *marked):
-        """A file with the texts between its marks made anew: (begin, end, text) of each."""
+        """Return a file with the texts between its marks replaced; marked: (begin, end, text) each."""
         text = (root / path).read_text()
         for begin, end, new in marked:
             text = between(text, begin, end, new, path)
@@ -314,7 +316,7 @@ def made_files(program):
 
     options = "; options of terms: made by tools/terms.py\n", "; end of options of terms\n", man_options()
     return {
-        # CMake made it beside the program, from the files of src/terms that have a scheme
+        # written by CMake beside the program, from the schemes in src/terms
         "src/terms/schemes.inc": (program.parent / "schemes/terms/schemes.inc").read_text(),
         "docs/terms/facts.json": json.dumps(TERMS, ensure_ascii=False, indent=1) + "\n",
         "docs/terms.md": make(),
@@ -336,7 +338,8 @@ def made_files(program):
 
 
 def smaller(png):
-    """The same picture in fewer bytes: each row as its difference from the one above, packed as well as zlib can."""
+    """Return the same picture in fewer bytes: rows as differences from the row above, with the best compression of
+    zlib."""
     at, chunks, data = 8, [], b""
     while at < len(png):
         size, kind = struct.unpack(">I4s", png[at:at + 8])
@@ -358,7 +361,7 @@ def smaller(png):
 
 
 def pictures():
-    """(path, arguments of relpos bias) of each picture that a text asks for."""
+    """Return (path, arguments of relpos bias) of each picture in the texts."""
     settings = {term["name"]: read_text(term["name"])[1] for term in TERMS}
     return [(images / f"term_{name}.png", s["picture"].split()) for name, s in settings.items() if "picture" in s]
 
@@ -391,7 +394,7 @@ def main():
     if what == "--write":
         program = program_of(rest)
         TERMS[:] = said_by(program, "terms")
-        for path, arguments in pictures():  # first: the page shows those that are there
+        for path, arguments in pictures():  # before the page, which shows the pictures that exist
             if not path.exists():
                 draw(program, path, arguments)
         write(made_files(program))
@@ -399,7 +402,7 @@ def main():
         check(made_files(program_of(rest)), "tools/terms.py --write")
         missing = [path.name for path, _ in pictures() if not path.exists()]
         if missing:
-            fail(f"docs/images lacks {', '.join(missing)}; run tools/terms.py --write")
+            fail(f"docs/images: missing {', '.join(missing)}; run tools/terms.py --write")
         with tempfile.TemporaryDirectory() as folder:
             new = Path(folder, "term.png")
             for path, arguments in pictures():

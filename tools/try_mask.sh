@@ -1,14 +1,14 @@
 #!/bin/sh
-# try_mask.sh -- a mask is one function and one line: a copy of the tree, in a temporary folder, gets a mask that is not here, "every even
-# key"; tools/masks.py writes what follows from it; and then the program, verify, the laws, the gradients and the Python package have it.
+# try_mask.sh -- check that adding a mask takes one function and one line. Add a mask "every even key" to a copy of the tree in a temporary
+# folder, run tools/masks.py, and check that the program, verify, the laws, the gradients and the Python package have the mask.
 #   tools/try_mask.sh
-#   PYTHON=…              an interpreter with NumPy, pytest and scikit-build-core; without it the one that tools/python.sh made
+#   PYTHON=…              an interpreter with NumPy, pytest and scikit-build-core; by default that of tools/python.sh
 # SPDX-License-Identifier: Apache-2.0
 set -eu
 cd "$(dirname "$0")/.."
 . tools/copy_tree.sh
 python=${PYTHON:-$PWD/build/python/venv/bin/python}
-[ -x "$python" ] || { echo "try_mask.sh: $python is missing (tools/python.sh makes it; PYTHON names another)" >&2; exit 1; }
+[ -x "$python" ] || { echo "try_mask.sh: $python is missing (run tools/python.sh, or set PYTHON to an interpreter)" >&2; exit 1; }
 T=$(mktemp -d)
 trap 'rm -rf "$T"' EXIT
 copy_tree "$T"
@@ -36,7 +36,7 @@ tests='test_masks test_gradients test_option_words'
 # shellcheck disable=SC2086
 cmake --preset dev >build.log 2>&1 && cmake --build --preset dev --target relpos_program $tests >>build.log 2>&1 || { tail -n 40 build.log; exit 1; }
 
-step 'one command writes what has to spell it out, and finds nothing stale after that'
+step 'tools/masks.py writes the other files, and then nothing is stale'
 ! python3 tools/masks.py --check 2>/dev/null
 python3 tools/masks.py
 python3 tools/masks.py --check

@@ -1,8 +1,8 @@
 #!/bin/sh
-# try_term.sh -- add two terms that are not in the tree to a copy of it, and run what is there for every term: what CONTRIBUTING.md says of
-# a new term is enough. Each is one file in src/terms, one line in terms.def and one text in docs/terms, and `tools/terms.py --write` is run.
-#   tools/try_term.sh [PLACE]     PLACE: an empty folder for the copy and its build; else a temporary one, which is removed
-#   PYTHON=…                      an interpreter with scikit-build-core, numpy and pytest: tries the Python package too
+# try_term.sh -- check that the steps in CONTRIBUTING.md suffice to add a term. Add two terms to a copy of the tree, each with one file in
+# src/terms, one line in terms.def and one text in docs/terms, run `tools/terms.py --write`, and run the tests for every term.
+#   tools/try_term.sh [PLACE]     PLACE: an empty folder for the copy and its build; by default a temporary one, which is removed
+#   PYTHON=…                      an interpreter with scikit-build-core, numpy and pytest; tests the Python package too
 # SPDX-License-Identifier: Apache-2.0
 set -eu
 cd "$(dirname "$0")/.."
@@ -11,12 +11,11 @@ place=${1:-$(mktemp -d)}
 [ -n "${1:-}" ] || trap 'rm -rf "$place"' EXIT
 copy_tree "$place"
 cd "$place"
-git init -q . # what the scripts take for the tree
+git init -q . # the scripts need a git repository
 
-# A bias with a learned array, a parameter and a derivative; its parameter has no field of its own.
+# A bias with a learned array, a parameter and a derivative. The parameter uses a general field of rp_term.
 cat >src/terms/slowlog.h <<'C'
 /* terms/slowlog.h -- a logarithm of distance with a learned strength for each head: -a_h log(1 + p |delta|).
- * It may not know other terms, nor kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 
 static const rp_param slowlog_params[] = {
@@ -59,10 +58,9 @@ Adds −a_h log(1 + p d).
 **Gradients.** da[h] = −(sum of ds log(1 + p d)).
 TEXT
 
-# Vectors for the nearest keys: another form.
+# Vectors for the nearest keys, a term of another form.
 cat >src/terms/nearby.h <<'C'
 /* terms/nearby.h -- scale <q_i, table[h, delta + 1]> for keys at most one step away, 0 for others.
- * It may not know other terms, nor kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 
 static int64_t nearby_count(const rp_desc *d, const rp_term *t)
@@ -124,7 +122,7 @@ say "build"
 cmake --preset dev >cmake.log
 cmake --build --preset dev -j 2 >build.log 2>&1 || { tail -n 40 build.log; exit 1; }
 relpos=build/dev/relpos
-say "what is made from terms"
+say "generated files"
 python3 tools/terms.py --write $relpos
 python3 tools/terms.py --check $relpos
 cmake --build --preset dev -j 2 >build.log 2>&1 || { tail -n 40 build.log; exit 1; }
@@ -145,7 +143,7 @@ for term in slowlog slowlog,p=3 nearby; do
 done
 [ $# -le 36 ] || shift # PLACE
 $relpos verify "$@"
-say "the tests of the library that go over all terms"
+say "the library tests that loop over all terms"
 ctest --preset dev -R '^(test_schemes|test_gradients|test_term_text|test_out_of_memory|old_client|cli_(bias|explain|gradients|help|info|verify))$'
 say "the laboratory"
 cat >try.lab <<'LAB'
@@ -171,6 +169,6 @@ if command -v clang-19 >/dev/null && command -v node >/dev/null; then
     say "the explorer"
     cmake --build build/dev -j 2 --target explorer >build.log 2>&1 || { tail -n 40 build.log; exit 1; }
     test -s build/dev/web/relpos-explorer.html
-    python3 tools/terms.py --json | grep -q '"slowlog": {' # of which the page is made
+    python3 tools/terms.py --json | grep -q '"slowlog": {' # the input of the page
 fi
 say "done"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# wheel_test.sh VENV -- the command relpos in an environment in which a wheel is installed: every command runs from a folder without any
-# file of the source, finds what comes with it, and says what does not. PATH has nothing, no compiler either.
+# wheel_test.sh VENV -- test the command relpos of an installed wheel. Every command runs in a folder without any source file, finds the files
+# of the wheel, and reports missing ones. PATH is empty, so there is no compiler.
 # SPDX-License-Identifier: Apache-2.0
 set -eu
 bin=$(cd "${1:?usage: wheel_test.sh VENV}" && pwd)/bin
@@ -13,14 +13,14 @@ unset LD_LIBRARY_PATH PYTHONPATH RELPOS_PYTHON
 runs() {
     PATH=$work/bin "$bin/relpos" "$@" >out 2>err || { echo "relpos $*: failed"; cat err; exit 1; }
 }
-# says PATTERN WORD...: the command succeeds, and its output has a line with the pattern
+# says PATTERN WORD...: check that the command succeeds and prints a line with the pattern
 says() {
     pattern=$1
     shift
     runs "$@"
     grep -q -- "$pattern" out || { echo "relpos $*: no line with $pattern"; cat out; exit 1; }
 }
-# refuses PATTERN WORD...: the command ends with 1 and one line with the pattern
+# refuses PATTERN WORD...: check that the command exits with 1 and an error with the pattern
 refuses() {
     pattern=$1
     shift
@@ -40,13 +40,13 @@ says 'GFLOP/s' bench fwd:f32:b1h1q64k64d16:none --seconds 0.01
 "$bin/python" -c 'import numpy as np; x = np.ones((1, 1, 4, 8), np.float32); np.savez("in.npz", q=x, k=x, v=x)'
 runs attend in.npz -o out.npz --bias alibi
 "$bin/python" -c 'import numpy as np; assert (np.load("out.npz")["out"] == 1).all()'
-says 'A.The,cat. = 0.3253' explain --input examples/data/cat.npz # which comes with the wheel: docs/texts.md begins with it
+says 'A.The,cat. = 0.3253' explain --input examples/data/cat.npz # included in the wheel, because docs/texts.md begins with it
 runs attend examples/data/shaw.npz -o shaw.npz --relkey table=a_k,left=3,right=3 --relval table=a_v,left=3,right=3 --weights --summary
 runs bias alibi --q 8 --k 8 -o alibi.png
 head -c 4 alibi.png | grep -q PNG
 says '"position": "rope"' lab sweep lab/length.lab --list
 refuses 'relpos-explorer.html is not there .* finds it in /.*/relpos/share/doc/relpos' explore
-refuses 'x.jsonl: cannot be read' lab report x.jsonl # by lab/report, in the Python of this environment, since PATH has none
+refuses 'x.jsonl: cannot be read' lab report x.jsonl # from lab/report, run by the Python of this environment, because PATH has none
 refuses 'lab/model/vim.safetensors: cannot be opened\|OpenBLAS' explain --model lab/model/vim.safetensors --text word
 [ "$("$bin/python" -m relpos bucket 5)" = '5 21' ]
 [ -s "$bin/../share/man/man1/relpos.1" ] || { echo "no man pages: scdoc was missing when the wheel was built"; exit 1; }

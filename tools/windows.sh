@@ -1,7 +1,7 @@
 #!/bin/sh
-# windows.sh -- the library for Windows on x86-64, by clang and MinGW, in build/windows, and its checks by wine: relpos_verify with the
-# problems that are given, or all. docs/platforms.md says what there is for Windows.
-# It needs clang, lld, gcc-mingw-w64-x86-64 and wine64. SPDX-License-Identifier: Apache-2.0
+# windows.sh -- build the library for Windows on x86-64 with clang and MinGW in build/windows, and run relpos_verify under wine, with the
+# given problems or all of them. docs/platforms.md lists what works on Windows.
+# Needs clang, lld, gcc-mingw-w64-x86-64 and wine64. SPDX-License-Identifier: Apache-2.0
 set -eu
 cd "$(dirname "$0")/.."
 . tools/need.sh

@@ -1,4 +1,4 @@
-# qemu-x86_64.cmake -- this machine's compiler, and qemu to run the tests on another x86-64 processor: QEMU_CPU names it.
+# qemu-x86_64.cmake -- use this machine's compiler, and qemu to run the tests on the x86-64 processor named by QEMU_CPU.
 # SPDX-License-Identifier: Apache-2.0
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR x86_64)

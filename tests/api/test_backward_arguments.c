@@ -97,7 +97,7 @@ static void null_pointers_are_refused(void **state)
 
 /* Scratch memory is aligned and has the size that the plan reports. It is placed between pages that cannot be
  * accessed. */
-static void backward_work_is_as_large_as_said(void **state)
+static void backward_scratch_has_the_reported_size(void **state)
 {
     problem p;
     rp_plan *plan;
@@ -118,9 +118,11 @@ static void backward_work_is_as_large_as_said(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(absent_arrays_are_named),           cmocka_unit_test(each_gradient_is_checked),
-        cmocka_unit_test(gradients_overlap_nothing),         cmocka_unit_test(null_pointers_are_refused),
-        cmocka_unit_test(backward_work_is_as_large_as_said),
+        cmocka_unit_test(absent_arrays_are_named),
+        cmocka_unit_test(each_gradient_is_checked),
+        cmocka_unit_test(gradients_overlap_nothing),
+        cmocka_unit_test(null_pointers_are_refused),
+        cmocka_unit_test(backward_scratch_has_the_reported_size),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

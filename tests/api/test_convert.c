@@ -116,7 +116,7 @@ static void numbers_beyond_a_half_are_infinity_or_zero(void **state)
 
 /* f32 and bf16 have separate loops: they give the same codes as conversion through double one number at a time, for
  * all kinds of numbers and at the ends of vectors. */
-static void many_are_as_one_by_one(void **state)
+static void many_numbers_convert_like_single_ones(void **state)
 {
     enum { N = 40000 };
     static float x[N], back[N];
@@ -176,7 +176,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_code_keeps_its_value),   cmocka_unit_test(rounding_is_to_nearest_even),
         cmocka_unit_test(halves_survive_wider_types),   cmocka_unit_test(numbers_beyond_a_half_are_infinity_or_zero),
-        cmocka_unit_test(integers_are_read_as_numbers), cmocka_unit_test(many_are_as_one_by_one),
+        cmocka_unit_test(integers_are_read_as_numbers), cmocka_unit_test(many_numbers_convert_like_single_ones),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

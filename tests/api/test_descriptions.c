@@ -259,7 +259,7 @@ static void buckets_out_of_bounds_are_named(void **state)
 }
 
 /* Every parameter accepts its smallest and its largest value, if no other parameter forbids it. */
-static void bounds_are_taken(void **state)
+static void bounds_are_accepted(void **state)
 {
     static const char *const texts[] = {
         "table,left=0,right=0",
@@ -301,7 +301,7 @@ static void refuse_terms(const rp_term *terms, int32_t n, const char *words)
     DESC((d.terms = terms, d.n_terms = n), RP_E_UNSUPPORTED, last, words);
 }
 
-static void a_form_of_term_stands_alone(void **state)
+static void some_terms_cannot_be_combined(void **state)
 {
     static const char *const products[] = {"relkey,left=1,right=1", "xl", "deberta,span=3"};
     char names[RP_MAX_ARRAYS][RP_NAME_MAX];
@@ -371,8 +371,8 @@ int main(void)
         cmocka_unit_test(parameters_out_of_bounds_are_named),
         cmocka_unit_test(impossible_parameters_are_named),
         cmocka_unit_test(buckets_out_of_bounds_are_named),
-        cmocka_unit_test(bounds_are_taken),
-        cmocka_unit_test(a_form_of_term_stands_alone),
+        cmocka_unit_test(bounds_are_accepted),
+        cmocka_unit_test(some_terms_cannot_be_combined),
         cmocka_unit_test(parameters_mean_what_the_kind_reads),
         cmocka_unit_test(masks_out_of_bounds_are_named),
     };

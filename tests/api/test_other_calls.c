@@ -93,7 +93,7 @@ static void norms_are_the_largest_lengths(void **state)
 }
 
 /* Norms are 0 or more, and infinity marks keys that must be read. */
-static void calls_refuse_numbers_that_are_no_norms(void **state)
+static void calls_refuse_invalid_norms(void **state)
 {
     const double wrong[] = {-1, -INFINITY, NAN, -1e-30};
     (void)state;
@@ -171,7 +171,7 @@ static void inspection_is_refused(void **state)
 }
 
 /* Request each output by itself, on the reference and the fast path: the numbers are the same as with all outputs. */
-static void each_output_alone(void **state)
+static void each_output_by_itself(void **state)
 {
     (void)state;
     EACH_PATH(path)
@@ -192,7 +192,7 @@ static void each_output_alone(void **state)
             *outputs[n] = array_in(&p, RP_F32, whole[n].ndim, whole[n].shape);
             good(rp_attend(plan, &p.t, NULL));
             if (memcmp(outputs[n]->data, whole[n].data, (size_t)problem_size(&whole[n]) * sizeof(float)) != 0)
-                wrong(&p, path, "output %d alone is another", n);
+                wrong(&p, path, "output %d by itself differs", n);
         }
         end();
     }
@@ -371,7 +371,7 @@ static void shapes_and_rows_of_masks_are_refused(void **state)
 }
 
 /* Queries about an invalid kind of term. */
-static void kinds_that_are_none(void **state)
+static void invalid_kinds(void **state)
 {
     static const int none[] = {RP_TERM_NONE, RP_TERM_COUNT, -1};
     (void)state;
@@ -407,16 +407,16 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(norms_are_refused),
         cmocka_unit_test(norms_are_the_largest_lengths),
-        cmocka_unit_test(calls_refuse_numbers_that_are_no_norms),
+        cmocka_unit_test(calls_refuse_invalid_norms),
         cmocka_unit_test(preparing_is_refused),
         cmocka_unit_test(inspection_is_refused),
-        cmocka_unit_test(each_output_alone),
+        cmocka_unit_test(each_output_by_itself),
         cmocka_unit_test(lengths_and_pages_are_refused),
         cmocka_unit_test(gradients_are_refused),
         cmocka_unit_test(arrays_of_terms_are_refused),
         cmocka_unit_test(biases_have_the_lengths_of_the_call),
         cmocka_unit_test(shapes_and_rows_of_masks_are_refused),
-        cmocka_unit_test(kinds_that_are_none),
+        cmocka_unit_test(invalid_kinds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -185,7 +185,7 @@ static void a_call_without_memory_writes_nothing(void **state)
 {
     (void)state;
     if (SANITIZED || EMULATED) {
-        print_message("no_memory: a sanitizer needs its own memory, an emulator knows no limit: not run\n");
+        print_message("no_memory: not run, because sanitizers need more memory and emulators have no limit\n");
         return;
     }
     problem p;
@@ -225,7 +225,7 @@ static void a_call_without_memory_writes_nothing(void **state)
         }
         problem_free(&p);
     }
-    print_message("no_memory: %d calls were refused\n", refused);
+    print_message("no_memory: %d calls failed\n", refused);
     assert_true(refused > 0);
     rp_pool_destroy(pool);
 }

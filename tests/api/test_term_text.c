@@ -3,7 +3,7 @@
 #include "tests/api/refusals.h"
 #include <locale.h>
 
-static void what_does_not_exist_has_no_name(void **state)
+static void invalid_values_have_no_name(void **state)
 {
     (void)state;
     assert_string_equal(rp_status_name((rp_status)-1), "unknown status");
@@ -92,7 +92,7 @@ static void texts_are_read(void **state)
 }
 
 /* Some kinds require parameters; the error names the missing one. */
-static void every_name_stands_for_its_kind(void **state)
+static void every_name_gives_its_kind(void **state)
 {
     (void)state;
     rp_term t;
@@ -205,7 +205,7 @@ static void bad_texts_are_refused(void **state)
 }
 
 /* Every kind, with each parameter set to a value other than its default. */
-static void what_is_printed_is_parsed_back(void **state)
+static void printed_terms_parse_back(void **state)
 {
     char text[1024], again[1024], names[RP_MAX_ARRAYS][RP_NAME_MAX];
     rp_term t, read;
@@ -303,10 +303,10 @@ static void numbers_have_a_point_in_every_locale(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_does_not_exist_has_no_name), cmocka_unit_test(texts_are_read),
-        cmocka_unit_test(every_name_stands_for_its_kind),  cmocka_unit_test(a_part_has_255_bytes_at_most),
-        cmocka_unit_test(bad_texts_are_refused),           cmocka_unit_test(what_is_printed_is_parsed_back),
-        cmocka_unit_test(open_sizes_come_from_arrays),     cmocka_unit_test(numbers_have_a_point_in_every_locale),
+        cmocka_unit_test(invalid_values_have_no_name), cmocka_unit_test(texts_are_read),
+        cmocka_unit_test(every_name_gives_its_kind),   cmocka_unit_test(a_part_has_255_bytes_at_most),
+        cmocka_unit_test(bad_texts_are_refused),       cmocka_unit_test(printed_terms_parse_back),
+        cmocka_unit_test(open_sizes_come_from_arrays), cmocka_unit_test(numbers_have_a_point_in_every_locale),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -135,7 +135,7 @@ static void arrays_are_named(void **state)
 }
 
 /* A name that looks like a field and contains quotes. */
-static void what_users_wrote_stays(void **state)
+static void user_text_is_not_replaced(void **state)
 {
     static const char *const names[] = {"terms[0].left", "x\"terms[77].left", "\"\"desc.heads\"", "masks[-1]"};
     (void)state;
@@ -161,7 +161,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_field_is_named_by_its_client),
         cmocka_unit_test(arrays_are_named),
-        cmocka_unit_test(what_users_wrote_stays),
+        cmocka_unit_test(user_text_is_not_replaced),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -82,11 +82,11 @@ done | paste -s -d ' ')"
 attend_to lengths_zero --lengths no_keys
 check 'no valid keys' 0 "$(numbers "$made" out | sort -u)"
 attend_to offset --causal --q-offset -3 --lse
-check 'three queries before the first key, then one that sees a key alone' '-inf -inf -inf number' \
+check 'three queries before the first key, then one that sees a single key' '-inf -inf -inf number' \
     "$(numbers "$made" lse | awk 'NR <= 4 { print /^-?[0-9.e-]+$/ ? "number" : $1 }' | paste -s -d ' ')"
 check 'a query with one key gives its value' "$(numbers "$small" v | head -n 5)" "$(numbers "$made" out | sed -n 16,20p)"
 attend_to scale --scale 0 --weights
-check 'scale 0: every key the same' 0.1111 "$(numbers "$made" weights | awk '{ printf "%.4f\n", $1 }' | sort -u)"
+check 'scale 0: every key has the same weight' 0.1111 "$(numbers "$made" weights | awk '{ printf "%.4f\n", $1 }' | sort -u)"
 attend_to scale --scale 0.353553390593273786
 near 'the default scale is 1/sqrt(8)' 1e-6 "$made" out "$T/made/plain.safetensors" out
 attend_to capped --softcap 1e6
@@ -151,6 +151,6 @@ ok attend "$text" -o "$T/c.npz" --bias t5,table=t5_table --rope base=10000 --sum
 ok attend "$text" -o "$T/a.safetensors" --weights
 numbers examples/data/minilm_weights_heads01.safetensors weights >"$T/one"
 numbers "$T/a.safetensors" weights | head -n "$(($(wc -l <"$T/one")))" >"$T/two"
-check "the network's own weights of heads 0 and 1" 219122 "$(paste "$T/one" "$T/two" | awk '{ d = $1 - $2; n += d < 2e-5 && d > -2e-5 } END { print n + 0 }')"
+check "the weights that the network computes in heads 0 and 1" 219122 "$(paste "$T/one" "$T/two" | awk '{ d = $1 - $2; n += d < 2e-5 && d > -2e-5 } END { print n + 0 }')"
 
 finish

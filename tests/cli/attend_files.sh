@@ -37,7 +37,7 @@ check 'the target of a symbolic link is written, the link stays' '../made/linked
 equal linked row
 ok attend "$small" -o "$T/made/linked.safetensors"
 equal linked plain # replaces an older output
-check 'no temporary stays' '' "$(find "$T" -name '.relpos*')"
+check 'no temporary file is left' '' "$(find "$T" -name '.relpos*')"
 
 # An array with its bias, as `relpos bias` writes it, is valid input in both formats.
 ok bias alibi --q 6 --k 6 -o "$T/one.npz"
@@ -53,7 +53,7 @@ near 'f64 and f32' 1e-5 "$T/made/f64.safetensors" out "$T/made/f32.safetensors" 
 attend_to f16 --dtype f16 --weights
 attend_to bf16 --dtype bf16 --lse
 command='relpos attend --dtype'
-check 'two bytes a number' "$((560 + 1008))" "$(($(wc -c <"$T/made/f16.safetensors") - 8 - $(od -An -t u8 -N 8 "$T/made/f16.safetensors")))"
+check 'two bytes per number' "$((560 + 1008))" "$(($(wc -c <"$T/made/f16.safetensors") - 8 - $(od -An -t u8 -N 8 "$T/made/f16.safetensors")))"
 check 'the name of the type' '"dtype":"BF16"' "$(grep -aoE -m 1 '"dtype":"[A-Z0-9]*"' "$T/made/bf16.safetensors" | head -n 1)"
 ok attend "$small" -o "$T/f16.npz" --dtype f16
 refused 2 'bf16: \.npz does not support this type' attend "$small" -o "$T/kept/a.npz" --dtype bf16

@@ -7,12 +7,12 @@
 . "$(dirname "$0")/../shared/checks.sh"
 
 ok bench fwd:f32:b1h1q64k64d32:t5:causal fwd:f32:b1h1q64k64d32 --json --seconds 0.1 --threads 1
-check 'one object a problem' '2 2' "$(($(wc -l <"$T/out"))) $(grep -c '^{.*}$' "$T/out")"
+check 'one object per problem' '2 2' "$(($(wc -l <"$T/out"))) $(grep -c '^{.*}$' "$T/out")"
 for key in problem isa threads runs ms ms_min ms_max gflops peak_gflops share_of_peak bytes_per_s bytes_peak pairs_computed clock; do
     check "the key $key, on both lines" 2 "$(grep -cE "[{ ]\"$key\": (\"[^\"]+\"|[0-9.e+-]+)[,}]" "$T/out")"
 done
 ok bench fwd:f64:b1h1q64k64d32 bwd:f32:b1h1q64k64d32:t5 fwdbwd:bf16:b1h1q64k64d32 --json --seconds 0.1
-check 'one object a problem' 3 "$(grep -c '^{.*}$' "$T/out")"
+check 'one object per problem' 3 "$(grep -c '^{.*}$' "$T/out")"
 ok bench fwd:f32:b1h1q64k64d32 --seconds 0.1 --processor --json
 has '"clock": "processor"\}$'
 ok bench fwd:f32:b1h1q64k64d32 --seconds 0.1

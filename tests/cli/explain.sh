@@ -64,7 +64,7 @@ has '^Raw scores ' '^Content ' '^Rotation ' '^Softcap ' '^Mask  *0\.0000 ' '^Bia
 ok explain --input examples/data/shaw.npz --relkey table=a_k,left=3,right=3 --relval table=a_v,left=3,right=3
 has '^Raw scores  *-1\.8301 ' '^Scaled scores  *-0\.9150 ' '^relkey  *0\.4036 ' '^Biased scores  *-0\.5114 ' \
     '^values\[word 0\] = \[-0\.1622 ' '^relval\[word 0\] = \[0\.7179 ' '^Output\[word 0\] = \[0\.5557 '
-check 'no row of biases where there is none' 0 "$(grep -c '^Bias values' "$T/out")"
+check 'no row of biases without a bias' 0 "$(grep -c '^Bias values' "$T/out")"
 ok explain --bias alibi --head 7 a b c
 ok explain --input "$text" --query 17 --head 2 --bias alibi
 has "for 'nation' \(query 17 of 0 to 330\)" '^Heaviest keys without any position term'
@@ -78,7 +78,7 @@ shares=$(for file in head_plain head; do # offset 0 of head 2: each head has 661
     numbers "$T/made/$file.safetensors" profile | awk 'NR == 2 * 661 + 331 { printf "%.1f %%\n", 100 * $1 }'
 done | paste -s -d ' ')
 ok explain --input "$text" --head 2 --query 17 --bias alibi --brief
-check 'the share of distance 0 is that of attend --summary' "$shares" \
+check 'the weight of distance 0 matches attend --summary' "$shares" \
     "$(sed -n '/^Share/,$s/^ *0  *\([0-9.]* %\) .* \([0-9.]* %\) .*/\1 \2/p' "$T/out")"
 begin
 for array in q k v; do
@@ -90,16 +90,16 @@ ok explain $steep --json
 has '"pairs": \{"allowed": 2251500, "computed": [1-9][0-9]{5}\}'
 share=$(sed 's/.*"allowed": \([0-9]*\), "computed": \([0-9]*\).*/\1 \2/' "$T/out" | awk '{ printf "%.1f %%", 100 * $2 / $1 }')
 ok explain $steep --brief
-check 'the same share as text' "$share" "$(sed -n 's/^Pairs computed, of all heads: \([0-9.]* %\) (.*/\1/p' "$T/out")"
+check 'the same fraction as text' "$share" "$(sed -n 's/^Pairs computed, of all heads: \([0-9.]* %\) (.*/\1/p' "$T/out")"
 export RELPOS_SKIP=0
 ok explain $steep --json
 has '"pairs": \{"allowed": 2251500, "computed": 2251500\}'
 ok explain $steep --brief
-check 'nothing is said where every pair is computed' 0 "$(grep -c '^Pairs computed' "$T/out")"
+check 'no message if every pair is computed' 0 "$(grep -c '^Pairs computed' "$T/out")"
 unset RELPOS_SKIP
 for suffix in png svg; do
     ok explain -o "$T/made/a.$suffix"
-    same 'the text is printed besides' tests/golden/explain.txt "$T/out"
+    same 'the text is printed too' tests/golden/explain.txt "$T/out"
     ok explain --json -o "$T/made/b.$suffix"
     same 'the same picture again' "$T/made/a.$suffix" "$T/made/b.$suffix"
     refused 1 'cannot create a file' explain -o "$T/no_such/a.$suffix"
@@ -116,7 +116,7 @@ ok explain --input "$more" --batch 1 --head 2 --query 3 --xl r=xr,u=xu --sink sl
 has ' \+ P \+ B\) V' 'P = position scores of xl,r=xr,u=xu' 'a sink adds' 'over all keys and the sink' ',sink\] = [0-9.]* \(logit ' \
     ' xl\.r  *xl\.u  *band  *Bias values  *Biased'
 "$program" explain "$(printf 'plain \033[31mred\033[0m \377\376 caf\303\251')" >"$T/out"
-check 'words with control characters are spelt out' 0 "$(grep -c "$(printf '\033\\|\377')" "$T/out")"
+check 'control characters in words are escaped' 0 "$(grep -c "$(printf '\033\\|\377')" "$T/out")"
 has 'x1b\[31mred' "$(printf 'caf\303\251')"
 printf 'a\000b\n' | "$program" explain - >"$T/out" 2>"$T/err"
 check 'a text with a NUL' yes "$([ $? -le 1 ] && echo yes)"

@@ -22,7 +22,7 @@ printf '#!/bin/sh\n[ "$1" = "%s" ] && echo >"%s/opened"\n' "$page" "$T" >"$T/bro
 chmod +x "$T/browser/xdg-open"
 PATH=$T/browser:$PATH
 prints "$page" explore # without a display
-check 'nothing is opened without a screen' '' "$(ls "$T/opened" 2>/dev/null)"
+check 'nothing is opened without a display' '' "$(ls "$T/opened" 2>/dev/null)"
 DISPLAY=:9
 export DISPLAY
 prints '' explore

@@ -53,7 +53,7 @@ equal grad threads
 more_to with_all --bias table,table=table,left=3,right=4 --bias dense,bias=dense --relkey table=keys,left=3,right=4 --relval table=values,left=3,right=4 \
     --grad --weights --lse --summary
 for name in out dq dk dv dtable dkeys; do
-    near 'beside --weights and --summary' 0 "$T/made/grad.safetensors" $name "$made" $name
+    near 'with --weights and --summary' 0 "$T/made/grad.safetensors" $name "$made" $name
 done
 # An array used twice gets the sum of both gradients.
 more_to two --bias table,table=table,left=3,right=4 --bias table,table=again,left=3,right=4 --grad
@@ -62,7 +62,7 @@ numbers "$T/made/two.safetensors" dtable >"$T/one"
 numbers "$T/made/two.safetensors" dagain >"$T/two"
 numbers "$T/made/twice.safetensors" dtable | paste "$T/one" "$T/two" - >"$T/three"
 check 'the sum of two gradients' '32 32' "$(awk '{ d = $1 + $2 - $3; n += d < 1e-6 && d > -1e-6 } END { print NR, n }' "$T/three")"
-check 'and one array of it' 1 "$(grep -aoE '"dtable"' "$T/made/twice.safetensors" | grep -c .)"
+check 'and the file has one array' 1 "$(grep -aoE '"dtable"' "$T/made/twice.safetensors" | grep -c .)"
 more_to query --xl r=xr,u=xu,v=xu --grad # xu is both u and v
 more_to queries --xl r=xr,u=xu,v=xv --grad
 check 'one gradient for u and v' 1 "$(grep -aoE '"dxu"' "$T/made/query.safetensors" | grep -c .)"
@@ -101,12 +101,12 @@ equal offset2 offset2_array
 more_to offset0_array --causal --q-offset start
 equal offset0_array causal
 more_to positions --bias log,q_positions=q_whole,k_positions=k_whole
-near 'the positions that are there anyway' 1e-6 "$made" out "$T/made/log.safetensors" out
+near 'the default positions' 1e-6 "$made" out "$T/made/log.safetensors" out
 more_to positions_real --bias log,q_positions=q_index,k_positions=k_whole
 equal positions_real positions
 more_to rope_positions --rope q_positions=q_index,k_positions=k_whole
 more_to rope_default --rope dim=8
-near 'the positions that are there anyway' 1e-6 "$made" out "$T/made/rope_positions.safetensors" out
+near 'the default positions' 1e-6 "$made" out "$T/made/rope_positions.safetensors" out
 
 # Grids: 2 rows of 3 tokens, and a class token.
 for tokens in 6 7; do

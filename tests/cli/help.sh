@@ -14,7 +14,7 @@ for name in $commands; do
     has "^  $name  *[a-z]"
 done
 run
-check 'no command: the usage on standard error' '2 0 Usage: ' "$code $(($(wc -c <"$T/out"))) $(grep -o 'Usage: ' "$T/err")"
+check 'without a command, usage on standard error' '2 0 Usage: ' "$code $(($(wc -c <"$T/out"))) $(grep -o 'Usage: ' "$T/err")"
 for name in $commands; do
     ok "$name" --help
     check 'help starts with the name and has an example' "relpos $name -- Example:" \
@@ -31,7 +31,7 @@ for name in lab t5; do
     ok $name --help
     has "^relpos $name -- " '^Commands:'
     run $name
-    check 'no command: the help on standard error' '2 0 1' "$code $(($(wc -l <"$T/out"))) $(grep -c "^relpos $name -- " "$T/err")"
+    check 'without a command, help on standard error' '2 0 1' "$code $(($(wc -l <"$T/out"))) $(grep -c "^relpos $name -- " "$T/err")"
 done
 ok lab --help
 has '^  task = decoder$' '^  preset = '
@@ -59,10 +59,10 @@ done
 "$program" info | sed -n '/^Position terms/,/^$/s/^  \([a-z0-9][a-z0-9]*\) .*/\1/p' >"$T/terms"
 "$program" info | sed -n '/^Masks/,$s/^  \(--[a-z-]*\) .*/\1/p' >"$T/masks"
 command='docs/man/relpos.1.scd'
-check 'terms and masks that info lists' "$(grep -c '^RP_X' include/relpos/terms.def) $(grep -c '^RP_X' include/relpos/masks.def)" \
+check 'terms and masks of info' "$(grep -c '^RP_X' include/relpos/terms.def) $(grep -c '^RP_X' include/relpos/masks.def)" \
     "$(($(wc -l <"$T/terms"))) $(($(wc -l <"$T/masks")))"
 while read -r name; do
-    check 'a term or mask has its line' "*$name" "$(grep -oE -m 1 -e "\*$name\b" docs/man/relpos.1.scd | head -n 1)"
+    check 'each term and mask has a line' "*$name" "$(grep -oE -m 1 -e "\*$name\b" docs/man/relpos.1.scd | head -n 1)"
 done <<END
 $(cat "$T/terms" "$T/masks")
 END

@@ -25,7 +25,7 @@ for setting in RELPOS_THREADS=x RELPOS_THREADS=0 RELPOS_THREADS=-1 RELPOS_THREAD
 done
 RELPOS_THREADS='' RELPOS_ISA='' "$program" info >"$T/one"
 ok info
-same 'an empty setting is none' "$T/one" "$T/out"
+same 'an empty setting is ignored' "$T/one" "$T/out"
 command='RELPOS_THREADS=3 RELPOS_ISA=generic relpos info'
 RELPOS_THREADS=3 RELPOS_ISA=generic "$program" info >"$T/out"
 has '^threads  *3$' '^chosen  *generic$'

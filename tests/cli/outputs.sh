@@ -44,7 +44,7 @@ fi
     echo $? >"$T/code"
 )
 command='ulimit -f 1; relpos attend'
-check 'a file that may not grow' '1 1' "$(cat "$T/code") $(grep -c 'File too large' "$T/err")"
+check 'a file at its size limit' '1 1' "$(cat "$T/code") $(grep -c 'File too large' "$T/err")"
 look
 check 'existing files' "$kept" "$now"
 
@@ -61,7 +61,7 @@ for delay in 0.002 0.004 0.006 0.008 0.01 0.012 0.014 0.016 0.018 0.02 0.025 0.0
     check 'the old output or the new one' "$both" "$now"
 done 2>/dev/null
 "$program" attend "$text" -o "$T/made/killed.safetensors" --bias alibi
-check 'what killed ones left' '' "$(find "$T/made" -name '.relpos*')"
+check 'files of killed processes' '' "$(find "$T/made" -name '.relpos*')"
 command='three of relpos attend at once'
 for name in "$text" "$text" "$text"; do
     "$program" attend "$name" -o "$T/made/race.safetensors" --bias alibi &

@@ -29,17 +29,17 @@ command='relpos attend - <&-'
 check 'a closed standard input' '1 1' "$? $(grep -c '^relpos: standard input: ' "$T/err")"
 command='relpos attend with everything closed'
 "$program" attend "$small" -o "$T/made/closed.safetensors" <&- >&- 2>&-
-check 'a file is written all the same' 0 "$?"
+check 'the file is still written' 0 "$?"
 equal closed plain
 "$program" attend "$T/no_such.npz" -o "$T/made/closed.safetensors" <&- >&- 2>&-
-check 'a failure nobody hears' 1 "$?"
+check 'a failure with a closed standard error' 1 "$?"
 equal closed plain
 for words in 'bias alibi --q 200 --k 200 -o -' 'bias log --q 100 --k 100 --json' "attend $text -o -"; do
     command="relpos $words | head -c 1"
     # shellcheck disable=SC2086
     { "$program" $words 2>"$T/err"; echo $? >"$T/code"; } | head -c 1 >/dev/null
     check 'a broken pipe is a failure, not a signal' 1 "$(cat "$T/code")"
-    check 'and says one line at most' '' "$(tail -n +2 "$T/err")"
+    check 'and prints at most one line' '' "$(tail -n +2 "$T/err")"
 done
 command='relpos ... 2>/dev/full'
 "$program" attend "$T/no_such.npz" -o "$T/made/closed.safetensors" 2>/dev/full

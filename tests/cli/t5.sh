@@ -18,7 +18,7 @@ for name in generate encode score tokenize info pack explain verify bench; do
     refused 2 'no model was given' t5 "$name"
 done
 grep -oE -- '^(\*-[a-z]\*, )?\*--[a-z-]+\*' docs/man/relpos-t5.1.scd | grep -oE -- '--[a-z-]+' | sort >"$T/page"
-check 'options of the helps and of the page' '' "$(sort -u "$T/options" | diff - "$T/page")"
+check 'options of the help texts and of the page' '' "$(sort -u "$T/options" | diff - "$T/page")"
 
 # generate: lines, beams, batches; the text does not depend on the batch or the number of threads
 ok t5 generate $data/v11 --tokens --text "$source" --max-new-tokens 6
@@ -27,7 +27,7 @@ printf '%s\n3\n\n%s\n' "$source" "$source" >"$T/lines"
 for batch in 1 2 4; do
     for threads in 1 2; do
         ok t5 generate $data/v11 "$T/lines" --tokens --max-new-tokens 6 --batch $batch --threads $threads
-        check 'a line for a line' "4" "$(wc -l <"$T/out" | tr -d ' ')"
+        check 'one line per input line' "4" "$(wc -l <"$T/out" | tr -d ' ')"
         check 'the first' "$(cat "$T/greedy")" "$(sed -n 1p "$T/out")"
         check 'the last' "$(cat "$T/greedy")" "$(sed -n 4p "$T/out")"
     done
@@ -70,7 +70,7 @@ for type in bf16 f32; do
     ok t5 generate lab/model/phonemes "$T/words" --type $type
     same "five words in $type" "$T/spoken" "$T/out"
 done
-check 'the file of the card' "$(sed -n 's/^| SHA-256 of model.safetensors | \(.*\) |$/\1/p' lab/model/README.md)" \
+check 'the file matches the card' "$(sed -n 's/^| SHA-256 of model.safetensors | \(.*\) |$/\1/p' lab/model/README.md)" \
     "$(sha256sum lab/model/phonemes/model.safetensors | cut -d' ' -f1)"
 
 # encode: hidden states, vectors, padding
@@ -102,7 +102,7 @@ for n in 1 2; do
     check "no $n tokens twice" '' "$(awk -v n=$n '{for (x = 1; x + n - 1 <= NF; x++) print n == 1 ? $x : $x " " $(x + 1)}' "$T/out" | sort | uniq -d)"
 done
 ok t5 generate $data/v11 --tokens --text '5 9 2 4' --max-new-tokens 12 --min-new-tokens 12
-check 'tokens that come twice' '17 23 58 ' "$(tr ' ' '\n' <"$T/out" | sort | uniq -d | tr '\n' ' ')"
+check 'tokens that appear twice' '17 23 58 ' "$(tr ' ' '\n' <"$T/out" | sort | uniq -d | tr '\n' ' ')"
 for when in true false never; do
     ok t5 generate $data/v11 --tokens --text '5 9 2 4' --max-new-tokens 4 --beams 2 --early-stopping $when
 done
@@ -167,7 +167,7 @@ ok t5 pack "$T/made/once" -o "$T/made/twice"
 same 'packed twice' "$T/made/once" "$T/made/twice"
 ok t5 tokenize "$T/made/twice" --text 'the text, as it was'
 same 'words of a packed tokenizer' "$T/words" "$T/out"
-check 'pieces are no JSON in a packed file' 0 "$(grep -c '"vocab":\[\[' "$T/made/twice")"
+check 'a packed file does not have the pieces as JSON' 0 "$(grep -c '"vocab":\[\[' "$T/made/twice")"
 
 # tokens added to a spiece.model, as in transformers, also from a packed file
 mkdir "$T/made/added"
@@ -268,7 +268,7 @@ ok t5 generate $data/byt5 --text hello --max-new-tokens 40
 cp "$T/out" "$T/whole"
 ok t5 generate $data/byt5 --text hello --max-new-tokens 40 --stop E
 cp "$T/out" "$T/stopped"
-check 'it ends sooner' 1 "$(cmp -s "$T/whole" "$T/stopped"; echo $?)"
+check 'it ends earlier' 1 "$(cmp -s "$T/whole" "$T/stopped"; echo $?)"
 for stops in '"E"' '["E"]' '["no such text", "E"]'; do
     settings byt5 "\"stop_strings\": $stops"
     ok t5 generate "$T/made/set" --text hello --max-new-tokens 40
@@ -293,7 +293,7 @@ printf 'good\nmorning\n\n' >"$T/unix"
 ok t5 tokenize $data/byt5 "$T/unix"
 cp "$T/out" "$T/tokens"
 ok t5 tokenize $data/byt5 "$T/dos"
-same 'lines of DOS' "$T/tokens" "$T/out"
+same 'lines with CR LF' "$T/tokens" "$T/out"
 prints '16 1' t5 tokenize $data/byt5 --text "$(printf '\r')"
 
 # when the reader of its output exits, a command ends without a message; a full disk is reported
@@ -304,7 +304,7 @@ for words in 'generate --tokens --batch 4' 'generate --tokens --beams 2' 'genera
     # shellcheck disable=SC2086
     { yes "$line" | timeout 60 "$program" t5 ${words%% *} $model ${words#* } 2>"$T/err"; echo $? >"$T/code"; } | head -n 1 >/dev/null
     check 'it ends' 1 "$(cat "$T/code")"
-    check 'without a word' '' "$(cat "$T/err")"
+    check 'without a message' '' "$(cat "$T/err")"
     # shellcheck disable=SC2086
     "$program" t5 ${words%% *} $model ${words#* } --text "$line" >/dev/full 2>"$T/err"
     check 'a full standard output' '1 1' "$? $(grep -c '^relpos: standard output: No space left' "$T/err")"

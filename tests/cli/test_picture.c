@@ -135,7 +135,7 @@ static pic_map map_of(const pic_panel *panels, int n)
 
 /* Cells of a 6 x 6 map are 48 pixels wide. A single NaN at (1, 2) and a masked cell at (4, 5) show where the panel
  * is. */
-static void cells_lie_in_their_place(void **state)
+static void cells_are_in_their_place(void **state)
 {
     (void)state;
     double v[36];
@@ -429,7 +429,7 @@ static void test_columns(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(cells_lie_in_their_place),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(cells_are_in_their_place),
                                        cmocka_unit_test(zero_is_white),
                                        cmocka_unit_test(large_maps_average_their_cells),
                                        cmocka_unit_test(odd_values_are_drawn),

@@ -42,7 +42,7 @@ for setting in dropout=x dropout seed=-1 seed=x q_offsets=1 positions=p; do
 done
 for sizes in b1h0q1k1d1 b1h3g2q1k1d1 b1h1q1k1d0 b-1h1q1k1d1 b1h1q-5k1d1 b4000000000h4000000000q4000000000k1d1 b1h1q1000000000k1000000000d1000; do
     run verify "fwd:f32:$sizes"
-    check 'sizes that cannot be' 'failed 1 0' "$([ $code = 1 ] || [ $code = 2 ] && echo failed) $(grep -vc '^==.*WARNING: AddressSanitizer' "$T/err") $(($(wc -c <"$T/out")))"
+    check 'impossible sizes' 'failed 1 0' "$([ $code = 1 ] || [ $code = 2 ] && echo failed) $(grep -vc '^==.*WARNING: AddressSanitizer' "$T/err") $(($(wc -c <"$T/out")))"
 done
 refused 2 'avx1024' verify fwd:f32:b1h1q1k1d1 --isa avx1024
 ok verify --random 40 --seed 11

@@ -29,8 +29,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 /* Check that an error is one line, not empty, and terminated within a buffer of `size`. */
 FUZZED void refusal_is_a_line(const char *err, size_t size)
 {
-    PROMISE(memchr(err, 0, size) != NULL, "an error without an end");
-    PROMISE(*err && !strchr(err, '\n'), "an error that is no line: \"%s\"", err);
+    PROMISE(memchr(err, 0, size) != NULL, "an error without a terminating NUL");
+    PROMISE(*err && !strchr(err, '\n'), "an error that is not one line: \"%s\"", err);
 }
 
 /* Return the input as a string. The caller frees it. */

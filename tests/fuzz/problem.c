@@ -25,7 +25,7 @@ static void compute(problem *p, const char *isa, rp_pool *pool)
     PROMISE(rp_plan_create(&plan, &p->desc) == RP_OK, "%s on %s: %s", p->text, isa, rp_last_error());
     attend(p, plan, NULL, first);
     attend(p, plan, pool, second);
-    PROMISE(memcmp(first, second, bytes) == 0, "%s on %s: other threads give other bits", p->text, isa);
+    PROMISE(memcmp(first, second, bytes) == 0, "%s on %s: another number of threads changes bits", p->text, isa);
     if (p->pass & PROBLEM_BACKWARD)
         PROMISE(rp_backward(plan, &p->t, &p->g, NULL) == RP_OK, "%s on %s: %s", p->text, isa, rp_last_error());
     rp_plan_destroy(plan);
@@ -48,7 +48,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             if (rp_isa_found(isa) == 1 && strcmp(isa, "amx_emulated") != 0)
                 compute(&p, isa, pool);
     } else {
-        PROMISE(*err, "%s is refused without a word", text);
+        PROMISE(*err, "%s is rejected without a message", text);
     }
     problem_free(&p);
     return 0;

@@ -20,9 +20,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (nn_config_parse(&c, "x", text, other, NULL, err) == 0) {
         nn_config_print(&c, first);
         nn_config_init(&again);
-        PROMISE(nn_config_parse(&again, "y", first, NULL, NULL, err) == 0, "printed, and not read: %s", err);
+        PROMISE(nn_config_parse(&again, "y", first, NULL, NULL, err) == 0, "the printed text does not parse: %s", err);
         nn_config_print(&again, second);
-        PROMISE(strcmp(first, second) == 0, "printed otherwise the second time:\n%s\n%s", first, second);
+        PROMISE(strcmp(first, second) == 0, "printed differently the second time:\n%s\n%s", first, second);
         if (nn_config_check(&c, err) == 0) {
             if (nn_model_plan(&m, &c, err) == 0)
                 PROMISE(m.n_weights > 0, "a model of %lld weights", (long long)m.n_weights);

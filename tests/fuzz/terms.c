@@ -12,13 +12,14 @@ static void term(const char *text)
     char names[RP_MAX_ARRAYS][RP_NAME_MAX], first[PRINTED], second[PRINTED];
     rp_plan *plan;
     if (rp_term_parse(text, &a, names) != RP_OK) {
-        PROMISE(*rp_last_error(), "refused without a word");
+        PROMISE(*rp_last_error(), "rejected without a message");
         return;
     }
     const rp_status status = rp_term_print(&a, first, sizeof first);
     PROMISE(status == RP_OK || status == RP_E_RANGE, "print: %s", rp_last_error());
     if (status == RP_OK) {
-        PROMISE(rp_term_parse(first, &b, names) == RP_OK, "%s is printed, and not read: %s", first, rp_last_error());
+        PROMISE(rp_term_parse(first, &b, names) == RP_OK, "%s is printed, but does not parse: %s", first,
+                rp_last_error());
         PROMISE(rp_term_print(&b, second, sizeof second) == RP_OK && strcmp(first, second) == 0,
                 "%s is printed as %s the second time", first, second);
     }
@@ -33,7 +34,7 @@ static void term(const char *text)
         rp_plan_work_size(plan, NULL);
         rp_plan_backward_size(plan, NULL);
     } else {
-        PROMISE(*rp_last_error(), "refused without a word");
+        PROMISE(*rp_last_error(), "rejected without a message");
     }
     rp_plan_destroy(plan);
     for (int x = 0; x < 4; x++)
@@ -46,11 +47,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     problem p;
     term(text);
     if (problem_parse(&p, text, err) != 0) {
-        PROMISE(*err, "a problem is refused without a word");
+        PROMISE(*err, "a problem is rejected without a message");
     } else {
         rp_plan *plan;
         if (rp_plan_create(&plan, &p.desc) != RP_OK)
-            PROMISE(*rp_last_error(), "refused without a word");
+            PROMISE(*rp_last_error(), "rejected without a message");
         rp_plan_destroy(plan);
     }
     free(text);

@@ -27,7 +27,7 @@ static void use(const tokenizer *t, const char *text, int64_t size)
         pieces += grown(grown(piece));
     }
     if (tok_decode(t, ids, n, false, &back, &n_back, err) == TOK_OK)
-        PROMISE(back[n_back] == 0 && n_back <= pieces, "%lld bytes of text, or no end", (long long)n_back);
+        PROMISE(back[n_back] == 0 && n_back <= pieces, "%lld bytes of text, or no terminating NUL", (long long)n_back);
     else
         refusal_is_a_line(err, sizeof err);
     free(ids);

@@ -21,7 +21,7 @@ static float half_of(float x)
     return y;
 }
 
-static void tiny_numbers_are_zero_inside_alone(void **state)
+static void tiny_numbers_are_zero_only_inside(void **state)
 {
     (void)state;
     assert_true(half_of(FLT_MIN) > 0);
@@ -81,10 +81,10 @@ static void rounding_and_traps_change_no_bit(void **state)
         }
 }
 #else
-static void tiny_numbers_are_zero_inside_alone(void **state)
+static void tiny_numbers_are_zero_only_inside(void **state)
 {
     (void)state;
-    print_message("the library does not know this machine's state\n");
+    print_message("the library does not handle the state of this machine\n");
 }
 
 static void rounding_and_traps_change_no_bit(void **state)
@@ -96,7 +96,7 @@ static void rounding_and_traps_change_no_bit(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(tiny_numbers_are_zero_inside_alone),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(tiny_numbers_are_zero_only_inside),
                                        cmocka_unit_test(rounding_and_traps_change_no_bit)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -206,7 +206,7 @@ static void works(void)
 
 /* The watchdog finds and names every kind of hang, and tolerates a process that works, or that is stopped for longer
  * than the limits. */
-static void the_watchdog_finds_what_hangs(void **state)
+static void the_watchdog_finds_hangs(void **state)
 {
     static const struct {
         void (*what)(void);
@@ -264,7 +264,7 @@ int main(void)
         cmocka_unit_test(a_child_uses_and_destroys_the_pool),
         cmocka_unit_test(threads_of_a_child_share_the_pool),
         cmocka_unit_test(forks_during_calls_harm_nobody),
-        cmocka_unit_test(the_watchdog_finds_what_hangs),
+        cmocka_unit_test(the_watchdog_finds_hangs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

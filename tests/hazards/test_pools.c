@@ -118,7 +118,7 @@ static void a_small_stack_is_enough(void **state)
     (void)state;
     watch(__func__);
     if (SANITIZED) {
-        print_message("small stack: a sanitizer's frames are larger: not run\n");
+        print_message("small stack: not run, because sanitizers make frames larger\n");
         return;
     }
     shared_begin(&s, rp_isa_default());

@@ -12,7 +12,7 @@ __attribute__((visibility("default"))) pid_t getpid(void)
     return 4242;
 }
 
-static void a_child_of_the_same_number_has_threads_of_its_own(void **state)
+static void a_child_with_the_same_number_gets_new_threads(void **state)
 {
     problem p;
     rp_plan *plan;
@@ -50,6 +50,6 @@ static void a_child_of_the_same_number_has_threads_of_its_own(void **state)
 int main(void)
 {
     setenv("RELPOS_SHORT", "0", 1); /* short calls use the pool too */
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_child_of_the_same_number_has_threads_of_its_own)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_child_with_the_same_number_gets_new_threads)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

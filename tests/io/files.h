@@ -104,7 +104,7 @@ HELPER void refuse(io_format format, const void *data, size_t n, const char *wor
         fail_msg("accepted; expected: %s", words);
     }
     if (strstr(err, words) == NULL)
-        fail_msg("'%s' does not say '%s'", err, words);
+        fail_msg("'%s' does not contain '%s'", err, words);
 }
 
 HELPER const rp_dtype every_type[] = {RP_F32, RP_F64, RP_F16, RP_BF16, RP_BOOL, RP_U8, RP_I8,

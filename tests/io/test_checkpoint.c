@@ -27,7 +27,7 @@ static void refuse_open(io_status status, const char *path, const char *words)
     assert_int_equal(io_checkpoint_open(&c, path, err), status);
     assert_null(c);
     if (strstr(err, words) == NULL)
-        fail_msg("'%s' does not say '%s'", err, words);
+        fail_msg("'%s' does not contain '%s'", err, words);
 }
 
 static void one_file_or_shards(void **state)

@@ -3,7 +3,7 @@
 #include "tests/io/files.h"
 
 /* Every type and unusual shapes in both formats. */
-static void what_is_written_is_read_back(void **state)
+static void written_files_are_read_back(void **state)
 {
     (void)state;
     for (io_format format = IO_NPZ; format <= IO_SAFETENSORS; format++) {
@@ -159,7 +159,7 @@ static void names_are_safe_to_print(void **state)
 }
 
 /* The first and last sequence of each length, and their invalid neighbours. */
-static void utf8_is_known(void **state)
+static void utf8_is_recognized(void **state)
 {
     static const struct {
         const char *text;
@@ -229,11 +229,11 @@ static void sizes_do_not_wrap(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_written_is_read_back),
+        cmocka_unit_test(written_files_are_read_back),
         cmocka_unit_test(files_of_numpy_and_safetensors_are_read),
         cmocka_unit_test(unusable_arrays_say_why),
         cmocka_unit_test(names_are_safe_to_print),
-        cmocka_unit_test(utf8_is_known),
+        cmocka_unit_test(utf8_is_recognized),
         cmocka_unit_test(a_suffix_names_the_format),
         cmocka_unit_test(an_error_about_a_long_path_says_why),
         cmocka_unit_test(sizes_do_not_wrap),

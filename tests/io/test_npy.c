@@ -162,7 +162,7 @@ static void bad_beginnings_are_refused(void **state)
         refuse_npy(bad[n].bytes, bad[n].n, bad[n].words);
 }
 
-static void an_unusable_type_spoils_its_own_array_only(void **state)
+static void an_unusable_type_affects_only_its_array(void **state)
 {
     (void)state;
     static const char *const unusable[] = {
@@ -206,7 +206,7 @@ static void an_unusable_type_spoils_its_own_array_only(void **state)
 }
 
 /* Nested lists in a type, with strings, spaces and line ends, are skipped. A list without an end is an error. */
-static void structured_types_are_stepped_over(void **state)
+static void structured_types_are_skipped(void **state)
 {
     (void)state;
     static const struct {
@@ -291,8 +291,8 @@ int main(void)
         cmocka_unit_test(bad_headers_are_refused),
         cmocka_unit_test(hostile_headers_are_refused),
         cmocka_unit_test(bad_beginnings_are_refused),
-        cmocka_unit_test(an_unusable_type_spoils_its_own_array_only),
-        cmocka_unit_test(structured_types_are_stepped_over),
+        cmocka_unit_test(an_unusable_type_affects_only_its_array),
+        cmocka_unit_test(structured_types_are_skipped),
         cmocka_unit_test(strings_are_metadata),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -245,7 +245,7 @@ static bool wants_x(const void *context, const char *name)
 }
 
 /* A damaged member that is not requested is not read or inflated. */
-static void members_that_nobody_wants_are_not_read(void **state)
+static void unwanted_members_are_not_read(void **state)
 {
     member m[2] = {x, x};
     io_set set;
@@ -326,7 +326,7 @@ static void holes_are_not_read(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(members_that_nobody_wants_are_not_read),
+        cmocka_unit_test(unwanted_members_are_not_read),
         cmocka_unit_test(holes_are_not_read),
         cmocka_unit_test(bad_directories_are_refused),
         cmocka_unit_test(bad_deflation_is_refused),

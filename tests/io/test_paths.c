@@ -22,7 +22,7 @@ static void refuse_path(io_status status, const char *path, const char *words)
     assert_int_equal(io_read(path, &set, &found, err), status);
     assert_true(set.n_arrays == 0 && set.arrays == NULL && found == IO_UNKNOWN);
     if (strstr(err, words) == NULL)
-        fail_msg("'%s' does not say '%s'", err, words);
+        fail_msg("'%s' does not contain '%s'", err, words);
 }
 
 static void unreadable_paths_say_why(void **state)
@@ -128,7 +128,7 @@ static void refuse_write(const char *path, io_format format, const io_set *set, 
 {
     assert_int_equal(io_write(path, format, set, err), -1);
     if (strstr(err, words) == NULL)
-        fail_msg("'%s' does not say '%s'", err, words);
+        fail_msg("'%s' does not contain '%s'", err, words);
 }
 
 static mode_t mode_of(const char *path)
@@ -297,7 +297,7 @@ static void a_failed_write_harms_nothing(void **state)
 
 /* A write removes temporary files that killed writers left for the same file. It does not remove locked ones, those
  * of other files, or the target of a link. */
-static void what_was_left_is_removed(void **state)
+static void leftover_files_are_removed(void **state)
 {
     (void)state;
     char *left, *living, *of_other, *folder, inside[500];
@@ -339,7 +339,7 @@ int main(void)
         cmocka_unit_test(links_stay_and_their_targets_are_replaced),
         cmocka_unit_test(sets_that_cannot_be_written_touch_nothing),
         cmocka_unit_test(a_failed_write_harms_nothing),
-        cmocka_unit_test(what_was_left_is_removed),
+        cmocka_unit_test(leftover_files_are_removed),
     };
     return cmocka_run_group_tests(tests, set_up_home, tear_down);
 }

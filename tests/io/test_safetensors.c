@@ -216,7 +216,7 @@ static void reads_in(const char *path, int mb, size_t n_arrays)
 
 /* For a file of 3 GB whose large array is not requested, only the header is read. A header of 300,000 arrays takes
  * at most five times its size. */
-static void memory_grows_with_what_is_wanted(void **state)
+static void memory_grows_with_the_requested_arrays(void **state)
 {
     (void)state;
     if (SANITIZED)
@@ -255,7 +255,7 @@ int main(void)
         cmocka_unit_test(bad_headers_are_refused),
         cmocka_unit_test(bad_lengths_are_refused),
         cmocka_unit_test(large_headers_are_read_or_refused),
-        cmocka_unit_test(memory_grows_with_what_is_wanted),
+        cmocka_unit_test(memory_grows_with_the_requested_arrays),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -3,7 +3,7 @@
 
 /* Return the relative error of a product that omits the pairs of components with i + j >= components. Each component
  * is at most 2^-8 of the previous one. */
-static double left_out(int components)
+static double omitted_error(int components)
 {
     return components == 1 ? 0x1p-8 : components == 2 ? 0x1p-15 : 0x1p-23;
 }
@@ -122,7 +122,7 @@ CHECK(tiles_multiply_packed_rows)
                                 kernel_close((double)out[r * step + j], -77, 0, "product writes its tiles alone", r, j);
                             else
                                 kernel_close((double)out[r * step + j], want,
-                                             (components == 1 ? 0 : left_out(components)) * lost +
+                                             (components == 1 ? 0 : omitted_error(components)) * lost +
                                                  tile_roundings(chunks, components) * (size + 2 * lost),
                                              "product of packed rows", r, j);
                         }
@@ -159,7 +159,7 @@ CHECK(tiles_multiply_across_rows)
                 product(1, 1, &a, &b, keys / CHUNK, NULL, NULL, out + x * TILE_SIDE, columns * TILE_SIDE, NULL);
             }
             for (int64_t j = 0; j < keys; j++)
-                kernel_true(extreme[j] == (n % 2 && j == odd), "amx_pack_columns tells of a row", n, j);
+                kernel_true(extreme[j] == (n % 2 && j == odd), "amx_pack_columns marks a row", n, j);
             for (int64_t r = 0; r < n_rows; r++)
                 for (int64_t x = 0; x < columns * TILE_SIDE; x++) {
                     double want = 0, size = 0;
@@ -168,11 +168,11 @@ CHECK(tiles_multiply_across_rows)
                         want += p;
                         size += fabs(p);
                     }
-                    kernel_close(
-                        (double)out[r * columns * TILE_SIDE + x], want,
-                        ((components == 1 ? 0 : left_out(components)) + 3 * tile_roundings(keys / CHUNK, components)) *
-                            size,
-                        "product across rows", r, x);
+                    kernel_close((double)out[r * columns * TILE_SIDE + x], want,
+                                 ((components == 1 ? 0 : omitted_error(components)) +
+                                  3 * tile_roundings(keys / CHUNK, components)) *
+                                     size,
+                                 "product across rows", r, x);
                 }
             kernel_borders();
         }
@@ -215,7 +215,7 @@ CHECK(tiles_multiply_transposed_rows)
                         size += fabs((double)q[r * wide + x] * (double)ds[r * ROW_STEP + j]);
                     }
                     kernel_close((double)sums[x * BACKWARD_KEYS + j], want,
-                                 (left_out(components) + 3 * tile_roundings(padded / CHUNK, components)) * size,
+                                 (omitted_error(components) + 3 * tile_roundings(padded / CHUNK, components)) * size,
                                  "add_transposed_products", j, x);
                     kernel_same(&by_key[j * wide + x], &sums[x * BACKWARD_KEYS + j], sizeof(real), "transpose_back", j,
                                 x);

@@ -8,7 +8,7 @@ static double product_bound(const rp_plan *plan, int64_t n)
 #if RPI_AMX
     const int components =
         plan->desc.dtype == RP_F16 ? 2 : plan->components; /* bf16 has one component, which is exact */
-    return left_out(components) + 3 * tile_roundings((n + CHUNK - 1) / CHUNK, components);
+    return omitted_error(components) + 3 * tile_roundings((n + CHUNK - 1) / CHUNK, components);
 #else
     (void)plan;
     return (double)(2 * n + 4) * EPS;

@@ -121,10 +121,10 @@ CHECK(non_finite_rows_are_found_and_cleared)
             *in_column(columns, 4, 2, wide, at) = odd[n];
             clear_large(columns, 4, 0, 4, wide, extreme);
             for (int64_t r = 0; r < 4; r++) {
-                kernel_true(extreme[r] == (r == 2 && n < 3), "clear_large tells of the row", n, r);
+                kernel_true(extreme[r] == (r == 2 && n < 3), "clear_large marks the row", n, r);
                 for (int64_t c = 0; c < wide; c++) {
                     const real *got = in_column(columns, 4, r, wide, c);
-                    kernel_true(r == 2 && n < 3 ? *got == 0 : *got != 0, "clear_large clears it alone", r, c);
+                    kernel_true(r == 2 && n < 3 ? *got == 0 : *got != 0, "clear_large clears only that row", r, c);
                 }
             }
             kernel_borders();
@@ -180,7 +180,7 @@ CHECK(values_are_packed_in_columns)
             pack_columns(&v, 0, 1, j0, m, rows, width, to, first, pad, extreme);
             for (int64_t r = 0; r < m; r++) {
                 const bool odd = n % 2 && r == 5;
-                kernel_true(extreme[r] == odd, "pack_columns tells of a row", n, r);
+                kernel_true(extreme[r] == odd, "pack_columns marks a row", n, r);
                 for (int64_t x = 0; x < wide; x++)
                     kernel_close((double)*in_column(to, pad, first + r, wide, x),
                                  odd || x >= width || j0 + r >= rows ? 0 : at_row(&v, 0, 1, j0 + r, x), 0,

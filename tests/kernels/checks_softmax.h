@@ -186,7 +186,7 @@ CHECK(the_running_maximum_rescales_the_sum)
     }
 }
 
-CHECK(dropout_is_that_of_the_pair)
+CHECK(dropout_depends_on_the_pair)
 {
     small_block *b = block_of();
     const int64_t r = 4, from = NR, to = 3 * NR;

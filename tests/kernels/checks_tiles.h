@@ -79,7 +79,7 @@ CHECK(tiles_have_the_columns_that_rows_see)
 }
 
 /* Check three strips and a table. Each is inside or outside the softcap, by its bit in form. */
-CHECK(biases_are_those_of_their_sources)
+CHECK(biases_match_their_sources)
 {
     static const rpi_scheme plain;
     for (int form = 0; form < 32; form++) {
@@ -146,7 +146,7 @@ CHECK(biases_are_those_of_their_sources)
 
 /* Some values are marked as non-finite or large, and some are NaN: each must reach exactly the rows that attend to
  * it. */
-CHECK(values_that_are_not_finite_reach_their_rows)
+CHECK(non_finite_values_reach_their_rows)
 {
     for (int n = 0; n < COUNT(types); n++) {
         if (!is_read(types[n]))

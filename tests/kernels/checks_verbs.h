@@ -1,7 +1,7 @@
 /* checks_verbs.h -- the vector operations, and exp and tanh, which use them.
  * SPDX-License-Identifier: Apache-2.0 */
 
-CHECK(verbs_are_their_plain_loops)
+CHECK(vector_operations_match_plain_loops)
 {
     for (int turn = 0; turn < 20; turn++) {
         const real *x = random_numbers(VL * VL, (uint64_t)turn + 1);

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #define KERNEL_CHECKS(X)                                                                                               \
-    X(verbs_are_their_plain_loops)                                                                                     \
+    X(vector_operations_match_plain_loops)                                                                             \
     X(halves_are_widened_exactly)                                                                                      \
     X(exp_and_tanh_keep_their_bounds)                                                                                  \
     X(numbers_of_any_type_are_loaded_and_stored)                                                                       \
@@ -23,11 +23,11 @@
     X(columns_outside_an_interval_are_masked)                                                                          \
     X(softcap_and_masks_finish_the_scores)                                                                             \
     X(the_running_maximum_rescales_the_sum)                                                                            \
-    X(dropout_is_that_of_the_pair)                                                                                     \
+    X(dropout_depends_on_the_pair)                                                                                     \
     X(weights_of_a_run_are_collected)                                                                                  \
     X(tiles_have_the_columns_that_rows_see)                                                                            \
-    X(biases_are_those_of_their_sources)                                                                               \
-    X(values_that_are_not_finite_reach_their_rows)                                                                     \
+    X(biases_match_their_sources)                                                                                      \
+    X(non_finite_values_reach_their_rows)                                                                              \
     X(scores_of_a_tile)                                                                                                \
     X(products_of_a_backward_tile)                                                                                     \
     X(numbers_are_sums_of_bf16)                                                                                        \

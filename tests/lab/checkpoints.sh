@@ -12,9 +12,9 @@ make_stopped
 cp -r "$T/three" "$T/four"
 printf 'X' | dd of="$T/four/checkpoint.safetensors" bs=1 seek=9000 conv=notrunc 2>"$T/dd"
 run lab train "$T/small.lab" -o "$T/four" --resume
-check 'it goes on' 0 "$code"
-check 'what it says' 'damaged: its checksum' "$(grep -oE 'damaged: its checksum' "$T/err")"
-check 'it is kept, and takes no place of a good one' 1 "$(grep -c 'kept as damaged.safetensors' "$T/err")"
+check 'it continues' 0 "$code"
+check 'the message' 'damaged: its checksum' "$(grep -oE 'damaged: its checksum' "$T/err")"
+check 'the damaged one is kept and does not replace a good one' 1 "$(grep -c 'kept as damaged.safetensors' "$T/err")"
 ok lab eval "$T/four/previous.safetensors"
 refused 1 'damaged: its checksum' lab eval "$T/four/damaged.safetensors"
 same 'the same bytes' "$T/run/checkpoint.safetensors" "$T/four/checkpoint.safetensors"
@@ -40,7 +40,7 @@ for kind in loop folder memory; do
 done
 cp -r "$T/three" "$T/absent" && rm "$T/absent/checkpoint.safetensors"
 run lab eval "$T/absent" # a missing checkpoint is replaced by the previous one
-check 'the one before is used' '0 1' "$code $(grep -c 'cannot be opened: No such file.*the one before it is used' "$T/err")"
+check 'the previous one is used' '0 1' "$code $(grep -c 'cannot be opened: No such file.*the one before it is used' "$T/err")"
 cp -r "$T/three" "$T/log" 
 ln -sf log.jsonl "$T/log/log.jsonl"
 refused 1 'log.jsonl: it is a symbolic link, but the log must be a regular file' lab train "$T/small.lab" -o "$T/log" --resume
@@ -62,7 +62,7 @@ for kind in link dangling pipe name; do
         ok lab train "$T/small.lab" -o "$T/$kind.run" --until 1 # a hard link: the run writes a new file under its name
     fi
 done
-check 'what links lead to' "mine no" "$(cat "$T/mine.txt") $([ -e "$T/none.txt" ] && echo yes || echo no)"
+check 'targets of links' "mine no" "$(cat "$T/mine.txt") $([ -e "$T/none.txt" ] && echo yes || echo no)"
 cp -r "$T/three" "$T/linked"
 mv "$T/linked/log.jsonl" "$T/elsewhere.jsonl"
 ln -s "$T/elsewhere.jsonl" "$T/linked/log.jsonl"
@@ -76,9 +76,9 @@ cp "$T/six/checkpoint.safetensors" "$T/six.before"
 command='relpos lab train, with files of 8 KiB at most'
 (ulimit -f 16 && "$program" lab train "$T/small.lab" -o "$T/six" --resume) >"$T/out" 2>"$T/err"
 check 'exit code' 1 $?
-check 'what it says' 'cannot be written' "$(grep -oE 'cannot be written' "$T/err")"
+check 'the message' 'cannot be written' "$(grep -oE 'cannot be written' "$T/err")"
 same 'the same bytes' "$T/six.before" "$T/six/checkpoint.safetensors"
-check 'nothing is left over' 'checkpoint.safetensors log.jsonl' "$(cd "$T/six" && echo *)"
+check 'no other file is left' 'checkpoint.safetensors log.jsonl' "$(cd "$T/six" && echo *)"
 
 # a loss that is NaN or infinite stops the run
 refused 1 'step [0-9]+: the (loss|norm of the gradients) is .*(the last checkpoint is of step 4|there is no checkpoint yet)' \

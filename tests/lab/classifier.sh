@@ -17,14 +17,14 @@ ok lab eval "$T/c1" --lengths 16,48 --bytes 20000 --json
 # of windows.
 check 'it learns, and at another length' '2 2' "$(tr '{' '\n' <"$T/out" | sed -n 's/.*"length":\([0-9]*\).*"accuracy":\([0-9.]*\),"windows":\([0-9]*\),.*/\1 \2 \3/p' |
     awk '{right += $2 > 1 / 3 + 10 * sqrt(2 / 9 / $3); same += $3 == 3 * int(1000 / 48) * 48 / $1} END {print right, same}')"
-check 'what its windows were taken for' 1 "$(sed 's/.*"accuracy":\([0-9.]*\),"windows":\([0-9]*\),"taken":\[\[\([0-9,]*\)\],\[\([0-9,]*\)\],\[\([0-9,]*\)\].*/\1,\2,\3,\4,\5/' \
+check 'the predicted classes of its windows' 1 "$(sed 's/.*"accuracy":\([0-9.]*\),"windows":\([0-9]*\),"taken":\[\[\([0-9,]*\)\],\[\([0-9,]*\)\],\[\([0-9,]*\)\].*/\1,\2,\3,\4,\5/' \
     "$T/out" | awk -F, '{print $1 * $2 == $3 + $7 + $11 && $2 == $3 + $4 + $5 + $6 + $7 + $8 + $9 + $10 + $11 && $3 + $4 + $5 == $9 + $10 + $11}')"
 valid=$(grep -oE '"valid_loss":[0-9.]*' "$T/c1/log.jsonl")
 ok lab eval "$T/c1" --bytes 20000 --json
 check 'the loss at the end of training' "${valid#*:}" "$(grep -oE '"loss":[0-9.]*' "$T/out" | sed 's/.*://')"
 ok lab eval "$T/c1" --text "$T/two.txt $T/one.txt $T/three.txt"
-check 'files that changed places are found out' 1 "$(awk '/^length/ {print $4 < 60}' "$T/out")"
-check 'as what they are' '3 1 2' "$(awk '/predicted/ {m = 4; for (x = 5; x < 7; x++) if ($x > $m) m = x; printf sep m - 3; sep = " "}' "$T/out")"
+check 'files in another order are recognised' 1 "$(awk '/^length/ {print $4 < 60}' "$T/out")"
+check 'with the right classes' '3 1 2' "$(awk '/predicted/ {m = 4; for (x = 5; x < 7; x++) if ($x > $m) m = x; printf sep m - 3; sep = " "}' "$T/out")"
 ok lab export "$T/c1" --prompt 'red blue' -o "$T/x.safetensors"
 check 'it sees all of a text' 0 "$(grep -c causal "$T/out")"
 options=$(sed "s|OUT|$T/y.safetensors|; s|^relpos ||" "$T/out")

@@ -35,7 +35,7 @@ explain_refused 1 "$no_type" --model "$T/lie.safetensors" --text 'one two'
 cp -r "$T/three" "$T/no_type"
 sed -i 's/"optimizer.v.norm.weight":{"dtype":"F32"/"optimizer.v.norm.weight":{"dtype":"G32"/' "$T/no_type/checkpoint.safetensors"
 run lab train "$T/small.lab" -o "$T/no_type" --resume
-check 'the one before is used' '0 1' "$code $(grep -cE 'has the dtype .G32. .*the one before it is used, of step [0-9]+, and it is kept as damaged.safetensors' "$T/err")"
+check 'the previous one is used' '0 1' "$code $(grep -cE 'has the dtype .G32. .*the one before it is used, of step [0-9]+, and it is kept as damaged.safetensors' "$T/err")"
 same 'the same bytes' "$T/run/checkpoint.safetensors" "$T/no_type/checkpoint.safetensors"
 for name in q k v; do # and in an exported layer
     sed "s/\"$name\":{\"dtype\":\"F32\"/\"$name\":{\"dtype\":\"G32\"/" "$T/x.safetensors" >"$T/odd.safetensors"

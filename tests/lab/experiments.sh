@@ -25,7 +25,7 @@ printf '#!/bin/sh\nexit 1\n' >"$T/bin/python3"
 chmod +x "$T/bin/python3"
 command='lab/all.sh without matplotlib'
 PATH="$T/bin:$PATH" lab/all.sh /bin/true "$T/all" --quick >"$T/out" 2>"$T/err"
-check 'exit code, and what it says' "1 all.sh: the page needs matplotlib (install Debian's python3-matplotlib)" "$? $(cat "$T/err")"
-check 'nothing was begun' no "$([ -e "$T/all" ] && echo yes || echo no)"
+check 'exit code and message' "1 all.sh: the page needs matplotlib (install Debian's python3-matplotlib)" "$? $(cat "$T/err")"
+check 'nothing was started' no "$([ -e "$T/all" ] && echo yes || echo no)"
 
 finish

@@ -11,7 +11,7 @@ make_learned
 model=lab/model/vim.safetensors
 card=$(sed -n 's/^| 4,096 bytes | \([0-9.]*\) |.*/\1/p' lab/model/README.md)
 ok lab eval $model --bytes 4096 --json
-check 'its perplexity is that of its card' 1 "$(near "$(number perplexity "$T/out")" "$card" 5e-4)"
+check 'its perplexity matches its card' 1 "$(near "$(number perplexity "$T/out")" "$card" 5e-4)"
 cp $model "$T/lie.safetensors"
 printf 'XY' | dd of="$T/lie.safetensors" bs=1 seek=900000 conv=notrunc 2>"$T/dd"
 refused 1 'damaged: its checksum' lab eval "$T/lie.safetensors" --bytes 4096
@@ -99,7 +99,7 @@ check 'the heaviest word' "$(sort -k 5 -g -r "$T/words" | head -n 1 | cut -d ' '
 grep -oE '"distance": [^,]*, "position": [^,]*' "$T/out" | sed 's/"[a-z]*": //g; s/,//g' >"$T/heads"
 printf '%s' "$text" >"$T/text.txt"
 ok lab inspect $model --text "$T/text.txt" --length "$n" --json
-check 'part of position and distance, as inspect finds them' '16 0' "$(grep -oE '"share":[^,]*,"distance":[^,]*' "$T/out" |
+check 'part of position and distance, as in inspect' '16 0' "$(grep -oE '"share":[^,]*,"distance":[^,]*' "$T/out" |
     sed 's/"[a-z]*"://g; s/,/ /' | paste -d ' ' "$T/heads" - |
     awk '{if (($1 - $4) ^ 2 > 1e-18 || ($2 - $3) ^ 2 > 1e-18) wrong++} END {print NR, wrong + 0}')"
 
@@ -109,7 +109,7 @@ check 'a table of 16 heads in 80 columns' '16 0' "$(grep -cE '^ +[0-3] +[0-3] .*
 explain --model $model --text "$text" --head 2 --layer 1 --word 7
 check '80 columns' 0 "$(grep -cE '.{81}' "$T/out")"
 explain --model $model --text ' one  two ' --head 0 --json
-check 'blanks belong to the word behind them' '0 4 4 9 9 10' "$(grep -oE '"from": [0-9]+, "to": [0-9]+, "content"' "$T/out" | tr -d -c '0-9 \n' | awk '{printf "%s%s %s", (NR > 1) ? " " : "", $1, $2}')"
+check 'spaces belong to the next word' '0 4 4 9 9 10' "$(grep -oE '"from": [0-9]+, "to": [0-9]+, "content"' "$T/out" | tr -d -c '0-9 \n' | awk '{printf "%s%s %s", (NR > 1) ? " " : "", $1, $2}')"
 explain --model $model --text 'a b c d e f g h i j k l m n' --head 0 --brief
 check 'twelve words' 12 "$(grep -cE '^ +[0-9]+  [a-n] ' "$T/out")"
 explain --model $model --text 'a b c d e f g h i j k l m n' --head 0 --brief --all
@@ -124,12 +124,12 @@ check 'rope' '"position": null "content": null' "$(grep -oE '"to": 10, "content"
 explain --model "$T/run" --text 'We are met' --head 1
 check 'rope, as text' 1 "$(grep -c 'unrotated shows the weights without rope' "$T/out")"
 explain --model "$T/learned" --text 'We are met' --head 1
-check 'positions that are added' 1 "$(grep -c '^The model adds positions to its embedding' "$T/out")"
+check 'added positions' 1 "$(grep -c '^The model adds positions to its embedding' "$T/out")"
 for position in relkey,left=4,right=0+relval,left=4,right=0 xl none sink+alibi; do
     ok lab train "$T/small.lab" -o "$T/at.$position" --set position=$position --set steps=3
     explain --model "$T/at.$position" --text 'We are met' --head 1 --json
     grep -oE '"content": [^,]*, "position": [^,]*, "weight": [^}]*' "$T/out" | sed 's/"[a-z]*": //g; s/,//g' >"$T/words"
-    check 'sums; a sink takes some' "1.000000 1.000000 $([ "$position" = sink+alibi ] && echo less || echo whole)" \
+    check 'sums; a sink gets a part' "1.000000 1.000000 $([ "$position" = sink+alibi ] && echo less || echo whole)" \
         "$(awk '{c += $1; p += $2; w += $3} END {printf "%.6f %.6f %s", c, p, (w < 0.9999999) ? "less" : (w < 1.0000001) ? "whole" : w}' "$T/words")"
     explain --model "$T/at.$position" --text 'We are met'
 done

@@ -17,7 +17,7 @@ check 'the options are in the metadata' 0 "${untold:-0}"
 command="relpos $options"
 # shellcheck disable=SC2086
 "$program" $options >"$T/out" 2>"$T/err"
-check 'the command that was printed' '0 ' "$? $(cat "$T/err")"
+check 'the printed command' '0 ' "$? $(cat "$T/err")"
 for file in x y; do
     tail -c 640 "$T/$file.safetensors" >"$T/$file.tail" # 10 tokens of 2 heads of 8 channels in f32
 done
@@ -31,7 +31,7 @@ for set in 'position=forget log_scale=learned' 'position=rope+alibi random_posit
     command="relpos $options"
     # shellcheck disable=SC2086
     "$program" $options >"$T/out" 2>"$T/err"
-    check 'the command that was printed' '0 ' "$? $(cat "$T/err")"
+    check 'the printed command' '0 ' "$? $(cat "$T/err")"
     for file in x y; do
         tail -c 640 "$T/$file.safetensors" >"$T/$file.tail"
     done
@@ -41,7 +41,7 @@ refused 1 'layer: 1 is out of range \(0 to 0\)' lab export "$T/run" --prompt 'We
 refused 2 'suffix is not .safetensors or .npz' lab export "$T/run" --prompt 'We are met' -o "$T/x.txt"
 refused 2 'no text' lab export "$T/run" -o "$T/x.npz"
 ok lab export "$T/run" --model -o "$T/model.safetensors"
-check 'the weights alone are a third' 1 "$(($(wc -c <"$T/model.safetensors") * 2 < $(wc -c <"$T/run/checkpoint.safetensors")))"
+check 'the weights are a third of the checkpoint' 1 "$(($(wc -c <"$T/model.safetensors") * 2 < $(wc -c <"$T/run/checkpoint.safetensors")))"
 ok lab sample "$T/model.safetensors" --prompt 'We are' --bytes 50
 same 'the same bytes' "$T/sample" "$T/out"
 

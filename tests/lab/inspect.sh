@@ -20,10 +20,10 @@ check 'each query has a weight of one' 1 "$(numbers "$T/inspect.json" 1 weight |
     awk '{ sum += $1 * (16 - n++) / 16 } END { print(n == 16 && (sum - 1) ^ 2 < 1e-12) }')"
 check 'the slopes of two heads, 1/16 and 1/256' 1 "$({ numbers "$T/inspect.json" 0 position; numbers "$T/inspect.json" 1 position; } |
     awk '{ n++; want = n <= 16 ? -(n - 1) / 16 : -(n - 17) / 256; if (($1 - want) ^ 2 > 1e-20) wrong = 1 } END { print(n == 32 && !wrong) }')"
-check 'which all pairs have' 1 "$(numbers "$T/inspect.json" 0 spread | awk '{ if ($1 > 1e-6) wrong = 1 } END { print(NR == 16 && !wrong) }')"
+check 'equal for all pairs' 1 "$(numbers "$T/inspect.json" 0 spread | awk '{ if ($1 > 1e-6) wrong = 1 } END { print(NR == 16 && !wrong) }')"
 ok lab train "$T/small.lab" -o "$T/plain" --set position=none --set steps=3
 ok lab inspect "$T/plain" --bytes 16
-check 'two heads, no share' 2 "$(grep -cE '^    0    [01]         0.0 ' "$T/out")"
+check 'two heads, part 0' 2 "$(grep -cE '^    0    [01]         0.0 ' "$T/out")"
 printf 'In a larger sense we have no way' >"$T/some.txt"
 ok lab inspect "$T/run" --text "$T/some.txt" --length 32 --json
 numbers "$T/out" 1 weight >"$T/mean.lab"
@@ -31,7 +31,7 @@ ok lab export "$T/run" --prompt 'In a larger sense we have no way' -o "$T/some.s
 sed "s|OUT|$T/profile.safetensors --summary|; s|^relpos ||" "$T/out" >"$T/options"
 # shellcheck disable=SC2046
 "$program" $(cat "$T/options") >"$T/out" 2>"$T/err"
-check 'mean weights as attend finds them: the largest difference is below 32 roundings' 1 "$(python3 - "$T/profile.safetensors" "$T/mean.lab" <<'END'
+check 'mean weights match attend: the largest difference is below 32 roundings' 1 "$(python3 - "$T/profile.safetensors" "$T/mean.lab" <<'END'
 import json, struct, sys
 data = open(sys.argv[1], "rb").read()
 size = struct.unpack("<Q", data[:8])[0]

@@ -8,11 +8,11 @@
 . tests/shared/lab.sh
 
 ok lab log "$T/run"
-check 'a line for each step that is logged, and one of names' 7 "$(wc -l <"$T/out")"
+check 'one line per logged step, and a header' 7 "$(wc -l <"$T/out")"
 check 'the names' 'step,loss,loss_mean,norm,lr,tokens,tokens_per_s,valid_loss,valid_perplexity,valid_bits_per_byte,valid_tokens' \
     "$(head -n 1 "$T/out")"
 check 'the numbers of the log' "$(number valid_loss "$T/run/log.jsonl")" "$(tail -n 1 "$T/out" | cut -d , -f 8)"
-check 'as many cells in each' 11 "$(awk -F , '{print NF}' "$T/out" | sort -u)"
+check 'the same number of cells in each line' 11 "$(awk -F , '{print NF}' "$T/out" | sort -u)"
 
 # TensorBoard 2.21 reads these bytes as train/loss 2.5 at step 4 after 2 seconds, and valid/loss 1.25 at step 8 after
 # 3

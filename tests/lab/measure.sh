@@ -49,11 +49,11 @@ last() # last FROM LENGTH: print the mean loss of the last 8 bytes of a window
 }
 check 'with 25 to 32 bytes of context' 1 "$(near "$long" "$(last 0 32)" 1e-6)" # the losses are sums of f32 logits
 check 'with 9 to 16' 1 "$(near "$short" "$(last 16 16)" 1e-6)"
-check 'which is another loss' 0 "$(near "$long" "$short" 1e-4)"
+check 'a different loss' 0 "$(near "$long" "$short" 1e-4)"
 
 # in a sweep and in the log of a training run; in a model with a bos token
 ok lab sweep "$T/small.lab" -o "$T/pieces.jsonl" --set steps=2 --set eval_pieces=4 --set eval_stride=4 --set 'eval_lengths=16 32' --set eval_bytes=160
-check 'the results have them' '4 4' "$(grep -oE '"pieces":\[[^]]*\]' "$T/pieces.jsonl" | tr -cd ',\n' | awk '{printf "%s%d", (NR > 1 ? " " : ""), length($0) + 1}')"
+check 'the results have the pieces' '4 4' "$(grep -oE '"pieces":\[[^]]*\]' "$T/pieces.jsonl" | tr -cd ',\n' | awk '{printf "%s%d", (NR > 1 ? " " : ""), length($0) + 1}')"
 ok lab train "$T/small.lab" -o "$T/first" --set eval_pieces=2 --set bos=1 --set vocab=257
 ok lab eval "$T/first" --pieces 2 --bytes 200 --json
 check 'the loss at the end of training' "$(number valid_loss "$T/first/log.jsonl")" "$(number loss "$T/out")"

@@ -56,7 +56,7 @@ for kind in short spans; do
     same 'the same bytes' "$T/$kind.1/checkpoint.safetensors" "$T/$kind.2/checkpoint.safetensors"
 done
 ok lab eval "$T/spans.1"
-check 'spans have a loss alone' '1 0' "$(grep -c 'loss [0-9.]*, perplexity' "$T/out") $(grep -c 'sources' "$T/out")"
+check 'spans only have a loss' '1 0' "$(grep -c 'loss [0-9.]*, perplexity' "$T/out") $(grep -c 'sources' "$T/out")"
 cp "$T/copy.txt" "$T/copy.before" && echo 'a	a' >>"$T/copy.txt"
 refused 1 'text: it has changed' lab train "$T/copy.lab" -o "$T/copy" --resume
 cp "$T/copy.before" "$T/copy.txt"

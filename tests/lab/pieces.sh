@@ -40,9 +40,9 @@ if command -v spm_train >/dev/null; then
     same 'the same bytes' "$T/there.txt" "$T/back.txt"
     ok lab sample "$T/p1" --bytes 300
     size=$(tr -d '\277\275' <"$T/out" | wc -c) # count U+FFFD as one byte
-    check 'so many bytes, not word pieces' 1 "$((size > 295 && size < 325))"
+    check 'the number counts bytes, not word pieces' 1 "$((size > 295 && size < 325))"
     ok lab eval "$T/p1" --text "$T/odd.txt" --lengths 1 --json # every piece except the first, a line feed, which is not predicted
-    check 'bytes that are predicted' "$(($(wc -c <"$T/odd.txt") - 1))" "$(sed 's/.*"bytes":\([0-9]*\).*/\1/' "$T/out")"
+    check 'predicted bytes' "$(($(wc -c <"$T/odd.txt") - 1))" "$(sed 's/.*"bytes":\([0-9]*\).*/\1/' "$T/out")"
     check 'bits per byte' 1 "$(sed 's/.*"loss":\([0-9.]*\).*"bits_per_byte":\([0-9.]*\),"tokens":\([0-9]*\),"bytes":\([0-9]*\).*/\1 \2 \3 \4/' \
         "$T/out" | awk '{d = $1 * $3 / $4 / log(2) / $2 - 1; print (d * d < 1e-24)}')"
     ok lab eval "$T/p1" --lengths 1 --json

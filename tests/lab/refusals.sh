@@ -43,7 +43,7 @@ printf 'line\nab\377c' >"$T/latin.txt"
 train 'latin.txt:2:3: not valid UTF-8' "text = $T/latin.txt" 1
 printf 'short' >"$T/short.txt"
 train 'at least 18 are needed' "text = $T/short.txt" 1
-check 'nothing was begun' no "$([ -e "$T/bad/checkpoint.safetensors" ] && echo yes || echo no)"
+check 'nothing was started' no "$([ -e "$T/bad/checkpoint.safetensors" ] && echo yes || echo no)"
 refused 2 'no experiment' lab train
 refused 2 'no directory' lab train "$T/small.lab"
 train 'given twice' "$(printf 'width = 8\nwidth = 16')" 2

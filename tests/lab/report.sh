@@ -14,13 +14,13 @@ check 'the rise' 1 "$(grep -cE '^\| position_layers = own \| [-+][0-9.]+ % \|$' 
 sed 's/"length":16/"length":128/; s/{"from":0,"to":16,/{"from":0,"to":64,"perplexity":9},{"from":64,"to":128,/' "$T/results.jsonl" \
     >"$T/long.jsonl"
 ok lab report "$T/long.jsonl"
-check 'no word of a picture that is not there' 0 "$(grep -c '^By position' "$T/out")"
+check 'no text about a missing picture' 0 "$(grep -c '^By position' "$T/out")"
 # with 2 and 4 in one start and 6 and 4 in the other the means rise from 3 to 5; the mean of the two
 # rises is not shown
 sed 's/"length":16,\(.*\)"perplexity":[0-9.]*,"bits\(.*\)"perplexity":[0-9.]*,"bits/"length":16,\1"perplexity":2,"bits\2"perplexity":6,"bits/' "$T/results.jsonl" |
     awk '/"seed":2/ {gsub(/"perplexity":[26],/, "\"perplexity\":4,")} {print}' >"$T/rise.jsonl"
 ok lab report "$T/rise.jsonl"
-check 'the rise is that of the means' 1 "$(grep -c '^| position_layers = own | +66.7 % |' "$T/out")"
+check 'the rise is computed from the means' 1 "$(grep -c '^| position_layers = own | +66.7 % |' "$T/out")"
 refused 1 'nothing.jsonl: cannot be read' lab report "$T/nothing.jsonl"
 refused 1 'small.lab:1: not a result' lab report "$T/small.lab"
 refused 1 'x.pdf: neither .html nor .md' lab report "$T/results.jsonl" -o "$T/x.pdf"
@@ -32,7 +32,7 @@ sed 's/\\nlr = [^\\]*/\\nlr = 0.5/' "$T/rates/length.jsonl" >"$T/rates/rate.json
 ok lab report "$T/rates/length.jsonl"
 check 'one learning rate' 1 "$(sed 1q "$T/out" | grep -c '^> Preliminary: one learning rate for all, undertrained\..* do not rank positions\.$')"
 ok lab report "$T/rates/length.jsonl" "$T/rates/rate.jsonl"
-check 'and what another one does' 1 "$(sed 1q "$T/out" | grep -cE "Another rate .* with a rate of [0-9.]+, .* alibi [0-9.]+; with a rate of 0.5, .* alibi [0-9.]+ ")"
+check 'and the effect of another rate' 1 "$(sed 1q "$T/out" | grep -cE "Another rate .* with a rate of [0-9.]+, .* alibi [0-9.]+; with a rate of 0.5, .* alibi [0-9.]+ ")"
 cat "$T/rates/length.jsonl" "$T/rates/rate.jsonl" >"$T/rates/both.jsonl"
 ok lab report "$T/rates/both.jsonl"
 check 'several rates for each' 1 "$(sed 1q "$T/out" | grep -c '^> Preliminary: few learning rates for each, undertrained\.')"
@@ -65,12 +65,12 @@ check 'the rise by the ratio' 1 "$(grep -cE '^\| 1 \| 16 \| 16 \| 5.000 \| \+41.
 # the number of weights, from the shapes that the library reports
 "$program" info --json >"$T/print/terms.jsonl"
 ok lab report "$T/print/terms.jsonl"
-check 'every number is the printed one' '13 13' "$(grep -cE '^\|.*\| [0-9,]+ \| [0-9,]+ \|$' "$T/out") $(grep -cE '^\|.*\| ([0-9,]+) \| \1 \|$' "$T/out")"
+check 'every number matches the published one' '13 13' "$(grep -cE '^\|.*\| [0-9,]+ \| [0-9,]+ \|$' "$T/out") $(grep -cE '^\|.*\| ([0-9,]+) \| \1 \|$' "$T/out")"
 check 'Shaw' 1 "$(grep -cF '[H?, left+right+1, Dk] + [H?, left+right+1, Dv] | 16,512 | 16,512 |' "$T/out")"
 sed 's/"\[buckets, H\]"/"[buckets, H, 2]"/' "$T/print/terms.jsonl" >"$T/print/other.jsonl"
 mv "$T/print/other.jsonl" "$T/print/terms.jsonl"
 ok lab report "$T/print/terms.jsonl"
-check 'another shape is another number' 1 "$(grep -cF '| 768 | 384 |' "$T/out")"
+check 'another shape gives another number' 1 "$(grep -cF '| 768 | 384 |' "$T/out")"
 
 # the attention layers by themselves
 forward()
@@ -84,7 +84,7 @@ check 'the claim holds' 1 "$(grep -c 'less than 5 % for a relative bias. Here no
 forward rope 106 1.05,1.06,1.07 >>"$T/print/forward.jsonl"
 ok lab report "$T/print/forward.jsonl"
 check 'the claim does not hold' 1 "$(grep -c 'less than 5 % for a relative bias. Here rope costs more.' "$T/out")"
-check 'where the other terms are' 1 "$(grep -c 'docs/costs.md has the others' "$T/out")"
+check 'a link to the other terms' 1 "$(grep -c 'docs/costs.md has the others' "$T/out")"
 forward rope 106 1.05,0 >>"$T/print/forward.jsonl"
 refused 1 'forward.jsonl:4: not a result of lab/forward.py: ratio is' lab report "$T/print/forward.jsonl"
 
@@ -117,9 +117,9 @@ done >"$T/order/all.jsonl"
 cp "$T/order/all.jsonl" "$T/order/ranking.jsonl"
 ok lab report "$T/order/ranking.jsonl"
 # log p = 1.65 + 0.3: exp(1.95) = 7.029, and the interval of 4 pieces with a deviation of 0.2582: 3.182 * 0.1291
-check 'rope alone is first, with its interval' 1 "$(grep -cF '| rope, 0.002 | 1 | 7.029 (4.6' "$T/out")"
+check 'only rope is first, with its interval' 1 "$(grep -cF '| rope, 0.002 | 1 | 7.029 (4.6' "$T/out")"
 check 'two ties' '2 to 3 2 to 3' "$(sed -n 's/^| learned, 0.002 | \([^|]*\) |.*/\1/p; s/^| sinusoidal, 0.002 | \([^|]*\) |.*/\1/p' "$T/out" | xargs)"
-check 'two that differ from start to start' '4 to 5 4 to 5' "$(sed -n 's/^| t5, 0.002 × 5 | \([^|]*\) |.*/\1/p; s/^| alibi, 0.002 | \([^|]*\) |.*/\1/p' "$T/out" | xargs)"
+check 'two whose order differs between starts' '4 to 5 4 to 5' "$(sed -n 's/^| t5, 0.002 × 5 | \([^|]*\) |.*/\1/p; s/^| alibi, 0.002 | \([^|]*\) |.*/\1/p' "$T/out" | xargs)"
 check 'the last' '6' "$(sed -n 's/^| none, 0.002 | \([^|]*\) |.*/\1/p' "$T/out")"
 check 'the best rates are marked' '1 1' "$(grep -cF '| learned | 7.389 * |  | 9.025 |' "$T/out") $(grep -cE '^\| t5 \| 9.025 \| 7.5[0-9]* \(.*\) \* \|  \|$' "$T/out")"
 check 'counts of bytes' 1 "$(grep -cF '| counts of 3 bytes | 13.333 | 13.333 |' "$T/out")"
@@ -139,7 +139,7 @@ no_order 'learned, sinusoidal and RoPE have not all been trained'
 no_order 'do not end within 10 % of each other at the trained length .learned 7.39, sinusoidal 7.39, rope 6.36.'
 { grep -v 'position = none' "$T/order/all.jsonl"; piece none 0.002 1 1 2.4 "$even"; } >"$T/order/ranking.jsonl"
 no_order 'without positions the model ends at 14.88, above counts of three bytes .13.33.'
-check 'starts that lack' 1 "$(grep -c 'not complete: cells have 1 to 2 starts' "$T/out")"
+check 'missing starts' 1 "$(grep -c 'not complete: cells have 1 to 2 starts' "$T/out")"
 sed 's/"pieces":[^]]*\]/"pieces":[1]/g' "$T/order/all.jsonl" >"$T/order/ranking.jsonl"
 no_order 'no losses of pieces'
 sed '3s/"pieces":\[[^,]*/"pieces":["x"/' "$T/order/all.jsonl" >"$T/order/ranking.jsonl"
@@ -149,7 +149,7 @@ refused 1 'ranking.jsonl:2: .*ngrams.0..order is 0, not an integer above 0' lab 
 cp "$T/order/all.jsonl" "$T/order/ranking.jsonl"
 sed '1s/steps = 9/steps = 8/' "$T/order/all.jsonl" >"$T/order/ranking.jsonl"
 ok lab report "$T/order/ranking.jsonl"
-check 'experiments that differ otherwise are rows, in three tables' '1 3' "$(grep -c '^These experiments differ in steps too' "$T/out") $(grep -c 'learned, steps = 8' "$T/out")"
+check 'experiments that differ in other keys are separate rows, in three tables' '1 3' "$(grep -c '^These experiments differ in steps too' "$T/out") $(grep -c 'learned, steps = 8' "$T/out")"
 cp "$T/order/all.jsonl" "$T/order/ranking.jsonl"
 # quantiles of Student's t, from a published table
 command='quantiles of lab/report/intervals.py'
@@ -166,15 +166,15 @@ sed '2s/"train_loss":[0-9.]*/"train_loss":1.5/' "$T/results.jsonl" | cat "$T/res
 refused 1 'mixed.jsonl:6: the same experiment and seed as line 2, but another train_loss' lab report "$T/mixed.jsonl"
 sed 's/steps = 3/steps = 4/' "$T/results.jsonl" | cat "$T/results.jsonl" - >"$T/mixed.jsonl"
 ok lab report "$T/mixed.jsonl"
-check 'other steps are a row of their own' '2 2' "$(grep -c '^| position_layers = shared, steps = 3 |' "$T/out") $(grep -c '^| position_layers = shared, steps = 4 |' "$T/out")"
-check 'of two starts' 1 "$(grep -c '^Means over 2 starts' "$T/out")"
+check 'other steps are a separate row' '2 2' "$(grep -c '^| position_layers = shared, steps = 3 |' "$T/out") $(grep -c '^| position_layers = shared, steps = 4 |' "$T/out")"
+check 'with two starts' 1 "$(grep -c '^Means over 2 starts' "$T/out")"
 ok lab report "$T/classes.jsonl"
 check 'seeds that vary are starts' '1 1' "$(grep -c '^Means over 2 starts' "$T/out") $(grep -c '^| all |' "$T/out")"
 for position in t5 t5,bidirectional=0; do
     sed "s/position = [^\\\\]*/position = $position/; s/\"vary\":{[^}]*}/\"vary\":{\"position\":\"$position\"}/" "$T/results.jsonl" | head -n 1
 done >"$T/mixed.jsonl"
 ok lab report "$T/mixed.jsonl"
-check 'two that are short for one name' '1 1' "$(grep -c '^| t5 | [0-9.]* |' "$T/out") $(grep -c '^| t5,bidirectional=0 | [0-9.]* |' "$T/out")"
+check 'two terms with the same short name' '1 1' "$(grep -c '^| t5 | [0-9.]* |' "$T/out") $(grep -c '^| t5,bidirectional=0 | [0-9.]* |' "$T/out")"
 
 cp "$T/results.jsonl" "$T/overhead.jsonl"
 refused 1 'overhead.jsonl:1: no result without positions at length 16' lab report "$T/overhead.jsonl"
@@ -202,7 +202,7 @@ timed() # POSITION MS...: print results of steps at length 512, one per time
 }
 { timed none 100 120; timed t5 104; timed rope 110; timed xl 130; } >"$T/cells/overhead.jsonl"
 ok lab report "$T/cells/overhead.jsonl"
-check 'beyond 5 %, and beyond the spread' 1 "$(grep -c '^At 512, these positions added 5 % or more: rope, xl\. Of these, xl took longer than any step' "$T/out")"
+check 'above 5 %, and above the spread' 1 "$(grep -c '^At 512, these positions added 5 % or more: rope, xl\. Of these, xl took longer than any step' "$T/out")"
 head -n 3 "$T/results.jsonl" >"$T/part.jsonl"
 ok lab report "$T/part.jsonl"
 check 'a column of starts where they differ' '1 1' "$(grep -c '^| *| starts |' "$T/out") $(grep -c '^| position_layers = shared | 1 |' "$T/out")"
@@ -227,7 +227,7 @@ done
 command='write of lab/report/page.py'
 (umask 027 && python3 -B -c 'import pathlib, sys; sys.path.insert(0, "lab/report"); import page
 page.write({pathlib.Path(sys.argv[1], name): name for name in ("page.md", "page-1.svg")})' "$T/links")
-check 'what links point to stays' kept "$(cat "$T/links/kept")"
+check 'the targets of links stay' kept "$(cat "$T/links/kept")"
 # temporary files of a killed process are removed, unless another process has locked them
 printed=$(python3 -B -c 'import fcntl, os, pathlib, sys; sys.path.insert(0, "lab/report"); import page
 def killed():
@@ -245,8 +245,8 @@ held.close()
 page.write({pathlib.Path(sys.argv[1], "left.md"): "x"})
 print(one, two, left())
 os.unlink(pathlib.Path(sys.argv[1], "left.md"))' "$T/links")
-check 'left by a killed one, while it is locked, and after' '1 1 0' "$printed"
-check 'what was there, the page and its picture' 'kept page-1.svg page-1.svg.new page.md page.md.new ' "$(ls -A "$T/links" | tr '\n' ' ')"
+check 'left by a killed process, while it is locked, and after' '1 1 0' "$printed"
+check 'the existing files, the page and its picture' 'kept page-1.svg page-1.svg.new page.md page.md.new ' "$(ls -A "$T/links" | tr '\n' ' ')"
 check 'modes by the umask' '640 640 ' "$(stat -c %a "$T/links/page.md" "$T/links/page-1.svg" | tr '\n' ' ')"
 if python3 -c 'import matplotlib' 2>/dev/null; then
     ok lab report "$T/order/ranking.jsonl" -o "$T/order/page.md"
@@ -255,12 +255,12 @@ if python3 -c 'import matplotlib' 2>/dev/null; then
     check 'pictures' 1 "$(grep -c '<svg' "$T/page.html")"
     ok lab report "$T/results.jsonl" -o "$T/page.md"
     check 'a picture' 1 "$(grep -c '!\[.*\](page-1.svg)' "$T/page.md" && test -s "$T/page-1.svg")"
-    check 'how small it was' 1 "$(grep -c "each was trained on at most 96 tokens" "$T/page.md")"
+    check 'its size' 1 "$(grep -c "each was trained on at most 96 tokens" "$T/page.md")"
     ok lab report "$T/long.jsonl" -o "$T/long.md"
-    check 'by position, with its picture' 1 "$(grep -A 2 '^By position in windows of 128' "$T/long.md" | grep -c '(long-2.svg)')"
+    check 'by position, with a picture' 1 "$(grep -A 2 '^By position in windows of 128' "$T/long.md" | grep -c '(long-2.svg)')"
     sed '1s/"to":64,"perplexity":[^}]*/"to":64,"perplexity":null/' "$T/long.jsonl" >"$T/rise.jsonl"
     ok lab report "$T/rise.jsonl" -o "$T/long.md"
-    check 'a perplexity that is no number' 1 "$(grep -c '>none<' "$T/long-2.svg")"
+    check 'a perplexity that is not a number' 1 "$(grep -c '>none<' "$T/long-2.svg")"
     mkdir -p "$T/pages/x.md"
     refused 1 'x.md: cannot be written' lab report "$T/results.jsonl" -o "$T/pages/x.md"
     check 'no picture without its page' x.md "$(ls -A "$T/pages")"

@@ -29,7 +29,7 @@ for text in '{"a": 1}' 'plain text'; do
     refused 1 'not.jsonl: its last line is not a result' lab sweep "$T/sweep.lab" -o "$T/not.jsonl"
     echo >>"$T/not.jsonl"
     refused 1 'not.jsonl:1: not a result' lab sweep "$T/sweep.lab" -o "$T/not.jsonl"
-    check 'it stays' "$text" "$(cat "$T/not.jsonl")"
+    check 'it is unchanged' "$text" "$(cat "$T/not.jsonl")"
 done
 ok lab sweep "$T/sweep.lab" -o "$T/new/folder/same.jsonl" --set 'vary.position_layers=own | own' --set seeds=1
 check 'the same experiment once' 1 "$(wc -l <"$T/new/folder/same.jsonl")"
@@ -52,8 +52,8 @@ done
 
 # a learning rate for arrays that a model does not have is tried only once
 ok lab sweep "$T/sweep.lab" --list --set 'vary.position=none | alibi | t5' --set 'vary.lr_terms=1 | 5 | 10' --set seeds=1 --set vary.position_layers=own
-check 'three of the table, one each of the others' 5 "$(wc -l <"$T/out")"
-check 'the rate is that by default' 2 "$(grep -cE '"position": "(none|alibi)".*"lr_terms": "1"' "$T/out")"
+check 'three for the table, one for each of the others' 5 "$(wc -l <"$T/out")"
+check 'the rate is the default' 2 "$(grep -cE '"position": "(none|alibi)".*"lr_terms": "1"' "$T/out")"
 
 # a stopped training run continues, with the results of one that was not stopped
 long() { run lab sweep "$T/sweep.lab" -o "$1" --set seeds=1 --set 'vary.position_layers=own' --set steps=8000 --set eval_previous=1000 --threads 1; }
@@ -74,17 +74,17 @@ until for_so_long $seconds
     seconds=$(python3 -c "print(round(min(1000, 2 * $seconds), 1))")
 done
 check 'it was stopped' yes "$([ $stopped -gt 0 ] && echo yes || echo no)"
-check 'and went on each time' "$stopped" "$resumed"
+check 'and continued each time' "$stopped" "$resumed"
 for file in long stopped; do
     sed 's/"ms_per_step":[0-9.]*//' "$T/$file.jsonl" >"$T/$file.lines"
 done
 same 'the same bytes' "$T/long.lines" "$T/stopped.lines"
-check 'nothing is left beside the results' no "$([ -e "$T/stopped.jsonl.training" ] && echo yes || echo no)"
+check 'nothing is left next to the results' no "$([ -e "$T/stopped.jsonl.training" ] && echo yes || echo no)"
 
 mkdir "$T/cut.jsonl.training"
 head -c 3000 "$T/run/checkpoint.safetensors" >"$T/cut.jsonl.training/checkpoint.safetensors"
 run lab sweep "$T/sweep.lab" -o "$T/cut.jsonl"
-check 'each of four says it' '1 4' "$code $(grep -c 'cut short: .*; remove .*/cut.jsonl.training to begin this training again' "$T/err")"
+check 'each of four reports it' '1 4' "$code $(grep -c 'cut short: .*; remove .*/cut.jsonl.training to begin this training again' "$T/err")"
 
 # quick.* keys, --set and --keep
 (
@@ -101,7 +101,7 @@ ok lab sweep "$T/sweep.lab" -o "$T/two.jsonl" --set 'vary.batch=1 | 11' --set 'v
 check 'each has a name' 4 "$(find "$T/both" -name '*.safetensors' | wc -l)"
 rm -r "$T/both"
 ok lab sweep "$T/sweep.lab" -o "$T/two.jsonl" --set 'vary.batch=1 | 11' --set 'vary.mlp=12 | 2' --set seeds=1 --set 'vary.position_layers=own' --keep "$T/both"
-check 'what is not there is made again' '4 4' "$(find "$T/both" -name '*.safetensors' | wc -l) $(wc -l <"$T/two.jsonl")"
+check 'missing files are written again' '4 4' "$(find "$T/both" -name '*.safetensors' | wc -l) $(wc -l <"$T/two.jsonl")"
 refused 2 'has no line quick' lab sweep "$T/sweep.lab" -o "$T/quick.jsonl" --quick
 refused 2 'no key is called "stepz"' lab sweep "$T/sweep.lab" -o "$T/quick.jsonl" --set stepz=2
 
@@ -123,13 +123,13 @@ ok lab eval "$T/rope" --lengths 16,32 --bytes 200 --position rope,base=100 --jso
 check 'eval finds what the sweep found' 1 "$(sed 's/.*"lengths":.{"length":16,"loss":\([0-9.]*\).*/\1/' "$T/out" |
     xargs -I '{}' grep -c '"eval_position":"rope,base=100".*"length":16,"loss":{}' "$T/other.jsonl")"
 ok lab eval "$T/rope" --position rope,base=100
-check 'it says so' 1 "$(grep -c 'steps; measured with rope,base=100$' "$T/out")"
+check 'it reports this' 1 "$(grep -c 'steps; measured with rope,base=100$' "$T/out")"
 refused 1 't5 has other weights than rope' lab eval "$T/rope" --position t5
 
 # the n-gram baseline on the measured bytes
 ok lab sweep "$T/sweep.lab" -o "$T/counts.jsonl" --set seeds=1 --set eval_pieces=2 --set eval_ngrams=2 --keep "$T/counts"
 ok lab eval "$T/counts/own-1.safetensors" --lengths 16,32 --pieces 2 --bytes 200 --ngrams 2 --json
-check 'each result has those of eval' 2 "$(grep -cF "$(grep -o '"ngrams":.*' "$T/out")" "$T/counts.jsonl")"
+check 'each result has the numbers of eval' 2 "$(grep -cF "$(grep -o '"ngrams":.*' "$T/out")" "$T/counts.jsonl")"
 refused 1 'eval_ngrams: the n-gram baseline is only for decoders of bytes' lab sweep "$T/other.lab" -o "$T/no.jsonl" --set task=classifier \
     --set classes=2 --set eval_ngrams=2
 

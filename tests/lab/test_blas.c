@@ -34,14 +34,14 @@ static void a_slow_core_is_replaced_by_the_best(void **state)
                                           : cores[n].with_avx512,
                        *found = nn_blas_core(cores[n].core, set & 1, set & 2);
             if ((want == NULL) != (found == NULL) || (want && strcmp(want, found) != 0))
-                fail_msg("%s, avx2 %d, avx512 %d: %s, and %s is right", cores[n].core, set & 1, set >> 1,
+                fail_msg("%s, avx2 %d, avx512 %d: %s, expected %s", cores[n].core, set & 1, set >> 1,
                          found ? found : "none", want ? want : "none");
         }
 }
 
 /* Load the library in a child. OpenBLAS with a slower core than the machine's best is loaded again. A core that the
  * user requested is kept, with a note; so is a core that OpenBLAS does not change on request. */
-static void the_library_asked_for_is_loaded(void **state)
+static void the_requested_library_is_loaded(void **state)
 {
     static const struct {
         const char *library, *core, *asked, *deaf;
@@ -80,7 +80,7 @@ static void the_library_asked_for_is_loaded(void **state)
         if (how != 0 || strcmp(said[0], want) != 0 || (said[1][0] != 0) != (better && !again) ||
             (said[1][0] && (!strstr(said[1], core) || !strstr(said[1], better) ||
                             !strstr(said[1], chosen ? "unset OPENBLAS_CORETYPE" : "RELPOS_BLAS"))))
-            fail_msg("case %zu: %d: %s; %s; and %s is right", n, how, said[0], said[1], want);
+            fail_msg("case %zu: %d: %s; %s; expected %s", n, how, said[0], said[1], want);
         munmap(said, 2 * sizeof *said);
     }
 }
@@ -114,7 +114,7 @@ static void an_old_library_keeps_its_best_core(void **state)
 }
 
 /* Memory for the CBLAS buffers is tested in advance, because OpenBLAS would wait for it for ever. */
-static void no_memory_for_buffers_is_said(void **state)
+static void lack_of_memory_for_buffers_is_reported(void **state)
 {
     char err[NN_ERR_MAX] = "";
     (void)state;
@@ -132,9 +132,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_slow_core_is_replaced_by_the_best),
-        cmocka_unit_test(the_library_asked_for_is_loaded),
+        cmocka_unit_test(the_requested_library_is_loaded),
         cmocka_unit_test(an_old_library_keeps_its_best_core),
-        cmocka_unit_test(no_memory_for_buffers_is_said),
+        cmocka_unit_test(lack_of_memory_for_buffers_is_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -223,13 +223,13 @@ static void failed_reads_never_give_older_weights(void **state)
 }
 
 /* Each allocation fails, once or with all later ones. */
-static void reads_without_memory_say_so(void **state)
+static void reads_without_memory_report_it(void **state)
 {
     char err[NN_ERR_MAX], warning[NN_ERR_MAX];
     run r;
     (void)state;
     if (!STARVES)
-        print_message("allocations: a sanitizer has its own: none fails\n");
+        print_message("allocations: not tested, because sanitizers have their own allocator\n");
     run_begin(&r);
     for (int ever = 0; ever < 2; ever++) {
         long n = 1, count;
@@ -269,7 +269,7 @@ static void links_at_the_names_of_a_run_are_replaced(void **state)
         size_t size;
         unsigned char *bytes = nn_read_file(kept, &size, err);
         if (!bytes || strcmp((char *)bytes, "kept") != 0)
-            fail_msg("%s: what it pointed to is no longer there", names[n]);
+            fail_msg("%s: its target is gone", names[n]);
         free(bytes);
         unlink(kept);
         run_end(&r);
@@ -303,7 +303,7 @@ static void temporaries_of_a_killed_run_are_replaced(void **state)
 }
 
 /* A checkpoint that is missing, truncated or changed is replaced by the previous one, with a warning. */
-static void a_damaged_checkpoint_gives_the_one_before(void **state)
+static void a_damaged_checkpoint_gives_the_previous_one(void **state)
 {
     char err[NN_ERR_MAX], warning[NN_ERR_MAX];
     run r;
@@ -332,8 +332,8 @@ int main(void)
         cmocka_unit_test(weights_beyond_f16_are_refused),
         cmocka_unit_test(damaged_headers_are_refused_or_the_same_model),
         cmocka_unit_test(failed_reads_never_give_older_weights),
-        cmocka_unit_test(reads_without_memory_say_so),
-        cmocka_unit_test(a_damaged_checkpoint_gives_the_one_before),
+        cmocka_unit_test(reads_without_memory_report_it),
+        cmocka_unit_test(a_damaged_checkpoint_gives_the_previous_one),
         cmocka_unit_test(links_at_the_names_of_a_run_are_replaced),
         cmocka_unit_test(temporaries_of_a_killed_run_are_replaced),
     };

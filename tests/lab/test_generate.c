@@ -103,7 +103,7 @@ static void answers_are_right(void **state)
 }
 
 /* The windows for training: the bytes of the line in order, and targets only for the answer and its line feed. */
-static void windows_ask_for_answers(void **state)
+static void windows_have_targets_for_answers(void **state)
 {
     enum { BATCH = 64, SIZE = 9, LENGTH = 40 };
     int32_t tokens[BATCH * LENGTH], target[BATCH * LENGTH], later[BATCH * LENGTH], asked[BATCH * LENGTH];
@@ -173,7 +173,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(answers_are_right),
-        cmocka_unit_test(windows_ask_for_answers),
+        cmocka_unit_test(windows_have_targets_for_answers),
         cmocka_unit_test(impossible_lines_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -15,7 +15,7 @@ static double sum_steps(int64_t n)
 static void within(const char *what, double got, double want, double bound)
 {
     if (!(fabs(got - want) <= bound))
-        fail_msg("%s: %.9g, and %.9g is right, bound %.3g", what, got, want, bound);
+        fail_msg("%s: %.9g, expected %.9g, bound %.3g", what, got, want, bound);
 }
 
 static double sigma(double x)
@@ -170,7 +170,7 @@ static void cross_entropy_keeps_its_bound(void **state)
 }
 
 /* Dropout keeps its fraction, scales what it keeps, and drops the same elements backward. */
-static void dropout_goes_back_where_it_went_forward(void **state)
+static void dropout_is_the_same_forward_and_backward(void **state)
 {
     enum { ROWS = 100, N = 100 };
     static float x[ROWS * N], z[ROWS * N], y[ROWS * N], dz[ROWS * N];
@@ -244,7 +244,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(activations_keep_their_bounds), cmocka_unit_test(norms_keep_their_bounds),
-        cmocka_unit_test(cross_entropy_keeps_its_bound), cmocka_unit_test(dropout_goes_back_where_it_went_forward),
+        cmocka_unit_test(cross_entropy_keeps_its_bound), cmocka_unit_test(dropout_is_the_same_forward_and_backward),
         cmocka_unit_test(threads_change_no_bit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -170,7 +170,7 @@ static void gradients_of_every_position_equal_differences(void **state)
         c.position_layers = 1;
         worst = fmax(worst, check_gradients(&c, positions[n]));
     }
-    print_message("worst error over its bound: %.3f\n", worst);
+    print_message("largest error / bound: %.3f\n", worst);
 }
 
 /* Every term of the library with its sample text: the laboratory trains it, or names the array that it cannot
@@ -289,7 +289,7 @@ static double loss_of(const nn_config *c, bool train)
 }
 
 /* Terms in no layer equal no terms. Terms in some layers differ from both no terms and terms in all layers. */
-static void layers_without_terms_are_those_of_none(void **state)
+static void layers_without_terms_equal_no_terms(void **state)
 {
     static const char *const some[] = {"rope", "band,width=3,extent=4", "xl", "t5,buckets=8,max_distance=9"};
     (void)state;
@@ -332,7 +332,7 @@ static void gradients_of_fire_scales_equal_differences(void **state)
             c.random_positions = kind == 3 ? 30 : 0;
             worst = fmax(worst, check_gradients(&c, some[n]));
         }
-    print_message("worst error over its bound: %.3f\n", worst);
+    print_message("largest error / bound: %.3f\n", worst);
 }
 
 /* Terms for drawn positions: tables, biases, rotations, vectors, positions added to the embedding, and combinations
@@ -377,8 +377,8 @@ static void drawn_positions_are_sorted_and_all_equally_likely(void **state)
     const double mean = (double)ROUNDS * N / RANGE, sd = sqrt(mean * (1 - (double)N / RANGE));
     for (int x = 0; x < RANGE; x++)
         if (!(fabs((double)count[x] - mean) < 5 * sd))
-            fail_msg("position %d was drawn %lld times: %.0f are expected, and within %.0f", x, (long long)count[x],
-                     mean, 5 * sd);
+            fail_msg("position %d was drawn %lld times: %.0f are expected, within %.0f", x, (long long)count[x], mean,
+                     5 * sd);
     nn_draw_positions(ROUNDS, RANGE, N, again);
     assert_memory_equal(at, again, sizeof at);
     nn_draw_positions(3, N, N, at); /* all positions */
@@ -429,7 +429,7 @@ static void gradients_of_an_encoder_decoder_equal_differences(void **state)
         snprintf(c.encoder_position, sizeof c.encoder_position, "%s", positions[N_POSITIONS - 1 - n]);
         worst = fmax(worst, check_gradients(&c, positions[n]));
     }
-    print_message("worst error over its bound: %.3f\n", worst);
+    print_message("largest error / bound: %.3f\n", worst);
 }
 
 /* An array shared by all heads has a head axis of length 1. */
@@ -644,7 +644,7 @@ static void gradients_of_batches_add_up(void **state)
 }
 
 /* Check the initial size of embeddings and of the positions added to them, by default and as set by keys. */
-static void embeddings_begin_as_the_keys_say(void **state)
+static void embeddings_have_their_initial_size(void **state)
 {
     static const struct {
         const char *scale, *init, *sinusoids;
@@ -773,7 +773,7 @@ int main(void)
         cmocka_unit_test(gradients_of_log_scale_equal_differences),
         cmocka_unit_test(gradients_of_scaled_embeddings_equal_differences),
         cmocka_unit_test(gradients_of_layers_without_terms_equal_differences),
-        cmocka_unit_test(layers_without_terms_are_those_of_none),
+        cmocka_unit_test(layers_without_terms_equal_no_terms),
         cmocka_unit_test(gradients_of_fire_scales_equal_differences),
         cmocka_unit_test(gradients_with_drawn_positions_equal_differences),
         cmocka_unit_test(drawn_positions_are_sorted_and_all_equally_likely),
@@ -786,7 +786,7 @@ int main(void)
         cmocka_unit_test(padding_of_a_source_changes_nothing),
         cmocka_unit_test(decoding_a_batch_equals_one_pass),
         cmocka_unit_test(gradients_of_batches_add_up),
-        cmocka_unit_test(embeddings_begin_as_the_keys_say),
+        cmocka_unit_test(embeddings_have_their_initial_size),
         cmocka_unit_test(adamw_follows_its_formula),
         cmocka_unit_test(the_rate_rises_and_falls),
         cmocka_unit_test(impossible_models_are_refused),

@@ -56,7 +56,7 @@ static void windows_of_a_classifier_stay_in_their_file(void **state)
 }
 
 /* A printed configuration parses to the same configuration. */
-static void printed_configurations_read_as_the_same(void **state)
+static void printed_configurations_parse_to_the_same(void **state)
 {
     char err[NN_ERR_MAX] = "", one[NN_PRINT_MAX], two[NN_PRINT_MAX];
     nn_config c, d;
@@ -132,7 +132,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(windows_come_from_all_over_the_text),
         cmocka_unit_test(windows_of_a_classifier_stay_in_their_file),
-        cmocka_unit_test(printed_configurations_read_as_the_same),
+        cmocka_unit_test(printed_configurations_parse_to_the_same),
         cmocka_unit_test(bad_configurations_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

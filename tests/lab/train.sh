@@ -9,7 +9,7 @@
 
 succeeded # the run of tests/shared/lab.sh
 RELPOS_BLAS=/nothing.so run lab train "$T/small.lab" -o "$T/none"
-check 'without a CBLAS it says what is missing' "1 relpos: lab: /nothing.so cannot be loaded: /nothing.so: cannot open shared object file: No such file or directory (install Debian's libopenblas0, or name a CBLAS in RELPOS_BLAS)" \
+check 'without a CBLAS the message names it' "1 relpos: lab: /nothing.so cannot be loaded: /nothing.so: cannot open shared object file: No such file or directory (install Debian's libopenblas0, or name a CBLAS in RELPOS_BLAS)" \
     "$code $(cat "$T/err")"
 
 first=$(grep -m 1 '"loss"' "$T/run/log.jsonl" | sed 's/.*"loss":\([0-9.]*\),.*/\1/')
@@ -22,10 +22,10 @@ same 'the same bytes' "$T/run/checkpoint.safetensors" "$T/two/checkpoint.safeten
 # a core of OpenBLAS that the user requests is used; a note on standard error and in the log says if a faster one is
 # possible
 note=$(grep -c '"blas_note"' "$T/run/log.jsonl")
-check 'nothing is told of the core that is taken by itself' 0 "$note"
+check 'no note about the core that OpenBLAS chooses' 0 "$note"
 if grep -q '"blas":"OpenBLAS [^"]* ' "$T/run/log.jsonl" && "$program" info | grep -q 'avx2 yes'; then
     OPENBLAS_CORETYPE=Prescott run lab train "$T/small.lab" -o "$T/core" --until 1
-    check 'one line says so' '0 1 1' "$code $(wc -l <"$T/err") $(grep -cE '^relpos: lab: OpenBLAS runs its kernels for Prescott, but this processor can run the faster ones for (SkylakeX|Haswell) .unset OPENBLAS_CORETYPE.$' "$T/err")"
+    check 'one line reports it' '0 1 1' "$code $(wc -l <"$T/err") $(grep -cE '^relpos: lab: OpenBLAS runs its kernels for Prescott, but this processor can run the faster ones for (SkylakeX|Haswell) .unset OPENBLAS_CORETYPE.$' "$T/err")"
     check 'and the log' 1 "$(grep -c '"blas":"OpenBLAS [^"]* Prescott","blas_note":"OpenBLAS runs its kernels for Prescott' "$T/core/log.jsonl")"
 fi
 
@@ -67,13 +67,13 @@ refused 2 'bos: 1, but only decoders' lab train "$T/small.lab" -o "$T/no" --set 
 # weights from another run: with other positions, the arrays that both have; for longer windows, all of
 # them
 ok lab train "$T/small.lab" -o "$T/more" --init "$T/run" --until 0 --set position=rope+alibi,slopes=learned --set length=32
-check 'what it took' 1 "$(grep -c "more: 11 arrays of $T/run; anew: layers.0.attn.alibi.slopes$" "$T/out")"
+check 'the arrays that it used' 1 "$(grep -c "more: 11 arrays of $T/run; anew: layers.0.attn.alibi.slopes$" "$T/out")"
 check 'and the log' 1 "$(grep -c '"init":{"file":"[^"]*run","step":24,"taken":11,"anew":."layers.0.attn.alibi.slopes".}' "$T/more/log.jsonl")"
 ok lab train "$T/small.lab" -o "$T/same" --init "$T/run" --set steps=40 --set length=20 --until 0
 ok lab eval "$T/run" --bytes 200 --lengths 20 --json
 loss=$(number loss "$T/out")
 ok lab eval "$T/same" --bytes 200 --lengths 20 --json
-check 'the weights are those' "$loss" "$(number loss "$T/out")"
+check 'the weights are the same' "$loss" "$(number loss "$T/out")"
 ok lab train "$T/small.lab" -o "$T/same" --set steps=40 --set length=20 --resume --until 4
 refused 2 'init: --resume continues with the weights' lab train "$T/small.lab" -o "$T/same" --init "$T/run" --resume
 refused 1 'has no array of the same name and shape' lab train "$T/small.lab" -o "$T/other" --init "$T/run" --set width=32 --set heads=4 --set mlp=64
@@ -83,7 +83,7 @@ refused 1 'nothing: ' lab train "$T/small.lab" -o "$T/other" --init "$T/nothing"
 ok lab train "$T/small.lab" -o "$T/means" --set log_every=1
 check 'the mean of all so far' 1 "$(sed -n 's/.*"loss":\([0-9.]*\),"loss_mean":\([0-9.]*\),.*/\1 \2/p' "$T/means/log.jsonl" |
     awk '{s += $1; d = s / NR - $2; if (d * d > 1e-24) bad = 1} END {print (NR == 24 && !bad)}')"
-check 'the checkpoint before' yes "$([ -s "$T/run/previous.safetensors" ] && echo yes)"
+check 'the previous checkpoint' yes "$([ -s "$T/run/previous.safetensors" ] && echo yes)"
 ok lab train "$T/small.lab" -o "$T/once" --set checkpoint_every=0
 check 'none' no "$([ -s "$T/once/previous.safetensors" ] && echo yes || echo no)"
 
@@ -99,7 +99,7 @@ for signal in INT TERM; do
     kill -"$signal" "$pid"
     wait "$pid"
     check 'exit code' 1 $?
-    check 'what it says' 'stopped at step' "$(grep -oE 'stopped at step' "$T/err")"
+    check 'the message' 'stopped at step' "$(grep -oE 'stopped at step' "$T/err")"
     check 'its checkpoint' yes "$([ -s "$T/long/checkpoint.safetensors" ] && echo yes)"
 done
 command='relpos lab train, SIGINT twice at once, and once more while a step goes on that takes seconds'
@@ -151,7 +151,7 @@ refused 1 'pipe: it is not a regular file' lab sweep "$T/pipe" -o "$T/pipes.json
 refused 1 '10 tokens to measure on, in at most 10 bytes, but the longest length is 16' lab train "$T/small.lab" -o "$T/little" --set eval_bytes=10
 check 'no step was made' no "$([ -e "$T/little/log.jsonl" ] && echo yes || echo no)"
 ok lab train "$T/small.lab" -o "$T/far" --set lr=20 --set lr_min=20 --set weight_decay=0 --set warmup=0 --set steps=300 --set dropout=0
-check 'a perplexity without end' 1 "$(grep -c '"valid_loss":[0-9.]*,"valid_perplexity":null' "$T/far/log.jsonl")"
+check 'an infinite perplexity' 1 "$(grep -c '"valid_loss":[0-9.]*,"valid_perplexity":null' "$T/far/log.jsonl")"
 ok lab eval "$T/far" --bytes 400
 check 'as text' 1 "$(grep -c 'perplexity     inf' "$T/out")"
 refused 2 'seeds: relpos lab train makes one run' lab train "$T/small.lab" -o "$T/x" --set seeds=2

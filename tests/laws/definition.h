@@ -123,7 +123,7 @@ HELPER void naive(const problem *p, int64_t b, int64_t h, int64_t i, double *wei
                     inside += scale * q[c] * entry(p, n, h, clip(delta, -t->left, t->right) + t->left, Dk, c);
                 break;
             case RP_TERM_RELVAL: break;
-            default: fail_msg("naive() does not know term %d", (int)t->kind);
+            default: fail_msg("naive() has no term %d", (int)t->kind);
             }
         }
         if (rope) {

@@ -6,7 +6,12 @@
 enum { MAX_BATCH = 2, H = 4, N = 1300, BLOCK = 96, PER_BATCH = (N + 47) / 48 };
 /* Numbers too large for AMX tiles: FMA multiplies them. */
 enum huge { NOTHING_HUGE, HUGE_KEYS, HUGE_VALUES };
-enum keys { IN_ONE_ARRAY, IN_PAGES, TURNED, TURNED_PAGES }; /* TURNED: the axis of channels precedes that of keys */
+enum keys {
+    IN_ONE_ARRAY,
+    IN_PAGES,
+    TRANSPOSED,
+    TRANSPOSED_PAGES
+}; /* TRANSPOSED: the axis of channels precedes that of keys */
 enum strips { MADE_ANEW, PREPARED };
 
 typedef struct decoding {
@@ -46,29 +51,29 @@ static const decoding cases[] = {
     {"t5", "f32", 4, 64, 64, 1, PREPARED, IN_ONE_ARRAY, 0},
     {"rope+table,left=9,right=0", "bf16", 4, 64, 64, 1, PREPARED, IN_ONE_ARRAY, 0},
     {"", "f32", 4, 64, 64, 1, MADE_ANEW, IN_PAGES, 0},
-    {"", "f32", 4, 64, 64, 1, MADE_ANEW, TURNED_PAGES, 0},
-    {"t5", "f32", 4, 64, 64, 1, PREPARED, TURNED, 0},
-    {"t5", "f32", 4, 20, 64, 7, PREPARED, TURNED_PAGES, 0},
-    {"rope", "f32", 4, 16, 20, 1, PREPARED, TURNED_PAGES, 0},
-    {"alibi", "bf16", 4, 20, 16, 3, PREPARED, TURNED_PAGES, 0},
-    {"t5+alibi", "f16", 2, 16, 20, 1, PREPARED, TURNED, 0},
-    {"t5", "f16", 4, 64, 64, 1, PREPARED, TURNED, 0},
-    {"alibi", "f16", 4, 64, 64, 3, MADE_ANEW, TURNED_PAGES, 0},
+    {"", "f32", 4, 64, 64, 1, MADE_ANEW, TRANSPOSED_PAGES, 0},
+    {"t5", "f32", 4, 64, 64, 1, PREPARED, TRANSPOSED, 0},
+    {"t5", "f32", 4, 20, 64, 7, PREPARED, TRANSPOSED_PAGES, 0},
+    {"rope", "f32", 4, 16, 20, 1, PREPARED, TRANSPOSED_PAGES, 0},
+    {"alibi", "bf16", 4, 20, 16, 3, PREPARED, TRANSPOSED_PAGES, 0},
+    {"t5+alibi", "f16", 2, 16, 20, 1, PREPARED, TRANSPOSED, 0},
+    {"t5", "f16", 4, 64, 64, 1, PREPARED, TRANSPOSED, 0},
+    {"alibi", "f16", 4, 64, 64, 3, MADE_ANEW, TRANSPOSED_PAGES, 0},
     {"t5+alibi", "f16", 4, 64, 64, 1, PREPARED, IN_ONE_ARRAY, 0},
     {"alibi", "f16", 4, 16, 20, 1, MADE_ANEW, IN_PAGES, 0},
     {"t5+alibi", "bf16", 4, 64, 64, 1, PREPARED, IN_ONE_ARRAY, 0},
     {"t5", "f32", 4, 272, 24, 1, MADE_ANEW, IN_ONE_ARRAY, 0},
     {"t5+alibi", "bf16", 4, 272, 24, 1, MADE_ANEW, IN_ONE_ARRAY, 0},
-    {"t5+rope", "f64", 4, 16, 20, 1, PREPARED, TURNED_PAGES, 0},
-    {"t5", "f64", 4, 16, 20, 2, PREPARED, TURNED, 0},
-    {"t5", "f32", 4, 16, 20, 1, PREPARED, TURNED_PAGES, HUGE_KEYS},
-    {"rope", "f32", 4, 16, 20, 2, PREPARED, TURNED, HUGE_KEYS},
+    {"t5+rope", "f64", 4, 16, 20, 1, PREPARED, TRANSPOSED_PAGES, 0},
+    {"t5", "f64", 4, 16, 20, 2, PREPARED, TRANSPOSED, 0},
+    {"t5", "f32", 4, 16, 20, 1, PREPARED, TRANSPOSED_PAGES, HUGE_KEYS},
+    {"rope", "f32", 4, 16, 20, 2, PREPARED, TRANSPOSED, HUGE_KEYS},
 };
 
 /* Return the number of keys in a page. A panel of 64 keys fits in one of the larger pages. */
 static int page_keys(const decoding *c)
 {
-    return c->keys == TURNED_PAGES ? 112 : 48;
+    return c->keys == TRANSPOSED_PAGES ? 112 : 48;
 }
 
 /* Copy the cache into pages, each at a different place in memory. */
@@ -86,12 +91,12 @@ static void fill_pages(problem *p, const decoding *c, const void *page[2][MAX_BA
                 char *to = cache + (size_t)(b * PER_BATCH + (n * 5 + 3) % PER_BATCH) * page_bytes;
                 const int keys = N - n * page_size < page_size ? N - n * page_size : page_size;
                 page[x][b * PER_BATCH + n] = to;
-                for (int at = 0; x == 0 && c->keys == TURNED_PAGES && at < c->G * keys * c->D; at++) {
+                for (int at = 0; x == 0 && c->keys == TRANSPOSED_PAGES && at < c->G * keys * c->D; at++) {
                     const int g = at / (keys * c->D), j = at / c->D % keys, d = at % c->D;
                     memcpy(to + (size_t)((g * c->D + d) * page_size + j) * size,
                            from + (size_t)(((b * c->G + g) * N + n * page_size + j) * c->D + d) * size, size);
                 }
-                if (x == 0 && c->keys == TURNED_PAGES)
+                if (x == 0 && c->keys == TRANSPOSED_PAGES)
                     continue;
                 for (int g = 0; g < c->G; g++)
                     memcpy(to + (size_t)(g * page_size) * row,
@@ -163,16 +168,16 @@ static void decode(problem *p, const decoding *c, const void *page[2][MAX_BATCH 
             const rp_array out = array_in(p, p->desc.dtype, 4, shape);
             rp_tensors t = p->t;
             t.prepared = ready;
-            if (c->keys == TURNED) {
+            if (c->keys == TRANSPOSED) {
                 t.k.data = turned_keys->data;
                 memcpy(t.k.stride, turned_keys->stride, sizeof t.k.stride);
             }
-            if (c->keys == IN_PAGES || c->keys == TURNED_PAGES) {
+            if (c->keys == IN_PAGES || c->keys == TRANSPOSED_PAGES) {
                 t.k.data = t.v.data = NULL;
                 t.pages = (rp_pages){page[0],       page[1], page_size,      PER_BATCH, *last + 1,
                                      page_size * D, D,       page_size * DV, DV,        0};
             }
-            if (c->keys == TURNED_PAGES)
+            if (c->keys == TRANSPOSED_PAGES)
                 t.pages.k_key = 1, t.pages.k_channel = page_size;
             call(plan, p, c, *last + 1 - lq, lq, t, &out);
             for (int bh = 0; bh < B * H; bh++)
@@ -199,7 +204,7 @@ static void decoding_equals_prefill(void **state)
              c->terms);
         make_huge(&p, c);
         fill_pages(&p, c, page);
-        const rp_array turned_keys = turned(&p, &p.t.k);
+        const rp_array turned_keys = transposed(&p, &p.t.k);
         EACH_ISA(isa)
         decode(&p, c, page, &turned_keys, isa);
         problem_free(&p);
@@ -207,7 +212,7 @@ static void decoding_equals_prefill(void **state)
 }
 
 /* Non-finite values take another path. A masked one has no effect; an attended one changes only its channel. */
-static void nan_values_reach_their_channel_alone(void **state)
+static void nan_values_reach_only_their_channel(void **state)
 {
     (void)state;
     EACH_ISA(isa)
@@ -353,7 +358,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(decoding_equals_prefill),
         cmocka_unit_test(one_plan_serves_every_length),
-        cmocka_unit_test(nan_values_reach_their_channel_alone),
+        cmocka_unit_test(nan_values_reach_only_their_channel),
         cmocka_unit_test(huge_keys_are_masked_by_biases),
         cmocka_unit_test(pages_and_prepared_data_are_checked),
     };

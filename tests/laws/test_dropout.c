@@ -4,7 +4,7 @@
 
 /* With equal scores and values that identify their key, out shows which weights were kept. Their number must match
  * the rate, they must be independent of their neighbours, and they must be the same on every path and in every type. */
-static void dropout_keeps_its_share(void **state)
+static void dropout_keeps_its_fraction(void **state)
 {
     enum { B = 2, H = 2, Q = 64, K = 128 };
     static const double shares[] = {0.1, 0.5, 0.9};
@@ -35,7 +35,7 @@ static void dropout_keeps_its_share(void **state)
                     if (w != 0 && !(fabs(w - want) <= want * (type == 1 ? 1e-14 : type ? 0x1p-8 : 1e-6)))
                         wrong(&p, path, "a kept weight is %.9g, not %.9g", w, want);
                     if (begun && first[x] != (w != 0))
-                        wrong(&p, path, "pair %lld is %s, elsewhere it is not", (long long)x,
+                        wrong(&p, path, "pair %lld is %s, but not in the first run", (long long)x,
                               w != 0 ? "kept" : "dropped");
                     first[x] = w != 0;
                     kept += w != 0;
@@ -59,7 +59,7 @@ static void dropout_keeps_its_share(void **state)
             for (size_t x = 0; x < sizeof first; x++)
                 hash = (hash ^ first[x]) * 0x100000001b3u;
             if (hash != known[n][seed - 1])
-                fail_msg("dropout %g, seed %d: other pairs than ever, 0x%llx", shares[n], seed,
+                fail_msg("dropout %g, seed %d: other pairs than recorded, hash 0x%llx", shares[n], seed,
                          (unsigned long long)hash);
             /* the rows of different b, h and i must differ */
             for (int64_t r = 1; r < B * H * Q; r++)
@@ -69,7 +69,7 @@ static void dropout_keeps_its_share(void **state)
 }
 
 /* The weights that a row keeps do not depend on the number of rows and keys. */
-static void dropout_depends_on_the_pair_alone(void **state)
+static void dropout_depends_only_on_the_pair(void **state)
 {
     problem p;
     (void)state;
@@ -96,8 +96,8 @@ static void dropout_depends_on_the_pair_alone(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(dropout_keeps_its_share),
-        cmocka_unit_test(dropout_depends_on_the_pair_alone),
+        cmocka_unit_test(dropout_keeps_its_fraction),
+        cmocka_unit_test(dropout_depends_only_on_the_pair),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -67,7 +67,7 @@ static void pairs_equal_multiply_adds(void **state)
                 if (size == 3)
                     set(&p.t.k, 5, INFINITY);
                 if (is_turned)
-                    p.t.k = turned(&p, &p.t.k);
+                    p.t.k = transposed(&p, &p.t.k);
                 const rp_array fast[2] = {p.t.out, p.t.lse};
                 rp_grads plain = gradients_like(&p, p.desc.dtype);
                 backward(&p, "avx512_bf16", &p.g, true);
@@ -170,7 +170,7 @@ static void threads_work_and_batch_change_no_bit(void **state)
 }
 
 /* Each query computed by itself, with its offset, has the same bits as in the whole call. */
-static void a_query_alone_equals_itself_among_others(void **state)
+static void a_single_query_equals_itself_in_the_call(void **state)
 {
     static const char *const terms[] = {"",
                                         "t5",
@@ -264,7 +264,7 @@ int main(void)
         cmocka_unit_test(amx_equals_its_emulation),
         cmocka_unit_test(pairs_equal_multiply_adds),
         cmocka_unit_test(threads_work_and_batch_change_no_bit),
-        cmocka_unit_test(a_query_alone_equals_itself_among_others),
+        cmocka_unit_test(a_single_query_equals_itself_in_the_call),
         cmocka_unit_test(rotations_do_not_depend_on_the_first_query),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

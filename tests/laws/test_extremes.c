@@ -43,10 +43,10 @@ static void the_lowest_numbers_give_the_mean(void **state)
                                 mean += at(&p.t.v, j * 5 + c) / (double)p.desc.len_k;
                             const double g = (double)got[r * 5 + c], w = at(&p.t.out, r * 5 + c);
                             if (!(fabs(g - mean) < 2e-6))
-                                wrong(&p, isa, "a row of the lowest %s gives %g, and the mean is %g",
+                                wrong(&p, isa, "a row of the lowest %s gives %g, but the mean is %g",
                                       type ? "f64" : "f32", g, mean);
                             if (!(fabs(w - mean) < 2e-6))
-                                wrong(&p, "reference", "a row of the lowest gives %g, and the mean is %g", w, mean);
+                                wrong(&p, "reference", "a row of the lowest gives %g, but the mean is %g", w, mean);
                         }
                     free(got);
                     problem_free(&p);

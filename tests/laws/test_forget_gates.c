@@ -67,7 +67,7 @@ static void small_gradients_after_large_ones(void **state)
 }
 
 /* Rows from `first` on have no gradient, so the gates from `first` on get exactly 0. */
-static void no_gradient_is_exactly_0(void **state)
+static void rows_without_gradient_give_exactly_0(void **state)
 {
     (void)state;
     EACH_ISA(isa)
@@ -89,7 +89,7 @@ static void no_gradient_is_exactly_0(void **state)
 
 /* A closed gate hides everything before it from later rows: values of 1e30 there change no later row, and do change
  * the rows before the gate. */
-static void a_gate_that_shuts_hides_what_is_before(void **state)
+static void a_closed_gate_hides_earlier_keys(void **state)
 {
     const float shut[] = {-INFINITY, -1e30f, -1e16f};
     const int64_t lengths[] = {33, 600}, Dv = 8;
@@ -125,7 +125,7 @@ static void a_gate_that_shuts_hides_what_is_before(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(small_gradients_after_large_ones),
-                                       cmocka_unit_test(no_gradient_is_exactly_0),
-                                       cmocka_unit_test(a_gate_that_shuts_hides_what_is_before)};
+                                       cmocka_unit_test(rows_without_gradient_give_exactly_0),
+                                       cmocka_unit_test(a_closed_gate_hides_earlier_keys)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

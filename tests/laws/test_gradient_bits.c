@@ -113,7 +113,7 @@ static void strides_change_no_bit(void **state)
             if (p.g.dlse.data)
                 apart.dlse = scattered(&p, &p.g.dlse, false);
             p.t.q = scattered(&p, &t.q, true);
-            p.t.k = n % 2 ? turned(&p, &t.k) : scattered(&p, &t.k, true);
+            p.t.k = n % 2 ? transposed(&p, &t.k) : scattered(&p, &t.k, true);
             p.t.v = scattered(&p, &t.v, true);
             p.t.out = scattered(&p, &t.out, true);
             p.t.lse = scattered(&p, &t.lse, false);
@@ -135,7 +135,7 @@ static void strides_change_no_bit(void **state)
 }
 
 /* Run one batch entry by itself: an axis as long as the batch is cut to that entry. */
-static void an_entry_alone_has_the_same_gradients(void **state)
+static void a_single_entry_has_the_same_gradients(void **state)
 {
     problem p;
     (void)state;
@@ -257,7 +257,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(threads_change_no_bit),
         cmocka_unit_test(strides_change_no_bit),
-        cmocka_unit_test(an_entry_alone_has_the_same_gradients),
+        cmocka_unit_test(a_single_entry_has_the_same_gradients),
         cmocka_unit_test(unwanted_gradients_change_no_bit),
         cmocka_unit_test(a_flexible_plan_changes_no_bit),
     };

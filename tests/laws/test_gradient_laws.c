@@ -140,7 +140,7 @@ static void empty_arrays_give_zero_gradients(void **state)
 
 /* NaN in an attended element reaches the gradients of its row and of the keys that the row attends to, and no
  * others. */
-static void nan_reaches_its_row_and_keys_alone(void **state)
+static void nan_reaches_only_its_row_and_keys(void **state)
 {
     enum { N = 40, AT = 13 };
     problem p;
@@ -286,7 +286,7 @@ static void one_bias_for_all_pairs_has_no_gradient(void **state)
         p.t.term[0][0].ndim = p.g.term[0][0].ndim = 0;
         backward(&p, path, &p.g, false);
         if (!(fabs(at(&p.g.term[0][0], 0)) <= 1e-12))
-            wrong(&p, path, "one bias for all pairs has the gradient %g", at(&p.g.term[0][0], 0));
+            wrong(&p, path, "one bias for all pairs: the gradient is %g", at(&p.g.term[0][0], 0));
         problem_free(&p);
     }
 }
@@ -337,7 +337,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_of_all_biases_sum_to_zero), cmocka_unit_test(masked_pairs_have_zero_gradients),
         cmocka_unit_test(a_bias_of_minus_infinity_masks),      cmocka_unit_test(empty_arrays_give_zero_gradients),
-        cmocka_unit_test(nan_reaches_its_row_and_keys_alone),  cmocka_unit_test(shared_heads_add_their_gradients),
+        cmocka_unit_test(nan_reaches_only_its_row_and_keys),   cmocka_unit_test(shared_heads_add_their_gradients),
         cmocka_unit_test(broadcast_biases_sum_the_gradient),   cmocka_unit_test(one_bias_for_all_pairs_has_no_gradient),
         cmocka_unit_test(shared_tables_sum_over_heads),
     };

@@ -169,7 +169,7 @@ static void cut_keys_equal_masked_keys(void **state)
 }
 
 /* A constant added to every bias adds to lse and changes nothing else. */
-static void a_constant_bias_moves_lse_alone(void **state)
+static void a_constant_bias_only_moves_lse(void **state)
 {
     problem p;
     (void)state;
@@ -262,7 +262,7 @@ int main(void)
         cmocka_unit_test(zero_terms_change_nothing),
         cmocka_unit_test(two_tables_equal_their_sum),
         cmocka_unit_test(cut_keys_equal_masked_keys),
-        cmocka_unit_test(a_constant_bias_moves_lse_alone),
+        cmocka_unit_test(a_constant_bias_only_moves_lse),
         cmocka_unit_test(causal_equals_window_mask_and_bias),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -107,7 +107,7 @@ static void strides_change_no_bit(void **state)
                     unsigned char *room = p.memory[memory + x];
                     for (int64_t e = 0; e < problem_size(all[x]) * 4; e++)
                         if (room[e] != 0xc3)
-                            wrong(&p, isa, "form %d: %s was written beside its elements", form, names[x]);
+                            wrong(&p, isa, "form %d: %s was written outside its elements", form, names[x]);
                 }
                 while (p.n_memory > memory)
                     free(p.memory[--p.n_memory]);
@@ -221,7 +221,7 @@ static void far_elements_are_found(void **state)
         const int64_t bytes = most * 4 + (1 << 20);
         room[n] = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (room[n] == MAP_FAILED) {
-            print_message("far elements: this machine gives no %lld bytes of address space: not run\n",
+            print_message("far elements: not run, because %lld bytes of address space are not available\n",
                           (long long)bytes);
             while (n-- > 0)
                 munmap(room[n], (size_t)bytes);
@@ -254,10 +254,10 @@ static void far_elements_are_found(void **state)
             attend(&p, isa);
             for (int64_t e = 0; e < problem_size(&kept.out); e++)
                 if (memcmp(element(&p.t.out, e), (float *)kept.out.data + e, 4) != 0)
-                    wrong(&p, isa, "axis %d far apart: out[%lld] has other bits", axis, (long long)e);
+                    wrong(&p, isa, "axis %d with a large stride: out[%lld] has other bits", axis, (long long)e);
             for (int64_t e = 0; e < problem_size(&kept.weights); e++)
                 if (memcmp(element(&p.t.weights, e), (float *)kept.weights.data + e, 4) != 0)
-                    wrong(&p, isa, "axis %d far apart: weights[%lld] has other bits", axis, (long long)e);
+                    wrong(&p, isa, "axis %d with a large stride: weights[%lld] has other bits", axis, (long long)e);
             problem_free(&p);
         }
     for (int n = 0; n < 8; n++)
@@ -266,7 +266,7 @@ static void far_elements_are_found(void **state)
 
 /* Keys as [channels][keys] give the same bits, for one query and more, at the edges of vectors, panels and tiles.
  * Nothing is read beyond the last element. */
-static void turned_keys_change_no_bit(void **state)
+static void transposed_keys_change_no_bit(void **state)
 {
     static const char *const texts[] = {
         "b2h4g%dq%dk%dd%dv9:t5:causal",
@@ -293,7 +293,7 @@ static void turned_keys_change_no_bit(void **state)
                 also(&p, WITH_LSE, RP_F32);
                 attend(&p, path);
                 const rp_tensors kept = p.t;
-                p.t.k = turned(&p, &kept.k);
+                p.t.k = transposed(&p, &kept.k);
                 const size_t bytes = (size_t)problem_size(&p.t.k) * rp_dtype_size(p.t.k.dtype);
                 fence f = fence_of(bytes, 1);
                 memcpy(f.data, p.t.k.data, bytes);
@@ -301,9 +301,9 @@ static void turned_keys_change_no_bit(void **state)
                 p.t.out = array_in(&p, kept.out.dtype, 4, kept.out.shape);
                 p.t.lse = array_in(&p, RP_F32, 3, kept.lse.shape);
                 attend(&p, path);
-                same_bits(&p, path, "turned keys: out", kept.out.data, p.t.out.data,
+                same_bits(&p, path, "transposed keys: out", kept.out.data, p.t.out.data,
                           (size_t)problem_size(&p.t.out) * rp_dtype_size(p.t.out.dtype));
-                same_bits(&p, path, "turned keys: lse", kept.lse.data, p.t.lse.data,
+                same_bits(&p, path, "transposed keys: lse", kept.lse.data, p.t.lse.data,
                           (size_t)problem_size(&p.t.lse) * 4);
                 fence_free(&f);
                 problem_free(&p);
@@ -314,7 +314,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(strides_change_no_bit),
-        cmocka_unit_test(turned_keys_change_no_bit),
+        cmocka_unit_test(transposed_keys_change_no_bit),
         cmocka_unit_test(nothing_outside_an_array_is_touched),
         cmocka_unit_test(far_elements_are_found),
     };

@@ -56,13 +56,13 @@ static void rows_without_keys_are_zero(void **state)
                 empty++;
                 for (int64_t c = 0; c < 6; c++)
                     if (memcmp((float *)p.t.out.data + r * 6 + c, &(float){0}, 4) != 0)
-                        wrong(&p, isa, "row %lld is masked, and its out is %g", (long long)r, at(&p.t.out, r * 6 + c));
+                        wrong(&p, isa, "row %lld is masked, but its out is %g", (long long)r, at(&p.t.out, r * 6 + c));
                 if (at(&p.t.lse, r) != -INFINITY || at(&p.t.entropy, r) != 0)
                     wrong(&p, isa, "row %lld is masked: lse %g, entropy %g", (long long)r, at(&p.t.lse, r),
                           at(&p.t.entropy, r));
                 for (int64_t j = 0; j < Lk; j++)
                     if (at(&p.t.weights, r * Lk + j) != 0)
-                        wrong(&p, isa, "row %lld is masked, with a weight", (long long)r);
+                        wrong(&p, isa, "row %lld is masked, but has a weight", (long long)r);
             }
         }
         free(weight);

@@ -83,7 +83,7 @@ static void a_mask_equals_the_array_of_its_pairs(void **state)
 }
 
 /* Masks only remove pairs: with two masks, a pair attends if both allow it. */
-static void masks_only_take(void **state)
+static void masks_only_remove_pairs(void **state)
 {
     problem p;
     (void)state;
@@ -111,7 +111,7 @@ static void masks_only_take(void **state)
     }
 }
 
-static void the_registry_is_whole(void **state)
+static void the_registry_is_complete(void **state)
 {
     int64_t first, end;
     (void)state;
@@ -156,8 +156,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_mask_matches_the_definition),
         cmocka_unit_test(a_mask_equals_the_array_of_its_pairs),
-        cmocka_unit_test(masks_only_take),
-        cmocka_unit_test(the_registry_is_whole),
+        cmocka_unit_test(masks_only_remove_pairs),
+        cmocka_unit_test(the_registry_is_complete),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

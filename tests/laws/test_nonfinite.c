@@ -123,7 +123,7 @@ static void poisoned(poison_case *c, const char *isa, const char *what, int64_t 
 
 /* NaN or infinity in one key or value: a masked one has no effect. An attended NaN changes its rows, and in a value
  * only its channel. */
-static void one_key_or_value_reaches_its_rows_alone(void **state)
+static void one_key_or_value_reaches_only_its_rows(void **state)
 {
     poison_case c;
     (void)state;
@@ -158,7 +158,7 @@ static void one_key_or_value_reaches_its_rows_alone(void **state)
 }
 
 /* NaN in one query. */
-static void one_query_reaches_its_row_alone(void **state)
+static void one_query_reaches_only_its_row(void **state)
 {
     poison_case c;
     (void)state;
@@ -227,7 +227,7 @@ static void hidden_numbers_reach_nothing(void **state)
 }
 
 /* NaN in the bias of one attended pair. */
-static void one_bias_reaches_its_row_alone(void **state)
+static void one_bias_reaches_only_its_row(void **state)
 {
     poison_case c;
     (void)state;
@@ -259,7 +259,7 @@ static bool placed(const rp_array *mask, int64_t b, int64_t n)
 
 /* NaN in a table entry that no attended pair reads changes nothing; in any other entry it reaches the rows that read
  * it. */
-static void one_entry_of_a_table_reaches_its_rows_alone(void **state)
+static void one_entry_of_a_table_reaches_only_its_rows(void **state)
 {
     poison_case c;
     (void)state;
@@ -298,7 +298,7 @@ static void one_entry_of_a_table_reaches_its_rows_alone(void **state)
 }
 
 /* NaN in the only key of a row reaches only the summaries of that row. */
-static void nan_reaches_its_own_summaries(void **state)
+static void nan_reaches_only_its_summaries(void **state)
 {
     problem p;
     (void)state;
@@ -370,12 +370,12 @@ static void a_weight_of_zero_multiplies_its_value(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_key_or_value_reaches_its_rows_alone),
-        cmocka_unit_test(one_query_reaches_its_row_alone),
+        cmocka_unit_test(one_key_or_value_reaches_only_its_rows),
+        cmocka_unit_test(one_query_reaches_only_its_row),
         cmocka_unit_test(hidden_numbers_reach_nothing),
-        cmocka_unit_test(one_bias_reaches_its_row_alone),
-        cmocka_unit_test(one_entry_of_a_table_reaches_its_rows_alone),
-        cmocka_unit_test(nan_reaches_its_own_summaries),
+        cmocka_unit_test(one_bias_reaches_only_its_row),
+        cmocka_unit_test(one_entry_of_a_table_reaches_only_its_rows),
+        cmocka_unit_test(nan_reaches_only_its_summaries),
         cmocka_unit_test(a_weight_of_zero_multiplies_its_value),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -45,7 +45,7 @@ static void cut(const problem *p, rp_tensors *t, int64_t b)
 
 /* Equal offsets give the bits of the scalar offset. An entry run by itself with its offset has the bits that it has
  * in the batch. */
-static void an_entry_alone_equals_itself_in_the_batch(void **state)
+static void a_single_entry_equals_itself_in_the_batch(void **state)
 {
     static const int64_t entries[][3] = {{7, 7, 7}, {0, 25, -3}, {0, 1000000000, -1000000000}};
     problem p;
@@ -94,7 +94,7 @@ static void far_offsets_need_no_memory(void **state)
     problem p;
     (void)state;
     if (SANITIZED) {
-        print_message("far_apart: a sanitizer needs its own memory: not run\n");
+        print_message("far_apart: not run, because sanitizers need more memory\n");
         return;
     }
     EACH_ISA(isa)
@@ -125,7 +125,7 @@ static void far_offsets_need_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_entry_alone_equals_itself_in_the_batch),
+        cmocka_unit_test(a_single_entry_equals_itself_in_the_batch),
         cmocka_unit_test(far_offsets_need_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -307,7 +307,7 @@ static void pairs_are_counted(void **state)
 
 /* Forget gates of -500 and -60 at keys where tiles begin. Plain loops then determine which pairs are in skipped
  * tiles and which are computed, for any block size. */
-static void the_count_is_that_of_plain_loops(void **state)
+static void the_count_matches_plain_loops(void **state)
 {
     static const char *const calls[] = {"f32:b2h3q300k1900d16o1536:forget:causal",
                                         "f32:b1h2q2k1900d16o1800:forget:causal",
@@ -361,7 +361,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(forward_has_the_same_bits),        cmocka_unit_test(backward_has_the_same_bits),
         cmocka_unit_test(few_queries_do_not_read_far_keys), cmocka_unit_test(pairs_are_counted),
-        cmocka_unit_test(the_count_is_that_of_plain_loops),
+        cmocka_unit_test(the_count_matches_plain_loops),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

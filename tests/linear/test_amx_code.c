@@ -191,7 +191,7 @@ static void compare(int64_t rows, int64_t in, int64_t out)
     linear_ops_amx.prepare(&j, 0, rows);
     linear_ops_amx.block(&j, 0, rows, 0, linear_ceil(out, LINEAR_PANEL));
     if (memcmp(y, want, sizeof(float) * (size_t)(rows * out)) != 0)
-        fail_msg("%d rows, in %d, out %d: other bits than generic's", (int)rows, (int)in, (int)out);
+        fail_msg("%d rows, in %d, out %d: the bits differ from generic", (int)rows, (int)in, (int)out);
     assert_false(amx.configured);
     free(x);
     free(w);

@@ -217,7 +217,7 @@ static void bits_of(const matrix *m, const linear_ops *ops, const float *x, floa
         memset(y, 0, sizeof(float) * BIT_ROWS * BIT_OUT);
         apply_with(threads, m, &c);
         if (memcmp(y, batch, sizeof(float) * BIT_ROWS * BIT_OUT) != 0)
-            fail_msg("%s on %s: %d threads give other bits", linear_type_name(m->w.type), ops->name, threads);
+            fail_msg("%s on %s: %d threads change bits", linear_type_name(m->w.type), ops->name, threads);
     }
     for (c.rows = 1; c.rows < 40; c.rows = c.rows * 3 / 2 + 1) /* any number of rows, starting at any row */
         for (int64_t r = 0; r + c.rows <= BIT_ROWS; r += 29) {
@@ -337,7 +337,7 @@ static void test_int8_has_the_same_bits_at_the_edges_of_tiles(void **state)
                 apply_with(1 + r % 3, &m, &c);
                 if (memcmp(y, want, sizeof(float) * (size_t)c.rows * OUT) != 0 ||
                     memcmp(y + c.rows * OUT, before + c.rows * OUT, sizeof(float) * (size_t)(ROWS - c.rows) * OUT) != 0)
-                    fail_msg("%s, then %s: %d rows, in %d, out %d: other bits than generic's", ops->name,
+                    fail_msg("%s, then %s: %d rows, in %d, out %d: the bits differ from generic", ops->name,
                              then_name[then], (int)c.rows, (int)in[i], (int)out[o]);
             }
             free((void *)(uintptr_t)m.w.packed);
@@ -484,7 +484,7 @@ static double packing_bound(linear_type type, const float *w, int64_t in, int64_
     }
 }
 
-static void test_packed_weights_are_near_what_was_given(void **state)
+static void test_packed_weights_are_near_the_given_ones(void **state)
 {
     (void)state;
     for (int type = 0; type < LINEAR_TYPES; type++) {
@@ -761,7 +761,7 @@ HELPER const char *fastest_of_the_list(void)
 /* linear_choose accepts every name of the core's list. For a set that this machine lacks it returns RP_E_UNSUPPORTED
  * and plain code; for amx without 8-bit tiles it returns the best other set. Emulated tiles are used only on
  * request. */
-static void test_names_of_the_core_are_known(void **state)
+static void test_names_of_the_core_are_accepted(void **state)
 {
     const linear_ops *ops;
     const char *name;
@@ -794,7 +794,7 @@ int main(void)
         cmocka_unit_test(test_int8_has_the_same_bits_at_the_edges_of_tiles),
         cmocka_unit_test(test_bf16_is_one_chain_bit_for_bit),
         cmocka_unit_test(test_bf16_rounds_to_nearest),
-        cmocka_unit_test(test_packed_weights_are_near_what_was_given),
+        cmocka_unit_test(test_packed_weights_are_near_the_given_ones),
         cmocka_unit_test(test_the_layout_stays_as_it_is),
         cmocka_unit_test(test_other_types_and_strides_pack_alike),
         cmocka_unit_test(test_non_finite_numbers),
@@ -802,7 +802,7 @@ int main(void)
         cmocka_unit_test(test_gelu_is_within_its_bound),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_nothing_else_is_touched),
-        cmocka_unit_test(test_names_of_the_core_are_known),
+        cmocka_unit_test(test_names_of_the_core_are_accepted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -49,7 +49,7 @@ run()
 succeeded()
 {
     if [ -s "$T/err" ]; then said=$(grep -vE '^[a-z0-9 ]+: [0-9]+ %, .*[0-9]+ s left$' "$T/err" | head -n 3); else said=''; fi
-    check 'it succeeds in silence' '0 ' "$code $said"
+    check 'it succeeds without a message' '0 ' "$code $said"
 }
 
 # ok ARGUMENT...: run the program and check that it succeeds
@@ -126,7 +126,7 @@ refused()
     check 'start of the message' 'relpos: ' "$start"
     says "$expected"
     case $said in *terms[[][0-9]* | *term[[][0-9]* | *masks[[][0-9]* | *mask[[][0-9]* | *desc.[a-z]* | *tensors.[a-z]* | *' (of '*)
-        check 'message without names of C' '' "$said" ;;
+        check 'a message without C names' '' "$said" ;;
     esac
     case $said in *' ('*')') ;; *) without_advice="$without_advice  $said
 " ;; esac

@@ -64,7 +64,7 @@ static void refuses(const char *path, const char *words)
     if (status == RP_OK)
         fail_msg("opened; expected: %s", words);
     if (strstr(rp_t5_last_error(), words) == NULL || strchr(rp_t5_last_error(), '\n') != NULL)
-        fail_msg("'%s' does not say '%s'", rp_t5_last_error(), words);
+        fail_msg("'%s' does not contain '%s'", rp_t5_last_error(), words);
 }
 
 /* ------------------------------------------------------------------------------------------------ config.json */
@@ -256,7 +256,7 @@ static void test_unsupported(void **state)
             if (refused) {
                 snprintf(text, sizeof text, "%.*s\"", (int)strcspn(keys[k] + 1, "\"") + 1, keys[k]);
                 if (strstr(rp_t5_last_error(), text) == NULL || strstr(rp_t5_last_error(), "packed again") == NULL)
-                    fail_msg("'%s' does not say '%s'", rp_t5_last_error(), text);
+                    fail_msg("'%s' does not contain '%s'", rp_t5_last_error(), text);
                 g.unsupported = NULL; /* the caller accepts the difference */
                 fine(rp_t5_generate(m, 1, &source, &g, &r));
             }
@@ -622,7 +622,7 @@ static void test_packed(void **state)
     do {                                                                                                               \
         assert_int_equal(call, status);                                                                                \
         if (strstr(rp_t5_last_error(), words) == NULL)                                                                 \
-            fail_msg("'%s' does not say '%s'", rp_t5_last_error(), words);                                             \
+            fail_msg("'%s' does not contain '%s'", rp_t5_last_error(), words);                                         \
     } while (0)
 
 static int cancel_later(void *context, double share)

@@ -215,7 +215,7 @@ static int see_rise(void *context, double share)
     if (r->calls++ == 0)
         r->least = share;
     else if (share < r->last)
-        fail_msg("%g of the call is done, after %g", share, r->last);
+        fail_msg("progress is %g after %g", share, r->last);
     r->last = share;
     return 0;
 }

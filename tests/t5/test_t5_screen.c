@@ -87,7 +87,7 @@ static void likes(const rp_t5 *m)
             w[i * 64 + o] = (float)(i * 29 % 31 - 15) + 1e-3f * (float)((i + 7) * (o + 3) * 37 % 61);
 }
 
-static void test_logits_that_are_alike(void **state)
+static void test_similar_logits(void **state)
 {
     expected e;
     rp_t5 *whole = open_screened("v11", "f32", NULL, "1000000"), *screened = open_screened("v11", "f32", NULL, "0");
@@ -191,7 +191,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tokens),
-        cmocka_unit_test(test_logits_that_are_alike),
+        cmocka_unit_test(test_similar_logits),
         cmocka_unit_test(test_when_there_is_a_screen),
         cmocka_unit_test(test_out_of_memory),
     };

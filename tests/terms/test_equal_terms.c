@@ -214,7 +214,7 @@ static const struct {
 };
 
 /* For each row of the table, fill two problems with matching arrays and compare their outputs. */
-static void terms_equal_others_with_the_right_arrays(void **state)
+static void terms_equal_other_terms(void **state)
 {
     problem a, b;
     double worst = 0;
@@ -232,7 +232,7 @@ static void terms_equal_others_with_the_right_arrays(void **state)
         problem_free(&a);
         problem_free(&b);
     }
-    print_message("the same by other means: error %.3g, tolerance 1e-12\n", worst);
+    print_message("equal terms: error %.3g, tolerance 1e-12\n", worst);
 }
 
 /* Position to content is content to position with queries and keys exchanged, if no distance is clamped. */
@@ -306,7 +306,7 @@ static void a_sink_is_one_more_key(void **state)
 }
 
 /* If every key is masked, out is 0 and lse is the sink. */
-static void a_sink_alone_is_the_lse(void **state)
+static void the_sink_of_a_masked_row_is_its_lse(void **state)
 {
     problem a;
     (void)state;
@@ -327,10 +327,10 @@ static void a_sink_alone_is_the_lse(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(terms_equal_others_with_the_right_arrays),
+        cmocka_unit_test(terms_equal_other_terms),
         cmocka_unit_test(position_to_content_is_the_transpose),
         cmocka_unit_test(a_sink_is_one_more_key),
-        cmocka_unit_test(a_sink_alone_is_the_lse),
+        cmocka_unit_test(the_sink_of_a_masked_row_is_its_lse),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

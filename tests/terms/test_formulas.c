@@ -39,11 +39,10 @@ static void frequencies_equal_transformers(void **state)
             const double error = fabs(frequency[c] / g->inv_freq[c] - 1);
             worst = fmax(worst, error);
             if (!(error <= 1e-6))
-                fail_msg("%s: frequency %d is %.9g, and %.9g by transformers", g->name, c, frequency[c],
-                         g->inv_freq[c]);
+                fail_msg("%s: frequency %d is %.9g, in transformers %.9g", g->name, c, frequency[c], g->inv_freq[c]);
         }
         if (!(fabs(factor / g->attention_scaling - 1) <= 1e-12))
-            fail_msg("%s: the factor is %.17g, and %.17g by transformers", g->name, factor, g->attention_scaling);
+            fail_msg("%s: the factor is %.17g, in transformers %.17g", g->name, factor, g->attention_scaling);
     }
     print_message("frequencies: error %.3g, tolerance 1e-6\n", worst);
 }

@@ -165,7 +165,7 @@ static void bounds_hold(void **state)
 }
 
 /* The default written in the syntax is the actual default, and every parameter without brackets is required. */
-static void syntax_says_the_defaults(void **state)
+static void syntax_shows_the_defaults(void **state)
 {
     (void)state;
     EACH_TERM(kind, name)
@@ -180,7 +180,7 @@ static void syntax_says_the_defaults(void **state)
             snprintf(key, sizeof key, "%s%s=", q->required ? "," : "[,", q->key);
             const char *at = strstr(syntax, key);
             if (q->required && (!at || (at > syntax && at[-1] == '[')))
-                fail_msg("terms.def: %s needs %s, and the syntax says %s", name, q->key, syntax);
+                fail_msg("terms.def: %s needs %s, but the syntax has %s", name, q->key, syntax);
             if (q->required || !at || q->type == RP_PARAM_CHOICE)
                 continue;
             at += strlen(key);
@@ -199,21 +199,21 @@ static void syntax_says_the_defaults(void **state)
                 continue; /* [,bidirectional=1] and [,extra=1] show the value that turns it on */
             good(rp_term_parse(text, &read, names));
             if (memcmp((char *)&read + q->offset, (char *)&t + q->offset, 8) != 0 && q->type == RP_PARAM_REAL)
-                fail_msg("terms.def: %s says %s%s, and the default is another", name, key, said);
+                fail_msg("terms.def: %s has %s%s in its syntax, but the default is different", name, key, said);
         }
         const rp_array_facts *a;
         for (int x = 0; (a = rp_term_array_about(kind, x)); x++) {
             char key[96];
             snprintf(key, sizeof key, ",%s=NAME", a->name);
             if (a->presence == RP_NEEDED && !strstr(syntax, key))
-                fail_msg("terms.def: %s needs the array %s, and the syntax says %s", name, a->name, syntax);
+                fail_msg("terms.def: %s needs the array %s, but the syntax has %s", name, a->name, syntax);
         }
     }
 }
 
 /* Open sizes have usual values: a term with its first text and arrays of these sizes works, and sizes that are set
  * stay. */
-static void usual_sizes_do(void **state)
+static void usual_sizes_work(void **state)
 {
     (void)state;
     EACH_TERM(kind, name)
@@ -302,8 +302,8 @@ int main(void)
         cmocka_unit_test(faults_are_found),
         cmocka_unit_test(biases_are_finite),
         cmocka_unit_test(bounds_hold),
-        cmocka_unit_test(syntax_says_the_defaults),
-        cmocka_unit_test(usual_sizes_do),
+        cmocka_unit_test(syntax_shows_the_defaults),
+        cmocka_unit_test(usual_sizes_work),
         cmocka_unit_test(json_is_json),
         cmocka_unit_test(shapes_are_read),
     };

@@ -74,7 +74,7 @@ static tokenizer *opened_as(const char *name, bool compact)
     return t;
 }
 
-static void tokens_and_texts_are_those_of_the_oracles(void **state)
+static void tokens_and_texts_match_the_oracles(void **state)
 {
     (void)state;
     for (int n = 0; n < 2 * N_NAMES; n++) {
@@ -328,7 +328,7 @@ static void long_lines_take_memory_in_proportion(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tokens_and_texts_are_those_of_the_oracles),
+        cmocka_unit_test(tokens_and_texts_match_the_oracles),
         cmocka_unit_test(pieces_and_numbers_belong_together),
         cmocka_unit_test(extra_ids_follow_the_pieces),
         cmocka_unit_test(byt5_has_the_numbers_of_its_paper),

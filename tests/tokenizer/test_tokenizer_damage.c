@@ -70,7 +70,7 @@ static uint64_t below(uint64_t n)
     return (number_state >> 33) % n;
 }
 
-static void what_is_cut_off_is_refused(void **state)
+static void truncated_files_are_refused(void **state)
 {
     (void)state;
     for (int k = 0; k < N_NAMES; k++) {
@@ -78,7 +78,7 @@ static void what_is_cut_off_is_refused(void **state)
         int read = 0, n = 0;
         for (int64_t size = 0; size < f.size - 2; size += size < 200 ? 1 : f.size / 150, n++)
             read += try(f.bytes, size);
-        print_message("%s: %d of %d cuts leave a tokenizer\n", names[k], read, n);
+        print_message("%s: %d of %d truncated files are tokenizers\n", names[k], read, n);
         if (strstr(names[k], "json"))
             assert_int_equal(read, 0);
         else
@@ -157,7 +157,7 @@ static void refused(const char *name, const char *old, const char *new, const ch
     free(f.bytes);
 }
 
-static void what_is_wrong_in_a_json_is_named(void **state)
+static void errors_in_a_json_are_named(void **state)
 {
     (void)state;
     refused("t5.json", "\"1.0\"", "\"2.0\"", "version");
@@ -352,7 +352,7 @@ static void deep_json_is_refused(void **state)
 }
 
 /* Handmade protocol buffer messages: a piece is field 1 with a text (1), a score (2) and a type (3). */
-static void what_is_wrong_in_a_model_is_named(void **state)
+static void errors_in_a_model_are_named(void **state)
 {
     (void)state;
 #define UNK         "\x0a\x09\x0a\x05<unk>\x18\x02"
@@ -412,7 +412,7 @@ static tok_status open_beside(tokenizer **t, const char *added, const char *conf
     return status;
 }
 
-static void what_is_wrong_beside_a_model_is_named(void **state)
+static void errors_beside_a_model_are_named(void **state)
 {
     static const struct {
         const char *added, *config, *why;
@@ -589,17 +589,17 @@ static void every_allocation_may_fail(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_cut_off_is_refused),
+        cmocka_unit_test(truncated_files_are_refused),
         cmocka_unit_test(changed_bytes_do_no_harm),
         cmocka_unit_test(mutated_files_do_no_harm),
-        cmocka_unit_test(what_is_wrong_in_a_json_is_named),
+        cmocka_unit_test(errors_in_a_json_are_named),
         cmocka_unit_test(long_parts_are_bounded),
         cmocka_unit_test(nested_steps_are_refused),
         cmocka_unit_test(deep_json_is_refused),
-        cmocka_unit_test(what_is_wrong_in_a_model_is_named),
+        cmocka_unit_test(errors_in_a_model_are_named),
         cmocka_unit_test(a_random_charsmap_does_no_harm),
         cmocka_unit_test(replacements_end_with_the_map),
-        cmocka_unit_test(what_is_wrong_beside_a_model_is_named),
+        cmocka_unit_test(errors_beside_a_model_are_named),
         cmocka_unit_test(steps_that_grow_are_stopped),
         cmocka_unit_test(a_long_text_can_be_cancelled),
         cmocka_unit_test(every_allocation_may_fail),
