@@ -10,6 +10,6 @@ places = importlib.util.find_spec("relpos").submodule_search_locations  # two wh
 programs = [path for path in (os.path.join(place, "bin", "relpos") for place in places) if os.path.exists(path)]
 if not programs:
     sys.exit("relpos: the program was left out when this wheel was built, because jansson, libzip or libpng was missing "
-             "(Debian: apt-get install pkg-config libjansson-dev libzip-dev libpng-dev, then pip install relpos again)")
+             "(Debian: apt-get install pkg-config libjansson-dev libzip-dev libpng-dev, then run pip install . again in the source folder of relpos)")
 os.environ.setdefault("RELPOS_PYTHON", sys.executable)  # relpos lab report runs it
 os.execv(programs[0], ["relpos", *sys.argv[1:]])
