@@ -294,7 +294,7 @@ class RelativePositionalBias(nn.Module):
     Source   Raffel et al. 2020, section 2.1.
     """
 
-    _version = 2  # stored in a state_dict; other code and relpos 0.1 store 1
+    _version = 2  # in the metadata of a state_dict; other code and relpos 0.1 save 1, and a plain dictionary has none
 
     def __init_subclass__(cls, **options) -> None:
         super().__init_subclass__(**options)
@@ -332,10 +332,10 @@ class RelativePositionalBias(nn.Module):
         return module
 
     def _load_from_state_dict(self, state_dict, prefix, local_metadata, *args) -> None:
-        if local_metadata.get("version") == 1:
-            warnings.warn(f"{prefix}relative_attention_bias.weight was saved by other code or by relpos 0.1. If that code uses offsets "
-                          "query - key, as some tutorials do, load its table with RelativePositionalBias.from_query_minus_key(table). "
-                          "Tables of T5, transformers and relpos need no conversion.",
+        if local_metadata.get("version", 1) < self._version and f"{prefix}relative_attention_bias.weight" in state_dict:
+            warnings.warn(f"{prefix}relative_attention_bias.weight: the state_dict does not show that this version of relpos saved it. If it "
+                          "comes from code with offsets query - key, as in some tutorials, its table is mirrored here; use "
+                          "RelativePositionalBias.from_query_minus_key(table). Tables of T5, transformers and relpos are right as they are.",
                           stacklevel=2)
         super()._load_from_state_dict(state_dict, prefix, local_metadata, *args)
 

@@ -2,6 +2,7 @@
 
 SPDX-License-Identifier: Apache-2.0"""
 import shutil
+import subprocess
 import sys
 
 import pytest
@@ -454,6 +455,55 @@ def test_what_a_class_does_refuses_it_when_it_is_set(name, said):
         model = cls(config())
         with pytest.raises(relpos.hf.Refused, match=said):
             model.set_attn_implementation("relpos")
+
+
+def donut_and(decoder):
+    """A composite model of Donut's images and a decoder."""
+    encoder = transformers.DonutSwinConfig(image_size=32, patch_size=2, embed_dim=16, depths=[2], num_heads=[2], window_size=4)
+    config = transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs(encoder, decoder)
+    return transformers.VisionEncoderDecoderModel(config)
+
+
+AFTER_EAGER = """
+import torch, transformers, relpos.hf
+encoder = transformers.DonutSwinConfig(image_size=32, patch_size=2, embed_dim=16, depths=[2], num_heads=[2], window_size=4)
+decoder = transformers.FalconConfig(vocab_size=60, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, alibi=True)
+for model in (transformers.DonutSwinModel(encoder), transformers.FalconForCausalLM(decoder)):
+    model.set_attn_implementation("eager")
+    model.set_attn_implementation("relpos")
+    assert model.config._attn_implementation == "relpos"
+"""
+
+
+def test_relpos_after_eager():
+    """transformers keeps in the class of a model that it cannot change its implementation. The process is new, since that happens once."""
+    subprocess.run([sys.executable, "-P", "-W", "ignore", "-c", AFTER_EAGER], check=True)
+
+
+GPT = dict(vocab_size=60, n_embd=32, n_layer=1, n_head=2)
+
+
+def test_a_dictionary_refuses_what_a_name_refuses():
+    """Of the whole model under the key "", and of a part under the name of its config."""
+    doge = transformers.DogeConfig(vocab_size=60, hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=2)
+    for config, said in ((transformers.OpenAIGPTConfig(**GPT), "OpenAIGPTModel computes its attention by itself"),
+                         (doge, "DogeModel has a DogeAttention, and it computes with its mask")):
+        model = transformers.AutoModel.from_config(config)
+        was = model.config._attn_implementation
+        for requested in ("relpos", {"": "relpos"}):
+            with pytest.raises(relpos.hf.Refused, match=said):
+                model.set_attn_implementation(requested)
+            assert model.config._attn_implementation == was
+            with pytest.raises(relpos.hf.Refused, match=said):
+                transformers.AutoModel.from_config(type(config)(**config.to_diff_dict()), attn_implementation=requested)
+    neo = transformers.GPTNeoConfig(vocab_size=60, hidden_size=16, num_layers=1, attention_types=[[["global"], 1]], num_heads=2,
+                                       is_decoder=True, add_cross_attention=False)
+    model = donut_and(neo)
+    for requested in ("relpos", {"": "eager", "decoder": "relpos"}, {"encoder": "relpos", "decoder": {"": "relpos"}}):
+        with pytest.raises(relpos.hf.Refused, match="GPTNeoForCausalLM computes its attention by itself"):
+            model.set_attn_implementation(requested)
+    model.set_attn_implementation({"": "eager", "encoder": "relpos", "decoder": "eager"})
+    assert (model.encoder.config._attn_implementation, model.decoder.config._attn_implementation) == ("relpos", "eager")
 
 
 def test_the_same_training():

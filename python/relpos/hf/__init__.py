@@ -25,6 +25,7 @@ of masked values; this concerns padding, whose results are not used.
 
 SPDX-License-Identifier: Apache-2.0"""
 import functools
+import inspect
 import sys
 import warnings
 
@@ -51,8 +52,8 @@ class Refused(ValueError):
     """A model was told to take this attention, and computes its own, for which there is no replacement."""
 
 
-# Kinds that differ from eager attention for reasons that their code does not show. bridgetower says that attention is causal, and eager attention does
-# not read it; muse_glimmer_assistant has keys of its own beside those of its mask.
+# Model types that are refused although their code looks fit. Self-attention of bridgetower has is_causal=True for a bidirectional mask: sdpa
+# and relpos read it where the mask is None, eager attention does not. muse_glimmer_assistant adds keys of a context that its mask does not cover.
 _DIFFERENT = frozenset(("bridgetower", "muse_glimmer_assistant"))
 
 
@@ -88,8 +89,8 @@ def _apply(module, adapter):
     for name, x in list(vars(module).items()):
         if name.endswith("ATTENTION_CLASSES"):  # of what a new model takes
             x[NAME] = x["eager"]
-        elif name.endswith("PreTrainedModel") and name != "PreTrainedModel":
-            x._can_set_attn_implementation_cached_value = True
+        elif inspect.isclass(x) and issubclass(x, PreTrainedModel) and x.__module__ == module.__name__:
+            x._can_set_attn_implementation_cached_value = True  # of every class, since transformers keeps the answer in the class that it is asked of
 
 
 def _modules(*classes):
@@ -115,9 +116,9 @@ def _refuse_unfit(model):
                       'it: use attn_implementation="eager"')
 
 
-def _refuse_looks(model):
-    """Refuse a model of which a part does what relpos cannot follow, unless an adapter replaces that."""
-    for part in model.modules():
+def _refuse_looks(model, parts):
+    """Refuse a model if one of its parts does something that relpos cannot follow and that no adapter replaces."""
+    for part in parts:
         module = sys.modules.get(type(part).__module__)
         if module and module.__name__.startswith("transformers.models.") and not _adapter(module) and (why := reason(part)):
             raise Refused(f'attn_implementation="{NAME}": {type(model).__name__} has a {type(part).__name__}, and {why}, which relpos cannot follow: '
@@ -156,8 +157,30 @@ def _hook(name):
 
 
 def _names_it(implementation):
-    """Whether an implementation, or a dictionary of those of parts, names relpos."""
+    """Return true if an implementation, or a dictionary of implementations, names relpos."""
     return any(map(_names_it, implementation.values())) if isinstance(implementation, dict) else implementation == NAME
+
+
+def _requested(config, implementation):
+    """Return {id(config): implementation} for a config and the configs within it, as set_attn_implementation gives them out."""
+    named = implementation if isinstance(implementation, dict) else {}
+    found = {id(config): named.get("", config._attn_implementation) if isinstance(implementation, dict) else implementation}
+    for key in config.sub_configs:
+        if (part := getattr(config, key, None)) is not None:
+            found |= _requested(part, named.get(key, part._attn_implementation) if isinstance(implementation, dict) else implementation)
+    return found
+
+
+def _reached(module, requested, whole, inside=False):
+    """Yield the modules of a model that compute attention by relpos if its configs get the requested implementations. A model within it whose
+    config is not among them gets that of the whole."""
+    config = getattr(module, "config", None)
+    if id(config) in requested or isinstance(module, PreTrainedModel):
+        inside = requested.get(id(config), whole) == NAME
+    if inside:
+        yield module
+    for part in module.children():
+        yield from _reached(part, requested, whole, inside)
 
 
 def _register():
@@ -176,8 +199,10 @@ def _register():
     @_hook("post_init")
     def post_init(self, original):
         if self.config._attn_implementation == NAME:
-            _refuse_drift(self, *map(type, self.modules()))
-            _refuse_looks(self)
+            configs = {id(x.config): x.config._attn_implementation for x in self.modules() if isinstance(x, PreTrainedModel)}
+            parts = list(_reached(self, configs, NAME))
+            _refuse_drift(self, *map(type, parts))
+            _refuse_looks(self, parts)
             _adopt(self)
             _tell_unused(self)
         return original(self)
@@ -186,13 +211,13 @@ def _register():
     def set_attn_implementation(self, original, attn_implementation, *args, **kwargs):
         if not _names_it(attn_implementation):
             return original(self, attn_implementation, *args, **kwargs)
-        classes = set(map(type, self.modules()))
-        if attn_implementation == NAME:
-            _refuse_drift(self, *classes)
-            _refuse_unfit(self)
-            _refuse_looks(self)
-        for module in _modules(*classes):
-            _adapt(module)
+        requested = _requested(self.config, attn_implementation)
+        parts = list(_reached(self, requested, requested[id(self.config)]))
+        _refuse_drift(self, *map(type, parts))
+        for part in parts:
+            if isinstance(part, PreTrainedModel):
+                _refuse_unfit(part)
+        _refuse_looks(self, parts)
         found = original(self, attn_implementation, *args, **kwargs)
         _adopt(self)
         if attn_implementation == NAME:
