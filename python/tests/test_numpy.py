@@ -66,7 +66,7 @@ def test_a_bias_of_a_subclass(name, both, capsys):
     if both:
         np.testing.assert_allclose(layer.forward(Q[:2], K, V)[1], want[:2], atol=1e-15, rtol=0)
     else:
-        with pytest.raises(ValueError, match="takes the number of tokens alone, and there are 2 queries and 5 keys"):
+        with pytest.raises(ValueError, match="has one parameter, but there are 2 queries and 5 keys"):
             layer.forward(Q[:2], K, V)
 
 
@@ -139,10 +139,10 @@ def test_without_a_seed_numpys_state_is_used():
 
 def test_counts_and_profiles():
     assert text.count_position_pairs(128, 256) == (49152, 65536)
-    for call, error, words in ((lambda: text.count_position_pairs(-1, 3), ValueError, "max_len_train is -1: at least 0"),
-                               (lambda: text.count_position_pairs(2.5, 3), TypeError, "max_len_train is 2.5: a whole number"),
+    for call, error, words in ((lambda: text.count_position_pairs(-1, 3), ValueError, "max_len_train is -1, expected 0 or more"),
+                               (lambda: text.count_position_pairs(2.5, 3), TypeError, "max_len_train is 2.5, expected an integer"),
                                (lambda: text.count_position_pairs(2, -3), ValueError, "max_len_test is -3"),
-                               (lambda: text.RelativePositionEmbedding(-1, 4, 4), ValueError, "max_distance is -1: at least 0"),
+                               (lambda: text.RelativePositionEmbedding(-1, 4, 4), ValueError, "max_distance is -1, expected 0 or more"),
                                (lambda: text.RelativeSelfAttention(8, 4, 4, -1), ValueError, "max_distance is -1")):
         with pytest.raises(error, match=words):
             call()
@@ -190,12 +190,16 @@ def test_one_head_needs_no_axes():
 
 
 def test_matrices_are_needed():
-    with pytest.raises(ValueError, match="Q: 3 axes: 2 are needed"):
+    with pytest.raises(ValueError, match="Q has 3 axes, expected 2"):
         text.RelativePositionBiasAttention(4).forward(Q[None], K, V)
-    with pytest.raises(ValueError, match=r"q: 1 axes: 4 are needed, \(B, H, L, D\), or 3, \(H, L, D\), or 2, \(L, D\)"):
+    with pytest.raises(ValueError, match=r"q has 1 axes, expected \(B, H, L, D\), \(H, L, D\) or \(L, D\)"):
         relpos.attention(Q[0], K[0], V[0])
 
 
 def test_documentation():
     found = doctest.testmod(text)
     assert found.attempted > 10 and found.failed == 0
+
+
+def test_dir_lists_public_names():
+    assert dir(relpos.numpy) == sorted(relpos.numpy.__all__)

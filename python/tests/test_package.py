@@ -84,7 +84,7 @@ def test_explain():
     many = np.ones((1, 1, 100, 4), np.float32)
     many[..., 70, :] = 2
     text = repr(relpos.explain(many, many, many)).splitlines()
-    assert len(text) == 43 and text[-3].startswith("   70") and text[-2] == "60 keys of smaller weight are left out"
+    assert len(text) == 43 and text[-3].startswith("   70") and text[-2] == "60 keys with smaller weights are not shown"
     last = relpos.explain(q[0], k[0], v[0])
     np.testing.assert_allclose(last.raw, q[0, 0, -1].astype(float) @ k[0, 0].T)
 
@@ -147,7 +147,7 @@ def test_what_the_documentation_of_a_term_says(cls):
         assert re.search(rf"^{array['name']}  +\S.*: ", said, re.M), array["name"]
     for parameter in info["parameters"]:
         name = relpos._terms._KEYWORDS.get(parameter["key"], parameter["key"])
-        assert re.search(rf"^{name}  .*(required|unless given)$", said, re.M), name
+        assert re.search(rf"^{name}  .*(required|default .*)$", said, re.M), name
 
 
 def test_readme():

@@ -79,7 +79,7 @@ def test_results_in_a_notebook():
 def test_an_explanation_in_a_notebook():
     row = relpos.explain(*rng.standard_normal((3, 1, 1, 50, 8)), query=3, causal=True)
     shown = row._repr_html_()
-    assert shown.count("<tr>") == 41 and "10 keys of smaller weight are left out" in shown and f"{row.lse:.6g}" in shown
+    assert shown.count("<tr>") == 41 and "10 keys with smaller weights are not shown" in shown and f"{row.lse:.6g}" in shown
     assert f"<td>{row.weights[2]:.4f}</td>" in shown and "<td>-inf</td>" in shown
 
 
@@ -99,11 +99,11 @@ def test_attention(drawn):
     assert [x.get_text() for x in ax.get_xticklabels()] == words == [x.get_text() for x in ax.get_yticklabels()]
     same = plot.attention(result.weights[0], ax=ax)
     assert same is ax
-    with pytest.raises(ValueError, match="tokens: 3 for 7 queries"):
+    with pytest.raises(ValueError, match="tokens: 3 labels for 7 queries"):
         plot.attention(result, "abc")
-    with pytest.raises(ValueError, match="k_tokens: 2 for 7 keys"):
+    with pytest.raises(ValueError, match="k_tokens: 2 labels for 7 keys"):
         plot.attention(result, words, k_tokens="ab")
-    with pytest.raises(ValueError, match="the result has no weights: give relpos.attention return_weights=True"):
+    with pytest.raises(ValueError, match="the result has no weights; pass return_weights=True"):
         plot.attention(relpos.attention(q, k, v, return_lse=True))
 
 
@@ -122,7 +122,7 @@ def test_rope(drawn):
     angles = 10000.0 ** (-np.arange(0, 8, 2) / 8)
     line = plot.rope(relpos.RoPE(), 30, dim=8).lines[0]
     np.testing.assert_allclose(line.get_ydata(), np.cos(np.outer(np.arange(30), angles)).mean(1), atol=1e-12)
-    with pytest.raises(TypeError, match="draws relpos.RoPE, not ALiBi"):
+    with pytest.raises(TypeError, match="term is of type ALiBi, expected relpos.RoPE"):
         plot.rope(relpos.ALiBi())
 
 

@@ -64,7 +64,7 @@ def test_what_is_no_progress():
     small = x[:, :, :64]
     for call in (lambda **of: relpos.attention(small, small, small, **of), lambda **of: relpos.attention_backward(small, small, small, small, **of),
                  lambda **of: relpos.Plan(1, 8, 64, 64, 64)(small, small, small, **of)):
-        with pytest.raises(TypeError, match="progress is of type str: True, False, or a function"):
+        with pytest.raises(TypeError, match="progress is of type str, expected True, False, or a function"):
             call(progress="yes")
 
 

@@ -261,8 +261,27 @@ def test_scores_plus_a_term(kind, term):
     """As texts write scores + position_bias. An array of objects, or torch's "Boolean value of Tensor" would say nothing."""
     scores = np.zeros((H, 3, 3)) if kind == "numpy" else pytest.importorskip("torch").zeros(H, 3, 3)
     for add in (lambda: scores + term, lambda: term + scores):
-        with pytest.raises(TypeError, match=r"bias=term\) adds a term to the scores, term \+ relpos.Dense\(array\).*term.matrix\(Lq, Lk\)"):
+        with pytest.raises(TypeError, match=r"bias=term\) computes with the term, term \+ relpos.Dense\(array\).*term.matrix\(Lq, Lk\)"):
             add()
+
+
+@pytest.mark.parametrize("term", [relpos.ALiBi(), relpos.ALiBi() + relpos.LogDecay()])
+def test_scores_plus_equals_a_term(term):
+    scores = np.zeros((H, 3, 3))
+    with pytest.raises(TypeError, match=r"bias=term\) computes with the term, term \+ relpos.Dense\(array\).*term.matrix\(Lq, Lk\)"):
+        scores += term
+    assert not (scores == term) and scores != term
+
+
+@pytest.mark.parametrize("keyword, term", [("rope", relpos.RoPE()), ("relkey", relpos.RelKey(np.zeros((3, D)), left=1, right=1)),
+                                           ("relval", relpos.RelValue(np.zeros((3, D)), left=1, right=1)),
+                                           ("sink", relpos.Sink(np.zeros(H))), ("rope", relpos.RoPE() + relpos.ALiBi())])
+def test_scores_plus_a_term_that_is_no_bias(keyword, term):
+    """The suggestion names the keyword of the term, and neither bias= nor matrix, which raise for it."""
+    for add in (lambda: np.zeros((H, 3, 3)) + term, lambda: term + np.zeros((H, 3, 3))):
+        with pytest.raises(TypeError, match=rf"relpos.attention\(q, k, v, {keyword}=term\)") as caught:
+            add()
+        assert "bias=term" not in str(caught.value) and "matrix" not in str(caught.value)
 
 
 def test_docstrings_say_something():
@@ -292,7 +311,7 @@ def test_numbers_of_any_kind(kind):
 
 @pytest.mark.parametrize("value", [None, [None], object()])
 def test_a_parameter_that_is_no_number(value):
-    with pytest.raises(TypeError, match="LogDecay: lambda_ is .*: a number is needed"):
+    with pytest.raises(TypeError, match="LogDecay: lambda_ is .*, expected a number"):
         relpos.LogDecay(value)
 
 

@@ -133,7 +133,7 @@ def test_a_bias_of_a_subclass(both, capsys):
     row = module.explain(q[0], k[0], v[0], "abcdefghijk"[:lk], 2)
     torch.testing.assert_close(row.weights, weights[0, 2].detach(), atol=1e-12, rtol=0)
     if not both:
-        with pytest.raises(ValueError, match="takes the number of tokens alone, and there are 3 queries and 7 keys"):
+        with pytest.raises(ValueError, match="has one parameter, but there are 3 queries and 7 keys"):
             module(q[:, :3], k, v)
 
 
@@ -147,9 +147,9 @@ def test_the_bias_that_a_subclass_may_build_on(learned):
 
 def test_arrays_are_refused_in_words():
     x = np.eye(4)
-    with pytest.raises(TypeError, match="Q is of type ndarray: a tensor is needed; relpos.numpy.RelativePositionBiasAttention takes arrays"):
+    with pytest.raises(TypeError, match="Q is of type ndarray, expected a tensor; use relpos.numpy.RelativePositionBiasAttention for arrays"):
         rt.RelativePositionBiasAttention(4)(x, x, x)
-    with pytest.raises(TypeError, match="value is of type ndarray: a tensor is needed; relpos.attention takes arrays"):
+    with pytest.raises(TypeError, match="value is of type ndarray, expected a tensor; use relpos.attention for arrays"):
         rt.scaled_dot_product_attention(torch.eye(4), torch.eye(4), x)
 
 
@@ -195,7 +195,7 @@ def test_a_text_of_numpy():
     for module in (rt, relpos.numpy):
         assert "of a text that draws them by np.random.seed" in " ".join(module.RelativeSelfAttention.__doc__.split())
     assert "relpos.numpy" in rt.RelativeSelfAttention.__doc__ and "relpos.torch" in relpos.numpy.RelativeSelfAttention.__doc__
-    with pytest.raises(TypeError, match="X is of type ndarray: a tensor is needed; relpos.numpy.RelativeSelfAttention takes arrays"):
+    with pytest.raises(TypeError, match="X is of type ndarray, expected a tensor; use relpos.numpy.RelativeSelfAttention for arrays"):
         rt.RelativeSelfAttention(8, 4, 4)(np.zeros((6, 8)))
 
 
@@ -463,7 +463,7 @@ def test_positions_that_have_to_be_finite():
     assert "positions are finite" in rt.RoPEMultiheadAttention.__doc__
     with pytest.raises(ValueError, match="positions must be finite"):
         rt.RoPEMultiheadAttention(DIM, HEADS)(x, x, x, k_positions=p)
-    with pytest.raises(IndexError, match="k_positions: 0 to inf: AdditivePosMultiheadAttention has vectors for the finite positions 0 to 8"):
+    with pytest.raises(IndexError, match="k_positions has 0 to inf, expected 0 to 8, finite"):
         rt.AdditivePosMultiheadAttention(DIM, HEADS, max_len=9)(x, x, x, k_positions=p)
 
 
@@ -574,7 +574,7 @@ def test_shapes_of_masks():
     for shape in ((5, LQ, LK), (B, LK, LQ), (LQ,), (LQ, LK + 1), (2 * B * HEADS, LQ, LK), (B, HEADS, LQ, LK), (HEADS, LQ, LK)):
         with pytest.raises(ValueError) as found:
             module(query, key, key, attn_mask=torch.zeros(shape))
-        assert str(found.value) == (f"attn_mask: shape is {shape}: (Lq, Lk), (B, Lq, Lk) or (B num_heads, Lq, Lk) is needed, here (7, 11), "
+        assert str(found.value) == (f"attn_mask has shape {shape}, expected (Lq, Lk), (B, Lq, Lk) or (B num_heads, Lq, Lk), here (7, 11), "
                                     "(3, 7, 11) or (6, 7, 11)")
 
 
@@ -588,7 +588,7 @@ def test_additive_pos_multihead_attention():
         got = module(query, key, value, q_positions=p_q, k_positions=p_k, k_position_mask=seen, need_weights=True)
         agree(got[0], want[0], [query, key, value, *module.parameters()])
         torch.testing.assert_close(got[1], want[1], atol=1e-12, rtol=0)
-    with pytest.raises(IndexError, match="q_positions: 40 to 46: .* 0 to 39; a larger max_len"):
+    with pytest.raises(IndexError, match="q_positions has 40 to 46, expected 0 to 39, finite; use a larger max_len"):
         module(query, key, value, q_positions=torch.arange(LQ) + 40)
     with pytest.raises(ValueError, match="max_len is 0"):
         rt.AdditivePosMultiheadAttention(DIM, HEADS, max_len=0)
@@ -706,7 +706,7 @@ def test_shapes_of_the_families():
         want |= {"clipped": {"relative_bias": (HEADS, 7)}, "shared": {"relative_bias": (7,)},
                  "shaw": {"rel_embed.a_K": (7, DIM // HEADS), "rel_embed.a_V": (7, DIM // HEADS)}}.get(family, {})
         assert {n: tuple(p.shape) for n, p in made.state_dict().items()} == want
-    with pytest.raises(ValueError, match="embed_dim is 9: a multiple of num_heads, 2"):
+    with pytest.raises(ValueError, match="embed_dim is 9, expected a multiple of num_heads, 2"):
         rt.ALiBiMultiheadAttention(9, 2)
 
 
@@ -831,7 +831,7 @@ def test_the_recipe_for_a_loss_on_weights():
     relpos.attention(q, k, v, bias=bias.term()).square().mean().backward()
     assert (whole - table.grad).abs().max() > 1e-5  # what the entropy adds
     found = relpos.attention(q, k, v, bias=bias.term(), return_weights=True)
-    with pytest.raises(RuntimeError, match="for a loss on the weights, write the attention in torch's own operations"):
+    with pytest.raises(RuntimeError, match="for a loss on the weights, write the attention in torch operations"):
         found.weights.sum().backward()
 
 
@@ -910,7 +910,7 @@ def test_is_causal_of_the_modules_is_by_index():
 def test_what_torchs_attention_has_and_this():
     q, k = torch.randn(1, 4, 5, 8), torch.randn(1, 2, 7, 8)
     call = relpos.torch.scaled_dot_product_attention
-    with pytest.raises(ValueError, match="key has 2 heads and query 4: enable_gqa=True is needed"):
+    with pytest.raises(ValueError, match="key has 2 heads and query has 4; pass enable_gqa=True"):
         call(q, k, k)
     torch.manual_seed(1)
     first = call(q, q, q, dropout_p=0.5)
@@ -919,3 +919,13 @@ def test_what_torchs_attention_has_and_this():
     assert torch.equal(first, call(q, q, q, dropout_p=0.5))
     want = relpos.attention(q, q, q, bias=relpos.ALiBi() + relpos.Dense(torch.eye(5)), causal=True)
     assert torch.equal(call(q, q, q, torch.eye(5), 0.0, True, bias=relpos.ALiBi()), want)
+
+
+def test_dir_lists_public_names():
+    assert dir(relpos.torch) == sorted(relpos.torch.__all__)
+
+
+def test_an_embedding_as_a_bias():
+    q = torch.zeros(1, 4, 3, 8)
+    with pytest.raises(TypeError, match=r"^bias is of type Embedding, expected a term; use relpos.T5\(x.weight\)"):
+        relpos.attention(q, q, q, bias=nn.Embedding(32, 4))

@@ -82,7 +82,7 @@ def test_compile_with_all_results():
     got, want = (f(*args, return_weights=True, return_lse=True, summary=True) for f in (compiled(call), call))
     for a, b in zip((*got[:3], *got.summary), (*want[:3], *want.summary)):
         assert torch.equal(a, b) and a.requires_grad == b.requires_grad
-    with pytest.raises(Exception, match="out: a call that torch traces makes its own|Observed exception"):
+    with pytest.raises(Exception, match="out is not supported while torch traces|Observed exception"):
         compiled(lambda q, k, v: relpos.attention(q, k, v, out=torch.empty(1, 2, 4, 3)))(*args[:3])
 
 
@@ -206,7 +206,7 @@ def test_no_gradient_is_dropped_silently(way, name):
     out, *others = call(q, k, v)
     other = others[["weights", "lse", "entropy"].index(name)]
     for loss in (other.pow(2).sum(), out.sum() + other.pow(2).sum()):
-        with pytest.raises(RuntimeError, match="gradients through out and lse alone"):
+        with pytest.raises(RuntimeError, match="only out and lse have gradients"):
             loss.backward(retain_graph=True)
     want = torch.autograd.grad(relpos.attention(q, k, v).sin().sum(), (q, k, v))
     for a, b in zip(torch.autograd.grad(out.sin().sum() + other.detach().sum(), (q, k, v), retain_graph=True), want):
@@ -244,7 +244,7 @@ def test_jit_trace_with_every_option():
 @pytest.mark.parametrize("dynamo", [False, True])
 def test_onnx_is_refused(dynamo):
     pytest.importorskip("onnxscript")
-    with pytest.raises(Exception, match="relpos.attention has no form in ONNX: export the model with another attention"):
+    with pytest.raises(Exception, match="relpos.attention cannot be exported to ONNX; export the model with another attention"):
         torch.onnx.export(Layer(), (torch.randn(2, 6, 8),), io.BytesIO(), dynamo=dynamo)
 
 
@@ -292,5 +292,5 @@ def test_the_negative_bit(grad):
         if grad:
             for a, b in zip(*(torch.autograd.grad(x.sin().sum(), (q, t5)) for x in (got, want))):
                 assert torch.equal(a, b)
-    with torch.no_grad(), pytest.raises(TypeError, match=r"k: its negative bit is set: use k.resolve_neg\(\)"):
+    with torch.no_grad(), pytest.raises(TypeError, match=r"k has its negative bit set; use k.resolve_neg\(\)"):
         relpos.attention_backward(q, q, torch._neg_view(q), q)
