@@ -1,4 +1,4 @@
-"""Bad input gets one line that names the argument, what it is and what it should be.  SPDX-License-Identifier: Apache-2.0"""
+"""Bad input raises one line that names the argument, its value and the expected value.  SPDX-License-Identifier: Apache-2.0"""
 import re
 import warnings
 
@@ -218,7 +218,7 @@ def test_bfloat16_of_another_byte_order():
 # ---- every array of every term and mask: wrong in shape, wrong in type
 
 def wrong_arrays():
-    """(what the message begins with, the call) for each array that a term or mask of the library takes."""
+    """Yield (start of the message, keyword, class, arguments) with a wrong array, for each array of every term and mask."""
     from relpos import _core, _terms
     for cls in relpos.TERMS.values():
         facts = _terms._BY_CLASS[cls]
@@ -248,7 +248,7 @@ def test_every_array_is_named_as_it_was_given():
 
 
 def test_fewer_causal_queries_than_keys():
-    """They are the first ones for torch and the last ones for flash-attn."""
+    """torch aligns the queries with the first keys, flash-attn with the last."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         want = relpos.attention(q, k, v, causal=True, q_offset=0)

@@ -1,4 +1,4 @@
-"""relpos.numpy: the printed examples of the texts, and the functions beside plain loops.
+"""relpos.numpy: the printed examples of the texts, and the functions compared with plain loops.
 
 SPDX-License-Identifier: Apache-2.0"""
 import doctest
@@ -37,7 +37,7 @@ def test_printed_trace(capsys):
     text.RelativePositionBiasAttention(4).explain(Q, K, V, TOKENS, query_idx=0)
     said = capsys.readouterr().out
     assert said.startswith("\n=== Relative Position Bias trace for 'The' ===\nbias_scale = 0.3, d_k = 4\n\nRaw scores:    [0.  2.  1.  1.  1.5]\n")
-    assert "Bias values:   [ 0.     -0.2079 -0.3296 -0.4159 -0.4828]\n" in said  # docs/errata.md says so
+    assert "Bias values:   [ 0.     -0.2079 -0.3296 -0.4159 -0.4828]\n" in said  # see docs/errata.md
     assert "Biased scores: [0.     0.7921 0.1704 0.0841 0.2672]\n" in said
     assert "  A[The,cat] = 0.3253 (d=1) |################|\n" in said
     assert said.endswith("Output[The] = [0.2435 0.4215 0.2709 0.2565]\n")
@@ -52,7 +52,7 @@ def test_bias_matrix():
 
 @pytest.mark.parametrize("name, both", [("_build_bias_matrix", False), ("bias_matrix", False), ("bias_matrix", True)])
 def test_a_bias_of_a_subclass(name, both, capsys):
-    """The chapter's exercise 2, linear decay, as one writes it over the chapter's class."""
+    """Exercise 2 of the chapter, linear decay, as a subclass of the chapter's class."""
     def linear(self, N, M=None):
         return -0.3 * abs(np.arange(M or N) - np.arange(N)[:, None])
 
@@ -75,7 +75,7 @@ def test_printed_weights_of_the_seeded_layer():
     X = np.random.randn(6, 8)
     before = np.random.get_state()[1].copy()
     output, weights = text.RelativeSelfAttention(8, 4, 4, max_distance=3, seed=123).forward(X)
-    np.testing.assert_array_equal(np.random.get_state()[1], before)  # NumPy's state is left alone
+    np.testing.assert_array_equal(np.random.get_state()[1], before)  # NumPy's state does not change
     np.testing.assert_array_equal(np.round(weights, 3), [
         [0.008, 0.028, 0.001, 0.12, 0.62, 0.223], [0.26, 0.098, 0.35, 0.157, 0.052, 0.083], [0.794, 0.002, 0.077, 0.122, 0.002, 0.002],
         [0.016, 0.394, 0.025, 0.108, 0.356, 0.101], [0.475, 0.023, 0.002, 0.13, 0.069, 0.301], [0.002, 0.227, 0.001, 0.014, 0.66, 0.097]])
@@ -100,7 +100,7 @@ def test_functions_beside_loops(n, m):
 
 
 def test_vectors_of_relpos_torch():
-    """The functions take relpos.torch's RelativePositionEmbedding as their own."""
+    """The functions accept RelativePositionEmbedding of relpos.torch."""
     torch = pytest.importorskip("torch")
     import relpos.torch
     ours, theirs = text.RelativePositionEmbedding(3, 4, 5, seed=1), relpos.torch.RelativePositionEmbedding(3, 4, 5).double()
@@ -154,7 +154,7 @@ def test_counts_and_profiles():
 
 
 def test_example_data():
-    """The files of examples/data have the numbers of these examples."""
+    """The files in examples/data contain the numbers of these examples."""
     data = Path(__file__).resolve().parents[2] / "examples/data"
     cat, shaw, three = (np.load(data / f"{name}.npz") for name in ("cat", "shaw", "three"))
     for name, x in (("q", Q), ("k", K), ("v", V)):
@@ -173,7 +173,7 @@ def test_torch_is_not_imported():
 
 
 def test_one_head_needs_no_axes():
-    """(L, D) is (1, 1, L, D), and results lack the same axes."""
+    """(L, D) means (1, 1, L, D), and results omit the same axes."""
     full = [x[None, None] for x in (Q, K, V)]
     options = dict(bias=relpos.LogDecay(0.3), causal=True, mask=np.tril(np.ones((5, 5), bool)))
     want = relpos.attention(*full, **options, return_weights=True, return_lse=True, summary=True)

@@ -1,4 +1,4 @@
-"""Decoding over keys and values in pages, beside the same over arrays.  SPDX-License-Identifier: Apache-2.0"""
+"""Compare decoding over keys and values in pages with decoding over arrays.  SPDX-License-Identifier: Apache-2.0"""
 import numpy as np
 import pytest
 import relpos
@@ -14,7 +14,7 @@ OPTIONS = dict(bias=relpos.T5(table, bidirectional=False), rope=relpos.RoPE(), c
 
 
 def whole(pages, n):
-    """The first n keys that TABLE names, as an array (B, Hk, n, D)."""
+    """Return the first n keys listed in TABLE as an array (B, Hk, n, D)."""
     return np.ascontiguousarray(pages[TABLE].swapaxes(1, 2).reshape(B, HK, -1, pages.shape[-1])[:, :, :n])
 
 
@@ -101,7 +101,7 @@ def test_a_wrong_argument_is_refused(change, error, text):
 
 
 def test_pages_that_len_k_leaves_out():
-    """What lies past len_k may name any page, or none."""
+    """Entries of the table past len_k can be any number."""
     p = plan()
     np.testing.assert_array_equal(p(q, k_pages, v_pages, pages=np.where(TABLE == 7, -1, TABLE), len_k=64, q_offset=63),
                                   p(q, k_pages, v_pages, pages=TABLE, len_k=64, q_offset=63))

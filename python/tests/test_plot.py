@@ -1,4 +1,4 @@
-"""relpos.plot, and what a notebook shows of terms and results.  SPDX-License-Identifier: Apache-2.0"""
+"""relpos.plot, and the HTML of terms and results in a notebook.  SPDX-License-Identifier: Apache-2.0"""
 import base64
 import re
 import struct
@@ -16,7 +16,7 @@ TERMS = {name: line for name, line in relpos._terms.EXAMPLES.items()}
 
 
 def pictures(text):
-    """The pixels (rows, columns, 3) of each picture in some HTML, read as PNG says."""
+    """Decode each PNG in some HTML to pixels (rows, columns, 3)."""
     found = []
     for data in re.findall(r'src="data:image/png;base64,([^"]+)"', text):
         png, at, parts = base64.b64decode(data), 8, {}
@@ -35,7 +35,7 @@ def pictures(text):
 
 @pytest.mark.parametrize("name", TERMS)
 def test_a_term_in_a_notebook(name):
-    """A picture for each head of what matrix() has; None, so that repr is shown, of what adds no such bias."""
+    """A bias has one picture of matrix() per head. Other terms return None, so the notebook shows their repr."""
     space = {"relpos": relpos, "np": np, "rng": np.random.default_rng(0)}
     term = next(iter(eval(f"dict({TERMS[name]})", space).values()))
     shown = term._repr_html_()
@@ -47,7 +47,7 @@ def test_a_term_in_a_notebook(name):
         return
     found = pictures(shown)
     assert len(found) == len(matrix) and found[0].shape == (*matrix.shape[1:], 3)
-    for picture, numbers in zip(found, matrix):  # the darkest where it is lowest, yellow where it is highest
+    for picture, numbers in zip(found, matrix):  # dark at the minimum, yellow at the maximum
         assert tuple(picture[np.unravel_index(numbers.argmin(), numbers.shape)]) == (68, 1, 84)
         if numbers.min() < numbers.max():
             assert tuple(picture[np.unravel_index(numbers.argmax(), numbers.shape)]) == (253, 231, 37)
@@ -113,7 +113,7 @@ def test_profile(drawn):
     for head, line in enumerate(ax.lines):
         np.testing.assert_array_equal(line.get_xdata(), range(-6, 7))
         np.testing.assert_array_equal(line.get_ydata(), result.summary.profile[1, head])
-    assert len(ax.lines) == 3 and not ax.lines[0].get_ydata()[7:].any()  # causal: nothing after the query
+    assert len(ax.lines) == 3 and not ax.lines[0].get_ydata()[7:].any()  # causal: no weight after the query
     later = relpos.attention(q[:, :, :2], k, v, summary=True, q_offset=5, causal=True)
     assert list(plot.profile(later.summary, q_offset=5).lines[0].get_xdata()) == list(range(-6, 2))
 

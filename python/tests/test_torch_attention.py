@@ -1,4 +1,4 @@
-"""Torch tensors: values, types, strides, autograd. Run where torch is.  SPDX-License-Identifier: Apache-2.0"""
+"""Torch tensors: values, types, strides, autograd.  SPDX-License-Identifier: Apache-2.0"""
 import importlib
 
 import numpy as np
@@ -66,7 +66,7 @@ def test_strides_and_out():
 
 
 def test_other_ways_in():
-    """NumPy and tensors in one call; a tensor type without the exchange API, as in older versions."""
+    """A call mixes arrays and tensors; a tensor type without the exchange API works as in older versions of torch."""
     q, k, v = tensors()
     table = np.ones((32, 4), np.float32)
     assert isinstance(relpos.attention(q, k.numpy(), v.numpy(), bias=relpos.T5(table)), torch.Tensor)
@@ -103,7 +103,7 @@ def test_bad_tensors():
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_one_warning_of_a_step_of_training(compiled):
-    """Fewer causal queries than keys: the backward pass does not repeat it."""
+    """With fewer causal queries than keys, only the forward pass warns."""
     q, k, v = tensors(grad=True)
     call = lambda q, k, v: relpos.attention(q, k, v, causal=True)
     if compiled:
@@ -116,7 +116,7 @@ def test_one_warning_of_a_step_of_training(compiled):
 
 
 def test_a_gradient_beside_arrays_of_numpy():
-    """k and v may be arrays, as in a call without a gradient, and may change after it."""
+    """k and v can be arrays, as in a call without a gradient, and can change after the call."""
     q, k, v = tensors()
     want = torch.autograd.grad(relpos.attention(q.requires_grad_(), k, v).sum(), q)[0]
     keys, values = k.numpy().copy(), v.numpy()[..., ::-1][..., ::-1].copy()
@@ -163,7 +163,7 @@ def test_gradcheck():
 def test_gradients_in_half_precision():
     wide = tensors(torch.float64, grad=True)
     narrow = [x.detach().bfloat16().requires_grad_() for x in wide]
-    table = torch.zeros(32, 4, requires_grad=True)  # f32 beside bf16
+    table = torch.zeros(32, 4, requires_grad=True)  # f32 with bf16
     relpos.attention(*narrow, bias=relpos.T5(table)).float().pow(2).sum().backward()
     eager(*wide).pow(2).sum().backward()
     for a, b in zip(narrow, wide):
@@ -175,7 +175,7 @@ def test_gradients_in_half_precision():
 def test_gradients_that_are_wanted():
     q, k, v = tensors()
     table = torch.zeros(32, 4, requires_grad=True)
-    relpos.attention(q, k, v, bias=relpos.T5(table)).sum().backward()  # a gradient of stride 0
+    relpos.attention(q, k, v, bias=relpos.T5(table)).sum().backward()  # a gradient with stride 0
     assert q.grad is None and table.grad.shape == (32, 4)
     got = relpos.attention(q, k, v, bias=relpos.T5(table), return_lse=True, summary=True)
     assert got.out.requires_grad and got.weights is None
@@ -196,7 +196,7 @@ OTHERS = {"weights": lambda found: found.weights, "entropy": lambda found: found
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_no_gradient_is_dropped_silently(name):
-    """A loss that reads weights or summary is refused; as numbers they serve any use, and out keeps its gradient."""
+    """A loss that depends on weights or summary raises; they can be used detached, and out keeps its gradient."""
     q, k, v = tensors(grad=True)
     call = lambda: relpos.attention(q, k, v, return_weights=True, return_lse=True, summary=True)
     found = call()
@@ -215,8 +215,8 @@ def test_no_gradient_is_dropped_silently(name):
 
 
 def test_gradients_through_lse():
-    """Differences, a z-loss alone, and two halves of the keys that are merged by their lse: the gradients are those of all keys. A row without a
-    key has none, whatever comes in."""
+    """Check the gradients of lse by differences, for a z-loss, and for two halves of the keys merged by their lse, which gives the
+    gradients of all keys. A row without keys has gradient 0 for any incoming gradient."""
     q, k, v = tensors(torch.float64, grad=True)
     table = torch.randn(q.shape[1], 5, dtype=torch.float64, requires_grad=True)
     sink = torch.randn(q.shape[1], dtype=torch.float64, requires_grad=True)
@@ -259,7 +259,7 @@ def second(f, q):
     lambda f, q: torch.autograd.gradgradcheck(f, q)], ids=["backward", "penalty", "hessian", "hvp", "gradgradcheck"])
 @pytest.mark.parametrize("of", ["q", "table"])
 def test_second_derivatives_are_refused(of, twice):
-    """By q and by a learned array, where the loss alone has no second derivative: relpos knows none, and does not call them zero."""
+    """Second derivatives by q and by a learned array raise; they are not reported as zero."""
     q, k, v = tensors(torch.float64)
     table = torch.zeros(32, 4, dtype=torch.float64)
     f = lambda x: relpos.attention(*(x, k, v) if of == "q" else (q, k, v), bias=relpos.T5(x if of == "table" else table))
@@ -267,7 +267,7 @@ def test_second_derivatives_are_refused(of, twice):
     with pytest.raises(RuntimeError, match="relpos.attention has no second derivatives"):
         twice(f, x)
     want, = torch.autograd.grad(f(x).sum(), x)
-    assert torch.equal(second(f, x), want) and second(f, x).requires_grad  # a first derivative all the same
+    assert torch.equal(second(f, x), want) and second(f, x).requires_grad  # the first derivative works
 
 
 @pytest.mark.parametrize("reentrant", [True, False])
@@ -307,7 +307,7 @@ def test_plan_and_explain():
 
 
 class Thief:
-    """A flag, or an array, that takes the memory of a tensor away when it is read."""
+    """A flag or array that frees the memory of a tensor when it is read."""
 
     def __init__(self, tensor):
         self.tensor = tensor
@@ -383,7 +383,7 @@ WITHOUT_GRADIENT = {
 @pytest.mark.parametrize("also", [False, True])
 @pytest.mark.parametrize("name", WITHOUT_GRADIENT)
 def test_what_has_no_gradient_says_so(name, also):
-    """Numbers and positions have no gradient: torch is not left to believe that they have one of zero, whoever else wants one."""
+    """Numbers and positions have no gradient: they raise instead of getting a gradient of zero, even if other inputs have gradients."""
     q, k, v = tensors(grad=also)
     s, options = torch.tensor(0.5, requires_grad=True), WITHOUT_GRADIENT[name]
     with pytest.raises(TypeError, match=r"requires a gradient, which relpos.attention does not compute; use .detach\(\)"):
@@ -409,7 +409,7 @@ def test_batched_gradients_are_refused():
 
 
 def test_heads_side_by_side_stay_so():
-    """As projections give them: joined without a copy. Where torch records the call, and of other layouts, out is contiguous."""
+    """For q as projections store it, the heads of `out` are joined without a copy. `out` is contiguous for other layouts and recorded calls."""
     q, k, v = (torch.randn(2, n, 3, 16).transpose(1, 2) for n in (7, 9, 9))
     out = relpos.attention(q, k, v, bias=relpos.ALiBi())
     assert out.shape == (2, 3, 7, 16) and out.transpose(1, 2).is_contiguous()

@@ -1,4 +1,4 @@
-"""Calls that torch reads or transforms while relpos.torch is not imported: each goes through torch, or is refused.
+"""Calls that torch traces or transforms without relpos.torch imported: each runs as an operator or raises.
 
 SPDX-License-Identifier: Apache-2.0"""
 import re
@@ -93,7 +93,7 @@ def test_transforms_are_refused(name, transform):
 
 
 def test_other_tensors_of_a_transform():
-    """Tensors that a transform does not touch are tensors as ever."""
+    """Tensors that a transform does not wrap work as usual."""
     want = call(q)
     got = torch.vmap(lambda x: x + call(q).sum())(torch.zeros(3))
     torch.testing.assert_close(got, want.sum().expand(3))
@@ -136,7 +136,7 @@ def test_gradients_under_a_mode():
 
 
 def test_a_backward_pass_alone():
-    """Dual and traced without its forward pass: torch would drop the tangent, and keep the gradients as constants."""
+    """Dual tensors raise, and so does a traced backward pass without its forward pass: torch would drop the tangent, or record the gradients as constants."""
     import relpos._operator  # noqa: F401
     from torch.fx.experimental.proxy_tensor import make_fx
     x = q.clone().requires_grad_()
@@ -194,7 +194,7 @@ def test_what_is_no_number_is_named():
 
 @pytest.mark.parametrize("name", ["three axes", "four axes", "in_dims", "one alone", "slopes", "nested", "lse"])
 def test_vmap(name):
-    """As a call for each place of the axis, with gradients."""
+    """vmap equals one call per index of the axis, with gradients."""
     g = torch.Generator().manual_seed(7)
     x, y, slopes = torch.randn(3, 2, 5, 4, generator=g), torch.randn(3, 2, 6, 4, generator=g), torch.rand(3, 2, generator=g)
     call = lambda a, b, s: relpos.attention(a, b, b, bias=relpos.ALiBi(s), causal=True)
@@ -231,7 +231,7 @@ def test_tensors_of_the_device_meta():
 
 
 def test_nested_tensors():
-    """Each entry as if it were alone, forward and backward."""
+    """Each entry gives the result of a separate call, forward and backward."""
     g = torch.Generator().manual_seed(7)
     rows = [torch.randn(n, 2, 4, generator=g) for n in (3, 6, 1)]
     table = torch.randn(32, 2, generator=g, requires_grad=True)

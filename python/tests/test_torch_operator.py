@@ -1,4 +1,4 @@
-"""attention as torch's operator: where calls are traced, and where torch's own flags say something.
+"""attention as a torch operator: traced calls, and torch's own checks of operators.
 
 SPDX-License-Identifier: Apache-2.0"""
 import copy
@@ -13,7 +13,7 @@ import torch._dynamo.testing  # noqa: E402
 import relpos.torch  # noqa: E402
 
 KEYS = torch.tensor([[1, 1, 0, 1, 1]])
-ROPE = relpos.RoPE(dim=2)  # made outside of what is compiled
+ROPE = relpos.RoPE(dim=2)  # created outside the compiled function
 
 
 def inputs(dtype=torch.float64):
@@ -43,7 +43,7 @@ def test_opcheck():
     for given in (args, every):
         numbers = torch.utils._pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, given)
         torch.library.opcheck(torch.ops.relpos.attention.default, numbers)
-        # not the fourth, which differentiates the sum of all results: through out and lse alone there are gradients, as test_compile checks
+        # omit the fourth test, which differentiates the sum of all results, since only out and lse have gradients; see test_compile
         torch.library.opcheck(torch.ops.relpos.attention.default, given,
                               test_utils=("test_schema", "test_autograd_registration", "test_faketensor"))
     q, k, v, arrays, *rest = numbers[:4] + args[4:]
@@ -74,7 +74,7 @@ def test_compile(dtype):
         dout = torch.randn_like(want)
         for a, b in zip(torch.autograd.grad(got, args, dout), torch.autograd.grad(want, args, dout)):
             assert torch.equal(a, b)
-    assert count.frame_count <= 3  # q_offset and seed do not compile again
+    assert count.frame_count <= 3  # q_offset and seed cause no recompilation
 
 
 def test_compile_with_all_results():
@@ -102,7 +102,7 @@ def threads():
 
 LONG = [torch.randn(1, 2, length, 8, generator=torch.Generator().manual_seed(length)) for length in (7, 9, 11)]
 WIDE = [torch.randn(1, 2, 7, dim, generator=torch.Generator().manual_seed(dim)) for dim in (8, 12, 16)]
-VALUES = {  # options by a number that changes, or that torch.compile knows as a symbol; q of each call, and the numbers
+VALUES = {  # options as a function of a number that changes or is a symbol of torch.compile; q of each call, and the numbers
     "threads": (lambda q, n: dict(threads=n), LONG[:1], (1, 2, 3)),
     "threads that are constant": (lambda q, n: dict(threads=threads()), LONG[:1], (1,)),
     "threads of NumPy": (lambda q, n: dict(threads=np.int64(3)), LONG[:1], (1,)),
@@ -135,7 +135,7 @@ VALUES = {  # options by a number that changes, or that torch.compile knows as a
 @pytest.mark.parametrize("dynamic", [None, True, False])
 @pytest.mark.parametrize("name", VALUES)
 def test_compile_with_numbers(name, dynamic):
-    """Constants, numbers that torch.compile knows as symbols, numbers of NumPy, tensors."""
+    """Options can be constants, symbols of torch.compile, NumPy numbers and tensors."""
     options, queries, numbers = VALUES[name]
     plain = lambda q, n: relpos.attention(q, q, q, **options(q, n))
     traced = compiled(plain, dynamic=dynamic)
@@ -218,7 +218,7 @@ def test_no_gradient_is_dropped_silently(way, name):
 
 
 def test_jit_trace():
-    """A trace computes anew from new inputs of other sizes, with gradients; it can be saved and loaded."""
+    """A trace works for new inputs of other sizes, with gradients, and can be saved and loaded."""
     layer, x = Layer(), torch.randn(2, 9, 8)
     trace = torch.jit.trace(layer, (torch.randn(2, 6, 8),))
     memory = io.BytesIO()
