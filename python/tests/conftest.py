@@ -1,5 +1,5 @@
-"""With RELPOS_NO_SKIPS=1, as tools/python.sh --torch runs the tests, a test that is skipped has failed, but for reasons that no
-environment of those tests can mend.  SPDX-License-Identifier: Apache-2.0"""
+"""With RELPOS_NO_SKIPS=1, which tools/python.sh --torch sets, a skipped test fails unless its reason is in ALLOWED: reasons that
+no environment of these tests can fix.  SPDX-License-Identifier: Apache-2.0"""
 import os
 
 import pytest
@@ -9,7 +9,7 @@ STRICT = os.environ.get("RELPOS_NO_SKIPS") == "1"
 
 
 def refuse(report):
-    """Make a skipped report a failed one."""
+    """Turn a skipped report into a failed one."""
     if STRICT and report.skipped and not hasattr(report, "wasxfail"):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
         if not any(word in reason for word in ALLOWED):

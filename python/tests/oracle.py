@@ -1,4 +1,4 @@
-"""What the tests compare with: attention by its definition, in NumPy and float64; and where the program is.
+"""The reference for the tests: attention by its definition, in NumPy and float64. Also the path of the program.
 
 SPDX-License-Identifier: Apache-2.0"""
 import os
@@ -11,7 +11,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def program():
-    """The path of a built program relpos: RELPOS_PROGRAM, or that of a build folder."""
+    """Return the path of the relpos program: RELPOS_PROGRAM, or the one in a build folder."""
     named = os.environ.get("RELPOS_PROGRAM")
     for path in [named] if named else [ROOT / "build/release/relpos", ROOT / "build/dev/relpos"]:
         if pathlib.Path(path).exists():
@@ -20,7 +20,7 @@ def program():
 
 
 def attention(q, k, v, bias=0.0, inner=0.0, keep=True, values=None, scale=None, softcap=0.0, softcap_after=False, sink=None):
-    """(out, weights, lse) for q, k, v [B, H, L, D]; bias, inner (what relkey adds) and keep broadcast to [B, H, Lq, Lk]; values
+    """Return (out, weights, lse) for q, k, v [B, H, L, D]. bias, inner (added by relkey) and keep broadcast to [B, H, Lq, Lk]; values
     [.., Lq, Lk, Dv] are added to v; sink [H]."""
     q, k, v = (np.asarray(x, np.float64) for x in (q, k, v))
     k, v = (np.repeat(x, q.shape[1] // x.shape[1], 1) for x in (k, v))
@@ -49,12 +49,12 @@ def attention(q, k, v, bias=0.0, inner=0.0, keep=True, values=None, scale=None, 
 
 
 def offsets(lq, lk, q_offset=0):
-    """key - query of each pair."""
+    """Return key - query of each pair."""
     return np.arange(lk)[None, :] - (np.arange(lq)[:, None] + q_offset)
 
 
 def bucket(r, buckets=32, max_distance=128, bidirectional=True):
-    """T5's buckets, the logarithm in float32."""
+    """Return T5's buckets, with the logarithm in float32."""
     r = np.asarray(r)
     first = 0
     if bidirectional:

@@ -1,4 +1,4 @@
-"""attention() on NumPy arrays against the definition: options, masks, types, strides, results.
+"""Compare attention() on NumPy arrays with the definition: options, masks, types, strides, results.
 
 SPDX-License-Identifier: Apache-2.0"""
 import os
@@ -114,7 +114,7 @@ def test_summary():
 def test_strides_are_kept():
     q, k, v = qkv()
     want = relpos.attention(q, k, v)
-    q2 = np.ascontiguousarray(q.transpose(0, 2, 1, 3)).transpose(0, 2, 1, 3)  # [B, L, H, D] underneath
+    q2 = np.ascontiguousarray(q.transpose(0, 2, 1, 3)).transpose(0, 2, 1, 3)  # [B, L, H, D] in memory
     k2 = np.ascontiguousarray(k[:, :, ::-1])[:, :, ::-1]  # a negative stride
     v2 = np.ones((2, 2, 17, 9), np.float32)
     v2[..., 2:7] = v
@@ -205,7 +205,7 @@ def test_numpy_scalars_as_options():
 def test_threads_give_the_same_bits():
     q, k, v = arrays((2, 4, 300, 16), (2, 4, 300, 16), (2, 4, 300, 16))
     want = relpos.attention(q, k, v, threads=1)
-    for n in range(2, 9):  # more than the pools that are kept
+    for n in range(2, 9):  # more than the cached pools
         np.testing.assert_array_equal(relpos.attention(q, k, v, threads=n), want)
 
 
@@ -250,8 +250,8 @@ def test_calls_from_several_threads():
 
 
 def test_the_lock_is_released():
-    """While one call computes, another thread of Python runs. The interpreter takes the lock from nobody in this test, so that
-    nothing but a call gives it away."""
+    """Another Python thread runs while one call computes. The switch interval is so long in this test that the other thread runs
+    only if the call releases the GIL."""
     q, k, v = arrays((1, 8, 1500, 64), (1, 8, 1500, 64), (1, 8, 1500, 64), dtype=np.float64)
     begin, ran = threading.Event(), threading.Event()
 
@@ -265,7 +265,7 @@ def test_the_lock_is_released():
         thread.start()
         begin.set()
         early = ran.is_set()
-        for _ in range(100):  # the first is enough, unless the machine has no time for the other thread
+        for _ in range(100):  # one call suffices unless the machine is too busy to run the other thread
             relpos.attention(q, k, v, threads=1)
             late = ran.is_set()
             if late:
@@ -279,7 +279,7 @@ def test_the_lock_is_released():
 
 def test_a_forked_child_computes():
     q, k, v = arrays((2, 4, 300, 16), (2, 4, 300, 16), (2, 4, 300, 16))
-    want = relpos.attention(q, k, v, threads=3)  # the pool has threads now
+    want = relpos.attention(q, k, v, threads=3)  # starts the threads of the pool
     child = os.fork()
     if child == 0:
         os._exit(0 if np.array_equal(relpos.attention(q, k, v, threads=3), want) else 1)
@@ -293,7 +293,7 @@ def test_a_forked_child_computes():
 
 
 def test_nothing_is_leaked():
-    """References to the arrays of a call are given back, whether it succeeds or not."""
+    """A call releases its references to arrays, whether it succeeds or not."""
     q, k, v = qkv()
     table = np.ones((32, 4), np.float32)
     half = np.ones((2, 4, 13, 8), ml_dtypes.bfloat16)
@@ -320,7 +320,7 @@ def test_nothing_is_leaked():
 # ---- ways to give the same arrays
 
 def test_a_last_axis_that_is_not_contiguous():
-    """Read from a copy, whichever of q, k and v it is, forward, backward, in plans and row by row."""
+    """q, k or v with strided last axes is read from a copy, forward, backward, in plans and in explain."""
     rng = np.random.default_rng(4)
     q, k, v, dout = (rng.standard_normal((2, 4, 7, 8)).astype(np.float32) for _ in range(4))
     for other in (lambda x: np.asfortranarray(x), lambda x: np.ascontiguousarray(x[..., ::-1])[..., ::-1], lambda x: x.repeat(2, -1)[..., ::2],

@@ -1,7 +1,7 @@
-"""Decoders that relpos lab trains, exported for transformers: the same losses of held-out text, in f64 there, and the same likeliest tokens. Needs torch, transformers and
-the program: RELPOS_PROGRAM, or build/release/relpos or build/dev/relpos.
+"""Decoders trained by relpos lab and exported for transformers: transformers in f64 gives the same losses on held-out text and the same
+most likely tokens. Needs torch, transformers and the program: RELPOS_PROGRAM, or build/release/relpos or build/dev/relpos.
 
-The difference is that of our f32: the bound is one rounding of a loss of 3 nats (GELU by its exact formula differs by 9e-7)."""
+The differences come from our f32: the bound is one rounding of a loss of 3 nats (GELU by its exact formula differs by 9e-7)."""
 import json
 import subprocess
 
@@ -62,7 +62,7 @@ def test_losses(tmp_path, name, keys):
     bound = 3 * 2**-24
     print(f"{name} {keys}: losses differ by {abs(float(loss) - found['loss']):.2g}, bound {bound:.2g}")
     assert abs(float(loss) - found["loss"]) <= bound
-    # what it writes after a prompt, by our sampling and by theirs; the tokenizer of the folder reads and writes bytes
+    # compare the text after a prompt from both samplers; the tokenizer in the folder reads and writes bytes
     prompt, new = "Four sc", 8
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")
     ids = tokenizer(prompt, return_tensors="pt").input_ids

@@ -1,5 +1,5 @@
-"""Every term against its definition, the lines "In NumPy" of docs/terms/NAME.md, on every text that its scheme is tried with: the
-values, and the gradients by differences of the definition. Nothing here knows a term by name.
+"""Compare every term with its definition, the lines "In NumPy" of docs/terms/NAME.md, for every sample of its facts: values, and
+gradients by differences of the definition. No test depends on the name of a term.
 
 SPDX-License-Identifier: Apache-2.0"""
 import json
@@ -33,7 +33,7 @@ def value(text):
 
 
 def shape_of(text, names):
-    """A shape of facts.h for given lengths and parameters; None for "none"."""
+    """Return a shape of facts.h for given lengths and parameters, or None for "none"."""
     condition = re.match(r"(\w+)(?:=(\w+))? \? (.+) : (.+)", text)
     if condition:
         key, choice, yes, no = condition.groups()
@@ -43,7 +43,7 @@ def shape_of(text, names):
 
 
 class Case:
-    """Arrays, parameters and lengths for one text of a term; with tokens, lengths are theirs and every grid has so many."""
+    """Return arrays, parameters and lengths for one sample of a term. With `tokens`, the lengths and the size of any grid are `tokens`."""
 
     def __init__(self, name, sample, given, tokens=None):
         self.facts, rng = FACTS[name], np.random.default_rng(3)
@@ -52,7 +52,7 @@ class Case:
         self.params = {p["key"]: p["default"] for p in self.facts["parameters"]} | {k: x for k, x in texts.items() if k not in arrays}
         self.params = {key: value(x) if x is not None else None for key, x in self.params.items()}
         shapes = " ".join(a["shape"] for a in self.facts["arrays"])
-        for key, x in self.params.items():  # a size that is left open is told by the arrays
+        for key, x in self.params.items():  # an omitted size follows from the arrays
             if x == 0 and self.unset(key) and re.search(rf"\b{key}\b(?! \?)", re.sub(rf"{key} \?[^:]*:", "", shapes)):
                 self.params[key] = D if self.unset(key) == "Dk" else 4
         if tokens and self.params.get("grid"):
@@ -93,7 +93,7 @@ class Case:
         return {self.facts["keyword"]: self.term(), "q_offset": self.q_offset}
 
     def defined(self, lines):
-        """out by the definition."""
+        """Compute `out` by the definition."""
         n = self.names
         b, h, i, j = np.ogrid[:B, :H, :n["Lq"], :n["Lk"]]
         qp, kp = (self.positions(side, index, start) for side, index, start in (("q", i, self.q_offset), ("k", j, 0)))
@@ -104,7 +104,7 @@ class Case:
                       q=self.q, k=self.k, v=self.v, scale=D ** -0.5, **{("lambda_" if x == "lambda" else x): y for x, y in n.items()})
         space |= self.arrays
         exec(lines, space)
-        for mask, axis in (("q_position_mask", 3), ("k_position_mask", 2)):  # a pair that lacks a position gets nothing
+        for mask, axis in (("q_position_mask", 3), ("k_position_mask", 2)):  # a pair without a position gets no bias
             name = self.facts["role"]
             if mask in self.arrays:
                 known = np.expand_dims(self.arrays[mask], (1, axis))
@@ -140,7 +140,7 @@ def test_value(name, sample, given):
 
 @pytest.mark.parametrize("name, sample, given", CASES)
 def test_gradients(name, sample, given):
-    """Those of q, k, v and of each learned array along a direction, against differences of the definition."""
+    """Compare the gradients of q, k, v and each learned array along a direction with differences of the definition."""
     case, lines = Case(name, sample, given), lines_of(name)
     rng = np.random.default_rng(8)
     dout = rng.normal(size=(B, H, case.names["Lq"], DV))
@@ -166,7 +166,7 @@ def test_gradients(name, sample, given):
 
 
 def composed():
-    """Every term alone, and every pair of terms: two of a role compose where they are biases."""
+    """Test every term, and every pair of terms that can be combined; two terms of one keyword can if they are biases."""
     keyword = {name: facts["keyword"] for name, facts in FACTS.items()}
     names = sorted(FACTS)
     return [(), *((name,) for name in names), *((a, b) for n, a in enumerate(names) for b in names[n:] if keyword[a] != keyword[b] or keyword[a] == "bias")]
@@ -175,7 +175,7 @@ def composed():
 @pytest.mark.parametrize("options", [{}, {"softcap": 1.5, "causal": True}, {"softcap": 2.0, "softcap_after": True},
                                      {"softcap": 1.5, "softcap_after": 2.0}], ids=str)
 def test_rows_of_explain_sum_up(options):
-    """The parts of every term and every pair of terms sum to the score and to out, and a term's are what it adds to the score."""
+    """For every term and pair of terms, the parts sum to the score and to `out`, and the parts of a term equal its contribution to the score."""
     tried = 0
     for names in composed():
         cases, given = [Case(name, FACTS[name]["samples"][0], False, tokens=6) for name in names], {}
@@ -198,5 +198,5 @@ def test_rows_of_explain_sum_up(options):
 
 
 def test_facts_are_those_of_the_page():
-    """docs/terms/facts.json, of which pages and the explorer are made, is what this library says."""
+    """docs/terms/facts.json, the source of pages and the explorer, matches this library."""
     assert json.loads((TEXTS / "facts.json").read_text(encoding="utf-8")) == list(FACTS.values())

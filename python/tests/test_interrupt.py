@@ -1,4 +1,4 @@
-"""Ctrl-C ends a long call soon, and leaves nothing behind.  SPDX-License-Identifier: Apache-2.0"""
+"""Ctrl-C ends a long call soon, and releases its references.  SPDX-License-Identifier: Apache-2.0"""
 import os
 import signal
 import subprocess
@@ -17,7 +17,7 @@ class Stop(Exception):
     pass
 
 
-# Calls with the last `rows` queries: their work is in proportion to the rows.
+# Calls with the last `rows` queries; their work is proportional to `rows`.
 def forward(rows):
     relpos.attention(x[:, :, -rows:], x, x, bias=relpos.ALiBi())
 
@@ -37,7 +37,7 @@ def weights(rows):
 
 @pytest.mark.parametrize("call", [forward, backward, plan, weights])
 def test_a_signal_ends_a_call(call):
-    """The signal comes after an eighth of the work, which the processors' time measures, and half of it is never done."""
+    """The signal arrives after an eighth of the work, measured in processor time, and the call ends before half of the work."""
     def handler(*_):
         raise Stop
 

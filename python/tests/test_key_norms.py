@@ -1,10 +1,10 @@
-"""One query that leaves far keys unread, by norms of a cache's keys.  SPDX-License-Identifier: Apache-2.0"""
+"""A call with one query skips distant keys of a cache by their norms.  SPDX-License-Identifier: Apache-2.0"""
 import numpy as np
 import pytest
 import relpos
 
 B, H, HK, LK, D = 2, 4, 2, 2000, 8
-FAR = 1024  # the query at the end does not see these by ALiBi of slope 1/2
+FAR = 1024  # with ALiBi of slope 1/2, these keys have weight 0 for the last query
 rng = np.random.default_rng(5)
 q = rng.standard_normal((B, H, 1, D)).astype(np.float32)
 k, v = (rng.standard_normal((B, HK, LK, D)).astype(np.float32) for _ in range(2))
@@ -12,7 +12,7 @@ OPTIONS = dict(bias=relpos.ALiBi(np.full(H, 0.5, np.float32)), causal=True, q_of
 
 
 def norms_of(keys):
-    """The definition: of each 64 keys the largest norm."""
+    """Compute the norms by their definition: the largest norm of each 64 keys."""
     size = np.sqrt((keys.astype(np.float64) ** 2).sum(-1))
     return np.stack([size[..., n:n + 64].max(-1) for n in range(0, keys.shape[-2], 64)], -1)
 
@@ -76,21 +76,21 @@ def test_pages():
 
 
 @pytest.mark.parametrize("call, error, said", [
-    (lambda: relpos.key_norms(k, v, start=1), ValueError, "start is 1: without norms of the keys before, 0 is needed"),
-    (lambda: relpos.key_norms(k, v, norms=np.empty((B, HK, 32)), start=LK + 1), ValueError, "start is 2001: 0 to 2000, the number of keys"),
-    (lambda: relpos.key_norms(k, v, norms=np.empty((B, HK, 31), np.float32)), ValueError, "norms: shape is (2, 2, 31): (2, 2, 32) is needed"),
-    (lambda: relpos.key_norms(k, v, norms=np.empty((HK, 32), np.float32)), ValueError, "norms: shape is (2, 32): (2, 2, 32) is needed"),
-    (lambda: relpos.key_norms(k, v, norms=np.empty((B, HK, 32), np.float16)), TypeError, "norms: its elements are f16: f32 or f64"),
-    (lambda: relpos.key_norms(k, v[0]), ValueError, "v: 3 axes: k and v are"),
+    (lambda: relpos.key_norms(k, v, start=1), ValueError, "start is 1 without norms of the earlier keys"),
+    (lambda: relpos.key_norms(k, v, norms=np.empty((B, HK, 32)), start=LK + 1), ValueError, "start is 2001, expected 0 to 2000, the number of keys"),
+    (lambda: relpos.key_norms(k, v, norms=np.empty((B, HK, 31), np.float32)), ValueError, "norms has shape (2, 2, 31), expected (2, 2, 32)"),
+    (lambda: relpos.key_norms(k, v, norms=np.empty((HK, 32), np.float32)), ValueError, "norms has shape (2, 32), expected (2, 2, 32)"),
+    (lambda: relpos.key_norms(k, v, norms=np.empty((B, HK, 32), np.float16)), TypeError, "norms has elements of f16, expected f32 or f64"),
+    (lambda: relpos.key_norms(k, v[0]), ValueError, "v has 3 axes, expected"),
     (lambda: relpos.key_norms(k, v[:, :, 1:]), ValueError, "v"),
-    (lambda: relpos.key_norms(k, v.astype(np.float64)), TypeError, "v: its elements are f64"),
-    (lambda: relpos.key_norms(k.astype(np.int32), v), TypeError, "k: its elements are i32"),
-    (lambda: relpos.key_norms([1], v), TypeError, "k is of type list: a NumPy array or a torch tensor is needed"),
-    (lambda: relpos.key_norms(k, v, start=0.5), TypeError, "start is of type float: an integer is needed"),
+    (lambda: relpos.key_norms(k, v.astype(np.float64)), TypeError, "v has elements of f64"),
+    (lambda: relpos.key_norms(k.astype(np.int32), v), TypeError, "k has elements of i32"),
+    (lambda: relpos.key_norms([1], v), TypeError, "k is of type list: expected a NumPy array or a torch tensor"),
+    (lambda: relpos.key_norms(k, v, start=0.5), TypeError, "start is of type float: expected an integer"),
     (lambda: relpos.key_norms(k[:, :0], v[:, :0]), ValueError, "k has an axis of length 0"),
     (lambda: relpos.attention(q, k, v, key_norms=np.empty((B, HK, 31), np.float32)), ValueError, "key_norms"),
     (lambda: relpos.attention(q, k, v, key_norms=3), TypeError, "key_norms is of type int"),
-    (lambda: relpos.attention_backward(q, q, k, v, key_norms=k), TypeError, 'no argument is called "key_norms"'),
+    (lambda: relpos.attention_backward(q, q, k, v, key_norms=k), TypeError, 'unknown argument "key_norms"'),
 ])
 def test_refusals(call, error, said):
     with pytest.raises(error) as found:

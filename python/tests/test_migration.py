@@ -1,4 +1,4 @@
-"""The tables of docs/migrate.md: both sides of each row, as they are written there; and the calls of docs/index.md.
+"""Run both sides of each row of the tables in docs/migrate.md, and the calls in docs/index.md.
 
 SPDX-License-Identifier: Apache-2.0"""
 import os
@@ -30,7 +30,7 @@ def agree(row, want):
 
 
 def attend(q, k, v, bias):
-    """Attention with a bias that masks by -inf, in NumPy."""
+    """Compute attention in NumPy with a bias in which -inf masks a pair."""
     s = q @ k.swapaxes(-1, -2) / np.sqrt(D) + bias
     w = np.exp(s - s.max(-1, keepdims=True))
     return w / w.sum(-1, keepdims=True) @ v
@@ -43,7 +43,7 @@ def tensors():
 
 
 def flat(a):
-    """(B, H, N, D) as (B, N, H D)."""
+    """Reshape (B, H, N, D) to (B, N, H D)."""
     return a.transpose(1, 2).flatten(2)
 
 
@@ -90,7 +90,7 @@ def test_flex(row, tensors):
     torch = tensors["torch"]
     flex = pytest.importorskip("torch.nn.attention.flex_attention")
     y, at = np.divmod(np.arange(N), 6)
-    index = (y[:, None] - y + 3) * 11 + at[:, None] - at + 5  # Swin's, query - key
+    index = (y[:, None] - y + 3) * 11 + at[:, None] - at + 5  # as in Swin: query - key
     buckets = torch.from_numpy(relpos.bucket(range(-N, N + 1)))
     names = {**tensors, "bucket": lambda r: buckets[r + N], "index": torch.from_numpy(index)}
     options = {}
@@ -107,7 +107,7 @@ def test_xformers(row, tensors):
     biases = pytest.importorskip("xformers.ops.fmha.attn_bias")
     bias = eval(row.there[0], {**vars(biases), **tensors, "N": N, "M": M})
     queries = {"q[:, :, -M:]": q[:, :, -M:], "q[:, :, :M]": q[:, :, :M]}.get(row.here.partition(", k")[0], q)
-    if hasattr(bias, "q_seqinfo"):  # all sequences of the batch in a row
+    if hasattr(bias, "q_seqinfo"):  # all sequences of the batch, concatenated
         packed = [a.transpose(1, 0, 2, 3).reshape(1, H, -1, D) for a in (queries, k, v)]
         want = attend(*packed, bias.materialize((packed[0].shape[2], B * N)).numpy())
         want = want.reshape(H, B, -1, D).swapaxes(0, 1)
@@ -117,15 +117,15 @@ def test_xformers(row, tensors):
 
 
 def rotate(x, p):
-    """apply_rope of symm_learning's RotaryEmbedding(D): channels 2c and 2c + 1 as a complex number."""
+    """Rotate as RotaryEmbedding(D).apply_rope of symm_learning does: channels 2c and 2c + 1 form a complex number."""
     turned = (x[..., ::2] + 1j * x[..., 1::2]) * np.exp(1j * p[:, None] / 10000 ** (np.arange(0, D, 2) / D))
     return np.stack((turned.real, turned.imag), -1).reshape(x.shape)
 
 
 @of("symm_learning")
 def test_symm_learning(row):
-    """Against its formula."""
-    if "=" not in row.there[0]:  # queries and keys, with their positions inside
+    """Compare with the formula."""
+    if "=" not in row.there[0]:  # queries and keys after their positions are applied
         return agree(row, attend(*eval(row.there[0], {"apply_rope": rotate, **NAMES}), v, 0))
     given = eval(f"dict({row.there[0]})", NAMES)
     far, places, all_known = given["max_distance"], np.arange(N), np.ones(N, bool)
@@ -136,7 +136,7 @@ def test_symm_learning(row):
 
 
 def starts(language, heading):
-    """The block of code in a tab of docs/index.md: at most three lines."""
+    """The code block in a tab of docs/index.md has at most three lines."""
     part = (root / "docs/index.md").read_text().partition(f"{{tab-item}} {heading}\n")[2]
     block = re.search(rf"```{language}\n(.*?)```", part, re.S)[1]
     assert block.count("\n") <= 3

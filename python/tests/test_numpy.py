@@ -1,4 +1,4 @@
-"""relpos.numpy: the printed examples of the texts, and the functions beside plain loops.
+"""relpos.numpy: the printed examples of the texts, and the functions compared with plain loops.
 
 SPDX-License-Identifier: Apache-2.0"""
 import doctest
@@ -37,7 +37,7 @@ def test_printed_trace(capsys):
     text.RelativePositionBiasAttention(4).explain(Q, K, V, TOKENS, query_idx=0)
     said = capsys.readouterr().out
     assert said.startswith("\n=== Relative Position Bias trace for 'The' ===\nbias_scale = 0.3, d_k = 4\n\nRaw scores:    [0.  2.  1.  1.  1.5]\n")
-    assert "Bias values:   [ 0.     -0.2079 -0.3296 -0.4159 -0.4828]\n" in said  # docs/errata.md says so
+    assert "Bias values:   [ 0.     -0.2079 -0.3296 -0.4159 -0.4828]\n" in said  # see docs/errata.md
     assert "Biased scores: [0.     0.7921 0.1704 0.0841 0.2672]\n" in said
     assert "  A[The,cat] = 0.3253 (d=1) |################|\n" in said
     assert said.endswith("Output[The] = [0.2435 0.4215 0.2709 0.2565]\n")
@@ -52,7 +52,7 @@ def test_bias_matrix():
 
 @pytest.mark.parametrize("name, both", [("_build_bias_matrix", False), ("bias_matrix", False), ("bias_matrix", True)])
 def test_a_bias_of_a_subclass(name, both, capsys):
-    """The chapter's exercise 2, linear decay, as one writes it over the chapter's class."""
+    """Exercise 2 of the chapter, linear decay, as a subclass of the chapter's class."""
     def linear(self, N, M=None):
         return -0.3 * abs(np.arange(M or N) - np.arange(N)[:, None])
 
@@ -66,7 +66,7 @@ def test_a_bias_of_a_subclass(name, both, capsys):
     if both:
         np.testing.assert_allclose(layer.forward(Q[:2], K, V)[1], want[:2], atol=1e-15, rtol=0)
     else:
-        with pytest.raises(ValueError, match="takes the number of tokens alone, and there are 2 queries and 5 keys"):
+        with pytest.raises(ValueError, match="has one parameter, but there are 2 queries and 5 keys"):
             layer.forward(Q[:2], K, V)
 
 
@@ -75,7 +75,7 @@ def test_printed_weights_of_the_seeded_layer():
     X = np.random.randn(6, 8)
     before = np.random.get_state()[1].copy()
     output, weights = text.RelativeSelfAttention(8, 4, 4, max_distance=3, seed=123).forward(X)
-    np.testing.assert_array_equal(np.random.get_state()[1], before)  # NumPy's state is left alone
+    np.testing.assert_array_equal(np.random.get_state()[1], before)  # NumPy's state does not change
     np.testing.assert_array_equal(np.round(weights, 3), [
         [0.008, 0.028, 0.001, 0.12, 0.62, 0.223], [0.26, 0.098, 0.35, 0.157, 0.052, 0.083], [0.794, 0.002, 0.077, 0.122, 0.002, 0.002],
         [0.016, 0.394, 0.025, 0.108, 0.356, 0.101], [0.475, 0.023, 0.002, 0.13, 0.069, 0.301], [0.002, 0.227, 0.001, 0.014, 0.66, 0.097]])
@@ -100,7 +100,7 @@ def test_functions_beside_loops(n, m):
 
 
 def test_vectors_of_relpos_torch():
-    """The functions take relpos.torch's RelativePositionEmbedding as their own."""
+    """The functions accept RelativePositionEmbedding of relpos.torch."""
     torch = pytest.importorskip("torch")
     import relpos.torch
     ours, theirs = text.RelativePositionEmbedding(3, 4, 5, seed=1), relpos.torch.RelativePositionEmbedding(3, 4, 5).double()
@@ -139,10 +139,10 @@ def test_without_a_seed_numpys_state_is_used():
 
 def test_counts_and_profiles():
     assert text.count_position_pairs(128, 256) == (49152, 65536)
-    for call, error, words in ((lambda: text.count_position_pairs(-1, 3), ValueError, "max_len_train is -1: at least 0"),
-                               (lambda: text.count_position_pairs(2.5, 3), TypeError, "max_len_train is 2.5: a whole number"),
+    for call, error, words in ((lambda: text.count_position_pairs(-1, 3), ValueError, "max_len_train is -1, expected 0 or more"),
+                               (lambda: text.count_position_pairs(2.5, 3), TypeError, "max_len_train is 2.5, expected an integer"),
                                (lambda: text.count_position_pairs(2, -3), ValueError, "max_len_test is -3"),
-                               (lambda: text.RelativePositionEmbedding(-1, 4, 4), ValueError, "max_distance is -1: at least 0"),
+                               (lambda: text.RelativePositionEmbedding(-1, 4, 4), ValueError, "max_distance is -1, expected 0 or more"),
                                (lambda: text.RelativeSelfAttention(8, 4, 4, -1), ValueError, "max_distance is -1")):
         with pytest.raises(error, match=words):
             call()
@@ -154,7 +154,7 @@ def test_counts_and_profiles():
 
 
 def test_example_data():
-    """The files of examples/data have the numbers of these examples."""
+    """The files in examples/data contain the numbers of these examples."""
     data = Path(__file__).resolve().parents[2] / "examples/data"
     cat, shaw, three = (np.load(data / f"{name}.npz") for name in ("cat", "shaw", "three"))
     for name, x in (("q", Q), ("k", K), ("v", V)):
@@ -173,7 +173,7 @@ def test_torch_is_not_imported():
 
 
 def test_one_head_needs_no_axes():
-    """(L, D) is (1, 1, L, D), and results lack the same axes."""
+    """(L, D) means (1, 1, L, D), and results omit the same axes."""
     full = [x[None, None] for x in (Q, K, V)]
     options = dict(bias=relpos.LogDecay(0.3), causal=True, mask=np.tril(np.ones((5, 5), bool)))
     want = relpos.attention(*full, **options, return_weights=True, return_lse=True, summary=True)
@@ -190,12 +190,16 @@ def test_one_head_needs_no_axes():
 
 
 def test_matrices_are_needed():
-    with pytest.raises(ValueError, match="Q: 3 axes: 2 are needed"):
+    with pytest.raises(ValueError, match="Q has 3 axes, expected 2"):
         text.RelativePositionBiasAttention(4).forward(Q[None], K, V)
-    with pytest.raises(ValueError, match=r"q: 1 axes: 4 are needed, \(B, H, L, D\), or 3, \(H, L, D\), or 2, \(L, D\)"):
+    with pytest.raises(ValueError, match=r"q has 1 axes, expected \(B, H, L, D\), \(H, L, D\) or \(L, D\)"):
         relpos.attention(Q[0], K[0], V[0])
 
 
 def test_documentation():
     found = doctest.testmod(text)
     assert found.attempted > 10 and found.failed == 0
+
+
+def test_dir_lists_public_names():
+    assert dir(relpos.numpy) == sorted(relpos.numpy.__all__)

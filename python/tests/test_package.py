@@ -48,7 +48,7 @@ def test_a_plan_takes_other_masks_and_offsets():
 def test_a_plan_makes_what_its_calls_share():
     own = table.copy()
     plan = relpos.Plan(2, 4, 20, 20, 8, bias=relpos.T5(own))
-    own[:] = 0  # a change that the plan, made before it, does not see
+    own[:] = 0  # the plan does not see later changes
     np.testing.assert_array_equal(plan(q, k, v), relpos.attention(q, k, v, bias=relpos.T5(table)))
 
 
@@ -84,7 +84,7 @@ def test_explain():
     many = np.ones((1, 1, 100, 4), np.float32)
     many[..., 70, :] = 2
     text = repr(relpos.explain(many, many, many)).splitlines()
-    assert len(text) == 43 and text[-3].startswith("   70") and text[-2] == "60 keys of smaller weight are left out"
+    assert len(text) == 43 and text[-3].startswith("   70") and text[-2] == "60 keys with smaller weights are not shown"
     last = relpos.explain(q[0], k[0], v[0])
     np.testing.assert_allclose(last.raw, q[0, 0, -1].astype(float) @ k[0, 0].T)
 
@@ -128,7 +128,7 @@ def test_all_is_complete():
 
 @pytest.mark.parametrize("name", public())
 def test_documentation(name):
-    """Every public name has a docstring, and what it shows is what happens."""
+    """Every public name has a docstring whose examples run."""
     thing = public()[name]
     if name == "TERMS" or inspect.isdatadescriptor(thing) and not isinstance(thing, property):
         return
@@ -139,7 +139,7 @@ def test_documentation(name):
 
 @pytest.mark.parametrize("cls", relpos.TERMS.values(), ids=relpos.TERMS)
 def test_what_the_documentation_of_a_term_says(cls):
-    """Formula, arrays with shapes, parameters with their meaning and default, and a call that runs."""
+    """A docstring has the formula, arrays with shapes, parameters with meaning and default, and a call that runs."""
     info = relpos._terms._BY_CLASS[cls]
     said = inspect.getdoc(cls)
     assert f"Formula: `{info['formula']}`\n" in said and ">>> relpos.attention(q, k, v, " in said
@@ -147,11 +147,11 @@ def test_what_the_documentation_of_a_term_says(cls):
         assert re.search(rf"^{array['name']}  +\S.*: ", said, re.M), array["name"]
     for parameter in info["parameters"]:
         name = relpos._terms._KEYWORDS.get(parameter["key"], parameter["key"])
-        assert re.search(rf"^{name}  .*(required|unless given)$", said, re.M), name
+        assert re.search(rf"^{name}  .*(required|default .*)$", said, re.M), name
 
 
 def test_readme():
-    """The Python section of the README does what it says."""
+    """The Python blocks of the README run."""
     blocks = open(os.path.join(ROOT, "README.md"), encoding="utf-8").read().split("```python\n")[1:]
     assert blocks
     for block in blocks:
@@ -159,7 +159,7 @@ def test_readme():
 
 
 def test_examples_of_the_texts_run_alone():
-    """A reader pastes one of them."""
+    """Each block runs without the others."""
     page = open(os.path.join(ROOT, "docs", "texts.md"), encoding="utf-8").read()
     blocks = re.findall(r"^```{doctest}\n(.*?)^```", page, re.M | re.S)
     assert len(blocks) >= 13
@@ -178,7 +178,7 @@ def test_stubs_of_terms_are_what_is_there():
 
 
 def test_stubs_list_the_choices():
-    """A type checker refuses RoPE(layout="foo")."""
+    """A type checker rejects RoPE(layout="foo")."""
     tree = ast.parse(open(os.path.join(os.path.dirname(relpos.__file__), "_terms.pyi"), encoding="utf-8").read())
     classes = {x.name: x for x in tree.body if isinstance(x, ast.ClassDef)}
     found = 0
@@ -189,7 +189,7 @@ def test_stubs_list_the_choices():
             if "choices" in p:
                 assert said[p["key"]] == f"Literal[{', '.join(map(repr, p['choices']))}]"
                 found += 1
-    assert found == 4  # the strategy of Bucket, the layout and scaling of RoPE, the kind of Kerple
+    assert found == 4  # strategy of Bucket, layout and scaling of RoPE, kind of Kerple
 
 
 def test_dir_shows_what_is_public():
@@ -226,10 +226,10 @@ def test_nothing_heavy_is_imported():
 
 
 def test_the_command_says_what_is_missing(tmp_path):
-    """A wheel that was built without the program says which packages were missing; with one, the command runs it."""
+    """Without the program, the command reports the missing packages; with it, the command runs it."""
     package = tmp_path / "relpos"
     package.mkdir()
-    (package / "__init__.py").write_text("raise ImportError('imported')")  # the command starts without the package
+    (package / "__init__.py").write_text("raise ImportError('imported')")  # the command does not import the package
     main = os.path.join(os.path.dirname(relpos.__file__), "__main__.py")
     command = f"import runpy; runpy.run_path({main!r}, run_name='__main__')"
 

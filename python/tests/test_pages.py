@@ -1,4 +1,4 @@
-"""Decoding over keys and values in pages, beside the same over arrays.  SPDX-License-Identifier: Apache-2.0"""
+"""Compare decoding over keys and values in pages with decoding over arrays.  SPDX-License-Identifier: Apache-2.0"""
 import numpy as np
 import pytest
 import relpos
@@ -14,7 +14,7 @@ OPTIONS = dict(bias=relpos.T5(table, bidirectional=False), rope=relpos.RoPE(), c
 
 
 def whole(pages, n):
-    """The first n keys that TABLE names, as an array (B, Hk, n, D)."""
+    """Return the first n keys listed in TABLE as an array (B, Hk, n, D)."""
     return np.ascontiguousarray(pages[TABLE].swapaxes(1, 2).reshape(B, HK, -1, pages.shape[-1])[:, :, :n])
 
 
@@ -69,26 +69,26 @@ BAD = np.where(TABLE == 7, 21, TABLE)
 
 
 @pytest.mark.parametrize("change, error, text", [
-    (dict(pages=BAD), ValueError, r"pages\[0, 4\] is 21: k and v have the pages 0 to 20"),
-    (dict(pages=-TABLE), ValueError, r"pages\[0, 0\] is -5: k and v have the pages 0 to 20"),
-    (dict(pages=TABLE[:2]), ValueError, r"pages: shape is \(2, 7\): \(3, pages of a batch entry\) is needed"),
-    (dict(pages=TABLE[0]), ValueError, r"pages: shape is \(7,\)"),
-    (dict(pages=TABLE.astype(float)), TypeError, "pages: its elements are f64: int32 or int64 are needed"),
-    (dict(pages=TABLE.astype(np.uint8)), TypeError, "pages: its elements are u8"),
+    (dict(pages=BAD), ValueError, r"pages\[0, 4\] is 21; use a page number of k and v, 0 to 20"),
+    (dict(pages=-TABLE), ValueError, r"pages\[0, 0\] is -5; use a page number of k and v, 0 to 20"),
+    (dict(pages=TABLE[:2]), ValueError, r"pages has shape \(2, 7\), expected \(3, pages per batch entry\)"),
+    (dict(pages=TABLE[0]), ValueError, r"pages has shape \(7,\)"),
+    (dict(pages=TABLE.astype(float)), TypeError, "pages has elements of f64, expected int32 or int64"),
+    (dict(pages=TABLE.astype(np.uint8)), TypeError, "pages has elements of u8"),
     (dict(pages=TABLE.tolist()), TypeError, "pages is of type list"),
-    (dict(pages=TABLE[:, :3]), ValueError, "len_k is 100: the plan was made for 0 to 100 keys, and 3 pages of 16 keys are named"),
-    (dict(len_k=101), ValueError, "len_k is 101: the plan was made for 0 to 100"),
+    (dict(pages=TABLE[:, :3]), ValueError, "len_k is 100, expected at most the 100 keys of the plan and the 3 pages of 16 keys"),
+    (dict(len_k=101), ValueError, "len_k is 101, expected at most the 100 keys of the plan"),
     (dict(len_k=-1), ValueError, "len_k is -1"),
-    (dict(len_k=2.0), TypeError, "len_k is of type float: an integer is needed"),
-    (dict(pages=None), TypeError, "len_k goes with pages"),
-    (dict(k=k_pages[:, :1]), ValueError, r"k: shape is \(21, 1, 16, 8\): with pages, \(pages, 2, keys of a page, 8\) is needed"),
-    (dict(v=v_pages[:20]), ValueError, r"v: shape is \(20, 2, 16, 5\): with pages, \(pages, 2, keys of a page, 5\) is needed"),
-    (dict(v=v_pages[:, :, :8]), ValueError, r"v: shape is \(21, 2, 8, 5\)"),
-    (dict(k=k_pages[0]), ValueError, r"k: shape is \(2, 16, 8\)"),
-    (dict(k=k_pages.astype(float)), TypeError, "k: its elements are f64, and the plan was made for f32"),
-    (dict(v=np.repeat(v_pages, 2, 3)[..., ::2]), ValueError, "v: the stride of the last axis is 2: it must be 1"),
+    (dict(len_k=2.0), TypeError, "len_k is of type float: expected an integer"),
+    (dict(pages=None), TypeError, "len_k is given without pages"),
+    (dict(k=k_pages[:, :1]), ValueError, r"k has shape \(21, 1, 16, 8\); with pages=, expected \(pages, 2, keys per page, 8\)"),
+    (dict(v=v_pages[:20]), ValueError, r"v has shape \(20, 2, 16, 5\); with pages=, expected \(pages, 2, keys per page, 5\)"),
+    (dict(v=v_pages[:, :, :8]), ValueError, r"v has shape \(21, 2, 8, 5\)"),
+    (dict(k=k_pages[0]), ValueError, r"k has shape \(2, 16, 8\)"),
+    (dict(k=k_pages.astype(float)), TypeError, "k has elements of f64, expected f32 as in relpos.Plan"),
+    (dict(v=np.repeat(v_pages, 2, 3)[..., ::2]), ValueError, "v: the stride of the last axis is 2, expected 1"),
     (dict(k=k_pages[:, ::-1]), ValueError, "pages: the strides of k are"),
-    (dict(q=q[0]), ValueError, "q: 3 axes: with pages, 4 are needed"),
+    (dict(q=q[0]), ValueError, "q has 3 axes; with pages=, expected 4"),
     (dict(q=q[:2], pages=TABLE[:2]), ValueError, r"q: shape is \(2, 4, 1, 8\): \(3, 4, 1, 8\) is needed"),
     (dict(out=v_pages.reshape(-1)[:60].reshape(3, 4, 1, 5)), ValueError, "the output overlaps page 1 of v"),
 ], ids=lambda x: x if isinstance(x, str) else "")
@@ -101,7 +101,7 @@ def test_a_wrong_argument_is_refused(change, error, text):
 
 
 def test_pages_that_len_k_leaves_out():
-    """What lies past len_k may name any page, or none."""
+    """Entries of the table past len_k can be any number."""
     p = plan()
     np.testing.assert_array_equal(p(q, k_pages, v_pages, pages=np.where(TABLE == 7, -1, TABLE), len_k=64, q_offset=63),
                                   p(q, k_pages, v_pages, pages=TABLE, len_k=64, q_offset=63))

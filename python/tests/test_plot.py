@@ -1,4 +1,4 @@
-"""relpos.plot, and what a notebook shows of terms and results.  SPDX-License-Identifier: Apache-2.0"""
+"""relpos.plot, and the HTML of terms and results in a notebook.  SPDX-License-Identifier: Apache-2.0"""
 import base64
 import re
 import struct
@@ -16,7 +16,7 @@ TERMS = {name: line for name, line in relpos._terms.EXAMPLES.items()}
 
 
 def pictures(text):
-    """The pixels (rows, columns, 3) of each picture in some HTML, read as PNG says."""
+    """Decode each PNG in some HTML to pixels (rows, columns, 3)."""
     found = []
     for data in re.findall(r'src="data:image/png;base64,([^"]+)"', text):
         png, at, parts = base64.b64decode(data), 8, {}
@@ -35,7 +35,7 @@ def pictures(text):
 
 @pytest.mark.parametrize("name", TERMS)
 def test_a_term_in_a_notebook(name):
-    """A picture for each head of what matrix() has; None, so that repr is shown, of what adds no such bias."""
+    """A bias has one picture of matrix() per head. Other terms return None, so the notebook shows their repr."""
     space = {"relpos": relpos, "np": np, "rng": np.random.default_rng(0)}
     term = next(iter(eval(f"dict({TERMS[name]})", space).values()))
     shown = term._repr_html_()
@@ -47,7 +47,7 @@ def test_a_term_in_a_notebook(name):
         return
     found = pictures(shown)
     assert len(found) == len(matrix) and found[0].shape == (*matrix.shape[1:], 3)
-    for picture, numbers in zip(found, matrix):  # the darkest where it is lowest, yellow where it is highest
+    for picture, numbers in zip(found, matrix):  # dark at the minimum, yellow at the maximum
         assert tuple(picture[np.unravel_index(numbers.argmin(), numbers.shape)]) == (68, 1, 84)
         if numbers.min() < numbers.max():
             assert tuple(picture[np.unravel_index(numbers.argmax(), numbers.shape)]) == (253, 231, 37)
@@ -79,7 +79,7 @@ def test_results_in_a_notebook():
 def test_an_explanation_in_a_notebook():
     row = relpos.explain(*rng.standard_normal((3, 1, 1, 50, 8)), query=3, causal=True)
     shown = row._repr_html_()
-    assert shown.count("<tr>") == 41 and "10 keys of smaller weight are left out" in shown and f"{row.lse:.6g}" in shown
+    assert shown.count("<tr>") == 41 and "10 keys with smaller weights are not shown" in shown and f"{row.lse:.6g}" in shown
     assert f"<td>{row.weights[2]:.4f}</td>" in shown and "<td>-inf</td>" in shown
 
 
@@ -99,11 +99,11 @@ def test_attention(drawn):
     assert [x.get_text() for x in ax.get_xticklabels()] == words == [x.get_text() for x in ax.get_yticklabels()]
     same = plot.attention(result.weights[0], ax=ax)
     assert same is ax
-    with pytest.raises(ValueError, match="tokens: 3 for 7 queries"):
+    with pytest.raises(ValueError, match="tokens: 3 labels for 7 queries"):
         plot.attention(result, "abc")
-    with pytest.raises(ValueError, match="k_tokens: 2 for 7 keys"):
+    with pytest.raises(ValueError, match="k_tokens: 2 labels for 7 keys"):
         plot.attention(result, words, k_tokens="ab")
-    with pytest.raises(ValueError, match="the result has no weights: give relpos.attention return_weights=True"):
+    with pytest.raises(ValueError, match="the result has no weights; pass return_weights=True"):
         plot.attention(relpos.attention(q, k, v, return_lse=True))
 
 
@@ -113,7 +113,7 @@ def test_profile(drawn):
     for head, line in enumerate(ax.lines):
         np.testing.assert_array_equal(line.get_xdata(), range(-6, 7))
         np.testing.assert_array_equal(line.get_ydata(), result.summary.profile[1, head])
-    assert len(ax.lines) == 3 and not ax.lines[0].get_ydata()[7:].any()  # causal: nothing after the query
+    assert len(ax.lines) == 3 and not ax.lines[0].get_ydata()[7:].any()  # causal: no weight after the query
     later = relpos.attention(q[:, :, :2], k, v, summary=True, q_offset=5, causal=True)
     assert list(plot.profile(later.summary, q_offset=5).lines[0].get_xdata()) == list(range(-6, 2))
 
@@ -122,7 +122,7 @@ def test_rope(drawn):
     angles = 10000.0 ** (-np.arange(0, 8, 2) / 8)
     line = plot.rope(relpos.RoPE(), 30, dim=8).lines[0]
     np.testing.assert_allclose(line.get_ydata(), np.cos(np.outer(np.arange(30), angles)).mean(1), atol=1e-12)
-    with pytest.raises(TypeError, match="draws relpos.RoPE, not ALiBi"):
+    with pytest.raises(TypeError, match="term is of type ALiBi, expected relpos.RoPE"):
         plot.rope(relpos.ALiBi())
 
 

@@ -1,4 +1,4 @@
-"""progress= of calls that may take long: a function gets the share that is done; True shows it.  SPDX-License-Identifier: Apache-2.0"""
+"""progress= of long calls: a function receives the fraction done, and True displays it.  SPDX-License-Identifier: Apache-2.0"""
 import importlib
 import importlib.util
 import os
@@ -53,7 +53,7 @@ def test_what_it_raises_ends_the_call(call):
 
 
 def test_short_calls_show_nothing(capfd, monkeypatch):
-    monkeypatch.setattr(_progress, "QUIET", float("inf"))  # a slow machine may take longer than what is short
+    monkeypatch.setattr(_progress, "QUIET", float("inf"))  # a slow machine may take longer than QUIET for a short call
     small = x[:, :, :64]
     relpos.attention(small, small, small, progress=True)
     forward(True)
@@ -64,7 +64,7 @@ def test_what_is_no_progress():
     small = x[:, :, :64]
     for call in (lambda **of: relpos.attention(small, small, small, **of), lambda **of: relpos.attention_backward(small, small, small, small, **of),
                  lambda **of: relpos.Plan(1, 8, 64, 64, 64)(small, small, small, **of)):
-        with pytest.raises(TypeError, match="progress is of type str: True, False, or a function"):
+        with pytest.raises(TypeError, match="progress is of type str, expected True, False, or a function"):
             call(progress="yes")
 
 
@@ -84,18 +84,18 @@ if sys.argv[1] == "line":
     sys.modules["tqdm"] = sys.modules["tqdm.auto"] = None  # as if it were not installed
 import numpy as np, relpos
 from relpos import _progress
-_progress.QUIET = 0.1  # what takes longer is long
+_progress.QUIET = 0.1  # show longer calls
 x = np.ones((1, 8, 16384, 64), np.float32)
 relpos.attention(x, x, x, progress=True)
 """
 
 
 def shown(how, terminal):
-    """What a call writes to standard error."""
+    """Return the output of a call on standard error."""
     words = [how]
     try:
         ours, theirs = pty.openpty() if terminal else os.pipe()
-    except OSError:  # a system without pseudo-terminals, such as a bare root without /dev/pts
+    except OSError:  # no pseudo-terminals, such as a chroot without /dev/pts
         ours, theirs = os.pipe()
         words.append("as on a terminal")
     with subprocess.Popen([sys.executable, "-P", "-c", SHOWS, *words], stderr=theirs) as child:
@@ -104,7 +104,7 @@ def shown(how, terminal):
         try:
             while more := os.read(ours, 4096):
                 text += more
-        except OSError:  # a terminal whose other end was closed
+        except OSError:  # a terminal whose other end is closed
             pass
     os.close(ours)
     assert child.returncode == 0, text
@@ -140,7 +140,7 @@ def test_a_slow_call_shows_and_a_quick_one_does_not(monkeypatch, capsys):
 
 
 def test_t5(monkeypatch):
-    monkeypatch.setattr(_progress, "EVERY", 0)  # each share that the library tells
+    monkeypatch.setattr(_progress, "EVERY", 0)  # each fraction reported by the library
     with relpos.t5.T5(ROOT / "lab/model/phonemes") as model:
         words = ["attention", "position", "a"]
         for call in (lambda **of: model.generate(words, num_beams=2, num_return_sequences=2, **of), lambda **of: model.generate("attention", **of),
@@ -169,4 +169,4 @@ def test_torch_takes_it_too():
     importlib.import_module("relpos.torch")
     made = torch.compile(lambda q: relpos.attention(q, q, q, progress=shares.append), backend="eager", fullgraph=True)
     torch.testing.assert_close(made(small), relpos.attention(small, small, small))
-    assert shares == []  # a graph tells nothing
+    assert shares == []  # a graph reports no progress

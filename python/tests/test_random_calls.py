@@ -1,5 +1,5 @@
-"""attention() and attention_backward() for shapes, options, strides and types that hypothesis draws, beside NumPy in float64. The same
-60 examples each time; RELPOS_EXAMPLES=5000 draws so many new ones.
+"""Compare attention() and attention_backward() with NumPy in float64 for shapes, options, strides and types drawn by hypothesis. Runs
+the same 60 examples each time; RELPOS_EXAMPLES=5000 draws 5000 new ones.
 
 SPDX-License-Identifier: Apache-2.0"""
 import os
@@ -16,13 +16,13 @@ from hypothesis import strategies as st  # noqa: E402
 MANY = os.environ.get("RELPOS_EXAMPLES")
 PROFILE = hypothesis.settings(deadline=None, database=None, max_examples=int(MANY or 60), derandomize=not MANY, print_blob=True,
                               suppress_health_check=list(hypothesis.HealthCheck))
-# Of each type: half the distance of numbers at 1 in its arithmetic, and in memory.
+# For each type: the rounding unit of its arithmetic, and of its storage.
 TYPES = {np.float32: (2.0 ** -24, 2.0 ** -24), np.float64: (2.0 ** -53, 2.0 ** -53), np.float16: (2.0 ** -24, 2.0 ** -11),
          ml_dtypes.bfloat16: (2.0 ** -24, 2.0 ** -8)}
 
 
 def laid_out(draw, x):
-    """The same numbers, with axes in another order in memory, steps between them, backward, or as they are."""
+    """Return the same values in another memory layout: permuted axes, gaps, negative strides, or unchanged."""
     order = draw(st.permutations(range(x.ndim)))
     steps = [draw(st.sampled_from([1, 1, 2, -1, -3])) for _ in range(x.ndim)]
     room = np.full([abs(s) * n + 3 for n, s in zip([x.shape[a] for a in order], steps)], 99, x.dtype)
@@ -34,7 +34,7 @@ def laid_out(draw, x):
 
 @st.composite
 def calls(draw, types=tuple(TYPES)):
-    """A call: arrays, options, and what oracle.attention takes for them."""
+    """Draw a call: arrays, options, and the arguments of oracle.attention."""
     dtype = draw(st.sampled_from(types))
     rng = np.random.default_rng(draw(st.integers(0, 2 ** 32)))
     small = st.integers(1, 4)
@@ -144,7 +144,7 @@ def calls(draw, types=tuple(TYPES)):
 
 
 def sizes(q, k, v, wanted):
-    """The largest sum of what a score adds up, by size, and the largest value."""
+    """Return the largest sum of absolute summands of a score, and the largest absolute value."""
     q, k, v = (abs(x.astype(np.float64)) for x in (q, k, v))
     scores = (q @ np.repeat(k, q.shape[1] // k.shape[1], 1).swapaxes(2, 3)) * abs(wanted["scale"]) + abs(wanted.get("inner", 0)) + abs(wanted.get("bias", 0))
     return scores.max(), v.max() + abs(wanted.get("values", np.zeros(1))).max()
@@ -153,8 +153,9 @@ def sizes(q, k, v, wanted):
 @hypothesis.given(calls())
 @PROFILE
 def test_a_call_equals_the_definition(call):
-    """A score is off by its roundings: D + 12 of sums, products and functions. A weight is a quotient of exponentials of scores, so its
-    relative error is twice that, and that of a sum of Lk numbers; then the sum of values, and the rounding to the type in memory."""
+    """The error of a score is at most D + 12 roundings of sums, products and functions. A weight is a quotient of exponentials of scores,
+    so its relative error is twice that, plus the error of a sum of Lk numbers. The sum of values and the rounding to the storage type
+    add theirs."""
     dtype, (q, k, v), given, options, wanted = call
     u, stored = TYPES[dtype]
     out, weights, lse = oracle.attention(q, k, v, **wanted)
@@ -167,7 +168,7 @@ def test_a_call_equals_the_definition(call):
     some = np.isfinite(lse)
     np.testing.assert_array_equal(np.isfinite(got.lse), some)
     np.testing.assert_allclose(got.lse[some], lse[some], rtol=u, atol=1.01 * relative)
-    # the same bits of contiguous arrays, one thread, and into a given array of any layout
+    # contiguous arrays, one thread, and an output of any layout give the same bits
     again = np.full((out.shape[0], out.shape[2], out.shape[1], out.shape[3]), 9, dtype).swapaxes(1, 2)
     relpos.attention(q, k, v, **options | {"threads": 1}, out=again)
     np.testing.assert_array_equal(again, got.out)
@@ -176,7 +177,7 @@ def test_a_call_equals_the_definition(call):
 @hypothesis.given(calls(types=(np.float64,)), st.integers(0, 2 ** 32))
 @PROFILE
 def test_gradients_are_differences(call, seed):
-    """A step along a random direction of q, k and v changes sum(dout * out) by what the gradients say."""
+    """A step in a random direction of q, k and v changes sum(dout * out) as the gradients predict."""
     _, (q, k, v), given, options, wanted = call
     rng = np.random.default_rng(seed)
     dout = rng.standard_normal((*q.shape[:3], v.shape[3]))

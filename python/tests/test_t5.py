@@ -1,7 +1,7 @@
-"""relpos t5 beside transformers, on 240 sources of random tokens: greedy and beam search, f32, token for token. Needs torch, transformers and
-the program: RELPOS_PROGRAM, or build/release/relpos or build/dev/relpos.
+"""Compare relpos t5 with transformers token by token, on 240 sources of random tokens: greedy and beam search, f32. Needs torch,
+transformers and the program: RELPOS_PROGRAM, or build/release/relpos or build/dev/relpos.
 
-RELPOS_T5_MODEL=FOLDER takes a checkpoint with a tokenizer in place of random weights, and RELPOS_T5_LINES=FILE its texts."""
+RELPOS_T5_MODEL=FOLDER replaces the random weights by a checkpoint with a tokenizer, and RELPOS_T5_LINES=FILE gives its texts."""
 import collections
 import json
 import os
@@ -30,7 +30,7 @@ def folder(tmp_path_factory):
     if named:
         return named
     path = tmp_path_factory.mktemp("t5")
-    ends = list(range(1, 8))  # so that targets of random weights end
+    ends = list(range(1, 8))  # lets targets of random weights end
     config = transformers.T5Config(vocab_size=512, d_model=64, d_kv=16, d_ff=128, num_layers=3, num_heads=5, feed_forward_proj="gated-gelu",
                                    tie_word_embeddings=False, decoder_start_token_id=0, eos_token_id=ends)
     torch.manual_seed(0)
@@ -52,8 +52,8 @@ def texts(tokenizer):
 
 
 def both(folder, sources, settings, options):
-    """The targets of transformers and of relpos."""
-    torch.set_num_threads(1)  # small layers, one after the other
+    """Return the targets of transformers and of relpos."""
+    torch.set_num_threads(1)  # the layers are too small for threads
     model = transformers.T5ForConditionalGeneration.from_pretrained(folder).eval()
     relpos = oracle.program()
     out = subprocess.run([relpos, "t5", "generate", folder, "--tokens", "--type", "f32", "--batch", "16", "--max-new-tokens", str(NEW), *options],
@@ -78,24 +78,24 @@ def test_targets(folder, name):
 
 
 def often(rows, n):
-    """The n tokens in a row that come most often, and end nothing."""
+    """Return the most frequent sequences of n tokens that do not end a target."""
     return [list(t) for t, _ in collections.Counter(tuple(r[k:k + n]) for r in rows for k in range(len(r) - n)).most_common(6)]
 
 
 @pytest.mark.parametrize("beams", [1, 3])
 @pytest.mark.parametrize("where", ["generation_config.json", "config.json"])
 def test_tokens_that_a_file_forbids(folder, tmp_path, beams, where):
-    """What a checkpoint sets counts without an option: in generation_config.json, and where there is none in config.json."""
+    """Settings of a checkpoint apply without an option: from generation_config.json, or from config.json if that file is missing."""
     path = tmp_path / "model"
     shutil.copytree(folder, path)
     sources = texts(None)[:20]
     plain, _ = both(path, sources, {"num_beams": beams}, ["--beams", str(beams)])
     first = [t for t, _ in collections.Counter(r[0] for r in plain).most_common(3)]
-    words = [*often(plain, 1)[4:], *often(plain, 2)[:4], *often(plain, 3)[:4], [0, first[0]], [1]]  # the start token counts, an end alone does not
+    words = [*often(plain, 1)[4:], *often(plain, 2)[:4], *often(plain, 3)[:4], [0, first[0]], [1]]  # a sequence with the start token has an effect, the end token by itself has none
     cases = [{"bad_words_ids": words, "suppress_tokens": [t for t, in often(plain, 1)[:2]], "begin_suppress_tokens": first[:2]},
              {"forced_bos_token_id": first[0], "begin_suppress_tokens": [r[1] for r in plain[:6] if len(r) > 1], "bad_words_ids": words,
               "suppress_tokens": [first[1]], "forced_eos_token_id": 1}]
-    other = {"num_beams": 2, "bad_words_ids": [[t] for t in range(8, 100)]}  # counts nowhere where there is a generation_config.json
+    other = {"num_beams": 2, "bad_words_ids": [[t] for t in range(8, 100)]}  # ignored if generation_config.json exists
     for case in cases:
         for file in ("generation_config.json", "config.json"):
             settings = json.loads((pathlib.Path(folder) / file).read_text())

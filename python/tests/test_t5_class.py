@@ -1,5 +1,5 @@
-"""relpos.t5.T5 on the tiny checkpoints of tests/t5/data: the tokens and numbers that transformers computed there, the bits of the program, and
-what is refused.  SPDX-License-Identifier: Apache-2.0"""
+"""relpos.t5.T5 on the tiny checkpoints of tests/t5/data: tokens and numbers computed by transformers, the same bits as the program, and
+errors.  SPDX-License-Identifier: Apache-2.0"""
 import ast
 import inspect
 import json
@@ -17,14 +17,14 @@ import relpos
 
 try:
     import relpos.t5
-except ImportError as why:  # the wheel was built where jansson, libzip or libpng is missing
+except ImportError as why:  # built without jansson, libzip or libpng
     pytest.skip(str(why), allow_module_level=True)
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DATA = ROOT / "tests/t5/data"
 NAMES = ["t5", "v11", "mt5", "umt5", "byt5", "longt5_local", "longt5_global", "switch", "f16", "silu"]
 KINDS = {"F32": np.float32, "F64": np.float64, "I32": np.int32, "I64": np.int64}
-# the searches of tests/t5/make_models.py
+# the searches in tests/t5/make_models.py
 STEPS = 10
 SEARCHES = [
     {"num_beams": 4, "num_return_sequences": 2},
@@ -35,7 +35,7 @@ SEARCHES = [
 
 
 def arrays(name):
-    """expected.safetensors of a model."""
+    """Load expected.safetensors of a model."""
     data = (DATA / name / "expected.safetensors").read_bytes()
     size = int.from_bytes(data[:8], "little")
     table = json.loads(data[8:8 + size])
@@ -234,12 +234,12 @@ def test_a_closed_model(byt5):
     other = relpos.t5.T5(DATA / "byt5")
     stream = other.stream("hello", max_new_tokens=30)
     first = next(stream)
-    other.close()  # what is being written keeps the model
+    other.close()  # a running stream keeps the model open
     other.close()
     with pytest.raises(ValueError, match="closed"):
         other.generate("a")
     assert first and "closed" in repr(other)
-    with pytest.raises(ValueError, match="closed"):  # text of tokens is asked of it
+    with pytest.raises(ValueError, match="closed"):  # it converts tokens to text
         list(stream)
 
 
@@ -301,7 +301,7 @@ def test_drafts_that_are_refused():
 
 
 def golden(name):
-    """The arrays that transformers made, by name."""
+    """Return the arrays computed by transformers, by name."""
     data = (DATA / name / "expected.safetensors").read_bytes()
     size = int.from_bytes(data[:8], "little")
     kinds = {"F32": np.float32, "I32": np.int32}
@@ -321,7 +321,7 @@ def test_explain_gives_the_attentions_of_transformers(name):
                     for query in (0, len(rows) - 1):
                         row = model.explain(tokens=source, part=part, layer=layer, head=head, query=query, **more)
                         assert isinstance(row, relpos.Explanation)
-                        np.testing.assert_allclose(row.weights, rows[query], rtol=0, atol=2**-24)  # the file has f32
+                        np.testing.assert_allclose(row.weights, rows[query], rtol=0, atol=2**-24)  # the file stores f32
                         seen = np.isfinite(row.score)
                         np.testing.assert_allclose((row.raw + row.bias)[seen], row.score[seen], rtol=0, atol=1e-12)
         last = model.explain(tokens=source, part="encoder", layer=-1, head=-1, query=-1)
@@ -337,7 +337,7 @@ def test_explain_gives_the_attentions_of_transformers(name):
 
 
 def test_ctrl_c_ends_encode():
-    # a shell has its background jobs ignore Ctrl-C, which children inherit
+    # background jobs of a shell ignore Ctrl-C, and children inherit that
     code = ("import signal, sys, relpos.t5\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
             "m = relpos.t5.T5(sys.argv[1])\nprint('begun', flush=True)\n"
             "try:\n    m.encode('a' * 150000)\nexcept KeyboardInterrupt:\n    print('ended', flush=True)\n")
@@ -373,7 +373,7 @@ def test_encode_takes_the_names_of_sentence_transformers(byt5, capsys):
     lines = ["one", "another", "a third"]
     want = byt5.encode(lines, pool="mean", normalize=True)
     assert (byt5.encode(lines, pool="mean", normalize_embeddings=True, batch_size=2, show_progress_bar=True) == want).all()
-    assert capsys.readouterr().err == ""  # a short call shows nothing
+    assert capsys.readouterr().err == ""  # a short call shows no progress
     assert (byt5.encode(lines, pool="mean", normalize=True, batch_size=1) == want).all()
     assert capsys.readouterr().err == ""
 

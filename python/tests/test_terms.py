@@ -1,4 +1,4 @@
-"""Terms as objects, and examples of terms with grouped keys, written out by hand; test_definitions.py has every term.
+"""Terms as objects, and terms with grouped keys compared with formulas written by hand. test_definitions.py tests every term.
 
 SPDX-License-Identifier: Apache-2.0"""
 import copy
@@ -26,7 +26,7 @@ def clip(r, left, right):
 
 
 def heads(x, dims=2):
-    """[H] beside [Lq, Lk]."""
+    """Reshape [H] to broadcast with [Lq, Lk]."""
     return np.asarray(x).reshape(-1, *[1] * dims)
 
 
@@ -49,7 +49,7 @@ def fire(r, p, w1, b1, w2, b2, w3=None, b3=None, c=1.0, L=1.0, eps=1e-6):
 
 
 def grid_steps(gh=3, gw=4):
-    """Row and column of the key minus those of the query."""
+    """Return row and column of the key minus row and column of the query."""
     y, x = np.divmod(np.arange(gh * gw), gw)
     return y[None] - y[:, None], x[None] - x[:, None]
 
@@ -80,7 +80,7 @@ positions = np.cumsum(rng.random(LK))
 causal_sum = lambda f: np.cumsum(f, -1)[:, :, :LQ, None] - np.cumsum(f, -1)[:, :, None, :]
 dy, dx = grid_steps()
 
-# keyword, term, definition, and whether q, k and v are those of the grid
+# keyword, term, definition, and if q, k and v are a grid
 CASES = {
     "table": ("bias", relpos.Table(table, left=3, right=2), dict(bias=table[:, clip(R, 3, 2)])),
     "t5": ("bias", relpos.T5(t5), dict(bias=t5[oracle.bucket(R.astype(int))].transpose(2, 0, 1))),
@@ -149,9 +149,9 @@ def remade(term, name, array):
     return type(term)(**arrays, **params)
 
 
-@pytest.mark.parametrize("name", [n for n, c in CASES.items() if not isinstance(c[1], tuple)])  # sums: below
+@pytest.mark.parametrize("name", [n for n, c in CASES.items() if not isinstance(c[1], tuple)])  # sums are tested below
 def test_gradients(name):
-    """Along one direction for each array, by central differences in float64."""
+    """Check gradients along one direction per array by central differences in float64."""
     keyword, term, given, _ = case(name)
     out = relpos.attention(*given, **{keyword: term}, return_lse=True)
     dout = np.random.default_rng(5).standard_normal(out.out.shape)
@@ -258,11 +258,30 @@ def test_sums_of_sums():
 @pytest.mark.parametrize("term", [relpos.ALiBi(), relpos.ALiBi() + relpos.LogDecay()])
 @pytest.mark.parametrize("kind", ["numpy", "torch"])
 def test_scores_plus_a_term(kind, term):
-    """As texts write scores + position_bias. An array of objects, or torch's "Boolean value of Tensor" would say nothing."""
+    """Texts write scores + position_bias. The error must be a suggestion, not an array of objects or torch's "Boolean value of Tensor"."""
     scores = np.zeros((H, 3, 3)) if kind == "numpy" else pytest.importorskip("torch").zeros(H, 3, 3)
     for add in (lambda: scores + term, lambda: term + scores):
-        with pytest.raises(TypeError, match=r"bias=term\) adds a term to the scores, term \+ relpos.Dense\(array\).*term.matrix\(Lq, Lk\)"):
+        with pytest.raises(TypeError, match=r"bias=term\) computes with the term, term \+ relpos.Dense\(array\).*term.matrix\(Lq, Lk\)"):
             add()
+
+
+@pytest.mark.parametrize("term", [relpos.ALiBi(), relpos.ALiBi() + relpos.LogDecay()])
+def test_scores_plus_equals_a_term(term):
+    scores = np.zeros((H, 3, 3))
+    with pytest.raises(TypeError, match=r"bias=term\) computes with the term, term \+ relpos.Dense\(array\).*term.matrix\(Lq, Lk\)"):
+        scores += term
+    assert not (scores == term) and scores != term
+
+
+@pytest.mark.parametrize("keyword, term", [("rope", relpos.RoPE()), ("relkey", relpos.RelKey(np.zeros((3, D)), left=1, right=1)),
+                                           ("relval", relpos.RelValue(np.zeros((3, D)), left=1, right=1)),
+                                           ("sink", relpos.Sink(np.zeros(H))), ("rope", relpos.RoPE() + relpos.ALiBi())])
+def test_scores_plus_a_term_that_is_no_bias(keyword, term):
+    """The suggestion names the keyword of the term, and neither bias= nor matrix, which raise for it."""
+    for add in (lambda: np.zeros((H, 3, 3)) + term, lambda: term + np.zeros((H, 3, 3))):
+        with pytest.raises(TypeError, match=rf"relpos.attention\(q, k, v, {keyword}=term\)") as caught:
+            add()
+        assert "bias=term" not in str(caught.value) and "matrix" not in str(caught.value)
 
 
 def test_docstrings_say_something():
@@ -292,7 +311,7 @@ def test_numbers_of_any_kind(kind):
 
 @pytest.mark.parametrize("value", [None, [None], object()])
 def test_a_parameter_that_is_no_number(value):
-    with pytest.raises(TypeError, match="LogDecay: lambda_ is .*: a number is needed"):
+    with pytest.raises(TypeError, match="LogDecay: lambda_ is .*, expected a number"):
         relpos.LogDecay(value)
 
 

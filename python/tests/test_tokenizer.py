@@ -1,5 +1,5 @@
-"""The tokenizer in C beside SentencePiece, `tokenizers` and transformers' ByT5Tokenizer: a megabyte of text in many languages and 100,000
-random strings, by tokenizers that are trained here. Files that RELPOS_TOKENIZERS names, with ":" between, are compared too.
+"""Compare the tokenizer in C with SentencePiece, `tokenizers` and transformers' ByT5Tokenizer on a megabyte of text in many languages and
+100,000 random strings, with tokenizers trained here. RELPOS_TOKENIZERS adds tokenizer files, separated by colons.
 SPDX-License-Identifier: Apache-2.0"""
 import io
 import json
@@ -28,7 +28,7 @@ RANDOM = [t.encode() for t in random_texts(100_000, 11)]
 
 
 def corpus():
-    """Lines of a megabyte and more: this project's documentation, and in many languages what the machine and unicodedata have."""
+    """Return lines of at least a megabyte: the project's documentation, and text in many languages from the machine and unicodedata."""
     import unicodedata
     paths = [*root.glob("docs/*.md"), *root.glob("*.md"), *root.glob("src/*/*.c"), *pathlib.Path("/usr/share/common-licenses").glob("*")]
     lines = [line for path in paths for line in path.read_text(encoding="utf-8", errors="replace").split("\n")]
@@ -47,7 +47,7 @@ TEXTS = hard_texts() + [line.encode() for line in LINES]
 
 
 def run(path, mode, flag, items, extra=0):
-    """What the program makes of each item: bytes to token numbers, or token numbers to bytes."""
+    """Run the program on each item: bytes to token numbers, or token numbers to bytes."""
     encode = mode == "encode"
     given = b"".join(struct.pack("<I", len(x)) + (x if encode else struct.pack(f"<{len(x)}i", *x)) for x in items)
     done = subprocess.run([PROGRAM, path, str(extra), mode, str(int(flag))], input=given, capture_output=True, check=False)
@@ -149,7 +149,7 @@ def test_a_json_as_tokenizers(models, name, tmp_path):
 
 
 def test_given_files():
-    """Files of tokenizers that RELPOS_TOKENIZERS names, joined by colons; as a rule none."""
+    """Compare the tokenizer files in RELPOS_TOKENIZERS, separated by colons; by default there are none."""
     for path in filter(None, os.environ.get("RELPOS_TOKENIZERS", "").split(":")):
         (compare_json if path.endswith(".json") else compare_model)(path)
 

@@ -1,4 +1,4 @@
-"""Torch tensors: values, types, strides, autograd. Run where torch is.  SPDX-License-Identifier: Apache-2.0"""
+"""Torch tensors: values, types, strides, autograd.  SPDX-License-Identifier: Apache-2.0"""
 import importlib
 
 import numpy as np
@@ -66,7 +66,7 @@ def test_strides_and_out():
 
 
 def test_other_ways_in():
-    """NumPy and tensors in one call; a tensor type without the exchange API, as in older versions."""
+    """A call mixes arrays and tensors; a tensor type without the exchange API works as in older versions of torch."""
     q, k, v = tensors()
     table = np.ones((32, 4), np.float32)
     assert isinstance(relpos.attention(q, k.numpy(), v.numpy(), bias=relpos.T5(table)), torch.Tensor)
@@ -86,37 +86,37 @@ def test_other_ways_in():
 
 def test_bad_tensors():
     q, k, v = tensors()
-    with pytest.raises(TypeError, match="q: elements of DLPack type 5"):
+    with pytest.raises(TypeError, match="q has elements of DLPack type 5"):
         relpos.attention(q.to(torch.complex64), k, v)
     with pytest.raises(ValueError, match=r"v: shape is \(2, 1, 17, 6\)"):
         relpos.attention(q, k, v[:, :1])
-    with pytest.raises(ValueError, match="q has no memory that relpos reads: a dense tensor on the CPU is needed"):
+    with pytest.raises(ValueError, match="q has no memory that relpos can read; pass a dense tensor on the CPU"):
         relpos.attention(q.to_sparse(), k, v)
     q.requires_grad_()
-    with pytest.raises(TypeError, match="out: torch records no gradient"):
+    with pytest.raises(TypeError, match="out: torch cannot record a gradient"):
         relpos.attention(q, k, v, out=torch.empty(2, 4, 13, 6))
-    with pytest.raises(TypeError, match="a plan records none"):
+    with pytest.raises(TypeError, match="a Plan does not record"):
         relpos.Plan(2, 4, 13, 17, 8, kv_heads=2, dim_v=6)(q, k, v)
-    with pytest.raises(TypeError, match="q is no torch tensor"):
+    with pytest.raises(TypeError, match="q is not a torch tensor"):
         relpos.attention(q.detach().numpy(), k.numpy(), v.numpy(), bias=relpos.Dense(torch.zeros(13, 17, requires_grad=True)))
 
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_one_warning_of_a_step_of_training(compiled):
-    """Fewer causal queries than keys: the backward pass does not repeat it."""
+    """With fewer causal queries than keys, only the forward pass warns."""
     q, k, v = tensors(grad=True)
     call = lambda q, k, v: relpos.attention(q, k, v, causal=True)
     if compiled:
         importlib.import_module("relpos.torch")
         torch._dynamo.reset()
         call = torch.compile(call, backend="aot_eager")
-    with pytest.warns(UserWarning, match="causal with 13 queries and 17 keys") as told:
+    with pytest.warns(UserWarning, match="causal=True with 13 queries and 17 keys") as told:
         call(q, k, v).sum().backward()
     assert sum("13 queries" in str(x.message) for x in told) == 1
 
 
 def test_a_gradient_beside_arrays_of_numpy():
-    """k and v may be arrays, as in a call without a gradient, and may change after it."""
+    """k and v can be arrays, as in a call without a gradient, and can change after the call."""
     q, k, v = tensors()
     want = torch.autograd.grad(relpos.attention(q.requires_grad_(), k, v).sum(), q)[0]
     keys, values = k.numpy().copy(), v.numpy()[..., ::-1][..., ::-1].copy()
@@ -126,14 +126,14 @@ def test_a_gradient_beside_arrays_of_numpy():
     k.requires_grad_()
     torch.autograd.grad(relpos.attention(q, k, values[:, :, ::-1]).sum(), (q, k))
     ml_dtypes = pytest.importorskip("ml_dtypes")
-    with pytest.raises(TypeError, match="k is of type ndarray, elements bfloat16, which torch does not read: give k as a tensor"):
+    with pytest.raises(TypeError, match="k is of type ndarray with elements bfloat16, which torch cannot read; pass k as a tensor"):
         relpos.attention(q.bfloat16(), keys.astype(ml_dtypes.bfloat16), v.bfloat16())
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 def test_a_tensor_on_a_gpu_is_refused():
     q, k, v = tensors()
-    with pytest.raises(ValueError, match=r"k is on a device that is not the CPU .*use k.cpu\(\)"):
+    with pytest.raises(ValueError, match=r"k is not on the CPU .*pass k.cpu\(\)"):
         relpos.attention(q, k.cuda(), v)
 
 
@@ -163,7 +163,7 @@ def test_gradcheck():
 def test_gradients_in_half_precision():
     wide = tensors(torch.float64, grad=True)
     narrow = [x.detach().bfloat16().requires_grad_() for x in wide]
-    table = torch.zeros(32, 4, requires_grad=True)  # f32 beside bf16
+    table = torch.zeros(32, 4, requires_grad=True)  # f32 with bf16
     relpos.attention(*narrow, bias=relpos.T5(table)).float().pow(2).sum().backward()
     eager(*wide).pow(2).sum().backward()
     for a, b in zip(narrow, wide):
@@ -175,7 +175,7 @@ def test_gradients_in_half_precision():
 def test_gradients_that_are_wanted():
     q, k, v = tensors()
     table = torch.zeros(32, 4, requires_grad=True)
-    relpos.attention(q, k, v, bias=relpos.T5(table)).sum().backward()  # a gradient of stride 0
+    relpos.attention(q, k, v, bias=relpos.T5(table)).sum().backward()  # a gradient with stride 0
     assert q.grad is None and table.grad.shape == (32, 4)
     got = relpos.attention(q, k, v, bias=relpos.T5(table), return_lse=True, summary=True)
     assert got.out.requires_grad and got.weights is None
@@ -196,13 +196,13 @@ OTHERS = {"weights": lambda found: found.weights, "entropy": lambda found: found
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_no_gradient_is_dropped_silently(name):
-    """A loss that reads weights or summary is refused; as numbers they serve any use, and out keeps its gradient."""
+    """A loss that depends on weights or summary raises; they can be used detached, and out keeps its gradient."""
     q, k, v = tensors(grad=True)
     call = lambda: relpos.attention(q, k, v, return_weights=True, return_lse=True, summary=True)
     found = call()
     other = OTHERS[name](found)
     for loss in (other.sum(), found.out.sum() + other.sum()):
-        with pytest.raises(RuntimeError, match=r"gradients through out and lse alone.*use .detach\(\)"):
+        with pytest.raises(RuntimeError, match=r"only out and lse have gradients; call .detach\(\)"):
             loss.backward(retain_graph=True)
     assert q.grad is None
     want = torch.autograd.grad(relpos.attention(q, k, v).sin().sum(), (q, k, v))
@@ -215,8 +215,8 @@ def test_no_gradient_is_dropped_silently(name):
 
 
 def test_gradients_through_lse():
-    """Differences, a z-loss alone, and two halves of the keys that are merged by their lse: the gradients are those of all keys. A row without a
-    key has none, whatever comes in."""
+    """Check the gradients of lse by differences, for a z-loss, and for two halves of the keys merged by their lse, which gives the
+    gradients of all keys. A row without keys has gradient 0 for any incoming gradient."""
     q, k, v = tensors(torch.float64, grad=True)
     table = torch.randn(q.shape[1], 5, dtype=torch.float64, requires_grad=True)
     sink = torch.randn(q.shape[1], dtype=torch.float64, requires_grad=True)
@@ -259,7 +259,7 @@ def second(f, q):
     lambda f, q: torch.autograd.gradgradcheck(f, q)], ids=["backward", "penalty", "hessian", "hvp", "gradgradcheck"])
 @pytest.mark.parametrize("of", ["q", "table"])
 def test_second_derivatives_are_refused(of, twice):
-    """By q and by a learned array, where the loss alone has no second derivative: relpos knows none, and does not call them zero."""
+    """Second derivatives by q and by a learned array raise; they are not reported as zero."""
     q, k, v = tensors(torch.float64)
     table = torch.zeros(32, 4, dtype=torch.float64)
     f = lambda x: relpos.attention(*(x, k, v) if of == "q" else (q, k, v), bias=relpos.T5(x if of == "table" else table))
@@ -267,7 +267,7 @@ def test_second_derivatives_are_refused(of, twice):
     with pytest.raises(RuntimeError, match="relpos.attention has no second derivatives"):
         twice(f, x)
     want, = torch.autograd.grad(f(x).sum(), x)
-    assert torch.equal(second(f, x), want) and second(f, x).requires_grad  # a first derivative all the same
+    assert torch.equal(second(f, x), want) and second(f, x).requires_grad  # the first derivative works
 
 
 @pytest.mark.parametrize("reentrant", [True, False])
@@ -307,7 +307,7 @@ def test_plan_and_explain():
 
 
 class Thief:
-    """A flag, or an array, that takes the memory of a tensor away when it is read."""
+    """A flag or array that frees the memory of a tensor when it is read."""
 
     def __init__(self, tensor):
         self.tensor = tensor
@@ -330,13 +330,13 @@ def test_flags_are_read_before_arrays(name):
 
 def test_arrays_that_take_the_memory_of_others():
     q, k, v = tensors()
-    with pytest.raises(RuntimeError, match="lost its memory while another argument was read"):
+    with pytest.raises(RuntimeError, match="the memory of a tensor changed while another argument was read"):
         relpos.attention(q, k, v, key_mask=Thief(q))
     q, k, v = tensors()
-    with pytest.raises(RuntimeError, match="lost its memory while another argument was read"):
+    with pytest.raises(RuntimeError, match="the memory of a tensor changed while another argument was read"):
         relpos.attention_backward(torch.ones(2, 4, 13, 6), q, k, v, key_mask=Thief(k))
     q, k, v = tensors()
-    with pytest.raises(RuntimeError, match="lost its memory while another argument was read"):
+    with pytest.raises(RuntimeError, match="the memory of a tensor changed while another argument was read"):
         relpos.Plan(2, 4, 13, 17, 8, kv_heads=2, dim_v=6, key_mask=torch.ones(2, 17, dtype=torch.bool))(q, k, v, key_mask=Thief(v))
 
 
@@ -364,7 +364,7 @@ def test_out_is_seen_by_autograd():
     relpos.attention(q, k, v, out=out)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         loss.backward()
-    with pytest.raises(TypeError, match="out: torch records no gradient"):
+    with pytest.raises(TypeError, match="out: torch cannot record a gradient"):
         relpos.attention(q, k, v, out=torch.ones(2, 4, 13, 6, requires_grad=True))
     with torch.inference_mode():
         relpos.attention(q, k, v, out=torch.empty(2, 4, 13, 6))
@@ -383,10 +383,10 @@ WITHOUT_GRADIENT = {
 @pytest.mark.parametrize("also", [False, True])
 @pytest.mark.parametrize("name", WITHOUT_GRADIENT)
 def test_what_has_no_gradient_says_so(name, also):
-    """Numbers and positions have no gradient: torch is not left to believe that they have one of zero, whoever else wants one."""
+    """Numbers and positions have no gradient: they raise instead of getting a gradient of zero, even if other inputs have gradients."""
     q, k, v = tensors(grad=also)
     s, options = torch.tensor(0.5, requires_grad=True), WITHOUT_GRADIENT[name]
-    with pytest.raises(TypeError, match=r"requires a gradient, and relpos.attention has none of it: use .detach\(\)"):
+    with pytest.raises(TypeError, match=r"requires a gradient, which relpos.attention does not compute; use .detach\(\)"):
         relpos.attention(q, k, v, **options(s))
     want = relpos.attention(q, k, v, **options(s.detach()))
     with torch.no_grad():
@@ -398,18 +398,18 @@ def test_what_has_no_gradient_says_so_where_it_is_compiled(name):
     import relpos.torch  # noqa: F401
     q, k, v = tensors(grad=True)
     call = torch.compile(lambda q, k, v, s: relpos.attention(q, k, v, **WITHOUT_GRADIENT[name](s)).sum(), backend="aot_eager")
-    with pytest.raises(Exception, match="requires a gradient, and relpos.attention has none of it"):
+    with pytest.raises(Exception, match="requires a gradient, which relpos.attention does not compute"):
         call(q, k, v, torch.tensor(0.5, requires_grad=True)).backward()
 
 
 def test_batched_gradients_are_refused():
     q, k, v = tensors(grad=True)
-    with pytest.raises(RuntimeError, match="one gradient at a time: leave out is_grads_batched=True"):
+    with pytest.raises(RuntimeError, match="one gradient at a time; leave out is_grads_batched=True"):
         torch.autograd.functional.jacobian(lambda q: relpos.attention(q, k, v).sum((1, 2)), q, vectorize=True)
 
 
 def test_heads_side_by_side_stay_so():
-    """As projections give them: joined without a copy. Where torch records the call, and of other layouts, out is contiguous."""
+    """For q as projections store it, the heads of `out` are joined without a copy. `out` is contiguous for other layouts and recorded calls."""
     q, k, v = (torch.randn(2, n, 3, 16).transpose(1, 2) for n in (7, 9, 9))
     out = relpos.attention(q, k, v, bias=relpos.ALiBi())
     assert out.shape == (2, 3, 7, 16) and out.transpose(1, 2).is_contiguous()

@@ -1,4 +1,4 @@
-"""What people who use torch expect beside results: counted operations, names in profiles, other trainers. Run where torch is.
+"""What torch users expect besides results: flop counts, names in profiles, trainers of other libraries.
 
 SPDX-License-Identifier: Apache-2.0"""
 import pytest
@@ -12,7 +12,7 @@ q, k, v = (torch.randn(2, heads, length, 16, generator=torch.Generator().manual_
 
 
 def counted(call, backward):
-    """Operations that torch counts of a call, and of its gradients."""
+    """Return the operations that torch counts for a call and its gradients."""
     tensors = [x.clone().requires_grad_(backward) for x in (q, k, v)]
     with FlopCounterMode(display=False) as counter:
         out = call(*tensors)
@@ -23,11 +23,11 @@ def counted(call, backward):
 
 @pytest.mark.parametrize("backward", [False, True])
 def test_counted_operations(backward):
-    """As many as torch's own attention has, for whatever terms."""
+    """The count equals that of torch's own attention for any terms."""
     got = counted(lambda q, k, v: relpos.attention(q, k, v, bias=relpos.ALiBi()), backward)
     want = counted(lambda q, k, v: torch.nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=True), backward)
     products = 2 * 2 * 4 * 9 * 13 * 16
-    assert got == products * (2 + 5 * backward) and want in (products * (2 + 4 * backward), got)  # in parts torch keeps the scores
+    assert got == products * (2 + 5 * backward) and want in (products * (2 + 4 * backward), got)  # computed in parts, torch stores the scores
 
 
 def profiled(call):
@@ -45,12 +45,12 @@ def test_names_in_a_profile():
     compiled = torch.compile(lambda q, k, v: relpos.attention(q, k, v), backend="aot_eager", fullgraph=True)
     with torch.no_grad():
         compiled(q, k, v)
-        assert profiled(lambda: compiled(q, k, v))["relpos::attention"] >= 1  # one for each key of torch's dispatcher
+        assert profiled(lambda: compiled(q, k, v))["relpos::attention"] >= 1  # one entry for each dispatch key of torch
     assert torch.equal(compiled(q, k, v), relpos.attention(q, k, v))
 
 
 class Lines(torch.utils.data.Dataset):
-    """Texts of one repeated token, which are learned at once."""
+    """Texts of one repeated token, which a model learns quickly."""
 
     def __len__(self):
         return 32
@@ -71,7 +71,7 @@ def small_t5(implementation):
 
 @pytest.mark.parametrize("bf16", [False, True])
 def test_the_trainer_of_transformers(bf16, tmp_path):
-    """The losses of eager attention, under autocast too."""
+    """The losses equal those of eager attention, also under autocast."""
     pytest.importorskip("accelerate")
     transformers = pytest.importorskip("transformers")
     losses = {}
@@ -87,12 +87,12 @@ def test_the_trainer_of_transformers(bf16, tmp_path):
 
 
 def test_accelerate():
-    """Its loop with accumulated gradients leaves the weights that eager attention leaves."""
+    """Its loop with accumulated gradients gives the same weights as eager attention."""
     accelerate = pytest.importorskip("accelerate")
     found = []
     for implementation in ("relpos", "eager"):
         accelerator = accelerate.Accelerator(cpu=True, gradient_accumulation_steps=2)
-        model = small_t5(implementation).double()  # steps multiply rounding errors
+        model = small_t5(implementation).double()  # training steps amplify rounding errors
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         model, optimizer, data = accelerator.prepare(model, optimizer, torch.utils.data.DataLoader(Lines(), batch_size=8))
         before = model.shared.weight.detach().clone()

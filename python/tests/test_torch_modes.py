@@ -1,4 +1,4 @@
-"""Calls that torch reads or transforms while relpos.torch is not imported: each goes through torch, or is refused.
+"""Calls that torch traces or transforms without relpos.torch imported: each runs as an operator or raises.
 
 SPDX-License-Identifier: Apache-2.0"""
 import re
@@ -93,7 +93,7 @@ def test_transforms_are_refused(name, transform):
 
 
 def test_other_tensors_of_a_transform():
-    """Tensors that a transform does not touch are tensors as ever."""
+    """Tensors that a transform does not wrap work as usual."""
     want = call(q)
     got = torch.vmap(lambda x: x + call(q).sum())(torch.zeros(3))
     torch.testing.assert_close(got, want.sum().expand(3))
@@ -136,7 +136,7 @@ def test_gradients_under_a_mode():
 
 
 def test_a_backward_pass_alone():
-    """Dual and traced without its forward pass: torch would drop the tangent, and keep the gradients as constants."""
+    """Dual tensors raise, and so does a traced backward pass without its forward pass: torch would drop the tangent, or record the gradients as constants."""
     import relpos._operator  # noqa: F401
     from torch.fx.experimental.proxy_tensor import make_fx
     x = q.clone().requires_grad_()
@@ -145,7 +145,7 @@ def test_a_backward_pass_alone():
         with forward_ad.dual_level(), pytest.raises(TypeError, match="out is a dual tensor"):
             torch.autograd.grad(out, x, forward_ad.make_dual(torch.ones_like(out), out.detach()), retain_graph=True)
     alone = lambda dout: torch.autograd.grad(outs[0], x, dout, retain_graph=True)[0].detach()
-    with pytest.raises(TypeError, match="traces the backward pass of relpos.attention and has not traced its forward pass"):
+    with pytest.raises(TypeError, match="traces the backward pass of relpos.attention but not its forward pass"):
         make_fx(alone)(torch.ones_like(outs[0]))
     both = lambda x: torch.autograd.grad(call(x).sum(), x)[0]
     graph = make_fx(both)(x)
@@ -154,11 +154,11 @@ def test_a_backward_pass_alone():
 
 
 @pytest.mark.parametrize("version, module, text", [
-    ("torch.__version__ = '2.7.1'", "relpos.torch", "PyTorch is 2.7.1, and 2.8 or later is needed"),
-    ("torch.__version__ = '2.4.0a0+cpu'", "relpos._operator", "PyTorch is 2.4.0a0[+]cpu, and 2.8 or later is needed"),
+    ("torch.__version__ = '2.7.1'", "relpos.torch", "PyTorch is version 2.7.1, expected 2.8 or later"),
+    ("torch.__version__ = '2.4.0a0+cpu'", "relpos._operator", "PyTorch is version 2.4.0a0[+]cpu, expected 2.8 or later"),
     ("torch.__version__ = '2.10.0+cu128'", "relpos.torch", ""),
-    ("import transformers; transformers.__version__ = '5.21.3'", "relpos.hf", "transformers is 5.21.3, and 5.22 or later is needed"),
-    ("import transformers; transformers.__version__ = '4.57.1'", "relpos.hf", "transformers is 4.57.1, and 5.22 or later is needed"),
+    ("import transformers; transformers.__version__ = '5.21.3'", "relpos.hf", "transformers is version 5.21.3, expected 5.22 or later"),
+    ("import transformers; transformers.__version__ = '4.57.1'", "relpos.hf", "transformers is version 4.57.1, expected 5.22 or later"),
 ])
 def test_older_versions_are_refused(version, module, text):
     if "transformers" in version:
@@ -186,7 +186,7 @@ def test_numbers_of_numpy(options):
 
 def test_what_is_no_number_is_named():
     from torch.fx.experimental.proxy_tensor import make_fx
-    with pytest.raises(TypeError, match="scale is of type list: a number is needed"):
+    with pytest.raises(TypeError, match="scale is of type list: expected a number"):
         make_fx(lambda q: relpos.attention(q, k, v, scale=[1]))(q)
 
 
@@ -194,7 +194,7 @@ def test_what_is_no_number_is_named():
 
 @pytest.mark.parametrize("name", ["three axes", "four axes", "in_dims", "one alone", "slopes", "nested", "lse"])
 def test_vmap(name):
-    """As a call for each place of the axis, with gradients."""
+    """vmap equals one call per index of the axis, with gradients."""
     g = torch.Generator().manual_seed(7)
     x, y, slopes = torch.randn(3, 2, 5, 4, generator=g), torch.randn(3, 2, 6, 4, generator=g), torch.rand(3, 2, generator=g)
     call = lambda a, b, s: relpos.attention(a, b, b, bias=relpos.ALiBi(s), causal=True)
@@ -226,12 +226,12 @@ def test_tensors_of_the_device_meta():
         got = relpos.attention(q.to("meta"), k.to("meta"), k.to("meta"), bias=relpos.ALiBi(), return_lse=True)
         assert got.out.is_meta and got.out.shape == want.out.shape and got.out.dtype == want.out.dtype
         assert got.lse.shape == want.lse.shape and got.lse.dtype == want.lse.dtype
-    with pytest.raises(ValueError, match="q has no memory that relpos reads.*meta"):
+    with pytest.raises(ValueError, match="q has no memory that relpos can read.*meta"):
         relpos.Plan(2, 3, 5, 7, 4)(q.to("meta"), k, k)
 
 
 def test_nested_tensors():
-    """Each entry as if it were alone, forward and backward."""
+    """Each entry gives the result of a separate call, forward and backward."""
     g = torch.Generator().manual_seed(7)
     rows = [torch.randn(n, 2, 4, generator=g) for n in (3, 6, 1)]
     table = torch.randn(32, 2, generator=g, requires_grad=True)
@@ -261,7 +261,7 @@ def test_nested_tensors():
 def test_tensors_that_stand_for_a_mask():
     from torch.nn.attention.bias import causal_lower_right
     for options in (dict(mask=causal_lower_right(5, 7)), dict(bias=relpos.Dense(causal_lower_right(5, 7)))):
-        with pytest.raises(TypeError, match="of type CausalBias: it stands for a mask and holds no numbers"):
+        with pytest.raises(TypeError, match="of type CausalBias: it represents a mask without storing it"):
             relpos.attention(q, k, v, **options)
 
 
@@ -284,7 +284,7 @@ def test_what_is_refused_where_torch_traces(options, error, text):
     from torch.fx.experimental.proxy_tensor import make_fx
     with pytest.raises(error, match=text):
         make_fx(lambda q: relpos.attention(q, k, v, **options))(q)
-    with pytest.raises(ValueError, match="causal with one query and 7 keys"):
+    with pytest.raises(ValueError, match="causal=True with one query and 7 keys"):
         make_fx(lambda q: relpos.attention(q[:, :, :1], k, v, causal=True))(q)
     one = lambda q: relpos.attention(q[:, :, :1], k, v, causal=True, q_offset=[4, 6], lengths=[5, 7])
     assert torch.equal(make_fx(one)(q)(q), one(q))

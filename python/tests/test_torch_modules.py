@@ -1,5 +1,5 @@
-"""The modules of relpos.torch beside their peers' own classes, or beside their formula written out, with the same weights:
-outputs and gradients.  SPDX-License-Identifier: Apache-2.0"""
+"""Compare outputs and gradients of the modules of relpos.torch with the original classes, or with their formulas, for the same
+weights.  SPDX-License-Identifier: Apache-2.0"""
 import copy
 import doctest
 import inspect
@@ -33,7 +33,7 @@ def draw(*shape):
 
 
 def shake(module):
-    """Weights away from what they are at first, zeros above all."""
+    """Randomize the weights of a module, since some are initially zero."""
     with torch.no_grad():
         for p in module.parameters():
             p.copy_(torch.randn_like(p) * 0.5)
@@ -49,7 +49,7 @@ def join(x):
 
 
 def offsets(lq, lk):
-    """key - query."""
+    """Return key - query."""
     return torch.arange(lk) - torch.arange(lq)[:, None]
 
 
@@ -59,7 +59,7 @@ def softmax(scores, v, keep=None):
 
 
 def agree(got, want, inputs, tolerance=1e-11):
-    """Two results and their gradients by two lists of tensors: those of the module, and those of the other side."""
+    """Compare two results and their gradients by two lists of tensors, those of the module and of the reference."""
     torch.testing.assert_close(got, want, atol=tolerance, rtol=tolerance)
     dout = torch.randn_like(want)
     mine, others = inputs if isinstance(inputs, tuple) else (inputs, inputs)
@@ -71,7 +71,7 @@ def agree(got, want, inputs, tolerance=1e-11):
 
 KEEP = torch.rand(LQ, LK, generator=torch.Generator().manual_seed(9)) < 0.6
 KEEP[:, 0] = True
-PAD = torch.arange(LK) >= torch.tensor([11, 8, 4])[:, None]  # True = not there
+PAD = torch.arange(LK) >= torch.tensor([11, 8, 4])[:, None]  # True = padding
 
 
 # ---------------------------------------------------------------------------------------------- one head
@@ -93,7 +93,7 @@ def test_relative_position_bias_attention(learned, front):
 
 
 def test_relative_position_bias_attention_of_the_worked_example(capsys):
-    """The five tokens of errata.md: the row of "The" without and with a decay of 0.3."""
+    """The row of "The" for the five tokens in errata.md, without a decay and with a decay of 0.3."""
     q = torch.tensor([[1., 0, 1, 0], [0, 2, 0, 1], [1, 1, 1, 0], [0, 0, 1, 1], [1, 0, 0, 1]])
     k = torch.tensor([[0., 1, 0, 1], [1, 0, 1, 0], [1, 1, 0, 0], [0, 0, 1, 1], [1, 0, .5, .5]])
     v = torch.cat([torch.eye(4), torch.full((1, 4), 0.5)])
@@ -110,7 +110,7 @@ def test_relative_position_bias_attention_of_the_worked_example(capsys):
 
 @pytest.mark.parametrize("both", [False, True])
 def test_a_bias_of_a_subclass(both, capsys):
-    """Exercise 3 of the chapter, a bias that is not symmetric, as one writes it over the chapter's class; with a parameter of its own."""
+    """Exercise 3 of the chapter, an asymmetric bias, as a subclass of the chapter's class, with a learned parameter."""
     class Asymmetric(rt.RelativePositionBiasAttention):
         def __init__(self):
             super().__init__(d_k=4)
@@ -133,7 +133,7 @@ def test_a_bias_of_a_subclass(both, capsys):
     row = module.explain(q[0], k[0], v[0], "abcdefghijk"[:lk], 2)
     torch.testing.assert_close(row.weights, weights[0, 2].detach(), atol=1e-12, rtol=0)
     if not both:
-        with pytest.raises(ValueError, match="takes the number of tokens alone, and there are 3 queries and 7 keys"):
+        with pytest.raises(ValueError, match="has one parameter, but there are 3 queries and 7 keys"):
             module(q[:, :3], k, v)
 
 
@@ -147,9 +147,9 @@ def test_the_bias_that_a_subclass_may_build_on(learned):
 
 def test_arrays_are_refused_in_words():
     x = np.eye(4)
-    with pytest.raises(TypeError, match="Q is of type ndarray: a tensor is needed; relpos.numpy.RelativePositionBiasAttention takes arrays"):
+    with pytest.raises(TypeError, match="Q is of type ndarray, expected a tensor; use relpos.numpy.RelativePositionBiasAttention for arrays"):
         rt.RelativePositionBiasAttention(4)(x, x, x)
-    with pytest.raises(TypeError, match="value is of type ndarray: a tensor is needed; relpos.attention takes arrays"):
+    with pytest.raises(TypeError, match="value is of type ndarray, expected a tensor; use relpos.attention for arrays"):
         rt.scaled_dot_product_attention(torch.eye(4), torch.eye(4), x)
 
 
@@ -172,13 +172,13 @@ def test_relative_self_attention():
 
 
 def test_relative_self_attention_of_the_worked_example():
-    """Six tokens and the weights of NumPy's seeds 42 and 123: the matrix that the text prints, to its three digits."""
+    """Six tokens and the weights of NumPy's seeds 42 and 123 give the matrix that the text prints, to three digits."""
     def glorot(random, rows, columns):
         return torch.from_numpy(random.randn(rows, columns) * np.sqrt(2 / (rows + columns)))
 
     random = np.random.RandomState(123)
     weights = {name: glorot(random, 8, 4) for name in ("W_q", "W_k", "W_v")}
-    random = np.random.RandomState(123)  # the text seeds anew for the embedding
+    random = np.random.RandomState(123)  # the text seeds again for the embedding
     weights |= {name: glorot(random, 7, 4) for name in ("rel_embed.a_K", "rel_embed.a_V")}
     module = rt.RelativeSelfAttention(8, 4, 4, max_distance=3)
     module.load_state_dict(weights)
@@ -190,12 +190,12 @@ def test_relative_self_attention_of_the_worked_example():
 
 
 def test_a_text_of_numpy():
-    """Seeds are those of the text in relpos.numpy alone, and both docstrings say so; arrays belong there."""
+    """Only relpos.numpy draws the numbers of the text for a seed, as both docstrings state; relpos.torch refuses arrays."""
     import relpos.numpy
     for module in (rt, relpos.numpy):
         assert "of a text that draws them by np.random.seed" in " ".join(module.RelativeSelfAttention.__doc__.split())
     assert "relpos.numpy" in rt.RelativeSelfAttention.__doc__ and "relpos.torch" in relpos.numpy.RelativeSelfAttention.__doc__
-    with pytest.raises(TypeError, match="X is of type ndarray: a tensor is needed; relpos.numpy.RelativeSelfAttention takes arrays"):
+    with pytest.raises(TypeError, match="X is of type ndarray, expected a tensor; use relpos.numpy.RelativeSelfAttention for arrays"):
         rt.RelativeSelfAttention(8, 4, 4)(np.zeros((6, 8)))
 
 
@@ -255,7 +255,7 @@ def test_t5_attention_beside_transformers(is_decoder):
     torch.testing.assert_close(module.relative_bias(LK, LK), dense)
     keep = ~PAD[:, None, None] & (offsets(LK, LK) <= 0 if is_decoder else True)
     agree(module(x, keep)[0], want, parameters)
-    # the next layer shares the bias, as a term or as an array
+    # the next layer shares the bias as a term or an array
     module = shake(rt.T5Attention(DIM, HEADS, has_relative_bias=False, head_dim=5, scale=1.0))
     peer = t5_of_transformers(module, is_decoder)
     want = peer(x, mask=mask, position_bias=dense)[0]
@@ -287,8 +287,8 @@ def test_relative_positional_bias():
 
 @pytest.mark.parametrize("buckets, max_distance", [(32, 128), (8, 20)])
 def test_a_table_of_query_minus_key(buckets, max_distance):
-    """The table of code that gives T5's buckets query - key: the same bias, except keys after the query where there is one direction,
-    which a causal mask leaves out."""
+    """A converted table of code that uses query - key gives the same bias, except for later keys with bidirectional=False, which a
+    causal mask hides."""
     weight = torch.randn(buckets, HEADS)
     for both in (True, False):
         module = rt.RelativePositionalBias.from_query_minus_key(weight, max_distance, both)
@@ -338,7 +338,7 @@ def test_t5_attention_step_by_step():
 # ---------------------------------------------------------------------------------------------- in the manner of torch
 
 def additive(module, query, key, value, p_q=None, p_k=None, seen_q=None, seen_k=None, **options):
-    """The module by torch.nn.MultiheadAttention itself, with the bias as a mask of numbers."""
+    """Compute the module with torch.nn.MultiheadAttention and the bias as a float mask."""
     m = module.max_distance
     p_q = torch.arange(query.shape[1]) if p_q is None else p_q
     p_k = torch.arange(key.shape[1]) if p_k is None else p_k
@@ -393,7 +393,7 @@ def test_additive_rel_multihead_attention_elsewhere():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("masks", [False, True])
 def test_differences_are_rounded_as_the_positions_are(dtype, masks):
-    """On a grid of 0.1, 74 of 10,201 differences of float32 round to a whole number that the exact ones do not reach."""
+    """On a grid of 0.1, 74 of 10,201 differences in float32 round to an integer that the exact differences do not reach."""
     module = shake(rt.AdditiveRelMultiheadAttention(DIM, HEADS, max_distance=8))
     p, x = (torch.arange(101, dtype=torch.float32) * 0.1).to(dtype), draw(B, 101, DIM)
     index = lambda p: (p[:, None] - p).clamp(-8, 8).long()
@@ -402,7 +402,7 @@ def test_differences_are_rounded_as_the_positions_are(dtype, masks):
     seen = (torch.rand(B, 101) < 0.8, torch.rand(B, 101) < 0.8) if masks else (None, None)
     got = module(x, x, x, q_positions=p.expand(B, -1), k_positions=p, q_position_mask=seen[0], k_position_mask=seen[1])[0]
     agree(got, additive(module, x, x, x, p.expand(B, -1), p, *seen)[0], [x, *module.parameters()])
-    whole = module(x, x, x, k_positions=p)[0]  # and of a float and an integer type
+    whole = module(x, x, x, k_positions=p)[0]  # and for a float with an integer type
     agree(whole, additive(module, x, x, x, None, p)[0], [x, *module.parameters()])
 
 
@@ -425,7 +425,7 @@ def test_rounded_positions_in_a_compiled_layer():
 
 
 def test_positions_that_are_far_or_not_known():
-    """Infinite positions are beyond max_distance; where the mask is False a position may be NaN."""
+    """Infinite positions are beyond max_distance; positions whose mask is False can be NaN."""
     module = shake(rt.AdditiveRelMultiheadAttention(DIM, HEADS, max_distance=4))
     x, p = draw(B, LK, DIM), REAL_K.clone()
     far, near = p.clone(), p.clone()
@@ -444,7 +444,7 @@ def test_positions_that_are_far_or_not_known():
                                   lambda: rt.ClippedBiasMultiheadAttention(DIM, HEADS, max_distance=4),
                                   lambda: rt.ShawMultiheadAttention(DIM, HEADS, max_distance=4)])
 def test_infinite_positions_are_far_from_any_other(make):
-    """From large positions, and in types that hold no large ones."""
+    """Large positions work, also in types that cannot represent 2^53."""
     module, x = shake(make()), draw(B, 4, DIM)
     for large in (1.7e12, 4.0e15):
         p = large + torch.arange(4.0)
@@ -464,7 +464,7 @@ def test_positions_that_have_to_be_finite():
     assert "positions are finite" in rt.RoPEMultiheadAttention.__doc__
     with pytest.raises(ValueError, match="positions must be finite"):
         rt.RoPEMultiheadAttention(DIM, HEADS)(x, x, x, k_positions=p)
-    with pytest.raises(IndexError, match="k_positions: 0 to inf: AdditivePosMultiheadAttention has vectors for the finite positions 0 to 8"):
+    with pytest.raises(IndexError, match="k_positions has 0 to inf, expected 0 to 8, finite"):
         rt.AdditivePosMultiheadAttention(DIM, HEADS, max_len=9)(x, x, x, k_positions=p)
 
 
@@ -484,14 +484,14 @@ def test_clipped_biases_where_positions_are_not_known(shared):
         got, mean = module(x, x, x, **given, q_position_mask=seen_q, k_position_mask=seen_k, need_weights=True)
         torch.testing.assert_close(mean, weights.mean(1), atol=1e-12, rtol=0)
         agree(got, module.out_proj(join(out)), [x, *(p for n, p in module.named_parameters() if n != "k_proj.bias")], 1e-10)
-    all_seen = torch.ones(LK, dtype=torch.bool)  # the two ways in agree
+    all_seen = torch.ones(LK, dtype=torch.bool)  # with and without a mask agree
     torch.testing.assert_close(module(x, x, x, q_position_mask=all_seen)[0], module(x, x, x)[0])
 
 
 @pytest.mark.parametrize("given", [{}, {"q_positions": REAL_K * 2, "k_positions": REAL_K}])
 @pytest.mark.parametrize("causal", [False, True])
 def test_shaw_where_positions_are_not_known(given, causal):
-    """Such a pair has no vectors; with autograd, and by loops over all pairs."""
+    """A pair with a masked position has no vectors; compared with loops over all pairs, and gradients by autograd."""
     module = shake(rt.ShawMultiheadAttention(DIM, HEADS, max_distance=3))
     x, seen_q, seen_k = draw(B, LK, DIM), torch.rand(B, LK) < 0.6, torch.rand(LK) < 0.6
     at_q, at_k = given.values() if given else (torch.arange(LK), torch.arange(LK))
@@ -523,7 +523,7 @@ def test_shaw_where_positions_are_not_known(given, causal):
 @pytest.mark.parametrize("given", [{}, {"q_positions": torch.arange(LK) * 3, "k_positions": torch.arange(LK).expand(B, LK) ** 2},
                                    {"q_positions": REAL_K * 2, "k_positions": REAL_K}])
 def test_alibi_where_positions_are_not_known(given):
-    """Such a pair has no penalty; with autograd, and by loops over all pairs."""
+    """A pair with a masked position has no penalty; compared with loops over all pairs, and gradients by autograd."""
     module = shake(rt.ALiBiMultiheadAttention(DIM, HEADS))
     x, seen_q, seen_k = draw(B, LK, DIM), torch.rand(LK) < 0.6, torch.rand(B, LK) < 0.6
     at_q, at_k = given.values() if given else (torch.arange(LK), torch.arange(LK))
@@ -548,7 +548,7 @@ def test_alibi_where_positions_are_not_known(given):
 
 
 def test_alibi_with_infinite_positions():
-    """An infinitely far key has weight 0 beside others; from infinitely far, a token sees those at the same place alone."""
+    """An infinitely far key has weight 0; a query at infinity attends only to keys at the same position."""
     module, x = shake(rt.ALiBiMultiheadAttention(DIM, HEADS)), draw(B, 4, DIM)
     for dtype in (torch.float64, torch.float16):
         p = torch.tensor([0, 1, -math.inf, math.inf], dtype=dtype)
@@ -565,7 +565,7 @@ def test_a_mask_for_each_batch_entry():
 
 
 def test_shapes_of_masks():
-    """An axis of a mask may be 1; other shapes are refused."""
+    """An axis of a mask can be 1; other shapes raise."""
     module = shake(rt.AdditiveRelMultiheadAttention(DIM, HEADS, max_distance=4))
     query, key = draw(B, LQ, DIM), draw(B, LK, DIM)
     for shape in ((1, LQ, LK), (B, 1, LK), (B, LQ, 1), (1, LK), (LQ, 1), (B * HEADS, 1, LK), (1, 1, 1)):
@@ -575,7 +575,7 @@ def test_shapes_of_masks():
     for shape in ((5, LQ, LK), (B, LK, LQ), (LQ,), (LQ, LK + 1), (2 * B * HEADS, LQ, LK), (B, HEADS, LQ, LK), (HEADS, LQ, LK)):
         with pytest.raises(ValueError) as found:
             module(query, key, key, attn_mask=torch.zeros(shape))
-        assert str(found.value) == (f"attn_mask: shape is {shape}: (Lq, Lk), (B, Lq, Lk) or (B num_heads, Lq, Lk) is needed, here (7, 11), "
+        assert str(found.value) == (f"attn_mask has shape {shape}, expected (Lq, Lk), (B, Lq, Lk) or (B num_heads, Lq, Lk), here (7, 11), "
                                     "(3, 7, 11) or (6, 7, 11)")
 
 
@@ -589,14 +589,14 @@ def test_additive_pos_multihead_attention():
         got = module(query, key, value, q_positions=p_q, k_positions=p_k, k_position_mask=seen, need_weights=True)
         agree(got[0], want[0], [query, key, value, *module.parameters()])
         torch.testing.assert_close(got[1], want[1], atol=1e-12, rtol=0)
-    with pytest.raises(IndexError, match="q_positions: 40 to 46: .* 0 to 39; a larger max_len"):
+    with pytest.raises(IndexError, match="q_positions has 40 to 46, expected 0 to 39, finite; use a larger max_len"):
         module(query, key, value, q_positions=torch.arange(LQ) + 40)
     with pytest.raises(ValueError, match="max_len is 0"):
         rt.AdditivePosMultiheadAttention(DIM, HEADS, max_len=0)
 
 
 def test_rotary_embedding():
-    """It rotates as relpos.attention does."""
+    """apply_rope rotates as relpos.attention does."""
     rotary, p = rt.RotaryEmbedding(DIM // HEADS, base=100.0, dtype=torch.float64), torch.rand(B, LK, dtype=torch.float64) * 9
     q, k, v = draw(B, HEADS, LK, DIM // HEADS), draw(B, HEADS, LK, DIM // HEADS), draw(B, HEADS, LK, DIM // HEADS)
     want = relpos.attention(q, k, v, rope=relpos.RoPE(base=100.0, layout="interleaved", positions=p))
@@ -647,7 +647,7 @@ def test_dropout():
 
 
 def turn(x, positions, layout):
-    """Rotation of pairs of channels, by complex numbers."""
+    """Rotate pairs of channels as complex numbers."""
     d = x.shape[-1]
     angle = positions[..., None] / 10000 ** (torch.arange(0, d, 2) / d)
     angle = angle[:, None] if angle.dim() == 3 else angle
@@ -707,7 +707,7 @@ def test_shapes_of_the_families():
         want |= {"clipped": {"relative_bias": (HEADS, 7)}, "shared": {"relative_bias": (7,)},
                  "shaw": {"rel_embed.a_K": (7, DIM // HEADS), "rel_embed.a_V": (7, DIM // HEADS)}}.get(family, {})
         assert {n: tuple(p.shape) for n, p in made.state_dict().items()} == want
-    with pytest.raises(ValueError, match="embed_dim is 9: a multiple of num_heads, 2"):
+    with pytest.raises(ValueError, match="embed_dim is 9, expected a multiple of num_heads, 2"):
         rt.ALiBiMultiheadAttention(9, 2)
 
 
@@ -722,7 +722,7 @@ def test_window_attention_beside_timm(head_dim, fused):
     peer.fused_attn = fused
     peer.load_state_dict(module.state_dict())
     weights = {"a." + name: w for name, w in peer.state_dict().items()}
-    weights["a.relative_position_index"] = peer.relative_position_index  # as in files of Swin
+    weights["a.relative_position_index"] = peer.relative_position_index  # as in Swin checkpoints
     holder = nn.ModuleDict({"a": rt.WindowAttention(DIM, HEADS, head_dim, window_size=(2, 3))})
     holder.load_state_dict(weights)
     x, mask = draw(8, 6, DIM), torch.zeros(4, 6, 6).masked_fill(torch.rand(4, 6, 6) < 0.4, -100.0)
@@ -779,7 +779,7 @@ def test_every_module(name):
         assert torch.equal(call(other, x), want)
     torch._dynamo.reset()
     torch.testing.assert_close(torch.compile(call, fullgraph=True, backend="aot_eager")(module, x), want)
-    # a step of training lessens the loss
+    # a training step lowers the loss
     optimizer = torch.optim.SGD(module.parameters(), lr=0.01)
     losses = []
     for _ in range(3):
@@ -820,7 +820,7 @@ def test_nothing_grows_with_the_square(name):
 
 
 def test_the_recipe_for_a_loss_on_weights():
-    """The code of docs/python.md: the attention of relpos, and gradients of both parts of the loss."""
+    """The code in docs/python-reference.md gives the attention of relpos and gradients of both parts of the loss."""
     page = (Path(__file__).parents[2] / "docs/python.md").read_text()
     code, names = re.search(r"### A loss on the weights\n.*?```python\n(.*?)```", page, re.S)[1], {}
     exec(code, names)
@@ -830,9 +830,9 @@ def test_the_recipe_for_a_loss_on_weights():
     whole = table.grad.clone()
     table.grad = None
     relpos.attention(q, k, v, bias=bias.term()).square().mean().backward()
-    assert (whole - table.grad).abs().max() > 1e-5  # what the entropy adds
+    assert (whole - table.grad).abs().max() > 1e-5  # the contribution of the entropy
     found = relpos.attention(q, k, v, bias=bias.term(), return_weights=True)
-    with pytest.raises(RuntimeError, match="for a loss on the weights, write the attention in torch's own operations"):
+    with pytest.raises(RuntimeError, match="for a loss on the weights, write the attention in torch operations"):
         found.weights.sum().backward()
 
 
@@ -877,7 +877,7 @@ def test_documentation():
     assert doctest.testmod(rt).failed == 0
     for name in rt.__all__:
         assert getattr(rt, name).__doc__, name
-    parts = {"RelativePositionEmbedding", "RelativePositionalBias", "RotaryEmbedding"}  # of modules
+    parts = {"RelativePositionEmbedding", "RelativePositionalBias", "RotaryEmbedding"}  # parts of modules
     assert {name for name in rt.__all__ if isinstance(getattr(rt, name), type)} - parts == set(MODULES)
 
 
@@ -901,7 +901,7 @@ def test_scaled_dot_product_attention_of_torch(options):
 
 
 def test_is_causal_of_the_modules_is_by_index():
-    """Query 0 is beside key 0, for any number of queries, one too."""
+    """Query 0 is aligned with key 0 for any number of queries, including one."""
     x, module = draw(B, 7, DIM), shake(rt.ALiBiMultiheadAttention(DIM, HEADS))
     whole = module(x, x, x, is_causal=True)[0]
     for n in (1, 3):
@@ -911,7 +911,7 @@ def test_is_causal_of_the_modules_is_by_index():
 def test_what_torchs_attention_has_and_this():
     q, k = torch.randn(1, 4, 5, 8), torch.randn(1, 2, 7, 8)
     call = relpos.torch.scaled_dot_product_attention
-    with pytest.raises(ValueError, match="key has 2 heads and query 4: enable_gqa=True is needed"):
+    with pytest.raises(ValueError, match="key has 2 heads and query has 4; pass enable_gqa=True"):
         call(q, k, k)
     torch.manual_seed(1)
     first = call(q, q, q, dropout_p=0.5)
@@ -920,3 +920,13 @@ def test_what_torchs_attention_has_and_this():
     assert torch.equal(first, call(q, q, q, dropout_p=0.5))
     want = relpos.attention(q, q, q, bias=relpos.ALiBi() + relpos.Dense(torch.eye(5)), causal=True)
     assert torch.equal(call(q, q, q, torch.eye(5), 0.0, True, bias=relpos.ALiBi()), want)
+
+
+def test_dir_lists_public_names():
+    assert dir(relpos.torch) == sorted(relpos.torch.__all__)
+
+
+def test_an_embedding_as_a_bias():
+    q = torch.zeros(1, 4, 3, 8)
+    with pytest.raises(TypeError, match=r"^bias is of type Embedding, expected a term; use relpos.T5\(x.weight\)"):
+        relpos.attention(q, q, q, bias=nn.Embedding(32, 4))

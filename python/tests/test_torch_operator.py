@@ -1,4 +1,4 @@
-"""attention as torch's operator: where calls are traced, and where torch's own flags say something.
+"""attention as a torch operator: traced calls, and torch's own checks of operators.
 
 SPDX-License-Identifier: Apache-2.0"""
 import copy
@@ -13,7 +13,7 @@ import torch._dynamo.testing  # noqa: E402
 import relpos.torch  # noqa: E402
 
 KEYS = torch.tensor([[1, 1, 0, 1, 1]])
-ROPE = relpos.RoPE(dim=2)  # made outside of what is compiled
+ROPE = relpos.RoPE(dim=2)  # created outside the compiled function
 
 
 def inputs(dtype=torch.float64):
@@ -43,7 +43,7 @@ def test_opcheck():
     for given in (args, every):
         numbers = torch.utils._pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, given)
         torch.library.opcheck(torch.ops.relpos.attention.default, numbers)
-        # not the fourth, which differentiates the sum of all results: through out and lse alone there are gradients, as test_compile checks
+        # omit the fourth test, which differentiates the sum of all results, since only out and lse have gradients; see test_compile
         torch.library.opcheck(torch.ops.relpos.attention.default, given,
                               test_utils=("test_schema", "test_autograd_registration", "test_faketensor"))
     q, k, v, arrays, *rest = numbers[:4] + args[4:]
@@ -74,7 +74,7 @@ def test_compile(dtype):
         dout = torch.randn_like(want)
         for a, b in zip(torch.autograd.grad(got, args, dout), torch.autograd.grad(want, args, dout)):
             assert torch.equal(a, b)
-    assert count.frame_count <= 3  # q_offset and seed do not compile again
+    assert count.frame_count <= 3  # q_offset and seed cause no recompilation
 
 
 def test_compile_with_all_results():
@@ -82,7 +82,7 @@ def test_compile_with_all_results():
     got, want = (f(*args, return_weights=True, return_lse=True, summary=True) for f in (compiled(call), call))
     for a, b in zip((*got[:3], *got.summary), (*want[:3], *want.summary)):
         assert torch.equal(a, b) and a.requires_grad == b.requires_grad
-    with pytest.raises(Exception, match="out: a call that torch traces makes its own|Observed exception"):
+    with pytest.raises(Exception, match="out is not supported while torch traces|Observed exception"):
         compiled(lambda q, k, v: relpos.attention(q, k, v, out=torch.empty(1, 2, 4, 3)))(*args[:3])
 
 
@@ -102,7 +102,7 @@ def threads():
 
 LONG = [torch.randn(1, 2, length, 8, generator=torch.Generator().manual_seed(length)) for length in (7, 9, 11)]
 WIDE = [torch.randn(1, 2, 7, dim, generator=torch.Generator().manual_seed(dim)) for dim in (8, 12, 16)]
-VALUES = {  # options by a number that changes, or that torch.compile knows as a symbol; q of each call, and the numbers
+VALUES = {  # options as a function of a number that changes or is a symbol of torch.compile; q of each call, and the numbers
     "threads": (lambda q, n: dict(threads=n), LONG[:1], (1, 2, 3)),
     "threads that are constant": (lambda q, n: dict(threads=threads()), LONG[:1], (1,)),
     "threads of NumPy": (lambda q, n: dict(threads=np.int64(3)), LONG[:1], (1,)),
@@ -135,7 +135,7 @@ VALUES = {  # options by a number that changes, or that torch.compile knows as a
 @pytest.mark.parametrize("dynamic", [None, True, False])
 @pytest.mark.parametrize("name", VALUES)
 def test_compile_with_numbers(name, dynamic):
-    """Constants, numbers that torch.compile knows as symbols, numbers of NumPy, tensors."""
+    """Options can be constants, symbols of torch.compile, NumPy numbers and tensors."""
     options, queries, numbers = VALUES[name]
     plain = lambda q, n: relpos.attention(q, q, q, **options(q, n))
     traced = compiled(plain, dynamic=dynamic)
@@ -206,7 +206,7 @@ def test_no_gradient_is_dropped_silently(way, name):
     out, *others = call(q, k, v)
     other = others[["weights", "lse", "entropy"].index(name)]
     for loss in (other.pow(2).sum(), out.sum() + other.pow(2).sum()):
-        with pytest.raises(RuntimeError, match="gradients through out and lse alone"):
+        with pytest.raises(RuntimeError, match="only out and lse have gradients"):
             loss.backward(retain_graph=True)
     want = torch.autograd.grad(relpos.attention(q, k, v).sin().sum(), (q, k, v))
     for a, b in zip(torch.autograd.grad(out.sin().sum() + other.detach().sum(), (q, k, v), retain_graph=True), want):
@@ -218,7 +218,7 @@ def test_no_gradient_is_dropped_silently(way, name):
 
 
 def test_jit_trace():
-    """A trace computes anew from new inputs of other sizes, with gradients; it can be saved and loaded."""
+    """A trace works for new inputs of other sizes, with gradients, and can be saved and loaded."""
     layer, x = Layer(), torch.randn(2, 9, 8)
     trace = torch.jit.trace(layer, (torch.randn(2, 6, 8),))
     memory = io.BytesIO()
@@ -244,7 +244,7 @@ def test_jit_trace_with_every_option():
 @pytest.mark.parametrize("dynamo", [False, True])
 def test_onnx_is_refused(dynamo):
     pytest.importorskip("onnxscript")
-    with pytest.raises(Exception, match="relpos.attention has no form in ONNX: export the model with another attention"):
+    with pytest.raises(Exception, match="relpos.attention cannot be exported to ONNX; export the model with another attention"):
         torch.onnx.export(Layer(), (torch.randn(2, 6, 8),), io.BytesIO(), dynamo=dynamo)
 
 
@@ -292,5 +292,5 @@ def test_the_negative_bit(grad):
         if grad:
             for a, b in zip(*(torch.autograd.grad(x.sin().sum(), (q, t5)) for x in (got, want))):
                 assert torch.equal(a, b)
-    with torch.no_grad(), pytest.raises(TypeError, match=r"k: its negative bit is set: use k.resolve_neg\(\)"):
+    with torch.no_grad(), pytest.raises(TypeError, match=r"k has its negative bit set; use k.resolve_neg\(\)"):
         relpos.attention_backward(q, q, torch._neg_view(q), q)

@@ -1,4 +1,4 @@
-"""Calls with tensors run on torch's own OpenMP threads: as many as torch has, none beside them, and the bits of any other number.
+"""Calls with tensors use torch's OpenMP threads and no others, and give the same bits for any number of threads.
 SPDX-License-Identifier: Apache-2.0"""
 import subprocess
 import sys
@@ -23,7 +23,7 @@ def torch_works(): return torch.randn(700, 700) @ torch.randn(700, 700) + torch.
 
 
 def run(text, **environment):
-    """What a process prints, which has to end by itself."""
+    """Run a process, which must exit by itself, and return its output."""
     variables = {"RELPOS_SHORT": "0", "PATH": "/usr/bin:/bin", **environment}
     done = subprocess.run([sys.executable, "-P", "-c", BEGIN + text], capture_output=True, text=True, timeout=120, env=variables)
     assert done.returncode == 0, done.stderr
@@ -41,8 +41,8 @@ relpos.attention(q.numpy(), k.numpy(), v.numpy(), threads=3)
 print(before, after, threads())
 """)
     assert int(before) >= 3
-    assert before == after  # it computed on those that were there
-    assert int(own) == int(after) + 2  # while NumPy's arrays have threads of the library
+    assert before == after  # it used the existing threads
+    assert int(own) == int(after) + 2  # NumPy calls use the library's threads
 
 
 @pytest.mark.parametrize("limit, environment", [("torch.set_num_threads(1)", {}), ("", {"OMP_NUM_THREADS": "1"}),
@@ -113,7 +113,7 @@ def test_several_threads_of_python_at_once():
 
 
 def test_a_forked_child_computes():
-    """The threads of OpenMP stay with the parent, and its library would wait for them, as torch's operations do in the child."""
+    """A forked child does not inherit OpenMP threads, and OpenMP would wait for them, as torch's own operations in the child do."""
     assert run("""
 torch.set_num_threads(3)
 torch_works()
