@@ -47,7 +47,7 @@ struct rpi_call {
 typedef struct rpi_decode {
     int64_t n_tiles;
     void *scores, *tiles, *sums; /* of the query heads of a group */
-    atomic_int extreme;          /* 1: a value is not finite, and the call starts again block by block */
+    atomic_int non_finite;       /* 1: a value is not finite, and the call starts again block by block */
 } rpi_decode;
 
 /* State that the tasks of a backward call share; backward.c. Heads are numbered over batch * heads, or within the group

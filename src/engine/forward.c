@@ -161,7 +161,7 @@ static bool decode(rpi_forward *f, rp_pool *pool)
     const rp_desc *d = &c->args->desc;
     const int64_t kv = d->batch * d->kv_heads, per_kv = d->heads / d->kv_heads, tiles = f->decode.n_tiles;
     c->decode = &f->decode;
-    atomic_store(&f->decode.extreme, 0);
+    atomic_store(&f->decode.non_finite, 0);
     for (c->g0 = 0; c->g0 < kv; c->g0 += f->decode_groups) {
         c->groups = rpi_min(f->decode_groups, kv - c->g0);
         rpi_columns_fill(c, pool);
@@ -171,7 +171,7 @@ static bool decode(rpi_forward *f, rp_pool *pool)
             rpi_pool_run(pool, c->groups * tiles, decode_scores_task, c);
             rpi_pool_run(pool, c->groups * tiles, decode_values_task, c);
         }
-        if (atomic_load(&f->decode.extreme))
+        if (atomic_load(&f->decode.non_finite))
             return false;
         if (tiles > 1)
             rpi_pool_run(pool, c->groups * per_kv, decode_merge_task, c);

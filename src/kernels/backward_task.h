@@ -169,10 +169,10 @@ static void find_key_norms(backward_scratch *w, int64_t g, int64_t j0, int64_t k
     const rpi_call *c = k->c;
     const rpi_view *v = &c->args->v;
     for (int64_t panel = 0; panel * NR < keys; panel++) {
-        bool extreme = w->large_k[panel] || memchr(w->large_v + panel * NR, 1, NR);
+        bool large = w->large_k[panel] || memchr(w->large_v + panel * NR, 1, NR);
         for (int64_t j = panel * NR; j < rpi_min(panel * NR + NR, keys); j++)
-            extreme |= !(row_norm(v, rpi_row_of(v, k->b, g, j0 + j), c->args->desc.dim_v) <= (double)RPI_MODERATE);
-        w->norms[panel] = panel_norm(c, k->b, g, j0 + panel * NR, extreme);
+            large |= !(row_norm(v, rpi_row_of(v, k->b, g, j0 + j), c->args->desc.dim_v) <= (double)RPI_MODERATE);
+        w->norms[panel] = panel_norm(c, k->b, g, j0 + panel * NR, large);
     }
     k->key_norms = w->norms;
     k->norms_from = j0;

@@ -123,7 +123,7 @@ static void decode_pack_values(decode_scratch *w, int64_t n, bool *packed)
     pack_values(k, k->b, (c->g0 + k->kv) % d->kv_heads, tile0, rpi_round_up(keys, NR), w->values, 0, TILE_KEYS,
                 w->large_v);
     if (memchr(w->large_v, 1, (size_t)keys))
-        atomic_store(&c->decode->extreme, 1);
+        atomic_store(&c->decode->non_finite, 1);
     *packed = true;
 }
 

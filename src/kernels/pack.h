@@ -142,9 +142,9 @@ static void transpose_channels(const head_rows *s, int64_t j, int64_t there, int
 }
 
 /* Pack rows j0 … j0+n-1 of a head, which has `real_rows` rows, as transposed panels of NR: a register tile reads NR
- * rows at one channel as ROW_VECTORS vectors. Set extreme[panel] if a number is non-finite or large. */
+ * rows at one channel as ROW_VECTORS vectors. Set large[panel] if a number is non-finite or large. */
 static void pack_panels(const rpi_view *v, int64_t b, int64_t h, int64_t j0, int64_t n, int64_t real_rows,
-                        int64_t width, const rp_term *rotate, const real *rope, real *to, uint8_t *extreme)
+                        int64_t width, const rp_term *rotate, const real *rope, real *to, uint8_t *large)
 {
     const head_rows rows = rows_of_head(v, b, h, real_rows);
     for (int64_t r0 = 0; r0 < n; r0 += VL) {
@@ -153,8 +153,8 @@ static void pack_panels(const rpi_view *v, int64_t b, int64_t h, int64_t j0, int
         magnitude w = {vf_set1(0)};
         for (int64_t x0 = 0; x0 < width; x0 += CHANNELS)
             transpose_channels(&rows, j0 + r0, there, x0, rpi_min(CHANNELS, width - x0), at + x0 * NR, NR, &w);
-        if (extreme)
-            extreme[r0 / NR] |= is_immoderate(&w);
+        if (large)
+            large[r0 / NR] |= is_immoderate(&w);
         for (int64_t r = 0; rotate && r < there; r++)
             rotate_row(rotate, rope + (j0 + r0 + r) * rotate->dim, 1, at + r, NR);
     }
@@ -169,24 +169,24 @@ static inline real *in_column(real *to, int64_t pad, int64_t r, int64_t wide, in
     return to + column * pad + r * rpi_min(NR, wide - column) + x - column;
 }
 
-/* Clear rows of packed columns that are not finite, because 0 * NaN must not reach other rows. Set extreme[r] for
+/* Clear rows of packed columns that are not finite, because 0 * NaN must not reach other rows. Set large[r] for
  * them. */
-static void clear_large(real *to, int64_t pad, int64_t first, int64_t n, int64_t wide, uint8_t *extreme)
+static void clear_large(real *to, int64_t pad, int64_t first, int64_t n, int64_t wide, uint8_t *large)
 {
     for (int64_t r = 0; r < n; r++) {
         magnitude w = {vf_set1(0)};
         for (int64_t x = 0; x < wide; x += VL)
             note_magnitude(&w, vf_load(in_column(to, pad, first + r, wide, x)));
-        extreme[r] = !is_finite(&w);
-        for (int64_t x = 0; extreme[r] && x < wide; x += VL)
+        large[r] = !is_finite(&w);
+        for (int64_t x = 0; large[r] && x < wide; x += VL)
             vf_store(in_column(to, pad, first + r, wide, x), vf_set1(0));
     }
 }
 
 /* Pack rows of panels, [panel][width][size], as columns of `pad` rows. Rows that are not finite become 0 and set
- * extreme[r]. */
+ * large[r]. */
 static inline void to_columns(const real *packed, int64_t size, int64_t rows, int64_t width, real *to, int64_t pad,
-                              uint8_t *extreme)
+                              uint8_t *large)
 {
     const int64_t wide = rpi_round_up(width, VL);
     magnitude w = {vf_set1(0)};
@@ -205,27 +205,27 @@ static inline void to_columns(const real *packed, int64_t size, int64_t rows, in
         }
     }
     for (int64_t r = 0; r < rows; r++)
-        extreme[r] = 0;
+        large[r] = 0;
     if (!is_finite(&w))
-        clear_large(to, pad, 0, rows, wide, extreme);
+        clear_large(to, pad, 0, rows, wide, large);
 }
 
 /* Return rows, [rows][width padded], as columns of `pad` rows: in place if they are one column and finite, else packed
  * in `to`. `finite` says that they are known to be finite. When packed, rows that are not finite become 0 and set
- * extreme[r]. */
+ * large[r]. */
 static const real *rows_as_columns(const real *from, int64_t rows, int64_t wide, bool finite, real *to, int64_t pad,
-                                   uint8_t *extreme)
+                                   uint8_t *large)
 {
     magnitude w = {vf_set1(0)};
     for (int64_t x = 0; x < rows * wide && !finite; x += VL)
         note_magnitude(&w, vf_load(from + x));
-    memset(extreme, 0, (size_t)rows);
+    memset(large, 0, (size_t)rows);
     if (wide <= NR && is_finite(&w))
         return from;
     for (int64_t r = 0; r < rows; r++)
         for (int64_t x = 0; x < wide; x += VL)
             vf_store(in_column(to, pad, r, wide, x), vf_load(from + r * wide + x));
     if (!is_finite(&w))
-        clear_large(to, pad, 0, rows, wide, extreme);
+        clear_large(to, pad, 0, rows, wide, large);
     return to;
 }

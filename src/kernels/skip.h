@@ -51,11 +51,11 @@ static double row_norm(const rpi_view *v, const void *row, int64_t width)
 }
 
 /* Return the largest norm of the keys of a panel, or infinity if a number of a key or value is non-finite or large. */
-static real panel_norm(const rpi_call *c, int64_t b, int64_t g, int64_t j0, bool extreme)
+static real panel_norm(const rpi_call *c, int64_t b, int64_t g, int64_t j0, bool large)
 {
     const rp_desc *d = &c->args->desc;
     const rpi_view *v = &c->args->k;
-    double norm = extreme ? HUGE_VAL : 0;
+    double norm = large ? HUGE_VAL : 0;
     for (int64_t j = j0; j < rpi_min(j0 + NR, d->len_k) && norm < HUGE_VAL; j++) {
         const double x = row_norm(v, rpi_row_of(v, b, g, j), d->dim_k);
         norm = x <= norm ? norm : x < HUGE_VAL ? x : HUGE_VAL;

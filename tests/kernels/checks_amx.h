@@ -96,11 +96,11 @@ CHECK(tiles_multiply_packed_rows)
             uint32_t *left = kernel_memory((size_t)(n_rows * wide * components) * 2),
                      *right = kernel_memory((size_t)(columns * wide * components) * 2);
             real *scratch = numbers(TILE_SIDE * wide), *out = numbers(n_rows * step);
-            uint8_t *extreme = kernel_memory(1);
-            *extreme = 0;
+            uint8_t *large = kernel_memory(1);
+            *large = 0;
             pack_rows(q, wide, n_rows, wide, components, left);
-            amx_pack_panels(&v, 1, 1, 0, columns, there, width, NULL, NULL, components, right, extreme, NULL, scratch);
-            kernel_true(*extreme == 0, "amx_pack_panels finds no huge number", n, components);
+            amx_pack_panels(&v, 1, 1, 0, columns, there, width, NULL, NULL, components, right, large, NULL, scratch);
+            kernel_true(*large == 0, "amx_pack_panels finds no huge number", n, components);
             for (int mt = 1; mt <= 2; mt++)
                 for (int nt = 1; nt <= 2; nt++) {
                     const operand a = {left, chunks * components * FRAGMENT, components * FRAGMENT, components},
@@ -146,11 +146,11 @@ CHECK(tiles_multiply_across_rows)
             uint32_t *left = kernel_memory((size_t)(n_rows * keys * components) * 2),
                      *right = kernel_memory((size_t)(keys * columns * TILE_SIDE * components) * 2);
             real *scratch = numbers(CHUNK * wide), *out = numbers(n_rows * columns * TILE_SIDE);
-            uint8_t *extreme = kernel_memory((size_t)keys);
+            uint8_t *large = kernel_memory((size_t)keys);
             if (n % 2)
                 rpi_put(v.data, type, rpi_index(&v, 0, 1, odd, width - 1), NAN);
             pack_rows(w, keys, n_rows, keys, components, left);
-            amx_pack_columns(&v, 0, 1, 0, keys, there, width, NULL, NULL, components, (real)MAX_VALUE, right, extreme,
+            amx_pack_columns(&v, 0, 1, 0, keys, there, width, NULL, NULL, components, (real)MAX_VALUE, right, large,
                              scratch);
             for (int64_t x = 0; x < columns; x++) {
                 const operand a = {left, keys / CHUNK * components * FRAGMENT, components * FRAGMENT, components},
@@ -159,7 +159,7 @@ CHECK(tiles_multiply_across_rows)
                 product(1, 1, &a, &b, keys / CHUNK, NULL, NULL, out + x * TILE_SIDE, columns * TILE_SIDE, NULL);
             }
             for (int64_t j = 0; j < keys; j++)
-                kernel_true(extreme[j] == (n % 2 && j == odd), "amx_pack_columns marks a row", n, j);
+                kernel_true(large[j] == (n % 2 && j == odd), "amx_pack_columns marks a row", n, j);
             for (int64_t r = 0; r < n_rows; r++)
                 for (int64_t x = 0; x < columns * TILE_SIDE; x++) {
                     double want = 0, size = 0;
@@ -241,7 +241,7 @@ CHECK(tiles_meet_keys_in_place)
             uint32_t *q_left = kernel_memory((size_t)(TILE_SIDE * wide * components) * 2),
                      *keys_right = kernel_memory((size_t)(NR * wide * components) * 2);
             real *s = numbers(NR * TILE_SIDE), *want = numbers(TILE_SIDE * NR), *scratch = numbers(TILE_SIDE * wide);
-            uint8_t *extreme = kernel_memory(1);
+            uint8_t *large = kernel_memory(1);
             for (int64_t x = 0; x < NR * wide; x++)
                 keys[x] = x % wide < width ? keys[x] : 0;
             for (int64_t x = 0; x < TILE_SIDE * wide; x++)
@@ -262,9 +262,9 @@ CHECK(tiles_meet_keys_in_place)
             const operand left = {keys_left, chunks * components * FRAGMENT, components * FRAGMENT, components},
                           right = {q_right, 0, components * FRAGMENT, components};
             key_product(&left, &right, chunks, s);
-            *extreme = 0;
+            *large = 0;
             pack_rows(q, wide, TILE_SIDE, wide, components, q_left);
-            amx_pack_panels(&k, 0, 0, 0, NR, NR, wide, NULL, NULL, components, keys_right, extreme, NULL, scratch);
+            amx_pack_panels(&k, 0, 0, 0, NR, NR, wide, NULL, NULL, components, keys_right, large, NULL, scratch);
             for (int64_t j = 0; j < NR; j += 2 * TILE_SIDE) {
                 const operand a = {q_left, chunks * components * FRAGMENT, components * FRAGMENT, components},
                               b = {keys_right + j / TILE_SIDE * chunks * components * FRAGMENT,

@@ -82,19 +82,19 @@ CHECK(keys_are_packed_in_panels)
             const int64_t width = widths[n], rows = 2 * NR + 3, j0 = k % 2 * NR, there = rows - j0;
             rpi_view v = array_of(types[k], rows, width, n % 3, (uint64_t)n + 1);
             real *to = numbers(3 * NR * width);
-            uint8_t *extreme = kernel_memory(3);
+            uint8_t *large = kernel_memory(3);
             if (!is_read(types[k]))
                 continue;
-            memset(extreme, 0, 3);
+            memset(large, 0, 3);
             if (types[k] == RP_F32 && width > 3) /* a huge number in the second panel */
                 rpi_put(v.data, types[k], rpi_index(&v, 1, 0, j0 + NR + 1, width - 1), 1e30);
-            pack_panels(&v, 1, 0, j0, 3 * NR, rows, width, NULL, NULL, to, extreme);
+            pack_panels(&v, 1, 0, j0, 3 * NR, rows, width, NULL, NULL, to, large);
             for (int64_t r = 0; r < 3 * NR; r++)
                 for (int64_t x = 0; x < width; x++)
                     kernel_close((double)to[r / NR * NR * width + x * NR + r % NR],
                                  r < there ? at_row(&v, 1, 0, j0 + r, x) : 0, 0, "pack_panels", r, x);
             for (int panel = 0; panel < 3; panel++)
-                kernel_true(extreme[panel] == (panel == 1 && types[k] == RP_F32 && width > 3 && NR + 1 < there),
+                kernel_true(large[panel] == (panel == 1 && types[k] == RP_F32 && width > 3 && NR + 1 < there),
                             "pack_panels tells of a huge number", panel, k);
         }
 }
@@ -105,7 +105,7 @@ CHECK(non_finite_rows_are_found_and_cleared)
     for (int n = 0; n < COUNT(odd); n++)
         for (int64_t x = 0; x < 3 * VL; x++) {
             real *row = random_numbers(3 * VL, 3), *columns = random_numbers(4 * (NR + VL), 4);
-            uint8_t *extreme = kernel_memory(4);
+            uint8_t *large = kernel_memory(4);
             magnitude w = {vf_set1(0)};
             double top = 0;
             row[x] = odd[n];
@@ -119,9 +119,9 @@ CHECK(non_finite_rows_are_found_and_cleared)
             /* row 2 of 4, in columns as wide as NR and in columns as wide as one vector */
             const int64_t wide = NR + VL, at = x % wide;
             *in_column(columns, 4, 2, wide, at) = odd[n];
-            clear_large(columns, 4, 0, 4, wide, extreme);
+            clear_large(columns, 4, 0, 4, wide, large);
             for (int64_t r = 0; r < 4; r++) {
-                kernel_true(extreme[r] == (r == 2 && n < 3), "clear_large marks the row", n, r);
+                kernel_true(large[r] == (r == 2 && n < 3), "clear_large marks the row", n, r);
                 for (int64_t c = 0; c < wide; c++) {
                     const real *got = in_column(columns, 4, r, wide, c);
                     kernel_true(r == 2 && n < 3 ? *got == 0 : *got != 0, "clear_large clears only that row", r, c);
@@ -172,15 +172,15 @@ CHECK(values_are_packed_in_columns)
                           pad = 30;
             rpi_view v = array_of(types[k], rows, width, n % 3, (uint64_t)n + 31);
             real *to = numbers(pad * wide);
-            uint8_t *extreme = kernel_memory((size_t)m);
+            uint8_t *large = kernel_memory((size_t)m);
             if (!is_read(types[k]))
                 continue;
             if (n % 2)
                 rpi_put(v.data, types[k], rpi_index(&v, 0, 1, j0 + 5, width - 1), n % 4 == 1 ? NAN : -INFINITY);
-            pack_columns(&v, 0, 1, j0, m, rows, width, to, first, pad, extreme);
+            pack_columns(&v, 0, 1, j0, m, rows, width, to, first, pad, large);
             for (int64_t r = 0; r < m; r++) {
                 const bool odd = n % 2 && r == 5;
-                kernel_true(extreme[r] == odd, "pack_columns marks a row", n, r);
+                kernel_true(large[r] == odd, "pack_columns marks a row", n, r);
                 for (int64_t x = 0; x < wide; x++)
                     kernel_close((double)*in_column(to, pad, first + r, wide, x),
                                  odd || x >= width || j0 + r >= rows ? 0 : at_row(&v, 0, 1, j0 + r, x), 0,

@@ -157,13 +157,13 @@ CHECK(non_finite_values_reach_their_rows)
         block *k = &b->k;
         const real *before = random_numbers(BLOCK_ROWS * pad_v, 94);
         rpi_view v = array_of(types[n], tile0 + KEYS, WIDTH, 1, 95);
-        uint8_t *extreme = kernel_memory((size_t)(4 * pad_k));
-        memset(extreme, 0, (size_t)(4 * pad_k));
+        uint8_t *large = kernel_memory((size_t)(4 * pad_k));
+        memset(large, 0, (size_t)(4 * pad_k));
         b->args.desc = rp_desc_init(2, 4, BLOCK_ROWS, tile0 + KEYS, 4);
         b->args.desc.kv_heads = 2;
         b->args.desc.dim_v = WIDTH;
         b->args.v = v;
-        b->call.large_v = extreme;
+        b->call.large_v = large;
         b->call.pad_k = pad_k;
         b->call.pad_v = pad_v;
         b->t.tile0 = tile0;
@@ -173,7 +173,7 @@ CHECK(non_finite_values_reach_their_rows)
         k->kv = 2;
         k->o = numbers(BLOCK_ROWS * pad_v);
         memcpy(k->o, before, (size_t)(BLOCK_ROWS * pad_v) * sizeof *before);
-        extreme[2 * pad_k + tile0 + 4] = extreme[2 * pad_k + tile0 + KEYS - 1] = 1;
+        large[2 * pad_k + tile0 + 4] = large[2 * pad_k + tile0 + KEYS - 1] = 1;
         rpi_put(v.data, types[n], rpi_index(&v, 1, 1, tile0 + 4, 2), NAN);
         for (int64_t r = 0; r < BLOCK_ROWS; r++)
             k->keep[r * TILE_KEYS + 4] = r % 3 == 0;

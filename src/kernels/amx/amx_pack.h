@@ -93,17 +93,17 @@ static inline bool is_moderate(const magnitude *w, real limit)
     return is_finite(w) && vf_max_lane(w->max) <= limit;
 }
 
-/* Replace rows with a number that is not finite or exceeds `limit` by zeros, and set extreme[r]. Return true if there
+/* Replace rows with a number that is not finite or exceeds `limit` by zeros, and set large[r]. Return true if there
  * are any. */
-static bool clear_rows(packing *s, int64_t n, int64_t wide, real limit, real *scratch, uint8_t *extreme)
+static bool clear_rows(packing *s, int64_t n, int64_t wide, real limit, real *scratch, uint8_t *large)
 {
     bool any = false;
     for (int64_t r = 0; r < n; r++) {
         magnitude w = {vf_set1(0)};
         note_row(&w, s->at[r], wide);
-        extreme[r] = !is_moderate(&w, limit);
-        any |= extreme[r];
-        if (extreme[r])
+        large[r] = !is_moderate(&w, limit);
+        any |= large[r];
+        if (large[r])
             s->at[r] = memset(scratch + r * wide, 0, reals(wide, 1));
     }
     return any;
@@ -161,11 +161,11 @@ static void pack_transposed(packing *s, int64_t x, int components, uint32_t *to)
 }
 
 /* Pack n rows of an array as right operand of a sum over their channels: [16 rows][chunk][component]. Rows that are
- * non-finite or large become 0; they set extreme[panel of NR], and large_rows[row] unless it is NULL. scratch has 16
+ * non-finite or large become 0; they set large[panel of NR], and large_rows[row] unless it is NULL. scratch has 16
  * rows. */
 static void amx_pack_panels(const rpi_view *v, int64_t b, int64_t h, int64_t j0, int64_t n, int64_t real_rows,
                             int64_t width, const rp_term *rotate, const real *rope, int components, uint32_t *to,
-                            uint8_t *extreme, uint8_t *large_rows, real *scratch)
+                            uint8_t *large, uint8_t *large_rows, real *scratch)
 {
     const int64_t wide = rpi_round_up(width, CHUNK);
     for (int64_t r0 = 0; r0 < n; r0 += TILE_SIDE, to += wide / CHUNK * components * FRAGMENT) {
@@ -176,7 +176,7 @@ static void amx_pack_panels(const rpi_view *v, int64_t b, int64_t h, int64_t j0,
         do {
             if (look &&
                 clear_rows(&s, TILE_SIDE, wide, (real)RPI_MODERATE, scratch, large_rows ? large_rows + r0 : cleared))
-                extreme[r0 / NR] = 1;
+                large[r0 / NR] = 1;
             if (rotate)
                 rotated_copies(&s, TILE_SIDE, wide, rotate, rope, j0 + r0, real_rows, scratch);
             s.seen = (magnitude){vf_set1(0)};
@@ -230,20 +230,20 @@ static void pack_across(packing *s, int64_t columns, int components, uint32_t *t
 }
 
 /* Pack n rows of an array as right operand of a sum over the rows: [chunk of rows][16 channels][component]. Rows with a
- * number that is not finite or exceeds `limit` become 0 and set extreme[r]. scratch has 32 rows. */
+ * number that is not finite or exceeds `limit` become 0 and set large[r]. scratch has 32 rows. */
 static void amx_pack_columns(const rpi_view *v, int64_t b, int64_t h, int64_t j0, int64_t n, int64_t real_rows,
                              int64_t width, const rp_term *rotate, const real *rope, int components, real limit,
-                             uint32_t *to, uint8_t *extreme, real *scratch)
+                             uint32_t *to, uint8_t *large, real *scratch)
 {
     const int64_t wide = rpi_round_up(width, CHUNK), columns = rpi_round_up(width, TILE_SIDE) / TILE_SIDE;
     for (int64_t r0 = 0; r0 < n; r0 += CHUNK, to += columns * components * FRAGMENT) {
         packing s;
         bool look = rotate; /* if false, magnitudes are recorded while packing */
         rows_at(&s, v, b, h, j0 + r0, CHUNK, real_rows, width, scratch);
-        memset(extreme + r0, 0, CHUNK);
+        memset(large + r0, 0, CHUNK);
         do {
             if (look)
-                clear_rows(&s, CHUNK, wide, limit, scratch, extreme + r0);
+                clear_rows(&s, CHUNK, wide, limit, scratch, large + r0);
             if (rotate)
                 rotated_copies(&s, CHUNK, wide, rotate, rope, j0 + r0, real_rows, scratch);
             s.seen = (magnitude){vf_set1(0)};
@@ -296,23 +296,23 @@ static int64_t value_bytes(const rp_plan *plan)
     return rpi_round_up(plan->desc.dim_v, TILE_SIDE) * 2 * value_components(plan);
 }
 
-static void pack_keys(const block *k, int64_t b, int64_t g, int64_t j0, int64_t n, void *to, uint8_t *extreme)
+static void pack_keys(const block *k, int64_t b, int64_t g, int64_t j0, int64_t n, void *to, uint8_t *large)
 {
     const rpi_call *c = k->c;
     const rp_desc *d = &c->args->desc;
     const rp_term *rotate = c->plan->rotate >= 0 ? &c->plan->terms[c->plan->rotate] : NULL;
     amx_pack_panels(&c->args->k, b, g, j0, n, d->len_k, d->dim_k, rotate, rpi_rope_of(c, true, b),
-                    key_components(c->plan), to, extreme, NULL, k->products.rows_scratch);
+                    key_components(c->plan), to, large, NULL, k->products.rows_scratch);
 }
 
 static void pack_values(const block *k, int64_t b, int64_t g, int64_t j0, int64_t n, void *to, int64_t first,
-                        int64_t pad, uint8_t *extreme)
+                        int64_t pad, uint8_t *large)
 {
     const rpi_call *c = k->c;
     const rp_desc *d = &c->args->desc;
     const int components = value_components(c->plan);
     (void)pad;
     amx_pack_columns(&c->args->v, b, g, j0, n, d->len_k, d->dim_v, NULL, NULL, components, (real)MAX_VALUE,
-                     (uint32_t *)to + first / CHUNK * (c->pad_v / TILE_SIDE) * components * FRAGMENT, extreme,
+                     (uint32_t *)to + first / CHUNK * (c->pad_v / TILE_SIDE) * components * FRAGMENT, large,
                      k->products.rows_scratch);
 }

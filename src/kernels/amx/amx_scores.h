@@ -91,13 +91,13 @@ static void large_scores(block *k, const tile *t, const real *const *in)
             continue;
         pack_panels(&c->args->k, k->b, head, t->tile0 + col, NR, d->len_k, d->dim_k, rotate, rpi_rope_of(c, true, k->b),
                     k->products.panel, NULL);
-        bool extreme[NR]; /* keys that were packed as 0 */
+        bool large[NR]; /* keys that were packed as 0 */
         for (int64_t j = 0; j < NR; j++) {
             magnitude w = {vf_set1(0)};
             note_row(&w,
                      row_at(&c->args->k, k->b, head, t->tile0 + col + j, d->len_k, d->dim_k, k->products.rows_scratch),
                      rpi_round_up(d->dim_k, CHUNK));
-            extreme[j] = !is_moderate(&w, (real)RPI_MODERATE);
+            large[j] = !is_moderate(&w, (real)RPI_MODERATE);
         }
         for (int64_t g = 0; g < k->groups; g++) {
             real s[MR * NR];
@@ -107,7 +107,7 @@ static void large_scores(block *k, const tile *t, const real *const *in)
                        NULL, k->q);
             for (int64_t r = 0; r < MR; r++)
                 for (int64_t j = 0; j < NR; j++)
-                    if (extreme[j] || (k->large_q && k->large_row[g * MR + r]))
+                    if (large[j] || (k->large_q && k->large_row[g * MR + r]))
                         k->s[(g * MR + r) * ROW_STEP + col + j] = s[r * NR + j];
         }
     }
@@ -161,16 +161,16 @@ static void key_scores(block *k, const tile *t, const void *keys, const real *co
 {
     const int64_t chunks = rpi_round_up(k->c->plan->desc.dim_k, CHUNK) / CHUNK;
     const int components = key_components(k->c->plan);
-    bool extreme = k->large_q;
+    bool large = k->large_q;
     amx_scores(k, t,
                (operand){k->products.q_operand, chunks * k->products.q_components * FRAGMENT,
                          k->products.q_components * FRAGMENT, k->products.q_components},
                (operand){keys, chunks * components * FRAGMENT, components * FRAGMENT, components}, chunks, in, k->s,
                max);
     for (int64_t n = 0; n < t->end / NR; n++)
-        extreme |= t->large_k[n];
-    if (extreme)
+        large |= t->large_k[n];
+    if (large)
         large_scores(k, t, in);
-    for (int64_t r = 0; extreme && max && r < k->groups * MR; r++)
+    for (int64_t r = 0; large && max && r < k->groups * MR; r++)
         find_row_max(k, r, t->from[r / MR], t->to[r / MR]);
 }

@@ -222,7 +222,7 @@ static void unpacked_weigh(block *k, const tile *t, bool values, const real *alp
                               k->products.values + r * c->pad_v);
     }
     if (!is_moderate(&s.seen, (real)MAX_VALUE))
-        atomic_store(&c->decode->extreme, 1);
+        atomic_store(&c->decode->non_finite, 1);
     for (int64_t r = 0; values && r < k->rows; r++)
         for (int64_t x = 0; x < c->pad_v; x += VL)
             vf_store(o + r * c->pad_v + x, vf_fma(vf_set1(alpha[r]), vf_load(o + r * c->pad_v + x),

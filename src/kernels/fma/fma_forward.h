@@ -21,9 +21,9 @@ static int64_t value_bytes(const rp_plan *plan)
 }
 
 /* Pack rows j0 … j0+n-1 as columns of up to NR channels, from which a tile reads a row as vectors. Rows that are not
- * finite become 0 and set extreme[r]. */
+ * finite become 0 and set large[r]. */
 static void pack_columns(const rpi_view *v, int64_t b, int64_t h, int64_t j0, int64_t n, int64_t real_rows,
-                         int64_t width, real *to, int64_t first, int64_t pad, uint8_t *extreme)
+                         int64_t width, real *to, int64_t first, int64_t pad, uint8_t *large)
 {
     const int64_t wide = rpi_round_up(width, VL), there = v->data ? rpi_clamp(real_rows - j0, 0, n) : 0;
     const int64_t size = rpi_floating_size(v->dtype);
@@ -55,39 +55,39 @@ static void pack_columns(const rpi_view *v, int64_t b, int64_t h, int64_t j0, in
         for (int64_t x = 0; x < wide; x += VL)
             vf_store(in_column(to, pad, first + r, wide, x), vf_set1(0));
     for (int64_t r = 0; r < n; r++)
-        extreme[r] = 0;
+        large[r] = 0;
     if (!is_finite(&all))
-        clear_large(to, pad, first, there, wide, extreme);
+        clear_large(to, pad, first, there, wide, large);
 }
 
-/* Pack keys j0 … j0+n-1 of a kv head as numbers, transposed and rotated. Set extreme[panel] if a key is non-finite or
+/* Pack keys j0 … j0+n-1 of a kv head as numbers, transposed and rotated. Set large[panel] if a key is non-finite or
  * large. */
-static void pack_numbers(const block *k, int64_t b, int64_t g, int64_t j0, int64_t n, void *to, uint8_t *extreme)
+static void pack_numbers(const block *k, int64_t b, int64_t g, int64_t j0, int64_t n, void *to, uint8_t *large)
 {
     const rpi_call *c = k->c;
     const rp_desc *d = &c->args->desc;
     const rp_term *rotate = c->plan->rotate >= 0 ? &c->plan->terms[c->plan->rotate] : NULL;
-    pack_panels(&c->args->k, b, g, j0, n, d->len_k, d->dim_k, rotate, rpi_rope_of(c, true, b), to, extreme);
+    pack_panels(&c->args->k, b, g, j0, n, d->len_k, d->dim_k, rotate, rpi_rope_of(c, true, b), to, large);
 }
 
 /* Pack keys j0 … j0+n-1 of a kv head, as pairs if scores are sums of pairs, else as numbers. */
-static void pack_keys(const block *k, int64_t b, int64_t g, int64_t j0, int64_t n, void *to, uint8_t *extreme)
+static void pack_keys(const block *k, int64_t b, int64_t g, int64_t j0, int64_t n, void *to, uint8_t *large)
 {
     const rpi_call *c = k->c;
     if (scores_by_pairs(c->plan))
-        pack_pairs(&c->args->k, b, g, j0, n, c->args->desc.len_k, c->args->desc.dim_k, to, extreme);
+        pack_pairs(&c->args->k, b, g, j0, n, c->args->desc.len_k, c->args->desc.dim_k, to, large);
     else
-        pack_numbers(k, b, g, j0, n, to, extreme);
+        pack_numbers(k, b, g, j0, n, to, large);
 }
 
-/* Pack values j0 … j0+n-1 as rows first … of columns of `pad` rows. Set extreme[row] for values that are packed as
+/* Pack values j0 … j0+n-1 as rows first … of columns of `pad` rows. Set large[row] for values that are packed as
  * 0. */
 static void pack_values(const block *k, int64_t b, int64_t g, int64_t j0, int64_t n, void *to, int64_t first,
-                        int64_t pad, uint8_t *extreme)
+                        int64_t pad, uint8_t *large)
 {
     const rpi_call *c = k->c;
     const rp_desc *d = &c->args->desc;
-    pack_columns(&c->args->v, b, g, j0, n, d->len_k, d->dim_v, to, first, pad, extreme);
+    pack_columns(&c->args->v, b, g, j0, n, d->len_k, d->dim_v, to, first, pad, large);
 }
 
 /* Return the values of a kv head in the caller's array if they are finite and have the layout of pack_values, else

@@ -47,7 +47,7 @@ static void rows_as_pairs(const real *from, int64_t rows, int64_t n, real *to)
 
 /* Pack panels of pairs of channels, like pack_panels: [panel of NR rows][half of the width][NR]. */
 static void pack_pairs(const rpi_view *v, int64_t b, int64_t h, int64_t j0, int64_t n, int64_t real_rows, int64_t width,
-                       real *to, uint8_t *extreme)
+                       real *to, uint8_t *large)
 {
     const head_rows rows = rows_of_head(v, b, h, real_rows);
     real channels[CHANNELS + 1][VL];
@@ -62,13 +62,13 @@ static void pack_pairs(const rpi_view *v, int64_t b, int64_t h, int64_t j0, int6
             for (int64_t x = 0; x < m; x += 2, at += NR)
                 vf_store(at, pairs_of(vf_load(channels[x]), vf_load(channels[x + 1])));
         }
-        extreme[r0 / NR] |= is_immoderate(&w);
+        large[r0 / NR] |= is_immoderate(&w);
     }
 }
 #else
-#define has_pairs(plan)                                           ((void)(plan), false)
-#define rows_as_pairs(from, rows, n, to)                          ((void)0)
-#define pack_pairs(v, b, h, j0, n, real_rows, width, to, extreme) ((void)0)
+#define has_pairs(plan)                                         ((void)(plan), false)
+#define rows_as_pairs(from, rows, n, to)                        ((void)0)
+#define pack_pairs(v, b, h, j0, n, real_rows, width, to, large) ((void)0)
 #endif
 
 /* Return true if scores are sums of pairs: keys are not rotated, and queries are still bf16 when scaled. */

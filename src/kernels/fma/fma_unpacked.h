@@ -237,10 +237,10 @@ static bool unpacked_scores(block *k, const tile *t, const real *const *in)
     const rpi_view *v = &c->args->k;
     const head_rows rows = rows_of_head(v, k->b, g, d->len_k);
     magnitude w = {vf_set1(0)}, bad = w;
-    uint8_t extreme = 0;
+    uint8_t large = 0;
     if (is_single(k) && keys_in_place(c, true) && (!v->page || v->page_keys % VL == 0))
         return single_scores(k, t, in ? in[0] : NULL);
-    for (int64_t col = t->from[0]; col < t->to[0] && !extreme; col += NR) {
+    for (int64_t col = t->from[0]; col < t->to[0] && !large; col += NR) {
         int64_t step = NR;
         const void *panel = panel_of(c, k->b, g, t->tile0 + col, &step);
         if (panel && rpi_floating_size(v->dtype) == sizeof(real)) {
@@ -260,14 +260,14 @@ static bool unpacked_scores(block *k, const tile *t, const real *const *in)
         if (panel)
             widen_panel(v->dtype, panel, step, D, k->unpacked, &w);
         else
-            pack_numbers(k, k->b, g, t->tile0 + col, NR, k->unpacked, &extreme);
+            pack_numbers(k, k->b, g, t->tile0 + col, NR, k->unpacked, &large);
         if (is_single(k))
             single_columns(k->q, D, k->unpacked, D, in, col, k->s + col, ROW_STEP, NULL, k->q, t->to[0] - col);
         else
             score_columns(k->q, rpi_round_up(D, VL), k->unpacked, D, in, col, k->s + col, ROW_STEP, NULL, k->q,
                           t->to[0] - col);
     }
-    return !extreme && !is_immoderate(&w) && is_finite(&bad);
+    return !large && !is_immoderate(&w) && is_finite(&bad);
 }
 
 /* Return true if a single row can read f16 or bf16 values in place. */
@@ -313,7 +313,7 @@ static void unpacked_values(block *k, const tile *t, int64_t keys, const real *a
     const bool one_piece = !v->page || v->page_keys % SUM_KEYS == 0; /* no page ends within a sum */
     const bool in_place = v->dtype == (RPI_F64 ? RP_F64 : RP_F32) && one_piece && width == pad_v;
     magnitude w = {vf_set1(0)};
-    bool extreme = false;
+    bool large = false;
     for (int64_t col = t->from[0], to; col < rpi_min(t->to[0], keys); col = to) {
         real *sums = o + col / SUM_KEYS * sum_step;
         to = rpi_min((col / SUM_KEYS + 1) * SUM_KEYS, rpi_min(t->to[0], keys));
@@ -333,12 +333,12 @@ static void unpacked_values(block *k, const tile *t, int64_t keys, const real *a
             uint8_t rows[SUM_KEYS];
             pack_columns(v, k->b, head, t->tile0 + col, to - col, c->args->desc.len_k, width, k->unpacked, 0, SUM_KEYS,
                          rows);
-            extreme |= memchr(rows, 1, (size_t)(to - col)) != NULL;
+            large |= memchr(rows, 1, (size_t)(to - col)) != NULL;
             add_values(k->s, ROW_STEP, col, to, k->unpacked, -col, SUM_KEYS, sums, pad_v, alpha, -1);
         }
         for (int64_t x = 0; x < k->rows * pad_v; x += VL)
             note_magnitude(&w, vf_load(sums + x));
     }
-    if (extreme || !is_finite(&w))
-        atomic_store(&c->decode->extreme, 1);
+    if (large || !is_finite(&w))
+        atomic_store(&c->decode->non_finite, 1);
 }
