@@ -1,6 +1,6 @@
-/* screen.c -- compare greedy decoding with the whole head and with an 8-bit screen of it (t5/greedy_screen.c), alternately in
- * one process: tokens per second of processor time without encoding, and the number of logits computed exactly. With
- * DRAFT (int8 or int4) compare the 8-bit screen with and without such a draft (t5/draft.c).
+/* screen.c -- compare greedy decoding with the whole head and with an 8-bit screen of it (t5/greedy_screen.c),
+ * alternately in one process: tokens per second of processor time without encoding, and the number of logits computed
+ * exactly. With DRAFT (int8 or int4) compare the 8-bit screen with and without such a draft (t5/draft.c).
  *
  *     bench_screen MODEL [LINES] [PREFIX] [TOKENS] [BATCH] [ROUNDS] [DRAFT]
  *

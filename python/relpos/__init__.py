@@ -65,15 +65,13 @@ def attention(q, k, v, *, bias=None, rope=None, relkey=None, relval=None, sink=N
     relval           RelValue, which adds vectors to v
     sink             Sink, an extra logit in each row, which lowers the sum of the weights below one
     causal           only keys at or before the query
-    window           (left, right): only keys from left before to right after the query; -1 = no limit, which None stands for
-                     too
-    key_mask         (B, Lk) or what broadcasts to it: non-zero keys are attended to
-    mask             (B, H, Lq, Lk) or what broadcasts to it: non-zero pairs are attended to
-    lengths          (B) or what broadcasts to it: the number of valid keys of each batch entry
-    segments         (B, Lk) or what broadcasts to it: labels of packed sequences; a token attends only to its own sequence
-    starts           (B, Lq) or what broadcasts to it: the first key of each query, for chunks or windows that differ by query
-    ends             (B, Lq) or what broadcasts to it: one past the last key of each query, for prefixes or images within
-                     causal text
+    window           (left, right): only keys from left before to right after the query; -1 = no limit, or None
+    key_mask         (B, Lk) or broadcastable: non-zero keys are attended to
+    mask             (B, H, Lq, Lk) or broadcastable: non-zero pairs are attended to
+    lengths          (B) or broadcastable: the number of valid keys of each batch entry
+    segments         (B, Lk) or broadcastable: labels of packed sequences; a token attends only to its own sequence
+    starts           (B, Lq) or broadcastable: the first key of each query, for chunks or windows that differ by query
+    ends             (B, Lq) or broadcastable: one past the last key of each query, for prefixes or images within causal text
     scale            factor of q k^T; default 1/sqrt(D)
     softcap          c in c tanh(x/c), applied before the biases
     softcap_after    c of a softcap after the biases, with or without softcap; True applies softcap after the biases instead

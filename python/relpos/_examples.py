@@ -1,4 +1,4 @@
-"""What relpos.attention is given in the example of each term; made by tools/terms.py from docs/terms.
+"""The arguments of relpos.attention in the example of each term. Made by tools/terms.py from docs/terms.
 
 SPDX-License-Identifier: Apache-2.0"""
 EXAMPLES = {
