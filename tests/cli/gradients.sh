@@ -137,8 +137,8 @@ bad_grid() # bad_grid CODE PATTERN TOKENS OPTION...
     shift 3
     refused "$grid_code" "$grid_pattern" attend "$T/grid$grid_tokens.safetensors" -o "$T/kept/a.safetensors" "$@"
 }
-bad_grid 1 'grid is 2x3: 6 tokens, but there are 7' 7 --bias swin,table=table,grid=2x3
-bad_grid 1 'grid is 2x3: 7 tokens with the class token, but there are 6' 6 --bias swin,table=table_class,grid=2x3,extra=1
+bad_grid 1 'grid is 2x3: it has 6 tokens, but there are 7' 7 --bias swin,table=table,grid=2x3
+bad_grid 1 'grid is 2x3: it has 7 tokens with the class token, but there are 6' 6 --bias swin,table=table_class,grid=2x3,extra=1
 bad_grid 1 'table' 6 --bias swin,table=table_class,grid=2x3
 bad_grid 1 'table' 7 --bias swin,table=table,grid=2x3,extra=1
 bad_grid 1 'bh' 6 --bias axial,bh=bw,bw=bh,grid=2x3
@@ -184,7 +184,7 @@ refusals attend "$more" -o "$T/kept/a.safetensors" <<'END'
 2 | --xl | --bias xl,r=xr
 2 | kerple has no key "b" | --bias kerple,p=slopes,b=slopes
 2 | kerple.* a names no array | --bias kerple,p=slopes
-2 | kind is "cubic": one of log, power | --bias kerple,p=slopes,a=slopes,kind=cubic
+2 | kind is "cubic": must be one of log, power | --bias kerple,p=slopes,a=slopes,kind=cubic
 1 | kerple.*shape is | --bias kerple,p=slopes,a=b1
 2 | dim is missing | --bias sandwich
 2 | dim is 3 | --bias sandwich,dim=3
@@ -212,7 +212,7 @@ refusals attend "$more" -o "$T/kept/a.safetensors" <<'END'
 1 | q_positions.*shape | --bias log,q_positions=k_whole
 1 | "absent": not in the file | --bias alibi,k_positions=absent
 1 | positions.*7 queries and 9 keys|positions.*shape | --rope positions=q_real
-2 | scaling is "ntk": one of | --rope scaling=ntk
+2 | scaling is "ntk": must be one of | --rope scaling=ntk
 2 | factor | --rope scaling=linear,factor=0.5
 1 | short_factor|long_factor | --rope scaling=longrope,factor=2,original_max_position_embeddings=4
 1 | q_offset|shape | --q-offset q_whole

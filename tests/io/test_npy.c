@@ -103,12 +103,12 @@ static void bad_headers_are_refused(void **state)
          "list does not end"}, /* the quote is escaped */
         {"{'descr': [('a', \x01'<f4')], 'fortran_order': False, 'shape': (3,)}", "control character"},
         {HEADER("(3,)") " ; import os", "after the dictionary"},
-        {"   ", "dictionary is expected"},
+        {"   ", "expected a dictionary"},
         {"{"
          "          ",
-         "string is expected"},
-        {HEADER("(4,)"), "asks for 16 bytes"},
-        {HEADER("(2,)"), "asks for 8 bytes"},
+         "expected a string"},
+        {HEADER("(4,)"), "needs 16 bytes"},
+        {HEADER("(2,)"), "needs 8 bytes"},
         {HEADER("(3,"), "expected"},
     };
     for (size_t n = 0; n < sizeof bad / sizeof *bad; n++)
@@ -130,7 +130,7 @@ static void hostile_headers_are_refused(void **state)
     char *deep = malloc(60000);
     memset(deep, '(', 60000);
     npy = make_npy(1, deep, 60000, 0);
-    refuse_npy(npy.p, npy.n, "dictionary is expected");
+    refuse_npy(npy.p, npy.n, "expected a dictionary");
     free(npy.p);
     memcpy(deep, "{'descr': [", 11);
     npy = make_npy(2, deep, 60000, 0);
@@ -146,14 +146,14 @@ static void bad_beginnings_are_refused(void **state)
         size_t n;
         const char *words;
     } bad[] = {
-        {"", 0, "ends early"},
+        {"", 0, "too short"},
         {"\x93NUMPX\x01\x00\x40\x00{}", 12, "does not begin as"},
         {"\x93NUMPY\x00\x00\x40\x00{}", 12, "version 0.0"},
         {"\x93NUMPY\x04\x00\x40\x00{}", 12, "version 4.0"},
         {"\x93NUMPY\xff\xff\x40\x00{}", 12, "version 255.255"},
         {"\x93NUMPY\x01\x00\x00\x00{}", 12, "empty"},
-        {"\x93NUMPY\x01\x00\xff\xff{}", 12, "ends early"},
-        {"\x93NUMPY\x01\x00\xf8\xff", 10, "ends early"},
+        {"\x93NUMPY\x01\x00\xff\xff{}", 12, "too short"},
+        {"\x93NUMPY\x01\x00\xf8\xff", 10, "too short"},
         {"\x93NUMPY\x02\x00\xf0\xff\xff\xff", 12, "over 65536"},
         {"\x93NUMPY\x02\x00\xff\xff\xff\x7f", 12, "over 65536"},
     };

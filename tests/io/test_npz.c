@@ -109,9 +109,9 @@ static void bad_deflation_is_refused(void **state)
     accept_zip(m, 1, &set);
     io_free(&set);
     m[0].full_size--;
-    refuse_zip(m, 1, 1, "asks for");
+    refuse_zip(m, 1, 1, "needs");
     m[0].full_size += 2;
-    refuse_zip(m, 1, 1, "asks for");
+    refuse_zip(m, 1, 1, "needs");
     free(block.p);
 }
 
@@ -140,7 +140,7 @@ static void a_bomb_is_refused(void **state)
     for (size_t n = 0; n + 4 < bomb.n; n++)
         if (memcmp(bomb.p + n, "\x80\x00\x00\xff", 4) == 0)
             memcpy(bomb.p + n, "\x8a\x00\x00\x00", 4);
-    refuse(IO_NPZ, bomb.p, bomb.n, "asks for");
+    refuse(IO_NPZ, bomb.p, bomb.n, "needs");
     free(bomb.p);
     io_free(&big);
 }
@@ -165,7 +165,7 @@ static void data_beyond_the_header_is_refused(void **state)
     for (size_t n = 0; n + 4 < bomb.n; n++)
         if (memcmp(bomb.p + n, "\0\0\x40", 4) == 0)
             memcpy(bomb.p + n, &(uint32_t){(uint32_t)npy.n}, 4);
-    refuse(IO_NPZ, bomb.p, bomb.n, "goes on");
+    refuse(IO_NPZ, bomb.p, bomb.n, "after the last element");
     free(bomb.p);
 }
 
@@ -316,7 +316,7 @@ static void holes_are_not_read(void **state)
 
     io_set set = {0}; /* a file that becomes shorter */
     assert_int_equal(io_npz_file("file", fd, 0, (size_t)large + 70000, &set, err), IO_FAILED);
-    assert_non_null(strstr(err, "file: it became shorter while it was read"));
+    assert_non_null(strstr(err, "file: it became shorter while it was being read"));
     io_free(&set);
     close(fd);
     unlink(path);

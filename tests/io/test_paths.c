@@ -203,7 +203,7 @@ static void sets_that_cannot_be_written_touch_nothing(void **state)
     const float x[2] = {1, 2};
     assert_int_equal(io_write_bytes(path, "four", 4, err), 0);
     assert_int_equal(io_add(&set, "a", RP_F32, 1, (int64_t[]){2}, (void *)(uintptr_t)x, true), 0);
-    refuse_write(path, IO_UNKNOWN, &set, "format");
+    refuse_write(path, IO_UNKNOWN, &set, "unknown suffix");
     assert_int_equal(io_add(&set, "a", RP_F32, 1, (int64_t[]){1}, (void *)(uintptr_t)x, true), 0);
     refuse_write(path, IO_NPZ, &set, "two arrays are named 'a'");
     strcpy(set.arrays[1].name, "\xff");
