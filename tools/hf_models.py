@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
-"""Every kind of model that transformers' AutoModel knows, tiny and with random weights, with attn_implementation="relpos" beside eager
-attention: which run, whether outputs and gradients are equal, whether an array of queries by keys is made, and why others do not run.
+"""Run every kind of model of transformers' AutoModel, tiny and with random weights, with attn_implementation="relpos" and with eager
+attention. Compare outputs and gradients, look for N×N arrays, and record why a model does not run.
 
-    tools/hf_models.py --run [NAME...]   the sweep of what was tried before, or of some, by two processes: ten minutes. Exit code 1 if a model that worked in
-                                         bench/results/hf_models.json no longer does, or runs and differs
-    tools/hf_models.py --save            the sweep of all, written into that file
-    tools/hf_models.py --try [NAME...]   only what was not tried, or these, put into that file
-    tools/hf_models.py --memory [NAME...]  memory at 4,096 tokens of those that work and have none there, or of these, put into that file
-    tools/hf_models.py --write           write docs/hf-models.md from that file
-    tools/hf_models.py --check           exit code 1 if that page is not what the file says
+    tools/hf_models.py --run [NAME...]   run the models that ran before, or the named ones, in two processes (ten minutes). Exit with 1 if a model
+                                         that worked in bench/results/hf_models.json fails now, or if outputs differ
+    tools/hf_models.py --save            run all models and write the file
+    tools/hf_models.py --try [NAME...]   run the models that did not run before, or the named ones, and update the file
+    tools/hf_models.py --memory [NAME...]  measure memory at 4,096 tokens for working models without a measurement, or for the named ones, and
+                                         update the file
+    tools/hf_models.py --write           write docs/hf-models.md from the file
+    tools/hf_models.py --check           exit with 1 if that page differs from the file
 
-Only --run and --save need torch, transformers and relpos. A model is one of eval(), in f64 where that runs, with 2 layers where its config allows it. What eager attention
-does not run with such a config is counted as not tried.
+--write and --check need neither torch, transformers nor relpos. Models are in eval mode, in f64 if they run in it, with 2 layers if the config allows
+it. A model counts as not tried if eager attention does not run with its small config.
 SPDX-License-Identifier: Apache-2.0"""
 import json
 import os
@@ -30,7 +31,7 @@ saved = root / "bench/results/hf_models.json"
 MAPPINGS = "MODEL_MAPPING", "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING"
 N, LONG, MANY, VOCABULARY, SECONDS, MEMORY = 12, 512, 4096, 120, 40, 8 << 30
 LOST = f"more than {SECONDS} s, or {MEMORY >> 30} GB"
-TOLERANCE = {"f64": 2e-5, "f32": 2e-4}  # of the largest output or gradient: softmax is in f32 in many an eager attention
+TOLERANCE = {"f64": 2e-5, "f32": 2e-4}  # relative to the largest output or gradient; eager attention of many models has its softmax in f32
 
 
 # ---------------------------------------------------------------------------------------------- tiny configs
@@ -41,17 +42,17 @@ WIDTHS = r"(.*_)?(hidden_size|hidden_dim|d_model|n_embd|embed_dim|embedding_size
 INNER = r"(.*_)?(intermediate_size|ffn_dim|d_ff|d_inner|n_inner|mlp_dim|feed_forward_dim|dim_feedforward|ffn_hidden_size)"
 
 
-# Ways to make a config small, one after the other until eager attention runs: (layers, whether widths shrink, whether images do). Where some layers
-# are of another kind, as in Jamba, the first two may have no attention; and many a config has widths that have to agree with others.
+# Ways to make a config small: (layers, true to shrink widths, true to shrink images). They are tried in turn until eager attention runs. In models
+# with several kinds of layers, such as Jamba, the first two layers may have no attention; and widths of a config may have to agree.
 WAYS = (2, True, True), (6, True, True), (2, False, True)
 
 
 POSITIONS = r"max_(position_embeddings|seq_len|source_positions|target_positions)|n_positions"
-at_least = 0  # positions; 0: at most 1100
+at_least = 0  # smallest number of positions; 0: at most 1100
 
 
 def size_of(key, value, heads, way):
-    """A small value for a key of a config that has so many heads, or the one that it has."""
+    """Return a small value for a key of a config with this number of heads, or the value unchanged."""
     layers, widths, _ = way
     if isinstance(value, bool) or not isinstance(value, int):
         return value
@@ -85,10 +86,10 @@ def size_of(key, value, heads, way):
 
 
 def small(config, PreTrainedConfig, way=WAYS[0]):
-    """Shrinks a config in place, with those within it."""
+    """Shrink a config and the configs within it in place, and return it."""
     old, heads = getattr(config, "num_hidden_layers", None), getattr(config, "num_attention_heads", 4)
     staged = [key for key in ("depths", "num_heads", "hidden_sizes") if isinstance(getattr(config, key, None), (list, tuple))]
-    if "depths" in staged:  # widths and heads of stages belong together
+    if "depths" in staged:  # keep widths and heads of stages, which have to agree
         config.depths = [1 if n < len(config.depths) - 1 else 2 for n in range(len(config.depths))]
     for key, value in list(vars(config).items()):
         if isinstance(value, PreTrainedConfig):
@@ -101,7 +102,7 @@ def small(config, PreTrainedConfig, way=WAYS[0]):
             except (AttributeError, NotImplementedError, ValueError, TypeError):
                 pass
     layers = getattr(config, "num_hidden_layers", None)
-    for key, value in list(vars(config).items()):  # what has one entry for each layer, of every kind the first
+    for key, value in list(vars(config).items()):  # lists with an entry for each layer: keep the first layer of every kind
         if isinstance(value, list) and isinstance(old, int) and isinstance(layers, int) and len(value) == old != layers:
             try:
                 kinds = list(dict.fromkeys(map(str, value)))
@@ -115,7 +116,7 @@ def small(config, PreTrainedConfig, way=WAYS[0]):
         config.pad_token_id = 0
     if isinstance(rate := getattr(config, "drop_path_rate", None), (int, float)):
         config.drop_path_rate = type(rate)(0)
-    if way != WAYS[0]:  # what a config leaves open, though its model needs it
+    if way != WAYS[0]:  # values that are None in the config but that the model needs
         width, some = (getattr(config, key, None) for key in ("hidden_size", "num_attention_heads"))
         for key, value in (("vocab_size", VOCABULARY), ("prediction_length", 8), ("num_key_value_heads", some),
                            ("head_dim", width // some if isinstance(width, int) and isinstance(some, int) and some else None)):
@@ -131,7 +132,7 @@ def small(config, PreTrainedConfig, way=WAYS[0]):
 # ---------------------------------------------------------------------------------------------- one model
 
 def sizes(config, key):
-    """The value of a key in a config, or in the first within it that has one."""
+    """Return the value of a key in a config, or in the first inner config that has it."""
     if getattr(config, key, None) is not None:
         return getattr(config, key)
     for part in vars(config).values():
@@ -141,7 +142,7 @@ def sizes(config, key):
 
 
 def inputs_of(model, torch, n=N, batch=2):
-    """Candidates of inputs, (arguments, rows that are looked at or None), by what forward takes."""
+    """Return candidates for the inputs of forward, as (arguments, mask of compared rows or None)."""
     import inspect
     takes, config = inspect.signature(model.forward).parameters, model.config
     g = torch.Generator().manual_seed(5)
@@ -185,7 +186,7 @@ def inputs_of(model, torch, n=N, batch=2):
         patches = torch.randn(batch, 16, channels * (sizes(config, "patch_size") or 16) ** 2, generator=g, dtype=torch.float64)
         given = {"pixel_values": patches, "spatial_shapes": torch.tensor([[4, 4]] * batch), "pixel_attention_mask": torch.ones(batch, 16).long()}
         found.append((given | ({"input_ids": ids} if "input_ids" in takes else {}), None))
-    if "past_values" in takes:  # series of numbers
+    if "past_values" in takes:  # time series
         length = sizes(config, "context_length") or sizes(config, "prediction_length") or 32
         many = sizes(config, "num_input_channels")
         found.append(({"past_values": torch.randn(batch, length, many or 1, generator=g, dtype=torch.float64)}, None))
@@ -218,7 +219,7 @@ def inputs_of(model, torch, n=N, batch=2):
 
 
 def tensors(x, torch, into, depth=0):
-    """The tensors of floats in an output."""
+    """Add the float tensors in an output to a list, and return the list."""
     if isinstance(x, torch.Tensor):
         if x.is_floating_point() and x.numel():
             into.append(x)
@@ -233,7 +234,7 @@ def tensors(x, torch, into, depth=0):
 
 
 def run(model, torch, implementation, given, keep):
-    """Outputs and gradients."""
+    """Return outputs and gradients."""
     model.set_attn_implementation(implementation)
     model.zero_grad()
     torch.manual_seed(0)
@@ -250,7 +251,7 @@ def run(model, torch, implementation, given, keep):
 
 
 def distance(got, want):
-    """The largest difference, relative to the largest of each tensor of outputs, and of all gradients."""
+    """Return the largest difference, relative to the largest value of each output and of all gradients."""
     if len(got[0]) != len(want[0]) or len(got[1]) != len(want[1]):
         return float("inf")
     apart = [float((a - b).abs().max()) / max(float(b.abs().max()), 1e-30) for a, b in zip(got[0], want[0]) if b.abs().max() > 0]
@@ -259,7 +260,7 @@ def distance(got, want):
 
 
 def prepared(cls, config, torch):
-    """A model in f64 whose attention is far from uniform."""
+    """Return a model in f64 with weights that make attention far from uniform."""
     torch.manual_seed(0)
     with torch.device("meta"):
         count = sum(p.numel() for p in cls(config).parameters())
@@ -275,12 +276,13 @@ def prepared(cls, config, torch):
 
 
 def first_line(error):
-    said = re.sub(r"/\S*/site-packages/", "", f"{type(error).__name__}: {error}")  # where this machine has its packages
+    """Return the type and text of an error in at most 160 characters."""
+    said = re.sub(r"/\S*/site-packages/", "", f"{type(error).__name__}: {error}")  # drop paths of this machine
     return re.sub(r"\s+", " ", said)[:160]
 
 
 def kind_of(name, way, transformers, modeling_auto):
-    """The class of a kind of model, and a config, made small in some way."""
+    """Return the class of a kind of model, and its config made small in one of the WAYS."""
     config = small(transformers.AutoConfig.for_model(name), transformers.PreTrainedConfig, way)
     hf_configs.complete(config, name)
     config._attn_implementation = "eager"
@@ -290,12 +292,12 @@ def kind_of(name, way, transformers, modeling_auto):
 
 
 def runs(name, way, row, torch, transformers, modeling_auto):
-    """A config, made small in some way, its model, inputs with which eager attention runs, rows that are looked at, and what it computes."""
+    """Return a config made small in one of the WAYS, its model, inputs that run with eager attention, the compared rows, and the results."""
     cls, config = kind_of(name, way, transformers, modeling_auto)
     row["class"] = cls.__name__
     model = prepared(cls, config, torch)
     error, candidates = None, inputs_of(model, torch)
-    for n, (given, keep) in enumerate(candidates + candidates):  # in f32 what does not run in f64
+    for n, (given, keep) in enumerate(candidates + candidates):  # the second round is in f32, for models that do not run in f64
         try:
             if n == len(candidates):
                 model = model.float()
@@ -313,7 +315,7 @@ def runs(name, way, row, torch, transformers, modeling_auto):
 
 
 def try_one(name):
-    """The row of one kind of model."""
+    """Return the row of one kind of model."""
     import relpos
     import relpos.hf
     import torch
@@ -354,7 +356,7 @@ def try_one(name):
         got = run(model, torch, "relpos", given, keep)
         row["calls"] = calls[0]
         if not calls[0]:
-            return row | {"result": "not used", "why": "asks for no attention function"}
+            return row | {"result": "not used", "why": "does not use the attention functions of transformers"}
         row["distance"] = distance(got, want)
         if row["distance"] > TOLERANCE[row["type"]]:
             try:
@@ -373,7 +375,7 @@ def try_one(name):
 
 
 def squares(model, torch):
-    """Whether an array of queries by keys is made for a text, None where that cannot be said."""
+    """Return true if an N×N array is made for a text; None if it cannot be determined."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Largest(TorchDispatchMode):
@@ -404,15 +406,14 @@ def squares(model, torch):
 
 
 def memory_of(name, way):
-    """Peak memory above what there was before, in MB, of a forward pass over a text of MANY tokens in f32, with relpos and with eager attention;
-    or why there is none."""
+    """Return the rise of peak memory in MB during a forward pass over MANY tokens in f32, with relpos and with eager attention; or an error."""
     import relpos.hf  # noqa: F401
     import torch
     import transformers
     import warnings
     from transformers.models.auto import modeling_auto
     global at_least
-    at_least = MANY + 8  # a position is a row of a table in many a model
+    at_least = MANY + 8  # many models have a table row for each position
     warnings.simplefilter("ignore")
 
     def of_process(key):
@@ -434,7 +435,7 @@ def memory_of(name, way):
             model.set_attn_implementation(implementation)
             if not forward(64):
                 return "takes no text alone"
-            Path("/proc/self/clear_refs").write_text("5")  # the peak is that from here on
+            Path("/proc/self/clear_refs").write_text("5")  # reset the peak
             before = of_process("VmRSS")
             forward(MANY)
             found[implementation] = round(of_process("VmHWM") - before)
@@ -444,13 +445,13 @@ def memory_of(name, way):
 
 
 def generates(cls, config, torch):
-    """Whether the same tokens come, with a cache, and how many queries a step has where that is more than one."""
+    """Return "equal" if relpos generates the same tokens with a cache, with the number of queries a step if it is more than one."""
     import relpos
     try:
         config._attn_implementation = "eager"
         if not config.is_encoder_decoder:
             config.is_decoder = True
-        model = prepared(cls, config, torch).float()  # f64's mask of eager attention is infinite in its softmax in f32
+        model = prepared(cls, config, torch).float()  # in f64, the mask of eager attention overflows in its f32 softmax
         ids = torch.randint(20, 90, (2, N), generator=torch.Generator().manual_seed(5))
         left = (torch.arange(N) >= torch.tensor([0, N // 2])[:, None]).long()
         options = dict(attention_mask=left, max_new_tokens=8, min_new_tokens=8, do_sample=False, pad_token_id=0, use_cache=True)
@@ -466,7 +467,7 @@ def generates(cls, config, torch):
     steps, attend = [], relpos.attention
 
     def noted(q, *args, **kwargs):
-        if steps:  # after an encoder, whose call is none of the model
+        if steps:  # an encoder runs before the first step
             steps[-1].append(q.shape[-2])
         return attend(q, *args, **kwargs)
 
@@ -487,7 +488,7 @@ def generates(cls, config, torch):
 # ---------------------------------------------------------------------------------------------- the sweep
 
 def forked(work, seconds):
-    """A process that does some work: (its number, the end of its pipe)."""
+    """Start a process that calls work(), and return (process id, pipe for the result as JSON)."""
     read, wrote = os.pipe()
     child = os.fork()
     if child == 0:
@@ -504,7 +505,7 @@ def forked(work, seconds):
 
 
 def sweep(names, work, lost, seconds=SECONDS, workers=2):
-    """What work(name) returns of names, each in a process of its own, which may take so many seconds; or lost(name)."""
+    """Return work(name) for every name, each in a separate process with a time limit; lost(name) if the process dies."""
     waiting, busy, rows = list(names), {}, {}
     while waiting or busy:
         while waiting and len(busy) < workers:
@@ -526,7 +527,7 @@ def sweep(names, work, lost, seconds=SECONDS, workers=2):
 
 
 def swept(given):
-    """The rows of the names, or of all models, and the versions that they are of."""
+    """Return the rows of the named models, or of all, and the versions of transformers and torch."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     import torch
     import transformers
@@ -544,12 +545,12 @@ def swept(given):
 
 
 def tried():
-    """The names that the file has of models that were tried."""
+    """Return the names of models in the file that were tried."""
     return [row["model"] for row in json.loads(saved.read_text())["models"] if row["result"] != "not tried"]
 
 
 def merged(names):
-    """Try the names, or all that were not tried, and put what is found into the file; memory is measured later."""
+    """Run the named models, or all that were not tried, and update the file, without memory."""
     found = json.loads(saved.read_text())
     rows, _ = swept(names or [row["model"] for row in found["models"] if row["result"] == "not tried"])
     rows = {row["model"]: row for row in rows}
@@ -557,7 +558,7 @@ def merged(names):
 
 
 def measured(names):
-    """Measure the memory of the names, or of all that are equal and have none in the file, and put it there."""
+    """Measure the memory of the named models, or of all equal ones without a measurement, and update the file."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     import torch
     import transformers.models.auto.modeling_auto  # noqa: F401
@@ -576,12 +577,12 @@ def keep(found, models):
 
 
 def compare(rows):
-    """End with exit code 1 where something is worse than it was."""
+    """Exit with 1 if a model differs, fails, or is worse than in the file."""
     before = {row["model"]: row for row in json.loads(saved.read_text())["models"]}
     wrong = [row["model"] for row in rows if row["result"] in ("differs", "failed") or row.get("generate", "").startswith(("differs", "failed"))
              or row["result"] != "equal" and row["result"] != "not tried" and before.get(row["model"], {}).get("result") == "equal"]
     if wrong:
-        sys.exit(f"hf_models.py: failed, different, or worse than {saved.name} has it: {', '.join(wrong)}")
+        sys.exit(f"hf_models.py: failed, different, or worse than in {saved.name}: {', '.join(wrong)}")
 
 
 # ---------------------------------------------------------------------------------------------- the table
@@ -596,14 +597,14 @@ def line(row):
             memory = f"{memory['relpos']} MB, eager {memory['eager']}"
         generated = row.get("generate", "").replace("not tried", "")
         return f"| {row['model']} | {'eager' if near else 'sdpa'}, {apart:.0e} | {made} | {memory.replace('|', ' ')[:80]} | {generated} | |"
-    why = {"refused": "refused when it is set: " + refusal(row.get("why", "")), "not used": "has no attention of this kind: a warning"}
+    why = {"refused": "refused: " + refusal(row.get("why", "")), "not used": "no attention of transformers: a warning"}
     return f"| {row['model']} | | | | | {why.get(row['result'], row.get('why', 'differs'))} |"
 
 
 def refusal(said):
-    """Why a model was refused, in a few words, from the error."""
+    """Return a short reason for a refusal from its error."""
     argument, mask = re.search(r"its attention function the argument (\w+)", said), "computes with its mask" in said
-    return f"it hands over {argument[1]}" if argument else "it computes with its mask" if mask else "it computes its attention by itself"
+    return f"it passes {argument[1]}" if argument else "it computes with its mask" if mask else "it computes its own attention"
 
 
 def page():
@@ -612,30 +613,30 @@ def page():
     equal, refused, unused = (sum(row["result"] == kind for row in rows) for kind in ("equal", "refused", "not used"))
     rest = [row["model"] for row in found["models"] if row["result"] == "not tried"]
     text = (f"transformers {found['transformers']}, torch {found['torch']}: of {len(found['models'])} kinds of models {len(rows)} were tried. "
-            f"{equal} are equal to the attention that they come with, outputs and gradients; {refused} are refused; {unused} have no attention to "
+            f"{equal} have outputs and gradients equal to their usual attention; {refused} are refused; {unused} have no attention to "
             f"replace; {len(rows) - equal - refused - unused} failed.\n\n")
-    table = "| model | equal to, largest relative difference | array of queries by keys | memory at 4,096 | generate() | why not |\n|---|---|---|---|---|---|\n"
+    table = "| model | equal to, largest relative difference | N×N array | memory at 4,096 | generate() | why not |\n|---|---|---|---|---|---|\n"
     table += "".join(line(row) + "\n" for row in rows)
-    return text + table + f"\nNot tried, since eager attention does not run with the small configs and the inputs of this sweep: {', '.join(rest)}.\n"
+    return text + table + f"\nNot tried, because eager attention does not run with the small configs and inputs of this sweep: {', '.join(rest)}.\n"
 
 
 HEAD = """# Every kind of model of transformers
 <!-- made by tools/hf_models.py --write -->
-Each kind of model that `AutoModel` knows was made small, with random weights and two layers where its config has a number of them,
-and computed by relpos and by the attention that it comes with, in f64 where that runs. Images, sounds and tokens are random, half of the
-second text is padding, and gradients are those of a random sum of all outputs. [Models of transformers](hf.md) says how to use one.
+This page compares relpos with the usual attention of each kind of model in `AutoModel`. The models are small, with random weights, two layers if
+the config allows it, and f64 if the model runs in it. Images, sounds and tokens are random, half of the second text is padding, and gradients are
+of a random sum of all outputs. [Models of transformers](hf.md) shows how to use a model.
 
-- **equal to**: eager attention, or torch's where eager attention is another one; and the largest difference of an output or a gradient,
-  relative to the largest of them. Eager attention has its softmax in f32 in many models, hence differences of 1e-7.
-- **array of queries by keys**: whether one was made for a text of 512 tokens, given with a padding mask, where eager attention makes one.
-- **memory at 4,096**: how far the process's memory rose in a forward pass of the small model over 4,096 tokens in f32, with relpos and
-  with eager attention (`--memory`). Where the cell is empty, it was not measured.
-- **generate()**: whether the same 8 tokens come with `use_cache=True`, from texts with padding before them, and how many queries a step has where
-  that is more than one.
+- **equal to**: eager attention, or sdpa if eager attention computes something else; and the largest difference of an output or a gradient,
+  relative to the largest value. Many models have their eager softmax in f32, hence differences of 1e-7.
+- **N×N array**: "made" if relpos made one for a text of 512 tokens with a padding mask. Empty if eager attention makes none.
+- **memory at 4,096**: the rise of the process's memory during a forward pass of the small model over 4,096 tokens in f32, with relpos and
+  with eager attention (`--memory`). Empty if not measured.
+- **generate()**: "equal" if relpos generates the same 8 tokens with `use_cache=True`, from texts with padding before them; and the number of
+  queries in a step if it is more than one.
 
-A config is made small by widths, heads, layers and vocabulary; where eager attention does not run with that, with six layers, which include those
-of every kind, and then with its own widths. `tools/hf_models.py --save` runs the sweep, `--try` what was not tried before, and `--write` makes
-this page of bench/results/hf_models.json. `./check --torch full` runs it anew.
+Configs shrink in widths, heads, layers and vocabulary. If eager attention does not run with that, they have six layers, which include every
+kind, and then their original widths. `tools/hf_models.py --save` runs the sweep, `--try` runs the models that did not run before, and `--write`
+writes this page from bench/results/hf_models.json. `./check --torch full` runs the sweep again.
 
 """
 
