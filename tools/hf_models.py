@@ -356,7 +356,7 @@ def try_one(name):
         got = run(model, torch, "relpos", given, keep)
         row["calls"] = calls[0]
         if not calls[0]:
-            return row | {"result": "not used", "why": "asks for no attention function"}
+            return row | {"result": "not used", "why": "does not use the attention functions of transformers"}
         row["distance"] = distance(got, want)
         if row["distance"] > TOLERANCE[row["type"]]:
             try:
@@ -617,7 +617,7 @@ def page():
     text = (f"transformers {found['transformers']}, torch {found['torch']}: {len(rows)} of {len(found['models'])} model types were tried. "
             f"{equal} give the outputs and gradients of their original attention; relpos refuses {refused}; {unused} have no attention to "
             f"replace; {len(rows) - equal - refused - unused} failed.\n\n")
-    table = "| model | equal to, largest relative difference | array of queries by keys | memory at 4,096 | generate() | why not |\n|---|---|---|---|---|---|\n"
+    table = "| model | equal to, largest relative difference | N×N array | memory at 4,096 | generate() | why not |\n|---|---|---|---|---|---|\n"
     table += "".join(line(row) + "\n" for row in rows)
     return text + table + f"\nNot tried, because eager attention does not run with the small configs and inputs of this test: {', '.join(rest)}.\n"
 

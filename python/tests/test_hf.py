@@ -1,4 +1,4 @@
-"""relpos.hf: models of transformers with attn_implementation="relpos" against eager and sdpa. Run where transformers is.
+"""Compare models of transformers with attn_implementation="relpos" with eager and sdpa. Skipped without transformers.
 
 SPDX-License-Identifier: Apache-2.0"""
 import shutil
@@ -14,7 +14,7 @@ import torch
 from transformers import masking_utils
 
 IDS = torch.randint(3, 60, (3, 29), generator=torch.Generator().manual_seed(5))
-RIGHT = (torch.arange(29) < torch.tensor([29, 11, 20])[:, None]).long()  # padding masks: at the end, at the beginning
+RIGHT = (torch.arange(29) < torch.tensor([29, 11, 20])[:, None]).long()  # padding at the end, and at the beginning
 LEFT = RIGHT.flip(1)
 
 
@@ -30,7 +30,7 @@ def made(cls, config):
 
 
 def results(model, implementation, keep=None, **inputs):
-    """The outputs where keep is true, and the gradients of a sum over them by every weight."""
+    """Return the outputs where keep is true, and the gradients of a random sum of them by every weight."""
     model.set_attn_implementation(implementation)
     assert model.config._attn_implementation == implementation
     model.zero_grad()
@@ -42,6 +42,7 @@ def results(model, implementation, keep=None, **inputs):
 
 
 def agree(model, keep=None, implementations=("eager", "sdpa"), **inputs):
+    """Check that outputs and gradients with relpos equal those of other implementations."""
     got, gradients = results(model, "relpos", keep, **inputs)
     for implementation in implementations:
         want, expected = results(model, implementation, keep, **inputs)
@@ -49,13 +50,13 @@ def agree(model, keep=None, implementations=("eager", "sdpa"), **inputs):
         torch.testing.assert_close(got, want, atol=2e-5 * float(want.abs().max()), rtol=0)
         assert gradients.keys() == expected.keys()
         size = {name: float(x.abs().max()) for name, x in expected.items()}
-        for name in expected:  # those of biases of keys are rounding errors, beside the others
+        for name in expected:  # gradients of key biases are rounding errors
             torch.testing.assert_close(gradients[name], expected[name], atol=1e-4 * size[name] + 1e-6 * max(size.values()), rtol=0,
                                        msg=lambda m: f"{name}: {m}")
 
 
 def generated(model, ids, implementations=("relpos", "eager"), **options):
-    """The same tokens from every implementation, more than one of them."""
+    """Check that all implementations generate the same tokens, with more than 3 different ones; return them."""
     found = []
     for implementation in implementations:
         model.set_attn_implementation(implementation)
@@ -98,7 +99,7 @@ def test_longt5():
 
 LLAMA = dict(vocab_size=60, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
              tie_word_embeddings=False, max_position_embeddings=64)
-CAUSAL = {  # name: what the config has beside LLAMA
+CAUSAL = {  # name: options of the config in addition to LLAMA
     "Llama": {}, "Mistral": dict(sliding_window=7), "Gemma2": dict(head_dim=8, sliding_window=9, attn_logit_softcapping=3.0),
     "GptOss": dict(head_dim=8, sliding_window=9, num_local_experts=2, num_experts_per_tok=1),
     "Bloom": dict(hidden_size=48, n_head=6, n_layer=2)}
@@ -124,7 +125,7 @@ def test_causal_generates_the_same(name, cache):
 
 @pytest.mark.parametrize("name", ["T5", *CAUSAL])
 def test_a_chunk_after_a_cache(name):
-    """Nine queries after twenty that the cache holds, or that a sliding window has dropped from it."""
+    """Nine queries after twenty tokens that are in the cache, or that a sliding window has dropped from it."""
     model = t5() if name == "T5" else causal(name)
     ids = "decoder_input_ids" if name == "T5" else "input_ids"
     mask = "decoder_attention_mask" if name == "T5" else "attention_mask"
@@ -152,7 +153,7 @@ def test_packed_sequences(monkeypatch):
     monkeypatch.setitem(masking_utils.ALL_MASK_ATTENTION_FUNCTIONS._global_mapping, "relpos",
                         lambda *args, **kwargs: masks.append(made(*args, **kwargs)) or masks[-1])
     agree(causal("Llama"), input_ids=IDS[:1], position_ids=positions, use_cache=False)
-    assert all(x.options.keys() == {"causal", "segments"} for x in masks) and masks, "no array of queries by keys"
+    assert all(x.options.keys() == {"causal", "segments"} for x in masks) and masks, "no N×N array"
 
 
 @pytest.mark.parametrize("model", [lambda: causal("Llama"), lambda: t5().encoder], ids=["Llama", "T5"])
@@ -173,7 +174,7 @@ def test_swin(image):
 
 
 def test_a_bias_that_the_model_adds_to_its_mask():
-    """BEiT, as a model without code of its own here: its bias comes as an array."""
+    """BEiT has no adapter, so its bias comes as an array."""
     config = transformers.BeitConfig(image_size=16, patch_size=4, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
                                      intermediate_size=48, use_relative_position_bias=True, drop_path_rate=0.0)
     pixels = torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(0))
@@ -206,7 +207,7 @@ def tokens(name, kind="Model", **config):
 
 
 def layout():
-    """Boxes of words of different heights, left to right and down the page."""
+    """LayoutLMv3 with boxes of words of different heights, left to right and down the page."""
     at = torch.arange(29).expand(3, -1)
     boxes = torch.stack([at % 7 * 30, at // 7 * 40, at % 7 * 30 + 25, at // 7 * 40 + 10 + 12 * (at % 4)], -1)
     model, inputs, keep = tokens("LayoutLMv3", **BERT, coordinate_size=6, shape_size=4, input_size=32, patch_size=16, visual_embed=False,
@@ -230,7 +231,7 @@ def speech(name, kind):
 
 
 def sound():
-    """Windows of a spectrogram, of which CLAP makes an image."""
+    """CLAP with windows of a spectrogram, which it treats as an image."""
     config = transformers.ClapAudioConfig(window_size=4, num_mel_bins=16, spec_size=64, patch_size=4, patch_stride=(4, 4), hidden_size=64,
                                           patch_embeds_hidden_size=16, depths=[2, 2, 2], num_attention_heads=[2, 4, 4],
                                           enable_fusion=False, drop_path_rate=0.0)
@@ -239,7 +240,7 @@ def sound():
 
 
 def siglip2():
-    """Patches of three images, of which the second and the third are smaller; a query of its own pools each."""
+    """SigLIP 2 with patches of three images; the second and the third are smaller. A learned query pools each image."""
     config = transformers.Siglip2VisionConfig(**BERT, num_patches=16, patch_size=4)
     pixels = torch.randn(3, 12, 48, generator=torch.Generator().manual_seed(0))
     shapes = torch.tensor([[3, 4], [2, 2], [3, 3]])
@@ -248,7 +249,7 @@ def siglip2():
 
 
 def wavlm(**more):
-    """Sounds of 29 frames, of which the second and the third end earlier: 20 samples a frame. Distances go beyond the last bucket's."""
+    """WavLM with sounds of 29 frames of 20 samples. The second and the third end earlier. Distances exceed that of the last bucket."""
     config = transformers.WavLMConfig(**{**BERT, "num_hidden_layers": 3}, conv_dim=[16], conv_kernel=[20], conv_stride=[20], num_buckets=16,
                                       max_bucket_distance=12, num_conv_pos_embeddings=4, num_conv_pos_embedding_groups=2,
                                       feat_extract_norm="layer", **more)
@@ -259,7 +260,7 @@ def wavlm(**more):
 BERT = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4)
 SWIN = dict(image_size=32, patch_size=2, embed_dim=16, depths=[2, 2], num_heads=[2, 4], window_size=4, drop_path_rate=0.0)
 DETECTOR = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, image_size=32, patch_size=4, drop_path_rate=0.0)
-ADAPTED = {  # models that compute their attention by themselves, or make arrays of queries by keys for it
+ADAPTED = {  # models with an adapter: they compute their own attention, or make N×N arrays for it
     "Swinv2": lambda: vision("Swinv2", **SWIN),
     "Swin2SR": lambda: vision("Swin2SR", **{key: x for key, x in SWIN.items() if key != "patch_size"}, patch_size=1),
     "DonutSwin": lambda: vision("DonutSwin", **SWIN),
@@ -276,7 +277,7 @@ ADAPTED = {  # models that compute their attention by themselves, or make arrays
     "MPNet": lambda: tokens("MPNet", vocab_size=60, **BERT),
     "LayoutLMv3": layout,
     "XLNet": lambda: xlnet(),
-    "XLNet, causal": lambda: xlnet(attn_type="uni")[:1] + (dict(input_ids=IDS), None),  # which takes no padding, eager or not
+    "XLNet, causal": lambda: xlnet(attn_type="uni")[:1] + (dict(input_ids=IDS), None),  # a causal XLNet takes no padding with any implementation
     "XLNet, to and fro": lambda: (lambda model, inputs, keep: (model, {x: y[:2] for x, y in inputs.items()}, keep[:2]))(*xlnet(bi_data=True)),
     "XLNet, segments": lambda: (lambda model, inputs, keep: (model, {**inputs, "token_type_ids": (IDS > 30).long()}, keep))(*xlnet()),
     "Wav2Vec2Bert": lambda: speech("Wav2Vec2Bert", "relative_key"),
@@ -295,7 +296,7 @@ ADAPTED = {  # models that compute their attention by themselves, or make arrays
 
 
 @pytest.mark.parametrize("name", ADAPTED)
-def test_models_that_ask_for_no_attention_function(name):
+def test_models_with_an_adapter(name):
     model, inputs, keep = ADAPTED[name]()
     other = "sdpa" if "Falcon" in name else "eager"  # eager attention adds ALiBi twice: docs/hf.md
     for padding in (keep,) if keep is None else (keep, keep.flip(1)):
@@ -304,8 +305,8 @@ def test_models_that_ask_for_no_attention_function(name):
 
 
 def test_falcon_adds_alibi_once():
-    """As the model that was trained does: softmax((q k^T + alibi) / sqrt(D)). Eager attention of transformers gets alibi / sqrt(D) with its
-    mask and adds it once more; sdpa adds it once."""
+    """The trained model computes softmax((q k^T + alibi) / sqrt(D)). Eager attention of transformers adds alibi / sqrt(D) twice, once with its
+    mask; sdpa adds it once."""
     model, inputs, _ = ADAPTED["Falcon, ALiBi"]()
     layer, found = model.transformer.h[0].self_attention, {}
     layer.dense.register_forward_pre_hook(lambda module, given: found.update(out=given[0]))
@@ -322,7 +323,7 @@ def test_falcon_adds_alibi_once():
         torch.testing.assert_close(found["out"], want.transpose(1, 2).flatten(2), atol=1e-5, rtol=0)
 
 
-def test_siglip2_pools_what_its_mask_keeps():
+def test_siglip2_pools_unmasked_patches():
     model, inputs, _ = siglip2()
     found = []
     for implementation in ("relpos", "eager"):
@@ -336,8 +337,8 @@ def test_siglip2_pools_what_its_mask_keeps():
 
 
 @pytest.mark.parametrize("name", [name for name in ADAPTED if name not in (
-    "Sam", "SamHQ", "VitDet without positions", "MaskFormerSwin")])  # which fail there with eager attention too, or have none
-def test_their_attentions(name):
+    "Sam", "SamHQ", "VitDet without positions", "MaskFormerSwin")])  # these fail with eager attention too, or return none
+def test_weights_of_adapted_models(name):
     model, inputs, keep = ADAPTED[name]()
     found = []
     for implementation in ("relpos", "eager"):
@@ -345,28 +346,28 @@ def test_their_attentions(name):
         found.append(model(**inputs, output_attentions=True).attentions)
     assert len(found[0]) == len(found[1]) > 0
     for got, want in zip(*found):
-        if "ALiBi" in name:  # where eager attention is wrong
+        if "ALiBi" in name:  # eager attention is wrong there
             torch.testing.assert_close(got.sum(-1)[:, 0][RIGHT > 0], torch.ones(int(RIGHT.sum())))
             continue
         assert got.shape == want.shape
         rows = torch.ones(got.shape[:3], dtype=torch.bool) if keep is None else keep[:, None].bool().expand(got.shape[:3])
-        torch.testing.assert_close(got[rows], want[rows], atol=2e-5 * float(want[rows].max()), rtol=0)  # as `agree` has it
+        torch.testing.assert_close(got[rows], want[rows], atol=2e-5 * float(want[rows].max()), rtol=0)  # the tolerance of `agree`
 
 
 @pytest.mark.parametrize("cache", [{}, dict(use_cache=False), dict(num_beams=3)], ids=str)
 @pytest.mark.parametrize("name", ["GPTJ", "CodeGen", "Mpt", "Falcon", "Falcon, ALiBi"])
-def test_they_generate_the_same(name, cache):
+def test_adapted_models_generate_the_same(name, cache):
     generated(ADAPTED[name]()[0], IDS, ("relpos", "sdpa" if "Falcon" in name else "eager"), attention_mask=LEFT, **cache)
 
 
 @pytest.mark.parametrize("name", ["GPTJ", "CodeGen", "Mpt", "Falcon", "Falcon, ALiBi", "T5", *CAUSAL])
 def test_a_step_with_a_cache_has_one_query_and_every_key(name, monkeypatch):
-    """MPT's config has use_cache False, so that what its replacement did with a cache is seen here only."""
+    """Only this test covers MPT with a cache, because its config has use_cache=False."""
     model = t5() if name == "T5" else causal(name) if name in CAUSAL else ADAPTED[name]()[0]
     steps, attend = [], relpos.attention
 
     def counted(q, k, v, **options):
-        if steps:  # after T5's encoder
+        if steps:  # T5's encoder runs before the first step
             steps[-1].append((q.shape[-2], k.shape[-2]))
         return attend(q, k, v, **options)
 
@@ -376,19 +377,19 @@ def test_a_step_with_a_cache_has_one_query_and_every_key(name, monkeypatch):
     assert len(steps) == 24 and not any(steps[12:])
     for n, step in enumerate(steps[1:12], 2):
         assert {queries for queries, _ in step} == {1}
-        assert {keys for _, keys in step} <= {n, 29, 29 + n - 1, 7, 9}, "T5's text and target; all of them; those within a sliding window"
+        assert {keys for _, keys in step} <= {n, 29, 29 + n - 1, 7, 9}, "keys of T5's target and text, of the whole text, or of a sliding window"
         assert max(keys for _, keys in step) >= 29 or name == "Mistral"
 
 
 def test_xlnet_generates_the_same():
-    """Each step has a memory, a permutation and one target, with padding before the text too."""
+    """Each step has a memory, a permutation and one target. One run has padding before the text."""
     model = tokens("XLNet", "LMHeadModel", vocab_size=60, d_model=32, n_layer=2, n_head=4, d_inner=48)[0]
     for options in (dict(attention_mask=torch.ones_like(IDS)), dict(attention_mask=LEFT), dict(use_mems=False)):
         generated(model, IDS, **options)
 
 
 @pytest.mark.parametrize("name", ["Swinv2", "Deberta", "MPNet", "Mpt", "Falcon", "GPTJ", "VitDet"])
-def test_they_compile(name):
+def test_adapted_models_compile(name):
     model, inputs, keep = ADAPTED[name]()
     model.set_attn_implementation("relpos")
     inputs = {**inputs, "use_cache": False} if name in ("Mpt", "Falcon", "GPTJ") else inputs
@@ -414,8 +415,8 @@ def test_pix2struct():
     assert torch.equal(*found)
 
 
-def test_a_model_made_with_it_equals_one_that_is_set_later():
-    """Modules learn their config in both."""
+def test_a_model_loaded_with_relpos_equals_one_switched_later():
+    """Modules get their config both ways."""
     config = transformers.Swinv2Config(**SWIN)
     first = transformers.Swinv2Model._from_config(config, attn_implementation="relpos").eval()
     second = transformers.Swinv2Model(transformers.Swinv2Config(**SWIN)).eval()
@@ -430,10 +431,10 @@ def test_a_model_made_with_it_equals_one_that_is_set_later():
 
 @pytest.mark.parametrize("name, config", [
     ("RoFormer", dict(is_decoder=True)), ("Deberta", dict(talking_head=True)), ("GPTNeo", {}), ("Funnel", {}), ("BridgeTower", {})], ids=str)
-def test_what_is_refused_is_refused_when_it_is_set(name, config):
+def test_own_attention_is_refused_at_loading(name, config):
     sizes = dict(attention_types=[[["global"], 12]], num_layers=12) if name == "GPTNeo" else {}
     config = getattr(transformers, f"{name}Config")(**config, **sizes)
-    with torch.device("meta"), pytest.raises(relpos.hf.Refused, match=f"{name}Model computes its attention by itself"):
+    with torch.device("meta"), pytest.raises(relpos.hf.Refused, match=f"{name}Model computes its own attention"):
         getattr(transformers, f"{name}Model")._from_config(config, attn_implementation="relpos")
 
 
@@ -441,13 +442,13 @@ def test_what_is_refused_is_refused_when_it_is_set(name, config):
     ("BigBirdPegasus", "BigBirdPegasusBlockSparseAttention, and it computes attention itself"),
     ("Doge", "DogeAttention, and it computes with its mask .torch.where.attention_mask"),
     ("DeepseekV4", "DeepseekV4Attention, and it computes with its mask .torch.cat"),
-    ("HYV4", "HYV4Attention, and it gives its attention function the argument indices"),
-    ("HYV4VL", "HYV4VLAttention, and it gives its attention function the argument indices"),
-    ("Inkling2Loop", "Inkling2Loop.*Attention, and it gives its attention function the argument sinks"),
+    ("HYV4", "HYV4Attention, and it passes its attention function the argument indices"),
+    ("HYV4VL", "HYV4VLAttention, and it passes its attention function the argument indices"),
+    ("Inkling2Loop", "Inkling2Loop.*Attention, and it passes its attention function the argument sinks"),
     ("LasrEncoder", "LasrEncoderConvolutionModule, and it computes with its mask"),
     ("T5Gemma2", "T5Gemma2Decoder, and it computes with its mask .torch.cat")) if hasattr(transformers, x[0] + "Config")])
-def test_what_a_class_does_refuses_it_when_it_is_set(name, said):
-    """Kinds of models that nobody tried are told by their code, such as HYV4VL and Inkling2Loop of 5.24."""
+def test_unsupported_code_is_refused_at_loading(name, said):
+    """The code of a model decides, so that new models such as HYV4VL and Inkling2Loop of 5.24 are refused too."""
     config, cls = getattr(transformers, name + "Config"), getattr(transformers, name if "Encoder" in name else name + "Model")
     with torch.device("meta"), pytest.raises(relpos.hf.Refused, match=said):
         cls._from_config(config(), attn_implementation="relpos")
@@ -476,17 +477,17 @@ for model in (transformers.DonutSwinModel(encoder), transformers.FalconForCausal
 
 
 def test_relpos_after_eager():
-    """transformers keeps in the class of a model that it cannot change its implementation. The process is new, since that happens once."""
+    """transformers caches in the class of a model that its implementation cannot change. A new process starts without the cache."""
     subprocess.run([sys.executable, "-P", "-W", "ignore", "-c", AFTER_EAGER], check=True)
 
 
 GPT = dict(vocab_size=60, n_embd=32, n_layer=1, n_head=2)
 
 
-def test_a_dictionary_refuses_what_a_name_refuses():
-    """Of the whole model under the key "", and of a part under the name of its config."""
+def test_a_dictionary_is_refused_as_a_name_is():
+    """The key "" stands for the whole model, and the name of a config for a part."""
     doge = transformers.DogeConfig(vocab_size=60, hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=2)
-    for config, said in ((transformers.OpenAIGPTConfig(**GPT), "OpenAIGPTModel computes its attention by itself"),
+    for config, said in ((transformers.OpenAIGPTConfig(**GPT), "OpenAIGPTModel computes its own attention"),
                          (doge, "DogeModel has a DogeAttention, and it computes with its mask")):
         model = transformers.AutoModel.from_config(config)
         was = model.config._attn_implementation
@@ -500,7 +501,7 @@ def test_a_dictionary_refuses_what_a_name_refuses():
                                        is_decoder=True, add_cross_attention=False)
     model = donut_and(neo)
     for requested in ("relpos", {"": "eager", "decoder": "relpos"}, {"encoder": "relpos", "decoder": {"": "relpos"}}):
-        with pytest.raises(relpos.hf.Refused, match="GPTNeoForCausalLM computes its attention by itself"):
+        with pytest.raises(relpos.hf.Refused, match="GPTNeoForCausalLM computes its own attention"):
             model.set_attn_implementation(requested)
     model.set_attn_implementation({"": "eager", "encoder": "relpos", "decoder": "eager"})
     assert (model.encoder.config._attn_implementation, model.decoder.config._attn_implementation) == ("relpos", "eager")
@@ -527,7 +528,7 @@ def test_the_same_training():
 
 
 class Storage(torch.utils._python_dispatch.TorchDispatchMode):
-    """The size in bytes of the largest tensor made."""
+    """Record the size in bytes of the largest tensor."""
 
     def __init__(self):
         super().__init__()
@@ -541,7 +542,7 @@ class Storage(torch.utils._python_dispatch.TorchDispatchMode):
         return found
 
 
-LONG = {  # what has to grow with the length in configs
+LONG = {  # options of configs for long texts
     "MPNet": dict(max_position_embeddings=1100), "LayoutLMv3": dict(max_position_embeddings=1100, visual_embed=False, coordinate_size=6,
                                                                     shape_size=4),
     "GPTJ": dict(n_embd=32, n_layer=1, n_head=2, rotary_dim=4, n_positions=1100), "Mpt": dict(d_model=32, n_layers=1, n_heads=2, max_seq_len=99),
@@ -549,7 +550,7 @@ LONG = {  # what has to grow with the length in configs
 
 
 @pytest.mark.parametrize("name", ["T5", "UMT5", "LongT5", "Llama", "Mistral", "Bloom", "DebertaV2", "Deberta", "WavLM", *LONG])
-def test_nothing_of_queries_by_keys_is_made(name):
+def test_no_square_array_is_made(name):
     n = 1024
     ids = torch.randint(3, 60, (1, n), generator=torch.Generator().manual_seed(0))
     inputs = dict(input_ids=ids, attention_mask=(torch.arange(n) < 1000).long()[None])
@@ -570,14 +571,14 @@ def test_nothing_of_queries_by_keys_is_made(name):
         inputs |= {"LayoutLMv3": {"bbox": torch.zeros(1, n, 4, dtype=torch.long)}, "XLNet": {"attention_mask": None}}.get(name, {})
     else:
         model = causal(name)
-    for implementation in ("relpos", *(["eager"] if name != "Mpt" else [])):  # whose eager attention ends at max_seq_len
+    for implementation in ("relpos", *(["eager"] if name != "Mpt" else [])):  # MPT's eager attention is limited to max_seq_len
         with Storage() as storage:
             results(model, implementation, **inputs)
         assert (storage.largest < n * n) == (implementation == "relpos"), storage.largest
 
 
 def with_dropout(name):
-    """A model that drops weights of attention and nothing else."""
+    """Return a model with dropout of attention weights only, and its inputs."""
     if "T5" in name:
         model = t5(name, dropout_rate=0.4)
         for module in model.modules():
@@ -599,7 +600,7 @@ def with_dropout(name):
 
 @pytest.mark.parametrize("name", ["T5", "LongT5", "Llama", "Bloom", "Swin", "DebertaV2"])
 def test_dropout(name):
-    """The seed of torch decides, and recomputing for gradients draws the same."""
+    """torch's seed determines the dropout, and recomputing for gradients draws the same."""
     model, inputs = with_dropout(name)
     model.train()
     found = []
@@ -699,7 +700,7 @@ def test_autocast_of_a_compiled_model():
 
 
 def masks_of_transformers():
-    """name: (mask function, whether it is an interval of keys for each query)"""
+    """Return {name: (mask function, True if each query attends to one interval of keys)}."""
     from transformers import masking_utils
     causal, window = masking_utils.causal_mask_function, masking_utils.sliding_window_causal_mask_function
     blocks = masking_utils.blockwise_overlay
@@ -716,7 +717,7 @@ def masks_of_transformers():
 
 @pytest.mark.parametrize("name", masks_of_transformers())
 def test_masks_of_transformers(name):
-    """What is an interval of keys for each query takes two numbers of each; what is not known becomes an array of queries by keys."""
+    """An interval of keys for each query is stored as two numbers a query; an unknown function becomes an N×N array."""
     from transformers import masking_utils
     function, is_interval = masks_of_transformers()[name]
     padding = RIGHT[:2, :12].bool()
@@ -733,38 +734,38 @@ def test_masks_of_transformers(name):
     assert torch.equal(found[:, None], want)
     q, k, v = (torch.randn(2, 2, n, 8, generator=torch.Generator().manual_seed(n)) for n in (7, 12, 12))
     got, _ = relpos.hf.attention(torch.nn.Module(), q, k, v, mask)
-    keep = want.any(-1, keepdim=True)  # a row without a key is zeros here
+    keep = want.any(-1, keepdim=True)  # relpos gives zeros for a row without a key
     expected = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=want | ~keep) * keep
     torch.testing.assert_close(got.transpose(1, 2), expected, atol=1e-6, rtol=0)
 
 
-def test_what_is_refused():
+def test_refusals():
     small = transformers.OpenAIGPTConfig(vocab_size=60, n_embd=32, n_layer=1, n_head=2)
-    with pytest.raises(ValueError, match="OpenAIGPTModel computes its attention by itself"):
+    with pytest.raises(ValueError, match="OpenAIGPTModel computes its own attention"):
         transformers.OpenAIGPTModel._from_config(small, attn_implementation="relpos")
-    with pytest.raises(ValueError, match="OpenAIGPTModel computes its attention by itself"):
+    with pytest.raises(ValueError, match="OpenAIGPTModel computes its own attention"):
         transformers.OpenAIGPTModel(small).set_attn_implementation("relpos")
-    with pytest.raises(ValueError, match="LongT5Model computes its attention by itself"):
+    with pytest.raises(ValueError, match="LongT5Model computes its own attention"):
         transformers.LongT5Model._from_config(transformers.LongT5Config(**T5, encoder_attention_type="transient-global"),
                                               attn_implementation="relpos")
     q = torch.ones(1, 1, 3, 4)
     mask = relpos.hf.mask(1, 3, 3)
     with pytest.raises(NotImplementedError, match="computes with its attention mask"):
         mask + 1
-    with pytest.raises(ValueError, match=r"for \(3, 3\) queries and keys, which are \(2, 3\)"):
+    with pytest.raises(ValueError, match=r"for \(3, 3\) queries and keys, but Module has \(2, 3\)"):
         relpos.hf.attention(torch.nn.Module(), q[:, :, :2], q, q, mask)
-    with pytest.raises(ValueError, match="does not say whether it is causal"):
+    with pytest.raises(ValueError, match="has no is_causal"):
         relpos.hf.attention(torch.nn.Module(), q, q, q, None)
     for name in ("indices", "sinks", "block_indices", "anything"):
         with pytest.raises(ValueError, match=f"argument {name} of Module"):
             relpos.hf.attention(torch.nn.Module(), q, q, q, mask, **{name: q})
-    relpos.hf.attention(torch.nn.Module(), q, q, q, mask, anything=None, use_cache=True, sliding_window=2)  # which change nothing
-    with pytest.raises(ValueError, match="begin at 2 for the bias and at 0 for the mask"):
+    relpos.hf.attention(torch.nn.Module(), q, q, q, mask, anything=None, use_cache=True, sliding_window=2)  # these have no effect
+    with pytest.raises(ValueError, match="query 0 is at position 2 for the bias, but at 0 for the mask"):
         relpos.hf.attention(torch.nn.Module(), q, q, q, mask, position_bias={"q_offset": 2})
 
 
 PIXELS = torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(0))
-COMPILED = {  # a model, its inputs, and where its outputs are looked at
+COMPILED = {  # name: a model, its inputs, and the outputs that are compared
     "T5": lambda: (t5(), dict(input_ids=IDS, attention_mask=RIGHT, decoder_input_ids=IDS[:, 8:21]), RIGHT[:, :13]),
     "T5Encoder": lambda: (t5().encoder, dict(input_ids=IDS, attention_mask=LEFT), LEFT),
     "Llama": lambda: (small("Llama"), dict(input_ids=IDS, attention_mask=LEFT), LEFT),
@@ -791,7 +792,7 @@ def small(name, **more):
 
 
 def agrees_compiled(name, backend):
-    """The compiled model, as one graph, has the outputs and the gradients that eager attention has without torch.compile."""
+    """Check that the model compiled to one graph has the outputs and gradients of eager attention without torch.compile."""
     model, inputs, keep = COMPILED[name]()
     want, expected = results(model, "eager", keep, **inputs)
     model.set_attn_implementation("relpos")
@@ -819,7 +820,7 @@ def test_inductor():
 
 @pytest.mark.parametrize("name", COMPILED)
 def test_jit_trace(name):
-    """A trace computes anew for other tokens, another padding and twice the length."""
+    """A trace works for other tokens, another padding and twice the length."""
     model, inputs, _ = COMPILED[name]()
     model.set_attn_implementation("relpos")
 
@@ -850,7 +851,7 @@ def test_generate_with_a_compiled_model():
 
 @pytest.mark.parametrize("name", ["GPT2", "Llama", "T5"])
 def test_a_static_cache_with_a_compiled_forward(name):
-    """One graph for all steps after the first, since the number of tokens in the cache is a tensor."""
+    """All steps after the first use one graph, because the number of tokens in the cache is a tensor."""
     model = t5() if name == "T5" else causal("Llama") if name == "Llama" else made(transformers.GPT2LMHeadModel, transformers.GPT2Config(
         vocab_size=60, n_embd=32, n_layer=2, n_head=4, n_positions=64, eos_token_id=1, bos_token_id=0))
     options = dict(attention_mask=LEFT)
@@ -861,7 +862,7 @@ def test_a_static_cache_with_a_compiled_forward(name):
     graphs = []
     model.forward = torch.compile(model.forward, fullgraph=True, backend=lambda graph, inputs: graphs.append(graph) or graph.forward)
     assert torch.equal(generated(model, IDS, ("relpos",), cache_implementation="static", **options), want)
-    assert len(graphs) <= 4, "12 tokens: the first, a step, and one in which lengths became symbols"
+    assert len(graphs) <= 4, "graphs of the first token, of a step, and of a step with symbolic lengths"
 
 
 def without_dropout(model):
@@ -879,7 +880,7 @@ CHECKPOINTED = "T5", "Bert", "GPT2", "Llama", "Bart", "DebertaV2", "Bloom"
 
 @pytest.mark.parametrize("name, reentrant", [(x, y) for x in CHECKPOINTED for y in (True, False) if (x, y) != ("DebertaV2", True)])
 def test_checkpoints(name, reentrant):
-    """Of DeBERTa not the reentrant ones, in which each layer frees the graph of the vectors that all share, in eager attention too."""
+    """DeBERTa has no reentrant checkpoints: each layer frees the graph of the shared position vectors, with eager attention too."""
     model, inputs, keep = COMPILED[name]()
     model = without_dropout(model)
     inputs = inputs | ({} if name in ("Bert", "DebertaV2") else {"use_cache": False})
@@ -895,7 +896,7 @@ def test_checkpoints(name, reentrant):
 
 @pytest.mark.parametrize("name", ["T5", "Llama", "GPT2", "Bert", "Bart", "DebertaV2", "Bloom", "ViT"])
 def test_attentions_of_every_layer(name):
-    """As eager attention returns them, whether the model tells its attention that it wants them or collects them by hooks."""
+    """The weights equal those of eager attention, whether the model requests them by an argument or collects them by hooks."""
     model, inputs, _ = COMPILED[name]()
     found = []
     for implementation in ("relpos", "eager"):
@@ -909,10 +910,10 @@ def test_attentions_of_every_layer(name):
             rows = torch.ones(a.shape[:3], dtype=torch.bool)
             if keep is not None and keep.shape[1] == a.shape[2]:
                 rows &= keep[:, None].bool()
-            torch.testing.assert_close(a[rows], b[rows], atol=2e-5 * float(b[rows].max()), rtol=0)  # as `agree` has it
+            torch.testing.assert_close(a[rows], b[rows], atol=2e-5 * float(b[rows].max()), rtol=0)  # the tolerance of `agree`
 
 
-def test_a_model_that_never_asks_is_told():
+def test_a_model_without_attention_gets_a_warning():
     resnet = transformers.ResNetConfig(embedding_size=8, hidden_sizes=[8], depths=[1], layer_type="basic")
     with pytest.warns(UserWarning, match='attn_implementation="relpos" changes nothing in ResNetModel'):
         model = transformers.ResNetModel._from_config(resnet, attn_implementation="relpos")

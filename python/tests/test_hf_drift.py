@@ -1,5 +1,5 @@
-"""relpos.hf and releases of transformers that differ: a model whose code changed is refused in words, and it alone. Modules of transformers
-are copied with one change each. Run where transformers is.
+"""Check that relpos.hf refuses a model whose code changed, and only that model. The tests copy modules of transformers with one change each.
+Skipped without transformers.
 
 SPDX-License-Identifier: Apache-2.0"""
 import ast
@@ -29,13 +29,13 @@ def of_transformers(file):
 
 
 def applies(file):
-    """Whether this release has something to replace in a module."""
+    """Return true if the adapter replaces something in this release."""
     adapter = ADAPTERS[file]
     return not (adapter.computes and _guard.uses_interface(getattr(of_transformers(file), adapter.computes)))
 
 
 def copied(file, change, monkeypatch, tmp_path):
-    """A copy of a module of transformers in whose syntax tree something was changed, in place of the module."""
+    """Replace a module of transformers by a copy whose syntax tree was changed, and return the copy."""
     original = of_transformers(file)
     tree = ast.parse(_guard._source(original))
     change(tree)
@@ -51,15 +51,14 @@ def copied(file, change, monkeypatch, tmp_path):
 
 
 def replacements(file):
-    """(path, function, passes) of what an adapter replaces in this release."""
+    """Return [(path, replacement, passes)] of an adapter in this release."""
     found = _guard.Replacements(of_transformers(file))
     ADAPTERS[file].adapt(found.module, found)
     return [(x.path, x.function, x.passes) for x in found.found]
 
 
 def definition(tree, path):
-    """The class and the function of a path in a syntax tree; the function alone of a path without a class. Where the class inherits it, the
-    first base in the file that has it."""
+    """Return the class (or the tree, without a class) and the function of a path in a syntax tree. An inherited function comes from its base."""
     *cls, name = path.split(".")
     scope = next(x for x in tree.body if isinstance(x, ast.ClassDef) and x.name == cls[0]) if cls else tree
     for x in scope.body:
@@ -69,7 +68,7 @@ def definition(tree, path):
 
 
 def renamed_function(path, function):
-    """Rename the function that a replacement replaces, everywhere in its module."""
+    """Rename a replaced function everywhere in its module. Return the change and a pattern of the refusal."""
     name = path.rpartition(".")[2]
 
     def change(tree):
@@ -77,7 +76,7 @@ def renamed_function(path, function):
             for field in ("attr", "id", "name"):
                 if getattr(x, field, None) == name and isinstance(x, (ast.Attribute, ast.Name, ast.FunctionDef)):
                     setattr(x, field, "other_" + name)
-    return change, rf"\b{name}\b|has no parameter"  # the latter where the adapter takes the module for one of an older release
+    return change, rf"\b{name}\b|has no parameter"  # the latter if the adapter takes the module for an older release
 
 
 def dropped_parameter(path, function):
@@ -106,7 +105,7 @@ def own_parameters(function):
 
 
 def drifts():
-    """Yield (file, kind, path): the name of every replaced function, and for every adapter a parameter of one that has some."""
+    """Yield (file, kind, path): every replaced function is renamed, and one function of each adapter loses and gains a parameter."""
     for file in ADAPTERS:
         if not applies(file):
             continue
@@ -120,7 +119,7 @@ def drifts():
 
 
 @pytest.mark.parametrize("file, kind, path", list(drifts()), ids=lambda x: getattr(x, "__name__", x))
-def test_a_module_that_changed_is_refused_in_words(file, kind, path, monkeypatch, tmp_path):
+def test_a_changed_module_is_refused_with_the_reason(file, kind, path, monkeypatch, tmp_path):
     function = next(function for at, function, _ in replacements(file) if at == path)
     change, said = kind(path, function)
     module = copied(file, change, monkeypatch, tmp_path)
@@ -180,7 +179,7 @@ def pix2struct():
 
 
 IDS = test_hf.IDS[:2]
-MODELS = {  # file: models which take every branch of its adapter
+MODELS = {  # file: models that together run every branch of its adapter
     **{file: [lambda name=name: t5(name)] for file, name in (
         ("t5", "T5"), ("mt5", "MT5"), ("umt5", "UMT5"), ("switch_transformers", "SwitchTransformers"), ("longt5", "LongT5"),
         ("pop2piano", "Pop2Piano"))},
@@ -196,7 +195,7 @@ MODELS = {  # file: models which take every branch of its adapter
 
 
 def reads(file):
-    """Return {(type, name)} that the adapter of a file reads when its models run, without those that relpos or torch.nn.Module gives."""
+    """Return {(type, name)} that the adapter of a file reads while its models run, without attributes that relpos or torch.nn.Module sets."""
     with recording() as found:
         for make in MODELS[file]:
             model, inputs, *_ = make() if callable(make) else test_hf.ADAPTED[make]()
@@ -209,7 +208,7 @@ def reads(file):
 
 
 def compared(file):
-    """Return {(type, name)} that the guard compares for an adapter."""
+    """Return {(type, name)} that the guard checks for an adapter."""
     module, found = of_transformers(file), set()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_guard, "_require", lambda owner, name: found.add((owner, name)))
@@ -241,8 +240,8 @@ def rename_everywhere(name, scopes, tree):
 
 
 @pytest.mark.parametrize("file", [file for file in MODELS if applies(file)])
-def test_every_attribute_that_an_adapter_reads_is_compared(file, monkeypatch, tmp_path):
-    """The attributes are recorded while models run, however the adapter reads them: a.b, getattr, hasattr, of a module or of its parts."""
+def test_every_attribute_that_an_adapter_reads_is_checked(file, monkeypatch, tmp_path):
+    """Attributes are recorded while models run, so it does not matter how the adapter reads them: a.b, getattr or hasattr, of a module or a part."""
     found = reads(file)
     assert found
     for cls, name in sorted(found, key=str):
@@ -250,15 +249,16 @@ def test_every_attribute_that_an_adapter_reads_is_compared(file, monkeypatch, tm
             why = relpos.hf._adapt(copied(file, renamed_attribute(cls, name), patch, tmp_path))
         assert why and re.search(rf"\b{name}\b", why), (cls.__name__, name, why)
     missed = compared(file) - {(base.__name__, name) for cls, name in found for base in cls.__mro__}
-    assert not missed, "the models of this test have to read all that the guard compares"
+    assert not missed, "the models of this test have to read every attribute that the guard checks"
 
 
-def test_every_adapter_with_attributes_is_tried():
-    assert {file for file in ADAPTERS if applies(file)} - set(MODELS) <= {"gemma4"}, "whose adapter reads no attribute but its config"
+def test_every_adapter_has_a_model():
+    """Gemma 4's adapter reads only the config."""
+    assert {file for file in ADAPTERS if applies(file)} - set(MODELS) <= {"gemma4"}
 
 
 def renamed(old, new, *classes):
-    """A change that gives a parameter or an attribute another name in some classes."""
+    """Return a change that renames a parameter or an attribute in some classes."""
     def change(tree):
         for x in (x for scope in tree.body if getattr(scope, "name", None) in classes for x in ast.walk(scope)):
             for field in ("id", "attr", "arg"):
@@ -267,13 +267,13 @@ def renamed(old, new, *classes):
     return change
 
 
-def test_the_model_of_that_module_alone_is_refused(monkeypatch, tmp_path):
-    """MPT's cache under another name, which would be dropped from each step of decoding."""
+def test_only_the_model_of_a_changed_module_is_refused(monkeypatch, tmp_path):
+    """MPT's cache has another name, so that the adapter would ignore it in each decoding step."""
     known = of_transformers("mpt").MptAttention.forward
     name = next(x for x in _guard._named(known)[0] if x in ("cache", "past_key_values"))
     module = copied("mpt", renamed(name, "store", "MptAttention", "MptBlock"), monkeypatch, tmp_path)
     config = dict(vocab_size=60, d_model=32, n_layers=1, n_heads=2, max_seq_len=32)
-    said = f"MptModel of transformers {transformers.__version__} is not as relpos knows it .MptAttention.forward has no parameter cache.: use attn"
+    said = f"MptModel of transformers {transformers.__version__} differs from the code that relpos replaces .MptAttention.forward has no parameter cache.; use attn"
     with pytest.raises(relpos.hf.Refused, match=said):
         module.MptModel._from_config(transformers.MptConfig(**config), attn_implementation="relpos")
     model = module.MptModel(transformers.MptConfig(**config)).eval()
@@ -290,7 +290,7 @@ def test_every_adapter_fits_this_release():
         assert relpos.hf._adapt(of_transformers(file)) is None, file
 
 
-def test_a_class_that_asks_for_its_attention_function_is_left_alone():
+def test_a_class_with_the_attention_interface_is_not_replaced():
     for file, name in (("gptj", "GPTJ"), ("codegen", "CodeGen")):
         module = of_transformers(file)
         relpos.hf._adapt(module)
@@ -299,7 +299,7 @@ def test_a_class_that_asks_for_its_attention_function_is_left_alone():
 
 
 def test_parts_of_a_composite_model_are_adapted():
-    """A language model whose images go through SigLIP 2's own classes, and a dictionary of implementations."""
+    """A dictionary of implementations sets the vision part only."""
     config = transformers.Siglip2Config(
         vision_config=dict(hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=2, num_patches=16, patch_size=4),
         text_config=dict(vocab_size=60, hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=2, projection_size=32))
@@ -310,7 +310,7 @@ def test_parts_of_a_composite_model_are_adapted():
 
 
 def test_importing_relpos_imports_nothing_slow():
-    """No module of a model, nor torch's compiler; these take seconds."""
+    """Modules of models and torch's compiler take seconds to import."""
     text = ("import sys, torch, transformers; from transformers import PreTrainedModel, masking_utils; from transformers.generation import utils; "
             "before = set(sys.modules); import relpos.hf; "
             "new = [x for x in set(sys.modules) - before if not x.startswith('relpos')]; "

@@ -1,27 +1,28 @@
-"""attn_implementation="relpos" for models of Hugging Face transformers, on a CPU.
+"""Run models of Hugging Face transformers with attn_implementation="relpos" on a CPU.
 
     >>> import relpos.hf                                                                          # doctest: +SKIP
     >>> model = transformers.AutoModel.from_pretrained(name, attn_implementation="relpos")        # doctest: +SKIP
 
-Importing this module registers it, and nothing else changes until a model is made with it or set to it. Every model that asks transformers for its attention function can take it; what such a model
-hands over as an array (a bias, a mask of its caller) is used as given. No bias and no mask of queries by keys is made for
+Importing this module registers the implementation. Models change only when you load them with it or switch them to it. Every model that
+gets its attention function from transformers can use it. A bias or a four-axis mask that arrives as an array is used as given. No N×N bias or
+mask is made for
 
 - masks: padding, causal, sliding windows and packed sequences, in any model;
 - T5, mT5, UMT5, LongT5 (local attention), Switch Transformers, Pop2Piano, Pix2Struct and MPNet: the table of buckets;
-- LayoutLMv3: three such tables, of tokens and of boxes;
-- BLOOM, MPT and Falcon: ALiBi; GPT-J, CodeGen and RoFormer (but as a decoder): what they rotate;
+- LayoutLMv3: three tables of buckets, for tokens and for boxes;
+- BLOOM, MPT and Falcon: ALiBi; GPT-J, CodeGen and RoFormer (encoder only): rotated queries and keys;
 - Swin, Swin v2 and their copies in Swin2SR, Donut, MaskFormer and CLAP: the table of a window; SAM, SAM-HQ and ViTDet: vectors by row and column;
-- DeBERTa, v2 and v3: vectors of positions; Wav2Vec2-BERT and Wav2Vec2-Conformer: those of keys, or Transformer-XL's;
+- DeBERTa, v2 and v3: position vectors; Wav2Vec2-BERT and Wav2Vec2-Conformer: key vectors, or Transformer-XL's;
 - WavLM: a table of buckets, times a gate of each query;
-- XLNet: Transformer-XL's, where it is given no mask, no permutation and no segments, of which it makes arrays itself.
+- XLNet: Transformer-XL's vectors, if you pass no mask, permutation or segments.
 
-torch.compile makes one graph of a model where eager attention does, a step with a static cache too, and torch.autocast,
-torch.jit.trace and checkpoints of gradients take it as they take others. Attentions that a model returns (output_attentions) are for
-looking at: a loss that depends on them raises. Continuous batching (generate_batch) is refused by transformers.
+torch.compile makes one graph of a model if it does so with eager attention, also for a step with a static cache. torch.autocast,
+torch.jit.trace and gradient checkpoints work as usual. The weights of output_attentions are for inspection: a loss that depends on them raises an
+error. transformers refuses continuous batching (generate_batch).
 
-A model whose attention cannot be replaced is refused, and one that never asks for an attention function, as a wrapper of another
-library's model, gets a warning. A query without a key gives zero, where other implementations give a mean
-of masked values; this concerns padding, whose results are not used.
+A model whose attention cannot be replaced is refused. A model without attention of transformers, such as a wrapper of another library's model,
+gets a warning. A query without any key gives zero, where other implementations give a mean of masked values; this affects only padding, whose
+results are not used.
 
 SPDX-License-Identifier: Apache-2.0"""
 import functools
@@ -33,8 +34,8 @@ import transformers
 
 from .. import _versions
 
-OLDEST, NEWEST = "5.22", "5.24"  # of transformers, with which it was tried
-_versions.need("transformers", transformers.__version__, OLDEST, "relpos.hf replaces methods that older ones have otherwise")
+OLDEST, NEWEST = "5.22", "5.24"  # tested versions of transformers
+_versions.need("transformers", transformers.__version__, OLDEST, "relpos.hf replaces methods that differ in older versions")
 _versions.warn_of_newer("transformers", transformers.__version__, NEWEST, "relpos.hf refuses a model whose code it does not recognise")
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel, masking_utils  # noqa: E402
 from transformers.generation import utils as generation_utils  # noqa: E402
@@ -49,7 +50,7 @@ __all__ = ["NAME", "Mask", "Refused", "TracedMask", "attention", "mask"]
 
 
 class Refused(ValueError):
-    """A model was told to take this attention, and computes its own, for which there is no replacement."""
+    """The error for a model that cannot use relpos: it computes its own attention, or its code has changed."""
 
 
 # Model types that are refused although their code looks fit. Self-attention of bridgetower has is_causal=True for a bidirectional mask: sdpa
@@ -57,10 +58,10 @@ class Refused(ValueError):
 _DIFFERENT = frozenset(("bridgetower", "muse_glimmer_assistant"))
 
 
-# ---------------------------------------------------------------------------------------------- adapters, where a model takes relpos
+# ---------------------------------------------------------------------------------------------- adapters and refusals
 
 def _adapter(module):
-    """The adapter of a module of transformers, or None."""
+    """Return the adapter of a module of transformers, or None."""
     package, _, file = module.__name__.rpartition(".modeling_")
     return ADAPTERS.get(file) if package.startswith("transformers.models.") else None
 
@@ -74,12 +75,13 @@ def _adapt(module):
                 _apply(module, adapter)
         except Drift as why:
             module._relpos_drift = str(why)
-        except AttributeError as why:  # of the module, which an adapter reads before it replaces
+        except AttributeError as why:  # the module has no such name; adapters read it before they replace anything
             module._relpos_drift = f"{why.obj.__name__} has no {why.name}"
     return module._relpos_drift
 
 
 def _apply(module, adapter):
+    """Replace functions of a module by an adapter, unless the module already gets its attention function from transformers."""
     if adapter.computes and uses_interface(Replacements(module).owner(adapter.computes)[2]):
         return
     compare_config(module, adapter.lacks)
@@ -87,64 +89,64 @@ def _apply(module, adapter):
     adapter.adapt(module, replacements)
     replacements.apply()
     for name, x in list(vars(module).items()):
-        if name.endswith("ATTENTION_CLASSES"):  # of what a new model takes
+        if name.endswith("ATTENTION_CLASSES"):  # new models look up their attention class there
             x[NAME] = x["eager"]
         elif inspect.isclass(x) and issubclass(x, PreTrainedModel) and x.__module__ == module.__name__:
-            x._can_set_attn_implementation_cached_value = True  # of every class, since transformers keeps the answer in the class that it is asked of
+            x._can_set_attn_implementation_cached_value = True  # in every class, because transformers caches False in the concrete one
 
 
 def _modules(*classes):
-    """The modules of classes and of those that they derive from."""
+    """Return the modules of classes and of their bases."""
     names = dict.fromkeys(base.__module__ for cls in dict.fromkeys(classes) for base in cls.__mro__)
     return [sys.modules[name] for name in names if name in sys.modules]
 
 
 def _refuse_drift(model, *classes):
-    """Apply the adapters of classes of a model, and refuse it where one does not fit."""
+    """Apply the adapters of the classes of a model; refuse the model if one does not fit."""
     for why in filter(None, map(_adapt, _modules(*classes))):
-        raise Refused(f'attn_implementation="{NAME}": {type(model).__name__} of transformers {transformers.__version__} is not as relpos knows it '
-                      f'({why}): use attn_implementation="eager", or transformers {OLDEST} to {NEWEST}')
+        raise Refused(f'attn_implementation="{NAME}": {type(model).__name__} of transformers {transformers.__version__} differs from the code that relpos replaces '
+                      f'({why}); use attn_implementation="eager", or transformers {OLDEST} to {NEWEST}')
 
 
 def _refuse_unfit(model):
-    """Refuse a model that computes its attention by itself, without a replacement."""
+    """Refuse a model that computes its own attention if there is no replacement."""
     modules = _modules(*(cls for cls in type(model).__mro__ if issubclass(cls, PreTrainedModel)))
     fixed = any(name.endswith("ATTENTION_CLASSES") and isinstance(x, dict) and NAME not in x for module in modules for name, x in vars(module).items())
     lacks = any(adapter.lacks(model.config) for adapter in map(_adapter, modules) if adapter)
     if fixed or lacks or not model._can_set_attn_implementation() or model.config.model_type in _DIFFERENT:
-        raise Refused(f'attn_implementation="{NAME}": {type(model).__name__} computes its attention by itself, and relpos has no replacement for '
-                      'it: use attn_implementation="eager"')
+        raise Refused(f'attn_implementation="{NAME}": {type(model).__name__} computes its own attention, and relpos has no replacement for it; '
+                      'use attn_implementation="eager"')
 
 
 def _refuse_looks(model, parts):
-    """Refuse a model if one of its parts does something that relpos cannot follow and that no adapter replaces."""
+    """Refuse a model if a part has code that relpos does not support and no adapter replaces."""
     for part in parts:
         module = sys.modules.get(type(part).__module__)
         if module and module.__name__.startswith("transformers.models.") and not _adapter(module) and (why := reason(part)):
-            raise Refused(f'attn_implementation="{NAME}": {type(model).__name__} has a {type(part).__name__}, and {why}, which relpos cannot follow: '
+            raise Refused(f'attn_implementation="{NAME}": {type(model).__name__} has a {type(part).__name__}, and {why}, which relpos does not support; '
                           'use attn_implementation="eager"')
 
 
 def _adopt(model):
-    """Tell modules that have replacements, and keep no config, which one is theirs."""
-    for part in reversed([x for x in model.modules() if isinstance(x, PreTrainedModel)]):  # those within come first
+    """Give modules with a replacement the config of their model if they have none."""
+    for part in reversed([x for x in model.modules() if isinstance(x, PreTrainedModel)]):  # inner models first
         for x in part.modules():
             if getattr(type(x), "_asks_relpos", False) and not hasattr(x, "config"):
                 x.config = part.config
 
 
-def _tell_unused(model):
-    """Warn of a model none of whose modules asks transformers for its attention function, as a wrapper of another library's model."""
+def _warn_unused(model):
+    """Warn if no module of a model gets its attention function from transformers, as in a wrapper of another library's model."""
     if not any(hasattr(sys.modules.get(type(x).__module__), "ALL_ATTENTION_FUNCTIONS") or getattr(type(x), "_asks_relpos", False)
                for x in model.modules()):
-        warnings.warn(f'attn_implementation="{NAME}" changes nothing in {type(model).__name__}: it asks for no attention function, and '
-                      'computes as it did', stacklevel=4)
+        warnings.warn(f'attn_implementation="{NAME}" changes nothing in {type(model).__name__}: the model does not use the attention '
+                      'functions of transformers', stacklevel=4)
 
 
 # ---------------------------------------------------------------------------------------------- registration
 
 def _hook(name):
-    """Decorate what takes the place of a method of every model; it gets the method after self."""
+    """Decorate a function that replaces a method of PreTrainedModel. The function gets the original method after self."""
     def decorate(function):
         original = getattr(PreTrainedModel, name)
 
@@ -162,7 +164,7 @@ def _names_it(implementation):
 
 
 def _requested(config, implementation):
-    """Return {id(config): implementation} for a config and the configs within it, as set_attn_implementation gives them out."""
+    """Return {id(config): implementation} for a config and the configs within it, as set_attn_implementation assigns them."""
     named = implementation if isinstance(implementation, dict) else {}
     found = {id(config): named.get("", config._attn_implementation) if isinstance(implementation, dict) else implementation}
     for key in config.sub_configs:
@@ -172,8 +174,8 @@ def _requested(config, implementation):
 
 
 def _reached(module, requested, whole, inside=False):
-    """Yield the modules of a model that compute attention by relpos if its configs get the requested implementations. A model within it whose
-    config is not among them gets that of the whole."""
+    """Yield the modules of a model that use relpos once its configs have the requested implementations. An inner model whose config is not in
+    `requested` gets the implementation `whole`."""
     config = getattr(module, "config", None)
     if id(config) in requested or isinstance(module, PreTrainedModel):
         inside = requested.get(id(config), whole) == NAME
@@ -189,7 +191,7 @@ def _register():
     AttentionInterface.register(NAME, attention)
     AttentionMaskInterface.register(NAME, mask)
 
-    @_hook("get_correct_attn_implementation")  # of a new model, before it has parts, and of each part of one that is set
+    @_hook("get_correct_attn_implementation")  # called for a new model before it has parts, and for each part of a model that is switched
     def get_correct_attn_implementation(self, original, *args, **kwargs):
         if NAME in (*args, *kwargs.values()):
             _refuse_drift(self, type(self))
@@ -204,7 +206,7 @@ def _register():
             _refuse_drift(self, *map(type, parts))
             _refuse_looks(self, parts)
             _adopt(self)
-            _tell_unused(self)
+            _warn_unused(self)
         return original(self)
 
     @_hook("set_attn_implementation")
@@ -221,12 +223,12 @@ def _register():
         found = original(self, attn_implementation, *args, **kwargs)
         _adopt(self)
         if attn_implementation == NAME:
-            _tell_unused(self)
+            _warn_unused(self)
         return found
 
     @functools.wraps(masking_utils.create_masks_for_generate)
     def create_masks_for_generate(config, *args, **kwargs):
-        """None is made ahead of a step, as for a static cache, where it could not be traced: the model makes its own of the padding."""
+        """Return the padding mask unchanged. A mask made before a step could not be traced, so the model makes its own."""
         if config.get_text_config()._attn_implementation == NAME and "attention_mask" in kwargs:
             return kwargs["attention_mask"]
         return masking_utils.create_masks_for_generate(config, *args, **kwargs)

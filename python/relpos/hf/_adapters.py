@@ -1,7 +1,7 @@
-"""What replaces attention that models of transformers compute themselves, and biases that they make as arrays of queries by keys.
+"""Replace attention that models of transformers compute themselves, and biases that they make as N×N arrays.
 
-An adapter is a function of one module of transformers, and names what it replaces there; _guard.py compares and replaces. A
-replacement acts where its model was set to relpos.
+An adapter is a function that lists the replacements in one module of transformers. _guard.py checks and applies them. A replacement runs only
+in models that use relpos. An adapter reads attributes by plain names (self.name), so that the guard can check them.
 
 SPDX-License-Identifier: Apache-2.0"""
 import math
@@ -16,8 +16,8 @@ from ._guard import Adapter
 from ._masks import MASKS, NAME, made, masks_nothing, offset, traces
 
 
-def _asked(module, *_, **__):
-    config = getattr(module, "config", None)  # a class that keeps none gets one when its model is set to relpos
+def _uses_relpos(module, *_, **__):
+    config = getattr(module, "config", None)  # a class without a config gets one when its model uses relpos
     return config is not None and config._attn_implementation == NAME
 
 
@@ -26,7 +26,7 @@ def _is_decoder(self):
 
 
 def _t5_bias(self, is_decoder, q_offset=0):
-    """The options that stand for the bias of an attention module with T5's table, or without one."""
+    """Return the options of an attention module for its bias; an empty dictionary if it has no table."""
     if not hasattr(self, "relative_attention_bias"):
         return {}
     term = relpos.T5(self.relative_attention_bias.weight, buckets=self.relative_attention_num_buckets,
@@ -35,12 +35,12 @@ def _t5_bias(self, is_decoder, q_offset=0):
 
 
 def _t5(module, replace, name, is_decoder=_is_decoder):
-    """T5Attention and its copies: compute_bias gives a dictionary, and is called where forward would make zeros."""
-    @replace(name + ".compute_bias", _asked)
+    """T5Attention and its copies: compute_bias returns a dictionary, and forward calls it in every layer instead of making zeros."""
+    @replace(name + ".compute_bias", _uses_relpos)
     def compute_bias(self, original, query_length, key_length, device=None, past_seen_tokens=0):
         return _t5_bias(self, is_decoder(self), past_seen_tokens)
 
-    @replace(name + ".forward", _asked)
+    @replace(name + ".forward", _uses_relpos)
     def forward(self, original, *args, **kwargs):
         self.has_relative_attention_bias = True
         try:
@@ -58,17 +58,17 @@ def _pix2struct(module, replace):
 
 
 def _given(*args, **kwargs):
+    """Return true if an argument is a mask of relpos."""
     return any(isinstance(x, MASKS) for x in (*args, *kwargs.values()))
 
 
 def _bloom(module, replace):
-    """BLOOM: its slopes times key positions are ALiBi but for a constant in each row. Where padding lies between tokens, positions
-    count tokens."""
+    """BLOOM: slopes times key positions are ALiBi plus a constant in each row. With padding between tokens, positions count tokens."""
     @replace("BloomAttention.forward", _given)
     def forward(self, original, hidden_states, residual, alibi, attention_mask, layer_past=None, use_cache=False,
                 output_attentions=False, **others):
         if not attention_mask.options.get("causal") or (self.pretraining_tp > 1 and self.slow_but_exact):
-            raise ValueError(f'attn_implementation="{NAME}": BLOOM without a causal mask, or with slow_but_exact: use "eager"')
+            raise ValueError(f'attn_implementation="{NAME}": BLOOM without a causal mask, or with slow_but_exact, is not supported; use "eager"')
         query, key, value = self._reshape(self.query_key_value(hidden_states))
         if layer_past is not None:
             key, value = layer_past.update(key, value, self.layer_idx)
@@ -79,8 +79,8 @@ def _bloom(module, replace):
 
 
 def _token_positions(mask):
-    """Positions of queries and keys where the key mask has holes, within which indices do not count tokens; where torch traces, for
-    any key mask."""
+    """Return the positions of queries and keys if the key mask has holes, so that indices do not count tokens. While torch traces, return them
+    for any key mask."""
     keys = mask.options.get("key_mask")
     if keys is None:
         return {}
@@ -92,7 +92,7 @@ def _token_positions(mask):
 
 
 def _shifted(mask, windows):
-    """The options for the mask of shifted windows (windows of an image, length, length), whose -100 are a mask."""
+    """Return the options for the mask of shifted windows, (windows of an image, length, length) with -100 for masked pairs."""
     if mask is None:
         return {}
     return {"mask": (mask == 0).repeat(windows // len(mask), 1, 1)[:, None]}
@@ -100,7 +100,7 @@ def _shifted(mask, windows):
 
 def _swin(module, replace):
     """Swin: the table of a window."""
-    @replace("SwinAttention.forward", _asked)
+    @replace("SwinAttention.forward", _uses_relpos)
     def forward(self, original, hidden_states, attention_mask=None, **kwargs):
         query, key, value = (_heads(project(hidden_states), self.q_proj.out_features // self.head_dim)
                              for project in (self.q_proj, self.k_proj, self.v_proj))
@@ -113,8 +113,8 @@ def _swin(module, replace):
 
 
 def _windows(module, replace, name, scores):
-    """Attention in windows of an image; scores gives query, key, scaling and table."""
-    @replace(name + "SelfAttention.forward", _asked)
+    """Attention in windows of an image. scores(self, query, key) returns query, key, scaling and table."""
+    @replace(name + "SelfAttention.forward", _uses_relpos)
     def forward(self, original, hidden_states, attention_mask=None, output_attentions=False):
         query, key, value = (_heads(project(hidden_states), self.num_attention_heads) for project in (self.query, self.key, self.value))
         query, key, scaling, table = scores(self, query, key)
@@ -125,7 +125,7 @@ def _windows(module, replace, name, scores):
 
 
 def _swinv2(module, replace, name):
-    """Swin v2 and its copy: a table that a network makes, and cosines for scores."""
+    """Swin v2 and its copy: a network computes the table, and scores are cosines."""
     def scores(self, query, key):
         normalize, scale = torch.nn.functional.normalize, self.logit_scale.clamp(max=math.log(100)).exp()
         table = 16 * self.continuous_position_bias_mlp(self.relative_coords_table).flatten(0, -2).sigmoid()
@@ -135,7 +135,7 @@ def _swinv2(module, replace, name):
 
 
 def _swin_copy(module, replace, name):
-    """Swin as transformers had it before, in models that have copies of it."""
+    """Models with a copy of the older Swin of transformers."""
     def scores(self, query, key):
         return query, key, self.attention_head_size ** -0.5, self.relative_position_bias_table
 
@@ -159,7 +159,7 @@ def _axial(self, hidden_states, heads, dropout, output_attentions):
 
 def _vitdet(module, replace):
     """ViTDet: vectors by row and column."""
-    @replace("VitDetAttention.forward", _asked)
+    @replace("VitDetAttention.forward", _uses_relpos)
     def forward(self, original, hidden_states, output_attentions=False):
         return _axial(self, hidden_states, self.num_heads, 0.0, output_attentions)[:1 + bool(output_attentions)]
 
@@ -171,12 +171,12 @@ def _sam(module, replace, names):
         return out, weights if weights is None else weights.flatten(0, 1)
 
     for name in names:
-        replace(name + ".forward", _asked)(forward)
+        replace(name + ".forward", _uses_relpos)(forward)
 
 
 def _siglip2(module, replace):
-    """SigLIP 2: a query pools an image by torch.nn.MultiheadAttention, which cannot take what stands for a mask."""
-    @replace("Siglip2MultiheadAttentionPoolingHead.forward", _asked)
+    """SigLIP 2: a learned query pools an image by torch.nn.MultiheadAttention, which does not accept a Mask."""
+    @replace("Siglip2MultiheadAttentionPoolingHead.forward", _uses_relpos)
     def forward(self, original, hidden_state, attention_mask=None):
         probe, pool = self.probe.expand(len(hidden_state), -1, -1), self.attention
         if attention_mask is not None:
@@ -190,8 +190,8 @@ def _siglip2(module, replace):
 
 
 def _gemma4(module, replace):
-    """Gemma 4: the attention of its sounds is the model's own, and computes with its mask."""
-    @replace("Gemma4AudioModel.forward", _asked)
+    """Gemma 4: its audio model computes with its mask, so it runs with eager attention."""
+    @replace("Gemma4AudioModel.forward", _uses_relpos)
     def forward(self, original, *args, **kwargs):
         self.config._attn_implementation = "eager"
         try:
@@ -201,12 +201,12 @@ def _gemma4(module, replace):
 
 
 def _mpnet(module, replace):
-    """MPNet: T5's buckets, 32 of them."""
-    @replace("MPNetEncoder.compute_position_bias", _asked)
+    """MPNet: 32 of T5's buckets."""
+    @replace("MPNetEncoder.compute_position_bias", _uses_relpos)
     def compute_position_bias(self, original, x, position_ids=None, num_buckets=32):
         return {"bias": relpos.T5(self.relative_attention_bias.weight[:num_buckets], buckets=num_buckets)}
 
-    @replace("MPNetSelfAttention.forward", _asked)
+    @replace("MPNetSelfAttention.forward", _uses_relpos)
     def forward(self, original, hidden_states, attention_mask=None, position_bias=None, output_attentions=False, **others):
         query, key, value = (_heads(project(hidden_states), self.num_attention_heads) for project in (self.q, self.k, self.v))
         out, weights = attention(self, query, key, value, attention_mask, output_attentions=output_attentions, position_bias=position_bias,
@@ -215,22 +215,23 @@ def _mpnet(module, replace):
 
 
 def _layoutlmv3(module, replace):
-    """LayoutLMv3: T5's buckets of tokens, and of the boxes' left and lower edges; the model itself gives their tables no gradient."""
+    """LayoutLMv3: T5's buckets for tokens, and for the left and lower edges of boxes. The model gives these tables no gradient, so neither does
+    relpos."""
     def term(self, bias, positions, max_distance):
         table = bias.weight.detach().t() / (self.config.hidden_size // self.config.num_attention_heads) ** 0.5
         return relpos.T5(table.contiguous(), buckets=len(table), max_distance=max_distance, q_positions=positions, k_positions=positions)
 
-    @replace("LayoutLMv3Encoder._cal_1d_pos_emb", _asked)
+    @replace("LayoutLMv3Encoder._cal_1d_pos_emb", _uses_relpos)
     def _cal_1d_pos_emb(self, original, position_ids):
         return term(self, self.rel_pos_bias, position_ids, self.max_rel_pos)
 
-    @replace("LayoutLMv3Encoder._cal_2d_pos_emb", _asked)
+    @replace("LayoutLMv3Encoder._cal_2d_pos_emb", _uses_relpos)
     def _cal_2d_pos_emb(self, original, bbox):
         return sum(term(self, bias, bbox[..., n].contiguous(), self.max_rel_2d_pos)
                    for bias, n in ((self.rel_pos_x_bias, 0), (self.rel_pos_y_bias, 3)))
 
-    if hasattr(module.LayoutLMv3Encoder, "_compute_position_bias"):  # since 5.24, whose attention asks for its function
-        @replace("LayoutLMv3Encoder._compute_position_bias", _asked)
+    if hasattr(module.LayoutLMv3Encoder, "_compute_position_bias"):  # since 5.24, which uses the attention interface
+        @replace("LayoutLMv3Encoder._compute_position_bias", _uses_relpos)
         def _compute_position_bias(self, original, position_ids, bbox):
             if not self.has_relative_attention_bias:
                 return None
@@ -238,10 +239,10 @@ def _layoutlmv3(module, replace):
             return {"bias": _added(self._cal_1d_pos_emb(position_ids), boxes)}
         return
 
-    @replace("LayoutLMv3SelfAttention.forward", _asked)
+    @replace("LayoutLMv3SelfAttention.forward", _uses_relpos)
     def forward(self, original, hidden_states, attention_mask=None, rel_pos=None, rel_2d_pos=None, **others):
         query, key, value = (_heads(project(hidden_states), self.num_attention_heads) for project in (self.query, self.key, self.value))
-        boxes = rel_2d_pos if self.has_relative_attention_bias else None  # eager attention reads them with the others alone
+        boxes = rel_2d_pos if self.has_relative_attention_bias else None  # as in eager attention, boxes need the other bias
         out, weights = attention(self, query, key, value, attention_mask, dropout=self.dropout.p if self.training else 0.0,
                                  position_bias={"bias": _added(rel_pos, boxes) or None}, **others)
         return out.flatten(2), weights
@@ -249,7 +250,7 @@ def _layoutlmv3(module, replace):
 
 def _wav2vec2(module, replace, name):
     """Wav2Vec2-Conformer and Wav2Vec2-BERT: Transformer-XL's vectors of keys."""
-    @replace("_apply_relative_position_encoding", _asked, of=name)
+    @replace("_apply_relative_position_encoding", _uses_relpos, of=name)
     def apply(self, original, query, key, relative_position_embeddings):
         vectors = _heads(self.linear_pos(relative_position_embeddings[0]), self.num_heads).contiguous()
         return query, {"relkey": relpos.XL(vectors, self.pos_bias_u, self.pos_bias_v)}
@@ -259,20 +260,20 @@ def _wav2vec2_bert(module, replace):
     """Wav2Vec2-BERT: Transformer-XL's vectors of keys, or Shaw's."""
     _wav2vec2(module, replace, "Wav2Vec2BertSelfAttention")
 
-    @replace("_apply_relative_key_position_encoding", _asked, of="Wav2Vec2BertSelfAttention")
+    @replace("_apply_relative_key_position_encoding", _uses_relpos, of="Wav2Vec2BertSelfAttention")
     def apply(self, original, query, key):
         return query, {"relkey": relpos.RelKey(self.distance_embedding.weight, left=self.left_max_position_embeddings,
                                                right=self.right_max_position_embeddings)}
 
 
 def _wavlm(module, replace):
-    """WavLM: a table of buckets, times a gate of each query. That is a product with vectors for keys which have one channel more than q, and
-    are zero in the others: the gate is q's in that channel, and k's is zero."""
-    @replace("WavLMAttention.forward", _asked)
+    """WavLM: a table of buckets, times a gate of each query. relpos computes this product as key vectors with one channel more than q: the
+    vectors are zero in the other channels, q has the gate in the extra channel, and k has zero."""
+    @replace("WavLMAttention.forward", _uses_relpos)
     def forward(self, original, hidden_states, attention_mask=None, position_bias=None, index=0, **others):
         query, key, value = (_heads(project(hidden_states), self.num_heads) for project in (self.q_proj, self.k_proj, self.v_proj))
-        reach = min(hidden_states.shape[1] - 1, self.max_distance)  # from there on every offset has the last bucket
-        if position_bias is None:  # of the first layer: (H, 2 reach + 1, 1)
+        reach = min(hidden_states.shape[1] - 1, self.max_distance)  # larger offsets are in the last bucket
+        if position_bias is None:  # the first layer makes it: (H, 2 reach + 1, 1)
             offsets = torch.arange(-reach, reach + 1, device=hidden_states.device)
             position_bias = self.rel_attn_embed(self._relative_positions_bucket(offsets)).t()[..., None]
         gates = self.gru_rel_pos_linear(_heads(hidden_states, self.num_heads)).unflatten(-1, (2, 4)).sum(-1).sigmoid()
@@ -283,23 +284,23 @@ def _wavlm(module, replace):
             options["key_mask"] = attention_mask == 1
         out, weights = attention(self, torch.cat([query, gate / self.scaling], -1), pad(key, (0, 1)), value, None, is_causal=False,
                                  scaling=self.scaling, position_bias=options, dropout=self.dropout if self.training else 0.0, **others)
-        weights = None if weights is None else weights.mean(1, True).expand_as(weights)  # as eager attention has them
+        weights = None if weights is None else weights.mean(1, True).expand_as(weights)  # as eager attention returns them
         return self.out_proj(out.flatten(2)), weights, position_bias
 
 
 def _wants_weights(module, replace, block):
-    """Tell the attention of a block whether weights are wanted, which the block keeps to itself."""
-    @replace(block + ".forward", lambda self, *_, **__: _asked(self.attn))
+    """Set wants_weights of the attention in a block, because the block does not pass output_attentions on."""
+    @replace(block + ".forward", lambda self, *_, **__: _uses_relpos(self.attn))
     def forward(self, original, *args, output_attentions=False, **kwargs):
         self.attn.wants_weights = output_attentions
         return original(self, *args, output_attentions=output_attentions, **kwargs)
 
 
 def _gptj(module, replace, name):
-    """GPT-J and CodeGen before 5.24, which rotate queries and keys themselves."""
+    """GPT-J and CodeGen before 5.24: the models rotate queries and keys."""
     _wants_weights(module, replace, name + "Block")
 
-    @replace(name + "Attention._attn", _asked)
+    @replace(name + "Attention._attn", _uses_relpos)
     def _attn(self, original, query, key, value, attention_mask=None):
         out, weights = attention(self, query.to(value.dtype), key.to(value.dtype), value, attention_mask,
                                  scaling=1 / float(self.scale_attn), output_attentions=self.wants_weights,
@@ -308,12 +309,12 @@ def _gptj(module, replace, name):
 
 
 def _roformer(module, replace):
-    """RoFormer, which rotates queries, keys and, where it is told to, values itself."""
-    @replace("RoFormerSelfAttention.forward", _asked)
+    """RoFormer: the model rotates queries and keys, and values if rotary_value is set."""
+    @replace("RoFormerSelfAttention.forward", _uses_relpos)
     def forward(self, original, hidden_states, attention_mask=None, sinusoidal_pos=None, encoder_hidden_states=None, cache=None,
                 output_attentions=False, **others):
         if encoder_hidden_states is not None or cache is not None:
-            raise ValueError(f'attn_implementation="{NAME}": RoFormer as an encoder has no cache and no encoder_hidden_states')
+            raise ValueError(f'attn_implementation="{NAME}": RoFormer supports no cache and no encoder_hidden_states; use "eager"')
         query, key, value = (_heads(project(hidden_states), self.num_attention_heads) for project in (self.query, self.key, self.value))
         if sinusoidal_pos is not None:
             rotated = self.apply_rotary_position_embeddings(sinusoidal_pos, query, key, value if self.rotary_value else None)
@@ -324,10 +325,10 @@ def _roformer(module, replace):
 
 
 def _mpt(module, replace):
-    """MPT: ALiBi, with slopes of its own, which the last two of its biases tell."""
+    """MPT: ALiBi with the model's own slopes, which are the differences of its last two biases."""
     _wants_weights(module, replace, "MptBlock")
 
-    @replace("MptAttention.forward", _asked)
+    @replace("MptAttention.forward", _uses_relpos)
     def forward(self, original, hidden_states, position_bias, cache=None, attention_mask=None, **others):
         mixed = self.Wqkv(hidden_states)
         if self.clip_qkv:
@@ -343,8 +344,9 @@ def _mpt(module, replace):
 
 
 def _falcon(module, replace):
-    """Falcon: rotated, or with a bias of each key, which the model would add to its mask."""
-    @replace("FalconModel.forward", _asked)
+    """Falcon: rotated queries and keys, or a bias of each key. use_alibi is off during the call, so that the model does not add the bias to its
+    mask."""
+    @replace("FalconModel.forward", _uses_relpos)
     def model(self, original, *args, **kwargs):
         self.use_alibi = False
         try:
@@ -372,12 +374,12 @@ def _falcon(module, replace):
 
 
 def _xlnet(module, replace):
-    """XLNet: Transformer-XL's products. Its masks and segments are arrays of queries by keys, which the model makes."""
-    @replace("XLNetRelativeAttention.rel_attn_core", _asked)
+    """XLNet: Transformer-XL's products. The model makes N×N arrays of its masks and segments; they are used as given."""
+    @replace("XLNetRelativeAttention.rel_attn_core", _uses_relpos)
     def rel_attn_core(self, original, q_head, k_head_h, v_head_h, k_head_r, seg_mat=None, attn_mask=None, output_attentions=False):
         lq, lk = len(q_head), len(k_head_h)
         vectors = torch.nn.functional.pad(k_head_r[1:lq + lk], (0, 0) * 3 + (0, max(0, lq + lk - len(k_head_r))))
-        same = not (self.config.bi_data or self.training and self.dropout.p)  # for every batch entry
+        same = not (self.config.bi_data or self.training and self.dropout.p)  # the same vectors for every batch entry
         found = []
         for at in [slice(None)] if same else [slice(n, n + 1) for n in range(q_head.shape[1])]:
             query, key, value = (x[:, at].permute(1, 2, 0, 3) for x in (q_head, k_head_h, v_head_h))
@@ -395,12 +397,12 @@ def _xlnet(module, replace):
 
 
 def _heads(x, count):
-    """(..., L, H D) as (..., H, L, D)."""
+    """Reshape (..., L, H D) to (..., H, L, D)."""
     return x.unflatten(-1, (count, -1)).transpose(-2, -3)
 
 
 def _deberta(module, replace):
-    """DeBERTa: content to position and position to content, without positions of queries by keys."""
+    """DeBERTa: content to position and position to content, without N×N positions."""
     def parts(self, hidden_states, heads):
         query, key, value = heads(self.in_proj(hidden_states)).chunk(3, -1)
         query, value = query + heads(self.q_bias[None]), value + heads(self.v_bias[None])
@@ -429,14 +431,14 @@ def _deberta_v2(module, replace):
 
 
 def _disentangled(module, replace, encoder, parts, positions):
-    """Replace what both versions of DeBERTa have. parts returns query, key, value and the number of products of positions, by which the scale
+    """Replace the code that both versions of DeBERTa share. parts returns query, key, value and the number of products of positions, by which the scale
     is divided; positions returns the projections of positions for keys and for queries, and options of relpos.Deberta."""
-    @replace(encoder + ".get_rel_pos", lambda self, *_, **__: _asked(self.layer[0].attention))
+    @replace(encoder + ".get_rel_pos", lambda self, *_, **__: _uses_relpos(self.layer[0].attention))
     def get_rel_pos(self, original, hidden_states, query_states=None, relative_pos=None):
         if relative_pos is not None or query_states is not None:
-            raise ValueError(f'attn_implementation="{NAME}": DeBERTa with relative_pos or query_states given: use "eager"')
+            raise ValueError(f'attn_implementation="{NAME}": DeBERTa with relative_pos or query_states is not supported; use "eager"')
 
-    @replace(encoder + ".get_attention_mask", lambda self, *_, **__: _asked(self.layer[0].attention))
+    @replace(encoder + ".get_attention_mask", lambda self, *_, **__: _uses_relpos(self.layer[0].attention))
     def get_attention_mask(self, original, attention_mask):
         batch, length = attention_mask.shape[0], attention_mask.shape[-1]
         given = attention_mask.bool()
@@ -468,7 +470,7 @@ def _longt5(module, replace):
     """LongT5 with local attention: a window of local_radius to each side."""
     _t5(module, replace, "LongT5Attention")
 
-    @replace("LongT5Stack.forward", lambda self, *_, **__: _asked(self) and not self.is_decoder, passes=True)
+    @replace("LongT5Stack.forward", lambda self, *_, **__: _uses_relpos(self) and not self.is_decoder, passes=True)
     def stack(self, original, input_ids=None, attention_mask=None, encoder_hidden_states=None, encoder_attention_mask=None,
               inputs_embeds=None, **kwargs):
         batch, length = (input_ids if input_ids is not None else inputs_embeds).shape[:2]
@@ -493,7 +495,7 @@ def _longt5(module, replace):
         return (*found, weights) if output_attentions else found
 
 
-# By the file of the model's module, without "modeling_". `computes`: the class that the adapter keeps from computing attention itself.
+# Adapters by the file name of the model's module, without "modeling_".
 ADAPTERS = {
     **{file: Adapter(partial(_t5, name=name)) for file, name in (
         ("t5", "T5Attention"), ("mt5", "MT5Attention"), ("umt5", "UMT5Attention"), ("pop2piano", "Pop2PianoAttention"),

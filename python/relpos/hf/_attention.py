@@ -6,7 +6,7 @@ from transformers.utils.output_capturing import _active_collector
 from ..torch import _added, _drawn
 from ._masks import MASKS, NAME, traces
 
-# Keywords that models hand on to every attention function, and that change nothing of what it computes from its mask; inputs of a model among them.
+# Keywords that models pass to every attention function and that do not change its result, such as inputs of the model.
 WITHOUT_EFFECT = frozenset((
     "cu_seq_lens_k", "cu_seq_lens_q", "deterministic", "max_length_k", "max_length_q", "num_items_in_batch", "output_hidden_states",
     "output_router_logits", "position_ids", "return_dict", "seq_idx", "sliding_window", "use_cache",
@@ -16,30 +16,32 @@ KNOWN = {"scaling", "dropout", "position_bias", "softcap", "s_aux", "is_causal",
 
 
 def _records_attentions():
-    """Whether transformers collects what attentions return, which it does not tell every class of attention."""
+    """Return true if transformers collects the weights of attention by hooks, without passing output_attentions."""
     collected = _active_collector.global_var if traces() else _active_collector.get()
     return collected is not None and any("attentions" in key for key in collected)
 
 
 def attention(module, query, key, value, attention_mask, *, scaling=None, dropout=0.0, position_bias=None, softcap=None, s_aux=None,
               is_causal=None, output_attentions=False, **others):
-    """The attention function of transformers: query (B, H, Lq, D), key and value (B, Hk, Lk, D); gives (B, Lq, H, D) and, if
-    asked for, the weights. attention_mask is a Mask, bool (True = attend) or added to the scores; position_bias is a tensor,
-    or a dictionary of options of relpos.attention, which the models of this module hand over."""
+    """Compute attention with the signature that transformers expects of an attention function.
+
+    query is (B, H, Lq, D), key and value are (B, Hk, Lk, D). Return the output (B, Lq, H, D) and the weights, or None unless they are
+    requested. attention_mask is a Mask, a bool tensor (True = attend) or a tensor that is added to the scores. position_bias is a tensor, or a
+    dictionary of options of relpos.attention, as the adapters pass it."""
     for name, given in others.items():
         if given is not None and name not in WITHOUT_EFFECT:
-            raise ValueError(f'attn_implementation="{NAME}" does not know the argument {name} of {type(module).__name__}: '
+            raise ValueError(f'attn_implementation="{NAME}" does not support the argument {name} of {type(module).__name__}; '
                              'use another implementation for this model')
     options, bias = {}, []
     if isinstance(attention_mask, MASKS):
         if attention_mask.lengths != (query.shape[-2], key.shape[-2]):
-            raise ValueError(f"attention_mask is for {attention_mask.lengths} queries and keys, which are "
-                             f"{(query.shape[-2], key.shape[-2])} in {type(module).__name__}")
+            raise ValueError(f"attention_mask is for {attention_mask.lengths} queries and keys, but {type(module).__name__} has "
+                             f"{(query.shape[-2], key.shape[-2])}; pass a mask of these lengths")
         options.update(attention_mask.options)
-    elif attention_mask is None:  # as for sdpa: the module says whether it is causal, and its queries begin at key 0
+    elif attention_mask is None:  # as for sdpa: is_causal decides, and query 0 is at key 0
         if is_causal is None and (is_causal := getattr(module, "is_causal", None)) is None:
-            raise ValueError(f'attn_implementation="{NAME}": {type(module).__name__} gives no attention_mask and does not say '
-                             'whether it is causal: give one, or use another implementation')
+            raise ValueError(f'attn_implementation="{NAME}": {type(module).__name__} passes no attention_mask and has no '
+                             'is_causal; pass a mask, or use another implementation')
         options["causal"] = bool(is_causal) and query.shape[-2] > 1
         if options["causal"]:
             options["q_offset"] = 0
@@ -49,10 +51,10 @@ def attention(module, query, key, value, attention_mask, *, scaling=None, dropou
         bias.append(attention_mask)
     if isinstance(position_bias, dict):
         first = options.get("q_offset", 0) if isinstance(attention_mask, MASKS) else position_bias.get("q_offset", 0)
-        numbers = isinstance(first, int) and isinstance(position_bias.get("q_offset", first), int)  # and no tensors, where torch traces
+        numbers = isinstance(first, int) and isinstance(position_bias.get("q_offset", first), int)  # tensors while torch traces
         if numbers and position_bias.get("q_offset", first) != first:
-            raise ValueError(f"{type(module).__name__}: the queries begin at {position_bias['q_offset']} for the bias and at "
-                             f"{first} for the mask")
+            raise ValueError(f"{type(module).__name__}: query 0 is at position {position_bias['q_offset']} for the bias, but at {first} for the "
+                             "mask; pass a mask that matches the cache")
         options.update(position_bias)
         bias.append(options.pop("bias", None))
     elif position_bias is not None:

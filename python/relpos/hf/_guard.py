@@ -1,4 +1,4 @@
-"""Replace functions of a module of transformers, if they are those that the replacements were written for.
+"""Replace functions of a module of transformers after checking that the replacements fit its code.
 
 SPDX-License-Identifier: Apache-2.0"""
 import ast
@@ -11,23 +11,24 @@ from typing import NamedTuple
 
 import torch
 
-# Parameters that some releases or classes name otherwise, with the same meaning: name there -> name here.
+# Parameters with another name in some releases or classes: name there -> name in the adapters.
 RENAMED = {"past_key_values": "cache",  # since 5.24
            "hidden_state": "hidden_states"}  # of ViTDet
-_SET_HERE = {"config", "training", "wants_weights"}  # attributes that torch.nn.Module or relpos gives
+_SET_HERE = {"config", "training", "wants_weights"}  # attributes that torch.nn.Module or relpos sets
 
 
 class Drift(Exception):
-    """A module of transformers is not the one that an adapter was written for."""
+    """The error for a module of transformers that an adapter does not fit."""
 
 
 class Adapter(NamedTuple):
-    adapt: Callable  # of a module and its Replacements
-    computes: str = None  # the class that it keeps from computing attention itself; nothing is replaced where that class uses the interface
-    lacks: Callable = lambda config: False  # whether a model with this config has attention without a replacement
+    adapt: Callable  # adds replacements: adapt(module, replacements)
+    computes: str = None  # class that computes its own attention; the adapter is skipped if the class uses the attention interface
+    lacks: Callable = lambda config: False  # true if a model with this config needs attention that has no replacement
 
 
 class Replacement(NamedTuple):
+    """The arguments of Replacements.__call__, and the function."""
     path: str
     when: Callable
     function: Callable
@@ -36,23 +37,23 @@ class Replacement(NamedTuple):
 
 
 class Replacements:
-    """The replacements of an adapter in a module. Nothing changes before apply(), which compares all of them first."""
+    """The replacements of an adapter in a module. apply() checks all of them before it changes anything."""
 
     def __init__(self, module):
         self.module, self.found = module, []
 
     def __call__(self, path, when, passes=False, of=None):
-        """Decorate the replacement of a method "Class.name" or a function "name". It is called where `when` is true, with the original after
-        its first argument.
+        """Decorate the replacement of a method "Class.name" or a function "name". The replacement runs if `when` is true for the arguments.
+        It gets the original after its first argument.
 
-        passes: it hands keywords that it does not name to the original. of: the class of the first argument of a function."""
+        Set `passes` if it passes keywords without a name to the original. `of` names the class of the first argument of a function."""
         def decorate(function):
             self.found.append(Replacement(path, when, function, passes, of))
             return function
         return decorate
 
     def owner(self, path):
-        """The class or module that has what a path names, its name there, and the original."""
+        """Return the class or module that a path leads to, the name of the function in it, and the original function."""
         owner, (*cls, name) = self.module, path.split(".")
         for part in cls:
             owner = getattr(owner, part, None)
@@ -63,6 +64,7 @@ class Replacements:
         return owner, name, getattr(owner, name)
 
     def apply(self):
+        """Check the parameters and attributes of all replacements, then replace."""
         for path, when, function, passes, of in self.found:
             owner, _, original = self.owner(path)
             _compare_parameters(path, original, function, passes)
@@ -82,6 +84,7 @@ def uses_interface(cls):
 
 
 def _method(original, function, when):
+    """Return a function that calls the replacement if `when` is true, and the original otherwise."""
     renamed = {old: new for old, new in RENAMED.items() if new in inspect.signature(function).parameters}
 
     @functools.wraps(original)
@@ -96,13 +99,14 @@ def _method(original, function, when):
 
 
 def _named(function):
-    """Names of the parameters of a function that have names, and whether it takes any arguments by place beside them."""
+    """Return the names of the parameters of a function, and true if it has *args too."""
     parameters = inspect.signature(function).parameters.values()
     names = [x.name for x in parameters if x.kind not in (x.VAR_KEYWORD, x.VAR_POSITIONAL)]
     return names, any(x.kind == x.VAR_POSITIONAL for x in parameters)
 
 
 def _compare_parameters(path, original, function, passes):
+    """Raise Drift if a replacement does not have the parameters of the original."""
     (_, *theirs), _ = _named(original)
     (_, _, *ours), any_place = _named(function)
     theirs, ours = ([RENAMED.get(name, name) for name in names] for names in (theirs, ours))
@@ -123,7 +127,7 @@ def _source(x):
         raise Drift(f"the source of {getattr(x, '__qualname__', x)} cannot be read") from None
 
 
-# ---------------------------------------------------------------------------------------------- attributes, by the syntax trees of both sides
+# ---------------------------------------------------------------------------------------------- attributes that adapters read
 
 @functools.lru_cache
 def _tree(module):
@@ -198,6 +202,7 @@ def _types_of_value(value, module):
 
 
 def _types_of_attribute(owner, name, module):
+    """Return the types that an attribute of a type may have, as _types_of_value does."""
     if isinstance(owner, ModuleType):
         found = getattr(owner, name, None)
         return frozenset((found,)) if inspect.isclass(found) else frozenset()

@@ -1,5 +1,5 @@
-"""What the code of a model of transformers says of its attention: whether a class hands it arguments, or does things with its mask, that
-relpos cannot follow. Such a model is refused when it is set, not at its first forward pass.
+"""Find code in models of transformers that relpos does not support: arguments of the attention function, and computations with a mask.
+Such a model is refused when it is loaded or switched, not at its first forward pass.
 
 SPDX-License-Identifier: Apache-2.0"""
 import ast
@@ -15,17 +15,17 @@ _PASSED_ON = {"query", "key", "value", "attention_mask"}
 _HARMLESS = {"contiguous", "to", "clone", "detach", "size", "dim", "get"}  # methods of a Mask, and of a dictionary of masks
 _NAMES = {"attention_mask", "attn_mask"}
 _MAKERS = {"create_causal_mask", "create_bidirectional_mask", "create_sliding_window_causal_mask", "create_chunked_causal_mask",
-           "create_bidirectional_sliding_window_mask"}  # of transformers.masking_utils, which give a Mask
+           "create_bidirectional_sliding_window_mask"}  # functions of transformers.masking_utils that return a Mask
 
 
 class _Class(NamedTuple):
     tree: ast.ClassDef
-    names: frozenset  # that its code mentions
+    names: frozenset  # names in its code
 
 
 @functools.lru_cache
 def _classes(module_name):
-    """The classes of a module by name; none where its source cannot be read."""
+    """Return the classes of a module by name; an empty dictionary if its source cannot be read."""
     try:
         body = ast.parse(inspect.getsource(sys.modules[module_name])).body
     except (OSError, TypeError, KeyError):
@@ -41,18 +41,19 @@ def _reasons(cls):
 
 
 def reason(module):
-    """Why relpos cannot take the place of attention in a torch.nn.Module of transformers, or None."""
+    """Return why relpos does not support a torch.nn.Module of transformers, or None."""
     return next((why for why, part in _reasons(type(module)) if part is None or getattr(module, part, None) is not None), None)
 
 
 def _of_class(scope, classes):
-    """(why, name of an attribute without which it does not hold, or None) of what a class does that relpos cannot follow."""
+    """Yield (reason, attribute) for each unsupported thing that a class does. The reason holds only if the attribute is not None on the module;
+    without an attribute it always holds."""
     methods = [x for x in scope.body if isinstance(x, ast.FunctionDef)]
     calls = [(method, call) for method in methods for call in ast.walk(method) if _calls_attention(call)]
     for method, call in calls:
         for keyword in call.keywords:
             if keyword.arg and keyword.arg not in KNOWN | WITHOUT_EFFECT | _PASSED_ON:
-                yield f"it gives its attention function the argument {keyword.arg}", _without(method, keyword.value)
+                yield f"it passes its attention function the argument {keyword.arg}", _without(method, keyword.value)
     gets_masks = _gets_masks(scope, classes)
     for method in methods:
         masks = _made_masks(method)
@@ -66,9 +67,9 @@ def _of_class(scope, classes):
 
 
 def _of_attention(scope, method, mask, classes):
-    """Whether the mask that a part gets is that of attention, and no mask of tokens: the method, or a class that has the part, gives the same to
-    attention."""
-    def given(method, parts):  # names that a method gives to some parts of self
+    """Return true if the mask of a method goes to attention too, so that it is no mask of tokens. The method passes it on, or a class that
+    contains this one passes the same mask to both."""
+    def given(method, parts):  # masks that a method passes to some parts of self
         return {y.id for x in ast.walk(method) if isinstance(x, ast.Call) and ast.unparse(x.func).removeprefix("self.") in parts
                 for y in (*x.args, *(k.value for k in x.keywords)) if isinstance(y, ast.Name) and y.id in _NAMES}
 
@@ -86,7 +87,7 @@ def _of_attention(scope, method, mask, classes):
 
 
 def _gets_masks(scope, classes):
-    """Whether a class is part of one that makes masks of transformers, and hands them down."""
+    """Return true if a class is used, directly or not, by a class that makes masks with transformers."""
     found, left = set(), [scope.name]
     while left:
         name = left.pop()
@@ -100,7 +101,7 @@ def _gets_masks(scope, classes):
 
 
 def _without(method, value):
-    """The attribute in whose absence a value that a method hands over stays None: value = None; if self.part is not None: value = ..."""
+    """Return the attribute that must not be None for a value to be set, or None: value = None; if self.part is not None: value = ..."""
     for x in ast.walk(method):
         if isinstance(x, ast.If) and isinstance(value, ast.Name) and (part := re.fullmatch(r"self\.(\w+) is not None", ast.unparse(x.test))):
             if any(isinstance(y, ast.Assign) and ast.unparse(y.targets[0]) == value.id for y in x.body):
@@ -117,20 +118,20 @@ def _makes_mask(node):
 
 
 def _made_masks(method):
-    """Names that a method gives to masks of transformers, or to dictionaries of them."""
+    """Return the variables of a method that have masks of transformers, or dictionaries of them."""
     return {x.targets[0].id for x in ast.walk(method) if isinstance(x, ast.Assign) and isinstance(x.targets[0], ast.Name)
             and (_makes_mask(x.value) or isinstance(x.value, ast.Dict) and any(map(_makes_mask, x.value.values)))}
 
 
 def _uses(method, names):
-    """Nodes that compute with masks of these names after they were made, but for branches of other implementations."""
+    """Return an iterator over nodes that compute with these masks after they are made, except in branches for other implementations."""
     made = [x.lineno for x in ast.walk(method) if _makes_mask(x)]
     first = min(made, default=0)
     parameters = {x.arg for x in method.args.args}
 
     def is_mask(node):
         if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
-            node = node.value  # of a dictionary
+            node = node.value  # a mask in a dictionary
         return isinstance(node, ast.Name) and node.id in names and (node.lineno > first or not made)
 
     def visit(node):
@@ -157,7 +158,7 @@ def _uses(method, names):
 
 
 def _is_key(index):
-    """Whether an index leaves a mask whole, mask[:, :, :, :n], or may be the name of one in a dictionary."""
+    """Return true if an index keeps the whole mask, as in mask[:, :, :, :n], or may be the key of a mask in a dictionary."""
     if not isinstance(index, (ast.Tuple, ast.Slice)):
         return True
     return isinstance(index, ast.Tuple) and len(index.elts) == 4 and all(

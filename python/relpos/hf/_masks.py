@@ -1,4 +1,4 @@
-"""Masks of models of transformers: options of relpos.attention in place of an array of queries by keys.
+"""Represent masks of transformers by options of relpos.attention instead of N×N arrays.
 
 SPDX-License-Identifier: Apache-2.0"""
 import functools
@@ -6,20 +6,19 @@ import functools
 import torch
 from transformers import masking_utils
 
-NAME = "relpos"  # of the attention function and of the mask function
+NAME = "relpos"  # name of the attention function and of the mask function
 
 
 class Mask(torch.Tensor):
-    """What a model carries to its attention in place of a mask (B, 1, Lq, Lk): `options` of relpos.attention. It has that shape and
-    no elements, so whoever computes with it gets an error."""
+    """A mask (B, 1, Lq, Lk) that stores `options` of relpos.attention instead of elements. Computing with it raises an error."""
 
-    __module__ = "relpos.hf"  # by which relpos.attention recognises it
+    __module__ = "relpos.hf"  # relpos.attention recognises it by this name
 
     @staticmethod
     def __new__(cls, shape, options):
         self = torch.empty((), dtype=torch.bool).expand(shape).as_subclass(cls)
         self.options = options
-        self.lengths = shape[-2:]  # which every attention reads; .shape takes 4 µs, by way of __torch_function__
+        self.lengths = shape[-2:]  # read by every attention; .shape takes 4 µs, because of __torch_function__
         return self
 
     @classmethod
@@ -29,28 +28,28 @@ class Mask(torch.Tensor):
             return super().__torch_function__(function, types, args, kwargs or {})
         if name in ("contiguous", "detach", "clone", "to") or name == "__getitem__" and _is_whole(args):
             return args[0]
-        if name == "__set__" and args[1] is False:  # requires_grad, by a checkpoint
+        if name == "__set__" and args[1] is False:  # a gradient checkpoint sets requires_grad
             return None
-        if name == "add" and not any(x.options for x in args if isinstance(x, cls)):  # it masks nothing: the other remains
+        if name == "add" and not any(x.options for x in args if isinstance(x, cls)):  # a mask without options masks nothing; return the other
             return next((x for x in args if not isinstance(x, cls)), args[0])
-        if name == "_is_view":  # torch.compile asks it
-            raise NotImplementedError(f'attn_implementation="{NAME}": torch.compile cannot trace a mask that was made before the call: '
-                                      'give the model one of tokens, (B, L), from which it makes its own')
-        raise NotImplementedError(f'attn_implementation="{NAME}": this model computes with its attention mask ({name}), which holds '
-                                  'no numbers here: use "sdpa" or "eager" for it')
+        if name == "_is_view":  # called by torch.compile
+            raise NotImplementedError(f'attn_implementation="{NAME}": torch.compile cannot trace a mask that was made before the call; '
+                                      'pass a mask of tokens, (B, L)')
+        raise NotImplementedError(f'attn_implementation="{NAME}": this model computes with its attention mask ({name}), which has '
+                                  'no elements here; use "sdpa" or "eager"')
 
     def __repr__(self):
         return f"relpos.hf.Mask({tuple(self.shape)}, {self.options})"
 
 
 def _is_whole(args):
-    """Whether mask[:, :, :, :n] leaves nothing out."""
+    """Return true if the index in mask[:, :, :, :n] keeps every element."""
     mask, at = args
     return isinstance(at, tuple) and at[:-1] == (slice(None),) * 3 and at[-1] == slice(None, at[-1].stop) and at[-1].stop >= mask.lengths[1]
 
 
 class TracedMask:
-    """A Mask where torch traces, which knows no tensors without elements: shape and options alone."""
+    """A Mask while torch traces, which does not support tensors without elements."""
 
     def __init__(self, shape, options):
         self.shape, self.options, self.lengths = shape, options, shape[-2:]
@@ -63,22 +62,23 @@ MASKS = (Mask, TracedMask)
 
 
 def traces():
-    """Whether torch.compile or torch.jit.trace reads the call: what it looks like may not depend on numbers."""
+    """Return true while torch.compile or torch.jit.trace records the call. Control flow must not depend on tensor values then."""
     return torch.compiler.is_compiling() or torch.jit.is_tracing()
 
 
 def made(shape, options):
+    """Return a Mask, or a TracedMask while torch traces."""
     return (TracedMask if traces() else Mask)(shape, options)
 
 
 def masks_nothing(mask):
-    """False where torch traces."""
+    """Return true if every element is true; false while torch traces."""
     return not traces() and bool(mask.all())
 
 
 def mask(batch_size, q_length, kv_length, q_offset=0, kv_offset=0, mask_function=masking_utils.causal_mask_function,
          attention_mask=None, **others):
-    """The mask function of transformers: a Mask. A mask_function that is not known becomes an array of queries by keys."""
+    """Return a Mask, with the signature that transformers expects of a mask function. An unknown mask_function becomes an N×N array."""
     options = {}
     shape = (batch_size, 1, q_length, kv_length)
     if _read(mask_function, options) or _read_intervals(mask_function, options := {}, torch.arange(q_length) + q_offset, kv_offset):
@@ -97,46 +97,46 @@ def mask(batch_size, q_length, kv_length, q_offset=0, kv_offset=0, mask_function
 
 
 def offset(q_offset):
-    """The position of query 0, of which a static cache has a tensor, which changes as the cache is filled: where torch traces it stays one,
-    so that a step is not traced for each value."""
+    """Return the position of query 0 as an int. A static cache has it as a tensor; while torch traces it stays one, so that the trace serves
+    every value."""
     return int(q_offset) if not isinstance(q_offset, torch.Tensor) or not traces() else q_offset.clone().reshape(1)
 
 
 def _read(function, options):
-    """Add what a mask function of transformers says to options; False if it is not known."""
+    """Add the options of a mask function of transformers. Return false if the function is unknown."""
     if function is masking_utils.bidirectional_mask_function:
         return True
     if function is masking_utils.causal_mask_function:
         options["causal"] = True
         return True
-    maker, held = _held(function)
+    maker, closed = _closure(function)
     if maker == "and_masks":
-        labels_first = sorted(held["mask_functions"], key=lambda part: _held(part)[0] != "packed_sequence_mask_function")
+        labels_first = sorted(closed["mask_functions"], key=lambda part: _closure(part)[0] != "packed_sequence_mask_function")
         return all(_read(part, options) for part in labels_first)
-    if maker == "remap_positions_for_packed_sequence":  # beside segments, within which positions differ as indices do
-        return "segments" in options and _read(held["mask_function"], options)
+    if maker == "remap_positions_for_packed_sequence":  # within a segment, positions differ by as much as indices
+        return "segments" in options and _read(closed["mask_function"], options)
     if maker == "sliding_window_overlay":
-        name, value = "window", (held["sliding_window"] - 1, None)
+        name, value = "window", (closed["sliding_window"] - 1, None)
     elif maker == "sliding_window_bidirectional_overlay":
-        name, value = "window", (held["sliding_window"], held["sliding_window"])
+        name, value = "window", (closed["sliding_window"], closed["sliding_window"])
     elif maker == "packed_sequence_mask_function":
-        name, value = "segments", held["packed_sequence_mask"]
+        name, value = "segments", closed["packed_sequence_mask"]
     else:
         return False
-    return options.setdefault(name, value) is value  # there is room for one of each
+    return options.setdefault(name, value) is value  # false if the option is already set
 
 
 def _read_intervals(function, options, queries, kv_offset):
-    """Add `starts` and `ends` to options for a mask function whose keys are, of each query, those of one interval: causal text with images,
-    chunks, windows beside them. False if it is not one of them."""
+    """Add `starts` and `ends` to options if every query attends to one interval of keys, as in causal text with images, chunks and windows.
+    Return false if the mask function is not of this kind."""
     interval = _interval(function, queries[None])
     if interval:
         options["starts"], options["ends"] = (x - kv_offset for x in interval)
     return interval is not None
 
 
-def _held(function):
-    """The function of transformers that made a mask function, by name, and what that holds; None and nothing where that is not so."""
+def _closure(function):
+    """Return the name of the transformers function that made a mask function, and the variables in its closure; None and {} for others."""
     if getattr(function, "__module__", None) != masking_utils.__name__ or not function.__closure__:
         return None, {}
     return (function.__qualname__.partition(".")[0],
@@ -147,24 +147,25 @@ _FAR = 2**40  # beyond every key
 
 
 def _interval(function, at):
-    """The first key and that after the last, (1 or B, Lq) each, that a mask function lets through for queries at places (1, Lq); None if
-    it is not known. Each of these intervals has the query's own place, so that two together are one."""
+    """Return the first key and the key after the last, (1 or B, Lq) each, that a mask function allows for queries at positions (1, Lq).
+
+    Return None if the function is unknown. Every interval contains the query's own position, so the union of two is an interval too."""
     lo, hi = torch.full_like(at, -_FAR), torch.full_like(at, _FAR)
-    maker, held = _held(function)
+    maker, closed = _closure(function)
     if function is masking_utils.bidirectional_mask_function:
         return lo, hi
     if function is masking_utils.causal_mask_function:
         return lo, at + 1
     if maker == "sliding_window_overlay":
-        return at - held["sliding_window"] + 1, hi
+        return at - closed["sliding_window"] + 1, hi
     if maker == "sliding_window_bidirectional_overlay":
-        return at - held["sliding_window"], at + held["sliding_window"] + 1
+        return at - closed["sliding_window"], at + closed["sliding_window"] + 1
     if maker == "chunked_overlay":
-        size, padding = held["chunk_size"], held["left_padding"][:, None]
+        size, padding = closed["chunk_size"], closed["left_padding"][:, None]
         first = (at - padding).div(size, rounding_mode="floor") * size + padding
         return first, first + size
     if maker in ("and_masks", "or_masks"):
-        parts = [_interval(part, at) or maker == "or_masks" and _blocks(part, at) for part in held["mask_functions"]]
+        parts = [_interval(part, at) or maker == "or_masks" and _blocks(part, at) for part in closed["mask_functions"]]
         if all(parts):
             outwards = torch.minimum, torch.maximum
             picks = outwards if maker == "or_masks" else outwards[::-1]
@@ -173,10 +174,11 @@ def _interval(function, at):
 
 
 def _blocks(function, at):
-    """The interval of blocks of images, whose tokens attend to their own block; of tokens outside, their own place alone. None where a block
-    is not in one piece, or where torch traces, which may not ask that."""
-    maker, held = _held(function)
-    ids = held.get("block_sequence_ids")
+    """Return the intervals of blocks of images, as _interval does: tokens of a block attend to the block, other tokens to themselves.
+
+    Return None if a block is not contiguous, or while torch traces, since this depends on tensor values."""
+    maker, closed = _closure(function)
+    ids = closed.get("block_sequence_ids")
     if maker != "blockwise_overlay" or traces():
         return None
     begins = torch.nn.functional.pad(ids[:, 1:] != ids[:, :-1], (1, 0), value=True)
