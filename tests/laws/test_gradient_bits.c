@@ -30,8 +30,8 @@ static void threads_change_no_bit(void **state)
     for (int n = 0; n < SUMS; n++)
         EACH_ISA(isa)
         {
-            pose(&p, 5, "bwd:%s:%s", n % 2 ? "f32" : "f64", sums[n]); /* sums of f64 in another order would change
-                                                                       * bits */
+            /* sums of f64 in another order would change bits */
+            pose(&p, 5, "bwd:%s:%s", n % 2 ? "f32" : "f64", sums[n]);
             if (n % 3 == 0)
                 share_heads(&p);
             rp_grads again = gradients_like(&p, p.desc.dtype);
