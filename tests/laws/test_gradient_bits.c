@@ -134,7 +134,7 @@ static void strides_change_no_bit(void **state)
         }
 }
 
-/* Run one batch entry by itself: an axis as long as the batch is cut to that entry. */
+/* Run one batch entry in a separate call: an axis as long as the batch is cut to that entry. */
 static void a_single_entry_has_the_same_gradients(void **state)
 {
     problem p;
@@ -199,7 +199,7 @@ static void a_single_entry_has_the_same_gradients(void **state)
         }
 }
 
-/* Compute each gradient by itself, and all gradients except that one. */
+/* Compute only one gradient, then all gradients except that one. */
 static void unwanted_gradients_change_no_bit(void **state)
 {
     problem p;

@@ -67,7 +67,7 @@ static void shared_heads_equal_repeated_heads(void **state)
         }
 }
 
-/* A term whose numbers are all zero gives the bits of a call without it, by itself and with other terms. */
+/* A term whose numbers are all zero gives the bits of a call without it, with and without other terms. */
 static void zero_terms_change_nothing(void **state)
 {
     problem p;
