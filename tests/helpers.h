@@ -303,7 +303,7 @@ HELPER uint64_t draw(uint64_t *state)
 
 /* ------------------------------------------------------------------------------------------------ fenced memory */
 
-/* n bytes beside a page that cannot be accessed: they end directly before it or begin directly after it. */
+/* n bytes next to a page that cannot be accessed: they end directly before it or begin directly after it. */
 typedef struct fence {
     char *map;
     size_t size;

@@ -36,8 +36,8 @@ static void broadcast_arrays_equal_full_ones(void **state)
             p.t.term[1][0] = form ? rp_array_of(dense, RP_F32, 4, wide) : rp_array_of(dense, RP_F32, 1, seven);
             p.t.mask[1] = form ? rp_array_of(few, RP_BOOL, 3, column) : rp_array_of(few, RP_I8, 2, two);
             p.t.mask[0] = rp_array_of(keys, RP_U8, 1, seven);
-            p.t.mask[2] = rp_array_of(&six, RP_I32, form ? 1 : 0, one); /* without axes: one length for all batch
-                                                                         * entries */
+            /* without axes: one length for all batch entries */
+            p.t.mask[2] = rp_array_of(&six, RP_I32, form ? 1 : 0, one);
             p.t.term[2][0] = form ? rp_array_of(relkey, RP_F32, 3, with_heads) : p.t.term[2][0];
             attend(&p, isa);
             same_bits(&p, isa, "broadcast forms", want, p.t.out.data, (size_t)problem_size(&p.t.out) * 4);

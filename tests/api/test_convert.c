@@ -56,8 +56,8 @@ static void rounding_is_to_nearest_even(void **state)
             const double low = by_definition(c, narrow[n].fraction, narrow[n].exponent);
             const double step = ldexp(1, (int)fmax(c >> narrow[n].fraction, 1) - (1 << (narrow[n].exponent - 1)) + 1 -
                                              narrow[n].fraction);
-            const double middle = low + step / 2, high = low + step; /* after the largest finite number, high is
-                                                                      * infinity */
+            /* after the largest finite number, high is infinity */
+            const double middle = low + step / 2, high = low + step;
             const struct {
                 double x;
                 unsigned want;

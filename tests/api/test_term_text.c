@@ -133,7 +133,7 @@ static void a_part_has_255_bytes_at_most(void **state)
     parse_bad(longest, RP_E_ARG, "longer than", "255");
 }
 
-/* Each text fails with an error that contains the words beside it. */
+/* Each text must fail with an error that contains its words. */
 static void bad_texts_are_refused(void **state)
 {
     (void)state;

@@ -235,7 +235,7 @@ for target in model-00001-of-00002.safetensors model-00002-of-00002.safetensors 
 done
 same 'the weights' $data/v11/model.safetensors "$own/model.safetensors"
 same 'the configuration' $data/v11/config.json "$own/config.json"
-ok t5 pack "$own" -o "$own/another" # another file beside them is allowed
+ok t5 pack "$own" -o "$own/another" # another file in the same folder is allowed
 
 # settings MODEL KEYS: copy a model to $T/made/set with these generation settings
 settings() {

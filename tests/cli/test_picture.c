@@ -332,8 +332,8 @@ static void hostile_names_are_escaped(void **state)
     }
 }
 
-static void numbers_are_shown_in_every_locale(void **state) /* the numbers in cells and colour bar are the same in
-                                                             * every locale */
+/* The numbers in cells and colour bar are the same in every locale. */
+static void numbers_are_shown_in_every_locale(void **state)
 {
     (void)state;
     const char *const names[] = {"The", "cat"};

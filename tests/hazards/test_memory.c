@@ -144,8 +144,8 @@ static double said(const char *text, const char *isa)
 }
 
 static const struct {
-    const char *before, *between, *after; /* problem text: before N between N after; if `between` is empty, before N
-                                           * after */
+    /* problem text: before N between N after; if `between` is empty, before N after */
+    const char *before, *between, *after;
     int outputs;
     int longest; /* largest N to measure; 0: 32768 */
 } cases[] = {

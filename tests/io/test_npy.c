@@ -57,7 +57,7 @@ static void headers_are_read(void **state)
     accept_npy(1, "{\"shape\":(2,2),\"fortran_order\":True,\"descr\":\"|b1\"}", 4, RP_BOOL, 2);
 }
 
-/* Each header is an error with the reason beside it. */
+/* Each header must fail with the given reason. */
 static void bad_headers_are_refused(void **state)
 {
     (void)state;

@@ -50,7 +50,7 @@ static void headers_are_read(void **state)
               5, 3); /* in another order than the data */
 }
 
-/* Each header is an error with the reason beside it. 12 bytes of data follow. */
+/* Each header must fail with the given reason. 12 bytes of data follow. */
 static void bad_headers_are_refused(void **state)
 {
     (void)state;

@@ -42,7 +42,7 @@ check 'a rate for each' 1 "$(sed 1q "$T/out" | grep -c '^> Preliminary: one lear
 ok lab report "$T/results.jsonl"
 check 'one position' 0 "$(grep -c Preliminary "$T/out")"
 
-# published numbers beside the measured ones: only at the same multiples of the trained length
+# published numbers are shown with the measured ones only at the same multiples of the trained length
 mkdir "$T/print"
 awk '/"seed":1/ {a = 5; b = 6} /"seed":2/ {a = 4; b = 4.4}
     {sub(/"perplexity":[0-9.]*/, "\"perplexity\":" a); sub(/"length":32,"loss":[0-9.]*,"perplexity":[0-9.]*/, "\"length\":32,\"loss\":1,\"perplexity\":" b); print}' \

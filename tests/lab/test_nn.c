@@ -648,8 +648,8 @@ static void embeddings_have_their_initial_size(void **state)
 {
     static const struct {
         const char *scale, *init, *sinusoids;
-        double embedding, positions; /* standard deviation of embeddings; amplitude of the sinusoids or standard
-                                      * deviation of learned positions */
+        /* standard deviation of embeddings; amplitude of the sinusoids or standard deviation of learned positions */
+        double embedding, positions;
     } cases[] = {
         {"1", "0", "0", 0.02, 0.02}, {"0", "0", "0", 0.25, 1},  {"0", "0.5", "0", 0.5, 2},
         {"3", "0", "0", 0.02, 0.06}, {"1", "0.1", "1", 0.1, 1}, {"0", "0", "0.02", 0.25, 0.02},
@@ -668,9 +668,8 @@ static void embeddings_have_their_initial_size(void **state)
             double square = 0;
             for (int64_t x = 0; x < p->size; x++)
                 square += (double)m.w[p->offset + x] * (double)m.w[p->offset + x];
-            assert_true(fabs(sqrt(square / (double)p->size) - want) <
-                        0.05 * want); /* the standard error of 16,000 draws is
-                                                                                     * 0.6 % */
+            /* the standard error of 16,000 draws is 0.6 % */
+            assert_true(fabs(sqrt(square / (double)p->size) - want) < 0.05 * want);
         }
         assert_true(fabs(nn_sinusoidal_scale(&c) - cases[n].positions) <= 1e-15);
         nn_model_destroy(&m);

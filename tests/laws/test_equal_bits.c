@@ -169,7 +169,7 @@ static void threads_work_and_batch_change_no_bit(void **state)
         }
 }
 
-/* Each query computed by itself, with its offset, has the same bits as in the whole call. */
+/* Each query in a separate call, with its offset, has the same bits as in one call for all queries. */
 static void a_single_query_equals_itself_in_the_call(void **state)
 {
     static const char *const terms[] = {"",

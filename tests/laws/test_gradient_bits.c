@@ -30,8 +30,8 @@ static void threads_change_no_bit(void **state)
     for (int n = 0; n < SUMS; n++)
         EACH_ISA(isa)
         {
-            pose(&p, 5, "bwd:%s:%s", n % 2 ? "f32" : "f64", sums[n]); /* sums of f64 in another order would change
-                                                                       * bits */
+            /* sums of f64 in another order would change bits */
+            pose(&p, 5, "bwd:%s:%s", n % 2 ? "f32" : "f64", sums[n]);
             if (n % 3 == 0)
                 share_heads(&p);
             rp_grads again = gradients_like(&p, p.desc.dtype);
@@ -134,7 +134,7 @@ static void strides_change_no_bit(void **state)
         }
 }
 
-/* Run one batch entry by itself: an axis as long as the batch is cut to that entry. */
+/* Run one batch entry in a separate call: an axis as long as the batch is cut to that entry. */
 static void a_single_entry_has_the_same_gradients(void **state)
 {
     problem p;
@@ -199,7 +199,7 @@ static void a_single_entry_has_the_same_gradients(void **state)
         }
 }
 
-/* Compute each gradient by itself, and all gradients except that one. */
+/* Compute only one gradient, then all gradients except that one. */
 static void unwanted_gradients_change_no_bit(void **state)
 {
     problem p;

@@ -132,8 +132,8 @@ static void gradients_equal_differences(void **state)
         differences_of(&p);
         problem_free(&p);
     }
-    for (int k = RP_MASK_NONE + 1; k < RP_MASK_COUNT; k++) { /* every mask of the registry, at a size that all of
-                                                              * them accept */
+    /* every mask of the registry, at a size that all of them accept */
+    for (int k = RP_MASK_NONE + 1; k < RP_MASK_COUNT; k++) {
         pose(&p, 8, "bwd:f64:b2h2q9k9d4v3:t5,buckets=8,max_distance=9:%s", problem_mask((rp_mask_kind)k).text);
         differences_of(&p);
         problem_free(&p);

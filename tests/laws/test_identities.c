@@ -67,7 +67,7 @@ static void shared_heads_equal_repeated_heads(void **state)
         }
 }
 
-/* A term whose numbers are all zero gives the bits of a call without it, by itself and with other terms. */
+/* A term whose numbers are all zero gives the bits of a call without it, with and without other terms. */
 static void zero_terms_change_nothing(void **state)
 {
     problem p;
@@ -182,8 +182,8 @@ static void a_constant_bias_only_moves_lse(void **state)
         double *lse = copy_of(&p.t.lse);
         for (int64_t x = 0; x < problem_size(&p.t.term[0][0]); x++)
             ((float *)p.t.term[0][0].data)[x] =
-                (float)((int)(((float *)p.t.term[0][0].data)[x] * 64)) / 64; /* multiples of 1/64, so that sums are
-                                                                              * exact */
+                /* multiples of 1/64, so that sums are exact */
+                (float)((int)(((float *)p.t.term[0][0].data)[x] * 64)) / 64;
         attend(&p, isa);
         memcpy(out, p.t.out.data, (size_t)problem_size(&p.t.out) * 4);
         memcpy(lse, p.t.lse.data, (size_t)problem_size(&p.t.lse) * 8);

@@ -275,8 +275,8 @@ static void one_entry_of_a_table_reaches_only_its_rows(void **state)
             const rp_array *a = &c.p.t.term[t][0];
             const int64_t entries = term->left + term->right + 1, width = vector ? a->shape[a->ndim - 1] : 1;
             for (int64_t e = 0; e<entries; e += entries> 100 ? 90 : 1) {
-                float *one = (float *)a->data + e * width; /* of head 0 if the array has heads, otherwise of all
-                                                            * heads */
+                /* of head 0 if the array has heads, otherwise of all heads */
+                float *one = (float *)a->data + e * width;
                 const bool heads = a->ndim == (vector ? 3 : 2);
                 const float was = *one;
                 for (int64_t r = 0; r < c.rows; r++) {

@@ -170,7 +170,7 @@ static double sizes_of(linear_type type, const linear_ops *ops, const float *x, 
                 memcpy(y, before, sizeof(float) * MOST_ROWS * LDY);
                 good(linear_apply(NULL, &m.w, &c));
                 worst = fmax(worst, worst_of(&m, &c, before));
-                for (int64_t a = 0; a < MOST_ROWS * LDY; a++) /* the columns beside y are not written */
+                for (int64_t a = 0; a < MOST_ROWS * LDY; a++) /* the columns outside y are not written */
                     if (a / LDY >= c.rows || a % LDY >= outs[o])
                         assert_memory_equal(&y[a], &before[a], 4);
             }

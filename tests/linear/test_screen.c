@@ -173,9 +173,7 @@ static void make_matrix(int kind, float *w, uint64_t *seed)
             case ON_THE_GRID: *at = i == 0 ? 127 : rintf(*at * 60) + 0.5f; break; /* halfway between two steps */
             case IN_8_BITS:
                 *at = i == 0 ? 127 : rintf(*at * 31);
-                break; /* 8 bits represent it exactly, so the
-                                                                          * bounds cover only the rounding of x and
-                                                                          * of the sum */
+                break; /* 8 bits are exact: only x and the sum round */
             }
         }
 }

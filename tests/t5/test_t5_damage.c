@@ -239,8 +239,8 @@ static void test_unsupported(void **state)
         "\"forced_eos_token_id\": [1]";
     rp_t5_generation g;
     for (size_t k = 0; k < sizeof keys / sizeof *keys + 1; k++)
-        for (int config = 0; config < 2; config++) { /* without generation_config.json the settings are read from
-                                                      * config.json */
+        /* without generation_config.json the settings are read from config.json */
+        for (int config = 0; config < 2; config++) {
             const bool refused = k < sizeof keys / sizeof *keys;
             char path[300], text[400];
             snprintf(text, sizeof text, "\"pad_token_id\": 0, %s", refused ? keys[k] : neutral);
@@ -806,8 +806,8 @@ static void test_loading(void **state)
             o.type = "int4";
             fine(rp_t5_open(&m, packed ? path : folder, &o));
             const rp_t5_info *a = rp_t5_about(all), *b = rp_t5_about(m);
-            assert_memory_equal(a, b, offsetof(rp_t5_info, packed)); /* strings are static, so their pointers are
-                                                                      * equal too */
+            /* strings are static, so their pointers are equal too */
+            assert_memory_equal(a, b, offsetof(rp_t5_info, packed));
             assert_true(a->parameters > 0 && a->bytes > 0 && (a->decoder_layers == 0) == (a->step_bytes == 0));
             rp_t5_close(all);
             rp_t5_close(m);

@@ -86,8 +86,8 @@ static void compare(const char *what, const rp_t5 *plain, const rp_t5 *drafted, 
             const rp_t5_drafted *d = rp_t5_results_drafted(b);
             assert_int_equal(rp_t5_results_drafted(a)->passes, 0);
             assert_true(d->accepted <= d->proposed &&
-                        d->accepted + d->passes <= by[1].n + 1); /* each pass writes one more token than accepted, or
-                                                                  * ends a target */
+                        /* each pass writes one more token than accepted, or ends a target */
+                        d->accepted + d->passes <= by[1].n + 1);
             sum->proposed += d->proposed;
             sum->accepted += d->accepted;
             sum->passes += d->passes;
@@ -119,8 +119,8 @@ static void test_same(void **state)
             read_expected(&e, name);
             snprintf(what, sizeof what, "%s as %s with %s", name, type, ways[n % WAYS].draft);
             if (n % WAYS == 0)
-                drafted->draft->frequent = 64; /* of a larger vocabulary, only 64 frequent tokens and those of the
-                                                * source */
+                /* of a larger vocabulary, only 64 frequent tokens and those of the source */
+                drafted->draft->frequent = 64;
             compare(what, plain, drafted, &e, &sum);
             printf("%-30s %5d proposed, %5d accepted, %5d passes\n", what, (int)sum.proposed, (int)sum.accepted,
                    (int)sum.passes);

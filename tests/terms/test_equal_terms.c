@@ -166,8 +166,8 @@ static void same_positions(problem *a, problem *b) /* q_positions and k_position
         if (rp_term_array_learned(a->terms[0].kind, m) && a->t.term[0][m].data)
             memcpy(array(b, 0, m), array(a, 0, m), (size_t)problem_size(&a->t.term[0][m]) * sizeof(double));
     for (int64_t n = 0; n < problem_size(&a->t.term[0][x]); n++)
-        array(a, 0, x)[n] = (double)(n % 20 + 3); /* includes the q_offset of 3, which is not added to given
-                                                   * positions */
+        /* includes the q_offset of 3, which is not added to given positions */
+        array(a, 0, x)[n] = (double)(n % 20 + 3);
     for (int64_t n = 0; n < problem_size(&a->t.term[0][x + 1]); n++)
         array(a, 0, x + 1)[n] = (double)(n % 30);
 }

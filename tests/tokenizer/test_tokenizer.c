@@ -194,8 +194,8 @@ static void scores_decide_as_in_tokenizers(void **state)
 {
     (void)state;
     check_made("[\"a\",-11.744708061218262],[\"aa\",-10.389876365661621]", "aaaaaaaaa", (int32_t[]){2, 2, 2, 1, 2}, 5);
-    check_made("[\"z\",5],[\"yz\",-3]", "yz", (int32_t[]){2}, 1); /* the unknown y scores 10 less than the lowest
-                                                                   * score */
+    /* the unknown y scores 10 less than the lowest score */
+    check_made("[\"z\",5],[\"yz\",-3]", "yz", (int32_t[]){2}, 1);
     check_made("[\"z\",5],[\"yz\",-9],[\"v\",-1]", "yzxxv", (int32_t[]){2, 0, 3}, 3);
 }
 
@@ -315,8 +315,8 @@ static void long_lines_take_memory_in_proportion(void **state)
             assert_int_equal(tok_encode(t, text, SIZE, true, &ids, &n, err), TOK_OK);
             free(ids);
             if (!encodes_within(t, text, SIZE,
-                                units[u].grows * 27 * SIZE + 6 * n)) /* the array of the result grows by half at a
-                                                                      * time */
+                                /* the array of the result grows by half at a time */
+                                units[u].grows * 27 * SIZE + 6 * n))
                 fail_msg("%s: 1 MiB of \"%s\" take more than %lld bytes for each", names[k], units[u].text,
                          (long long)units[u].grows * 27);
         }
