@@ -820,7 +820,7 @@ def test_nothing_grows_with_the_square(name):
 
 def test_the_recipe_for_a_loss_on_weights():
     """The code in docs/python-reference.md gives the attention of relpos and gradients of both parts of the loss."""
-    page = (Path(__file__).parents[2] / "docs/python.md").read_text()
+    page = (Path(__file__).parents[2] / "docs/python-reference.md").read_text()
     code, names = re.search(r"### A loss on the weights\n.*?```python\n(.*?)```", page, re.S)[1], {}
     exec(code, names)
     q, k, v, bias = (names[x] for x in ("q", "k", "v", "bias"))
