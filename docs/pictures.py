@@ -1,4 +1,4 @@
-"""The pictures of the terms on the documentation site, drawn while it is built. SPDX-License-Identifier: Apache-2.0"""
+"""Draw the pictures of the terms for the documentation site. SPDX-License-Identifier: Apache-2.0"""
 import matplotlib.pyplot as plt
 import numpy as np
 import relpos
@@ -7,13 +7,13 @@ ROOM = {"left": 0.06, "right": 0.98, "bottom": 0.14, "top": 0.92, "wspace": 0.2}
 
 
 def draw(q, k, v, **options):
-    """What the term among the options adds: to the scores as an image and by offset; for others to weights or outputs."""
+    """Draw the effect of the term in the options: on the scores, as an image and by offset, or for relval and sink on outputs or weights."""
     if "relval" in options:
         return _beside(_outputs(q, k, v), _outputs(q, k, v, **options))
     if "sink" in options:
         return _sink(q, k, v, **options)
     where = ""
-    if "rope" in options:  # of one vector at every place, so that offsets alone make a difference
+    if "rope" in options:  # the same vector at every position, so the scores depend only on offsets
         q = k = np.ones_like(q)
         where = ", where all of q and k is 1"
     with_it, without = _scores(q, k, v, **options), _scores(q, k, v)
@@ -29,7 +29,7 @@ def draw(q, k, v, **options):
 
 
 def _scores(q, k, v, **options):
-    """The scores before the softmax, (H, Lq, Lk)."""
+    """Return the scores before the softmax, (H, Lq, Lk)."""
     rows = [[relpos.explain(q, k, v, head=h, query=i, **options).score for i in range(q.shape[2])] for h in range(q.shape[1])]
     return np.array(rows)
 
@@ -46,7 +46,7 @@ def _curves(ax, added):
 
 
 def _places(ax, matrix, rows, columns):
-    """On a grid an offset is a step of rows and columns: what one query sees."""
+    """Draw the scores of one query over the grid of keys."""
     y, x = rows // 2, columns // 2
     ax.imshow(matrix[y * columns + x].reshape(rows, columns), cmap="viridis", vmin=matrix.min(), vmax=matrix.max())
     ax.plot(x, y, "s", ms=14, mfc="none", mec="white")

@@ -1,13 +1,13 @@
-"""Execute the tutorials of docs/tutorials, and make pages of the site and notebooks of them.
+"""Run the tutorials in docs/tutorials, and generate their notebooks and pages.
 
-A tutorial is Markdown whose blocks of Python are cells, executed one after the other in the root of the source. A run leaves a notebook, which
-holds the cells and what they gave: so the notebook itself shows whether it was made of the present text. docs/build.sh runs the tutorials that
-need no PyTorch; their notebooks lie in build/docs/tutorials. Those of the others are kept in docs/tutorials: ./check --torch executes them
-anew, and the site refuses one whose text has changed since. What the build runs tells no times, since a site made twice has the same bytes.
+A tutorial is Markdown. Its Python blocks are cells, which run in order in the root of the source. A run writes a notebook with the cells and
+their output. docs/build.sh runs the tutorials without PyTorch and writes their notebooks to build/docs/tutorials. Notebooks with PyTorch are
+committed in docs/tutorials; ./check --torch runs them again, and the build fails if the text of one has changed since. Tutorials that the
+build runs print no times, so that two builds of the site are identical.
 
-    python docs/tutorials.py            what docs/build.sh does: run where something changed, and look at what is kept
-    python docs/tutorials.py --torch    run those that need PyTorch; notebooks go to build/docs/torch
-    python docs/tutorials.py --save     the same, and keep the notebooks: after a change of such a tutorial
+    python docs/tutorials.py            run tutorials without PyTorch, and check the committed notebooks; docs/build.sh runs this
+    python docs/tutorials.py --torch    run tutorials with PyTorch; notebooks go to build/docs/torch
+    python docs/tutorials.py --save     run tutorials with PyTorch, and save their notebooks in docs/tutorials; use after changing one
 
 SPDX-License-Identifier: Apache-2.0"""
 import ast
@@ -24,7 +24,7 @@ from pathlib import Path
 
 here = Path(__file__).resolve().parent
 made = here.parent / "build/docs/tutorials"
-NAMES = {"bias": 2, "train": 2, "long": 1, "serve": 2}  # in the order of reading; the picture that stands for each
+NAMES = {"bias": 2, "train": 2, "long": 1, "serve": 2}  # in reading order, with the number of the picture on its card
 
 
 def read(name):
@@ -36,12 +36,12 @@ def needs_torch(name):
 
 
 def kept(name):
-    """Where the notebook is that the site shows."""
+    """Return the path of the notebook that the site shows."""
     return (here / "tutorials" if needs_torch(name) else made) / f"{name}.ipynb"
 
 
 def cells(text):
-    """(is code, text) of each part: blocks of Python and what stands between."""
+    """Split a tutorial into (is code, text) parts: Python blocks and the text between them."""
     parts = re.split(r"^```python\n(.*?)^```\n", text, flags=re.M | re.S)
     return [(n % 2 == 1, part.strip("\n")) for n, part in enumerate(parts) if part.strip()]
 
@@ -49,7 +49,7 @@ def cells(text):
 # ---------------------------------------------------------------------------------------------- run
 
 def run(name):
-    """The notebook of a tutorial, executed."""
+    """Run a tutorial and return its notebook."""
     import matplotlib
     matplotlib.use("Agg")
     matplotlib.rcParams.update({"figure.constrained_layout.use": True, "figure.dpi": 80, "savefig.dpi": 160, "font.size": 9,
@@ -68,7 +68,7 @@ def run(name):
 
 
 def outputs(code, names, where):
-    """What a cell prints, the value of its last expression, and the pictures that it draws, as a notebook has them."""
+    """Run a cell and return its outputs in notebook format: printed text, the value of the last expression, and pictures."""
     import matplotlib.pyplot as plt
     tree, printed, found = ast.parse(code), io.StringIO(), []
     last = ast.Expression(tree.body.pop().value) if isinstance(tree.body[-1], ast.Expr) else None
@@ -87,14 +87,14 @@ def outputs(code, names, where):
         figure.savefig(picture, format="png", metadata={"Software": None}, bbox_inches="tight")
         titles = [title for ax in figure.axes if (title := ax.get_title())] + ([figure.get_suptitle()] if figure.get_suptitle() else [])
         data = {"image/png": base64.b64encode(picture.getvalue()).decode(), "text/plain": "; ".join(titles)}
-        width = struct.unpack(">I", picture.getvalue()[16:20])[0] // 2  # as it is shown: two pixels for each of the screen's
+        width = struct.unpack(">I", picture.getvalue()[16:20])[0] // 2  # displayed width: the PNG has twice the resolution
         found.append({"output_type": "display_data", "data": data, "metadata": {"image/png": {"width": width}}})
     plt.close("all")
     return found
 
 
 def for_notebook(text):
-    """MyST's marks as a notebook knows them: formulas between dollars; a link to another page of the site is its words."""
+    """Convert MyST to the Markdown of notebooks: formulas between dollars, and plain text instead of links to other pages."""
     text = re.sub(r"^```\{math\}\n(.*?)^```$", r"$$\n\1$$", text, flags=re.M | re.S)
     text = re.sub(r"\{math\}`([^`]+)`", r"$\1$", text)
     return re.sub(r"(?<!!)\[([^\]]+)\]\((?!https?:)[^)]+\)", r"\1", text)
@@ -107,7 +107,7 @@ def is_of_text(name, notebook):
 
 
 def pictures(notebook, name):
-    """Write the pictures of a notebook beside those in build, and say where each is, by the number of the output."""
+    """Write the pictures of a notebook to build/docs/tutorials, and return {id(output): path}."""
     found = {}
     for cell in notebook["cells"]:
         for output in cell.get("outputs", ()):
@@ -118,7 +118,7 @@ def pictures(notebook, name):
 
 
 def page(name):
-    """The page: the tutorial with what each cell gave below it."""
+    """Return the page of a tutorial, with the outputs below each cell."""
     notebook, parts = json.loads(kept(name).read_text()), []
     drawn = pictures(notebook, name)
     for (is_code, text), cell in zip(cells(read(name)), notebook["cells"]):
@@ -139,7 +139,7 @@ def page(name):
 
 
 def cards():
-    """A card for each tutorial: its title, its picture and its first sentence."""
+    """Return a card for each tutorial, with its title, picture and first sentence."""
     out = ["::::{grid} 1 2 2 2", ":gutter: 2", ""]
     for name, number in NAMES.items():
         picture = list(pictures(json.loads(kept(name).read_text()), name).values())[number - 1]
@@ -151,14 +151,14 @@ def cards():
 
 def main(arguments):
     if arguments not in ([], ["--torch"], ["--save"]):
-        sys.exit(f"tutorials.py: {' '.join(arguments)}: --torch, --save or nothing")
+        sys.exit(f"tutorials.py: unknown arguments {' '.join(arguments)}; use --torch, --save or none")
     os.chdir(here.parent)
     made.mkdir(parents=True, exist_ok=True)
     if not arguments:
         for name in filter(needs_torch, NAMES):
             if not (kept(name).exists() and is_of_text(name, json.loads(kept(name).read_text()))):
-                sys.exit(f"docs/tutorials/{name}.ipynb was not made of the present docs/tutorials/{name}.md: run "
-                         "python docs/tutorials.py --save, with the wheel, torch, transformers and matplotlib")
+                sys.exit(f"docs/tutorials/{name}.ipynb does not match docs/tutorials/{name}.md; run "
+                         "python docs/tutorials.py --save, with the wheel, torch, transformers and matplotlib installed")
     for name in (name for name in NAMES if needs_torch(name) == bool(arguments)):
         path = kept(name)
         if arguments == ["--torch"]:

@@ -320,7 +320,7 @@ def made_files(program):
         "src/terms/schemes.inc": (program.parent / "schemes/terms/schemes.inc").read_text(),
         "docs/terms/facts.json": json.dumps(TERMS, ensure_ascii=False, indent=1) + "\n",
         "docs/terms.md": make(),
-        "docs/python.md": filled("docs/python.md", ("<!-- classes: made by tools/terms.py -->\n", "<!-- end of classes -->\n",
+        "docs/python-reference.md": filled("docs/python-reference.md", ("<!-- classes: made by tools/terms.py -->\n", "<!-- end of classes -->\n",
                                                     "```{eval-rst}\n.. autosummary::\n   :toctree: api\n\n" +
                                                     "".join(f"   {t['class']}\n" for t in TERMS) + "```\n")),
         "python/relpos/_terms.pyi": stubs(),

@@ -157,13 +157,13 @@ def _(info, in_dims, q, k, v, arrays, options, q_offset, seed):
 
 @_attention.register_fake
 def _(q, k, v, arrays, options, q_offset, seed):
-    asked = {name for name, value, _ in _read(options) if value == "True"}
+    requested = {name for name, value, _ in _read(options) if value == "True"}
     wide = torch.float64 if q.dtype == torch.float64 else torch.float32
     rows, lk = q.shape[:-1], k.shape[-2]
     found = [q.new_empty((*rows, v.shape[-1])), q.new_empty(rows, dtype=wide)]
-    if "return_weights" in asked:
+    if "return_weights" in requested:
         found.append(q.new_empty((*rows, lk), dtype=wide))
-    if "summary" in asked:
+    if "summary" in requested:
         found += [q.new_empty((*rows[:-1], n), dtype=wide) for n in (rows[-1] + lk - 1, lk, rows[-1])]
     return found
 
@@ -347,11 +347,11 @@ def attention(q, k, v, *options):
         else:
             lines.append(f"{name}|{_word(name, value)}|")
     out, lse, *more = torch.ops.relpos.attention(q, k, v, arrays, "\n".join(lines), whole["q_offset"], whole["seed"])
-    asked = [options[_AT[name]] for name in ("return_weights", "return_lse", "summary")]
-    if not any(asked):
+    requested = [options[_AT[name]] for name in ("return_weights", "return_lse", "summary")]
+    if not any(requested):
         return out
-    weights, summary = (more[0], more[1:]) if asked[0] else (None, more)
-    return out, weights, lse if asked[1] else None, tuple(summary) if asked[2] else None
+    weights, summary = (more[0], more[1:]) if requested[0] else (None, more)
+    return out, weights, lse if requested[1] else None, tuple(summary) if requested[2] else None
 
 
 def _tensors(values):

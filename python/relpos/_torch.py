@@ -158,13 +158,13 @@ def attention(q, k, v, *options):
         raise TypeError("q is not a torch tensor, but another input requires a gradient; pass q, k and v as tensors")
     k, v = (x if isinstance(x, _Tensor) else _copied(name, x) for name, x in (("k", k), ("v", v)))
     options = list(options)
-    asked = weights, lse_too, summary = options[_WEIGHTS], options[_LSE], options[_SUMMARY]
+    requested = weights, lse_too, summary = options[_WEIGHTS], options[_LSE], options[_SUMMARY]
     if options[_OUT] is not None:
         raise TypeError("out: torch cannot record a gradient through it; leave it out, or call under torch.no_grad()")
     options[_LSE] = True  # needed by the backward pass
     learned, read = _arrays(options)
     read += [x for x in options if isinstance(x, _Tensor)]
     out, lse, *more = _Attention.apply(options, [place[:2] for place in learned], read, q, k, v, *[array for *_, array in learned])
-    if not any(asked):
+    if not any(requested):
         return out
     return out, more.pop(0) if weights else None, lse if lse_too else None, tuple(more) if summary else None

@@ -77,7 +77,7 @@ def _load():
     found = [name for name in (os.listdir(folder) if os.path.isdir(folder) else []) if name.startswith("librelpos_t5.so")]
     if not found:
         raise ImportError("relpos.t5: this wheel was built without the T5 library, because jansson, libzip or libpng was missing "
-                          "(Debian: apt-get install pkg-config libjansson-dev libzip-dev libpng-dev, then run pip install . again in the source folder of relpos)")
+                          "(Debian: apt-get install pkg-config libjansson-dev libzip-dev libpng-dev, then rebuild the package by pip install . in the source folder)")
     lib = c.CDLL(os.path.join(folder, found[0]))
     pointer, tokens = c.c_void_p, c.POINTER(_Tokens)
     types_of = {

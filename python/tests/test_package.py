@@ -238,6 +238,7 @@ def test_the_command_says_what_is_missing(tmp_path):
                               cwd=tmp_path)
     done = run()
     assert done.returncode == 1 and "libjansson-dev" in done.stderr and done.stderr.count("\n") == 1
+    assert "rebuild the package by pip install . in the source folder" in done.stderr  # no package index has relpos
     program = package / "bin" / "relpos"
     program.parent.mkdir()
     program.write_text("#!/bin/sh\necho \"$@\" \"$RELPOS_PYTHON\"\n")

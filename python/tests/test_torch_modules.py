@@ -409,10 +409,10 @@ def test_differences_are_rounded_as_the_positions_are(dtype, masks):
 def test_differences_that_no_type_rounds_need_no_array():
     p = torch.arange(101.0, dtype=torch.float32)
     for exact in (p, p / 4, p + 1e6, p.double() * 0.1, p.long(), torch.tensor([0.5, math.inf, -math.inf, 3]).float(), p.to(torch.bfloat16)):
-        assert not rt._rounds(exact, exact)
+        assert not rt._multihead._rounds(exact, exact)
     for rounded in (p * 0.1, p + 1 / 3, p / 64 + 2**18, p.to(torch.float16) + 0.1):
-        assert rt._rounds(rounded, rounded)
-    assert rt._rounds(p * 0.1, p.long()) and not rt._rounds(p * 0.1, p.double())
+        assert rt._multihead._rounds(rounded, rounded)
+    assert rt._multihead._rounds(p * 0.1, p.long()) and not rt._multihead._rounds(p * 0.1, p.double())
 
 
 def test_rounded_positions_in_a_compiled_layer():
@@ -821,7 +821,7 @@ def test_nothing_grows_with_the_square(name):
 
 def test_the_recipe_for_a_loss_on_weights():
     """The code in docs/python-reference.md gives the attention of relpos and gradients of both parts of the loss."""
-    page = (Path(__file__).parents[2] / "docs/python.md").read_text()
+    page = (Path(__file__).parents[2] / "docs/python-reference.md").read_text()
     code, names = re.search(r"### A loss on the weights\n.*?```python\n(.*?)```", page, re.S)[1], {}
     exec(code, names)
     q, k, v, bias = (names[x] for x in ("q", "k", "v", "bias"))
@@ -874,7 +874,8 @@ def test_terms_out_of_a_compiled_function():
 
 def test_documentation():
     torch.set_default_dtype(torch.float32)
-    assert doctest.testmod(rt).failed == 0
+    for part in (rt, rt._functional, rt._multihead, rt._t5, rt._textbook, rt._window):
+        assert doctest.testmod(part).failed == 0
     for name in rt.__all__:
         assert getattr(rt, name).__doc__, name
     parts = {"RelativePositionEmbedding", "RelativePositionalBias", "RotaryEmbedding"}  # parts of modules

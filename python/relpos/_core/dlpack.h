@@ -59,7 +59,7 @@ typedef struct dl_exchange {
                     void (*failed)(void *context, const char *type, const char *message));
     int (*from_object)(void *object, dl_managed_versioned **out);
     int (*to_object)(dl_managed_versioned *tensor, void **out);
-    int (*view)(void *object, dl_tensor *out); /* keeps nothing: valid while the object lives */
+    int (*view)(void *object, dl_tensor *out); /* keeps no reference; valid while the object lives */
     int (*current_stream)(int32_t device, int32_t id, void **out);
 } dl_exchange;
 

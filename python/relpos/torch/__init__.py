@@ -1,0 +1,36 @@
+"""Modules of attention with relative positions, and relpos.attention under torch.compile, torch.export and torch.jit.trace.
+
+    >>> import torch, relpos.torch
+    >>> layer = relpos.torch.T5Attention(64, num_heads=8)
+    >>> out, position_bias = layer(torch.randn(2, 100, 64))     # position_bias is for the layers after it
+    >>> out.shape
+    torch.Size([2, 100, 64])
+
+Every module calls relpos.attention, so its memory grows linearly with the length, forward and backward. Parameters have the names and
+shapes of the text or library that the module comes from, so saved weights load. Offsets are key - query unless a docstring states
+otherwise. Tested with PyTorch 2.8 and 2.15; older versions raise at import.
+
+Attention weights that a module returns have no gradient: a loss that depends on them raises in the backward pass. Use .detach(), or see
+"A loss on the weights" in docs/python-reference.md. Second derivatives, forward-mode derivatives and torch.func transforms other than
+vmap raise. torch.autocast casts queries, keys and values as for torch's own attention; float64 and learned arrays keep their types.
+torch.jit.trace records relpos.attention as an operator; import this module before you load the trace. ONNX export raises.
+
+SPDX-License-Identifier: Apache-2.0"""
+from ..numpy import clip_relative_position, count_position_pairs
+from ._functional import scaled_dot_product_attention
+from ._multihead import (AdditivePosMultiheadAttention, AdditiveRelMultiheadAttention, ALiBiMultiheadAttention, ClippedBiasMultiheadAttention,
+                         RoPEMultiheadAttention, RotaryEmbedding, ShawMultiheadAttention)
+from ._t5 import RelativePositionalBias, T5Attention, cross_attention_with_bias
+from ._textbook import (RelativePositionBiasAttention, RelativePositionEmbedding, RelativeSelfAttention, analyze_position_bias,
+                        compute_position_biases)
+from ._window import FactorisedWindowAttention, WindowAttention
+
+__all__ = ["RelativePositionBiasAttention", "RelativePositionEmbedding", "RelativeSelfAttention", "RelativePositionalBias",
+           "T5Attention", "AdditiveRelMultiheadAttention", "AdditivePosMultiheadAttention", "ClippedBiasMultiheadAttention",
+           "ShawMultiheadAttention", "RoPEMultiheadAttention", "RotaryEmbedding", "ALiBiMultiheadAttention", "WindowAttention",
+           "FactorisedWindowAttention", "clip_relative_position", "compute_position_biases", "analyze_position_bias",
+           "count_position_pairs", "cross_attention_with_bias", "scaled_dot_product_attention"]
+
+
+def __dir__():
+    return [*__all__]

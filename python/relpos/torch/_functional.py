@@ -1,0 +1,94 @@
+"""scaled_dot_product_attention, and functions that the modules of relpos.torch share.
+
+SPDX-License-Identifier: Apache-2.0"""
+import torch
+from torch import Tensor, nn
+
+import relpos
+
+from .. import _operator  # registers relpos.attention as an operator for traced calls
+
+
+def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
+                                 is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False, **options) -> Tensor:
+    """relpos.attention with the arguments of torch.nn.functional.scaled_dot_product_attention, followed by its own, such as bias.
+
+    Shapes   query (B, H, L, E), key (B, Hk, S, E), value (B, Hk, S, Ev); all three may omit B, or B and H. attn_mask broadcasts to
+             (B, H, L, S): bool, True = attends, or numbers to add. Hk < H requires enable_gqa=True.
+    Sign     is_causal aligns query 0 with key 0, as in torch, unless q_offset is given.
+    Unlike   torch, a query without keys gives zeros, and is_causal can be combined with attn_mask. torch.manual_seed seeds dropout_p.
+
+    >>> q, k = torch.randn(2, 4, 5, 16), torch.randn(2, 4, 7, 16)
+    >>> want = nn.functional.scaled_dot_product_attention(q, k, k, is_causal=True)
+    >>> torch.allclose(scaled_dot_product_attention(q, k, k, is_causal=True), want, atol=1e-6)
+    True
+    >>> scaled_dot_product_attention(q, k, k, bias=relpos.ALiBi()).shape
+    torch.Size([2, 4, 5, 16])
+    """
+    _need_tensors("relpos.attention", query=query, key=key, value=value)
+    if query.dim() > 2 and key.shape[-3] != query.shape[-3] and not enable_gqa:
+        raise ValueError(f"key has {key.shape[-3]} heads and query has {query.shape[-3]}; pass enable_gqa=True")
+    if dropout_p:
+        options |= _drawn(dropout_p)
+    options |= _masked(attn_mask, options.pop("bias", None))
+    return relpos.attention(query, key, value, scale=scale, **_causal(is_causal) | options)
+
+
+# ---------------------------------------------------------------------------------------------- shared functions
+
+def _split(x: Tensor, heads: int) -> Tensor:
+    """Reshape (B, L, H D) to (B, H, L, D)."""
+    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+def _join(x: Tensor) -> Tensor:
+    """Reshape (B, H, L, D) to (B, L, H D)."""
+    return x.transpose(1, 2).flatten(2)
+
+
+def _attend(q: Tensor, k: Tensor, v: Tensor, need_weights: bool, options: dict) -> tuple[Tensor, Tensor | None]:
+    """Return (out, weights), or (out, None) without need_weights, which avoids an Lq x Lk array."""
+    if not need_weights:
+        return relpos.attention(q, k, v, **options), None
+    found = relpos.attention(q, k, v, **options, return_weights=True)
+    return found.out, found.weights
+
+
+def _drawn(p: float) -> dict:
+    """Return the options of dropout, with a seed from torch's generator, so that torch.manual_seed applies."""
+    return {"dropout": p, "seed": torch.randint(2**62, (), device="cpu")}
+
+
+def _causal(is_causal: bool) -> dict:
+    """Return the options of torch's is_causal, which aligns query 0 with key 0."""
+    return {"causal": True, "q_offset": 0} if is_causal else {}
+
+
+def _need_tensors(alternative: str, **given) -> None:
+    """Raise TypeError for inputs that are not tensors. `alternative` is the function for arrays."""
+    for name, x in given.items():
+        if not isinstance(x, Tensor):
+            raise TypeError(f"{name} is of type {type(x).__name__}, expected a tensor; use {alternative} for arrays")
+
+
+def _dropout(module: nn.Module, p: float) -> dict:
+    return _drawn(p) if module.training and p > 0 else {}
+
+
+def _added(*biases) -> tuple:
+    """Return terms, sums and arrays of biases as one tuple of terms. Skips None."""
+    terms = []
+    for bias in biases:
+        if isinstance(bias, Tensor):
+            terms.append(relpos.Dense(bias))
+        elif bias is not None:
+            terms.extend(_operator.terms_of(bias))
+    return tuple(terms)
+
+
+def _masked(mask: Tensor | None, bias=None, attend: bool = True) -> dict:
+    """Return the options for a bias and a mask. True in a bool mask means attend, or with attend=False, masked. Other masks are added to
+    the scores."""
+    if mask is None or mask.dtype != torch.bool:
+        return {"bias": _added(bias, mask)}
+    return {"bias": _added(bias), "mask": mask if attend else ~mask}

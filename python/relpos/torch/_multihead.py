@@ -1,0 +1,374 @@
+"""Modules like torch.nn.MultiheadAttention, with relative positions.
+
+SPDX-License-Identifier: Apache-2.0"""
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import relpos
+
+from .. import _torch
+from ._functional import _added, _attend, _causal, _dropout, _join, _masked, _split
+from ._textbook import RelativePositionEmbedding
+
+
+def _multihead(module, q: Tensor, k: Tensor, v: Tensor, dropout: float, attn_mask: Tensor | None, key_padding_mask: Tensor | None,
+               need_weights: bool, is_causal: bool, bias=None, **options) -> tuple[Tensor, Tensor | None]:
+    """Return (out, mean weights) for projected q, k and v (B, L, H D), with the masks of torch.nn.MultiheadAttention."""
+    q, k, v = (_split(x, module.num_heads) for x in (q, k, v))
+    if attn_mask is not None:
+        attn_mask = _four_axes(attn_mask, *q.shape[:3], k.shape[2])
+    if key_padding_mask is not None:
+        if key_padding_mask.dtype == torch.bool:
+            options["key_mask"] = ~key_padding_mask
+        else:
+            bias = _added(bias, key_padding_mask[:, None, None])
+    options |= {**_causal(is_causal), **_masked(attn_mask, bias, attend=False), **_dropout(module, dropout)}
+    out, weights = _attend(q, k, v, need_weights, options)
+    return _join(out), None if weights is None else weights.mean(1)
+
+
+def _four_axes(mask: Tensor, batch: int, heads: int, lq: int, lk: int) -> Tensor:
+    """Convert a mask that broadcasts to those of torch.nn.MultiheadAttention to one that broadcasts to (B, H, Lq, Lk)."""
+    front = mask.shape[0] if mask.dim() == 3 else 1
+    if mask.dim() in (2, 3) and mask.shape[-2] in (1, lq) and mask.shape[-1] in (1, lk) and front in (1, batch, batch * heads):
+        mask = mask.expand(*mask.shape[:-2], lq, lk)
+        if mask.dim() == 2:
+            return mask
+        return mask[:, None] if front in (1, batch) else mask.unflatten(0, (batch, heads))
+    raise ValueError(f"attn_mask has shape {tuple(mask.shape)}, expected (Lq, Lk), (B, Lq, Lk) or (B num_heads, Lq, Lk), here "
+                     f"({lq}, {lk}), ({batch}, {lq}, {lk}) or ({batch * heads}, {lq}, {lk})")
+
+
+def _known(positions: Tensor | None, mask: Tensor | None) -> Tensor | None:
+    """Replace infinite positions by 2^53, the largest allowed position, and positions whose mask is False by 0. Uses float64, since
+    float16 cannot represent 2^53."""
+    if positions is None or not positions.is_floating_point():
+        return positions
+    far = torch.nan_to_num(positions.double(), nan=torch.nan, posinf=2.0**53, neginf=-2.0**53)
+    return far if mask is None else far.masked_fill(~mask, 0)
+
+
+def _at(x: Tensor, positions: Tensor | None, mask: Tensor | None) -> Tensor:
+    """Return the positions of x, by default its indices, with 0 where the mask is False."""
+    if positions is None:
+        return torch.arange(x.shape[1], device=x.device)
+    return positions if mask is None else positions.masked_fill(~mask, 0)
+
+
+def _rounds(q_positions: Tensor, k_positions: Tensor) -> bool:
+    """Return true if differences computed in the type of the positions (the wider of the two) may differ from differences in float64.
+    They are equal if all finite positions are multiples of a step whose multiples, up to twice the largest position, are exact in that
+    type."""
+    dtype = torch.promote_types(q_positions.dtype, k_positions.dtype)
+    if not dtype.is_floating_point or dtype == torch.float64:
+        return False
+    if torch.compiler.is_compiling() or torch.jit.is_tracing() or _torch._modes() or torch._C._functorch.maybe_current_level() is not None:
+        return True  # a traced graph cannot branch on values
+    positions = torch.cat([x.to(dtype).double().flatten() for x in (q_positions, k_positions)])
+    if positions.isnan().any():
+        return False  # the term raises for NaN
+    finite = positions[positions.isfinite()]
+    largest = finite.abs().max().item() if len(finite) else 0.0
+    steps = finite / (torch.finfo(dtype).eps * 2.0 ** math.frexp(largest)[1])
+    return bool((steps != steps.round()).any())
+
+
+def _pairs_of_rounded_positions(table: Tensor, max_distance: int, q_positions: Tensor, k_positions: Tensor, q_mask: Tensor | None,
+                                k_mask: Tensor | None) -> relpos.Term:
+    """Return -table[trunc(clamp(P_Q - P_K))] as an array of all pairs, with differences in the type of the positions."""
+    p, k = q_positions[..., :, None], k_positions[..., None, :]
+    difference = torch.where(p == k, 0, p - k).double()  # equal infinite positions have difference 0
+    bias = -table[difference.nan_to_num(0.0).clamp(-max_distance, max_distance).long() + max_distance]
+    bias = torch.where(difference.isnan(), torch.nan, bias)
+    for mask, at in ((q_mask, -1), (k_mask, -2)):
+        if mask is not None:
+            bias = torch.where(mask.unsqueeze(at), bias, 0)
+    return relpos.Dense(bias[:, None] if bias.dim() == 3 else bias)
+
+
+class AdditiveRelMultiheadAttention(nn.Module):
+    """torch.nn.MultiheadAttention that subtracts a learned function of the difference of two positions from the logits:
+    A[i, j] = <q_i, k_j> / sqrt(d_h) - rel_bias[trunc(clamp(P_Q[i] - P_K[j], -m, m)) + m], m = max_distance.
+
+    Shapes   query (B, Lq, embed_dim), key and value (B, Lk, embed_dim); q_positions (Lq) or (B, Lq), k_positions (Lk) or (B, Lk),
+             integer or real; infinite positions are far from all others. Position masks have the same shapes: False = the token has
+             no position (it may be NaN), so its pairs attend without a bias. attn_mask (Lq, Lk), (B, Lq, Lk) or
+             (B num_heads, Lq, Lk), where any axis may be 1, and key_padding_mask (B, Lk) are as in torch, bool (True = masked) or
+             added. Returns (B, Lq, embed_dim) and, with need_weights, the weights (B, Lq, Lk) after dropout, averaged over heads.
+    Weights  rel_bias (2 max_distance + 1,), shared by the heads, initially zero; attn.in_proj_weight, attn.in_proj_bias,
+             attn.out_proj.weight, attn.out_proj.bias.
+    Sign     query - key, and the bias is subtracted. A row with all keys masked gives the output projection's bias, not NaN.
+    Memory   differences of positions are rounded to the type of the positions, as in symm_learning. If this changes a difference, as
+             with decimal fractions in float32 (or, in a compiled module, with any type below float64), the biases take an array of
+             Lq Lk numbers. Otherwise, and with positions.double(), memory grows linearly with the length.
+    Source   symm_learning.
+    """
+
+    def __init__(self, embed_dim: int, num_heads: int, *, max_distance: int, dropout: float = 0.0, bias: bool = True, device=None,
+                 dtype=None) -> None:
+        super().__init__()
+        if max_distance < 0:
+            raise ValueError(f"max_distance is {max_distance}, expected 0 or more")
+        self.attn = nn.MultiheadAttention(embed_dim, num_heads, dropout, bias, batch_first=True, device=device, dtype=dtype)
+        self.embed_dim, self.num_heads, self.max_distance = embed_dim, num_heads, max_distance
+        self.rel_bias = nn.Parameter(torch.zeros(2 * max_distance + 1, device=device, dtype=dtype))
+
+    def reset_parameters(self) -> None:
+        """Initialize as torch.nn.MultiheadAttention does, and set the bias to zero."""
+        _reset_wrapped(self.attn)
+        nn.init.zeros_(self.rel_bias)
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, *, q_positions: Tensor | None = None,
+                k_positions: Tensor | None = None, q_position_mask: Tensor | None = None, k_position_mask: Tensor | None = None,
+                attn_mask: Tensor | None = None, key_padding_mask: Tensor | None = None, need_weights: bool = False,
+                is_causal: bool = False) -> tuple[Tensor, Tensor | None]:
+        """Return (output, weights or None). is_causal masks later keys by index and ignores positions."""
+        if q_positions is not None or k_positions is not None:
+            at_q, at_k = (_at(x, p, mask) for x, p, mask in ((query, q_positions, q_position_mask),
+                                                                             (key, k_positions, k_position_mask)))
+            if _rounds(at_q, at_k):
+                term = _pairs_of_rounded_positions(self.rel_bias, self.max_distance, at_q, at_k, q_position_mask, k_position_mask)
+                return _wrapped(self, query, key, value, attn_mask, key_padding_mask, need_weights, is_causal, bias=term)
+        term = relpos.Real(self.rel_bias[None], max_distance=self.max_distance, q_positions=_known(q_positions, q_position_mask),
+                           k_positions=_known(k_positions, k_position_mask), q_position_mask=q_position_mask,
+                           k_position_mask=k_position_mask)
+        return _wrapped(self, query, key, value, attn_mask, key_padding_mask, need_weights, is_causal, bias=term)
+
+
+class AdditivePosMultiheadAttention(nn.Module):
+    """torch.nn.MultiheadAttention that adds a learned vector for each position to queries and keys, but not to values:
+    q' = query + pos_emb[P_Q], k' = key + pos_emb[P_K].
+
+    Shapes   as in AdditiveRelMultiheadAttention. Positions are finite, 0 to max_len - 1; fractions are rounded down. Position masks:
+             False = add no vector.
+    Weights  pos_emb (max_len, embed_dim), initially zero; attn.in_proj_weight, attn.in_proj_bias, attn.out_proj.weight,
+             attn.out_proj.bias.
+    Errors   IndexError if a position is outside the table.
+    Source   symm_learning; the absolute positions of Vaswani et al. 2017, learned, and added in every layer.
+    """
+
+    def __init__(self, embed_dim: int, num_heads: int, *, max_len: int, dropout: float = 0.0, bias: bool = True, device=None,
+                 dtype=None) -> None:
+        super().__init__()
+        if max_len < 1:
+            raise ValueError(f"max_len is {max_len}, expected 1 or more")
+        self.attn = nn.MultiheadAttention(embed_dim, num_heads, dropout, bias, batch_first=True, device=device, dtype=dtype)
+        self.embed_dim, self.num_heads, self.max_len = embed_dim, num_heads, max_len
+        self.pos_emb = nn.Parameter(torch.zeros(max_len, embed_dim, device=device, dtype=dtype))
+
+    def reset_parameters(self) -> None:
+        """Initialize as torch.nn.MultiheadAttention does, and set the vectors to zero."""
+        _reset_wrapped(self.attn)
+        nn.init.zeros_(self.pos_emb)
+
+    def _moved(self, side: str, x: Tensor, positions: Tensor | None, mask: Tensor | None) -> Tensor:
+        """Add the vectors of the positions to x."""
+        at = torch.arange(x.shape[1], device=x.device) if positions is None else positions
+        at = at if mask is None else at.masked_fill(~mask, 0)
+        try:
+            added = F.embedding(at.floor().long(), self.pos_emb)
+        except IndexError:
+            raise IndexError(f"{side}_positions has {at.min().item():g} to {at.max().item():g}, expected 0 to {self.max_len - 1}, finite; "
+                             "use a larger max_len, or a position mask to skip tokens") from None
+        return x + (added if mask is None else added * mask[..., None])
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, *, q_positions: Tensor | None = None,
+                k_positions: Tensor | None = None, q_position_mask: Tensor | None = None, k_position_mask: Tensor | None = None,
+                attn_mask: Tensor | None = None, key_padding_mask: Tensor | None = None, need_weights: bool = False,
+                is_causal: bool = False) -> tuple[Tensor, Tensor | None]:
+        """Return (output, weights or None). Masks are as in AdditiveRelMultiheadAttention."""
+        q = self._moved("q", query, q_positions, q_position_mask)
+        k = self._moved("k", key, k_positions, k_position_mask)
+        return _wrapped(self, q, k, value, attn_mask, key_padding_mask, need_weights, is_causal)
+
+
+def _reset_wrapped(attn: nn.MultiheadAttention) -> None:
+    """Initialize a torch.nn.MultiheadAttention again."""
+    attn.out_proj.reset_parameters()
+    attn._reset_parameters()
+
+
+def _wrapped(module, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None,
+             need_weights: bool, is_causal: bool, bias=None) -> tuple[Tensor, Tensor | None]:
+    """Return (output, weights) computed with the parameters of module.attn, a torch.nn.MultiheadAttention that never runs itself."""
+    attn = module.attn
+    biases = (None,) * 3 if attn.in_proj_bias is None else attn.in_proj_bias.chunk(3)
+    q, k, v = map(F.linear, (query, key, value), attn.in_proj_weight.chunk(3), biases)
+    out, weights = _multihead(module, q, k, v, attn.dropout, attn_mask, key_padding_mask, need_weights, is_causal, bias=bias)
+    return attn.out_proj(out), weights
+
+
+class _MultiheadAttention(nn.Module):
+    """The base of the four classes below: projections, masks, and weights averaged over heads."""
+
+    def __init__(self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True, device=None, dtype=None) -> None:
+        super().__init__()
+        if embed_dim % num_heads != 0:
+            raise ValueError(f"embed_dim is {embed_dim}, expected a multiple of num_heads, {num_heads}")
+        self.embed_dim, self.num_heads, self.head_dim, self.dropout = embed_dim, num_heads, embed_dim // num_heads, dropout
+        self.q_proj, self.k_proj, self.v_proj, self.out_proj = (
+            nn.Linear(embed_dim, embed_dim, bias=bias, device=device, dtype=dtype) for _ in range(4))
+
+    def reset_parameters(self) -> None:
+        """Draw matrices from Xavier uniform, set biases to zero, and initialize the parameters of the class."""
+        for linear in (self.q_proj, self.k_proj, self.v_proj, self.out_proj):
+            nn.init.xavier_uniform_(linear.weight)
+            if linear.bias is not None:
+                nn.init.zeros_(linear.bias)
+
+    def terms(self, **positions) -> dict:
+        """Return the terms as options of relpos.attention."""
+        raise NotImplementedError
+
+    def _positions(self, side: str, x: Tensor, positions: Tensor | None, mask: Tensor | None) -> dict:
+        """Return the arguments of terms() for the positions of one side, "q" or "k". The term skips pairs with a masked position."""
+        found = {f"{side}_positions": _known(positions, mask)}
+        return found if mask is None else found | {f"{side}_position_mask": mask}
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, *, q_positions: Tensor | None = None,
+                k_positions: Tensor | None = None, q_position_mask: Tensor | None = None, k_position_mask: Tensor | None = None,
+                attn_mask: Tensor | None = None, key_padding_mask: Tensor | None = None, need_weights: bool = False,
+                is_causal: bool = False) -> tuple[Tensor, Tensor | None]:
+        """Return (output, weights or None). Shapes and masks are as in AdditiveRelMultiheadAttention; the class documents the positions
+        that it accepts."""
+        positions = (self._positions("q", query, q_positions, q_position_mask)
+                     | self._positions("k", key, k_positions, k_position_mask))
+        q, k, v = self.q_proj(query), self.k_proj(key), self.v_proj(value)
+        out, weights = _multihead(self, q, k, v, self.dropout, attn_mask, key_padding_mask, need_weights, is_causal,
+                                  **self.terms(**positions))
+        return self.out_proj(out), weights
+
+
+class ClippedBiasMultiheadAttention(_MultiheadAttention):
+    """A bias for each clipped offset and head: A[i, j] = <q_i, k_j> / sqrt(d) + relative_bias[h, clamp(i - j, -R, R) + R].
+
+    Shapes   as in AdditiveRelMultiheadAttention, including infinite positions and position masks.
+    Weights  relative_bias (num_heads, 2 max_distance + 1), or (2 max_distance + 1,) with shared=True, initially zero; q_proj,
+             k_proj, v_proj and out_proj.
+    Sign     query - key.
+    Source   Shaw, Uszkoreit, Vaswani 2018 for the clipping.
+    """
+
+    def __init__(self, embed_dim: int, num_heads: int, *, max_distance: int, shared: bool = False, **options) -> None:
+        super().__init__(embed_dim, num_heads, **options)
+        self.max_distance = max_distance
+        shape = (2 * max_distance + 1,) if shared else (num_heads, 2 * max_distance + 1)
+        self.relative_bias = nn.Parameter(torch.zeros(shape, device=options.get("device"), dtype=options.get("dtype")))
+
+    def reset_parameters(self) -> None:
+        """Initialize the projections, and set the bias to zero."""
+        super().reset_parameters()
+        nn.init.zeros_(self.relative_bias)
+
+    def terms(self, **positions) -> dict:
+        """Return the table as options of relpos.attention: as Real if there are masks, otherwise as Table, which is faster. Table uses
+        key - query, so the table is reversed."""
+        table = self.relative_bias if self.relative_bias.dim() == 2 else self.relative_bias[None]
+        if any(name.endswith("mask") for name in positions):
+            return {"bias": relpos.Real(table, max_distance=self.max_distance, sign=1, **positions)}
+        return {"bias": relpos.Table(table.flip(-1), left=self.max_distance, right=self.max_distance, **positions)}
+
+
+class ShawMultiheadAttention(_MultiheadAttention):
+    """Vectors for keys and values at each clipped offset, as in RelativeSelfAttention, for several heads.
+
+    Shapes   as in AdditiveRelMultiheadAttention, including infinite positions and position masks: False = no vectors for keys or
+             values.
+    Weights  rel_embed.a_K and rel_embed.a_V (2 max_distance + 1, head_dim), shared by the heads; q_proj, k_proj, v_proj, out_proj.
+    Sign     key - query.
+    Source   Shaw, Uszkoreit, Vaswani 2018, equations 3 and 4.
+    """
+
+    def __init__(self, embed_dim: int, num_heads: int, *, max_distance: int, **options) -> None:
+        super().__init__(embed_dim, num_heads, **options)
+        self.rel_embed = RelativePositionEmbedding(max_distance, self.head_dim, self.head_dim)
+        self.rel_embed.to(device=options.get("device"), dtype=options.get("dtype"))
+
+    def reset_parameters(self) -> None:
+        """Initialize the projections, and draw new vectors."""
+        super().reset_parameters()
+        self.rel_embed.reset_parameters()
+
+    def terms(self, **positions) -> dict:
+        """Return the vectors as options of relpos.attention."""
+        return self.rel_embed.terms(**positions)
+
+
+class RoPEMultiheadAttention(_MultiheadAttention):
+    """Rotates queries and keys by their positions: the pair of channels (2c, 2c + 1) by the angle p / rope_base^(2c / head_dim).
+
+    Shapes   as in AdditiveRelMultiheadAttention, but with finite positions. Position masks: False = not rotated. layout="half" pairs
+             channel c with c + head_dim / 2 instead.
+    Weights  q_proj, k_proj, v_proj, out_proj.
+    Sign     scores depend only on key - query.
+    Errors   ValueError if a position is not finite.
+    Source   Su et al. 2021, equation 15; layout and names as in symm_learning.
+    """
+
+    def __init__(self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True, rope_base: float = 10000.0,
+                 device=None, dtype=None, *, layout: str = "interleaved") -> None:
+        super().__init__(embed_dim, num_heads, dropout, bias, device, dtype)
+        self.rope_base, self.layout = rope_base, layout
+
+    def _positions(self, side: str, x: Tensor, positions: Tensor | None, mask: Tensor | None) -> dict:
+        """Return the positions of one side, with 0, which means no rotation, for tokens without a position."""
+        if mask is not None:
+            positions = torch.arange(x.shape[1], device=x.device) if positions is None else positions
+            positions = positions.masked_fill(~mask, 0)
+        return {f"{side}_positions": positions}
+
+    def terms(self, **positions) -> dict:
+        """Return the option rope of relpos.attention."""
+        return {"rope": relpos.RoPE(base=self.rope_base, layout=self.layout, **positions)}
+
+
+class RotaryEmbedding(nn.Module):
+    """The cosines and sines of RoPE for given positions, and a rotation by them, for attention of your own. RoPEMultiheadAttention does
+    not need it, since relpos.attention rotates.
+
+    Shapes   positions (P) or (B, P), integer or real; cosines and sines (..., P, dim/2). apply_rope: x (B, H, P, dim).
+    Layout   channels 2c and 2c + 1 form a pair, which is rotated by p / base^(2c / dim).
+    Errors   ValueError if dim is not even and positive, or if x has another width.
+    Source   Su et al. 2021, equation 15; names as in symm_learning.
+    """
+
+    def __init__(self, dim: int, base: float = 10000.0, device=None, dtype=None) -> None:
+        super().__init__()
+        if dim <= 0 or dim % 2:
+            raise ValueError(f"dim is {dim}, expected a positive even number")
+        self.dim, self.base = dim, base
+        self.register_buffer("inv_freq", base ** (-torch.arange(0, dim, 2, device=device, dtype=dtype) / dim), persistent=False)
+
+    def forward(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Return (cosines, sines)."""
+        angles = positions[..., None] * self.inv_freq
+        return angles.cos(), angles.sin()
+
+    def apply_rope(self, x: Tensor, positions: Tensor, position_mask: Tensor | None = None) -> Tensor:
+        """Rotate x by its positions. Tokens whose mask is False are not rotated."""
+        if x.shape[-1] != self.dim:
+            raise ValueError(f"x has width {x.shape[-1]}, expected {self.dim}, the dim of this RotaryEmbedding")
+        if position_mask is not None:
+            positions = positions.masked_fill(~position_mask, 0)
+        cos, sin = (y.to(x.dtype).reshape(-1, 1, *y.shape[-2:]) for y in self(positions))
+        first, second = x[..., ::2], x[..., 1::2]
+        return torch.stack((first * cos - second * sin, second * cos + first * sin), -1).flatten(-2)
+
+
+class ALiBiMultiheadAttention(_MultiheadAttention):
+    """A penalty that grows with the distance: A[i, j] = <q_i, k_j> / sqrt(d) - m_h |i - j|. If num_heads is a power of two, the slopes
+    are m_h = 2^(-8 h / num_heads), h = 1, 2, ...; other numbers of heads use the paper's slopes.
+
+    Shapes   as in AdditiveRelMultiheadAttention, including infinite positions and position masks. An infinitely far key has weight 0
+             if another key is at a finite distance; a query infinitely far from all keys weights them equally.
+    Weights  q_proj, k_proj, v_proj, out_proj.
+    Sign     none. The paper's attention is causal: is_causal=True.
+    Source   Press, Smith, Lewis 2022, section 3.
+    """
+
+    def terms(self, **positions) -> dict:
+        """Return the option bias of relpos.attention."""
+        return {"bias": relpos.ALiBi(**positions)}

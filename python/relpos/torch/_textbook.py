@@ -1,0 +1,172 @@
+"""Modules and functions of textbooks: a decay with distance, and Shaw's vectors, for one head.
+
+SPDX-License-Identifier: Apache-2.0"""
+import torch
+from torch import Tensor, nn
+
+import relpos
+
+from ..numpy import clip_relative_position, own_bias
+from ._functional import _attend, _masked, _need_tensors
+
+
+# ---------------------------------------------------------------------------------------------- decay and buckets, one head
+
+class RelativePositionBiasAttention(nn.Module):
+    """softmax(Q K^T / sqrt(d_k) + B) V, where B[i, j] = -bias_scale * log(1 + |i - j|), or with learned=True,
+    relative_bias_table[bucket(j - i)] with the buckets of T5.
+
+    Shapes   Q (..., N, d_k), K (..., M, d_k), V (..., M, d_v), with up to two leading axes; weights (..., N, M), output
+             (..., N, d_v).
+             mask: bool, broadcasts to (..., N, M), True = masked. A row with all keys masked gives zeros.
+    Sign     the decay is symmetric; the offset of a bucket is key - query.
+    Weights  relative_bias_table (num_buckets,), unused by the logarithmic decay.
+    Source   Raffel et al. 2020 for the buckets.
+
+    max_seq_len is accepted for compatibility and has no effect.
+    """
+
+    def __init__(self, d_k: int, max_seq_len: int = 512, num_buckets: int = 32, bias_scale: float = 0.3, *, learned: bool = False,
+                 max_distance: int = 128) -> None:
+        super().__init__()
+        self.d_k, self.max_seq_len, self.num_buckets, self.bias_scale = d_k, max_seq_len, num_buckets, bias_scale
+        self.learned, self.max_distance = learned, max_distance
+        self.relative_bias_table = nn.Parameter(torch.zeros(num_buckets))
+
+    def term(self) -> relpos.Term:
+        """Return the bias B as a term."""
+        if self.learned:
+            return relpos.T5(self.relative_bias_table[:, None], buckets=self.num_buckets, max_distance=self.max_distance)
+        return relpos.LogDecay(self.bias_scale)
+
+    def _compute_bias(self, N: int, M: int | None = None) -> Tensor:
+        """Return B for N queries and M keys; M defaults to N. A subclass can override this method, with the parameter N or with N and M;
+        attention then uses the overridden bias."""
+        M = N if M is None else M
+        if not self.learned:
+            return torch.from_numpy(self.term().matrix(N, M, heads=1)[0]).to(self.relative_bias_table)
+        offsets = torch.arange(M) - torch.arange(N)[:, None]
+        buckets = relpos.bucket(offsets.numpy(), buckets=self.num_buckets, max_distance=self.max_distance)
+        return self.relative_bias_table[torch.from_numpy(buckets)]
+
+    def _bias(self, N: int, M: int) -> relpos.Term:
+        """Return the term, or a Dense term if a subclass overrides the bias."""
+        if type(self)._compute_bias is RelativePositionBiasAttention._compute_bias:
+            return self.term()
+        return relpos.Dense(own_bias(self._compute_bias, N, M))
+
+    def _options(self, mask: Tensor | None, Q: Tensor, K: Tensor) -> dict:
+        return {"scale": self.d_k**-0.5, **_masked(mask, self._bias(Q.shape[-2], K.shape[-2]), attend=False)}
+
+    def forward(self, Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None = None, *,
+                need_weights: bool = True) -> tuple[Tensor | None, Tensor]:
+        """Return (weights, output); weights are None with need_weights=False."""
+        _need_tensors("relpos.numpy.RelativePositionBiasAttention", Q=Q, K=K, V=V)
+        front = 4 - Q.dim()
+        q, k, v = (x[(None,) * front] for x in (Q, K, V))
+        out, weights = _attend(q, k, v, need_weights, self._options(mask, Q, K))
+        return None if weights is None else weights.reshape(weights.shape[front:]), out.reshape(out.shape[front:])
+
+    def explain(self, Q: Tensor, K: Tensor, V: Tensor, tokens: list[str], query_idx: int = 0) -> relpos.Explanation:
+        """Print and return the computation of one token's row, for Q, K and V with two axes."""
+        with torch.no_grad():
+            row = relpos.explain(Q[None], K[None], V[None], query=query_idx, **self._options(None, Q, K))
+        print(f"query {tokens[query_idx]!r}, d_k {self.d_k}, bias {self._bias(len(Q), len(K))!r}")
+        print(f"{'key':>12}{'raw':>10}{'scaled':>10}{'bias':>10}{'score':>10}{'weight':>10}")
+        for token, *numbers in zip(tokens, *row[:5]):
+            print(f"{token:>12}{''.join(f'{float(x):10.4f}' for x in numbers)}  {'#' * round(40 * float(numbers[-1]))}".rstrip())
+        print("output", " ".join(f"{x:.4f}" for x in row.out.tolist()))
+        return row
+
+
+# ---------------------------------------------------------------------------------------------- vectors for keys and values
+
+class RelativePositionEmbedding(nn.Module):
+    """Vectors a_K and a_V for each offset from -max_distance to max_distance. Offsets beyond are clipped.
+
+    Weights  a_K (2 max_distance + 1, d_k), a_V (2 max_distance + 1, d_v), initially normal with variance 2 / (rows + columns)
+             (Xavier). A seed uses a separate generator, and gives other numbers than in relpos.numpy.
+    Sign     the offset is key - query; row 0 is offset -max_distance.
+    Source   Shaw, Uszkoreit, Vaswani 2018, sections 3.1 and 3.2.
+    """
+
+    def __init__(self, max_distance: int, d_k: int, d_v: int, seed: int | None = None) -> None:
+        super().__init__()
+        self.max_distance = max_distance
+        self.a_K, self.a_V = (_xavier(2 * max_distance + 1, d, seed, at) for at, d in enumerate((d_k, d_v)))
+
+    def reset_parameters(self) -> None:
+        """Draw new vectors from torch's generator."""
+        nn.init.xavier_normal_(self.a_K)
+        nn.init.xavier_normal_(self.a_V)
+
+    def get_key_embedding(self, rel_pos: int) -> Tensor:
+        """Return the vector a_K of an offset."""
+        return self.a_K[clip_relative_position(rel_pos, 0, self.max_distance) + self.max_distance]
+
+    def get_value_embedding(self, rel_pos: int) -> Tensor:
+        """Return the vector a_V of an offset."""
+        return self.a_V[clip_relative_position(rel_pos, 0, self.max_distance) + self.max_distance]
+
+    def terms(self, **positions) -> dict:
+        """Return the options relkey and relval of relpos.attention."""
+        reach = {"left": self.max_distance, "right": self.max_distance, **positions}
+        return {"relkey": relpos.RelKey(self.a_K, **reach), "relval": relpos.RelValue(self.a_V, **reach)}
+
+
+def _xavier(rows: int, columns: int, seed: int | None = None, at: int = 0) -> nn.Parameter:
+    """Draw a Xavier normal matrix. With a seed, the numbers depend only on the seed and `at`, the number of the matrix."""
+    generator = None if seed is None else torch.Generator().manual_seed(seed * 8 + at)
+    return nn.Parameter(nn.init.xavier_normal_(torch.empty(rows, columns), generator=generator))
+
+
+class RelativeSelfAttention(nn.Module):
+    """One head of self-attention with relative positions in keys and values:
+    e[i, j] = <q_i, k_j + a_K[j - i]> / sqrt(d_k), out_i = sum_j softmax(e)[i, j] (v_j + a_V[j - i]), q = X W_q and so on.
+
+    Shapes   X (N, embed_dim) or (B, N, embed_dim); output (..., N, d_v), weights (..., N, N).
+    Weights  W_q, W_k (embed_dim, d_k), W_v (embed_dim, d_v), rel_embed.a_K, rel_embed.a_V; all Xavier. Only
+             relpos.numpy.RelativeSelfAttention gives the numbers of a text that uses np.random.seed.
+    Sign     key - query, clipped to max_distance.
+    Source   Shaw, Uszkoreit, Vaswani 2018, equations 3 and 4.
+    """
+
+    def __init__(self, embed_dim: int, d_k: int, d_v: int, max_distance: int = 16, seed: int | None = None) -> None:
+        super().__init__()
+        self.d_k = d_k
+        self.W_q, self.W_k, self.W_v = (_xavier(embed_dim, d, seed, 2 + at) for at, d in enumerate((d_k, d_k, d_v)))
+        self.rel_embed = RelativePositionEmbedding(max_distance, d_k, d_v, seed)
+
+    def forward(self, X: Tensor, *, need_weights: bool = True, **options) -> tuple[Tensor, Tensor | None]:
+        """Return (output, weights); weights are None with need_weights=False. `options`, such as causal, are passed to
+        relpos.attention."""
+        _need_tensors("relpos.numpy.RelativeSelfAttention", X=X)
+        q, k, v = (x.unsqueeze(-3) for x in (X @ self.W_q, X @ self.W_k, X @ self.W_v))
+        out, weights = _attend(q, k, v, need_weights, self.rel_embed.terms() | options)
+        return out.squeeze(-3), None if weights is None else weights.squeeze(-3)
+
+
+def compute_position_biases(Q: Tensor, rel_embed: RelativePositionEmbedding) -> Tensor:
+    """Compute the position part of the scores, <Q[i], a_K[j - i]> / sqrt(d_k), for every pair, in float64 and without a gradient. Q is
+    (N, d_k), a tensor or an array.
+
+    >>> compute_position_biases(torch.ones(3, 4), RelativePositionEmbedding(2, 4, 4)).shape
+    torch.Size([3, 3])
+    """
+    q = torch.as_tensor(Q).detach()[None]
+    key = rel_embed.terms()["relkey"]
+    with torch.no_grad():
+        return torch.stack([relpos.explain(q, q, q, query=i, relkey=key).parts["relkey"] for i in range(len(Q))])
+
+
+def analyze_position_bias(attention_weights: Tensor, max_offset: int = 5) -> dict[int, float]:
+    """Return the mean weight of each offset key - query from -max_offset to max_offset that occurs in weights (..., N, M), a tensor or
+    an array. For long sequences, relpos.attention(..., summary=True).summary.profile computes it without an array of weights.
+
+    >>> analyze_position_bias(torch.eye(3), 1)
+    {-1: 0.0, 0: 1.0, 1: 0.0}
+    """
+    attention_weights = torch.as_tensor(attention_weights)
+    n, m = attention_weights.shape[-2:]
+    return {offset: attention_weights.diagonal(offset, -2, -1).mean().item()
+            for offset in range(-max_offset, max_offset + 1) if -n < offset < m}
