@@ -5,7 +5,7 @@ list(FILTER cli_sources EXCLUDE REGEX "/main\\.c$")
 file(GLOB nn_sources CONFIGURE_DEPENDS lab/engine/*.c) # loads a CBLAS when it runs
 set_source_files_properties(lab/engine/rows.c lab/engine/adamw.c PROPERTIES COMPILE_OPTIONS "-O3;-fno-math-errno;-fno-trapping-math")
 add_library(relpos_cli STATIC ${nn_sources} ${cli_sources})
-target_link_libraries(relpos_cli PUBLIC relpos_io PRIVATE relpos_client INTERFACE relpos_t5 ${CMAKE_DL_LIBS})
+target_link_libraries(relpos_cli PUBLIC relpos_io PRIVATE relpos_client relpos_tokenizer INTERFACE relpos_t5 ${CMAKE_DL_LIBS})
 file(RELATIVE_PATH doc_from_program ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_DOCDIR})
 target_compile_definitions(relpos_cli PRIVATE RELPOS_BUILD_TYPE="${CMAKE_BUILD_TYPE}"
                                               RELPOS_DOC_FROM_PROGRAM="${doc_from_program}")

@@ -35,7 +35,7 @@ MAY = {
     "cli/support": [],
     "models/tokenizer": ["models/io"],
     "models/t5": ["models/io", "models/linear/linear.h", "models/tokenizer/tokenizer.h", "src/isa/clones.h", "src/base/random.h"],
-    "lab/engine": ["models/io", "src/base/edits.h", "src/base/random.h", "src/isa/clones.h"],
+    "lab/engine": ["models/io", "models/tokenizer/tokenizer.h", "src/base/edits.h", "src/base/random.h", "src/isa/clones.h"],
     "cli": ["models/io", "cli/support", "src/base/edits.h", "src/isa/processor.h"],  # processor.h: names for RELPOS_HIDE_ISA
     "cli/commands": ["models/io", "cli/support", "cli"],
     "cli/verify": ["cli/support", "cli"],

@@ -128,7 +128,7 @@ static const key keys[] = {
      "training files, separated by spaces; for a classifier, each file is a class; for an encoder-decoder, lines of a "
      "source, a tab and a target"},
     {"tokenizer", KEY_TEXT, AT(tokenizer), NULL, 0, 0, "",
-     "SentencePiece .model file; its word pieces are the tokens; empty: tokens are bytes"},
+     "SentencePiece .model file of type unigram; its word pieces are the tokens; empty: tokens are bytes"},
     {"valid", KEY_TEXT, AT(valid), NULL, 0, 0, "", "held-out files, separated by spaces; empty: the end of text"},
     {"eval_lengths", KEY_TEXT, AT(eval_lengths), NULL, 0, 0, "",
      "lengths at which relpos lab sweep measures, separated by spaces; empty: length"},

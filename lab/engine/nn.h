@@ -10,8 +10,8 @@
  *
  * Functions that can fail return 0, or -1 with one line in err: the field, its value, the bound, and what to do.
  *
- * The files of lab/engine include the public header, io/, and three headers of src/: random numbers, edit distance, and
- * the macro that compiles a loop for wider vectors. They print nothing.
+ * The files of lab/engine include the public header, io/, the tokenizer's header, and three headers of src/: random
+ * numbers, edit distance, and the macro that compiles a loop for wider vectors. They print nothing.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_NN_H
 #define RELPOS_NN_H
@@ -93,7 +93,7 @@ typedef struct nn_config {
     int64_t log_every, eval_every, checkpoint_every;
     int64_t eval_bytes, eval_pieces, eval_stride, eval_ngrams, eval_previous;
     char text[NN_TEXT_MAX], valid[NN_TEXT_MAX]; /* file names separated by spaces */
-    char tokenizer[NN_TEXT_MAX];                /* file name of a SentencePiece model; "": tokens are bytes */
+    char tokenizer[NN_TEXT_MAX];                /* file name of a Unigram model; "": tokens are bytes */
     char eval_lengths[NN_TEXT_MAX], eval_position[NN_TEXT_MAX];
     double valid_share, noise, noise_span;
 } nn_config;
@@ -183,13 +183,14 @@ void nn_axpy(rp_pool *pool, int64_t n, const real *x, real *y); /* y += x */
 
 /* ------------------------------------------------------------------------------------------------ text */
 
-/* A SentencePiece model. SentencePiece's programs split text into its tokens (word pieces). */
+/* A Unigram model of SentencePiece. It splits text into its tokens (word pieces). */
 typedef struct nn_tokenizer {
     unsigned char *model; /* bytes of the .model file */
     size_t size;
-    int32_t n, line_feed; /* number of tokens; token of a line feed */
-    char *text;           /* text of all tokens, concatenated */
-    size_t *offset;       /* start of each token's text, and the end of the last [n + 1] */
+    struct tokenizer *pieces; /* of models/tokenizer */
+    int32_t n;                /* number of tokens */
+    char *text;               /* text of all tokens, concatenated */
+    size_t *offset;           /* start of each token's text, and the end of the last [n + 1] */
 } nn_tokenizer;
 int nn_tokenizer_read(nn_tokenizer **t, const char *path, char err[NN_ERR_MAX]);
 /* Make a tokenizer from the bytes of a .model file; `name` is used in messages. */

@@ -134,6 +134,22 @@ static const tok_decode_step meta_step = {.kind = TOK_DECODE_META,
                                           .content = (char *)" ",
                                           .content_size = 1};
 
+int64_t tok_token_text(const tokenizer *t, int32_t id, char *to)
+{
+    int64_t size;
+    const char *piece = tok_piece(t, id, &size);
+    if (piece == NULL)
+        return 0;
+    const int byte = t->tokens[id].type == TOK_BYTE ? byte_of(piece, size) : -1;
+    if (byte >= 0) {
+        *to = (char)byte;
+        return 1;
+    }
+    tok_text text = {.bytes = to, .capacity = size}; /* a space has fewer bytes than U+2581, so it does not grow */
+    add_with(&text, piece, size, &meta_step, false);
+    return text.size;
+}
+
 static void give_piece(decoding *s, const tok_entry *token)
 {
     const tokenizer *t = s->t;

@@ -214,10 +214,12 @@ static tok_status read_trainer(reader *r, bytes b)
         default: break;
         }
     }
+    static const char *const types[] = {"unknown", "Unigram", "BPE", "word", "char"};
     if (model != 1)
         return tok_fail(r->err, TOK_DAMAGED,
-                        "%s: the model has type %llu: must be 1, Unigram (BPE, WORD and CHAR are not supported)",
-                        r->name, (unsigned long long)model);
+                        "%s: its model type is %llu, %s: must be 1, Unigram (use a model of spm_train "
+                        "--model_type=unigram)",
+                        r->name, (unsigned long long)model, types[model < 5 ? model : 0]);
     return TOK_OK;
 }
 

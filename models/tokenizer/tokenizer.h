@@ -97,6 +97,9 @@ int32_t tok_size(const tokenizer *t);
 /* Return the piece of a token, such as "▁the", "</s>" or "<0x0A>"; NULL for a number without a piece. It belongs to the
  * tokenizer. NUL follows its *size bytes, which may contain NUL; size may be NULL. */
 const char *tok_piece(const tokenizer *t, int32_t id, int64_t *size);
+/* Write the text of a token of a spiece.model to `to`, which needs space for the bytes of its piece. Return the size of
+ * the text, or 0 for a number without a piece. The text of "▁the" is " the", that of "<0x0A>" is a line feed. */
+int64_t tok_token_text(const tokenizer *t, int32_t id, char *to);
 /* Return the number of a piece, or -1. */
 int32_t tok_id(const tokenizer *t, const char *piece, int64_t size);
 

@@ -105,6 +105,23 @@ static void tokens_and_texts_match_the_oracles(void **state)
     }
 }
 
+static void tokens_have_texts(void **state)
+{
+    (void)state;
+    tokenizer *t = opened("fallback.model");
+    static const char *const cases[][2] = {
+        {"\xe2\x96\x81", " "}, {"<0x0A>", "\n"}, {"<0xFF>", "\xff"}, {"<unk>", "<unk>"}};
+    for (size_t k = 0; k < sizeof(cases) / sizeof(*cases); k++) {
+        char text[8] = "";
+        const int64_t size = tok_token_text(t, tok_id(t, cases[k][0], (int64_t)strlen(cases[k][0])), text);
+        assert_int_equal(size, strlen(cases[k][1]));
+        assert_string_equal(text, cases[k][1]);
+    }
+    assert_int_equal(tok_token_text(t, -1, NULL), 0);
+    assert_int_equal(tok_token_text(t, tok_size(t), NULL), 0);
+    tok_close(t);
+}
+
 static void pieces_and_numbers_belong_together(void **state)
 {
     (void)state;
@@ -329,6 +346,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tokens_and_texts_match_the_oracles),
+        cmocka_unit_test(tokens_have_texts),
         cmocka_unit_test(pieces_and_numbers_belong_together),
         cmocka_unit_test(extra_ids_follow_the_pieces),
         cmocka_unit_test(byt5_has_the_numbers_of_its_paper),

@@ -381,7 +381,7 @@ static void errors_in_a_model_are_named(void **state)
     MODEL(UNK PIECE("a") "\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "the file is damaged");
     MODEL(UNK PIECE("a") "\x08\x01", "wire type 0");
     MODEL(UNK PIECE("a") "\x0b", "the file is damaged");
-    MODEL(UNK PIECE("a") "\x12\x02\x18\x02", "type 2: must be 1, Unigram");
+    MODEL(UNK PIECE("a") "\x12\x02\x18\x02", "type is 2, BPE: must be 1, Unigram");
     MODEL(UNK PIECE("a") "\x12\x02\xa8\x02", "trainer_spec");
     MODEL(UNK PIECE("a") "\x12\x03\x98\x02\x01", "byte_fallback");
     MODEL(UNK PIECE("a") "\x1a\x03\x12\x01x", "charsmap has 1 bytes");
