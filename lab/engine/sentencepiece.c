@@ -1,5 +1,5 @@
-/* sentencepiece.c -- splits text into the word pieces of a SentencePiece model, with the library of models/tokenizer, and
- * checks that the texts of the word pieces concatenate to exactly the text that was split.
+/* sentencepiece.c -- splits text into the word pieces of a SentencePiece model, with the library of models/tokenizer,
+ * and checks that the texts of the word pieces concatenate to exactly the text that was split.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/nn.h"
 #include "tokenizer/tokenizer.h"
