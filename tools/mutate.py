@@ -45,7 +45,7 @@ LONG = 2.9  # tests that take more processor time than this, in seconds, run onl
 NEEDED = ("oracle", "test_checkpoints", "test_tokenizer", "test_tokenizer_damage", "test_t5_laws")
 # The tests of each folder, by their ctest names, except tests that need other tools or that test other code.
 CORE = (r"test_(formulas|schemes|words|array_forms|option_words|term_text|descriptions|equal_terms|environment|backward_arguments|masked_rows|convert|offsets"
-        r"|arguments|inspection|identities|extremes|gradients|layouts|gradient_laws|masks|dropout|out_of_memory|forget_gates|gradient_bounds|nonfinite"
+        r"|arguments|inspection|identities|large_numbers|gradients|layouts|gradient_laws|masks|dropout|out_of_memory|forget_gates|gradient_bounds|nonfinite"
         r"|equal_bits|gradient_bits|decode|pools|forks|definition|skipping|memory|stack|float_state|process_numbers)|old_client|fuzz_(terms|problem)"
         r"|golden_(generic|avx2)|oracle|verify_few|verify|cli_(attend|bias|explain|info|bad_options|bench|bucket|verify|gradients)")
 TESTS = {

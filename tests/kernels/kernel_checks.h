@@ -38,7 +38,7 @@ static real *random_numbers(int64_t n, uint64_t seed)
     return x;
 }
 
-#include "tests/kernels/checks_verbs.h"
+#include "tests/kernels/checks_vector_ops.h"
 
 #include "tests/kernels/checks_pack.h"
 

@@ -1,4 +1,4 @@
-/* checks_verbs.h -- the vector operations, and exp and tanh, which use them.
+/* checks_vector_ops.h -- the vector operations, and exp and tanh, which use them.
  * SPDX-License-Identifier: Apache-2.0 */
 
 CHECK(vector_operations_match_plain_loops)

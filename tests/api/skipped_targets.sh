@@ -1,5 +1,5 @@
 #!/bin/sh
-# left_out.sh BUILD -- configure without some of the libraries: what needs them is skipped, and CMake prints the names and how to install them.
+# skipped_targets.sh BUILD -- configure without some of the libraries: what needs them is skipped, and CMake prints the names and how to install them.
 # SPDX-License-Identifier: Apache-2.0
 set -eu
 build=$1
@@ -19,7 +19,7 @@ configure()
     cp -r "$work/all" "$work/$name.pc"
     for hidden; do rm -f "$work/$name.pc/$hidden"*.pc; done
     PKG_CONFIG_LIBDIR=$work/$name.pc cmake -G Ninja -S . -B "$work/$name" -DCMAKE_C_COMPILER="$cc" >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
-    said=$(grep '^relpos: left out' "$work/log" || true)
+    said=$(grep '^relpos: skipped' "$work/log" || true)
     targets=$(cmake --build "$work/$name" --target help | sed -n -E 's/^(relpos_t5|relpos_program|test_linear): .*/\1/p' | sort | tr '\n' ' ')
 }
 
@@ -31,16 +31,16 @@ is()
 
 end='; then configure again).'
 configure no-cmocka cmocka
-is cmocka "relpos: left out: the tests. Not found: cmocka (Debian: apt install libcmocka-dev$end" "$said"
+is cmocka "relpos: skipped: the tests. Not found: cmocka (Debian: apt install libcmocka-dev$end" "$said"
 is cmocka 'relpos_program relpos_t5 ' "$targets"
 configure no-png libpng
-is libpng "relpos: left out: the program relpos and the tests. Not found: libpng (Debian: apt install libpng-dev$end" "$said"
+is libpng "relpos: skipped: the program relpos and the tests. Not found: libpng (Debian: apt install libpng-dev$end" "$said"
 is libpng 'relpos_t5 ' "$targets"
 configure no-jansson jansson
-is jansson "relpos: left out: the library relpos_t5, the program relpos and the tests. Not found: jansson (Debian: apt install libjansson-dev$end" "$said"
+is jansson "relpos: skipped: the library relpos_t5, the program relpos and the tests. Not found: jansson (Debian: apt install libjansson-dev$end" "$said"
 is jansson '' "$targets"
 configure nothing jansson libzip libpng cmocka
-is nothing "relpos: left out: the library relpos_t5, the program relpos and the tests. Not found: jansson, libzip, libpng, cmocka (Debian: apt install \
+is nothing "relpos: skipped: the library relpos_t5, the program relpos and the tests. Not found: jansson, libzip, libpng, cmocka (Debian: apt install \
 libjansson-dev libzip-dev libpng-dev libcmocka-dev$end" "$said"
 is nothing '' "$targets"
 
@@ -49,4 +49,4 @@ if PKG_CONFIG_LIBDIR=$work/nothing.pc cmake -G Ninja -S . -B "$work/complete" -D
     echo 'RELPOS_COMPLETE: configured without the libraries'
     exit 1
 fi
-grep -q 'left out: the library relpos_t5' "$work/log"
+grep -q 'skipped: the library relpos_t5' "$work/log"
