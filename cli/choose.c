@@ -25,7 +25,7 @@ static void usage(FILE *to)
 
 static int output_error; /* errno of the first failed flush of standard output; 0: none */
 
-bool cli_written(FILE *to)
+bool cli_flush(FILE *to)
 {
     errno = 0;
     const bool flushed = fflush(to) == 0;
@@ -55,7 +55,7 @@ static int finish(int code)
 {
     if (code == CLI_OK && io_json_lost())
         code = cli_error(CLI_FAILED, "out of memory: the output may be incomplete (close other programs)");
-    if (cli_written(stdout))
+    if (cli_flush(stdout))
         return code;
     if (reader_is_gone())
         return code ? code : CLI_FAILED;

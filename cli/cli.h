@@ -52,13 +52,13 @@ __attribute__((format(printf, 2, 3))) int cli_error(int code, const char *format
 bool cli_find(const char *name, char found[PATH_MAX]);
 /* Return `path`. If no such file exists and the path begins with lab/ or examples/data/, return the shipped file
  * instead. */
-const char *cli_shipped(const char *path, char found[PATH_MAX]);
+const char *cli_find_shipped(const char *path, char found[PATH_MAX]);
 /* Find the installed folder of the shipped files. Return false if the program is not installed. */
 bool cli_installed(char folder[PATH_MAX]);
 
 /* Flush a stream. Return false if output was lost; stop printing then. When the program ends, it reports why
  * standard output failed. */
-bool cli_written(FILE *to);
+bool cli_flush(FILE *to);
 
 /* Close a stream of open_memstream. Return false if memory ran out and the text is incomplete. Free *text in both
  * cases. */
@@ -112,7 +112,7 @@ enum {
     CLI_SOFTCAP,
     CLI_SOFTCAP_AFTER,
     CLI_Q_OFFSET,
-    CLI_OWN /* first key for the options of one command */
+    CLI_FIRST_KEY /* first key for the options of one command */
 };
 
 /* Entries of an option table for terms, masks and settings. */
@@ -172,7 +172,7 @@ bool cli_many_heads(const cli_problem *p);
  * Return CLI_OK, or CLI_FAILED after printing. */
 int cli_take_offset(cli_problem *p, rp_tensors *t, int64_t batch);
 
-#define CLI_OWN_TYPE RP_BOOL /* for cli_array: no conversion */
+#define CLI_KEEP_TYPE RP_BOOL /* for cli_array: no conversion */
 
 /* View an array of a file that has at most RP_MAX_AXES axes. If its type and `type` are floating and differ, convert
  * it; the converted array is added to *made, which the caller frees with io_free. Return CLI_OK, or CLI_FAILED after
@@ -210,7 +210,7 @@ const char *cli_words(const cli_problem *p, char text[CLI_WORDS_MAX]);
  * restore the previous handlers. */
 void cli_catch_signals(bool on);
 /* Return true after the first caught signal. */
-bool cli_stop_asked(void);
+bool cli_stop_requested(void);
 
 /* Print `text` as a JSON string with quotes. Bytes that are not UTF-8 become U+FFFD. */
 void cli_json_string(FILE *to, const char *text);

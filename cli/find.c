@@ -34,7 +34,7 @@ bool cli_find(const char *name, char found[PATH_MAX])
     return false;
 }
 
-const char *cli_shipped(const char *path, char found[PATH_MAX])
+const char *cli_find_shipped(const char *path, char found[PATH_MAX])
 {
     const bool named = strncmp(path, "lab/", 4) == 0 || strncmp(path, "examples/data/", 14) == 0;
     return named && !strstr(path, "..") && access(path, F_OK) != 0 && beside(RELPOS_DOC_FROM_PROGRAM, path, found)

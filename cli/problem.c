@@ -245,7 +245,7 @@ int cli_problem_arrays(cli_problem *p, const io_set *in, bool complete, rp_tenso
                 return cli_error(CLI_USAGE, "%s%s: %s is missing (write %s)",
                                  option_prefix(p, rp_term_is_bias(term->kind)), rp_term_name(term->kind),
                                  rp_term_array(term->kind, x), syntax_words(p, term->kind, message));
-            if ((code = cli_array(in, name, CLI_OWN_TYPE, NULL, &t->term[n][x])) != CLI_OK)
+            if ((code = cli_array(in, name, CLI_KEEP_TYPE, NULL, &t->term[n][x])) != CLI_OK)
                 return code;
         }
         if (rp_term_sizes(term, t->term[n]) != RP_OK)
@@ -253,11 +253,11 @@ int cli_problem_arrays(cli_problem *p, const io_set *in, bool complete, rp_tenso
                              option_prefix(p, rp_term_is_bias(term->kind)), cli_words(p, message));
     }
     for (int32_t n = 0; n < p->desc.n_masks; n++)
-        if (*p->mask_array[n] && (code = cli_array(in, p->mask_array[n], CLI_OWN_TYPE, NULL, &t->mask[n])) != CLI_OK)
+        if (*p->mask_array[n] && (code = cli_array(in, p->mask_array[n], CLI_KEEP_TYPE, NULL, &t->mask[n])) != CLI_OK)
             return code;
     if (!*p->q_offset_array)
         return CLI_OK;
-    code = cli_array(in, p->q_offset_array, CLI_OWN_TYPE, NULL, &t->q_offset);
+    code = cli_array(in, p->q_offset_array, CLI_KEEP_TYPE, NULL, &t->q_offset);
     if (code == CLI_OK && is_floating(t->q_offset.dtype))
         code = cli_error(CLI_FAILED, "--q-offset: array \"%.80s\" is %s (use whole numbers)", p->q_offset_array,
                          rp_dtype_name(t->q_offset.dtype));

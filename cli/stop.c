@@ -33,7 +33,7 @@ void cli_catch_signals(bool on)
         on ? sigaction(signals[n], &stop, &before[n]) : sigaction(signals[n], &before[n], NULL);
 }
 
-bool cli_stop_asked(void)
+bool cli_stop_requested(void)
 {
     return stop_asked != 0;
 }

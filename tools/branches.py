@@ -18,7 +18,7 @@ PARTS = {"files: io": r"models/io/",
          "checks of arguments: src/api, src/masks, text and bounds of terms": r"src/api/|src/masks/|src/terms/(term_syntax|shape|forms|facts|term_registry)\.c|src/base/(array|error)",
          "command line: cli, support": r"cli/"}
 # The first pattern that matches the condition, up to the end of its line, is the reason.
-REASONS = {"out of memory": r"\bNULL\b|alloc|rpi_new|no_memory|NOMEM|json_lost|strn?dup|^!(data|text|to|line|copy|list|name|all|made|made_|args|own|row|work|loss|logits|m)\b",
+REASONS = {"out of memory": r"\bNULL\b|alloc|rpi_arguments_alloc|no_memory|NOMEM|json_lost|strn?dup|^!(data|text|to|line|copy|list|name|all|made|made_|args|own|row|work|loss|logits|m)\b",
            "a system call or libzip fails": r"errno|EINTR|E[A-Z]+ |\b(f?open|close|fclose|fflush|ferror|fprintf|fputs|pread|read|write|fstat|l?stat|fsync|rename|poll|flock|access|mkdir|waitpid|ftruncate|posix_spawnp?|rp_pool_create)\(|zip_|sig\w+\(|fd <|got|st\.st_",
            "an error is passed on": r"\b(code|status|error|err|wrong|bad|good|result|s)\b",
            "the default of a switch": r"^default:",

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { OUT = 'o', WEIGHTS = CLI_OWN, LSE, SUMMARY, GRAD, DROPOUT, SEED, DTYPE, THREADS, ISA };
+enum { OUT = 'o', WEIGHTS = CLI_FIRST_KEY, LSE, SUMMARY, GRAD, DROPOUT, SEED, DTYPE, THREADS, ISA };
 
 static const cli_option options[] = {
     {"output", OUT, "FILE", "write the result to FILE, .npz or .safetensors; - = standard output"},
@@ -277,8 +277,8 @@ static int attend(request *r, const io_set *in, io_format format, io_set *made, 
     } inputs[] = {{"q", d->dtype, &t.q, true},
                   {"k", d->dtype, &t.k, true},
                   {"v", d->dtype, &t.v, true},
-                  {"dout", CLI_OWN_TYPE, &s->g.dout, r->grad},
-                  {"dlse", CLI_OWN_TYPE, &s->g.dlse, r->grad && io_find(in, "dlse")}};
+                  {"dout", CLI_KEEP_TYPE, &s->g.dout, r->grad},
+                  {"dlse", CLI_KEEP_TYPE, &s->g.dlse, r->grad && io_find(in, "dlse")}};
     if (r->grad && !io_find(in, "dout"))
         code = cli_error(CLI_FAILED,
                          "--grad: array \"dout\" is not in the file (add the gradient of out, with its shape)");
@@ -354,7 +354,8 @@ static int run(const cli_command *self, int argc, char **argv)
         code = cli_error(CLI_USAGE, "output \"%.200s\": unknown suffix (use .npz or .safetensors)", r->out);
     if (code < 0 && strcmp(args[0], "-") != 0 && same_file(args[0], r->out))
         code = cli_error(CLI_USAGE, "output \"%.200s\": is the input file (choose another)", r->out);
-    if (code < 0 && io_read_wanted(cli_shipped(args[0], place), cli_problem_wants, &r->problem, &in, &format, err) != 0)
+    if (code < 0 &&
+        io_read_wanted(cli_find_shipped(args[0], place), cli_problem_wants, &r->problem, &in, &format, err) != 0)
         code = cli_error(CLI_FAILED, "%s", err);
     if (code < 0 && strcmp(r->out, "-") != 0)
         format = io_format_of(r->out);

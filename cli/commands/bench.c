@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { THREADS = CLI_OWN, ISA, JSON, SECONDS, PROCESSOR };
+enum { THREADS = CLI_FIRST_KEY, ISA, JSON, SECONDS, PROCESSOR };
 
 static const cli_option options[] = {
     {"threads", THREADS, "N", "use N threads; default 1"},

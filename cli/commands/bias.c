@@ -8,7 +8,7 @@
 #include <string.h>
 #include <strings.h>
 
-enum { OUT = 'o', LEN_Q = CLI_OWN, LEN_K, HEADS, HEAD, INPUT, JSON };
+enum { OUT = 'o', LEN_Q = CLI_FIRST_KEY, LEN_K, HEADS, HEAD, INPUT, JSON };
 enum { PANELS = 8 };                                /* heads in a picture */
 static const int64_t MAX_VALUES = (int64_t)1 << 27; /* 1 GiB of doubles */
 
@@ -335,7 +335,7 @@ static int run(const cli_command *self, int argc, char **argv)
     if (code < 0 && r->json && r->out && strcmp(r->out, "-") == 0)
         code = cli_error(CLI_USAGE, "--json: -o - also writes to standard output (give only one of them)");
     if (code < 0 && r->input &&
-        io_read_wanted(cli_shipped(r->input, place), cli_problem_wants, &r->problem, &in, NULL, err) != 0)
+        io_read_wanted(cli_find_shipped(r->input, place), cli_problem_wants, &r->problem, &in, NULL, err) != 0)
         code = cli_error(CLI_FAILED, "%s", err);
     if (code < 0)
         code = show(r, &in, &made, suffix);

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BUCKETS = CLI_OWN, MAX_DISTANCE, CAUSAL, STRATEGY, JSON };
+enum { BUCKETS = CLI_FIRST_KEY, MAX_DISTANCE, CAUSAL, STRATEGY, JSON };
 
 static const cli_option options[] = {
     {"buckets", BUCKETS, "N", "set the number of buckets; default 32, half of them for keys after the query"},

@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { PATH = CLI_OWN };
+enum { PATH = CLI_FIRST_KEY };
 
 static const cli_option options[] = {
     {"path", PATH, NULL, "print the path of the page instead of opening it"},

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { JSON = CLI_OWN, MEASURE };
+enum { JSON = CLI_FIRST_KEY, MEASURE };
 
 static const cli_option options[] = {
     {"json", JSON, NULL, "print one JSON object"},

@@ -7,7 +7,22 @@
 #include <string.h>
 #include <strings.h>
 
-enum { OUT = 'o', QUERY = CLI_OWN, HEAD, BATCH, INPUT, ALL, BRIEF, NO_BIAS, JSON, OUTPUTS, MODEL, TEXT, LAYER, WORD };
+enum {
+    OUT = 'o',
+    QUERY = CLI_FIRST_KEY,
+    HEAD,
+    BATCH,
+    INPUT,
+    ALL,
+    BRIEF,
+    NO_BIAS,
+    JSON,
+    OUTPUTS,
+    MODEL,
+    TEXT,
+    LAYER,
+    WORD
+};
 enum {
     NAMED = 40,            /* largest number of rows or columns of a picture that are labelled by name */
     CAP_SAMPLES = 1 << 20, /* number of values that decide where the colours of a picture end */
@@ -264,7 +279,7 @@ int explain_show(explain_request *r, explain_source *s)
         code = explain_split(r, s, &t);
     if (code == CLI_OK && r->out)
         code = draw(r, s, &bands);
-    if (code == CLI_OK && r->json && s->shares && !bands.known)
+    if (code == CLI_OK && r->json && s->show_bands && !bands.known)
         code = explain_all(r, s, &bands, NULL, NULL);
     if (code == CLI_OK && r->outputs)
         code = explain_outputs(r, s, &outputs);

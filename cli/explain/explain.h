@@ -31,12 +31,12 @@ typedef struct explain_source {
     const char *note;                   /* printed first; "": none */
     char place[64];                     /* printed before "head" in titles, such as "layer 1, " */
     const double *bucket;               /* [Lk] bucket of each key for the query; NULL: not shown */
-    bool shares;                        /* show the weight by distance even without --brief */
+    bool show_bands;                    /* show the weight by distance even without --brief */
     bool unordered;                     /* queries and keys are different sequences: there is no distance */
     io_set in, made;
     double *memory;
-    lab_look *look;     /* with --model: the model, which owns the arrays of t */
-    explain_word *word; /* [n_words] with --model: words of its text */
+    lab_inspection *look; /* with --model: the model, which owns the arrays of t */
+    explain_word *word;   /* [n_words] with --model: words of its text */
     int64_t n_words;
 } explain_source;
 

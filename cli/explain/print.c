@@ -421,7 +421,7 @@ static int print_steps(view *v, const char *query)
         putchar('\n');
     }
     const int code = d->len_k <= FEW && d->len_q <= FEW ? print_matrices(v) : CLI_OK;
-    return code == CLI_OK && v->s->shares ? print_bands(v) : code;
+    return code == CLI_OK && v->s->show_bands ? print_bands(v) : code;
 }
 
 /* Print the words of a model's text with their weights from content, position and both. Return an exit code. */
@@ -478,7 +478,7 @@ static int print_words(view *v, const char *query)
         printf("\nSpread of the scores, their variance over the keys: content %.3f,\n"
                "position %.3f, both %.3f. Of content + position, position is %.0f %%.\n",
                split.spread.content, split.spread.position, split.spread.both,
-               100 * lab_share(split.spread.position, split.spread.content));
+               100 * lab_position_fraction(split.spread.position, split.spread.content));
     free(split.content);
     return r->brief ? CLI_OK : print_bands(v);
 }

@@ -118,8 +118,8 @@ int explain_from_file(explain_request *r, explain_source *s)
     rp_desc *d = &r->problem.desc;
     rp_array *const arrays[3] = {&s->t.q, &s->t.k, &s->t.v};
     char err[IO_ERR_MAX], place[PATH_MAX];
-    s->shares = true;
-    if (io_read_wanted(cli_shipped(r->input, place), cli_problem_wants, &r->problem, &s->in, NULL, err) != 0)
+    s->show_bands = true;
+    if (io_read_wanted(cli_find_shipped(r->input, place), cli_problem_wants, &r->problem, &s->in, NULL, err) != 0)
         return cli_error(CLI_FAILED, "%s", err);
     for (int n = 0; n < 3; n++) {
         const char name[2] = {"qkv"[n], 0};

@@ -82,7 +82,7 @@ int explain_from_model(explain_request *r, explain_source *s)
     r->query = s->word[r->word].to - 1;
     if (!(s->look = calloc(1, sizeof *s->look)))
         return explain_no_memory();
-    if ((code = lab_look_at(s->look, r->model, r->text, true, err)) != CLI_OK)
+    if ((code = lab_inspection_at(s->look, r->model, r->text, true, err)) != CLI_OK)
         return code < 0 ? cli_error(CLI_FAILED, "%s", err) : code;
     const nn_model *m = &s->look->m;
     if (explain_range("--layer", r->layer, m->c.layers) != CLI_OK)
@@ -91,7 +91,7 @@ int explain_from_model(explain_request *r, explain_source *s)
         r->layer = 0;
     if (m->stack[0].sinusoidal || m->stack[0].learned)
         s->note = "The model adds positions to its embedding, so content also depends on position.\n";
-    s->shares = true;
+    s->show_bands = true;
     snprintf(s->place, sizeof s->place, "layer %lld, ", (long long)(r->layer < 0 ? 0 : r->layer));
     describe(r, m, n);
     return take_layer(r, s, r->layer < 0 ? 0 : r->layer);
@@ -100,7 +100,7 @@ int explain_from_model(explain_request *r, explain_source *s)
 void explain_model_end(explain_source *s)
 {
     if (s->look)
-        lab_look_end(s->look);
+        lab_inspection_end(s->look);
     free(s->look);
     free(s->word);
 }
@@ -188,7 +188,7 @@ static int sum_head(const explain_request *r, const explain_source *s, head_sum 
 static void print_head(const explain_request *r, const explain_source *s, int64_t layer, const head_sum *h, bool first)
 {
     const bool rotates = explain_rotates(&r->problem.desc);
-    const double all = h->weight, fraction = rotates ? NAN : lab_share(h->position, h->content);
+    const double all = h->weight, fraction = rotates ? NAN : lab_position_fraction(h->position, h->content);
     char buf[EXPLAIN_TOKEN], percent[16];
     if (r->json) {
         printf("%s{\"layer\": %lld, \"head\": %lld, \"distance\": %.17g, \"position\": ", first ? "" : ", ",

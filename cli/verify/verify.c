@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { ISA = CLI_OWN, RANDOM, SEED, JSON, VERBOSE };
+enum { ISA = CLI_FIRST_KEY, RANDOM, SEED, JSON, VERBOSE };
 
 static const cli_option options[] = {
     {"isa", ISA, "NAME", "check only this instruction set; default: all found"},

@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum {
-    THREADS = CLI_OWN,
+    THREADS = CLI_FIRST_KEY,
     PIECES,
     STRIDE,
     NGRAMS,
@@ -59,7 +59,7 @@ static int on_option(void *context, int key, const char *value)
 int lab_open_any(nn_model *m, const char *path, int64_t *step, int64_t threads, rp_pool **pool)
 {
     char err[NN_ERR_MAX], warning[NN_ERR_MAX], place[PATH_MAX];
-    path = cli_shipped(path, place);
+    path = cli_find_shipped(path, place);
     if (lab_blas(threads, err) != 0 || nn_checkpoint_read(m, path, false, step, warning, err) != 0)
         return cli_error(CLI_FAILED, "%s", err);
     if (warning[0])
@@ -207,7 +207,7 @@ static int measure(evaluation *e, char err[NN_ERR_MAX])
 {
     const request *q = &e->q;
     nn_model *m = &e->m, other = {0}, *with = q->position ? &other : m;
-    const lab_how how = {q->bytes, q->pieces, q->stride};
+    const lab_measure_options how = {q->bytes, q->pieces, q->stride};
     nn_text held_out = {0};
     char trained[32];
     int64_t lengths[LAB_MAX_LENGTHS];

@@ -1,12 +1,12 @@
 /* export.c -- relpos lab export: write q, k, v and the learned arrays of a layer on a text, for relpos attend and
- * explain; or write only the model. Also has lab_look_at, the forward pass of a model over a text.
+ * explain; or write only the model. Also has lab_inspection_at, the forward pass of a model over a text.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/cli/lab.h"
 #include <relpos/facts.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { PROMPT = CLI_OWN, LAYER, MODEL, TRANSFORMERS, DTYPE };
+enum { PROMPT = CLI_FIRST_KEY, LAYER, MODEL, TRANSFORMERS, DTYPE };
 
 static const cli_option options[] = {
     {"output", 'o', "FILE|DIR", "write this file, .safetensors or .npz; with --transformers, this directory"},
@@ -180,7 +180,7 @@ static int export_model(const char *path, const request *q)
     return code;
 }
 
-int lab_look_at(lab_look *look, const char *path, const char *text, bool bytes, char err[NN_ERR_MAX])
+int lab_inspection_at(lab_inspection *look, const char *path, const char *text, bool bytes, char err[NN_ERR_MAX])
 {
     int64_t step;
     nn_model *m = &look->m;
@@ -203,7 +203,7 @@ int lab_look_at(lab_look *look, const char *path, const char *text, bool bytes, 
     return done ? CLI_OK : -1;
 }
 
-void lab_look_end(lab_look *look)
+void lab_inspection_end(lab_inspection *look)
 {
     if (!look->open)
         return;
@@ -251,10 +251,10 @@ static int run(const cli_command *self, int argc, char **argv)
     if (q.model)
         return export_model(path, &q);
     q.layer = q.layer < 0 ? 0 : q.layer;
-    lab_look look = {0};
+    lab_inspection look = {0};
     rp_tensors t;
     io_set set = {0};
-    int state = lab_look_at(&look, path, q.prompt, false, err);
+    int state = lab_inspection_at(&look, path, q.prompt, false, err);
     if (state > 0)
         return state;
     if (state == 0)
@@ -275,7 +275,7 @@ static int run(const cli_command *self, int argc, char **argv)
     code = state == 0 ? CLI_OK : cli_error(CLI_FAILED, "lab export: %s", err);
     free(shown);
     io_free(&set);
-    lab_look_end(&look);
+    lab_inspection_end(&look);
     return code;
 }
 

@@ -67,7 +67,7 @@ char *lab_read(const char *path, char err[NN_ERR_MAX])
 {
     char place[PATH_MAX];
     size_t size;
-    char *text = (char *)nn_read_file(cli_shipped(path, place), &size, err);
+    char *text = (char *)nn_read_file(cli_find_shipped(path, place), &size, err);
     if (text && strlen(text) != size) {
         nn_fail(err, "%.300s: it has a NUL byte and is not a text file (name a text file)", path);
         free(text);
@@ -81,7 +81,7 @@ json_t *lab_number(double x)
     return isfinite(x) ? json_real(x) : json_null();
 }
 
-json_t *lab_built(json_t *json, char err[NN_ERR_MAX])
+json_t *lab_finished_json(json_t *json, char err[NN_ERR_MAX])
 {
     if (json && !io_json_lost())
         return json;

@@ -27,11 +27,11 @@ static json_t *measure_size(nn_model *m, rp_pool *pool, int64_t bytes, int64_t s
     nn_net_destroy(net);
     if (code != 0)
         return NULL;
-    return lab_built(json_pack("{s:I, s:o, s:o, s:I, s:I, s:I, s:I}", "length", (json_int_t)size, "loss",
-                               lab_number(r.loss), "perplexity", lab_number(exp(r.loss)), "tokens",
-                               (json_int_t)r.tokens, "bytes", (json_int_t)(lines * each), "lines", (json_int_t)r.lines,
-                               "exact", (json_int_t)r.exact),
-                     err);
+    return lab_finished_json(json_pack("{s:I, s:o, s:o, s:I, s:I, s:I, s:I}", "length", (json_int_t)size, "loss",
+                                       lab_number(r.loss), "perplexity", lab_number(exp(r.loss)), "tokens",
+                                       (json_int_t)r.tokens, "bytes", (json_int_t)(lines * each), "lines",
+                                       (json_int_t)r.lines, "exact", (json_int_t)r.exact),
+                             err);
 }
 
 json_t *lab_measure_generated(nn_model *m, rp_pool *pool, int64_t bytes, const int64_t *sizes, int n,
@@ -48,5 +48,5 @@ json_t *lab_measure_generated(nn_model *m, rp_pool *pool, int64_t bytes, const i
         }
         json_array_append_new(all, at);
     }
-    return lab_built(all, err);
+    return lab_finished_json(all, err);
 }

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LENGTH = CLI_OWN, TEXT, BYTES, JSON };
+enum { LENGTH = CLI_FIRST_KEY, TEXT, BYTES, JSON };
 /* One bin for each distance from 0 to 31, then eight bins per octave. */
 enum { SINGLE = 32, MAX_BINS = SINGLE + 8 * 20, OCTAVES = 10 };
 
@@ -99,7 +99,7 @@ lab_spread lab_spread_of(const double *with, const double *without, int64_t n)
                         .both = variance_of(with, without, n, 1, 0)};
 }
 
-double lab_share(double position, double content)
+double lab_position_fraction(double position, double content)
 {
     return position + content > 0 ? position / (position + content) : 0;
 }
@@ -192,9 +192,10 @@ static json_t *json_of(const nn_model *m, const head_sums *sums, int64_t length,
                 json_array_append_new(spread, json_real(var > 1e-12 * b->p2 / b->n ? sqrt(var) : 0));
                 json_array_append_new(weight, json_real(b->weight / b->n));
             }
-            json_array_append_new(heads, json_pack("{s:f, s:f, s:o, s:o, s:o}", "share", lab_share(s->var_p, s->var_c),
-                                                   "distance", s->distance / s->rows, "position", bias, "spread",
-                                                   spread, "weight", weight));
+            json_array_append_new(heads, json_pack("{s:f, s:f, s:o, s:o, s:o}", "share",
+                                                   lab_position_fraction(s->var_p, s->var_c), "distance",
+                                                   s->distance / s->rows, "position", bias, "spread", spread, "weight",
+                                                   weight));
         }
         json_array_append_new(layers, heads);
     }
@@ -219,7 +220,7 @@ static void print(const nn_model *m, const head_sums *sums, int64_t length, int6
     for (int64_t x = 0; x < m->c.layers * m->c.heads; x++) {
         const head_sums *s = &sums[x];
         printf("%5lld %4lld %11.1f %8.1f", (long long)(x / m->c.heads), (long long)(x % m->c.heads),
-               100 * lab_share(s->var_p, s->var_c), s->distance / s->rows);
+               100 * lab_position_fraction(s->var_p, s->var_c), s->distance / s->rows);
         for (int o = 0; o < octaves; o++)
             printf(" %4.1f", 100 * s->octave[o] / s->rows);
         putchar('\n');

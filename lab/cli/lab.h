@@ -10,7 +10,7 @@
 
 extern const cli_command lab_train, lab_eval, lab_sample, lab_export, lab_inspect, lab_log, lab_sweep, lab_report;
 
-enum { LAB_TELL = 30 }; /* seconds between lines of progress if standard error is not a terminal */
+enum { LAB_PROGRESS_SECONDS = 30 }; /* seconds between lines of progress if standard error is not a terminal */
 
 /* A training run. */
 typedef struct lab_run {
@@ -55,9 +55,9 @@ typedef struct lab_measure {
 /* How to measure: predict at most `bytes` bytes, in `pieces` pieces spread over the text. With stride 0 windows do not
  * overlap. With a stride above 0 each window moves by `stride` tokens and predicts its last `stride` tokens. Every
  * length then predicts the same tokens, each after at least length - stride + 1 tokens of context. */
-typedef struct lab_how {
+typedef struct lab_measure_options {
     int64_t bytes, pieces, stride;
-} lab_how;
+} lab_measure_options;
 /* The parts of the text to measure on. */
 typedef struct lab_places {
     int64_t pieces, stride;
@@ -67,8 +67,8 @@ typedef struct lab_places {
     int64_t room;    /* start of the last piece minus the start of the first */
 } lab_places;
 /* Choose the places for n lengths. Fail if the text is too short for them. */
-int lab_choose_places(const nn_config *c, const nn_text *t, const lab_how *how, const int64_t *lengths, int n,
-                      lab_places *to, char err[NN_ERR_MAX]);
+int lab_choose_places(const nn_config *c, const nn_text *t, const lab_measure_options *how, const int64_t *lengths,
+                      int n, lab_places *to, char err[NN_ERR_MAX]);
 /* Return the index of the token before the first predicted token of a piece. */
 int64_t lab_place(const lab_places *p, int64_t piece);
 /* Return the number of windows in a batch. */
@@ -82,12 +82,12 @@ int lab_check_classes(const nn_config *c, const nn_text *t, const char *files, i
 /* Measure at several lengths, on the same tokens at each length. Return JSON: [{"length", "loss", "perplexity",
  * "bits_per_byte", "tokens", "bytes", "pieces": the loss of each piece, "positions": [{"from", "to", "perplexity"}]}],
  * and for a classifier [{"length", "loss", "accuracy", "windows", "taken"}]; NULL with err on failure. */
-json_t *lab_measure_lengths(nn_model *m, rp_pool *pool, const nn_text *t, const lab_how *how, const int64_t *lengths,
-                            int n, char err[NN_ERR_MAX]);
+json_t *lab_measure_lengths(nn_model *m, rp_pool *pool, const nn_text *t, const lab_measure_options *how,
+                            const int64_t *lengths, int n, char err[NN_ERR_MAX]);
 /* Measure n-gram models of up to `order` bytes at the same places. They are counted on the training text of the model's
  * experiment. Return [{"order", "loss", "perplexity", "pieces"}]; NULL with err on failure. */
-json_t *lab_measure_ngrams(const nn_model *m, const nn_text *t, const lab_how *how, const int64_t *lengths, int n,
-                           int32_t order, char err[NN_ERR_MAX]);
+json_t *lab_measure_ngrams(const nn_model *m, const nn_text *t, const lab_measure_options *how, const int64_t *lengths,
+                           int n, int32_t order, char err[NN_ERR_MAX]);
 /* Run the model on one window and call `visit` for the attention of each layer, with the plans of nn_net_attention.
  * Return -1 with err on failure, which includes a visit that does not return RP_OK. */
 typedef rp_status lab_visit(void *context, int64_t layer, const rp_tensors *t, rp_plan *plans[2]);
@@ -140,18 +140,18 @@ int lab_open_any(nn_model *m, const char *path, int64_t *step, int64_t threads, 
 /* Like lab_open_any, but accept only decoders of bytes. */
 int lab_open(nn_model *m, const char *path, int64_t *step, int64_t threads, rp_pool **pool);
 /* A model after a forward pass over a text. Call nn_net_attention to get the arrays of a layer. */
-typedef struct lab_look {
+typedef struct lab_inspection {
     nn_model m;
     nn_net *net;
     rp_pool *pool;
     int32_t *tokens; /* tokens of the text [n] */
     int64_t n;
     bool open;
-} lab_look;
+} lab_inspection;
 /* Read a model and run it on a text. With `bytes`, accept only decoders of bytes. Return CLI_OK, CLI_FAILED after
  * printing an error, or -1 with err. */
-int lab_look_at(lab_look *look, const char *path, const char *text, bool bytes, char err[NN_ERR_MAX]);
-void lab_look_end(lab_look *look);
+int lab_inspection_at(lab_inspection *look, const char *path, const char *text, bool bytes, char err[NN_ERR_MAX]);
+void lab_inspection_end(lab_inspection *look);
 /* Write a printable name of a byte, such as a or \x0a. */
 void lab_token(char name[8], unsigned char byte);
 /* Convert a text to tokens of the model. The caller frees them. Return NULL with err on failure. */
@@ -166,7 +166,7 @@ typedef struct lab_spread {
 } lab_spread;
 lab_spread lab_spread_of(const double *with, const double *without, int64_t n);
 /* Return position / (position + content), or 0 if both are 0. */
-double lab_share(double position, double content);
+double lab_position_fraction(double position, double content);
 /* Return the number of weights that belong to positions. */
 int64_t lab_position_weights(const nn_model *m);
 
@@ -191,7 +191,7 @@ char *lab_read(const char *path, char err[NN_ERR_MAX]);
 /* Return x as JSON, or null if x is not finite, because JSON has no such numbers. */
 json_t *lab_number(double x);
 /* Return the JSON, or NULL with err if memory ran out while it was built. */
-json_t *lab_built(json_t *json, char err[NN_ERR_MAX]);
+json_t *lab_finished_json(json_t *json, char err[NN_ERR_MAX]);
 /* Write a JSON value as a line and free it. */
 int lab_write_line(FILE *to, const char *path, json_t *line, char err[NN_ERR_MAX]);
 

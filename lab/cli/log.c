@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TENSORBOARD = CLI_OWN };
+enum { TENSORBOARD = CLI_FIRST_KEY };
 
 static const cli_option options[] = {
     {"tensorboard", TENSORBOARD, "DIR", "write events for TensorBoard to this directory instead of printing CSV"},

@@ -20,8 +20,8 @@ static int64_t measurable(const nn_config *c, const nn_text *t, int64_t bytes)
     return min;
 }
 
-int lab_choose_places(const nn_config *c, const nn_text *t, const lab_how *how, const int64_t *lengths, int n,
-                      lab_places *to, char err[NN_ERR_MAX])
+int lab_choose_places(const nn_config *c, const nn_text *t, const lab_measure_options *how, const int64_t *lengths,
+                      int n, lab_places *to, char err[NN_ERR_MAX])
 {
     const int64_t tokens = measurable(c, t, how->bytes);
     int64_t shortest = INT64_MAX;
@@ -175,10 +175,10 @@ static json_t *classes_at(nn_model *m, rp_pool *pool, const nn_text *t, const la
         json_array_append_new(taken, row);
     }
     free(r.taken);
-    return lab_built(json_pack("{s:I, s:o, s:f, s:I, s:o}", "length", (json_int_t)length, "loss", lab_number(r.mean),
-                               "accuracy", (double)r.right / (double)r.windows, "windows", (json_int_t)r.windows,
-                               "taken", taken),
-                     err);
+    return lab_finished_json(json_pack("{s:I, s:o, s:f, s:I, s:o}", "length", (json_int_t)length, "loss",
+                                       lab_number(r.mean), "accuracy", (double)r.right / (double)r.windows, "windows",
+                                       (json_int_t)r.windows, "taken", taken),
+                             err);
 }
 
 static json_t *tokens_at(nn_model *m, rp_pool *pool, const nn_text *t, const lab_places *p, int64_t length,
@@ -208,15 +208,15 @@ static json_t *tokens_at(nn_model *m, rp_pool *pool, const nn_text *t, const lab
         json_decref(pieces);
         return NULL;
     }
-    return lab_built(json_pack("{s:I, s:o, s:o, s:o, s:I, s:I, s:o, s:o}", "length", (json_int_t)length, "loss",
-                               lab_number(r.mean), "perplexity", lab_number(exp(r.mean)), "bits_per_byte",
-                               lab_number(lab_bits_per_byte(&r)), "tokens", (json_int_t)r.tokens, "bytes",
-                               (json_int_t)r.bytes, "pieces", pieces, "positions", positions),
-                     err);
+    return lab_finished_json(json_pack("{s:I, s:o, s:o, s:o, s:I, s:I, s:o, s:o}", "length", (json_int_t)length, "loss",
+                                       lab_number(r.mean), "perplexity", lab_number(exp(r.mean)), "bits_per_byte",
+                                       lab_number(lab_bits_per_byte(&r)), "tokens", (json_int_t)r.tokens, "bytes",
+                                       (json_int_t)r.bytes, "pieces", pieces, "positions", positions),
+                             err);
 }
 
-json_t *lab_measure_lengths(nn_model *m, rp_pool *pool, const nn_text *t, const lab_how *how, const int64_t *lengths,
-                            int n, char err[NN_ERR_MAX])
+json_t *lab_measure_lengths(nn_model *m, rp_pool *pool, const nn_text *t, const lab_measure_options *how,
+                            const int64_t *lengths, int n, char err[NN_ERR_MAX])
 {
     const bool classifier = m->c.task == NN_CLASSIFIER;
     lab_places places;
@@ -236,7 +236,7 @@ json_t *lab_measure_lengths(nn_model *m, rp_pool *pool, const nn_text *t, const 
         }
         json_array_append_new(all, at);
     }
-    return lab_built(all, err);
+    return lab_finished_json(all, err);
 }
 
 int lab_lengths(const char *text, int64_t lengths[LAB_MAX_LENGTHS], char err[NN_ERR_MAX])
@@ -275,8 +275,8 @@ static json_t *count_at(const nn_ngrams *g, int32_t order, const nn_text *t, con
                      lab_number(exp(all)), "pieces", pieces);
 }
 
-json_t *lab_measure_ngrams(const nn_model *m, const nn_text *t, const lab_how *how, const int64_t *lengths, int n,
-                           int32_t order, char err[NN_ERR_MAX])
+json_t *lab_measure_ngrams(const nn_model *m, const nn_text *t, const lab_measure_options *how, const int64_t *lengths,
+                           int n, int32_t order, char err[NN_ERR_MAX])
 {
     nn_text text = {0}, held_out = {0};
     nn_ngrams *g = NULL;
@@ -297,5 +297,5 @@ json_t *lab_measure_ngrams(const nn_model *m, const nn_text *t, const lab_how *h
     nn_ngrams_free(g);
     nn_text_free(&text);
     nn_text_free(&held_out);
-    return code == 0 ? lab_built(all, err) : NULL;
+    return code == 0 ? lab_finished_json(all, err) : NULL;
 }

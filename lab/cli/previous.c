@@ -52,5 +52,5 @@ json_t *lab_previous(nn_model *m, rp_pool *pool, const nn_text *t, int64_t step,
     free(tokens);
     free(row);
     free(sums);
-    return code == 0 ? lab_built(found, err) : NULL;
+    return code == 0 ? lab_finished_json(found, err) : NULL;
 }

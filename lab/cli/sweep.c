@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { THREADS = CLI_OWN, LIST, SET, QUICK, KEEP, SHARD };
+enum { THREADS = CLI_FIRST_KEY, LIST, SET, QUICK, KEEP, SHARD };
 enum { MAX_KEYS = 8, MAX_VALUES = 32, MAX_SEEDS = 32, MAX_QUICK = 32 };
 
 /* The plan of a sweep. Lines "vary.KEY = A | B | C" give the values of keys; every combination runs with every seed. A
@@ -251,7 +251,7 @@ static void text_key(const nn_config *c, char key[NN_PRINT_MAX])
 }
 
 /* Measure the n-gram baseline, unless w->ngrams is already for the same text and places. */
-static int count_bytes(work *w, const nn_config *c, const lab_how *how, const int64_t *lengths, int n,
+static int count_bytes(work *w, const nn_config *c, const lab_measure_options *how, const int64_t *lengths, int n,
                        char err[NN_ERR_MAX])
 {
     char key[NN_PRINT_MAX];
@@ -279,7 +279,7 @@ static json_t *measure(work *w, const nn_config *c, json_t *vary, rp_pool *pool,
     if (n < 0 || (c->eval_position[0] && nn_model_with_position(&other, m, c->eval_position, err) != 0) ||
         nn_net_create(NULL, m, pool, c->batch, c->length, true, 0, &bytes, err) != 0)
         return NULL;
-    const lab_how how = {c->eval_bytes, c->eval_pieces, c->eval_stride};
+    const lab_measure_options how = {c->eval_bytes, c->eval_pieces, c->eval_stride};
     nn_model *with = other.w ? &other : m;
     json_t *measured = c->generate != NN_GENERATE_NONE
                            ? lab_measure_generated(with, pool, c->eval_bytes, lengths, n, err)
@@ -290,12 +290,13 @@ static json_t *measure(work *w, const nn_config *c, json_t *vary, rp_pool *pool,
         return NULL;
     }
     nn_config_print(c, text);
-    return lab_built(json_pack("{s:s, s:O, s:I, s:f, s:o, s:I, s:I, s:f, s:I, s:o, s:O*, s:O*}", "experiment", text,
-                               "vary", vary, "seed", (json_int_t)c->seed, "train_loss", t->loss, "lengths", measured,
-                               "weights", (json_int_t)m->n_weights, "position_weights",
-                               (json_int_t)lab_position_weights(m), "ms_per_step", t->ms, "bytes", (json_int_t)bytes,
-                               "machine", lab_machine(pool), "ngrams", w->ngrams, "previous", t->previous),
-                     err);
+    return lab_finished_json(json_pack("{s:s, s:O, s:I, s:f, s:o, s:I, s:I, s:f, s:I, s:o, s:O*, s:O*}", "experiment",
+                                       text, "vary", vary, "seed", (json_int_t)c->seed, "train_loss", t->loss,
+                                       "lengths", measured, "weights", (json_int_t)m->n_weights, "position_weights",
+                                       (json_int_t)lab_position_weights(m), "ms_per_step", t->ms, "bytes",
+                                       (json_int_t)bytes, "machine", lab_machine(pool), "ngrams", w->ngrams, "previous",
+                                       t->previous),
+                             err);
 }
 
 /* Write the path of the weights for --keep: DIR/VALUE+VALUE-SEED.safetensors. */
@@ -418,7 +419,7 @@ static int check_texts(const nn_config *c, char err[NN_ERR_MAX])
     if (code == 0 && r.valid.n == 0)
         code = nn_fail(
             err, "valid_share: 0, but a sweep needs a held-out text (set valid_share above 0, or valid to files)");
-    const lab_how how = {c->eval_bytes, c->eval_pieces, c->eval_stride};
+    const lab_measure_options how = {c->eval_bytes, c->eval_pieces, c->eval_stride};
     lab_places places;
     code = code == 0 ? lab_choose_places(c, &r.valid, &how, lengths, n, &places, err) : code;
     nn_text_free(&r.text);
@@ -479,7 +480,7 @@ static int sweep(const request *q, const nn_config *base, const plan *p, rp_pool
         code = cli_error(CLI_FAILED, "%s", err);
     if (to && fstat(fileno(to), &st) == 0 && S_ISREG(st.st_mode))
         snprintf(folder, sizeof folder, "%.900s.training", q->output);
-    cli_progress bar = {.what = "sweep", .every = LAB_TELL};
+    cli_progress bar = {.what = "sweep", .every = LAB_PROGRESS_SECONDS};
     work w = {0};
     int64_t failed = 0;
     for (int64_t x = 0; x < all && code == CLI_OK && !stopped; x++) {
@@ -508,7 +509,7 @@ static int sweep(const request *q, const nn_config *base, const plan *p, rp_pool
         json_decref(vary);
     }
     cli_progress_end(&bar);
-    if (code == CLI_OK && folder[0] && !stopped && !cli_stop_asked())
+    if (code == CLI_OK && folder[0] && !stopped && !cli_stop_requested())
         lab_training_done(folder);
     lab_training_end(&w.trained);
     json_decref(w.ngrams);
@@ -517,7 +518,7 @@ static int sweep(const request *q, const nn_config *base, const plan *p, rp_pool
     if (to && fclose(to) != 0 && code == CLI_OK)
         code = cli_error(CLI_FAILED, "%s: cannot be written: %s (free space, or name another file)", q->output,
                          strerror(errno));
-    if (code == CLI_OK && (stopped || cli_stop_asked()))
+    if (code == CLI_OK && (stopped || cli_stop_requested()))
         code = cli_error(CLI_FAILED, "sweep: stopped (run the same command to continue from %s)", q->output);
     else if (code == CLI_OK && failed)
         code =

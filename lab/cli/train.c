@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { THREADS = CLI_OWN, SET, RESUME, UNTIL, INIT };
+enum { THREADS = CLI_FIRST_KEY, SET, RESUME, UNTIL, INIT };
 
 static const cli_option options[] = {
     {"output", 'o', "DIR", "write checkpoints and log.jsonl to this directory, which is created if necessary"},
@@ -213,7 +213,7 @@ static int measure(trainer *t, char err[NN_ERR_MAX])
     if (t->r.valid.n == 0)
         return 0;
     const nn_text *text = &t->r.valid;
-    const lab_how how = {t->r.c.eval_bytes, t->r.c.eval_pieces, 0};
+    const lab_measure_options how = {t->r.c.eval_bytes, t->r.c.eval_pieces, 0};
     lab_places places;
     if (lab_choose_places(&t->r.c, text, &how, &t->r.c.length, 1, &places, err) != 0 ||
         lab_measure_text(&t->r.m, t->r.pool, text, &places, t->r.c.length, &m, err) != 0)
@@ -241,10 +241,10 @@ static int train(trainer *t, char err[NN_ERR_MAX])
     char why[NN_ERR_MAX];
     int64_t logged_step = t->r.step;
     const int64_t between = c->checkpoint_every < 0 ? (c->steps + 9) / 10 : c->checkpoint_every;
-    t->bar.every = LAB_TELL;
+    t->bar.every = LAB_PROGRESS_SECONDS;
     t->bar.what = "train";
     t->bar.note = t->note;
-    while (t->r.step < end && !cli_stop_asked()) {
+    while (t->r.step < end && !cli_stop_requested()) {
         const int64_t step = t->r.step;
         if (lab_step(&t->r, &loss, &norm, why) != 0)
             return t->saved >= 0
@@ -322,7 +322,7 @@ static int open_run(trainer *t, char err[NN_ERR_MAX])
 static int take_weights(trainer *t, char err[NN_ERR_MAX])
 {
     char warning[NN_ERR_MAX], place[PATH_MAX];
-    const char *path = cli_shipped(t->q->init, place);
+    const char *path = cli_find_shipped(t->q->init, place);
     nn_model *m = &t->r.m, from;
     int64_t step;
     if (nn_checkpoint_read(&from, path, false, &step, warning, err) != 0)
@@ -381,7 +381,7 @@ static int run(const cli_command *self, int argc, char **argv)
         code = cli_error(CLI_FAILED, "%s", err);
     if (code == CLI_OK && t.r.valid_pairs.n > 0 && lab_check_pairs(&t.r.valid_pairs, t.r.c.eval_bytes, err) != 0)
         code = cli_error(CLI_FAILED, "%s", err);
-    const lab_how how = {t.r.c.eval_bytes, t.r.c.eval_pieces, 0};
+    const lab_measure_options how = {t.r.c.eval_bytes, t.r.c.eval_pieces, 0};
     lab_places places;
     if (code == CLI_OK && t.r.valid.n > 0 &&
         lab_choose_places(&t.r.c, &t.r.valid, &how, &t.r.c.length, 1, &places, err) != 0)
@@ -411,7 +411,7 @@ static int run(const cli_command *self, int argc, char **argv)
         cli_catch_signals(false);
         if (state < 0)
             code = cli_error(CLI_FAILED, "%s", err);
-        else if (state > 0 && cli_stop_asked())
+        else if (state > 0 && cli_stop_requested())
             code = cli_error(CLI_FAILED,
                              "train: stopped at step %lld of %lld, with a checkpoint (run the same command with "
                              "--resume to continue)",

@@ -147,7 +147,7 @@ static int train(lab_training *t, const nn_config *c, const char *folder, cli_pr
     char note[96];
     int code = 0;
     bar->note = note;
-    while (code == 0 && t->r.step < c->steps && !cli_stop_asked()) {
+    while (code == 0 && t->r.step < c->steps && !cli_stop_requested()) {
         const double before = cli_seconds();
         code = lab_step(&t->r, &loss, &norm, err);
         if (code != 0)
@@ -159,7 +159,7 @@ static int train(lab_training *t, const nn_config *c, const char *folder, cli_pr
         }
         if (t->r.step > c->steps - last_tenth(c))
             t->sum += loss;
-        if (code == 0 && folder && (cli_seconds() - saved > SAVE_SECONDS || cli_stop_asked())) {
+        if (code == 0 && folder && (cli_seconds() - saved > SAVE_SECONDS || cli_stop_requested())) {
             code = save(t, folder, err);
             saved = cli_seconds();
         }

@@ -69,10 +69,10 @@ int nn_measure_answers(nn_net *n, int64_t size, int64_t lines, nn_answers *to, c
     windows w;
     *to = (nn_answers){.lines = lines};
     int code = create_windows(&w, n->batch, length, err);
-    nn_net_watch(n, w.right);
+    nn_net_record_right(n, w.right);
     for (int64_t first = 0; code == 0 && first < lines; first += n->batch)
         code = add_batch(n, &w, size, length, first, lines - first < n->batch ? lines - first : n->batch, to, err);
-    nn_net_watch(n, NULL);
+    nn_net_record_right(n, NULL);
     if (code == 0)
         to->loss /= (double)to->tokens;
     destroy_windows(&w);

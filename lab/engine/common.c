@@ -21,7 +21,7 @@ int nn_fail(char err[NN_ERR_MAX], const char *format, ...)
     return -1;
 }
 
-const char *nn_words(const rp_desc *desc, char text[NN_ERR_MAX])
+const char *nn_library_error(const rp_desc *desc, char text[NN_ERR_MAX])
 {
     return rp_last_error_in(desc, NULL, NULL, text, NN_ERR_MAX);
 }

@@ -329,4 +329,4 @@ static int write_files(const nn_model *m, const char *dir, rp_dtype type, char e
                : -1;
 }
 
-const nn_family nn_decoder_family = {check_shape, write_files};
+const nn_exporter nn_decoder_family = {check_shape, write_files};

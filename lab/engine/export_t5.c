@@ -192,4 +192,4 @@ static int write_files(const nn_model *m, const char *dir, rp_dtype type, char e
     return write_weights(m, dir, type, err);
 }
 
-const nn_family nn_t5_family = {check_shape, write_files};
+const nn_exporter nn_t5_family = {check_shape, write_files};

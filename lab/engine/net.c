@@ -345,7 +345,7 @@ void nn_net_accumulate(nn_net *n, double factor, bool add)
     n->add = add;
 }
 
-void nn_net_watch(nn_net *n, bool *right)
+void nn_net_record_right(nn_net *n, bool *right)
 {
     n->right = right;
 }

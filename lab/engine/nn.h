@@ -37,8 +37,8 @@ typedef float real;
 __attribute__((format(printf, 2, 3))) int nn_fail(char err[NN_ERR_MAX], const char *format, ...);
 /* Write the library's last error to `text`, in words of the command line instead of names of C fields. desc may be
  * NULL. Return text. */
-const char *nn_words(const rp_desc *desc, char text[NN_ERR_MAX]);
-#define NN_WORDS(desc) nn_words(desc, (char[NN_ERR_MAX]){0})
+const char *nn_library_error(const rp_desc *desc, char text[NN_ERR_MAX]);
+#define NN_WORDS(desc) nn_library_error(desc, (char[NN_ERR_MAX]){0})
 
 /* Random numbers. Each depends only on the arguments. */
 uint64_t nn_random(uint64_t seed, uint64_t stream, uint64_t n);
@@ -420,7 +420,7 @@ int nn_net_loss(nn_net *net, int64_t length, const int32_t *tokens, const int32_
 void nn_net_accumulate(nn_net *net, double factor, bool add);
 /* Let later losses also set right [batch * length]: true where the target is the likeliest token. Greedy decoding
  * writes exactly the lines whose targets are all right. NULL ends this. */
-void nn_net_watch(nn_net *net, bool *right);
+void nn_net_record_right(nn_net *net, bool *right);
 /* How well a net answers generated lines. */
 typedef struct nn_answers {
     double loss;    /* mean loss of a token of the answers, in nats */

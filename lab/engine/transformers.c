@@ -11,7 +11,7 @@
 
 int nn_transformers_write(const nn_model *m, const char *directory, rp_dtype type, char err[NN_ERR_MAX])
 {
-    const nn_family *family = m->c.task == NN_ENCODER_DECODER ? &nn_t5_family : &nn_decoder_family;
+    const nn_exporter *family = m->c.task == NN_ENCODER_DECODER ? &nn_t5_family : &nn_decoder_family;
     char *temporary, dir[NN_TEXT_MAX];
     if (family->check(m, err) != 0)
         return -1;

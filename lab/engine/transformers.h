@@ -7,11 +7,11 @@
 #include "io/io.h"
 #include "lab/engine/nn.h"
 
-typedef struct nn_family {
+typedef struct nn_exporter {
     int (*check)(const nn_model *m, char err[NN_ERR_MAX]); /* check that transformers has a class for the model */
     int (*write)(const nn_model *m, const char *dir, rp_dtype type, char err[NN_ERR_MAX]);
-} nn_family;
-extern const nn_family nn_t5_family, nn_decoder_family;
+} nn_exporter;
+extern const nn_exporter nn_t5_family, nn_decoder_family;
 
 /* transformers_files.c. Add a tensor to the set, converted to `type`. Errors use its name too. */
 int nn_add_tensor(io_set *set, const char *name, int32_t ndim, const int64_t *shape, const real *from, rp_dtype type,

@@ -294,7 +294,7 @@ static rp_status check_mask(rpi_args *args, const rp_tensors *t, int32_t n)
     rpi_shape shape;
     /* rp_plan_create has checked this with other lengths, if the plan is flexible */
     const rp_status s = rpi_mask_check(d, &d->masks[n], n);
-    if (s != RP_OK || !rpi_mask_array(args->plan->masker[n], d, &shape))
+    if (s != RP_OK || !rpi_mask_array(args->plan->mask_entry[n], d, &shape))
         return s;
     snprintf(name, sizeof name, "mask[%d] (of %s)", (int)n, rp_mask_name(d->masks[n].kind));
     return check_named(&args->mask[n], &t->mask[n], &shape, RPI_INTEGERS, false, name);

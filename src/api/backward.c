@@ -29,7 +29,7 @@ rp_status rp_backward(const rp_plan *plan, const rp_tensors *t, const rp_grads *
     if ((uintptr_t)work % 64 != 0)
         return rpi_fail(RP_E_ARG, "work: the address is not a multiple of 64; align it, or pass NULL");
     const bool there = plan && work;
-    rpi_backward_args *own = there ? work : rpi_new(sizeof *own);
+    rpi_backward_args *own = there ? work : rpi_arguments_alloc(sizeof *own);
     const rp_status status =
         own ? backward(own, plan, t, g, there ? (char *)work + rpi_arguments_bytes(sizeof *own) : NULL) : RP_E_NOMEM;
     if (!there)

@@ -129,7 +129,7 @@ static rp_status check_masks(rp_plan *p)
         const rp_status status = rpi_mask_check(&p->desc, &p->masks[n], n);
         if (status != RP_OK)
             return status;
-        const rpi_mask_entry *m = p->masker[n] = rpi_mask_entry_of(p->masks[n].kind);
+        const rpi_mask_entry *m = p->mask_entry[n] = rpi_mask_entry_of(p->masks[n].kind);
         p->intervals |= m->interval != NULL;
         p->mask_keep |= m->pairs != NULL;
         p->mask_keep_rows |= m->pairs != NULL && !m->same_rows;
@@ -269,7 +269,7 @@ rp_status rp_mask_shape(const rp_desc *desc, int32_t mask, int32_t *ndim, int64_
         return status;
     if (mask < 0 || mask >= p.desc.n_masks)
         return rpi_fail(RP_E_ARG, "mask is %d: there are %d masks", (int)mask, (int)p.desc.n_masks);
-    rpi_mask_array(p.masker[mask], &p.desc, &s);
+    rpi_mask_array(p.mask_entry[mask], &p.desc, &s);
     *ndim = s.ndim;
     for (int32_t x = 0; x < s.ndim; x++)
         shape[x] = s.n[x];
@@ -294,7 +294,7 @@ rp_status rp_mask_row(const rp_desc *desc, int32_t mask, const rp_array *array, 
                         "batch entry %lld, head %lld, query %lld: there are %lld, %lld and %lld, counted from 0",
                         (long long)b, (long long)h, (long long)i, (long long)p.desc.batch, (long long)p.desc.heads,
                         (long long)p.desc.len_q);
-    const rpi_mask_entry *m = p.masker[mask];
+    const rpi_mask_entry *m = p.mask_entry[mask];
     if (rpi_mask_array(m, &p.desc, &s)) {
         if (!array || !array->data)
             return rpi_fail(RP_E_ARG, "array is absent: the mask %s needs it", m->info.name);

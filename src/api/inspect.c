@@ -164,7 +164,7 @@ static rp_status make_bias(bias_arguments *own, const rp_plan *plan, const rp_te
 
 rp_status rp_bias(const rp_plan *plan, const rp_tensors *t, int64_t b, const rp_array *bias)
 {
-    bias_arguments *own = rpi_new(sizeof *own);
+    bias_arguments *own = rpi_arguments_alloc(sizeof *own);
     const rp_status status = own ? make_bias(own, plan, t, b, bias) : RP_E_NOMEM;
     free(own);
     return status;
@@ -197,7 +197,7 @@ static rp_status error_bound(rpi_args *args, const rp_plan *plan, const rp_tenso
 
 rp_status rp_error_bound(const rp_plan *plan, const rp_tensors *t, const rp_array *bound)
 {
-    rpi_args *args = rpi_new(sizeof *args);
+    rpi_args *args = rpi_arguments_alloc(sizeof *args);
     const rp_status status = args ? error_bound(args, plan, t, bound) : RP_E_NOMEM;
     free(args);
     return status;
@@ -235,7 +235,7 @@ static rp_status gradient_bound(rpi_backward_args *own, const rp_plan *plan, con
 
 rp_status rp_gradient_bound(const rp_plan *plan, const rp_tensors *t, const rp_grads *bound)
 {
-    rpi_backward_args *own = rpi_new(sizeof *own);
+    rpi_backward_args *own = rpi_arguments_alloc(sizeof *own);
     const rp_status status = own ? gradient_bound(own, plan, t, bound) : RP_E_NOMEM;
     free(own);
     return status;

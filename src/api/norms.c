@@ -50,7 +50,7 @@ static rp_status key_norms(rpi_args *args, const rp_plan *plan, const rp_tensors
 
 rp_status rp_key_norms(const rp_plan *plan, const rp_tensors *t, int64_t from, const rp_array *norms)
 {
-    rpi_args *args = rpi_new(sizeof *args);
+    rpi_args *args = rpi_arguments_alloc(sizeof *args);
     const rp_status status = args ? key_norms(args, plan, t, from, norms) : RP_E_NOMEM;
     free(args);
     return status;

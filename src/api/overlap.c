@@ -68,7 +68,7 @@ static void list_inputs(listed *all, int *n, const rp_plan *plan, const rp_tenso
     list(all, n, "tensors.key_norms", &t->key_norms);
     list_terms(all, n, plan, "", t->term);
     for (int32_t m = 0; m < plan->desc.n_masks; m++)
-        if (plan->masker[m]->info.axes && t->mask[m].data)
+        if (plan->mask_entry[m]->info.axes && t->mask[m].data)
             all[(*n)++] = (listed){"", -1, -1, m, &t->mask[m]};
 }
 

@@ -75,7 +75,7 @@ rp_status rp_prepare(rp_prepared **prepared, const rp_plan *plan, const rp_tenso
     rp_prepared *p = calloc(1, sizeof *p);
     if (!p)
         return rpi_fail(RP_E_NOMEM, "out of memory: prepared data need %zu bytes", sizeof *p);
-    rpi_args *args = rpi_new(sizeof *args);
+    rpi_args *args = rpi_arguments_alloc(sizeof *args);
     const rp_status status = args ? fill(p, args, plan, t) : RP_E_NOMEM;
     free(args);
     if (status != RP_OK) {

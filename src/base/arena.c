@@ -48,7 +48,7 @@ void rpi_arena_free(rpi_arena *a)
     *a = (rpi_arena){0};
 }
 
-void *rpi_new(size_t size)
+void *rpi_arguments_alloc(size_t size)
 {
     void *p = malloc(size);
     if (!p)

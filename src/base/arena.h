@@ -65,7 +65,7 @@ void rpi_arena_free(rpi_arena *a);
 
 /* Allocate memory for the arguments of a call, which free() frees. They take tens of KB, too much for the stack of a
  * small thread. The memory is not zeroed. Return NULL after rpi_fail. */
-void *rpi_new(size_t size);
+void *rpi_arguments_alloc(size_t size);
 
 /* Return the bytes that `size` bytes of arguments take at the start of the caller's work. A call with work allocates
  * nothing. */

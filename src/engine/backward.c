@@ -167,7 +167,7 @@ static size_t longest(gradients *g, const rp_plan *plan, int32_t threads)
 
 size_t rpi_backward_work_size(const rp_plan *plan, int32_t threads)
 {
-    gradients *g = rpi_new(sizeof *g);
+    gradients *g = rpi_arguments_alloc(sizeof *g);
     const size_t size = g ? longest(g, plan, threads) : 0;
     free(g);
     return size ? size + rpi_arguments_bytes(sizeof *g) : 0;
@@ -460,7 +460,7 @@ rp_status rpi_fast_backward(rpi_args *args, const rpi_grads *grads, rp_pool *poo
     const int32_t threads = rp_pool_threads(pool);
     rpi_limits extents;
     rpi_arena forward = {0};
-    gradients *g = work ? work : rpi_new(sizeof *g);
+    gradients *g = work ? work : rpi_arguments_alloc(sizeof *g);
     if (!g)
         return RP_E_NOMEM;
     const size_t size = work ? longest(g, args->plan, threads) : 0;

@@ -28,7 +28,7 @@ typedef struct rpi_forward {
 } rpi_forward;
 
 /* Divide a call into tasks: rows, kv heads, groups of kv heads, tiles of few queries. tasks.c */
-void rpi_forward_cut(rpi_forward *f);
+void rpi_forward_split(rpi_forward *f);
 
 /* ---- shared by forward and backward: call.c */
 

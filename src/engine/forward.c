@@ -44,7 +44,7 @@ static void begin(rpi_forward *f, const rp_plan *plan, const rpi_limits *e, cons
     f->memory = (rpi_arena){0};
     f->threads = threads;
     rpi_call_begin(c, &f->sources, plan, e, args);
-    rpi_forward_cut(f);
+    rpi_forward_split(f);
     c->scratch_step = rpi_max(ops->scratch_size(c), ops->decode_size(c));
     place(f);
 }

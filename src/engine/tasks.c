@@ -1,5 +1,5 @@
 /* engine/tasks.c -- divides a forward call into tasks: rows of a task, kv heads of a group, tiles of few queries.
- * rpi_forward_cut is the entry, and set_rows chooses the rows of a task. The division does not change any bit of the
+ * rpi_forward_split is the entry, and set_rows chooses the rows of a task. The division does not change any bit of the
  * result. forward.c passes the tasks to rpi_pool_run_until (base/pool.c). backward.c divides a backward call, by keys.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "engine.h"
@@ -72,7 +72,7 @@ static void set_rows(rpi_forward *f)
     c->rows_per_task = rpi_round_up((rpi_max(rows, 1) + c->chunks - 1) / c->chunks, block);
 }
 
-void rpi_forward_cut(rpi_forward *f)
+void rpi_forward_split(rpi_forward *f)
 {
     const rp_desc *d = &f->call.plan->desc;
     set_groups(f, f->call.extents->summary);

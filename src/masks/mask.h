@@ -48,7 +48,7 @@ typedef struct rpi_mask_entry {
 
 const rpi_mask_entry *rpi_mask_entry_of(rp_mask_kind kind); /* NULL if there is no such kind */
 /* Get the shape of the mask's array. Return false if it has none. */
-bool rpi_mask_array(const rpi_mask_entry *masker, const rp_desc *desc, rpi_shape *shape);
+bool rpi_mask_array(const rpi_mask_entry *mask_entry, const rp_desc *desc, rpi_shape *shape);
 /* Check the parameters of masks[n], and the lengths that the mask needs. */
 rp_status rpi_mask_check(const rp_desc *desc, const rp_mask *mask, int32_t n);
 

@@ -47,14 +47,14 @@ const char *rp_mask_name(rp_mask_kind kind)
 }
 
 /* An array may omit leading axes, and may have length 1 on any axis. */
-bool rpi_mask_array(const rpi_mask_entry *masker, const rp_desc *desc, rpi_shape *shape)
+bool rpi_mask_array(const rpi_mask_entry *mask_entry, const rp_desc *desc, rpi_shape *shape)
 {
     const struct {
         const char *name;
         int64_t n;
     } axes[] = {{"B", desc->batch}, {"H", desc->heads}, {"Lq", desc->len_q}, {"Lk", desc->len_k}};
     *shape = (rpi_shape){0};
-    for (const char *at = masker->info.axes; at && *at; at += strspn(at, ", ")) {
+    for (const char *at = mask_entry->info.axes; at && *at; at += strspn(at, ", ")) {
         const size_t length = strcspn(at, ",");
         for (size_t x = 0; x < sizeof axes / sizeof *axes; x++)
             if (strlen(axes[x].name) == length && strncmp(axes[x].name, at, length) == 0)

@@ -51,8 +51,8 @@ void rpi_interval(const rpi_args *args, int64_t b, int64_t i, int64_t *lo, int64
     for (int32_t n = 0; n < d->n_masks; n++) {
         row.mask = &d->masks[n];
         row.array = &args->mask[n];
-        if (plan->masker[n]->interval)
-            plan->masker[n]->interval(&row, lo, hi);
+        if (plan->mask_entry[n]->interval)
+            plan->mask_entry[n]->interval(&row, lo, hi);
     }
     for (int32_t n = 0; n < d->n_terms && plan->n_tile; n++)
         if (plan->scheme[n]->causal)
@@ -68,8 +68,8 @@ void rpi_mask_keep(const rpi_args *args, int64_t b, int64_t h, int64_t i, int64_
     for (int32_t n = 0; n < d->n_masks; n++) {
         row.mask = &d->masks[n];
         row.array = &args->mask[n];
-        if (args->plan->masker[n]->pairs)
-            args->plan->masker[n]->pairs(&row, j0, count, keep);
+        if (args->plan->mask_entry[n]->pairs)
+            args->plan->mask_entry[n]->pairs(&row, j0, count, keep);
     }
 }
 

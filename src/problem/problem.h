@@ -17,12 +17,12 @@ struct rp_plan {
     rp_desc desc;                /* with defaults resolved; its terms and masks point into this struct */
     rp_term terms[RP_MAX_TERMS]; /* with defaults resolved */
     rp_mask masks[RP_MAX_MASKS];
-    const rpi_scheme *scheme[RP_MAX_TERMS];     /* scheme of each term */
-    const rpi_mask_entry *masker[RP_MAX_MASKS]; /* functions of each mask */
-    rpi_limits bounds;                          /* limits of its calls, set if ops is not NULL */
-    const rpi_ops *ops;                         /* NULL: the reference path */
-    const char *isa;                            /* name of the instruction set; for f64, ops may be another's */
-    int32_t components;                         /* number of bf16 components of an f32 number in AMX products */
+    const rpi_scheme *scheme[RP_MAX_TERMS];         /* scheme of each term */
+    const rpi_mask_entry *mask_entry[RP_MAX_MASKS]; /* functions of each mask */
+    rpi_limits bounds;                              /* limits of its calls, set if ops is not NULL */
+    const rpi_ops *ops;                             /* NULL: the reference path */
+    const char *isa;                                /* name of the instruction set; for f64, ops may be another's */
+    int32_t components;                             /* number of bf16 components of an f32 number in AMX products */
     /* index of the term of that form, for vec of the one inside the softcap; -1: none */
     int32_t rotate, vec, valvec, sink;
     int32_t n_tile, n_vec; /* number of TILE terms; number of VEC terms that are biases */

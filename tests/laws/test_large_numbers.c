@@ -1,4 +1,5 @@
-/* test_large_numbers.c -- large and tiny numbers: logits, biases, softcaps and 16-bit types at the ends of their ranges.
+/* test_large_numbers.c -- large and tiny numbers: logits, biases, softcaps and 16-bit types at the ends of their
+ * ranges.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/laws/definition.h"
 

@@ -47,14 +47,14 @@ static rp_t5_generation setting(const rp_t5 *m, int n)
 }
 
 /* Tokens reported by on_token. */
-typedef struct told {
+typedef struct reported {
     int32_t tokens[2 * SOURCES * LONGEST];
     int64_t n, of[2 * SOURCES];
-} told;
+} reported;
 
 static int tell(void *context, int64_t source, int32_t index, int32_t token)
 {
-    told *t = context;
+    reported *t = context;
     const int64_t row = 2 * source + index;
     t->tokens[row * LONGEST + t->of[row]++] = token;
     t->n++;
@@ -64,7 +64,7 @@ static int tell(void *context, int64_t source, int32_t index, int32_t token)
 /* Compare results with and without a draft, for the first source and for all sources. */
 static void compare(const char *what, const rp_t5 *plain, const rp_t5 *drafted, const expected *e, rp_t5_drafted *sum)
 {
-    static told by[2];
+    static reported by[2];
     for (int n = 0; n < SETTINGS; n++)
         for (int64_t some = 1; some <= SOURCES; some += SOURCES - 1) {
             rp_t5_results *a, *b;

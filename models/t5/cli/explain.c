@@ -197,7 +197,7 @@ static void describe(request *r, explain_source *s)
         p->masks[d->n_masks].left = p->masks[d->n_masks].right = a->window;
         d->n_masks++;
     }
-    s->shares = r->part != RP_T5_CROSS;
+    s->show_bands = r->part != RP_T5_CROSS;
     s->unordered = r->part == RP_T5_CROSS;
     snprintf(s->place, sizeof s->place, "%s layer %lld, ", parts[r->part], (long long)r->layer);
 }

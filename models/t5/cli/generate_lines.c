@@ -343,7 +343,7 @@ static int on_token(void *context, int64_t source, int32_t index, int32_t token)
     }
     s->tokens[s->n++] = token;
     show(s, false);
-    return s->lost || !cli_written(s->to); /* stop if the reader has closed the output */
+    return s->lost || !cli_flush(s->to); /* stop if the reader has closed the output */
 }
 
 /* ------------------------------------------------------------------------------------------------ lines */
@@ -371,7 +371,7 @@ static int print_results(const request *r, stream *s, const rp_t5_results *resul
         if (code != CLI_OK)
             return code;
     }
-    return cli_written(s->to) ? CLI_OK : CLI_FAILED;
+    return cli_flush(s->to) ? CLI_OK : CLI_FAILED;
 }
 
 static int write_batch(const request *r, rp_t5_generation *g, stream *s, int64_t n, const rp_t5_tokens *sources)
@@ -382,7 +382,7 @@ static int write_batch(const request *r, rp_t5_generation *g, stream *s, int64_t
     for (int64_t k = 0; s->on && k < g->prefix.n; k++)
         on_token(s, 0, 0, g->prefix.tokens[k]);
     const rp_status status = rp_t5_generate(r->common.model, n, sources, g, &results);
-    if (status == RP_E_CANCELLED && !cli_stop_asked())
+    if (status == RP_E_CANCELLED && !cli_stop_requested())
         return s->lost ? lost_line(s) : CLI_FAILED; /* the reader has closed the output */
     if (status != RP_OK) {
         if (s->on && s->n > 0 && r->output == NULL)

@@ -45,7 +45,7 @@ static int run_lines(const cli_command *self, int argc, char **argv, rp_t5_loadi
         if (code != CLI_OK || length < 0)
             break;
         code = each(&r, &l, line, length);
-        if (!cli_written(stdout) && code == CLI_OK)
+        if (!cli_flush(stdout) && code == CLI_OK)
             code = CLI_FAILED; /* the reader has closed the output */
         cli_t5_show_lines(&progress, &l, stdout);
     }

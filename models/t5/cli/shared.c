@@ -38,20 +38,21 @@ int cli_t5_stopped(const char *command)
 
 int cli_t5_refused(const char *command)
 {
-    return cli_stop_asked() ? cli_t5_stopped(command) : cli_error(CLI_FAILED, "%s: %s", command, rp_t5_last_error());
+    return cli_stop_requested() ? cli_t5_stopped(command)
+                                : cli_error(CLI_FAILED, "%s: %s", command, rp_t5_last_error());
 }
 
 int cli_t5_progress(void *context, double fraction)
 {
     if (context != NULL)
         cli_progress_show(context, fraction);
-    return cli_stop_asked();
+    return cli_stop_requested();
 }
 
 int cli_t5_stop_asked(void *context)
 {
     (void)context;
-    return cli_stop_asked();
+    return cli_stop_requested();
 }
 
 rp_t5_generation cli_t5_greedy(const rp_t5 *model)
@@ -78,7 +79,7 @@ int cli_t5_open(cli_t5_common *c, const char *path)
     o.pool = c->pool;
     o.draft = c->draft;
     o.load = c->load;
-    if (rp_t5_open(&c->model, cli_shipped(path, place), &o) != RP_OK)
+    if (rp_t5_open(&c->model, cli_find_shipped(path, place), &o) != RP_OK)
         return cli_error(CLI_FAILED, "%s", rp_t5_last_error());
     cli_catch_signals(true);
     c->catches = true;
@@ -174,7 +175,7 @@ int cli_t5_lines_next(cli_t5_lines *l, const char **line, int64_t *length)
     }
     errno = 0;
     const ssize_t n = getline(&l->line, &l->size, l->file);
-    if (cli_stop_asked())
+    if (cli_stop_requested())
         return cli_t5_stopped("t5");
     if (n < 0 && (ferror(l->file) || errno == ENOMEM))
         return cli_error(CLI_FAILED,

@@ -18,10 +18,10 @@ typedef struct cli_t5_common {
     bool tokens;        /* lines are token numbers */
     rp_pool *pool;
     rp_t5 *model;
-    bool catches; /* signals are caught: cli_stop_asked reports them */
+    bool catches; /* signals are caught: cli_stop_requested reports them */
 } cli_t5_common;
 
-enum { T5_TYPE = CLI_OWN, T5_THREADS, T5_TOKENS, T5_TEXT, T5_EXACT, T5_DRAFT, T5_OWN };
+enum { T5_TYPE = CLI_FIRST_KEY, T5_THREADS, T5_TOKENS, T5_TEXT, T5_EXACT, T5_DRAFT, T5_OWN };
 #define T5_COMMON_OPTIONS                                                                                              \
     {"type", T5_TYPE, "T", "keep weights as f32, f16, bf16, int8 or int4; default: the type of the file"},             \
     {                                                                                                                  \
@@ -42,7 +42,7 @@ enum { T5_TYPE = CLI_OWN, T5_THREADS, T5_TOKENS, T5_TEXT, T5_EXACT, T5_DRAFT, T5
 /* Handle a common option. Return -1 if `key` is not one of them. */
 int cli_t5_common_option(cli_t5_common *c, int key, const char *value);
 /* Open the model. From here until cli_t5_let_signals or cli_t5_close, Ctrl-C does not end the program but sets
- * cli_stop_asked. Call cli_t5_let_signals before work that does not check it. */
+ * cli_stop_requested. Call cli_t5_let_signals before work that does not check it. */
 int cli_t5_open(cli_t5_common *c, const char *path);
 void cli_t5_let_signals(cli_t5_common *c);
 void cli_t5_close(cli_t5_common *c);
