@@ -42,7 +42,7 @@ python3 tools/masks.py
 python3 tools/masks.py --check
 grep -q 'even_keys=False' python/relpos/__init__.py
 grep -q 'even_keys: bool' python/relpos/__init__.pyi
-for page in relpos relpos-attend relpos-explain; do grep -q '^\*--even-keys\*$' man/$page.1.scd; done
+for page in relpos relpos-attend relpos-explain; do grep -q '^\*--even-keys\*$' docs/man/$page.1.scd; done
 grep -q 'even_keys' docs/man/relpos-verify.1.scd
 
 step 'the program: help, info, attend, explain, problem strings'

@@ -422,13 +422,3 @@ int nn_net_attention(nn_net *n, int64_t layer, rp_tensors *t, rp_plan *plans[2],
         }
     return nn_fail(err, "layer: %lld is out of range (0 to %lld)", (long long)layer, (long long)n->m->c.layers - 1);
 }
-
-void nn_net_clear(nn_net *n)
-{
-    n->cached = 0;
-}
-
-int64_t nn_net_cached(const nn_net *n)
-{
-    return n->cached;
-}

@@ -445,9 +445,6 @@ rp_desc nn_model_attention(const nn_model *m, int32_t stack, int64_t batch, int6
  * overwrites. plans (may be NULL) gets a plan of this attention and a plan without its terms; the caller destroys
  * both. */
 int nn_net_attention(nn_net *net, int64_t layer, rp_tensors *t, rp_plan *plans[2], char err[NN_ERR_MAX]);
-void nn_net_clear(nn_net *net); /* empty the cache */
-/* Return the number of tokens in the cache. */
-int64_t nn_net_cached(const nn_net *net);
 
 /* ------------------------------------------------------------------------------------------------ training */
 

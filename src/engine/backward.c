@@ -64,7 +64,7 @@ static void set_groups(gradients *g)
 static void place_sums(gradients *g)
 {
     rpi_backward *bw = &g->back;
-    const rpi_limits *e = g->call.extents;
+    const rpi_limits *e = g->call.limits;
     const rp_plan *plan = g->call.plan;
     const rp_desc *d = &plan->desc;
     rpi_arena *a = &g->memory;
@@ -109,7 +109,7 @@ static void place_rows(gradients *g)
         const rpi_source *s = &g->call.source[n];
         const bool own =
             s->kind == RPI_RUN &&
-            (g->call.extents->dq || (s->run.vectors.product->query && g->call.extents->term[s->term].wanted));
+            (g->call.limits->dq || (s->run.vectors.product->query && g->call.limits->term[s->term].wanted));
         if (!own)
             continue;
         bw->run_dq[n] =
@@ -126,9 +126,9 @@ static void place(gradients *g)
     rpi_backward *bw = &g->back;
     const rp_desc *d = &c->plan->desc;
     rpi_arena *a = &g->memory;
-    rpi_sources_place(&g->sources, a, c->plan, c->extents, g->groups * (d->heads / d->kv_heads), true);
-    rpi_rope_tables_place(&c->rope, a, c->plan, c->extents);
-    bw->row_stats = rpi_arena_take3(a, d->batch * d->heads, c->extents->len_q, 3, sizeof(double));
+    rpi_sources_place(&g->sources, a, c->plan, c->limits, g->groups * (d->heads / d->kv_heads), true);
+    rpi_rope_tables_place(&c->rope, a, c->plan, c->limits);
+    bw->row_stats = rpi_arena_take3(a, d->batch * d->heads, c->limits->len_q, 3, sizeof(double));
     if (c->starts)
         bw->bounds = rpi_arena_take3(a, d->batch * d->heads, bw->blocks, 2, sizeof(double));
     g->call_from = a->used;
@@ -340,7 +340,7 @@ static rp_status alloc_private_sums(gradients *g, const rpi_grads *grads)
     for (int n = 0; n < g->call.n_sources; n++) {
         const rpi_source *s = &g->call.source[n];
         if (s->kind != RPI_ROWS || bw->direct[n] || bw->pairs[n] || s->rows.sums || s->scheme->reduce ||
-            !g->call.extents->term[s->term].wanted)
+            !g->call.limits->term[s->term].wanted)
             continue;
         some[s->term] = RPI_ALL_ARRAYS;
         any = true;
@@ -458,14 +458,14 @@ static rp_status forward_again(rpi_args *args, rp_pool *pool, rpi_progress *prog
 rp_status rpi_fast_backward(rpi_args *args, const rpi_grads *grads, rp_pool *pool, rpi_progress *progress, void *work)
 {
     const int32_t threads = rp_pool_threads(pool);
-    rpi_limits extents;
+    rpi_limits limits;
     rpi_arena forward = {0};
     gradients *g = work ? work : rpi_arguments_alloc(sizeof *g);
     if (!g)
         return RP_E_NOMEM;
     const size_t size = work ? longest(g, args->plan, threads) : 0;
-    rpi_limits_of(&extents, args, grads);
-    begin(g, args->plan, &extents, args, threads);
+    rpi_limits_of(&limits, args, grads);
+    begin(g, args->plan, &limits, args, threads);
     g->call.grads = grads;
     g->call.progress = progress;
     set_pairs(g, grads);

@@ -17,7 +17,7 @@ void rpi_call_begin(rpi_call *c, rpi_sources *sources, const rp_plan *plan, cons
     rpi_sources_describe(sources, plan, e);
     const rpi_source *last = sources->n ? &sources->source[sources->n - 1] : NULL;
     *c = (rpi_call){.plan = plan,
-                    .extents = e,
+                    .limits = e,
                     .args = args,
                     .source = sources->source,
                     .n_sources = sources->n,
@@ -47,12 +47,12 @@ void rpi_head_at(const rpi_call *c, int64_t head, int64_t *b, int64_t *h)
 
 void rpi_call_fill(rpi_call *c, rpi_sources *sources, rp_pool *pool)
 {
-    rpi_sources_fill(sources, c->args, c->extents, pool);
-    rpi_rope_tables_fill(&c->rope, c->args, c->extents, pool);
+    rpi_sources_fill(sources, c->args, c->limits, pool);
+    rpi_rope_tables_fill(&c->rope, c->args, c->limits, pool);
     /* if no biases fall far enough, no row starts its running maximum at its own key */
     c->starts = c->starts && rpi_biases_fall(c->source, c->n_sources, c->args, rpi_exp_limit(c->plan));
     /* few queries read keys and values once: skipping saves nothing unless the caller keeps norms of the keys */
-    c->skips = c->starts && c->plan->skips && (!c->extents->decode_queries || c->args->key_norms.data || c->grads);
+    c->skips = c->starts && c->plan->skips && (!c->limits->decode_queries || c->args->key_norms.data || c->grads);
 }
 
 static void column_task(void *context, int64_t head, int32_t worker)

@@ -10,7 +10,7 @@
 /* One call: all that a block of queries reads and writes. The packed arrays change with each group of kv heads. */
 struct rpi_call {
     const rp_plan *plan;
-    const rpi_limits *extents;
+    const rpi_limits *limits;
     const rpi_args *args;   /* NULL while a plan computes sizes */
     const rpi_grads *grads; /* NULL in a forward call */
     rpi_progress *progress;

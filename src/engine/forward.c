@@ -12,7 +12,7 @@ static void place(rpi_forward *f)
 {
     rpi_call *c = &f->call;
     const rp_plan *plan = c->plan;
-    const rpi_limits *e = c->extents;
+    const rpi_limits *e = c->limits;
     const rpi_ops *ops = plan->ops;
     rpi_arena *a = &f->memory;
     const int64_t per_kv = plan->desc.heads / plan->desc.kv_heads, real = ops->real;
@@ -208,10 +208,10 @@ rp_status rpi_fast_attend(const rpi_args *args, rp_pool *pool, rpi_progress *pro
 {
     const rp_desc *d = &args->desc;
     const int32_t threads = rp_pool_threads(pool);
-    rpi_limits extents;
+    rpi_limits limits;
     rpi_forward f;
-    rpi_limits_of(&extents, args, NULL);
-    begin(&f, args->plan, &extents, args, threads);
+    rpi_limits_of(&limits, args, NULL);
+    begin(&f, args->plan, &limits, args, threads);
     f.call.progress = progress;
     progress->total += d->batch * d->heads * ((d->len_q + f.call.rows_per_task - 1) / f.call.rows_per_task);
     /* Allocate memory first, so that a call that cannot finish writes nothing. Given positions and offsets may need

@@ -47,10 +47,10 @@ static void set_decode(rpi_forward *f)
     const rp_desc *d = &c->plan->desc;
     const rpi_ops *ops = c->plan->ops;
     f->decode.n_tiles = 0;
-    if (!c->extents->decode_queries || !c->extents->len_k || c->plan->valvec >= 0)
+    if (!c->limits->decode_queries || !c->limits->len_k || c->plan->valvec >= 0)
         return;
     const int64_t one = rpi_max(rpi_min(d->len_q, ops->decode_rows), 1) * rpi_round_up(d->len_k, ops->nr);
-    f->decode.n_tiles = (c->extents->len_k + ops->tile_keys - 1) / ops->tile_keys;
+    f->decode.n_tiles = (c->limits->len_k + ops->tile_keys - 1) / ops->tile_keys;
     f->decode_groups = rpi_clamp(MAX_GROUP_BYTES / ops->real / rpi_max(one, 1) / (d->heads / d->kv_heads), 1,
                                  rpi_max(d->batch * d->kv_heads, 1));
     /* COLUMN sources have memory for `groups` kv heads only */
@@ -64,9 +64,9 @@ static void set_rows(rpi_forward *f)
 {
     rpi_call *c = &f->call;
     const rp_desc *d = &c->plan->desc;
-    const int64_t block = c->plan->ops->block_rows, rows = c->extents->len_q;
+    const int64_t block = c->plan->ops->block_rows, rows = c->limits->len_q;
     c->rows_per_task = block;
-    if (!c->extents->summary)
+    if (!c->limits->summary)
         return;
     c->chunks = rpi_clamp((rows + block - 1) / block, 1, rpi_max(SUMMARY_CHUNKS / (d->heads / d->kv_heads), 1));
     c->rows_per_task = rpi_round_up((rpi_max(rows, 1) + c->chunks - 1) / c->chunks, block);
@@ -75,7 +75,7 @@ static void set_rows(rpi_forward *f)
 void rpi_forward_split(rpi_forward *f)
 {
     const rp_desc *d = &f->call.plan->desc;
-    set_groups(f, f->call.extents->summary);
+    set_groups(f, f->call.limits->summary);
     set_decode(f);
     set_rows(f);
     if (f->by_heads || f->decode.n_tiles == 1)

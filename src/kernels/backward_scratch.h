@@ -45,7 +45,7 @@ static bool gathers(const rpi_source *s)
 static int64_t reach_of(const rpi_call *c, const rpi_source *s)
 {
     const int64_t padded = rpi_vectors_of(s)->padded;
-    return gathers(s) ? padded : rpi_min(padded, rpi_round_up(c->extents->len_q + BACKWARD_KEYS + NR, NR));
+    return gathers(s) ? padded : rpi_min(padded, rpi_round_up(c->limits->len_q + BACKWARD_KEYS + NR, NR));
 }
 
 /* Return how many sums of one head a source has (of entries or of row_grad), or 0. */
@@ -97,12 +97,12 @@ static void backward_layout(const rpi_call *c, backward_scratch *w, rpi_arena *a
     w->run_queries = take_reals(a, BLOCK_ROWS, w->widest);
     w->run_dq = take_reals(a, BLOCK_ROWS, w->widest);
     w->sums = take_reals(a, BLOCK_ROWS, w->sums_step);
-    w->strip = rpi_arena_take(a, c->extents->len_q + BACKWARD_KEYS, 1, sizeof(double));
+    w->strip = rpi_arena_take(a, c->limits->len_q + BACKWARD_KEYS, 1, sizeof(double));
     w->column = rpi_arena_take(a, BACKWARD_KEYS, 1, sizeof(double));
     if (reduces) {
         w->past = rpi_arena_take(a, BACKWARD_KEYS, 1, sizeof(double));
         w->inside = rpi_arena_take(a, BACKWARD_KEYS, 1, sizeof(double));
-        w->rows_to = rpi_arena_take(a, c->extents->len_k, 1, sizeof(double));
+        w->rows_to = rpi_arena_take(a, c->limits->len_k, 1, sizeof(double));
     }
     w->norms = take_reals(a, BACKWARD_KEYS / NR, 1);
     products_layout(c, w, a);

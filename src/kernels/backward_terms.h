@@ -371,7 +371,7 @@ static void sum_between(backward_scratch *w, const tile *t)
 
 static bool term_wanted(const rpi_call *c, const rpi_source *s)
 {
-    return c->extents->term[s->term].wanted;
+    return c->limits->term[s->term].wanted;
 }
 
 /* Sum ds for the terms inside the softcap, or for the terms outside. */

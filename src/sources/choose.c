@@ -1,5 +1,5 @@
 /* sources/choose.c -- chooses the sources of a call: here terms become forms of biases. This needs no memory and no
- * arrays; what depends on arrays is in the extents (limits). Independent of kernels and of schemes by name.
+ * arrays; what depends on arrays is in the limits. Independent of kernels and of schemes by name.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "fill_tasks.h"
 #include <string.h>

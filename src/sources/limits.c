@@ -104,7 +104,7 @@ static bool vectors_per_head(const rpi_args *args, int32_t term, const rpi_produ
     return shape.ndim == 3 && args->term[term][product->array].len[0] > 1;
 }
 
-static void term_extent(rpi_term_limits *e, const rpi_args *args, const rpi_grads *grads, int32_t n)
+static void term_limits(rpi_term_limits *e, const rpi_args *args, const rpi_grads *grads, int32_t n)
 {
     const rpi_scheme *s = args->plan->scheme[n];
     const rpi_view *array = args->term[n];
@@ -159,7 +159,7 @@ void rpi_limits_of(rpi_limits *e, const rpi_args *args, const rpi_grads *grads)
         e->max_offset = b == 0 ? offset : rpi_max(e->max_offset, offset);
     }
     for (int32_t n = 0; n < d->n_terms; n++) {
-        term_extent(&e->term[n], args, grads, n);
+        term_limits(&e->term[n], args, grads, n);
         e->strip_per_head |= in_strip(args, n) && !plan->scheme[n]->same_heads;
     }
     if (!grads)

@@ -1,5 +1,5 @@
 /* sources/sources.h -- the sources of one call: choose them, lay out their memory, fill them; RoPE's cosines and sines.
- * A call runs, in this order: extents (limits), describe, place (twice: sizes, then addresses), fill. Independent of
+ * A call runs, in this order: limits, describe, place (twice: sizes, then addresses), fill. Independent of
  * kernels, tiles and tasks.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_SOURCES_H

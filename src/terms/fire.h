@@ -362,7 +362,7 @@ static void fire_row_grad(const rpi_pair *p, int64_t j0, int64_t n, const double
     fire_walk(p, j0, n, NULL, g, sums);
 }
 
-static void fire_fold_sums(const rpi_pair *p, const double *sums, const rpi_sums *to)
+static void fire_reduce_sums(const rpi_pair *p, const double *sums, const rpi_sums *to)
 {
     const double *middle = fire_starts(p) + fire_max_pieces(p->term);
     for (int64_t k = 0; k < (int64_t)p->prepared[0]; k++)
@@ -413,4 +413,4 @@ RPI_SCHEME(
               RPI_TWO_POSITIONS},
     .positions = 6, .params = fire_params, .sizes = fire_sizes, .usual_sizes = fire_usual_sizes, .check = fire_check,
     .pair = fire_pair, .example = fire_example, .grad = fire_grad, .row = fire_row, .sums_size = fire_sums_size,
-    .row_grad = fire_row_grad, .reduce_sums = fire_fold_sums, .prepare_size = fire_size, .prepare = fire_prepare)
+    .row_grad = fire_row_grad, .reduce_sums = fire_reduce_sums, .prepare_size = fire_size, .prepare = fire_prepare)

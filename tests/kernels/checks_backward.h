@@ -19,7 +19,7 @@ static double product_bound(const rp_plan *plan, int64_t n)
  * different columns. */
 typedef struct backward_case {
     small_block small;
-    rpi_limits extents;
+    rpi_limits limits;
     rpi_grads grads;
     rp_plan *plan;
     backward_scratch w;
@@ -52,11 +52,11 @@ static backward_case *backward_case_of(rp_dtype type, int64_t dim_k, int64_t dim
     b->small.args.q.stride[1] = desc.len_q * b->small.args.q.stride[2];
     b->grads.dout = array_of(type, 2 * desc.len_q, dim_v, 0, 104);
     b->grads.dout.stride[1] = desc.len_q * b->grads.dout.stride[2];
-    b->extents.len_q = desc.len_q;
-    b->extents.len_k = desc.len_k;
+    b->limits.len_q = desc.len_q;
+    b->limits.len_k = desc.len_k;
     b->small.call.plan = b->plan;
     b->small.call.args = &b->small.args;
-    b->small.call.extents = &b->extents;
+    b->small.call.limits = &b->limits;
     b->small.call.grads = &b->grads;
     backward_layout(&b->small.call, &b->w, &a);
     a = (rpi_arena){.base = kernel_memory((size_t)rpi_arena_size(&a))};
