@@ -8,9 +8,9 @@
  *     scores s, weights p = exp(s - lse)       dp = dout v^T       ds = p (dp - <dout, out>)
  *     dv += p^T dout     dk += ds^T q          dq += ds k          biases: sums of ds
  *
- * dk and dv belong to one task. Several tasks add to dq, to the sums of a head and to the sums of pairs, one after the
- * other in the order of the tasks: each waits for its ticket. Tasks start in the same order, so a task only waits for
- * tasks that are running.
+ * dk and dv belong to one task. Several tasks add to dq, to the sums of a head and to the sums of pairs. They add in
+ * the order of the tasks: each waits for its ticket. Tasks start in the same order, so a task only waits for tasks that
+ * have started.
  *
  * The path of a gradient: engine/backward.c hands out tasks. `backward` below opens tiles; tile_backward
  * (backward_tile.h) computes ds of each tile; terms_gradient (backward_terms.h) sums ds for the terms; merge_head below
@@ -21,9 +21,9 @@
 #include "backward_tile.h" /* only if an editor parses this file by itself */
 #endif
 
-/* Add the task's contribution to the sums `between`. For keys t of the task it comes from `past` and `inside`, for keys
- * t after the task from rows_to of the rows that see t. Nothing is subtracted, so that no large gradient cancels a
- * small one. */
+/* Add the task's contribution to the sums `between`. For a key t of the task, it comes from `past` and `inside`. For a
+ * key t after the task's keys, it comes from rows_to of the rows that see t. Nothing is subtracted, so a large gradient
+ * cannot cancel a small one. */
 static void merge_between(const backward_scratch *w, int64_t j0)
 {
     const block *k = &w->k;
@@ -41,8 +41,8 @@ static void merge_between(const backward_scratch *w, int64_t j0)
     }
 }
 
-/* Add the sums of one head to those of the call, after the earlier tasks have added theirs. rpi_reduce
- * (engine/reduce.c) uses them. */
+/* Wait until the earlier tasks have added their sums of the head, then add the sums of this task to those of the call.
+ * rpi_reduce (engine/reduce.c) reads them. */
 static void merge_head(backward_scratch *w, int64_t j0, int64_t key_block)
 {
     const block *k = &w->k;
@@ -106,8 +106,8 @@ static void begin_head(backward_scratch *w, int64_t j0)
     }
 }
 
-/* Use the sums of ds over the rows of a head for COLUMN: add the gradient of the keys, and store the gradient of the
- * vector. */
+/* From the sums of ds over the rows of a head, compute the gradients of COLUMN terms: add to the gradient of the keys,
+ * and store the gradient of the vector. */
 static void use_columns(backward_scratch *w, int64_t j0, int64_t keys, int64_t g)
 {
     const block *k = &w->k;
@@ -125,7 +125,7 @@ static void use_columns(backward_scratch *w, int64_t j0, int64_t keys, int64_t g
             const double vec = v->product->vec(&p, 0, x);
             double sum = 0;
             for (int64_t j = 0; j < keys; j++) {
-                if (w->column[j] == 0) /* of a masked key, which a vector of NaN may not reach */
+                if (w->column[j] == 0) /* masked key: NaN in the vector must not reach it */
                     continue;
                 w->dk_plain[j * wide + x] += (real)(w->column[j] * v->factor * vec);
                 sum += w->column[j] * rpi_row_value(&c->args->k, k->b, g, j0 + j, x);
@@ -161,8 +161,8 @@ static void store_keys(const backward_scratch *w, int64_t j0, int64_t keys, int6
     }
 }
 
-/* Compute norms of the task's keys. A norm is infinite if a key or value is non-finite or large, because ds could then
- * be NaN, or sums of zeros could become NaN. */
+/* Compute the largest norm of each panel of the task's keys. It is infinite if a key or value of the panel is
+ * non-finite or large, because ds or its sums could then be NaN. */
 static void find_key_norms(backward_scratch *w, int64_t g, int64_t j0, int64_t keys)
 {
     block *k = &w->k;
@@ -176,11 +176,10 @@ static void find_key_norms(backward_scratch *w, int64_t g, int64_t j0, int64_t k
     }
     k->key_norms = w->norms;
     k->norms_from = j0;
-    k->moderate = true; /* the bounds of a block say if a query is non-finite or large */
+    k->moderate = true; /* k->bounds already account for non-finite or large queries */
 }
 
-/* Let the next task pass the tickets of a block of rows in which no pair is computed. Write zeros where ds is stored in
- * place. */
+/* Pass the tickets of a block of rows in which this task computes no pair. Write zeros where ds is stored in place. */
 static inline void pass_empty_tickets(backward_scratch *w, int64_t j0, int64_t block_n, int64_t key_block)
 {
     const rpi_call *c = w->k.c;
@@ -195,7 +194,7 @@ static inline void pass_empty_tickets(backward_scratch *w, int64_t j0, int64_t b
     }
 }
 
-/* Compute all blocks of rows of query head k->h, which is number `head` of the group, against the task's keys. Calls
+/* Compute all blocks of rows of query head k->h, whose index in the group is `head`, against the task's keys. Call
  * tile_backward (backward_tile.h) for each tile. */
 static inline void head_blocks(backward_scratch *w, int64_t head, int64_t j0, int64_t keys, int64_t key_block)
 {
@@ -235,7 +234,8 @@ static inline void head_blocks(backward_scratch *w, int64_t head, int64_t j0, in
     }
 }
 
-/* Add the worker's sums of terms computed pair by pair to those of the call, when `ticket` tasks have added theirs. */
+/* Wait until `ticket` tasks have added their sums of terms computed pair by pair, then add the worker's sums to those
+ * of the call, and reset them to zero. */
 static inline void merge_private_sums(const backward_scratch *w, int64_t ticket)
 {
     const rpi_call *c = w->k.c;
@@ -252,7 +252,7 @@ static inline void merge_private_sums(const backward_scratch *w, int64_t ticket)
     rpi_ticket_pass(&bw->ticket_task);
 }
 
-/* Run a task: BACKWARD_KEYS keys of one kv head of the group. */
+/* Run a task: compute the gradients of BACKWARD_KEYS keys of one kv head of the group. */
 static void backward(const rpi_call *c, int64_t kv, int64_t key_block, int32_t worker)
 {
     const rp_desc *d = &c->args->desc;

@@ -6,8 +6,8 @@
 #include "skip.h" /* only if an editor parses this file by itself */
 #endif
 
-/* Pack panels [panel0, panel1) of kv head g of batch entry b as number `at` of the packed heads. If `values` is false,
- * pack only keys; the values are finite and stay in the caller's array. */
+/* Pack panels [panel0, panel1) of kv head g of batch entry b into slot `at` of the packed heads. If `values` is false,
+ * pack only the keys: the values are finite and are read in the caller's array. */
 static void pack_at(block *k, int64_t b, int64_t g, int64_t at, int64_t panel0, int64_t panel1, bool values)
 {
     const rpi_call *c = k->c;
@@ -25,7 +25,7 @@ static void pack_at(block *k, int64_t b, int64_t g, int64_t at, int64_t panel0, 
     }
 }
 
-/* Set up a block in the scratch of a worker. */
+/* Set up a block in the scratch of one worker. */
 static void worker_block(const rpi_call *c, block *k, int32_t worker)
 {
     rpi_arena a = scratch_of(c, worker);
@@ -42,7 +42,8 @@ static void pack_kv(const rpi_call *c, int64_t kv, int64_t panel0, int64_t panel
     pack_at(&k, (c->g0 + kv) / heads, (c->g0 + kv) % heads, kv, panel0, panel1, true);
 }
 
-/* Compute one tile for all rows of the block: scores, running maximum, weights, values. */
+/* Process one tile for all rows of the block: compute scores, raise the running maximum, compute weights, add weighted
+ * values. */
 static void tile_attend(block *k, const tile *t)
 {
     const rpi_call *c = k->c;
@@ -74,7 +75,7 @@ static real sink_of(const rpi_call *c, int64_t h)
     return (real)rpi_round_bias(rpi_at(&c->args->term[c->plan->sink][0], h, 0, 0, 0), sizeof(real));
 }
 
-/* Divide by the sums of weights, and write the rows of the outputs. */
+/* Divide the sums of values by the sums of weights, and write the block's rows of all outputs. */
 static void write_rows(block *k)
 {
     const rpi_call *c = k->c;
@@ -111,8 +112,8 @@ static void write_rows(block *k)
     }
 }
 
-/* Attend rows [row0, row1) of head k->h of batch entry k->b. Its keys and values are number k->kv of the packed heads.
- * For summaries, `partial` has Lq+Lk-1 sums by offset, then Lk sums by key. */
+/* Compute rows [row0, row1) of head k->h of batch entry k->b, whose keys and values are in slot k->kv of the packed
+ * heads. For summaries, `partial` has Lq+Lk-1 sums by offset, then Lk sums by key. */
 static void attend_rows(block *k, int64_t row0, int64_t row1, double *partial)
 {
     const rpi_call *c = k->c;
@@ -159,7 +160,7 @@ static void attend_rows(block *k, int64_t row0, int64_t row1, double *partial)
     }
 }
 
-/* Run a task: rows [row0, row1) of one head whose kv head is packed. */
+/* Run a task: compute rows [row0, row1) of one head whose kv head is packed. */
 static void attend(const rpi_call *c, int64_t b, int64_t h, int64_t row0, int64_t row1, double *partial, int32_t worker)
 {
     const rp_desc *d = &c->args->desc;
@@ -176,7 +177,8 @@ static void attend(const rpi_call *c, int64_t b, int64_t h, int64_t row0, int64_
     rpi_float_end(before);
 }
 
-/* Run a task: pack kv heads [kv0, kv1) in the worker's place among the packed heads, and attend all their rows. */
+/* Run a task on kv heads [kv0, kv1), one at a time: pack the head into the worker's slot of c->keys and c->values, then
+ * compute all its rows. Values that need no packing are read in the caller's array. */
 static void attend_heads(const rpi_call *c, int64_t kv0, int64_t kv1, int32_t worker)
 {
     const rp_desc *d = &c->args->desc;

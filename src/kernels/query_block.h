@@ -1,14 +1,14 @@
-/* kernels/query_block.h -- a block of query rows: the scratch that a worker has for it, and its queries.
+/* kernels/query_block.h -- a block of query rows: its scratch, and loading its queries.
  * Parameters: MR, BLOCK_ROWS, TILE_KEYS, ROW_STEP, WINDOW_VECTORS; products_block of the backend.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
 #include "fma/fma_scratch.h" /* only if an editor parses this file by itself */
 #endif
 
-/* For each row of the block, its products with vectors [low, high) of a RUN, or its weights by vector. A row of
- * products is padded by TILE_KEYS on both sides. */
+/* For each row of the block, the products of its query with vectors [low, high) of a RUN, or the sums of its weights by
+ * vector. Unless an index is used, a row of products is padded by TILE_KEYS on both sides. */
 typedef struct window {
-    real *queries; /* [BLOCK_ROWS][width padded] queries of the products, times the factor */
+    real *queries; /* [BLOCK_ROWS][width padded] queries times the factor */
     real *at;      /* [BLOCK_ROWS][step] */
     int64_t step, low, high;
 } window;
@@ -20,28 +20,28 @@ typedef struct block {
     /* [BLOCK_ROWS][Dk padded] scaled queries: q is rotated; plain_q is not, for VEC */
     real *q, *plain_q;
     real *s;                   /* [BLOCK_ROWS][ROW_STEP] scores of the tile, later its weights */
-    real *tile_max;            /* [BLOCK_ROWS][VL] some lane has the largest score of the tile */
-    real *slope, *slope_after; /* [BLOCK_ROWS][ROW_STEP] derivatives of the softcaps; NULL: not needed */
+    real *tile_max;            /* [BLOCK_ROWS][VL] the largest score of the tile is in some lane */
+    real *slope, *slope_after; /* [BLOCK_ROWS][ROW_STEP] derivatives of the two softcaps; NULL: not needed */
     real *sum_in, *sum_out;    /* [BLOCK_ROWS][ROW_STEP] sums of several biases inside and outside the softcap */
     real *o;                   /* [BLOCK_ROWS][pad_v] */
     /* [BLOCK_ROWS] over the tiles so far: the largest score, and the sum of exp(score - largest) */
     real *running_max, *sum;
     real *norm; /* [BLOCK_ROWS] norms of the scaled queries, if tiles may be skipped */
-    /* backward pass: the bounds of the block in rpi_backward.bounds, which replace those of its rows */
+    /* backward pass: the bounds of the block (rpi_backward.bounds), used instead of bounds of each row */
     const double *bounds;
-    const real *key_norms; /* the largest norm of a key of each panel, from key norms_from on */
+    const real *key_norms; /* the largest key norm of each panel, from key norms_from on */
     int64_t norms_from;
     bool moderate;              /* no query is non-finite or large */
-    real *entropy, *weight_sum; /* [BLOCK_ROWS] for summaries: sums of -w log w, and of weights */
+    real *entropy, *weight_sum; /* [BLOCK_ROWS] for summaries: sums of -w log w, and sums of w */
     /* vec: products with vectors; vector_weights: weights by vector of VALVEC */
     window vec[RPI_MAX_SOURCES], vector_weights;
     real *diagonal, *column; /* [BLOCK_ROWS + TILE_KEYS] and [TILE_KEYS] sums of one tile */
-    real *keys_scratch;      /* unrotated keys, for KEYS: panels, or [TILE_KEYS][Dk padded] */
-    const real *tile_keys;   /* packed keys of the tile; NULL: unpacked */
+    real *keys_scratch;      /* unrotated keys for KEYS sources: panels, or [TILE_KEYS][Dk padded] */
+    const real *tile_keys;   /* packed keys of the tile; NULL: keys are not packed */
     const void *values;      /* packed values of the kv head, or the caller's values if they have the packed layout */
     void *unpacked;          /* scratch, if keys and values are not packed; NULL: they are packed */
-    double *row;             /* [Dk or more] one query, for definitions; [TILE_KEYS] biases of one row */
-    /* [TILE_KEYS] 1: this key of a row has no index, and gets 0 or the bias of the definition */
+    double *row;             /* [Dk or more] one query for definitions, or [TILE_KEYS] biases of one row */
+    /* [TILE_KEYS] 1: this key of a row has no index; its bias is 0 or comes from the definition */
     uint8_t *keep_scratch;
     int32_t *index;          /* [TILE_KEYS] entry or vector of each key of a row */
     const real **in, **out;  /* [BLOCK_ROWS] start of the row's biases of the tile; in == NULL: no biases */
@@ -68,7 +68,7 @@ static bool uses_plain_q(const rpi_call *c, const rpi_vectors *v)
     return !v->product->query && v->factor == c->plan->desc.scale;
 }
 
-/* Lay out the scratch of a block. Without a base, the arena only adds up sizes. */
+/* Lay out the scratch of a block. If the arena has no base, it only adds up sizes. */
 static void block_layout(const rpi_call *c, block *k, rpi_arena *a)
 {
     const rp_plan *plan = c->plan;
@@ -149,20 +149,21 @@ static rpi_arena scratch_of(const rpi_call *c, int32_t worker)
     return (rpi_arena){.base = c->scratch + worker * c->scratch_step};
 }
 
-/* Return true if the block has a single row against unpacked keys and values. Its group is then not filled up. */
+/* Return true if the block is a single row with unpacked keys and values. The group of such a row is not padded to MR
+ * rows. */
 static inline bool is_single(const block *k)
 {
     return k->unpacked && k->rows == 1;
 }
 
-/* Return the query of row r of the block. Rows that fill up the last group repeat the last query. */
+/* Return the query index of row r of the block. Padding rows of the last group repeat the last query. */
 static inline int64_t row_of(const block *k, int64_t r)
 {
     return k->row0 + rpi_min(r, k->rows - 1);
 }
 
-/* Load the block's rows of an array times a factor as [rows][width padded]. Padding, and rows that fill up the last
- * group, are 0. */
+/* Load the block's rows of an array times a factor as [rows][width padded]. Padding, including the padding rows of the
+ * last group, is 0. */
 static void load_rows(const block *k, const rpi_view *v, int64_t width, real factor, real *to, magnitude *w)
 {
     const int64_t wide = rpi_round_up(width, VL), size = rpi_floating_size(v->dtype);
@@ -195,7 +196,7 @@ static void load_rows(const block *k, const rpi_view *v, int64_t width, real fac
     *w = all;
 }
 
-/* Load the queries that a RUN source multiplies with its vectors, times the factor. */
+/* Load the queries times the factor, as a RUN source multiplies them with its vectors. */
 static void load_run_queries(block *k, const rpi_source *s, real *to)
 {
     const rpi_call *c = k->c;
@@ -217,14 +218,14 @@ static void load_run_queries(block *k, const rpi_source *s, real *to)
     }
 }
 
-/* Return true if any recorded number times the scale is non-finite or large. */
+/* Return true if any recorded element times the scale is non-finite or large. */
 static bool is_large(const magnitude *w, real scale)
 {
     return !is_finite(w) || !(vf_max_lane(w->max) * (scale < 0 ? -scale : scale) <= (real)RPI_MODERATE);
 }
 
-/* Load the block's queries as rows into k->q, k->plain_q and the windows of the sources. Find the queries that are
- * non-finite or large. */
+/* Load the block's queries as rows into k->q, k->plain_q and the windows of the sources. Set k->large_q and
+ * k->large_row for queries that are non-finite or large. */
 static void load_groups(block *k)
 {
     const rpi_call *c = k->c;

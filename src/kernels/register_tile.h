@@ -1,28 +1,29 @@
 /* kernels/register_tile.h -- register tiles: MR x NR sums of products, for scores (with the largest score of each row)
  * and for values. Independent of blocks and calls.
- * Parameters: VL, MR, NR; SUM_KEYS, where sums of values are cut.
+ * Parameters: VL, MR, NR; SUM_KEYS: keys per partial sum of values.
  *
- * Contract. Queries and weights are MR rows. k and v have NR columns and are packed by pack.h. A tile reads all of them
- * including padding, and writes MR rows of NR (or NVW * VL) numbers. Outputs overlap no operand, except that the biases
- * of a score may be stored where the score is written.
+ * Contract: a tile has MR rows of queries or weights, or one row. Packed k and v (pack.h) have NR columns, the last of
+ * v perhaps fewer, and are read including their padding. Unpacked k and v are read in the caller's array with the given
+ * row step. Outputs overlap no operand, except that the biases of a score may be stored where the score is written.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
 #include "pack.h" /* only if an editor parses this file by itself */
 #endif
 
-/* FETCH: a prefetch at each step pays. Steps of AVX2 are too short: each would fetch a small part of a cache line. */
+/* FETCH: prefetch at each step. The steps of narrower register tiles are too short for it to be faster: each would
+ * fetch a small part of a cache line. */
 enum { FETCH = NR * sizeof(real) >= 256, LINE_VECTORS = 64 / (VL * sizeof(real)) };
 
 /* Compute s[r][0…vectors * VL) = bias[r][col…] + sum_d q[r][d] k[d][…] for `rows` rows (MR or 1). `rows` and `vectors`
  * are constants. If bias is NULL, sums start at 0.
  *
- * Rows of q are q_step apart, rows of s `step`. Rows of k are k_step apart: NR if packed, more in the caller's array. w
- * records the magnitude of keys in the caller's array, and is NULL for packed keys. Columns from `there` on, which are
- * all in the last vector, become -infinity. If max is not NULL, raise the vector max[r] to the results, so that some
- * lane has the largest.
+ * Rows of q are q_step elements apart, rows of s `step`, rows of k k_step: NR if packed, more in the caller's array. w
+ * records the magnitude of keys in the caller's array, and is NULL for packed keys. Columns from `there` on, which must
+ * be in the last vector, become -infinity. If max is not NULL, update the lane maxima of row r, at max + r * VL, with
+ * its results.
  *
  * Prefetch a 16th of the panel at `ahead`: the groups of a block prefetch the next panel together. In the caller's
- * array, prefetch the whole panel. If `pairs` is set, each number of q and k is a pair of bf16, and dim counts
+ * array, prefetch the whole panel. If `pairs` is set, each element of q and k is a pair of bf16, and dim counts
  * pairs. */
 static inline __attribute__((always_inline)) void sum_rows(bool pairs, int rows, int vectors, const real *q,
                                                            int64_t q_step, const real *k, int64_t k_step, int64_t dim,
@@ -103,10 +104,10 @@ static inline void score_tile(const real *q, int64_t q_step, const real *k, int6
     score_rows(MR, ROW_VECTORS, q, q_step, k, NR, dim, bias, col, s, step, max, ahead, NR, NULL);
 }
 
-/* Compute o[r][0…width) = o[r][…] * alpha[r] + sum over n keys of w[r][j] v[j][…]. The width is NVW vectors. w[AT] is
- * w[r][j], so that weights may be stored by row or by column (transposed). Values are V_STEP numbers apart, either
- * packed or in the caller's array (UNPACKED). In the caller's array the tile prefetches a later row, and after the last
- * row the values from `ahead` on. */
+/* Compute o[r][0…width) = o[r][…] * alpha[r] + sum over n keys of w[r][j] v[j][…]. The width is NVW vectors. AT is the
+ * index of w[r][j], because weights are stored by row or by column (transposed). Rows of v are V_STEP elements apart,
+ * packed or in the caller's array (UNPACKED). In the caller's array, prefetch the row AHEAD rows later, and past the
+ * last row the values from `ahead` on. */
 #define VALUE_TILE(NAME, NVW, ROWS, AT, V_STEP, UNPACKED)                                                              \
     static inline void NAME##_##NVW(const real *w, int64_t w_step, int64_t n, const real *v, int64_t v_step, real *o,  \
                                     int64_t o_step, const real *alpha, const real *ahead)                              \
@@ -204,7 +205,7 @@ HALVES_TILE(3)
 HALVES_TILE(4)
 #endif
 
-/* Call NAME_n for the n vectors of a tile's width: NR channels, or the rest. */
+/* Call NAME_n for a tile of `width` channels, which are n vectors: NR channels, or the rest. */
 #define BY_WIDTH(NAME, width, ARGUMENTS)                                                                               \
     do                                                                                                                 \
         switch ((width) / VL) {                                                                                        \
@@ -219,8 +220,8 @@ static const real ones[8] = {1, 1, 1, 1, 1, 1, 1, 1};
 _Static_assert(MR <= 8, "ones has a factor for each row");
 
 /* Compute o[MR rows][pad_v] = o * alpha + w v for columns [j0, j1) of w, summed SUM_KEYS at a time from zero. Column j
- * of w belongs to key first + j of the packed values, whose columns have pad_keys keys. Group g of the block prefetches
- * its part of the next SUM_KEYS values; -1: no prefetch. */
+ * of w belongs to key first + j of the packed values, whose columns have pad_keys keys. Prefetch the part of the next
+ * SUM_KEYS values that is assigned to group g of the block; -1: no prefetch. */
 static void add_values(const real *w, int64_t w_step, int64_t j0, int64_t j1, const real *v, int64_t first,
                        int64_t pad_keys, real *o, int64_t pad_v, const real *alpha, int64_t g)
 {

@@ -1,18 +1,18 @@
-/* kernels/skip.h -- skips tiles of keys whose weights would all be 0. Independent of how products are computed and of
+/* kernels/skip.h -- skip tiles of keys whose weights would all be 0. Independent of how products are computed and of
  * schemes by name.
  * Parameters: VL, NR, BLOCK_ROWS, TILE_KEYS.
  *
- * A score is at most |scale q| |k| plus the largest bias of the rows and keys. If that is so far below the running
- * maximum of every row that exp flushes it to 0, the keys raise no maximum and add exact zeros, so skipping them
+ * A score is at most |scale q| |k| plus the largest bias of the rows and keys. If this bound is so far below the
+ * running maximum of every row that exp flushes to 0, the keys raise no maximum and add exact zeros, so skipping them
  * changes no bit. A row that sees keys before its own starts its running maximum slightly below the score of its own
- * key, even if no tiles are skipped. Otherwise far keys, which come before the near ones, would always seem to matter.
- * docs/numerics.md has the proof.
+ * key, even if no tiles are skipped. Without this start, far keys, which come before the near ones, would always seem
+ * to matter. docs/numerics.md has the proof.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
 #include "summary.h" /* only if an editor parses this file by itself */
 #endif
 
-/* Return the relative error of scores, of their bounds and of norms together: more than the sum of all roundings. */
+/* Return a bound on the relative rounding errors of scores, their bounds and norms, added up. */
 static inline double slack(const rpi_call *c)
 {
     return 0x1p-12 + 8 * (double)(c->plan->desc.dim_k + 16) * (RPI_F64 ? 0x1p-53 : 0x1p-24);
@@ -43,14 +43,15 @@ static double rows_dot(const rpi_view *a, const void *from_a, const rpi_view *b,
     return sum;
 }
 
-/* Return an upper bound of the norm of a row, up to the slack. It is infinite or NaN if a number of the row is
- * non-finite or large. Squares below 2^-126 count as 2^-126. */
+/* Return an upper bound of the norm of a row, up to the slack. It is too large to be moderate, infinite or NaN if an
+ * element is non-finite or large. The bound includes 2 REAL_TINY for each element, because squares below REAL_TINY are
+ * flushed to 0. */
 static double row_norm(const rpi_view *v, const void *row, int64_t width)
 {
     return sqrt(rows_dot(v, row, v, row, width) + 2 * (double)width * (double)REAL_TINY);
 }
 
-/* Return the largest norm of the keys of a panel, or infinity if a number of a key or value is non-finite or large. */
+/* Return the largest norm of the keys of a panel, or infinity if `large` is set or a norm is infinite or NaN. */
 static real panel_norm(const rpi_call *c, int64_t b, int64_t g, int64_t j0, bool large)
 {
     const rp_desc *d = &c->args->desc;
@@ -77,9 +78,10 @@ static void find_norms(block *k)
     }
 }
 
-/* Return a number just below the score of row r's own key, or -infinity if the row does not see that key, if the key is
- * in the first tile that the row sees, or if the bias of key 0 is not far below the bias of the own key. The result
- * depends on the row only. */
+/* Return a lower bound on the score of row r with its own key, j = k->position[r], from which the running maximum may
+ * start. Return -infinity (no early start) if the row does not see key j, if j is in the row's first tile, if the bias
+ * of key 0 is not more than rpi_exp_limit below that of key j, or if the bound is not moderate. The result depends only
+ * on the row. */
 static real start_of(const block *k, int64_t r)
 {
     const rpi_call *c = k->c;
@@ -107,8 +109,7 @@ static real start_of(const block *k, int64_t r)
     return fabs(start) <= (double)RPI_MODERATE ? (real)start : (real)-INFINITY;
 }
 
-/* Start the running maximum and the sum of row r, from the sink (a key without a value) and the score of the own
- * key. */
+/* Initialize the running maximum and the sum of row r from the sink (a key without a value) and from start_of. */
 static void start_row(block *k, int64_t r, real sink)
 {
     const real own = start_of(k, r);
@@ -121,7 +122,7 @@ static void start_row(block *k, int64_t r, real sink)
     }
 }
 
-/* Start all rows of the block. */
+/* Initialize the running maxima and sums of all rows of the block. */
 static void start_rows(block *k, real sink)
 {
     for (int64_t r = 0; r < k->groups * MR; r++) {
@@ -133,8 +134,8 @@ static void start_rows(block *k, real sink)
         start_row(k, r, sink);
 }
 
-/* Return the largest norm * |k| - running maximum over the rows of the block, with a softcap on the product. In the
- * backward pass, use the largest norm and the smallest lse of the block. */
+/* Return the maximum over the block's rows of |q| `norm` - running maximum, where the product is limited by the
+ * softcap. In the backward pass, use the largest |q| and the smallest lse of the block. */
 static double rows_above(const block *k, real norm)
 {
     const double softcap = k->c->args->desc.softcap,
@@ -156,8 +157,8 @@ static double rows_above(const block *k, real norm)
     return (double)max_above;
 }
 
-/* Return true if all weights of the block's rows for keys j0 … j1-1, whose norms are at most `norm`, would be flushed
- * to 0. */
+/* Return true if all weights of the block's rows for keys j0 … j1-1 would be flushed to 0. The norms of these keys are
+ * at most `norm`. */
 static bool norm_is_far(const block *k, real norm, int64_t j0, int64_t j1)
 {
     const rpi_call *c = k->c;
@@ -178,8 +179,8 @@ static bool is_far(const block *k, int64_t j0, int64_t j1)
     return norm_is_far(k, norm, j0, j1);
 }
 
-/* Return true if the weights of few queries would be flushed to 0 for a tile whose keys have not been read. Use the
- * norms that the caller keeps. */
+/* For few queries, return true if all weights for keys j0 … j1-1 would be flushed to 0. Use the caller's key_norms, so
+ * that the keys need not be read. */
 static bool is_far_unread(block *k, int64_t g, int64_t j0, int64_t j1, real sink)
 {
     double norm = 0;
@@ -194,8 +195,8 @@ static bool is_far_unread(block *k, int64_t g, int64_t j0, int64_t j1, real sink
     return norm_is_far(k, (real)norm, j0, j1);
 }
 
-/* Count the pairs of a tile that the rows' intervals allow, and the pairs whose scores are computed (none if t is
- * NULL). */
+/* Add to args->pairs the number of pairs of a tile that the rows' intervals allow, and of pairs whose scores are
+ * computed (0 if t is NULL). */
 static void count_pairs(const block *k, const tile *t, int64_t tile0)
 {
     int64_t allowed = 0, computed = 0;
@@ -209,7 +210,7 @@ static void count_pairs(const block *k, const tile *t, int64_t tile0)
     __atomic_fetch_add(&k->c->args->pairs[1], computed, __ATOMIC_RELAXED);
 }
 
-/* Narrow the tile by skipping panels at both ends whose weights would all be 0. Return true if no panel remains. */
+/* Remove panels at both ends of the tile whose weights would all be 0. Return true if no panel remains. */
 static bool narrow_tile(const block *k, tile *t)
 {
     int64_t from = 0, to = rpi_round_up(t->end, NR);

@@ -1,20 +1,20 @@
 /* kernels/term_vectors.h -- products of term vectors with the block's queries (RUN) and with the tile's keys (KEYS);
- * the index by which pairs find entries or vectors. Independent of terms by name.
+ * the index of the entry or vector of each pair. Independent of terms by name.
  * Parameters: MR, NR, TILE_KEYS, WINDOW_VECTORS.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
 #include "key_tile.h" /* only if an editor parses this file by itself */
 #endif
 
-/* Return the number of the vector of row r and key 0 of the tile, before clamping. */
+/* Return the index of the vector of row r and the tile's first key, before clamping. */
 static inline int64_t vector_of(const block *k, const rpi_vectors *v, const tile *t, int64_t r)
 {
     return t->tile0 - (v->product->without_q_offset ? row_of(k, r) : k->position[r]) - v->first;
 }
 
-/* Ensure that the window of source n has the products of the block's queries with vectors [low, high). Rows of products
- * are padded by TILE_KEYS on both sides with the first and the last product (or zeros), so that a row of a tile reads
- * consecutive products past the clip too. */
+/* Ensure that the window of source n has the products of the block's queries with vectors [low, high). Without an
+ * index, each row of products is padded by TILE_KEYS on both sides with its first and last product (or zeros). A row of
+ * a tile then reads consecutive products even where its offsets are clamped. */
 static void ensure_products(block *k, int32_t n, int64_t low, int64_t high)
 {
     window *w = &k->vec[n];
@@ -47,8 +47,8 @@ static inline int64_t delta_of(const block *k, const tile *t, int64_t r)
     return t->tile0 - k->position[r];
 }
 
-/* Set k->index to the entry or vector of row r for each key of the tile, from q_at and k_at. -1 means that the pair has
- * none; for class tokens the definition gives it. */
+/* Set k->index to the entry or vector of row r for each key of the tile, from q_at and k_at. It is -1 if the pair has
+ * none (a class token's bias then comes from the definition). */
 static void find_index(block *k, const rpi_indices *s, const tile *t, int64_t r, int64_t real_keys)
 {
     const int64_t keys = k->b * s->k_step + t->tile0, query = k->b * s->q_step + row_of(k, r);
@@ -76,19 +76,20 @@ static void find_index(block *k, const rpi_indices *s, const tile *t, int64_t r,
             k->index[j] = isnan(x) ? -1 : (int32_t)((int64_t)(x < low ? low : x > high ? high : x) - s->first);
         }
     }
-    for (j = real_keys; j < t->end; j++) /* same as the last key, whose entry exists */
+    for (j = real_keys; j < t->end; j++) /* padding keys get the index of the last key, or 0 if it has none */
         k->index[j] = (int32_t)rpi_max(k->index[real_keys - 1], 0);
 }
 
-/* Statistics of the numbers of a tile's keys, for each chunk of INDEX_KEYS keys. An index is such a number minus the
- * number of the query, so the statistics hold for all queries. */
+/* Minimum, maximum and step of k_int for each chunk of INDEX_KEYS keys of a tile. The index of a pair is k_int - q_int,
+ * so one set of chunks serves all queries. */
 enum { INDEX_KEYS = 16 };
 typedef struct key_chunks {
     int32_t low[TILE_KEYS / INDEX_KEYS], high[TILE_KEYS / INDEX_KEYS];
-    int step[TILE_KEYS / INDEX_KEYS]; /* 1 or -1: difference between consecutive keys; 0: other differences */
+    int step[TILE_KEYS /
+             INDEX_KEYS]; /* 1 or -1: the difference between all consecutive keys; 0: the differences vary */
 } key_chunks;
 
-/* Compute the chunks of a tile. Return false if a number is NaN or not integral. Also return false in f64, so that the
+/* Compute the chunks of a tile. Return false if a k_at is NaN or not an integer. Also return false in f64, so that the
  * compiler omits the code that uses chunks. */
 static bool find_chunks(const block *k, const rpi_indices *s, const tile *t, key_chunks *to)
 {
@@ -110,8 +111,8 @@ static bool find_chunks(const block *k, const rpi_indices *s, const tile *t, key
     return true;
 }
 
-/* Find the entries [*low, *high) that rows [r0, r1) of the block reach in the tile by an index. If chunks is NULL,
- * these are all entries. */
+/* Find the range [*low, *high) of entries that rows [r0, r1) of the block use in the tile. If chunks is NULL, it is all
+ * entries. */
 static void find_reach(const block *k, const rpi_indices *s, const key_chunks *chunks, const tile *t, int64_t r0,
                        int64_t r1, int64_t *low, int64_t *high)
 {
@@ -134,8 +135,8 @@ static void find_reach(const block *k, const rpi_indices *s, const key_chunks *c
     *high = rpi_clamp((int64_t)key_high - q_low, 0, s->count - 1) + 1;
 }
 
-/* Ensure that the products exist which the tile reads by the index of source n. In the forward pass, a block walks over
- * tiles, so compute the products with all vectors. */
+/* Compute the products that the tile reads by the index of source n, unless they exist. In the forward pass a block
+ * visits many tiles, so compute the products with all vectors. */
 static void ensure_gathered(block *k, int32_t n, const tile *t)
 {
     const rpi_run *run = &k->c->source[n].run;
@@ -146,7 +147,7 @@ static void ensure_gathered(block *k, int32_t n, const tile *t)
     ensure_products(k, n, low, high);
 }
 
-/* Compute to = add + the entries of row r, if no index needs clamping. If add is NULL, copy the entries. */
+/* Compute to = add + the entries of row r. No index may need clamping. If add is NULL, copy the entries. */
 static void gather_unclamped(const block *k, const rpi_indices *s, const tile *t, int64_t r, const real *entry,
                              const real *add, real *to)
 {
@@ -160,14 +161,14 @@ static void gather_unclamped(const block *k, const rpi_indices *s, const tile *t
             vf_store(to + j, vf_gather(from, key + j));
 }
 
-/* Return the query of row r as a pair for the definition of a source's term. */
+/* Return a pair with the query of row r, to pass to the definition of the source's term. */
 static rpi_pair pair_of_row(const block *k, const rpi_source *s, int64_t r)
 {
     return rpi_pair_of(k->c->args, s->term, k->b, k->h, row_of(k, r));
 }
 
-/* Compute products of the tile's keys, not rotated, with the vector of each pair. In the register tile, each row begins
- * one vector before the row above. */
+/* Compute the product of each pair's vector with its unrotated key. In a register tile, each row starts one vector
+ * earlier than the row above. */
 static void key_products(block *k, const rpi_keys *s, const tile *t, const real **rows, real *scratch)
 {
     const rpi_call *c = k->c;
