@@ -6,8 +6,8 @@
 typedef struct products_block {
     uint32_t *q_operand, *w_operand; /* left operands: queries; weights of 32 rows and 64 keys, twice */
     int q_components;
-    real *q_rows;       /* [BLOCK_ROWS][Dk in chunks] scaled and rotated */
-    real *rows_scratch; /* [32][Dk or Dv in chunks] */
+    real *q_rows;       /* [BLOCK_ROWS][Dk rounded up to chunks] queries, scaled and rotated */
+    real *rows_scratch; /* [32][Dk or Dv rounded up to chunks] */
     real *panel;        /* [NR][Dk padded] keys, if some are non-finite or large */
     real *sums;         /* [BLOCK_ROWS][VL] sums of weights */
     real *values;       /* [32][Dv padded] sums of weighted values */
@@ -26,7 +26,7 @@ typedef struct products_backward {
     bool any_key, any_value, any_dout;
 } products_backward;
 
-/* Return false: packed keys are components, not panels of numbers. */
+/* Return false: packed keys are bf16 components, not panels of f32. */
 static inline bool plain_panels(const rp_plan *plan)
 {
     (void)plan;
