@@ -190,7 +190,8 @@ static inline void load_eight(eight *y, const char *row, rp_dtype dtype, int64_t
         rpi_load_f64((double *)y, row + x * rpi_floating_size(dtype), dtype, n);
 }
 
-/* Compute lse as two numbers, and <dout, out> - dlse, for ROWS_PER_TASK rows of one head. */
+/* Fill row_stats of ROWS_PER_TASK rows of one head: the maximum and log_sum (or lse and 0 if only lse is known), and
+ * <dout, out> - dlse. */
 static void stats_task(void *context, int64_t n, int32_t worker)
 {
     const rpi_call *c = context;

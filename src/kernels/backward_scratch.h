@@ -15,8 +15,8 @@ typedef struct backward_scratch {
     real *dk_plain;    /* like dk, for keys before rotation; NULL: no term needs it */
     real *dout;        /* [BLOCK_ROWS][Dv padded] */
     real *dp;          /* [BLOCK_ROWS][ROW_STEP] dp, later ds, later ds times the slopes of the softcaps */
-    real *dq;          /* [BLOCK_ROWS][Dk padded] of the tile */
-    real *run_queries; /* columns of BLOCK_ROWS query rows of one source */
+    real *dq;          /* [BLOCK_ROWS][Dk padded] contribution of the tile to dq */
+    real *run_queries; /* the block's queries of one source, packed as columns */
     real *sums;        /* [BLOCK_ROWS][sums_step] sums of ds by vector */
     real *run_dq;      /* [BLOCK_ROWS][width padded] gradient of the queries of one source */
     int64_t sums_step, widest;
@@ -41,14 +41,14 @@ static bool gathers(const rpi_source *s)
     return (s->kind == RPI_RUN || s->kind == RPI_VALUES) && s->run.gather;
 }
 
-/* Return how many vectors of a source one task can reach. */
+/* Return the largest number of vectors of a source that one task uses. */
 static int64_t reach_of(const rpi_call *c, const rpi_source *s)
 {
     const int64_t padded = rpi_vectors_of(s)->padded;
     return gathers(s) ? padded : rpi_min(padded, rpi_round_up(c->extents->len_q + BACKWARD_KEYS + NR, NR));
 }
 
-/* Return how many sums of one head a source has (of entries or of row_grad), or 0. */
+/* Return the number of sums that a source has for one head (by entry, or of row_grad), or 0. */
 static int64_t sums_of(const rpi_source *s)
 {
     return s->kind == RPI_GATHER ? s->gather.index.count : s->kind == RPI_ROWS ? s->rows.sums : 0;

@@ -30,8 +30,8 @@
  *
  * Memory   Arrays of scratch and packed arrays begin at a multiple of 64 bytes. If a length is "padded", the padding
  *          is written before it is read. A row of the caller's arrays may begin anywhere. Kernels read it from its
- *          first to its last element and no further, but may prefetch any address. An output overlaps no input unless the
- *          contract says so.
+ *          first to its last element and no further, but may prefetch any address. An output overlaps no input unless
+ *          the contract says so.
  *
  * Packed   by fma  keys    [panel of NR keys][Dk][NR], rotated
  *                  values  [columns of NR channels][Lk padded to NR][NR, or the rest of Dv padded to VL]
@@ -66,14 +66,13 @@
  *   load_queries             load the block's queries in the backend's layout, and also as rows if a source multiplies
  *                            them or one is non-finite or large
  *   key_scores               compute k->s = in + q k^T; in NULL: 0. in[r] may point into k->sum_in, which may be
- *                            overwritten. If max is not NULL and the tile has no edge, store VL lane maxima of each
- *                            row there, which may ignore NaN
+ *                            overwritten. If max is not NULL, store VL lane maxima of each row there, which may ignore
+ *                            NaN and masks
  *   weigh_tile               turn k->s into weights, stored in k->s if `kept`; k->sum += their sums;
  *                            o = o * alpha + w v
- *   unpacked_pays            return true if reading keys and values from the caller's arrays is faster than packing them;
- *                            needed for few rows only
- *   unpacked_scores          if unpacked_pays, compute key_scores of one group from the caller's keys. Return false if a
- *                            key is non-finite or large; k->s is then undefined
+ *   unpacked_pays            return true if reading keys and values from the caller's arrays is faster than packing
+ *   unpacked_scores          compute key_scores of one group from the caller's keys, if unpacked_pays. Return false if
+ *                            a key is non-finite or large; k->s is then undefined
  *   products_layout          lay out scratch of a backward task; products_begin packs its keys and values, products_end
  *                            leaves dk and dv in w
  *   load_dout                load the block's rows of dout

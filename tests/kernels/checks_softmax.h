@@ -89,7 +89,7 @@ static void finish_with(int form, int where)
     const real *in[BLOCK_ROWS] = {0}, *out[BLOCK_ROWS] = {0}, *before = random_numbers(BLOCK_ROWS * ROW_STEP, 21);
     in[r] = in_row;
     out[r] = out_row;
-    /* biases inside a softcap are products, which do not mask */
+    /* biases inside a softcap come only from products with vectors, so they are never -infinity */
     in_row[from + 1] = where & 1 ? (real)0 : (real)-INFINITY;
     out_row[from + 2] = (real)-INFINITY;
     b->args.desc.softcap = before_cap;
