@@ -49,9 +49,9 @@ void rpi_call_fill(rpi_call *c, rpi_sources *sources, rp_pool *pool)
 {
     rpi_sources_fill(sources, c->args, c->extents, pool);
     rpi_rope_tables_fill(&c->rope, c->args, c->extents, pool);
-    /* if no biases fall far enough, no row starts its running maximum at its own key */
+    /* unless some biases fall far enough, no row starts its running maximum near the score of its own key */
     c->starts = c->starts && rpi_biases_fall(c->source, c->n_sources, c->args, rpi_exp_limit(c->plan));
-    /* few queries read keys and values once: skipping saves nothing unless the caller keeps norms of the keys */
+    /* few queries read keys and values only once, so skipping saves time only if the caller keeps key_norms */
     c->skips = c->starts && c->plan->skips && (!c->extents->decode_queries || c->args->key_norms.data || c->grads);
 }
 

@@ -24,15 +24,13 @@ static void find_intervals(block *k)
 /* A tile of keys that some row may attend to. Column j is key tile0 + j, and tile0 is a multiple of TILE_KEYS. */
 typedef struct tile {
     int64_t tile0, end; /* columns [0, end) exist; end is TILE_KEYS, or the remaining keys rounded up to COLUMN_STEP */
-    int64_t from[16],
-        to[16]; /* the columns [from, to) that each group computes: whole panels, cut at `end`; from == to: none */
-    bool edge;  /* some pair is masked: by the interval of its row, or by keep if `pairs` is set */
-    bool past;  /* edge is set only because of the columns past the last key */
-    bool pairs; /* k->keep has the masked pairs */
-    bool
-        check_biases; /* a bias of -infinity must clear keep, because a non-finite or large element could turn it into NaN */
-    bool large_v;           /* some value of the tile is not finite */
-    const uint8_t *large_k; /* [panel] 1: some key of the panel is non-finite or large */
+    int64_t from[16], to[16]; /* columns [from, to) of each group, in whole panels up to `end`; from == to: none */
+    bool edge;                /* some pair is masked: by the interval of its row, or by keep if `pairs` is set */
+    bool past;                /* edge is set only because of the columns past the last key */
+    bool pairs;               /* k->keep has the masked pairs */
+    bool check_biases;        /* a bias of -infinity must clear keep: a large element could turn it into NaN */
+    bool large_v;             /* some value of the tile is not finite */
+    const uint8_t *large_k;   /* [panel] 1: some key of the panel is non-finite or large */
 } tile;
 _Static_assert(BLOCK_ROWS / MR <= 16, "a tile has room for its groups");
 

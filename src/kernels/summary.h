@@ -19,7 +19,7 @@ static void tile_summary(block *k, const tile *t, double *profile, double *key_m
         const vf base = vf_set1(k->sum[r] == 0 ? 0 : k->running_max[r]),
                  inverse = vf_set1(k->sum[r] == 0 ? 0 : 1 / k->sum[r]);
         const vf lowest = vf_set1(-REAL_MAX), zero = vf_set1(0);
-        /* the logarithm of a weight is clamped to this, below which weights are 0, to avoid 0 * -infinity */
+        /* x is raised to at least this, where exp(x) is 0, to avoid 0 * -infinity */
         const vf low = vf_set1(RPI_F64 ? -750 : -104);
         vf entropy = vf_set1(0), total = vf_set1(0);
         for (int64_t j = t->from[r / MR]; j < t->to[r / MR]; j += VL) {

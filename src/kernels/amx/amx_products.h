@@ -3,15 +3,15 @@
  * Parameters: VL.
  * SPDX-License-Identifier: Apache-2.0 */
 
-/* The fragments of an operand from `at` on. Along its rows or columns they are `tile` words apart, along the sum
- * `chunk` words. The components of a chunk follow each other. */
+/* The fragments of an operand, which begin at `at`. They are `tile` words apart from one 16 rows (or columns) to the
+ * next, and `chunk` words from one chunk of the sum to the next. The components of a chunk are contiguous. */
 typedef struct operand {
     const uint32_t *at;
     int64_t tile, chunk;
     int components;
 } operand;
 
-/* Work that runs beside the products, one step at a time: amx_weights.h. */
+/* Vector work that runs during the products, one step at a time (amx_weights.h). */
 typedef struct stage stage;
 static inline void stage_step(stage *p);
 

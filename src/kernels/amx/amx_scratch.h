@@ -1,5 +1,5 @@
-/* kernels/amx/amx_scratch.h -- scratch that products on AMX tiles need, for a block and for a backward task. fma/ has
- * the same types.
+/* kernels/amx/amx_scratch.h -- the scratch of products on AMX tiles, for a block and for a backward task. fma/ has the
+ * same types.
  * Parameters: VL, NR, BLOCK_ROWS, BACKWARD_KEYS.
  * SPDX-License-Identifier: Apache-2.0 */
 

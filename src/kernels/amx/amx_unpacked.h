@@ -203,7 +203,7 @@ static void unpacked_weights(block *k, const tile *t, int64_t r, int components,
 }
 
 /* Compute weigh_tile for one group of rows from unpacked values. If a value is not finite or exceeds MAX_VALUE, the
- * call restarts block by block. */
+ * call is repeated block by block. */
 static void unpacked_weigh(block *k, const tile *t, bool values, const real *alpha, real *o, bool kept)
 {
     const rpi_call *c = k->c;

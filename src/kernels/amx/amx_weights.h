@@ -19,8 +19,8 @@ struct stage {
     void (*make)(stage *p, int64_t rows);
 };
 
-/* Turn the scores of the next rows into weights, add up the weights, and store their components. Columns that a row
- * does not compute are 0. */
+/* Turn the scores of the next rows into weights, add up the weights, and store their components. The weights of columns
+ * that a row does not compute are 0. */
 ALWAYS_INLINE void make_rows(stage *p, int64_t rows, int components)
 {
     block *k = p->k;
