@@ -2,8 +2,8 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "engine.h"
 
-/* Return true if RoPE keeps norms, and keeps the product of a query and its own key. This needs one position per index,
- * and no scaling factor. Without RoPE it is true. */
+/* Return true if RoPE changes neither norms nor the product of a query with its own key, or if there is no RoPE. RoPE
+ * needs one position per index for this, and no scaling factor. */
 static bool norms_stay(const rp_plan *plan, const rpi_args *args)
 {
     if (plan->rotate < 0 || !args)

@@ -22,7 +22,7 @@ typedef struct rpi_forward {
     rpi_arena memory;
     int32_t threads;
     int64_t groups; /* kv heads that are packed at a time */
-    bool by_heads;  /* each task packs and attends whole kv heads; groups: one for each thread */
+    bool by_heads;  /* each task packs and computes whole kv heads; `groups` then has one slot for each thread */
     rpi_decode decode;
     int64_t decode_groups; /* kv heads that a decoding call processes at a time */
 } rpi_forward;

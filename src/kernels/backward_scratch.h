@@ -10,7 +10,7 @@
 typedef struct backward_scratch {
     block k;
     real *keys;        /* panels of the keys; with AMX tiles only if some are non-finite or large */
-    void *packed_keys; /* packed by pack_keys */
+    void *packed_keys; /* the task's keys, packed by pack_keys */
     real *dk, *dv;     /* [BACKWARD_KEYS and a group][Dk or Dv padded]; dk is the gradient of rotated keys */
     real *dk_plain;    /* like dk, for keys before rotation; NULL: no term needs it */
     real *dout;        /* [BLOCK_ROWS][Dv padded] */
@@ -25,10 +25,10 @@ typedef struct backward_scratch {
     real *vectors[RPI_MAX_SOURCES]; /* [span][width padded] sums of gradients of one head, from vector vectors_low on */
     int64_t vectors_low[RPI_MAX_SOURCES], vectors_span[RPI_MAX_SOURCES];
     double *column; /* [BACKWARD_KEYS] sums of ds over rows, for COLUMN */
-    /* For `reduce`, sums of ds of one head. past [BACKWARD_KEYS]: by key, over the rows past the task's keys. inside
-     * [BACKWARD_KEYS]: by t, over the pairs with j < t <= p_i of the other rows. rows_to [Lk]: by p_i, over the task's
-     * keys. NULL: no term has `reduce`. */
-    double *past, *inside, *rows_to;
+    /* Sums of ds of one head for `reduce` of a scheme; NULL: no term has it. p_i is the last key that row i sees. */
+    double *past, /* [BACKWARD_KEYS] by key, over the rows whose p_i is after the task's keys */
+        *inside,  /* [BACKWARD_KEYS] by t, over the pairs with j < t <= p_i of the other rows */
+        *rows_to; /* [Lk] by p_i, over the task's keys */
     uint8_t *large_k, *large_v, *large_dout, *large_rows;
     real *norms;                /* the largest norm of each panel of keys, if tiles may be skipped */
     products_backward products; /* scratch of the backend */

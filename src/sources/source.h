@@ -25,9 +25,11 @@ typedef enum rpi_source_kind {
 } rpi_source_kind;
 
 typedef struct rpi_strip {
-    void *entry; /* [B or 1][H or 1][len] */
-    /* steps are 0 if heads or batch entries share entries; low: delta of entry 0, if batch entries share one strip */
-    int64_t len, head_step, batch_step, low;
+    void *entry;    /* [B or 1][H or 1][len] */
+    int64_t len,    /* entries of a head */
+        head_step,  /* entries from head to head; 0: all heads share them */
+        batch_step, /* entries from batch entry to batch entry; 0: all share them */
+        low;        /* delta of entry 0, if batch entries share one strip */
     /* [2][B or 1][H or 1][rpi_segments_of(len)] the largest, then the smallest entry of each segment */
     void *largest;
 } rpi_strip;
@@ -44,9 +46,11 @@ static inline int64_t rpi_segments_of(int64_t len)
  * definition. */
 typedef struct rpi_indices {
     int64_t count, first;
-    double *q_at, *k_at;    /* [B or 1][Lq], [B or 1][Lk padded] */
-    int32_t *q_int, *k_int; /* q_int is q_at, k_int is k_at - first, as integers; NULL: some are not integers */
-    int64_t q_step, k_step; /* between batch entries */
+    double *q_at,           /* [B or 1][Lq] */
+        *k_at;              /* [B or 1][Lk padded] */
+    int32_t *q_int,         /* q_at as integers; NULL: some are not integers */
+        *k_int;             /* k_at - first as integers; NULL with q_int */
+    int64_t q_step, k_step; /* elements of q_at and k_at between batch entries; 0: they share them */
     bool has_masked;        /* some element of q_at or k_at is NaN */
     bool unclamped;         /* k_int - q_int is in [0, count) for every query and key */
 } rpi_indices;
@@ -66,11 +70,13 @@ typedef struct rpi_filled {
 /* The vectors of one product of a term. */
 typedef struct rpi_vectors {
     const rpi_product *product;
-    double factor;         /* factor of the product */
-    int64_t count, padded; /* count: number of vectors; padded: count rounded up to a multiple of NR */
-    int64_t first, width;  /* first: delta of the first vector; width: channels of a vector */
-    void *columns;         /* [H or 1] packed like values: columns of NR channels; NULL: not needed */
-    int64_t columns_step;  /* between heads */
+    double factor;        /* factor of the product */
+    int64_t count,        /* number of vectors */
+        padded;           /* count rounded up to a multiple of NR */
+    int64_t first,        /* delta of the first vector */
+        width;            /* channels of a vector */
+    void *columns;        /* [H or 1] packed like values: columns of NR channels; NULL: not needed */
+    int64_t columns_step; /* between heads */
 } rpi_vectors;
 
 typedef struct rpi_run {

@@ -3,11 +3,11 @@
  * Parameters: VL.
  * SPDX-License-Identifier: Apache-2.0 */
 
-/* The fragments of an operand, which begin at `at`. They are `tile` words apart from one 16 rows (or columns) to the
- * next, and `chunk` words from one chunk of the sum to the next. The components of a chunk are contiguous. */
+/* The fragments of an operand. The components of a chunk are contiguous. */
 typedef struct operand {
-    const uint32_t *at;
-    int64_t tile, chunk;
+    const uint32_t *at; /* first fragment */
+    int64_t tile,       /* words from 16 rows (or columns) to the next 16 */
+        chunk;          /* words from one chunk of the sum to the next */
     int components;
 } operand;
 

@@ -13,9 +13,10 @@ struct stage {
     uint32_t *to;               /* left operand [2][chunk][component] */
     int64_t r0, rows, col, end; /* rows, a multiple of 16; columns [col, end) of the tile */
     int64_t next, due, steps;   /* next row to compute; 1 / steps of the rows is due at each step */
-    /* full: all rows of the tile have all columns, and a maximum. plain: the tile is full, and the stage has STAGE_KEYS
-     * keys. */
-    bool kept, dropout, full, plain;
+    bool kept,                  /* k->s keeps the weights */
+        dropout,                /* apply dropout */
+        full,                   /* all rows of the tile have all columns, and a maximum */
+        plain;                  /* the tile is full, and the stage has STAGE_KEYS keys */
     void (*make)(stage *p, int64_t rows);
 };
 
