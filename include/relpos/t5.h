@@ -222,8 +222,8 @@ typedef struct rp_t5_generation {
     const char *const *stop;       /* a target ends when it contains one of these texts; none is empty; borrowed */
     int32_t n_stop;                /* number of these texts */
     int32_t scores;                /* 1: compute rp_t5_sequence.score with one beam too */
-    /* A key of generation_config.json that this library does not support: rp_t5_generate then fails. Set it to NULL to
-     * ignore the key. The model owns the string. */
+    /* Name of an unsupported key in generation_config.json, or NULL. If it is not NULL, rp_t5_generate fails; set it to
+     * NULL to ignore the key. The model owns the string. */
     const char *unsupported;
     /* Called for each new token when it is final: with one beam when it is chosen, with several when its source is
      * done. index is the number of the result within its source. A return value other than 0 cancels the call. May be

@@ -3,8 +3,8 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/nn.h"
 
-/* A matrix product c = a b + beta c (a or b may be transposed). A task computes `step` rows of c, for any number of
- * threads. */
+/* A matrix product c = a b + beta c (a or b may be transposed). Each task computes `step` rows of c. step does not
+ * depend on the number of threads, so neither do the bits of c. */
 typedef struct product {
     int transa, transb;
     int64_t m, n, k, step;

@@ -145,7 +145,7 @@ static int add_forward(nn_net *n, const node *e)
 static int add_backward(nn_net *n, const node *e)
 {
     const slot *out = &n->slots[e->out];
-    if (n->slots[e->in2].grad == out->grad) /* one buffer is the gradient of all three */
+    if (n->slots[e->in2].grad == out->grad) /* in, in2 and out share one gradient buffer: nothing to copy */
         return 0;
     if (nn_dropout(n) > 0)
         nn_add_backward(n->pool, nn_rows(n, out), out->width, nn_dropout(n), nn_seed(n, e), nn_grad(n, e->out),

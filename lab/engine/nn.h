@@ -325,7 +325,7 @@ typedef enum nn_source {
     NN_LEARNED,  /* a parameter */
     NN_SINUSOID, /* sinusoids of the distance times a matrix: r of xl */
     NN_COLUMNS,  /* columns of the projection that gives q, k and v: r of band */
-    NN_GATE,     /* log sigmoid of such a column per head plus a bias: logf of forget */
+    NN_GATE,     /* log sigmoid(column + bias), with one projection column per head: logf of forget */
     NN_QUERIES,  /* random positions of the queries */
     NN_KEYS      /* random positions of the keys */
 } nn_source;

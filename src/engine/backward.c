@@ -158,7 +158,8 @@ static void begin(gradients *g, const rp_plan *plan, const rpi_limits *e, const 
     place(g);
 }
 
-/* Return the bytes of the longest call of the plan without the struct itself, or 0 after rpi_fail. Overwrites *g. */
+/* Return the bytes of the longest call of the plan without the struct itself, or 0 after rpi_fail. This overwrites
+ * *g. */
 static size_t longest(gradients *g, const rp_plan *plan, int32_t threads)
 {
     begin(g, plan, &plan->bounds, NULL, threads);
@@ -190,7 +191,8 @@ static inline void load_eight(eight *y, const char *row, rp_dtype dtype, int64_t
         rpi_load_f64((double *)y, row + x * rpi_floating_size(dtype), dtype, n);
 }
 
-/* Compute lse as two numbers, and <dout, out> - dlse, for ROWS_PER_TASK rows of one head. */
+/* Fill row_stats of ROWS_PER_TASK rows of one head: the maximum and log_sum (or lse and 0 if only lse is known), and
+ * <dout, out> - dlse. */
 static void stats_task(void *context, int64_t n, int32_t worker)
 {
     const rpi_call *c = context;
@@ -217,7 +219,7 @@ static void stats_task(void *context, int64_t n, int32_t worker)
     }
 }
 
-/* Compute the bounds of a block of rows that kernels/skip.h needs. Where the weights are 0 and the checked numbers are
+/* Compute the bounds of a block of rows that kernels/skip.h needs. If weights are 0 and the inputs checked here are
  * moderate, ds is 0 too. */
 static void bounds_task(void *context, int64_t n, int32_t worker)
 {
@@ -242,7 +244,7 @@ static void bounds_task(void *context, int64_t n, int32_t worker)
     }
 }
 
-/* Compute the gradients of a block of keys of one kv head. Calls `backward` of kernels/backward_task.h. */
+/* Compute the gradients of a block of keys of one kv head. The work is done by `backward` (kernels/backward_task.h). */
 static void key_task(void *context, int64_t n, int32_t worker)
 {
     const rpi_call *c = context;
@@ -387,7 +389,7 @@ static void backward(gradients *g, rp_pool *pool)
     const int64_t kv = d->batch * d->kv_heads, per_kv = d->heads / d->kv_heads,
                   row_tasks = (d->len_q + ROWS_PER_TASK - 1) / ROWS_PER_TASK;
     const atomic_bool *stop = &c->progress->stop;
-    bool serial = false; /* rows of all heads add to one array */
+    bool serial = false; /* run on one thread, because rows of all heads add to one array */
     memset(g->memory.base + g->call_from, 0, (size_t)(g->call_to - g->call_from));
     for (int n = 0; n < c->n_sources; n++) {
         const rpi_source *s = &c->source[n];
@@ -410,12 +412,12 @@ static void backward(gradients *g, rp_pool *pool)
         else if (c->grads->dq.data)
             rpi_pool_run(pool, c->groups * per_kv * row_tasks, rows_task, c);
     }
-    rpi_reduce(c); /* turn sums into gradients of arrays (reduce.c), and write them */
+    rpi_reduce(c); /* compute the gradients of arrays from the sums (reduce.c), and write them */
     rpi_sums_store(&bw->sums, c->args, c->grads);
 }
 
-/* Return true if lse is given and precise enough. If lse has fewer digits than the arithmetic, or exceeds
- * rpi_lse_limit, its rounding would be the largest error of every weight. */
+/* Return true if lse is given and precise enough. If its type has fewer digits than the arithmetic, or it exceeds
+ * rpi_lse_limit, the rounding of lse would dominate the error of every weight. */
 static bool lse_serves(const rpi_args *args, const rpi_ops *ops)
 {
     const rp_desc *d = &args->desc;
@@ -431,8 +433,8 @@ static bool lse_serves(const rpi_args *args, const rpi_ops *ops)
     return true;
 }
 
-/* Run the forward pass if the caller did not keep its outputs. It writes out in the type of the arithmetic, and lse as
- * two numbers. */
+/* Run the forward pass again if the caller has not given usable outputs of it. Write out in the arithmetic type, and
+ * lse as two numbers, the maximum and the log of the sum. */
 static rp_status forward_again(rpi_args *args, rp_pool *pool, rpi_progress *progress, rpi_arena *memory)
 {
     const rp_plan *plan = args->plan;

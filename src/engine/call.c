@@ -2,8 +2,8 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "engine.h"
 
-/* Return true if RoPE keeps norms, and keeps the product of a query and its own key. This needs one position per index,
- * and no scaling factor. Without RoPE it is true. */
+/* Return true if RoPE changes neither norms nor the product of a query with its own key, or if there is no RoPE. RoPE
+ * needs one position per index for this, and no scaling factor. */
 static bool norms_stay(const rp_plan *plan, const rpi_args *args)
 {
     if (plan->rotate < 0 || !args)
@@ -49,9 +49,9 @@ void rpi_call_fill(rpi_call *c, rpi_sources *sources, rp_pool *pool)
 {
     rpi_sources_fill(sources, c->args, c->limits, pool);
     rpi_rope_tables_fill(&c->rope, c->args, c->limits, pool);
-    /* if no biases fall far enough, no row starts its running maximum at its own key */
+    /* unless some biases fall far enough, no row starts its running maximum near the score of its own key */
     c->starts = c->starts && rpi_biases_fall(c->source, c->n_sources, c->args, rpi_exp_limit(c->plan));
-    /* few queries read keys and values once: skipping saves nothing unless the caller keeps norms of the keys */
+    /* few queries read keys and values only once, so skipping saves time only if the caller keeps key_norms */
     c->skips = c->starts && c->plan->skips && (!c->limits->decode_queries || c->args->key_norms.data || c->grads);
 }
 

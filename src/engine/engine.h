@@ -8,7 +8,7 @@
 
 /* Run the forward call. Outputs may be absent. If work is NULL, allocate memory. */
 rp_status rpi_fast_attend(const rpi_args *args, rp_pool *pool, rpi_progress *progress, void *work);
-/* Compute the requested gradients. If the forward pass has to run again, it changes *args. */
+/* Compute the requested gradients. If the forward pass must run again, *args is changed. */
 rp_status rpi_fast_backward(rpi_args *args, const rpi_grads *grads, rp_pool *pool, rpi_progress *progress, void *work);
 
 /* Return the bytes of work memory of the fast path, from the limits of the plan. */
@@ -22,7 +22,7 @@ typedef struct rpi_forward {
     rpi_arena memory;
     int32_t threads;
     int64_t groups; /* kv heads that are packed at a time */
-    bool by_heads;  /* each task packs and attends whole kv heads; groups: one for each thread */
+    bool by_heads;  /* each task packs and computes whole kv heads; `groups` then has one slot for each thread */
     rpi_decode decode;
     int64_t decode_groups; /* kv heads that a decoding call processes at a time */
 } rpi_forward;
@@ -36,7 +36,7 @@ void rpi_forward_split(rpi_forward *f);
 void rpi_call_begin(rpi_call *c, rpi_sources *sources, const rp_plan *plan, const rpi_limits *e, const rpi_args *args);
 /* Use the caller's work of `size` bytes if the arena fits, else allocate. */
 rp_status rpi_work_begin(rpi_arena *a, void *work, size_t size);
-/* Find batch entry b and query head h of head number `head` of the group. */
+/* Find batch entry b and query head h of the head with index `head` in the group. */
 void rpi_head_at(const rpi_call *c, int64_t head, int64_t *b, int64_t *h);
 /* Fill the sources and RoPE tables that the kernels read. */
 void rpi_call_fill(rpi_call *c, rpi_sources *sources, rp_pool *pool);

@@ -67,7 +67,7 @@ static void pack_task(void *context, int64_t n, int32_t worker)
     c->plan->ops->pack(c, n / tasks, first, rpi_min(first + PANELS_PER_TASK, panels), worker);
 }
 
-/* Attend rows of one head. Calls `attend` of kernels/forward.h. */
+/* Compute rows of one head, by `attend` (kernels/forward.h). */
 static void attend_task(void *context, int64_t n, int32_t worker)
 {
     const rpi_call *c = context;
@@ -87,7 +87,7 @@ static void attend_task(void *context, int64_t n, int32_t worker)
     rpi_progress_step(c->progress);
 }
 
-/* Pack and attend heads_per_task kv heads. */
+/* Pack heads_per_task kv heads and compute all their rows. */
 static void heads_task(void *context, int64_t n, int32_t worker)
 {
     const rpi_call *c = context;

@@ -1,6 +1,6 @@
 /* engine/reduce.c -- the end of a backward call: turn sums by offset, entry, vector and row into gradients of arrays,
- * using the derivatives of the definitions. merge_head (kernels/backward_task.h) makes the sums; rpi_sums_store
- * (problem/sums.c) writes the result. Independent of schemes by name.
+ * using the derivatives of the definitions. merge_head (kernels/backward_task.h) computes the sums; rpi_sums_store
+ * (problem/sums.c) writes the gradients. Independent of schemes by name.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "engine.h"
 #include <math.h>

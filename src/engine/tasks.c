@@ -1,6 +1,6 @@
-/* engine/tasks.c -- divides a forward call into tasks: rows of a task, kv heads of a group, tiles of few queries.
- * rpi_forward_split is the entry, and set_rows chooses the rows of a task. The division does not change any bit of the
- * result. forward.c passes the tasks to rpi_pool_run_until (base/pool.c). backward.c divides a backward call, by keys.
+/* engine/tasks.c -- divide a forward call into tasks: rows of a task, kv heads of a group, tiles of few queries. Start
+ * reading at rpi_forward_split. The division does not change any bit of the result. forward.c passes the tasks to
+ * rpi_pool_run_until (base/pool.c). backward.c divides a backward call, by keys.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "engine.h"
 
@@ -10,12 +10,12 @@
 #define MAX_GROUP_BYTES  ((int64_t)32 << 20)
 #define FEW_BYTES        ((int64_t)1 << 19)
 #define TASKS_PER_THREAD 16
-/* One task packs and attends a kv head of at most this many bytes, because the packed head is then still in the
+/* A kv head of at most this many bytes is packed and computed by one task, because the packed head is then still in the
  * cache. */
 #define SHORT_HEAD_BYTES ((int64_t)1 << 18)
 /* The largest number of kv heads of such a task. */
 #define MAX_HEADS_PER_TASK 16
-/* Partial sums of a summary: enough to split a kv head between threads. */
+/* Number of partial sums of a summary, so that several threads can share a kv head. */
 #define SUMMARY_CHUNKS 8
 
 /* Choose how many kv heads to pack at a time. Use the plan's lengths, so that shorter calls of a flexible plan fit its

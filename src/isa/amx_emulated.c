@@ -55,10 +55,10 @@ static inline void amx_store(const amx_tiles *R, int t, void *to, int64_t step)
         memcpy((char *)to + m * step, R->at[t][m], 64);
 }
 
-/* c += a b. Each of the 256 sums is computed in the order of the hardware: sum the products of the first numbers of the
- * pairs from zero, sum those of the second numbers from zero, add both, and add the result to c. A product of two bf16
- * is exact in f32. Tiles stand for registers, whose indices need no bounds checks: AddressSanitizer's checks took most
- * of the time of the tests. */
+/* Compute c += a b. Each of the 256 sums has the order of the hardware: sum the products of the first elements of the
+ * pairs from zero, sum the products of the second elements from zero, add both, and add the result to c. A product of
+ * two bf16 is exact in f32. Tiles stand for registers, whose indices need no bounds checks: AddressSanitizer's checks
+ * took most of the time of the tests. */
 __attribute__((no_sanitize("address"))) static void amx_dot(amx_tiles *R, int c, int a, int b)
 {
     typedef uint32_t bits __attribute__((vector_size(64)));

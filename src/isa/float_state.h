@@ -4,8 +4,9 @@
 #ifndef RELPOS_FLOAT_STATE_H
 #define RELPOS_FLOAT_STATE_H
 
-/* RPI_FLOAT_PLAIN is the state of a new process: round to nearest, no traps. RPI_FLOAT_FLUSH also treats numbers below
- * 2^-126 as 0. Additions of such small weights take a hundred times as long on many machines, and change no result. */
+/* RPI_FLOAT_PLAIN is the state of a new process: round to nearest, no traps. RPI_FLOAT_FLUSH also treats magnitudes
+ * below 2^-126 as 0. Adding such small weights takes a hundred times as long on many machines, and changes no
+ * result. */
 #if defined(__x86_64__)
 #include <xmmintrin.h>
 enum { RPI_FLOAT_PLAIN = 0x1f80, RPI_FLOAT_FLUSH = 0x1f80 | 0x8040 };

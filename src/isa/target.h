@@ -1,5 +1,5 @@
-/* isa/target.h -- compiles the code between RPI_TARGET_BEGIN and RPI_TARGET_END for an instruction set that the rest of
- * the file does not require; unrolls loops of constant length. Independent of instruction sets.
+/* isa/target.h -- compile the code between RPI_TARGET_BEGIN and RPI_TARGET_END for an instruction set that the rest of
+ * the file does not require; unroll loops of constant length. Independent of instruction sets.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_TARGET_H
 #define RELPOS_TARGET_H
@@ -15,7 +15,7 @@
 #define RPI_TARGET_END        RPI_PRAGMA(GCC pop_options)
 #define RPI_UNROLL            RPI_PRAGMA(GCC unroll 32)
 /* Stop gcc from moving loads ahead before it assigns registers, to the end of the file. Place it before the intrinsics.
- * If sums leave few registers free, gcc would otherwise load all numbers of q first and keep two sums of a tile in
+ * Otherwise, if sums leave few registers free, gcc loads all elements of q first and keeps two sums of a tile in
  * memory. */
 #define RPI_SOURCE_ORDER      RPI_PRAGMA(GCC optimize("no-schedule-insns"))
 #endif

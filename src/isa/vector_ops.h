@@ -1,5 +1,5 @@
 /* isa/vector_ops.h -- vector operations that the instruction set does not define, in compiler vectors. Include it once
- * per instruction set, after VL (numbers of a vector), MR x NR (rows and columns of a register tile) and vf are
+ * per instruction set, after VL (elements of a vector), MR x NR (rows and columns of a register tile) and vf are
  * defined.
  *
  * vf is a type on which + - * / work lane by lane. Write vf_fma to add a product, so that the bits of a row do not
@@ -35,7 +35,7 @@ typedef float vf_loose __attribute__((vector_size(4 * VL), aligned(4), may_alias
 #define vf_load(p) ((vf) * (const vf_loose *)(p))
 #endif
 #ifndef vf_load_some
-/* Load n numbers, 1 to VL, and nothing past them. The other lanes become 0. */
+/* Load n elements, 1 to VL, and read nothing past them. The other lanes become 0. */
 static inline vf vf_load_some(const real *p, int64_t n)
 {
     real lane[VL] = {0};
@@ -65,7 +65,7 @@ static inline vf vf_max(vf a, vf b) /* b if either is NaN */
 }
 #endif
 #ifndef vf_larger
-static inline vf vf_larger(vf a, vf b) /* the larger of numbers >= 0; NaN is larger than any number */
+static inline vf vf_larger(vf a, vf b) /* the larger of two values >= 0; NaN is larger than any value */
 {
     vi m = (vi)((vi)a > (vi)b);
     return (vf)((m & (vi)a) | (~m & (vi)b));
@@ -103,7 +103,7 @@ static inline vf vf_gather(const real *from, const int32_t *index)
     return vf_load(lane);
 }
 #endif
-/* 1: instructions transpose registers, which is faster than reading number by number. */
+/* 1: instructions transpose registers, which is faster than reading element by element. */
 #if defined(vf_transpose) || defined(vf_pick)
 #define RPI_TRANSPOSES 1
 #else
@@ -231,7 +231,7 @@ static inline vu vu_wide(const uint16_t *from)
 }
 #endif
 #ifndef vu_wide_some
-/* Load and widen n numbers, 1 to VL, and nothing past them. The other lanes become 0. */
+/* Load and widen n elements, 1 to VL, and read nothing past them. The other lanes become 0. */
 static inline vu vu_wide_some(const uint16_t *from, int64_t n)
 {
     uint16_t lane[VL] = {0};
@@ -242,8 +242,8 @@ static inline vu vu_wide_some(const uint16_t *from, int64_t n)
 }
 #endif
 #ifndef vf_f16
-/* Convert the f16 in the lower halves of x exactly; the upper halves are 0. Subnormal numbers are converted as
- * integers, because kernels run in a state that flushes numbers below 2^-126 to zero. */
+/* Convert the f16 in the lower halves of x exactly; the upper halves are 0. Subnormal f16 are converted as integers,
+ * because kernels run in a state that flushes magnitudes below 2^-126 to zero. */
 static inline vf vf_f16(vu x)
 {
     const vu none = {0}, exponent = x & 0x7c00, size = ((x & 0x7fff) << 13) + (none + (112u << 23));
@@ -254,10 +254,10 @@ static inline vf vf_f16(vu x)
 }
 #endif
 #ifndef vf_load_f16
-#define vf_load_f16(p) vf_f16(vu_wide(p)) /* loads VL numbers */
+#define vf_load_f16(p) vf_f16(vu_wide(p)) /* loads VL elements */
 #endif
 #ifndef vu_highs
-/* Combine upper halves: those of x become the lower halves, those of y stay the upper halves. */
+/* Combine the upper halves of x and y: those of x become the lower halves, those of y remain the upper halves. */
 #define vu_highs(x, y) ((vu)(x) >> 16 | ((vu)(y) & ((vu){0} + 0xffff0000u)))
 #endif
 

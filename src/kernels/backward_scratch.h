@@ -10,13 +10,13 @@
 typedef struct backward_scratch {
     block k;
     real *keys;        /* panels of the keys; with AMX tiles only if some are non-finite or large */
-    void *packed_keys; /* packed by pack_keys */
+    void *packed_keys; /* the task's keys, packed by pack_keys */
     real *dk, *dv;     /* [BACKWARD_KEYS and a group][Dk or Dv padded]; dk is the gradient of rotated keys */
     real *dk_plain;    /* like dk, for keys before rotation; NULL: no term needs it */
     real *dout;        /* [BLOCK_ROWS][Dv padded] */
     real *dp;          /* [BLOCK_ROWS][ROW_STEP] dp, later ds, later ds times the slopes of the softcaps */
-    real *dq;          /* [BLOCK_ROWS][Dk padded] of the tile */
-    real *run_queries; /* columns of BLOCK_ROWS query rows of one source */
+    real *dq;          /* [BLOCK_ROWS][Dk padded] contribution of the tile to dq */
+    real *run_queries; /* the block's queries of one source, packed as columns */
     real *sums;        /* [BLOCK_ROWS][sums_step] sums of ds by vector */
     real *run_dq;      /* [BLOCK_ROWS][width padded] gradient of the queries of one source */
     int64_t sums_step, widest;
@@ -25,10 +25,10 @@ typedef struct backward_scratch {
     real *vectors[RPI_MAX_SOURCES]; /* [span][width padded] sums of gradients of one head, from vector vectors_low on */
     int64_t vectors_low[RPI_MAX_SOURCES], vectors_span[RPI_MAX_SOURCES];
     double *column; /* [BACKWARD_KEYS] sums of ds over rows, for COLUMN */
-    /* For `reduce`, sums of ds of one head. past [BACKWARD_KEYS]: by key, over the rows past the task's keys. inside
-     * [BACKWARD_KEYS]: by t, over the pairs with j < t <= p_i of the other rows. rows_to [Lk]: by p_i, over the task's
-     * keys. NULL: no term has `reduce`. */
-    double *past, *inside, *rows_to;
+    /* Sums of ds of one head for `reduce` of a scheme; NULL: no term has it. p_i is the last key that row i sees. */
+    double *past, /* [BACKWARD_KEYS] by key, over the rows whose p_i is after the task's keys */
+        *inside,  /* [BACKWARD_KEYS] by t, over the pairs with j < t <= p_i of the other rows */
+        *rows_to; /* [Lk] by p_i, over the task's keys */
     uint8_t *large_k, *large_v, *large_dout, *large_rows;
     real *norms;                /* the largest norm of each panel of keys, if tiles may be skipped */
     products_backward products; /* scratch of the backend */
@@ -41,14 +41,14 @@ static bool gathers(const rpi_source *s)
     return (s->kind == RPI_RUN || s->kind == RPI_VALUES) && s->run.gather;
 }
 
-/* Return how many vectors of a source one task can reach. */
+/* Return the largest number of vectors of a source that one task uses. */
 static int64_t reach_of(const rpi_call *c, const rpi_source *s)
 {
     const int64_t padded = rpi_vectors_of(s)->padded;
     return gathers(s) ? padded : rpi_min(padded, rpi_round_up(c->limits->len_q + BACKWARD_KEYS + NR, NR));
 }
 
-/* Return how many sums of one head a source has (of entries or of row_grad), or 0. */
+/* Return the number of sums that a source has for one head (by entry, or of row_grad), or 0. */
 static int64_t sums_of(const rpi_source *s)
 {
     return s->kind == RPI_GATHER ? s->gather.index.count : s->kind == RPI_ROWS ? s->rows.sums : 0;

@@ -16,7 +16,7 @@ static void strip_gradient(backward_scratch *w, const tile *t)
     const rp_desc *d = &k->c->args->desc;
     const int64_t keys = rpi_min(t->end, d->len_k - t->tile0);
     memset(k->diagonal + BLOCK_ROWS - k->rows, 0, reals(k->rows + t->end, 1));
-    /* row by row: the sums of adjacent rows overlap in all elements except one */
+    /* add row by row: adjacent rows add to the same sums, shifted by one element */
     for (int64_t r = 0; r < k->rows; r++) {
         const real *ds = w->dp + r * ROW_STEP;
         real *to = k->diagonal + BLOCK_ROWS - 1 - r;
@@ -35,8 +35,8 @@ static void strip_gradient(backward_scratch *w, const tile *t)
 #define REVERSED(x) __builtin_shuffle(x, (eight_bits){7, 6, 5, 4, 3, 2, 1, 0})
 #endif
 
-/* Add columns [from, to) of row r, x, to sums by entry, which begin with entry `first`. If all keys of a chunk have the
- * same entry or consecutive entries, add them as vectors. */
+/* Add columns [from, to) of row r, in x, to sums by entry, which begin with entry `first`. If all keys of a chunk have
+ * the same entry or consecutive entries, add them as vectors. */
 static void sum_by_index(const block *k, const rpi_indices *s, const key_chunks *chunks, const tile *t, int64_t r,
                          const real *x, int64_t from, int64_t to, int64_t first, double *sums)
 {
@@ -104,7 +104,7 @@ static void entries_gradient(backward_scratch *w, const tile *t, int32_t n)
         for (int64_t j = t->from[r / MR]; j < rpi_min(t->to[r / MR], keys); j++) {
             if (k->index[j] >= 0) {
                 sums[k->index[j]] += (double)ds[j];
-            } else if (s->scheme->class_token) { /* without class tokens, the term's masks hide the pair */
+            } else if (s->scheme->class_token) { /* without class tokens, the pair is masked by the term's own masks */
                 rpi_pair p = pair_of_row(k, s, r);
                 rpi_pair_key(k->c->args, &p, t->tile0 + j);
                 sums[rpi_source_index(s, &p)] += (double)ds[j];
@@ -113,8 +113,8 @@ static void entries_gradient(backward_scratch *w, const tile *t, int32_t n)
     }
 }
 
-/* ROWS of terms without a faster form: pass ds of each pair to the definition. The end of `backward` (backward_task.h)
- * adds the sums of the workers. */
+/* ROWS of terms without a faster form: pass ds of each pair to the definition. merge_private_sums (backward_task.h)
+ * adds up the sums of the workers. */
 static void pairs_gradient(backward_scratch *w, const tile *t, int32_t n)
 {
     block *k = &w->k;
@@ -148,8 +148,8 @@ static void rows_gradient(backward_scratch *w, const tile *t, int32_t n)
     }
 }
 
-/* ROWS of an array with one element for each pair: store ds in place, which is its gradient. If `some` is false, no
- * pair of the tile is computed: store zeros. */
+/* ROWS of an array with one element for each pair: store ds in place, which is its gradient. If `some` is false, store
+ * zeros, because no pair of the tile is computed. */
 static void direct_gradient(backward_scratch *w, int64_t tile0, int32_t n, bool some)
 {
     block *k = &w->k;
@@ -169,8 +169,8 @@ static void direct_gradient(backward_scratch *w, int64_t tile0, int32_t n, bool 
     }
 }
 
-/* ROWS of an array of pairs that heads or batch entries share: add ds to its sums, one head after the other.
- * rpi_sums_store writes them. */
+/* ROWS of an array with an element for each pair, shared by heads or batch entries: add ds to the array's sums, one
+ * head after the other. rpi_sums_store writes them. */
 static void shared_gradient(backward_scratch *w, const tile *t, int32_t n)
 {
     block *k = &w->k;
@@ -189,7 +189,7 @@ static void shared_gradient(backward_scratch *w, const tile *t, int32_t n)
 }
 
 /* Recompute the rows of group g whose query gradient is not finite, for vectors [low + from, low + to). A non-finite
- * vector belongs in the rows whose sum for it is not 0, but 0 * NaN has reached every row of the group. */
+ * vector contributes only to rows whose sum for it is not 0, but 0 * NaN has reached every row of the group. */
 static void repair_run_dq(const backward_scratch *w, const block *k, const rpi_vectors *v, int64_t g, int64_t from,
                           int64_t to, int64_t low)
 {
@@ -228,7 +228,7 @@ static void vectors_gradient(backward_scratch *w, const tile *t, int32_t n, cons
     bool chunked = run->gather && find_chunks(k, &run->index, t, &chunks);
     if (run->gather)
         find_reach(k, &run->index, chunked ? &chunks : NULL, t, 0, k->rows, &low, &high);
-    if (chunked && high - low > TILE_KEYS) { /* k->row has TILE_KEYS numbers */
+    if (chunked && high - low > TILE_KEYS) { /* k->row has room for TILE_KEYS sums */
         chunked = false;
         find_reach(k, &run->index, NULL, t, 0, k->rows, &low, &high);
     }

@@ -6,7 +6,8 @@
 #include "backward_terms.h" /* only if an editor parses this file by itself */
 #endif
 
-/* Compute products of dout with the vectors that are added to values. Point each row to them; dp starts from them. */
+/* Compute the products of dout with the vectors that are added to values, and set rows[r] to those of row r. dp starts
+ * from them. */
 static void value_products(backward_scratch *w, const tile *t, const real **rows)
 {
     block *k = &w->k;
@@ -33,7 +34,7 @@ static void value_products(backward_scratch *w, const tile *t, const real **rows
     }
 }
 
-/* Turn the scores of row r into weights, and its dp into ds. Both are 0 where no pair attends. */
+/* Turn the scores of row r into weights, and its dp into ds. Both are 0 for masked pairs. */
 static void row_gradient(backward_scratch *w, const tile *t, int64_t r, const double *stats)
 {
     block *k = &w->k;
@@ -41,7 +42,7 @@ static void row_gradient(backward_scratch *w, const tile *t, int64_t r, const do
     real *s = k->s + r * ROW_STEP, *dp = w->dp + r * ROW_STEP;
     const int64_t end = rpi_round_up(t->end, MR) + MR, from = r < k->rows ? t->from[r / MR] : 0,
                   to = r < k->rows ? t->to[r / MR] : 0;
-    /* subtract in two steps: one number cannot hold a large score plus the logarithm of a sum */
+    /* subtract in two steps, because a large maximum plus the logarithm of the sum would be rounded too much */
     const vf top = vf_set1((real)(stats[0] == -HUGE_VAL ? 0 : stats[0])), rest = vf_set1((real)stats[1]);
     const vf average = vf_set1((real)stats[2]);
     const vf lowest = vf_set1(-REAL_MAX), zero = vf_set1(0);
@@ -74,7 +75,7 @@ static void multiply_ds(backward_scratch *w, const tile *t, const real *slope)
         }
 }
 
-/* Compute all gradients of one tile. terms_gradient (backward_terms.h) sums those of the terms. */
+/* Compute all gradients of one tile. terms_gradient (backward_terms.h) adds up the gradients of the terms. */
 static void tile_backward(backward_scratch *w, tile *t, int64_t head)
 {
     block *k = &w->k;
@@ -84,7 +85,7 @@ static void tile_backward(backward_scratch *w, tile *t, int64_t head)
     const double *stats = bw->row_stats + 3 * ((k->b * d->heads + k->h) * d->len_q + k->row0);
     const real *products[BLOCK_ROWS];
     load_queries(k);
-    if (k->large_q) /* known only now: biases of -infinity must clear keep */
+    if (k->large_q) /* the queries are loaded only now; if one is large, biases of -infinity must clear keep */
         open_tile(k, t, t->tile0, BACKWARD_KEYS, w->large_k, w->large_v);
     load_dout(w);
     tile_scores(k, t, w->packed_keys);

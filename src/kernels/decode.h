@@ -1,5 +1,5 @@
-/* kernels/decode.h -- decoding of few queries against many keys. Different threads compute the tiles of a head, and a
- * row gets the same bits as from one block. Independent of how products are computed.
+/* kernels/decode.h -- decoding of few queries against many keys. Several threads compute the tiles of a head. A row
+ * gets the same bits as from attend_rows (forward.h). Independent of how products are computed.
  * Parameters: MR, the largest number of rows; TILE_KEYS, SUM_KEYS.
  *
  *     scores   the scores of every tile, and the largest score of each row
@@ -15,13 +15,13 @@
 
 /* The results of one tile for decode_merge, for one query head and rows r < MR. */
 typedef struct decode_tile {
-    int64_t from, to; /* columns computed; from == to: none */
+    int64_t from, to; /* columns [from, to) are computed; from == to: none */
     real tile_max[MR], alpha[MR], sum[MR];
 } decode_tile;
 
 typedef struct decode_scratch {
     block k;
-    void *keys, *values; /* of one tile, packed */
+    void *keys, *values; /* packed keys and values of one tile */
     uint8_t *large_k, *large_v;
 } decode_scratch;
 
@@ -80,8 +80,8 @@ static void decode_begin(const rpi_call *c, decode_scratch *w, int64_t kv, int32
     decode_head(w, kv);
 }
 
-/* Open tile n of query head m of the kv head, and compute its scores. Return false if no row has a key in it. *packed
- * says that the keys are in w->keys. */
+/* Open tile n for query head m of the kv head, and compute its scores. Return false if no row has a key in it. *packed
+ * is true if the keys are already in w->keys. */
 static bool decode_open(decode_scratch *w, int64_t m, int64_t n, tile *t, bool *packed)
 {
     block *k = &w->k;
@@ -92,7 +92,8 @@ static bool decode_open(decode_scratch *w, int64_t m, int64_t n, tile *t, bool *
     find_intervals(k);
     const bool needed =
         !(c->skips && c->args->key_norms.data && is_far_unread(k, g, tile0, tile0 + TILE_KEYS, sink_of(c, k->h))) &&
-        open_tile(k, t, tile0, TILE_KEYS, w->large_k, w->large_v); /* packing finds non-finite or large keys */
+        open_tile(k, t, tile0, TILE_KEYS, w->large_k,
+                  w->large_v); /* open again: packing has found the non-finite or large keys */
     if (c->args->pairs)
         count_pairs(k, needed ? t : NULL, tile0);
     if (!needed)
@@ -109,7 +110,7 @@ static bool decode_open(decode_scratch *w, int64_t m, int64_t n, tile *t, bool *
     return true;
 }
 
-/* Prepare the values of tile n for weigh_tile. *packed says that they are in w->values. */
+/* Pack the values of tile n for weigh_tile. *packed is true if they are already in w->values. */
 static void decode_pack_values(decode_scratch *w, int64_t n, bool *packed)
 {
     block *k = &w->k;
@@ -180,7 +181,7 @@ static void decode_values(const rpi_call *c, int64_t kv, int64_t n, int32_t work
             real *s = k->s + r * ROW_STEP;
             start_row(k, r, sink_of(c, k->h));
             k->sum[r] = 0;
-            if (r >= k->rows) { /* row that fills up the group */
+            if (r >= k->rows) { /* padding row of the group */
                 memset(s + at->from, 0, reals(at->to - at->from, 1));
                 k->running_max[r] = -INFINITY;
                 continue;
@@ -262,7 +263,7 @@ static void decode_heads(const rpi_call *c, int64_t kv0, int64_t kv1, int32_t wo
             memset(k->o, 0, reals(MR, c->pad_v));
             if (needed) {
                 decode_pack_values(&w, 0, &packed_values);
-                for (int64_t r = k->rows; r < MR && !is_single(k); r++) { /* rows that fill up the group */
+                for (int64_t r = k->rows; r < MR && !is_single(k); r++) { /* padding rows of the group */
                     memset(k->s + r * ROW_STEP + t.from[0], 0, reals(t.to[0] - t.from[0], 1));
                     k->running_max[r] = -INFINITY;
                 }

@@ -1,5 +1,5 @@
-/* kernels/elements.h -- loads elements of the caller's arrays as numbers of the arithmetic type, and stores them;
- * records the largest magnitude of loaded numbers. Independent of the meaning of the rows.
+/* kernels/elements.h -- load elements of the caller's arrays as `real`, and store them; record the largest magnitude of
+ * loaded elements. Independent of the meaning of the rows.
  * Parameters: VL, real, the vector operations.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
@@ -7,7 +7,7 @@
 #endif
 
 #if !RPI_F64
-/* Convert VL numbers of f16 or bf16 in the lower halves of x exactly. The upper halves are 0. */
+/* Convert VL f16 or bf16, which are in the lower halves of x, exactly. The upper halves must be 0. */
 static inline __attribute__((always_inline)) vf widen_halves(vu x, rp_dtype dtype)
 {
     return dtype == RP_BF16 ? (vf)(x << 16) : vf_f16(x);
@@ -18,14 +18,15 @@ static inline __attribute__((always_inline)) vf load_halves(const uint16_t *from
     return dtype == RP_BF16 ? (vf)(vu_wide(from) << 16) : vf_load_f16(from);
 }
 
-/* Load the first n numbers, 1 to VL, and nothing past them. The other lanes become 0. */
+/* Load n elements, 1 to VL, and read nothing past them. The other lanes become 0. */
 static inline __attribute__((always_inline)) vf load_some_halves(const uint16_t *from, rp_dtype dtype, int64_t n)
 {
     return widen_halves(vu_wide_some(from, n), dtype);
 }
 #endif
 
-/* Return n consecutive elements of any floating type: in the array, or converted into scratch. */
+/* Return n consecutive elements of any floating type as `real`: a pointer into the array if the type is `real`, else
+ * converted into scratch. */
 static inline const real *load_elements(rp_dtype dtype, const void *from, int64_t n, real *scratch)
 {
 #if RPI_F64
@@ -46,7 +47,8 @@ static inline const real *load_elements(rp_dtype dtype, const void *from, int64_
     return scratch;
 }
 
-/* Return channels x0 … x0+n-1 of a row, n <= CHANNELS: in the array, or copied to scratch. */
+/* Return channels x0 … x0+n-1 of a row as `real`, n <= CHANNELS: a pointer into the array if possible, else copied to
+ * scratch. */
 enum { CHANNELS = 64 };
 static inline const real *load_channels(const rpi_view *v, const void *row, int64_t x0, int64_t n, real *scratch)
 {
@@ -58,7 +60,7 @@ static inline const real *load_channels(const rpi_view *v, const void *row, int6
     return scratch;
 }
 
-/* Store n numbers as elements at … at+n-1 of an array of any floating type, each rounded once. */
+/* Store n elements at indices at … at+n-1 of an array of any floating type. Each is rounded once. */
 static inline void store_channels(void *data, rp_dtype dtype, int64_t at, const real *from, int64_t n)
 {
     int64_t x = 0;
@@ -85,7 +87,7 @@ typedef struct head_rows {
     const rpi_view *v;
     int64_t b, h, rows;
     const char *first, *next; /* row 0 of this head, and of the next head; NULL: the rows are in pages */
-    int64_t step;             /* bytes from row to row */
+    int64_t step;             /* bytes from one row to the next */
 } head_rows;
 
 static inline head_rows rows_of_head(const rpi_view *v, int64_t b, int64_t h, int64_t rows)
@@ -105,9 +107,9 @@ static inline const char *head_row(const head_rows *s, int64_t j)
     return s->first ? s->first + j * s->step : rpi_row_of(s->v, s->b, s->h, j);
 }
 
-/* Return the address of the row AHEAD rows after row j, which may be in the next head. It is prefetched while row j is
- * packed; the processor's prefetcher is as good for long arrays only. If the rows are in pages, the address stays
- * within the page of row j. */
+/* Return the address of the row AHEAD rows after row j, which may be in the next head. Callers prefetch it while they
+ * pack row j; the processor's own prefetcher is as fast only for long arrays. If the rows are in pages, the address
+ * stays within the page of row j. */
 enum { AHEAD = 32 };
 static inline const char *row_ahead(const head_rows *s, int64_t j)
 {
@@ -117,7 +119,7 @@ static inline const char *row_ahead(const head_rows *s, int64_t j)
     return n < s->rows ? s->first + n * s->step : s->next + rpi_min(n - s->rows, s->rows - 1) * s->step;
 }
 
-/* The largest magnitude of the recorded numbers in each lane. Magnitudes are compared as integers, so that NaN is
+/* The largest magnitude of the recorded elements, in each lane. Magnitudes are compared as integers, so that NaN is
  * larger than infinity. */
 typedef struct magnitude {
     vf max;

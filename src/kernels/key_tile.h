@@ -7,7 +7,7 @@
 #include "query_block.h" /* only if an editor parses this file by itself */
 #endif
 
-/* Find the keys that each row may see, from the masks that are intervals. Rows that fill up the last group see none. */
+/* Find the keys that each row may see, from the masks that are intervals. Padding rows of the last group see none. */
 static void find_intervals(block *k)
 {
     const rpi_call *c = k->c;
@@ -23,14 +23,14 @@ static void find_intervals(block *k)
 
 /* A tile of keys that some row may attend to. Column j is key tile0 + j, and tile0 is a multiple of TILE_KEYS. */
 typedef struct tile {
-    int64_t tile0, end;       /* columns [0, end) exist: TILE_KEYS, or the remaining keys rounded up to COLUMN_STEP */
-    int64_t from[16], to[16]; /* the columns that each group computes: whole panels, cut at `end`; from == to: none */
+    int64_t tile0, end; /* columns [0, end) exist; end is TILE_KEYS, or the remaining keys rounded up to COLUMN_STEP */
+    int64_t from[16], to[16]; /* columns [from, to) of each group, in whole panels up to `end`; from == to: none */
     bool edge;                /* some pair is masked: by the interval of its row, or by keep if `pairs` is set */
     bool past;                /* edge is set only because of the columns past the last key */
-    bool pairs;               /* keep says which pairs are masked */
-    bool check_biases; /* a bias of -infinity must clear keep, because some number of the tile could turn it into NaN */
-    bool large_v;      /* some value of the tile is not finite */
-    const uint8_t *large_k; /* of each panel: 1: some key is non-finite or large */
+    bool pairs;               /* k->keep has the masked pairs */
+    bool check_biases;        /* a bias of -infinity must clear keep: a large element could turn it into NaN */
+    bool large_v;             /* some value of the tile is not finite */
+    const uint8_t *large_k;   /* [panel] 1: some key of the panel is non-finite or large */
 } tile;
 _Static_assert(BLOCK_ROWS / MR <= 16, "a tile has room for its groups");
 
@@ -63,7 +63,7 @@ static bool open_tile(block *k, tile *t, int64_t tile0, int64_t width, const uin
     }
     if (!any)
         return false;
-    /* Non-finite or large numbers can produce NaN where a bias of -infinity should mask, so check each pair. */
+    /* Non-finite or large elements can produce NaN where a bias of -infinity should mask, so check each pair. */
     t->large_v = memchr(large_v, 1, (size_t)keys) != NULL;
     t->check_biases = k->large_q || t->large_v || memchr(large_k, 1, (size_t)((t->end + NR - 1) / NR)) ||
                       (c->value_vectors && c->value_vectors->values.nonfinite);
@@ -86,7 +86,7 @@ static bool open_tile(block *k, tile *t, int64_t tile0, int64_t width, const uin
         }
         rpi_mask_keep(c->args, k->b, k->h, row_of(k, r), tile0 + from, to - from, keep + from);
     }
-    if (plan->mask_keep) { /* a tile without any pair is skipped; a tile with all pairs has no edge */
+    if (plan->mask_keep) { /* skip a tile without any pair; a tile in which all pairs attend has no edge */
         any = false;
         bool all = !t->check_biases && t->end == keys;
         for (int64_t r = 0; r < k->rows; r++) {

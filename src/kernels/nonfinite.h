@@ -1,4 +1,4 @@
-/* kernels/nonfinite.h -- adds values that are not finite, which were packed as 0, to the rows that attend to them.
+/* kernels/nonfinite.h -- add values that are not finite, which were packed as 0, to the rows that attend to them.
  * Independent of how products are computed.
  * Parameters: TILE_KEYS, ROW_STEP.
  * SPDX-License-Identifier: Apache-2.0 */
@@ -6,7 +6,8 @@
 #include "value_vectors.h" /* only if an editor parses this file by itself */
 #endif
 
-/* Add the values of the tile that are not finite, and such vectors of VALUES, to the rows that attend to them. */
+/* Add the values of the tile that are not finite, and the vectors of VALUES that are not finite, to the rows that
+ * attend to them. */
 static void add_nonfinite(block *k, const tile *t)
 {
     const rpi_call *c = k->c;

@@ -1,4 +1,4 @@
-/* kernels/pack.h -- packs rows for register tiles: as panels, which hold NR rows side by side, or as columns of NR
+/* kernels/pack.h -- pack rows for register tiles: as panels, which hold NR rows side by side, or as columns of NR
  * channels. RoPE rotates keys here (rotate_rows.h).
  * Parameters: VL, NR, the vector operations.
  * SPDX-License-Identifier: Apache-2.0 */
@@ -6,9 +6,9 @@
 #include "rotate_rows.h" /* only if an editor parses this file by itself */
 #endif
 
-/* Transpose VL rows of n channels that are `gap` numbers apart: to[x * step + r] = from[r * gap + x]. The first `there`
- * rows exist, the others become 0. Prefetch rows from `ahead` on, of elements of `size` bytes, ahead_gap bytes apart;
- * `ahead` may be any address. */
+/* Transpose VL rows of n channels that are `gap` elements apart: to[x * step + r] = from[r * gap + x]. The first
+ * `there` rows exist, the others become 0. Prefetch the same channels of the rows that begin at `ahead` and are
+ * ahead_gap bytes apart. Their elements have `size` bytes. `ahead` may be any address. */
 static inline __attribute__((always_inline)) void transpose_rows(const real *from, int64_t gap, int64_t there,
                                                                  uintptr_t ahead, int64_t ahead_gap, int64_t size,
                                                                  int64_t n, real *to, int64_t step, magnitude *w)
@@ -45,8 +45,8 @@ static inline __attribute__((always_inline)) void transpose_rows(const real *fro
 }
 
 #if !RPI_F64 && RPI_TRANSPOSES
-/* Run transpose_rows for f16 or bf16: transpose pairs of channels unchanged, and widen them when they are stored.
- * Return how many channels were transposed; the last n % (2 VL) remain. */
+/* Compute transpose_rows for f16 or bf16: transpose pairs of channels, and widen them to f32 when storing. Return the
+ * number of channels transposed; the last n % (2 VL) remain. */
 static int64_t transpose_halves(rp_dtype dtype, const uint16_t *from, int64_t gap, int64_t there, uintptr_t ahead,
                                 int64_t n, real *to, int64_t step, magnitude *w)
 {
@@ -75,7 +75,7 @@ static int64_t transpose_halves(rp_dtype dtype, const uint16_t *from, int64_t ga
 }
 #endif
 
-/* Run transpose_channels for an array that is stored channel by channel ([channels][keys]), which needs copies only. */
+/* Compute transpose_channels for an array stored as [channels][keys], which only needs copying. */
 static void copy_channels(const head_rows *s, int64_t j, int64_t there, int64_t x0, int64_t n, real *to, int64_t step,
                           magnitude *w)
 {
@@ -141,8 +141,9 @@ static void transpose_channels(const head_rows *s, int64_t j, int64_t there, int
         transpose_rows(from, apart, there, ahead, gap * size, size, n, to, step, w);
 }
 
-/* Pack rows j0 … j0+n-1 of a head, which has `real_rows` rows, as transposed panels of NR: a register tile reads NR
- * rows at one channel as ROW_VECTORS vectors. Set large[panel] if a number is non-finite or large. */
+/* Pack rows j0 … j0+n-1 of a head as transposed panels of NR rows: a register tile reads one channel of NR rows as
+ * ROW_VECTORS vectors. The head has `real_rows` rows; rows past them become 0. Set large[panel] if an element is
+ * non-finite or large. */
 static void pack_panels(const rpi_view *v, int64_t b, int64_t h, int64_t j0, int64_t n, int64_t real_rows,
                         int64_t width, const rp_term *rotate, const real *rope, real *to, uint8_t *large)
 {
@@ -162,14 +163,14 @@ static void pack_panels(const rpi_view *v, int64_t b, int64_t h, int64_t j0, int
 _Static_assert(NR % VL == 0, "panels are transposed VL rows at a time");
 
 /* Return the address of channel x of row r in packed columns of `pad` rows. The column that starts with channel c
- * begins at c * pad, and is NR channels wide, or less at the end. */
+ * begins at c * pad. It is NR channels wide; the last column may be narrower. */
 static inline real *in_column(real *to, int64_t pad, int64_t r, int64_t wide, int64_t x)
 {
     const int64_t column = x / NR * NR;
     return to + column * pad + r * rpi_min(NR, wide - column) + x - column;
 }
 
-/* Clear rows of packed columns that are not finite, because 0 * NaN must not reach other rows. Set large[r] for
+/* Set rows of packed columns that are not finite to 0, because 0 * NaN must not reach other rows. Set large[r] for
  * them. */
 static void clear_large(real *to, int64_t pad, int64_t first, int64_t n, int64_t wide, uint8_t *large)
 {
@@ -183,8 +184,8 @@ static void clear_large(real *to, int64_t pad, int64_t first, int64_t n, int64_t
     }
 }
 
-/* Pack rows of panels, [panel][width][size], as columns of `pad` rows. Rows that are not finite become 0 and set
- * large[r]. */
+/* Pack rows stored as panels of `size` rows, [panel][width][size], as columns of `pad` rows. Rows that are not finite
+ * become 0 and set large[r]. */
 static inline void to_columns(const real *packed, int64_t size, int64_t rows, int64_t width, real *to, int64_t pad,
                               uint8_t *large)
 {
@@ -210,9 +211,9 @@ static inline void to_columns(const real *packed, int64_t size, int64_t rows, in
         clear_large(to, pad, 0, rows, wide, large);
 }
 
-/* Return rows, [rows][width padded], as columns of `pad` rows: in place if they are one column and finite, else packed
- * in `to`. `finite` says that they are known to be finite. When packed, rows that are not finite become 0 and set
- * large[r]. */
+/* Return rows, [rows][width padded], as columns of `pad` rows: `from` itself if it is one column and finite, else a
+ * packed copy in `to`. Set `finite` if all rows are known to be finite. In the copy, rows that are not finite become 0
+ * and set large[r]. */
 static const real *rows_as_columns(const real *from, int64_t rows, int64_t wide, bool finite, real *to, int64_t pad,
                                    uint8_t *large)
 {

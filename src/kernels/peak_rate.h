@@ -5,7 +5,8 @@
 #include "block_sizes.h" /* only if an editor parses this file by itself */
 #endif
 
-/* Run as many independent multiply-adds as a register tile has, from registers only. Return their number. */
+/* In each round, run the independent multiply-adds of one register tile, from registers only. Return the number of
+ * multiply-adds. */
 static double peak(int64_t rounds)
 {
     vf sum[MR * ROW_VECTORS];

@@ -16,39 +16,47 @@ typedef struct window {
 /* The scratch of one worker for its current block. */
 typedef struct block {
     const rpi_call *c;
-    int64_t b, h, kv, row0, rows, groups; /* rows of the block, and the groups of MR rows that contain them */
-    /* [BLOCK_ROWS][Dk padded] scaled queries: q is rotated; plain_q is not, for VEC */
-    real *q, *plain_q;
+    int64_t b,                 /* batch entry */
+        h,                     /* query head */
+        kv,                    /* slot of the packed keys and values */
+        row0,                  /* first row of the block */
+        rows,                  /* number of rows */
+        groups;                /* number of groups of MR rows that contain them */
+    real *q,                   /* [BLOCK_ROWS][Dk padded] queries, scaled and rotated */
+        *plain_q;              /* [BLOCK_ROWS][Dk padded] queries, scaled but not rotated, for products with vectors */
     real *s;                   /* [BLOCK_ROWS][ROW_STEP] scores of the tile, later its weights */
     real *tile_max;            /* [BLOCK_ROWS][VL] the largest score of the tile is in some lane */
     real *slope, *slope_after; /* [BLOCK_ROWS][ROW_STEP] derivatives of the two softcaps; NULL: not needed */
     real *sum_in, *sum_out;    /* [BLOCK_ROWS][ROW_STEP] sums of several biases inside and outside the softcap */
     real *o;                   /* [BLOCK_ROWS][pad_v] */
-    /* [BLOCK_ROWS] over the tiles so far: the largest score, and the sum of exp(score - largest) */
-    real *running_max, *sum;
-    real *norm; /* [BLOCK_ROWS] norms of the scaled queries, if tiles may be skipped */
+    real *running_max,         /* [BLOCK_ROWS] the largest score of the tiles so far */
+        *sum;                  /* [BLOCK_ROWS] the sum of exp(score - running_max) over the tiles so far */
+    real *norm;                /* [BLOCK_ROWS] norms of the scaled queries, if tiles may be skipped */
     /* backward pass: the bounds of the block (rpi_backward.bounds), used instead of bounds of each row */
     const double *bounds;
     const real *key_norms; /* the largest key norm of each panel, from key norms_from on */
     int64_t norms_from;
-    bool moderate;              /* no query is non-finite or large */
-    real *entropy, *weight_sum; /* [BLOCK_ROWS] for summaries: sums of -w log w, and sums of w */
-    /* vec: products with vectors; vector_weights: weights by vector of VALVEC */
-    window vec[RPI_MAX_SOURCES], vector_weights;
-    real *diagonal, *column; /* [BLOCK_ROWS + TILE_KEYS] and [TILE_KEYS] sums of one tile */
-    real *keys_scratch;      /* unrotated keys for KEYS sources: panels, or [TILE_KEYS][Dk padded] */
-    const real *tile_keys;   /* packed keys of the tile; NULL: keys are not packed */
-    const void *values;      /* packed values of the kv head, or the caller's values if they have the packed layout */
-    void *unpacked;          /* scratch, if keys and values are not packed; NULL: they are packed */
-    double *row;             /* [Dk or more] one query for definitions, or [TILE_KEYS] biases of one row */
+    bool moderate;               /* no query is non-finite or large */
+    real *entropy,               /* [BLOCK_ROWS] for summaries: sums of -w log w */
+        *weight_sum;             /* [BLOCK_ROWS] for summaries: sums of w */
+    window vec[RPI_MAX_SOURCES], /* products of the queries with the vectors of each RUN source */
+        vector_weights;          /* weights by vector of the VALUES source */
+    real *diagonal,              /* [BLOCK_ROWS + TILE_KEYS] sums of one tile of ds or of weights, by diagonal j - i */
+        *column;                 /* [TILE_KEYS] sums of one tile of ds or of weights, by key */
+    real *keys_scratch;          /* unrotated keys for KEYS sources: panels, or [TILE_KEYS][Dk padded] */
+    const real *tile_keys;       /* packed keys of the tile; NULL: keys are not packed */
+    const void *values; /* packed values of the kv head, or the caller's values if they have the packed layout */
+    void *unpacked;     /* scratch, if keys and values are not packed; NULL: they are packed */
+    double *row;        /* [Dk or more] one query for definitions, or [TILE_KEYS] biases of one row */
     /* [TILE_KEYS] 1: this key of a row has no index; its bias is 0 or comes from the definition */
     uint8_t *keep_scratch;
     int32_t *index;          /* [TILE_KEYS] entry or vector of each key of a row */
     const real **in, **out;  /* [BLOCK_ROWS] start of the row's biases of the tile; in == NULL: no biases */
     uint8_t *keep;           /* [BLOCK_ROWS][TILE_KEYS] 1: the row attends to the key */
-    int64_t *lo, *hi;        /* [BLOCK_ROWS] range of keys that the row may see */
+    int64_t *lo, *hi;        /* [BLOCK_ROWS] keys [lo, hi) that the row may see */
     int64_t *position;       /* [BLOCK_ROWS] i + q_offset */
-    bool large_q, grouped;   /* some query is non-finite or large; k->q is filled */
+    bool large_q,            /* some query is non-finite or large */
+        grouped;             /* k->q is filled */
     uint8_t *large_row;      /* [BLOCK_ROWS] 1: the query is non-finite or large */
     products_block products; /* scratch of the backend */
 } block;

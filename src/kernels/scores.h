@@ -19,9 +19,8 @@ static void mask_outside(real *s, int64_t from, int64_t to, int64_t lo, int64_t 
         vf_store(s + j, vf_below(lane, vf_set1((real)(hi - j)), vf_load(s + j), none));
 }
 
-/* Apply a softcap to columns [from, to) of a row. `added` are biases to add after the cap, `masks` are biases that the
- * scores already contain; either may be NULL. A bias of -infinity masks its pair whatever it is added to, and the cap
- * keeps it masked. */
+/* Apply a softcap to columns [from, to) of a row. Add the biases `added` after the cap. The scores already contain the
+ * biases `masks`. Either may be NULL. A bias of -infinity in either masks its pair: the result is -infinity. */
 static void cap_row(real *s, real *slope, double c, const real *added, const real *masks, int64_t from, int64_t to)
 {
     const vf cap = vf_set1((real)c), inverse = vf_set1((real)(1.0 / c)), lowest = vf_set1(-REAL_MAX);
@@ -42,7 +41,7 @@ static void cap_row(real *s, real *slope, double c, const real *added, const rea
     }
 }
 
-/* Finish columns [from, to) of row r: apply the softcaps, the remaining biases, and the masks. */
+/* Apply the softcaps, the remaining biases and the masks to columns [from, to) of row r. */
 static void finish_scores(block *k, const tile *t, const real *const *in, const real *const *out, int64_t r,
                           int64_t from, int64_t to)
 {
@@ -51,7 +50,7 @@ static void finish_scores(block *k, const tile *t, const real *const *in, const 
     uint8_t *keep = k->keep + r * TILE_KEYS;
     if (d->softcap > 0)
         cap_row(s, k->slope ? k->slope + r * ROW_STEP : NULL, d->softcap, out ? out[r] : NULL, NULL, from, to);
-    if (d->softcap_after > 0) { /* biases: without a cap before them, the scores started from them */
+    if (d->softcap_after > 0) { /* without a softcap before the biases, the scores started from them */
         const real *const *biases = d->softcap > 0 ? out : in;
         cap_row(s, k->slope_after ? k->slope_after + r * ROW_STEP : NULL, d->softcap_after, NULL,
                 biases ? biases[r] : NULL, from, to);
@@ -77,7 +76,7 @@ static bool tile_scores(block *k, const tile *t, const void *keys)
     const real *const *in, *const *out;
     k->tile_keys = keys;
     biases_of(k, t, &in, &out);
-    /* register tiles already mask the columns past the last key */
+    /* register tiles of the FMA backend already mask the columns past the last key */
     const bool finish =
         !keys || (t->edge && !(t->past && !RPI_AMX)) || c->plan->desc.softcap > 0 || c->plan->desc.softcap_after > 0;
     for (int64_t r = 0; r < k->groups * MR; r++)
@@ -86,7 +85,7 @@ static bool tile_scores(block *k, const tile *t, const void *keys)
         key_scores(k, t, keys, in, finish ? NULL : k->tile_max);
     else if (!unpacked_scores(k, t, in))
         return false;
-    /* AMX tiles also compute weights of the rows that fill up the last group */
+    /* AMX tiles also compute weights of the padding rows of the last group */
     for (int64_t r = 0; finish && r < (RPI_AMX && !is_single(k) ? k->groups * MR : k->rows); r++) {
         finish_scores(k, t, in, out, r, t->from[r / MR], t->to[r / MR]);
         find_row_max(k, r, t->from[r / MR], t->to[r / MR]);

@@ -1,13 +1,14 @@
-/* kernels/softmax.h -- the running softmax of a block: running maximum, sums of weights; and dropout. score_rows
- * (register_tile.h) finds the largest score of a row while the scores are in registers; find_row_max serves the other
- * tiles, as tile_scores (scores.h) chooses. Independent of how scores are computed.
+/* kernels/softmax.h -- the running softmax of a block (running maximum, sums of weights), and dropout. The largest
+ * score of a row is found by score_rows (register_tile.h) while the scores are in registers, or later by find_row_max,
+ * as tile_scores (scores.h) chooses. Independent of how scores are computed.
  * Parameters: VL, ROW_VECTORS, ROW_STEP.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
 #include "tile_biases.h" /* only if an editor parses this file by itself */
 #endif
 
-/* Put the largest score of columns [from, to) of row r into some lane of its k->tile_max. NaN may be ignored. */
+/* Store the lane maxima of columns [from, to) of row r in k->tile_max. The largest lane is the largest score. NaN may
+ * be ignored. */
 static void find_row_max(block *k, int64_t r, int64_t from, int64_t to)
 {
     const real *s = k->s + r * ROW_STEP;
@@ -27,8 +28,8 @@ static void find_row_max(block *k, int64_t r, int64_t from, int64_t to)
     vf_store(k->tile_max + r * VL, max[0]);
 }
 
-/* Raise the running maximum of VL rows from r0 on to the largest score of the tile. alpha is the factor for sums that
- * used the old maximum. */
+/* Raise the running maximum of VL rows from r0 on to the largest score of the tile. Write to alpha the factors that
+ * rescale sums relative to the old maximum. */
 static void raise_running_max(block *k, int64_t r0, real *alpha)
 {
     const vf before = vf_load(k->running_max + r0);
@@ -48,7 +49,7 @@ static void raise_running_max(block *k, int64_t r0, real *alpha)
     vf_store(alpha + r0, factor);
 }
 
-/* Add the lanes of each of VL vectors, by a fixed tree, to the sums of rows r0 … r0+VL-1. */
+/* Add up the lanes of sums[r] by a fixed tree, and add the result to the sum of row r0 + r, for r < VL. */
 static inline void add_sums(block *k, int64_t r0, vf *sums)
 {
     vf_transpose(sums);
@@ -66,8 +67,8 @@ static inline vf score_shift(const block *k, int64_t r)
     return vf_set1(k->running_max[r] == -INFINITY ? 0 : k->running_max[r]);
 }
 
-/* Multiply columns [from, to) of row r by the factors of dropout, 0 or 1 / (1 - dropout). Run rpi_random for 16 keys at
- * a time. */
+/* Multiply columns [from, to) of row r by the factors of dropout, 0 or 1 / (1 - dropout). The loop computes rpi_random
+ * for 16 keys at a time. */
 static void apply_dropout(const block *k, const tile *t, int64_t r, int64_t from, int64_t to, real *row)
 {
     typedef uint32_t sixteen __attribute__((vector_size(64)));
@@ -77,7 +78,7 @@ static void apply_dropout(const block *k, const tile *t, int64_t r, int64_t from
     const real factor = (real)(1 / (1 - d->dropout));
     const sixteen steps = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     for (int64_t j = from; j < to; j += 16) {
-        /* a tile begins at a multiple of its width, so the upper half of the number is the same for all its keys */
+        /* a tile begins at a multiple of TILE_KEYS, so the upper half of the index is the same for all its keys */
         sixteen x = ((steps + (uint32_t)(t->tile0 + j)) ^ high) + key.low;
         for (int round = 0; round < 2; round++) {
             x = (x ^ x >> 16) * RPI_MIX32_A;

@@ -1,4 +1,4 @@
-/* kernels/summary.h -- a second walk over the tiles of a block: mean weight by offset, weight received by key, entropy.
+/* kernels/summary.h -- a second pass over the tiles of a block: mean weight by offset, weight received by key, entropy.
  * Independent of how products are computed.
  * Parameters: BLOCK_ROWS, TILE_KEYS.
  * SPDX-License-Identifier: Apache-2.0 */
@@ -6,7 +6,7 @@
 #include "nonfinite.h" /* only if an editor parses this file by itself */
 #endif
 
-/* Compute the scores of a tile again, and its weights, since the sums of the rows are now known. */
+/* Compute the scores of a tile again, and its final weights, because the sums of the rows are now known. */
 static void tile_summary(block *k, const tile *t, double *profile, double *key_mass)
 {
     const rp_desc *d = &k->c->args->desc;
@@ -19,7 +19,7 @@ static void tile_summary(block *k, const tile *t, double *profile, double *key_m
         const vf base = vf_set1(k->sum[r] == 0 ? 0 : k->running_max[r]),
                  inverse = vf_set1(k->sum[r] == 0 ? 0 : 1 / k->sum[r]);
         const vf lowest = vf_set1(-REAL_MAX), zero = vf_set1(0);
-        /* weights are 0 below this; it keeps 0 * -infinity out of the sum */
+        /* x is raised to at least this, where exp(x) is 0, to avoid 0 * -infinity */
         const vf low = vf_set1(RPI_F64 ? -750 : -104);
         vf entropy = vf_set1(0), total = vf_set1(0);
         for (int64_t j = t->from[r / MR]; j < t->to[r / MR]; j += VL) {

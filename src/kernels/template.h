@@ -4,9 +4,9 @@
  *
  * Parameters, defined by the file of the instruction set:
  *
- *     RPI_ISA          the name; RPI_F64  1: numbers are f64; RPI_AMX  1: products use AMX tiles, by operations amx_…
- *     vf, vf_…         a vector of VL numbers (`real`) and its operations; isa/vector_ops.h defines the missing ones
- *     VL               numbers of a vector: 2 to 16
+ *     RPI_ISA          the name; RPI_F64  1: `real` is double; RPI_AMX  1: products use AMX tiles, by operations amx_…
+ *     vf, vf_…         a vector of VL elements (`real`) and its operations; isa/vector_ops.h defines the missing ones
+ *     VL               elements of a vector: 2 to 16
  *     MR x NR          rows and columns of a register tile: MR is 6, NR is one to four vectors. A group has MR rows,
  *                      and a decoding call has at most MR queries.
  *
@@ -14,8 +14,8 @@
  *
  * A task computes a block of BLOCK_ROWS query rows of one head. It walks over tiles of TILE_KEYS keys:
  *
- *     scores   q k^T, whose sums start at the bias (a pointer for each row into a strip, an array, a row of products or
- *              scratch)
+ *     scores   q k^T. The sums start from the biases, to which each row has a pointer: into a strip, an array, a row of
+ *              products, or scratch
  *     softmax  VL rows at a time: maximum, exp, sum; the running maximum rescales earlier sums
  *     values   w v, summed over SUM_KEYS keys from zero, then added to out
  *
@@ -30,8 +30,8 @@
  *
  * Memory   Arrays of scratch and packed arrays begin at a multiple of 64 bytes. If a length is "padded", the padding
  *          is written before it is read. A row of the caller's arrays may begin anywhere. Kernels read it from its
- *          first to its last element and no further, but prefetch any address. An output overlaps no input unless the
- *          contract says so.
+ *          first to its last element and no further, but may prefetch any address. An output overlaps no input unless
+ *          the contract says so.
  *
  * Packed   by fma  keys    [panel of NR keys][Dk][NR], rotated
  *                  values  [columns of NR channels][Lk padded to NR][NR, or the rest of Dv padded to VL]
@@ -39,18 +39,19 @@
  *                  values  [chunk of 32 keys][16 channels][component][16 x 16 pairs]
  *          Keys and values from Lk up to the next multiple of COLUMN_STEP are 0. fma packs a non-finite or large key
  *          unchanged, amx packs it as 0. Both pack a value that is not finite as 0; amx also a value above MAX_VALUE.
- *          large_k has a byte for each panel with such a key, large_v a byte for each such value.
+ *          The byte of a panel in large_k is 1 if it has such a key, the byte of a value in large_v if
+ *          it is such a value.
  *
- * Block    queries  k->q [BLOCK_ROWS][Dk padded to VL], scaled and rotated; rows that fill up the last group are 0
+ * Block    queries  k->q [BLOCK_ROWS][Dk padded to VL], scaled and rotated; padding rows of the last group are 0
  *          scores   k->s [BLOCK_ROWS][ROW_STEP], later the weights; columns [t->from, t->to) of a row's group are
  *                   written, all others are undefined
- *          biases   in[r] inside the softcap, out[r] outside: read for the same columns
+ *          biases   in[r] inside the softcap, out[r] outside it; the same columns are read
  *          sums     k->o [BLOCK_ROWS][Dv padded to VL], k->sum, k->running_max: over the tiles so far
  *
  * Functions of the table. A worker runs each with scratch of scratch_size, decode_size or backward_size bytes.
  *   pack           pack panels [panel0, panel1) of a kv head: keys, values, and their bytes of large_k and large_v
  *   attend         write rows [row0, row1) of out, lse and entropy of a head whose kv head is packed; add to `partial`
- *   attend_heads   pack and attend kv heads one after the other, in the worker's place among the packed heads
+ *   attend_heads   pack each kv head into the worker's slot of the packed heads, then compute all its rows
  *   decode_scores  write the scores of one tile, and the largest score of each row
  *   decode_values  write the sums of the tile's weights and of each SUM_KEYS weighted values, once all scores exist
  *   decode_merge   add the sums of a head in order, and write its rows of out and lse
@@ -65,13 +66,13 @@
  *   load_queries             load the block's queries in the backend's layout, and also as rows if a source multiplies
  *                            them or one is non-finite or large
  *   key_scores               compute k->s = in + q k^T; in NULL: 0. in[r] may point into k->sum_in, which may be
- *                            overwritten. If max is not NULL, store VL numbers for each row there, with the largest
- *                            score of a tile without an edge among them; NaN may be ignored
+ *                            overwritten. If max is not NULL, store VL lane maxima of each row there, which may ignore
+ *                            NaN and masks
  *   weigh_tile               turn k->s into weights, stored in k->s if `kept`; k->sum += their sums;
  *                            o = o * alpha + w v
- *   unpacked_pays            return true if few rows are faster without packed keys and values; if so,
- *   unpacked_scores          computes key_scores of one group from the caller's keys. It returns false if a key is
- *                            non-finite or large, and k->s is then undefined
+ *   unpacked_pays            return true if reading keys and values from the caller's arrays is faster than packing
+ *   unpacked_scores          compute key_scores of one group from the caller's keys, if unpacked_pays. Return false if
+ *                            a key is non-finite or large; k->s is then undefined
  *   products_layout          lay out scratch of a backward task; products_begin packs its keys and values, products_end
  *                            leaves dk and dv in w
  *   load_dout                load the block's rows of dout

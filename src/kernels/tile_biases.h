@@ -1,9 +1,9 @@
 /* kernels/tile_biases.h -- the biases of a tile, as a pointer for each row. Independent of schemes by name: the kind of
- * a source decides how.
+ * a source decides how they are computed.
  * Parameters: BLOCK_ROWS, ROW_STEP, VL.
  *
- * Contract. A row's pointer may be read for the columns that its group computes, in whole panels. Strips, tables and
- * scratch have enough padding; rows of the caller's arrays that end sooner are copied.
+ * Contract: whole panels of the columns that a row's group computes may be read from the row's pointer. Strips, tables
+ * and scratch have enough padding; rows of the caller's arrays that end sooner are copied.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
 #include "term_vectors.h" /* only if an editor parses this file by itself */
@@ -32,7 +32,7 @@ static void biases_to(real *to, const double *from, int64_t n)
         to[j] = (real)rpi_round_bias(from[j], sizeof(real));
 }
 
-/* Point each row to the products of its query with vectors by offset. */
+/* Set rows[r] to the products of the query of row r with vectors by offset. */
 static void run_rows(block *k, const tile *t, int32_t n, const real **rows)
 {
     const window *w = &k->vec[n];
@@ -44,7 +44,7 @@ static void run_rows(block *k, const tile *t, int32_t n, const real **rows)
         rows[r] = w->at + r * w->step + TILE_KEYS + rpi_clamp(vector_of(k, v, t, r), -TILE_KEYS, max) - w->low;
 }
 
-/* Point each row into the strip. */
+/* Set rows[r] to the address of row r in the strip. */
 static void strip_rows(const block *k, const tile *t, const rpi_strip *s, const real **rows)
 {
     const real *strip = (const real *)s->entry + k->b * s->batch_step + k->h * s->head_step;
@@ -53,7 +53,7 @@ static void strip_rows(const block *k, const tile *t, const rpi_strip *s, const 
         rows[r] = strip + (delta_of(k, t, r) - low);
 }
 
-/* Point all rows to the products of the keys with the single vector. */
+/* Set rows[r] of all rows to the products of the keys with the single vector. */
 static void column_rows(const block *k, const tile *t, const rpi_column *s, const real **rows)
 {
     const rpi_call *c = k->c;
@@ -62,7 +62,7 @@ static void column_rows(const block *k, const tile *t, const rpi_column *s, cons
         rows[r] = (const real *)s->product + (k->kv * per_kv + k->h % per_kv) * c->pad_k + t->tile0;
 }
 
-/* Point each row into a table of all pairs. */
+/* Set rows[r] to the address of row r in a table of all pairs. */
 static void table_rows(const block *k, const tile *t, const void *table, const real **rows)
 {
     for (int64_t r = 0; r < k->groups * MR; r++)
@@ -77,7 +77,7 @@ static void gather_row(block *k, const tile *t, const rpi_source *s, const rpi_i
     const int64_t keys = rpi_min(t->end, c->args->desc.len_k - t->tile0);
     find_index(k, index, t, r, keys);
     for (int64_t j = 0; j < keys && index->has_masked; j++)
-        if (k->index[j] < 0) { /* use entry 0 for now; later 0 or the definition replaces it */
+        if (k->index[j] < 0) { /* read entry 0 for now; it is replaced below by 0 or by the bias of the definition */
             k->index[j] = 0;
             k->keep_scratch[j] = 1;
         } else {
@@ -97,8 +97,8 @@ static void gather_row(block *k, const tile *t, const rpi_source *s, const rpi_i
         to[j] = 0;
 }
 
-/* Write the biases of row r to `to` by `row` of the scheme, or pair by pair by the definition, which reads arrays of
- * any type. */
+/* Write the biases of row r to `to`. Call `row` of the scheme if it exists, else the definition for each pair, which
+ * reads arrays of any type. */
 static void define_row(block *k, const tile *t, const rpi_source *s, int64_t r, real *to)
 {
     const rpi_call *c = k->c;
@@ -117,8 +117,9 @@ static void define_row(block *k, const tile *t, const rpi_source *s, int64_t r, 
         to[j] = 0;
 }
 
-/* Point each row into the caller's array of biases. Copy rows whose last panel would be read past the end of the row.
- * Prefetch the biases of the next tile: the next columns in the forward pass, the next rows in the backward pass. */
+/* Set rows[r] to the address of row r in the caller's array of biases. Copy a row to scratch if reading its last panel
+ * would pass the end of the row. Prefetch the biases of the next tile: the next columns in the forward pass, the next
+ * rows in the backward pass. */
 static void array_rows(const block *k, const tile *t, const rpi_view *v, const real **rows, real *scratch)
 {
     const bool backward = k->c->backward != NULL;
@@ -142,7 +143,7 @@ static void array_rows(const block *k, const tile *t, const rpi_view *v, const r
     }
 }
 
-/* Point each row to the biases of source n. Biases that do not exist as rows in memory are written to scratch
+/* Set rows[r] to the biases of source n in row r. Biases that are not in memory as rows are written to scratch
  * [BLOCK_ROWS][ROW_STEP]. */
 static void source_rows(block *k, const tile *t, int32_t n, const real **rows, real *scratch)
 {
@@ -186,8 +187,8 @@ static void source_rows(block *k, const tile *t, int32_t n, const real **rows, r
     }
 }
 
-/* Compute total[r][…] = a[r][…] + b[r][…]. If the sum of two finite biases overflows (finfo.min twice), it stays
- * finite. -infinity masks whatever it is added to. */
+/* Compute total[r][…] = a[r][…] + b[r][…]. If the sum of two finite biases overflows (for example finfo.min twice), it
+ * stays finite. -infinity plus any bias is -infinity. */
 static void add_rows(const real **total, const real *const *a, const real *const *b, real *to, int64_t rows,
                      int64_t end)
 {
@@ -225,7 +226,8 @@ static void add_gathered(block *k, const tile *t, int32_t n, const real **total,
     }
 }
 
-/* Find the biases of the tile: the scores start from `in`, and `out` is added after the softcap. NULL: no biases. */
+/* Compute the biases of the tile. The scores start from `in`, and `out` is added after the softcap. Either is NULL if
+ * there are no such biases. */
 static void biases_of(block *k, const tile *t, const real *const **in, const real *const **out)
 {
     const rpi_call *c = k->c;

@@ -1,12 +1,12 @@
-/* kernels/value_vectors.h -- sums weights by vector, for terms that add vectors to values (VALUES). Independent of
- * terms by name.
+/* kernels/value_vectors.h -- sum weights by vector, for terms that add vectors to values (VALUES). Independent of terms
+ * by name.
  * Parameters: MR, SUM_KEYS.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
 #include "scores.h" /* only if an editor parses this file by itself */
 #endif
 
-/* Return the sum of x[from … to), lane by lane from column 0, so that zeros before and after change no bit. */
+/* Return the sum of x[from … to). Column j is added in lane j % VL, so that zeros before and after change no bit. */
 static real range_sum(const real *x, int64_t from, int64_t to)
 {
     vf sum = vf_set1(0);
@@ -23,12 +23,12 @@ static real range_sum(const real *x, int64_t from, int64_t to)
     return vf_sum(sum);
 }
 
-/* Add columns [from, to) of a row x of the tile to the row's sums by vector. Column j has vector at + j, clamped to [0,
- * R). `sums` begins with vector `low`. */
+/* Add columns [from, to) of a row x of the tile to the row's sums by vector. The vector of column j is at + j, clamped
+ * to [0, R - 1]. `sums` begins with vector `low`. */
 static void collect_run(const real *x, int64_t from, int64_t to, int64_t at, int64_t R, bool zero_outside, real *sums,
                         int64_t low)
 {
-    /* columns before `inside` have vector 0 (or none), columns from `outside` on have the last vector (or none) */
+    /* columns before `inside` use vector 0 (or none), columns from `outside` on use the last vector (or none) */
     const int64_t inside = rpi_clamp(-at, from, to), outside = rpi_clamp(R - at, inside, to);
     if (from == to)
         return;
@@ -48,7 +48,7 @@ static void collect_run(const real *x, int64_t from, int64_t to, int64_t at, int
         sums[R - 1 - low] += range_sum(x, outside, to);
 }
 
-/* Add columns [from, to) of a row x to `sums`, where k->index has the vector of each column. */
+/* Add columns [from, to) of a row x to `sums`. k->index has the vector of each column. */
 static void collect_gather(const block *k, const real *x, int64_t from, int64_t to, real *sums)
 {
     for (int64_t j = from; j < to; j++)
@@ -71,8 +71,8 @@ static void flush_vector_weights(block *k)
 }
 
 /* Sum the weights of the tile by vector. If all vectors fit into the window, keep the sums until the end of the row.
- * Else add each tile to out, from a multiple of SUM_KEYS on, so that the order of a row's sums depends on the row
- * only. */
+ * Otherwise add each tile's sums to out, with a window that begins at a multiple of SUM_KEYS, so that the order of
+ * additions depends only on the row. */
 static void add_vector_weights(block *k, const tile *t)
 {
     const rpi_run *run = &k->c->value_vectors->values.run;

@@ -1,5 +1,5 @@
-/* sources/choose.c -- chooses the sources of a call: here terms become forms of biases. This needs no memory and no
- * arrays; what depends on arrays is in the limits. Independent of kernels and of schemes by name.
+/* sources/choose.c -- choose the sources of a call: the form in which each term is computed. This needs no memory and
+ * no arrays; sizes that depend on arrays are in the limits. Independent of kernels and of schemes by name.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "fill_tasks.h"
 #include <string.h>
@@ -70,7 +70,7 @@ void rpi_sources_describe(rpi_sources *l, const rp_plan *plan, const rpi_limits 
     d.len_q = e->len_q;
     d.len_k = e->len_k;
     l->n = 0;
-    /* VEC first: its products are wide sums themselves */
+    /* VEC comes first, because its products are long sums themselves */
     for (int32_t n = 0; n < d.n_terms; n++)
         if (plan->scheme[n]->form == RPI_VEC)
             describe_products(l, plan, e, &d, n);

@@ -1,11 +1,11 @@
-/* sources/fill.c -- fills the sources of a call from its arrays and definitions, with one function for each kind.
+/* sources/fill.c -- fill the sources of a call from its arrays and definitions, with one function for each kind.
  * Independent of tiles and of schemes by name.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "fill_tasks.h"
 #include <math.h>
 #include <string.h>
 
-/* Fill q_at and k_at of an index that is a number of the key minus a number of the query. */
+/* Fill q_at and k_at of an index that is a value of the key (k_at) minus a value of the query (q_at). */
 static void separate(const rpi_source *s, rpi_indices *x, const rpi_args *args)
 {
     const rp_desc *d = &args->desc;
@@ -32,8 +32,8 @@ static void separate(const rpi_source *s, rpi_indices *x, const rpi_args *args)
     }
 }
 
-/* Store x - first as integers so small that their differences fit in 32 bits; store NaN as 0. Return false if a number
- * is not integral or too large. */
+/* Store x - first as integers so small that their differences fit in 32 bits; store NaN as 0. Return false if an
+ * element is too large or not an integer. */
 static bool to_integers(const double *x, int64_t n, int64_t first, int32_t *to, bool *has_masked)
 {
     bool integral = true;
@@ -46,8 +46,8 @@ static bool to_integers(const double *x, int64_t n, int64_t first, int32_t *to, 
     return integral;
 }
 
-/* Return true if the number of every key minus the number of every query is in [0, count). Fill the padding past the
- * last key with the number of the last key. */
+/* Return true if k - q is in [0, count) for every key and query. Fill the padding past the last key with the value of
+ * the last key. */
 static bool within(const int32_t *q, int32_t *k, int64_t batch, int64_t len_q, int64_t len_k, int64_t pad_k,
                    int64_t count)
 {

@@ -5,7 +5,7 @@
 #define RELPOS_FILL_TASKS_H
 #include "sources.h"
 
-/* Entries of a table that one task fills. */
+/* Number of entries of a table that one task fills. */
 #define RPI_ENTRIES_PER_TASK 1024
 
 /* How far the offsets of a strip or list may span beyond the lengths. If the offsets of batch entries differ by more,
@@ -17,7 +17,8 @@ typedef struct rpi_fill_job {
     const rpi_args *args;
 } rpi_fill_job;
 
-/* Write positions first … first+n-1 of a term as doubles; NaN where a mask of positions hides the token. */
+/* Write positions first … first+n-1 of a term as doubles; NaN if a position mask says that the token has no
+ * position. */
 void rpi_positions_of(const rpi_args *args, int32_t term, bool key, int64_t b, int64_t first, int64_t n, double *to);
 
 /* Find the largest and the smallest entry of each segment of a strip, for entries [from, to) of every head;

@@ -5,13 +5,13 @@
 #include "fill_tasks.h"
 #include <math.h>
 
-/* Return the larger number. NaN counts as +infinity, since a sum with NaN has no bound. */
+/* Return the larger of a and b. NaN counts as +infinity, because a sum with NaN has no bound. */
 static double larger(double a, double b)
 {
     return isnan(a) || isnan(b) ? HUGE_VAL : a > b ? a : b;
 }
 
-/* Return where the entries, or the segments, of batch entry b and head h begin. */
+/* Return the index of the first entry (below: of the first segment) of batch entry b and head h. */
 static int64_t entries_at(const rpi_strip *s, int64_t b, int64_t h)
 {
     return (s->batch_step ? b * s->batch_step : 0) + h * s->head_step;
@@ -122,7 +122,7 @@ bool rpi_biases_fall(const rpi_source *source, int32_t n, const rpi_args *args, 
             for (int64_t h = 0; h < d->heads; h++) {
                 double low = HUGE_VAL, high = -HUGE_VAL;
                 const rpi_strip *s = &source[x].strip;
-                if (source[x].kind != RPI_STRIP) /* only the scheme has a bound */
+                if (source[x].kind != RPI_STRIP) /* the bound comes from the scheme */
                     return true;
                 if ((b && !s->batch_step) || (h && !s->head_step))
                     continue;

@@ -1,4 +1,4 @@
-/* sources/place.c -- lays out the memory of the sources of a call, with one function for each kind. Each function runs
+/* sources/place.c -- lay out the memory of the sources of a call, with one function for each kind. Each function runs
  * twice: first it adds up sizes and addresses are NULL, then the arena assigns addresses. Independent of tiles and of
  * schemes by name.
  * SPDX-License-Identifier: Apache-2.0 */
@@ -25,7 +25,7 @@ static int64_t times(int64_t a, int64_t b)
     return rpi_mul(a, b, 1, &product) ? product : RPI_TOO_LARGE;
 }
 
-/* Take n0 * n1 * n2 elements of the arithmetic type. */
+/* Allocate n0 * n1 * n2 elements of the arithmetic type from the arena. */
 static void *take(const placing *p, int64_t n0, int64_t n1, int64_t n2)
 {
     return rpi_arena_take3(p->a, n0, n1, n2, p->real);
@@ -117,7 +117,7 @@ static void place_keys(rpi_source *s, const placing *p)
 {
     rpi_keys *k = &s->keys;
     const int64_t heads = heads_of(s, &k->vectors, p);
-    /* not a power of two, which would crowd channels into a few sets of the cache */
+    /* not a power of two, because all channels would then compete for a few sets of the cache */
     k->step = rpi_round_up(k->vectors.count + 2 * p->plan->ops->tile_keys, 64) + 16;
     k->per_head = heads > 1;
     k->channels = take(p, heads, k->vectors.width, k->step);

@@ -6,8 +6,8 @@
 #include <math.h>
 
 /* Table for positions first … first+n-1 of batch entry b. Consecutive positions are computed in blocks of 64, which
- * begin at multiples of 64: the cosine and sine of the first position are multiplied by those of the step, in double.
- * So a position has the same cosine and sine wherever a call starts. Given positions are computed one by one. */
+ * begin at multiples of 64: the cosine and sine of the first position are multiplied by those of the step, in double. A
+ * position therefore has the same cosine and sine wherever a call starts. Given positions are computed one by one. */
 typedef struct table_job {
     const rpi_args *args;
     char *to;

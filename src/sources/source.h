@@ -25,9 +25,11 @@ typedef enum rpi_source_kind {
 } rpi_source_kind;
 
 typedef struct rpi_strip {
-    void *entry; /* [B or 1][H or 1][len] */
-    /* low: delta of entry 0, if batch entries share one strip; steps are 0 where all share */
-    int64_t len, head_step, batch_step, low;
+    void *entry;    /* [B or 1][H or 1][len] */
+    int64_t len,    /* entries of a head */
+        head_step,  /* entries from head to head; 0: all heads share them */
+        batch_step, /* entries from batch entry to batch entry; 0: all share them */
+        low;        /* delta of entry 0, if batch entries share one strip */
     /* [2][B or 1][H or 1][rpi_segments_of(len)] the largest, then the smallest entry of each segment */
     void *largest;
 } rpi_strip;
@@ -44,9 +46,11 @@ static inline int64_t rpi_segments_of(int64_t len)
  * definition. */
 typedef struct rpi_indices {
     int64_t count, first;
-    double *q_at, *k_at;    /* [B or 1][Lq], [B or 1][Lk padded] */
-    int32_t *q_int, *k_int; /* q_at, and k_at - first, as integers; NULL: some are not integral */
-    int64_t q_step, k_step; /* between batch entries */
+    double *q_at,           /* [B or 1][Lq] */
+        *k_at;              /* [B or 1][Lk padded] */
+    int32_t *q_int,         /* q_at as integers; NULL: some are not integers */
+        *k_int;             /* k_at - first as integers; NULL with q_int */
+    int64_t q_step, k_step; /* elements of q_at and k_at between batch entries; 0: they share them */
     bool has_masked;        /* some element of q_at or k_at is NaN */
     bool unclamped;         /* k_int - q_int is in [0, count) for every query and key */
 } rpi_indices;
@@ -66,11 +70,13 @@ typedef struct rpi_filled {
 /* The vectors of one product of a term. */
 typedef struct rpi_vectors {
     const rpi_product *product;
-    double factor;         /* factor of the product */
-    int64_t count, padded; /* number of vectors, and that number rounded up to panels of NR */
-    int64_t first, width;  /* delta of the first vector; channels of a vector */
-    void *columns;         /* [H or 1] packed like values: columns of NR channels; NULL: not needed */
-    int64_t columns_step;  /* between heads */
+    double factor;        /* factor of the product */
+    int64_t count,        /* number of vectors */
+        padded;           /* count rounded up to a multiple of NR */
+    int64_t first,        /* delta of the first vector */
+        width;            /* channels of a vector */
+    void *columns;        /* [H or 1] packed like values: columns of NR channels; NULL: not needed */
+    int64_t columns_step; /* between heads */
 } rpi_vectors;
 
 typedef struct rpi_run {
@@ -123,7 +129,7 @@ typedef struct rpi_sources {
 } rpi_sources;
 
 /* Cosines and sines of queries and keys, [B or 1][Lq or Lk][dim/2][2], and the steps between batch entries in
- * numbers. */
+ * elements. */
 typedef struct rpi_rope_tables {
     void *q, *k;
     int64_t q_step, k_step;
@@ -145,9 +151,9 @@ static inline int64_t rpi_strip_low(const rpi_strip *s, const rpi_args *args, in
 
 /* Return true if there are sources and each has bounds: it is STRIP, or ROWS whose scheme has `largest`. */
 bool rpi_biases_bounded(const rpi_source *source, int32_t n);
-/* Return the bias of a pair, or an upper bound of the biases of rows i0 … i0+rows-1 and keys j0 … j1-1 (+infinity if
- * none is known). *size is the sum of the absolute values that were added. Call them only if rpi_biases_bounded is
- * true. */
+/* Return the bias of a pair, or an upper bound of the biases of rows i0 … i0+rows-1 and keys j0 … j1-1 (+infinity if no
+ * bound is known). *size is the sum of the absolute values of the biases added. Call either only if rpi_biases_bounded
+ * is true. */
 double rpi_bias_of_pair(const rpi_source *source, int32_t n, const rpi_args *args, int64_t b, int64_t h, int64_t i,
                         int64_t j, double *size);
 double rpi_largest_bias(const rpi_source *source, int32_t n, const rpi_args *args, int64_t b, int64_t h, int64_t i0,

@@ -1,6 +1,6 @@
 /* sources/sources.h -- the sources of one call: choose them, lay out their memory, fill them; RoPE's cosines and sines.
- * A call runs, in this order: limits, describe, place (twice: sizes, then addresses), fill. Independent of
- * kernels, tiles and tasks.
+ * A call computes limits, describes the sources, places them (twice: sizes, then addresses) and fills them. Independent
+ * of kernels, tiles and tasks.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_SOURCES_H
 #define RELPOS_SOURCES_H
@@ -33,7 +33,7 @@ void rpi_sources_fill(rpi_sources *l, const rpi_args *args, const rpi_limits *e,
 struct rp_prepared {
     const rp_plan *plan;
     int64_t positions; /* positions 0 … positions-1 of queries and keys */
-    uint64_t terms;    /* terms that the strip sums, a bit each */
+    uint64_t terms;    /* a bit for each term that the strip sums */
     rpi_strip strip;   /* .entry NULL: none */
     void *rope_k;      /* [positions][dim] cosines and sines; NULL: none */
     rpi_arena memory;

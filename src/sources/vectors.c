@@ -1,4 +1,4 @@
-/* sources/vectors.c -- packs the vectors of a term for products with queries and keys, and for sums with weights.
+/* sources/vectors.c -- pack the vectors of a term for products with queries and keys, and for sums with weights.
  * Independent of tiles and of schemes by name.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "fill_tasks.h"

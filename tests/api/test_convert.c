@@ -145,7 +145,7 @@ static void many_numbers_convert_like_single_ones(void **state)
     }
 }
 
-/* Integers are read as numbers, and nothing can be stored in an integer type. */
+/* rp_convert accepts integers and bool as input, but refuses them as output. */
 static void integers_are_read_as_numbers(void **state)
 {
     const int8_t small[3] = {-128, 0, 127};

@@ -8,7 +8,7 @@ static double omitted_error(int components)
     return components == 1 ? 0x1p-8 : components == 2 ? 0x1p-15 : 0x1p-23;
 }
 
-/* Return random numbers that the components represent exactly. */
+/* Return random numbers that are exactly sums of that many components. */
 static real *exact_numbers(int64_t n, uint64_t seed, int components)
 {
     real *x = random_numbers(n, seed);
@@ -228,7 +228,8 @@ CHECK(tiles_multiply_transposed_rows)
         }
 }
 
-/* Check that unpacked keys as the left operand give the bits of tiles with the queries on the left. */
+/* Check that products with unpacked keys as the left operand have the same bits as products with queries as the left
+ * operand. */
 CHECK(tiles_meet_keys_in_place)
 {
     static const int widths[] = {1, 32, 33, 64};

@@ -15,8 +15,8 @@ static double product_bound(const rp_plan *plan, int64_t n)
 #endif
 }
 
-/* A worker with a block of rows and a tile of keys. With `masked`, rows see windows of keys, so groups of rows have
- * different columns. */
+/* A worker with a block of rows and a tile of keys. If `masked` is set, rows see windows of keys, so groups of rows
+ * have different columns. */
 typedef struct backward_case {
     small_block small;
     rpi_limits limits;
@@ -90,7 +90,7 @@ static void fill_columns(const backward_case *b, real *to, uint64_t seed)
         }
 }
 
-/* Compare sums [keys][wide] with factor * x^T rows, where `rows` are the rows of an array, from row0 of the block. */
+/* Compare sums [keys][wide] with factor * x^T rows, where `rows` is an array whose rows from k->row0 on are used. */
 static void check_key_sums(const backward_case *b, const real *sums, const real *x, const rpi_view *rows, int64_t width,
                            double factor, const char *what)
 {
@@ -108,7 +108,7 @@ static void check_key_sums(const backward_case *b, const real *sums, const real 
         }
 }
 
-/* Check dp, which starts at the rows of `starts` if given, and dq computed from ds. */
+/* Check dp, which starts from the rows of `starts` if it is not NULL, and dq computed from ds. */
 static void check_row_products(const backward_case *b, const real *dp, const real *const *starts)
 {
     const block *k = &b->w.k;
@@ -139,7 +139,7 @@ static void check_row_products(const backward_case *b, const real *dp, const rea
     }
 }
 
-/* Check s = in + scale q k^T for the columns of each group, and the maximum of each row, kept in VL numbers. */
+/* Check s = in + scale q k^T for the columns of each group, and the VL lane maxima of each row. */
 CHECK(scores_of_a_tile)
 {
     static const int dims[] = {1, 33, 64};
@@ -175,7 +175,7 @@ CHECK(scores_of_a_tile)
             }
             for (int x = 0; x < VL; x++)
                 found = max[r * VL + x] > found ? max[r * VL + x] : found;
-            if (!b->t.edge || (b->t.past && !RPI_AMX)) /* in the other cases finish_scores computes it */
+            if (!b->t.edge || (b->t.past && !RPI_AMX)) /* otherwise find_row_max computes the maximum */
                 kernel_same(&found, &top, sizeof top, "key_scores' maximum", r, dim);
         }
         rp_plan_destroy(b->plan);

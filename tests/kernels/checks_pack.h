@@ -1,9 +1,9 @@
-/* checks_pack.h -- loading, packing and rotating numbers of the caller's arrays for the products.
+/* checks_pack.h -- loading, packing and rotating elements of the caller's arrays for the products.
  * SPDX-License-Identifier: Apache-2.0 */
 
 static const rp_dtype types[] = {RP_F32, RP_F64, RP_F16, RP_BF16};
 
-/* Return true if the kernels of this precision read the type. */
+/* Return true if kernels of this precision accept the type. */
 static bool is_read(rp_dtype type)
 {
     return RPI_F64 || type != RP_F64;
@@ -186,7 +186,7 @@ CHECK(values_are_packed_in_columns)
                                  odd || x >= width || j0 + r >= rows ? 0 : at_row(&v, 0, 1, j0 + r, x), 0,
                                  "pack_columns", r, x);
             }
-            for (int64_t x = 0; x < wide; x++) { /* the neighbouring rows stay unchanged */
+            for (int64_t x = 0; x < wide; x++) { /* the neighbouring rows must stay unchanged */
                 kernel_true(isnan(*in_column(to, pad, first - 1, wide, x)) != 0, "pack_columns, row before", n, x);
                 kernel_true(isnan(*in_column(to, pad, first + m, wide, x)) != 0, "pack_columns, row after", n, x);
             }

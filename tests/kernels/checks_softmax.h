@@ -77,8 +77,8 @@ static small_block *block_of(void)
     return b;
 }
 
-/* form has one bit for each of: biases that the scores began with, biases after the first softcap, masks, and pairs.
- * where is 1, 2 or 3: a softcap before the biases, after them, or both. */
+/* Check finish_scores for one case. Bits of `form`: 1 biases that the scores started from, 2 biases after the first
+ * softcap, 4 masks, 8 pairs. Bits of `where`: 1 a softcap before the biases, 2 a softcap after them. */
 static void finish_with(int form, int where)
 {
     small_block *b = block_of();
@@ -89,7 +89,7 @@ static void finish_with(int form, int where)
     const real *in[BLOCK_ROWS] = {0}, *out[BLOCK_ROWS] = {0}, *before = random_numbers(BLOCK_ROWS * ROW_STEP, 21);
     in[r] = in_row;
     out[r] = out_row;
-    /* biases inside a softcap are products, which do not mask */
+    /* biases inside a softcap come only from products with vectors, so they are never -infinity */
     in_row[from + 1] = where & 1 ? (real)0 : (real)-INFINITY;
     out_row[from + 2] = (real)-INFINITY;
     b->args.desc.softcap = before_cap;

@@ -78,7 +78,7 @@ CHECK(tiles_have_the_columns_that_rows_see)
     }
 }
 
-/* Check three strips and a table. Each is inside or outside the softcap, by its bit in form. */
+/* Check three strips and a table. Bit n of `form` puts source n inside or outside the softcap. */
 CHECK(biases_match_their_sources)
 {
     static const rpi_scheme plain;
@@ -144,7 +144,7 @@ CHECK(biases_match_their_sources)
     }
 }
 
-/* Some values are marked as non-finite or large, and some are NaN: each must reach exactly the rows that attend to
+/* Mark some values as non-finite or large, and set some to NaN. Check that each reaches exactly the rows that attend to
  * it. */
 CHECK(non_finite_values_reach_their_rows)
 {

@@ -1,14 +1,13 @@
-/* kernel_checks.h -- the checks of kernels.h for one instruction set and precision.
- * The file of the instruction set includes it after defining vf, VL, MR, NR, its vector operations and its kernels: see
- * CMakeLists.txt.
+/* kernel_checks.h -- the checks of kernels.h for one instruction set and precision. The file of the instruction set
+ * includes it after defining vf, VL, MR, NR, its vector operations and its kernels: see CMakeLists.txt.
  *
- * Sizes are around the edges of vectors and tiles. What a kernel writes is between borders, and what it must not read
- * is NaN. A tolerance is a bound on rounding errors: n EPS times the sum of the absolute values of the summands, for n
+ * Sizes are around the edges of vectors and tiles. Outputs are surrounded by guard elements, and memory that a kernel
+ * must not read is filled with NaN. Tolerances are error bounds: n EPS times the sum of the absolute summands, for n
  * roundings.
  *
- * checks_x.h has the checks of one subject; the table is at the end. Only tests of whole calls cover: biases by index
- * and by definition (find_index), products with vectors, tile_summary, the steps of decode.h, and in the backward pass
- * tile_backward and the gradients of the terms.
+ * Each checks_….h has the checks of one subject; the table of all checks is at the end of this file. Not checked here,
+ * only in tests of whole calls: biases by index and by definition (find_index), products with vectors, tile_summary,
+ * the steps of decode.h, and in the backward pass tile_backward and the gradients of the terms.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/kernels/kernels.h"
 

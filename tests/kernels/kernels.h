@@ -43,7 +43,7 @@ typedef struct kernel_checks {
 #undef X
 } kernel_checks;
 
-/* Set the names of the check, printed if it fails and with the largest error. */
+/* Set the names of the check. They are printed if it fails, and with the largest error. */
 void kernel_begin(const char *isa, const char *precision, const char *kernel);
 /* Fail unless |got - want| <= bound. Two NaN, or the same infinity twice, also pass. */
 void kernel_close(double got, double want, double bound, const char *what, int64_t row, int64_t column);
@@ -51,8 +51,8 @@ void kernel_close(double got, double want, double bound, const char *what, int64
 void kernel_same(const void *got, const void *want, size_t bytes, const char *what, int64_t row, int64_t column);
 void kernel_true(int yes, const char *what, int64_t row, int64_t column);
 
-/* Allocate n bytes, aligned to 64 and filled with NaN, with a border on both sides. kernel_borders checks the
- * borders and frees all of them. */
+/* Allocate memory, aligned to 64 bytes and filled with NaN, with a border on both sides. kernel_borders checks the
+ * borders and frees all such memory. */
 void *kernel_memory(size_t bytes);
 void kernel_borders(void);
 

@@ -54,7 +54,7 @@ static int n_blocks;
 
 void kernel_begin(const char *isa, const char *precision, const char *kernel)
 {
-    while (n_blocks > 0) /* left by a check that failed */
+    while (n_blocks > 0) /* blocks that a failed check has left */
         free(blocks[--n_blocks].map);
     now.isa = isa;
     now.precision = precision;

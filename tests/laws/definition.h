@@ -199,8 +199,8 @@ HELPER void hold(const problem *p, const char *isa, const char *what, const floa
     }
 }
 
-/* Compare every instruction set with the reference, and the reference with the naive loop (all rows, or a sample if
- * there are more than 400). */
+/* Compare every instruction set with the reference, and the reference with naive() (all rows, or a sample if there are
+ * more than 400). */
 HELPER void judged(problem *p)
 {
     const rp_desc *d = &p->desc;
@@ -214,7 +214,7 @@ HELPER void judged(problem *p)
     double *want_lse = copy_of(&p->t.lse);
     for (int64_t r = 0; r<rows; r += rows> 400 ? 37 : 1) {
         naive(p, r / d->len_q / d->heads, r / d->len_q % d->heads, r % d->len_q, weight, row, &lse);
-        for (int64_t c = 0; c < Dv; c++) /* at these sizes the sums in double are off by at most 1e-10 */
+        for (int64_t c = 0; c < Dv; c++) /* at these sizes the rounding errors of sums in double are at most 1e-10 */
             if (!(fabs(row[c] - (double)want[r * Dv + c]) <= 0x1p-23 * fabs(row[c]) + 1e-9 * (1 + fabs(lse))))
                 wrong(p, "reference", "row %lld, channel %lld: %.9g, and %.9g by the definition", (long long)r,
                       (long long)c, (double)want[r * Dv + c], row[c]);

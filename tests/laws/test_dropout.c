@@ -2,8 +2,8 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/helpers.h"
 
-/* With equal scores and values that identify their key, out shows which weights were kept. Their number must match
- * the rate, they must be independent of their neighbours, and they must be the same on every path and in every type. */
+/* With equal scores and values that identify their key, out shows which weights were kept. The fraction of kept weights
+ * must match the rate, neighbours must be independent, and every path and type must keep the same weights. */
 static void dropout_keeps_its_fraction(void **state)
 {
     enum { B = 2, H = 2, Q = 64, K = 128 };

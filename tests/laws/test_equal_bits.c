@@ -32,8 +32,8 @@ static void amx_equals_its_emulation(void **state)
     }
 }
 
-/* Sums of bf16 pairs have the same bits as multiply-adds: packed and unpacked, for few and many queries, with
- * numbers of any size, and with NaN or infinity in a key. So do the gradients. */
+/* Sums of bf16 pairs have the same bits as multiply-adds: packed and unpacked, for few and many queries, with numbers
+ * of any size, and with NaN or infinity in a key. Check gradients too. */
 static void pairs_equal_multiply_adds(void **state)
 {
     static const char *const texts[] = {

@@ -1,5 +1,5 @@
-/* test_forget_gates.c -- gradients of forget gates between rows whose gradients differ by many orders of magnitude:
- * they keep the bound, and are 0 where no gradient reaches. Also gates that close.
+/* test_forget_gates.c -- gradients of forget gates if the gradients of rows differ by many orders of magnitude: they
+ * keep the bound, and are exactly 0 after the last row with a gradient. Also closed gates.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/helpers.h"
 

@@ -142,7 +142,7 @@ static void a_single_entry_has_the_same_gradients(void **state)
     for (int n = 0; n < SUMS; n++)
         EACH_ISA(isa)
         {
-            if (strstr(sums[n], "dropout")) /* dropout depends on the number of the entry */
+            if (strstr(sums[n], "dropout")) /* dropout depends on the index of the entry */
                 continue;
             pose(&p, 7, "bwd:f32:%s", sums[n]);
             backward(&p, isa, &p.g, true);

@@ -296,7 +296,7 @@ static void shared_tables_sum_over_heads(void **state)
 {
     static const struct {
         const char *text;
-        int axis, array; /* axis of the heads, or 2 if the array has none; number of the array */
+        int axis, array; /* axis: axis of the heads, or 2 if the array has none; array: index of the array */
     } cases[] = {{"table,left=5,right=5", 0, 0}, {"t5,buckets=8,max_distance=20", 1, 0},
                  {"alibi,slopes=x", 0, 0},       {"kerple", 0, 1},
                  {"real,max_distance=9", 0, 0},  {"swin,grid=10x7", 1, 0},

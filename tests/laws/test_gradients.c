@@ -5,7 +5,7 @@
 
 /* A direction in one array: one element, or random steps in all elements. */
 typedef struct probe {
-    int n;           /* number of the gradient */
+    int n;           /* index of the gradient */
     int64_t element; /* -1: all elements */
     uint64_t seed;
     double slope; /* derivative of the loss along the direction, by differences */

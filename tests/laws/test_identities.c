@@ -124,8 +124,7 @@ static void two_tables_equal_their_sum(void **state)
     }
 }
 
-/* A call with only the keys [from, from+n), and the offset adjusted, equals a call with all keys and the others
- * masked. */
+/* A call with only the keys [from, from+n) and an adjusted offset equals a call with all keys that masks the others. */
 static void cut_keys_equal_masked_keys(void **state)
 {
     static const char *const terms[] = {"t5",

@@ -1,5 +1,5 @@
-/* test_inspection.c -- inspecting a call: summaries of its weights, the trace of a row, and the biases by
- * themselves.
+/* test_inspection.c -- inspecting a call: summaries of its weights, the trace of a row, and the biases without
+ * products.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/laws/definition.h"
 

@@ -3,7 +3,8 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/laws/definition.h"
 
-/* The lowest finite number is a number, and so is twice that number: a row of it gives the mean of v. */
+/* A bias of the lowest finite number does not mask, nor does the sum of two: a row that has only such biases gives the
+ * mean of v. */
 static void the_lowest_numbers_give_the_mean(void **state)
 {
     static const char *const sets[] = {"dense",

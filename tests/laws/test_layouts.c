@@ -112,7 +112,7 @@ static void strides_change_no_bit(void **state)
                 while (p.n_memory > memory)
                     free(p.memory[--p.n_memory]);
             }
-            /* one key and value for every head and batch entry, by strides of 0 */
+            /* strides of 0: all heads and batch entries share the same k and v */
             p.t = kept;
             p.t.k.stride[0] = p.t.k.stride[1] = p.t.v.stride[0] = p.t.v.stride[1] = 0;
             attend(&p, isa);

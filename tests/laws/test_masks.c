@@ -39,7 +39,7 @@ static rp_array spelt_out(problem *p)
         uint8_t *keep = (uint8_t *)all.data + row * d->len_k;
         good(rp_mask_row(d, 0, &p->t.mask[0], row / d->len_q / d->heads, row / d->len_q % d->heads, row % d->len_q,
                          &first, &end, keep));
-        for (int64_t j = 0; j < d->len_k; j++) /* no kept key is outside the interval */
+        for (int64_t j = 0; j < d->len_k; j++) /* every allowed key must be in the interval */
             if (keep[j] && (j < first || j >= end))
                 wrong(p, "definition", "key %lld is outside %lld to %lld", (long long)j, (long long)first,
                       (long long)end);

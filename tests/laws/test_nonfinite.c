@@ -25,7 +25,7 @@ static void reached(problem *p, const char *isa, const char *what, const float *
         }
 }
 
-/* Each way to mask pairs, with each way a bias enters the tiles. */
+/* Each way to mask pairs, combined with each way in which a bias is added in the tiles. */
 static const char *const cases[] = {
     "q40k70d6v5o20::causal",
     "q40k70d6v5o20:t5+relkey,left=3,right=3:causal",

@@ -15,7 +15,7 @@ static const char *const by_offset[] = {
 
 enum { BY_OFFSET = sizeof by_offset / sizeof *by_offset };
 
-/* Cut each array of the call to batch entry b, if the array has a batch axis. */
+/* Restrict each array of the call that has a batch axis to batch entry b. */
 static void cut(const problem *p, rp_tensors *t, int64_t b)
 {
     rp_desc one = p->desc;

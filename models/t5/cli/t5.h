@@ -91,7 +91,8 @@ int cli_t5_read_tokens(const cli_t5_common *c, const cli_t5_lines *l, const char
 bool cli_t5_numbers(const char *line, int64_t length, int32_t **tokens, int64_t *n, char why[128]);
 /* Print tokens as numbers, or as text with line feeds written as \n. */
 int cli_t5_print(FILE *to, const cli_t5_common *c, const int32_t *tokens, int64_t n);
-/* Show the fraction of the lines that has been read as a bar, unless it is unknown or the output `to` is a terminal. */
+/* Update the progress bar with the fraction of the input read so far. Do nothing if the size of the input is unknown,
+ * or if `to` is a terminal. */
 void cli_t5_show_lines(cli_progress *p, const cli_t5_lines *l, FILE *to);
 
 #endif

@@ -3,8 +3,8 @@
  *
  *     dp = dout v^T      dv^T += dout^T p      dk^T += q^T ds      dq = ds k
  *
- * dk and dv are summed transposed, because p and ds are then right operands, whose pairs are rows and need no
- * transposing. Non-finite or large rows are 0 in the operands, and their products are added pair by pair.
+ * The sums of dk and dv are transposed. p and ds are then right operands, whose pairs are rows, so they need no
+ * transposition. Rows that are non-finite or large are 0 in the operands, and their products are added pair by pair.
  * SPDX-License-Identifier: Apache-2.0 */
 
 static void products_layout(const rpi_call *c, backward_scratch *task, rpi_arena *a)
@@ -82,7 +82,7 @@ static void pack_by_rows(const block *k, const real *from, int64_t columns, int 
     BY_COMPONENTS(COMPONENTS, components, pairs_of_rows(k, from, columns, COMPONENTS, to));
 }
 
-/* Pack `rows` rows of `wide` numbers as left operand of a sum over rows: [16 channels][chunk of rows][component]. */
+/* Pack `rows` rows of `wide` elements as left operand of a sum over rows: [16 channels][chunk of rows][component]. */
 static void pack_channels(const real *from, int64_t wide, int64_t rows, int components, uint32_t *to)
 {
     for (int64_t x = 0; x < wide; x += TILE_SIDE, to += BLOCK_ROWS / CHUNK * components * FRAGMENT)

@@ -3,15 +3,15 @@
  * Parameters: VL.
  * SPDX-License-Identifier: Apache-2.0 */
 
-/* The fragments of an operand from `at` on. Along its rows or columns they are `tile` words apart, along the sum
- * `chunk` words. The components of a chunk follow each other. */
+/* The fragments of an operand. The components of a chunk are contiguous. */
 typedef struct operand {
-    const uint32_t *at;
-    int64_t tile, chunk;
+    const uint32_t *at; /* first fragment */
+    int64_t tile,       /* words from 16 rows (or columns) to the next 16 */
+        chunk;          /* words from one chunk of the sum to the next */
     int components;
 } operand;
 
-/* Work that runs beside the products, one step at a time: amx_weights.h. */
+/* Vector work that runs during the products, one step at a time (amx_weights.h). */
 typedef struct stage stage;
 static inline void stage_step(stage *p);
 

@@ -2,7 +2,7 @@
  * Parameters: VL, NR, MR, BLOCK_ROWS, TILE_KEYS, ROW_STEP.
  * SPDX-License-Identifier: Apache-2.0 */
 
-/* Return NULL: packed values are components, and the caller's values are not. */
+/* Return NULL: packed values are bf16 components, which the caller's array does not have. */
 static const void *values_in_place(const rpi_call *c, int64_t b, int64_t g)
 {
     (void)c, (void)b, (void)g;
@@ -48,7 +48,7 @@ static void load_queries(block *k)
     pack_rows(k->products.q_rows, wide, rows, wide, k->products.q_components, k->products.q_operand);
 }
 
-/* Find the columns [*from, *to) of the tile that some of rows [r0, r0 + n) compute. */
+/* Find the range [*from, *to) of columns that any of rows [r0, r0 + n) compute in the tile. */
 static void columns_of(const block *k, const tile *t, int64_t r0, int64_t n, int64_t *from, int64_t *to)
 {
     *from = TILE_KEYS;
@@ -60,8 +60,8 @@ static void columns_of(const block *k, const tile *t, int64_t r0, int64_t n, int
         }
 }
 
-/* Return 16 rows of biases from r0 on that are evenly spaced, so that an AMX tile can load them: in place, or copied
- * for columns [from, to). */
+/* Return the biases of 16 rows from r0 on with the same distance between rows, because an AMX tile loads only such
+ * rows. If their addresses differ otherwise, copy columns [from, to) to scratch. */
 static const real *evenly_spaced(block *k, const real *const *in, int64_t r0, int64_t from, int64_t to, int64_t *step)
 {
     const int64_t last = k->groups * MR - 1;
@@ -113,7 +113,7 @@ static void large_scores(block *k, const tile *t, const real *const *in)
     }
 }
 
-/* Raise max to the two vectors of each of `rows` rows of s. */
+/* Update the lane maxima of `rows` rows with two vectors of each row of s. */
 static inline void raise_max(real *max, const real *s, int64_t rows)
 {
     for (int64_t r = 0; r < rows; r++) {
@@ -148,7 +148,7 @@ static void amx_scores(block *k, const tile *t, operand left, operand right, int
             right.at = b + x / TILE_SIDE * right.tile;
             product(mt, 2, &left, &right, chunks, in ? init : NULL, step + r / TILE_SIDE, s + r * ROW_STEP + x,
                     ROW_STEP, NULL);
-            if (max && x > from) /* the product of the previous columns is complete */
+            if (max && x > from) /* the scores of the previous columns are complete */
                 raise_max(max + r * VL, s + r * ROW_STEP + x - 2 * TILE_SIDE, mt * TILE_SIDE);
         }
         if (max && from < to)

@@ -1,32 +1,37 @@
-/* kernels/amx/amx_scratch.h -- scratch that products on AMX tiles need, for a block and for a backward task. fma/ has
- * the same types.
+/* kernels/amx/amx_scratch.h -- the scratch of products on AMX tiles, for a block and for a backward task. fma/ has the
+ * same types.
  * Parameters: VL, NR, BLOCK_ROWS, BACKWARD_KEYS.
  * SPDX-License-Identifier: Apache-2.0 */
 
 typedef struct products_block {
-    uint32_t *q_operand, *w_operand; /* left operands: queries; weights of 32 rows and 64 keys, twice */
+    uint32_t *q_operand, /* left operand: queries */
+        *w_operand;      /* left operand: weights of 32 rows and 64 keys, for two stages */
     int q_components;
-    real *q_rows;       /* [BLOCK_ROWS][Dk in chunks] scaled and rotated */
-    real *rows_scratch; /* [32][Dk or Dv in chunks] */
+    real *q_rows;       /* [BLOCK_ROWS][Dk rounded up to chunks] queries, scaled and rotated */
+    real *rows_scratch; /* [32][Dk or Dv rounded up to chunks] */
     real *panel;        /* [NR][Dk padded] keys, if some are non-finite or large */
     real *sums;         /* [BLOCK_ROWS][VL] sums of weights */
     real *values;       /* [32][Dv padded] sums of weighted values */
 } products_block;
 
 typedef struct products_backward {
-    /* right operands: values for sums over channels, keys for sums over keys */
-    uint32_t *values, *key_rows;
-    uint32_t *dout, *dout_transposed, *q_transposed; /* left operands for dp, dv and dk */
-    uint32_t *p, *ds;   /* p, later ds, as right operand by rows; ds as left operand by keys */
-    real *dout_scratch; /* [BLOCK_ROWS][Dv in chunks] */
-    real *dk, *dv;      /* [Dk or Dv in chunks][BACKWARD_KEYS] */
+    uint32_t *values,     /* right operand of dp: values, for sums over channels */
+        *key_rows;        /* right operand of dq: keys, for sums over keys */
+    uint32_t *dout,       /* left operand of dp */
+        *dout_transposed, /* left operand of dv */
+        *q_transposed;    /* left operand of dk */
+    uint32_t *p,          /* right operand of dv and dk: p, later ds, for sums over rows */
+        *ds;              /* left operand of dq: ds, for sums over keys */
+    real *dout_scratch;   /* [BLOCK_ROWS][Dv in chunks] */
+    real *dk, *dv;        /* [Dk or Dv in chunks][BACKWARD_KEYS] */
     int dout_components;
-    /* [BACKWARD_KEYS], [BACKWARD_KEYS], [BLOCK_ROWS] 1: the row is non-finite or large, and 0 in the operands */
-    uint8_t *large_key, *large_value, *large_dout;
+    uint8_t *large_key, /* [BACKWARD_KEYS] 1: the key is non-finite or large, and 0 in the operands */
+        *large_value,   /* [BACKWARD_KEYS] the same for values */
+        *large_dout;    /* [BLOCK_ROWS] the same for rows of dout */
     bool any_key, any_value, any_dout;
 } products_backward;
 
-/* Return false: packed keys are components, not panels of numbers. */
+/* Return false: packed keys are bf16 components, not panels of f32. */
 static inline bool plain_panels(const rp_plan *plan)
 {
     (void)plan;

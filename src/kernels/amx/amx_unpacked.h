@@ -1,14 +1,14 @@
-/* kernels/amx/amx_unpacked.h -- one or two queries against unpacked keys and values. Weighted values are computed by
- * vectors, with the same bits as by AMX tiles. Independent of the call.
+/* kernels/amx/amx_unpacked.h -- one or two queries against unpacked keys and values. Weighted values are computed with
+ * vectors, with the same bits as on AMX tiles. Independent of the call.
  * Parameters: VL, NR, TILE_KEYS.
  *
- * For each chunk and each pair of components, an AMX tile adds to each of its sums: the products of the first numbers
- * of 16 pairs, summed from zero, plus the products of the second numbers, summed from zero. Vectors do the same in the
- * same order without packing.
+ * For each chunk and each pair of components, an AMX tile computes two sums from zero: of the products of the first
+ * elements of 16 pairs, and of the products of the second elements. It adds both to the total. The vectors here add in
+ * the same order without packing.
  * SPDX-License-Identifier: Apache-2.0 */
 
-/* Return true if few rows should read keys and values from the caller's arrays. If heads share keys, or there are more
- * than two rows, they share a packed copy instead. */
+/* Return true if reading keys and values from the caller's arrays is faster than packing them: for at most two rows,
+ * and if no other head uses the same keys. */
 static bool unpacked_pays(int64_t per_kv, int64_t rows)
 {
     return per_kv == 1 && rows <= 2;
@@ -61,8 +61,8 @@ static void key_product(const operand *a, const operand *b, int64_t chunks, real
     amx_fence();
 }
 
-/* Compute key_scores of one group of rows from unpacked keys. Keys are the left operand, whose fragments need no
- * transposing. Return false if a key is non-finite or large; k->s is then undefined. */
+/* Compute key_scores of one group of rows from unpacked keys. Keys are the left operand, because its fragments need no
+ * transposition. Return false if a key is non-finite or large; k->s is then undefined. */
 static bool unpacked_scores(block *k, const tile *t, const real *const *in)
 {
     const rpi_call *c = k->c;
@@ -92,7 +92,7 @@ static bool unpacked_scores(block *k, const tile *t, const real *const *in)
         for (int64_t j = 0; j < NR; j += CHUNK) {
             const int64_t at = t->tile0 + col + j;
             rows_at(&rows, &c->args->k, k->b, head, at, CHUNK, d->len_k, d->dim_k, k->products.rows_scratch);
-            magnitude seen = rows.seen; /* of the keys before rotation */
+            magnitude seen = rows.seen; /* magnitude of the keys before rotation */
             for (int64_t r = 0; rotate && r < CHUNK; r++)
                 note_row(&seen, rows.at[r], wide);
             if (rotate)
@@ -111,8 +111,8 @@ static bool unpacked_scores(block *k, const tile *t, const real *const *in)
     return true;
 }
 
-/* Return sum + the products of a chunk of 32 numbers, whose components are `step` apart, with 16 channels from x on of
- * 32 rows. */
+/* Return sum + left times 32 rows, for the 16 channels from x on. `left` is a chunk of 32 elements, and its components
+ * are `step` apart. */
 ALWAYS_INLINE vf unpacked_chunk(const real *left, int64_t step, const packing *s, int64_t x, int left_components,
                                 int components, vf sum, magnitude *seen)
 {
@@ -156,7 +156,7 @@ ALWAYS_INLINE vf unpacked_chunk(const real *left, int64_t step, const packing *s
     return sum;
 }
 
-/* Add the products of a chunk to sums, n vectors. */
+/* Add the products of a chunk to n vectors of sums. */
 ALWAYS_INLINE void unpacked_chunks(const real *left, int64_t step, int left_components, packing *s, int64_t n,
                                    int components, real *sums)
 {
@@ -202,8 +202,8 @@ static void unpacked_weights(block *k, const tile *t, int64_t r, int components,
     k->sum[r] += vf_sum(sum);
 }
 
-/* Run weigh_tile for one group of rows from unpacked values. If a value is not finite or exceeds MAX_VALUE, the call
- * restarts block by block. */
+/* Compute weigh_tile for one group of rows from unpacked values. If a value is not finite or exceeds MAX_VALUE, the
+ * call is repeated block by block. */
 static void unpacked_weigh(block *k, const tile *t, bool values, const real *alpha, real *o, bool kept)
 {
     const rpi_call *c = k->c;

@@ -13,14 +13,15 @@ struct stage {
     uint32_t *to;               /* left operand [2][chunk][component] */
     int64_t r0, rows, col, end; /* rows, a multiple of 16; columns [col, end) of the tile */
     int64_t next, due, steps;   /* next row to compute; 1 / steps of the rows is due at each step */
-    /* full: all rows of the tile have all columns, and a maximum. plain: the tile is full, and the stage has STAGE_KEYS
-     * keys. */
-    bool kept, dropout, full, plain;
+    bool kept,                  /* k->s keeps the weights */
+        dropout,                /* apply dropout */
+        full,                   /* all rows of the tile have all columns, and a maximum */
+        plain;                  /* the tile is full, and the stage has STAGE_KEYS keys */
     void (*make)(stage *p, int64_t rows);
 };
 
-/* Turn the scores of the next rows into weights, add up the weights, and store their components. Columns that a row
- * does not compute are 0. */
+/* Turn the scores of the next rows into weights, add up the weights, and store their components. The weights of columns
+ * that a row does not compute are 0. */
 ALWAYS_INLINE void make_rows(stage *p, int64_t rows, int components)
 {
     block *k = p->k;

@@ -1,5 +1,5 @@
-/* kernels/amx/bf16_sums.h -- splits f32 numbers into sums of up to three bf16, for products on AMX tiles, and chooses
- * how many components each array needs.
+/* kernels/amx/bf16_sums.h -- split f32 into sums of up to three bf16, for products on AMX tiles, and choose the number
+ * of components of each array.
  * Parameters: VL, which is 16.
  *
  * x = x0 + x1 + x2: each component is the bf16 nearest to x minus the earlier components, and three components
@@ -7,9 +7,9 @@
  * three for 2, six for 3 (docs/numerics.md has the bounds).
  *
  * An operand consists of fragments: 16 x 16 pairs of bf16, which fill an AMX tile. A chunk is 32 summands. Pair p of a
- * chunk has summands p and p + 16, so that a shift and an or turn two vectors into 16 pairs. Fragments of a left
- * operand have a row for each of its rows and a column for each pair. Fragments of a right operand have a row for each
- * pair and a column for each of its columns.
+ * chunk has summands p and p + 16, so that a shift and an or turn two vectors into 16 pairs. A fragment of a left
+ * operand has one row for each row of the operand and one column for each pair. A fragment of a right operand has one
+ * row for each pair and one column for each column of the operand.
  * SPDX-License-Identifier: Apache-2.0 */
 
 enum {
@@ -20,8 +20,8 @@ enum {
 #define MAX_VALUE 1e38 /* larger values could round to infinity in the first component */
 _Static_assert((int)VL == (int)TILE_SIDE, "a vector is a row of a fragment");
 
-/* Return the number of components: of numbers of a type, of values, of keys (which are f32 after rotation), of scaled
- * queries, of weights. */
+/* Return the number of components of elements of a type, and below: of values, of keys (which are f32 after rotation),
+ * of scaled queries, of weights. */
 static inline int type_components(const rp_plan *plan, rp_dtype type)
 {
     return type == RP_BF16 ? 1 : type == RP_F16 ? 2 : plan->components;
@@ -50,7 +50,8 @@ static inline int weight_components(const rp_plan *plan)
     return plan->desc.dtype == RP_F32 ? plan->components : 2;
 }
 
-#define ALWAYS_INLINE static inline __attribute__((always_inline)) /* makes numbers of components constants */
+#define ALWAYS_INLINE                                                                                                  \
+    static inline __attribute__((always_inline)) /* inlining makes the counts of components constants */
 
 /* Run CALL with N as a constant equal to `components`. No other code depends on that number, which the plan chooses. */
 #define BY_COMPONENTS(N, components, CALL)                                                                             \
@@ -107,7 +108,7 @@ static inline void store_pairs(uint32_t *to, vu pairs)
     memcpy(to, &pairs, sizeof pairs);
 }
 
-/* Return the components that bf16_pair makes of x, each as f32. */
+/* Split x into the same components as bf16_pair, each as f32. */
 ALWAYS_INLINE void bf16_vector(vf x, int components, vf *to)
 {
     const vu high = (vu){0} + 0xffff0000u, half = (vu){0} + 0x8000u;
@@ -118,7 +119,7 @@ ALWAYS_INLINE void bf16_vector(vf x, int components, vf *to)
     }
 }
 
-/* Return the components that bf16_pair_truncated makes of x, each as f32. */
+/* Split x into the same components as bf16_pair_truncated, each as f32. */
 ALWAYS_INLINE void bf16_vector_truncated(vf x, int components, vf *to)
 {
     const vu high = (vu){0} + 0xffff0000u, half = (vu){0} + 0x8000u;

@@ -65,7 +65,7 @@ static void load_dout(backward_scratch *w)
                                                w->products.dout_scratch, BLOCK_ROWS, w->large_dout);
 }
 
-/* Find the groups of rows [*g0, *g1) that computed some of columns j … j+MR-1. */
+/* Find the range [*g0, *g1) of groups that computed some of columns j … j+MR-1. */
 static void groups_of(const block *k, const tile *t, int64_t j, int64_t *g0, int64_t *g1)
 {
     *g0 = k->groups;

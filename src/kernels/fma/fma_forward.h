@@ -6,10 +6,10 @@
 #include "kernels/softmax.h" /* only if an editor parses this file by itself */
 #endif
 
-#define amx_begin() ((void)0) /* the amx backend configures and releases AMX tiles here */
+#define amx_begin() ((void)0) /* the AMX backend configures and releases AMX tiles here */
 #define amx_end()   ((void)0)
 
-/* Return the bytes of a packed key, and of a packed value. */
+/* Return the bytes of a packed key (key_bytes) or of a packed value (value_bytes). */
 static int64_t key_bytes(const rp_plan *plan)
 {
     return key_numbers(plan) * (int64_t)sizeof(real);
@@ -20,8 +20,8 @@ static int64_t value_bytes(const rp_plan *plan)
     return rpi_round_up(plan->desc.dim_v, VL) * (int64_t)sizeof(real);
 }
 
-/* Pack rows j0 … j0+n-1 as columns of up to NR channels, from which a tile reads a row as vectors. Rows that are not
- * finite become 0 and set large[r]. */
+/* Pack rows j0 … j0+n-1 as columns of up to NR channels, so that a register tile reads a row of a column as vectors.
+ * Rows that are not finite become 0 and set large[r]. */
 static void pack_columns(const rpi_view *v, int64_t b, int64_t h, int64_t j0, int64_t n, int64_t real_rows,
                          int64_t width, real *to, int64_t first, int64_t pad, uint8_t *large)
 {
@@ -60,8 +60,8 @@ static void pack_columns(const rpi_view *v, int64_t b, int64_t h, int64_t j0, in
         clear_large(to, pad, first, there, wide, large);
 }
 
-/* Pack keys j0 … j0+n-1 of a kv head as numbers, transposed and rotated. Set large[panel] if a key is non-finite or
- * large. */
+/* Pack keys j0 … j0+n-1 of a kv head as single elements, transposed and rotated. Set large[panel] if a key is
+ * non-finite or large. */
 static void pack_numbers(const block *k, int64_t b, int64_t g, int64_t j0, int64_t n, void *to, uint8_t *large)
 {
     const rpi_call *c = k->c;
@@ -70,7 +70,7 @@ static void pack_numbers(const block *k, int64_t b, int64_t g, int64_t j0, int64
     pack_panels(&c->args->k, b, g, j0, n, d->len_k, d->dim_k, rotate, rpi_rope_of(c, true, b), to, large);
 }
 
-/* Pack keys j0 … j0+n-1 of a kv head, as pairs if scores are sums of pairs, else as numbers. */
+/* Pack keys j0 … j0+n-1 of a kv head, as pairs if scores are computed from pairs, else as single elements. */
 static void pack_keys(const block *k, int64_t b, int64_t g, int64_t j0, int64_t n, void *to, uint8_t *large)
 {
     const rpi_call *c = k->c;
@@ -80,8 +80,8 @@ static void pack_keys(const block *k, int64_t b, int64_t g, int64_t j0, int64_t 
         pack_numbers(k, b, g, j0, n, to, large);
 }
 
-/* Pack values j0 … j0+n-1 as rows first … of columns of `pad` rows. Set large[row] for values that are packed as
- * 0. */
+/* Pack values j0 … j0+n-1 as rows first … first+n-1 of columns of `pad` rows. Set large[r] for values that are packed
+ * as 0. */
 static void pack_values(const block *k, int64_t b, int64_t g, int64_t j0, int64_t n, void *to, int64_t first,
                         int64_t pad, uint8_t *large)
 {
@@ -116,8 +116,8 @@ static void load_queries(block *k)
         rows_as_pairs(k->q, k->groups * MR, k->c->plan->desc.dim_k, k->products.q_pairs);
 }
 
-/* Define a function that computes the first `there` columns of a panel, or all, for ROWS rows. Vectors without any of
- * these columns are not computed. */
+/* Define a function that computes the first `there` columns of a panel, or all columns, for ROWS rows. It omits vectors
+ * that have none of these columns. */
 #define SCORE_COLUMNS(NAME, ROWS, PAIRS)                                                                               \
     static void NAME(const real *q, int64_t q_step, const real *k, int64_t dim, const real *const *bias, int64_t col,  \
                      real *s, int64_t step, real *max, const real *ahead, int64_t there)                               \
@@ -141,8 +141,7 @@ SCORE_COLUMNS(single_pairs, 1, true)
 #define single_pairs single_columns
 #endif
 
-/* Compute k->s = in + q k^T of the tile. If max is not NULL, store VL numbers for each row there, with the largest
- * score in some lane. */
+/* Compute k->s = in + q k^T of the tile. If max is not NULL, store VL lane maxima of each row there. */
 static void key_scores(block *k, const tile *t, const void *keys, const real *const *in, real *max)
 {
     const bool pairs = scores_by_pairs(k->c->plan);
@@ -199,7 +198,7 @@ _Static_assert(BLOCK_ROWS % VL == 0, "rows are transposed VL at a time");
 
 #include "fma_unpacked.h"
 
-/* Run add_values for one row and columns [from, to) that are between two multiples of SUM_KEYS. */
+/* Compute add_values for one row and columns [from, to), which must be within one sum of SUM_KEYS keys. */
 static void add_row_values(const real *w, int64_t from, int64_t to, const real *v, int64_t first, int64_t pad_keys,
                            real *o, int64_t pad_v, const real *alpha)
 {
@@ -211,9 +210,9 @@ static void add_row_values(const real *w, int64_t from, int64_t to, const real *
 }
 
 /* Turn scores into weights, add the weights to k->sum, and compute o[rows][pad_v] = o * alpha + w v, summed SUM_KEYS
- * keys at a time from zero. Sums of consecutive SUM_KEYS keys go to outputs that are `sum_step` numbers apart (0: to
- * the same output), and alpha applies to a row's first sum. Column 0 is row `first` of the packed values. If values is
- * NULL, compute no o. */
+ * keys at a time from zero. The output moves by `sum_step` elements after each SUM_KEYS keys; 0 adds all sums to the
+ * same output. alpha applies only to a row's first sum. Column 0 belongs to row `first` of the packed values. If values
+ * is NULL, do not compute o. */
 static void weigh_tile(block *k, const tile *t, const void *values, int64_t first, int64_t pad, const real *alpha,
                        real *o, int64_t sum_step, bool kept)
 {

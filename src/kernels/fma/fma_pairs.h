@@ -1,34 +1,35 @@
 /* kernels/fma/fma_pairs.h -- keys, queries and dout as pairs of bf16, for an instruction that adds two products. The
- * sums have the same bits as multiply-adds of the numbers in the order of the channels, so code that reads unpacked
- * keys uses single numbers.
- * Parameters: VL, NR, vf_pairs; RPI_PAIRS_ISA, the instruction set with that instruction (others compile none of this).
+ * sums have the same bits as multiply-adds of single elements in the order of the channels, so code that reads unpacked
+ * keys multiplies single elements.
+ * Parameters: VL, NR, vf_pairs; RPI_PAIRS_ISA, the instruction set with that instruction (without it, nothing uses
+ * pairs).
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
 #include "kernels/register_tile.h" /* only if an editor parses this file by itself */
 #endif
 
-/* Return how many numbers, or pairs, a row of `width` numbers has. */
+/* Return the length of a row of `width` channels: in pairs if `pairs` is set, else in elements. */
 static inline int64_t row_numbers(int64_t width, bool pairs)
 {
     return pairs ? (width + 1) / 2 : width;
 }
 
 #ifdef RPI_PAIRS_ISA
-/* Return true if products of the call's bf16 may use pairs. */
+/* Return true if the plan's arrays are bf16 and its kernels multiply pairs. */
 static inline bool has_pairs(const rp_plan *plan)
 {
     return plan->desc.dtype == RP_BF16 && plan->ops->pairs;
 }
 
-/* Return pairs of numbers that are exactly bf16: number 2n from `even` in the upper half, 2n + 1 from `odd` in the
- * lower half. vf_pairs multiplies the upper half first, so the sums run in the order of the channels, like
- * multiply-adds of single numbers. */
+/* Combine channels 2n in `even` and 2n + 1 in `odd`, whose elements are exactly bf16, into pairs: the upper half from
+ * `even`, the lower half from `odd`. vf_pairs multiplies the upper halves first, so it adds in the order of the
+ * channels, like multiply-adds of single elements. */
 static inline vf pairs_of(vf even, vf odd)
 {
     return (vf)vu_highs(odd, even);
 }
 
-/* Convert rows of n numbers, [rows][padded], to rows of pairs, [rows][half as many, padded]. */
+/* Convert rows of n elements, [rows][n padded], to rows of pairs, [rows][n / 2 padded]. */
 static void rows_as_pairs(const real *from, int64_t rows, int64_t n, real *to)
 {
     const int64_t wide = rpi_round_up(n, VL), half = rpi_round_up((n + 1) / 2, VL);
@@ -71,20 +72,21 @@ static void pack_pairs(const rpi_view *v, int64_t b, int64_t h, int64_t j0, int6
 #define pack_pairs(v, b, h, j0, n, real_rows, width, to, large) ((void)0)
 #endif
 
-/* Return true if scores are sums of pairs: keys are not rotated, and queries are still bf16 when scaled. */
+/* Return true if scores are computed from pairs: keys are not rotated, and scaled queries are still exactly bf16,
+ * because the scale is a power of two. */
 static inline bool scores_by_pairs(const rp_plan *plan)
 {
     int exponent;
     return has_pairs(plan) && plan->rotate < 0 && frexp(fabs(plan->desc.scale), &exponent) == 0.5;
 }
 
-/* Return how many numbers, or pairs, a packed key has. */
+/* Return the length of a packed key, in elements or in pairs. */
 static inline int64_t key_numbers(const rp_plan *plan)
 {
     return row_numbers(plan->desc.dim_k, scores_by_pairs(plan));
 }
 
-/* Return true if packed keys are panels of numbers and not rotated. */
+/* Return true if packed keys are panels of single elements that are not rotated. */
 static inline bool plain_panels(const rp_plan *plan)
 {
     return plan->rotate < 0 && !scores_by_pairs(plan);

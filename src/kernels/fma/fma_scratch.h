@@ -1,11 +1,11 @@
-/* kernels/fma/fma_scratch.h -- scratch that products by register tiles need, for a block and for a backward task. amx/
- * has the same types. Independent of AMX tiles.
+/* kernels/fma/fma_scratch.h -- the scratch of products by register tiles, for a block and for a backward task. amx/ has
+ * the same types. Independent of AMX tiles.
  * Parameters: VL, BLOCK_ROWS, BACKWARD_KEYS.
  * SPDX-License-Identifier: Apache-2.0 */
 
 #include "fma_pairs.h"
 
-/* Register tiles read the queries and scores of the block. In addition they need: */
+/* Scratch of a block, in addition to its queries and scores, which register tiles read as they are. */
 typedef struct products_block {
     real *q_pairs; /* [BLOCK_ROWS][half of Dk padded] queries as pairs */
 } products_block;

@@ -1,18 +1,18 @@
-/* kernels/fma/fma_unpacked.h -- one group of rows against unpacked keys and values, for few queries. Independent of AMX
- * tiles.
+/* kernels/fma/fma_unpacked.h -- products of one group of rows with unpacked keys and values, for few queries.
+ * Independent of AMX tiles.
  * Parameters: VL, NR, SUM_KEYS.
  * SPDX-License-Identifier: Apache-2.0 */
 
-/* Return true if few rows should read keys and values from the caller's arrays. If heads share keys, they share a
- * packed copy instead. */
+/* Return true if reading keys and values from the caller's arrays is faster than packing them: if no other head uses
+ * the same keys. */
 static bool unpacked_pays(int64_t per_kv, int64_t rows)
 {
-    (void)rows; /* any number up to MR, the rows of a register tile */
+    (void)rows; /* any number of rows up to MR */
     return per_kv == 1;
 }
 
-/* Return true if keys can be read in place, stored as [channels][keys] or as rows. They must not be rotated,
- * and have the arithmetic type or 16 bits. */
+/* Return true if keys can be read in place: they are stored as [channels][keys] if channel_major is set, else as rows,
+ * need no rotation, and have the arithmetic type or 16 bits. */
 static bool keys_in_place(const rpi_call *c, bool channel_major)
 {
     const rpi_view *v = &c->args->k;
@@ -28,8 +28,8 @@ static bool panel_in_place(const rpi_call *c, bool channel_major, int64_t j)
            (!v->page || j % v->page_keys + NR <= v->page_keys);
 }
 
-/* Return keys j … j+NR-1 as a panel in the caller's array, with channels *step numbers apart, or NULL if the array does
- * not store them so. */
+/* Return keys j … j+NR-1 as a panel in the caller's array, whose channels are *step elements apart. Return NULL if the
+ * array has another layout. */
 static const void *panel_of(const rpi_call *c, int64_t b, int64_t g, int64_t j, int64_t *step)
 {
     const rpi_view *v = &c->args->k;
@@ -39,12 +39,12 @@ static const void *panel_of(const rpi_call *c, int64_t b, int64_t g, int64_t j, 
     return rpi_row_of(v, b, g, j);
 }
 
-/* SINGLE_VECTORS: vectors of keys that one row reads together in the caller's array. CHANNELS_AHEAD: channels to
- * prefetch. */
+/* SINGLE_VECTORS: vectors of keys that one row reads together in the caller's array. CHANNELS_AHEAD: how many channels
+ * ahead to prefetch. */
 enum { SINGLE_VECTORS = 8, CHANNELS_AHEAD = 16 };
 
-/* Load VL numbers from `at`, from an array [channels][keys]. If `some` is set, load the first n and set the other lanes
- * to 0. */
+/* Load VL elements at `at`, in an array [channels][keys]. If `some` is set, load only the first n and set the other
+ * lanes to 0. */
 static inline __attribute__((always_inline)) vf load_channel_major(const char *at, rp_dtype dtype, bool some, int64_t n)
 {
 #if !RPI_F64
@@ -57,7 +57,7 @@ static inline __attribute__((always_inline)) vf load_channel_major(const char *a
     return some ? vf_load_some((const real *)(const void *)at, n) : vf_load((const real *)(const void *)at);
 }
 
-/* Convert a panel of 16-bit numbers, whose channels are `step` numbers apart, to the panel that pack_keys makes. */
+/* Convert a panel of f16 or bf16, whose channels are `step` elements apart, to a panel in the layout of pack_keys. */
 static void widen_panel(rp_dtype dtype, const uint16_t *from, int64_t step, int64_t dim, real *to, magnitude *w)
 {
 #if RPI_F64
@@ -136,7 +136,7 @@ SCORE_IN_PLACE(score_f16_in_place, RP_F16)
 SCORE_IN_PLACE(score_bf16_in_place, RP_BF16)
 #endif
 
-/* Run unpacked_scores for one row whose keys are stored as [channels][keys], with as many keys at a time as
+/* Compute unpacked_scores for one row whose keys are stored as [channels][keys]. Process as many keys at a time as
  * possible. */
 static bool single_scores(block *k, const tile *t, const real *bias)
 {
@@ -153,20 +153,20 @@ static bool single_scores(block *k, const tile *t, const real *bias)
         if (v->page)
             n = rpi_min(n, v->page_keys - j % v->page_keys);
         score(k, rpi_row_of(v, k->b, g, j), step, n, bias ? bias + col : NULL, k->s + col, &w);
-        n = rpi_round_up(n, VL); /* changes only the last n */
+        n = rpi_round_up(n, VL); /* only the last n is not a multiple of VL */
     }
     return !is_immoderate(&w);
 }
 
 #if defined(vf_columns) && !RPI_F64
-/* Compute the scores of one row with the NR keys from j on. Keys are transposed in registers as 32-bit words: one f32,
- * or two 16-bit numbers. *bad gets a lane that is NaN or infinite if a key may be non-finite or large. Return false if
- * the array does not store the keys as rows of such words. */
+/* Compute the scores of one row with the NR keys from j on. Keys are transposed in registers as 32-bit words, each one
+ * f32 or two 16-bit elements. If a key may be non-finite or large, a lane of *bad becomes NaN or infinite. Return false
+ * if the array does not store the keys as rows of such words. */
 static inline __attribute__((always_inline)) bool transposed_keys(rp_dtype dtype, const block *k, const head_rows *rows,
                                                                   int64_t j, const real *bias, real *s, vf *bad)
 {
     enum { WORD = 4, WORDS = 16 / VL, HALVES = 2 * WORDS * VL <= NR ? 2 * WORDS : NR / VL };
-    /* vectors computed together */
+    /* group: vectors computed together */
     const int per_word = dtype == RP_F32 ? 1 : 2, group = dtype == RP_F32 ? WORDS : HALVES;
     _Static_assert(NR % (WORDS * VL) == 0 && NR % (HALVES * VL) == 0, "a group ends where the panel does");
     const rpi_view *v = rows->v;
@@ -227,7 +227,7 @@ static bool single_keys(const block *k, const head_rows *rows, int64_t j, const 
 }
 #endif
 
-/* Compute key_scores of one group of rows from unpacked keys, panel by panel: in place, or packed into k->unpacked.
+/* Compute key_scores of one group of rows from unpacked keys. Each panel is read in place, or packed into k->unpacked.
  * Return false if a key is non-finite or large; k->s is then undefined. */
 static bool unpacked_scores(block *k, const tile *t, const real *const *in)
 {
@@ -292,8 +292,8 @@ static void row_of_halves(const block *k, int64_t j, int64_t n, const real *w, r
 #endif
 }
 
-/* Return the address to prefetch after the values up to key j of a head: the next values, or after the last key the
- * next head. */
+/* Return the address to prefetch after the values up to key j of a head: the next values of the head, or the next head
+ * after the last key. */
 static const real *values_ahead(const block *k, int64_t head, int64_t j, int64_t first, int64_t end)
 {
     const rpi_view *v = &k->c->args->v;
@@ -303,7 +303,7 @@ static const real *values_ahead(const block *k, int64_t head, int64_t j, int64_t
 }
 
 /* Compute the sums o of weigh_tile for one group of rows from unpacked values. k->unpacked is scratch for SUM_KEYS
- * values. A value that is not finite makes some sum not finite, and the call then restarts block by block. */
+ * values. A value that is not finite makes a sum non-finite, and the call is then repeated block by block. */
 static void unpacked_values(block *k, const tile *t, int64_t keys, const real *alpha, real *o, int64_t sum_step)
 {
     const rpi_call *c = k->c;
