@@ -1,4 +1,5 @@
-"""Two textbook classes in NumPy, a decay with distance and Shaw's vectors, with the functions of these texts.
+"""NumPy versions of two classes from tutorials (docs/texts.md): a bias that decays with distance, and Shaw's relative vectors, with
+their helper functions.
 
     >>> import numpy as np, relpos.numpy
     >>> layer = relpos.numpy.RelativePositionBiasAttention(d_k=4, bias_scale=0.3)
