@@ -108,7 +108,7 @@ def read_text(name):
 
 
 def facts(term):
-    """Return the lines of facts before the text of a term."""
+    """Return the Markdown lines of formula, parameters and arrays that precede the text of a term."""
     said = [("Formula", ["`" + term["formula"] + "`"]), ("Parameters", of_parameters(term)), ("Arrays", of_arrays(term))]
     said = [textwrap.fill(f"- {what}: {'; '.join(items)}.", 130, subsequent_indent="  ", break_long_words=False,
                           break_on_hyphens=False) for what, items in said if items]
@@ -116,7 +116,7 @@ def facts(term):
 
 
 def definition(name):
-    """Return the NumPy lines of a text."""
+    """Return the NumPy definition in docs/terms/NAME.md."""
     found = re.search(r"^\*\*In NumPy\.\*\*.*?\n\n((?:    .*\n|\n)+)", read_text(name)[2] + "\n", re.M)
     return textwrap.dedent(found[1]) if found else None
 
