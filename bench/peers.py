@@ -188,7 +188,8 @@ def view(p, s):
 
 @functools.lru_cache(maxsize=1)  # shared by all peers of a problem
 def dense(p, table):
-    """Return the same as built(), but faster and with less memory."""
+    """Return the bias [1, H, Lq, Lk] that a peer adds to the scores. If it depends on the offset only, it is expanded from a strip,
+    which is faster than built() and needs less memory."""
     if not p.term or p.term.startswith("swin"):
         return built(p, table)
     return view(p, strip(p, table)).flip(-2).contiguous()
@@ -201,7 +202,7 @@ def shaw(p, q, table):
 
 
 def shaw_vectors(p, q, table):
-    """Return the same with a gathered vector per pair, like relative_key in BERT."""
+    """Return scale <q_i, table[offset]>, with a vector gathered for each pair, like relative_key in BERT."""
     return torch.einsum("bhld,lrd->bhlr", q, table[p.offsets.clamp(-CLIP, CLIP) + CLIP]) / math.sqrt(p.d)
 
 
@@ -224,7 +225,7 @@ def backward(forward, x, dout):
 
 
 def torch_peers(p, x):
-    """Return {name: (most bytes that it needs, function that prepares the call)}."""
+    """Return {name: (estimated peak bytes, function that prepares the call)}."""
     q, k, v, table = (x[n] for n in ("q", "k", "v", "table"))
     sdpa, P = F.scaled_dot_product_attention, p.scores
     if p.term.startswith("relkey"):

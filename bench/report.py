@@ -150,7 +150,7 @@ def threads_section():
 
 
 def growth():
-    """Return the results of bench/growth.py, and {(pass, term): [(length, milliseconds for 8 heads, the same with every tile or None)]}."""
+    """Return the results of bench/growth.py, and {(pass, term): [(length, milliseconds for 8 heads, milliseconds with every tile or None)]}."""
     data = json.loads((root / "bench/results/growth.json").read_text())
     lines = {}
     for r in sorted(data["rows"], key=lambda r: r["n"]):
@@ -226,7 +226,7 @@ def terms_section():
 
 
 def training():
-    """Return the results of bench/finetune.py, and the same by implementation in the order of lengths."""
+    """Return the results of bench/finetune.py, and a dictionary from implementation to its results by length."""
     data = json.loads((root / "bench/results/finetune.json").read_text())
     by = {}
     for r in data["results"]:

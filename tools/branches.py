@@ -93,7 +93,7 @@ def table(ways, found, date):
     for part, reasons in found.items():
         _, all_, percent = taken(ways, of_part(ways, part))
         lines.append(f"| {part} | {percent:.1f} % | {all_:,} | " + " | ".join(str(sum(p.values())) for p in reasons.values()) + " |")
-    lines += ["", "The columns after the third count outcomes that never occur, by a reason guessed from the text of the condition. Files with the most of them:", ""]
+    lines += ["", "The last six columns count the branch outcomes that no test produced, by likely cause (tools/branches.py infers it from the condition). Most of them are in:", ""]
     for part, reasons in found.items():
         files = collections.Counter()
         for places in reasons.values():

@@ -92,7 +92,7 @@ INPUTS = {
 
 
 def complete(config, name):
-    """Set the values that SETTINGS has for the model."""
+    """Set the config values listed in SETTINGS[name]."""
     for path, value in SETTINGS.get(name, {}).items():
         *parts, last = path.split(".")
         at = config
@@ -105,7 +105,7 @@ def complete(config, name):
 
 
 def inputs(name, ids, torch, g):
-    """Return the tensors that INPUTS has for the model, or None."""
+    """Return the input tensors described by INPUTS[name]; None if there is no entry."""
     def made(given):
         if isinstance(given, list):
             return torch.tensor(given)

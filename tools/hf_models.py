@@ -291,8 +291,8 @@ def kind_of(name, way, transformers, modeling_auto):
 
 
 def runs(name, way, row, torch, transformers, modeling_auto):
-    """Return a config made small in the given way, its model, inputs with which eager attention runs, rows to compare,
-    and the eager results."""
+    """Return a small config, its model, inputs with which eager attention runs, rows to compare, and the eager results. `way` selects
+    how the config is made small."""
     cls, config = kind_of(name, way, transformers, modeling_auto)
     row["class"] = cls.__name__
     model = prepared(cls, config, torch)
@@ -446,8 +446,8 @@ def memory_of(name, way):
 
 
 def generates(cls, config, torch):
-    """Return whether generation with a cache gives the same tokens, with the number of queries per step if it is more
-    than one."""
+    """Compare generation with a cache under relpos and under eager attention. Return "equal", with the number of queries per step if it is more
+    than one; else "differs", "refused", "failed: ..." or "not tried"."""
     import relpos
     try:
         config._attn_implementation = "eager"

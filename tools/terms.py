@@ -45,7 +45,7 @@ TERMS = json.loads(stored.read_text()) if stored.exists() else []
 
 
 def spoken(shape):
-    """Return a shape for readers: "[H?, n, Dk]" becomes "(H, n, Dk) or (n, Dk)"."""
+    """Convert a shape to the form in the documentation: "[H?, n, Dk]" becomes "(H, n, Dk) or (n, Dk)"."""
     condition = re.match(r"([\w=]+) \? (.+) : (.+)", shape)
     if condition:
         key, yes, no = condition.groups()
@@ -73,7 +73,7 @@ def bounds(p):
 
 
 def of_parameters(term):
-    """Return the parameters for readers: `key` = default, with choices or bounds."""
+    """Return the parameters of a term as Markdown: `key` = default, with choices or bounds."""
     result = []
     for p in term["parameters"]:
         value = "required" if p["required"] else f"= {default_of(p)}"
@@ -85,7 +85,7 @@ def of_parameters(term):
 
 
 def of_arrays(term):
-    """Return the arrays for readers: `name`, shape, learned or not, optional or not."""
+    """Return the arrays of a term as Markdown: `name`, shape, learned or not, optional or not."""
     result, names = [], [a["name"] for a in term["arrays"]]
     for a in term["arrays"]:
         if a["name"] == "q_positions" and "k_positions" in names:
@@ -108,7 +108,7 @@ def read_text(name):
 
 
 def facts(term):
-    """Return the lines of facts before the text of a term."""
+    """Return the Markdown lines of formula, parameters and arrays that precede the text of a term."""
     said = [("Formula", ["`" + term["formula"] + "`"]), ("Parameters", of_parameters(term)), ("Arrays", of_arrays(term))]
     said = [textwrap.fill(f"- {what}: {'; '.join(items)}.", 130, subsequent_indent="  ", break_long_words=False,
                           break_on_hyphens=False) for what, items in said if items]
@@ -116,7 +116,7 @@ def facts(term):
 
 
 def definition(name):
-    """Return the NumPy lines of a text."""
+    """Return the NumPy definition in docs/terms/NAME.md."""
     found = re.search(r"^\*\*In NumPy\.\*\*.*?\n\n((?:    .*\n|\n)+)", read_text(name)[2] + "\n", re.M)
     return textwrap.dedent(found[1]) if found else None
 
@@ -274,7 +274,7 @@ def readme_list():
 
 
 def stubs():
-    """Return _terms.pyi, made by _terms.py itself with a stand-in for the extension module."""
+    """Return the content of _terms.pyi, which _terms.py generates with a stand-in for the extension module."""
     def load(name, path, **given):
         spec = importlib.util.spec_from_file_location(name, root / path, **given)
         module = sys.modules[name] = importlib.util.module_from_spec(spec)
@@ -297,7 +297,7 @@ def stubs():
 
 
 def examples():
-    """Return _examples.py with the calls in the texts."""
+    """Return the content of _examples.py: the calls in docs/terms."""
     lines = [f"    {term['name']!r}: {read_text(term['name'])[1]['python']!r},\n" for term in TERMS]
     return ('"""The arguments of relpos.attention in the example of each term. Made by tools/terms.py from docs/terms.\n\n'
             'SPDX-License-Identifier: Apache-2.0"""\nEXAMPLES = {\n' + "".join(lines) + "}\n")
@@ -308,7 +308,7 @@ def made_files(program):
     TERMS[:] = said_by(program, "terms")
 
     def filled(path, *marked):
-        """Return a file with the texts between its marks replaced; marked: (begin, end, text) each."""
+        """Return a file with the text between its marks replaced; each of `marked` is (begin, end, text)."""
         text = (root / path).read_text()
         for begin, end, new in marked:
             text = between(text, begin, end, new, path)
@@ -338,8 +338,7 @@ def made_files(program):
 
 
 def smaller(png):
-    """Return the same picture in fewer bytes: rows as differences from the row above, with the best compression of
-    zlib."""
+    """Compress a PNG again without loss: store rows as differences from the row above, with zlib's best compression."""
     at, chunks, data = 8, [], b""
     while at < len(png):
         size, kind = struct.unpack(">I4s", png[at:at + 8])
@@ -361,7 +360,7 @@ def smaller(png):
 
 
 def pictures():
-    """Return (path, arguments of relpos bias) of each picture in the texts."""
+    """Return (path, arguments of relpos bias) of each picture in docs/terms."""
     settings = {term["name"]: read_text(term["name"])[1] for term in TERMS}
     return [(images / f"term_{name}.png", s["picture"].split()) for name, s in settings.items() if "picture" in s]
 

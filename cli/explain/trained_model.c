@@ -1,5 +1,5 @@
 /* trained_model.c -- relpos explain --model: a trained model's attention on a text, by words, split into content and
- * position; and a table of all its heads. cli/lab runs the model.
+ * position; and a table of all its heads. lab/cli runs the model.
  *
  * Without terms a query has the scores S; the terms add P. Its weights are softmax(S + P), those of content are
  * softmax(S), and those of position are softmax(P).

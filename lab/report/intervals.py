@@ -1,4 +1,8 @@
-"""Confidence intervals and tests over the pieces of the measured text: how certain a mean loss is, and whether two models differ.
+"""Compute confidence intervals of a mean loss, and test whether two models differ.
+
+The measured text is cut into pieces, and each piece has a loss. A start is a training run with its own seed. The lines of a group are
+results of one experiment, one line for each start.
+
 SPDX-License-Identifier: Apache-2.0"""
 import functools
 import math
@@ -32,7 +36,8 @@ def quantile(df):
 
 
 def pieces(lines, n):
-    """Return the loss of each piece at the n-th length, as means over the starts; None if there are fewer than two pieces, or a loss is missing."""
+    """Return the loss of each piece of the text at the n-th length, averaged over the starts; None if there are fewer than two pieces or a
+    loss is missing."""
     found = [line["lengths"][n].get("pieces") or [] for line in lines]
     if len({len(some) for some in found}) != 1 or len(found[0]) < 2 or any(x is None for some in found for x in some):
         return None
@@ -51,14 +56,16 @@ def p_value(values):
 
 
 def agree(some, other, n):
-    """Return True if the same group has the lower loss at the n-th length in every start that both groups have."""
+    """Return True if one of two groups has the lower loss at the n-th length in every start that both have."""
     first, second = ({line["experiment"]["seed"]: line["lengths"][n]["loss"] for line in lines} for lines in (some, other))
     return len({first[seed] < second[seed] for seed in first.keys() & second.keys()}) <= 1
 
 
 def ordered(groups, n):
-    """Return the pairs (better, other) of groups that differ at the n-th length: paired t-tests over the pieces find a difference, at 5 % for all tests together
-    (Holm 1979), and every start has the two in the same order. All other pairs are ties."""
+    """Return the pairs (better, other) of groups that differ at the n-th length. All other pairs are ties.
+
+    Two groups differ if a paired t-test over the pieces finds a difference, at 5 % for all tests together (Holm 1979), and if every start
+    has the two groups in the same order."""
     names = list(groups)
     losses = {what: pieces(lines, n) for what, lines in groups.items()}
     pairs = [(a, b) for x, a in enumerate(names) for b in names[x + 1:]]
@@ -73,8 +80,8 @@ def ordered(groups, n):
 
 
 def places(groups, n):
-    """Return {group: (first possible place, last possible place)}, best group first. Groups that `ordered` finds better come before a group, those it finds worse
-    come after it."""
+    """Return {group: (first possible place, last possible place)}, best group first. `ordered` decides which groups are better or worse than
+    a group; ties leave several places possible."""
     sure = ordered(groups, n)
     by_loss = sorted(groups, key=lambda what: statistics.mean(pieces(groups[what], n)))
     return {what: (1 + sum(b == what for _, b in sure), len(groups) - sum(a == what for a, _ in sure)) for what in by_loss}

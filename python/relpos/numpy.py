@@ -1,4 +1,5 @@
-"""Two textbook classes in NumPy, a decay with distance and Shaw's vectors, with the functions of these texts.
+"""NumPy versions of two classes from tutorials (docs/texts.md): a bias that decays with distance, and Shaw's relative vectors, with
+their helper functions.
 
     >>> import numpy as np, relpos.numpy
     >>> layer = relpos.numpy.RelativePositionBiasAttention(d_k=4, bias_scale=0.3)
@@ -73,7 +74,7 @@ class RelativePositionBiasAttention:
 
     def bias_matrix(self, N, M=None):
         """Return B for N queries and M keys; M defaults to N. A subclass can override this method, with the parameter N or with N and
-        M, or _build_bias_matrix as in the textbook; attention then uses the overridden bias."""
+        M, or _build_bias_matrix as in the tutorial; attention then uses the overridden bias."""
         return self.term().matrix(N, M, heads=1)[0]
 
     def _build_bias_matrix(self, N, M=None):

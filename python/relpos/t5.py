@@ -377,11 +377,11 @@ class T5:
                early_stopping=None, do_sample=None, temperature=None, top_k=None, top_p=None, seed=0, repetition_penalty=None,
                no_repeat_ngram_size=None, suppress_tokens=None, begin_suppress_tokens=None, bad_words_ids=None, forced_bos_token_id=None,
                max_length=None, stop_strings=None, begin=None):
-        """Write the target of one source, and iterate over pieces of its text while it is written. Joined, the pieces are the result of
+        """Generate the output for one input, and yield its text piece by piece as it is produced. Joined, the pieces are the result of
         `generate`. With tokens=, iterate over token numbers. The arguments are those of `generate`, and are checked before the first piece
         is requested. With several beams, all pieces come at the end.
 
-        A thread writes while the caller uses the pieces. It stops when the iterator is closed or deleted, or by Ctrl-C.
+        A background thread generates; it stops when the iterator is closed or deleted, or on Ctrl-C.
         """
         settings = {name: value for name, value in locals().items() if name in _SETTINGS or name in _LISTS}
         rows, many = self._rows(text, tokens, "text")
@@ -677,8 +677,8 @@ def _is_many(tokens):
 
 
 def _generate(model, rows, g, flag, _kept, written=None):
-    """Run rp_t5_generate; return a list of (tokens, score) and the draft's statistics. g refers to objects in _kept. The function written is
-    called with (source, index, token)."""
+    """Run rp_t5_generate; return a list of (tokens, score) and the draft's statistics. `_kept` keeps the objects alive that g
+    points to. `written(source, index, token)` is called for each token."""
     guarded = _Guarded(written, flag)
     if written:
         callback = _ON_TOKEN(lambda _context, *token: guarded(*token))

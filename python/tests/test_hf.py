@@ -600,7 +600,7 @@ def with_dropout(name):
 
 @pytest.mark.parametrize("name", ["T5", "LongT5", "Llama", "Bloom", "Swin", "DebertaV2"])
 def test_dropout(name):
-    """torch's seed determines the dropout, and recomputing for gradients draws the same."""
+    """torch's seed determines the dropout, and a recomputation for gradients drops the same weights."""
     model, inputs = with_dropout(name)
     model.train()
     found = []

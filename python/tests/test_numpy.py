@@ -1,4 +1,4 @@
-"""relpos.numpy: the printed examples of the texts, and the functions compared with plain loops.
+"""Check relpos.numpy against the examples printed in the tutorials (docs/texts.md) and against plain loops.
 
 SPDX-License-Identifier: Apache-2.0"""
 import doctest

@@ -22,7 +22,7 @@ TYPES = {np.float32: (2.0 ** -24, 2.0 ** -24), np.float64: (2.0 ** -53, 2.0 ** -
 
 
 def laid_out(draw, x):
-    """Return the same values in another memory layout: permuted axes, gaps, negative strides, or unchanged."""
+    """Return an array with the values of x in a random memory layout: permuted axes, gaps, negative strides, or unchanged."""
     order = draw(st.permutations(range(x.ndim)))
     steps = [draw(st.sampled_from([1, 1, 2, -1, -3])) for _ in range(x.ndim)]
     room = np.full([abs(s) * n + 3 for n, s in zip([x.shape[a] for a in order], steps)], 99, x.dtype)

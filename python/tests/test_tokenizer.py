@@ -28,7 +28,7 @@ RANDOM = [t.encode() for t in random_texts(100_000, 11)]
 
 
 def corpus():
-    """Return lines of at least a megabyte: the project's documentation, and text in many languages from the machine and unicodedata."""
+    """Return test lines, 1 MB or more in all: docs and sources of the project, license texts, and random words in many scripts."""
     import unicodedata
     paths = [*root.glob("docs/*.md"), *root.glob("*.md"), *root.glob("src/*/*.c"), *pathlib.Path("/usr/share/common-licenses").glob("*")]
     lines = [line for path in paths for line in path.read_text(encoding="utf-8", errors="replace").split("\n")]

@@ -87,7 +87,7 @@ def test_the_trainer_of_transformers(bf16, tmp_path):
 
 
 def test_accelerate():
-    """Its loop with accumulated gradients gives the same weights as eager attention."""
+    """A training loop of accelerate with accumulated gradients gives the same weights as eager attention."""
     accelerate = pytest.importorskip("accelerate")
     found = []
     for implementation in ("relpos", "eager"):

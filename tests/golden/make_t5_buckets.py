@@ -49,7 +49,7 @@ def oracle(r, buckets, max_distance, bidirectional):
 
 
 def variant(r, buckets, max_distance, bidirectional, kind):
-    """Return the same buckets in other arithmetic: f32 as above, f64 throughout, or a product with
+    """Return the buckets of T5 in one kind of arithmetic: f32 as the original, f64 throughout, or a product with
     the f32 reciprocal."""
     n = buckets // 2 if bidirectional else buckets
     d = np.abs(r) if bidirectional else np.maximum(-r, 0)

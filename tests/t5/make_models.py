@@ -101,7 +101,7 @@ def relative_error(exact, other):
 
 
 def doubled(model):
-    """Return the same model in f64, including its norms."""
+    """Return a copy of the model in f64, including its norms."""
     exact = copy.deepcopy(model).double()
     for module in exact.modules():
         if type(module).__name__.endswith("LayerNorm"):

@@ -202,7 +202,7 @@ def _types_of_value(value, module):
 
 
 def _types_of_attribute(owner, name, module):
-    """Return the types that an attribute of a type may have, as _types_of_value does."""
+    """Return the possible types of attribute `name` of `owner`, in the format of _types_of_value."""
     if isinstance(owner, ModuleType):
         found = getattr(owner, name, None)
         return frozenset((found,)) if inspect.isclass(found) else frozenset()

@@ -174,7 +174,7 @@ def _interval(function, at):
 
 
 def _blocks(function, at):
-    """Return the intervals of blocks of images, as _interval does: tokens of a block attend to the block, other tokens to themselves.
+    """Return the first key and the key after the last for each query, if tokens of an image attend to its block and other tokens to themselves.
 
     Return None if a block is not contiguous, or while torch traces, since this depends on tensor values."""
     maker, closed = _closure(function)

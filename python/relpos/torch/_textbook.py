@@ -1,4 +1,4 @@
-"""Modules and functions of textbooks: a decay with distance, and Shaw's vectors, for one head.
+"""Modules and functions of tutorials (docs/texts.md), for one head: a bias that decays with distance, and Shaw's relative vectors.
 
 SPDX-License-Identifier: Apache-2.0"""
 import torch
