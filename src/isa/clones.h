@@ -1,5 +1,5 @@
 /* isa/clones.h -- RPI_CLONES compiles a loop of plain C again for wider vectors, and chooses a version when the program
- * starts. It has no effect with the sanitizers, which start before that choice, and with clang, whose choice needs a
+ * starts. It has no effect with sanitizers, which start before the choice, nor with clang, whose mechanism needs a
  * special linker.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_CLONES_H

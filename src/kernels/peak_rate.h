@@ -1,4 +1,4 @@
-/* kernels/peak_rate.h -- measures the peak rate of a register tile.
+/* kernels/peak_rate.h -- measure the peak rate of a register tile.
  * Parameters: VL, MR, ROW_VECTORS.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA

@@ -20,8 +20,8 @@ typedef struct block {
         h,                     /* query head */
         kv,                    /* slot of the packed keys and values */
         row0,                  /* first row of the block */
-        rows,                  /* number of rows */
-        groups;                /* number of groups of MR rows that contain them */
+        rows,                  /* rows of the block */
+        groups;                /* groups of MR rows, the last one padded */
     real *q,                   /* [BLOCK_ROWS][Dk padded] queries, scaled and rotated */
         *plain_q;              /* [BLOCK_ROWS][Dk padded] queries, scaled but not rotated, for products with vectors */
     real *s;                   /* [BLOCK_ROWS][ROW_STEP] scores of the tile, later its weights */

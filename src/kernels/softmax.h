@@ -60,7 +60,7 @@ static inline void add_sums(block *k, int64_t r0, vf *sums)
     vf_store(k->sum + r0, vf_load(k->sum + r0) + sums[0]);
 }
 
-/* Return the number to subtract from the scores of row r before exp: the running maximum, or 0 if the row has no key
+/* Return the value to subtract from the scores of row r before exp: the running maximum, or 0 if the row has no key
  * yet. */
 static inline vf score_shift(const block *k, int64_t r)
 {

@@ -69,7 +69,8 @@ static void table_rows(const block *k, const tile *t, const void *table, const r
         rows[r] = (const real *)table + (k->h * k->c->args->desc.len_q + row_of(k, r)) * k->c->pad_k + t->tile0;
 }
 
-/* Write the biases of row r by index to `to`: entries of a GATHER, or products of the row in a RUN. */
+/* Write the biases of row r, looked up by index, to `to`: entries of a GATHER, or products of the row with vectors of a
+ * RUN. */
 static void gather_row(block *k, const tile *t, const rpi_source *s, const rpi_indices *index, int64_t r,
                        const real *entry, real *to)
 {

@@ -56,7 +56,7 @@ static void collect_gather(const block *k, const real *x, int64_t from, int64_t 
             sums[k->index[j]] += x[j];
 }
 
-/* Add the weights by vector, times the vectors, to out. Reset the weights to zero. */
+/* Add the products of the weights by vector and the vectors to out, and reset the weights to zero. */
 static void flush_vector_weights(block *k)
 {
     const rpi_call *c = k->c;

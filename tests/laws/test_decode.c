@@ -211,7 +211,8 @@ static void decoding_equals_prefill(void **state)
     }
 }
 
-/* Non-finite values take another path. A masked one has no effect; an attended one changes only its channel. */
+/* Non-finite values are computed by other code. A masked one has no effect; an attended one changes only its
+ * channel. */
 static void nan_values_reach_only_their_channel(void **state)
 {
     (void)state;

@@ -4,7 +4,8 @@
 
 static const float poisons[] = {NAN, INFINITY, -INFINITY};
 
-/* Check out by rows: some must keep their bits; the others must be NaN in channel c, or in every channel if c = -1. */
+/* Check `out` row by row. Rows not in `row` must keep their bits; the others must be NaN in channel c, or in every
+ * channel if c = -1. */
 static void reached(problem *p, const char *isa, const char *what, const float *clean, const bool *row, int64_t c,
                     const double *bound)
 {
@@ -121,8 +122,8 @@ static void poisoned(poison_case *c, const char *isa, const char *what, int64_t 
     for (size_t c##_n = 0; c##_n < sizeof cases / sizeof *cases; c##_n += EMULATED ? 3 : 1)                            \
         for (int c##_on = (case_begin(&(c), c##_n), 1); c##_on; c##_on = (case_end(&(c)), 0))
 
-/* NaN or infinity in one key or value: a masked one has no effect. An attended NaN changes its rows, and in a value
- * only its channel. */
+/* Put NaN or infinity into one key or value. If it is masked, nothing changes. If it is attended, NaN reaches the rows
+ * that see it; from a value, it reaches only its channel. */
 static void one_key_or_value_reaches_only_its_rows(void **state)
 {
     poison_case c;

@@ -43,8 +43,8 @@ static void cut(const problem *p, rp_tensors *t, int64_t b)
     t->q_offset.data = NULL;
 }
 
-/* Equal offsets give the bits of the scalar offset. An entry in a separate call with its offset has the bits that it
- * has in the batch. */
+/* Equal offsets give the bits of the scalar offset. A separate call with one entry and its offset gives the same bits
+ * as the batch. */
 static void a_single_entry_equals_itself_in_the_batch(void **state)
 {
     static const int64_t entries[][3] = {{7, 7, 7}, {0, 25, -3}, {0, 1000000000, -1000000000}};

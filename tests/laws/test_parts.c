@@ -121,7 +121,8 @@ static void check_sums(const problem *p, const trace *t, int64_t b, int64_t h, i
             expect_near(p, "the sink", t->value[n][0], at(&p->t.term[t->part[n].term][0], h), 0);
 }
 
-/* Without keys, products by query and biases stay and the other parts are 0. Without queries, products by key stay. */
+/* With keys of 0, products by query and biases stay and the other parts are 0. With queries of 0, products by key
+ * stay. */
 static void check_sides(const problem *p, const rp_plan *plan, const trace *t, int64_t b, int64_t h, int64_t i)
 {
     static const double zeros[2 * 4 * L * D];

@@ -1,4 +1,4 @@
-/* kernels/amx/amx_peak_rate.h -- measures the peak rate of AMX tiles.
+/* kernels/amx/amx_peak_rate.h -- measure the peak rate of AMX tiles.
  * Parameters: none.
  * SPDX-License-Identifier: Apache-2.0 */
 
