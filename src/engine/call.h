@@ -43,15 +43,15 @@ struct rpi_call {
     struct rpi_decode *decode;     /* decoding of few queries only */
 };
 
-/* State that the tasks of a decoding call (few queries, many keys) share. kernels/decode.h. */
+/* State that the tasks of a decoding call (few queries, many keys) share (kernels/decode.h). */
 typedef struct rpi_decode {
     int64_t n_tiles;
     void *scores, *tiles, *sums; /* of the query heads of a group */
     atomic_int non_finite;       /* 1: a value is not finite, and the call is repeated block by block */
 } rpi_decode;
 
-/* State that the tasks of a backward call share; backward.c. Indices of heads run over batch * heads, or over the group
- * if a field says so. */
+/* State that the tasks of a backward call share (backward.c). Indices of heads run over batch * heads, or over the
+ * group if a field says so. */
 typedef struct rpi_backward {
     int64_t blocks, /* number of blocks of BLOCK_ROWS rows */
         pad_rows,   /* rows of all blocks */

@@ -1,4 +1,4 @@
-/* isa/generic_f64.c -- any machine whose C compiler has vectors of 16 bytes, in double.
+/* isa/generic_f64.c -- any machine whose C compiler supports vectors of 16 bytes, in double.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "engine/call.h"
 #include "float_state.h"

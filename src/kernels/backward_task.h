@@ -106,7 +106,7 @@ static void begin_head(backward_scratch *w, int64_t j0)
     }
 }
 
-/* From the sums of ds over the rows of a head, compute the gradients of COLUMN terms: add to the gradient of the keys,
+/* Compute the gradients of COLUMN terms from the sums of ds over the rows of a head: add to the gradient of the keys,
  * and store the gradient of the vector. */
 static void use_columns(backward_scratch *w, int64_t j0, int64_t keys, int64_t g)
 {

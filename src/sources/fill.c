@@ -141,7 +141,7 @@ void rpi_sources_fill(rpi_sources *l, const rpi_args *args, const rpi_limits *e,
         case RPI_GATHER: fill_gather(s, args, pool); break;
         case RPI_ROWS: fill_rows(s, args, pool); break;
         case RPI_RUN: fill_run(s, &s->run, args, heads, pool); break;
-        case RPI_COLUMN: break; /* filled for each group of heads: engine/call.c */
+        case RPI_COLUMN: break; /* engine/call.c fills it for each group of heads */
         case RPI_KEYS: fill_keys(s, args, heads, pool); break;
         case RPI_VALUES: fill_values(s, args, heads, pool); break;
         }

@@ -26,8 +26,8 @@ static rp_array in_double(problem *p, const rp_array *a)
     return to;
 }
 
-/* Return true if a result is within its bound. In f16 numbers beyond 65504 are exempt. An infinite bound allows
- * every result. */
+/* Return true if a result is within its bound. In f16, values beyond 65504 are exempt. An infinite bound allows every
+ * result. */
 static bool within(const rp_array *of, double got, double want, double bound)
 {
     const double last = rounding_of(of->dtype),

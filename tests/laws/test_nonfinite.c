@@ -4,8 +4,8 @@
 
 static const float poisons[] = {NAN, INFINITY, -INFINITY};
 
-/* Check `out` row by row. Rows not in `row` must keep their bits; the others must be NaN in channel c, or in every
- * channel if c = -1. */
+/* Check `out` row by row. Rows r without row[r] must keep their bits. Rows with row[r] must be NaN in channel c, or in
+ * every channel if c = -1. */
 static void reached(problem *p, const char *isa, const char *what, const float *clean, const bool *row, int64_t c,
                     const double *bound)
 {
@@ -158,7 +158,7 @@ static void one_key_or_value_reaches_only_its_rows(void **state)
     }
 }
 
-/* NaN in one query. */
+/* Put NaN into one query. */
 static void one_query_reaches_only_its_row(void **state)
 {
     poison_case c;
@@ -183,7 +183,7 @@ static void one_query_reaches_only_its_row(void **state)
     }
 }
 
-/* All masked keys, values and biases are NaN or infinite in the same call. */
+/* Set all masked keys, values and biases to NaN or infinity in the same call. */
 static void hidden_numbers_reach_nothing(void **state)
 {
     poison_case c;
@@ -227,7 +227,7 @@ static void hidden_numbers_reach_nothing(void **state)
     }
 }
 
-/* NaN in the bias of one attended pair. */
+/* Put NaN into the bias of one attended pair. */
 static void one_bias_reaches_only_its_row(void **state)
 {
     poison_case c;

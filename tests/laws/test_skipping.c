@@ -89,7 +89,8 @@ static disturb *const disturbances[] = {nothing,
                                         keys_that_are_not_finite,
                                         queries_that_are_not_finite,
                                         own_keys_masked};
-/* All of them would take a quarter of an hour under qemu, and two minutes under sanitizers. */
+/* Run every EVERY-th disturbance: all of them would take a quarter of an hour under qemu, and two minutes under
+ * sanitizers. */
 enum { DISTURBANCES = sizeof disturbances / sizeof *disturbances, EVERY = EMULATED ? 13 : SANITIZED ? 5 : 1 };
 
 static const char *const texts[] = {
@@ -264,7 +265,7 @@ static void few_queries_do_not_read_far_keys(void **state)
         }
 }
 
-/* What skipping is for: most pairs are skipped with steep slopes, and none where biases fall slowly. */
+/* With steep slopes most pairs are skipped; where biases fall slowly, none are. */
 static void pairs_are_counted(void **state)
 {
     static const struct {
