@@ -11,7 +11,7 @@ typedef struct backward_scratch {
     block k;
     real *keys;        /* panels of the keys; with AMX tiles only if some are non-finite or large */
     void *packed_keys; /* the task's keys, packed by pack_keys */
-    real *dk, *dv;     /* [BACKWARD_KEYS and a group][Dk or Dv padded]; dk is the gradient of rotated keys */
+    real *dk, *dv;     /* [BACKWARD_KEYS rounded up to MR, + MR][Dk or Dv padded]; dk: of rotated keys */
     real *dk_plain;    /* like dk, for keys before rotation; NULL: no term needs it */
     real *dout;        /* [BLOCK_ROWS][Dv padded] */
     real *dp;          /* [BLOCK_ROWS][ROW_STEP] dp, later ds, later ds times the slopes of the softcaps */
