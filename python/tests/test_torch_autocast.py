@@ -21,7 +21,8 @@ def inputs(*dtypes):
 def outcome(call, dtypes, kind, **options):
     """Return the types of the result and of the gradients, and the numbers, or None if the types raise."""
     x = inputs(*dtypes)
-try : with torch.autocast("cpu", kind, **options):
+    try:
+        with torch.autocast("cpu", kind, **options):
             out = call(*x)
     except (TypeError, RuntimeError) as why:
         assert "convert both to the same type" in str(why) or "to have the same dtype" in str(why), why

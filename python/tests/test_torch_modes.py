@@ -60,7 +60,8 @@ x, y = (torch.randn(1, 2, 5, 4) for _ in range(2))
 assert torch.equal(torch.jit.trace(f, (x,))(y), f(y))
 for other in (lambda x: relpos.Plan(1, 2, 5, 5, 4)(x, x, x), lambda x: relpos.attention_backward(x, x, x, x).q,
               lambda x: relpos.explain(x, x, x).out):
-try : torch.jit.trace(other, (x,))
+    try:
+        torch.jit.trace(other, (x,))
     except TypeError as why:
         assert "torch.jit.trace" in str(why), why
     else:
@@ -188,7 +189,8 @@ def test_what_is_no_number_is_named():
     with pytest.raises(TypeError, match="scale is of type list: expected a number"):
         make_fx(lambda q: relpos.attention(q, k, v, scale=[1]))(q)
 
-#-- -- tensors that stand for several, or for none
+
+# ---- tensors that stand for several, or for none
 
 @pytest.mark.parametrize("name", ["three axes", "four axes", "in_dims", "one alone", "slopes", "nested", "lse"])
 def test_vmap(name):
@@ -296,7 +298,8 @@ F, x = torch.nn.functional, torch.randn(1, 2, 4, 8)
 want = relpos.attention(x, x, x)
 with tempfile.TemporaryDirectory() as folder:
     dist.init_process_group("gloo", init_method="file://" + folder + "/init", rank=0, world_size=1)
-    try : with context_parallel(init_device_mesh("cpu", (1, )), buffers = [x], buffer_seq_dims = [2]):
+    try:
+        with context_parallel(init_device_mesh("cpu", (1,)), buffers=[x], buffer_seq_dims=[2]):
             relpos.attention(x, x, x)
     except RuntimeError as why:
         assert "context_parallel would see only this process's part of the keys" in str(why), why

@@ -73,16 +73,14 @@ KEEP = torch.rand(LQ, LK, generator=torch.Generator().manual_seed(9)) < 0.6
 KEEP[:, 0] = True
 PAD = torch.arange(LK) >= torch.tensor([11, 8, 4])[:, None]  # True = padding
 
-#-- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- one head
+
+# ---------------------------------------------------------------------------------------------- one head
 
 @pytest.mark.parametrize("learned", [False, True])
 @pytest.mark.parametrize("front", [(), (B,), (B, HEADS)])
 def test_relative_position_bias_attention(learned, front):
     module = shake(rt.RelativePositionBiasAttention(4, learned=learned))
-    assert
-{
-n: tuple(p.shape) for n, p in module.state_dict().items()
-} == {"relative_bias_table": (32,)}
+    assert {n: tuple(p.shape) for n, p in module.state_dict().items()} == {"relative_bias_table": (32,)}
     q, k, v = draw(*front, LQ, 4), draw(*front, LK, 4), draw(*front, LK, 3)
     r = offsets(LQ, LK)
     bias = module.relative_bias_table[torch.from_numpy(relpos.bucket(r))] if learned else -0.3 * torch.log(1 + r.abs())
@@ -157,10 +155,7 @@ def test_arrays_are_refused_in_words():
 
 def test_relative_self_attention():
     module = rt.RelativeSelfAttention(DIM, 4, 6, max_distance=3)
-    assert
-{
-n: tuple(p.shape) for n, p in module.state_dict().items()
-} == {
+    assert {n: tuple(p.shape) for n, p in module.state_dict().items()} == {
         "W_q": (DIM, 4), "W_k": (DIM, 4), "W_v": (DIM, 6), "rel_embed.a_K": (7, 4), "rel_embed.a_V": (7, 6)}
     x = draw(B, LK, DIM)
     at = offsets(LK, LK).clamp(-3, 3) + 3
@@ -184,10 +179,7 @@ def test_relative_self_attention_of_the_worked_example():
     random = np.random.RandomState(123)
     weights = {name: glorot(random, 8, 4) for name in ("W_q", "W_k", "W_v")}
     random = np.random.RandomState(123)  # the text seeds again for the embedding
-    weights |=
-{
-name: glorot(random, 7, 4) for name in ("rel_embed.a_K", "rel_embed.a_V")
-}
+    weights |= {name: glorot(random, 7, 4) for name in ("rel_embed.a_K", "rel_embed.a_V")}
     module = rt.RelativeSelfAttention(8, 4, 4, max_distance=3)
     module.load_state_dict(weights)
     got = module(torch.from_numpy(np.random.RandomState(42).randn(6, 8)))[1]
@@ -236,7 +228,8 @@ def test_analysis():
     assert rt.count_position_pairs(128, 256) == (49152, 65536) and rt.count_position_pairs(9, 4) == (0, 16)
     assert [rt.clip_relative_position(j, 5, 4) for j in (0, 1, 6, 99)] == [-4, -4, 1, 4]
 
-#-- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- T5
+
+# ---------------------------------------------------------------------------------------------- T5
 
 def t5_of_transformers(module, is_decoder, **config):
     models = pytest.importorskip("transformers.models.t5.modeling_t5")
@@ -262,7 +255,7 @@ def test_t5_attention_beside_transformers(is_decoder):
     torch.testing.assert_close(module.relative_bias(LK, LK), dense)
     keep = ~PAD[:, None, None] & (offsets(LK, LK) <= 0 if is_decoder else True)
     agree(module(x, keep)[0], want, parameters)
-#the next layer shares the bias as a term or an array
+    # the next layer shares the bias as a term or an array
     module = shake(rt.T5Attention(DIM, HEADS, has_relative_bias=False, head_dim=5, scale=1.0))
     peer = t5_of_transformers(module, is_decoder)
     want = peer(x, mask=mask, position_bias=dense)[0]
@@ -282,10 +275,7 @@ def test_cross_attention_beside_transformers():
 
 def test_relative_positional_bias():
     bias = rt.RelativePositionalBias(HEADS, 16, 20, bidirectional=False)
-    assert
-    {
-    n: tuple(p.shape) for n, p in bias.state_dict().items()
-    } == {"relative_attention_bias.weight": (16, HEADS)}
+    assert {n: tuple(p.shape) for n, p in bias.state_dict().items()} == {"relative_attention_bias.weight": (16, HEADS)}
     dense = bias(LQ, LK)
     assert dense.shape == (1, HEADS, LQ, LK)
     torch.testing.assert_close(dense[0].detach(), torch.from_numpy(bias.term().matrix(LQ, LK)))
@@ -344,7 +334,8 @@ def test_t5_attention_step_by_step():
     last = module(x[:, -1:], key_value_states=x, q_offset=LK - 1)[0]
     torch.testing.assert_close(last, whole[:, -1:])
 
-#-- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- in the manner of torch
+
+# ---------------------------------------------------------------------------------------------- in the manner of torch
 
 def additive(module, query, key, value, p_q=None, p_k=None, seen_q=None, seen_k=None, **options):
     """Compute the module with torch.nn.MultiheadAttention and the bias as a float mask."""
@@ -384,10 +375,7 @@ def test_additive_rel_multihead_attention(p_q, p_k, masks):
 
 def test_additive_rel_multihead_attention_elsewhere():
     module = shake(rt.AdditiveRelMultiheadAttention(DIM, HEADS, max_distance=4, bias=False))
-    assert
-    {
-    n: tuple(p.shape) for n, p in module.state_dict().items()
-    } == {
+    assert {n: tuple(p.shape) for n, p in module.state_dict().items()} == {
         "rel_bias": (9,), "attn.in_proj_weight": (3 * DIM, DIM), "attn.out_proj.weight": (DIM, DIM)}
     x, seen_q, seen_k = draw(B, LK, DIM), torch.rand(B, LK) < 0.6, torch.rand(LK) < 0.6
     got = module(x, x, x, q_positions=REAL_K, q_position_mask=seen_q, k_position_mask=seen_k)
@@ -722,7 +710,8 @@ def test_shapes_of_the_families():
     with pytest.raises(ValueError, match="embed_dim is 9, expected a multiple of num_heads, 2"):
         rt.ALiBiMultiheadAttention(9, 2)
 
-#-- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- windows of a grid
+
+# ---------------------------------------------------------------------------------------------- windows of a grid
 
 @pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize("head_dim", [None, 4])
@@ -756,7 +745,8 @@ def test_factorised_window_attention():
     want = softmax(q @ k.mT / (DIM / HEADS)**0.5 + bias + mask.repeat(4, 1, 1)[:, None], v)[0]
     agree(module(x, mask), module.proj(join(want)), [x, *module.parameters()])
 
-#-- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- every module
+
+# ---------------------------------------------------------------------------------------------- every module
 
 def selfish(module, x):
     return module(x, x, x)[0]
@@ -789,7 +779,7 @@ def test_every_module(name):
         assert torch.equal(call(other, x), want)
     torch._dynamo.reset()
     torch.testing.assert_close(torch.compile(call, fullgraph=True, backend="aot_eager")(module, x), want)
-#a training step lowers the loss
+    # a training step lowers the loss
     optimizer = torch.optim.SGD(module.parameters(), lr=0.01)
     losses = []
     for _ in range(3):

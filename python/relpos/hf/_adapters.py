@@ -1,57 +1,49 @@
-""
-    "Replace attention that models of transformers compute themselves, and biases that they make as N×N arrays.
+"""Replace attention that models of transformers compute themselves, and biases that they make as N×N arrays.
 
-    An adapter is a function that lists the replacements in one module of transformers._guard.py checks and
-        applies them.A replacement runs only in models that use relpos.An adapter reads attributes by plain
-        names(self.name),
-    so that the guard can check them.
+An adapter is a function that lists the replacements in one module of transformers. _guard.py checks and applies them. A replacement runs only
+in models that use relpos. An adapter reads attributes by plain names (self.name), so that the guard can check them.
 
-        SPDX
-        - License - Identifier : Apache -
-                                 2.0 ""
-                                     "
-                                 import math from functools import partial
+SPDX-License-Identifier: Apache-2.0"""
+import math
+from functools import partial
 
-                                 import relpos import torch
+import relpos
+import torch
 
-                                 from..torch._functional import _added from._attention import attention from
-                                     ._guard import Adapter from._masks import MASKS,
-    NAME, made, masks_nothing, offset,
-    traces
+from ..torch._functional import _added
+from ._attention import attention
+from ._guard import Adapter
+from ._masks import MASKS, NAME, made, masks_nothing, offset, traces
 
-    def _uses_relpos(module, *_, **__)
-    : config = getattr(module, "config", None) #a class without a config gets one when its model uses relpos
-               return config is not None
-               and config._attn_implementation == NAME
 
-                                                  def _is_decoder(self)
-    : return self.is_decoder
+def _uses_relpos(module, *_, **__):
+    config = getattr(module, "config", None)  # a class without a config gets one when its model uses relpos
+    return config is not None and config._attn_implementation == NAME
 
-      def _t5_bias(self, is_decoder, q_offset = 0)
-    : ""
-      "Return the options of an attention module for its bias; an empty dictionary if it has no table."
-      "" if not hasattr(self, "relative_attention_bias")
-    : return
-{
-}
-term = relpos
-           .T5(self.relative_attention_bias.weight, buckets = self.relative_attention_num_buckets,
-               max_distance = self.relative_attention_max_distance,
-               bidirectional = not is_decoder) return {"bias" : term, "q_offset" : offset(q_offset)}
 
-       def
-       _t5(module, replace, name, is_decoder = _is_decoder)
-    : ""
-      "T5Attention and its copies: compute_bias returns a dictionary, and forward calls it in every layer instead of "
-      "making zeros."
-      "" @replace(name + ".compute_bias", _uses_relpos) def
-      compute_bias(self, original, query_length, key_length, device = None, past_seen_tokens = 0)
-    : return _t5_bias(self, is_decoder(self), past_seen_tokens)
+def _is_decoder(self):
+    return self.is_decoder
 
-          @replace(name + ".forward", _uses_relpos) def
-          forward(self, original, *args, **kwargs)
-    : self.has_relative_attention_bias = True
-try:
+
+def _t5_bias(self, is_decoder, q_offset=0):
+    """Return the options of an attention module for its bias; an empty dictionary if it has no table."""
+    if not hasattr(self, "relative_attention_bias"):
+        return {}
+    term = relpos.T5(self.relative_attention_bias.weight, buckets=self.relative_attention_num_buckets,
+                     max_distance=self.relative_attention_max_distance, bidirectional=not is_decoder)
+    return {"bias": term, "q_offset": offset(q_offset)}
+
+
+def _t5(module, replace, name, is_decoder=_is_decoder):
+    """T5Attention and its copies: compute_bias returns a dictionary, and forward calls it in every layer instead of making zeros."""
+    @replace(name + ".compute_bias", _uses_relpos)
+    def compute_bias(self, original, query_length, key_length, device=None, past_seen_tokens=0):
+        return _t5_bias(self, is_decoder(self), past_seen_tokens)
+
+    @replace(name + ".forward", _uses_relpos)
+    def forward(self, original, *args, **kwargs):
+        self.has_relative_attention_bias = True
+        try:
             return original(self, *args, **kwargs)
         finally:
             self.has_relative_attention_bias = hasattr(self, "relative_attention_bias")
@@ -91,28 +83,19 @@ def _token_positions(mask):
     for any key mask."""
     keys = mask.options.get("key_mask")
     if keys is None:
-        return
-            {
-            }
-if
-    not traces() and not(keys[:, 1:] > keys[:, :-1]).sum(1).add(keys[:, 0]).gt(1).any() : return
-    {
-    }
-positions,
-    first = keys.cumsum(1) - 1,
-    mask.options.get("q_offset", 0) queries =
-        (torch.arange(mask.shape[-2], device = keys.device) + first)
-            .expand(len(keys), -1) return {"q_positions" : positions.gather(1, queries), "k_positions" : positions}
+        return {}
+    if not traces() and not (keys[:, 1:] > keys[:, :-1]).sum(1).add(keys[:, 0]).gt(1).any():
+        return {}
+    positions, first = keys.cumsum(1) - 1, mask.options.get("q_offset", 0)
+    queries = (torch.arange(mask.shape[-2], device=keys.device) + first).expand(len(keys), -1)
+    return {"q_positions": positions.gather(1, queries), "k_positions": positions}
 
-        def _shifted(mask, windows)
-    : ""
-      "Return the options for the mask of shifted windows, (windows of an image, length, length) with -100 for masked "
-      "pairs."
-      "" if mask is None : return
-{
-}
-return
-{"mask": (mask == 0).repeat(windows // len(mask), 1, 1)[:, None]}
+
+def _shifted(mask, windows):
+    """Return the options for the mask of shifted windows, (windows of an image, length, length) with -100 for masked pairs."""
+    if mask is None:
+        return {}
+    return {"mask": (mask == 0).repeat(windows // len(mask), 1, 1)[:, None]}
 
 
 def _swin(module, replace):
@@ -167,8 +150,7 @@ def _axial(self, hidden_states, heads, dropout, output_attentions):
 
     batch, height, width, _ = hidden_states.shape
     query, key, value = self.qkv(hidden_states).view(batch, height * width, 3, heads, -1).permute(2, 0, 3, 1, 4)
-    options = {
-        "relkey" : relpos.AxialKey(table(self.rel_pos_h, height), table(self.rel_pos_w, width), grid = (height, width))
+    options = {"relkey": relpos.AxialKey(table(self.rel_pos_h, height), table(self.rel_pos_w, width), grid=(height, width))
                } if hasattr(self, "rel_pos_h") else {}
     out, weights = attention(self, query, key, value, None, is_causal=False, scaling=self.scale, output_attentions=output_attentions,
                              dropout=dropout if self.training else 0.0, position_bias=options)
@@ -222,8 +204,7 @@ def _mpnet(module, replace):
     """MPNet: 32 of T5's buckets."""
     @replace("MPNetEncoder.compute_position_bias", _uses_relpos)
     def compute_position_bias(self, original, x, position_ids=None, num_buckets=32):
-        return {
-        "bias" : relpos.T5(self.relative_attention_bias.weight[:num_buckets], buckets = num_buckets)}
+        return {"bias": relpos.T5(self.relative_attention_bias.weight[:num_buckets], buckets=num_buckets)}
 
     @replace("MPNetSelfAttention.forward", _uses_relpos)
     def forward(self, original, hidden_states, attention_mask=None, position_bias=None, output_attentions=False, **others):
@@ -255,8 +236,7 @@ def _layoutlmv3(module, replace):
             if not self.has_relative_attention_bias:
                 return None
             boxes = self._cal_2d_pos_emb(bbox) if self.has_spatial_attention_bias else None
-            return {
-        "bias" : _added(self._cal_1d_pos_emb(position_ids), boxes)}
+            return {"bias": _added(self._cal_1d_pos_emb(position_ids), boxes)}
         return
 
     @replace("LayoutLMv3SelfAttention.forward", _uses_relpos)
@@ -299,8 +279,7 @@ def _wavlm(module, replace):
         gates = self.gru_rel_pos_linear(_heads(hidden_states, self.num_heads)).unflatten(-1, (2, 4)).sum(-1).sigmoid()
         gate = gates[..., :1] * (gates[..., 1:] * self.gru_rel_pos_const - 1) + 2
         pad = torch.nn.functional.pad
-        options = {
-        "relkey" : relpos.RelKey(pad(position_bias, (self.head_dim, 0)), left = reach, right = reach)}
+        options = {"relkey": relpos.RelKey(pad(position_bias, (self.head_dim, 0)), left=reach, right=reach)}
         if attention_mask is not None:
             options["key_mask"] = attention_mask == 1
         out, weights = attention(self, torch.cat([query, gate / self.scaling], -1), pad(key, (0, 1)), value, None, is_causal=False,
@@ -405,8 +384,7 @@ def _xlnet(module, replace):
         for at in [slice(None)] if same else [slice(n, n + 1) for n in range(q_head.shape[1])]:
             query, key, value = (x[:, at].permute(1, 2, 0, 3) for x in (q_head, k_head_h, v_head_h))
             r = vectors[:, at][:, 0].transpose(0, 1).contiguous()
-            options = {
-        "q_offset" : lk - lq, "relkey" : relpos.XL(r, self.r_w_bias, self.r_r_bias)}
+            options = {"q_offset": lk - lq, "relkey": relpos.XL(r, self.r_w_bias, self.r_r_bias)}
             if attn_mask is not None:
                 options["mask"] = attn_mask[:, :, at].permute(2, 3, 0, 1) == 0
             if seg_mat is not None:
@@ -444,8 +422,7 @@ def _deberta_v2(module, replace):
         return query, key, value, sum(kind in self.pos_att_type for kind in ("c2p", "p2c"))
 
     def positions(self, kinds):
-        options = {
-        "span" : self.pos_ebd_size, "buckets" : self.position_buckets}
+        options = {"span": self.pos_ebd_size, "buckets": self.position_buckets}
         if self.share_att_key:
             return self.key_proj, self.query_proj, options
         return (self.pos_key_proj if "c2p" in kinds else None), (self.pos_query_proj if "p2c" in kinds else None), options
@@ -465,9 +442,7 @@ def _disentangled(module, replace, encoder, parts, positions):
     def get_attention_mask(self, original, attention_mask):
         batch, length = attention_mask.shape[0], attention_mask.shape[-1]
         given = attention_mask.bool()
-        options = {
-        "key_mask" : given} if given.dim() <= 2 else {
-        "mask" : original(self, given)}
+        options = {"key_mask": given} if given.dim() <= 2 else {"mask": original(self, given)}
         return made((batch, 1, length, length), {} if masks_nothing(given) else options)
 
     @replace("DisentangledSelfAttention.forward", _given)
@@ -499,8 +474,7 @@ def _longt5(module, replace):
     def stack(self, original, input_ids=None, attention_mask=None, encoder_hidden_states=None, encoder_attention_mask=None,
               inputs_embeds=None, **kwargs):
         batch, length = (input_ids if input_ids is not None else inputs_embeds).shape[:2]
-        options = {
-        "window" : (self.local_radius, self.local_radius)}
+        options = {"window": (self.local_radius, self.local_radius)}
         if attention_mask is not None:
             options["key_mask"] = attention_mask.bool()
         return original(self, input_ids, made((batch, 1, length, length), options), encoder_hidden_states, encoder_attention_mask,
@@ -520,51 +494,37 @@ def _longt5(module, replace):
         found = self.o(out.flatten(2)), position_bias
         return (*found, weights) if output_attentions else found
 
-#Adapters by the file name of the model's module, without "modeling_".
+
+# Adapters by the file name of the model's module, without "modeling_".
 ADAPTERS = {
-        **
-        {
-        file: Adapter(partial(_t5, name=name)) for file, name in (
+    **{file: Adapter(partial(_t5, name=name)) for file, name in (
         ("t5", "T5Attention"), ("mt5", "MT5Attention"), ("umt5", "UMT5Attention"), ("pop2piano", "Pop2PianoAttention"),
-        ("switch_transformers", "SwitchTransformersAttention"))
-        }
-        , "pix2struct" : Adapter(_pix2struct),
-                         "longt5" : Adapter(_longt5, lacks = lambda config
-                                            : config.encoder_attention_type != "local"),
-                                    "mpnet" : Adapter(_mpnet, computes = "MPNetSelfAttention"),
-                                              "layoutlmv3" : Adapter(_layoutlmv3),
-                                                             "bloom" : Adapter(_bloom, computes = "BloomAttention"),
-                                                                       "mpt" : Adapter(_mpt, computes = "MptAttention"),
-                                                                               "falcon"
-            : Adapter(_falcon, computes = "FalconAttention"),
-              "gptj" : Adapter(partial(_gptj, name = "GPTJ"), computes = "GPTJAttention"),
-                       "codegen" : Adapter(partial(_gptj, name = "CodeGen"), computes = "CodeGenAttention"),
-                                   "roformer"
-            : Adapter(_roformer, computes = "RoFormerSelfAttention", lacks = lambda config
-                      : config.is_decoder),
-              "swin" : Adapter(_swin),
-                       "swinv2" : Adapter(partial(_swinv2, name = "Swinv2"), computes = "Swinv2SelfAttention"),
-                                  "swin2sr"
-            : Adapter(partial(_swinv2, name = "Swin2SR"), computes = "Swin2SRSelfAttention"),
-              "donut_swin" : Adapter(partial(_swin_copy, name = "DonutSwin"), computes = "DonutSwinSelfAttention"),
-                             "maskformer_swin"
-            : Adapter(partial(_swin_copy, name = "MaskFormerSwin"), computes = "MaskFormerSwinSelfAttention"),
-              "clap" : Adapter(partial(_swin_copy, name = "ClapAudio"), computes = "ClapAudioSelfAttention"),
-                       "vitdet" : Adapter(_vitdet, computes = "VitDetAttention"),
-                                  "sam"
-            : Adapter(partial(_sam, names = ("SamVisionAttention", "SamVisionSdpaAttention")),
-                      computes = "SamVisionAttention"),
-              "sam_hq" : Adapter(partial(_sam, names = ("SamHQVisionAttention", "SamHQVisionSdpaAttention")),
-                                 computes = "SamHQVisionAttention"),
-                         "siglip2" : Adapter(_siglip2, computes = "Siglip2MultiheadAttentionPoolingHead"),
-                                     "gemma4" : Adapter(_gemma4),
-                                                "deberta"
-            : Adapter(_deberta, computes = "DisentangledSelfAttention", lacks = lambda config
-                      : getattr(config, "talking_head", False)),
-              "deberta_v2" : Adapter(_deberta_v2, computes = "DisentangledSelfAttention"),
-                             "wav2vec2_conformer"
-            : Adapter(partial(_wav2vec2, name = "Wav2Vec2ConformerSelfAttention")),
-              "wav2vec2_bert" : Adapter(_wav2vec2_bert),
-                                "wavlm" : Adapter(_wavlm, computes = "WavLMAttention"),
-                                          "xlnet" : Adapter(_xlnet, computes = "XLNetRelativeAttention"),
+        ("switch_transformers", "SwitchTransformersAttention"))},
+    "pix2struct": Adapter(_pix2struct),
+    "longt5": Adapter(_longt5, lacks=lambda config: config.encoder_attention_type != "local"),
+    "mpnet": Adapter(_mpnet, computes="MPNetSelfAttention"),
+    "layoutlmv3": Adapter(_layoutlmv3),
+    "bloom": Adapter(_bloom, computes="BloomAttention"),
+    "mpt": Adapter(_mpt, computes="MptAttention"),
+    "falcon": Adapter(_falcon, computes="FalconAttention"),
+    "gptj": Adapter(partial(_gptj, name="GPTJ"), computes="GPTJAttention"),
+    "codegen": Adapter(partial(_gptj, name="CodeGen"), computes="CodeGenAttention"),
+    "roformer": Adapter(_roformer, computes="RoFormerSelfAttention", lacks=lambda config: config.is_decoder),
+    "swin": Adapter(_swin),
+    "swinv2": Adapter(partial(_swinv2, name="Swinv2"), computes="Swinv2SelfAttention"),
+    "swin2sr": Adapter(partial(_swinv2, name="Swin2SR"), computes="Swin2SRSelfAttention"),
+    "donut_swin": Adapter(partial(_swin_copy, name="DonutSwin"), computes="DonutSwinSelfAttention"),
+    "maskformer_swin": Adapter(partial(_swin_copy, name="MaskFormerSwin"), computes="MaskFormerSwinSelfAttention"),
+    "clap": Adapter(partial(_swin_copy, name="ClapAudio"), computes="ClapAudioSelfAttention"),
+    "vitdet": Adapter(_vitdet, computes="VitDetAttention"),
+    "sam": Adapter(partial(_sam, names=("SamVisionAttention", "SamVisionSdpaAttention")), computes="SamVisionAttention"),
+    "sam_hq": Adapter(partial(_sam, names=("SamHQVisionAttention", "SamHQVisionSdpaAttention")), computes="SamHQVisionAttention"),
+    "siglip2": Adapter(_siglip2, computes="Siglip2MultiheadAttentionPoolingHead"),
+    "gemma4": Adapter(_gemma4),
+    "deberta": Adapter(_deberta, computes="DisentangledSelfAttention", lacks=lambda config: getattr(config, "talking_head", False)),
+    "deberta_v2": Adapter(_deberta_v2, computes="DisentangledSelfAttention"),
+    "wav2vec2_conformer": Adapter(partial(_wav2vec2, name="Wav2Vec2ConformerSelfAttention")),
+    "wav2vec2_bert": Adapter(_wav2vec2_bert),
+    "wavlm": Adapter(_wavlm, computes="WavLMAttention"),
+    "xlnet": Adapter(_xlnet, computes="XLNetRelativeAttention"),
 }

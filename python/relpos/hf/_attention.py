@@ -6,7 +6,7 @@ from transformers.utils.output_capturing import _active_collector
 from ..torch._functional import _added, _drawn
 from ._masks import MASKS, NAME, traces
 
-#Keywords that models pass to every attention function and that do not change its result, such as inputs of the model.
+# Keywords that models pass to every attention function and that do not change its result, such as inputs of the model.
 WITHOUT_EFFECT = frozenset((
     "cu_seq_lens_k", "cu_seq_lens_q", "deterministic", "max_length_k", "max_length_q", "num_items_in_batch", "output_hidden_states",
     "output_router_logits", "position_ids", "return_dict", "seq_idx", "sliding_window", "use_cache",
