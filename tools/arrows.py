@@ -98,7 +98,7 @@ def is_scheme(path):
 
 
 def heads():
-    """Yield (file, missing part) for each incomplete header comment. Schemes are exempt: their comments are their authors'."""
+    """Yield (file, missing part) for each incomplete header comment. Schemes are exempt, because their authors decide what their comments say."""
     for path in sorted(p for f in MAY if f.startswith("src/") for p in (root / f).glob("*.[ch]")):
         here, top = path.relative_to(root).as_posix(), "".join(path.read_text().splitlines(True)[:40])
         if is_scheme(path):

@@ -127,7 +127,7 @@ def arguments(text, tokens, n):
 
 
 def choose(files, seed):
-    """Yield random places without end: a folder by its weight, a file by its length, a kind, and one of its places."""
+    """Yield random places until 1,000 draws in a row find no new one: a folder by its weight, a file by its length, a kind, one of its places."""
     draw = random.Random(seed)
     names = {folder: [f for f in files if f.startswith(folder + "/")] for folder in FOLDERS}
     names = {folder: list_ for folder, list_ in names.items() if list_}

@@ -58,9 +58,8 @@ static int add_term(request *r, const char *text)
         const char *name = rp_term_name((rp_term_kind)k);
         if (!rp_term_is_bias((rp_term_kind)k) && strcspn(text, ",") == strlen(name) &&
             strncmp(text, name, strlen(name)) == 0)
-            return cli_error(CLI_USAGE,
-                             "%s: is not a bias, its effect depends on q, k or v (relpos explain --%s shows it)", name,
-                             name);
+            return cli_error(CLI_USAGE, "%s is not a bias: its effect depends on q, k or v (use relpos explain --%s)",
+                             name, name);
     }
     const int32_t n = r->problem.desc.n_terms;
     const int code = cli_problem_option(&r->problem, CLI_BIAS, text);

@@ -31,7 +31,7 @@ enum {
 
 static const cli_option options[] = {
     {"query", QUERY, "N", "follow query N, from 0; default 0"},
-    {"no-bias", NO_BIAS, NULL, "use no position term; default without any term: --bias log,lambda=0.3"},
+    {"no-bias", NO_BIAS, NULL, "use no position term; default if no term is given: --bias log,lambda=0.3"},
     CLI_TERM_OPTIONS,
     CLI_MASK_OPTIONS,
     CLI_SETTING_OPTIONS,

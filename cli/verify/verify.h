@@ -19,8 +19,9 @@ typedef struct trial {
     double worst;       /* largest error / bound */
 } trial;
 
-/* A check, run on each instruction set for problems that have a pass of the bits in `pass`. `run` returns NULL if
- * the check passes, else a message, which may be in `line`. */
+/* A check. It runs on each instruction set, for problems with at least one of the passes in `pass` (bits:
+ * PROBLEM_FORWARD, PROBLEM_BACKWARD). `run` returns NULL if the check succeeds, else a message, which may be in `line`.
+ * */
 typedef struct verify_check {
     const char *name;
     const char *(*run)(trial *t, char line[256]);

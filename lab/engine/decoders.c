@@ -36,9 +36,9 @@ static int form_of(const nn_model *m, form *to, char err[NN_ERR_MAX])
         return nn_fail(err, "random_positions: classes of transformers count tokens (set random_positions = 0, or use "
                             "--model)");
     if (c->nope_every > 0 && s->n_terms > 0)
-        return nn_fail(err,
-                       "nope_every: classes of transformers have the same position in every layer (set nope_every = 0, "
-                       "or use --model)");
+        return nn_fail(
+            err, "nope_every: classes of transformers use the same position scheme in every layer (set nope_every = 0, "
+                 "or use --model)");
     if (c->scale > 0 && fabs(c->scale * sqrt((double)D) - 1) > 1e-12)
         return nn_fail(err,
                        "scale: %g, but classes of transformers use 1/sqrt(width / heads) (set scale = 0, or use "

@@ -168,11 +168,13 @@ static int add_positions(nn_term *t, char err[NN_ERR_MAX])
             t->source[x] = queries ? NN_QUERIES : NN_KEYS;
         found |= queries;
     }
-    return found ? 0
-                 : nn_fail(err,
-                           "random_positions: %s takes no positions, it counts tokens (set random_positions = 0, or "
-                           "use another term)",
-                           t->name);
+    return found
+               ? 0
+               : nn_fail(
+                     err,
+                     "random_positions: %s takes no positions, because it counts tokens (set random_positions = 0, or "
+                     "use another term)",
+                     t->name);
 }
 
 /* Decide where the arrays of term n come from, and add their parameters with names such as "PREFIX.t5.table". */

@@ -1,4 +1,4 @@
-"""Sections on lab/oracle.py: the time of a step compared with the same model in PyTorch, and trainings to the end in both.
+"""Sections on lab/oracle.py: the time of a training step compared with the same model in PyTorch, and the losses of complete trainings in both.
 SPDX-License-Identifier: Apache-2.0"""
 import statistics
 

@@ -416,7 +416,7 @@ def test_pix2struct():
 
 
 def test_a_model_loaded_with_relpos_equals_one_switched_later():
-    """Modules get their config both ways."""
+    """Modules without a config get that of their model, whether relpos is selected at loading or later."""
     config = transformers.Swinv2Config(**SWIN)
     first = transformers.Swinv2Model._from_config(config, attn_implementation="relpos").eval()
     second = transformers.Swinv2Model(transformers.Swinv2Config(**SWIN)).eval()

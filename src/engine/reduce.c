@@ -64,7 +64,8 @@ static void reduce_column(const rpi_call *c, const rpi_source *s)
     }
 }
 
-/* Reduce the sums over the pairs on both sides of each key, by `reduce` of the scheme. */
+/* Let `reduce` of each scheme (scheme.h) compute its gradients of one head from the sums of ds over the pairs j < t <=
+ * i, for each key t. */
 static void reduce_head(const rpi_call *c, int64_t b, int64_t h)
 {
     rpi_backward *bw = c->backward;

@@ -6,7 +6,8 @@
 #include "nonfinite.h" /* only if an editor parses this file by itself */
 #endif
 
-/* Compute the scores of a tile again, and its final weights, because the sums of the rows are now known. */
+/* Compute the scores of a tile again, and its final weights from the sums of the rows, which are now known. Add the
+ * weights by offset to `profile` and by key to `key_mass`, and add to the entropy of each row. */
 static void tile_summary(block *k, const tile *t, double *profile, double *key_mass)
 {
     const rp_desc *d = &k->c->args->desc;

@@ -112,7 +112,7 @@ static void strip_task(void *context, int64_t n, int32_t worker)
             put_bias(args->plan, s->entry, b * s->batch_step + h * s->head_step + e, sum);
         }
     }
-    if (s->len > args->plan->ops->tile_keys) /* tiles are skipped only if there are several */
+    if (s->len > args->plan->ops->tile_keys) /* bounds are needed only to skip tiles, if there are several */
         rpi_strip_bound(s, args, b, n % blocks * ENTRIES, rpi_min((n % blocks + 1) * ENTRIES, s->len));
 }
 _Static_assert(ENTRIES % RPI_SEGMENT == 0, "a task fills whole segments");

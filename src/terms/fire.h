@@ -196,7 +196,7 @@ static void fire_prepare(const rp_desc *d, const rp_term *t, const rpi_view *arr
     fire_middles(start, middle, n);
     if (fire_switches_at_0(&p, middle[0])) {
         memmove(start + 1, start, (size_t)n * sizeof *start);
-        start[1] = n > 1 ? fmin(start[2], DBL_MIN) : DBL_MIN; /* the smallest input beside 0 */
+        start[1] = n > 1 ? fmin(start[2], DBL_MIN) : DBL_MIN; /* the smallest normal input above 0 */
         fire_middles(start, middle, ++n);
         middle[0] = 0;
     }

@@ -3,7 +3,7 @@
  * Raffel et al. 2020, section 2.1. delta = key - query, as relative_position in T5 (memory - context).
  * SPDX-License-Identifier: Apache-2.0 */
 
-/* Return the number of buckets with exactly one distance, of n buckets for one direction (spacing not uniform). */
+/* Return how many of the n buckets for one direction hold exactly one distance. Not for uniform spacing. */
 static int64_t exact_buckets(int64_t n)
 {
     return n / 2;

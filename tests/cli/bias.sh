@@ -62,12 +62,12 @@ ok bias "dense,bias=dense" --input "$small" -o "$T/made/a.svg" --head 3
 
 refusals <<'END'
 2 | no term | bias
-2 | rope: is not a bias, its effect depends on q, k or v | bias rope
-2 | relkey: is not a bias, its effect depends on q, k or v | bias relkey,table=keys,left=3,right=4
-2 | relval: is not a bias, its effect depends on q, k or v | bias relval,table=values,left=3,right=4
+2 | rope is not a bias: its effect depends on q, k or v | bias rope
+2 | relkey is not a bias: its effect depends on q, k or v | bias relkey,table=keys,left=3,right=4
+2 | relval is not a bias: its effect depends on q, k or v | bias relval,table=values,left=3,right=4
 2 | no term is called "t6" | bias t6
-2 | xl: is not a bias, its effect depends on q, k or v | bias xl
-2 | sink: is not a bias, its effect depends on q, k or v | bias sink
+2 | xl is not a bias: its effect depends on q, k or v | bias xl
+2 | sink is not a bias: its effect depends on q, k or v | bias sink
 2 | grid is missing | bias swin
 2 | grid | bias swin,grid=2x3 --q 5
 2 | comes from a file | bias log --q-offset offsets

@@ -13,7 +13,7 @@ typedef struct plan_object {
 
 static int plan_traverse(PyObject *object, visitproc visit, void *arg)
 {
-    Py_VISIT(((plan_object *)object)->options); /* a cycle through this tuple is broken at its other objects */
+    Py_VISIT(((plan_object *)object)->options); /* no tp_clear: the collector breaks a cycle elsewhere */
     Py_VISIT(Py_TYPE(object));
     return 0;
 }

@@ -190,7 +190,7 @@ def _siglip2(module, replace):
 
 
 def _gemma4(module, replace):
-    """Gemma 4: its audio model computes with its mask, so it runs with eager attention."""
+    """Gemma 4: its audio model runs with eager attention, because its code does arithmetic on the mask."""
     @replace("Gemma4AudioModel.forward", _uses_relpos)
     def forward(self, original, *args, **kwargs):
         self.config._attn_implementation = "eager"
