@@ -23,10 +23,10 @@ MODELS = {
                          ["position=rope,base=300", "norm=rmsnorm", "activation=geglu", "tied=0", "bos=1", "vocab=257"],
                          ["position=rope", "norm=rmsnorm", "activation=swiglu", "embedding_scale=3", "norm_eps=1e-3"]],
 }
-REFUSED = [("position=t5,bidirectional=0", "position: t5,bidirectional=0: transformers have no decoder with it"), ("position=alibi", "position: alibi"),
+REFUSED = [("position=t5,bidirectional=0", "position: t5,bidirectional=0: no decoder of transformers has it"), ("position=alibi", "position: alibi"),
            ("position=rope+learned", "position: rope"), ("position=rope,layout=interleaved", "only rope with layout=half"),
            ("position=rope,scaling=linear,factor=2", "only rope with layout=half"), ("norm=rmsnorm", "norm: GPT-2 has layernorm"),
-           ("activation=geglu", "activation: GPT-2 is not gated"), ("scale=1", "scale: 1, and"), ("task=classifier", "task: ")]
+           ("activation=geglu", "activation: GPT-2 has no gated MLP"), ("scale=1", "scale: 1, but"), ("task=classifier", "task: ")]
 
 
 def relpos(*arguments, wanted=0):
