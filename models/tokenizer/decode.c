@@ -12,16 +12,9 @@ typedef struct decoding {
     tok_text scratch[TOK_MAX_STEPS]; /* output of each step for one token */
     int64_t limit;                   /* max bytes that steps may make of the token */
     bool seen[TOK_MAX_STEPS];        /* the step has processed a token */
-    bool any;                        /* out is not empty */
     bool inner;                      /* SentencePiece: leading spaces are no longer removed */
     bool dropped;                    /* SentencePiece: the space of the last token was removed */
 } decoding;
-
-static void give(decoding *s, const char *text, int64_t size)
-{
-    tok_text_add(&s->out, text, size);
-    s->any = s->any || size > 0;
-}
 
 /* Append text, with step->pattern replaced by step->content, or removed if drop. */
 static void add_with(tok_text *to, const char *text, int64_t size, const tok_decode_step *step, bool drop)
@@ -78,7 +71,7 @@ static void pass_held(decoding *s, int k)
 static void pass(decoding *s, int k, const char *text, int64_t size)
 {
     if (k == s->t->n_steps) {
-        give(s, text, size);
+        tok_text_add(&s->out, text, size);
         return;
     }
     const tok_decode_step *step = &s->t->steps[k];
@@ -120,9 +113,9 @@ static void give_characters(decoding *s)
         uint32_t c;
         const int n = tok_utf8(text, left, &c);
         if (n > 0)
-            give(s, text, n);
+            tok_text_add(&s->out, text, n);
         else if (!bytes)
-            give(s, TOK_REPLACEMENT, TOK_REPLACEMENT_SIZE);
+            tok_text_add(&s->out, TOK_REPLACEMENT, TOK_REPLACEMENT_SIZE);
         at += n > 0 ? n : bytes ? tok_utf8_broken(text, left) : 1;
     }
     s->held.size = 0;
@@ -155,13 +148,13 @@ static void give_piece(decoding *s, const tok_entry *token)
     const tokenizer *t = s->t;
     const char *text = tok_named(t, token->piece);
     int64_t size = token->size;
-    if (s->dropped || s->any)
+    if (s->dropped || s->out.size > 0)
         s->inner = true;
     s->dropped = false;
     if (token->type == TOK_CONTROL)
         return;
     if (token->type == TOK_UNKNOWN) {
-        give(s, tok_named(t, t->unk_surface), t->unk_surface_size);
+        tok_text_add(&s->out, tok_named(t, t->unk_surface), t->unk_surface_size);
         return;
     }
     if (!s->inner && (t->dummy_prefix || t->remove_extra) && size >= TOK_META_SIZE &&
@@ -171,7 +164,7 @@ static void give_piece(decoding *s, const tok_entry *token)
     }
     s->scratch[0].size = 0;
     add_with(&s->scratch[0], text, size, &meta_step, false);
-    give(s, s->scratch[0].bytes, s->scratch[0].size);
+    tok_text_add(&s->out, s->scratch[0].bytes, s->scratch[0].size);
 }
 
 static void next(decoding *s, int32_t id)
@@ -192,7 +185,7 @@ static void next(decoding *s, int32_t id)
         if (t->kind == TOK_SENTENCEPIECE)
             give_piece(s, token);
         else
-            give(s, tok_named(t, token->piece), token->size);
+            tok_text_add(&s->out, tok_named(t, token->piece), token->size);
     }
 }
 
