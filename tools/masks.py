@@ -81,8 +81,7 @@ def stub(text, masks):
 
 
 def marked(text, new, where):
-    begin, end = "; masks: made by tools/masks.py\n", "; end of masks\n"
-    return renewed(text, re.escape(begin), re.escape(end), begin + new, where)
+    return between(text, "; masks: made by tools/masks.py\n", "; end of masks\n", new, where)
 
 
 def options(masks, more=lambda m: ""):
@@ -109,8 +108,8 @@ def problems(masks):
 def readme(text, masks):
     """Update the line of masks, wrapped without a break inside an option."""
     options = [f"`{m['option'].removesuffix(' NAME')}`".replace(" ", "\0") for m in masks]
-    line = textwrap.fill(f"Masks: {', '.join(options)}.", 100, break_long_words=False, break_on_hyphens=False)
-    return between(text, "<!-- masks: made by tools/masks.py -->\n", "<!-- end of masks -->\n", line.replace("\0", " ") + "\n", "README.md")
+    line = wrapped(options, "Masks: ", 0, 100).replace("\0", " ")
+    return between(text, "<!-- masks: made by tools/masks.py -->\n", "<!-- end of masks -->\n", line + ".\n", "README.md")
 
 
 def main():

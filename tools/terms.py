@@ -337,8 +337,8 @@ def made_files(program):
     }
 
 
-def smaller(png):
-    """Compress a PNG again without loss: store rows as differences from the row above, with zlib's best compression."""
+def chunks_of(png):
+    """Return the chunks of a PNG as (kind, body), except its image data, and the image data decompressed."""
     at, chunks, data = 8, [], b""
     while at < len(png):
         size, kind = struct.unpack(">I4s", png[at:at + 8])
@@ -347,8 +347,14 @@ def smaller(png):
         else:
             chunks.append((kind, png[at + 8:at + 8 + size]))
         at += size + 12
+    return chunks, zlib.decompress(data)
+
+
+def smaller(png):
+    """Compress a PNG again without loss: store rows as differences from the row above, with zlib's best compression."""
+    chunks, raw = chunks_of(png)
     width, height, depth, colour = struct.unpack(">IIBB", chunks[0][1][:10])
-    raw, row = zlib.decompress(data), 3 * width + 1
+    row = 3 * width + 1
     if (depth, colour) != (8, 2) or any(raw[n * row] for n in range(height)):
         return png
     rows = [bytes(row)] + [raw[n * row:(n + 1) * row] for n in range(height)]
@@ -366,16 +372,10 @@ def pictures():
 
 
 def pixels(png):
-    """The rows of an 8-bit RGB image whose rows are stored as they are or as differences to the row above."""
-    data, at = b"", 8
-    while at < len(png):
-        size, kind = struct.unpack(">I4s", png[at:at + 8])
-        body = png[at + 8:at + 8 + size]
-        if kind == b"IHDR":
-            width, height = struct.unpack(">II", body[:8])
-        data += body if kind == b"IDAT" else b""
-        at += size + 12
-    raw, rows = zlib.decompress(data), [bytes(3 * width)]
+    """Return width and rows of an 8-bit RGB image whose rows are stored as they are or as differences from the row above."""
+    chunks, raw = chunks_of(png)
+    width, height = struct.unpack(">II", chunks[0][1][:8])
+    rows = [bytes(3 * width)]
     for n in range(height):
         filtered = raw[n * (3 * width + 1):(n + 1) * (3 * width + 1)]
         above = rows[-1] if filtered[0] == 2 else bytes(3 * width)
@@ -398,14 +398,15 @@ def main():
                 draw(program, path, arguments)
         write(made_files(program))
     elif what == "--check":
-        check(made_files(program_of(rest)), "tools/terms.py --write")
+        program = program_of(rest)
+        check(made_files(program), "tools/terms.py --write")
         missing = [path.name for path, _ in pictures() if not path.exists()]
         if missing:
             fail(f"docs/images: missing {', '.join(missing)}; run tools/terms.py --write")
         with tempfile.TemporaryDirectory() as folder:
             new = Path(folder, "term.png")
             for path, arguments in pictures():
-                draw(program_of(rest), new, arguments)
+                draw(program, new, arguments)
                 if pixels(new.read_bytes()) != pixels(path.read_bytes()):
                     fail(f"{path.relative_to(root)} is stale; run tools/terms.py --images")
     elif what == "--images":
