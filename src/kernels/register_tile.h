@@ -7,7 +7,7 @@
  * row step. Outputs overlap no operand, except that the biases of a score may be stored where the score is written.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "pack.h" /* only if an editor parses this file by itself */
+#include "pack.h" /* lets an editor parse this file on its own */
 #endif
 
 /* FETCH: prefetch at each step. The steps of narrower register tiles are too short for it to be faster: each would

@@ -5,7 +5,7 @@
  * Parameters: the vector operations.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "elements.h" /* only if an editor parses this file by itself */
+#include "elements.h" /* lets an editor parse this file on its own */
 #endif
 
 /* Rotate a row in place, with channel x at row[x * step]. Sign -1 rotates back. */

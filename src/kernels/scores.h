@@ -3,7 +3,7 @@
  * Parameters: VL, MR, TILE_KEYS, ROW_STEP.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "fma/fma_forward.h" /* only if an editor parses this file by itself */
+#include "fma/fma_forward.h" /* lets an editor parse this file on its own */
 #endif
 
 /* Set columns [from, to) of a row that are outside [lo, hi) to -infinity. */

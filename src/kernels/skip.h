@@ -9,7 +9,7 @@
  * to matter. docs/numerics.md has the proof.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "summary.h" /* only if an editor parses this file by itself */
+#include "summary.h" /* lets an editor parse this file on its own */
 #endif
 
 /* Return a bound on the relative rounding errors of scores, their bounds and norms, added up. */

@@ -4,7 +4,7 @@
  * Parameters: VL, ROW_VECTORS, ROW_STEP.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "tile_biases.h" /* only if an editor parses this file by itself */
+#include "tile_biases.h" /* lets an editor parse this file on its own */
 #endif
 
 /* Store the lane maxima of columns [from, to) of row r in k->tile_max. The largest lane is the largest score. NaN may

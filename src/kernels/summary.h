@@ -3,7 +3,7 @@
  * Parameters: BLOCK_ROWS, TILE_KEYS.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "nonfinite.h" /* only if an editor parses this file by itself */
+#include "nonfinite.h" /* lets an editor parse this file on its own */
 #endif
 
 /* Compute the scores of a tile again, and its final weights from the sums of the rows, which are now known. Add the

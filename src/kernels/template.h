@@ -23,7 +23,7 @@
  * depend only on its keys and values.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "editor.h" /* only if an editor parses this file by itself */
+#include "editor.h" /* lets an editor parse this file on its own */
 #endif
 
 /* The contract of the kernels.

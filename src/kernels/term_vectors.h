@@ -3,7 +3,7 @@
  * Parameters: MR, NR, TILE_KEYS, WINDOW_VECTORS.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "key_tile.h" /* only if an editor parses this file by itself */
+#include "key_tile.h" /* lets an editor parse this file on its own */
 #endif
 
 /* Return the index of the vector of row r and the tile's first key, before clamping. */

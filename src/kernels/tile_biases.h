@@ -6,7 +6,7 @@
  * and scratch have enough padding; rows of the caller's arrays that end sooner are copied.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "term_vectors.h" /* only if an editor parses this file by itself */
+#include "term_vectors.h" /* lets an editor parse this file on its own */
 #endif
 
 /* Round n biases like rpi_round_bias. */

@@ -3,7 +3,7 @@
  * Parameters: MR, SUM_KEYS.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "scores.h" /* only if an editor parses this file by itself */
+#include "scores.h" /* lets an editor parse this file on its own */
 #endif
 
 /* Return the sum of x[from … to). Column j is added in lane j % VL, so that zeros before and after change no bit. */

@@ -3,7 +3,7 @@
  * Parameters: MR, NR, BLOCK_ROWS, BACKWARD_KEYS.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "kernels/backward_scratch.h" /* only if an editor parses this file by itself */
+#include "kernels/backward_scratch.h" /* lets an editor parse this file on its own */
 #endif
 
 /* Return true if dp is computed from pairs. */

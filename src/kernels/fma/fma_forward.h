@@ -3,7 +3,7 @@
  * Parameters: VL, MR, NR, BLOCK_ROWS, SUM_KEYS.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "kernels/softmax.h" /* only if an editor parses this file by itself */
+#include "kernels/softmax.h" /* lets an editor parse this file on its own */
 #endif
 
 #define amx_begin() ((void)0) /* the AMX backend configures and releases AMX tiles here */

@@ -5,7 +5,7 @@
  * pairs).
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "kernels/register_tile.h" /* only if an editor parses this file by itself */
+#include "kernels/register_tile.h" /* lets an editor parse this file on its own */
 #endif
 
 /* Return the length of a row of `width` channels: in pairs if `pairs` is set, else in elements. */
