@@ -3,9 +3,9 @@
  * Parameters: MR, the largest number of rows; TILE_KEYS, SUM_KEYS.
  *
  *     scores   compute the scores of every tile, and the largest score of each row
- *     values   weights relative to the maximum of the row up to this tile, their sum, and sums of SUM_KEYS values from
- *              zero
- *     merge    adds the sums in the order of the tiles, rescaled where the maximum rose, like tile_attend
+ *     values   compute weights relative to the row's maximum up to this tile, their sum, and sums of SUM_KEYS weighted
+ *              values
+ *     merge    add the sums in the order of the tiles, and rescale them when the maximum rises, like tile_attend
  *
  * If all keys fit into one tile, decode_heads runs all three steps for a range of kv heads and stores no intermediate
  * results.
@@ -14,7 +14,7 @@
 #include "forward.h" /* lets an editor parse this file on its own */
 #endif
 
-/* What decode_merge needs of one tile and one query head, for rows r < MR. */
+/* The results of one tile and one query head that decode_merge reads, for rows r < MR. */
 typedef struct decode_tile {
     int64_t from, to; /* columns [from, to) are computed; none if from == to */
     real tile_max[MR], alpha[MR], sum[MR];
