@@ -70,7 +70,7 @@ void rpi_sources_describe(rpi_sources *l, const rp_plan *plan, const rpi_limits 
     d.len_q = e->len_q;
     d.len_k = e->len_k;
     l->n = 0;
-    /* VEC comes first, because its products are themselves sums of many rounded products */
+    /* VEC comes first, because each of its products is itself a long sum */
     for (int32_t n = 0; n < d.n_terms; n++)
         if (plan->scheme[n]->form == RPI_VEC)
             describe_products(l, plan, e, &d, n);
