@@ -1,4 +1,4 @@
-/* api/norms.c -- norms of the keys of a cache, with which calls of few queries skip keys without reading them.
+/* api/norms.c -- rp_key_norms: norms of the keys in a cache. With them, decoding skips keys without reading them.
  * Independent of kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "arguments.h"
