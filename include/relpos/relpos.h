@@ -476,8 +476,8 @@ typedef struct rp_tensors {
     rp_progress *progress;  /* NULL: no callback */
     void *progress_context; /* passed to progress */
     rp_array key_norms;     /* [B,Hk,ceil(Lk/64) or more] from rp_key_norms; if absent, every key is read */
-    /* [2] a forward call adds the number of pairs inside the intervals of the masks, and the number of pairs whose
-     * scores it computed (it skips tiles whose weights are all 0); NULL if not needed */
+    /* [2] receives the number of pairs inside the intervals of the masks, and the number of pairs whose scores the
+     * forward call computed (it skips tiles whose weights are all 0); NULL if not needed */
     int64_t *pairs;
 } rp_tensors;
 
