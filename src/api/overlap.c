@@ -115,7 +115,7 @@ static rp_status overlap_pages(const rp_plan *plan, const rp_tensors *t, const l
     return RP_OK;
 }
 
-/* Check that the listed outputs do not overlap inputs. */
+/* Check that the listed outputs do not overlap inputs or pages. */
 static rp_status against_inputs(const rp_plan *plan, const rp_tensors *t, listed *all, int outputs)
 {
     int n = outputs;

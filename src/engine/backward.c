@@ -271,7 +271,7 @@ static void rows_of_head(const rpi_call *c, int64_t head, int64_t row0, int64_t 
     for (int64_t i = row0; i < row1; i++) {
         const char *dq_row = (const char *)bw->dq + (head * bw->pad_rows + i) * wide * c->plan->ops->real;
         rpi_load_f64(row, dq_row, c->plan->ops->real == 8 ? RP_F64 : RP_F32, d->dim_k);
-        int64_t x0 = 0; /* adding 0 turns -0 into 0, just as another tile's 0 would */
+        int64_t x0 = 0; /* adding 0 turns -0 into 0, as it would be if another tile had added a 0 */
         for (; x0 + 8 <= d->dim_k; x0 += 8)
             *(eight *)(row + x0) = (*(const eight *)(row + x0) + 0.0) * d->scale;
         for (; x0 < d->dim_k; x0++)

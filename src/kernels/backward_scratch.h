@@ -24,11 +24,11 @@ typedef struct backward_scratch {
     real *vectors[RPI_MAX_SOURCES];   /* [span][width padded] one head's gradients, starting at vector vectors_low */
     int64_t vectors_low[RPI_MAX_SOURCES], vectors_span[RPI_MAX_SOURCES];
     double *column; /* [BACKWARD_KEYS] sums of ds over rows, for COLUMN sources */
-    /* One head's sums of ds for schemes with a `reduce` function; NULL if there are none. p_i is the last key that row
-     * i may attend to. */
-    double *past, /* [BACKWARD_KEYS] for each key: over the rows whose p_i is the task's last key or later */
-        *inside,  /* [BACKWARD_KEYS] for each key t: over the pairs of the other rows with j < t <= p_i */
-        *rows_to; /* [Lk] for each p_i: over the task's keys */
+    /* One head's sums of ds for schemes with a `reduce` function; NULL if no term has such a scheme. p_i is the last
+     * key that row i may attend to. */
+    double *past, /* [BACKWARD_KEYS] sum for each key over the rows whose p_i is the task's last key or later */
+        *inside,  /* [BACKWARD_KEYS] sum for each key t over the pairs of the other rows with j < t <= p_i */
+        *rows_to; /* [Lk] sum over the task's keys and all rows with the same p_i, stored at p_i */
     uint8_t *large_k, *large_v, *large_dout, *large_rows;
     real *norms;                /* the largest key norm of each panel, for skipping tiles */
     products_backward products; /* scratch of the backend */

@@ -150,7 +150,8 @@ static void store_keys(const backward_scratch *w, int64_t j0, int64_t keys, int6
         real *from = w->dk + j * wide_k;
         if (rotate)
             rotate_row(rotate, rope + (j0 + j) * rotate->dim, -1, from, 1);
-        for (int64_t x = 0; x < wide_k; x += VL) /* adding 0 turns -0 into 0, just as another tile's 0 would */
+        for (int64_t x = 0; x < wide_k;
+             x += VL) /* adding 0 turns -0 into 0, as it would be if another tile had added a 0 */
             vf_store(from + x, vf_load(from + x) + (w->dk_plain ? vf_load(w->dk_plain + j * wide_k + x) : vf_set1(0)));
         if (dk->data)
             store_channels(dk->data, dk->dtype, rpi_index(dk, w->k.b, g, j0 + j, 0), from, d->dim_k);

@@ -103,7 +103,7 @@ static void entries_gradient(backward_scratch *w, const tile *t, int32_t n)
         for (int64_t j = t->from[r / MR]; j < rpi_min(t->to[r / MR], keys); j++) {
             if (k->index[j] >= 0) {
                 sums[k->index[j]] += (double)ds[j];
-            } else if (s->scheme->class_token) { /* without class tokens, the pair is masked by the term's own masks */
+            } else if (s->scheme->class_token) { /* otherwise the query or key has no position, and the term adds 0 */
                 rpi_pair p = pair_of_row(k, s, r);
                 rpi_pair_key(k->c->args, &p, t->tile0 + j);
                 sums[rpi_source_index(s, &p)] += (double)ds[j];
@@ -131,7 +131,8 @@ static void pairs_gradient(backward_scratch *w, const tile *t, int32_t n)
     }
 }
 
-/* ROWS of a scheme with row_grad: call it for each row. merge_head and engine/reduce.c pass the sums to `reduce_sums`.
+/* ROWS of a scheme with row_grad: call row_grad for each row. merge_head and engine/reduce.c pass the sums to
+ * `reduce_sums`.
  * */
 static void rows_gradient(backward_scratch *w, const tile *t, int32_t n)
 {
@@ -232,7 +233,7 @@ static void vectors_gradient(backward_scratch *w, const tile *t, int32_t n, cons
         chunked = false;
         find_reach(k, &run->index, NULL, t, 0, k->rows, &low, &high);
     }
-    /* range of vectors that each group of rows uses, relative to low */
+    /* range of vectors that each group of rows uses; 0 is vector `low` */
     int64_t group_low[BLOCK_ROWS / MR], group_high[BLOCK_ROWS / MR];
     for (int64_t g = 0; g < k->groups; g++) {
         group_low[g] = low;
@@ -353,7 +354,7 @@ static void sum_between(backward_scratch *w, const tile *t)
         const real *ds = w->dp + r * ROW_STEP;
         const int64_t from = t->from[r / MR], to = rpi_min(t->to[r / MR], keys),
                       last = rpi_min(k->position[r], d->len_k - 1) -
-                             t->tile0; /* the last key that the row may attend to */
+                             t->tile0; /* last key that the row may attend to, relative to tile0 */
         double sum = 0;
         if (last >= keys - 1) {
             for (int64_t j = from; j < to; j++) {
@@ -431,7 +432,7 @@ static void terms_gradient(backward_scratch *w, const tile *t, bool inside, int6
                 pairs_gradient(w, t, n);
             else if (!reduced)
                 sum_between(w, t);
-            reduced |= s->scheme->reduce != NULL; /* several terms read the same sums */
+            reduced |= s->scheme->reduce != NULL; /* all terms with `reduce` read the same sums */
         }
     }
 }

@@ -90,7 +90,7 @@ static void write_rows(block *k)
             const bool in_place = a->out.dtype == (RPI_F64 ? RP_F64 : RP_F32) && d->dim_v == c->pad_v;
             if (in_place)
                 to = (real *)a->out.data + at;
-            /* + 0: turn a sum that was flushed to -0 into 0, just as another tile's 0 would */
+            /* + 0 turns a sum that was flushed to -0 into 0, as it would be if another tile had added a 0 */
             for (int64_t x = 0; sum != 0 && x < c->pad_v; x += VL)
                 vf_store(to + x, (vf_load(row + x) + vf_set1(0)) / vf_set1(sum));
             for (int64_t x = 0; sum == 0 && x < c->pad_v; x += VL)

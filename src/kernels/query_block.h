@@ -1,4 +1,4 @@
-/* kernels/query_block.h -- a block of query rows: its scratch, and loading its queries.
+/* kernels/query_block.h -- a block of query rows: allocate its scratch and load its queries.
  * Parameters: MR, BLOCK_ROWS, TILE_KEYS, ROW_STEP, WINDOW_VECTORS; the backend's products_block.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
@@ -9,7 +9,7 @@
  * weights for each of these vectors (VALUES). Without an index, a row of products is padded by TILE_KEYS on both sides.
  * */
 typedef struct window {
-    real *queries; /* [BLOCK_ROWS][width padded] queries times the factor */
+    real *queries; /* [BLOCK_ROWS][width padded] the source's queries, times its factor */
     real *at;      /* [BLOCK_ROWS][step] */
     int64_t step, low, high;
 } window;
@@ -41,7 +41,7 @@ typedef struct block {
     real *entropy,               /* [BLOCK_ROWS] for summaries: sums of -w log w */
         *weight_sum;             /* [BLOCK_ROWS] for summaries: sums of w */
     window vec[RPI_MAX_SOURCES], /* products of the queries with the vectors of each RUN source */
-        vector_weights;          /* weights by vector of the VALUES source */
+        vector_weights;          /* sums of weights for each vector of the VALUES source */
     real *diagonal,              /* [BLOCK_ROWS + TILE_KEYS] one tile's sums of ds or of weights, by diagonal j - i */
         *column;                 /* [TILE_KEYS] one tile's sums of ds or of weights, by key */
     real *keys_scratch;          /* unrotated keys for KEYS sources: panels, or [TILE_KEYS][Dk padded] */

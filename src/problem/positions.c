@@ -17,7 +17,7 @@ rpi_pair rpi_pair_of(const rpi_args *args, int32_t term, int64_t b, int64_t h, i
                   .position = b < args->desc.batch ? rpi_position(args, b, i) : i};
     const int32_t at = s->positions;
     const bool real =
-        b < args->desc.batch && i < args->desc.len_q; /* false if the caller passes i = 0 only to identify a head */
+        b < args->desc.batch && i < args->desc.len_q; /* false if b or i only identifies a head and has no query */
     if (real && rpi_takes_positions(s) && p.array[at].data)
         p.at = rpi_at(&p.array[at], b, i, 0, 0);
     else

@@ -15,7 +15,7 @@ typedef struct kv_gradients {
     bool bound;        /* the sums are bounds on errors */
     double largest;    /* summands up to this size cannot make a sum over keys or rows overflow */
     double *dq_rotated, *dq, *dk_rotated, *dk, *dv;
-    double *ds, *dw; /* [Lk] gradients of the scores after the softcap, and of the weights that multiply values */
+    double *ds, *dw; /* [Lk] gradients of the scores (ds), and weights after dropout (dw) */
     double *slope_error, *slope_after_error, *size_ds; /* only for bounds: errors of the slopes, and |ds| */
     rpi_term_sums sums;
     rpi_arena memory;
@@ -113,7 +113,8 @@ static void spread(kv_gradients *s)
     for (int64_t j = 0; j < d->len_k; j++) {
         if (!r->keep[j] || (!s->bound && r->score[j] == -INFINITY))
             continue;
-        /* ds of the biases, and ds of the products, which pass through one more softcap; or bounds on their errors */
+        /* plain: ds of the biases; inside: ds of the products, which are inside one more softcap. If s->bound is set,
+         * bounds on their errors. */
         const double size_after = s->bound ? s->size_ds[j] : 0, size = size_after * fabs(r->slope_after[j]),
                      size_inside = size * fabs(r->slope[j]), scale = fabs(d->scale);
         const double plain = s->bound ? under_softcap(s->ds[j], size_after, r->slope_after[j], s->slope_after_error[j])

@@ -22,7 +22,7 @@ static int64_t segments_at(const rpi_strip *s, const rp_desc *d, int64_t b, int6
     return ((s->batch_step ? b : 0) * heads + (s->head_step ? h : 0)) * rpi_segments_of(s->len);
 }
 
-/* Return how many elements after a segment's largest entry its smallest entry is stored in s->largest. */
+/* Return the distance, in elements of s->largest, from a segment's largest entry to its smallest entry. */
 static int64_t min_after(const rpi_strip *s, const rp_desc *d)
 {
     return (s->batch_step ? d->batch : 1) * (s->head_step ? d->heads : 1) * rpi_segments_of(s->len);
@@ -121,7 +121,7 @@ bool rpi_biases_fall(const rpi_source *source, int32_t n, const rpi_args *args, 
             for (int64_t h = 0; h < d->heads; h++) {
                 double low = HUGE_VAL, high = -HUGE_VAL;
                 const rpi_strip *s = &source[x].strip;
-                if (source[x].kind != RPI_STRIP) /* only the scheme has bounds, so assume that they fall */
+                if (source[x].kind != RPI_STRIP) /* for a scheme with `largest`, assume that biases fall */
                     return true;
                 if ((b && !s->batch_step) || (h && !s->head_step))
                     continue;

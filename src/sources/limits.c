@@ -97,7 +97,7 @@ static void tabulate(rpi_term_limits *e, const rpi_args *args, int32_t term)
     e->count = (int64_t)(high - low) + 1;
 }
 
-/* Return true if each head has its own vectors. */
+/* Return true if the heads have different vectors. */
 static bool vectors_per_head(const rpi_args *args, int32_t term, const rpi_product *product)
 {
     rpi_shape shape;

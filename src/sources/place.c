@@ -40,7 +40,8 @@ static void place_strip(rpi_strip *s, const placing *p)
         return;
     }
     const int64_t span = e->max_offset - e->min_offset, heads = e->strip_per_head ? d->heads : 1;
-    const bool together = span <= e->len_q + p->end_k + RPI_WIDEST; /* else each batch entry gets a separate strip */
+    const bool together =
+        span <= e->len_q + p->end_k + RPI_WIDEST; /* if false, each batch entry gets a separate strip */
     s->len = rpi_max(e->len_q - 1 + p->end_k, 0) + (together ? span : 0);
     s->low = -(e->len_q - 1 + e->max_offset);
     s->head_step = heads > 1 ? s->len : 0;
@@ -51,7 +52,7 @@ static void place_strip(rpi_strip *s, const placing *p)
 
 static void place_indices(rpi_indices *x, const rpi_scheme *scheme, const placing *p)
 {
-    const bool own = rpi_takes_positions(scheme); /* then positions may differ between batch entries */
+    const bool own = rpi_takes_positions(scheme); /* if set, positions may differ between batch entries */
     const int64_t batch = own ? p->plan->desc.batch : 1;
     x->q_step = own ? p->e->len_q : 0;
     x->k_step = own ? p->pad_k : 0;
@@ -84,7 +85,7 @@ static void place_gather(rpi_source *s, const placing *p)
     place_indices(&s->gather.index, s->scheme, p);
 }
 
-/* Return the number of heads with different vectors, or 1 if all heads share them. */
+/* Return H if the heads have different vectors, or 1 if they share them. */
 static int64_t heads_of(const rpi_source *s, const rpi_vectors *v, const placing *p)
 {
     return p->e->term[s->term].per_head[v->product - s->scheme->product] ? p->plan->desc.heads : 1;

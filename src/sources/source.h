@@ -6,14 +6,14 @@
 #include "problem/problem.h"
 
 /* Kinds of sources. For each row of a tile, a source of biases returns a pointer to
- *   STRIP   entries of the head's strip, which sums the OFFSET terms; the entry of delta is delta - low
+ *   STRIP   entries of the head's strip, which sums the OFFSET terms; entry delta - low is used for delta
  *   GATHER  entries of the head, looked up by an index
  *   ROWS    biases computed row by row from the definition, or the array itself
- *   RUN     products of the query with vectors; the vector of delta is delta - first, clamped, or given by an index
+ *   RUN     products of the query with vectors; an index or clamp(delta - first) chooses the vector
  *   COLUMN  one product for each key, the same for every row
- *   KEYS    products of the keys with vectors; the vector of delta is delta - first, clamped
+ *   KEYS    products of the keys with vectors; clamp(delta - first) chooses the vector
  * One kind gives no biases:
- *   VALUES  vectors that are added to the values; chosen as for RUN */
+ *   VALUES  vectors that are added to the values; they are chosen as for RUN */
 typedef enum rpi_source_kind {
     RPI_STRIP,
     RPI_GATHER,

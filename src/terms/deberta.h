@@ -1,6 +1,6 @@
 /* terms/deberta.h -- disentangled attention: scale (<q_i, k_pos[h,c]> + <k_j, q_pos[h,c]>).
  * He et al. 2021, equation 4, with the buckets of DeBERTa-v2: c = clamp(bucket(i - j) + span, 0, 2 span-1).
- * With delta = j - i, c falls from 2 span-1 at delta = -left to 0 at delta = right, and is constant beyond.
+ * With delta = j - i, c falls from 2 span-1 at delta = -left to 0 at delta = right, and is constant outside this range.
  * deberta_check computes left and right; the two arrays then act as clipped tables of left+right+1 vectors.
  * SPDX-License-Identifier: Apache-2.0 */
 

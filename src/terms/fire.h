@@ -26,7 +26,7 @@ static rp_status fire_check(const rp_desc *d, rp_term *t, int32_t n)
     return RP_OK;
 }
 
-/* Uses x <= 0 instead of fmax so that NaN stays NaN. */
+/* Return max(x, 0), or NaN for NaN, which fmax would turn into 0. */
 static double relu(double x)
 {
     return x <= 0 ? 0.0 : x;

@@ -76,8 +76,8 @@ static double llama3_kept(const rp_term *t, double frequency)
     return fmin(fmax((rotations - t->low_freq_factor) / (t->high_freq_factor - t->low_freq_factor), 0), 1);
 }
 
-/* Return stretched length / trained length. This is `factor`. For YaRN and LongRoPE with factor 1, it is computed from
- * max_position_embeddings if that is set. */
+/* Return stretched length / trained length. This is `factor`, unless YaRN or LongRoPE has factor 1 and
+ * max_position_embeddings is set; then compute it from the two lengths. */
 static double rope_longer(const rp_term *t)
 {
     const bool lengths = t->scaling == RP_SCALING_YARN || t->scaling == RP_SCALING_LONGROPE;

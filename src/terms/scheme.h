@@ -134,9 +134,9 @@ typedef struct rpi_scheme {
     bool grid;           /* tokens form a grid: q_offset must be 0 */
     bool class_token;    /* INDEX: the first term->extra tokens are outside the grid */
     rp_term_facts facts; /* formula, samples, names */
-    rp_array_facts array[RP_MAX_ARRAYS]; /* name NULL past the last */
+    rp_array_facts array[RP_MAX_ARRAYS]; /* unused entries have name NULL */
     int32_t positions;      /* index of the array q_positions; k_positions is the next; see rpi_takes_positions */
-    const rp_param *params; /* the last has key NULL; NULL: no parameters */
+    const rp_param *params; /* list that ends with a NULL key; NULL without parameters */
     /* Set unset sizes (0) from the shapes of the arrays. Return -1, or the index of an array whose shape does not
      * determine a size. NULL if every size is required. */
     int (*sizes)(rp_term *term, const rp_array *array);
@@ -169,10 +169,10 @@ typedef struct rpi_scheme {
      * positions; p->j and p->delta are not set. */
     void (*row)(const rpi_pair *p, int64_t j0, int64_t n, double *to);
     /* TILE, optional: return an upper bound of the biases of rows (b, h, i) … (b, h, i+rows-1) and keys j0 … j1-1;
-     * +infinity if unknown. Tiles whose weights are all 0 by this bound are skipped. */
+     * +infinity if unknown. Kernels skip a tile if all its weights must be 0 according to this bound. */
     double (*largest)(const rpi_pair *p, int64_t rows, int64_t j0, int64_t j1);
-    /* OFFSET, INDEX with given positions, optional: set left and right so that every offset below -left has the value
-     * at -left, and every offset above right the value at right. NULL: no such limits. */
+    /* OFFSET, INDEX with given positions, optional: set left and right so that every offset below -left has the same
+     * value as -left, and every offset above right the same value as right. NULL: no such limits. */
     void (*reach)(const rp_term *term, int64_t *left, int64_t *right);
     /* INDEX: return the number of entries (entries), the entry of a pair (index), or the value of entry e for head p->h
      * (entry); add g times the derivatives of that value (entry_grad). */

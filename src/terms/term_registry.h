@@ -32,7 +32,7 @@ void rpi_term_shape(const rpi_scheme *s, const rp_desc *desc, const rp_term *ter
 /* Check that positions are finite and at most 2^53 in absolute value. `what` names the array in messages. */
 rp_status rpi_check_positions(const rpi_view *v, const rpi_shape *shape, const char *what);
 
-/* Return the number of distances, starting from 0, that have a bucket of their own. */
+/* Return the number of distances, starting from 0, that do not share their bucket with another distance. */
 int64_t rpi_bucket_exact(int64_t buckets, int32_t bidirectional, rp_strategy strategy);
 
 /* Return the factor of a term of form VEC. */

@@ -26,8 +26,8 @@ typedef struct products_backward {
     real *dk, *dv;        /* [Dk or Dv in chunks][BACKWARD_KEYS] */
     int dout_components;
     uint8_t *large_key, /* [BACKWARD_KEYS] 1: the key is non-finite or large, and was packed as 0 */
-        *large_value,   /* [BACKWARD_KEYS] the same for values */
-        *large_dout;    /* [BLOCK_ROWS] the same for rows of dout */
+        *large_value,   /* [BACKWARD_KEYS] 1: the value is non-finite or large, and was packed as 0 */
+        *large_dout;    /* [BLOCK_ROWS] 1: the row of dout is non-finite or large, and was packed as 0 */
     bool any_key, any_value, any_dout;
 } products_backward;
 

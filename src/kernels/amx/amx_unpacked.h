@@ -43,7 +43,7 @@ ALWAYS_INLINE void dot_key_chunks(amx_tiles *R, const operand *a, const operand 
     }
 }
 
-/* Compute s[64 keys][16 queries] += A B. */
+/* Compute s[64 keys][16 queries] += A B, summed over chunks. */
 static void key_product(const operand *a, const operand *b, int64_t chunks, real *s)
 {
     amx_tiles scratch, *R = &scratch;
@@ -203,7 +203,7 @@ static void unpacked_weights(block *k, const tile *t, int64_t r, int components,
 }
 
 /* Do the work of weigh_tile for one group of rows and unpacked values. If a value is not finite or exceeds MAX_VALUE,
- * set decode->non_finite; the call is then repeated with the blocks of the forward pass. */
+ * set decode->non_finite; the call is then repeated by the ordinary forward pass. */
 static void unpacked_weigh(block *k, const tile *t, bool values, const real *alpha, real *o, bool kept)
 {
     const rpi_call *c = k->c;

@@ -51,7 +51,7 @@ static inline int weight_components(const rp_plan *plan)
 }
 
 #define ALWAYS_INLINE                                                                                                  \
-    static inline __attribute__((always_inline)) /* inlining makes the counts of components constants */
+    static inline __attribute__((always_inline)) /* inlining turns the number of components into a constant */
 
 /* Run CALL with N as a compile-time constant equal to `components`, so that its loops can be unrolled. */
 #define BY_COMPONENTS(N, components, CALL)                                                                             \

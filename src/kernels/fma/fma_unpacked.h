@@ -6,7 +6,7 @@
  * uses the same keys. */
 static bool unpacked_pays(int64_t per_kv, int64_t rows)
 {
-    (void)rows; /* any number of rows up to MR */
+    (void)rows; /* allows any number of rows up to MR */
     return per_kv == 1;
 }
 
@@ -110,7 +110,8 @@ static inline __attribute__((always_inline)) void channel_major_keys(int vectors
     *w = all;
 }
 
-/* Compute the scores of one row with n keys, at most SINGLE_VECTORS vectors, from key j on. */
+/* Define a function that computes the scores of one row with n consecutive keys, at most SINGLE_VECTORS vectors. `at`
+ * is the first key. */
 #define SCORE_IN_PLACE(NAME, DTYPE)                                                                                    \
     static void NAME(const block *k, const char *at, int64_t step, int64_t n, const real *bias, real *s, magnitude *w) \
     {                                                                                                                  \
@@ -152,15 +153,15 @@ static bool single_scores(block *k, const tile *t, const real *bias)
         if (v->page)
             n = rpi_min(n, v->page_keys - j % v->page_keys);
         score(k, rpi_row_of(v, k->b, g, j), step, n, bias ? bias + col : NULL, k->s + col, &w);
-        n = rpi_round_up(n, VL); /* a no-op except for the last n */
+        n = rpi_round_up(n, VL); /* changes only the last n */
     }
     return !is_immoderate(&w);
 }
 
 #if defined(vf_columns) && !RPI_F64
-/* Compute the scores of one row with the NR keys from j on. Transpose keys in registers as 32-bit words, each one f32
- * or two 16-bit elements. Set a lane of *bad to NaN or infinity if its sum is. Return false if the array does not store
- * the keys as rows of such words. */
+/* Compute the scores of one row with keys j … j+NR-1. Transpose keys in registers as 32-bit words, each one f32 or two
+ * 16-bit elements. Set a lane of *bad to NaN or infinity if its sum is. Return false if the array does not store the
+ * keys as rows of such words. */
 static inline __attribute__((always_inline)) bool transposed_keys(rp_dtype dtype, const block *k, const head_rows *rows,
                                                                   int64_t j, const real *bias, real *s, vf *bad)
 {
@@ -277,7 +278,7 @@ static bool halves_in_place(const block *k, bool one_piece)
            c->args->desc.dim_v == c->pad_v;
 }
 
-/* Add w[n] times the 16-bit values of keys j … j+n-1 to the sums of one row. */
+/* Add the weighted 16-bit values of keys j … j+n-1 to one row's sums. w[0] is the weight of key j. */
 static void row_of_halves(const block *k, int64_t j, int64_t n, const real *w, real *sums, real alpha)
 {
 #if RPI_F64
@@ -302,8 +303,8 @@ static const real *values_ahead(const block *k, int64_t head, int64_t j, int64_t
 }
 
 /* Compute weigh_tile's sums o for one group of rows and unpacked values. k->unpacked is scratch for SUM_KEYS values. If
- * a value, and thus a sum, is not finite, set decode->non_finite; the call is then repeated with the blocks of the
- * forward pass. */
+ * a value, and thus a sum, is not finite, set decode->non_finite; the call is then repeated by the ordinary forward
+ * pass. */
 static void unpacked_values(block *k, const tile *t, int64_t keys, const real *alpha, real *o, int64_t sum_step)
 {
     const rpi_call *c = k->c;
