@@ -3,7 +3,7 @@
  * For batch entry b, query head h, query i, key j, and kv head g = h / (H / Hk):
  *
  *     s[i,j] = softcap_after(softcap(scale * <R(p_i) q_i, R(p_j) k_j> + relkey(i,j)) + bias_h(i,j)),
- *                                                                                        -infinity where a mask says no
+ *                                                                                        -infinity where masked
  *     w[i,.] = softmax(s[i,.])     out_i = sum_j w[i,j] (v_j + relval(i,j))     lse_i = log sum_j exp(s[i,j])
  *
  * The backward pass takes dout and computes the gradients of q, k, v and of every learned array.

@@ -1,4 +1,4 @@
-/* api/prepare.c -- rp_prepare: compute once what many calls of a plan use: strips of biases and the keys' RoPE table.
+/* api/prepare.c -- rp_prepare: compute the strips of biases and the keys' RoPE table once for many calls of a plan.
  * Independent of kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "arguments.h"

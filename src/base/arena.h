@@ -11,8 +11,8 @@
 #include <stdint.h>
 
 #define RPI_ARENA_ALIGNMENT 64
-/* Returned by functions that compute sizes, if the size does not fit in 63 bits. A sum or product with it overflows
- * too, and is reported. */
+/* The result of a function that computes a size, if the size does not fit in 63 bits. Sums and products with it
+ * overflow too, and are reported as too large. */
 #define RPI_TOO_LARGE INT64_MAX
 
 typedef struct rpi_arena {

@@ -52,7 +52,7 @@ static uint16_t narrowed(double value, narrow f)
     int shift = 52 - f.fraction;
     if (exponent < 1)
         shift += 1 - exponent;
-    if (wide == 0 || shift > 53) /* less than half of the smallest subnormal number: 1.x * 2^52 < 2^(shift-1) */
+    if (wide == 0 || shift > 53) /* |value| is below half of the smallest subnormal number: 1.x * 2^52 < 2^(shift-1) */
         return sign;
     const uint64_t whole = fraction | UINT64_C(1) << 52;
     uint64_t kept = whole >> shift;

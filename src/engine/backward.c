@@ -1,4 +1,4 @@
-/* engine/backward.c -- one backward call: its memory, its tasks, and the tickets by which tasks add their sums in a
+/* engine/backward.c -- one backward call: its memory, its tasks, and the tickets that make tasks add their sums in a
  * fixed order.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef _GNU_SOURCE
@@ -380,7 +380,7 @@ static void free_sums(gradients *g)
     rpi_arena_free(&g->back.sums.memory);
 }
 
-/* Run the call. It cannot fail: all memory is already allocated. */
+/* Run the call. It cannot fail, because all memory is already allocated. */
 static void backward(gradients *g, rp_pool *pool)
 {
     rpi_call *c = &g->call;

@@ -1,5 +1,5 @@
-/* engine/call.c -- code that forward and backward calls share: set up the call, its sources and its memory; map a head
- * of a group to batch entry and head; fill COLUMN sources.
+/* engine/call.c -- code that forward and backward calls share: set up the call, its sources and its memory, and fill
+ * COLUMN sources.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "engine.h"
 
@@ -50,7 +50,7 @@ void rpi_call_fill(rpi_call *c, rpi_sources *sources, rp_pool *pool)
 {
     rpi_sources_fill(sources, c->args, c->limits, pool);
     rpi_rope_tables_fill(&c->rope, c->args, c->limits, pool);
-    /* the special start of the running maximum helps only if some biases fall far enough */
+    /* the special start of the running maximum (kernels/skip.h) helps only if some biases fall far enough */
     c->starts = c->starts && rpi_biases_fall(c->source, c->n_sources, c->args, rpi_exp_limit(c->plan));
     /* a decoding call reads keys and values only once, so skipping saves time only if the caller keeps key_norms */
     c->skips = c->starts && c->plan->skips && (!c->limits->decode_queries || c->args->key_norms.data || c->grads);

@@ -26,7 +26,7 @@ struct rpi_call {
     uint8_t *large_k,    /* [kv head][panel] 1: a key of the panel is non-finite or large */
         *large_v;        /* [kv head][Lk padded] 1: the value is not finite */
     bool starts,         /* a row starts its running maximum near the score of its own key (kernels/skip.h) */
-        skips;           /* tiles with weights of 0 are skipped (kernels/skip.h) */
+        skips;           /* tiles whose weights are all 0 are skipped (kernels/skip.h) */
     /* [kv head][panel] the largest norm of a key; infinite if a key or value of the panel is non-finite or large */
     void *key_norms;
     int64_t pad_k, /* Lk rounded up to NR */
@@ -47,7 +47,7 @@ struct rpi_call {
 /* State shared by the tasks of a decoding call (few queries, many keys; kernels/decode.h). */
 typedef struct rpi_decode {
     int64_t n_tiles;
-    void *scores, *tiles, *sums; /* of the query heads of a group */
+    void *scores, *tiles, *sums; /* scratch for the query heads of a group */
     atomic_int non_finite;       /* 1: a value is not finite; attend_rows must compute the call */
 } rpi_decode;
 

@@ -181,7 +181,7 @@ static bool decode(rpi_forward *f, rp_pool *pool)
     return true;
 }
 
-/* Run the call. It cannot fail: all memory is already allocated. */
+/* Run the call. It cannot fail, because all memory is already allocated. */
 static void attend(rpi_forward *f, rp_pool *pool)
 {
     rpi_call *c = &f->call;

@@ -1,4 +1,5 @@
-/* isa/amx_emulated.c -- AMX tiles in plain C with the same bits, so that tests of kernels/amx run on every machine.
+/* isa/amx_emulated.c -- AMX tiles emulated in plain C with the same bits, so that tests of kernels/amx run on every
+ * machine.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "engine/call.h"
 #include "float_state.h"

@@ -14,8 +14,8 @@
  *
  * A task computes blocks of BLOCK_ROWS query rows of one head. For each block, it visits tiles of TILE_KEYS keys:
  *
- *     scores   compute q k^T plus biases. Each row has a pointer to its biases (in a strip, an array, a row of products,
- *              or scratch), from which its sums start
+ *     scores   compute q k^T plus biases. Each row has a pointer to its biases (in a strip, an array, a row of
+ *              products, or scratch), from which its sums start
  *     softmax  for VL rows at a time, raise the running maximum, rescale the earlier sums, compute exp, add the weights
  *     values   sum w v over SUM_KEYS keys, starting from zero, then add the sum to out
  *

@@ -7,8 +7,8 @@
 #include <float.h>
 #include <math.h>
 
-/* Return the unit of rounding of the arithmetic. For f64 it is doubled, because the reference also computes in f64 and
- * has its own rounding errors. */
+/* Return the relative rounding error of one operation of the arithmetic. For f64 it is doubled, because the reference
+ * also computes in f64 and has its own rounding errors. */
 static inline double rpi_unit(const rp_desc *d)
 {
     return d->dtype == RP_F64 ? 0x1p-52 : 0x1p-24;
