@@ -360,7 +360,7 @@ static rp_status alloc_private_sums(gradients *g, const rpi_grads *grads)
     return status;
 }
 
-/* Allocate sums for the arrays of all terms, except for those with `direct`. */
+/* Allocate sums for the terms' arrays, except for arrays whose gradients tasks write directly to the output. */
 static rp_status alloc_sums(gradients *g, const rpi_grads *grads)
 {
     uint32_t summed[RP_MAX_TERMS];

@@ -105,9 +105,8 @@ static inline void score_tile(const real *q, int64_t q_step, const real *k, int6
 }
 
 /* Compute o[r][0…width) = o[r][…] * alpha[r] + sum over n keys of w[r][j] v[j][…]. The width is NVW vectors. AT is the
- * index of w[r][j]; transposed_tile reads weights stored by column. Rows of v are V_STEP elements apart. UNPACKED says
- * that v is the caller's array: then prefetch the row AHEAD rows later, and the values at `ahead` once that is past the
- * last row. */
+ * index of w[r][j]; transposed_tile reads weights stored by column. Rows of v are V_STEP elements apart. If UNPACKED is
+ * set, v is the caller's array: prefetch the row AHEAD rows later, or the values at `ahead` if there is no such row. */
 #define VALUE_TILE(NAME, NVW, ROWS, AT, V_STEP, UNPACKED)                                                              \
     static inline void NAME##_##NVW(const real *w, int64_t w_step, int64_t n, const real *v, int64_t v_step, real *o,  \
                                     int64_t o_step, const real *alpha, const real *ahead)                              \

@@ -192,8 +192,8 @@ static double stored_most(const rp_desc *d)
 
 /* Return a bound on the error of a weight w of the backward pass, given the error `off` of the forward pass. The weight
  * is recomputed from the score and lse, each of which is off by up to eta. If lse is given and rpi_lse_limit allows it,
- * it is one rounded number; else it is the largest score and the logarithm of a sum. Only arguments of exp above a
- * limit matter, because exp returns 0 below it. */
+ * it is one rounded number; else it is the largest score and the logarithm of a sum. The argument of exp is limited to
+ * the range in which exp does not return 0. */
 static double recomputed_weight_error(const rpi_row *r, double score, double eta, double w, double off)
 {
     const rp_desc *d = &r->args->desc;
