@@ -1,5 +1,5 @@
-/* api/arguments.c -- check the arrays of a call against its plan and convert them to views. Later stages check nothing
- * again. Independent of kernels.
+/* api/arguments.c -- check the arrays of a call against its plan and convert them to views. Later code does not check
+ * them again. Independent of kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "arguments.h"
 #include "sources/sources.h"
@@ -46,8 +46,8 @@ static rp_status check_rows(rpi_view *v, const rp_array *a, bool keys, const cha
     return RP_OK;
 }
 
-/* Check that no two elements of an output share memory: with the axes sorted by stride, each step must be longer than
- * the range of all shorter axes. */
+/* Check that no two elements of an output share memory: with the axes sorted by stride, each stride must exceed the
+ * range that the axes with shorter strides cover. */
 rp_status rpi_check_output(const rp_array *a, const char *name)
 {
     int32_t order[RP_MAX_AXES], n = 0;
@@ -92,7 +92,7 @@ static rp_status check_named(rpi_view *v, const rp_array *a, const rpi_shape *sh
     return status == RP_OK ? rpi_view_of(v, a, shape, cls, name) : status;
 }
 
-/* Set the lengths of a call of a flexible plan from its arrays; the plan's lengths are maxima. */
+/* For a flexible plan, set the lengths of the call from its arrays. The plan's lengths are maxima. */
 static rp_status take_lengths(rp_desc *d, const rp_tensors *t)
 {
     const struct {
@@ -189,7 +189,8 @@ static rp_status check_q_offsets(rpi_args *args, const rp_tensors *t)
     return s;
 }
 
-/* Check norms of keys. A cache may have room for more keys than the call has. */
+/* Check the shape and type of key_norms. The array may be longer than the call needs, because a cache may have room for
+ * more keys. */
 rp_status rpi_check_norms(const rp_desc *d, const rp_array *a, rpi_view *v)
 {
     const int64_t segments = (d->len_k + RP_NORM_KEYS - 1) / RP_NORM_KEYS;
@@ -216,7 +217,7 @@ static int64_t not_a_norm(const rpi_view *v, int64_t at, int64_t n)
     return x;
 }
 
-/* Check the norms that a call reads. Tiles of keys are skipped because of their norms, so invalid norms are refused. */
+/* Check the norms that a call reads. Invalid norms would make it skip the wrong tiles. */
 static rp_status check_known_norms(rpi_args *args, const rp_array *a)
 {
     rpi_view *v = &args->key_norms;
@@ -234,8 +235,8 @@ static rp_status check_known_norms(rpi_args *args, const rp_array *a)
     return s;
 }
 
-/* Refuse an array that is present although its condition, such as "scaling=longrope ? [dim/2] : none", excludes it, or
- * absent although its condition requires it. */
+/* Report an array that is given although its condition, such as "scaling=longrope ? [dim/2] : none", excludes it, or
+ * that is absent although its condition requires it. */
 static rp_status refuse_conditional(const char *name, bool given, const char *condition)
 {
     const int length = (int)strcspn(condition, " ");
@@ -292,7 +293,7 @@ static rp_status check_mask(rpi_args *args, const rp_tensors *t, int32_t n)
     const rp_desc *d = &args->desc;
     char name[64];
     rpi_shape shape;
-    /* rp_plan_create has checked this with other lengths, if the plan is flexible */
+    /* check again: a flexible plan was checked with other lengths */
     const rp_status s = rpi_mask_check(d, &d->masks[n], n);
     if (s != RP_OK || !rpi_mask_array(args->plan->mask_entry[n], d, &shape))
         return s;
@@ -300,7 +301,7 @@ static rp_status check_mask(rpi_args *args, const rp_tensors *t, int32_t n)
     return check_named(&args->mask[n], &t->mask[n], &shape, RPI_INTEGERS, false, name);
 }
 
-/* The arrays to check: all; only those that rp_prepare uses; only keys and values. */
+/* Which arrays to check: all, only those that rp_prepare uses, or only keys and values. */
 enum { ALL_ARRAYS, PREPARED_ARRAYS, KEY_ARRAYS };
 
 static rp_status check_args(rpi_args *args, const rp_plan *plan, const rp_tensors *t, int which)
@@ -441,7 +442,7 @@ static rp_status check_gradients(rpi_grads *grads, const rpi_args *args, const r
             if (!rp_term_array_learned(d->terms[m].kind, x))
                 return rpi_fail(RP_E_ARG, "the gradient %s: the array is not learned and has no gradient; omit it",
                                 name);
-            rpi_view v; /* has the axes of the caller's array; views in args have the axes of the scheme */
+            rpi_view v; /* has the axes of the caller's array, unlike the views in args */
             s = check_gradient(&v, a, &t->term[m][x], false, name);
             if (s == RP_OK) {
                 rpi_shape shape;

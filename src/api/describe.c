@@ -1,4 +1,4 @@
-/* api/describe.c -- check a description, make a plan of it, and compute the shapes of the arrays it requires.
+/* api/describe.c -- check a description, create a plan from it, and compute the shapes of the arrays that it requires.
  * Independent of kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "arguments.h"
@@ -58,7 +58,7 @@ static rp_status check_sizes(rp_desc *d, const rp_desc *given)
         return rpi_fail(RP_E_RANGE, "desc.dropout is %g: 0 (none) to below 1", d->dropout);
     if (d->scale == RP_SCALE_AUTO)
         d->scale = 1.0 / sqrt((double)d->dim_k);
-    /* The limit is far below the largest f32, so that products with moderate numbers stay finite. */
+    /* The limit is far below the largest f32, so that multiplying a moderate number by it stays finite. */
     if (!(fabs(d->scale) <= 1e20))
         return rpi_fail(RP_E_RANGE, "desc.scale is %g: -1e20 to 1e20", d->scale);
     if (d->softcap != 0 && !(d->softcap >= 1e-20 && d->softcap <= 1e20))
@@ -97,7 +97,7 @@ static rp_status check_terms(rp_plan *p)
         if (status != RP_OK)
             return status;
         p->intervals |= s->causal;
-        int32_t *one = NULL; /* index of the term in this role, if only one is allowed */
+        int32_t *one = NULL; /* where to store the term's index, if only one term of this form is allowed */
         switch (s->form) {
         case RPI_OFFSET:
         case RPI_INDEX: break;
@@ -137,7 +137,7 @@ static rp_status check_masks(rp_plan *p)
     return RP_OK;
 }
 
-/* Fill a plan in place, except for its instruction set. */
+/* Fill in a plan, except for its instruction set. */
 static rp_status plan_fill(rp_plan *p, const rp_desc *desc)
 {
     memset(p, 0, sizeof *p);
@@ -182,7 +182,7 @@ rp_status rp_plan_create(rp_plan **plan, const rp_desc *desc)
         p->components = p->desc.dtype == RP_F32 && p->desc.precision == RP_PRECISION_HIGH ? 2 : 3;
         const char *skip = getenv("RELPOS_SKIP");
         p->skips = !(skip && strcmp(skip, "0") == 0);
-        p->desc.isa = NULL; /* the caller's string may not outlive this call */
+        p->desc.isa = NULL; /* the caller's string may be freed after this call */
         if (p->ops)
             rpi_limits_bound(&p->bounds, p);
     }
@@ -224,17 +224,17 @@ size_t rp_plan_backward_size(const rp_plan *plan, const rp_pool *pool)
     return size ? size + rpi_arguments_bytes(sizeof(rpi_backward_args)) : 0;
 }
 
-/* Return the full shape of an array, for a caller that allocates one. */
+/* Return the shape with which a caller should allocate an array. */
 static void full_shape(const rpi_shape *s, int32_t *ndim, int64_t *shape)
 {
-    /* arrays of vectors are described without the axis of heads */
+    /* arrays of vectors are returned without the axis of heads */
     int32_t skip = s->ndim - rpi_max(s->min_ndim, s->ndim == 3 ? 2 : s->ndim);
     *ndim = s->ndim - skip;
     for (int32_t x = 0; x < *ndim; x++)
         shape[x] = s->n[x + skip];
 }
 
-/* Begin rp_term_shape and rp_mask_shape: check the description and set *ndim to 0. */
+/* Do the common first part of rp_term_shape and rp_mask_shape: check the description and set *ndim to 0. */
 static rp_status start_shape(rp_plan *p, const rp_desc *desc, int32_t *ndim, const int64_t *shape)
 {
     if (!ndim || !shape)

@@ -1,4 +1,4 @@
-/* api/inspect.c -- functions that look inside a call, all by the reference path: trace a row, compute the biases and
+/* api/inspect.c -- functions that inspect a call with the reference path: trace a row, compute biases, and compute
  * bounds on errors. Independent of kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "inspect.h"
@@ -53,7 +53,7 @@ static rp_status score_row(rpi_rows *s, int64_t b, int64_t h, int64_t i)
             (long long)b, (long long)h, (long long)i, (long long)d->batch, (long long)d->heads, (long long)d->len_q);
     rpi_row_at(r, b, h, i);
     if (!r->raw)
-        r->raw = s->raw; /* not NULL: compute the scores of masked pairs too */
+        r->raw = s->raw; /* if not NULL, the scores of masked pairs are computed too */
     rpi_row_scores(r);
     rpi_row_softmax(r);
     return RP_OK;
@@ -130,7 +130,7 @@ static rp_status make_bias(bias_arguments *own, const rp_plan *plan, const rp_te
         return rpi_fail(RP_E_ARG, "%s is NULL", !plan ? "plan" : !t ? "tensors" : "bias");
     if (t->size != sizeof *t)
         return rpi_fail(RP_E_ARG, "tensors has another size: start from rp_tensors_init");
-    /* The biases do not need q and k. Placeholders let rpi_args_check serve here too. */
+    /* The biases do not need q and k, but rpi_args_check does: give it placeholders. */
     *with = *t;
     rp_desc lengths = plan->desc;
     const rp_desc *d = &lengths;

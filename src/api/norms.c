@@ -1,5 +1,5 @@
-/* api/norms.c -- norms of the keys of a cache, with which calls of few queries skip keys without reading them.
- * Independent of kernels.
+/* api/norms.c -- rp_key_norms: compute norms of the keys in a cache, with which decoding can skip keys without reading
+ * them. Independent of kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "arguments.h"
 #include "engine/call.h"

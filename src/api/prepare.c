@@ -1,12 +1,12 @@
-/* api/prepare.c -- rp_prepare: compute what the calls of a plan share, which is strips of biases and RoPE's table of
- * the keys. Independent of kernels.
+/* api/prepare.c -- rp_prepare: compute the strips of biases and the keys' RoPE table once for many calls of a plan.
+ * Independent of kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "arguments.h"
 #include "sources/sources.h"
 #include <stdlib.h>
 #include <string.h>
 
-/* Check the arrays of terms, with placeholders for q and k, which only a call has. */
+/* Check the arrays of terms. q and k do not exist yet, so use placeholders for them. */
 static rp_status args_without_keys(rpi_args *args, const rp_plan *plan, const rp_tensors *t)
 {
     if (!t || t->size != sizeof *t)

@@ -1,5 +1,4 @@
-/* base/array.c -- types of elements, and checks of arrays against the required shape. Independent of terms, masks and
- * calls.
+/* base/array.c -- element types, and checks of arrays against a required shape. Independent of terms, masks and calls.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "array.h"
 #include <stdio.h>
@@ -48,7 +47,7 @@ static const char *shape_text(char *buf, size_t size, int32_t ndim, const int64_
     return buf;
 }
 
-/* Return true if an axis of the given array fits the required axis. */
+/* Return true if length n is allowed for axis x of the required shape. */
 static bool axis_fits(const rpi_shape *shape, int32_t x, int64_t n)
 {
     return n == shape->n[x] || (n == 1 && (shape->ones >> x & 1));
@@ -78,7 +77,7 @@ rp_status rpi_view_of(rpi_view *view, const rp_array *a, const rpi_shape *shape,
                         shape_text(want, sizeof want, shape->ndim, shape->n),
                         shape->ones || shape->min_ndim < shape->ndim ? ", or one that broadcasts to it" : "");
     for (int32_t x = 0; x < a->ndim; x++) {
-        int64_t step = a->shape[x] > 1 ? a->stride[x] : 0, span; /* with one element the stride is never used */
+        int64_t step = a->shape[x] > 1 ? a->stride[x] : 0, span; /* the stride of a single element is never used */
         if (!rpi_mul(size, a->shape[x], (int64_t)rp_dtype_size(a->dtype), &span) || step == INT64_MIN ||
             !rpi_mul(rpi_max(a->shape[x] - 1, 0), step < 0 ? -step : step, (int64_t)rp_dtype_size(a->dtype), &span) ||
             __builtin_add_overflow(reach, span, &reach))
@@ -115,7 +114,7 @@ int64_t rpi_integer(const void *data, rp_dtype dtype, int64_t at)
     case RP_I16: return ((const int16_t *)data)[at];
     case RP_U32: return ((const uint32_t *)data)[at];
     case RP_I32: return ((const int32_t *)data)[at];
-    case RP_U64: return (int64_t)((const uint64_t *)data)[at]; /* numbers from 2^63 on become negative */
+    case RP_U64: return (int64_t)((const uint64_t *)data)[at]; /* 2^63 and above become negative */
     case RP_I64: return ((const int64_t *)data)[at];
     default: return ((const uint8_t *)data)[at];
     }

@@ -1,5 +1,5 @@
-/* isa/isa_registry.c -- the instruction sets by name, and which of them this machine has. Also measures how fast the
- * machine multiplies and adds, and reads memory.
+/* isa/isa_registry.c -- find instruction sets by name, and whether this machine supports them. Also measure the
+ * machine's peak rates of multiply-adds and of reading memory.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* clock_gettime */
@@ -120,7 +120,7 @@ static rp_status measure(double (*peak)(int64_t), rp_pool *pool, double *gflops)
     j->peak = peak;
     pool = rpi_pool_or_default(pool);
     const double began = now();
-    /* several runs, since the clock rises during the first ones */
+    /* several runs, because the clock frequency rises during the first ones */
     for (int run = 0; run < 12 && (run == 0 || now() < began + 0.25); run++) {
         const double start = now();
         rpi_pool_run(pool, rp_pool_threads(pool), peak_task, j);
@@ -160,12 +160,12 @@ rp_status rp_measure_peak(const char *isa, rp_pool *pool, double *gflops)
 
 typedef uint64_t sixteen_bytes __attribute__((vector_size(16)));
 
-/* Read memory in a few streams, taking a line of 64 bytes from each in turn. */
+/* Read memory in a few streams, alternately one line of 64 bytes from each. */
 enum { LINE = 64 / sizeof(sixteen_bytes), STREAMS = 4, STREAM = (256 << 20) / sizeof(sixteen_bytes) / STREAMS };
 
 typedef struct bandwidth_job {
     sixteen_bytes *data; /* [threads][STREAMS][STREAM] */
-    bool fill;           /* each thread first writes the part it reads */
+    bool fill;           /* write instead of read, so that each thread first writes the part that it will read */
     uint64_t seen[RP_MAX_THREADS];
 } bandwidth_job;
 
@@ -185,7 +185,7 @@ static void bandwidth_task(void *context, int64_t n, int32_t worker)
         }
     }
     for (int c = 0; c < LINE; c++)
-        j->seen[n] ^= sum[c][0] ^ sum[c][1]; /* uses the sum, so that the compiler keeps the reads */
+        j->seen[n] ^= sum[c][0] ^ sum[c][1]; /* use the sum, so that the compiler does not remove the reads */
 }
 
 rp_status rp_measure_bandwidth(rp_pool *pool, double *bytes_per_second)

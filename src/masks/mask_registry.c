@@ -1,4 +1,4 @@
-/* masks/mask_registry.c -- the masks, and their registry, which is generated from masks.def. Independent of terms and
+/* masks/mask_registry.c -- compile the masks, and build their registry from masks.def. Independent of terms and
  * kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "mask.h"
@@ -46,7 +46,7 @@ const char *rp_mask_name(rp_mask_kind kind)
     return m ? m->info.name : NULL;
 }
 
-/* An array may omit leading axes, and may have length 1 on any axis. */
+/* The given array may omit leading axes, and any axis may have length 1. */
 bool rpi_mask_array(const rpi_mask_entry *mask_entry, const rp_desc *desc, rpi_shape *shape)
 {
     const struct {

@@ -1,5 +1,5 @@
-/* problem/sums.c -- sums in double for the gradients of the terms' arrays, and storing them.
- * engine/reduce.c or the reference fills the sums. Independent of sources, kernels and the reference.
+/* problem/sums.c -- allocate the sums for the gradients of the terms' arrays, in double, and store the results.
+ * engine/reduce.c or the reference computes the sums. Independent of sources, kernels and the reference.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "problem.h"
 #include <string.h>

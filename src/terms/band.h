@@ -1,6 +1,6 @@
-/* terms/band.h -- a band conditioned on content, as in Inkling: sum over c of r[b,h,i,c] p[h,c,-delta] for the `extent`
- * keys up to and including the query's position, 0 for all others. Vector e of the product belongs to
- * -delta = extent-1-e.
+/* terms/band.h -- a band of biases that depends on the query's content, as in Inkling: sum over c of r[b,h,i,c]
+ * p[h,c,-delta] for the `extent` keys up to and including the query's position, 0 for all other keys. Vector e of the
+ * product is for -delta = extent-1-e.
  * SPDX-License-Identifier: Apache-2.0 */
 
 static const rp_param band_params[] = {

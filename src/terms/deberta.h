@@ -1,7 +1,7 @@
 /* terms/deberta.h -- disentangled attention: scale (<q_i, k_pos[h,c]> + <k_j, q_pos[h,c]>).
  * He et al. 2021, equation 4, with the buckets of DeBERTa-v2: c = clamp(bucket(i - j) + span, 0, 2 span-1).
- * As a function of delta = j - i, c is 2 span-1 for delta <= -left and falls to 0 for delta >= right. deberta_check
- * computes left and right; the two arrays then act as clipped tables of left+right+1 vectors.
+ * With delta = j - i, c falls from 2 span-1 at delta = -left to 0 at delta = right, and is constant outside this range.
+ * deberta_check computes left and right; the two arrays then act as clipped tables of left+right+1 vectors.
  * SPDX-License-Identifier: Apache-2.0 */
 
 static const rp_param deberta_params[] = {
@@ -14,13 +14,13 @@ static const rp_param deberta_params[] = {
     {0},
 };
 
-/* Return the bucket of r >= 0; bucket(-r) = -bucket(r). Each distance up to buckets/2 has a separate bucket. */
+/* Return the bucket of r >= 0; bucket(-r) = -bucket(r). Each distance up to buckets/2 has its own bucket. */
 static int64_t deberta_bucket(const rp_term *t, int64_t r)
 {
     const int64_t mid = t->buckets / 2;
     if (t->buckets < 0 || r <= mid)
         return r;
-    /* rounded to f32 after each step, as make_log_bucket_position of transformers does; bucket_of explains the log */
+    /* round to f32 after each step, as make_log_bucket_position in transformers does; bucket_of explains the log */
     volatile float ratio = (float)log((double)((float)r / (float)mid));
     ratio = ratio / (float)log((double)(float)((double)(t->max_position - 1) / (double)mid));
     ratio = ratio * (float)(mid - 1);

@@ -1,5 +1,5 @@
-/* terms/grid.h -- code of the terms on a grid of tokens in row-major order. Signs differ: axial uses key - query, swin
- * and axialkey use query - key.
+/* terms/grid.h -- code shared by terms on a grid of tokens in row-major order. Signs differ: axial uses key - query,
+ * swin and axialkey use query - key.
  * SPDX-License-Identifier: Apache-2.0 */
 
 static const rp_param grid_params[] = {

@@ -37,7 +37,7 @@ static const rp_param rope_params[] = {
     {0},
 };
 
-/* Check conditions between parameters, and between dim and the width of q and k. */
+/* Check conditions that involve several parameters, or dim and the width of q and k. */
 static rp_status rope_relations(const char *what, const rp_term *t, int64_t width)
 {
     if (t->dim > width || t->dim % 2 != 0)

@@ -3,7 +3,7 @@
  * Raffel et al. 2020, section 2.1. delta = key - query, as relative_position in T5 (memory - context).
  * SPDX-License-Identifier: Apache-2.0 */
 
-/* Return how many of the n buckets for one direction hold exactly one distance. Not for uniform spacing. */
+/* Return how many of the n buckets for one direction contain exactly one distance. Not used for uniform spacing. */
 static int64_t exact_buckets(int64_t n)
 {
     return n / 2;
@@ -14,14 +14,14 @@ int64_t rpi_bucket_exact(int64_t buckets, int32_t bidirectional, rp_strategy str
     return strategy == RP_STRATEGY_UNIFORM ? 0 : exact_buckets(bidirectional ? buckets / 2 : buckets);
 }
 
-/* Return the bucket of a distance among n buckets for one direction. The first exact_buckets(n) hold one distance each;
- * the others divide the distances up to max_distance. */
+/* Return the bucket of a distance among n buckets for one direction. The first exact_buckets(n) contain one distance
+ * each; the others divide the remaining distances up to max_distance. */
 static int64_t bucket_of(int64_t distance, int64_t n, int64_t max_distance, rp_strategy strategy)
 {
     const int64_t exact = exact_buckets(n), rest = n - exact;
     double d = (double)distance;
     if (strategy == RP_STRATEGY_UNIFORM) {
-        if (distance >= max_distance) /* floor(d*n/M) would be capped at n - 1; the product could overflow */
+        if (distance >= max_distance) /* floor(d*n/M) is limited to n - 1, and the product could overflow */
             return n - 1;
         return rpi_min(distance * n / max_distance, n - 1);
     }
@@ -45,8 +45,8 @@ static int64_t bucket_of(int64_t distance, int64_t n, int64_t max_distance, rp_s
     }
     default: {
         /* Each step rounds to f32, as in the public implementations, to get identical buckets. Their logarithm is the
-         * f32 nearest to the exact value. logf of the C library sometimes is not (435 buckets in one direction,
-         * distance 2231 of 3283), so compute the logarithm in double and round it. */
+         * f32 nearest to the exact value. The C library's logf sometimes is not (435 buckets in one direction, distance
+         * 2231 of 3283), so compute the logarithm in double and round it. */
         volatile float ratio = (float)log((double)((float)distance / (float)exact));
         ratio = ratio / (float)log((double)max_distance / (double)exact);
         ratio = ratio * (float)rest;
@@ -72,7 +72,7 @@ static int64_t bucket_signed(int64_t delta, int64_t buckets, int64_t max_distanc
 
 static const char *const bucket_strategies[] = {"log", "uniform", "linear", "quadratic", NULL};
 
-/* T5 has all of these except the first. */
+/* T5 has all of these parameters except the first. */
 static const rp_param bucket_params[] = {
     {"strategy", RP_PARAM_CHOICE, RPI_FIELD(strategy), .choices = bucket_strategies,
      .meaning = "spacing of the buckets"},
@@ -85,7 +85,7 @@ static const rp_param bucket_params[] = {
     {0},
 };
 
-/* Check conditions between parameters. */
+/* Check conditions that involve several parameters. */
 static rp_status bucket_relations(const char *what, const rp_term *t)
 {
     const int64_t exact = exact_buckets(t->bidirectional ? t->buckets / 2 : t->buckets);
@@ -126,14 +126,15 @@ static int64_t bucket_index(const rpi_pair *p)
                          t->kind == RP_TERM_T5 ? RP_STRATEGY_LOG : t->strategy);
 }
 
-/* Distances from max_distance on share one bucket; without bidirectional, so do all keys after the query. */
+/* Distances from max_distance on share one bucket. If not bidirectional, all keys after the query also share a bucket.
+ * */
 static void bucket_reach(const rp_term *t, int64_t *left, int64_t *right)
 {
     *left = t->max_distance, *right = t->bidirectional ? t->max_distance : 0;
 }
 
-/* Compute the bucket once for all heads, since its logarithm is expensive. A bucket is below 2^30, so a double holds it
- * exactly. */
+/* Compute the bucket once for all heads, because its logarithm is expensive. A bucket is below 2^30, so a double
+ * represents it exactly. */
 static double bucket_shared(const rpi_pair *p)
 {
     return (double)bucket_index(p);

@@ -1,4 +1,4 @@
-/* terms/term_registry.c -- the position terms: compiles every scheme, and builds the registry from terms.def.
+/* terms/term_registry.c -- the registry of position terms: compile every scheme, and build the registry from terms.def.
  * Independent of calls and kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "term_registry.h"
@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Defines the scheme of one kind. Name, syntax and source come from terms.def. */
+/* Define the scheme of one kind. Its name, syntax and source are in terms.def. */
 #define RPI_SCHEME(ENUM, ...) static const rpi_scheme scheme_##ENUM = {__VA_ARGS__};
 
-/* Code that several schemes share. */
+/* Code shared by several schemes. */
 #include "common.h"
 #include "clip.h"
 #include "grid.h"
@@ -145,7 +145,8 @@ rp_status rpi_term_check(const rp_desc *desc, rp_term *term, int32_t n)
     rp_status status = check_params(what, term, s->params, true);
     if (status == RP_OK && s->check)
         status = s->check(desc, term, n);
-    return status == RP_OK ? check_params(what, term, s->params, false) : status; /* includes resolved parameters */
+    return status == RP_OK ? check_params(what, term, s->params, false)
+                           : status; /* again, for parameters that `check` has set */
 }
 
 rp_status rpi_check_struct_size(const char *name, size_t size, size_t own)
@@ -158,7 +159,7 @@ rp_status rpi_check_struct_size(const char *name, size_t size, size_t own)
     return RP_OK;
 }
 
-/* Set every parameter that the kind reads to its default, and all other fields to 0. */
+/* Set every parameter of the kind to its default, and all other fields to 0. */
 static void set_defaults(rp_term *t, rp_term_kind kind)
 {
     const rpi_scheme *s = rpi_scheme_of(kind);
@@ -255,7 +256,7 @@ void rpi_term_shape(const rpi_scheme *s, const rp_desc *desc, const rp_term *ter
 
 rp_status rpi_check_positions(const rpi_view *v, const rpi_shape *shape, const char *what)
 {
-    const bool batched = v->stride[0] != 0; /* otherwise all batch entries use the same row */
+    const bool batched = v->stride[0] != 0; /* false: all batch entries use the same row */
     for (int64_t b = 0; b < (batched ? shape->n[0] : rpi_min(shape->n[0], 1)); b++)
         for (int64_t n = 0; n < shape->n[1]; n++) {
             const double x = rpi_at(v, b, n, 0, 0);

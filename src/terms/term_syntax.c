@@ -1,4 +1,4 @@
-/* terms/term_syntax.c -- parses and prints terms in the syntax of the command line: "t5,table=NAME,buckets=32".
+/* terms/term_syntax.c -- parse and print terms in the syntax of the command line: "t5,table=NAME,buckets=32".
  * SPDX-License-Identifier: Apache-2.0 */
 #include "base/edits.h"
 #include "term_registry.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Return `name` if it is at most 2 edits from `word` and nearer than `best`; otherwise `best`, which may be NULL. */
+/* Return `name` if it is at most 2 edits from `word` and nearer than `best`, else `best`, which may be NULL. */
 static const char *nearer(const char *word, const char *best, const char *name)
 {
     const size_t d = rpi_edits(word, name);
@@ -28,8 +28,8 @@ static bool read_int(const char *text, int64_t *value)
     return *end == 0 && errno == 0;
 }
 
-/* Read a decimal number, with a point in every locale. strtod does the rounding, after the point is replaced by the
- * decimal point of the locale. */
+/* Read a decimal number with a point in every locale: replace the point by the locale's decimal point, then call
+ * strtod. */
 static bool read_real(const char *text, double *value)
 {
     char copy[64], point[8], *end;
