@@ -41,7 +41,7 @@ bool io_bytes(size_t element, int32_t ndim, const int64_t *shape, size_t *bytes)
     return true;
 }
 
-/* Mixes eight bytes at a time. Each step is invertible, so changing a bit changes the result. */
+/* Hash eight bytes at a time. Each step is invertible, so changing one bit always changes the result. */
 uint64_t io_checksum(uint64_t z, const void *data, size_t size)
 {
     const unsigned char *p = data;
@@ -92,7 +92,7 @@ bool io_utf8_all(const void *text, size_t size)
 const char *io_safe(char *buf, size_t size, const char *name)
 {
     const unsigned char *p = (const unsigned char *)name;
-    size_t left = strlen(name), at = 0, cut = 0; /* cut: last position with space for three dots */
+    size_t left = strlen(name), at = 0, cut = 0; /* cut: last position that leaves space for three dots */
     if (size == 0)
         return "";
     while (left > 0) {
@@ -120,7 +120,7 @@ const char *io_safe(char *buf, size_t size, const char *name)
     return buf;
 }
 
-/* Return the advice for a damaged file, by the suffix of its name. */
+/* Return advice for a damaged file, chosen by the suffix of its name. */
 static const char *damage_hint(const char *path)
 {
     static const struct {
@@ -138,7 +138,8 @@ static const char *damage_hint(const char *path)
     return "download the file again, or write it again with the program that made it";
 }
 
-/* Append advice in parentheses, selected by the beginning of the message, unless the message already ends with ")". */
+/* Append advice in parentheses, chosen by the beginning of the message. Do nothing if the message already ends with
+ * ")". */
 static void add_hint(char err[IO_ERR_MAX], const char *path, const char *message)
 {
     static const struct {
@@ -206,8 +207,8 @@ io_status io_no_memory(char why[IO_WHY_MAX])
 
 /* ------------------------------------------------------------------------------------------------ sets */
 
-/* Reserve space for one more element of a list. The capacity of a list is the next power of two of its length, so
- * only this function may grow it. */
+/* Make room for one more element in a list. The capacity of a list is its length rounded up to a power of two, so only
+ * this function may grow it. */
 static void *grown(void *list, size_t n, size_t element)
 {
     size_t bytes;
@@ -333,7 +334,7 @@ static int by_text(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Sort the names, and return a duplicate or NULL. */
+/* Sort the names. Return a name that occurs twice, or NULL. */
 static const char *duplicate(const char **names, size_t n)
 {
     if (n > 0)
@@ -389,8 +390,8 @@ io_format io_format_of(const char *path)
     return ends_in(path, ".npz") ? IO_NPZ : ends_in(path, ".safetensors") ? IO_SAFETENSORS : IO_UNKNOWN;
 }
 
-/* Detect the format by the first bytes. A zip file of version 0.0 does not exist, so "PK\3\4\0\0" is the length of a
- * safetensors header. */
+/* Detect the format from the first bytes. "PK\3\4\0\0" is not a zip file (its version would be 0.0): these bytes are
+ * the header length of a .safetensors file. */
 static io_format sniff(const unsigned char *start, size_t size)
 {
     uint64_t length = 0;
@@ -403,7 +404,7 @@ static io_format sniff(const unsigned char *start, size_t size)
     return length >= 2 && length <= IO_SAFETENSORS_HEADER_MAX ? IO_SAFETENSORS : IO_UNKNOWN;
 }
 
-/* Read up to `size` bytes, or to the end. Return the number of bytes; -1 with errno. */
+/* Read `size` bytes, or fewer at the end of the file. Return the number of bytes; -1 with errno. */
 static ssize_t read_up_to(int fd, unsigned char *data, size_t size)
 {
     size_t at = 0;
@@ -453,8 +454,8 @@ io_status io_parse(const char *path, io_format format, const unsigned char *data
     return io_damaged(err, path, "it is neither .npz nor .safetensors");
 }
 
-/* Read an open file. Check the first bytes for the format before reading an endless pipe or a huge file. The file is
- * not mapped: if another process truncated it, reading the mapping would kill this process. */
+/* Read an open file. Check the first bytes before reading the rest, which may be an endless pipe or a huge file. Do not
+ * map the file: if another process truncated it, accessing the mapping would kill this process. */
 static io_status read_open(const char *path, int fd, io_format format, io_set *set, io_format *found,
                            char err[IO_ERR_MAX])
 {
@@ -558,7 +559,7 @@ io_status io_read_wanted(const char *path, io_wanted *wanted, const void *contex
     if (io_is_standard(path, "/dev/stdin")) {
         result = read_open("standard input", STDIN_FILENO, IO_UNKNOWN, set, found, err);
     } else {
-        /* Non-blocking, so that a pipe without a writer does not block here; it reads as empty. */
+        /* O_NONBLOCK: opening a pipe without a writer must not block; the pipe then reads as empty. */
         const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
         if (fd < 0) {
             const io_status status = errno == ENOENT ? IO_ABSENT : IO_FAILED;

@@ -1,12 +1,12 @@
-/* generate.c -- write targets token by token: greedy search and sampling, for many sources together. beam.c has beam
- * search. A finished row leaves the batch. The target of a source does not depend on the other sources.
+/* generate.c -- generates targets token by token: greedy search and sampling, for many sources together. beam.c
+ * implements beam search. A finished row leaves the batch. The target of a source does not depend on the other sources.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/model.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Upper bounds of the rows, and of the tokens of all sources, that are decoded together. */
+/* Limits of a batch: rows, and tokens of all its sources. */
 enum { MAX_ROWS = 64, MAX_SOURCE_TOKENS = 16384 };
 
 /* ------------------------------------------------------------------------------------------------ results */
@@ -14,7 +14,7 @@ enum { MAX_ROWS = 64, MAX_SOURCE_TOKENS = 16384 };
 rp_status t5_add_result(rp_t5_results *r, int64_t source, int64_t index, const int32_t *tokens, int64_t n, double score,
                         bool finished)
 {
-    if ((r->n & (r->n - 1)) == 0) { /* the array is full: its capacity doubles at each power of two */
+    if ((r->n & (r->n - 1)) == 0) { /* the array is full: its capacity is the next power of two */
         rp_t5_sequence *more = realloc(r->sequences, (size_t)(r->n > 0 ? 2 * r->n : 1) * sizeof *more);
         if (more == NULL)
             return t5_no_memory();
@@ -55,17 +55,17 @@ void rp_t5_results_free(rp_t5_results *r)
 
 /* ------------------------------------------------------------------------------------------------ one row */
 
-/* A target that is being written. */
+/* A target that is being generated. */
 typedef struct target {
     int64_t source, index;
-    int32_t *tokens; /* the start token, the prefix and the new tokens */
+    int32_t *tokens; /* start token, prefix, and new tokens */
     int64_t n;
     double score;
-    uint64_t key;        /* key of its random numbers */
-    bool done, finished; /* done: no more tokens; finished: it ended by itself */
+    uint64_t key;        /* key of the random numbers of this target */
+    bool done, finished; /* done: no more tokens; finished: the target ended by itself */
 } target;
 
-/* A call for some of the sources. The rows of a step are the unfinished targets. */
+/* The state of one batch of sources. The rows of a step are the unfinished targets. */
 typedef struct run {
     const rp_t5 *m;
     const rp_t5_generation *g;
@@ -73,15 +73,15 @@ typedef struct run {
     rp_t5_drafted *drafted;
     rp_t5_session *session;
     target *targets;
-    int64_t n_targets, forced; /* forced: number of tokens in the start token and the prefix */
+    int64_t n_targets, forced; /* forced: number of tokens given before generation: start token and prefix */
     int32_t *parents, *tokens;
     int64_t *row_target; /* the target of each row */
     float *logits;
-    bool screened;    /* this step uses the screen, which only computes logits that may be the largest */
+    bool screened;    /* this step uses the screen, and computes only logits that may be the largest */
     t5_buffer bounds; /* [rows, 2, vocab] */
 } run;
 
-/* Choose the next token of a row from its processed scores: the likeliest, or a sample. */
+/* Choose the next token of a row from its processed scores: the likeliest token, or a sample. */
 static rp_status pick(const run *r, const target *t, int64_t n, const float *scores, int32_t *token)
 {
     const int64_t vocab = r->m->config.vocab;
@@ -98,7 +98,7 @@ static rp_status pick(const run *r, const target *t, int64_t n, const float *sco
     return status;
 }
 
-/* Choose the next token of a target from its logits, and append it. */
+/* Choose the next token of a target from its logits, and append the token. */
 static rp_status choose(run *r, target *t, float *scores)
 {
     const t5_prefix p = {t->tokens, t->n, r->forced};
@@ -128,7 +128,7 @@ static rp_status choose(run *r, target *t, float *scores)
 
 /* ------------------------------------------------------------------------------------------------ steps */
 
-/* List the rows of the next step: the unfinished targets. Each continues its row of this step. */
+/* List the rows of the next step: the unfinished targets. Each continues the row that it has in this step. */
 static int64_t next_rows(run *r, int64_t rows)
 {
     int64_t n = 0;
@@ -143,7 +143,8 @@ static int64_t next_rows(run *r, int64_t rows)
     return n;
 }
 
-/* Decide if a step of `rows` rows uses the screen. Only greedy decoding can: it needs no score but the largest. */
+/* Decide whether a step of `rows` rows uses the screen. Only greedy decoding can use it, because it needs only the
+ * largest score. */
 static rp_status decide_screen(run *r, int64_t rows)
 {
     r->screened = false;
@@ -158,14 +159,14 @@ static rp_status decode(run *r, int64_t rows, int64_t n, const int32_t *tokens)
     return t5_decode(r->session, rows, r->parents, n, tokens, r->screened ? NULL : r->logits, NULL, NULL);
 }
 
-/* Compute bounds of the logits. Rows of `hidden` are ld apart. */
+/* Compute bounds of the logits; ld is the number of elements from one row of `hidden` to the next. */
 static rp_status bound_rows(run *r, int64_t rows, const float *hidden, int64_t ld)
 {
     const rp_status status = t5_reserve(&r->bounds, rows * 2, r->m->config.vocab * 4);
     return status == RP_OK ? t5_screen_bounds(r->m, rows, hidden, ld, r->bounds.data) : status;
 }
 
-/* Compute the logits that may be the largest for the next token of a target, from bounds number k. */
+/* Compute those logits of a target's next token that may be the largest, using row k of the bounds. */
 static rp_status screen_row(run *r, const target *t, int64_t k, const float *hidden, float *logits)
 {
     const t5_prefix p = {t->tokens, t->n, r->forced};
@@ -184,20 +185,20 @@ static rp_status screen_rows(run *r, int64_t rows, int64_t n)
 
 /* ------------------------------------------------------------------------------------------------ drafts */
 
-enum { MAX_PROPOSED = 7 /* plus the token before them: 8 rows, the most that the screen accepts */ };
-#define MIN_PROBABILITY 0.6 /* stop proposing when the draft's joint probability of all proposals falls below this */
+enum { MAX_PROPOSED = 7 /* with the token before them 8 rows, the most that the screen accepts */ };
+#define MIN_PROBABILITY 0.6 /* stop proposing when the draft's joint probability of the proposals is lower */
 
-/* Proposals for the only row, and how many of them were accepted. */
+/* Proposals for the only row, and the number of accepted ones. */
 typedef struct draft {
     run *r;
     target *t;
     int32_t tokens[1 + MAX_PROPOSED]; /* the last token of the row, then the proposals */
     int64_t proposed, accepted;
-    bool over; /* the last chosen token differs from the proposal, or ends the target */
+    bool over; /* the last chosen token differs from its proposal, or ends the target */
 } draft;
 
-/* Propose tokens with the draft's layers. They use the row's cache and are then removed from it. Sampling uses the
- * random number that the model will use for the same position. */
+/* Propose tokens with the layers of the draft. They extend the row's cache and are then removed from it. Sampling uses
+ * the random numbers that the model will use at the same positions. */
 static rp_status propose(draft *d, int64_t max)
 {
     const run *r = d->r;
@@ -222,7 +223,7 @@ static rp_status propose(draft *d, int64_t max)
     return status;
 }
 
-/* Choose the next token, and compare it with the proposal. All proposals before it were accepted. */
+/* Choose the next token and compare it with its proposal. All earlier proposals have been accepted. */
 static rp_status check(draft *d, float *logits)
 {
     const rp_status status = choose(d->r, d->t, logits);
@@ -254,8 +255,8 @@ static rp_status check_screened(draft *d)
     return status;
 }
 
-/* Write several tokens of the only row in one pass of the model: the accepted proposals and one more. Each is chosen
- * from the logits that a single step would compute. */
+/* Generate several tokens of the only row in one pass of the model: the accepted proposals and one more token. The
+ * logits have the bits that single steps would give. */
 static rp_status pass(run *r, target *t)
 {
     draft d = {.r = r, .t = t, .tokens = {t->tokens[t->n - 1]}};
@@ -290,7 +291,7 @@ static rp_status run_steps(run *r, int64_t n_sources)
         r->row_target[k] = k;
         memcpy(first + k * r->forced, r->targets[k].tokens, (size_t)r->forced * sizeof *first);
     }
-    /* Without a prefix, the draft is used from the start token on. A prefix is fed to the model first. */
+    /* Without a prefix, the draft starts right after the start token. A prefix is first fed to the model. */
     const bool only_passes = rows == 1 && r->forced == 1 && r->m->draft != NULL;
     rp_status status = only_passes ? RP_OK : decode(r, rows, r->forced, first);
     free(first);
@@ -443,7 +444,7 @@ static rp_status check_generation(const rp_t5 *m, const rp_t5_generation *g)
     return status == RP_OK ? t5_check_tokens(m, "bad_words", g->n_bad_words, g->bad_words) : status;
 }
 
-/* Return the end of the group of sources that starts at `first` and is decoded together. */
+/* Return the end of the batch of sources that begins at `first`. */
 static int64_t batch_end(const rp_t5_tokens *sources, int64_t first, int64_t n, int64_t rows_each)
 {
     int64_t end = first, tokens = 0;
@@ -453,7 +454,7 @@ static int64_t batch_end(const rp_t5_tokens *sources, int64_t first, int64_t n, 
     return end;
 }
 
-/* Let the caller cancel between layers of the encoder too. */
+/* Let the caller also cancel between layers of the encoder. */
 static int check_caller(void *context, double fraction)
 {
     (void)fraction;

@@ -1,11 +1,11 @@
-/* greedy_screen.c -- greedy decoding without reading the whole head. An int8 copy of the head gives bounds of every
- * logit. Only logits that may be the largest are computed exactly, bit for bit as the whole head does, so the tokens
- * are the same.
+/* greedy_screen.c -- greedy decoding without reading the whole head. An int8 copy of the head gives bounds for every
+ * logit. Only logits that may be the largest are computed exactly, with the bits that the whole head would give. So the
+ * chosen tokens are the same.
  *
- * Why that holds after t5_process: it changes each score independently by a non-decreasing function. The processed
- * bounds therefore enclose the processed logit. The largest processed logit is at least the largest lower bound, so
- * every token that has it has an upper bound of at least the largest lower bound: it is a candidate. Of several, the
- * first wins.
+ * Why this also holds after t5_process: it changes each score independently, by a non-decreasing function. So the
+ * processed bounds enclose the processed logit. A token with the largest processed logit has an upper bound that is at
+ * least the largest lower bound; hence it is among the candidates. If several tokens share the largest logit, the first
+ * wins.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/model.h"
 #include "src/isa/clones.h"
@@ -13,15 +13,15 @@
 #include <stdlib.h>
 
 enum {
-    MIN_VOCAB = 4096,   /* with a smaller vocabulary, screening does not pay */
-    F32_ROWS = 8,       /* with more rows, which read the head once together, screening an f32 head does not pay */
+    MIN_VOCAB = 4096,   /* screening a smaller vocabulary takes longer than reading the head */
+    F32_ROWS = 8,       /* with more rows, which share one read of the head, screening an f32 head does not pay */
     BF16_ROWS = 4,      /* same for a bf16 head */
-    STEPS_BEFORE = 24,  /* steps after which the time to make the copy is saved */
-    MIN_CANDIDATES = 16 /* a row may have this many candidates, or 1 in CANDIDATES_IN; else it reads the whole head */
+    STEPS_BEFORE = 24,  /* number of steps after which making the copy saves time */
+    MIN_CANDIDATES = 16 /* a row with more candidates, also above vocab / CANDIDATES_IN, reads the whole head */
 };
-#define CANDIDATES_IN 64 /* a candidate costs more than its row: it reads the 16 rows that are packed together */
+#define CANDIDATES_IN 64 /* a candidate costs more than one row: it reads the 16 rows packed together */
 
-/* Return the smallest vocabulary that is screened: RELPOS_SCREEN if set, for tests and measurements. */
+/* Return the smallest vocabulary that is screened. RELPOS_SCREEN overrides it, for tests and measurements. */
 static int64_t min_vocab(void)
 {
     const char *text = getenv("RELPOS_SCREEN");
@@ -97,8 +97,8 @@ rp_status t5_screen_bounds(const rp_t5 *m, int64_t rows, const float *hidden, in
     return t5_linear_failed(linear_screen_bounds(&m->screen->screen, m->pool, rows, hidden, ld, bounds, NULL));
 }
 
-/* List the tokens whose upper bound reaches the largest lower bound. Return their number, or max + 1 if it is above
- * max. */
+/* List the tokens whose upper bound is at least the largest lower bound. Return their number, or max + 1 if there are
+ * more than max. */
 RPI_CLONES static int64_t candidates(const float *low, const float *high, int64_t vocab, int64_t max, int32_t *tokens)
 {
     enum { BLOCK = 64 };

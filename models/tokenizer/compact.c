@@ -1,8 +1,8 @@
-/* compact.c -- a tokenizer.json whose pieces and scores are stored as arrays instead of text, which opens several
- * times faster.
+/* compact.c -- the compact form of a tokenizer.json: pieces and scores are stored as arrays instead of text, so it
+ * opens several times faster.
  *
  * Layout, in the byte order of the machine: MAGIC; int64 [3]: number of pieces n, bytes of all pieces, bytes of the
- * JSON; double [n] scores; int32 [n] sizes; the pieces; the JSON with an empty list as model.vocab.
+ * JSON; double [n] scores; int32 [n] sizes; the pieces; the JSON, in which the list model.vocab is empty.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/json.h"
 #include "tokenizer/read_json.h"
@@ -41,7 +41,7 @@ tok_status tok_read_compact(tokenizer *t, const char *data, int64_t size, const 
     return tok_read_json_with(t, pieces + head[1], head[2], &vocab, name, err);
 }
 
-/* Write the compact form. vocab was checked when the tokenizer was opened. */
+/* Write the compact form. Opening the tokenizer has already checked vocab. */
 static tok_status write_compact(const json_t *vocab, const char *json, char **made, int64_t *made_size)
 {
     int64_t head[3] = {(int64_t)json_array_size(vocab), 0, (int64_t)strlen(json)};
@@ -67,7 +67,8 @@ static tok_status write_compact(const json_t *vocab, const char *json, char **ma
     return TOK_OK;
 }
 
-/* Return the JSON as text. json_dumps of jansson 2.14 silently omits bytes if its buffer cannot grow. */
+/* Return the JSON as text. json_dumps cannot be used: in jansson 2.14 it silently omits bytes if its buffer cannot
+ * grow. */
 static char *text_of(const json_t *root)
 {
     const size_t size = json_dumpb(root, NULL, 0, JSON_COMPACT);
@@ -87,7 +88,7 @@ tok_status tok_compact(const char *data, int64_t size, char **made, int64_t *mad
     bool no_memory;
     *made = NULL;
     *made_size = 0;
-    tok_status status = tok_open_memory(&t, data, size, "the tokenizer", 0, err); /* refuses damaged files */
+    tok_status status = tok_open_memory(&t, data, size, "the tokenizer", 0, err); /* check the file */
     const bool json = status == TOK_OK && t->kind == TOK_JSON && !tok_is_compact(data, size);
     tok_close(t);
     if (!json)

@@ -1,5 +1,5 @@
-/* encode.c -- converts text to token numbers: finds added tokens, normalizes the rest, splits it into words if the
- * tokenizer does so, and splits these into pieces.
+/* encode.c -- converts text to token numbers: finds added tokens, normalizes the text between them, splits it into
+ * words if the tokenizer does so, and splits the words into pieces.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tokenizer/parts.h"
 
@@ -7,12 +7,12 @@
 
 bool tok_ask(tok_work *w)
 {
-    w->until_asked = 1 << 20; /* call the callback every few tens of milliseconds */
+    w->until_asked = 1 << 20; /* bytes between calls of the callback, a few tens of milliseconds */
     w->stopped = w->stopped || (w->cancelled != NULL && w->cancelled(w->context) != 0);
     return !w->stopped;
 }
 
-/* Return the number of bytes up to the next space, or the next byte that may begin meta_text. */
+/* Return the number of bytes before the next space, or before the next byte that may begin meta_text. */
 static int64_t plain_run(const tokenizer *t, const char *text, int64_t size)
 {
     int64_t n = 0;
@@ -21,8 +21,8 @@ static int64_t plain_run(const tokenizer *t, const char *text, int64_t size)
     return n;
 }
 
-/* Apply the Metaspace step: replace spaces by t->meta_text, insert one before the first word if the scheme requires
- * it, and begin a word at each. */
+/* Apply the Metaspace step: replace each space by t->meta_text, insert meta_text before the first word if the scheme
+ * requires it, and encode each word separately if meta_split is set. */
 static void encode_meta(tok_work *w, const char *text, int64_t size, bool at_start)
 {
     const tokenizer *t = w->t;
@@ -58,7 +58,7 @@ static void encode_words(tok_work *w, const char *text, int64_t size, bool at_st
         tok_unigram(w, text, size);
 }
 
-/* Encode a stretch of normalized text without added tokens. */
+/* Encode normalized text that contains no added tokens. */
 static void encode_normalized(tok_work *w, const char *text, int64_t size, int64_t from)
 {
     if (!w->t->white_split) {
@@ -82,7 +82,7 @@ static void encode_normalized(tok_work *w, const char *text, int64_t size, int64
         encode_words(w, text + start, at - start, from + start < w->front);
 }
 
-/* Return the number of bytes of the first n characters. */
+/* Return the number of bytes that the first n characters have. */
 static int64_t bytes_of(const char *text, int64_t size, int64_t n)
 {
     int64_t at = 0;
@@ -99,7 +99,7 @@ static void encode_sentencepiece(tok_work *w, const char *text, int64_t size, in
         tok_unigram(w, w->normalized.bytes, w->normalized.size);
 }
 
-/* Encode a stretch of text without added tokens. */
+/* Encode text that contains no added tokens. */
 static void encode_raw(tok_work *w, const char *text, int64_t size, int64_t from)
 {
     const tokenizer *t = w->t;
@@ -125,7 +125,7 @@ static void encode_raw(tok_work *w, const char *text, int64_t size, int64_t from
         tok_split_added(w, &t->normalized, w->normalized.bytes, w->normalized.size, encode_normalized);
 }
 
-/* Copy a text to *to, with U+FFFD in place of bytes that are not UTF-8. */
+/* Copy a text to *to, replacing bytes that are not UTF-8 by U+FFFD. */
 static void make_valid(tok_work *w, tok_text *to, const char *text, int64_t size)
 {
     for (int64_t at = 0; at < size && tok_goes_on(w, 1);) {
@@ -185,7 +185,8 @@ tok_status tok_encode_watched(const tokenizer *t, const char *text, int64_t size
     if (!valid.failed && !w.stopped)
         tok_split_added(&w, &t->raw, text, valid.bytes != NULL ? valid.size : size, encode_raw);
     if (special &&
-        !(t->kind == TOK_BYTES && w.ids.n > 0 && w.ids.ids[w.ids.n - 1] == t->eos)) /* ByT5: no second </s> */
+        !(t->kind == TOK_BYTES && w.ids.n > 0 && w.ids.ids[w.ids.n - 1] == t->eos)) /* ByT5: do not append a second
+                                                                                     * </s> */
         add_special(&w, t->after, t->n_after);
     if (w.ids.n == 0)
         tok_ids_grow(&w.ids);

@@ -1,4 +1,4 @@
-/* open.c -- opens a tokenizer from a file, a directory or memory, makes the one of ByT5, and frees tokenizers.
+/* open.c -- opens a tokenizer from a file, a directory or memory, creates the tokenizer of ByT5, and frees tokenizers.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/io.h"
 #include "tokenizer/parts.h"

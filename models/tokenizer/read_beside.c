@@ -1,5 +1,5 @@
-/* read_beside.c -- reads the JSON files beside a spiece.model as transformers does: the number of tokens
- * <extra_id_N>, and tokens that were added later, such as <AA2fold> of ProstT5.
+/* read_beside.c -- reads the JSON files beside a spiece.model, like transformers: the number of tokens <extra_id_N>,
+ * and tokens that were added later, such as <AA2fold> of ProstT5.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/io.h"
 #include "io/json.h"
@@ -57,14 +57,14 @@ tok_status tok_read_extra_ids(const tok_beside *beside, int32_t *extra_ids, char
 
 /* ---- special tokens */
 
-/* Add a token, a string or an object with "content", to a set. Return false if out of memory. */
+/* Add a token to a set. The token is a string or an object with "content". Return false if out of memory. */
 static bool collect_token(json_t *set, const json_t *value)
 {
     const char *text = json_string_value(json_is_object(value) ? json_object_get(value, "content") : value);
     return text == NULL || json_object_set_new(set, text, json_true()) == 0;
 }
 
-/* Add the special tokens of a file. */
+/* Add the special tokens that a file lists. */
 static bool collect_special(json_t *set, const json_t *root)
 {
     static const char *const keys[] = {"bos_token", "eos_token", "unk_token", "sep_token",
@@ -98,7 +98,7 @@ static tok_status refuse(const adding *a, const char *token, long long id, const
                     io_safe(safe, sizeof safe, a->file->name), io_safe(name, sizeof name, token), id, why, number);
 }
 
-/* Set the normalized form of a token that is found in the normalized text. */
+/* Set the normalized form of a token that is searched for in the normalized text. */
 static tok_status set_normalized(const adding *a, tok_added *added, const char *token)
 {
     tok_work w = {.t = a->t};
@@ -147,7 +147,7 @@ static tok_status add_one(adding *a, const char *token, const json_t *value)
     return status;
 }
 
-/* Check that the numbers have no gap, and sort the pieces again. */
+/* Check that the token numbers have no gap, and sort the pieces again. */
 static tok_status finish(adding *a)
 {
     tokenizer *t = a->t;

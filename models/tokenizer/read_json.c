@@ -1,6 +1,6 @@
-/* read_json.c -- reads a tokenizer.json: the model, its pieces and the added tokens. read_steps.c reads its steps.
- * Everything that the library `tokenizers` refuses is refused, and features that T5 does not use. truncation and
- * padding are ignored.
+/* read_json.c -- reads a tokenizer.json: the model, its pieces and the added tokens. read_steps.c reads the normalizer
+ * and the other steps. A file is refused if the library `tokenizers` refuses it or if it uses features that T5 does not
+ * need. "truncation" and "padding" are ignored.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tokenizer/read_json.h"
 #include "io/io.h"
@@ -20,7 +20,7 @@ tok_status tok_reader_fail(const tok_reader *r, tok_status status, const char *f
     va_start(arguments, format);
     vsnprintf(line + n, sizeof(line) - (size_t)n, format, arguments);
     va_end(arguments);
-    io_safe(r->err, TOK_ERR_MAX, line); /* messages of jansson contain bytes of the file */
+    io_safe(r->err, TOK_ERR_MAX, line); /* messages of jansson quote bytes of the file */
     return status;
 }
 
@@ -59,9 +59,9 @@ tok_status tok_json_type(const tok_reader *r, const json_t *object, const char *
 
 /* ---- the model */
 
-/* Return the double that serde_json, which `tokenizers` uses, reads from the shortest digits of x. serde_json
- * divides an integer by a power of ten, so the result may be a neighbour of x. Comparisons of nearly equal sums of
- * scores depend on it. */
+/* Return the double that serde_json, the parser of `tokenizers`, reads from the shortest digits of x. serde_json
+ * divides an integer by a power of ten, so the result may be a neighbour of x. The difference decides between
+ * segmentations with nearly equal scores. */
 static double as_serde_reads(double x)
 {
     char text[40];
@@ -78,7 +78,7 @@ static double as_serde_reads(double x)
         if (*p < '0' || *p > '9')
             continue;
         significand = significand * 10 + (uint64_t)(*p - '0');
-        exponent -= p > text; /* count the digits after the point */
+        exponent -= p > text; /* count the digits after the decimal point */
     }
     if (exponent < -300 || exponent > 300)
         return x;
@@ -114,7 +114,7 @@ static tok_status read_piece(tok_reader *r, const json_t *pair, int32_t id)
     return set_piece(r, id, json_string_value(piece), (int64_t)json_string_length(piece), tok_json_score(score));
 }
 
-/* Set all pieces from r->vocab. compact.c has checked the sizes. */
+/* Set all pieces from r->vocab. compact.c has already checked the sizes. */
 static tok_status take_pieces(tok_reader *r)
 {
     tok_status status = TOK_OK;
@@ -188,13 +188,13 @@ static tok_status read_model(tok_reader *r, const json_t *model)
 
 /* ---- added tokens */
 
-/* Set the normalized form of a token, which is found in the normalized text and read by the decoder. */
+/* Set the normalized form of a token. The encoder searches for it in the normalized text, and the decoder reads it. */
 static tok_status set_normalized(tok_reader *r, tok_added *added)
 {
     tokenizer *t = r->t;
     tok_work w = {.t = t};
     int64_t front = 1;
-    tok_text content = {0}; /* a copy, because growing t->names moves it */
+    tok_text content = {0}; /* a copy, because growing t->names moves the text */
     tok_text_add(&content, tok_named(t, added->content), added->size);
     if (!content.failed)
         tok_normalize_json(&w, content.bytes, content.size, &front);
@@ -287,8 +287,8 @@ static tok_status read_added(tok_reader *r, const json_t *list)
     return status;
 }
 
-/* `tokenizers` skips a token if the text that the decoder reads is a special token. So a special token that the
- * normalizer changes may not be skipped. */
+/* `tokenizers` skips a token if the text that its decoder reads is a special token. So a special token that the
+ * normalizer changes is not always skipped. */
 static void set_skipped(tokenizer *t)
 {
     for (int32_t k = 0; k < t->n_added; k++) {

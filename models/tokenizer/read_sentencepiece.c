@@ -1,5 +1,5 @@
-/* read_sentencepiece.c -- reads a SentencePiece model, a message of protocol buffers (sentencepiece_model.proto), with
- * all bounds checked. Unused fields are skipped.
+/* read_sentencepiece.c -- reads a SentencePiece model, a message of protocol buffers (sentencepiece_model.proto). All
+ * bounds are checked; fields that are not needed are skipped.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/io.h"
 #include "tokenizer/parts.h"
@@ -92,7 +92,7 @@ static tok_status wrong_type(const reader *r, const char *what, int wire, int wa
                     r->name, what, wire, wanted);
 }
 
-/* Contents of a message SentencePiece. */
+/* The fields of a SentencePiece message: one piece. */
 typedef struct piece {
     bytes text;
     float score;
@@ -254,7 +254,7 @@ static tok_status read_denormalizer(reader *r, bytes b)
     return TOK_OK;
 }
 
-/* Read every field except the pieces, which are only counted. */
+/* Read every field except the pieces; only count these. */
 static tok_status read_specs(reader *r, bytes b, int32_t *n_pieces)
 {
     tok_status status = TOK_OK;
@@ -278,7 +278,7 @@ static tok_status read_specs(reader *r, bytes b, int32_t *n_pieces)
     return status;
 }
 
-/* Add the tokens <extra_id_N>; the last is <extra_id_0>. */
+/* Add the tokens <extra_id_N> in descending order; the last is <extra_id_0>. */
 static bool add_extra(tokenizer *t, int32_t extra_ids)
 {
     const int32_t first = t->n_tokens;
@@ -305,7 +305,7 @@ static bool is_user_defined(const tok_entry *token)
     return token->type == TOK_USER_DEFINED;
 }
 
-/* Return the control piece of a given name, or of the usual name; -1 if there is none. */
+/* Return the number of the control piece called `name`, or `usual` if name is absent; -1 if there is none. */
 static int32_t control(const tokenizer *t, bytes name, const char *usual)
 {
     const int64_t size = name.end - name.at;
@@ -369,7 +369,7 @@ tok_status tok_read_sentencepiece(tokenizer *t, const char *data, int64_t size, 
     reader r = {.t = t, .name = name, .err = err};
     const bytes all = {data, data + size};
     t->dummy_prefix = t->remove_extra = t->escape = true;
-    t->min_score = (double)FLT_MAX; /* the initial value in SentencePiece */
+    t->min_score = (double)FLT_MAX; /* initial value as in SentencePiece */
     int32_t n = 0;
     tok_status status = read_specs(&r, all, &n);
     if (status == TOK_OK && n == 0)

@@ -1,4 +1,4 @@
-/* read_steps.c -- reads the steps of a tokenizer.json: normalizer, pre_tokenizer, post_processor and decoder. An
+/* read_steps.c -- reads the steps in a tokenizer.json: normalizer, pre_tokenizer, post_processor and decoder. An
  * unknown step is an error, because skipping it would change the tokens.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/io.h"
@@ -59,8 +59,8 @@ static int base64_digit(char c)
                                   : -1;
 }
 
-/* Decode base64. Return false unless the text has groups of four digits, "=" only as padding at the end, and no
- * leftover bits. */
+/* Decode base64. Return false if the text does not consist of groups of four digits, has "=" other than as final
+ * padding, or leaves bits over. */
 static bool base64(tok_text *to, const char *text, int64_t size)
 {
     if (size % 4 != 0)
@@ -165,7 +165,7 @@ tok_status tok_read_normalizer(tok_reader *r, const json_t *normalizer)
     return each(r, normalizer, "normalizer", "normalizers", one_normalizer);
 }
 
-/* ---- pre_tokenizer, and the decoder of the same name */
+/* ---- pre_tokenizer, and the decoder step of the same name */
 
 static tok_status read_meta(const tok_reader *r, const json_t *step, const char **text, int64_t *size,
                             tok_prepend *prepend, bool *split)
@@ -225,7 +225,7 @@ tok_status tok_read_pre_tokenizer(tok_reader *r, const json_t *pre_tokenizer)
 
 /* ---- post_processor */
 
-/* Read the numbers of a special token of a template. */
+/* Read the token numbers of a special token in a template. */
 static tok_status read_special(tok_reader *r, const json_t *template, const json_t *item, int32_t *to, int *n)
 {
     const char *id;
@@ -311,7 +311,7 @@ static tok_status one_decoder(tok_reader *r, const json_t *decoder, const char *
                 return tok_reader_fail(r, TOK_DAMAGED, "the decoder has ByteFallback twice: must be at most once");
         step->kind = TOK_DECODE_BYTES;
     } else if (strcmp(type, "Fuse") == 0) {
-        return TOK_OK; /* must be last, where it changes nothing */
+        return TOK_OK; /* allowed only as the last step, where it changes nothing */
     } else {
         return unknown(r, "decoder", type, "must be Metaspace, Replace, ByteFallback, Fuse or Sequence");
     }
@@ -320,7 +320,7 @@ static tok_status one_decoder(tok_reader *r, const json_t *decoder, const char *
     return status;
 }
 
-/* Return true if Fuse is the last step. It joins all tokens, so later steps would process another text. */
+/* Return true if Fuse is the last step. Fuse joins all tokens, so steps after it would process a different text. */
 static bool fuse_is_last(const json_t *decoder)
 {
     const json_t *list = json_object_get(decoder, "decoders");

@@ -1,4 +1,5 @@
-/* bench.c -- relpos t5 bench: time encoding and decoding, and compare what decoding reads with the memory's bandwidth.
+/* bench.c -- relpos t5 bench: time encoding and decoding. Compare the bytes that decoding reads per second with the
+ * memory bandwidth.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/cli/t5.h"
 #include <stdlib.h>
@@ -47,7 +48,7 @@ static double median(double *x, int64_t n)
 typedef struct measured {
     double load, encode, generate;   /* seconds */
     double encode_cpu, generate_cpu; /* processor seconds of all threads */
-    double bandwidth;                /* of the memory, in bytes per second */
+    double bandwidth;                /* memory bandwidth in bytes per second */
     rp_t5_drafted drafted;           /* statistics of one repetition */
 } measured;
 
@@ -112,7 +113,7 @@ static void print(const request *r, const measured *m)
 {
     const rp_t5_info *i = rp_t5_about(r->common.model);
     const double decode = m->generate - m->encode, tokens = (double)(r->new_tokens * r->batch);
-    const bool timed = r->new_tokens > 0 && decode > 0; /* false if encoding alone happened to take longer than both */
+    const bool timed = r->new_tokens > 0 && decode > 0; /* encoding alone can happen to take longer than both */
     const double rate = (double)r->new_tokens * (double)i->step_bytes / decode;
     char whole[32], bytes[32], without[32];
     if (r->json) {

@@ -56,8 +56,8 @@ static int on_option(void *context, int key, const char *value)
     }
 }
 
-/* Cut a line to --pad-to tokens, and keep an end token as the last. With --attend-padding, pad it. Return false if out
- * of memory. */
+/* Cut a line to --pad-to tokens, but keep its end token as the last one. With --attend-padding, pad it. Return false if
+ * out of memory. */
 static bool fit(const request *r, int32_t **tokens, int64_t *n)
 {
     const rp_t5_info *i = rp_t5_about(r->common.model);
@@ -132,7 +132,7 @@ static void normalize(float *x, int64_t d)
         x[k] = (float)((double)x[k] / sqrt(sum));
 }
 
-/* Compute one vector from n hidden states. */
+/* Pool n hidden states into one vector. */
 static void pool_rows(const request *r, const float *rows, int64_t n, int64_t d, float *to)
 {
     memset(to, 0, (size_t)d * sizeof *to);

@@ -1,5 +1,5 @@
-/* explain.c -- relpos t5 explain: show one query of one head: scores of content, biases of the table, weights. The
- * library computes q, k, v and the table, and cli/explain shows them.
+/* explain.c -- relpos t5 explain: show the attention of one query in one head: content scores, biases from the table,
+ * and weights. The library computes q, k, v and the table; cli/explain prints them.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/explain/explain.h"
 #include "t5/cli/t5.h"
@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum { OUT = 'o', LAYER = T5_OWN, HEAD, PART, QUERY, TARGET, ALL, OUTPUTS, JSON };
-enum { WRITTEN = 32 }; /* largest number of tokens of a target that the model writes */
+enum { WRITTEN = 32 }; /* max tokens of a target that the model writes */
 
 static const cli_option options[] = {
     {"part", PART, "PART",
@@ -34,7 +34,7 @@ typedef struct request {
     const char *query, *target;
     rp_t5_part part;
     int64_t layer;
-    /* Tokens that were read or written, and results. */
+    /* tokens that were read or generated, and results */
     int32_t *source_tokens, *target_tokens;
     rp_t5_tokens source, to;
     rp_t5_attention *a;
@@ -99,7 +99,8 @@ static int write_target(request *r)
     return r->target_tokens != NULL ? CLI_OK : explain_no_memory();
 }
 
-/* Write the name of a token: the character of a byte such as <0x64>, else its piece, else its number. */
+/* Write the name of a token: the character of a byte token such as <0x64>, otherwise its piece, otherwise its
+ * number. */
 static void name_token(const request *r, int32_t token, char name[EXPLAIN_TOKEN])
 {
     const char *piece = rp_t5_piece(r->common.model, token);
@@ -113,7 +114,7 @@ static void name_token(const request *r, int32_t token, char name[EXPLAIN_TOKEN]
         snprintf(name, EXPLAIN_TOKEN, "%d", (int)token);
 }
 
-/* Return token i of the input of the decoder or encoder. */
+/* Return token i of the decoder's or encoder's input. */
 static int32_t read_token(const request *r, bool decoder, int64_t i)
 {
     if (!decoder)
@@ -129,7 +130,7 @@ static char (*names_of(const request *r, bool decoder, int64_t n))[EXPLAIN_TOKEN
     return names;
 }
 
-/* Find the query of --query: a number or a token. The mark of a word's beginning is optional. */
+/* Find the query that --query names: a number or a token. The "▁" at the beginning of a word may be omitted. */
 static int find_query(request *r, const explain_source *s)
 {
     static const char mark[] = "\xe2\x96\x81";
@@ -217,7 +218,7 @@ static int find_buckets(request *r, explain_source *s)
     return CLI_OK;
 }
 
-/* Write the first line of the output: part, layer and head, and the token of the query. */
+/* Write the first line of the output: part, layer, head and the query's token. */
 static int make_note(request *r, explain_source *s)
 {
     char reads[EXPLAIN_TOKEN], writes[EXPLAIN_TOKEN] = "";
@@ -237,7 +238,7 @@ static int make_note(request *r, explain_source *s)
     return CLI_OK;
 }
 
-/* Check part, layer and head before anything is computed. */
+/* Check part, layer and head before computing anything. */
 static int check_place(const request *r)
 {
     const rp_t5_info *i = rp_t5_about(r->common.model);

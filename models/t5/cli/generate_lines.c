@@ -63,7 +63,7 @@ static const cli_option options[] = {
     {0},
 };
 
-/* The options that were given; the others keep the model's defaults. */
+/* The options that were given. All others keep the model's defaults. */
 typedef struct request {
     cli_t5_common common;
     bool given[STATS + 1];
@@ -202,7 +202,7 @@ static int check_effect(const request *r, const rp_t5_generation *g)
     return CLI_OK;
 }
 
-/* Check the options, so that messages name them and not the fields of rp_t5_generation. */
+/* Check the options here, so messages name options, not fields of rp_t5_generation. */
 static int check_options(const request *r, const rp_t5_generation *g)
 {
     const rp_t5_info *i = rp_t5_about(r->common.model);
@@ -236,7 +236,7 @@ static int check_options(const request *r, const rp_t5_generation *g)
     return check_effect(r, g);
 }
 
-/* Convert --begin to tokens, without the end token. */
+/* Convert the text of --begin to tokens, without the end token. */
 static int begin_tokens(const request *r, rp_t5_generation *g, int32_t **tokens)
 {
     char why[128];
@@ -257,7 +257,7 @@ static int begin_tokens(const request *r, rp_t5_generation *g, int32_t **tokens)
     return CLI_OK;
 }
 
-/* Parse the token list of an option. NULL: the option was not given. */
+/* Parse the token list of an option; list = NULL if the option was not given. */
 static int list_tokens(const request *r, const char *option, const char *list, rp_t5_tokens *to, int32_t **tokens)
 {
     const int64_t vocab = rp_t5_about(r->common.model)->vocab;
@@ -278,7 +278,7 @@ static int list_tokens(const request *r, const char *option, const char *list, r
 
 /* ------------------------------------------------------------------------------------------------ streaming a line */
 
-/* The line that is being written, and how much of it has been printed. */
+/* The line that is being generated, and how much of it has been printed. */
 typedef struct stream {
     const cli_t5_common *common;
     FILE *to;
@@ -287,14 +287,14 @@ typedef struct stream {
     double from;   /* start time, in seconds */
     char note[64]; /* note of the progress bar */
     int32_t *tokens;
-    int64_t n, capacity, printed; /* printed: tokens or bytes */
-    int64_t written;              /* tokens of all lines */
-    bool on;                      /* print the line while it is written */
+    int64_t n, capacity, printed; /* printed: tokens or bytes of this line */
+    int64_t written;              /* tokens generated for all lines */
+    bool on;                      /* print the line while it is being generated */
     bool lost;                    /* out of memory for the tokens of the line */
     rp_t5_drafted drafted;        /* statistics of all lines */
 } stream;
 
-/* Return the number of bytes that the next token cannot change: all except an incomplete last character. */
+/* Return the length of the text that further tokens cannot change: everything except an incomplete last character. */
 static int64_t settled(const char *text, int64_t size)
 {
     return size >= 3 && memcmp(text + size - 3, "\xef\xbf\xbd", 3) == 0 ? size - 3 : size;
@@ -386,7 +386,7 @@ static int write_batch(const request *r, rp_t5_generation *g, stream *s, int64_t
         return s->lost ? lost_line(s) : CLI_FAILED; /* the reader has closed the output */
     if (status != RP_OK) {
         if (s->on && s->n > 0 && r->output == NULL)
-            putc('\n', s->to); /* end the line that was being written */
+            putc('\n', s->to); /* end the line that was being printed */
         fflush(s->to);
         cli_progress_end(&s->progress);
         if (n > 1 || status == RP_E_CANCELLED)
@@ -462,7 +462,7 @@ static int run_lines(const request *r, rp_t5_generation *g, cli_t5_lines *l, FIL
     return code;
 }
 
-/* Write the lines to standard output, or to a file that is created when all lines are done. */
+/* Generate all lines, and write them to standard output, or to a file that is created after the last line. */
 static int write_lines(const request *r, rp_t5_generation *g, cli_t5_lines *l)
 {
     char *text = NULL, err[IO_ERR_MAX];

@@ -1,4 +1,4 @@
-/* pack.c -- relpos t5 pack: write a model to one file that is mapped and used without copying.
+/* pack.c -- relpos t5 pack: write a model to one file, which can be mapped and used without copying.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/cli/t5.h"
 #include <string.h>

@@ -204,7 +204,7 @@ static void print_json(const rp_t5_info *i)
 static void print_info(const rp_t5_info *i)
 {
     char safe[160], checksum[40];
-    const int digits = i->parameters < 1000000 ? 3 : 1; /* do not print a tiny model as 0.0 million */
+    const int digits = i->parameters < 1000000 ? 3 : 1; /* more digits, or a tiny model would print as 0.0 million */
     printf("model        %s, %.*f million parameters, %s: %.*f MB\n", i->kind, digits, (double)i->parameters / 1e6,
            i->type, digits, (double)i->bytes / 1e6);
     printf("layers       %lld + %lld, width %lld, %lld heads of %lld\n", (long long)i->layers,
