@@ -1,5 +1,5 @@
-/* eval_sample.c -- relpos lab eval and sample: measure a trained model on text, and let it write. Also reads models and
- * converts tokens for the other commands.
+/* eval_sample.c -- relpos lab eval and sample: measure a trained model on text, and let it generate text. Also contains
+ * functions of other commands that read a model or convert text to tokens.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/cli/lab.h"
 #include <limits.h>
@@ -65,7 +65,7 @@ int lab_open_any(nn_model *m, const char *path, int64_t *step, int64_t threads, 
     if (warning[0])
         cli_error(CLI_OK, "%s", warning);
     const int32_t tokens = (m->tokenizer ? m->tokenizer->n : 256) + m->c.bos;
-    const bool fits = m->c.task == NN_ENCODER_DECODER /* nn_config_check has checked its vocab */
+    const bool fits = m->c.task == NN_ENCODER_DECODER /* nn_config_check has already checked vocab */
                       || (m->tokenizer ? tokens <= m->c.vocab : tokens == m->c.vocab);
     if (!fits) {
         const int code = cli_error(CLI_FAILED, "%s: damaged: vocab is %lld, but there are %d %s%s (train it again)",
@@ -163,7 +163,7 @@ int lab_held_out(const nn_model *m, const char *files, nn_text *held_out, char e
     return code == 0 && classifier ? lab_check_classes(c, held_out, files, 0, err) : code;
 }
 
-/* Print for each file the fraction of right predictions, and how often each file was predicted for its windows. */
+/* Print for each file the fraction of correct predictions, and which files were predicted for its windows how often. */
 static void print_classes(const char *files, json_t *at)
 {
     size_t file, other;
@@ -192,17 +192,17 @@ static const char *perplexity(char buf[32], double x)
     return buf;
 }
 
-/* A measurement: its request, the model, and the results as JSON. */
+/* A measurement: the request, the model, and the results as JSON. */
 typedef struct evaluation {
     request q;
     nn_model m;
     rp_pool *pool;
     int64_t step;
-    bool generated; /* measured on generated lines, not on a text */
+    bool generated; /* measure on generated lines instead of a text */
     json_t *lengths, *ngrams;
 } evaluation;
 
-/* Measure at all lengths, and the n-gram baseline if requested. Return -1 with err on failure. */
+/* Measure at each length; measure the n-gram baseline too if requested. On failure return -1 with err. */
 static int measure(evaluation *e, char err[NN_ERR_MAX])
 {
     const request *q = &e->q;
@@ -239,7 +239,7 @@ static int64_t integer(json_t *object, const char *key)
     return json_integer_value(json_object_get(object, key));
 }
 
-/* Print the result of a decoder at one length, with the perplexity by position. */
+/* Print the result of a decoder at one length, including the perplexity by position. */
 static void print_decoder(const nn_model *m, json_t *at)
 {
     const double loss = number(at, "loss", NAN);
@@ -256,7 +256,7 @@ static void print_decoder(const nn_model *m, json_t *at)
                perplexity(buf, number(range, "perplexity", isnan(loss) ? NAN : INFINITY)));
 }
 
-/* Print the result at one length, or of one size of generated lines. */
+/* Print the result for one length, or for one size of generated lines. */
 static void print_length(const evaluation *e, json_t *at)
 {
     const nn_config *c = &e->m.c;
@@ -360,7 +360,7 @@ static const cli_option sample_options[] = {
     {0},
 };
 
-/* Draw one of the first n tokens with the probabilities of their logits. weight: scratch for n numbers. */
+/* Draw one of the first n tokens, with the probabilities that their logits give. `weight` is scratch for n numbers. */
 static int32_t draw(const real *logits, int32_t n, double *weight, const request *q, int64_t count)
 {
     double sum = 0, max = -INFINITY;
@@ -372,7 +372,7 @@ static int32_t draw(const real *logits, int32_t n, double *weight, const request
     }
     if (q->temperature == 0)
         return best;
-    for (int64_t k = 0; k < q->top_k && k < n; k++) { /* set weight[x] = 1 for the K likeliest tokens */
+    for (int64_t k = 0; k < q->top_k && k < n; k++) { /* mark the K likeliest tokens: weight[x] = 1 */
         int32_t next = -1;
         for (int32_t x = 0; x < n; x++)
             if (weight[x] == 0 && (next < 0 || logits[x] > logits[next]))
@@ -388,14 +388,14 @@ static int32_t draw(const real *logits, int32_t n, double *weight, const request
     return best;
 }
 
-/* The state of writing a text. */
+/* State while a text is generated. */
 typedef struct writer {
     request q;
     nn_model m;
     nn_net *net;
     rp_pool *pool;
     int32_t *tokens;          /* tokens of the prompt [n_tokens] */
-    int64_t n_tokens, max;    /* max: most tokens to write */
+    int64_t n_tokens, max;    /* max: max number of tokens to generate */
     real *logits;             /* [vocab] */
     double *weight;           /* scratch of draw [vocab] */
     unsigned char pending[4]; /* bytes of an incomplete character [n_pending] */
@@ -442,7 +442,7 @@ static int64_t put_token(writer *w, int32_t token)
     return (int64_t)size;
 }
 
-/* Check that the model can write, and choose the default temperature. Return an exit code. */
+/* Check that the model can generate text, and choose the default temperature. Return an exit code. */
 static int check_writer(writer *w, const char *path)
 {
     const bool pairs = w->m.c.task == NN_ENCODER_DECODER;
@@ -455,9 +455,10 @@ static int check_writer(writer *w, const char *path)
     return CLI_OK;
 }
 
-enum { CHUNK = 256 }; /* tokens of the prompt per call */
+enum { CHUNK = 256 }; /* tokens of the prompt that are processed per call */
 
-/* Run the model on the prompt. A decoder also prints it; in an encoder-decoder the prompt is the source. */
+/* Run the model on the prompt. With a decoder, also print the prompt; with an encoder-decoder, the prompt is the
+ * source. */
 static int read_prompt(writer *w, char err[NN_ERR_MAX])
 {
     const bool pairs = w->m.c.task == NN_ENCODER_DECODER;
@@ -474,7 +475,7 @@ static int read_prompt(writer *w, char err[NN_ERR_MAX])
     const int64_t end = nn_positions_end(&w->m, w->m.n_stacks - 1);
     w->max = w->q.bytes;
     if (given > end - w->max)
-        w->max = end > given ? end - given : 0; /* learned or random positions end here */
+        w->max = end > given ? end - given : 0; /* learned and random positions end here */
     if (lab_net(&w->net, &w->m, w->pool, 1, chunk, false, given + w->max, err) != 0 ||
         (pairs && nn_net_source(w->net, source, w->tokens, &source, err) != 0))
         return -1;
@@ -488,7 +489,7 @@ static int read_prompt(writer *w, char err[NN_ERR_MAX])
     return 0;
 }
 
-/* Draw and print tokens until there are enough bytes or the target of an encoder-decoder ends. */
+/* Draw and print tokens until the requested number of bytes is reached or the target of an encoder-decoder ends. */
 static int write_text(writer *w, char err[NN_ERR_MAX])
 {
     const int32_t n = w->m.tokenizer ? w->m.tokenizer->n : (int32_t)w->m.c.vocab - w->m.c.bos;

@@ -1,5 +1,6 @@
-/* export.c -- relpos lab export: write q, k, v and the learned arrays of a layer on a text, for relpos attend and
- * explain; or write only the model. Also has lab_inspection_at, the forward pass of a model over a text.
+/* export.c -- relpos lab export: run a model on a text and write the q, k, v and learned arrays of a layer to a file
+ * for relpos attend and explain; or write only the model. Also contains lab_inspection_at, which runs a model on a
+ * text.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/cli/lab.h"
 #include <relpos/facts.h>
@@ -42,7 +43,7 @@ static int on_option(void *context, int key, const char *value)
     }
 }
 
-/* Add a row-major copy of a view. Return -1 if memory runs out. */
+/* Add a row-major copy of a view. Return -1 if out of memory. */
 static int add_view(io_set *set, const char *name, const rp_array *a)
 {
     int64_t n = 1, at[RP_MAX_AXES] = {0};
@@ -70,7 +71,7 @@ void lab_token(char name[8], unsigned char byte)
     snprintf(name, 8, byte > ' ' && byte < 0x7f ? "%c" : byte == ' ' ? "_" : "\\x%02x", byte);
 }
 
-/* Add the printable names of the tokens as metadata, in a JSON list. */
+/* Add the printable names of the tokens to the metadata, as a JSON list. */
 static int add_tokens(io_set *set, const nn_model *m, const int32_t *tokens, int64_t n)
 {
     json_t *all = json_array();
@@ -99,7 +100,7 @@ static int add_tokens(io_set *set, const nn_model *m, const int32_t *tokens, int
     return code;
 }
 
-/* Add the arrays of the terms, and print the options of relpos attend that use them. */
+/* Add the arrays of the terms, and print the options of relpos attend that refer to them. */
 static int add_terms(io_set *set, const nn_model *m, int64_t layer, const rp_tensors *t, FILE *to)
 {
     const nn_stack *s = &m->stack[0];
@@ -137,8 +138,8 @@ static int add_terms(io_set *set, const nn_model *m, int64_t layer, const rp_ten
     return code;
 }
 
-/* Add the arrays of the terms and the options of the layer's attention. Return the options, for the printed command;
- * NULL if memory runs out. */
+/* Add the arrays of the terms, and the options that give relpos attend the attention of this layer. Return these
+ * options, for the command to print; NULL if out of memory. */
 static char *add_options(io_set *set, const nn_model *m, int64_t layer, const rp_tensors *t)
 {
     char *shown = NULL;

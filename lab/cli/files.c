@@ -1,4 +1,4 @@
-/* files.c -- helpers of the commands of `relpos lab`: the option --set, folders, locks and lines of JSON.
+/* files.c -- helpers of the commands of `relpos lab`: the option --set, folders, locks, and lines of JSON.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/cli/lab.h"
 #include <errno.h>
@@ -58,7 +58,8 @@ int lab_make_folder(const char *path, bool above, char err[NN_ERR_MAX])
 
 int lab_lock(int fd, const char *path, char err[NN_ERR_MAX])
 {
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) /* a file system without locks is accepted */
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) /* continue without a lock on file systems that have
+                                                                    * none */
         return nn_fail(err, "%.300s: another run is writing there (wait for it, or name another place)", path);
     return 0;
 }

@@ -1,4 +1,4 @@
-/* generated.c -- results of a decoder on generated lines, as JSON. lab/engine/answers.c measures them.
+/* generated.c -- measures a decoder on generated lines, with lab/engine/answers.c, and returns the results as JSON.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/cli/lab.h"
 #include <math.h>

@@ -19,7 +19,7 @@ static int on_option(void *context, int key, const char *value)
     return CLI_OK;
 }
 
-/* Read the lines of a log that have a step, and merge the lines of the same step. Return NULL with err on failure. */
+/* Read all lines of a log that have a step; merge lines with the same step. Return NULL with err on failure. */
 static json_t *read_log(const char *path, char err[NN_ERR_MAX])
 {
     char *text = lab_read(path, err);
@@ -51,7 +51,7 @@ static json_t *read_log(const char *path, char err[NN_ERR_MAX])
 
 /* ------------------------------------------------------------------------------------------------ CSV */
 
-/* Return an object with all numeric keys of the lines, in order of first appearance. */
+/* Return an object whose keys are all numeric keys of the lines, in order of first appearance. */
 static json_t *columns_of(json_t *all)
 {
     json_t *columns = json_object(), *line, *value;
@@ -99,7 +99,7 @@ static void print_table(json_t *all)
 
 /* ------------------------------------------------------------------------------------------------ TensorBoard */
 
-/* Return the CRC-32C of the bytes, masked as the TFRecord format requires. */
+/* Return the CRC-32C of the bytes, in the masked form that TFRecord uses. */
 static uint32_t masked_crc(const unsigned char *bytes, size_t size)
 {
     uint32_t crc = 0xffffffffu;
@@ -112,7 +112,7 @@ static uint32_t masked_crc(const unsigned char *bytes, size_t size)
     return (crc >> 15 | crc << 17) + 0xa282ead8u;
 }
 
-/* A protocol buffer message under construction. Events in this file have at most MAX_EVENT bytes. */
+/* A protocol buffer message that is being built. No event in this file is longer than MAX_EVENT bytes. */
 enum { MAX_EVENT = 512 };
 typedef struct message {
     unsigned char bytes[MAX_EVENT];
@@ -167,8 +167,8 @@ static void write_record(FILE *to, const message *event)
     fwrite(tail.bytes, 1, tail.size, to);
 }
 
-/* Write an event: wall time, step, and a summary with one value. Its tag is valid/loss for valid_loss, and train/loss
- * for loss. */
+/* Write an event: wall time, step, and a summary with one value. The value's tag is "valid/loss" for valid_loss and
+ * "train/loss" for loss. */
 static void write_value(FILE *to, double time, int64_t step, const char *key, double x)
 {
     const bool valid = strncmp(key, "valid_", strlen("valid_")) == 0;
@@ -194,7 +194,7 @@ static double real_in(json_t *line, const char *key)
     return json_number_value(json_object_get(line, key));
 }
 
-/* Write all lines as events. The time of an event is the training time so far in seconds, computed from the logged
+/* Write all lines as events. The wall time of an event is the training time so far in seconds, computed from the logged
  * speeds. */
 static int write_events(json_t *all, const char *dir, char err[NN_ERR_MAX])
 {

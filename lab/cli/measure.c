@@ -1,17 +1,17 @@
-/* measure.c -- the loss of a model on text: choosing the places to measure, and the mean loss in total, by position and
- * by piece.
+/* measure.c -- measures the loss of a model on text: chooses the parts of the text, and computes the mean loss in
+ * total, by position and by piece.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/cli/lab.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Return how many tokens with at most `bytes` bytes in total can be predicted; for a classifier, how many it can read
- * of each file. */
+/* Return the number of tokens to predict so that their texts have at most `bytes` bytes; for a classifier, the number
+ * of tokens to read from each file. */
 static int64_t measurable(const nn_config *c, const nn_text *t, int64_t bytes)
 {
     if (c->task == NN_DECODER)
-        return nn_text_within(t, 1, t->n, bytes); /* the first token is not predicted */
+        return nn_text_within(t, 1, t->n, bytes); /* no window predicts the first token */
     int64_t min = t->n;
     for (int32_t f = 0; f < t->n_files; f++) {
         const int64_t n = nn_text_within(t, nn_text_start(t, f), t->end[f], bytes / t->n_files);
@@ -66,7 +66,7 @@ double lab_bits_per_byte(const lab_measure *r)
     return r->mean * ((double)r->tokens / (double)r->bytes) / log(2);
 }
 
-/* Count the predicted classes of a batch of windows. */
+/* Update the counts of true and predicted classes with a batch of windows. */
 static void count_classes(const real *logits, const int32_t *target, int64_t batch, int64_t classes, lab_measure *to)
 {
     for (int64_t b = 0; b < batch; b++) {
@@ -83,7 +83,7 @@ static void count_classes(const real *logits, const int32_t *target, int64_t bat
 
 int64_t lab_batch(int64_t length, int64_t windows)
 {
-    enum { ROWS = 2048 }; /* most tokens in a batch of several windows */
+    enum { ROWS = 2048 }; /* max tokens in a batch of several windows */
     return length >= ROWS || windows <= 1 ? 1 : ROWS / length < windows ? ROWS / length : windows;
 }
 
@@ -91,7 +91,8 @@ int lab_measure_text(nn_model *m, rp_pool *pool, const nn_text *t, const lab_pla
                      char err[NN_ERR_MAX])
 {
     const bool classifier = m->c.task == NN_CLASSIFIER;
-    const int64_t step = p->stride > 0 ? p->stride : length; /* number of last tokens of a window that are measured */
+    const int64_t step = p->stride > 0 ? p->stride : length; /* number of tokens that each window predicts, its last
+                                                              * ones */
     const int64_t each = p->each / step, windows = each * (classifier ? t->n_files : p->pieces), classes = m->c.classes;
     const int64_t batch = lab_batch(length, windows);
     const int64_t targets = classifier ? batch : batch * length;
@@ -114,7 +115,7 @@ int lab_measure_text(nn_model *m, rp_pool *pool, const nn_text *t, const lab_pla
         to->by_piece[x] = 0;
     for (int64_t first = 0; code == 0 && first < windows; first += batch) {
         for (int64_t b = 0; b < batch; b++) {
-            const bool beyond = first + b >= windows; /* padding of the last batch, without targets */
+            const bool beyond = first + b >= windows; /* fills up the last batch, without targets */
             const int64_t w = beyond ? 0 : first + b;
             const int32_t file = classifier ? (int32_t)(w / each) : 0;
             const int64_t begin = classifier ? nn_text_start(t, file) : lab_place(p, w / each) + step - length;
@@ -224,7 +225,7 @@ json_t *lab_measure_lengths(nn_model *m, rp_pool *pool, const nn_text *t, const 
         return NULL;
     json_t *all = json_array();
     for (int x = 0; x < n; x++) {
-        const bool ends = lengths[x] > nn_positions_end(m, 0); /* there are no positions for this length */
+        const bool ends = lengths[x] > nn_positions_end(m, 0); /* the model has no positions for this length */
         json_t *at = ends && classifier ? json_pack("{s:I, s:n, s:n, s:i, s:[]}", "length", (json_int_t)lengths[x],
                                                     "loss", "accuracy", "windows", 0, "taken")
                      : ends ? json_pack("{s:I, s:n, s:n, s:n, s:i, s:i, s:[]}", "length", (json_int_t)lengths[x],

@@ -1,5 +1,5 @@
-/* previous.c -- how much weight the heads of a model give to the previous token. Measured during training, this shows
- * when the model begins to use that token.
+/* previous.c -- how much attention weight the heads of a model give to the previous token. Measured during training,
+ * this shows when the model begins to use that token.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/cli/lab.h"
 #include <stdlib.h>
@@ -7,12 +7,12 @@
 enum { WINDOWS = 4 };
 
 typedef struct summing {
-    double *sums; /* weight on the previous token, summed over queries, for each layer and head */
-    double *row;  /* scratch for the weights of a row [length] */
+    double *sums; /* weight on the previous token, summed over queries [layers, heads] */
+    double *row;  /* scratch for the attention weights of a row [length] */
     int64_t heads, length;
 } summing;
 
-/* Add the weights of a layer, for all queries except the first. */
+/* Add the weights of a layer, for every query except the first, which has no previous token. */
 static rp_status add_layer(void *context, int64_t layer, const rp_tensors *t, rp_plan *plans[2])
 {
     const summing *s = context;

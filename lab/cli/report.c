@@ -1,5 +1,5 @@
-/* report.c -- relpos lab report: run the Python program lab/report, which cli_find locates in the installation or the
- * build.
+/* report.c -- relpos lab report: run the Python program lab/report. cli_find searches for it in the installation and in
+ * the build folder.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/cli/lab.h"
 #include <errno.h>
@@ -16,7 +16,7 @@ static const cli_option options[] = {
 
 static int on_option(void *context, int key, const char *value)
 {
-    (void)key; /* there is one option */
+    (void)key; /* there is only one option */
     *(const char **)context = value;
     return CLI_OK;
 }

@@ -1,5 +1,5 @@
-/* train.c -- relpos lab train: train a model, with a log and checkpoints. A run that was stopped and resumed gives the
- * same bits as one without a stop. run.c makes the steps.
+/* train.c -- relpos lab train: train a model, with a log and checkpoints. A run that is stopped and resumed gives the
+ * same bits as an uninterrupted one. run.c runs the steps.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/cli/lab.h"
 #include "cli/progress.h"
@@ -53,7 +53,7 @@ static int refuse_sweep_key(void *context, const char *key, const char *value, c
     return nn_fail(err, "%.40s: relpos lab train makes one run (use relpos lab sweep for this experiment)", key);
 }
 
-/* Read the experiment, then the values of --set. Return an exit code, with a line in err. */
+/* Read the experiment file, then apply the --set options. Return an exit code, with a line in err. */
 static int read_experiment(nn_config *c, const char *path, const request *q, char err[NN_ERR_MAX])
 {
     nn_model plan;
@@ -71,8 +71,8 @@ static int read_experiment(nn_config *c, const char *path, const request *q, cha
     return code;
 }
 
-/* Check that a resumed run has the same configuration. Only log_every, eval_every, checkpoint_every and eval_lengths
- * may differ. */
+/* Check that a resumed run has the configuration of its checkpoint. Only log_every, eval_every, checkpoint_every and
+ * eval_lengths may differ. */
 static int same_experiment(const nn_config *now, const nn_config *then, char err[NN_ERR_MAX])
 {
     nn_config a = *now, b = *then;
@@ -96,8 +96,8 @@ static int same_experiment(const nn_config *now, const nn_config *then, char err
     return 0;
 }
 
-/* Remove lines of the log about steps after the checkpoint, because they will be repeated, and damaged lines. *measured
- * becomes true if the log has a measurement at the step of the checkpoint. */
+/* Remove damaged lines from the log, and lines about steps after the checkpoint, because those steps will be repeated.
+ * Set *measured to true if the log has a measurement at the checkpoint's step. */
 static int cut_log(const char *path, int64_t step, bool *measured, char err[NN_ERR_MAX])
 {
     struct stat st;
@@ -114,7 +114,7 @@ static int cut_log(const char *path, int64_t step, bool *measured, char err[NN_E
         const size_t size = strcspn(text + from, "\n"), all = size + (text[from + size] == '\n');
         bool no_memory;
         json_t *line = io_json(text + from, size, 0, NULL, &no_memory), *number = json_object_get(line, "step");
-        if (no_memory) { /* the line may be valid, so it must not be removed */
+        if (no_memory) { /* the line may be valid, so it must stay */
             free(text);
             return nn_fail(err, "%.300s: out of memory for its lines (close other programs)", path);
         }
@@ -132,7 +132,7 @@ static int cut_log(const char *path, int64_t step, bool *measured, char err[NN_E
     return code;
 }
 
-/* Open the log for appending: a new file, or with `resume` the file of the run. Only a regular file is accepted, and
+/* Open the log for appending: a new file or, with `resume`, the existing one. Only regular files are accepted, and
  * symbolic links are not followed. Return NULL with err on failure. */
 static FILE *open_log(const char *path, bool resume, char err[NN_ERR_MAX])
 {
@@ -144,7 +144,7 @@ static FILE *open_log(const char *path, bool resume, char err[NN_ERR_MAX])
         return NULL;
     }
     if (there && !resume)
-        unlink(path); /* not truncated, because other links to the file may exist; if this fails, O_EXCL does too */
+        unlink(path); /* remove, not truncate: other links to the file may exist. If this fails, O_EXCL fails too */
     const int fd =
         open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NOCTTY | O_CLOEXEC | (resume ? 0 : O_EXCL), 0666);
     FILE *log = fd >= 0 ? fdopen(fd, "a") : NULL;
@@ -161,7 +161,7 @@ typedef struct trainer {
     const char *log_path;
     FILE *log;
     int dir;       /* descriptor of the locked directory */
-    bool measured; /* the log has a measurement at the step where the run begins */
+    bool measured; /* the log has a measurement at the first step of this run */
     int64_t saved; /* step of the last checkpoint; -1: none */
     cli_progress bar;
     char note[128];
@@ -228,8 +228,8 @@ static int measure(trainer *t, char err[NN_ERR_MAX])
     return lab_write_line(t->log, t->log_path, line, err);
 }
 
-/* Train until the last step, a signal, or a failure. Return 0, 1 if a signal or --until stopped the run early, or -1
- * with err. */
+/* Train until the last step, a signal, or a failure. Return 0; 1 if a signal or --until stopped the run early; -1 with
+ * err on failure. */
 static int train(trainer *t, char err[NN_ERR_MAX])
 {
     const nn_config *c = &t->r.c;
@@ -279,7 +279,7 @@ static int train(trainer *t, char err[NN_ERR_MAX])
     return t->r.step < c->steps;
 }
 
-/* Open and lock the run's directory, and read its checkpoint with --resume. */
+/* Open and lock the run's folder. With --resume, read its checkpoint. */
 static int open_run(trainer *t, char err[NN_ERR_MAX])
 {
     char path[NN_TEXT_MAX], warning[NN_ERR_MAX];
@@ -295,7 +295,7 @@ static int open_run(trainer *t, char err[NN_ERR_MAX])
         return nn_fail(err, "%.300s: cannot be opened: %s (name another directory)", dir, strerror(errno));
     if (lab_lock(t->dir, dir, err) != 0)
         return -1;
-    int exists = ENOENT; /* 0 if a checkpoint exists, or the error of access() */
+    int exists = ENOENT; /* 0 if a checkpoint exists, otherwise the error of access() */
     static const char *const names[] = {"checkpoint", "previous"};
     for (int n = 0; n < 2 && exists == ENOENT; n++) {
         snprintf(path, sizeof path, "%s/%s.safetensors", dir, names[n]);
@@ -318,7 +318,7 @@ static int open_run(trainer *t, char err[NN_ERR_MAX])
     return 0;
 }
 
-/* Copy the weights of --init, and print which parameters it does not have. */
+/* Copy the weights from the model of --init, and print which parameters it lacks. */
 static int take_weights(trainer *t, char err[NN_ERR_MAX])
 {
     char warning[NN_ERR_MAX], place[PATH_MAX];

@@ -1,4 +1,4 @@
-/* common.c -- helpers of all files of lab/engine: error messages, random numbers, reading a file.
+/* common.c -- helpers for all files of lab/engine: error messages, random numbers, reading a file.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "src/base/random.h"
 #include "lab/engine/nn.h"
@@ -46,7 +46,7 @@ double nn_normal(uint64_t seed, uint64_t stream, uint64_t n)
 
 unsigned char *nn_read_file(const char *path, size_t *size, char err[NN_ERR_MAX])
 {
-    /* O_NONBLOCK: opening a pipe without a writer would block, but it should fail below instead. */
+    /* O_NONBLOCK: without it, opening a pipe that has no writer would block. With it, reading fails below. */
     const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
     struct stat st;
     unsigned char *bytes = NULL;

@@ -1,4 +1,5 @@
-/* config.c -- experiments as text. One table of keys drives the parser, the range checks, the printer and the help.
+/* config.c -- experiments as text. A single table of keys drives the parser, the range checks, the printed form and the
+ * help.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "src/base/edits.h"
 #include "lab/engine/nn.h"
@@ -16,7 +17,7 @@ typedef struct key {
     const char *name;
     key_type type;
     size_t offset;
-    const char *choices; /* KEY_CHOICE: "a|b" for the values 0 and 1 */
+    const char *choices; /* KEY_CHOICE: names of the values 0, 1, ... as "a|b" */
     double min, max;
     const char *default_value;
     const char *help;
@@ -154,22 +155,23 @@ bool nn_config_key(int index, const char **name, const char **value, const char 
     return true;
 }
 
-/* The keys that each preset sets, for attention as in well-known sources. */
+/* The keys that each preset sets. Presets reproduce the attention of well-known papers and models. */
 static const struct preset {
     const char *name, *position, *encoder_position;
     int32_t layers, heads;
     double scale;
 } presets[] = {
     {"log", "log,lambda=0.3", "", 0, 0, 0},                                   /* logarithmic decay */
-    {"shaw", "relkey,left=16,right=16+relval,left=16,right=16", "", 0, 1, 0}, /* Shaw 2018: one table for all heads */
+    {"shaw", "relkey,left=16,right=16+relval,left=16,right=16", "", 0, 1, 0}, /* Shaw 2018: one table shared by all
+                                                                               * heads */
     {"t5", "t5,buckets=32,max_distance=128,bidirectional=0", "t5,buckets=32,max_distance=128", 1, 0,
      1}, /* Raffel 2020: one bias for all layers, scale 1 */
     {"real", "real,max_distance=128,sign=-1", "", 0, 1,
-     0}, /* one table for all heads, over positions that may be fractions */
+     0}, /* one table shared by all heads; positions may be fractional */
 };
 enum { N_PRESETS = sizeof presets / sizeof *presets };
 
-/* Read a number with nothing after it. This uses the parser of terms, because that does not depend on the locale. */
+/* Parse a number that fills the whole text. This uses the parser of terms, which does not depend on the locale. */
 static bool read_real(const char *value, double *x)
 {
     char text[96], names[RP_MAX_ARRAYS][RP_NAME_MAX];
@@ -235,7 +237,7 @@ static int set_key(nn_config *c, const key *k, const char *value, char err[NN_ER
 int nn_config_set(nn_config *c, const char *name, const char *value, char err[NN_ERR_MAX])
 {
     const char *best = NULL;
-    size_t fewest = 4; /* suggest only keys at an edit distance below this */
+    size_t fewest = 4; /* suggest only keys with an edit distance below this */
     if (strcmp(name, "preset") == 0) {
         for (int n = 0; n < N_PRESETS; n++)
             if (strcmp(presets[n].name, value) == 0) {
@@ -282,7 +284,7 @@ double nn_embedding_init(const nn_config *c)
         return c->embedding_init;
     if (c->embedding_scale == 0)
         return 1 / sqrt((double)c->width);
-    return c->task == NN_ENCODER_DECODER && c->tied ? 1 : 0.02; /* 1: the head then divides by sqrt(width) */
+    return c->task == NN_ENCODER_DECODER && c->tied ? 1 : 0.02; /* 1, because the head then divides by sqrt(width) */
 }
 
 double nn_sinusoidal_scale(const nn_config *c)
@@ -338,7 +340,7 @@ int nn_config_check(const nn_config *c, char err[NN_ERR_MAX])
     return 0;
 }
 
-/* Cut the comment off a line. A # begins a comment only at the start of the line or value or after a space, because
+/* Remove a comment from a line. A # begins a comment only at the start of the line or value, or after a space, because
  * file names may contain #. */
 static void cut_comment(char *line)
 {
@@ -350,7 +352,7 @@ static void cut_comment(char *line)
         }
 }
 
-/* Remove white space at both ends of the text, in place. */
+/* Remove white space at both ends of a text, in place. */
 static char *trim(char *text)
 {
     while (isspace((unsigned char)*text))

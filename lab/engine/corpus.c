@@ -1,4 +1,5 @@
-/* corpus.c -- UTF-8 files as tokens, the split into training text and held-out text, and the windows of each step.
+/* corpus.c -- reads UTF-8 files as tokens, splits them into training text and held-out text, and cuts the windows of
+ * each step.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/nn.h"
 #include "io/io.h"
@@ -6,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Find the line and column of a byte, counted from 1 as editors do. */
+/* Find the line and the column of a byte. Both count from 1, as in editors. */
 static void line_and_column(const unsigned char *bytes, size_t at, size_t *line, size_t *column)
 {
     *line = *column = 1;
@@ -146,7 +147,7 @@ int nn_text_split(nn_text *t, bool by_file, double fraction, nn_text *held_out, 
         from = end;
     }
     t->n = kept;
-    if (!by_file) { /* each result is one text: the boundaries between files do not matter */
+    if (!by_file) { /* each part is one text, without boundaries between files */
         held_out->n_files = t->n_files = 1;
         held_out->end[0] = held_out->n;
         t->end[0] = t->n;

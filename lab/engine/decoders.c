@@ -1,6 +1,6 @@
-/* decoders.c -- writing a decoder for Hugging Face's transformers, as the class that computes the same function: GPT-2
+/* decoders.c -- writes a decoder for Hugging Face's transformers, as the class that computes the same function: GPT-2
  * (positions added to the embedding, or none), GPT-NeoX (RoPE, LayerNorm) or Llama (RoPE, RMSNorm, gated MLP). Our
- * linear layers have no biases, so the biases that a class requires are zeros.
+ * linear layers have no biases; where a class requires biases, zeros are written.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/net_layers.h"
 #include "lab/engine/transformers.h"
@@ -20,7 +20,7 @@ static const struct {
 
 /* ---------------------------------------------------------------------------------------------- choice of the class */
 
-/* Choose the class for a model. If none fits, the error names the key to change. */
+/* Choose the class for a model. If no class fits, the error names the key to change. */
 static int form_of(const nn_model *m, form *to, char err[NN_ERR_MAX])
 {
     const nn_config *c = &m->c;
@@ -83,16 +83,16 @@ static int check_shape(const nn_model *m, char err[NN_ERR_MAX])
 
 /* ------------------------------------------------------------------------------------------------ weights */
 
-/* How a tensor of transformers is computed from a parameter of ours. */
+/* How a tensor of transformers is made from one of our parameters. */
 typedef enum change {
     SAME,
     TRANSPOSED, /* [in, out] instead of [out, in] */
-    BY_HEAD,    /* q, k and v of head 0, then q, k and v of head 1, and so on */
-    NO_BIAS     /* one zero for each row of the parameter */
+    BY_HEAD,    /* q, k and v of head 0, then q, k and v of head 1, ... */
+    NO_BIAS     /* zeros, one for each row of the parameter */
 } change;
 
-/* A tensor of transformers (`theirs`) is part number `part` of `parts` equal parts of the rows of our parameter
- * (`ours`). */
+/* Divide the rows of our parameter `ours` into `parts` equal parts: the tensor `theirs` of transformers is part number
+ * `part`. */
 typedef struct tensor_name {
     const char *ours, *theirs;
     change how;
@@ -143,7 +143,7 @@ static const tensor_name llama[] = {
 };
 static const tensor_name *const names[N_FORMS] = {gpt2, neox, llama};
 
-/* Add the tensor `theirs`: our parameter, changed as `how` says and multiplied by `factor`. */
+/* Add the tensor `theirs`: our parameter `ours`, changed according to `how` and multiplied by `factor`. */
 static int add(io_set *set, const nn_model *m, const char *ours, const char *theirs, const tensor_name *how,
                double factor, rp_dtype type, char err[NN_ERR_MAX])
 {
@@ -168,7 +168,7 @@ static int add(io_set *set, const nn_model *m, const char *ours, const char *the
     return code;
 }
 
-/* Add GPT-2's table of positions: learned positions, sinusoids, the sum of both, or zeros. */
+/* Add GPT-2's table of positions: learned positions, sinusoids, their sum, or zeros. */
 static int add_positions(io_set *set, const nn_model *m, rp_dtype type, char err[NN_ERR_MAX])
 {
     const nn_stack *s = &m->stack[0];
@@ -187,8 +187,8 @@ static int add_positions(io_set *set, const nn_model *m, rp_dtype type, char err
     return code;
 }
 
-/* Return true if the written head and embedding are the same matrix. A scaled embedding is written with its scale, so
- * it differs from the head. */
+/* Return true if the head and the embedding are written as the same matrix. A scaled embedding is multiplied by its
+ * scale when written, so it then differs from the head. */
 static bool is_tied(const nn_config *c)
 {
     return c->tied && nn_embedding_scale(c) == 1;
@@ -270,7 +270,7 @@ static int write_config(const nn_model *m, form f, const char *dir, rp_dtype typ
 /* ------------------------------------------------------------------------------------------------ tokens */
 
 /* Return the character that represents a byte in GPT-2's byte-level tokenizer: the byte itself if it is printable,
- * otherwise the next unused character from U+0100 on. */
+ * otherwise the next unused character, starting at U+0100. */
 static int character_of(int byte)
 {
     const bool printable = (byte > 32 && byte < 127) || (byte > 160 && byte != 173);
@@ -280,13 +280,13 @@ static int character_of(int byte)
     return printable ? byte : 256 + before;
 }
 
-/* Write a tokenizer of bytes: tokens 0 … 255, and with bos = 1 the first token before each text. */
+/* Write a byte tokenizer: tokens 0 … 255 and, with bos = 1, a first token before each text. */
 static int write_tokenizer(const nn_model *m, const char *dir, char err[NN_ERR_MAX])
 {
     const char *added = "", *first = "null";
     char text[16384];
     size_t used = 0;
-    if (m->tokenizer) /* a SentencePiece model is not converted; the checkpoint has its file */
+    if (m->tokenizer) /* a SentencePiece model is not converted; the checkpoint contains its file */
         return 0;
     if (m->c.bos) {
         added = "{\"id\": 256, \"content\": \"<bos>\", \"special\": true, \"single_word\": false, \"lstrip\": false, "

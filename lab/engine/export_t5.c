@@ -1,4 +1,4 @@
-/* export_t5.c -- writing an encoder-decoder for Hugging Face's transformers: config.json, generation_config.json,
+/* export_t5.c -- writes an encoder-decoder for Hugging Face's transformers: config.json, generation_config.json,
  * tokenizer_config.json and model.safetensors, for T5ForConditionalGeneration and ByT5Tokenizer.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/transformers.h"
@@ -7,7 +7,7 @@
 
 /* ------------------------------------------------------------------------------------------------ checks */
 
-/* Return the T5 table of a stack; NULL if the stack has other positions or none. */
+/* Return the T5 term of a stack; NULL if it has other position terms or none. */
 static const rp_term *table_of(const nn_stack *s)
 {
     const bool only_t5 = s->n_terms == 1 && s->terms[0].term.kind == RP_TERM_T5 && !s->sinusoidal && !s->learned;
@@ -56,15 +56,15 @@ static int check_shape(const nn_model *m, char err[NN_ERR_MAX])
 
 /* ------------------------------------------------------------------------------------------------ names */
 
-/* A tensor of transformers (`theirs`) is part number `part` of `parts` equal parts of the rows of our parameter
- * (`ours`). */
+/* Divide the rows of our parameter `ours` into `parts` equal parts: the tensor `theirs` of transformers is part number
+ * `part`. */
 typedef struct tensor_name {
     const char *ours, *theirs;
     int part, parts;
 } tensor_name;
 
-/* Names within a layer. Our prefix is "encoder.layers.N." or "decoder.layers.N."; theirs is "encoder.block.N.layer." or
- * "decoder.block.N.layer.". */
+/* Names within a layer. Our names begin with "encoder.layers.N." or "decoder.layers.N."; those of transformers begin
+ * with "encoder.block.N.layer." or "decoder.block.N.layer.". */
 static const tensor_name attention[] = {
     {"attn_norm.weight", "0.layer_norm.weight", 0, 1},     {"attn.qkv.weight", "0.SelfAttention.q.weight", 0, 3},
     {"attn.qkv.weight", "0.SelfAttention.k.weight", 1, 3}, {"attn.qkv.weight", "0.SelfAttention.v.weight", 2, 3},
@@ -76,7 +76,7 @@ static const tensor_name cross[] = {
     {"cross.out.weight", "1.EncDecAttention.o.weight", 0, 1}, {NULL, NULL, 0, 0},
 };
 static const tensor_name plain_mlp[] = {
-    /* %d: 1 in the encoder, 2 in the decoder */
+    /* %d is 1 in the encoder and 2 in the decoder */
     {"mlp_norm.weight", "%d.layer_norm.weight", 0, 1},
     {"mlp.up.weight", "%d.DenseReluDense.wi.weight", 0, 1},
     {"mlp.down.weight", "%d.DenseReluDense.wo.weight", 0, 1},
@@ -90,7 +90,7 @@ static const tensor_name gated_mlp[] = {
     {NULL, NULL, 0, 0},
 };
 
-/* Add part of a parameter, converted to `type`. */
+/* Add a part of a parameter, converted to `type`. */
 static int add(io_set *set, const nn_model *m, const char *ours, const char *theirs, int part, int parts, rp_dtype type,
                char err[NN_ERR_MAX])
 {
@@ -147,7 +147,7 @@ static int write_weights(const nn_model *m, const char *dir, rp_dtype type, char
 
 /* ------------------------------------------------------------------------------------------------ files */
 
-/* Print config.json. Return false if snprintf runs out of memory, which it can with this many arguments. */
+/* Print config.json. Return false if out of memory: snprintf allocates when it has so many arguments. */
 static bool print_config(const nn_model *m, rp_dtype type, char *text, size_t size)
 {
     const nn_config *c = &m->c;

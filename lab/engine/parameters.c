@@ -1,5 +1,5 @@
-/* parameters.c -- the parameters of a model: their names and shapes, and the position terms in its configuration.
- * first_values.c sets the initial values.
+/* parameters.c -- determines the parameters of a model (their names and shapes) and the position terms of its
+ * configuration. first_values.c sets the initial values.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/nn.h"
 #include <relpos/facts.h>
@@ -34,7 +34,7 @@ static int add_param(nn_model *m, char err[NN_ERR_MAX], bool decay, int32_t ndim
         m->params = more;
     }
     m->params[m->n_params++] = p;
-    m->n_weights += (p.size + 15) / 16 * 16; /* each parameter begins on a cache line */
+    m->n_weights += (p.size + 15) / 16 * 16; /* align each parameter to a cache line */
     return 0;
 }
 
@@ -121,8 +121,8 @@ static int add_term(nn_stack *s, const char *text, bool named[RP_MAX_TERMS][RP_M
     return 0;
 }
 
-/* Read the terms of a text such as "sinusoidal+t5,buckets=16". A plus sign begins another term only before a letter:
- * 1e+3 is a number. */
+/* Read the terms of a text such as "sinusoidal+t5,buckets=16". A plus sign separates terms only before a letter: in
+ * 1e+3 it belongs to a number. */
 static int read_terms(nn_stack *s, const char *position, bool named[RP_MAX_TERMS][RP_MAX_ARRAYS], char err[NN_ERR_MAX])
 {
     char word[NN_TEXT_MAX];
@@ -140,8 +140,8 @@ static int read_terms(nn_stack *s, const char *position, bool named[RP_MAX_TERMS
     return 0;
 }
 
-/* Get the shape of an array of a term with this batch size and number of heads, and a length that is greater by
- * `longer`. A change in the shape shows which of these an axis depends on. */
+/* Get the shape of an array of a term for this batch size, this number of heads, and a length that is larger by
+ * `longer`. Comparing the shapes of two calls shows on which of the three an axis depends. */
 static int shape_at(const nn_model *m, const nn_stack *s, int32_t term, int x, int64_t batch, int64_t heads,
                     int64_t longer, int32_t *ndim, int64_t *shape, char err[NN_ERR_MAX])
 {
@@ -157,10 +157,10 @@ static int shape_at(const nn_model *m, const nn_stack *s, int32_t term, int x, i
     return 0;
 }
 
-/* Connect the position arrays of a term to the random positions. */
+/* Connect the position arrays of a term to random positions. */
 static int add_positions(nn_term *t, char err[NN_ERR_MAX])
 {
-    bool found = t->term.kind == RP_TERM_SINK || t->term.kind == RP_TERM_FORGET; /* these do not use positions */
+    bool found = t->term.kind == RP_TERM_SINK || t->term.kind == RP_TERM_FORGET; /* these terms do not use positions */
     for (int x = 0; x < RP_MAX_ARRAYS && rp_term_array(t->term.kind, x); x++) {
         const char *array = rp_term_array(t->term.kind, x);
         const bool queries = strcmp(array, "q_positions") == 0, keys = strcmp(array, "k_positions") == 0;
@@ -177,7 +177,8 @@ static int add_positions(nn_term *t, char err[NN_ERR_MAX])
                      t->name);
 }
 
-/* Decide where the arrays of term n come from, and add their parameters with names such as "PREFIX.t5.table". */
+/* Decide where each array of term n comes from. Add a parameter for each learned array, with a name such as
+ * "PREFIX.t5.table". */
 static int add_arrays(nn_model *m, nn_stack *s, int32_t n, const char *prefix, const bool *named, char err[NN_ERR_MAX])
 {
     nn_term *t = &s->terms[n];
@@ -195,10 +196,11 @@ static int add_arrays(nn_model *m, nn_stack *s, int32_t n, const char *prefix, c
             shape_at(m, s, n, x, 2, m->c.heads, 1, &other_ndim, other, err) != 0 ||
             shape_at(m, s, n, x, 1, 2 * m->c.heads, 0, &other_ndim, heads, err) != 0)
             return -1;
-        bool grows = false; /* the shape depends on batch or length: each call computes it, so it is not a parameter */
+        bool grows = false; /* the shape depends on batch or length, so each call computes the array and it is no
+                             * parameter */
         for (int32_t a = 0; a < ndim; a++)
             grows |= shape[a] != other[a];
-        if (ndim == 0 && named[x]) /* such as w3 of fire */
+        if (ndim == 0 && named[x]) /* an optional array, such as w3 of fire */
             return nn_fail(err, "position: %s: %s is given, but it has no size (remove it: its shape is %s)", t->name,
                            array, about->shape);
         if (ndim == 0)
@@ -223,7 +225,7 @@ static int add_arrays(nn_model *m, nn_stack *s, int32_t n, const char *prefix, c
             s->columns += columns;
             continue;
         }
-        if (grows && ndim == 3 && about->draw.rule == RP_RULE_NEGATIVE) { /* logarithm of a gate for each key */
+        if (grows && ndim == 3 && about->draw.rule == RP_RULE_NEGATIVE) { /* log gates, one per key */
             t->source[x] = NN_GATE;
             t->column[x] = s->columns;
             s->columns += m->c.heads;
@@ -250,7 +252,7 @@ static int add_arrays(nn_model *m, nn_stack *s, int32_t n, const char *prefix, c
         if (add_param(m, err, false, 1, (int64_t[]){1}, "%s.%s.%s", prefix, t->name, fire_scale_names[x]) != 0)
             return -1;
         m->params[m->n_params - 1].of_term = true;
-        m->params[m->n_params - 1].min = 1e-4; /* the formula uses |c|, and it ignores an L below 0 */
+        m->params[m->n_params - 1].min = 1e-4; /* the formula uses |c| and ignores L below 0 */
     }
     return m->c.random_positions > 0 ? add_positions(t, err) : 0;
 }
@@ -263,8 +265,8 @@ static int add_norm(nn_model *m, const char *name, char err[NN_ERR_MAX])
     return m->c.norm == NN_LAYERNORM ? add_param(m, err, false, 1, &d, "%s.bias", name) : 0;
 }
 
-/* Add the parameters of cross-attention: queries of the decoder's tokens, keys and values of the encoder's, no position
- * terms. */
+/* Add the parameters of cross-attention, which has no position terms: queries from the decoder's tokens, keys and
+ * values from the encoder's. */
 static int add_cross(nn_model *m, const char *layer, char err[NN_ERR_MAX])
 {
     const int64_t d = m->c.width;

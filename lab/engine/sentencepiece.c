@@ -1,12 +1,12 @@
-/* sentencepiece.c -- splits text into the word pieces of a SentencePiece model, with the library of models/tokenizer,
- * and checks that the texts of the word pieces concatenate to exactly the text that was split.
+/* sentencepiece.c -- splits text into the word pieces of a SentencePiece model, using models/tokenizer. Also checks
+ * that the pieces concatenate to exactly the text that was split.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/nn.h"
 #include "tokenizer/tokenizer.h"
 #include <stdlib.h>
 #include <string.h>
 
-/* Concatenate the texts of all tokens. One of them must be a line feed, because nearly every text has one. */
+/* Concatenate the texts of all tokens. Fail if no token is a line feed, which nearly every text contains. */
 static int list_texts(nn_tokenizer *t, const char *name, char err[NN_ERR_MAX])
 {
     int64_t used = 0, size;

@@ -1,10 +1,10 @@
-/* training_state.c -- the state of a training run in a file. A checkpoint is written completely or not at all, it is
- * verified when it is read, and the checkpoint before it is kept.
+/* training_state.c -- stores the state of a training run in a file. A checkpoint is written completely or not at all,
+ * and verified when it is read. The previous checkpoint is kept.
  *
- * The file is a .safetensors file. It has every parameter under its name, the optimizer's averages as
- * "optimizer.m.NAME" and "optimizer.v.NAME", the tokenizer's file as "tokenizer.model", and as metadata the
- * configuration, the step and a checksum over all stored bytes. A model without averages, which cannot be trained
- * further, may be stored in f16 or bf16.
+ * The file is a .safetensors file. It contains every parameter under its name, the optimizer's averages as
+ * "optimizer.m.NAME" and "optimizer.v.NAME", and the tokenizer's file as "tokenizer.model". Its metadata contains the
+ * configuration, the step, and a checksum of all stored bytes. A model without averages, from which training cannot
+ * continue, may be stored in f16 or bf16.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/io.h"
 #include "lab/engine/nn.h"
@@ -20,7 +20,7 @@
 #define CURRENT   "checkpoint.safetensors"
 #define PREVIOUS  "previous.safetensors"
 #define TOKENIZER "tokenizer.model"
-#define TEXTS     "checked_texts" /* older files call it "texts", which their checksum does not cover */
+#define TEXTS     "checked_texts" /* older files use the key "texts", which their checksum does not cover */
 
 static const char *const prefixes[] = {"", "optimizer.m.", "optimizer.v."};
 
@@ -30,8 +30,8 @@ static const io_array *find(const io_set *set, int arena, const nn_param *p, cha
     return io_find(set, name);
 }
 
-/* Return the checksum of the metadata, the arrays and the tokenizer. The order of the arrays is that of the parameters,
- * whatever their order in the file. */
+/* Return the checksum of the metadata, the arrays and the tokenizer. Arrays are taken in the order of the parameters,
+ * whatever their order in the file is. */
 static uint64_t set_checksum(const nn_model *m, const io_set *set, const char *config, const char *step)
 {
     const char *mean = io_meta(set, "loss_mean");
@@ -52,8 +52,8 @@ static uint64_t set_checksum(const nn_model *m, const io_set *set, const char *c
     return tokenizer ? io_checksum(z, tokenizer->data, tokenizer->bytes) : z;
 }
 
-/* Add the weights, averages and tokenizer to the set. It borrows arrays of type NN_REAL, and owns converted copies of
- * other types. */
+/* Add the weights, averages and tokenizer to the set. The set borrows arrays of type NN_REAL; for other types it owns
+ * converted copies. */
 static int add_arrays(io_set *set, const nn_model *m, rp_dtype type, char err[NN_ERR_MAX])
 {
     real *const arenas[] = {m->w, m->m, m->v};
@@ -129,14 +129,14 @@ int nn_checkpoint_write(const nn_model *m, const char *dir, int64_t step, char e
     snprintf(link_name, sizeof link_name, "%s/.previous.tmp", dir);
     if (save(m, next, step, NN_REAL, io_replace, err) != 0)
         return -1;
-    /* CURRENT is a complete file at all times: the old file gets a second name, then the new file is renamed over
-     * it. */
+    /* Some complete file is always called CURRENT: first the old file gets a second name, then the new file is renamed
+     * to CURRENT. */
     unlink(link_name);
     const bool linked = link(path, link_name) == 0, first = !linked && errno == ENOENT;
     const bool kept = first || (linked && rename(link_name, before) == 0) || rename(path, before) == 0;
     const char *what = "cannot be kept as " PREVIOUS;
     int error = kept ? 0 : errno;
-    unlink(link_name); /* rename() leaves it in place if it and PREVIOUS are the same file */
+    unlink(link_name); /* needed if both names mean the same file: rename() then keeps this one */
     if (kept && rename(next, path) != 0) {
         what = "cannot be replaced";
         error = errno;
@@ -161,8 +161,8 @@ __attribute__((format(printf, 2, 3))) static io_status damaged(char err[NN_ERR_M
     return IO_DAMAGED;
 }
 
-/* Check that the file is large enough for the model that it describes. This bounds the memory that a damaged file can
- * request. */
+/* Check that the file is large enough for the model that it describes. This limits the memory that a damaged file can
+ * make us allocate. */
 static io_status fits_file(const nn_config *c, const io_set *set, const char *path, char err[NN_ERR_MAX])
 {
     nn_model m;
@@ -170,7 +170,7 @@ static io_status fits_file(const nn_config *c, const io_set *set, const char *pa
     char why[NN_ERR_MAX];
     for (size_t n = 0; n < set->n_arrays; n++) {
         const io_array *array = io_take(set, set->arrays[n].name, why);
-        if (!array) /* a checkpoint has only arrays of known types */
+        if (!array) /* missing, or of an unknown type, which checkpoints never have */
             return damaged(err, "%.200s: %.300s", path, why);
         bytes += array->bytes;
         numbers += array->bytes / rp_dtype_size(array->dtype);
@@ -217,8 +217,8 @@ static io_status read_arrays(nn_model *m, const io_set *set, const char *path, b
     return IO_OK;
 }
 
-/* Create the model that the set describes and read its arrays. After the checksum has matched, a failure is IO_FAILED
- * and never IO_DAMAGED. */
+/* Create the model that the set describes, and read its arrays. Once the checksum has matched, failures are IO_FAILED,
+ * never IO_DAMAGED. */
 static io_status read_set(nn_model *m, const io_set *set, const char *path, bool train, int64_t *step,
                           char err[NN_ERR_MAX])
 {
@@ -241,7 +241,7 @@ static io_status read_set(nn_model *m, const io_set *set, const char *path, bool
     if ((status = fits_file(&c, set, path, err)) != IO_OK)
         return status;
     if (nn_model_create(m, &c, true, err) != 0)
-        return IO_FAILED; /* out of memory: the configuration was checked */
+        return IO_FAILED; /* must be lack of memory: the configuration was checked */
     if ((status = read_arrays(m, set, path, &averages, err)) != IO_OK)
         return status;
     const io_array *tokenizer = c.tokenizer[0] ? io_find(set, TOKENIZER) : NULL;
@@ -313,7 +313,7 @@ int nn_checkpoint_read(nn_model *m, const char *path, bool train, int64_t *step,
     const io_status status = read_one(m, file, train, step, first);
     if (status == IO_OK)
         return 0;
-    if (status == IO_FAILED) /* the file may be intact: do not silently use older weights */
+    if (status == IO_FAILED) /* the file may be intact, so do not silently use older weights */
         return nn_fail(err, "%s", first);
     snprintf(other, sizeof other, "%s/" PREVIOUS, path);
     const io_status before = read_one(m, other, train, step, second);
@@ -322,7 +322,8 @@ int nn_checkpoint_read(nn_model *m, const char *path, bool train, int64_t *step,
     if (before != IO_OK)
         return nn_fail(err, "%.240s; %.240s", first, second);
     snprintf(other, sizeof other, "%s/damaged.safetensors", path);
-    /* Move the damaged file away: the next checkpoint would keep it as PREVIOUS, over the good one. */
+    /* Move the damaged file away. Otherwise the next checkpoint would rename it to PREVIOUS and so replace the good
+     * one. */
     const bool moved = train && rename(file, other) == 0;
     nn_fail(warning, "%.350s; the one before it is used, of step %lld%s", first, (long long)*step,
             moved ? ", and it is kept as damaged.safetensors" : "");

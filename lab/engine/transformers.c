@@ -1,5 +1,5 @@
-/* transformers.c -- writing a model as a directory for Hugging Face's transformers, completely or not at all.
- * export_t5.c and decoders.c write the files of each model family.
+/* transformers.c -- writes a model as a directory for Hugging Face's transformers, completely or not at all.
+ * export_t5.c and decoders.c write the files for each model family.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/transformers.h"
 #include <errno.h>

@@ -29,8 +29,7 @@ void io_checkpoint_close(io_checkpoint *c); /* c may be NULL */
 size_t io_checkpoint_size(const io_checkpoint *c);
 const io_tensor *io_checkpoint_at(const io_checkpoint *c, size_t n); /* sorted by name */
 const io_tensor *io_checkpoint_find(const io_checkpoint *c, const char *name);
-const char *io_checkpoint_meta(const io_checkpoint *c, const char *key); /* NULL if absent, or if the model has several
-                                                                          * files */
+const char *io_checkpoint_meta(const io_checkpoint *c, const char *key); /* NULL if absent or in several files */
 
 /* Convert elements first … first + n - 1 of a floating-point tensor to f32. Return false for other types. */
 bool io_tensor_read(const io_tensor *t, int64_t first, int64_t n, float *to);

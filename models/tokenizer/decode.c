@@ -171,8 +171,7 @@ static void next(decoding *s, int32_t id)
     const tokenizer *t = s->t;
     const tok_entry *token = id < t->n_tokens ? &t->tokens[id] : NULL;
     const bool control =
-        t->kind == TOK_SENTENCEPIECE && token != NULL && token->type == TOK_CONTROL; /* a control token ends a run of
-                                                                                      * bytes */
+        t->kind == TOK_SENTENCEPIECE && token != NULL && token->type == TOK_CONTROL; /* ends a run of bytes */
     if (token == NULL || token->piece < 0 || (s->skip_special && token->special && !control))
         return;
     if (t->kind == TOK_JSON) {

@@ -185,8 +185,7 @@ tok_status tok_encode_watched(const tokenizer *t, const char *text, int64_t size
     if (!valid.failed && !w.stopped)
         tok_split_added(&w, &t->raw, text, valid.bytes != NULL ? valid.size : size, encode_raw);
     if (special &&
-        !(t->kind == TOK_BYTES && w.ids.n > 0 && w.ids.ids[w.ids.n - 1] == t->eos)) /* ByT5: do not append a second
-                                                                                     * </s> */
+        !(t->kind == TOK_BYTES && w.ids.n > 0 && w.ids.ids[w.ids.n - 1] == t->eos)) /* ByT5: no second </s> */
         add_special(&w, t->after, t->n_after);
     if (w.ids.n == 0)
         tok_ids_grow(&w.ids);

@@ -54,8 +54,7 @@ typedef enum tok_norm_kind { TOK_NORM_CHARSMAP, TOK_NORM_STRIP, TOK_NORM_REPLACE
 typedef struct tok_norm {
     tok_norm_kind kind;
     bool left, right;        /* STRIP */
-    char *pattern, *content; /* REPLACE: replace pattern by content; SPACES: replace each run of two or more spaces by
-                              * content */
+    char *pattern, *content; /* REPLACE: replace pattern by content; SPACES: replace runs of two or more spaces */
     int64_t pattern_size, content_size;
 } tok_norm;
 
@@ -63,7 +62,7 @@ typedef struct tok_norm {
 typedef enum tok_decode_kind { TOK_DECODE_META, TOK_DECODE_BYTES, TOK_DECODE_REPLACE, TOK_DECODE_JOIN } tok_decode_kind;
 typedef struct tok_decode_step {
     tok_decode_kind kind;
-    bool drop;               /* META: remove the leading space of the first token */
+    bool drop;               /* META: remove the spaces from the first token */
     char *pattern, *content; /* META, REPLACE: replace pattern by content, which is a space for META */
     int64_t pattern_size, content_size;
 } tok_decode_step;
@@ -151,8 +150,7 @@ typedef struct tok_work {
     tok_node *nodes; /* nodes of the search for the best pieces */
     int64_t n_nodes;
     bool nodes_failed;
-    int64_t front;        /* bytes at the start of the normalized text that come from the first character of the
-                           * original text */
+    int64_t front;        /* bytes at the front of the normalized text that come from the text's first character */
     int64_t unknown_from; /* start of a run of unknown characters; -1: none */
     bool after_unknown;
     int (*cancelled)(void *context); /* may be NULL */

@@ -49,8 +49,7 @@ typedef struct tok_file {
 } tok_file;
 typedef struct tok_beside {
     tok_file added_tokens;       /* added_tokens.json: {"token": number}; numbers continue after the model's tokens */
-    tok_file tokenizer_config;   /* tokenizer_config.json: special tokens, and "extra_ids", which overrides the
-                                  * argument */
+    tok_file tokenizer_config;   /* tokenizer_config.json: special tokens; "extra_ids" overrides the argument */
     tok_file special_tokens_map; /* special_tokens_map.json: special tokens */
 } tok_beside;
 

@@ -72,8 +72,7 @@ static void quantise_row(const linear_job *j, const float *x, char *row)
     const float max = row_max(x, j->in);
     const bool finite = isfinite(max), zeros = !finite || max < QUANTISED_TINY;
     const float scale = !finite ? NAN : zeros ? 0 : max / 127;
-    const vf over = vf_set1(zeros ? 0 : 127 / max), magic = vf_set1(0x1.8p23f); /* magic moves the integer into the low
-                                                                                 * bits */
+    const vf over = vf_set1(zeros ? 0 : 127 / max), magic = vf_set1(0x1.8p23f); /* puts the integer into the low bits */
     const int64_t width = j->type == LINEAR_INT8 ? X8_BYTES : 1;
     memcpy(row, &scale, sizeof scale);
     for (int64_t i = 0; i < linear_row_inputs(j->type, j->in); i += VL) {
