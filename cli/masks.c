@@ -58,7 +58,8 @@ cli_option cli_mask_row(rp_mask_kind kind, cli_mask_text *text)
                         text->help};
 }
 
-/* Parse the parameters of a mask: whole numbers separated by commas. Return CLI_OK, or CLI_USAGE after printing. */
+/* Parse the parameters of a mask, which are integers separated by commas. Return CLI_OK, or CLI_USAGE after
+ * printing. */
 static int read_params(const rp_mask_info *info, rp_mask *m, const char *option, const char *value)
 {
     char word[32], what[96], names[64], safe[64];

@@ -1,4 +1,4 @@
-/* attend.c -- relpos attend: compute attention over the arrays of a file.
+/* attend.c -- relpos attend: compute attention from arrays in a file.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
 #include "cli/progress.h"
@@ -63,7 +63,7 @@ static int on_option(void *context, int key, const char *value)
     }
 }
 
-/* Set the sizes of the problem from the shapes of q, k and v. Return CLI_OK, or CLI_FAILED after printing. */
+/* Derive the sizes of the problem from the shapes of q, k and v. Return CLI_OK, or CLI_FAILED after printing. */
 static int read_sizes(cli_problem *p, const rp_tensors *t)
 {
     const rp_array *a[3] = {&t->q, &t->k, &t->v};
@@ -87,7 +87,7 @@ static int read_sizes(cli_problem *p, const rp_tensors *t)
     return CLI_OK;
 }
 
-/* Allocate an array of zeros, add it to *out, and view it as *a. Return CLI_OK, or CLI_FAILED after printing. */
+/* Add an array of zeros to *out, and view it as *a. Return CLI_OK, or CLI_FAILED after printing. */
 static int add_output(io_set *out, const char *name, rp_dtype type, int32_t ndim, const int64_t *shape, rp_array *a)
 {
     int64_t n = 1;
@@ -104,8 +104,8 @@ static int add_output(io_set *out, const char *name, rp_dtype type, int32_t ndim
     return CLI_OK;
 }
 
-/* Convert the arrays, which were computed in f32, to the output type bf16 or f16. This is the only rounding to that
- * type. Return CLI_OK, or CLI_FAILED after printing. */
+/* Convert the arrays, which were computed in f32, to bf16 or f16. This is the only rounding to the output type. Return
+ * CLI_OK, or CLI_FAILED after printing. */
 static int narrow(io_set *out, rp_dtype type)
 {
     for (size_t n = 0; n < out->n_arrays; n++) {
@@ -127,11 +127,11 @@ static int narrow(io_set *out, rp_dtype type)
 
 /* ------------------------------------------------------------------------------------------------- gradients */
 
-/* One use of an array of the file in the problem, with its gradient. */
+/* One place where the problem uses an array of the file, with the gradient there. */
 typedef struct use {
     const char *name;
     const rp_array *of; /* the array */
-    rp_array *to, sum;  /* gradient of this use; of all uses: only in the first of several uses, else absent */
+    rp_array *to, sum;  /* to: gradient of this use; sum: gradient of all uses, only set in the first of several */
 } use;
 
 typedef struct gradients {
@@ -148,7 +148,7 @@ static int64_t elements(const rp_array *a)
     return n;
 }
 
-/* Return the index of the first use with the name of use n. */
+/* Return the index of the first use of the array that use n refers to. */
 static int first_use(const gradients *s, int n)
 {
     for (int m = 0; m < n; m++)
@@ -157,7 +157,7 @@ static int first_use(const gradients *s, int n)
     return n;
 }
 
-/* Add a gradient for q, k, v and each learned array. If an array is used several times, each use gets a gradient in
+/* Add a gradient for q, k, v and each learned array. If an array is used more than once, each use has a gradient in
  * double in *made, and their sum goes to *out. */
 static int add_gradients(const request *r, const rp_tensors *t, io_set *made, io_set *out, gradients *s)
 {
@@ -211,7 +211,7 @@ static int call_failed(const cli_problem *p, rp_status status)
 static int forward(const cli_problem *p, const rp_plan *plan, rp_tensors *t)
 {
     cli_progress progress = {.what = "attend"};
-    cli_progress_show(&progress, 0); /* start the clock */
+    cli_progress_show(&progress, 0); /* start measuring the time */
     t->progress = cli_progress_show;
     t->progress_context = &progress;
     const rp_status status = rp_attend(plan, t, NULL);
@@ -226,7 +226,7 @@ static int backward(const cli_problem *p, const rp_plan *plan, const rp_tensors 
     cli_progress progress = {.what = "gradients"};
     cli_progress_show(&progress, 0);
     with.weights = with.profile = with.key_mass = with.entropy = none;
-    if (p->desc.dtype > RP_F64) /* out and lse have been rounded to 16 bits: compute them again */
+    if (p->desc.dtype > RP_F64) /* out and lse were rounded to 16 bits, so compute them again */
         with.out = with.lse = none;
     with.progress_context = &progress;
     const rp_status status = rp_backward(plan, &with, &s->g, NULL);
@@ -237,8 +237,8 @@ static int backward(const cli_problem *p, const rp_plan *plan, const rp_tensors 
     return CLI_OK;
 }
 
-/* Choose the type of the output and the type of the computation. To write bf16 or f16 from inputs of another type,
- * compute in f32, so that the inputs are not rounded first. */
+/* Choose the type of the output and the type of the computation. If inputs of another type are to be written as bf16 or
+ * f16, compute in f32, which avoids rounding the inputs first. */
 static int choose_types(request *r, const io_set *in, io_format format)
 {
     bool stored = true;

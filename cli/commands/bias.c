@@ -1,4 +1,4 @@
-/* bias.c -- relpos bias: show the biases of position terms as text, picture, array or table.
+/* bias.c -- relpos bias: show the biases of position terms as text, a picture, an array or a table.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
 #include "cli/picture/picture.h"
@@ -9,7 +9,7 @@
 #include <strings.h>
 
 enum { OUT = 'o', LEN_Q = CLI_FIRST_KEY, LEN_K, HEADS, HEAD, INPUT, JSON };
-enum { PANELS = 8 };                                /* heads in a picture */
+enum { PANELS = 8 };                                /* max heads in a picture */
 static const int64_t MAX_VALUES = (int64_t)1 << 27; /* 1 GiB of doubles */
 
 static const cli_option options[] = {
@@ -30,7 +30,7 @@ typedef struct request {
     cli_problem problem;
     const char *out, *input;
     char title[256];
-    const char *value; /* label of the values: "bias", or for sample values of a table their meaning */
+    const char *value; /* label of the values: "bias", or what sample values of a table mean */
     int64_t head;      /* -1: not given */
     bool json, heads_given;
 } request;
@@ -51,7 +51,7 @@ static int on_option(void *context, int key, const char *value)
     }
 }
 
-/* Add the term of an argument. Refuse a term that acts on q, k or v: it has no bias to show. */
+/* Parse an argument as a term and add it. Refuse terms that act on q, k or v, because they have no bias to show. */
 static int add_term(request *r, const char *text)
 {
     for (int k = RP_TERM_NONE + 1; k < RP_TERM_COUNT; k++) {
@@ -69,7 +69,7 @@ static int add_term(request *r, const char *text)
     return code;
 }
 
-/* Fill a missing array with sample values, and print a note on standard error. Return CLI_OK, or an exit code after
+/* Fill a missing array with sample values, and say so on standard error. Return CLI_OK, or an exit code after
  * printing. */
 static int make_sample(request *r, int32_t term, int index, io_set *made, rp_array *a)
 {
@@ -91,8 +91,9 @@ static int make_sample(request *r, int32_t term, int index, io_set *made, rp_arr
     return CLI_OK;
 }
 
-/* Set *length, a size of the description, from the axis of a term's array that grows with it. Keep it if the array
- * has no such axis, or if the axis is shorter than min_length (an axis of length 1 may be broadcast). */
+/* Set *length, which is a size in the description, to the length of the axis of an array that grows with this size.
+ * Leave it unchanged if the array has no such axis, or if the axis is shorter than min_length (an axis of length 1 may
+ * be broadcast). */
 static void take_length(rp_desc *d, int32_t term, int32_t index, const rp_array *a, int64_t *length, int64_t min_length)
 {
     int64_t shape[2][RP_MAX_AXES] = {{0}};
@@ -105,14 +106,14 @@ static void take_length(rp_desc *d, int32_t term, int32_t index, const rp_array 
     }
     *length = old;
     for (int32_t x = 0; x < ndim; x++) {
-        const int32_t axis = a->ndim - ndim + x; /* arrays with fewer axes are aligned right */
+        const int32_t axis = a->ndim - ndim + x; /* arrays with fewer axes are aligned at the last axis */
         if (shape[0][x] != shape[1][x] && axis >= 0 && a->shape[axis] >= min_length)
             *length = a->shape[axis];
     }
 }
 
-/* Find the arrays of the terms, set the sizes from the arrays and the defaults, and fill missing arrays. Only batch
- * entry 0 is shown. Return CLI_OK, or an exit code after printing. */
+/* Find the arrays of the terms, and fill missing ones with samples. Derive sizes from the arrays, or use defaults. Only
+ * batch entry 0 is shown. Return CLI_OK, or an exit code after printing. */
 static int find_arrays(request *r, const io_set *in, io_set *made, rp_tensors *t)
 {
     cli_problem *p = &r->problem;
@@ -221,7 +222,7 @@ static int write_array(const request *r, const double *bias)
     return code;
 }
 
-/* Draw one head or the first eight: in the terminal if `suffix` is NULL, else as the picture file r->out. */
+/* Draw one head, or the first eight: in the terminal if `suffix` is NULL, otherwise to the picture file r->out. */
 static int draw(const request *r, const double *bias, const char *suffix)
 {
     const rp_desc *d = &r->problem.desc;

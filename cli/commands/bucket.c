@@ -21,7 +21,7 @@ typedef struct request {
     bool json;
 } request;
 
-/* Write the library's names of the strategies, "log, uniform, linear, quadratic", to `text`. Return `text`. */
+/* Write the names of the library's bucket strategies, "log, uniform, linear, quadratic", to `text`. Return `text`. */
 static const char *strategies(char text[96])
 {
     const rp_param *p;
@@ -59,8 +59,8 @@ static int64_t bucket(const request *r, int64_t offset)
     return rp_bucket(offset, r->term.buckets, r->term.max_distance, r->term.bidirectional, r->term.strategy);
 }
 
-/* Return the last offset, at most `max`, of the run that begins at `first` and shares its bucket. On each side of
- * the query the bucket is monotonic in the distance, so a bisection finds the end of the run. */
+/* Return the last offset, at most `max`, that is in the same run as `first`: all offsets between them share one bucket.
+ * On each side of the query the bucket is monotonic in the distance, so bisection finds the end of the run. */
 static int64_t run_end(const request *r, int64_t first, int64_t max)
 {
     int64_t low = first, high = first <= 0 ? 0 : max;

@@ -1,4 +1,4 @@
-/* explain.c -- relpos explain: its options, the picture, and JSON.
+/* explain.c -- relpos explain: its options, and its output as a picture or JSON. print.c prints the text.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/explain/explain.h"
 #include "cli/picture/picture.h"
@@ -24,9 +24,9 @@ enum {
     WORD
 };
 enum {
-    NAMED = 40,            /* largest number of rows or columns of a picture that are labelled by name */
-    CAP_SAMPLES = 1 << 20, /* number of values that decide where the colours of a picture end */
-    MAX_PAIRS = 1 << 24    /* largest number of weights in a picture */
+    NAMED = 40,            /* max rows or columns of a picture that are labelled by name */
+    CAP_SAMPLES = 1 << 20, /* number of values from which the limit of the colour scale is computed */
+    MAX_PAIRS = 1 << 24    /* max weights in a picture */
 };
 
 static const cli_option options[] = {
@@ -87,8 +87,8 @@ static int write_picture(const explain_request *r, const pic_map *map)
     return code;
 }
 
-/* Return the 99th percentile of |x|, or 0 if memory runs out. The colours of a big picture end there: if they
- * reached to the maximum, a few heavy keys would leave the rest of the picture in one colour. */
+/* Return the 99th percentile of |x|, or 0 if out of memory. The colours of a large picture end at this value: with a
+ * scale up to the maximum, a few heavy keys would leave everything else in one colour. */
 static double cap_of(const double *x, int64_t n)
 {
     const int64_t step = n / CAP_SAMPLES + 1;
@@ -159,7 +159,7 @@ static void json_row(const char *key, const double *x, int64_t n)
     putchar(']');
 }
 
-/* Print the parts with kinds from `from` to `to` as a JSON list of objects. */
+/* Print a JSON list of the parts whose kind is in `from` ... `to`. */
 static void json_parts(const explain_trace *t, const char *key, rp_part_kind from, rp_part_kind to)
 {
     static const char *const kinds[] = {"content",       "rotation", "query", "key",    "softcap", "bias",
@@ -304,7 +304,7 @@ int explain_check_output(const char *path)
     return cli_error(CLI_USAGE, "--output: %s: unknown suffix (use .png or .svg)", io_safe(safe, sizeof safe, path));
 }
 
-/* Refuse options that conflict with a model or need one, and set defaults. Return CLI_OK, or CLI_USAGE after
+/* Reject options that conflict with --model or that need it, and set defaults. Return CLI_OK, or CLI_USAGE after
  * printing. */
 static int check_model(explain_request *r, int n_args)
 {

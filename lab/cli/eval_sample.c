@@ -163,7 +163,8 @@ int lab_held_out(const nn_model *m, const char *files, nn_text *held_out, char e
     return code == 0 && classifier ? lab_check_classes(c, held_out, files, 0, err) : code;
 }
 
-/* Print for each file the fraction of correct predictions, and which files were predicted for its windows how often. */
+/* For each file, print the fraction of its windows that were classified correctly, and how often each class was
+ * predicted for them. */
 static void print_classes(const char *files, json_t *at)
 {
     size_t file, other;

@@ -58,8 +58,7 @@ int lab_make_folder(const char *path, bool above, char err[NN_ERR_MAX])
 
 int lab_lock(int fd, const char *path, char err[NN_ERR_MAX])
 {
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) /* continue without a lock on file systems that have
-                                                                    * none */
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) /* other failures: a file system without locks */
         return nn_fail(err, "%.300s: another run is writing there (wait for it, or name another place)", path);
     return 0;
 }

@@ -49,8 +49,7 @@ typedef struct lab_measure {
     double *by_position;            /* sum of the losses at each position of a window [length], or NULL */
     double *by_piece;               /* mean loss of each piece [pieces], or NULL */
     int64_t windows, tokens, bytes; /* windows; predicted tokens; bytes of their text */
-    int64_t *taken;                 /* classifier: number of windows by true and predicted class [classes, classes], or
-                                     * NULL */
+    int64_t *taken;                 /* classifier: windows by true and predicted class [classes, classes], or NULL */
     int64_t right;                  /* classifier: windows with a correct prediction */
 } lab_measure;
 /* How to measure a loss. Predict at most `bytes` bytes, in `pieces` pieces that are spread over the text. With stride =

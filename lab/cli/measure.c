@@ -91,8 +91,7 @@ int lab_measure_text(nn_model *m, rp_pool *pool, const nn_text *t, const lab_pla
                      char err[NN_ERR_MAX])
 {
     const bool classifier = m->c.task == NN_CLASSIFIER;
-    const int64_t step = p->stride > 0 ? p->stride : length; /* number of tokens that each window predicts, its last
-                                                              * ones */
+    const int64_t step = p->stride > 0 ? p->stride : length; /* each window predicts its last `step` tokens */
     const int64_t each = p->each / step, windows = each * (classifier ? t->n_files : p->pieces), classes = m->c.classes;
     const int64_t batch = lab_batch(length, windows);
     const int64_t targets = classifier ? batch : batch * length;

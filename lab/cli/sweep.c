@@ -368,7 +368,7 @@ static int on_option(void *context, int key, const char *value)
     }
 }
 
-/* Choose the combinations for this part of the sweep (--part), each distinct experiment once. Experiments that share a
+/* Choose the combinations for this part of the sweep (--shard), each distinct experiment once. Experiments that share a
  * training run go to the same part. Return their number, or -1 with err. */
 static int64_t choose_runs(const request *q, const nn_config *base, const plan *p, int64_t **index,
                            char err[NN_ERR_MAX])

@@ -168,8 +168,7 @@ static int train(lab_training *t, const nn_config *c, const char *folder, cli_pr
         cli_progress_show(bar, done + fraction * (double)t->r.step / (double)c->steps);
     }
     bar->note = NULL;
-    if (code == 0 && t->saved >= 0 && t->saved < t->r.step) /* save: the sweep may be stopped while it measures the
-                                                             * model */
+    if (code == 0 && t->saved >= 0 && t->saved < t->r.step) /* the sweep may be stopped while it measures the model */
         code = save(t, folder, err);
     return code;
 }

@@ -162,8 +162,7 @@ static const struct preset {
     double scale;
 } presets[] = {
     {"log", "log,lambda=0.3", "", 0, 0, 0},                                   /* logarithmic decay */
-    {"shaw", "relkey,left=16,right=16+relval,left=16,right=16", "", 0, 1, 0}, /* Shaw 2018: one table shared by all
-                                                                               * heads */
+    {"shaw", "relkey,left=16,right=16+relval,left=16,right=16", "", 0, 1, 0}, /* Shaw 2018: one table for all heads */
     {"t5", "t5,buckets=32,max_distance=128,bidirectional=0", "t5,buckets=32,max_distance=128", 1, 0,
      1}, /* Raffel 2020: one bias for all layers, scale 1 */
     {"real", "real,max_distance=128,sign=-1", "", 0, 1,

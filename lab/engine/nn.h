@@ -140,8 +140,7 @@ extern nn_gemm *nn_blas_gemm; /* cblas_sgemm (cblas_dgemm with NN_DOUBLE); NULL 
  * would retry its allocation forever. */
 int nn_blas_memory(int32_t threads, char err[NN_ERR_MAX]);
 const char *nn_blas_name(void); /* name and core of the loaded CBLAS, such as "OpenBLAS 0.3.21 SkylakeX" */
-const char *nn_blas_note(void); /* warning that the CBLAS uses slower kernels than this processor allows; "" if it does
-                                 * not */
+const char *nn_blas_note(void); /* warning that the CBLAS uses slower kernels than possible; "" if it does not */
 /* Return a core with wider vectors than `core` that a processor with these instruction sets can run; NULL if `core` is
  * already wide enough. */
 const char *nn_blas_core(const char *core, bool avx2, bool avx512);
@@ -251,7 +250,7 @@ void nn_ngrams_free(nn_ngrams *g);
 /* ------------------------------------------------------------------------------------------------ generated lines */
 
 /* Generate a line of a task, such as "abc=cba" and a line feed. It depends only on the arguments. Return the index of
- * the first byte of the answer, which follows "=" and extends to the end of the line, line feed included. */
+ * the first byte of the answer, which follows "=" and extends to the end of the line. */
 int64_t nn_generate_line(int32_t task, int64_t size, uint64_t seed, uint64_t number, char *line);
 /* Return the number of bytes in a line of this size. */
 int64_t nn_generated_bytes(int32_t task, int64_t size);

@@ -196,8 +196,7 @@ static int add_arrays(nn_model *m, nn_stack *s, int32_t n, const char *prefix, c
             shape_at(m, s, n, x, 2, m->c.heads, 1, &other_ndim, other, err) != 0 ||
             shape_at(m, s, n, x, 1, 2 * m->c.heads, 0, &other_ndim, heads, err) != 0)
             return -1;
-        bool grows = false; /* the shape depends on batch or length, so each call computes the array and it is no
-                             * parameter */
+        bool grows = false; /* the shape depends on batch or length: not a parameter, each call computes it */
         for (int32_t a = 0; a < ndim; a++)
             grows |= shape[a] != other[a];
         if (ndim == 0 && named[x]) /* an optional array, such as w3 of fire */

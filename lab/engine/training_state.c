@@ -136,7 +136,7 @@ int nn_checkpoint_write(const nn_model *m, const char *dir, int64_t step, char e
     const bool kept = first || (linked && rename(link_name, before) == 0) || rename(path, before) == 0;
     const char *what = "cannot be kept as " PREVIOUS;
     int error = kept ? 0 : errno;
-    unlink(link_name); /* needed if both names mean the same file: rename() then keeps this one */
+    unlink(link_name); /* rename() keeps this name if it and PREVIOUS are the same file */
     if (kept && rename(next, path) != 0) {
         what = "cannot be replaced";
         error = errno;
@@ -170,7 +170,7 @@ static io_status fits_file(const nn_config *c, const io_set *set, const char *pa
     char why[NN_ERR_MAX];
     for (size_t n = 0; n < set->n_arrays; n++) {
         const io_array *array = io_take(set, set->arrays[n].name, why);
-        if (!array) /* missing, or of an unknown type, which checkpoints never have */
+        if (!array) /* unknown type: checkpoints contain only known types */
             return damaged(err, "%.200s: %.300s", path, why);
         bytes += array->bytes;
         numbers += array->bytes / rp_dtype_size(array->dtype);

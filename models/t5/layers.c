@@ -268,8 +268,7 @@ static inline __attribute__((always_inline)) void exp_lanes(const float *x, floa
     below -= max;
     const integers counts = below > min;
     const floats bounded = (floats)((counts & (integers)below) | (~counts & (integers)min));
-    const integers whole = __builtin_convertvector(bounded * 1.44269504f - 0.5f, integers); /* rounds, since it is <=
-                                                                                             * 0 */
+    const integers whole = __builtin_convertvector(bounded * 1.44269504f - 0.5f, integers); /* rounds: it is <= 0 */
     const floats n = __builtin_convertvector(whole, floats), r = bounded - n * high - n * low;
     floats p = r * 1.9875691500e-4f + 1.3981999507e-3f;
     p = p * r + 8.3334519073e-3f;
