@@ -108,8 +108,7 @@ static layout lay_out(const pic_map *map, const pic_scale s[2], int max_cells)
         if (a->names && cells[k] <= 40 && a->px < NAME_LINE)
             a->px = NAME_LINE; /* widen the picture to show every name */
     }
-    if (cells[0] <= 3 * cells[1] && cells[1] <= 3 * cells[0]) /* make cells square, unless the panel would be very
-                                                               * long */
+    if (cells[0] <= 3 * cells[1] && cells[1] <= 3 * cells[0]) /* square cells, unless the panel would be very long */
         l.row.px = l.col.px = l.row.px < l.col.px ? l.row.px : l.col.px;
     plan_rows(&l.row);
     plan_cols(&l.col);

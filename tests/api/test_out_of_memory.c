@@ -54,8 +54,7 @@ static void work_is_aligned_and_its_size_fits(void **state)
         const size_t size = rp_plan_work_size(plan, NULL);
         if (size != 0 && size < (size_t)1 << 40)
             fail_msg("2^41 vectors of 64 for 32768 heads take %zu bytes of work on %s", size, isa);
-        status = rp_attend(plan, &t, NULL); /* must fail; if the size had wrapped around, this would write past the
-                                             * end */
+        status = rp_attend(plan, &t, NULL); /* must fail: if the size had wrapped around, it would write past the end */
         if (status != RP_E_OVERFLOW && status != RP_E_NOMEM)
             fail_msg("%s (%s) for work that does not fit", rp_status_name(status), rp_last_error());
         assert_true(out[0] == 0.0f);
@@ -138,7 +137,7 @@ static void memory_beyond_63_bits_is_refused(void **state)
     (void)state;
     EACH_ISA(isa)
     {
-        /* the lines of FIRE for 2^50 heads overflow; so do the frequencies of RoPE below */
+        /* the lines of FIRE for 2^50 heads overflow; the frequencies of RoPE are added to the size afterwards */
         const int64_t width = 1 << 20, heads = (int64_t)1 << 50;
         const int64_t shape[4] = {1, heads, 1, 2};
         const int64_t w1[2] = {width, 1}, w2[2] = {width, width}, w3[2] = {1, width}, b1[1] = {width}, b3[1] = {1};

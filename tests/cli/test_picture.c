@@ -34,8 +34,7 @@ static picture decoded(const pic_map *map) /* Return the PNG of a map, decoded b
     picture p = {(int)image.width, (int)image.height, malloc(PNG_IMAGE_SIZE(image))};
     assert_non_null(p.rgb);
     assert_true(png_image_finish_read(&image, NULL, p.rgb, 0, NULL));
-    assert_int_equal((data[16] << 24) + (data[17] << 16) + (data[18] << 8) + data[19], p.w); /* width and height in
-                                                                                              * IHDR */
+    assert_int_equal((data[16] << 24) + (data[17] << 16) + (data[18] << 8) + data[19], p.w); /* the size in IHDR */
     assert_int_equal((data[20] << 24) + (data[21] << 16) + (data[22] << 8) + data[23], p.h);
     free(data);
     return p;

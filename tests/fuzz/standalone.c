@@ -109,8 +109,7 @@ int main(int argc, char **argv)
         const int from = (int)below((uint64_t)n_inputs);
         memcpy(to, inputs[from].data, inputs[from].size);
         const size_t size = change(to, inputs[from].size);
-        uint8_t *exact = malloc(size ? size : 1); /* allocate the exact size, so a sanitizer detects reads past the
-                                                   * end */
+        uint8_t *exact = malloc(size ? size : 1); /* exact size: a sanitizer detects reads past the end */
         PROMISE(exact, "out of memory");
         memcpy(exact, to, size);
         LLVMFuzzerTestOneInput(exact, size);

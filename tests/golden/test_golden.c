@@ -366,8 +366,7 @@ static void t5_buckets_of_the_page(void **state)
         assert_int_equal(rp_bucket(T5_DELTA[x], 32, 128, 1, RP_STRATEGY_LOG), T5_BUCKET[x]);
         assert_int_equal(rp_bucket(T5_DELTA[x], 32, 128, 0, RP_STRATEGY_LOG), T5_BUCKET_CAUSAL[x]);
     }
-    for (int64_t delta = -300; delta <= 300; delta++) /* offset 0 belongs to the first half, so this bucket stays
-                                                       * empty */
+    for (int64_t delta = -300; delta <= 300; delta++) /* offset 0 is in the first half, so this bucket stays empty */
         assert_int_not_equal(rp_bucket(delta, 32, 128, 1, RP_STRATEGY_LOG), 16);
 }
 

@@ -63,10 +63,8 @@ static void rounding_and_traps_change_no_bit(void **state)
             for (size_t m = 0; m < sizeof modes / sizeof *modes; m++) {
                 memset(p.t.out.data, 0xff, bytes);
                 fesetround(modes[m]);
-                feenableexcept(FE_INVALID | FE_DIVBYZERO | FE_OVERFLOW); /* a trap inside a task would end the
-                                                                          * program */
-                const int asked = fegetexcept();                         /* some AArch64 machines do not support
-                                                                          * traps */
+                feenableexcept(FE_INVALID | FE_DIVBYZERO | FE_OVERFLOW); /* a trap in a task would end the program */
+                const int asked = fegetexcept();                         /* some AArch64 machines have no traps */
                 const rp_status status = rp_attend(plan, &p.t, NULL);
                 const int mode = fegetround(), traps = fegetexcept();
                 fedisableexcept(FE_ALL_EXCEPT);

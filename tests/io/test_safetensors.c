@@ -38,8 +38,7 @@ static void headers_are_read(void **state)
     (void)state;
     accept_st("{}", 0, 0);
     accept_st(ONE("\"F32\"", "[3]", "[0,12]"), 12, 1);
-    accept_st("\n\t " ONE("\"F32\"", "[3]", "[0,12]") "     ", 12, 1); /* and with a header of odd length, so data is
-                                                                        * unaligned */
+    accept_st("\n\t " ONE("\"F32\"", "[3]", "[0,12]") "     ", 12, 1); /* odd header length: unaligned data */
     accept_st(ONE("\"F64\"", "[]", "[0,8]"), 8, 1);
     accept_st(ONE("\"F32\"", "[2,0]", "[0,0]"), 0, 1);
     accept_st(ONE("\"f32\"", "[3]", "[0,12]"), 12, 1); /* an unknown type makes only its array unusable */

@@ -6,8 +6,7 @@
 static double product_bound(const rp_plan *plan, int64_t n)
 {
 #if RPI_AMX
-    const int components =
-        plan->desc.dtype == RP_F16 ? 2 : plan->components; /* bf16 is exact in one component */
+    const int components = plan->desc.dtype == RP_F16 ? 2 : plan->components; /* bf16 is exact in one component */
     return omitted_error(components) + 3 * tile_roundings((n + CHUNK - 1) / CHUNK, components);
 #else
     (void)plan;
@@ -48,8 +47,7 @@ static backward_case *backward_case_of(rp_dtype type, int64_t dim_k, int64_t dim
     b->small.args.desc = b->plan->desc;
     b->small.args.k = array_of(type, desc.len_k, dim_k, 1, 101);
     b->small.args.v = array_of(type, desc.len_k, dim_v, 0, 102);
-    b->small.args.q = array_of(type, 2 * desc.len_q, dim_k, 2, 103); /* four heads, stored as two arrays with two heads
-                                                                      * each */
+    b->small.args.q = array_of(type, 2 * desc.len_q, dim_k, 2, 103); /* four heads, stored as two arrays of two */
     b->small.args.q.stride[1] = desc.len_q * b->small.args.q.stride[2];
     b->grads.dout = array_of(type, 2 * desc.len_q, dim_v, 0, 104);
     b->grads.dout.stride[1] = desc.len_q * b->grads.dout.stride[2];

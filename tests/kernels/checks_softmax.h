@@ -133,8 +133,7 @@ CHECK(softcap_and_masks_finish_the_scores)
 {
     for (int where = 1; where <= 3; where++)
         for (int form = 0; form < 16; form++)
-            if (where & 1 || !(form & 2)) /* without a softcap before the biases, all biases are already in the
-                                           * scores */
+            if (where & 1 || !(form & 2)) /* otherwise the scores already include all biases */
                 finish_with(form, where);
 }
 

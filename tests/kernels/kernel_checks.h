@@ -75,6 +75,5 @@ const kernel_checks KERNELS_OF(RPI_ISA) = {
 };
 #ifdef RPI_PAIRS_ISA
 extern const kernel_checks KERNELS_OF(RPI_PAIRS_ISA);
-const kernel_checks KERNELS_OF(RPI_PAIRS_ISA) = {0}; /* test_equal_bits compares whole calls of this set with those of
-                                                      * RPI_ISA */
+const kernel_checks KERNELS_OF(RPI_PAIRS_ISA) = {0}; /* test_equal_bits compares whole calls with RPI_ISA */
 #endif

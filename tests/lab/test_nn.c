@@ -98,8 +98,8 @@ static double check_gradients(const nn_config *c, const char *what)
     for (int32_t n = 0; n < m.n_params; n++) {
         const nn_param *p = &m.params[n];
         for (int k = 0; k < PICKS && k < p->size; k++) {
-            const int64_t some = n == 0 ? VOCAB * c->width : p->size; /* in the embedding, test only tokens that occur
-                                                                       * in the input */
+            const int64_t some = n == 0 ? VOCAB * c->width : p->size; /* embedding: only tokens that occur in the
+                                                                       * input */
             const int64_t x = p->offset + (int64_t)(nn_random(9, (uint64_t)n, (uint64_t)k) % (uint64_t)some);
             const real before = m.w[x];
             double d[2];
@@ -624,8 +624,7 @@ static void gradients_of_batches_add_up(void **state)
     good(nn_net_create(&both, &m, NULL, BATCH, LENGTH, true, 0, NULL, err), err);
     good(nn_net_create(&one, &m, NULL, 1, LENGTH, true, 0, NULL, err), err);
     stir(&m);
-    fill_tokens(tokens, target, BATCH * LENGTH, VOCAB); /* the first batch has one target less, so the fractions
-                                                         * differ */
+    fill_tokens(tokens, target, BATCH * LENGTH, VOCAB); /* the first batch has fewer targets, so the fractions differ */
     real *g = malloc((size_t)m.n_weights * sizeof *g);
     assert_non_null(g);
     good(nn_net_loss(both, LENGTH, tokens, target, 0, loss, &mean, err), err);

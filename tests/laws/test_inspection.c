@@ -110,8 +110,7 @@ static void traced_rows_equal_the_reference(void **state)
                             wrong(&p, "reference", "score %lld of a row is %g, not %g", (long long)j, score[j], plain);
                         if (at(&bias32, (h * Lq + i) * Lk + j) != (double)(float)own[j])
                             wrong(&p, "reference", "rp_bias in f32 is not the one in f64");
-                        double product = 0; /* raw is computed from the rotated vectors; without rope these are q and
-                                             * k */
+                        double product = 0; /* raw is the product of the rotated vectors; without rope, of q and k */
                         const int64_t g = h / (d->heads / (d->kv_heads ? d->kv_heads : d->heads)),
                                       Hk = d->kv_heads ? d->kv_heads : d->heads;
                         for (int64_t c = 0; c < d->dim_k; c++)

@@ -336,8 +336,7 @@ static void the_count_matches_plain_loops(void **state)
                 }
             }
             p.t.pairs = pairs;
-            for (int known = 0; known < 2; known++) { /* with and without key norms, which calls with few queries
-                                                       * need */
+            for (int known = 0; known < 2; known++) { /* norms of keys, which calls with few queries need */
                 const rp_array norms = array_in(&p, RP_F32, 3, shape);
                 rp_plan *plan;
                 p.desc.isa = isa;

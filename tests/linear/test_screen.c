@@ -171,8 +171,7 @@ static void make_matrix(int kind, float *w, uint64_t *seed)
             case EQUAL_ROWS: *at = o < 4 ? *at : w[o % 4 * IN + i] * (o % 8 < 4 ? 1 : 1 + 0x1p-22f); break;
             case ONE_LARGE_NUMBER: *at *= i == 7 ? 500 : 1; break;
             case MANY_SIZES: *at = ldexpf(*at, (int)(o % 200) - 150); break;
-            case ON_THE_GRID: *at = i == 0 ? 127 : rintf(*at * 60) + 0.5f; break; /* halfway between two quantisation
-                                                                                   * steps */
+            case ON_THE_GRID: *at = i == 0 ? 127 : rintf(*at * 60) + 0.5f; break; /* between two steps */
             case IN_8_BITS:
                 *at = i == 0 ? 127 : rintf(*at * 31);
                 break; /* exact in 8 bits: only x and the sum are rounded */

@@ -231,8 +231,7 @@ static void test_progress(void **state)
     rp_t5 *m = open_model("longt5_global", "f32", NULL);
     const rp_t5_tokens s = e.source[SOURCES - 1];
     fine(rp_t5_encode(m, 1, &s, out, see_rise, &r[0]));
-    double *logits = malloc((size_t)(s.n * rp_t5_about(m)->vocab) * sizeof *logits); /* requesting logits also runs the
-                                                                                      * decoder */
+    double *logits = malloc((size_t)(s.n * rp_t5_about(m)->vocab) * sizeof *logits); /* logits need the decoder */
     assert_non_null(logits);
     fine(rp_t5_reference(m, s, s, NULL, hidden, logits, see_rise, &r[1]));
     free(logits);

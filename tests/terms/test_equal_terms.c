@@ -37,7 +37,7 @@ static void swin_of_dense(problem *a, problem *b) /* a 2 x 3 grid and a class to
                 const int64_t e = i && j ? dy * 5 + dx
                                   : i    ? 16
                                   : j    ? 15
-                                         : 17; /* class to token; token to class; class to class */
+                                         : 17; /* 15: class to token; 16: token to class; 17: class to class */
                 array(b, 0, 0)[(h * 7 + i) * 7 + j] = array(a, 0, 0)[e * 2 + h];
             }
 }

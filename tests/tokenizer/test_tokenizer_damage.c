@@ -28,8 +28,7 @@ static void use(const tokenizer *t)
 /* Return true if the bytes can be read as a tokenizer. */
 static bool try(const char *bytes, int64_t size)
 {
-    char *exact = malloc((size_t)size + (size == 0)); /* allocate the exact size, so a sanitizer detects reads past the
-                                                       * end */
+    char *exact = malloc((size_t)size + (size == 0)); /* exact size: a sanitizer detects reads past the end */
     assert_non_null(exact);
     memcpy(exact, bytes, (size_t)size);
     tokenizer *t;
