@@ -116,7 +116,7 @@ try {
     main.focus();
   });
   addEventListener(
-    'click', () => writer && write(), true);  // before a link is followed, write the state, so that Back restores it
+    'click', () => writer && write(), true);  // before a link is followed, write the state: then Back restores it
   theme.addEventListener('change', () => {
     applyTheme();
     change({});

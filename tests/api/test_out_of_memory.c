@@ -131,7 +131,7 @@ static void expect_each_too_large(const rp_desc *desc, rp_tensors *t, int wanted
     rp_plan_destroy(plan);
 }
 
-/* Small arrays that look large because of strides of 0, so that no machine has enough memory for the prepared data. */
+/* Strides of 0 make small arrays look so large that no machine has enough memory for the prepared data. */
 static void memory_beyond_63_bits_is_refused(void **state)
 {
     (void)state;

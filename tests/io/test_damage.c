@@ -58,8 +58,8 @@ static void damage_is_detected_or_harmless(void **state)
     }
 }
 
-/* Try every value for every byte of the header and for the first data byte. Either reading fails with a reason; or each
- * array has a type and all of its data, or neither of the two. */
+/* Try every value for every byte of the header and for the first data byte. Either reading fails with a reason, or
+ * every array that has a type also has all of its data. */
 static void every_byte_leaves_arrays_usable_or_refused(void **state)
 {
     (void)state;

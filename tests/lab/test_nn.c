@@ -98,8 +98,7 @@ static double check_gradients(const nn_config *c, const char *what)
     for (int32_t n = 0; n < m.n_params; n++) {
         const nn_param *p = &m.params[n];
         for (int k = 0; k < PICKS && k < p->size; k++) {
-            const int64_t some = n == 0 ? VOCAB * c->width : p->size; /* embedding: only tokens that occur in the
-                                                                       * input */
+            const int64_t some = n == 0 ? VOCAB * c->width : p->size; /* of the embedding, only tokens of the input */
             const int64_t x = p->offset + (int64_t)(nn_random(9, (uint64_t)n, (uint64_t)k) % (uint64_t)some);
             const real before = m.w[x];
             double d[2];
@@ -316,8 +315,8 @@ static void layers_without_terms_equal_no_terms(void **state)
     }
 }
 
-/* c and L of fire are learned per layer or shared, with shared heads, other terms and drawn positions. The numbers are
- * chosen so that no unit of a network switches on or off within a difference. */
+/* c and L of fire are learned per layer or shared, with shared heads, other terms and drawn positions. With the chosen
+ * numbers, no unit of a network switches on or off within a difference. */
 static void gradients_of_fire_scales_equal_differences(void **state)
 {
     static const char *const some[] = {"fire,c=0.5,L=4.3,width=6", "fire,c=0.7,L=4.3,width=6,width2=5",
@@ -388,7 +387,7 @@ static void drawn_positions_are_sorted_and_all_equally_likely(void **state)
         assert_int_equal(at[x], x);
 }
 
-/* If as many positions are drawn as exist, the only possible draw is 0, 1, 2, ..., and the losses equal the losses
+/* If as many positions exist as are drawn, the only possible draw is 0, 1, 2, ..., and the losses equal the losses
  * without drawing. If more exist, the losses differ, and change from draw to draw. */
 static void drawn_positions_reach_every_term(void **state)
 {

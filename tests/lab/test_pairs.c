@@ -247,7 +247,7 @@ static int remove_folder(void **state)
     for (size_t n = 0; n < sizeof files / sizeof *files; n++)
         unlink(in_folder(files[n]));
     rmdir(in_folder("t5"));
-    return rmdir(folder); /* fails if another file is left */
+    return rmdir(folder); /* fails if the folder still contains a file */
 }
 
 int main(void)

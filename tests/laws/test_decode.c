@@ -17,7 +17,7 @@ enum strips { MADE_ANEW, PREPARED };
 typedef struct decoding {
     const char *terms, *dtype;
     int G;     /* kv heads; with one per query head, they are read in place */
-    int D, DV; /* if both are 64, values are read in place */
+    int D, DV; /* widths of keys and values; if both are 64, values are read in place */
     int few;   /* queries per step */
     enum strips strips;
     enum keys keys;

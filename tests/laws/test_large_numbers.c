@@ -189,8 +189,7 @@ static void a_softcap_is_any_finite_number(void **state)
                 p.desc.softcap_after = where & 2 ? caps[n] : 0;
                 rp_plan *plan;
                 p.desc.isa = isa;
-                if (rp_plan_create(&plan, &p.desc) == RP_E_RANGE) { /* reporting an out-of-range softcap is also
-                                                                     * right */
+                if (rp_plan_create(&plan, &p.desc) == RP_E_RANGE) { /* an out-of-range error is right too */
                     assert_non_null(strstr(rp_last_error(), "softcap"));
                     problem_free(&p);
                     continue;

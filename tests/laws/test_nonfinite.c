@@ -62,14 +62,14 @@ static const char *const cases[] = {
     "q9k600d6v5o540:relval,left=600,right=600+relkey,left=600,right=600:window=20,5",
 };
 
-/* A problem whose masked pairs are known, and its results before any number is replaced. */
+/* A problem whose masked pairs are known, and its results before any number becomes NaN or infinite. */
 typedef struct poison_case {
     problem p;
     int64_t Lq, Lk, rows;
     bool by_bias;     /* there is no mask; the first term masks pairs by -infinity */
     bool *open, *row; /* for each pair: it is not masked; for each row: it may change */
-    float *clean;     /* out before replacing numbers */
-    double *bound;    /* bound of the errors of out, for channels other than the one with the number */
+    float *clean;     /* out of the unchanged problem */
+    double *bound;    /* bounds of the errors of out, for channels that the number does not reach */
 } poison_case;
 
 static void case_begin(poison_case *c, size_t n)
@@ -111,8 +111,8 @@ static void clean_end(poison_case *c)
     free(c->bound);
 }
 
-/* Run the call with the replaced number. Rows in c->row must be NaN in `channel` (-1: in all channels); other rows must
- * keep their bits. */
+/* Run the call after a number became NaN or infinite. Rows in c->row must be NaN in `channel` (-1: in all channels);
+ * other rows must keep their bits. */
 static void poisoned(poison_case *c, const char *isa, const char *what, int64_t channel)
 {
     attend(&c->p, isa);

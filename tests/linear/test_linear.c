@@ -367,8 +367,8 @@ static float dot_step(float sum, float x, float w)
     return fabsf(y) < 0x1p-126f ? copysignf(0, y) : y;
 }
 
-/* Return a random bf16 whose exponent is at least `low`. The numbers are such that sums cancel, underflow, or are odd
- * in the last bit. */
+/* Return a random bf16 whose exponent is at least `low`. With these numbers sums cancel, underflow, or are odd in the
+ * last bit. */
 static float draw_bf16(uint64_t *state, int low, int span)
 {
     const uint64_t r = draw(state);

@@ -90,7 +90,8 @@ static void faults_are_found(void **state)
     }
 }
 
-/* If arrays are finite, biases are finite, except that TILE masks with -infinity. Also tested with given positions. */
+/* If all arrays are finite, so are biases. Only a scheme of form TILE may give -infinity, which masks the pair. Given
+ * positions are tested too. */
 static void biases_are_finite(void **state)
 {
     (void)state;
