@@ -27,7 +27,7 @@ typedef struct pic_map {
                                                       * NULL: use numbers */
     int64_t row0, col0;                              /* without names: numbers of the first row and column */
     bool diverging;             /* centre the colours on 0 (blue, white, red); otherwise use a sequential scale */
-    bool difference;            /* the last of 2 to 4 panels is a difference, with a diverging scale and a bar of its
+    bool difference;            /* the last of 2 to 4 panels is a difference, with a diverging scale and bar of its
                                  * own */
     double cap, difference_cap; /* if > 0: colours end at values of this magnitude, and a note says so */
 } pic_map;
