@@ -63,7 +63,7 @@ static int finish(int code)
                      output_error != 0 ? strerror(output_error) : "it cannot be written");
 }
 
-/* Check that every name in RELPOS_HIDE_ISA is an instruction set. */
+/* Check that every name in RELPOS_HIDE_ISA is a known processor feature. */
 static int check_hidden(void)
 {
     static const char *const features[] = {RPI_FEATURES};

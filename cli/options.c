@@ -118,8 +118,7 @@ static int unknown_option(const cli_command *c, const char *given)
     const size_t n = strlen(name);
     size_t fewest = 4; /* four or more edits are no typing error */
     for (const cli_option *o = c->options; o->name; o++) {
-        const bool prefix = n > 1 && strncmp(name, o->name, n) == 0; /* such a prefix is ambiguous; otherwise getopt
-                                                                      * would have accepted it */
+        const bool prefix = n > 1 && strncmp(name, o->name, n) == 0; /* ambiguous, or getopt would have accepted it */
         const size_t edits = prefix ? 0 : rpi_edits(name, o->name);
         if (edits < fewest) {
             fewest = edits;

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Return the number of tokens to predict so that their texts have at most `bytes` bytes; for a classifier, the number
- * of tokens to read from each file. */
+/* Return the largest number of tokens to predict whose texts have at most `bytes` bytes in total; for a classifier, the
+ * number of tokens to read from each file. */
 static int64_t measurable(const nn_config *c, const nn_text *t, int64_t bytes)
 {
     if (c->task == NN_DECODER)

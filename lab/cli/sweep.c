@@ -241,7 +241,7 @@ static int lengths_of(const nn_config *c, int64_t lengths[LAB_MAX_LENGTHS], char
     return lab_lengths(c->eval_lengths[0] ? c->eval_lengths : own, lengths, err);
 }
 
-/* Print the keys that determine which parts of which text are measured. */
+/* Print the keys that determine on which parts of which text a model is measured. */
 static void text_key(const nn_config *c, char key[NN_PRINT_MAX])
 {
     snprintf(key, NN_PRINT_MAX, "%d|%lld|%s|%s|%s|%s|%g|%d|%lld|%lld|%lld|%lld|%lld|%lld|%d|%lld", (int)c->generate,

@@ -11,8 +11,8 @@
 #include <string.h>
 
 typedef struct level {
-    uint64_t *key;      /* bytes of each string, the first byte most significant [n] */
-    uint32_t *count[2]; /* number of occurrences; number of distinct preceding bytes [n] */
+    uint64_t *key;      /* [n]: the bytes of each string as a number; the first byte is the most significant */
+    uint32_t *count[2]; /* [n] each: number of occurrences; number of distinct preceding bytes */
     double discount[2];
     int64_t n;
 } level;

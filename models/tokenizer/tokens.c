@@ -42,7 +42,8 @@ static int by_key(const void *a, const void *b)
     return tok_key_order(a, b);
 }
 
-/* A token, and the first eight bytes of its piece as a number; this number differs for most pieces. */
+/* A token, and the first eight bytes of its piece as a number. Most pieces differ in this number, so comparing it is
+ * usually enough. */
 typedef struct sorting {
     uint64_t first;
     int32_t id;

@@ -1,5 +1,5 @@
-/* test_backward_arguments.c -- arguments of a backward call: each mistake returns its status and an error that names
- * it, and nothing is written.
+/* test_backward_arguments.c -- wrong arguments of a backward call: each mistake returns its status and an error that
+ * names it, and nothing is written.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/api/refusals.h"
 
@@ -95,8 +95,8 @@ static void null_pointers_are_refused(void **state)
     problem_free(&p);
 }
 
-/* Scratch memory is aligned and has the size that the plan reports. It is placed between pages that cannot be
- * accessed. */
+/* A backward call needs aligned scratch memory of exactly the size that the plan reports. The memory is placed between
+ * inaccessible pages. */
 static void backward_scratch_has_the_reported_size(void **state)
 {
     problem p;

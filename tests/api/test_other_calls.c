@@ -56,8 +56,8 @@ static void norms_are_refused(void **state)
     end();
 }
 
-/* A norm is the largest length of 64 keys, or infinity if one of these keys or its value is not finite. With a first
- * key given, the norms before it stay. */
+/* A norm is the largest length among 64 keys, or infinity if one of these keys or its value is not finite. If a first
+ * key is given, norms of earlier keys are kept. */
 static void norms_are_the_largest_lengths(void **state)
 {
     enum { LK = 130, D = 5, DV = 6 };
@@ -69,7 +69,7 @@ static void norms_are_the_largest_lengths(void **state)
     double *found = norms.data, want[12] = {0};
     v[(1 * LK + 70) * DV + 2] = INFINITY;
     k[(2 * LK + 129) * D] = NAN;
-    k[(3 * LK + 3) * D + 1] = 2e15f; /* beyond 1e15, so it counts as infinite */
+    k[(3 * LK + 3) * D + 1] = 2e15f; /* numbers beyond 1e15 are treated as infinite */
     for (int64_t x = 0; x < 4 * LK; x++) {
         double squares = 0;
         for (int c = 0; c < D; c++)
@@ -85,14 +85,14 @@ static void norms_are_the_largest_lengths(void **state)
     good(rp_key_norms(plan, &p.t, LK, &norms)); /* no new keys */
     for (int x = 0; x < 12; x++)
         found[x] = 1000;
-    good(rp_key_norms(plan, &p.t, 65, &norms)); /* the norm that includes key 64 is computed, the earlier ones stay */
+    good(rp_key_norms(plan, &p.t, 65, &norms)); /* computes the norm that includes key 64, keeps the earlier ones */
     assert_true(found[0] == 1000 && found[1] == 1000);
     assert_true(fabs(found[2] - want[2]) <= 1e-12 * want[2]);
     assert_true(isinf(found[4]));
     end();
 }
 
-/* Norms are 0 or more, and infinity marks keys that must be read. */
+/* Norms must be at least 0; infinity marks keys that must be read. */
 static void calls_refuse_invalid_norms(void **state)
 {
     const double wrong[] = {-1, -INFINITY, NAN, -1e-30};
@@ -170,7 +170,8 @@ static void inspection_is_refused(void **state)
     end();
 }
 
-/* Request each output by itself, on the reference and the fast path: the numbers are the same as with all outputs. */
+/* Request each output alone, on the reference and on the fast path. The numbers must be the same as when all outputs
+ * are requested. */
 static void each_output_by_itself(void **state)
 {
     (void)state;
@@ -250,7 +251,7 @@ static void lengths_and_pages_are_refused(void **state)
     t.pages = right, page[1] = (const char *)p.t.v.data + 1;
     refused(rp_attend(plan, &t, NULL), RP_E_ARG, "pages.k[1] is not aligned to its elements");
     page[1] = p.t.v.data;
-    t.pages.v = NULL; /* weights need no values, but out does */
+    t.pages.v = NULL; /* weights need no values, but out needs them */
     refused(rp_attend(plan, &t, NULL), RP_E_ARG, "v");
     t.out.data = NULL;
     const int64_t pairs[4] = {1, 2, 3, 100};
@@ -259,7 +260,7 @@ static void lengths_and_pages_are_refused(void **state)
     end();
 }
 
-/* Errors of backward calls: gradients that do not exist or are not supported. */
+/* Errors of backward calls: gradients that do not exist, or that are not supported. */
 static void gradients_are_refused(void **state)
 {
     (void)state;
@@ -280,8 +281,8 @@ static void gradients_are_refused(void **state)
     end();
 }
 
-/* Errors about an array given without the parameter that uses it and the reverse, about invalid positions, and about
- * a grid with an offset. */
+/* Errors about an array without the parameter that uses it, about a parameter without its array, about invalid
+ * positions, and about a grid with an offset. */
 static void arrays_of_terms_are_refused(void **state)
 {
     double position[5] = {0, 1, 0x1p54, 3, 4};
@@ -311,7 +312,7 @@ static void arrays_of_terms_are_refused(void **state)
     end();
 }
 
-/* With a plan for maximum lengths, rp_bias uses the lengths of the call's arrays. */
+/* If a plan has maximum lengths, rp_bias uses the lengths of the arrays in the call. */
 static void biases_have_the_lengths_of_the_call(void **state)
 {
     (void)state;
@@ -325,7 +326,7 @@ static void biases_have_the_lengths_of_the_call(void **state)
     t.q.shape[2] = 3, t.k.shape[2] = t.v.shape[2] = 5, t.out.data = NULL;
     good(rp_bias(plan, &t, 0, &some));
     refused(rp_bias(plan, &t, 0, &whole), RP_E_SHAPE, "bias");
-    t.q.data = t.k.data = t.v.data = NULL; /* without arrays, it uses the maximum lengths */
+    t.q.data = t.k.data = t.v.data = NULL; /* without arrays, rp_bias uses the maximum lengths */
     good(rp_bias(plan, &t, 0, &whole));
     for (int64_t x = 0; x < 2 * 3 * 5; x++)
         assert_true(at(&some, x) == at(&whole, x / 15 * 72 + x / 5 % 3 * 9 + x % 5));
@@ -364,13 +365,13 @@ static void shapes_and_rows_of_masks_are_refused(void **state)
     refused(rp_mask_shape(d, 0, &ndim, NULL), RP_E_ARG, "ndim or shape is NULL");
     refused(rp_term_shape(d, 0, -1, &ndim, shape), RP_E_ARG, "term is 0, index -1: there are 1 terms");
     refused(rp_term_shape(d, 1, 0, &ndim, shape), RP_E_ARG, "term is 1, index 0: there are 1 terms");
-    good(rp_term_shape(d, 0, RP_MAX_ARRAYS, &ndim, shape)); /* there is no such array: no axes */
+    good(rp_term_shape(d, 0, RP_MAX_ARRAYS, &ndim, shape)); /* an array that does not exist has no axes */
     assert_int_equal(ndim, 0);
     assert_string_equal(rp_plan_isa(NULL), "");
     end();
 }
 
-/* Queries about an invalid kind of term. */
+/* Functions that take an invalid kind of term. */
 static void invalid_kinds(void **state)
 {
     static const int none[] = {RP_TERM_NONE, RP_TERM_COUNT, -1};
@@ -389,7 +390,7 @@ static void invalid_kinds(void **state)
         assert_false(rp_term_is_bias(kind) || rp_term_is_causal(kind) || rp_term_is_array(kind));
         assert_false(rp_term_takes_name(kind) || rp_term_array_optional(kind, 0) || rp_term_array_learned(kind, 0));
         refused(rp_term_sizes(&t, arrays), RP_E_ARG, "no such term in terms.def");
-        good(rp_term_usual_sizes(&t, 10)); /* nothing to choose */
+        good(rp_term_usual_sizes(&t, 10)); /* no size is open */
     }
     assert_null(rp_term_param(RP_TERM_T5, -1));
     assert_null(rp_term_array(RP_TERM_T5, -1));
@@ -398,7 +399,7 @@ static void invalid_kinds(void **state)
     refused(rp_term_usual_sizes_sized(&t, sizeof t + 8, 10), RP_E_ARG, "rp_term");
     rp_term_init_sized(NULL, sizeof t, RP_TERM_T5);
     t.buckets = 77;
-    rp_term_init_sized(&t, sizeof t + 8, RP_TERM_T5); /* a struct size that no version had: nothing is written */
+    rp_term_init_sized(&t, sizeof t + 8, RP_TERM_T5); /* no version had this struct size: nothing is written */
     assert_int_equal(t.buckets, 77);
 }
 

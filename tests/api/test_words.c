@@ -79,9 +79,9 @@ static void every_field_is_named_by_its_client(void **state)
         assert_string_equal(rp_last_error_in(&d, marked, &calls, text, sizeof text), provoked[n].text);
         assert_true(calls > 0);
         assert_string_equal(rp_last_error_in(&d, NULL, NULL, text, sizeof text), provoked[n].plain);
-        rp_last_error_in(&d, marked, &calls, small, sizeof small); /* truncated and terminated */
+        rp_last_error_in(&d, marked, &calls, small, sizeof small); /* the text is truncated, and terminated by NUL */
         assert_true(strlen(small) < sizeof small);
-        rp_last_error_in(NULL, NULL, NULL, text, sizeof text); /* without a description there are no kinds to name */
+        rp_last_error_in(NULL, NULL, NULL, text, sizeof text); /* without a description, kinds cannot be named */
         assert_null(strstr(text, "terms["));
         assert_null(strstr(text, "desc."));
     }
@@ -134,7 +134,7 @@ static void arrays_are_named(void **state)
     }
 }
 
-/* A name that looks like a field and contains quotes. */
+/* An array name that looks like a field and contains quotes. */
 static void user_text_is_not_replaced(void **state)
 {
     static const char *const names[] = {"terms[0].left", "x\"terms[77].left", "\"\"desc.heads\"", "masks[-1]"};

@@ -1,5 +1,5 @@
-/* test_tokenizer_damage.c -- damaged tokenizers are an error of one line, or still valid tokenizers; and every
- * allocation fails once.
+/* test_tokenizer_damage.c -- a damaged tokenizer is an error of one line, or still a valid tokenizer. Also lets every
+ * allocation fail once.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/tokenizer/files.h"
 #include "tests/starve.h"
@@ -8,7 +8,7 @@
 static const char text[] =
     " The  \xef\xbd\x81 e\xcc\x81 \xf0\x9f\x98\x80\xff <extra_id_0>\t<e>  Ab c \0 </s> \xea\xb0\x81www";
 
-/* Encode and decode with a tokenizer that was read. */
+/* Encode and decode with a tokenizer that was read successfully. */
 static void use(const tokenizer *t)
 {
     int32_t *ids;
@@ -25,10 +25,10 @@ static void use(const tokenizer *t)
     free(back);
 }
 
-/* Return true if the bytes were read as a tokenizer. */
+/* Return true if the bytes can be read as a tokenizer. */
 static bool try(const char *bytes, int64_t size)
 {
-    char *exact = malloc((size_t)size + (size == 0)); /* exact size, so a sanitizer detects reads past the end */
+    char *exact = malloc((size_t)size + (size == 0)); /* exact size: a sanitizer detects reads past the end */
     assert_non_null(exact);
     memcpy(exact, bytes, (size_t)size);
     tokenizer *t;
@@ -137,7 +137,7 @@ static void mutated_files_do_no_harm(void **state)
     }
 }
 
-/* Replace one text in a tokenizer.json by another, and check that the error contains `why`. */
+/* Replace a text in a tokenizer.json, and check that the error contains `why`. */
 static void refused(const char *name, const char *old, const char *new, const char *why)
 {
     const file f = load_data(name);
@@ -199,7 +199,7 @@ static void errors_in_a_json_are_named(void **state)
             "after Fuse");
 }
 
-/* Very long scores and pieces: a score must be a finite number, and a piece has at most 1 MB. */
+/* Very long scores and pieces. A score must be a finite number; a piece has at most 1 MB. */
 static void long_parts_are_bounded(void **state)
 {
     enum { DIGITS = 100000, MOST = 1 << 20 };
@@ -220,7 +220,7 @@ static void long_parts_are_bounded(void **state)
     }
 }
 
-/* Write a tokenizer.json with one text replaced by another, and open it. */
+/* Write a tokenizer.json in which a text has been replaced, and open it. */
 static tokenizer *opened_with(const char *name, const char *old, const char *new)
 {
     const file f = load_data(name);
@@ -239,7 +239,7 @@ static tokenizer *opened_with(const char *name, const char *old, const char *new
     return t;
 }
 
-/* Each of three steps replaces two spaces by many; together they would make 54 million bytes of 4. The result of a
+/* Each of three steps replaces two spaces by many; together they would turn 4 bytes into 54 million. The result of a
  * step on a text or token is limited. */
 static void steps_that_grow_are_stopped(void **state)
 {
@@ -262,7 +262,7 @@ static void steps_that_grow_are_stopped(void **state)
     assert_null(ids);
     assert_one_line(err);
     assert_non_null(strstr(err, "a text of 4 bytes: the tokenizer's normalizer makes more than 64 times"));
-    assert_int_equal(tok_encode(t, "a b", 3, true, &ids, &n, err), TOK_OK); /* a text that does not grow is allowed */
+    assert_int_equal(tok_encode(t, "a b", 3, true, &ids, &n, err), TOK_OK); /* a text that does not grow is accepted */
     free(ids);
     tok_close(t);
 
@@ -289,7 +289,7 @@ static int cancel_later(void *context)
     return --*(int *)context < 0;
 }
 
-/* A long text calls the cancel callback from time to time, for every kind of tokenizer. */
+/* For every kind of tokenizer, encoding a long text calls the cancel callback from time to time. */
 static void a_long_text_can_be_cancelled(void **state)
 {
     enum { SIZE = 4 << 20 };
@@ -307,7 +307,7 @@ static void a_long_text_can_be_cancelled(void **state)
                 int left = calls;
                 assert_int_equal(tok_encode_watched(t, long_text, SIZE, true, cancel_later, &left, &ids, &n, err),
                                  TOK_CANCELLED);
-                assert_int_equal(left, -1); /* after cancelling, it is not called again */
+                assert_int_equal(left, -1); /* after cancelling, the callback is not called again */
                 assert_null(ids);
                 assert_one_line(err);
                 tok_close(t);
@@ -316,7 +316,7 @@ static void a_long_text_can_be_cancelled(void **state)
     free(long_text);
 }
 
-/* Nested steps: a depth far below the limit of JSON is already an error of one line. */
+/* Steps nested far less deeply than JSON allows are already an error of one line. */
 static void nested_steps_are_refused(void **state)
 {
     static const char open[] = "{\"type\":\"Sequence\",\"normalizers\":[";
@@ -351,7 +351,7 @@ static void deep_json_is_refused(void **state)
     assert_false(try("", 0));
 }
 
-/* Handmade protocol buffer messages: a piece is field 1 with a text (1), a score (2) and a type (3). */
+/* Handmade protocol buffer messages. A piece is field 1 of the message, with a text (1), a score (2) and a type (3). */
 static void errors_in_a_model_are_named(void **state)
 {
     (void)state;
@@ -388,7 +388,7 @@ static void errors_in_a_model_are_named(void **state)
     MODEL(UNK PIECE("a") "\x1a\x06\x12\x04\x08\0\0\0", "trie of 8 bytes: must be a multiple of 4, at most 0");
     MODEL(UNK PIECE("a") "\x2a\x03\x12\x01x", "denormalizer");
     static char surface[1100] =
-        UNK PIECE("a") "\x12\x84\x08\xe2\x02\x80\x08"; /* trainer_spec, unk_surface of 1024 bytes */
+        UNK PIECE("a") "\x12\x84\x08\xe2\x02\x80\x08"; /* trainer_spec with an unk_surface of 1024 bytes */
     const size_t start = sizeof(UNK PIECE("a")) - 1;
     memset(surface + start + 7, 'x', 1026);
     assert_true(try(surface, (int64_t)start + 7 + 1024));
@@ -400,7 +400,7 @@ static void errors_in_a_model_are_named(void **state)
           "damaged");
 }
 
-/* Open the amino-acid model with these files in its directory. */
+/* Open the amino-acid model with these files beside it. */
 static tok_status open_beside(tokenizer **t, const char *added, const char *config, const char *map)
 {
     const file model = load(DATA "added/spiece.model");
@@ -465,7 +465,7 @@ static void errors_beside_a_model_are_named(void **state)
     free(ids);
     tok_close(t);
     tok_status status = TOK_FAILED;
-    for (long k = 1; status != TOK_OK && STARVES; k++) { /* every allocation fails once */
+    for (long k = 1; status != TOK_OK && STARVES; k++) { /* let every allocation fail once */
         const file model = load(DATA "added/spiece.model");
         const tok_file map = {"{\"sep_token\": \"<s>\"}", 20, "map.json"};
         const tok_beside beside = {{added, sizeof added - 1, "added.json"}, map, map};
@@ -501,17 +501,17 @@ static void a_random_charsmap_does_no_harm(void **state)
     }
 }
 
-/* A rule for "a" points to each position of the replacements and beyond them: bytes after the map do not belong to
+/* A rule for "a" points to each position in the replacements, and past them. Bytes after the map do not belong to
  * it. */
 static void replacements_end_with_the_map(void **state)
 {
     enum { UNITS = 98, SIZE = 4 + 4 * UNITS + 3 };
-    static const char *const want[] = {"xy", "y", "", ""}; /* the last two: at the NUL, and at the end */
+    static const char *const want[] = {"xy", "y", "", ""}; /* the last two: at the NUL; at the end */
     char bytes[SIZE + 8];
     (void)state;
     for (uint32_t place = 0; place < 12; place++) {
         uint32_t units[1 + UNITS] = {4 * UNITS};
-        units[1 + 'a'] = 'a' | 1u << 8 | 1u << 10; /* has a leaf, at 'a' ^ 1 */
+        units[1 + 'a'] = 'a' | 1u << 8 | 1u << 10; /* 'a' has a leaf, at 'a' ^ 1 */
         units[1 + ('a' ^ 1)] = place | 1u << 31;
         memcpy(bytes, units, sizeof units);
         memcpy(bytes + sizeof units, "xy\0ZZZZZZZZ", 11);
