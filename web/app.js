@@ -115,8 +115,7 @@ try {
     event.preventDefault();
     main.focus();
   });
-  addEventListener(
-    'click', () => writer && write(), true);  // before a link is followed, write the state: then Back restores it
+  addEventListener('click', () => writer && write(), true);  // before a link is followed, write the state: then Back restores it
   theme.addEventListener('change', () => {
     applyTheme();
     change({});

@@ -90,7 +90,8 @@ export function step(
       code.textContent = last.code.CLI;
     } catch (error) { failed = error.message || String(error); }
     problem.textContent = failed;
-    for (const part of [picture, said]) part.classList.toggle('stale', failed !== '');  // the picture still belongs to earlier settings
+    for (const part of [picture, said])
+      part.classList.toggle('stale', failed !== '');  // the picture still belongs to earlier settings
   };
   new ResizeObserver(([{contentRect}]) => {
     const changed = width && contentRect.width !== width;

@@ -142,7 +142,8 @@ export class Words {
     const reach = Math.max(...this.at.map(to => Math.abs(to - from)), 1);
     return this.at.map((to, n) => {
       const fraction = this.weights[n] / max, high = 22 + (arcs - 34) * Math.abs(to - from) / reach;
-      const thick = 0.7 + arcs / 11 * fraction, side = 20 + 1.6 * thick, own = 30 + 3 * thick;  // keep the loop from a word to itself open
+      const thick = 0.7 + arcs / 11 * fraction, side = 20 + 1.6 * thick,
+            own = 30 + 3 * thick;  // keep the loop from a word to itself open
       const d = n === this.chosen ? `M${from - 9} ${y}C${from - side} ${y - own} ${from + side} ${y - own} ${from + 9} ${y}` :
                                     `M${from} ${y}C${from} ${y - high * 1.25} ${to} ${y - high * 1.25} ${to} ${y}`;
       return h('path', {
