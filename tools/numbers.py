@@ -44,11 +44,13 @@ def machines():
         yield data["machine"], data["rows"]
 
 
-def readme():
-    """Write the table of README.md: the time of PyTorch's SDPA over that of relpos, for each measured machine."""
-    out = ["Time of PyTorch's `scaled_dot_product_attention` over the time of relpos (f32, 8 heads of 64,",
-           "a T5 table, one thread). Above 1, relpos is faster. SDPA adds the bias as an N × N mask.", "",
-           "| machine | mask built beforehand: N = 512 | 1,024 | 4,096 | in the call: 4,096 | with gradients |",
+def speed():
+    """Return the lines on speed of README.md and docs/index.md, with links from docs: a table of times of PyTorch's SDPA over those of relpos, and a list."""
+    out = ["The table shows the time of PyTorch's `scaled_dot_product_attention` (SDPA) divided by the time",
+           "of relpos: f32, 8 heads of size 64, a T5 table, one thread. Above 1, relpos is faster. SDPA gets",
+           "the bias as an N × N mask. The first three columns exclude the time to build it, the last two",
+           "include it.", "",
+           "| machine | N = 512 | N = 1,024 | N = 4,096 | N = 4,096 with the mask | forward and backward |",
            "|---|---|---|---|---|---|"]
     slower = []
     for m, rows in machines():
@@ -62,42 +64,32 @@ def readme():
         cpu = re.sub(r"\(R\)|\(TM\)| Processor", "", m["cpu"])
         out.append(f"| {cpu}, {m['isa'].upper()} | " + " | ".join(ratio(t5.get(n), SDPA) for n in (512, 1024, 4096))
                    + f" | {ratio(t5.get(4096), 'SDPA, bias built in the call')} | {ratio(both.get(4096), *gradients)} |")
-        slower.append(f"{len(report.slower(rows))} of {len(rows)}")
+        slower.append(f"{len(report.slower(rows))} of {len(rows)} {'on' if slower else 'problems on'} the {cpu}")
     train = {r["implementation"]: r for r in report.training()[0]["results"] if r["length"] == 4096}
     better = min(("eager", "sdpa"), key=lambda name: train[name]["seconds"])
     added = {name: r["peak_bytes"] - r["start_bytes"] for name, r in train.items()}
     memory = lines("memory.jsonl")[0]
-    out += ["", f"- Another library is faster in {', '.join(slower[:-1])} and {slower[-1]} problems on these machines,",
-            "  mostly short ones. [docs/performance.md](docs/performance.md) starts with them.",
-            f"- A training step of a T5 with 8 + 8 layers at 4,096 tokens takes {train['relpos']['seconds']:.1f} s and {added['relpos'] * 1e-9:.1f} GB,",
-            f"  with PyTorch's attention {train[better]['seconds']:.1f} s and {added[better] * 1e-9:.1f} GB.",
-            f"- Attention over 65,536 tokens needs {memory['bytes_peak'] * 1e-6:.0f} MB of scratch memory. The N × N bias of 8 heads would need",
-            f"  {8 * 65536**2 * 4 / 1e9:.0f} GB."]
-    put("README.md", "\n".join(out))
+    return out + ["", f"- Another library is faster in {' and '.join(slower)},",
+                  "  mostly at short sequence lengths. [Performance](performance.md) lists these first.",
+                  "- A training step of a T5 with 8 encoder and 8 decoder layers on 4,096 tokens takes",
+                  f"  {train['relpos']['seconds']:.1f} s and {added['relpos'] * 1e-9:.1f} GB with relpos, and "
+                  f"{train[better]['seconds']:.1f} s and {added[better] * 1e-9:.1f} GB with PyTorch's attention.",
+                  f"- Attention over 65,536 tokens needs {memory['bytes_peak'] * 1e-6:.0f} MB of scratch memory. "
+                  f"An N × N bias of 8 heads would",
+                  f"  need {8 * 65536**2 * 4 / 1e9:.0f} GB."]
+
+
+def readme():
+    """Write the numbers of README.md."""
+    put("README.md", "\n".join(speed()).replace("(performance.md)", "(docs/performance.md)"))
 
 
 def landing():
-    """Write the cards of docs/index.md, one per number."""
-    data = report.load()
-    t5 = next(r for r in data["rows"] if (r["case"], r["n"], r["pass"], r["dtype"]) == ("T5 table", 4096, "fwd", "f32"))
-    train = {r["implementation"]: r for r in report.training()[0]["results"] if r["length"] == 4096}
+    """Write the numbers of docs/index.md: those of README.md, and the number of models of transformers."""
     models = [x["result"] for x in json.loads((results / "hf_models.json").read_text())["models"]]
-    cards = [
-        (f"{report.ratio(t5, SDPA):.1f} ×", "performance.md", "faster than PyTorch's SDPA with the biases of T5 (4,096 tokens, forward), and "
-         f"{report.ratio(t5, 'SDPA, bias built in the call'):.0f} times as fast when SDPA has to build the mask"),
-        (f"{lines('memory.jsonl')[0]['bytes_peak'] * 1e-6:.0f} MB", "costs.md", "of scratch memory for attention over 65,536 tokens with a T5 table. "
-         f"The biases of its 8 heads as an array would take {8 * 65536**2 * 4 / 1e9:.0f} GB"),
-        (f"{train['relpos']['seconds']:.0f} s", "performance.md", "for a training step of a T5 with 8 + 8 layers at 4,096 tokens. With PyTorch's attention it takes "
-         f"{min(train['eager']['seconds'], train['sdpa']['seconds']):.0f} s"),
-        (f"{models.count('equal')} of {len(models) - models.count('not tried')}", "hf.md", "model types of transformers give the same results and gradients as their own attention. "
-         "The others are refused with a reason, or have no attention"),
-    ]
-    out = ["::::{grid} 1 2 4 4", ":gutter: 2", ""]
-    for number, page, text in cards:
-        out += [f":::{{grid-item-card}} {number}", f":link: {page.removesuffix('.md')}", ":link-type: doc", ":class-card: number", text + ".", ":::", ""]
-    out += ["::::", "", f"Times use one thread; each card links to the page that names the machine. Another library is faster in {len(report.slower(data['rows']))} of "
-            f"{len(data['rows'])} problems: [performance](performance.md) starts with them."]
-    put("docs/index.md", "\n".join(out))
+    put("docs/index.md", "\n".join([*speed(), f"- {models.count('equal')} of {len(models) - models.count('not tried')} model types of transformers give the same "
+                                    "results and gradients as with their own",
+                                    "  attention. relpos refuses the others with a reason, or they have no attention: [models](hf.md)."]))
 
 
 def costs():
