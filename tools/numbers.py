@@ -102,8 +102,8 @@ def costs():
 
     first = next(iter(rows.values()))
     plain = {d: ms(d, "") for d in ("fwd", "bwd")}
-    out = [f"B1 H8 D64 f32, N = 2048, one thread, {first['isa'].upper()}. Plain attention: forward {plain['fwd']['ms']:.1f} ms "
-           f"({100 * plain['fwd']['share_of_peak']:.0f} % of the measured peak), backward {plain['bwd']['ms']:.1f} ms "
+    out = [f"Times are for B1 H8 D64 f32, N = 2048, one thread, {first['isa'].upper()}. Plain attention takes {plain['fwd']['ms']:.1f} ms forward "
+           f"({100 * plain['fwd']['share_of_peak']:.0f} % of the measured peak) and {plain['bwd']['ms']:.1f} ms backward "
            f"({100 * plain['bwd']['share_of_peak']:.0f} %). Times in the table are multiples of these. Backward includes the "
            "gradients of all learned arrays of the term.", "",
            "| term | forward | backward |", "|---|---|---|"]
@@ -127,13 +127,13 @@ def costs():
     far = {r["problem"]: r for r in lines("far.jsonl")}
     terms = {r["problem"].split(":", 3)[3]: r for r in lines("terms.jsonl") if r["problem"].count(":") > 2}
     worst = max(float(x.split("/")[2]) for x in re.findall(r"[\d.]+ / [\d.]+ / [\d.]+", (results / "errors.md").read_text()))
-    out += ["", f"Furthest from the peak: a dense bias array ({100 * terms['dense']['share_of_peak']:.0f} % at N = 4096), "
+    out += ["", f"The slowest calls, relative to the peak, are: a dense bias array ({100 * terms['dense']['share_of_peak']:.0f} % at N = 4096), "
             + ", ".join(f"{what} ({100 * far[problem]['share_of_peak']:.0f} %)" for problem, what in FAR.items())
-            + ". Each instruction set with a T5 table, N = 4096: "
+            + ". With a T5 table and N = 4096, the instruction sets take: "
             + ", ".join(f"{name} {r['ms']:.0f} ms ({100 * r['share_of_peak']:.0f} % of its peak)" for name, r in isa.items())
-            + f". The largest error over the proved bound, for all terms and instruction sets and logits up to ±1000, is {worst:.3f}."]
-    out += ["", f"With a T5 table and its gradient at N = 4096: forward {fwd['ms']:.0f} ms, backward {bwd['ms']:.0f} ms "
-            f"({100 * bwd['share_of_peak']:.0f} % of the peak), together {(fwd['ms'] + bwd['ms']) / fwd['ms']:.2f} × forward. With a causal mask, "
+            + f". The largest ratio of error to proved bound, for all terms and instruction sets and logits up to ±1000, is {worst:.3f}."]
+    out += ["", f"With a T5 table and its gradient at N = 4096, forward takes {fwd['ms']:.0f} ms and backward {bwd['ms']:.0f} ms "
+            f"({100 * bwd['share_of_peak']:.0f} % of the peak); both together take {(fwd['ms'] + bwd['ms']) / fwd['ms']:.2f} × the time of forward. With a causal mask, "
             f"backward takes {back[f'bwd:{n}:t5:causal']['ms'] / bwd['ms']:.2f} of this time. Forward and backward of 8 heads at N = 32,768 need "
             f"{memory['bytes_peak'] * 1e-6:.0f} MB in addition to the tensors.", "",
             "`tools/measure.sh` measures these numbers again. The result files are in bench/results."]
@@ -148,12 +148,12 @@ def lab():
         groups.setdefault(line["experiment"]["position"], []).append(line)
     lengths = [x["length"] for x in next(iter(groups.values()))[0]["lengths"]]
     starts = sorted({len(r) for r in groups.values()})
-    out = [f"Perplexity per byte, as means over {' or '.join(map(str, starts))} starts, trained at {lengths[0]:,}. The columns in % show the rise beyond that length:", "",
+    out = [f"The table shows perplexity per byte of models trained at length {lengths[0]:,}, as means over {' or '.join(map(str, starts))} starts. The columns in % show the rise beyond that length:", "",
            "| position | " + " | ".join(f"{'at ' if n == 0 else ''}{length:,}" for n, length in enumerate(lengths)) + " |", "|---" * (len(lengths) + 1) + "|"]
     for position, runs in groups.items():
         cells = [f"{lab_results.mean(runs, 0):.2f}", *(sweeps.rise(runs, n) for n in range(1, len(lengths)))]
         out.append(f"| `{position}` | " + " | ".join(cells) + " |")
-    out += ["", "Time of a training step compared with the same model in PyTorch, run alternately on one thread: 4 layers, width 256, 4 heads:", "",
+    out += ["", "The next table compares the time of a training step with the same model in PyTorch, in alternating runs on one thread: 4 layers, width 256, 4 heads:", "",
             "| batch × length | position | relpos | PyTorch | |", "|---|---|---|---|---|"]
     times = lab_results.read(folder / "oracle.jsonl")
     for x in times:
