@@ -615,32 +615,34 @@ def page():
     equal, refused, unused = (sum(row["result"] == kind for row in rows) for kind in ("equal", "refused", "not used"))
     rest = [row["model"] for row in found["models"] if row["result"] == "not tried"]
     text = (f"transformers {found['transformers']}, torch {found['torch']}: {len(rows)} of {len(found['models'])} model types were tried. "
-            f"{equal} give the outputs and gradients of their original attention; relpos refuses {refused}; {unused} have no attention to "
-            f"replace; {len(rows) - equal - refused - unused} failed.\n\n")
+            f"{equal} give the outputs and gradients of their original attention. relpos refuses {refused}. {unused} have no attention to "
+            f"replace. {len(rows) - equal - refused - unused} failed.\n\n")
     table = "| model | equal to, largest relative difference | N×N array | memory at 4,096 | generate() | why not |\n|---|---|---|---|---|---|\n"
     table += "".join(line(row) + "\n" for row in rows)
-    return text + table + f"\nNot tried, because eager attention does not run with the small configs and inputs of this test: {', '.join(rest)}.\n"
+    return text + table + f"\nThese model types were not tried, because eager attention does not run with the small configs and inputs of this test: {', '.join(rest)}.\n"
 
 
 HEAD = """# Every model type of transformers
 <!-- made by tools/hf_models.py --write -->
-This page lists the model types of `AutoModel` and whether relpos gives the results of their original attention. Each model is
-small, with random weights and usually two layers, and runs in f64 if possible. Images, sounds and tokens are random, and half of
-the second text is padding. Gradients are those of a random sum of all outputs. [Models of transformers](hf.md) explains how to
-use a model.
+This page lists the model types of `AutoModel`, and whether relpos gives the results of their original attention. The test uses
+small models with random weights and usually two layers, in f64 if possible. Images, sounds and tokens are random, and half of the
+second text is padding. Gradients are gradients of a random weighted sum of all outputs. [Models of transformers](hf.md) explains
+how to use a model.
 
-- **equal to**: eager attention, or torch's attention if eager attention computes something else; and the largest difference of an
-  output or a gradient, relative to the largest number. Many models compute the eager softmax in f32, hence differences of 1e-7.
-- **array of queries by keys**: whether relpos creates such an array for a padded text of 512 tokens, if eager attention does.
+- **equal to**: the implementation that relpos agrees with: eager attention, or torch's attention (sdpa) if eager attention computes
+  something else. The number is the largest difference of an output or a gradient, divided by the largest absolute value. Many
+  models compute the eager softmax in f32, so differences are about 1e-7.
+- **N×N array**: whether relpos creates an array of queries × keys for a padded text of 512 tokens. An empty cell means that eager
+  attention creates none, or that this is unknown.
 - **memory at 4,096**: the increase of memory during a forward pass of the small model over 4,096 tokens in f32, with relpos and
   with eager attention (`--memory`). An empty cell means not measured.
-- **generate()**: whether `use_cache=True` gives the same 8 tokens after texts with padding on the left, and the number of queries
-  per step if it is more than one.
+- **generate()**: whether `generate` with `use_cache=True` gives the same 8 tokens after texts with padding on the left, and the number
+  of queries per step if it is more than one.
 
-The test reduces the widths, heads, layers and vocabulary of a config. If eager attention does not run with it, the test uses six
-layers, which include layers of every kind, and then the original widths. `tools/hf_models.py --save` runs the test, `--try`
-only the models that were not tried, and `--write` makes this page from bench/results/hf_models.json. `./check --torch full`
-repeats the test.
+The test reduces the widths, heads, layers and vocabulary of a config. If eager attention does not run with the reduced config, the
+test uses six layers, which include layers of every kind, and if that fails the original widths. `tools/hf_models.py --save` runs
+the test, `--try` runs it for models that were not tried, and `--write` writes this page from bench/results/hf_models.json.
+`./check --torch full` repeats the test.
 
 """
 

@@ -385,8 +385,8 @@ def page():
             rows.append(f"| {folder} | {found + missed + same} | {found} | {missed} | {same} |")
     found, missed = (sum(n for (_, s), n in count.items() if s == of) for of in ("killed", "survived"))
     left = sum(n for (_, s), n in count.items() if s in ("same code", "does not compile"))
-    rows += ["", f"{100 * found / max(1, found + missed):.1f} % of the {found + missed} detectable breaks were found. {left} others did not compile, or compiled to the same "
-             f"code. {data['machine']['date']}, bench/results/mutate.json."]
+    rows += ["", f"The tests found {100 * found / max(1, found + missed):.1f} % of the {found + missed} detectable breaks. {left} other breaks did not compile, or compiled to the "
+             f"same code. The run is from {data['machine']['date']} (bench/results/mutate.json)."]
     path = "docs/reliability.md"
     return {path: between((root / path).read_text(), "<!-- mutate: tools/mutate.py --write -->\n", "<!-- end of mutate -->", "\n".join(rows) + "\n", path)}
 

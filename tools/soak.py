@@ -166,7 +166,7 @@ def page():
     rows = ["| test | count | open findings |", "|---|---|---|"]
     rows += [f"| {WHAT[name]} | {row['count']:,} | {row['findings'] - row.get('mended', 0)} |" for name, row in saved["counts"].items()]
     hours, last = sum(one["hours"] for one in saved["runs"]), saved["runs"][-1]
-    rows += ["", f"{len(saved['runs'])} run{'s'[:len(saved['runs']) > 1]} of {hours:.1f} hours in total, the last on {last['date']} on a machine with {last['isa']} (bench/results/soak.json)."]
+    rows += ["", f"{len(saved['runs'])} run{'s'[:len(saved['runs']) > 1]} took {hours:.1f} hours in total. The last run was on {last['date']} on a machine with {last['isa']} (bench/results/soak.json)."]
     path = "docs/reliability.md"
     return {path: between((root / path).read_text(), "<!-- soak: tools/soak.py --write -->\n", "<!-- end of soak -->", "\n".join(rows) + "\n", path)}
 
