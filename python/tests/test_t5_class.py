@@ -301,7 +301,7 @@ def test_drafts_that_are_refused():
 
 
 def golden(name):
-    """Return the arrays computed by transformers, by name."""
+    """Return the arrays that transformers computed, by name."""
     data = (DATA / name / "expected.safetensors").read_bytes()
     size = int.from_bytes(data[:8], "little")
     kinds = {"F32": np.float32, "I32": np.int32}
