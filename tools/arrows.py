@@ -29,7 +29,7 @@ MAY = {
     "src/api": ["src/base", "src/terms", "src/masks", "src/problem", "src/sources", "src/engine", "src/reference"],
     # a client of the public header
     "models/linear": ["src/isa/clones.h"],
-    "models/linear/kernels": ["models/linear"],  # templates: isa/*.c include models/linear/ops.h before them
+    "models/linear/kernels": ["models/linear"],  # templates; isa/*.c include models/linear/ops.h before them
     "models/linear/isa": ["models/linear", "models/linear/kernels", "src/isa/processor.h", "src/isa/target.h", "src/isa/float_state.h", "src/isa/vector_ops.h", "src/isa/avx2.h", "src/isa/avx512.h", "src/isa/amx.h", "src/isa/neon.h"],
     "models/io": ["src/base/random.h"],
     "cli/support": [],
@@ -98,7 +98,7 @@ def is_scheme(path):
 
 
 def heads():
-    """Yield (file, missing part) for each incomplete header comment. Schemes are exempt, because their comments follow the paper."""
+    """Yield (file, missing part) for each incomplete header comment. Schemes are exempt, because their authors decide what their comments say."""
     for path in sorted(p for f in MAY if f.startswith("src/") for p in (root / f).glob("*.[ch]")):
         here, top = path.relative_to(root).as_posix(), "".join(path.read_text().splitlines(True)[:40])
         if is_scheme(path):

@@ -48,7 +48,7 @@ WAYS = (2, True, True), (6, True, True), (2, False, True)
 
 
 POSITIONS = r"max_(position_embeddings|seq_len|source_positions|target_positions)|n_positions"
-at_least = 0  # minimum number of positions; 0: no minimum, and at most 1100
+at_least = 0  # minimum number of positions; 0: at most 1100 positions
 
 
 def size_of(key, value, heads, way):
@@ -86,7 +86,7 @@ def size_of(key, value, heads, way):
 
 
 def small(config, PreTrainedConfig, way=WAYS[0]):
-    """Shrink a config and the configs inside it in place."""
+    """Make a config and its sub-configs small, in place."""
     old, heads = getattr(config, "num_hidden_layers", None), getattr(config, "num_attention_heads", 4)
     staged = [key for key in ("depths", "num_heads", "hidden_sizes") if isinstance(getattr(config, key, None), (list, tuple))]
     if "depths" in staged:  # keep the widths and heads of the stages consistent
@@ -116,7 +116,7 @@ def small(config, PreTrainedConfig, way=WAYS[0]):
         config.pad_token_id = 0
     if isinstance(rate := getattr(config, "drop_path_rate", None), (int, float)):
         config.drop_path_rate = type(rate)(0)
-    if way != WAYS[0]:  # set values that the config leaves open but the model needs
+    if way != WAYS[0]:  # set values that are None in the config but that the model needs
         width, some = (getattr(config, key, None) for key in ("hidden_size", "num_attention_heads"))
         for key, value in (("vocab_size", VOCABULARY), ("prediction_length", 8), ("num_key_value_heads", some),
                            ("head_dim", width // some if isinstance(width, int) and isinstance(some, int) and some else None)):

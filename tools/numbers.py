@@ -1,7 +1,7 @@
-"""Write the numbers of bench/results and lab/results between the marks in README.md, docs/index.md, docs/costs.md, docs/lab-reference.md and docs/numerics.md.
-Standard library only.
+"""Write the numbers of bench/results and lab/results between the marks in README.md, docs/index.md, docs/costs.md, docs/lab-reference.md and
+docs/numerics.md. Standard library only.
 
-tools/measure.sh writes the result files and runs this script.  SPDX-License-Identifier: Apache-2.0
+tools/measure.sh creates the result files and runs this script.  SPDX-License-Identifier: Apache-2.0
 """
 import json
 import re
@@ -10,7 +10,7 @@ from pathlib import Path
 
 root = Path(__file__).resolve().parent.parent
 results = root / "bench" / "results"
-sys.path[0] = str(root / "bench")  # instead of tools, where this file would hide the standard module numbers
+sys.path[0] = str(root / "bench")  # not tools, where this file would hide the standard module numbers
 import report  # noqa: E402
 
 sys.path.append(str(root / "lab" / "report"))
@@ -45,7 +45,7 @@ def machines():
 
 
 def readme():
-    """Write the table of README.md: the time of PyTorch's SDPA over that of relpos, for each measured machine."""
+    """Write the table of README.md: the time of PyTorch's SDPA divided by the time of relpos, for each measured machine."""
     out = ["Time of PyTorch's `scaled_dot_product_attention` over the time of relpos (f32, 8 heads of 64,",
            "a T5 table, one thread). Above 1, relpos is faster. SDPA adds the bias as an N × N mask.", "",
            "| machine | mask built beforehand: N = 512 | 1,024 | 4,096 | in the call: 4,096 | with gradients |",
@@ -77,7 +77,7 @@ def readme():
 
 
 def landing():
-    """Write the cards of docs/index.md, one per number."""
+    """Write the cards of docs/index.md. Each card shows one number."""
     data = report.load()
     t5 = next(r for r in data["rows"] if (r["case"], r["n"], r["pass"], r["dtype"]) == ("T5 table", 4096, "fwd", "f32"))
     train = {r["implementation"]: r for r in report.training()[0]["results"] if r["length"] == 4096}
@@ -101,7 +101,7 @@ def landing():
 
 
 def costs():
-    """Write the table of docs/costs.md: the time of each term over that of plain attention with the same pass and mask."""
+    """Write the table of docs/costs.md: the time of each term divided by the time of plain attention with the same pass and mask."""
     rows = {r["problem"]: r for r in lines("costs.jsonl")}
     size = "f32:b1h8q2048k2048d64"
 
@@ -149,7 +149,7 @@ def costs():
 
 
 def lab():
-    """The results in docs/lab-reference.md: perplexity by position and length, and times beside PyTorch."""
+    """Write the results in docs/lab-reference.md: perplexity by position and length, and times compared with PyTorch."""
     folder = root / "lab" / "results"
     groups = {}
     for line in lab_results.read(folder / "length.jsonl"):
