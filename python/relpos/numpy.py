@@ -152,7 +152,7 @@ class RelativePositionEmbedding:
 
 
 def _rows(rel_embed, N, M):
-    """Return the row of a_K and a_V for each pair, (N, M)."""
+    """Return the index of the row of a_K and a_V for each pair, (N, M)."""
     return clip_relative_position(np.arange(M), np.arange(N)[:, None], rel_embed.max_distance) + rel_embed.max_distance
 
 

@@ -55,7 +55,7 @@ def test_the_types_of_torch(kind, options):
 
 @pytest.mark.parametrize("way", ["eager", "compiled", "exported", "traced"])
 def test_learned_arrays_and_masks_keep_their_types(way):
-    """The result equals that of a call whose q, k and v were cast before. Tables and float masks keep their precision."""
+    """A call gives the same result as a call with q, k and v already cast. Tables and float masks keep their precision."""
     q, k, v = inputs(F32, F32, BF16)
     table, slopes = torch.randn(32, 2, requires_grad=True), torch.tensor([0.5, 0.25], dtype=F64, requires_grad=True)
     mask, rows = torch.randn(5, 5), torch.randn(3, 4, dtype=BF16, requires_grad=True)

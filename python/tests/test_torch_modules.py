@@ -288,8 +288,8 @@ def test_relative_positional_bias():
 
 @pytest.mark.parametrize("buckets, max_distance", [(32, 128), (8, 20)])
 def test_a_table_of_query_minus_key(buckets, max_distance):
-    """A table trained with offsets query - key gives the same bias after conversion. With bidirectional=False, it differs for later keys,
-    which a causal mask hides."""
+    """A table trained with offsets query - key gives the same bias after conversion. With bidirectional=False, the bias differs for later
+    keys, which a causal mask hides."""
     weight = torch.randn(buckets, HEADS)
     for both in (True, False):
         module = rt.RelativePositionalBias.from_query_minus_key(weight, max_distance, both)

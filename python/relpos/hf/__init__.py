@@ -166,7 +166,7 @@ def _names_it(implementation):
 
 
 def _requested(config, implementation):
-    """Return {id(config): implementation} for a config and its sub-configs, as set_attn_implementation would assign them."""
+    """Return {id(config): implementation} that set_attn_implementation would assign to a config and its sub-configs."""
     named = implementation if isinstance(implementation, dict) else {}
     found = {id(config): named.get("", config._attn_implementation) if isinstance(implementation, dict) else implementation}
     for key in config.sub_configs:
@@ -176,8 +176,8 @@ def _requested(config, implementation):
 
 
 def _reached(module, requested, whole, inside=False):
-    """Yield the modules of a model that will use relpos when its configs have the requested implementations. An inner model whose config is
-    not in `requested` gets the implementation `whole`."""
+    """Yield the modules of a model that will use relpos. `requested` is {id(config): implementation}; an inner model whose config is not in
+    it gets the implementation `whole`."""
     config = getattr(module, "config", None)
     if id(config) in requested or isinstance(module, PreTrainedModel):
         inside = requested.get(id(config), whole) == NAME

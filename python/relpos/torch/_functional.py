@@ -17,7 +17,8 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
     Shapes   query (B, H, L, E), key (B, Hk, S, E), value (B, Hk, S, Ev); all three may omit B, or B and H. attn_mask broadcasts to
              (B, H, L, S): bool, True = attends, or numbers to add. Hk < H requires enable_gqa=True.
     Sign     is_causal aligns query 0 with key 0, as in torch, unless q_offset is given.
-    Unlike   torch, a query without keys gives zeros, and is_causal can be combined with attn_mask. torch.manual_seed seeds dropout_p.
+    Edges    unlike in torch, a query without keys gives zeros, and is_causal can be combined with attn_mask.
+    Dropout  torch.manual_seed determines which weights dropout_p drops.
 
     >>> q, k = torch.randn(2, 4, 5, 16), torch.randn(2, 4, 7, 16)
     >>> want = nn.functional.scaled_dot_product_attention(q, k, k, is_causal=True)
