@@ -36,7 +36,7 @@ endif()
 find_program(SCDOC scdoc)
 if(SCDOC)
   file(GLOB pages CONFIGURE_DEPENDS docs/man/*.scd)
-  if(RELPOS_BUILD_PYTHON) # the wheel has no header, so no pages of section 3; man finds pages next to the environment's bin
+  if(RELPOS_BUILD_PYTHON) # the wheel has no headers, so omit section 3; man searches next to the environment's bin
     list(FILTER pages INCLUDE REGEX "\\.1\\.scd$")
     set(CMAKE_INSTALL_MANDIR ${SKBUILD_DATA_DIR}/share/man)
   endif()

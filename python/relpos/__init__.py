@@ -26,8 +26,8 @@ __version__ = _core.config()["version"]
 class Summary(NamedTuple):
     """A summary of the weights of each head, from `attention(..., summary=True)`.
 
-    profile   (..., Lq + Lk - 1): the mean weight of all pairs with the same offset; element t is offset t - (Lq - 1 + q_offset), and a
-              masked pair has weight 0
+    profile   (..., Lq + Lk - 1): the mean weight of all pairs with the same offset key - query. Element t belongs to the offset
+              t - (Lq - 1 + q_offset). Masked pairs have weight 0
     key_mass  (..., Lk): the sum of the weights of each key over all queries
     entropy   (..., Lq): the entropy of each row of weights, in nats
     """
@@ -351,7 +351,7 @@ def bucket(offsets, *, buckets=32, max_distance=128, bidirectional=True, strateg
 
 
 def __getattr__(name):
-    if name == "t5":  # imported on first use, since it loads a library that some builds do not have
+    if name == "t5":  # import it on first use, because it needs a library that some builds omit
         return importlib.import_module("relpos.t5")
     raise AttributeError(f"module 'relpos' has no attribute {name!r}")
 

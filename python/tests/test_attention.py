@@ -1,4 +1,4 @@
-"""Compare attention() on NumPy arrays with the definition: options, masks, types, strides, results.
+"""Compare attention() on NumPy arrays with the definition, for options, masks, types, strides and results.
 
 SPDX-License-Identifier: Apache-2.0"""
 import os
@@ -205,7 +205,7 @@ def test_numpy_scalars_as_options():
 def test_threads_give_the_same_bits():
     q, k, v = arrays((2, 4, 300, 16), (2, 4, 300, 16), (2, 4, 300, 16))
     want = relpos.attention(q, k, v, threads=1)
-    for n in range(2, 9):  # more thread counts than the library caches pools
+    for n in range(2, 9):  # more values than there are cached pools
         np.testing.assert_array_equal(relpos.attention(q, k, v, threads=n), want)
 
 

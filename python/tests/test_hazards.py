@@ -35,7 +35,7 @@ def test_pools_of_processes(method):
 
 
 def test_forks_while_other_threads_compute():
-    """A child process that is forked while other threads compute can compute and exit."""
+    """A child process forked while other threads compute can itself compute, and exits."""
     want, stop, wrong = bits(0), threading.Event(), []
 
     def work():

@@ -126,7 +126,7 @@ def test_causal_generates_the_same(name, cache):
 
 @pytest.mark.parametrize("name", ["T5", *CAUSAL])
 def test_a_chunk_after_a_cache(name):
-    """Nine queries follow twenty tokens. The cache has those tokens, except where a sliding window has dropped them."""
+    """Nine queries follow twenty tokens, which are in the cache unless a sliding window has dropped them."""
     model = t5() if name == "T5" else causal(name)
     ids = "decoder_input_ids" if name == "T5" else "input_ids"
     mask = "decoder_attention_mask" if name == "T5" else "attention_mask"
@@ -545,7 +545,7 @@ class Storage(torch.utils._python_dispatch.TorchDispatchMode):
         return found
 
 
-LONG = {  # options of configs for long texts
+LONG = {  # name: options of the config, for long texts
     "MPNet": dict(max_position_embeddings=1100), "LayoutLMv3": dict(max_position_embeddings=1100, visual_embed=False, coordinate_size=6,
                                                                     shape_size=4),
     "GPTJ": dict(n_embd=32, n_layer=1, n_head=2, rotary_dim=4, n_positions=1100), "Mpt": dict(d_model=32, n_layers=1, n_heads=2, max_seq_len=99),

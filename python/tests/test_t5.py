@@ -53,7 +53,7 @@ def texts(tokenizer):
 
 def both(folder, sources, settings, options):
     """Return the targets of transformers and of relpos."""
-    torch.set_num_threads(1)  # the layers are too small for threads
+    torch.set_num_threads(1)  # the layers are too small to benefit from threads
     model = transformers.T5ForConditionalGeneration.from_pretrained(folder).eval()
     relpos = oracle.program()
     out = subprocess.run([relpos, "t5", "generate", folder, "--tokens", "--type", "f32", "--batch", "16", "--max-new-tokens", str(NEW), *options],

@@ -1,5 +1,5 @@
 #!/bin/sh
-# attend.sh -- test relpos attend: the worked example, every term and mask by name, identities, threads and instruction sets, a real text
+# attend.sh -- test relpos attend: the worked example, every term and mask by name, identities, threads, instruction sets, and a real text
 #
 #     tests/cli/attend.sh PATH/TO/relpos
 #

@@ -78,7 +78,7 @@ for limit in 8000 20000 40000 80000 160000 320000; do
         "$program" info >"$T/out" 2>&1 || exit 1
         "$program" attend "$text" -o "$T/kept/a.npz" --weights --threads 8 2>"$T/err"
         echo $? >"$T/code"
-    ) >/dev/null 2>&1 || continue # skip if the program cannot start with this little memory, as under a sanitizer
+    ) >/dev/null 2>&1 || continue # skip if the program cannot start with so little memory, as under a sanitizer
     check 'exit code, lines on standard error' yes "$(case "$(cat "$T/code") $(($(wc -l <"$T/err")))" in
         '0 0') echo yes ;;
         '1 1') look && [ "$now" = "$kept" ] && echo yes || echo 'and the older output is gone' ;;

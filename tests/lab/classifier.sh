@@ -31,7 +31,7 @@ options=$(sed "s|OUT|$T/y.safetensors|; s|^relpos ||" "$T/out")
 # shellcheck disable=SC2086
 "$program" $options >"$T/out" 2>"$T/err"
 for file in x y; do
-    tail -c 512 "$T/$file.safetensors" >"$T/$file.tail" # 8 tokens of 2 heads of 8 channels in f32
+    tail -c 512 "$T/$file.safetensors" >"$T/$file.tail" # 512 bytes: 8 tokens, 2 heads, 8 channels, f32
 done
 same 'the same bytes' "$T/x.tail" "$T/y.tail"
 refused 1 'is a classifier, which cannot write' lab sample "$T/c1"

@@ -19,7 +19,7 @@ command="relpos $options"
 "$program" $options >"$T/out" 2>"$T/err"
 check 'the printed command' '0 ' "$? $(cat "$T/err")"
 for file in x y; do
-    tail -c 640 "$T/$file.safetensors" >"$T/$file.tail" # 10 tokens of 2 heads of 8 channels in f32
+    tail -c 640 "$T/$file.safetensors" >"$T/$file.tail" # 640 bytes: 10 tokens, 2 heads, 8 channels, f32
 done
 same 'the same bytes' "$T/x.tail" "$T/y.tail"
 
