@@ -54,7 +54,7 @@ CALLS = {
     "src/api": ["src/isa"],  # problem/ops.h: rpi_ops_named
     "src/reference": ["src/isa"],  # problem/ops.h: error bounds depend on where sums are cut
 }
-# Preprocessor tests for an instruction set are allowed only in src/isa and linear/isa.
+# Preprocessor tests for an instruction set are allowed only in src/isa and models/linear/isa.
 SETS = re.compile(r"^\s*#\s*(el)?if.*(__x86_64__|__aarch64__|__wasm|__AVX|__SSE|__ARM)")
 # In a virtual machine, CPUID causes a trap, so only one file executes it, once per process.
 ASKS_PROCESSOR = re.compile(r"\b(__get_cpuid\w*|__builtin_cpu_supports|__cpuid\w*)\(")

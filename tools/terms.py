@@ -158,7 +158,7 @@ def sections():
 
 
 def contents(link):
-    """Return the beginning of the page, in which a table of the terms replaces the mark. link(name) is the address of a term."""
+    """Return the beginning of docs/terms.md, with a table of the terms. link(name) returns the address of a term."""
     head, mark, tail = (texts / "head.md").read_text().partition("<!-- contents -->\n")
     if not mark:
         fail("docs/terms/head.md: the line <!-- contents --> is missing")

@@ -65,14 +65,14 @@ def attention(q, k, v, *, bias=None, rope=None, relkey=None, relval=None, sink=N
     relkey           a term added to the product of q and k: RelKey, XL or another from "Products with vectors" in docs/terms.md
     relval           RelValue, which adds vectors to v
     sink             Sink, an extra logit in each row; the weights of a row then sum to less than one
-    causal           True: a query attends only to keys at or before its position
-    window           (left, right): a query attends only to keys from `left` before it to `right` after it; -1 or None: no limit
+    causal           only keys at or before the query
+    window           (left, right): only keys from left before to right after the query; -1 = no limit, or None
     key_mask         (B, Lk) or broadcastable: non-zero keys are attended to
     mask             (B, H, Lq, Lk) or broadcastable: non-zero pairs are attended to
     lengths          (B) or broadcastable: the number of valid keys of each batch entry
     segments         (B, Lk) or broadcastable: labels of packed sequences; a token attends only to its own sequence
     starts           (B, Lq) or broadcastable: the first key of each query, for chunks or windows that differ by query
-    ends             (B, Lq) or broadcastable: the last key of each query, plus one; for prefixes, or for images within causal text
+    ends             (B, Lq) or broadcastable: one past the last key of each query, for prefixes or images within causal text
     scale            factor of q k^T; default 1/sqrt(D)
     softcap          c in c tanh(x/c), applied before the biases
     softcap_after    c of a softcap after the biases, with or without softcap; True applies softcap after the biases instead

@@ -179,7 +179,7 @@ def test_relative_self_attention_of_the_worked_example():
 
     random = np.random.RandomState(123)
     weights = {name: glorot(random, 8, 4) for name in ("W_q", "W_k", "W_v")}
-    random = np.random.RandomState(123)  # the tutorial seeds again for the embedding
+    random = np.random.RandomState(123)  # the tutorial seeds NumPy again before it creates the embedding
     weights |= {name: glorot(random, 7, 4) for name in ("rel_embed.a_K", "rel_embed.a_V")}
     module = rt.RelativeSelfAttention(8, 4, 4, max_distance=3)
     module.load_state_dict(weights)
@@ -404,7 +404,7 @@ def test_differences_are_rounded_as_the_positions_are(dtype, masks):
     seen = (torch.rand(B, 101) < 0.8, torch.rand(B, 101) < 0.8) if masks else (None, None)
     got = module(x, x, x, q_positions=p.expand(B, -1), k_positions=p, q_position_mask=seen[0], k_position_mask=seen[1])[0]
     agree(got, additive(module, x, x, x, p.expand(B, -1), p, *seen)[0], [x, *module.parameters()])
-    whole = module(x, x, x, k_positions=p)[0]  # and for a float with an integer type
+    whole = module(x, x, x, k_positions=p)[0]  # float key positions and integer query positions
     agree(whole, additive(module, x, x, x, None, p)[0], [x, *module.parameters()])
 
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# bucket.sh -- relpos bucket
+# bucket.sh -- test relpos bucket
 #
 #     tests/cli/bucket.sh PATH/TO/relpos
 #

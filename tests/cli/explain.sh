@@ -1,5 +1,5 @@
 #!/bin/sh
-# explain.sh -- relpos explain
+# explain.sh -- test relpos explain
 #
 #     tests/cli/explain.sh PATH/TO/relpos
 #

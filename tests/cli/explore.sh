@@ -1,5 +1,5 @@
 #!/bin/sh
-# explore.sh -- relpos explore
+# explore.sh -- test relpos explore
 #
 #     tests/cli/explore.sh PATH/TO/relpos
 #
