@@ -24,7 +24,7 @@ from pathlib import Path
 
 here = Path(__file__).resolve().parent
 made = here.parent / "build/docs/tutorials"
-NAMES = {"bias": 2, "train": 2, "long": 1, "serve": 2}  # in reading order, with the number of the picture on its card
+NAMES = {"bias": 2, "train": 2, "long": 1, "serve": 2}  # tutorial: number of the picture on its card; in reading order
 
 
 def read(name):

@@ -1,4 +1,4 @@
-"""Hazards around calls: pools of processes and threads, interpreter shutdown, resized arrays, subclasses.
+"""Test calls in difficult situations: pools of processes and threads, interpreter shutdown, resized arrays, subclasses of arrays.
 
 SPDX-License-Identifier: Apache-2.0"""
 import array

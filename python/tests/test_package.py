@@ -1,4 +1,4 @@
-"""Plans, explain, bucket, configuration, documentation, types.  SPDX-License-Identifier: Apache-2.0"""
+"""Test plans, explain, bucket, the configuration, the documentation and the types.  SPDX-License-Identifier: Apache-2.0"""
 import ast
 import copy
 import doctest

@@ -1,4 +1,4 @@
-"""relpos.plot, and the HTML of terms and results in a notebook.  SPDX-License-Identifier: Apache-2.0"""
+"""Test relpos.plot, and the HTML of terms and results in a notebook.  SPDX-License-Identifier: Apache-2.0"""
 import base64
 import re
 import struct

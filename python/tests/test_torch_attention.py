@@ -1,4 +1,4 @@
-"""Torch tensors: values, types, strides, autograd.  SPDX-License-Identifier: Apache-2.0"""
+"""Test relpos.attention on torch tensors: values, types, strides, autograd.  SPDX-License-Identifier: Apache-2.0"""
 import importlib
 
 import numpy as np

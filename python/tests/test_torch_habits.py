@@ -1,4 +1,4 @@
-"""What torch users expect besides results: flop counts, names in profiles, trainers of other libraries.
+"""Test features of torch that users expect to work: flop counts, names in profiles, trainers of other libraries.
 
 SPDX-License-Identifier: Apache-2.0"""
 import pytest

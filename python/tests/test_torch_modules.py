@@ -256,7 +256,7 @@ def test_t5_attention_beside_transformers(is_decoder):
     torch.testing.assert_close(module.relative_bias(LK, LK), dense)
     keep = ~PAD[:, None, None] & (offsets(LK, LK) <= 0 if is_decoder else True)
     agree(module(x, keep)[0], want, parameters)
-    # the next layer shares the bias as a term or an array
+    # the next layer accepts the shared bias as a term or as an array
     module = shake(rt.T5Attention(DIM, HEADS, has_relative_bias=False, head_dim=5, scale=1.0))
     peer = t5_of_transformers(module, is_decoder)
     want = peer(x, mask=mask, position_bias=dense)[0]

@@ -1,4 +1,4 @@
-"""Calls with tensors use torch's OpenMP threads and no others, and give the same bits for any number of threads.
+"""Test that calls with tensors use torch's OpenMP threads and no others, and give the same bits for any number of threads.
 SPDX-License-Identifier: Apache-2.0"""
 import subprocess
 import sys

@@ -110,7 +110,7 @@ make_sweep()
     ) | sed 's/^steps = .*/steps = 3/' >"$T/sweep.lab"
 }
 
-# make_results: create $T/results.jsonl from that sweep, and $T/classes.jsonl from the classifier's
+# make_results: create $T/results.jsonl with the sweep of make_sweep, and $T/classes.jsonl with the sweep of make_classes
 make_results()
 {
     make_sweep
