@@ -738,7 +738,7 @@ def _written(report, g, sources, end):
 
 
 def _part(report, begin, end, of):
-    """Return a progress function for the part of a call from `begin` to `end`, in units of which the call has `of`; None without progress."""
+    """Return a progress function for one part of a call, which goes from `begin` to `end` of `of` units. Return None without progress."""
     return report and (lambda fraction: report((begin + fraction * (end - begin)) / max(of, 1)))
 
 
