@@ -23,8 +23,9 @@ PLOTS = {"forward": "Forward: time of each peer over that of relpos, by length",
          "growth": "Time of a causal call by length, with and without skipped tiles",
          "t5": "Encoder of T5-small: tokens per second and memory in addition to the weights, by length"}
 GROWTH = {"none": "no bias", "t5": "T5 table", "alibi": "ALiBi", "forget": "forget gates"}
-# Operations per pair in addition to the 4 D (forward) and 10 D (backward) of plain attention, for N 4096 and D 64 (docs/costs.md). The backward
-# pass recomputes each product, and needs one more for the gradient of each factor. The text names the other work per pair.
+# term: (operations per pair forward, operations per pair backward, other work per pair), in addition to the 4 D (forward) and 10 D (backward)
+# operations of plain attention, for N 4096 and D 64 (docs/costs.md). The backward pass computes each product again, and one more product for the
+# gradient of each factor.
 EXTRA = {"dense": (1, 2, "4 bytes are read; backward 4 are read, and 4 of the gradient read and written"),
          "axialkey,grid=64x64": (8, 24, "two lookups, in the products with rows and with columns of the grid"),
          "fire,c=1,L=512,width=32": (2, 4, "the segments of the network, found by bisection for each row and tile"),
@@ -38,7 +39,7 @@ def load():
 
 
 def groups(rows):
-    """Return {(pass, type, case): rows sorted by length}."""
+    """Group the rows: return {(pass, type, case): rows sorted by length}."""
     found = {}
     for row in rows:
         found.setdefault((PASSES[row["pass"]], row["dtype"], row["case"]), []).append(row)
@@ -58,7 +59,7 @@ def peers_of(rows):
 
 
 def slower(rows):
-    """Return (row, fastest peer, number of other faster peers) for every problem in which a peer is faster, the worst first."""
+    """Return (row, fastest peer, number of other faster peers) for every problem in which a peer is faster than relpos, the worst first."""
     found = []
     for row in rows:
         faster = sorted((ratio(row, name), name) for name in row["times"] if is_peer(name) and ratio(row, name) < 1)
@@ -68,7 +69,7 @@ def slower(rows):
 
 
 def peak_fraction(data, row, name="relpos"):
-    """Return the rate as a fraction of the multiply-add peak of the instruction set on the same number of threads."""
+    """Return the rate as a fraction of the peak of multiply-adds, for the same instruction set and number of threads."""
     peak = data["machine"]["peak_gflops"].get(row["isa"].get(name), {}).get(str(data["machine"]["threads"]))
     return row["flops"] / row["times"][name]["ms"] * 1e-6 / peak if peak else 0
 
@@ -208,7 +209,7 @@ def growth_section():
 
 
 def terms_section():
-    """Return the section about terms that are not strips, compared with plain attention."""
+    """Return the section that compares terms that are not strips with plain attention."""
     rows = {r["problem"]: r for r in map(json.loads, (root / "bench/results/terms_processor.jsonl").read_text().splitlines())}
     size = "f32:b1h8q4096k4096d64"
     first = rows[f"fwd:{size}:"]
@@ -226,7 +227,7 @@ def terms_section():
 
 
 def training():
-    """Return the results of bench/finetune.py, and a dictionary from implementation to its results by length."""
+    """Return the results of bench/finetune.py, and {implementation: results by length}."""
     data = json.loads((root / "bench/results/finetune.json").read_text())
     by = {}
     for r in data["results"]:
@@ -260,7 +261,8 @@ def t5():
 
 
 def t5_ratio(row, kind):
-    """Return the time of the faster peer over that of relpos with this type. f32 and bf16 are compared with f32, int8 and int4 with int8."""
+    """Return the time of the faster peer divided by the time of relpos with this type. f32 and bf16 are compared with f32 of the peer, int8
+    and int4 with int8."""
     middle = {name: statistics.median(s) for name, s in row["seconds"].items()}
     others = [t for name, t in middle.items() if not name.startswith("relpos") and ("int8" in name) == kind.startswith("int")]
     return min(others) / middle["relpos " + kind]

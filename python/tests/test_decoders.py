@@ -1,7 +1,8 @@
-"""Decoders trained by relpos lab and exported for transformers: transformers in f64 gives the same losses on held-out text and the same
-most likely tokens. Needs torch, transformers and the program: RELPOS_PROGRAM, or build/release/relpos or build/dev/relpos.
+"""Train decoders with relpos lab and export them to transformers, which must give the same losses on held-out text and the same most
+likely tokens in f64. Needs torch, transformers and the program: RELPOS_PROGRAM, or build/release/relpos or build/dev/relpos.
 
-The differences come from our f32: the bound is one rounding of a loss of 3 nats (GELU by its exact formula differs by 9e-7)."""
+relpos computes in f32, so the bound is one f32 rounding of a loss of 3 nats. (With the exact formula of GELU, the losses would differ by
+9e-7.)"""
 import json
 import subprocess
 
@@ -62,7 +63,7 @@ def test_losses(tmp_path, name, keys):
     bound = 3 * 2**-24
     print(f"{name} {keys}: losses differ by {abs(float(loss) - found['loss']):.2g}, bound {bound:.2g}")
     assert abs(float(loss) - found["loss"]) <= bound
-    # compare the text after a prompt from both samplers; the tokenizer in the folder reads and writes bytes
+    # compare the text that both programs generate after a prompt; the tokenizer in the folder has one token per byte
     prompt, new = "Four sc", 8
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")
     ids = tokenizer(prompt, return_tensors="pt").input_ids

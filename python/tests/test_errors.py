@@ -1,4 +1,4 @@
-"""Bad input raises one line that names the argument, its value and the expected value.  SPDX-License-Identifier: Apache-2.0"""
+"""Bad input raises an error of one line, which names the argument, its value and the expected value.  SPDX-License-Identifier: Apache-2.0"""
 import re
 import warnings
 
@@ -215,7 +215,7 @@ def test_bfloat16_of_another_byte_order():
         relpos.attention(other, x, x)
 
 
-# ---- every array of every term and mask: wrong in shape, wrong in type
+# ---- every array of every term and mask, with a wrong shape and with a wrong type
 
 def wrong_arrays():
     """Yield (start of the message, keyword, class, arguments) with a wrong array, for each array of every term and mask."""
@@ -248,7 +248,7 @@ def test_every_array_is_named_as_it_was_given():
 
 
 def test_fewer_causal_queries_than_keys():
-    """torch aligns the queries with the first keys, flash-attn with the last."""
+    """Libraries differ: torch aligns the queries with the first keys, and flash-attn with the last."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         want = relpos.attention(q, k, v, causal=True, q_offset=0)

@@ -1,4 +1,4 @@
-"""Compare decoding over keys and values in pages with decoding over arrays.  SPDX-License-Identifier: Apache-2.0"""
+"""Compare decoding with keys and values in pages with decoding with contiguous arrays.  SPDX-License-Identifier: Apache-2.0"""
 import numpy as np
 import pytest
 import relpos

@@ -1,5 +1,5 @@
-"""relpos.t5.T5 on the tiny checkpoints of tests/t5/data: tokens and numbers computed by transformers, the same bits as the program, and
-errors.  SPDX-License-Identifier: Apache-2.0"""
+"""Test relpos.t5.T5 on the tiny checkpoints of tests/t5/data: compare tokens and numbers with transformers, compare bits with the
+program, and test errors.  SPDX-License-Identifier: Apache-2.0"""
 import ast
 import inspect
 import json
@@ -301,7 +301,7 @@ def test_drafts_that_are_refused():
 
 
 def golden(name):
-    """Return the arrays computed by transformers, by name."""
+    """Return the arrays that transformers computed, by name."""
     data = (DATA / name / "expected.safetensors").read_bytes()
     size = int.from_bytes(data[:8], "little")
     kinds = {"F32": np.float32, "I32": np.int32}

@@ -1,5 +1,5 @@
 #!/bin/sh
-# bad_options.sh -- relpos attend: errors about arrays, terms, numbers and names; control characters of the user never reach the terminal
+# bad_options.sh -- test the errors of relpos attend about arrays, terms, numbers and names. Control characters in arguments never reach the terminal.
 #
 #     tests/cli/bad_options.sh PATH/TO/relpos
 #
@@ -8,13 +8,13 @@
 . tests/shared/files.sh
 make_small
 
-bad() # bad CODE PATTERN OPTION...: check the error for the small file
+bad() # bad CODE PATTERN OPTION...: check the error of these options with the small file
 {
     bad_code=$1 bad_pattern=$2
     shift 2
     refused "$bad_code" "$bad_pattern" attend "$small" -o "$T/kept/a.safetensors" "$@"
 }
-# The array of a term or mask: missing, of another shape, of another type.
+# The array of a term or mask is missing, or has the wrong shape or type.
 for option in '--bias table,left=3,right=4,table=' '--bias t5,table=' '--bias bucket,table=' '--bias alibi,slopes=' '--bias dense,bias=' \
     '--relkey left=3,right=4,table=' '--relval left=3,right=4,table=' '--key-mask ' '--mask ' '--lengths ' '--segments '; do
     option_value=${option#* }
@@ -127,7 +127,7 @@ refusals attend "$small" -o "$T/kept/a.safetensors" <<'END'
 2 | --key-mask.*name | --key-mask ''
 END
 
-# User text in messages: control characters are escaped, and a message stays one line.
+# Messages that quote arguments: control characters are escaped, and the message stays one line.
 evil=$(printf 'a\033[31mb\nc\177')
 for option in --bias --dtype --window --isa --threads --scale --softcap --q-offset --mask --key-mask --rope --relkey; do
     run attend "$small" -o "$T/kept/a.npz" "$option" "$evil"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# bias.sh -- relpos bias
+# bias.sh -- test relpos bias
 #
 #     tests/cli/bias.sh PATH/TO/relpos
 #

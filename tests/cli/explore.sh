@@ -1,12 +1,12 @@
 #!/bin/sh
-# explore.sh -- relpos explore
+# explore.sh -- test relpos explore
 #
 #     tests/cli/explore.sh PATH/TO/relpos
 #
 # SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../shared/checks.sh"
 
-# A copy of the program, with and without the page, and fake browsers that work or fail.
+# Copies of the program with and without the page, and fake browsers that succeed or fail.
 built=$program
 mkdir -p "$T/tree/bin" "$T/tree/share/doc/relpos" "$T/browser"
 cp "$program" "$T/tree/bin/relpos"

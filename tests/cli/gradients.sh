@@ -1,5 +1,5 @@
 #!/bin/sh
-# gradients.sh -- relpos attend: the other terms, and --grad
+# gradients.sh -- test relpos attend with the terms that attend.sh does not cover, and with --grad
 #
 #     tests/cli/gradients.sh PATH/TO/relpos
 #
@@ -12,7 +12,7 @@ prepare plain
 prepare log --bias log
 prepare causal --causal
 
-# more_to NAME OPTION...: run attend on the file $more and write $T/made/NAME.safetensors
+# more_to NAME OPTION...: run attend on the file $more, and write the output to $T/made/NAME.safetensors
 more_to()
 {
     made=$T/made/$1.safetensors
@@ -83,7 +83,7 @@ ok attend "$T/dlse.safetensors" -o "$T/made/dlse.safetensors" --bias dense,bias=
 sum() { awk '{ sum += $1 } END { printf "%.4f\n", sum }'; }
 check 'the sum of the gradients of scores' "$(numbers "$T/dlse.safetensors" dlse | sum)" "$(numbers "$T/made/dlse.safetensors" ddense | sum)"
 
-# Two ways to write the same attention.
+# Two commands that must give the same attention.
 more_to no_sink --sink no_sink
 near 'a sink of -infinity' 1e-6 "$made" out "$T/made/plain.safetensors" out
 more_to no_xl --xl r=x0
@@ -131,7 +131,7 @@ done
 ok attend "$T/grid7.safetensors" -o "$T/made/grid.safetensors" --bias swin,table=table_class,grid=2x3,extra=1 --grad
 check 'the gradient of a table with a class token' 36 "$(numbers "$T/made/grid.safetensors" dtable_class | grep -c .)"
 
-bad_grid() # bad_grid CODE PATTERN TOKENS OPTION...: check the error
+bad_grid() # bad_grid CODE PATTERN TOKENS OPTION...: check the error for this number of tokens
 {
     grid_code=$1 grid_pattern=$2 grid_tokens=$3
     shift 3

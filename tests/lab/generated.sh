@@ -1,5 +1,5 @@
 #!/bin/sh
-# generated.sh -- generated lines: a model that learns a task, its measurements by eval and sweeps, and their page
+# generated.sh -- test generated tasks: a model that learns a task, its measurements by eval and in sweeps, and their page
 #
 #     tests/lab/generated.sh PATH/TO/relpos        exit code 77: there is no CBLAS
 #
@@ -32,7 +32,7 @@ check 'sizes' 2 "$(grep -cE '^size +[12] +right +[0-9.]+ % of (150|100) lines ' 
 check 'beyond the learned positions' 1 "$(grep -cE '^length +5 +beyond the last position' "$T/out")"
 ok lab eval "$T/copy" --json --bytes 600
 check 'the trained size' 2 "$(number length "$T/out")"
-# the exact answers that eval counts are those that greedy sampling writes
+# eval counts as exact the answers that greedy sampling generates
 exact=$(number exact "$T/out")
 check 'it has learned' 1 "$((exact > 50))"
 for line in ab zq mm; do

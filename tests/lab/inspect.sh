@@ -7,8 +7,8 @@
 . "$(dirname "$0")/../shared/checks.sh"
 . tests/shared/lab.sh
 
-# The weights of each query sum to one. ALiBi adds its slope times the distance, the same for all pairs at a distance,
-# and a model without positions adds nothing. The mean weights match those of attend.
+# The weights of each query sum to one. ALiBi subtracts its slope times the distance from every score, and a model without
+# positions adds nothing. The mean weights match those of attend.
 numbers() # numbers FILE HEAD KEY: print a list of the first layer, one number per line
 {
     sed 's/.*"layers":\[\[//' "$1" | tr '{' '\n' | sed -n "$(($2 + 2))p" | sed "s/.*\"$3\":\[\([^]]*\).*/\1/" | tr ',' '\n'

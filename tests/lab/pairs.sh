@@ -1,5 +1,6 @@
 #!/bin/sh
-# pairs.sh -- encoder-decoders: training on pairs of lines and on span corruption, the losses of Hugging Face's T5, measuring, sampling, exporting
+# pairs.sh -- test encoder-decoders: training on pairs of lines and on span corruption, comparison with the losses of transformers' T5, measuring,
+# sampling and exporting
 #
 #     tests/lab/pairs.sh PATH/TO/relpos        exit code 77: there is no CBLAS
 #
@@ -9,7 +10,7 @@
 . "$(dirname "$0")/../shared/checks.sh"
 . tests/shared/lab.sh
 
-# the losses of transformers
+# compare with the losses of transformers
 ok lab train lab/numbers.lab -o "$T/first" --threads 1 --until 12 --set width=32 --set mlp=48 --set batch=16 --set warmup=2 --set dropout=0 --set log_every=1
 sed -n 's/.*"step":\([0-9]*\),"loss":\([0-9.]*\),.*/\1 \2/p' "$T/first/log.jsonl" >"$T/ours"
 check 'steps' "$(wc -l <tests/lab/data/t5_losses.txt)" "$(wc -l <"$T/ours")"
@@ -18,7 +19,7 @@ worst=$(paste -d ' ' "$T/ours" tests/lab/data/t5_losses.txt |
 echo "largest difference from the losses of transformers over its bound: $worst"
 check 'within the bound' 1 "$(awk -v w="$worst" 'BEGIN {print (w <= 1)}')"
 
-# copying, a task that is learned in seconds
+# copying is a task that a model learns in seconds
 awk 'BEGIN {for (n = 0; n < 2000; n++) {s = ""; x = (16807 * x + 12345) % 2147483647; for (k = 1 + x % 4; k >= 0; k--) {
     x = (16807 * x + 12345) % 2147483647; s = s substr("abcdefgh", int(x / 65536) % 8 + 1, 1)} print s "\t" s}}' >"$T/copy.txt"
 sed 's/^layers = .*/layers = 1/; s/^decoder_layers = .*/decoder_layers = 1/; s/^width = .*/width = 32/; s/^mlp = .*/mlp = 32/
@@ -35,7 +36,7 @@ check 'it writes' abab "$(cat "$T/out")"
 ok lab eval "$T/copy"
 check 'as text' 1 "$(grep -cE '^200 sources, [0-9.]+ % with an exact target' "$T/out")"
 
-# alternatives: consecutive lines with the same source are one source, and the nearest target counts
+# Consecutive lines with the same source are alternative targets of one source. The nearest target counts.
 printf 'abab\tx y\nabab\tabab\nba\tba\nabab\tab z\n' >"$T/other.txt"
 ok lab eval "$T/copy" --text "$T/other.txt" --json
 check 'three sources, two right, in the third one word changed and one missing' '3 2 2 4' \
@@ -44,8 +45,8 @@ printf 'abab\tx y\n' >"$T/other.txt"
 ok lab eval "$T/copy" --text "$T/other.txt" --json
 check 'one changed, one added' '0 2 2' "$(number exact "$T/out") $(number edits "$T/out") $(number words "$T/out")"
 
-# stopped and resumed with other numbers of threads, within an epoch and beyond it; with span
-# corruption too
+# A run can be stopped and resumed with another number of threads, within an epoch and at its end, also with span
+# corruption.
 sed 's/^steps = .*/steps = 70/; s/^warmup = .*/warmup = 5/; $a dropout = 0.1' "$T/copy.lab" >"$T/short.lab"
 sed 's/^length = .*/length = 40/; s/^target_length = .*/target_length = 20/; s/^text = .*/text = examples\/data\/gettysburg.txt/; $a noise = 0.15' \
     "$T/short.lab" >"$T/spans.lab"
@@ -61,7 +62,7 @@ cp "$T/copy.txt" "$T/copy.before" && echo 'a	a' >>"$T/copy.txt"
 refused 1 'text: it has changed' lab train "$T/copy.lab" -o "$T/copy" --resume
 cp "$T/copy.before" "$T/copy.txt"
 
-# in Hugging Face's format
+# export in the format of transformers
 ok lab export "$T/copy" --transformers --dtype bf16 -o "$T/t5"
 check 'its files' 'config.json generation_config.json model.safetensors tokenizer_config.json' "$(cd "$T/t5" && echo *)"
 check 'its shape' '32 8 32 1 1 4 "gated-gelu" false' "$(for key in d_model d_kv d_ff num_layers num_decoder_layers num_heads feed_forward_proj tie_word_embeddings; do

@@ -1,5 +1,5 @@
 #!/bin/sh
-# refusals.sh -- errors of experiments and commands
+# refusals.sh -- test errors about experiments and commands
 #
 #     tests/lab/refusals.sh PATH/TO/relpos        exit code 77: there is no CBLAS
 #
@@ -58,7 +58,7 @@ refused 2 'transformers: --model writes another format' lab export "$T/run" --mo
 refused 2 'model takes no text' lab export "$T/run" --model --prompt a -o "$T/x.safetensors"
 refused 2 'x.npz: the suffix is not .safetensors$' lab export "$T/run" --model -o "$T/x.npz"
 
-sweep() # sweep PATTERN LINE...: check the error for the small experiment with the lines added
+sweep() # sweep PATTERN LINE...: check the error of a sweep of the small experiment with the lines added
 {
     wanted_line=$1
     shift
