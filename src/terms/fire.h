@@ -22,7 +22,7 @@ static rp_status fire_check(const rp_desc *d, rp_term *t, int32_t n)
 {
     (void)d;
     if (t->eps == 0 && fabs(t->c * t->L) == 0)
-        return rpi_fail(RP_E_RANGE, "terms[%d].eps is 0: must be above 0 if c or L is 0, to avoid 0/0", (int)n);
+        return rpi_fail(RP_E_RANGE, "terms[%d].eps is 0; it must be above 0 if c or L is 0, to avoid 0/0", (int)n);
     return RP_OK;
 }
 

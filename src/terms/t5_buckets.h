@@ -90,11 +90,11 @@ static rp_status bucket_relations(const char *what, const rp_term *t)
 {
     const int64_t exact = exact_buckets(t->bidirectional ? t->buckets / 2 : t->buckets);
     if (t->bidirectional && (t->buckets < 4 || t->buckets % 2 != 0))
-        return rpi_fail(RP_E_RANGE, "%sbuckets is %lld: must be %s if bidirectional, half for each side", what,
+        return rpi_fail(RP_E_RANGE, "%sbuckets is %lld; it must be %s if bidirectional, half for each side", what,
                         (long long)t->buckets, t->buckets < 4 ? "at least 4" : "even");
     if (t->max_distance <= exact)
         return rpi_fail(RP_E_RANGE,
-                        "%smax_distance is %lld: must be more than %lld, the number of buckets with one distance", what,
+                        "%smax_distance is %lld; it must be above %lld, the number of buckets with one distance", what,
                         (long long)t->max_distance, (long long)exact);
     return RP_OK;
 }

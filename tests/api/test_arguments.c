@@ -85,12 +85,12 @@ static void absent_arrays_are_named(void **state)
     (void)state;
     SLIP(t->size--, RP_E_ARG, "size", NULL);
     SLIP(t->size = 0, RP_E_ARG, "size", NULL);
-    SLIP(t->q.data = NULL, RP_E_ARG, "q is absent", "needed");
-    SLIP(t->k.data = NULL, RP_E_ARG, "k is absent", "needed");
-    SLIP(t->v.data = NULL, RP_E_ARG, "v is absent", "needs");
-    SLIP(t->term[0][0].data = NULL, RP_E_ARG, "term[0].table", "absent");
+    SLIP(t->q.data = NULL, RP_E_ARG, "q is missing", "pass");
+    SLIP(t->k.data = NULL, RP_E_ARG, "k is missing", "pass");
+    SLIP(t->v.data = NULL, RP_E_ARG, "v is missing", "pass");
+    SLIP(t->term[0][0].data = NULL, RP_E_ARG, "term[0].table", "missing");
     SLIP(t->term[2][0].data = NULL, RP_E_ARG, "term[2].table", "relkey");
-    SLIP(t->mask[1].data = NULL, RP_E_ARG, "mask[1]", "absent");
+    SLIP(t->mask[1].data = NULL, RP_E_ARG, "mask[1]", "missing");
     SLIP((t->out.data = t->lse.data = t->weights.data = t->profile.data = t->key_mass.data = t->entropy.data = NULL),
          RP_E_ARG, "output", NULL);
 }

@@ -78,7 +78,7 @@ refusals <<'END'
 2 | unknown suffix | bias log -o "$T/kept/a.pdf"
 2 | unknown suffix | bias log -o "$T/kept/a"
 2 | --json | bias log --json -o -
-2 | must be even if bidirectional | bias t5,buckets=31,table=t5 --input "$small"
+2 | it must be even if bidirectional | bias t5,buckets=31,table=t5 --input "$small"
 END
 for option in --q --k --heads; do
     for value in 0 -1 x 1e3 0x10 '' 100000000000000000000; do
