@@ -6,11 +6,11 @@
 
 static const rp_param deberta_params[] = {
     {"span", RP_PARAM_INT, RPI_FIELD(span), .unset = "buckets, or max_position without buckets", .min = 1,
-     .max = 1 << 24, .meaning = "the tables have 2 span vectors"},
+     .max = 1 << 24, .meaning = "half the number of vectors in a table"},
     {"buckets", RP_PARAM_INT, RPI_FIELD(buckets), .value = -1, .min = -1, .max = 1 << 20,
-     .meaning = "-1: none; otherwise 4 or more"},
+     .meaning = "number of buckets of distances, 4 or more; -1: no buckets"},
     {"max_position", RP_PARAM_INT, RPI_FIELD(max_position), .unset = "span", .min = 1, .max = 1 << 24,
-     .meaning = "distances from max_position - 1 on share the last bucket"},
+     .meaning = "distances of max_position - 1 and more share the last bucket"},
     {0},
 };
 
