@@ -111,7 +111,7 @@ static rp_status open_json(json_t **root, const char *path, const char *text, si
         return RP_OK;
     json_decref(*root);
     *root = NULL;
-    return t5_fail(RP_E_ARG, "%s: it is not a JSON object (get the file again)", path);
+    return t5_fail(RP_E_ARG, "%s: it is not a JSON object (download the file again)", path);
 }
 
 /* ------------------------------------------------------------------------------------------------ config.json */
@@ -240,7 +240,7 @@ static void read_sizes(reader *r, t5_config *c)
     if (r->status == RP_OK && (c->buckets % 2 != 0 || c->max_distance <= c->buckets / 2)) {
         char why[160];
         snprintf(why, sizeof why,
-                 "is %lld: it must be even, and relative_attention_max_distance, %lld, must be above half of it",
+                 "is %lld; it must be even, and relative_attention_max_distance, %lld, must be above half of it",
                  (long long)c->buckets, (long long)c->max_distance);
         fault(r, "relative_attention_num_buckets", why);
     }

@@ -25,7 +25,7 @@ plan = relpos.Plan(2, 4, 13, 17, 8, kv_heads=2, dim_v=5)
 BAD = [
     (attention(q, k, v[:, :1]), ValueError, r"v: shape is \(2, 1, 17, 5\); it must be \(2, 2, 17, 5\)"),
     (attention(q, k[:1], v), ValueError, r"k: shape is \(1, 2, 17, 8\); it must be \(2, 2, 17, 8\)"),
-    (attention(q[:, :3], k, v), ValueError, "the number of heads of k is 2: it must divide the number of heads, which is 3"),
+    (attention(q[:, :3], k, v), ValueError, "the number of heads of k is 2; it must divide the number of heads, which is 3"),
     (attention(q[0], k, v), ValueError, "k has 4 axes and q has 3"),
     (attention(q[0, 0], k, v), ValueError, "k has 4 axes and q has 2"),
     (attention(q[None, :], k, v), ValueError, "q has 5 axes, expected 0 to 4"),

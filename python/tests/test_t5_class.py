@@ -294,7 +294,7 @@ def test_a_draft_changes_nothing(draft):
 
 
 def test_drafts_that_are_refused():
-    with pytest.raises(ValueError, match="draft type f32 with weights of f32: it must be int8 or int4"):
+    with pytest.raises(ValueError, match="draft type f32 with weights of f32; it must be int8 or int4"):
         relpos.t5.T5(DATA / "v11", type="f32", draft="f32")
     with pytest.raises(TypeError, match="draft is 4"):
         relpos.t5.T5(DATA / "v11", draft=4)
@@ -327,7 +327,7 @@ def test_explain_gives_the_attentions_of_transformers(name):
         last = model.explain(tokens=source, part="encoder", layer=-1, head=-1, query=-1)
         np.testing.assert_array_equal(last.weights, model.explain(tokens=source, layer=1, head=1, query=len(source) - 1).weights)
         np.testing.assert_array_equal(model.explain(tokens=source).weights, model.explain(tokens=source, query=0).weights)
-        for arguments, words in (({"layer": 2}, "layer is 2: it must be -2 to 1"), ({"head": 2}, "head is 2"), ({"query": 34}, "query is 34"),
+        for arguments, words in (({"layer": 2}, "layer is 2; it must be -2 to 1"), ({"head": 2}, "head is 2"), ({"query": 34}, "query is 34"),
                                  ({"part": "both"}, "part is 'both'")):
             with pytest.raises(ValueError, match=words):
                 model.explain(tokens=source, **arguments)

@@ -18,7 +18,7 @@ bad() # bad CODE PATTERN OPTION...: check the error for the small file
 for option in '--bias table,left=3,right=4,table=' '--bias t5,table=' '--bias bucket,table=' '--bias alibi,slopes=' '--bias dense,bias=' \
     '--relkey left=3,right=4,table=' '--relval left=3,right=4,table=' '--key-mask ' '--mask ' '--lengths ' '--segments '; do
     option_value=${option#* }
-    bad 1 '"absent": not in the file \(it has q, k, v' "${option%% *}" "${option_value}absent"
+    bad 1 '"absent" is not in the file \(it has q, k, v' "${option%% *}" "${option_value}absent"
     bad 1 '\bq\b|mask|lengths|segments|slopes|table|bias' "${option%% *}" "${option_value}q"
     bad 1 '"odd_type"' "${option%% *}" "${option_value}odd_type"
     case $option in
@@ -104,11 +104,11 @@ for value in 1.5 0x10 1e3 '' ' 4' 99999999999999999999 9223372036854775807; do
     bad 2 '--q-offset' --q-offset "$value"
 done
 refusals attend "$small" -o "$T/kept/a.safetensors" <<'END'
-1 | "offsets": not in the file | --q-offset offsets
+1 | "offsets" is not in the file | --q-offset offsets
 1 | --q-offset: array "slopes" is f32 \(use whole numbers | --q-offset slopes
 1 | --q-offset key_I64: shape | --q-offset key_I64
-1 | "Offsets": not in the file | --q-offset Offsets
-1 | "_offsets": not in the file | --q-offset _offsets
+1 | "Offsets" is not in the file | --q-offset Offsets
+1 | "_offsets" is not in the file | --q-offset _offsets
 2 | --q-offset: the name is longer than [0-9]+ bytes | --q-offset $(printf "n%0999d" 1)
 2 | --sink: needs the name of an array | --sink a,b
 2 | --sink: needs the name of an array | --sink $(printf "n%0999d" 1)

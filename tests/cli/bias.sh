@@ -73,7 +73,7 @@ refusals <<'END'
 2 | comes from a file | bias log --q-offset offsets
 2 | dense: needs its array bias | bias dense
 2 | comes from a file | bias dense,bias=x
-1 | "x": not in the file | bias dense,bias=x --input "$small"
+1 | "x" is not in the file | bias dense,bias=x --input "$small"
 1 | no_such | bias alibi,slopes=s --input "$T/no_such.npz"
 2 | unknown suffix | bias log -o "$T/kept/a.pdf"
 2 | unknown suffix | bias log -o "$T/kept/a"

@@ -153,7 +153,7 @@ refusals explain <<'END'
 2 | no term is called | --bias t6
 1 | no_such | --input "$T/no_such.npz"
 1 | it is a directory | --input "$T"
-1 | "x": not in the file | --input "$small" --mask x
+1 | "x" is not in the file | --input "$small" --mask x
 1 | axis of length 0 | --input "$no_keys"
 END
 

@@ -176,7 +176,7 @@ for value in -1 x 1.5 '' 99999999999999999999; do
 done
 refusals attend "$more" -o "$T/kept/a.safetensors" <<'END'
 1 | sink.*\(3\) | --sink b1
-1 | "absent": not in the file | --sink absent
+1 | "absent" is not in the file | --sink absent
 2 | --sink.*name | --sink ''
 2 | --sink.*name | --sink a,b
 2 | sink | --sink slopes --sink slopes
@@ -210,7 +210,7 @@ refusals attend "$more" -o "$T/kept/a.safetensors" <<'END'
 2 | deberta|xl | --deberta k_pos=k_pos --xl r=xr
 1 | q_positions.*element 3 is nan | --bias log,q_positions=q_nan
 1 | q_positions.*shape | --bias log,q_positions=k_whole
-1 | "absent": not in the file | --bias alibi,k_positions=absent
+1 | "absent" is not in the file | --bias alibi,k_positions=absent
 1 | positions.*7 queries and 9 keys|positions.*shape | --rope positions=q_real
 2 | scaling is "ntk"; it must be one of | --rope scaling=ntk
 2 | factor | --rope scaling=linear,factor=0.5

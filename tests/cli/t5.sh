@@ -185,7 +185,7 @@ for model in added added.packed; do
 done
 echo '{"<AA2fold>": 33}' >"$T/made/added/added_tokens.json"
 run t5 tokenize "$T/made/added" --text M
-says 'the model accepts only token numbers: added_tokens.json: "<AA2fold>" has the number 33: new tokens must have consecutive numbers, beginning with 32'
+says 'the model accepts only token numbers: added_tokens.json: "<AA2fold>" has the number 33; new tokens must have consecutive numbers, beginning with 32'
 refused 2 '--draft: unknown type "f32"' t5 generate $data/v11 --tokens --text 3 --draft f32
 refused 1 'draft type int4 with weights of int4' t5 generate $data/v11 --tokens --text 3 --type int4 --exact
 ok t5 bench $data/v11 --source 8 --new 9 --repeat 1 --exact
@@ -412,8 +412,8 @@ while IFS='@' read -r map words; do # a shard must be in the folder of its index
     says "$words"
 done <<'END'
 {}@it has no weight_map
-{"a": ""}@tensor 'a' has no file
-{"a": 3}@tensor 'a' has no file
+{"a": ""}@names no file for tensor 'a'
+{"a": 3}@names no file for tensor 'a'
 {"a": ".x.safetensors"}@names '.x.safetensors' \(shards must be in the folder of the index\)
 {"a": "../x.safetensors"}@names '../x.safetensors' \(shards must be in the folder of the index\)
 {"a": "x\\y.safetensors"}@names 'x\\y.safetensors' \(shards must be in the folder of the index\)

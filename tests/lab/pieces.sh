@@ -59,7 +59,7 @@ if command -v spm_train >/dev/null; then
     model chars --byte_fallback=false
     refused 1 'none of its 400 word pieces is a line feed' lab train "$T/pieces.lab" -o "$T/p0" --set "tokenizer=$T/chars.model"
     model bpe --model_type=bpe
-    refused 1 'tokenizer: .*/bpe.model: its model type is 2, BPE: must be 1, Unigram .*spm_train --model_type=unigram' \
+    refused 1 'tokenizer: .*/bpe.model: its model type is 2, BPE; it must be 1, Unigram .*spm_train --model_type=unigram' \
         lab train "$T/pieces.lab" -o "$T/p0" --set "tokenizer=$T/bpe.model"
     refused 1 'tokenizer: README.md: .* is damaged: it is not a SentencePiece model' \
         lab train "$T/pieces.lab" -o "$T/p0" --set tokenizer=README.md
