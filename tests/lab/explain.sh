@@ -151,7 +151,7 @@ explain_refused 2 '^relpos: --head: 4 is out of range .0 to 3' --model $model --
 explain_refused 2 '^relpos: --word: "x"' --model $model --text 'one two' --word x
 explain_refused 1 'nothing.safetensors: .*cannot be opened' --model "$T/nothing.safetensors" --text 'one two'
 explain_refused 1 'it is not a model of relpos lab: its metadata has no relpos.lab .relpos lab train' --model "$T/x.safetensors" --text 'one two'
-explain_refused 1 'learned positions end at 16, but the length is 17 .*shorter text' --model "$T/learned" --text '12345678 12345678'
+explain_refused 1 'there are 16 learned positions, but the length is 17 .*shorter text' --model "$T/learned" --text '12345678 12345678'
 explain_refused 2 'a model defines the terms' --model $model --text 'one two' --bias alibi
 explain_refused 2 'a model defines the terms' --model $model --text 'one two' --no-bias
 explain_refused 2 'a model defines the terms' --model $model --text 'one two' --causal
