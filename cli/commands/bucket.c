@@ -94,7 +94,7 @@ static int run(const cli_command *self, int argc, char **argv)
     int64_t *offset = malloc((size_t)argc * sizeof *offset);
     int n_args = 0, code = -1;
     if (!args || !offset)
-        code = cli_error(CLI_FAILED, "bucket: out of memory (close other programs)");
+        code = cli_error(CLI_FAILED, "bucket: out of memory while printing (close other programs)");
     if (code < 0)
         code = cli_options(self, argc, argv, on_option, &r, args, argc, &n_args);
     for (int n = 0; code < 0 && n < n_args; n++) /* check all offsets before printing anything */

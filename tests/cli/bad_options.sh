@@ -110,10 +110,10 @@ refusals attend "$small" -o "$T/kept/a.safetensors" <<'END'
 1 | "Offsets" is not in the file | --q-offset Offsets
 1 | "_offsets" is not in the file | --q-offset _offsets
 2 | --q-offset: the name is longer than [0-9]+ bytes | --q-offset $(printf "n%0999d" 1)
-2 | --sink: needs the name of an array | --sink a,b
-2 | --sink: needs the name of an array | --sink $(printf "n%0999d" 1)
-2 | --softcap: given twice | --softcap 3 --softcap-after 4 --softcap 3
-2 | --softcap-after: given twice | --softcap-after 3 --softcap-after 3
+2 | --sink: it needs the name of an array | --sink a,b
+2 | --sink: it needs the name of an array | --sink $(printf "n%0999d" 1)
+2 | --softcap: it was given twice | --softcap 3 --softcap-after 4 --softcap 3
+2 | --softcap-after: it was given twice | --softcap-after 3 --softcap-after 3
 END
 for value in f8 F32 float32 ''; do
     bad 2 '--dtype: .*is not a type \(use f32, f64, bf16 or f16\)' --dtype "$value"

@@ -71,12 +71,12 @@ refusals <<'END'
 2 | grid is missing | bias swin
 2 | grid | bias swin,grid=2x3 --q 5
 2 | comes from a file | bias log --q-offset offsets
-2 | dense: needs its array bias | bias dense
+2 | dense: its array bias was not given | bias dense
 2 | comes from a file | bias dense,bias=x
 1 | "x" is not in the file | bias dense,bias=x --input "$small"
 1 | no_such | bias alibi,slopes=s --input "$T/no_such.npz"
-2 | unknown suffix | bias log -o "$T/kept/a.pdf"
-2 | unknown suffix | bias log -o "$T/kept/a"
+2 | the suffix is unknown | bias log -o "$T/kept/a.pdf"
+2 | the suffix is unknown | bias log -o "$T/kept/a"
 2 | --json | bias log --json -o -
 2 | it must be even if bidirectional | bias t5,buckets=31,table=t5 --input "$small"
 END

@@ -476,7 +476,7 @@ refusals t5 <<'END'
 2 | --query: 2 is out of range \(0 to 1 | explain tests/t5/data/t5 '5 6' --tokens --query 2
 2 | --query: no query is the token "x" | explain tests/t5/data/t5 '5 6' --tokens --query x
 2 | --part: unknown value "both" | explain tests/t5/data/t5 '5 6' --tokens --part both
-2 | --output: x.txt: unknown suffix | explain tests/t5/data/t5 '5 6' --tokens -o x.txt
+2 | --output: x.txt: the suffix is unknown | explain tests/t5/data/t5 '5 6' --tokens -o x.txt
 2 | it has no tokens | explain tests/t5/data/t5 '' --tokens
 1 | the model has no decoder | explain tests/t5/data/encoder '5 6' --tokens --part cross
 1 | transient-global attention | explain tests/t5/data/longt5_global '5 6' --tokens

@@ -144,7 +144,7 @@ check 'no term' 1 "$(grep -c 'with no term' "$T/out")"
 # errors
 explain_refused 2 'model needs a text .give --text' --model $model
 explain_refused 2 'model needs a text .give --text' --model $model --text ''
-explain_refused 2 '^relpos: --text: has 1025 bytes .give at most 1024' --model $model --text "$(printf '%1025d' 1)"
+explain_refused 2 '^relpos: --text: it has 1025 bytes .give at most 1024' --model $model --text "$(printf '%1025d' 1)"
 explain_refused 2 '^relpos: --word: 2 is out of range .0 to 1' --model $model --text 'one two' --word 2
 explain_refused 2 '^relpos: --layer: 4 is out of range .0 to 3' --model $model --text 'one two' --layer 4
 explain_refused 2 '^relpos: --head: 4 is out of range .0 to 3' --model $model --text 'one two' --head 4
