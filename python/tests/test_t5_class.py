@@ -210,7 +210,7 @@ REFUSED = [
     (lambda m: relpos.T5("flan-t5-small", type="int8", threads=2), TypeError, r"relpos\.t5\.T5"),
     (lambda m: relpos.T5(pathlib.Path("flan-t5-small"), draft="int4"), TypeError, r"relpos\.t5\.T5"),
     (lambda m: m.generate("a", max_length=1), ValueError, "max_length is 1"),
-    (lambda m: m.generate("a", max_length=5, max_new_tokens=4), TypeError, "either max_length or max_new_tokens"),
+    (lambda m: m.generate("a", max_length=5, max_new_tokens=4), TypeError, "max_length and max_new_tokens were both given"),
     (lambda m: m.generate("a", suppress_tokens=[384]), ValueError, "vocabulary has 384"),
     (lambda m: m.generate("a", bad_words_ids=[[]]), ValueError, "bad_words"),
     (lambda m: m.generate("a", bad_words_ids=3), TypeError, "bad_words_ids is of type int"),
