@@ -126,7 +126,7 @@ static int run(const cli_command *self, int argc, char **argv)
 const cli_command cmd_bucket = {
     .name = "bucket",
     .summary = "print the bucket of an offset (key minus query), as in T5",
-    .usage = "[N...] [options]      without N: every run of offsets with the same bucket, as first..last bucket",
+    .usage = "[N...] [options]      without N: print each run of offsets with the same bucket as first..last bucket",
     .example = "  relpos bucket -5 0 5 100\n  relpos bucket --buckets 16 --max-distance 64 --causal\n",
     .options = options,
     .negative_numbers = true,

@@ -31,7 +31,7 @@ static const key keys[] = {
     {"decoder_layers", KEY_INT, AT(decoder_layers), NULL, 0, 256, "0",
      "layers of the decoder in an encoder-decoder, where `layers` is the number for the encoder; 0: same as layers"},
     {"width", KEY_INT, AT(width), NULL, 1, 65536, "64", "channels of the residual stream"},
-    {"heads", KEY_INT, AT(heads), NULL, 1, 1024, "4", "attention heads per layer; width must be a multiple of it"},
+    {"heads", KEY_INT, AT(heads), NULL, 1, 1024, "4", "attention heads per layer; width must be a multiple of this number"},
     {"mlp", KEY_INT, AT(mlp), NULL, 1, 1 << 20, "256", "channels inside the MLP"},
     {"activation", KEY_CHOICE, AT(act), "gelu|relu|swiglu|geglu", 0, 0, "gelu",
      "activation of the MLP; gelu uses the tanh formula; swiglu and geglu are gated and add a third matrix"},

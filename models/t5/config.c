@@ -131,8 +131,8 @@ static void read_kind(reader *r, t5_config *c)
         }
     if (r->status == RP_OK)
         r->status = t5_fail(RP_E_UNSUPPORTED,
-                            "%s: model_type \"%s\" is not in the T5 family (t5, byt5, mt5, umt5, longt5 or "
-                            "switch_transformers)",
+                            "%s: model_type \"%s\" is not in the T5 family (use a model of type t5, byt5, mt5, umt5, "
+                            "longt5 or switch_transformers)",
                             r->path, type);
 }
 
@@ -155,8 +155,10 @@ static void read_activation(reader *r, t5_config *c)
     else if (strcmp(name, "silu") == 0 || strcmp(name, "swish") == 0)
         c->activation = T5_SILU;
     else if (r->status == RP_OK)
-        r->status = t5_fail(RP_E_UNSUPPORTED,
-                            "%s: the activation \"%s\" is not supported (relu, gelu, gelu_new or silu)", r->path, text);
+        r->status =
+            t5_fail(RP_E_UNSUPPORTED,
+                    "%s: the activation \"%s\" is not supported (use a model with relu, gelu, gelu_new or silu)",
+                    r->path, text);
 }
 
 /* Read how the head uses the embedding. Except for Switch, transformers always ties the two, and stores the file's

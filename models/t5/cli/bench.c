@@ -7,7 +7,7 @@
 enum { SOURCE = T5_OWN, NEW, BATCH, BEAMS, REPEAT, JSON };
 
 static const cli_option options[] = {
-    {"source", SOURCE, "N", "use N tokens per source; default 128"},
+    {"source", SOURCE, "N", "read N tokens per source; default 128"},
     {"new", NEW, "N", "write N tokens per target; 0: only encode the sources; default 128"},
     {"batch", BATCH, "N", "compute N sources together; default 1"},
     {"beams", BEAMS, "N", "search with N beams; default 1"},
