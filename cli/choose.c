@@ -54,7 +54,8 @@ static bool reader_is_gone(void)
 static int finish(int code)
 {
     if (code == CLI_OK && io_json_lost())
-        code = cli_error(CLI_FAILED, "out of memory: the output may be incomplete (close other programs)");
+        code =
+            cli_error(CLI_FAILED, "out of memory while writing; the output may be incomplete (close other programs)");
     if (cli_flush(stdout))
         return code;
     if (reader_is_gone())

@@ -120,9 +120,9 @@ def _integer(name, value, low, high):
     try:
         number = value.__index__()
     except AttributeError:
-        raise TypeError(f"{name} is {value!r}: it must be an integer") from None
+        raise TypeError(f"{name} is {value!r}; it must be an integer") from None
     if not low <= number <= high:
-        raise ValueError(f"{name} is {number}: it must be {low} to {high}")
+        raise ValueError(f"{name} is {number}; it must be {low} to {high}")
     return number
 
 
@@ -136,7 +136,7 @@ def _real(name, value):
     try:
         return float(value)
     except (TypeError, ValueError):
-        raise TypeError(f"{name} is {value!r}: it must be a number") from None
+        raise TypeError(f"{name} is {value!r}; it must be a number") from None
 
 
 def _row(name, tokens):
@@ -145,7 +145,7 @@ def _row(name, tokens):
     if row.size == 0:
         row = row.astype(np.int64)
     if row.ndim != 1 or row.dtype.kind not in "iu":
-        raise TypeError(f"{name} has type {row.dtype} and {row.ndim} axes: it must be one sequence of integers")
+        raise TypeError(f"{name} has type {row.dtype} and {row.ndim} axes; it must be one sequence of integers")
     if row.size and not 0 <= int(row.min()) <= int(row.max()) < 2**31:
         raise ValueError(f"{name} has numbers from {row.min()} to {row.max()}: tokens must be at least 0 and below the size of the vocabulary")
     return np.array(row, np.int32)
@@ -194,9 +194,9 @@ class T5:
             raise ValueError("path contains a null character (give another path)")
         os.stat(path)  # raises OSError if it is missing
         if type is not None and not isinstance(type, str):
-            raise TypeError(f'type is {type!r}: it must be "f32", "f16", "bf16", "int8", "int4" or None')
+            raise TypeError(f'type is {type!r}; it must be "f32", "f16", "bf16", "int8", "int4" or None')
         if draft is not None and not isinstance(draft, str):
-            raise TypeError(f'draft is {draft!r}: it must be "int8", "int4" or None')
+            raise TypeError(f'draft is {draft!r}; it must be "int8", "int4" or None')
         if threads is not None:
             pool = c.c_void_p()
             _check(_lib.rp_pool_create(c.byref(pool), _integer("threads", threads, 1, 4096)), _lib.rp_last_error)
@@ -209,7 +209,7 @@ class T5:
             self._info = {name: value.decode() if isinstance(value := getattr(_lib.rp_t5_about(handle).contents, name), bytes) else value
                           for name, _ in _Info._fields_}
             if _lib.rp_t5_generation_of(handle).size != c.sizeof(_Generation):
-                raise ImportError("relpos.t5 and librelpos_t5 are of different versions (install the package again)")
+                raise ImportError("relpos.t5 and librelpos_t5 have different versions (install the package again)")
         except BaseException:
             self.close()
             raise
@@ -387,7 +387,7 @@ class T5:
         settings = {name: value for name, value in locals().items() if name in _SETTINGS or name in _LISTS}
         rows, many = self._rows(text, tokens, "text")
         if many:
-            raise TypeError("stream: it takes only one source (use generate for several)")
+            raise TypeError("stream: several sources were given, but it writes one (use generate for several)")
         with self._use() as model:
             g, kept = self._settings(model, {**settings, "num_return_sequences": 1}, stop_strings, begin, tokens is not None, max_length)
         return self._pieces(rows, g, kept, tokens is not None)
@@ -456,7 +456,7 @@ class T5:
             field, low, high = _SETTINGS[name]
             if name == "early_stopping":
                 if not isinstance(value, (bool, str)) or value not in _STOPPING:
-                    raise ValueError(f'early_stopping is {value!r}: it must be False, True or "never"')
+                    raise ValueError(f'early_stopping is {value!r}; it must be False, True or "never"')
                 value = _STOPPING[value]
             elif name == "do_sample":
                 value = bool(value)
@@ -467,7 +467,7 @@ class T5:
             if not g.sample and name in given and given[name] not in nothing:
                 raise ValueError(f"{name} is {given[name]!r}, but only sampling uses it (pass do_sample=True)")
         if max_length is not None and "max_new_tokens" in given:
-            raise TypeError("max_length and max_new_tokens were both given (give either max_length or max_new_tokens)")
+            raise TypeError("max_length and max_new_tokens were both given (give only one of them)")
         if "num_return_sequences" not in given and not g.sample:
             g.returned = min(g.returned, g.beams)
         if "min_new_tokens" not in given and max_length is None:
@@ -484,7 +484,7 @@ class T5:
             row = _row("begin", begin)
         elif begin is not None:
             if not isinstance(begin, str):
-                raise TypeError(f"begin is {begin!r}: it must be a text (or token numbers with tokens=)")
+                raise TypeError(f"begin is {begin!r}; it must be a text (or token numbers with tokens=)")
             row = self.tokenize(begin)
             row = row[:-1] if len(row) and row[-1] == self.config.eos else row
         row = np.ascontiguousarray(row)
@@ -503,7 +503,7 @@ class T5:
         for name, value in given.items():
             if name == "bad_words_ids":
                 if not isinstance(value, (list, tuple)):
-                    raise TypeError(f"bad_words_ids is of type {type(value).__name__}: it must be a list of lists of tokens")
+                    raise TypeError(f"bad_words_ids is of type {type(value).__name__}; it must be a list of lists of tokens")
                 words = [_row(f"bad_words_ids[{n}]", one) for n, one in enumerate(value)]
                 made = _borrow(words)
                 g.bad_words, g.n_bad_words = c.cast(made, c.c_void_p), len(words)
@@ -535,11 +535,11 @@ class T5:
         normalize, batch = normalize or normalize_embeddings, _integer("batch_size", batch_size, 1, 1 << 24)
         rows, many = self._rows(texts, tokens)
         if pool not in (None, "mean", "first", "last"):
-            raise ValueError(f'pool is {pool!r}: it must be None, "mean", "first" or "last"')
+            raise ValueError(f'pool is {pool!r}; it must be None, "mean", "first" or "last"')
         if normalize and pool is None:
-            raise ValueError('normalize: it needs vectors (add pool="mean")')
+            raise ValueError('normalize: it needs one vector for each text (add pool="mean")')
         if attend_padding and pad_to is None:
-            raise ValueError("attend_padding: there is no padding (add pad_to)")
+            raise ValueError("attend_padding: without pad_to there is no padding (add pad_to)")
         if pad_to is not None:
             rows = [self._fit(row, _integer("pad_to", pad_to, 1, 1 << 24), attend_padding) for row in rows]
         d, out = self.config.d_model, []
@@ -583,7 +583,7 @@ class T5:
         rows, many = self._rows(sources, source_tokens, "sources", "source_tokens")
         other, many_too = self._rows(targets, target_tokens, "targets", "target_tokens")
         if many != many_too or len(rows) != len(other):
-            raise ValueError(f"{len(rows)} sources and {len(other)} targets: their numbers must be equal")
+            raise ValueError(f"{len(rows)} sources and {len(other)} targets were given; their numbers must be equal")
         totals, every = np.empty(len(rows)), []
         with Shown(progress, "score") as report:
             for n, (source, target) in enumerate(zip(rows, other)):
@@ -612,13 +612,13 @@ class T5:
         """
         rows, many = self._rows(text, tokens, "text")
         if part not in _PARTS:
-            raise ValueError(f'part is {part!r}: it must be "encoder", "decoder" or "cross"')
+            raise ValueError(f'part is {part!r}; it must be "encoder", "decoder" or "cross"')
         given = target is not None or target_tokens is not None
         if given != (part != "encoder"):
-            raise TypeError("explain: the encoder has no target (drop it)" if given else "explain: the decoder needs a target (or target_tokens)")
+            raise TypeError("explain: a target was given, but the encoder reads none (remove it)" if given else "explain: no target was given; pass target or target_tokens")
         targets, several = self._rows(target, target_tokens, "target", "target_tokens") if given else ([np.empty(0, np.int32)], False)
         if many or several:
-            raise TypeError("explain: it takes only one text and one target (call it for each)")
+            raise TypeError("explain: several texts or targets were given, but it accepts one of each (call it for each pair)")
         layers = self.layers if part == "encoder" else self.decoder_layers
         layer, head = _index("layer", layer, layers), _index("head", head, self.heads)
         made = c.POINTER(_Attention)()
@@ -660,11 +660,11 @@ _LISTS = {"suppress_tokens": "suppress", "begin_suppress_tokens": "begin_suppres
 def _texts(name, texts):
     """Convert a sequence of texts to a list."""
     if isinstance(texts, (bytes, os.PathLike)) or not hasattr(texts, "__iter__"):
-        raise TypeError(f"{name} is of type {type(texts).__name__}: it must be a str or a sequence of str")
+        raise TypeError(f"{name} is of type {type(texts).__name__}; it must be a str or a sequence of str")
     texts = list(texts)
     for n, one in enumerate(texts):
         if not isinstance(one, str):
-            raise TypeError(f"{name}[{n}] is of type {type(one).__name__}: it must be a str")
+            raise TypeError(f"{name}[{n}] is of type {type(one).__name__}; it must be a str")
     return texts
 
 
@@ -673,7 +673,7 @@ def _is_many(tokens):
     if isinstance(tokens, np.ndarray):
         return tokens.ndim > 1
     if isinstance(tokens, (str, bytes)) or not hasattr(tokens, "__len__"):
-        raise TypeError(f"tokens are of type {type(tokens).__name__}: they must be a sequence of integers or a sequence of such sequences")
+        raise TypeError(f"tokens are of type {type(tokens).__name__}; they must be a sequence of integers or a sequence of such sequences")
     return len(tokens) > 0 and hasattr(tokens[0], "__len__")
 
 

@@ -18,9 +18,9 @@ static rp_status attend(rpi_attending *own, const rp_plan *plan, const rp_tensor
     const bool has_output =
         t->out.data || t->lse.data || t->weights.data || t->profile.data || t->key_mass.data || t->entropy.data;
     if (!has_output && d->batch && d->len_q)
-        return rpi_fail(RP_E_ARG, "tensors has no output: set out or another output");
+        return rpi_fail(RP_E_ARG, "tensors has no output; set out or another output");
     if (t->out.data && !args->v.data && d->batch && d->len_k)
-        return rpi_fail(RP_E_ARG, "v is absent: out needs it");
+        return rpi_fail(RP_E_ARG, "v is missing; pass this array, which out is computed from");
     rp_pool *pool = rpi_pool_for(t->pool, d);
     if (args->pairs)
         args->pairs[0] = args->pairs[1] = 0;

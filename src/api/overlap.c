@@ -81,7 +81,7 @@ static rp_status overlap(const rp_plan *plan, const listed *all, int outputs, in
                 continue;
             for (int x = pass ? o + 1 : outputs; x < (pass ? outputs : n); x++)
                 if (byte_range(all[x].a, &from2, &to2) && from < to2 && from2 < to)
-                    return rpi_fail(RP_E_OVERLAP, "%s overlaps %s: outputs must not share memory",
+                    return rpi_fail(RP_E_OVERLAP, "%s overlaps %s; outputs must not share memory",
                                     name_of(plan, &all[o], name, sizeof name),
                                     name_of(plan, &all[x], other, sizeof other));
         }
@@ -109,7 +109,7 @@ static rp_status overlap_pages(const rp_plan *plan, const rp_tensors *t, const l
             rp_array a = rp_array_of(sides[m % 2].page[at], plan->desc.dtype, 3, sides[m % 2].n);
             memcpy(a.stride, sides[m % 2].stride, sizeof sides->stride);
             if (byte_range(all[o].a, &from, &to) && byte_range(&a, &from2, &to2) && from < to2 && from2 < to)
-                return rpi_fail(RP_E_OVERLAP, "%s overlaps page %lld of %s: outputs must not share memory", all[o].name,
+                return rpi_fail(RP_E_OVERLAP, "%s overlaps page %lld of %s; outputs must not share memory", all[o].name,
                                 (long long)at, m % 2 ? "v" : "k");
         }
     return RP_OK;

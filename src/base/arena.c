@@ -21,9 +21,10 @@ rp_status rpi_arena_fits(const rpi_arena *a, const char *what)
 {
     if (!a->too_large)
         return RP_OK;
-    return rpi_fail(
-        RP_E_OVERFLOW,
-        "the memory that %s needs does not fit in 63 bits: use fewer heads, shorter sequences or smaller tables", what);
+    return rpi_fail(RP_E_OVERFLOW,
+                    "the number of bytes that %s needs does not fit in 63 bits; use fewer heads, shorter sequences or "
+                    "smaller tables",
+                    what);
 }
 
 rp_status rpi_arena_alloc(rpi_arena *a, bool zeroed, const char *what)

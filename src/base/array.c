@@ -59,20 +59,21 @@ rp_status rpi_view_of(rpi_view *view, const rp_array *a, const rpi_shape *shape,
     int64_t size = 1, reach = 0;
     memset(view, 0, sizeof *view);
     if (!is_type(a->dtype))
-        return rpi_fail(RP_E_ARG, "%s: dtype is %d, which is not an rp_dtype", what, (int)a->dtype);
+        return rpi_fail(RP_E_ARG, "%s: dtype is %d; it must be a value of rp_dtype", what, (int)a->dtype);
     if (cls == RPI_FLOATS && !types[a->dtype].floating)
-        return rpi_fail(RP_E_ARG, "%s: dtype is %s: f32, f64, f16 or bf16 is needed", what, rp_dtype_name(a->dtype));
+        return rpi_fail(RP_E_ARG, "%s: dtype is %s; it must be f32, f64, f16 or bf16", what, rp_dtype_name(a->dtype));
     if (cls == RPI_INTEGERS && types[a->dtype].floating)
-        return rpi_fail(RP_E_ARG, "%s: dtype is %s: bool or an integer type is needed", what, rp_dtype_name(a->dtype));
+        return rpi_fail(RP_E_ARG, "%s: dtype is %s; it must be bool or an integer type", what, rp_dtype_name(a->dtype));
     if (a->ndim < 0 || a->ndim > RP_MAX_AXES)
-        return rpi_fail(RP_E_SHAPE, "%s: %d axes: 0 to %d are allowed", what, (int)a->ndim, RP_MAX_AXES);
+        return rpi_fail(RP_E_SHAPE, "%s: the number of axes is %d; it must be 0 to %d", what, (int)a->ndim,
+                        RP_MAX_AXES);
     for (int32_t x = 0; x < RP_MAX_AXES; x++)
         view->len[x] = 1;
     bool fits = a->ndim >= shape->min_ndim && a->ndim <= shape->ndim;
     for (int32_t x = 0; fits && x < a->ndim; x++)
         fits = axis_fits(shape, shape->ndim - a->ndim + x, a->shape[x]);
     if (!fits)
-        return rpi_fail(RP_E_SHAPE, "%s: shape is %s: %s is needed%s", what,
+        return rpi_fail(RP_E_SHAPE, "%s: shape is %s; it must be %s%s", what,
                         shape_text(got, sizeof got, a->ndim, a->shape),
                         shape_text(want, sizeof want, shape->ndim, shape->n),
                         shape->ones || shape->min_ndim < shape->ndim ? ", or one that broadcasts to it" : "");
@@ -89,7 +90,7 @@ rp_status rpi_view_of(rpi_view *view, const rp_array *a, const rpi_shape *shape,
             view->stride[shape->ndim - a->ndim + x] = step;
     }
     if (size > 0 && (uintptr_t)a->data % rp_dtype_size(a->dtype) != 0)
-        return rpi_fail(RP_E_ARG, "%s: the address is not a multiple of %zu, the size of %s", what,
+        return rpi_fail(RP_E_ARG, "%s: the address is not a multiple of %zu, the size of %s; align it", what,
                         rp_dtype_size(a->dtype), rp_dtype_name(a->dtype));
     view->data = a->data;
     view->dtype = a->dtype;

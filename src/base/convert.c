@@ -160,7 +160,7 @@ RPI_CLONES static void widen_bf16(const uint16_t *restrict from, int64_t n, floa
 rp_status rp_convert(void *to, rp_dtype to_type, const void *from, rp_dtype from_type, int64_t n)
 {
     if (!rpi_is_floating(to_type) || rp_dtype_size(from_type) == 0)
-        return rpi_fail(RP_E_ARG, "convert: from %s to %s: the target must be f32, f64, f16 or bf16",
+        return rpi_fail(RP_E_ARG, "convert: %s to %s is not supported; the target must be f32, f64, f16 or bf16",
                         rp_dtype_name(from_type), rp_dtype_name(to_type));
     if (to_type == from_type && n > 0)
         memcpy(to, from, (size_t)n * rp_dtype_size(to_type));

@@ -193,7 +193,7 @@ void rpi_pool_run(rp_pool *pool, int64_t n_tasks, rpi_task task, void *context)
 rp_status rp_pool_run(rp_pool *pool, int64_t n_tasks, rp_task *task, void *context)
 {
     if (!task)
-        return rpi_fail(RP_E_ARG, "task is NULL: pass the function to run");
+        return rpi_fail(RP_E_ARG, "task is NULL; pass the function to run");
     rpi_pool_run(rpi_pool_or_default(pool), n_tasks, task, context);
     return RP_OK;
 }
@@ -232,10 +232,11 @@ static rp_pool *pool_new(int32_t threads)
 rp_status rp_pool_create(rp_pool **pool, int32_t threads)
 {
     if (!pool)
-        return rpi_fail(RP_E_ARG, "pool is NULL: pass the address of a pointer");
+        return rpi_fail(RP_E_ARG, "pool is NULL; pass the address of a pointer");
     *pool = NULL;
     if (threads < 0 || threads > RP_MAX_THREADS)
-        return rpi_fail(RP_E_RANGE, "threads is %d: 0 (all this process may use) to %d", (int)threads, RP_MAX_THREADS);
+        return rpi_fail(RP_E_RANGE, "threads is %d; it must be 0 (all that this process may use) to %d", (int)threads,
+                        RP_MAX_THREADS);
     *pool = pool_new(threads);
     return *pool ? RP_OK : rpi_fail(RP_E_NOMEM, "out of memory: a pool needs %zu bytes", sizeof **pool);
 }
@@ -245,7 +246,7 @@ rp_status rp_pool_from(rp_pool **pool, rp_parallel *parallel, void *context, int
     if (pool)
         *pool = NULL;
     if (!parallel)
-        return rpi_fail(RP_E_ARG, "parallel is NULL: pass the loop that runs the work");
+        return rpi_fail(RP_E_ARG, "parallel is NULL; pass the loop that runs the work");
     const rp_status status = rp_pool_create(pool, threads);
     if (status != RP_OK)
         return status;

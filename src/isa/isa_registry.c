@@ -139,23 +139,26 @@ rp_status rp_measure_tile_peak(rp_pool *pool, double *gflops)
 {
     const rpi_ops *ops = rpi_ops_named("amx", false);
     if (!gflops)
-        return rpi_fail(RP_E_ARG, "gflops is NULL");
+        return rpi_fail(RP_E_ARG, "gflops is NULL; pass the address of a number");
     *gflops = 0;
     return ops ? measure(ops->amx_peak, pool, gflops)
-               : rpi_fail(RP_E_UNSUPPORTED, "isa is \"amx\": this machine does not have it");
+               : rpi_fail(RP_E_UNSUPPORTED, "isa is \"amx\", which this machine does not have");
 }
 
 rp_status rp_measure_peak(const char *isa, rp_pool *pool, double *gflops)
 {
     const char *name = isa ? isa : rp_isa_default();
     if (!gflops)
-        return rpi_fail(RP_E_ARG, "gflops is NULL");
+        return rpi_fail(RP_E_ARG, "gflops is NULL; pass the address of a number");
     *gflops = 0;
     if (rp_isa_found(name) < 0 || strcmp(name, "reference") == 0)
-        return rpi_fail(RP_E_ARG, "isa is \"%.32s\": no such instruction set; rp_isa_name lists them", name);
+        return rpi_fail(RP_E_ARG, "isa is \"%.32s\"; it must be an instruction set that rp_isa_name lists", name);
     const rpi_ops *ops = rpi_ops_named(name, false);
     return ops ? measure(ops->peak, pool, gflops)
-               : rpi_fail(RP_E_UNSUPPORTED, "isa is \"%.32s\": this machine does not have it", name);
+               : rpi_fail(
+                     RP_E_UNSUPPORTED,
+                     "isa is \"%.32s\", which this machine does not have; use one for which rp_isa_found returns 1",
+                     name);
 }
 
 typedef uint64_t sixteen_bytes __attribute__((vector_size(16)));
@@ -191,7 +194,7 @@ static void bandwidth_task(void *context, int64_t n, int32_t worker)
 rp_status rp_measure_bandwidth(rp_pool *pool, double *bytes_per_second)
 {
     if (!bytes_per_second)
-        return rpi_fail(RP_E_ARG, "bytes_per_second is NULL");
+        return rpi_fail(RP_E_ARG, "bytes_per_second is NULL; pass the address of a number");
     *bytes_per_second = 0;
     pool = rpi_pool_or_default(pool);
     const size_t threads = (size_t)rp_pool_threads(pool), bytes = threads * STREAMS * STREAM * sizeof(sixteen_bytes);

@@ -69,8 +69,7 @@ rp_status rpi_mask_check(const rp_desc *desc, const rp_mask *mask, int32_t n)
 {
     const rpi_mask_entry *m = rpi_mask_entry_of(mask->kind);
     if (!m)
-        return rpi_fail(RP_E_ARG, "masks[%d].kind is %d, which is not a mask; use a value of rp_mask_kind", (int)n,
-                        (int)mask->kind);
+        return rpi_fail(RP_E_ARG, "masks[%d].kind is %d; it must be a value of rp_mask_kind", (int)n, (int)mask->kind);
     for (const rp_mask_param *p = m->params; p && p->key; p++) {
         int64_t value;
         memcpy(&value, (const char *)mask + p->offset, sizeof value);
@@ -81,7 +80,7 @@ rp_status rpi_mask_check(const rp_desc *desc, const rp_mask *mask, int32_t n)
                                                   p->key, (long long)value, (long long)p->min, (long long)p->max);
     }
     if (m->info.same_lengths && desc->len_q != desc->len_k)
-        return rpi_fail(RP_E_SHAPE, "masks[%d] needs equal numbers of queries and keys: there are %lld and %lld",
+        return rpi_fail(RP_E_SHAPE, "masks[%d]: there are %lld queries and %lld keys; their numbers must be equal",
                         (int)n, (long long)desc->len_q, (long long)desc->len_k);
     return RP_OK;
 }

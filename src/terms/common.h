@@ -19,11 +19,11 @@ static rp_status check_choice(const char *what, const rp_param *p, int64_t value
     if (p->type == RP_PARAM_SIGN)
         return value == 1 || value == -1
                    ? RP_OK
-                   : rpi_fail(RP_E_RANGE, "%s%s is %lld: must be 1 or -1", what, p->field, (long long)value);
+                   : rpi_fail(RP_E_RANGE, "%s%s is %lld; it must be 1 or -1", what, p->field, (long long)value);
     for (int n = 0, used = 0; p->choices && p->choices[n] && used < (int)sizeof list; last = n++)
         used += snprintf(list + used, sizeof list - (size_t)used, "%s%d (%s)", n ? ", " : "", n, p->choices[n]);
     return value >= 0 && value <= last ? RP_OK
-                                       : rpi_fail(p->choices ? RP_E_ARG : RP_E_RANGE, "%s%s is %lld: must be %s%s",
+                                       : rpi_fail(p->choices ? RP_E_ARG : RP_E_RANGE, "%s%s is %lld; it must be %s%s",
                                                   what, p->field, (long long)value, p->choices ? "one of " : "", list);
 }
 
@@ -32,16 +32,16 @@ static rp_status check_number(const char *what, const rp_param *p, const char *f
     const bool bounded = p->min != 0 || p->max != 0;
     char min[32], max[32];
     if (!isfinite(value))
-        return rpi_fail(RP_E_RANGE, "%s%s is %g: must be a finite number", what, field, value);
+        return rpi_fail(RP_E_RANGE, "%s%s is %g; it must be a finite number", what, field, value);
     if (value == 0 && p->unset && value < p->min) /* unset, and nothing has determined it */
-        return rpi_fail(RP_E_RANGE, "%s%s is 0: set it to %s (%s)", what, field, p->unset, p->meaning);
+        return rpi_fail(RP_E_RANGE, "%s%s is 0; set it to %s (%s)", what, field, p->unset, p->meaning);
     if (p->above_min && !(value > p->min && (!bounded || value <= p->max)))
-        return rpi_fail(RP_E_RANGE, "%s%s is %.17g: must be above %s%s%s (%s)", what, field, value,
+        return rpi_fail(RP_E_RANGE, "%s%s is %.17g; it must be above %s%s%s (%s)", what, field, value,
                         bound_text(min, p->min), bounded ? " and at most " : "", bounded ? bound_text(max, p->max) : "",
                         p->meaning);
     if (bounded && !(value >= p->min && value <= p->max))
-        return rpi_fail(RP_E_RANGE, "%s%s is %.17g: must be %s to %s (%s)", what, field, value, bound_text(min, p->min),
-                        bound_text(max, p->max), p->meaning);
+        return rpi_fail(RP_E_RANGE, "%s%s is %.17g; it must be %s to %s (%s)", what, field, value,
+                        bound_text(min, p->min), bound_text(max, p->max), p->meaning);
     return RP_OK;
 }
 

@@ -6,11 +6,11 @@
 
 static const rp_param deberta_params[] = {
     {"span", RP_PARAM_INT, RPI_FIELD(span), .unset = "buckets, or max_position without buckets", .min = 1,
-     .max = 1 << 24, .meaning = "the tables have 2 span vectors"},
+     .max = 1 << 24, .meaning = "half the number of vectors in a table"},
     {"buckets", RP_PARAM_INT, RPI_FIELD(buckets), .value = -1, .min = -1, .max = 1 << 20,
-     .meaning = "-1: none; otherwise 4 or more"},
+     .meaning = "number of buckets of distances, 4 or more; -1: no buckets"},
     {"max_position", RP_PARAM_INT, RPI_FIELD(max_position), .unset = "span", .min = 1, .max = 1 << 24,
-     .meaning = "distances from max_position - 1 on share the last bucket"},
+     .meaning = "distances of max_position - 1 and more share the last bucket"},
     {0},
 };
 
@@ -46,26 +46,26 @@ static rp_status deberta_check(const rp_desc *d, rp_term *t, int32_t n)
     const int64_t max = 1 << 24;
     (void)d;
     if (t->buckets != -1 && t->buckets < 4)
-        return rpi_fail(RP_E_RANGE, "terms[%d].buckets is %lld: must be 4 to 2^20, or -1 for none", (int)n,
+        return rpi_fail(RP_E_RANGE, "terms[%d].buckets is %lld; it must be 4 to 2^20, or -1 for none", (int)n,
                         (long long)t->buckets);
     if (t->max_position == 0)
         t->max_position = t->span;
     if (t->max_position == 0)
-        return rpi_fail(RP_E_RANGE, "terms[%d].max_position is 0: set it%s", (int)n,
+        return rpi_fail(RP_E_RANGE, "terms[%d].max_position is 0; set it%s", (int)n,
                         t->buckets < 0 ? ", or set span, which is equal to it without buckets" : "");
     if (t->span == 0)
         t->span = t->buckets > 0 ? t->buckets : t->max_position;
     if (t->span < 1 || t->span > max)
-        return rpi_fail(RP_E_RANGE, "terms[%d].span is %lld: must be 1 to 2^24, half the length of k_pos", (int)n,
+        return rpi_fail(RP_E_RANGE, "terms[%d].span is %lld; it must be 1 to 2^24, half the length of k_pos", (int)n,
                         (long long)t->span);
     if (t->max_position < 1 || t->max_position > max || (t->buckets > 0 && t->max_position <= t->buckets / 2 + 1))
-        return rpi_fail(RP_E_RANGE, "terms[%d].max_position is %lld: must be more than %lld and at most 2^24", (int)n,
+        return rpi_fail(RP_E_RANGE, "terms[%d].max_position is %lld; it must be above %lld and at most 2^24", (int)n,
                         (long long)t->max_position, (long long)(t->buckets > 0 ? t->buckets / 2 + 1 : 0));
     t->left = deberta_reach(t, t->span - 1);
     t->right = deberta_reach(t, t->span);
     if (t->right >= max && t->buckets > 0)
         return rpi_fail(RP_E_RANGE,
-                        "terms[%d].span is %lld: with %lld buckets and max_position %lld the last vectors belong to "
+                        "terms[%d].span is %lld; with %lld buckets and max_position %lld the last vectors belong to "
                         "distances of 2^24 or more (span is usually equal to buckets)",
                         (int)n, (long long)t->span, (long long)t->buckets, (long long)t->max_position);
     return RP_OK;
@@ -75,7 +75,8 @@ static rp_status deberta_check_arrays(const rp_desc *d, const rp_term *t, const 
 {
     (void)d, (void)t;
     if (!array[0].data && !array[1].data)
-        return rpi_fail(RP_E_ARG, "terms[%d] (of deberta) has neither k_pos nor q_pos: give at least one", (int)n);
+        return rpi_fail(RP_E_ARG, "terms[%d] (of deberta) has neither k_pos nor q_pos; pass at least one of them",
+                        (int)n);
     return RP_OK;
 }
 

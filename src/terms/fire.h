@@ -10,11 +10,12 @@ static const rp_param fire_params[] = {
      .meaning = "scale of distances inside the logarithm"},
     {"L", RP_PARAM_REAL, RPI_FIELD(L), .required = true, .max = 0x1p53,
      .meaning = "queries before this position are normalised by it"},
-    {"eps", RP_PARAM_REAL, RPI_FIELD(eps), .value = 1e-6, .max = 1e100, .meaning = "above 0 if c or L is 0"},
-    {"width", RP_PARAM_INT, RPI_FIELD(width), .unset = "that of w1", .min = 1, .max = 1 << 20,
-     .meaning = "units of the first layer"},
-    {"width2", RP_PARAM_INT, RPI_FIELD(width2), .unset = "that of w3", .max = 1 << 20,
-     .meaning = "units of the second layer; 0: only two layers"},
+    {"eps", RP_PARAM_REAL, RPI_FIELD(eps), .value = 1e-6, .max = 1e100,
+     .meaning = "added to the divisor; above 0 if c or L is 0"},
+    {"width", RP_PARAM_INT, RPI_FIELD(width), .unset = "the rows of w1", .min = 1, .max = 1 << 20,
+     .meaning = "number of units of the first layer"},
+    {"width2", RP_PARAM_INT, RPI_FIELD(width2), .unset = "the columns of w3", .max = 1 << 20,
+     .meaning = "number of units of the second layer; 0: the network has only two layers"},
     {0},
 };
 
@@ -22,7 +23,7 @@ static rp_status fire_check(const rp_desc *d, rp_term *t, int32_t n)
 {
     (void)d;
     if (t->eps == 0 && fabs(t->c * t->L) == 0)
-        return rpi_fail(RP_E_RANGE, "terms[%d].eps is 0: must be above 0 if c or L is 0, to avoid 0/0", (int)n);
+        return rpi_fail(RP_E_RANGE, "terms[%d].eps is 0; it must be above 0 if c or L is 0, to avoid 0/0", (int)n);
     return RP_OK;
 }
 

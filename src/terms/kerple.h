@@ -65,7 +65,7 @@ static rp_status sandwich_check(const rp_desc *d, rp_term *t, int32_t n)
 {
     (void)d;
     if (t->dim % 2 != 0)
-        return rpi_fail(RP_E_RANGE, "terms[%d].dim is %lld: must be even, the width of the sinusoids", (int)n,
+        return rpi_fail(RP_E_RANGE, "terms[%d].dim is %lld; it must be even, the width of the sinusoids", (int)n,
                         (long long)t->dim);
     return RP_OK;
 }

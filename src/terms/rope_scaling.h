@@ -14,30 +14,31 @@ static rp_status rope_scaling_check(const char *what, const rp_term *t)
     const rp_scaling s = t->scaling;
     const bool trained = s == RP_SCALING_YARN || s == RP_SCALING_LLAMA3 || s == RP_SCALING_LONGROPE;
     if (s == RP_SCALING_NONE && t->factor != 1)
-        return rpi_fail(RP_E_ARG, "%sfactor is %g, but scaling is none: set scaling, or set factor to 1", what,
+        return rpi_fail(RP_E_ARG, "%sfactor is %g, but scaling is none; set scaling, or set factor to 1", what,
                         t->factor);
     if (s == RP_SCALING_DYNAMIC && t->max_position_embeddings == 0)
-        return rpi_fail(RP_E_RANGE, "%smax_position_embeddings is 0: set it to the trained length, 1 to 2^53", what);
+        return rpi_fail(RP_E_RANGE, "%smax_position_embeddings is 0; set it to the trained length, 1 to 2^53", what);
     if (trained && rope_original(t) < (s == RP_SCALING_LONGROPE ? 2 : 1))
         return rpi_fail(RP_E_RANGE,
-                        "%soriginal_max_position_embeddings is %lld: set it to the trained length, %d to 2^53", what,
+                        "%soriginal_max_position_embeddings is %lld; set it to the trained length, %d to 2^53", what,
                         (long long)t->original_max_position_embeddings, s == RP_SCALING_LONGROPE ? 2 : 1);
     if (s == RP_SCALING_YARN) {
         if (t->base <= 1)
-            return rpi_fail(RP_E_RANGE, "%sbase is %g: must be above 1 for yarn", what, t->base);
+            return rpi_fail(RP_E_RANGE, "%sbase is %g; it must be above 1 for yarn", what, t->base);
         if (!(t->beta_slow > 0 && t->beta_fast >= t->beta_slow && t->beta_fast <= 1e10))
-            return rpi_fail(RP_E_RANGE,
-                            "%sbeta_fast is %g and beta_slow is %g: must be 1e10 >= beta_fast >= beta_slow > 0", what,
-                            t->beta_fast, t->beta_slow);
+            return rpi_fail(
+                RP_E_RANGE,
+                "%sbeta_fast is %g and beta_slow is %g; they must satisfy 1e10 >= beta_fast >= beta_slow > 0", what,
+                t->beta_fast, t->beta_slow);
         if (!(t->mscale >= 0 && t->mscale <= 1e10 && t->mscale_all_dim >= 0 && t->mscale_all_dim <= 1e10))
-            return rpi_fail(RP_E_RANGE, "%smscale is %g and mscale_all_dim is %g: must be 0 (unset) to 1e10", what,
+            return rpi_fail(RP_E_RANGE, "%smscale is %g and mscale_all_dim is %g; they must be 0 (unset) to 1e10", what,
                             t->mscale, t->mscale_all_dim);
     }
     if (s == RP_SCALING_LLAMA3 &&
         !(t->low_freq_factor > 0 && t->high_freq_factor > t->low_freq_factor && t->high_freq_factor <= 1e10))
         return rpi_fail(RP_E_RANGE,
-                        "%slow_freq_factor is %g and high_freq_factor is %g: must be 0 < low < high <= 1e10", what,
-                        t->low_freq_factor, t->high_freq_factor);
+                        "%slow_freq_factor is %g and high_freq_factor is %g; they must satisfy 0 < low < high <= 1e10",
+                        what, t->low_freq_factor, t->high_freq_factor);
     return RP_OK;
 }
 

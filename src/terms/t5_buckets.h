@@ -77,9 +77,9 @@ static const rp_param bucket_params[] = {
     {"strategy", RP_PARAM_CHOICE, RPI_FIELD(strategy), .choices = bucket_strategies,
      .meaning = "spacing of the buckets"},
     {"buckets", RP_PARAM_INT, RPI_FIELD(buckets), .value = 32, .min = 2, .max = 1 << 30,
-     .meaning = "if bidirectional, even and at least 4"},
+     .meaning = "number of buckets; even and at least 4 if bidirectional"},
     {"max_distance", RP_PARAM_INT, RPI_FIELD(max_distance), .value = 128, .min = 1, .max = 0x1p32,
-     .meaning = "distances from here on share the last bucket"},
+     .meaning = "distances of max_distance and more share the last bucket"},
     {"bidirectional", RP_PARAM_FLAG, RPI_FIELD(bidirectional), .value = 1,
      .meaning = "1: half of the buckets are for keys after the query; 0: these keys share bucket 0"},
     {0},
@@ -90,11 +90,11 @@ static rp_status bucket_relations(const char *what, const rp_term *t)
 {
     const int64_t exact = exact_buckets(t->bidirectional ? t->buckets / 2 : t->buckets);
     if (t->bidirectional && (t->buckets < 4 || t->buckets % 2 != 0))
-        return rpi_fail(RP_E_RANGE, "%sbuckets is %lld: must be %s if bidirectional, half for each side", what,
+        return rpi_fail(RP_E_RANGE, "%sbuckets is %lld; it must be %s if bidirectional, half for each side", what,
                         (long long)t->buckets, t->buckets < 4 ? "at least 4" : "even");
     if (t->max_distance <= exact)
         return rpi_fail(RP_E_RANGE,
-                        "%smax_distance is %lld: must be more than %lld, the number of buckets with one distance", what,
+                        "%smax_distance is %lld; it must be above %lld, the number of buckets with one distance", what,
                         (long long)t->max_distance, (long long)exact);
     return RP_OK;
 }

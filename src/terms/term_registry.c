@@ -219,17 +219,18 @@ rp_status rp_term_sizes_sized(rp_term *term, size_t term_size, const rp_array *a
 {
     rp_term own;
     if (!term || !arrays)
-        return rpi_fail(RP_E_ARG, "%s is NULL", !term ? "term" : "arrays");
+        return rpi_fail(RP_E_ARG, "%s is NULL; pass a valid pointer", !term ? "term" : "arrays");
     const rp_status status = rpi_term_take(&own, term, term_size);
     if (status != RP_OK)
         return status;
     const rpi_scheme *s = rpi_scheme_of(own.kind);
     if (!s)
-        return rpi_fail(RP_E_ARG, "term.kind is %d: no such term in terms.def", (int)own.kind);
+        return rpi_fail(RP_E_ARG, "term.kind is %d; it must be a value of rp_term_kind", (int)own.kind);
     const int tells = s->sizes ? s->sizes(&own, arrays) : -1;
     if (tells >= 0)
         return rpi_fail(RP_E_SHAPE,
-                        "%s: the shape of its array %s does not determine its sizes: too few axes, or length 0",
+                        "%s: the shape of its array %s does not determine its sizes; pass an array with all axes, of "
+                        "lengths above 0",
                         rp_term_name(own.kind), s->array[tells].name);
     return rpi_term_give(term, term_size, &own);
 }
@@ -238,7 +239,7 @@ rp_status rp_term_usual_sizes_sized(rp_term *term, size_t term_size, int64_t len
 {
     rp_term own;
     if (!term)
-        return rpi_fail(RP_E_ARG, "term is NULL");
+        return rpi_fail(RP_E_ARG, "term is NULL; pass a valid pointer");
     const rp_status status = rpi_term_take(&own, term, term_size);
     const rpi_scheme *s = status == RP_OK ? rpi_scheme_of(own.kind) : NULL;
     if (!s || !s->usual_sizes)
@@ -265,8 +266,8 @@ rp_status rpi_check_positions(const rpi_view *v, const rpi_shape *shape, const c
             char batch[40] = "";
             if (batched)
                 snprintf(batch, sizeof batch, " of batch entry %lld", (long long)b);
-            return rpi_fail(RP_E_RANGE, "%s: element %lld%s is %g: positions must be finite and from -2^53 to 2^53",
-                            what, (long long)n, batch, x);
+            return rpi_fail(RP_E_RANGE, "%s: element %lld%s is %g; positions must be finite, from -2^53 to 2^53", what,
+                            (long long)n, batch, x);
         }
     return RP_OK;
 }

@@ -85,12 +85,12 @@ static void absent_arrays_are_named(void **state)
     (void)state;
     SLIP(t->size--, RP_E_ARG, "size", NULL);
     SLIP(t->size = 0, RP_E_ARG, "size", NULL);
-    SLIP(t->q.data = NULL, RP_E_ARG, "q is absent", "needed");
-    SLIP(t->k.data = NULL, RP_E_ARG, "k is absent", "needed");
-    SLIP(t->v.data = NULL, RP_E_ARG, "v is absent", "needs");
-    SLIP(t->term[0][0].data = NULL, RP_E_ARG, "term[0].table", "absent");
+    SLIP(t->q.data = NULL, RP_E_ARG, "q is missing", "pass");
+    SLIP(t->k.data = NULL, RP_E_ARG, "k is missing", "pass");
+    SLIP(t->v.data = NULL, RP_E_ARG, "v is missing", "pass");
+    SLIP(t->term[0][0].data = NULL, RP_E_ARG, "term[0].table", "missing");
     SLIP(t->term[2][0].data = NULL, RP_E_ARG, "term[2].table", "relkey");
-    SLIP(t->mask[1].data = NULL, RP_E_ARG, "mask[1]", "absent");
+    SLIP(t->mask[1].data = NULL, RP_E_ARG, "mask[1]", "missing");
     SLIP((t->out.data = t->lse.data = t->weights.data = t->profile.data = t->key_mass.data = t->entropy.data = NULL),
          RP_E_ARG, "output", NULL);
 }
@@ -241,12 +241,12 @@ static void rows_out_of_bounds_are_named(void **state)
     row.out = far;
     rp_tensors t = p.t;
     t.v.data = NULL;
-    said(rp_attend_row(plan, &t, 0, 0, 0, &row), RP_E_ARG, "v", "absent");
+    said(rp_attend_row(plan, &t, 0, 0, 0, &row), RP_E_ARG, "v", "missing");
     assert_true(far[0] == 7 && far[1] == 7);
     row = (rp_row){.weights = room};
     good(rp_attend_row(plan, &t, 1, 1, 2, &row)); /* weights need no v and no out */
     t.k.data = NULL;
-    said(rp_attend_row(plan, &t, 0, 0, 0, &row), RP_E_ARG, "k", "absent");
+    said(rp_attend_row(plan, &t, 0, 0, 0, &row), RP_E_ARG, "k", "missing");
     rp_plan_destroy(plan);
     problem_free(&p);
 }
@@ -277,7 +277,7 @@ static void arrays_of_biases_and_bounds_are_checked(void **state)
     said(rp_error_bound(plan, &p.t, &a), RP_E_ARG, "bound", "f32");
     a = rp_array_of(room, RP_F64, 3, shape);
     said(rp_error_bound(plan, &p.t, &a), RP_E_SHAPE, "bound", NULL);
-    said(rp_error_bound(plan, &p.t, NULL), RP_E_ARG, "bound", "NULL");
+    said(rp_error_bound(plan, &p.t, NULL), RP_E_ARG, "bound", "missing");
     a = rp_array_of(room, RP_F64, 4, bound);
     a.stride[0] = 0;
     said(rp_error_bound(plan, &p.t, &a), RP_E_STRIDE, "bound", "stride");

@@ -15,7 +15,7 @@ static void absent_arrays_are_named(void **state)
     SLIP(t->size--, RP_E_ARG, "tensors", NULL);
     SLIP(g->dout.data = NULL, RP_E_ARG, "dout", NULL);
     SLIP(t->q.data = NULL, RP_E_ARG, "q", NULL);
-    SLIP(t->v.data = NULL, RP_E_ARG, "v is absent", NULL);
+    SLIP(t->v.data = NULL, RP_E_ARG, "v is missing", NULL);
     SLIP(t->term[0][0].data = NULL, RP_E_ARG, "term[0].table", NULL);
     SLIP(t->mask[0].data = NULL, RP_E_ARG, "mask[0]", NULL);
     SLIP(t->weights = rp_array_of(room, RP_F32, 4, three), RP_E_ARG, "output other than out and lse", NULL);

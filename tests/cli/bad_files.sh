@@ -89,7 +89,7 @@ header_is '' '{"q":{"dtype":"F32","shape":[1,1,8,4],"data_offsets":[0,128]},"q":
 header_is '' '{"q":{"dtype":"F32","shape":[1,1,8,8],"data_offsets":[0,256]},"k":{"dtype":"F32","shape":[1,1,8,8],"data_offsets":[0,256]}}'
 header_is '' '{"__metadata__":{"a":1},"q":{"dtype":"F32","shape":[1,1,8,8],"data_offsets":[0,256]}}'
 header_is 'C64|complex|type' '{"q":{"dtype":"C64","shape":[1,1,4,8],"data_offsets":[0,256]}}'
-header_is 'array "q": not in the file' '{"Q":{"dtype":"F32","shape":[1,1,8,8],"data_offsets":[0,256]}}'
+header_is 'array "q" is not in the file' '{"Q":{"dtype":"F32","shape":[1,1,8,8],"data_offsets":[0,256]}}'
 header_is 'not in the file \(it has line\\x0afeed, \\x1b\[31mred\)' \
     '{"line\nfeed":{"dtype":"F32","shape":[1,1,8,4],"data_offsets":[0,128]},"\u001b[31mred":{"dtype":"F32","shape":[1,1,8,4],"data_offsets":[128,256]}}'
 { bytes 8 9223372036854775807; printf '{}'; } >"$T/hand.safetensors"
@@ -138,7 +138,7 @@ three() # three PATTERN TYPE SHAPE TYPE SHAPE TYPE SHAPE: check the error for q,
 three '^relpos: q: has 3 axes' F32 1,4,8 F32 1,1,4,8 F32 1,1,4,8
 three '^relpos: k: has 2 axes' F32 1,1,4,8 F32 4,8 F32 1,1,4,8
 three '^relpos: v: has 1 axes' F32 1,1,4,8 F32 1,1,4,8 F32 32
-three '"q": has 5 axes' F32 1,1,1,4,8 F32 1,1,4,8 F32 1,1,4,8
+three '"q" has 5 axes' F32 1,1,1,4,8 F32 1,1,4,8 F32 1,1,4,8
 three '\bk\b' F32 2,1,4,8 F32 1,1,4,8 F32 2,1,4,8
 three '\bv\b' F32 2,1,4,8 F32 2,1,4,8 F32 1,1,4,8
 three '\bk\b' F32 1,1,4,8 F32 1,1,4,7 F32 1,1,4,8
@@ -156,6 +156,6 @@ begin
 put q F32 1,1,4,8 some 0 32
 put k F32 1,1,4,8 some 0 32
 save "$T/two.safetensors"
-bad_file 'array "v": not in the file \(it has q, k\)' "$T/two.safetensors"
+bad_file 'array "v" is not in the file \(it has q, k\)' "$T/two.safetensors"
 
 finish

@@ -134,9 +134,9 @@ refusals explain <<'END'
 2 | --head | --input "$small" --head 4
 2 | no words | ''
 2 | no words | '  ' ' '
-2 | unknown suffix | -o "$T/kept/a.npz"
-2 | unknown suffix | -o "$T/kept/a"
-2 | unknown suffix | -o ''
+2 | the suffix is unknown | -o "$T/kept/a.npz"
+2 | the suffix is unknown | -o "$T/kept/a"
+2 | the suffix is unknown | -o ''
 2 | --no-bias | --no-bias --bias log
 2 | --input | --input "$small" a b
 2 | --input | --bias t5
@@ -153,7 +153,7 @@ refusals explain <<'END'
 2 | no term is called | --bias t6
 1 | no_such | --input "$T/no_such.npz"
 1 | it is a directory | --input "$T"
-1 | "x": not in the file | --input "$small" --mask x
+1 | "x" is not in the file | --input "$small" --mask x
 1 | axis of length 0 | --input "$no_keys"
 END
 

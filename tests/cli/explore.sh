@@ -17,7 +17,7 @@ echo page >"$T/tree/share/doc/relpos/relpos-explorer.html"
 page=$(realpath "$T/tree/share/doc/relpos/relpos-explorer.html")
 prints "$page" explore
 prints "$page" explore --path
-refused 2 'one argument too many' explore now
+refused 2 'the argument "now" is one too many' explore now
 printf '#!/bin/sh\n[ "$1" = "%s" ] && echo >"%s/opened"\n' "$page" "$T" >"$T/browser/xdg-open"
 chmod +x "$T/browser/xdg-open"
 PATH=$T/browser:$PATH

@@ -45,8 +45,8 @@ refusals <<'END'
 2 | --scale needs a value | attend "$small" -o "$T/kept/b.npz" --scale
 2 | no input file | attend
 2 | no output file | attend "$small"
-2 | one argument too many: "third" | attend "$small" third -o "$T/kept/b.npz"
-2 | one argument too many | info now
+2 | the argument "third" is one too many | attend "$small" third -o "$T/kept/b.npz"
+2 | is one too many | info now
 END
 
 # The help and the manual page list the same options, terms and masks.

@@ -9,9 +9,9 @@
 make_small
 
 refusals attend <<'END'
-2 | unknown suffix | "$small" -o "$T/kept/a.txt"
-2 | unknown suffix | "$small" -o "$T/kept/npz"
-2 | unknown suffix | "$small" -o ''
+2 | the suffix is unknown | "$small" -o "$T/kept/a.txt"
+2 | the suffix is unknown | "$small" -o "$T/kept/npz"
+2 | the suffix is unknown | "$small" -o ''
 END
 mkdir "$T/dir.npz"
 refusals attend <<'END'

@@ -185,8 +185,8 @@ for model in added added.packed; do
 done
 echo '{"<AA2fold>": 33}' >"$T/made/added/added_tokens.json"
 run t5 tokenize "$T/made/added" --text M
-says 'the model accepts only token numbers: added_tokens.json: "<AA2fold>" has the number 33: new tokens must have consecutive numbers, beginning with 32'
-refused 2 '--draft: unknown type "f32"' t5 generate $data/v11 --tokens --text 3 --draft f32
+says 'the model accepts only token numbers: added_tokens.json: "<AA2fold>" has the number 33; new tokens must have consecutive numbers, beginning with 32'
+refused 2 '--draft: the type "f32" is unknown' t5 generate $data/v11 --tokens --text 3 --draft f32
 refused 1 'draft type int4 with weights of int4' t5 generate $data/v11 --tokens --text 3 --type int4 --exact
 ok t5 bench $data/v11 --source 8 --new 9 --repeat 1 --exact
 has '^draft .* passes$'
@@ -263,7 +263,7 @@ for beams in 1 2 4 5; do
     ok t5 generate "$T/made/set" --tokens --text "$source" --max-new-tokens 6 --beams $beams
     check "results of $beams beams" "$((beams < 4 ? beams : 4))" "$(wc -l <"$T/out" | tr -d ' ')"
 done
-refused 2 '--exact: it needs one beam, and there are 4' t5 generate "$T/made/set" --tokens --text "$source" --exact
+refused 2 '--exact: it needs one beam, but the search has 4' t5 generate "$T/made/set" --tokens --text "$source" --exact
 ok t5 generate $data/byt5 --text hello --max-new-tokens 40
 cp "$T/out" "$T/whole"
 ok t5 generate $data/byt5 --text hello --max-new-tokens 40 --stop E
@@ -412,8 +412,8 @@ while IFS='@' read -r map words; do # the index may not name a shard outside its
     says "$words"
 done <<'END'
 {}@it has no weight_map
-{"a": ""}@tensor 'a' has no file
-{"a": 3}@tensor 'a' has no file
+{"a": ""}@names no file for tensor 'a'
+{"a": 3}@names no file for tensor 'a'
 {"a": ".x.safetensors"}@names '.x.safetensors' \(shards must be in the folder of the index\)
 {"a": "../x.safetensors"}@names '../x.safetensors' \(shards must be in the folder of the index\)
 {"a": "x\\y.safetensors"}@names 'x\\y.safetensors' \(shards must be in the folder of the index\)
@@ -429,17 +429,17 @@ refusals t5 <<'END'
 1 | line 1: the model accepts only token numbers | generate tests/t5/data/v11 --text hello
 1 | the checkpoint has no decoder | generate tests/t5/data/encoder --tokens --text 5
 1 | no tab | score tests/t5/data/v11 --tokens --text 5
-2 | --type: unknown type "f64" | info tests/t5/data/v11 --type f64
+2 | --type: the type "f64" is unknown | info tests/t5/data/v11 --type f64
 1 | line 1: "5x" is not a token number | generate tests/t5/data/v11 --tokens --text 5x
 1 | line 1: -5 is not in the vocabulary | generate tests/t5/data/v11 --tokens --text -5
 1 | line 1: 3000000000 is not in the vocabulary | generate tests/t5/data/v11 --tokens --text 3000000000
 1 | line 1: 99999999999999999999 is not in the vocabulary | generate tests/t5/data/v11 --tokens --text 99999999999999999999
 2 | --begin: "x" is not a token number | generate tests/t5/data/v11 --tokens --text 5 --begin x
-2 | --stop: given more than 16 times | generate tests/t5/data/byt5 --text 5 $(printf -- '--stop x%.0s ' 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17)
-2 | --pool: unknown value "middle" \(mean, first or last\) | encode tests/t5/data/encoder --tokens --text 5 --pool middle -o x.npz
-2 | --early-stopping: unknown value "later" | generate tests/t5/data/v11 --tokens --text 5 --early-stopping later
+2 | --stop: it was given more than 16 times | generate tests/t5/data/byt5 --text 5 $(printf -- '--stop x%.0s ' 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17)
+2 | --pool: the value "middle" is unknown \(use mean, first or last\) | encode tests/t5/data/encoder --tokens --text 5 --pool middle -o x.npz
+2 | --early-stopping: the value "later" is unknown | generate tests/t5/data/v11 --tokens --text 5 --early-stopping later
 2 | --temperature: 0 is out of range | generate tests/t5/data/v11 --tokens --text 5 --sample --temperature 0
-2 | --sample: it needs one beam, and --beams is 2 | generate tests/t5/data/v11 --tokens --text 5 --sample --beams 2
+2 | --sample: it needs one beam, but --beams is 2 | generate tests/t5/data/v11 --tokens --text 5 --sample --beams 2
 2 | --return: 3 is above the number of beams, 1 | generate tests/t5/data/v11 --tokens --text 5 --return 3
 2 | --return: 3 is above the number of beams, 2 | generate tests/t5/data/v11 --tokens --text x --beams 2 --return 3
 2 | --beams: 60 is above 32, half of the vocabulary | generate tests/t5/data/v11 --tokens --text 5 --beams 60
@@ -450,14 +450,14 @@ refusals t5 <<'END'
 2 | --repetition-penalty: 1e-50 is out of range | generate tests/t5/data/v11 --tokens --text 5 --repetition-penalty 1e-50
 2 | --length-penalty: 101 is out of range | generate tests/t5/data/v11 --tokens --text 5 --length-penalty 101
 2 | --min-new-tokens: 9 is above --max-new-tokens, which is 4 | generate tests/t5/data/v11 --tokens --text 5 --min-new-tokens 9 --max-new-tokens 4
-2 | --temperature: it needs sampling | generate tests/t5/data/v11 --tokens --text 5 --temperature 2
-2 | --top-k: it needs sampling | generate tests/t5/data/v11 --tokens --text 5 --top-k 2 --beams 2
-2 | --top-p: it needs sampling | generate tests/t5/data/v11 --tokens --text 5 --top-p 0.5
-2 | --seed: it needs sampling | generate tests/t5/data/v11 --tokens --text 5 --seed 3
-2 | --length-penalty: it needs several beams | generate tests/t5/data/v11 --tokens --text 5 --length-penalty 2
-2 | --early-stopping: it needs several beams | generate tests/t5/data/v11 --tokens --text 5 --early-stopping true
-2 | --exact: it needs one beam, and there are 2 | generate tests/t5/data/v11 --tokens --text 5 --exact --beams 2
-2 | --exact: it needs one beam, and there are 3 | bench tests/t5/data/v11 --draft int8 --beams 3
+2 | --temperature: only sampling uses it | generate tests/t5/data/v11 --tokens --text 5 --temperature 2
+2 | --top-k: only sampling uses it | generate tests/t5/data/v11 --tokens --text 5 --top-k 2 --beams 2
+2 | --top-p: only sampling uses it | generate tests/t5/data/v11 --tokens --text 5 --top-p 0.5
+2 | --seed: only sampling uses it | generate tests/t5/data/v11 --tokens --text 5 --seed 3
+2 | --length-penalty: only a search with several beams uses it | generate tests/t5/data/v11 --tokens --text 5 --length-penalty 2
+2 | --early-stopping: only a search with several beams uses it | generate tests/t5/data/v11 --tokens --text 5 --early-stopping true
+2 | --exact: it needs one beam, but the search has 2 | generate tests/t5/data/v11 --tokens --text 5 --exact --beams 2
+2 | --exact: it needs one beam, but the search has 3 | bench tests/t5/data/v11 --draft int8 --beams 3
 2 | --suppress-tokens: "x" is not a token number | generate tests/t5/data/v11 --tokens --text 5 --suppress-tokens '3 x'
 2 | --suppress-tokens: 64 is not in the vocabulary \(0 to 63\) | generate tests/t5/data/v11 --tokens --text 5 --suppress-tokens '3 64'
 2 | --begin-suppress-tokens: 64 is not in the vocabulary | generate tests/t5/data/v11 --tokens --text 5 --begin-suppress-tokens 64
@@ -465,24 +465,24 @@ refusals t5 <<'END'
 2 | --stop: the text is empty | generate tests/t5/data/byt5 --text good --stop ''
 2 | --stop: the model has no tokenizer | generate tests/t5/data/v11 --tokens --text 5 --stop x
 1 | line 1: "x" is not a token number | generate tests/t5/data/v11 --tokens --text 5 --prefix x
-2 | -o is missing | encode tests/t5/data/v11
-2 | unknown format | encode tests/t5/data/v11 -o x.txt
+2 | no output file was given | encode tests/t5/data/v11
+2 | the suffix is unknown | encode tests/t5/data/v11 -o x.txt
 2 | there is no padding | encode tests/t5/data/v11 -o x.npz --attend-padding
-2 | it needs vectors | encode tests/t5/data/v11 -o x.npz --normalize
+2 | it needs one vector for each line | encode tests/t5/data/v11 -o x.npz --normalize
 1 | cannot write to its folder | generate tests/t5/data/v11 --tokens --text 5 -o none/there
 2 | no text | explain tests/t5/data/t5
 2 | --layer: 2 is out of range \(0 to 1\) | explain tests/t5/data/t5 '5 6' --tokens --layer 2
 2 | --head: 2 is out of range \(0 to 1\) | explain tests/t5/data/t5 '5 6' --tokens --head 2
 2 | --query: 2 is out of range \(0 to 1 | explain tests/t5/data/t5 '5 6' --tokens --query 2
 2 | --query: no query is the token "x" | explain tests/t5/data/t5 '5 6' --tokens --query x
-2 | --part: unknown value "both" | explain tests/t5/data/t5 '5 6' --tokens --part both
-2 | --output: x.txt: unknown suffix | explain tests/t5/data/t5 '5 6' --tokens -o x.txt
+2 | --part: the value "both" is unknown | explain tests/t5/data/t5 '5 6' --tokens --part both
+2 | --output: x.txt: the suffix is unknown | explain tests/t5/data/t5 '5 6' --tokens -o x.txt
 2 | it has no tokens | explain tests/t5/data/t5 '' --tokens
 1 | the model has no decoder | explain tests/t5/data/encoder '5 6' --tokens --part cross
 1 | transient-global attention | explain tests/t5/data/longt5_global '5 6' --tokens
 1 | cannot be opened | verify tests/none
 1 | line 1: token 1 is 64, and the vocabulary has 64 | verify tests/t5/data/v11 --tokens --text '5 64'
-2 | -o is missing | pack tests/t5/data/v11
+2 | no output file was given | pack tests/t5/data/v11
 1 | cannot write to its folder | pack tests/t5/data/v11 -o none/there
 END
 

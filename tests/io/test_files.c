@@ -120,7 +120,7 @@ static void unusable_arrays_say_why(void **state)
         err, "array \"fp8\": it has the dtype 'F8_E4M3' (save it as F32, F64, F16, BF16 or an integer type)");
     assert_int_equal(io_find(&set, "fp8")->dtype, IO_NO_DTYPE);
     assert_null(io_take(&set, "no\nthing", err));
-    assert_memory_equal(err, "array \"no\\x0athing\": not in the file (it has ", 44);
+    assert_memory_equal(err, "array \"no\\x0athing\" is not in the file (it has ", 46);
     io_free(&set);
     assert_int_equal(io_read(RELPOS_TEST_DATA "/numpy_odd.npz", &set, NULL, err), 0);
     assert_int_equal(io_find(&set, "object")->dtype, IO_NO_DTYPE);

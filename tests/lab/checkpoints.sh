@@ -14,7 +14,7 @@ printf 'X' | dd of="$T/four/checkpoint.safetensors" bs=1 seek=9000 conv=notrunc 
 run lab train "$T/small.lab" -o "$T/four" --resume
 check 'it continues' 0 "$code"
 check 'the message' 'damaged: its checksum' "$(grep -oE 'damaged: its checksum' "$T/err")"
-check 'the damaged one is kept and does not replace a good one' 1 "$(grep -c 'kept as damaged.safetensors' "$T/err")"
+check 'the damaged one is kept and does not replace a good one' 1 "$(grep -c 'the damaged file is now damaged.safetensors' "$T/err")"
 ok lab eval "$T/four/previous.safetensors"
 refused 1 'damaged: its checksum' lab eval "$T/four/damaged.safetensors"
 same 'the same bytes' "$T/run/checkpoint.safetensors" "$T/four/checkpoint.safetensors"
@@ -35,12 +35,12 @@ for kind in loop folder memory; do
         refused 1 "$kind/checkpoint.safetensors: $why" lab $word "$T/$kind"
     done
     refused 1 "$kind/checkpoint.safetensors: $why" lab train "$T/small.lab" -o "$T/$kind" --resume
-    refused 1 'it has a run already' lab train "$T/small.lab" -o "$T/$kind"
+    refused 1 'it already has a run' lab train "$T/small.lab" -o "$T/$kind"
     same 'the same bytes' "$T/three/previous.safetensors" "$T/$kind/previous.safetensors"
 done
 cp -r "$T/three" "$T/absent" && rm "$T/absent/checkpoint.safetensors"
-run lab eval "$T/absent" # if a checkpoint is missing, the previous one is used
-check 'the previous one is used' '0 1' "$code $(grep -c 'cannot be opened: No such file.*the one before it is used' "$T/err")"
+run lab eval "$T/absent" # a missing checkpoint is replaced by the previous one
+check 'the previous one is used' '0 1' "$code $(grep -c 'cannot be opened: No such file.*using the previous checkpoint' "$T/err")"
 cp -r "$T/three" "$T/log" 
 ln -sf log.jsonl "$T/log/log.jsonl"
 refused 1 'log.jsonl: it is a symbolic link, but the log must be a regular file' lab train "$T/small.lab" -o "$T/log" --resume

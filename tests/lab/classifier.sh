@@ -35,12 +35,12 @@ for file in x y; do
 done
 same 'the same bytes' "$T/x.tail" "$T/y.tail"
 refused 1 'is a classifier, which cannot write' lab sample "$T/c1"
-refused 1 'it is not a decoder of bytes' lab inspect "$T/c1"
-refused 1 'text: names one file' lab train "$T/classes.lab" -o "$T/bad" --set "text = $T/one.txt"
-refused 1 'classes: 3, but text names 2 files' lab train "$T/classes.lab" -o "$T/bad" --set "text = $T/one.txt $T/two.txt"
-refused 1 'classes: 3, but text names 2 files' lab eval "$T/c1" --text "$T/one.txt $T/two.txt"
+refused 1 'the model is a classifier' lab inspect "$T/c1"
+refused 1 'text: it names one file' lab train "$T/classes.lab" -o "$T/bad" --set "text = $T/one.txt"
+refused 1 'classes = 3: text names 2 files' lab train "$T/classes.lab" -o "$T/bad" --set "text = $T/one.txt $T/two.txt"
+refused 1 'classes = 3: text names 2 files' lab eval "$T/c1" --text "$T/one.txt $T/two.txt"
 head -c 60 "$T/one.txt" >"$T/little.txt" # 48 tokens for training, 12 held out
-refused 1 'little.txt: 12 tokens for training or held out, fewer than length, 16' lab train "$T/classes.lab" -o "$T/bad" \
+refused 1 'little.txt has 12 tokens for training or held out, fewer than length, 16' lab train "$T/classes.lab" -o "$T/bad" \
     --set "text = $T/one.txt $T/two.txt $T/little.txt"
 refused 1 '12 tokens of each file to measure on' lab eval "$T/c1" --text "$T/one.txt $T/two.txt $T/little.txt" --lengths 48 --bytes 36
 ok lab sweep "$T/classes_sweep.lab" -o "$T/classes.jsonl"

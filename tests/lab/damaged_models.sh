@@ -21,9 +21,9 @@ sed 's/seed = 1/seed = 2/' "$T/model.safetensors" >"$T/lie.safetensors"
 refused 1 'damaged: its checksum' lab sample "$T/lie.safetensors"
 size=$(($(wc -c <"$T/model.safetensors") - 4))
 (head -c "$size" "$T/model.safetensors" && printf '\377\377\377\177') >"$T/lie.safetensors"
-refused 1 'has -*nan at [0-9]+ .weights are finite' lab sample "$T/lie.safetensors"
-# An invalid dtype makes an array unreadable. Every command that needs the array reports this, and training continues from
-# the previous checkpoint.
+refused 1 'has -*nan at [0-9]+; weights must be finite' lab sample "$T/lie.safetensors"
+# an invalid dtype makes an array unreadable: every command that needs it reports this, and training continues from the
+# previous checkpoint
 sed 's/"embedding.weight":{"dtype":"F32"/"embedding.weight":{"dtype":"G32"/' "$T/model.safetensors" >"$T/lie.safetensors"
 no_type='lie.safetensors: array "embedding.weight": it has the dtype .G32. .save it as F32'
 refused 1 "$no_type" lab eval "$T/lie.safetensors"
@@ -35,7 +35,7 @@ explain_refused 1 "$no_type" --model "$T/lie.safetensors" --text 'one two'
 cp -r "$T/three" "$T/no_type"
 sed -i 's/"optimizer.v.norm.weight":{"dtype":"F32"/"optimizer.v.norm.weight":{"dtype":"G32"/' "$T/no_type/checkpoint.safetensors"
 run lab train "$T/small.lab" -o "$T/no_type" --resume
-check 'the previous one is used' '0 1' "$code $(grep -cE 'has the dtype .G32. .*the one before it is used, of step [0-9]+, and it is kept as damaged.safetensors' "$T/err")"
+check 'the previous one is used' '0 1' "$code $(grep -cE 'has the dtype .G32. .*using the previous checkpoint, of step [0-9]+; the damaged file is now damaged.safetensors' "$T/err")"
 same 'the same bytes' "$T/run/checkpoint.safetensors" "$T/no_type/checkpoint.safetensors"
 for name in q k v; do # the same in an exported layer
     sed "s/\"$name\":{\"dtype\":\"F32\"/\"$name\":{\"dtype\":\"G32\"/" "$T/x.safetensors" >"$T/odd.safetensors"

@@ -143,14 +143,14 @@ check 'no term' 1 "$(grep -c 'with no term' "$T/out")"
 # errors
 explain_refused 2 'model needs a text .give --text' --model $model
 explain_refused 2 'model needs a text .give --text' --model $model --text ''
-explain_refused 2 '^relpos: --text: has 1025 bytes .give at most 1024' --model $model --text "$(printf '%1025d' 1)"
+explain_refused 2 '^relpos: --text: it has 1025 bytes .give at most 1024' --model $model --text "$(printf '%1025d' 1)"
 explain_refused 2 '^relpos: --word: 2 is out of range .0 to 1' --model $model --text 'one two' --word 2
 explain_refused 2 '^relpos: --layer: 4 is out of range .0 to 3' --model $model --text 'one two' --layer 4
 explain_refused 2 '^relpos: --head: 4 is out of range .0 to 3' --model $model --text 'one two' --head 4
 explain_refused 2 '^relpos: --word: "x"' --model $model --text 'one two' --word x
 explain_refused 1 'nothing.safetensors: .*cannot be opened' --model "$T/nothing.safetensors" --text 'one two'
 explain_refused 1 'it is not a model of relpos lab: its metadata has no relpos.lab .relpos lab train' --model "$T/x.safetensors" --text 'one two'
-explain_refused 1 'learned positions end at 16, but the length is 17 .*shorter text' --model "$T/learned" --text '12345678 12345678'
+explain_refused 1 'there are 16 learned positions, but the length is 17 .*shorter text' --model "$T/learned" --text '12345678 12345678'
 explain_refused 2 'a model defines the terms' --model $model --text 'one two' --bias alibi
 explain_refused 2 'a model defines the terms' --model $model --text 'one two' --no-bias
 explain_refused 2 'a model defines the terms' --model $model --text 'one two' --causal

@@ -63,7 +63,7 @@ for type in f16 bf16; do
 done
 refused 2 'layer: --model writes all layers' lab export "$T/run" --model --layer 0 -o "$T/x.safetensors"
 refused 2 'dtype: the arrays of a layer are f32' lab export "$T/run" --prompt 'We are met' --dtype f16 -o "$T/x.npz"
-refused 2 'dtype: f64 is not supported, the weights are f32 .use f32, f16 or bf16' lab export "$T/run" --model --dtype f64 -o "$T/x.safetensors"
+refused 2 'dtype: f64 is not supported, because the weights are f32 .use f32, f16 or bf16' lab export "$T/run" --model --dtype f64 -o "$T/x.safetensors"
 refused 2 'dtype: "f8" is not a type' lab export "$T/run" --model --dtype f8 -o "$T/x.safetensors"
 
 finish

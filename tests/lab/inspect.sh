@@ -44,7 +44,7 @@ theirs = profile[63:126][31::-1]
 print(int(len(mine) == 32 and max(abs(x - y) for x, y in zip(mine, theirs)) < 32 * 2**-24))
 END
 )"
-refused 1 'text: 32 bytes, but the length is 33' lab inspect "$T/run" --text "$T/some.txt" --length 33
+refused 1 'text: it has 32 bytes, but the length is 33' lab inspect "$T/run" --text "$T/some.txt" --length 33
 refused 2 'no run' lab inspect
 
 finish

@@ -64,7 +64,7 @@ check 'three orders' 3 "$(grep -o '"order"' "$T/out" | wc -l)"
 ok lab eval "$T/run" --bytes 200 --ngrams 2
 check 'as text' 2 "$(grep -cE '^[12]-gram +perplexity +[0-9.]+ +[0-9.]+ bits/byte$' "$T/out")"
 
-refused 1 'eval_stride: 17 is above the shortest length, 16' lab eval "$T/run" --stride 17 --bytes 200
+refused 1 'eval_stride = 17: it is above the shortest length, 16' lab eval "$T/run" --stride 17 --bytes 200
 refused 1 'too few for 5 pieces of 48' lab eval "$T/run" --pieces 5 --bytes 290 --stride 16 --lengths 96
 refused 1 'and several pieces, but the longest length is 16' lab eval "$T/run" --pieces 20 --bytes 200
 make_classes

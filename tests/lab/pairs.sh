@@ -67,8 +67,8 @@ ok lab export "$T/copy" --transformers --dtype bf16 -o "$T/t5"
 check 'its files' 'config.json generation_config.json model.safetensors tokenizer_config.json' "$(cd "$T/t5" && echo *)"
 check 'its shape' '32 8 32 1 1 4 "gated-gelu" false' "$(for key in d_model d_kv d_ff num_layers num_decoder_layers num_heads feed_forward_proj tie_word_embeddings; do
     sed -n "s/.*\"$key\": \(.*\),.*/\1/p" "$T/t5/config.json"; done | tr '\n' ' ' | sed 's/ $//')"
-refused 1 't5: it exists already' lab export "$T/copy" --transformers -o "$T/t5/"
-refused 1 't5: it exists already' lab export "$T/copy" --transformers -o "$T/t5"
+refused 1 't5: it already exists' lab export "$T/copy" --transformers -o "$T/t5/"
+refused 1 't5: it already exists' lab export "$T/copy" --transformers -o "$T/t5"
 refused 1 'no decoder of transformers has it' lab export "$T/run" --transformers -o "$T/no"
 refused 2 'model writes another form' lab export "$T/copy" --transformers --model -o "$T/no"
 refused 2 'transformers takes no text' lab export "$T/copy" --transformers --prompt ab -o "$T/no"
@@ -86,26 +86,26 @@ while IFS='|' read -r line said; do
     printf "a\tb\n$line\n" >"$T/bad$n.txt"
     refused 1 "bad$n.txt:2: $said" lab train "$T/short.lab" -o "$T/bad" --set "text=$T/good.txt $T/bad$n.txt"
 done <<'END'
-ab|0 tabs .a line is a source, one tab and a target.
-a\tb\tc|2 tabs
+ab|the line has 0 tabs .write a source, one tab and a target.
+a\tb\tc|the line has 2 tabs
 \tb|the source is empty
 a\t|the target is empty
-abcdef\tb|a source of 6 bytes and its end .at most 6 tokens: set a larger length, or use a shorter source.
-a\tbcdefg|a target of 6 bytes and its end .at most 6 tokens: set a larger target_length, or use a shorter target.
+abcdef\tb|the source has 6 bytes and an end token, which is more than 6 tokens .set a larger length, or use a shorter source.
+a\tbcdefg|the target has 6 bytes and an end token, which is more than 6 tokens .set a larger target_length, or use a shorter target.
 END
 check 'the cases' 6 "$n"
 refused 1 '4 training pairs, but batch is 32' lab train "$T/short.lab" -o "$T/few" --set "text=$T/good.txt $T/good.txt $T/good.txt $T/good.txt" --set valid_share=0
 refused 1 'no pair to measure on in 1 bytes' lab eval "$T/copy" --bytes 1
 refused 1 'no pair to measure on in 1 bytes' lab train "$T/short.lab" -o "$T/little" --set eval_bytes=1
 check 'no step was made' no "$([ -e "$T/little/log.jsonl" ] && echo yes || echo no)"
-refused 2 'vocab: 256 is too small for an encoder-decoder .at least 259' lab train "$T/short.lab" -o "$T/bad" --set vocab=256
+refused 2 'vocab = 256: an encoder-decoder needs at least 259' lab train "$T/short.lab" -o "$T/bad" --set vocab=256
 refused 2 'tokenizer: an encoder-decoder uses' lab train "$T/short.lab" -o "$T/bad" --set tokenizer=x.model
 refused 1 'noise: windows of two bytes do not fit' lab train "$T/spans.lab" -o "$T/bad" --set length=2
 refused 2 'prompt: an encoder-decoder needs a source' lab sample "$T/copy"
 refused 1 'length 11 is out of range .1 to 6.' lab sample "$T/copy" --prompt abcdefghij
 refused 2 'lengths: an encoder-decoder is measured on whole pairs' lab eval "$T/copy" --lengths 4
 refused 1 'layers of an encoder-decoder cannot be written' lab export "$T/copy" --prompt ab -o "$T/x.npz"
-refused 1 'it is not a decoder of bytes' lab inspect "$T/copy"
-refused 1 'a sweep cannot measure an encoder-decoder' lab sweep "$T/short.lab" -o "$T/x.jsonl"
+refused 1 'the model is a classifier, an encoder-decoder' lab inspect "$T/copy"
+refused 1 'task = encoder-decoder: a sweep cannot measure it' lab sweep "$T/short.lab" -o "$T/x.jsonl"
 
 finish

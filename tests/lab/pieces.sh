@@ -53,13 +53,13 @@ if command -v spm_train >/dev/null; then
     refused 1 'damaged: its checksum' lab sample "$T/lie.safetensors"
     refused 1 'tokenizer: .*pieces.model: cannot be read' lab train "$T/pieces.lab" -o "$T/p0"
     mv "$T/elsewhere.model" "$T/pieces.model"
-    refused 1 'vocab: 399, but .* has 400 word pieces \(set vocab = 400 or more\)' lab train "$T/pieces.lab" -o "$T/p0" --set vocab=399
+    refused 1 'vocab = 399: .* has 400 word pieces \(set vocab = 400 or more\)' lab train "$T/pieces.lab" -o "$T/p0" --set vocab=399
     model prefix --add_dummy_prefix=true
     refused 1 'vim.txt: line 1: the text of the word pieces differs from the file' lab train "$T/pieces.lab" -o "$T/p0" --set "tokenizer=$T/prefix.model"
     model chars --byte_fallback=false
     refused 1 'none of its 400 word pieces is a line feed' lab train "$T/pieces.lab" -o "$T/p0" --set "tokenizer=$T/chars.model"
     model bpe --model_type=bpe
-    refused 1 'tokenizer: .*/bpe.model: its model type is 2, BPE: must be 1, Unigram .*spm_train --model_type=unigram' \
+    refused 1 'tokenizer: .*/bpe.model: its model type is 2, BPE; it must be 1, Unigram .*spm_train --model_type=unigram' \
         lab train "$T/pieces.lab" -o "$T/p0" --set "tokenizer=$T/bpe.model"
     refused 1 'tokenizer: README.md: .* is damaged: it is not a SentencePiece model' \
         lab train "$T/pieces.lab" -o "$T/p0" --set tokenizer=README.md

@@ -114,7 +114,7 @@ refused 2 'no key is called "stepz"' lab sweep "$T/sweep.lab" -o "$T/quick.jsonl
 grep -v '^vary' "$T/other.lab" >"$T/other.lab.one"
 run lab sweep "$T/other.lab" -o "$T/other.jsonl"
 check 'three are measured, one has other weights' '1 3 2' "$code $(wc -l <"$T/other.jsonl") $(wc -l <"$T/err")"
-check 'which' 1 "$(grep -c 't5 has other weights than rope' "$T/err")"
+check 'which' 1 "$(grep -c 'position = t5: it has other weights than rope' "$T/err")"
 check 'one training, three measurements' '1 3' "$(sed 's/.*"train_loss":\([0-9.]*\).*/\1/' "$T/other.jsonl" | sort -u | wc -l) \
 $(sed 's/.*"lengths":.{"length":16,"loss":\([0-9.]*\).*/\1/' "$T/other.jsonl" | sort -u | wc -l)"
 
@@ -124,7 +124,7 @@ check 'eval finds what the sweep found' 1 "$(sed 's/.*"lengths":.{"length":16,"l
     xargs -I '{}' grep -c '"eval_position":"rope,base=100".*"length":16,"loss":{}' "$T/other.jsonl")"
 ok lab eval "$T/rope" --position rope,base=100
 check 'it reports this' 1 "$(grep -c 'steps; measured with rope,base=100$' "$T/out")"
-refused 1 't5 has other weights than rope' lab eval "$T/rope" --position t5
+refused 1 'position = t5: it has other weights than rope' lab eval "$T/rope" --position t5
 
 # the n-gram baseline on the measured bytes
 ok lab sweep "$T/sweep.lab" -o "$T/counts.jsonl" --set seeds=1 --set eval_pieces=2 --set eval_ngrams=2 --keep "$T/counts"

@@ -125,7 +125,7 @@ static void lack_of_memory_for_buffers_is_reported(void **state)
         const int code = nn_blas_memory(2, err);
         assert_int_equal(starve_end(), n);
         assert_int_equal(code, -1);
-        assert_non_null(strstr(err, "out of memory for the CBLAS"));
+        assert_non_null(strstr(err, "out of memory while starting the CBLAS"));
     }
 }
 

@@ -158,10 +158,10 @@ static void impossible_lines_are_refused(void **state)
     c.generate = NN_GENERATE_RECALL;
     c.generate_size = 700;
     assert_int_equal(nn_config_check(&c, err), -1);
-    assert_string_equal(err, "generate_size: 700 (at most 676 for this task)");
+    assert_string_equal(err, "generate_size = 700: it is too large for this task (use at most 676)");
     c.generate_size = 50;
     assert_int_equal(nn_config_check(&c, err), -1);
-    assert_string_equal(err, "length: 128, but lines of generate_size 50 have 154 tokens (set length = 154)");
+    assert_string_equal(err, "length = 128: lines of generate_size 50 have 154 tokens (set length = 154)");
     c.length = 154;
     assert_int_equal(nn_config_check(&c, err), 0);
     c.task = NN_CLASSIFIER;

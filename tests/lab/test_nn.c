@@ -203,7 +203,7 @@ static void gradients_of_samples_equal_differences(void **state)
                 given |= array->use == RP_USE_CONSTANT;
             }
             if (!(by_text && strstr(err, "is as long as the text")) &&
-                !(given && strstr(err, "is a constant that the user must give")))
+                !(given && strstr(err, "is a constant that must come from a file")))
                 fail_msg("%s: %s", text, err);
         }
     }
@@ -739,7 +739,7 @@ static void impossible_models_are_refused(void **state)
         {"position", "t5,buckets=1", "buckets"},
         {"position", "rope+rope", "rope"},
         {"heads", "3", "multiple"},
-        {"warmup", "1000", "more than steps"},
+        {"warmup", "1000", "above steps"},
     };
     (void)state;
     for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {

@@ -82,7 +82,7 @@ static void bad_configurations_are_refused(void **state)
     static const struct {
         const char *text, *words;
     } bad[] = {
-        {"layers = 1\nlayers = 2", "c:2: layers is given twice"},
+        {"layers = 1\nlayers = 2", "c:2: layers was given twice"},
         {"# none\n\nlayers", "c:3: \"layers\" is not key = value"},
         {"layers =", "c:1: layers: \"\" is not an integer"},
         {"layers = 2.5", "c:1: layers: \"2.5\" is not an integer"},
@@ -113,9 +113,9 @@ static void bad_configurations_are_refused(void **state)
     static const struct {
         const char *text, *words;
     } together[] = {
-        {"width = 10\nheads = 3", "width: 10 is not a multiple of heads, 3 (such as 12)"},
-        {"steps = 5\nwarmup = 6", "warmup: 6 is more than steps, 5 (use a smaller warmup or more steps)"},
-        {"lr = 0.1\nlr_min = 0.2", "lr_min: 0.2 is above lr, 0.1 (use a lower lr_min or a higher lr)"},
+        {"width = 10\nheads = 3", "width = 10: it is not a multiple of heads, 3 (set width = 12, for example)"},
+        {"steps = 5\nwarmup = 6", "warmup = 6: it is above steps, 5 (use a smaller warmup or more steps)"},
+        {"lr = 0.1\nlr_min = 0.2", "lr_min = 0.2: it is above lr, 0.1 (use a lower lr_min or a higher lr)"},
     };
     for (size_t n = 0; n < sizeof together / sizeof *together; n++) {
         char err[NN_ERR_MAX] = "";

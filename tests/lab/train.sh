@@ -61,13 +61,13 @@ ok lab sample "$T/added" --prompt ab --bytes 10
 check 'the first token is not written' ab "$(head -c 2 "$T/out")"
 ok lab export "$T/added" --prompt ab -o "$T/added.safetensors"
 refused 1 'begin with a token that is not a byte' explain --model "$T/added" --text 'a text'
-refused 1 'vocab: 256 without a tokenizer and with bos = 1 .set vocab = 257' lab train "$T/small.lab" -o "$T/no" --set bos=1
-refused 2 'bos: 1, but only decoders' lab train "$T/small.lab" -o "$T/no" --set bos=1 --set task=classifier
+refused 1 'vocab = 256: without a tokenizer and with bos = 1, tokens are bytes .set vocab = 257' lab train "$T/small.lab" -o "$T/no" --set bos=1
+refused 2 'bos = 1: only decoders' lab train "$T/small.lab" -o "$T/no" --set bos=1 --set task=classifier
 
 # A run can start from the weights of another. With another position scheme, it uses the arrays that both have; with longer
 # windows, it uses all arrays.
 ok lab train "$T/small.lab" -o "$T/more" --init "$T/run" --until 0 --set position=rope+alibi,slopes=learned --set length=32
-check 'the arrays that it used' 1 "$(grep -c "more: 11 arrays of $T/run; anew: layers.0.attn.alibi.slopes$" "$T/out")"
+check 'the arrays that it used' 1 "$(grep -c "more: 11 arrays of $T/run; with initial values: layers.0.attn.alibi.slopes$" "$T/out")"
 check 'and the log' 1 "$(grep -c '"init":{"file":"[^"]*run","step":24,"taken":11,"anew":."layers.0.attn.alibi.slopes".}' "$T/more/log.jsonl")"
 ok lab train "$T/small.lab" -o "$T/same" --init "$T/run" --set steps=40 --set length=20 --until 0
 ok lab eval "$T/run" --bytes 200 --lengths 20 --json
@@ -117,9 +117,9 @@ check 'it runs to the end of its step' yes "$(kill -INT "$pid" && echo yes)"
 wait "$pid"
 check 'exit code' 130 $?
 
-refused 1 'it has a run already' lab train "$T/small.lab" -o "$T/run"
+refused 1 'it already has a run' lab train "$T/small.lab" -o "$T/run"
 mkdir "$T/half" && cp "$T/run/checkpoint.safetensors" "$T/half/previous.safetensors"
-refused 1 'it has a run already' lab train "$T/small.lab" -o "$T/half"
+refused 1 'it already has a run' lab train "$T/small.lab" -o "$T/half"
 
 # only one process can train a run at a time
 command='relpos lab train, twice into one folder'
@@ -154,7 +154,7 @@ ok lab train "$T/small.lab" -o "$T/far" --set lr=20 --set lr_min=20 --set weight
 check 'an infinite perplexity' 1 "$(grep -c '"valid_loss":[0-9.]*,"valid_perplexity":null' "$T/far/log.jsonl")"
 ok lab eval "$T/far" --bytes 400
 check 'as text' 1 "$(grep -c 'perplexity     inf' "$T/out")"
-refused 2 'seeds: relpos lab train makes one run' lab train "$T/small.lab" -o "$T/x" --set seeds=2
+refused 2 'seeds: relpos lab train makes only one run' lab train "$T/small.lab" -o "$T/x" --set seeds=2
 refused 1 'started with "width = 16"' lab train "$T/small.lab" -o "$T/run" --resume --set width=32
 refused 1 'cannot be opened' lab train "$T/small.lab" -o "$T/fresh" --resume
 

@@ -349,7 +349,7 @@ static void one_plan_serves_every_length(void **state)
                 p.desc.len_k = L - 1; /* more keys than the plan allows are an error */
                 good(rp_plan_create(&plan, &p.desc));
                 assert_int_equal(rp_attend(plan, &p.t, NULL), RP_E_SHAPE);
-                assert_non_null(strstr(rp_last_error(), "k: its length is 133"));
+                assert_non_null(strstr(rp_last_error(), "k: the length is 133"));
                 rp_plan_destroy(plan);
                 problem_free(&p);
             }

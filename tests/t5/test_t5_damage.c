@@ -99,19 +99,19 @@ static void test_config(void **state)
         {"\"d_model\": 16", "\"d_model\": \"16\"", "\"d_model\" is not a whole number"},
         {"\"d_model\": 16", "\"d_model\": 99999999999", "\"d_model\" is not a whole number"},
         {"\"d_model\": 16", "\"d_modell\": 16", "\"d_model\" is missing"},
-        {"\"d_model\": 16", "\"d_model\": 8", "has the shape [64,16], config.json requires [64,8]"},
+        {"\"d_model\": 16", "\"d_model\": 8", "has the shape [64,16]; config.json requires [64,8]"},
         {"\"d_model\": 16", "\"d_model\": 8", " more (check that config.json and the weights belong to one model)"},
         {"\"vocab_size\": 64", "\"vocab_size\": 65",
-         "'shared.weight' has the shape [64,16], config.json requires [65,16]"},
+         "'shared.weight' has the shape [64,16]; config.json requires [65,16]"},
         {"\"vocab_size\": 64", "\"vocab_size\": 0", "\"vocab_size\" is not"},
         {"\"num_layers\": 2", "\"num_layers\": 3", "'encoder.block.2.layer.0.layer_norm.weight' is missing"},
         {"\"num_layers\": 2", "\"num_layers\": 1", "'encoder.block.1.layer.0.SelfAttention.k.weight' is not in"},
         {"\"num_layers\": 2", "\"num_layers\": 4097", "\"num_layers\" is not"},
-        {"\"num_heads\": 3", "\"num_heads\": 2", "has the shape [24,16], config.json requires [16,16]"},
+        {"\"num_heads\": 3", "\"num_heads\": 2", "has the shape [24,16]; config.json requires [16,16]"},
         {"\"num_heads\": 3", "\"num_heads\": 16777216", "times d_kv is too large"},
         {"\"num_heads\": 3", "\"num_heads\": 0", "\"num_heads\" is not a whole number from 1 to 16777216 (it is 0)"},
         {"\"num_heads\": 3", "\"num_heads\": 3.0", "(it is 3)"},
-        {"\"d_kv\": 8", "\"d_kv\": 9", "has the shape [24,16], config.json requires [27,16]"},
+        {"\"d_kv\": 8", "\"d_kv\": 9", "has the shape [24,16]; config.json requires [27,16]"},
         {"\"num_layers\": 2", "\"num_layers\": 1000000000", "\"num_layers\" is not a whole number from 1 to 4096"},
         {"\"num_decoder_layers\": 1", "\"num_decoder_layers\": 1000000000", "\"num_decoder_layers\" is not"},
         {"\"relative_attention_num_buckets\": 8", "\"relative_attention_num_buckets\": 0",
@@ -329,7 +329,7 @@ static void test_tensors(void **state)
     write_weights(&set);
     io_free(&set);
     refuses(folder,
-            "'encoder.block.0.layer.0.SelfAttention.q.weight' has the shape [16,24], config.json requires [24,16]");
+            "'encoder.block.0.layer.0.SelfAttention.q.weight' has the shape [16,24]; config.json requires [24,16]");
     copy_model("v11"); /* change the type */
     read_weights(&set);
     array_named(&set, "decoder.final_layer_norm.weight")->dtype = RP_I32;
@@ -426,7 +426,7 @@ static void test_shards(void **state)
     refuses(folder, "weight_map names '/etc/passwd'");
     copy_model("encoder");
     edit("model.safetensors.index.json", "\"model-00001-of-00002.safetensors\"", "7");
-    refuses(folder, "has no file");
+    refuses(folder, "names no file for tensor");
     copy_model("encoder");
     edit("model.safetensors.index.json", "\"model-00001-of-00002.safetensors\"",
          "\"model-00002-of-00002.safetensors\"");
@@ -736,7 +736,7 @@ static void test_arguments(void **state)
     FIELD(top_p, 0, "top_p is 0");
     FIELD(top_k, -1, "top_k is -1");
     FIELD(repetition_penalty, (double)NAN, "repetition_penalty is nan");
-    FIELD(repetition_penalty, 1e-50, "repetition_penalty is 1e-50: it must be 1e-6 to 1e6");
+    FIELD(repetition_penalty, 1e-50, "repetition_penalty is 1e-50; it must be 1e-6 to 1e6");
     FIELD(length_penalty, (double)NAN, "length_penalty is nan");
     FIELD(prefix, high, "prefix[0]: token 0 is 64");
     FIELD(suppress, high, "suppress[0]: token 0 is 64");
@@ -777,7 +777,7 @@ static void test_arguments(void **state)
     rp_t5_close(bytes);
     fine(rp_t5_begin(&s, m, 1, &good_source, 4));
     const int32_t zero = 0, one = 1;
-    REFUSED(RP_E_RANGE, "parents[0] is 1: there are 1 sources", rp_t5_step(s, 1, &one, &zero, out));
+    REFUSED(RP_E_RANGE, "parents[0] is 1, but there are 1 sources", rp_t5_step(s, 1, &one, &zero, out));
     rp_t5_end(s);
     rp_t5_close(m);
     rp_t5_close(encoder);

@@ -169,7 +169,7 @@ static void test_refusals(void **state)
         rp_status status;
     } of[] = {
         {"v11", "f32", "f32", "draft type f32 with weights of f32", RP_E_ARG},
-        {"v11", "f32", "bf16", "draft type bf16 with weights of f32: it must be int8 or int4", RP_E_ARG},
+        {"v11", "f32", "bf16", "draft type bf16 with weights of f32; it must be int8 or int4", RP_E_ARG},
         {"v11", "int8", "int8", "have fewer bits", RP_E_ARG},
         {"v11", "int4", "int4", "or no draft", RP_E_ARG},
         {"v11", "f32", "int5", "int5", RP_E_ARG},

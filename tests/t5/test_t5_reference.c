@@ -193,7 +193,7 @@ static void test_stop_and_refuse(void **state)
     assert_int_equal(asked, 4 + 3);
     assert_int_equal(rp_t5_attention_of(m, RP_T5_ENCODER, 0, s, s, &a, NULL, NULL), RP_E_UNSUPPORTED);
     assert_int_equal(rp_t5_attention_of(m, RP_T5_DECODER, 2, s, s, &a, NULL, NULL), RP_E_RANGE);
-    assert_non_null(strstr(rp_t5_last_error(), "layer is 2: it must be 0 to 1"));
+    assert_non_null(strstr(rp_t5_last_error(), "layer is 2; it must be 0 to 1"));
     assert_int_equal(rp_t5_attention_of(m, RP_T5_DECODER, 0, s, (rp_t5_tokens){0}, &a, NULL, NULL), RP_E_ARG);
     rp_t5_close(m);
     m = open_model("encoder", "f32", NULL);

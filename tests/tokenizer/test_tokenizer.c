@@ -229,7 +229,7 @@ static void arguments_are_checked(void **state)
     assert_null(ids);
     assert_int_equal(n, 0);
     assert_int_equal(tok_decode(t, (int32_t[]){3, -5}, 2, true, &text, &n, err), TOK_ARGUMENT);
-    assert_string_equal(err, "token 1 of 2 is -5: must be at least 0");
+    assert_string_equal(err, "token 1 of 2 is -5; it must be at least 0");
     assert_null(text);
     assert_int_equal(tok_decode(t, (int32_t[]){1 << 30}, 1, false, &text, &n, err),
                      TOK_OK); /* the number of an embedding row without a piece */
