@@ -54,11 +54,11 @@ typedef struct rpi_decode {
  * group if a field says so. */
 typedef struct rpi_backward {
     int64_t blocks, /* number of blocks of BLOCK_ROWS rows */
-        pad_rows,   /* rows of all blocks */
+        rows,       /* limit of Lq */
         key_blocks; /* number of blocks of BACKWARD_KEYS keys */
-    /* [head of the group][pad_rows][Dk padded] gradient of the rotated queries, without scale */
+    /* [head of the group][rows][Dk padded] gradient of the rotated queries, without scale */
     void *dq;
-    void *run_dq[RPI_MAX_SOURCES]; /* [head of the group][pad_rows][width padded] gradient of the queries of each RUN */
+    void *run_dq[RPI_MAX_SOURCES]; /* [head of the group][rows][width padded] gradient of the queries of each RUN */
     /* [B * H][Lq][3] largest score and log of the sum (lse as two numbers); <dout, out> - dlse */
     double *row_stats;
     /* Bounds of blocks of rows, [B * H][blocks][2], or NULL: the largest norm of a scaled query, and the smallest lse,
