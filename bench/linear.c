@@ -32,7 +32,7 @@ typedef struct bench {
     float *peer_y;
 } bench;
 
-/* With one thread, main selects processor time, which depends less on other work on the machine. */
+/* The clock. With one thread it is set to processor time, which depends less on other work on the machine. */
 static clockid_t timer = CLOCK_MONOTONIC;
 
 static double now(void)
@@ -210,7 +210,7 @@ static void measure(bench *b, int samples, int threads)
 {
     static double time[SIDES][MOST_SAMPLES], ratio[MOST_SAMPLES], share[MOST_SAMPLES];
     const double bytes = (double)linear_packed_bytes(b->w.type, b->w.in, b->w.out);
-    const bool reads = b->call.rows == 1; /* if true, alternate the calls with measurements of memory bandwidth */
+    const bool reads = b->call.rows == 1; /* alternate with measurements of memory bandwidth */
     int times[SIDES];
     double peak, bandwidth = 0, found, worst = 0, largest = 0;
     for (int s = SIDES - 1; s >= 0; s--)

@@ -54,7 +54,8 @@ static bool reader_is_gone(void)
 static int finish(int code)
 {
     if (code == CLI_OK && io_json_lost())
-        code = cli_error(CLI_FAILED, "out of memory: the output may be incomplete (close other programs)");
+        code =
+            cli_error(CLI_FAILED, "out of memory while writing; the output may be incomplete (close other programs)");
     if (cli_flush(stdout))
         return code;
     if (reader_is_gone())
@@ -63,7 +64,7 @@ static int finish(int code)
                      output_error != 0 ? strerror(output_error) : "it cannot be written");
 }
 
-/* Check that every name in RELPOS_HIDE_ISA is an instruction set. */
+/* Check that every name in RELPOS_HIDE_ISA is a known processor feature. */
 static int check_hidden(void)
 {
     static const char *const features[] = {RPI_FEATURES};

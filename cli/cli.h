@@ -48,8 +48,8 @@ enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
 __attribute__((format(printf, 2, 3))) int cli_error(int code, const char *format, ...);
 
 /* Find a file that is shipped with the program, in the installation or in the build folder. The search starts at the
- * folder of the program itself, so it works after moving the installation or build. Return false, and set
- * errno, if the file does not exist or cannot be read. */
+ * folder of the program itself, so it works after moving the installation or build. Return false, and set errno, if
+ * the file does not exist or cannot be read. */
 bool cli_find(const char *name, char found[PATH_MAX]);
 /* Return `path`. But if no such file exists and the path begins with lab/ or examples/data/, return the path of the
  * shipped file. */
@@ -78,8 +78,7 @@ int cli_options(const cli_command *c, int argc, char **argv,
 /* Parse an integer from min to max. The whole text must be the number. Errors name the option. Return CLI_OK, or
  * CLI_USAGE after printing. */
 int cli_integer(const char *option, const char *text, int64_t min, int64_t max, int64_t *value);
-int cli_real(const char *option, const char *text, double *value); /* parse a finite number, independently of the
-                                                                    * locale */
+int cli_real(const char *option, const char *text, double *value); /* parse a finite number; the locale has no effect */
 /* Print that n is outside min … max, and return CLI_USAGE. */
 int cli_out_of_range(const char *option, int64_t n, int64_t min, int64_t max);
 

@@ -118,8 +118,7 @@ static int unknown_option(const cli_command *c, const char *given)
     const size_t n = strlen(name);
     size_t fewest = 4; /* four or more edits are no typing error */
     for (const cli_option *o = c->options; o->name; o++) {
-        const bool prefix = n > 1 && strncmp(name, o->name, n) == 0; /* such a prefix is ambiguous; otherwise getopt
-                                                                      * would have accepted it */
+        const bool prefix = n > 1 && strncmp(name, o->name, n) == 0; /* ambiguous, or getopt would have accepted it */
         const size_t edits = prefix ? 0 : rpi_edits(name, o->name);
         if (edits < fewest) {
             fewest = edits;
@@ -135,7 +134,7 @@ static int unknown_option(const cli_command *c, const char *given)
 static int one_too_many(const cli_command *c, const char *given)
 {
     char safe[96];
-    return cli_error(CLI_USAGE, "%s: one argument too many: \"%s\" (see relpos %s --help)", c->name,
+    return cli_error(CLI_USAGE, "%s: the argument \"%s\" is one too many (see relpos %s --help)", c->name,
                      io_safe(safe, sizeof safe, given), c->name);
 }
 
@@ -179,7 +178,8 @@ int cli_options(const cli_command *command, int argc, char **argv,
     if (!early || !words || !expand(&whole, command)) {
         free(early);
         free(words);
-        return cli_error(CLI_FAILED, "%s: out of memory (close other programs)", command->name);
+        return cli_error(CLI_FAILED, "%s: out of memory while reading the options (close other programs)",
+                         command->name);
     }
     for (const cli_option *o = c->options; o->name; o++) {
         longs[n_longs++] = (struct option){o->name,

@@ -43,12 +43,12 @@ static int add_term(cli_problem *p, rp_term_kind kind, const char *text)
     const char *prefix = kind ? rp_term_name(kind) : "";
     const int32_t n = p->desc.n_terms;
     if (n == RP_MAX_TERMS)
-        return cli_error(CLI_USAGE, "too many terms: \"%s\" (give at most %d)", io_safe(safe, sizeof safe, text),
-                         RP_MAX_TERMS);
+        return cli_error(CLI_USAGE, "there are too many terms: \"%s\" (give at most %d)",
+                         io_safe(safe, sizeof safe, text), RP_MAX_TERMS);
     /* --rope dim=64 means the term rope,dim=64 */
     const int used = snprintf(whole, sizeof whole, "%s%s%s", prefix, *prefix && *text ? "," : "", text);
     if (used < 0 || (size_t)used >= sizeof whole)
-        return cli_error(CLI_USAGE, "term: longer than %zu bytes: \"%s\" (shorten the names of its arrays)",
+        return cli_error(CLI_USAGE, "the term is longer than %zu bytes: \"%s\" (shorten the names of its arrays)",
                          sizeof whole - 1, io_safe(safe, 48, text));
     const rp_status status = rp_term_parse(whole, &p->terms[n], p->term_array[n]);
     if (status != RP_OK) {
@@ -72,7 +72,7 @@ static int add_named(cli_problem *p, rp_term_kind kind, const char *name)
 {
     char text[2 * RP_NAME_MAX];
     if (!*name || strlen(name) >= RP_NAME_MAX || strchr(name, ','))
-        return cli_error(CLI_USAGE, "--%s: needs the name of an array (at most %d bytes, as in the file)",
+        return cli_error(CLI_USAGE, "--%s: it needs the name of an array in the file (give one of at most %d bytes)",
                          rp_term_name(kind), RP_NAME_MAX - 1);
     snprintf(text, sizeof text, "%s=%s", rp_term_array(kind, 0), name);
     return add_term(p, kind, text);
@@ -93,7 +93,7 @@ static int set_offset(cli_problem *p, const char *value)
 static int set_softcap(const char *option, const char *value, bool *given, double *cap)
 {
     if (*given)
-        return cli_error(CLI_USAGE, "%s: given twice (give it once)", option);
+        return cli_error(CLI_USAGE, "%s: it was given twice (give it once)", option);
     *given = true;
     const int code = cli_real(option, value, cap);
     if (code == CLI_OK && *cap < 0)
@@ -178,7 +178,7 @@ int cli_array(const io_set *in, const char *name, rp_dtype type, io_set *made, r
         return cli_error(CLI_FAILED, "%s", err);
     io_safe(safe, sizeof safe, name);
     if (from->ndim > RP_MAX_AXES)
-        return cli_error(CLI_FAILED, "array \"%s\": has %d axes (reshape it to at most %d)", safe, (int)from->ndim,
+        return cli_error(CLI_FAILED, "array \"%s\" has %d axes (reshape it to at most %d)", safe, (int)from->ndim,
                          RP_MAX_AXES);
     static const double nothing = 0; /* address for arrays without elements */
     if (!is_floating(from->dtype) || !is_floating(type) || from->dtype == type) {
@@ -191,8 +191,9 @@ int cli_array(const io_set *in, const char *name, rp_dtype type, io_set *made, r
     void *data = malloc((size_t)n * rp_dtype_size(type) + 1);
     if (!data || io_add(made, name, type, from->ndim, from->shape, data, false) != 0) {
         free(data);
-        return cli_error(CLI_FAILED, "array \"%s\": out of memory converting it (free %lld bytes, or store it as %s)",
-                         safe, (long long)n * (long long)rp_dtype_size(type), rp_dtype_name(type));
+        return cli_error(CLI_FAILED,
+                         "array \"%s\": out of memory while converting it (free %lld bytes, or store it as %s)", safe,
+                         (long long)n * (long long)rp_dtype_size(type), rp_dtype_name(type));
     }
     rp_convert(data, type, from->data, from->dtype, n);
     *a = rp_array_of(data, type, from->ndim, from->shape);

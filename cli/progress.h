@@ -15,8 +15,7 @@ typedef struct cli_progress {
     const char *what;      /* name of the work, such as "attend" */
     double start, shown;   /* when the work started, and when the bar was last drawn, in seconds */
     const char *note;      /* additional text, such as a loss; NULL: none */
-    double every, printed; /* without a terminal: seconds between lines (0: print none), and when the last line was
-                            * printed */
+    double every, printed; /* without a terminal: seconds between lines (0: no lines); time of the last line */
 } cli_progress;
 
 /* Draw the bar for the fraction of work done so far. A callback of type rp_progress, whose context is a

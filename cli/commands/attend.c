@@ -13,13 +13,14 @@ static const cli_option options[] = {
     CLI_TERM_OPTIONS,
     CLI_MASK_OPTIONS,
     CLI_SETTING_OPTIONS,
-    {"dropout", DROPOUT, "P", "drop each weight with probability P < 1, multiply the others by 1/(1-P); default 0"},
+    {"dropout", DROPOUT, "P", "drop each weight with probability P < 1 and multiply the others by 1/(1-P); default 0"},
     {"seed", SEED, "N", "set the seed that selects the dropped weights; default 0"},
     {"weights", WEIGHTS, NULL, "also write weights (B,H,Lq,Lk), computed in double"},
     {"lse", LSE, NULL, "also write lse (B,H,Lq), the logarithm of each row's sum of exponentials"},
     {"summary", SUMMARY, NULL, "also write sums: profile (B,H,Lq+Lk-1), key_mass (B,H,Lk), entropy (B,H,Lq)"},
     {"grad", GRAD, NULL,
-     "also write dq, dk, dv and dNAME of each learned array; needs dout (B,H,Lq,Dv) in the file, reads dlse too"},
+     "also write the gradients dq, dk, dv, and dNAME of each learned array; the file must have dout (B,H,Lq,Dv) and "
+     "may have dlse"},
     {"dtype", DTYPE, "TYPE", "compute and write in f32, f64, bf16 or f16; default: the type of q"},
     {"threads", THREADS, "N", "use N threads; default: one for each processor that the process may use"},
     {"isa", ISA, "NAME", "use this instruction set (relpos info lists them); default: the best found"},
@@ -97,7 +98,8 @@ static int add_output(io_set *out, const char *name, rp_dtype type, int32_t ndim
     void *data = calloc((size_t)n, rp_dtype_size(type));
     if (!data || io_add(out, name, type, ndim, shape, data, false) != 0) {
         free(data);
-        return cli_error(CLI_FAILED, "%s: out of memory for %lld elements (use shorter sequences or fewer outputs)",
+        return cli_error(CLI_FAILED,
+                         "%s: out of memory while creating %lld elements (use shorter sequences or fewer outputs)",
                          name, (long long)n);
     }
     *a = rp_array_of(data, type, ndim, shape);
@@ -115,7 +117,7 @@ static int narrow(io_set *out, rp_dtype type)
             continue;
         void *data = malloc(count * rp_dtype_size(type) + 1);
         if (!data)
-            return cli_error(CLI_FAILED, "%s: out of memory converting it (close other programs)", a->name);
+            return cli_error(CLI_FAILED, "%s: out of memory while converting it (close other programs)", a->name);
         rp_convert(data, type, a->data, a->dtype, (int64_t)count);
         free(a->data);
         a->data = data;
@@ -262,7 +264,8 @@ static int attend(request *r, const io_set *in, io_format format, io_set *made, 
     gradients *s = calloc(1, sizeof *s);
     rp_plan *plan = NULL;
     rp_pool *pool = NULL;
-    int code = s ? choose_types(r, in, format) : cli_error(CLI_FAILED, "attend: out of memory (close other programs)");
+    int code = s ? choose_types(r, in, format)
+                 : cli_error(CLI_FAILED, "attend: out of memory while preparing the arrays (close other programs)");
     if (code != CLI_OK) {
         free(s);
         return code;
@@ -341,19 +344,19 @@ static int run(const cli_command *self, int argc, char **argv)
     int n_args;
     char err[IO_ERR_MAX], place[PATH_MAX];
     if (!r)
-        return cli_error(CLI_FAILED, "attend: out of memory (close other programs)");
+        return cli_error(CLI_FAILED, "attend: out of memory while preparing the arrays (close other programs)");
     cli_problem_init(&r->problem);
     int code = cli_options(self, argc, argv, on_option, r, args, 1, &n_args);
     const int fits = code < 0 ? cli_problem_check(&r->problem, "attend") : CLI_OK;
     code = fits != CLI_OK ? fits : code;
     if (code < 0 && n_args == 0)
-        code = cli_error(CLI_USAGE, "attend: no input file (write relpos attend IN -o OUT)");
+        code = cli_error(CLI_USAGE, "attend: no input file was given (write relpos attend IN -o OUT)");
     if (code < 0 && !r->out)
-        code = cli_error(CLI_USAGE, "attend: no output file (write relpos attend IN -o OUT)");
+        code = cli_error(CLI_USAGE, "attend: no output file was given (write relpos attend IN -o OUT)");
     if (code < 0 && strcmp(r->out, "-") != 0 && io_format_of(r->out) == IO_UNKNOWN)
-        code = cli_error(CLI_USAGE, "output \"%.200s\": unknown suffix (use .npz or .safetensors)", r->out);
+        code = cli_error(CLI_USAGE, "output \"%.200s\": the suffix is unknown (use .npz or .safetensors)", r->out);
     if (code < 0 && strcmp(args[0], "-") != 0 && same_file(args[0], r->out))
-        code = cli_error(CLI_USAGE, "output \"%.200s\": is the input file (choose another)", r->out);
+        code = cli_error(CLI_USAGE, "output \"%.200s\": it is the input file (choose another)", r->out);
     if (code < 0 &&
         io_read_wanted(cli_find_shipped(args[0], place), cli_problem_wants, &r->problem, &in, &format, err) != 0)
         code = cli_error(CLI_FAILED, "%s", err);

@@ -151,14 +151,14 @@ static int run(const cli_command *self, int argc, char **argv)
     if (code >= 0)
         return code;
     if (n == 0)
-        return cli_error(CLI_USAGE, "bench: no problem (try relpos bench fwd:f32:b1h8q4096k4096d64:t5)");
+        return cli_error(CLI_USAGE, "bench: no problem was given (write relpos bench fwd:f32:b1h8q4096k4096d64:t5)");
     double (*const now)(void) = r.processor ? cli_processor_seconds : cli_seconds;
     rp_pool *pool = NULL;
     double peak = 0;
     measured *m = calloc((size_t)n, sizeof *m);
     code = CLI_OK;
     if (!m || rp_pool_create(&pool, (int32_t)r.threads) != RP_OK)
-        code = cli_error(CLI_FAILED, "bench: out of memory (give fewer problems)");
+        code = cli_error(CLI_FAILED, "bench: out of memory while preparing the problems (give fewer)");
     for (int x = 0; code == CLI_OK && x < n; x++)
         code = prepare(&m[x], texts[x], &r, pool);
     for (int x = 0; code == CLI_OK && x < n && peak == 0; x++) /* the reference path has no peak */

@@ -120,7 +120,7 @@ static int print_json(const speeds *s)
         char *text = NULL;
         const size_t size = rp_term_json((rp_term_kind)k, NULL, 0) + 1;
         if (!(text = malloc(size)))
-            return cli_error(CLI_FAILED, "info: out of memory (close other programs)");
+            return cli_error(CLI_FAILED, "info: out of memory while printing (close other programs)");
         rp_term_json((rp_term_kind)k, text, size);
         printf("%s%s", k > RP_TERM_NONE + 1 ? ", " : "", text);
         free(text);

@@ -45,7 +45,7 @@ typedef struct explain_source {
 typedef struct explain_trace {
     rp_row row;
     double *plain, *difference, *plain_score; /* difference: weights with terms minus weights without */
-    rp_part *part; /* [n_parts] summands of scores and output; NULL before explain_split */
+    rp_part *part;                            /* [n_parts] summands of scores and output; NULL before explain_split */
     int32_t n_parts;
 } explain_trace;
 

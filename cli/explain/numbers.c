@@ -11,7 +11,7 @@ enum { ROW_PAIRS = 1 << 18 }; /* with more pairs, sum weights with the fast path
 
 int explain_no_memory(void)
 {
-    return cli_error(CLI_FAILED, "explain: out of memory (use fewer keys)");
+    return cli_error(CLI_FAILED, "explain: out of memory while computing the rows (use fewer keys)");
 }
 
 int explain_range(const char *option, int64_t at, int64_t n)

@@ -7,8 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FEW = 8, TOP = 12 }; /* up to FEW keys become columns of a table; otherwise the TOP heaviest are listed as
-                             * rows */
+enum { FEW = 8, TOP = 12 }; /* at most FEW keys become table columns; otherwise the TOP heaviest are rows */
 
 typedef struct view {
     const explain_request *r;
@@ -101,9 +100,7 @@ static void print_term(const view *v, int32_t n)
             if (*v->r->problem.term_array[n][0])
                 printf("slope *");
             else
-                printf("%g", pow(rp_alibi_slope(v->r->head, v->r->problem.desc.heads), t->real[0] / 8)); /* slope,
-                                                                                                          * scaled by
-                                                                                                          * max_bias */
+                printf("%g", pow(rp_alibi_slope(v->r->head, v->r->problem.desc.heads), t->real[0] / 8)); /* max_bias */
         } else {
             print_parameter(t, c + 1, length);
         }

@@ -73,7 +73,7 @@ int explain_from_model(explain_request *r, explain_source *s)
     char err[NN_ERR_MAX];
     const int64_t n = (int64_t)strlen(r->text);
     if (n > MAX_BYTES)
-        return cli_error(CLI_USAGE, "--text: has %lld bytes (give at most %d)", (long long)n, MAX_BYTES);
+        return cli_error(CLI_USAGE, "--text: it has %lld bytes (give at most %d)", (long long)n, MAX_BYTES);
     int code = split_text(s, r->text);
     if (code == CLI_OK && r->word < 0)
         r->word = s->n_words - 1;

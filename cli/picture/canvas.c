@@ -204,8 +204,7 @@ void pic_write(pic_canvas *c, int x, int y, int size, int anchor, bool vertical,
         const int back = anchor * pic_text_width(s, size) / 2;
         for (x -= vertical ? 0 : back, y += vertical ? back : 0; *s;) {
             unsigned ch = pic_next(&s);
-            ch = ch < 127 ? ch : ch == 0x2581 || ch == 0x120 ? '_' : '?'; /* tokenizers write a space as U+2581 or
-                                                                           * U+0120 */
+            ch = ch < 127 ? ch : ch == 0x2581 || ch == 0x120 ? '_' : '?'; /* both stand for a space in tokenizers */
             const int step = advance(ch, unit_of(size));
             glyph(c, x, y, ch, unit_of(size), vertical, rgb);
             x += vertical ? 0 : step;

@@ -25,11 +25,10 @@ typedef struct pic_map {
     const char *value_label;                         /* such as "bias" or "weight" */
     const char *const *row_names, *const *col_names; /* names (tokens) for all rows or columns of the largest panel;
                                                       * NULL: use numbers */
-    int64_t row0, col0;                              /* without names: numbers of the first row and of the first
-                                                      * column */
+    int64_t row0, col0;                              /* without names: numbers of the first row and column */
     bool diverging;             /* centre the colours on 0 (blue, white, red); otherwise use a sequential scale */
-    bool difference;            /* the last of 2 to 4 panels is a difference, with its own diverging scale and colour
-                                 * bar */
+    bool difference;            /* the last of 2 to 4 panels is a difference, with a diverging scale and bar of its
+                                 * own */
     double cap, difference_cap; /* if > 0: colours end at values of this magnitude, and a note says so */
 } pic_map;
 

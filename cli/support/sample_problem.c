@@ -512,7 +512,7 @@ int problem_fill(problem *p, uint64_t seed, char err[512])
     if (!bad && p->pass & PROBLEM_BACKWARD)
         bad |= make_gradients(p, &state);
     if (bad)
-        fail(err, "out of memory for", p->text, "use smaller sizes");
+        fail(err, "out of memory while creating", p->text, "use smaller sizes");
     return bad ? FAILED : 0;
 }
 

@@ -158,7 +158,7 @@ static int run(const cli_command *self, int argc, char **argv)
     if (code >= 0)
         return code;
     if (r.random && n)
-        return cli_error(CLI_USAGE, "--random: a problem is given too: %s (give only one of them)", texts[0]);
+        return cli_error(CLI_USAGE, "--random: the problem %s was given too (give only one of them)", texts[0]);
     while (verify_problem((int)n_all, text))
         n_all++;
     for (int x = 0; next_isa(&r, &x);)

@@ -68,9 +68,10 @@ int lab_open_any(nn_model *m, const char *path, int64_t *step, int64_t threads, 
     const bool fits = m->c.task == NN_ENCODER_DECODER /* nn_config_check has already checked vocab */
                       || (m->tokenizer ? tokens <= m->c.vocab : tokens == m->c.vocab);
     if (!fits) {
-        const int code = cli_error(CLI_FAILED, "%s: damaged: vocab is %lld, but there are %d %s%s (train it again)",
-                                   path, (long long)m->c.vocab, (int)tokens, m->tokenizer ? "word pieces" : "bytes",
-                                   m->c.bos ? " with the first token" : "");
+        const int code =
+            cli_error(CLI_FAILED, "%s: its vocab is %lld, but there are %d %s%s (the file is damaged: train it again)",
+                      path, (long long)m->c.vocab, (int)tokens, m->tokenizer ? "word pieces" : "bytes",
+                      m->c.bos ? " with the first token" : "");
         nn_model_destroy(m);
         return code;
     }
@@ -90,8 +91,7 @@ int lab_open(nn_model *m, const char *path, int64_t *step, int64_t threads, rp_p
     rp_pool_destroy(*pool);
     return cli_error(
         CLI_FAILED,
-        "%s: it is not a decoder of bytes: it is a classifier, an encoder-decoder or a decoder of word pieces (name "
-        "another model)",
+        "%s: the model is a classifier, an encoder-decoder or a decoder of word pieces (name a decoder of bytes)",
         path);
 }
 
@@ -113,7 +113,7 @@ int32_t *lab_tokens(const nn_model *m, const char *text, int64_t *n, char err[NN
     *n += pairs || m->c.bos;
     free(pieces);
     if (!tokens)
-        nn_fail(err, "lab: out of memory for %lld tokens (use a shorter text)", (long long)*n);
+        nn_fail(err, "lab: out of memory while reading %lld tokens (use a shorter text)", (long long)*n);
     return tokens;
 }
 
@@ -135,7 +135,7 @@ static const cli_option eval_options[] = {
     {"lengths", LENGTHS, "N,N,...", "measure at these lengths; default: the trained length"},
     {"text", TEXT, "FILES", "measure on these files; default: the held-out text of the experiment"},
     {"bytes", BYTES, "N", "measure on at most N bytes of the text; default 65536"},
-    {"pieces", PIECES, "N", "divide these bytes into N pieces, spread over the text; default 1"},
+    {"pieces", PIECES, "N", "divide the measured bytes into N pieces, spread over the text; default 1"},
     {"stride", STRIDE, "N",
      "move each window by N tokens and predict its last N, the same tokens for all lengths; default 0: windows do not "
      "overlap"},
@@ -158,7 +158,7 @@ int lab_held_out(const nn_model *m, const char *files, nn_text *held_out, char e
         code = nn_text_split(&all, classifier, c->valid_share, held_out, err);
         nn_text_free(&all);
         if (code == 0 && held_out->n < 2)
-            code = nn_fail(err, "text: the experiment has no held-out text (name one with --text)");
+            code = nn_fail(err, "text: the experiment has no held-out text (give one with --text)");
     }
     return code == 0 && classifier ? lab_check_classes(c, held_out, files, 0, err) : code;
 }
@@ -327,7 +327,7 @@ static int eval_run(const cli_command *self, int argc, char **argv)
     if (code >= 0)
         return code;
     if (n == 0)
-        return cli_error(CLI_USAGE, "lab eval: no run is named (such as relpos lab eval out/run)");
+        return cli_error(CLI_USAGE, "lab eval: no run was given (write relpos lab eval out/run)");
     if (e.q.lengths && lab_lengths(e.q.lengths, lengths, err) < 0)
         return cli_error(CLI_USAGE, "--%s", err);
     if ((code = lab_open_any(&e.m, path, &e.step, e.q.threads, &e.pool)) != CLI_OK)
@@ -351,12 +351,13 @@ const cli_command lab_eval = {
 /* ------------------------------------------------------------------------------------------------ sample */
 
 static const cli_option sample_options[] = {
-    {"prompt", PROMPT, "TEXT", "begin with this text; default: a line feed; for an encoder-decoder, the source"},
+    {"prompt", PROMPT, "TEXT",
+     "begin with this text; default: a line feed. For an encoder-decoder it is the source and has no default"},
     {"bytes", BYTES, "N", "write N bytes; default 400"},
     {"temperature", TEMPERATURE, "T",
-     "divide the logits by T; 0: always choose the likeliest token; default 0.8, for an encoder-decoder 0"},
+     "divide the logits by T; 0: always choose the likeliest token; default 0.8, or 0 for an encoder-decoder"},
     {"top-k", TOP_K, "K", "choose among the K likeliest tokens; default 0: all"},
-    {"seed", SEED, "N", "draw with this seed: the same seed writes the same text; default 1"},
+    {"seed", SEED, "N", "draw tokens with this seed; the same seed writes the same text; default 1"},
     {"threads", THREADS, "N", "use N threads; default: all available"},
     {0},
 };
@@ -470,7 +471,8 @@ static int read_prompt(writer *w, char err[NN_ERR_MAX])
     if (!w->tokens)
         return -1;
     if (!w->logits || !w->weight)
-        return nn_fail(err, "lab: out of memory for %lld logits (close other programs)", (long long)w->m.c.vocab);
+        return nn_fail(err, "lab: out of memory while computing %lld logits (close other programs)",
+                       (long long)w->m.c.vocab);
     const int32_t source = (int32_t)w->n_tokens, *first = pairs ? &pad : w->tokens;
     const int64_t given = pairs ? 1 : w->n_tokens, chunk = given < CHUNK ? given : CHUNK;
     const int64_t end = nn_positions_end(&w->m, w->m.n_stacks - 1);
@@ -530,7 +532,7 @@ static int sample_run(const cli_command *self, int argc, char **argv)
     if (code >= 0)
         return code;
     if (n == 0)
-        return cli_error(CLI_USAGE, "lab sample: no run is named (such as relpos lab sample out/run)");
+        return cli_error(CLI_USAGE, "lab sample: no run was given (write relpos lab sample out/run)");
     if (w.q.prompt && !*w.q.prompt)
         return cli_error(CLI_USAGE, "--prompt: it is empty (give at least one byte)");
     if ((code = lab_open_any(&w.m, path, &step, w.q.threads, &w.pool)) != CLI_OK)

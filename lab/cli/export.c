@@ -10,8 +10,9 @@
 enum { PROMPT = CLI_FIRST_KEY, LAYER, MODEL, TRANSFORMERS, DTYPE };
 
 static const cli_option options[] = {
-    {"output", 'o', "FILE|DIR", "write this file, .safetensors or .npz; with --transformers, this directory"},
-    {"model", MODEL, NULL, "write only the weights, a third of a checkpoint, for eval and sample"},
+    {"output", 'o', "FILE|DIR", "write this file, .safetensors or .npz; with --transformers, write this directory"},
+    {"model", MODEL, NULL,
+     "write only the weights, for eval and sample; the file has a third of the size of a checkpoint"},
     {"transformers", TRANSFORMERS, NULL,
      "write a directory for Hugging Face's transformers: an encoder-decoder as T5, a decoder as GPT-2, GPT-NeoX or "
      "Llama"},
@@ -190,14 +191,16 @@ int lab_inspection_at(lab_inspection *look, const char *path, const char *text, 
         return code;
     look->open = true;
     if (bytes && m->c.bos)
-        return nn_fail(err, "%.300s: its texts begin with a token that is not a byte (use a model with bos = 0)", path);
+        return nn_fail(err,
+                       "%.300s: windows of this model begin with a token that is not a byte (use a model with bos = 0)",
+                       path);
     if (m->n_stacks > 1)
         return nn_fail(err, "%.300s: layers of an encoder-decoder cannot be written (use --model or --transformers)",
                        path);
     look->tokens = lab_tokens(m, text, &look->n, err);
     real *logits = malloc((size_t)(m->c.vocab > m->c.classes ? m->c.vocab : m->c.classes) * sizeof *logits);
     if (look->tokens && !logits)
-        nn_fail(err, "lab: out of memory for %lld logits (close other programs)", (long long)m->c.vocab);
+        nn_fail(err, "lab: out of memory while computing %lld logits (close other programs)", (long long)m->c.vocab);
     const bool done = look->tokens && logits && lab_net(&look->net, m, look->pool, 1, look->n, false, 0, err) == 0 &&
                       nn_net_logits(look->net, look->n, look->tokens, logits, err) == 0;
     free(logits);
@@ -225,9 +228,9 @@ static int run(const cli_command *self, int argc, char **argv)
     if (n == 0)
         return cli_error(
             CLI_USAGE,
-            "lab export: no run is named (such as relpos lab export out/run --model -o out/model.safetensors)");
+            "lab export: no run was given (write relpos lab export out/run --model -o out/model.safetensors)");
     if (!q.output)
-        return cli_error(CLI_USAGE, "lab export: no file to write is named (name it with -o FILE)");
+        return cli_error(CLI_USAGE, "lab export: no file to write was given (give one with -o FILE)");
     const bool weights = q.model || q.transformers;
     const char *option = q.model ? "--model" : "--transformers";
     if (q.model && q.transformers)
@@ -235,19 +238,20 @@ static int run(const cli_command *self, int argc, char **argv)
     if (weights && q.prompt && *q.prompt)
         return cli_error(CLI_USAGE, "lab export: %s takes no text (remove --prompt)", option);
     if (!weights && !(q.prompt && *q.prompt))
-        return cli_error(CLI_USAGE, "lab export: no text is given (use --prompt TEXT or --model)");
+        return cli_error(CLI_USAGE, "lab export: no text was given (use --prompt TEXT or --model)");
     if (weights && q.layer >= 0)
         return cli_error(CLI_USAGE, "--layer: %s writes all layers (remove one of them)", option);
     if (!weights && q.type != RP_F32)
         return cli_error(CLI_USAGE,
                          "--dtype: the arrays of a layer are f32 (remove it, or use --model or --transformers)");
     if (q.type == RP_F64)
-        return cli_error(CLI_USAGE, "--dtype: f64 is not supported, the weights are f32 (use f32, f16 or bf16)");
+        return cli_error(CLI_USAGE,
+                         "--dtype: f64 is not supported, because the weights are f32 (use f32, f16 or bf16)");
     if (q.transformers)
         return export_model(path, &q);
     const io_format format = io_format_of(q.output);
     if (format == IO_UNKNOWN || (q.model && format != IO_SAFETENSORS))
-        return cli_error(CLI_USAGE, "--output: %s: the suffix is not .safetensors%s", q.output,
+        return cli_error(CLI_USAGE, "--output: %s: the suffix is not .safetensors%s (rename the file)", q.output,
                          q.model ? "" : " or .npz");
     if (q.model)
         return export_model(path, &q);
@@ -262,7 +266,7 @@ static int run(const cli_command *self, int argc, char **argv)
         state = nn_net_attention(look.net, q.layer, &t, NULL, err);
     char *shown = NULL;
     if (state == 0) {
-        snprintf(err, sizeof err, "out of memory for the arrays (use a shorter prompt)");
+        snprintf(err, sizeof err, "out of memory while copying the arrays (use a shorter prompt)");
         state = add_view(&set, "q", &t.q) != 0 || add_view(&set, "k", &t.k) != 0 || add_view(&set, "v", &t.v) != 0 ||
                         !(shown = add_options(&set, &look.m, q.layer, &t)) || add_view(&set, "out", &t.out) != 0 ||
                         add_tokens(&set, &look.m, look.tokens, look.n) != 0

@@ -7,7 +7,7 @@ int lab_check_sizes(const nn_config *c, const int64_t *sizes, int n, char err[NN
 {
     for (int x = 0; x < n; x++)
         if (sizes[x] > nn_generated_end(c->generate))
-            return nn_fail(err, "lengths: size %lld is too large (at most %lld for this task)", (long long)sizes[x],
+            return nn_fail(err, "lengths: size %lld is too large for this task (use at most %lld)", (long long)sizes[x],
                            (long long)nn_generated_end(c->generate));
     return 0;
 }

@@ -130,9 +130,9 @@ int lab_visit_layers(nn_net *net, const nn_model *m, const int32_t *tokens, int6
                      void *context, char err[NN_ERR_MAX])
 {
     real *logits = malloc((size_t)m->c.vocab * sizeof *logits);
-    int code = logits
-                   ? nn_net_logits(net, length, tokens, logits, err)
-                   : nn_fail(err, "lab: out of memory for %lld logits (close other programs)", (long long)m->c.vocab);
+    int code = logits ? nn_net_logits(net, length, tokens, logits, err)
+                      : nn_fail(err, "lab: out of memory while computing %lld logits (close other programs)",
+                                (long long)m->c.vocab);
     free(logits);
     for (int64_t layer = 0; layer < m->c.layers && code == 0; layer++) {
         rp_tensors t;
@@ -231,12 +231,12 @@ static int run(const cli_command *self, int argc, char **argv)
 {
     request q = {.bytes = 4096};
     const char *path;
-    char err[NN_ERR_MAX] = "out of memory (use a shorter --length)";
+    char err[NN_ERR_MAX] = "out of memory while reading the heads (use a shorter --length)";
     int n, code = cli_options(self, argc, argv, on_option, &q, &path, 1, &n);
     if (code >= 0)
         return code;
     if (n == 0)
-        return cli_error(CLI_USAGE, "lab inspect: no run is named (such as relpos lab inspect out/run)");
+        return cli_error(CLI_USAGE, "lab inspect: no run was given (write relpos lab inspect out/run)");
     nn_model m;
     nn_net *net = NULL;
     rp_pool *pool = NULL;
@@ -252,8 +252,9 @@ static int run(const cli_command *self, int argc, char **argv)
     int64_t windows = 0;
     int state = tokens && row && bin_at && sums && lab_held_out(&m, q.text, &held_out, err) == 0 ? 0 : -1;
     if (state == 0 && held_out.n < length)
-        state = nn_fail(err, "text: %lld bytes, but the length is %lld (use a longer --text or a shorter --length)",
-                        (long long)held_out.n, (long long)length);
+        state =
+            nn_fail(err, "text: it has %lld bytes, but the length is %lld (use a longer --text or a shorter --length)",
+                    (long long)held_out.n, (long long)length);
     if (state == 0)
         state = lab_net(&net, &m, pool, 1, length, false, 0, err);
     if (state == 0) {

@@ -40,7 +40,7 @@ static json_t *read_log(const char *path, char err[NN_ERR_MAX])
     free(text);
     no_memory |= io_json_lost();
     if (read && no_memory)
-        nn_fail(err, "%.300s: out of memory for its lines (close other programs)", path);
+        nn_fail(err, "%.300s: out of memory while reading its lines (close other programs)", path);
     else if (read && json_array_size(all) == 0)
         nn_fail(err, "%.300s: no line has a step (name a log.jsonl of relpos lab train)", path);
     else if (read)
@@ -205,13 +205,13 @@ static int write_events(json_t *all, const char *dir, char err[NN_ERR_MAX])
     json_t *line, *value;
     const char *key;
     if (strlen(dir) + 40 > NN_TEXT_MAX)
-        return nn_fail(err, "--tensorboard: the name has %zu bytes (at most %d: name a shorter one)", strlen(dir),
-                       NN_TEXT_MAX - 40);
+        return nn_fail(err, "--tensorboard: the name has %zu bytes; it must have at most %d (use a shorter one)",
+                       strlen(dir), NN_TEXT_MAX - 40);
     if (lab_make_folder(dir, false, err) != 0)
         return -1;
     FILE *to = open_memstream(&bytes, &size);
     if (!to)
-        return nn_fail(err, "lab: out of memory for the events (close other programs)");
+        return nn_fail(err, "lab: out of memory while writing the events (close other programs)");
     message first = {.size = 0};
     add_real(&first, 1, 0);
     add_field(&first, 3, version, strlen(version));
@@ -231,7 +231,7 @@ static int write_events(json_t *all, const char *dir, char err[NN_ERR_MAX])
     snprintf(path, sizeof path, "%s/events.out.tfevents.0.relpos", dir);
     int code = cli_close_text(to, &bytes) && !io_json_lost()
                    ? 0
-                   : nn_fail(err, "lab: out of memory for the events (close other programs)");
+                   : nn_fail(err, "lab: out of memory while writing the events (close other programs)");
     if (code == 0 && io_write_bytes(path, bytes, size, why) != 0)
         code = nn_fail(err, "%.400s", why);
     free(bytes);
@@ -246,7 +246,7 @@ static int run(const cli_command *self, int argc, char **argv)
     if (code >= 0)
         return code;
     if (n == 0)
-        return cli_error(CLI_USAGE, "lab log: no run is named (such as relpos lab log out/run)");
+        return cli_error(CLI_USAGE, "lab log: no run was given (write relpos lab log out/run)");
     bool folder;
     if (io_is_folder(path, &folder, why) != IO_OK)
         return cli_error(CLI_FAILED, "%s", why);

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Return the number of tokens to predict so that their texts have at most `bytes` bytes; for a classifier, the number
- * of tokens to read from each file. */
+/* Return the largest number of tokens to predict whose texts have at most `bytes` bytes in total; for a classifier, the
+ * number of tokens to read from each file. */
 static int64_t measurable(const nn_config *c, const nn_text *t, int64_t bytes)
 {
     if (c->task == NN_DECODER)
@@ -34,14 +34,14 @@ int lab_choose_places(const nn_config *c, const nn_text *t, const lab_measure_op
         return nn_fail(err, "eval_%s: only decoders are measured in pieces or with a stride (remove it)",
                        how->pieces > 1 ? "pieces" : "stride");
     if (how->stride > shortest)
-        return nn_fail(err,
-                       "eval_stride: %lld is above the shortest length, %lld (use a smaller stride or longer lengths)",
-                       (long long)how->stride, (long long)shortest);
+        return nn_fail(
+            err, "eval_stride = %lld: it is above the shortest length, %lld (use a smaller stride or longer lengths)",
+            (long long)how->stride, (long long)shortest);
     const int64_t unit = how->stride > 0 ? how->stride : to->longest;
     to->each = tokens / how->pieces / unit * unit;
     if (to->each == 0)
         return nn_fail(err,
-                       "text: %lld tokens%s to measure on, in at most %lld bytes%s, but the longest length "
+                       "text: there are %lld tokens%s to measure on, in at most %lld bytes%s, but the longest length "
                        "is %lld (use a larger eval_bytes or --bytes, a longer text, or shorter lengths)",
                        (long long)tokens, c->task == NN_CLASSIFIER ? " of each file" : "", (long long)how->bytes,
                        how->pieces > 1 ? " and several pieces" : "", (long long)to->longest);
@@ -49,8 +49,8 @@ int lab_choose_places(const nn_config *c, const nn_text *t, const lab_measure_op
     to->room = t->n - 1 - to->before - to->each; /* the last piece ends at the end of the text */
     if (c->task == NN_DECODER && to->room < (how->pieces - 1) * to->each)
         return nn_fail(err,
-                       "text: %lld tokens, too few for %lld pieces of %lld after a context of %lld (use a longer text, "
-                       "a smaller eval_bytes or --bytes, or shorter lengths)",
+                       "text: its %lld tokens are too few for %lld pieces of %lld after a context of %lld (use a "
+                       "longer text, a smaller eval_bytes or --bytes, or shorter lengths)",
                        (long long)t->n, (long long)how->pieces, (long long)to->each, (long long)to->before);
     return 0;
 }
@@ -98,16 +98,17 @@ int lab_measure_text(nn_model *m, rp_pool *pool, const nn_text *t, const lab_pla
     double sum = 0, mean;
     nn_net *net;
     if (windows < 1)
-        return nn_fail(
-            err, "text: %lld tokens to measure on, fewer than the length, %lld (use a longer text or a shorter length)",
-            (long long)p->each, (long long)length);
+        return nn_fail(err,
+                       "text: there are %lld tokens to measure on, fewer than the length, %lld (use a longer text or a "
+                       "shorter length)",
+                       (long long)p->each, (long long)length);
     int code = lab_net(&net, m, pool, batch, length, false, 0, err);
     int32_t *input = malloc((size_t)(batch * length) * sizeof *input),
             *target = malloc((size_t)targets * sizeof *target);
     double *loss = malloc((size_t)targets * sizeof *loss);
     real *logits = malloc((size_t)(classifier ? batch * classes : 1) * sizeof *logits);
     if (code == 0 && (!input || !target || !loss || !logits))
-        code = nn_fail(err, "lab: out of memory for a batch (use a shorter length)");
+        code = nn_fail(err, "lab: out of memory while preparing a batch (use a shorter length)");
     for (int64_t x = 0; to->by_position && x < length; x++)
         to->by_position[x] = 0;
     for (int64_t x = 0; to->by_piece && x < p->pieces; x++)
@@ -186,9 +187,10 @@ static json_t *tokens_at(nn_model *m, rp_pool *pool, const nn_text *t, const lab
 {
     lab_measure r = {.by_position = p->stride > 0 ? NULL : malloc((size_t)length * sizeof(double)),
                      .by_piece = malloc((size_t)p->pieces * sizeof(double))};
-    int code = r.by_piece && (r.by_position || p->stride > 0)
-                   ? lab_measure_text(m, pool, t, p, length, &r, err)
-                   : nn_fail(err, "lab: out of memory for %lld losses (use shorter lengths)", (long long)length);
+    int code =
+        r.by_piece && (r.by_position || p->stride > 0)
+            ? lab_measure_text(m, pool, t, p, length, &r, err)
+            : nn_fail(err, "lab: out of memory while measuring %lld losses (use shorter lengths)", (long long)length);
     json_t *positions = json_array(), *pieces = json_array();
     for (int64_t from = 0, to = 64; code == 0 && r.by_position && from < length; from = to, to *= 2) {
         double sum = 0;
@@ -246,13 +248,15 @@ int lab_lengths(const char *text, int64_t lengths[LAB_MAX_LENGTHS], char err[NN_
         char *end;
         const long long length = strtoll(from, &end, 10);
         if (end == from || (*end && !strchr(" ,", *end)) || length < 1 || length > 1 << 24)
-            return nn_fail(err, "lengths: \"%.40s\" is not a list of integers from 1 to 2^24 (such as 512,1024)", from);
+            return nn_fail(
+                err, "lengths: \"%.40s\" is not a list of integers from 1 to 2^24 (write a list such as 512,1024)",
+                from);
         if (n == LAB_MAX_LENGTHS)
-            return nn_fail(err, "lengths: more than %d (remove some)", LAB_MAX_LENGTHS);
+            return nn_fail(err, "lengths: there are more than %d (remove some)", LAB_MAX_LENGTHS);
         lengths[n++] = length;
         from = end;
     }
-    return n ? n : nn_fail(err, "lengths: the list is empty (such as 512,1024)");
+    return n ? n : nn_fail(err, "lengths: the list is empty (write a list such as 512,1024)");
 }
 
 /* ------------------------------------------------------------------------------------------------ n-grams */

@@ -25,7 +25,7 @@ static int measure_loss(nn_model *m, rp_pool *pool, const nn_pairs *p, int64_t n
     nn_batch batch = {0};
     nn_net *net = NULL;
     double *loss = malloc((size_t)(BATCH * target) * sizeof *loss), sum = 0, mean;
-    int code = loss ? 0 : nn_fail(err, "lab: out of memory for a batch (use shorter targets)");
+    int code = loss ? 0 : nn_fail(err, "lab: out of memory while preparing a batch (use shorter targets)");
     if (code == 0)
         code = nn_batch_create(&batch, BATCH, m->stack[0].length, target, err);
     if (code == 0)
@@ -169,7 +169,9 @@ static int measure_edits(nn_model *m, rp_pool *pool, const nn_pairs *p, int64_t 
     int32_t *out = malloc((size_t)(BATCH * target) * sizeof *out), written[BATCH];
     word *words = malloc(2 * (size_t)longest * sizeof *words);
     int64_t *row = malloc((size_t)(longest + 1) * sizeof *row), first[BATCH + 1];
-    int code = logits && out && words && row ? 0 : nn_fail(err, "lab: out of memory for a batch (use shorter targets)");
+    int code = logits && out && words && row
+                   ? 0
+                   : nn_fail(err, "lab: out of memory while preparing a batch (use shorter targets)");
     if (code == 0)
         code = nn_batch_create(&batch, BATCH, m->stack[0].length, target, err);
     if (code == 0)
@@ -200,12 +202,11 @@ static int measure_edits(nn_model *m, rp_pool *pool, const nn_pairs *p, int64_t 
 
 int lab_check_pairs(const nn_pairs *p, int64_t bytes, char err[NN_ERR_MAX])
 {
-    return pairs_within(p, bytes) > 0
-               ? 0
-               : nn_fail(
-                     err,
-                     "text: no pair to measure on in %lld bytes (use a larger eval_bytes or --bytes, or more pairs)",
-                     (long long)bytes);
+    return pairs_within(p, bytes) > 0 ? 0
+                                      : nn_fail(err,
+                                                "text: there is no pair to measure on in %lld bytes (use a larger "
+                                                "eval_bytes or --bytes, or more pairs)",
+                                                (long long)bytes);
 }
 
 int lab_measure_pairs(nn_model *m, rp_pool *pool, const nn_pairs *p, int64_t bytes, bool edits, lab_pairs_measure *to,

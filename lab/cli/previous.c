@@ -32,7 +32,8 @@ json_t *lab_previous(nn_model *m, rp_pool *pool, const nn_text *t, int64_t step,
     nn_net *net = NULL;
     int32_t *tokens = malloc((size_t)length * sizeof *tokens);
     double *row = malloc((size_t)length * sizeof *row), *sums = calloc((size_t)heads, sizeof *sums);
-    int code = tokens && row && sums ? 0 : nn_fail(err, "lab: out of memory for a window (use a shorter length)");
+    int code =
+        tokens && row && sums ? 0 : nn_fail(err, "lab: out of memory while measuring a window (use a shorter length)");
     code = code == 0 ? lab_net(&net, m, pool, 1, length, false, 0, err) : code;
     for (int64_t w = 0; w < WINDOWS && code == 0; w++) {
         const int64_t at = (t->n - length) / (WINDOWS - 1) * w;

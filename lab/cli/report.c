@@ -31,7 +31,7 @@ static int run(const cli_command *self, int argc, char **argv)
     if (code >= 0)
         return code;
     if (n == 0)
-        return cli_error(CLI_USAGE, "lab report: no results (such as relpos lab report out/length.jsonl)");
+        return cli_error(CLI_USAGE, "lab report: no results were given (write relpos lab report out/length.jsonl)");
     if (!cli_find("report/__main__.py", script))
         return cli_error(CLI_FAILED, "lab report: report/__main__.py is not found: %s (install relpos again)",
                          strerror(errno));

@@ -73,18 +73,18 @@ int lab_check_classes(const nn_config *c, const nn_text *t, const char *files, i
 {
     char name[NN_TEXT_MAX];
     if (t->n_files < 2)
-        return nn_fail(err, "text: names one file (a classifier needs two or more)");
+        return nn_fail(err, "text: it names one file (name two or more for a classifier)");
     if (t->n_files != c->classes)
-        return nn_fail(err, "classes: %lld, but text names %d files (each file is a class)", (long long)c->classes,
-                       (int)t->n_files);
+        return nn_fail(
+            err, "classes = %lld: text names %d files, and each file is a class (set classes to the number of files)",
+            (long long)c->classes, (int)t->n_files);
     for (int32_t f = 0; f < t->n_files; f++)
         if (t->end[f] - nn_text_start(t, f) < length) {
             nn_text_name(files, f, name);
-            return nn_fail(
-                err,
-                "text: %.200s: %lld tokens for training or held out, fewer than length, %lld (use a longer text or a "
-                "shorter length)",
-                name, (long long)(t->end[f] - nn_text_start(t, f)), (long long)length);
+            return nn_fail(err,
+                           "text: %.200s has %lld tokens for training or held out, fewer than length, %lld (use a "
+                           "longer text or a shorter length)",
+                           name, (long long)(t->end[f] - nn_text_start(t, f)), (long long)length);
         }
     return 0;
 }
@@ -108,8 +108,8 @@ static int read_texts(lab_run *r, const nn_tokenizer *tokenizer, char err[NN_ERR
                    : 0;
     if (r->text.n < c->length + 2 || (c->valid_share > 0 && r->valid.n < c->length + 1))
         return nn_fail(err,
-                       "text: %lld %s with %lld held out; the training text and the held-out text must each be longer "
-                       "than length, %lld (use a longer text or a shorter length)",
+                       "text: it has %lld %s, of which %lld are held out; the training text and the held-out text must "
+                       "each be longer than length, %lld (use a longer text or a shorter length)",
                        (long long)all, tokenizer ? "word pieces" : "bytes", (long long)r->valid.n,
                        (long long)c->length);
     return 0;
@@ -121,14 +121,14 @@ int lab_texts(lab_run *r, nn_tokenizer **tokenizer, char err[NN_ERR_MAX])
     if (c->task == NN_ENCODER_DECODER)
         return lab_read_pairs(c, &r->pairs, &r->valid_pairs, err);
     if (!c->tokenizer[0] && c->vocab != 256 + c->bos)
-        return nn_fail(err, "vocab: %lld without a tokenizer%s (set vocab = %d: tokens are bytes)", (long long)c->vocab,
-                       c->bos ? " and with bos = 1" : "", 256 + (int)c->bos);
+        return nn_fail(err, "vocab = %lld: without a tokenizer%s, tokens are bytes (set vocab = %d)",
+                       (long long)c->vocab, c->bos ? " and with bos = 1" : "", 256 + (int)c->bos);
     if (c->generate != NN_GENERATE_NONE)
         return 0;
     if (c->tokenizer[0] && !*tokenizer && nn_tokenizer_read(tokenizer, c->tokenizer, err) != 0)
         return -1;
     if (*tokenizer && (*tokenizer)->n + c->bos > c->vocab)
-        return nn_fail(err, "vocab: %lld, but %.200s has %d word pieces (set vocab = %d or more)", (long long)c->vocab,
+        return nn_fail(err, "vocab = %lld: %.200s has %d word pieces (set vocab = %d or more)", (long long)c->vocab,
                        c->tokenizer, (int)(*tokenizer)->n, (int)((*tokenizer)->n + c->bos));
     return read_texts(r, *tokenizer, err);
 }
@@ -169,7 +169,9 @@ static int start(lab_run *r, char err[NN_ERR_MAX])
     r->loss = malloc((size_t)rows * sizeof *r->loss);
     if (c->task == NN_ENCODER_DECODER && nn_batch_create(&r->batch, c->batch, c->length, length, err) != 0)
         return -1;
-    return r->tokens && r->target && r->loss ? 0 : nn_fail(err, "lab: out of memory for a batch (use a smaller batch)");
+    return r->tokens && r->target && r->loss
+               ? 0
+               : nn_fail(err, "lab: out of memory while preparing a batch (use a smaller batch)");
 }
 
 int lab_begin(lab_run *r)
@@ -281,7 +283,8 @@ int lab_step(lab_run *r, double *loss, double *norm, char err[NN_ERR_MAX])
         return diverged(r, "loss", *loss, err);
     *norm = nn_adamw(&r->m, r->pool, r->step);
     if (*norm < 0)
-        return nn_fail(err, "step %lld: out of memory (close other programs)", (long long)r->step);
+        return nn_fail(err, "step %lld: out of memory while updating the weights (close other programs)",
+                       (long long)r->step);
     if (!isfinite(*norm))
         return diverged(r, "norm of the gradients", *norm, err);
     r->step++;

@@ -45,8 +45,8 @@ static int add_quick(plan *p, const char *key, const char *value, char err[NN_ER
     char *line = p->n_quick < MAX_QUICK ? malloc(size) : NULL;
     if (!line)
         return nn_fail(err,
-                       p->n_quick == MAX_QUICK ? "quick: more than %d keys (remove some)"
-                                               : "lab: out of memory (after %d keys)",
+                       p->n_quick == MAX_QUICK ? "quick: there are more than %d keys (remove some)"
+                                               : "lab: out of memory while reading the experiment (after %d keys)",
                        p->n_quick);
     snprintf(line, size, "%s=%s", key, value);
     p->quick[p->n_quick++] = line;
@@ -59,7 +59,7 @@ static int set_values(plan *p, const char *key, const char *value, char err[NN_E
     while (k < p->n_keys && strcmp(p->key[k], key) != 0)
         k++;
     if (k == MAX_KEYS)
-        return nn_fail(err, "vary: more than %d keys (remove some)", MAX_KEYS);
+        return nn_fail(err, "vary: there are more than %d keys (remove some)", MAX_KEYS);
     free_values(p, k); /* --quick and --set override the values in the file */
     p->n_keys += k == p->n_keys;
     snprintf(p->key[k], sizeof p->key[k], "%.39s", key);
@@ -72,11 +72,11 @@ static int set_values(plan *p, const char *key, const char *value, char err[NN_E
         for (; size > 0 && from[size - 1] == ' '; size--)
             continue;
         if (p->n_values[k] == MAX_VALUES)
-            return nn_fail(err, "vary.%s: more than %d values (remove some)", p->key[k], MAX_VALUES);
+            return nn_fail(err, "vary.%s: there are more than %d values (remove some)", p->key[k], MAX_VALUES);
         char *copy = strndup(from, size);
         nn_config probe;
         if (!copy)
-            return nn_fail(err, "lab: out of memory for the experiment (close other programs)");
+            return nn_fail(err, "lab: out of memory while reading the experiment (close other programs)");
         p->values[k][p->n_values[k]++] = copy;
         nn_config_init(&probe);
         if (nn_config_set(&probe, p->key[k], copy, err) != 0)
@@ -148,7 +148,7 @@ static int add_known(known *k, const char *config, char err[NN_ERR_MAX])
     char *copy = more ? strdup(config) : NULL;
     k->config = more ? more : k->config;
     if (!copy)
-        return nn_fail(err, "lab: out of memory for %zu results (close other programs)", k->n + 1);
+        return nn_fail(err, "lab: out of memory while reading %zu results (close other programs)", k->n + 1);
     k->config[k->n++] = copy;
     return 0;
 }
@@ -183,7 +183,7 @@ static int read_results(known *k, const char *path, const char *text, char err[N
         const bool valid = text_of && nn_config_parse(&c, "results", text_of, NULL, NULL, why) == 0;
         json_decref(result);
         if (no_memory)
-            return nn_fail(err, "lab: out of memory for %d results (close other programs)", number);
+            return nn_fail(err, "lab: out of memory while reading %d results (close other programs)", number);
         if (!valid)
             return nn_fail(err, "%.300s:%d: not a result of relpos lab sweep (name another file)", path, number);
         lab_identify(&c, false, config);
@@ -241,7 +241,7 @@ static int lengths_of(const nn_config *c, int64_t lengths[LAB_MAX_LENGTHS], char
     return lab_lengths(c->eval_lengths[0] ? c->eval_lengths : own, lengths, err);
 }
 
-/* Print the keys that determine which parts of which text are measured. */
+/* Print the keys that determine on which parts of which text a model is measured. */
 static void text_key(const nn_config *c, char key[NN_PRINT_MAX])
 {
     snprintf(key, NN_PRINT_MAX, "%d|%lld|%s|%s|%s|%s|%g|%d|%lld|%lld|%lld|%lld|%lld|%lld|%d|%lld", (int)c->generate,
@@ -350,7 +350,8 @@ static int read_part(request *q, const char *value)
     q->parts = *slash == '/' ? strtoll(slash + 1, &end, 10) : 0;
     return q->parts >= 1 && q->parts <= 1000 && *end == 0 && q->part >= 1 && q->part <= q->parts
                ? CLI_OK
-               : cli_error(CLI_USAGE, "--shard: \"%.40s\" is not I/N with 1 <= I <= N <= 1000 (such as 1/2)", value);
+               : cli_error(CLI_USAGE,
+                           "--shard: \"%.40s\" is not I/N with 1 <= I <= N <= 1000 (write a part such as 1/2)", value);
 }
 
 static int on_option(void *context, int key, const char *value)
@@ -379,7 +380,9 @@ static int64_t choose_runs(const request *q, const nn_config *base, const plan *
     for (int k = 0; k < p->n_keys; k++)
         all *= p->n_values[k];
     *index = malloc((size_t)all * sizeof **index);
-    int code = *index ? 0 : nn_fail(err, "lab: out of memory for %lld experiments (use fewer values)", (long long)all);
+    int code =
+        *index ? 0
+               : nn_fail(err, "lab: out of memory while listing %lld experiments (use fewer values)", (long long)all);
     for (int64_t x = 0; x < all && code == 0; x++) {
         nn_config c = *base;
         json_t *vary = json_object();
@@ -412,13 +415,13 @@ static int check_texts(const nn_config *c, char err[NN_ERR_MAX])
         return nn_fail(err, "eval_previous: only decoders of text with length 2 or more can be measured (set "
                             "eval_previous = 0)");
     if (c->task == NN_ENCODER_DECODER)
-        return nn_fail(err, "task: a sweep cannot measure an encoder-decoder (use relpos lab train)");
+        return nn_fail(err, "task = encoder-decoder: a sweep cannot measure it (use relpos lab train)");
     int code = n < 0 ? -1 : lab_texts(&r, &tokenizer, err);
     if (c->generate != NN_GENERATE_NONE)
         return code == 0 ? lab_check_sizes(c, lengths, n, err) : -1;
     if (code == 0 && r.valid.n == 0)
         code = nn_fail(
-            err, "valid_share: 0, but a sweep needs a held-out text (set valid_share above 0, or valid to files)");
+            err, "valid_share = 0: a sweep needs a held-out text (set valid_share above 0, or set valid to files)");
     const lab_measure_options how = {c->eval_bytes, c->eval_pieces, c->eval_stride};
     lab_places places;
     code = code == 0 ? lab_choose_places(c, &r.valid, &how, lengths, n, &places, err) : code;
@@ -537,8 +540,8 @@ static int sweep_run(const cli_command *self, int argc, char **argv)
     if (code >= 0)
         return code;
     if (n == 0 || !(q.output || q.list))
-        return cli_error(CLI_USAGE, "lab sweep: %s (such as relpos lab sweep lab/first.lab -o out/first.jsonl)",
-                         n ? "no file for the results is named" : "no experiment is named");
+        return cli_error(CLI_USAGE, "lab sweep: %s (write relpos lab sweep lab/first.lab -o out/first.jsonl)",
+                         n ? "no file for the results was given" : "no experiment was given");
     nn_config base;
     plan p = {.seeds = 1};
     rp_pool *pool = NULL;

@@ -19,9 +19,9 @@ static const cli_option options[] = {
     {"set", SET, "KEY=VALUE", "set a key, which overrides the experiment; may be given more than once"},
     {"resume", RESUME, NULL, "continue from the last checkpoint in DIR, as if the run had not stopped"},
     {"init", INIT, "DIR|FILE",
-     "copy arrays of the same name and shape from another run or model; list the arrays that keep their initial "
-     "values"},
-    {"until", UNTIL, "STEP", "stop at this step with a checkpoint; with 0 it has the initial weights"},
+     "copy the arrays with the same name and shape from another run or model, and list the others, which keep their "
+     "initial values"},
+    {"until", UNTIL, "STEP", "stop at this step and write a checkpoint; 0: write the initial weights"},
     {"threads", THREADS, "N", "use N threads, which does not change the results; default: all available"},
     {0},
 };
@@ -50,7 +50,7 @@ static int on_option(void *context, int key, const char *value)
 static int refuse_sweep_key(void *context, const char *key, const char *value, char err[NN_ERR_MAX])
 {
     (void)context, (void)value;
-    return nn_fail(err, "%.40s: relpos lab train makes one run (use relpos lab sweep for this experiment)", key);
+    return nn_fail(err, "%.40s: relpos lab train makes only one run (use relpos lab sweep for this experiment)", key);
 }
 
 /* Read the experiment file, then apply the --set options. Return an exit code, with a line in err. */
@@ -116,7 +116,7 @@ static int cut_log(const char *path, int64_t step, bool *measured, char err[NN_E
         json_t *line = io_json(text + from, size, 0, NULL, &no_memory), *number = json_object_get(line, "step");
         if (no_memory) { /* the line may be valid, so it must stay */
             free(text);
-            return nn_fail(err, "%.300s: out of memory for its lines (close other programs)", path);
+            return nn_fail(err, "%.300s: out of memory while reading its lines (close other programs)", path);
         }
         const bool keep = line && (!number || json_integer_value(number) <= step);
         *measured |= keep && json_integer_value(number) == step && json_object_get(line, "valid_loss") != NULL;
@@ -286,8 +286,8 @@ static int open_run(trainer *t, char err[NN_ERR_MAX])
     const char *dir = t->q->dir;
     nn_config now = t->r.c;
     if (strlen(dir) + 40 > NN_TEXT_MAX)
-        return nn_fail(err, "--output: the name has %zu bytes (at most %d: name a shorter one)", strlen(dir),
-                       NN_TEXT_MAX - 40);
+        return nn_fail(err, "--output: the name has %zu bytes; it must have at most %d (use a shorter one)",
+                       strlen(dir), NN_TEXT_MAX - 40);
     if (lab_make_folder(dir, false, err) != 0)
         return -1;
     t->dir = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -302,7 +302,7 @@ static int open_run(trainer *t, char err[NN_ERR_MAX])
         exists = access(path, F_OK) == 0 ? 0 : errno;
     }
     if (exists != ENOENT && !t->q->resume)
-        return nn_fail(err, "%.300s: it has a run already%s%s (continue it with --resume, or name another directory)",
+        return nn_fail(err, "%.300s: it already has a run%s%s (continue it with --resume, or name another directory)",
                        dir, exists == 0 ? "" : ", or one that cannot be read: ", exists == 0 ? "" : strerror(exists));
     t->saved = -1;
     if (!t->q->resume)
@@ -332,14 +332,16 @@ static int take_weights(trainer *t, char err[NN_ERR_MAX])
     const nn_tokenizer *a = m->tokenizer, *b = from.tokenizer;
     bool *taken = calloc((size_t)m->n_params, sizeof *taken);
     int32_t count = 0;
-    int code = taken ? 0 : nn_fail(err, "lab: out of memory for %d names (close other programs)", (int)m->n_params);
+    int code =
+        taken ? 0
+              : nn_fail(err, "lab: out of memory while comparing %d names (close other programs)", (int)m->n_params);
     if (code == 0 && (!a != !b || (a && (a->size != b->size || memcmp(a->model, b->model, a->size) != 0))))
         code = nn_fail(err, "--init: %.300s has another tokenizer (use the same tokenizer, or another model)", path);
     if (code == 0 && (count = nn_model_take(m, &from, taken)) == 0)
         code = nn_fail(err, "--init: %.300s has no array of the same name and shape (name another model)", path);
     if (code == 0) {
         json_t *anew = json_array();
-        const char *between = "; anew: ";
+        const char *between = "; with initial values: ";
         printf("%s: %d arrays of %s", t->q->dir, (int)count, path);
         for (int32_t n = 0; n < m->n_params; n++)
             if (!taken[n]) {
@@ -366,9 +368,9 @@ static int run(const cli_command *self, int argc, char **argv)
         return code;
     if (n == 0)
         return cli_error(CLI_USAGE,
-                         "lab train: no experiment is named (such as relpos lab train lab/first.lab -o out/run)");
+                         "lab train: no experiment was given (write relpos lab train lab/first.lab -o out/run)");
     if (!q.dir)
-        return cli_error(CLI_USAGE, "lab train: no directory for the run is named (name it with -o DIR)");
+        return cli_error(CLI_USAGE, "lab train: no directory for the run was given (give one with -o DIR)");
     if (q.init && q.resume)
         return cli_error(CLI_USAGE, "--init: --resume continues with the weights of the run (remove one of them)");
     trainer t = {.q = &q, .log_path = log_path, .dir = -1, .measured = false};

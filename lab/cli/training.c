@@ -73,7 +73,8 @@ static int save(lab_training *t, const char *folder, char err[NN_ERR_MAX])
     json_decref(all);
     snprintf(path, sizeof path, "%.700s/steps-%lld.json", folder, (long long)t->r.step);
     if (code == 0 && (!text || io_json_lost()))
-        code = nn_fail(err, "lab: out of memory for %lld steps (close other programs)", (long long)t->r.step);
+        code =
+            nn_fail(err, "lab: out of memory while recording %lld steps (close other programs)", (long long)t->r.step);
     if (code == 0 && io_write_bytes(path, text, strlen(text), why) != 0)
         code = nn_fail(err, "%.400s", why);
     free(text);
@@ -185,7 +186,7 @@ int lab_training_run(lab_training *t, const nn_config *c, rp_pool *pool, const c
     t->saved = -1;
     t->previous = c->eval_previous > 0 ? json_array() : NULL;
     t->seconds = malloc((size_t)c->steps * sizeof *t->seconds);
-    int code = t->seconds ? 0 : nn_fail(err, "lab: out of memory (use fewer steps)");
+    int code = t->seconds ? 0 : nn_fail(err, "lab: out of memory while preparing the training (use fewer steps)");
     if (code == 0 && folder)
         code = go_on(t, c, folder, err);
     if (code == 0 && lab_begin(&t->r) != CLI_OK)

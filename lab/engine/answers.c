@@ -19,7 +19,7 @@ static int create_windows(windows *w, int64_t batch, int64_t length, char err[NN
                    .right = malloc(n * sizeof *w->right)};
     return w->tokens && w->target && w->loss && w->right
                ? 0
-               : nn_fail(err, "lab: out of memory for a batch (use smaller sizes)");
+               : nn_fail(err, "lab: out of memory while preparing a batch (use smaller sizes)");
 }
 
 static void destroy_windows(windows *w)

@@ -136,8 +136,8 @@ int nn_blas_memory(int32_t threads, char err[NN_ERR_MAX])
     free(block);
     return n == threads ? 0
                         : nn_fail(err,
-                                  "lab: out of memory for the CBLAS, which needs about %zu MB for each of %d threads "
-                                  "(use --threads 1, or a larger ulimit -v)",
+                                  "lab: out of memory while starting the CBLAS, which needs about %zu MB for each of "
+                                  "%d threads (use --threads 1, or a larger ulimit -v)",
                                   buffer >> 20, (int)threads);
 }
 

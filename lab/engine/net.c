@@ -153,19 +153,18 @@ static int set_sizes(nn_net *n, int64_t length, char err[NN_ERR_MAX])
                       longest = s->causal && n->cache > tokens ? n->cache : tokens;
         int64_t numbers;
         if (longest > nn_positions_end(m, k))
+            return nn_fail(err,
+                           m->c.random_positions > 0
+                               ? "random_positions = %lld: the length is %lld (use a shorter text, or train with more "
+                                 "random_positions)"
+                               : "position: there are %lld learned positions, but the length is %lld (use a shorter "
+                                 "text, train with a greater length, or use another position)",
+                           (long long)nn_positions_end(m, k), (long long)longest);
+        if (__builtin_mul_overflow(n->batch, tokens, &numbers) || numbers > (int64_t)1 << 31)
             return nn_fail(
                 err,
-                m->c.random_positions > 0
-                    ? "random_positions: positions end at %lld, but the length is %lld (use a shorter text, or train "
-                      "with more random_positions)"
-                    : "position: learned positions end at %lld, but the length is %lld (use a shorter text, train "
-                      "with a greater length, or use another position)",
-                (long long)nn_positions_end(m, k), (long long)longest);
-        if (__builtin_mul_overflow(n->batch, tokens, &numbers) || numbers > (int64_t)1 << 31)
-            return nn_fail(err,
-                           "lab: %lld windows of %lld tokens (at most 2^31 tokens in total: use a smaller batch or "
-                           "length)",
-                           (long long)n->batch, (long long)tokens);
+                "lab: %lld windows of %lld tokens have more than 2^31 tokens in total (use a smaller batch or length)",
+                (long long)n->batch, (long long)tokens);
         n->of[k].capacity = tokens;
     }
     return 0;
@@ -213,7 +212,7 @@ int nn_net_create(nn_net **net, nn_model *m, rp_pool *pool, int64_t batch, int64
         *net = NULL;
     if (!n || !(n->nodes = calloc(max_nodes, sizeof *n->nodes)) || !(n->slots = calloc(max_nodes, sizeof *n->slots))) {
         nn_net_destroy(n);
-        return nn_fail(err, "lab: out of memory for the list of layers (use fewer layers)");
+        return nn_fail(err, "lab: out of memory while creating the list of layers (use fewer layers)");
     }
     n->m = m;
     n->pool = pool;
@@ -242,8 +241,9 @@ int nn_net_create(nn_net **net, nn_model *m, rp_pool *pool, int64_t batch, int64
     const double size = (double)n->bytes;
     if (!reserve_all(n, true)) {
         nn_net_destroy(n);
-        return nn_fail(err, "lab: out of memory for the activations, %.1f GB (use a smaller batch, length or width)",
-                       size * 1e-9);
+        return nn_fail(
+            err, "lab: out of memory while creating %.1f GB of activations (use a smaller batch, length or width)",
+            size * 1e-9);
     }
     *net = n;
     return 0;
@@ -301,7 +301,7 @@ static int start_call(nn_net *n, int64_t length, const int32_t *tokens, uint64_t
 {
     n->err = err;
     if (n->cache > 0 && n->cached + length > n->cache)
-        return nn_fail(err, "lab: %lld tokens do not fit into the cache (at most %lld)",
+        return nn_fail(err, "lab: the cache has %lld tokens; it must have at most %lld (use a shorter text)",
                        (long long)(n->cached + length), (long long)n->cache);
     if (n->of[0].length == 0 && n->m->n_stacks > 1)
         return nn_fail(err, "lab: the encoder-decoder has no source (call nn_net_source first)");
@@ -325,7 +325,8 @@ int nn_net_source(nn_net *n, int64_t length, const int32_t *tokens, const int32_
         return nn_fail(err, "lab: the model has no encoder for a source (train with task = encoder-decoder)");
     for (int64_t b = 0; b < n->batch; b++) {
         if (lengths[b] < 1 || lengths[b] > length)
-            return nn_fail(err, "lab: the source has %d tokens (1 to %lld)", (int)lengths[b], (long long)length);
+            return nn_fail(err, "lab: the source has %d tokens; it must have 1 to %lld (use another source)",
+                           (int)lengths[b], (long long)length);
         n->of[0].lengths[b] = lengths[b];
     }
     return start_stack(n, 0, length, tokens, err);

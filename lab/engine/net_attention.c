@@ -117,7 +117,7 @@ static int make_plan(nn_net *n, const node *e, bool backward, rp_plan **plan)
     if (backward && e->kind == ATTENTION &&
         nn_has_fire_scales(n, e)) { /* a dense bias of zeros: its gradients are the gradients of all pairs */
         if (desc.n_terms == RP_MAX_TERMS)
-            return nn_fail(n->err, "fire_scales: learned, but position has more than %d terms (remove one of them)",
+            return nn_fail(n->err, "fire_scales = learned: position has more than %d terms (remove one of them)",
                            RP_MAX_TERMS - 1);
         terms[desc.n_terms++] = rp_term_init(RP_TERM_DENSE);
     }
@@ -136,8 +136,10 @@ static int make_plan(nn_net *n, const node *e, bool backward, rp_plan **plan)
     if (n->work)
         return 0;
     rp_plan_destroy(*plan);
-    return nn_fail(n->err, "lab: out of memory for the scratch of attention, %zu bytes (use a smaller batch or length)",
-                   size);
+    return nn_fail(
+        n->err,
+        "lab: out of memory while creating %zu bytes of scratch memory for attention (use a smaller batch or length)",
+        size);
 }
 
 /* ------------------------------------------------------------------------------------ factors of queries, and gates */

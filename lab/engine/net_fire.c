@@ -102,7 +102,7 @@ int nn_fire_backward(nn_net *n, const node *e)
                       .shared = last->shape[0] != heads,
                       .sums = malloc((size_t)heads * 2 * sizeof(double))};
         if (!j.sums)
-            return nn_fail(n->err, "lab: out of memory for the gradients of fire (close other programs)");
+            return nn_fail(n->err, "lab: out of memory while computing the gradients of fire (close other programs)");
         rp_pool_run(n->pool, heads, sum_head, &j);
         double c = 0, L = 0;
         for (int64_t h = 0; h < heads; h++) {

@@ -11,8 +11,8 @@
 #include <string.h>
 
 typedef struct level {
-    uint64_t *key;      /* bytes of each string, the first byte most significant [n] */
-    uint32_t *count[2]; /* number of occurrences; number of distinct preceding bytes [n] */
+    uint64_t *key;      /* [n]: the bytes of each string as a number; the first byte is the most significant */
+    uint32_t *count[2]; /* [n] each: number of occurrences; number of distinct preceding bytes */
     double discount[2];
     int64_t n;
 } level;
@@ -108,10 +108,12 @@ int nn_ngrams_count(nn_ngrams **to, const nn_text *t, int32_t order, char err[NN
     if (order < 1 || order > NN_MAX_ORDER)
         return nn_fail(err, "ngrams: order %d is out of range (1 to %d)", (int)order, NN_MAX_ORDER);
     if (t->tokenizer || t->n < order || t->n > UINT32_MAX)
-        return nn_fail(err,
-                       t->tokenizer ? "ngrams: only texts of bytes are counted, not word pieces (use a model of bytes)"
-                                    : "ngrams: the text has %lld bytes (at least the order, at most 2^32 - 1)",
-                       (long long)t->n);
+        return nn_fail(
+            err,
+            t->tokenizer
+                ? "ngrams: the model reads word pieces, but n-grams are counted only for bytes (use a model of bytes)"
+                : "ngrams: the text has %lld bytes; it must have at least the order and at most 2^32 - 1",
+            (long long)t->n);
     nn_ngrams *g = calloc(1, sizeof *g);
     uint64_t *scratch[2] = {malloc((size_t)t->n * sizeof *scratch[0]), malloc((size_t)t->n * sizeof *scratch[0])};
     bool enough = g && scratch[0] && scratch[1];
@@ -131,7 +133,8 @@ int nn_ngrams_count(nn_ngrams **to, const nn_text *t, int32_t order, char err[NN
     free(scratch[1]);
     if (!enough) {
         nn_ngrams_free(g);
-        return nn_fail(err, "ngrams: out of memory for the strings of %lld bytes (use a lower order)", (long long)t->n);
+        return nn_fail(err, "ngrams: out of memory while counting the n-grams of %lld bytes (use a lower order)",
+                       (long long)t->n);
     }
     *to = g;
     return 0;

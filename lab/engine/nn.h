@@ -330,7 +330,7 @@ typedef enum nn_source {
     NN_QUERIES,  /* random positions of the queries */
     NN_KEYS      /* random positions of the keys */
 } nn_source;
-/* A position term of the attention. */
+/* A position term of a stack. */
 typedef struct nn_term {
     rp_term term;
     char name[24]; /* "t5", or "t5_1" for a second one */
@@ -433,8 +433,8 @@ typedef struct nn_answers {
 /* Measure the net of a decoder on `lines` generated lines of one size, which are never used in training. The length of
  * the net must be at least nn_generated_window. */
 int nn_measure_answers(nn_net *net, int64_t size, int64_t lines, nn_answers *to, char err[NN_ERR_MAX]);
-/* Set the source of an encoder-decoder: tokens [batch, length], of which entry b uses the first lengths[b]. This
- * empties the cache. The net copies lengths, but keeps the pointer to tokens until the next nn_net_source. */
+/* Set the source of an encoder-decoder: tokens [batch, length]; entry b uses its first lengths[b] tokens. This empties
+ * the cache. The net copies lengths, but keeps the pointer to tokens until the next nn_net_source. */
 int nn_net_source(nn_net *net, int64_t length, const int32_t *tokens, const int32_t *lengths, char err[NN_ERR_MAX]);
 /* Compute the logits of the last token of each batch entry [batch, vocab or classes]. In a net with a cache, the tokens
  * continue the tokens of earlier calls. */

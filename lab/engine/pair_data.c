@@ -28,18 +28,18 @@ static int read_line(const nn_pairs *p, const int32_t *line, int64_t size, nn_pa
             tabs++;
         }
     if (tabs != 1)
-        return nn_fail(err, "%.200s:%lld: %lld tabs (a line is a source, one tab and a target)", name,
+        return nn_fail(err, "%.200s:%lld: the line has %lld tabs (write a source, one tab and a target)", name,
                        (long long)number, (long long)tabs);
     const int64_t n[2] = {tab, size - tab - 1};
     for (int side = 0; side < 2; side++) {
         const char *what = side ? "target" : "source";
         if (n[side] == 0)
-            return nn_fail(err, "%.200s:%lld: the %s is empty (a line is a source, one tab and a target)", name,
+            return nn_fail(err, "%.200s:%lld: the %s is empty (write a source, one tab and a target)", name,
                            (long long)number, what);
         if (n[side] >= p->length[side])
             return nn_fail(err,
-                           "%.200s:%lld: a %s of %lld bytes and its end (at most %lld tokens: set a larger %s, or use "
-                           "a shorter %s)",
+                           "%.200s:%lld: the %s has %lld bytes and an end token, which is more than %lld tokens (set a "
+                           "larger %s, or use a shorter %s)",
                            name, (long long)number, what, (long long)n[side], (long long)p->length[side],
                            side ? "target_length" : "length", what);
     }
@@ -64,7 +64,7 @@ static int read_lines(nn_pairs *p, const nn_text *t, const char *files, char err
     p->pair = malloc((size_t)lines * sizeof *p->pair);
     p->tokens = malloc((size_t)(t->n + 2 * lines) * sizeof *p->tokens);
     if (!p->pair || !p->tokens || lines > INT32_MAX)
-        return nn_fail(err, "text: out of memory for %lld pairs (use a shorter text)", (long long)lines);
+        return nn_fail(err, "text: out of memory while reading %lld pairs (use a shorter text)", (long long)lines);
     for (int32_t f = 0; f < t->n_files; f++) {
         nn_text_name(files, f, name);
         for (int64_t from = nn_text_start(t, f), number = 1, end; from < t->end[f]; from = end + 1, number++) {
@@ -205,7 +205,7 @@ int nn_pairs_split(nn_pairs *p, double fraction, nn_pairs *held_out, char err[NN
     held_out->tokens = malloc((size_t)(p->n_tokens + 1) * sizeof *held_out->tokens);
     if (!held_out->pair || !held_out->tokens) {
         nn_pairs_free(held_out);
-        return nn_fail(err, "text: out of memory for the held-out pairs (use a shorter text)");
+        return nn_fail(err, "text: out of memory while splitting off the held-out pairs (use a shorter text)");
     }
     memcpy(held_out->pair, p->pair + kept, (size_t)held_out->n * sizeof *held_out->pair);
     memcpy(held_out->tokens, p->tokens, (size_t)p->n_tokens * sizeof *held_out->tokens);
@@ -231,7 +231,7 @@ int nn_batch_create(nn_batch *b, int64_t batch, int64_t source, int64_t target, 
     if (b->source && b->lengths && b->input && b->target)
         return 0;
     nn_batch_destroy(b);
-    return nn_fail(err, "lab: out of memory for a batch (use a smaller batch)");
+    return nn_fail(err, "lab: out of memory while preparing a batch (use a smaller batch)");
 }
 
 void nn_batch_destroy(nn_batch *b)
@@ -334,7 +334,7 @@ static int order_epoch(nn_pairs *p, uint64_t seed, int64_t epoch, int64_t batch,
     if (!s || !order) {
         free(s);
         free(order);
-        return nn_fail(err, "text: out of memory for the order of the pairs (close other programs)");
+        return nn_fail(err, "text: out of memory while shuffling the pairs (close other programs)");
     }
     for (int64_t x = 0; x < p->n; x++)
         order[x] = (int32_t)x;
@@ -375,7 +375,7 @@ int nn_pairs_step(nn_pairs *p, uint64_t seed, int64_t step, int64_t batch, nn_ba
     }
     const int64_t batches = p->n / batch;
     if (batches < 1)
-        return nn_fail(err, "text: %lld training pairs, but batch is %lld (use a smaller batch, or more pairs)",
+        return nn_fail(err, "text: it has %lld training pairs, but batch is %lld (use a smaller batch, or more pairs)",
                        (long long)p->n, (long long)batch);
     if (p->epoch != step / batches && order_epoch(p, seed, step / batches, batch, err) != 0)
         return -1;

@@ -30,7 +30,7 @@ static int add_param(nn_model *m, char err[NN_ERR_MAX], bool decay, int32_t ndim
         nn_param *more = realloc(m->params, ((size_t)m->n_params + 64) * sizeof *more);
         m->no_memory = !more;
         if (!more)
-            return nn_fail(err, "lab: out of memory for the list of weights (use fewer layers)");
+            return nn_fail(err, "lab: out of memory while creating the list of weights (use fewer layers)");
         m->params = more;
     }
     m->params[m->n_params++] = p;
@@ -101,10 +101,11 @@ static int add_term(nn_stack *s, const char *text, bool named[RP_MAX_TERMS][RP_M
         return 0;
     }
     if (s->n_terms == RP_MAX_TERMS)
-        return nn_fail(err, "position: more than %d terms (remove some)", RP_MAX_TERMS);
+        return nn_fail(err, "position: it has more than %d terms (remove some)", RP_MAX_TERMS);
     nn_term *t = &s->terms[s->n_terms];
     if (rp_term_parse(text, &t->term, names) != RP_OK)
-        return nn_fail(err, "position: %s (none, sinusoidal, learned, or a term of relpos info)", NN_WORDS(NULL));
+        return nn_fail(err, "position: %s (use none, sinusoidal, learned, or a term that relpos info lists)",
+                       NN_WORDS(NULL));
     rp_term_usual_sizes(&t->term, s->length);
     int same = 0;
     for (int32_t n = 0; n < s->n_terms; n++)
@@ -114,7 +115,7 @@ static int add_term(nn_stack *s, const char *text, bool named[RP_MAX_TERMS][RP_M
         const bool learned = rp_term_array_learned(t->term.kind, x);
         named[s->n_terms][x] = *names[x] != 0;
         if (*names[x] && !learned)
-            return nn_fail(err, "position: %s: %s is not a learned array (remove it: the lab counts positions from 0)",
+            return nn_fail(err, "position: %s: %s is not a learned array (remove it; the lab counts positions from 0)",
                            t->name, rp_term_array(t->term.kind, x));
     }
     s->n_terms++;
@@ -200,16 +201,17 @@ static int add_arrays(nn_model *m, nn_stack *s, int32_t n, const char *prefix, c
         for (int32_t a = 0; a < ndim; a++)
             grows |= shape[a] != other[a];
         if (ndim == 0 && named[x]) /* an optional array, such as w3 of fire */
-            return nn_fail(err, "position: %s: %s is given, but it has no size (remove it: its shape is %s)", t->name,
-                           array, about->shape);
+            return nn_fail(
+                err,
+                "position: %s: %s was given, but with these settings it has no elements (remove it; its shape is %s)",
+                t->name, array, about->shape);
         if (ndim == 0)
             continue;
         if (given)
-            return nn_fail(
-                err,
-                "position: %s: its array %s is a constant that the user must give, which the lab does not support "
-                "(use another term)",
-                t->name, array);
+            return nn_fail(err,
+                           "position: %s: its array %s is a constant that must come from a file, which the lab does "
+                           "not support (use another term)",
+                           t->name, array);
         if (grows && about->start.rule == RP_RULE_SINUSOIDS) {
             t->source[x] = NN_SINUSOID;
             if (add_param(m, err, true, 2, (int64_t[]){m->c.width, m->c.width}, "%s.%s.%s.weight", prefix, t->name,
@@ -234,9 +236,10 @@ static int add_arrays(nn_model *m, nn_stack *s, int32_t n, const char *prefix, c
             continue;
         }
         if (grows)
-            return nn_fail(
-                err, "position: %s: its array %s is as long as the text (the lab has no projection to compute it)",
-                t->name, array);
+            return nn_fail(err,
+                           "position: %s: its array %s is as long as the text, and the lab has no projection to "
+                           "compute it (use another term)",
+                           t->name, array);
         t->source[x] = NN_LEARNED;
         for (int32_t a = 0; a < ndim; a++)
             if (m->c.position_heads && shape[a] != heads[a])
@@ -368,7 +371,7 @@ int nn_model_plan(nn_model *m, const nn_config *c, char err[NN_ERR_MAX])
     for (int32_t n = 0; n < m->n_params; n++)
         fire |= strstr(m->params[n].name, ".L_factor") != NULL;
     if (!fire)
-        return nn_fail(err, "fire_scales: learned, but no layer has fire (set fire_scales = fixed, or use fire)");
+        return nn_fail(err, "fire_scales = learned: no layer has the term fire (set fire_scales = fixed, or use fire)");
     if (c->task == NN_CLASSIFIER || !c->tied)
         return add_param(m, err, true, 2, (int64_t[]){c->task == NN_CLASSIFIER ? c->classes : c->vocab, c->width},
                          "head.weight");
@@ -387,7 +390,7 @@ int nn_model_create(nn_model *m, const nn_config *c, bool train, char err[NN_ERR
         *arenas[n] = aligned_alloc(64, bytes);
         if (!*arenas[n]) {
             nn_model_destroy(m);
-            return nn_fail(err, "lab: out of memory for %lld weights (use a smaller width or fewer layers)",
+            return nn_fail(err, "lab: out of memory while creating %lld weights (use a smaller width or fewer layers)",
                            (long long)m->n_weights);
         }
         memset(*arenas[n], 0, bytes);
@@ -427,8 +430,8 @@ int nn_model_with_position(nn_model *m, const nn_model *from, const char *positi
     if (!same) {
         nn_model_destroy(m);
         return nn_fail(err,
-                       "position: %.100s has other weights than %.100s, which the model was trained with (use one with "
-                       "the same weights)",
+                       "position = %.100s: it has other weights than %.100s, which the model was trained with (use a "
+                       "position with the same weights)",
                        position, from->c.position);
     }
     memcpy(m->w, from->w, (size_t)m->n_weights * sizeof *m->w);

@@ -140,7 +140,7 @@ int nn_generate_batch(const nn_config *c, int64_t size, uint64_t seed, int64_t f
 {
     char *line = malloc((size_t)nn_generated_bytes(c->generate, size > 0 ? size : c->generate_size));
     if (!line)
-        return nn_fail(err, "lab: out of memory for a line (a smaller generate_size)");
+        return nn_fail(err, "lab: out of memory while generating a line (use a smaller generate_size)");
     for (int64_t b = 0; b < batch; b++) {
         const uint64_t number = (uint64_t)(first + b);
         const int64_t n =

@@ -6,8 +6,7 @@
 
 #include "io/io.h"
 
-#define IO_F8_E4M3                                                                                                     \
-    ((rp_dtype)254) /* float8_e4m3fn of PyTorch; only for mapped tensors */
+#define IO_F8_E4M3 ((rp_dtype)254) /* float8_e4m3fn of PyTorch; only for mapped tensors */
 
 typedef struct io_tensor {
     const char *name, *file; /* file: name without folder, for messages */

@@ -58,8 +58,7 @@ bool io_is_standard(const char *path, const char *device);
 /* A file that is being written. */
 typedef struct io_out {
     const char *path;
-    char *target,
-        *temp; /* both NULL if a device is written directly; target: path with links resolved */
+    char *target, *temp; /* both NULL if a device is written directly; target: path with links resolved */
     int fd;
     bool keep_open; /* fd is standard output */
 } io_out;

@@ -317,7 +317,7 @@ const io_array *io_take(const io_set *set, const char *name, char err[IO_ERR_MAX
         snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", n > 0 ? ", " : "",
                  io_safe(other, sizeof other, set->arrays[n].name));
     }
-    snprintf(err, IO_ERR_MAX, "array \"%s\": not in the file (it has %s)", safe, names[0] != 0 ? names : "no arrays");
+    snprintf(err, IO_ERR_MAX, "array \"%s\" is not in the file (it has %s)", safe, names[0] != 0 ? names : "no arrays");
     return NULL;
 }
 
@@ -494,7 +494,8 @@ static io_status read_open(const char *path, int fd, io_format format, io_set *s
     }
     size_t capacity = 65536, size = sizeof start; /* buffer, doubled as needed */
     unsigned char *data = malloc(capacity);
-    io_status result = data != NULL ? IO_OK : io_fail(err, path, "out of memory for its first %zu bytes", capacity);
+    io_status result =
+        data != NULL ? IO_OK : io_fail(err, path, "out of memory while reading its first %zu bytes", capacity);
     if (result == IO_OK)
         memcpy(data, start, size);
     while (result == IO_OK && size < capacity) {
@@ -509,7 +510,7 @@ static io_status read_open(const char *path, int fd, io_format format, io_set *s
         capacity = capacity < IO_MAX_PIPE / 2 ? 2 * capacity : IO_MAX_PIPE + 1;
         unsigned char *more = realloc(data, capacity);
         if (more == NULL)
-            result = io_fail(err, path, "out of memory after %zu bytes", size);
+            result = io_fail(err, path, "out of memory while reading, after %zu bytes", size);
         else
             data = more;
     }

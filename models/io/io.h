@@ -74,7 +74,7 @@ int io_replace(const char *path, io_format format, const io_set *set, char err[I
  * if stat fails. */
 io_status io_is_folder(const char *path, bool *folder, char err[IO_ERR_MAX]);
 
-/* Flush the directory of a renamed file, so that its name survives a crash. Return 0 or the error number. */
+/* Flush the directory of a renamed file, which makes its new name survive a crash. Return 0 or the error number. */
 int io_sync_directory(const char *file);
 
 /* Make a temporary file or folder beside `target`, for the caller to rename to it. Return a descriptor, and set *path,

@@ -171,7 +171,7 @@ static io_status open_shards(io_checkpoint *c, const char *folder, const char *i
     {
         const char *name = json_string_value(value);
         if (name == NULL || *name == 0)
-            return io_damaged(err, index, "weight_map: tensor '%s' has no file", io_safe(safe, sizeof safe, key));
+            return io_damaged(err, index, "weight_map names no file for tensor '%s'", io_safe(safe, sizeof safe, key));
         if (strchr(name, '/') || strchr(name, '\\') || name[0] == '.')
             return io_damaged(err, index, "weight_map names '%s' (shards must be in the folder of the index)",
                               io_safe(safe, sizeof safe, name));

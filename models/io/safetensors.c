@@ -96,7 +96,7 @@ static io_status read_tensor(const json_t *json, const reader *r, io_array *arra
         if ((status = read_count(shape, (size_t)x, "shape", &array->shape[x], why)) != IO_OK)
             return status;
     if (json_array_size(offsets) != 2)
-        return io_why(why, "data_offsets has %zu items, not 2", json_array_size(offsets));
+        return io_why(why, "data_offsets has %zu items; it must have 2", json_array_size(offsets));
     if ((status = read_count(offsets, 0, "data_offsets", &begin, why)) != IO_OK ||
         (status = read_count(offsets, 1, "data_offsets", &end, why)) != IO_OK)
         return status;
@@ -265,7 +265,8 @@ static io_status read_data(const reader *r, const source *from, size_t begin, ch
         array->data = malloc(bytes);
         if (array->data == NULL) {
             char safe[80];
-            io_why(why, "out of memory for the %zu bytes of '%s'", bytes, io_safe(safe, sizeof safe, array->name));
+            io_why(why, "out of memory while reading the %zu bytes of '%s'", bytes,
+                   io_safe(safe, sizeof safe, array->name));
             return IO_FAILED;
         }
         const io_status status = copy(from, begin + ranges[n].begin, array->data, bytes, why);
@@ -300,7 +301,7 @@ static io_status read_file(const char *path, const source *from, bool in_place, 
                 .in_place = in_place,
                 .text = from->data != NULL ? (const char *)from->data + 8 : text};
     if (r.text == NULL)
-        return io_fail(err, path, "out of memory for its header");
+        return io_fail(err, path, "out of memory while reading its header");
     if (text != NULL)
         status = copy(from, 8, text, (size_t)length, why);
     if (status == IO_OK)
@@ -405,7 +406,7 @@ int io_safetensors_write(io_out *out, const io_set *set, char err[IO_ERR_MAX])
     if (text == NULL)
         io_fail(err, out->path, "out of memory");
     else if (padded > IO_SAFETENSORS_HEADER_MAX)
-        io_fail(err, out->path, "the header would have %zu bytes (at most %d; write fewer arrays)", padded,
+        io_fail(err, out->path, "the header would have %zu bytes; it must have at most %d (write fewer arrays)", padded,
                 IO_SAFETENSORS_HEADER_MAX);
     else if (io_put(out, start, 8, err) == 0)
         result = io_put(out, text, padded, err);

@@ -93,7 +93,7 @@ rp_status t5_continue_rows(rp_t5_session *s, int64_t n, const int32_t *parents)
     const int64_t old_pages = t5_pages_of(s, s->length), bound = s->length > 0 ? s->n_rows : s->n_sources;
     for (int64_t r = 0; r < n; r++)
         if (parents[r] < 0 || parents[r] >= bound)
-            return t5_fail(RP_E_RANGE, "parents[%lld] is %d: there are %lld %s (use 0 to %lld)", (long long)r,
+            return t5_fail(RP_E_RANGE, "parents[%lld] is %d, but there are %lld %s (use 0 to %lld)", (long long)r,
                            (int)parents[r], (long long)bound, s->length > 0 ? "rows" : "sources", (long long)bound - 1);
     if (same_rows(s, n, parents))
         return RP_OK;

@@ -111,7 +111,7 @@ static rp_status open_json(json_t **root, const char *path, const char *text, si
         return RP_OK;
     json_decref(*root);
     *root = NULL;
-    return t5_fail(RP_E_ARG, "%s: it is not a JSON object (get the file again)", path);
+    return t5_fail(RP_E_ARG, "%s: it is not a JSON object (download the file again)", path);
 }
 
 /* ------------------------------------------------------------------------------------------------ config.json */
@@ -131,8 +131,8 @@ static void read_kind(reader *r, t5_config *c)
         }
     if (r->status == RP_OK)
         r->status = t5_fail(RP_E_UNSUPPORTED,
-                            "%s: model_type \"%s\" is not in the T5 family (t5, byt5, mt5, umt5, longt5 or "
-                            "switch_transformers)",
+                            "%s: model_type \"%s\" is not in the T5 family (use a model of type t5, byt5, mt5, umt5, "
+                            "longt5 or switch_transformers)",
                             r->path, type);
 }
 
@@ -155,8 +155,10 @@ static void read_activation(reader *r, t5_config *c)
     else if (strcmp(name, "silu") == 0 || strcmp(name, "swish") == 0)
         c->activation = T5_SILU;
     else if (r->status == RP_OK)
-        r->status = t5_fail(RP_E_UNSUPPORTED,
-                            "%s: the activation \"%s\" is not supported (relu, gelu, gelu_new or silu)", r->path, text);
+        r->status =
+            t5_fail(RP_E_UNSUPPORTED,
+                    "%s: the activation \"%s\" is not supported (use a model with relu, gelu, gelu_new or silu)",
+                    r->path, text);
 }
 
 /* Read how the head uses the embedding. Except for Switch, transformers ties the two regardless of tie_word_embeddings.
@@ -240,7 +242,7 @@ static void read_sizes(reader *r, t5_config *c)
     if (r->status == RP_OK && (c->buckets % 2 != 0 || c->max_distance <= c->buckets / 2)) {
         char why[160];
         snprintf(why, sizeof why,
-                 "is %lld: it must be even, and relative_attention_max_distance, %lld, must be above half of it",
+                 "is %lld; it must be even, and relative_attention_max_distance, %lld, must be above half of it",
                  (long long)c->buckets, (long long)c->max_distance);
         fault(r, "relative_attention_num_buckets", why);
     }

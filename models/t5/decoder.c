@@ -111,7 +111,7 @@ rp_status t5_begin(rp_t5_session **session, const rp_t5 *m, int64_t n_sources, c
                    int64_t positions, t5_watch *watch)
 {
     if (session == NULL)
-        return t5_fail(RP_E_ARG, "session is NULL");
+        return t5_fail(RP_E_ARG, "session is NULL; pass the address of a pointer");
     *session = NULL;
     rp_status status = t5_check_tokens(m, "sources", n_sources, sources);
     if (status != RP_OK)
@@ -120,7 +120,7 @@ rp_status t5_begin(rp_t5_session **session, const rp_t5 *m, int64_t n_sources, c
         return t5_fail(RP_E_UNSUPPORTED,
                        "the checkpoint has no decoder, so it can only encode (use one with a decoder)");
     if (positions < 0 || positions > INT32_MAX)
-        return t5_fail(RP_E_RANGE, "positions is %lld: it must be 0 to %d", (long long)positions, INT32_MAX);
+        return t5_fail(RP_E_RANGE, "positions is %lld; it must be 0 to %d", (long long)positions, INT32_MAX);
     rp_t5_session *s = calloc(1, sizeof *s);
     if (s == NULL)
         return t5_no_memory();
@@ -458,7 +458,7 @@ static rp_status decode_by(const t5_block *blocks, rp_t5_session *s, int64_t row
     step p = {.s = s, .blocks = blocks, .n = n};
     int64_t *groups = NULL, all;
     if (s->broken)
-        return t5_fail(RP_E_ARG, "the session failed before (begin another)");
+        return t5_fail(RP_E_ARG, "the session cannot continue, because an earlier call failed (begin another)");
     if (!t5_mul(rows, n, &all) || all > INT32_MAX || s->length > INT32_MAX - n)
         return t5_fail(RP_E_RANGE, "%lld rows of %lld tokens are too many (use fewer or shorter inputs)",
                        (long long)rows, (long long)n);
@@ -501,12 +501,12 @@ rp_status t5_decode_draft(rp_t5_session *s, int32_t token, const rp_t5_tokens *s
 rp_status rp_t5_step(rp_t5_session *s, int64_t rows, const int32_t *parents, const int32_t *tokens, float *logits)
 {
     if (s == NULL || parents == NULL || tokens == NULL || logits == NULL)
-        return t5_fail(RP_E_ARG, "session, parents, tokens or logits is NULL");
+        return t5_fail(RP_E_ARG, "session, parents, tokens or logits is NULL; pass all of them");
     if (rows < 1)
-        return t5_fail(RP_E_RANGE, "rows is %lld: it must be at least 1", (long long)rows);
+        return t5_fail(RP_E_RANGE, "rows is %lld; it must be at least 1", (long long)rows);
     for (int64_t r = 0; r < rows; r++)
         if (tokens[r] < 0 || tokens[r] >= s->m->config.vocab)
-            return t5_fail(RP_E_RANGE, "tokens[%lld] is %d: it must be 0 to %lld", (long long)r, (int)tokens[r],
+            return t5_fail(RP_E_RANGE, "tokens[%lld] is %d; it must be 0 to %lld", (long long)r, (int)tokens[r],
                            (long long)s->m->config.vocab - 1);
     return t5_decode(s, rows, parents, 1, tokens, logits, NULL, NULL);
 }

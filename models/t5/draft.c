@@ -100,7 +100,7 @@ rp_status t5_draft_open(rp_t5 *m, linear_type type)
                        "the checkpoint has no decoder, so there is nothing to draft (open it without a draft)");
     if (type < LINEAR_INT8 || type <= w->type)
         return t5_fail(RP_E_ARG,
-                       "draft type %s with weights of %s: it must be int8 or int4 and have fewer bits (choose another, "
+                       "draft type %s with weights of %s; it must be int8 or int4 and have fewer bits (choose another, "
                        "or no draft)",
                        linear_type_name(type), linear_type_name(w->type));
     m->draft = calloc(1, sizeof *m->draft);

@@ -381,13 +381,14 @@ int rp_t5_is_set(void *context)
 
 static rp_status out_of_range(const char *field, double value, const char *bound)
 {
-    return t5_fail(RP_E_RANGE, "%s is %g: it must be %s", field, value, bound);
+    return t5_fail(RP_E_RANGE, "%s is %g; it must be %s", field, value, bound);
 }
 
 static rp_status check_generation(const rp_t5 *m, const rp_t5_generation *g)
 {
     if (g == NULL || g->size != sizeof *g)
-        return t5_fail(RP_E_ARG, "generation is NULL, or was not created by rp_t5_generation_of");
+        return t5_fail(RP_E_ARG,
+                       "generation is NULL, or was not created by rp_t5_generation_of; create it with that function");
     if (g->unsupported != NULL)
         return t5_fail(
             RP_E_UNSUPPORTED,
@@ -423,18 +424,20 @@ static rp_status check_generation(const rp_t5 *m, const rp_t5_generation *g)
         return t5_fail(RP_E_RANGE, "forced_first or forced_last is not in the vocabulary (use 0 to %lld)",
                        (long long)m->config.vocab - 1);
     if (g->n_bad_words < 0 || (g->n_bad_words > 0 && g->bad_words == NULL))
-        return t5_fail(RP_E_ARG, "bad_words is NULL, or n_bad_words is negative");
+        return t5_fail(RP_E_ARG, "bad_words is NULL, or n_bad_words is negative; pass an array and its length");
     for (int64_t k = 0; k < g->n_bad_words; k++)
         if (g->bad_words[k].n == 0)
-            return t5_fail(RP_E_ARG, "bad_words[%lld] has no tokens: at least one is needed", (long long)k);
+            return t5_fail(RP_E_ARG, "bad_words[%lld] has no tokens; it must have at least one", (long long)k);
     if (g->n_stop < 0 || (g->n_stop > 0 && g->stop == NULL))
-        return t5_fail(RP_E_ARG, "stop is NULL, or n_stop is negative");
+        return t5_fail(RP_E_ARG, "stop is NULL, or n_stop is negative; pass an array and its length");
     if (g->n_stop > 0 && m->tokenizer == NULL)
-        return t5_fail(RP_E_ARG, "stop: stop texts need a tokenizer, and the model has none (remove stop_strings from "
-                                 "generation_config.json, or add tokenizer.json to the folder)");
+        return t5_fail(
+            RP_E_ARG,
+            "stop was given, but stop texts need a tokenizer and the model has none (remove stop_strings from "
+            "generation_config.json, or add tokenizer.json to the folder)");
     for (int32_t k = 0; k < g->n_stop; k++)
         if (g->stop[k] == NULL || *g->stop[k] == 0)
-            return t5_fail(RP_E_ARG, "stop[%d] is %s: it must be a text that is not empty", (int)k,
+            return t5_fail(RP_E_ARG, "stop[%d] is %s; it must be a text that is not empty", (int)k,
                            g->stop[k] == NULL ? "NULL" : "empty");
     rp_status status = t5_check_tokens(m, "prefix", 1, &g->prefix);
     if (status == RP_OK)
@@ -465,7 +468,7 @@ rp_status rp_t5_generate(const rp_t5 *m, int64_t n_sources, const rp_t5_tokens *
                          rp_t5_results **results)
 {
     if (results == NULL)
-        return t5_fail(RP_E_ARG, "results is NULL");
+        return t5_fail(RP_E_ARG, "results is NULL; pass the address of a pointer");
     *results = NULL;
     rp_status status = t5_check_tokens(m, "sources", n_sources, sources);
     if (status == RP_OK)

@@ -17,7 +17,7 @@ enum {
     F32_ROWS = 8,       /* with more rows, which share one read of the head, screening an f32 head does not pay */
     BF16_ROWS = 4,      /* same for a bf16 head */
     STEPS_BEFORE = 24,  /* number of steps after which making the copy saves time */
-    MIN_CANDIDATES = 16 /* a row with more candidates, also above vocab / CANDIDATES_IN, reads the whole head */
+    MIN_CANDIDATES = 16 /* a row reads the whole head if it has more than max(this, vocab / CANDIDATES_IN) */
 };
 #define CANDIDATES_IN 64 /* a candidate costs more than one row: it reads the 16 rows packed together */
 

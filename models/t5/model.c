@@ -242,7 +242,7 @@ rp_status rp_t5_check_file(const rp_t5 *m, rp_progress *progress, void *context)
     char found[T5_CHECKSUM];
     uint64_t sum = 0;
     if (m == NULL)
-        return t5_fail(RP_E_ARG, "model is NULL");
+        return t5_fail(RP_E_ARG, "model is NULL; open one with rp_t5_open");
     if (m->packed < 2)
         return t5_fail(RP_E_UNSUPPORTED, m->packed == 0 ? "the model was read from a folder, which has no checksum "
                                                           "(pack it first)"
@@ -381,7 +381,7 @@ static rp_status find_type(const char *name, int *type)
             *type = n;
     if (name == NULL || *type >= 0)
         return RP_OK;
-    return t5_fail(RP_E_ARG, "unknown type of weights \"%s\" (f32, f16, bf16, int8 or int4)", name);
+    return t5_fail(RP_E_ARG, "the type of weights is \"%s\"; it must be f32, f16, bf16, int8 or int4", name);
 }
 
 rp_status rp_t5_open(rp_t5 **model, const char *path, const rp_t5_opening *opening)
@@ -389,12 +389,13 @@ rp_status rp_t5_open(rp_t5 **model, const char *path, const rp_t5_opening *openi
     const rp_t5_opening o = opening != NULL ? *opening : rp_t5_opening_init();
     int type = -1, draft = -1;
     if (model == NULL || path == NULL)
-        return t5_fail(RP_E_ARG, "model or path is NULL");
+        return t5_fail(RP_E_ARG, "model or path is NULL; pass both");
     *model = NULL;
     if (o.size != sizeof o)
-        return t5_fail(RP_E_ARG, "opening.size is %zu and not %zu (start from rp_t5_opening_init)", o.size, sizeof o);
+        return t5_fail(RP_E_ARG, "opening.size is %zu; it must be %zu (start from rp_t5_opening_init)", o.size,
+                       sizeof o);
     if ((unsigned)o.load > RP_T5_LOAD_TEXT)
-        return t5_fail(RP_E_ARG, "opening.load is %d: it must be one of rp_t5_loading", (int)o.load);
+        return t5_fail(RP_E_ARG, "opening.load is %d; it must be a value of rp_t5_loading", (int)o.load);
     if (o.load != RP_T5_LOAD_ALL && o.draft != NULL)
         return t5_fail(RP_E_ARG, "opening.draft is \"%s\", but a draft needs the weights (use RP_T5_LOAD_ALL)",
                        o.draft);
@@ -491,7 +492,7 @@ rp_status rp_t5_pack(const rp_t5 *m, const char *path)
     io_set set = {0};
     char err[IO_ERR_MAX] = "", count[24], checksum[T5_CHECKSUM];
     if (m == NULL || path == NULL)
-        return t5_fail(RP_E_ARG, "model or path is NULL");
+        return t5_fail(RP_E_ARG, "model or path is NULL; pass both");
     rp_status status = need_weights(m);
     if (status == RP_OK && rp_t5_reads(m, path))
         status = t5_fail(RP_E_ARG, "%s: the model was read from this file (give another name)", path);
@@ -542,12 +543,12 @@ rp_status t5_check_tokens(const rp_t5 *m, const char *what, int64_t n_sources, c
 rp_status t5_in_vocabulary(const rp_t5 *m, const char *what, int64_t n_sources, const rp_t5_tokens *sources)
 {
     if (m == NULL)
-        return t5_fail(RP_E_ARG, "model is NULL");
+        return t5_fail(RP_E_ARG, "model is NULL; open one with rp_t5_open");
     if (n_sources < 0 || (n_sources > 0 && sources == NULL))
-        return t5_fail(RP_E_ARG, "%s is NULL, or their number is negative", what);
+        return t5_fail(RP_E_ARG, "%s is NULL, or their number is negative; pass an array and its length", what);
     for (int64_t s = 0; s < n_sources; s++) {
         if (sources[s].n < 0 || sources[s].n > INT32_MAX || (sources[s].n > 0 && sources[s].tokens == NULL))
-            return t5_fail(RP_E_RANGE, "%s[%lld] has %lld tokens: it must have 0 to %d", what, (long long)s,
+            return t5_fail(RP_E_RANGE, "%s[%lld] has %lld tokens; it must have 0 to %d", what, (long long)s,
                            (long long)sources[s].n, INT32_MAX);
         for (int64_t k = 0; k < sources[s].n; k++)
             if (sources[s].tokens[k] < 0 || sources[s].tokens[k] >= m->config.vocab)
@@ -574,7 +575,7 @@ rp_status rp_t5_encode(const rp_t5 *m, int64_t n_sources, const rp_t5_tokens *so
     if (status != RP_OK)
         return status;
     if (out == NULL && n_sources > 0)
-        return t5_fail(RP_E_ARG, "out is NULL");
+        return t5_fail(RP_E_ARG, "out is NULL; pass the array to fill");
     status = t5_encode_sources(m, n_sources, sources, out, &watch);
     int64_t rows = 0;
     for (int64_t s = 0; s < n_sources; s++)

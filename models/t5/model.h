@@ -48,8 +48,7 @@ static inline bool t5_stopped(const t5_watch *w)
     return w != NULL && w->progress != NULL && w->progress(w->context, w->fraction) != 0;
 }
 rp_status t5_cancelled(void);
-rp_status
-t5_check_cancelled(const rp_t5_generation *g); /* RP_E_CANCELLED if g->cancelled cancels, otherwise RP_OK */
+rp_status t5_check_cancelled(const rp_t5_generation *g); /* RP_E_CANCELLED if g->cancelled cancels, otherwise RP_OK */
 
 /* Multiply two sizes; return false on overflow. */
 static inline bool t5_mul(int64_t a, int64_t b, int64_t *product)

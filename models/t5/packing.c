@@ -79,7 +79,7 @@ static const io_tensor *find(packing *k, const t5_part *p, int s)
     shape_text(ndim, shape, expected);
     shape_text(t->ndim, t->shape, has);
     if (t->ndim != ndim || memcmp(t->shape, shape, (size_t)ndim * sizeof *shape) != 0) {
-        note_wrong(k, RP_E_ARG, "tensor '%.160s' has the shape [%s], config.json requires [%s]", p->source[s], has,
+        note_wrong(k, RP_E_ARG, "tensor '%.160s' has the shape [%s]; config.json requires [%s]", p->source[s], has,
                    expected);
         return NULL;
     }
@@ -135,7 +135,10 @@ static rp_status pack_matrix(packing *k, const t5_part *p)
     if (!all)
         return RP_OK;
     if (bytes < 0 || k->at > INT64_MAX - bytes)
-        return t5_fail(RP_E_OVERFLOW, "%s: '%s' is too large", k->path, p->name);
+        return t5_fail(
+            RP_E_OVERFLOW,
+            "%s: the size of '%s' does not fit in 63 bits (check that config.json and the weights belong to one model)",
+            k->path, p->name);
     if (k->memory != NULL) {
         void *to = k->memory + k->at;
         const size_t element = t[0]->dtype == IO_F8_E4M3 ? 0 : rp_dtype_size(t[0]->dtype);
@@ -301,8 +304,8 @@ static rp_status map_part(void *context, const t5_part *p)
         return t5_fail(RP_E_ARG, "%s: weight '%s' does not begin at a multiple of %d bytes (pack the model again)",
                        k->path, p->name, LINEAR_ALIGN);
     if (bytes < 0 || t->dtype != RP_U8 || t->bytes != (size_t)bytes)
-        return t5_fail(RP_E_ARG, "%s: weight '%s' has %zu bytes and not %lld (pack the model again)", k->path, p->name,
-                       t->bytes, (long long)bytes);
+        return t5_fail(RP_E_ARG, "%s: weight '%s' has %zu bytes; it must have %lld (pack the model again)", k->path,
+                       p->name, t->bytes, (long long)bytes);
     if (p->matrix != NULL)
         *p->matrix = (linear_weights){p->type, p->columns, p->rows * p->n_sources, t->data};
     else

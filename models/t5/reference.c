@@ -544,21 +544,21 @@ rp_status rp_t5_attention_of(const rp_t5 *m, rp_t5_part part, int64_t layer, rp_
     pass p = {.m = m, .watch = &watch, .part = part, .stop = layer};
     int64_t size;
     if (attention == NULL)
-        return t5_fail(RP_E_ARG, "attention is NULL");
+        return t5_fail(RP_E_ARG, "attention is NULL; pass the address of a pointer");
     *attention = NULL;
     rp_status status = check(m, source, target);
     if (status != RP_OK)
         return status;
     if ((unsigned)part > RP_T5_CROSS)
-        return t5_fail(RP_E_ARG, "part is %d: it must be one of rp_t5_part", (int)part);
+        return t5_fail(RP_E_ARG, "part is %d; it must be a value of rp_t5_part", (int)part);
     const int64_t layers = part == RP_T5_ENCODER ? m->weights.encoder.layers : m->weights.decoder.layers;
     const int64_t n_q = part == RP_T5_ENCODER ? source.n : target.n, n_k = part == RP_T5_DECODER ? target.n : source.n;
     if (layers == 0)
         return t5_fail(RP_E_UNSUPPORTED, "the checkpoint has no decoder (use one with a decoder)");
     if (layer < 0 || layer >= layers)
-        return t5_fail(RP_E_RANGE, "layer is %lld: it must be 0 to %lld", (long long)layer, (long long)layers - 1);
+        return t5_fail(RP_E_RANGE, "layer is %lld; it must be 0 to %lld", (long long)layer, (long long)layers - 1);
     if (n_q == 0 || n_k == 0)
-        return t5_fail(RP_E_ARG, "%s has no tokens: it must have at least one", source.n == 0 ? "source" : "target");
+        return t5_fail(RP_E_ARG, "%s has no tokens; it must have at least one", source.n == 0 ? "source" : "target");
     if (part == RP_T5_ENCODER && m->config.encoder_attention == T5_TRANSIENT_GLOBAL)
         return t5_fail(RP_E_UNSUPPORTED,
                        "transient-global attention cannot be shown, since some of its keys are sums of tokens "

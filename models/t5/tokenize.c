@@ -109,7 +109,7 @@ rp_status t5_find_tokenizer(rp_t5 *m, const char *folder)
         if (status != RP_OK)
             return status;
     }
-    return m->tokenizer_text != NULL ? RP_OK : use_none(m, "there is no tokenizer.json or spiece.model in its folder");
+    return m->tokenizer_text != NULL ? RP_OK : use_none(m, "its folder has no tokenizer.json or spiece.model");
 }
 
 rp_status t5_packed_tokenizer(rp_t5 *m, const char *path)
@@ -136,7 +136,7 @@ rp_status t5_packed_tokenizer(rp_t5 *m, const char *path)
 static rp_status need_tokenizer(const rp_t5 *m)
 {
     if (m == NULL)
-        return t5_fail(RP_E_ARG, "model is NULL");
+        return t5_fail(RP_E_ARG, "model is NULL; open one with rp_t5_open");
     if (m->tokenizer == NULL)
         return t5_fail(RP_E_UNSUPPORTED, "the model accepts only token numbers: %s",
                        m->why_no_tokenizer ? m->why_no_tokenizer : "it has no tokenizer");
@@ -160,7 +160,7 @@ rp_status rp_t5_tokenize_watched(const rp_t5 *m, const char *text, int64_t bytes
 {
     char err[TOK_ERR_MAX] = "";
     if (text == NULL || tokens == NULL || n == NULL)
-        return t5_fail(RP_E_ARG, "text, tokens or n is NULL");
+        return t5_fail(RP_E_ARG, "text, tokens or n is NULL; pass all of them");
     *tokens = NULL;
     *n = 0;
     const rp_status status = need_tokenizer(m);
@@ -181,7 +181,7 @@ rp_status rp_t5_detokenize(const rp_t5 *m, const int32_t *tokens, int64_t n, cha
     char err[TOK_ERR_MAX] = "";
     int64_t size;
     if ((tokens == NULL && n > 0) || text == NULL)
-        return t5_fail(RP_E_ARG, "tokens or text is NULL");
+        return t5_fail(RP_E_ARG, "tokens or text is NULL; pass both");
     *text = NULL;
     if (bytes != NULL)
         *bytes = 0;

@@ -84,13 +84,13 @@ static void fill_ascii(tok_charsmap *map)
 static tok_status check_sizes(const char *bytes, int64_t size, const char *what, char err[TOK_ERR_MAX])
 {
     if (size < 4)
-        return tok_fail(err, TOK_DAMAGED, "%s has %lld bytes: must be at least 4 (the file is cut off)", what,
+        return tok_fail(err, TOK_DAMAGED, "%s has %lld bytes; it must have at least 4 (the file is cut off)", what,
                         (long long)size);
     const uint32_t trie = little_endian(bytes);
     if (trie == 0 || trie % 4 != 0 || trie > size - 4)
         return tok_fail(err, TOK_DAMAGED,
-                        "%s has a trie of %u bytes: must be a multiple of 4, at most %lld (the file is damaged)", what,
-                        trie, (long long)size - 4);
+                        "%s has a trie of %u bytes; it must be a multiple of 4, at most %lld (the file is damaged)",
+                        what, trie, (long long)size - 4);
     if (!tok_utf8_valid(bytes + 4 + trie, size - 4 - trie))
         return tok_fail(err, TOK_DAMAGED, "%s has replacements that are not UTF-8 (the file is damaged)", what);
     return TOK_OK;
@@ -111,7 +111,7 @@ tok_status tok_charsmap_open(tok_charsmap *map, const char *bytes, int64_t size,
         map->texts = malloc((size_t)map->texts_size + 1);
         if (map->units == NULL || map->texts == NULL) {
             tok_charsmap_free(map);
-            return tok_fail(err, TOK_FAILED, "%s has %lld bytes: out of memory", what, (long long)size);
+            return tok_fail(err, TOK_FAILED, "out of memory: %s has %lld bytes", what, (long long)size);
         }
         for (int64_t k = 0; k < map->n_units; k++)
             map->units[k] = little_endian(bytes + 4 + 4 * k);

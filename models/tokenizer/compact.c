@@ -100,5 +100,5 @@ tok_status tok_compact(const char *data, int64_t size, char **made, int64_t *mad
     json_decref(vocab);
     json_decref(root);
     free(rest);
-    return status == TOK_OK ? TOK_OK : tok_fail(err, status, "a packed tokenizer: out of memory");
+    return status == TOK_OK ? TOK_OK : tok_fail(err, status, "out of memory while reading a packed tokenizer");
 }

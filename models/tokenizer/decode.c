@@ -216,9 +216,10 @@ static tok_status finish(decoding *s, char err[TOK_ERR_MAX])
     if (too_long)
         return tok_fail(
             err, TOK_DAMAGED,
-            "text of tokens: the tokenizer's decoder makes more than 64 times as many bytes of a piece, plus "
-            "1024 (its file is damaged: download it again)");
-    return failed ? tok_fail(err, TOK_FAILED, "text of tokens: out of memory for %lld bytes", (long long)s->out.size)
+            "text of tokens: the tokenizer's decoder turns a piece of N bytes into more than 64 N + 1024 bytes "
+            "(its file is damaged: download it again)");
+    return failed ? tok_fail(err, TOK_FAILED, "out of memory: the text of the tokens needs %lld bytes",
+                             (long long)s->out.size)
                   : TOK_OK;
 }
 
@@ -228,10 +229,12 @@ tok_status tok_decode(const tokenizer *t, const int32_t *ids, int64_t n, bool sk
     *text = NULL;
     *size = 0;
     decoding s = {.t = t, .skip_special = skip_special};
-    tok_status status = n < 0 ? tok_fail(err, TOK_ARGUMENT, "%lld tokens: must be at least 0", (long long)n) : TOK_OK;
+    tok_status status =
+        n < 0 ? tok_fail(err, TOK_ARGUMENT, "the number of tokens is %lld; it must be at least 0", (long long)n)
+              : TOK_OK;
     for (int64_t k = 0; k < n && status == TOK_OK; k++)
         if (ids[k] < 0)
-            status = tok_fail(err, TOK_ARGUMENT, "token %lld of %lld is %d: must be at least 0", (long long)k,
+            status = tok_fail(err, TOK_ARGUMENT, "token %lld of %lld is %d; it must be at least 0", (long long)k,
                               (long long)n, ids[k]);
         else
             next(&s, ids[k]);

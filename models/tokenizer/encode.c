@@ -153,10 +153,11 @@ static tok_status not_encoded(const tok_work *w, int64_t size, char err[TOK_ERR_
     if (w->normalized.too_long || w->other.too_long)
         return tok_fail(
             err, TOK_DAMAGED,
-            "a text of %lld bytes: the tokenizer's normalizer makes more than 64 times as many bytes, plus 1024 (its "
+            "a text of %lld bytes: the tokenizer's normalizer turns N bytes into more than 64 N + 1024 (its "
             "file is damaged: download it again)",
             (long long)size);
-    return tok_fail(err, TOK_FAILED, "a text of %lld bytes: out of memory (encode it in parts)", (long long)size);
+    return tok_fail(err, TOK_FAILED, "out of memory while encoding a text of %lld bytes (encode it in parts)",
+                    (long long)size);
 }
 
 tok_status tok_encode(const tokenizer *t, const char *text, int64_t size, bool special, int32_t **ids, int64_t *n,
@@ -172,7 +173,7 @@ tok_status tok_encode_watched(const tokenizer *t, const char *text, int64_t size
     *ids = NULL;
     *n = 0;
     if (size < 0 || size > TOK_MAX_TEXT)
-        return tok_fail(err, TOK_ARGUMENT, "a text of %lld bytes: must be 0 to %lld (encode it in parts)",
+        return tok_fail(err, TOK_ARGUMENT, "the text has %lld bytes; it must have 0 to %lld (encode it in parts)",
                         (long long)size, (long long)TOK_MAX_TEXT);
     tok_work w = {.t = t, .cancelled = cancelled, .context = context};
     tok_text valid = {0};

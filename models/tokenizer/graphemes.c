@@ -46,7 +46,7 @@ static int property(const tok_graphemes *g, uint32_t c)
     return place == UINT32_MAX ? GRAPHEME_ANY : g->properties[place];
 }
 
-/* State for the rules that look back, after the characters of the cluster so far. */
+/* The cluster so far, as far as the rules that look back need it. */
 typedef struct history {
     int before;          /* category of the last character */
     bool conjunct;       /* the cluster ends in a consonant, followed only by linkers and extending characters */

@@ -68,7 +68,7 @@ static int64_t characters(const char *text, int64_t size)
 typedef struct origin {
     int64_t before, after; /* characters that come from the first one: before this step, and after it so far */
     int64_t used;          /* characters replaced so far */
-    bool inserted;         /* the last replacement had more characters than the original */
+    bool inserted;         /* the last replacement was longer than the text it replaced, in characters */
     bool ended;
 } origin;
 

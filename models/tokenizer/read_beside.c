@@ -94,7 +94,7 @@ typedef struct adding {
 static tok_status refuse(const adding *a, const char *token, long long id, const char *why, int number)
 {
     char safe[200], name[60];
-    return tok_fail(a->err, TOK_DAMAGED, "%s: \"%s\" has the number %lld: %s %d",
+    return tok_fail(a->err, TOK_DAMAGED, "%s: \"%s\" has the number %lld; %s %d",
                     io_safe(safe, sizeof safe, a->file->name), io_safe(name, sizeof name, token), id, why, number);
 }
 
@@ -126,11 +126,11 @@ static tok_status add_one(adding *a, const char *token, const json_t *value)
     const int32_t known = tok_id(t, token, size);
     const long long id = json_integer_value(value);
     if (!json_is_integer(value))
-        return refuse(a, token, id, "must be an integer, at least", a->first);
+        return refuse(a, token, id, "it must be an integer of at least", a->first);
     if (size == 0 || size > TOK_MAX_PIECE)
-        return refuse(a, token, id, "the token is empty, or its size in bytes exceeds", TOK_MAX_PIECE);
+        return refuse(a, token, id, "the token is empty, or has more bytes than", TOK_MAX_PIECE);
     if (known >= 0 && id != known)
-        return refuse(a, token, id, "but in the model it is token", known);
+        return refuse(a, token, id, "in the model it is token", known);
     if (known >= 0 && t->tokens[known].type == TOK_UNUSED && t->tokens[known].special)
         return TOK_OK; /* <extra_id_N> */
     const int32_t count = (int32_t)(t->n_tokens - a->first);
@@ -169,7 +169,7 @@ static tok_status add_all(adding *a, json_t *root)
     char safe[200];
     if (n > TOK_MAX_TOKENS - (size_t)t->n_tokens)
         return tok_fail(a->err, TOK_DAMAGED,
-                        "%s: it adds %zu tokens to the %d of the model: must be at most %d in total",
+                        "%s: it adds %zu tokens to the %d of the model; the total must be at most %d",
                         io_safe(safe, sizeof safe, a->file->name), n, t->n_tokens, TOK_MAX_TOKENS);
     tok_added *added = realloc(t->added, ((size_t)t->n_added + n + 1) * sizeof *added);
     if (added == NULL)

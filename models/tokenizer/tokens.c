@@ -42,7 +42,8 @@ static int by_key(const void *a, const void *b)
     return tok_key_order(a, b);
 }
 
-/* A token, and the first eight bytes of its piece as a number; this number differs for most pieces. */
+/* A token, and the first eight bytes of its piece as a number. Most pieces differ in this number, so comparing it is
+ * usually enough. */
 typedef struct sorting {
     uint64_t first;
     int32_t id;
@@ -113,14 +114,14 @@ tok_status tok_tokens_sort(tokenizer *t, const char *name, char err[TOK_ERR_MAX]
     t->by_piece = keys != NULL ? malloc(((size_t)n + 1) * sizeof(int32_t)) : NULL;
     if (t->by_piece == NULL) {
         free(keys);
-        return tok_fail(err, TOK_FAILED, "%s: out of memory for %d tokens", name, t->n_tokens);
+        return tok_fail(err, TOK_FAILED, "%s: out of memory while sorting %d tokens", name, t->n_tokens);
     }
     tok_status status = TOK_OK;
     for (int64_t k = 0; k < n && status == TOK_OK; k++) {
         t->by_piece[k] = keys[k].value;
         if (k > 0 && tok_key_order(&keys[k - 1], &keys[k]) == 0) {
             char safe[80];
-            status = tok_fail(err, TOK_DAMAGED, "%s: tokens %d and %d are both \"%s\": pieces must be unique", name,
+            status = tok_fail(err, TOK_DAMAGED, "%s: tokens %d and %d are both \"%s\"; pieces must be unique", name,
                               keys[k - 1].value, keys[k].value, io_safe(safe, sizeof(safe), keys[k].bytes));
         }
     }

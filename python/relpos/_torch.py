@@ -1,4 +1,6 @@
-"""attention for torch tensors that require a gradient. _core calls this module when it needs to.  SPDX-License-Identifier: Apache-2.0"""
+"""relpos.attention of torch tensors that require a gradient. _core imports this module for such calls, and for torch.autocast.
+
+SPDX-License-Identifier: Apache-2.0"""
 import sys
 
 import numpy as np
@@ -40,7 +42,7 @@ def _arrays(options):
 
 def autocast(q, k, v, out=None):
     """Cast q, k and v to the type of torch.autocast, as torch's scaled_dot_product_attention does. float64 stays float64, and nothing is
-    cast if `out` is given. Learned arrays and masks keep their types, since a call can mix types of these."""
+    cast if `out` is given. Learned arrays and masks keep their types, which may differ from those of q, k and v."""
     if not torch.is_autocast_enabled("cpu") or out is not None or not all(isinstance(x, torch.Tensor) for x in (q, k, v)):
         return q, k, v
     dtype = torch.get_autocast_dtype("cpu")
@@ -48,7 +50,7 @@ def autocast(q, k, v, out=None):
 
 
 def cast(q, k, v, *options):
-    """Take over _core.attention under torch.autocast, or if torch's scaled_dot_product_attention has been replaced."""
+    """Run a call of _core.attention under torch.autocast, or if torch's scaled_dot_product_attention has been replaced."""
     _refuse_context_parallel()
     return _core.compute(*autocast(q, k, v, options[_AT["out"]]), *options)
 
@@ -69,14 +71,14 @@ ONLY_ONCE = ("relpos.attention has no second derivatives; call .detach() on its 
 
 
 def refuse_dual(dout):
-    """Raise for a dual tensor. torch would silently drop its tangent, since the backward pass has no forward-mode rule."""
+    """Raise for a dual tensor. The backward pass has no forward-mode rule, so torch would silently drop the tangent."""
     if forward_ad._current_level >= 0 and forward_ad.unpack_dual(dout).tangent is not None:
         raise TypeError("the gradient of relpos.attention's out is a dual tensor, but its backward pass has no forward-mode derivatives; "
                         "use torch.autograd.grad")
 
 
 def _refuse_traces():
-    """Raise for a trace that starts after the forward pass; it would record the gradients as constants."""
+    """Raise if torch traces the backward pass but not the forward pass, because it would record the gradients as constants."""
     from torch.fx.experimental.proxy_tensor import get_proxy_mode  # slow to import
     if get_proxy_mode() is not None:
         raise TypeError("torch traces the backward pass of relpos.attention but not its forward pass; trace both")
@@ -88,7 +90,8 @@ NOT_LEARNED = "requires a gradient, which relpos.attention does not compute; use
 
 
 class _Gradients(torch.autograd.Function):
-    """An identity that makes gradients depend on the inputs of the call, and raises when they are differentiated again."""
+    """The identity, with the inputs of the call as further arguments. It makes autograd see that the gradients depend on the inputs, so
+    differentiating the gradients raises instead of giving zero."""
 
     @staticmethod
     def forward(ctx, count, *gradients_and_inputs):
@@ -149,7 +152,7 @@ _record = super(torch.autograd.Function, _Attention).apply
 
 
 def _copied(name, x):
-    """Copy an array to a tensor, because autograd cannot detect a later change of the array."""
+    """Copy an array to a tensor. Without the copy, a change of the array before the backward pass would go undetected."""
     try:
         return torch.from_numpy(np.array(x))
     except TypeError:

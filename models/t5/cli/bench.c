@@ -8,8 +8,8 @@
 enum { SOURCE = T5_OWN, NEW, BATCH, BEAMS, REPEAT, JSON };
 
 static const cli_option options[] = {
-    {"source", SOURCE, "N", "use N tokens per source; default 128"},
-    {"new", NEW, "N", "write N tokens per target; 0: only encode; default 128"},
+    {"source", SOURCE, "N", "read N tokens per source; default 128"},
+    {"new", NEW, "N", "write N tokens per target; 0: only encode the sources; default 128"},
     {"batch", BATCH, "N", "compute N sources together; default 1"},
     {"beams", BEAMS, "N", "search with N beams; default 1"},
     {"repeat", REPEAT, "N", "run N times and report the median; default 5"},
@@ -84,7 +84,10 @@ static int measure(const request *r, const rp_t5_tokens *sources, measured *m)
     float *hidden = malloc((size_t)(r->batch * r->source * i->d_model) * sizeof *hidden);
     rp_t5_generation g = cli_t5_greedy(r->common.model);
     int code =
-        times && hidden ? CLI_OK : cli_error(CLI_FAILED, "t5 bench: out of memory (use a smaller --source or --batch)");
+        times && hidden
+            ? CLI_OK
+            : cli_error(CLI_FAILED,
+                        "t5 bench: out of memory while preparing the tokens (use a smaller --source or --batch)");
     g.beams = (int32_t)r->beams;
     g.max_new_tokens = g.min_new_tokens = r->new_tokens > 0 ? r->new_tokens : 1;
     g.cancelled = NULL;
@@ -163,9 +166,10 @@ static int run(const cli_command *self, int argc, char **argv)
     if (code >= 0)
         return code;
     if (n_args < 1)
-        return cli_error(CLI_USAGE, "t5 bench: no model was given (relpos t5 bench DIR)");
+        return cli_error(CLI_USAGE, "t5 bench: no model was given (write relpos t5 bench DIR)");
     if (r.common.draft != NULL && r.beams > 1)
-        return cli_error(CLI_USAGE, "--exact: it needs one beam, and there are %d (use --beams 1, or drop --exact)",
+        return cli_error(CLI_USAGE,
+                         "--exact: it needs one beam, but the search has %d (use --beams 1, or remove --exact)",
                          (int)r.beams);
     const double from = cli_seconds();
     code = cli_t5_open(&r.common, args[0]);
@@ -176,7 +180,8 @@ static int run(const cli_command *self, int argc, char **argv)
     rp_t5_tokens *sources = calloc((size_t)r.batch, sizeof *sources);
     int32_t *tokens = malloc((size_t)r.source * sizeof *tokens);
     if (code == CLI_OK && (sources == NULL || tokens == NULL))
-        code = cli_error(CLI_FAILED, "t5 bench: out of memory (use a smaller --source or --batch)");
+        code = cli_error(CLI_FAILED,
+                         "t5 bench: out of memory while preparing the tokens (use a smaller --source or --batch)");
     for (int64_t k = 0; code == CLI_OK && k < r.source; k++) /* arbitrary tokens: the time does not depend on them */
         tokens[k] = (int32_t)((k * 7919 + 13) % rp_t5_about(r.common.model)->vocab);
     for (int64_t s = 0; code == CLI_OK && s < r.batch; s++)

@@ -13,9 +13,9 @@ enum { WRITTEN = 32 }; /* max tokens of a target that the model writes */
 static const cli_option options[] = {
     {"part", PART, "PART",
      "show self-attention of the encoder or decoder, or cross-attention (cross); default encoder"},
-    {"layer", LAYER, "N", "show layer N, from 0; default 0"},
-    {"head", HEAD, "N", "show head N, from 0; default 0"},
-    {"query", QUERY, "N|TOKEN", "show query N, from 0, or the first query that is this token; default 0"},
+    {"layer", LAYER, "N", "show layer N, counted from 0; default 0"},
+    {"head", HEAD, "N", "show head N, counted from 0; default 0"},
+    {"query", QUERY, "N|TOKEN", "show query N, counted from 0, or the first query that is this token; default 0"},
     {"target", TARGET, "TEXT", "let the decoder read TEXT; default: the model's output, at most 32 tokens"},
     {"all", ALL, NULL, "print every key in order, not only the 12 with the largest weights"},
     {"output", OUT, "FILE", "also draw the head's weights without and with the table: .png or .svg"},
@@ -60,7 +60,7 @@ static int on_option(void *context, int key, const char *value)
                 r->part = (rp_t5_part)k;
                 return CLI_OK;
             }
-        return cli_error(CLI_USAGE, "--part: unknown value \"%s\" (encoder, decoder or cross)",
+        return cli_error(CLI_USAGE, "--part: the value \"%s\" is unknown (use encoder, decoder or cross)",
                          io_safe(safe, sizeof safe, value));
     default: return cli_t5_common_option(&r->common, key, value);
     }
@@ -74,7 +74,7 @@ static int read_text(const request *r, const char *what, const char *text, int32
     int64_t n;
     if (r->common.tokens) {
         if (!cli_t5_numbers(text, (int64_t)strlen(text), tokens, &n, why))
-            return cli_error(CLI_USAGE, "%s: %s (--tokens needs numbers between spaces)", what, why);
+            return cli_error(CLI_USAGE, "%s: %s (with --tokens, write numbers with spaces between them)", what, why);
     } else if (rp_t5_tokenize(r->common.model, text, -1, tokens, &n) != RP_OK) {
         return cli_error(CLI_FAILED, "%s: %s (use --tokens to give token numbers)", what, rp_t5_last_error());
     }
@@ -289,7 +289,7 @@ static int run(const cli_command *self, int argc, char **argv)
     cli_problem_init(&r.e->problem);
     int n_args = 0, code = cli_options(self, argc, argv, on_option, &r, args, 2, &n_args);
     if (code < 0 && n_args < 2)
-        code = cli_error(CLI_USAGE, "t5 explain: %s (relpos t5 explain DIR 'a sentence')",
+        code = cli_error(CLI_USAGE, "t5 explain: %s (write relpos t5 explain DIR 'a sentence')",
                          n_args < 1 ? "no model was given" : "no text was given");
     if (code < 0) {
         code = cli_t5_open(&r.common, args[0]);

@@ -14,14 +14,14 @@ int cli_t5_common_option(cli_t5_common *c, int key, const char *value)
     case T5_TYPE:
         if (strcmp(value, "f32") != 0 && strcmp(value, "f16") != 0 && strcmp(value, "bf16") != 0 &&
             strcmp(value, "int8") != 0 && strcmp(value, "int4") != 0)
-            return cli_error(CLI_USAGE, "--type: unknown type \"%s\" (f32, f16, bf16, int8 or int4)",
+            return cli_error(CLI_USAGE, "--type: the type \"%s\" is unknown (use f32, f16, bf16, int8 or int4)",
                              io_safe(safe, sizeof safe, value));
         c->type = value;
         return CLI_OK;
     case T5_EXACT: c->draft = c->draft != NULL ? c->draft : "int4"; return CLI_OK;
     case T5_DRAFT:
         if (strcmp(value, "int8") != 0 && strcmp(value, "int4") != 0)
-            return cli_error(CLI_USAGE, "--draft: unknown type \"%s\" (int8 or int4)",
+            return cli_error(CLI_USAGE, "--draft: the type \"%s\" is unknown (use int8 or int4)",
                              io_safe(safe, sizeof safe, value));
         c->draft = value;
         return CLI_OK;
@@ -256,7 +256,8 @@ int cli_t5_read_tokens(const cli_t5_common *c, const cli_t5_lines *l, const char
     const size_t before = strlen(prefix);
     char *text = malloc(before + (size_t)length + 2);
     if (text == NULL)
-        return cli_error(CLI_FAILED, "line %lld: out of memory (use a shorter line)", (long long)l->number);
+        return cli_error(CLI_FAILED, "line %lld: out of memory while reading it (use a shorter line)",
+                         (long long)l->number);
     memcpy(text, prefix, before);
     text[before] = ' '; /* separate token numbers by a space; text overwrites it */
     memcpy(text + before + c->tokens, line, (size_t)length);
@@ -264,8 +265,8 @@ int cli_t5_read_tokens(const cli_t5_common *c, const cli_t5_lines *l, const char
         const bool read = cli_t5_numbers(text, (int64_t)before + 1 + length, tokens, n, why);
         free(text);
         if (!read)
-            return cli_error(CLI_FAILED, "line %lld: %s (--tokens needs numbers between spaces)", (long long)l->number,
-                             why);
+            return cli_error(CLI_FAILED, "line %lld: %s (with --tokens, write numbers with spaces between them)",
+                             (long long)l->number, why);
         return CLI_OK;
     }
     const rp_status status =

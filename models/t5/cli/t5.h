@@ -46,7 +46,7 @@ int cli_t5_common_option(cli_t5_common *c, int key, const char *value);
 int cli_t5_open(cli_t5_common *c, const char *path);
 void cli_t5_let_signals(cli_t5_common *c);
 void cli_t5_close(cli_t5_common *c);
-/* Print how many drafted tokens were accepted, without a newline. */
+/* Print the statistics of a draft (tokens proposed and accepted, passes), without a newline. */
 void cli_t5_print_drafted(FILE *to, const rp_t5_drafted *d);
 /* Print rp_t5_last_error, or that a signal stopped the command. Return CLI_FAILED. */
 int cli_t5_refused(const char *command);

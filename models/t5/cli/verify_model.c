@@ -48,7 +48,7 @@ typedef struct outcome {
 
 static int no_memory(void)
 {
-    return cli_error(CLI_FAILED, "t5 verify: out of memory (give fewer or shorter lines)");
+    return cli_error(CLI_FAILED, "t5 verify: out of memory while reading the lines (give fewer or shorter lines)");
 }
 
 static int on_progress(void *context, double fraction)
@@ -519,7 +519,7 @@ static int run(const cli_command *self, int argc, char **argv)
     if (code >= 0)
         return code;
     if (n_args < 1)
-        return cli_error(CLI_USAGE, "t5 verify: no model was given (relpos t5 verify DIR)");
+        return cli_error(CLI_USAGE, "t5 verify: no model was given (write relpos t5 verify DIR)");
     const int64_t threads = r.common.threads > 0 ? r.common.threads : THREADS;
     r.path = args[0];
     r.lines = args[1];
