@@ -190,7 +190,7 @@ REFUSED = [
     (lambda m: m.generate(tokens=[1.5]), TypeError, "integers"),
     (lambda m: m.generate(tokens=[[1], [-1]]), ValueError, r"tokens\[1\]"),
     (lambda m: m.generate(tokens=[384]), ValueError, "vocabulary has 384"),
-    (lambda m: m.stream(["a"]), TypeError, "one source"),
+    (lambda m: m.stream(["a"]), TypeError, "several sources were given"),
     (lambda m: list(m.stream("a", temperature=0)), ValueError, "temperature"),
     (lambda m: m.encode("a", pool="sum"), ValueError, "pool is 'sum'"),
     (lambda m: m.encode("a", normalize=True), ValueError, "normalize"),
