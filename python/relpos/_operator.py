@@ -54,7 +54,6 @@ def _after(name, call):
 
 _AT = {name: n for n, name in enumerate(_core.NAMES)}
 _TERMS = ("bias", "rope", "relkey", "relval", "sink")
-_COMPUTED = _core.NAMES[:_AT["out"]]
 _VALUES = {"None": None, "True": True, "False": False}
 _MASKS = {name: (numbers, array) for name, numbers, array in iter(map(_core.mask_info, itertools.count(1)).__next__, None)}
 _NUMBERS, _ARRAYS = [name for name, (n, _) in _MASKS.items() if n], [name for name, (_, array) in _MASKS.items() if array]
@@ -183,9 +182,9 @@ def _backward(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, dlse: Tensor | None
     dout, q, k, v, dlse, out, lse, *arrays = map(_plain, (dout, q, k, v, dlse, out, lse, *arrays))
     given = _options(options, arrays, q_offset, seed)
     names = dict(zip(range(3), "qkv")) | {3 + n: name for n, (_, name) in _learned(options).items()}
-    *inner, terms = _core.gradients(dout, q, k, v, dlse=dlse, out=out, lse=lse,
-                                   wanted={name for n, name in names.items() if wanted[n]},
-                                   **{n: 0 if n == "q_offset" and given[n] is None else given[n] for n in _COMPUTED})
+    if given["q_offset"] is None:
+        given["q_offset"] = 0  # avoids a second warning
+    *inner, terms = _core.gradients(dout, q, k, v, tuple(given.values()), dlse, out, lse, [name for n, name in names.items() if wanted[n]])
     of_arrays = {n: terms[term][name] for n, (term, name) in _learned(options).items()}
     every = [*inner, *(of_arrays.get(n) for n in range(len(arrays)))]
     return [gradient for gradient, is_wanted in zip(every, wanted) if is_wanted]

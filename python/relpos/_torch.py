@@ -10,10 +10,10 @@ from torch.autograd import forward_ad
 from . import _core, _hints
 
 _AT = {name: n for n, name in enumerate(_core.NAMES)}
-_COMPUTED = _core.NAMES[:_AT["out"]]  # the options that a backward call accepts too
 _TERMS = [_AT[name] for name in ("bias", "rope", "relkey", "relval", "sink")]
 _Q_OFFSET, _OUT, _WEIGHTS, _LSE, _SUMMARY = (_AT[name] for name in ("q_offset", "out", "return_weights", "return_lse", "summary"))
 _Tensor = torch.Tensor
+_HALF = torch.float16, torch.bfloat16
 _is_batched, _is_legacy = torch._C._functorch.is_batchedtensor, torch._C._functorch.is_legacy_batchedtensor
 _modes = torch._C._len_torch_dispatch_stack
 
@@ -79,10 +79,9 @@ def refuse_dual(dout):
 
 def _refuse_traces():
     """Raise if torch traces the backward pass but not the forward pass, because it would record the gradients as constants."""
-    if _modes() > 0:
-        from torch.fx.experimental.proxy_tensor import get_proxy_mode  # slow to import
-        if get_proxy_mode() is not None:
-            raise TypeError("torch traces the backward pass of relpos.attention but not its forward pass; trace both")
+    from torch.fx.experimental.proxy_tensor import get_proxy_mode  # slow to import
+    if get_proxy_mode() is not None:
+        raise TypeError("torch traces the backward pass of relpos.attention but not its forward pass; trace both")
 
 
 ONE_AT_A_TIME = ("relpos.attention computes one gradient at a time; leave out is_grads_batched=True of torch.autograd.grad, or "
@@ -107,8 +106,9 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx, options, places, read, q, k, v, *arrays):
         out, weights, lse, summary = _core.compute(q, k, v, *options)
-        options[_Q_OFFSET] = 0 if options[_Q_OFFSET] is None else options[_Q_OFFSET]  # avoids a second warning
-        ctx.options, ctx.places = options, places
+        if options[_Q_OFFSET] is None:
+            options[_Q_OFFSET] = 0  # avoids a second warning
+        ctx.options, ctx.places = tuple(options), places
         ctx.save_for_backward(q, k, v, out, lse, *arrays, *read)  # `read`: masks and positions
         ctx.set_materialize_grads(False)  # a gradient other than None shows that the loss depends on that result
         if weights is None and summary is None:
@@ -124,26 +124,31 @@ class _Attention(torch.autograd.Function):
         given = [x for x in (dout, dlse) if x is not None]
         if not given:
             return (None,) * len(needs)
-        if any(_is_legacy(x) or _is_batched(x) for x in given):
-            raise RuntimeError(ONE_AT_A_TIME)
         for x in given:
+            if _is_legacy(x) or _is_batched(x):
+                raise RuntimeError(ONE_AT_A_TIME)
             refuse_dual(x)
-        _refuse_traces()
+        if _modes() > 0:
+            _refuse_traces()
         q, k, v, out, lse, *arrays = ctx.saved_tensors  # raises if one was modified in place
-        dout = torch.zeros_like(out) if dout is None else dout
+        if dout is None:
+            dout = torch.zeros_like(out)
         places = ctx.places
-        wanted = {name for name, need in zip(("q", "k", "v", *(name for _, name in places)), needs[3:]) if need}
-        if q.dtype in (torch.float16, torch.bfloat16):  # `out` is rounded to 16 bits, so compute it again
+        wanted = [name for name, need in zip(("q", "k", "v", *[name for _, name in places]), needs[3:]) if need]
+        if q.dtype in _HALF:  # `out` is rounded to 16 bits, so compute it again
             out = lse = None
-        dq, dk, dv, terms = _hints.named(_core.gradients, "relpos::attention_backward")(
-            dout, q, k, v, dlse=dlse, out=out, lse=lse, wanted=wanted, **dict(zip(_COMPUTED, ctx.options)))
-        every = dq, dk, dv, *(terms[term][name] for term, name in places)
+        *every, terms = _hints.named(_core.gradients, "relpos::attention_backward")(dout, q, k, v, ctx.options, dlse, out, lse, wanted)
+        every += [terms[term][name] for term, name in places]
         if torch.is_grad_enabled():  # create_graph
             inputs = q, k, v, *given, *arrays[:len(places)]
             made = [x for x in every if x is not None]
             final = iter(_Gradients.apply(len(made), *made, *inputs))
             every = [x if x is None else next(final) for x in every]
         return None, None, None, *every
+
+
+# Function.apply without its checks for torch.func and for a separate setup_context; _core has redirected calls under torch.func.
+_record = super(torch.autograd.Function, _Attention).apply
 
 
 def _copied(name, x):
@@ -159,15 +164,18 @@ def attention(q, k, v, *options):
     """Run _core.attention and record it for the backward pass."""
     if not isinstance(q, _Tensor):
         raise TypeError("q is not a torch tensor, but another input requires a gradient; pass q, k and v as tensors")
-    k, v = (x if isinstance(x, _Tensor) else _copied(name, x) for name, x in (("k", k), ("v", v)))
+    if not isinstance(k, _Tensor):
+        k = _copied("k", k)
+    if not isinstance(v, _Tensor):
+        v = _copied("v", v)
     options = list(options)
-    requested = weights, lse_too, summary = options[_WEIGHTS], options[_LSE], options[_SUMMARY]
+    weights, lse_too, summary = options[_WEIGHTS], options[_LSE], options[_SUMMARY]
     if options[_OUT] is not None:
         raise TypeError("out: torch cannot record a gradient through it; leave it out, or call under torch.no_grad()")
     options[_LSE] = True  # needed by the backward pass
     learned, read = _arrays(options)
-    read += [x for x in options if isinstance(x, _Tensor)]
-    out, lse, *more = _Attention.apply(options, [place[:2] for place in learned], read, q, k, v, *[array for *_, array in learned])
-    if not any(requested):
+    read += [x for x in options if x is not None and isinstance(x, _Tensor)]
+    out, lse, *more = _record(options, [place[:2] for place in learned], read, q, k, v, *[array for *_, array in learned])
+    if not (weights or lse_too or summary):
         return out
     return out, more.pop(0) if weights else None, lse if lse_too else None, tuple(more) if summary else None

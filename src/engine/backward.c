@@ -105,7 +105,7 @@ static void place_rows(gradients *g)
     rpi_arena *a = &g->memory;
     const int64_t heads = g->groups * (plan->desc.heads / plan->desc.kv_heads), vl = plan->ops->vl;
     bw->ticket_rows = rpi_arena_take(a, heads, bw->blocks, sizeof *bw->ticket_rows);
-    bw->dq = rpi_arena_take3(a, heads, bw->pad_rows, rpi_round_up(plan->desc.dim_k, vl), plan->ops->real);
+    bw->dq = rpi_arena_take3(a, heads, bw->rows, rpi_round_up(plan->desc.dim_k, vl), plan->ops->real);
     for (int n = 0; n < g->call.n_sources; n++) {
         const rpi_source *s = &g->call.source[n];
         const bool own =
@@ -114,7 +114,7 @@ static void place_rows(gradients *g)
         if (!own)
             continue;
         bw->run_dq[n] =
-            rpi_arena_take3(a, heads, bw->pad_rows, rpi_round_up(s->run.vectors.width, vl), plan->ops->real);
+            rpi_arena_take3(a, heads, bw->rows, rpi_round_up(s->run.vectors.width, vl), plan->ops->real);
         bw->ticket_run_dq[n] = rpi_arena_take(a, heads, bw->blocks, sizeof *bw->ticket_run_dq[n]);
     }
 }
@@ -152,7 +152,7 @@ static void begin(gradients *g, const rp_plan *plan, const rpi_limits *e, const 
     rpi_call_begin(&g->call, &g->sources, plan, e, args);
     g->call.backward = &g->back;
     g->back.blocks = (e->len_q + ops->block_rows - 1) / ops->block_rows;
-    g->back.pad_rows = g->back.blocks * ops->block_rows;
+    g->back.rows = e->len_q;
     g->back.key_blocks = (e->len_k + ops->backward_keys - 1) / ops->backward_keys;
     set_groups(g);
     g->call.scratch_step = ops->backward_size(&g->call);
@@ -269,7 +269,7 @@ static void rows_of_head(const rpi_call *c, int64_t head, int64_t row0, int64_t 
     int64_t b, h;
     rpi_head_at(c, head, &b, &h);
     for (int64_t i = row0; i < row1; i++) {
-        const char *dq_row = (const char *)bw->dq + (head * bw->pad_rows + i) * wide * c->plan->ops->real;
+        const char *dq_row = (const char *)bw->dq + (head * bw->rows + i) * wide * c->plan->ops->real;
         rpi_load_f64(row, dq_row, c->plan->ops->real == 8 ? RP_F64 : RP_F32, d->dim_k);
         int64_t x0 = 0; /* adding 0 turns -0 into 0, as it would be if another tile had added a 0 */
         for (; x0 + 8 <= d->dim_k; x0 += 8)
@@ -288,7 +288,7 @@ static void rows_of_head(const rpi_call *c, int64_t head, int64_t row0, int64_t 
                 continue;
             const rpi_pair p = rpi_pair_of(c->args, s->term, b, h, i);
             const rpi_vectors *vectors = &s->run.vectors;
-            const int64_t at = (head * bw->pad_rows + i) * rpi_round_up(vectors->width, c->plan->ops->vl);
+            const int64_t at = (head * bw->rows + i) * rpi_round_up(vectors->width, c->plan->ops->vl);
             rpi_sums to = bw->sums.term[s->term];
             to.q = row;
             for (int64_t x = 0; x < vectors->width; x++) {

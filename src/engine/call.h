@@ -54,12 +54,11 @@ typedef struct rpi_decode {
 /* State shared by the tasks of a backward call (backward.c). */
 typedef struct rpi_backward {
     int64_t blocks, /* number of blocks of BLOCK_ROWS rows */
-        pad_rows,   /* total number of rows of these blocks */
+        rows,       /* limit of Lq */
         key_blocks; /* number of blocks of BACKWARD_KEYS keys */
-    /* [head of the group][pad_rows][Dk padded] gradient of the rotated queries, without scale */
+    /* [head of the group][rows][Dk padded] gradient of the rotated queries, without scale */
     void *dq;
-    void *
-        run_dq[RPI_MAX_SOURCES]; /* [head of the group][pad_rows][width padded] gradient of each RUN source's queries */
+    void *run_dq[RPI_MAX_SOURCES]; /* [head of the group][rows][width padded] gradient of each RUN source's queries */
     /* [B * H][Lq][3] largest score, log of the sum (lse is the sum of both), and <dout, out> - dlse */
     double *row_stats;
     /* [B * H][blocks][2] bounds of each block of rows: the largest norm of a scaled query, and the smallest lse

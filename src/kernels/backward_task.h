@@ -228,7 +228,7 @@ static inline void head_blocks(backward_scratch *w, int64_t head, int64_t j0, in
         }
         rpi_ticket_wait(&bw->ticket_rows[block_n], key_block);
         if (some && c->grads->dq.data) {
-            real *to = (real *)bw->dq + (head * bw->pad_rows + k->row0) * wide_k;
+            real *to = (real *)bw->dq + (head * bw->rows + k->row0) * wide_k;
             for (int64_t x = 0; x < k->rows * wide_k; x += VL)
                 vf_store(to + x, vf_load(to + x) + vf_load(w->dq + x));
         }

@@ -403,7 +403,7 @@ static void terms_gradient(backward_scratch *w, const tile *t, bool inside, int6
                 break;
             vectors_gradient(w, t, n, w->dp, k->vec[n].queries, dq, wanted);
             const int64_t wide = rpi_round_up(s->run.vectors.width, VL);
-            real *to = dq ? (real *)bw->run_dq[n] + (head * bw->pad_rows + k->row0) * wide : NULL;
+            real *to = dq ? (real *)bw->run_dq[n] + (head * bw->rows + k->row0) * wide : NULL;
             if (dq)
                 rpi_ticket_wait(bw->ticket_run_dq[n] + head * bw->blocks + k->row0 / BLOCK_ROWS,
                                 t->tile0 / BACKWARD_KEYS);

@@ -406,21 +406,19 @@ static PyObject *make_term_gradients(const problem *p, call *c, origin from[RP_M
     return terms;
 }
 
-static PyObject *backward_now(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names, bool check_torch)
+/* Run one backward call on dout, q, k and v, with the values of all keywords in `option`. */
+static PyObject *backward_now(PyObject *module, PyObject *const args[4], PyObject *const *option, PyObject *progress,
+                              bool check_torch)
 {
-    PyObject *option[N_NAMES] = {NULL}, *part[4] = {NULL}, *answer = NULL;
+    PyObject *part[4] = {NULL}, *answer = NULL;
     problem p;
     call c;
     origin from[3], array_from[RP_MAX_TERMS][RP_MAX_ARRAYS];
     rp_grads g = rp_grads_init();
     rp_plan *plan = NULL;
     int absent = 0;
-    if (n != 4 && n != 5)
-        return PyErr_Format(PyExc_TypeError, "attention_backward() takes dout, q, k and v by position; name the rest");
-    if (read_keywords(state_of(module), args + n, names, END_FORWARD, N_NAMES, option) != 0)
-        return NULL;
     call_start(&c, state_of(module), check_torch);
-    take_progress(&c, args, n, 4);
+    take_progress(&c, &progress, 1, 0);
     PyObject *wanted = NULL;
     const struct {
         int option;
@@ -458,14 +456,30 @@ static PyObject *backward_now(PyObject *module, PyObject *const *args, Py_ssize_
     return answer;
 }
 
-/* backward(dout, q, k, v[, progress]): return (dq, dk, dv, ({array: gradient}, …)). */
+/* backward(dout, q, k, v[, progress], **options): return (dq, dk, dv, ({array: gradient}, …)). */
 PyObject *core_backward(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names)
 {
-    return backward_now(module, args, n, names, true);
+    PyObject *option[N_NAMES] = {NULL};
+    if (n != 4 && n != 5)
+        return PyErr_Format(PyExc_TypeError, "attention_backward() takes dout, q, k and v by position; name the rest");
+    if (read_keywords(state_of(module), args + n, names, END_FORWARD, N_NAMES, option) != 0)
+        return NULL;
+    return backward_now(module, args, option, n > 4 ? args[4] : NULL, true);
 }
 
-/* core_backward without the check for tracing, for callers that have handled it. */
-PyObject *core_gradients(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names)
+/* gradients(dout, q, k, v, options, dlse, out, lse, wanted): core_backward without the check for tracing, for callers
+ * that have handled it. `options` is a tuple that begins with the options of the computation, in the order of
+ * option_names; passing 23 names would take a third of a short call. */
+PyObject *core_gradients(PyObject *module, PyObject *const *args, Py_ssize_t n)
 {
-    return backward_now(module, args, n, names, false);
+    PyObject *option[N_NAMES] = {NULL};
+    if (n != 9 || !PyTuple_Check(args[4]) || PyTuple_Size(args[4]) < N_OPTIONS)
+        return PyErr_Format(PyExc_TypeError, "gradients() takes dout, q, k, v, a tuple of options, dlse, out, lse, wanted");
+    for (int x = 0; x < N_OPTIONS; x++)
+        option[x] = PyTuple_GetItem(args[4], x);
+    option[LSE_GRADIENT] = args[5];
+    option[FORWARD_OUT] = args[6];
+    option[FORWARD_LSE] = args[7];
+    option[WANTED] = args[8];
+    return backward_now(module, args, option, NULL, false);
 }

@@ -233,7 +233,7 @@ PyObject *attend(problem *p, call *c, PyObject *const *args, PyObject *const *op
 PyObject *core_attention(PyObject *module, PyObject *const *args, Py_ssize_t n);
 PyObject *core_compute(PyObject *module, PyObject *const *args, Py_ssize_t n);
 PyObject *core_backward(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names);
-PyObject *core_gradients(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names);
+PyObject *core_gradients(PyObject *module, PyObject *const *args, Py_ssize_t n);
 
 /* ---------------------------------------------------------------------------------------------- plan.c */
 

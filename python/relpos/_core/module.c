@@ -36,7 +36,7 @@ static PyMethodDef methods[] = {
     {"attention", FUNCTION(core_attention), METH_FASTCALL, "attention(q, k, v, *options)"},
     {"compute", FUNCTION(core_compute), METH_FASTCALL, "attention without the checks for tracing and autocast"},
     {"backward", FASTCALL(core_backward), "backward(dout, q, k, v, **options)"},
-    {"gradients", FASTCALL(core_gradients), "backward without the check for tracing"},
+    {"gradients", FUNCTION(core_gradients), METH_FASTCALL, "backward without the check for tracing"},
     {"plan", FASTCALL(core_plan), "plan(batch, heads, len_q, len_k, dim, kv_heads, dim_v, dtype, **options)"},
     {"plan_call", FASTCALL(core_plan_call), "plan_call(plan, q, k, v, pages, len_k, **options)"},
     {"key_norms", FUNCTION(core_key_norms), METH_FASTCALL, "key_norms(k, v, norms, start)"},
