@@ -47,6 +47,7 @@ typedef struct block {
     const real *tile_keys;       /* packed keys of the tile; NULL: keys are not packed */
     const void *values; /* packed values of the kv head, or the caller's values if they have the packed layout */
     void *unpacked;     /* scratch, if keys and values are not packed; NULL: they are packed */
+    bool defer;         /* weigh_tile may leave values for the scores of the next tile, or for finish_values */
     double *row;        /* [Dk or more] one query for definitions, or [TILE_KEYS] biases of one row */
     /* [TILE_KEYS] 1: this key of a row has no index; its bias is 0 or comes from the definition */
     uint8_t *keep_scratch;

@@ -70,6 +70,7 @@
  *                            NaN and masks
  *   weigh_tile               turn k->s into weights, stored in k->s if `kept`; k->sum += their sums;
  *                            o = o * alpha + w v
+ *   finish_values            add the values that weigh_tile has left for later, which it may do if k->defer is set
  *   unpacked_pays            return true if reading keys and values from the caller's arrays is faster than packing
  *   unpacked_scores          compute key_scores of one group from the caller's keys, if unpacked_pays. Return false if
  *                            a key is non-finite or large; k->s is then undefined
