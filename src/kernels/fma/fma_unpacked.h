@@ -20,20 +20,12 @@ static bool keys_in_place(const rpi_call *c, bool channel_major)
            (v->dtype == (RPI_F64 ? RP_F64 : RP_F32) || (!RPI_F64 && rpi_floating_size(v->dtype) == 2));
 }
 
-/* Return true if keys j … j+NR-1 can be read in place and are on one page. */
-static bool panel_in_place(const rpi_call *c, bool channel_major, int64_t j)
-{
-    const rpi_view *v = &c->args->k;
-    return keys_in_place(c, channel_major) && j + NR <= c->args->desc.len_k &&
-           (!v->page || j % v->page_keys + NR <= v->page_keys);
-}
-
 /* Return keys j … j+NR-1 as a panel in the caller's array, whose channels are *step elements apart. Return NULL if the
  * array has another layout. */
 static const void *panel_of(const rpi_call *c, int64_t b, int64_t g, int64_t j, int64_t *step)
 {
     const rpi_view *v = &c->args->k;
-    if (!panel_in_place(c, true, j))
+    if (!keys_in_place(c, true) || j + NR > c->args->desc.len_k || (v->page && j % v->page_keys + NR > v->page_keys))
         return NULL;
     *step = v->stride[3];
     return rpi_row_of(v, b, g, j);
@@ -182,9 +174,47 @@ static inline __attribute__((always_inline)) void prefetch_next(prefetch_walk *w
     }
 }
 
-/* Compute the scores of one row with the NR keys from j on. Keys are transposed in registers as 32-bit words, each one
- * f32 or two 16-bit elements. If a key may be non-finite or large, a lane of *bad becomes NaN or infinite. Return false
- * if the array does not store the keys as rows of such words. */
+/* Compute the scores of one row with `group` vectors of keys, whose rows of n words begin at `from` and are `gap` words
+ * apart. Keys are transposed in registers as 32-bit words, each one f32 or two 16-bit elements. If a key may be
+ * non-finite or large, a lane of *bad becomes NaN or infinite. */
+static inline __attribute__((always_inline)) void transposed_group(rp_dtype dtype, int group, const real *row,
+                                                                   const real *from, int64_t gap, int64_t n,
+                                                                   prefetch_walk ahead, const real *bias, real *s,
+                                                                   vf *bad)
+{
+    const int per_word = dtype == RP_F32 ? 1 : 2;
+    vf sum[NR / VL], y[4];
+    RPI_UNROLL
+    for (int g = 0; g < group; g++)
+        sum[g] = bias ? vf_load(bias + g * VL) : vf_set1(0);
+    for (int64_t x = 0; x < n; x += 4) {
+        RPI_UNROLL
+        for (int line = 0; line < group * VL / 4; line++) /* as many bytes as the step reads */
+            prefetch_next(&ahead);
+        RPI_UNROLL
+        for (int g = 0; g < group; g++) {
+            vf_columns(from + g * VL * gap + x, gap, y);
+            RPI_UNROLL
+            for (int c = 0; c < 4; c++) {
+                const real *q = row + (x + c) * per_word;
+                if (per_word == 1) {
+                    sum[g] = vf_fma(vf_set1(q[0]), y[c], sum[g]);
+                } else {
+                    sum[g] = vf_fma(vf_set1(q[0]), widen_halves((vu)y[c] & 0xffffu, dtype), sum[g]);
+                    sum[g] = vf_fma(vf_set1(q[1]), widen_halves((vu)y[c] >> 16, dtype), sum[g]);
+                }
+            }
+        }
+    }
+    RPI_UNROLL
+    for (int g = 0; g < group; g++) {
+        *bad = vf_below(sum[g], vf_set1(INFINITY), *bad, sum[g]);
+        vf_store(s + g * VL, sum[g]);
+    }
+}
+
+/* Compute the scores of one row with the NR keys from j on, or with all vectors that have a key if there are fewer.
+ * Return false if the array does not store the keys as rows of words. */
 static inline __attribute__((always_inline)) bool transposed_keys(rp_dtype dtype, const block *k, const head_rows *rows,
                                                                   int64_t j, const real *bias, real *s, vf *bad)
 {
@@ -193,39 +223,29 @@ static inline __attribute__((always_inline)) bool transposed_keys(rp_dtype dtype
     const int per_word = dtype == RP_F32 ? 1 : 2, group = dtype == RP_F32 ? WORDS : HALVES;
     _Static_assert(NR % (WORDS * VL) == 0 && NR % (HALVES * VL) == 0, "a group ends where the panel does");
     const rpi_view *v = rows->v;
-    const int64_t gap = v->stride[2] / per_word, n = k->c->args->desc.dim_k / per_word;
-    if (!panel_in_place(k->c, false, j) || v->stride[2] % per_word || k->c->args->desc.dim_k % (4 * per_word))
+    const int64_t gap = v->stride[2] / per_word, n = k->c->args->desc.dim_k / per_word,
+                  there = rpi_min(NR, k->c->args->desc.len_k - j);
+    if (!keys_in_place(k->c, false) || (v->page && j % v->page_keys + there > v->page_keys) ||
+        v->stride[2] % per_word || k->c->args->desc.dim_k % (4 * per_word))
         return false;
-    for (int64_t r0 = 0; r0 < NR; r0 += group * VL) {
-        const real *from = (const real *)(const void *)head_row(rows, j + r0);
-        vf sum[HALVES], y[4];
-        prefetch_walk ahead = walk_from(row_ahead(rows, j + r0), n * WORD, gap * WORD);
-        RPI_UNROLL
-        for (int g = 0; g < group; g++)
-            sum[g] = bias ? vf_load(bias + r0 + g * VL) : vf_set1(0);
-        for (int64_t x = 0; x < n; x += 4) {
-            RPI_UNROLL
-            for (int line = 0; line < group * VL / 4; line++) /* as many bytes as the step reads */
-                prefetch_next(&ahead);
-            RPI_UNROLL
-            for (int g = 0; g < group; g++) {
-                vf_columns(from + g * VL * gap + x, gap, y);
-                RPI_UNROLL
-                for (int c = 0; c < 4; c++) {
-                    const real *q = k->q + (x + c) * per_word;
-                    if (per_word == 1) {
-                        sum[g] = vf_fma(vf_set1(q[0]), y[c], sum[g]);
-                    } else {
-                        sum[g] = vf_fma(vf_set1(q[0]), widen_halves((vu)y[c] & 0xffffu, dtype), sum[g]);
-                        sum[g] = vf_fma(vf_set1(q[1]), widen_halves((vu)y[c] >> 16, dtype), sum[g]);
-                    }
-                }
-            }
-        }
-        RPI_UNROLL
-        for (int g = 0; g < group; g++) {
-            *bad = vf_below(sum[g], vf_set1(INFINITY), *bad, sum[g]);
-            vf_store(s + r0 + g * VL, sum[g]);
+    for (int64_t r0 = 0; r0 < there;) {
+        const prefetch_walk ahead = walk_from(row_ahead(rows, j + r0), n * WORD, gap * WORD);
+        const real *from = (const real *)(const void *)head_row(rows, j + r0), *at = bias ? bias + r0 : NULL;
+        if (r0 + group * VL <= there) {
+            transposed_group(dtype, group, k->q, from, gap, n, ahead, at, s + r0, bad);
+            r0 += group * VL;
+        } else if (r0 + VL <= there) {
+            transposed_group(dtype, 1, k->q, from, gap, n, ahead, at, s + r0, bad);
+            r0 += VL;
+        } else { /* copy the last keys, and replace those of the other lanes by 0 */
+            real *to = k->unpacked;
+            for (int64_t r = 0; r < VL; r++)
+                if (r0 + r < there)
+                    memcpy(to + r * n, from + r * gap, (size_t)(n * WORD));
+                else
+                    memset(to + r * n, 0, (size_t)(n * WORD));
+            transposed_group(dtype, 1, k->q, to, n, n, ahead, at, s + r0, bad);
+            r0 += VL;
         }
     }
     return true;
