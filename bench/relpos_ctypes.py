@@ -72,7 +72,7 @@ class Relpos:
     def __init__(self, lib, pool, q, k, v, term="", table=None, causal=False, dout=None, **more):
         self.lib, self.plan, self.prepared, self.keep = lib, ptr(), ptr(), (q, k, v, table, dout)
         (b, h, n, d), m = q.shape, k.shape[2]
-        desc = Desc(ctypes.sizeof(Desc), b, h, k.shape[1], n, m, d, v.shape[3], DTYPES[q.dtype], 0, -math.inf, 0, m - n,
+        desc = Desc(ctypes.sizeof(Desc), b, h, k.shape[1], n, m, d, v.shape[3], DTYPES[q.dtype], -math.inf, 0, 0, m - n,
                     term_size=ctypes.sizeof(Term), mask_size=ctypes.sizeof(Mask))
         if term:
             terms, names = Term(), (ctypes.c_char * 256 * MAX_ARRAYS)()

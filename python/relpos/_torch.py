@@ -147,10 +147,6 @@ class _Attention(torch.autograd.Function):
         return None, None, None, *every
 
 
-# Function.apply without its checks for torch.func and for a separate setup_context; _core has redirected calls under torch.func.
-_record = super(torch.autograd.Function, _Attention).apply
-
-
 def _copied(name, x):
     """Copy an array to a tensor. Without the copy, a change of the array before the backward pass would go undetected."""
     try:
@@ -175,7 +171,7 @@ def attention(q, k, v, *options):
     options[_LSE] = True  # needed by the backward pass
     learned, read = _arrays(options)
     read += [x for x in options if x is not None and isinstance(x, _Tensor)]
-    out, lse, *more = _record(options, [place[:2] for place in learned], read, q, k, v, *[array for *_, array in learned])
+    out, lse, *more = _Attention.apply(options, [place[:2] for place in learned], read, q, k, v, *[array for *_, array in learned])
     if not (weights or lse_too or summary):
         return out
     return out, more.pop(0) if weights else None, lse if lse_too else None, tuple(more) if summary else None

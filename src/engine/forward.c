@@ -6,6 +6,8 @@
 
 /* Panels of keys that one task packs. */
 #define PANELS_PER_TASK 8
+/* Whole heads are decoded by one task each if a thread gets at least this many, or if they divide evenly. */
+#define MIN_HEADS_PER_THREAD 8
 /* Lay out the memory of a call. The first run adds up sizes; once the arena has a base, the second run assigns
  * addresses. */
 static void place(rpi_forward *f)
@@ -154,18 +156,30 @@ static void decode_heads_task(void *context, int64_t n, int32_t worker)
         rpi_progress_step(c->progress);
 }
 
-/* Run a decoding call. Return false if a value is not finite; the caller then runs the ordinary forward pass. */
+/* Return true if a decoding task computes whole heads: their keys are one tile, or no other head shares them and there
+ * are enough heads to keep all threads busy. Skipped tiles would make tasks of whole heads uneven. */
+static bool decodes_heads(const rpi_forward *f)
+{
+    const rpi_call *c = &f->call;
+    const rp_desc *d = &c->args->desc;
+    const int64_t kv = d->batch * d->kv_heads;
+    return f->decode.n_tiles == 1 ||
+           (d->heads == d->kv_heads && !c->skips && (kv % f->threads == 0 || kv >= MIN_HEADS_PER_THREAD * f->threads));
+}
+
+/* Decode few queries tile by tile. Return false if a value is not finite; the call then runs block by block. */
 static bool decode(rpi_forward *f, rp_pool *pool)
 {
     rpi_call *c = &f->call;
     const rp_desc *d = &c->args->desc;
     const int64_t kv = d->batch * d->kv_heads, per_kv = d->heads / d->kv_heads, tiles = f->decode.n_tiles;
+    const bool heads = decodes_heads(f);
     c->decode = &f->decode;
     atomic_store(&f->decode.non_finite, 0);
     for (c->g0 = 0; c->g0 < kv; c->g0 += f->decode_groups) {
         c->groups = rpi_min(f->decode_groups, kv - c->g0);
         rpi_columns_fill(c, pool);
-        if (tiles == 1) {
+        if (heads) {
             rpi_pool_run(pool, (c->groups + c->heads_per_task - 1) / c->heads_per_task, decode_heads_task, c);
         } else {
             rpi_pool_run(pool, c->groups * tiles, decode_scores_task, c);
@@ -173,7 +187,7 @@ static bool decode(rpi_forward *f, rp_pool *pool)
         }
         if (atomic_load(&f->decode.non_finite))
             return false;
-        if (tiles > 1)
+        if (!heads)
             rpi_pool_run(pool, c->groups * per_kv, decode_merge_task, c);
         if (atomic_load(&c->progress->stop))
             return true;

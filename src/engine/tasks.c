@@ -79,7 +79,7 @@ void rpi_forward_split(rpi_forward *f)
     set_groups(f, f->call.limits->summary);
     set_decode(f);
     set_rows(f);
-    if (f->by_heads || f->decode.n_tiles == 1)
+    if (f->by_heads || f->decode.n_tiles)
         f->call.heads_per_task =
             rpi_clamp(d->batch * d->kv_heads / (TASKS_PER_THREAD * f->threads), 1, MAX_HEADS_PER_TASK);
 }

@@ -7,8 +7,8 @@
  *              values
  *     merge    add the sums in the order of the tiles, and rescale them when the maximum rises, like tile_attend
  *
- * If all keys fit into one tile, decode_heads runs all three steps for a range of kv heads and stores no intermediate
- * results.
+ * If there are enough kv heads for all threads, decode_heads runs all three steps for some of them, and stores no
+ * intermediate results.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
 #include "forward.h" /* lets an editor parse this file on its own */
@@ -253,25 +253,37 @@ static void decode_heads(const rpi_call *c, int64_t kv0, int64_t kv1, int32_t wo
     block *k = &w.k;
     amx_begin();
     decode_begin(c, &w, kv0, worker);
+    real *const scores = k->s;
+    k->defer = true;
     for (int64_t kv = kv0; kv < kv1; kv++) {
         bool packed_keys = false, packed_values = false;
         decode_head(&w, kv);
         for (int64_t m = 0; m < d->heads / d->kv_heads; m++) {
-            tile t;
-            real alpha[BLOCK_ROWS];
-            const bool needed = decode_open(&w, m, 0, &t, &packed_keys);
-            start_rows(k, sink_of(c, k->h));
             memset(k->o, 0, reals(MR, c->pad_v));
-            if (needed) {
-                decode_pack_values(&w, 0, &packed_values);
+            for (int64_t n = 0; n < c->decode->n_tiles; n++) {
+                tile t;
+                real alpha[BLOCK_ROWS];
+                if (n > 0) {
+                    decode_head(&w, kv);
+                    packed_keys = packed_values = false;
+                }
+                k->s = scores + n % 2 * MR * ROW_STEP; /* the weights of tile n - 1 may still be needed */
+                const bool needed = decode_open(&w, m, n, &t, &packed_keys);
+                if (n == 0)
+                    start_rows(k, sink_of(c, k->h));
+                if (!needed)
+                    continue;
+                finish_values(k);
+                decode_pack_values(&w, n, &packed_values);
                 for (int64_t r = k->rows; r < MR && !is_single(k); r++) { /* padding rows of the group */
                     memset(k->s + r * ROW_STEP + t.from[0], 0, reals(t.to[0] - t.from[0], 1));
                     k->running_max[r] = -INFINITY;
                 }
                 for (int64_t r0 = 0; r0 < MR; r0 += VL)
                     raise_running_max(k, r0, alpha);
-                weigh_tile(k, &t, c->args->out.data ? w.values : NULL, 0, TILE_KEYS, ones, k->o, 0, false);
+                weigh_tile(k, &t, c->args->out.data ? w.values : NULL, 0, TILE_KEYS, alpha, k->o, 0, false);
             }
+            finish_values(k);
             write_rows(k);
         }
     }

@@ -45,11 +45,12 @@ typedef struct block {
     real *diagonal,              /* [BLOCK_ROWS + TILE_KEYS] one tile's sums of ds or of weights, by diagonal j - i */
         *column;                 /* [TILE_KEYS] one tile's sums of ds or of weights, by key */
     real *keys_scratch;          /* unrotated keys for KEYS sources: panels, or [TILE_KEYS][Dk padded] */
-    const real *tile_keys;       /* packed keys of the tile; NULL if keys are not packed */
-    const void *values;          /* values of the kv head: packed, or the caller's if they already have that layout */
-    void *unpacked;              /* scratch used if keys and values are not packed; NULL if they are */
-    double *row;                 /* [Dk or more] one query to pass to definitions, or the biases of one row */
-    /* [TILE_KEYS] 1: the pair has no index; its bias is 0 or comes from the definition */
+    const real *tile_keys;       /* packed keys of the tile; NULL: keys are not packed */
+    const void *values; /* packed values of the kv head, or the caller's values if they have the packed layout */
+    void *unpacked;     /* scratch, if keys and values are not packed; NULL: they are packed */
+    bool defer;         /* weigh_tile may leave values for the scores of the next tile, or for finish_values */
+    double *row;        /* [Dk or more] one query for definitions, or [TILE_KEYS] biases of one row */
+    /* [TILE_KEYS] 1: this key of a row has no index; its bias is 0 or comes from the definition */
     uint8_t *keep_scratch;
     int32_t *index;          /* [TILE_KEYS] entry or vector of each key of a row */
     const real **in, **out;  /* [BLOCK_ROWS] where each row's biases of the tile start */

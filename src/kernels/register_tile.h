@@ -166,45 +166,7 @@ VALUE_TILE(single_tile, 3, 1, j, v_step, 1)
 VALUE_TILE(single_tile, 4, 1, j, v_step, 1)
 _Static_assert(ROW_VECTORS <= 4, "value_tile has up to 4 vectors");
 
-#if !RPI_F64
-/* Do the work of single_tile for f16 or bf16 values in the caller's array. */
-static inline __attribute__((always_inline)) void halves_rows(int vectors, rp_dtype dtype, const real *w, int64_t n,
-                                                              const uint16_t *v, int64_t v_step, real *o, real alpha)
-{
-    vf sum[ROW_VECTORS];
-    RPI_UNROLL
-    for (int c = 0; c < vectors; c++)
-        sum[c] = vf_set1(0);
-    for (int64_t j = 0; j < n; j++, v += v_step) {
-        const vf x = vf_set1(w[j]);
-        RPI_UNROLL
-        for (int c = 0; c < vectors; c += 2 * LINE_VECTORS)
-            __builtin_prefetch((const void *)((uintptr_t)(v + c * VL) + (uintptr_t)(2 * AHEAD * v_step)), 0, 2);
-        RPI_UNROLL
-        for (int c = 0; c < vectors; c++)
-            sum[c] = vf_fma(x, load_halves(v + c * VL, dtype), sum[c]);
-    }
-    RPI_UNROLL
-    for (int c = 0; c < vectors; c++)
-        vf_store(o + c * VL, vf_fma(vf_set1(alpha), vf_load(o + c * VL), sum[c]));
-}
-
-#define HALVES_TILE(NVW)                                                                                               \
-    static inline void halves_tile_##NVW(rp_dtype dtype, const real *w, int64_t n, const uint16_t *v, int64_t v_step,  \
-                                         real *o, real alpha)                                                          \
-    {                                                                                                                  \
-        if (dtype == RP_BF16)                                                                                          \
-            halves_rows(NVW < ROW_VECTORS ? NVW : ROW_VECTORS, RP_BF16, w, n, v, v_step, o, alpha);                    \
-        else                                                                                                           \
-            halves_rows(NVW < ROW_VECTORS ? NVW : ROW_VECTORS, RP_F16, w, n, v, v_step, o, alpha);                     \
-    }
-HALVES_TILE(1)
-HALVES_TILE(2)
-HALVES_TILE(3)
-HALVES_TILE(4)
-#endif
-
-/* Call NAME_n for a tile of `width` channels, where n is the number of vectors in `width`. */
+/* Call NAME_n for a tile of `width` channels, which are n vectors: NR channels, or the rest. */
 #define BY_WIDTH(NAME, width, ARGUMENTS)                                                                               \
     do                                                                                                                 \
         switch ((width) / VL) {                                                                                        \

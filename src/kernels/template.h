@@ -64,11 +64,12 @@
  *   values_in_place          return the caller's values of a kv head if they need no packing, else NULL
  *   load_queries             load the block's queries in the backend's layout, and also as rows if a source multiplies
  *                            them or one is non-finite or large
- *   key_scores               compute k->s = in + q k^T; if in is NULL, k->s = q k^T. May overwrite k->sum_in, into
- *                            which in[r] may point. If max is not NULL, store VL lane maxima of each row there; they
- *                            may ignore NaN and masks
- *   weigh_tile               turn the scores k->s into weights w, add them to k->sum, and compute
- *                            o = o * alpha + w v. If `kept` is set, store the weights in k->s
+ *   key_scores               compute k->s = in + q k^T; in NULL: 0. in[r] may point into k->sum_in, which may be
+ *                            overwritten. If max is not NULL, store VL lane maxima of each row there, which may ignore
+ *                            NaN and masks
+ *   weigh_tile               turn k->s into weights, stored in k->s if `kept`; k->sum += their sums;
+ *                            o = o * alpha + w v
+ *   finish_values            add the values that weigh_tile has left for later, which it may do if k->defer is set
  *   unpacked_pays            return true if reading keys and values from the caller's arrays is faster than packing
  *   unpacked_scores          if unpacked_pays, do the work of key_scores for one group with the caller's keys. Return
  *                            false if a key is non-finite or large; k->s is then undefined

@@ -4,13 +4,7 @@
 #include "fill_tasks.h"
 #include <math.h>
 
-/* Return the larger of a and b, or +infinity if one is NaN, because a sum with NaN has no bound. */
-static double larger(double a, double b)
-{
-    return isnan(a) || isnan(b) ? HUGE_VAL : a > b ? a : b;
-}
-
-/* Return the index of the first entry (entries_at) or the first segment (segments_at) of batch entry b and head h. */
+/* Return the index of the first entry (below: of the first segment) of batch entry b and head h. */
 static int64_t entries_at(const rpi_strip *s, int64_t b, int64_t h)
 {
     return (s->batch_step ? b * s->batch_step : 0) + h * s->head_step;
@@ -28,20 +22,48 @@ static int64_t min_after(const rpi_strip *s, const rp_desc *d)
     return (s->batch_step ? d->batch : 1) * (s->head_step ? d->heads : 1) * rpi_segments_of(s->len);
 }
 
+/* Find the largest and the smallest of n entries, with vectors of LANES TYPE. INT has the size of TYPE. */
+#define SEGMENT_BOUND(NAME, TYPE, INT, LANES)                                                                          \
+    static void NAME(const TYPE *entry, int64_t n, double *max, double *min)                                           \
+    {                                                                                                                  \
+        typedef TYPE vector __attribute__((vector_size(16)));                                                          \
+        typedef TYPE loose __attribute__((vector_size(16), aligned(sizeof(TYPE)), may_alias));                         \
+        typedef INT mask __attribute__((vector_size(16)));                                                             \
+        vector high = (vector){0} - (TYPE)HUGE_VAL, low = (vector){0} + (TYPE)HUGE_VAL;                                \
+        mask nan = {0};                                                                                                \
+        for (int64_t e = 0; e < n; e += LANES) {                                                                       \
+            TYPE last[LANES];                                                                                          \
+            for (int l = 0; e + LANES > n && l < LANES; l++)                                                           \
+                last[l] = entry[rpi_min(e + l, n - 1)];                                                                \
+            const vector x = *(const loose *)(e + LANES > n ? last : entry + e);                                       \
+            const mask above = x > high, below = x < low;                                                              \
+            nan |= x != x;                                                                                             \
+            high = (vector)((above & (mask)x) | (~above & (mask)high));                                                \
+            low = (vector)((below & (mask)x) | (~below & (mask)low));                                                  \
+        }                                                                                                              \
+        *max = -HUGE_VAL, *min = HUGE_VAL;                                                                             \
+        for (int l = 0; l < LANES; l++) {                                                                              \
+            *max = nan[l] ? HUGE_VAL : fmax(*max, (double)high[l]); /* a sum with NaN has no bound */                  \
+            *min = fmin(*min, (double)low[l]);                                                                         \
+        }                                                                                                              \
+    }
+SEGMENT_BOUND(segment_bound, float, int32_t, 4)
+SEGMENT_BOUND(segment_bound_f64, double, int64_t, 2)
+
 void rpi_strip_bound(const rpi_strip *s, const rpi_args *args, int64_t b, int64_t from, int64_t to)
 {
     const rp_plan *plan = args->plan;
     for (int64_t h = 0; h < (s->head_step ? args->desc.heads : 1); h++)
         for (int64_t e0 = from; e0 < to; e0 += RPI_SEGMENT) {
-            const int64_t at = segments_at(s, &args->desc, b, h) + e0 / RPI_SEGMENT;
-            double max = -HUGE_VAL, low = HUGE_VAL;
-            for (int64_t e = e0; e < rpi_min(e0 + RPI_SEGMENT, to); e++) {
-                const double x = rpi_real_at(plan, s->entry, entries_at(s, b, h) + e);
-                max = larger(max, x);
-                low = fmin(low, x);
-            }
+            const int64_t at = segments_at(s, &args->desc, b, h) + e0 / RPI_SEGMENT, entry = entries_at(s, b, h) + e0,
+                          n = rpi_min(RPI_SEGMENT, to - e0);
+            double max, min;
+            if (plan->ops->real == 8)
+                segment_bound_f64((const double *)s->entry + entry, n, &max, &min);
+            else
+                segment_bound((const float *)s->entry + entry, n, &max, &min);
             rpi_put_real(plan, s->largest, at, max);
-            rpi_put_real(plan, s->largest, at + min_after(s, &args->desc), low);
+            rpi_put_real(plan, s->largest, at + min_after(s, &args->desc), min);
         }
 }
 

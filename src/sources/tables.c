@@ -2,6 +2,8 @@
  * Also the gradients of entries. Independent of tiles; names no scheme.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "fill_tasks.h"
+#include <float.h>
+#include <math.h>
 #include <string.h>
 
 #define ENTRIES RPI_ENTRIES_PER_TASK
@@ -77,45 +79,115 @@ typedef struct strip_job {
     const rpi_args *args;
 } strip_job;
 
-/* Fill a block of a strip's entries for every head. Entry e is the sum of the OFFSET terms at delta = e + low, computed
- * in double and rounded once. */
+/* Put n biases; -0 becomes 0. */
+static void put_biases(const rp_plan *plan, void *to, int64_t at, const double *from, int64_t n)
+{
+    typedef float four __attribute__((vector_size(16), aligned(4), may_alias));
+    typedef int32_t mask __attribute__((vector_size(16)));
+    float *f32 = (float *)to + at;
+    mask large = {0};
+    int64_t x = 0;
+    for (; plan->ops->real == 4 && x + 4 <= n; x += 4) {
+        for (int l = 0; l < 4; l++)
+            f32[x + l] = (float)(from[x + l] + 0);
+        large |= (*(four *)(f32 + x) > FLT_MAX) | (*(four *)(f32 + x) < -FLT_MAX);
+    }
+    if (large[0] | large[1] | large[2] | large[3])
+        x = 0; /* again: put_bias keeps finite biases finite */
+    for (; x < n; x++)
+        put_bias(plan, to, at + x, from[x] + 0);
+}
+
+/* Entries of a strip that are computed together. */
+enum { STRIP_CHUNK = 256 };
+_Static_assert(ENTRIES % STRIP_CHUNK == 0 && STRIP_CHUNK % RPI_SEGMENT == 0, "a task fills whole chunks of segments");
+
+/* Find the offsets delta0+*first … delta0+*past-1 of a chunk of n whose biases differ: those before equal the first of
+ * them, those after equal the last one. */
+static void differing(const rpi_pair *p, int64_t delta0, int64_t n, int64_t *first, int64_t *past)
+{
+    *first = 0, *past = n;
+    if (p->scheme->reach) {
+        int64_t left, right;
+        p->scheme->reach(p->term, &left, &right);
+        *first = rpi_clamp(-left - delta0, 0, n - 1);
+        *past = rpi_clamp(right - delta0 + 1, *first + 1, n);
+    }
+}
+
+/* Compute `shared` of the scheme, if it exists, for the offsets of a chunk that differ. */
+static void fill_shared(rpi_pair *p, int64_t delta0, int64_t n, double *to)
+{
+    int64_t first, past;
+    differing(p, delta0, n, &first, &past);
+    for (int64_t x = first; p->scheme->shared && x < past; x++) {
+        p->delta = (double)(delta0 + x);
+        to[x] = p->scheme->shared(p);
+    }
+}
+
+/* Compute the biases of one term and head for the offsets of a chunk. */
+static void fill_offsets(rpi_pair *p, int64_t delta0, int64_t n, const double *shared, double *to)
+{
+    int64_t first, past;
+    if (p->scheme->offsets) {
+        p->scheme->offsets(p, delta0, n, to);
+        return;
+    }
+    differing(p, delta0, n, &first, &past);
+    for (int64_t x = first; x < past; x++) {
+        p->delta = (double)(delta0 + x);
+        p->shared = p->scheme->shared ? shared + x : NULL;
+        to[x] = p->scheme->pair(p);
+    }
+    p->shared = NULL;
+    for (int64_t x = 0; x < first; x++)
+        to[x] = to[first];
+    for (int64_t x = past; x < n; x++)
+        to[x] = to[past - 1];
+}
+
+/* Fill a chunk of a strip for every head: the sum of the OFFSET terms at delta = e + low, computed in double and
+ * rounded once. */
+static void fill_chunk(const rpi_strip *s, const rpi_args *args, int64_t b, int64_t e0, int64_t n)
+{
+    const rp_desc *d = &args->desc;
+    const int64_t delta0 = e0 + rpi_strip_low(s, args, b);
+    const uint64_t terms = rpi_strip_terms(args);
+    rpi_pair pair[RP_MAX_TERMS];
+    double shared[RP_MAX_TERMS][STRIP_CHUNK], sum[STRIP_CHUNK], more[STRIP_CHUNK];
+    int n_terms = 0;
+    for (int32_t m = 0; m < d->n_terms; m++)
+        if (terms >> m & 1) {
+            pair[n_terms] =
+                (rpi_pair){.desc = d, .term = &d->terms[m], .scheme = args->plan->scheme[m], .array = args->term[m]};
+            fill_shared(&pair[n_terms], delta0, n, shared[n_terms]);
+            n_terms++;
+        }
+    for (int64_t h = 0; h < (s->head_step ? d->heads : 1); h++) {
+        for (int m = 0; m < n_terms; m++) {
+            pair[m].h = h;
+            fill_offsets(&pair[m], delta0, n, shared[m], m ? more : sum);
+            for (int64_t x = 0; m && x < n; x++)
+                sum[x] = rpi_bias_sum(sum[x], more[x]);
+        }
+        put_biases(args->plan, s->entry, b * s->batch_step + h * s->head_step + e0, sum, n);
+    }
+}
+
+/* Fill ENTRIES entries of a strip. */
 static void strip_task(void *context, int64_t n, int32_t worker)
 {
     const strip_job *job = context;
     const rpi_strip *s = job->s;
-    const rpi_args *args = job->args;
-    const rp_desc *d = &args->desc;
-    const int64_t blocks = (s->len + ENTRIES - 1) / ENTRIES, heads = s->head_step ? d->heads : 1, b = n / blocks;
-    const int64_t low = rpi_strip_low(s, args, b);
-    const uint64_t terms = rpi_strip_terms(args);
+    const int64_t blocks = (s->len + ENTRIES - 1) / ENTRIES, b = n / blocks, first = n % blocks * ENTRIES,
+                  past = rpi_min(first + ENTRIES, s->len);
     (void)worker;
-    rpi_pair pair[RP_MAX_TERMS];
-    double shared[RP_MAX_TERMS];
-    int n_terms = 0;
-    for (int32_t m = 0; m < d->n_terms; m++)
-        if (terms >> m & 1)
-            pair[n_terms++] =
-                (rpi_pair){.desc = d, .term = &d->terms[m], .scheme = args->plan->scheme[m], .array = args->term[m]};
-    for (int64_t e = n % blocks * ENTRIES; e < rpi_min((n % blocks + 1) * ENTRIES, s->len); e++) {
-        for (int m = 0; m < n_terms; m++) {
-            pair[m].h = 0;
-            pair[m].delta = (double)(e + low);
-            if (pair[m].scheme->shared)
-                shared[m] = pair[m].scheme->shared(&pair[m]), pair[m].shared = &shared[m];
-        }
-        for (int64_t h = 0; h < heads; h++) {
-            double sum = 0;
-            for (int m = 0; m < n_terms; m++) {
-                pair[m].h = h;
-                sum = rpi_bias_sum(sum, pair[m].scheme->pair(&pair[m]));
-            }
-            put_bias(args->plan, s->entry, b * s->batch_step + h * s->head_step + e, sum);
-        }
-    }
-    if (s->len > args->plan->ops->tile_keys) /* a shorter strip has one tile, which is never skipped */
-        rpi_strip_bound(s, args, b, n % blocks * ENTRIES, rpi_min((n % blocks + 1) * ENTRIES, s->len));
+    for (int64_t e = first; e < past; e += STRIP_CHUNK)
+        fill_chunk(s, job->args, b, e, rpi_min(STRIP_CHUNK, past - e));
+    if (s->len > job->args->plan->ops->tile_keys) /* a shorter strip has one tile, which is never skipped */
+        rpi_strip_bound(s, job->args, b, first, past);
 }
-_Static_assert(ENTRIES % RPI_SEGMENT == 0, "a task fills whole segments");
 
 void rpi_strip_fill(const rpi_strip *s, const rpi_args *args, rp_pool *pool)
 {

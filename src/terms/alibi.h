@@ -34,6 +34,16 @@ static double alibi_pair(const rpi_pair *p)
     return p->delta != 0 ? -alibi_slope_of(p) * fabs(p->delta) : 0.0;
 }
 
+/* Compute the slope once for all offsets. */
+static void alibi_offsets(const rpi_pair *p, int64_t delta0, int64_t n, double *to)
+{
+    const double slope = alibi_slope_of(p);
+    for (int64_t x = 0; x < n; x++)
+        to[x] = -slope * fabs((double)(delta0 + x));
+    if (delta0 <= 0 && delta0 + n > 0)
+        to[-delta0] = 0;
+}
+
 static int alibi_example(const rpi_pair *p, char *to, size_t size)
 {
     return snprintf(to, size, "%g * %g", 0 - alibi_slope_of(p), fabs(p->delta));
@@ -55,4 +65,5 @@ RPI_SCHEME(ALIBI, .form = RPI_OFFSET,
                       .draw = {.rule = RP_RULE_UNIFORM, .a = 0.1, .b = 0.5}, .start = {.rule = RP_RULE_SLOPES}},
                      RPI_TWO_POSITIONS,
                      RPI_POSITION_MASKS},
-           .positions = 1, .params = alibi_params, .pair = alibi_pair, .example = alibi_example, .grad = alibi_grad)
+           .positions = 1, .params = alibi_params, .pair = alibi_pair, .offsets = alibi_offsets,
+           .example = alibi_example, .grad = alibi_grad)

@@ -12,6 +12,7 @@
     X(GRAD, "grad", grad)                                                                                              \
     X(SHARED, "shared", shared)                                                                                        \
     X(REACH, "reach", reach)                                                                                           \
+    X(OFFSETS, "offsets", offsets)                                                                                     \
     X(ENTRIES, "entries", entries)                                                                                     \
     X(INDEX, "index", index)                                                                                           \
     X(ENTRY, "entry", entry)                                                                                           \
@@ -39,7 +40,7 @@ static const struct {
     const char *name;
     unsigned required, optional;
 } forms[] = {
-    {RPI_OFFSET, "OFFSET", PAIR, GRAD | SHARED | REACH},
+    {RPI_OFFSET, "OFFSET", PAIR, GRAD | SHARED | REACH | OFFSETS},
     {RPI_INDEX, "INDEX", ENTRIES | INDEX | ENTRY, ENTRY_GRAD | REACH},
     {RPI_TILE, "TILE", PAIR, GRAD | ROW | REDUCE | LARGEST | ROW_GRAD | SUMS_SIZE | REDUCE_SUMS},
     {RPI_VEC, "VEC", PRODUCT_0, PRODUCT_1},

@@ -18,7 +18,7 @@
  * data; rp_term_fault checks each scheme against it.
  *
  *   form     meaning                                      required                                optional
- *   OFFSET   a bias that depends only on (h, delta)       pair                                    shared reach
+ *   OFFSET   a bias that depends only on (h, delta)       pair                            shared reach offsets
  *   INDEX    a bias from a list of entries per head       entries index entry                     reach
  *   TILE     a bias that depends on (b, h, i, j)          pair                            row largest, reduce, row_grad
  *   VEC      products of queries or keys with vectors     product[0] (count vec, first or index)  product[1]
@@ -156,9 +156,10 @@ typedef struct rpi_scheme {
     /* OFFSET, optional: compute the part of the bias that is the same for all heads. It is called once for each delta.
      * */
     double (*shared)(const rpi_pair *p);
-    /* TILE with `row`, optional: sums_size returns the number of sums for each head. row_grad adds the contribution of
-     * row (b, h, i), whose gradients are g, to the sums of head p->h. reduce_sums computes all gradients from these
-     * sums. */
+    /* OFFSET, optional: write the biases of head p->h for the offsets delta0 … delta0+n-1, which are those of pair. */
+    void (*offsets)(const rpi_pair *p, int64_t delta0, int64_t n, double *to);
+    /* TILE with `row`, optional: row_grad adds the contribution of row (b, h, i), whose gradients are g, to `sums_size`
+     * sums of head p->h; reduce_sums computes all gradients from these sums. */
     int64_t (*sums_size)(const rp_desc *desc, const rp_term *term);
     void (*row_grad)(const rpi_pair *p, int64_t j0, int64_t n, const double *g, double *sums);
     void (*reduce_sums)(const rpi_pair *p, const double *sums, const rpi_sums *to);

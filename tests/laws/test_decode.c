@@ -119,6 +119,8 @@ static void make_huge(problem *p, const decoding *c)
 }
 
 /* Run lq queries, starting at `first`. They may attend to keys up to the last of these queries. */
+static rp_pool *pools[2];
+
 static void call(const rp_plan *plan, const problem *p, const decoding *c, int64_t first, int64_t lq, rp_tensors t,
                  const rp_array *out)
 {
@@ -128,6 +130,7 @@ static void call(const rp_plan *plan, const problem *p, const decoding *c, int64
     t.q.data = (char *)p->t.q.data + (size_t)(first * c->D) * rp_dtype_size(p->desc.dtype);
     t.k.shape[2] = t.v.shape[2] = first + lq;
     t.out = *out;
+    t.pool = pools[(first + lq) % 2];
     good(rp_attend(plan, &t, NULL));
 }
 
@@ -135,7 +138,7 @@ static void call(const rp_plan *plan, const problem *p, const decoding *c, int64
 static const struct {
     int first;
     int steps[4]; /* positions; -1 ends the list */
-} blocks[] = {{0, {0, 5, -1}}, {480, {511, 512, 513, -1}}, {960, {1030, -1}}, {1248, {1299, -1}}};
+} blocks[] = {{0, {0, 5, -1}}, {480, {511, 512, 513, -1}}, {960, {1029, 1030, -1}}, {1248, {1299, -1}}};
 
 static void decode(problem *p, const decoding *c, const void *page[2][MAX_BATCH * PER_BATCH],
                    const rp_array *turned_keys, const char *isa)
@@ -197,6 +200,8 @@ static void decode(problem *p, const decoding *c, const void *page[2][MAX_BATCH 
 static void decoding_equals_prefill(void **state)
 {
     (void)state;
+    good(rp_pool_create(&pools[0], 3));
+    good(rp_pool_create(&pools[1], 1));
     for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
         const decoding *c = &cases[n];
         const void *page[2][MAX_BATCH * PER_BATCH];
@@ -210,6 +215,8 @@ static void decoding_equals_prefill(void **state)
         decode(&p, c, page, &turned_keys, isa);
         problem_free(&p);
     }
+    for (int n = 0; n < 2; n++)
+        rp_pool_destroy(pools[n]);
 }
 
 /* Separate code handles non-finite values. A masked one has no effect; an attended one changes only its channel. */

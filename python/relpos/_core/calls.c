@@ -474,7 +474,7 @@ PyObject *core_gradients(PyObject *module, PyObject *const *args, Py_ssize_t n)
 {
     PyObject *option[N_NAMES] = {NULL};
     if (n != 9 || !PyTuple_Check(args[4]) || PyTuple_Size(args[4]) < N_OPTIONS)
-        return PyErr_Format(PyExc_TypeError, "gradients() takes dout, q, k, v, a tuple of options, dlse, out, lse, wanted");
+        return PyErr_Format(PyExc_TypeError, "gradients() takes dout, q, k, v, options, dlse, out, lse and wanted");
     for (int x = 0; x < N_OPTIONS; x++)
         option[x] = PyTuple_GetItem(args[4], x);
     option[LSE_GRADIENT] = args[5];

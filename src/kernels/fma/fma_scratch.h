@@ -5,9 +5,21 @@
 
 #include "fma_pairs.h"
 
-/* Scratch of a block. Register tiles read its queries and scores without repacking, so only pairs need scratch. */
+/* Values of a tile that are still to be added to the sums of a single row (fma_unpacked.h). */
+typedef struct late_values {
+    const real *w;      /* weights of the tile */
+    int64_t b, head,    /* batch entry and kv head */
+        tile0, col, to; /* columns [col, to) are still to be added */
+    real *o, *sums;     /* sums of the row, and [Dv padded] of the SUM_KEYS keys in progress */
+    int64_t sum_step;   /* like those of weigh_tile */
+    real alpha;
+    magnitude size; /* of the results */
+} late_values;
+
+/* Scratch of a block, in addition to its queries and scores, which register tiles read as they are. */
 typedef struct products_block {
     real *q_pairs; /* [BLOCK_ROWS][half of Dk padded] queries as pairs */
+    late_values late;
 } products_block;
 
 typedef struct products_backward {
@@ -22,4 +34,5 @@ static void products_block_layout(const rpi_call *c, products_block *p, rpi_aren
 {
     if (scores_by_pairs(c->plan))
         p->q_pairs = rpi_arena_take(a, BLOCK_ROWS, rpi_round_up(key_numbers(c->plan), VL), sizeof(real));
+    p->late.sums = rpi_arena_take(a, rpi_round_up(c->plan->desc.dim_v, VL), 1, sizeof(real));
 }

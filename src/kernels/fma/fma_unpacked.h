@@ -19,20 +19,12 @@ static bool keys_in_place(const rpi_call *c, bool channel_major)
            (v->dtype == (RPI_F64 ? RP_F64 : RP_F32) || (!RPI_F64 && rpi_floating_size(v->dtype) == 2));
 }
 
-/* Return true if keys j … j+NR-1 can be read in place and are on one page. */
-static bool panel_in_place(const rpi_call *c, bool channel_major, int64_t j)
-{
-    const rpi_view *v = &c->args->k;
-    return keys_in_place(c, channel_major) && j + NR <= c->args->desc.len_k &&
-           (!v->page || j % v->page_keys + NR <= v->page_keys);
-}
-
-/* Return keys j … j+NR-1 as a panel in the caller's array, and set *step to the elements between its channels. Return
- * NULL if the array has another layout. */
+/* Return keys j … j+NR-1 as a panel in the caller's array, whose channels are *step elements apart. Return NULL if the
+ * array has another layout. */
 static const void *panel_of(const rpi_call *c, int64_t b, int64_t g, int64_t j, int64_t *step)
 {
     const rpi_view *v = &c->args->k;
-    if (!panel_in_place(c, true, j))
+    if (!keys_in_place(c, true) || j + NR > c->args->desc.len_k || (v->page && j % v->page_keys + NR > v->page_keys))
         return NULL;
     *step = v->stride[3];
     return rpi_row_of(v, b, g, j);
@@ -159,9 +151,70 @@ static bool single_scores(block *k, const tile *t, const real *bias)
 }
 
 #if defined(vf_columns) && !RPI_F64
-/* Compute the scores of one row with keys j … j+NR-1. Transpose keys in registers as 32-bit words, each one f32 or two
- * 16-bit elements. Set a lane of *bad to NaN or infinity if its sum is. Return false if the array does not store the
- * keys as rows of such words. */
+/* Addresses to prefetch, in the order of memory, which the processor's prefetcher also follows. */
+typedef struct prefetch_walk {
+    uintptr_t line, past, /* the next line; the end of its row */
+        row, gap;         /* bytes of a row; bytes from the end of a row to the next row */
+} prefetch_walk;
+
+static inline prefetch_walk walk_from(const void *from, int64_t row, int64_t step)
+{
+    const uintptr_t at = (uintptr_t)from;
+    return (prefetch_walk){at, row == step ? UINTPTR_MAX : at + (uintptr_t)row, (uintptr_t)row,
+                           (uintptr_t)(step - row)};
+}
+
+static inline __attribute__((always_inline)) void prefetch_next(prefetch_walk *w)
+{
+    __builtin_prefetch((const void *)w->line, 0, 3);
+    w->line += 64;
+    if (w->line >= w->past) {
+        w->line = w->past + w->gap;
+        w->past = w->line + w->row;
+    }
+}
+
+/* Compute the scores of one row with `group` vectors of keys, whose rows of n words begin at `from` and are `gap` words
+ * apart. Keys are transposed in registers as 32-bit words, each one f32 or two 16-bit elements. If a key may be
+ * non-finite or large, a lane of *bad becomes NaN or infinite. */
+static inline __attribute__((always_inline)) void transposed_group(rp_dtype dtype, int group, const real *row,
+                                                                   const real *from, int64_t gap, int64_t n,
+                                                                   prefetch_walk ahead, const real *bias, real *s,
+                                                                   vf *bad)
+{
+    const int per_word = dtype == RP_F32 ? 1 : 2;
+    vf sum[NR / VL], y[4];
+    RPI_UNROLL
+    for (int g = 0; g < group; g++)
+        sum[g] = bias ? vf_load(bias + g * VL) : vf_set1(0);
+    for (int64_t x = 0; x < n; x += 4) {
+        RPI_UNROLL
+        for (int line = 0; line < group * VL / 4; line++) /* as many bytes as the step reads */
+            prefetch_next(&ahead);
+        RPI_UNROLL
+        for (int g = 0; g < group; g++) {
+            vf_columns(from + g * VL * gap + x, gap, y);
+            RPI_UNROLL
+            for (int c = 0; c < 4; c++) {
+                const real *q = row + (x + c) * per_word;
+                if (per_word == 1) {
+                    sum[g] = vf_fma(vf_set1(q[0]), y[c], sum[g]);
+                } else {
+                    sum[g] = vf_fma(vf_set1(q[0]), widen_halves((vu)y[c] & 0xffffu, dtype), sum[g]);
+                    sum[g] = vf_fma(vf_set1(q[1]), widen_halves((vu)y[c] >> 16, dtype), sum[g]);
+                }
+            }
+        }
+    }
+    RPI_UNROLL
+    for (int g = 0; g < group; g++) {
+        *bad = vf_below(sum[g], vf_set1(INFINITY), *bad, sum[g]);
+        vf_store(s + g * VL, sum[g]);
+    }
+}
+
+/* Compute the scores of one row with the NR keys from j on, or with all vectors that have a key if there are fewer.
+ * Return false if the array does not store the keys as rows of words. */
 static inline __attribute__((always_inline)) bool transposed_keys(rp_dtype dtype, const block *k, const head_rows *rows,
                                                                   int64_t j, const real *bias, real *s, vf *bad)
 {
@@ -170,41 +223,29 @@ static inline __attribute__((always_inline)) bool transposed_keys(rp_dtype dtype
     const int per_word = dtype == RP_F32 ? 1 : 2, group = dtype == RP_F32 ? WORDS : HALVES;
     _Static_assert(NR % (WORDS * VL) == 0 && NR % (HALVES * VL) == 0, "a group ends where the panel does");
     const rpi_view *v = rows->v;
-    const int64_t gap = v->stride[2] / per_word, n = k->c->args->desc.dim_k / per_word;
-    if (!panel_in_place(k->c, false, j) || v->stride[2] % per_word || k->c->args->desc.dim_k % (4 * per_word))
+    const int64_t gap = v->stride[2] / per_word, n = k->c->args->desc.dim_k / per_word,
+                  there = rpi_min(NR, k->c->args->desc.len_k - j);
+    if (!keys_in_place(k->c, false) || (v->page && j % v->page_keys + there > v->page_keys) ||
+        v->stride[2] % per_word || k->c->args->desc.dim_k % (4 * per_word))
         return false;
-    for (int64_t r0 = 0; r0 < NR; r0 += group * VL) {
-        const real *from = (const real *)(const void *)head_row(rows, j + r0);
-        const uintptr_t ahead = (uintptr_t)row_ahead(rows, j + r0) + AHEAD * rows->step; /* twice AHEAD rows */
-        vf sum[HALVES], y[4];
-        RPI_UNROLL
-        for (int g = 0; g < group; g++)
-            sum[g] = bias ? vf_load(bias + r0 + g * VL) : vf_set1(0);
-        for (int64_t x = 0; x < n; x += 4) {
-            if (x % 16 == 0) { /* one cache line of each row */
-                RPI_UNROLL
-                for (int r = 0; r < group * VL; r++)
-                    __builtin_prefetch((const void *)(ahead + (uintptr_t)((r * gap + x) * WORD)), 0, 2);
-            }
-            RPI_UNROLL
-            for (int g = 0; g < group; g++) {
-                vf_columns(from + g * VL * gap + x, gap, y);
-                RPI_UNROLL
-                for (int c = 0; c < 4; c++) {
-                    const real *q = k->q + (x + c) * per_word;
-                    if (per_word == 1) {
-                        sum[g] = vf_fma(vf_set1(q[0]), y[c], sum[g]);
-                    } else {
-                        sum[g] = vf_fma(vf_set1(q[0]), widen_halves((vu)y[c] & 0xffffu, dtype), sum[g]);
-                        sum[g] = vf_fma(vf_set1(q[1]), widen_halves((vu)y[c] >> 16, dtype), sum[g]);
-                    }
-                }
-            }
-        }
-        RPI_UNROLL
-        for (int g = 0; g < group; g++) {
-            *bad = vf_below(sum[g], vf_set1(INFINITY), *bad, sum[g]);
-            vf_store(s + r0 + g * VL, sum[g]);
+    for (int64_t r0 = 0; r0 < there;) {
+        const prefetch_walk ahead = walk_from(row_ahead(rows, j + r0), n * WORD, gap * WORD);
+        const real *from = (const real *)(const void *)head_row(rows, j + r0), *at = bias ? bias + r0 : NULL;
+        if (r0 + group * VL <= there) {
+            transposed_group(dtype, group, k->q, from, gap, n, ahead, at, s + r0, bad);
+            r0 += group * VL;
+        } else if (r0 + VL <= there) {
+            transposed_group(dtype, 1, k->q, from, gap, n, ahead, at, s + r0, bad);
+            r0 += VL;
+        } else { /* copy the last keys, and replace those of the other lanes by 0 */
+            real *to = k->unpacked;
+            for (int64_t r = 0; r < VL; r++)
+                if (r0 + r < there)
+                    memcpy(to + r * n, from + r * gap, (size_t)(n * WORD));
+                else
+                    memset(to + r * n, 0, (size_t)(n * WORD));
+            transposed_group(dtype, 1, k->q, to, n, n, ahead, at, s + r0, bad);
+            r0 += VL;
         }
     }
     return true;
@@ -227,8 +268,95 @@ static bool single_keys(const block *k, const head_rows *rows, int64_t j, const 
 }
 #endif
 
-/* Do the work of key_scores for one group of rows and unpacked keys. Read each panel in place if possible, else pack it
- * into k->unpacked. Return false if a key is non-finite or large; k->s is then undefined. */
+/* Add n weighted values, in order, to `vectors` vectors of sums of one row. Values are `step` bytes apart. */
+static inline __attribute__((always_inline)) void sum_row_values(int vectors, rp_dtype dtype, const real *w, int64_t n,
+                                                                 const char *v, int64_t step, real *sums)
+{
+    const int bytes = VL * (RPI_F64 ? 8 : dtype == RP_F32 ? 4 : 2);
+    vf sum[SINGLE_VECTORS];
+    RPI_UNROLL
+    for (int c = 0; c < vectors; c++)
+        sum[c] = vf_load(sums + c * VL);
+    for (int64_t j = 0; j < n; j++, v += step) {
+        const vf x = vf_set1(w[j]);
+        RPI_UNROLL
+        for (int c = 0; FETCH && c < vectors * bytes; c += 64)
+            __builtin_prefetch((const void *)((uintptr_t)(v + c) + (uintptr_t)(AHEAD * step)), 0, 2);
+        RPI_UNROLL
+        for (int c = 0; c < vectors; c++)
+            sum[c] = vf_fma(x, load_channel_major(v + c * bytes, dtype, false, VL), sum[c]);
+    }
+    RPI_UNROLL
+    for (int c = 0; c < vectors; c++)
+        vf_store(sums + c * VL, sum[c]);
+}
+
+/* Run sum_row_values on at most SINGLE_VECTORS vectors of channels. */
+#define ROW_VALUES(NAME, DTYPE)                                                                                        \
+    static void NAME(int64_t vectors, const real *w, int64_t n, const char *v, int64_t step, real *sums)               \
+    {                                                                                                                  \
+        switch (vectors) {                                                                                             \
+        case 1: sum_row_values(1, DTYPE, w, n, v, step, sums); break;                                                  \
+        case 2: sum_row_values(2, DTYPE, w, n, v, step, sums); break;                                                  \
+        case 3: sum_row_values(3, DTYPE, w, n, v, step, sums); break;                                                  \
+        case 4: sum_row_values(4, DTYPE, w, n, v, step, sums); break;                                                  \
+        case 5: sum_row_values(5, DTYPE, w, n, v, step, sums); break;                                                  \
+        case 6: sum_row_values(6, DTYPE, w, n, v, step, sums); break;                                                  \
+        case 7: sum_row_values(7, DTYPE, w, n, v, step, sums); break;                                                  \
+        default: sum_row_values(8, DTYPE, w, n, v, step, sums); break;                                                 \
+        }                                                                                                              \
+    }
+ROW_VALUES(row_values, RP_F32) /* or f64 */
+#if RPI_F64
+#define row_f16_values  row_values
+#define row_bf16_values row_values
+#else
+ROW_VALUES(row_f16_values, RP_F16)
+ROW_VALUES(row_bf16_values, RP_BF16)
+#endif
+
+/* Return true if a single row can read values in the caller's array: no page ends within a sum of SUM_KEYS, and the
+ * channels are whole vectors of the arithmetic type, f16 or bf16. */
+static bool row_values_in_place(const block *k)
+{
+    const rpi_call *c = k->c;
+    const rpi_view *v = &c->args->v;
+    return is_single(k) && (!v->page || v->page_keys % SUM_KEYS == 0) && c->args->desc.dim_v == c->pad_v &&
+           (v->dtype == (RPI_F64 ? RP_F64 : RP_F32) || (!RPI_F64 && rpi_floating_size(v->dtype) == 2));
+}
+
+/* Add the values of up to n keys of k->products.late. */
+static void add_late_values(block *k, int64_t n)
+{
+    late_values *l = &k->products.late;
+    const rpi_call *c = k->c;
+    const rpi_view *v = &c->args->v;
+    const int64_t step = v->stride[2] * rpi_floating_size(v->dtype), bytes = rpi_floating_size(v->dtype);
+    __typeof__(&row_values) const add = v->dtype == RP_F16    ? row_f16_values
+                                        : v->dtype == RP_BF16 ? row_bf16_values
+                                                              : row_values;
+    while (n > 0 && l->col < l->to) {
+        const int64_t past = rpi_min((l->col / SUM_KEYS + 1) * SUM_KEYS, l->to), m = rpi_min(n, past - l->col);
+        const char *at = rpi_row_of(v, l->b, l->head, l->tile0 + l->col);
+        for (int64_t x = 0; x < c->pad_v; x += SINGLE_VECTORS * VL)
+            add(rpi_min(SINGLE_VECTORS, (c->pad_v - x) / VL), l->w + l->col, m, at + x * bytes, step, l->sums + x);
+        l->col += m;
+        n -= m;
+        if (l->col < past)
+            return;
+        real *o = l->o + (l->col - 1) / SUM_KEYS * l->sum_step;
+        for (int64_t x = 0; x < c->pad_v; x += VL) {
+            const vf sum = vf_fma(vf_set1(l->alpha), vf_load(o + x), vf_load(l->sums + x));
+            note_magnitude(&l->size, sum);
+            vf_store(o + x, sum);
+            vf_store(l->sums + x, vf_set1(0));
+        }
+        if (l->sum_step == 0)
+            l->alpha = 1;
+    }
+}
+/* Compute key_scores of one group of rows from unpacked keys. Each panel is read in place, or packed into k->unpacked.
+ * Return false if a key is non-finite or large; k->s is then undefined. */
 static bool unpacked_scores(block *k, const tile *t, const real *const *in)
 {
     const rpi_call *c = k->c;
@@ -255,8 +383,10 @@ static bool unpacked_scores(block *k, const tile *t, const real *const *in)
                            NULL, next, NR, &w);
             continue;
         }
-        if (is_single(k) && single_keys(k, &rows, t->tile0 + col, in ? in[0] + col : NULL, k->s + col, &bad.max))
+        if (is_single(k) && single_keys(k, &rows, t->tile0 + col, in ? in[0] + col : NULL, k->s + col, &bad.max)) {
+            add_late_values(k, NR);
             continue;
+        }
         if (panel)
             widen_panel(v->dtype, panel, step, D, k->unpacked, &w);
         else
@@ -270,26 +400,15 @@ static bool unpacked_scores(block *k, const tile *t, const real *const *in)
     return !large && !is_immoderate(&w) && is_finite(&bad);
 }
 
-/* Return true if the block is a single row that can read its f16 or bf16 values in place. */
-static bool halves_in_place(const block *k, bool one_piece)
+/* Add all values that are still to be added. A value that is not finite makes a sum non-finite, and the call is then
+ * repeated block by block. */
+static void finish_values(block *k)
 {
-    const rpi_call *c = k->c;
-    return !RPI_F64 && is_single(k) && one_piece && rpi_floating_size(c->args->v.dtype) == 2 &&
-           c->args->desc.dim_v == c->pad_v;
-}
-
-/* Add the weighted 16-bit values of keys j … j+n-1 to one row's sums. w[0] is the weight of key j. */
-static void row_of_halves(const block *k, int64_t j, int64_t n, const real *w, real *sums, real alpha)
-{
-#if RPI_F64
-    (void)k, (void)j, (void)n, (void)w, (void)sums, (void)alpha;
-#else
-    const rpi_call *c = k->c;
-    const rpi_view *v = &c->args->v;
-    const uint16_t *at = rpi_row_of(v, k->b, k->h / (c->args->desc.heads / c->args->desc.kv_heads), j);
-    for (int64_t x = 0; x < c->pad_v; x += NR)
-        BY_WIDTH(halves_tile, rpi_min(NR, c->pad_v - x), (v->dtype, w, n, at + x, v->stride[2], sums + x, alpha));
-#endif
+    late_values *l = &k->products.late;
+    add_late_values(k, l->to - l->col);
+    if (!is_finite(&l->size))
+        atomic_store(&k->c->decode->non_finite, 1);
+    l->size.max = vf_set1(0);
 }
 
 /* Return the address to prefetch once the values before key j are in use: those of key j, or of key `first` of the next
@@ -310,26 +429,31 @@ static void unpacked_values(block *k, const tile *t, int64_t keys, const real *a
     const rpi_call *c = k->c;
     const rpi_view *v = &c->args->v;
     const int64_t pad_v = c->pad_v, width = c->args->desc.dim_v, step = v->stride[2];
-    const int64_t head = k->h / (c->args->desc.heads / c->args->desc.kv_heads);
+    const int64_t head = k->h / (c->args->desc.heads / c->args->desc.kv_heads), end = rpi_min(t->to[0], keys);
     const bool one_piece = !v->page || v->page_keys % SUM_KEYS == 0; /* no page ends within a sum */
     const bool in_place = v->dtype == (RPI_F64 ? RP_F64 : RP_F32) && one_piece && width == pad_v;
     magnitude w = {vf_set1(0)};
     bool large = false;
-    for (int64_t col = t->from[0], to; col < rpi_min(t->to[0], keys); col = to) {
+    if (row_values_in_place(k)) {
+        late_values *l = &k->products.late;
+        l->w = k->s;
+        l->b = k->b, l->head = head, l->tile0 = t->tile0;
+        l->col = t->from[0], l->to = end;
+        l->o = o, l->sum_step = sum_step, l->alpha = alpha[0];
+        memset(l->sums, 0, reals(1, pad_v));
+        if (!k->defer)
+            finish_values(k);
+        return;
+    }
+    for (int64_t col = t->from[0], to; col < end; col = to, alpha = ones) {
         real *sums = o + col / SUM_KEYS * sum_step;
-        to = rpi_min((col / SUM_KEYS + 1) * SUM_KEYS, rpi_min(t->to[0], keys));
+        to = rpi_min((col / SUM_KEYS + 1) * SUM_KEYS, end);
         if (in_place) {
             const real *at = rpi_row_of(v, k->b, head, t->tile0 + col), *s = k->s + col;
             const real *ahead = values_ahead(k, head, t->tile0 + to, t->tile0 + t->from[0], t->tile0 + keys);
             for (int64_t x = 0; x < pad_v; x += NR, at += NR, ahead += NR)
-                if (is_single(k))
-                    BY_WIDTH(single_tile, rpi_min(NR, pad_v - x),
-                             (s, ROW_STEP, to - col, at, step, sums + x, pad_v, alpha, ahead));
-                else
-                    BY_WIDTH(unpacked_tile, rpi_min(NR, pad_v - x),
-                             (s, ROW_STEP, to - col, at, step, sums + x, pad_v, alpha, ahead));
-        } else if (halves_in_place(k, one_piece)) {
-            row_of_halves(k, t->tile0 + col, to - col, k->s + col, sums, alpha[0]);
+                BY_WIDTH(unpacked_tile, rpi_min(NR, pad_v - x),
+                         (s, ROW_STEP, to - col, at, step, sums + x, pad_v, alpha, ahead));
         } else {
             uint8_t rows[SUM_KEYS];
             pack_columns(v, k->b, head, t->tile0 + col, to - col, c->args->desc.len_k, width, k->unpacked, 0, SUM_KEYS,
