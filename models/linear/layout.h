@@ -33,7 +33,8 @@ enum {
     LINEAR_PANEL = 64,        /* outputs of a panel */
     LINEAR_GROUP = 32,        /* inputs of int4 that share a scale */
     LINEAR_GROUP_LINES = 4,
-    LINEAR_ROW_HEAD = 64 /* bytes before the inputs of a prepared row */
+    LINEAR_TILE_ROWS = 6, /* max rows of a group, the rows of a register tile */
+    LINEAR_ROW_HEAD = 64  /* bytes before the inputs of a prepared row */
 };
 
 static inline int64_t linear_min(int64_t a, int64_t b)
@@ -107,6 +108,19 @@ static inline int64_t linear_row_bytes(linear_type type, int64_t in)
     const int64_t inputs = linear_row_inputs(type, in), groups = linear_ceil(in, LINEAR_GROUP);
     const int64_t bytes = type == LINEAR_BF16 ? 4 * inputs : type == LINEAR_INT8 ? 2 * inputs : inputs + 4 * groups;
     return LINEAR_ROW_HEAD + linear_ceil(bytes, 64) * 64;
+}
+
+/* Return the bytes of a prepared row, or 0 if the type uses the rows of x. */
+static inline int64_t linear_prepared_bytes(linear_type type, int64_t in)
+{
+    return type > LINEAR_F16 ? linear_row_bytes(type, in) : 0;
+}
+
+/* Return the bytes of a row in a group: instruction sets may interleave the rows of a group, so that a tile reads its
+ * inputs as one stream. A group of n rows then holds, for each word of four bytes of a row, this word of all n rows. */
+static inline int64_t linear_grouped_bytes(linear_type type, int64_t in)
+{
+    return type == LINEAR_F32 ? 4 * in : 0;
 }
 
 /* Return the scale of an int8 row whose largest |x| is `most`: NaN if the row is not finite; 0 if the scale would be

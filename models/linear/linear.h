@@ -78,8 +78,8 @@ typedef struct linear_call {
     const char *isa; /* instruction set; NULL: RELPOS_ISA, or the fastest of this machine */
 } linear_call;
 
-/* Return the bytes of scratch (rounded inputs) for a call with `rows` rows; 0 if the type needs none; -1 if too
- * large. */
+/* Return the bytes of scratch (rounded or rearranged inputs) for a call with `rows` rows; 0 if the call needs none; -1
+ * if too large. */
 int64_t linear_scratch_bytes(linear_type type, int64_t rows, int64_t in);
 /* Compute y from x and W. y must not overlap anything that is read, and is written only on success. rows may be 0;
  * for one row ldx and ldy are ignored. The first call reads RELPOS_ISA and RELPOS_SHORT. rp_last_error is not set,

@@ -9,10 +9,11 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 RPI_TARGET_BEGIN("avx2,fma,f16c")
-#define LINEAR_ISA avx2
-#define RPI_F64    0
-#define SHAPES(X)  X(4, 1) X(2, 3) X(1, 6)
-#define MAX_ROWS   6
+#define LINEAR_ISA    avx2
+#define RPI_F64       0
+#define SHAPES(X)     X(4, 1) X(2, 3) X(1, 6)
+#define MAX_ROWS      6
+#define GROUPED(type) ((type) == LINEAR_F32)
 #include "isa/avx2.h"
 #include "isa/vector_ops.h"
 #include "linear/isa/avx2_integers.h"
@@ -24,6 +25,15 @@ typedef vi w4, x4;
 #define x4_load(p)        vi_set1(p)
 #define W4_DOT(sum, w, x) _mm256_add_epi16(sum, _mm256_maddubs_epi16((__m256i)(w), (__m256i)(x)))
 #define s4_sum(sum)       vi_madd((vi)(sum), (vi)_mm256_set1_epi16(1))
+
+/* low += x * w_low, high += x * w_high. In C, gcc 12 moves sums of unrolled loops to other registers and to the stack. */
+#define ADD_PRODUCTS(low, high, x, w_low, w_high)                                                                      \
+    do {                                                                                                               \
+        vf a;                                                                                                          \
+        __asm__("vbroadcastss %3, %2\n\tvfmadd231ps %4, %2, %0\n\tvfmadd231ps %5, %2, %1"                              \
+                : "+x"(low), "+x"(high), "=&x"(a)                                                                      \
+                : "m"(x), "x"(w_low), "x"(w_high));                                                                    \
+    } while (0)
 #include "linear/kernels/template.h"
 RPI_TARGET_END
 #endif

@@ -8,6 +8,8 @@
  *   LINEAR_ISA    name of the instruction set; the table of functions is linear_ops_NAME
  *   LINEAR_BASE   optional: table of another set, used for all types that this set does not define
  *   OWNS(type)    with LINEAR_BASE: true for the types that this set defines
+ *   GROUPED(type) optional: true for types whose blocks of several groups read interleaved inputs. VL must be 8 and MR
+ *                 6, so that all tiles of these blocks have one column. ADD_PRODUCTS adds the products of f32
  *   INT8_ENDS(rows, columns)   optional: true for int8 tiles that convert their sums to outputs in registers
  *
  * A file may also define operations on integers (integer_vector_ops.h) if compiler vectors are slow. With LINEAR_AMX,
@@ -34,4 +36,4 @@
 #define LINEAR_TEXT(isa)  LINEAR_TEXT_(isa)
 #define LINEAR_TEXT_(isa) #isa
 extern const linear_ops LINEAR_TABLE(LINEAR_ISA);
-const linear_ops LINEAR_TABLE(LINEAR_ISA) = {LINEAR_TEXT(LINEAR_ISA), prepare, block, column};
+const linear_ops LINEAR_TABLE(LINEAR_ISA) = {LINEAR_TEXT(LINEAR_ISA), groups, prepare, block, column};

@@ -8,6 +8,8 @@
 
 enum { LANES = LINEAR_COLUMN / VL, MAX_VECTORS = LINEAR_COLUMNS * LANES }; /* vectors per column; per row of a tile */
 
+enum { UNROLLED = 4 }; /* lines of an iteration for interleaved inputs */
+
 /* Prefetch, at line n of a tile, lines that other tiles will read. */
 INLINE void fetch(const tile *t, int64_t n)
 {
@@ -88,8 +90,55 @@ INLINE void input(int rows, int n, const inputs *x, int64_t k, const vf *w, vf s
     }
 }
 
+#ifdef GROUPED
+/* Add the products of some lines of a column with interleaved inputs. */
+INLINE void f32_lines(int lines, int rows, const float *x, const char *line, int64_t step,
+                      vf sum[MAX_ROWS][MAX_VECTORS])
+{
+    RPI_UNROLL
+    for (int k = 0; k < lines; k++) {
+        const float *w = (const float *)(const void *)(line + k * step);
+        const vf low = vf_load(w), high = vf_load(w + VL);
+        RPI_UNROLL
+        for (int r = 0; r < rows; r++)
+            ADD_PRODUCTS(sum[r][0], sum[r][1], x[k * rows + r], low, high);
+    }
+}
+
+/* f32_tile for interleaved inputs and one column. */
+INLINE void f32_group(int rows, const tile *t)
+{
+    const char *line = line_at(t, t->from), *ahead = t->ahead[0];
+    const float *x = (const float *)(const void *)t->group;
+    const int64_t step = line_step(t), lines = t->end - t->from;
+    vf sum[MAX_ROWS][MAX_VECTORS];
+    rows_load(rows, LANES, t, sum);
+    for (int64_t k = lines / UNROLLED; k > 0; k--) {
+        if (ahead < t->ahead[1]) {
+            __builtin_prefetch(ahead, 0, 2);
+            ahead += 64;
+        }
+        f32_lines(UNROLLED, rows, x, line, step, sum);
+        x += UNROLLED * rows;
+        line += UNROLLED * step;
+    }
+    for (int64_t k = lines % UNROLLED; k > 0; k--) {
+        f32_lines(1, rows, x, line, step, sum);
+        x += rows;
+        line += step;
+    }
+    rows_store(rows, LANES, t, sum);
+}
+#endif
+
 INLINE void f32_tile(int rows, int columns, const tile *t)
 {
+#ifdef GROUPED
+    if (columns == 1 && t->group) {
+        f32_group(rows, t);
+        return;
+    }
+#endif
     const int n = columns * LANES;
     const char *line = line_at(t, t->from);
     const int64_t step = line_step(t);
