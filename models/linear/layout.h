@@ -120,7 +120,7 @@ static inline int64_t linear_prepared_bytes(linear_type type, int64_t in)
  * inputs as one stream. A group of n rows then holds, for each word of four bytes of a row, this word of all n rows. */
 static inline int64_t linear_grouped_bytes(linear_type type, int64_t in)
 {
-    return type == LINEAR_F32 ? 4 * in : 0;
+    return type == LINEAR_F32 || type == LINEAR_INT8 ? 4 * linear_lines(type, in) : 0;
 }
 
 /* Return the scale of an int8 row whose largest |x| is `most`: NaN if the row is not finite; 0 if the scale would be

@@ -156,7 +156,7 @@ static void block(const linear_job *j, int64_t row, int64_t rows, int64_t panel,
 #endif
     const unsigned before = sums_state(j);
     for (int64_t n = panel; n < panel + panels; n++)
-        panel_of_block(&(part){j, row, rows, groups_of(rows), n, sums});
+        panel_of_block(&(part){j, row, rows, groups_of(j->type, rows), n, sums});
     rpi_float_end(before);
 }
 

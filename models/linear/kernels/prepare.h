@@ -152,7 +152,7 @@ INLINE void interleave(const char *from, int64_t step, int64_t n, int64_t words,
 /* Prepare the rows of all groups of a block that begin in rows from … end-1, and interleave them. */
 static void prepare_groups(const linear_job *j, int64_t block, int64_t from, int64_t end)
 {
-    const int64_t rows = linear_min(LINEAR_MAX_ROWS, j->rows - block), many = groups_of(rows),
+    const int64_t rows = linear_min(LINEAR_MAX_ROWS, j->rows - block), many = groups_of(j->type, rows),
                   bytes = linear_grouped_bytes(j->type, j->in);
     for (int64_t g = 0; g < many; g++) {
         const int64_t begin = block + group_begin(rows, many, g), next = block + group_begin(rows, many, g + 1);

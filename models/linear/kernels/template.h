@@ -2,7 +2,7 @@
  * defines:
  *
  *   VL            number of floats of a vector: 4, 8 or 16; also vf and the vector operations of isa/vector_ops.h
- *   MR            max rows of a register tile in a large block
+ *   MR            max rows of a register tile in a large block; optional GROUP_ROWS(type), where it depends on the type
  *   MAX_ROWS      max rows of a block that is one tile high, at most 6
  *   SHAPES(X)     shapes of register tiles: X(columns, max rows), widest first, the last X(1, MAX_ROWS)
  *   LINEAR_ISA    name of the instruction set; the table of functions is linear_ops_NAME
@@ -19,6 +19,9 @@
 #endif
 #ifndef INT8_ENDS
 #define INT8_ENDS(rows, columns) 0
+#endif
+#ifndef GROUP_ROWS
+#define GROUP_ROWS(type) MR
 #endif
 #include "linear/kernels/integer_vector_ops.h"
 #include "linear/kernels/tile.h"

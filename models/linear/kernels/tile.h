@@ -30,10 +30,11 @@ INLINE int64_t line_step(const tile *t)
 
 #ifndef LINEAR_AMX
 /* Return the number of groups of a block: one if registers can hold the sums of all rows, otherwise groups of at most
- * MR rows. */
-static int64_t groups_of(int64_t rows)
+ * GROUP_ROWS rows. */
+static int64_t groups_of(linear_type type, int64_t rows)
 {
-    return rows <= MAX_ROWS ? 1 : linear_ceil(rows, MR);
+    (void)type;
+    return rows <= MAX_ROWS ? 1 : linear_ceil(rows, GROUP_ROWS(type));
 }
 
 /* Return the first row of group g of a block. Groups have rows / groups rows, rounded down or up. */

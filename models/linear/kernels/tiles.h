@@ -8,7 +8,8 @@
 
 enum { LANES = LINEAR_COLUMN / VL, MAX_VECTORS = LINEAR_COLUMNS * LANES }; /* vectors per column; per row of a tile */
 
-enum { UNROLLED = 4 }; /* lines of an iteration for interleaved inputs */
+/* For interleaved inputs: lines of an iteration; min rows of a group, since MAX_ROWS + 1 rows are two groups. */
+enum { UNROLLED = 4, FEWEST_ROWS = (MAX_ROWS + 1) / 2 };
 
 /* Prefetch, at line n of a tile, lines that other tiles will read. */
 INLINE void fetch(const tile *t, int64_t n)
@@ -134,7 +135,7 @@ INLINE void f32_group(int rows, const tile *t)
 INLINE void f32_tile(int rows, int columns, const tile *t)
 {
 #ifdef GROUPED
-    if (columns == 1 && t->group) {
+    if (columns == 1 && rows >= FEWEST_ROWS && t->group) {
         f32_group(rows, t);
         return;
     }
@@ -277,6 +278,65 @@ INLINE void int8_end(int rows, int n, const tile *t, bool add, vi sum[MAX_ROWS][
     }
 }
 
+/* Store outputs or sums. */
+INLINE void int8_store(int rows, int columns, const tile *t, vi sum[MAX_ROWS][MAX_VECTORS])
+{
+    const int n = columns * LANES;
+    if (INT8_ENDS(rows, columns) && t->y) {
+        if (t->j->then == LINEAR_ADD)
+            int8_end(rows, n, t, true, sum);
+        else
+            int8_end(rows, n, t, false, sum);
+        return;
+    }
+    float *sums = t->sums;
+    RPI_UNROLL
+    for (int r = 0; r < rows; r++) {
+        RPI_UNROLL
+        for (int c = 0; c < n; c++)
+            vi_store(sums + r * LINEAR_PANEL + c * VL, sum[r][c]);
+    }
+}
+
+#ifdef GROUPED
+/* Add the products of some lines of a column with interleaved inputs. */
+INLINE void int8_lines(int lines, int rows, const float *x, const char *line, int64_t step, vi ones,
+                       vi sum[MAX_ROWS][MAX_VECTORS])
+{
+    RPI_UNROLL
+    for (int k = 0; k < lines; k++) {
+        const vi *w = (const vi *)(const void *)(line + k * step);
+        const vi low = w8_load(w).size, high = w8_load(w + 1).size;
+        RPI_UNROLL
+        for (int r = 0; r < rows; r++)
+            ADD_BYTES(sum[r][0], sum[r][1], x[k * rows + r], w, low, high, ones);
+    }
+}
+
+/* int8_tile for interleaved inputs and one column. */
+INLINE void int8_group(int rows, const tile *t, vi sum[MAX_ROWS][MAX_VECTORS])
+{
+    const char *line = line_at(t, t->from), *ahead = t->ahead[0];
+    const float *x = (const float *)(const void *)t->group;
+    const int64_t step = line_step(t), lines = t->end - t->from;
+    const vi ones = (vi)_mm256_set1_epi16(1);
+    for (int64_t k = lines / UNROLLED; k > 0; k--) {
+        if (ahead < t->ahead[1]) {
+            __builtin_prefetch(ahead, 0, 2);
+            ahead += 64;
+        }
+        int8_lines(UNROLLED, rows, x, line, step, ones, sum);
+        x += UNROLLED * rows;
+        line += UNROLLED * step;
+    }
+    for (int64_t k = lines % UNROLLED; k > 0; k--) {
+        int8_lines(1, rows, x, line, step, ones, sum);
+        x += rows;
+        line += step;
+    }
+}
+#endif
+
 INLINE void int8_tile(int rows, int columns, const tile *t)
 {
     const int n = columns * LANES;
@@ -292,6 +352,13 @@ INLINE void int8_tile(int rows, int columns, const tile *t)
         for (int c = 0; c < n; c++)
             sum[r][c] = vi_load(begin + r * row + c * VL);
     }
+#ifdef GROUPED
+    if (columns == 1 && rows >= FEWEST_ROWS && rows <= GROUP_ROWS(LINEAR_INT8) && t->group) {
+        int8_group(rows, t, sum);
+        int8_store(rows, columns, t, sum);
+        return;
+    }
+#endif
     inputs_begin(&x, rows, prepared_row(t->j, t->row) + t->from * 4 * X8_BYTES, t->j->row_bytes);
     int64_t k = 0;
     do {
@@ -310,20 +377,7 @@ INLINE void int8_tile(int rows, int columns, const tile *t)
         inputs_step(&x, rows, 4 * X8_BYTES);
         line += step;
     } while (++k < t->end - t->from);
-    if (INT8_ENDS(rows, columns) && t->y) {
-        if (t->j->then == LINEAR_ADD)
-            int8_end(rows, n, t, true, sum);
-        else
-            int8_end(rows, n, t, false, sum);
-        return;
-    }
-    float *sums = t->sums;
-    RPI_UNROLL
-    for (int r = 0; r < rows; r++) {
-        RPI_UNROLL
-        for (int c = 0; c < n; c++)
-            vi_store(sums + r * LINEAR_PANEL + c * VL, sum[r][c]);
-    }
+    int8_store(rows, columns, t, sum);
 }
 
 /* Add the integer sums of a group times its scales to the sums of a row. */
