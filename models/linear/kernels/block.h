@@ -64,11 +64,12 @@ static void fetch_rows(const linear_job *j, int64_t rows, const float *y, int64_
 }
 
 /* Return true if a tile of this size converts its sums to outputs in registers. */
-static bool ends_itself(const linear_job *j, int64_t rows, int64_t columns)
+static bool ends_itself(const tile *t, int64_t rows, int64_t columns)
 {
+    const linear_job *j = t->j;
     (void)rows;
     (void)columns;
-    return j->type == LINEAR_INT8 && INT8_ENDS(rows, columns) &&
+    return ((j->type == LINEAR_INT8 && INT8_ENDS(rows, columns)) || (j->type == LINEAR_F32 && t->group)) &&
            (j->then == LINEAR_STORE || j->then == LINEAR_ADD || j->then == LINEAR_RELU);
 }
 
@@ -111,10 +112,11 @@ static void columns_step(const part *p, tile *t, tiles *each, int64_t width, int
         if (t->group) {
             t->ahead[0] = next + number * share;
             t->ahead[1] = t->ahead[0] + share;
+            t->fetches = share > lines / UNROLLED * 64 ? 2 : 1;
         }
         if (t->end == j->lines)
             fetch_rows(j, end - begin, y, n);
-        t->y = t->end == j->lines && ends_itself(j, end - begin, width) && n == width * LINEAR_COLUMN ? y : NULL;
+        t->y = t->end == j->lines && ends_itself(t, end - begin, width) && n == width * LINEAR_COLUMN ? y : NULL;
         each((int)(end - begin), t);
         if (t->end == j->lines && !t->y)
             store(t, (int)(end - begin), y, n);

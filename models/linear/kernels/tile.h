@@ -7,9 +7,9 @@ typedef struct tile {
     int64_t columns, first; /* columns of the panel; first column of the tile */
     int64_t from, end;      /* range of lines */
     float *sums;
-    float *y;             /* not NULL: int8 applies j->then and stores outputs here instead of sums */
+    float *y;             /* not NULL: the tile applies j->then and stores outputs here instead of sums */
     const char *group;    /* interleaved inputs of the rows from line `from` on; NULL: rows are not interleaved */
-    int fetches;          /* number of prefetch streams */
+    int fetches;          /* number of prefetch streams; with interleaved inputs, cache lines of an iteration */
     const char *ahead[2]; /* prefetch streams: memory that other tiles will read, 64 bytes for each line; with
                            * interleaved inputs, begin and end of that memory */
 } tile;

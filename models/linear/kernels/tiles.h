@@ -20,6 +20,18 @@ INLINE void fetch(const tile *t, int64_t n)
         __builtin_prefetch(t->ahead[1] + n * 64, 0, 2);
 }
 
+#ifdef GROUPED
+/* Prefetch one or two cache lines of the tile's share, from `ahead` on. Return the address of the next. */
+INLINE const char *fetch_share(const tile *t, const char *ahead)
+{
+    if (ahead >= t->ahead[1])
+        return ahead;
+    __builtin_prefetch(ahead, 0, 2);
+    __builtin_prefetch(ahead + 64 * (t->fetches - 1), 0, 2);
+    return ahead + 64 * t->fetches;
+}
+#endif
+
 INLINE void sums_load(int n, vf *sum, const float *from)
 {
     RPI_UNROLL
@@ -106,6 +118,19 @@ INLINE void f32_lines(int lines, int rows, const float *x, const char *line, int
     }
 }
 
+/* Convert complete sums to outputs in registers, as int8_end does. */
+INLINE void f32_end(int rows, int n, const tile *t, bool add, vf sum[MAX_ROWS][MAX_VECTORS])
+{
+    const vf least = vf_set1(t->j->then == LINEAR_RELU ? 0 : -INFINITY);
+    RPI_UNROLL
+    for (int r = 0; r < rows; r++) {
+        float *y = t->y + r * t->j->ldy;
+        RPI_UNROLL
+        for (int c = 0; c < n; c++)
+            vf_store(y + c * VL, add ? (vf)(vf_load(y + c * VL) + sum[r][c]) : (vf)vf_max(least, sum[r][c]));
+    }
+}
+
 /* f32_tile for interleaved inputs and one column. */
 INLINE void f32_group(int rows, const tile *t)
 {
@@ -115,10 +140,7 @@ INLINE void f32_group(int rows, const tile *t)
     vf sum[MAX_ROWS][MAX_VECTORS];
     rows_load(rows, LANES, t, sum);
     for (int64_t k = lines / UNROLLED; k > 0; k--) {
-        if (ahead < t->ahead[1]) {
-            __builtin_prefetch(ahead, 0, 2);
-            ahead += 64;
-        }
+        ahead = fetch_share(t, ahead);
         f32_lines(UNROLLED, rows, x, line, step, sum);
         x += UNROLLED * rows;
         line += UNROLLED * step;
@@ -128,7 +150,12 @@ INLINE void f32_group(int rows, const tile *t)
         x += rows;
         line += step;
     }
-    rows_store(rows, LANES, t, sum);
+    if (!t->y)
+        rows_store(rows, LANES, t, sum);
+    else if (t->j->then == LINEAR_ADD)
+        f32_end(rows, LANES, t, true, sum);
+    else
+        f32_end(rows, LANES, t, false, sum);
 }
 #endif
 
@@ -321,10 +348,7 @@ INLINE void int8_group(int rows, const tile *t, vi sum[MAX_ROWS][MAX_VECTORS])
     const int64_t step = line_step(t), lines = t->end - t->from;
     const vi ones = (vi)_mm256_set1_epi16(1);
     for (int64_t k = lines / UNROLLED; k > 0; k--) {
-        if (ahead < t->ahead[1]) {
-            __builtin_prefetch(ahead, 0, 2);
-            ahead += 64;
-        }
+        ahead = fetch_share(t, ahead);
         int8_lines(UNROLLED, rows, x, line, step, ones, sum);
         x += UNROLLED * rows;
         line += UNROLLED * step;
