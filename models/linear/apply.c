@@ -21,9 +21,11 @@ int64_t linear_scratch_bytes(linear_type type, int64_t rows, int64_t in)
     int64_t bytes;
     if (linear_packed_bytes(type, in, 1) < 0 || rows < 0)
         return -1;
-    if (type <= LINEAR_F16)
-        return 0;
-    return __builtin_mul_overflow(rows, linear_row_bytes(type, in), &bytes) ? -1 : bytes;
+    const int64_t row =
+        linear_prepared_bytes(type, in) + (rows > LINEAR_TILE_ROWS ? linear_grouped_bytes(type, in) : 0);
+    return __builtin_mul_overflow(rows, row, &bytes) || bytes > INT64_MAX - LINEAR_ALIGN
+               ? -1
+               : linear_ceil(bytes, LINEAR_ALIGN) * LINEAR_ALIGN;
 }
 
 static bool aligned(const void *p)
@@ -67,12 +69,17 @@ static void block_task(void *context, int64_t n, int32_t worker)
                   linear_min(c->chunk, c->panels - panel));
 }
 
+static bool is_prepared(const linear_job *j)
+{
+    return j->prepared || j->grouped;
+}
+
 /* Run the whole call as one task. */
 static void whole_task(void *context, int64_t n, int32_t worker)
 {
     const cut *c = context;
     (void)n;
-    if (c->j->prepared)
+    if (is_prepared(c->j))
         c->ops->prepare(c->j, 0, c->j->rows);
     for (int64_t b = 0; b < c->row_blocks; b++)
         block_task(context, b, worker);
@@ -111,7 +118,7 @@ static void run(rp_pool *pool, const linear_job *j, const linear_ops *ops)
         return;
     }
     c.chunk = linear_ceil(c.panels, linear_min(c.panels, linear_ceil(4 * threads, c.row_blocks)));
-    if (j->prepared)
+    if (is_prepared(j))
         rp_pool_run(pool, linear_ceil(j->rows, PREPARED_ROWS), prepare_task, &c);
     rp_pool_run(pool, c.row_blocks * linear_ceil(c.panels, c.chunk), block_task, &c);
 }
@@ -136,8 +143,10 @@ rp_status linear_apply(rp_pool *pool, const linear_weights *w, const linear_call
     const rp_status chosen = linear_choose(call->isa, &ops);
     if (chosen != RP_OK || call->rows == 0)
         return chosen;
-    const int64_t bytes = linear_scratch_bytes(w->type, call->rows, w->in);
-    void *own = bytes > 0 && !call->scratch ? aligned_alloc(LINEAR_ALIGN, (size_t)bytes) : NULL;
+    const int64_t row = linear_prepared_bytes(w->type, w->in);
+    const bool grouped = call->rows > LINEAR_TILE_ROWS && ops->groups(w->type);
+    const int64_t bytes = grouped ? linear_scratch_bytes(w->type, call->rows, w->in) : call->rows * row;
+    char *own = bytes > 0 && !call->scratch ? aligned_alloc(LINEAR_ALIGN, (size_t)bytes) : NULL;
     if (bytes > 0 && !call->scratch && !own)
         return RP_E_NOMEM;
     linear_job j = job_of(w, call->x);
@@ -146,9 +155,12 @@ rp_status linear_apply(rp_pool *pool, const linear_weights *w, const linear_call
     j.ldx = call->ldx;
     j.ldy = call->ldy;
     j.y = call->y;
-    j.row_bytes = bytes / call->rows;
-    if (bytes > 0)
-        j.prepared = own ? own : call->scratch;
+    j.row_bytes = row;
+    char *scratch = own ? own : call->scratch;
+    if (row > 0)
+        j.prepared = scratch;
+    if (grouped)
+        j.grouped = scratch + call->rows * row;
     run(pool, &j, ops);
     free(own);
     return RP_OK;

@@ -34,7 +34,8 @@ enum {
     LINEAR_PANEL = 64,        /* outputs of a panel */
     LINEAR_GROUP = 32,        /* inputs of int4 that share a scale */
     LINEAR_GROUP_LINES = 4,
-    LINEAR_ROW_HEAD = 64 /* bytes of the header of a prepared row */
+    LINEAR_TILE_ROWS = 6, /* max rows of a group, the rows of a register tile */
+    LINEAR_ROW_HEAD = 64  /* bytes before the inputs of a prepared row */
 };
 
 static inline int64_t linear_min(int64_t a, int64_t b)
@@ -110,8 +111,21 @@ static inline int64_t linear_row_bytes(linear_type type, int64_t in)
     return LINEAR_ROW_HEAD + linear_ceil(bytes, 64) * 64;
 }
 
-/* Return the scale of an int8 row whose largest |x| is `most`. It is NaN if the row is not finite, and 0 if the scale
- * would be subnormal: the row then becomes zeros. */
+/* Return the bytes of a prepared row, or 0 if the type uses the rows of x. */
+static inline int64_t linear_prepared_bytes(linear_type type, int64_t in)
+{
+    return type > LINEAR_F16 ? linear_row_bytes(type, in) : 0;
+}
+
+/* Return the bytes of a row in a group: instruction sets may interleave the rows of a group, so that a tile reads its
+ * inputs as one stream. A group of n rows then holds, for each word of four bytes of a row, this word of all n rows. */
+static inline int64_t linear_grouped_bytes(linear_type type, int64_t in)
+{
+    return type == LINEAR_F32 || type == LINEAR_INT8 ? 4 * linear_lines(type, in) : 0;
+}
+
+/* Return the scale of an int8 row whose largest |x| is `most`: NaN if the row is not finite; 0 if the scale would be
+ * subnormal, so that the row becomes zeros. */
 static inline float linear_int8_scale(float most)
 {
     return !isfinite(most) ? NAN : most < 0x1p-119f ? 0 : most / 127;

@@ -15,13 +15,17 @@ typedef struct linear_job {
     int64_t panel_bytes, lines; /* bytes and lines of a panel of 64 outputs */
     char *prepared;             /* prepared rows of x, row_bytes each; only for bf16, int8 and int4 */
     int64_t row_bytes;
+    char *grouped; /* interleaved inputs of groups of rows, linear_grouped_bytes per row; NULL: none */
 } linear_job;
 
 enum { LINEAR_MAX_ROWS = 96 }; /* max rows of a block */
 
 typedef struct linear_ops {
     const char *name;
-    /* Prepare rows row … row+rows-1 of x, for weights of bf16, int8 and int4. */
+    /* Return true if blocks of this type read their inputs from `grouped`. */
+    bool (*groups)(linear_type type);
+    /* Prepare rows row … row+rows-1 of x, for types from bf16 on. If `grouped` is set, prepare and interleave the groups
+     * that begin in this range. */
     void (*prepare)(const linear_job *j, int64_t row, int64_t rows);
     /* Compute rows row … row+rows-1 (at most LINEAR_MAX_ROWS) of the outputs of `panels` panels, starting at
      * `panel`. */

@@ -705,7 +705,8 @@ static void test_refusals(void **state)
     assert_true(linear_packed_bytes(LINEAR_INT8, LINEAR_INT8_MAX_IN + 1, 1) == -1);
     assert_true(linear_scratch_bytes(LINEAR_INT8, INT64_MAX / 64, 64) == -1 &&
                 linear_scratch_bytes(LINEAR_INT8, -1, 1) == -1);
-    assert_true(linear_scratch_bytes(LINEAR_F32, 100, 64) == 0 && linear_scratch_bytes(LINEAR_INT4, 2, 64) > 0);
+    assert_true(linear_scratch_bytes(LINEAR_F32, 6, 64) == 0 && linear_scratch_bytes(LINEAR_F32, 7, 64) > 0 &&
+                linear_scratch_bytes(LINEAR_INT4, 2, 64) > 0);
     assert_int_equal(linear_pack(NULL, LINEAR_F32, 8, 8, w, RP_F64, 8, packed), RP_E_ARG);
     assert_int_equal(linear_pack(NULL, LINEAR_F32, 8, 8, w, RP_F32, 7, packed), RP_E_ARG);
     assert_int_equal(linear_pack(NULL, LINEAR_F32, 8, 8, w, RP_F32, 8, packed + 1), RP_E_ARG);

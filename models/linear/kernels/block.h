@@ -6,13 +6,6 @@
 /* Lines per step. These lines of a panel stay in the L2 cache while all groups of rows use them. */
 enum { STEP = 512 };
 
-/* Return the number of groups: one if registers can hold the sums of all rows; otherwise enough for at most MR rows per
- * group. */
-static int64_t groups_of(int64_t rows)
-{
-    return rows <= MAX_ROWS ? 1 : linear_ceil(rows, MR);
-}
-
 typedef void tiles(int rows, const tile *t);
 
 /* Define TYPE_tiles_COLUMNS, which calls the tile for a given number of rows. */
@@ -71,11 +64,12 @@ static void fetch_rows(const linear_job *j, int64_t rows, const float *y, int64_
 }
 
 /* Return true if a tile of this size converts its sums to outputs in registers. */
-static bool ends_itself(const linear_job *j, int64_t rows, int64_t columns)
+static bool ends_itself(const tile *t, int64_t rows, int64_t columns)
 {
+    const linear_job *j = t->j;
     (void)rows;
     (void)columns;
-    return j->type == LINEAR_INT8 && INT8_ENDS(rows, columns) &&
+    return ((j->type == LINEAR_INT8 && INT8_ENDS(rows, columns)) || (j->type == LINEAR_F32 && t->group)) &&
            (j->then == LINEAR_STORE || j->then == LINEAR_ADD || j->then == LINEAR_RELU);
 }
 
@@ -86,26 +80,44 @@ typedef struct part {
     float *sums;
 } part;
 
-/* Multiply all groups of rows by `width` columns, for the lines of one step. The step has `of` tiles, of which the
- * first `before` are already computed. Each tile also prefetches a part of the next step, which may be in the next
- * panel. */
+/* Return the interleaved inputs of the `rows` rows from row `begin` of the block on, from line k on; NULL if the rows
+ * are not interleaved. */
+static const char *group_of(const part *p, int64_t begin, int64_t rows, int64_t k)
+{
+    const linear_job *j = p->j;
+    if (!j->grouped || p->groups == 1)
+        return NULL;
+    return j->grouped + (p->row + begin) * linear_grouped_bytes(j->type, j->in) + k * rows * 4;
+}
+
+/* Multiply all groups by `width` columns of the lines of a step. `before` of the `of` tiles of this step are done. Each
+ * tile prefetches one part of the next step, which may be in the next panel. */
 static void columns_step(const part *p, tile *t, tiles *each, int64_t width, int64_t before, int64_t of)
 {
     const linear_job *j = p->j;
     const int64_t lines = t->end - t->from, first = p->panel * LINEAR_PANEL + t->first * LINEAR_COLUMN;
     const int64_t n = linear_min(width * LINEAR_COLUMN, j->out - first);
     const char *next = t->panel + linear_line_at(j->type, t->columns, t->end);
-    for (int64_t g = 0; g < p->groups; g++) { /* each group has rows / groups rows, rounded down or up */
-        const int64_t begin = g * p->rows / p->groups, end = (g + 1) * p->rows / p->groups, number = before + g;
+    const int64_t share =
+        lines * t->columns * LINEAR_COLUMN_BYTES / of; /* each group has rows / groups rows, rounded down or up */
+    for (int64_t g = 0; g < p->groups; g++) {
+        const int64_t begin = group_begin(p->rows, p->groups, g), end = group_begin(p->rows, p->groups, g + 1);
+        const int64_t number = before + g;
         float *y = j->y + (p->row + begin) * j->ldy + first;
         t->row = p->row + begin;
         t->sums = p->sums + begin * LINEAR_PANEL + t->first * LINEAR_COLUMN;
+        t->group = group_of(p, begin, end - begin, t->from);
         t->fetches = of == 1 || number >= LINEAR_COLUMNS ? 0 : of == 2 ? 2 : 1;
         t->ahead[0] = next + linear_min(number, LINEAR_COLUMNS - 1) * lines * 64;
         t->ahead[1] = next + linear_min(number + of, LINEAR_COLUMNS - 1) * lines * 64;
+        if (t->group) {
+            t->ahead[0] = next + number * share;
+            t->ahead[1] = t->ahead[0] + share;
+            t->fetches = share > lines / UNROLLED * 64 ? 2 : 1;
+        }
         if (t->end == j->lines)
             fetch_rows(j, end - begin, y, n);
-        t->y = t->end == j->lines && ends_itself(j, end - begin, width) && n == width * LINEAR_COLUMN ? y : NULL;
+        t->y = t->end == j->lines && ends_itself(t, end - begin, width) && n == width * LINEAR_COLUMN ? y : NULL;
         each((int)(end - begin), t);
         if (t->end == j->lines && !t->y)
             store(t, (int)(end - begin), y, n);
@@ -147,7 +159,7 @@ static void block(const linear_job *j, int64_t row, int64_t rows, int64_t panel,
 #endif
     const unsigned before = sums_state(j);
     for (int64_t n = panel; n < panel + panels; n++)
-        panel_of_block(&(part){j, row, rows, groups_of(rows), n, sums});
+        panel_of_block(&(part){j, row, rows, groups_of(j->type, rows), n, sums});
     rpi_float_end(before);
 }
 

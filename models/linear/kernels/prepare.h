@@ -105,6 +105,70 @@ static void round_row(const linear_job *j, const float *x, char *row)
     }
 }
 
+static void prepare_row(const linear_job *j, int64_t r)
+{
+    const float *x = j->x + r * j->ldx;
+    char *to = j->prepared + r * j->row_bytes;
+    if (OWNS(LINEAR_BF16) && j->type == LINEAR_BF16)
+        round_row(j, x, to);
+    else if (OWNS(LINEAR_INT8))
+        quantise_row(j, x, to);
+}
+
+static bool groups(linear_type type)
+{
+#ifdef LINEAR_BASE
+    if (!OWNS(type))
+        return LINEAR_BASE.groups(type);
+#endif
+#ifdef GROUPED
+    return GROUPED(type);
+#else
+    (void)type;
+    return false;
+#endif
+}
+
+#ifdef GROUPED
+/* Interleave n rows of words (layout.h), `step` bytes from row to row. */
+INLINE void interleave(const char *from, int64_t step, int64_t n, int64_t words, float *to)
+{
+    int64_t k = 0;
+    for (; (k + VL - 1) * n + VL <= words * n; k += VL) { /* a store also fills VL - n words that the next overwrites */
+        vf x[VL];
+        RPI_UNROLL
+        for (int r = 0; r < VL; r++)
+            x[r] = vf_load((const float *)(const void *)(from + linear_min(r, n - 1) * step) + k);
+        vf_transpose(x);
+        RPI_UNROLL
+        for (int c = 0; c < VL; c++)
+            vf_store(to + (k + c) * n, x[c]);
+    }
+    for (; k < words; k++)
+        for (int64_t r = 0; r < n; r++)
+            memcpy(to + k * n + r, from + r * step + 4 * k, 4);
+}
+
+/* Prepare the rows of all groups of a block that begin in rows from … end-1, and interleave them. */
+static void prepare_groups(const linear_job *j, int64_t block, int64_t from, int64_t end)
+{
+    const int64_t rows = linear_min(LINEAR_MAX_ROWS, j->rows - block), many = groups_of(j->type, rows),
+                  bytes = linear_grouped_bytes(j->type, j->in);
+    for (int64_t g = 0; g < many; g++) {
+        const int64_t begin = block + group_begin(rows, many, g), next = block + group_begin(rows, many, g + 1);
+        if (begin < from || begin >= end)
+            continue;
+        for (int64_t r = begin; j->prepared && r < next; r++)
+            prepare_row(j, r);
+        float *to = (float *)(void *)(j->grouped + begin * bytes);
+        if (many > 1 && j->type == LINEAR_F32)
+            interleave((const char *)(j->x + begin * j->ldx), 4 * j->ldx, next - begin, bytes / 4, to);
+        else if (many > 1)
+            interleave(prepared_row(j, begin), j->row_bytes, next - begin, bytes / 4, to);
+    }
+}
+#endif
+
 static void prepare(const linear_job *j, int64_t row, int64_t rows)
 {
 #ifdef LINEAR_BASE
@@ -113,12 +177,13 @@ static void prepare(const linear_job *j, int64_t row, int64_t rows)
         return;
     }
 #endif
-    for (int64_t r = row; r < row + rows; r++) {
-        const float *x = j->x + r * j->ldx;
-        char *to = j->prepared + r * j->row_bytes;
-        if (OWNS(LINEAR_BF16) && j->type == LINEAR_BF16)
-            round_row(j, x, to);
-        else if (OWNS(LINEAR_INT8))
-            quantise_row(j, x, to);
+#ifdef GROUPED
+    if (j->grouped) {
+        for (int64_t block = row / LINEAR_MAX_ROWS * LINEAR_MAX_ROWS; block < row + rows; block += LINEAR_MAX_ROWS)
+            prepare_groups(j, block, row, row + rows);
+        return;
     }
+#endif
+    for (int64_t r = row; r < row + rows; r++)
+        prepare_row(j, r);
 }

@@ -2,12 +2,14 @@
  * defines:
  *
  *   VL            number of floats of a vector: 4, 8 or 16; also vf and the vector operations of isa/vector_ops.h
- *   MR            max rows of a register tile in a large block
+ *   MR            max rows of a register tile in a large block; optional GROUP_ROWS(type), where it depends on the type
  *   MAX_ROWS      max rows of a block that is one tile high, at most 6
  *   SHAPES(X)     shapes of register tiles: X(columns, max rows), widest first, the last X(1, MAX_ROWS)
  *   LINEAR_ISA    name of the instruction set; the table of functions is linear_ops_NAME
  *   LINEAR_BASE   optional: table of another set, used for all types that this set does not define
  *   OWNS(type)    with LINEAR_BASE: true for the types that this set defines
+ *   GROUPED(type) optional: true for types whose blocks of several groups read interleaved inputs. VL must be 8 and MR
+ *                 6, so that all tiles of these blocks have one column. ADD_PRODUCTS adds the products of f32
  *   INT8_ENDS(rows, columns)   optional: true for int8 tiles that convert their sums to outputs in registers
  *
  * A file may also define operations on integers (integer_vector_ops.h) if compiler vectors are slow. With LINEAR_AMX,
@@ -17,6 +19,9 @@
 #endif
 #ifndef INT8_ENDS
 #define INT8_ENDS(rows, columns) 0
+#endif
+#ifndef GROUP_ROWS
+#define GROUP_ROWS(type) MR
 #endif
 #include "linear/kernels/integer_vector_ops.h"
 #include "linear/kernels/tile.h"
@@ -34,4 +39,4 @@
 #define LINEAR_TEXT(isa)  LINEAR_TEXT_(isa)
 #define LINEAR_TEXT_(isa) #isa
 extern const linear_ops LINEAR_TABLE(LINEAR_ISA);
-const linear_ops LINEAR_TABLE(LINEAR_ISA) = {LINEAR_TEXT(LINEAR_ISA), prepare, block, column};
+const linear_ops LINEAR_TABLE(LINEAR_ISA) = {LINEAR_TEXT(LINEAR_ISA), groups, prepare, block, column};

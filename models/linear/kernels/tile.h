@@ -7,9 +7,11 @@ typedef struct tile {
     int64_t columns, first; /* columns of the panel; first column of the tile */
     int64_t from, end;      /* range of lines */
     float *sums;
-    float *y;             /* if not NULL: int8 applies j->then and stores the outputs here, instead of storing sums */
-    int fetches;          /* number of prefetch streams */
-    const char *ahead[2]; /* prefetch streams: memory that other tiles will read, 64 bytes for each line */
+    float *y;             /* not NULL: the tile applies j->then and stores outputs here instead of sums */
+    const char *group;    /* interleaved inputs of the rows from line `from` on; NULL: rows are not interleaved */
+    int fetches;          /* number of prefetch streams; with interleaved inputs, cache lines of an iteration */
+    const char *ahead[2]; /* prefetch streams: memory that other tiles will read, 64 bytes for each line; with
+                           * interleaved inputs, begin and end of that memory */
 } tile;
 
 #define INLINE static inline __attribute__((always_inline))
@@ -25,6 +27,22 @@ INLINE int64_t line_step(const tile *t)
 {
     return t->columns * LINEAR_COLUMN_BYTES;
 }
+
+#ifndef LINEAR_AMX
+/* Return the number of groups of a block: one if registers can hold the sums of all rows, otherwise groups of at most
+ * GROUP_ROWS rows. */
+static int64_t groups_of(linear_type type, int64_t rows)
+{
+    (void)type;
+    return rows <= MAX_ROWS ? 1 : linear_ceil(rows, GROUP_ROWS(type));
+}
+
+/* Return the first row of group g of a block. Groups have rows / groups rows, rounded down or up. */
+static int64_t group_begin(int64_t rows, int64_t groups, int64_t g)
+{
+    return g * rows / groups;
+}
+#endif
 
 /* Return the address of the inputs of a prepared row. */
 INLINE const char *prepared_row(const linear_job *j, int64_t row)

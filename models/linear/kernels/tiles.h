@@ -8,7 +8,10 @@
 
 enum { LANES = LINEAR_COLUMN / VL, MAX_VECTORS = LINEAR_COLUMNS * LANES }; /* vectors per column; per row of a tile */
 
-/* At line n of a tile, prefetch lines that other tiles will read. */
+/* For interleaved inputs: lines of an iteration; min rows of a group, since MAX_ROWS + 1 rows are two groups. */
+enum { UNROLLED = 4, FEWEST_ROWS = (MAX_ROWS + 1) / 2 };
+
+/* Prefetch, at line n of a tile, lines that other tiles will read. */
 INLINE void fetch(const tile *t, int64_t n)
 {
     if (t->fetches > 0)
@@ -16,6 +19,18 @@ INLINE void fetch(const tile *t, int64_t n)
     if (t->fetches > 1)
         __builtin_prefetch(t->ahead[1] + n * 64, 0, 2);
 }
+
+#ifdef GROUPED
+/* Prefetch one or two cache lines of the tile's share, from `ahead` on. Return the address of the next. */
+INLINE const char *fetch_share(const tile *t, const char *ahead)
+{
+    if (ahead >= t->ahead[1])
+        return ahead;
+    __builtin_prefetch(ahead, 0, 2);
+    __builtin_prefetch(ahead + 64 * (t->fetches - 1), 0, 2);
+    return ahead + 64 * t->fetches;
+}
+#endif
 
 INLINE void sums_load(int n, vf *sum, const float *from)
 {
@@ -88,8 +103,70 @@ INLINE void input(int rows, int n, const inputs *x, int64_t k, const vf *w, vf s
     }
 }
 
+#ifdef GROUPED
+/* Add the products of some lines of a column with interleaved inputs. */
+INLINE void f32_lines(int lines, int rows, const float *x, const char *line, int64_t step,
+                      vf sum[MAX_ROWS][MAX_VECTORS])
+{
+    RPI_UNROLL
+    for (int k = 0; k < lines; k++) {
+        const float *w = (const float *)(const void *)(line + k * step);
+        const vf low = vf_load(w), high = vf_load(w + VL);
+        RPI_UNROLL
+        for (int r = 0; r < rows; r++)
+            ADD_PRODUCTS(sum[r][0], sum[r][1], x[k * rows + r], low, high);
+    }
+}
+
+/* Convert complete sums to outputs in registers, as int8_end does. */
+INLINE void f32_end(int rows, int n, const tile *t, bool add, vf sum[MAX_ROWS][MAX_VECTORS])
+{
+    const vf least = vf_set1(t->j->then == LINEAR_RELU ? 0 : -INFINITY);
+    RPI_UNROLL
+    for (int r = 0; r < rows; r++) {
+        float *y = t->y + r * t->j->ldy;
+        RPI_UNROLL
+        for (int c = 0; c < n; c++)
+            vf_store(y + c * VL, add ? (vf)(vf_load(y + c * VL) + sum[r][c]) : (vf)vf_max(least, sum[r][c]));
+    }
+}
+
+/* f32_tile for interleaved inputs and one column. */
+INLINE void f32_group(int rows, const tile *t)
+{
+    const char *line = line_at(t, t->from), *ahead = t->ahead[0];
+    const float *x = (const float *)(const void *)t->group;
+    const int64_t step = line_step(t), lines = t->end - t->from;
+    vf sum[MAX_ROWS][MAX_VECTORS];
+    rows_load(rows, LANES, t, sum);
+    for (int64_t k = lines / UNROLLED; k > 0; k--) {
+        ahead = fetch_share(t, ahead);
+        f32_lines(UNROLLED, rows, x, line, step, sum);
+        x += UNROLLED * rows;
+        line += UNROLLED * step;
+    }
+    for (int64_t k = lines % UNROLLED; k > 0; k--) {
+        f32_lines(1, rows, x, line, step, sum);
+        x += rows;
+        line += step;
+    }
+    if (!t->y)
+        rows_store(rows, LANES, t, sum);
+    else if (t->j->then == LINEAR_ADD)
+        f32_end(rows, LANES, t, true, sum);
+    else
+        f32_end(rows, LANES, t, false, sum);
+}
+#endif
+
 INLINE void f32_tile(int rows, int columns, const tile *t)
 {
+#ifdef GROUPED
+    if (columns == 1 && rows >= FEWEST_ROWS && t->group) {
+        f32_group(rows, t);
+        return;
+    }
+#endif
     const int n = columns * LANES;
     const char *line = line_at(t, t->from);
     const int64_t step = line_step(t);
@@ -228,6 +305,62 @@ INLINE void int8_end(int rows, int n, const tile *t, bool add, vi sum[MAX_ROWS][
     }
 }
 
+/* Store outputs or sums. */
+INLINE void int8_store(int rows, int columns, const tile *t, vi sum[MAX_ROWS][MAX_VECTORS])
+{
+    const int n = columns * LANES;
+    if (INT8_ENDS(rows, columns) && t->y) {
+        if (t->j->then == LINEAR_ADD)
+            int8_end(rows, n, t, true, sum);
+        else
+            int8_end(rows, n, t, false, sum);
+        return;
+    }
+    float *sums = t->sums;
+    RPI_UNROLL
+    for (int r = 0; r < rows; r++) {
+        RPI_UNROLL
+        for (int c = 0; c < n; c++)
+            vi_store(sums + r * LINEAR_PANEL + c * VL, sum[r][c]);
+    }
+}
+
+#ifdef GROUPED
+/* Add the products of some lines of a column with interleaved inputs. */
+INLINE void int8_lines(int lines, int rows, const float *x, const char *line, int64_t step, vi ones,
+                       vi sum[MAX_ROWS][MAX_VECTORS])
+{
+    RPI_UNROLL
+    for (int k = 0; k < lines; k++) {
+        const vi *w = (const vi *)(const void *)(line + k * step);
+        const vi low = w8_load(w).size, high = w8_load(w + 1).size;
+        RPI_UNROLL
+        for (int r = 0; r < rows; r++)
+            ADD_BYTES(sum[r][0], sum[r][1], x[k * rows + r], w, low, high, ones);
+    }
+}
+
+/* int8_tile for interleaved inputs and one column. */
+INLINE void int8_group(int rows, const tile *t, vi sum[MAX_ROWS][MAX_VECTORS])
+{
+    const char *line = line_at(t, t->from), *ahead = t->ahead[0];
+    const float *x = (const float *)(const void *)t->group;
+    const int64_t step = line_step(t), lines = t->end - t->from;
+    const vi ones = (vi)_mm256_set1_epi16(1);
+    for (int64_t k = lines / UNROLLED; k > 0; k--) {
+        ahead = fetch_share(t, ahead);
+        int8_lines(UNROLLED, rows, x, line, step, ones, sum);
+        x += UNROLLED * rows;
+        line += UNROLLED * step;
+    }
+    for (int64_t k = lines % UNROLLED; k > 0; k--) {
+        int8_lines(1, rows, x, line, step, ones, sum);
+        x += rows;
+        line += step;
+    }
+}
+#endif
+
 INLINE void int8_tile(int rows, int columns, const tile *t)
 {
     const int n = columns * LANES;
@@ -243,6 +376,13 @@ INLINE void int8_tile(int rows, int columns, const tile *t)
         for (int c = 0; c < n; c++)
             sum[r][c] = vi_load(begin + r * row + c * VL);
     }
+#ifdef GROUPED
+    if (columns == 1 && rows >= FEWEST_ROWS && rows <= GROUP_ROWS(LINEAR_INT8) && t->group) {
+        int8_group(rows, t, sum);
+        int8_store(rows, columns, t, sum);
+        return;
+    }
+#endif
     inputs_begin(&x, rows, prepared_row(t->j, t->row) + t->from * 4 * X8_BYTES, t->j->row_bytes);
     int64_t k = 0;
     do {
@@ -261,20 +401,7 @@ INLINE void int8_tile(int rows, int columns, const tile *t)
         inputs_step(&x, rows, 4 * X8_BYTES);
         line += step;
     } while (++k < t->end - t->from);
-    if (INT8_ENDS(rows, columns) && t->y) {
-        if (t->j->then == LINEAR_ADD)
-            int8_end(rows, n, t, true, sum);
-        else
-            int8_end(rows, n, t, false, sum);
-        return;
-    }
-    float *sums = t->sums;
-    RPI_UNROLL
-    for (int r = 0; r < rows; r++) {
-        RPI_UNROLL
-        for (int c = 0; c < n; c++)
-            vi_store(sums + r * LINEAR_PANEL + c * VL, sum[r][c]);
-    }
+    int8_store(rows, columns, t, sum);
 }
 
 /* Multiply the integer sums of a group by its scales, and add them to the sums of a row. */
