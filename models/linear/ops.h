@@ -24,8 +24,8 @@ typedef struct linear_ops {
     const char *name;
     /* Return true if blocks of this type read their inputs from `grouped`. */
     bool (*groups)(linear_type type);
-    /* Prepare rows row … row+rows-1 of x, for types from bf16 on. If `grouped` is set, prepare and interleave the groups
-     * that begin in this range. */
+    /* Prepare rows row … row+rows-1 of x, for types from bf16 on. If `grouped` is set, prepare and interleave the
+     * groups that begin in this range. */
     void (*prepare)(const linear_job *j, int64_t row, int64_t rows);
     /* Compute rows row … row+rows-1 (at most LINEAR_MAX_ROWS) of the outputs of `panels` panels, starting at
      * `panel`. */

@@ -46,7 +46,8 @@ typedef vi w4, x4;
 #define W4_DOT(sum, w, x) _mm256_add_epi16(sum, _mm256_maddubs_epi16((__m256i)(w), (__m256i)(x)))
 #define s4_sum(sum)       vi_madd((vi)(sum), (vi)_mm256_set1_epi16(1))
 
-/* low += x * w_low, high += x * w_high. In C, gcc 12 moves sums of unrolled loops to other registers and to the stack. */
+/* low += x * w_low, high += x * w_high. In C, gcc 12 moves the sums of unrolled loops to other registers and to the
+ * stack. */
 #define ADD_PRODUCTS(low, high, x, w_low, w_high)                                                                      \
     do {                                                                                                               \
         vf a;                                                                                                          \
