@@ -193,11 +193,20 @@ struct rp_t5 {
     rp_t5_info info;
 };
 
+/* ------------------------------------------------------------------------------------------------ files.c */
+
 char *t5_join(const char *folder, const char *name); /* return "folder/name"; the caller frees it */
 /* Read a whole file of the model and append a null byte; the caller frees *text. If there is no such file, *text is
  * NULL and the status RP_OK. */
 rp_status t5_read_text(rp_t5 *m, const char *path, char **text, size_t *size);
+/* Record a file that was read. */
+rp_status t5_note_file(rp_t5 *m, const char *path);
+/* Record the files of a checkpoint: the index if there is one, and the files with tensors. */
+rp_status t5_note_checkpoint(rp_t5 *m, const char *folder);
 
+/* ------------------------------------------------------------------------------------------------ arguments.c */
+
+rp_status t5_need_weights(const rp_t5 *m); /* check that the weights are loaded; m may be NULL */
 /* Check that tokens are in the vocabulary. `what` names them in the message. */
 rp_status t5_in_vocabulary(const rp_t5 *m, const char *what, int64_t n_sources, const rp_t5_tokens *sources);
 /* Check that tokens are in the vocabulary and that the weights are loaded. */
@@ -339,7 +348,7 @@ void t5_rewind(rp_t5_session *s, int64_t length);
 rp_status t5_keep_row(rp_t5_session *s, int32_t r);
 int64_t t5_length(const rp_t5_session *s);
 
-/* ------------------------------------------------------------------------------------------------ greedy_screen.c */
+/* ------------------------------------------------------------------------------------------------ screen.c */
 
 /* An int8 copy of the head. It is made after enough steps that making it pays. */
 typedef struct t5_screen {
@@ -362,15 +371,18 @@ rp_status t5_screen_make(const rp_t5 *m);
 rp_status t5_screen_ready(const rp_t5 *m, int64_t rows, bool *ready);
 /* Compute bounds [rows, 2, vocab] (lower, upper) of the logits. Rows of `hidden` are ld apart. */
 rp_status t5_screen_bounds(const rp_t5 *m, int64_t rows, const float *hidden, int64_t ld, float *bounds);
+/* Compute the logits of n tokens, bit for bit as the whole head does, and set the other logits from `first` on to
+ * -INFINITY. exact [n] is scratch. */
+rp_status t5_some_logits(const rp_t5 *m, const float *hidden, int64_t n, const int32_t *tokens, float *exact,
+                         int64_t first, float *logits);
+
+/* ------------------------------------------------------------------------------------------------ greedy_screen.c */
+
 /* Compute the logits of a hidden state that may be the largest after t5_process; the others become -INFINITY. Destroys
  * `bounds`, its bounds [2, vocab]. */
 struct t5_prefix;
 rp_status t5_screen_logits(rp_t5_session *s, const rp_t5 *m, const float *hidden, const rp_t5_generation *g,
                            const struct t5_prefix *p, float *bounds, float *logits);
-/* Compute the logits of n tokens, bit for bit as the whole head does, and set the other logits from `first` on to
- * -INFINITY. exact [n] is scratch. */
-rp_status t5_some_logits(const rp_t5 *m, const float *hidden, int64_t n, const int32_t *tokens, float *exact,
-                         int64_t first, float *logits);
 
 /* ------------------------------------------------------------------------------------------------ draft.c */
 
@@ -410,7 +422,7 @@ uint64_t t5_random_key(uint64_t seed, int64_t source, int64_t copy);
 /* Set *stops to true if the text of the tokens after the forced ones contains one of g's stop strings. */
 rp_status t5_stops(const rp_t5 *m, const rp_t5_generation *g, const t5_prefix *p, bool *stops);
 
-/* ----------------------------------------------------------------------------------------------- generate.c, beam.c */
+/* ------------------------------------------------------------------------------------------------ results.c */
 
 struct rp_t5_results {
     rp_t5_sequence *sequences;
@@ -420,6 +432,9 @@ struct rp_t5_results {
 /* Append a result. `tokens` excludes the start token and is copied. */
 rp_status t5_add_result(rp_t5_results *r, int64_t source, int64_t index, const int32_t *tokens, int64_t n, double score,
                         bool finished);
+
+/* ------------------------------------------------------------------------------------------------ beam.c */
+
 rp_status t5_beam_search(const rp_t5 *m, rp_t5_session *s, int64_t first, int64_t n_sources, const rp_t5_generation *g,
                          rp_t5_results *results);
 
