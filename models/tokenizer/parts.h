@@ -137,8 +137,6 @@ tok_status tok_read_sentencepiece(tokenizer *t, const char *data, int64_t size, 
 /* read_beside.c: set *extra_ids if the files have it; add their tokens to those of the model. */
 tok_status tok_read_extra_ids(const tok_beside *beside, int32_t *extra_ids, char err[TOK_ERR_MAX]);
 tok_status tok_add_beside(tokenizer *t, const tok_beside *beside, char err[TOK_ERR_MAX]);
-bool tok_is_compact(const char *data, int64_t size);
-tok_status tok_read_compact(tokenizer *t, const char *data, int64_t size, const char *name, char err[TOK_ERR_MAX]);
 
 /* ---- one call of tok_encode */
 typedef struct tok_node tok_node;
