@@ -5,13 +5,6 @@
 
 #include <stdlib.h>
 
-bool tok_ask(tok_work *w)
-{
-    w->until_asked = 1 << 20; /* call the callback every few tens of milliseconds */
-    w->stopped = w->stopped || (w->cancelled != NULL && w->cancelled(w->context) != 0);
-    return !w->stopped;
-}
-
 /* Return the number of bytes up to the next space, or the next byte that may begin meta_text. */
 static int64_t plain_run(const tokenizer *t, const char *text, int64_t size)
 {

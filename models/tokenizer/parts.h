@@ -156,7 +156,7 @@ typedef struct tok_work {
     bool stopped;
 } tok_work;
 
-/* encode.c: call the callback. Return false if the call is cancelled. */
+/* cancel.c: call the callback. Return false if the call is cancelled. */
 bool tok_ask(tok_work *w);
 /* Count bytes of work. Return false once the call is cancelled; every loop over a text must then end. */
 static inline bool tok_goes_on(tok_work *w, int64_t bytes)
