@@ -24,13 +24,16 @@ MAY = {
     # editor.h: parameters for an editor that parses a template by itself
     "src/kernels": ["src/kernels/fma", "src/kernels/amx", "src/engine/call.h", "src/isa/float_state.h", "src/isa/target.h", "src/isa/vector_ops.h"],
     "src/kernels/fma": ["src/kernels/register_tile.h", "src/kernels/softmax.h", "src/kernels/backward_scratch.h"],
-    "src/kernels/amx": [],
+    # only for an editor: amx_editor.h, and the templates that template.h includes before those of AMX
+    "src/kernels/amx": ["src/engine/call.h", "src/isa/float_state.h", "src/isa/target.h", "src/isa/vector_ops.h",
+                        *(f"src/kernels/{name}.h" for name in ("block_sizes", "elements", "rotate_rows", "pack", "register_tile", "query_block", "key_tile",
+                          "term_vectors", "tile_biases", "softmax", "scores", "value_vectors", "nonfinite", "summary", "skip", "forward", "decode", "backward_scratch"))],
     "src/isa": ["src/engine/call.h", "src/problem/ops.h", "src/base/pool.h", "src/base/error.h", "src/kernels"],
     "src/reference": ["src/base", "src/terms", "src/masks", "src/problem"],  # the fast path is checked against it, so it runs none of its code
     "src/api": ["src/base", "src/terms", "src/masks", "src/problem", "src/sources", "src/engine", "src/reference"],
     # clients of the public header
     "models/linear": ["src/isa/clones.h"],
-    "models/linear/kernels": ["models/linear"],  # templates: isa/*.c include models/linear/ops.h before them
+    "models/linear/kernels": ["models/linear", "src/isa/target.h", "src/isa/float_state.h", "src/isa/vector_ops.h"],  # templates: isa/*.c include models/linear/ops.h before them
     "models/linear/isa": ["models/linear", "models/linear/kernels", "src/isa/processor.h", "src/isa/target.h", "src/isa/float_state.h", "src/isa/vector_ops.h", "src/isa/avx2.h", "src/isa/avx512.h", "src/isa/amx.h", "src/isa/neon.h"],
     "models/io": ["src/base/random.h"],
     "cli/support": [],

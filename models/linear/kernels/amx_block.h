@@ -8,6 +8,9 @@
  * Tiles 0 to 3 are sums (2 and 3 for the second 16 rows, if there are two), 4 and 5 are rows of x, 6 and 7 are weights,
  * 16 lines of a column each. 32 rows by two columns load one tile per product, half as many as one row of tiles does.
  * 16 rows use all four columns, so four products are in flight. */
+#ifndef LINEAR_ISA
+#include "linear/kernels/store.h" /* only if an editor parses this file by itself */
+#endif
 
 enum { TILE_ROWS = 16, TILE_LINES = 16 };
 

@@ -1,6 +1,9 @@
 /* prepare.h -- prepares rows of x for weights of bf16, int8 and int4, in the form of layout.h: rounded to bf16, or as
  * integers from -127 to 127 with a scale per row.
  * Parameters: VL, OWNS, the vector operations, X8_BYTES, X8_UNSIGNED. */
+#ifndef LINEAR_ISA
+#include "linear/kernels/tile.h" /* only if an editor parses this file by itself */
+#endif
 
 /* Load the rest of a row from i on, padded with zeros. noinline: rarely used. */
 static __attribute__((noinline)) void row_tail(const float *x, int64_t i, int64_t n, float *lane)

@@ -1,6 +1,9 @@
 /* store.h -- converts the sums of a block to outputs: applies the scales of quantised types and the operation of the
  * call, and stores the result. The vector that contains the last output is computed in full and stored in part.
  * Parameters: VL, the vector operations. */
+#ifndef LINEAR_ISA
+#include "linear/kernels/prepare.h" /* only if an editor parses this file by itself */
+#endif
 
 /* p/2 (1 + tanh(u)) with u = √(2/π) (p + 0.044715 p³) equals p / (1 + exp(-2u)), and p exp(2u) / (1 + exp(2u)).
  * Using the second form for p < 0 avoids cancellation and overflow; both need exp(-2|u|). The error of -2|u| is 4

@@ -1,4 +1,7 @@
 /* tile.h -- a tile: some rows of x, some columns of a panel, and a range of its lines. */
+#ifndef LINEAR_ISA
+#include "linear/kernels/integer_vector_ops.h" /* only if an editor parses this file by itself */
+#endif
 
 typedef struct tile {
     const linear_job *j;

@@ -5,6 +5,9 @@
  * for int8), adds its products, and stores them there. Each sum is one chain over the inputs in ascending order, so
  * its bits do not depend on how the lines are divided. A tile reads whole columns of weights, and no input after the
  * last. */
+#ifndef LINEAR_ISA
+#include "linear/kernels/store.h" /* only if an editor parses this file by itself */
+#endif
 
 enum { LANES = LINEAR_COLUMN / VL, MAX_VECTORS = LINEAR_COLUMNS * LANES }; /* vectors per column; per row of a tile */
 

@@ -6,6 +6,18 @@
  * The sums of dk and dv are transposed. p and ds are then right operands, whose pairs are rows, so they need no
  * transposition. Rows that are non-finite or large are 0 in the operands, and their products are added pair by pair.
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+/* only if an editor parses this file by itself */
+#include "amx_weights.h"
+#include "kernels/scores.h"
+#include "kernels/value_vectors.h"
+#include "kernels/nonfinite.h"
+#include "kernels/summary.h"
+#include "kernels/skip.h"
+#include "kernels/forward.h"
+#include "kernels/decode.h"
+#include "kernels/backward_scratch.h"
+#endif
 
 static void products_layout(const rpi_call *c, backward_scratch *task, rpi_arena *a)
 {

@@ -1,6 +1,9 @@
 /* kernels/amx/amx_pack.h -- pack rows of arrays as operands of AMX products. Independent of the products.
  * Parameters: VL, NR.
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+#include "amx_products.h" /* only if an editor parses this file by itself */
+#endif
 
 /* Return row j as f32, padded with zeros to whole chunks. Read it in the array if possible, else copy it to `scratch`.
  * Rows past the last one are 0. */

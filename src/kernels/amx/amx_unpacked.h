@@ -6,6 +6,9 @@
  * elements of 16 pairs, and of the products of the second elements. It adds both to the total. The vectors here add in
  * the same order without packing.
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+#include "amx_scores.h" /* only if an editor parses this file by itself */
+#endif
 
 /* Return true if reading keys and values from the caller's arrays is faster than packing them: for at most two rows,
  * and if no other head uses the same keys. */

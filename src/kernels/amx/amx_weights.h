@@ -3,6 +3,9 @@
  * Independent of how scores are computed.
  * Parameters: VL, MR, ROW_STEP.
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+#include "amx_unpacked.h" /* only if an editor parses this file by itself */
+#endif
 
 enum { STAGE_KEYS = 64 }; /* keys of a stage: its weights and those of the stage before stay in the L1 cache */
 

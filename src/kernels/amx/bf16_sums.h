@@ -11,6 +11,9 @@
  * operand has one row for each row of the operand and one column for each pair. A fragment of a right operand has one
  * row for each pair and one column for each column of the operand.
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+#include "kernels/amx/amx_editor.h" /* only if an editor parses this file by itself */
+#endif
 
 enum {
     TILE_SIDE = 16,

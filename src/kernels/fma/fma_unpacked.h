@@ -2,6 +2,9 @@
  * Independent of AMX tiles.
  * Parameters: VL, NR, SUM_KEYS.
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+#include "kernels/softmax.h" /* only if an editor parses this file by itself */
+#endif
 
 /* Return true if reading keys and values from the caller's arrays is faster than packing them: if no other head uses
  * the same keys. */
