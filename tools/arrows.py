@@ -34,7 +34,7 @@ MAY = {
     # clients of the public header
     "models/linear": ["src/isa/clones.h"],
     "models/linear/kernels": ["models/linear", "src/isa/target.h", "src/isa/float_state.h", "src/isa/vector_ops.h"],  # templates: isa/*.c include models/linear/ops.h before them
-    "models/linear/isa": ["models/linear", "models/linear/kernels", "src/isa/processor.h", "src/isa/target.h", "src/isa/float_state.h", "src/isa/vector_ops.h", "src/isa/avx2.h", "src/isa/avx512.h", "src/isa/amx.h", "src/isa/neon.h"],
+    "models/linear/sets": ["models/linear", "models/linear/kernels", "src/isa/processor.h", "src/isa/target.h", "src/isa/float_state.h", "src/isa/vector_ops.h", "src/isa/avx2.h", "src/isa/avx512.h", "src/isa/amx.h", "src/isa/neon.h"],
     "models/io": ["src/base/random.h"],
     "cli/support": [],
     "models/tokenizer": ["models/io"],
@@ -58,7 +58,7 @@ CALLS = {
     "src/api": ["src/isa"],  # problem/ops.h: rpi_ops_named
     "src/reference": ["src/isa"],  # problem/ops.h: error bounds depend on where sums are cut
 }
-# Preprocessor tests for an instruction set are allowed only in src/isa and linear/isa.
+# Preprocessor tests for an instruction set are allowed only in src/isa and linear/sets.
 SETS = re.compile(r"^\s*#\s*(el)?if.*(__x86_64__|__aarch64__|__wasm|__AVX|__SSE|__ARM)")
 # CPUID traps in a virtual machine, so one file executes it, once per process.
 ASKS_PROCESSOR = re.compile(r"\b(__get_cpuid\w*|__builtin_cpu_supports|__cpuid\w*)\(")
@@ -186,8 +186,8 @@ def main():
         here = path.relative_to(root).as_posix()
         folder = folder_of(here)
         for number, line in enumerate(path.read_text().split("\n"), 1):
-            if SETS.match(line) and folder not in ("src/isa", "models/linear/isa"):
-                wrong.append(f"{here}:{number}: {line.strip()} (code that depends on the instruction set belongs in src/isa or models/linear/isa)")
+            if SETS.match(line) and folder not in ("src/isa", "models/linear/sets"):
+                wrong.append(f"{here}:{number}: {line.strip()} (code that depends on the instruction set belongs in src/isa or models/linear/sets)")
             if ASKS_PROCESSOR.search(line) and here != PROCESSOR:
                 wrong.append(f"{here}:{number}: {line.strip()} (use {PROCESSOR})")
             if re.search(r"\brp_last_error\(", line) and any((folder + "/").startswith(of + "/") for of in TELLS_USERS):

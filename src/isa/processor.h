@@ -1,4 +1,4 @@
-/* isa/processor.h -- the features of this processor, for the registries of src/isa and linear/isa. RELPOS_HIDE_ISA
+/* isa/processor.h -- the features of this processor, for the registries of src/isa and linear/sets. RELPOS_HIDE_ISA
  * names features, separated by commas, to report as missing, so that tests can run as on a machine with fewer
  * instruction sets. Hiding a feature also hides the features that need it.
  * SPDX-License-Identifier: Apache-2.0 */

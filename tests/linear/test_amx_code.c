@@ -1,4 +1,4 @@
-/* test_amx_code.c -- compare the machine code of linear/isa/amx.c with plain code, bit for bit. On a machine without
+/* test_amx_code.c -- compare the machine code of linear/sets/amx.c with plain code, bit for bit. On a machine without
  * AMX each of its instructions raises SIGILL, and the signal handler in this file emulates it. This tests the
  * compiled code and the tile shapes, which the processor checks. The surrounding code needs AVX-512.
  * SPDX-License-Identifier: Apache-2.0 */

@@ -1,4 +1,4 @@
-/* template.h -- the kernels of linear layers, compiled once for each instruction set by a file of linear/isa, which
+/* template.h -- the kernels of linear layers, compiled once for each instruction set by a file of linear/sets, which
  * defines:
  *
  *   VL            number of floats of a vector: 4, 8 or 16; also vf and the vector operations of isa/vector_ops.h

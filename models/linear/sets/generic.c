@@ -1,4 +1,4 @@
-/* linear/isa/generic.c -- any machine whose C compiler has vectors of 16 bytes. For f32, product and sum are rounded
+/* linear/sets/generic.c -- any machine whose C compiler has vectors of 16 bytes. For f32, product and sum are rounded
  * separately.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "linear/ops.h"

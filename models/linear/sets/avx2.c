@@ -1,4 +1,4 @@
-/* linear/isa/avx512.c -- AVX-512 (F, BW, DQ, VL).
+/* linear/sets/avx2.c -- AVX2 with FMA.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "linear/ops.h"
 #include "isa/float_state.h"
@@ -8,22 +8,22 @@
 #include <string.h>
 #if defined(__x86_64__)
 #include <immintrin.h>
-RPI_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")
-#define LINEAR_ISA avx512
+RPI_TARGET_BEGIN("avx2,fma,f16c")
+#define LINEAR_ISA avx2
 #define RPI_F64    0
-#define SHAPES(X)  X(4, 6) X(2, 6) X(1, 6)
+#define SHAPES(X)  X(4, 1) X(2, 3) X(1, 6)
 #define MAX_ROWS   6
-#include "isa/avx512.h"
+#include "isa/avx2.h"
 #include "isa/vector_ops.h"
-#include "linear/isa/avx512_integers.h"
-#define vi_madd(a, b) ((vi)_mm512_madd_epi16((__m512i)(a), (__m512i)(b)))
+#include "linear/sets/avx2_integers.h"
+#define vi_madd(a, b) ((vi)_mm256_madd_epi16((__m256i)(a), (__m256i)(b)))
 
 /* Weights of 4 bits are unsigned bytes. A pair of products is below 2^12, so eight pairs fit into 16 bits. */
-typedef __m512i s4;
+typedef __m256i s4;
 typedef vi w4, x4;
 #define x4_load(p)        vi_set1(p)
-#define W4_DOT(sum, w, x) _mm512_add_epi16(sum, _mm512_maddubs_epi16((__m512i)(w), (__m512i)(x)))
-#define s4_sum(sum)       vi_madd((vi)(sum), (vi)_mm512_set1_epi16(1))
+#define W4_DOT(sum, w, x) _mm256_add_epi16(sum, _mm256_maddubs_epi16((__m256i)(w), (__m256i)(x)))
+#define s4_sum(sum)       vi_madd((vi)(sum), (vi)_mm256_set1_epi16(1))
 #include "linear/kernels/template.h"
 RPI_TARGET_END
 #endif
