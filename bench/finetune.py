@@ -1,11 +1,11 @@
-"""Fine-tune a small T5 with random weights on a CPU, and measure the time per step, memory and losses with torch's eager attention, with
-SDPA and with relpos.
+"""Fine-tune a small T5 with random weights on a CPU, with torch's eager attention, SDPA and relpos, and measure the time per step, memory
+and losses.
 
     bench/finetune.py -o bench/results/finetune.json [--lengths 512,1024,2048,4096] [--threads 1] [--steps 3]
 
 Each implementation runs in a separate process, with the same weights and tokens. The first step is not timed. A last step
-times only the products of linear layers (linear_seconds), which torch computes in all three. peak_bytes is the largest resident
-size of the process, start_bytes its resident size before the first step. Needs the Python package, torch and transformers.
+times only the linear layers (linear_seconds), which torch computes in all three. peak_bytes is the largest resident size of the
+process, and start_bytes the resident size before the first step. Needs the Python package, torch and transformers.
 bench/report.py and bench/plots.py show the results.
 
 SPDX-License-Identifier: Apache-2.0"""
@@ -79,7 +79,7 @@ def main():
     options.add_argument("--batch", type=int, default=1)
     options.add_argument("--threads", type=int, default=1)
     options.add_argument("--steps", type=int, default=3, help="number of timed steps")
-    options.add_argument("--one", choices=IMPLEMENTATIONS, help=argparse.SUPPRESS)  # set by this script for a process of one implementation
+    options.add_argument("--one", choices=IMPLEMENTATIONS, help=argparse.SUPPRESS)  # set when this script runs itself for one implementation
     options.add_argument("--one-length", type=int, help=argparse.SUPPRESS)
     a = options.parse_args()
     if a.one:

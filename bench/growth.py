@@ -1,15 +1,16 @@
-"""Measure how time grows with the length, alternately with skipped tiles and with every tile (RELPOS_SKIP=0): causal, f32, B1 D64, one thread,
-processor time.
+"""Measure how the processor time of one thread grows with the length (causal, f32, B1 D64). Calls that skip tiles and calls that compute every
+tile (RELPOS_SKIP=0) run alternately.
 
     build/venv/bin/python bench/growth.py build/release/librelpos.so [--longest 262144] [--seconds 60]
     build/venv/bin/python bench/growth.py build/release/librelpos.so --model out/forget/checkpoint.safetensors --text lab/data/vim.txt
 
-The first command writes bench/results/growth.json: forward, backward, and one query with known key norms. Calls use 8 heads; beyond 16,384 keys
-calls without a bias or with T5's use one head, because every head takes the same time. Forget gates are -0.2 on average. Calls longer than --seconds
-are skipped. --resume keeps the results in the file.
+The first command writes bench/results/growth.json: forward, backward, and one query with key norms computed before. Calls use 8 heads; beyond
+16,384 keys, calls without a bias or with T5's bias use one head, because every head takes the same time. Forget gates are -0.2 on average. Calls
+longer than --seconds are skipped. --resume keeps the results in the file.
 
-The second command, run after `relpos lab train bench/forget.lab -o out/forget`, adds the layers of a decoder with forget gates. Its queries, keys and
-gates come from a text. python3 bench/report.py and bench/plots.py make docs/performance.md and its plot.  SPDX-License-Identifier: Apache-2.0
+The second command adds the layers of a decoder with forget gates, whose queries, keys and gates come from a text. Run
+`relpos lab train bench/forget.lab -o out/forget` before. bench/report.py and bench/plots.py create docs/performance.md and its plot from the
+results.  SPDX-License-Identifier: Apache-2.0
 """
 import argparse
 import ctypes
@@ -40,7 +41,7 @@ def seconds_of(call):
 
 
 class Call:
-    """A forward call, backward call or call of one query, with and without skipped tiles."""
+    """A forward call, a backward call or a call of one query, which can run with or without skipping tiles."""
 
     def __init__(self, lib, pool, term, passes, q, k, v, table):
         self.lib, self.pairs, self.passes = lib, (i64 * 2)(), passes
@@ -69,7 +70,7 @@ class Call:
         c.check(self.lib.rp_backward(c.plan, ctypes.byref(c.t), ctypes.byref(c.g), c.at))
 
     def times(self, runs, both):
-        """Return the milliseconds of each run with skipped tiles, and with `both` also with every tile."""
+        """Return the milliseconds of each run with skipped tiles, and, if `both` is set, of each run with every tile."""
         found = {"1": [], "0": []}
         if both and self.passes == "backward":
             self.forward("0")
@@ -142,7 +143,7 @@ def tensors(path):
 
 
 def model(lib, pool, a, result):
-    """Time the layers of a model on the last bytes of a text, which are held out in training."""
+    """Time the layers of a model on the last bytes of a text, which training did not use."""
     w, about = tensors(a.model)
     config = dict(line.split(" = ") for line in about["relpos.lab"].splitlines())
     heads, layers, n = int(config["heads"]), int(config["layers"]), QUIET

@@ -1,5 +1,5 @@
-"""Time transformers' T5-small with random weights, alternately with attn_implementation="relpos", "sdpa" and "eager" in one process: encoding
-128, 512 and 2,048 tokens, and generating 64 tokens from 128, for each number of threads. Also time each call of a decoding step separately.
+"""Time transformers' T5-small with random weights in one process, alternately with attn_implementation="relpos", "sdpa" and "eager": encoding
+128, 512 and 2,048 tokens, and generating 64 tokens from 128, for each number of threads. Also time each part of a decoding step separately.
 
     python3 bench/hf.py -o bench/results/hf.json
 
@@ -30,7 +30,7 @@ def make():
 
 def measure(model, problem, threads, run, rounds):
     """Return the milliseconds of each kind, measured alternately: median, first and third quartile of elapsed and processor time. On a shared
-    machine use the processor time of one thread; for several threads it includes threads that wait for each other."""
+    machine, use the processor time of one thread; with several threads it includes time in which threads wait for each other."""
     clocks = {"ms": time.perf_counter, "processor_ms": time.process_time}
     times = {name: {kind: [] for kind in KINDS} for name in clocks}
     for n in range(rounds + 1):
@@ -54,7 +54,7 @@ def microseconds(call, number=1000):
 
 
 def parts():
-    """Return the microseconds of one attention of a decoder (8 heads of 64 channels, one query, 128 keys) and of its
+    """Return the microseconds of one attention call of a decoder (8 heads of 64 channels, one query, 128 keys) and of its
     parts."""
     one = relpos.hf
 

@@ -1,6 +1,6 @@
-/* linear.c -- time linear layers of relpos, oneDNN (with weights reordered before timing, as relpos packs its own) and
- * OpenBLAS, with alternating calls in one process. bench/linear.py runs it with OMP_NUM_THREADS and OPENBLAS_CORETYPE
- * set, and makes a page of its output, one line of JSON per case.
+/* linear.c -- times the linear layers of relpos, oneDNN (with weights reordered before timing, as relpos packs its own)
+ * and OpenBLAS, alternating between them in one process. bench/linear.py sets OMP_NUM_THREADS and OPENBLAS_CORETYPE,
+ * runs this program, and makes a page from its output: one line of JSON per case.
  *
  *     bench_linear THREADS TYPE ROWS IN OUT SAMPLES
  *
@@ -25,14 +25,14 @@ typedef struct bench {
     gemm *blas;
     dnnl_engine_t engine;
     dnnl_stream_t stream;
-    dnnl_primitive_t convert; /* converts x to the type of the products */
+    dnnl_primitive_t convert; /* converts x to the type that the products use */
     dnnl_exec_arg_t convert_args[2][2];
     dnnl_primitive_t primitive[2]; /* matmul, inner product */
     dnnl_exec_arg_t args[2][3];
     float *peer_y;
 } bench;
 
-/* With one thread, processor time is measured, because other work on the machine affects it less. */
+/* The clock. With one thread it is set to processor time, which depends less on other work on the machine. */
 static clockid_t timer = CLOCK_MONOTONIC;
 
 static double now(void)
@@ -92,7 +92,7 @@ static dnnl_primitive_t reorder(const bench *b, const dnnl_memory_desc_t *from, 
     return p;
 }
 
-/* Return output scales, which integer products need. */
+/* Return an attribute with output scales. Products of integers need it. */
 static dnnl_primitive_attr_t output_scales(int64_t n)
 {
     dnnl_primitive_attr_t attr;
@@ -104,7 +104,7 @@ static dnnl_primitive_attr_t output_scales(int64_t n)
     return attr;
 }
 
-/* Create a matmul or inner product. Return false if oneDNN has none for these types. */
+/* Create a matmul or inner product primitive. Return false if oneDNN does not support these types. */
 static bool product(bench *b, int which, const dnnl_memory_desc_t *x, const dnnl_memory_desc_t *w,
                     const dnnl_memory_desc_t *y, dnnl_memory_desc_t *packed)
 {
@@ -124,7 +124,7 @@ static bool product(bench *b, int which, const dnnl_memory_desc_t *x, const dnnl
     return true;
 }
 
-/* x is f32, as for relpos: a call first converts or quantises it, with one fixed scale. */
+/* x is f32, as for relpos, so each call first converts it, or quantises it with one fixed scale. */
 static void dnnl_begin(bench *b, int which)
 {
     const dnnl_data_type_t type = b->w.type == LINEAR_F32 ? dnnl_f32 : b->w.type == LINEAR_BF16 ? dnnl_bf16 : dnnl_s8;
@@ -157,7 +157,7 @@ static void dnnl_begin(bench *b, int which)
     b->args[which][2] = (dnnl_exec_arg_t){DNNL_ARG_DST, memory(b, &y, b->peer_y)};
 }
 
-/* ---- one call of each */
+/* ---- one call of each library */
 
 enum { OURS, MATMUL, INNER, BLAS, ALONE, SIDES };
 static const char *const side_name[SIDES] = {"relpos", "dnnl_matmul", "dnnl_inner_product", "openblas", "one_thread"};
@@ -210,7 +210,7 @@ static void measure(bench *b, int samples, int threads)
 {
     static double time[SIDES][MOST_SAMPLES], ratio[MOST_SAMPLES], share[MOST_SAMPLES];
     const double bytes = (double)linear_packed_bytes(b->w.type, b->w.in, b->w.out);
-    const bool reads = b->call.rows == 1; /* alternate with measurements of the bandwidth */
+    const bool reads = b->call.rows == 1; /* alternate with measurements of memory bandwidth */
     int times[SIDES];
     double peak, bandwidth = 0, found, worst = 0, largest = 0;
     for (int s = SIDES - 1; s >= 0; s--)

@@ -4,12 +4,12 @@
 
     bench/linear.py [--samples 15] [--out bench/results/linear.json] [--quick] [--types bf16 int8] [--threads 1]
     bench/linear.py --reads [--threads 1 2] [--out bench/results/linear_reads.json]
-    bench/linear.py --table bench/results/linear.json        # print the tables of the page, beginning with the worst ratio
+    bench/linear.py --table bench/results/linear.json        # print tables in Markdown, beginning with the worst ratio
 
---reads times products of one row with a matrix larger than the last-level cache. The results are fractions of the read bandwidth of `relpos info`,
-which is measured alternately with the products. It also times two threads alternately with one. Two threads need an idle machine.
+--reads times products of one row with a matrix larger than the last-level cache. The results are fractions of the read bandwidth that `relpos info`
+measures; both measurements alternate. It also times one and two threads alternately. Two threads need an idle machine.
 
-One thread is measured in processor time, two in elapsed time. OPENBLAS_CORETYPE is set to the machine's core (SkylakeX with AVX-512).
+Times are processor time for one thread, and elapsed time for two. OPENBLAS_CORETYPE is set to the machine's core (SkylakeX with AVX-512).
 SPDX-License-Identifier: Apache-2.0"""
 import argparse
 import json
@@ -31,7 +31,7 @@ def output(*command):
 
 
 def card():
-    """Describe the machine and the versions."""
+    """Return a description of the machine and the versions."""
     cpu = {}
     for line in output("lscpu").splitlines():
         key, _, value = line.partition(":")
@@ -55,7 +55,7 @@ def run(program, threads, kind, rows, k, n, samples):
 
 
 def measured(a, machine):
-    """Measure each case and save it immediately."""
+    """Measure each case, and save each result immediately."""
     results = []
     cases = [(1, t, m, k, n) for t in TYPES for m in ROWS for k, n in SHAPES]
     cases += [(2, t, m, k, n) for m in (1, 512) for k, n in SHAPES for t in TYPES]
@@ -73,13 +73,13 @@ def measured(a, machine):
 
 
 def best(r):
-    """Return the fastest peer as (time over that of relpos, name), or None without a peer."""
+    """Return (time of the fastest peer / time of relpos, name of the peer), or None without a peer."""
     times = [(r[f"{p}/relpos"][1], p) for p in PEERS if f"{p}/relpos" in r]
     return min(times) if times else None
 
 
 def line(r, results):
-    """Return a row of the table. Peak and bandwidth are the highest of all cases, because other work on the machine
+    """Return a row of the table. Peak and bandwidth are the maxima over all cases, because other work on the machine
     only lowers them."""
     peak = max(x["peak_gflops"] for x in results if x["threads"] == r["threads"])
     bandwidth = max(x["bandwidth"] for x in results if x["threads"] == r["threads"])

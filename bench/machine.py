@@ -31,8 +31,8 @@ def output(*command, **more):
 
 
 def clock():
-    """Return the frequency of one core in Hz, from a chain of integer products of three cycles each (x86-64); 0:
-    unknown."""
+    """Return the frequency of one core in Hz, or 0 if it is unknown. It is measured with a chain of integer multiplications of
+    three cycles each (x86-64)."""
     path = Path(os.environ.get("TMPDIR", "/tmp")) / f"clock.{os.getpid()}"
     output("cc", "-O2", "-x", "c", "-", "-o", str(path), input=CLOCK)
     found = output(str(path)) if platform.machine() == "x86_64" else ""
@@ -41,8 +41,8 @@ def clock():
 
 
 def card(lib, library, threads, command):
-    """Return the description for results of the library `lib` at the path `library`, by number of threads and
-    `command`."""
+    """Return the description of the machine for results of `command`, with peaks for each number of threads. `lib` is the
+    library, loaded from the path `library`."""
     info = json.loads(output(str(Path(library).parent / "relpos"), "info", "--json") or "{}")
     cpu = {}
     for line in output("lscpu").splitlines():

@@ -6,10 +6,10 @@ of the machine.
     python3 bench/report.py && build/venv/bin/python bench/plots.py          # docs/performance.md and its plots
 
 For each problem, relpos and all peers are called alternately in one process, so a slow moment of the machine affects all of them. Each peer
-gets its preferred layout and a call before timing. Compiling is not timed, and neither is an array that is built before the call according
-to the peer's name. Every result is compared with f64, or with relpos if f64 would take too long, and a peer that computes something else is
-skipped. Skipped peers are recorded with the reason. Memory is measured in a separate process for each path: the peak of a call, with
-everything that it builds, minus the tensors q, k, v and the table.
+gets its preferred layout and one call before timing. Compilation is not timed; if the name of a peer says "built before", building its bias
+is not timed either. Every result is compared with f64, or with relpos if f64 would take too long. A peer whose result differs is skipped.
+Skipped peers are recorded with the reason. Memory is measured in a separate process for each peer: the peak of a call, with everything that
+it builds, minus the tensors q, k, v and the table.
 SPDX-License-Identifier: Apache-2.0
 """
 import argparse
@@ -34,25 +34,25 @@ import torch.nn.functional as F
 from machine import card
 from relpos_ctypes import Relpos, load, ptr
 
-VARIANTS = {"default": {}, "high": {"precision": 1}, "avx512": {"isa": b"avx512"}, "avx2": {"isa": b"avx2"}}  # fields of rp_desc, one line per variant
+VARIANTS = {"default": {}, "high": {"precision": 1}, "avx512": {"isa": b"avx512"}, "avx2": {"isa": b"avx2"}}  # variant: fields of rp_desc
 TYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f64": torch.float64}
 CASES = {"": "no bias", "t5": "T5 table", "t5,bidirectional=0": "T5 table", "alibi": "ALiBi", "table,left=64,right=64": "clipped table",
          "relkey,left=64,right=64": "Shaw keys", "swin,grid=7x7": "Swin windows"}
 CLIP, WINDOW = 64, 7
 SHORT = (16, 32, 64, 128)  # lengths of short problems, for batch 1 and BATCH
 BATCH = 32
-WINDOWS = 4096  # number of windows in a Swin, with the heads of its first stages
+WINDOWS = 4096  # number of windows in a Swin model
 LENGTHS = [64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384]
 FLEX_LENGTHS = (512, 2048, 8192)  # compiling takes seconds for each length
-SLOW = {"fwd": 0.5, "fwdbwd": 2}  # in seconds per call; a peer that took longer at one length is skipped at the next
+SLOW = {"fwd": 0.5, "fwdbwd": 2}  # seconds per call; a peer that takes longer at one length is skipped at the next
 COLD = 1 << 28  # bytes read before a cold call
-LONG = 8  # seconds per round beyond which three rounds are run instead of five
+LONG = 8  # seconds; if a round takes longer, three rounds run instead of five
 ALWAYS = ("relpos", "SDPA", "SDPA, bias built before", "SDPA, bias as a view of a strip")  # timed at every length, even if slow
-WRONG = {"f32": 1e-3, "bf16": 5e-2}  # largest error over largest result; a larger one means that the peer computes something else
+WRONG = {"f32": 1e-3, "bf16": 5e-2}  # largest error / largest result; above it, the peer computes something else
 
 
 class Skip(Exception):
-    """The reason why a peer is not timed."""
+    """Raised with the reason why a peer is not timed."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,11 +66,11 @@ class Problem:
     b: int = 1
     h: int = 8
     d: int = 64
-    cold: bool = False  # before each call, read other memory until it fills the caches
+    cold: bool = False  # before each call, fill the caches with other memory
 
     @property
     def text(self):
-        """The problem as text for relpos bench."""
+        """Return the problem as text for relpos bench."""
         offset = f"o{self.lk - self.lq}" if self.lk != self.lq else ""
         return (f"{self.passes}:{self.dtype}:b{self.b}h{self.h}q{self.lq}k{self.lk}d{self.d}{offset}:{self.term}"
                 + (":causal" if self.causal else "")).rstrip(":") + " cold" * self.cold
@@ -82,7 +82,7 @@ class Problem:
 
     @property
     def scores(self):
-        """Bytes of an array [B, H, Lq, Lk]."""
+        """Return the size of an array [B, H, Lq, Lk] in bytes."""
         return self.b * self.h * self.lq * self.lk * TYPES[self.dtype].itemsize
 
     @property
@@ -141,7 +141,7 @@ def memory_problems(quick):
 # ---------------------------------------------------------------------------------------------------- biases
 
 def t5_bucket(delta, bidirectional):
-    """Compute buckets like Hugging Face's T5: 32 buckets, max_distance 128."""
+    """Compute the buckets of T5 as transformers does, with 32 buckets and max_distance 128."""
     buckets = 16 if bidirectional else 32
     d = delta.abs() if bidirectional else (-delta).clamp(min=0)
     exact = buckets // 2
@@ -151,7 +151,7 @@ def t5_bucket(delta, bidirectional):
 
 
 def values(p, table, delta):
-    """Return the biases [H, *delta.shape] of offsets, computed like in the models."""
+    """Return the biases [H, *delta.shape] of offsets, computed as models do."""
     if p.term.startswith("t5"):
         bias = F.embedding(t5_bucket(delta, p.term == "t5"), table).movedim(-1, 0)
     elif p.term == "alibi":
@@ -168,7 +168,7 @@ def swin_index():
 
 
 def built(p, table):
-    """Return the bias [1, H, Lq, Lk], computed as the models do in a call. Without a term: the causal triangle or None."""
+    """Return the bias [1, H, Lq, Lk], computed as models do in each call. Without a term, return the causal triangle or None."""
     if p.term.startswith("swin"):
         return table[swin_index()].permute(2, 0, 1)[None].contiguous()
     if p.term:
@@ -177,32 +177,32 @@ def built(p, table):
 
 
 def strip(p, table):
-    """Return the biases [H, Lq+Lk-1] by ascending offset."""
+    """Return the biases of all offsets in ascending order, [H, Lq+Lk-1]."""
     return values(p, table, torch.arange(1 - p.lk, p.lq))
 
 
 def view(p, s):
-    """Return [1, H, Lq, Lk] as a view of a strip, for queries in reverse order. Nothing is copied."""
+    """Return the bias [1, H, Lq, Lk], for queries in reverse order, as a view of a strip. Nothing is copied."""
     return s.contiguous().as_strided((1, p.h, p.lq, p.lk), (0, s.shape[1], 1, 1))
 
 
 @functools.lru_cache(maxsize=1)  # shared by all peers of a problem
 def dense(p, table):
-    """Return the bias [1, H, Lq, Lk] that a peer adds to the scores. If it depends on the offset only, it is expanded from a strip,
-    which is faster than built() and needs less memory."""
+    """Return the bias [1, H, Lq, Lk] that a peer adds to the scores. If it depends only on the offset, expand a strip, which is faster
+    than built() and needs less memory."""
     if not p.term or p.term.startswith("swin"):
         return built(p, table)
     return view(p, strip(p, table)).flip(-2).contiguous()
 
 
 def shaw(p, q, table):
-    """Return scale <q_i, table[offset]>: products with every vector, then one gather."""
+    """Return scale <q_i, table[offset]>: multiply q_i with every vector of the table, then gather one product for each pair."""
     index = (p.offsets.clamp(-CLIP, CLIP) + CLIP).expand(p.b, p.h, -1, -1)
     return (q @ table.T / math.sqrt(p.d)).gather(-1, index)
 
 
 def shaw_vectors(p, q, table):
-    """Return scale <q_i, table[offset]>, with a vector gathered for each pair, like relative_key in BERT."""
+    """Return scale <q_i, table[offset]>: gather a vector for each pair, like relative_key in BERT."""
     return torch.einsum("bhld,lrd->bhlr", q, table[p.offsets.clamp(-CLIP, CLIP) + CLIP]) / math.sqrt(p.d)
 
 
@@ -225,7 +225,7 @@ def backward(forward, x, dout):
 
 
 def torch_peers(p, x):
-    """Return {name: (estimated peak bytes, function that prepares the call)}."""
+    """Return {name of the peer: (estimated peak bytes, function that prepares the call)}."""
     q, k, v, table = (x[n] for n in ("q", "k", "v", "table"))
     sdpa, P = F.scaled_dot_product_attention, p.scores
     if p.term.startswith("relkey"):
@@ -248,7 +248,7 @@ def torch_peers(p, x):
              "SDPA, bias built in the call": (5 * P, lambda: lambda: sdpa(q, k, v, built(p, table))),
              "eager, bias built before": (4 * P, lambda: functools.partial(eager, q, k, v, dense(p, table))),
              "eager, bias built in the call": (6 * P, lambda: lambda: eager(q, k, v, built(p, table)))}
-    if p.term.startswith("t5"):  # the cheapest way to give SDPA this bias, though nobody uses it
+    if p.term.startswith("t5"):  # the fastest way to give SDPA this bias, though nobody uses it
         peers["SDPA, bias as a view of a strip"] = (
             0, lambda: lambda: sdpa(q.flip(-2), k, v, view(p, strip(p, table))).flip(-2))
     return peers
@@ -303,7 +303,7 @@ def onnx_session(kind, bias, causal, heads, dim, threads):
     model = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 23), helper.make_opsetid("com.microsoft", 1)])
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads, options.log_severity_level = threads, 1, 3
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # idle threads must not use the cores while others are timed
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # idle threads must not spin while other peers are timed
     return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
@@ -333,7 +333,7 @@ class Racer:
         self.slow, self.reserve = {}, 0
 
     def peers(self, p, x):
-        return {f"relpos {n}" if i else "relpos": (0, functools.partial(  # the first peer is the one that the others are compared with
+        return {f"relpos {n}" if i else "relpos": (0, functools.partial(  # the first peer is the baseline
             Relpos, self.lib, self.pool, term=p.term, causal=p.causal, **x, **VARIANTS[n])) for i, n in enumerate(self.variants)
         } | torch_peers(p, x) | {
                 "flex_attention": (0, lambda: flex_peer(p, x))} | {
@@ -341,7 +341,7 @@ class Racer:
                 for kind in ("Attention", "MultiHeadAttention", "MatMul")}
 
     def make(self, p, x, name, need, maker):
-        """Return the call of a peer, or Skip. Earlier calls still need their memory."""
+        """Return the call of a peer, or Skip. The memory of earlier peers is still in use."""
         before = self.slow.get((p.passes, p.dtype, p.case, name))
         if before and not name.startswith("relpos") and name not in ALWAYS and before[0] < p.lk:
             raise Skip(f"a call took {before[1]:.1f} s at N = {before[0]}")
@@ -384,9 +384,9 @@ class Racer:
         while time.perf_counter() < end or len(times["relpos"]) < rounds:
             for name, call in calls.items():
                 if len(times[name]) >= 2 and first[name] > max(SLOW["fwd"], 4 * fastest):
-                    continue  # far slower than the others, so two times suffice
+                    continue  # far slower than the others, so two measurements suffice
                 if self.threads > 1:
-                    time.sleep(0.002)  # lets the threads of the previous call go to sleep
+                    time.sleep(0.002)  # let the threads of the previous call go to sleep
                 if p.cold:
                     others.sum()
                 start = time.perf_counter()
@@ -400,7 +400,7 @@ class Racer:
         return row
 
     def memory(self, p, name):
-        """Return the peak bytes minus the tensors in this process, which has only run one small problem of this kind."""
+        """Return the peak memory of a call in bytes, minus the tensors. Before, this process has run only one small problem of this kind."""
         for q in (dataclasses.replace(p, lq=64, lk=64), p):
             x = q.tensors()
             need, maker = self.peers(q, x)[name]
@@ -427,7 +427,7 @@ def reference(p, x):
 
 
 def errors(found, exact):
-    """Return the worst of a call's results: largest error over the largest number, and mean error over the mean
+    """Return two errors, each the worst over the results of a call: largest error / largest number, and mean error / mean
     absolute value."""
     pairs = [((a.double() - b).abs(), b.abs()) for a, b in zip(found, exact, strict=True)]
     return {n: float(f"{max((of(e) / of(b)).item() for e, b in pairs):.3g}") for n, of in (("max", torch.max), ("mean", torch.mean))}
@@ -437,7 +437,7 @@ def measure_memory(racer, p, a):
     row = {"problem": p.text, "case": p.case, "pass": p.passes, "n": p.lk, "bytes": {}, "skipped": {}}
     for name in racer.peers(p, p.tensors()):
         if name == "flex_attention":
-            continue  # so the compiler's memory is not counted
+            continue  # its peak would include the memory of the compiler
         child = subprocess.run([sys.executable, __file__, a.library, "--threads", str(a.threads), "--variants", a.variants,
                                 "--memory", p.text + "|" + name], capture_output=True, text=True)
         answer = (child.stdout.strip().splitlines() or [f"ended with status {child.returncode}"])[-1]

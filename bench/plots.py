@@ -17,8 +17,8 @@ matplotlib.use("Agg")
 plt.rcParams |= {"svg.hashsalt": "relpos", "svg.fonttype": "none", "font.family": "sans-serif", "font.size": 9, "axes.titlesize": 9.5,
                  "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.color": "#e0e0e0", "lines.linewidth": 1.6,
                  "lines.markersize": 5, "legend.frameon": False, "figure.constrained_layout.use": True}
-# Okabe and Ito's colours. Each line also has a different marker, for readers who cannot distinguish the
-# colours.
+# The colours are Okabe and Ito's. For readers who cannot distinguish them, each line also has a different
+# marker.
 STYLE = {"relpos": ("#000000", "o", "-"), "relpos avx512": ("#000000", "o", ":"),
          "SDPA": ("#0072b2", "s", "-"), "SDPA, bias built before": ("#0072b2", "s", "-"),
          "SDPA, bias built in the call": ("#56b4e9", "D", "--"), "SDPA, bias as a view of a strip": ("#009e73", "^", "-."),
@@ -51,7 +51,7 @@ def log_axis(ax, unit=""):
 
 
 def save(fig, name, axes, columns=2):
-    """Save with one legend for all axes. A peer with a bias built before and the same peer without a bias share an
+    """Save a figure with one legend for all axes. A peer with a bias built before and the same peer without a bias share an
     entry."""
     handles, before = {}, set()
     for ax in axes:
@@ -72,7 +72,7 @@ def speedups(data, name, panels, shape, size, columns):
     for ax, key in zip(axes.flat, panels):
         rows = by.get(key, [])
         shown = [n for n in STYLE if n in {m for r in rows for m in r["times"]} and not n.startswith("relpos")]
-        if any(n.startswith("ONNX") for n in shown):  # only the fastest of the three at the greatest length
+        if any(n.startswith("ONNX") for n in shown):  # show only the fastest of the three at the greatest length
             onnx = [n for n in shown if n.startswith("ONNX")]
             last = [r for r in rows if all(n in r["times"] for n in onnx)][-1]
             best = min(onnx, key=lambda n: ratio(last, n))
@@ -169,7 +169,7 @@ def models():
 
 
 def grow():
-    """Plot time by length. The number at each line is its slope at the longest lengths; dotted lines compute every
+    """Plot time by length. The number at each line is its slope at the longest lengths. Dotted lines are calls that compute every
     tile."""
     fig, axes = plt.subplots(1, 3, figsize=(9, 4.4))
     lines = growth()[1]

@@ -1,5 +1,8 @@
-"""Measure the overhead of a call from Python on a problem of one number: bench/python_call.py RELPOS, where RELPOS is the program. Needs the
-Python package; also measures calls with tensors if PyTorch is installed. Use an idle core: taskset -c 1 python3 …
+"""Measure the overhead of a call from Python, on a problem of one number.
+
+    taskset -c 1 python3 bench/python_call.py RELPOS       RELPOS: the program; 1: an idle core
+
+Needs the Python package. With PyTorch, also measures calls with tensors.
 
 SPDX-License-Identifier: Apache-2.0"""
 import json

@@ -1,4 +1,4 @@
-"""The structs of include/relpos/relpos.h for ctypes, and attention on torch tensors with them.  SPDX-License-Identifier: Apache-2.0"""
+"""The structs of include/relpos/relpos.h for ctypes, and a class that calls attention on torch tensors.  SPDX-License-Identifier: Apache-2.0"""
 import ctypes
 import math
 import os
@@ -66,8 +66,8 @@ def array(x):
 
 
 class Relpos:
-    """A plan with its arrays and scratch memory. Calling it returns out, or with dout (out, dq, dk, dv[, gradient of the table]).
-    With one query it uses prepared data (rp_prepare), as in decoding. `more`: fields of rp_desc, such as isa."""
+    """A plan with its arrays and scratch memory. A call returns out, or, with dout, (out, dq, dk, dv[, gradient of the table]).
+    With one query, the call uses prepared data (rp_prepare), as in decoding. `more` has fields of rp_desc, such as isa."""
 
     def __init__(self, lib, pool, q, k, v, term="", table=None, causal=False, dout=None, **more):
         self.lib, self.plan, self.prepared, self.keep = lib, ptr(), ptr(), (q, k, v, table, dout)

@@ -23,8 +23,9 @@ PLOTS = {"forward": "Forward: time of each peer over that of relpos, by length",
          "growth": "Time of a causal call by length, with and without skipped tiles",
          "t5": "Encoder of T5-small: tokens per second and memory in addition to the weights, by length"}
 GROWTH = {"none": "no bias", "t5": "T5 table", "alibi": "ALiBi", "forget": "forget gates"}
-# Operations per pair in addition to the 4 D (forward) and 10 D (backward) of plain attention, for N 4096 and D 64 (docs/terms.md). The backward
-# pass recomputes each product, and needs one more for the gradient of each factor. The text names the other work per pair.
+# term: (operations per pair forward, operations per pair backward, other work per pair), in addition to the 4 D (forward) and 10 D (backward)
+# operations of plain attention, for N 4096 and D 64 (docs/terms.md). The backward pass computes each product again, and one more product for the
+# gradient of each factor.
 EXTRA = {"dense": (1, 2, "4 bytes are read; backward 4 are read, and 4 of the gradient read and written"),
          "axialkey,grid=64x64": (8, 24, "two lookups, in the products with rows and with columns of the grid"),
          "fire,c=1,L=512,width=32": (2, 4, "the segments of the network, found by bisection for each row and tile"),
@@ -38,7 +39,7 @@ def load():
 
 
 def groups(rows):
-    """Return {(pass, type, case): rows sorted by length}."""
+    """Group the rows: return {(pass, type, case): rows sorted by length}."""
     found = {}
     for row in rows:
         found.setdefault((PASSES[row["pass"]], row["dtype"], row["case"]), []).append(row)
@@ -58,7 +59,7 @@ def peers_of(rows):
 
 
 def slower(rows):
-    """Return (row, fastest peer, number of other faster peers) for every problem in which a peer is faster, the worst first."""
+    """Return (row, fastest peer, number of other faster peers) for every problem in which a peer is faster than relpos, the worst first."""
     found = []
     for row in rows:
         faster = sorted((ratio(row, name), name) for name in row["times"] if is_peer(name) and ratio(row, name) < 1)
@@ -68,7 +69,7 @@ def slower(rows):
 
 
 def peak_fraction(data, row, name="relpos"):
-    """Return the rate as a fraction of the multiply-add peak of the instruction set on the same number of threads."""
+    """Return the rate as a fraction of the peak of multiply-adds, for the same instruction set and number of threads."""
     peak = data["machine"]["peak_gflops"].get(row["isa"].get(name), {}).get(str(data["machine"]["threads"]))
     return row["flops"] / row["times"][name]["ms"] * 1e-6 / peak if peak else 0
 
@@ -91,15 +92,15 @@ def slower_section(data):
         ours, its = row["times"]["relpos"], row["times"][name]
         return (f"{PASSES[row['pass']]} {row['dtype']}, {row['case']}", f"{row['n']:,}", ms(ours["ms"]), name, ms(its["ms"]),
                 f"{ours['ms'] / its['ms']:.2f} ×" + (", within the spread" if ours["ms_low"] <= its["ms_high"] else ""), str(others or ""))
-    out += [f"In {len(worse)} of {len(rows)} problems a peer is faster than relpos. The table begins with the worst and names the fastest peer. "
-            "The peer's time does not include a bias that is built before the call:", ""]
+    out += [f"In {len(worse)} of {len(rows)} problems a peer is faster than relpos. The table lists them by ratio, the worst first, with the fastest peer. "
+            "Times of peers exclude the time of building a bias if it is built before the call:", ""]
     return out + table(("problem", "keys", "relpos, ms", "faster", "ms", "relpos takes", "others faster"),
                        [line(*w) for w in worse])
 
 
 def tables(data):
-    out = ["## Times", "", "The column relpos has milliseconds, the median (first to third quartile), and the next column the percentage of the multiply-add "
-           "peak. The other columns have the time of each peer over that of relpos. Below 1 the peer is faster.", ""]
+    out = ["## Times", "", "The column relpos has the median time in milliseconds (first to third quartile). The next column has the fraction of the multiply-add "
+           "peak. The other columns have the time of each peer divided by the time of relpos. Below 1, the peer is faster.", ""]
     for (passes, dtype, case), rows in groups(data["rows"]).items():
         peers = peers_of(rows)
 
@@ -112,8 +113,8 @@ def tables(data):
 
 
 def memory_section(data):
-    out = ["## Memory", "", "Peak memory of one call in MB, without its tensors: the result, scratch memory, and any N×N array that the call "
-           "builds. Each call runs in a separate process.", ""]
+    out = ["## Memory", "", "The tables show the peak memory of one call in MB, in addition to its input tensors: the result, scratch memory, and any N×N array that "
+           "the call builds. Each call runs in a separate process.", ""]
     for passes in PASSES:
         rows = [r for r in data["memory"] if r["pass"] == passes]
         peers = list(dict.fromkeys(name for r in rows for name in r["bytes"]))
@@ -129,10 +130,10 @@ def decode_section(data):
         if not case.startswith("decode"):
             continue
         reads, peers = m["bytes_per_s"][str(m["threads"])], ["relpos", *peers_of(rows)]
-        out += [f"{case.capitalize()}, in GB/s. The second column has the rate of relpos in percent of the {reads * 1e-9:.1f} GB/s that this machine can read:".replace("t5", "T5"), ""]
+        out += [f"{case.capitalize()}, in GB/s. The second column has the rate of relpos as a fraction of the read bandwidth of this machine, {reads * 1e-9:.1f} GB/s:".replace("t5", "T5"), ""]
         out += table(("keys", "of memory rate", *peers), [(f"{r['n']:,}", f"{100 * r['bytes'] / r['times']['relpos']['ms'] * 1e3 / reads:.0f} %", *(
             f"{r['bytes'] / r['times'][p]['ms'] * 1e-6:.1f}" if p in r["times"] else "" for p in peers)) for r in rows])
-    return ["## Decoding: one query", "", "relpos uses prepared data (`rp_prepare`), as with a cache of keys.", "", *out] if out else []
+    return ["## Decoding: one query", "", "relpos uses data prepared by `rp_prepare`, as a decoder with a cache would.", "", *out] if out else []
 
 
 def threads_section():
@@ -142,8 +143,8 @@ def threads_section():
     data = json.loads(path.read_text())
     n = str(data["threads"])
     cell = lambda r, t: f"{ms(r['ms'][t])} ({ms(r['quartiles'][t][0])} to {ms(r['quartiles'][t][1])})"  # noqa: E731
-    return ["## Threads", "", f"One thread and {n} threads alternately, f32, no bias, B1 H8 D64 unless noted, in milliseconds, median (first to third quartile). Every call in "
-            "this table uses its pool. By default a call of fewer than 4 million multiply-adds stays on its caller's thread (RELPOS_SHORT). "
+    return ["## Threads", "", f"The table shows times of calls that alternate between one thread and {n} threads: f32, no bias, B1 H8 D64 unless noted, in milliseconds, median (first to "
+            "third quartile). Every call in this table uses a pool. By default, a call with fewer than 4 million multiply-adds runs on its caller's thread (RELPOS_SHORT). "
             f"Measured by [bench/threads.py](../bench/threads.py) at commit {data['commit']}.", ""] + table(
         ("problem", "million multiply-adds", "1 thread", f"{n} threads", "times as fast"),
         [(r["problem"], f"{r['multiply_adds'] * 1e-6:,.1f}", cell(r, "1"), cell(r, n), f"{r['ms']['1'] / r['ms'][n]:.2f}") for r in data["rows"]])
@@ -171,12 +172,12 @@ def growth_section():
     times = lambda r: f"{statistics.median(r['ms_every_tile']) / statistics.median(r['ms']):.2f} ×" if r["ms_every_tile"] else ""  # noqa: E731
     middle = lambda t: ms(statistics.median(t)) if t else ""  # noqa: E731
     out = ["## Growth with the length", "", f"![{PLOTS['growth']}](performance/growth.svg)", "",
-           f"Causal, f32, 8 heads of 64 channels, one thread of {m['cpu']}, {m['isa'].upper()}, processor time, medians. ALiBi's slopes are 1/2 to 1/256, and forget "
-           f"gates are -0.2 on average. relpos skips tiles whose weights are all 0, which does not change a bit ([how](numerics.md)). Calls with RELPOS_SKIP=0, which compute "
-           f"every tile, alternate with the normal calls.", "",
-           "Without a bias and with a T5 table, calls beyond 16,384 keys use one head, and their time is multiplied by eight. The machine had other users: the load was "
+           f"These are medians of processor time of causal calls: f32, 8 heads of 64 channels, one thread of {m['cpu']}, {m['isa'].upper()}. ALiBi's slopes are 1/2 to "
+           f"1/256, and forget gates are -0.2 on average. relpos skips tiles whose weights are all 0, which does not change a bit ([how](numerics.md)). Normal calls alternate with "
+           f"calls with RELPOS_SKIP=0, which compute every tile.", "",
+           "Calls without a bias or with a T5 table use one head beyond 16,384 keys, and their time is multiplied by eight. The machine had other users: the load was "
            f"{min(r['load'] for r in rows):.0f} to {max(r['load'] for r in rows):.0f} on {m['cores']} cores.", "",
-           "Time grows with this power of the length:", ""]
+           "Time is proportional to a power of the length. The columns show the exponent:", ""]
 
     def slopes(passes, term):
         points = [(n, t) for n, t, _ in lines[passes, term]]
@@ -184,7 +185,7 @@ def growth_section():
         return GROWTH[term], passes, *(f"{power(points, a, b):.2f}" for a, b in ((1024, 4096), (4096, 16384))), f"{power(points, 16384, last):.2f}", f"{last:,}"
     out += table(("", "pass", "1,024 to 4,096", "4,096 to 16,384", "16,384 to longest", "longest"),
                  [slopes(p, t) for p in ("forward", "backward") for t in GROWTH if lines[p, t][-1][0] > 16384])
-    out += ["Calls in which tiles are skipped (decode: one query after the last key, with key norms):", ""]
+    out += ["The next table has calls in which tiles are skipped (decode: one query after the last key, with key norms):", ""]
     out += table(("", "pass", "keys", "pairs computed", "ms", "ms, every tile", "times as fast"), [
         (GROWTH[r["term"]], r["pass"], f"{r['n']:,}", f"{100 * r['pairs_computed']:.1f} %", middle(r["ms"]), middle(r["ms_every_tile"]), times(r))
         for t in ("alibi", "forget") for p in ("forward", "backward", "decode") for r in sorted(rows, key=lambda r: r["n"])
@@ -194,12 +195,12 @@ def growth_section():
         found = [a / b for a, b in zip(r["ms"], r["ms_every_tile"])]
         low, middle, high = statistics.quantiles(found, n=4)
         return GROWTH[r["term"]], f"{len(found)}", f"{middle:.4f} ({low:.3f} to {high:.3f})"
-    out += ["Skipping costs nothing if no tile can be skipped. Time with skipping over time with every tile, 4,096 keys, forward, median (quartiles) of pairs of calls:", ""]
+    out += ["If no tile can be skipped, looking for such tiles takes no measurable time. The ratio is the time of a normal call divided by the time with every tile, for 4,096 keys, forward, as median (quartiles) of pairs of calls:", ""]
     out += table(("", "pairs", "ratio"), [cost(r) for r in rows if r["term"] in ("none", "t5") and r["pass"] == "forward" and r["n"] == 4096])
     if "model" in data:
         found, c = data["model"], data["model"]["config"]
         one = lambda r, p: (f"{statistics.median(r[p]['ms']):.1f}", f"{statistics.median(r[p]['ms_every_tile']) / statistics.median(r[p]['ms']):.2f} ×")  # noqa: E731
-        out += [f"Forget gates of a trained decoder with {c['layers']} layers of {c['heads']} heads. relpos lab trained it for {found['step']} steps on lab/data/vim.txt, {int(c['length']):,} bytes at a "
+        out += [f"The last table has forget gates of a trained decoder with {c['layers']} layers of {c['heads']} heads. relpos lab trained it for {found['step']} steps on lab/data/vim.txt, {int(c['length']):,} bytes at a "
                 f"time (perplexity {found['perplexity']:.2f} on the measured text). The calls use its queries, keys and gates for {found['layers'][0]['n']:,} bytes of text:", ""]
         out += table(("layer", "mean gate of each head", "pairs computed", "forward, ms", "times as fast", "backward, ms", "times as fast"), [
             (str(r["layer"]), ", ".join(f"{g:.2f}" for g in r["mean_gate"]), f"{100 * r['pairs_computed']:.1f} %", *one(r, "forward"), *one(r, "backward"))
@@ -208,7 +209,7 @@ def growth_section():
 
 
 def terms_section():
-    """Return the section about terms that are not strips, compared with plain attention."""
+    """Return the section that compares terms that are not strips with plain attention."""
     rows = {r["problem"]: r for r in map(json.loads, (root / "bench/results/terms_processor.jsonl").read_text().splitlines())}
     size = "f32:b1h8q4096k4096d64"
     first = rows[f"fwd:{size}:"]
@@ -218,15 +219,15 @@ def terms_section():
         more, more_back, what = EXTRA[term]
         return (f"`{term}`", f"{ahead / ahead_0:.2f} ×", f"{back / back_0:.2f} ×", f"{(ahead + back) / (ahead_0 + back_0):.2f} ×", f"{more}, {more_back}",
                 f"{1 + more / 256:.2f} ×, {1 + more_back / 640:.2f} ×", what)
-    return ["## Terms that take longest", "", f"B1 H8 D64 f32, N = 4096, one thread, {first['isa'].upper()}, processor time, alternating calls, medians of {first['runs']}. The machine had other "
-            f"users (load 13 to 20 on 2 cores, which shared caches and memory). Plain attention takes {first['ms']:.0f} ms forward and {rows[f'bwd:{size}:']['ms']:.0f} ms backward, for 256 and 640 operations per pair. "
+    return ["## Terms that take longest", "", f"These are medians of processor time of {first['runs']} alternating calls: B1 H8 D64 f32, N = 4096, one thread, {first['isa'].upper()}. The machine had other "
+            f"users (load 13 to 20 on 2 cores with shared caches and memory). Plain attention takes {first['ms']:.0f} ms forward and {rows[f'bwd:{size}:']['ms']:.0f} ms backward, for 256 and 640 operations per pair. "
             "Times in the table are multiples of these and include the gradients of the term's arrays. [What each term costs](costs.md) has all terms.", ""] + table(
         ("term", "forward", "backward", "both", "minimum operations added", "time for these operations", "other work per pair"), map(line, EXTRA)) + [
         "Measured by `relpos bench --processor --json` of `fwd:" + size + ":TERM` and `bwd:" + size + ":TERM` (bench/results/terms_processor.jsonl).", ""]
 
 
 def training():
-    """Return the results of bench/finetune.py, and a dictionary from implementation to its results by length."""
+    """Return the results of bench/finetune.py, and {implementation: results by length}."""
     data = json.loads((root / "bench/results/finetune.json").read_text())
     by = {}
     for r in data["results"]:
@@ -239,11 +240,11 @@ def training_section():
     m, p = data["machine"], data["problem"]
     threads = f"{p['threads']} thread{'s' * (p['threads'] > 1)}"
     out = ["## Training a whole model", "", f"![{PLOTS['training']}](performance/training.svg)", "",
-           f"A step of AdamW on a T5 with {p['model']['num_layers']} + {p['model']['num_decoder_layers']} layers, {p['model']['num_heads']} heads and random weights "
-           f"(the sizes of T5 v1.1 small), {p['target']} target tokens, {threads} of {m['cpu']}, PyTorch {m['torch'].split('+')[0]}, transformers "
-           f"{m['transformers']}: seconds, median of {p['steps']} steps (smallest to largest), and the peak memory of the process minus its memory "
-           "before the first step. PyTorch computes the linear layers in all three, which limits the gain from faster attention: the last column has "
-           "their time in relpos's step. The losses agree.", ""]
+           f"The problem is a step of AdamW on a T5 with {p['model']['num_layers']} + {p['model']['num_decoder_layers']} layers, {p['model']['num_heads']} heads and random weights "
+           f"(the sizes of T5 v1.1 small), with {p['target']} target tokens, {threads} of {m['cpu']}, PyTorch {m['torch'].split('+')[0]} and transformers "
+           f"{m['transformers']}. The table shows seconds, as median of {p['steps']} steps (smallest to largest), and the peak memory of the process minus its memory "
+           "before the first step.", "", "With each implementation, PyTorch computes the linear layers, which limits the gain from faster attention. The last column has "
+           "the time of the linear layers in a step with relpos. The losses agree.", ""]
 
     def line(n):
         rows = {name: next((r for r in rows if r["length"] == n and "seconds" in r), None) for name, rows in by.items()}
@@ -260,7 +261,8 @@ def t5():
 
 
 def t5_ratio(row, kind):
-    """Return the time of the faster peer over that of relpos with this type. f32 and bf16 are compared with f32, int8 and int4 with int8."""
+    """Return the time of the faster peer divided by the time of relpos with this type. f32 and bf16 are compared with f32 of the peer, int8
+    and int4 with int8."""
     middle = {name: statistics.median(s) for name, s in row["seconds"].items()}
     others = [t for name, t in middle.items() if not name.startswith("relpos") and ("int8" in name) == kind.startswith("int")]
     return min(others) / middle["relpos " + kind]
@@ -284,20 +286,20 @@ def t5_section():
            f"commit {', '.join(sorted({r['commit'] for r in rows}))}, {m['date']}. Greedy decoding of 128 tokens after a source of 128, unless a row has other "
            f"sizes. Processor time, alternating runs, medians of {' or '.join(map(str, sorted(rounds)))} rounds, "
            f"load {min(r['load'] for r in rows):.1f} to {max(r['load'] for r in rows):.1f}.", "",
-           "The last column has the time of the faster peer over that of relpos, the worst first. f32 and bf16 are compared with peers in f32, int8 and int4 with int8:", ""]
+           "The last column has the time of the faster peer divided by the time of relpos. The table begins with the lowest ratio. f32 and bf16 are compared with peers in f32, int8 and int4 with int8:", ""]
     ratios = sorted((t5_ratio(r, kind), *problem(r), kind) for r in data["times"] for kind in types)
     out += table(("shape", "problem", "type", "faster peer over relpos"), [(shape, what, kind, f"{x:.2f} ×") for x, shape, what, kind in ratios])
     sides = list(data["times"][0]["seconds"])
-    out += ["Tokens per second, including encoding; for encoding only, milliseconds:", ""]
+    out += ["The next table has tokens per second, including encoding, or milliseconds for encoding only:", ""]
     out += table(("shape", "problem", *sides), [(*problem(r), *(value(r, n) for n in sides)) for r in data["times"]])
-    out += [f"One thread of this machine reaches at most {m['peak_flops'] * 1e-9:.0f} GFLOP/s in f32. Encoding in f32 (attention uses f32 with smaller weights too):", ""]
+    out += [f"One thread of this machine reaches at most {m['peak_flops'] * 1e-9:.0f} GFLOP/s in f32. The table shows encoding in f32 (attention uses f32 with every type of weights):", ""]
     out += table(("shape", "problem", "GFLOP", "of the peak", "faster peer over relpos", "faster peer over f32 at the peak"),
                  [(*problem(r), f"{r['operations'] * 1e-9:,.0f}", f"{100 * r['operations'] / m['peak_flops'] / least:.0f} %", f"{t5_ratio(r, 'f32'):.2f} ×",
                    f"{t5_ratio(r, 'f32') * least * m['peak_flops'] / r['operations']:.2f} ×")
                   for r in data["times"] if "operations" in r for least in [statistics.median(r["seconds"]["relpos f32"])]])
-    out += ["Not measured: llama.cpp, CTranslate2 with instruction sets other than its choice, and bf16 on a processor with AMX.", ""]
+    out += ["llama.cpp, CTranslate2 with instruction sets other than its default, and bf16 on a processor with AMX were not measured.", ""]
     sides = list(dict.fromkeys(n for r in data["memory"] for n in r["bytes"]))
-    out += ["Memory of encoding in addition to the weights, in MB: the peak of a process minus the peak of one that encodes 16 tokens.", ""]
+    out += ["The last table has the memory of encoding in addition to the weights, in MB: the peak of a process minus the peak of a process that encodes 16 tokens.", ""]
     out += table(("shape", "tokens", *sides), [(r["shape"], f"{r['tokens']:,}", *(f"{r['bytes'][n] * 1e-6:,.0f}" if n in r["bytes"] else "" for n in sides))
                                                for r in sorted(data["memory"], key=lambda r: (r["shape"], r["tokens"]))])
     out += [f"![{PLOTS['t5']}](performance/t5.svg)", "", "Measured by [bench/t5.py](../bench/t5.py):", "", "```",
@@ -313,7 +315,7 @@ def another_section(path):
     out = [f"## {m['cpu']}, {m['isa'].upper()}", "", f"{m['cores']} cores at {m['clock_hz'] * 1e-9:.2f} GHz, "
            f"{m['peak_gflops'][m['isa']][str(m['threads'])]:.0f} GFLOP/s on {m['threads']} thread{'s' * (m['threads'] > 1)}, PyTorch {m['torch'].split('+')[0]}, "
            f"ONNX Runtime {m['onnxruntime']}, {m['date'][:10]}, commit {', '.join(sorted({r['commit'] for r in data['rows']}))}. In {len(worse)} of {len(data['rows'])} problems a "
-           "peer is faster. Times of peers are multiples of relpos's. For SDPA and eager attention the bias is built before the call unless noted.", ""]
+           "peer is faster. Columns of peers have the time of the peer divided by the time of relpos. For SDPA and eager attention, the bias is built before the call unless noted.", ""]
 
     def best(row, test):
         found = [ratio(row, name) for name in row["times"] if is_peer(name) and test(name)]
@@ -326,8 +328,8 @@ def another_section(path):
 
 
 def error_section(data):
-    out = ["## Errors", "", "Errors relative to the same problem in f64: the largest error over the largest number of the result, and the mean error over "
-           "the mean absolute value. For a backward pass, the worst of its results.", ""]
+    out = ["## Errors", "", "Errors are relative to the same problem in f64. Each cell has the largest error divided by the largest absolute value of the result, and the mean error divided by "
+           "the mean absolute value. For a backward pass, it has the worst of the results.", ""]
     rows = {key: [r for r in rows if r["errors_from"] == "f64"][-1:] for key, rows in groups(data["rows"]).items()}
 
     def cell(row, test):
@@ -353,7 +355,7 @@ def skipped_section(data):
         for case, ns in cases.items():
             lengths.setdefault(tuple(f"{n:,}" for n in sorted(ns)), []).append(case)
         return name, reason, "; ".join(f"{', '.join(found)} ({' '.join(ns)})" for ns, found in lengths.items())
-    return ["## What was not timed", "", "If a peer has several variants, at least one of them was not timed. Lengths are in parentheses.", ""] + table(
+    return ["## What was not timed", "", "A peer with several variants is listed if at least one of them was not timed. Lengths are in parentheses.", ""] + table(
         ("peer", "why", "where"), [line(*key, cases) for key, cases in why.items()])
 
 
@@ -373,7 +375,7 @@ def machine_section(data):
         "## How to repeat it", "", "```", "cmake --preset release && cmake --build --preset release", "bench/setup.sh build/venv",
         f"build/venv/bin/python {m['command'].replace('peers.py', 'peers.py build/release/librelpos.so')} -o bench/results/peers.json",
         "python3 bench/report.py && build/venv/bin/python bench/plots.py", "```", "",
-        "`--only 'fwd:f32.*t5'` measures some problems again and keeps the others. `--variants default,avx512` adds columns for relpos. "
+        "`--only 'fwd:f32.*t5'` measures the matching problems again and keeps the other results. `--variants default,avx512` adds columns for relpos. "
         "[bench/peers.py](../bench/peers.py) describes each peer."]
 
 

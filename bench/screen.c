@@ -1,11 +1,12 @@
-/* screen.c -- compare greedy decoding with the whole head and with an 8-bit screen of it (t5/greedy_screen.c),
- * alternately in one process: tokens per second of processor time without encoding, and the number of logits computed
- * exactly. With DRAFT (int8 or int4) compare the 8-bit screen with and without such a draft (t5/draft.c).
+/* screen.c -- compares greedy decoding with the whole head and with an 8-bit screen of it (t5/greedy_screen.c),
+ * alternating in one process. Reports tokens per second of processor time, without encoding, and the number of logits
+ * that were computed exactly. With DRAFT (int8 or int4), compares the 8-bit screen with and without such a draft
+ * (t5/draft.c).
  *
  *     bench_screen MODEL [LINES] [PREFIX] [TOKENS] [BATCH] [ROUNDS] [DRAFT]
  *
- * Uses one thread. Without LINES, or with "", it decodes 8 sources of 128 random tokens to targets of TOKENS (64)
- * tokens. With LINES, the model ends the targets.
+ * Uses one thread. If LINES is absent or "", it decodes 8 sources of 128 random tokens to targets of TOKENS (default
+ * 64) tokens. With LINES, the model decides where the targets end.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/model.h"
 #include <stdio.h>
@@ -30,7 +31,7 @@ static void check(rp_status status)
     exit(1);
 }
 
-/* Numbers of candidates per token, recorded with a batch of one. */
+/* Number of candidates for each token, recorded with a batch of one. */
 typedef struct counting {
     const t5_screen *screen;
     int64_t before, n;
@@ -81,8 +82,8 @@ static int64_t read_sources(const rp_t5 *m, const char *lines, const char *prefi
     return n;
 }
 
-/* Generate from all sources, `batch` at a time. Return the seconds without encoding, the number of tokens, and a
- * checksum of the tokens. */
+/* Generate targets for all sources, `batch` at a time. Return the seconds without encoding; set the number of tokens
+ * and a checksum of the tokens. */
 static double generate(const rp_t5 *m, const rp_t5_generation *g, int64_t n, const rp_t5_tokens *sources, int64_t batch,
                        int64_t *tokens, uint64_t *sum, rp_t5_drafted *drafted)
 {
@@ -162,7 +163,7 @@ int main(int argc, char **argv)
     g.min_new_tokens = lines != NULL ? 0 : length;
     if (draft == NULL)
         time_making(&m[0]->weights.head, pool);
-    for (int way = draft != NULL ? 0 : 1; way < 2; way++) /* builds the screen */
+    for (int way = draft != NULL ? 0 : 1; way < 2; way++) /* this also builds the screen */
         generate(m[way], &g, n < 40 ? n : 40, sources, 1, &tokens[way], &sum[way], &drafted);
     for (int round = 0; round < rounds; round++) {
         for (int way = 0; way < 2; way++) {

@@ -1,5 +1,5 @@
 #!/bin/sh
-# setup.sh -- create the Python environment of bench/peers.py and bench/plots.py, with the versions of bench/requirements.txt.
+# setup.sh -- create a Python environment for bench/peers.py and bench/plots.py, with the versions of bench/requirements.txt.
 #   bench/setup.sh [DIR]     default: build/venv. flex_attention also needs g++ and Python's headers (python3-dev).
 # SPDX-License-Identifier: Apache-2.0
 set -eu

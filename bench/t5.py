@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Time relpos t5, CTranslate2 and transformers alternately on models with the shapes of T5-small and FLAN-T5-base and random weights, and
+"""Time relpos t5, CTranslate2 and transformers alternately, on models with random weights and the shapes of T5-small and FLAN-T5-base, and
 print medians and ratios. Run by hand where ctranslate2, torch and transformers are installed.
 
     python3 bench/t5.py build/release/relpos FOLDER [--shape small|base] [--rounds 5] [--threads 1] [--problems NAME,NAME] [--json FILE]
     python3 bench/t5.py build/release/relpos FOLDER --memory 512,1024,2048,4096 [--json FILE]
 
-FOLDER receives the models (some GB). Problems decode 128 tokens greedily after a source of 128, unless their name has other sizes. Times are
-processor times, because the machine may have other users, and are taken after a warm-up: the peers run once more than they are timed, and
-relpos reports the median of three. --memory measures the peak of a process that encodes N tokens, minus the peak of one that encodes 16. This
-includes rows of relpos's mapped embedding that only the longer source reads. --json adds the results to the file.
+The models are written to FOLDER (some GB). Unless its name has other sizes, a problem decodes 128 tokens greedily from a source of 128 tokens.
+Times are processor times, because the machine may have other users, and follow a warm-up: the first call of each peer is not timed, and relpos
+reports the median of three. --memory measures the peak of a process that encodes N tokens, minus the peak of one that encodes 16. The difference
+includes the rows of relpos's mapped embedding that only the longer source reads. --json adds the results to the file.
 
 SPDX-License-Identifier: Apache-2.0"""
 import argparse
@@ -46,7 +46,7 @@ PROBLEMS = {
 
 
 def make_tokenizer(model):
-    """Save any tokenizer, because CTranslate2 needs names of pieces."""
+    """Save some tokenizer, because CTranslate2 needs a vocabulary of strings."""
     words = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)] + [(f"w{k}", -10.0) for k in range(32097)]
     fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizers.Tokenizer(tokenizers.models.Unigram(words, unk_id=2)),
                                                 pad_token="<pad>", eos_token="</s>", unk_token="<unk>")
@@ -67,7 +67,7 @@ def make(folder, shape):
 
 def pack(program, model, kind):
     packed = model.parent / f"{model.name}.{kind}"
-    if not packed.exists() or packed.stat().st_mtime < os.stat(program).st_mtime:  # the layout of another version
+    if not packed.exists() or packed.stat().st_mtime < os.stat(program).st_mtime:  # a newer program may have another file layout
         subprocess.run([program, "t5", "pack", model, "--type", kind, "-o", packed], check=True)
     return packed
 
@@ -113,7 +113,7 @@ def hf(model, threads):
 
 
 def encoder_operations(shape, tokens):
-    """Return the number of additions and multiplications of an encoder: linear layers and pairs of tokens."""
+    """Return the number of additions and multiplications of an encoder, in linear layers and in attention."""
     c = SHAPES[shape]
     inner, matrices = c["num_heads"] * c["d_kv"], 3 if "gated" in c.get("feed_forward_proj", "") else 2
     linear = 4 * c["d_model"] * inner + matrices * c["d_model"] * c["d_ff"]
@@ -121,13 +121,13 @@ def encoder_operations(shape, tokens):
 
 
 def fastest(program):
-    """Return the operations per second that one thread reaches in f32, as measured by relpos."""
+    """Return the peak of f32 operations per second of one thread, as measured by relpos."""
     bench = subprocess.run([program, "bench", "fwd:f32:b1h1q64k64d64", "--seconds", "0.1", "--json"], capture_output=True, text=True, check=True)
     return 1e9 * json.loads(bench.stdout)["peak_gflops"]
 
 
 def card(program):
-    """Describe the machine and the versions."""
+    """Return a description of the machine and the versions."""
     cpu = dict(line.split(":", 1) for line in subprocess.run(["lscpu"], capture_output=True, text=True).stdout.splitlines() if ":" in line)
     commit = subprocess.run(["git", "describe", "--always", "--dirty=+"], capture_output=True, text=True).stdout.strip()
     return {"cpu": cpu.get("Model name", "?").strip(), "cores": os.cpu_count(), "kernel": platform.release(),
@@ -150,7 +150,7 @@ def add(path, program, kind, rows):
     path.write_text(json.dumps(data, indent=1) + "\n")
 
 
-# Programs that encode N tokens in a new process.
+# name: a command that encodes N tokens in a new process.
 ENCODERS = {
     "CTranslate2": """import ctranslate2, sys
 t = ctranslate2.Translator(sys.argv[1], compute_type=sys.argv[2], inter_threads=1, intra_threads=1)
@@ -164,9 +164,9 @@ with torch.no_grad():
 
 
 def peak(command):
-    """Return the largest resident memory of a process in bytes, read shortly before it ends."""
+    """Return the largest resident memory of a process in bytes. It is read repeatedly until the process ends."""
     child = subprocess.Popen(list(map(str, command)), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    most = 0  # not ru_maxrss of wait4, which starts from the memory of this process
+    most = 0  # ru_maxrss of wait4 would include the memory of this process before exec
     while child.poll() is None:
         lines = [line for line in pathlib.Path(f"/proc/{child.pid}/status").read_text().splitlines() if line.startswith("VmHWM")]
         most = int(lines[0].split()[1]) if lines else most

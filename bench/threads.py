@@ -1,8 +1,8 @@
-"""Time one thread and several threads alternately in one process, to measure the speed-up and the size from which a pool is faster.
+"""Time one thread and several threads alternately in one process, to measure the speed-up and the size above which a pool is faster.
 
     build/venv/bin/python bench/threads.py build/release/librelpos.so -o bench/results/threads.json && python3 bench/report.py
 
-Every call uses its pool (RELPOS_SHORT=0), even if it is short.  SPDX-License-Identifier: Apache-2.0
+Even short calls use the pool (RELPOS_SHORT=0).  SPDX-License-Identifier: Apache-2.0
 """
 import argparse
 import ctypes

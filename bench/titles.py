@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Compare titles of the model of examples/titler.sh, for 240 instructions from the grammar below: greedy decoding in f32 with and without
---exact. --types also compares five beams with each type of weights, and --transformers compares with five beams of transformers in f32, which
-needs transformers and torch.
+"""Compare the titles that the model of examples/titler.sh generates for 240 instructions from the grammar below, with greedy decoding in f32 with
+and without --exact. --types also compares the types of weights, with five beams. --transformers compares with transformers, with five beams in
+f32, and needs transformers and torch.
 
     python3 bench/titles.py build/release/relpos out/titler/checkpoint [--types] [--transformers] [--json bench/results/titles.json]
 
@@ -28,7 +28,7 @@ HOW = ["by handling empty input", "without breaking the old clients", "that time
        "while keeping backwards compatibility with version 1 of the protocol", "as discussed in the design review",
        "and ask Maria for a review", "when the cache is cold"]
 PREFIX = ["--prefix", "summarize agent step: ", "--threads", "1"]
-# The options of examples/titler.sh, and the equivalent ones of transformers.
+# The options of examples/titler.sh, and the equivalent options of transformers.
 BEAMS = ["--beams", "5", "--no-repeat-ngram", "2", "--repetition-penalty", "1.3", "--length-penalty", "0.8", "--max-new-tokens", "32"]
 
 SAME_BEAMS = {"num_beams": 5, "no_repeat_ngram_size": 2, "repetition_penalty": 1.3, "length_penalty": 0.8, "max_new_tokens": 32}

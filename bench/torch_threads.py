@@ -1,5 +1,6 @@
-"""Measure the cost of mixing a thread pool with torch's threads, in milliseconds: attention with T5's bias on tensors (on torch's threads), on
-NumPy arrays (on a pool), and torch's scaled_dot_product_attention with a bias built beforehand; each by itself and after a product of torch.
+"""Measure the cost of mixing a thread pool with torch's threads, in milliseconds. The calls are attention with T5's bias on tensors (which
+uses torch's threads), on NumPy arrays (which uses a pool), and torch's scaled_dot_product_attention with a bias built beforehand. Each call
+is timed by itself, and after a matrix product of torch.
 
     python3 bench/torch_threads.py -o bench/results/torch_threads.json
 
@@ -19,7 +20,7 @@ SHAPES = {"512 tokens": (512, 512), "1,000 tokens": (1000, 1000), "one query, 30
 
 
 def quartiles(call, before, rounds):
-    """Return the median and the first and third quartile in milliseconds."""
+    """Return the median, the first and the third quartile in milliseconds."""
     times = []
     for _ in range(rounds + 5):
         before()

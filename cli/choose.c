@@ -1,4 +1,4 @@
-/* choose.c -- relpos: choose the command, check the environment, and report output that was lost.
+/* choose.c -- relpos: select the command, check the environment variables, and report lost output.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
 #include "io/json.h"
@@ -23,7 +23,7 @@ static void usage(FILE *to)
     fputs("\nrelpos COMMAND --help shows an example and the options. Start with: relpos explain\n", to);
 }
 
-static int output_error; /* errno of the first failed flush of standard output; 0: none */
+static int output_error; /* errno of the first failed flush of standard output; 0 if none failed */
 
 bool cli_flush(FILE *to)
 {
@@ -40,21 +40,22 @@ bool cli_flush(FILE *to)
 bool cli_close_text(FILE *to, char **text)
 {
     const bool written = fflush(to) == 0 && !ferror(to);
-    return fclose(to) == 0 && written && *text != NULL; /* NULL if the final realloc failed */
+    return fclose(to) == 0 && written && *text != NULL; /* *text is NULL if the final realloc failed */
 }
 
-/* Return true if the reader of standard output has closed the pipe. */
+/* Return true if the reader of standard output has closed its end of the pipe. */
 static bool reader_is_gone(void)
 {
     struct pollfd out = {STDOUT_FILENO, POLLOUT, 0};
     return output_error == EPIPE || (output_error == 0 && poll(&out, 1, 0) == 1 && (out.revents & POLLERR) != 0);
 }
 
-/* Flush standard output and return the exit code: CLI_FAILED if a successful command lost output. */
+/* Flush standard output and return the exit code. If a successful command lost output, this is CLI_FAILED. */
 static int finish(int code)
 {
     if (code == CLI_OK && io_json_lost())
-        code = cli_error(CLI_FAILED, "out of memory: the output may be incomplete (close other programs)");
+        code =
+            cli_error(CLI_FAILED, "out of memory while writing; the output may be incomplete (close other programs)");
     if (cli_flush(stdout))
         return code;
     if (reader_is_gone())
@@ -63,7 +64,7 @@ static int finish(int code)
                      output_error != 0 ? strerror(output_error) : "it cannot be written");
 }
 
-/* Check the names in RELPOS_HIDE_ISA. */
+/* Check that every name in RELPOS_HIDE_ISA is a known processor feature. */
 static int check_hidden(void)
 {
     static const char *const features[] = {RPI_FEATURES};
@@ -82,8 +83,8 @@ static int check_hidden(void)
     return CLI_OK;
 }
 
-/* Check RELPOS_ISA, RELPOS_HIDE_ISA and RELPOS_THREADS. The library ignores invalid values; the program
- * reports them. */
+/* Check RELPOS_ISA, RELPOS_HIDE_ISA and RELPOS_THREADS. The library ignores invalid values, so the program has to
+ * report them. */
 static int check_environment(void)
 {
     const char *isa = getenv("RELPOS_ISA"), *threads = getenv("RELPOS_THREADS");
@@ -124,15 +125,14 @@ int cli_run_group(const cli_command *group, const cli_command *const *members, i
 
 int cli_main(int argc, char **argv)
 {
-    /* If descriptor 0, 1 or 2 is closed, the next open file would get its number, and messages would be written into
-     * that file. Open /dev/null in its place, with the wrong access mode: reading from 0 or writing to 1 and 2 still
-     * fails. */
+    /* If descriptor 0, 1 or 2 is closed, the next file opened would get its number, and messages would end up in that
+     * file. Open /dev/null there, in the wrong access mode, so reading 0 and writing 1 or 2 still fail. */
     for (int fd = 0; fd < 3; fd++)
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) < 0)
             return CLI_FAILED;
     io_json_watch();
-    signal(SIGPIPE, SIG_IGN); /* writing to a broken pipe returns an error instead */
-    signal(SIGXFSZ, SIG_IGN); /* writing beyond the file size limit returns an error instead */
+    signal(SIGPIPE, SIG_IGN); /* writing to a closed pipe then returns an error */
+    signal(SIGXFSZ, SIG_IGN); /* exceeding the file size limit then returns an error */
     if (argc < 2) {
         usage(stderr);
         return CLI_USAGE;

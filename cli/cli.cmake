@@ -1,8 +1,8 @@
-# cli.cmake -- the program relpos: relpos_cli, all of it except main so that tests can link it, the manual pages and tools.
+# cli.cmake -- the program relpos, its manual pages and tools. relpos_cli contains the program without main, so tests can link it.
 # SPDX-License-Identifier: Apache-2.0
 file(GLOB cli_sources CONFIGURE_DEPENDS cli/*.c cli/*/*.c models/t5/cli/*.c lab/cli/*.c)
 list(FILTER cli_sources EXCLUDE REGEX "/main\\.c$")
-file(GLOB nn_sources CONFIGURE_DEPENDS lab/engine/*.c) # loads a CBLAS when it runs
+file(GLOB nn_sources CONFIGURE_DEPENDS lab/engine/*.c) # the engine loads a CBLAS at run time
 set_source_files_properties(lab/engine/rows.c lab/engine/adamw.c PROPERTIES COMPILE_OPTIONS "-O3;-fno-math-errno;-fno-trapping-math")
 add_library(relpos_cli STATIC ${nn_sources} ${cli_sources})
 target_link_libraries(relpos_cli PUBLIC relpos_io PRIVATE relpos_client relpos_tokenizer INTERFACE relpos_t5 ${CMAKE_DL_LIBS})
@@ -10,12 +10,12 @@ file(RELATIVE_PATH doc_from_program ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL
 target_compile_definitions(relpos_cli PRIVATE RELPOS_BUILD_TYPE="${CMAKE_BUILD_TYPE}"
                                               RELPOS_DOC_FROM_PROGRAM="${doc_from_program}")
 add_executable(relpos_program cli/main.c)
-file(RELATIVE_PATH lib_from_program ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR}) # survives a moved prefix
+file(RELATIVE_PATH lib_from_program ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR}) # works after the prefix is moved
 set_target_properties(relpos_program PROPERTIES OUTPUT_NAME relpos INSTALL_RPATH "${here}/${lib_from_program}")
 target_link_libraries(relpos_program PRIVATE relpos_cli relpos_flags)
 install(TARGETS relpos_program RUNTIME COMPONENT runtime)
 
-# Files that the program looks for next to itself or in its documentation folder.
+# The program looks for these files next to itself or in its documentation folder.
 file(GLOB report_files CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} lab/report/*.py)
 foreach(file ${report_files})
   configure_file(${file} ${file} COPYONLY)
@@ -36,7 +36,7 @@ endif()
 find_program(SCDOC scdoc)
 if(SCDOC)
   file(GLOB pages CONFIGURE_DEPENDS docs/man/*.scd)
-  if(RELPOS_BUILD_PYTHON) # no header in the wheel; the pages go where man looks: next to the environment's bin
+  if(RELPOS_BUILD_PYTHON) # the wheel has no headers, so omit section 3; man searches next to the environment's bin
     list(FILTER pages INCLUDE REGEX "\\.1\\.scd$")
     set(CMAKE_INSTALL_MANDIR ${SKBUILD_DATA_DIR}/share/man)
   endif()

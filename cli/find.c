@@ -1,5 +1,5 @@
-/* find.c -- find the files shipped with the program (the explorer's page, the laboratory, the examples of textbooks) in
- * the installation, or in the build folder of the program.
+/* find.c -- finds the files that are shipped with the program (the explorer's page, the laboratory, the textbook
+ * examples), in the installation or in the build folder.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
 #include <limits.h>
@@ -11,8 +11,8 @@
 #define RELPOS_DOC_FROM_PROGRAM "../share/doc/relpos"
 #endif
 
-/* Write the absolute path of <folder of the program>/place/name to `found`. Return false if there is no readable
- * file. */
+/* Write the absolute path of <folder of the program>/place/name to `found`. Return false if there is no such file or it
+ * is not readable. */
 static bool beside(const char *place, const char *name, char found[PATH_MAX])
 {
     char program[PATH_MAX], path[PATH_MAX];

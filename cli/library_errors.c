@@ -1,9 +1,9 @@
-/* library_errors.c -- errors of the library, with options and array names in place of the fields of C structs.
+/* library_errors.c -- prints errors of the library, replacing the fields of C structs by option and array names.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
 #include <string.h>
 
-/* Sizes that no option sets: they come from the arrays. */
+/* Sizes that come from the arrays; no option sets them. */
 static const char *const sizes[][2] = {{"batch", "the number of batch entries"},
                                        {"heads", "the number of heads"},
                                        {"kv_heads", "the number of heads of k"},
@@ -34,7 +34,7 @@ static void term_word(const cli_problem *p, const rp_field *f, char *text, size_
     for (int x = 0; f->of == RP_FIELD_TERM_ARRAY && x < RP_MAX_ARRAYS && rp_term_array(kind, x); x++)
         if (strcmp(rp_term_array(kind, x), f->name) == 0)
             array = p->term_array[f->index][x];
-    if (*array && rp_term_takes_name(kind)) /* the option's value is only the name */
+    if (*array && rp_term_takes_name(kind)) /* the value of the option is just the name */
         snprintf(text, size, "--%s %s", f->kind, array);
     else if (*array)
         snprintf(text, size, "%s%s%s%s=%s", option, f->kind, bias ? "," : " ", f->name, array);

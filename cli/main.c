@@ -1,4 +1,4 @@
-/* main.c -- entry point of the program. All other code is in a library that tests link too; in a wheel it is
+/* main.c -- entry point of the program. All other code is in a library that the tests also link; in a wheel this is
  * librelpos_t5.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"

@@ -58,7 +58,8 @@ cli_option cli_mask_row(rp_mask_kind kind, cli_mask_text *text)
                         text->help};
 }
 
-/* Parse the parameters of a mask: whole numbers separated by commas. Return CLI_OK, or CLI_USAGE after printing. */
+/* Parse the parameters of a mask, which are integers separated by commas. Return CLI_OK, or CLI_USAGE after
+ * printing. */
 static int read_params(const rp_mask_info *info, rp_mask *m, const char *option, const char *value)
 {
     char word[32], what[96], names[64], safe[64];
@@ -89,10 +90,10 @@ int cli_add_mask(cli_problem *p, rp_mask_kind kind, const char *value)
     char option[CLI_MASK_MAX];
     cli_mask_option(kind, option);
     if (n == RP_MAX_MASKS)
-        return cli_error(CLI_USAGE, "too many masks (give at most %d)", RP_MAX_MASKS);
+        return cli_error(CLI_USAGE, "there are too many masks (give at most %d)", RP_MAX_MASKS);
     if (info->axes && (!*value || strlen(value) >= RP_NAME_MAX))
-        return cli_error(CLI_USAGE, "--%s: needs the name of an array (at most %d bytes, as in the file)", option,
-                         RP_NAME_MAX - 1);
+        return cli_error(CLI_USAGE, "--%s: it needs the name of an array in the file (give one of at most %d bytes)",
+                         option, RP_NAME_MAX - 1);
     p->masks[n] = rp_mask_init(kind);
     snprintf(p->mask_array[n], RP_NAME_MAX, "%s", info->axes ? value : "");
     const int code = info->sample ? read_params(info, &p->masks[n], option, value) : CLI_OK;

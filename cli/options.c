@@ -1,4 +1,4 @@
-/* options.c -- parse a table of options with getopt_long, and print help.
+/* options.c -- parses a table of options with getopt_long, and prints help.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
 #include "src/base/edits.h"
@@ -6,16 +6,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_OPTIONS = 63 }; /* of one command, including those of terms and masks */
+enum { MAX_OPTIONS = 63 }; /* max options of a command, including those of terms and masks */
 
-/* A command whose option table has an entry for each term and mask. */
+/* A command whose option table has been extended by an entry for each term and mask. */
 typedef struct expanded {
     cli_command command;
     cli_option option[MAX_OPTIONS + 1];
     cli_mask_text mask[RP_MASK_COUNT];
 } expanded;
 
-/* Write the keys in a term's syntax, such as "table, left, right", to `to`. */
+/* Write to `to` the keys that occur in a term's syntax, such as "table, left, right". */
 static void keys_of(const char *syntax, char *to, size_t size)
 {
     size_t used = 0;
@@ -27,7 +27,7 @@ static void keys_of(const char *syntax, char *to, size_t size)
     }
 }
 
-/* Return the option of a term other than a bias. Its strings are static. */
+/* Return the option for a term that is not a bias. Its strings are static. */
 static cli_option option_of(rp_term_kind kind)
 {
     static char help[RP_TERM_COUNT][256];
@@ -35,7 +35,7 @@ static cli_option option_of(rp_term_kind kind)
     const rp_param *p;
     const rp_array_facts *a;
     char keys[128];
-    bool optional = true; /* the value of the option */
+    bool optional = true; /* the option may have no value */
     for (int x = 0; (p = rp_term_param(kind, x)); x++)
         optional = optional && !p->required;
     for (int x = 0; (a = rp_term_array_about(kind, x)); x++)
@@ -52,7 +52,7 @@ static cli_option option_of(rp_term_kind kind)
                         help[kind]};
 }
 
-/* Copy a command and add an option for each term and mask. Return false if there are too many options. */
+/* Copy a command, and add an option for each term and mask. Return false if there are too many options. */
 static bool expand(expanded *e, const cli_command *c)
 {
     int n = 0;
@@ -99,9 +99,9 @@ static int unknown_option(const cli_command *c, const char *given)
     const char *best = NULL;
     snprintf(name, sizeof name, "%.*s", (int)strcspn(given + strspn(given, "-"), "="), given + strspn(given, "-"));
     const size_t n = strlen(name);
-    size_t fewest = 4; /* four edits or more are not a typing error */
+    size_t fewest = 4; /* four or more edits are no typing error */
     for (const cli_option *o = c->options; o->name; o++) {
-        const bool prefix = n > 1 && strncmp(name, o->name, n) == 0; /* ambiguous, else getopt would accept it */
+        const bool prefix = n > 1 && strncmp(name, o->name, n) == 0; /* ambiguous, or getopt would have accepted it */
         const size_t edits = prefix ? 0 : rpi_edits(name, o->name);
         if (edits < fewest) {
             fewest = edits;
@@ -117,7 +117,7 @@ static int unknown_option(const cli_command *c, const char *given)
 static int one_too_many(const cli_command *c, const char *given)
 {
     char safe[96];
-    return cli_error(CLI_USAGE, "%s: one argument too many: \"%s\" (see relpos %s --help)", c->name,
+    return cli_error(CLI_USAGE, "%s: the argument \"%s\" is one too many (see relpos %s --help)", c->name,
                      io_safe(safe, sizeof safe, given), c->name);
 }
 
@@ -126,7 +126,7 @@ static bool is_number(const char *text)
     return text[0] == '-' && text[1] >= '0' && text[1] <= '9';
 }
 
-/* Return true if `word` is an option whose value is the next word. */
+/* Return true if `word` is an option that takes the next word as its value. */
 static bool takes_next(const cli_command *c, const char *word)
 {
     for (const cli_option *o = c->options; o->name && word[0] == '-'; o++)
@@ -136,8 +136,8 @@ static bool takes_next(const cli_command *c, const char *word)
     return false;
 }
 
-/* Return true if the option's value is optional, as in "[key=value]...". The next word is then the value only if it
- * has the form key=value. */
+/* Return true if the option's value is optional, as in "[key=value]...". The next word is then its value only if it has
+ * the form key=value. */
 static bool value_is_optional(const cli_option *o)
 {
     return o->arg && o->arg[0] == '[';
@@ -161,7 +161,8 @@ int cli_options(const cli_command *command, int argc, char **argv,
     if (!early || !words || !expand(&whole, command)) {
         free(early);
         free(words);
-        return cli_error(CLI_FAILED, "%s: out of memory (close other programs)", command->name);
+        return cli_error(CLI_FAILED, "%s: out of memory while reading the options (close other programs)",
+                         command->name);
     }
     for (const cli_option *o = c->options; o->name; o++) {
         longs[n_longs++] = (struct option){o->name,
@@ -174,7 +175,7 @@ int cli_options(const cli_command *command, int argc, char **argv,
     }
     longs[n_longs++] = (struct option){"help", no_argument, NULL, HELP};
     longs[n_longs] = (struct option){0};
-    /* getopt would parse -5 as an option: pass the word "number" instead, and take the number itself from `early`. */
+    /* getopt would parse -5 as an option. Give it the word "number" instead, and get the number back from `early`. */
     for (int n = 0; n < argc; n++) {
         const bool number = n > 0 && c->negative_numbers && is_number(argv[n]) && !takes_next(c, argv[n - 1]);
         early[n_words] = number ? argv[n] : NULL;
@@ -210,7 +211,7 @@ int cli_options(const cli_command *command, int argc, char **argv,
         }
         last = optind;
     }
-    for (int n = optind; code < 0 && n < n_words; n++) { /* after "--" */
+    for (int n = optind; code < 0 && n < n_words; n++) { /* words after "--" */
         if (*n_args >= max_args)
             code = one_too_many(c, argv[n]);
         else

@@ -8,7 +8,7 @@
 
 int cli_error(int code, const char *format, ...)
 {
-    char text[2048], safe[3072]; /* text may quote users and files: io_safe keeps control characters off the terminal */
+    char text[2048], safe[3072]; /* text may quote users and files; io_safe removes control characters */
     va_list list;
     va_start(list, format);
     vsnprintf(text, sizeof text, format, list);

@@ -1,5 +1,5 @@
-/* problem.c -- an attention problem from the command line: terms, masks and settings, and the arrays they name in a
- * file. Shared by attend, explain, bias and the laboratory.
+/* problem.c -- an attention problem given on the command line: terms, masks and settings, and the arrays of a file that
+ * they name. Shared by attend, explain, bias and the laboratory.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
 #include <math.h>
@@ -19,13 +19,13 @@ void cli_problem_init(cli_problem *p)
     p->desc.masks = p->masks;
 }
 
-/* Return the text before a term on the command line; "" if terms are arguments. */
+/* Return the option text before a term on the command line, or "" if terms are given as arguments. */
 static const char *option_prefix(const cli_problem *p, bool bias)
 {
     return p->bare ? "" : bias ? "--bias " : "--";
 }
 
-/* Write the syntax of a term on the command line to `text`. Return `text`. */
+/* Write to `text` how a term is written on the command line. Return `text`. */
 static const char *syntax_words(const cli_problem *p, rp_term_kind kind, char text[CLI_WORDS_MAX])
 {
     if (p->bare)
@@ -35,25 +35,25 @@ static const char *syntax_words(const cli_problem *p, rp_term_kind kind, char te
     return text;
 }
 
-/* Parse a term and add it. `kind` is the kind of the option, or RP_TERM_NONE for a bias. Return CLI_OK, or an exit code
- * after printing. */
+/* Parse a term and add it. `kind` is the kind that the option names, or RP_TERM_NONE for a bias. Return CLI_OK, or an
+ * exit code after printing. */
 static int add_term(cli_problem *p, rp_term_kind kind, const char *text)
 {
     char whole[1024], safe[96], message[CLI_WORDS_MAX], written[CLI_WORDS_MAX];
     const char *prefix = kind ? rp_term_name(kind) : "";
     const int32_t n = p->desc.n_terms;
     if (n == RP_MAX_TERMS)
-        return cli_error(CLI_USAGE, "too many terms: \"%s\" (give at most %d)", io_safe(safe, sizeof safe, text),
-                         RP_MAX_TERMS);
+        return cli_error(CLI_USAGE, "there are too many terms: \"%s\" (give at most %d)",
+                         io_safe(safe, sizeof safe, text), RP_MAX_TERMS);
     /* --rope dim=64 means the term rope,dim=64 */
     const int used = snprintf(whole, sizeof whole, "%s%s%s", prefix, *prefix && *text ? "," : "", text);
     if (used < 0 || (size_t)used >= sizeof whole)
-        return cli_error(CLI_USAGE, "term: longer than %zu bytes: \"%s\" (shorten the names of its arrays)",
+        return cli_error(CLI_USAGE, "the term is longer than %zu bytes: \"%s\" (shorten the names of its arrays)",
                          sizeof whole - 1, io_safe(safe, 48, text));
     const rp_status status = rp_term_parse(whole, &p->terms[n], p->term_array[n]);
     if (status != RP_OK) {
         char *syntax = kind ? strstr(cli_words(NULL, message), rp_term_syntax(kind)) : NULL;
-        if (kind && syntax) /* it ends the message: replace it by the syntax of the option */
+        if (kind && syntax) /* the message ends in the syntax of the term: replace it by the syntax of the option */
             *syntax = 0;
         return cli_error(status == RP_E_UNSUPPORTED ? CLI_FAILED : CLI_USAGE, "%s%s%s (relpos info lists the terms)",
                          !kind && !p->bare && !p->terms[n].kind ? "--bias: " : option_prefix(p, !kind),
@@ -67,18 +67,18 @@ static int add_term(cli_problem *p, rp_term_kind kind, const char *text)
     return CLI_OK;
 }
 
-/* Add a term whose option has an array name as its value: --sink NAME. */
+/* Add a term whose option takes only the name of an array: --sink NAME. */
 static int add_named(cli_problem *p, rp_term_kind kind, const char *name)
 {
     char text[2 * RP_NAME_MAX];
     if (!*name || strlen(name) >= RP_NAME_MAX || strchr(name, ','))
-        return cli_error(CLI_USAGE, "--%s: needs the name of an array (at most %d bytes, as in the file)",
+        return cli_error(CLI_USAGE, "--%s: it needs the name of an array in the file (give one of at most %d bytes)",
                          rp_term_name(kind), RP_NAME_MAX - 1);
     snprintf(text, sizeof text, "%s=%s", rp_term_array(kind, 0), name);
     return add_term(p, kind, text);
 }
 
-/* Set the query offset from a number or the name of an array. Names begin with a letter or '_'. */
+/* Set the query offset to a number, or to the array with this name. Names begin with a letter or '_'. */
 static int set_offset(cli_problem *p, const char *value)
 {
     const bool name = (*value >= 'a' && *value <= 'z') || (*value >= 'A' && *value <= 'Z') || *value == '_';
@@ -93,7 +93,7 @@ static int set_offset(cli_problem *p, const char *value)
 static int set_softcap(const char *option, const char *value, bool *given, double *cap)
 {
     if (*given)
-        return cli_error(CLI_USAGE, "%s: given twice (give it once)", option);
+        return cli_error(CLI_USAGE, "%s: it was given twice (give it once)", option);
     *given = true;
     const int code = cli_real(option, value, cap);
     if (code == CLI_OK && *cap < 0)
@@ -121,7 +121,7 @@ int cli_problem_option(cli_problem *p, int key, const char *value)
 
 int64_t cli_grid(const cli_problem *p)
 {
-    const int64_t max_side = 1 << 20; /* the library refuses longer sides */
+    const int64_t max_side = 1 << 20; /* the library refuses larger values */
     for (int32_t n = 0; n < p->desc.n_terms; n++) {
         const rp_term *t = &p->terms[n];
         if (t->grid_h > 0 && t->grid_w > 0 && t->grid_h <= max_side && t->grid_w <= max_side)
@@ -132,14 +132,14 @@ int64_t cli_grid(const cli_problem *p)
 
 int cli_problem_check(const cli_problem *p, const char *command)
 {
-    /* These sizes suit every valid parameter, so a term refused here is invalid for every file. */
+    /* These sizes fit all valid parameters. So a term that is refused here would be refused with every file. */
     const int64_t length = cli_grid(p) ? cli_grid(p) : 1 << 20;
     rp_desc d = rp_desc_init(1, p->desc.heads, length, length, 1 << 20);
     rp_term terms[RP_MAX_TERMS];
     rp_plan *plan;
     for (int32_t n = 0; n < p->desc.n_terms; n++) {
         terms[n] = p->terms[n];
-        rp_term_usual_sizes(&terms[n], length); /* for sizes that come from the arrays */
+        rp_term_usual_sizes(&terms[n], length); /* sizes that will come from the arrays */
     }
     d.scale = p->desc.scale;
     d.softcap = p->desc.softcap;
@@ -178,21 +178,22 @@ int cli_array(const io_set *in, const char *name, rp_dtype type, io_set *made, r
         return cli_error(CLI_FAILED, "%s", err);
     io_safe(safe, sizeof safe, name);
     if (from->ndim > RP_MAX_AXES)
-        return cli_error(CLI_FAILED, "array \"%s\": has %d axes (reshape it to at most %d)", safe, (int)from->ndim,
+        return cli_error(CLI_FAILED, "array \"%s\" has %d axes (reshape it to at most %d)", safe, (int)from->ndim,
                          RP_MAX_AXES);
-    static const double nothing = 0; /* address of empty arrays */
+    static const double nothing = 0; /* address for arrays without elements */
     if (!is_floating(from->dtype) || !is_floating(type) || from->dtype == type) {
         *a = rp_array_of(from->data ? from->data : &nothing, from->dtype, from->ndim, from->shape);
         return CLI_OK;
     }
     int64_t n = 1;
     for (int32_t x = 0; x < from->ndim; x++)
-        n *= from->shape[x]; /* cannot overflow: the reader has checked it */
+        n *= from->shape[x]; /* no overflow: the reader has checked the shape */
     void *data = malloc((size_t)n * rp_dtype_size(type) + 1);
     if (!data || io_add(made, name, type, from->ndim, from->shape, data, false) != 0) {
         free(data);
-        return cli_error(CLI_FAILED, "array \"%s\": out of memory converting it (free %lld bytes, or store it as %s)",
-                         safe, (long long)n * (long long)rp_dtype_size(type), rp_dtype_name(type));
+        return cli_error(CLI_FAILED,
+                         "array \"%s\": out of memory while converting it (free %lld bytes, or store it as %s)", safe,
+                         (long long)n * (long long)rp_dtype_size(type), rp_dtype_name(type));
     }
     rp_convert(data, type, from->data, from->dtype, n);
     *a = rp_array_of(data, type, from->ndim, from->shape);

@@ -1,4 +1,4 @@
-/* progress.c -- the progress bar: the fraction of the work that is done, and the time that remains at the same speed.
+/* progress.c -- the progress bar: the fraction of the work that is done, and the estimated remaining time.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/progress.h"
 #include <math.h>

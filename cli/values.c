@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Describe the integers from min to max in `text`, such as "1 to 8". Return `text`. */
+/* Write the range min to max to `text` in words, such as "1 to 8". Return `text`. */
 static const char *range_words(int64_t min, int64_t max, char text[64])
 {
     if (min == max)
@@ -43,7 +43,8 @@ int cli_integer(const char *option, const char *text, int64_t min, int64_t max, 
 
 int cli_real(const char *option, const char *text, double *value)
 {
-    /* The library parses numbers the same in every locale. Call it through a term with one number. */
+    /* Let the library parse the number, because it does so independently of the locale. It does not export its parser,
+     * so parse a term that has one number. */
     char term[96], names[RP_MAX_ARRAYS][RP_NAME_MAX], safe[96];
     rp_term t;
     snprintf(term, sizeof term, "log,lambda=%s", text);

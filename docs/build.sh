@@ -1,12 +1,12 @@
 #!/bin/sh
-# build.sh -- build the documentation site in build/docs/html, with warnings as errors, in a virtual environment under build/, and run
-# its examples. It uses the wheel of tools/python.sh, and runs that script if the wheel is missing or older than its sources.
+# build.sh -- build the documentation site in build/docs/html and run its examples, in a virtual environment under build/. Warnings are
+# errors. The script uses the wheel of tools/python.sh, and runs that script if the wheel is missing or older than its sources.
 # SPDX-License-Identifier: Apache-2.0
 set -eu
 cd "$(dirname "$0")/.."
 place=build/docs
 mkdir -p $place
-newer() { # FILE PATH...: succeed if FILE is missing or a file in the paths is newer
+newer() { # newer FILE PATH...: succeed if FILE is missing or a file in the paths is newer
     file=$1 && shift
     [ ! -e "$file" ] || [ -n "$(find "$@" -type f -newer "$file" -not -path '*__pycache__*' -print -quit)" ]
 }
@@ -31,7 +31,7 @@ if newer $place/tutorials/serve.ipynb $place/installed docs/tutorials docs/tutor
 fi
 
 doxygen docs/Doxyfile
-sphinx() { # after a failure read all pages again, because a page warns only when it is read
+sphinx() { # after a failure, force the next run to read all pages, because Sphinx repeats warnings only for pages that it reads
     $python -m sphinx -q -W -d $place/doctrees "$@" || { rm -rf $place/doctrees docs/api; return 1; }
 }
 sphinx --keep-going -j 2 -b html docs $place/html

@@ -7,13 +7,14 @@ ROOM = {"left": 0.06, "right": 0.98, "bottom": 0.14, "top": 0.92, "wspace": 0.2}
 
 
 def draw(q, k, v, **options):
-    """Draw the effect of the term in the options: on the scores, as an image and by offset, or for relval and sink on outputs or weights."""
+    """Draw the effect of the term in the options. For relval and sink, draw outputs or weights; for other terms, draw the scores as an
+    image and by offset."""
     if "relval" in options:
         return _beside(_outputs(q, k, v), _outputs(q, k, v, **options))
     if "sink" in options:
         return _sink(q, k, v, **options)
     where = ""
-    if "rope" in options:  # the same vector at every position, so the scores depend only on offsets
+    if "rope" in options:  # with the same vector at every position, the scores depend only on offsets
         q = k = np.ones_like(q)
         where = ", where all of q and k is 1"
     with_it, without = _scores(q, k, v, **options), _scores(q, k, v)

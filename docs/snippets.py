@@ -1,4 +1,4 @@
-"""Run the tables of migrate.md as calls. The site build runs them, and python/tests compares them with the other libraries.
+"""Run the calls in the tables of migrate.md. The site build runs them, and python/tests compares them with the other libraries.
 
 SPDX-License-Identifier: Apache-2.0"""
 import re
@@ -11,7 +11,7 @@ import relpos
 B, H, N, M, D = 2, 4, 24, 3, 16
 rng = np.random.default_rng(4)
 q, k, v, x, memory = rng.standard_normal((5, B, H, N, D))
-causal = np.tri(N, dtype=bool)  # also a mask with the opposite meaning
+causal = np.tri(N, dtype=bool)  # also used as a mask with the opposite meaning
 NAMES = {
     "q": q, "k": k, "v": v, "x": x, "memory": memory, "N": N, "M": M,
     "weight": rng.standard_normal((32, H)), "table": rng.standard_normal((H, 9)), "window_table": rng.standard_normal((77, H)),
@@ -25,7 +25,7 @@ NAMES = {
 
 
 class Row(NamedTuple):
-    """A row of a table: its section, the code on its left side, and the code on its right side."""
+    """A row of a table: its section, the code on the left for the other library, and the code on the right for relpos."""
 
     section: str
     there: list
@@ -40,7 +40,7 @@ def rows():
             section = line[3:]
         elif line.startswith("|"):
             cells = [re.findall(r"`([^`]+)`", cell.replace("\\|", "|")) for cell in re.split(r"(?<!\\)\|", line)]
-            codes = [cell for cell in cells[:-2] if cell]  # drops the column of differences
+            codes = [cell for cell in cells[:-2] if cell]  # without the column of differences
             if codes:
                 there, (here,) = codes
                 found.append(Row(section, there, here))
@@ -48,7 +48,7 @@ def rows():
 
 
 def here(row):
-    """Compute the right side of a row."""
+    """Run the code on the right side of a row, and return the result."""
     def call(*arrays, **options):
         return relpos.attention(*(arrays or (q, k, v)), **options)
     return eval(f"call({row.here})", {"call": call, "relpos": relpos, "np": np, **NAMES})

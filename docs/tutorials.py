@@ -2,8 +2,8 @@
 
 A tutorial is Markdown. Its Python blocks are cells, which run in order in the root of the source. A run writes a notebook with the cells and
 their output. docs/build.sh runs the tutorials without PyTorch and writes their notebooks to build/docs/tutorials. Notebooks with PyTorch are
-committed in docs/tutorials; ./check --torch runs them again, and the build fails if the text of one has changed since. Tutorials that the
-build runs print no times, so that two builds of the site are identical.
+committed in docs/tutorials; ./check --torch runs them again, and the build fails if a tutorial has changed since its notebook was written.
+Tutorials that the build runs print no times, so two builds of the site are identical.
 
     python docs/tutorials.py            run tutorials without PyTorch, and check the committed notebooks; docs/build.sh runs this
     python docs/tutorials.py --torch    run tutorials with PyTorch; notebooks go to build/docs/torch
@@ -24,7 +24,7 @@ from pathlib import Path
 
 here = Path(__file__).resolve().parent
 made = here.parent / "build/docs/tutorials"
-NAMES = {"bias": 2, "train": 2, "long": 1, "serve": 2}  # in reading order, with the number of the picture on its card
+NAMES = {"bias": 2, "train": 2, "long": 1, "serve": 2}  # tutorial: number of the picture on its card; in reading order
 
 
 def read(name):
@@ -36,7 +36,7 @@ def needs_torch(name):
 
 
 def kept(name):
-    """Return the path of the notebook that the site shows."""
+    """Return the path of the notebook that the site shows for a tutorial."""
     return (here / "tutorials" if needs_torch(name) else made) / f"{name}.ipynb"
 
 
@@ -94,7 +94,7 @@ def outputs(code, names, where):
 
 
 def for_notebook(text):
-    """Convert MyST to the Markdown of notebooks: formulas between dollars, and plain text instead of links to other pages."""
+    """Convert MyST to the Markdown of notebooks: put formulas between dollar signs, and replace links to other pages by plain text."""
     text = re.sub(r"^```\{math\}\n(.*?)^```$", r"$$\n\1$$", text, flags=re.M | re.S)
     text = re.sub(r"\{math\}`([^`]+)`", r"$\1$", text)
     return re.sub(r"(?<!!)\[([^\]]+)\]\((?!https?:)[^)]+\)", r"\1", text)
@@ -118,7 +118,7 @@ def pictures(notebook, name):
 
 
 def page(name):
-    """Return the page of a tutorial, with the outputs below each cell."""
+    """Return the page of a tutorial, with the outputs of each cell below the cell."""
     notebook, parts = json.loads(kept(name).read_text()), []
     drawn = pictures(notebook, name)
     for (is_code, text), cell in zip(cells(read(name)), notebook["cells"]):

@@ -15,24 +15,24 @@ int main(void)
     for (int n = 0; n < B * H * N * D; n++) {
         q[n] = (float)rand() / (float)RAND_MAX - 0.5f;
         k[n] = (float)rand() / (float)RAND_MAX - 0.5f;
-        v[n] = (float)(n / D % N); /* each value is the position of its key */
+        v[n] = (float)(n / D % N); /* the value is the position of the key */
     }
 
-    /* description: causal attention with the slopes of the paper */
+    /* describe causal attention with the slopes of the ALiBi paper */
     rp_term alibi = rp_term_init(RP_TERM_ALIBI);
     rp_mask causal = {RP_MASK_CAUSAL, 0, 0};
     rp_desc desc = rp_desc_init(B, H, N, N, D);
     desc.terms = &alibi, desc.n_terms = 1;
     desc.masks = &causal, desc.n_masks = 1;
 
-    /* plan: checks the description and chooses the kernels */
+    /* create a plan: it checks the description and chooses the kernels */
     rp_plan *plan;
     if (rp_plan_create(&plan, &desc) != RP_OK) {
         fprintf(stderr, "%s\n", rp_last_error());
         return 1;
     }
 
-    /* arrays of one call */
+    /* set the arrays of one call */
     rp_tensors t = rp_tensors_init();
     t.q = rp_array_of(q, RP_F32, 4, shape);
     t.k = rp_array_of(k, RP_F32, 4, shape);

@@ -15,7 +15,7 @@ int main(void)
     static float q[N * D], k[N * D], v[N * D], out[N * D], dout[N * D], lse[N];
     float table[LEFT + RIGHT + 1] = {0}, gradient[LEFT + RIGHT + 1];
     for (int n = 0; n < N * D; n++)
-        v[n] = (float)rand() / (float)RAND_MAX - 0.5f; /* q and k stay 0, so only the table decides */
+        v[n] = (float)rand() / (float)RAND_MAX - 0.5f; /* q and k stay 0, so only the table determines attention */
 
     rp_term term = rp_term_init(RP_TERM_TABLE);
     term.left = LEFT, term.right = RIGHT;
@@ -34,7 +34,7 @@ int main(void)
     t.out = rp_array_of(out, RP_F32, 4, shape);
     t.lse = rp_array_of(lse, RP_F32, 3, row);
     t.term[0][0] = rp_array_of(table, RP_F32, 2, table_shape);
-    rp_grads g = rp_grads_init(); /* only the gradients that you set are computed */
+    rp_grads g = rp_grads_init(); /* only gradients that you set are computed */
     g.dout = rp_array_of(dout, RP_F32, 4, shape);
     g.term[0][0] = rp_array_of(gradient, RP_F32, 2, table_shape);
 
@@ -42,7 +42,7 @@ int main(void)
         float loss = 0;
         if (rp_attend(plan, &t, NULL) != RP_OK)
             break;
-        for (int n = 0; n < N * D; n++) { /* the loss is half the squared distance to the previous value */
+        for (int n = 0; n < N * D; n++) { /* loss: half the squared distance to the previous token's value */
             const float error = n < D ? 0 : out[n] - v[n - D];
             loss += error * error / 2;
             dout[n] = error;
@@ -50,7 +50,7 @@ int main(void)
         if (step % 20 == 0)
             printf("step %2d: loss %.4f, bias of the previous token %+.2f, of the token itself %+.2f\n", step,
                    (double)loss, (double)table[LEFT - 1], (double)table[LEFT]);
-        if (rp_backward(plan, &t, &g, NULL) != RP_OK) /* reuses out and lse of rp_attend */
+        if (rp_backward(plan, &t, &g, NULL) != RP_OK) /* uses out and lse of rp_attend */
             break;
         for (int n = 0; n < LEFT + RIGHT + 1; n++)
             table[n] -= 0.5f * gradient[n];

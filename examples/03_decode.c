@@ -1,4 +1,4 @@
-/* 03_decode.c -- decode token by token with one plan: keys and values in pages, biases computed once.
+/* 03_decode.c -- decode token by token with one plan; keys and values are in pages, and biases are computed once.
  *
  *     cc 03_decode.c $(pkg-config --cflags --libs relpos) -lm -o 03_decode && ./03_decode
  *
@@ -31,7 +31,7 @@ int main(void)
     rp_desc desc = rp_desc_init(1, H, 1, LONGEST, D);
     desc.kv_heads = HK;
     desc.terms = terms, desc.n_terms = 2;
-    desc.flexible = 1; /* each call sets its number of keys, at most LONGEST */
+    desc.flexible = 1; /* each call may have a different number of keys, up to LONGEST */
     rp_plan *plan = NULL;
     rp_prepared *prepared = NULL;
     rp_tensors t = rp_tensors_init();

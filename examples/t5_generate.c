@@ -1,4 +1,4 @@
-/* t5_generate.c -- generate text and print it as it is written; Ctrl-C stops it.
+/* t5_generate.c -- generate text, and print it while it is generated. Ctrl-C stops it.
  *
  *     cc t5_generate.c $(pkg-config --cflags --libs relpos_t5) -o t5_generate
  *     ./t5_generate flan-t5-small "translate English to German: Good morning."
@@ -19,11 +19,11 @@ static void on_signal(int number)
     stop = 1;
 }
 
-/* The output so far. A token may change the text of earlier tokens, so all tokens are decoded again. */
+/* The output so far. A new token may change the text of earlier tokens, so all tokens are decoded each time. */
 typedef struct output {
     const rp_t5 *model;
     int32_t tokens[MOST];
-    int64_t n, shown; /* number of tokens, and bytes of their text already printed */
+    int64_t n, shown; /* number of tokens; number of bytes printed so far */
 } output;
 
 static int on_token(void *context, int64_t source, int32_t index, int32_t token)
@@ -36,7 +36,7 @@ static int on_token(void *context, int64_t source, int32_t index, int32_t token)
     if (rp_t5_detokenize(o->model, o->tokens, o->n, &text, &size) != RP_OK)
         return 1; /* any value other than 0 ends the call */
     if (size >= 3 && memcmp(text + size - 3, "\xef\xbf\xbd", 3) == 0)
-        size -= 3; /* a character whose last bytes are still missing */
+        size -= 3; /* cut a character whose last bytes are still missing */
     if (size > o->shown) {
         fwrite(text + o->shown, 1, (size_t)(size - o->shown), stdout);
         fflush(stdout);
@@ -62,7 +62,7 @@ int main(int argc, char **argv)
         return 2;
     }
     rp_t5_opening opening = rp_t5_opening_init();
-    opening.type = "int8"; /* a quarter of the size of f32 */
+    opening.type = "int8"; /* int8 weights take a quarter of the memory of f32 */
     rp_status status = rp_t5_open(&model, argv[1], &opening);
     if (status == RP_OK)
         status = rp_t5_tokenize(model, argv[2], -1, &tokens, &n);
@@ -72,7 +72,7 @@ int main(int argc, char **argv)
         rp_t5_generation g = rp_t5_generation_of(model); /* the model's default settings */
         rp_t5_results *results = NULL;
         signal(SIGINT, on_signal);
-        g.beams = g.returned = 1; /* with several beams, all text would be reported at the end */
+        g.beams = g.returned = 1; /* beam search would report all text at the end */
         g.max_new_tokens = MOST;
         g.min_new_tokens = g.min_new_tokens < MOST ? g.min_new_tokens : MOST;
         g.scores = 1;

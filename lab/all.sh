@@ -1,6 +1,6 @@
 #!/bin/sh
-# all.sh RELPOS OUT [--quick] -- run the experiments of the laboratory and write their page of results, OUT/report.html and OUT/report.md. With
-# --quick this takes three minutes on two cores, without it hours. Results that OUT already has are kept. From the root of the source:
+# all.sh RELPOS OUT [--quick] -- run the experiments of the laboratory and write a page of the results, OUT/report.html and OUT/report.md. This
+# takes hours, or with --quick three minutes on two cores. Results that OUT already has are kept. From the root of the source:
 #
 #     lab/all.sh build/release/relpos out/lab --quick
 #
@@ -11,7 +11,7 @@ usage='usage: lab/all.sh RELPOS OUT [--quick]'
 relpos=$(realpath "${1:?$usage}")
 out=${2:?$usage}
 quick=${3:-}
-length=1024 # of the windows for relpos lab inspect
+length=1024 # length of the windows for relpos lab inspect
 [ -z "$quick" ] || length=256
 export relpos out quick
 if ! python3 -c 'import matplotlib' 2>/dev/null; then
@@ -20,7 +20,7 @@ if ! python3 -c 'import matplotlib' 2>/dev/null; then
 fi
 mkdir -p "$out" out
 [ -n "$quick" ] || [ -s out/corpus.txt ] || lab/corpus.sh out/corpus.txt
-csplit -s -f out/vim- lab/data/vim.txt '/^\*builtin.txt/' '/^\*options.txt/' '/^\*syntax.txt/' # for classify.lab
+csplit -s -f out/vim- lab/data/vim.txt '/^\*builtin.txt/' '/^\*options.txt/' '/^\*syntax.txt/' # the texts of classify.lab
 started=$(date +%s)
 # shellcheck disable=SC2016 # the shells that xargs starts expand the variables
 printf '%s\n' length rate buckets strategies clip sharing scaling classify | xargs -P "$(nproc)" -I '{}' sh -eu -c '

@@ -1,7 +1,7 @@
 #!/bin/sh
 # corpus.sh OUT.txt -- create about 16 MB of English text from Debian packages: Vim's help, the manual pages of Linux, and the topics of
 # Python's help. Needs apt-get, dpkg-deb and python3; installs nothing. Prints versions and the hash of the text. Other releases of Debian
-# give another text; the script then warns, by lab/corpus.sums, which parts differ from the text of lab/results.
+# give another text; the script compares it with lab/corpus.sums and warns which parts differ from the text used for lab/results.
 #
 # Licences: Vim's help is under the Open Publication License, v1.0 or later, without options. Each manual page states its licence, mostly the
 # GPL or the Linux man-pages copyleft (/usr/share/doc/manpages/copyright). Python's topics are under the PSF licence. The text is meant for
@@ -26,7 +26,7 @@ for package in *.deb; do
     basename "$package" .deb
 done
 find files/usr/share/vim -path '*/doc/*.txt' | sort | xargs cat >vim
-# Remove the markup of manual pages: comments, requests, changes of font.
+# Remove the markup of manual pages: comments, requests and font changes.
 find files/usr/share/man/man* -name '*.gz' -type f | sort | while read -r page; do
     zcat "$page" | sed -e "/^['.]\\\\\"/d" -e "s/^\.[A-Za-z]* *//" -e 's/\\f[BIRP(CW]*//g' -e 's/\\-/-/g' -e "s/\\\\(aq/'/g" -e 's/\\&//g' -e '/^$/d'
     echo

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measure how much each position adds to the time of forward attention: pairs of calls with and without it, run alternately.
+"""Measure how much time each position scheme adds to forward attention. Calls with and without the scheme run alternately, in pairs.
 
     build/python/venv/bin/python lab/forward.py [-o out/forward.jsonl] [--rounds 15] [--batch 32]
 
@@ -33,7 +33,7 @@ def sinusoids():
 
 
 def calls(batch):
-    """Return {position: function that makes one call of attention with it}."""
+    """Return {position: function that calls attention once with this position scheme}."""
     q, k, v = (normal(batch, HEADS, LENGTH, WIDTH) for _ in range(3))
     x = normal(batch, LENGTH, HEADS * WIDTH)
     out, y = np.empty_like(q), np.empty_like(x)
@@ -54,7 +54,7 @@ def calls(batch):
 
 
 def timed(call):
-    """Return the processor time of a call in milliseconds. Other programs change it less than elapsed time. The call runs in this thread."""
+    """Return the processor time of this thread for a call, in milliseconds. Other programs disturb it less than elapsed time."""
     start = time.thread_time()
     call()
     return 1e3 * (time.thread_time() - start)
@@ -73,7 +73,7 @@ def main():
     parser.add_argument("--batch", type=int, default=32, help="default %(default)s")
     a = parser.parse_args()
     every = calls(a.batch)
-    times = {what: [] for what in every}  # (time without, time with) of each pair
+    times = {what: [] for what in every}  # position: (time without it, time with it) of each pair
     for call in every.values():
         call()
     for n in range(a.rounds):

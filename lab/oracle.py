@@ -6,8 +6,9 @@ time of a step. Run it by hand from the root of the source:
 
 It supports the positions none, sinusoidal, learned, t5, alibi, kerple (log), relkey, rope (without scaling) and forget, without dropout. It
 compares losses in f32 with PyTorch's losses in f64. Rounding errors grow during training, so the bound is four times the largest difference so
-far between PyTorch's own f32 and f64. After a few hundred steps that difference is as large as the difference between two starts. --whole
-therefore trains to the end with several starts, and compares the mean loss of the last tenth of the steps with the spread of the starts.
+far between PyTorch's losses in f32 and in f64. After a few hundred steps that difference is as large as the difference between two starts.
+--whole therefore trains to the end with several starts. It compares the difference of the mean losses over the last tenth of the steps with the
+spread between starts.
 Needs torch, numpy and safetensors. SPDX-License-Identifier: Apache-2.0"""
 import argparse
 import json
@@ -72,7 +73,7 @@ class Model:
     def array(self, layer, name):
         return self.w[f"attn.{name}" if self.c["position_layers"] == "shared" else f"layers.{layer}.attn.{name}"]
 
-    def rotate(self, x):  # Su 2021; rotates channel c together with channel c + dim / 2
+    def rotate(self, x):  # Su 2021; channel c forms a pair with channel c + dim / 2
         half = x.shape[-1] // 2
         angle = torch.arange(x.shape[-2], dtype=torch.float64)[:, None] * 10000 ** (-torch.arange(half, dtype=torch.float64) / half)
         cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
@@ -80,7 +81,7 @@ class Model:
         return torch.cat([a * cos - b * sin, a * sin + b * cos], -1)
 
     def bias(self, layer, heads, dtype, q, scale, gates):
-        """Return the sum that the terms add to the scores, [1 or batch, heads, length, length]; None if there is only rope."""
+        """Return the sum of the terms that are added to the scores, [1 or batch, heads, length, length]; None if there is no such term."""
         if all(kind == "rope" for kind, _ in self.terms):
             return None
         total = torch.zeros(heads, *self.r.shape, dtype=dtype).masked_fill(self.future, -math.inf)
@@ -95,7 +96,7 @@ class Model:
                 total = total - a * torch.log1p(b * self.r.abs().to(dtype))
             elif kind == "relkey":  # Shaw 2018
                 left, right = int(p["left"]), int(p["right"])
-                vectors = self.array(layer, "relkey.table")  # one table for each head, or one for all
+                vectors = self.array(layer, "relkey.table")  # the heads have separate tables or share one
                 products = torch.einsum("bhid,rd->bhir" if vectors.ndim == 2 else "bhid,hrd->bhir", q, vectors)
                 total = total + scale * products.gather(-1, (self.r.clamp(-left, right) + left).expand(*products.shape[:3], -1))
             elif kind == "forget":  # Lin 2025
@@ -157,7 +158,7 @@ def train(arrays, c, text, dtype, steps):
         [{"params": decays, "weight_decay": float(c["weight_decay"])}, {"params": others, "weight_decay": 0.0},
          {"params": terms, "weight_decay": float(c["weight_decay_terms"]), "multiplier": float(c["lr_terms"])}],
         lr=1, betas=(float(c["beta1"]), float(c["beta2"])), eps=float(c["eps"]))
-    bounded = [(n, w) for n, w in model.w.items() if ".kerple." in n]  # a and p stay at or above 0.01
+    bounded = [(n, w) for n, w in model.w.items() if ".kerple." in n]  # a and p must stay at or above 0.01
     batch, length, seed = int(c["batch"]), int(c["length"]), int(c["seed"])
     for step in range(steps):
         starts = [random(seed, 1, step * batch + b) % (len(text) - length) for b in range(batch)]
@@ -181,7 +182,7 @@ def train(arrays, c, text, dtype, steps):
 
 
 def first_of(run):
-    """Return the initial weights of a run, its configuration and its training text."""
+    """Return the initial weights of a training run, its configuration and its training text."""
     arrays, meta = read_safetensors(run / "checkpoint.safetensors")
     c = dict(x.split(" = ", 1) for x in meta["relpos.lab"].splitlines() if " = " in x)
     text = np.concatenate([np.frombuffer(pathlib.Path(f).read_bytes(), np.uint8) for f in c["text"].split()])
@@ -189,7 +190,7 @@ def first_of(run):
 
 
 def whole(a, run, where):
-    """Train to the end with each start in both programs, and compare the mean losses of the last tenth of the steps."""
+    """Train to the end in both programs, with several starts, and compare the mean losses over the last tenth of the steps."""
     ours, theirs = [], []
     for seed in range(1, a.whole + 1):
         run(where / f"first{seed}", "--set", f"seed={seed}", "--until", "0")

@@ -4,10 +4,10 @@ Run it by hand from the root of the source:
 
     lab/oracle_t5.py build/release/relpos lab/numbers.lab [--steps 20] [--set KEY=VALUE] [--write FILE]
 
-It exports the initial weights with `relpos lab export --transformers`, trains T5ForConditionalGeneration on the same batches without dropout,
-and compares the losses of relpos in f32 with the losses of transformers in f64. Rounding errors grow during training, so the bound is four
-times the largest difference so far between transformers' own f32 and f64. Then it exports the trained model as f32 and as bf16, and compares
-the loss on held-out pairs and the targets that both programs write. --write saves the losses in f64 and the bounds, which tests/lab/pairs.sh
+The script exports the initial weights with `relpos lab export --transformers`, trains T5ForConditionalGeneration on the same batches without
+dropout, and compares the losses of relpos in f32 with the losses of transformers in f64. Rounding errors grow during training, so the bound is
+four times the largest difference so far between the losses of transformers in f32 and in f64. Then it exports the trained model as f32 and as
+bf16, and compares the loss on held-out pairs and the generated targets. --write saves the f64 losses and the bounds, which tests/lab/pairs.sh
 reads. Needs torch and transformers. SPDX-License-Identifier: Apache-2.0"""
 import argparse
 import functools
@@ -30,7 +30,7 @@ def read_pairs(files):
 
 
 @functools.lru_cache(1)
-def order(seed, epoch, n, batch, lengths):  # same as order_epoch in lab/engine/pair_data.c
+def order(seed, epoch, n, batch, lengths):  # as order_epoch in lab/engine/pair_data.c does
     pairs = list(range(n))
     for x in range(n - 1, 0, -1):
         y = random(seed, 4, epoch * n + x) % (x + 1)
@@ -88,7 +88,7 @@ def train(folder, c, pairs, dtype, steps):
 
 @torch.no_grad()
 def measure(folder, pairs, dtype):
-    """Return the mean loss of a token, and the targets that the model writes with greedy decoding."""
+    """Return the mean loss per token, and the targets that the model generates by greedy decoding."""
     model = T5ForConditionalGeneration.from_pretrained(folder, dtype=dtype).eval()
     tokenizer, total, count, written = ByT5Tokenizer.from_pretrained(folder), 0.0, 0, []
     for x in range(0, len(pairs), 64):

@@ -1,4 +1,4 @@
-"""The random numbers of `relpos lab`, as in src/base/random.h: number n of a stream depends only on the seed.
+"""The random numbers of `relpos lab`, as in src/base/random.h. Number n of a stream depends only on n and the seed.
 SPDX-License-Identifier: Apache-2.0"""
 MASK = (1 << 64) - 1
 

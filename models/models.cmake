@@ -1,4 +1,4 @@
-# models.cmake -- the libraries relpos_linear, relpos_io, relpos_tokenizer and relpos_t5, which contains the other three.
+# models.cmake -- the libraries relpos_linear, relpos_io, relpos_tokenizer and relpos_t5. The last contains the others.
 # SPDX-License-Identifier: Apache-2.0
 file(GLOB linear_sources CONFIGURE_DEPENDS models/linear/*.c)
 file(GLOB linear_set_sources CONFIGURE_DEPENDS models/linear/sets/*.c)
@@ -19,7 +19,7 @@ if(RELPOS_STATIC_IO)
   endforeach()
   install(DIRECTORY ${RELPOS_STATIC_IO}/licences DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)
 endif()
-add_library(relpos_client INTERFACE) # settings of the libraries above the core
+add_library(relpos_client INTERFACE) # settings shared by the libraries above the core
 target_include_directories(relpos_client INTERFACE ${io_INCLUDE_DIRS} ${png_INCLUDE_DIRS})
 target_link_libraries(relpos_client INTERFACE relpos_flags ${io_libraries} m)
 
@@ -39,12 +39,12 @@ set_target_properties(relpos_io relpos_tokenizer relpos_linear PROPERTIES POSITI
 target_link_libraries(relpos_t5 PUBLIC relpos PRIVATE $<BUILD_INTERFACE:relpos_flags> $<BUILD_INTERFACE:relpos_tokenizer>
   $<BUILD_INTERFACE:relpos_linear> $<BUILD_INTERFACE:relpos_io> m)
 set_target_properties(relpos_t5 PROPERTIES SOVERSION ${soversion} VERSION ${PROJECT_VERSION} EXPORT_NAME t5
-                                           INSTALL_RPATH ${here}) # next to librelpos
+                                           INSTALL_RPATH ${here}) # it finds librelpos next to itself
 if(RELPOS_BUILD_PYTHON)
   install(TARGETS relpos_t5 LIBRARY COMPONENT runtime NAMELINK_SKIP)
   return()
 endif()
-if(BUILD_SHARED_LIBS) # a static one would need io, tokenizer and linear next to it
+if(BUILD_SHARED_LIBS) # a static relpos_t5 would need io, tokenizer and linear installed too
   install(TARGETS relpos_t5 EXPORT relpos LIBRARY COMPONENT runtime NAMELINK_COMPONENT dev)
   configure_file(packaging/cmake/relpos_t5.pc.in relpos_t5.pc @ONLY)
   install(FILES ${PROJECT_BINARY_DIR}/relpos_t5.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT dev)
@@ -52,7 +52,7 @@ endif()
 
 add_executable(bench_screen EXCLUDE_FROM_ALL bench/screen.c)
 target_link_libraries(bench_screen PRIVATE relpos_t5 relpos_linear relpos_io relpos_flags m)
-find_library(DNNL_LIBRARY dnnl) # Debian: libdnnl-dev; its own package file fails where OpenCL is not installed
+find_library(DNNL_LIBRARY dnnl) # Debian: libdnnl-dev. Its CMake package file fails if OpenCL is not installed.
 find_path(DNNL_INCLUDE dnnl.h)
 if(DNNL_LIBRARY AND DNNL_INCLUDE)
   add_executable(bench_linear EXCLUDE_FROM_ALL bench/linear.c)

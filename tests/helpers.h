@@ -44,20 +44,20 @@
 #ifndef THREAD_SANITIZED
 #define THREAD_SANITIZED 0
 #endif
-/* The build sets EMULATED when qemu runs the tests: qemu enforces no memory limit, a child of a process with threads
- * cannot start threads in it, and vector instructions are a hundred times slower. */
+/* The build sets EMULATED if qemu runs the tests. Under qemu memory limits have no effect, the child of a process with
+ * threads cannot start threads, and vector instructions are a hundred times slower. */
 #ifndef EMULATED
 #define EMULATED 0
 #endif
 
 /* ------------------------------------------------------------------------------------------------ problems */
 
-/* True if the tests run an instruction set: this machine has it, and it would not be an emulation inside another
- * one. */
+/* True if the tests run this instruction set: the machine has it, and it is not an emulation that would run under
+ * another emulation. */
 #define TRIED(isa) (rp_isa_found(isa) == 1 && !(EMULATED && strcmp(isa, "amx_emulated") == 0))
 
-/* True if the instruction set is emulated, a hundred times slower than the processor's. Tests with many cases run
- * only some of them. */
+/* True for an emulated instruction set, which is a hundred times slower than a real one. Tests with many cases run only
+ * some of them on it. */
 #define SLOW(isa) (strcmp(isa, "amx_emulated") == 0)
 
 /* Loop with isa = each instruction set of the library that this machine has. */
@@ -72,7 +72,7 @@
         for (const char *path; ((path) = path##_n < 0 ? "reference" : rp_isa_name(path##_n)) != NULL; path##_n++)      \
             if (TRIED(path))
 
-/* Fail with the text of the case, which `relpos verify` can repeat. */
+/* Fail, and print the case in a form that `relpos verify` can repeat. */
 __attribute__((format(printf, 3, 4), unused)) static void wrong(const problem *p, const char *isa, const char *format,
                                                                 ...)
 {
@@ -90,7 +90,7 @@ HELPER void good(rp_status status)
         fail_msg("%s: %s", rp_status_name(status), rp_last_error());
 }
 
-/* Parse a problem and fill its inputs from a seed. The text is a printf format. */
+/* Parse a problem, and fill its inputs from a seed. The text is a printf format. */
 __attribute__((format(printf, 3, 4), unused)) static void pose(problem *p, uint64_t seed, const char *format, ...)
 {
     char text[400], err[512] = "";
@@ -102,7 +102,7 @@ __attribute__((format(printf, 3, 4), unused)) static void pose(problem *p, uint6
         fail_msg("%s: %s", text, err);
 }
 
-/* Return an array of zeros that lives as long as the problem. */
+/* Return an array of zeros; it is freed with the problem. */
 HELPER rp_array array_in(problem *p, rp_dtype dtype, int32_t ndim, const int64_t *shape)
 {
     rp_array a = rp_array_of(NULL, dtype, ndim, shape);
@@ -111,7 +111,7 @@ HELPER rp_array array_in(problem *p, rp_dtype dtype, int32_t ndim, const int64_t
     return a;
 }
 
-/* Return the keys in a contiguous copy [B, Hk, Dk, Lk], in which the axis of channels precedes that of keys. */
+/* Return a contiguous copy of the keys [B, Hk, Dk, Lk]: the axis of channels comes before the axis of keys. */
 HELPER rp_array transposed(problem *p, const rp_array *k)
 {
     const int64_t heads = k->shape[1], n = k->shape[2], d = k->shape[3], size = (int64_t)rp_dtype_size(k->dtype);
@@ -127,7 +127,7 @@ HELPER rp_array transposed(problem *p, const rp_array *k)
 
 enum { WITH_LSE = 1, WITH_WEIGHTS = 2, WITH_SUMMARY = 4, WITH_ALL = 7 };
 
-/* Request more outputs than out. */
+/* Request outputs in addition to out. */
 HELPER void also(problem *p, int which, rp_dtype dtype)
 {
     const rp_desc *d = &p->desc;
@@ -165,7 +165,7 @@ HELPER void attend(problem *p, const char *isa)
         wrong(p, isa, "%s: %s", rp_status_name(status), rp_last_error());
 }
 
-/* The gradients of a call in order: dq, dk, dv, then the gradients of the terms' arrays. */
+/* Max number of gradients of a call. Their order: dq, dk, dv, then the gradients of the terms' arrays. */
 enum { GRADIENTS = 3 + RP_MAX_TERMS * RP_MAX_ARRAYS };
 
 HELPER rp_array *gradient(rp_grads *g, int n)
@@ -174,7 +174,7 @@ HELPER rp_array *gradient(rp_grads *g, int n)
     return n < 3 ? first[n] : &g->term[(n - 3) / RP_MAX_ARRAYS][(n - 3) % RP_MAX_ARRAYS];
 }
 
-/* Return the array that gradient n belongs to. */
+/* Return the array to which gradient n belongs. */
 HELPER rp_array *source_of(rp_tensors *t, int n)
 {
     rp_array *const first[3] = {&t->q, &t->k, &t->v};
@@ -193,7 +193,7 @@ HELPER const char *gradient_name(const problem *p, int n)
     return name;
 }
 
-/* Allocate gradients of the same shapes in the given type. */
+/* Allocate gradients with the same shapes in the given type. */
 HELPER rp_grads gradients_like(problem *p, rp_dtype type)
 {
     rp_grads g = p->g;
@@ -203,7 +203,7 @@ HELPER rp_grads gradients_like(problem *p, rp_dtype type)
     return g;
 }
 
-/* Call rp_backward, with or without the out and lse of the previous call. */
+/* Call rp_backward; if `given`, pass out and lse of the previous call. */
 HELPER rp_status attempt_backward(problem *p, const char *isa, const rp_grads *g, bool given)
 {
     rp_plan *plan;
@@ -263,7 +263,7 @@ HELPER void same_bits(const problem *p, const char *isa, const char *what, const
             wrong(p, isa, "%s: the bits differ from byte %zu of %zu on", what, c, n);
 }
 
-/* Check that two arrays of the same shape have the same bits. All NaN are equal. */
+/* Check that two arrays of the same shape have the same bits; any NaN equals any other. */
 HELPER void same_numbers(const problem *p, const char *isa, const char *what, const rp_array *a, const rp_array *b)
 {
     for (int64_t x = 0; x < problem_size(a); x++)
@@ -274,14 +274,16 @@ HELPER void same_numbers(const problem *p, const char *isa, const char *what, co
     same_bits(p, isa, what, a->data, b->data, (size_t)problem_size(a) * rp_dtype_size(a->dtype));
 }
 
-/* Run a problem and compare the bits of out with those of another problem, or of the same one before a change. */
+/* Run a problem, and check that out has the bits of `want`, which another problem gave, or the same problem before a
+ * change. */
 HELPER void same_out(problem *p, const char *isa, const char *what, const float *want)
 {
     attend(p, isa);
     same_bits(p, isa, what, want, p->t.out.data, (size_t)problem_size(&p->t.out) * 4);
 }
 
-/* Check that numbers in double agree, relative to the largest number in the array or to `most`, whichever is larger. */
+/* Check that numbers in double agree. Errors are relative to the largest number in the array or to `most`, whichever is
+ * larger. */
 HELPER double near(const problem *p, const char *isa, const char *what, const double *got, const double *want,
                    int64_t n, double most)
 {
@@ -303,7 +305,7 @@ HELPER uint64_t draw(uint64_t *state)
 
 /* ------------------------------------------------------------------------------------------------ fenced memory */
 
-/* n bytes next to a page that cannot be accessed: they end directly before it or begin directly after it. */
+/* n bytes of memory next to an inaccessible page. They either end at this page or begin right after it. */
 typedef struct fence {
     char *map;
     size_t size;
@@ -319,11 +321,11 @@ HELPER fence fence_of(size_t n, bool after)
         fail_msg("mmap of %zu bytes failed", f.size);
     assert_int_equal(mprotect(f.map + page, inner, PROT_READ | PROT_WRITE), 0);
     f.data = after ? f.map + page + inner - n : f.map + page;
-    memset(f.map + page, 0xc3, inner); /* fills the bytes on the other side of the data */
+    memset(f.map + page, 0xc3, inner); /* also fill the bytes on the other side of the data */
     return f;
 }
 
-/* Return true if the bytes around the data are unchanged since fence_of. */
+/* Return true if the bytes around the data have not changed since fence_of. */
 HELPER bool fence_intact(const fence *f, size_t n)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);

@@ -1,4 +1,4 @@
-/* memory_limit.h -- limit a process to the memory that it has now, plus a given amount.
+/* memory_limit.h -- limits a process to the memory that it already has, plus a given amount.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_TESTS_MEMORY_LIMIT_H
 #define RELPOS_TESTS_MEMORY_LIMIT_H
@@ -7,7 +7,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* Limit this process to mb megabytes of mappings more than it has now. Exit with code 9 if the limit cannot be set. */
+/* Allow this process to map at most mb megabytes more than now. Exit with code 9 if the limit cannot be set. */
 static inline void limit_memory(int mb)
 {
     FILE *f = fopen("/proc/self/statm", "r");

@@ -1,4 +1,4 @@
-/* pairs.h -- terms and pairs of terms of the registry, written as in a problem, for tests that loop over all of
+/* pairs.h -- terms and pairs of terms in the registry, written as in a problem string, for tests that loop over all of
  * them.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_TESTS_PAIRS_H
@@ -11,8 +11,8 @@
 
 enum { PAIR_TOKENS = 6, TERM_TEXT = 300 }; /* number of tokens in every grid */
 
-/* Write a term with a sample of its parameters; its grid has PAIR_TOKENS tokens. Return false if there is no such
- * sample. */
+/* Write a term with a sample of its parameters; a grid has PAIR_TOKENS tokens. Return false if this sample does not
+ * exist. */
 __attribute__((unused)) static bool term_text(rp_term_kind kind, int sample, char to[TERM_TEXT])
 {
     const char *given = sample < RP_MAX_SAMPLES ? rp_term_about(kind)->samples[sample] : NULL;
@@ -27,8 +27,8 @@ __attribute__((unused)) static bool term_text(rp_term_kind kind, int sample, cha
     return true;
 }
 
-/* Write two terms joined by +, or one if b is RP_TERM_NONE. Return false if they do not compose: a role other than
- * bias allows one term. */
+/* Write two terms joined by +, or one term if b is RP_TERM_NONE. Return false if they cannot be combined: for roles
+ * other than bias, only one term is allowed. */
 __attribute__((unused)) static bool pair_text(rp_term_kind a, rp_term_kind b, char to[2 * TERM_TEXT + 1])
 {
     char other[TERM_TEXT];

@@ -1,5 +1,5 @@
-/* starve.h -- make allocations fail: the n-th after a call of starve, only that one or also all later ones. Include
- * it once in a program; it defines malloc. Sanitizers define their own malloc, so with them nothing fails.
+/* starve.h -- makes allocations fail: the n-th after a call of starve, alone or with all later ones. Include this file
+ * once per program, because it defines malloc. With sanitizers, which define their own malloc, no allocation fails.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_TESTS_STARVE_H
 #define RELPOS_TESTS_STARVE_H
@@ -17,7 +17,7 @@ static inline void starve(long n, bool ever)
     starve_n = n;
 }
 
-/* Stop, and return the number of allocations since starve. */
+/* Let allocations succeed again. Return their number since starve. */
 static inline long starve_end(void)
 {
     starve_n = 0;
@@ -31,7 +31,7 @@ void *__libc_calloc(size_t n, size_t size);
 void *__libc_realloc(void *p, size_t size);
 void *__libc_memalign(size_t alignment, size_t size);
 
-#pragma GCC visibility push(default) /* the program's shared libraries call these too */
+#pragma GCC visibility push(default) /* shared libraries of the program call these functions too */
 static bool starved(void)
 {
     if (starve_n == 0)

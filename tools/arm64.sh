@@ -1,6 +1,6 @@
 #!/bin/sh
-# arm64.sh DIR -- unpack into DIR the Debian packages for arm64 that the program and its tests link with. apt selects and
-# verifies them as for a separate machine: nothing is installed on this one, and root is not needed.
+# arm64.sh DIR -- unpack the arm64 libraries of Debian that the program and its tests link with into DIR. apt selects and
+# verifies the packages, but installs nothing on this machine and needs no root.
 # SPDX-License-Identifier: Apache-2.0
 set -eu
 mkdir -p "$1"

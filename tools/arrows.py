@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Check the layering of src/ against docs/design.md: a file includes and calls only the folders listed for its own folder.
-Print each include or call that is not allowed and exit with 1. Also check that the .c files of a folder use each other's
-functions and variables in one direction only, that every file begins with its path, a description and the licence, and that
-docs/design.md names it. Standard library only.
+"""Check the layering in docs/design.md: a file includes and calls only the folders listed below for its own folder. Print each
+include or call that is not allowed and exit with 1. Also check that the .c files of a folder use each other's functions and
+variables in one direction only, that every file begins with its path, a description and the licence, and that docs/design.md
+names it. Standard library only.
 
     tools/arrows.py
 
@@ -14,14 +14,14 @@ import sys
 root = pathlib.Path(__file__).resolve().parent.parent
 # Folders and single headers that each folder may include, besides itself.
 MAY = {
-    "src/base": ["src/isa/float_state.h", "src/isa/clones.h"],  # these two include nothing
+    "src/base": ["src/isa/float_state.h", "src/isa/clones.h"],  # the two headers include nothing
     "src/terms": ["src/base"],
     "src/masks": ["src/base"],
     "src/problem": ["src/base", "src/terms", "src/masks"],
     "src/sources": ["src/base", "src/terms", "src/masks", "src/problem"],
     "src/engine": ["src/base", "src/terms", "src/masks", "src/problem", "src/sources"],
-    # templates: isa/*.c include engine/call.h before them; the FMA and AMX backends do not include each other
-    # editor.h: parameters for an editor that parses a template by itself
+    # Templates: isa/*.c include engine/call.h before them. The FMA and AMX backends do not include each other.
+    # editor.h has parameters for an editor that parses a template on its own.
     "src/kernels": ["src/kernels/fma", "src/kernels/amx", "src/engine/call.h", "src/isa/float_state.h", "src/isa/target.h", "src/isa/vector_ops.h"],
     "src/kernels/fma": ["src/kernels/register_tile.h", "src/kernels/softmax.h", "src/kernels/backward_scratch.h"],
     # only for an editor: amx_editor.h, and the templates that template.h includes before those of AMX
@@ -29,11 +29,11 @@ MAY = {
                         *(f"src/kernels/{name}.h" for name in ("block_sizes", "elements", "rotate_rows", "pack", "register_tile", "query_block", "key_tile",
                           "term_vectors", "tile_biases", "softmax", "scores", "value_vectors", "nonfinite", "summary", "skip", "forward", "decode", "backward_scratch"))],
     "src/isa": ["src/engine/call.h", "src/problem/ops.h", "src/base/pool.h", "src/base/error.h", "src/kernels"],
-    "src/reference": ["src/base", "src/terms", "src/masks", "src/problem"],  # the fast path is checked against it, so it runs none of its code
+    "src/reference": ["src/base", "src/terms", "src/masks", "src/problem"],  # it judges the fast path, so it uses none of its code
     "src/api": ["src/base", "src/terms", "src/masks", "src/problem", "src/sources", "src/engine", "src/reference"],
-    # clients of the public header
+    # a client of the public header
     "models/linear": ["src/isa/clones.h"],
-    "models/linear/kernels": ["models/linear", "src/isa/target.h", "src/isa/float_state.h", "src/isa/vector_ops.h"],  # templates: isa/*.c include models/linear/ops.h before them
+    "models/linear/kernels": ["models/linear", "src/isa/target.h", "src/isa/float_state.h", "src/isa/vector_ops.h"],  # templates; sets/*.c include models/linear/ops.h before them
     "models/linear/sets": ["models/linear", "models/linear/kernels", "src/isa/processor.h", "src/isa/target.h", "src/isa/float_state.h", "src/isa/vector_ops.h", "src/isa/avx2.h", "src/isa/avx512.h", "src/isa/amx.h", "src/isa/neon.h"],
     "models/io": ["src/base/random.h"],
     "cli/support": [],
@@ -51,21 +51,21 @@ MAY = {
     "python/relpos/_core": [],
     "examples": [],
 }
-# Folders that each folder may also call: their functions are declared in a header that it may include.
+# Folders that each folder may call without including them, because an included header declares the functions.
 CALLS = {
     "src/kernels": ["src/base", "src/problem", "src/sources", "src/engine"],  # through engine/call.h
     "src/kernels/amx": ["src/base"],
     "src/api": ["src/isa"],  # problem/ops.h: rpi_ops_named
     "src/reference": ["src/isa"],  # problem/ops.h: error bounds depend on where sums are cut
 }
-# Preprocessor tests for an instruction set are allowed only in src/isa and linear/sets.
+# Preprocessor tests for an instruction set are allowed only in src/isa and models/linear/sets.
 SETS = re.compile(r"^\s*#\s*(el)?if.*(__x86_64__|__aarch64__|__wasm|__AVX|__SSE|__ARM)")
-# CPUID traps in a virtual machine, so one file executes it, once per process.
+# In a virtual machine, CPUID causes a trap, so only one file executes it, once per process.
 ASKS_PROCESSOR = re.compile(r"\b(__get_cpuid\w*|__builtin_cpu_supports|__cpuid\w*)\(")
 PROCESSOR = "src/isa/processor.h"
 
 
-# Folders whose users never see the C fields that rp_last_error names.
+# Folders that must not show rp_last_error to users, because it names C fields.
 TELLS_USERS = ("lab", "cli", "models/t5/cli", "web", "python")
 
 
@@ -74,7 +74,7 @@ def folder_of(path):
 
 
 def resolve(including, name):
-    """Return the path from the root of a quoted include: it is beside the file, in src or in the root."""
+    """Return the path, from the root, of a quoted include. The included file is beside the including file, in src or in the root."""
     for base in (including.parent, root / "src", root / "models", root):
         if (base / name).is_file():
             return (base / name).resolve().relative_to(root).as_posix()
@@ -91,7 +91,7 @@ def calls():
         folder = folder_of(here)
         may = [folder, *MAY[folder], *CALLS.get(folder, [])]
         if path.suffix == ".h" and not folder.startswith("src/kernels"):
-            continue  # a header only declares; its inline calls are covered by the check of includes
+            continue  # a header: the check of includes covers its inline calls
         for name in set(re.findall(r"\b(rpi_\w+)\(", path.read_text())):
             if name in home and not any(f == home[name] or f.startswith(home[name] + "/") for f in may):
                 yield here, name, home[name]
@@ -169,7 +169,7 @@ def heads():
 
 
 def unnamed():
-    """Yield the files of src/ that docs/design.md does not name. It describes instruction sets and schemes by folder."""
+    """Yield the files of src/ that docs/design.md does not name, except instruction sets and schemes, which it describes by folder."""
     words = set(re.findall(r"\w+(?=\.[ch])", (root / "docs/design.md").read_text()))
     for path in sorted(p for f in MAY if f.startswith("src/") for p in (root / f).glob("*.[ch]")):
         alike = path.parent.name == "isa" and path.suffix == ".c" or is_scheme(path)

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Print the branch counts of tools/coverage.sh: a table of parts and files, the branches of a file, or the outcomes that never occur.
+"""Print the branch counts of tools/coverage.sh: by default a table of parts and files.
 
     tools/branches.py COUNTS [--show FILE | --list | --write DATE]
 
-COUNTS is the JSON of llvm-cov. A branch has two outcomes, true and false. --show prints each outcome that never occurs in a file. --list prints the
+COUNTS is the JSON of llvm-cov. A branch has two outcomes, true and false. --show prints each outcome that never occurred in FILE. --list prints the
 functions with such outcomes, by part and reason. --write writes the table by reason into docs/reliability.md. The reason is guessed from the text of
 the condition.
 SPDX-License-Identifier: Apache-2.0
@@ -17,7 +17,7 @@ from pathlib import Path
 PARTS = {"files: io": r"models/io/",
          "checks of arguments: src/api, src/masks, text and bounds of terms": r"src/api/|src/masks/|src/terms/(term_syntax|shape|forms|facts|term_registry)\.c|src/base/(array|error)",
          "command line: cli, support": r"cli/"}
-# The first pattern that matches the condition, up to the end of its line, is the reason.
+# Reason -> pattern. The first pattern that matches the condition, or the rest of its line, determines the reason.
 REASONS = {"out of memory": r"\bNULL\b|alloc|rpi_arguments_alloc|no_memory|NOMEM|json_lost|strn?dup|^!(data|text|to|line|copy|list|name|all|made|made_|args|own|row|work|loss|logits|m)\b",
            "a system call or libzip fails": r"errno|EINTR|E[A-Z]+ |\b(f?open|close|fclose|fflush|ferror|fprintf|fputs|pread|read|write|fstat|l?stat|fsync|rename|poll|flock|access|mkdir|waitpid|ftruncate|posix_spawnp?|rp_pool_create)\(|zip_|sig\w+\(|fd <|got|st\.st_",
            "an error is passed on": r"\b(code|status|error|err|wrong|bad|good|result|s)\b",
@@ -43,7 +43,7 @@ def count(path):
 
 
 def never(ways, name):
-    """Yield (line, column, outcome, condition) of each outcome in a file that never occurs."""
+    """Yield (line, column, outcome, condition) of each outcome in a file that never occurred."""
     lines = Path(name).read_text().splitlines()
     for (line, column, way), n in sorted(ways[name].items()):
         if n == 0:

@@ -1,6 +1,6 @@
-/* cases.c -- compare the results of relpos attend with a case of the independent oracle; used by tests/oracle/run.sh.
+/* cases.c -- compares the results of relpos attend with a case of the independent oracle; used by tests/oracle/run.sh.
  *     cases CASE FOUND TOLERANCE     compare each want.X of CASE with X of FOUND, by |found - want| / (1 + |want|);
- *                                    print the largest; exit with 1 if it is above the tolerance or an X is missing
+ *                                    print the largest error; exit with 1 if it exceeds TOLERANCE or an X is missing
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/io.h"
 #include <math.h>

@@ -1,6 +1,7 @@
-/* compare.c -- print the largest difference between arrays of two files; used by ./demo and the tests.
- *     compare A NAME B NAME TOLERANCE     compare the first elements of A's array with all of B's; exit with 1 if they
- *                                         differ by more than TOLERANCE
+/* compare.c -- prints the largest difference between arrays of two files; used by ./demo and the tests.
+ *     compare A NAME B NAME TOLERANCE     compare the first elements of the array in A with all elements of the array
+ *     in
+ *                                         B; exit with 1 if they differ by more than TOLERANCE
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/io.h"
 #include <math.h>

@@ -1,12 +1,12 @@
 #!/bin/sh
-# coverage.sh -- count the branches that the tests take in io, in the argument checks and in the command line, by file.
-#   tools/coverage.sh               build with clang's counters (preset coverage), run the tests without the label full and every command with
-#                                   failing allocations and system calls (tests/faults), and print a table
+# coverage.sh -- count which branches the tests take, in each file of io, the argument checks and the command line.
+#   tools/coverage.sh               build with clang's counters (preset coverage), run the tests that lack the label full, run every command
+#                                   with failing allocations and system calls (tests/faults), and print a table
 #   tools/coverage.sh CTEST...      run only the tests selected by these ctest options, without failing calls
 #   tools/coverage.sh --show FILE   print the outcomes that never occurred in a file in the last run, by line
 #   tools/coverage.sh --list        print the functions with such outcomes in the last run, by reason
 #   tools/coverage.sh --write       write the table of docs/reliability.md from the last run
-# A branch has two outcomes. The counters are mapped files (%c), so they include processes that are killed or call _exit.
+# A branch has two outcomes, true and false. The counters are memory-mapped files (%c), so they include killed processes and those that call _exit.
 # SPDX-License-Identifier: Apache-2.0
 set -eu
 cd "$(dirname "$0")/.."
@@ -32,7 +32,7 @@ if [ $# = 0 ]; then
     LLVM_PROFILE_FILE=$PWD/$build/counts/faults/%c%4m.profraw \
         tests/faults/faults.py $build/relpos $build/tests/inject $build/tests/starve.so --points 2 --ways >$build/faults.log || tail -n 1 $build/faults.log >&2
 fi
-# skip invalid files: a failing system call may have been one that creates a file of counters
+# skip invalid files of counters: the system call that creates one may have been made to fail
 "llvm-profdata-$llvm" merge -sparse -failure-mode=all -o $build/all.profdata $build/counts/*/*.profraw 2>$build/merge.log
 # shellcheck disable=SC2046
 "llvm-cov-$llvm" export -skip-expansions -instr-profile=$build/all.profdata $(find $build/relpos $build/tests -maxdepth 1 -type f -executable -printf '-object %p ') \

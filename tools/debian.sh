@@ -1,6 +1,6 @@
 #!/bin/sh
-# debian.sh -- build the Debian packages of the last commit in build/debian, run their short tests, and check them with lintian, whose
-# warnings are errors. DEB_BUILD_OPTIONS=nocheck skips the tests.
+# debian.sh -- build Debian packages from the last commit in build/debian, run their short tests, and check them with lintian. Warnings of
+# lintian are errors. DEB_BUILD_OPTIONS=nocheck skips the tests.
 # Needs debhelper, devscripts and lintian, and the packages of ./check. SPDX-License-Identifier: Apache-2.0
 set -eu
 cd "$(dirname "$0")/.."
@@ -18,6 +18,6 @@ tar -C "build/debian/relpos-$version" -xf "build/debian/relpos_$version.orig.tar
 git archive --format=tar HEAD:packaging debian | tar -C "build/debian/relpos-$version" -xf -
 cd "build/debian/relpos-$version"
 dpkg-buildpackage -us -uc
-lintian --fail-on error,warning --suppress-tags initial-upload-closes-no-bugs ../*.changes # there is no Debian bug to close
+lintian --fail-on error,warning --suppress-tags initial-upload-closes-no-bugs ../*.changes # the first upload has no Debian bug to close
 cd ..
 ls -l ./*.deb

@@ -1,16 +1,16 @@
-/* errors.c -- measure the error of the fast path for each term with its benchmark texts, for the table of
+/* errors.c -- measures the error of the fast path for each term, on the term's benchmark texts, for the table in
  * docs/numerics.md.
  *     errors > bench/results/errors.md
- * Compares out with the reference in double on the same inputs. The unit is u S, with u = 2^-24 and S = sum_j
- * w_j (|v_j| + |relval_j|). q, k, v and tables are normal; the second table multiplies q by 300, which
- * makes logits of about ±1000.
+ * The program compares `out` with the reference in double on the same inputs. Errors are in units of u S, with u =
+ * 2^-24 and S = sum_j w_j (|v_j| + |relval_j|). q, k, v and tables are normally distributed. The second table uses 300
+ * q instead of q, which gives logits of about ±1000.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/support/sample_problem.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Compute out with the given instruction set, converted to double. */
+/* Compute `out` with the given instruction set, and convert it to double. */
 static int attend(problem *p, const char *isa, double *out, int64_t n)
 {
     rp_plan *plan;
@@ -31,7 +31,7 @@ static int attend(problem *p, const char *isa, double *out, int64_t n)
     return status == RP_OK ? 0 : -1;
 }
 
-/* Compute out of the same problem in double, so the reference is not rounded to f32. absolute: use |v| and |relval|. */
+/* Compute `out` in double, so the reference is not rounded to f32. If `absolute`, use |v| and |relval|. */
 static int exact(problem *p, double *out, bool absolute)
 {
     rp_tensors t = p->t;

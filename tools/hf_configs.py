@@ -1,8 +1,14 @@
 """Settings of single models for tools/hf_models.py: config attributes that make a model small or complete, and inputs.
 
-SETTINGS has values of attributes by their paths in the config of a model. INPUTS has arguments of its forward. A tuple is the shape of
-random numbers, ("ones" or "zeros", shape...) an integer tensor, and "ids" token numbers. ("ids", token, count) are token numbers that
-begin with `count` copies of a token for an image, ("ids", shape...) token numbers of another shape. A list is converted to a tensor.
+SETTINGS maps paths in the config of a model to values. INPUTS has the arguments of its forward method:
+
+    (shape...)                        random numbers
+    ("ones" or "zeros", shape...)     an integer tensor
+    "ids"                             token numbers
+    ("ids", shape...)                 token numbers of another shape
+    ("ids", token, count)             token numbers that begin with `count` copies of an image token
+    a list                            the tensor with these elements
+
 SPDX-License-Identifier: Apache-2.0"""
 
 SAM = {"prompt_encoder_config.image_embedding_size": 4, "prompt_encoder_config.image_size": 64, "vision_config.window_size": 3,
@@ -92,7 +98,7 @@ INPUTS = {
 
 
 def complete(config, name):
-    """Set the config values listed in SETTINGS[name]."""
+    """Set the config attributes listed in SETTINGS[name]."""
     for path, value in SETTINGS.get(name, {}).items():
         *parts, last = path.split(".")
         at = config
@@ -105,7 +111,7 @@ def complete(config, name):
 
 
 def inputs(name, ids, torch, g):
-    """Return the input tensors described by INPUTS[name]; None if there is no entry."""
+    """Return the input tensors described by INPUTS[name], or None if INPUTS has no such entry."""
     def made(given):
         if isinstance(given, list):
             return torch.tensor(given)

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Test attn_implementation="relpos" on every model type of transformers' AutoModel, small and with random weights: compare outputs and
-gradients with eager attention, and record memory use, arrays of queries by keys, and the reason if a model does not run.
+"""Test attn_implementation="relpos" on every model type of transformers' AutoModel, small and with random weights. Compare outputs and
+gradients with eager attention. Record memory use, arrays of queries by keys, and, if a model does not run, the reason.
 
-    tools/hf_models.py --run [NAME...]   test the models that were tried before, or the named ones, in two processes: ten minutes. Exit with 1 if a
-                                         model that worked in bench/results/hf_models.json fails or differs
+    tools/hf_models.py --run [NAME...]   test the named models, by default all that were tried before, in two processes: ten minutes. Exit with 1
+                                         if a model that worked in bench/results/hf_models.json fails or differs
     tools/hf_models.py --save            test all models and write that file
-    tools/hf_models.py --try [NAME...]   test the models that were not tried, or the named ones, and add them to that file
-    tools/hf_models.py --memory [NAME...]  measure the memory at 4,096 tokens of working models without a measurement, or of the named ones
+    tools/hf_models.py --try [NAME...]   test the named models, by default all that were not tried, and add them to that file
+    tools/hf_models.py --memory [NAME...]  measure the memory at 4,096 tokens of the named models, by default of all working ones not yet measured
     tools/hf_models.py --write           write docs/hf-models.md from that file
     tools/hf_models.py --check           exit with 1 if that page is stale
 
---write and --check need only the standard library, the others also torch, transformers and relpos. A model is in eval mode, in f64 if possible, with
-2 layers if its config allows it. A model that eager attention cannot run with such a config counts as not tried.
+--write and --check need only the standard library; the other commands need torch, transformers and relpos. Models run in eval mode, in f64 if
+possible, with 2 layers if the config allows it. If eager attention cannot run a model with such a config, the model counts as not tried.
 SPDX-License-Identifier: Apache-2.0"""
 import json
 import os
@@ -41,18 +41,18 @@ WIDTHS = r"(.*_)?(hidden_size|hidden_dim|d_model|n_embd|embed_dim|embedding_size
 INNER = r"(.*_)?(intermediate_size|ffn_dim|d_ff|d_inner|n_inner|mlp_dim|feed_forward_dim|dim_feedforward|ffn_hidden_size)"
 
 
-# Ways to make a config small, tried in order until eager attention runs: (layers, reduce widths, reduce images). In
-# models with several kinds of layers, such as Jamba, the first two layers may have no attention. In many configs,
-# widths must agree with others.
+# Ways to make a config small, tried in order until eager attention runs: (layers, reduce widths, reduce images). Six layers are for models with
+# several kinds of layers, such as Jamba, whose first two layers may have no attention. Unreduced widths are for configs in which widths must agree
+# with other values.
 WAYS = (2, True, True), (6, True, True), (2, False, True)
 
 
 POSITIONS = r"max_(position_embeddings|seq_len|source_positions|target_positions)|n_positions"
-at_least = 0  # minimum number of positions; 0: at most 1100
+at_least = 0  # minimum number of positions; 0: at most 1100 positions
 
 
 def size_of(key, value, heads, way):
-    """Return a small value for a key of a config with this number of heads, or the present value."""
+    """Return a small value for a key of a config with this number of heads, or the current value if it needs no change."""
     layers, widths, _ = way
     if isinstance(value, bool) or not isinstance(value, int):
         return value
@@ -86,10 +86,10 @@ def size_of(key, value, heads, way):
 
 
 def small(config, PreTrainedConfig, way=WAYS[0]):
-    """Shrink a config and the configs inside it in place."""
+    """Make a config and its sub-configs small, in place."""
     old, heads = getattr(config, "num_hidden_layers", None), getattr(config, "num_attention_heads", 4)
     staged = [key for key in ("depths", "num_heads", "hidden_sizes") if isinstance(getattr(config, key, None), (list, tuple))]
-    if "depths" in staged:  # the widths and heads of stages belong together
+    if "depths" in staged:  # keep the widths and heads of the stages consistent
         config.depths = [1 if n < len(config.depths) - 1 else 2 for n in range(len(config.depths))]
     for key, value in list(vars(config).items()):
         if isinstance(value, PreTrainedConfig):
@@ -116,7 +116,7 @@ def small(config, PreTrainedConfig, way=WAYS[0]):
         config.pad_token_id = 0
     if isinstance(rate := getattr(config, "drop_path_rate", None), (int, float)):
         config.drop_path_rate = type(rate)(0)
-    if way != WAYS[0]:  # set values that the config leaves open but the model needs
+    if way != WAYS[0]:  # set values that are None in the config but that the model needs
         width, some = (getattr(config, key, None) for key in ("hidden_size", "num_attention_heads"))
         for key, value in (("vocab_size", VOCABULARY), ("prediction_length", 8), ("num_key_value_heads", some),
                            ("head_dim", width // some if isinstance(width, int) and isinstance(some, int) and some else None)):
@@ -132,7 +132,7 @@ def small(config, PreTrainedConfig, way=WAYS[0]):
 # ---------------------------------------------------------------------------------------------- one model
 
 def sizes(config, key):
-    """Return the value of a key in a config, or in the first config inside it that has one."""
+    """Return the value of a key in a config, or else in the first sub-config that has the key."""
     if getattr(config, key, None) is not None:
         return getattr(config, key)
     for part in vars(config).values():
@@ -142,7 +142,7 @@ def sizes(config, key):
 
 
 def inputs_of(model, torch, n=N, batch=2):
-    """Return candidates for inputs, (arguments, rows to compare or None), from the parameters of forward."""
+    """Return candidates for the inputs of a model, as (arguments, rows to compare or None), from the parameters of its forward method."""
     import inspect
     takes, config = inspect.signature(model.forward).parameters, model.config
     g = torch.Generator().manual_seed(5)
@@ -219,7 +219,7 @@ def inputs_of(model, torch, n=N, batch=2):
 
 
 def tensors(x, torch, into, depth=0):
-    """Append the floating-point tensors of an output to `into`."""
+    """Append the floating-point tensors of a model's output to `into`."""
     if isinstance(x, torch.Tensor):
         if x.is_floating_point() and x.numel():
             into.append(x)
@@ -251,7 +251,7 @@ def run(model, torch, implementation, given, keep):
 
 
 def distance(got, want):
-    """Return the largest difference, relative to the largest number of each output tensor, and of all gradients."""
+    """Return the largest difference, relative to the largest number: of each tensor for outputs, of all tensors for gradients."""
     if len(got[0]) != len(want[0]) or len(got[1]) != len(want[1]):
         return float("inf")
     apart = [float((a - b).abs().max()) / max(float(b.abs().max()), 1e-30) for a, b in zip(got[0], want[0]) if b.abs().max() > 0]
@@ -281,7 +281,7 @@ def first_line(error):
 
 
 def kind_of(name, way, transformers, modeling_auto):
-    """Return the class of a model and its config, made small in the given way."""
+    """Return the class of a model, and its config after `way` of WAYS has made it small."""
     config = small(transformers.AutoConfig.for_model(name), transformers.PreTrainedConfig, way)
     hf_configs.complete(config, name)
     config._attn_implementation = "eager"
@@ -291,13 +291,13 @@ def kind_of(name, way, transformers, modeling_auto):
 
 
 def runs(name, way, row, torch, transformers, modeling_auto):
-    """Return a small config, its model, inputs with which eager attention runs, rows to compare, and the eager results. `way` selects
-    how the config is made small."""
+    """Return a small config, its model, inputs with which eager attention runs, rows to compare, and the eager results. `way` is an element
+    of WAYS."""
     cls, config = kind_of(name, way, transformers, modeling_auto)
     row["class"] = cls.__name__
     model = prepared(cls, config, torch)
     error, candidates = None, inputs_of(model, torch)
-    for n, (given, keep) in enumerate(candidates + candidates):  # a model that does not run in f64 is tried in f32
+    for n, (given, keep) in enumerate(candidates + candidates):  # the second half runs in f32, for models that do not run in f64
         try:
             if n == len(candidates):
                 model = model.float()
@@ -315,7 +315,7 @@ def runs(name, way, row, torch, transformers, modeling_auto):
 
 
 def try_one(name):
-    """Try one model and return its row."""
+    """Test one model and return its row of the results."""
     import relpos
     import relpos.hf
     import torch
@@ -375,7 +375,7 @@ def try_one(name):
 
 
 def squares(model, torch):
-    """Return True if an array of queries by keys is created for a text, None if that is unknown."""
+    """Return True if a forward pass on a text creates an array of queries by keys, False if not, and None if unknown."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Largest(TorchDispatchMode):
@@ -407,7 +407,7 @@ def squares(model, torch):
 
 def memory_of(name, way):
     """Return the increase of memory in MB during a forward pass on a text of MANY tokens in f32, with relpos and with
-    eager attention, or the reason why there is none."""
+    eager attention, or the reason why it cannot be measured."""
     import relpos.hf  # noqa: F401
     import torch
     import transformers
@@ -446,8 +446,8 @@ def memory_of(name, way):
 
 
 def generates(cls, config, torch):
-    """Compare generation with a cache under relpos and under eager attention. Return "equal", with the number of queries per step if it is more
-    than one; else "differs", "refused", "failed: ..." or "not tried"."""
+    """Compare generation with a cache under relpos and under eager attention. Return "equal", followed by the number of queries per step if steps
+    have more than one; otherwise "differs", "refused", "failed: ..." or "not tried"."""
     import relpos
     try:
         config._attn_implementation = "eager"
@@ -469,7 +469,7 @@ def generates(cls, config, torch):
     steps, attend = [], relpos.attention
 
     def noted(q, *args, **kwargs):
-        if steps:  # not the encoder, whose calls come before the model's first
+        if steps:  # ignore the encoder, which runs before the first step
             steps[-1].append(q.shape[-2])
         return attend(q, *args, **kwargs)
 
@@ -490,7 +490,7 @@ def generates(cls, config, torch):
 # ---------------------------------------------------------------------------------------------- the sweep
 
 def forked(work, seconds):
-    """Run work in a child process. Return (process number, read end of its pipe)."""
+    """Run `work` in a forked child process. Return (process number, read end of the pipe for its result)."""
     read, wrote = os.pipe()
     child = os.fork()
     if child == 0:
@@ -507,7 +507,7 @@ def forked(work, seconds):
 
 
 def sweep(names, work, lost, seconds=SECONDS, workers=2):
-    """Return work(name) for all names, each computed in a child process with a time limit, or lost(name) if it fails."""
+    """Return work(name) for all names. Each runs in a child process with a time limit; lost(name) replaces the result of one that fails."""
     waiting, busy, rows = list(names), {}, {}
     while waiting or busy:
         while waiting and len(busy) < workers:
@@ -529,7 +529,7 @@ def sweep(names, work, lost, seconds=SECONDS, workers=2):
 
 
 def swept(given):
-    """Return the rows of the names, or of all models, and the versions of the packages."""
+    """Test the named models, by default all, and return their rows and the versions of the packages."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     import torch
     import transformers
@@ -547,12 +547,12 @@ def swept(given):
 
 
 def tried():
-    """Return the names of the models in the file that were tried."""
+    """Return the names of the models that the saved results report as tried."""
     return [row["model"] for row in json.loads(saved.read_text())["models"] if row["result"] != "not tried"]
 
 
 def merged(names):
-    """Try the names, or all that were not tried, and save the results. Memory is measured separately."""
+    """Test the named models, by default all that were not tried, and add the results to the file. --memory measures their memory."""
     found = json.loads(saved.read_text())
     rows, _ = swept(names or [row["model"] for row in found["models"] if row["result"] == "not tried"])
     rows = {row["model"]: row for row in rows}
@@ -560,7 +560,7 @@ def merged(names):
 
 
 def measured(names):
-    """Measure the memory of the names, or of all equal models without a measurement, and save it."""
+    """Measure the memory of the named models, by default of all working ones not yet measured, and save it."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     import torch
     import transformers.models.auto.modeling_auto  # noqa: F401
@@ -615,32 +615,34 @@ def page():
     equal, refused, unused = (sum(row["result"] == kind for row in rows) for kind in ("equal", "refused", "not used"))
     rest = [row["model"] for row in found["models"] if row["result"] == "not tried"]
     text = (f"transformers {found['transformers']}, torch {found['torch']}: {len(rows)} of {len(found['models'])} model types were tried. "
-            f"{equal} give the outputs and gradients of their original attention; relpos refuses {refused}; {unused} have no attention to "
-            f"replace; {len(rows) - equal - refused - unused} failed.\n\n")
+            f"{equal} give the outputs and gradients of their original attention. relpos refuses {refused}. {unused} have no attention to "
+            f"replace. {len(rows) - equal - refused - unused} failed.\n\n")
     table = "| model | equal to, largest relative difference | N×N array | memory at 4,096 | generate() | why not |\n|---|---|---|---|---|---|\n"
     table += "".join(line(row) + "\n" for row in rows)
-    return text + table + f"\nNot tried, because eager attention does not run with the small configs and inputs of this test: {', '.join(rest)}.\n"
+    return text + table + f"\nThese model types were not tried, because eager attention does not run with the small configs and inputs of this test: {', '.join(rest)}.\n"
 
 
 HEAD = """# Every model type of transformers
 <!-- made by tools/hf_models.py --write -->
-This page lists the model types of `AutoModel` and whether relpos gives the results of their original attention. Each model is
-small, with random weights and usually two layers, and runs in f64 if possible. Images, sounds and tokens are random, and half of
-the second text is padding. Gradients are those of a random sum of all outputs. [Models of transformers](hf.md) explains how to
-use a model.
+This page lists the model types of `AutoModel`, and whether relpos gives the results of their original attention. The test uses
+small models with random weights and usually two layers, in f64 if possible. Images, sounds and tokens are random, and half of the
+second text is padding. Gradients are gradients of a random weighted sum of all outputs. [Models of transformers](hf.md) explains
+how to use a model.
 
-- **equal to**: eager attention, or torch's attention if eager attention computes something else; and the largest difference of an
-  output or a gradient, relative to the largest number. Many models compute the eager softmax in f32, hence differences of 1e-7.
-- **array of queries by keys**: whether relpos creates such an array for a padded text of 512 tokens, if eager attention does.
+- **equal to**: the implementation that relpos agrees with: eager attention, or torch's attention (sdpa) if eager attention computes
+  something else. The number is the largest difference of an output or a gradient, divided by the largest absolute value. Many
+  models compute the eager softmax in f32, so differences are about 1e-7.
+- **N×N array**: whether relpos creates an array of queries × keys for a padded text of 512 tokens. An empty cell means that eager
+  attention creates none, or that this is unknown.
 - **memory at 4,096**: the increase of memory during a forward pass of the small model over 4,096 tokens in f32, with relpos and
   with eager attention (`--memory`). An empty cell means not measured.
-- **generate()**: whether `use_cache=True` gives the same 8 tokens after texts with padding on the left, and the number of queries
-  per step if it is more than one.
+- **generate()**: whether `generate` with `use_cache=True` gives the same 8 tokens after texts with padding on the left, and the number
+  of queries per step if it is more than one.
 
-The test reduces the widths, heads, layers and vocabulary of a config. If eager attention does not run with it, the test uses six
-layers, which include layers of every kind, and then the original widths. `tools/hf_models.py --save` runs the test, `--try`
-only the models that were not tried, and `--write` makes this page from bench/results/hf_models.json. `./check --torch full`
-repeats the test.
+The test reduces the widths, heads, layers and vocabulary of a config. If eager attention does not run with the reduced config, the
+test uses six layers, which include layers of every kind, and if that fails the original widths. `tools/hf_models.py --save` runs
+the test, `--try` runs it for models that were not tried, and `--write` writes this page from bench/results/hf_models.json.
+`./check --torch full` repeats the test.
 
 """
 

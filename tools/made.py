@@ -1,4 +1,4 @@
-"""Helpers of tools/terms.py and tools/masks.py: read `relpos info --json`, replace text between two marks, write files or check
+"""Helpers of the tools that generate text in files: read `relpos info --json`, replace text between two marks, write files, or check
 that they are up to date. Standard library only.  SPDX-License-Identifier: Apache-2.0"""
 import json
 import subprocess
@@ -13,7 +13,7 @@ def fail(why):
 
 
 def program_of(arguments):
-    """Return the program named by the arguments, or that of build/dev, or the newest one."""
+    """Return the path of the relpos program: the argument if there is one, else build/dev/relpos, else the newest build."""
     if len(arguments) > 1 or any(a.startswith("-") for a in arguments):
         sys.exit(sys.modules["__main__"].__doc__)
     if arguments:
@@ -23,7 +23,7 @@ def program_of(arguments):
 
 
 def said_by(program, of):
-    """Return the "terms" or "masks" of `relpos info --json`."""
+    """Return the list "terms" or "masks" from `relpos info --json`."""
     try:
         return json.loads(subprocess.run([program, "info", "--json"], check=True, capture_output=True, text=True).stdout)[of]
     except (OSError, subprocess.CalledProcessError, ValueError, KeyError) as why:
@@ -31,7 +31,7 @@ def said_by(program, of):
 
 
 def between(text, begin, end, new, where):
-    """Return the text with the part between two lines, or pieces of lines, replaced."""
+    """Return the text with the part between two marks replaced. A mark is a line or part of a line."""
     before, mark, rest = text.partition(begin)
     _, last, after = rest.partition(end)
     if not mark or not last:
@@ -48,7 +48,7 @@ def write(files):
 
 
 def check(files, command):
-    """Exit with code 1 if a file differs from its text."""
+    """Exit with 1 if any of the files (path -> text) differs from its text."""
     stale = [path for path, text in files.items() if not (root / path).exists() or (root / path).read_text() != text]
     if stale:
         fail(f"stale: {', '.join(stale)}; run {command}")

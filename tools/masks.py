@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Write the masks of the registry into the signature, call and docstring of relpos.attention, its stub, four manual pages and the
-README. It reads `relpos info --json` and no C. Standard library only.
+"""Write the masks that `relpos info --json` lists into the signature, call and docstring of relpos.attention, its stub, four manual
+pages and the README. Standard library only.
 
     tools/masks.py [RELPOS]              RELPOS: the program; by default the newest build
     tools/masks.py --check [RELPOS]      write nothing; exit with 1 if a file is stale
@@ -14,7 +14,7 @@ from made import between, check, fail, program_of, root, said_by, write
 
 
 def renewed(text, begin, end, new, where):
-    """Return the text with the part from `begin` up to `end`, both regular expressions, replaced."""
+    """Return the text with the part from `begin` up to `end` replaced. Both are regular expressions."""
     first = re.search(begin, text)
     last = first and re.compile(end).search(text, first.end())
     if not last:
@@ -36,7 +36,7 @@ def numbers(mask):
 
 
 def default(mask):
-    """Return the parameter in the signature of relpos.attention."""
+    """Return the parameter of a mask in the signature of relpos.attention."""
     return f"{mask['name']}={None if mask['array'] or mask['parameters'] else False}"
 
 
@@ -100,13 +100,13 @@ def meaning(mask):
 
 
 def problems(masks):
-    """Return the sentence about masks in problem strings."""
+    """Return the sentence of the manual pages about masks in problem strings."""
     spelt = [m["name"] + ("=" + ",".join(n.upper() for n in numbers(m)) if m["parameters"] else "") for m in masks]
     return wrapped(spelt, "Join several masks with *+*: ", 0) + ".\n"
 
 
 def readme(text, masks):
-    """Update the line of masks, wrapped without a break inside an option."""
+    """Update the list of masks in the README. Lines do not break inside an option."""
     options = [f"`{m['option'].removesuffix(' NAME')}`".replace(" ", "\0") for m in masks]
     line = wrapped(options, "Masks: ", 0, 100).replace("\0", " ")
     return between(text, "<!-- masks: made by tools/masks.py -->\n", "<!-- end of masks -->\n", line + ".\n", "README.md")

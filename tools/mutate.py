@@ -7,11 +7,12 @@
     tools/mutate.py --show            print the table and the survivors of bench/results/mutate.json
     tools/mutate.py --write           write the table of docs/reliability.md; --check: exit with 1 if it is stale
 
-A mutant changes an operator, a comparison or a number by one, negates a condition, removes a statement, or exchanges neighbouring arguments. Only a copy
-of the source in build/mutate/source is changed. It is built at -O1 with the kernels of two instruction sets, plain vectors and AVX2. Code that only the
-other sets use (src/kernels/amx, src/isa/avx512.h) is not broken. A mutant that compiles to the same object code is not counted. Each test may use the
-processor time of five unbroken runs plus three seconds. Tests named like the file run first, then those that have killed many mutants in little time.
-A mutant that no test can detect is listed with a reason in tests/equivalent_mutants.txt. SPDX-License-Identifier: Apache-2.0
+A mutant changes an operator or a comparison, changes a number by one, negates a condition, removes a statement, or exchanges neighbouring
+arguments. The tool changes only a copy of the source, in build/mutate/source, and builds it at -O1 with the kernels of two instruction sets,
+plain vectors and AVX2. It does not break code that only other sets use (src/kernels/amx, src/isa/avx512.h). A mutant that compiles to the
+same object code does not count. Each test may use the processor time of five unbroken runs plus three seconds. Tests named like the file run
+first, then those that have killed many mutants in little time. tests/equivalent_mutants.txt lists the mutants that no test can detect, with
+reasons. SPDX-License-Identifier: Apache-2.0
 """
 import argparse
 import collections
@@ -38,12 +39,12 @@ RESULTS = root / "bench" / "results" / "mutate.json"
 EQUIVALENT = root / "tests" / "equivalent_mutants.txt"
 WORK = root / "build" / "mutate"
 SOURCE, BUILD, TEMPORARY = WORK / "source", WORK / "build", WORK / "tmp"
-FOLDERS = {"src": 10, "models/io": 3, "models/linear": 1, "models/tokenizer": 1, "models/t5": 1}  # and their weights
+FOLDERS = {"src": 10, "models/io": 3, "models/linear": 1, "models/tokenizer": 1, "models/t5": 1}  # folder: weight in the random choice
 SKIPPED = re.compile(r"src/kernels/amx/|src/isa/(?!isa_registry)|models/linear/sets/|models/linear/kernels/amx|grapheme_table|t5/reference\.c")
 OTHER_SETS = ("amx", "amx_emulated", "avx512", "avx512_f64")
-LONG = 2.9  # tests that take more processor time than this, in seconds, run only with --long, except those that no other test can replace:
+LONG = 2.9  # tests that take more processor time, in seconds, run only with --long, except those that no other test can replace:
 NEEDED = ("oracle", "test_checkpoints", "test_tokenizer", "test_tokenizer_damage", "test_t5_laws")
-# The tests of each folder, by their ctest names, except tests that need other tools or that test other code.
+# The ctest names of the tests of each folder, without tests that need other tools or that test other code.
 CORE = (r"test_(formulas|schemes|words|array_forms|option_words|term_text|descriptions|equal_terms|environment|backward_arguments|masked_rows|convert|offsets"
         r"|arguments|inspection|identities|large_numbers|gradients|layouts|gradient_laws|masks|dropout|out_of_memory|forget_gates|gradient_bounds|nonfinite"
         r"|equal_bits|gradient_bits|decode|pools|forks|definition|skipping|memory|stack|float_state|process_numbers)|old_client|fuzz_(terms|problem)"
@@ -67,7 +68,7 @@ Place = collections.namedtuple("Place", "file line kind old new nth")  # a line,
 
 
 def places(file):
-    """Return the text of a file and every place that can be broken: kind -> list of (start, end, new text)."""
+    """Return the text of a file, and every place that can be broken as {kind: [(start, end, new text)]}."""
     text = (root / file).read_text()
     tokens = [m for m in TOKEN.finditer(text) if m.lastgroup != "skip"]
     bodies = [(m.start(), text.find("\n}", m.start())) for m in re.finditer(r"^\{$", text, re.M)]  # function bodies, in the style of clang-format
@@ -108,7 +109,7 @@ def places(file):
 
 
 def arguments(text, tokens, n):
-    """Return the arguments of the call whose parenthesis is token n: [(start, end)]."""
+    """Return the arguments of the call whose opening parenthesis is token n, as [(start, end)]."""
     depth, parts, begin = 0, [], tokens[n].end()
     for token in tokens[n:n + 400]:
         word = token.group()
@@ -127,7 +128,8 @@ def arguments(text, tokens, n):
 
 
 def choose(files, seed):
-    """Yield random places until 1,000 draws in a row find no new one: a folder by its weight, a file by its length, a kind, one of its places."""
+    """Yield random places until 1,000 consecutive draws find no new one. A draw chooses a folder (by weight), a file (by length), a kind and
+    a place."""
     draw = random.Random(seed)
     names = {folder: [f for f in files if f.startswith(folder + "/")] for folder in FOLDERS}
     names = {folder: list_ for folder, list_ in names.items() if list_}
@@ -153,7 +155,7 @@ def choose(files, seed):
 
 
 def survivors(data, files):
-    """Yield the survivors that are not listed, in the form of choose, for the current sources."""
+    """Yield the survivors in the current sources that are not listed as equivalent, in the same form as choose."""
     listed = equivalents()
     for m in [m for m in data["mutants"] if m["file"] in files and state(m, listed) == "survived"]:
         parts = (root / m["file"]).read_text().split(m["old"] + "\n")
@@ -163,14 +165,14 @@ def survivors(data, files):
 
 
 def key(mutant):
-    """Return the identity of a result, which does not change when lines above it change."""
+    """Return a key that identifies a mutant even if lines above it change."""
     get = mutant.get if isinstance(mutant, dict) else mutant._asdict().get
     return get("file"), get("old"), get("new"), get("nth")
 
 
 def equivalents():
-    """Return (file, old, new) -> reason. Each entry has four lines: the path, the line after "- " and after "+ "
-    without indentation, the reason."""
+    """Return {(file, old, new): reason}. Each entry of the file has four lines: the path; "- " and the old line; "+ " and the new line,
+    both without indentation; the reason."""
     listed = {}
     for entry in EQUIVALENT.read_text().split("\n\n") if EQUIVALENT.exists() else []:
         lines = [line for line in entry.strip().splitlines() if not line.startswith("#")]
@@ -185,7 +187,7 @@ def plain(text):
 
 
 def prepare(flags):
-    """Copy the tracked and unignored files and configure. Unchanged files keep their times."""
+    """Copy all files that git does not ignore, and configure the build. Unchanged files keep their modification times."""
     SOURCE.mkdir(parents=True, exist_ok=True)
     TEMPORARY.mkdir(exist_ok=True)
     listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=root, check=True, capture_output=True, text=True).stdout.splitlines()
@@ -205,7 +207,7 @@ def prepare(flags):
 
 
 def build(targets):
-    """Build targets. Return code 0 if they build."""
+    """Build the targets. Return the finished process, whose returncode is 0 if they build."""
     return subprocess.run(["ninja", "-C", BUILD, "-j2", *targets], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                           env=os.environ | {"CCACHE_BASEDIR": str(root), "CCACHE_NOHASHDIR": "1"})
 
@@ -214,7 +216,7 @@ RUNNING = set()  # process groups of running tests
 
 
 def stop(*_):
-    """Kill the running tests when this program is stopped."""
+    """Handle a signal that ends this program: kill the running tests."""
     for group in list(RUNNING):
         os.killpg(group, signal.SIGKILL)
     os._exit(1)
@@ -230,7 +232,7 @@ class Test:
         self.seconds, self.wall = None, None
 
     def run(self):
-        """Run the test. Return (exit code, processor seconds, seconds); its output is discarded."""
+        """Run the test and discard its output. Return (exit code, processor seconds, elapsed seconds)."""
         limit = int(5 * self.seconds + 3) if self.seconds is not None else 600
 
         def limits():
@@ -255,7 +257,7 @@ class Test:
                 break
             time.sleep(0.01)
         try:
-            os.killpg(child.pid, signal.SIGKILL)  # processes that the test left
+            os.killpg(child.pid, signal.SIGKILL)  # processes that the test left running
         except ProcessLookupError:
             pass
         RUNNING.discard(child.pid)
@@ -264,7 +266,7 @@ class Test:
 
 
 def folder_of(path):
-    """The key of FOLDERS that contains a path."""
+    """Return the key of FOLDERS that contains a path."""
     return next(f for f in FOLDERS if path.startswith(f + "/"))
 
 
@@ -274,7 +276,7 @@ def tests_of(folders):
     wanted = "|".join(f"(?:{TESTS[f]})" for f in folders)
     sources = [p.stem for p in SOURCE.glob("tests/*/test_*.c")] + ["test_golden", "old_client"] + [f"fuzz_{p.stem}" for p in SOURCE.glob("tests/fuzz/*.c")]
     programs = sorted({f"tests/{name}" for name in sources if re.fullmatch(wanted, name) or name == "test_golden" and "src" in folders})
-    built = build([*programs, "relpos", "cases"])  # ctest needs the programs to print their commands
+    built = build([*programs, "relpos", "cases"])  # ctest prints the commands of tests only if the programs exist
     if built.returncode:
         sys.exit(built.stdout[-3000:])
     listed = json.loads(subprocess.run(["ctest", "--show-only=json-v1"], cwd=BUILD, check=True, capture_output=True, text=True).stdout)["tests"]
@@ -310,7 +312,7 @@ def judge(place, broken, order, whole):
             return "does not compile", ""
         if objects() == whole:
             return "same code", ""
-        with concurrent.futures.ThreadPoolExecutor(2) as two:  # run two tests at a time, because one of them may be waiting
+        with concurrent.futures.ThreadPoolExecutor(2) as two:  # run two tests at a time, since a test may wait
             waiting, order = {}, list(order)
             while order or waiting:
                 while order and len(waiting) < 2:
@@ -352,7 +354,7 @@ def save(data):
 
 
 def state(mutant, listed):
-    """Return the state of a mutant; a listed survivor is equivalent."""
+    """Return the state of a mutant. A survivor in tests/equivalent_mutants.txt is "equivalent"."""
     reason = listed.get((mutant["file"], plain(mutant["old"]), plain(mutant["new"])))
     return "equivalent" if mutant["state"] == "survived" and reason else mutant["state"]
 
@@ -375,7 +377,7 @@ def show(data):
 
 
 def page():
-    """Return docs/reliability.md with an up-to-date table."""
+    """Return the text of docs/reliability.md with an up-to-date table."""
     data, listed = load(), equivalents()
     count = collections.Counter((folder_of(m["file"]), state(m, listed)) for m in data["mutants"])
     rows = ["| folder | broken | found by a test | not found | cannot be found |", "|---|---|---|---|---|"]
@@ -385,8 +387,8 @@ def page():
             rows.append(f"| {folder} | {found + missed + same} | {found} | {missed} | {same} |")
     found, missed = (sum(n for (_, s), n in count.items() if s == of) for of in ("killed", "survived"))
     left = sum(n for (_, s), n in count.items() if s in ("same code", "does not compile"))
-    rows += ["", f"{100 * found / max(1, found + missed):.1f} % of the {found + missed} detectable breaks were found. {left} others did not compile, or compiled to the same "
-             f"code. {data['machine']['date']}, bench/results/mutate.json."]
+    rows += ["", f"The tests found {100 * found / max(1, found + missed):.1f} % of the {found + missed} detectable breaks. {left} other breaks did not compile, or compiled to the "
+             f"same code. The run is from {data['machine']['date']} (bench/results/mutate.json)."]
     path = "docs/reliability.md"
     return {path: between((root / path).read_text(), "<!-- mutate: tools/mutate.py --write -->\n", "<!-- end of mutate -->", "\n".join(rows) + "\n", path)}
 

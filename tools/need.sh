@@ -1,4 +1,4 @@
-# need.sh -- sourced by ./demo, ./check and tools/*.sh. need PACKAGE...: install the Debian packages that are missing, with a message.
+# need.sh -- sourced by ./demo, ./check and tools/*.sh. need PACKAGE...: print which of these Debian packages are missing, and install them.
 # SPDX-License-Identifier: Apache-2.0
 need() {
     missing=

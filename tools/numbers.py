@@ -44,11 +44,13 @@ def machines():
         yield data["machine"], data["rows"]
 
 
-def readme():
-    """Write the table of README.md: the time of PyTorch's SDPA over that of relpos, for each measured machine."""
-    out = ["Time of PyTorch's `scaled_dot_product_attention` over the time of relpos (f32, 8 heads of 64,",
-           "a T5 table, one thread). Above 1, relpos is faster. SDPA adds the bias as an N × N mask.", "",
-           "| machine | mask built beforehand: N = 512 | 1,024 | 4,096 | in the call: 4,096 | with gradients |",
+def speed():
+    """Return the lines on speed of README.md and docs/index.md, with links from docs: a table of times of PyTorch's SDPA over those of relpos, and a list."""
+    out = ["The table shows the time of PyTorch's `scaled_dot_product_attention` (SDPA) divided by the time",
+           "of relpos: f32, 8 heads of size 64, a T5 table, one thread. Above 1, relpos is faster. SDPA gets",
+           "the bias as an N × N mask. The first three columns exclude the time to build it, the last two",
+           "include it.", "",
+           "| machine | N = 512 | N = 1,024 | N = 4,096 | N = 4,096 with the mask | forward and backward |",
            "|---|---|---|---|---|---|"]
     slower = []
     for m, rows in machines():
@@ -62,42 +64,32 @@ def readme():
         cpu = re.sub(r"\(R\)|\(TM\)| Processor", "", m["cpu"])
         out.append(f"| {cpu}, {m['isa'].upper()} | " + " | ".join(ratio(t5.get(n), SDPA) for n in (512, 1024, 4096))
                    + f" | {ratio(t5.get(4096), 'SDPA, bias built in the call')} | {ratio(both.get(4096), *gradients)} |")
-        slower.append(f"{len(report.slower(rows))} of {len(rows)}")
+        slower.append(f"{len(report.slower(rows))} of {len(rows)} {'on' if slower else 'problems on'} the {cpu}")
     train = {r["implementation"]: r for r in report.training()[0]["results"] if r["length"] == 4096}
     better = min(("eager", "sdpa"), key=lambda name: train[name]["seconds"])
     added = {name: r["peak_bytes"] - r["start_bytes"] for name, r in train.items()}
     memory = lines("memory.jsonl")[0]
-    out += ["", f"- Another library is faster in {', '.join(slower[:-1])} and {slower[-1]} problems on these machines,",
-            "  mostly short ones. [docs/performance.md](docs/performance.md) starts with them.",
-            f"- A training step of a T5 with 8 + 8 layers at 4,096 tokens takes {train['relpos']['seconds']:.1f} s and {added['relpos'] * 1e-9:.1f} GB,",
-            f"  with PyTorch's attention {train[better]['seconds']:.1f} s and {added[better] * 1e-9:.1f} GB.",
-            f"- Attention over 65,536 tokens needs {memory['bytes_peak'] * 1e-6:.0f} MB of scratch memory. The N × N bias of 8 heads would need",
-            f"  {8 * 65536**2 * 4 / 1e9:.0f} GB."]
-    put("README.md", "\n".join(out))
+    return out + ["", f"- Another library is faster in {' and '.join(slower)},",
+                  "  mostly at short sequence lengths. [Performance](performance.md) lists these first.",
+                  "- A training step of a T5 with 8 encoder and 8 decoder layers on 4,096 tokens takes",
+                  f"  {train['relpos']['seconds']:.1f} s and {added['relpos'] * 1e-9:.1f} GB with relpos, and "
+                  f"{train[better]['seconds']:.1f} s and {added[better] * 1e-9:.1f} GB with PyTorch's attention.",
+                  f"- Attention over 65,536 tokens needs {memory['bytes_peak'] * 1e-6:.0f} MB of scratch memory. "
+                  f"An N × N bias of 8 heads would",
+                  f"  need {8 * 65536**2 * 4 / 1e9:.0f} GB."]
+
+
+def readme():
+    """Write the numbers of README.md."""
+    put("README.md", "\n".join(speed()).replace("(performance.md)", "(docs/performance.md)"))
 
 
 def landing():
-    """Write the cards of docs/index.md, one per number."""
-    data = report.load()
-    t5 = next(r for r in data["rows"] if (r["case"], r["n"], r["pass"], r["dtype"]) == ("T5 table", 4096, "fwd", "f32"))
-    train = {r["implementation"]: r for r in report.training()[0]["results"] if r["length"] == 4096}
+    """Write the numbers of docs/index.md: those of README.md, and the number of models of transformers."""
     models = [x["result"] for x in json.loads((results / "hf_models.json").read_text())["models"]]
-    cards = [
-        (f"{report.ratio(t5, SDPA):.1f} ×", "performance.md", "faster than PyTorch's SDPA with the biases of T5 (4,096 tokens, forward), and "
-         f"{report.ratio(t5, 'SDPA, bias built in the call'):.0f} times as fast when SDPA has to build the mask"),
-        (f"{lines('memory.jsonl')[0]['bytes_peak'] * 1e-6:.0f} MB", "costs.md", "of scratch memory for attention over 65,536 tokens with a T5 table. "
-         f"The biases of its 8 heads as an array would take {8 * 65536**2 * 4 / 1e9:.0f} GB"),
-        (f"{train['relpos']['seconds']:.0f} s", "performance.md", "for a training step of a T5 with 8 + 8 layers at 4,096 tokens. With PyTorch's attention it takes "
-         f"{min(train['eager']['seconds'], train['sdpa']['seconds']):.0f} s"),
-        (f"{models.count('equal')} of {len(models) - models.count('not tried')}", "hf.md", "model types of transformers give the same results and gradients as their own attention. "
-         "The others are refused with a reason, or have no attention"),
-    ]
-    out = ["::::{grid} 1 2 4 4", ":gutter: 2", ""]
-    for number, page, text in cards:
-        out += [f":::{{grid-item-card}} {number}", f":link: {page.removesuffix('.md')}", ":link-type: doc", ":class-card: number", text + ".", ":::", ""]
-    out += ["::::", "", f"Times use one thread; each card links to the page that names the machine. Another library is faster in {len(report.slower(data['rows']))} of "
-            f"{len(data['rows'])} problems: [performance](performance.md) starts with them."]
-    put("docs/index.md", "\n".join(out))
+    put("docs/index.md", "\n".join([*speed(), f"- {models.count('equal')} of {len(models) - models.count('not tried')} model types of transformers give the same "
+                                    "results and gradients as with their own",
+                                    "  attention. relpos refuses the others with a reason, or they have no attention: [models](hf.md)."]))
 
 
 def costs():
@@ -110,8 +102,8 @@ def costs():
 
     first = next(iter(rows.values()))
     plain = {d: ms(d, "") for d in ("fwd", "bwd")}
-    out = [f"B1 H8 D64 f32, N = 2048, one thread, {first['isa'].upper()}. Plain attention: forward {plain['fwd']['ms']:.1f} ms "
-           f"({100 * plain['fwd']['share_of_peak']:.0f} % of the measured peak), backward {plain['bwd']['ms']:.1f} ms "
+    out = [f"Times are for B1 H8 D64 f32, N = 2048, one thread, {first['isa'].upper()}. Plain attention takes {plain['fwd']['ms']:.1f} ms forward "
+           f"({100 * plain['fwd']['share_of_peak']:.0f} % of the measured peak) and {plain['bwd']['ms']:.1f} ms backward "
            f"({100 * plain['bwd']['share_of_peak']:.0f} %). Times in the table are multiples of these. Backward includes the "
            "gradients of all learned arrays of the term.", "",
            "| term | forward | backward |", "|---|---|---|"]
@@ -135,13 +127,13 @@ def costs():
     far = {r["problem"]: r for r in lines("far.jsonl")}
     terms = {r["problem"].split(":", 3)[3]: r for r in lines("terms.jsonl") if r["problem"].count(":") > 2}
     worst = max(float(x.split("/")[2]) for x in re.findall(r"[\d.]+ / [\d.]+ / [\d.]+", (results / "errors.md").read_text()))
-    out += ["", f"Furthest from the peak: a dense bias array ({100 * terms['dense']['share_of_peak']:.0f} % at N = 4096), "
+    out += ["", f"The slowest calls, relative to the peak, are: a dense bias array ({100 * terms['dense']['share_of_peak']:.0f} % at N = 4096), "
             + ", ".join(f"{what} ({100 * far[problem]['share_of_peak']:.0f} %)" for problem, what in FAR.items())
-            + ". Each instruction set with a T5 table, N = 4096: "
+            + ". With a T5 table and N = 4096, the instruction sets take: "
             + ", ".join(f"{name} {r['ms']:.0f} ms ({100 * r['share_of_peak']:.0f} % of its peak)" for name, r in isa.items())
-            + f". The largest error over the proved bound, for all terms and instruction sets and logits up to ±1000, is {worst:.3f}."]
-    out += ["", f"With a T5 table and its gradient at N = 4096: forward {fwd['ms']:.0f} ms, backward {bwd['ms']:.0f} ms "
-            f"({100 * bwd['share_of_peak']:.0f} % of the peak), together {(fwd['ms'] + bwd['ms']) / fwd['ms']:.2f} × forward. With a causal mask, "
+            + f". The largest ratio of error to proved bound, for all terms and instruction sets and logits up to ±1000, is {worst:.3f}."]
+    out += ["", f"With a T5 table and its gradient at N = 4096, forward takes {fwd['ms']:.0f} ms and backward {bwd['ms']:.0f} ms "
+            f"({100 * bwd['share_of_peak']:.0f} % of the peak); both together take {(fwd['ms'] + bwd['ms']) / fwd['ms']:.2f} × the time of forward. With a causal mask, "
             f"backward takes {back[f'bwd:{n}:t5:causal']['ms'] / bwd['ms']:.2f} of this time. Forward and backward of 8 heads at N = 32,768 need "
             f"{memory['bytes_peak'] * 1e-6:.0f} MB in addition to the tensors.", "",
             "`tools/measure.sh` measures these numbers again. The result files are in bench/results."]
@@ -156,12 +148,12 @@ def lab():
         groups.setdefault(line["experiment"]["position"], []).append(line)
     lengths = [x["length"] for x in next(iter(groups.values()))[0]["lengths"]]
     starts = sorted({len(r) for r in groups.values()})
-    out = [f"Perplexity per byte, as means over {' or '.join(map(str, starts))} starts, trained at {lengths[0]:,}. The columns in % show the rise beyond that length:", "",
+    out = [f"The table shows perplexity per byte of models trained at length {lengths[0]:,}, as means over {' or '.join(map(str, starts))} starts. The columns in % show the rise beyond that length:", "",
            "| position | " + " | ".join(f"{'at ' if n == 0 else ''}{length:,}" for n, length in enumerate(lengths)) + " |", "|---" * (len(lengths) + 1) + "|"]
     for position, runs in groups.items():
         cells = [f"{lab_results.mean(runs, 0):.2f}", *(sweeps.rise(runs, n) for n in range(1, len(lengths)))]
         out.append(f"| `{position}` | " + " | ".join(cells) + " |")
-    out += ["", "Time of a training step compared with the same model in PyTorch, run alternately on one thread: 4 layers, width 256, 4 heads:", "",
+    out += ["", "The next table compares the time of a training step with the same model in PyTorch, in alternating runs on one thread: 4 layers, width 256, 4 heads:", "",
             "| batch × length | position | relpos | PyTorch | |", "|---|---|---|---|---|"]
     times = lab_results.read(folder / "oracle.jsonl")
     for x in times:

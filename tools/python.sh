@@ -1,11 +1,11 @@
 #!/bin/sh
 # python.sh -- build the wheel of the Python package, install it in a virtual environment under build/, and run its tests and its command.
-# gcc builds the extension module, and clang checks it too, with warnings as errors.
+# gcc builds the extension module. clang compiles it too, as a check. Warnings are errors.
 #   tools/python.sh            run the tests without PyTorch
-#   tools/python.sh --torch    run the tests of this wheel in a second environment with PyTorch, transformers and timm, which pip downloads
-#                              once (gigabytes); then run those of relpos.hf with the oldest supported transformers
-# The first environment has the versions of bench/requirements.txt. The second has the newest versions and is upgraded each time, because
-# relpos must work with the versions that users install today.
+#   tools/python.sh --torch    test this wheel in a second environment with PyTorch, transformers and timm, which pip downloads once
+#                              (gigabytes). Then run the tests of relpos.hf with the oldest supported transformers
+# The first environment has the versions of bench/requirements.txt. The second is upgraded to the newest versions each time, because relpos
+# must work with the versions that users install today.
 # SPDX-License-Identifier: Apache-2.0
 set -eu
 cd "$(dirname "$0")/.."
@@ -20,7 +20,7 @@ case $wants_torch in
 esac
 mkdir -p $place
 
-# environment NAME ARGUMENT...: create the environment once, and run pip install with the arguments
+# environment NAME ARGUMENT...: create the environment if it does not exist, and run pip install with the arguments
 environment() {
     python=$place/$1/bin/python
     [ -x "$python" ] && "$python" -m pip --version >/dev/null 2>&1 || python3 -m venv $place/"$1"
@@ -28,7 +28,7 @@ environment() {
     "$python" -m pip install -q --disable-pip-version-check "$@"
 }
 
-# tests: run the tests of the wheel in the last environment
+# tests: run the tests of the wheel in the environment created last
 tests() {
     "$python" -m pip install -q --disable-pip-version-check --no-deps --force-reinstall "$wheel"
     "$python" -P -m pytest -p no:cacheprovider -n 2 python/tests
@@ -59,7 +59,7 @@ wheel=$(echo $place/dist/*.whl)
 [ -e "$wheel" ] || { echo "python.sh: there is no wheel in $place/dist; run tools/python.sh first"; exit 1; }
 environment venv-torch --upgrade numpy pytest pytest-xdist hypothesis ml_dtypes matplotlib torch transformers accelerate timm onnx onnxscript sentencepiece protobuf
 $python -m pip list --disable-pip-version-check | grep -E '^(numpy|torch|transformers|timm|onnx|onnxscript) '
-for package in g++ torch transformers accelerate timm onnxscript sentencepiece google.protobuf hypothesis; do # without these, tests would be skipped
+for package in g++ torch transformers accelerate timm onnxscript sentencepiece google.protobuf hypothesis; do # tests would be skipped without these
     if [ "$package" = g++ ]; then
         command -v g++ >/dev/null || { echo "python.sh: g++ is missing; inductor, torch's compiler, needs it (./check installs it)"; exit 1; }
     else
@@ -69,7 +69,7 @@ done
 export RELPOS_NO_SKIPS=1
 tests
 
-# Test the oldest transformers that relpos.hf supports, with the other packages of the newest. Skip tests that compile or trace, which take long.
+# Test the oldest transformers that relpos.hf supports, with the newest versions of the other packages. Skip the slow tests that compile or trace.
 oldest=$("$python" -P -c 'import relpos.hf; print(relpos.hf.OLDEST)')
 [ -d $place/transformers-"$oldest" ] ||
     "$python" -m pip install -q --disable-pip-version-check --no-deps --target $place/transformers-"$oldest" "transformers==$oldest.*"

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Generate python/relpos/_terms.pyi, the types of the classes that _terms.py creates. tools/terms.py writes the file, and the tests
-compare it with the installed package.  SPDX-License-Identifier: Apache-2.0"""
+"""Generate the text of python/relpos/_terms.pyi, the types of the classes that _terms.py creates. tools/terms.py writes the file, and a
+test compares it with the installed package.  SPDX-License-Identifier: Apache-2.0"""
 from relpos import TERMS, _terms
 
 HEAD = '''# Made by tools/terms.py. SPDX-License-Identifier: Apache-2.0
@@ -36,13 +36,13 @@ KINDS = {"int": "int", "real": "float", "flag": "bool | int", "sign": "int", "gr
 
 
 def kind(parameter):
-    """Return the Python type of a parameter; for a choice, the literals."""
+    """Return the Python type of a parameter. For a choice, it is Literal[...]."""
     choices = ", ".join(map(repr, parameter.get("choices", ())))
     return f"Literal[{choices}]" if parameter["type"] == "choice" else KINDS[parameter["type"]]
 
 
 def argument(text, kinds):
-    """Return "left: float = 1" for "left=1", with the types of parameters; an array is Any."""
+    """Return an argument with its type, such as "left: float = 1" for "left=1". The type of an array is Any."""
     name, _, default = text.partition("=")
     return f"{name}: {kinds.get(name, 'Any')}" + (f" = {default}" if default else "")
 

@@ -1,8 +1,8 @@
 #!/bin/sh
 # release.sh -- build a release from the last commit: dist/ with the wheel, the sdist, the explorer's page, the documentation site and
 # SHA256SUMS. The tree must be clean. The wheel is built from the sdist and tested in a new virtual environment.
-#   tools/release.sh            takes minutes, and needs the network for pip and for Debian's sources of four libraries
-#   tools/release.sh --twice    build again in another folder and fail if a file differs: the same commit must give the same bytes
+#   tools/release.sh            build; takes minutes, and needs the network for pip and for Debian's sources of four libraries
+#   tools/release.sh --twice    build in two folders, and fail if a file differs, because a commit must always give the same bytes
 # Needs Debian 12, the packages of ./check, and dpkg-dev. SPDX-License-Identifier: Apache-2.0
 set -eu
 cd "$(dirname "$0")/.."
@@ -36,7 +36,7 @@ tools/static_libs.sh "$static"
 try() {
     "$@" >"$place/log" 2>&1 || { tail -n 60 "$place/log" >&2; echo "release.sh: failed: $*" >&2; exit 1; }
 }
-# archive FOLDER NAME: pack the folder as NAME.tar.gz, without data of this machine or the current time
+# archive FOLDER NAME: pack the folder as NAME.tar.gz, which must not depend on this machine or the current time
 archive() {
     tar --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner --mode=u+rw,go+r,go-w \
         --transform "s,^\\.,$2," -C "$1" -cf - . | gzip -9n >"$2.tar.gz"
@@ -53,10 +53,10 @@ make() {
     mkdir "$tree/build" "$tree/build/wheel"
     try "$python" -m pip wheel --disable-pip-version-check --no-build-isolation --no-deps -w "$tree/build/wheel" \
         -C cmake.define.RELPOS_STATIC_IO="$static" -C build-dir="$tree/build/from-sdist" "$dist"/relpos-*.tar.gz
-    try env PATH="$place/venv/bin:$PATH" "$python" -m auditwheel repair -w "$dist" "$tree"/build/wheel/*.whl # says which glibc it needs
-    try advzip -z -4 -q "$dist"/relpos-*.whl # the same files in the same order; zopfli deflates them to 4 % less
+    try env PATH="$place/venv/bin:$PATH" "$python" -m auditwheel repair -w "$dist" "$tree"/build/wheel/*.whl # the name then has the glibc version
+    try advzip -z -4 -q "$dist"/relpos-*.whl # compress with zopfli, which saves 4 %; files and their order do not change
     mkdir -p build/python
-    cp -r "$dist" build/python/dist # the wheel that the site describes
+    cp -r "$dist" build/python/dist # docs/build.sh uses this wheel
     try cmake --preset release
     try cmake --build build/release --target explorer
     cp build/release/web/relpos-explorer.html "$dist"
@@ -69,11 +69,11 @@ make() {
 make first dist
 wheel=$(echo "$place"/dist/*.whl)
 bytes=$(wc -c <"$wheel")
-# includes zlib, jansson, libzip and libpng
+# the size includes zlib, jansson, libzip and libpng
 [ "$bytes" -lt 1100000 ] || { echo "release.sh: the wheel has $bytes bytes; it must be smaller than 1,100,000" >&2; exit 1; }
 rm -rf "$place/user"
 python3 -m venv "$place/user"
-env PATH=/nowhere "$place/user/bin/python" -m pip install -q --disable-pip-version-check "$wheel" # without a compiler
+env PATH=/nowhere "$place/user/bin/python" -m pip install -q --disable-pip-version-check "$wheel" # PATH has no compiler
 tools/wheel_test.sh "$place/user"
 if [ -n "$twice" ]; then
     make second again

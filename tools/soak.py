@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Run long tests: libFuzzer on every fuzz target, random problems, commands with failing system calls, and training runs that are killed.
-Standard library only.
+"""Run long tests: libFuzzer on every fuzz target, random problems, commands with failing system calls, and training runs that are killed
+and resumed. Standard library only.
 
     tools/soak.py HOURS [--save]     run for HOURS, like `./check soak HOURS`
     tools/soak.py --write            write the table of docs/reliability.md from bench/results/soak.json
     tools/soak.py --check            exit with 1 if that table is stale
 
-It builds the presets fuzz and dev, starts from the inputs in build/soak/corpus, and writes findings to build/soak/findings. Once a finding is fixed,
-add it to tests/fuzz/corpus. --save adds the counts to bench/results/soak.json. With a finding the exit code is 1.
+The tool builds the presets fuzz and dev, starts from the inputs in build/soak/corpus, and writes findings to build/soak/findings. Once a finding is
+fixed, add it to tests/fuzz/corpus. --save adds the counts to bench/results/soak.json. If there is a finding, the exit code is 1.
 SPDX-License-Identifier: Apache-2.0
 """
 import datetime
@@ -28,7 +28,7 @@ from made import between, check, root, write  # noqa: E402
 
 SAVED = root / "bench" / "results" / "soak.json"
 HERE = root / "build" / "soak"
-MORE = {"checkpoint": "tests/t5/data/switch/model.safetensors"}  # further inputs besides tests/fuzz/corpus
+MORE = {"checkpoint": "tests/t5/data/switch/model.safetensors"}  # inputs in addition to tests/fuzz/corpus
 WHAT = {"io": "inputs for the readers of .npz, .npy and .safetensors", "terms": "terms and problems as text",
         "tokenizer": "tokenizer files, with text to encode", "settings": "configurations of training runs", "checkpoint": "checkpoints of training runs and of T5",
         "problem": "problems computed by every instruction set", "command": "command lines",
@@ -49,7 +49,7 @@ def build():
 
 
 def fuzz(target, seconds):
-    """Run a fuzz target. Return the number of inputs and of findings."""
+    """Run a fuzz target. Return the number of inputs and the number of findings."""
     corpus = HERE / "corpus" / target
     corpus.mkdir(parents=True, exist_ok=True)
     seeds = [str(root / "tests" / "fuzz" / "corpus" / target)] + ([str(root / MORE[target])] if target in MORE else [])
@@ -69,7 +69,7 @@ def fuzz(target, seconds):
 
 
 def problems(seconds):
-    """Run random problems in groups of 100 until the time is over."""
+    """Run random problems in groups of 100 until the time is up."""
     program, until, count, found = root / "build" / "dev" / "relpos", time.monotonic() + seconds, 0, 0
     while time.monotonic() < until:
         seed = random.randrange(2**40)
@@ -88,8 +88,8 @@ def train(folder, *options, **more):
 
 
 def kills(seconds):
-    """Kill a training run at random moments and resume it until it ends. Its last checkpoint must equal that of a run
-    without kills."""
+    """Kill a training run at random moments and resume it until it ends. Its last checkpoint must equal the one of an uninterrupted
+    run."""
     runs, until, count, found = HERE / "runs", time.monotonic() + seconds, 0, 0
     shutil.rmtree(runs, ignore_errors=True)
     runs.mkdir(parents=True)
@@ -119,7 +119,7 @@ def kills(seconds):
 
 
 def fail(seconds, session=[]):
-    """Run commands with a failing allocation or system call at random points."""
+    """Run commands in which an allocation or a system call fails at a random point."""
     if not session:
         folder, tests = HERE / "faults", root / "build" / "dev" / "tests"
         shutil.rmtree(folder, ignore_errors=True)
@@ -161,12 +161,12 @@ def run(hours):
 
 
 def page():
-    """Return docs/reliability.md with an up-to-date table."""
+    """Return the text of docs/reliability.md with an up-to-date table."""
     saved = json.loads(SAVED.read_text())
     rows = ["| test | count | open findings |", "|---|---|---|"]
     rows += [f"| {WHAT[name]} | {row['count']:,} | {row['findings'] - row.get('mended', 0)} |" for name, row in saved["counts"].items()]
     hours, last = sum(one["hours"] for one in saved["runs"]), saved["runs"][-1]
-    rows += ["", f"{len(saved['runs'])} run{'s'[:len(saved['runs']) > 1]} of {hours:.1f} hours in total, the last on {last['date']} on a machine with {last['isa']} (bench/results/soak.json)."]
+    rows += ["", f"{len(saved['runs'])} run{'s'[:len(saved['runs']) > 1]} took {hours:.1f} hours in total. The last run was on {last['date']} on a machine with {last['isa']} (bench/results/soak.json)."]
     path = "docs/reliability.md"
     return {path: between((root / path).read_text(), "<!-- soak: tools/soak.py --write -->\n", "<!-- end of soak -->", "\n".join(rows) + "\n", path)}
 

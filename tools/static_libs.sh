@@ -1,7 +1,7 @@
 #!/bin/sh
-# static_libs.sh PREFIX -- build zlib, jansson, libzip and libpng as small static libraries, for a wheel whose program runs where none of them
-# is installed (tools/release.sh). They are built from Debian's sources, whose signatures apt checks, without encryption and with no
-# compression other than zlib's. PREFIX/licences receives their licences.
+# static_libs.sh PREFIX -- build zlib, jansson, libzip and libpng as small static libraries for tools/release.sh. With them, the program in a
+# wheel runs on machines that lack these libraries. The sources are Debian's, and apt checks their signatures. libzip is built without
+# encryption, and with no compression except zlib's. The licences are copied to PREFIX/licences.
 # SPDX-License-Identifier: Apache-2.0
 set -eu
 prefix=$(realpath -m "${1:?usage: static_libs.sh PREFIX}")
@@ -16,13 +16,13 @@ cd "$work"
     echo "deb-src http://deb.debian.org/debian-security $VERSION_CODENAME-security main"
 } >sources.list
 
-# apt ARGUMENT...: run apt-get with separate package lists; those of the machine stay unchanged
+# apt ARGUMENT...: run apt-get with separate package lists, without changing those of the machine
 apt() {
     apt-get -qq -o Dir::Etc::sourcelist="$work/sources.list" -o Dir::Etc::sourceparts=- -o Dir::State::lists="$work/lists" \
         -o APT::Sandbox::User="$(id -un)" "$@"
 }
 apt update
-# unpack SOURCE: unpack into SOURCE.src with Debian's fixes, and copy the licence to licences/
+# unpack SOURCE: download the source, unpack it into SOURCE.src with Debian's fixes, and copy the licence to licences/
 unpack() {
     rm -rf "$1.src" "$1.build"
     apt source --download-only "$1" 2>"$1.err" || # a mirror may lack the files of the security archive
@@ -41,7 +41,7 @@ library() {
         -DCMAKE_C_FLAGS_RELEASE="$flags" "$@" >>"$name.log" 2>&1 &&
         cmake --build "$name.build" --target install >>"$name.log" 2>&1 || { tail -n 40 "$name.log" >&2; exit 1; }
 }
-unpack zlib # with configure: Debian's source has no file that its CMakeLists.txt needs
+unpack zlib # built with configure, because Debian's source lacks a file that its CMakeLists.txt needs
 (cd zlib.src && CFLAGS=$flags ./configure --static --prefix="$prefix" && make install) >>zlib.log 2>&1 || { tail -n 40 zlib.log >&2; exit 1; }
 library jansson -DJANSSON_BUILD_DOCS=OFF -DJANSSON_WITHOUT_TESTS=ON -DJANSSON_EXAMPLES=OFF
 library libpng1.6 -DPNG_SHARED=OFF -DPNG_TESTS=OFF -DPNG_EXECUTABLES=OFF

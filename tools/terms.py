@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Generate documentation and stubs from the position terms. Each scheme describes itself (src/terms/scheme.h), `relpos info --json` prints the
+"""Generate documentation and stubs for the position terms. Each scheme has a description in C (src/terms/scheme.h), `relpos info --json` prints the
 descriptions, and this script writes them into other files. Standard library only.
 
     tools/terms.py --write [PROGRAM]     write all files; PROGRAM: relpos in its build folder, by default the newest under build/
@@ -7,12 +7,14 @@ descriptions, and this script writes them into other files. Standard library onl
     tools/terms.py --images [PROGRAM]    draw the pictures docs/images/term_*.png
     tools/terms.py --json                print facts and texts as one JSON object, for the explorer
 
-It writes docs/terms/facts.json (the output of the program), docs/terms.md, python/relpos/_terms.pyi and _examples.py, and src/terms/schemes.inc (a copy
-of CMake's). Between marks it also writes the table in include/relpos/terms.h and the lists in README.md, docs/costs.md and docs/man/*.scd.
+The script writes docs/terms/facts.json (the output of the program), docs/terms.md, python/relpos/_terms.pyi and _examples.py, and
+src/terms/schemes.inc (a copy of the file that CMake generates). It also replaces the text between marks: the table in include/relpos/terms.h and the
+lists in README.md, docs/costs.md and docs/man/*.scd.
 
-The text of a term, docs/terms/NAME.md, begins with its title and these lines: "family:"; "python:", a call that the site executes and draws;
-"example:", a case of tests/oracle whose command is shown; and "picture:", the arguments that draw one. "**In NumPy.**" begins the definition, which
-python/tests/test_definitions.py evaluates. docs/conf.py makes the pages of the documentation site with `site_page` and `site_contents`.
+The text of a term, docs/terms/NAME.md, begins with its title and these lines: "family:"; "python:", a call that the documentation site executes and
+draws; "example:", a case of tests/oracle whose command the page shows; and "picture:", the arguments of `relpos bias` for a picture. The definition
+begins with "**In NumPy.**"; python/tests/test_definitions.py evaluates it. docs/conf.py creates the pages of the site with `site_page` and
+`site_contents`.
 SPDX-License-Identifier: Apache-2.0
 """
 import importlib.util
@@ -37,7 +39,7 @@ header = (root / "include/relpos/relpos.h").read_text()
 FAMILIES = ["Biases by offset", "Biases on a grid", "Biases by given positions, by content, by array", "Products with vectors",
             "Rotation", "Values and row sums"]
 # The arrays of the Python examples: 48 tokens, which also form 6 rows of 8. docs/terms/head.md describes
-# them.
+# the arrays.
 EXAMPLE = """import numpy as np, relpos
 rng = np.random.default_rng(0)
 q, k, v = rng.normal(size=(3, 1, 2, 48, 16))    # batch, heads, tokens, width"""
@@ -45,7 +47,7 @@ TERMS = json.loads(stored.read_text()) if stored.exists() else []
 
 
 def spoken(shape):
-    """Convert a shape to the form in the documentation: "[H?, n, Dk]" becomes "(H, n, Dk) or (n, Dk)"."""
+    """Convert a shape to its form in the documentation: "[H?, n, Dk]" becomes "(H, n, Dk) or (n, Dk)"."""
     condition = re.match(r"([\w=]+) \? (.+) : (.+)", shape)
     if condition:
         key, yes, no = condition.groups()
@@ -63,7 +65,7 @@ def default_of(p):
 
 
 def bounds(p):
-    """Return "2 to 2^30", "above 0", or an empty string."""
+    """Return the bounds of a parameter, such as "2 to 2^30" or "above 0", or an empty string."""
     def number(x):
         power = int(x).bit_length() - 1 if x == int(x) and x > 1024 else 0
         return f"2^{power}" if power and x == 2 ** power else f"{x:g}"
@@ -108,7 +110,7 @@ def read_text(name):
 
 
 def facts(term):
-    """Return the Markdown lines of formula, parameters and arrays that precede the text of a term."""
+    """Return the Markdown lines with formula, parameters and arrays that precede the text of a term."""
     said = [("Formula", ["`" + term["formula"] + "`"]), ("Parameters", of_parameters(term)), ("Arrays", of_arrays(term))]
     said = [textwrap.fill(f"- {what}: {'; '.join(items)}.", 130, subsequent_indent="  ", break_long_words=False,
                           break_on_hyphens=False) for what, items in said if items]
@@ -161,7 +163,7 @@ def names_of(key, value):
 
 
 def contents(link):
-    """Return the head of the page, with a table of the terms in place of the mark; link(name) is the address of a term. A mark such as
+    """Return the beginning of docs/terms.md, with a table of the terms. link(name) returns the address of a term. A mark such as
     <!-- terms: role product --> is replaced by the names of these terms."""
     text = re.sub(r"<!-- terms: (\w+) (\w+) -->", lambda mark: names_of(*mark.groups()), (texts / "head.md").read_text())
     head, mark, tail = text.partition("<!-- contents -->\n")
@@ -182,13 +184,13 @@ def make():
 
 
 def site_contents():
-    """Return the site's page of all terms, with the entries for navigation."""
+    """Return the page of the documentation site that lists all terms, with its navigation entries."""
     names = [f"terms/{s[1]}" for family in FAMILIES for s in sections() if s[0] == family]
     return contents(lambda name: f"terms/{name}.md") + "\n\n```{toctree}\n:hidden:\n\n" + "\n".join(names) + "\n```\n"
 
 
 def site_page(name):
-    """Return the site's page of one term: its call, which is executed and drawn, and its section."""
+    """Return the page of the documentation site for one term: its call, which the site executes and draws, and its section."""
     title, out, settings = next(s[2:] for s in sections() if s[1] == name)
     lead, syntax, *rest = [part for part in out if not part.startswith("    relpos.attention(")]
     call = textwrap.fill(f"out = relpos.attention(q, k, v, {settings['python']})", 94, subsequent_indent=" " * 23,
@@ -202,7 +204,7 @@ def site_page(name):
 
 
 def every_fact():
-    """Return name -> facts, text, and descriptions of parameters and arrays."""
+    """Return {name: facts, text, and descriptions of parameters and arrays}."""
     result = {}
     for term in TERMS:
         title, settings, body = read_text(term["name"])
@@ -237,18 +239,18 @@ def header_table():
 
 def costs_of_forms():
     """Return the paragraph of docs/costs.md about biases of each form."""
-    return textwrap.fill(f"Without a bias the sums of a tile start at zero. Strips ({names_of('form', 'OFFSET')}) replace the zero with a load. Terms that "
-                         f"read a list ({names_of('form', 'INDEX')}) or compute rows ({names_of('form', 'TILE')}) first write a tile of biases, which "
-                         "is their cost.", 155) + "\n"
+    return textwrap.fill(f"Without a bias, the sums of a tile start at zero. With strips ({names_of('form', 'OFFSET')}), they start at a loaded bias. "
+                         f"Terms that read a list ({names_of('form', 'INDEX')}) or compute rows ({names_of('form', 'TILE')}) first write a tile of "
+                         "biases, which takes additional time.", 155) + "\n"
 
 
 def man(text):
-    """Escape _ and *, which are marks in scdoc."""
+    """Escape _ and *, which are markup in scdoc."""
     return re.sub(r"([_*\\])", r"\\\1", text)
 
 
 def man_terms(biases):
-    """Return the list of terms in relpos(1)."""
+    """Return the list of terms for relpos(1)."""
     parts = []
     for term in TERMS:
         if (term["role"] == "bias") != biases:
@@ -266,7 +268,7 @@ def man_terms(biases):
 
 
 def man_options():
-    """Return the options of relpos-attend(1) and relpos-explain(1) for terms that are not biases."""
+    """Return the options for terms that are not biases, for relpos-attend(1) and relpos-explain(1)."""
     parts = []
     for term in TERMS:
         if term["role"] != "bias":
@@ -288,7 +290,7 @@ def readme_list():
 
 
 def stubs():
-    """Return the content of _terms.pyi, which _terms.py generates with a stand-in for the extension module."""
+    """Return the content of _terms.pyi. It is derived from _terms.py, loaded with a stub in place of the extension module."""
     def load(name, path, **given):
         spec = importlib.util.spec_from_file_location(name, root / path, **given)
         module = sys.modules[name] = importlib.util.module_from_spec(spec)
@@ -311,18 +313,18 @@ def stubs():
 
 
 def examples():
-    """Return the content of _examples.py: the calls in docs/terms."""
+    """Return the content of _examples.py, the Python calls in docs/terms."""
     lines = [f"    {term['name']!r}: {read_text(term['name'])[1]['python']!r},\n" for term in TERMS]
     return ('"""The arguments of relpos.attention in the example of each term. Made by tools/terms.py from docs/terms.\n\n'
             'SPDX-License-Identifier: Apache-2.0"""\nEXAMPLES = {\n' + "".join(lines) + "}\n")
 
 
 def made_files(program):
-    """Return path -> text of all generated files, from the output of the program."""
+    """Return {path: text} of all generated files, from the output of the program."""
     TERMS[:] = said_by(program, "terms")
 
     def filled(path, *marked):
-        """Return a file with the text between its marks replaced; each of `marked` is (begin, end, text)."""
+        """Return the text of a file with the parts between marks replaced. Each element of `marked` is (begin, end, text)."""
         text = (root / path).read_text()
         for begin, end, new in marked:
             text = between(text, begin, end, new, path)
@@ -366,7 +368,7 @@ def chunks_of(png):
 
 
 def smaller(png):
-    """Compress a PNG again without loss: store rows as differences from the row above, with zlib's best compression."""
+    """Compress a PNG again, without loss. Rows are stored as differences from the row above, with zlib's best compression."""
     chunks, raw = chunks_of(png)
     width, height, depth, colour = struct.unpack(">IIBB", chunks[0][1][:10])
     row = 3 * width + 1
@@ -387,7 +389,7 @@ def pictures():
 
 
 def pixels(png):
-    """Return width and rows of an 8-bit RGB image whose rows are stored as they are or as differences from the row above."""
+    """Return the width and the rows of an 8-bit RGB image. Each row must be stored unfiltered or as differences from the row above."""
     chunks, raw = chunks_of(png)
     width, height = struct.unpack(">II", chunks[0][1][:8])
     rows = [bytes(3 * width)]
@@ -408,7 +410,7 @@ def main():
     if what == "--write":
         program = program_of(rest)
         TERMS[:] = said_by(program, "terms")
-        for path, arguments in pictures():  # before the page, which shows the pictures that exist
+        for path, arguments in pictures():  # before the page, because it shows only pictures that exist
             if not path.exists():
                 draw(program, path, arguments)
         write(made_files(program))

@@ -1,6 +1,6 @@
 #!/bin/sh
-# try_mask.sh -- check that adding a mask takes one function and one line. Add a mask "every even key" to a copy of the tree in a temporary
-# folder, run tools/masks.py, and check that the program, verify, the laws, the gradients and the Python package have the mask.
+# try_mask.sh -- check that one function and one line suffice to add a mask. Add a mask "every even key" to a copy of the tree in a temporary
+# folder, run tools/masks.py, and check that the program, verify, the law tests, the gradient tests and the Python package include the mask.
 #   tools/try_mask.sh
 #   PYTHON=…              an interpreter with NumPy, pytest and scikit-build-core; by default that of tools/python.sh
 # SPDX-License-Identifier: Apache-2.0

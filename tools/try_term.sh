@@ -11,9 +11,9 @@ place=${1:-$(mktemp -d)}
 [ -n "${1:-}" ] || trap 'rm -rf "$place"' EXIT
 copy_tree "$place"
 cd "$place"
-git init -q . # the scripts need a git repository
+git init -q . # scripts of the tree call git
 
-# A bias with a learned array, a parameter and a derivative. The parameter uses a general field of rp_term.
+# A bias with a learned array, a parameter and a derivative. The parameter is stored in a general-purpose field of rp_term.
 cat >src/terms/slowlog.h <<'C'
 /* terms/slowlog.h -- a logarithm of distance with a learned strength for each head: -a_h log(1 + p |delta|).
  * SPDX-License-Identifier: Apache-2.0 */
@@ -58,7 +58,7 @@ Adds −a_h log(1 + p d).
 **Gradients.** da[h] = −(sum of ds log(1 + p d)).
 TEXT
 
-# Vectors for the nearest keys, a term of another form.
+# Vectors for the nearest keys: a term of another form.
 cat >src/terms/nearby.h <<'C'
 /* terms/nearby.h -- scale <q_i, table[h, delta + 1]> for keys at most one step away, 0 for others.
  * SPDX-License-Identifier: Apache-2.0 */
@@ -169,6 +169,6 @@ if command -v clang-19 >/dev/null && command -v node >/dev/null; then
     say "the explorer"
     cmake --build build/dev -j 2 --target explorer >build.log 2>&1 || { tail -n 40 build.log; exit 1; }
     test -s build/dev/web/relpos-explorer.html
-    python3 tools/terms.py --json | grep -q '"slowlog": {' # the input of the page
+    python3 tools/terms.py --json | grep -q '"slowlog": {' # the input of the explorer's page
 fi
 say "done"

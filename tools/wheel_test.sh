@@ -1,6 +1,6 @@
 #!/bin/sh
-# wheel_test.sh VENV -- test the command relpos of an installed wheel. Every command runs in a folder without any source file, finds the files
-# of the wheel, and reports missing ones. PATH is empty, so there is no compiler.
+# wheel_test.sh VENV -- test the command relpos of an installed wheel. Commands run in a folder without source files, so they must find the
+# files of the wheel, and must report missing files. PATH is empty, so there is no compiler.
 # SPDX-License-Identifier: Apache-2.0
 set -eu
 bin=$(cd "${1:?usage: wheel_test.sh VENV}" && pwd)/bin
@@ -40,13 +40,13 @@ says 'GFLOP/s' bench fwd:f32:b1h1q64k64d16:none --seconds 0.01
 "$bin/python" -c 'import numpy as np; x = np.ones((1, 1, 4, 8), np.float32); np.savez("in.npz", q=x, k=x, v=x)'
 runs attend in.npz -o out.npz --bias alibi
 "$bin/python" -c 'import numpy as np; assert (np.load("out.npz")["out"] == 1).all()'
-says 'A.The,cat. = 0.3253' explain --input examples/data/cat.npz # included in the wheel, because docs/texts.md begins with it
+says 'A.The,cat. = 0.3253' explain --input examples/data/cat.npz # the wheel includes this file, because docs/texts.md begins with it
 runs attend examples/data/shaw.npz -o shaw.npz --relkey table=a_k,left=3,right=3 --relval table=a_v,left=3,right=3 --weights --summary
 runs bias alibi --q 8 --k 8 -o alibi.png
 head -c 4 alibi.png | grep -q PNG
 says '"position": "rope"' lab sweep lab/length.lab --list
 refuses 'relpos-explorer.html is not found .* put it in /.*/relpos/share/doc/relpos' explore
-refuses 'x.jsonl: cannot be read' lab report x.jsonl # from lab/report, run by the Python of this environment, because PATH has none
+refuses 'x.jsonl: cannot be read' lab report x.jsonl # from lab/report, which the environment's Python runs, since PATH has none
 refuses 'lab/model/vim.safetensors: cannot be opened\|OpenBLAS' explain --model lab/model/vim.safetensors --text word
 [ "$("$bin/python" -m relpos bucket 5)" = '5 21' ]
 [ -s "$bin/../share/man/man1/relpos.1" ] || { echo "no man pages: scdoc was missing when the wheel was built"; exit 1; }

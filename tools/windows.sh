@@ -1,6 +1,6 @@
 #!/bin/sh
-# windows.sh -- build the library for Windows on x86-64 with clang and MinGW in build/windows, and run relpos_verify under wine, with the
-# given problems or all of them. docs/platforms.md lists what works on Windows.
+# windows.sh [PROBLEM...] -- build the library for Windows on x86-64 with clang and MinGW in build/windows, and run relpos_verify under wine on
+# the problems, by default all. docs/platforms.md lists the parts of relpos that work on Windows.
 # Needs clang, lld, gcc-mingw-w64-x86-64 and wine64. SPDX-License-Identifier: Apache-2.0
 set -eu
 cd "$(dirname "$0")/.."

@@ -1,5 +1,5 @@
-// app.js -- choose the step of the story or the view by the address of the page, and keep its state in the address. A view is one file in
-// views/ and one line here. SPDX-License-Identifier: Apache-2.0
+// app.js -- shows the step of the story or the view that the page's address names, and keeps its state in the address. Each view is one
+// file in views/ and one line here. SPDX-License-Identifier: Apache-2.0
 import {load, unpack} from './core.js';
 import {story} from './story/story.js';
 import {fit, viewLink} from './ui.js';
@@ -16,13 +16,13 @@ import {shaw} from './views/shaw.js';
 const workshop = [bias, sentence, buckets, shaw, rope, images, families, cost, model], views = [...story, ...workshop];
 
 const facts = JSON.parse(new TextDecoder().decode(await unpack('facts')));
-Object.setPrototypeOf(facts.terms, null);  // a term's name must not find a method of Object
+Object.setPrototypeOf(facts.terms, null);  // otherwise an unknown name could find a method of Object
 const main = document.getElementById('main'), nav = document.getElementById('nav'), theme = document.getElementById('theme');
 const dark = document.getElementById('dark'), system = dark.media, pages = new Map(), states = new Map();
 const tale = viewLink(story[0], 'The story');
 let current, state, frame = 0, writer = 0, embedded = false;
 
-/** Apply the chosen colours; by default, those of the system. */
+/** Apply the chosen colours; the default is the setting of the system. */
 function applyTheme() {
   document.documentElement.dataset.theme = theme.value;
   dark.media = {light: 'not all', dark: 'screen'}[theme.value] ?? system;
@@ -31,7 +31,7 @@ function applyTheme() {
 /** Return the initial state of a view, which may depend on the address. */
 const startOf = (view, of) => ({...view.defaults, ...pages.get(view)?.start?.(of)});
 
-/** Return a value as the settings of a view accept it; see fit. */
+/** Return a value in the form that the settings of a view accept; see `fit`. */
 function accepted(view, key, value, other) {
   const spec = pages.get(view).specs.find(spec => spec.key === key);
   return spec ? fit(spec, value, other) : value;
@@ -51,7 +51,7 @@ function address(view) {
   return `#${view.id}${query && '?'}${query}`;
 }
 
-/** Write the state of the current view into the address, and the state of every view into the links to it. */
+/** Write the state of the current view to the address, and the state of every view to the links that lead to it. */
 function write() {
   clearTimeout(writer);
   writer = 0;
@@ -65,7 +65,7 @@ function writeSoon() {
   writer = setTimeout(write, 200);
 }
 
-/** Change the state. The next frame of the screen shows it, and the address gets it a moment later. */
+/** Change the state. The next animation frame shows it; a moment later it is written to the address. */
 function change(patch) {
   for (const [key, value] of Object.entries(patch)) state[key] = accepted(current, key, value, state[key]);
   if (!frame)
@@ -76,7 +76,7 @@ function change(patch) {
   writeSoon();
 }
 
-/** Show the view and state of the address. `theme` and `embed` are read only when the page is opened. */
+/** Show the view and the state that the address names. `theme` and `embed` are only read when the page is opened. */
 function route(core) {
   const [id, ...query] = location.hash.slice(1).split('?'), given = new URLSearchParams(query.join('?'));
   const next = views.find(view => view.id === id) ?? views[0], first = next !== current;
@@ -100,7 +100,7 @@ function route(core) {
   document.title = `${current.title} – relpos explorer`;
   if (first) {
     const {offsetLeft, offsetWidth} = nav.querySelector('[aria-current=page]');
-    nav.scrollLeft = offsetLeft + offsetWidth / 2 - nav.clientWidth / 2;  // a narrow screen shows only some of the names
+    nav.scrollLeft = offsetLeft + offsetWidth / 2 - nav.clientWidth / 2;  // a narrow screen shows only some names
     main.replaceChildren(pages.get(current).root);
     scrollTo(0, 0);
   }
@@ -115,15 +115,14 @@ try {
     event.preventDefault();
     main.focus();
   });
-  addEventListener(
-    'click', () => writer && write(), true);  // write the state before a link is followed, so that Back restores it
+  addEventListener('click', () => writer && write(), true);  // before a link is followed, write the state: then Back restores it
   theme.addEventListener('change', () => {
     applyTheme();
     change({});
   });
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => change({}));
   addEventListener('hashchange', () => route(core));
-  // for tests and the console: the state of the page, and the code and numbers that it shows
+  // for tests and the console: the state of the page, and the code and numbers it shows
   globalThis
     .relpos = {core, facts, views: views.map(view => view.id), page: () => pages.get(current), state: () => ({...state}), change};
   route(core);

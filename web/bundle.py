@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Build the page from web/: the modules that app.js imports, the style, the WebAssembly builds, and their data. Standard library only.
+"""Build the explorer's page from web/: the modules that app.js imports, the style, the WebAssembly builds, and data. Standard library only.
 
     bundle.py OUT SIMD128.wasm RELAXED.wasm
 
 The data are the terms from tools/terms.py, the numbers of worked examples from tests/golden/golden.h, and heads of trained models from
-examples/data. Modules are ES modules. Of import and export, this script supports only `import {a, b} from './x.js';` and `export const`,
-`export function`, `export class` at the beginning of a line.
+examples/data. The modules are ES modules. The script supports only `import {a, b} from './x.js';`, `export const`, `export function` and
+`export class`, at the beginning of a line.
 SPDX-License-Identifier: Apache-2.0
 """
 
@@ -21,14 +21,14 @@ from pathlib import Path
 
 web = Path(__file__).resolve().parent
 root = web.parent
-MAX_BYTES = 2_000_000  # of the page
+MAX_BYTES = 2_000_000  # limit for the size of the page
 
 
 def inline(text):
     text = html.escape(text, quote=False)
     text = re.sub(r"`([^`]+)`", r"<code>\1</code>", text)
     text = re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", text)
-    return re.sub(r"\[([^]]+)\]\([^)]*\)", r"\1", text)  # a link keeps only its text: other pages are not included
+    return re.sub(r"\[([^]]+)\]\([^)]*\)", r"\1", text)  # keep only the text of a link, because the page has no other pages
 
 
 def markdown(text):
@@ -63,7 +63,7 @@ def terms():
 
 
 def golden():
-    """Return arrays of golden.h by name, with shape and numbers."""
+    """Return {name: (shape, numbers)} of arrays in golden.h."""
     found = re.findall(
         r"/\* \[([\d, ]+)\][^/]*\*/\s*static const \w+ (\w+)\[\d+\] = \{([^}]*)\}", (root / "tests/golden/golden.h").read_text()
     )
@@ -76,7 +76,7 @@ def golden():
 
 
 def contents(name):
-    """Return the bytes of the arrays of a file in examples/data, and its header."""
+    """Return the bytes of the arrays of a .safetensors file in examples/data, and its header."""
     data = (root / "examples/data" / name).read_bytes()
     size = struct.unpack("<Q", data[:8])[0]
     return data[8 + size :], json.loads(data[8 : 8 + size])
@@ -108,7 +108,7 @@ def model():
 
 
 def lab():
-    """Return q, k and the table of each layer of a model of the laboratory, its tokens, and the options of its attention."""
+    """Return q, k and the table of each layer of a model trained by relpos lab, its tokens, and the options of its attention."""
     layers = [arrays_of(f"lab_t5_layer{layer}.safetensors", ("q", "k", "t5.table")) for layer in range(2)]
     said = layers[0][1]
     return {"layers": [arrays for arrays, _ in layers], "tokens": json.loads(said["tokens"]), "options": said["options"]}
@@ -124,7 +124,7 @@ def window():
 
 
 def modules(name, done):
-    """Return the modules by name, each after those that it imports."""
+    """Return {name: text} of the modules. Each module follows those that it imports."""
     text = (web / name).read_text()
     for other in re.findall(r"^import [^;]*?from '(\./|\.\./)([^']+)';", text, re.M):
         path = str((web / name).parent.joinpath("".join(other)).resolve().relative_to(web))
@@ -187,7 +187,7 @@ def packed(data):
 
 
 def style(name):
-    """Return a style sheet without its indentation."""
+    """Return a style sheet without indentation."""
     return re.sub(r"\n\s+", "\n", (web / name).read_text())
 
 
@@ -198,7 +198,7 @@ def main(out, simd128, relaxed):
         "STYLE": style("explorer.css"),
         "DARK": style("dark.css"),
         "SIMD128": packed(plain),
-        "RELAXED": packed(difference(plain, Path(relaxed).read_bytes())),  # only some kernels differ
+        "RELAXED": packed(difference(plain, Path(relaxed).read_bytes())),  # the two builds differ only in some kernels
         "FACTS": packed(json.dumps(facts, ensure_ascii=False, separators=(",", ":")).encode()),
         "SCRIPT": script(),
     }.items():

@@ -1,9 +1,9 @@
 // chart.js -- charts of lines, bars and dots in SVG. SPDX-License-Identifier: Apache-2.0
 import {extent, fixed, h} from './ui.js';
 
-const dashes = ['', '7 3', '2 3', '9 3 2 3', '4 4', '12 3', '1 5', '6 2 1 2'];  // lines differ without colours too
+const dashes = ['', '7 3', '2 3', '9 3 2 3', '4 4', '12 3', '1 5', '6 2 1 2'];  // dash patterns distinguish lines without colours
 
-/** Return round numbers that cover low to high in about n steps. */
+/** Return about n round numbers that cover low to high. */
 function ticks(low, high, n) {
   if (!(high > low)) return [low];
   const raw = (high - low) / n, power = 10 ** Math.floor(Math.log10(raw)),
@@ -13,7 +13,7 @@ function ticks(low, high, n) {
   return result;
 }
 
-/** Return ticks of a logarithmic axis: 1, 2 and 5 times powers of ten, or only powers of ten if that is too many. */
+/** Return ticks for a logarithmic axis: 1, 2 and 5 times powers of ten; if that is too many, only powers of ten. */
 function logTicks(low, high, n) {
   const all = steps => {
     const r = [];
@@ -37,8 +37,8 @@ const short = x => {
   return +(x / by).toPrecision(6) + unit;
 };
 
-/** Return the heads that a chart shows, at most one for each dash pattern: all heads, or some at equal steps that include `head`; and a
- * note for the title. */
+/** Return the heads that a chart shows, at most one for each dash pattern: all heads, or heads at equal steps that include `head`. Also
+ * return a note for the title. */
 export function someHeads(heads, head) {
   const max = dashes.length;
   if (heads <= max) return {shown: [...Array(heads).keys()], note: ''};
@@ -48,7 +48,7 @@ export function someHeads(heads, head) {
   return {shown, note: `, ${max} of ${heads} heads`};
 }
 
-/** Return an SVG path through points. Points within a twentieth of a pixel of the line are omitted; NaN interrupts the line. */
+/** Return an SVG path through points. Points closer than a twentieth of a pixel to the line are omitted; NaN interrupts the line. */
 function outline(x, y) {
   const at = k => `${x[k].toFixed(1)} ${y[k].toFixed(1)}`;
   let path = '', last = -1, wait = -1, slope = 0;
@@ -66,8 +66,8 @@ function outline(x, y) {
 }
 
 /** Draw a chart. series: [{name, x, y, style: line|bars|dots}], with rising x. logX, logY: use a logarithmic axis. zones: [{from, to, text,
- * shade}], ranges of x in the background, with a line where one ends inside the chart. width: in pixels; default: the width of the page.
- * onpick(x): called when the chart is clicked or dragged. Return a figure element. */
+ * shade}], ranges of x that are marked in the background; a line marks an end inside the chart. width: in pixels; default: the width of
+ * the page. onpick(x): called when the user clicks or drags in the chart. Return a figure element. */
 export function chart({
   title,
   series,

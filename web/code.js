@@ -1,21 +1,21 @@
-// code.js -- write commands, Python code and C code that reproduce the numbers of a view.
+// code.js -- writes commands, Python code and C code that reproduce the numbers of a view.
 // SPDX-License-Identifier: Apache-2.0
 import {maskLines} from './mask.js';
 
 const quote = word => /^[\w@%+=:,./-]+$/.test(word) ? word : `'${String(word).replaceAll('\'', '\'\\\'\'')}'`;
 
-/** Return a text as a string literal of Python, and of C. */
+/** Return a text as a string literal, which is valid in Python and in C. */
 export const pythonString = text => JSON.stringify(text);
 export const cString = text =>
   `"${text.replace(/["\\?]/g, '\\$&').replace(/[\0-\x1f\x7f]/g, c => '\\' + c.charCodeAt(0).toString(8).padStart(3, '0'))}"`;
 
-/** Return a finite number as a float literal of Python and C. */
+/** Return a finite number as a float literal, which is valid in Python and in C. */
 export const real = x => /^-?\d+$/.test(x) ? `${x}.0` : String(x);
 
-/** Return a command line. Words that are null are omitted. */
+/** Return a command line made of these words. Words that are null are omitted. */
 export const shell = words => words.filter(word => word !== null && word !== undefined).map(quote).join(' ');
 
-/** Return an array of a shape as nested lists of Python. */
+/** Return an array with this shape as nested Python lists. */
 export function nested(data, shape) {
   if (shape.length === 1) return `[${[...data].map(real).join(', ')}]`;
   const step = data.length / shape[0];
@@ -28,8 +28,8 @@ const parameters = text => text.split(',').slice(1).map(parameter => parameter.s
 const needed = (core, text) =>
   core.kindOf[text.split(',')[0]].arrays.filter(a => !a.optional && !new RegExp(`,${a.name}=`).test(text));
 
-/** Return a term as a call of its Python class. The problem of `core` must have the term. arrays: {name: Python}, for all arrays of the
- * term or for none. */
+/** Return a term as a call of its Python class. The problem in `core` must contain the term. arrays: {name: Python}, either for all arrays
+ * of the term or for none. */
 export function pythonTerm(core, facts, text, arrays = {}) {
   const name = text.split(',')[0], words = Object.entries(arrays).map(([array, python]) => `${array}=${python}`);
   if (!words.length)
@@ -57,24 +57,24 @@ export function pythonOptions(core, facts, terms) {
   return [...options].map(([key, value]) => `${key}=${value}`);
 }
 
-/** Return the option of the command line for a term: --bias, or the option with its name. */
+/** Return the command-line option for a term: --bias, or the option that has the term's name. */
 export const optionOf = (core, text) => {
   const name = text.split(',')[0], rest = text.slice(name.length + 1), {bias, arrays, defaults} = core.kindOf[name],
         onlyName = arrays.length === 1 && Object.keys(defaults).length === 0;  // --sink NAME
   return bias ? ['--bias', text] : [`--${name}`, (onlyName ? rest.slice(arrays[0].name.length + 1) : rest) || null];
 };
 
-/** Return true if arrays of a term on the screen are random, so that the code gives other numbers. */
+/** Return true if an array of a term shown on the page is random; the code then gives other numbers. */
 export const randomArrays = (core, text) => needed(core, text).some(a => a.name !== 'table');
 
 const literal = (data, shape) => shape.length === 0 ? '' : `{${[...data].map(x => String(x)).join(', ')}}`;
 
-/** Return lines of C that set sizes from arrays, for sizes that the text of a term does not give. */
+/** Return lines of C that take sizes from arrays, where the text of a term does not give them. */
 const openSizes = (terms, failed, answer) => [...new Set(terms)].flatMap(
   n => [`    if (${failed(`rp_term_sizes(&term[${n}], t.term[${n}])`)})`, `        return ${answer};`]);
 
-/** Return a C program around the lines `call`, which may use desc, plan, t and n. arrays: [{term, index, name, shape, data}], filled with
- * 0, 1, 2, ... without data; qkv: {q: {shape, data}, ...}; masks: as returned by readMasks. */
+/** Return a C program around the lines `call`, which may use desc, plan, t and n. arrays: [{term, index, name, shape, data}]; without data,
+ * an array is filled with 0, 1, 2, ... qkv: {q: {shape, data}, ...}; masks: as returned by readMasks. */
 export function program({desc, settings = [], terms = [], arrays = [], qkv = {}, masks = [], call}) {
   const lines = [
     '#include <relpos/relpos.h>', '#include <stdio.h>', '', 'int main(void)', '{',
@@ -102,7 +102,7 @@ export function program({desc, settings = [], terms = [], arrays = [], qkv = {},
   return lines.join('\n') + '\n';
 }
 
-/** Return the required arrays of the terms of core's problem as `program` accepts them, without data. */
+/** Return the required arrays of the terms in core's problem, without data, in the form that `program` accepts. */
 export function cArrays(core, terms) {
   return terms.flatMap((text, term) => needed(core, text).map(({name}) => ({
     term,
@@ -112,13 +112,13 @@ export function cArrays(core, terms) {
   })));
 }
 
-/** Return a C function that computes scores and weights of one query from arrays of its caller. terms: [{text, arrays: [{index, name,
- * shape}]}]; a scale of NaN means 1/sqrt(width). */
+/** Return a C function that computes scores and weights of one query from arrays that its caller provides. terms: [{text, arrays: [{index,
+ * name, shape}]}]; a scale of NaN means 1/sqrt(width). */
 export function rowFunction({heads, kvHeads, lenQ, lenK, dim, head, query, terms, masks = [], scale = NaN, offset = 0}) {
   const called =
           [...new Set(terms.flatMap(term => term.arrays.map(array => array.name)))].map(name => [name, name.replace(/\W/g, '_')]),
         alike = name => called.filter(([, other]) => other === name).length > 1,
-        // a valid and unique name in C for any name in the file
+        // turn any name in the file into a valid and unique C name
     names = new Map(called.map(([name, plain], n) => [name, `array_${plain}${alike(plain) ? `_${n}` : ''}`])),
         c = name => names.get(name), arrays = terms.flatMap((term, n) => term.arrays.map(array => ({...array, term: n}))),
         sizes =

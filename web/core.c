@@ -1,12 +1,12 @@
-/* core.c -- the functions that the page calls. They build and compute one problem at a time, with arrays in the memory
- * of the module. 64-bit numbers of relpos.h are passed as double, the number type of JavaScript. Terms are passed as
- * text.
+/* core.c -- the functions that the page calls. They describe and compute one problem at a time, with arrays in the
+ * memory of the module. 64-bit integers of relpos.h are passed as double, the number type of JavaScript. Terms are
+ * passed as text.
  *
  *     begin(heads, kv_heads, len_q, len_k, dim_k, dim_v, RP_F64);  term("t5,buckets=16");  mask(kind, parameters);
  *     array(Q, 0, RP_F64, 4, shape, data);  fill();  bias(to);  row(h, i, to);  attend(what, to);
  *
- * Unless stated otherwise, a call returns 0, or a negative number with the message in error(). The caller owns the
- * arrays of a problem; this file owns those that fill allocates. SPDX-License-Identifier: Apache-2.0 */
+ * Unless stated otherwise, a call returns 0, or a negative number and the message in error(). The caller owns the
+ * arrays of a problem, except for arrays that fill allocates. SPDX-License-Identifier: Apache-2.0 */
 #include "src/api/inspect.h"
 #include "src/sources/sources.h"
 #include "cli/support/sample_problem.h"
@@ -17,8 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { Q = -1, K = -2, V = -3 };                     /* passed in place of a term's number */
-enum { MAX_ELEMENTS = 1 << 24 };                     /* of an array that fill allocates */
+enum { Q = -1, K = -2, V = -3 };                     /* passed instead of a term's number */
+enum { MAX_ELEMENTS = 1 << 24 };                     /* max elements of an array that fill allocates */
 enum { OUT, LSE, WEIGHTS, PROFILE, MASS };           /* outputs of attend */
 enum { ROW_BIAS, ROW_SCORES, ROW_WEIGHTS, ROW_OUT }; /* outputs of rows */
 
@@ -79,7 +79,7 @@ EXPORT(settings) void x_settings(double scale, double softcap, double q_offset)
     desc.q_offset = (int64_t)q_offset;
 }
 
-/* Add a term. Return its number. */
+/* Add a term. Return its index. */
 EXPORT(term) int x_term(const char *text)
 {
     const int n = desc.n_terms;
@@ -96,7 +96,7 @@ EXPORT(term_kind) int x_term_kind(int term)
     return (int)terms[term].kind;
 }
 
-/* Write the shape of a term's array for a number of heads to `to`. Return its number of axes. */
+/* Write to `to` the shape that a term's array has for this number of heads. Return its number of axes. */
 EXPORT(term_shape) int x_term_shape(int term, int index, int heads, int32_t *to)
 {
     rp_desc d = desc;
@@ -109,7 +109,7 @@ EXPORT(term_shape) int x_term_shape(int term, int index, int heads, int32_t *to)
     return code < 0 ? code : ndim;
 }
 
-/* Add a mask without an array. `values` has a number for each of its parameters. */
+/* Add a mask that needs no array. `values` has one number per parameter. */
 EXPORT(mask) int x_mask(int kind, const double *values)
 {
     const rp_mask_info *info = rp_mask_info_of((rp_mask_kind)kind);
@@ -125,7 +125,7 @@ EXPORT(mask) int x_mask(int kind, const double *values)
     return 0;
 }
 
-/* Set q, k, v, or array `index` of a term. The data is contiguous and must stay valid while the problem is used. */
+/* Set q, k, v, or array `index` of a term. The data must be contiguous, and stay valid while the problem is used. */
 EXPORT(array) int x_array(int term, int index, int dtype, int ndim, const int32_t *sizes, void *data)
 {
     int64_t shape[RP_MAX_AXES] = {0};
@@ -141,9 +141,9 @@ EXPORT(array) int x_array(int term, int index, int dtype, int ndim, const int32_
     return 0;
 }
 
-/* Set the missing sizes of terms, and fill the missing arrays that terms require or name, with the same values
- * as `relpos bias`. Return 3 if the last filled array is random, 2 if it is a table of bucket numbers, 1 if it is a
- * table of entry numbers, 0 if none was filled. */
+/* Set sizes that terms leave open. Fill missing arrays that terms require or name, with the same values as `relpos
+ * bias`. Return 3 if the last filled array is random, 2 if it is a table of bucket numbers, 1 if it is a table of entry
+ * numbers, 0 if no array was filled. */
 EXPORT(fill) int x_fill(void)
 {
     int shown = 0;
@@ -171,7 +171,7 @@ EXPORT(fill) int x_fill(void)
     return shown;
 }
 
-/* Return an array that fill allocated, with its number of axes and its shape in `to`. Return NULL if fill did not
+/* Return an array that fill allocated; write its number of axes and its shape to `to`. Return NULL if fill did not
  * allocate it. */
 EXPORT(filled) const double *x_filled(int term, int index, int32_t *to)
 {
@@ -186,7 +186,7 @@ EXPORT(filled) const double *x_filled(int term, int index, int32_t *to)
     return NULL;
 }
 
-/* Create a plan of the problem, and call a function with it. */
+/* Create a plan for the problem, and pass it to a function. */
 static int with_plan(int (*call)(rp_plan *plan, void *context), void *context)
 {
     rp_plan *plan;
@@ -213,13 +213,13 @@ EXPORT(bias) int x_bias(double *to)
     return with_plan(call_bias, to);
 }
 
-/* Rows of queries i ... i + n - 1 of head h; `what` is one of ROW_... */
+/* Rows for queries i ... i + n - 1 of head h; `what` is one of ROW_... */
 typedef struct rows_call {
     int what, h, i, n;
     double *to;
 } rows_call;
 
-/* Return true if the bias depends only on the offset. It is then constant along each diagonal, and the library keeps
+/* Return true if the bias depends only on the offset. It is then constant along each diagonal, and the library stores
  * it as a strip. */
 static bool by_offset(const rpi_args *args)
 {
@@ -230,7 +230,7 @@ static bool by_offset(const rpi_args *args)
     return true;
 }
 
-/* Compute the biases of query i. Use the row function of a scheme, as the kernels do, if it has one; otherwise its
+/* Compute the biases of query i. If a scheme has a row function, use it, as the kernels do; otherwise use the scheme's
  * definition. */
 static void biases(rpi_rows *s, int h, int i, double *to)
 {
@@ -249,8 +249,8 @@ static void biases(rpi_rows *s, int h, int i, double *to)
     }
 }
 
-/* Compute the rows of a bias that is constant along diagonals. Each row is the row above, shifted right by one, with
- * one new number in front. One computed row provides the new numbers of len_k - 1 rows. */
+/* Compute the rows of a bias that is constant along diagonals. Each row equals the row above, shifted right by one,
+ * with one new number in front. One computed row provides the new numbers for len_k - 1 rows. */
 static void diagonals(rpi_rows *s, const rows_call *c)
 {
     const int len = (int)desc.len_k;
@@ -285,8 +285,8 @@ static void one_row(rpi_rows *s, const rows_call *c, int i, double *to, size_t n
     memcpy(to, c->what == ROW_SCORES ? r->score : c->what == ROW_WEIGHTS ? r->weight : r->out, n * sizeof *to);
 }
 
-/* Begin computing rows of the problem. If there is no q and k, use arrays of zeros with stride 0: a bias does not
- * read them. */
+/* Prepare to compute rows of the problem. If it has no q and k, use arrays of zeros with stride 0: a bias does not
+ * depend on them. */
 static int begin_rows(rpi_rows *rows, rp_plan *plan)
 {
     static const double zero[1];
@@ -329,7 +329,8 @@ static int call_rows(rp_plan *plan, void *context)
     return 0;
 }
 
-/* Write rows [n, Lk], or [n, Dv] for the output. Biases of a problem of width 1 in f64 do not need q and k. */
+/* Write rows [n, Lk], or [n, Dv] for the output. If only biases are computed, the problem may have width 1 in f64 and
+ * no q and k. */
 EXPORT(rows) int x_rows(int what, int h, int i, int n, double *to)
 {
     return with_plan(call_rows, &(rows_call){what, h, i, n, to});
@@ -354,7 +355,7 @@ static int call_expression(rp_plan *plan, void *context)
     return code;
 }
 
-/* Return the calculation of a term's bias for a pair, such as "-0.3 * log(1 + 4)". Return NULL after an error. */
+/* Return how a term's bias for a pair is computed, as text such as "-0.3 * log(1 + 4)". Return NULL after an error. */
 EXPORT(expression) const char *x_expression(int term, int h, int i, int j)
 {
     static expression_call call;
@@ -398,7 +399,7 @@ static int call_parts(rp_plan *plan, void *context)
     return code < 0 ? code : n;
 }
 
-/* Write the summands of a query's scores [n, Lk]. `to` has space for max_parts() of them. Return n. */
+/* Write the n summands of a query's scores [n, Lk] to `to`, which has space for max_parts() summands. Return n. */
 EXPORT(parts) int x_parts(int h, int i, double *to)
 {
     return with_plan(call_parts, &(row_call){h, i, to});
@@ -409,7 +410,7 @@ EXPORT(max_parts) int x_max_parts(void)
     return RP_MAX_PARTS;
 }
 
-/* Return the kind, name or formula of part n after a call of parts. */
+/* After a call of parts: return the kind, name or formula of part n. */
 EXPORT(part_kind) int x_part_kind(int n)
 {
     return (int)parts[n].kind;
@@ -425,7 +426,7 @@ EXPORT(part_formula) const char *x_part_formula(int n)
     return parts[n].formula;
 }
 
-/* Write raw, scaled, bias, score, weights [5, Lk], lse, out [Dv] of a query. */
+/* Write for one query: raw, scaled, bias, score and weights [5, Lk], lse, and out [Dv]. */
 EXPORT(row) int x_row(int h, int i, double *to)
 {
     return with_plan(call_row, &(row_call){h, i, to});
@@ -455,7 +456,7 @@ static int call_attend(rp_plan *plan, void *context)
     return answer(rp_attend(plan, &t, NULL));
 }
 
-/* Write one output of rp_attend. out has the type of the problem, the others f64 or f32. */
+/* Write one output of rp_attend. `out` has the type of the problem, other outputs f64 or f32. */
 EXPORT(attend) int x_attend(int what, void *to)
 {
     return with_plan(call_attend, &(attend_call){what, to});
@@ -468,7 +469,7 @@ static int call_work(rp_plan *plan, void *bytes)
     return n ? 0 : answer(RP_E_OVERFLOW);
 }
 
-/* Return the bytes of scratch memory of an attend call, or -1 after an error. */
+/* Return the size of the scratch memory of an attend call in bytes, or -1 after an error. */
 EXPORT(work_size) double x_work_size(void)
 {
     double bytes;
@@ -482,13 +483,13 @@ EXPORT(bucket) double x_bucket(double delta, double buckets, double max_distance
     return b < 0 ? answer(RP_E_RANGE) : (double)b;
 }
 
-/* Return the number of distances, from 0 on, that each have a separate bucket. */
+/* Return how many distances, counted from 0, have a bucket that no other distance shares. */
 EXPORT(bucket_exact) double x_bucket_exact(double buckets, int bidirectional, int strategy)
 {
     return (double)rpi_bucket_exact((int64_t)buckets, bidirectional, (rp_strategy)strategy);
 }
 
-/* Write the frequencies [dim/2] of a rope term, followed by the factor of its cosines and sines. */
+/* Write the frequencies [dim/2] of a rope term, then the factor of its cosines and sines. */
 EXPORT(frequencies) int x_frequencies(const char *text, double longest, double *to)
 {
     static char given[RP_MAX_ARRAYS][RP_NAME_MAX];

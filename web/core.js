@@ -1,4 +1,4 @@
-// core.js -- load the library as WebAssembly, in one of two modules, and call web/core.c.
+// core.js -- loads the library as WebAssembly, choosing one of two modules, and calls web/core.c.
 // SPDX-License-Identifier: Apache-2.0
 
 const types = {
@@ -30,16 +30,16 @@ const rows = {
 
 const partKinds = ['content', 'rotation', 'query', 'key', 'softcap', 'bias', 'softcap_after', 'mask'];  // rp_part_kind
 
-const maxBytes = 2 ** 30;  // of an array: sizes have 32 bits in the module and would overflow
+const maxBytes = 2 ** 30;  // of an array: sizes in the module have 32 bits, and larger ones would overflow
 
-/** Return the bytes of a deflated file that a script element contains as base64. */
+/** Return the bytes of a compressed file, which a script element contains as base64. */
 export async function unpack(id) {
   const packed = Uint8Array.from(atob(document.getElementById(id).textContent.trim()), c => c.charCodeAt(0));
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream('deflate-raw'));
   return new Response(stream).arrayBuffer();
 }
 
-/** Return the system calls that a module of wasi-libc imports. Only the clock works; there are no files and no environment. */
+/** Return the system calls that a wasi-libc module imports. Only the clock works; there are no files and no environment. */
 function system(module, memory) {
   const view = () => new DataView(memory().buffer);
   const known = {
@@ -57,7 +57,7 @@ function system(module, memory) {
   return result;
 }
 
-/** Apply the difference `change`, as written by bundle.py, to the file `base`. Return the new file. */
+/** Apply the difference `change`, which bundle.py wrote, to the file `base`. Return the new file. */
 function changed(base, change) {
   const from = new Uint8Array(base), own = new Uint8Array(change), view = new DataView(change), n = view.getUint32(0, true);
   const pieces = Array.from({length: n}, (_, k) => [0, 4, 8].map(x => view.getUint32(4 + 12 * k + x, true)));
@@ -71,7 +71,7 @@ function changed(base, change) {
   return to;
 }
 
-/** Load the module with relaxed SIMD if the browser supports it, else the module with SIMD128. */
+/** Load the module with relaxed SIMD if the browser supports it, otherwise the module with SIMD128. */
 export async function load() {
   const simd128 = await unpack('simd128');
   let module;
@@ -129,7 +129,7 @@ export class Core {
     return at ? new TextDecoder().decode(bytes.subarray(at, end)) : '';
   }
 
-  /** Allocate memory in the module. clear() frees it. */
+  /** Allocate memory in the module; clear() frees it. */
   allocate(bytes) {
     if (!(bytes <= maxBytes))
       throw new Error(`an array of ${bytes} bytes is too large (at most ${maxBytes}): choose smaller sizes`);
@@ -163,7 +163,7 @@ export class Core {
 
   read(at, n, type = 'f64') { return new views[type](this.x.memory.buffer, at, n).slice(); }
 
-  /** Set the problem of later calls. terms: texts, or {text, arrays: {name: {shape, data, type}}}; masks: {kind, values}. */
+  /** Set the problem for later calls. terms: texts, or {text, arrays: {name: {shape, data, type}}}; masks: {kind, values}. */
   problem({
     heads = 1,
     kvHeads = 0,
@@ -211,7 +211,7 @@ export class Core {
     this.check(this.x.array(term, index, types[type], shape.length, this.copy(Int32Array.from(shape)), this.copy(typed)));
   }
 
-  /** Return the shape of the array `name` of a term for a number of heads. */
+  /** Return the shape that the array `name` of a term has for this number of heads. */
   shape(text, name, heads = 1) {
     const kind = this.kindOf[text.split(',')[0]], at = this.allocate(4 * this.x.max_axes());
     const ndim = this.check(this.x.term_shape(this.terms.indexOf(text), kind.arrays.findIndex(a => a.name === name), heads, at));
@@ -224,14 +224,14 @@ export class Core {
     return this.read(at, heads * lenQ * lenK);
   }
 
-  /** Return rows of one head for n queries from i on. what: 'bias' (which needs no q and k), 'scores', 'weights' or 'out'. */
+  /** Return rows of one head for n queries, starting at i. what: 'bias' (which needs no q and k), 'scores', 'weights' or 'out'. */
   rows(what, h, i = 0, n = this.size.lenQ) {
     const each = what === 'out' ? this.size.dimV : this.size.lenK, at = this.allocate(8 * n * each);
     this.check(this.x.rows(rows[what], h, i, n, at));
     return this.read(at, n * each);
   }
 
-  /** Return the calculation of each term's bias for a pair: ["-0.3 * log(1 + 4)"]. */
+  /** Return how each term's bias for a pair is computed: ["-0.3 * log(1 + 4)"]. */
   expressions(h, i, j) {
     return this.terms.map((_, term) => {
       const at = this.x.expression(term, h, i, j);
@@ -240,7 +240,7 @@ export class Core {
     });
   }
 
-  /** Return array `index` of a term as {shape, data} if the module filled it because it was missing, else null. */
+  /** Return array `index` of a term as {shape, data} if the module filled it because it was missing, otherwise null. */
   filled(term, index) {
     const max = 1 + this.x.max_axes(), to = this.allocate(4 * max), at = this.x.filled(term, index, to);
     if (!at) return null;
@@ -248,7 +248,7 @@ export class Core {
     return {shape, data: this.read(at, shape.reduce((a, b) => a * b, 1))};
   }
 
-  /** Return the steps of one query. hasV: the problem has v, so there is an output. */
+  /** Return the steps of one query. hasV: the problem has v, so the result includes an output. */
   row(h, i, hasV = false) {
     const n = this.size.lenK, at = this.allocate(8 * (5 * n + 1 + this.size.dimV));
     this.check(this.x.row(h, i, at));
@@ -275,7 +275,7 @@ export class Core {
     }));
   }
 
-  /** Return one output of rp_attend: out, lse, weights, profile or mass. With `into`, write it to this address of the module instead, and
+  /** Return one output of rp_attend: out, lse, weights, profile or mass. With `into`, write it to this address in the module instead, and
    * return the address. */
   attend(what, into = 0) {
     const {heads, lenQ, lenK, dimV, type} = this.size;
@@ -291,7 +291,7 @@ export class Core {
     return this.check(this.x.bucket(delta, buckets, maxDistance, bidirectional ? 1 : 0, strategy));
   }
 
-  /** Return the number of distances, from 0 on, that each have a separate bucket. */
+  /** Return how many distances, counted from 0, have a bucket that no other distance shares. */
   bucketExact({buckets, bidirectional, strategy}) { return this.x.bucket_exact(buckets, bidirectional ? 1 : 0, strategy); }
 
   /** Return the frequencies of a rope term whose text sets dim, and the factor of its cosines and sines. */

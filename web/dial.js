@@ -1,8 +1,8 @@
-// dial.js -- a pair of rotary channels as a dial, with query and key as two hands. SPDX-License-Identifier: Apache-2.0
+// dial.js -- draws a pair of rotary channels as a dial, with query and key as its two hands. SPDX-License-Identifier: Apache-2.0
 import {h} from './ui.js';
 
-/** Draw a dial. hands: [[x, y, angle, dash, colour]], vectors that are turned by their angles; one of length `longest` reaches the rim.
- * between: fill the angle from the first hand to the second. lines: text below the dial. */
+/** Draw a dial. hands: [[x, y, angle, dash, colour]], vectors that are rotated by their angles; a vector of length `longest` reaches the
+ * rim. between: fill the angle between the two hands. lines: text below the dial. */
 export function dial({hands, lines, label, longest = 1, between = false}) {
   const ends = hands.map(([
     x, y, angle

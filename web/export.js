@@ -1,8 +1,8 @@
-// export.js -- save figures and numbers as PNG, SVG and CSV.
+// export.js -- saves figures and numbers as PNG, SVG and CSV.
 // SPDX-License-Identifier: Apache-2.0
 import {colour, download, h} from './ui.js';
 
-/** Copy an SVG element so that it does not depend on the page: with colours as numbers, a size and a font. */
+/** Copy an SVG element in a form that does not depend on the page: replace colour names by numbers, and set a size and a font. */
 function standalone(svg) {
   const text = new XMLSerializer().serializeToString(svg).replace(/var\(--([a-z0-9]+)\)/g, (_, name) => colour(name));
   const copy = new DOMParser().parseFromString(text, 'image/svg+xml').documentElement;
@@ -23,9 +23,9 @@ async function pngOf(figure) {
   return new Promise(done => canvas.toBlob(done));
 }
 
-const maxLines = 2 ** 22;  // of a table
+const maxLines = 2 ** 22;  // max lines of a table
 
-/** Return the rows of csv() as a file. Pause every 40 ms, so that the page can react. */
+/** Return the rows of csv() as a file. Pause every 40 ms, so the page stays responsive. */
 async function csvOf({csv, lines = 0}) {
   if (lines > maxLines)
     throw new Error(`the table has ${lines} lines, at most ${

@@ -1,4 +1,4 @@
-// files.js -- read .safetensors and .npz files of the user, which may be malformed or malicious, and write .safetensors.
+// files.js -- reads .safetensors and .npz files of the user, which may be malformed or malicious; writes .safetensors.
 // SPDX-License-Identifier: Apache-2.0
 
 const kinds = {
@@ -12,8 +12,8 @@ const descriptions = {
   '<f8': ['f64', 8],
   '<f2': ['f16', 2]
 };
-const maxBytes = 256e6;           // of a file, and of all its unpacked arrays
-const maxNumbers = maxBytes / 8;  // in all arrays: they become doubles
+const maxBytes = 256e6;           // max size of a file, and of its unpacked arrays together
+const maxNumbers = maxBytes / 8;  // max numbers in all arrays, which become doubles
 
 const refuse = why => {
   throw new Error(`the file cannot be used: ${why}`);
@@ -38,7 +38,7 @@ function safetensors(bytes) {
       refuse(`the shape or position of array “${name}” does not fit the file`);
     ranges.push([first, last, name]);
     const kind = Object.hasOwn(kinds, entry.dtype) && kinds[entry.dtype];
-    if (!kind) continue;  // arrays of other types, such as masks, are ignored
+    if (!kind) continue;  // ignore arrays of other types, such as masks
     if (count(shape) * kind[1] !== last - first)
       refuse(`array “${name}” of shape ${shape.join('×')} should have ${count(shape) * kind[1]} bytes and has ${last - first}`);
     arrays.set(name, {shape, type: kind[0], bytes: data.subarray(first, last)});
@@ -53,13 +53,13 @@ function safetensors(bytes) {
   try {
     const found = JSON.parse(head.__metadata__?.tokens ?? 'null');
     if (Array.isArray(found) && found.every(token => typeof token === 'string')) tokens = found;
-  } catch { /* without valid names, the tokens are numbered */
+  } catch { /* without valid names, number the tokens */
   }
   const {options} = head.__metadata__ ?? {};
   return {arrays, tokens, options: typeof options === 'string' ? options : ''};
 }
 
-/** Read NumPy strings of a fixed number of UTF-32 characters. Return null if one is not valid Unicode. */
+/** Read NumPy strings of a fixed length in UTF-32. Return null if a string is not valid Unicode. */
 function strings(bytes, characters, little) {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength), found = [];
   try {
@@ -141,8 +141,8 @@ async function npz(bytes) {
   return {arrays, tokens, options: ''};
 }
 
-/** Read a File. Return {arrays: Map of name -> {shape, type, bytes}, tokens, options that relpos lab export wrote}, or throw an Error with
- * the reason. */
+/** Read a File. Return {arrays: Map of name -> {shape, type, bytes}, tokens, options written by relpos lab export}. Throw an Error with the
+ * reason if the file cannot be used. */
 export async function readArrays(file) {
   if (file.size > maxBytes) refuse(`it has ${file.size} bytes, at most ${maxBytes} are possible`);
   const bytes = new Uint8Array(await file.arrayBuffer());
@@ -152,7 +152,7 @@ export async function readArrays(file) {
   return all <= maxNumbers ? found : refuse(`it has ${all} numbers, at most ${maxNumbers} are possible`);
 }
 
-/** Return a .safetensors file of f64 arrays {name: {shape, data}}. */
+/** Return a .safetensors file with the f64 arrays {name: {shape, data}}. */
 export function safetensorsOf(arrays, tokens) {
   const head = Object.assign(Object.create(null), {__metadata__: {tokens: JSON.stringify(tokens)}});
   let at = 0;

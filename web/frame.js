@@ -3,9 +3,9 @@
 import {exporter} from './export.js';
 import {control, h} from './ui.js';
 
-const narrow = matchMedia('(max-width: 760px)');  // the settings are then a sheet at the bottom, initially closed
+const narrow = matchMedia('(max-width: 760px)');  // the settings are then a sheet at the bottom, closed at first
 
-/** Return the documentation of terms: formula, source, parameters, arrays. */
+/** Return the documentation of the named terms: formula, source, parameters, arrays. */
 export function docs(facts, names) {
   return [...new Set(names)].filter(name => facts.terms[name]).map(name => {
     const term = facts.terms[name];
@@ -16,14 +16,14 @@ export function docs(facts, names) {
       [['Parameters', term.said], ['Arrays', term.arrays]]
         .filter(([, said]) => said.length)
         .map(([what, said]) => `<p>${what}: ${said.join('; ')}.</p>`)
-        .join('');  // HTML by bundle.py from docs/terms
+        .join('');  // HTML that bundle.py made from docs/terms
     section.append(body);
     return section;
   });
 }
 
-/** Return the page of a view. compute(state) returns {name, figure, csv() or saves: {key: {figure, csv()}}, code: {CLI, Python, C},
- * docs: [...]}. If it throws, the page shows the error and dims the previous output. */
+/** Return the page of a view. compute(state) returns {name, figure, csv() or saves: {key: {figure, csv()}}, code: {CLI, Python, C}, docs:
+ * [...]}. If compute throws an error, the page shows it and dims the previous output. */
 export function frame({title, about, formula, settings, output, facts, compute, saves, change}) {
   const problem = h('p', {class: 'problem', role: 'alert'}), text = h('pre', {tabindex: 0, 'aria-label': 'code'}),
         meaning = h('div');
@@ -42,7 +42,7 @@ export function frame({title, about, formula, settings, output, facts, compute, 
     choices.forEach(button => button.setAttribute('aria-pressed', button.textContent === language));
     text.textContent = last?.code?.[language] ?? '';
   };
-  // saves: {key: name} of the figures that can be saved, if there are several; compute returns those of the current state
+  // saves: {key: name} lists the figures that can be saved, if there are several; compute returns the figures for the current state
   const which = saves && {key: 'save', label: 'What to save', type: 'select', options: Object.entries(saves)},
         choice = which && control(which, change), save = exporter(() => last, choice?.element);
   const elsewhere = h('details', {open: true}, h('summary', {}, 'The same numbers with the command, in Python and in C'),
@@ -72,14 +72,14 @@ export function frame({title, about, formula, settings, output, facts, compute, 
     update(state) {
       const sections = [output, save, elsewhere];
       let failed = '';
-      for (const section of sections) section.hidden = false;  // figures measure their width
+      for (const section of sections) section.hidden = false;  // show the sections now, because figures measure their width
       try {
         last = compute(state);
       } catch (error) { failed = error.message || String(error); }
       problem.textContent = failed;
       for (const section of sections) {
         section.hidden = !last;
-        section.classList.toggle('stale', failed !== '');  // the output belongs to earlier settings
+        section.classList.toggle('stale', failed !== '');  // the output still belongs to earlier settings
       }
       if (failed) return;
       if (which) {

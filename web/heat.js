@@ -1,10 +1,10 @@
-// heat.js -- a heat map of a matrix on a canvas, with a cursor that mouse and arrow keys move.
+// heat.js -- a heat map of a matrix on a canvas, with a cursor that the mouse and the arrow keys move.
 // SPDX-License-Identifier: Apache-2.0
 import {colour, extent, fixed, h, scheme, valueText} from './ui.js';
 
-// The colours of a scale differ in lightness, for readers who cannot distinguish red from green: cividis, and blue to brown.
+// The colours of each scale differ in lightness, for readers who cannot distinguish red and green: cividis, and blue to brown.
 const rising = ['#00204c', '#213d6b', '#555b6c', '#7b7a77', '#a59c74', '#d3c064', '#ffe945'];
-// The middle is close to the page's background. The ends are dark on a light page, and light on a dark page.
+// The middle of the diverging scale is close to the page's background. Its ends are dark on a light page and light on a dark page.
 const divergingStops = {
   light: ['#053061', '#2166ac', '#67a9cf', null, '#f4a261', '#b35806', '#5f2c03'],
   dark: ['#d3eaff', '#7cbcf0', '#2f78b5', null, '#a65310', '#f0a050', '#ffe6c4']
@@ -14,7 +14,7 @@ const rgb = text => [1, 3, 5].map(at => parseInt(text.slice(at, at + 2), 16));
 
 const ramps = new Map();
 
-/** Return the 256 colours of a scale as 32-bit pixels of an image. */
+/** Return the 256 colours of a scale as 32-bit pixels for an image. */
 function ramp(diverging) {
   const key = `${scheme()} ${diverging}`;
   if (!ramps.has(key)) ramps.set(key, makeRamp(diverging));
@@ -75,7 +75,7 @@ export class HeatMap {
     this.diverging = diverging ?? (low < 0 && high > 0);
     if (this.diverging) high = Math.max(-low, high), low = -high;
     [this.min, this.max] = [low, high];
-    // some values may be beyond the bar, where the colours end
+    // if colours end before some values do, the labels say so
     [this.from, this.to] = [fixed(low) + (min < low ? ' or less' : ''), fixed(high) + (max > high ? ' or more' : '')];
     this.paint();
   }
@@ -170,7 +170,7 @@ export class HeatMap {
     else this.move(r, c);
   }
 
-  /** Return the map without axes, with several pixels per value. */
+  /** Return the map without axes; each value takes several pixels. */
   picture() {
     const scale = Math.max(1, Math.round(1024 / Math.max(this.rows, this.columns))), big = document.createElement('canvas');
     [big.width, big.height] = [this.columns * scale, this.rows * scale];
@@ -180,7 +180,7 @@ export class HeatMap {
     return big;
   }
 
-  /** Return an SVG with the map as an image, the title and the range. */
+  /** Return an SVG that contains the map as an image, the title and the range. */
   svg() {
     const ratio = this.shape ?? Math.min(Math.max(this.columns / this.rows, 0.5), 8), width = 640,
           height = Math.round(width / ratio);

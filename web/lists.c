@@ -1,5 +1,5 @@
-/* lists.c -- functions that the page calls without a problem: the lists of terms and masks, vectors of words and of
- * the worked example, and memory. SPDX-License-Identifier: Apache-2.0 */
+/* lists.c -- functions that the page can call without a problem: the lists of terms and masks, the vectors of words and
+ * of the worked example, and memory. SPDX-License-Identifier: Apache-2.0 */
 #include "cli/support/sample_arrays.h"
 #include "web/export.h"
 #include <stdlib.h>
@@ -9,7 +9,7 @@ EXPORT(version) const char *x_version(void)
     return rp_version();
 }
 
-/* Return the text of a kind of term with all parameters at their defaults; "" after the last kind. */
+/* Return the text of a kind of term with every parameter at its default; "" past the last kind. */
 EXPORT(kind_text) const char *x_kind_text(int kind)
 {
     static char text[1024];
@@ -22,7 +22,7 @@ EXPORT(kind_is_bias) int x_kind_is_bias(int kind)
     return rp_term_is_bias((rp_term_kind)kind);
 }
 
-/* Return the name of an array of a term; NULL after the last. */
+/* Return the name of array `index` of a term; NULL past the last. */
 EXPORT(kind_array) const char *x_kind_array(int kind, int index)
 {
     return rp_term_array((rp_term_kind)kind, index);
@@ -38,7 +38,7 @@ EXPORT(kind_array_learned) int x_kind_array_learned(int kind, int index)
     return rp_term_array_learned((rp_term_kind)kind, index);
 }
 
-/* Return the name of a mask; NULL after the last kind. */
+/* Return the name of a mask; NULL past the last kind. */
 EXPORT(mask_name) const char *x_mask_name(int kind)
 {
     return rp_mask_name((rp_mask_kind)kind);
@@ -49,7 +49,7 @@ EXPORT(mask_text) const char *x_mask_text(int kind)
     return rp_mask_info_of((rp_mask_kind)kind)->text;
 }
 
-/* Return the name of a mask's constant in C, such as "RP_MASK_CAUSAL". */
+/* Return the C constant of a mask, such as "RP_MASK_CAUSAL". */
 EXPORT(mask_constant) const char *x_mask_constant(int kind)
 {
     static const char *const constant[] = {
@@ -66,8 +66,8 @@ EXPORT(mask_axes) const char *x_mask_axes(int kind)
     return rp_mask_info_of((rp_mask_kind)kind)->axes;
 }
 
-/* Return the name of a mask's parameter, and write its default, minimum and maximum to `to` [3]. Return NULL after
- * the last. */
+/* Return the name of parameter `index` of a mask, and write its default, minimum and maximum to `to` [3]. Return NULL
+ * past the last. */
 EXPORT(mask_param) const char *x_mask_param(int kind, int index, double *to)
 {
     const rp_mask_param *p = rp_mask_param_of((rp_mask_kind)kind, index);
@@ -81,7 +81,7 @@ EXPORT(max_axes) int x_max_axes(void)
     return RP_MAX_AXES;
 }
 
-/* Write the q, k and v of a word, WORD_WIDTH numbers each. */
+/* Write q, k and v of a word, WORD_WIDTH numbers each. */
 EXPORT(word) void x_word(const char *text, int length, double *to)
 {
     sample_word(text, (size_t)length, to, to + WORD_WIDTH, to + 2 * WORD_WIDTH);

@@ -1,12 +1,13 @@
-// mask.js -- masks that need no array, as the library lists them: their text, their controls, and their code. Masks with an array are
-// omitted, because the page has no arrays for them. SPDX-License-Identifier: Apache-2.0
+// mask.js -- masks that need no array: their text, their controls, and their code. The library lists them. Masks with an array are left
+// out, because the page has no arrays for them. SPDX-License-Identifier: Apache-2.0
 import {control, h} from './ui.js';
 
-const largest = 1e9;  // limit of a parameter on the page
+const largest = 1e9;  // max value of a parameter on the page
 
 export const plainMasks = core => core.masks.filter(mask => !mask.axes);
 
-/** Parse a text such as "causal+window=40,3" into masks of a problem: [{kind, name, values, ...}]. Throw an Error if it is not valid. */
+/** Parse a text such as "causal+window=40,3" into the masks of a problem: [{kind, name, values, ...}]. Throw an Error if it is not
+ * valid. */
 export function readMasks(core, text) {
   return text.split('+').filter(Boolean).map(part => {
     const [name, ...rest] = part.split('='), known = plainMasks(core), mask = known.find(mask => mask.name === name);
@@ -24,7 +25,7 @@ export function readMasks(core, text) {
 
 const written = ({name, values}) => [name, ...(values.length ? [values.join()] : [])].join('=');
 
-/** Return the text with one mask set to values, or removed if they are null. */
+/** Return the text with one mask set to these values; null removes the mask. */
 const withMask =
   (core, text, name, values) => [...readMasks(core, text).filter(mask => mask.name !== name), ...(values ? [{name, values}] : [])]
                                   .map(written)
@@ -32,21 +33,22 @@ const withMask =
 
 const optionName = ({name}) => `--${name.replaceAll('_', '-')}`;
 
-/** Return masks as options of the command line. */
+/** Return masks as command-line options. */
 export const maskOptions = masks =>
   masks.flatMap(mask => [optionName(mask), ...(mask.values.length ? [mask.values.join()] : [])]);
 
-/** Return the text of the mask for an option of the command line, or null if it is no mask. value() reads the word after the option. */
+/** Return the text of the mask that a command-line option sets, or null if the option is no mask. value() reads the word after the
+ * option. */
 export function maskOfOption(core, option, value) {
   const mask = plainMasks(core).find(mask => optionName(mask) === option);
   return mask ? written({name: mask.name, values: mask.params.length ? [value()] : []}) : null;
 }
 
-/** Return masks as keyword arguments of Python's functions. */
+/** Return masks as keyword arguments of the Python functions. */
 export const maskKeywords = masks =>
   masks.map(({name, values}) => `${name}=${values.length ? `(${values.join(', ')})` : 'True'}`);
 
-/** Return lines of C that set the masks of desc. */
+/** Return the C lines that set the masks of desc. */
 export const maskLines = masks => masks.length ?
   [
     `rp_mask mask[] = {${masks.map(({constant}) => `rp_mask_init(${constant})`).join(', ')}};`,
@@ -56,7 +58,7 @@ export const maskLines = masks => masks.length ?
   ] :
   [];
 
-/** Return controls for state[key], a text of masks. */
+/** Return the controls for state[key], a text of masks. */
 export function maskEditor({core, key, change}) {
   let text = '';
   const made = plainMasks(core).map(({name, text: said, params}) => {

@@ -1,4 +1,4 @@
-// term.js -- the controls of a term, generated from the parameters and defaults that the library lists.
+// term.js -- the controls of a term, generated from the list of parameters and defaults in the library.
 // SPDX-License-Identifier: Apache-2.0
 import {control, h} from './ui.js';
 
@@ -8,14 +8,14 @@ const given = text => new Map(text.split(',').slice(1).filter(Boolean).map(param
   return [key, value.join('=')];
 }));
 
-/** Return the grid of a term's text: {rows, columns, extra, tokens}, or null. */
+/** Return the grid that a term's text gives: {rows, columns, extra, tokens}, or null. */
 export function gridOf(text) {
   const size = /(?:^|,)grid=(\d+)x(\d+)(?:,|$)/.exec(text), extra = /(?:^|,)extra=1(?:,|$)/.test(text) ? 1 : 0;
   return size ? {rows: +size[1], columns: +size[2], extra, tokens: size[1] * size[2] + extra} : null;
 }
 
-/** Return the initial text of a term: the text of its picture, or its first sample, with names for its arrays if it does nothing without
- * them. */
+/** Return the initial text of a term: the text used for its picture, or its first sample. If the term does nothing without arrays, the text
+ * names them. */
 export function startText(core, facts, name) {
   const {picture, samples} = facts.terms[name];
   if (picture) return picture.split(' ')[0];
@@ -27,17 +27,17 @@ export function startText(core, facts, name) {
   } catch { return text + learned; }
 }
 
-/** Return a term's text with names for its arrays. names: {array: NAME}. */
+/** Return a term's text with these names for its arrays. names: {array: NAME}. */
 export const withNames = (text,
   names) => [nameOf(text), ...[...new Map([...given(text), ...Object.entries(names)])].map(([k, v]) => `${k}=${v}`)].join(',');
 
-/** Return the names that a text gives to the term's arrays: {array: NAME}. */
+/** Return the names that a text gives to arrays of the term: {array: NAME}. */
 export const namesIn = (core, text) => {
   const map = given(text);
   return Object.fromEntries(core.kindOf[nameOf(text)].arrays.filter(a => map.has(a.name)).map(a => [a.name, map.get(a.name)]));
 };
 
-/** Return the terms that can be computed on a sentence without arrays. */
+/** Return the terms that need no arrays to be computed on a sentence. */
 export function plainTerms(core, facts) {
   const works = name => {
     try {
@@ -48,7 +48,7 @@ export function plainTerms(core, facts) {
   return core.kinds.filter(kind => kind.arrays.every(a => a.optional) && works(kind.name)).map(kind => kind.name);
 }
 
-/** Return the text with a parameter set. A parameter at its default is omitted unless it is required. */
+/** Return the text with one parameter set. Omit the parameter if it has its default and is not required. */
 function withParameter(text, known, key, value, required) {
   const map = given(text);
   if (String(value) === String(known.defaults[key]) && !required) map.delete(key);
@@ -56,7 +56,7 @@ function withParameter(text, known, key, value, required) {
   return [nameOf(text), ...[...map].map(([k, v]) => `${k}=${v}`)].join(',');
 }
 
-/** Return a fieldset of controls for state[key], the text of a term. none: allow no term. */
+/** Return a fieldset of controls for state[key], the text of a term. none: offer "no term" as a choice. */
 export function termEditor(
   {core, facts, key, legend, names, none = false, change, start = name => startText(core, facts, name)}) {
   const families = [...new Set(names.map(name => facts.terms[name].family))];

@@ -1,4 +1,4 @@
-// ui.js -- elements, numbers as text, controls and tables. Independent of terms and of the library.
+// ui.js -- page elements, numbers as text, controls and tables. Independent of terms and of the library.
 // SPDX-License-Identifier: Apache-2.0
 
 /** Create an element: h('a', {href: '#x', onclick: f}, 'text', child). */
@@ -15,39 +15,40 @@ export function h(tag, attributes = {}, ...children) {
   return element;
 }
 
-/** Print x like %.<digits>f in C, which rounds a tie to the even digit, but without a negative zero. */
+/** Format x like %.<digits>f in C, which rounds ties to the even digit; but never return "-0". */
 export function fixed(x, digits = 4) {
   if (x === -Infinity) return '-inf';
   if (!Number.isFinite(x)) return Number.isNaN(x) ? 'nan' : 'inf';
   if (Math.abs(x) >= 1e6) return x.toExponential(2).replace(/e([+-])(\d)$/, 'e$10$2');
   const scaled = Math.abs(x) * 10 ** digits, floor = Math.floor(scaled);
-  // x is exactly half way: (2 floor + 1) / (2 * 10^digits) is a double only if 5^digits divides the numerator
+  // x is halfway between two results: (2 floor + 1) / (2 * 10^digits) is a double only if 5^digits divides the numerator
   const tie = scaled - floor === 0.5 && (2 * floor + 1) % 5 ** digits === 0;
   let text = tie && floor % 2 === 0 ? (Math.sign(x) * floor / 10 ** digits).toFixed(digits) : x.toFixed(digits);
   if (/^-0\.?0*$/.test(text)) text = text.slice(1);
   return text;
 }
 
-/** Return a value of a map or a row as text: a number, 'masked' or 'not a number'. */
+/** Return a value of a map or a row as text: a number, 'masked', or 'not a number'. */
 export const valueText = (x, digits) => x === -Infinity ? 'masked' : Number.isNaN(x) ? 'not a number' : fixed(x, digits);
 
-/** Replace hyphens by the minus sign of mathematics. */
+/** Replace hyphens by minus signs. */
 export const minus = text => String(text).replaceAll('-', '−');
 
-/** Print x, in parentheses if it is negative. */
+/** Format x, in parentheses if it is negative. */
 export const inner = (x, digits) => x < 0 ? `(${fixed(x, digits)})` : fixed(x, digits);
 
-/** Print a sum of expressions, as the library writes them, and its value: "−0.3 · log(1 + 4) = −0.4828". */
+/** Format a sum of expressions, which the library wrote, and its value: "−0.3 · log(1 + 4) = −0.4828". */
 export const calculation = (terms, value) =>
   minus(terms.length ? `${terms.join(' + ').replaceAll('+ -', '- ').replaceAll(' * ', ' · ')} = ${value}` : value);
 
-/** Print a number for a calculation: four decimals without trailing zeros, in parentheses if it is negative. */
+/** Format a number for a calculation: up to four decimals, in parentheses if it is negative. */
 export const short = x => {
   const text = String(+x.toFixed(4));
   return x < 0 && +text ? `(${text})` : text.replace('-', '');
 };
 
-/** Return a sum of products as expressions for `calculation`. If more than `max` products are not 0, show the largest in magnitude. */
+/** Return a sum of products as expressions for `calculation`. If more than `max` products are nonzero, show only the largest in
+ * magnitude. */
 export function sumOfProducts(pairs, max = 8) {
   const size = ([x, y]) => Math.abs(x * y), whole = pairs.length <= max ? pairs : pairs.filter(pair => size(pair)),
         shown = whole.length <= max ? whole : [...whole].sort((a, b) => size(b) - size(a)).slice(0, max),
@@ -55,7 +56,7 @@ export function sumOfProducts(pairs, max = 8) {
   return [...shown.map(pair => pair.map(short).join(' * ')), ...(rest ? [`${rest} smaller products`] : [])];
 }
 
-/** Print the calculation of a weight of a row of Core.row: exp of the score divided by the sum of the row's exponentials. */
+/** Format how a weight in a row of Core.row is computed: exp of the score, divided by the sum of all exponentials in the row. */
 export function weightOf(row, j, score = fixed(row.score[j])) {
   if (row.score[j] === -Infinity) return 'masked';
   if (Number.isNaN(row.weights[j])) return 'not a number';
@@ -63,7 +64,7 @@ export function weightOf(row, j, score = fixed(row.score[j])) {
   return calculation([`exp(${score}) / ${sum}`], fixed(row.weights[j]));
 }
 
-/** Print the calculation of x - y. */
+/** Format the calculation of x - y. */
 export const differenceOf = (x, y) => x === -Infinity ? 'masked' : calculation([`${fixed(x)} - ${inner(y)}`], fixed(x - y));
 
 export function signed(x, digits = 4) {
@@ -78,7 +79,7 @@ export function bytes(n) {
   return `${n >= 100 || unit === 0 ? Math.round(n) : n.toFixed(1)} ${units[unit]}`;
 }
 
-/** Return the smallest and the largest finite number above a bound in some arrays, or [0, 0] if there is none. */
+/** Return the smallest and the largest finite number in some arrays, among the numbers above a bound; [0, 0] if there is none. */
 export function extent(arrays, above = -Infinity) {
   let min = Infinity, max = -Infinity;
   for (const data of arrays)
@@ -92,8 +93,8 @@ export function extent(arrays, above = -Infinity) {
   return min > max ? [0, 0] : [min, max];
 }
 
-/** Return a value as a setting accepts it: one of its choices, a flag, a text, or a number limited to lower … upper and rounded if the step
- * is an integer. Return `other` if the value is not valid. */
+/** Return a value in the form that a setting accepts: one of its choices, a flag, a text, or a number that is limited to lower … upper and
+ * rounded if the step is an integer. Return `other` if the value is invalid. */
 export function fit({type, options, step = 1, lower = -Infinity, upper = Infinity}, value, other) {
   if (type === 'select')
     return options.map(option => [option].flat()[0]).find(choice => String(choice) === String(value)) ?? other;
@@ -173,8 +174,8 @@ export function control(spec, change) {
   };
 }
 
-/** Create a form with a control for every spec that has a label; settings without a label are changed elsewhere in the view. set(state)
- * shows a state. */
+/** Create a form with a control for every spec that has a label; other settings are changed elsewhere in the view. set(state) shows a
+ * state. */
 export function controls(specs, change, ...more) {
   const made = specs.filter(spec => spec.label).map(spec => [spec, control(spec, spec.change ?? change)]);
   return {
@@ -186,8 +187,8 @@ export function controls(specs, change, ...more) {
   };
 }
 
-/** Add a line below a table that shows the calculation of the cell under the mouse, or of the cell with the focus. calculation(row, column)
- * returns its text. Tab reaches one cell; the arrow keys move from it to the others. */
+/** Add a line below a table. It shows the calculation of the cell under the mouse or with the focus; calculation(row, column) returns its
+ * text. Tab reaches one cell, and the arrow keys move to the others. */
 function explainCells(element, calculation) {
   const said =
     h('p', {class: 'readout', 'aria-live': 'polite'}, 'Point at a cell to see its calculation, or use Tab and the arrow keys.');
@@ -234,10 +235,10 @@ export function table(head, rows, {digits = 4, sign = false, caption = '', mark,
   return calculation ? explainCells(element, calculation) : element;
 }
 
-/** Return the rows of a matrix, n numbers each, for `table`. */
+/** Return the rows of a matrix for `table`; each row has n numbers. */
 export function rowsOf(names, data, n) { return names.map((name, r) => [name, ...data.slice(r * n, (r + 1) * n)]); }
 
-/** Show a button for each word, with the chosen word pressed. Keep the buttons, and so the focus, while the words are the same. */
+/** Show a button for each word; the chosen word is pressed. If the words have not changed, keep the buttons, which keeps the focus. */
 export function wordButtons(box, words, chosen, pick) {
   const key = words.join('\n');
   if (box.of !== key) {
@@ -259,11 +260,11 @@ export function download(name, blob) {
 }
 
 const dark = matchMedia('(prefers-color-scheme: dark)'), seen = new Map();
-/** Return the colours of the page: light or dark. */
+/** Return the colour scheme of the page: light or dark. */
 export const scheme = () => document.documentElement.dataset.theme || (dark.matches ? 'dark' : 'light');
 
-/** Return a colour of the style, for canvases and saved pictures. Each colour is read once, because reading it triggers a layout of the
- * page. */
+/** Return a colour of the page's style, for canvases and saved pictures. Each colour is read only once, because reading it makes the
+ * browser compute the layout. */
 export function colour(name) {
   const key = `${scheme()} ${name}`;
   if (!seen.has(key)) seen.set(key, getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim());

@@ -1,5 +1,5 @@
-/* verify.c -- relpos verify as a separate program for WebAssembly and Windows: simple versions of the functions that
- * cli/verify uses from the rest of the program.
+/* verify.c -- relpos verify as a separate program for WebAssembly and Windows. Contains simple versions of the
+ * functions that cli/verify uses from the rest of the program.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
 #include <stdarg.h>
@@ -51,7 +51,7 @@ int cli_integer(const char *option, const char *text, int64_t min, int64_t max, 
                                                    : cli_error(CLI_USAGE, "%s: \"%s\" is out of range", option, text);
 }
 
-void cli_json_string(FILE *to, const char *text) /* problems contain no characters that JSON escapes */
+void cli_json_string(FILE *to, const char *text) /* problem strings contain no characters that JSON would escape */
 {
     fprintf(to, "\"%s\"", text);
 }

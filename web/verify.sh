@@ -1,6 +1,6 @@
 #!/bin/sh
-# verify.sh BUILD [PROBLEM...] -- run the checks of `relpos verify` on the WebAssembly builds under node: the problems, or its default list.
-# If a tool is missing, print a line about it and exit with 77. SPDX-License-Identifier: Apache-2.0
+# verify.sh BUILD [PROBLEM...] -- run `relpos verify` on the WebAssembly builds under node, with the problems, by default with its own list.
+# If a tool is missing, print its name and exit with 77. SPDX-License-Identifier: Apache-2.0
 set -eu
 build=$1
 shift
@@ -14,5 +14,5 @@ run=$(cd "$(dirname "$0")" && pwd)/run.mjs
 node --no-warnings "$run" "$build/web/verify-simd128.wasm" "$@"
 relaxed=--experimental-wasm-relaxed-simd # some versions of node need this option; later versions do not accept it
 node --no-warnings $relaxed "$run" "$build/web/none.wasm" 2>/dev/null || relaxed=
-# only this instruction set differs between the two modules
+# the two modules differ only in this instruction set
 node --no-warnings $relaxed "$run" "$build/web/verify-relaxed.wasm" --isa wasm "$@" || [ $? = 77 ]

@@ -1,4 +1,4 @@
-/* attend.c -- relpos attend: compute attention over the arrays of a file.
+/* attend.c -- relpos attend: compute attention from arrays in a file.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
 #include "cli/progress.h"
@@ -13,13 +13,14 @@ static const cli_option options[] = {
     CLI_TERM_OPTIONS,
     CLI_MASK_OPTIONS,
     CLI_SETTING_OPTIONS,
-    {"dropout", DROPOUT, "P", "drop each weight with probability P < 1, multiply the others by 1/(1-P); default 0"},
+    {"dropout", DROPOUT, "P", "drop each weight with probability P < 1 and multiply the others by 1/(1-P); default 0"},
     {"seed", SEED, "N", "set the seed that selects the dropped weights; default 0"},
     {"weights", WEIGHTS, NULL, "also write weights (B,H,Lq,Lk), computed in double"},
     {"lse", LSE, NULL, "also write lse (B,H,Lq), the logarithm of each row's sum of exponentials"},
     {"summary", SUMMARY, NULL, "also write sums: profile (B,H,Lq+Lk-1), key_mass (B,H,Lk), entropy (B,H,Lq)"},
     {"grad", GRAD, NULL,
-     "also write dq, dk, dv and dNAME of each learned array; needs dout (B,H,Lq,Dv) in the file, reads dlse too"},
+     "also write the gradients dq, dk, dv, and dNAME of each learned array; the file must have dout (B,H,Lq,Dv) and "
+     "may have dlse"},
     {"dtype", DTYPE, "TYPE", "compute and write in f32, f64, bf16 or f16; default: the type of q"},
     {"threads", THREADS, "N", "use N threads; default: one for each processor that the process may use"},
     {"isa", ISA, "NAME", "use this instruction set (relpos info lists them); default: the best found"},
@@ -63,7 +64,7 @@ static int on_option(void *context, int key, const char *value)
     }
 }
 
-/* Set the sizes of the problem from the shapes of q, k and v. Return CLI_OK, or CLI_FAILED after printing. */
+/* Derive the sizes of the problem from the shapes of q, k and v. Return CLI_OK, or CLI_FAILED after printing. */
 static int read_sizes(cli_problem *p, const rp_tensors *t)
 {
     const rp_array *a[3] = {&t->q, &t->k, &t->v};
@@ -87,7 +88,7 @@ static int read_sizes(cli_problem *p, const rp_tensors *t)
     return CLI_OK;
 }
 
-/* Allocate an array of zeros, add it to *out, and view it as *a. Return CLI_OK, or CLI_FAILED after printing. */
+/* Add an array of zeros to *out, and view it as *a. Return CLI_OK, or CLI_FAILED after printing. */
 static int add_output(io_set *out, const char *name, rp_dtype type, int32_t ndim, const int64_t *shape, rp_array *a)
 {
     int64_t n = 1;
@@ -97,15 +98,16 @@ static int add_output(io_set *out, const char *name, rp_dtype type, int32_t ndim
     void *data = calloc((size_t)n, rp_dtype_size(type));
     if (!data || io_add(out, name, type, ndim, shape, data, false) != 0) {
         free(data);
-        return cli_error(CLI_FAILED, "%s: out of memory for %lld elements (use shorter sequences or fewer outputs)",
+        return cli_error(CLI_FAILED,
+                         "%s: out of memory while creating %lld elements (use shorter sequences or fewer outputs)",
                          name, (long long)n);
     }
     *a = rp_array_of(data, type, ndim, shape);
     return CLI_OK;
 }
 
-/* Convert the arrays, which were computed in f32, to the output type bf16 or f16. This is the only rounding to that
- * type. Return CLI_OK, or CLI_FAILED after printing. */
+/* Convert the arrays, which were computed in f32, to bf16 or f16. This is the only rounding to the output type. Return
+ * CLI_OK, or CLI_FAILED after printing. */
 static int narrow(io_set *out, rp_dtype type)
 {
     for (size_t n = 0; n < out->n_arrays; n++) {
@@ -115,7 +117,7 @@ static int narrow(io_set *out, rp_dtype type)
             continue;
         void *data = malloc(count * rp_dtype_size(type) + 1);
         if (!data)
-            return cli_error(CLI_FAILED, "%s: out of memory converting it (close other programs)", a->name);
+            return cli_error(CLI_FAILED, "%s: out of memory while converting it (close other programs)", a->name);
         rp_convert(data, type, a->data, a->dtype, (int64_t)count);
         free(a->data);
         a->data = data;
@@ -127,11 +129,11 @@ static int narrow(io_set *out, rp_dtype type)
 
 /* ------------------------------------------------------------------------------------------------- gradients */
 
-/* One use of an array of the file in the problem, with its gradient. */
+/* One place where the problem uses an array of the file, with the gradient there. */
 typedef struct use {
     const char *name;
     const rp_array *of; /* the array */
-    rp_array *to, sum;  /* gradient of this use; of all uses: only in the first of several uses, else absent */
+    rp_array *to, sum;  /* to: gradient of this use; sum: gradient of all uses, only set in the first of several */
 } use;
 
 typedef struct gradients {
@@ -148,7 +150,7 @@ static int64_t elements(const rp_array *a)
     return n;
 }
 
-/* Return the index of the first use with the name of use n. */
+/* Return the index of the first use of the array that use n refers to. */
 static int first_use(const gradients *s, int n)
 {
     for (int m = 0; m < n; m++)
@@ -157,7 +159,7 @@ static int first_use(const gradients *s, int n)
     return n;
 }
 
-/* Add a gradient for q, k, v and each learned array. If an array is used several times, each use gets a gradient in
+/* Add a gradient for q, k, v and each learned array. If an array is used more than once, each use has a gradient in
  * double in *made, and their sum goes to *out. */
 static int add_gradients(const request *r, const rp_tensors *t, io_set *made, io_set *out, gradients *s)
 {
@@ -211,7 +213,7 @@ static int call_failed(const cli_problem *p, rp_status status)
 static int forward(const cli_problem *p, const rp_plan *plan, rp_tensors *t)
 {
     cli_progress progress = {.what = "attend"};
-    cli_progress_show(&progress, 0); /* start the clock */
+    cli_progress_show(&progress, 0); /* start measuring the time */
     t->progress = cli_progress_show;
     t->progress_context = &progress;
     const rp_status status = rp_attend(plan, t, NULL);
@@ -226,7 +228,7 @@ static int backward(const cli_problem *p, const rp_plan *plan, const rp_tensors 
     cli_progress progress = {.what = "gradients"};
     cli_progress_show(&progress, 0);
     with.weights = with.profile = with.key_mass = with.entropy = none;
-    if (p->desc.dtype > RP_F64) /* out and lse have been rounded to 16 bits: compute them again */
+    if (p->desc.dtype > RP_F64) /* out and lse were rounded to 16 bits, so compute them again */
         with.out = with.lse = none;
     with.progress_context = &progress;
     const rp_status status = rp_backward(plan, &with, &s->g, NULL);
@@ -237,8 +239,8 @@ static int backward(const cli_problem *p, const rp_plan *plan, const rp_tensors 
     return CLI_OK;
 }
 
-/* Choose the type of the output and the type of the computation. To write bf16 or f16 from inputs of another type,
- * compute in f32, so that the inputs are not rounded first. */
+/* Choose the type of the output and the type of the computation. If inputs of another type are to be written as bf16 or
+ * f16, compute in f32, which avoids rounding the inputs first. */
 static int choose_types(request *r, const io_set *in, io_format format)
 {
     bool stored = true;
@@ -262,7 +264,8 @@ static int attend(request *r, const io_set *in, io_format format, io_set *made, 
     gradients *s = calloc(1, sizeof *s);
     rp_plan *plan = NULL;
     rp_pool *pool = NULL;
-    int code = s ? choose_types(r, in, format) : cli_error(CLI_FAILED, "attend: out of memory (close other programs)");
+    int code = s ? choose_types(r, in, format)
+                 : cli_error(CLI_FAILED, "attend: out of memory while preparing the arrays (close other programs)");
     if (code != CLI_OK) {
         free(s);
         return code;
@@ -341,19 +344,19 @@ static int run(const cli_command *self, int argc, char **argv)
     int n_args;
     char err[IO_ERR_MAX], place[PATH_MAX];
     if (!r)
-        return cli_error(CLI_FAILED, "attend: out of memory (close other programs)");
+        return cli_error(CLI_FAILED, "attend: out of memory while preparing the arrays (close other programs)");
     cli_problem_init(&r->problem);
     int code = cli_options(self, argc, argv, on_option, r, args, 1, &n_args);
     const int fits = code < 0 ? cli_problem_check(&r->problem, "attend") : CLI_OK;
     code = fits != CLI_OK ? fits : code;
     if (code < 0 && n_args == 0)
-        code = cli_error(CLI_USAGE, "attend: no input file (write relpos attend IN -o OUT)");
+        code = cli_error(CLI_USAGE, "attend: no input file was given (write relpos attend IN -o OUT)");
     if (code < 0 && !r->out)
-        code = cli_error(CLI_USAGE, "attend: no output file (write relpos attend IN -o OUT)");
+        code = cli_error(CLI_USAGE, "attend: no output file was given (write relpos attend IN -o OUT)");
     if (code < 0 && strcmp(r->out, "-") != 0 && io_format_of(r->out) == IO_UNKNOWN)
-        code = cli_error(CLI_USAGE, "output \"%.200s\": unknown suffix (use .npz or .safetensors)", r->out);
+        code = cli_error(CLI_USAGE, "output \"%.200s\": the suffix is unknown (use .npz or .safetensors)", r->out);
     if (code < 0 && strcmp(args[0], "-") != 0 && same_file(args[0], r->out))
-        code = cli_error(CLI_USAGE, "output \"%.200s\": is the input file (choose another)", r->out);
+        code = cli_error(CLI_USAGE, "output \"%.200s\": it is the input file (choose another)", r->out);
     if (code < 0 &&
         io_read_wanted(cli_find_shipped(args[0], place), cli_problem_wants, &r->problem, &in, &format, err) != 0)
         code = cli_error(CLI_FAILED, "%s", err);

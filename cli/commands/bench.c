@@ -1,4 +1,4 @@
-/* bench.c -- relpos bench: time problems and compare their speed with the machine's peak.
+/* bench.c -- relpos bench: time problems, and compare their speed with the peak of the machine.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
 #include "cli/support/sample_problem.h"
@@ -44,8 +44,8 @@ static int on_option(void *context, int key, const char *value)
     }
 }
 
-/* Return resident memory in bytes: for "VmHWM:" the peak since the last reset, for "VmRSS:" the current size. Return
- * -1 if it is unknown. */
+/* Return resident memory in bytes: its peak since the last reset for "VmHWM:", its current size for "VmRSS:". Return -1
+ * if unknown. */
 static double memory(const char *field)
 {
     char line[256];
@@ -59,7 +59,7 @@ static double memory(const char *field)
     return kib < 0 ? -1 : kib * 1024;
 }
 
-/* Reset the peak of resident memory to the current size. Return true on success. */
+/* Reset the recorded peak of resident memory to the current size. Return true on success. */
 static bool reset_peak(void)
 {
     FILE *f = fopen("/proc/self/clear_refs", "we");
@@ -74,7 +74,7 @@ typedef struct measured {
     rp_plan *plan;
     int runs;
     double ms[MAX_RUNS], bytes_peak;
-    double computed; /* pairs whose scores are computed, as a fraction of those that masks allow; 0: unknown */
+    double computed; /* pairs whose scores are computed, as a fraction of the pairs that masks allow; 0: unknown */
 } measured;
 
 static int refused(const rp_desc *d)
@@ -96,7 +96,7 @@ static int prepare(measured *m, const char *text, const request *r, rp_pool *poo
         return refused(&m->p.desc);
     m->p.t.pool = pool;
     if (!(m->p.pass & PROBLEM_FORWARD) &&
-        rp_attend(m->plan, &m->p.t, NULL) != RP_OK) /* the backward pass reads out and lse, as in training */
+        rp_attend(m->plan, &m->p.t, NULL) != RP_OK) /* as in training, the backward pass reads out and lse */
         return refused(&m->p.desc);
     if (m->p.pass & PROBLEM_FORWARD) {
         rp_tensors counted = m->p.t;
@@ -106,7 +106,7 @@ static int prepare(measured *m, const char *text, const request *r, rp_pool *poo
             return refused(&m->p.desc);
         m->computed = pairs[0] > 0 ? (double)pairs[1] / (double)pairs[0] : 0;
     }
-    malloc_trim(0); /* return freed memory: if this problem reused it, the peak would not show it */
+    malloc_trim(0); /* return freed memory; if this problem reused it, the peak would not include it */
     const bool exact = reset_peak();
     const double before = memory("VmRSS:");
     if (problem_run(&m->p, m->plan) != RP_OK)
@@ -151,24 +151,24 @@ static int run(const cli_command *self, int argc, char **argv)
     if (code >= 0)
         return code;
     if (n == 0)
-        return cli_error(CLI_USAGE, "bench: no problem (try relpos bench fwd:f32:b1h8q4096k4096d64:t5)");
+        return cli_error(CLI_USAGE, "bench: no problem was given (write relpos bench fwd:f32:b1h8q4096k4096d64:t5)");
     double (*const now)(void) = r.processor ? cli_processor_seconds : cli_seconds;
     rp_pool *pool = NULL;
     double peak = 0;
     measured *m = calloc((size_t)n, sizeof *m);
     code = CLI_OK;
     if (!m || rp_pool_create(&pool, (int32_t)r.threads) != RP_OK)
-        code = cli_error(CLI_FAILED, "bench: out of memory (give fewer problems)");
+        code = cli_error(CLI_FAILED, "bench: out of memory while preparing the problems (give fewer)");
     for (int x = 0; code == CLI_OK && x < n; x++)
         code = prepare(&m[x], texts[x], &r, pool);
-    for (int x = 0; code == CLI_OK && x < n && peak == 0; x++) /* no peak is defined for the reference path */
+    for (int x = 0; code == CLI_OK && x < n && peak == 0; x++) /* the reference path has no peak */
         if (strcmp(rp_plan_isa(m[x].plan), "reference") != 0 &&
             rp_measure_peak(rp_plan_isa(m[x].plan), pool, &peak) != RP_OK)
             code = refused(&m[x].p.desc);
-    /* Interleave the problems: a slow period of the machine then affects all of them. */
+    /* Alternate between the problems, so a slow period of the machine affects all of them. */
     const double seconds = r.seconds > 0 ? r.seconds : 5.0 * n, end = cli_seconds() + seconds;
     cli_progress progress = {.what = "bench"};
-    cli_progress_show(&progress, 0); /* start the clock */
+    cli_progress_show(&progress, 0); /* start measuring the time */
     for (int round = 0; code == CLI_OK && round < MAX_RUNS && (round < 3 || cli_seconds() < end); round++)
         for (int x = 0; x < n; x++) {
             const double start = now();

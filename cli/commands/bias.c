@@ -1,4 +1,4 @@
-/* bias.c -- relpos bias: show the biases of position terms as text, picture, array or table.
+/* bias.c -- relpos bias: show the biases of position terms as text, a picture, an array or a table.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
 #include "cli/picture/picture.h"
@@ -9,7 +9,7 @@
 #include <strings.h>
 
 enum { OUT = 'o', LEN_Q = CLI_FIRST_KEY, LEN_K, HEADS, HEAD, INPUT, JSON };
-enum { PANELS = 8 };                                /* heads in a picture */
+enum { PANELS = 8 };                                /* max heads in a picture */
 static const int64_t MAX_VALUES = (int64_t)1 << 27; /* 1 GiB of doubles */
 
 static const cli_option options[] = {
@@ -18,7 +18,7 @@ static const cli_option options[] = {
     {"heads", HEADS, "H", "set the number of heads; default: from the term's array, 8 for alibi without one, else 1"},
     {"output", OUT, "FILE",
      "write a picture of up to 8 heads (.png, .svg), the array bias (H,q,k) (.npz, .safetensors) or .csv; - = csv"},
-    {"head", HEAD, "N", "show only head N, from 0; default: head 0 in text, up to 8 heads in pictures"},
+    {"head", HEAD, "N", "show only head N, counted from 0; default: head 0 in text, up to 8 heads in pictures"},
     {"q-offset", CLI_Q_OFFSET, "N|NAME",
      "set the position of the first query, or name an array that begins with it; default 0"},
     {"input", INPUT, "FILE", "read the arrays of the terms from FILE, .npz or .safetensors"},
@@ -30,7 +30,7 @@ typedef struct request {
     cli_problem problem;
     const char *out, *input;
     char title[256];
-    const char *value; /* label of the values: "bias", or for sample values of a table their meaning */
+    const char *value; /* label of the values: "bias", or what sample values of a table mean */
     int64_t head;      /* -1: not given */
     bool json, heads_given;
 } request;
@@ -51,7 +51,7 @@ static int on_option(void *context, int key, const char *value)
     }
 }
 
-/* Add the term of an argument. Refuse a term that acts on q, k or v: it has no bias to show. */
+/* Parse an argument as a term and add it. Refuse terms that act on q, k or v, because they have no bias to show. */
 static int add_term(request *r, const char *text)
 {
     for (int k = RP_TERM_NONE + 1; k < RP_TERM_COUNT; k++) {
@@ -69,7 +69,7 @@ static int add_term(request *r, const char *text)
     return code;
 }
 
-/* Fill a missing array with sample values, and print a note on standard error. Return CLI_OK, or an exit code after
+/* Fill a missing array with sample values, and say so on standard error. Return CLI_OK, or an exit code after
  * printing. */
 static int make_sample(request *r, int32_t term, int index, io_set *made, rp_array *a)
 {
@@ -77,22 +77,25 @@ static int make_sample(request *r, int32_t term, int index, io_set *made, rp_arr
     const char *name = rp_term_name(t->kind), *array = rp_term_array(t->kind, index);
     const char *meaning = sample_meaning(t, index);
     if (rp_term_is_array(t->kind))
-        return cli_error(CLI_USAGE, "%s: needs its array %s (give --input FILE and %s=ARRAYNAME)", name, array, array);
+        return cli_error(CLI_USAGE, "%s: its array %s was not given (give --input FILE and %s=ARRAYNAME)", name, array,
+                         array);
     const rp_status status = sample_array(&r->problem.desc, term, index, MAX_VALUES, a);
     if (status != RP_OK && status != RP_E_NOMEM)
         return cli_refused(CLI_USAGE, "bias", &r->problem, NULL);
     if (status != RP_OK || io_add(made, array, RP_F64, a->ndim, a->shape, a->data, false) != 0) {
         free(a->data);
-        return cli_error(CLI_FAILED, "%s: out of memory for its array %s (use smaller sizes)", name, array);
+        return cli_error(CLI_FAILED, "%s: out of memory while creating its array %s (use smaller sizes)", name, array);
     }
     if (meaning)
         r->value = meaning;
-    fprintf(stderr, "relpos: %s: no %s given: showing %s numbers\n", name, array, meaning ? meaning : "random");
+    fprintf(stderr, "relpos: %s: no %s was given; the biases use %s numbers\n", name, array,
+            meaning ? meaning : "random");
     return CLI_OK;
 }
 
-/* Set *length, a size of the description, from the axis of a term's array that grows with it. Keep it if the array
- * has no such axis, or if the axis is shorter than min_length (an axis of length 1 may be broadcast). */
+/* Set *length, which is a size in the description, to the length of the axis of an array that grows with this size.
+ * Leave it unchanged if the array has no such axis, or if the axis is shorter than min_length (an axis of length 1 may
+ * be broadcast). */
 static void take_length(rp_desc *d, int32_t term, int32_t index, const rp_array *a, int64_t *length, int64_t min_length)
 {
     int64_t shape[2][RP_MAX_AXES] = {{0}};
@@ -105,14 +108,14 @@ static void take_length(rp_desc *d, int32_t term, int32_t index, const rp_array 
     }
     *length = old;
     for (int32_t x = 0; x < ndim; x++) {
-        const int32_t axis = a->ndim - ndim + x; /* arrays with fewer axes are aligned right */
+        const int32_t axis = a->ndim - ndim + x; /* arrays with fewer axes are aligned at the last axis */
         if (shape[0][x] != shape[1][x] && axis >= 0 && a->shape[axis] >= min_length)
             *length = a->shape[axis];
     }
 }
 
-/* Find the arrays of the terms, set the sizes from the arrays and the defaults, and fill missing arrays. Only batch
- * entry 0 is shown. Return CLI_OK, or an exit code after printing. */
+/* Find the arrays of the terms, and fill missing ones with samples. Derive sizes from the arrays, or use defaults. Only
+ * batch entry 0 is shown. Return CLI_OK, or an exit code after printing. */
 static int find_arrays(request *r, const io_set *in, io_set *made, rp_tensors *t)
 {
     cli_problem *p = &r->problem;
@@ -194,7 +197,7 @@ static int write_csv(const request *r, const double *bias)
                 fprintf(to, "%lld,%lld,%lld,%.17g\n", (long long)h, (long long)i, (long long)j, *bias++);
     int code = to && cli_close_text(to, &text)
                    ? CLI_OK
-                   : cli_error(CLI_FAILED, "csv: out of memory (reduce --heads, --q or --k)");
+                   : cli_error(CLI_FAILED, "csv: out of memory while writing (reduce --heads, --q or --k)");
     if (code == CLI_OK && io_write_bytes(r->out, text, size, err) != 0)
         code = cli_error(CLI_FAILED, "%s", err);
     free(text);
@@ -213,7 +216,7 @@ static int write_array(const request *r, const double *bias)
     if (narrow)
         rp_convert(narrow, RP_F32, bias, RP_F64, n);
     if (!narrow || io_add(&set, "bias", RP_F32, 3, shape, narrow, true) != 0)
-        code = cli_error(CLI_FAILED, "bias: out of memory (reduce --heads, --q or --k)");
+        code = cli_error(CLI_FAILED, "bias: out of memory while computing the biases (reduce --heads, --q or --k)");
     else if (io_write(r->out, io_format_of(r->out), &set, err) != 0)
         code = cli_error(CLI_FAILED, "%s", err);
     io_free(&set);
@@ -221,7 +224,7 @@ static int write_array(const request *r, const double *bias)
     return code;
 }
 
-/* Draw one head or the first eight: in the terminal if `suffix` is NULL, else as the picture file r->out. */
+/* Draw one head, or the first eight: in the terminal if `suffix` is NULL, otherwise to the picture file r->out. */
 static int draw(const request *r, const double *bias, const char *suffix)
 {
     const rp_desc *d = &r->problem.desc;
@@ -282,7 +285,7 @@ static int show(request *r, const io_set *in, io_set *made, const char *suffix)
     double *bias = malloc((size_t)(d->heads * d->len_q * d->len_k) * sizeof *bias);
     const rp_array to = rp_array_of(bias, RP_F64, 3, shape);
     if (!bias)
-        code = cli_error(CLI_FAILED, "bias: out of memory (reduce --heads, --q or --k)");
+        code = cli_error(CLI_FAILED, "bias: out of memory while computing the biases (reduce --heads, --q or --k)");
     else if ((status = rp_plan_create(&plan, d)) != RP_OK)
         code = cli_refused(cli_code(status), "bias", &r->problem, status == RP_E_NOMEM ? "use smaller sizes" : NULL);
     else if ((status = rp_bias(plan, &t, 0, &to)) != RP_OK)
@@ -310,7 +313,7 @@ static int run(const cli_command *self, int argc, char **argv)
     char err[IO_ERR_MAX], safe[256], place[PATH_MAX];
     int n_args;
     if (!r)
-        return cli_error(CLI_FAILED, "bias: out of memory (close other programs)");
+        return cli_error(CLI_FAILED, "bias: out of memory while reading the terms (close other programs)");
     cli_problem_init(&r->problem);
     r->problem.bare = true;
     r->problem.desc.dtype = RP_F64;
@@ -319,7 +322,7 @@ static int run(const cli_command *self, int argc, char **argv)
     r->value = "bias";
     int code = cli_options(self, argc, argv, on_option, r, args, RP_MAX_TERMS, &n_args);
     if (code < 0 && n_args == 0)
-        code = cli_error(CLI_USAGE, "bias: no term (try relpos bias alibi; relpos info lists the terms)");
+        code = cli_error(CLI_USAGE, "bias: no term was given (write relpos bias alibi; relpos info lists the terms)");
     for (int n = 0; code < 0 && n < n_args; n++) {
         const int added = add_term(r, args[n]);
         code = added == CLI_OK ? -1 : added;
@@ -328,7 +331,8 @@ static int run(const cli_command *self, int argc, char **argv)
         suffix = strcmp(r->out, "-") == 0 ? ".csv" : strrchr(r->out, '.') ? strrchr(r->out, '.') : "";
         if (io_format_of(r->out) == IO_UNKNOWN && strcasecmp(suffix, ".png") != 0 && strcasecmp(suffix, ".svg") != 0 &&
             strcasecmp(suffix, ".csv") != 0)
-            code = cli_error(CLI_USAGE, "output \"%s\": unknown suffix (use .png, .svg, .npz, .safetensors or .csv)",
+            code = cli_error(CLI_USAGE,
+                             "output \"%s\": the suffix is unknown (use .png, .svg, .npz, .safetensors or .csv)",
                              io_safe(safe, sizeof safe, r->out));
     }
     if (code < 0 && r->json && r->out && strcmp(r->out, "-") == 0)

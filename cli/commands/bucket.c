@@ -21,7 +21,7 @@ typedef struct request {
     bool json;
 } request;
 
-/* Write the library's names of the strategies, "log, uniform, linear, quadratic", to `text`. Return `text`. */
+/* Write the names of the library's bucket strategies, "log, uniform, linear, quadratic", to `text`. Return `text`. */
 static const char *strategies(char text[96])
 {
     const rp_param *p;
@@ -59,8 +59,8 @@ static int64_t bucket(const request *r, int64_t offset)
     return rp_bucket(offset, r->term.buckets, r->term.max_distance, r->term.bidirectional, r->term.strategy);
 }
 
-/* Return the last offset, at most `max`, of the run that begins at `first` and shares its bucket. On each side of
- * the query the bucket is monotonic in the distance, so a bisection finds the end of the run. */
+/* Return the last offset, at most `max`, that is in the same run as `first`: all offsets between them share one bucket.
+ * On each side of the query the bucket is monotonic in the distance, so bisection finds the end of the run. */
 static int64_t run_end(const request *r, int64_t first, int64_t max)
 {
     int64_t low = first, high = first <= 0 ? 0 : max;
@@ -94,7 +94,7 @@ static int run(const cli_command *self, int argc, char **argv)
     int64_t *offset = malloc((size_t)argc * sizeof *offset);
     int n_args = 0, code = -1;
     if (!args || !offset)
-        code = cli_error(CLI_FAILED, "bucket: out of memory (close other programs)");
+        code = cli_error(CLI_FAILED, "bucket: out of memory while printing (close other programs)");
     if (code < 0)
         code = cli_options(self, argc, argv, on_option, &r, args, argc, &n_args);
     for (int n = 0; code < 0 && n < n_args; n++) /* check all offsets before printing anything */
@@ -126,7 +126,7 @@ static int run(const cli_command *self, int argc, char **argv)
 const cli_command cmd_bucket = {
     .name = "bucket",
     .summary = "print the bucket of an offset (key minus query), as in T5",
-    .usage = "[N...] [options]      without N: every run of offsets with the same bucket, as first..last bucket",
+    .usage = "[N...] [options]      without N: print each run of offsets with the same bucket as first..last bucket",
     .example = "  relpos bucket -5 0 5 100\n  relpos bucket --buckets 16 --max-distance 64 --causal\n",
     .options = options,
     .negative_numbers = true,

@@ -1,4 +1,4 @@
-/* explore.c -- relpos explore: open the explorer, a web page that contains the library, in a browser.
+/* explore.c -- relpos explore: open the explorer in a browser. The explorer is a web page that contains the library.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
 #include <limits.h>
@@ -22,8 +22,8 @@ static int on_option(void *context, int key, const char *value)
     return CLI_OK;
 }
 
-/* Open the page with xdg-open. Return true on success. Do nothing without a display, where xdg-open would start a
- * browser in the terminal. */
+/* Open the page with xdg-open. Return true on success. Without a display do nothing, because xdg-open would start a
+ * text browser in the terminal. */
 static bool start_browser(char *page)
 {
     extern char **environ;

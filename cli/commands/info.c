@@ -1,4 +1,4 @@
-/* info.c -- relpos info: print the features of this build and this machine.
+/* info.c -- relpos info: print what this build and this machine support.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
 #include <relpos/facts.h>
@@ -24,9 +24,9 @@ static const cli_option options[] = {
 #define RELPOS_BUILD_TYPE "unknown"
 #endif
 
-/* Results of --measure with the threads of the default pool. */
+/* Speeds that --measure finds with all threads of the default pool. */
 typedef struct speeds {
-    double gflops[16], bytes_per_s; /* gflops[n]: of rp_isa_name(n), 0 if not available */
+    double gflops[16], bytes_per_s; /* gflops[n]: speed of rp_isa_name(n); 0 if not available */
 } speeds;
 
 static int measure(speeds *s)
@@ -68,7 +68,7 @@ static void json_pair(const char *before, const char *key, const char *value)
     cli_json_string(stdout, value);
 }
 
-/* Print the registry's data of a mask as JSON; tools/masks.py reads it. */
+/* Print what the registry says about a mask, as JSON; tools/masks.py reads it. */
 static void json_mask(const char *before, rp_mask_kind kind)
 {
     static const char *const holds[] = {
@@ -120,7 +120,7 @@ static int print_json(const speeds *s)
         char *text = NULL;
         const size_t size = rp_term_json((rp_term_kind)k, NULL, 0) + 1;
         if (!(text = malloc(size)))
-            return cli_error(CLI_FAILED, "info: out of memory (close other programs)");
+            return cli_error(CLI_FAILED, "info: out of memory while printing (close other programs)");
         rp_term_json((rp_term_kind)k, text, size);
         printf("%s%s", k > RP_TERM_NONE + 1 ? ", " : "", text);
         free(text);

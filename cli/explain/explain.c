@@ -1,4 +1,4 @@
-/* explain.c -- relpos explain: its options, the picture, and JSON.
+/* explain.c -- relpos explain: its options, and its output as a picture or JSON. print.c prints the text.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/explain/explain.h"
 #include "cli/picture/picture.h"
@@ -24,25 +24,27 @@ enum {
     WORD
 };
 enum {
-    NAMED = 40,            /* largest number of rows or columns of a picture that are labelled by name */
-    CAP_SAMPLES = 1 << 20, /* number of values that decide where the colours of a picture end */
-    MAX_PAIRS = 1 << 24    /* largest number of weights in a picture */
+    NAMED = 40,            /* max rows or columns of a picture that are labelled by name */
+    CAP_SAMPLES = 1 << 20, /* number of values from which the limit of the colour scale is computed */
+    MAX_PAIRS = 1 << 24    /* max weights in a picture */
 };
 
 static const cli_option options[] = {
-    {"query", QUERY, "N", "follow query N, from 0; default 0"},
-    {"no-bias", NO_BIAS, NULL, "use no position term; default if no term is given: --bias log,lambda=0.3"},
+    {"query", QUERY, "N", "follow query N, counted from 0; default 0"},
+    {"no-bias", NO_BIAS, NULL, "use no position term; default without any term: --bias log,lambda=0.3"},
     CLI_TERM_OPTIONS,
     CLI_MASK_OPTIONS,
     CLI_SETTING_OPTIONS,
-    {"input", INPUT, "FILE", "read q, k, v and named arrays from .npz or .safetensors (\"tokens\": their names)"},
+    {"input", INPUT, "FILE",
+     "read q, k, v and named arrays from .npz or .safetensors; metadata \"tokens\" has the names of the tokens"},
     {"model", MODEL, "FILE", "show the attention of a model of relpos lab on --text, word by word"},
     {"text", TEXT, "TEXT", "let the model read TEXT"},
-    {"layer", LAYER, "N", "show layer N of the model, from 0; default 0, without --head all layers"},
-    {"word", WORD, "N", "show the attention of word N of the text, from 0; default: the last"},
+    {"layer", LAYER, "N", "show layer N of the model, counted from 0; default 0, or all layers without --head"},
+    {"word", WORD, "N", "show the attention of word N of the text, counted from 0; default: the last"},
     {"head", HEAD, "N",
-     "show head N, from 0; default 0, with --model a table of all. Without a file there is one head, or 8 with alibi"},
-    {"batch", BATCH, "N", "show batch entry N of the file, from 0; default 0"},
+     "show head N, counted from 0; default 0, or a table of all heads with --model. Without a file there is one head, "
+     "or 8 with alibi"},
+    {"batch", BATCH, "N", "show batch entry N of the file, counted from 0; default 0"},
     {"brief", BRIEF, NULL, "show only the heaviest keys without and with the terms, and the weight by distance"},
     {"output", OUT, "FILE", "also draw the weights of the head without and with position terms: .png or .svg"},
     {"all", ALL, NULL, "show every key in order, not only the 12 heaviest"},
@@ -87,8 +89,8 @@ static int write_picture(const explain_request *r, const pic_map *map)
     return code;
 }
 
-/* Return the 99th percentile of |x|, or 0 if memory runs out. The colours of a big picture end there: if they
- * reached to the maximum, a few heavy keys would leave the rest of the picture in one colour. */
+/* Return the 99th percentile of |x|, or 0 if out of memory. The colours of a large picture end at this value: with a
+ * scale up to the maximum, a few heavy keys would leave everything else in one colour. */
 static double cap_of(const double *x, int64_t n)
 {
     const int64_t step = n / CAP_SAMPLES + 1;
@@ -159,7 +161,7 @@ static void json_row(const char *key, const double *x, int64_t n)
     putchar(']');
 }
 
-/* Print the parts with kinds from `from` to `to` as a JSON list of objects. */
+/* Print a JSON list of the parts whose kind is in `from` ... `to`. */
 static void json_parts(const explain_trace *t, const char *key, rp_part_kind from, rp_part_kind to)
 {
     static const char *const kinds[] = {"content",       "rotation", "query", "key",    "softcap", "bias",
@@ -301,10 +303,11 @@ int explain_check_output(const char *path)
     char safe[256];
     if (suffix && (strcasecmp(suffix, ".png") == 0 || strcasecmp(suffix, ".svg") == 0))
         return CLI_OK;
-    return cli_error(CLI_USAGE, "--output: %s: unknown suffix (use .png or .svg)", io_safe(safe, sizeof safe, path));
+    return cli_error(CLI_USAGE, "--output: %s: the suffix is unknown (use .png or .svg)",
+                     io_safe(safe, sizeof safe, path));
 }
 
-/* Refuse options that conflict with a model or need one, and set defaults. Return CLI_OK, or CLI_USAGE after
+/* Reject options that conflict with --model or that need it, and set defaults. Return CLI_OK, or CLI_USAGE after
  * printing. */
 static int check_model(explain_request *r, int n_args)
 {
@@ -350,9 +353,9 @@ static int run(const cli_command *self, int argc, char **argv)
     if (code < 0 && check_model(r, n_args) != CLI_OK)
         code = CLI_USAGE;
     if (code < 0 && r->no_bias && r->problem.desc.n_terms)
-        code = cli_error(CLI_USAGE, "--no-bias: a position term is given too (give only one of them)");
+        code = cli_error(CLI_USAGE, "--no-bias: a position term was given too (give only one of them)");
     if (code < 0 && r->input && n_args)
-        code = cli_error(CLI_USAGE, "explain: both a sentence and --input are given (give only one of them)");
+        code = cli_error(CLI_USAGE, "explain: a sentence and --input were both given (give only one of them)");
     if (code < 0 && !r->model && !r->no_bias && r->problem.desc.n_terms == 0)
         code = cli_problem_option(&r->problem, CLI_BIAS, "log") == CLI_OK ? -1 : CLI_USAGE;
     if (code < 0 && r->out && explain_check_output(r->out) != CLI_OK)

@@ -1,4 +1,4 @@
-/* labels.c -- short texts of relpos explain: numbers, headings, names of queries and terms.
+/* labels.c -- short strings that relpos explain prints: numbers, headings, names of queries and terms.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/explain/explain.h"
 #include "cli/picture/picture.h"
@@ -21,7 +21,7 @@ const char *explain_cut(char buf[EXPLAIN_TOKEN], const char *name, int max_colum
 const char *explain_number(char buf[40], double x, bool sign)
 {
     snprintf(buf, 40, fabs(x) >= 1e6 && isfinite(x) ? "%+.2e" : "%+.4f", x);
-    if (strcmp(buf + 1, "0.0000") == 0 || isnan(x)) /* no sign */
+    if (strcmp(buf + 1, "0.0000") == 0 || isnan(x)) /* print no sign */
         return buf + 1;
     return sign || *buf == '-' ? buf : buf + 1;
 }

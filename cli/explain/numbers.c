@@ -1,5 +1,5 @@
-/* numbers.c -- the numbers of relpos explain: scores and weights of one query with and without position terms, their
- * parts, and the weight of a head by distance. All of them come from the library.
+/* numbers.c -- the numbers that relpos explain shows: scores and weights of one query with and without position terms,
+ * the parts of both, and the weights of a head by distance. The library computes all of them.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/explain/explain.h"
 #include "cli/progress.h"
@@ -7,11 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROW_PAIRS = 1 << 18 }; /* up to this many pairs, sum weights query by query in double; above, by the fast path */
+enum { ROW_PAIRS = 1 << 18 }; /* with more pairs, sum weights with the fast path instead of row by row in double */
 
 int explain_no_memory(void)
 {
-    return cli_error(CLI_FAILED, "explain: out of memory (use fewer keys)");
+    return cli_error(CLI_FAILED, "explain: out of memory while computing the rows (use fewer keys)");
 }
 
 int explain_range(const char *option, int64_t at, int64_t n)
@@ -31,7 +31,7 @@ double explain_scale(const rp_desc *d)
     return d->scale == RP_SCALE_AUTO ? 1 / sqrt((double)d->dim_k) : d->scale;
 }
 
-/* Return the description without position terms. Scale, softcap and masks are kept. */
+/* Return the description without its position terms, but with its scale, softcap and masks. */
 static rp_desc plain_of(const rp_desc *d)
 {
     rp_desc plain = *d;
@@ -51,7 +51,7 @@ int explain_plans(const explain_request *r, explain_source *s)
     if (status == RP_OK)
         return CLI_OK;
     refuse(r);
-    return r->input || r->model ? CLI_FAILED : cli_code(status); /* without a file, a plan depends only on options */
+    return r->input || r->model ? CLI_FAILED : cli_code(status); /* without a file, only the options can be wrong */
 }
 
 int explain_look(const explain_request *r, const explain_source *s, int64_t query, explain_trace *t)
@@ -114,7 +114,7 @@ static int band_of(int64_t delta)
     return band < EXPLAIN_BANDS ? band : EXPLAIN_BANDS - 1;
 }
 
-/* Divide the sums of the bands by their total, which is 0 if every pair is masked. */
+/* Divide the sums of all bands by their total. The total is 0 if every pair is masked. */
 static void finish(explain_bands *bands)
 {
     double *const both[2] = {bands->plain, bands->with};
@@ -128,8 +128,9 @@ static void finish(explain_bands *bands)
     bands->known = true;
 }
 
-/* Sum the weights of a head by distance with one call of the fast path: the mean weight of each offset times the
- * number of its pairs. Count the computed pairs if `pairs` is not NULL. */
+/* Sum the weights of a head by distance, with one call of the fast path. It returns the mean weight at each offset,
+ * which is multiplied by the number of pairs with that offset. If `pairs` is not NULL, also count the computed
+ * pairs. */
 static int sums_of_profile(const explain_request *r, const explain_source *s, bool plain, double *sum, int64_t *pairs,
                            cli_progress *progress)
 {
@@ -166,7 +167,8 @@ static int sums_of_profile(const explain_request *r, const explain_source *s, bo
     return code;
 }
 
-/* Sum the weights of a head by distance query by query, in double. Store the weights if `plain` is not NULL. */
+/* Sum the weights of a head by distance, one query after another, in double. If `plain` is not NULL, also store the
+ * weights. */
 static int sums_of_rows(const explain_request *r, const explain_source *s, explain_bands *bands, double *plain,
                         double *with, cli_progress *progress)
 {

@@ -1,4 +1,4 @@
-/* outputs.c -- compute and print the outputs of one query, or with --outputs of all queries of the head.
+/* outputs.c -- computes and prints the outputs of one query or, with --outputs, of all queries of the head.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/explain/explain.h"
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* print.c -- print the text of relpos explain: all steps of one query, only its heaviest keys, or the words of a
- * model's text; and the weight by distance.
+/* print.c -- prints the text of relpos explain: every step for one query, or only its heaviest keys, or the words of a
+ * model's text; then the weights by distance.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/explain/explain.h"
 #include "cli/picture/picture.h"
@@ -7,18 +7,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FEW = 8, TOP = 12 }; /* up to FEW keys are columns of a table; of more keys, the TOP heaviest are listed */
+enum { FEW = 8, TOP = 12 }; /* at most FEW keys become table columns; otherwise the TOP heaviest are rows */
 
 typedef struct view {
     const explain_request *r;
     const explain_source *s;
     const explain_trace *t;
-    int64_t key[TOP], *keys, n_keys; /* keys: the keys to show, either `key` or all keys */
+    int64_t key[TOP], *keys, n_keys; /* keys: the keys to show; it points to `key` or to a list of all keys */
     bool sink;
     explain_bands *bands;
 } view;
 
-/* One row of a table: a number for each key. */
+/* One row of a table, with a number for each key. */
 typedef struct series {
     const char *label, *note;
     const double *x;
@@ -40,7 +40,7 @@ static const char *number_of(char buf[40], const series *line, int64_t key)
     return buf;
 }
 
-/* Print a table. Up to FEW keys are its columns; more keys are its rows. */
+/* Print a table. Keys are columns if there are at most FEW, otherwise rows. */
 static void table(const view *v, const series *line, int n_lines)
 {
     const bool few = v->r->problem.desc.len_k <= FEW;
@@ -72,7 +72,7 @@ static void table(const view *v, const series *line, int n_lines)
     }
 }
 
-/* Print the value of the parameter with a key. */
+/* Print the value of the parameter that has this key. */
 static void print_parameter(const rp_term *t, const char *key, size_t length)
 {
     const rp_param *p;
@@ -81,7 +81,7 @@ static void print_parameter(const rp_term *t, const char *key, size_t length)
             printf("%.*g", p->type == RP_PARAM_REAL ? 6 : 17, rp_param_number(t, p, 0));
 }
 
-/* Print the formula of a bias as a summand of B, for the head that is shown. */
+/* Print the formula of a term's bias, as a summand of B, for the head that is shown. */
 static void print_term(const view *v, int32_t n)
 {
     const rp_term *t = &v->r->problem.terms[n];
@@ -125,7 +125,7 @@ static void formula(view *v)
     }
     const bool bias = has[RP_ROLE_BIAS];
     v->sink = has[RP_ROLE_SINK];
-    /* A product with named vectors is scaled together with q k. P includes the scale. */
+    /* Products with named vectors are scaled like q k. P already includes the scale. */
     char product[64];
     const char *q_k = has[RP_ROLE_ROTATION] ? "R(Q) R(K)^T" : "Q K^T", *added = inside < 0 || vectors ? "" : " + P";
     if (vectors)
@@ -160,7 +160,7 @@ static void formula(view *v)
                (long long)d->heads - 1, (long long)v->r->batch, (long long)d->batch - 1);
 }
 
-/* Find the TOP keys with the largest x, largest first. */
+/* Find the TOP keys with the largest x, in descending order. */
 static void heaviest(const double *x, int64_t n, int64_t key[TOP])
 {
     for (int rank = 0; rank < TOP; rank++) {
@@ -181,7 +181,7 @@ static void print_weights(const view *v, const char *query)
     const rp_desc *d = &v->r->problem.desc;
     char a[EXPLAIN_TOKEN], b[EXPLAIN_TOKEN], name[2 * EXPLAIN_TOKEN + 8];
     int width = 0, digits = 1;
-    for (int pass = 0; pass < 2; pass++) /* measure, then print */
+    for (int pass = 0; pass < 2; pass++) /* pass 0 measures widths, pass 1 prints */
         for (int64_t x = 0; x < v->n_keys; x++) {
             const int64_t j = v->keys[x], distance = llabs(j - v->r->query - d->q_offset);
             const double w = v->t->row.weights[j];
@@ -215,8 +215,8 @@ static void print_weights(const view *v, const char *query)
     }
 }
 
-/* Set the rows of the table of scores: raw scores, each part, and the sum. `note` is memory for their notes. Return
- * the number of rows. */
+/* Fill the rows of the table of scores: raw scores, each part, and the sum. `note` provides the memory for their notes.
+ * Return the number of rows. */
 static int score_lines(const view *v, series line[RP_MAX_PARTS + 3], char note[3][64])
 {
     const rp_desc *d = &v->r->problem.desc;
@@ -266,7 +266,7 @@ static int score_lines(const view *v, series line[RP_MAX_PARTS + 3], char note[3
     return n_lines;
 }
 
-/* Print the weights of all queries of a small problem: without terms, with terms, and the difference. Return an exit
+/* Print the weights of all queries of a small problem: without terms, with terms, and the differences. Return an exit
  * code. */
 static int print_matrices(const view *v)
 {
@@ -294,7 +294,8 @@ static int print_matrices(const view *v)
     return code;
 }
 
-/* Print `gap` blanks and a bar of hashes for x, padded to `width` columns. The bar of `full` has max_hashes hashes. */
+/* Print `gap` blanks and a bar of '#' characters for x, padded to `width` columns. A value of `full` gives max_hashes
+ * characters. */
 static void bar(int gap, double x, double full, int max_hashes, int width)
 {
     static const char hashes[] = "  ########################";
@@ -302,13 +303,13 @@ static void bar(int gap, double x, double full, int max_hashes, int width)
     printf("%-*.*s", width, length >= 0.5 ? (int)(length + 0.5) + gap : 0, hashes + 2 - gap);
 }
 
-/* Print the head's weight by distance. Return an exit code. */
+/* Print the head's weights by distance. Return an exit code. */
 static int print_bands(const view *v)
 {
     explain_bands *bands = v->bands;
     char line[EXPLAIN_TOKEN], names[24];
     double full = 0;
-    fflush(stdout); /* show the text so far: the sums may take long */
+    fflush(stdout); /* show the text so far, because computing the sums may take long */
     const int code = bands->known ? CLI_OK : explain_all(v->r, v->s, bands, NULL, NULL);
     if (code != CLI_OK)
         return code;
@@ -337,7 +338,8 @@ static int print_bands(const view *v)
     return CLI_OK;
 }
 
-/* Print the heaviest keys without and with the terms, side by side, and the weight by distance. Return an exit code. */
+/* Print the heaviest keys without the terms beside the heaviest keys with them, then the weights by distance. Return an
+ * exit code. */
 static int print_brief(view *v, const char *query)
 {
     enum { SHOWN = 5 };
@@ -358,7 +360,7 @@ static int print_brief(view *v, const char *query)
     const bool fits = pic_columns(explain_terms(v->r, true, terms, sizeof terms)) <= 9;
     printf("  %-14s%6s  weight%12swith %-9s%6s  weight\n", "standard", "r", "", fits ? terms : "terms", "r");
     for (int n = 0; n < SHOWN && n < d->len_k; n++) {
-        if (x[0][key[0][n]] == 0 && x[1][key[1][n]] == 0) { /* the remaining keys are masked */
+        if (x[0][key[0][n]] == 0 && x[1][key[1][n]] == 0) { /* all remaining keys are masked */
             if (n == 0)
                 puts("  every key is masked");
             break;
@@ -381,7 +383,7 @@ static int print_steps(view *v, const char *query)
 {
     const rp_desc *d = &v->r->problem.desc;
     const rp_row *row = &v->t->row;
-    const bool listed = v->n_keys < d->len_k; /* only the heaviest keys are shown */
+    const bool listed = v->n_keys < d->len_k; /* show only the heaviest keys */
     char line[3 * EXPLAIN_TOKEN], note[3][64];
     series scores[RP_MAX_PARTS + 3];
     snprintf(line, sizeof line,
@@ -402,7 +404,7 @@ static int print_steps(view *v, const char *query)
         if (v->t->part[n].kind >= RP_PART_VALUES)
             explain_print_output(v->r, v->t->part[n].name, query, v->t->part[n].value);
     explain_print_output(v->r, "Output", query, row->out);
-    if (v->s->unordered) /* no position term applies, so there is no difference to show */
+    if (v->s->unordered) /* no position term applies, so there is no difference */
         return CLI_OK;
     snprintf(line, sizeof line, "Standard and biased weights for '%s'", query);
     explain_heading(line);
@@ -424,7 +426,8 @@ static int print_steps(view *v, const char *query)
     return code == CLI_OK && v->s->show_bands ? print_bands(v) : code;
 }
 
-/* Print the words of a model's text with their weights from content, position and both. Return an exit code. */
+/* Print the words of a model's text with their weights from content, from position and from both. Return an exit
+ * code. */
 static int print_words(view *v, const char *query)
 {
     const explain_request *r = v->r;

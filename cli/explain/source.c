@@ -1,4 +1,4 @@
-/* source.c -- the arrays that relpos explain shows: from a file, a sentence, or the worked example.
+/* source.c -- gets the arrays that relpos explain shows: from a file, from a sentence, or from the worked example.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/explain/explain.h"
 #include "io/json.h"
@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Describe one query, key and value of width D for each of n words. The axis of heads has stride 0, so all heads
- * share q, k and v. There are eight heads if a term differs by head, as ALiBi does, else one. */
+/* Describe n words, each with one query, key and value of width D. The axis of heads has stride 0: all heads share q, k
+ * and v. There are eight heads if a term treats heads differently, like ALiBi, and otherwise one. */
 static void describe(explain_request *r, explain_source *s, const double *q, const double *k, const double *v,
                      int64_t n, int64_t D)
 {
@@ -35,8 +35,8 @@ int explain_from_example(explain_request *r, explain_source *s)
     return CLI_OK;
 }
 
-/* Return `at` plus the number of words in a text. If s->memory is allocated, also store the names and vectors of the
- * words. */
+/* Return `at` plus the number of words in a text. If s->memory has been allocated, also store the names and vectors of
+ * the words. */
 static int64_t words_of(const char *text, int64_t at, int64_t total, explain_source *s)
 {
     for (;;) {
@@ -66,7 +66,7 @@ int explain_from_sentence(explain_request *r, explain_source *s, const char **ar
     int64_t n = 0;
     if (n_args == 1 && strcmp(args[0], "-") == 0) {
         args[0] =
-            getdelim(&piped, &size, 0, stdin) < 0 ? "" : piped; /* getdelim stores nothing at the end of the file */
+            getdelim(&piped, &size, 0, stdin) < 0 ? "" : piped; /* at the end of the file getdelim stores nothing */
         if (ferror(stdin)) {
             free(piped);
             return cli_error(CLI_FAILED, "standard input: cannot be read (give the sentence as an argument)");
@@ -92,7 +92,7 @@ int explain_from_sentence(explain_request *r, explain_source *s, const char **ar
     return code;
 }
 
-/* Name the n tokens: by the names in the metadata if there are n of them, else by numbers. Return an exit code. */
+/* Name the n tokens. Use the names in the metadata if there are exactly n, otherwise numbers. Return an exit code. */
 static int file_tokens(explain_source *s, int64_t n)
 {
     const char *text = io_meta(&s->in, "tokens");

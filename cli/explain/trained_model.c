@@ -1,8 +1,8 @@
 /* trained_model.c -- relpos explain --model: a trained model's attention on a text, by words, split into content and
- * position; and a table of all its heads. lab/cli runs the model.
+ * position; and a table of all heads. lab/cli runs the model.
  *
- * Without terms a query has the scores S; the terms add P. Its weights are softmax(S + P), those of content are
- * softmax(S), and those of position are softmax(P).
+ * Let S be the scores of a query without the terms, and P what the terms add. The weights of the query are softmax(S +
+ * P), its content weights softmax(S), and its position weights softmax(P).
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/explain/explain.h"
 #include "cli/progress.h"
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_BYTES = 1024 }; /* limit of the text: the table of all heads computes every pair in double */
+enum { MAX_BYTES = 1024 }; /* max size of the text, because the table of all heads computes every pair in double */
 
 /* Split the text into words. A word is a run of blanks, which may be empty, followed by a run of other bytes. Blanks
  * at the end are also a word. Return an exit code. */
@@ -41,13 +41,13 @@ static int split_text(explain_source *s, const char *text)
     return CLI_OK;
 }
 
-/* Describe the attention of the model's layers that have terms. */
+/* Describe the attention of those layers of the model that have terms. */
 static void describe(explain_request *r, const nn_model *m, int64_t n)
 {
     const nn_stack *s = &m->stack[0];
     cli_problem *p = &r->problem;
     p->desc = nn_model_attention(m, 0, 1, n, n, p->terms, p->masks);
-    p->desc.dim_v = p->desc.dim_k; /* set explicitly: explain does not resolve the default 0 */
+    p->desc.dim_v = p->desc.dim_k; /* set explicitly, because explain does not resolve the default 0 */
     for (int32_t t = 0; t < s->n_terms; t++) {
         if (rp_term_print(&p->terms[t], p->term_text[t], sizeof p->term_text[t]) != RP_OK)
             snprintf(p->term_text[t], sizeof p->term_text[t], "%s", rp_term_name(p->terms[t].kind));
@@ -57,14 +57,14 @@ static void describe(explain_request *r, const nn_model *m, int64_t n)
     }
 }
 
-/* Set the source's tensors and the number of terms to those of a layer. Return an exit code. */
+/* Use the tensors and the terms of a layer as source. Return an exit code. */
 static int take_layer(explain_request *r, explain_source *s, int64_t layer)
 {
     char err[NN_ERR_MAX];
     r->problem.desc.n_terms = nn_layer_terms(&s->look->m, 0, layer, r->problem.terms);
     if (nn_net_attention(s->look->net, layer, &s->t, NULL, err) != 0)
         return cli_error(CLI_FAILED, "%s", err);
-    s->t.out = rp_tensors_init().out; /* do not overwrite the model's output */
+    s->t.out = rp_tensors_init().out; /* keep the model's output */
     return CLI_OK;
 }
 
@@ -73,7 +73,7 @@ int explain_from_model(explain_request *r, explain_source *s)
     char err[NN_ERR_MAX];
     const int64_t n = (int64_t)strlen(r->text);
     if (n > MAX_BYTES)
-        return cli_error(CLI_USAGE, "--text: has %lld bytes (give at most %d)", (long long)n, MAX_BYTES);
+        return cli_error(CLI_USAGE, "--text: it has %lld bytes (give at most %d)", (long long)n, MAX_BYTES);
     int code = split_text(s, r->text);
     if (code == CLI_OK && r->word < 0)
         r->word = s->n_words - 1;
@@ -141,10 +141,10 @@ int explain_by_words(const explain_request *r, const explain_source *s, const ex
 
 /* Sums of a head over all queries of the text. */
 typedef struct head_sum {
-    double weight, distance;  /* weight (1 for each query, or less with a sink); weight times distance */
-    double own, before;       /* weight on the query's word; on the word before it */
+    double weight, distance;  /* total weight: 1 per query, less with a sink; sum of weight times distance */
+    double own, before;       /* weight on the query's own word; weight on the word before it */
     double content, position; /* variances of the scores */
-    int64_t word;             /* for the query of --word: the heaviest word */
+    int64_t word;             /* the heaviest word for the query of --word */
     double heaviest;          /* weight of that word */
 } head_sum;
 
@@ -231,7 +231,8 @@ int explain_heads(explain_request *r, explain_source *s)
     cli_progress_show(&progress, 0);
     for (int64_t layer = from; layer < to && code == CLI_OK; layer++) {
         code = take_layer(r, s, layer);
-        if (code == CLI_OK && layer > from) /* layers may differ: no terms, or another c of fire */
+        if (code == CLI_OK && layer > from) /* create the plans again: layers may differ (no terms, another c of
+                                             * fire) */
             code = explain_plans(r, s);
         for (r->head = 0; r->head < m->c.heads && code == CLI_OK; r->head++) {
             head_sum h;

@@ -1,4 +1,4 @@
-/* canvas.c -- the two canvases, PNG and SVG. Both draw filled rectangles and lines of text.
+/* canvas.c -- the two kinds of canvas, PNG and SVG. Both draw filled rectangles and lines of text.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/picture/canvas.h"
 
@@ -67,13 +67,13 @@ static int digit36(char c)
     return c <= '9' ? c - '0' : c - 'a' + 10;
 }
 
-/* Return the pixels per font unit, in steps of a quarter. */
+/* Return the number of pixels per font unit, a multiple of a quarter. */
 static double unit_of(int size)
 {
     return floor(size * 0.06 * 4 + 0.5) / 4;
 }
 
-/* Return the pixels from the left edge of a glyph to the left edge of the next. */
+/* Return the distance in pixels from the left edge of a glyph to the left edge of the next one. */
 static int advance(unsigned c, double unit)
 {
     const char *g = c >= 32 && c < 127 ? font[c - 32] : font['?' - 32];
@@ -136,8 +136,8 @@ typedef struct point {
     double x, y;
 } point;
 
-/* Read one stroke of a glyph as points in pixels. Return the text after it. Points are rounded to pixels, which
- * makes stems crisp. Three rounds of Chaikin's corner cutting then turn a smooth stroke into approximately a
+/* Read one stroke of a glyph as points in pixels. Return the text after the stroke. Points are rounded to pixels, which
+ * makes stems crisp. Smooth strokes then get three rounds of Chaikin's corner cutting, which gives approximately a
  * quadratic B-spline. A round turns n points into 2 (n - 1): 9 points become 16, 30, 58. */
 enum { STROKES = 4, STROKE_MAX = 80 }; /* '#' has 4 strokes */
 static const char *stroke(const char *g, double unit, point p[STROKE_MAX], int *n)
@@ -172,8 +172,8 @@ static double distance(point p, point a, point b)
     return hypot(p.x - a.x - t * dx, p.y - a.y - t * dy);
 }
 
-/* Draw a glyph whose left edge is on the base line at (x, y). A pixel is inked according to its distance from the
- * strokes. */
+/* Draw a glyph whose left edge is on the base line at (x, y). The closer a pixel is to a stroke, the more it is
+ * inked. */
 static void glyph(pic_canvas *c, int x, int y, unsigned ch, double unit, bool vertical, unsigned rgb)
 {
     const double pen = 0.68 * sqrt(unit); /* half the width of a stroke */
@@ -204,7 +204,7 @@ void pic_write(pic_canvas *c, int x, int y, int size, int anchor, bool vertical,
         const int back = anchor * pic_text_width(s, size) / 2;
         for (x -= vertical ? 0 : back, y += vertical ? back : 0; *s;) {
             unsigned ch = pic_next(&s);
-            ch = ch < 127 ? ch : ch == 0x2581 || ch == 0x120 ? '_' : '?'; /* tokenizers write a blank as one of these */
+            ch = ch < 127 ? ch : ch == 0x2581 || ch == 0x120 ? '_' : '?'; /* both stand for a space in tokenizers */
             const int step = advance(ch, unit_of(size));
             glyph(c, x, y, ch, unit_of(size), vertical, rgb);
             x += vertical ? 0 : step;

@@ -1,4 +1,4 @@
-/* characters.c -- read and write UTF-8 characters that are safe in XML and in a terminal.
+/* characters.c -- reads and writes UTF-8 characters that are safe in XML and in a terminal.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/picture/canvas.h"
 

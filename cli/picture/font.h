@@ -1,9 +1,9 @@
-/* font.h -- a stroke font for the PNG pictures, drawn by hand for relpos: ASCII 32..126.
+/* font.h -- a stroke font for PNG pictures, drawn by hand for relpos: ASCII 32..126.
  * SPDX-License-Identifier: Apache-2.0
  *
- * A glyph is a list of pen strokes separated by blanks. A stroke is a list of points, each of two base-36 digits: x, y.
- * A "~" before a stroke rounds its corners; its two ends stay. With strokes, one table serves every size and looks
- * smooth; a font of pixels would need a table for each size.
+ * A glyph is a list of pen strokes separated by blanks. A stroke is a list of points; a point is two base-36 digits, x
+ * and y. A "~" before a stroke rounds its corners but keeps its two ends. With strokes, one table serves all sizes and
+ * looks smooth; a pixel font would need a table for each size.
  *
  *     y  0  top of capitals and of b d h k l        x  0  left edge
  *        4  top of a c e m n                           6  right edge of most small letters and of the digits

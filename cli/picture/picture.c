@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MARGIN = 18, NAME_LINE = 15 }; /* pixels; NAME_LINE: smallest distance of two names */
+enum { MARGIN = 18, NAME_LINE = 15 }; /* in pixels; NAME_LINE: min distance between two names */
 
 /* ---- ticks */
 
@@ -28,7 +28,7 @@ static int centre(const pic_axis *a, int64_t i)
     return (int)(i / a->per * a->px + (2 * (i % a->per) + 1) * a->px / (2 * a->per));
 }
 
-/* Return the width of the widest label, in pixels. */
+/* Return the width of the widest label in pixels. */
 static int widest(const pic_axis *a)
 {
     char label[LABEL];
@@ -65,21 +65,21 @@ static void plan_cols(pic_axis *a)
 /* ---- layout and drawing ------------------------------------------------------------------------------------------ */
 
 typedef struct layout {
-    pic_axis row, col;          /* axes of the largest panel */
-    int across, down;           /* number of panels in a line; number of lines */
+    pic_axis row, col;          /* axes of the panel with the most values */
+    int across, down;           /* panels per line; number of lines */
     int slot_w, slot_h;         /* size of the largest panel, in pixels */
-    int x0, y0, dx, dy;         /* top left corner of the first panel; steps from one panel to the next */
-    int bar_x[2], bar_w, bar_h; /* the shared colour bar; the bar of a difference */
+    int x0, y0, dx, dy;         /* top left corner of the first panel; distance from one panel to the next */
+    int bar_x[2], bar_w, bar_h; /* positions of the shared colour bar and of the bar of a difference */
     int w, h;                   /* size of the picture */
-    bool each_row;              /* panels have different heights: label the rows of every panel */
+    bool each_row;              /* panels have different heights, so label the rows of every panel */
 } layout;
 
 enum { BAR_W = 16, ROW_LABEL_W = 20 };
 
 static layout lay_out(const pic_map *map, const pic_scale s[2], int max_cells)
 {
-    /* For 1 to 4 panels in a line: the desired side of a panel in pixels, and its largest number of cells. Above
-     * that, cells are averaged. */
+    /* For 1 to 4 panels in a line: desired side of a panel in pixels, and max number of cells per side. With more
+     * values than that, each cell shows an average. */
     static const int side[] = {540, 500, 370, 290}, max_by_panels[] = {1200, 720, 540, 420};
     layout l = {.across = map->n_panels, .down = 1};
     if (map->n_panels > 4) {
@@ -106,9 +106,10 @@ static layout lay_out(const pic_map *map, const pic_scale s[2], int max_cells)
         a->px = (int)((side[l.across - 1] + cells[k] / 2) / cells[k]);
         a->px = a->px < 1 ? 1 : a->px > 48 ? 48 : a->px;
         if (a->names && cells[k] <= 40 && a->px < NAME_LINE)
-            a->px = NAME_LINE; /* a wider picture shows every name */
+            a->px = NAME_LINE; /* widen the picture to show every name */
     }
-    if (cells[0] <= 3 * cells[1] && cells[1] <= 3 * cells[0]) /* square cells, unless the panel would be very long */
+    if (cells[0] <= 3 * cells[1] && cells[1] <= 3 * cells[0]) /* use square cells, unless the panel would become very
+                                                               * elongated */
         l.row.px = l.col.px = l.row.px < l.col.px ? l.row.px : l.col.px;
     plan_rows(&l.row);
     plan_cols(&l.col);
@@ -129,11 +130,11 @@ static layout lay_out(const pic_map *map, const pic_scale s[2], int max_cells)
         const int w = pic_text_width(map->value_label, SMALL);
         l.bar_w = w > l.bar_w ? w < 180 ? w : 180 : l.bar_w;
     }
-    const bool two = map->difference; /* the shared bar is left of the last panel, which moves to the right */
+    const bool two = map->difference; /* the shared bar is to the left of the last panel, which moves to the right */
     l.bar_x[0] = right + 26 - (two ? l.dx : 0);
     l.bar_x[1] = right + l.bar_w + 26;
     l.w = l.bar_x[two] + l.bar_w + MARGIN;
-    if (pic_has_text(map->title)) { /* a long title makes a small picture wider, up to 900 pixels */
+    if (pic_has_text(map->title)) { /* widen a small picture for a long title, up to 900 pixels */
         const int w = pic_text_width(map->title, LARGE) + 2 * MARGIN;
         l.w = w > l.w ? w < 900 ? w : l.w > 900 ? l.w : 900 : l.w;
     }
@@ -147,7 +148,7 @@ static layout lay_out(const pic_map *map, const pic_scale s[2], int max_cells)
     return l;
 }
 
-/* Return a text colour that is readable on a background, by its luma (Rec. 601). */
+/* Return a text colour that is readable on a background, based on its luma (Rec. 601). */
 static unsigned ink_on(unsigned rgb)
 {
     return 299 * (rgb >> 16) + 587 * (rgb >> 8 & 255) + 114 * (rgb & 255) > 140000 ? 0x111111 : WHITE;
@@ -160,7 +161,7 @@ static void draw_cells(pic_canvas *c, const pic_panel *p, const layout *l, const
     pic_rect(c, x - 1, y - 1, cols * cw + 2, rows * ch + 2, LINE);
     for (int i = 0; i < rows; i++) {
         unsigned now = pic_colour_of(s, pic_cell(p, i, 0, fr, fc));
-        for (int j = 0, begin = 0; j < cols; j++) { /* draw adjacent equal cells as one rectangle */
+        for (int j = 0, begin = 0; j < cols; j++) { /* draw adjacent cells of one colour as one rectangle */
             const unsigned then = j + 1 < cols ? pic_colour_of(s, pic_cell(p, i, j + 1, fr, fc)) : ~now;
             if (then != now) {
                 pic_rect(c, x + begin * cw, y + i * ch, (j + 1 - begin) * cw, ch, now);
@@ -223,7 +224,7 @@ static void draw_panel(pic_canvas *c, const pic_map *map, const layout *l, const
 static void draw_bar(pic_canvas *c, const layout *l, const pic_scale *s, int x, const char *name)
 {
     char label[LABEL], value[48];
-    const int fine = c->rgb ? 1 : 3; /* pixels per step of colour: each step enlarges an SVG file */
+    const int fine = c->rgb ? 1 : 3; /* pixels per colour step; smaller steps make SVG files larger */
     int y = l->y0;
     if (s->finite) {
         if (pic_has_text(name))
@@ -234,7 +235,7 @@ static void draw_bar(pic_canvas *c, const layout *l, const pic_scale *s, int x, 
             const int high = l->bar_h - i < fine ? l->bar_h - i : fine;
             pic_rect(c, x, y + i, BAR_W, high, pic_colour_of(s, s->to * (1 - t) + s->from * t));
         }
-        /* Ticks at multiples of 1, 2 or 5 times a power of ten; none if the step would be below the smallest double. */
+        /* Place ticks at multiples of 1, 2 or 5 times a power of ten. Draw none if this step underflows. */
         const double rough = s->to / 5 - s->from / 5, power = pow(10, floor(log10(rough)));
         const double step = power * (rough / power > 5 ? 10 : rough / power > 2 ? 5 : rough / power > 1 ? 2 : 1);
         const double places = log10(s->max) - log10(step);

@@ -1,4 +1,4 @@
-/* terminal.c -- heat maps in the terminal, as characters or in 256 colours.
+/* terminal.c -- prints heat maps to the terminal, as characters or in 256 colours.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/picture/canvas.h"
 
@@ -8,7 +8,7 @@
 static const char ramp[] = " .:-=+*#%@";
 enum { RAMP = sizeof ramp - 1, GUTTER = 10, NO_COLOUR = -1 };
 
-/* Ranges of characters that take two columns (the common blocks of East Asian Width, emoji) or none. */
+/* Ranges of characters that take two columns (common blocks of East Asian Width, and emoji) or no column. */
 static const struct {
     unsigned first, end;
     int columns;
@@ -38,7 +38,7 @@ static void spaces(FILE *to, int n)
     fprintf(to, "%*s", n > 0 ? n : 0, "");
 }
 
-/* Print text, cut to max_columns. Return the number of columns that it takes. */
+/* Print text, cut to max_columns. Return the number of columns it takes. */
 static int print_text(FILE *to, const char *s, int max_columns)
 {
     int n = 0;
@@ -60,8 +60,8 @@ static void print_right(FILE *to, const char *s, int width)
     print_text(to, s, width);
 }
 
-/* Return the colour of a value in the 256 colours of xterm. The two scales are chosen by eye: the nearest colours of
- * xterm's colour cube have visible jumps. */
+/* Return the colour of a value, one of the 256 colours of xterm. Both scales were chosen by eye, because taking the
+ * nearest colours in xterm's colour cube gives visible jumps. */
 static int xterm(const pic_scale *s, double v)
 {
     static const unsigned char low_high[] = {17, 18, 24, 25, 31, 37, 43, 78, 114, 150, 186, 228};
@@ -74,7 +74,7 @@ static int xterm(const pic_scale *s, double v)
     return (s->diverging ? blue_red : low_high)[(int)(pic_shade(s, v) * last + 0.5)];
 }
 
-/* Return the text colour for a value: black on the light half of a scale, else white. */
+/* Return the text colour for a value: black on light colours, otherwise white. */
 static int xterm_ink(const pic_scale *s, double v)
 {
     const double t = pic_shade(s, v);
@@ -83,10 +83,10 @@ static int xterm_ink(const pic_scale *s, double v)
 
 typedef struct pen {
     FILE *to;
-    int ink, paper; /* the terminal's current colours */
+    int ink, paper; /* current colours of the terminal */
 } pen;
 
-/* Set the terminal's colours. Print only the changes. */
+/* Set the colours of the terminal; print only what changes. */
 static void set_colours(pen *p, int ink, int paper)
 {
     if ((ink == NO_COLOUR && p->ink != ink) || (paper == NO_COLOUR && p->paper != paper)) {
@@ -101,14 +101,15 @@ static void set_colours(pen *p, int ink, int paper)
     p->paper = paper;
 }
 
-/* Return the character of a value. */
+/* Return the character that represents a value. */
 static char mark(const pic_scale *s, double v)
 {
     const int i = isnan(v) ? 0 : (int)(pic_position(s, v) * RAMP);
     return isnan(v) ? '?' : v == -INFINITY ? '/' : ramp[i < RAMP ? i : RAMP - 1];
 }
 
-/* Print the line of column labels. Each begins at its column; labels that would touch the one before are omitted. */
+/* Print the line of column labels. Each label begins at its column; a label is omitted if it would touch the previous
+ * one. */
 static void header(FILE *to, const pic_axis *a, int width)
 {
     char label[LABEL];
@@ -153,7 +154,7 @@ static void print_numbers(pen *p, const pic_panel *m, const pic_axis *row, const
     }
 }
 
-/* Print a map. A line of text is one row of characters, or with colour two rows of half blocks. */
+/* Print a map. A line has one row of characters or, with colour, two rows of half blocks. */
 static void print_map(pen *p, const pic_panel *m, const pic_axis *row, const pic_axis *col, const pic_scale *s,
                       int gutter, bool colour)
 {
@@ -163,7 +164,7 @@ static void print_map(pen *p, const pic_panel *m, const pic_axis *row, const pic
     spaces(p->to, gutter);
     header(p->to, col, cols * col->px);
     for (int h = 0; h < rows * row->px; h += half) {
-        const int first = (h + row->px - 1) / row->px; /* first row of cells that begins in this line or later */
+        const int first = (h + row->px - 1) / row->px; /* first row of cells that begins in this line or below */
         *label = 0;
         if (first < rows && first * row->px < h + half)
             pic_tick(label, row, first * row->per);
@@ -186,7 +187,7 @@ static void print_map(pen *p, const pic_panel *m, const pic_axis *row, const pic
     }
 }
 
-/* Return the columns of the widest label, at most GUTTER. */
+/* Return the width of the widest label in columns, at most GUTTER. */
 static int label_columns(const pic_axis *a)
 {
     char label[LABEL];
@@ -222,8 +223,8 @@ static void print_panel(pen *p, const pic_map *map, const pic_panel *m, const pi
             return;
         }
     }
-    /* Make the cells about square: a character is twice as high as wide, a half block is square. Enlarge a small
-     * map, and limit the height to about one screen. */
+    /* Make the cells about square: a character is twice as high as wide; a half block is square. Enlarge small maps,
+     * and limit the height to about one screen. */
     const int lines = space / 2 > 24 ? space / 2 : 24, max_rows = lines * (colour ? 2 : 1);
     col->per = pic_groups(m->cols, space);
     row->per = pic_groups(m->rows, max_rows);

@@ -1,4 +1,4 @@
-/* values.c -- functions for all kinds of pictures: numbers, the colour of a value, the labels of an axis.
+/* values.c -- functions for pictures of every kind: numbers, the colour of a value, the labels of an axis.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/picture/canvas.h"
 
@@ -30,7 +30,7 @@ const char *pic_number(char out[48], double v, int digits, bool fixed)
     else
         snprintf(out, 48, "%.*g", digits, v);
     char *point = out + strspn(out, "+-0123456789");
-    const size_t n = strcspn(point, "+-0123456789e"); /* bytes of the locale's decimal point */
+    const size_t n = strcspn(point, "+-0123456789e"); /* the decimal point of the locale, in bytes */
     if (n) {
         *point = '.';
         memmove(point + 1, point + n, strlen(point + n) + 1);
@@ -85,7 +85,7 @@ pic_scale pic_scale_of(const pic_map *map, bool difference)
     s.capped = lo > s.lo || hi < s.hi;
     s.from = s.diverging && lo > 0 ? 0 : lo;
     s.to = s.diverging && hi < 0 ? 0 : hi;
-    if (!(s.to > s.from)) { /* all values are equal: use a range around them */
+    if (!(s.to > s.from)) { /* all values are equal, so use a range around them */
         const double pad = s.lo != 0 ? fabs(s.lo) / 2 : 0.5;
         s.from = fmax(s.from - pad, -DBL_MAX);
         s.to = fmin(s.to + pad, DBL_MAX);
@@ -136,7 +136,7 @@ double pic_cell(const pic_panel *p, int64_t i, int64_t j, int64_t fr, int64_t fc
                 return v;
             if (isfinite(v)) {
                 n++;
-                mean += v / n - mean / n; /* a running mean: a sum could overflow */
+                mean += v / n - mean / n; /* running mean, because a sum could overflow */
             } else if (v > 0) {
                 top = v;
             }

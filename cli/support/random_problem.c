@@ -1,5 +1,5 @@
-/* random_problem.c -- draws random problem strings. It gets parameters and arrays of terms and masks from the
- * library, so it names none of them.
+/* random_problem.c -- generates random problem strings. It asks the library for the parameters and arrays of terms and
+ * masks, so it mentions none of them by name.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/support/random_problem.h"
 #include "cli/support/sample_problem.h"
@@ -28,7 +28,7 @@ static bool once_in(problem_dice *d, int64_t n)
     return below(d, n) == 0;
 }
 
-/* Return a random integer from low to high, mostly near low. */
+/* Return a random integer from low to high; numbers near low are likelier. */
 static int64_t whole(problem_dice *d, int64_t low, int64_t high)
 {
     const int64_t span = high - low + 1, near = span < 40 ? span : 40;
@@ -50,11 +50,11 @@ static void add(char *text, const char *format, ...)
     va_end(args);
 }
 
-/* Properties that all terms of a problem share. */
+/* Properties that all terms of a problem have to share. */
 typedef struct tokens {
-    int64_t rows, columns; /* of the grid; 0: no grid */
-    bool extra;            /* the grid has a class token, for terms with the parameter extra */
-    bool same;             /* the number of queries is the number of keys */
+    int64_t rows, columns; /* size of the grid; 0: no grid */
+    bool extra;            /* the grid has a class token, for terms with the parameter `extra` */
+    bool same;             /* there are as many queries as keys */
 } tokens;
 
 static void draw_value(problem_dice *d, const rp_param *p, const tokens *g, char *text)
@@ -93,7 +93,7 @@ static bool takes_grid(rp_term_kind kind)
     return false;
 }
 
-/* Draw one term with its parameters and, sometimes, arrays that replace defaults. */
+/* Draw a term with its parameters and, sometimes, with arrays that replace defaults. */
 static void draw_term(problem_dice *d, const tokens *g, unsigned *roles, char *text)
 {
     const rp_term_kind kind = (rp_term_kind)(RP_TERM_NONE + 1 + below(d, RP_TERM_COUNT - RP_TERM_NONE - 1));
@@ -114,7 +114,7 @@ static void draw_term(problem_dice *d, const tokens *g, unsigned *roles, char *t
         else
             draw_value(d, p, g, text);
     }
-    bool both = false; /* `positions` is given, which excludes q_positions and k_positions */
+    bool both = false; /* `positions` was drawn, which excludes q_positions and k_positions */
     for (int x = 0; (a = rp_term_array_about(kind, x)); x++)
         if (a->presence == RP_REPLACES && once_in(d, 4)) {
             const bool alike = strcmp(a->name, "positions") == 0;
@@ -181,7 +181,7 @@ void problem_draw(problem_dice *d, int64_t work, char text[512])
     } else if (once_in(d, 3)) {
         keys = rows;
     }
-    while (!g.rows && batch * heads * rows * keys * (width + values) > work) /* halve the longer one */
+    while (!g.rows && batch * heads * rows * keys * (width + values) > work) /* halve the larger of rows and keys */
         *(rows > keys ? &rows : &keys) /= 2;
     g.same = rows == keys;
     for (int64_t n = once_in(d, 6) ? 0 : 1 + below(d, 3); n > 0; n--)

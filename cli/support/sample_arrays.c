@@ -1,4 +1,4 @@
-/* sample_arrays.c -- default numbers.
+/* sample_arrays.c -- default values for arrays.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/support/sample_arrays.h"
 #include "cli/support/sample_problem.h"
@@ -11,7 +11,7 @@ const double sample_vectors[3][SAMPLE_WORDS][SAMPLE_WIDTH] = {
     {{0, 1, 0, 1}, {1, 0, 1, 0}, {1, 1, 0, 0}, {0, 0, 1, 1}, {1, 0, 0.5, 0.5}},
     {{1, 0, 0, 0}, {0, 1, 0, 0}, {0, 0, 1, 0}, {0, 0, 0, 1}, {0.5, 0.5, 0.5, 0.5}}};
 
-/* Return a number in (-1, 1) that depends only on seed and place. splitmix64: Steele, Lea, Flood 2014. */
+/* Return a number in (-1, 1) that depends only on `seed` and `place`. splitmix64: Steele, Lea, Flood 2014. */
 static double random_at(uint64_t seed, uint64_t place)
 {
     uint64_t z = seed + (place + 1) * 0x9e3779b97f4a7c15u;

@@ -1,4 +1,4 @@
-/* sample_problem.c -- parses problem strings and makes their random inputs.
+/* sample_problem.c -- parses problem strings and generates random inputs for them.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/support/sample_problem.h"
 #include <errno.h>
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Exit codes of the program: wrong usage, and not supported. */
+/* Exit codes of the program: wrong usage; not supported. */
 enum { USAGE = 2, FAILED = 1 };
 
 static int fail(char *err, const char *what, const char *text, const char *mend)
@@ -107,7 +107,7 @@ static int read_mask(problem *p, rp_mask_kind kind, const char *text, const char
     return 0;
 }
 
-/* Return true if the setting of this field was given before, and mark it as given. */
+/* Return true if the setting for this field was already given; mark it as given. */
 static bool is_given(problem *p, const void *field)
 {
     for (int n = 0; n < p->n_given; n++)
@@ -143,7 +143,7 @@ static int read_setting(problem *p, char *text, char *err)
             continue;
         if (is_given(p, reals[n].to))
             return fail(err, "given twice:", text, "give each setting once");
-        *reals[n].to = value ? strtod(value, &stop) : 0; /* decimal point: the program sets no locale */
+        *reals[n].to = value ? strtod(value, &stop) : 0; /* the decimal point is ".": the program sets no locale */
         return value && *value && !*stop && isfinite(*reals[n].to)
                    ? 0
                    : fail(err, "a number is missing after", text, "such as softcap=30");
@@ -175,7 +175,7 @@ static int read_setting(problem *p, char *text, char *err)
     return fail(err, "no mask or setting is called", text, names);
 }
 
-/* Call `read` for each part between plus signs. A plus inside a number (1e+5) is not a separator. */
+/* Call `read` for each part between plus signs. A plus sign inside a number (1e+5) does not separate parts. */
 static int each_part(problem *p, char *text, char *err, int (*read)(problem *, char *, char *))
 {
     if (!*text || strcmp(text, "none") == 0)
@@ -257,7 +257,7 @@ int problem_parse(problem *p, const char *text, char err[512])
     return code;
 }
 
-#ifdef _WIN32 /* aligned memory would need a different free; the library accepts any address */
+#ifdef _WIN32 /* freeing aligned memory would need a different function; the library accepts any address */
 #define posix_memalign(at, alignment, size) ((*(at) = malloc(size)) ? 0 : -1)
 #endif
 
@@ -268,7 +268,7 @@ void *problem_alloc(problem *p, size_t bytes)
     void *at = NULL;
     if (posix_memalign(&at, 64, bytes + 64) != 0)
         return NULL;
-    memset(at, 0, bytes + 64); /* map the pages before anything is timed or measured */
+    memset(at, 0, bytes + 64); /* touch the pages before anything is timed or measured */
     return p->memory[p->n_memory++] = at;
 }
 
@@ -316,7 +316,7 @@ int64_t problem_tokens(const char *terms)
     return rows * columns + (strstr(terms, "extra=1") != NULL);
 }
 
-/* Return the value of an integer parameter by its key; 1 if there is none. */
+/* Return the value of the integer parameter with this key; 1 if there is none. */
 static int64_t whole_number(const rp_term *t, const char *key)
 {
     const rp_param *p;
@@ -337,7 +337,7 @@ double problem_number(const rp_values *how, const rp_term *t, int64_t last, uint
     }
 }
 
-/* Make an array of zeros. */
+/* Allocate an array of zeros. */
 static int make(problem *p, rp_array *a, rp_dtype type, int32_t ndim, const int64_t *shape)
 {
     int64_t n = 1;
@@ -351,8 +351,8 @@ static int make(problem *p, rp_array *a, rp_dtype type, int32_t ndim, const int6
 
 static const rp_values plain = {.rule = RP_RULE_NORMAL}; /* for q, k, v and dout */
 
-/* Replace a fifth of the numbers for the setting "wild": by zeros of both signs, numbers that are subnormal or 0 in
- * f16 or f32, and large numbers within the range of f16. */
+/* For the setting "wild", replace a fifth of the numbers: by zeros of both signs, numbers that are subnormal or 0 in
+ * f16 or f32, and large numbers that f16 can represent. */
 static double made_wild(double x, uint64_t *state)
 {
     static const double factors[] = {0, -0.0, 1e-5, 1e-30, 1e-42, 30, 1e3, 1e4};
@@ -360,7 +360,7 @@ static double made_wild(double x, uint64_t *state)
     return r % 5 ? x : fmax(fmin(x * factors[r / 5 % 8], 6e4), -6e4);
 }
 
-/* Make an array of random numbers by a rule, in the type of the problem. */
+/* Fill an array with random numbers according to a rule, in the type of the problem. */
 static int fill(problem *p, rp_array *a, int32_t ndim, const int64_t *shape, const rp_values *how, const rp_term *t,
                 uint64_t *state)
 {
@@ -380,7 +380,7 @@ static int fill(problem *p, rp_array *a, int32_t ndim, const int64_t *shape, con
     return 0;
 }
 
-/* Make positions with steps of 0 to 2, so that their differences are not those of the indices. */
+/* Generate positions with steps of 0 to 2, so their differences are not the differences of the indices. */
 static int fill_positions(problem *p, rp_array *a, int32_t ndim, const int64_t *shape, uint64_t *state)
 {
     if (make(p, a, p->positions ? RP_F64 : RP_I32, ndim, shape) != 0)
@@ -395,13 +395,14 @@ static int fill_positions(problem *p, rp_array *a, int32_t ndim, const int64_t *
     return 0;
 }
 
-/* Return true if the array should be made. Arrays that replace a default are not, so that problems test the default. */
+/* Return true if the array should be generated. Arrays that replace a default are not, so problems test the default
+ * too. */
 static bool wanted(const problem *p, int32_t n, int x)
 {
     const rp_array_facts *a = rp_term_array_about(p->terms[n].kind, x);
     if (a->presence != RP_REPLACES || p->named[n][x])
         return true;
-    return p->positions && strstr(a->name, "_positions"); /* q_positions and k_positions, not `positions` of rope */
+    return p->positions && strstr(a->name, "_positions"); /* q_positions and k_positions, but not `positions` of rope */
 }
 
 static int fill_term(problem *p, int32_t n, int x, uint64_t *state)
@@ -491,7 +492,7 @@ int problem_fill(problem *p, uint64_t seed, char err[512])
     const int64_t Hk = d->kv_heads ? d->kv_heads : d->heads, Dv = d->dim_v ? d->dim_v : d->dim_k;
     const int64_t q[4] = {d->batch, d->heads, d->len_q, d->dim_k}, k[4] = {d->batch, Hk, d->len_k, d->dim_k},
                   v[4] = {d->batch, Hk, d->len_k, Dv}, out[4] = {d->batch, d->heads, d->len_q, Dv};
-    rp_plan *plan; /* only to check the description before memory is allocated */
+    rp_plan *plan; /* created only to check the description before allocating memory */
     if (rp_plan_create(&plan, d) != RP_OK) {
         snprintf(err, 512, "problem %.100s: %.360s (relpos info)", p->text, problem_words(&p->desc, (char[512]){0}));
         return FAILED;
@@ -511,7 +512,7 @@ int problem_fill(problem *p, uint64_t seed, char err[512])
     if (!bad && p->pass & PROBLEM_BACKWARD)
         bad |= make_gradients(p, &state);
     if (bad)
-        fail(err, "out of memory for", p->text, "use smaller sizes");
+        fail(err, "out of memory while creating", p->text, "use smaller sizes");
     return bad ? FAILED : 0;
 }
 
@@ -525,7 +526,8 @@ rp_status problem_run(const problem *p, const rp_plan *plan)
     return status;
 }
 
-/* Return the number of pairs of one batch entry and head that masks without arrays, and causal terms, keep. */
+/* Return the number of pairs per batch entry and head that remain after masks without arrays, and after causal
+ * terms. */
 static double pairs_of(const problem *p, int64_t q_offset)
 {
     rp_desc d = p->desc;
@@ -534,7 +536,7 @@ static double pairs_of(const problem *p, int64_t q_offset)
     d.q_offset = q_offset;
     for (int32_t n = 0; n < d.n_terms; n++)
         causal |= rp_term_is_causal(d.terms[n].kind);
-    d.n_terms = 0; /* masks do not need them */
+    d.n_terms = 0; /* masks do not need the terms */
     for (int64_t i = 0; i < d.len_q; i++) {
         int64_t lo = 0, hi = causal && i + q_offset + 1 < d.len_k ? i + q_offset + 1 : d.len_k, first, end;
         for (int32_t n = 0; n < d.n_masks; n++) {

@@ -26,52 +26,52 @@ enum { PROBLEM_FORWARD = 1, PROBLEM_BACKWARD = 2 }; /* bits of a pass */
 typedef struct problem {
     char text[512];
     int pass;
-    rp_desc desc; /* terms and masks point into this struct: do not copy it */
+    rp_desc desc; /* terms and masks point into this struct, so do not copy it */
     rp_term terms[RP_MAX_TERMS];
     rp_mask masks[RP_MAX_MASKS];
     bool named[RP_MAX_TERMS][RP_MAX_ARRAYS]; /* arrays that the text names */
     bool high, q_offsets, positions, wild, dlse;
-    const void *given[9]; /* fields of the settings in the text */
+    const void *given[9]; /* fields whose settings occur in the text */
     int n_given;
-    rp_tensors t; /* filled by problem_fill, with lse for a backward pass */
+    rp_tensors t; /* set by problem_fill; includes lse for a backward pass */
     rp_grads g;   /* for a backward pass, in the problem's type */
     void *memory[40 + 2 * RP_MAX_TERMS * RP_MAX_ARRAYS + RP_MAX_MASKS];
     int n_memory;
 } problem;
 
-/* Parse a problem string into *p, for problem_fill and problem_free. Return 0, or the exit code of the program with
- * a line in err. */
+/* Parse a problem string into *p, for use with problem_fill and problem_free. Return 0, or the exit code of the program
+ * with a line in err. */
 int problem_parse(problem *p, const char *text, char err[512]);
-/* Make inputs from a seed, and allocate the results. q, k, v and tables are normal, masks mostly true. Return as
- * problem_parse. */
+/* Generate inputs from a seed, and allocate the results. q, k, v and tables are normally distributed; masks are mostly
+ * true. The return value is like that of problem_parse. */
 int problem_fill(problem *p, uint64_t seed, char err[512]);
-/* Run the calls of the pass. A backward call reads the current out and lse. */
+/* Run the calls of the pass. The backward call reads the current out and lse. */
 rp_status problem_run(const problem *p, const rp_plan *plan);
 void problem_free(problem *p);
-/* Allocate memory that problem_free frees. Return NULL if out of memory. */
+/* Allocate memory, which problem_free will free. Return NULL if out of memory. */
 void *problem_alloc(problem *p, size_t bytes);
 /* Return the number of elements of an array. */
 int64_t problem_size(const rp_array *a);
-/* Return a mask in the syntax of problems, with sample parameters: "window=40,3". */
+/* Return a mask in the syntax of problem strings, with sample parameters, such as "window=40,3". */
 typedef struct problem_mask_text {
     char text[64];
 } problem_mask_text;
 problem_mask_text problem_mask(rp_mask_kind kind);
-/* Write the last error of the library to text, with field names as in a problem string; return text. */
+/* Write the library's last error to text, with field names as in a problem string. Return text. */
 const char *problem_words(const rp_desc *d, char text[512]);
 /* Return the number of floating-point operations (two per multiply-add) of the products: two products forward, five
- * backward. Pairs masked by a causal term, or by intervals that need no array (causal, window), are not counted. */
+ * backward. Pairs that a causal term or an array-free interval mask (causal, window) excludes are not counted. */
 double problem_flops(const problem *p);
-/* Return the bytes of q, k, v, out and their gradients. */
+/* Return the size in bytes of q, k, v, out and their gradients. */
 double problem_bytes(const problem *p);
 
 /* Return the next number of splitmix64. */
 uint64_t problem_next(uint64_t *state);
-/* Return the number of tokens of the grid in a text of terms, or 0 if there is no grid. Queries and keys must have
- * this length. */
+/* Return the number of tokens of the grid that a text of terms needs, or 0 if there is no grid. There must be this many
+ * queries and keys. */
 int64_t problem_tokens(const char *terms);
-/* Draw a number by a rule, for an array of a term (NULL if the rule needs no term). `last` is the length of the
- * array's last axis. */
+/* Draw a number by a rule, for an array of term t (NULL if the rule does not depend on a term). `last` is the length of
+ * the array's last axis. */
 double problem_number(const rp_values *how, const rp_term *t, int64_t last, uint64_t *state);
 
 #endif

@@ -1,4 +1,4 @@
-/* checks.c -- the checks of a problem: compare the fast paths with the reference, and check laws.
+/* checks.c -- the checks of `relpos verify`: compare the fast paths with the reference, and test laws.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/verify/verify.h"
 #include <float.h>
@@ -6,15 +6,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Return the library's last error as static text, valid until the next call. */
+/* Return the library's last error as a static string, valid until the next call. */
 static const char *refused(const rp_desc *d)
 {
     static char message[512];
     return problem_words(d, message);
 }
 
-/* Run one call on a pool of `threads` threads: the backward pass if `g` is not NULL, else the forward pass. Return
- * NULL, or an error message. */
+/* Run one call with `threads` threads: a backward pass if `g` is not NULL, otherwise a forward pass. Return NULL, or an
+ * error message. */
 static const char *call(const rp_desc *d, const rp_tensors *t, const rp_grads *g, int32_t threads)
 {
     rp_plan *plan = NULL;
@@ -38,7 +38,7 @@ const char *verify_attend(const trial *t, int32_t threads, void *out, int64_t pa
     return call(&t->p.desc, &with, NULL, threads);
 }
 
-/* Return the unit roundoff of a type. */
+/* Return the unit roundoff of a type: half the distance from 1 to the next number. */
 static double unit_of(rp_dtype type)
 {
     return type == RP_F64 ? 0x1p-53 : type == RP_F32 ? 0x1p-24 : type == RP_F16 ? 0x1p-11 : 0x1p-8;
@@ -50,7 +50,7 @@ static double half_min_of(rp_dtype type)
     return type == RP_F64 ? 0x1p-1074 : type == RP_F32 ? 0x1p-150 : type == RP_F16 ? 0x1p-25 : 0x1p-134;
 }
 
-/* Copy an array to another floating type. Return false if memory runs out. */
+/* Copy an array to another floating type. Return false if out of memory. */
 static bool copy_as(problem *p, rp_array *to, rp_dtype type, const rp_array *from)
 {
     const int64_t n = problem_size(from);
@@ -75,8 +75,8 @@ typedef struct worst {
     const char *where; /* name of the array; NULL: out */
 } worst;
 
-/* Compare an array with the reference, element by element, and update *w. A NaN must be found where the reference
- * has one, and nowhere else. If `stored`, `bound` excludes the rounding to the type of `found`. */
+/* Compare an array with the reference, element by element, and update *w. NaN must occur exactly where the reference
+ * has NaN. With `stored`, `bound` does not yet include the rounding to the type of `found`. */
 static void compare(worst *w, const char *where, const rp_array *found, const double *want, const double *bound,
                     bool stored)
 {
@@ -94,7 +94,7 @@ static void compare(worst *w, const char *where, const rp_array *found, const do
     }
 }
 
-/* Describe the largest error in `line`. Return NULL if it is within its bound, else `line`. */
+/* Describe the largest error in `line`. Return NULL if it is within its bound, otherwise `line`. */
 static const char *judge(const worst *w, trial *t, char line[256])
 {
     t->worst = fmax(t->worst, w->ratio);
@@ -131,12 +131,12 @@ static int64_t first_difference(const rp_array *want, const void *found)
     return -1;
 }
 
-/* A second call, whose result must have the same bits as the first. */
+/* Another way to run a call; its result must have the same bits as the first call. */
 typedef struct variant {
     const char *name;    /* for messages, such as "3 threads" */
-    const char *against; /* the first call, such as "1" */
+    const char *against; /* what the first call used instead, such as "1" */
     int32_t threads;
-    const char *skip; /* value of RELPOS_SKIP; NULL: unchanged */
+    const char *skip; /* value for RELPOS_SKIP; NULL: leave unchanged */
 } variant;
 static const variant with_threads = {"3 threads", "1", 3, NULL};
 static const variant without_skipping = {"without skipping", "with skipping", 1, "0"};
@@ -145,7 +145,7 @@ static const variant without_skipping = {"without skipping", "with skipping", 1,
 #define setenv(name, value, replace) _putenv_s(name, value)
 #endif
 
-/* Set RELPOS_SKIP for the variant if `begin`, else restore it. Plans read it when they are created. */
+/* With `begin`, set RELPOS_SKIP for the variant; otherwise restore it. Plans read it when they are created. */
 static void set_skipping(const variant *v, bool begin)
 {
     static char before[8];
@@ -160,7 +160,7 @@ static void set_skipping(const variant *v, bool begin)
     }
 }
 
-/* Check that the output of the variant has the same bits. */
+/* Check that the output of a variant has the same bits. */
 static const char *check_again(trial *t, const variant *v, char line[256])
 {
     void *again = problem_alloc(&t->p, (size_t)t->n * rp_dtype_size(t->p.desc.dtype));
@@ -184,9 +184,9 @@ static const char *check_skipping(trial *t, char line[256])
     return check_again(t, &without_skipping, line);
 }
 
-/* Replace *a, which is contiguous, by a copy with gaps of GAP elements before each row and after the last. All bits
- * of the gaps are ones, a NaN in every floating type. Without data in *a, the rows are filled so too. Return the
- * memory and its size, or NULL if memory runs out. */
+/* Replace *a, which must be contiguous, by a copy with gaps of GAP elements before each row and after the last. All
+ * bits of the gaps are set, which is NaN in every floating type. If *a has no data, fill the rows in the same way.
+ * Return the memory and its size, or NULL if out of memory. */
 enum { GAP = 3, ONES = 0xff };
 static unsigned char *spread(problem *p, rp_array *a, size_t *bytes)
 {
@@ -207,8 +207,8 @@ static unsigned char *spread(problem *p, rp_array *a, size_t *bytes)
     return at;
 }
 
-/* Check that a call with gaps in its arrays and with scratch memory of the caller gives the same bits, writes
- * nothing outside them, and does not change the inputs. */
+/* Run a call with gaps in its arrays and with scratch memory provided by the caller. Check that the bits are the same,
+ * that nothing outside the arrays is written, and that the inputs do not change. */
 static const char *check_arrays(trial *t, char line[256])
 {
     enum { EDGE = 64 };
@@ -246,7 +246,7 @@ static const char *check_arrays(trial *t, char line[256])
             snprintf(line, 256, "arrays: byte %zu beyond the scratch memory was written", x);
             return line;
         }
-    /* the expected memory of out: the first result with the same gaps */
+    /* what the memory of out must contain: the first result, with the same gaps */
     rp_array want = p->t.out;
     size_t n;
     kept[3] = spread(p, &want, &n);
@@ -261,8 +261,8 @@ static const char *check_arrays(trial *t, char line[256])
     return NULL;
 }
 
-/* Cut an array to a shorter problem: keep the last `tail` entries of each axis whose length changes from `whole` to
- * `tail`. */
+/* Cut an array to a shorter problem. On each axis whose length changes from `whole` to `tail`, keep the last `tail`
+ * entries. */
 static void cut_rows(rp_array *a, const int64_t *before, const int64_t *after, int64_t whole, int64_t tail)
 {
     for (int32_t x = 0; a->data && x < a->ndim; x++)
@@ -272,7 +272,7 @@ static void cut_rows(rp_array *a, const int64_t *before, const int64_t *after, i
         }
 }
 
-/* Return true if a term's array has an axis that depends on both lengths: Lq+Lk-1, or L where Lq = Lk. */
+/* Return true if an array of a term has an axis whose length depends on both sequences: Lq+Lk-1, or L where Lq = Lk. */
 static bool has_joint_axis(rp_term_kind kind, int index)
 {
     const char *shape = rp_term_array_about(kind, index)->shape;
@@ -282,7 +282,7 @@ static bool has_joint_axis(rp_term_kind kind, int index)
     return strstr(shape, "Lq+Lk");
 }
 
-/* Check that decoding equals prefill: the last queries, computed in a call without the others, have the same bits. */
+/* Check that decoding equals prefill: computing only the last queries in a call gives the same bits for them. */
 static const char *check_decode(trial *t, char line[256])
 {
     const rp_desc *whole = &t->p.desc;
@@ -292,8 +292,8 @@ static const char *check_decode(trial *t, char line[256])
     const int64_t row = t->p.t.out.shape[3] * (int64_t)rp_dtype_size(d.dtype);
     d.len_q = tail;
     d.q_offset += first;
-    /* The law does not hold for dropout, which depends on the index of the query, nor for arrays with a joint axis.
-     * It cannot be tested for grids and masks such as segments, which need as many queries as keys. */
+    /* The law does not hold for dropout, which depends on the index of the query, or for arrays with a joint axis. It
+     * cannot be tested for grids and for masks such as segments, which need as many queries as keys. */
     if (tail == 0 || d.dropout > 0 || part.q_offset.data)
         return NULL;
     for (int32_t n = 0; n < d.n_masks; n++)
@@ -328,19 +328,19 @@ static const char *check_decode(trial *t, char line[256])
     return wrong;
 }
 
-/* Check that weights sum to one: with values of 1 every output is 1, or 0 if all keys are masked. */
+/* Check that weights sum to one: if all values are 1, every output is 1, or 0 if all keys are masked. */
 static const char *check_rows(trial *t, char line[256])
 {
     const rp_desc *d = &t->p.desc;
     const double one = 1;
-    /* Numerator and denominator sum the same weights in different orders, with the rounding errors of each. */
+    /* Numerator and denominator add the same weights in different orders, each with its rounding errors. */
     const double tolerance =
         2 * unit_of(d->dtype == RP_F64 ? RP_F64 : RP_F32) * (300 + (double)d->len_k / 64) + unit_of(d->dtype);
     rp_tensors with = t->p.t;
     const char *wrong = NULL;
     for (int32_t n = 0; n < d->n_terms; n++)
         if (rp_term_role(d->terms[n].kind) == RP_ROLE_VALUE || rp_term_role(d->terms[n].kind) == RP_ROLE_SINK)
-            return NULL; /* vectors are added to the values of 1; a sink receives a part of the weight */
+            return NULL; /* some terms add vectors to the values, and a sink takes part of the weight */
     if (d->dropout > 0)
         return NULL;
     if (!copy_as(&t->p, &with.v, d->dtype, &t->p.t.v) || !copy_as(&t->p, &with.out, d->dtype, &t->p.t.out))
@@ -359,7 +359,7 @@ static const char *check_rows(trial *t, char line[256])
     return wrong;
 }
 
-/* Number of gradients of a call: dq, dk, dv and those of the terms' arrays. */
+/* Max number of gradients: dq, dk, dv and one for each array of a term. */
 enum { GRADIENTS = 3 + RP_MAX_TERMS * RP_MAX_ARRAYS };
 
 static rp_array *gradient(rp_grads *g, int n)
@@ -374,7 +374,7 @@ static const char *gradient_name(const rp_desc *d, int n)
     return n < 3 ? first[n] : rp_term_array(d->terms[(n - 3) / RP_MAX_ARRAYS].kind, (n - 3) % RP_MAX_ARRAYS);
 }
 
-/* Allocate gradients of the same shapes in another type. Return false if memory runs out. */
+/* Allocate gradients with the same shapes in another type. Return false if out of memory. */
 static bool gradients_like(trial *t, rp_grads *to, rp_dtype type)
 {
     bool good = true;
@@ -389,7 +389,7 @@ static bool gradients_like(trial *t, rp_grads *to, rp_dtype type)
     return good;
 }
 
-/* Check every gradient against the reference, in a call without out and lse and in one with them. */
+/* Check every gradient against the reference, in one call without out and lse and in one with them. */
 static const char *check_gradients(trial *t, char line[256])
 {
     problem *p = &t->p;
@@ -415,7 +415,7 @@ static const char *check_gradients(trial *t, char line[256])
     return wrong ? wrong : judge(&w, t, line);
 }
 
-/* Check that the gradients of the variant have the same bits. */
+/* Check that the gradients of a variant have the same bits. */
 static const char *check_gradients_again(trial *t, const variant *v, char line[256])
 {
     rp_grads again;

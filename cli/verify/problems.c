@@ -30,7 +30,7 @@ static const char *const masks[] = {"",
                                     "positions+causal",
                                     "q_offsets+causal",
                                     "dropout=0.2+seed=5"};
-/* Gradients of long sequences, problems that need certain sizes, and biases steep enough that tiles are skipped. */
+/* Gradients of long sequences; problems that need particular sizes; biases so steep that tiles are skipped. */
 static const char *const others[] = {"fwdbwd:f32:b1h4q100k1900d16:alibi",
                                      "fwdbwd:f64:b1h4g2q60k1900d16:alibi+sink:key_mask",
                                      "fwd:bf16:b1h2q300k1400d16o900:linear,left=0.5,right=1+t5:",
@@ -46,8 +46,8 @@ static const char *const others[] = {"fwdbwd:f32:b1h4q100k1900d16:alibi",
                                      "bwd:bf16:b2h1q3k1100d66o900:forget+band",
                                      "fwdbwd:f32:b1h2g1q130k600d40:t5+rope:causal+high",
                                      "fwdbwd:f32:b1h2q40k50d64v24:dense+relval,left=5,right=5:high"};
-/* Passes and types checked for each term in addition to fwd:f32, each with another mask. Their sizes are small where
- * possible, because the reference is slow for gradients. */
+/* Passes and types that are checked for each term in addition to fwd:f32, each with a different mask. Sizes are mostly
+ * small, because the reference computes gradients slowly. */
 static const char *const passes[] = {"fwdbwd:f32", "bwd:f32",  "bwd:f32", "fwd:f64",
                                      "fwdbwd:f64", "fwd:bf16", "fwd:f16", "bwd:bf16"};
 
@@ -55,16 +55,16 @@ enum {
     N_MIXTURES = sizeof mixtures / sizeof *mixtures,
     N_MASKS = sizeof masks / sizeof *masks,
     N_SIZES = sizeof sizes / sizeof *sizes,
-    N_SMALL = 4,  /* these first sizes for most of `passes` */
-    N_MIDDLE = 6, /* and these for a quarter of them */
+    N_SMALL = 4,  /* most entries of `passes` use one of these first sizes */
+    N_MIDDLE = 6, /* a quarter of them use one of these */
     N_PASSES = sizeof passes / sizeof *passes,
     N_OTHERS = sizeof others / sizeof *others,
     N_KINDS = RP_MASK_COUNT - RP_MASK_NONE - 1,
-    N_EACH = N_MASKS / 2 + N_PASSES /* problems for each text of terms */
+    N_EACH = N_MASKS / 2 + N_PASSES /* problems for each entry of the list of terms */
 };
 
-/* Write text n of the list to `text`: the samples of every term, then the mixtures. Return false if the list is
- * shorter. */
+/* Write entry n of the list of terms to `text`. The list has the samples of every term, then the mixtures. Return false
+ * past its end. */
 static bool term_text(int n, char text[512])
 {
     for (int k = RP_TERM_NONE + 1; k < RP_TERM_COUNT; k++) {
@@ -81,8 +81,8 @@ static bool term_text(int n, char text[512])
     return n < N_MIXTURES;
 }
 
-/* The list has, for each text of terms: fwd:f32 with half of the masks, in varying sizes; then every entry of
- * `passes` with another mask. After all texts come `others`, and each mask of the registry forward and backward. */
+/* The list has, for each text of terms: fwd:f32 with half of the masks, in varying sizes; then every entry of `passes`,
+ * with a different mask each. After all texts come `others`, and each mask of the registry forward and backward. */
 bool verify_problem(int n, char text[1024])
 {
     char terms[512];
@@ -108,7 +108,7 @@ bool verify_problem(int n, char text[1024])
     const char *pass = first ? "fwd:f32" : passes[n - N_MASKS / 2];
     char shape[64];
     const int64_t tokens = problem_tokens(terms);
-    if (tokens) /* a grid needs as many queries and keys as tokens, and no offset */
+    if (tokens) /* a grid needs one query and one key per token, and no offset */
         snprintf(shape, sizeof shape, n % 2 ? "b1h4g2q%lldk%lldd24v9" : "b2h2q%lldk%lldd16", (long long)tokens,
                  (long long)tokens);
     else

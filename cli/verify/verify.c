@@ -1,4 +1,5 @@
-/* verify.c -- relpos verify: compare the fast paths with the reference, and check laws, on each instruction set found.
+/* verify.c -- relpos verify: compare the fast paths with the reference and test laws, on each instruction set of this
+ * machine.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/verify/verify.h"
 #include "cli/progress.h"
@@ -26,9 +27,9 @@ typedef struct request {
     int64_t random;
     int64_t checked, failed, total, refused;
     int64_t both,
-        shortened; /* problems also computed without skipping tiles; those of them in which tiles were skipped */
+        shortened; /* problems that were also computed without skipping tiles; number of those that do skip tiles */
     cli_progress progress;
-    double worst; /* largest error / bound */
+    double worst; /* largest ratio of an error to its bound */
 } request;
 
 static int on_option(void *context, int key, const char *value)
@@ -44,7 +45,7 @@ static int on_option(void *context, int key, const char *value)
     }
 }
 
-/* Check one problem on one instruction set. `wrong` is the error of its reference, or NULL. */
+/* Check one problem on one instruction set. `wrong` is the error of the reference, or NULL. */
 static void verify_isa(request *r, trial *t, const char *isa, const char *wrong)
 {
     char line[256] = "", found[256] = "";
@@ -84,7 +85,8 @@ static void verify_isa(request *r, trial *t, const char *isa, const char *wrong)
     }
 }
 
-/* Return the next instruction set, from number *x on, that is available and to be checked. Return NULL at the end. */
+/* Return the next instruction set, starting at number *x, that is available and should be checked. Return NULL at the
+ * end. */
 static const char *next_isa(const request *r, int *x)
 {
     const char *isa;
@@ -94,7 +96,7 @@ static const char *next_isa(const request *r, int *x)
     return NULL;
 }
 
-/* Parse a problem and generate its inputs. Return 0, or an exit code with a message in err. */
+/* Parse a problem, and generate its inputs. Return 0, or an exit code with a message in err. */
 static int prepare(const request *r, trial *t, const char *text, char err[512])
 {
     memset(t, 0, sizeof *t);
@@ -107,7 +109,7 @@ static int prepare(const request *r, trial *t, const char *text, char err[512])
     return code;
 }
 
-/* Check one problem on each instruction set, then free it. */
+/* Check a problem on each instruction set, then free it. */
 static void verify(request *r, trial *t)
 {
     t->n = problem_size(&t->p.t.out);
@@ -121,10 +123,10 @@ static void verify(request *r, trial *t)
     problem_free(&t->p);
 }
 
-/* Check random problems. If the library refuses a problem, it must give a reason, and another problem is drawn. */
+/* Check random problems. If the library refuses one, check that it gives a reason, and draw another. */
 static int verify_random(request *r)
 {
-    enum { WORK = 1000000 }; /* limit of a problem's size: the reference then takes some milliseconds */
+    enum { WORK = 1000000 }; /* limit of a problem's size, at which the reference takes a few milliseconds */
     problem_dice dice = {.seed = (uint64_t)r->seed};
     trial t;
     char text[512], err[512];
@@ -156,7 +158,7 @@ static int run(const cli_command *self, int argc, char **argv)
     if (code >= 0)
         return code;
     if (r.random && n)
-        return cli_error(CLI_USAGE, "--random: a problem is given too: %s (give only one of them)", texts[0]);
+        return cli_error(CLI_USAGE, "--random: the problem %s was given too (give only one of them)", texts[0]);
     while (verify_problem((int)n_all, text))
         n_all++;
     for (int x = 0; next_isa(&r, &x);)
@@ -164,7 +166,7 @@ static int run(const cli_command *self, int argc, char **argv)
     if (isas == 0)
         return cli_error(CLI_USAGE, "--isa: %s cannot be compared with itself (name another)", r.isa);
     r.total = isas * (r.random ? r.random : n ? n : n_all);
-    cli_progress_show(&r.progress, 0); /* start the clock */
+    cli_progress_show(&r.progress, 0); /* start measuring the time */
     code = r.random ? verify_random(&r) : CLI_OK;
     for (int k = 0; code == CLI_OK && !r.random && (n ? k < n : verify_problem(k, text)); k++) {
         code = prepare(&r, &t, n ? texts[k] : text, err);

@@ -6,22 +6,21 @@
 #include "cli/cli.h"
 #include "cli/support/sample_problem.h"
 
-/* One problem with the results of the reference path in double, which are computed once for all instruction sets. */
+/* One problem. The reference path in double computes its results once for all instruction sets. */
 typedef struct trial {
     problem p;
-    int64_t n;          /* elements of out */
+    int64_t n;          /* number of elements of out */
     rp_tensors inputs;  /* inputs converted to double */
-    rp_desc exact;      /* description of the problem in double on the reference path */
+    rp_desc exact;      /* the problem's description, for the reference path in double */
     rp_array out;       /* output of the reference path */
     rp_grads gradients; /* gradients of the reference path */
     int64_t pairs[2];   /* pairs that masks allow; pairs whose scores were computed */
     bool both;          /* the problem was also computed without skipping tiles */
-    double worst;       /* largest error / bound */
+    double worst;       /* largest ratio of an error to its bound */
 } trial;
 
-/* A check. It runs on each instruction set, for problems with at least one of the passes in `pass` (bits:
- * PROBLEM_FORWARD, PROBLEM_BACKWARD). `run` returns NULL if the check succeeds, else a message, which may be in `line`.
- * */
+/* A check. It runs on each instruction set, for problems that contain a pass listed in `pass` (bits: PROBLEM_FORWARD,
+ * PROBLEM_BACKWARD). `run` returns NULL on success, otherwise a message, which may be stored in `line`. */
 typedef struct verify_check {
     const char *name;
     const char *(*run)(trial *t, char line[256]);
@@ -31,10 +30,10 @@ extern const verify_check verify_checks[]; /* ends with an entry without a name 
 
 /* Compute the results of the reference path. Return NULL, or an error message. */
 const char *verify_reference(trial *t);
-/* Compute attention into `out` and count pairs as in rp_tensors. Return NULL, or an error message. */
+/* Compute attention into `out`; count pairs as rp_tensors describes. Return NULL, or an error message. */
 const char *verify_attend(const trial *t, int32_t threads, void *out, int64_t pairs[2]);
 
-/* Write problem n of the default list to `text`. Return false if the list is shorter. */
+/* Write problem n of the default list to `text`. Return false past its end. */
 bool verify_problem(int n, char text[1024]);
 
 #endif

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Train the table of a 7 x 7 window for the explorer: relpos.torch.WindowAttention learns to fill in hidden patches of pictures.
+"""Train the bias table of a 7 x 7 window for the explorer: relpos.torch.WindowAttention learns to fill in hidden patches of pictures.
 
     python3 examples/data/train_window.py [OUT]     a minute on one core; OUT: by default window.safetensors in this folder
 
-A picture has 28 x 28 pixels with discs of random sizes, places and greys that cover earlier discs (dead leaves, whose statistics are similar to those
-of photographs). Its tokens are 7 x 7 patches of 4 x 4 pixels. A third of the patches is hidden, and the layer predicts them from the others.
-The file has the table, (169, 4). Its metadata has mean squared errors on pictures outside the training set: of this layer, of a layer trained in the
-same way without a table, and of predicting the mean grey of the visible patches. Needs relpos, torch and safetensors.
+A picture has 28 x 28 pixels. It shows discs of random sizes, places and greys, which cover earlier discs (the dead-leaves model, whose statistics are
+similar to those of photographs). Its tokens are 7 x 7 patches of 4 x 4 pixels. A third of the patches is hidden, and the layer predicts them from the
+others. The file has the table, (169, 4). Its metadata has three mean squared errors on pictures outside the training set: of this layer, of a layer
+trained in the same way without a table, and of predicting the mean grey of the visible patches. Needs relpos, torch and safetensors.
 SPDX-License-Identifier: Apache-2.0"""
 import json
 import sys
@@ -28,7 +28,7 @@ def pictures(rng, n):
     found = np.zeros((n, size, size), np.float32)
     for picture in found:
         discs = 60
-        radius = 2.0 / rng.uniform(0.1, 1, discs)  # 2 to 20 pixels; the density falls like 1/r^2
+        radius = 2.0 / rng.uniform(0.1, 1, discs)  # 2 to 20 pixels, with a density proportional to 1/r^2
         middle = rng.uniform(-10, size + 10, (2, discs))
         for r, row, column, grey in zip(radius, *middle, rng.normal(size=discs)):
             picture[(y - row) ** 2 + (x - column) ** 2 < r * r] = grey
@@ -37,7 +37,7 @@ def pictures(rng, n):
 
 
 class Layer(torch.nn.Module):
-    """Predicts hidden patches. The input of a hidden patch is zeros and a flag."""
+    """A layer that predicts hidden patches. The input of a hidden patch is zeros and a flag."""
 
     def __init__(self):
         super().__init__()
@@ -51,7 +51,7 @@ class Layer(torch.nn.Module):
 
 
 def hide(rng, n):
-    """Choose a third of the patches of each picture."""
+    """Choose a third of the patches of each picture, which will be hidden."""
     order = rng.random((n, GRID * GRID)).argsort(-1)
     return torch.from_numpy(order < GRID * GRID // 3)
 
@@ -61,7 +61,7 @@ def error(said, x, hidden):
 
 
 def train(with_table):
-    """Return (table, error on pictures that are not in the training set)."""
+    """Train a layer. Return (table, error on pictures that are not in the training set)."""
     torch.manual_seed(0)
     rng = np.random.default_rng(1)
     kept = pictures(rng, 2048)

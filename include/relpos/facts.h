@@ -1,5 +1,5 @@
-/* facts.h -- facts about each position term, for programs that generate something for all of them: options of a command
- * line, classes of a binding, pages, tests. relpos.h does not include this file.
+/* facts.h -- facts about each position term, for programs that generate something for every term: command-line options,
+ * classes of a binding, pages, tests. relpos.h does not include this file.
  *
  * The structs below belong to the library and stay valid while it is loaded. Later versions may add fields at their
  * ends: read them through the returned pointers.
@@ -15,7 +15,7 @@ extern "C" {
 
 /* ---------------------------------------------------------------------------------- facts: position terms described */
 
-/* Where a term enters the computation. The role determines its option of the command line and its keyword in Python. */
+/* Where a term enters the computation. The role determines its command-line option and its keyword in Python. */
 typedef enum rp_role {
     RP_ROLE_BIAS = 0,     /* added to the score after the softcap: --bias, any number of them */
     RP_ROLE_PRODUCT = 1,  /* products of q or k with vectors, added before the softcap: at most one */
@@ -43,9 +43,9 @@ typedef struct rp_param {
     int32_t required;           /* 1: the text of a term must give it */
     const char *const *choices; /* CHOICE: names in the order of the enumeration, then NULL */
     double value;               /* default; CHOICE: number of the choice */
-    double min;                 /* smallest resolved value; min = max = 0: only the limits of the type */
-    double max;                 /* largest resolved value */
-    const char *unset;          /* meaning of a default of 0, such as "Dk"; NULL: 0 is a value */
+    double min;                 /* smallest value; min = max = 0: only the limits of the type */
+    double max;                 /* largest value */
+    const char *unset;          /* what the default 0 stands for, such as "Dk"; NULL: 0 is an ordinary value */
     const char *meaning;        /* description in a few words */
     int32_t above_min;          /* 1: the value must exceed min, even if min and max are both 0 */
 } rp_param;
@@ -62,18 +62,18 @@ typedef enum rp_array_use {
 typedef enum rp_presence {
     RP_NEEDED = 0,      /* always */
     RP_CONDITIONAL = 1, /* if its shape is not "none" */
-    RP_OPTIONAL = 2,    /* optional; without it that part of the term is omitted */
+    RP_OPTIONAL = 2,    /* optional; without it, its part of the term is omitted */
     RP_REPLACES = 3     /* optional; it replaces default values, such as the positions i and j */
 } rp_presence;
 
-/* A rule for initial values of an array. n: length of its last axis, m: length of the axis before. */
+/* A rule for the values of an array. n is the length of its last axis, m of the axis before it. */
 typedef enum rp_rule {
     RP_RULE_NORMAL = 0,      /* normal with standard deviation a; a = 0: 1 for a sample, 0.02 for training */
     RP_RULE_UNIFORM = 1,     /* uniform from a to b */
     RP_RULE_NEGATIVE = 2,    /* -a times the absolute value of a normal variable */
     RP_RULE_NORMAL_FAN = 3,  /* normal with standard deviation 1/sqrt(n) */
     RP_RULE_FACTOR = 4,      /* normal / n^(1/4), n = parameter `over`: a sum of n products of two has variance 1 */
-    RP_RULE_UNIFORM_FAN = 5, /* uniform from -1/sqrt(a) to 1/sqrt(a); a = 0 stands for n */
+    RP_RULE_UNIFORM_FAN = 5, /* uniform from -1/sqrt(a) to 1/sqrt(a); a = 0 means n */
     RP_RULE_XAVIER = 6,      /* uniform from -x to x, x = sqrt(6 / (n + m)); Glorot, Bengio 2010 */
     RP_RULE_ZERO = 7,        /* zeros */
     RP_RULE_SLOPES = 8,      /* the rp_alibi_slope of each head */
@@ -92,16 +92,16 @@ typedef struct rp_values {
 /* An array of a term.
  *
  * Shapes   `shape` has the form "[H, left+right+1]": sums, differences and products of integers, the letters B H Lq Lk
- *          Dk Dv, L for Lq = Lk, and parameters. The axis H may be 1. An axis with a question mark may be 1, or be
- *          omitted together with the axes before it. "width2 ? [width2, width] : [H, width]" is the first shape if the
- *          parameter is not 0, else the second; "none" is no array. */
+ *          Dk Dv, L for Lq = Lk, and parameters. The axis H may have length 1. An axis with a question mark may have
+ *          length 1, or be omitted together with the axes before it. "width2 ? [width2, width] : [H, width]" is the
+ *          first shape if the parameter is not 0, else the second; "none" means no array. */
 typedef struct rp_array_facts {
     const char *name;     /* name, such as "table" */
     rp_array_use use;     /* contents */
     rp_presence presence; /* when it must be present */
     const char *shape;    /* shape, such as "[buckets, H]" */
-    const char *shows;    /* what a row of a table stands for, as a label in pictures: "bucket"; NULL: not a table */
-    rp_values draw;       /* random values for a sample, which give biases of order one */
+    const char *shows;    /* what a row of a table represents, as a label in pictures: "bucket"; NULL: not a table */
+    rp_values draw;       /* random values for tests, which give biases of order one */
     rp_values start;      /* initial values for training */
     double min;           /* smallest value that training allows; 0: no bound */
 } rp_array_facts;
@@ -112,11 +112,10 @@ typedef struct rp_array_facts {
 typedef struct rp_term_facts {
     const char *formula;    /* one line: what it adds to the score, or what it does in its role */
     const char *about;      /* help of its option, in a few words */
-    const char *class_name; /* name of its class in Python; NULL: the name with a capital */
-    const char *shown; /* format in `relpos explain`, described in src/terms/scheme.h; NULL: as the user wrote it */
-    const char
-        *samples[RP_MAX_SAMPLES]; /* problems for tests: "left=5,right=9"; the usual one first; "": no parameters */
-    const char *bench[2];         /* problems for benchmarks */
+    const char *class_name; /* name of its class in Python; NULL: the term's name, capitalized */
+    const char *shown;      /* format in `relpos explain` (src/terms/scheme.h); NULL: as the user wrote it */
+    const char *samples[RP_MAX_SAMPLES]; /* problems for tests: "left=5,right=9"; the most usual first */
+    const char *bench[2];                /* problems for benchmarks */
 } rp_term_facts;
 
 /* Return the facts about a kind, or NULL for an unknown kind. */
@@ -150,18 +149,18 @@ RP_API rp_role rp_term_role(rp_term_kind kind);
 /* Return 1 if the term masks the keys after the query. */
 RP_API int rp_term_is_causal(rp_term_kind kind);
 
-/* Return 1 if array 0 is the bias itself, as in DENSE, so that random values would be a meaningless example. */
+/* Return 1 if the elements of array 0 are the biases, as in DENSE. Random values are then not a meaningful example. */
 RP_API int rp_term_is_array(rp_term_kind kind);
 
-/* Return 1 if the term has one array and no parameter: its option then takes only the name of the array, as in --sink
- * NAME. */
+/* Return 1 if the term has one array and no parameters. Its option then accepts only the name of the array, as in
+ * --sink NAME. */
 RP_API int rp_term_takes_name(rp_term_kind kind);
 
 /* Write the option of a term, such as "--bias alibi[,slopes=NAME]" or "--sink NAME". text may be NULL if size is 0.
  * Returns  the length without the final 0, of which at most size - 1 bytes are written; 0 for an unknown kind. */
 RP_API size_t rp_term_option(rp_term_kind kind, char *text, size_t size);
 
-/* Set the sizes of a term that are still 0 after rp_term_sizes to usual values for len_k keys.
+/* Set sizes that are still 0 after rp_term_sizes to usual values for len_k keys.
  * Returns  RP_OK, RP_E_ARG. */
 RP_API rp_status rp_term_usual_sizes_sized(rp_term *term, size_t term_size, int64_t len_k);
 
@@ -175,8 +174,7 @@ static inline rp_status rp_term_usual_sizes(rp_term *term, int64_t len_k)
  * Returns  the length without the final 0, of which at most size - 1 bytes are written; 0 for an unknown kind. */
 RP_API size_t rp_term_json(rp_term_kind kind, char *text, size_t size);
 
-/* Return an error in the definition of a term (src/terms/scheme.h) as one line for its author, or NULL if there is
- * none. */
+/* Return one line that describes an error in a term's definition (src/terms/scheme.h), or NULL if there is none. */
 RP_API const char *rp_term_fault(rp_term_kind kind);
 
 #ifdef __cplusplus

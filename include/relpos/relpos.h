@@ -3,7 +3,7 @@
  * For batch entry b, query head h, query i, key j, and kv head g = h / (H / Hk):
  *
  *     s[i,j] = softcap_after(softcap(scale * <R(p_i) q_i, R(p_j) k_j> + relkey(i,j)) + bias_h(i,j)),
- *                                                                                        -infinity where a mask says no
+ *                                                                                        -infinity where masked
  *     w[i,.] = softmax(s[i,.])     out_i = sum_j w[i,j] (v_j + relval(i,j))     lse_i = log sum_j exp(s[i,j])
  *
  * The backward pass takes dout and computes the gradients of q, k, v and of every learned array.
@@ -11,8 +11,8 @@
  * Sign      the offset of a pair is delta = key - query = j - (i + q_offset), everywhere.
  * Letters   B batch, H query heads, Hk key/value heads, Lq queries, Lk keys, Dk width of q and k, Dv width of v and
  *           out.
- * There are three structs. rp_desc describes what to compute (plain data). rp_plan is a checked description, ready to
- * run (immutable, shared by threads). rp_tensors holds the arrays that one call reads and writes.
+ * There are three main structs. rp_desc describes what to compute (plain data). rp_plan is a checked description, ready
+ * to run (immutable; threads may share it). rp_tensors lists the arrays that one call reads and writes.
  *
  *     rp_term   term = rp_term_init(RP_TERM_ALIBI);
  *     rp_desc   desc = rp_desc_init(1, 8, 1024, 1024, 64);
@@ -56,16 +56,17 @@ extern "C" {
 
 /* The result of a call. Unless it is RP_OK or RP_E_CANCELLED, the call has not written to the caller's arrays. */
 typedef enum rp_status {
-    RP_OK = 0,            /* success */
-    RP_E_ARG = 1,         /* a NULL pointer, an unknown name or enumerator, a struct of another version */
-    RP_E_SHAPE = 2,       /* an array whose shape differs from the one that the description requires */
-    RP_E_STRIDE = 3,      /* a last axis that is not contiguous, or an output whose elements share memory */
-    RP_E_RANGE = 4,       /* a number outside its bounds, or NaN */
-    RP_E_OVERLAP = 5,     /* an output that overlaps an input or another output */
-    RP_E_UNSUPPORTED = 6, /* valid but not supported: two terms with one role, an instruction set not found */
-    RP_E_NOMEM = 7,       /* out of memory */
-    RP_E_OVERFLOW = 8,    /* a product of sizes that does not fit in 63 bits */
-    RP_E_CANCELLED = 9    /* the progress callback cancelled the call; the contents of the outputs are undefined */
+    RP_OK = 0,        /* success */
+    RP_E_ARG = 1,     /* a NULL pointer, an unknown name or enumerator, a struct of another version */
+    RP_E_SHAPE = 2,   /* an array whose shape differs from the one that the description requires */
+    RP_E_STRIDE = 3,  /* a last axis that is not contiguous, or an output whose elements share memory */
+    RP_E_RANGE = 4,   /* a number outside its bounds, or NaN */
+    RP_E_OVERLAP = 5, /* an output that overlaps an input or another output */
+    RP_E_UNSUPPORTED =
+        6,          /* valid but not supported: two terms where one is allowed, an instruction set this machine lacks */
+    RP_E_NOMEM = 7, /* out of memory */
+    RP_E_OVERFLOW = 8, /* a product of sizes that does not fit in 63 bits */
+    RP_E_CANCELLED = 9 /* the progress callback cancelled the call; the contents of the outputs are undefined */
 } rp_status;
 
 /* Return the name of a status, such as "RP_E_SHAPE", or "unknown status" for any other number. */
@@ -75,7 +76,7 @@ RP_API const char *rp_status_name(rp_status status);
  * failure. */
 RP_API const char *rp_last_error(void);
 
-/* The parts of a call that error messages name. */
+/* The parts of a call that an error message can name. */
 typedef enum rp_field_of {
     RP_FIELD_DESC = 0,       /* a field of rp_desc: "desc.q_offset" */
     RP_FIELD_TENSORS = 1,    /* a field of rp_tensors: "tensors.q_offset" */
@@ -94,15 +95,15 @@ typedef struct rp_field {
     const char *kind; /* kind of the term or mask, such as "t5"; otherwise "" */
 } rp_field;
 
-/* A callback of rp_last_error_in. It writes the user's name for a field to text, which has size >= 1 bytes, and returns
- * 1; or it returns 0 for the default name. */
+/* A callback of rp_last_error_in. Write your name for a field to text, which has size >= 1 bytes, and return 1; or
+ * return 0 for the default name. */
 typedef int (*rp_word)(void *context, const rp_field *field, char *text, size_t size);
 struct rp_desc;
 
-/* Write rp_last_error to text with the fields of C renamed for the user of a client. The name of a field is the one
- * that `word` writes; if word is NULL or returns 0, it is of the form "left of window", "table of t5", "key_mask" or
- * "q_offset". desc is the description of the failed call, from which the kinds of terms and masks are read; it may be
- * NULL.
+/* Write rp_last_error to text, with names of C fields replaced by names for the users of your program. `word` chooses
+ * the name of each field. If word is NULL or returns 0, the name has the form "left of window", "table of t5",
+ * "key_mask" or "q_offset". desc is the description of the failed call, which gives the kinds of terms and masks; it
+ * may be NULL.
  * Returns  text, which has size bytes. */
 RP_API const char *rp_last_error_in(const struct rp_desc *desc, rp_word word, void *context, char *text, size_t size);
 
@@ -111,8 +112,8 @@ RP_API const char *rp_version(void);
 
 /* ------------------------------------------------------------------------------------------------ arrays */
 
-/* The type of an array's elements. q, k, v, outputs and learned arrays have floating types; arrays of masks have the
- * others. */
+/* The type of an array's elements. q, k, v, outputs and learned arrays have floating types; arrays of masks have
+ * integer types or bool. */
 typedef enum rp_dtype {
     RP_F32 = 0,
     RP_F64 = 1,
@@ -135,8 +136,8 @@ RP_API size_t rp_dtype_size(rp_dtype dtype);
 /* Return the name of a type, such as "f32", or "?" for an unknown type. */
 RP_API const char *rp_dtype_name(rp_dtype dtype);
 
-/* Convert n elements of any type to a floating type, rounding once, to nearest even. `to` and `from` must not overlap.
- * Returns  RP_OK; RP_E_ARG if to_type is not a floating type. */
+/* Convert n elements of any type to a floating type, each rounded once to nearest even. `to` and `from` must not
+ * overlap. Returns  RP_OK; RP_E_ARG if to_type is not a floating type. */
 RP_API rp_status rp_convert(void *to, rp_dtype to_type, const void *from, rp_dtype from_type, int64_t n);
 
 #define RP_MAX_AXES   4  /* largest number of axes of an array */
@@ -192,16 +193,16 @@ typedef enum rp_mask_kind {
 /* The precision of f32 products on AMX, whose tiles multiply bf16. It has no effect on other instruction sets and
  * types. The names are those of PyTorch's float32_matmul_precision.
  *   HIGHEST  each number is a sum of three bf16, with six products: errors no larger than those of f32 multiply-adds
- *   HIGH     each number is a sum of two bf16, with three products: each product is off by up to 2^-16 of its size,
- *            which gives about ten times the errors of f32 in a result
+ *   HIGH     each number is a sum of two bf16, with three products: each product is off by up to 2^-16 of its size, so
+ *            errors of results are about ten times those of f32
  * Bounds: docs/numerics.md; rp_error_bound and rp_gradient_bound take the precision into account. */
 typedef enum rp_precision {
     RP_PRECISION_HIGHEST = 0,
     RP_PRECISION_HIGH = 1,
 } rp_precision;
 
-/* One mask. A pair attends only if every mask allows it. Masks use indices, not given positions: query i + q_offset,
- * key j. */
+/* One mask. Query i attends to key j only if every mask allows it. Masks use the positions i + q_offset and j, never
+ * given positions. */
 typedef struct rp_mask {
     rp_mask_kind kind; /* which mask; its array, if any, is in rp_tensors.mask */
     int64_t left;      /* WINDOW: number of keys allowed before the query; -1 = no limit */
@@ -213,7 +214,7 @@ typedef struct rp_mask {
 /* A description of what to compute. Start from rp_desc_init. It is plain data: the plan copies it with its terms and
  * masks. */
 typedef struct rp_desc {
-    size_t size;          /* sizeof(rp_desc); a struct of another version is refused */
+    size_t size;          /* sizeof(rp_desc); rp_plan_create fails for another version of the struct */
     int64_t batch;        /* B >= 0 */
     int64_t heads;        /* H >= 1 */
     int64_t kv_heads;     /* Hk >= 1, divides H; 0 = H */
@@ -232,11 +233,12 @@ typedef struct rp_desc {
     const rp_mask *masks; /* n_masks masks */
     double dropout;       /* probability p that a weight is dropped, 0 <= p < 1; the others are divided by 1 - p */
     uint64_t seed;        /* seed of dropout; with b, h, i and j it decides which weights are dropped, on any machine */
-    int32_t flexible;     /* 1: len_q and len_k are maxima, and each call takes its lengths from q and k */
+    int32_t flexible;     /* 1: len_q and len_k are maxima; q and k determine the lengths of each call */
     rp_precision precision; /* precision of f32 products; rp_desc_init sets HIGHEST */
-    const char *isa;  /* instruction set by name; "reference" = the reference path; NULL = RELPOS_ISA, else the best */
-    size_t term_size; /* sizeof(rp_term) of the caller; fields missing from an older struct have their defaults */
-    size_t mask_size; /* sizeof(rp_mask) of the caller, with the same rule */
+    const char
+        *isa; /* name of the instruction set; "reference" = the reference path; NULL = RELPOS_ISA, else the best */
+    size_t term_size; /* sizeof(rp_term) of the caller; fields that an older struct lacks have their defaults */
+    size_t mask_size; /* sizeof(rp_mask) of the caller, like term_size */
 } rp_desc;
 
 /* Return a description of plain attention: Hk = H, Dv = Dk, f32, scale 1/sqrt(Dk), no terms, no masks. */
@@ -270,7 +272,7 @@ static inline rp_desc rp_desc_init(int64_t batch, int64_t heads, int64_t len_q, 
     return d;
 }
 
-/* Get the shape of array number `index` of desc->terms[term], for a caller that allocates or fills it.
+/* Compute the shape of array number `index` of desc->terms[term], so that you can allocate and fill it.
  * Shapes   shape receives the axes and *ndim their number; *ndim = 0 if the term has no such array.
  * Returns  RP_OK; RP_E_ARG; or the status of an invalid description. */
 RP_API rp_status rp_term_shape(const rp_desc *desc, int32_t term, int32_t index, int32_t *ndim, int64_t *shape);
@@ -278,15 +280,14 @@ RP_API rp_status rp_term_shape(const rp_desc *desc, int32_t term, int32_t index,
 /* Return the name of a mask in the command line and Python, such as "key_mask", or NULL for an unknown kind. */
 RP_API const char *rp_mask_name(rp_mask_kind kind);
 
-/* Get the shape of the array of desc->masks[mask]; *ndim = 0 for a mask without an array. Otherwise like
- * rp_term_shape. */
+/* Compute the shape of the array of desc->masks[mask]; *ndim = 0 if it has no array. Otherwise like rp_term_shape. */
 RP_API rp_status rp_mask_shape(const rp_desc *desc, int32_t mask, int32_t *ndim, int64_t *shape);
 
 /* The contents of a mask's array, which has any integer type. */
 typedef enum rp_mask_holds {
     RP_MASK_TRUTH = 0,  /* nonzero = attend */
     RP_MASK_COUNTS = 1, /* numbers of keys */
-    RP_MASK_LABELS = 2, /* labels of tokens; tokens with equal labels attend */
+    RP_MASK_LABELS = 2, /* labels of tokens; tokens with equal labels attend to each other */
 } rp_mask_holds;
 
 /* A parameter of a mask: an integer field of rp_mask. */
@@ -298,16 +299,17 @@ typedef struct rp_mask_param {
     int64_t max;     /* largest value */
 } rp_mask_param;
 
-/* The facts about a mask from which clients make their options, help texts and tests. Later versions may add fields at
- * the end. */
+/* Facts about a mask, from which client programs generate options, help texts and tests. Later versions may add fields
+ * at the end. */
 typedef struct rp_mask_info {
-    const char *name;    /* keyword in Python, such as "key_mask"; the option of the command line has - in place of _ */
+    const char *name;    /* keyword in Python, such as "key_mask"; the command-line option has - in place of _ */
     const char *meaning; /* condition for a pair to attend: "key_mask[b,j] != 0" */
     const char *text;    /* help text: the condition in words, or the contents of the array if the mask has one */
-    const char *sample;  /* parameter values for a test, such as "40,3"; NULL: no parameters (see rp_mask_param_of) */
-    const char *axes;    /* shape to which its array is broadcast, such as "B, Lk"; NULL: no array */
-    rp_mask_holds holds; /* contents of its array */
-    int32_t by_pair;     /* 0: an interval of keys for each query; 1: arbitrary pairs */
+    const char
+        *sample;      /* parameter values for a test, such as "40,3"; NULL if it has no parameters (rp_mask_param_of) */
+    const char *axes; /* shape to which its array is broadcast, such as "B, Lk"; NULL if it has no array */
+    rp_mask_holds holds;  /* contents of its array */
+    int32_t by_pair;      /* 0: an interval of keys for each query; 1: arbitrary pairs */
     int32_t same_lengths; /* 1: requires Lq = Lk */
 } rp_mask_info;
 
@@ -339,8 +341,8 @@ static inline void rp_mask_set(rp_mask *mask, const rp_mask_param *param, int64_
         *(int64_t *)(void *)((unsigned char *)mask + param->offset) = value;
 }
 
-/* Compute the keys that a mask lets one query attend to: key j attends if *first <= j < *end and keep[j] is 1. Pass
- * keep = NULL to get only the interval. The query's position is i + desc->q_offset.
+/* Compute the keys to which a mask lets query i attend: keys j with *first <= j < *end and keep[j] = 1. Pass keep =
+ * NULL to get only the interval. The query's position is i + desc->q_offset.
  * Shapes   array is the array of the mask as in rp_tensors.mask, or NULL; keep has Lk bytes.
  * Returns  RP_OK; RP_E_ARG; RP_E_RANGE for an index outside its axis; or the status of an invalid description or
  * array. */
@@ -349,8 +351,8 @@ RP_API rp_status rp_mask_row(const rp_desc *desc, int32_t mask, const rp_array *
 
 /* ------------------------------------------------------------------------------------------------ how: the plan */
 
-/* A checked description and the choices that follow from it. It is immutable: any number of threads may use it
- * concurrently. */
+/* A checked description, and the choices made from it. It is immutable: any number of threads may use it concurrently.
+ * */
 typedef struct rp_plan rp_plan;
 
 /* Check a description and choose how to compute it.
@@ -364,9 +366,9 @@ RP_API void rp_plan_destroy(rp_plan *plan);
 /* Return the instruction set of a plan, such as "avx512", or "" for NULL. */
 RP_API const char *rp_plan_isa(const rp_plan *plan);
 
-/* A pool of worker threads. Its threads start at the first call that needs them. After a fork, the child starts its
- * own. Several callers may share one pool; a caller that finds it busy computes on its own thread only. Each thread has
- * a stack of at least 512 KB. */
+/* A pool of worker threads. Its threads start at the first call that needs them. After a fork, the child starts its own
+ * threads. Several callers may share one pool; if it is busy, a call runs on the calling thread only. Each thread has a
+ * stack of at least 512 KB. */
 typedef struct rp_pool rp_pool;
 
 /* The largest number of threads of a pool. */
@@ -377,26 +379,26 @@ typedef struct rp_pool rp_pool;
  * Returns  RP_OK and *pool; RP_E_RANGE below 0 or above RP_MAX_THREADS; RP_E_NOMEM. */
 RP_API rp_status rp_pool_create(rp_pool **pool, int32_t threads);
 
-/* The function that a parallel loop runs. It runs tasks of a call until none is left. */
+/* The function that a parallel loop calls. It runs tasks of a call until none is left. */
 typedef void rp_work(void *data);
 
 /* A parallel loop provided by the caller. It calls work(data) `count` times, concurrently on the threads that it has,
  * and returns when all these calls have returned.
  *
- *  - Fewer or more calls than `count` are correct too. Each call of work takes the next task until none is left, so a
- *    call that never happens costs only time, and a late call finds nothing to do.
+ *  - Fewer or more calls than `count` are also correct. Each call of work takes the next task until none is left, so a
+ *    missing call only costs time, and a late call finds nothing to do.
  *  - The calls may run in any order, sequentially or concurrently, on any threads, including the caller's.
- *  - A running call may wait for another running call to finish its part of a sum. Concurrent calls therefore need one
- *    operating-system thread each; cooperative fibres can deadlock.
+ *  - A running call may wait for another running call to finish its part of a sum. Therefore each concurrent call needs
+ *    its own operating-system thread; cooperative fibres can deadlock.
  *  - Writes made inside work must be visible to the thread to which the loop returns, as after any join or barrier.
- *  - The loop is called by every thread that calls the library with the pool, concurrently if those calls are. It is
- *    never called from within work, except by a task of rp_pool_run that makes such a call.
+ *  - Every thread that calls the library with this pool calls the loop, so several loops may run concurrently. The loop
+ *    is never called from within work, unless a task of rp_pool_run itself calls the library with this pool.
  *  - It must not throw, or jump out of work. */
 typedef void rp_parallel(void *context, int32_t count, rp_work *work, void *data);
 
-/* Create a pool without threads of its own. Calls run on the threads of a parallel loop, such as OpenMP's or your own
- * pool, on at most `threads` at a time (0: as in rp_pool_create). Results have the same bits as with any other pool. A
- * progress callback is called when the loop runs work on the calling thread.
+/* Create a pool without threads of its own. It runs calls through your parallel loop, for example OpenMP or your own
+ * pool, on at most `threads` threads at a time (0: as in rp_pool_create). Results have the same bits as with any other
+ * pool. A progress callback is called only if the loop runs work on the calling thread.
  * Returns  as rp_pool_create; RP_E_ARG if parallel is NULL. */
 RP_API rp_status rp_pool_from(rp_pool **pool, rp_parallel *parallel, void *context, int32_t threads);
 
@@ -406,7 +408,8 @@ RP_API void rp_pool_destroy(rp_pool *pool);
 /* Return the number of threads of a pool, or of the default pool for NULL. */
 RP_API int32_t rp_pool_threads(const rp_pool *pool);
 
-/* A task of rp_pool_run. worker is less than rp_pool_threads(pool); no two running tasks have the same one. */
+/* A task of rp_pool_run. worker is less than rp_pool_threads(pool), and differs between tasks that run at the same
+ * time. */
 typedef void rp_task(void *context, int64_t n, int32_t worker);
 
 /* Run task(context, n, worker) for n = 0 … n_tasks-1 on a pool (NULL = the default one), for parallel code around
@@ -416,16 +419,16 @@ RP_API rp_status rp_pool_run(rp_pool *pool, int64_t n_tasks, rp_task *task, void
 
 /* ------------------------------------------------------------------------------------------------ where: one call */
 
-/* A progress callback. The thread that called rp_attend or rp_backward calls it between blocks of work with the
- * fraction done, 0 … 1. A result other than 0 cancels the call: blocks that have started are finished, no other starts,
- * and the call returns RP_E_CANCELLED. */
+/* A progress callback. The thread that called rp_attend or rp_backward calls it between blocks of work, with the
+ * fraction done, 0 … 1. Return 0 to continue. Any other value cancels the call: running blocks finish, no further block
+ * starts, and the call returns RP_E_CANCELLED. */
 typedef int rp_progress(void *context, double fraction);
 
 /* Keys and values in separate pages, as in a paged or ring-buffer cache. Key j of batch entry b is row j % page of page
  * [b * per_batch + j / page]. Every page has [Hk, page, Dk] (values: [Hk, page, Dv]) elements of desc.dtype, with the
- * strides below. For a ring buffer of whole pages, list the pages from the oldest on. */
+ * strides below. For a ring buffer of whole pages, list the pages in order, the oldest first. */
 typedef struct rp_pages {
-    const void *const *k; /* [B, per_batch] pointers; NULL: no pages, k and v are arrays */
+    const void *const *k; /* [B, per_batch] pointers; NULL if k and v are arrays */
     const void *const *v; /* [B, per_batch] pointers; may be NULL if out is absent */
     int64_t page;         /* number of keys in a page, >= 1 */
     int64_t per_batch;    /* number of pages of each batch entry, >= ceil(len_k / page) */
@@ -434,7 +437,7 @@ typedef struct rp_pages {
     int64_t k_key;        /* elements between keys in a page of keys */
     int64_t v_head;       /* elements between heads in a page of values */
     int64_t v_key;        /* elements between values in a page of values */
-    int64_t k_channel;    /* elements between channels of a key; 0 = 1; other values require k_key = 1 */
+    int64_t k_channel;    /* elements between channels of a key; 0 means 1; other values require k_key = 1 */
 } rp_pages;
 
 /* Data that rp_prepare computes once for many calls of a plan: strips of biases, and cosines and sines of RoPE, for
@@ -449,35 +452,36 @@ typedef struct rp_prepared rp_prepared;
  *          [B,H,Lq] have any floating type.
  *
  * profile[t] is the mean weight of all pairs of delta = t - (Lq-1+q_offset), where a masked pair has weight 0.
- * key_mass[j] is the sum of the weights that key j receives. entropy is that of each row in nats, 0 for a masked row.
- * weights takes memory and time proportional to Lq*Lk; profile and key_mass take scratch of a multiple of their own
- * size. */
+ * key_mass[j] is the sum of the weights that key j receives. entropy is the entropy of each row in nats, 0 for a masked
+ * row. weights takes memory and time proportional to Lq*Lk; profile and key_mass need scratch memory of several times
+ * their size. */
 typedef struct rp_tensors {
-    size_t size;                                /* sizeof(rp_tensors) */
-    rp_array q;                                 /* queries */
-    rp_array k;                                 /* keys */
-    rp_array v;                                 /* values; may be absent if out is absent */
-    rp_array out;                               /* the result; may be absent if another output is present */
-    rp_array lse;                               /* logarithm of the row sums */
-    rp_array weights;                           /* attention weights, computed by the reference path */
-    rp_array profile;                           /* mean weight of each offset */
-    rp_array key_mass;                          /* weight received by each key */
-    rp_array entropy;                           /* entropy of each row */
+    size_t size;       /* sizeof(rp_tensors) */
+    rp_array q;        /* queries */
+    rp_array k;        /* keys */
+    rp_array v;        /* values; may be absent if out is absent */
+    rp_array out;      /* the output of attention; may be absent if another output is present */
+    rp_array lse;      /* logarithm of the row sums */
+    rp_array weights;  /* attention weights, computed by the reference path */
+    rp_array profile;  /* mean weight of each offset */
+    rp_array key_mass; /* weight received by each key */
+    rp_array entropy;  /* entropy of each row */
     rp_array term[RP_MAX_TERMS][RP_MAX_ARRAYS]; /* arrays of the terms, of any floating type; positions have any type */
     rp_array mask[RP_MAX_MASKS];                /* arrays of the masks, of any integer type */
     rp_array q_offset;                          /* [B] of an integer type, replaces desc.q_offset; may be absent */
     rp_pages pages;                             /* keys and values, replace k and v */
-    const rp_prepared *prepared; /* result of rp_prepare for the same plan and arrays; NULL: computed in the call */
-    rp_pool *pool; /* NULL = the default pool, of RELPOS_THREADS or all usable processors; short calls use one thread */
+    const rp_prepared *prepared;                /* result of rp_prepare for the same plan and arrays, or NULL */
+    rp_pool
+        *pool; /* NULL = the default pool: RELPOS_THREADS threads, else one per usable processor; one for short calls */
     rp_progress *progress;  /* NULL: no callback */
     void *progress_context; /* passed to progress */
-    rp_array key_norms;     /* [B,Hk,ceil(Lk/64) or more] from rp_key_norms; absent: every key is read */
-    /* [2] receives the number of pairs inside the intervals of the masks, and how many of their scores a forward call
-     * computed (tiles whose weights are all 0 are skipped); NULL: not counted */
+    rp_array key_norms;     /* [B,Hk,ceil(Lk/64) or more] from rp_key_norms; if absent, every key is read */
+    /* [2] receives the number of pairs inside the intervals of the masks, and the number of pairs whose scores the
+     * forward call computed (it skips tiles whose weights are all 0); NULL if not needed */
     int64_t *pairs;
 } rp_tensors;
 
-/* Return a call with every array absent, on the default pool. */
+/* Return tensors with every array absent and the default pool. */
 static inline rp_tensors rp_tensors_init(void)
 {
     rp_tensors t;
@@ -488,9 +492,9 @@ static inline rp_tensors rp_tensors_init(void)
     return t;
 }
 
-/* Compute once what many calls share, such as the steps of decoding with a flexible plan. Results have the same bits
- * with and without it. t needs only the arrays of the terms; call again when one of them changes. Given positions,
- * DYNAMIC and LONGROPE scalings and positions out of range depend on the call and are not prepared.
+/* Compute once what many calls use, such as the steps of decoding with a flexible plan. Results have the same bits with
+ * and without it. t needs only the arrays of the terms; call again if one of them changes. Nothing is prepared for
+ * given positions, the scalings DYNAMIC and LONGROPE, and positions out of range, because these depend on the call.
  * Returns  RP_OK and *prepared; on an error *prepared = NULL. */
 RP_API rp_status rp_prepare(rp_prepared **prepared, const rp_plan *plan, const rp_tensors *t);
 
@@ -499,20 +503,20 @@ RP_API void rp_prepared_destroy(rp_prepared *prepared);
 
 #define RP_NORM_KEYS 64 /* number of keys that share one element of key_norms */
 
-/* Compute the largest norm of each RP_NORM_KEYS keys of a cache. The norm is infinity if a key or value is NaN or
- * infinite, or an element of a key exceeds 1e15 in size.
+/* Compute the largest norm in each group of RP_NORM_KEYS keys of a cache. It is infinity if a key or value has a NaN or
+ * infinite element, or a key has an element above 1e15 in absolute value.
  *
- * Pass the norms in rp_tensors.key_norms, and a call of few queries does not read keys and values that are so far away
- * that their weights are all 0 (as with ALiBi or forget gates). The results keep their bits. The norms must be those of
- * the keys and values of that call. A call refuses norms that are NaN or negative.
+ * Pass the norms in rp_tensors.key_norms. A call with few queries then does not read keys and values so far away that
+ * their weights are all 0 (as with ALiBi or forget gates). The results have the same bits. The norms must belong to the
+ * keys and values of that call. NaN or negative norms are an error.
  * Shapes   t has k and v, or pages; norms [B, Hk, n] of f32 or f64, n >= ceil(Lk / RP_NORM_KEYS). `from` is the number
  *          of keys that norms already covers: after appending keys, only the new ones are read. If a key or value
  *          changes in place, start again from 0.
  * Returns  RP_OK, RP_E_ARG, RP_E_SHAPE, RP_E_RANGE, RP_E_STRIDE, RP_E_OVERLAP. */
 RP_API rp_status rp_key_norms(const rp_plan *plan, const rp_tensors *t, int64_t from, const rp_array *norms);
 
-/* Return the size of work of rp_attend in bytes, on a pool (NULL = the default pool). It grows with Lq and Lk, never
- * with their product. Returns 0 and sets rp_last_error if the size overflows. */
+/* Return the bytes of work memory that rp_attend needs with a pool (NULL = the default pool). The size grows with Lq
+ * and Lk, never with their product. Returns 0 and sets rp_last_error if the size overflows. */
 RP_API size_t rp_plan_work_size(const rp_plan *plan, const rp_pool *pool);
 
 /* Attend: out = softmax(softcap_after(softcap(scale q k^T + relkey) + bias)) (v + relval), in one pass. The score
@@ -538,8 +542,8 @@ RP_API rp_status rp_attend(const rp_plan *plan, const rp_tensors *t, void *work)
 /* The gradients of one backward call. Start from rp_grads_init. Gradients whose arrays are absent are not computed.
  *
  * Shapes   dout [B,H,Lq,Dv], dlse [B,H,Lq], dq [B,H,Lq,Dk], dk [B,Hk,Lk,Dk], dv [B,Hk,Lk,Dv]. term[n][x] has the same
- *          shape as rp_tensors.term[n][x]; gradients are summed over axes that broadcast. All have any floating type:
- *          they are summed in f32 or f64 and rounded once, so f32 gradients of bf16 arrays lose nothing. */
+ *          shape as rp_tensors.term[n][x]; gradients are summed over axes that broadcast. All may have any floating
+ *          type: they are summed in f32 or f64 and rounded once, so f32 gradients of bf16 arrays lose no precision. */
 typedef struct rp_grads {
     size_t size;                                /* sizeof(rp_grads) */
     rp_array dout;                              /* gradient of the loss with respect to out */
@@ -561,8 +565,8 @@ static inline rp_grads rp_grads_init(void)
     return g;
 }
 
-/* Return the size of work of rp_backward in bytes, on a pool (NULL = the default pool). It grows with Lq and Lk, never
- * with their product. Returns 0 and sets rp_last_error if the size overflows. */
+/* Return the bytes of work memory that rp_backward needs with a pool (NULL = the default pool). The size grows with Lq
+ * and Lk, never with their product. Returns 0 and sets rp_last_error if the size overflows. */
 RP_API size_t rp_plan_backward_size(const rp_plan *plan, const rp_pool *pool);
 
 /* Compute the gradients of sum(dout * out) + sum(dlse * lse) with respect to q, k, v and the learned arrays. The
@@ -573,22 +577,22 @@ RP_API size_t rp_plan_backward_size(const rp_plan *plan, const rp_pool *pool);
  *     dv_j = sum_i w dout_i     array of a bias: the sum of ds times the derivative of the bias
  *
  * Shapes   see rp_tensors and rp_grads. t has q, k, v and the arrays of the forward call. If its out and lse are
- *          present, they are inputs and save a forward pass. The forward pass is repeated if lse has a narrower type
- *          than the arithmetic (f64 for f64, else f32). The other outputs of t must be absent.
+ * present, they are inputs, and no forward pass is needed. It is still repeated if lse has a narrower type than the
+ * arithmetic (f64 for f64, else f32). The other outputs of t must be absent.
  * Sign     delta = key - query, as in the forward pass.
- * Edges    a row that may attend to no key has zero gradients, whatever its dout and dlse are; only a sink gets its
- *          dlse. A key that is masked for all queries gets exact zeros.
+ * Edges    a row that may attend to no key has zero gradients, whatever its dout and dlse are; only the gradient of a
+ * sink depends on its dlse. A key that is masked for all queries gets exact zeros.
  * Memory   as rp_attend: work has rp_plan_backward_size bytes, or is NULL. Gradients of offsets are summed along
  *          diagonals.
  * Threads  the bits do not depend on the pool.
- * Returns  as rp_attend; RP_E_ARG if the gradient of an array is requested that is absent or not learned.
+ * Returns as rp_attend; RP_E_ARG if you request the gradient of an array that is absent or not learned.
  * Accuracy docs/numerics.md.
  * Source   Dao 2022, algorithm 4. */
 RP_API rp_status rp_backward(const rp_plan *plan, const rp_tensors *t, const rp_grads *g, void *work);
 
 /* ------------------------------------------------------------------------------------------------ looking inside */
 
-/* One query row, computed by the reference path in double. Arrays that are NULL are not computed. */
+/* One query row, computed by the reference path in double. An array that is NULL is not computed. */
 typedef struct rp_row {
     double *raw;     /* [Lk] <R q, R k> */
     double *scaled;  /* [Lk] scale * raw */
@@ -612,7 +616,7 @@ typedef enum rp_part_kind {
     RP_PART_SOFTCAP = 4,       /* capped minus uncapped sum of the parts before it */
     RP_PART_BIAS = 5,          /* value of a bias */
     RP_PART_SOFTCAP_AFTER = 6, /* capped minus uncapped, for the softcap after the biases */
-    RP_PART_MASK = 7,          /* 0, or -INFINITY where a mask says no */
+    RP_PART_MASK = 7,          /* 0, or -INFINITY where masked */
     RP_PART_SINK = 8,          /* logit of the sink, whose exponential is added to the row sum */
     RP_PART_VALUES = 9,        /* part of out: sum_j w v_j */
     RP_PART_VECTORS = 10       /* part of out: sum_j w times the vectors of a term */
@@ -623,8 +627,8 @@ typedef enum rp_part_kind {
 /* One part of a row. */
 typedef struct rp_part {
     rp_part_kind kind;   /* which summand */
-    int32_t term;        /* its term, an index into desc.terms; -1: none */
-    int32_t array;       /* for QUERY, KEY and VECTORS: index of the term's array of vectors; else -1 */
+    int32_t term;        /* index of its term in desc.terms, or -1 */
+    int32_t array;       /* QUERY, KEY and VECTORS: index of the term's array of vectors; else -1 */
     int64_t length;      /* number of elements of value: Lk up to RP_PART_MASK, 1 for a sink, Dv for a part of out */
     char name[48];       /* unique in its row: "content", "log", "deberta.q_pos", "log 2" for the second log */
     const char *formula; /* one line, such as "scale * q . table" */
@@ -632,8 +636,9 @@ typedef struct rp_part {
 } rp_part;
 
 /* Split query i of head h of batch entry b into its parts, by the reference path in double. There is one part for each
- * product, bias and setting, in the order of addition. The parts up to RP_PART_MASK sum to rp_row.score, and the parts
- * of out (present if v is) to rp_row.out, up to rounding and unless a part other than a mask is infinite.
+ * product, bias and other summand, in the order of addition. Up to rounding, the parts up to RP_PART_MASK sum to
+ * rp_row.score, and the parts of out (listed if v is present) to rp_row.out. This holds unless a part other than a mask
+ * is infinite.
  * Shapes   part has RP_MAX_PARTS entries. The call sets *n_parts and every field except value, and fills each value
  *          that is not NULL. Call it first with every value NULL to get the lengths.
  * Returns  as rp_attend_row. */
@@ -645,34 +650,35 @@ RP_API rp_status rp_attend_parts(const rp_plan *plan, const rp_tensors *t, int64
  * Shapes   bias [H, Lq, Lk] of f32 or f64. */
 RP_API rp_status rp_bias(const rp_plan *plan, const rp_tensors *t, int64_t b, const rp_array *bias);
 
-/* Compute a bound on |out - exact| for each element of out of the fast f32 path, for these inputs, in double.
- * docs/numerics.md derives it. It costs as much as the reference path.
+/* Compute, in double, a bound on |out - exact| for each element of out that the fast path computes from these inputs.
+ * docs/numerics.md derives it. It takes as long as the reference path.
  * Shapes   bound [B, H, Lq, Dv] of f64. */
 RP_API rp_status rp_error_bound(const rp_plan *plan, const rp_tensors *t, const rp_array *bound);
 
-/* Compute bounds on the errors of the gradients of rp_backward, for these inputs, in double. docs/numerics.md derives
- * them. It costs a multiple of the reference path.
- * Shapes   bounds has the gradients of rp_backward as f64 arrays; its dout is an input. */
+/* Compute, in double, bounds on the errors of the gradients that rp_backward computes from these inputs.
+ * docs/numerics.md derives them. It takes several times as long as the reference path.
+ * Shapes   bounds has f64 arrays for the bounds, in the fields of the gradients; its dout is an input. */
 RP_API rp_status rp_gradient_bound(const rp_plan *plan, const rp_tensors *t, const rp_grads *bounds);
 
 /* ------------------------------------------------------------------------------------------------ this machine */
 
-/* Return name number `index` of the instruction sets in this library, worst first; NULL past the end. "generic" runs on
- * every machine. So does "amx_emulated", which computes the results of "amx" slowly in plain C, for tests. */
+/* Return the name of instruction set number `index` in this library, slowest first; NULL past the end. "generic" runs
+ * on every machine. So does "amx_emulated", which computes the results of "amx" slowly in plain C, for tests. */
 RP_API const char *rp_isa_name(int index);
 
-/* Return 1 if this machine has the named instruction set ("reference" always), 0 if not, -1 for an unknown name. */
+/* Return 1 if this machine supports the named instruction set ("reference" always), 0 if not, -1 for an unknown name.
+ * */
 RP_API int rp_isa_found(const char *name);
 
-/* Return the default instruction set of a plan: RELPOS_ISA if valid, else the best found. */
+/* Return the default instruction set of a plan: RELPOS_ISA if valid, else the best that this machine supports. */
 RP_API const char *rp_isa_default(void);
 
-/* Measure the peak of f32 fused multiply-adds: the best of several runs of independent multiply-adds on every thread of
- * the pool. It takes some hundredths of a second.
+/* Measure the peak rate of f32 fused multiply-adds: the best of several runs of independent multiply-adds on every
+ * thread of the pool. It takes some hundredths of a second.
  * Returns  RP_OK and *gflops (a multiply-add is two operations); RP_E_ARG, RP_E_UNSUPPORTED as for rp_desc.isa. */
 RP_API rp_status rp_measure_peak(const char *isa, rp_pool *pool, double *gflops);
 
-/* Measure the peak of bf16 multiply-adds on AMX tiles, otherwise like rp_measure_peak.
+/* Measure the peak rate of bf16 multiply-adds on AMX tiles, otherwise like rp_measure_peak.
  * Returns  RP_OK and *gflops; RP_E_ARG; RP_E_UNSUPPORTED if there is no AMX. */
 RP_API rp_status rp_measure_tile_peak(rp_pool *pool, double *gflops);
 

@@ -21,7 +21,7 @@
  *     x += wo act(wi n(x))                 or wo (act(wi_0 n(x)) * wi_1 n(x))
  *
  * Reproducible: the bits of a result do not depend on the other sources of the call, on threads, or on whether the
- * target was fed token by token or in one step. They depend on the type of the weights and on the instruction set.
+ * target is processed token by token or in one step. They depend on the type of the weights and on the instruction set.
  *
  * Letters   d width of the model, V rows of the vocabulary.
  * Errors    every call returns rp_status. RP_E_ARG: a file that cannot be read or is invalid, or a bad argument.
@@ -46,7 +46,7 @@ extern "C" {
 /* Return one line about the last failure of this library on this thread, or "" if there was none. */
 RP_API const char *rp_t5_last_error(void);
 
-/* Free memory that this library returned and that has no other function to free it. NULL is allowed. */
+/* Free memory that this library returned, unless another function of this header frees it. NULL is allowed. */
 RP_API void rp_t5_free(void *memory);
 
 /* -------------------------------------------------------------------------------------- models: opening and packing */
@@ -58,22 +58,22 @@ typedef struct rp_t5 rp_t5;
 typedef enum rp_t5_loading {
     RP_T5_LOAD_ALL = 0,
     RP_T5_LOAD_SIZES = 1, /* check and count the weights, for rp_t5_about, but do not pack them */
-    RP_T5_LOAD_TEXT = 2   /* configuration and tokenizer only; a folder needs no weights, and layers are 0 */
+    RP_T5_LOAD_TEXT = 2   /* only configuration and tokenizer; a folder needs no weights, and rp_t5_info has 0 layers */
 } rp_t5_loading;
 
 /* Options of rp_t5_open. Start from rp_t5_opening_init, which sets every field but size to zero. */
 typedef struct rp_t5_opening {
     size_t size; /* sizeof(rp_t5_opening) */
     /* Type of the weights: "f32", "f16", "bf16", "int8" or "int4"; NULL: the narrowest that represents the file's
-     * numbers exactly. The inputs of linear layers are rounded too: to bf16 with bf16, to 8 bits with int8 and int4.
-     * With these three types, the queries, keys, values and results of the decoder's attention are bf16. */
+     * numbers exactly. bf16 also rounds the inputs of linear layers to bf16; int8 and int4 round them to 8 bits. With
+     * these three types, the queries, keys, values and results of the decoder's attention are bf16. */
     const char *type;
-    rp_pool *pool; /* threads for every call; NULL: the default pool */
-    /* Type of a draft, "int8" or "int4", which proposes tokens (see rp_t5_generate); NULL: none. For a draft,
-     * rp_t5_open packs the decoder's layers a second time. It also makes an int8 copy of a large head of f32, f16 or
-     * bf16, which takes a quarter or half of the head's memory. */
+    rp_pool *pool; /* thread pool of every call; NULL: the default pool */
+    /* Type of a draft, "int8" or "int4", which proposes tokens (see rp_t5_generate); NULL: no draft. For a draft,
+     * rp_t5_open packs the decoder's layers a second time. If the head is large and f32, f16 or bf16, it also makes an
+     * int8 copy of the head, which takes a quarter or half of the head's memory. */
     const char *draft;
-    /* If not RP_T5_LOAD_ALL, only the calls for text work; calls that compute return RP_E_UNSUPPORTED. */
+    /* What to load. Unless this is RP_T5_LOAD_ALL, functions that run the model return RP_E_UNSUPPORTED. */
     rp_t5_loading load;
 } rp_t5_opening;
 
@@ -91,7 +91,7 @@ static inline rp_t5_opening rp_t5_opening_init(void)
  *
  * Edges    the error lists the tensors that are missing, unknown or of the wrong shape. A checkpoint without a decoder
  *          only encodes. A tokenizer with more pieces than the embedding has rows is ignored; the model then accepts
- *          tokens but no text. Norms and biases stay f32. With "int4" the embedding and the head are int8.
+ *          tokens but no text. Norms and biases remain f32. With "int4" the embedding and the head are int8.
  * Returns  RP_OK and *model, or an error and *model = NULL. */
 RP_API rp_status rp_t5_open(rp_t5 **model, const char *path, const rp_t5_opening *opening);
 
@@ -100,8 +100,8 @@ RP_API void rp_t5_close(rp_t5 *model);
 
 /* Write a model to one file that rp_t5_open maps without copying. The file contains the packed weights, config.json,
  * generation_config.json, the tokenizer, the name of the model's folder, a checksum of the folder's tensors and a
- * checksum of the file's own contents. The file is either written completely or not at all. Writing over a file that
- * the model was read from is an error. */
+ * checksum of the file's own contents. The file is either written completely or not at all. It is an error to overwrite
+ * a file from which the model was read. */
 RP_API rp_status rp_t5_pack(const rp_t5 *model, const char *path);
 
 /* Check the checksum of a packed file. This reads the whole file; rp_t5_open does not check it.
@@ -111,26 +111,27 @@ RP_API rp_status rp_t5_pack(const rp_t5 *model, const char *path);
  *          because the model is a folder or a file of format 1. */
 RP_API rp_status rp_t5_check_file(const rp_t5 *model, rp_progress *progress, void *progress_context);
 
-/* Return 1 if `path` is a file that the model was read from, under any name, else 0. Do not write to such a file. */
+/* Return 1 if `path` is a file from which the model was read (even under another name), else 0. Do not write to such a
+ * file. */
 RP_API int rp_t5_reads(const rp_t5 *model, const char *path);
 
 /* Sizes and properties of a model. Later versions append fields, so read it only through the pointer. */
 typedef struct rp_t5_info {
-    const char *kind;            /* "t5", "mt5", "umt5", "longt5", "switch_transformers" */
-    const char *type;            /* type of the weights: "f32", …; "" if they are not loaded */
-    int64_t vocab;               /* V */
-    int64_t d_model;             /* d */
-    int64_t d_kv;                /* width of a head */
-    int64_t d_ff;                /* inner width of the feed-forward layers */
-    int64_t heads;               /* attention heads */
-    int64_t layers;              /* layers of the encoder */
-    int64_t decoder_layers;      /* layers of the decoder; 0: the checkpoint has no decoder */
-    int64_t parameters;          /* number of weights */
-    int64_t bytes;               /* bytes of the weights in memory */
-    int64_t step_bytes;          /* bytes of the decoder and the head, which a step reads; greedy ones may read less */
-    int32_t gated;               /* 1: the feed-forward layers have wi_0 and wi_1 */
-    int32_t tied;                /* 1: the head is the embedding */
-    int32_t scaled;              /* 1: hidden states are multiplied by d^-0.5 before the head */
+    const char *kind;       /* "t5", "mt5", "umt5", "longt5", "switch_transformers" */
+    const char *type;       /* type of the weights: "f32", …; "" if they are not loaded */
+    int64_t vocab;          /* V */
+    int64_t d_model;        /* d */
+    int64_t d_kv;           /* width of a head */
+    int64_t d_ff;           /* inner width of the feed-forward layers */
+    int64_t heads;          /* attention heads */
+    int64_t layers;         /* layers of the encoder */
+    int64_t decoder_layers; /* layers of the decoder; 0: the checkpoint has no decoder */
+    int64_t parameters;     /* number of weights */
+    int64_t bytes;          /* bytes of the weights in memory */
+    int64_t step_bytes; /* bytes of the decoder and the head, which a decoding step reads; greedy steps may read less */
+    int32_t gated;      /* 1: the feed-forward layers have wi_0 and wi_1 */
+    int32_t tied;       /* 1: the head is the embedding */
+    int32_t scaled;     /* 1: hidden states are multiplied by d^-0.5 before the head */
     int32_t has_tokenizer;       /* 1: the model accepts text */
     int32_t start;               /* the token that begins every target */
     int32_t eos;                 /* the token that ends a target; the first if there are several */
@@ -139,9 +140,9 @@ typedef struct rp_t5_info {
     const char *attention;       /* encoder attention: "full", "local", "transient-global" */
     int64_t experts;             /* experts of a sparse layer (Switch); 0: none */
     int64_t not_finite;          /* number of NaN or infinite weights in the checkpoint; 0 for an intact model */
-    int32_t packed;              /* format of the packed file: 2, or 1 (relpos 0.1, no checksum); 0: a folder */
-    const char *source;          /* name of the model's folder, kept in a packed file; "": a file of format 1 */
-    const char *source_checksum; /* of a packed file: checksum of the tensors of that folder; "": none */
+    int32_t packed;              /* format of the packed file: 2, or 1 (relpos 0.1, no checksum); 0 for a folder */
+    const char *source;          /* name of the model's folder, also for a packed file; "" for a file of format 1 */
+    const char *source_checksum; /* packed file: checksum of the tensors of that folder; "" if there is none */
 } rp_t5_info;
 
 /* Return the sizes and properties of a model. The model owns them. */
@@ -199,23 +200,24 @@ typedef enum rp_t5_stopping {
 typedef struct rp_t5_generation {
     size_t size;                   /* sizeof(rp_t5_generation) */
     int64_t max_new_tokens;        /* >= 1; default 256 */
-    int64_t min_new_tokens;        /* do not end before this number of new tokens */
+    int64_t min_new_tokens;        /* minimum number of new tokens */
     int32_t beams;                 /* number of beams; 1: greedy search or sampling */
-    int32_t returned;              /* num_return_sequences: results per source, from the beams or by sampling */
+    int32_t returned;              /* num_return_sequences: results per source; above 1 only with beams or sampling */
     double length_penalty;         /* beam search divides log-probabilities by length to this power */
     rp_t5_stopping early_stopping; /* when beam search ends */
     int32_t sample;                /* 1: sample tokens; requires one beam */
     double temperature;            /* of sampling; > 0 */
     int64_t top_k;                 /* sample from the top_k likeliest tokens; 0: from all */
-    double top_p;                  /* sample from the likeliest tokens with this total probability; 1: from all */
-    uint64_t seed;                 /* the same seed gives the same samples, whatever else is in the call */
-    int64_t first;                 /* number of the first source, if sources are split over several calls */
-    double repetition_penalty;     /* 1e-6 to 1e6; 1: none */
-    int64_t no_repeat_ngram;       /* no_repeat_ngram_size; 0: none */
-    int32_t forced_first;          /* first token of every target after the start token; -1: none */
-    int32_t forced_last;           /* token written at position max_new_tokens; -1: none */
-    rp_t5_tokens suppress;         /* suppress_tokens: tokens that are never chosen; borrowed */
-    rp_t5_tokens begin_suppress;   /* begin_suppress_tokens: tokens that are not chosen first; borrowed */
+    double
+        top_p; /* sample from the smallest set of likeliest tokens with at least this total probability; 1: from all */
+    uint64_t seed;               /* the same seed gives the same samples for a source, whatever the other sources are */
+    int64_t first;               /* index of the first source, if you split sources over several calls */
+    double repetition_penalty;   /* 1e-6 to 1e6; 1: none */
+    int64_t no_repeat_ngram;     /* no_repeat_ngram_size; 0: none */
+    int32_t forced_first;        /* first token of every target after the start token; -1: none */
+    int32_t forced_last;         /* token written at position max_new_tokens; -1: none */
+    rp_t5_tokens suppress;       /* suppress_tokens: tokens that are never chosen; borrowed */
+    rp_t5_tokens begin_suppress; /* begin_suppress_tokens: tokens that are not chosen first; borrowed */
     const rp_t5_tokens *bad_words; /* bad_words_ids: token sequences that are never completed; borrowed */
     int64_t n_bad_words;           /* number of these sequences */
     rp_t5_tokens prefix;           /* tokens that every target begins with, after the start token; borrowed */
@@ -225,11 +227,11 @@ typedef struct rp_t5_generation {
     /* Name of an unsupported key in generation_config.json, or NULL. If it is not NULL, rp_t5_generate fails; set it to
      * NULL to ignore the key. The model owns the string. */
     const char *unsupported;
-    /* Called for each new token when it is final: with one beam when it is chosen, with several when its source is
-     * done. index is the number of the result within its source. A return value other than 0 cancels the call. May be
-     * NULL. */
+    /* Called for each new token when it is final: with one beam, when it is chosen; with several beams, when its source
+     * is finished. index is the number of the result within its source. A return value other than 0 cancels the call.
+     * May be NULL. */
     int (*on_token)(void *context, int64_t source, int32_t index, int32_t token);
-    /* Called between linear layers of the encoder and before each step. With a draft a step is a pass of up to 8
+    /* Called between linear layers of the encoder and before each step. With a draft, one step processes up to 8
      * tokens. A return value other than 0 cancels the call. May be NULL. */
     int (*cancelled)(void *context);
     void *context; /* passed to both callbacks */
@@ -245,21 +247,23 @@ RP_API rp_t5_generation rp_t5_generation_of(const rp_t5 *model);
 typedef struct rp_t5_sequence {
     int64_t source;   /* number of its source */
     int32_t index;    /* number of the result within its source; the best is 0 */
-    int32_t finished; /* 1: it ended by itself; 0: max_new_tokens were written */
+    int32_t finished; /* 1: it ended by itself; 0: it reached max_new_tokens */
     int32_t *tokens;  /* the prefix, the new tokens and the end token if there is one, without the start token */
     int64_t n;        /* number of tokens */
-    double score;     /* log-probability; of beams divided by length^length_penalty. NaN: not requested */
+    double score;     /* log-probability, for beam search divided by length^length_penalty; NaN if not requested */
 } rp_t5_sequence;
 
 /* The results of one call: `returned` results for each source, in the order of the sources. */
 typedef struct rp_t5_results rp_t5_results;
 
-/* Write targets by greedy search, beam search or sampling: the tokens that transformers writes from the same logits.
+/* Generate targets by greedy search, beam search or sampling. The tokens are those that transformers generates from the
+ * same logits.
  *
- * Draft    a model opened with a draft writes the same tokens and scores faster: when one row is left, the draft
- *          proposes up to 7 tokens and the model checks them in one pass. With several rows or beams the draft is not
- *          used.
- * Edges    of tokens with equal scores, the smaller comes first. A source of no tokens attends to nothing.
+ * Draft    a model opened with a draft generates the same tokens and scores faster. While only one row is being
+ * generated, the draft proposes up to 7 tokens, and the model checks them in one pass. With several rows or beams, the
+ * draft is not used.
+ * Edges    of tokens with equal scores, the smaller token comes first. If a source has no tokens, cross-attention adds
+ * nothing.
  * Memory   free *results with rp_t5_results_free.
  * Returns  as above; RP_E_CANCELLED if a callback cancelled the call. */
 RP_API rp_status rp_t5_generate(const rp_t5 *model, int64_t n_sources, const rp_t5_tokens *sources,
@@ -272,7 +276,7 @@ RP_API const rp_t5_sequence *rp_t5_result(const rp_t5_results *results, int64_t 
 /* Statistics of the draft. */
 typedef struct rp_t5_drafted {
     int64_t proposed; /* tokens the draft proposed */
-    int64_t accepted; /* proposed tokens that the model chose too */
+    int64_t accepted; /* proposed tokens that the model also chose */
     int64_t passes;   /* passes of the model that checked proposals */
 } rp_t5_drafted;
 /* Return the statistics of the whole call; zeros without a draft. The results own them. */
@@ -302,8 +306,8 @@ RP_API rp_status rp_t5_begin(rp_t5_session **session, const rp_t5 *model, int64_
 
 /* Feed one token to each of `rows` rows and compute the logits of the next token.
  *
- * Shapes   parents [rows]: the row of the previous step that each row continues; in the first step, its source. Rows
- *          may be dropped, copied and reordered; all have the same number of tokens.
+ * Shapes   parents [rows]: the row of the previous step that each row continues; in the first step, its source. You may
+ * drop, copy and reorder rows; all rows have the same number of tokens.
  *          tokens [rows]: in the first step rp_t5_info.start. logits [rows, V] of f32.
  * Memory   rows that continue the same parent share its cache.
  * Returns  as above. After an error only rp_t5_end may be called. */
@@ -330,7 +334,7 @@ typedef struct rp_t5_attention {
     const double *v;       /* [heads, len_k, d_kv] */
     const float *table;    /* [buckets, heads]; the model owns it. NULL: no bias */
     int64_t buckets;       /* number of buckets of the T5 term */
-    int64_t max_distance;  /* offsets from here on share one bucket */
+    int64_t max_distance;  /* distances from here on share the last bucket */
     int32_t bidirectional; /* 1: separate buckets for each sign of the offset */
     int32_t causal;        /* 1: only keys at or before the query */
     int64_t window;        /* largest distance from query to key; -1: unlimited */
@@ -348,23 +352,24 @@ RP_API rp_status rp_t5_attention_of(const rp_t5 *model, rp_t5_part part, int64_t
 /* Free the result of rp_t5_attention_of; NULL is allowed. */
 RP_API void rp_t5_attention_free(rp_t5_attention *attention);
 
-/* How the reference rounds. Perturb it to measure how sensitive the results are. All zero: round as the model does. */
+/* How the reference rounds. Perturb the rounding to measure how sensitive the results are. If all fields are 0, it
+ * rounds like the model. */
 typedef struct rp_t5_rounding {
     double noise;  /* largest relative error that is added at random to each input of a linear layer */
     uint64_t seed; /* seed of the noise and of other_way */
-    /* 1: do not round. Otherwise inputs of linear layers are rounded, to bf16 with bf16 and to 8 bits with int8 and
-     * int4, and so are the inputs and outputs of the decoder's attention, to bf16. */
+    /* 1: do not round inputs. 0: round them like the model: inputs of linear layers to bf16 (bf16) or 8 bits (int8,
+     * int4), and with these types inputs and outputs of the decoder's attention to bf16. */
     int32_t exact_inputs;
-    /* Inputs this close to the midpoint between two rounded values are rounded to the other one, as a fraction of the
-     * largest input of their row: all of them if seed is 0, else a random half. */
+    /* Round an input the other way if its distance from the midpoint between two rounded values is at most this
+     * fraction of the largest input in its row. This applies to all such inputs if seed is 0, else to a random half. */
     double other_way;
 } rp_t5_rounding;
 
-/* Compute the model by plain loops in double, from the same packed weights. It is slow and defines the results:
- * `relpos t5 verify` and the tests compare the other calls with it.
+/* Compute the model with plain loops in double, from the same packed weights. This is slow, and defines the correct
+ * results: `relpos t5 verify` and the tests compare the other functions with it.
  *
- * Shapes   hidden [source.n, d] as rp_t5_encode; logits [target.n, V] of each token of the target, given the tokens
- *          before it. Either may be NULL. The capacity of experts limits the encoder, not the decoder.
+ * Shapes   hidden [source.n, d] as rp_t5_encode; logits [target.n, V] for each token of the target, given the tokens
+ * before it. Either may be NULL. The capacity of experts applies to the encoder, not to the decoder.
  * Progress as for rp_t5_encode.
  * Returns  as above. */
 RP_API rp_status rp_t5_reference(const rp_t5 *model, rp_t5_tokens source, rp_t5_tokens target,

@@ -10,7 +10,7 @@
 
 /* ---------------------------------------------------------------------------- terms: biases, products and rotations */
 
-/* The kinds of position term; terms.def has the syntax and source of each. */
+/* The kinds of position terms; terms.def has the syntax and source of each. */
 typedef enum rp_term_kind {
     RP_TERM_NONE = 0,
 #define RP_X(ENUM, name, syntax, source) RP_TERM_##ENUM,
@@ -19,8 +19,8 @@ typedef enum rp_term_kind {
     RP_TERM_COUNT /* one more than the last kind */
 } rp_term_kind;
 
-/* How distances map to buckets. n = number of buckets of one direction, E = n/2, d = |delta|, M = max_distance; every
- * result is capped at n-1. */
+/* How distances map to buckets. n = number of buckets of one direction, E = n/2, d = |delta|, M = max_distance. Every
+ * result is at most n-1. */
 typedef enum rp_strategy {
     RP_STRATEGY_LOG = 0,      /* T5: d if d < E, else E + floor(log(d/E)/log(M/E) * (n-E)), the logarithm in f32 */
     RP_STRATEGY_UNIFORM = 1,  /* floor(d*n/M) */
@@ -42,11 +42,12 @@ typedef enum rp_kerple {
  * configs. */
 typedef enum rp_scaling {
     RP_SCALING_NONE = 0,
-    RP_SCALING_LINEAR = 1, /* every frequency divided by factor */
+    RP_SCALING_LINEAR = 1, /* divides every frequency by factor */
     /* NTK: a larger base, which grows as the longest position exceeds max_position_embeddings */
     RP_SCALING_DYNAMIC = 2,
-    RP_SCALING_YARN = 3,   /* slow pairs divided by factor, fast pairs kept, a ramp between; Peng 2023 */
-    RP_SCALING_LLAMA3 = 4, /* as YARN, with a ramp by wavelength; Llama 3.1 */
+    RP_SCALING_YARN =
+        3, /* divides frequencies of slow pairs by factor, keeps fast pairs, with a ramp between; Peng 2023 */
+    RP_SCALING_LLAMA3 = 4, /* like YARN, with a ramp by wavelength; Llama 3.1 */
     /* a factor for each pair: short_factor, or long_factor beyond the original length; Ding 2024 */
     RP_SCALING_LONGROPE = 5
 } rp_scaling;
@@ -125,12 +126,12 @@ typedef enum rp_scaling {
  *            arrays  sink [H]
  *   end of table
  *
- * (*) takes two more arrays at the end: (q_positions [Lq] or [B,Lq]) and (k_positions [Lk] or [B,Lk]), integer or
- * real. They replace p_i and p_j. Differences are taken in f64, and truncated toward zero if an index is needed.
- * (**) takes these two, then (q_position_mask [Lq] or [B,Lq]) and (k_position_mask [Lk] or [B,Lk]), which are 0 where a
- * token has no position. A pair with such a token still attends, but the term adds 0 to it.
- * Any number of biases add up. Each other role (rp_term_role) allows one term. Products are added inside the softcap
- * and use q and k before RoPE rotates them. */
+ * (*) accepts two more arrays at the end: (q_positions [Lq] or [B,Lq]) and (k_positions [Lk] or [B,Lk]), integer or
+ * real. They replace p_i and p_j. Differences are computed in f64, and truncated toward zero if an index is needed.
+ * (**) accepts these two, then (q_position_mask [Lq] or [B,Lq]) and (k_position_mask [Lk] or [B,Lk]), which are 0 where
+ * a token has no position. A query still attends to a key if either has no position, but the term adds 0.
+ * You may combine any number of biases; each other role (rp_term_role) allows one term. Products are added before the
+ * softcap and use q and k as they are before RoPE rotates them. */
 typedef struct rp_term {
     rp_term_kind kind;     /* which term */
     int32_t bidirectional; /* 1: half of the buckets are for keys after the query; 0: these keys share bucket 0 */
@@ -152,7 +153,7 @@ typedef struct rp_term {
     double eps;            /* FIRE: added to the denominator; >= 0 */
     int64_t width;         /* FIRE: units of the first layer; BAND: channels of r; >= 1 */
     int64_t width2;        /* FIRE: units of the second layer; 0 = two layers only */
-    int64_t extent;        /* BAND: number of keys seen, including the query's own; >= 1 */
+    int64_t extent;        /* BAND: number of keys with a bias, including the query's own; >= 1 */
     int64_t grid_h;        /* rows of the grid; >= 1 */
     int64_t grid_w;        /* columns of the grid; >= 1 */
     int64_t extra;         /* SWIN: 1 = token 0 is a class token, 0 = none */
@@ -160,24 +161,24 @@ typedef struct rp_term {
     int64_t max_position;  /* DEBERTA: longest distance with a separate bucket; 0 = span */
     rp_scaling scaling;    /* scaling of RoPE beyond the trained length */
     int32_t truncate;      /* YARN: 1 = round the ends of the ramp to whole pairs */
-    double factor;         /* factor by which the length grows; >= 1 */
+    double factor;         /* extended length / trained length; >= 1 */
     /* trained length of YARN, LLAMA3, LONGROPE; 0 = max_position_embeddings */
     int64_t original_max_position_embeddings;
-    int64_t max_position_embeddings; /* trained length of DYNAMIC; otherwise the extended length, if needed */
+    int64_t max_position_embeddings; /* trained length of DYNAMIC; extended length of YARN and LONGROPE, or 0 */
     double beta_fast;                /* YARN: pairs with more rotations than this keep their frequency */
     double beta_slow;                /* YARN: frequencies of pairs with fewer rotations are divided by factor */
-    double attention_factor;         /* factor of cosine and sine; 0 = computed by the rule of the scaling */
+    double attention_factor;         /* factor of cosine and sine; 0 = computed from the scaling */
     double mscale;                   /* YARN: 0 = not given */
     double mscale_all_dim;           /* YARN: 0 = not given */
     double low_freq_factor;          /* LLAMA3: as in its config */
     double high_freq_factor;         /* LLAMA3: as in its config */
     double real[4];                  /* real parameters of terms without a named field; the table above lists them */
-    int64_t integer[4];              /* integer parameters of such terms */
-    int32_t choice[4];               /* flags, signs and enumerations of such terms */
+    int64_t integer[4];              /* integer parameters of terms without a named field */
+    int32_t choice[4];               /* flags, signs and enumerations of terms without a named field */
 } rp_term;
 
-/* Return a term of the given kind. Its parameters have their defaults (see the table above, or rp_term_print). All
- * other fields are 0; set the parameters that have no default. term_size: see rp_term_parse_sized; an invalid size
+/* Initialize a term of the given kind. Its parameters get their defaults (see the table above, or rp_term_print), all
+ * other fields 0; set the parameters that have no default. term_size is as in rp_term_parse_sized; an invalid size
  * leaves *term unchanged. */
 RP_API void rp_term_init_sized(rp_term *term, size_t term_size, rp_term_kind kind);
 /* See rp_term_init_sized. */
@@ -200,19 +201,19 @@ RP_API const char *rp_term_source(rp_term_kind kind);
 /* Return the name of array number `index` of a kind, such as "table"; NULL past the last. */
 RP_API const char *rp_term_array(rp_term_kind, int index);
 
-/* Return 1 for a bias (--bias), 0 for a term with an option named after it, such as --rope. */
+/* Return 1 for a bias (option --bias), 0 for a term with its own option, such as --rope. */
 RP_API int rp_term_is_bias(rp_term_kind kind);
 
-/* Return 1 if the term works without that array, such as the slopes of ALIBI. */
+/* Return 1 if the array may be absent, such as the slopes of ALIBI. */
 RP_API int rp_term_array_optional(rp_term_kind kind, int index);
 
 /* Return 1 for a learned array, which has a gradient; 0 for positions, masks and factors. */
 RP_API int rp_term_array_learned(rp_term_kind kind, int index);
 
-#define RP_NAME_MAX 256 /* largest size in bytes of an array's name in the text of a term, including the final 0 */
+#define RP_NAME_MAX 256 /* maximum bytes of an array's name in the text of a term, including the final 0 */
 
-/* Implement rp_term_parse, rp_term_print, rp_term_sizes and rp_rope_frequencies. term_size is the sizeof(rp_term) of
- * the caller, a multiple of 8 and at most that of the library. Missing fields have their defaults and are never
+/* The functions behind rp_term_parse, rp_term_print, rp_term_sizes and rp_rope_frequencies. term_size is the caller's
+ * sizeof(rp_term), a multiple of 8 and at most the library's. Fields beyond it have their defaults and are never
  * written.
  * Returns  as those functions; RP_E_ARG for an invalid size; RP_E_UNSUPPORTED if a text sets a field that the caller's
  *          rp_term does not have. */
@@ -241,8 +242,8 @@ static inline rp_status rp_term_parse(const char *text, rp_term *term, char name
  * "t5,buckets=32,max_distance=128,…".
  *
  * Shapes   text has `size` bytes; 1024 are enough for any term.
- * Edges    real numbers have a point or an exponent, and the fewest digits that read back as the same double.
- * Returns  RP_OK; RP_E_ARG; RP_E_RANGE if text is too small, or a parameter has an invalid value. */
+ * Edges    real numbers are written with a point or an exponent, and with the fewest digits that read back as the same
+ * double. Returns  RP_OK; RP_E_ARG; RP_E_RANGE if text is too small, or a parameter has an invalid value. */
 static inline rp_status rp_term_print(const rp_term *term, char *text, size_t size)
 {
     return rp_term_print_sized(term, sizeof *term, text, size);
@@ -256,7 +257,7 @@ static inline rp_status rp_term_sizes(rp_term *term, const rp_array *arrays)
     return rp_term_sizes_sized(term, sizeof *term, arrays);
 }
 
-/* Return the bucket of an offset delta = key - query. With RP_STRATEGY_LOG it is T5's, bit for bit.
+/* Return the bucket of an offset delta = key - query. With RP_STRATEGY_LOG it is exactly T5's bucket.
  * Edges    bidirectional = 0: every key after the query is in bucket 0. Any int64 offset is allowed.
  * Returns  the bucket; -1, with rp_last_error set, for parameters out of range (see rp_term).
  * Source   Raffel 2020, section 2.1; the logarithm in f32 as in its public implementations. */
@@ -276,9 +277,9 @@ static inline rp_status rp_rope_frequencies(const rp_term *term, double longest,
     return rp_rope_frequencies_sized(term, sizeof *term, longest, short_factor, long_factor, frequency, factor);
 }
 
-/* Return the slope of ALiBi for head h (0 … heads-1): 2^(-8(h+1)/n) for n = heads a power of two. For other n: the
- * slopes of the next lower power of two, then every other slope of the next higher. NaN for a head out of range.
- * Source   Press 2022, section 3, and its published code for other numbers of heads. */
+/* Return the slope of ALiBi for head h (0 … heads-1): 2^(-8(h+1)/n) for n = heads a power of two. If heads is not a
+ * power of two: the slopes of the next lower power of two, then every other slope of the next higher one. NaN for a
+ * head out of range. Source   Press 2022, section 3, and its published code for other numbers of heads. */
 RP_API double rp_alibi_slope(int64_t h, int64_t heads);
 
 #endif

@@ -1,5 +1,5 @@
-/* eval_sample.c -- relpos lab eval and sample: measure a trained model on text, and let it write. Also reads models and
- * converts tokens for the other commands.
+/* eval_sample.c -- relpos lab eval and sample: measure a trained model on text, and let it generate text. Also contains
+ * functions of other commands that read a model or convert text to tokens.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/cli/lab.h"
 #include <limits.h>
@@ -65,12 +65,13 @@ int lab_open_any(nn_model *m, const char *path, int64_t *step, int64_t threads, 
     if (warning[0])
         cli_error(CLI_OK, "%s", warning);
     const int32_t tokens = (m->tokenizer ? m->tokenizer->n : 256) + m->c.bos;
-    const bool fits = m->c.task == NN_ENCODER_DECODER /* nn_config_check has checked its vocab */
+    const bool fits = m->c.task == NN_ENCODER_DECODER /* nn_config_check has already checked vocab */
                       || (m->tokenizer ? tokens <= m->c.vocab : tokens == m->c.vocab);
     if (!fits) {
-        const int code = cli_error(CLI_FAILED, "%s: damaged: vocab is %lld, but there are %d %s%s (train it again)",
-                                   path, (long long)m->c.vocab, (int)tokens, m->tokenizer ? "word pieces" : "bytes",
-                                   m->c.bos ? " with the first token" : "");
+        const int code =
+            cli_error(CLI_FAILED, "%s: its vocab is %lld, but there are %d %s%s (the file is damaged: train it again)",
+                      path, (long long)m->c.vocab, (int)tokens, m->tokenizer ? "word pieces" : "bytes",
+                      m->c.bos ? " with the first token" : "");
         nn_model_destroy(m);
         return code;
     }
@@ -90,8 +91,7 @@ int lab_open(nn_model *m, const char *path, int64_t *step, int64_t threads, rp_p
     rp_pool_destroy(*pool);
     return cli_error(
         CLI_FAILED,
-        "%s: it is not a decoder of bytes: it is a classifier, an encoder-decoder or a decoder of word pieces (name "
-        "another model)",
+        "%s: the model is a classifier, an encoder-decoder or a decoder of word pieces (name a decoder of bytes)",
         path);
 }
 
@@ -113,7 +113,7 @@ int32_t *lab_tokens(const nn_model *m, const char *text, int64_t *n, char err[NN
     *n += pairs || m->c.bos;
     free(pieces);
     if (!tokens)
-        nn_fail(err, "lab: out of memory for %lld tokens (use a shorter text)", (long long)*n);
+        nn_fail(err, "lab: out of memory while reading %lld tokens (use a shorter text)", (long long)*n);
     return tokens;
 }
 
@@ -135,7 +135,7 @@ static const cli_option eval_options[] = {
     {"lengths", LENGTHS, "N,N,...", "measure at these lengths; default: the trained length"},
     {"text", TEXT, "FILES", "measure on these files; default: the held-out text of the experiment"},
     {"bytes", BYTES, "N", "measure on at most N bytes of the text; default 65536"},
-    {"pieces", PIECES, "N", "divide these bytes into N pieces, spread over the text; default 1"},
+    {"pieces", PIECES, "N", "divide the measured bytes into N pieces, spread over the text; default 1"},
     {"stride", STRIDE, "N",
      "move each window by N tokens and predict its last N, the same tokens for all lengths; default 0: windows do not "
      "overlap"},
@@ -158,12 +158,13 @@ int lab_held_out(const nn_model *m, const char *files, nn_text *held_out, char e
         code = nn_text_split(&all, classifier, c->valid_share, held_out, err);
         nn_text_free(&all);
         if (code == 0 && held_out->n < 2)
-            code = nn_fail(err, "text: the experiment has no held-out text (name one with --text)");
+            code = nn_fail(err, "text: the experiment has no held-out text (give one with --text)");
     }
     return code == 0 && classifier ? lab_check_classes(c, held_out, files, 0, err) : code;
 }
 
-/* Print for each file the fraction of right predictions, and how often each file was predicted for its windows. */
+/* For each file, print the fraction of its windows that were classified correctly, and how often each class was
+ * predicted for them. */
 static void print_classes(const char *files, json_t *at)
 {
     size_t file, other;
@@ -192,17 +193,17 @@ static const char *perplexity(char buf[32], double x)
     return buf;
 }
 
-/* A measurement: its request, the model, and the results as JSON. */
+/* A measurement: the request, the model, and the results as JSON. */
 typedef struct evaluation {
     request q;
     nn_model m;
     rp_pool *pool;
     int64_t step;
-    bool generated; /* measured on generated lines, not on a text */
+    bool generated; /* measure on generated lines instead of a text */
     json_t *lengths, *ngrams;
 } evaluation;
 
-/* Measure at all lengths, and the n-gram baseline if requested. Return -1 with err on failure. */
+/* Measure at each length; measure the n-gram baseline too if requested. On failure return -1 with err. */
 static int measure(evaluation *e, char err[NN_ERR_MAX])
 {
     const request *q = &e->q;
@@ -239,7 +240,7 @@ static int64_t integer(json_t *object, const char *key)
     return json_integer_value(json_object_get(object, key));
 }
 
-/* Print the result of a decoder at one length, with the perplexity by position. */
+/* Print the result of a decoder at one length, including the perplexity by position. */
 static void print_decoder(const nn_model *m, json_t *at)
 {
     const double loss = number(at, "loss", NAN);
@@ -256,7 +257,7 @@ static void print_decoder(const nn_model *m, json_t *at)
                perplexity(buf, number(range, "perplexity", isnan(loss) ? NAN : INFINITY)));
 }
 
-/* Print the result at one length, or of one size of generated lines. */
+/* Print the result for one length, or for one size of generated lines. */
 static void print_length(const evaluation *e, json_t *at)
 {
     const nn_config *c = &e->m.c;
@@ -326,7 +327,7 @@ static int eval_run(const cli_command *self, int argc, char **argv)
     if (code >= 0)
         return code;
     if (n == 0)
-        return cli_error(CLI_USAGE, "lab eval: no run is named (such as relpos lab eval out/run)");
+        return cli_error(CLI_USAGE, "lab eval: no run was given (write relpos lab eval out/run)");
     if (e.q.lengths && lab_lengths(e.q.lengths, lengths, err) < 0)
         return cli_error(CLI_USAGE, "--%s", err);
     if ((code = lab_open_any(&e.m, path, &e.step, e.q.threads, &e.pool)) != CLI_OK)
@@ -350,17 +351,18 @@ const cli_command lab_eval = {
 /* ------------------------------------------------------------------------------------------------ sample */
 
 static const cli_option sample_options[] = {
-    {"prompt", PROMPT, "TEXT", "begin with this text; default: a line feed; for an encoder-decoder, the source"},
+    {"prompt", PROMPT, "TEXT",
+     "begin with this text; default: a line feed. For an encoder-decoder it is the source and has no default"},
     {"bytes", BYTES, "N", "write N bytes; default 400"},
     {"temperature", TEMPERATURE, "T",
-     "divide the logits by T; 0: always choose the likeliest token; default 0.8, for an encoder-decoder 0"},
+     "divide the logits by T; 0: always choose the likeliest token; default 0.8, or 0 for an encoder-decoder"},
     {"top-k", TOP_K, "K", "choose among the K likeliest tokens; default 0: all"},
-    {"seed", SEED, "N", "draw with this seed: the same seed writes the same text; default 1"},
+    {"seed", SEED, "N", "draw tokens with this seed; the same seed writes the same text; default 1"},
     {"threads", THREADS, "N", "use N threads; default: all available"},
     {0},
 };
 
-/* Draw one of the first n tokens with the probabilities of their logits. weight: scratch for n numbers. */
+/* Draw one of the first n tokens, with the probabilities that their logits give. `weight` is scratch for n numbers. */
 static int32_t draw(const real *logits, int32_t n, double *weight, const request *q, int64_t count)
 {
     double sum = 0, max = -INFINITY;
@@ -372,7 +374,7 @@ static int32_t draw(const real *logits, int32_t n, double *weight, const request
     }
     if (q->temperature == 0)
         return best;
-    for (int64_t k = 0; k < q->top_k && k < n; k++) { /* set weight[x] = 1 for the K likeliest tokens */
+    for (int64_t k = 0; k < q->top_k && k < n; k++) { /* mark the K likeliest tokens: weight[x] = 1 */
         int32_t next = -1;
         for (int32_t x = 0; x < n; x++)
             if (weight[x] == 0 && (next < 0 || logits[x] > logits[next]))
@@ -388,14 +390,14 @@ static int32_t draw(const real *logits, int32_t n, double *weight, const request
     return best;
 }
 
-/* The state of writing a text. */
+/* State while a text is generated. */
 typedef struct writer {
     request q;
     nn_model m;
     nn_net *net;
     rp_pool *pool;
     int32_t *tokens;          /* tokens of the prompt [n_tokens] */
-    int64_t n_tokens, max;    /* max: most tokens to write */
+    int64_t n_tokens, max;    /* max: max number of tokens to generate */
     real *logits;             /* [vocab] */
     double *weight;           /* scratch of draw [vocab] */
     unsigned char pending[4]; /* bytes of an incomplete character [n_pending] */
@@ -442,7 +444,7 @@ static int64_t put_token(writer *w, int32_t token)
     return (int64_t)size;
 }
 
-/* Check that the model can write, and choose the default temperature. Return an exit code. */
+/* Check that the model can generate text, and choose the default temperature. Return an exit code. */
 static int check_writer(writer *w, const char *path)
 {
     const bool pairs = w->m.c.task == NN_ENCODER_DECODER;
@@ -455,9 +457,10 @@ static int check_writer(writer *w, const char *path)
     return CLI_OK;
 }
 
-enum { CHUNK = 256 }; /* tokens of the prompt per call */
+enum { CHUNK = 256 }; /* tokens of the prompt that are processed per call */
 
-/* Run the model on the prompt. A decoder also prints it; in an encoder-decoder the prompt is the source. */
+/* Run the model on the prompt. With a decoder, also print the prompt; with an encoder-decoder, the prompt is the
+ * source. */
 static int read_prompt(writer *w, char err[NN_ERR_MAX])
 {
     const bool pairs = w->m.c.task == NN_ENCODER_DECODER;
@@ -468,13 +471,14 @@ static int read_prompt(writer *w, char err[NN_ERR_MAX])
     if (!w->tokens)
         return -1;
     if (!w->logits || !w->weight)
-        return nn_fail(err, "lab: out of memory for %lld logits (close other programs)", (long long)w->m.c.vocab);
+        return nn_fail(err, "lab: out of memory while computing %lld logits (close other programs)",
+                       (long long)w->m.c.vocab);
     const int32_t source = (int32_t)w->n_tokens, *first = pairs ? &pad : w->tokens;
     const int64_t given = pairs ? 1 : w->n_tokens, chunk = given < CHUNK ? given : CHUNK;
     const int64_t end = nn_positions_end(&w->m, w->m.n_stacks - 1);
     w->max = w->q.bytes;
     if (given > end - w->max)
-        w->max = end > given ? end - given : 0; /* learned or random positions end here */
+        w->max = end > given ? end - given : 0; /* learned and random positions end here */
     if (lab_net(&w->net, &w->m, w->pool, 1, chunk, false, given + w->max, err) != 0 ||
         (pairs && nn_net_source(w->net, source, w->tokens, &source, err) != 0))
         return -1;
@@ -488,7 +492,7 @@ static int read_prompt(writer *w, char err[NN_ERR_MAX])
     return 0;
 }
 
-/* Draw and print tokens until there are enough bytes or the target of an encoder-decoder ends. */
+/* Draw and print tokens until the requested number of bytes is reached or the target of an encoder-decoder ends. */
 static int write_text(writer *w, char err[NN_ERR_MAX])
 {
     const int32_t n = w->m.tokenizer ? w->m.tokenizer->n : (int32_t)w->m.c.vocab - w->m.c.bos;
@@ -528,7 +532,7 @@ static int sample_run(const cli_command *self, int argc, char **argv)
     if (code >= 0)
         return code;
     if (n == 0)
-        return cli_error(CLI_USAGE, "lab sample: no run is named (such as relpos lab sample out/run)");
+        return cli_error(CLI_USAGE, "lab sample: no run was given (write relpos lab sample out/run)");
     if (w.q.prompt && !*w.q.prompt)
         return cli_error(CLI_USAGE, "--prompt: it is empty (give at least one byte)");
     if ((code = lab_open_any(&w.m, path, &step, w.q.threads, &w.pool)) != CLI_OK)

@@ -1,5 +1,6 @@
-/* export.c -- relpos lab export: write q, k, v and the learned arrays of a layer on a text, for relpos attend and
- * explain; or write only the model. Also has lab_inspection_at, the forward pass of a model over a text.
+/* export.c -- relpos lab export: run a model on a text and write the q, k, v and learned arrays of a layer to a file
+ * for relpos attend and explain; or write only the model. Also contains lab_inspection_at, which runs a model on a
+ * text.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/cli/lab.h"
 #include <relpos/facts.h>
@@ -9,8 +10,9 @@
 enum { PROMPT = CLI_FIRST_KEY, LAYER, MODEL, TRANSFORMERS, DTYPE };
 
 static const cli_option options[] = {
-    {"output", 'o', "FILE|DIR", "write this file, .safetensors or .npz; with --transformers, this directory"},
-    {"model", MODEL, NULL, "write only the weights, a third of a checkpoint, for eval and sample"},
+    {"output", 'o', "FILE|DIR", "write this file, .safetensors or .npz; with --transformers, write this directory"},
+    {"model", MODEL, NULL,
+     "write only the weights, for eval and sample; the file has a third of the size of a checkpoint"},
     {"transformers", TRANSFORMERS, NULL,
      "write a directory for Hugging Face's transformers: an encoder-decoder as T5, a decoder as GPT-2, GPT-NeoX or "
      "Llama"},
@@ -42,7 +44,7 @@ static int on_option(void *context, int key, const char *value)
     }
 }
 
-/* Add a row-major copy of a view. Return -1 if memory runs out. */
+/* Add a row-major copy of a view. Return -1 if out of memory. */
 static int add_view(io_set *set, const char *name, const rp_array *a)
 {
     int64_t n = 1, at[RP_MAX_AXES] = {0};
@@ -70,7 +72,7 @@ void lab_token(char name[8], unsigned char byte)
     snprintf(name, 8, byte > ' ' && byte < 0x7f ? "%c" : byte == ' ' ? "_" : "\\x%02x", byte);
 }
 
-/* Add the printable names of the tokens as metadata, in a JSON list. */
+/* Add the printable names of the tokens to the metadata, as a JSON list. */
 static int add_tokens(io_set *set, const nn_model *m, const int32_t *tokens, int64_t n)
 {
     json_t *all = json_array();
@@ -99,7 +101,7 @@ static int add_tokens(io_set *set, const nn_model *m, const int32_t *tokens, int
     return code;
 }
 
-/* Add the arrays of the terms, and print the options of relpos attend that use them. */
+/* Add the arrays of the terms, and print the options of relpos attend that refer to them. */
 static int add_terms(io_set *set, const nn_model *m, int64_t layer, const rp_tensors *t, FILE *to)
 {
     const nn_stack *s = &m->stack[0];
@@ -137,8 +139,8 @@ static int add_terms(io_set *set, const nn_model *m, int64_t layer, const rp_ten
     return code;
 }
 
-/* Add the arrays of the terms and the options of the layer's attention. Return the options, for the printed command;
- * NULL if memory runs out. */
+/* Add the arrays of the terms, and the options that give relpos attend the attention of this layer. Return these
+ * options, for the command to print; NULL if out of memory. */
 static char *add_options(io_set *set, const nn_model *m, int64_t layer, const rp_tensors *t)
 {
     char *shown = NULL;
@@ -189,14 +191,16 @@ int lab_inspection_at(lab_inspection *look, const char *path, const char *text, 
         return code;
     look->open = true;
     if (bytes && m->c.bos)
-        return nn_fail(err, "%.300s: its texts begin with a token that is not a byte (use a model with bos = 0)", path);
+        return nn_fail(err,
+                       "%.300s: windows of this model begin with a token that is not a byte (use a model with bos = 0)",
+                       path);
     if (m->n_stacks > 1)
         return nn_fail(err, "%.300s: layers of an encoder-decoder cannot be written (use --model or --transformers)",
                        path);
     look->tokens = lab_tokens(m, text, &look->n, err);
     real *logits = malloc((size_t)(m->c.vocab > m->c.classes ? m->c.vocab : m->c.classes) * sizeof *logits);
     if (look->tokens && !logits)
-        nn_fail(err, "lab: out of memory for %lld logits (close other programs)", (long long)m->c.vocab);
+        nn_fail(err, "lab: out of memory while computing %lld logits (close other programs)", (long long)m->c.vocab);
     const bool done = look->tokens && logits && lab_net(&look->net, m, look->pool, 1, look->n, false, 0, err) == 0 &&
                       nn_net_logits(look->net, look->n, look->tokens, logits, err) == 0;
     free(logits);
@@ -224,9 +228,9 @@ static int run(const cli_command *self, int argc, char **argv)
     if (n == 0)
         return cli_error(
             CLI_USAGE,
-            "lab export: no run is named (such as relpos lab export out/run --model -o out/model.safetensors)");
+            "lab export: no run was given (write relpos lab export out/run --model -o out/model.safetensors)");
     if (!q.output)
-        return cli_error(CLI_USAGE, "lab export: no file to write is named (name it with -o FILE)");
+        return cli_error(CLI_USAGE, "lab export: no file to write was given (give one with -o FILE)");
     const bool weights = q.model || q.transformers;
     const char *option = q.model ? "--model" : "--transformers";
     if (q.model && q.transformers)
@@ -234,19 +238,20 @@ static int run(const cli_command *self, int argc, char **argv)
     if (weights && q.prompt && *q.prompt)
         return cli_error(CLI_USAGE, "lab export: %s takes no text (remove --prompt)", option);
     if (!weights && !(q.prompt && *q.prompt))
-        return cli_error(CLI_USAGE, "lab export: no text is given (use --prompt TEXT or --model)");
+        return cli_error(CLI_USAGE, "lab export: no text was given (use --prompt TEXT or --model)");
     if (weights && q.layer >= 0)
         return cli_error(CLI_USAGE, "--layer: %s writes all layers (remove one of them)", option);
     if (!weights && q.type != RP_F32)
         return cli_error(CLI_USAGE,
                          "--dtype: the arrays of a layer are f32 (remove it, or use --model or --transformers)");
     if (q.type == RP_F64)
-        return cli_error(CLI_USAGE, "--dtype: f64 is not supported, the weights are f32 (use f32, f16 or bf16)");
+        return cli_error(CLI_USAGE,
+                         "--dtype: f64 is not supported, because the weights are f32 (use f32, f16 or bf16)");
     if (q.transformers)
         return export_model(path, &q);
     const io_format format = io_format_of(q.output);
     if (format == IO_UNKNOWN || (q.model && format != IO_SAFETENSORS))
-        return cli_error(CLI_USAGE, "--output: %s: the suffix is not .safetensors%s", q.output,
+        return cli_error(CLI_USAGE, "--output: %s: the suffix is not .safetensors%s (rename the file)", q.output,
                          q.model ? "" : " or .npz");
     if (q.model)
         return export_model(path, &q);
@@ -261,7 +266,7 @@ static int run(const cli_command *self, int argc, char **argv)
         state = nn_net_attention(look.net, q.layer, &t, NULL, err);
     char *shown = NULL;
     if (state == 0) {
-        snprintf(err, sizeof err, "out of memory for the arrays (use a shorter prompt)");
+        snprintf(err, sizeof err, "out of memory while copying the arrays (use a shorter prompt)");
         state = add_view(&set, "q", &t.q) != 0 || add_view(&set, "k", &t.k) != 0 || add_view(&set, "v", &t.v) != 0 ||
                         !(shown = add_options(&set, &look.m, q.layer, &t)) || add_view(&set, "out", &t.out) != 0 ||
                         add_tokens(&set, &look.m, look.tokens, look.n) != 0

@@ -1,4 +1,4 @@
-/* files.c -- helpers of the commands of `relpos lab`: the option --set, folders, locks and lines of JSON.
+/* files.c -- helpers of the commands of `relpos lab`: the option --set, folders, locks, and lines of JSON.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/cli/lab.h"
 #include <errno.h>
@@ -16,7 +16,7 @@
 int lab_add_set(lab_sets *sets, const char *value)
 {
     if (sets->n == LAB_MAX_SETS)
-        return cli_error(CLI_USAGE, "--set: given more than %d times (write the keys into the experiment)",
+        return cli_error(CLI_USAGE, "--set: it was given more than %d times (write the keys into the experiment)",
                          LAB_MAX_SETS);
     sets->value[sets->n++] = value;
     return CLI_OK;
@@ -42,7 +42,7 @@ int lab_make_folder(const char *path, bool above, char err[NN_ERR_MAX])
     char folder[NN_TEXT_MAX];
     const size_t size = strlen(path);
     if (size >= sizeof folder)
-        return nn_fail(err, "the name of a folder has %zu bytes (at most %d: name a shorter one)", size,
+        return nn_fail(err, "the name of a folder has %zu bytes; it must have at most %d (use a shorter one)", size,
                        NN_TEXT_MAX - 1);
     for (size_t n = 1; n <= size; n++) {
         if (n < size ? path[n] != '/' : above)
@@ -58,7 +58,7 @@ int lab_make_folder(const char *path, bool above, char err[NN_ERR_MAX])
 
 int lab_lock(int fd, const char *path, char err[NN_ERR_MAX])
 {
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) /* a file system without locks is accepted */
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) /* other failures: a file system without locks */
         return nn_fail(err, "%.300s: another run is writing there (wait for it, or name another place)", path);
     return 0;
 }
@@ -69,7 +69,7 @@ char *lab_read(const char *path, char err[NN_ERR_MAX])
     size_t size;
     char *text = (char *)nn_read_file(cli_find_shipped(path, place), &size, err);
     if (text && strlen(text) != size) {
-        nn_fail(err, "%.300s: it has a NUL byte and is not a text file (name a text file)", path);
+        nn_fail(err, "%.300s: it has a NUL byte, so it is not a text file (name a text file)", path);
         free(text);
         text = NULL;
     }
@@ -86,7 +86,7 @@ json_t *lab_finished_json(json_t *json, char err[NN_ERR_MAX])
     if (json && !io_json_lost())
         return json;
     json_decref(json);
-    nn_fail(err, "lab: out of memory for the results (close other programs)");
+    nn_fail(err, "lab: out of memory while collecting the results (close other programs)");
     return NULL;
 }
 
@@ -96,7 +96,7 @@ int lab_write_line(FILE *to, const char *path, json_t *line, char err[NN_ERR_MAX
     json_decref(line);
     if (io_json_lost() || !text) {
         free(text);
-        return nn_fail(err, "%.300s: out of memory for a line (close other programs)", path);
+        return nn_fail(err, "%.300s: out of memory while writing a line (close other programs)", path);
     }
     const bool failed = fprintf(to, "%s\n", text) < 0 || fflush(to) != 0;
     free(text);

@@ -1,4 +1,4 @@
-/* generated.c -- results of a decoder on generated lines, as JSON. lab/engine/answers.c measures them.
+/* generated.c -- measures a decoder on generated lines, with lab/engine/answers.c, and returns the results as JSON.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/cli/lab.h"
 #include <math.h>
@@ -7,7 +7,7 @@ int lab_check_sizes(const nn_config *c, const int64_t *sizes, int n, char err[NN
 {
     for (int x = 0; x < n; x++)
         if (sizes[x] > nn_generated_end(c->generate))
-            return nn_fail(err, "lengths: size %lld is too large (at most %lld for this task)", (long long)sizes[x],
+            return nn_fail(err, "lengths: size %lld is too large for this task (use at most %lld)", (long long)sizes[x],
                            (long long)nn_generated_end(c->generate));
     return 0;
 }

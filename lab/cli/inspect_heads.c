@@ -1,5 +1,5 @@
-/* inspect_heads.c -- relpos lab inspect: how the heads of a trained model use positions, by distance. The reference
- * path (rp_attend_row) computes the scores; this file computes statistics.
+/* inspect_heads.c -- relpos lab inspect: how the attention heads of a trained model depend on the distance between
+ * query and key. rp_attend_row, the reference path, computes the scores; this file computes statistics of them.
  *
  * A score is s = c + p, where c is the score without the position terms of the model and p is the sum of the terms. The
  * position fraction is sum var(p) / sum (var(p) + var(c)), with variances over the keys of a query and sums over
@@ -41,20 +41,20 @@ static int on_option(void *context, int key, const char *value)
     }
 }
 
-/* Sums over the pairs of a query and a key in one bin of distances. */
+/* Sums over the query-key pairs in one bin of distances. */
 typedef struct bin {
-    double n, p, p2, weight; /* number of pairs; p; p^2; attention weight */
+    double n, p, p2, weight; /* number of pairs; sums of p, of p^2, of attention weights */
 } bin;
-/* Sums over the queries of a head. */
+/* Sums over the queries of one head. */
 typedef struct head_sums {
     bin bins[MAX_BINS];
     double var_p, var_c;    /* variances of p and c */
-    double distance;        /* distances, weighted by attention */
+    double distance;        /* sum of distances, weighted by attention */
     double rows;            /* number of queries */
-    double octave[OCTAVES]; /* weight at the distances 0, 1, 2 to 3, 4 to 7, ... */
+    double octave[OCTAVES]; /* attention weight at the distances 0, 1, 2 to 3, 4 to 7, ... */
 } head_sums;
 
-/* Return the smallest distance of a bin. */
+/* Return the smallest distance in a bin. */
 static int64_t bin_from(int x)
 {
     return x <= SINGLE ? x : (int64_t)ceil(SINGLE * exp2((x - SINGLE) / 8.0) - 1e-9);
@@ -77,7 +77,7 @@ static int octave_of(int64_t distance)
 static double variance_of(const double *with, const double *without, int64_t n, double both, double content)
 {
     double mean = 0, variance = 0;
-    for (int pass = 0; pass < 2; pass++) { /* two passes, mean and then variance, avoid cancellation */
+    for (int pass = 0; pass < 2; pass++) { /* mean, then variance: two passes avoid cancellation */
         int64_t keys = 0;
         double sum = 0;
         for (int64_t j = 0; j < n; j++) {
@@ -104,8 +104,8 @@ double lab_position_fraction(double position, double content)
     return position + content > 0 ? position / (position + content) : 0;
 }
 
-/* Add a query to the sums of a head. It has n keys, with their scores with and without the terms, and their weights
- * w. */
+/* Add a query with n keys to the sums of a head. `with` and `without` are its scores with and without the terms, and w
+ * its attention weights. */
 static void add_row(head_sums *s, int64_t n, const double *with, const double *without, const double *w,
                     const int *bin_at)
 {
@@ -130,9 +130,9 @@ int lab_visit_layers(nn_net *net, const nn_model *m, const int32_t *tokens, int6
                      void *context, char err[NN_ERR_MAX])
 {
     real *logits = malloc((size_t)m->c.vocab * sizeof *logits);
-    int code = logits
-                   ? nn_net_logits(net, length, tokens, logits, err)
-                   : nn_fail(err, "lab: out of memory for %lld logits (close other programs)", (long long)m->c.vocab);
+    int code = logits ? nn_net_logits(net, length, tokens, logits, err)
+                      : nn_fail(err, "lab: out of memory while computing %lld logits (close other programs)",
+                                (long long)m->c.vocab);
     free(logits);
     for (int64_t layer = 0; layer < m->c.layers && code == 0; layer++) {
         rp_tensors t;
@@ -147,7 +147,7 @@ int lab_visit_layers(nn_net *net, const nn_model *m, const int32_t *tokens, int6
     return code;
 }
 
-/* The sums of all heads, and scratch for one row. */
+/* Sums of all heads, and scratch for one row. */
 typedef struct summing {
     head_sums *sums;
     double *row;
@@ -231,12 +231,12 @@ static int run(const cli_command *self, int argc, char **argv)
 {
     request q = {.bytes = 4096};
     const char *path;
-    char err[NN_ERR_MAX] = "out of memory (use a shorter --length)";
+    char err[NN_ERR_MAX] = "out of memory while reading the heads (use a shorter --length)";
     int n, code = cli_options(self, argc, argv, on_option, &q, &path, 1, &n);
     if (code >= 0)
         return code;
     if (n == 0)
-        return cli_error(CLI_USAGE, "lab inspect: no run is named (such as relpos lab inspect out/run)");
+        return cli_error(CLI_USAGE, "lab inspect: no run was given (write relpos lab inspect out/run)");
     nn_model m;
     nn_net *net = NULL;
     rp_pool *pool = NULL;
@@ -252,8 +252,9 @@ static int run(const cli_command *self, int argc, char **argv)
     int64_t windows = 0;
     int state = tokens && row && bin_at && sums && lab_held_out(&m, q.text, &held_out, err) == 0 ? 0 : -1;
     if (state == 0 && held_out.n < length)
-        state = nn_fail(err, "text: %lld bytes, but the length is %lld (use a longer --text or a shorter --length)",
-                        (long long)held_out.n, (long long)length);
+        state =
+            nn_fail(err, "text: it has %lld bytes, but the length is %lld (use a longer --text or a shorter --length)",
+                    (long long)held_out.n, (long long)length);
     if (state == 0)
         state = lab_net(&net, &m, pool, 1, length, false, 0, err);
     if (state == 0) {

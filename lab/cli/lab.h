@@ -1,5 +1,5 @@
-/* lab.h -- functions shared by the commands of `relpos lab` and by `relpos explain --model`. lab/engine implements
- * models and training.
+/* lab.h -- functions shared by the commands of `relpos lab` and by `relpos explain --model`. lab/engine implements the
+ * models and their training.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_LAB_H
 #define RELPOS_LAB_H
@@ -10,7 +10,7 @@
 
 extern const cli_command lab_train, lab_eval, lab_sample, lab_export, lab_inspect, lab_log, lab_sweep, lab_report;
 
-enum { LAB_PROGRESS_SECONDS = 30 }; /* seconds between lines of progress if standard error is not a terminal */
+enum { LAB_PROGRESS_SECONDS = 30 }; /* seconds between progress lines if standard error is not a terminal */
 
 /* A training run. */
 typedef struct lab_run {
@@ -26,120 +26,123 @@ typedef struct lab_run {
     int64_t step;
 } lab_run;
 
-/* Check that there is memory for a training run; the error says how much it needs. nn_model_plan is enough to fill
- * m. */
+/* Check that there is enough memory for a training run; the error states how much is needed. The model m may be one
+ * from nn_model_plan, without weights. */
 int lab_check_memory(const nn_config *c, const nn_model *m, rp_pool *pool, char err[NN_ERR_MAX]);
-/* Check that there is memory for a net, and call nn_net_create. */
+/* Check that there is enough memory for a net, then call nn_net_create. */
 int lab_net(nn_net **net, nn_model *m, rp_pool *pool, int64_t batch, int64_t length, bool train, int64_t cache,
             char err[NN_ERR_MAX]);
-/* Read the training text and the held-out text of r->c. If r->c names a tokenizer and *tokenizer is NULL, read that
- * too. */
+/* Read the training text and the held-out text that r->c names. If r->c names a tokenizer and *tokenizer is NULL, read
+ * the tokenizer too. */
 int lab_texts(lab_run *r, nn_tokenizer **tokenizer, char err[NN_ERR_MAX]);
-/* Read the texts and create the net of r->c, and the model unless r->m has weights already. Return CLI_OK, or
+/* Read the texts and create the net for r->c. Create the model too, unless r->m already has weights. Return CLI_OK, or
  * CLI_FAILED after printing an error. */
 int lab_begin(lab_run *r);
 void lab_end(lab_run *r);
-/* Make one step. *loss gets its loss and *norm the norm of the gradients. If one of them is not finite, return -1 with
- * err; no weight has changed then. */
+/* Run one training step. Set *loss to its loss and *norm to the norm of the gradients. If either is not finite, leave
+ * the weights unchanged and return -1 with err. */
 int lab_step(lab_run *r, double *loss, double *norm, char err[NN_ERR_MAX]);
 
-/* The cross-entropy in nats over windows of a text. */
+/* The cross-entropy, in nats, over windows of a text. */
 typedef struct lab_measure {
     double mean;
     double *by_position;            /* sum of the losses at each position of a window [length], or NULL */
     double *by_piece;               /* mean loss of each piece [pieces], or NULL */
     int64_t windows, tokens, bytes; /* windows; predicted tokens; bytes of their text */
     int64_t *taken;                 /* classifier: windows by true and predicted class [classes, classes], or NULL */
-    int64_t right;                  /* classifier: windows with the right prediction */
+    int64_t right;                  /* classifier: windows with a correct prediction */
 } lab_measure;
-/* How to measure: predict at most `bytes` bytes, in `pieces` pieces spread over the text. With stride 0 windows do not
- * overlap. With a stride above 0 each window moves by `stride` tokens and predicts its last `stride` tokens. Every
- * length then predicts the same tokens, each after at least length - stride + 1 tokens of context. */
+/* How to measure a loss. Predict at most `bytes` bytes, in `pieces` pieces that are spread over the text. With stride =
+ * 0, windows do not overlap. With stride > 0, each window begins `stride` tokens after the previous one and predicts
+ * its last `stride` tokens. Every length then predicts the same tokens, and each token has at least length - stride + 1
+ * tokens of context. */
 typedef struct lab_measure_options {
     int64_t bytes, pieces, stride;
 } lab_measure_options;
-/* The parts of the text to measure on. */
+/* The parts of a text on which a model is measured. */
 typedef struct lab_places {
     int64_t pieces, stride;
-    int64_t longest; /* greatest length */
-    int64_t each;    /* tokens to predict in each piece; for a classifier, tokens to read of each file */
+    int64_t longest; /* largest length */
+    int64_t each;    /* tokens to predict in each piece; for a classifier, tokens to read from each file */
     int64_t before;  /* tokens of context before a piece */
-    int64_t room;    /* start of the last piece minus the start of the first */
+    int64_t room;    /* distance from the start of the first piece to the start of the last */
 } lab_places;
-/* Choose the places for n lengths. Fail if the text is too short for them. */
+/* Choose the parts of the text for n lengths. Fail if the text is too short. */
 int lab_choose_places(const nn_config *c, const nn_text *t, const lab_measure_options *how, const int64_t *lengths,
                       int n, lab_places *to, char err[NN_ERR_MAX]);
 /* Return the index of the token before the first predicted token of a piece. */
 int64_t lab_place(const lab_places *p, int64_t piece);
 /* Return the number of windows in a batch. */
 int64_t lab_batch(int64_t length, int64_t windows);
-/* Measure the loss in windows of `length` tokens. */
+/* Measure the loss with windows of `length` tokens. */
 int lab_measure_text(nn_model *m, rp_pool *pool, const nn_text *t, const lab_places *p, int64_t length, lab_measure *to,
                      char err[NN_ERR_MAX]);
 double lab_bits_per_byte(const lab_measure *r);
 /* Check that a classifier has one file for each class, and that each file has at least `length` tokens. */
 int lab_check_classes(const nn_config *c, const nn_text *t, const char *files, int64_t length, char err[NN_ERR_MAX]);
-/* Measure at several lengths, on the same tokens at each length. Return JSON: [{"length", "loss", "perplexity",
- * "bits_per_byte", "tokens", "bytes", "pieces": the loss of each piece, "positions": [{"from", "to", "perplexity"}]}],
- * and for a classifier [{"length", "loss", "accuracy", "windows", "taken"}]; NULL with err on failure. */
+/* Measure at several lengths, predicting the same tokens at each. Return JSON: [{"length", "loss", "perplexity",
+ * "bits_per_byte", "tokens", "bytes", "pieces": the loss of each piece, "positions": [{"from", "to", "perplexity"}]}];
+ * for a classifier [{"length", "loss", "accuracy", "windows", "taken"}]. Return NULL with err on failure. */
 json_t *lab_measure_lengths(nn_model *m, rp_pool *pool, const nn_text *t, const lab_measure_options *how,
                             const int64_t *lengths, int n, char err[NN_ERR_MAX]);
-/* Measure n-gram models of up to `order` bytes at the same places. They are counted on the training text of the model's
- * experiment. Return [{"order", "loss", "perplexity", "pieces"}]; NULL with err on failure. */
+/* Measure n-gram models of up to `order` bytes on the same parts of the text. Their counts come from the training text
+ * of the model's experiment. Return [{"order", "loss", "perplexity", "pieces"}]; NULL with err on failure. */
 json_t *lab_measure_ngrams(const nn_model *m, const nn_text *t, const lab_measure_options *how, const int64_t *lengths,
                            int n, int32_t order, char err[NN_ERR_MAX]);
-/* Run the model on one window and call `visit` for the attention of each layer, with the plans of nn_net_attention.
- * Return -1 with err on failure, which includes a visit that does not return RP_OK. */
+/* Run the model on one window. For each layer, call `visit` with the layer's attention and the plans of
+ * nn_net_attention. Return -1 with err on failure, and if `visit` does not return RP_OK. */
 typedef rp_status lab_visit(void *context, int64_t layer, const rp_tensors *t, rp_plan *plans[2]);
 int lab_visit_layers(nn_net *net, const nn_model *m, const int32_t *tokens, int64_t length, lab_visit *visit,
                      void *context, char err[NN_ERR_MAX]);
-/* Find the head that gives the most weight to the previous token, as a mean over four windows of the trained length
- * spread over the text, which must be longer than a window. Return {"step", "weight", "layer", "head"}; NULL with err
- * on failure. */
+/* Find the head that gives the most weight to the previous token. The weight is a mean over four windows of the trained
+ * length, spread over the text; the text must be longer than a window. Return {"step", "weight", "layer", "head"}; NULL
+ * with err on failure. */
 json_t *lab_previous(nn_model *m, rp_pool *pool, const nn_text *t, int64_t step, char err[NN_ERR_MAX]);
-/* Check that the task allows lines of these sizes. */
+/* Check that the task can generate lines of these sizes. */
 int lab_check_sizes(const nn_config *c, const int64_t *sizes, int n, char err[NN_ERR_MAX]);
-/* Measure on generated lines of each size, at most `bytes` bytes of each. Every model gets the same lines. Return JSON:
- * [{"length": the size, "loss", "perplexity", "tokens", "bytes", "lines", "exact": lines whose answer is right in every
- * byte}]; NULL with err on failure. */
+/* Measure on generated lines of each size, up to `bytes` bytes per size. Every model gets the same lines. Return JSON:
+ * [{"length": the size, "loss", "perplexity", "tokens", "bytes", "lines", "exact": number of lines whose whole answer
+ * is correct}]; NULL with err on failure. */
 json_t *lab_measure_generated(nn_model *m, rp_pool *pool, int64_t bytes, const int64_t *sizes, int n,
                               char err[NN_ERR_MAX]);
-/* Read the training pairs and the held-out pairs of an encoder-decoder. */
+/* Read the training pairs and the held-out pairs of an encoder-decoder experiment. */
 int lab_read_pairs(const nn_config *c, nn_pairs *learn, nn_pairs *held_out, char err[NN_ERR_MAX]);
-/* A measurement on pairs. Greedy decoding writes a target for each source. Consecutive lines with the same source are
- * alternatives; the target with the fewest edits is the nearest. */
+/* A measurement on pairs. Greedy decoding generates a target for each source. Consecutive lines with the same source
+ * give alternative targets; the generated target is compared with the nearest of them, the one with the fewest
+ * edits. */
 typedef struct lab_pairs_measure {
-    double loss;     /* mean loss of a token of the targets */
+    double loss;     /* mean loss per token of the targets */
     int64_t tokens;  /* tokens of the targets */
-    int64_t sources; /* different sources; 0 if no targets were written */
-    int64_t exact;   /* sources whose written target equals one of the targets */
-    int64_t edits;   /* edits of words that turn the written targets into the nearest targets */
-    int64_t words;   /* words of the nearest targets */
+    int64_t sources; /* number of different sources; 0 if no targets were generated */
+    int64_t exact;   /* sources whose generated target equals one of its targets */
+    int64_t edits;   /* word edits that turn the generated targets into the nearest targets */
+    int64_t words;   /* number of words in the nearest targets */
 } lab_pairs_measure;
 /* Check that the target of the first pair has at most `bytes` bytes. */
 int lab_check_pairs(const nn_pairs *p, int64_t bytes, char err[NN_ERR_MAX]);
-/* Measure on the first pairs, whose targets have at most `bytes` bytes in total. With `edits`, also write targets and
- * compare them. */
+/* Measure on the first pairs; their targets may have at most `bytes` bytes in total. With `edits`, also generate
+ * targets and compare them. */
 int lab_measure_pairs(nn_model *m, rp_pool *pool, const nn_pairs *p, int64_t bytes, bool edits, lab_pairs_measure *to,
                       char err[NN_ERR_MAX]);
-/* Measure on files, or with files NULL on the held-out pairs, and print the result. Return the exit code. */
+/* Measure on the pairs in `files` (NULL: on the held-out pairs) and print the result. Return the exit code. */
 int lab_eval_pairs(nn_model *m, rp_pool *pool, const char *files, int64_t bytes, int64_t step, bool json);
-/* Read lengths such as "512 1024" or "512,1024". Return how many there are, or -1 with err. */
+/* Parse lengths such as "512 1024" or "512,1024". Return their number, or -1 with err. */
 enum { LAB_MAX_LENGTHS = 16 };
 int lab_lengths(const char *text, int64_t lengths[LAB_MAX_LENGTHS], char err[NN_ERR_MAX]);
 
-/* Read the text to measure on: `files`, or with files NULL the held-out text of the experiment. */
+/* Read the text to measure on: the text in `files` (NULL: the held-out text of the experiment). */
 int lab_held_out(const nn_model *m, const char *files, nn_text *held_out, char err[NN_ERR_MAX]);
-/* Load the CBLAS and check its memory; threads 0: all threads. Print the warning of nn_blas_note once. */
+/* Load the CBLAS, and check that there is memory for its buffers. threads = 0 means all threads. Print the warning of
+ * nn_blas_note once. */
 int lab_blas(int64_t threads, char err[NN_ERR_MAX]);
-/* Describe the machine for logs: processor, cores, version, isa, blas with its note if there is one, threads. */
+/* Describe the machine for logs: processor, cores, version, isa, blas (with its warning, if any), threads. */
 json_t *lab_machine(const rp_pool *pool);
-/* Read the model of a run or a file, and create a pool. Print the warning of nn_checkpoint_read. Return CLI_OK, or
- * CLI_FAILED after printing an error. */
+/* Read a model from a run's folder or a file, and create a pool. Print the warning of nn_checkpoint_read. Return
+ * CLI_OK, or CLI_FAILED after printing an error. */
 int lab_open_any(nn_model *m, const char *path, int64_t *step, int64_t threads, rp_pool **pool);
-/* Like lab_open_any, but accept only decoders of bytes. */
+/* Like lab_open_any, but accept only decoders whose tokens are bytes. */
 int lab_open(nn_model *m, const char *path, int64_t *step, int64_t threads, rp_pool **pool);
-/* A model after a forward pass over a text. Call nn_net_attention to get the arrays of a layer. */
+/* A model after a forward pass over a text. nn_net_attention returns the arrays of a layer. */
 typedef struct lab_inspection {
     nn_model m;
     nn_net *net;
@@ -148,51 +151,51 @@ typedef struct lab_inspection {
     int64_t n;
     bool open;
 } lab_inspection;
-/* Read a model and run it on a text. With `bytes`, accept only decoders of bytes. Return CLI_OK, CLI_FAILED after
- * printing an error, or -1 with err. */
+/* Read a model and run it on a text. With `bytes`, accept only decoders whose tokens are bytes. Return CLI_OK, or
+ * CLI_FAILED after printing an error, or -1 with err. */
 int lab_inspection_at(lab_inspection *look, const char *path, const char *text, bool bytes, char err[NN_ERR_MAX]);
 void lab_inspection_end(lab_inspection *look);
 /* Write a printable name of a byte, such as a or \x0a. */
 void lab_token(char name[8], unsigned char byte);
-/* Convert a text to tokens of the model. The caller frees them. Return NULL with err on failure. */
+/* Convert a text to tokens of the model, which the caller frees. Return NULL with err on failure. */
 int32_t *lab_tokens(const nn_model *m, const char *text, int64_t *n, char err[NN_ERR_MAX]);
-/* Return the text of a token, which has *size bytes. If tokens are bytes, the result points to *byte. */
+/* Return the text of a token; it has *size bytes. If tokens are bytes, *byte holds the text. */
 const unsigned char *lab_token_text(const nn_model *m, int32_t token, unsigned char *byte, size_t *size);
-/* Variances of the scores of a row over the keys that are not masked. */
+/* Variances of the scores of a row, over the keys that are not masked. */
 typedef struct lab_spread {
     double content;  /* scores without the position terms */
-    double position; /* the sum that the position terms add to the scores */
+    double position; /* contributions of the position terms to the scores */
     double both;     /* scores with the position terms */
 } lab_spread;
 lab_spread lab_spread_of(const double *with, const double *without, int64_t n);
 /* Return position / (position + content), or 0 if both are 0. */
 double lab_position_fraction(double position, double content);
-/* Return the number of weights that belong to positions. */
+/* Return the number of weights in position terms. */
 int64_t lab_position_weights(const nn_model *m);
 
-/* The values of --set (files.c). */
+/* The values of all --set options (files.c). */
 enum { LAB_MAX_SETS = 64 };
 typedef struct lab_sets {
     const char *value[LAB_MAX_SETS];
     int n;
 } lab_sets;
-/* Add a value. Return an exit code. */
+/* Add a value to the list. Return an exit code. */
 int lab_add_set(lab_sets *sets, const char *value);
-/* Set the keys of all values in a configuration. */
+/* Apply all values to a configuration. */
 int lab_parse_sets(nn_config *c, const lab_sets *sets, nn_other_key *other, void *context, char err[NN_ERR_MAX]);
-/* Return the exit code for an error in an experiment: CLI_FAILED if memory ran out, else CLI_USAGE. */
+/* Return the exit code for an error in an experiment: CLI_FAILED if out of memory, otherwise CLI_USAGE. */
 int lab_code_of(const char *err);
-/* Create a folder and its parents, or with `above` only the parents. Folders that exist are kept. */
+/* Create a folder and its parents; with `above`, create only the parents. Existing folders are kept. */
 int lab_make_folder(const char *path, bool above, char err[NN_ERR_MAX]);
-/* Lock an open file or folder until it is closed. Fail if another run has the lock. */
+/* Lock an open file or folder until it is closed. Fail if another run holds the lock. */
 int lab_lock(int fd, const char *path, char err[NN_ERR_MAX]);
 /* Read a text file. The caller frees the result. Return NULL with err on failure. */
 char *lab_read(const char *path, char err[NN_ERR_MAX]);
-/* Return x as JSON, or null if x is not finite, because JSON has no such numbers. */
+/* Return x as JSON, or null if x is not finite, since JSON has no such numbers. */
 json_t *lab_number(double x);
-/* Return the JSON, or NULL with err if memory ran out while it was built. */
+/* Return `json`, or NULL with err if an allocation failed while it was built. */
 json_t *lab_finished_json(json_t *json, char err[NN_ERR_MAX]);
-/* Write a JSON value as a line and free it. */
+/* Write a JSON value as one line, and free it. */
 int lab_write_line(FILE *to, const char *path, json_t *line, char err[NN_ERR_MAX]);
 
 #endif

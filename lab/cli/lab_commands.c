@@ -1,4 +1,4 @@
-/* lab_commands.c -- relpos lab: choose one of its commands, and print the help with every key of an experiment.
+/* lab_commands.c -- relpos lab: run the chosen subcommand, and print the help, which lists every key of an experiment.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/cli/lab.h"
 #include <string.h>

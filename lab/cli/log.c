@@ -19,7 +19,7 @@ static int on_option(void *context, int key, const char *value)
     return CLI_OK;
 }
 
-/* Read the lines of a log that have a step, and merge the lines of the same step. Return NULL with err on failure. */
+/* Read all lines of a log that have a step; merge lines with the same step. Return NULL with err on failure. */
 static json_t *read_log(const char *path, char err[NN_ERR_MAX])
 {
     char *text = lab_read(path, err);
@@ -40,7 +40,7 @@ static json_t *read_log(const char *path, char err[NN_ERR_MAX])
     free(text);
     no_memory |= io_json_lost();
     if (read && no_memory)
-        nn_fail(err, "%.300s: out of memory for its lines (close other programs)", path);
+        nn_fail(err, "%.300s: out of memory while reading its lines (close other programs)", path);
     else if (read && json_array_size(all) == 0)
         nn_fail(err, "%.300s: no line has a step (name a log.jsonl of relpos lab train)", path);
     else if (read)
@@ -51,7 +51,7 @@ static json_t *read_log(const char *path, char err[NN_ERR_MAX])
 
 /* ------------------------------------------------------------------------------------------------ CSV */
 
-/* Return an object with all numeric keys of the lines, in order of first appearance. */
+/* Return an object whose keys are all numeric keys of the lines, in order of first appearance. */
 static json_t *columns_of(json_t *all)
 {
     json_t *columns = json_object(), *line, *value;
@@ -99,7 +99,7 @@ static void print_table(json_t *all)
 
 /* ------------------------------------------------------------------------------------------------ TensorBoard */
 
-/* Return the CRC-32C of the bytes, masked as the TFRecord format requires. */
+/* Return the CRC-32C of the bytes, in the masked form that TFRecord uses. */
 static uint32_t masked_crc(const unsigned char *bytes, size_t size)
 {
     uint32_t crc = 0xffffffffu;
@@ -112,7 +112,7 @@ static uint32_t masked_crc(const unsigned char *bytes, size_t size)
     return (crc >> 15 | crc << 17) + 0xa282ead8u;
 }
 
-/* A protocol buffer message under construction. Events in this file have at most MAX_EVENT bytes. */
+/* A protocol buffer message that is being built. No event in this file is longer than MAX_EVENT bytes. */
 enum { MAX_EVENT = 512 };
 typedef struct message {
     unsigned char bytes[MAX_EVENT];
@@ -167,8 +167,8 @@ static void write_record(FILE *to, const message *event)
     fwrite(tail.bytes, 1, tail.size, to);
 }
 
-/* Write an event: wall time, step, and a summary with one value. Its tag is valid/loss for valid_loss, and train/loss
- * for loss. */
+/* Write an event: wall time, step, and a summary with one value. The value's tag is "valid/loss" for valid_loss and
+ * "train/loss" for loss. */
 static void write_value(FILE *to, double time, int64_t step, const char *key, double x)
 {
     const bool valid = strncmp(key, "valid_", strlen("valid_")) == 0;
@@ -194,7 +194,7 @@ static double real_in(json_t *line, const char *key)
     return json_number_value(json_object_get(line, key));
 }
 
-/* Write all lines as events. The time of an event is the training time so far in seconds, computed from the logged
+/* Write all lines as events. The wall time of an event is the training time so far in seconds, computed from the logged
  * speeds. */
 static int write_events(json_t *all, const char *dir, char err[NN_ERR_MAX])
 {
@@ -205,13 +205,13 @@ static int write_events(json_t *all, const char *dir, char err[NN_ERR_MAX])
     json_t *line, *value;
     const char *key;
     if (strlen(dir) + 40 > NN_TEXT_MAX)
-        return nn_fail(err, "--tensorboard: the name has %zu bytes (at most %d: name a shorter one)", strlen(dir),
-                       NN_TEXT_MAX - 40);
+        return nn_fail(err, "--tensorboard: the name has %zu bytes; it must have at most %d (use a shorter one)",
+                       strlen(dir), NN_TEXT_MAX - 40);
     if (lab_make_folder(dir, false, err) != 0)
         return -1;
     FILE *to = open_memstream(&bytes, &size);
     if (!to)
-        return nn_fail(err, "lab: out of memory for the events (close other programs)");
+        return nn_fail(err, "lab: out of memory while writing the events (close other programs)");
     message first = {.size = 0};
     add_real(&first, 1, 0);
     add_field(&first, 3, version, strlen(version));
@@ -231,7 +231,7 @@ static int write_events(json_t *all, const char *dir, char err[NN_ERR_MAX])
     snprintf(path, sizeof path, "%s/events.out.tfevents.0.relpos", dir);
     int code = cli_close_text(to, &bytes) && !io_json_lost()
                    ? 0
-                   : nn_fail(err, "lab: out of memory for the events (close other programs)");
+                   : nn_fail(err, "lab: out of memory while writing the events (close other programs)");
     if (code == 0 && io_write_bytes(path, bytes, size, why) != 0)
         code = nn_fail(err, "%.400s", why);
     free(bytes);
@@ -246,7 +246,7 @@ static int run(const cli_command *self, int argc, char **argv)
     if (code >= 0)
         return code;
     if (n == 0)
-        return cli_error(CLI_USAGE, "lab log: no run is named (such as relpos lab log out/run)");
+        return cli_error(CLI_USAGE, "lab log: no run was given (write relpos lab log out/run)");
     bool folder;
     if (io_is_folder(path, &folder, why) != IO_OK)
         return cli_error(CLI_FAILED, "%s", why);

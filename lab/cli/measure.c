@@ -1,17 +1,17 @@
-/* measure.c -- the loss of a model on text: choosing the places to measure, and the mean loss in total, by position and
- * by piece.
+/* measure.c -- measures the loss of a model on text: chooses the parts of the text, and computes the mean loss in
+ * total, by position and by piece.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/cli/lab.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Return how many tokens with at most `bytes` bytes in total can be predicted; for a classifier, how many it can read
- * of each file. */
+/* Return the largest number of tokens to predict whose texts have at most `bytes` bytes in total; for a classifier, the
+ * number of tokens to read from each file. */
 static int64_t measurable(const nn_config *c, const nn_text *t, int64_t bytes)
 {
     if (c->task == NN_DECODER)
-        return nn_text_within(t, 1, t->n, bytes); /* the first token is not predicted */
+        return nn_text_within(t, 1, t->n, bytes); /* no window predicts the first token */
     int64_t min = t->n;
     for (int32_t f = 0; f < t->n_files; f++) {
         const int64_t n = nn_text_within(t, nn_text_start(t, f), t->end[f], bytes / t->n_files);
@@ -34,14 +34,14 @@ int lab_choose_places(const nn_config *c, const nn_text *t, const lab_measure_op
         return nn_fail(err, "eval_%s: only decoders are measured in pieces or with a stride (remove it)",
                        how->pieces > 1 ? "pieces" : "stride");
     if (how->stride > shortest)
-        return nn_fail(err,
-                       "eval_stride: %lld is above the shortest length, %lld (use a smaller stride or longer lengths)",
-                       (long long)how->stride, (long long)shortest);
+        return nn_fail(
+            err, "eval_stride = %lld: it is above the shortest length, %lld (use a smaller stride or longer lengths)",
+            (long long)how->stride, (long long)shortest);
     const int64_t unit = how->stride > 0 ? how->stride : to->longest;
     to->each = tokens / how->pieces / unit * unit;
     if (to->each == 0)
         return nn_fail(err,
-                       "text: %lld tokens%s to measure on, in at most %lld bytes%s, but the longest length "
+                       "text: there are %lld tokens%s to measure on, in at most %lld bytes%s, but the longest length "
                        "is %lld (use a larger eval_bytes or --bytes, a longer text, or shorter lengths)",
                        (long long)tokens, c->task == NN_CLASSIFIER ? " of each file" : "", (long long)how->bytes,
                        how->pieces > 1 ? " and several pieces" : "", (long long)to->longest);
@@ -49,8 +49,8 @@ int lab_choose_places(const nn_config *c, const nn_text *t, const lab_measure_op
     to->room = t->n - 1 - to->before - to->each; /* the last piece ends at the end of the text */
     if (c->task == NN_DECODER && to->room < (how->pieces - 1) * to->each)
         return nn_fail(err,
-                       "text: %lld tokens, too few for %lld pieces of %lld after a context of %lld (use a longer text, "
-                       "a smaller eval_bytes or --bytes, or shorter lengths)",
+                       "text: its %lld tokens are too few for %lld pieces of %lld after a context of %lld (use a "
+                       "longer text, a smaller eval_bytes or --bytes, or shorter lengths)",
                        (long long)t->n, (long long)how->pieces, (long long)to->each, (long long)to->before);
     return 0;
 }
@@ -66,7 +66,7 @@ double lab_bits_per_byte(const lab_measure *r)
     return r->mean * ((double)r->tokens / (double)r->bytes) / log(2);
 }
 
-/* Count the predicted classes of a batch of windows. */
+/* Update the counts of true and predicted classes with a batch of windows. */
 static void count_classes(const real *logits, const int32_t *target, int64_t batch, int64_t classes, lab_measure *to)
 {
     for (int64_t b = 0; b < batch; b++) {
@@ -83,7 +83,7 @@ static void count_classes(const real *logits, const int32_t *target, int64_t bat
 
 int64_t lab_batch(int64_t length, int64_t windows)
 {
-    enum { ROWS = 2048 }; /* most tokens in a batch of several windows */
+    enum { ROWS = 2048 }; /* max tokens in a batch of several windows */
     return length >= ROWS || windows <= 1 ? 1 : ROWS / length < windows ? ROWS / length : windows;
 }
 
@@ -91,30 +91,31 @@ int lab_measure_text(nn_model *m, rp_pool *pool, const nn_text *t, const lab_pla
                      char err[NN_ERR_MAX])
 {
     const bool classifier = m->c.task == NN_CLASSIFIER;
-    const int64_t step = p->stride > 0 ? p->stride : length; /* number of last tokens of a window that are measured */
+    const int64_t step = p->stride > 0 ? p->stride : length; /* each window predicts its last `step` tokens */
     const int64_t each = p->each / step, windows = each * (classifier ? t->n_files : p->pieces), classes = m->c.classes;
     const int64_t batch = lab_batch(length, windows);
     const int64_t targets = classifier ? batch : batch * length;
     double sum = 0, mean;
     nn_net *net;
     if (windows < 1)
-        return nn_fail(
-            err, "text: %lld tokens to measure on, fewer than the length, %lld (use a longer text or a shorter length)",
-            (long long)p->each, (long long)length);
+        return nn_fail(err,
+                       "text: there are %lld tokens to measure on, fewer than the length, %lld (use a longer text or a "
+                       "shorter length)",
+                       (long long)p->each, (long long)length);
     int code = lab_net(&net, m, pool, batch, length, false, 0, err);
     int32_t *input = malloc((size_t)(batch * length) * sizeof *input),
             *target = malloc((size_t)targets * sizeof *target);
     double *loss = malloc((size_t)targets * sizeof *loss);
     real *logits = malloc((size_t)(classifier ? batch * classes : 1) * sizeof *logits);
     if (code == 0 && (!input || !target || !loss || !logits))
-        code = nn_fail(err, "lab: out of memory for a batch (use a shorter length)");
+        code = nn_fail(err, "lab: out of memory while preparing a batch (use a shorter length)");
     for (int64_t x = 0; to->by_position && x < length; x++)
         to->by_position[x] = 0;
     for (int64_t x = 0; to->by_piece && x < p->pieces; x++)
         to->by_piece[x] = 0;
     for (int64_t first = 0; code == 0 && first < windows; first += batch) {
         for (int64_t b = 0; b < batch; b++) {
-            const bool beyond = first + b >= windows; /* padding of the last batch, without targets */
+            const bool beyond = first + b >= windows; /* fills up the last batch, without targets */
             const int64_t w = beyond ? 0 : first + b;
             const int32_t file = classifier ? (int32_t)(w / each) : 0;
             const int64_t begin = classifier ? nn_text_start(t, file) : lab_place(p, w / each) + step - length;
@@ -186,9 +187,10 @@ static json_t *tokens_at(nn_model *m, rp_pool *pool, const nn_text *t, const lab
 {
     lab_measure r = {.by_position = p->stride > 0 ? NULL : malloc((size_t)length * sizeof(double)),
                      .by_piece = malloc((size_t)p->pieces * sizeof(double))};
-    int code = r.by_piece && (r.by_position || p->stride > 0)
-                   ? lab_measure_text(m, pool, t, p, length, &r, err)
-                   : nn_fail(err, "lab: out of memory for %lld losses (use shorter lengths)", (long long)length);
+    int code =
+        r.by_piece && (r.by_position || p->stride > 0)
+            ? lab_measure_text(m, pool, t, p, length, &r, err)
+            : nn_fail(err, "lab: out of memory while measuring %lld losses (use shorter lengths)", (long long)length);
     json_t *positions = json_array(), *pieces = json_array();
     for (int64_t from = 0, to = 64; code == 0 && r.by_position && from < length; from = to, to *= 2) {
         double sum = 0;
@@ -224,7 +226,7 @@ json_t *lab_measure_lengths(nn_model *m, rp_pool *pool, const nn_text *t, const 
         return NULL;
     json_t *all = json_array();
     for (int x = 0; x < n; x++) {
-        const bool ends = lengths[x] > nn_positions_end(m, 0); /* there are no positions for this length */
+        const bool ends = lengths[x] > nn_positions_end(m, 0); /* the model has no positions for this length */
         json_t *at = ends && classifier ? json_pack("{s:I, s:n, s:n, s:i, s:[]}", "length", (json_int_t)lengths[x],
                                                     "loss", "accuracy", "windows", 0, "taken")
                      : ends ? json_pack("{s:I, s:n, s:n, s:n, s:i, s:i, s:[]}", "length", (json_int_t)lengths[x],
@@ -246,13 +248,15 @@ int lab_lengths(const char *text, int64_t lengths[LAB_MAX_LENGTHS], char err[NN_
         char *end;
         const long long length = strtoll(from, &end, 10);
         if (end == from || (*end && !strchr(" ,", *end)) || length < 1 || length > 1 << 24)
-            return nn_fail(err, "lengths: \"%.40s\" is not a list of integers from 1 to 2^24 (such as 512,1024)", from);
+            return nn_fail(
+                err, "lengths: \"%.40s\" is not a list of integers from 1 to 2^24 (write a list such as 512,1024)",
+                from);
         if (n == LAB_MAX_LENGTHS)
-            return nn_fail(err, "lengths: more than %d (remove some)", LAB_MAX_LENGTHS);
+            return nn_fail(err, "lengths: there are more than %d (remove some)", LAB_MAX_LENGTHS);
         lengths[n++] = length;
         from = end;
     }
-    return n ? n : nn_fail(err, "lengths: the list is empty (such as 512,1024)");
+    return n ? n : nn_fail(err, "lengths: the list is empty (write a list such as 512,1024)");
 }
 
 /* ------------------------------------------------------------------------------------------------ n-grams */

@@ -1,4 +1,5 @@
-/* measure_pairs.c -- measuring an encoder-decoder on pairs: the loss of the targets, and how well it writes targets.
+/* measure_pairs.c -- measures an encoder-decoder on pairs: the loss of the given targets, and how far generated targets
+ * differ from them.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/cli/lab.h"
 #include <math.h>
@@ -7,7 +8,7 @@
 
 enum { BATCH = 64 };
 
-/* Return how many of the first pairs have targets of at most `bytes` bytes in total. */
+/* Return the number of pairs, counted from the first, whose targets have at most `bytes` bytes in total. */
 static int64_t pairs_within(const nn_pairs *p, int64_t bytes)
 {
     int64_t n = 0;
@@ -16,7 +17,7 @@ static int64_t pairs_within(const nn_pairs *p, int64_t bytes)
     return n;
 }
 
-/* Compute the mean loss of a token in the targets of the first n pairs, and the number of these tokens. */
+/* Compute the mean loss per target token over the first n pairs, and the number of these tokens. */
 static int measure_loss(nn_model *m, rp_pool *pool, const nn_pairs *p, int64_t n, lab_pairs_measure *to,
                         char err[NN_ERR_MAX])
 {
@@ -24,7 +25,7 @@ static int measure_loss(nn_model *m, rp_pool *pool, const nn_pairs *p, int64_t n
     nn_batch batch = {0};
     nn_net *net = NULL;
     double *loss = malloc((size_t)(BATCH * target) * sizeof *loss), sum = 0, mean;
-    int code = loss ? 0 : nn_fail(err, "lab: out of memory for a batch (use shorter targets)");
+    int code = loss ? 0 : nn_fail(err, "lab: out of memory while preparing a batch (use shorter targets)");
     if (code == 0)
         code = nn_batch_create(&batch, BATCH, m->stack[0].length, target, err);
     if (code == 0)
@@ -32,7 +33,7 @@ static int measure_loss(nn_model *m, rp_pool *pool, const nn_pairs *p, int64_t n
     to->tokens = 0;
     for (int64_t first = 0; code == 0 && first < n; first += BATCH) {
         nn_pairs_at(p, first, BATCH, &batch);
-        for (int64_t b = n - first; b < BATCH; b++) /* pairs past the first n have no targets */
+        for (int64_t b = n - first; b < BATCH; b++) /* entries past the first n pairs have no targets */
             for (int64_t x = 0; x < batch.length[1]; x++)
                 batch.target[b * batch.length[1] + x] = -1;
         code = nn_net_source(net, batch.length[0], batch.source, batch.lengths, err);
@@ -52,8 +53,8 @@ static int measure_loss(nn_model *m, rp_pool *pool, const nn_pairs *p, int64_t n
 
 /* ------------------------------------------------------------------------------------------------ writing targets */
 
-/* Write a target for each source by greedy decoding: out [BATCH, length], and n [BATCH], the number of tokens without
- * END. */
+/* Generate a target for each source by greedy decoding: out [BATCH, length] receives its tokens, and n [BATCH] their
+ * number, without END. */
 static int write_targets(nn_net *net, const nn_model *m, const nn_batch *batch, real *logits, int32_t *out, int32_t *n,
                          char err[NN_ERR_MAX])
 {
@@ -85,7 +86,7 @@ static int write_targets(nn_net *net, const nn_model *m, const nn_batch *batch, 
     return 0;
 }
 
-/* A word of a text. Spaces separate words. */
+/* A word in a text. Words are separated by spaces. */
 typedef struct word {
     const int32_t *at;
     int64_t n;
@@ -104,7 +105,8 @@ static int64_t split_words(const int32_t *text, int64_t n, word *to)
     return words;
 }
 
-/* Return the fewest words to change, add or remove to turn a into b. row: scratch of m + 1 numbers. */
+/* Return the smallest number of words to change, insert or delete that turns a into b. `row` is scratch for m + 1
+ * numbers. */
 static int64_t word_edits(const word *a, int64_t n, const word *b, int64_t m, int64_t *row)
 {
     for (int64_t j = 0; j <= m; j++)
@@ -131,8 +133,8 @@ static bool same_source(const nn_pairs *p, int64_t a, int64_t b)
            memcmp(p->tokens + x->source, p->tokens + y->source, (size_t)x->n_source * sizeof *p->tokens) == 0;
 }
 
-/* Compare a written target with the targets of pairs from ... to - 1, which have the same source, and add the fewest
- * edits to `sum`. */
+/* Compare a generated target with the targets of pairs from ... to - 1, which all have the same source. Add the
+ * smallest number of edits to `sum`. */
 static void count_edits(const nn_pairs *p, int64_t from, int64_t to, const int32_t *written, int32_t n, word *words,
                         int64_t *row, lab_pairs_measure *sum)
 {
@@ -156,7 +158,7 @@ static void count_edits(const nn_pairs *p, int64_t from, int64_t to, const int32
     sum->words += count;
 }
 
-/* Let the model write a target for each source of the first n pairs, and compare it with their targets. */
+/* Let the model generate a target for each source of the first n pairs, and compare it with their targets. */
 static int measure_edits(nn_model *m, rp_pool *pool, const nn_pairs *p, int64_t n, lab_pairs_measure *to,
                          char err[NN_ERR_MAX])
 {
@@ -167,7 +169,9 @@ static int measure_edits(nn_model *m, rp_pool *pool, const nn_pairs *p, int64_t 
     int32_t *out = malloc((size_t)(BATCH * target) * sizeof *out), written[BATCH];
     word *words = malloc(2 * (size_t)longest * sizeof *words);
     int64_t *row = malloc((size_t)(longest + 1) * sizeof *row), first[BATCH + 1];
-    int code = logits && out && words && row ? 0 : nn_fail(err, "lab: out of memory for a batch (use shorter targets)");
+    int code = logits && out && words && row
+                   ? 0
+                   : nn_fail(err, "lab: out of memory while preparing a batch (use shorter targets)");
     if (code == 0)
         code = nn_batch_create(&batch, BATCH, m->stack[0].length, target, err);
     if (code == 0)
@@ -175,7 +179,7 @@ static int measure_edits(nn_model *m, rp_pool *pool, const nn_pairs *p, int64_t 
     for (int64_t at = 0; code == 0 && at < n;) {
         int sources = 0;
         nn_pairs_at(p, at, BATCH, &batch);
-        for (int64_t x = at; x < n && x < at + BATCH; x++) /* one entry for all alternatives of a source */
+        for (int64_t x = at; x < n && x < at + BATCH; x++) /* alternatives with the same source share one entry */
             if (x == at || !same_source(p, x, x - 1))
                 first[sources++] = x;
         first[sources] = n < at + BATCH ? n : at + BATCH;
@@ -198,12 +202,11 @@ static int measure_edits(nn_model *m, rp_pool *pool, const nn_pairs *p, int64_t 
 
 int lab_check_pairs(const nn_pairs *p, int64_t bytes, char err[NN_ERR_MAX])
 {
-    return pairs_within(p, bytes) > 0
-               ? 0
-               : nn_fail(
-                     err,
-                     "text: no pair to measure on in %lld bytes (use a larger eval_bytes or --bytes, or more pairs)",
-                     (long long)bytes);
+    return pairs_within(p, bytes) > 0 ? 0
+                                      : nn_fail(err,
+                                                "text: there is no pair to measure on in %lld bytes (use a larger "
+                                                "eval_bytes or --bytes, or more pairs)",
+                                                (long long)bytes);
 }
 
 int lab_measure_pairs(nn_model *m, rp_pool *pool, const nn_pairs *p, int64_t bytes, bool edits, lab_pairs_measure *to,
@@ -218,7 +221,7 @@ int lab_measure_pairs(nn_model *m, rp_pool *pool, const nn_pairs *p, int64_t byt
 
 /* --------------------------------------------------------------------------------------------- reading and printing */
 
-/* Read the pairs of `files`, or with files NULL the held-out pairs of the experiment. */
+/* Read the pairs in `files` (NULL: the held-out pairs of the experiment). */
 static int read_held_out(const nn_config *c, const char *files, nn_pairs *held_out, char err[NN_ERR_MAX])
 {
     nn_pairs learn = {0};

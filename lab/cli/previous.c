@@ -1,5 +1,5 @@
-/* previous.c -- how much weight the heads of a model give to the previous token. Measured during training, this shows
- * when the model begins to use that token.
+/* previous.c -- how much attention weight the heads of a model give to the previous token. Measured during training,
+ * this shows when the model begins to use that token.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/cli/lab.h"
 #include <stdlib.h>
@@ -7,12 +7,12 @@
 enum { WINDOWS = 4 };
 
 typedef struct summing {
-    double *sums; /* weight on the previous token, summed over queries, for each layer and head */
-    double *row;  /* scratch for the weights of a row [length] */
+    double *sums; /* weight on the previous token, summed over queries [layers, heads] */
+    double *row;  /* scratch for the attention weights of a row [length] */
     int64_t heads, length;
 } summing;
 
-/* Add the weights of a layer, for all queries except the first. */
+/* Add the weights of a layer, for every query except the first, which has no previous token. */
 static rp_status add_layer(void *context, int64_t layer, const rp_tensors *t, rp_plan *plans[2])
 {
     const summing *s = context;
@@ -32,7 +32,8 @@ json_t *lab_previous(nn_model *m, rp_pool *pool, const nn_text *t, int64_t step,
     nn_net *net = NULL;
     int32_t *tokens = malloc((size_t)length * sizeof *tokens);
     double *row = malloc((size_t)length * sizeof *row), *sums = calloc((size_t)heads, sizeof *sums);
-    int code = tokens && row && sums ? 0 : nn_fail(err, "lab: out of memory for a window (use a shorter length)");
+    int code =
+        tokens && row && sums ? 0 : nn_fail(err, "lab: out of memory while measuring a window (use a shorter length)");
     code = code == 0 ? lab_net(&net, m, pool, 1, length, false, 0, err) : code;
     for (int64_t w = 0; w < WINDOWS && code == 0; w++) {
         const int64_t at = (t->n - length) / (WINDOWS - 1) * w;

@@ -1,5 +1,5 @@
-/* report.c -- relpos lab report: run the Python program lab/report, which cli_find locates in the installation or the
- * build.
+/* report.c -- relpos lab report: run the Python program lab/report. cli_find searches for it in the installation and in
+ * the build folder.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/cli/lab.h"
 #include <errno.h>
@@ -16,7 +16,7 @@ static const cli_option options[] = {
 
 static int on_option(void *context, int key, const char *value)
 {
-    (void)key; /* there is one option */
+    (void)key; /* there is only one option */
     *(const char **)context = value;
     return CLI_OK;
 }
@@ -31,9 +31,10 @@ static int run(const cli_command *self, int argc, char **argv)
     if (code >= 0)
         return code;
     if (n == 0)
-        return cli_error(CLI_USAGE, "lab report: no results (such as relpos lab report out/length.jsonl)");
+        return cli_error(CLI_USAGE, "lab report: no results were given (write relpos lab report out/length.jsonl)");
     if (!cli_find("report/__main__.py", script))
-        return cli_error(CLI_FAILED, "lab report: report/__main__.py is missing (install relpos again)");
+        return cli_error(CLI_FAILED, "lab report: report/__main__.py is not found: %s (install relpos again)",
+                         strerror(errno));
     line[x++] = script;
     if (page) {
         line[x++] = output;

@@ -1,5 +1,4 @@
-/* run.c -- a training run: reading the texts, checking memory, and making steps; and the description of the machine for
- * logs.
+/* run.c -- a training run: reads the texts, checks memory and runs the steps. Also describes the machine for logs.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/cli/lab.h"
 #include "cli/progress.h"
@@ -9,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Return the first number in a file, or the number after `label` if that is not NULL; -1 if there is none. */
+/* Return the first number in a file, or, with `label`, the number after that text; -1 if there is none. */
 static double number_in(const char *path, const char *label)
 {
     char line[256];
@@ -28,7 +27,8 @@ static double number_in(const char *path, const char *label)
     return found;
 }
 
-/* Return the free memory in bytes: the kernel's estimate, limited by the control group; -1 if not known. */
+/* Return the free memory in bytes, as the kernel estimates it and at most what the control group allows; -1 if
+ * unknown. */
 static double available_memory(void)
 {
     const double kib = number_in("/proc/meminfo", "MemAvailable:"), max = number_in("/sys/fs/cgroup/memory.max", NULL),
@@ -51,11 +51,11 @@ static int check_available(double activations, double weights, char err[NN_ERR_M
 int lab_check_memory(const nn_config *c, const nn_model *m, rp_pool *pool, char err[NN_ERR_MAX])
 {
     size_t bytes;
-    nn_model copy = *m; /* nn_net_create takes a model that is not const, but only reads sizes here */
+    nn_model copy = *m; /* nn_net_create takes a non-const model, but only reads sizes here */
     if (nn_net_create(NULL, &copy, pool, c->batch, m->stack[m->n_stacks - 1].length, true, 0, &bytes, err) != 0)
         return -1;
     return check_available((double)bytes, 4.0 * (double)m->n_weights * sizeof(real),
-                           err); /* 4: weights, gradients and two averages */
+                           err); /* 4: weights, gradients and two moving averages */
 }
 
 int lab_net(nn_net **net, nn_model *m, rp_pool *pool, int64_t batch, int64_t length, bool train, int64_t cache,
@@ -73,18 +73,18 @@ int lab_check_classes(const nn_config *c, const nn_text *t, const char *files, i
 {
     char name[NN_TEXT_MAX];
     if (t->n_files < 2)
-        return nn_fail(err, "text: names one file (a classifier needs two or more)");
+        return nn_fail(err, "text: it names one file (name two or more for a classifier)");
     if (t->n_files != c->classes)
-        return nn_fail(err, "classes: %lld, but text names %d files (each file is a class)", (long long)c->classes,
-                       (int)t->n_files);
+        return nn_fail(
+            err, "classes = %lld: text names %d files, and each file is a class (set classes to the number of files)",
+            (long long)c->classes, (int)t->n_files);
     for (int32_t f = 0; f < t->n_files; f++)
         if (t->end[f] - nn_text_start(t, f) < length) {
             nn_text_name(files, f, name);
-            return nn_fail(
-                err,
-                "text: %.200s: %lld tokens for training or held out, fewer than length, %lld (use a longer text or a "
-                "shorter length)",
-                name, (long long)(t->end[f] - nn_text_start(t, f)), (long long)length);
+            return nn_fail(err,
+                           "text: %.200s has %lld tokens for training or held out, fewer than length, %lld (use a "
+                           "longer text or a shorter length)",
+                           name, (long long)(t->end[f] - nn_text_start(t, f)), (long long)length);
         }
     return 0;
 }
@@ -108,8 +108,8 @@ static int read_texts(lab_run *r, const nn_tokenizer *tokenizer, char err[NN_ERR
                    : 0;
     if (r->text.n < c->length + 2 || (c->valid_share > 0 && r->valid.n < c->length + 1))
         return nn_fail(err,
-                       "text: %lld %s with %lld held out; the training text and the held-out text must each be longer "
-                       "than length, %lld (use a longer text or a shorter length)",
+                       "text: it has %lld %s, of which %lld are held out; the training text and the held-out text must "
+                       "each be longer than length, %lld (use a longer text or a shorter length)",
                        (long long)all, tokenizer ? "word pieces" : "bytes", (long long)r->valid.n,
                        (long long)c->length);
     return 0;
@@ -129,19 +129,20 @@ int lab_texts(lab_run *r, nn_tokenizer **tokenizer, char err[NN_ERR_MAX])
     if (c->task == NN_ENCODER_DECODER)
         return lab_read_pairs(c, &r->pairs, &r->valid_pairs, err);
     if (!c->tokenizer[0] && c->vocab != 256 + c->bos)
-        return nn_fail(err, "vocab: %lld without a tokenizer%s (set vocab = %d: tokens are bytes)", (long long)c->vocab,
-                       c->bos ? " and with bos = 1" : "", 256 + (int)c->bos);
+        return nn_fail(err, "vocab = %lld: without a tokenizer%s, tokens are bytes (set vocab = %d)",
+                       (long long)c->vocab, c->bos ? " and with bos = 1" : "", 256 + (int)c->bos);
     if (c->generate != NN_GENERATE_NONE)
         return 0;
     if (c->tokenizer[0] && !*tokenizer && nn_tokenizer_read(tokenizer, c->tokenizer, err) != 0)
         return -1;
     if (*tokenizer && (*tokenizer)->n + c->bos > c->vocab)
-        return nn_fail(err, "vocab: %lld, but %.200s has %d word pieces (set vocab = %d or more)", (long long)c->vocab,
+        return nn_fail(err, "vocab = %lld: %.200s has %d word pieces (set vocab = %d or more)", (long long)c->vocab,
                        c->tokenizer, (int)(*tokenizer)->n, (int)((*tokenizer)->n + c->bos));
     return read_texts(r, *tokenizer, err);
 }
 
-/* Return a checksum of the texts, which is never 0. A resumed run compares it to detect changed texts. */
+/* Return a checksum of the texts; it is never 0. A resumed run compares it with the checkpoint's to detect changed
+ * texts. */
 static uint64_t checksum_texts(const lab_run *r)
 {
     if (r->c.task == NN_ENCODER_DECODER)
@@ -154,7 +155,7 @@ static int start(lab_run *r, char err[NN_ERR_MAX])
 {
     const nn_config *c = &r->c;
     nn_model plan;
-    nn_tokenizer *tokenizer = r->m.tokenizer; /* tokenizer of the checkpoint, or NULL */
+    nn_tokenizer *tokenizer = r->m.tokenizer; /* NULL if the checkpoint has no tokenizer */
     int code = nn_model_plan(&plan, c, err);
     code = code == 0 ? lab_check_memory(c, &plan, r->pool, err) : code;
     nn_model_destroy(&plan);
@@ -176,7 +177,9 @@ static int start(lab_run *r, char err[NN_ERR_MAX])
     r->loss = malloc((size_t)rows * sizeof *r->loss);
     if (c->task == NN_ENCODER_DECODER && nn_batch_create(&r->batch, c->batch, c->length, length, err) != 0)
         return -1;
-    return r->tokens && r->target && r->loss ? 0 : nn_fail(err, "lab: out of memory for a batch (use a smaller batch)");
+    return r->tokens && r->target && r->loss
+               ? 0
+               : nn_fail(err, "lab: out of memory while preparing a batch (use a smaller batch)");
 }
 
 int lab_begin(lab_run *r)
@@ -213,7 +216,7 @@ static int generated_pass(lab_run *r, int64_t batch, uint64_t seed, double *loss
     return nn_net_loss(r->net, length, r->tokens, r->target, seed, r->loss, loss, err);
 }
 
-/* Run batch number `batch` of the training forward and backward. *loss gets the mean loss of its targets. */
+/* Run batch `batch` of the training run forward and backward. Set *loss to the mean loss of its targets. */
 static int pass(lab_run *r, int64_t batch, double *loss, char err[NN_ERR_MAX])
 {
     const nn_config *c = &r->c;
@@ -233,8 +236,8 @@ static int pass(lab_run *r, int64_t batch, double *loss, char err[NN_ERR_MAX])
     return nn_net_loss(r->net, b->length[1], b->input, b->target, seed, r->loss, loss, err);
 }
 
-/* Count the targets in all batches of a step of an encoder-decoder. For other tasks, where all batches have the same
- * number of targets, *targets is the number of batches. */
+/* Count the targets in all batches of a step of an encoder-decoder. For other tasks, return the number of batches
+ * instead, because all batches have the same number of targets. */
 static int count_targets(lab_run *r, int64_t first, int64_t *targets, char err[NN_ERR_MAX])
 {
     const nn_config *c = &r->c;
@@ -250,8 +253,8 @@ static int count_targets(lab_run *r, int64_t first, int64_t *targets, char err[N
     return 0;
 }
 
-/* Run all batches of a step forward and backward. *loss gets the mean loss of all targets, and the model its
- * gradients. */
+/* Run all batches of a step forward and backward. Set *loss to the mean loss of all targets, and the gradients in the
+ * model. */
 static int passes(lab_run *r, double *loss, char err[NN_ERR_MAX])
 {
     const nn_config *c = &r->c;
@@ -261,7 +264,7 @@ static int passes(lab_run *r, double *loss, char err[NN_ERR_MAX])
     if (count_targets(r, first, &targets, err) != 0)
         return -1;
     for (int64_t k = 0; k < c->accumulate; k++) {
-        double weight = 1.0 / (double)c->accumulate; /* fraction of the step's targets that are in this batch */
+        double weight = 1.0 / (double)c->accumulate; /* this batch's fraction of the targets of the step */
         if (c->task == NN_ENCODER_DECODER && c->accumulate > 1) {
             if (nn_pairs_step(&r->pairs, (uint64_t)c->seed, first + k, c->batch, &r->batch, err) != 0)
                 return -1;
@@ -276,7 +279,8 @@ static int passes(lab_run *r, double *loss, char err[NN_ERR_MAX])
     return 0;
 }
 
-/* loss_mean is the plain mean of up to MEAN_STEPS steps; after that, each new step has a weight of 1 / MEAN_STEPS. */
+/* loss_mean is the plain mean until MEAN_STEPS steps have run; from then on, each new step has weight 1 /
+ * MEAN_STEPS. */
 enum { MEAN_STEPS = 100 };
 
 int lab_step(lab_run *r, double *loss, double *norm, char err[NN_ERR_MAX])
@@ -287,7 +291,8 @@ int lab_step(lab_run *r, double *loss, double *norm, char err[NN_ERR_MAX])
         return diverged(r, "loss", *loss, err);
     *norm = nn_adamw(&r->m, r->pool, r->step);
     if (*norm < 0)
-        return nn_fail(err, "step %lld: out of memory (close other programs)", (long long)r->step);
+        return nn_fail(err, "step %lld: out of memory while updating the weights (close other programs)",
+                       (long long)r->step);
     if (!isfinite(*norm))
         return diverged(r, "norm of the gradients", *norm, err);
     r->step++;
@@ -338,7 +343,7 @@ int64_t lab_position_weights(const nn_model *m)
                 of_position |= strstr(m->params[p].name, part) != NULL;
             }
         n += of_position ? m->params[p].size : 0;
-        if (strstr(m->params[p].name, ".qkv.weight")) /* the rows of the projection for the terms */
+        if (strstr(m->params[p].name, ".qkv.weight")) /* rows of the projection that compute columns for the terms */
             n += (m->params[p].shape[0] - 3 * m->c.width) * m->c.width;
     }
     return n;

@@ -1,5 +1,5 @@
-/* sweep.c -- relpos lab sweep: train and measure an experiment for each combination of values and each seed, and append
- * the results to a file. training.c runs the trainings.
+/* sweep.c -- relpos lab sweep: train and measure one experiment for each combination of values and each seed, and
+ * append the results to a file. training.c runs each training.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/cli/training.h"
 #include <ctype.h>
@@ -14,8 +14,8 @@
 enum { THREADS = CLI_FIRST_KEY, LIST, SET, QUICK, KEEP, SHARD };
 enum { MAX_KEYS = 8, MAX_VALUES = 32, MAX_SEEDS = 32, MAX_QUICK = 32 };
 
-/* The plan of a sweep. Lines "vary.KEY = A | B | C" give the values of keys; every combination runs with every seed. A
- * line "quick.KEY = VALUE" gives the value of KEY with --quick. */
+/* The plan of a sweep. A line "vary.KEY = A | B | C" lists values for KEY; every combination of values is run with
+ * every seed. A line "quick.KEY = VALUE" replaces the value of KEY if --quick is given. */
 typedef struct plan {
     char key[MAX_KEYS][40];
     char *values[MAX_KEYS][MAX_VALUES];
@@ -45,8 +45,8 @@ static int add_quick(plan *p, const char *key, const char *value, char err[NN_ER
     char *line = p->n_quick < MAX_QUICK ? malloc(size) : NULL;
     if (!line)
         return nn_fail(err,
-                       p->n_quick == MAX_QUICK ? "quick: more than %d keys (remove some)"
-                                               : "lab: out of memory (after %d keys)",
+                       p->n_quick == MAX_QUICK ? "quick: there are more than %d keys (remove some)"
+                                               : "lab: out of memory while reading the experiment (after %d keys)",
                        p->n_quick);
     snprintf(line, size, "%s=%s", key, value);
     p->quick[p->n_quick++] = line;
@@ -59,8 +59,8 @@ static int set_values(plan *p, const char *key, const char *value, char err[NN_E
     while (k < p->n_keys && strcmp(p->key[k], key) != 0)
         k++;
     if (k == MAX_KEYS)
-        return nn_fail(err, "vary: more than %d keys (remove some)", MAX_KEYS);
-    free_values(p, k); /* --quick or --set replaces the values in the file */
+        return nn_fail(err, "vary: there are more than %d keys (remove some)", MAX_KEYS);
+    free_values(p, k); /* --quick and --set override the values in the file */
     p->n_keys += k == p->n_keys;
     snprintf(p->key[k], sizeof p->key[k], "%.39s", key);
     for (const char *from = value; from;) {
@@ -72,11 +72,11 @@ static int set_values(plan *p, const char *key, const char *value, char err[NN_E
         for (; size > 0 && from[size - 1] == ' '; size--)
             continue;
         if (p->n_values[k] == MAX_VALUES)
-            return nn_fail(err, "vary.%s: more than %d values (remove some)", p->key[k], MAX_VALUES);
+            return nn_fail(err, "vary.%s: there are more than %d values (remove some)", p->key[k], MAX_VALUES);
         char *copy = strndup(from, size);
         nn_config probe;
         if (!copy)
-            return nn_fail(err, "lab: out of memory for the experiment (close other programs)");
+            return nn_fail(err, "lab: out of memory while reading the experiment (close other programs)");
         p->values[k][p->n_values[k]++] = copy;
         nn_config_init(&probe);
         if (nn_config_set(&probe, p->key[k], copy, err) != 0)
@@ -100,8 +100,8 @@ static int on_key(void *context, const char *key, const char *value, char err[NN
                : nn_fail(err, "seeds: \"%.20s\" is out of range (1 to %d)", value, MAX_SEEDS);
 }
 
-/* If the model has no learned arrays of terms, set lr_terms and weight_decay_terms to their defaults: they have no
- * effect. */
+/* If the model has no learned arrays in position terms, reset lr_terms and weight_decay_terms to their defaults,
+ * because they have no effect. */
 static int reset_unused(nn_config *c, json_t *vary, char err[NN_ERR_MAX])
 {
     static const char *const unused[][2] = {{"lr_terms", "1"}, {"weight_decay_terms", "0"}};
@@ -119,7 +119,7 @@ static int reset_unused(nn_config *c, json_t *vary, char err[NN_ERR_MAX])
     return code;
 }
 
-/* Set the values of combination `index`: the last key changes fastest, the seed slowest. */
+/* Set the values of combination `index`. The last key changes fastest, the seed slowest. */
 static int choose(const plan *p, int64_t index, nn_config *c, json_t *vary, char err[NN_ERR_MAX])
 {
     const char *value[MAX_KEYS];
@@ -136,7 +136,7 @@ static int choose(const plan *p, int64_t index, nn_config *c, json_t *vary, char
     return nn_config_check(c, err) == 0 ? reset_unused(c, vary, err) : -1;
 }
 
-/* Experiments, as lab_identify prints them. */
+/* A set of experiments, each as lab_identify prints it. */
 typedef struct known {
     char **config;
     size_t n;
@@ -148,7 +148,7 @@ static int add_known(known *k, const char *config, char err[NN_ERR_MAX])
     char *copy = more ? strdup(config) : NULL;
     k->config = more ? more : k->config;
     if (!copy)
-        return nn_fail(err, "lab: out of memory for %zu results (close other programs)", k->n + 1);
+        return nn_fail(err, "lab: out of memory while reading %zu results (close other programs)", k->n + 1);
     k->config[k->n++] = copy;
     return 0;
 }
@@ -168,8 +168,8 @@ static void free_known(known *k)
     free(k->config);
 }
 
-/* Read the results of a file, one per line. Keys that a result does not have get their defaults. An unfinished last
- * line is ignored. */
+/* Read the results in a file, one per line. Keys that a result lacks get their defaults. Ignore an incomplete last
+ * line. */
 static int read_results(known *k, const char *path, const char *text, char err[NN_ERR_MAX])
 {
     int number = 1;
@@ -183,7 +183,7 @@ static int read_results(known *k, const char *path, const char *text, char err[N
         const bool valid = text_of && nn_config_parse(&c, "results", text_of, NULL, NULL, why) == 0;
         json_decref(result);
         if (no_memory)
-            return nn_fail(err, "lab: out of memory for %d results (close other programs)", number);
+            return nn_fail(err, "lab: out of memory while reading %d results (close other programs)", number);
         if (!valid)
             return nn_fail(err, "%.300s:%d: not a result of relpos lab sweep (name another file)", path, number);
         lab_identify(&c, false, config);
@@ -193,8 +193,8 @@ static int read_results(known *k, const char *path, const char *text, char err[N
     return 0;
 }
 
-/* Open and lock the results file for appending, and read its results. Remove an unfinished last line, which a killed
- * sweep can leave. */
+/* Open and lock the results file for appending, and read its results. Remove an incomplete last line, which a killed
+ * sweep may leave. */
 static FILE *open_results(known *k, const char *path, char err[NN_ERR_MAX])
 {
     struct stat st;
@@ -226,14 +226,14 @@ static FILE *open_results(known *k, const char *path, char err[NN_ERR_MAX])
     return to;
 }
 
-/* The state that a sweep keeps from one experiment to the next. */
+/* State that a sweep keeps from one experiment to the next. */
 typedef struct work {
     lab_training trained;
-    char counted[NN_PRINT_MAX]; /* text_key of the experiment that `ngrams` was measured for */
+    char counted[NN_PRINT_MAX]; /* text_key of the experiment for which `ngrams` was measured */
     json_t *ngrams;             /* results of lab_measure_ngrams; NULL if eval_ngrams is 0 */
 } work;
 
-/* Get the lengths that a sweep measures at: eval_lengths, or else the length of training. */
+/* Get the lengths at which a sweep measures: eval_lengths or, if that is empty, the length used in training. */
 static int lengths_of(const nn_config *c, int64_t lengths[LAB_MAX_LENGTHS], char err[NN_ERR_MAX])
 {
     char own[32];
@@ -241,7 +241,7 @@ static int lengths_of(const nn_config *c, int64_t lengths[LAB_MAX_LENGTHS], char
     return lab_lengths(c->eval_lengths[0] ? c->eval_lengths : own, lengths, err);
 }
 
-/* Print the keys that define the measured text and the places in it. */
+/* Print the keys that determine on which parts of which text a model is measured. */
 static void text_key(const nn_config *c, char key[NN_PRINT_MAX])
 {
     snprintf(key, NN_PRINT_MAX, "%d|%lld|%s|%s|%s|%s|%g|%d|%lld|%lld|%lld|%lld|%lld|%lld|%d|%lld", (int)c->generate,
@@ -250,7 +250,7 @@ static void text_key(const nn_config *c, char key[NN_PRINT_MAX])
              (long long)c->eval_pieces, (long long)c->eval_stride, (int)c->bos, (long long)c->eval_ngrams);
 }
 
-/* Measure the n-gram baseline, unless w->ngrams is already for the same text and places. */
+/* Measure the n-gram baseline, unless w->ngrams was already measured on the same parts of the same text. */
 static int count_bytes(work *w, const nn_config *c, const lab_measure_options *how, const int64_t *lengths, int n,
                        char err[NN_ERR_MAX])
 {
@@ -267,7 +267,7 @@ static int count_bytes(work *w, const nn_config *c, const lab_measure_options *h
     return c->eval_ngrams > 0 && !w->ngrams ? -1 : 0;
 }
 
-/* Measure a trained model and return its line of results; NULL with err on failure. */
+/* Measure a trained model and return its results as one line; NULL with err on failure. */
 static json_t *measure(work *w, const nn_config *c, json_t *vary, rp_pool *pool, char err[NN_ERR_MAX])
 {
     char text[NN_PRINT_MAX];
@@ -299,7 +299,7 @@ static json_t *measure(work *w, const nn_config *c, json_t *vary, rp_pool *pool,
                              err);
 }
 
-/* Write the path of the weights for --keep: DIR/VALUE+VALUE-SEED.safetensors. */
+/* Write to `path` where --keep stores the weights: DIR/VALUE+VALUE-SEED.safetensors. */
 static void kept_path(char path[NN_TEXT_MAX], const char *dir, json_t *vary, int64_t seed)
 {
     const char *key, *between = "";
@@ -318,7 +318,7 @@ static void kept_path(char path[NN_TEXT_MAX], const char *dir, json_t *vary, int
 
 static int keep(const nn_model *m, const char *path, int64_t step, char err[NN_ERR_MAX])
 {
-    nn_model weights = *m; /* without the optimizer's averages */
+    nn_model weights = *m; /* without the optimizer's moving averages */
     weights.m = weights.v = NULL;
     return nn_checkpoint_save(&weights, path, step, NN_REAL, err);
 }
@@ -350,7 +350,8 @@ static int read_part(request *q, const char *value)
     q->parts = *slash == '/' ? strtoll(slash + 1, &end, 10) : 0;
     return q->parts >= 1 && q->parts <= 1000 && *end == 0 && q->part >= 1 && q->part <= q->parts
                ? CLI_OK
-               : cli_error(CLI_USAGE, "--shard: \"%.40s\" is not I/N with 1 <= I <= N <= 1000 (such as 1/2)", value);
+               : cli_error(CLI_USAGE,
+                           "--shard: \"%.40s\" is not I/N with 1 <= I <= N <= 1000 (write a part such as 1/2)", value);
 }
 
 static int on_option(void *context, int key, const char *value)
@@ -368,8 +369,8 @@ static int on_option(void *context, int key, const char *value)
     }
 }
 
-/* Choose the combinations of this part of the sweep, each different experiment once. Experiments that share a training
- * are in the same part. Return how many there are, or -1 with err. */
+/* Choose the combinations for this part of the sweep (--shard), each distinct experiment once. Experiments that share a
+ * training run go to the same part. Return their number, or -1 with err. */
 static int64_t choose_runs(const request *q, const nn_config *base, const plan *p, int64_t **index,
                            char err[NN_ERR_MAX])
 {
@@ -379,7 +380,9 @@ static int64_t choose_runs(const request *q, const nn_config *base, const plan *
     for (int k = 0; k < p->n_keys; k++)
         all *= p->n_values[k];
     *index = malloc((size_t)all * sizeof **index);
-    int code = *index ? 0 : nn_fail(err, "lab: out of memory for %lld experiments (use fewer values)", (long long)all);
+    int code =
+        *index ? 0
+               : nn_fail(err, "lab: out of memory while listing %lld experiments (use fewer values)", (long long)all);
     for (int64_t x = 0; x < all && code == 0; x++) {
         nn_config c = *base;
         json_t *vary = json_object();
@@ -412,13 +415,13 @@ static int check_texts(const nn_config *c, char err[NN_ERR_MAX])
         return nn_fail(err, "eval_previous: only decoders of text with length 2 or more can be measured (set "
                             "eval_previous = 0)");
     if (c->task == NN_ENCODER_DECODER)
-        return nn_fail(err, "task: a sweep cannot measure an encoder-decoder (use relpos lab train)");
+        return nn_fail(err, "task = encoder-decoder: a sweep cannot measure it (use relpos lab train)");
     int code = n < 0 ? -1 : lab_texts(&r, &tokenizer, err);
     if (c->generate != NN_GENERATE_NONE)
         return code == 0 ? lab_check_sizes(c, lengths, n, err) : -1;
     if (code == 0 && r.valid.n == 0)
         code = nn_fail(
-            err, "valid_share: 0, but a sweep needs a held-out text (set valid_share above 0, or valid to files)");
+            err, "valid_share = 0: a sweep needs a held-out text (set valid_share above 0, or set valid to files)");
     const lab_measure_options how = {c->eval_bytes, c->eval_pieces, c->eval_stride};
     lab_places places;
     code = code == 0 ? lab_choose_places(c, &r.valid, &how, lengths, n, &places, err) : code;
@@ -428,7 +431,7 @@ static int check_texts(const nn_config *c, char err[NN_ERR_MAX])
     return code;
 }
 
-/* Check every experiment before the first one is trained, because a training may take hours. Return an exit code. */
+/* Check every experiment before training the first, because a training run may take hours. Return an exit code. */
 static int check(const request *q, const nn_config *base, const plan *p, rp_pool *pool, const int64_t *index,
                  int64_t all)
 {
@@ -485,7 +488,7 @@ static int sweep(const request *q, const nn_config *base, const plan *p, rp_pool
     int64_t failed = 0;
     for (int64_t x = 0; x < all && code == CLI_OK && !stopped; x++) {
         nn_config c = *base;
-        io_json_lost(); /* clear the flag: an earlier experiment may have run out of memory */
+        io_json_lost(); /* clear the flag, which an earlier experiment may have set */
         json_t *vary = json_object(), *line = NULL;
         choose(p, index[x], &c, vary, err);
         lab_identify(&c, false, config);
@@ -496,7 +499,7 @@ static int sweep(const request *q, const nn_config *base, const plan *p, rp_pool
                                          1 / (double)all, &stopped, err);
             if (state == 0 && !stopped && !has_result)
                 state = (line = measure(&w, &c, vary, pool, err)) ? 0 : -1;
-            if (state != 0) { /* continue with the other experiments, because one may just diverge */
+            if (state != 0) { /* one experiment may just diverge: continue with the others */
                 failed++;
                 cli_error(CLI_OK, "sweep: position %s, seed %lld: %s", c.position, (long long)c.seed, err);
             } else if (!stopped && ((q->keep && keep(&w.trained.r.m, path, w.trained.r.step, err) != 0) ||
@@ -537,8 +540,8 @@ static int sweep_run(const cli_command *self, int argc, char **argv)
     if (code >= 0)
         return code;
     if (n == 0 || !(q.output || q.list))
-        return cli_error(CLI_USAGE, "lab sweep: %s (such as relpos lab sweep lab/first.lab -o out/first.jsonl)",
-                         n ? "no file for the results is named" : "no experiment is named");
+        return cli_error(CLI_USAGE, "lab sweep: %s (write relpos lab sweep lab/first.lab -o out/first.jsonl)",
+                         n ? "no file for the results was given" : "no experiment was given");
     nn_config base;
     plan p = {.seeds = 1};
     rp_pool *pool = NULL;

@@ -1,5 +1,5 @@
-/* train.c -- relpos lab train: train a model, with a log and checkpoints. A run that was stopped and resumed gives the
- * same bits as one without a stop. run.c makes the steps.
+/* train.c -- relpos lab train: train a model, with a log and checkpoints. A run that is stopped and resumed gives the
+ * same bits as an uninterrupted one. run.c runs the steps.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/cli/lab.h"
 #include "cli/progress.h"
@@ -19,9 +19,9 @@ static const cli_option options[] = {
     {"set", SET, "KEY=VALUE", "set a key, which overrides the experiment; may be given more than once"},
     {"resume", RESUME, NULL, "continue from the last checkpoint in DIR, as if the run had not stopped"},
     {"init", INIT, "DIR|FILE",
-     "copy arrays of the same name and shape from another run or model; list the arrays that keep their initial "
-     "values"},
-    {"until", UNTIL, "STEP", "stop at this step with a checkpoint; with 0 it has the initial weights"},
+     "copy the arrays with the same name and shape from another run or model, and list the others, which keep their "
+     "initial values"},
+    {"until", UNTIL, "STEP", "stop at this step and write a checkpoint; 0: write the initial weights"},
     {"threads", THREADS, "N", "use N threads, which does not change the results; default: all available"},
     {0},
 };
@@ -50,10 +50,10 @@ static int on_option(void *context, int key, const char *value)
 static int refuse_sweep_key(void *context, const char *key, const char *value, char err[NN_ERR_MAX])
 {
     (void)context, (void)value;
-    return nn_fail(err, "%.40s: relpos lab train makes one run (use relpos lab sweep for this experiment)", key);
+    return nn_fail(err, "%.40s: relpos lab train makes only one run (use relpos lab sweep for this experiment)", key);
 }
 
-/* Read the experiment, then the values of --set. Return an exit code, with a line in err. */
+/* Read the experiment file, then apply the --set options. Return an exit code, with a line in err. */
 static int read_experiment(nn_config *c, const char *path, const request *q, char err[NN_ERR_MAX])
 {
     nn_model plan;
@@ -71,8 +71,8 @@ static int read_experiment(nn_config *c, const char *path, const request *q, cha
     return code;
 }
 
-/* Check that a resumed run has the same configuration. Only log_every, eval_every, checkpoint_every and eval_lengths
- * may differ. */
+/* Check that a resumed run has the configuration of its checkpoint. Only log_every, eval_every, checkpoint_every and
+ * eval_lengths may differ. */
 static int same_experiment(const nn_config *now, const nn_config *then, char err[NN_ERR_MAX])
 {
     nn_config a = *now, b = *then;
@@ -96,8 +96,8 @@ static int same_experiment(const nn_config *now, const nn_config *then, char err
     return 0;
 }
 
-/* Remove lines of the log about steps after the checkpoint, because they will be repeated, and damaged lines. *measured
- * becomes true if the log has a measurement at the step of the checkpoint. */
+/* Remove damaged lines from the log, and lines about steps after the checkpoint, because those steps will be repeated.
+ * Set *measured to true if the log has a measurement at the checkpoint's step. */
 static int cut_log(const char *path, int64_t step, bool *measured, char err[NN_ERR_MAX])
 {
     struct stat st;
@@ -114,9 +114,9 @@ static int cut_log(const char *path, int64_t step, bool *measured, char err[NN_E
         const size_t size = strcspn(text + from, "\n"), all = size + (text[from + size] == '\n');
         bool no_memory;
         json_t *line = io_json(text + from, size, 0, NULL, &no_memory), *number = json_object_get(line, "step");
-        if (no_memory) { /* the line may be valid, so it must not be removed */
+        if (no_memory) { /* the line may be valid, so it must stay */
             free(text);
-            return nn_fail(err, "%.300s: out of memory for its lines (close other programs)", path);
+            return nn_fail(err, "%.300s: out of memory while reading its lines (close other programs)", path);
         }
         const bool keep = line && (!number || json_integer_value(number) <= step);
         *measured |= keep && json_integer_value(number) == step && json_object_get(line, "valid_loss") != NULL;
@@ -132,7 +132,7 @@ static int cut_log(const char *path, int64_t step, bool *measured, char err[NN_E
     return code;
 }
 
-/* Open the log for appending: a new file, or with `resume` the file of the run. Only a regular file is accepted, and
+/* Open the log for appending: a new file or, with `resume`, the existing one. Only regular files are accepted, and
  * symbolic links are not followed. Return NULL with err on failure. */
 static FILE *open_log(const char *path, bool resume, char err[NN_ERR_MAX])
 {
@@ -144,7 +144,7 @@ static FILE *open_log(const char *path, bool resume, char err[NN_ERR_MAX])
         return NULL;
     }
     if (there && !resume)
-        unlink(path); /* not truncated, because other links to the file may exist; if this fails, O_EXCL does too */
+        unlink(path); /* remove, not truncate: other links to the file may exist. If this fails, O_EXCL fails too */
     const int fd =
         open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NOCTTY | O_CLOEXEC | (resume ? 0 : O_EXCL), 0666);
     FILE *log = fd >= 0 ? fdopen(fd, "a") : NULL;
@@ -161,7 +161,7 @@ typedef struct trainer {
     const char *log_path;
     FILE *log;
     int dir;       /* descriptor of the locked directory */
-    bool measured; /* the log has a measurement at the step where the run begins */
+    bool measured; /* the log has a measurement at the first step of this run */
     int64_t saved; /* step of the last checkpoint; -1: none */
     cli_progress bar;
     char note[128];
@@ -228,8 +228,8 @@ static int measure(trainer *t, char err[NN_ERR_MAX])
     return lab_write_line(t->log, t->log_path, line, err);
 }
 
-/* Train until the last step, a signal, or a failure. Return 0, 1 if a signal or --until stopped the run early, or -1
- * with err. */
+/* Train until the last step, a signal, or a failure. Return 0; 1 if a signal or --until stopped the run early; -1 with
+ * err on failure. */
 static int train(trainer *t, char err[NN_ERR_MAX])
 {
     const nn_config *c = &t->r.c;
@@ -279,15 +279,15 @@ static int train(trainer *t, char err[NN_ERR_MAX])
     return t->r.step < c->steps;
 }
 
-/* Open and lock the run's directory, and read its checkpoint with --resume. */
+/* Open and lock the run's folder. With --resume, read its checkpoint. */
 static int open_run(trainer *t, char err[NN_ERR_MAX])
 {
     char path[NN_TEXT_MAX], warning[NN_ERR_MAX];
     const char *dir = t->q->dir;
     nn_config now = t->r.c;
     if (strlen(dir) + 40 > NN_TEXT_MAX)
-        return nn_fail(err, "--output: the name has %zu bytes (at most %d: name a shorter one)", strlen(dir),
-                       NN_TEXT_MAX - 40);
+        return nn_fail(err, "--output: the name has %zu bytes; it must have at most %d (use a shorter one)",
+                       strlen(dir), NN_TEXT_MAX - 40);
     if (lab_make_folder(dir, false, err) != 0)
         return -1;
     t->dir = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -295,14 +295,14 @@ static int open_run(trainer *t, char err[NN_ERR_MAX])
         return nn_fail(err, "%.300s: cannot be opened: %s (name another directory)", dir, strerror(errno));
     if (lab_lock(t->dir, dir, err) != 0)
         return -1;
-    int exists = ENOENT; /* 0 if a checkpoint exists, or the error of access() */
+    int exists = ENOENT; /* 0 if a checkpoint exists, otherwise the error of access() */
     static const char *const names[] = {"checkpoint", "previous"};
     for (int n = 0; n < 2 && exists == ENOENT; n++) {
         snprintf(path, sizeof path, "%s/%s.safetensors", dir, names[n]);
         exists = access(path, F_OK) == 0 ? 0 : errno;
     }
     if (exists != ENOENT && !t->q->resume)
-        return nn_fail(err, "%.300s: it has a run already%s%s (continue it with --resume, or name another directory)",
+        return nn_fail(err, "%.300s: it already has a run%s%s (continue it with --resume, or name another directory)",
                        dir, exists == 0 ? "" : ", or one that cannot be read: ", exists == 0 ? "" : strerror(exists));
     t->saved = -1;
     if (!t->q->resume)
@@ -318,7 +318,7 @@ static int open_run(trainer *t, char err[NN_ERR_MAX])
     return 0;
 }
 
-/* Copy the weights of --init, and print which parameters it does not have. */
+/* Copy the weights from the model of --init, and print which parameters it lacks. */
 static int take_weights(trainer *t, char err[NN_ERR_MAX])
 {
     char warning[NN_ERR_MAX], place[PATH_MAX];
@@ -332,14 +332,16 @@ static int take_weights(trainer *t, char err[NN_ERR_MAX])
     const nn_tokenizer *a = m->tokenizer, *b = from.tokenizer;
     bool *taken = calloc((size_t)m->n_params, sizeof *taken);
     int32_t count = 0;
-    int code = taken ? 0 : nn_fail(err, "lab: out of memory for %d names (close other programs)", (int)m->n_params);
+    int code =
+        taken ? 0
+              : nn_fail(err, "lab: out of memory while comparing %d names (close other programs)", (int)m->n_params);
     if (code == 0 && (!a != !b || (a && (a->size != b->size || memcmp(a->model, b->model, a->size) != 0))))
         code = nn_fail(err, "--init: %.300s has another tokenizer (use the same tokenizer, or another model)", path);
     if (code == 0 && (count = nn_model_take(m, &from, taken)) == 0)
         code = nn_fail(err, "--init: %.300s has no array of the same name and shape (name another model)", path);
     if (code == 0) {
         json_t *anew = json_array();
-        const char *between = "; anew: ";
+        const char *between = "; with initial values: ";
         printf("%s: %d arrays of %s", t->q->dir, (int)count, path);
         for (int32_t n = 0; n < m->n_params; n++)
             if (!taken[n]) {
@@ -366,9 +368,9 @@ static int run(const cli_command *self, int argc, char **argv)
         return code;
     if (n == 0)
         return cli_error(CLI_USAGE,
-                         "lab train: no experiment is named (such as relpos lab train lab/first.lab -o out/run)");
+                         "lab train: no experiment was given (write relpos lab train lab/first.lab -o out/run)");
     if (!q.dir)
-        return cli_error(CLI_USAGE, "lab train: no directory for the run is named (name it with -o DIR)");
+        return cli_error(CLI_USAGE, "lab train: no directory for the run was given (give one with -o DIR)");
     if (q.init && q.resume)
         return cli_error(CLI_USAGE, "--init: --resume continues with the weights of the run (remove one of them)");
     trainer t = {.q = &q, .log_path = log_path, .dir = -1, .measured = false};

@@ -1,5 +1,6 @@
-/* training.c -- one training of a sweep. Its state (weights, and times and losses of the steps) is saved in a folder
- * beside the results. If the sweep is stopped or killed, the next sweep continues from that state with the same bits.
+/* training.c -- one training run of a sweep. Its state (weights, and the times and losses of its steps) is saved in a
+ * folder beside the results. If the sweep is stopped or killed, the next sweep continues from that state and gives the
+ * same bits.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/cli/training.h"
 #include "io/io.h"
@@ -31,7 +32,7 @@ void lab_identify(const nn_config *c, bool training, char text[NN_PRINT_MAX])
 
 /* ---------------------------------------------------------------------------------------------- the folder */
 
-/* Remove the files steps-N.json, except those of two steps. */
+/* Remove all files steps-N.json except those of the two given steps. */
 static void clean(const char *folder, int64_t step, int64_t before)
 {
     char kept[2][40], path[NN_TEXT_MAX];
@@ -72,11 +73,12 @@ static int save(lab_training *t, const char *folder, char err[NN_ERR_MAX])
     json_decref(all);
     snprintf(path, sizeof path, "%.700s/steps-%lld.json", folder, (long long)t->r.step);
     if (code == 0 && (!text || io_json_lost()))
-        code = nn_fail(err, "lab: out of memory for %lld steps (close other programs)", (long long)t->r.step);
+        code =
+            nn_fail(err, "lab: out of memory while recording %lld steps (close other programs)", (long long)t->r.step);
     if (code == 0 && io_write_bytes(path, text, strlen(text), why) != 0)
         code = nn_fail(err, "%.400s", why);
     free(text);
-    if (code == 0) /* written last: its step names the steps-N.json that belongs to it */
+    if (code == 0) /* written last, because its step selects the steps-N.json to read */
         code = nn_checkpoint_write(&t->r.m, folder, t->r.step, err);
     if (code == 0) {
         clean(folder, t->r.step, t->saved);
@@ -85,7 +87,7 @@ static int save(lab_training *t, const char *folder, char err[NN_ERR_MAX])
     return code;
 }
 
-/* Read the times and losses of the steps before t->r.step. Return false if there are none. */
+/* Read the times and losses of the steps before t->r.step. Return false if they are missing. */
 static bool take_steps(lab_training *t, const char *folder)
 {
     char path[NN_TEXT_MAX], err[NN_ERR_MAX];
@@ -105,7 +107,7 @@ static bool take_steps(lab_training *t, const char *folder)
     return valid;
 }
 
-/* Read the state in the folder if it belongs to this training; otherwise remove it and begin at step 0. */
+/* Load the state in the folder if it belongs to this training run. Otherwise remove it and begin at step 0. */
 static int go_on(lab_training *t, const nn_config *c, const char *folder, char err[NN_ERR_MAX])
 {
     char path[NN_TEXT_MAX], now[NN_PRINT_MAX], then[NN_PRINT_MAX], warning[NN_ERR_MAX], why[NN_ERR_MAX];
@@ -125,7 +127,7 @@ static int go_on(lab_training *t, const nn_config *c, const char *folder, char e
                   (long long)t->r.step);
         return 0;
     }
-    nn_model_destroy(&t->r.m); /* the state is of another experiment, or its steps-N.json is damaged */
+    nn_model_destroy(&t->r.m); /* the state belongs to another experiment, or its steps-N.json is damaged */
     memset(&t->r.m, 0, sizeof t->r.m);
     t->r.step = 0;
     t->sum = 0;
@@ -184,7 +186,7 @@ int lab_training_run(lab_training *t, const nn_config *c, rp_pool *pool, const c
     t->saved = -1;
     t->previous = c->eval_previous > 0 ? json_array() : NULL;
     t->seconds = malloc((size_t)c->steps * sizeof *t->seconds);
-    int code = t->seconds ? 0 : nn_fail(err, "lab: out of memory (use fewer steps)");
+    int code = t->seconds ? 0 : nn_fail(err, "lab: out of memory while preparing the training (use fewer steps)");
     if (code == 0 && folder)
         code = go_on(t, c, folder, err);
     if (code == 0 && lab_begin(&t->r) != CLI_OK)

@@ -12,15 +12,15 @@ double nn_rate(const nn_config *c, int64_t step)
     return c->lr_min + (c->lr - c->lr_min) * 0.5 * (1 + cos(3.141592653589793 * fmin(done, 1)));
 }
 
-enum { CHUNK = 1 << 14 }; /* weights per task */
+enum { CHUNK = 1 << 14 }; /* weights that one task updates */
 
 typedef struct adamw_job {
     nn_model *m;
     const nn_param *p;
-    double *squares;   /* sum of the squared gradients of each chunk */
-    real rate, shrink; /* learning rate of p, and its product with the weight decay */
+    double *squares;   /* sum of squared gradients in each chunk */
+    real rate, shrink; /* learning rate of p; learning rate times weight decay */
     real clip, b1, b2, eps;
-    real correct1, correct2; /* factors of bias correction */
+    real correct1, correct2; /* factors for the bias correction of the two averages */
 } adamw_job;
 
 static void squares_task(void *context, int64_t t, int32_t worker)
@@ -29,7 +29,7 @@ static void squares_task(void *context, int64_t t, int32_t worker)
     const int64_t from = t * CHUNK, to = from + CHUNK < j->m->n_weights ? from + CHUNK : j->m->n_weights;
     double lane[8] = {0};
     (void)worker;
-    for (int64_t x = from; x < to; x++) /* the gaps between parameters are zero */
+    for (int64_t x = from; x < to; x++) /* includes the gaps between parameters, where gradients are zero */
         lane[x % 8] += (double)j->m->g[x] * (double)j->m->g[x];
     j->squares[t] = ((lane[0] + lane[1]) + (lane[2] + lane[3])) + ((lane[4] + lane[5]) + (lane[6] + lane[7]));
 }
@@ -68,7 +68,7 @@ double nn_adamw(nn_model *m, rp_pool *pool, int64_t step)
         sum += j.squares[t];
     free(j.squares);
     const double norm = sqrt(sum), rate = nn_rate(c, step), t = (double)(step + 1);
-    if (!isfinite(norm)) /* no weight has changed; the caller stops */
+    if (!isfinite(norm)) /* return without changing weights; the caller stops the run */
         return norm;
     j.clip = (real)(c->clip > 0 && norm > c->clip ? c->clip / norm : 1);
     j.b1 = (real)c->beta1;

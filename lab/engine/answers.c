@@ -1,9 +1,9 @@
-/* answers.c -- how well a net answers generated lines: the loss of the answers, and how many answers are right.
+/* answers.c -- measures how well a net answers generated lines: the loss of the answers, and how many are correct.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/net_layers.h"
 #include <stdlib.h>
 
-/* Scratch for one batch of windows, [batch, length] each. */
+/* Scratch for one batch of windows; each array is [batch, length]. */
 typedef struct windows {
     int32_t *tokens, *target;
     double *loss;
@@ -19,7 +19,7 @@ static int create_windows(windows *w, int64_t batch, int64_t length, char err[NN
                    .right = malloc(n * sizeof *w->right)};
     return w->tokens && w->target && w->loss && w->right
                ? 0
-               : nn_fail(err, "lab: out of memory for a batch (use smaller sizes)");
+               : nn_fail(err, "lab: out of memory while preparing a batch (use smaller sizes)");
 }
 
 static void destroy_windows(windows *w)
@@ -30,7 +30,7 @@ static void destroy_windows(windows *w)
     free(w->right);
 }
 
-/* Return how many of the first `lines` lines of a batch have only right targets. */
+/* Return how many of the first `lines` lines of a batch have only correct predictions. */
 static int64_t count_right(const bool *right, const int32_t *target, int64_t lines, int64_t length)
 {
     int64_t n = 0;
@@ -43,11 +43,11 @@ static int64_t count_right(const bool *right, const int32_t *target, int64_t lin
     return n;
 }
 
-/* Compute the losses of a batch whose first line is number `first`, and add its first `lines` lines to the sums. */
+/* Compute the losses of a batch that begins with line `first`, and add those of its first `lines` lines to the sums. */
 static int add_batch(nn_net *n, const windows *w, int64_t size, int64_t length, int64_t first, int64_t lines,
                      nn_answers *to, char err[NN_ERR_MAX])
 {
-    const uint64_t held_out = nn_random(0, 11, 0); /* larger than any seed of an experiment */
+    const uint64_t held_out = nn_random(0, 11, 0); /* a seed that no experiment can use, because it is larger */
     double mean;
     if (nn_generate_batch(&n->m->c, size, held_out, first, n->batch, length, w->tokens, w->target, err) != 0)
         return -1;

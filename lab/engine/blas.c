@@ -1,5 +1,5 @@
-/* blas.c -- loading a CBLAS at run time, so the program itself does not depend on one. rp_isa_found detects the
- * processor.
+/* blas.c -- loads a CBLAS at run time, so the program does not depend on one. rp_isa_found detects the instruction sets
+ * of the processor.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/nn.h"
 #include <dlfcn.h>
@@ -17,16 +17,15 @@
 nn_gemm *nn_blas_gemm;
 static char name[256], note[256];
 
-/* Look up a function in a library. ISO C has no cast from void * to a function pointer, but POSIX allows the
- * conversion. */
+/* Look up a function in a library. ISO C cannot cast void * to a function pointer, but POSIX allows copying it. */
 static void find(void *library, const char *symbol, void *function, size_t size)
 {
     void *p = library ? dlsym(library, symbol) : NULL;
     memcpy(function, &p, size);
 }
 
-/* Return the vector width of an OpenBLAS core of x86-64: 0 below AVX2, 1 for AVX2, 2 above. Unknown names return 2:
- * they are newer cores or other architectures. */
+/* Return the vector width that an OpenBLAS core of x86-64 uses: 0 below AVX2, 1 for AVX2, 2 above. Unknown names give
+ * 2: they are newer cores or other architectures. */
 static int width_of(const char *core)
 {
     static const char *const below[] = {"Unknown",    "Generic",    "Katmai", "Coppermine",  "Northwood",
@@ -46,11 +45,11 @@ static int width_of(const char *core)
 
 const char *nn_blas_core(const char *core, bool avx2, bool avx512)
 {
-    const int width = avx512 ? 2 : avx2 ? 1 : 0; /* vector width of this processor */
+    const int width = avx512 ? 2 : avx2 ? 1 : 0; /* width that this processor supports */
     return width_of(core) >= width ? NULL : width == 2 ? "SkylakeX" : "Haswell";
 }
 
-static char not_loaded[256]; /* error of dlopen for the first name that load() tried */
+static char not_loaded[256]; /* dlopen's error for the first name that load() tried */
 
 static void *load(const char *path)
 {
@@ -66,7 +65,7 @@ static void *load(const char *path)
     return library;
 }
 
-/* Return the core whose kernels the library runs; "" for a CBLAS that is not OpenBLAS. */
+/* Return the name of the core whose kernels the library uses; "" if it is not OpenBLAS. */
 static const char *core_of(void *library)
 {
     char *(*core)(void);
@@ -74,7 +73,7 @@ static const char *core_of(void *library)
     return core ? core() : "";
 }
 
-/* Return a core with wider kernels that this processor can run; NULL if the library already runs such kernels. */
+/* Return a core with wider kernels that this processor can run; NULL if the library already uses such kernels. */
 static const char *better_core(void *library)
 {
     return nn_blas_core(core_of(library), rp_isa_found("avx2") == 1, rp_isa_found("avx512") == 1);
@@ -82,7 +81,7 @@ static const char *better_core(void *library)
 
 static const char key[] = "OPENBLAS_CORETYPE";
 
-/* Close the library and load it again with OPENBLAS_CORETYPE set to `core`; with NULL it chooses the core itself. */
+/* Close the library and load it again with OPENBLAS_CORETYPE set to `core`. With core = NULL the library chooses. */
 static void *load_again(void *library, const char *path, const char *core)
 {
     dlclose(library);
@@ -94,10 +93,10 @@ static void *load_again(void *library, const char *path, const char *core)
     return library;
 }
 
-/* Load the library with the fastest kernels it has for this processor. An OpenBLAS older than the processor runs
- * kernels for an older core, at half the speed or less. It chooses the kernels when it is loaded, so this function
- * loads it again with a core name set. An OpenBLAS that does not know the name falls back to its slowest kernels; the
- * function therefore keeps the best attempt. */
+/* Load the library with the fastest kernels that it has for this processor. An OpenBLAS older than the processor does
+ * not recognise it and uses the kernels of an older core, at half the speed or less. It chooses the kernels when it is
+ * loaded, so reload it with another core name. If it does not know that name either, it falls back to its slowest
+ * kernels; therefore keep the best attempt. */
 static void *load_best(const char *path)
 {
     const char *set = getenv(key);
@@ -137,8 +136,8 @@ int nn_blas_memory(int32_t threads, char err[NN_ERR_MAX])
     free(block);
     return n == threads ? 0
                         : nn_fail(err,
-                                  "lab: out of memory for the CBLAS, which needs about %zu MB for each of %d threads "
-                                  "(use --threads 1, or a larger ulimit -v)",
+                                  "lab: out of memory while starting the CBLAS, which needs about %zu MB for each of "
+                                  "%d threads (use --threads 1, or a larger ulimit -v)",
                                   buffer >> 20, (int)threads);
 }
 

@@ -1,4 +1,4 @@
-/* common.c -- helpers of all files of lab/engine: error messages, random numbers, reading a file.
+/* common.c -- helpers for all files of lab/engine: error messages, random numbers, reading a file.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "src/base/random.h"
 #include "lab/engine/nn.h"
@@ -46,7 +46,7 @@ double nn_normal(uint64_t seed, uint64_t stream, uint64_t n)
 
 unsigned char *nn_read_file(const char *path, size_t *size, char err[NN_ERR_MAX])
 {
-    /* O_NONBLOCK: opening a pipe without a writer would block, but it should fail below instead. */
+    /* O_NONBLOCK: without it, opening a pipe that has no writer would block. With it, reading fails below. */
     const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
     struct stat st;
     unsigned char *bytes = NULL;
@@ -57,11 +57,12 @@ unsigned char *nn_read_file(const char *path, size_t *size, char err[NN_ERR_MAX]
     if (fstat(fd, &st) != 0) {
         nn_fail(err, "%.300s: cannot be read: %s", path, strerror(errno));
     } else if (!S_ISREG(st.st_mode)) {
-        nn_fail(err, "%.300s: it is not a regular file (name files, not pipes or folders)", path);
+        nn_fail(err, "%.300s: it is not a regular file (name a file, not a pipe or folder)", path);
     } else if (st.st_size == 0) {
         nn_fail(err, "%.300s: it is empty (name a file with text)", path);
     } else if (!(bytes = malloc((size_t)st.st_size + 1))) {
-        nn_fail(err, "%.300s: out of memory for its %lld bytes (use a shorter text)", path, (long long)st.st_size);
+        nn_fail(err, "%.300s: out of memory while reading its %lld bytes (use a shorter text)", path,
+                (long long)st.st_size);
     } else {
         *size = 0;
         ssize_t got;

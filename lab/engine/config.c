@@ -1,4 +1,5 @@
-/* config.c -- experiments as text. One table of keys drives the parser, the range checks, the printer and the help.
+/* config.c -- experiments as text. A single table of keys drives the parser, the range checks, the printed form and the
+ * help.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "src/base/edits.h"
 #include "lab/engine/nn.h"
@@ -16,7 +17,7 @@ typedef struct key {
     const char *name;
     key_type type;
     size_t offset;
-    const char *choices; /* KEY_CHOICE: "a|b" for the values 0 and 1 */
+    const char *choices; /* KEY_CHOICE: names of the values 0, 1, ... as "a|b" */
     double min, max;
     const char *default_value;
     const char *help;
@@ -29,9 +30,10 @@ static const key keys[] = {
      "and write a target"},
     {"layers", KEY_INT, AT(layers), NULL, 1, 256, "2", "number of blocks of attention and MLP"},
     {"decoder_layers", KEY_INT, AT(decoder_layers), NULL, 0, 256, "0",
-     "layers of the decoder in an encoder-decoder, where `layers` counts the encoder's; 0: same as layers"},
+     "layers of the decoder in an encoder-decoder, where `layers` is the number for the encoder; 0: same as layers"},
     {"width", KEY_INT, AT(width), NULL, 1, 65536, "64", "channels of the residual stream"},
-    {"heads", KEY_INT, AT(heads), NULL, 1, 1024, "4", "attention heads per layer; width must be a multiple of it"},
+    {"heads", KEY_INT, AT(heads), NULL, 1, 1024, "4",
+     "attention heads per layer; width must be a multiple of this number"},
     {"mlp", KEY_INT, AT(mlp), NULL, 1, 1 << 20, "256", "channels inside the MLP"},
     {"activation", KEY_CHOICE, AT(act), "gelu|relu|swiglu|geglu", 0, 0, "gelu",
      "activation of the MLP; gelu uses the tanh formula; swiglu and geglu are gated and add a third matrix"},
@@ -39,8 +41,8 @@ static const key keys[] = {
      "norm before each attention and MLP, and after the last layer"},
     {"norm_eps", KEY_REAL, AT(norm_eps), NULL, 1e-12, 1, "1e-5", "added to the variance in a norm"},
     {"vocab", KEY_INT, AT(vocab), NULL, 2, 1 << 20, "256",
-     "number of tokens: 256 for bytes (257 with bos); with a tokenizer, at least its number of tokens; for an "
-     "encoder-decoder at least 259, as in ByT5"},
+     "number of tokens: 256 for bytes, or 257 with bos; with a tokenizer, at least its number of tokens; for an "
+     "encoder-decoder, at least 259 (ByT5 has 384)"},
     {"classes", KEY_INT, AT(classes), NULL, 2, 1 << 20, "2", "number of classes of a classifier; each file is a class"},
     {"tied", KEY_CHOICE, AT(tied), "0|1", 0, 0, "1",
      "1: the embedding is also the output matrix; an encoder-decoder then divides by sqrt(width) before it, as T5 "
@@ -65,7 +67,7 @@ static const key keys[] = {
     {"nope_every", KEY_INT, AT(nope_every), NULL, 0, 1024, "0",
      "omit the position terms in layers N, 2N, 3N and so on: with 4, in every fourth layer; 0: all layers have terms"},
     {"random_positions", KEY_INT, AT(random_positions), NULL, 0, 1 << 24, "0",
-     "above 0: draw the positions of a window at random from 0 to N - 1, in ascending order (Ruoss 2023)"},
+     "N above 0: draw the positions of a window at random from 0 to N - 1, in ascending order (Ruoss 2023)"},
     {"fire_scales", KEY_CHOICE, AT(fire_scales), "fixed|learned", 0, 0, "fixed",
      "c and L of fire: fixed, or learned in each layer from the values in position"},
     {"log_scale", KEY_CHOICE, AT(log_scale), "none|fixed|learned", 0, 0, "none",
@@ -85,12 +87,13 @@ static const key keys[] = {
     {"sinusoidal_scale", KEY_REAL, AT(sinusoidal_scale), NULL, 0, 1e6, "0",
      "amplitude of sinusoidal positions; 0: the size of the initial embeddings, which is 1 with embedding_scale = 0"},
     {"length", KEY_INT, AT(length), NULL, 1, 1 << 24, "128",
-     "tokens in a training window; for an encoder-decoder, the most tokens in a source with its end token"},
+     "tokens in a training window; for an encoder-decoder, the largest number of tokens in a source, with its end "
+     "token"},
     {"target_length", KEY_INT, AT(target_length), NULL, 0, 1 << 24, "0",
-     "most tokens in a target of an encoder-decoder with its end token; 0: same as length"},
+     "largest number of tokens in a target of an encoder-decoder, with its end token; 0: same as length"},
     {"batch", KEY_INT, AT(batch), NULL, 1, 65536, "8", "windows or pairs in a batch"},
     {"accumulate", KEY_INT, AT(accumulate), NULL, 1, 65536, "1",
-     "batches in a step; their gradients are added, so memory stays that of one batch"},
+     "batches in a step; their gradients are added, so a step needs the memory of one batch"},
     {"steps", KEY_INT, AT(steps), NULL, 1, 1000000000, "300", "steps of the optimizer"},
     {"warmup", KEY_INT, AT(warmup), NULL, 0, 1000000000, "30", "steps over which the learning rate rises to lr"},
     {"lr", KEY_REAL, AT(lr), NULL, 0, 100, "0.003", "learning rate"},
@@ -104,13 +107,14 @@ static const key keys[] = {
      "AdamW: weight decay of matrices, multiplied by the learning rate"},
     {"weight_decay_terms", KEY_REAL, AT(weight_decay_terms), NULL, 0, 100, "0",
      "AdamW: weight decay of learned arrays of position terms"},
-    {"clip", KEY_REAL, AT(clip), NULL, 0, 1e9, "1", "largest norm of the gradients of all weights; 0: no limit"},
+    {"clip", KEY_REAL, AT(clip), NULL, 0, 1e9, "1",
+     "scale the gradients down if the norm of all of them is above this; 0: never"},
     {"seed", KEY_INT, AT(seed), NULL, 0, 1e15, "1", "seed of the initial weights, the windows and dropout"},
     {"log_every", KEY_INT, AT(log_every), NULL, 1, 1000000000, "10", "steps between lines in the log"},
     {"eval_every", KEY_INT, AT(eval_every), NULL, 0, 1000000000, "0",
      "steps between measurements on the held-out text; 0: only at the end"},
     {"eval_bytes", KEY_INT, AT(eval_bytes), NULL, 1, 1e15, "65536",
-     "most bytes of the held-out text that a measurement reads"},
+     "largest number of bytes of the held-out text that a measurement reads"},
     {"eval_pieces", KEY_INT, AT(eval_pieces), NULL, 1, 1000000, "1",
      "pieces that eval_bytes is divided into, spread evenly over the held-out text; results list the loss of each "
      "piece"},
@@ -154,7 +158,7 @@ bool nn_config_key(int index, const char **name, const char **value, const char 
     return true;
 }
 
-/* The keys that each preset sets, for attention as in well-known sources. */
+/* The keys that each preset sets. Presets reproduce the attention of well-known papers and models. */
 static const struct preset {
     const char *name, *position, *encoder_position;
     int32_t layers, heads;
@@ -165,11 +169,11 @@ static const struct preset {
     {"t5", "t5,buckets=32,max_distance=128,bidirectional=0", "t5,buckets=32,max_distance=128", 1, 0,
      1}, /* Raffel 2020: one bias for all layers, scale 1 */
     {"real", "real,max_distance=128,sign=-1", "", 0, 1,
-     0}, /* one table for all heads, over positions that may be fractions */
+     0}, /* one table shared by all heads; positions may be fractional */
 };
 enum { N_PRESETS = sizeof presets / sizeof *presets };
 
-/* Read a number with nothing after it. This uses the parser of terms, because that does not depend on the locale. */
+/* Parse a number that fills the whole text. This uses the parser of terms, which does not depend on the locale. */
 static bool read_real(const char *value, double *x)
 {
     char text[96], names[RP_MAX_ARRAYS][RP_NAME_MAX];
@@ -198,7 +202,8 @@ static int set_key(nn_config *c, const key *k, const char *value, char err[NN_ER
     char *field = (char *)c + k->offset;
     if (k->type == KEY_TEXT) {
         if (strlen(value) >= NN_TEXT_MAX)
-            return nn_fail(err, "%s: %zu bytes (at most %d: shorten it)", k->name, strlen(value), NN_TEXT_MAX - 1);
+            return nn_fail(err, "%s: the value has %zu bytes; it must have at most %d (shorten it)", k->name,
+                           strlen(value), NN_TEXT_MAX - 1);
         snprintf(field, NN_TEXT_MAX, "%s", value);
         return 0;
     }
@@ -235,7 +240,7 @@ static int set_key(nn_config *c, const key *k, const char *value, char err[NN_ER
 int nn_config_set(nn_config *c, const char *name, const char *value, char err[NN_ERR_MAX])
 {
     const char *best = NULL;
-    size_t fewest = 4; /* suggest only keys at an edit distance below this */
+    size_t fewest = 4; /* suggest only keys with an edit distance below this */
     if (strcmp(name, "preset") == 0) {
         for (int n = 0; n < N_PRESETS; n++)
             if (strcmp(presets[n].name, value) == 0) {
@@ -282,7 +287,7 @@ double nn_embedding_init(const nn_config *c)
         return c->embedding_init;
     if (c->embedding_scale == 0)
         return 1 / sqrt((double)c->width);
-    return c->task == NN_ENCODER_DECODER && c->tied ? 1 : 0.02; /* 1: the head then divides by sqrt(width) */
+    return c->task == NN_ENCODER_DECODER && c->tied ? 1 : 0.02; /* 1, because the head then divides by sqrt(width) */
 }
 
 double nn_sinusoidal_scale(const nn_config *c)
@@ -297,48 +302,48 @@ double nn_sinusoidal_scale(const nn_config *c)
 int nn_config_check(const nn_config *c, char err[NN_ERR_MAX])
 {
     if (c->width % c->heads != 0)
-        return nn_fail(err, "width: %lld is not a multiple of heads, %lld (such as %lld)", (long long)c->width,
-                       (long long)c->heads, (long long)((c->width / c->heads + 1) * c->heads));
+        return nn_fail(err, "width = %lld: it is not a multiple of heads, %lld (set width = %lld, for example)",
+                       (long long)c->width, (long long)c->heads, (long long)((c->width / c->heads + 1) * c->heads));
     if (c->task == NN_ENCODER_DECODER && c->tokenizer[0])
         return nn_fail(err, "tokenizer: an encoder-decoder uses ByT5's tokens, which are bytes (remove the key)");
     if (c->task == NN_ENCODER_DECODER && c->vocab < NN_TOKENS)
         return nn_fail(err,
-                       "vocab: %lld is too small for an encoder-decoder (at least %d: 256 bytes and 3 special tokens; "
-                       "ByT5 has 384)",
+                       "vocab = %lld: an encoder-decoder needs at least %d, for 256 bytes and 3 special tokens (set "
+                       "vocab = 384, as in ByT5)",
                        (long long)c->vocab, NN_TOKENS);
     if (c->log_scale != NN_LOG_NONE && (c->task != NN_DECODER || c->length < 2))
-        return nn_fail(err, "log_scale: only decoders with length 2 or more have it (set log_scale = none)");
+        return nn_fail(err, "log_scale: only decoders with length 2 or more support it (set log_scale = none)");
     if (c->random_positions > 0 && c->task == NN_ENCODER_DECODER)
         return nn_fail(err,
-                       "random_positions: %lld, but an encoder-decoder does not support them (set random_positions = "
-                       "0)",
+                       "random_positions = %lld: an encoder-decoder does not support them (set random_positions = 0)",
                        (long long)c->random_positions);
     if (c->random_positions > 0 && c->random_positions < c->length)
-        return nn_fail(err, "random_positions: %lld, fewer than length, %lld (at least as many, such as %lld)",
+        return nn_fail(err,
+                       "random_positions = %lld: it is below length, %lld (set random_positions = %lld, for example)",
                        (long long)c->random_positions, (long long)c->length, 4 * (long long)c->length);
     if (c->bos && c->task != NN_DECODER)
-        return nn_fail(err, "bos: 1, but only decoders support it (set bos = 0)");
+        return nn_fail(err, "bos = 1: only decoders support it (set bos = 0)");
     if (c->generate != NN_GENERATE_NONE) {
         if (c->task != NN_DECODER || c->tokenizer[0])
             return nn_fail(err, "generate: only decoders of bytes can train on generated lines (set generate = none)");
         if (c->generate_size > nn_generated_end(c->generate))
-            return nn_fail(err, "generate_size: %lld (at most %lld for this task)", (long long)c->generate_size,
-                           (long long)nn_generated_end(c->generate));
+            return nn_fail(err, "generate_size = %lld: it is too large for this task (use at most %lld)",
+                           (long long)c->generate_size, (long long)nn_generated_end(c->generate));
         if (c->length < nn_generated_window(c, c->generate_size))
-            return nn_fail(err, "length: %lld, but lines of generate_size %lld have %lld tokens (set length = %lld)",
+            return nn_fail(err, "length = %lld: lines of generate_size %lld have %lld tokens (set length = %lld)",
                            (long long)c->length, (long long)c->generate_size,
                            (long long)nn_generated_window(c, c->generate_size),
                            (long long)nn_generated_window(c, c->generate_size));
     }
     if (c->warmup > c->steps)
-        return nn_fail(err, "warmup: %lld is more than steps, %lld (use a smaller warmup or more steps)",
+        return nn_fail(err, "warmup = %lld: it is above steps, %lld (use a smaller warmup or more steps)",
                        (long long)c->warmup, (long long)c->steps);
     if (c->lr_min > c->lr)
-        return nn_fail(err, "lr_min: %g is above lr, %g (use a lower lr_min or a higher lr)", c->lr_min, c->lr);
+        return nn_fail(err, "lr_min = %g: it is above lr, %g (use a lower lr_min or a higher lr)", c->lr_min, c->lr);
     return 0;
 }
 
-/* Cut the comment off a line. A # begins a comment only at the start of the line or value or after a space, because
+/* Remove a comment from a line. A # begins a comment only at the start of the line or value, or after a space, because
  * file names may contain #. */
 static void cut_comment(char *line)
 {
@@ -350,7 +355,7 @@ static void cut_comment(char *line)
         }
 }
 
-/* Remove white space at both ends of the text, in place. */
+/* Remove white space at both ends of a text, in place. */
 static char *trim(char *text)
 {
     while (isspace((unsigned char)*text))
@@ -369,8 +374,8 @@ int nn_config_parse(nn_config *c, const char *name, const char *text, nn_other_k
         const size_t size = strcspn(text, "\n");
         number++;
         if (size >= sizeof line)
-            return nn_fail(err, "%s:%d: the line has %zu bytes (at most %zu: shorten it)", name, number, size,
-                           sizeof line - 1);
+            return nn_fail(err, "%s:%d: the line has %zu bytes; it must have at most %zu (shorten it)", name, number,
+                           size, sizeof line - 1);
         memcpy(line, text, size);
         line[size] = 0;
         text += size + (text[size] == '\n');
@@ -385,7 +390,7 @@ int nn_config_parse(nn_config *c, const char *name, const char *text, nn_other_k
         char *right = trim(equal + 1);
         for (int n = 0; n < n_seen; n++)
             if (strcmp(seen[n], left) == 0)
-                return nn_fail(err, "%s:%d: %.40s is given twice (remove one of the lines)", name, number, left);
+                return nn_fail(err, "%s:%d: %.40s was given twice (remove one of the lines)", name, number, left);
         if (n_seen < 128)
             snprintf(seen[n_seen++], 40, "%.39s", left);
         const bool extra =

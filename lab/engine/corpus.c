@@ -1,4 +1,5 @@
-/* corpus.c -- UTF-8 files as tokens, the split into training text and held-out text, and the windows of each step.
+/* corpus.c -- reads UTF-8 files as tokens, splits them into training text and held-out text, and cuts the windows of
+ * each step.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/nn.h"
 #include "io/io.h"
@@ -6,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Find the line and column of a byte, counted from 1 as editors do. */
+/* Find the line and the column of a byte. Both count from 1, as in editors. */
 static void line_and_column(const unsigned char *bytes, size_t at, size_t *line, size_t *column)
 {
     *line = *column = 1;
@@ -58,7 +59,8 @@ static int add_file(nn_text *t, const char *path, char err[NN_ERR_MAX])
     free(bytes);
     free(tokens);
     if (!more || !end)
-        return nn_fail(err, "%.300s: out of memory for its %lld tokens (use a shorter text)", path, (long long)n);
+        return nn_fail(err, "%.300s: out of memory while reading its %lld tokens (use a shorter text)", path,
+                       (long long)n);
     t->n += n;
     t->end[t->n_files++] = t->n;
     return 0;
@@ -80,7 +82,7 @@ int nn_text_read(nn_text *t, const char *files, const nn_tokenizer *tokenizer, i
     char path[NN_TEXT_MAX];
     *t = (nn_text){.tokenizer = tokenizer};
     if (!nn_text_name(files, 0, path))
-        return nn_fail(err, "text: no file is named (text = FILE ...)");
+        return nn_fail(err, "text: no file was given (set text = FILE ...)");
     for (int32_t f = 0; nn_text_name(files, f, path); f++)
         if (add_file(t, path, err) != 0) {
             nn_text_free(t);
@@ -89,7 +91,8 @@ int nn_text_read(nn_text *t, const char *files, const nn_tokenizer *tokenizer, i
     if (t->n < min_tokens) {
         const long long n = t->n;
         nn_text_free(t);
-        return nn_fail(err, "text: %lld %s (at least %lld are needed: use a longer text or a shorter length)", n,
+        return nn_fail(err,
+                       "text: it has %lld %s, but at least %lld are needed (use a longer text or a shorter length)", n,
                        tokenizer ? "word pieces" : "bytes", (long long)min_tokens);
     }
     return 0;
@@ -132,7 +135,7 @@ int nn_text_split(nn_text *t, bool by_file, double fraction, nn_text *held_out, 
                           .tokenizer = t->tokenizer};
     if (!held_out->tokens || !held_out->end) {
         nn_text_free(held_out);
-        return nn_fail(err, "text: out of memory for the held-out text (use a shorter text)");
+        return nn_fail(err, "text: out of memory while splitting off the held-out text (use a shorter text)");
     }
     for (int32_t f = by_file ? 0 : t->n_files - 1; f < t->n_files; f++) {
         const int64_t end = t->end[f], bytes = nn_text_bytes(t, from, end);
@@ -146,7 +149,7 @@ int nn_text_split(nn_text *t, bool by_file, double fraction, nn_text *held_out, 
         from = end;
     }
     t->n = kept;
-    if (!by_file) { /* each result is one text: the boundaries between files do not matter */
+    if (!by_file) { /* each part is one text, without boundaries between files */
         held_out->n_files = t->n_files = 1;
         held_out->end[0] = held_out->n;
         t->end[0] = t->n;

@@ -1,6 +1,6 @@
-/* decoders.c -- writing a decoder for Hugging Face's transformers, as the class that computes the same function: GPT-2
+/* decoders.c -- writes a decoder for Hugging Face's transformers, as the class that computes the same function: GPT-2
  * (positions added to the embedding, or none), GPT-NeoX (RoPE, LayerNorm) or Llama (RoPE, RMSNorm, gated MLP). Our
- * linear layers have no biases, so the biases that a class requires are zeros.
+ * linear layers have no biases; where a class requires biases, zeros are written.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/net_layers.h"
 #include "lab/engine/transformers.h"
@@ -20,7 +20,7 @@ static const struct {
 
 /* ---------------------------------------------------------------------------------------------- choice of the class */
 
-/* Choose the class for a model. If none fits, the error names the key to change. */
+/* Choose the class for a model. If no class fits, the error names the key to change. */
 static int form_of(const nn_model *m, form *to, char err[NN_ERR_MAX])
 {
     const nn_config *c = &m->c;
@@ -29,49 +29,56 @@ static int form_of(const nn_model *m, form *to, char err[NN_ERR_MAX])
     const bool added = s->sinusoidal || s->learned, gated = c->act == NN_SWIGLU || c->act == NN_GEGLU;
     const int64_t D = c->width / c->heads;
     if (c->task != NN_DECODER)
-        return nn_fail(err, "task: classifiers cannot be written for transformers (use task = decoder, or --model)");
+        return nn_fail(err, "task = classifier: transformers has no class for it (set task = decoder, or use --model)");
     if (c->log_scale != NN_LOG_NONE)
-        return nn_fail(err, "log_scale: no class of transformers has it (set log_scale = none, or use --model)");
+        return nn_fail(err,
+                       "log_scale = %s: no class of transformers supports it (set log_scale = none, or use --model)",
+                       c->log_scale == NN_LOG_FIXED ? "fixed" : "learned");
     if (c->random_positions > 0)
-        return nn_fail(err, "random_positions: classes of transformers count tokens (set random_positions = 0, or use "
-                            "--model)");
+        return nn_fail(err,
+                       "random_positions = %lld: classes of transformers number positions from 0 (set random_positions "
+                       "= 0, or use --model)",
+                       (long long)c->random_positions);
     if (c->nope_every > 0 && s->n_terms > 0)
-        return nn_fail(
-            err, "nope_every: classes of transformers use the same position scheme in every layer (set nope_every = 0, "
-                 "or use --model)");
+        return nn_fail(err,
+                       "nope_every = %lld: classes of transformers use the same positions in every layer (set "
+                       "nope_every = 0, or use --model)",
+                       (long long)c->nope_every);
     if (c->scale > 0 && fabs(c->scale * sqrt((double)D) - 1) > 1e-12)
         return nn_fail(err,
-                       "scale: %g, but classes of transformers use 1/sqrt(width / heads) (set scale = 0, or use "
-                       "--model)",
+                       "scale = %g: classes of transformers use 1/sqrt(width / heads) (set scale = 0, or use --model)",
                        c->scale);
     if ((s->n_terms > 0 && !rope) || (rope && added))
         return nn_fail(err,
-                       "position: %.100s: no decoder of transformers has it (use none, sinusoidal, learned, or only "
-                       "rope; or --model)",
+                       "position = %.100s: no decoder of transformers has it (set position = none, sinusoidal, learned "
+                       "or rope, or use --model)",
                        c->position);
     *to = !rope ? GPT2 : c->norm == NN_LAYERNORM ? NEOX : LLAMA;
     if (rope && (rope->layout != 0 || rope->scaling != 0))
         return nn_fail(err,
-                       "position: %.100s: only rope with layout=half and scaling=none can be written (use that, or "
-                       "--model)",
+                       "position = %.100s: in transformers rope must have layout=half and scaling=none (change rope, "
+                       "or use --model)",
                        c->position);
     const int64_t dim = rope && rope->dim > 0 ? rope->dim : D;
     if (*to == NEOX && (int64_t)((double)D * ((double)dim / (double)D)) != dim)
         return nn_fail(err,
-                       "position: rope with dim=%lld of %lld: the configuration of GPT-NeoX cannot express it (use "
-                       "another dim, or --model)",
+                       "position: rope has dim=%lld; the configuration of GPT-NeoX has it as a fraction of %lld "
+                       "channels, which rounds to another dim (change dim, or use --model)",
                        (long long)dim, (long long)D);
     if (*to == LLAMA && dim != D)
-        return nn_fail(err, "position: rope with dim=%lld: Llama rotates all channels (remove dim, or use --model)",
-                       (long long)dim);
+        return nn_fail(err, "position: rope has dim=%lld; Llama rotates all %lld channels (remove dim, or use --model)",
+                       (long long)dim, (long long)D);
     if (*to != LLAMA && c->norm != NN_LAYERNORM)
-        return nn_fail(err, "norm: GPT-2 has layernorm (set norm = layernorm, or use --model)");
+        return nn_fail(err, "norm = rmsnorm: without rope the class is GPT-2, which has layernorm (set norm = "
+                            "layernorm, or use --model)");
     if (*to != LLAMA && gated)
-        return nn_fail(err, "activation: %s has no gated MLP (use gelu, relu or --model)",
-                       *to == GPT2 ? "GPT-2" : "GPT-NeoX");
+        return nn_fail(err, "activation = %s: %s has no gated MLP (set activation = gelu or relu, or use --model)",
+                       c->act == NN_SWIGLU ? "swiglu" : "geglu", *to == GPT2 ? "GPT-2" : "GPT-NeoX");
     return *to == LLAMA && !gated
-               ? nn_fail(err, "activation: Llama has a gated MLP (use swiglu, geglu, norm = layernorm or "
-                              "--model)")
+               ? nn_fail(err,
+                         "activation = %s: with rope and rmsnorm the class is Llama, which has a gated MLP (set "
+                         "activation = swiglu or geglu, or norm = layernorm, or use --model)",
+                         c->act == NN_GELU ? "gelu" : "relu")
                : 0;
 }
 
@@ -83,16 +90,16 @@ static int check_shape(const nn_model *m, char err[NN_ERR_MAX])
 
 /* ------------------------------------------------------------------------------------------------ weights */
 
-/* How a tensor of transformers is computed from a parameter of ours. */
+/* How a tensor of transformers is made from one of our parameters. */
 typedef enum change {
     SAME,
     TRANSPOSED, /* [in, out] instead of [out, in] */
-    BY_HEAD,    /* q, k and v of head 0, then q, k and v of head 1, and so on */
-    NO_BIAS     /* one zero for each row of the parameter */
+    BY_HEAD,    /* q, k and v of head 0, then q, k and v of head 1, ... */
+    NO_BIAS     /* zeros, one for each row of the parameter */
 } change;
 
-/* A tensor of transformers (`theirs`) is part number `part` of `parts` equal parts of the rows of our parameter
- * (`ours`). */
+/* Divide the rows of our parameter `ours` into `parts` equal parts: the tensor `theirs` of transformers is part number
+ * `part`. */
 typedef struct tensor_name {
     const char *ours, *theirs;
     change how;
@@ -143,7 +150,7 @@ static const tensor_name llama[] = {
 };
 static const tensor_name *const names[N_FORMS] = {gpt2, neox, llama};
 
-/* Add the tensor `theirs`: our parameter, changed as `how` says and multiplied by `factor`. */
+/* Add the tensor `theirs`: our parameter `ours`, changed according to `how` and multiplied by `factor`. */
 static int add(io_set *set, const nn_model *m, const char *ours, const char *theirs, const tensor_name *how,
                double factor, rp_dtype type, char err[NN_ERR_MAX])
 {
@@ -153,7 +160,7 @@ static int add(io_set *set, const nn_model *m, const char *ours, const char *the
     const real *from = m->w + p->offset + how->part * rows * columns;
     real *to = calloc((size_t)(rows * columns) + 1, sizeof *to);
     if (!to)
-        return nn_fail(err, "lab: out of memory for %.100s (close other programs)", theirs);
+        return nn_fail(err, "lab: out of memory while converting %.100s (close other programs)", theirs);
     for (int64_t r = 0; r < rows && how->how != NO_BIAS; r++)
         for (int64_t c = 0; c < columns; c++) {
             const int64_t of_head = (r % m->c.width / D * 3 + r / m->c.width) * D + r % D;
@@ -168,7 +175,7 @@ static int add(io_set *set, const nn_model *m, const char *ours, const char *the
     return code;
 }
 
-/* Add GPT-2's table of positions: learned positions, sinusoids, the sum of both, or zeros. */
+/* Add GPT-2's table of positions: learned positions, sinusoids, their sum, or zeros. */
 static int add_positions(io_set *set, const nn_model *m, rp_dtype type, char err[NN_ERR_MAX])
 {
     const nn_stack *s = &m->stack[0];
@@ -176,7 +183,8 @@ static int add_positions(io_set *set, const nn_model *m, rp_dtype type, char err
     const int32_t learned = nn_model_find(m, "positions.weight");
     real *to = calloc((size_t)(shape[0] * shape[1]), sizeof *to);
     if (!to)
-        return nn_fail(err, "lab: out of memory for %lld positions (close other programs)", (long long)s->length);
+        return nn_fail(err, "lab: out of memory while computing %lld positions (close other programs)",
+                       (long long)s->length);
     for (int64_t x = 0; x < shape[0] * shape[1]; x++) {
         to[x] = learned >= 0 ? m->w[m->params[learned].offset + x] : 0;
         if (s->sinusoidal)
@@ -187,8 +195,8 @@ static int add_positions(io_set *set, const nn_model *m, rp_dtype type, char err
     return code;
 }
 
-/* Return true if the written head and embedding are the same matrix. A scaled embedding is written with its scale, so
- * it differs from the head. */
+/* Return true if the head and the embedding are written as the same matrix. A scaled embedding is multiplied by its
+ * scale when written, so it then differs from the head. */
 static bool is_tied(const nn_config *c)
 {
     return c->tied && nn_embedding_scale(c) == 1;
@@ -263,14 +271,14 @@ static int write_config(const nn_model *m, form f, const char *dir, rp_dtype typ
                              "  \"eos_token_id\": null,\n  \"pad_token_id\": null,\n  \"dtype\": \"%s\"\n}\n",
                              forms[f].class, forms[f].type, own, (long long)c->vocab, is_tied(c) ? "true" : "false",
                              bos, nn_torch_type(type)) < 0)
-        return nn_fail(err, "%.300s: out of memory for config.json (close other programs)", dir);
+        return nn_fail(err, "%.300s: out of memory while writing config.json (close other programs)", dir);
     return nn_write_text(dir, "config.json", text, err);
 }
 
 /* ------------------------------------------------------------------------------------------------ tokens */
 
 /* Return the character that represents a byte in GPT-2's byte-level tokenizer: the byte itself if it is printable,
- * otherwise the next unused character from U+0100 on. */
+ * otherwise the next unused character, starting at U+0100. */
 static int character_of(int byte)
 {
     const bool printable = (byte > 32 && byte < 127) || (byte > 160 && byte != 173);
@@ -280,13 +288,13 @@ static int character_of(int byte)
     return printable ? byte : 256 + before;
 }
 
-/* Write a tokenizer of bytes: tokens 0 … 255, and with bos = 1 the first token before each text. */
+/* Write a byte tokenizer: tokens 0 … 255 and, with bos = 1, a first token before each text. */
 static int write_tokenizer(const nn_model *m, const char *dir, char err[NN_ERR_MAX])
 {
     const char *added = "", *first = "null";
     char text[16384];
     size_t used = 0;
-    if (m->tokenizer) /* a SentencePiece model is not converted; the checkpoint has its file */
+    if (m->tokenizer) /* a SentencePiece model is not converted; the checkpoint contains its file */
         return 0;
     if (m->c.bos) {
         added = "{\"id\": 256, \"content\": \"<bos>\", \"special\": true, \"single_word\": false, \"lstrip\": false, "

@@ -1,4 +1,4 @@
-/* export_t5.c -- writing an encoder-decoder for Hugging Face's transformers: config.json, generation_config.json,
+/* export_t5.c -- writes an encoder-decoder for Hugging Face's transformers: config.json, generation_config.json,
  * tokenizer_config.json and model.safetensors, for T5ForConditionalGeneration and ByT5Tokenizer.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/transformers.h"
@@ -7,7 +7,7 @@
 
 /* ------------------------------------------------------------------------------------------------ checks */
 
-/* Return the T5 table of a stack; NULL if the stack has other positions or none. */
+/* Return the T5 term of a stack; NULL if it has other position terms or none. */
 static const rp_term *table_of(const nn_stack *s)
 {
     const bool only_t5 = s->n_terms == 1 && s->terms[0].term.kind == RP_TERM_T5 && !s->sinusoidal && !s->learned;
@@ -19,52 +19,56 @@ static int check_shape(const nn_model *m, char err[NN_ERR_MAX])
 {
     const nn_config *c = &m->c;
     if (c->norm != NN_RMSNORM)
-        return nn_fail(err, "norm: T5 has rmsnorm (set norm = rmsnorm, or use --model)");
+        return nn_fail(err, "norm = layernorm: T5 has rmsnorm (set norm = rmsnorm, or use --model)");
     if (c->act != NN_RELU && c->act != NN_GEGLU)
-        return nn_fail(err, "activation: T5 has relu or geglu (use one of them, or --model)");
+        return nn_fail(err, "activation = %s: T5 has relu or geglu (set activation to one of them, or use --model)",
+                       c->act == NN_GELU ? "gelu" : "swiglu");
     if (nn_embedding_scale(c) != 1)
         return nn_fail(err,
-                       "embedding_scale: %g, but T5 does not scale embeddings (set embedding_scale = 1, or use "
-                       "--model)",
-                       nn_embedding_scale(c));
+                       "embedding_scale = %g: T5 does not scale embeddings (set embedding_scale = 1, or use --model)",
+                       c->embedding_scale);
     if (c->scale != 1)
-        return nn_fail(err, "scale: %g, but T5 does not scale scores (set scale = 1, or use --model)", c->scale);
+        return nn_fail(err, "scale = %g: T5 does not scale scores (set scale = 1, or use --model)", c->scale);
     const rp_term *table[NN_STACKS];
     for (int k = 0; k < NN_STACKS; k++) {
         const char *key = k == 0 && c->encoder_position[0] ? "encoder_position" : "position";
+        const char *value = k == 0 && c->encoder_position[0] ? c->encoder_position : c->position;
         table[k] = table_of(&m->stack[k]);
         if (!table[k])
-            return nn_fail(err, "%s: T5 has only a t5 table (set preset = t5, or use --model)", key);
+            return nn_fail(err, "%s = %.100s: T5 supports only one t5 table (set preset = t5, or use --model)", key,
+                           value);
         if (table[k]->bidirectional != !m->stack[k].causal)
-            return nn_fail(err, "%s: T5's %s has bidirectional=%d (set preset = t5, or use --model)", key,
-                           k == 0 ? "encoder" : "decoder", !m->stack[k].causal);
+            return nn_fail(
+                err, "%s = %.100s: in T5 the table of the %s has bidirectional=%d (set preset = t5, or use --model)",
+                key, value, k == 0 ? "encoder" : "decoder", !m->stack[k].causal);
     }
     if (table[0]->buckets != table[1]->buckets || table[0]->max_distance != table[1]->max_distance)
         return nn_fail(err,
-                       "encoder_position: T5's two tables have equal buckets and max_distance (set preset = t5, or use "
-                       "--model)");
+                       "encoder_position = %.100s: in T5 its buckets and max_distance equal those of position = %.100s "
+                       "(set preset = t5, or use --model)",
+                       c->encoder_position, c->position);
     if (c->nope_every > 0)
         return nn_fail(err, "nope_every: T5 uses its table in every layer (set nope_every = 0, or use --model)");
     if (!c->position_layers)
-        return nn_fail(err,
-                       "position_layers: T5's layers share a table (set position_layers = shared, or use --model)");
-    return c->position_heads
-               ? nn_fail(err, "position_heads: in T5 each head has its own biases (set position_heads = own, or use "
-                              "--model)")
-               : 0;
+        return nn_fail(
+            err,
+            "position_layers = own: all layers of T5 share one table (set position_layers = shared, or use --model)");
+    return c->position_heads ? nn_fail(err, "position_heads = shared: each head of T5 has separate biases (set "
+                                            "position_heads = own, or use --model)")
+                             : 0;
 }
 
 /* ------------------------------------------------------------------------------------------------ names */
 
-/* A tensor of transformers (`theirs`) is part number `part` of `parts` equal parts of the rows of our parameter
- * (`ours`). */
+/* Divide the rows of our parameter `ours` into `parts` equal parts: the tensor `theirs` of transformers is part number
+ * `part`. */
 typedef struct tensor_name {
     const char *ours, *theirs;
     int part, parts;
 } tensor_name;
 
-/* Names within a layer. Our prefix is "encoder.layers.N." or "decoder.layers.N."; theirs is "encoder.block.N.layer." or
- * "decoder.block.N.layer.". */
+/* Names within a layer. Our names begin with "encoder.layers.N." or "decoder.layers.N."; those of transformers begin
+ * with "encoder.block.N.layer." or "decoder.block.N.layer.". */
 static const tensor_name attention[] = {
     {"attn_norm.weight", "0.layer_norm.weight", 0, 1},     {"attn.qkv.weight", "0.SelfAttention.q.weight", 0, 3},
     {"attn.qkv.weight", "0.SelfAttention.k.weight", 1, 3}, {"attn.qkv.weight", "0.SelfAttention.v.weight", 2, 3},
@@ -76,7 +80,7 @@ static const tensor_name cross[] = {
     {"cross.out.weight", "1.EncDecAttention.o.weight", 0, 1}, {NULL, NULL, 0, 0},
 };
 static const tensor_name plain_mlp[] = {
-    /* %d: 1 in the encoder, 2 in the decoder */
+    /* %d is 1 in the encoder and 2 in the decoder */
     {"mlp_norm.weight", "%d.layer_norm.weight", 0, 1},
     {"mlp.up.weight", "%d.DenseReluDense.wi.weight", 0, 1},
     {"mlp.down.weight", "%d.DenseReluDense.wo.weight", 0, 1},
@@ -90,7 +94,7 @@ static const tensor_name gated_mlp[] = {
     {NULL, NULL, 0, 0},
 };
 
-/* Add part of a parameter, converted to `type`. */
+/* Add a part of a parameter, converted to `type`. */
 static int add(io_set *set, const nn_model *m, const char *ours, const char *theirs, int part, int parts, rp_dtype type,
                char err[NN_ERR_MAX])
 {
@@ -147,7 +151,7 @@ static int write_weights(const nn_model *m, const char *dir, rp_dtype type, char
 
 /* ------------------------------------------------------------------------------------------------ files */
 
-/* Print config.json. Return false if snprintf runs out of memory, which it can with this many arguments. */
+/* Print config.json. Return false if out of memory: snprintf allocates when it has so many arguments. */
 static bool print_config(const nn_model *m, rp_dtype type, char *text, size_t size)
 {
     const nn_config *c = &m->c;
@@ -176,7 +180,7 @@ static int write_files(const nn_model *m, const char *dir, rp_dtype type, char e
 {
     char text[2048];
     if (!print_config(m, type, text, sizeof text))
-        return nn_fail(err, "%.300s: out of memory for config.json (close other programs)", dir);
+        return nn_fail(err, "%.300s: out of memory while writing config.json (close other programs)", dir);
     if (nn_write_text(dir, "config.json", text, err) != 0)
         return -1;
     snprintf(text, sizeof text,

@@ -1,5 +1,5 @@
-/* first_values.c -- the initial values of weights. The facts of a position term (facts.h) define
- * the initial values of its arrays; other parameters are initialised by name.
+/* first_values.c -- the initial values of weights. Arrays of a position term are initialised as the term's facts say
+ * (facts.h); other parameters are initialised by name.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/nn.h"
 #include "src/base/random.h"
@@ -7,8 +7,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Return the stream of random numbers of a parameter. It depends only on the name, so models that differ in position
- * terms start with the same values in all other parameters. */
+/* Return the random stream for a parameter. It depends only on the name, so models with different position terms start
+ * with the same values in all other parameters. */
 static uint64_t stream_of(const char *name)
 {
     uint64_t z = 0;
@@ -76,9 +76,9 @@ void nn_first_values(const nn_model *m, const nn_param *p)
         fill_with(m, p, 0);
     else if (strcmp(p->name, "embedding.weight") == 0)
         fill(m, p, &(rp_values){.rule = RP_RULE_NORMAL, .a = nn_embedding_init(&m->c)});
-    else if (strstr(p->name, "positions.weight")) /* same size as the embedding they are added to */
+    else if (strstr(p->name, "positions.weight")) /* as large as the embedding to which they are added */
         fill(m, p, &(rp_values){.rule = RP_RULE_NORMAL, .a = nn_sinusoidal_scale(&m->c)});
-    else /* the 2 x layers matrices that write to the residual stream begin smaller (Radford 2019) */
+    else /* 2 x layers matrices write to the residual stream: they start smaller (Radford 2019) */
         fill(m, p,
              &(rp_values){.rule = RP_RULE_NORMAL,
                           .a = into_residual ? m->c.init / sqrt(2.0 * (double)m->c.layers) : m->c.init});

@@ -1,15 +1,15 @@
-/* linear.c -- linear layers, forward and backward: matrix products in chunks of rows, each computed by the CBLAS
- * (blas.c).
+/* linear.c -- linear layers, forward and backward. Matrix products are divided into chunks of rows; the CBLAS (blas.c)
+ * computes each chunk.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/nn.h"
 
-/* A matrix product c = a b + beta c (a or b may be transposed). Each task computes `step` rows of c. step does not
- * depend on the number of threads, so neither do the bits of c. */
+/* A matrix product c = a b + beta c, where a or b may be transposed. Each task computes `step` rows of c. Since step
+ * does not depend on the number of threads, the bits of c do not either. */
 typedef struct product {
     int transa, transb;
     int64_t m, n, k, step;
     const real *a, *b;
-    int64_t lda, ldb, ldc, next_a; /* next_a: step in a, in elements, from one row of c to the next */
+    int64_t lda, ldb, ldc, next_a; /* next_a: elements to advance in a for each row of c */
     real beta, *c;
 } product;
 

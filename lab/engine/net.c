@@ -1,24 +1,25 @@
-/* net.c -- a net: a model at one batch size and length. It has a list of layers (net_list.c), which it runs forward and
- * then backward, and the memory of their activations.
+/* net.c -- a net: a model for one batch size and length. It consists of a list of layers (net_list.c), which run
+ * forward and then backward, and of memory for their activations.
  *
- * The output of each layer is a slot. Gradients of slots are in buffers, which are assigned when the net is created;
- * gradients that are not needed at the same time share a buffer. net_layers.c and net_attention.c implement the layers.
+ * The output of each layer is called a slot. Gradients of slots are kept in buffers. Buffers are assigned when the net
+ * is created; gradients that are never needed at the same time share a buffer. net_layers.c and net_attention.c
+ * implement the layers.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/net_layers.h"
 #include <stdlib.h>
 #include <string.h>
 
-enum { DRAWS = 0x706f73 }; /* the stream of random numbers that draws positions */
+enum { DRAWS = 0x706f73 }; /* random stream that draws positions */
 
 /* ------------------------------------------------------------------------------------------------ memory */
 
-/* Return the size of a slot in the longest call, in numbers. */
+/* Return the number of elements of a slot in the longest call. */
 static int64_t numbers_of(const nn_net *n, const slot *s)
 {
     return n->batch * (s->pooled ? 1 : n->of[s->stack].capacity) * s->width;
 }
 
-/* Return a buffer for the gradient of a slot that no other gradient needs at the same time. */
+/* Return a buffer for the gradient of a slot. No other gradient needs the buffer at the same time. */
 static int32_t acquire_buffer(nn_net *n, const slot *s)
 {
     const int64_t numbers = numbers_of(n, s);
@@ -57,7 +58,7 @@ static void plan_gradients(nn_net *n)
     }
 }
 
-/* Add the memory of this many numbers to n->bytes, and with `allocate` allocate it. */
+/* Add the size of `numbers` numbers to n->bytes. With `allocate`, also allocate them. */
 static void *reserve(nn_net *n, bool allocate, int64_t numbers, bool *enough)
 {
     const size_t bytes = ((size_t)(numbers > 0 ? numbers : 1) * sizeof(real) + 63) / 64 * 64;
@@ -152,26 +153,25 @@ static int set_sizes(nn_net *n, int64_t length, char err[NN_ERR_MAX])
                       longest = s->causal && n->cache > tokens ? n->cache : tokens;
         int64_t numbers;
         if (longest > nn_positions_end(m, k))
+            return nn_fail(err,
+                           m->c.random_positions > 0
+                               ? "random_positions = %lld: the length is %lld (use a shorter text, or train with more "
+                                 "random_positions)"
+                               : "position: there are %lld learned positions, but the length is %lld (use a shorter "
+                                 "text, train with a greater length, or use another position)",
+                           (long long)nn_positions_end(m, k), (long long)longest);
+        if (__builtin_mul_overflow(n->batch, tokens, &numbers) || numbers > (int64_t)1 << 31)
             return nn_fail(
                 err,
-                m->c.random_positions > 0
-                    ? "random_positions: positions end at %lld, but the length is %lld (use a shorter text, or train "
-                      "with more random_positions)"
-                    : "position: learned positions end at %lld, but the length is %lld (use a shorter text, train "
-                      "with a greater length, or use another position)",
-                (long long)nn_positions_end(m, k), (long long)longest);
-        if (__builtin_mul_overflow(n->batch, tokens, &numbers) || numbers > (int64_t)1 << 31)
-            return nn_fail(err,
-                           "lab: %lld windows of %lld tokens (at most 2^31 tokens in total: use a smaller batch or "
-                           "length)",
-                           (long long)n->batch, (long long)tokens);
+                "lab: %lld windows of %lld tokens have more than 2^31 tokens in total (use a smaller batch or length)",
+                (long long)n->batch, (long long)tokens);
         n->of[k].capacity = tokens;
     }
     return 0;
 }
 
-/* Plan the longest call of each kind of attention. This finds calls that the library rejects before any step is made,
- * and adds the size of their scratch to n->bytes. */
+/* Create the plan of the longest call of each attention layer. This finds calls that the library would reject before
+ * the first step, and adds the size of their scratch to n->bytes. */
 static int count_work(nn_net *n, char err[NN_ERR_MAX])
 {
     size_t most = 0;
@@ -212,7 +212,7 @@ int nn_net_create(nn_net **net, nn_model *m, rp_pool *pool, int64_t batch, int64
         *net = NULL;
     if (!n || !(n->nodes = calloc(max_nodes, sizeof *n->nodes)) || !(n->slots = calloc(max_nodes, sizeof *n->slots))) {
         nn_net_destroy(n);
-        return nn_fail(err, "lab: out of memory for the list of layers (use fewer layers)");
+        return nn_fail(err, "lab: out of memory while creating the list of layers (use fewer layers)");
     }
     n->m = m;
     n->pool = pool;
@@ -241,8 +241,9 @@ int nn_net_create(nn_net **net, nn_model *m, rp_pool *pool, int64_t batch, int64
     const double size = (double)n->bytes;
     if (!reserve_all(n, true)) {
         nn_net_destroy(n);
-        return nn_fail(err, "lab: out of memory for the activations, %.1f GB (use a smaller batch, length or width)",
-                       size * 1e-9);
+        return nn_fail(
+            err, "lab: out of memory while creating %.1f GB of activations (use a smaller batch, length or width)",
+            size * 1e-9);
     }
     *net = n;
     return 0;
@@ -265,12 +266,12 @@ void nn_net_destroy(nn_net *n)
 void nn_draw_positions(uint64_t seed, int64_t range, int64_t n, int64_t *to)
 {
     int64_t left = n;
-    for (int64_t at = 0; left > 0; at++) /* Knuth's algorithm S: each set of n positions is equally likely */
+    for (int64_t at = 0; left > 0; at++) /* Knuth's algorithm S: all sets of n positions are equally likely */
         if (nn_uniform(seed, DRAWS, (uint64_t)at) * (double)(range - at) < (double)left)
             to[n - left--] = at;
 }
 
-/* Set the tokens of a stack for this call, and the sinusoids if a term needs them. */
+/* Set the tokens of a stack for this call. Compute sinusoids if a term needs them. */
 static int start_stack(nn_net *n, int32_t stack, int64_t length, const int32_t *tokens, char err[NN_ERR_MAX])
 {
     const int64_t d = n->m->c.width;
@@ -294,12 +295,13 @@ static int start_stack(nn_net *n, int32_t stack, int64_t length, const int32_t *
     return 0;
 }
 
-/* Prepare a call. draw: seed of the random positions of this call; 0: the positions that nn_net_logits always uses. */
+/* Prepare a call. `draw` is the seed of the random positions; 0 selects the positions that nn_net_logits always
+ * uses. */
 static int start_call(nn_net *n, int64_t length, const int32_t *tokens, uint64_t draw, char err[NN_ERR_MAX])
 {
     n->err = err;
     if (n->cache > 0 && n->cached + length > n->cache)
-        return nn_fail(err, "lab: %lld tokens do not fit into the cache (at most %lld)",
+        return nn_fail(err, "lab: the cache has %lld tokens; it must have at most %lld (use a shorter text)",
                        (long long)(n->cached + length), (long long)n->cache);
     if (n->of[0].length == 0 && n->m->n_stacks > 1)
         return nn_fail(err, "lab: the encoder-decoder has no source (call nn_net_source first)");
@@ -323,13 +325,14 @@ int nn_net_source(nn_net *n, int64_t length, const int32_t *tokens, const int32_
         return nn_fail(err, "lab: the model has no encoder for a source (train with task = encoder-decoder)");
     for (int64_t b = 0; b < n->batch; b++) {
         if (lengths[b] < 1 || lengths[b] > length)
-            return nn_fail(err, "lab: the source has %d tokens (1 to %lld)", (int)lengths[b], (long long)length);
+            return nn_fail(err, "lab: the source has %d tokens; it must have 1 to %lld (use another source)",
+                           (int)lengths[b], (long long)length);
         n->of[0].lengths[b] = lengths[b];
     }
     return start_stack(n, 0, length, tokens, err);
 }
 
-/* Run the first `count` layers. If the cache has tokens, skip the encoder: its output is still valid. */
+/* Run the first `count` layers. If the cache already holds tokens, skip the encoder: its output is still valid. */
 static int forward(nn_net *n, int32_t count)
 {
     for (int32_t x = 0; x < count; x++)

@@ -1,13 +1,13 @@
-/* net_fire.c -- the gradients of c and of the factor of L in fire. They are plain numbers for the operator, which
- * computes no gradients of them. This file computes them from the gradients of the biases of all pairs, through the
- * network of the term.
+/* net_fire.c -- the gradients of c and of the factor of L in FIRE. For the operator these are plain numbers without
+ * gradients. This file computes the gradients from the gradients of the biases of all pairs, through the small network
+ * of the term.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/net_layers.h"
 #include <math.h>
 #include <stdlib.h>
 
-/* The arrays of the network as in terms/fire.h, without the last bias. The last layer has one row for each head, or one
- * row for all. */
+/* The arrays of the network as in terms/fire.h, without the last bias. The last layer has one row per head, or one row
+ * for all heads. */
 typedef struct network {
     const real *w1, *b1, *w2, *b2, *w3; /* w3 is NULL if the network has two layers */
     int64_t width, width2;
@@ -37,7 +37,7 @@ static double slope_of(const network *f, int64_t h, double x)
 typedef struct fire_job {
     const nn_net *n;
     const node *e;
-    const rp_term *term; /* has the c and L of the layer */
+    const rp_term *term; /* with the c and L of this layer */
     network f;
     bool shared;  /* all heads share the last layer of the network */
     double *sums; /* gradients of c and of L for each head [heads, 2] */
@@ -102,7 +102,7 @@ int nn_fire_backward(nn_net *n, const node *e)
                       .shared = last->shape[0] != heads,
                       .sums = malloc((size_t)heads * 2 * sizeof(double))};
         if (!j.sums)
-            return nn_fail(n->err, "lab: out of memory for the gradients of fire (close other programs)");
+            return nn_fail(n->err, "lab: out of memory while computing the gradients of fire (close other programs)");
         rp_pool_run(n->pool, heads, sum_head, &j);
         double c = 0, L = 0;
         for (int64_t h = 0; h < heads; h++) {

@@ -1,5 +1,6 @@
-/* net_layers.c -- the kinds of layers, forward and backward: embedding, norm, linear, activation, addition, scaling,
- * pooling, and the head with its loss. net_attention.c has attention. The table nn_kinds at the end lists all kinds.
+/* net_layers.c -- all kinds of layers except attention, forward and backward: embedding, norm, linear, activation,
+ * addition, scaling, pooling, and the head with its loss. The table nn_kinds at the end lists all kinds, including the
+ * attention of net_attention.c.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/net_layers.h"
 #include <math.h>
@@ -49,7 +50,7 @@ static int embed_forward(nn_net *n, const node *e)
                                                                                                                   : -1;
 }
 
-/* Add the gradient of a range of channels for all tokens, in order. Tasks are cut by channels and not by tokens,
+/* Add the gradients of a range of channels, for all tokens in order. Tasks are divided by channel, not by token,
  * because several tokens can add to the same row of the table. */
 static void embed_channels(void *context, int64_t t, int32_t worker)
 {
@@ -155,7 +156,7 @@ static int add_backward(nn_net *n, const node *e)
     return 0;
 }
 
-/* Compute x / sqrt(width), as T5 does before a head that is tied to the embedding. */
+/* Compute x / sqrt(width). T5 does this before a head that shares the embedding's weights. */
 static int scale_forward(nn_net *n, const node *e)
 {
     const slot *out = &n->slots[e->out];
@@ -203,8 +204,8 @@ static int pool_backward(nn_net *n, const node *e)
 
 /* ------------------------------------------------------------------------------------------------ head */
 
-/* Compute the logits and losses in chunks of rows, so the logits of all rows are never in memory together. In training,
- * also compute the backward pass of each chunk. */
+/* Compute logits and losses in chunks of rows, so the logits of all rows never have to fit in memory. In training, also
+ * compute the backward pass of each chunk. */
 static int head_forward(nn_net *n, const node *e)
 {
     const slot *in = &n->slots[e->in];

@@ -8,16 +8,16 @@
 
 typedef enum node_kind { EMBED, NORM, LINEAR, ATTENTION, CROSS, ACT, ADD, SCALE, POOL, HEAD, N_KINDS } node_kind;
 
-/* The output of a projection has several splits: q, k, v, and columns for the terms. Its data is interleaved, [rows,
- * width]. Its gradient stores one split after another, [rows, width of the split] each, because the operator cannot
- * write interleaved outputs. */
+/* The output of a projection has several splits: q, k, v, and columns for the terms. In memory its data is [rows,
+ * width], with the splits of a row side by side. Its gradient stores one split after another, each [rows, width of the
+ * split], because the operator cannot write outputs with gaps between rows. */
 enum { MAX_SPLITS = 3 + RP_MAX_TERMS };
-/* The activations of a layer. */
+/* The output of a layer. */
 typedef struct slot {
     int64_t width;
     int32_t n_splits;
     int64_t split[MAX_SPLITS]; /* width of each split */
-    int32_t stack;             /* stack of the tokens that the rows belong to */
+    int32_t stack;             /* stack whose tokens the rows belong to */
     bool pooled;               /* true: one row per batch entry; false: one row per token */
     real *data;
     int32_t grad; /* index of the buffer that holds its gradient; -1: none */
@@ -26,12 +26,12 @@ typedef struct slot {
 /* A layer in the list. */
 typedef struct node {
     node_kind kind;
-    int32_t in, in2, out;          /* slots; in2: second summand of ADD, keys and values of CROSS */
-    int32_t layer, stack, n_terms; /* n_terms: number of terms of ATTENTION in this layer */
-    int32_t param[2];              /* weight, and bias of a norm; ATTENTION: [1] is the factor of log(n) */
-    bool add;                      /* NORM, LINEAR: add to the gradient of `in`, which already has a value */
+    int32_t in, in2, out;          /* indices of slots; in2: second summand of ADD, keys and values of CROSS */
+    int32_t layer, stack, n_terms; /* n_terms: number of position terms of ATTENTION in this layer */
+    int32_t param[2];              /* [0]: weight; [1]: bias of a norm, or for ATTENTION the factor of log(n) */
+    bool add;                      /* NORM, LINEAR: add to the gradient of `in`, which already holds a value */
     real *aux;                     /* NORM: mean and factor of each row; ATTENTION, CROSS: lse */
-    real *r;                       /* ATTENTION: array r of xl, a product of the sinusoids */
+    real *r;                       /* ATTENTION: array r of xl, the sinusoids times a matrix */
     real *gate;                    /* ATTENTION: logarithms of gates [batch, heads, cache + capacity] */
     real *cache;                   /* ATTENTION: cached keys and values [batch, cache + capacity, 2 width] */
     int32_t array[RP_MAX_TERMS][RP_MAX_ARRAYS]; /* ATTENTION: parameters of the terms; -1: none */
@@ -39,16 +39,16 @@ typedef struct node {
 
 enum {
     MAX_BUFFERS = 32,
-    HEAD_ROWS = 1024 /* rows of logits that the head computes in one chunk */
+    HEAD_ROWS = 1024 /* rows of logits per chunk of the head */
 };
 
 /* The tokens of a stack in the current call. */
 typedef struct sequence {
     int64_t capacity, length;
     const int32_t *tokens; /* [batch, length] */
-    int32_t *lengths;      /* tokens of each batch entry of a padded stack [batch] */
+    int32_t *lengths;      /* padded stack: number of tokens of each batch entry [batch] */
     real *sinusoids;       /* sinusoids of the distances, for xl [cache + 2 capacity - 1, width] */
-    int64_t *positions;    /* positions of the cached and the current tokens [cache + capacity]; NULL: 0, 1, 2, ... */
+    int64_t *positions;    /* positions of cached and current tokens [cache + capacity]; NULL: 0, 1, 2, ... */
 } sequence;
 
 struct nn_net {
@@ -61,41 +61,41 @@ struct nn_net {
     int32_t n_nodes;
     slot *slots;
     int32_t n_slots;
-    int64_t buffer_size[MAX_BUFFERS]; /* size of each gradient buffer, in numbers */
+    int64_t buffer_size[MAX_BUFFERS]; /* size of each gradient buffer in elements */
     real *buffer[MAX_BUFFERS];
-    int32_t refs[MAX_BUFFERS], n_buffers; /* refs: gradients in a buffer while plan_gradients walks the list */
-    real *partial;                        /* partial sums of the gradients of a norm */
-    real *scratch;                        /* gradients of the terms of one attention */
+    int32_t refs[MAX_BUFFERS], n_buffers; /* refs: number of gradients in each buffer, while plan_gradients runs */
+    real *partial;                        /* partial sums for the gradients of a norm */
+    real *scratch;                        /* gradients of the terms of one attention layer */
     int64_t n_scratch;
-    real *scaled; /* queries of one attention, multiplied by log(n) */
-    /* gradients of the biases of one attention, if c and L of fire are learned [heads, length, length] */
+    real *scaled; /* queries of one attention layer, multiplied by log(n) */
+    /* gradients of the biases [heads, length, length] of one attention layer, if it learns c and L of FIRE */
     real *pairs;
     real *logits; /* logits of at most HEAD_ROWS rows */
-    void *work;   /* scratch of the operator */
+    void *work;   /* scratch memory of the operator */
     size_t work_size;
     size_t bytes; /* total memory of the net */
     void *blocks[4096];
     int32_t n_blocks;
     /* arguments of the current call */
     const int32_t *target;
-    double factor; /* factor of the gradients */
-    bool add;      /* add to the gradients of the model */
+    double factor; /* factor that multiplies the gradients */
+    bool add;      /* add to the gradients of the model instead of replacing them */
     uint64_t seed;
-    uint64_t draws; /* number of draws of positions for losses without a seed */
+    uint64_t draws; /* how often losses without a seed have drawn positions */
     double *loss;
     bool *right; /* [batch * length], or NULL */
     char *err;
 };
 
-/* A kind of layer. forward computes the slot `out` from `in` and `in2`; backward computes their gradients from that of
- * `out`. */
+/* A kind of layer. `forward` computes slot `out` from slots `in` and `in2`; `backward` computes their gradients from
+ * the gradient of `out`. */
 typedef struct layer_kind {
     int (*forward)(nn_net *n, const node *e);
     int (*backward)(nn_net *n, const node *e);
 } layer_kind;
 extern const layer_kind nn_kinds[N_KINDS];
 
-/* Fill the list of nodes and slots, for which nn_net_create has allocated memory (net_list.c). */
+/* Fill the list of nodes and slots; nn_net_create has allocated it (net_list.c). */
 void nn_make_list(nn_net *n);
 
 /* net_attention.c */
@@ -104,12 +104,12 @@ int nn_attention_backward(nn_net *n, const node *e);
 int nn_cross_forward(nn_net *n, const node *e);
 int nn_cross_backward(nn_net *n, const node *e);
 
-/* net_fire.c. Return true if a layer learns c and L of fire. */
+/* net_fire.c. Return true if a layer learns c and L of FIRE. */
 bool nn_has_fire_scales(const nn_net *n, const node *e);
-/* Add the gradients of c and L, computed from the gradients of the biases of all pairs. */
+/* Add the gradients of c and L, computed from the gradients of all pairs' biases. */
 int nn_fire_backward(nn_net *n, const node *e);
 
-/* Return the number of rows in the cache for one batch entry. */
+/* Return the number of cache rows for one batch entry. */
 static inline int64_t nn_cache_rows(const nn_net *n, const node *e)
 {
     return n->cache + n->of[e->stack].capacity;
@@ -148,24 +148,25 @@ static inline double nn_dropout(const nn_net *n)
     return n->seed ? n->m->c.dropout : 0;
 }
 
-/* Return the dropout seed of a layer. It differs from layer to layer. */
+/* Return the dropout seed of a layer; each layer has a different one. */
 static inline uint64_t nn_seed(const nn_net *n, const node *e)
 {
     return nn_random(n->seed, (uint64_t)(e - n->nodes), 0);
 }
 
-/* Return channel c of the sinusoids of a position. */
+/* Return channel c of the sinusoidal embedding of a position. */
 double nn_sinusoid(double position, int64_t c, int64_t width);
-/* Return the number of tokens of a stack that precede the current call. */
+/* Return the number of tokens of a stack that came before the current call. */
 int64_t nn_before(const nn_net *n, int32_t stack);
-/* Return the number of different distances between the queries and the keys of the current call. */
+/* Return the number of distinct distances between the queries and the keys of the current call. */
 int64_t nn_offsets(const nn_net *n, int32_t stack);
-/* Return true if a term of the stack has an array made of sinusoids (source NN_SINUSOID). *param gets the matrix that
- * multiplies them in the layer e; e may be NULL. */
+/* Return true if a term of the stack has an array computed from sinusoids (source NN_SINUSOID). If e is not NULL, set
+ * *param to the matrix that multiplies them in layer e. */
 bool nn_uses_sinusoids(const nn_stack *s, const node *e, int32_t *param);
-/* Describe the attention of a layer in the current call. The result points to terms and mask, memory of the caller. */
+/* Describe the attention of a layer in the current call. The result points to `terms` and `mask`, which the caller
+ * provides. */
 rp_desc nn_layer_desc(const nn_net *n, const node *e, rp_term terms[RP_MAX_TERMS], rp_mask *mask);
-/* Get the plan and the arrays of a layer's attention; with g not NULL those of the backward pass. */
+/* Get the plan and the arrays of a layer's attention; if g is not NULL, those for the backward pass. */
 int nn_attention_call(nn_net *n, const node *e, rp_plan **plan, rp_tensors *t, rp_grads *g);
 
 #endif

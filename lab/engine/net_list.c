@@ -1,17 +1,17 @@
-/* net_list.c -- the list of the layers of a model, in order, with the slots that each layer reads and writes.
+/* net_list.c -- builds the list of the layers of a model, in order, with the slots that each layer reads and writes.
  *
  * embed ─ x ┬ norm ─ linear ─ attention ─ linear ┬ add ─ x ┬ norm ─ linear ─ act ─ linear ┬ add … norm ─ (pool) ─ head
  *           └────────────────────────────────────┘         └──────────────────────────────┘
  *
- * In an encoder-decoder the encoder comes first. A decoder layer has cross-attention after attention; a linear layer
- * computes its keys and values from the output of the encoder.
+ * In an encoder-decoder the encoder comes first. A decoder layer has cross-attention after self-attention; its keys and
+ * values come from a linear layer applied to the output of the encoder.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/net_layers.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-/* Add a slot of this width, with the stack and the `pooled` flag of slot `like`. Return its index. */
+/* Add a slot with this width; copy the stack and the `pooled` flag from slot `like`. Return its index. */
 static int32_t add_slot(nn_net *n, int64_t width, int32_t like)
 {
     slot *s = &n->slots[n->n_slots];
@@ -79,7 +79,7 @@ static void find_arrays(nn_net *n, node *e)
         }
 }
 
-/* Add x + dropout(y). */
+/* Add layers that compute x + dropout(y). */
 static int32_t add_sum(nn_net *n, int32_t x, int32_t y, int32_t layer)
 {
     const int32_t out = add_node(n, ADD, x, n->m->c.width, layer, "sum");
@@ -87,7 +87,7 @@ static int32_t add_sum(nn_net *n, int32_t x, int32_t y, int32_t layer)
     return out;
 }
 
-/* Add x + cross-attention of norm(x) to the rows of slot `memory`. */
+/* Add layers that compute x + cross-attention of norm(x) to the rows of slot `memory`. */
 static int32_t add_cross(nn_net *n, int32_t x, int32_t memory, const char *in, int32_t layer)
 {
     const int64_t d = n->m->c.width;
@@ -103,7 +103,8 @@ static int32_t add_cross(nn_net *n, int32_t x, int32_t memory, const char *in, i
     return add_sum(n, x, y, layer);
 }
 
-/* Add the embedding of a stack, its layers and its last norm. memory: output slot of the stack before; -1: none. */
+/* Add the embedding, the layers and the last norm of a stack. `memory` is the output slot of the previous stack; -1:
+ * none. */
 static int32_t add_stack(nn_net *n, int32_t stack, int32_t memory)
 {
     const nn_config *c = &n->m->c;

@@ -1,9 +1,9 @@
 /* ngrams.c -- an n-gram baseline for models of bytes: interpolated Kneser-Ney (Kneser, Ney 1995; Chen, Goodman 1999,
  * section 3.1.7).
  *
- * For every length up to the order there is a sorted list of the different strings in the text. Each string has two
- * counts: how often it occurs (used for the longest strings), and how many different bytes precede it (used for shorter
- * strings).
+ * For every length up to the order, a sorted list holds the distinct strings of that length in the text. Each string
+ * has two counts: how often it occurs (used for the longest strings), and how many distinct bytes precede it (used for
+ * shorter strings).
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/nn.h"
 #include <math.h>
@@ -11,8 +11,8 @@
 #include <string.h>
 
 typedef struct level {
-    uint64_t *key;      /* bytes of each string; the first byte is the most significant [n] */
-    uint32_t *count[2]; /* occurrences; different bytes that precede it [n] */
+    uint64_t *key;      /* [n]: the bytes of each string as a number; the first byte is the most significant */
+    uint32_t *count[2]; /* [n] each: number of occurrences; number of distinct preceding bytes */
     double discount[2];
     int64_t n;
 } level;
@@ -32,8 +32,8 @@ void nn_ngrams_free(nn_ngrams *g)
     free(g);
 }
 
-/* Sort n numbers of `bytes` bytes each by radix sort. `other` is scratch for n numbers. Return the array that has the
- * result: key or other. */
+/* Sort n keys of `bytes` bytes each by radix sort. `other` is scratch for n keys. Return whichever array holds the
+ * result, key or other. */
 static uint64_t *sort(uint64_t *key, uint64_t *other, int64_t n, int32_t bytes)
 {
     for (int32_t b = 0; b < bytes; b++) {
@@ -51,7 +51,7 @@ static uint64_t *sort(uint64_t *key, uint64_t *other, int64_t n, int32_t bytes)
     return key;
 }
 
-/* Return the index of the first string that is not below `key`. */
+/* Return the index of the first string that is at least `key`. */
 static int64_t first_of(const level *l, uint64_t key)
 {
     int64_t from = 0, to = l->n;
@@ -65,7 +65,7 @@ static int64_t first_of(const level *l, uint64_t key)
     return from;
 }
 
-/* Return the discount n1 / (n1 + 2 n2), where n1 strings have count 1 and n2 have count 2. */
+/* Return the discount n1 / (n1 + 2 n2), where n1 strings have count 1 and n2 strings have count 2. */
 static double discount_of(const uint32_t *count, int64_t n)
 {
     double once = 0, twice = 0;
@@ -108,10 +108,12 @@ int nn_ngrams_count(nn_ngrams **to, const nn_text *t, int32_t order, char err[NN
     if (order < 1 || order > NN_MAX_ORDER)
         return nn_fail(err, "ngrams: order %d is out of range (1 to %d)", (int)order, NN_MAX_ORDER);
     if (t->tokenizer || t->n < order || t->n > UINT32_MAX)
-        return nn_fail(err,
-                       t->tokenizer ? "ngrams: only texts of bytes are counted, not word pieces (use a model of bytes)"
-                                    : "ngrams: the text has %lld bytes (at least the order, at most 2^32 - 1)",
-                       (long long)t->n);
+        return nn_fail(
+            err,
+            t->tokenizer
+                ? "ngrams: the model reads word pieces, but n-grams are counted only for bytes (use a model of bytes)"
+                : "ngrams: the text has %lld bytes; it must have at least the order and at most 2^32 - 1",
+            (long long)t->n);
     nn_ngrams *g = calloc(1, sizeof *g);
     uint64_t *scratch[2] = {malloc((size_t)t->n * sizeof *scratch[0]), malloc((size_t)t->n * sizeof *scratch[0])};
     bool enough = g && scratch[0] && scratch[1];
@@ -131,7 +133,8 @@ int nn_ngrams_count(nn_ngrams **to, const nn_text *t, int32_t order, char err[NN
     free(scratch[1]);
     if (!enough) {
         nn_ngrams_free(g);
-        return nn_fail(err, "ngrams: out of memory for the strings of %lld bytes (use a lower order)", (long long)t->n);
+        return nn_fail(err, "ngrams: out of memory while counting the n-grams of %lld bytes (use a lower order)",
+                       (long long)t->n);
     }
     *to = g;
     return 0;

@@ -1,5 +1,5 @@
-/* pair_data.c -- training data of an encoder-decoder: lines of a source and a target, or windows of a text with spans
- * cut out; and the batches of each step.
+/* pair_data.c -- training data of an encoder-decoder: lines with a source and a target, or windows of a text from which
+ * spans are cut out. Also forms the batches of each step.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/io.h"
 #include "lab/engine/nn.h"
@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum {
-    STREAM_ORDER = 4, /* streams of random numbers; windows, dropout and sampling use 1 to 3 */
+    STREAM_ORDER = 4, /* random streams; windows, dropout and sampling use 1 to 3 */
     STREAM_BATCHES = 5,
     STREAM_STARTS = 6,
     STREAM_SPANS = 7,
@@ -28,18 +28,18 @@ static int read_line(const nn_pairs *p, const int32_t *line, int64_t size, nn_pa
             tabs++;
         }
     if (tabs != 1)
-        return nn_fail(err, "%.200s:%lld: %lld tabs (a line is a source, one tab and a target)", name,
+        return nn_fail(err, "%.200s:%lld: the line has %lld tabs (write a source, one tab and a target)", name,
                        (long long)number, (long long)tabs);
     const int64_t n[2] = {tab, size - tab - 1};
     for (int side = 0; side < 2; side++) {
         const char *what = side ? "target" : "source";
         if (n[side] == 0)
-            return nn_fail(err, "%.200s:%lld: the %s is empty (a line is a source, one tab and a target)", name,
+            return nn_fail(err, "%.200s:%lld: the %s is empty (write a source, one tab and a target)", name,
                            (long long)number, what);
         if (n[side] >= p->length[side])
             return nn_fail(err,
-                           "%.200s:%lld: a %s of %lld bytes and its end (at most %lld tokens: set a larger %s, or use "
-                           "a shorter %s)",
+                           "%.200s:%lld: the %s has %lld bytes and an end token, which is more than %lld tokens (set a "
+                           "larger %s, or use a shorter %s)",
                            name, (long long)number, what, (long long)n[side], (long long)p->length[side],
                            side ? "target_length" : "length", what);
     }
@@ -64,7 +64,7 @@ static int read_lines(nn_pairs *p, const nn_text *t, const char *files, char err
     p->pair = malloc((size_t)lines * sizeof *p->pair);
     p->tokens = malloc((size_t)(t->n + 2 * lines) * sizeof *p->tokens);
     if (!p->pair || !p->tokens || lines > INT32_MAX)
-        return nn_fail(err, "text: out of memory for %lld pairs (use a shorter text)", (long long)lines);
+        return nn_fail(err, "text: out of memory while reading %lld pairs (use a shorter text)", (long long)lines);
     for (int32_t f = 0; f < t->n_files; f++) {
         nn_text_name(files, f, name);
         for (int64_t from = nn_text_start(t, f), number = 1, end; from < t->end[f]; from = end + 1, number++) {
@@ -85,7 +85,7 @@ static int read_lines(nn_pairs *p, const nn_text *t, const char *files, char err
 
 /* ------------------------------------------------------------------------------------------------ span corruption */
 
-/* Compute how many bytes of a window are cut out, and in how many spans (Raffel 2020, section 3.1.4). */
+/* Compute how many bytes are cut out of a window, and in how many spans (Raffel 2020, section 3.1.4). */
 static void plan_window(const nn_config *c, int64_t window, int64_t *cut, int64_t *spans)
 {
     const int64_t most = window - 1;
@@ -117,7 +117,7 @@ static int read_windows(nn_pairs *p, const nn_config *c, char err[NN_ERR_MAX])
     return 0;
 }
 
-/* Cut n into `parts` parts of size 1 or more; all such partitions are equally likely. `part` gets the sizes. */
+/* Divide n into `parts` parts of size 1 or more; every such division is equally likely. `part` receives the sizes. */
 static void cut_randomly(int64_t n, int64_t parts, uint64_t seed, int64_t *part)
 {
     int64_t left = parts - 1, size = 1, k = 0;
@@ -132,8 +132,8 @@ static void cut_randomly(int64_t n, int64_t parts, uint64_t seed, int64_t *part)
     part[k] = size;
 }
 
-/* Make the source and the target of the window at byte `at`. A window begins with kept text and ends with a span that
- * is cut out. */
+/* Make the source and the target for the window at byte `at`. A window begins with text that is kept and ends with a
+ * span that is cut out. */
 static void corrupt(const nn_pairs *p, int64_t at, uint64_t seed, int32_t *source, int32_t *n_source, int32_t *target,
                     int32_t *n_target)
 {
@@ -205,7 +205,7 @@ int nn_pairs_split(nn_pairs *p, double fraction, nn_pairs *held_out, char err[NN
     held_out->tokens = malloc((size_t)(p->n_tokens + 1) * sizeof *held_out->tokens);
     if (!held_out->pair || !held_out->tokens) {
         nn_pairs_free(held_out);
-        return nn_fail(err, "text: out of memory for the held-out pairs (use a shorter text)");
+        return nn_fail(err, "text: out of memory while splitting off the held-out pairs (use a shorter text)");
     }
     memcpy(held_out->pair, p->pair + kept, (size_t)held_out->n * sizeof *held_out->pair);
     memcpy(held_out->tokens, p->tokens, (size_t)p->n_tokens * sizeof *held_out->tokens);
@@ -231,7 +231,7 @@ int nn_batch_create(nn_batch *b, int64_t batch, int64_t source, int64_t target, 
     if (b->source && b->lengths && b->input && b->target)
         return 0;
     nn_batch_destroy(b);
-    return nn_fail(err, "lab: out of memory for a batch (use a smaller batch)");
+    return nn_fail(err, "lab: out of memory while preparing a batch (use a smaller batch)");
 }
 
 void nn_batch_destroy(nn_batch *b)
@@ -282,7 +282,7 @@ static void put_lines(const nn_pairs *p, const int32_t *order, int64_t first, in
     }
 }
 
-/* Write windows that begin at random places, or with seed 0 one after another. */
+/* Make windows that begin at random places or, with seed 0, follow each other. */
 static void put_windows(const nn_pairs *p, uint64_t seed, int64_t first, int64_t batch, nn_batch *to)
 {
     to->length[0] = p->window - p->cut + p->spans + 1;
@@ -324,7 +324,7 @@ static int by_length(const void *x, const void *y)
 }
 
 /* Compute the order of the pairs in an epoch: shuffle all pairs, sort the pairs of every BLOCK batches by length, and
- * shuffle the batches. Batches then have little padding, and the epoch is in random order. */
+ * shuffle the batches. So batches have little padding, yet the epoch is in random order. */
 static int order_epoch(nn_pairs *p, uint64_t seed, int64_t epoch, int64_t batch, char err[NN_ERR_MAX])
 {
     const int64_t batches = p->n / batch, used = batches * batch;
@@ -334,7 +334,7 @@ static int order_epoch(nn_pairs *p, uint64_t seed, int64_t epoch, int64_t batch,
     if (!s || !order) {
         free(s);
         free(order);
-        return nn_fail(err, "text: out of memory for the order of the pairs (close other programs)");
+        return nn_fail(err, "text: out of memory while shuffling the pairs (close other programs)");
     }
     for (int64_t x = 0; x < p->n; x++)
         order[x] = (int32_t)x;
@@ -350,7 +350,7 @@ static int order_epoch(nn_pairs *p, uint64_t seed, int64_t epoch, int64_t batch,
     }
     for (int64_t from = 0; from < used; from += BLOCK * batch)
         qsort(s + from, (size_t)(used - from < BLOCK * batch ? used - from : BLOCK * batch), sizeof *s, by_length);
-    for (int64_t x = 0; x < batches; x++) /* `place` of the first pair of batch x: index of the batch that moves to x */
+    for (int64_t x = 0; x < batches; x++) /* `place` at the first pair of batch x: index of the batch that moves to x */
         s[x * batch].place = (int32_t)x;
     for (int64_t x = batches - 1; x > 0; x--) {
         const int64_t y = (int64_t)(nn_random(seed, STREAM_BATCHES, each + (uint64_t)x) % (uint64_t)(x + 1));
@@ -375,7 +375,7 @@ int nn_pairs_step(nn_pairs *p, uint64_t seed, int64_t step, int64_t batch, nn_ba
     }
     const int64_t batches = p->n / batch;
     if (batches < 1)
-        return nn_fail(err, "text: %lld training pairs, but batch is %lld (use a smaller batch, or more pairs)",
+        return nn_fail(err, "text: it has %lld training pairs, but batch is %lld (use a smaller batch, or more pairs)",
                        (long long)p->n, (long long)batch);
     if (p->epoch != step / batches && order_epoch(p, seed, step / batches, batch, err) != 0)
         return -1;

@@ -1,5 +1,5 @@
-/* parameters.c -- the parameters of a model: their names and shapes, and the position terms in its configuration.
- * first_values.c sets the initial values.
+/* parameters.c -- determines the parameters of a model (their names and shapes) and the position terms of its
+ * configuration. first_values.c sets the initial values.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/nn.h"
 #include <relpos/facts.h>
@@ -30,11 +30,11 @@ static int add_param(nn_model *m, char err[NN_ERR_MAX], bool decay, int32_t ndim
         nn_param *more = realloc(m->params, ((size_t)m->n_params + 64) * sizeof *more);
         m->no_memory = !more;
         if (!more)
-            return nn_fail(err, "lab: out of memory for the list of weights (use fewer layers)");
+            return nn_fail(err, "lab: out of memory while creating the list of weights (use fewer layers)");
         m->params = more;
     }
     m->params[m->n_params++] = p;
-    m->n_weights += (p.size + 15) / 16 * 16; /* each parameter begins on a cache line */
+    m->n_weights += (p.size + 15) / 16 * 16; /* align each parameter to a cache line */
     return 0;
 }
 
@@ -101,10 +101,11 @@ static int add_term(nn_stack *s, const char *text, bool named[RP_MAX_TERMS][RP_M
         return 0;
     }
     if (s->n_terms == RP_MAX_TERMS)
-        return nn_fail(err, "position: more than %d terms (remove some)", RP_MAX_TERMS);
+        return nn_fail(err, "position: it has more than %d terms (remove some)", RP_MAX_TERMS);
     nn_term *t = &s->terms[s->n_terms];
     if (rp_term_parse(text, &t->term, names) != RP_OK)
-        return nn_fail(err, "position: %s (none, sinusoidal, learned, or a term of relpos info)", NN_WORDS(NULL));
+        return nn_fail(err, "position: %s (use none, sinusoidal, learned, or a term that relpos info lists)",
+                       NN_WORDS(NULL));
     rp_term_usual_sizes(&t->term, s->length);
     int same = 0;
     for (int32_t n = 0; n < s->n_terms; n++)
@@ -114,15 +115,15 @@ static int add_term(nn_stack *s, const char *text, bool named[RP_MAX_TERMS][RP_M
         const bool learned = rp_term_array_learned(t->term.kind, x);
         named[s->n_terms][x] = *names[x] != 0;
         if (*names[x] && !learned)
-            return nn_fail(err, "position: %s: %s is not a learned array (remove it: the lab counts positions from 0)",
+            return nn_fail(err, "position: %s: %s is not a learned array (remove it; the lab counts positions from 0)",
                            t->name, rp_term_array(t->term.kind, x));
     }
     s->n_terms++;
     return 0;
 }
 
-/* Read the terms of a text such as "sinusoidal+t5,buckets=16". A plus sign begins another term only before a letter:
- * 1e+3 is a number. */
+/* Read the terms of a text such as "sinusoidal+t5,buckets=16". A plus sign separates terms only before a letter: in
+ * 1e+3 it belongs to a number. */
 static int read_terms(nn_stack *s, const char *position, bool named[RP_MAX_TERMS][RP_MAX_ARRAYS], char err[NN_ERR_MAX])
 {
     char word[NN_TEXT_MAX];
@@ -140,8 +141,8 @@ static int read_terms(nn_stack *s, const char *position, bool named[RP_MAX_TERMS
     return 0;
 }
 
-/* Get the shape of an array of a term with this batch size and number of heads, and a length that is greater by
- * `longer`. A change in the shape shows which of these an axis depends on. */
+/* Get the shape of an array of a term for this batch size, this number of heads, and a length that is larger by
+ * `longer`. Comparing the shapes of two calls shows on which of the three an axis depends. */
 static int shape_at(const nn_model *m, const nn_stack *s, int32_t term, int x, int64_t batch, int64_t heads,
                     int64_t longer, int32_t *ndim, int64_t *shape, char err[NN_ERR_MAX])
 {
@@ -157,10 +158,10 @@ static int shape_at(const nn_model *m, const nn_stack *s, int32_t term, int x, i
     return 0;
 }
 
-/* Connect the position arrays of a term to the random positions. */
+/* Connect the position arrays of a term to random positions. */
 static int add_positions(nn_term *t, char err[NN_ERR_MAX])
 {
-    bool found = t->term.kind == RP_TERM_SINK || t->term.kind == RP_TERM_FORGET; /* these do not use positions */
+    bool found = t->term.kind == RP_TERM_SINK || t->term.kind == RP_TERM_FORGET; /* these terms do not use positions */
     for (int x = 0; x < RP_MAX_ARRAYS && rp_term_array(t->term.kind, x); x++) {
         const char *array = rp_term_array(t->term.kind, x);
         const bool queries = strcmp(array, "q_positions") == 0, keys = strcmp(array, "k_positions") == 0;
@@ -177,7 +178,8 @@ static int add_positions(nn_term *t, char err[NN_ERR_MAX])
                      t->name);
 }
 
-/* Decide where the arrays of term n come from, and add their parameters with names such as "PREFIX.t5.table". */
+/* Decide where each array of term n comes from. Add a parameter for each learned array, with a name such as
+ * "PREFIX.t5.table". */
 static int add_arrays(nn_model *m, nn_stack *s, int32_t n, const char *prefix, const bool *named, char err[NN_ERR_MAX])
 {
     nn_term *t = &s->terms[n];
@@ -195,20 +197,21 @@ static int add_arrays(nn_model *m, nn_stack *s, int32_t n, const char *prefix, c
             shape_at(m, s, n, x, 2, m->c.heads, 1, &other_ndim, other, err) != 0 ||
             shape_at(m, s, n, x, 1, 2 * m->c.heads, 0, &other_ndim, heads, err) != 0)
             return -1;
-        bool grows = false; /* the shape depends on batch or length: each call computes it, so it is not a parameter */
+        bool grows = false; /* the shape depends on batch or length: not a parameter, each call computes it */
         for (int32_t a = 0; a < ndim; a++)
             grows |= shape[a] != other[a];
-        if (ndim == 0 && named[x]) /* such as w3 of fire */
-            return nn_fail(err, "position: %s: %s is given, but it has no size (remove it: its shape is %s)", t->name,
-                           array, about->shape);
+        if (ndim == 0 && named[x]) /* an optional array, such as w3 of fire */
+            return nn_fail(
+                err,
+                "position: %s: %s was given, but with these settings it has no elements (remove it; its shape is %s)",
+                t->name, array, about->shape);
         if (ndim == 0)
             continue;
         if (given)
-            return nn_fail(
-                err,
-                "position: %s: its array %s is a constant that the user must give, which the lab does not support "
-                "(use another term)",
-                t->name, array);
+            return nn_fail(err,
+                           "position: %s: its array %s is a constant that must come from a file, which the lab does "
+                           "not support (use another term)",
+                           t->name, array);
         if (grows && about->start.rule == RP_RULE_SINUSOIDS) {
             t->source[x] = NN_SINUSOID;
             if (add_param(m, err, true, 2, (int64_t[]){m->c.width, m->c.width}, "%s.%s.%s.weight", prefix, t->name,
@@ -223,7 +226,7 @@ static int add_arrays(nn_model *m, nn_stack *s, int32_t n, const char *prefix, c
             s->columns += columns;
             continue;
         }
-        if (grows && ndim == 3 && about->draw.rule == RP_RULE_NEGATIVE) { /* logarithm of a gate for each key */
+        if (grows && ndim == 3 && about->draw.rule == RP_RULE_NEGATIVE) { /* log gates, one per key */
             t->source[x] = NN_GATE;
             t->column[x] = s->columns;
             s->columns += m->c.heads;
@@ -233,9 +236,10 @@ static int add_arrays(nn_model *m, nn_stack *s, int32_t n, const char *prefix, c
             continue;
         }
         if (grows)
-            return nn_fail(
-                err, "position: %s: its array %s is as long as the text (the lab has no projection to compute it)",
-                t->name, array);
+            return nn_fail(err,
+                           "position: %s: its array %s is as long as the text, and the lab has no projection to "
+                           "compute it (use another term)",
+                           t->name, array);
         t->source[x] = NN_LEARNED;
         for (int32_t a = 0; a < ndim; a++)
             if (m->c.position_heads && shape[a] != heads[a])
@@ -250,7 +254,7 @@ static int add_arrays(nn_model *m, nn_stack *s, int32_t n, const char *prefix, c
         if (add_param(m, err, false, 1, (int64_t[]){1}, "%s.%s.%s", prefix, t->name, fire_scale_names[x]) != 0)
             return -1;
         m->params[m->n_params - 1].of_term = true;
-        m->params[m->n_params - 1].min = 1e-4; /* the formula uses |c|, and it ignores an L below 0 */
+        m->params[m->n_params - 1].min = 1e-4; /* the formula uses |c| and ignores L below 0 */
     }
     return m->c.random_positions > 0 ? add_positions(t, err) : 0;
 }
@@ -263,8 +267,8 @@ static int add_norm(nn_model *m, const char *name, char err[NN_ERR_MAX])
     return m->c.norm == NN_LAYERNORM ? add_param(m, err, false, 1, &d, "%s.bias", name) : 0;
 }
 
-/* Add the parameters of cross-attention: queries of the decoder's tokens, keys and values of the encoder's, no position
- * terms. */
+/* Add the parameters of cross-attention, which has no position terms: queries from the decoder's tokens, keys and
+ * values from the encoder's. */
 static int add_cross(nn_model *m, const char *layer, char err[NN_ERR_MAX])
 {
     const int64_t d = m->c.width;
@@ -367,7 +371,7 @@ int nn_model_plan(nn_model *m, const nn_config *c, char err[NN_ERR_MAX])
     for (int32_t n = 0; n < m->n_params; n++)
         fire |= strstr(m->params[n].name, ".L_factor") != NULL;
     if (!fire)
-        return nn_fail(err, "fire_scales: learned, but no layer has fire (set fire_scales = fixed, or use fire)");
+        return nn_fail(err, "fire_scales = learned: no layer has the term fire (set fire_scales = fixed, or use fire)");
     if (c->task == NN_CLASSIFIER || !c->tied)
         return add_param(m, err, true, 2, (int64_t[]){c->task == NN_CLASSIFIER ? c->classes : c->vocab, c->width},
                          "head.weight");
@@ -386,7 +390,7 @@ int nn_model_create(nn_model *m, const nn_config *c, bool train, char err[NN_ERR
         *arenas[n] = aligned_alloc(64, bytes);
         if (!*arenas[n]) {
             nn_model_destroy(m);
-            return nn_fail(err, "lab: out of memory for %lld weights (use a smaller width or fewer layers)",
+            return nn_fail(err, "lab: out of memory while creating %lld weights (use a smaller width or fewer layers)",
                            (long long)m->n_weights);
         }
         memset(*arenas[n], 0, bytes);
@@ -426,8 +430,8 @@ int nn_model_with_position(nn_model *m, const nn_model *from, const char *positi
     if (!same) {
         nn_model_destroy(m);
         return nn_fail(err,
-                       "position: %.100s has other weights than %.100s, which the model was trained with (use one with "
-                       "the same weights)",
+                       "position = %.100s: it has other weights than %.100s, which the model was trained with (use a "
+                       "position with the same weights)",
                        position, from->c.position);
     }
     memcpy(m->w, from->w, (size_t)m->n_weights * sizeof *m->w);

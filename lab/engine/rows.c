@@ -1,5 +1,5 @@
-/* rows.c -- operations on single numbers or rows: norms, activations, residual sums, cross-entropy. Every sum has LANES
- * partial sums, for any vector length of the machine, so all machines compute the same bits as plain C.
+/* rows.c -- elementwise and row operations: norms, activations, residual sums, cross-entropy. Every sum uses LANES
+ * partial sums, whatever vector length the machine has, so all machines compute the bits of plain C.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "src/base/random.h"
 #include "src/isa/clones.h"
@@ -17,8 +17,8 @@ INLINE real exp_of(real x)
     return exp(x);
 }
 #else
-/* Return e^x with a relative error of 1e-7, without branches: 2^n e^r with |r| <= ln(2)/2, where e^r is its Taylor
- * series up to r^7/5040. x is clamped to [-87, 87]. */
+/* Return e^x without branches, with a relative error of 1e-7: 2^n e^r with |r| <= ln(2)/2, where e^r is computed by its
+ * Taylor series up to r^7/5040. x is clamped to [-87, 87]. */
 INLINE real exp_of(real x)
 {
     const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer and leaves that in the low bits */
@@ -69,7 +69,7 @@ INLINE real lanes_sum(const real *lane)
         (to) = lanes_sum(lane_);                                                                                       \
     } while (0)
 
-/* The arguments of an operation. Each of its tasks computes one chunk of rows. */
+/* The arguments of an operation. Each task computes one chunk of rows. */
 typedef struct rows_job {
     void (*run)(const struct rows_job *j, int64_t chunk, int64_t from, int64_t to);
     int64_t rows, n, step;
@@ -78,7 +78,7 @@ typedef struct rows_job {
     const real *x, *y, *gamma, *beta, *in;
     real *out, *stat, *partial;
     const int32_t *target;
-    double p, factor, *loss; /* p: probability of dropout, or epsilon of a norm */
+    double p, factor, *loss; /* p: probability of dropout; for a norm, epsilon */
     bool *right;
     uint64_t seed;
 } rows_job;
@@ -138,7 +138,7 @@ void nn_norm_forward(rp_pool *pool, int32_t kind, double eps, int64_t rows, int6
                                .stat = stat});
 }
 
-/* With u = (x - mean) s, the normalised row, and a = dy gamma: dx = s (a - mean(a) - u mean(a u)). RMSNorm omits
+/* Compute dx = s (a - mean(a) - u mean(a u)) with a = dy gamma and u = (x - mean) s, the normalised row. RMSNorm omits
  * mean(a). */
 RPI_CLONES static void norm_backward(const rows_job *j, int64_t chunk, int64_t from, int64_t to)
 {
@@ -292,7 +292,7 @@ void nn_act_backward(rp_pool *pool, int32_t kind, int64_t rows, int64_t n, const
 
 /* ------------------------------------------------------------------------------------------------ residual sums */
 
-/* Compute out = x + keep in / (1 - p), or without x if it is NULL. */
+/* Compute out = x + keep in / (1 - p). If x is NULL, omit it. */
 RPI_CLONES static void add_run(const rows_job *j, int64_t chunk, int64_t from, int64_t to)
 {
     const int64_t n = j->n;

@@ -1,12 +1,12 @@
-/* sentencepiece.c -- splits text into the word pieces of a SentencePiece model, with the library of models/tokenizer,
- * and checks that the texts of the word pieces concatenate to exactly the text that was split.
+/* sentencepiece.c -- splits text into the word pieces of a SentencePiece model, using models/tokenizer. Also checks
+ * that the pieces concatenate to exactly the text that was split.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/nn.h"
 #include "tokenizer/tokenizer.h"
 #include <stdlib.h>
 #include <string.h>
 
-/* Concatenate the texts of all tokens. One of them must be a line feed, because nearly every text has one. */
+/* Concatenate the texts of all tokens. Fail if no token is a line feed, which nearly every text contains. */
 static int list_texts(nn_tokenizer *t, const char *name, char err[NN_ERR_MAX])
 {
     int64_t used = 0, size;
@@ -17,7 +17,7 @@ static int list_texts(nn_tokenizer *t, const char *name, char err[NN_ERR_MAX])
     t->text = malloc((size_t)used + 1);
     t->offset = malloc(((size_t)t->n + 1) * sizeof *t->offset);
     if (!t->text || !t->offset)
-        return nn_fail(err, "tokenizer: out of memory for %d word pieces (use a smaller model)", (int)t->n);
+        return nn_fail(err, "tokenizer: out of memory while reading %d word pieces (use a smaller model)", (int)t->n);
     t->offset[0] = 0;
     for (int32_t token = 0; token < t->n; token++) {
         char *text = t->text + t->offset[token];
@@ -38,7 +38,8 @@ int nn_tokenizer_parse(nn_tokenizer **to, const void *model, size_t size, const 
     char why[TOK_ERR_MAX];
     int code;
     if (!t || !(t->model = malloc(size))) {
-        code = nn_fail(err, "tokenizer: %.200s: out of memory for its %zu bytes (close other programs)", name, size);
+        code = nn_fail(err, "tokenizer: %.200s: out of memory while reading its %zu bytes (close other programs)", name,
+                       size);
     } else {
         memcpy(t->model, model, size);
         t->size = size;

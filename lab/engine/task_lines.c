@@ -1,13 +1,14 @@
-/* task_lines.c -- random lines of tasks that have one right answer: "=" ends the question, a line feed ends the answer.
+/* task_lines.c -- generates random lines of tasks that have one correct answer. "=" ends the question; a line feed ends
+ * the answer.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/nn.h"
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-    STREAM_SIZES = 9, /* streams of random numbers; text, pairs and positions use smaller numbers */
+    STREAM_SIZES = 9, /* random streams; text, pairs and positions use smaller numbers */
     STREAM_LINES = 10,
-    PASSKEY = 5, /* digits of a passkey */
+    PASSKEY = 5, /* number of digits of a passkey */
     NAMES = 26 * 26
 };
 
@@ -31,8 +32,8 @@ static char digit(draw *d)
     return (char)('0' + below(d, 10));
 }
 
-/* The next functions write the question and the answer of a line of size `size`. They return the index where the answer
- * begins. */
+/* The following functions write a question and its answer for a line of size `size`. They return the index where the
+ * answer begins. */
 static int64_t copy(draw *d, int64_t size, char *line)
 {
     for (int64_t x = 0; x < size; x++)
@@ -47,8 +48,8 @@ static int64_t reverse(draw *d, int64_t size, char *line)
     return size + 1;
 }
 
-/* The question has `size` different names of two letters, each with a digit, and then one of these names. Its digit is
- * the answer. */
+/* The question lists `size` different names of two letters, each followed by a digit, and then repeats one of the
+ * names. The digit of that name is the answer. */
 static int64_t recall(draw *d, int64_t size, char *line)
 {
     int16_t name[NAMES];
@@ -70,7 +71,7 @@ static int64_t recall(draw *d, int64_t size, char *line)
     return 3 * size + 3;
 }
 
-/* The question hides PASSKEY digits in `size` letters of a repeated sentence. The digits are the answer. */
+/* The question hides PASSKEY digits among `size` letters of a repeated sentence. The digits are the answer. */
 static int64_t passkey(draw *d, int64_t size, char *line)
 {
     static const char sentence[] = "the grass is green and the sky is blue and here we go there and back again ";
@@ -82,7 +83,8 @@ static int64_t passkey(draw *d, int64_t size, char *line)
     return size + PASSKEY + 1;
 }
 
-/* The question is two numbers of `size` digits. The answer is their sum. All numbers begin with their lowest digit. */
+/* The question consists of two numbers of `size` digits. The answer is their sum. All numbers are written with the
+ * lowest digit first. */
 static int64_t addition(draw *d, int64_t size, char *line)
 {
     int carry = 0;
@@ -138,7 +140,7 @@ int nn_generate_batch(const nn_config *c, int64_t size, uint64_t seed, int64_t f
 {
     char *line = malloc((size_t)nn_generated_bytes(c->generate, size > 0 ? size : c->generate_size));
     if (!line)
-        return nn_fail(err, "lab: out of memory for a line (a smaller generate_size)");
+        return nn_fail(err, "lab: out of memory while generating a line (use a smaller generate_size)");
     for (int64_t b = 0; b < batch; b++) {
         const uint64_t number = (uint64_t)(first + b);
         const int64_t n =

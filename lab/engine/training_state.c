@@ -1,10 +1,10 @@
-/* training_state.c -- the state of a training run in a file. A checkpoint is written completely or not at all, it is
- * verified when it is read, and the checkpoint before it is kept.
+/* training_state.c -- stores the state of a training run in a file. A checkpoint is written completely or not at all,
+ * and verified when it is read. The previous checkpoint is kept.
  *
- * The file is a .safetensors file. It has every parameter under its name, the optimizer's averages as
- * "optimizer.m.NAME" and "optimizer.v.NAME", the tokenizer's file as "tokenizer.model", and as metadata the
- * configuration, the step and a checksum over all stored bytes. A model without averages, which cannot be trained
- * further, may be stored in f16 or bf16.
+ * The file is a .safetensors file. It contains every parameter under its name, the optimizer's averages as
+ * "optimizer.m.NAME" and "optimizer.v.NAME", and the tokenizer's file as "tokenizer.model". Its metadata contains the
+ * configuration, the step, and a checksum of all stored bytes. A model without averages, from which training cannot
+ * continue, may be stored in f16 or bf16.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/io.h"
 #include "lab/engine/nn.h"
@@ -20,7 +20,7 @@
 #define CURRENT   "checkpoint.safetensors"
 #define PREVIOUS  "previous.safetensors"
 #define TOKENIZER "tokenizer.model"
-#define TEXTS     "checked_texts" /* older files call it "texts", which their checksum does not cover */
+#define TEXTS     "checked_texts" /* older files use the key "texts", which their checksum does not cover */
 
 static const char *const prefixes[] = {"", "optimizer.m.", "optimizer.v."};
 
@@ -30,8 +30,8 @@ static const io_array *find(const io_set *set, int arena, const nn_param *p, cha
     return io_find(set, name);
 }
 
-/* Return the checksum of the metadata, the arrays and the tokenizer. The order of the arrays is that of the parameters,
- * whatever their order in the file. */
+/* Return the checksum of the metadata, the arrays and the tokenizer. Arrays are taken in the order of the parameters,
+ * whatever their order in the file is. */
 static uint64_t set_checksum(const nn_model *m, const io_set *set, const char *config, const char *step)
 {
     const char *mean = io_meta(set, "loss_mean");
@@ -52,12 +52,12 @@ static uint64_t set_checksum(const nn_model *m, const io_set *set, const char *c
     return tokenizer ? io_checksum(z, tokenizer->data, tokenizer->bytes) : z;
 }
 
-/* Add the weights, averages and tokenizer to the set. It borrows arrays of type NN_REAL, and owns converted copies of
- * other types. */
+/* Add the weights, averages and tokenizer to the set. The set borrows arrays of type NN_REAL; for other types it owns
+ * converted copies. */
 static int add_arrays(io_set *set, const nn_model *m, rp_dtype type, char err[NN_ERR_MAX])
 {
     real *const arenas[] = {m->w, m->m, m->v};
-    nn_fail(err, "lab: out of memory for the arrays of a checkpoint (close other programs)");
+    nn_fail(err, "lab: out of memory while preparing the arrays of a checkpoint (close other programs)");
     for (int a = 0; a < 3; a++)
         for (int32_t n = 0; n < m->n_params && arenas[a]; n++) {
             const nn_param *p = &m->params[n];
@@ -71,7 +71,7 @@ static int add_arrays(io_set *set, const nn_model *m, rp_dtype type, char err[NN
             }
             for (int64_t x = 0; type == RP_F16 && x < p->size; x++)
                 if (!(from[x] > -65520 && from[x] < 65520)) /* f16 rounds 65520 and above to infinity */
-                    return nn_fail(err, "%s: %g is out of the range of f16 (below 65520; use bf16)", name,
+                    return nn_fail(err, "%s: %g does not fit in f16, whose values are below 65520 (use bf16)", name,
                                    (double)from[x]);
             void *to = malloc((size_t)p->size * rp_dtype_size(type) + 1);
             if (!to || rp_convert(to, type, from, NN_REAL, p->size) != RP_OK ||
@@ -98,7 +98,7 @@ static int save(const nn_model *m, const char *path, int64_t step, rp_dtype type
     snprintf(mean, sizeof mean, "%.17g", m->loss_mean);
     if (m->m && isfinite(m->loss_mean) && io_add_meta(&set, "loss_mean", mean) != 0) {
         io_free(&set);
-        return nn_fail(err, "lab: out of memory for the header of a checkpoint (close other programs)");
+        return nn_fail(err, "lab: out of memory while preparing the header of a checkpoint (close other programs)");
     }
     snprintf(texts, sizeof texts, "%016llx", (unsigned long long)m->texts);
     const bool texts_added = m->texts == 0 || io_add_meta(&set, TEXTS, texts) == 0;
@@ -106,7 +106,7 @@ static int save(const nn_model *m, const char *path, int64_t step, rp_dtype type
     if (!texts_added || io_add_meta(&set, "relpos.lab", config) != 0 || io_add_meta(&set, "step", number) != 0 ||
         io_add_meta(&set, "checksum", sum) != 0) {
         io_free(&set);
-        return nn_fail(err, "lab: out of memory for the header of a checkpoint (close other programs)");
+        return nn_fail(err, "lab: out of memory while preparing the header of a checkpoint (close other programs)");
     }
     const int code = write(path, IO_SAFETENSORS, &set, why);
     io_free(&set);
@@ -122,21 +122,21 @@ int nn_checkpoint_write(const nn_model *m, const char *dir, int64_t step, char e
 {
     char path[NN_TEXT_MAX], before[NN_TEXT_MAX], next[NN_TEXT_MAX], link_name[NN_TEXT_MAX];
     if (strlen(dir) + 40 > NN_TEXT_MAX)
-        return nn_fail(err, "lab: the name of the directory is too long (at most %d bytes)", NN_TEXT_MAX - 40);
+        return nn_fail(err, "lab: the name of the directory is too long (use at most %d bytes)", NN_TEXT_MAX - 40);
     snprintf(path, sizeof path, "%s/" CURRENT, dir);
     snprintf(before, sizeof before, "%s/" PREVIOUS, dir);
     snprintf(next, sizeof next, "%s/next.safetensors", dir);
     snprintf(link_name, sizeof link_name, "%s/.previous.tmp", dir);
     if (save(m, next, step, NN_REAL, io_replace, err) != 0)
         return -1;
-    /* CURRENT is a complete file at all times: the old file gets a second name, then the new file is renamed over
-     * it. */
+    /* Some complete file is always called CURRENT: first the old file gets a second name, then the new file is renamed
+     * to CURRENT. */
     unlink(link_name);
     const bool linked = link(path, link_name) == 0, first = !linked && errno == ENOENT;
     const bool kept = first || (linked && rename(link_name, before) == 0) || rename(path, before) == 0;
     const char *what = "cannot be kept as " PREVIOUS;
     int error = kept ? 0 : errno;
-    unlink(link_name); /* rename() leaves it in place if it and PREVIOUS are the same file */
+    unlink(link_name); /* rename() keeps this name if it and PREVIOUS are the same file */
     if (kept && rename(next, path) != 0) {
         what = "cannot be replaced";
         error = errno;
@@ -161,8 +161,8 @@ __attribute__((format(printf, 2, 3))) static io_status damaged(char err[NN_ERR_M
     return IO_DAMAGED;
 }
 
-/* Check that the file is large enough for the model that it describes. This bounds the memory that a damaged file can
- * request. */
+/* Check that the file is large enough for the model that it describes. This limits the memory that a damaged file can
+ * make us allocate. */
 static io_status fits_file(const nn_config *c, const io_set *set, const char *path, char err[NN_ERR_MAX])
 {
     nn_model m;
@@ -170,7 +170,7 @@ static io_status fits_file(const nn_config *c, const io_set *set, const char *pa
     char why[NN_ERR_MAX];
     for (size_t n = 0; n < set->n_arrays; n++) {
         const io_array *array = io_take(set, set->arrays[n].name, why);
-        if (!array) /* a checkpoint has only arrays of known types */
+        if (!array) /* unknown type: checkpoints contain only known types */
             return damaged(err, "%.200s: %.300s", path, why);
         bytes += array->bytes;
         numbers += array->bytes / rp_dtype_size(array->dtype);
@@ -180,8 +180,10 @@ static io_status fits_file(const nn_config *c, const io_set *set, const char *pa
         nn_fail(err, "%.200s: %.300s", path, why);
         status = m.no_memory ? IO_FAILED : IO_DAMAGED;
     } else if (m.n_weights > 15 * (int64_t)m.n_params && (size_t)(m.n_weights - 15 * (int64_t)m.n_params) > numbers) {
-        status = damaged(err, "%.300s: damaged: %zu bytes of arrays cannot be a model of %lld weights", path, bytes,
-                         (long long)m.n_weights);
+        status = damaged(
+            err,
+            "%.300s: the file is damaged: %zu bytes of arrays cannot be a model of %lld weights (use another copy)",
+            path, bytes, (long long)m.n_weights);
     }
     nn_model_destroy(&m);
     return status;
@@ -211,14 +213,15 @@ static io_status read_arrays(nn_model *m, const io_set *set, const char *path, b
             rp_convert(arenas[a] + p->offset, NN_REAL, from->data, from->dtype, p->size);
             for (int64_t x = 0; x < p->size; x++)
                 if (!isfinite(arenas[a][p->offset + x]))
-                    return damaged(err, "%.300s: array \"%s\" has %g at %lld (weights are finite numbers)", path, name,
-                                   (double)arenas[a][p->offset + x], (long long)x);
+                    return damaged(err,
+                                   "%.300s: array \"%s\" has %g at %lld; weights must be finite (the file is damaged)",
+                                   path, name, (double)arenas[a][p->offset + x], (long long)x);
         }
     return IO_OK;
 }
 
-/* Create the model that the set describes and read its arrays. After the checksum has matched, a failure is IO_FAILED
- * and never IO_DAMAGED. */
+/* Create the model that the set describes, and read its arrays. Once the checksum has matched, failures are IO_FAILED,
+ * never IO_DAMAGED. */
 static io_status read_set(nn_model *m, const io_set *set, const char *path, bool train, int64_t *step,
                           char err[NN_ERR_MAX])
 {
@@ -241,7 +244,7 @@ static io_status read_set(nn_model *m, const io_set *set, const char *path, bool
     if ((status = fits_file(&c, set, path, err)) != IO_OK)
         return status;
     if (nn_model_create(m, &c, true, err) != 0)
-        return IO_FAILED; /* out of memory: the configuration was checked */
+        return IO_FAILED; /* must be lack of memory: the configuration was checked */
     if ((status = read_arrays(m, set, path, &averages, err)) != IO_OK)
         return status;
     const io_array *tokenizer = c.tokenizer[0] ? io_find(set, TOKENIZER) : NULL;
@@ -251,11 +254,12 @@ static io_status read_set(nn_model *m, const io_set *set, const char *path, bool
     m->loss_mean = mean ? strtod(mean, NULL) : NAN;
     m->texts = texts ? strtoull(texts, NULL, 16) : 0;
     if (*step < 0 || *step > c.steps)
-        return damaged(err, "%.300s: damaged: its step is %lld (0 to %lld)", path, (long long)*step,
-                       (long long)c.steps);
+        return damaged(err, "%.300s: the file is damaged: its step is %lld, and must be 0 to %lld (use another copy)",
+                       path, (long long)*step, (long long)c.steps);
     snprintf(now, sizeof now, "%016llx", (unsigned long long)set_checksum(m, set, config, number));
     if (strcmp(now, sum) != 0)
-        return damaged(err, "%.300s: damaged: its checksum is %s and should be %.20s", path, now, sum);
+        return damaged(err, "%.300s: the file is damaged: its checksum is %s and should be %.20s (use another copy)",
+                       path, now, sum);
     if (tokenizer && nn_tokenizer_parse(&m->tokenizer, tokenizer->data, tokenizer->bytes, path, err) != 0)
         return IO_FAILED;
     if (train && !averages)
@@ -300,7 +304,7 @@ int nn_checkpoint_read(nn_model *m, const char *path, bool train, int64_t *step,
     bool folder;
     warning[0] = 0;
     if (strlen(path) + 40 > NN_TEXT_MAX)
-        return nn_fail(err, "lab: the path has %zu bytes (at most %d: name a shorter one)", strlen(path),
+        return nn_fail(err, "lab: the path has %zu bytes; it must have at most %d (use a shorter one)", strlen(path),
                        NN_TEXT_MAX - 40);
     if (io_is_folder(path, &folder, why) != IO_OK)
         return nn_fail(err, "%.400s", why);
@@ -309,11 +313,12 @@ int nn_checkpoint_read(nn_model *m, const char *path, bool train, int64_t *step,
     snprintf(file, sizeof file, "%s/" CURRENT, path);
     if (lstat(file, &st) == 0 &&
         (stat(file, &st) == 0 ? S_ISFIFO(st.st_mode) : errno == ENOENT)) /* the file is neither missing nor damaged */
-        return nn_fail(err, "%.300s: it is a pipe, or a link to no file (replace it, or remove it)", file);
+        return nn_fail(err, "%.300s: it is a pipe, or a link whose target does not exist (replace it, or remove it)",
+                       file);
     const io_status status = read_one(m, file, train, step, first);
     if (status == IO_OK)
         return 0;
-    if (status == IO_FAILED) /* the file may be intact: do not silently use older weights */
+    if (status == IO_FAILED) /* the file may be intact, so do not silently use older weights */
         return nn_fail(err, "%s", first);
     snprintf(other, sizeof other, "%s/" PREVIOUS, path);
     const io_status before = read_one(m, other, train, step, second);
@@ -322,9 +327,10 @@ int nn_checkpoint_read(nn_model *m, const char *path, bool train, int64_t *step,
     if (before != IO_OK)
         return nn_fail(err, "%.240s; %.240s", first, second);
     snprintf(other, sizeof other, "%s/damaged.safetensors", path);
-    /* Move the damaged file away: the next checkpoint would keep it as PREVIOUS, over the good one. */
+    /* Move the damaged file away. Otherwise the next checkpoint would rename it to PREVIOUS and so replace the good
+     * one. */
     const bool moved = train && rename(file, other) == 0;
-    nn_fail(warning, "%.350s; the one before it is used, of step %lld%s", first, (long long)*step,
-            moved ? ", and it is kept as damaged.safetensors" : "");
+    nn_fail(warning, "%.350s; using the previous checkpoint, of step %lld%s", first, (long long)*step,
+            moved ? "; the damaged file is now damaged.safetensors" : "");
     return 0;
 }

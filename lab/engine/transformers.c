@@ -1,5 +1,5 @@
-/* transformers.c -- writing a model as a directory for Hugging Face's transformers, completely or not at all.
- * export_t5.c and decoders.c write the files of each model family.
+/* transformers.c -- writes a model as a directory for Hugging Face's transformers, completely or not at all.
+ * export_t5.c and decoders.c write the files for each model family.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/transformers.h"
 #include <errno.h>
@@ -17,13 +17,13 @@ int nn_transformers_write(const nn_model *m, const char *directory, rp_dtype typ
         return -1;
     size_t size = strlen(directory);
     if (size == 0 || size > 800)
-        return nn_fail(err, "--output: the name has %zu bytes (1 to 800: name another directory)", size);
+        return nn_fail(err, "--output: the name has %zu bytes; it must have 1 to 800 (name another directory)", size);
     while (size > 1 && directory[size - 1] == '/')
         size--;
     snprintf(dir, sizeof dir, "%.*s", (int)size, directory);
     struct stat st;
     if (lstat(dir, &st) == 0)
-        return nn_fail(err, "%.300s: it exists already (name another directory)", dir);
+        return nn_fail(err, "%.300s: it already exists (name another directory)", dir);
     const int lock = io_temporary(dir, true, 0700, &temporary);
     if (lock < 0)
         return nn_fail(err, "%.300s: cannot be created: %s (name another directory)", dir, strerror(errno));

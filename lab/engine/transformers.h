@@ -1,5 +1,5 @@
-/* transformers.h -- helpers to write a model as a directory for Hugging Face's transformers. Each model family
- * (export_t5.c, decoders.c) has a function that checks the model and a function that writes the files.
+/* transformers.h -- helpers for writing a model as a directory for Hugging Face's transformers. For each model family
+ * (export_t5.c, decoders.c), one function checks the model and another writes the files.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_TRANSFORMERS_H
 #define RELPOS_TRANSFORMERS_H
@@ -13,11 +13,11 @@ typedef struct nn_exporter {
 } nn_exporter;
 extern const nn_exporter nn_t5_family, nn_decoder_family;
 
-/* transformers_files.c. Add a tensor to the set, converted to `type`. Errors use its name too. */
+/* transformers_files.c. Add a tensor to the set, converted to `type`. Errors also mention its name. */
 int nn_add_tensor(io_set *set, const char *name, int32_t ndim, const int64_t *shape, const real *from, rp_dtype type,
                   char err[NN_ERR_MAX]);
-/* Write the set to model.safetensors and free it. If `code`, the result of the calls before, is -1, only free it and
- * return -1. */
+/* Write the set to model.safetensors and free it. `code` is the result of building the set: if it is -1, only free the
+ * set and return -1. */
 int nn_write_tensors(io_set *set, const char *dir, int code, char err[NN_ERR_MAX]);
 int nn_write_text(const char *dir, const char *name, const char *text, char err[NN_ERR_MAX]);
 /* Return PyTorch's name of a type, such as "float32". */

@@ -1,9 +1,9 @@
-"""Show results of relpos lab sweep and inspect as a page: tables, curves, heat maps, the command of each experiment, and limits.
+"""Show results of relpos lab sweep and inspect as a page with tables, curves, heat maps, and the command and limits of each experiment.
 
     relpos lab report FILE.jsonl... [-o PAGE.html|PAGE.md]
 
-Each file becomes a section named after its experiment. Without -o, print tables in Markdown. An HTML page contains its charts; a
-Markdown page has them as SVG files beside it. Charts need matplotlib; tables need only Python.
+Each file becomes a section named after its experiment. Without -o, print tables in Markdown. An HTML page contains its charts; the
+charts of a Markdown page are SVG files beside it. Charts need matplotlib; tables need only Python.
 SPDX-License-Identifier: Apache-2.0"""
 import argparse
 import math
@@ -23,7 +23,7 @@ from sweeps import preliminary, preliminary_of, sweep  # noqa: E402
 from tasks import answered, generated  # noqa: E402
 from weights import shapes_and_counts  # noqa: E402
 
-# The heading of each experiment.
+# Experiment: heading of its section.
 EXPERIMENTS = {
     "length": "Length generalisation: trained at one length, measured at up to eight times that length",
     "ranking": "The order of seven positions, by the learning rate and the rate of their arrays",
@@ -49,7 +49,7 @@ Perplexities are per byte, of one text. Windows do not overlap: a longer window 
 the two. A scheme that ends near the perplexity of byte bigrams has not learned to use single earlier bytes in this number of steps;
 longer training may change that. All times are of one machine."""
 
-# For files with these names: the function that writes the section, and the command that creates the file.
+# File name: (function that writes the section, command that creates the file).
 KINDS = {
     "inspect": (inspected, "relpos lab inspect MODEL --length 1024 --json >>out/inspect.jsonl"),
     "oracle": (beside_torch, "lab/oracle.py build/release/relpos lab/oracle.lab --time 4 --save out/oracle.jsonl [--set position=none] "
@@ -90,7 +90,7 @@ def main():
         section = answered if generated(lines) else first_heads if watched(lines) else section
         section(page, lines) if section else sweep(page, stem, lines)
         for line in lines:
-            if "experiment" in line and section not in (overhead, answered):  # models of overhead are only timed
+            if "experiment" in line and section not in (overhead, answered):  # the models of overhead are timed but not trained to the end
                 read_in_all = math.prod(int(line["experiment"][k]) for k in ("steps", "batch", "length"))
                 weights, tokens = max(weights, line["weights"]), max(tokens, read_in_all)
             if "machine" in line and line["machine"] not in machines:

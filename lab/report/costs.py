@@ -1,4 +1,4 @@
-"""Sections on cost: training steps, and attention.
+"""Sections on the cost of training steps and of attention.
 SPDX-License-Identifier: Apache-2.0"""
 from claims import CLAIMS, FORWARD, FORWARD_BASE
 from results import counted, grouped, is_base, short
@@ -10,7 +10,7 @@ def overhead(page, lines):
     groups = grouped(lines, apart=["length"])
     cells = {what: {n: [x for x in group if int(x["experiment"]["length"]) == n] for n in lengths} for what, group in groups.items()}
 
-    def fastest(some):  # other programs on the machine make a step slower, never faster
+    def fastest(some):  # use the minimum, because other programs on the machine only slow a step down
         return min(some, key=lambda line: line["ms_per_step"], default=None)
 
     def without(line):

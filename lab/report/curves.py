@@ -1,4 +1,4 @@
-"""Charts of sweeps: curves by family of positions, and a heat map by position in the window.
+"""Charts of sweeps: curves for each family of position schemes, and a heat map over positions in the window.
 SPDX-License-Identifier: Apache-2.0"""
 import math
 
@@ -24,7 +24,7 @@ def perplexity_axis(plt, at, low, high):
 
 
 def curves(groups, xs_of, ys_of, x_label, y_label, title=None):
-    """Return a function that draws one panel for each family of positions, all with the same axes."""
+    """Return a function that draws one panel for each family of position schemes. All panels have the same axes."""
     panels = {}
     for what, lines in groups.items():
         panels.setdefault(family(what) if len(groups) > 8 else 0, {})[what] = lines
@@ -69,7 +69,7 @@ def curves(groups, xs_of, ys_of, x_label, y_label, title=None):
 
 
 def position_map(some, longest, title=None):
-    """Return a function that draws the perplexity of each group at each range of positions in the longest window."""
+    """Return a function that draws the perplexity of each group in each range of positions of the longest window."""
     def make(plt):
         ranges = next(iter(some.values()))[0]["lengths"][longest]["positions"]
         found = [[over(lines, lambda line, n=n: line["lengths"][longest]["positions"][n]["perplexity"]) for n in range(len(ranges))]

@@ -1,4 +1,4 @@
-"""Section on T5 tables: how perplexity changes beyond the trained length, by the ratio of max_distance to that length.
+"""Section on T5 tables: how perplexity beyond the trained length depends on the ratio of max_distance to that length.
 SPDX-License-Identifier: Apache-2.0"""
 import math
 import statistics
@@ -13,7 +13,7 @@ def max_distance(line):
 
 
 def rise(line, times):
-    """Return log(perplexity at `times` times the trained length / perplexity at the trained length); None if one was not measured."""
+    """Return log(perplexity at `times` times the trained length / perplexity at the trained length), or None if either was not measured."""
     at = {x["length"]: x["perplexity"] for x in line["lengths"]}
     trained = int(line["experiment"]["length"])
     return math.log(at[trained * times] / at[trained]) if at.get(trained) and at.get(trained * times) else None

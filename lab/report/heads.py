@@ -1,4 +1,4 @@
-"""Section on relpos lab inspect: what the heads learned, by distance.
+"""Section on relpos lab inspect: the position scores and attention weights of each head, by distance.
 SPDX-License-Identifier: Apache-2.0"""
 from results import short
 

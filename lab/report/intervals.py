@@ -1,7 +1,7 @@
 """Compute confidence intervals of a mean loss, and test whether two models differ.
 
-The measured text is cut into pieces, and each piece has a loss. A start is a training run with its own seed. The lines of a group are
-results of one experiment, one line for each start.
+The measured text is divided into pieces, and each piece has a loss. A start is a training run with a different seed. The lines of a group
+are the results of one experiment, one line per start.
 
 SPDX-License-Identifier: Apache-2.0"""
 import functools
@@ -11,7 +11,7 @@ import statistics
 
 @functools.lru_cache
 def beyond(t, df):
-    """Return the two-sided p-value of Student's t: 1 minus the integral of its density from -t to t, by Simpson's rule."""
+    """Return the two-sided p-value of Student's t: 1 minus the integral of the density from -t to t, computed by Simpson's rule."""
     steps, t = 2000, abs(t)
     factor = math.exp(math.lgamma((df + 1) / 2) - math.lgamma(df / 2)) / math.sqrt(df * math.pi)
 
@@ -27,7 +27,7 @@ def beyond(t, df):
 
 @functools.lru_cache
 def quantile(df):
-    """Return the t for which 95 % of Student's t distribution is between -t and t."""
+    """Return t such that 95 % of Student's t distribution is between -t and t."""
     low, high = 0.0, 200.0
     for _ in range(50):
         middle = (low + high) / 2
@@ -36,8 +36,8 @@ def quantile(df):
 
 
 def pieces(lines, n):
-    """Return the loss of each piece of the text at the n-th length, averaged over the starts; None if there are fewer than two pieces or a
-    loss is missing."""
+    """Return the loss of each piece of the text at the n-th length, averaged over the starts. Return None if there are fewer than two pieces
+    or a loss is missing."""
     found = [line["lengths"][n].get("pieces") or [] for line in lines]
     if len({len(some) for some in found}) != 1 or len(found[0]) < 2 or any(x is None for some in found for x in some):
         return None
@@ -45,27 +45,27 @@ def pieces(lines, n):
 
 
 def interval(values):
-    """Return the mean of values and half the width of its 95 % interval."""
+    """Return the mean of values and half the width of its 95 % confidence interval."""
     return statistics.mean(values), quantile(len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
 
 
 def p_value(values):
-    """Return the p-value of a t-test for a mean of 0."""
+    """Return the p-value of a t-test of the hypothesis that the mean is 0."""
     mean, sd = statistics.mean(values), statistics.stdev(values)
     return float(mean == 0) if sd == 0 else beyond(mean / sd * math.sqrt(len(values)), len(values) - 1)
 
 
 def agree(some, other, n):
-    """Return True if one of two groups has the lower loss at the n-th length in every start that both have."""
+    """Return True if the same group has the lower loss at the n-th length in every start that both groups have."""
     first, second = ({line["experiment"]["seed"]: line["lengths"][n]["loss"] for line in lines} for lines in (some, other))
     return len({first[seed] < second[seed] for seed in first.keys() & second.keys()}) <= 1
 
 
 def ordered(groups, n):
-    """Return the pairs (better, other) of groups that differ at the n-th length. All other pairs are ties.
+    """Return the pairs (better group, worse group) that differ at the n-th length. All other pairs are ties.
 
-    Two groups differ if a paired t-test over the pieces finds a difference, at 5 % for all tests together (Holm 1979), and if every start
-    has the two groups in the same order."""
+    Two groups differ if a paired t-test over the pieces finds a difference, at a level of 5 % for all tests together (Holm 1979), and if the
+    same group is better in every start."""
     names = list(groups)
     losses = {what: pieces(lines, n) for what, lines in groups.items()}
     pairs = [(a, b) for x, a in enumerate(names) for b in names[x + 1:]]
@@ -80,8 +80,8 @@ def ordered(groups, n):
 
 
 def places(groups, n):
-    """Return {group: (first possible place, last possible place)}, best group first. `ordered` decides which groups are better or worse than
-    a group; ties leave several places possible."""
+    """Return {group: (best possible place, worst possible place)}, best group first. `ordered` determines which groups are better or worse
+    than a group. A group with ties has several possible places."""
     sure = ordered(groups, n)
     by_loss = sorted(groups, key=lambda what: statistics.mean(pieces(groups[what], n)))
     return {what: (1 + sum(b == what for _, b in sure), len(groups) - sum(a == what for a, _ in sure)) for what in by_loss}

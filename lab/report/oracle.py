@@ -1,4 +1,5 @@
-"""Sections on lab/oracle.py: the time of a training step compared with the same model in PyTorch, and the losses of complete trainings in both.
+"""Sections on the results of lab/oracle.py: the time of a training step and the losses of complete training runs, compared with the same
+model in PyTorch.
 SPDX-License-Identifier: Apache-2.0"""
 import statistics
 

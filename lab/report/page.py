@@ -1,4 +1,4 @@
-"""A page of headings, texts, tables and charts as HTML or Markdown, and writing files completely or not at all.
+"""A page of headings, texts, tables and charts, as HTML or Markdown. Files are written completely or not at all.
 SPDX-License-Identifier: Apache-2.0"""
 import contextlib
 import fcntl
@@ -18,7 +18,7 @@ def plain(text):
 
 
 class Page:
-    """A list of blocks, written as HTML or Markdown."""
+    """A list of blocks that can be written as HTML or Markdown."""
 
     def __init__(self, path):
         self.path, self.out, self.pictures = path, [], {}
@@ -74,7 +74,7 @@ svg{{max-width:100%;height:auto}}pre{{background:#f4f4f4;padding:.6em;overflow-x
 
 
 def remove_left(path, start):
-    """Remove temporary files of killed programs beside a path: files whose names begin with `start` and that are not locked."""
+    """Remove temporary files that killed programs left beside a path: files whose names begin with `start` and that are not locked."""
     for left in path.parent.glob(start + "*.tmp"):
         with contextlib.suppress(OSError):
             fd = os.open(left, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -84,7 +84,8 @@ def remove_left(path, start):
 
 
 def write(files):
-    """Write {path: text}, all files completely or none. Each text goes to a locked temporary file with a random name, which is renamed at the end."""
+    """Write {path: text}: all files completely, or none. Each text is written to a locked temporary file with a random name. At the end, the
+    temporary files are renamed."""
     new, mask = {}, os.umask(0)
     os.umask(mask)
     try:
@@ -94,7 +95,7 @@ def write(files):
                 remove_left(path, start)
                 fd, new[path] = tempfile.mkstemp(prefix=start, suffix=".tmp", dir=path.parent)
                 to = open_files.enter_context(open(fd, "w", encoding="utf-8", errors="replace"))
-                with contextlib.suppress(OSError):  # the file system may have no locks
+                with contextlib.suppress(OSError):  # some file systems do not support locks
                     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 os.fchmod(fd, 0o666 & ~mask)
                 to.write(text)
@@ -115,7 +116,7 @@ def put(text):
     try:
         with open(1, "w", encoding="utf-8", errors="replace", closefd=False) as to:
             to.write(text + "\n")
-    except BrokenPipeError:  # the reader has stopped reading
+    except BrokenPipeError:  # the reader of the pipe has exited
         pass
     except OSError as e:
         sys.exit(f"relpos: standard output: {e.strerror} (free some space, or write elsewhere)")

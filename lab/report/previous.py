@@ -1,4 +1,4 @@
-"""Section on a sweep with eval_previous: how many steps it takes until a head attends to the previous token.
+"""Section on a sweep with eval_previous: the number of training steps until a head attends to the previous token.
 SPDX-License-Identifier: Apache-2.0"""
 import statistics
 
@@ -13,7 +13,7 @@ def watched(lines):
 
 
 def steps_to(line):
-    """Return the first measured step at which a head gives more than half of its weight to the previous token; None if there is none."""
+    """Return the first measured step at which a head gives more than half of its weight to the previous token, or None."""
     return next((x["step"] for x in line["previous"] if x["weight"] > HALF), None)
 
 

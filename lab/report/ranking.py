@@ -1,12 +1,12 @@
-"""Section on a sweep over learning rates: perplexity by learning rate and by the multiplier for the terms' arrays, the order of the schemes at their best rates with
-ties, or why there is no order; and the n-gram baseline.
+"""Section on a sweep over learning rates: perplexity by learning rate and by the multiplier for the terms' arrays; the order of the schemes at
+their best rates, with ties, or the reason why they are not ordered; and the n-gram baseline.
 SPDX-License-Identifier: Apache-2.0"""
 from curves import curves, perplexity_axis
 from intervals import pieces
 from results import mean, over, short
 from sweeps import by_pieces, rises, shown, sweep, yardsticks
 
-WITHIN = 1.1  # the schemes are ordered only if learned, sinusoidal and RoPE end within this factor of each other
+WITHIN = 1.1  # the schemes are ordered only if the perplexities of learned, sinusoidal and RoPE are within this factor of each other
 
 
 def number(line, key):
@@ -14,7 +14,7 @@ def number(line, key):
 
 
 def cells(lines):
-    """Return {position: {(rate, multiplier for the arrays): starts}}, with rates and multipliers in ascending order."""
+    """Return {position: {(rate, multiplier for the arrays): results of the starts}}, in ascending order of rates and multipliers."""
     found = {}
     for line in sorted(lines, key=lambda line: (number(line, "lr"), number(line, "lr_terms"))):
         found.setdefault(line["experiment"]["position"], {}).setdefault((number(line, "lr"), number(line, "lr_terms")), []).append(line)
@@ -22,7 +22,7 @@ def cells(lines):
 
 
 def best(some, n):
-    """Return the rate and the multiplier with the lowest mean perplexity; None if there is no perplexity."""
+    """Return the rate and the multiplier with the lowest mean perplexity, or None if no perplexity was measured."""
     return min((at for at in some if mean(some[at], n)), key=lambda at: mean(some[at], n), default=None)
 
 
@@ -55,7 +55,7 @@ def by_rate(grid, n):
 
 
 def why_no_order(chosen, n, counts):
-    """Return why the schemes are not ordered, as text; None if they are ordered."""
+    """Return a text that says why the schemes are not ordered, or None if they are ordered."""
     reached = {what: mean(chosen[what], n) for what in ("learned", "sinusoidal", "rope") if what in chosen}
     if len(reached) < 3:
         return "learned, sinusoidal and RoPE have not all been trained"
@@ -73,7 +73,7 @@ def why_no_order(chosen, n, counts):
 
 
 def differ(lines):
-    """Return the keys in which experiments differ, other than the rates, the position and the seed."""
+    """Return the keys in which experiments differ, except the rates, the position and the seed."""
     found = [line["experiment"] for line in lines]
     return [k for k in dict.fromkeys(k for some in found for k in some)
             if k not in ("position", "lr", "lr_terms", "seed") and len({some.get(k) for some in found}) > 1]

@@ -1,10 +1,11 @@
-"""Reading files of results, with checks of every line, and grouping their lines.
+"""Read files of results, check every line, and group the lines.
 SPDX-License-Identifier: Apache-2.0"""
 import json
 import statistics
 import sys
 
-# The expected shape of a value: (test, description), or a list [shape of items, number of items] (without the number: at least one item; None: any number), or a dict.
+# The expected shape of a value is (test, description), a dict, or a list [shape of items, number of items]. Without the number, the
+# list must have at least one item; None allows any number.
 TEXT = (lambda x: isinstance(x, str), "a text")
 INTEGER = (lambda x: type(x) is int and 0 <= x < 1e15, "an integer")
 COUNT = (lambda x: type(x) is int and 0 < x < 1e15, "an integer above 0")
@@ -16,7 +17,7 @@ MACHINE = {"threads": COUNT, "version": TEXT, "isa": TEXT, "blas": TEXT}
 
 
 def settings(text):
-    """Return the keys and values of an experiment, without empty values."""
+    """Return the keys and values of an experiment. Empty values are omitted."""
     pairs = (line.partition(" = ") for line in text.splitlines())
     return {key: value for key, _, value in pairs if value}
 
@@ -65,7 +66,7 @@ def terms_shape(_):
 
 
 def wrong(value, shape, at=""):
-    """Return how a value differs from its expected shape, as text, or None."""
+    """Return a text that says how a value differs from its expected shape, or None."""
     found = json.dumps(value)
     found = f"{at or 'the line'} is {found if len(found) <= 40 else found[:37] + '...'}, not "
     if isinstance(shape, tuple):
@@ -86,7 +87,7 @@ def wrong(value, shape, at=""):
 
 
 def read(path):
-    """Return the results of a file. A wrong line ends the program, so other functions need no checks."""
+    """Return the results in a file. A wrong line ends the program, so other functions need no checks."""
     shape_of, makes = {"inspect": (inspect_shape, "relpos lab inspect --json"), "oracle": (oracle_shape, "lab/oracle.py --time"),
                        "whole": (whole_shape, "lab/oracle.py --whole"), "forward": (forward_shape, "lab/forward.py"), "terms": (terms_shape, "relpos info --json")}.get(
         path.stem, (result_shape, "relpos lab sweep"))
@@ -137,7 +138,7 @@ def read(path):
 
 
 def once(lines, refuse):
-    """Keep the fastest of the results with the same experiment and seed. Their other numbers must be equal."""
+    """Of several results with the same experiment and seed, keep the fastest. Their other numbers must be equal."""
     found = {}
     for number, line in enumerate(lines, 1):
         key = tuple(line["experiment"].items())
@@ -156,7 +157,8 @@ def is_base(base, line):
 
 
 def grouped(lines, apart=()):
-    """Return {label: results that differ only in the seed}. A label has the keys that the sweep varied and the other keys that differ between experiments, except those in `apart`."""
+    """Return {label: results that differ only in the seed}. A label contains the keys that the sweep varied, and all other keys in which the
+    experiments differ, except those in `apart`."""
     groups = {}
     for line in lines:
         key = {k: v for k, v in line["experiment"].items() if k not in ("seed", *apart)}
@@ -169,7 +171,7 @@ def grouped(lines, apart=()):
         shown = [k for k in keys if k in differ or k in vary and k not in ("seed", *apart)]
         return ", ".join(value(some[k]) if k.endswith("position") and k in some else f"{k} = {some.get(k, 'none')}" for k in shown) or "all"
 
-    for value in (short, str):  # use full names if short names are equal
+    for value in (short, str):  # use full names if two short names are equal
         labels = [label(some, group[0]["vary"], value) for some, group in zip(found, groups.values())]
         if len(set(labels)) == len(labels):
             break
@@ -177,13 +179,13 @@ def grouped(lines, apart=()):
 
 
 def over(lines, what):
-    """Return the mean, smallest and largest value over the starts; None if a start has no value."""
+    """Return the mean, smallest and largest value over the starts, or None if a start has no value."""
     values = [what(line) for line in lines]
     return None if None in values else (statistics.mean(values), min(values), max(values))
 
 
 def mean(lines, n):
-    """Return the mean perplexity at the n-th length over the starts; None if a start has none."""
+    """Return the mean perplexity at the n-th length over the starts, or None if a start has none."""
     found = over(lines, lambda line: line["lengths"][n]["perplexity"])
     return found and found[0]
 
@@ -193,7 +195,7 @@ def counted(starts):
 
 
 def short(position):
-    """Return a position without the parameters that every causal model needs."""
+    """Return the text of a position without the parameters that all causal models share."""
     for parameter in (",bidirectional=0", ",right=0"):
         position = position.replace(parameter, "")
     return ",".join(p for p in position.split(",") if not p.startswith(("original_max_position", "max_position")))

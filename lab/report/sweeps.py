@@ -1,4 +1,5 @@
-"""Section on a sweep: a table, the rise of perplexity with the length, and curves; and the warning at the top of a page that compares positions.
+"""Section on a sweep: a table, the rise of perplexity with the length, and curves. Also the warning at the top of pages that compare
+position schemes.
 SPDX-License-Identifier: Apache-2.0"""
 from claims import CLAIMS, LENGTHS
 import math
@@ -16,7 +17,7 @@ def shown(found, digits=3):
 
 
 def preliminary_of(lines):
-    """Return the first sentence of the warning above results that compare positions; None for a single position."""
+    """Return the first sentence of the warning above results that compare position schemes, or None if there is only one scheme."""
     rates = {}
     for line in lines:
         some = line["experiment"]
@@ -29,8 +30,8 @@ def preliminary_of(lines):
 
 
 def preliminary(words, first, other):
-    """Return the warning at the top of a page that compares positions. words: result of preliminary_of; first, other: results of the same
-    positions at two learning rates, or []."""
+    """Return the warning at the top of a page that compares position schemes. `words` is a result of preliminary_of. `first` and `other` are results
+    of the same schemes at two learning rates, or []."""
     text = f"{words}. The models are small and were trained for few steps. The tables show the results of this training; they do not rank positions."
     both = {line["experiment"]["position"] for line in first} & {line["experiment"]["position"] for line in other}
     groups = {}
@@ -48,13 +49,13 @@ def preliminary(words, first, other):
 
 
 def rise(lines, n):
-    """Return by how much the mean perplexity at the n-th length is above that at the first length, as text."""
+    """Return a text that says by how much the mean perplexity at the n-th length is above the one at the first length."""
     first, then = mean(lines, 0), mean(lines, n)
     return f"{100 * (then / first - 1):+.1f} %" if first and then else "none"
 
 
 def rises(groups, claims, lengths):
-    """Return table rows with the rise of each group beyond the first length, and the claimed rise if there is one."""
+    """Return table rows with the rise of each group beyond the first length, and the rise that a tutorial claims, if any."""
     rows = []
     for what, lines in groups.items():
         row = [what]
@@ -66,7 +67,7 @@ def rises(groups, claims, lengths):
 
 
 def beside_print(page, groups, lengths):
-    """Add a table of published rises of perplexity beyond the trained length, with the measured rises at the same multiples of it."""
+    """Add a table of published rises of perplexity beyond the trained length, beside the rises measured at the same multiples of that length."""
     measured = {what: lines for what, lines in groups.items() if any(what in some for some in LENGTHS.values())}
     multiples = [m for m in (2, 4, 8) if m * lengths[0] in lengths]
     if not measured or not multiples:
@@ -95,7 +96,7 @@ def beside_print(page, groups, lengths):
 
 
 def yardsticks(lines, columns):
-    """Return table rows of the n-gram baseline with `columns` equal cells; [] if the results have no baseline or different ones."""
+    """Return table rows of the n-gram baseline with `columns` equal cells, or [] if the results have no common baseline."""
     counts = lines[0].get("ngrams", [])
     if any(line.get("ngrams") != counts for line in lines):
         return []
@@ -103,7 +104,8 @@ def yardsticks(lines, columns):
 
 
 def by_pieces(page, groups, lengths, n):
-    """Add a table with confidence intervals of the perplexities at the n-th length, and places with ties, over the pieces of the text."""
+    """Add a table with the confidence intervals of the perplexities at the n-th length, computed over the pieces of the text, and with the
+    possible places of each group."""
     some = {what: lines for what, lines in groups.items() if pieces(lines, n)}
     if len({len(pieces(lines, n)) for lines in some.values()}) != 1 or len(some) < 2:
         return

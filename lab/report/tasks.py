@@ -1,4 +1,4 @@
-"""Section on generated tasks: for each task, how many lines are answered exactly, by position and size.
+"""Section on generated tasks: the fraction of lines that are answered exactly, by task, position scheme and size.
 SPDX-License-Identifier: Apache-2.0"""
 from curves import curves
 from results import grouped, over
@@ -36,7 +36,7 @@ def answered(page, lines):
         rates = {}
         for line in some:
             rates.setdefault(line["experiment"]["position"], set()).add(line["experiment"].get("lr_terms"))
-        one = all(len(found) == 1 for found in rates.values())  # lr_terms is 1 for a position without arrays
+        one = all(len(found) == 1 for found in rates.values())  # a position without arrays has only lr_terms=1
         groups = grouped(some, ("generate", "lr_terms") if one else ("generate",))
         trained = ", ".join(sorted({line["experiment"].get("generate_size", "20") for line in some}, key=int))
         starts = sorted({len(g) for g in groups.values()})

@@ -8,11 +8,11 @@ import re
 from claims import WEIGHTS
 
 OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.floordiv}
-OUTSIDE = {"learned": "[L, D]", "sinusoidal": "none"}  # positions that the laboratory adds to the input; they are no terms
+OUTSIDE = {"learned": "[L, D]", "sinusoidal": "none"}  # position vectors that `relpos lab` adds to the input; they are not terms of the library
 
 
 def number(text, sizes):
-    """Return the value of an axis such as left+right+1."""
+    """Return the length of an axis such as left+right+1."""
     def of(node):
         if isinstance(node, ast.BinOp):
             return OPERATORS[type(node.op)](of(node.left), of(node.right))
@@ -27,13 +27,13 @@ def chosen(shape, sizes):
 
 
 def weights(shape, sizes):
-    """Return the number of elements of a shape such as [H?, left+right+1, Dk]. H? is an axis that heads may share; it counts as 1."""
+    """Return the number of elements of a shape such as [H?, left+right+1, Dk]. H? means that the heads may share the array; it counts as 1."""
     axes = [] if shape == "none" else shape.strip("[]").split(",")
     return math.prod(1 if axis.strip() == "H?" else number(axis.strip(), sizes) for axis in axes) if axes else 0
 
 
 def shapes(position, terms, sizes):
-    """Yield the shape of each learned array of a position, with the sizes and parameters it depends on."""
+    """Yield the shape of each learned array of a position scheme, with the sizes and parameters on which it depends."""
     for text in position.split("+"):
         name, *settings = text.split(",")
         if name in OUTSIDE:

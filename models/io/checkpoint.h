@@ -6,8 +6,7 @@
 
 #include "io/io.h"
 
-#define IO_F8_E4M3                                                                                                     \
-    ((rp_dtype)254) /* only of mapped tensors: 8 bits, 4 of exponent and 3 of mantissa; float8_e4m3fn of PyTorch */
+#define IO_F8_E4M3 ((rp_dtype)254) /* float8_e4m3fn of PyTorch; only for mapped tensors */
 
 typedef struct io_tensor {
     const char *name, *file; /* file: name without folder, for messages */
@@ -20,18 +19,18 @@ typedef struct io_tensor {
 
 typedef struct io_checkpoint io_checkpoint;
 
-/* Open a .safetensors file, or a folder with model.safetensors. If the folder has none, use
- * model.safetensors.index.json and its shards. Two tensors of the same name are an error, as are tensors that are
- * not in the shard that the index states. */
+/* Open a .safetensors file, or a folder that contains model.safetensors. If the folder does not, open
+ * model.safetensors.index.json and the shards that it lists. Fail if two tensors have the same name, or if a tensor is
+ * missing from the shard where the index places it. */
 io_status io_checkpoint_open(io_checkpoint **made, const char *path, char err[IO_ERR_MAX]);
 void io_checkpoint_close(io_checkpoint *c); /* c may be NULL */
 
 size_t io_checkpoint_size(const io_checkpoint *c);
 const io_tensor *io_checkpoint_at(const io_checkpoint *c, size_t n); /* sorted by name */
 const io_tensor *io_checkpoint_find(const io_checkpoint *c, const char *name);
-const char *io_checkpoint_meta(const io_checkpoint *c, const char *key); /* only of a single file; NULL if absent */
+const char *io_checkpoint_meta(const io_checkpoint *c, const char *key); /* NULL if absent or in several files */
 
-/* Convert elements first … first + n - 1 of a floating-point tensor to f32. Return false if it has another type. */
+/* Convert elements first … first + n - 1 of a floating-point tensor to f32. Return false for other types. */
 bool io_tensor_read(const io_tensor *t, int64_t first, int64_t n, float *to);
 
 /* Return the number of NaN and infinite elements of a floating-point tensor. */

@@ -1,4 +1,4 @@
-/* formats.h -- internal functions of io, and the readers and writers of the two formats.
+/* formats.h -- functions shared by the files of io, and the readers and writers of .npz and .safetensors.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_IO_FORMATS_H
 #define RELPOS_IO_FORMATS_H
@@ -9,7 +9,7 @@
 #error "the io library of relpos supports only little-endian machines"
 #endif
 
-#define IO_MAX_ARRAYS 1000000           /* max arrays of a file; each takes about 330 bytes in addition to its data */
+#define IO_MAX_ARRAYS 1000000           /* max arrays in a file; each needs about 330 bytes besides its data */
 #define IO_MAX_PIPE   ((size_t)1 << 34) /* max bytes read from a pipe: 16 GiB */
 #define IO_WHY_MAX    256
 
@@ -21,8 +21,8 @@ static inline bool io_mul(size_t a, size_t b, size_t *product)
 
 size_t io_dtype_size(rp_dtype dtype); /* 0 for an invalid type */
 
-/* Compute the bytes of an array. Return false on overflow or a negative axis. If an axis is 0, the product of the
- * others must not overflow either, because strides are computed from it. */
+/* Compute the size of an array in bytes. Return false on overflow or if an axis is negative. If an axis is 0, the
+ * product of the other axes must not overflow either, because strides are computed from it. */
 bool io_bytes(size_t element, int32_t ndim, const int64_t *shape, size_t *bytes);
 
 bool io_utf8_all(const void *text, size_t size);
@@ -32,9 +32,9 @@ io_status io_fail(char err[IO_ERR_MAX], const char *path, const char *format, ..
     __attribute__((format(printf, 3, 4)));
 io_status io_damaged(char err[IO_ERR_MAX], const char *path, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* Write a message without path, for functions that read a part of a file. Return IO_DAMAGED. */
+/* Write a message without a path, for functions that read only part of a file. Return IO_DAMAGED. */
 io_status io_why(char why[IO_WHY_MAX], const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Read n bytes of a file from `at` on. IO_FAILED if reading fails or the file is shorter. */
+/* Read n bytes at offset `at`. Return IO_FAILED if reading fails or the file is too short. */
 io_status io_pread(int fd, off_t at, void *to, size_t n, char why[IO_WHY_MAX]);
 io_status io_no_memory(char why[IO_WHY_MAX]); /* write "out of memory"; return IO_FAILED */
 
@@ -44,10 +44,11 @@ io_array *io_push(io_set *set, const char *name);
 bool io_set_shape(io_array *array, int32_t ndim, const int64_t *shape);
 /* Mark an array as unusable, with a copy of the reason `why`. Return false if out of memory. */
 bool io_unsupported(io_array *array, const char *why);
-/* Return true if the array of this name should be skipped. Its reason is then IO_LEFT_OUT. */
+/* Return true if the array with this name should be skipped. It is then marked as unsupported for the reason
+ * IO_LEFT_OUT. */
 #define IO_LEFT_OUT "it was not read"
 bool io_leave_out(const io_set *set, const char *name);
-/* Find a duplicate name of arrays or a duplicate key of the metadata; *twice = NULL if there is none. Return false
+/* Find a name that two arrays share, or a metadata key that occurs twice; *twice = NULL if there is none. Return false
  * if out of memory. */
 bool io_duplicate(const io_set *set, bool metadata, const char **twice);
 
@@ -57,35 +58,35 @@ bool io_is_standard(const char *path, const char *device);
 /* A file that is being written. */
 typedef struct io_out {
     const char *path;
-    char *target,
-        *temp; /* path with all links resolved, and the temporary file; NULL if a device is written directly */
+    char *target, *temp; /* both NULL if a device is written directly; target: path with links resolved */
     int fd;
     bool keep_open; /* fd is standard output */
 } io_out;
-/* Open the output. own: only this program uses path, so links are not followed, and pipes and devices are not
- * written. */
+/* Open the output. `own` means that only this program uses path: links are then not followed, and pipes and devices are
+ * not written to. */
 int io_open_out(io_out *out, const char *path, bool own, char err[IO_ERR_MAX]);
 int io_put(io_out *out, const void *data, size_t size, char err[IO_ERR_MAX]);
 /* Rename the temporary file to the target, or remove it after a failure (result -1). */
 int io_close_out(io_out *out, int result, char err[IO_ERR_MAX]);
 
-/* Read or write a format in memory. If a reader fails, the set keeps the arrays read so far. */
+/* Read a format from memory, or write it. If a reader fails, the set keeps the arrays read so far. */
 io_status io_parse(const char *path, io_format format, const unsigned char *data, size_t size, io_set *set,
                    char err[IO_ERR_MAX]);
 io_status io_npz_read(const char *path, const unsigned char *data, size_t size, io_set *set, char err[IO_ERR_MAX]);
-/* Read a regular file of `size` bytes that begins at offset `start` of fd. Only the directory and the wanted arrays
- * are read. */
+/* Read a regular file whose `size` bytes begin at offset `start` of fd. Read only the directory and the wanted
+ * arrays. */
 io_status io_npz_file(const char *path, int fd, off_t start, size_t size, io_set *set, char err[IO_ERR_MAX]);
 int io_npz_write(io_out *out, const io_set *set, char err[IO_ERR_MAX]);
 io_status io_safetensors_read(const char *path, const unsigned char *data, size_t size, io_set *set,
                               char err[IO_ERR_MAX]);
-/* Read a regular file, as io_npz_file does. */
+/* Read a regular file, like io_npz_file. */
 io_status io_safetensors_file(const char *path, int fd, off_t start, size_t size, io_set *set, char err[IO_ERR_MAX]);
-/* Read from memory; the arrays borrow `data` and may be unaligned. F8_E4M3 has the type IO_F8_E4M3. */
+/* Read from memory without copying: the arrays borrow `data` and may be unaligned. Arrays of F8_E4M3 get the type
+ * IO_F8_E4M3. */
 io_status io_safetensors_in_place(const char *path, const unsigned char *data, size_t size, io_set *set,
                                   char err[IO_ERR_MAX]);
 int io_safetensors_write(io_out *out, const io_set *set, char err[IO_ERR_MAX]);
-#define IO_SAFETENSORS_HEADER_MAX 100000000 /* bytes, as in the reference implementation */
+#define IO_SAFETENSORS_HEADER_MAX 100000000 /* max size of the header in bytes, as in the reference implementation */
 
 /* The header of an .npy file. */
 typedef struct io_npy {
@@ -94,23 +95,23 @@ typedef struct io_npy {
     bool fortran; /* the first axis is the fastest */
     int32_t ndim;
     int64_t shape[IO_MAX_AXES];
-    size_t bytes;                 /* bytes of the elements; 0 (unknown) if unsupported */
+    size_t bytes;                 /* size of the elements in bytes; 0 (unknown) if unsupported */
     char unsupported[IO_WHY_MAX]; /* reason why the type cannot be used; "" if it can */
-    size_t text_width;            /* max characters of a string, for an (unsupported) array of strings; otherwise 0 */
+    size_t text_width;            /* for an (unsupported) array of strings, characters per string; otherwise 0 */
 } io_npy;
 #define IO_NPY_START      12    /* every valid file is longer than this */
 #define IO_NPY_HEADER_MAX 65536 /* max bytes of the dictionary: the limit of version 1.0 */
 
-/* Find begin and end of the dictionary from the first IO_NPY_START bytes. Return false with a reason if they are not
- * valid. */
+/* Find where the dictionary begins and ends, from the first IO_NPY_START bytes. Return false and a reason if they are
+ * not valid. */
 bool io_npy_extent(const unsigned char *start, size_t *begin, size_t *end, char why[IO_WHY_MAX]);
-/* Read the dictionary header[begin..end); header[6] is the version. Return false with a reason if it is not valid. */
+/* Parse the dictionary header[begin..end); header[6] is the version. Return false and a reason if it is not valid. */
 bool io_npy_header(const unsigned char *header, size_t begin, size_t end, io_npy *npy, char why[IO_WHY_MAX]);
 /* Convert the elements to row-major order and native byte order; *data may be replaced. Return false if out of
  * memory. */
 bool io_npy_to_native(const io_npy *npy, void **data);
-/* Convert an array of strings with one axis to a JSON list, from malloc. `data` has text_width characters per
- * string, in UTF-32 with the byte order of the file. Return NULL if a string is not Unicode, or if out of memory
+/* Convert an array of strings with one axis to a JSON list, allocated with malloc. Each string in `data` has text_width
+ * characters in UTF-32, in the byte order of the file. Return NULL if a string is not Unicode, or if out of memory
  * (*no_memory is then true). */
 char *io_npy_strings(const io_npy *npy, const unsigned char *data, bool *no_memory);
 /* Write the header of an array as NumPy does. Return its size; 0 if NumPy does not have the type. */

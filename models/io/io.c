@@ -37,7 +37,7 @@ bool io_bytes(size_t element, int32_t ndim, const int64_t *shape, size_t *bytes)
     return true;
 }
 
-/* Mixes eight bytes at a time. Each step is invertible, so changing a bit changes the result. */
+/* Hash eight bytes at a time. Each step is invertible, so changing one bit always changes the result. */
 uint64_t io_checksum(uint64_t z, const void *data, size_t size)
 {
     const unsigned char *p = data;
@@ -88,7 +88,7 @@ bool io_utf8_all(const void *text, size_t size)
 const char *io_safe(char *buf, size_t size, const char *name)
 {
     const unsigned char *p = (const unsigned char *)name;
-    size_t left = strlen(name), at = 0, cut = 0; /* cut: last position with space for three dots */
+    size_t left = strlen(name), at = 0, cut = 0; /* cut: last position that leaves space for three dots */
     if (size == 0)
         return "";
     while (left > 0) {
@@ -116,7 +116,7 @@ const char *io_safe(char *buf, size_t size, const char *name)
     return buf;
 }
 
-/* Return the advice for a damaged file, by the suffix of its name. */
+/* Return advice for a damaged file, chosen by the suffix of its name. */
 static const char *damage_hint(const char *path)
 {
     static const struct {
@@ -134,7 +134,8 @@ static const char *damage_hint(const char *path)
     return "download the file again, or write it again with the program that made it";
 }
 
-/* Append advice in parentheses, selected by the beginning of the message, unless the message already ends with ")". */
+/* Append advice in parentheses, chosen by the beginning of the message. Do nothing if the message already ends with
+ * ")". */
 static void add_hint(char err[IO_ERR_MAX], const char *path, const char *message)
 {
     static const struct {
@@ -202,8 +203,8 @@ io_status io_no_memory(char why[IO_WHY_MAX])
 
 /* ------------------------------------------------------------------------------------------------ sets */
 
-/* Reserve space for one more element of a list. The capacity of a list is the next power of two of its length, so
- * only this function may grow it. */
+/* Make room for one more element in a list. The capacity of a list is its length rounded up to a power of two, so only
+ * this function may grow it. */
 static void *grown(void *list, size_t n, size_t element)
 {
     size_t bytes;
@@ -312,7 +313,7 @@ const io_array *io_take(const io_set *set, const char *name, char err[IO_ERR_MAX
         snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", n > 0 ? ", " : "",
                  io_safe(other, sizeof other, set->arrays[n].name));
     }
-    snprintf(err, IO_ERR_MAX, "array \"%s\": not in the file (it has %s)", safe, names[0] != 0 ? names : "no arrays");
+    snprintf(err, IO_ERR_MAX, "array \"%s\" is not in the file (it has %s)", safe, names[0] != 0 ? names : "no arrays");
     return NULL;
 }
 
@@ -329,7 +330,7 @@ static int by_text(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Sort the names, and return a duplicate or NULL. */
+/* Sort the names. Return a name that occurs twice, or NULL. */
 static const char *duplicate(const char **names, size_t n)
 {
     if (n > 0)

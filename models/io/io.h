@@ -1,5 +1,5 @@
 /* io.h -- reads and writes named arrays in .npz (NumPy) and .safetensors files. Readers treat every file as hostile.
- * Not part of librelpos: the program links it with jansson and libzip. Of relpos it uses only the types of elements.
+ * Not part of librelpos; the relpos program links it with jansson and libzip. It uses only the element types of relpos.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_IO_H
 #define RELPOS_IO_H
@@ -21,7 +21,7 @@ typedef struct io_array {
     size_t bytes;      /* product of shape * size of dtype */
     void *data;        /* from malloc, or borrowed; NULL if bytes == 0 */
     bool borrowed;     /* the set does not free data */
-    char *unsupported; /* reason why this array cannot be used (dtype IO_NO_DTYPE, data NULL, bytes 0); NULL: it can */
+    char *unsupported; /* why the array cannot be used (dtype IO_NO_DTYPE, data NULL, bytes 0); otherwise NULL */
 } io_array;
 
 /* The contents of one file. */
@@ -35,7 +35,7 @@ typedef struct io_set {
     size_t n_meta;
 } io_set;
 
-/* Status of a call. On failure err has one line, "<path>: <reason> (<what to do>)". */
+/* Status of a call. On failure, err contains one line, "<path>: <reason> (<what to do>)". */
 #define IO_ERR_MAX 512
 typedef enum io_status {
     IO_OK = 0,
@@ -44,65 +44,66 @@ typedef enum io_status {
     IO_ABSENT = -3   /* there is no such file */
 } io_status;
 
-/* Return the format for the suffix of a path; IO_UNKNOWN for other suffixes and for "-". */
+/* Return the format that belongs to the suffix of a path; IO_UNKNOWN for other suffixes and for "-". */
 io_format io_format_of(const char *path);
 
-/* Read a file; path "-" is standard input. The suffix determines the format; without a known suffix the first bytes
- * do ("PK" or a safetensors header). *set is empty after a failure. *found (may be NULL) receives the format. Arrays
- * are in the order of the file. Big-endian and column-major .npy arrays are converted. Names are unique UTF-8 of any
- * content, such as "../x" or a line feed. They are keys, not paths; print them with io_safe. Devices and directories
- * are refused; a pipe may have at most 16 GiB. */
+/* Read a file; path "-" is standard input. The suffix selects the format. Without a known suffix, the first bytes
+ * select it ("PK" or a safetensors header). *found (may be NULL) receives the format. On failure *set is empty. Arrays
+ * keep the order of the file. Big-endian and column-major .npy arrays are converted. Names are unique, valid UTF-8, and
+ * otherwise arbitrary: "../x" and line feeds are possible. Use them as keys, never as paths, and print them with
+ * io_safe. Devices and directories are refused; a pipe may deliver at most 16 GiB. */
 io_status io_read(const char *path, io_set *set, io_format *found, char err[IO_ERR_MAX]);
 
-/* Like io_read, but read only arrays for which wanted(context, name) is true. The others are neither inflated nor
- * copied: they are in the set and cannot be used. Strings, which become metadata, are always read. */
+/* Like io_read, but load only the arrays for which wanted(context, name) is true. Other arrays are neither inflated nor
+ * copied; the set lists them as unusable. Strings, which become metadata, are always read. */
 io_status io_read_wanted(const char *path, io_wanted *wanted, const void *context, io_set *set, io_format *found,
                          char err[IO_ERR_MAX]);
 
-/* Write a file completely or not at all; path "-" is standard output. A temporary file beside the target is written,
- * flushed and renamed over it. Temporary files that killed programs left there are removed. For a symbolic link the
- * file that it leads to is replaced. An existing pipe or device is written directly. A failed write leaves an
- * existing file unchanged and sends no signal. Equal sets give equal bytes. .npz omits metadata, and refuses
- * RP_BF16; .safetensors stores arrays of wide elements first, so that each array is aligned. */
+/* Write a file completely or not at all; path "-" is standard output. The data goes to a temporary file beside the
+ * target, which is flushed and then renamed to the target. A symbolic link is followed: its target is replaced. An
+ * existing pipe or device is written directly. A failed write leaves an existing file unchanged and raises no signal.
+ * Temporary files left by killed programs are removed. Equal sets give equal bytes. .npz omits metadata and refuses
+ * RP_BF16; .safetensors stores arrays with wide elements first, which aligns every array. */
 int io_write(const char *path, io_format format, const io_set *set, char err[IO_ERR_MAX]);
 
-/* Like io_write, for a path that only this program uses, one process at a time. A link or pipe at path is replaced
- * instead of written to, as is a temporary file that a killed process left. */
+/* Like io_write, for a path that only this program uses, one process at a time. A link, a pipe, or a temporary file
+ * left by a killed process is replaced, not written to. */
 int io_replace(const char *path, io_format format, const io_set *set, char err[IO_ERR_MAX]);
 
-/* Set *folder to true if path is a directory, to false if it is not or does not exist. IO_FAILED if stat fails. */
+/* Set *folder to true if path is a directory, and to false if it is something else or does not exist. Return IO_FAILED
+ * if stat fails. */
 io_status io_is_folder(const char *path, bool *folder, char err[IO_ERR_MAX]);
 
-/* Flush the directory of a renamed file, so that its name survives a crash. Return 0 or the error number. */
+/* Flush the directory of a renamed file, which makes its new name survive a crash. Return 0 or the error number. */
 int io_sync_directory(const char *file);
 
-/* Make a temporary file or folder beside `target`, which the caller later renames to it. Return a descriptor, and
- * its path, to be freed, in *path; -1 with errno on failure. Closing the descriptor unlocks it. Temporary files that
- * killed programs left for the same target are removed first. */
+/* Make a temporary file or folder beside `target`, for the caller to rename to it. Return a descriptor, and set *path,
+ * which the caller frees; on failure return -1 with errno. Closing the descriptor releases the lock. Temporary files
+ * left for this target by killed programs are removed first. */
 int io_temporary(const char *target, bool folder, mode_t mode, char **path);
-/* Remove a temporary file, or a temporary folder with its files. Needs neither memory nor a descriptor. */
+/* Remove a temporary file, or a temporary folder and the files in it. Needs neither memory nor another descriptor. */
 void io_remove_temporary(int fd, const char *path);
 
 /* Write bytes (a picture or text) to a file as io_write does. */
 int io_write_bytes(const char *path, const void *data, size_t size, char err[IO_ERR_MAX]);
 
-/* Return the array of that name if it can be used; otherwise NULL with a line in err: array "x": <reason> (<what to
- * do>). */
+/* Return the array with this name if it can be used. Otherwise return NULL and write to err: array "x": <reason> (<what
+ * to do>). */
 const io_array *io_take(const io_set *set, const char *name, char err[IO_ERR_MAX]);
 const io_array *io_find(const io_set *set, const char *name); /* of any type; NULL if absent */
 const char *io_meta(const io_set *set, const char *key);      /* NULL if absent */
-/* Append an array; the name is copied. The set will free data unless it is borrowed. Return 0; or -1 if out of
- * memory or the size of the shape overflows, in which case the caller still owns data. Sets must grow only by io_add
- * and io_add_meta. */
+/* Append an array; the name is copied. Unless data is borrowed, the set frees it. Return 0; or -1 if out of memory or
+ * if the size overflows: then the caller still owns data. Only io_add and io_add_meta may grow a set. */
 int io_add(io_set *set, const char *name, rp_dtype dtype, int32_t ndim, const int64_t *shape, void *data,
            bool borrowed);
-int io_add_meta(io_set *set, const char *key, const char *value); /* copies both */
+int io_add_meta(io_set *set, const char *key, const char *value); /* copies key and value */
 void io_free(io_set *set);
 
-/* Return a checksum, which changes with every bit of the data. z is the checksum of the preceding data. */
+/* Return a checksum of the data. Flipping one bit always changes it. To checksum data in parts, pass the previous
+ * result as z. */
 uint64_t io_checksum(uint64_t z, const void *data, size_t size);
 
-/* Return the bytes of the valid UTF-8 sequence at text; 0 if it is not valid. */
+/* Return the length in bytes of the UTF-8 sequence at text; 0 if it is not valid. */
 size_t io_utf8(const unsigned char *text, size_t size);
 
 /* Copy a name from a file to buf for printing: control characters and bytes that are not UTF-8 become \xNN, and the

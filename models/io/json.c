@@ -1,9 +1,9 @@
-/* json.c -- reads JSON with jansson, and distinguishes invalid text from lack of memory, which jansson 2.14 reports
- * as invalid text too.
+/* json.c -- reads JSON with jansson, and distinguishes invalid text from lack of memory. jansson 2.14 reports both as
+ * invalid text.
  *
- * If the buffer of a string cannot grow, jansson drops characters, and may then abort. Therefore memory is reserved
- * before parsing. After a failed allocation the next ones come from this reserve, and the text ends before the next
- * string.
+ * If the buffer of a string cannot grow, jansson drops characters, and may then abort. To prevent this, memory is
+ * reserved before parsing. Once an allocation fails, later allocations use this reserve, and the input is cut off
+ * before the next string.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/json.h"
 
@@ -15,12 +15,12 @@
 /* State of the parser in this thread. */
 static _Thread_local struct {
     const char *text, *end;
-    char *aside; /* the reserve; NULL: not parsing */
+    char *aside; /* the reserved memory; NULL while not parsing */
     size_t aside_bytes, aside_taken;
     bool failed; /* an allocation of jansson failed */
 } reading;
 static _Thread_local bool lost; /* an allocation of jansson failed while not parsing */
-/* The allocator that jansson used before: malloc and free, or functions of the program. */
+/* The allocator of jansson before it was replaced: malloc and free, or functions of the program. */
 static json_malloc_t plain_malloc;
 static json_free_t plain_free;
 
@@ -65,8 +65,8 @@ bool io_json_lost(void)
     return was;
 }
 
-/* Pass the text to jansson in pieces that end before a quotation mark. After a failed allocation no further piece
- * follows, so a string is never completed with characters missing. */
+/* Pass the text to jansson in pieces that end before a quotation mark. After a failed allocation, report the end of the
+ * text. So jansson never completes a string from which it dropped characters. */
 static size_t next_piece(void *buffer, size_t size, void *context)
 {
     const size_t left = (size_t)(reading.end - reading.text);
@@ -84,7 +84,7 @@ static size_t next_piece(void *buffer, size_t size, void *context)
 json_t *io_json(const char *text, size_t size, size_t flags, json_error_t *error, bool *no_memory)
 {
     io_json_watch();
-    const size_t aside = 4 * size + 4096; /* enough to double the buffer of the longest string, and to copy it */
+    const size_t aside = 4 * size + 4096; /* enough to double the buffer of the longest string and to copy it */
     char *memory = size < SIZE_MAX / 8 ? malloc(aside) : NULL;
     *no_memory = memory == NULL;
     if (*no_memory)

@@ -10,8 +10,8 @@
  * if out of memory. */
 json_t *io_json(const char *text, size_t size, size_t flags, json_error_t *error, bool *no_memory);
 
-/* If out of memory, jansson silently omits members of the JSON that you build. Call io_json_watch before building
- * JSON, and io_json_lost at the end: it returns true if an allocation failed in this thread (outside io_json) since
+/* If out of memory, jansson silently omits members of JSON that you build. Call io_json_watch before building, and
+ * io_json_lost at the end. io_json_lost returns true if an allocation of this thread (outside io_json) has failed since
  * its last call. */
 void io_json_watch(void);
 bool io_json_lost(void);
@@ -19,7 +19,7 @@ bool io_json_lost(void);
 /* Iterator over the members of an object as text. Parsing members one by one takes memory only for the largest. */
 typedef struct io_members {
     const char *text;
-    size_t size, at; /* at: after a failure, position of the error */
+    size_t size, at; /* at: current position; after a failure, position of the error */
     bool begun;
 } io_members;
 
@@ -29,7 +29,8 @@ typedef struct io_piece {
     size_t size;
 } io_piece;
 
-/* Find the next member. Return 1; 0 after the last member, if the text ends there; -1 if the text is not an object. */
+/* Find the next member. Return 1 if there is one; 0 at the end of the object and the text; -1 if the text is not an
+ * object. */
 int io_next_member(io_members *m, io_piece *key, io_piece *value);
 
 #endif

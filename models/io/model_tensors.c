@@ -1,5 +1,5 @@
-/* model_tensors.c -- maps the tensors of a model: shards, their index, and conversion of tensors to f32. safetensors.c
- * reads the format.
+/* model_tensors.c -- maps the tensors of a model: opens one file, or the shards of an index, and converts tensors to
+ * f32. safetensors.c reads the format.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/checkpoint.h"
 #include "io/formats.h"
@@ -36,7 +36,7 @@ struct io_checkpoint {
 io_status io_map(const char *path, const unsigned char **data, size_t *size, char err[IO_ERR_MAX])
 {
     struct stat st;
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* do not wait for the writer of a pipe */
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* O_NONBLOCK: do not wait for the writer of a pipe */
     if (fd < 0) {
         const int error = errno;
         io_fail(err, path, "cannot be opened: %s", strerror(error));
@@ -98,7 +98,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
-/* Sort the tensors of all files, and refuse two tensors of the same name. */
+/* Sort the tensors of all files by name. Fail if two tensors have the same name. */
 static io_status gather(io_checkpoint *c, const char *path, char err[IO_ERR_MAX])
 {
     size_t total = 0;
@@ -157,7 +157,7 @@ static size_t find_shard(const io_checkpoint *c, const char *name)
     return s;
 }
 
-/* Open every file of the index. Their names must not contain a slash: they are in the same folder. */
+/* Open every file that the index lists. File names must not contain a slash, because all files are in one folder. */
 static io_status open_shards(io_checkpoint *c, const char *folder, const char *index, const json_t *map,
                              char err[IO_ERR_MAX])
 {
@@ -171,7 +171,7 @@ static io_status open_shards(io_checkpoint *c, const char *folder, const char *i
     {
         const char *name = json_string_value(value);
         if (name == NULL || *name == 0)
-            return io_damaged(err, index, "weight_map: tensor '%s' has no file", io_safe(safe, sizeof safe, key));
+            return io_damaged(err, index, "weight_map names no file for tensor '%s'", io_safe(safe, sizeof safe, key));
         if (strchr(name, '/') || strchr(name, '\\') || name[0] == '.')
             return io_damaged(err, index, "weight_map names '%s' (shards must be in the folder of the index)",
                               io_safe(safe, sizeof safe, name));
@@ -196,7 +196,7 @@ static io_status open_shards(io_checkpoint *c, const char *folder, const char *i
     return IO_OK;
 }
 
-/* Check that each tensor is in the file that the index states. */
+/* Check that each tensor is in the file where the index places it. */
 static io_status check_index(const io_checkpoint *c, const char *index, const json_t *map, char err[IO_ERR_MAX])
 {
     const char *key;
@@ -305,8 +305,8 @@ void io_checkpoint_close(io_checkpoint *c)
 
 /* ------------------------------------------------------------------------------------------------ numbers */
 
-/* Convert a number with 1 sign bit, 4 bits of exponent with bias 7, and 3 bits of mantissa. There is no infinity;
- * 0x7f is NaN. */
+/* Convert a number with 1 sign bit, 4 exponent bits (bias 7) and 3 mantissa bits. The format has no infinity; 0x7f is
+ * NaN. */
 static float from_e4m3(unsigned char x)
 {
     const int exponent = x >> 3 & 15, mantissa = x & 7;
@@ -327,7 +327,7 @@ bool io_tensor_read(const io_tensor *t, int64_t first, int64_t n, float *to)
     if (t->dtype != RP_F32 && t->dtype != RP_F64 && t->dtype != RP_F16 && t->dtype != RP_BF16)
         return false;
     const size_t element = io_dtype_size(t->dtype);
-    double aligned[PIECE]; /* rp_convert needs aligned elements; those of a file may not be */
+    double aligned[PIECE]; /* rp_convert needs aligned elements, but elements in the file may be unaligned */
     for (int64_t k = 0; k < n; k += PIECE) {
         const int64_t m = n - k < PIECE ? n - k : PIECE;
         memcpy(aligned, t->data + (size_t)(first + k) * element, (size_t)m * element);
@@ -337,8 +337,8 @@ bool io_tensor_read(const io_tensor *t, int64_t first, int64_t n, float *to)
     return true;
 }
 
-/* Count the elements in which all bits of `all` are 1, such as the exponent bits of NaN and infinity. Compilers
- * vectorise blocks of a fixed size; the count of a block fits into an element. */
+/* Count the elements in which every bit of `all` is set. With the exponent bits as `all`, these are NaN and infinity.
+ * Compilers vectorise blocks of a fixed size; the count of one block fits into an element. */
 #define COUNT(NAME, TYPE)                                                                                              \
     static int64_t NAME(const unsigned char *data, size_t bytes, TYPE all)                                             \
     {                                                                                                                  \

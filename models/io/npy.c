@@ -1,4 +1,4 @@
-/* npy.c -- the header of NumPy's .npy format, and the order of the elements after it, in memory.
+/* npy.c -- parses and writes the header of NumPy's .npy format, and reorders elements in memory.
  *
  *     byte 0  \x93NUMPY   6  version (1,0) (2,0) (3,0)   8  length of the dictionary, u16 (from 2.0 on: u32)
  *          10 or 12  {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), } spaces \n   then the elements
@@ -39,7 +39,7 @@ static bool take(cursor *c, char expected)
     return true;
 }
 
-/* Read a word if no letter or digit follows it. */
+/* Match a word that is not followed by a letter or digit. */
 static bool take_word(cursor *c, const char *word)
 {
     const size_t n = strlen(word);
@@ -52,7 +52,7 @@ static bool take_word(cursor *c, const char *word)
     return true;
 }
 
-/* Read a string in single or double quotes, without escapes; *text points into the header. */
+/* Match a string in single or double quotes, without escapes; *text points into the header. */
 static bool take_string(cursor *c, const unsigned char **text, size_t *size)
 {
     skip_space(c);
@@ -71,7 +71,7 @@ static bool take_string(cursor *c, const unsigned char **text, size_t *size)
     return true;
 }
 
-/* Skip the list that describes a structured type, which is not supported. */
+/* Skip the list that describes a structured dtype. Such dtypes are not supported. */
 static bool skip_brackets(cursor *c)
 {
     size_t depth = 0;
@@ -80,7 +80,7 @@ static bool skip_brackets(cursor *c)
         if (ch == '[' || ch == '(') {
             depth++;
         } else if (ch == ']' || ch == ')') {
-            if (--depth == 0) /* no underflow: the first character is an opening bracket */
+            if (--depth == 0) /* depth cannot underflow: the first character is an opening bracket */
                 return true;
         } else if (ch == '\'' || ch == '"') {
             while (c->p < c->end && *c->p != ch)
@@ -133,7 +133,8 @@ static void read_dtype(const unsigned char *text, size_t size, io_npy *npy)
              hint);
 }
 
-/* Write a character of a JSON string to `to`, at most 6 bytes. Return the end, or NULL if it is not Unicode. */
+/* Write a character of a JSON string to `to`, in at most 6 bytes. Return the end of the output, or NULL if the
+ * character is not Unicode. */
 static char *put_character(char *to, uint32_t c)
 {
     if (c > 0x10ffff || (c >= 0xd800 && c < 0xe000))
@@ -144,7 +145,7 @@ static char *put_character(char *to, uint32_t c)
         *to++ = (char)c;
         return to;
     }
-    const int more = c < 0x800 ? 1 : c < 0x10000 ? 2 : 3; /* bytes after the first */
+    const int more = c < 0x800 ? 1 : c < 0x10000 ? 2 : 3; /* bytes of UTF-8 after the first */
     *to++ = (char)((0xf00 >> (more + 1) & 0xff) | c >> 6 * more);
     for (int n = more - 1; n >= 0; n--)
         *to++ = (char)(0x80 | (c >> 6 * n & 0x3f));
@@ -154,7 +155,7 @@ static char *put_character(char *to, uint32_t c)
 char *io_npy_strings(const io_npy *npy, const unsigned char *data, bool *no_memory)
 {
     const size_t n = (size_t)npy->shape[0], width = npy->text_width;
-    char *const json = malloc(n * (6 * width + 4) + 3), *to = json; /* 4: quotes, comma and space */
+    char *const json = malloc(n * (6 * width + 4) + 3), *to = json; /* 4 extra bytes per string: quotes, comma, space */
     *no_memory = json == NULL;
     if (json == NULL)
         return NULL;
@@ -338,7 +339,7 @@ bool io_npy_to_native(const io_npy *npy, void **data)
     unsigned char *to = malloc(npy->bytes);
     if (to == NULL)
         return false;
-    /* Visit the elements of the result in order, with a multi-index; `from` is the offset of the element in the
+    /* Visit the elements of the result in order with a multi-index. `from` is the offset of the current element in the
      * file. */
     size_t stride[IO_MAX_AXES], from = 0;
     int64_t index[IO_MAX_AXES] = {0};
@@ -374,8 +375,8 @@ size_t io_npy_text(const io_array *array, char text[IO_NPY_TEXT_MAX])
     for (int32_t x = 0; x < array->ndim; x++)
         n += (size_t)sprintf(text + n, x == 0 ? "%lld" : ", %lld", (long long)array->shape[x]);
     n += (size_t)sprintf(text + n, array->ndim == 1 ? ",), }" : "), }");
-    /* NumPy leaves space for 21 digits of the first axis, so that it can grow in place. Then it pads to a multiple
-     * of 64 with at least one space and the newline. */
+    /* Like NumPy, leave space for 21 digits of the first axis, which can then grow in place. Then pad to a multiple of
+     * 64 with at least one space and the newline. */
     if (array->ndim > 0) {
         char first[24];
         for (int digits = sprintf(first, "%lld", (long long)array->shape[0]); digits < 21; digits++)

@@ -1,6 +1,6 @@
 /* npz.c -- .npz: a zip archive of .npy files. libzip reads the archive from a file or from memory, and writes it to
- * memory; npy.c reads the header of each member. read_all and read_member check the sizes in the archive against the
- * file; read_npy checks the shape of an array against its member.
+ * memory; npy.c parses the header of each member. read_all and read_member check that the sizes in the archive fit the
+ * file; read_npy checks that the shape of an array fits its member.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/formats.h"
 
@@ -9,14 +9,14 @@
 #include <string.h>
 #include <zip.h>
 
-/* The max ratio of deflate is 1032 : 1 (a match of 258 bytes in 2 bits). Refusing members that claim more keeps
- * allocations proportional to the size of the file. */
+/* The highest compression ratio of deflate is 1032 : 1 (a match of 258 bytes in 2 bits). Members that claim a higher
+ * one are refused, so allocations stay proportional to the size of the file. */
 #define INFLATE_MAX 1032
 #define FIELDS      (ZIP_STAT_SIZE | ZIP_STAT_COMP_SIZE | ZIP_STAT_COMP_METHOD | ZIP_STAT_ENCRYPTION_METHOD)
-#define ENTRY_MIN   (30 + 46) /* bytes of a member's two headers without names */
+#define ENTRY_MIN   (30 + 46) /* size of a member's two headers, without names */
 
-/* Convert an error of libzip. It means out of memory if libzip or zlib says so, or if libzip failed without an error
- * code. */
+/* Convert an error of libzip. The result means out of memory if libzip or zlib says so, or if libzip failed without an
+ * error code. */
 static io_status zip_why(char why[IO_WHY_MAX], zip_error_t *error)
 {
     enum { ZLIB_MEMORY = -4 }; /* Z_MEM_ERROR */
@@ -46,7 +46,8 @@ static io_status read_exactly(zip_file_t *file, void *data, size_t size, char wh
     return IO_OK;
 }
 
-/* Read and discard the elements of an unsupported array. A wrong checksum shows that its type may be damaged. */
+/* Read and discard the elements of an unsupported array. If the checksum is then wrong, the type may only look
+ * unsupported because the file is damaged. */
 static io_status skip_elements(zip_file_t *file, zip_uint64_t size, char why[IO_WHY_MAX])
 {
     char block[4096];
@@ -62,7 +63,7 @@ static io_status skip_elements(zip_file_t *file, zip_uint64_t size, char why[IO_
     return IO_OK;
 }
 
-/* Read the elements after the header, up to the end of the member, where libzip checks the checksum. */
+/* Read the elements after the header. Read to the end of the member, where libzip verifies the checksum. */
 static io_status read_elements(zip_file_t *file, const io_npy *npy, io_array *array, char why[IO_WHY_MAX])
 {
     char more;
@@ -86,8 +87,8 @@ static io_status read_elements(zip_file_t *file, const io_npy *npy, io_array *ar
     return IO_OK;
 }
 
-/* Read an array of strings as a JSON list, up to the end of the member, where libzip checks the checksum. *list is
- * NULL if the array does not have one axis, or if a string is not Unicode. */
+/* Read an array of strings as a JSON list. Read to the end of the member, where libzip verifies the checksum. *list is
+ * NULL if the array does not have exactly one axis, or if a string is not Unicode. */
 static io_status read_strings(zip_file_t *file, const io_npy *npy, zip_uint64_t size, char **list, char why[IO_WHY_MAX])
 {
     const zip_uint64_t each = 4 * npy->text_width;
@@ -107,7 +108,7 @@ static io_status read_strings(zip_file_t *file, const io_npy *npy, zip_uint64_t 
     return no_memory ? io_no_memory(why) : status;
 }
 
-/* Read one .npy file. An array of strings is unsupported, but its JSON list is returned in *list. */
+/* Read one .npy file. An array of strings is marked as unsupported, and its strings are returned in *list as JSON. */
 static io_status read_npy(zip_file_t *file, zip_uint64_t size, bool wanted, io_array *array, char **list,
                           char why[IO_WHY_MAX])
 {
@@ -182,7 +183,7 @@ static io_status read_all(const char *path, zip_t *zip, size_t size, io_set *set
             io_fail(err, path, "member %llu: %s", (unsigned long long)index, reason);
             return status;
         }
-        /* Overlapping members, as in zip bombs, have more bytes in total than the file. */
+        /* Overlapping members, as in zip bombs, add up to more bytes than the file has. */
         if (left < ENTRY_MIN || left - ENTRY_MIN < st.comp_size)
             return io_damaged(err, path, "its members overlap (write it again with numpy.savez)");
         left -= ENTRY_MIN + st.comp_size;
@@ -227,7 +228,7 @@ static io_status read_all(const char *path, zip_t *zip, size_t size, io_set *set
 
 static const char empty_archive[22] = "PK\5\6";
 
-/* Open an archive; takes ownership of the source. NULL: the source could not be made. */
+/* Open an archive; takes ownership of the source. A NULL source means that creating it failed. */
 static zip_t *open_source(zip_source_t *source, zip_error_t *error)
 {
     zip_t *zip = source == NULL ? NULL : zip_open_from_source(source, ZIP_RDONLY | ZIP_CHECKCONS, error);
@@ -257,7 +258,8 @@ static io_status read_archive(const char *path, opener *open, void *from, size_t
     zip_error_t error;
     zip_error_init(&error);
     zip_t *zip = open(from, &error);
-    /* If an allocation fails, libzip may report that this is not an archive. Then it fails for an empty archive too. */
+    /* When an allocation fails, libzip may claim that the file is not an archive. To detect this, open an empty
+     * archive: if that fails too, memory is the reason. */
     if (zip == NULL && zip_error_code_zip(&error) == ZIP_ER_NOZIP) {
         zip_t *other = open_memory(&empty, &error);
         zip_discard(other);
@@ -285,14 +287,14 @@ io_status io_npz_read(const char *path, const unsigned char *data, size_t size, 
     return read_archive(path, open_memory, &m, size, set, err);
 }
 
-/* Source for libzip that reads a regular file: first the directory at its end, then one member after the other. Gaps
- * between members, such as the hole of a sparse file, are never read. */
+/* A source for libzip that reads a regular file: first the directory at its end, then the members in turn. Gaps between
+ * members, such as holes of a sparse file, are never read. */
 typedef struct file_source {
     int fd;
     off_t start;
     size_t size, at;
     zip_error_t error;
-    char why[IO_WHY_MAX]; /* reason why reading failed, or "" */
+    char why[IO_WHY_MAX]; /* why reading failed, or "" */
 } file_source;
 
 static zip_int64_t read_source(file_source *f, void *to, zip_uint64_t length)
@@ -360,7 +362,7 @@ static int not_written(io_out *out, zip_error_t *error, char err[IO_ERR_MAX])
     return io_fail(err, out->path, "cannot be written: %s", why);
 }
 
-/* Add one array to the archive. `text` holds its header until libzip writes the archive. */
+/* Add one array to the archive. libzip uses the header in `text` until it writes the archive. */
 static bool add_member(zip_t *zip, const io_array *array, char text[IO_NPY_TEXT_MAX])
 {
     zip_buffer_fragment_t fragments[2] = {{(zip_uint8_t *)text, io_npy_text(array, text)}, {array->data, array->bytes}};
@@ -379,7 +381,7 @@ static bool add_member(zip_t *zip, const io_array *array, char text[IO_NPY_TEXT_
         zip_source_free(source);
         return false;
     }
-    /* Use 1980-01-01, the first date of zip, as NumPy does, so that equal arrays give equal files. */
+    /* Date every member 1980-01-01, the first date of zip, as NumPy does. Equal arrays then give equal files. */
     return zip_set_file_compression(zip, (zip_uint64_t)index, ZIP_CM_STORE, 0) == 0 &&
            zip_file_set_dostime(zip, (zip_uint64_t)index, 0, 0x21, 0) == 0;
 }
@@ -421,7 +423,7 @@ int io_npz_write(io_out *out, const io_set *set, char err[IO_ERR_MAX])
         zip_source_free(source);
     } else {
         bool good = text != NULL;
-        zip_source_keep(source); /* otherwise zip_close would free it, with the archive in it */
+        zip_source_keep(source); /* keep the source: zip_close would free it and the archive in it */
         for (size_t n = 0; good && n < set->n_arrays; n++)
             good = add_member(zip, &set->arrays[n], text[n]);
         if (text == NULL)

@@ -21,8 +21,8 @@ io_format io_format_of(const char *path)
     return ends_in(path, ".npz") ? IO_NPZ : ends_in(path, ".safetensors") ? IO_SAFETENSORS : IO_UNKNOWN;
 }
 
-/* Detect the format by the first bytes. A zip file of version 0.0 does not exist, so "PK\3\4\0\0" is the length of a
- * safetensors header. */
+/* Detect the format from the first bytes. "PK\3\4\0\0" is not a zip file (its version would be 0.0): these bytes are
+ * the header length of a .safetensors file. */
 static io_format sniff(const unsigned char *start, size_t size)
 {
     uint64_t length = 0;
@@ -35,7 +35,7 @@ static io_format sniff(const unsigned char *start, size_t size)
     return length >= 2 && length <= IO_SAFETENSORS_HEADER_MAX ? IO_SAFETENSORS : IO_UNKNOWN;
 }
 
-/* Read up to `size` bytes, or to the end. Return the number of bytes; -1 with errno. */
+/* Read `size` bytes, or fewer at the end of the file. Return the number of bytes; -1 with errno. */
 static ssize_t read_up_to(int fd, unsigned char *data, size_t size)
 {
     size_t at = 0;
@@ -69,8 +69,8 @@ io_status io_parse(const char *path, io_format format, const unsigned char *data
     return io_damaged(err, path, "it is neither .npz nor .safetensors");
 }
 
-/* Read an open file. Check the first bytes for the format before reading an endless pipe or a huge file. The file is
- * not mapped: if another process truncated it, reading the mapping would kill this process. */
+/* Read an open file. Check the first bytes before reading the rest, which may be an endless pipe or a huge file. Do not
+ * map the file: if another process truncated it, accessing the mapping would kill this process. */
 static io_status read_open(const char *path, int fd, io_format format, io_set *set, io_format *found,
                            char err[IO_ERR_MAX])
 {
@@ -109,7 +109,8 @@ static io_status read_open(const char *path, int fd, io_format format, io_set *s
     }
     size_t capacity = 65536, size = sizeof start; /* buffer, doubled as needed */
     unsigned char *data = malloc(capacity);
-    io_status result = data != NULL ? IO_OK : io_fail(err, path, "out of memory for its first %zu bytes", capacity);
+    io_status result =
+        data != NULL ? IO_OK : io_fail(err, path, "out of memory while reading its first %zu bytes", capacity);
     if (result == IO_OK)
         memcpy(data, start, size);
     while (result == IO_OK && size < capacity) {
@@ -124,7 +125,7 @@ static io_status read_open(const char *path, int fd, io_format format, io_set *s
         capacity = capacity < IO_MAX_PIPE / 2 ? 2 * capacity : IO_MAX_PIPE + 1;
         unsigned char *more = realloc(data, capacity);
         if (more == NULL)
-            result = io_fail(err, path, "out of memory after %zu bytes", size);
+            result = io_fail(err, path, "out of memory while reading, after %zu bytes", size);
         else
             data = more;
     }
@@ -155,7 +156,7 @@ io_status io_read_wanted(const char *path, io_wanted *wanted, const void *contex
     if (io_is_standard(path, "/dev/stdin")) {
         result = read_open("standard input", STDIN_FILENO, IO_UNKNOWN, set, found, err);
     } else {
-        /* Non-blocking, so that a pipe without a writer does not block here; it reads as empty. */
+        /* O_NONBLOCK: opening a pipe without a writer must not block; the pipe then reads as empty. */
         const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
         if (fd < 0) {
             const io_status status = errno == ENOENT ? IO_ABSENT : IO_FAILED;

@@ -2,8 +2,7 @@
  *
  *     {"__metadata__": {"key": "text"}, "name": {"dtype": "F32", "shape": [3,4], "data_offsets": [0,48]}, ...}
  *
- * Offsets are relative to the end of the header. The tensors must tile the data, without gaps, overlaps or data
- * after the last.
+ * Offsets are relative to the end of the header. The tensors must cover the data exactly, without gaps or overlaps.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/formats.h"
 #include "io/checkpoint.h"
@@ -19,7 +18,7 @@ static const char *const dtype_names[] = {
     [RP_I32] = "I32", [RP_U64] = "U64", [RP_I64] = "I64"};
 enum { N_DTYPES = sizeof dtype_names / sizeof *dtype_names, MAX_META = 100000 };
 
-/* The range of a tensor in the data. */
+/* The range of bytes of a tensor, as offsets in the data. */
 typedef struct span {
     size_t begin, end, array;
 } span;
@@ -43,7 +42,7 @@ static io_status read_count(const json_t *list, size_t n, const char *what, int6
     return io_why(why, "%s has an item that is not an integer >= 0", what);
 }
 
-/* Return the type for a name; N_DTYPES if unknown. F8_E4M3 is known only for files that are read in place. */
+/* Return the index of the type with this name; N_DTYPES if unknown. F8_E4M3 is known only for files read in place. */
 static size_t find_dtype(const char *name, bool in_place)
 {
     size_t type = 0;
@@ -56,7 +55,7 @@ static size_t find_dtype(const char *name, bool in_place)
 
 /* A file in memory, or an open regular file. */
 typedef struct source {
-    const unsigned char *data; /* NULL: read from fd, from offset `start` on */
+    const unsigned char *data; /* NULL: read from fd, starting at offset `start` */
     int fd;
     off_t start;
     size_t size;
@@ -75,7 +74,7 @@ typedef struct reader {
     io_set *set;
     size_t data_size;
     bool in_place, metadata; /* metadata: __metadata__ has been read */
-    span *ranges;            /* ranges of the arrays, set->n_arrays of them; the capacity is the next power of two */
+    span *ranges;            /* ranges of the set->n_arrays arrays; the capacity is the next power of two */
     const char *text;        /* the header */
 } reader;
 
@@ -97,7 +96,7 @@ static io_status read_tensor(const json_t *json, const reader *r, io_array *arra
         if ((status = read_count(shape, (size_t)x, "shape", &array->shape[x], why)) != IO_OK)
             return status;
     if (json_array_size(offsets) != 2)
-        return io_why(why, "data_offsets has %zu items, not 2", json_array_size(offsets));
+        return io_why(why, "data_offsets has %zu items; it must have 2", json_array_size(offsets));
     if ((status = read_count(offsets, 0, "data_offsets", &begin, why)) != IO_OK ||
         (status = read_count(offsets, 1, "data_offsets", &end, why)) != IO_OK)
         return status;
@@ -123,8 +122,8 @@ static io_status read_tensor(const json_t *json, const reader *r, io_array *arra
     return IO_OK;
 }
 
-/* Parse a piece of the header. jansson reads integers exactly as int64, and refuses duplicate keys, NUL in strings
- * and more than 2048 levels. Return NULL with *status and a reason on failure. */
+/* Parse a piece of the header. jansson reads integers exactly as int64, and refuses duplicate keys, NUL in strings and
+ * more than 2048 levels of nesting. On failure return NULL, *status and a reason. */
 static json_t *parse(const reader *r, io_piece piece, io_status *status, char why[IO_WHY_MAX])
 {
     json_error_t error;
@@ -174,7 +173,7 @@ static io_status read_meta(reader *r, const char *key, io_piece value, char why[
     return status;
 }
 
-/* Append an array without data, and its range. */
+/* Append an array without data, and append its range. */
 static io_status read_array(reader *r, const char *key, io_piece value, char why[IO_WHY_MAX])
 {
     const size_t n = r->set->n_arrays;
@@ -212,7 +211,7 @@ static io_status read_entry(reader *r, const char *key, io_piece value, char why
     return read_members(r, value, read_meta, "__metadata__ is not an object", why);
 }
 
-/* Read the header: arrays without data, and their ranges. */
+/* Read the header: append arrays without data, and their ranges. */
 static io_status read_header(reader *r, size_t size, char why[IO_WHY_MAX])
 {
     const char *twice = NULL;
@@ -227,8 +226,8 @@ static io_status read_header(reader *r, size_t size, char why[IO_WHY_MAX])
     return twice == NULL ? IO_OK : io_why(why, "malformed header: duplicate '%s'", io_safe(safe, sizeof safe, twice));
 }
 
-/* Check that the tensors tile the data, which begins at byte `begin`. Then copy the wanted ones, because a tensor
- * may be unaligned for its type, or borrow them in place. */
+/* Check that the tensors cover the data exactly; the data begins at byte `begin`. Then borrow the tensors in place, or
+ * copy the wanted ones, because a tensor may be unaligned for its type. */
 static io_status read_data(const reader *r, const source *from, size_t begin, char why[IO_WHY_MAX])
 {
     io_set *set = r->set;
@@ -266,7 +265,8 @@ static io_status read_data(const reader *r, const source *from, size_t begin, ch
         array->data = malloc(bytes);
         if (array->data == NULL) {
             char safe[80];
-            io_why(why, "out of memory for the %zu bytes of '%s'", bytes, io_safe(safe, sizeof safe, array->name));
+            io_why(why, "out of memory while reading the %zu bytes of '%s'", bytes,
+                   io_safe(safe, sizeof safe, array->name));
             return IO_FAILED;
         }
         const io_status status = copy(from, begin + ranges[n].begin, array->data, bytes, why);
@@ -301,7 +301,7 @@ static io_status read_file(const char *path, const source *from, bool in_place, 
                 .in_place = in_place,
                 .text = from->data != NULL ? (const char *)from->data + 8 : text};
     if (r.text == NULL)
-        return io_fail(err, path, "out of memory for its header");
+        return io_fail(err, path, "out of memory while reading its header");
     if (text != NULL)
         status = copy(from, 8, text, (size_t)length, why);
     if (status == IO_OK)
@@ -334,8 +334,8 @@ io_status io_safetensors_in_place(const char *path, const unsigned char *data, s
 
 /* ------------------------------------------------------------------------------------------------ writing */
 
-/* Return the order of the arrays in the file, as indices to be freed: wide elements first, otherwise unchanged. This
- * aligns every tensor for its element, for readers that use it in place. */
+/* Return the order of the arrays in the file, as indices that the caller frees. Arrays with wide elements come first;
+ * otherwise the order is unchanged. This aligns every tensor for its type, for readers that use it in place. */
 static size_t *file_order(const io_set *set)
 {
     size_t *order = malloc((set->n_arrays + 1) * sizeof *order), at = 0;
@@ -360,9 +360,9 @@ static json_t *describe(const io_array *array, size_t begin)
                      (json_int_t)begin, (json_int_t)(begin + array->bytes));
 }
 
-/* Return the header as text, to be freed. It is padded with spaces so that the data begins at a multiple of 64,
- * which aligns vectors in a mapped file. Return NULL only if out of memory: io_write has checked that every string
- * is UTF-8. */
+/* Return the header as text, which the caller frees. Spaces pad it until the data begins at a multiple of 64, which
+ * aligns vectors in a mapped file. Return NULL only if out of memory: io_write has already checked that every string is
+ * UTF-8. */
 static char *header_text(const io_set *set, const size_t *order, size_t *padded)
 {
     json_t *root = json_object();
@@ -381,7 +381,7 @@ static char *header_text(const io_set *set, const size_t *order, size_t *padded)
         good = json_object_set_new(root, array->name, describe(array, at)) == 0;
         at += array->bytes; /* no overflow: all arrays are in memory */
     }
-    /* Not json_dumps: jansson 2.14 omits a key without an error when its buffer cannot grow. */
+    /* json_dumps cannot be used: jansson 2.14 omits a key without an error when its buffer cannot grow. */
     const size_t length = good ? json_dumpb(root, NULL, 0, JSON_COMPACT) : 0;
     *padded = (8 + length + 63) / 64 * 64 - 8;
     char *text = length > 0 ? malloc(*padded) : NULL;
@@ -406,7 +406,7 @@ int io_safetensors_write(io_out *out, const io_set *set, char err[IO_ERR_MAX])
     if (text == NULL)
         io_fail(err, out->path, "out of memory");
     else if (padded > IO_SAFETENSORS_HEADER_MAX)
-        io_fail(err, out->path, "the header would have %zu bytes (at most %d; write fewer arrays)", padded,
+        io_fail(err, out->path, "the header would have %zu bytes; it must have at most %d (write fewer arrays)", padded,
                 IO_SAFETENSORS_HEADER_MAX);
     else if (io_put(out, start, 8, err) == 0)
         result = io_put(out, text, padded, err);

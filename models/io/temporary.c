@@ -1,6 +1,6 @@
-/* temporary.c -- temporary files and folders, in the folder of the target to which they are renamed. Each is locked
- * while its program runs. A temporary file without a lock was left by a killed program; the next output to the same
- * target removes it.
+/* temporary.c -- temporary files and folders, created in the folder of the target to which they will be renamed. The
+ * program that created one holds a lock on it. A temporary file without a lock was left by a killed program; the next
+ * write to the same target removes it.
  *
  *     .relpos-HASH-PROCESS-TIME-COUNT.tmp      HASH of the target's name, which may be too long to use directly
  *
@@ -27,7 +27,7 @@ static const char *name_of(const char *path)
     return slash != NULL ? slash + 1 : path;
 }
 
-/* Remove an open file, or an open folder with its files. */
+/* Remove an open file, or an open folder and the files in it. */
 static void remove_all(int fd, int folder, const char *name)
 {
     if (unlinkat(folder, name, 0) == 0)
@@ -45,7 +45,7 @@ void io_remove_temporary(int fd, const char *path)
     remove_all(fd, AT_FDCWD, path);
 }
 
-/* Remove temporary files of killed programs in the folder of a path: those that begin with `start` and are not
+/* In the folder of `path`, remove temporary files of killed programs: their names begin with `start` and they are not
  * locked. */
 static void remove_left(const char *path, const char *start)
 {
@@ -68,7 +68,7 @@ static void remove_left(const char *path, const char *start)
     closedir(list);
 }
 
-/* Make and lock a temporary file or folder. Return -1 with errno on failure; EEXIST: try another name. */
+/* Make and lock a temporary file or folder. On failure return -1 with errno; EEXIST means: try another name. */
 static int make(const char *path, bool folder, mode_t mode)
 {
     if (folder && mkdir(path, mode) != 0)
@@ -85,8 +85,8 @@ static int make(const char *path, bool folder, mode_t mode)
         errno = folder && error == ENOENT ? EEXIST : error;
         return -1;
     }
-    /* Before flock, another program may have locked or removed it as left over. Some file systems do not support
-     * locks. */
+    /* Another program may have locked or removed the new file before flock, taking it for a leftover. Some file systems
+     * do not support locks. */
     const bool lost = flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
     if (lost || (fstat(fd, &st) == 0 && st.st_nlink == 0)) {
         close(fd);

@@ -1,5 +1,5 @@
-/* write.c -- writes a file completely or not at all: to a temporary file beside the target, which is renamed over it
- * at the end. The writers of the formats use only io_put.
+/* write.c -- writes a file completely or not at all: to a temporary file beside the target, which is renamed to the
+ * target at the end. The writers of the formats use only io_put.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/formats.h"
 
@@ -14,8 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Write all bytes. Block the two signals that a failing write can send, so that the caller gets an error and is not
- * killed. A signal that was pending before stays pending. Return 0 or the error number. */
+/* Write all bytes. Block the two signals that a failing write can raise, so the caller gets an error and the process
+ * survives. A signal that was already pending stays pending. Return 0 or the error number. */
 static int write_all(int fd, const char *data, size_t size)
 {
     sigset_t signals, old, before;
@@ -32,7 +32,7 @@ static int write_all(int fd, const char *data, size_t size)
             data += n;
             size -= (size_t)n;
         } else if (n == 0) {
-            error = ENOSPC; /* nothing written and no error: retrying might never end */
+            error = ENOSPC; /* write returned 0 without an error: retrying might never end */
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
             struct pollfd ready = {fd, POLLOUT, 0};
             poll(&ready, 1, -1);
@@ -57,7 +57,7 @@ int io_put(io_out *out, const void *data, size_t size, char err[IO_ERR_MAX])
     return error == 0 ? 0 : io_fail(err, out->path, "cannot be written: %s", strerror(error));
 }
 
-/* Return the path of `name` in the directory of the file `beside`; the caller frees it. */
+/* Return the path of `name` in the folder of the file `beside`; the caller frees it. */
 static char *sibling(const char *beside, const char *name)
 {
     const char *slash = strrchr(beside, '/');
@@ -70,7 +70,8 @@ static char *sibling(const char *beside, const char *name)
     return path;
 }
 
-/* Resolve symbolic links of `path`; the file need not exist. Return the path, to be freed, or NULL with errno. */
+/* Resolve the symbolic links of `path`; the file need not exist. Return the path, which the caller frees, or NULL with
+ * errno. */
 static char *follow_links(const char *path)
 {
     enum { MAX_LINKS = 40, PATH_SIZE = 4096 };
@@ -95,7 +96,7 @@ static char *follow_links(const char *path)
     return NULL;
 }
 
-/* Create the temporary file for io_replace. Its name is fixed, so a file that a killed process left is replaced. */
+/* Create the temporary file of io_replace. Its name is fixed, so it replaces a file left by a killed process. */
 static int create_own(io_out *out, mode_t mode)
 {
     const char *slash = strrchr(out->target, '/'), *name = slash != NULL ? slash + 1 : out->target;
@@ -125,14 +126,14 @@ int io_open_out(io_out *out, const char *path, bool own, char err[IO_ERR_MAX])
     if (exists && S_ISDIR(st.st_mode))
         return io_fail(err, path, "it is a directory");
     if (exists && !S_ISREG(st.st_mode)) {
-        /* Non-blocking, so that a pipe without a reader is an error. write_all waits if needed. */
+        /* O_NONBLOCK: a pipe without a reader is an error. write_all waits if the pipe is full. */
         out->fd = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
         return out->fd >= 0 ? 0 : io_fail(err, path, "cannot be opened: %s", strerror(errno));
     }
     if (exists && faccessat(AT_FDCWD, path, W_OK, AT_EACCESS) != 0) /* rename would not check this */
         return io_fail(err, path, "cannot be written: %s", strerror(errno));
     out->target = own ? strdup(path) : follow_links(path);
-    /* The mode of the temporary file never allows more than the target's. */
+    /* The temporary file never has more permissions than the target. */
     out->fd = out->target == NULL ? -1
               : own               ? create_own(out, 0666)
                                   : io_temporary(out->target, false, exists ? st.st_mode & 0777 : 0666, &out->temp);
@@ -142,7 +143,8 @@ int io_open_out(io_out *out, const char *path, bool own, char err[IO_ERR_MAX])
         free(out->target);
         return -1;
     }
-    /* Restore bits of the target's mode that the umask removed. Ignore failures of file systems without modes. */
+    /* Restore permission bits of the target that the umask removed. Ignore failures on file systems without
+     * permissions. */
     if (exists && fchmod(out->fd, st.st_mode & 07777) != 0)
         errno = 0;
     return 0;
@@ -177,7 +179,7 @@ int io_close_out(io_out *out, int result, char err[IO_ERR_MAX])
                 result = io_fail(err, out->path, "has been written, but may be lost in a crash: %s", strerror(error));
         }
     }
-    /* Close last, because this unlocks the temporary file. Its contents have been flushed. */
+    /* Close last: closing unlocks the temporary file. Its contents have already been flushed. */
     if (!out->keep_open && close(out->fd) != 0 && result == 0 && errno != EINTR)
         result = io_fail(err, out->path, "cannot be written: %s", strerror(errno));
     free(out->temp);

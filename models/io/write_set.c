@@ -4,13 +4,13 @@
 
 #include <string.h>
 
-/* Check the set before any file is changed. */
+/* Check the set before changing any file. */
 static int check_set(const char *path, io_format format, const io_set *set, char err[IO_ERR_MAX])
 {
     char safe[100];
     const char *twice = NULL;
     if (format != IO_NPZ && format != IO_SAFETENSORS)
-        return io_fail(err, path, "unknown suffix (use .npz or .safetensors)");
+        return io_fail(err, path, "its suffix is unknown (use .npz or .safetensors)");
     if (set->n_arrays > IO_MAX_ARRAYS)
         return io_fail(err, path, "%zu arrays (at most %d)", set->n_arrays, IO_MAX_ARRAYS);
     for (size_t n = 0; n < set->n_arrays; n++) {

@@ -1,5 +1,6 @@
-/* apply.c -- linear_apply and linear_some: check the arguments, prepare rows if the type needs it, and run the
- * product in the pool, in tasks of some rows and some panels. Independent of particular instruction sets.
+/* apply.c -- linear_apply and linear_some: check the arguments, prepare the rows of x if the type needs it, and run the
+ * product in the thread pool. A task is a block of rows times a range of panels. Independent of particular instruction
+ * sets.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "linear/ops.h"
 #include <pthread.h>
@@ -10,10 +11,10 @@ typedef struct cut {
     const linear_job *j;
     const linear_ops *ops;
     int64_t row_blocks, panels;
-    int64_t chunk; /* panels of a task */
+    int64_t chunk; /* panels per task */
 } cut;
 
-enum { PREPARED_ROWS = 16 }; /* rows that a task prepares */
+enum { PREPARED_ROWS = 16 }; /* rows of x that one task prepares */
 
 int64_t linear_scratch_bytes(linear_type type, int64_t rows, int64_t in)
 {
@@ -30,7 +31,7 @@ static bool aligned(const void *p)
     return (uintptr_t)p % LINEAR_ALIGN == 0;
 }
 
-/* Return true if the size of rows * ld floats does not overflow. */
+/* Return true if the bytes of rows * ld floats fit in int64_t. */
 static bool fits(int64_t rows, int64_t ld)
 {
     int64_t bytes;
@@ -77,7 +78,7 @@ static void whole_task(void *context, int64_t n, int32_t worker)
         block_task(context, b, worker);
 }
 
-/* Max multiply-adds of a call that is not divided: it ends before another thread has woken up. */
+/* Calls with fewer multiply-adds run as one task: they end before another thread would have woken up. */
 static double short_call = 4e6;
 
 static void read_short(void)
@@ -89,7 +90,8 @@ static void read_short(void)
         short_call = x;
 }
 
-/* Return true if a call is too short for several threads. Products of integers take a quarter of the time. */
+/* Return true if a call is too short for several threads. Integer products take a quarter of the time of f32
+ * products. */
 static bool is_short(const linear_job *j)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;

@@ -1,9 +1,9 @@
 /* layout.h -- memory layout of packed weights (panels of 64 outputs, equal for all instruction sets) and of prepared
  * rows.
  *
- * A panel holds 64 rows of W side by side, in lines along the inputs. Panels follow each other, so one row of x reads W
- * from beginning to end. A line has 4 columns of 64 bytes with 16 outputs each, one vector of AVX-512; the last panel
- * may have fewer columns.
+ * A panel holds 64 rows of W side by side. It consists of lines; each line holds a few inputs of all 64 rows. Panels
+ * follow each other, so multiplying one row of x reads W from beginning to end. A line has 4 columns of 64 bytes, one
+ * vector of AVX-512; each column covers 16 outputs. The last panel may have fewer columns.
  *
  *   f32    a line is 1 input; a column has 16 numbers
  *   f16    a line is 2 inputs; a column has 16 numbers of the even input, then 16 of the odd one
@@ -13,11 +13,12 @@
  *   int4   a line is 8 inputs; a column has 16 groups of four bytes, with q + 8 of inputs 0-3 in the low halves and of
  *          inputs 4-7 in the high halves. 4 lines are a group; before them there is a bf16 scale for each output
  *
- * Pairs and groups of four are the operands of VNNI and AMX. Inputs are padded with zeros to whole lines (int4: groups)
- * and outputs to whole columns.
+ * Pairs and groups of four are the operands of VNNI and AMX. Zeros pad the inputs to whole lines (int4: whole groups)
+ * and the outputs to whole columns.
  *
- * For weights other than f32 and f16 a row of x is prepared: a header of 64 bytes (the scale of integers), then the
- * inputs as bf16 or integers in the form that the instruction set reads, then for int4 an int32 for each group, -8 Σ q.
+ * For weights of bf16, int8 and int4, rows of x are prepared. A prepared row has a header of 64 bytes (the scale of
+ * integers), then the inputs as bf16 or as integers in the form that the instruction set reads, then for int4 one int32
+ * per group, -8 Σ q.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_LINEAR_LAYOUT_H
 #define RELPOS_LINEAR_LAYOUT_H
@@ -28,12 +29,12 @@
 
 enum {
     LINEAR_COLUMN = 16,       /* outputs of a column */
-    LINEAR_COLUMN_BYTES = 64, /* bytes of a column in a line */
+    LINEAR_COLUMN_BYTES = 64, /* bytes of one column in one line */
     LINEAR_COLUMNS = 4,       /* columns of a panel */
     LINEAR_PANEL = 64,        /* outputs of a panel */
     LINEAR_GROUP = 32,        /* inputs of int4 that share a scale */
     LINEAR_GROUP_LINES = 4,
-    LINEAR_ROW_HEAD = 64 /* bytes before the inputs of a prepared row */
+    LINEAR_ROW_HEAD = 64 /* bytes of the header of a prepared row */
 };
 
 static inline int64_t linear_min(int64_t a, int64_t b)
@@ -65,7 +66,7 @@ static inline int64_t linear_columns(int64_t out, int64_t panel)
     return linear_min(linear_ceil(out, LINEAR_COLUMN) - panel * LINEAR_COLUMNS, LINEAR_COLUMNS);
 }
 
-/* Return the bytes before the lines of a panel, or (int4) before the lines of a group. */
+/* Return the bytes before the lines of a panel; for int4, the bytes before the lines of a group. */
 static inline int64_t linear_head_bytes(linear_type type, int64_t columns)
 {
     return type == LINEAR_INT8   ? 2 * columns * LINEAR_COLUMN_BYTES
@@ -79,7 +80,7 @@ static inline int64_t linear_group_bytes(int64_t columns)
     return linear_head_bytes(LINEAR_INT4, columns) + LINEAR_GROUP_LINES * columns * LINEAR_COLUMN_BYTES;
 }
 
-/* Return the offset of line k in a panel, in bytes. */
+/* Return the byte offset of line k in a panel. */
 static inline int64_t linear_line_at(linear_type type, int64_t columns, int64_t k)
 {
     const int64_t heads = type == LINEAR_INT4 ? k / LINEAR_GROUP_LINES + 1 : 1;
@@ -92,7 +93,7 @@ static inline int64_t linear_panel_bytes(linear_type type, int64_t in, int64_t c
     return linear_line_at(type, columns, last) + columns * LINEAR_COLUMN_BYTES;
 }
 
-/* Return the number of inputs of a prepared row, padded with zeros to whole groups (int8: whole rows of an AMX
+/* Return the number of inputs of a prepared row, padded with zeros to whole groups (for int8: to whole rows of an AMX
  * tile). */
 static inline int64_t linear_row_inputs(linear_type type, int64_t in)
 {
@@ -100,8 +101,8 @@ static inline int64_t linear_row_inputs(linear_type type, int64_t in)
     return linear_ceil(in, step) * step;
 }
 
-/* Return the bytes of a prepared row. An input of int8 takes up to two bytes, because instruction sets without VNNI
- * store 16 bits; an input of bf16 takes up to four, because those without bf16 products store f32. */
+/* Return the size of a prepared row in bytes. An int8 input takes up to two bytes, because instruction sets without
+ * VNNI store 16 bits. A bf16 input takes up to four, because sets without bf16 products store f32. */
 static inline int64_t linear_row_bytes(linear_type type, int64_t in)
 {
     const int64_t inputs = linear_row_inputs(type, in), groups = linear_ceil(in, LINEAR_GROUP);
@@ -109,15 +110,15 @@ static inline int64_t linear_row_bytes(linear_type type, int64_t in)
     return LINEAR_ROW_HEAD + linear_ceil(bytes, 64) * 64;
 }
 
-/* Return the scale of an int8 row whose largest |x| is `most`: NaN if the row is not finite; 0 if the scale would be
- * subnormal, so that the row becomes zeros. */
+/* Return the scale of an int8 row whose largest |x| is `most`. It is NaN if the row is not finite, and 0 if the scale
+ * would be subnormal: the row then becomes zeros. */
 static inline float linear_int8_scale(float most)
 {
     return !isfinite(most) ? NAN : most < 0x1p-119f ? 0 : most / 127;
 }
 
 /* Round x to the nearest bf16, ties to even, and return it as f32. Subnormal numbers become zeros of the same sign; NaN
- * stays NaN. Numbers from 2^128 - 2^119 on, half a step above the largest bf16, become infinity. */
+ * stays NaN. Numbers of at least 2^128 - 2^119, half a step above the largest bf16, become infinity. */
 static inline float linear_bf16(float x)
 {
     uint32_t bits;
@@ -133,7 +134,7 @@ static inline float linear_bf16(float x)
     return x;
 }
 
-/* Return the offset of the int32 of the groups in a prepared row, in bytes. */
+/* Return the byte offset of the int32 of the groups in a prepared row. */
 static inline int64_t linear_row_groups(int64_t in)
 {
     return LINEAR_ROW_HEAD + linear_ceil(in, LINEAR_GROUP) * LINEAR_GROUP;

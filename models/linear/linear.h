@@ -1,9 +1,9 @@
 /* linear.h -- linear layers without gradients: y = f(x Wᵀ). Weights are f32, f16, bf16, 8 or 4 bits; you pack them
  * once, and can map packed weights from a file. The library builds on the core and is independent of models.
  *
- * The bits of a row of y depend on neither the other rows nor the number of threads: every element is summed over
- * the inputs in an order that depends only on the type and on `in`. docs/linear.md documents the order, the layout
- * and the error bounds.
+ * The bits of a row of y depend neither on the other rows nor on the number of threads. The order in which an element
+ * is summed over the inputs depends only on the type and on `in`. docs/linear.md documents this order, the layout and
+ * the error bounds.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_LINEAR_H
 #define RELPOS_LINEAR_H
@@ -30,7 +30,7 @@ typedef enum linear_type {
 enum { LINEAR_TYPES = 5 };
 const char *linear_type_name(linear_type type); /* "f32", "f16", "bf16", "int8", "int4" */
 
-/* Version of the layout of packed weights, which files of packed weights state. Change it when the bytes change. */
+/* Version of the layout, which is stored in files of packed weights. Change it when the bytes change. */
 #define LINEAR_LAYOUT "1"
 
 enum {
@@ -38,8 +38,8 @@ enum {
     LINEAR_INT8_MAX_IN = 131072 /* max inputs of int8; sums of 127 * 127 fit into 32 bits */
 };
 
-/* A packed matrix W [out, in], in the orientation of torch.nn.Linear. All instruction sets use the same layout, so a
- * file of packed weights can be mapped and used in place. */
+/* A packed matrix W [out, in], in the orientation of torch.nn.Linear. All instruction sets use the same layout, so
+ * packed weights in a file can be mapped and used in place. */
 typedef struct linear_weights {
     linear_type type;
     int64_t in, out;
@@ -48,25 +48,26 @@ typedef struct linear_weights {
 
 /* Return the size of a packed matrix in bytes, a multiple of LINEAR_ALIGN; -1 if a size is below 1 or too large. */
 int64_t linear_packed_bytes(linear_type type, int64_t in, int64_t out);
-/* Pack W. `w` has out rows of `in` numbers of `dtype` (RP_F32, RP_F16 or RP_BF16); `stride` is the number of elements
- * from row to row. */
+/* Pack W. `w` has `out` rows of `in` numbers of type `dtype` (RP_F32, RP_F16 or RP_BF16); `stride` is the number of
+ * elements from one row to the next. */
 rp_status linear_pack(rp_pool *pool, linear_type type, int64_t in, int64_t out, const void *w, rp_dtype dtype,
                       int64_t stride, void *packed);
-/* Convert packed weights to another type, some rows at a time. RP_OK, RP_E_ARG, RP_E_NOMEM. */
+/* Convert packed weights to another type, a few rows at a time. RP_OK, RP_E_ARG, RP_E_NOMEM. */
 rp_status linear_repack(rp_pool *pool, linear_type type, const linear_weights *from, void *packed);
-/* Unpack row `o` of W as f32, for example a row of an embedding that is also the weights of the head. */
+/* Unpack row `o` of W as f32: the embedding of a token, if the head uses the embedding as its weights. */
 void linear_row(const linear_weights *w, int64_t o, float *row);
 
-/* Operation on the product p = x Wᵀ. */
+/* What to do with the product p = x Wᵀ. */
 typedef enum linear_then {
     LINEAR_STORE = 0, /* y = p */
-    LINEAR_ADD = 1,   /* y += p: a residual */
+    LINEAR_ADD = 1,   /* y += p, for a residual connection */
     LINEAR_RELU = 2,  /* y = max(p, 0) */
     LINEAR_GELU = 3,  /* y = p/2 (1 + tanh(√(2/π) (p + 0.044715 p³))): gelu_new */
-    LINEAR_TIMES = 4  /* y *= p: the second half of a gated layer */
+    LINEAR_TIMES = 4  /* y *= p, for the second half of a gated layer */
 } linear_then;
 
-/* Arguments of linear_apply: x [rows, in], y [rows, out]; ldx and ldy are the numbers of elements from row to row. */
+/* Arguments of linear_apply: x [rows, in], y [rows, out]; ldx and ldy are the numbers of elements from one row to the
+ * next. */
 typedef struct linear_call {
     int64_t rows;
     const float *x;
@@ -78,36 +79,36 @@ typedef struct linear_call {
     const char *isa; /* instruction set; NULL: RELPOS_ISA, or the fastest of this machine */
 } linear_call;
 
-/* Return the bytes of scratch (rounded inputs) for a call with `rows` rows; 0 if the type needs none; -1 if too
- * large. */
+/* Return the scratch size in bytes for a call with `rows` rows (scratch holds prepared rows); 0 if the type needs none;
+ * -1 if too large. */
 int64_t linear_scratch_bytes(linear_type type, int64_t rows, int64_t in);
-/* Compute y from x and W. y must not overlap anything that is read, and is written only on success. rows may be 0;
- * for one row ldx and ldy are ignored. The first call reads RELPOS_ISA and RELPOS_SHORT. rp_last_error is not set,
- * since only the caller has names for its arrays. RP_OK, RP_E_ARG, RP_E_NOMEM; RP_E_UNSUPPORTED if the machine does
- * not have the instruction set. */
+/* Compute y from x and W. y must not overlap any input, and is written only on success. rows may be 0; for one row, ldx
+ * and ldy are ignored. The first call reads the environment variables RELPOS_ISA and RELPOS_SHORT. rp_last_error is not
+ * set: only the caller has names for its arrays. RP_OK, RP_E_ARG, RP_E_NOMEM; RP_E_UNSUPPORTED if the machine lacks the
+ * instruction set. */
 rp_status linear_apply(rp_pool *pool, const linear_weights *w, const linear_call *call);
 
 /* Compute only some outputs of one row x: y[k] = x · W[outputs[k]], with the bits of linear_apply, in the caller's
- * thread. Adjacent outputs are read together if they are neighbours in the list. RP_OK, RP_E_ARG, RP_E_NOMEM;
- * RP_E_UNSUPPORTED for int8, int4, and an instruction set that the machine does not have. */
+ * thread. Sort the outputs: consecutive entries in the same column of 16 outputs (layout.h) are computed together.
+ * RP_OK, RP_E_ARG, RP_E_NOMEM; RP_E_UNSUPPORTED for int8, for int4, and if the machine lacks the instruction set. */
 rp_status linear_some(const linear_weights *w, const float *x, int64_t n, const int32_t *outputs, float *y,
                       const char *isa);
 
-/* A copy of W in 8 bits, a quarter of f32, from which bounds of the products of linear_apply are computed.
+/* An int8 copy of W, a quarter of the size of f32. From it, bounds of the products of linear_apply are computed.
  * docs/linear.md proves the bounds. */
 typedef struct linear_screen {
     linear_weights w;   /* int8; represents Ŵ */
-    const float *norms; /* [2, out]: |w| of each row, then |w - ŵ| of each row */
+    const float *norms; /* [2, out]: |w| of each row w of W, then |w - ŵ| of each row */
     bool rounds;        /* W was bf16, so linear_apply rounds x */
-    bool bounds;        /* false: a number of W is huge or not finite, so all bounds are infinite */
+    bool bounds;        /* false: W has a huge or non-finite number, so all bounds are infinite */
 } linear_screen;
 
 /* Return the size of a screen in bytes, a multiple of LINEAR_ALIGN; -1 if too large. */
 int64_t linear_screen_bytes(int64_t in, int64_t out);
-/* Make the screen of W (f32, f16 or bf16) in memory aligned to LINEAR_ALIGN. RP_OK, RP_E_ARG. */
+/* Make the screen of W (f32, f16 or bf16) in `memory`, which is aligned to LINEAR_ALIGN. RP_OK, RP_E_ARG. */
 rp_status linear_screen_make(linear_screen *s, rp_pool *pool, const linear_weights *w, void *memory);
-/* Compute bounds [rows, 2, out]: product o of linear_apply for row r of x is between bounds[r, 0, o] and bounds[r,
- * 1, o]. Bounds are infinite if x is zero, tiny, huge or not finite. RP_OK, RP_E_ARG, RP_E_UNSUPPORTED, RP_E_NOMEM. */
+/* Compute bounds [rows, 2, out]: for row r of x, output o of linear_apply is between bounds[r, 0, o] and bounds[r, 1,
+ * o]. Bounds are infinite if x is zero, tiny, huge or not finite. RP_OK, RP_E_ARG, RP_E_UNSUPPORTED, RP_E_NOMEM. */
 rp_status linear_screen_bounds(const linear_screen *s, rp_pool *pool, int64_t rows, const float *x, int64_t ldx,
                                float *bounds, const char *isa);
 

@@ -13,7 +13,7 @@ typedef struct linear_job {
     float *y;
     const char *packed;
     int64_t panel_bytes, lines; /* bytes and lines of a panel of 64 outputs */
-    char *prepared;             /* prepared rows of x, row_bytes each; for types from bf16 on */
+    char *prepared;             /* prepared rows of x, row_bytes each; only for bf16, int8 and int4 */
     int64_t row_bytes;
 } linear_job;
 
@@ -21,18 +21,19 @@ enum { LINEAR_MAX_ROWS = 96 }; /* max rows of a block */
 
 typedef struct linear_ops {
     const char *name;
-    /* Prepare rows row … row+rows-1 of x, for types from bf16 on. */
+    /* Prepare rows row … row+rows-1 of x, for weights of bf16, int8 and int4. */
     void (*prepare)(const linear_job *j, int64_t row, int64_t rows);
-    /* Compute rows row … row+rows-1 (at most LINEAR_MAX_ROWS) of the outputs of `panels` panels from `panel` on. */
+    /* Compute rows row … row+rows-1 (at most LINEAR_MAX_ROWS) of the outputs of `panels` panels, starting at
+     * `panel`. */
     void (*block)(const linear_job *j, int64_t row, int64_t rows, int64_t panel, int64_t panels);
-    /* Compute the LINEAR_COLUMN sums of row 0 and one column of a panel, with the bits of block; not for int8, int4. */
+    /* Compute LINEAR_COLUMN sums: row 0 times one column of a panel, with the bits of block. Not for int8 and int4. */
     void (*column)(const linear_job *j, int64_t panel, int64_t column, float *sums);
 } linear_ops;
 
-/* Find an instruction set by its name in this library or in the core; NULL: RELPOS_ISA, or the fastest of this machine.
- * RP_OK; RP_E_ARG for an unknown name; RP_E_UNSUPPORTED if this machine does not have it. */
+/* Find an instruction set by its name in this library or in the core. NULL selects RELPOS_ISA, or the fastest set of
+ * this machine. RP_OK; RP_E_ARG for an unknown name; RP_E_UNSUPPORTED if this machine lacks it. */
 rp_status linear_choose(const char *isa, const linear_ops **ops);
-/* Return entry n of the list, or NULL past the last. Set *found to true if this machine has it. */
+/* Return entry n of the list, or NULL past the end. Set *found to true if this machine supports it. */
 const linear_ops *linear_entry(int n, bool *found);
 
 #endif

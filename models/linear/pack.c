@@ -63,7 +63,7 @@ static uint16_t bf16_of_f32(float x)
     return (uint16_t)(bits >> 16);
 }
 
-/* Load n numbers of a row of W, from input `from` on. */
+/* Load n numbers of a row of W, starting at input `from`. */
 static void load(const pack_job *j, int64_t row, int64_t from, int64_t n, float *to)
 {
     const char *at = j->w + (row * j->stride + from) * (int64_t)rp_dtype_size(j->dtype);
@@ -74,7 +74,7 @@ static void load(const pack_job *j, int64_t row, int64_t from, int64_t n, float 
     }
 }
 
-/* Load 32 inputs, from `from` on, of 16 rows of W, from `row` on. Rows and inputs past the last are zeros. */
+/* Load 32 inputs of 16 rows of W, starting at input `from` and row `row`. Inputs and rows past the end are zeros. */
 static void load_chunk(const pack_job *j, int64_t row, int64_t from, float chunk[LINEAR_COLUMN][CHUNK])
 {
     const int64_t n = linear_min(j->in - from, CHUNK);
@@ -103,7 +103,7 @@ static void int8_scales(const pack_job *j, int64_t row, float *scale)
         scale[c] = linear_int8_scale(most[c]);
 }
 
-/* Return x / scale, rounded to the nearest integer and clamped to low … high; 0 if the scale is 0 or NaN. */
+/* Return x / scale, rounded to the nearest integer and clamped to [low, high]; 0 if the scale is 0 or NaN. */
 static int quotient(float x, float scale, float low, float high)
 {
     if (!(fabsf(scale) > 0))
@@ -112,7 +112,7 @@ static int quotient(float x, float scale, float low, float high)
     return (int)(q < low ? low : q > high ? high : q);
 }
 
-/* Return the sum of squared errors of a group with this scale. */
+/* Return the sum of squared errors if a group is quantised with this scale. */
 static double group_loss(const float *w, float scale)
 {
     double sum = 0;
@@ -123,8 +123,8 @@ static double group_loss(const float *w, float scale)
     return sum;
 }
 
-/* Return the scale of a group as bf16. It maps the number with the largest absolute value to -8 (the scale may be
- * negative) or to ±7, whichever has the smaller error. Return NaN if a number is not finite. */
+/* Return the scale of a group as bf16. It maps the number with the largest absolute value either to -8 (the scale may
+ * then be negative) or to ±7, whichever gives the smaller error. Return NaN if a number is not finite. */
 static uint16_t group_scale(const float *w)
 {
     float most = 0;
@@ -142,7 +142,7 @@ static uint16_t group_scale(const float *w)
 /* A column of a packed panel. */
 typedef struct column {
     char *panel;
-    int64_t columns, n; /* number of columns of the panel; index of this one */
+    int64_t columns, n; /* number of columns of the panel; index of this column */
 } column;
 
 static void *line_of(const pack_job *j, const column *c, int64_t k)
@@ -150,7 +150,7 @@ static void *line_of(const pack_job *j, const column *c, int64_t k)
     return c->panel + linear_line_at(j->type, c->columns, k) + c->n * LINEAR_COLUMN_BYTES;
 }
 
-/* Return the scales of int8. The sums (biases_of) follow the scales of all columns. */
+/* Return the scales of int8. In memory, the scales of all columns come before the sums (biases_of). */
 static float *scales_of(const column *c)
 {
     return (float *)(void *)c->panel + c->n * LINEAR_COLUMN;

@@ -1,21 +1,21 @@
-/* screen_bounds.c -- bounds of products with weights of f32, f16 or bf16, computed from a copy of the weights in 8
- * bits. To find the largest output, a caller reads this copy, and only the rows of W that may have the largest output.
+/* screen_bounds.c -- bounds of products with weights of f32, f16 or bf16, computed from an int8 copy of the weights. To
+ * find the largest output, a caller reads this copy, and then only those rows of W that may have the largest output.
  *
- * If W is bf16, x is first rounded as linear_apply rounds it; packed bf16 numbers and their sums are never
- * subnormal. With W = Ŵ + F as int8 packs it, and x = x̃ + r, x̃ = s₁ p₁ + s₂ p₂ for integers p from -127 to 127,
+ * If W is bf16, x is first rounded as linear_apply rounds it; packed bf16 numbers and their sums are never subnormal.
+ * Let W = Ŵ + F, where Ŵ is W packed as int8, and x = x̃ + r, x̃ = s₁ p₁ + s₂ p₂ for integers p from -127 to 127. Then
  *
  *   x · w = x̃ · ŵ + x̃ · f + r · w      and by Cauchy and Schwarz |x · w - x̃ · ŵ| <= |x̃| |f| + |r| |w|.
  *
  * Each of the two products of integers is exact except for two roundings, and computing the bounds takes three more.
- * Their total is below 16 u size |ŵ| with u = 2^-24, |ŵ| <= |w| + |f| and |x̃| <= size = |s₁ p₁| + |s₂ p₂|. The
- * error of the n sums of linear_apply is at most γ Σ|x w| <= γ |x| |w| with γ = (n + 2) u / (1 - (n + 2) u) and |x|
- * <= size + |r|. Hence for an output with |w| and |f|
+ * Their total is below 16 u size |ŵ| with u = 2^-24, |ŵ| <= |w| + |f| and |x̃| <= size = |s₁ p₁| + |s₂ p₂|. The error
+ * of the n sums of linear_apply is at most γ Σ|x w| <= γ |x| |w| with γ = (n + 2) u / (1 - (n + 2) u) and |x| <= size +
+ * |r|. Hence for an output with |w| and |f|
  *
  *   |y - middle of the bounds| <= a |w| + b |f| + c,   a = |r| + (γ + 16 u) (size + |r|),   b = (1 + 16 u) size,
  *
  * where c covers underflow: 2^-126 for each of fewer than 4 (n + 8) roundings, even if the machine flushes subnormal
- * numbers to zero. a, b and the norms are computed in double and enlarged by 16 u, which exceeds their roundings and
- * those of the sum above. Nothing overflows, since |x| < 2^49 and |w| < 2^60.
+ * numbers to zero. a, b and the norms are computed in double and enlarged by 16 u, which exceeds their own rounding
+ * errors and those of the sum above. Nothing overflows, since |x| < 2^49 and |w| < 2^60.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "linear/layout.h"
 #include "isa/clones.h"
@@ -26,7 +26,7 @@
 #define UNIT     0x1p-24
 #define ENLARGED (1 + 16 * UNIT)
 #define MAX_NORM 0x1p60   /* max norm of a row of W */
-#define MIN_X    0x1p-40f /* min and max of the largest |x| */
+#define MIN_X    0x1p-40f /* lower and upper limit of the largest |x| */
 #define MAX_X    0x1p40f
 
 static int64_t rounded_up(int64_t bytes)
@@ -55,17 +55,17 @@ typedef float floats __attribute__((vector_size(4 * LINEAR_COLUMN)));
 typedef int32_t integers __attribute__((vector_size(4 * LINEAR_COLUMN)));
 typedef double doubles __attribute__((vector_size(8 * LINEAR_COLUMN)));
 
-/* A column of a panel of W, and the same column of the screen. */
+/* A column of a panel of W, and the matching column of the screen. */
 typedef struct column {
     linear_type type;
-    int64_t in, step; /* inputs; bytes from line to line */
+    int64_t in, step; /* number of inputs; bytes from one line to the next */
     const char *lines;
     char *to_lines;
     float *scales;
     int32_t *sums;
 } column;
 
-/* Load input i of the 16 outputs. */
+/* Load input i for the 16 outputs of the column. */
 static inline __attribute__((always_inline)) void input_of(const column *c, int64_t i, floats *x)
 {
     integers bits;
@@ -79,8 +79,8 @@ static inline __attribute__((always_inline)) void input_of(const column *c, int6
     *x = (floats)bits;
 }
 
-/* Compute the int8 scales of linear_pack, and the divisors. If the scale is 0 or NaN, the divisor is infinity and
- * `kept` is 0, which replaces x with zero. */
+/* Compute the int8 scales as linear_pack does, and the divisors. If the scale is 0 or NaN, the divisor is infinity and
+ * the mask `kept` is 0, which replaces x with zero. */
 static inline __attribute__((always_inline)) void find_scales(const column *c, floats *divisor, integers *kept)
 {
     integers most = {0};
@@ -184,7 +184,7 @@ rp_status linear_screen_make(linear_screen *s, rp_pool *pool, const linear_weigh
 
 /* ------------------------------------------------------------------------------------------------ bounds */
 
-/* Scales of the two rows of integers of a row of x, and the factors a, b, c of its bounds. */
+/* A row of x as two rows of integers: their scales, and the factors a, b, c of the bounds. */
 typedef struct row {
     float scale[2], a, b, c;
     bool bounds;
@@ -198,8 +198,8 @@ static float largest(const float *x, int64_t n)
     return most;
 }
 
-/* Approximate x by scale * p with integers p, of which the largest |p| is 127, so linear_apply quantises p with
- * scale 1, unchanged. Return the norm |scale p|. x and p may be the same array. */
+/* Approximate x by scale * p with integers p. The largest |p| is 127, so linear_apply quantises p with scale 1 and
+ * leaves it unchanged. Return the norm |scale p|. x and p may be the same array. */
 static double take_integers(const float *x, int64_t n, float max, float *scale, float *p)
 {
     double squares = 0;
@@ -212,7 +212,7 @@ static double take_integers(const float *x, int64_t n, float max, float *scale, 
     return (double)*scale * sqrt(squares);
 }
 
-/* Split x into two rows of integers, p and p + n, and compute the factors of its bounds. */
+/* Split x into two rows of integers, p and p + n, and compute the factors of the bounds. */
 static row split(const float *x, int64_t n, float *p)
 {
     row r = {.bounds = false};
@@ -242,7 +242,7 @@ static row split(const float *x, int64_t n, float *p)
     return r;
 }
 
-/* Replace the products of both rows of integers by the lower and upper bounds. */
+/* Replace the products of both integer rows by the lower and upper bounds. */
 RPI_CLONES static void make_bounds(const linear_screen *s, const row *r, float *low, float *high)
 {
     const int64_t out = s->w.out;

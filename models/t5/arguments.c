@@ -18,12 +18,12 @@ rp_status t5_check_tokens(const rp_t5 *m, const char *what, int64_t n_sources, c
 rp_status t5_in_vocabulary(const rp_t5 *m, const char *what, int64_t n_sources, const rp_t5_tokens *sources)
 {
     if (m == NULL)
-        return t5_fail(RP_E_ARG, "model is NULL");
+        return t5_fail(RP_E_ARG, "model is NULL; open one with rp_t5_open");
     if (n_sources < 0 || (n_sources > 0 && sources == NULL))
-        return t5_fail(RP_E_ARG, "%s is NULL, or their number is negative", what);
+        return t5_fail(RP_E_ARG, "%s is NULL, or their number is negative; pass an array and its length", what);
     for (int64_t s = 0; s < n_sources; s++) {
         if (sources[s].n < 0 || sources[s].n > INT32_MAX || (sources[s].n > 0 && sources[s].tokens == NULL))
-            return t5_fail(RP_E_RANGE, "%s[%lld] has %lld tokens: it must have 0 to %d", what, (long long)s,
+            return t5_fail(RP_E_RANGE, "%s[%lld] has %lld tokens; it must have 0 to %d", what, (long long)s,
                            (long long)sources[s].n, INT32_MAX);
         for (int64_t k = 0; k < sources[s].n; k++)
             if (sources[s].tokens[k] < 0 || sources[s].tokens[k] >= m->config.vocab)

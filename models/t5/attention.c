@@ -1,4 +1,5 @@
-/* attention.c -- attention of one kind of layer: a plan, the prepared bias of each table, and memory for each worker.
+/* attention.c -- attention for one kind of layer: a plan, the prepared bias of each table, and work memory for each
+ * worker.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/model.h"
 #include <stdatomic.h>
@@ -7,7 +8,7 @@
 
 enum { ALIGN = 64 };
 
-/* Arrays of a T5 term: the table, and the given positions of queries and keys. */
+/* Indices of the arrays of a T5 term: the table, and the given positions of queries and keys. */
 enum { TABLE = 0, Q_POSITIONS = 1, K_POSITIONS = 2 };
 
 static rp_status make_plan(t5_attention *a, const rp_t5 *m, const t5_attention_kind *kind)
@@ -36,7 +37,7 @@ static rp_status make_plan(t5_attention *a, const rp_t5 *m, const t5_attention_k
     return status == RP_OK ? RP_OK : t5_core_failed(status);
 }
 
-/* Copy the pointers to the tables, and prepare the bias of each. */
+/* Copy the pointers to the tables, and prepare a bias from each table. */
 static rp_status prepare(t5_attention *a, const rp_t5 *m, const t5_attention_kind *kind)
 {
     const int64_t shape[2] = {m->config.buckets, m->config.heads};

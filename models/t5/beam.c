@@ -1,6 +1,6 @@
-/* beam.c -- beam search for each source separately, following _beam_search of transformers: each step takes the best
- * K = max(2, 1 + eos tokens) * beams candidates, and keeps finished hypotheses apart. Scores are f32, as in
- * transformers.
+/* beam.c -- beam search, separate for each source, following _beam_search of transformers. Each step considers the best
+ * K = max(2, 1 + eos tokens) * beams candidates; finished hypotheses are kept in a list of their own. Scores are f32,
+ * as in transformers.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/model.h"
 #include <math.h>
@@ -15,16 +15,17 @@ typedef struct beam {
     int64_t n;
     float score;
     bool finished;
-    int32_t row; /* its row in the previous step */
+    int32_t row; /* its row in the previous decoding step */
 } beam;
 
 typedef struct candidate {
     float score;
-    int32_t from, token; /* from: number of the running beam that it continues */
+    int32_t from, token; /* from: index of the running beam that the candidate continues */
     bool ends;
 } candidate;
 
-/* The search for one source. Each array of beams has g->beams elements; `spare` receives the next generation. */
+/* The search for one source. Each array of beams has g->beams elements; `spare` is where the next generation is
+ * built. */
 typedef struct search {
     int64_t source;
     beam *running, *finished, *spare;
@@ -37,14 +38,15 @@ typedef struct beams {
     const rp_t5_generation *g;
     rp_t5_session *session;
     search *searches;
-    int64_t n_searches, kept, forced, length; /* kept: K; length: tokens of running beams */
+    int64_t n_searches, kept, forced, length; /* kept: K; length: tokens in each running beam */
     int32_t *parents, *tokens;
     float *logits;
 } beams;
 
 /* ------------------------------------------------------------------------------------------------ candidates */
 
-/* Insert a candidate into the sorted list, and drop the last one. Of equal candidates, the earlier stays first. */
+/* Insert a candidate into the sorted list and drop the last one. Among equal candidates, the earlier one stays
+ * first. */
 static void insert(candidate *list, int64_t kept, candidate c)
 {
     int64_t at = kept - 1;
@@ -53,7 +55,7 @@ static void insert(candidate *list, int64_t kept, candidate c)
     list[at] = c;
 }
 
-/* Merge the continuations of one beam into the list. scores are log-probabilities plus the beam's score. */
+/* Merge the continuations of one beam into the list. `scores` are log-probabilities plus the score of the beam. */
 static void scan(candidate *list, int64_t kept, const float *scores, int64_t vocab, int32_t from)
 {
     enum { BLOCK = 256 };
@@ -84,7 +86,7 @@ static rp_status find_candidates(beams *b, search *s, bool first)
             t5_add(scores, vocab, (float)-all);
             t5_process(b->m, b->g, &p, scores);
         }
-        t5_add(scores, vocab, n > 0 && first ? LOW : r->score); /* beam 1 reuses the scores of beam 0, plus LOW */
+        t5_add(scores, vocab, n > 0 && first ? LOW : r->score); /* beam 1 reuses the scores of beam 0, lowered by LOW */
         scan(s->candidates, b->kept, scores, vocab, n);
         if (n > 0 && first)
             break; /* beams 2 and up have the same scores as beam 1, so they rank behind it */
@@ -111,7 +113,7 @@ static rp_status mark_ends(const beams *b, search *s)
 
 /* ------------------------------------------------------------------------------------------------ choices */
 
-/* Copy a hypothesis with one more token. */
+/* Copy a hypothesis and append a token. */
 static void extend(beam *to, const beam *from, const candidate *c, float score, bool finished)
 {
     memcpy(to->tokens, from->tokens, (size_t)from->n * sizeof *to->tokens);
@@ -137,7 +139,7 @@ static bool all_finished(const beams *b, const search *s)
     return true;
 }
 
-/* Merge the finished hypotheses with those of the first `beams` candidates that end now, and keep the best. */
+/* Merge the hypotheses that end now, among the first `beams` candidates, into the finished ones, and keep the best. */
 static void update_finished(beams *b, search *s)
 {
     const int32_t n_beams = b->g->beams;
@@ -168,7 +170,7 @@ static void update_finished(beams *b, search *s)
     swap(&s->finished, &s->spare);
 }
 
-/* Continue with the best candidates that do not end. If there are too few, add ending ones, lowered by LOW. */
+/* Continue with the best candidates that do not end. If there are too few, use ending ones, lowered by LOW. */
 static void update_running(beams *b, search *s)
 {
     int32_t made = 0;
@@ -181,7 +183,7 @@ static void update_running(beams *b, search *s)
     swap(&s->running, &s->spare);
 }
 
-/* Return true if the best running beam may still beat the worst finished one. */
+/* Return true if the best running beam could still beat the worst finished one. */
 static bool may_improve(const beams *b, const search *s)
 {
     const bool longest = b->g->early_stopping == RP_T5_STOP_NEVER_EARLY && b->g->length_penalty > 0;
@@ -310,7 +312,7 @@ static void free_search(const beams *b, search *s)
     free(s->candidates);
 }
 
-/* Complete a result that no hypothesis filled, as transformers does: append the end token, or leave the result empty if
+/* Complete a result that no hypothesis filled. Like transformers, append the end token, or leave the result empty if
  * the padding token is not 0. */
 static void fill_place(const beams *b, beam *f)
 {

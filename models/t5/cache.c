@@ -1,14 +1,15 @@
-/* cache.c -- the paged cache of a session. Rows that continue one parent share its pages until they write to them.
+/* cache.c -- the paged cache of a session. Rows that continue the same parent share its pages until one of them writes
+ * to a page.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/session.h"
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-    LONG_PAGE = 128, /* tokens per page: one block of keys of the attention kernel, which then reads them in place */
-    SHORT_PAGE = 16  /* tokens per page of a large model */
+    LONG_PAGE = 128, /* tokens per page: one block of keys of the attention kernel, which then needs no copy */
+    SHORT_PAGE = 16  /* tokens per page if a long page would be too large */
 };
-#define LONG_PAGE_BYTES (16 << 20) /* upper bound of the size of a long page */
+#define LONG_PAGE_BYTES (16 << 20) /* max size of a long page */
 
 rp_dtype t5_cached_type(const rp_t5 *m)
 {
@@ -61,7 +62,7 @@ int64_t t5_pages_of(const rp_t5_session *s, int64_t length)
     return (length + s->page - 1) / s->page;
 }
 
-/* Copy the first `used` tokens of a shared page, for a row that appends to it. */
+/* Copy the first `used` tokens of a shared page, for a row that will append to it. */
 static page *copy_page(rp_t5_session *s, page *from, int64_t used)
 {
     page *to = take_page(s);
@@ -78,7 +79,7 @@ static page *copy_page(rp_t5_session *s, page *from, int64_t used)
     return to;
 }
 
-/* Return true if every row continues itself, as in greedy decoding: the arrays of pages stay as they are. */
+/* Return true if every row continues itself, as in greedy decoding; the page arrays then stay unchanged. */
 static bool same_rows(const rp_t5_session *s, int64_t n, const int32_t *parents)
 {
     for (int64_t r = 0; r < n; r++)
@@ -92,7 +93,7 @@ rp_status t5_continue_rows(rp_t5_session *s, int64_t n, const int32_t *parents)
     const int64_t old_pages = t5_pages_of(s, s->length), bound = s->length > 0 ? s->n_rows : s->n_sources;
     for (int64_t r = 0; r < n; r++)
         if (parents[r] < 0 || parents[r] >= bound)
-            return t5_fail(RP_E_RANGE, "parents[%lld] is %d: there are %lld %s (use 0 to %lld)", (long long)r,
+            return t5_fail(RP_E_RANGE, "parents[%lld] is %d, but there are %lld %s (use 0 to %lld)", (long long)r,
                            (int)parents[r], (long long)bound, s->length > 0 ? "rows" : "sources", (long long)bound - 1);
     if (same_rows(s, n, parents))
         return RP_OK;

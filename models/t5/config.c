@@ -1,4 +1,4 @@
-/* config.c -- read config.json (kind and sizes of a model) and generation_config.json (defaults of generation).
+/* config.c -- reads config.json (kind and sizes of a model) and generation_config.json (defaults of generation).
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/model.h"
 #include "io/json.h"
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A file that is being read. `status` is that of the first error. */
+/* A file that is being read. `status` is the status of the first error. */
 typedef struct reader {
     const json_t *root;
     const char *path;
@@ -27,7 +27,7 @@ static const json_t *get(const reader *r, const char *key)
     return json_is_null(v) ? NULL : v;
 }
 
-/* Format a number as " (it is ...)", and anything else as "". */
+/* Format a number as " (it is ...)", and any other value as "". */
 static const char *describe_number(const json_t *v, char given[40])
 {
     given[0] = 0;
@@ -52,7 +52,7 @@ static int64_t integer(reader *r, const char *key, int64_t fallback, int64_t min
     return fallback;
 }
 
-/* Read a size. It is required if `fallback` is 0. */
+/* Read a size. The key is required if `fallback` is 0. */
 static int64_t size_of(reader *r, const char *key, int64_t fallback)
 {
     if (get(r, key) == NULL && fallback == 0)
@@ -111,7 +111,7 @@ static rp_status open_json(json_t **root, const char *path, const char *text, si
         return RP_OK;
     json_decref(*root);
     *root = NULL;
-    return t5_fail(RP_E_ARG, "%s: it is not a JSON object (get the file again)", path);
+    return t5_fail(RP_E_ARG, "%s: it is not a JSON object (download the file again)", path);
 }
 
 /* ------------------------------------------------------------------------------------------------ config.json */
@@ -131,8 +131,8 @@ static void read_kind(reader *r, t5_config *c)
         }
     if (r->status == RP_OK)
         r->status = t5_fail(RP_E_UNSUPPORTED,
-                            "%s: model_type \"%s\" is not in the T5 family (t5, byt5, mt5, umt5, longt5 or "
-                            "switch_transformers)",
+                            "%s: model_type \"%s\" is not in the T5 family (use a model of type t5, byt5, mt5, umt5, "
+                            "longt5 or switch_transformers)",
                             r->path, type);
 }
 
@@ -148,19 +148,21 @@ static void read_activation(reader *r, t5_config *c)
     if (strcmp(name, "relu") == 0)
         c->activation = T5_RELU;
     else if (strcmp(name, "gelu_new") == 0 || strcmp(name, "gelu_pytorch_tanh") == 0 ||
-             strcmp(text, "gated-gelu") == 0) /* the gelu of gated-gelu is gelu_new */
+             strcmp(text, "gated-gelu") == 0) /* gated-gelu means gelu_new */
         c->activation = T5_GELU_TANH;
     else if (strcmp(name, "gelu") == 0)
         c->activation = T5_GELU;
     else if (strcmp(name, "silu") == 0 || strcmp(name, "swish") == 0)
         c->activation = T5_SILU;
     else if (r->status == RP_OK)
-        r->status = t5_fail(RP_E_UNSUPPORTED,
-                            "%s: the activation \"%s\" is not supported (relu, gelu, gelu_new or silu)", r->path, text);
+        r->status =
+            t5_fail(RP_E_UNSUPPORTED,
+                    "%s: the activation \"%s\" is not supported (use a model with relu, gelu, gelu_new or silu)",
+                    r->path, text);
 }
 
-/* Read how the head uses the embedding. Except for Switch, transformers always ties the two, and stores the file's
- * tie_word_embeddings in scale_decoder_outputs. */
+/* Read how the head uses the embedding. Except for Switch, transformers ties the two regardless of tie_word_embeddings.
+ * For T5 and LongT5 that key is instead the default of scale_decoder_outputs. */
 static void read_head(reader *r, t5_config *c)
 {
     const bool tied = boolean(r, "tie_word_embeddings", true);
@@ -240,7 +242,7 @@ static void read_sizes(reader *r, t5_config *c)
     if (r->status == RP_OK && (c->buckets % 2 != 0 || c->max_distance <= c->buckets / 2)) {
         char why[160];
         snprintf(why, sizeof why,
-                 "is %lld: it must be even, and relative_attention_max_distance, %lld, must be above half of it",
+                 "is %lld; it must be even, and relative_attention_max_distance, %lld, must be above half of it",
                  (long long)c->buckets, (long long)c->max_distance);
         fault(r, "relative_attention_num_buckets", why);
     }
@@ -346,7 +348,7 @@ void t5_kept_free(t5_kept *kept)
     free(kept->stop);
 }
 
-/* Read a list of tokens into *next, and advance *next. */
+/* Read a list of tokens into *next, and advance *next past it. */
 static rp_t5_tokens read_tokens(reader *r, const char *key, const json_t *list, int64_t vocab, int32_t **next)
 {
     const rp_t5_tokens tokens = {*next, (int64_t)json_array_size(list)};
@@ -392,7 +394,7 @@ static void read_suppressed(reader *r, const t5_config *c, rp_t5_generation *g, 
     g->n_bad_words = (int64_t)n_bad;
 }
 
-/* Read stop_strings: a text or a list of texts. */
+/* Read stop_strings: a string or a list of strings. */
 static void read_stops(reader *r, rp_t5_generation *g, t5_kept *kept)
 {
     const json_t *v = get(r, "stop_strings");
@@ -416,8 +418,8 @@ static void read_stops(reader *r, rp_t5_generation *g, t5_kept *kept)
     g->n_stop = kept->n_stop;
 }
 
-/* Read forced_eos_token_id: a token or a list of one token. If it lists several, return its name: transformers then
- * lets beam search choose one, which is not supported. */
+/* Read forced_eos_token_id: a token, or a list of one token. For a longer list, return the name of the key as
+ * unsupported: transformers would let beam search choose among the tokens. */
 static const char *read_forced_last(reader *r, const t5_config *c, rp_t5_generation *g)
 {
     const json_t *v = get(r, "forced_eos_token_id");

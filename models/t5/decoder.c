@@ -1,5 +1,6 @@
-/* decoder.c -- decoding sessions: encode sources, then run steps of all rows. Keys and values of a source are computed
- * once. In cross-attention, all rows of a source are the queries of one call.
+/* decoder.c -- decoding sessions: encode sources, then run decoding steps, each for all rows. The cross-attention keys
+ * and values of a source are computed once. One call computes the cross-attention of all rows that have the same
+ * source.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/session.h"
 #include <math.h>
@@ -7,19 +8,19 @@
 #include <string.h>
 
 enum {
-    HEAD_ROWS = 16, /* rows whose logits are computed together for a visitor */
-    KEY_BLOCK = 32  /* keys of a source are padded to a multiple of this, for whole cache lines */
+    HEAD_ROWS = 16, /* rows whose logits are computed together before `visit` gets them */
+    KEY_BLOCK = 32  /* the keys of a source are padded to a multiple of this, to fill whole cache lines */
 };
 
 /* ------------------------------------------------------------------------------------------------ sessions */
 
-/* Return the number of elements of one layer in s->cross. */
+/* Return the number of elements that one layer has in s->cross. */
 static int64_t cross_numbers(const rp_t5_session *s)
 {
     return (s->key_starts[s->n_sources] + s->starts[s->n_sources]) * s->m->config.inner;
 }
 
-/* Copy n keys or values with strides: to[k * to_step] = from[k * from_step]. */
+/* Copy n numbers (keys or values) with strides: to[k * to_step] = from[k * from_step]. */
 static void copy_numbers(const rp_t5_session *s, int64_t n, const void *from, int64_t from_step, void *to,
                          int64_t to_step)
 {
@@ -38,7 +39,7 @@ typedef struct transposing {
     unsigned char *to;
 } transposing;
 
-/* Store one source's keys, transposed to [inner][keys], and its values, head by head. */
+/* Store the keys of one source, transposed to [inner][keys], and its values, one head after another. */
 static void transpose_source(void *context, int64_t n, int32_t worker)
 {
     const transposing *t = context;
@@ -110,7 +111,7 @@ rp_status t5_begin(rp_t5_session **session, const rp_t5 *m, int64_t n_sources, c
                    int64_t positions, t5_watch *watch)
 {
     if (session == NULL)
-        return t5_fail(RP_E_ARG, "session is NULL");
+        return t5_fail(RP_E_ARG, "session is NULL; pass the address of a pointer");
     *session = NULL;
     rp_status status = t5_check_tokens(m, "sources", n_sources, sources);
     if (status != RP_OK)
@@ -119,7 +120,7 @@ rp_status t5_begin(rp_t5_session **session, const rp_t5 *m, int64_t n_sources, c
         return t5_fail(RP_E_UNSUPPORTED,
                        "the checkpoint has no decoder, so it can only encode (use one with a decoder)");
     if (positions < 0 || positions > INT32_MAX)
-        return t5_fail(RP_E_RANGE, "positions is %lld: it must be 0 to %d", (long long)positions, INT32_MAX);
+        return t5_fail(RP_E_RANGE, "positions is %lld; it must be 0 to %d", (long long)positions, INT32_MAX);
     rp_t5_session *s = calloc(1, sizeof *s);
     if (s == NULL)
         return t5_no_memory();
@@ -181,7 +182,8 @@ typedef struct step {
     t5_failure failure;
 } step;
 
-/* Return rows of `width` numbers in the type of attention: in place for f32, or rounded to bf16. */
+/* Return rows of `width` numbers in the type that attention uses: for f32 the rows themselves, otherwise a copy rounded
+ * to bf16. */
 static const void *attended(const rp_t5_session *s, const float *x, int64_t first, int64_t rows, int64_t width)
 {
     if (s->type == RP_F32)
@@ -191,7 +193,7 @@ static const void *attended(const rp_t5_session *s, const float *x, int64_t firs
     return rounded;
 }
 
-/* Return where attention writes its results. take_mixed then moves them to s->work.mixed. */
+/* Return where attention writes its results. Afterwards take_mixed moves them to s->work.mixed. */
 static void *mixed_of(const rp_t5_session *s, int64_t first)
 {
     const int64_t inner = s->m->config.inner;
@@ -207,7 +209,7 @@ static void take_mixed(const rp_t5_session *s, int64_t first, int64_t rows)
         rp_convert((float *)s->work.mixed.data + first * inner, RP_F32, mixed_of(s, first), RP_BF16, rows * inner);
 }
 
-/* Copy a row's new keys and values to its pages. */
+/* Copy the new keys and values of a row to its pages. */
 static void store_row(const step *p, const row *r, const void *qkv)
 {
     const rp_t5_session *s = p->s;
@@ -253,7 +255,7 @@ static void self_task(void *context, int64_t r, int32_t worker)
     take_mixed(s, r * p->n, p->n);
 }
 
-/* Compute cross-attention of all rows of one source in one call. */
+/* Compute the cross-attention of all rows of one source in one call. */
 static void cross_task(void *context, int64_t g, int32_t worker)
 {
     step *p = context;
@@ -283,7 +285,7 @@ static void cross_task(void *context, int64_t g, int32_t worker)
 
 static rp_status run_tasks(step *p, int64_t n, rp_task *task)
 {
-    if (n == 1) /* let all threads work on one task */
+    if (n == 1) /* with only one task, let all threads work on it */
         task(p, 0, 0);
     else
         rp_pool_run(p->s->m->pool, n, task, p);
@@ -313,14 +315,14 @@ static rp_status run_layer(step *p)
         status = run_tasks(p, n_groups, cross_task);
     if (status == RP_OK)
         status = t5_linear(w, &b->cross_o, w->rows, w->mixed.data, c->inner, w->x.data, d, LINEAR_ADD);
-    if (status == RP_OK) /* without a capacity of experts: a token must not depend on the others of its step */
+    if (status == RP_OK) /* unlimited capacity of experts: a token must not depend on other tokens of its step */
         status = t5_feed_forward(w, b, b->experts != NULL, 0, NULL);
     return status;
 }
 
 /* ------------------------------------------------------------------------------------------------ a step */
 
-/* Grow a length by doubling, so that attention is rarely prepared again. */
+/* Grow a length by doubling, so attention is rarely prepared again. */
 static int64_t bound(int64_t had, int64_t needed)
 {
     return needed <= had ? had : needed > 2 * had ? needed : 2 * had;
@@ -366,7 +368,7 @@ static rp_status prepare_cross(rp_t5_session *s, int64_t n, const int64_t *group
     return remake(&s->cross_attention, s->m, &kind);
 }
 
-/* Find groups of consecutive rows with the same source: see step.groups. The caller frees the result. */
+/* Find groups of consecutive rows with the same source (see step.groups). The caller frees the result. */
 static int64_t *find_groups(const rp_t5_session *s)
 {
     int64_t *groups = malloc(((size_t)s->n_rows + 1) * sizeof *groups), n = 0;
@@ -378,7 +380,7 @@ static int64_t *find_groups(const rp_t5_session *s)
     return groups;
 }
 
-/* Compute the inputs of the head for all tokens. */
+/* Compute the input of the head for all tokens. */
 static void finish_hidden(const rp_t5_session *s)
 {
     const t5_config *c = &s->m->config;
@@ -456,7 +458,7 @@ static rp_status decode_by(const t5_block *blocks, rp_t5_session *s, int64_t row
     step p = {.s = s, .blocks = blocks, .n = n};
     int64_t *groups = NULL, all;
     if (s->broken)
-        return t5_fail(RP_E_ARG, "the session failed before (begin another)");
+        return t5_fail(RP_E_ARG, "the session cannot continue, because an earlier call failed (begin another)");
     if (!t5_mul(rows, n, &all) || all > INT32_MAX || s->length > INT32_MAX - n)
         return t5_fail(RP_E_RANGE, "%lld rows of %lld tokens are too many (use fewer or shorter inputs)",
                        (long long)rows, (long long)n);
@@ -499,12 +501,12 @@ rp_status t5_decode_draft(rp_t5_session *s, int32_t token, const rp_t5_tokens *s
 rp_status rp_t5_step(rp_t5_session *s, int64_t rows, const int32_t *parents, const int32_t *tokens, float *logits)
 {
     if (s == NULL || parents == NULL || tokens == NULL || logits == NULL)
-        return t5_fail(RP_E_ARG, "session, parents, tokens or logits is NULL");
+        return t5_fail(RP_E_ARG, "session, parents, tokens or logits is NULL; pass all of them");
     if (rows < 1)
-        return t5_fail(RP_E_RANGE, "rows is %lld: it must be at least 1", (long long)rows);
+        return t5_fail(RP_E_RANGE, "rows is %lld; it must be at least 1", (long long)rows);
     for (int64_t r = 0; r < rows; r++)
         if (tokens[r] < 0 || tokens[r] >= s->m->config.vocab)
-            return t5_fail(RP_E_RANGE, "tokens[%lld] is %d: it must be 0 to %lld", (long long)r, (int)tokens[r],
+            return t5_fail(RP_E_RANGE, "tokens[%lld] is %d; it must be 0 to %lld", (long long)r, (int)tokens[r],
                            (long long)s->m->config.vocab - 1);
     return t5_decode(s, rows, parents, 1, tokens, logits, NULL, NULL);
 }

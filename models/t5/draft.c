@@ -1,7 +1,7 @@
-/* draft.c -- the draft: a copy of the decoder's layers with fewer bits. It uses the decoder's cache, norms, tables,
- * embedding and cross-attention keys and values, so it only needs memory for its matrices. Of a large head it computes
- * the frequent tokens, from the screen's int8 copy, and the tokens of the source. The decoder checks every proposal, so
- * the quality of the draft only affects speed.
+/* draft.c -- the draft: a copy of the decoder's layers with fewer bits, used to propose tokens. It shares the decoder's
+ * cache, norms, tables, embedding and cross-attention keys and values; only its matrices need memory. If the head is
+ * large, the draft computes logits only for frequent tokens, with the screen's int8 copy of the head, and for the
+ * tokens of the source. The decoder checks every proposal, so a worse draft costs speed but changes no result.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/model.h"
 #include <stdlib.h>
@@ -10,8 +10,8 @@
 enum {
     BLOCK_MATRICES = 4,
     FEED_MATRICES = 3,
-    FREQUENT = 8192, /* tokens below this are frequent: SentencePiece sorts by frequency; a multiple of 64 */
-    RARE = 256       /* largest number of other tokens of the source that may be proposed */
+    FREQUENT = 8192, /* tokens below this are frequent, because SentencePiece sorts by frequency; a multiple of 64 */
+    RARE = 256       /* max tokens of the source, besides frequent ones, that may be proposed */
 };
 
 static int list_feed(t5_feed *f, linear_weights *to[FEED_MATRICES])
@@ -24,7 +24,7 @@ static int list_feed(t5_feed *f, linear_weights *to[FEED_MATRICES])
     return n;
 }
 
-/* Repack a matrix in the draft's type. In the first of two rounds, d->memory is NULL: only add up the sizes. */
+/* Repack a matrix in the draft's type. In the first of two rounds, d->memory is NULL and sizes are only added up. */
 static rp_status take(t5_draft *d, const rp_t5 *m, linear_weights *w)
 {
     const int64_t bytes = linear_packed_bytes(d->type, w->in, w->out);
@@ -100,7 +100,7 @@ rp_status t5_draft_open(rp_t5 *m, linear_type type)
                        "the checkpoint has no decoder, so there is nothing to draft (open it without a draft)");
     if (type < LINEAR_INT8 || type <= w->type)
         return t5_fail(RP_E_ARG,
-                       "draft type %s with weights of %s: it must be int8 or int4 and have fewer bits (choose another, "
+                       "draft type %s with weights of %s; it must be int8 or int4 and have fewer bits (choose another, "
                        "or no draft)",
                        linear_type_name(type), linear_type_name(w->type));
     m->draft = calloc(1, sizeof *m->draft);
@@ -124,7 +124,7 @@ void t5_draft_close(rp_t5 *m)
 
 /* ------------------------------------------------------------------------------------------------ proposals */
 
-/* List the distinct tokens of the source that are `first` or above; at most `max` of them. */
+/* List the distinct tokens of the source that are at least `first`; stop after `max` of them. */
 static int64_t rare_tokens(const rp_t5_tokens *source, int64_t first, int64_t max, int32_t *tokens)
 {
     int64_t n = 0;

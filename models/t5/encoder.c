@@ -1,12 +1,13 @@
 /* encoder.c -- the encoder: tokens to hidden states. Linear layers process the rows of all sequences together, without
- * padding; attention processes each sequence separately. Includes the two kinds of attention of LongT5.
+ * padding; attention processes each sequence separately. Also implements the local and transient-global attention of
+ * LongT5.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/model.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_ROWS = 8192 }; /* largest number of rows of a pass, unless one sequence is longer */
+enum { MAX_ROWS = 8192 }; /* max rows of a pass, unless one sequence is longer */
 
 /* One pass of several sequences through the encoder. */
 typedef struct pass {
@@ -19,13 +20,13 @@ typedef struct pass {
     const t5_block *block;
     int64_t layer;
     t5_failure failure;
-    /* Transient-global attention: sums of blocks of tokens are additional keys and values. */
+    /* Transient-global attention: the sums of blocks of tokens serve as additional keys and values. */
     t5_attention side;
     t5_buffer globals, global_normed, global_qkv, side_mixed, lse, positions;
     int64_t *global_starts; /* [n + 1]: first global row of each sequence */
 } pass;
 
-/* Return the number of the current layer's table. */
+/* Return the index of the current layer's table. */
 static int64_t table_of(const pass *p)
 {
     return p->m->config.kind == T5_UMT5 ? p->layer : 0;
@@ -33,7 +34,7 @@ static int64_t table_of(const pass *p)
 
 /* --------------------------------------------------------------------------------------- transient-global attention */
 
-/* Return the block of a token. Tokens after the last complete block belong to that block. */
+/* Return the block of a token. Tokens after the last complete block count as part of it. */
 static int64_t block_of(const t5_config *c, int64_t token, int64_t globals)
 {
     const int64_t block = token / c->global_block;
@@ -69,7 +70,7 @@ static rp_status make_globals(pass *p)
                      LINEAR_STORE);
 }
 
-/* Merge two softmaxes over disjoint keys into one. Each result is weighted by its sum of exponentials. */
+/* Merge two softmaxes over disjoint sets of keys into one. The weight of each result is its sum of exponentials. */
 static void merge(pass *p, int64_t first, int64_t rows, const float *lse, const float *side_lse)
 {
     const t5_config *c = &p->m->config;
@@ -141,7 +142,7 @@ static rp_status self_attention(pass *p)
         status = make_globals(p);
     if (status != RP_OK)
         return status;
-    if (p->n == 1) /* let all threads work on one sequence */
+    if (p->n == 1) /* with only one sequence, let all threads work on it */
         attend_task(p, 0, 0);
     else
         rp_pool_run(p->m->pool, p->n, attend_task, p);
@@ -233,7 +234,7 @@ static rp_status run_layers(pass *p, const rp_t5_tokens *sources, float *out)
     return status;
 }
 
-/* Let the callback cancel during a call of attention too, which takes long for a long sequence. */
+/* Let the callback also cancel during attention, which takes long for a long sequence. */
 static int check_watch(void *context, double fraction)
 {
     (void)fraction;
@@ -305,7 +306,7 @@ rp_status rp_t5_encode(const rp_t5 *m, int64_t n_sources, const rp_t5_tokens *so
     if (status != RP_OK)
         return status;
     if (out == NULL && n_sources > 0)
-        return t5_fail(RP_E_ARG, "out is NULL");
+        return t5_fail(RP_E_ARG, "out is NULL; pass the array to fill");
     status = t5_encode_sources(m, n_sources, sources, out, &watch);
     int64_t rows = 0;
     for (int64_t s = 0; s < n_sources; s++)

@@ -29,17 +29,18 @@ rp_status t5_no_memory(void)
 
 rp_status t5_no_memory_for(const char *what, int64_t bytes)
 {
-    return t5_fail(RP_E_NOMEM, "out of memory for %s: %lld bytes (use a narrower type such as int8)", what,
-                   (long long)bytes);
+    return t5_fail(RP_E_NOMEM, "out of memory: cannot allocate %lld bytes for %s (use a narrower type such as int8)",
+                   (long long)bytes, what);
 }
 
 rp_status t5_not_finite(const rp_t5 *m, const char *what)
 {
     if (m->weights.not_finite > 0)
-        return t5_fail(RP_E_RANGE, "%s are not finite: %lld of the weights are NaN or infinite (get the file again)",
-                       what, (long long)m->weights.not_finite);
-    return t5_fail(RP_E_RANGE, "%s are not finite (the weights are damaged or too large for f32; get the file again)",
-                   what);
+        return t5_fail(RP_E_RANGE,
+                       "%s are not finite: %lld of the weights are NaN or infinite (download the file again)", what,
+                       (long long)m->weights.not_finite);
+    return t5_fail(RP_E_RANGE,
+                   "%s are not finite (the weights are damaged or too large for f32; download the file again)", what);
 }
 
 rp_status t5_linear_failed(rp_status status)

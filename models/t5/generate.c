@@ -1,27 +1,27 @@
-/* generate.c -- write targets token by token: greedy search and sampling, for many sources together. beam.c has beam
- * search. A finished row leaves the batch. The target of a source does not depend on the other sources.
+/* generate.c -- generates targets token by token: greedy search and sampling, for many sources together. beam.c
+ * implements beam search. A finished row leaves the batch. The target of a source does not depend on the other sources.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/model.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Upper bounds of the rows, and of the tokens of all sources, that are decoded together. */
+/* Limits of a batch: rows, and tokens of all its sources. */
 enum { MAX_ROWS = 64, MAX_SOURCE_TOKENS = 16384 };
 
 /* ------------------------------------------------------------------------------------------------ one row */
 
-/* A target that is being written. */
+/* A target that is being generated. */
 typedef struct target {
     int64_t source, index;
-    int32_t *tokens; /* the start token, the prefix and the new tokens */
+    int32_t *tokens; /* start token, prefix, and new tokens */
     int64_t n;
     double score;
-    uint64_t key;        /* key of its random numbers */
-    bool done, finished; /* done: no more tokens; finished: it ended by itself */
+    uint64_t key;        /* key of the random numbers of this target */
+    bool done, finished; /* done: no more tokens; finished: the target ended by itself */
 } target;
 
-/* A call for some of the sources. The rows of a step are the unfinished targets. */
+/* The state of one batch of sources. The rows of a step are the unfinished targets. */
 typedef struct run {
     const rp_t5 *m;
     const rp_t5_generation *g;
@@ -29,15 +29,15 @@ typedef struct run {
     rp_t5_drafted *drafted;
     rp_t5_session *session;
     target *targets;
-    int64_t n_targets, forced; /* forced: number of tokens in the start token and the prefix */
+    int64_t n_targets, forced; /* forced: number of tokens given before generation: start token and prefix */
     int32_t *parents, *tokens;
     int64_t *row_target; /* the target of each row */
     float *logits;
-    bool screened;    /* this step uses the screen, which only computes logits that may be the largest */
+    bool screened;    /* this step uses the screen, and computes only logits that may be the largest */
     t5_buffer bounds; /* [rows, 2, vocab] */
 } run;
 
-/* Choose the next token of a row from its processed scores: the likeliest, or a sample. */
+/* Choose the next token of a row from its processed scores: the likeliest token, or a sample. */
 static rp_status pick(const run *r, const target *t, int64_t n, const float *scores, int32_t *token)
 {
     const int64_t vocab = r->m->config.vocab;
@@ -54,7 +54,7 @@ static rp_status pick(const run *r, const target *t, int64_t n, const float *sco
     return status;
 }
 
-/* Choose the next token of a target from its logits, and append it. */
+/* Choose the next token of a target from its logits, and append the token. */
 static rp_status choose(run *r, target *t, float *scores)
 {
     const t5_prefix p = {t->tokens, t->n, r->forced};
@@ -84,7 +84,7 @@ static rp_status choose(run *r, target *t, float *scores)
 
 /* ------------------------------------------------------------------------------------------------ steps */
 
-/* List the rows of the next step: the unfinished targets. Each continues its row of this step. */
+/* List the rows of the next step: the unfinished targets. Each continues the row that it has in this step. */
 static int64_t next_rows(run *r, int64_t rows)
 {
     int64_t n = 0;
@@ -99,7 +99,8 @@ static int64_t next_rows(run *r, int64_t rows)
     return n;
 }
 
-/* Decide if a step of `rows` rows uses the screen. Only greedy decoding can: it needs no score but the largest. */
+/* Decide whether a step of `rows` rows uses the screen. Only greedy decoding can use it, because it needs only the
+ * largest score. */
 static rp_status decide_screen(run *r, int64_t rows)
 {
     r->screened = false;
@@ -114,14 +115,14 @@ static rp_status decode(run *r, int64_t rows, int64_t n, const int32_t *tokens)
     return t5_decode(r->session, rows, r->parents, n, tokens, r->screened ? NULL : r->logits, NULL, NULL);
 }
 
-/* Compute bounds of the logits. Rows of `hidden` are ld apart. */
+/* Compute bounds of the logits; ld is the number of elements from one row of `hidden` to the next. */
 static rp_status bound_rows(run *r, int64_t rows, const float *hidden, int64_t ld)
 {
     const rp_status status = t5_reserve(&r->bounds, rows * 2, r->m->config.vocab * 4);
     return status == RP_OK ? t5_screen_bounds(r->m, rows, hidden, ld, r->bounds.data) : status;
 }
 
-/* Compute the logits that may be the largest for the next token of a target, from bounds number k. */
+/* Compute those logits of a target's next token that may be the largest, using row k of the bounds. */
 static rp_status screen_row(run *r, const target *t, int64_t k, const float *hidden, float *logits)
 {
     const t5_prefix p = {t->tokens, t->n, r->forced};
@@ -140,20 +141,20 @@ static rp_status screen_rows(run *r, int64_t rows, int64_t n)
 
 /* ------------------------------------------------------------------------------------------------ drafts */
 
-enum { MAX_PROPOSED = 7 /* plus the token before them: 8 rows, the most that the screen accepts */ };
-#define MIN_PROBABILITY 0.6 /* stop proposing when the draft's joint probability of all proposals falls below this */
+enum { MAX_PROPOSED = 7 /* with the token before them 8 rows, the most that the screen accepts */ };
+#define MIN_PROBABILITY 0.6 /* stop proposing when the draft's joint probability of the proposals is lower */
 
-/* Proposals for the only row, and how many of them were accepted. */
+/* Proposals for the only row, and the number of accepted ones. */
 typedef struct draft {
     run *r;
     target *t;
     int32_t tokens[1 + MAX_PROPOSED]; /* the last token of the row, then the proposals */
     int64_t proposed, accepted;
-    bool over; /* the last chosen token differs from the proposal, or ends the target */
+    bool over; /* the last chosen token differs from its proposal, or ends the target */
 } draft;
 
-/* Propose tokens with the draft's layers. They use the row's cache and are then removed from it. Sampling uses the
- * random number that the model will use for the same position. */
+/* Propose tokens with the layers of the draft. They extend the row's cache and are then removed from it. Sampling uses
+ * the random numbers that the model will use at the same positions. */
 static rp_status propose(draft *d, int64_t max)
 {
     const run *r = d->r;
@@ -178,7 +179,7 @@ static rp_status propose(draft *d, int64_t max)
     return status;
 }
 
-/* Choose the next token, and compare it with the proposal. All proposals before it were accepted. */
+/* Choose the next token and compare it with its proposal. All earlier proposals have been accepted. */
 static rp_status check(draft *d, float *logits)
 {
     const rp_status status = choose(d->r, d->t, logits);
@@ -210,8 +211,8 @@ static rp_status check_screened(draft *d)
     return status;
 }
 
-/* Write several tokens of the only row in one pass of the model: the accepted proposals and one more. Each is chosen
- * from the logits that a single step would compute. */
+/* Generate several tokens of the only row in one pass of the model: the accepted proposals and one more token. The
+ * logits have the bits that single steps would give. */
 static rp_status pass(run *r, target *t)
 {
     draft d = {.r = r, .t = t, .tokens = {t->tokens[t->n - 1]}};
@@ -246,7 +247,7 @@ static rp_status run_steps(run *r, int64_t n_sources)
         r->row_target[k] = k;
         memcpy(first + k * r->forced, r->targets[k].tokens, (size_t)r->forced * sizeof *first);
     }
-    /* Without a prefix, the draft is used from the start token on. A prefix is fed to the model first. */
+    /* Without a prefix, the draft starts right after the start token. A prefix is first fed to the model. */
     const bool only_passes = rows == 1 && r->forced == 1 && r->m->draft != NULL;
     rp_status status = only_passes ? RP_OK : decode(r, rows, r->forced, first);
     free(first);
@@ -336,13 +337,14 @@ int rp_t5_is_set(void *context)
 
 static rp_status out_of_range(const char *field, double value, const char *bound)
 {
-    return t5_fail(RP_E_RANGE, "%s is %g: it must be %s", field, value, bound);
+    return t5_fail(RP_E_RANGE, "%s is %g; it must be %s", field, value, bound);
 }
 
 static rp_status check_generation(const rp_t5 *m, const rp_t5_generation *g)
 {
     if (g == NULL || g->size != sizeof *g)
-        return t5_fail(RP_E_ARG, "generation is NULL, or was not created by rp_t5_generation_of");
+        return t5_fail(RP_E_ARG,
+                       "generation is NULL, or was not created by rp_t5_generation_of; create it with that function");
     if (g->unsupported != NULL)
         return t5_fail(
             RP_E_UNSUPPORTED,
@@ -378,18 +380,20 @@ static rp_status check_generation(const rp_t5 *m, const rp_t5_generation *g)
         return t5_fail(RP_E_RANGE, "forced_first or forced_last is not in the vocabulary (use 0 to %lld)",
                        (long long)m->config.vocab - 1);
     if (g->n_bad_words < 0 || (g->n_bad_words > 0 && g->bad_words == NULL))
-        return t5_fail(RP_E_ARG, "bad_words is NULL, or n_bad_words is negative");
+        return t5_fail(RP_E_ARG, "bad_words is NULL, or n_bad_words is negative; pass an array and its length");
     for (int64_t k = 0; k < g->n_bad_words; k++)
         if (g->bad_words[k].n == 0)
-            return t5_fail(RP_E_ARG, "bad_words[%lld] has no tokens: at least one is needed", (long long)k);
+            return t5_fail(RP_E_ARG, "bad_words[%lld] has no tokens; it must have at least one", (long long)k);
     if (g->n_stop < 0 || (g->n_stop > 0 && g->stop == NULL))
-        return t5_fail(RP_E_ARG, "stop is NULL, or n_stop is negative");
+        return t5_fail(RP_E_ARG, "stop is NULL, or n_stop is negative; pass an array and its length");
     if (g->n_stop > 0 && m->tokenizer == NULL)
-        return t5_fail(RP_E_ARG, "stop: stop texts need a tokenizer, and the model has none (remove stop_strings from "
-                                 "generation_config.json, or add tokenizer.json to the folder)");
+        return t5_fail(
+            RP_E_ARG,
+            "stop was given, but stop texts need a tokenizer and the model has none (remove stop_strings from "
+            "generation_config.json, or add tokenizer.json to the folder)");
     for (int32_t k = 0; k < g->n_stop; k++)
         if (g->stop[k] == NULL || *g->stop[k] == 0)
-            return t5_fail(RP_E_ARG, "stop[%d] is %s: it must be a text that is not empty", (int)k,
+            return t5_fail(RP_E_ARG, "stop[%d] is %s; it must be a text that is not empty", (int)k,
                            g->stop[k] == NULL ? "NULL" : "empty");
     rp_status status = t5_check_tokens(m, "prefix", 1, &g->prefix);
     if (status == RP_OK)
@@ -399,7 +403,7 @@ static rp_status check_generation(const rp_t5 *m, const rp_t5_generation *g)
     return status == RP_OK ? t5_check_tokens(m, "bad_words", g->n_bad_words, g->bad_words) : status;
 }
 
-/* Return the end of the group of sources that starts at `first` and is decoded together. */
+/* Return the end of the batch of sources that begins at `first`. */
 static int64_t batch_end(const rp_t5_tokens *sources, int64_t first, int64_t n, int64_t rows_each)
 {
     int64_t end = first, tokens = 0;
@@ -409,7 +413,7 @@ static int64_t batch_end(const rp_t5_tokens *sources, int64_t first, int64_t n, 
     return end;
 }
 
-/* Let the caller cancel between layers of the encoder too. */
+/* Let the caller also cancel between layers of the encoder. */
 static int check_caller(void *context, double fraction)
 {
     (void)fraction;
@@ -420,7 +424,7 @@ rp_status rp_t5_generate(const rp_t5 *m, int64_t n_sources, const rp_t5_tokens *
                          rp_t5_results **results)
 {
     if (results == NULL)
-        return t5_fail(RP_E_ARG, "results is NULL");
+        return t5_fail(RP_E_ARG, "results is NULL; pass the address of a pointer");
     *results = NULL;
     rp_status status = t5_check_tokens(m, "sources", n_sources, sources);
     if (status == RP_OK)

@@ -1,23 +1,23 @@
-/* greedy_screen.c -- greedy decoding without reading the whole head. An int8 copy of the head gives bounds of every
- * logit. Only logits that may be the largest are computed exactly, bit for bit as the whole head does, so the tokens
- * are the same.
+/* greedy_screen.c -- greedy decoding without reading the whole head. An int8 copy of the head gives bounds for every
+ * logit. Only logits that may be the largest are computed exactly, with the bits that the whole head would give. So the
+ * chosen tokens are the same.
  *
- * Why that holds after t5_process: it changes each score independently by a non-decreasing function. The processed
- * bounds therefore enclose the processed logit. The largest processed logit is at least the largest lower bound, so
- * every token that has it has an upper bound of at least the largest lower bound: it is a candidate. Of several, the
- * first wins.
+ * Why this also holds after t5_process: it changes each score independently, by a non-decreasing function. So the
+ * processed bounds enclose the processed logit. A token with the largest processed logit has an upper bound that is at
+ * least the largest lower bound; hence it is among the candidates. If several tokens share the largest logit, the first
+ * wins.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/model.h"
 #include "src/isa/clones.h"
 #include <stdlib.h>
 
 enum {
-    MIN_CANDIDATES = 16 /* a row may have this many candidates, or 1 in CANDIDATES_IN; else it reads the whole head */
+    MIN_CANDIDATES = 16 /* a row reads the whole head if it has more than max(this, vocab / CANDIDATES_IN) */
 };
-#define CANDIDATES_IN 64 /* a candidate costs more than its row: it reads the 16 rows that are packed together */
+#define CANDIDATES_IN 64 /* a candidate costs more than one row: it reads the 16 rows packed together */
 
-/* List the tokens whose upper bound reaches the largest lower bound. Return their number, or max + 1 if it is above
- * max. */
+/* List the tokens whose upper bound is at least the largest lower bound. Return their number, or max + 1 if there are
+ * more than max. */
 RPI_CLONES static int64_t candidates(const float *low, const float *high, int64_t vocab, int64_t max, int32_t *tokens)
 {
     enum { BLOCK = 64 };

@@ -1,4 +1,4 @@
-/* layers.c -- layers that encoder and decoder share: norms, embeddings, linear layers, feed-forward layers with
+/* layers.c -- layers that the encoder and the decoder share: norms, embeddings, linear layers, feed-forward layers with
  * experts, and reductions over the vocabulary. Every row is computed independently, in a fixed order.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/model.h"
@@ -9,7 +9,7 @@
 
 enum {
     LANES = 16,
-    FEED_ROWS = 96 /* rows per thread that a feed-forward layer processes at a time: their inner values fit in cache */
+    FEED_ROWS = 96 /* rows per thread and pass of a feed-forward layer: their inner values fit in cache */
 };
 
 /* ------------------------------------------------------------------------------------------------ memory */
@@ -35,7 +35,7 @@ void t5_release(t5_buffer *b)
     *b = (t5_buffer){0};
 }
 
-/* Return the scratch bytes that any linear layer of this model needs for `rows` rows, or -1 on overflow. */
+/* Return the scratch size that covers every linear layer of this model for `rows` rows, in bytes; -1 on overflow. */
 static int64_t scratch_size(const rp_t5 *m, int64_t rows)
 {
     const t5_config *c = &m->config;
@@ -132,7 +132,7 @@ void t5_embed(t5_work *w, const int32_t *tokens, int64_t n, float *to)
 
 /* ---------------------------------------------------------------------------------------------- feed-forward layers */
 
-/* Activations that linear layers do not know. */
+/* Apply an activation that linear_apply does not offer. */
 static void activate(t5_activation activation, float *x, int64_t n)
 {
     if (activation == T5_SILU)
@@ -143,7 +143,7 @@ static void activate(t5_activation activation, float *x, int64_t n)
             x[k] = 0.5f * x[k] * (1 + erff(x[k] * 0.70710678118654752f));
 }
 
-/* y = feed(x), or y += feed(x), for rows of d_model. */
+/* Compute y = feed(x), or y += feed(x), for rows of d_model numbers. */
 static rp_status feed_rows(t5_work *w, const t5_feed *f, int64_t rows, const float *x, float *y, linear_then then)
 {
     const t5_config *c = &w->m->config;
@@ -167,7 +167,7 @@ static rp_status feed_rows(t5_work *w, const t5_feed *f, int64_t rows, const flo
     return RP_OK;
 }
 
-/* Find the likeliest of n experts (of equal ones, the first), and return its probability. */
+/* Find the likeliest of n experts (the first if several are equal), and return its probability. */
 static float best_probability(const float *scores, int64_t n, int64_t *best)
 {
     double sum = 0;
@@ -177,7 +177,8 @@ static float best_probability(const float *scores, int64_t n, int64_t *best)
     return (float)(1 / sum);
 }
 
-/* Choose an expert for each row: chosen[r], or -1 if the expert's capacity for the sequence is used up. */
+/* Choose an expert for each row: chosen[r] is its index, or -1 if that expert has used up its capacity for the
+ * sequence. */
 static void route(const t5_config *c, const float *scores, int64_t n_sequences, const int64_t *starts, int64_t rows,
                   int32_t *chosen, float *probability, int64_t *used)
 {
@@ -192,7 +193,8 @@ static void route(const t5_config *c, const float *scores, int64_t n_sequences, 
     }
 }
 
-/* Compute each expert on all of its rows together, weight the outputs and add them to the residual stream. */
+/* Compute each expert on all of its rows together, weight the outputs by probability and add them to the residual
+ * stream. */
 static rp_status feed_experts(t5_work *w, const t5_block *b, int64_t n_sequences, const int64_t *starts)
 {
     const t5_config *c = &w->m->config;
@@ -256,7 +258,7 @@ RPI_CLONES float t5_largest(const float *x, int64_t n)
 typedef float floats __attribute__((vector_size(LANES * 4)));
 typedef int32_t integers __attribute__((vector_size(LANES * 4)));
 
-/* Compute to = exp(x - max) of LANES numbers x <= max, with an error below 2 ulp; 0 where x - max <= -87. */
+/* Compute to = exp(x - max) for LANES numbers x <= max, with an error below 2 ulp; 0 if x - max <= -87. */
 static inline __attribute__((always_inline)) void exp_lanes(const float *x, float max, float *to)
 {
     const float high = 0.693359375f, low = -2.12194440e-4f; /* ln 2 in two parts */
@@ -266,7 +268,7 @@ static inline __attribute__((always_inline)) void exp_lanes(const float *x, floa
     below -= max;
     const integers counts = below > min;
     const floats bounded = (floats)((counts & (integers)below) | (~counts & (integers)min));
-    const integers whole = __builtin_convertvector(bounded * 1.44269504f - 0.5f, integers); /* rounds, since x <= 0 */
+    const integers whole = __builtin_convertvector(bounded * 1.44269504f - 0.5f, integers); /* rounds: it is <= 0 */
     const floats n = __builtin_convertvector(whole, floats), r = bounded - n * high - n * low;
     floats p = r * 1.9875691500e-4f + 1.3981999507e-3f;
     p = p * r + 8.3334519073e-3f;
@@ -280,7 +282,7 @@ static inline __attribute__((always_inline)) void exp_lanes(const float *x, floa
 
 RPI_CLONES static double sum_exp(const float *x, int64_t n, float max)
 {
-    enum { BLOCK = 1024 }; /* sum blocks of this size in f32, and the blocks in double */
+    enum { BLOCK = 1024 }; /* blocks of this size are summed in f32, and their sums in double */
     double total = 0;
     float some[LANES], rest[LANES];
     for (int64_t from = 0; from < n; from += BLOCK) {

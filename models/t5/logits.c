@@ -21,7 +21,7 @@ static void never(float *scores, int32_t token)
     scores[token] = -INFINITY;
 }
 
-/* Penalise every distinct token of the prefix, including the start token. */
+/* Penalise every distinct token of the target so far, including the start token. */
 static void penalise_repetition(const t5_prefix *p, double penalty, float *scores)
 {
     const float by = (float)penalty;
@@ -35,7 +35,7 @@ static void penalise_repetition(const t5_prefix *p, double penalty, float *score
     }
 }
 
-/* Forbid tokens that would repeat a sequence of n tokens. */
+/* Forbid tokens that would repeat a sequence of n tokens of the target so far. */
 static void forbid_ngrams(const t5_prefix *p, int64_t n, float *scores)
 {
     const int32_t *last = p->tokens + p->n - (n - 1);
@@ -50,8 +50,8 @@ static void forbid(const rp_t5_tokens *tokens, float *scores)
         never(scores, tokens->tokens[k]);
 }
 
-/* Forbid the last token of each bad sequence whose other tokens were just written. A bad sequence that consists of an
- * end token is ignored. */
+/* For each bad sequence whose other tokens were just generated, forbid its last token. Ignore a bad sequence that
+ * consists only of an end token. */
 static void forbid_words(const rp_t5 *m, const rp_t5_generation *g, const t5_prefix *p, float *scores)
 {
     for (int64_t k = 0; k < g->n_bad_words; k++) {
@@ -98,7 +98,7 @@ typedef struct choice {
     int32_t token;
 } choice;
 
-/* Order by descending score; of equal scores, the smaller token comes first. */
+/* Order by descending score; among equal scores, the smaller token comes first. */
 static int by_score(const void *a, const void *b)
 {
     const choice *x = a, *y = b;
@@ -107,7 +107,7 @@ static int by_score(const void *a, const void *b)
     return (x->token > y->token) - (x->token < y->token);
 }
 
-/* Return the k-th largest of n scores, k <= n. heap [k] is a min-heap of the k largest so far. */
+/* Return the k-th largest of n scores, k <= n. `heap` [k] becomes a min-heap of the k largest scores. */
 static float kth_largest(const float *scores, int64_t n, int64_t k, float *heap)
 {
     int64_t size = 0;
@@ -135,7 +135,8 @@ static float kth_largest(const float *scores, int64_t n, int64_t k, float *heap)
     return heap[0];
 }
 
-/* Compute the weights of the sorted choices, and return how many of them have the fraction top_p of the total. */
+/* Compute the weights of the sorted choices. Return the number of choices that together reach the fraction top_p of the
+ * total weight. */
 static int64_t within_top_p(const choice *choices, int64_t n, double top_p, double *weights)
 {
     double total = 0, tail = 0;

@@ -1,4 +1,4 @@
-/* model.c -- open a model from a folder or a packed file, describe it, and write it packed.
+/* model.c -- opens a model from a folder or a packed file, describes it, and writes it packed.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/model.h"
 #include "tokenizer/tokenizer.h"
@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define PACKED_FORMAT   "relpos-t5 2" /* metadata "format" of a packed file */
-#define PACKED_FORMAT_1 "relpos-t5 1" /* format of relpos 0.1: no checksum and no source */
+#define PACKED_FORMAT_1 "relpos-t5 1" /* metadata "format" of relpos 0.1: no checksum and no source */
 
 /* ------------------------------------------------------------------------------------------------ files of a folder */
 
@@ -99,7 +99,7 @@ static uint64_t checksum_of(const char *name, const void *data, size_t size)
     return io_checksum(io_checksum(1, name, strlen(name)), data, size);
 }
 
-/* Sum the checksums of all tensors; their order does not matter. progress may cancel it. */
+/* Sum the checksums of all tensors; the order of tensors does not matter. The progress callback may cancel this. */
 static rp_status tensors_checksum(const io_checkpoint *file, rp_progress *progress, void *context, uint64_t *sum)
 {
     double all = 0, done = 0;
@@ -115,12 +115,12 @@ static rp_status tensors_checksum(const io_checkpoint *file, rp_progress *progre
     return RP_OK;
 }
 
-/* Keys of the metadata that the checksum of a packed file covers. t5_beside_keys are covered too. */
+/* Keys of metadata that the checksum of a packed file covers, in addition to t5_beside_keys. */
 static const char *const checked_keys[] = {
     "format", "layout", "type", "config", "not_finite", "generation_config", "source", "source_checksum"};
 enum { CHECKED_KEYS = sizeof checked_keys / sizeof *checked_keys };
 
-/* Return the metadata of a key, or NULL if there is none. */
+/* Returns the metadata of a key, or NULL if there is none. */
 typedef const char *meta_getter(const void *from, const char *key);
 
 static const char *meta_of_set(const void *from, const char *key)
@@ -158,7 +158,7 @@ rp_status rp_t5_check_file(const rp_t5 *m, rp_progress *progress, void *context)
     char found[T5_CHECKSUM];
     uint64_t sum = 0;
     if (m == NULL)
-        return t5_fail(RP_E_ARG, "model is NULL");
+        return t5_fail(RP_E_ARG, "model is NULL; open one with rp_t5_open");
     if (m->packed < 2)
         return t5_fail(RP_E_UNSUPPORTED, m->packed == 0 ? "the model was read from a folder, which has no checksum "
                                                           "(pack it first)"
@@ -177,13 +177,13 @@ rp_status rp_t5_check_file(const rp_t5 *m, rp_progress *progress, void *context)
                    kept != NULL ? kept : "none");
 }
 
-/* Add the name of the model's folder and the checksum of its tensors to the metadata. */
+/* Add to the metadata the name of the model's folder and the checksum of its tensors. */
 static rp_status describe_source(const rp_t5 *m, io_set *set)
 {
     char checksum[T5_CHECKSUM], err[IO_ERR_MAX] = "";
     io_checkpoint *file;
     uint64_t sum = 0;
-    if (m->source == NULL) /* unknown: the model is a file of relpos 0.1 */
+    if (m->source == NULL) /* unknown if the model is a file of relpos 0.1 */
         return RP_OK;
     if (m->folder == NULL) {
         snprintf(checksum, sizeof checksum, "%s", m->source_checksum);
@@ -227,7 +227,7 @@ static rp_status open_folder(rp_t5 *m, const char *path, int type)
         status = t5_weights_pack(&m->weights, &m->config, m->file, path, type, m->load == RP_T5_LOAD_SIZES, m->pool);
     if (status == RP_OK)
         status = t5_find_tokenizer(m, path);
-    io_checkpoint_close(m->file); /* the weights have been packed into memory */
+    io_checkpoint_close(m->file); /* no longer needed: the weights are packed in memory */
     m->file = NULL;
     return status;
 }
@@ -297,7 +297,7 @@ static rp_status find_type(const char *name, int *type)
             *type = n;
     if (name == NULL || *type >= 0)
         return RP_OK;
-    return t5_fail(RP_E_ARG, "unknown type of weights \"%s\" (f32, f16, bf16, int8 or int4)", name);
+    return t5_fail(RP_E_ARG, "the type of weights is \"%s\"; it must be f32, f16, bf16, int8 or int4", name);
 }
 
 rp_status rp_t5_open(rp_t5 **model, const char *path, const rp_t5_opening *opening)
@@ -305,12 +305,13 @@ rp_status rp_t5_open(rp_t5 **model, const char *path, const rp_t5_opening *openi
     const rp_t5_opening o = opening != NULL ? *opening : rp_t5_opening_init();
     int type = -1, draft = -1;
     if (model == NULL || path == NULL)
-        return t5_fail(RP_E_ARG, "model or path is NULL");
+        return t5_fail(RP_E_ARG, "model or path is NULL; pass both");
     *model = NULL;
     if (o.size != sizeof o)
-        return t5_fail(RP_E_ARG, "opening.size is %zu and not %zu (start from rp_t5_opening_init)", o.size, sizeof o);
+        return t5_fail(RP_E_ARG, "opening.size is %zu; it must be %zu (start from rp_t5_opening_init)", o.size,
+                       sizeof o);
     if ((unsigned)o.load > RP_T5_LOAD_TEXT)
-        return t5_fail(RP_E_ARG, "opening.load is %d: it must be one of rp_t5_loading", (int)o.load);
+        return t5_fail(RP_E_ARG, "opening.load is %d; it must be a value of rp_t5_loading", (int)o.load);
     if (o.load != RP_T5_LOAD_ALL && o.draft != NULL)
         return t5_fail(RP_E_ARG, "opening.draft is \"%s\", but a draft needs the weights (use RP_T5_LOAD_ALL)",
                        o.draft);
@@ -395,7 +396,7 @@ rp_status rp_t5_pack(const rp_t5 *m, const char *path)
     io_set set = {0};
     char err[IO_ERR_MAX] = "", count[24], checksum[T5_CHECKSUM];
     if (m == NULL || path == NULL)
-        return t5_fail(RP_E_ARG, "model or path is NULL");
+        return t5_fail(RP_E_ARG, "model or path is NULL; pass both");
     rp_status status = t5_need_weights(m);
     if (status == RP_OK && rp_t5_reads(m, path))
         status = t5_fail(RP_E_ARG, "%s: the model was read from this file (give another name)", path);
@@ -408,7 +409,7 @@ rp_status rp_t5_pack(const rp_t5 *m, const char *path)
         status = t5_compact_tokenizer(m, &compact, &size);
     if (compact == NULL)
         size = (int64_t)m->tokenizer_size;
-    if (status == RP_OK && m->tokenizer_text != NULL && /* last, since its size is not a multiple of 64 */
+    if (status == RP_OK && m->tokenizer_text != NULL && /* last, because its size is not a multiple of 64 */
         io_add(&set, T5_TOKENIZER_ARRAY, RP_U8, 1, &size, compact != NULL ? (void *)compact : m->tokenizer_text,
                true) != 0)
         status = t5_no_memory();

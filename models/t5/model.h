@@ -1,4 +1,4 @@
-/* model.h -- declarations shared by the files of t5: the configuration of a model, its weights, and the parts of a
+/* model.h -- declarations that the files of t5 share: the configuration of a model, its weights, and the parts of a
  * forward pass. Nothing here prints or exits.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_T5_MODEL_H
@@ -15,16 +15,16 @@
 /* Set the message of rp_t5_last_error for this thread, and return `status`. */
 rp_status t5_fail(rp_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 rp_status t5_no_memory(void);
-rp_status t5_not_finite(const rp_t5 *m, const char *what); /* `what`: the computed values that are NaN or infinite */
-rp_status t5_core_failed(rp_status status);                /* report the error of a call of the core library */
-rp_status t5_linear_failed(rp_status status); /* report the error of a call of linear/; RP_OK stays RP_OK */
+rp_status t5_not_finite(const rp_t5 *m, const char *what); /* `what` names the values that are NaN or infinite */
+rp_status t5_core_failed(rp_status status);                /* report the error of a core function */
+rp_status t5_linear_failed(rp_status status); /* report the error of a function of linear/; RP_OK stays RP_OK */
 rp_status t5_no_memory_for(const char *what, int64_t bytes);
 
-/* The progress callback of a call, which may cancel it. The calling thread calls it between linear layers. */
+/* The progress callback of a call, which may cancel the call. It runs in the calling thread, between linear layers. */
 typedef struct t5_watch {
     rp_progress *progress; /* NULL: none */
     void *context;
-    double from, to; /* the current part of the call, as fractions of the whole */
+    double from, to; /* begin and end of the current part, as fractions of the whole call */
     double fraction; /* fraction of the whole call that is done */
 } t5_watch;
 static inline t5_watch t5_watch_of(rp_progress *progress, void *context)
@@ -36,22 +36,21 @@ static inline void t5_watch_part(t5_watch *w, double from, double to)
     if (w != NULL)
         w->from = w->fraction = from, w->to = to;
 }
-/* Record the fraction of the current part that is done. */
+/* Record that `fraction` of the current part is done. */
 static inline void t5_watch_at(t5_watch *w, double fraction)
 {
     if (w != NULL)
         w->fraction = w->from + (w->to - w->from) * fraction;
 }
-/* Call the callback; return true if it cancels the call. */
+/* Call the callback, and return true if it cancels the call. */
 static inline bool t5_stopped(const t5_watch *w)
 {
     return w != NULL && w->progress != NULL && w->progress(w->context, w->fraction) != 0;
 }
 rp_status t5_cancelled(void);
-rp_status
-t5_check_cancelled(const rp_t5_generation *g); /* RP_E_CANCELLED if the callback g->cancelled says so, else RP_OK */
+rp_status t5_check_cancelled(const rp_t5_generation *g); /* RP_E_CANCELLED if g->cancelled cancels, otherwise RP_OK */
 
-/* Multiply sizes; return false on overflow. */
+/* Multiply two sizes; return false on overflow. */
 static inline bool t5_mul(int64_t a, int64_t b, int64_t *product)
 {
     return !__builtin_mul_overflow(a, b, product);
@@ -64,7 +63,7 @@ typedef enum t5_activation { T5_RELU, T5_GELU_TANH, T5_GELU, T5_SILU } t5_activa
 typedef enum t5_encoder_attention { T5_FULL, T5_LOCAL, T5_TRANSIENT_GLOBAL } t5_encoder_attention;
 
 enum { T5_MAX_EOS = 8 };
-#define T5_MAX_SIZE 16777216 /* upper bound of every size in config.json */
+#define T5_MAX_SIZE 16777216 /* max value of every size in config.json */
 
 /* The contents of config.json. */
 typedef struct t5_config {
@@ -75,14 +74,14 @@ typedef struct t5_config {
     double eps;
     t5_activation activation;
     bool gated;
-    bool tied;  /* the head may be the embedding */
+    bool tied;  /* the head may share the weights of the embedding */
     bool scale; /* multiply hidden states by d_model^-0.5 before the head */
     t5_encoder_attention encoder_attention;
     int64_t radius, global_block;               /* LongT5: local_radius and global_block_size */
-    int64_t experts, capacity;                  /* Switch: experts of a layer, tokens per expert and sequence */
-    int64_t sparse_encoder, sparse_decoder;     /* distance between layers with experts; 0: none have experts */
-    int32_t pad, start, eos[T5_MAX_EOS], n_eos; /* tokens; start begins every target */
-    bool bytes;                                 /* ByT5: tokens are bytes, without a tokenizer file */
+    int64_t experts, capacity;                  /* Switch: experts per layer; tokens per expert and sequence */
+    int64_t sparse_encoder, sparse_decoder;     /* every how many layers one has experts; 0: no layer has them */
+    int32_t pad, start, eos[T5_MAX_EOS], n_eos; /* token numbers; `start` is the first token of every target */
+    bool bytes;                                 /* ByT5: tokens are bytes, and there is no tokenizer file */
 } t5_config;
 
 /* Return true if layer i of a stack has experts; `every` is sparse_encoder or sparse_decoder. */
@@ -91,15 +90,15 @@ static inline bool t5_is_sparse(int64_t every, int64_t i)
     return every == 1 || (every > 1 && i % every == 1);
 }
 
-/* Read the text of config.json. `path` is only used in messages. */
+/* Parse the text of config.json. `path` is only used in messages. */
 rp_status t5_config_read(t5_config *c, const char *path, const char *text, size_t size);
 /* Bounds of repetition_penalty, which is applied in f32. */
 #define T5_MIN_PENALTY 1e-6
 #define T5_MAX_PENALTY 1e6
 
-/* Memory that the pointers of rp_t5.generation refer to. */
+/* Memory that the pointers in rp_t5.generation point to. */
 typedef struct t5_kept {
-    char *refused;           /* an unsupported key of the file: generation.unsupported */
+    char *refused;           /* name of an unsupported key in the file: generation.unsupported */
     int32_t *tokens;         /* tokens of suppress, begin_suppress and bad_words */
     rp_t5_tokens *bad_words; /* generation.bad_words */
     char **stop;             /* [n_stop]: generation.stop */
@@ -107,27 +106,28 @@ typedef struct t5_kept {
 } t5_kept;
 void t5_kept_free(t5_kept *kept);
 
-/* Read the text of generation_config.json, or of config.json if there is none. *g holds the defaults. */
+/* Parse the text of generation_config.json, or of config.json if the former does not exist. On input *g holds the
+ * defaults. */
 rp_status t5_generation_read(t5_config *c, rp_t5_generation *g, t5_kept *kept, const char *path, const char *text,
                              size_t size);
 
 /* --------------------------------------------------------------------------------------------- weights.c, packing.c */
 
 typedef struct t5_feed {
-    linear_weights wi, wi_gate, wo; /* wi_gate: only if the layer is gated */
+    linear_weights wi, wi_gate, wo; /* wi_gate: only for gated layers */
 } t5_feed;
 
 typedef struct t5_block {
     const float *norm_self, *norm_cross, *norm_feed, *norm_global;
-    const float *table, *global_table; /* [buckets, heads], in every layer (UMT5) or only in the first */
+    const float *table, *global_table; /* [buckets, heads]; in every layer (UMT5) or only in the first */
     linear_weights qkv, o;             /* qkv: q, k and v in one matrix */
     linear_weights cross_q, cross_kv, cross_o;
-    t5_feed feed, *experts; /* a sparse layer has experts instead of feed */
+    t5_feed feed, *experts; /* experts: used instead of feed in a sparse layer */
     linear_weights router;
 } t5_block;
 
 typedef struct t5_stack {
-    int64_t layers; /* 0: the checkpoint has no such stack */
+    int64_t layers; /* 0 if the checkpoint lacks this stack */
     t5_block *block;
     const float *norm;
 } t5_stack;
@@ -135,22 +135,22 @@ typedef struct t5_stack {
 typedef struct t5_weights {
     linear_type type;
     linear_weights embedding, head;
-    bool tied; /* head is the embedding */
+    bool tied; /* the head shares the weights of the embedding */
     t5_stack encoder, decoder;
-    unsigned char *memory; /* memory of the packed weights; NULL if they are in a mapped file */
+    unsigned char *memory; /* memory with the packed weights; NULL if they are mapped from a file */
     int64_t bytes;         /* size of the packed weights */
     int64_t not_finite;    /* number of NaN or infinite weights in the checkpoint */
 } t5_weights;
 
-/* Pack the tensors of a checkpoint; if `sizes`, only check and count them. type < 0 selects the narrowest type that
- * represents the file's numbers exactly. */
+/* Pack the tensors of a checkpoint. With `sizes`, only check them and add up their sizes. A negative type selects the
+ * narrowest type that represents the numbers in the file exactly. */
 rp_status t5_weights_pack(t5_weights *w, const t5_config *c, const io_checkpoint *file, const char *path, int type,
                           bool sizes, rp_pool *pool);
-/* Point to the weights of a packed file, without copying them. */
+/* Point to the weights in a packed file, without copying them. */
 rp_status t5_weights_map(t5_weights *w, const t5_config *c, const io_checkpoint *file, const char *path);
-/* Count the weights, and the bytes of the decoder and the head that one token reads. */
+/* Count the weights, and the bytes of decoder and head that are read to generate one token. */
 void t5_weights_count(const t5_weights *w, const t5_config *c, int64_t *parameters, int64_t *step_bytes);
-/* Add every weight to a set for writing. The set borrows them. */
+/* Add every weight to a set that will be written. The set borrows the weights. */
 rp_status t5_weights_list(const t5_weights *w, const t5_config *c, io_set *set);
 void t5_weights_free(t5_weights *w);
 
@@ -160,7 +160,7 @@ struct tokenizer;
 struct t5_screen;
 struct t5_draft;
 
-/* The identity of a file, independent of its name. */
+/* Identifies a file independently of its name. */
 typedef struct t5_file_id {
     uint64_t device, number;
 } t5_file_id;
@@ -176,15 +176,15 @@ struct rp_t5 {
     io_checkpoint *file;
     struct tokenizer *tokenizer;         /* NULL: none */
     char *why_no_tokenizer;              /* error message if tokenizer is NULL */
-    char *config_text, *generation_text; /* the files, which a packed file contains */
-    unsigned char *tokenizer_text;       /* the tokenizer file, [tokenizer_size]; NULL: none */
+    char *config_text, *generation_text; /* contents of the two JSON files, for writing them to a packed file */
+    unsigned char *tokenizer_text;       /* contents of the tokenizer file, [tokenizer_size]; NULL: none */
     size_t tokenizer_size;
-    char *beside_text[T5_BESIDE];      /* the files of t5_beside_names; NULL: none */
+    char *beside_text[T5_BESIDE];      /* contents of the files in t5_beside_names; NULL: absent */
     char *folder;                      /* path of the model's folder; NULL: the model is a packed file */
     int32_t packed;                    /* rp_t5_info.packed */
     char *source;                      /* name of the model's folder; NULL: unknown, in a file of relpos 0.1 */
     char source_checksum[T5_CHECKSUM]; /* rp_t5_info.source_checksum */
-    t5_file_id *files;                 /* [n_files]: the files that were read or are mapped */
+    t5_file_id *files;                 /* [n_files]: all files that were read or are mapped */
     int64_t n_files;
     rp_pool *pool;
     rp_t5_loading load;
@@ -196,34 +196,35 @@ struct rp_t5 {
 /* ------------------------------------------------------------------------------------------------ files.c */
 
 char *t5_join(const char *folder, const char *name); /* return "folder/name"; the caller frees it */
-/* Read a whole file of the model and append a null byte; the caller frees *text. If there is no such file, *text is
- * NULL and the status RP_OK. */
+/* Read a whole file of the model and append a null byte; the caller frees *text. If the file does not exist, *text is
+ * NULL and the status is RP_OK. */
 rp_status t5_read_text(rp_t5 *m, const char *path, char **text, size_t *size);
-/* Record a file that was read. */
+/* Record a file that was read, to prevent writing output over the model. */
 rp_status t5_note_file(rp_t5 *m, const char *path);
-/* Record the files of a checkpoint: the index if there is one, and the files with tensors. */
+/* Record the files of a checkpoint: the index, if there is one, and the files that contain tensors. */
 rp_status t5_note_checkpoint(rp_t5 *m, const char *folder);
 
 /* ------------------------------------------------------------------------------------------------ arguments.c */
 
 rp_status t5_need_weights(const rp_t5 *m); /* check that the weights are loaded; m may be NULL */
-/* Check that tokens are in the vocabulary. `what` names them in the message. */
+/* Check that tokens are in the vocabulary. `what` names the tokens in the message. */
 rp_status t5_in_vocabulary(const rp_t5 *m, const char *what, int64_t n_sources, const rp_t5_tokens *sources);
 /* Check that tokens are in the vocabulary and that the weights are loaded. */
 rp_status t5_check_tokens(const rp_t5 *m, const char *what, int64_t n_sources, const rp_t5_tokens *sources);
 
 /* ------------------------------------------------------------------------------------------------ tokenize.c */
 
-/* Names of the tokenizer files beside a spiece.model, and their keys in the metadata of a packed file. */
+/* Names of the tokenizer files that may accompany spiece.model, and their metadata keys in a packed file. */
 extern const char *const t5_beside_names[T5_BESIDE], *const t5_beside_keys[T5_BESIDE];
 
 #define T5_TOKENIZER_ARRAY "tokenizer" /* name of the tokenizer's array in a packed file */
 
-/* Open the tokenizer of a folder or of a packed file. A missing or invalid one is no error: m->tokenizer stays NULL,
- * and calls with text report m->why_no_tokenizer. */
+/* Open the tokenizer of a folder or of a packed file. A missing or invalid tokenizer is no error: m->tokenizer stays
+ * NULL, and functions that need it report m->why_no_tokenizer. */
 rp_status t5_find_tokenizer(rp_t5 *m, const char *folder);
 rp_status t5_packed_tokenizer(rp_t5 *m, const char *path);
-/* Convert tokenizer_text to its form in a packed file; the caller frees *made. NULL: the text itself is stored. */
+/* Convert tokenizer_text to the form that packed files store; the caller frees *made. *made = NULL means that the text
+ * is stored unchanged. */
 rp_status t5_compact_tokenizer(const rp_t5 *m, char **made, int64_t *size);
 
 /* ------------------------------------------------------------------------------------------------ layers.c */
@@ -233,68 +234,68 @@ typedef struct t5_buffer {
     void *data;
     size_t size;
 } t5_buffer;
-rp_status t5_reserve(t5_buffer *b, int64_t count, int64_t element); /* grow; the contents are lost */
+rp_status t5_reserve(t5_buffer *b, int64_t count, int64_t element); /* grow the buffer, without keeping its contents */
 void t5_release(t5_buffer *b);
 
 /* Compute to[c] = norm[c] * x[c] / sqrt(mean(x^2) + eps) for each of n rows. */
 void t5_rms_norm(const float *x, int64_t n, int64_t d, const float *norm, double eps, float *to);
 
-/* Scratch arrays that all layers of a pass use, with one row per token. */
+/* Scratch arrays that all layers of a pass share, with one row per token. */
 typedef struct t5_work {
     const rp_t5 *m;
     int64_t rows;
     t5_buffer x;              /* [rows, d_model]: the residual stream, in f32 */
     t5_buffer normed;         /* [rows, d_model]: output of a norm */
-    t5_buffer qkv, mixed;     /* [rows, 3 * inner] and [rows, inner]: inputs and outputs of attention */
-    t5_buffer feed;           /* [rows of one call, d_ff]: inner values of a feed-forward layer */
-    t5_buffer scratch, route; /* for linear layers, and for experts */
+    t5_buffer qkv, mixed;     /* [rows, 3 * inner] and [rows, inner]: input and output of attention */
+    t5_buffer feed;           /* [rows processed at a time, d_ff]: inner values of a feed-forward layer */
+    t5_buffer scratch, route; /* scratch of linear layers; scores of experts */
     const t5_watch *watch;    /* NULL: no callback */
 } t5_work;
 rp_status t5_work_rows(t5_work *w, const rp_t5 *m, int64_t rows);
 void t5_work_free(t5_work *w);
 
-/* Compute y = then(x Wᵀ) for rows of x. */
+/* Compute y = x Wᵀ for rows of x, and apply `then`. */
 rp_status t5_linear(t5_work *w, const linear_weights *l, int64_t rows, const float *x, int64_t ldx, float *y,
                     int64_t ldy, linear_then then);
-/* Copy the embeddings of n tokens to rows of `to`. */
+/* Copy the embeddings of n tokens to consecutive rows of `to`. */
 void t5_embed(t5_work *w, const int32_t *tokens, int64_t n, float *to);
-/* Add the feed-forward layer of w->x to w->x. `starts` holds the n_sequences + 1 rows where sequences begin, which the
- * capacity of experts needs; NULL: no capacity. */
+/* Add the feed-forward layer's output for w->x to w->x. `starts` holds the n_sequences + 1 rows where sequences begin
+ * and end; the capacity of experts is counted per sequence. NULL means unlimited capacity. */
 rp_status t5_feed_forward(t5_work *w, const t5_block *b, bool sparse, int64_t n_sequences, const int64_t *starts);
 
-/* Return log(sum(exp(x))) of n numbers. */
+/* Return log(sum(exp(x))) over n numbers. */
 double t5_log_sum_exp(const float *x, int64_t n);
 float t5_largest(const float *x, int64_t n);
 void t5_add(float *x, int64_t n, float by); /* x += by */
-/* Return the index of the largest of n numbers; of equal ones, the first. */
+/* Return the index of the largest of n numbers (the first if several are equal). */
 int64_t t5_argmax(const float *x, int64_t n);
 
 /* ------------------------------------------------------------------------------------------------ attention.c */
 
 enum { T5_MAX_TABLES = 4096 };
 
-/* Attention of one kind of layer, for lengths up to a bound: a plan, the prepared bias of each table, and memory for
- * each worker. One call computes one sequence, so its bits do not depend on other sequences. */
+/* Attention for one kind of layer, up to a maximum length: a plan, the prepared bias of each table, and work memory for
+ * each worker. Each call computes one sequence, so its bits do not depend on other sequences. */
 typedef struct t5_attention {
     rp_plan *plan;
-    rp_prepared **prepared; /* [n_tables]; NULL elements: no bias, or a bias with given positions */
+    rp_prepared **prepared; /* [n_tables]; elements are NULL without a bias or with given positions */
     int64_t n_tables;
-    const float *const *tables; /* [n_tables] of [buckets, heads]; the array of pointers is owned */
+    const float *const *tables; /* [n_tables] of [buckets, heads]; only the array of pointers is owned */
     int32_t workers;
     rp_tensors *tensors; /* [workers] */
     unsigned char *work; /* [workers] of work_size bytes */
     size_t work_size;
     int64_t longest_q, longest_k;
-    bool positions; /* the bias uses given positions: transient-global attention */
+    bool positions; /* the bias uses given positions, as in transient-global attention */
 } t5_attention;
 
 /* Properties of a kind of attention layer. */
 typedef struct t5_attention_kind {
-    int64_t len_q, len_k; /* upper bounds of the lengths */
-    bool both_ways;       /* buckets for both signs of the offset */
+    int64_t len_q, len_k; /* max lengths */
+    bool both_ways;       /* buckets distinguish keys before and after the query */
     bool causal;
     bool positions;
-    int64_t window; /* largest distance from query to key; -1: unlimited */
+    int64_t window; /* max distance from query to key; -1: unlimited */
     const float *const *tables;
     int64_t n_tables; /* 0: no bias */
     rp_dtype type;    /* type of queries, keys, values and results */
@@ -302,12 +303,12 @@ typedef struct t5_attention_kind {
 
 rp_status t5_attention_make(t5_attention *a, const rp_t5 *m, const t5_attention_kind *kind);
 void t5_attention_free(t5_attention *a);
-/* Compute attention. The caller has set q, k, v and out in the worker's tensors. */
+/* Compute attention. The caller has set q, k, v and out in this worker's tensors. */
 rp_status t5_attend(t5_attention *a, const rp_t5 *m, int64_t table, int32_t worker);
-/* Describe the heads of n rows as an array [1, heads, n, d_kv]. Rows are `row` elements apart. */
+/* Describe n rows as an array [1, heads, n, d_kv]; `row` is the number of elements from one row to the next. */
 rp_array t5_heads(const rp_t5 *m, rp_dtype type, const void *first, int64_t n, int64_t row);
 
-/* The first failure of parallel tasks, whose threads each have their own last error. */
+/* The first failure among parallel tasks, with its message: rp_last_error is separate for each thread. */
 typedef struct t5_failure {
     _Atomic int status;
     char text[1024];
@@ -317,30 +318,30 @@ rp_status t5_failure_of(const t5_failure *f);
 
 /* ------------------------------------------------------------------------------------------------ encoder.c */
 
-/* Encode sources that have been checked. */
+/* Encode sources that have already been checked. */
 rp_status t5_encode_sources(const rp_t5 *m, int64_t n_sources, const rp_t5_tokens *sources, float *out,
                             t5_watch *watch);
 
 /* ------------------------------------------------------------------------------------------------ decoder.c */
 
-/* Like rp_t5_begin, with a progress callback. Decoding calls it too, until t5_set_watch replaces it. */
+/* Like rp_t5_begin, but with a progress callback. Decoding also uses it, until t5_set_watch replaces it. */
 rp_status t5_begin(rp_t5_session **session, const rp_t5 *m, int64_t n_sources, const rp_t5_tokens *sources,
                    int64_t positions, t5_watch *watch);
 void t5_set_watch(rp_t5_session *s, t5_watch *watch);
 
-/* Feed n tokens to each of `rows` rows. parents [rows] are the rows of the previous call that they continue; in the
- * first call, their sources. Compute logits [rows, vocab] of each row's last token; or, if `visit` is set, call it with
- * the logits of every token; or, if both are NULL, compute hidden states only. */
+/* Feed n tokens to each of `rows` rows. parents[r] is the row of the previous call that row r continues; in the first
+ * call it is a source. Then compute the logits [rows, vocab] of each row's last token. With `visit`, instead pass the
+ * logits of every token to `visit`. If both are NULL, compute only hidden states. */
 typedef rp_status t5_visit(void *context, int64_t row, int64_t position, const float *logits);
 rp_status t5_decode(rp_t5_session *s, int64_t rows, const int32_t *parents, int64_t n, const int32_t *tokens,
                     float *logits, t5_visit *visit, void *context);
 
-/* Return the input of the head for one token of row r of the last call. Consecutive tokens are d_model apart. */
+/* Return the head's input for one token of row r in the last call. Consecutive tokens are d_model elements apart. */
 const float *t5_hidden(const rp_t5_session *s, int64_t r, int64_t position);
-/* Compute all logits of a hidden state. */
+/* Compute all logits for one hidden state. */
 rp_status t5_logits_of(rp_t5_session *s, const float *hidden, float *logits);
 
-/* Feed one token to the only row through the draft's layers, and compute the draft's logits. */
+/* Feed one token to the only row, through the layers of the draft, and compute the logits of the draft. */
 rp_status t5_decode_draft(rp_t5_session *s, int32_t token, const rp_t5_tokens *source, float *logits);
 /* Shorten every row to `length` tokens. */
 void t5_rewind(rp_t5_session *s, int64_t length);
@@ -350,16 +351,16 @@ int64_t t5_length(const rp_t5_session *s);
 
 /* ------------------------------------------------------------------------------------------------ screen.c */
 
-/* An int8 copy of the head. It is made after enough steps that making it pays. */
+/* An int8 copy of the head. It is made once enough steps have run for it to save time. */
 typedef struct t5_screen {
-    pthread_mutex_t lock; /* protects making the copy */
+    pthread_mutex_t lock; /* held while the copy is made */
     _Atomic bool made;
-    _Atomic bool without; /* out of memory for the copy: always read the whole head */
+    _Atomic bool without; /* out of memory for the copy, so every step reads the whole head */
     linear_screen screen;
     void *memory;
     _Atomic int64_t before;           /* steps before the copy was made */
-    _Atomic int64_t rows, candidates; /* since then: rows that were screened, logits that were computed exactly */
-    _Atomic int64_t whole;            /* since then: rows that read the whole head */
+    _Atomic int64_t rows, candidates; /* after that: screened rows, and logits that were computed exactly */
+    _Atomic int64_t whole;            /* after that: rows that read the whole head */
 } t5_screen;
 
 /* Create m->screen if the head is large enough; otherwise leave it NULL. */
@@ -367,38 +368,39 @@ rp_status t5_screen_open(rp_t5 *m);
 void t5_screen_close(rp_t5 *m);
 /* Make the copy now. Running out of memory for it is no error. */
 rp_status t5_screen_make(const rp_t5 *m);
-/* Decide if a greedy step of `rows` rows uses the screen. Make the copy when enough steps have passed. */
+/* Decide whether a greedy step of `rows` rows uses the screen. Make the copy if enough steps have passed. */
 rp_status t5_screen_ready(const rp_t5 *m, int64_t rows, bool *ready);
-/* Compute bounds [rows, 2, vocab] (lower, upper) of the logits. Rows of `hidden` are ld apart. */
+/* Compute bounds [rows, 2, vocab] (lower, upper) of the logits; ld is the number of elements from one row of `hidden`
+ * to the next. */
 rp_status t5_screen_bounds(const rp_t5 *m, int64_t rows, const float *hidden, int64_t ld, float *bounds);
-/* Compute the logits of n tokens, bit for bit as the whole head does, and set the other logits from `first` on to
- * -INFINITY. exact [n] is scratch. */
+/* Compute the logits of n tokens, with the bits that the whole head gives. Set the other logits, starting at `first`,
+ * to -INFINITY. exact [n] is scratch. */
 rp_status t5_some_logits(const rp_t5 *m, const float *hidden, int64_t n, const int32_t *tokens, float *exact,
                          int64_t first, float *logits);
 
 /* ------------------------------------------------------------------------------------------------ greedy_screen.c */
 
-/* Compute the logits of a hidden state that may be the largest after t5_process; the others become -INFINITY. Destroys
- * `bounds`, its bounds [2, vocab]. */
+/* For one hidden state, compute the logits that may be the largest after t5_process; the others become -INFINITY.
+ * `bounds` [2, vocab] are the bounds of its logits, and are overwritten. */
 struct t5_prefix;
 rp_status t5_screen_logits(rp_t5_session *s, const rp_t5 *m, const float *hidden, const rp_t5_generation *g,
                            const struct t5_prefix *p, float *bounds, float *logits);
 
 /* ------------------------------------------------------------------------------------------------ draft.c */
 
-/* A copy of the decoder's layers with fewer bits. It proposes tokens, which the decoder checks. */
+/* A copy of the decoder's layers with fewer bits. It proposes tokens; the decoder checks them. */
 typedef struct t5_draft {
     linear_type type;
-    t5_block *blocks; /* norms and tables belong to the decoder */
+    t5_block *blocks; /* the norms and tables in them belong to the decoder */
     t5_feed *experts;
     unsigned char *memory;
     int64_t bytes;
-    int64_t frequent; /* with a large head, the draft considers only tokens below this and tokens of the source */
+    int64_t frequent; /* if the head is large, the draft considers only tokens below this, and the source's */
 } t5_draft;
 
 rp_status t5_draft_open(rp_t5 *m, linear_type type);
 void t5_draft_close(rp_t5 *m);
-/* Compute the draft's logits of a hidden state; tokens that it does not consider get -INFINITY. */
+/* Compute the logits of the draft for one hidden state; tokens that the draft does not consider get -INFINITY. */
 rp_status t5_draft_logits(t5_work *w, const float *hidden, const rp_t5_tokens *source, float *logits);
 
 /* ------------------------------------------------------------------------------------------------ logits.c */
@@ -407,19 +409,19 @@ rp_status t5_draft_logits(t5_work *w, const float *hidden, const rp_t5_tokens *s
 typedef struct t5_prefix {
     const int32_t *tokens;
     int64_t n;      /* number of tokens so far */
-    int64_t forced; /* how many of them were given: the start token and the prefix */
+    int64_t forced; /* number of given tokens among them: start token and prefix */
 } t5_prefix;
 
 /* Apply the penalties and limits of g to the scores of the next token. Each score is changed independently of the
- * others by a non-decreasing function, which greedy_screen.c relies on. */
+ * others by a non-decreasing function; greedy_screen.c relies on this. */
 void t5_process(const rp_t5 *m, const rp_t5_generation *g, const t5_prefix *p, float *scores);
 bool t5_is_eos(const rp_t5 *m, int32_t token);
-/* Draw a token from softmax(scores / temperature) within top_k and top_p. The random number depends only on key and
- * step. Destroys `scores`. */
+/* Draw a token from softmax(scores / temperature), restricted to top_k and top_p. The random number depends only on
+ * `key` and `step`. Overwrites `scores`. */
 rp_status t5_draw(const rp_t5_generation *g, float *scores, int64_t vocab, uint64_t key, int64_t step, int32_t *token);
 uint64_t t5_random_key(uint64_t seed, int64_t source, int64_t copy);
 
-/* Set *stops to true if the text of the tokens after the forced ones contains one of g's stop strings. */
+/* Set *stops to true if the text of the tokens after the given ones contains one of the stop strings of g. */
 rp_status t5_stops(const rp_t5 *m, const rp_t5_generation *g, const t5_prefix *p, bool *stops);
 
 /* ------------------------------------------------------------------------------------------------ results.c */
@@ -429,7 +431,7 @@ struct rp_t5_results {
     int64_t n;
     rp_t5_drafted drafted;
 };
-/* Append a result. `tokens` excludes the start token and is copied. */
+/* Append a result, copying `tokens`, which do not include the start token. */
 rp_status t5_add_result(rp_t5_results *r, int64_t source, int64_t index, const int32_t *tokens, int64_t n, double score,
                         bool finished);
 

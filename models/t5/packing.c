@@ -1,4 +1,4 @@
-/* packing.c -- pack the weights of a checkpoint, or find the weights of a packed file in place.
+/* packing.c -- packs the weights of a checkpoint, or finds the weights in a packed file and uses them in place.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/weights.h"
 #include <stdarg.h>
@@ -9,19 +9,19 @@
 
 /* ------------------------------------------------------------------------------------------------ from a checkpoint */
 
-/* State of packing a checkpoint. The first round adds up sizes and collects errors, so that one message can report as
- * many of them as fit. The second round packs. */
+/* State of packing a checkpoint. The first round adds up sizes and collects errors, so one message can report as many
+ * errors as fit. The second round packs. */
 typedef struct packing {
     const io_checkpoint *file;
     const char *path;
-    bool *used;            /* for each tensor: the model has a weight for it; the other tensors are errors */
+    bool *used;            /* for each tensor: true if the model has a weight for it; any other tensor is an error */
     unsigned char *memory; /* NULL in the first round */
-    int64_t at;            /* bytes so far */
+    int64_t at;            /* bytes used so far */
     int64_t not_finite;    /* number of NaN or infinite weights */
     rp_pool *pool;
     rp_status status;          /* status of the first error */
-    int64_t n_wrong, n_listed; /* number of errors, and of those in `wrong` */
-    char wrong[640];           /* their messages */
+    int64_t n_wrong, n_listed; /* number of errors, and number of errors described in `wrong` */
+    char wrong[640];           /* messages of the errors */
 } packing;
 
 static int64_t aligned(int64_t bytes)
@@ -64,7 +64,7 @@ static rp_status refuse_wrong(const packing *k)
                    k->path, k->wrong, (long long)(k->n_wrong - k->n_listed));
 }
 
-/* Return source s of a weight, or NULL after noting an error: missing, or of the wrong shape or type. */
+/* Return the tensor for source s of a weight, or NULL after recording an error: missing, or wrong shape or type. */
 static const io_tensor *find(packing *k, const t5_part *p, int s)
 {
     const io_tensor *t = io_checkpoint_find(k->file, p->source[s]);
@@ -79,7 +79,7 @@ static const io_tensor *find(packing *k, const t5_part *p, int s)
     shape_text(ndim, shape, expected);
     shape_text(t->ndim, t->shape, has);
     if (t->ndim != ndim || memcmp(t->shape, shape, (size_t)ndim * sizeof *shape) != 0) {
-        note_wrong(k, RP_E_ARG, "tensor '%.160s' has the shape [%s], config.json requires [%s]", p->source[s], has,
+        note_wrong(k, RP_E_ARG, "tensor '%.160s' has the shape [%s]; config.json requires [%s]", p->source[s], has,
                    expected);
         return NULL;
     }
@@ -109,7 +109,7 @@ static rp_status pack_array(packing *k, const t5_part *p)
     return RP_OK;
 }
 
-/* Pack a matrix that stacks several tensors, or one of another type: convert it to f32 in temporary memory first. */
+/* Pack a matrix that stacks several tensors, or that has another type. Convert it to f32 in temporary memory first. */
 static rp_status pack_stacked(packing *k, const t5_part *p, const io_tensor *const *t, void *packed)
 {
     const int64_t one = p->rows * p->columns;
@@ -135,7 +135,10 @@ static rp_status pack_matrix(packing *k, const t5_part *p)
     if (!all)
         return RP_OK;
     if (bytes < 0 || k->at > INT64_MAX - bytes)
-        return t5_fail(RP_E_OVERFLOW, "%s: '%s' is too large", k->path, p->name);
+        return t5_fail(
+            RP_E_OVERFLOW,
+            "%s: the size of '%s' does not fit in 63 bits (check that config.json and the weights belong to one model)",
+            k->path, p->name);
     if (k->memory != NULL) {
         void *to = k->memory + k->at;
         const size_t element = t[0]->dtype == IO_F8_E4M3 ? 0 : rp_dtype_size(t[0]->dtype);
@@ -158,8 +161,8 @@ static rp_status pack_part(void *context, const t5_part *p)
     return p->matrix != NULL ? pack_matrix(context, p) : pack_array(context, p);
 }
 
-/* Return true for a tensor that checkpoints may have and no model reads: a head without a decoder, a head that equals
- * the embedding, or the table of cross-attention in old checkpoints. */
+/* Return true for a tensor that checkpoints may contain although the model does not need it: a head without a decoder,
+ * a head that equals the embedding, or the table of cross-attention in old checkpoints. */
 static bool is_stray(const char *name)
 {
     const char *end = strstr(name, ".EncDecAttention.relative_attention_bias.weight");
@@ -177,7 +180,7 @@ static const char *const embedding_names[] = {"shared.weight", "encoder.embed_to
                                               "decoder.embed_tokens.weight"};
 enum { EMBEDDING_NAMES = 3 };
 
-/* Check that all tensors with a name of the embedding are equal: encoder and decoder must share one embedding. */
+/* Check that all tensors that are embeddings are equal: the encoder and the decoder must share one embedding. */
 static void check_embeddings(packing *k, const char *embedding)
 {
     const io_tensor *e = io_checkpoint_find(k->file, embedding);
@@ -211,7 +214,8 @@ static const char *embedding_name(const io_checkpoint *file)
     return embedding_names[0];
 }
 
-/* Return true if the head is the embedding: the file has an equal head, or no head and the config ties them. */
+/* Return true if the head is the embedding: either the file has a head that equals it, or the file has no head and the
+ * config ties the two. */
 static bool is_tied(const t5_config *c, const io_checkpoint *file, const char *embedding)
 {
     const io_tensor *head = io_checkpoint_find(file, "lm_head.weight"), *e = io_checkpoint_find(file, embedding);
@@ -220,7 +224,8 @@ static bool is_tied(const t5_config *c, const io_checkpoint *file, const char *e
     return e != NULL && is_same(e, head);
 }
 
-/* Return the narrowest type that represents every number of the matrices exactly. f8 fits in bf16 and in f16. */
+/* Return the narrowest type that represents every number of the matrices exactly. Both bf16 and f16 represent every f8
+ * exactly. */
 static linear_type type_of(const io_checkpoint *file)
 {
     bool in_f16 = true, in_bf16 = true;
@@ -234,7 +239,7 @@ static linear_type type_of(const io_checkpoint *file)
     return in_bf16 ? LINEAR_BF16 : in_f16 ? LINEAR_F16 : LINEAR_F32;
 }
 
-/* Allocate memory for packed weights, in huge pages if possible: every token reads all of it. */
+/* Allocate memory for packed weights, in huge pages if possible, because every generated token reads all of it. */
 static unsigned char *take_memory(int64_t bytes)
 {
     enum { LARGE = 2 << 20 };
@@ -299,8 +304,8 @@ static rp_status map_part(void *context, const t5_part *p)
         return t5_fail(RP_E_ARG, "%s: weight '%s' does not begin at a multiple of %d bytes (pack the model again)",
                        k->path, p->name, LINEAR_ALIGN);
     if (bytes < 0 || t->dtype != RP_U8 || t->bytes != (size_t)bytes)
-        return t5_fail(RP_E_ARG, "%s: weight '%s' has %zu bytes and not %lld (pack the model again)", k->path, p->name,
-                       t->bytes, (long long)bytes);
+        return t5_fail(RP_E_ARG, "%s: weight '%s' has %zu bytes; it must have %lld (pack the model again)", k->path,
+                       p->name, t->bytes, (long long)bytes);
     if (p->matrix != NULL)
         *p->matrix = (linear_weights){p->type, p->columns, p->rows * p->n_sources, t->data};
     else
@@ -337,7 +342,7 @@ static rp_status count_part(void *context, const t5_part *p)
 {
     counting *k = context;
     const bool embedding = strcmp(p->name, "shared.weight") == 0, head = strcmp(p->name, "lm_head.weight") == 0;
-    const char *expert = strstr(p->name, ".experts.expert_"); /* a token reads one expert: count the first */
+    const char *expert = strstr(p->name, ".experts.expert_"); /* a token reads one expert: count only the first */
     k->parameters += p->rows * p->n_sources * (p->columns > 0 ? p->columns : 1);
     if (p->matrix != NULL && (expert == NULL || strncmp(expert, ".experts.expert_0.", 18) == 0) &&
         (strncmp(p->name, "decoder.", 8) == 0 || head || (embedding && k->tied)))
@@ -363,6 +368,6 @@ static rp_status list_part(void *context, const t5_part *p)
 
 rp_status t5_weights_list(const t5_weights *w, const t5_config *c, io_set *set)
 {
-    t5_weights all = *w; /* a copy, because the walk passes non-const pointers into it */
+    t5_weights all = *w; /* a copy, because t5_walk_weights passes non-const pointers into it */
     return t5_walk_weights(&all, c, "shared.weight", list_part, set);
 }

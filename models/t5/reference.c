@@ -1,6 +1,6 @@
 /* reference.c -- the model computed by plain loops in double, from the same packed weights. `relpos t5 verify` and the
- * tests compare the fast code with it, and `relpos t5 explain` shows its attention. It shares only the list of weights
- * and the buckets of T5 with the fast code.
+ * tests compare the fast code with it; `relpos t5 explain` shows its attention. The only code that it shares with the
+ * fast path is the list of weights and the T5 bucket function.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/model.h"
 #include "src/base/random.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { GROUP = 8, OUTPUTS = 16 }; /* rows of x per row of weights; outputs per task */
+enum { GROUP = 8, OUTPUTS = 16 }; /* rows of x that share one pass over the weights; outputs per task */
 
 /* A pass of one sequence through the encoder or the decoder. */
 typedef struct pass {
@@ -22,7 +22,7 @@ typedef struct pass {
     double *rounded; /* inputs of a linear layer: groups of GROUP rows, transposed */
     float *weights;  /* one row of weights per worker */
     double *memory;
-    rp_t5_attention *wanted; /* stop at layer `stop` of `part`, and copy its attention here; NULL: do not stop */
+    rp_t5_attention *wanted; /* if not NULL: copy the attention of layer `stop` of `part` here, and end the pass */
     rp_t5_part part;
     int64_t stop;
     bool found;
@@ -30,14 +30,14 @@ typedef struct pass {
 
 /* ------------------------------------------------------------------------------------------------ memory */
 
-/* Return the largest number of inputs of a linear layer. */
+/* Return the largest number of inputs that a linear layer has. */
 static int64_t widest_input(const t5_config *c)
 {
     const int64_t attention = c->d_model > c->inner ? c->d_model : c->inner;
     return attention > c->d_ff ? attention : c->d_ff;
 }
 
-/* Allocate arrays for n tokens that attend to up to `keys` keys. */
+/* Allocate arrays for n tokens that attend to at most `keys` keys. */
 static rp_status take(pass *p, int64_t n, int64_t keys)
 {
     const t5_config *c = &p->m->config;
@@ -73,14 +73,14 @@ static void release(pass *p)
 
 /* ------------------------------------------------------------------------------------------------ linear layers */
 
-/* Round to the nearest integer, ties to even. If x is within `close` of the midpoint, round to the second nearest. */
+/* Round to the nearest integer, ties to even. If x is within `close` of a midpoint, round it the other way. */
 static double round_within(double x, double close)
 {
     const double nearest = rint(x), off = x - nearest;
     return close > 0 && 0.5 - fabs(off) <= close ? nearest + (off < 0 ? -1 : 1) : nearest;
 }
 
-/* Round to the 8 significant bits of bf16. The exponent is unlimited. */
+/* Round to the 8 significant bits of bf16, without limiting the exponent. */
 static double round_bf16(double x, double close)
 {
     int exponent;
@@ -93,8 +93,8 @@ static uint64_t draw(pass *p)
     return rpi_mix64(p->rounding.seed + 0x9e3779b97f4a7c15u * ++p->drawn);
 }
 
-/* Round a row of inputs as a layer of this type does: to bf16 for bf16, or to integers up to 127 times a scale for int8
- * and int4. Rows of f32 and f16 layers are not rounded. */
+/* Round a row of inputs as a layer of this type does: for bf16 weights to bf16; for int8 and int4 to integers up to 127
+ * times a scale; not at all for f32 and f16. */
 static void round_row(pass *p, linear_type type, int64_t n, double *x)
 {
     double max = 0;
@@ -110,7 +110,7 @@ static void round_row(pass *p, linear_type type, int64_t n, double *x)
     }
 }
 
-/* Add the requested noise to a row of inputs, and round it. */
+/* Add the requested noise to a row of inputs, then round the row. */
 static void round_inputs(pass *p, linear_type type, int64_t n, double *x)
 {
     for (int64_t i = 0; p->rounding.noise != 0 && i < n; i++)
@@ -118,7 +118,7 @@ static void round_inputs(pass *p, linear_type type, int64_t n, double *x)
     round_row(p, type, n, x);
 }
 
-/* Round queries, keys, values or results of the decoder's attention to bf16, except with weights of f32 and f16. */
+/* Round queries, keys, values or results of the decoder's attention to bf16, unless the weights are f32 or f16. */
 static void round_attended(pass *p, int64_t rows, double *x)
 {
     for (int64_t r = 0; r < rows && p->m->weights.type > LINEAR_F16; r++)
@@ -151,7 +151,7 @@ static void outputs_task(void *context, int64_t n, int32_t worker)
     }
 }
 
-/* Compute y [rows, out] = x Wᵀ for x [rows, in]. Rows of y are ld apart. */
+/* Compute y [rows, out] = x Wᵀ for x [rows, in]; ld is the number of elements from one row of y to the next. */
 static rp_status multiply(pass *p, const linear_weights *w, int64_t rows, const double *x, double *y, int64_t ld)
 {
     const int64_t in = w->in;
@@ -197,7 +197,7 @@ static void norm(const pass *p, const float *weight, int64_t n, const double *x,
 
 /* ------------------------------------------------------------------------------------------------ attention */
 
-/* A set of keys: tokens, or sums of blocks of tokens. The position of a sum is the number of its block. */
+/* A set of keys: tokens, or sums of blocks of tokens. The position of such a sum is the index of its block. */
 typedef struct keys {
     const double *k, *v; /* [n, inner] */
     int64_t n, block;    /* block: tokens per block; 0: keys are tokens */
@@ -206,12 +206,12 @@ typedef struct keys {
     int64_t window; /* largest distance from query to key; -1: unlimited */
 } keys;
 
-/* Return the score of query i and key j for head h, or -INFINITY if the key is masked. */
+/* Return the score of query i and key j in head h, or -INFINITY if the key is masked. */
 static double score(const pass *p, const keys *s, const double *q, int64_t h, int64_t i, int64_t j)
 {
     const t5_config *c = &p->m->config;
     int64_t at = i;
-    if (s->block > 0) /* tokens after the last complete block belong to that block */
+    if (s->block > 0) /* tokens after the last complete block count as part of it */
         at = i / s->block < s->n ? i / s->block : s->n - 1;
     if ((s->causal && j > at) || (s->window >= 0 && llabs(j - at) > s->window))
         return -INFINITY;
@@ -225,7 +225,7 @@ static double score(const pass *p, const keys *s, const double *q, int64_t h, in
     return sum;
 }
 
-/* Compute p->mixed = softmax(scores of all keys) times their values. */
+/* Compute p->mixed = softmax(scores over the keys of all sets) times the values. */
 static rp_status attend(pass *p, const keys *set, int n_sets)
 {
     const t5_config *c = &p->m->config;
@@ -254,7 +254,7 @@ static rp_status attend(pass *p, const keys *set, int n_sets)
     return RP_OK;
 }
 
-/* Compute q, k and v (or k and v, or q) of rows of x from one stacked matrix. */
+/* Multiply rows of x by one stacked matrix, which gives q, k and v (or k and v, or only q). */
 static rp_status project(pass *p, const linear_weights *qkv, int64_t rows, const double *x, double *const *to,
                          int parts)
 {
@@ -270,7 +270,7 @@ static rp_status project(pass *p, const linear_weights *qkv, int64_t rows, const
     return status;
 }
 
-/* If the caller wants this attention, copy its q, k and v, and return true: the pass ends. */
+/* If the caller wants the attention of this layer, copy its q, k and v and return true: the pass ends here. */
 static bool wanted(pass *p, rp_t5_part part, int64_t layer, const keys *set)
 {
     const t5_config *c = &p->m->config;
@@ -296,7 +296,7 @@ static bool wanted(pass *p, rp_t5_part part, int64_t layer, const keys *set)
     return p->found = true;
 }
 
-/* Compute the sums of blocks of normed tokens, and their keys and values. */
+/* Compute the sums of blocks of normed tokens, and the keys and values of these sums. */
 static rp_status make_globals(pass *p, const t5_block *b, const double *normed, keys *set, double **memory)
 {
     const t5_config *c = &p->m->config;
@@ -386,8 +386,8 @@ static rp_status feed(pass *p, const t5_feed *f, int64_t rows, const double *x, 
     return status == RP_OK ? multiply(p, &f->wo, rows, p->inner, to, c->d_model) : status;
 }
 
-/* Compute each token's likeliest expert (of equal ones, the first). If `bounded`, an expert skips tokens beyond its
- * capacity. */
+/* Send each token to its likeliest expert (the first if several are equal). With `bounded`, an expert skips tokens
+ * beyond its capacity. */
 static rp_status feed_experts(pass *p, const t5_block *b, bool bounded)
 {
     const t5_config *c = &p->m->config;
@@ -445,7 +445,7 @@ static rp_status embed(pass *p, const int32_t *tokens)
     return RP_OK;
 }
 
-/* Run all layers and leave the hidden states in p->normed. Stop early if p->wanted is found. */
+/* Run all layers, and leave the hidden states in p->normed. End early once p->wanted has been filled. */
 static rp_status run_stack(pass *p, bool encoder, const int32_t *tokens, int64_t n_source, const double *hidden)
 {
     const t5_stack *stack = encoder ? &p->m->weights.encoder : &p->m->weights.decoder;
@@ -471,7 +471,7 @@ static rp_status run_head(pass *p, double *logits)
     return multiply(p, &p->m->weights.head, p->n, p->normed, logits, c->vocab);
 }
 
-/* Run the decoder on the start token followed by the target without its last token. */
+/* Run the decoder on the start token followed by all tokens of the target except the last. */
 static rp_status run_decoder(pass *p, rp_t5_tokens source, rp_t5_tokens target, const double *hidden, double *logits)
 {
     int32_t *tokens = malloc(((size_t)target.n + 1) * sizeof *tokens);
@@ -489,7 +489,7 @@ static rp_status run_decoder(pass *p, rp_t5_tokens source, rp_t5_tokens target, 
     return status;
 }
 
-/* Compute hidden states and logits, or the attention p->wanted. */
+/* Compute hidden states and logits, or only the attention p->wanted. */
 static rp_status run(pass *p, rp_t5_tokens source, rp_t5_tokens target, double *hidden, double *logits)
 {
     const size_t size = (size_t)(source.n * p->m->config.d_model);
@@ -544,21 +544,21 @@ rp_status rp_t5_attention_of(const rp_t5 *m, rp_t5_part part, int64_t layer, rp_
     pass p = {.m = m, .watch = &watch, .part = part, .stop = layer};
     int64_t size;
     if (attention == NULL)
-        return t5_fail(RP_E_ARG, "attention is NULL");
+        return t5_fail(RP_E_ARG, "attention is NULL; pass the address of a pointer");
     *attention = NULL;
     rp_status status = check(m, source, target);
     if (status != RP_OK)
         return status;
     if ((unsigned)part > RP_T5_CROSS)
-        return t5_fail(RP_E_ARG, "part is %d: it must be one of rp_t5_part", (int)part);
+        return t5_fail(RP_E_ARG, "part is %d; it must be a value of rp_t5_part", (int)part);
     const int64_t layers = part == RP_T5_ENCODER ? m->weights.encoder.layers : m->weights.decoder.layers;
     const int64_t n_q = part == RP_T5_ENCODER ? source.n : target.n, n_k = part == RP_T5_DECODER ? target.n : source.n;
     if (layers == 0)
         return t5_fail(RP_E_UNSUPPORTED, "the checkpoint has no decoder (use one with a decoder)");
     if (layer < 0 || layer >= layers)
-        return t5_fail(RP_E_RANGE, "layer is %lld: it must be 0 to %lld", (long long)layer, (long long)layers - 1);
+        return t5_fail(RP_E_RANGE, "layer is %lld; it must be 0 to %lld", (long long)layer, (long long)layers - 1);
     if (n_q == 0 || n_k == 0)
-        return t5_fail(RP_E_ARG, "%s has no tokens: it must have at least one", source.n == 0 ? "source" : "target");
+        return t5_fail(RP_E_ARG, "%s has no tokens; it must have at least one", source.n == 0 ? "source" : "target");
     if (part == RP_T5_ENCODER && m->config.encoder_attention == T5_TRANSIENT_GLOBAL)
         return t5_fail(RP_E_UNSUPPORTED,
                        "transient-global attention cannot be shown, since some of its keys are sums of tokens "

@@ -1,4 +1,4 @@
-/* score.c -- log-probabilities of a given target. All of its tokens are computed in one step.
+/* score.c -- log-probabilities of a given target, computed in one step for all of its tokens.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/model.h"
 #include <math.h>

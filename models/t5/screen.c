@@ -5,13 +5,13 @@
 #include <stdlib.h>
 
 enum {
-    MIN_VOCAB = 4096, /* with a smaller vocabulary, screening does not pay */
-    F32_ROWS = 8,     /* with more rows, which read the head once together, screening an f32 head does not pay */
+    MIN_VOCAB = 4096, /* screening a smaller vocabulary takes longer than reading the head */
+    F32_ROWS = 8,     /* with more rows, which share one read of the head, screening an f32 head does not pay */
     BF16_ROWS = 4,    /* same for a bf16 head */
-    STEPS_BEFORE = 24 /* steps after which the time to make the copy is saved */
+    STEPS_BEFORE = 24 /* number of steps after which making the copy saves time */
 };
 
-/* Return the smallest vocabulary that is screened: RELPOS_SCREEN if set, for tests and measurements. */
+/* Return the smallest vocabulary that is screened. RELPOS_SCREEN overrides it, for tests and measurements. */
 static int64_t min_vocab(void)
 {
     const char *text = getenv("RELPOS_SCREEN");

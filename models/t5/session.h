@@ -6,8 +6,8 @@
 
 #include "t5/model.h"
 
-/* Keys and values of `session.page` tokens in every layer: for each layer, keys [inner][tokens] (transposed, as a step
- * reads them) and then values [heads][tokens][d_kv]. */
+/* Keys and values of `session.page` tokens in every layer. For each layer: keys [inner][tokens] (transposed, as
+ * attention reads them), then values [heads][tokens][d_kv]. */
 typedef struct page {
     int64_t owners;    /* number of rows that share the page */
     struct page *next; /* next free page */
@@ -21,25 +21,25 @@ typedef struct row {
 
 struct rp_t5_session {
     const rp_t5 *m;
-    rp_dtype type;              /* type of queries, keys and values: f32 for weights of f32 and f16, else bf16 */
-    int64_t size;               /* bytes of one number of this type */
+    rp_dtype type;              /* type of queries, keys and values: f32 for f32 and f16 weights, else bf16 */
+    int64_t size;               /* bytes per number of this type */
     int64_t n_sources, *starts; /* starts [n_sources + 1]: first token of each source */
     /* Keys and values of the sources. For each decoder layer: keys [inner][padded keys] of each source, then values
      * [heads][tokens][d_kv] of each source. */
     unsigned char *cross;
     int64_t *key_starts;      /* [n_sources + 1]: first padded key of each source */
-    int64_t length;           /* tokens of every row */
-    int64_t page;             /* tokens of a page */
-    int64_t n_rows, capacity; /* capacity: of the page arrays of each row */
+    int64_t length;           /* tokens in every row */
+    int64_t page;             /* tokens per page */
+    int64_t n_rows, capacity; /* capacity: max pages of a row in its page array */
     row *rows;
     page *unused; /* list of free pages */
     t5_attention step, prefill, cross_attention;
     const void **page_at; /* [workers][2][capacity]: addresses of keys and of values */
     t5_work work;
-    t5_buffer rounded; /* bf16: queries, keys and values of a step, and the results of attention */
+    t5_buffer rounded; /* if type is bf16: queries, keys and values of a step, and results of attention */
     t5_buffer logits;
-    int64_t taken; /* tokens per row in the last call; work.normed has their hidden states */
-    bool broken;   /* a call failed: the session cannot be used any more */
+    int64_t taken; /* tokens per row in the last call; work.normed holds their hidden states */
+    bool broken;   /* a call failed, so the session cannot be used any more */
 };
 
 /* Return the number of tokens of a page for this model. */
@@ -56,7 +56,7 @@ static inline void *t5_number(const rp_t5_session *s, const void *array, int64_t
 /* Return the address of a layer's keys (value = 0) or values (value = 1) in a page. */
 void *t5_page_layer(const rp_t5_session *s, page *p, int64_t layer, int value);
 
-/* Replace the rows by n rows that continue `parents`. Pages are shared, not copied. */
+/* Replace the rows by n rows; row r continues parents[r]. Pages are shared, not copied. */
 rp_status t5_continue_rows(rp_t5_session *s, int64_t n, const int32_t *parents);
 /* Make the page arrays of all rows large enough for `length` tokens. */
 rp_status t5_grow_capacity(rp_t5_session *s, int64_t length);

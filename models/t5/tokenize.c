@@ -1,4 +1,4 @@
-/* tokenize.c -- convert text to token numbers and back: find a model's tokenizer, or record why there is none.
+/* tokenize.c -- finds the tokenizer of a model, or records why there is none; converts text to token numbers and back.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/model.h"
 #include "tokenizer/tokenizer.h"
@@ -13,7 +13,7 @@ static rp_status tokenizer_failed(tok_status status, const char *err)
     return t5_fail(status == TOK_FAILED ? RP_E_NOMEM : RP_E_ARG, "%s", err);
 }
 
-/* Record why the model has no tokenizer. This is no error: calls with text report the reason. */
+/* Record why the model has no tokenizer. This is no error: functions that need it report the reason. */
 static rp_status no_tokenizer(rp_t5 *m, const char *why)
 {
     free(m->why_no_tokenizer);
@@ -21,7 +21,8 @@ static rp_status no_tokenizer(rp_t5 *m, const char *why)
     return m->why_no_tokenizer != NULL ? RP_OK : t5_no_memory();
 }
 
-/* Convert the result of opening a tokenizer. A damaged tokenizer counts as none; running out of memory is an error. */
+/* Convert the result of opening a tokenizer. A damaged tokenizer is treated as missing; running out of memory is an
+ * error. */
 static rp_status opened(rp_t5 *m, tok_status status, const char *err)
 {
     return status == TOK_OK ? RP_OK : status == TOK_FAILED ? tokenizer_failed(status, err) : no_tokenizer(m, err);
@@ -31,8 +32,9 @@ const char *const t5_beside_names[T5_BESIDE] = {"added_tokens.json", "tokenizer_
                                                 "special_tokens_map.json"};
 const char *const t5_beside_keys[T5_BESIDE] = {"added_tokens", "tokenizer_config", "special_tokens_map"};
 
-/* Reject a tokenizer with more pieces than the embedding has rows: it belongs to another model. Pieces <extra_id_N> at
- * the end may exceed the rows, since some models have none for them; a text that uses one is an error. */
+/* Reject a tokenizer that has more pieces than the embedding has rows: it belongs to another model. Only the pieces
+ * <extra_id_N> at the end may exceed the rows, since some models have no rows for them; a text that uses one is an
+ * error. */
 static rp_status check_rows(rp_t5 *m, const char *name)
 {
     int32_t n = tok_size(m->tokenizer);
@@ -69,8 +71,8 @@ static rp_status use_bytes(rp_t5 *m)
     return opened(m, tok_open_bytes(&m->tokenizer, BYT5_EXTRA_IDS, err), err);
 }
 
-/* Handle a model without a tokenizer file. It is a ByT5 if it has 384 tokens: not every config.json of ByT5 names its
- * tokenizer, and no other model has so few tokens. */
+/* Handle a model without a tokenizer file. A model with 384 tokens is a ByT5: no other model has so few, and not every
+ * config.json of ByT5 names its tokenizer. */
 static rp_status use_none(rp_t5 *m, const char *why)
 {
     return m->config.vocab == BYT5_VOCAB ? use_bytes(m) : no_tokenizer(m, why);
@@ -107,7 +109,7 @@ rp_status t5_find_tokenizer(rp_t5 *m, const char *folder)
         if (status != RP_OK)
             return status;
     }
-    return m->tokenizer_text != NULL ? RP_OK : use_none(m, "there is no tokenizer.json or spiece.model in its folder");
+    return m->tokenizer_text != NULL ? RP_OK : use_none(m, "its folder has no tokenizer.json or spiece.model");
 }
 
 rp_status t5_packed_tokenizer(rp_t5 *m, const char *path)
@@ -134,7 +136,7 @@ rp_status t5_packed_tokenizer(rp_t5 *m, const char *path)
 static rp_status need_tokenizer(const rp_t5 *m)
 {
     if (m == NULL)
-        return t5_fail(RP_E_ARG, "model is NULL");
+        return t5_fail(RP_E_ARG, "model is NULL; open one with rp_t5_open");
     if (m->tokenizer == NULL)
         return t5_fail(RP_E_UNSUPPORTED, "the model accepts only token numbers: %s",
                        m->why_no_tokenizer ? m->why_no_tokenizer : "it has no tokenizer");
@@ -158,7 +160,7 @@ rp_status rp_t5_tokenize_watched(const rp_t5 *m, const char *text, int64_t bytes
 {
     char err[TOK_ERR_MAX] = "";
     if (text == NULL || tokens == NULL || n == NULL)
-        return t5_fail(RP_E_ARG, "text, tokens or n is NULL");
+        return t5_fail(RP_E_ARG, "text, tokens or n is NULL; pass all of them");
     *tokens = NULL;
     *n = 0;
     const rp_status status = need_tokenizer(m);
@@ -179,7 +181,7 @@ rp_status rp_t5_detokenize(const rp_t5 *m, const int32_t *tokens, int64_t n, cha
     char err[TOK_ERR_MAX] = "";
     int64_t size;
     if ((tokens == NULL && n > 0) || text == NULL)
-        return t5_fail(RP_E_ARG, "tokens or text is NULL");
+        return t5_fail(RP_E_ARG, "tokens or text is NULL; pass both");
     *text = NULL;
     if (bytes != NULL)
         *bytes = 0;

@@ -1,4 +1,4 @@
-/* weights.c -- the list of a model's weights, with their names and shapes in checkpoints: t5_walk_weights.
+/* weights.c -- the list of a model's weights: their names and shapes in checkpoints. t5_walk_weights visits them.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/weights.h"
 #include <stdarg.h>
@@ -49,7 +49,7 @@ static void visit_table(walk *k, const char *layer, const char *name, const floa
     visit_array(k, full, k->c->buckets, k->c->heads, array);
 }
 
-/* Visit a matrix that stacks the rows of n tensors: one, or several such as q, k and v. */
+/* Visit a matrix that stacks the rows of n tensors: one tensor, or several, such as q, k and v. */
 static void visit_matrix(walk *k, const char *layer, const char *name, const char *const *names, int n, int64_t rows,
                          int64_t columns, linear_type type, linear_weights *matrix)
 {
@@ -145,8 +145,8 @@ static void visit_stack(walk *k, bool encoder)
         visit_norm(k, stack, "final_layer_norm", &s->norm);
 }
 
-/* Return the type of embedding and head: int8 if layers are int4, because the error of a single row does not average
- * out. */
+/* Return the type of embedding and head. It is int8 if the layers are int4, because errors in a row of the embedding do
+ * not average out. */
 static linear_type table_type(linear_type type)
 {
     return type == LINEAR_INT4 ? LINEAR_INT8 : type;
@@ -216,8 +216,8 @@ static bool has_decoder(const io_checkpoint *file)
     return false;
 }
 
-/* Return a lower bound of the number of tensors of a stack's layers, in a checkpoint or packed: two norms and two
- * attention matrices per layer, and two matrices per feed-forward layer or expert. */
+/* Return a lower bound of the number of tensors that the layers of a stack have, in a checkpoint or a packed file: per
+ * layer two norms and two attention matrices, and two matrices per feed-forward layer or expert. */
 static int64_t fewest_tensors(const t5_config *c, int64_t layers, int64_t sparse)
 {
     int64_t n = 0;
@@ -226,8 +226,8 @@ static int64_t fewest_tensors(const t5_config *c, int64_t layers, int64_t sparse
     return n;
 }
 
-/* Check that the file has enough tensors for the layers that config.json describes. Otherwise it could make us allocate
- * 8,192 layers of 65,536 experts. */
+/* Check that the file has enough tensors for the layers that config.json describes. Without this check, a hostile
+ * config.json could make us allocate 8,192 layers of 65,536 experts. */
 static rp_status check_sizes(const t5_config *c, const io_checkpoint *file, int64_t decoder_layers, const char *path)
 {
     const int64_t fewest =

@@ -1,10 +1,10 @@
-/* added.c -- splits a text at its added tokens, such as </s> and <extra_id_0>: at the leftmost match, and the
- * longest one there.
+/* added.c -- splits a text at its added tokens, such as </s> and <extra_id_0>. The leftmost match wins; of several that
+ * begin there, the longest.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tokenizer/parts.h"
 
-/* Find the next match from *at on. Set *at to its start and *index to its index in added. Return its size; 0 if
- * there is no match. */
+/* Find the next match, starting at *at. Set *at to its start and *index to the token's index in `added`. Return its
+ * size; 0 if there is no match. */
 static int64_t next_match(const tok_matcher *m, const char *text, int64_t size, int64_t *at, int32_t *index)
 {
     for (; *at < size; (*at)++) {
@@ -23,13 +23,14 @@ static int64_t next_match(const tok_matcher *m, const char *text, int64_t size, 
     return 0;
 }
 
-/* Return true for white space. For ByT5, which is written in Python, it includes four more control characters. */
+/* Return true for white space. For ByT5, whose tokenizer is written in Python, this includes four more control
+ * characters. */
 static bool strips(const tokenizer *t, uint32_t c)
 {
     return tok_is_space(c) || (t->kind == TOK_BYTES && c >= 0x1c && c <= 0x1f);
 }
 
-/* Return the start of the white space that ends at `end`, at least `from`. */
+/* Return the start of the white space that ends at `end`, but at least `from`. */
 static int64_t space_before(const tokenizer *t, const char *text, int64_t from, int64_t end)
 {
     while (end > from) {

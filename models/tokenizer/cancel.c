@@ -4,7 +4,7 @@
 
 bool tok_ask(tok_work *w)
 {
-    w->until_asked = 1 << 20; /* call the callback every few tens of milliseconds */
+    w->until_asked = 1 << 20; /* bytes between calls of the callback, a few tens of milliseconds */
     w->stopped = w->stopped || (w->cancelled != NULL && w->cancelled(w->context) != 0);
     return !w->stopped;
 }

@@ -1,4 +1,4 @@
-/* charsmap.c -- reads a precompiled character map and looks up prefixes.
+/* charsmap.c -- reads a precompiled character map, and looks up prefixes of a text in it.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tokenizer/charsmap.h"
 
@@ -10,7 +10,7 @@ static uint32_t little_endian(const char *bytes)
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
-/* Return the offset of a unit of Darts-clone. Bit 9 means that the offset is shifted by 8 more bits. */
+/* Return the offset stored in a unit of Darts-clone. If bit 9 is set, the offset is shifted by 8 more bits. */
 static uint32_t offset_of(uint32_t unit)
 {
     return (unit >> 10) << ((unit & (1u << 9)) >> 6);
@@ -21,17 +21,17 @@ static bool has_leaf(uint32_t unit)
     return (unit >> 8 & 1) != 0;
 }
 
-static uint32_t label_of(uint32_t unit) /* of a leaf: larger than any byte */
+static uint32_t label_of(uint32_t unit) /* for a leaf, the label is larger than any byte */
 {
     return unit & (1u << 31 | 0xff);
 }
 
-/* Set *rule to the replacement at an offset of the texts. Return false if the offset is not valid. */
+/* Set *rule to the replacement that begins at offset `place` of the texts. Return false if the offset is not valid. */
 static bool replacement(const tok_charsmap *map, uint32_t place, int32_t length, tok_rule *rule)
 {
     place &= 0x7fffffff;
     if (place > map->texts_size ||
-        ((unsigned char)map->texts[place] & 0xc0) == 0x80) /* outside, or in the middle of a character */
+        ((unsigned char)map->texts[place] & 0xc0) == 0x80) /* outside of the texts, or in the middle of a character */
         return false;
     const size_t size = strlen(map->texts + place);
     if (size > INT32_MAX)
@@ -59,7 +59,7 @@ tok_rule tok_charsmap_find(const tok_charsmap *map, const char *text, int64_t si
     return found;
 }
 
-/* Return true if a rule begins with these two characters. */
+/* Return true if some rule begins with these two characters. */
 static bool goes_on(const tok_charsmap *map, unsigned char first, unsigned char second)
 {
     uint32_t at = offset_of(map->units[0]) ^ first;
@@ -84,13 +84,13 @@ static void fill_ascii(tok_charsmap *map)
 static tok_status check_sizes(const char *bytes, int64_t size, const char *what, char err[TOK_ERR_MAX])
 {
     if (size < 4)
-        return tok_fail(err, TOK_DAMAGED, "%s has %lld bytes: must be at least 4 (the file is cut off)", what,
+        return tok_fail(err, TOK_DAMAGED, "%s has %lld bytes; it must have at least 4 (the file is cut off)", what,
                         (long long)size);
     const uint32_t trie = little_endian(bytes);
     if (trie == 0 || trie % 4 != 0 || trie > size - 4)
         return tok_fail(err, TOK_DAMAGED,
-                        "%s has a trie of %u bytes: must be a multiple of 4, at most %lld (the file is damaged)", what,
-                        trie, (long long)size - 4);
+                        "%s has a trie of %u bytes; it must be a multiple of 4, at most %lld (the file is damaged)",
+                        what, trie, (long long)size - 4);
     if (!tok_utf8_valid(bytes + 4 + trie, size - 4 - trie))
         return tok_fail(err, TOK_DAMAGED, "%s has replacements that are not UTF-8 (the file is damaged)", what);
     return TOK_OK;
@@ -111,7 +111,7 @@ tok_status tok_charsmap_open(tok_charsmap *map, const char *bytes, int64_t size,
         map->texts = malloc((size_t)map->texts_size + 1);
         if (map->units == NULL || map->texts == NULL) {
             tok_charsmap_free(map);
-            return tok_fail(err, TOK_FAILED, "%s has %lld bytes: out of memory", what, (long long)size);
+            return tok_fail(err, TOK_FAILED, "out of memory: %s has %lld bytes", what, (long long)size);
         }
         for (int64_t k = 0; k < map->n_units; k++)
             map->units[k] = little_endian(bytes + 4 + 4 * k);

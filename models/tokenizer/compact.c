@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Write the compact form. vocab was checked when the tokenizer was opened. */
+/* Write the compact form. Opening the tokenizer has already checked vocab. */
 static tok_status write_compact(const json_t *vocab, const char *json, char **made, int64_t *made_size)
 {
     int64_t head[3] = {(int64_t)json_array_size(vocab), 0, (int64_t)strlen(json)};
@@ -32,7 +32,8 @@ static tok_status write_compact(const json_t *vocab, const char *json, char **ma
     return TOK_OK;
 }
 
-/* Return the JSON as text. json_dumps of jansson 2.14 silently omits bytes if its buffer cannot grow. */
+/* Return the JSON as text. json_dumps cannot be used: in jansson 2.14 it silently omits bytes if its buffer cannot
+ * grow. */
 static char *text_of(const json_t *root)
 {
     const size_t size = json_dumpb(root, NULL, 0, JSON_COMPACT);
@@ -52,7 +53,7 @@ tok_status tok_compact(const char *data, int64_t size, char **made, int64_t *mad
     bool no_memory;
     *made = NULL;
     *made_size = 0;
-    tok_status status = tok_open_memory(&t, data, size, "the tokenizer", 0, err); /* refuses damaged files */
+    tok_status status = tok_open_memory(&t, data, size, "the tokenizer", 0, err); /* check the file */
     const bool json = status == TOK_OK && t->kind == TOK_JSON && !tok_is_compact(data, size);
     tok_close(t);
     if (!json)
@@ -64,5 +65,5 @@ tok_status tok_compact(const char *data, int64_t size, char **made, int64_t *mad
     json_decref(vocab);
     json_decref(root);
     free(rest);
-    return status == TOK_OK ? TOK_OK : tok_fail(err, status, "a packed tokenizer: out of memory");
+    return status == TOK_OK ? TOK_OK : tok_fail(err, status, "out of memory while reading a packed tokenizer");
 }

@@ -1,7 +1,7 @@
 /* compact.h -- the compact form of a tokenizer.json, whose pieces and scores are stored as arrays instead of text.
  *
  * Layout, in the byte order of the machine: TOK_COMPACT_MAGIC; int64 [3]: number of pieces n, bytes of all pieces,
- * bytes of the JSON; double [n] scores; int32 [n] sizes; the pieces; the JSON with an empty list as model.vocab.
+ * bytes of the JSON; double [n] scores; int32 [n] sizes; the pieces; the JSON, in which the list model.vocab is empty.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_TOKENIZER_COMPACT_H
 #define RELPOS_TOKENIZER_COMPACT_H

@@ -8,15 +8,15 @@ typedef struct decoding {
     const tokenizer *t;
     bool skip_special;
     tok_text out;
-    tok_text held;                   /* pending bytes of byte tokens */
-    tok_text scratch[TOK_MAX_STEPS]; /* output of each step for one token */
-    int64_t limit;                   /* max bytes that steps may make of the token */
-    bool seen[TOK_MAX_STEPS];        /* the step has processed a token */
-    bool inner;                      /* SentencePiece: leading spaces are no longer removed */
-    bool dropped;                    /* SentencePiece: the space of the last token was removed */
+    tok_text held;                   /* bytes of byte tokens, not yet output */
+    tok_text scratch[TOK_MAX_STEPS]; /* output of each step for the current token */
+    int64_t limit;                   /* max bytes that the steps may produce from the current token */
+    bool seen[TOK_MAX_STEPS];        /* the step has processed at least one token */
+    bool inner;                      /* SentencePiece: true once leading spaces are no longer removed */
+    bool dropped;                    /* SentencePiece: the last token lost its leading space */
 } decoding;
 
-/* Append text, with step->pattern replaced by step->content, or removed if drop. */
+/* Append text. Replace step->pattern by step->content, or remove it if `drop`. */
 static void add_with(tok_text *to, const char *text, int64_t size, const tok_decode_step *step, bool drop)
 {
     for (int64_t at = 0; at < size;) {
@@ -42,15 +42,14 @@ static int byte_of(const char *text, int64_t size)
 {
     if (size != 6 || memcmp(text, "<0x", 3) != 0 || text[5] != '>' || digit(text[4]) < 0)
         return -1;
-    if (text[3] == '+') /* the number parser of Rust accepts a plus sign */
+    if (text[3] == '+') /* Rust's number parser, which `tokenizers` uses, accepts a plus sign */
         return digit(text[4]);
     return digit(text[3]) < 0 ? -1 : digit(text[3]) * 16 + digit(text[4]);
 }
 
 static void pass(decoding *s, int k, const char *text, int64_t size);
 
-/* Output the pending bytes as `tokenizers` does: as text if they are valid UTF-8, otherwise one U+FFFD for each
- * byte. */
+/* Output the pending bytes like `tokenizers`: as text if they are valid UTF-8, otherwise as one U+FFFD per byte. */
 static void pass_held(decoding *s, int k)
 {
     tok_text run = s->held;
@@ -67,7 +66,7 @@ static void pass_held(decoding *s, int k)
     free(run.bytes);
 }
 
-/* Process a token with step k of the decoder of a tokenizer.json, then with the following steps. */
+/* Pass a token through step k of a tokenizer.json's decoder, and its output through the following steps. */
 static void pass(decoding *s, int k, const char *text, int64_t size)
 {
     if (k == s->t->n_steps) {
@@ -101,8 +100,8 @@ static void pass(decoding *s, int k, const char *text, int64_t size)
     pass(s, k + 1, made->bytes, made->size);
 }
 
-/* Output the pending bytes, at the end of a run of byte tokens. An invalid byte becomes U+FFFD in SentencePiece and is
- * skipped in ByT5. */
+/* Output the pending bytes when a run of byte tokens ends. Invalid bytes become U+FFFD for SentencePiece, and are
+ * skipped for ByT5. */
 static void give_characters(decoding *s)
 {
     const bool bytes = s->t->kind == TOK_BYTES;
@@ -138,7 +137,7 @@ int64_t tok_token_text(const tokenizer *t, int32_t id, char *to)
         *to = (char)byte;
         return 1;
     }
-    tok_text text = {.bytes = to, .capacity = size}; /* a space has fewer bytes than U+2581, so it does not grow */
+    tok_text text = {.bytes = to, .capacity = size}; /* does not grow: a space has fewer bytes than U+2581 */
     add_with(&text, piece, size, &meta_step, false);
     return text.size;
 }
@@ -160,7 +159,7 @@ static void give_piece(decoding *s, const tok_entry *token)
     if (!s->inner && (t->dummy_prefix || t->remove_extra) && size >= TOK_META_SIZE &&
         memcmp(text, TOK_META, TOK_META_SIZE) == 0) {
         text += TOK_META_SIZE, size -= TOK_META_SIZE;
-        s->dropped = !t->remove_extra; /* with remove_extra all leading spaces are removed */
+        s->dropped = !t->remove_extra; /* with remove_extra, all leading spaces of the text are removed */
     }
     s->scratch[0].size = 0;
     add_with(&s->scratch[0], text, size, &meta_step, false);
@@ -217,9 +216,10 @@ static tok_status finish(decoding *s, char err[TOK_ERR_MAX])
     if (too_long)
         return tok_fail(
             err, TOK_DAMAGED,
-            "text of tokens: the tokenizer's decoder makes more than 64 times as many bytes of a piece, plus "
-            "1024 (its file is damaged: download it again)");
-    return failed ? tok_fail(err, TOK_FAILED, "text of tokens: out of memory for %lld bytes", (long long)s->out.size)
+            "text of tokens: the tokenizer's decoder turns a piece of N bytes into more than 64 N + 1024 bytes "
+            "(its file is damaged: download it again)");
+    return failed ? tok_fail(err, TOK_FAILED, "out of memory: the text of the tokens needs %lld bytes",
+                             (long long)s->out.size)
                   : TOK_OK;
 }
 
@@ -229,10 +229,12 @@ tok_status tok_decode(const tokenizer *t, const int32_t *ids, int64_t n, bool sk
     *text = NULL;
     *size = 0;
     decoding s = {.t = t, .skip_special = skip_special};
-    tok_status status = n < 0 ? tok_fail(err, TOK_ARGUMENT, "%lld tokens: must be at least 0", (long long)n) : TOK_OK;
+    tok_status status =
+        n < 0 ? tok_fail(err, TOK_ARGUMENT, "the number of tokens is %lld; it must be at least 0", (long long)n)
+              : TOK_OK;
     for (int64_t k = 0; k < n && status == TOK_OK; k++)
         if (ids[k] < 0)
-            status = tok_fail(err, TOK_ARGUMENT, "token %lld of %lld is %d: must be at least 0", (long long)k,
+            status = tok_fail(err, TOK_ARGUMENT, "token %lld of %lld is %d; it must be at least 0", (long long)k,
                               (long long)n, ids[k]);
         else
             next(&s, ids[k]);

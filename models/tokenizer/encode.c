@@ -1,11 +1,11 @@
-/* encode.c -- converts text to token numbers: finds added tokens, normalizes the rest, splits it into words if the
- * tokenizer does so, and splits these into pieces.
+/* encode.c -- converts text to token numbers: finds added tokens, normalizes the text between them, splits it into
+ * words if the tokenizer does so, and splits the words into pieces.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tokenizer/parts.h"
 
 #include <stdlib.h>
 
-/* Return the number of bytes up to the next space, or the next byte that may begin meta_text. */
+/* Return the number of bytes before the next space, or before the next byte that may begin meta_text. */
 static int64_t plain_run(const tokenizer *t, const char *text, int64_t size)
 {
     int64_t n = 0;
@@ -14,8 +14,8 @@ static int64_t plain_run(const tokenizer *t, const char *text, int64_t size)
     return n;
 }
 
-/* Apply the Metaspace step: replace spaces by t->meta_text, insert one before the first word if the scheme requires
- * it, and begin a word at each. */
+/* Apply the Metaspace step: replace each space by t->meta_text, insert meta_text before the first word if the scheme
+ * requires it, and encode each word separately if meta_split is set. */
 static void encode_meta(tok_work *w, const char *text, int64_t size, bool at_start)
 {
     const tokenizer *t = w->t;
@@ -51,7 +51,7 @@ static void encode_words(tok_work *w, const char *text, int64_t size, bool at_st
         tok_unigram(w, text, size);
 }
 
-/* Encode a stretch of normalized text without added tokens. */
+/* Encode normalized text that contains no added tokens. */
 static void encode_normalized(tok_work *w, const char *text, int64_t size, int64_t from)
 {
     if (!w->t->white_split) {
@@ -75,7 +75,7 @@ static void encode_normalized(tok_work *w, const char *text, int64_t size, int64
         encode_words(w, text + start, at - start, from + start < w->front);
 }
 
-/* Return the number of bytes of the first n characters. */
+/* Return the number of bytes that the first n characters have. */
 static int64_t bytes_of(const char *text, int64_t size, int64_t n)
 {
     int64_t at = 0;
@@ -92,7 +92,7 @@ static void encode_sentencepiece(tok_work *w, const char *text, int64_t size, in
         tok_unigram(w, w->normalized.bytes, w->normalized.size);
 }
 
-/* Encode a stretch of text without added tokens. */
+/* Encode text that contains no added tokens. */
 static void encode_raw(tok_work *w, const char *text, int64_t size, int64_t from)
 {
     const tokenizer *t = w->t;
@@ -118,7 +118,7 @@ static void encode_raw(tok_work *w, const char *text, int64_t size, int64_t from
         tok_split_added(w, &t->normalized, w->normalized.bytes, w->normalized.size, encode_normalized);
 }
 
-/* Copy a text to *to, with U+FFFD in place of bytes that are not UTF-8. */
+/* Copy a text to *to, replacing bytes that are not UTF-8 by U+FFFD. */
 static void make_valid(tok_work *w, tok_text *to, const char *text, int64_t size)
 {
     for (int64_t at = 0; at < size && tok_goes_on(w, 1);) {
@@ -146,10 +146,11 @@ static tok_status not_encoded(const tok_work *w, int64_t size, char err[TOK_ERR_
     if (w->normalized.too_long || w->other.too_long)
         return tok_fail(
             err, TOK_DAMAGED,
-            "a text of %lld bytes: the tokenizer's normalizer makes more than 64 times as many bytes, plus 1024 (its "
+            "a text of %lld bytes: the tokenizer's normalizer turns N bytes into more than 64 N + 1024 (its "
             "file is damaged: download it again)",
             (long long)size);
-    return tok_fail(err, TOK_FAILED, "a text of %lld bytes: out of memory (encode it in parts)", (long long)size);
+    return tok_fail(err, TOK_FAILED, "out of memory while encoding a text of %lld bytes (encode it in parts)",
+                    (long long)size);
 }
 
 tok_status tok_encode(const tokenizer *t, const char *text, int64_t size, bool special, int32_t **ids, int64_t *n,
@@ -165,7 +166,7 @@ tok_status tok_encode_watched(const tokenizer *t, const char *text, int64_t size
     *ids = NULL;
     *n = 0;
     if (size < 0 || size > TOK_MAX_TEXT)
-        return tok_fail(err, TOK_ARGUMENT, "a text of %lld bytes: must be 0 to %lld (encode it in parts)",
+        return tok_fail(err, TOK_ARGUMENT, "the text has %lld bytes; it must have 0 to %lld (encode it in parts)",
                         (long long)size, (long long)TOK_MAX_TEXT);
     tok_work w = {.t = t, .cancelled = cancelled, .context = context};
     tok_text valid = {0};

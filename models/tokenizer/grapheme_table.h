@@ -26,7 +26,7 @@ enum {
     GRAPHEME_EXTENDED_PICTOGRAPHIC = 14,
     GRAPHEME_INCB_CONSONANT = 15,
     GRAPHEME_CATEGORY = 0x1f, /* mask of the above */
-    GRAPHEME_INCB_EXTEND = 0x20, /* of an Indic conjunct */
+    GRAPHEME_INCB_EXTEND = 0x20, /* the character extends an Indic conjunct */
     GRAPHEME_INCB_LINKER = 0x40,
 };
 

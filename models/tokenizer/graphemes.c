@@ -1,7 +1,7 @@
-/* graphemes.c -- the rules of grapheme clusters, UAX #29.
+/* graphemes.c -- the rules for grapheme clusters of UAX #29.
  *
- * Rules that look back (GB9c, GB11 to GB13) need only characters of the same cluster, so a cluster can be found from
- * its start.
+ * The rules that look back (GB9c, GB11 to GB13) look only at characters of the same cluster. So a search that starts at
+ * a cluster needs no earlier text.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tokenizer/graphemes.h"
 #include "tokenizer/grapheme_table.h"
@@ -9,7 +9,7 @@
 
 #include <stdlib.h>
 
-/* Planes 0 and 1, then 4096 characters of plane 14. No other character has a property. */
+/* Properties cover planes 0 and 1 and 4096 characters of plane 14. All other characters have none. */
 enum { LOW_PLANES = 0x20000, TAGS = 0xe0000, N_TAGS = 0x1000 };
 
 static uint32_t place_of(uint32_t c)
@@ -46,13 +46,13 @@ static int property(const tok_graphemes *g, uint32_t c)
     return place == UINT32_MAX ? GRAPHEME_ANY : g->properties[place];
 }
 
-/* State of the rules that look back, for the end of the cluster so far. */
+/* The cluster so far, as far as the rules that look back need it. */
 typedef struct history {
     int before;          /* category of the last character */
-    bool conjunct;       /* it ends in a consonant, followed only by linkers and extending characters */
-    bool linked;         /* at least one of these is a linker */
-    bool pictograph;     /* it ends in a pictograph, followed only by extending characters and at most one ZWJ, last */
-    bool odd_indicators; /* it ends in an odd number of regional indicators */
+    bool conjunct;       /* the cluster ends in a consonant, followed only by linkers and extending characters */
+    bool linked;         /* at least one of these characters is a linker */
+    bool pictograph;     /* the cluster ends in a pictograph, then extending characters and at most one ZWJ, last */
+    bool odd_indicators; /* the cluster ends in an odd number of regional indicators */
 } history;
 
 static bool joins(const history *h, int after)
@@ -95,7 +95,7 @@ static void remember(history *h, int property)
     else if (category != GRAPHEME_EXTEND && (category != GRAPHEME_ZWJ || h->before == GRAPHEME_ZWJ))
         h->pictograph = false;
     if (category == GRAPHEME_EXTEND && h->before == GRAPHEME_ZWJ)
-        h->pictograph = false; /* the joiner must be last, and occur once */
+        h->pictograph = false; /* at most one ZWJ is allowed, and only last */
     h->odd_indicators = category == GRAPHEME_REGIONAL_INDICATOR && !h->odd_indicators;
     h->before = category;
 }

@@ -14,7 +14,7 @@ tok_status tok_reader_fail(const tok_reader *r, tok_status status, const char *f
     va_start(arguments, format);
     vsnprintf(line + n, sizeof(line) - (size_t)n, format, arguments);
     va_end(arguments);
-    io_safe(r->err, TOK_ERR_MAX, line); /* messages of jansson contain bytes of the file */
+    io_safe(r->err, TOK_ERR_MAX, line); /* messages of jansson quote bytes of the file */
     return status;
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Make grapheme_table.h, the properties of characters for grapheme clusters, from src/tables.rs of the crate
-unicode-segmentation. The library `tokenizers` uses this crate, so its version of Unicode gives equal tokens. Standard
-library only.
+"""Generate grapheme_table.h, the properties of characters for grapheme clusters, from src/tables.rs of the crate
+unicode-segmentation. The library `tokenizers` uses this crate, so its version of Unicode gives the same tokens.
+Standard library only.
 
     models/tokenizer/make_graphemes.py path/to/unicode-segmentation/src/tables.rs > models/tokenizer/grapheme_table.h
 
@@ -35,7 +35,7 @@ def main():
     for c in re.findall(r"'(\\u\{[0-9a-f]+\})'", linker):
         of[character(c)] = of.get(character(c), 0) | INCB_LINKER
     hangul = range(0xAC00, 0xAC00 + 11172)
-    for c in hangul:  # computed, not listed: LV if the syllable has no final consonant, otherwise LVT
+    for c in hangul:  # the crate does not list these: LV if the syllable has no final consonant, otherwise LVT
         assert of.pop(c) == CATEGORIES.index("LVT" if (c - 0xAC00) % 28 else "LV")
     ranges = []
     for c in sorted(of):

@@ -1,7 +1,8 @@
 /* normalize_json.c -- the normalizer of a tokenizer.json, with the results of the library `tokenizers`.
  *
- * In a grapheme cluster of less than 6 bytes, its Precompiled step finds the shortest prefix with a rule, and replaces
- * the whole cluster by the replacement of that prefix. In other clusters it replaces each character separately.
+ * The Precompiled step treats grapheme clusters of less than 6 bytes as a unit: it finds the shortest prefix with a
+ * rule, and replaces the whole cluster by the replacement of that prefix. In longer clusters it replaces each character
+ * separately.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tokenizer/parts.h"
 
@@ -52,9 +53,9 @@ static void apply_charsmap(tok_work *w, tok_text *to, const char *text, int64_t 
     }
 }
 
-/* ---- With "prepend_scheme": "first", Metaspace treats the first word of the text differently. `tokenizers` checks
- * if the first character of the word comes from the first character of the text. Therefore the steps count the
- * characters at the front that come from the first character. */
+/* With "prepend_scheme": "first", Metaspace treats the first word of the text differently. `tokenizers` tests whether
+ * the first character of the word comes from the first character of the original text. To answer this, each step counts
+ * how many characters at the front come from that character. */
 
 static int64_t characters(const char *text, int64_t size)
 {
@@ -65,9 +66,9 @@ static int64_t characters(const char *text, int64_t size)
 }
 
 typedef struct origin {
-    int64_t before, after; /* number of characters from the first one: before this step, after it so far */
+    int64_t before, after; /* characters that come from the first one: before this step, and after it so far */
     int64_t used;          /* characters replaced so far */
-    bool inserted;         /* the last replacement had more characters than the original */
+    bool inserted;         /* the last replacement was longer than the text it replaced, in characters */
     bool ended;
 } origin;
 
@@ -78,9 +79,9 @@ static void use(origin *o, int64_t n)
     o->after += !o->ended;
 }
 
-/* Record that n characters were replaced by `made` characters. Each new character comes from one of the n; those
- * beyond n come from the last. A removed character counts as part of the previous one; a character inserted there
- * then comes from the removed one. */
+/* Record that n characters were replaced by `made` characters. Character k of the replacement comes from character k of
+ * the n; any beyond n come from the last. A removed character counts as part of the previous one; a character inserted
+ * there then comes from the removed one. */
 static void count_origin(origin *o, int64_t n, int64_t made)
 {
     if (made == 0 && o->inserted) {
@@ -118,7 +119,8 @@ static int64_t charsmap_front(tok_work *w, const char *text, int64_t size, int64
     return o.after;
 }
 
-/* Return the new count after the first n characters were replaced by `made` ones, which come from the last of the n. */
+/* Return the new count if the first n characters are replaced by `made` characters, which all come from the last of the
+ * n. */
 static int64_t replaced_front(int64_t before, int64_t n, int64_t made)
 {
     return n > before ? 0 : before - n + made;

@@ -1,13 +1,13 @@
 /* normalize_sentencepiece.c -- the normalizer of a SentencePiece model, with the results of SentencePiece. User-defined
- * pieces are not changed.
+ * pieces are left unchanged.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tokenizer/parts.h"
 
-/* Replacement of the first characters of a text. */
+/* The replacement for the first characters of a text. */
 typedef struct prefix {
     const char *text;
     int64_t size;
-    int64_t length; /* bytes of the replaced characters */
+    int64_t length; /* number of bytes that are replaced */
 } prefix;
 
 static prefix normalize_prefix(const tokenizer *t, const char *text, int64_t size)

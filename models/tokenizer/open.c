@@ -1,4 +1,4 @@
-/* open.c -- opens a tokenizer from a file, a directory or memory, makes the one of ByT5, and frees tokenizers.
+/* open.c -- opens a tokenizer from a file, a directory or memory, creates the tokenizer of ByT5, and frees tokenizers.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/io.h"
 #include "tokenizer/compact.h"
@@ -46,7 +46,7 @@ void tok_close(tokenizer *t)
 static tok_status check_extra(int32_t extra_ids, char err[TOK_ERR_MAX])
 {
     if (extra_ids < 0 || extra_ids > TOK_MAX_EXTRA_IDS)
-        return tok_fail(err, TOK_ARGUMENT, "extra_ids is %d: must be 0 to %d (T5 has 100, ByT5 125)", extra_ids,
+        return tok_fail(err, TOK_ARGUMENT, "extra_ids is %d; it must be 0 to %d (T5 has 100, ByT5 125)", extra_ids,
                         TOK_MAX_EXTRA_IDS);
     return TOK_OK;
 }
@@ -67,8 +67,8 @@ tok_status tok_open_beside(tokenizer **made, const void *data, int64_t size, con
     char safe[200];
     io_safe(safe, sizeof(safe), name);
     if (size < 1 || size > TOK_MAX_FILE)
-        return tok_fail(err, TOK_DAMAGED, "%s: the file has %lld bytes: must be 1 to %lld (download it again)", safe,
-                        (long long)size, (long long)TOK_MAX_FILE);
+        return tok_fail(err, TOK_DAMAGED, "%s: the file has %lld bytes; it must have 1 to %lld (download it again)",
+                        safe, (long long)size, (long long)TOK_MAX_FILE);
     const char *bytes = data;
     int64_t at = 0;
     while (at < size && (bytes[at] == ' ' || bytes[at] == '\t' || bytes[at] == '\r' || bytes[at] == '\n'))
@@ -128,7 +128,7 @@ tok_status tok_open(tokenizer **made, const char *path, int32_t extra_ids, char 
     for (int k = 0; k < 2; k++) {
         char *file;
         if (asprintf(&file, "%s/%s", path, names[k]) < 0)
-            return tok_fail(err, TOK_FAILED, "a tokenizer: out of memory");
+            return tok_fail(err, TOK_FAILED, "out of memory while opening a tokenizer");
         const tok_status status = open_file(made, file, extra_ids, err);
         free(file);
         if (status != TOK_ABSENT)
@@ -173,7 +173,8 @@ tok_status tok_open_bytes(tokenizer **made, int32_t extra_ids, char err[TOK_ERR_
     tokenizer *t = empty(TOK_BYTES);
     if (t == NULL || !fill_bytes(t, extra_ids) || !tok_matchers_make(t)) {
         tok_close(t);
-        return tok_fail(err, TOK_FAILED, "the tokenizer of bytes: out of memory for %d extra_ids", extra_ids);
+        return tok_fail(err, TOK_FAILED, "out of memory while creating the tokenizer of bytes with %d extra_ids",
+                        extra_ids);
     }
     t->eos = 1, t->unk = 2;
     t->after[t->n_after++] = t->eos;

@@ -1,5 +1,5 @@
-/* parts.h -- the parts of a tokenizer, for the files of this folder: normalizer, model of pieces, added tokens and
- * decoder.
+/* parts.h -- the parts of a tokenizer, shared by the files of this folder: normalizer, model of pieces, added tokens
+ * and decoder.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_TOKENIZER_PARTS_H
 #define RELPOS_TOKENIZER_PARTS_H
@@ -15,7 +15,7 @@ enum { TOK_MAX_PIECE = 1 << 20 };       /* max bytes of a piece */
 #define TOK_MAX_FILE ((int64_t)1 << 30) /* max bytes of a file */
 #define TOK_MAX_TEXT ((int64_t)1 << 40) /* max bytes of a text */
 
-typedef enum tok_type { /* as SentencePiece numbers them */
+typedef enum tok_type { /* numbered as in SentencePiece */
                         TOK_NORMAL = 1,
                         TOK_UNKNOWN = 2,
                         TOK_CONTROL = 3,
@@ -26,27 +26,27 @@ typedef enum tok_type { /* as SentencePiece numbers them */
 
 /* One token. Its texts are in tokenizer.names, each followed by NUL. */
 typedef struct tok_entry {
-    int64_t piece; /* offset in names; -1: no token has this number */
+    int64_t piece; /* offset in names; -1: no token has this index */
     int32_t size;
-    int32_t decoded_size; /* bytes at decoded */
-    int64_t decoded;      /* offset of the text that the decoder reads: the piece, possibly normalized */
+    int32_t decoded_size; /* size in bytes of the text at `decoded` */
+    int64_t decoded;      /* offset in names of the text that the decoder reads: the piece, possibly normalized */
     double score;
     uint8_t type; /* tok_type */
     bool special;
 } tok_entry;
 
-/* A token that is found in the text before the text is split into pieces. */
+/* A token that is searched for in the text before the rest is split into pieces. */
 typedef struct tok_added {
     int32_t id;
     bool lstrip, rstrip, normalized;
-    int64_t content; /* offset in names of the text to find */
+    int64_t content; /* offset in names of the text to search for */
     int32_t size;
 } tok_added;
 
 typedef struct tok_matcher {
-    tok_trie trie;   /* texts to find; values are indices of added */
-    bool first[256]; /* bytes with which texts begin */
-    int only_first;  /* the byte, if all texts begin with the same; otherwise -1 */
+    tok_trie trie;   /* the texts to search for; values are indices of `added` */
+    bool first[256]; /* first[b]: some text begins with byte b */
+    int only_first;  /* the first byte, if it is the same for all texts; otherwise -1 */
 } tok_matcher;
 
 /* One step of the normalizer of a tokenizer.json. */
@@ -54,15 +54,15 @@ typedef enum tok_norm_kind { TOK_NORM_CHARSMAP, TOK_NORM_STRIP, TOK_NORM_REPLACE
 typedef struct tok_norm {
     tok_norm_kind kind;
     bool left, right;        /* STRIP */
-    char *pattern, *content; /* REPLACE: replace pattern by content; SPACES: replace two or more spaces by content */
+    char *pattern, *content; /* REPLACE: replace pattern by content; SPACES: replace runs of two or more spaces */
     int64_t pattern_size, content_size;
 } tok_norm;
 
-/* One step of a decoder, from tokens to tokens. */
+/* One step of a decoder, which maps tokens to tokens. */
 typedef enum tok_decode_kind { TOK_DECODE_META, TOK_DECODE_BYTES, TOK_DECODE_REPLACE, TOK_DECODE_JOIN } tok_decode_kind;
 typedef struct tok_decode_step {
     tok_decode_kind kind;
-    bool drop;               /* META: remove the spaces of the first token */
+    bool drop;               /* META: remove the spaces from the first token */
     char *pattern, *content; /* META, REPLACE: replace pattern by content, which is a space for META */
     int64_t pattern_size, content_size;
 } tok_decode_step;
@@ -76,7 +76,7 @@ struct tokenizer {
     tok_text names;
     tok_entry *tokens;
     int32_t n_tokens;
-    int32_t *by_piece; /* the n_named numbers that have a piece, sorted by piece */
+    int32_t *by_piece; /* [n_named]: numbers of the tokens with a piece, sorted by piece */
     int32_t n_named;
     int32_t eos, unk; /* -1: none */
 
@@ -86,7 +86,7 @@ struct tokenizer {
     bool byte_fallback;
     double min_score;
 
-    /* added tokens: raw matches in the original text, normalized in the normalized text */
+    /* added tokens: `raw` matches in the original text, `normalized` in the normalized text */
     tok_added *added;
     int32_t n_added;
     tok_matcher raw, normalized;
@@ -104,7 +104,7 @@ struct tokenizer {
     tok_decode_step steps[TOK_MAX_STEPS];
     int n_steps;
 
-    tok_charsmap charsmap; /* for both formats */
+    tok_charsmap charsmap; /* used by both formats */
 
     /* only for spiece.model */
     tok_trie user_defined;
@@ -120,64 +120,65 @@ static inline const char *tok_named(const tokenizer *t, int64_t place)
 {
     return t->names.bytes + place;
 }
-/* Grow the list to n tokens; new ones have no piece. Return false if out of memory, as the functions below. */
+/* Grow the list to n tokens; new tokens have no piece. This function and those below return false if out of memory. */
 bool tok_tokens_make(tokenizer *t, int32_t n);
 bool tok_token_set(tokenizer *t, int32_t id, const char *piece, int64_t size, tok_type type, double score);
-/* Sort tokens by piece, after all are set. Two tokens with the same piece are an error, "<name>: ...". */
+/* Sort tokens by piece. Call this after setting all tokens. It is an error, "<name>: ...", if two tokens have the same
+ * piece. */
 tok_status tok_tokens_sort(tokenizer *t, const char *name, char err[TOK_ERR_MAX]);
-/* Make the trie of the pieces for which takes() is true, with token numbers as values. */
+/* Build the trie of all pieces for which takes() is true. Values are token numbers. */
 bool tok_pieces_trie(const tokenizer *t, tok_trie *trie, bool (*takes)(const tok_entry *));
-/* Make the matchers of t->added. */
+/* Build the matchers of t->added. */
 bool tok_matchers_make(tokenizer *t);
 
 /* ---- readers: fill an empty tokenizer. The caller calls tok_close on success and on failure. */
 tok_status tok_read_json(tokenizer *t, const char *data, int64_t size, const char *name, char err[TOK_ERR_MAX]);
 tok_status tok_read_sentencepiece(tokenizer *t, const char *data, int64_t size, const char *name, int32_t extra_ids,
                                   const tok_beside *beside, char err[TOK_ERR_MAX]);
-/* read_beside.c: set *extra_ids if the files have it; add their tokens to those of the model. */
+/* read_beside.c: set *extra_ids if the files contain it; add the tokens of the files to those of the model. */
 tok_status tok_read_extra_ids(const tok_beside *beside, int32_t *extra_ids, char err[TOK_ERR_MAX]);
 tok_status tok_add_beside(tokenizer *t, const tok_beside *beside, char err[TOK_ERR_MAX]);
 
-/* ---- one call of tok_encode */
+/* ---- the state of one call of tok_encode */
 typedef struct tok_node tok_node;
 typedef struct tok_work {
     const tokenizer *t;
     tok_ids ids;
     tok_text normalized, other, word;
-    tok_node *nodes; /* of the search for the best pieces */
+    tok_node *nodes; /* nodes of the search for the best pieces */
     int64_t n_nodes;
     bool nodes_failed;
-    int64_t front;        /* bytes at the start of the normalized text that come from the first character of the text */
+    int64_t front;        /* bytes at the front of the normalized text that come from the text's first character */
     int64_t unknown_from; /* start of a run of unknown characters; -1: none */
     bool after_unknown;
     int (*cancelled)(void *context); /* may be NULL */
     void *context;
-    int64_t until_asked; /* bytes of work until the next call of cancelled */
+    int64_t until_asked; /* bytes to process before the next call of `cancelled` */
     bool stopped;
 } tok_work;
 
 /* cancel.c: call the callback. Return false if the call is cancelled. */
 bool tok_ask(tok_work *w);
-/* Count bytes of work. Return false once the call is cancelled; every loop over a text must then end. */
+/* Record that this many bytes were processed. Return false once the call has been cancelled; every loop over a text
+ * must then end. */
 static inline bool tok_goes_on(tok_work *w, int64_t bytes)
 {
     w->until_asked -= bytes;
     return w->until_asked > 0 || tok_ask(w);
 }
 
-/* added.c: call part for each stretch of text without added tokens, in order, and append the added tokens between
- * them. */
+/* added.c: call `part` for each stretch of text between added tokens, in order, and append the added tokens. */
 void tok_split_added(tok_work *w, const tok_matcher *matcher, const char *text, int64_t size,
                      void (*part)(tok_work *w, const char *text, int64_t size, int64_t from));
-/* normalize_json.c: normalize a text by the steps of a tokenizer.json, to w->normalized. On input *front is the
- * number of characters of text that come from the first character of the original text; on output, the number of
- * such characters in the normalized text, or less than 1. */
+/* normalize_json.c: apply the normalizer of a tokenizer.json to a text; the result is w->normalized. On input, *front
+ * is the number of characters of `text` that come from the first character of the original text; on output, it is that
+ * number for the normalized text, or less than 1. */
 void tok_normalize_json(tok_work *w, const char *text, int64_t size, int64_t *front);
-/* normalize_sentencepiece.c: normalize a text by the rules of SentencePiece, to w->normalized. */
+/* normalize_sentencepiece.c: apply the rules of SentencePiece to a text; the result is w->normalized. */
 void tok_normalize_sentencepiece(tok_work *w, const char *text, int64_t size);
-/* Normalize only the characters of a text, without the rules for spaces, to *to. */
+/* Normalize only the characters of a text, without the rules for spaces; the result is *to. */
 void tok_normalize_characters(tok_work *w, tok_text *to, const char *text, int64_t size);
-/* unigram.c: append the tokens of the best pieces. */
+/* unigram.c: append the tokens of the best segmentation into pieces. */
 void tok_unigram(tok_work *w, const char *text, int64_t size);
 
 #endif

@@ -1,5 +1,5 @@
-/* read_beside.c -- reads the JSON files beside a spiece.model as transformers does: the number of tokens
- * <extra_id_N>, and tokens that were added later, such as <AA2fold> of ProstT5.
+/* read_beside.c -- reads the JSON files beside a spiece.model, like transformers: the number of tokens <extra_id_N>,
+ * and tokens that were added later, such as <AA2fold> of ProstT5.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/io.h"
 #include "io/json.h"
@@ -57,14 +57,14 @@ tok_status tok_read_extra_ids(const tok_beside *beside, int32_t *extra_ids, char
 
 /* ---- special tokens */
 
-/* Add a token, a string or an object with "content", to a set. Return false if out of memory. */
+/* Add a token to a set. The token is a string or an object with "content". Return false if out of memory. */
 static bool collect_token(json_t *set, const json_t *value)
 {
     const char *text = json_string_value(json_is_object(value) ? json_object_get(value, "content") : value);
     return text == NULL || json_object_set_new(set, text, json_true()) == 0;
 }
 
-/* Add the special tokens of a file. */
+/* Add the special tokens that a file lists. */
 static bool collect_special(json_t *set, const json_t *root)
 {
     static const char *const keys[] = {"bos_token", "eos_token", "unk_token", "sep_token",
@@ -94,11 +94,11 @@ typedef struct adding {
 static tok_status refuse(const adding *a, const char *token, long long id, const char *why, int number)
 {
     char safe[200], name[60];
-    return tok_fail(a->err, TOK_DAMAGED, "%s: \"%s\" has the number %lld: %s %d",
+    return tok_fail(a->err, TOK_DAMAGED, "%s: \"%s\" has the number %lld; %s %d",
                     io_safe(safe, sizeof safe, a->file->name), io_safe(name, sizeof name, token), id, why, number);
 }
 
-/* Set the normalized form of a token that is found in the normalized text. */
+/* Set the normalized form of a token that is searched for in the normalized text. */
 static tok_status set_normalized(const adding *a, tok_added *added, const char *token)
 {
     tok_work w = {.t = a->t};
@@ -126,11 +126,11 @@ static tok_status add_one(adding *a, const char *token, const json_t *value)
     const int32_t known = tok_id(t, token, size);
     const long long id = json_integer_value(value);
     if (!json_is_integer(value))
-        return refuse(a, token, id, "must be an integer, at least", a->first);
+        return refuse(a, token, id, "it must be an integer of at least", a->first);
     if (size == 0 || size > TOK_MAX_PIECE)
-        return refuse(a, token, id, "the token is empty, or its size in bytes exceeds", TOK_MAX_PIECE);
+        return refuse(a, token, id, "the token is empty, or has more bytes than", TOK_MAX_PIECE);
     if (known >= 0 && id != known)
-        return refuse(a, token, id, "but in the model it is token", known);
+        return refuse(a, token, id, "in the model it is token", known);
     if (known >= 0 && t->tokens[known].type == TOK_UNUSED && t->tokens[known].special)
         return TOK_OK; /* <extra_id_N> */
     const int32_t count = (int32_t)(t->n_tokens - a->first);
@@ -147,7 +147,7 @@ static tok_status add_one(adding *a, const char *token, const json_t *value)
     return status;
 }
 
-/* Check that the numbers have no gap, and sort the pieces again. */
+/* Check that the token numbers have no gap, and sort the pieces again. */
 static tok_status finish(adding *a)
 {
     tokenizer *t = a->t;
@@ -169,7 +169,7 @@ static tok_status add_all(adding *a, json_t *root)
     char safe[200];
     if (n > TOK_MAX_TOKENS - (size_t)t->n_tokens)
         return tok_fail(a->err, TOK_DAMAGED,
-                        "%s: it adds %zu tokens to the %d of the model: must be at most %d in total",
+                        "%s: it adds %zu tokens to the %d of the model; the total must be at most %d",
                         io_safe(safe, sizeof safe, a->file->name), n, t->n_tokens, TOK_MAX_TOKENS);
     tok_added *added = realloc(t->added, ((size_t)t->n_added + n + 1) * sizeof *added);
     if (added == NULL)

@@ -1,6 +1,6 @@
-/* read_json.c -- reads a tokenizer.json: the model, its pieces and the added tokens. read_steps.c reads its steps.
- * Everything that the library `tokenizers` refuses is refused, and features that T5 does not use. truncation and
- * padding are ignored.
+/* read_json.c -- reads a tokenizer.json: the model, its pieces and the added tokens. read_steps.c reads the normalizer
+ * and the other steps. A file is refused if the library `tokenizers` refuses it or if it uses features that T5 does not
+ * need. "truncation" and "padding" are ignored.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tokenizer/read_json.h"
 #include "io/io.h"
@@ -13,9 +13,9 @@
 
 /* ---- the model */
 
-/* Return the double that serde_json, which `tokenizers` uses, reads from the shortest digits of x. serde_json
- * divides an integer by a power of ten, so the result may be a neighbour of x. Comparisons of nearly equal sums of
- * scores depend on it. */
+/* Return the double that serde_json, the parser of `tokenizers`, reads from the shortest digits of x. serde_json
+ * divides an integer by a power of ten, so the result may be a neighbour of x. The difference decides between
+ * segmentations with nearly equal scores. */
 static double as_serde_reads(double x)
 {
     char text[40];
@@ -32,7 +32,7 @@ static double as_serde_reads(double x)
         if (*p < '0' || *p > '9')
             continue;
         significand = significand * 10 + (uint64_t)(*p - '0');
-        exponent -= p > text; /* count the digits after the point */
+        exponent -= p > text; /* count the digits after the decimal point */
     }
     if (exponent < -300 || exponent > 300)
         return x;
@@ -51,10 +51,10 @@ double tok_json_score(const json_t *score)
 static tok_status set_piece(tok_reader *r, int32_t id, const char *piece, int64_t size, double score)
 {
     if (size < 0 || size > TOK_MAX_PIECE)
-        return tok_reader_fail(r, TOK_DAMAGED, "model.vocab[%d] has %lld bytes: must be at most %d", id,
+        return tok_reader_fail(r, TOK_DAMAGED, "model.vocab[%d] has %lld bytes; it must have at most %d", id,
                                (long long)size, TOK_MAX_PIECE);
     if (!isfinite(score))
-        return tok_reader_fail(r, TOK_DAMAGED, "model.vocab[%d] has the score %g: must be finite", id, score);
+        return tok_reader_fail(r, TOK_DAMAGED, "model.vocab[%d] has the score %g; it must be finite", id, score);
     r->t->min_score = fmin(r->t->min_score, score);
     return tok_token_set(r->t, id, piece, size, TOK_NORMAL, score) ? TOK_OK : tok_reader_memory(r);
 }
@@ -68,7 +68,7 @@ static tok_status read_piece(tok_reader *r, const json_t *pair, int32_t id)
     return set_piece(r, id, json_string_value(piece), (int64_t)json_string_length(piece), tok_json_score(score));
 }
 
-/* Set all pieces from r->vocab. read_compact.c has checked the sizes. */
+/* Set all pieces from r->vocab. read_compact.c has already checked the sizes. */
 static tok_status take_pieces(tok_reader *r)
 {
     tok_status status = TOK_OK;
@@ -94,8 +94,7 @@ static tok_status read_pieces(tok_reader *r, const json_t *vocab)
     tokenizer *t = r->t;
     const size_t n = r->vocab != NULL ? (size_t)r->vocab->n : json_array_size(vocab);
     if (!json_is_array(vocab) || n < 1 || n > TOK_MAX_TOKENS)
-        return tok_reader_fail(r, TOK_DAMAGED, "model.vocab has %zu pieces: must be a list of 1 to %d", n,
-                               TOK_MAX_TOKENS);
+        return tok_reader_fail(r, TOK_DAMAGED, "model.vocab has %zu pieces; it must have 1 to %d", n, TOK_MAX_TOKENS);
     if (!tok_tokens_make(t, (int32_t)n))
         return tok_reader_memory(r);
     t->min_score = INFINITY;
@@ -107,7 +106,7 @@ static tok_status read_pieces(tok_reader *r, const json_t *vocab)
     if (!tok_pieces_trie(t, &t->pieces, is_piece))
         return tok_reader_memory(r);
     if (t->pieces.units == NULL)
-        return tok_reader_fail(r, TOK_DAMAGED, "model.vocab has only empty pieces");
+        return tok_reader_fail(r, TOK_DAMAGED, "model.vocab has only empty pieces; at least one must have a byte");
     for (int byte = 0; byte < 256; byte++) {
         char text[8];
         t->byte_ids[byte] = tok_trie_exact(&t->pieces, text, sprintf(text, "<0x%02X>", (unsigned)byte));
@@ -122,7 +121,7 @@ static tok_status read_model(tok_reader *r, const json_t *model)
     if (status == TOK_OK && strcmp(type, "Unigram") != 0) {
         char safe[60];
         status =
-            tok_reader_fail(r, TOK_DAMAGED, "model \"%s\" is not supported: must be Unigram, as in T5, mT5 and UMT5",
+            tok_reader_fail(r, TOK_DAMAGED, "model \"%s\" is not supported; it must be Unigram, as in T5, mT5 and UMT5",
                             io_safe(safe, sizeof(safe), type));
     }
     if (status == TOK_OK)
@@ -134,7 +133,7 @@ static tok_status read_model(tok_reader *r, const json_t *model)
     const json_t *unk = json_object_get(model, "unk_id");
     const long long id = json_integer_value(unk);
     if (!json_is_integer(unk) || id < 0 || id >= r->t->n_tokens)
-        return tok_reader_fail(r, TOK_DAMAGED, "model.unk_id is %s%lld: must be an integer from 0 to %d",
+        return tok_reader_fail(r, TOK_DAMAGED, "model.unk_id is %s%lld; it must be an integer from 0 to %d",
                                json_is_integer(unk) ? "" : "missing, or ", id, r->t->n_tokens - 1);
     r->t->unk = (int32_t)id;
     return TOK_OK;
@@ -142,26 +141,25 @@ static tok_status read_model(tok_reader *r, const json_t *model)
 
 /* ---- added tokens */
 
-/* Set the normalized form of a token, which is found in the normalized text and read by the decoder. */
+/* Set the normalized form of a token. The encoder searches for it in the normalized text, and the decoder reads it. */
 static tok_status set_normalized(tok_reader *r, tok_added *added)
 {
     tokenizer *t = r->t;
     tok_work w = {.t = t};
     int64_t front = 1;
-    tok_text content = {0}; /* a copy, because growing t->names moves it */
+    tok_text content = {0}; /* a copy, because growing t->names moves the text */
     tok_text_add(&content, tok_named(t, added->content), added->size);
     if (!content.failed)
         tok_normalize_json(&w, content.bytes, content.size, &front);
     tok_status status = TOK_OK;
     if (w.normalized.too_long || w.other.too_long) {
         status = tok_reader_fail(
-            r, TOK_DAMAGED, "the normalizer makes more than 64 times as many bytes, plus 1024, from added token %d",
-            added->id);
+            r, TOK_DAMAGED, "the normalizer turns the N bytes of added token %d into more than 64 N + 1024", added->id);
     } else if (content.failed || w.normalized.failed || w.other.failed) {
         status = tok_reader_memory(r);
     } else if (w.normalized.size == 0) {
         status = tok_reader_fail(r, TOK_DAMAGED,
-                                 "added token %d is empty after normalization: set \"normalized\": false", added->id);
+                                 "added token %d is empty after normalization; set \"normalized\": false", added->id);
     } else if (w.normalized.size != added->size ||
                memcmp(w.normalized.bytes, content.bytes, (size_t)added->size) != 0) {
         added->content = tok_name(t, w.normalized.bytes, w.normalized.size);
@@ -206,8 +204,9 @@ static tok_status add_token(tok_reader *r, const json_t *token, int32_t index, i
     const json_t *id = json_object_get(token, "id");
     added.id = known >= 0 ? known : *next_id;
     if (!json_is_integer(id) || json_integer_value(id) != added.id)
-        return tok_reader_fail(r, TOK_DAMAGED, "%s has id %lld: must be %d, the number of its piece or the next number",
-                               where, (long long)json_integer_value(id), added.id);
+        return tok_reader_fail(r, TOK_DAMAGED,
+                               "%s has id %lld; it must be %d, the number of its piece or the next number", where,
+                               (long long)json_integer_value(id), added.id);
     if (known < 0 && (++*next_id > TOK_MAX_TOKENS || !tok_token_set(t, added.id, content, size, TOK_UNUSED, 0)))
         return tok_reader_memory(r);
     t->tokens[added.id].special = special;
@@ -226,8 +225,8 @@ static tok_status read_added(tok_reader *r, const json_t *list)
     if (list != NULL && !json_is_array(list))
         return tok_reader_fail(r, TOK_DAMAGED, "added_tokens must be a list");
     if (n > TOK_MAX_TOKENS - (size_t)t->n_tokens)
-        return tok_reader_fail(r, TOK_DAMAGED, "%zu added_tokens and %d pieces: must be at most %d in total", n,
-                               t->n_tokens, TOK_MAX_TOKENS);
+        return tok_reader_fail(r, TOK_DAMAGED, "there are %zu added_tokens and %d pieces; the total must be at most %d",
+                               n, t->n_tokens, TOK_MAX_TOKENS);
     int32_t next_id = t->n_tokens;
     t->added = calloc(n + 1, sizeof(*t->added));
     if (t->added == NULL || !tok_tokens_make(t, t->n_tokens + (int32_t)n))
@@ -241,8 +240,8 @@ static tok_status read_added(tok_reader *r, const json_t *list)
     return status;
 }
 
-/* `tokenizers` skips a token if the text that the decoder reads is a special token. So a special token that the
- * normalizer changes may not be skipped. */
+/* `tokenizers` skips a token if the text that its decoder reads is a special token. So a special token that the
+ * normalizer changes is not always skipped. */
 static void set_skipped(tokenizer *t)
 {
     for (int32_t k = 0; k < t->n_added; k++) {

@@ -1,5 +1,5 @@
-/* read_json.h -- functions of the files that read a tokenizer.json. Each reads a JSON value, and reports errors in one
- * line.
+/* read_json.h -- functions shared by the files that read a tokenizer.json. Each reads a JSON value and reports an error
+ * in one line.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_TOKENIZER_READ_JSON_H
 #define RELPOS_TOKENIZER_READ_JSON_H
@@ -26,8 +26,8 @@ tok_status tok_reader_fail(const tok_reader *r, tok_status status, const char *f
     __attribute__((format(printf, 3, 4)));
 tok_status tok_reader_memory(const tok_reader *r);
 
-/* Read a member of an object. An absent string is an error; an absent boolean leaves *to unchanged. `where` names the
- * object in messages. */
+/* Read a member of an object. A missing string is an error; a missing boolean leaves *to unchanged. Messages call the
+ * object `where`. */
 tok_status tok_json_string(const tok_reader *r, const json_t *object, const char *where, const char *key,
                            const char **text, int64_t *size);
 tok_status tok_json_bool(const tok_reader *r, const json_t *object, const char *where, const char *key, bool *to);
@@ -39,7 +39,7 @@ tok_status tok_json_type(const tok_reader *r, const json_t *object, const char *
 /* Return a score of the JSON as `tokenizers` reads it. */
 double tok_json_score(const json_t *score);
 
-/* Read a tokenizer.json. If vocab is not NULL, it has the pieces. */
+/* Read a tokenizer.json. If vocab is not NULL, take the pieces from it. */
 tok_status tok_read_json_with(tokenizer *t, const char *data, int64_t size, const tok_vocab *vocab, const char *name,
                               char err[TOK_ERR_MAX]);
 

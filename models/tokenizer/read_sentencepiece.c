@@ -1,5 +1,5 @@
-/* read_sentencepiece.c -- reads a SentencePiece model, a message of protocol buffers (sentencepiece_model.proto), with
- * all bounds checked. Unused fields are skipped.
+/* read_sentencepiece.c -- reads a SentencePiece model, a message of protocol buffers (sentencepiece_model.proto). All
+ * bounds are checked; fields that are not needed are skipped.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/io.h"
 #include "tokenizer/parts.h"
@@ -88,11 +88,11 @@ static tok_status damaged(const reader *r, const char *where)
 
 static tok_status wrong_type(const reader *r, const char *what, int wire, int wanted)
 {
-    return tok_fail(r->err, TOK_DAMAGED, "%s: %s has wire type %d: must be %d (it is not a SentencePiece model)",
+    return tok_fail(r->err, TOK_DAMAGED, "%s: %s has wire type %d; it must be %d (it is not a SentencePiece model)",
                     r->name, what, wire, wanted);
 }
 
-/* Contents of a message SentencePiece. */
+/* The fields of a SentencePiece message: one piece. */
 typedef struct piece {
     bytes text;
     float score;
@@ -125,16 +125,16 @@ static tok_status check_piece(const reader *r, int32_t id, const piece *p)
 {
     const int64_t size = p->text.end - p->text.at;
     if (size < 1 || size > TOK_MAX_PIECE)
-        return tok_fail(r->err, TOK_DAMAGED, "%s: piece %d has %lld bytes: must be 1 to %d (the file is damaged)",
+        return tok_fail(r->err, TOK_DAMAGED, "%s: piece %d has %lld bytes; it must have 1 to %d (the file is damaged)",
                         r->name, id, (long long)size, TOK_MAX_PIECE);
     if (!tok_utf8_valid(p->text.at, size) || memchr(p->text.at, 0, (size_t)size) != NULL)
         return tok_fail(r->err, TOK_DAMAGED, "%s: piece %d must be UTF-8 without NUL (the file is damaged)", r->name,
                         id);
     if (!isfinite(p->score))
-        return tok_fail(r->err, TOK_DAMAGED, "%s: piece %d has the score %g: must be finite (the file is damaged)",
+        return tok_fail(r->err, TOK_DAMAGED, "%s: piece %d has the score %g; it must be finite (the file is damaged)",
                         r->name, id, (double)p->score);
     if (p->type < TOK_NORMAL || p->type > TOK_BYTE)
-        return tok_fail(r->err, TOK_DAMAGED, "%s: piece %d has type %llu: must be 1 to 6 (the file is damaged)",
+        return tok_fail(r->err, TOK_DAMAGED, "%s: piece %d has type %llu; it must be 1 to 6 (the file is damaged)",
                         r->name, id, (unsigned long long)p->type);
     return TOK_OK;
 }
@@ -155,22 +155,23 @@ static tok_status add_piece(reader *r, int32_t id, const piece *p)
 {
     tokenizer *t = r->t;
     if (!tok_token_set(t, id, p->text.at, p->text.end - p->text.at, (tok_type)p->type, (double)p->score))
-        return tok_fail(r->err, TOK_FAILED, "%s: out of memory for piece %d", r->name, id);
+        return tok_fail(r->err, TOK_FAILED, "%s: out of memory while reading piece %d", r->name, id);
     if (p->type == TOK_NORMAL)
         t->min_score = fmin(t->min_score, (double)p->score);
     t->tokens[id].special = p->type == TOK_CONTROL;
     if (p->type == TOK_UNKNOWN) {
         if (t->unk >= 0)
-            return tok_fail(r->err, TOK_DAMAGED,
-                            "%s: pieces %d and %d both have type unknown: only one may (the file is damaged)", r->name,
-                            t->unk, id);
+            return tok_fail(
+                r->err, TOK_DAMAGED,
+                "%s: pieces %d and %d both have type unknown; only one piece may have it (the file is damaged)",
+                r->name, t->unk, id);
         t->unk = id;
     }
     if (p->type == TOK_BYTE) {
         const int byte = byte_of(p);
         if (byte < 0)
             return tok_fail(r->err, TOK_DAMAGED,
-                            "%s: piece %d has type byte: must be \"<0x00>\" to \"<0xFF>\" (the file is damaged)",
+                            "%s: piece %d has type byte; it must be \"<0x00>\" to \"<0xFF>\" (the file is damaged)",
                             r->name, id);
         t->byte_ids[byte] = id;
     }
@@ -217,7 +218,7 @@ static tok_status read_trainer(reader *r, bytes b)
     static const char *const types[] = {"unknown", "Unigram", "BPE", "word", "char"};
     if (model != 1)
         return tok_fail(r->err, TOK_DAMAGED,
-                        "%s: its model type is %llu, %s: must be 1, Unigram (use a model of spm_train "
+                        "%s: its model type is %llu, %s; it must be 1, Unigram (use a model of spm_train "
                         "--model_type=unigram)",
                         r->name, (unsigned long long)model, types[model < 5 ? model : 0]);
     return TOK_OK;
@@ -254,7 +255,7 @@ static tok_status read_denormalizer(reader *r, bytes b)
     return TOK_OK;
 }
 
-/* Read every field except the pieces, which are only counted. */
+/* Read every field except the pieces; only count these. */
 static tok_status read_specs(reader *r, bytes b, int32_t *n_pieces)
 {
     tok_status status = TOK_OK;
@@ -266,7 +267,7 @@ static tok_status read_specs(reader *r, bytes b, int32_t *n_pieces)
         switch (f.number) {
         case 1:
             if (++*n_pieces > TOK_MAX_TOKENS)
-                return tok_fail(r->err, TOK_DAMAGED, "%s: it has more than %d pieces (the maximum)", r->name,
+                return tok_fail(r->err, TOK_DAMAGED, "%s: it has more than %d pieces (use a model with fewer)", r->name,
                                 TOK_MAX_TOKENS);
             break;
         case 2: status = read_trainer(r, f.content); break;
@@ -278,7 +279,7 @@ static tok_status read_specs(reader *r, bytes b, int32_t *n_pieces)
     return status;
 }
 
-/* Add the tokens <extra_id_N>; the last is <extra_id_0>. */
+/* Add the tokens <extra_id_N> in descending order; the last is <extra_id_0>. */
 static bool add_extra(tokenizer *t, int32_t extra_ids)
 {
     const int32_t first = t->n_tokens;
@@ -305,7 +306,7 @@ static bool is_user_defined(const tok_entry *token)
     return token->type == TOK_USER_DEFINED;
 }
 
-/* Return the control piece of a given name, or of the usual name; -1 if there is none. */
+/* Return the number of the control piece called `name`, or `usual` if name is absent; -1 if there is none. */
 static int32_t control(const tokenizer *t, bytes name, const char *usual)
 {
     const int64_t size = name.end - name.at;
@@ -318,7 +319,8 @@ static tok_status check_model(const reader *r, int32_t n)
     const tokenizer *t = r->t;
     if (t->unk < 0)
         return tok_fail(r->err, TOK_DAMAGED,
-                        "%s: none of its %d pieces has type unknown: one must (the file is damaged)", r->name, n);
+                        "%s: none of its %d pieces has type unknown; one piece must have it (the file is damaged)",
+                        r->name, n);
     for (int byte = 0; byte < 256; byte++)
         if ((t->byte_ids[byte] >= 0) != t->byte_fallback)
             return tok_fail(r->err, TOK_DAMAGED,
@@ -341,8 +343,9 @@ static tok_status make_parts(reader *r, int32_t extra_ids, const tok_beside *bes
                                 : (int32_t)strlen(usual);
     t->unk_surface = tok_name(t, given ? r->unk_surface.at : usual, t->unk_surface_size);
     if (t->unk_surface_size > MAX_SURFACE)
-        return tok_fail(r->err, TOK_DAMAGED, "%s: unk_surface has %d bytes: must be at most %d (the file is damaged)",
-                        r->name, t->unk_surface_size, MAX_SURFACE);
+        return tok_fail(r->err, TOK_DAMAGED,
+                        "%s: unk_surface has %d bytes; it must have at most %d (the file is damaged)", r->name,
+                        t->unk_surface_size, MAX_SURFACE);
     const bool added = t->unk_surface >= 0 && add_extra(t, extra_ids) && tok_pieces_trie(t, &t->pieces, is_searched) &&
                        tok_pieces_trie(t, &t->user_defined, is_user_defined);
     status = added ? tok_tokens_sort(t, r->name, r->err) : TOK_OK;
@@ -351,7 +354,7 @@ static tok_status make_parts(reader *r, int32_t extra_ids, const tok_beside *bes
     if (status != TOK_OK)
         return status;
     if (!added || !tok_matchers_make(t))
-        return tok_fail(r->err, TOK_FAILED, "%s: out of memory for %d pieces", r->name, t->n_tokens);
+        return tok_fail(r->err, TOK_FAILED, "%s: out of memory while reading %d pieces", r->name, t->n_tokens);
     if (!tok_utf8_valid(tok_named(t, t->unk_surface), t->unk_surface_size))
         return tok_fail(r->err, TOK_DAMAGED, "%s: unk_surface must be UTF-8 (the file is damaged)", r->name);
     if (t->pieces.units == NULL)
@@ -369,13 +372,13 @@ tok_status tok_read_sentencepiece(tokenizer *t, const char *data, int64_t size, 
     reader r = {.t = t, .name = name, .err = err};
     const bytes all = {data, data + size};
     t->dummy_prefix = t->remove_extra = t->escape = true;
-    t->min_score = (double)FLT_MAX; /* the initial value in SentencePiece */
+    t->min_score = (double)FLT_MAX; /* initial value as in SentencePiece */
     int32_t n = 0;
     tok_status status = read_specs(&r, all, &n);
     if (status == TOK_OK && n == 0)
         return tok_fail(err, TOK_DAMAGED, "%s: it has no pieces (it is not a SentencePiece model)", name);
     if (status == TOK_OK && !tok_tokens_make(t, n))
-        return tok_fail(err, TOK_FAILED, "%s: out of memory for %d pieces", name, n);
+        return tok_fail(err, TOK_FAILED, "%s: out of memory while reading %d pieces", name, n);
     if (status == TOK_OK)
         status = read_pieces(&r, all);
     if (status == TOK_OK)

@@ -1,4 +1,4 @@
-/* read_steps.c -- reads the steps of a tokenizer.json: normalizer, pre_tokenizer, post_processor and decoder. An
+/* read_steps.c -- reads the steps in a tokenizer.json: normalizer, pre_tokenizer, post_processor and decoder. An
  * unknown step is an error, because skipping it would change the tokens.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/io.h"
@@ -10,7 +10,7 @@
 static tok_status unknown(const tok_reader *r, const char *where, const char *type, const char *known)
 {
     char safe[60];
-    return tok_reader_fail(r, TOK_DAMAGED, "%s \"%s\" is not supported: %s", where, io_safe(safe, sizeof(safe), type),
+    return tok_reader_fail(r, TOK_DAMAGED, "%s \"%s\" is not supported; %s", where, io_safe(safe, sizeof(safe), type),
                            known);
 }
 
@@ -59,8 +59,8 @@ static int base64_digit(char c)
                                   : -1;
 }
 
-/* Decode base64. Return false unless the text has groups of four digits, "=" only as padding at the end, and no
- * leftover bits. */
+/* Decode base64. Return false if the text does not consist of groups of four digits, has "=" other than as final
+ * padding, or leaves bits over. */
 static bool base64(tok_text *to, const char *text, int64_t size)
 {
     if (size % 4 != 0)
@@ -90,7 +90,7 @@ static tok_status read_charsmap(tok_reader *r, const json_t *step)
     if (status != TOK_OK)
         return status;
     if (r->t->charsmap.n_units > 0)
-        return tok_reader_fail(r, TOK_DAMAGED, "the normalizer has two Precompiled steps: must be at most one");
+        return tok_reader_fail(r, TOK_DAMAGED, "the normalizer has two Precompiled steps; it must have at most one");
     tok_text map = {0};
     if (!base64(&map, text, size)) {
         status = tok_reader_fail(r, TOK_DAMAGED,
@@ -99,7 +99,7 @@ static tok_status read_charsmap(tok_reader *r, const json_t *step)
     } else if (map.failed) {
         status = tok_reader_memory(r);
     } else if (map.size == 0) {
-        status = tok_reader_fail(r, TOK_DAMAGED, "precompiled_charsmap is empty: remove the Precompiled step");
+        status = tok_reader_fail(r, TOK_DAMAGED, "precompiled_charsmap is empty; remove the Precompiled step");
     } else {
         char what[256];
         snprintf(what, sizeof(what), "%s: precompiled_charsmap", r->name);
@@ -122,7 +122,7 @@ static tok_status read_replace(const tok_reader *r, const json_t *step, const ch
     if (status != TOK_OK)
         return status;
     if (*pattern_size == 0)
-        return tok_reader_fail(r, TOK_DAMAGED, "%s has an empty pattern: must have at least one character", where);
+        return tok_reader_fail(r, TOK_DAMAGED, "%s has an empty pattern; it must have at least one character", where);
     *pattern = copy(text, *pattern_size);
     status = tok_json_string(r, step, where, "content", &text, content_size);
     if (status != TOK_OK)
@@ -135,7 +135,8 @@ static tok_status one_normalizer(tok_reader *r, const json_t *step, const char *
 {
     tokenizer *t = r->t;
     if (t->n_norms == TOK_MAX_STEPS)
-        return tok_reader_fail(r, TOK_DAMAGED, "the normalizer has more than %d steps (the maximum)", TOK_MAX_STEPS);
+        return tok_reader_fail(r, TOK_DAMAGED, "the normalizer has too many steps; it must have at most %d",
+                               TOK_MAX_STEPS);
     tok_norm *norm = &t->norms[t->n_norms];
     if (strcmp(type, "Precompiled") == 0)
         return read_charsmap(r, step);
@@ -151,9 +152,9 @@ static tok_status one_normalizer(tok_reader *r, const json_t *step, const char *
                               &norm->content_size, &regex);
         norm->kind = regex ? TOK_NORM_SPACES : TOK_NORM_REPLACE;
         if (status == TOK_OK && regex && strcmp(norm->pattern, " {2,}") != 0)
-            return unknown(r, "the regular expression", norm->pattern, "must be \" {2,}\"");
+            return unknown(r, "the regular expression", norm->pattern, "it must be \" {2,}\"");
     } else {
-        return unknown(r, "normalizer", type, "must be Precompiled, Strip, Replace or Sequence");
+        return unknown(r, "normalizer", type, "it must be Precompiled, Strip, Replace or Sequence");
     }
     if (status == TOK_OK)
         t->n_norms++;
@@ -165,7 +166,7 @@ tok_status tok_read_normalizer(tok_reader *r, const json_t *normalizer)
     return each(r, normalizer, "normalizer", "normalizers", one_normalizer);
 }
 
-/* ---- pre_tokenizer, and the decoder of the same name */
+/* ---- pre_tokenizer, and the decoder step of the same name */
 
 static tok_status read_meta(const tok_reader *r, const json_t *step, const char **text, int64_t *size,
                             tok_prepend *prepend, bool *split)
@@ -175,14 +176,14 @@ static tok_status read_meta(const tok_reader *r, const json_t *step, const char 
         return status;
     uint32_t c;
     if (*size == 0 || tok_utf8(*text, *size, &c) != *size)
-        return tok_reader_fail(r, TOK_DAMAGED, "replacement of Metaspace has %lld bytes: must be one character",
+        return tok_reader_fail(r, TOK_DAMAGED, "replacement of Metaspace has %lld bytes; it must be one character",
                                (long long)*size);
     *prepend = TOK_PREPEND_ALWAYS;
     const json_t *scheme = json_object_get(step, "prepend_scheme");
     const char *name = json_string_value(scheme);
     if (scheme != NULL) {
         if (name == NULL || (strcmp(name, "always") != 0 && strcmp(name, "first") != 0 && strcmp(name, "never") != 0))
-            return unknown(r, "prepend_scheme", name != NULL ? name : "", "must be always, first or never");
+            return unknown(r, "prepend_scheme", name != NULL ? name : "", "it must be always, first or never");
         *prepend = name[0] == 'a' ? TOK_PREPEND_ALWAYS : name[0] == 'f' ? TOK_PREPEND_FIRST : TOK_PREPEND_NEVER;
     }
     bool space = true;
@@ -192,7 +193,7 @@ static tok_status read_meta(const tok_reader *r, const json_t *step, const char 
         status = tok_json_bool(r, step, "Metaspace", "split", split);
     if (status == TOK_OK && !space && scheme != NULL && *prepend != TOK_PREPEND_NEVER)
         return tok_reader_fail(r, TOK_DAMAGED,
-                               "add_prefix_space is false, but prepend_scheme is \"%s\": must be \"never\"", name);
+                               "add_prefix_space is false, but prepend_scheme is \"%s\"; it must be \"never\"", name);
     if (!space)
         *prepend = TOK_PREPEND_NEVER;
     return status;
@@ -206,7 +207,7 @@ static tok_status one_pre_tokenizer(tok_reader *r, const json_t *step, const cha
         return TOK_OK;
     }
     if (strcmp(type, "Metaspace") != 0 || t->meta)
-        return unknown(r, "pre_tokenizer", type, "must be WhitespaceSplit, one Metaspace, or both in this order");
+        return unknown(r, "pre_tokenizer", type, "it must be WhitespaceSplit, one Metaspace, or both in this order");
     const char *text;
     int64_t size;
     tok_status status = read_meta(r, step, &text, &size, &t->prepend, &t->meta_split);
@@ -225,7 +226,7 @@ tok_status tok_read_pre_tokenizer(tok_reader *r, const json_t *pre_tokenizer)
 
 /* ---- post_processor */
 
-/* Read the numbers of a special token of a template. */
+/* Read the token numbers of a special token in a template. */
 static tok_status read_special(tok_reader *r, const json_t *template, const json_t *item, int32_t *to, int *n)
 {
     const char *id;
@@ -242,9 +243,9 @@ static tok_status read_special(tok_reader *r, const json_t *template, const json
         const json_t *value = json_array_get(ids, k);
         const long long number = json_integer_value(value);
         if (!json_is_integer(value) || number < 0 || number > INT32_MAX || *n == TOK_MAX_AROUND)
-            return tok_reader_fail(r, TOK_DAMAGED,
-                                   "\"%s\" of the post_processor has id %lld: must be 0 to %d, and at most %d ids",
-                                   safe, number, INT32_MAX, TOK_MAX_AROUND);
+            return tok_reader_fail(
+                r, TOK_DAMAGED, "\"%s\" of the post_processor has id %lld; ids must be 0 to %d, and at most %d of them",
+                safe, number, INT32_MAX, TOK_MAX_AROUND);
         to[(*n)++] = (int32_t)number;
     }
     return TOK_OK;
@@ -254,7 +255,7 @@ static tok_status one_post_processor(tok_reader *r, const json_t *step, const ch
 {
     tokenizer *t = r->t;
     if (strcmp(type, "TemplateProcessing") != 0 || t->n_before + t->n_after > 0)
-        return unknown(r, "post_processor", type, "must be one TemplateProcessing");
+        return unknown(r, "post_processor", type, "it must be one TemplateProcessing");
     const json_t *single = json_object_get(step, "single");
     bool after = false;
     for (size_t k = 0; k < json_array_size(single); k++) {
@@ -269,7 +270,7 @@ static tok_status one_post_processor(tok_reader *r, const json_t *step, const ch
             return status;
     }
     if (!after)
-        return tok_reader_fail(r, TOK_DAMAGED, "\"single\" of the post_processor has no Sequence: must have one");
+        return tok_reader_fail(r, TOK_DAMAGED, "\"single\" of the post_processor has no Sequence; it must have one");
     return TOK_OK;
 }
 
@@ -284,7 +285,8 @@ static tok_status one_decoder(tok_reader *r, const json_t *decoder, const char *
 {
     tokenizer *t = r->t;
     if (t->n_steps == TOK_MAX_STEPS)
-        return tok_reader_fail(r, TOK_DAMAGED, "the decoder has more than %d steps (the maximum)", TOK_MAX_STEPS);
+        return tok_reader_fail(r, TOK_DAMAGED, "the decoder has too many steps; it must have at most %d",
+                               TOK_MAX_STEPS);
     tok_decode_step *step = &t->steps[t->n_steps];
     tok_status status = TOK_OK;
     if (strcmp(type, "Metaspace") == 0) {
@@ -304,23 +306,24 @@ static tok_status one_decoder(tok_reader *r, const json_t *decoder, const char *
         status = read_replace(r, decoder, "decoder Replace", &step->pattern, &step->pattern_size, &step->content,
                               &step->content_size, &regex);
         if (status == TOK_OK && regex)
-            return unknown(r, "the regular expression", step->pattern, "a decoder must not have any");
+            return unknown(r, "the regular expression", step->pattern, "a decoder must not have one");
     } else if (strcmp(type, "ByteFallback") == 0) {
         for (int k = 0; k < t->n_steps; k++)
             if (t->steps[k].kind == TOK_DECODE_BYTES)
-                return tok_reader_fail(r, TOK_DAMAGED, "the decoder has ByteFallback twice: must be at most once");
+                return tok_reader_fail(r, TOK_DAMAGED,
+                                       "the decoder has ByteFallback twice; it must have it at most once");
         step->kind = TOK_DECODE_BYTES;
     } else if (strcmp(type, "Fuse") == 0) {
-        return TOK_OK; /* must be last, where it changes nothing */
+        return TOK_OK; /* allowed only as the last step, where it changes nothing */
     } else {
-        return unknown(r, "decoder", type, "must be Metaspace, Replace, ByteFallback, Fuse or Sequence");
+        return unknown(r, "decoder", type, "it must be Metaspace, Replace, ByteFallback, Fuse or Sequence");
     }
     if (status == TOK_OK)
         t->n_steps++;
     return status;
 }
 
-/* Return true if Fuse is the last step. It joins all tokens, so later steps would process another text. */
+/* Return true if Fuse is the last step. Fuse joins all tokens, so steps after it would process a different text. */
 static bool fuse_is_last(const json_t *decoder)
 {
     const json_t *list = json_object_get(decoder, "decoders");
@@ -335,7 +338,7 @@ static bool fuse_is_last(const json_t *decoder)
 tok_status tok_read_decoder(tok_reader *r, const json_t *decoder)
 {
     if (!fuse_is_last(decoder))
-        return tok_reader_fail(r, TOK_DAMAGED, "the decoder has steps after Fuse: Fuse must be last");
+        return tok_reader_fail(r, TOK_DAMAGED, "the decoder has steps after Fuse; Fuse must be last");
     if (decoder == NULL || json_is_null(decoder))
         r->t->steps[r->t->n_steps++].kind = TOK_DECODE_JOIN;
     return each(r, decoder, "decoder", "decoders", one_decoder);

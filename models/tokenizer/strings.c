@@ -21,14 +21,14 @@ bool tok_text_grow(tok_text *t, int64_t more)
     if (t->failed || more > most - t->size) {
         t->too_long = t->too_long || (!t->failed && t->limit > 0);
         t->failed = true;
-        t->capacity = t->size; /* nothing more fits */
+        t->capacity = t->size; /* stop: nothing more fits */
         return false;
     }
     const int64_t wanted = t->size + more + t->size / 2 + 64, capacity = wanted < most ? wanted : most;
     char *bytes = realloc(t->bytes, (size_t)capacity);
     if (bytes == NULL) {
         t->failed = true;
-        t->capacity = t->size; /* nothing more fits */
+        t->capacity = t->size; /* stop: nothing more fits */
         return false;
     }
     t->bytes = bytes;
@@ -50,8 +50,8 @@ bool tok_ids_grow(tok_ids *t)
     return true;
 }
 
-/* Return the number of bytes of a character with this first byte, by Unicode's table of well-formed sequences, and
- * set the range of its second byte. */
+/* Return the number of bytes of the character that begins with this byte, and set the allowed range of its second byte
+ * (Unicode, table of well-formed byte sequences). */
 static int expected(unsigned char first, unsigned char *low, unsigned char *high)
 {
     *low = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
@@ -63,7 +63,7 @@ static int expected(unsigned char first, unsigned char *low, unsigned char *high
     return first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
 }
 
-/* Return the number of valid bytes at text, of a character of *n bytes. */
+/* Return how many bytes at text are valid for one character; *n is the number of bytes that the whole character has. */
 static int right_bytes(const char *text, int64_t size, int *n)
 {
     unsigned char low, high;

@@ -10,8 +10,8 @@
 tok_status tok_fail(char err[TOK_ERR_MAX], tok_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* A growing text. If out of memory, or if the text would exceed its limit, failed is set and nothing more is added.
- * So the caller can check once, at the end. */
+/* A growing text. If memory runs out or the text would exceed its limit, `failed` is set and later additions do
+ * nothing. So it suffices to check `failed` once, at the end. */
 typedef struct tok_text {
     char *bytes;
     int64_t size, capacity;
@@ -20,14 +20,15 @@ typedef struct tok_text {
     bool too_long; /* failed because of the limit, not memory */
 } tok_text;
 
-/* Return the max bytes that the rules of a tokenizer may make of a text or a token of `size` bytes. The rules of T5
- * models make at most 13 bytes per byte (U+FDFA), but a file may have several rules that each make a thousand. */
+/* Return the max bytes that the rules of a tokenizer may produce from a text or token of `size` bytes. The rules of T5
+ * models produce at most 13 bytes per byte (for U+FDFA), but a file may contain several rules that each produce a
+ * thousand. */
 static inline int64_t tok_growth_limit(int64_t size)
 {
     return 64 * size + 1024;
 }
 
-bool tok_text_grow(tok_text *t, int64_t more); /* make space for `more` more bytes */
+bool tok_text_grow(tok_text *t, int64_t more); /* make space for `more` bytes after the current end */
 
 /* Clear a text and set its limit. */
 static inline void tok_text_begin(tok_text *t, int64_t limit)
@@ -53,7 +54,7 @@ static inline void tok_text_add_byte(tok_text *t, char byte)
         t->bytes[t->size++] = byte;
 }
 
-/* A growing array of token numbers; failed as in tok_text. */
+/* A growing array of token numbers; `failed` works as in tok_text. */
 typedef struct tok_ids {
     int32_t *ids;
     int64_t n, capacity;
@@ -68,9 +69,10 @@ static inline void tok_ids_add(tok_ids *t, int32_t id)
         t->ids[t->n++] = id;
 }
 
-/* Read the valid character at text. Return its number of bytes; 0 if it is not valid. */
+/* Read the character at text. Return its number of bytes; 0 if it is not valid UTF-8. */
 int tok_utf8(const char *text, int64_t size, uint32_t *character);
-/* If tok_utf8 returns 0: return the number of bytes, at least 1, of the incomplete character, for one U+FFFD. */
+/* After tok_utf8 returned 0, return the number of bytes, at least 1, that one U+FFFD replaces: those of the incomplete
+ * character. */
 int tok_utf8_broken(const char *text, int64_t size);
 bool tok_utf8_valid(const char *text, int64_t size);
 
@@ -78,6 +80,6 @@ bool tok_utf8_valid(const char *text, int64_t size);
 #define TOK_META        "\xe2\x96\x81" /* U+2581, which represents a space in pieces */
 enum { TOK_META_SIZE = 3, TOK_REPLACEMENT_SIZE = 3 };
 
-bool tok_is_space(uint32_t character); /* property White_Space of Unicode */
+bool tok_is_space(uint32_t character); /* property White_Space in Unicode */
 
 #endif

@@ -8,11 +8,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A tokenizer. It is immutable, so any number of threads can use it concurrently. */
+/* A tokenizer. It is immutable, so several threads can use it concurrently. */
 typedef struct tokenizer tokenizer;
 
-/* Status of a call. On failure err has one line that states what was given, the bound and what to do, and every result
- * is NULL or 0. */
+/* Status of a call. On failure err contains one line that states what was given, the bound and what to do. Every result
+ * is then NULL or 0. */
 #define TOK_ERR_MAX 512
 typedef enum tok_status {
     TOK_OK = 0,
@@ -23,8 +23,8 @@ typedef enum tok_status {
     TOK_CANCELLED = -5 /* the callback cancelled the call */
 } tok_status;
 
-/* Read a tokenizer. path is a file, or a directory with a tokenizer.json or (used if there is no tokenizer.json) a
- * spiece.model. A file that begins with "{" is a tokenizer.json; other files are SentencePiece models or from
+/* Read a tokenizer from a file, or from a directory with a tokenizer.json or, if there is none, a spiece.model. A file
+ * that begins with "{" is read as a tokenizer.json; any other file as a SentencePiece model or as the output of
  * tok_compact.
  *
  * tokenizer.json   gives the tokens of the library `tokenizers` of Hugging Face (0.23.3); truncation and padding are
@@ -36,46 +36,49 @@ typedef enum tok_status {
  * extra_ids is ignored for a tokenizer.json, which lists its extra tokens. */
 tok_status tok_open(tokenizer **made, const char *path, int32_t extra_ids, char err[TOK_ERR_MAX]);
 
-/* Read a tokenizer from memory, which the caller may free afterwards. name is the name of the file in err. */
+/* Read a tokenizer from memory; the caller may free the memory afterwards. name is the name of the file for messages in
+ * err. */
 tok_status tok_open_memory(tokenizer **made, const void *data, int64_t size, const char *name, int32_t extra_ids,
                            char err[TOK_ERR_MAX]);
 
-/* Files beside a spiece.model; text NULL: there is no such file. */
+/* A file that may exist beside a spiece.model; text is NULL if it does not. */
 typedef struct tok_file {
     const char *text;
     int64_t size;
     const char *name; /* for messages */
 } tok_file;
 typedef struct tok_beside {
-    tok_file added_tokens;       /* added_tokens.json: {"token": number}; numbers continue after those of the model */
-    tok_file tokenizer_config;   /* tokenizer_config.json: "extra_ids", which replaces the argument; special tokens */
+    tok_file added_tokens;       /* added_tokens.json: {"token": number}; numbers continue after the model's tokens */
+    tok_file tokenizer_config;   /* tokenizer_config.json: special tokens; "extra_ids" overrides the argument */
     tok_file special_tokens_map; /* special_tokens_map.json: special tokens */
 } tok_beside;
 
-/* Like tok_open_memory, and read the files beside a spiece.model as transformers does. Special tokens are found in the
- * original text, other added tokens in the text after its characters were normalized. Ignored for a tokenizer.json. */
+/* Like tok_open_memory, but also read the files beside a spiece.model, like transformers. Special tokens are found in
+ * the original text; other added tokens are found after normalizing the characters of the text. For a tokenizer.json
+ * these files are ignored. */
 tok_status tok_open_beside(tokenizer **made, const void *data, int64_t size, const char *name, int32_t extra_ids,
                            const tok_beside *beside, char err[TOK_ERR_MAX]);
 
 /* Convert a tokenizer.json to a form that tok_open_memory opens several times faster, on machines with the same byte
- * order. *made has *made_size bytes; the caller frees it with free(). For other tokenizers, which are fast already,
+ * order. *made has *made_size bytes; the caller frees it with free(). Other tokenizers already open fast: for them
  * *made is NULL and *made_size is 0. */
 tok_status tok_compact(const char *data, int64_t size, char **made, int64_t *made_size, char err[TOK_ERR_MAX]);
 
-/* Make the tokenizer of ByT5, which has no file: <pad>, </s>, <unk>, then the 256 bytes, then extra_ids tokens,
- * beginning with <extra_id_0> (ByT5: 125). */
+/* Make the tokenizer of ByT5, which needs no file. Its tokens are <pad>, </s>, <unk>, the 256 bytes, and then extra_ids
+ * tokens that begin with <extra_id_0> (ByT5: 125). */
 tok_status tok_open_bytes(tokenizer **made, int32_t extra_ids, char err[TOK_ERR_MAX]);
 
 void tok_close(tokenizer *t); /* t may be NULL */
 
-/* Encode size bytes of text, which may contain NUL. With special, add the tokens that the model expects around a text
- * (T5: </s> at the end). *ids has *n token numbers, and is not NULL even if *n is 0; the caller frees it with free().
+/* Encode `size` bytes of text, which may contain NUL. With `special`, add the tokens that the model expects around a
+ * text (T5: </s> at the end). *ids receives *n token numbers, and is not NULL even if *n is 0; the caller frees it with
+ * free().
  *
- * Bytes that are not UTF-8 become U+FFFD, one for each maximal part of a character, as Unicode recommends and Python
- * and Rust do. With a spiece.model there is one for each byte, as in SentencePiece. ByT5 encodes any bytes unchanged.
- * Time and memory are linear in size. In addition to the result, short words take about 3 bytes of memory per byte of
- * text. A long stretch of overlapping pieces takes up to 27 bytes per byte of normalized text (a space has 3 bytes).
- * TOK_DAMAGED: the normalizer of the file made more than 64 * size + 1024 bytes of the text. */
+ * Bytes that are not UTF-8 become U+FFFD: one for each maximal part of a character, as Unicode recommends and as Python
+ * and Rust do. With a spiece.model it is one for each byte, as in SentencePiece. ByT5 encodes all bytes unchanged. Time
+ * and memory are linear in size. Besides the result, short words take about 3 bytes of memory per byte of text. A long
+ * stretch of overlapping pieces takes up to 27 bytes per byte of normalized text (in which a space has 3 bytes).
+ * TOK_DAMAGED means that the normalizer of the file produced more than 64 * size + 1024 bytes from the text. */
 tok_status tok_encode(const tokenizer *t, const char *text, int64_t size, bool special, int32_t **ids, int64_t *n,
                       char err[TOK_ERR_MAX]);
 
@@ -86,19 +89,20 @@ tok_status tok_encode_watched(const tokenizer *t, const char *text, int64_t size
                               char err[TOK_ERR_MAX]);
 
 /* Decode n token numbers. *text is valid UTF-8 of *size bytes, followed by NUL; the caller frees it with free(). With
- * skip_special, special tokens are skipped. Numbers without a piece are skipped as in `tokenizers`, because a model may
- * have more rows than its tokenizer has tokens. A negative number is TOK_ARGUMENT. */
+ * skip_special, special tokens are skipped. Numbers without a piece are skipped, as in `tokenizers`, because a model
+ * may have more rows than its tokenizer has tokens. A negative number gives TOK_ARGUMENT. */
 tok_status tok_decode(const tokenizer *t, const int32_t *ids, int64_t n, bool skip_special, char **text, int64_t *size,
                       char err[TOK_ERR_MAX]);
 
 /* Return the number of tokens; their numbers are 0 to tok_size(t) - 1. */
 int32_t tok_size(const tokenizer *t);
 
-/* Return the piece of a token, such as "▁the", "</s>" or "<0x0A>"; NULL for a number without a piece. It belongs to the
- * tokenizer. NUL follows its *size bytes, which may contain NUL; size may be NULL. */
+/* Return the piece of a token, such as "▁the", "</s>" or "<0x0A>"; NULL for a number without a piece. The tokenizer
+ * owns the piece. It has *size bytes, which may include NUL, and is followed by NUL; size may be NULL. */
 const char *tok_piece(const tokenizer *t, int32_t id, int64_t *size);
-/* Write the text of a token of a spiece.model to `to`, which needs space for the bytes of its piece. Return the size of
- * the text, or 0 for a number without a piece. The text of "▁the" is " the", that of "<0x0A>" is a line feed. */
+/* Write the text of a token of a spiece.model to `to`, which must have room for as many bytes as its piece has. Return
+ * the size of the text, or 0 for a number without a piece. For example, the text of "▁the" is " the", and the text of
+ * "<0x0A>" is a line feed. */
 int64_t tok_token_text(const tokenizer *t, int32_t id, char *to);
 /* Return the number of a piece, or -1. */
 int32_t tok_id(const tokenizer *t, const char *piece, int64_t size);

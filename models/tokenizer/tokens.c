@@ -1,4 +1,4 @@
-/* tokens.c -- the list of tokens with their pieces, which readers fill, and lookups in it.
+/* tokens.c -- the list of tokens and their pieces: functions for the readers that fill it, and for lookups.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/io.h"
 #include "tokenizer/parts.h"
@@ -42,7 +42,8 @@ static int by_key(const void *a, const void *b)
     return tok_key_order(a, b);
 }
 
-/* A token, and the first eight bytes of its piece as a number, which differ for most pieces. */
+/* A token, and the first eight bytes of its piece as a number. Most pieces differ in this number, so comparing it is
+ * usually enough. */
 typedef struct sorting {
     uint64_t first;
     int32_t id;
@@ -56,8 +57,8 @@ static uint64_t first_bytes(const tok_key *key)
     return first;
 }
 
-/* Sort by the first eight bytes with a stable radix sort, several times faster than qsort. `from` and `to` have n
- * elements each; return the one with the result. */
+/* Sort by the first eight bytes with a stable radix sort, which is several times faster than qsort. `from` and `to`
+ * have n elements each; return whichever contains the result. */
 static sorting *sort_by_first(sorting *from, sorting *to, int64_t n)
 {
     static const size_t values = 256;
@@ -78,7 +79,7 @@ static sorting *sort_by_first(sorting *from, sorting *to, int64_t n)
     return from;
 }
 
-/* Return the sorted pieces for which takes() is true (takes NULL: all); NULL if out of memory. */
+/* Return the sorted pieces for which takes() is true (takes = NULL: all pieces); NULL if out of memory. */
 static tok_key *sorted_keys(const tokenizer *t, bool (*takes)(const tok_entry *), int64_t *n)
 {
     const size_t most = (size_t)t->n_tokens + 1;
@@ -113,14 +114,14 @@ tok_status tok_tokens_sort(tokenizer *t, const char *name, char err[TOK_ERR_MAX]
     t->by_piece = keys != NULL ? malloc(((size_t)n + 1) * sizeof(int32_t)) : NULL;
     if (t->by_piece == NULL) {
         free(keys);
-        return tok_fail(err, TOK_FAILED, "%s: out of memory for %d tokens", name, t->n_tokens);
+        return tok_fail(err, TOK_FAILED, "%s: out of memory while sorting %d tokens", name, t->n_tokens);
     }
     tok_status status = TOK_OK;
     for (int64_t k = 0; k < n && status == TOK_OK; k++) {
         t->by_piece[k] = keys[k].value;
         if (k > 0 && tok_key_order(&keys[k - 1], &keys[k]) == 0) {
             char safe[80];
-            status = tok_fail(err, TOK_DAMAGED, "%s: tokens %d and %d are both \"%s\": pieces must be unique", name,
+            status = tok_fail(err, TOK_DAMAGED, "%s: tokens %d and %d are both \"%s\"; pieces must be unique", name,
                               keys[k - 1].value, keys[k].value, io_safe(safe, sizeof(safe), keys[k].bytes));
         }
     }

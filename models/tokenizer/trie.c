@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BLOCK = 256, OPEN_BLOCKS = 16 }; /* only the last OPEN_BLOCKS blocks are searched for free units */
+enum { BLOCK = 256, OPEN_BLOCKS = 16 }; /* free units are searched for only in the last OPEN_BLOCKS blocks */
 
-/* A node whose children are not placed yet. Keys first … end-1 have the same first `depth` bytes. */
+/* A node whose children have no place yet. Keys first … end-1 share their first `depth` bytes. */
 typedef struct node {
     int64_t first, end;
     int64_t depth;
@@ -17,9 +17,9 @@ typedef struct node {
 typedef struct builder {
     tok_trie_unit *units;
     bool *base_taken;     /* indexed by base */
-    int32_t *next, *last; /* circular list of the free units of open blocks */
+    int32_t *next, *last; /* circular list of the free units in the open blocks */
     int64_t n_units, capacity;
-    int32_t free_one; /* an element of that list; -1: the list is empty */
+    int32_t free_one; /* some element of that list; -1: the list is empty */
     node *nodes;      /* stack */
     int64_t n_nodes, nodes_capacity;
 } builder;
@@ -53,7 +53,7 @@ static bool is_free(const builder *b, int64_t unit)
     return (b->units[unit].entry & TOK_TRIE_USED) == 0;
 }
 
-/* Append a block, and close the oldest open block, whose free units stay unused. */
+/* Append a block, and close the oldest open block; its remaining free units stay unused. */
 static bool add_block(builder *b)
 {
     const int64_t old = b->n_units, n = old + BLOCK;
@@ -94,7 +94,7 @@ static bool fits(const builder *b, int64_t base, const unsigned char *labels, in
     return true;
 }
 
-/* Find a base for children with these labels. Return -1 if out of memory. */
+/* Find a base for which the units of all these labels are free. Return -1 if out of memory. */
 static int64_t find_base(builder *b, const unsigned char *labels, int n)
 {
     if (b->free_one >= 0) {
@@ -123,7 +123,7 @@ static bool push(builder *b, node of)
     return true;
 }
 
-/* Place the children of a node, and push children that have children. */
+/* Place the children of a node, and push those that have children themselves. */
 static bool place(builder *b, tok_trie *trie, const tok_key *keys, node parent)
 {
     unsigned char labels[256];
@@ -143,7 +143,7 @@ static bool place(builder *b, tok_trie *trie, const tok_key *keys, node parent)
         trie->root = (uint32_t)base;
     else
         b->units[parent.unit].base = (uint32_t)base;
-    for (int k = n - 1; k >= 0; k--) { /* place all children before any of their children */
+    for (int k = n - 1; k >= 0; k--) { /* all children are placed before any of their children */
         const int64_t unit = base ^ labels[k];
         unlink_unit(b, unit);
         node child = {starts[k], starts[k + 1], parent.depth + 1, unit};

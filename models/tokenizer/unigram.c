@@ -1,15 +1,16 @@
 /* unigram.c -- splits a text into the pieces with the largest sum of scores, by the Viterbi algorithm. Kudo 2018,
  * "Subword Regularization", section 3.2.
  *
- * The text is processed in windows. If no piece spans a position, every path goes through it, and the tokens before
- * it are final. Memory is therefore proportional to the longest stretch of overlapping pieces, rarely more than a
- * word.
+ * The text is processed in windows. If no piece extends across a position, every segmentation splits the text there, so
+ * the tokens before it are final. Memory is therefore proportional to the longest stretch of overlapping pieces, which
+ * is rarely longer than a word.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tokenizer/parts.h"
 
 #include <stdlib.h>
 
-/* Before the window is complete: the best path that ends at a byte. Afterwards: the piece that begins there. */
+/* One byte of a window. While the window grows: the best path that ends here. Afterwards: the piece that begins
+ * here. */
 struct tok_node {
     double score;
     int32_t id, length; /* last piece of the path; length 0: no path ends here */
@@ -41,8 +42,8 @@ static bool has_bytes(const tokenizer *t, const char *text, int64_t size)
     return true;
 }
 
-/* Append the token of a run of unknown characters, text[unknown_from .. end). `tokenizers` joins them, and looks up the
- * result. */
+/* Append the token for a run of unknown characters, text[unknown_from .. end). Like `tokenizers`, join the run and look
+ * up the result. */
 static void end_unknown(tok_work *w, const char *text, int64_t end)
 {
     const tokenizer *t = w->t;
@@ -78,8 +79,8 @@ static void add_token(tok_work *w, const char *text, int64_t at, int32_t id, int
     w->after_unknown = unknown;
 }
 
-/* Append the tokens of the window text[from .. end). Trace the path back from its end, and move each piece to the
- * node where it begins. */
+/* Append the tokens of the window text[from .. end). To do so, trace the best path back from its end, and record each
+ * piece at the node where it begins. */
 static void add_window(tok_work *w, const char *text, int64_t from, int64_t end)
 {
     tok_node *nodes = w->nodes, last = nodes[end - from];
@@ -97,8 +98,8 @@ static void add_window(tok_work *w, const char *text, int64_t from, int64_t end)
     }
 }
 
-/* Update a node if the new path has a larger score. SentencePiece sums scores in float (single), `tokenizers` in
- * double; rounding decides between nearly equal sums. */
+/* Update a node if the new path has a larger score. SentencePiece sums scores in float (`single`), `tokenizers` in
+ * double; the rounding decides between nearly equal sums. */
 static inline void offer(tok_node *node, double score, int32_t id, int64_t length, bool single)
 {
     if (single)
@@ -113,18 +114,18 @@ static inline void offer(tok_node *node, double score, int32_t id, int64_t lengt
 static inline double score_of(const tokenizer *t, int32_t id, int64_t length, bool single)
 {
     const tok_entry *token = &t->tokens[id];
-    if (single && token->type == TOK_USER_DEFINED) /* larger than the score of any other piece */
+    if (single && token->type == TOK_USER_DEFINED) /* user-defined pieces get a larger score than all others */
         return (double)(float)((double)length * 0.1 - 0.1);
     return token->score;
 }
 
-/* Return the number of bytes of a character, by its first byte. */
+/* Return the number of bytes of a character with this first byte. */
 static inline int character_size(unsigned char first)
 {
     return first < 0xc0 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : first < 0xf8 ? 4 : 1;
 }
 
-/* Update the nodes at the ends of all pieces that begin at text[at]. Update *reach, the furthest end of a piece. */
+/* Update the nodes at which a piece that begins at text[at] ends. Update *reach, the furthest such end. */
 static inline bool offer_pieces(tok_work *w, const char *text, int64_t size, int64_t from, int64_t at, int64_t *reach,
                                 bool single)
 {
@@ -162,8 +163,8 @@ static inline bool offer_pieces(tok_work *w, const char *text, int64_t size, int
     return true;
 }
 
-/* In long texts scores become so large that float cannot distinguish pieces. SentencePiece 0.2.3 restarts at 0 below
- * this score. */
+/* In long texts the sums become so large that float cannot distinguish pieces. SentencePiece 0.2.3 subtracts the sum
+ * when it falls below this score. */
 #define REBASE (-100000.0)
 static void rebase(tok_work *w, int64_t at, int64_t reach)
 {
@@ -182,7 +183,7 @@ static inline void search(tok_work *w, const char *text, int64_t size, bool sing
     for (int64_t at = 0; at < size;) {
         if (!tok_goes_on(w, 1))
             return;
-        if (at == reach && at > from) { /* no piece spans this position */
+        if (at == reach && at > from) { /* no piece extends across this position */
             add_window(w, text, from, at);
             w->nodes[0].score = w->nodes[at - from].score;
             from = at;

@@ -1,4 +1,4 @@
-# aarch64.cmake -- use Debian's cross compiler for AArch64, the libraries unpacked by tools/arm64.sh, and qemu to run the tests.
+# aarch64.cmake -- use Debian's cross compiler for AArch64, the libraries from tools/arm64.sh, and qemu to run the tests.
 # SPDX-License-Identifier: Apache-2.0
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)

@@ -1,7 +1,8 @@
-# libraries.cmake -- find the libraries that the models, the program and the tests need; the library relpos needs none of them.
-# Sets models, program and RELPOS_BUILD_TESTS; a missing library turns off what needs it, and relpos_report_skipped says so.
+# libraries.cmake -- find the libraries that the models, the program and the tests need. The library relpos needs none of them.
+# Sets models, program and RELPOS_BUILD_TESTS. If a library is missing, the targets that need it are turned off, and
+# relpos_report_skipped lists them.
 # SPDX-License-Identifier: Apache-2.0
-set(models OFF) # the library relpos_t5 and what it consists of
+set(models OFF) # build relpos_t5 and the libraries that it contains
 set(skipped)
 set(missing)
 if(RELPOS_BUILD_CLI OR RELPOS_BUILD_TESTS)
@@ -43,7 +44,7 @@ if(RELPOS_BUILD_CLI OR RELPOS_BUILD_TESTS)
     set(RELPOS_BUILD_TESTS OFF)
   endif()
 endif()
-set(program OFF) # the program, and the tests, which link all of it except main
+set(program OFF) # build the program; the tests need it too, because they link all of it except main
 if(RELPOS_BUILD_CLI OR RELPOS_BUILD_TESTS)
   set(program ON)
 endif()

@@ -12,7 +12,7 @@ set_target_properties(relpos_python PROPERTIES OUTPUT_NAME _core PREFIX "" SUFFI
 install(TARGETS relpos_python LIBRARY DESTINATION relpos COMPONENT python)
 install(PROGRAMS python/relpos.script DESTINATION ${SKBUILD_SCRIPTS_DIR} RENAME relpos COMPONENT python)
 
-# relpos_t5 contains the program: Python loads relpos_t5 too, and io and the libraries below it are stored once.
+# Both Python and the program need io and the libraries below it. To store them only once, relpos_t5 contains the program.
 if(program)
   set_target_properties(relpos_cli PROPERTIES POSITION_INDEPENDENT_CODE ON EXCLUDE_FROM_ALL ON)
   target_sources(relpos_t5 PRIVATE $<TARGET_OBJECTS:relpos_cli>)
@@ -22,12 +22,12 @@ if(program)
   target_include_directories(relpos_program PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/models)
 endif()
 
-# A wheel has no symbolic links; each would be another copy.
+# A wheel cannot have symbolic links, so each link of a library would be a copy.
 set_target_properties(relpos PROPERTIES VERSION ${soversion})
 if(models)
   set_target_properties(relpos_t5 PROPERTIES VERSION ${soversion})
 endif()
-# Otherwise the build folder would be part of each build ID, and no two wheels would be equal.
+# Without this, the build folder would be part of each build ID, and wheels from two folders would differ.
 foreach(name relpos relpos_python relpos_t5 relpos_program)
   if(TARGET ${name})
     set_target_properties(${name} PROPERTIES BUILD_WITH_INSTALL_RPATH ON)
@@ -35,18 +35,19 @@ foreach(name relpos relpos_python relpos_t5 relpos_program)
 endforeach()
 
 # ---- size
-# No exceptions pass through C, debuggers have their own tables, and the linker drops unused functions.
+# Omit unwind tables, since no exceptions pass through C and debuggers have other tables. Let the linker drop unused functions.
 target_compile_options(relpos_flags INTERFACE -fno-asynchronous-unwind-tables -ffunction-sections -fdata-sections)
 set(drop_unused $<IF:$<BOOL:${APPLE}>,-Wl$<COMMA>-dead_strip,-Wl$<COMMA>--gc-sections>)
 target_link_options(relpos_flags INTERFACE ${drop_unused})
-# Sorted by name, the versions of one function for each instruction set lie within the 32 kB that deflate looks back: 0.07 MB.
+# Sorting functions by name puts the versions of a function for different instruction sets within the 32 kB window of deflate, which
+# saves 0.07 MB.
 if(NOT APPLE)
   target_link_options(relpos PRIVATE -Wl,--sort-section=name)
 endif()
-# Emulated AMX tiles serve tests only; they would be a fifth of the wheel.
+# Emulated AMX tiles are only for tests, and would be a fifth of the wheel.
 target_compile_definitions(relpos PRIVATE RPI_NO_AMX_EMULATED)
 set(emulated ${PROJECT_SOURCE_DIR}/src/isa/amx_emulated.c)
-# -Os for what runs once per call or serves checks, and for plain vectors, which only processors without AVX2 use.
+# -Os for code that runs once per call or only in checks, and for plain vectors, which only processors without AVX2 use.
 foreach(name generic generic_f64)
   set_source_files_properties(${PROJECT_SOURCE_DIR}/src/isa/${name}.c PROPERTIES COMPILE_OPTIONS "${kernel_options};-Os")
 endforeach()
@@ -58,11 +59,11 @@ if(models)
   set_source_files_properties(${linear_isa_sources} PROPERTIES COMPILE_OPTIONS "${kernel_options};${unchecked};-Os")
   target_compile_definitions(relpos_linear PRIVATE RPI_NO_AMX_EMULATED)
   list(APPEND emulated ${PROJECT_SOURCE_DIR}/models/linear/sets/amx_emulated.c)
-  target_compile_options(relpos_client INTERFACE -Os) # files and the program; the library computes
+  target_compile_options(relpos_client INTERFACE -Os) # for files and the program, which take little time
   set_source_files_properties(models/t5/layers.c models/t5/logits.c models/t5/attention.c PROPERTIES COMPILE_OPTIONS -O2)
 endif()
 set_source_files_properties(${emulated} PROPERTIES HEADER_FILE_ONLY ON)
-# One clone for AVX2 is enough. gcc: vectors without the rest of -O3 and without vector code for the last elements, as fast.
+# One clone for AVX2 is enough. With gcc, vectorizing without the rest of -O3, and without vector code for the last elements, is as fast.
 if(CMAKE_C_COMPILER_ID STREQUAL GNU)
   set(vectors -O2 -ftree-loop-vectorize -ftree-slp-vectorize -fvect-cost-model=dynamic --param=vect-epilogues-nomask=0)
 else()

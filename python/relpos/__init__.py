@@ -26,8 +26,9 @@ __version__ = _core.config()["version"]
 class Summary(NamedTuple):
     """A summary of the weights of each head, from `attention(..., summary=True)`.
 
-    profile   (..., Lq + Lk - 1): the mean weight of each offset key - query, from the lowest offset up
-    key_mass  (..., Lk): the sum of the weights that each key receives
+    profile   (..., Lq + Lk - 1): the mean weight of all pairs with the same offset key - query. Element t belongs to the offset
+              t - (Lq - 1 + q_offset). Masked pairs have weight 0
+    key_mass  (..., Lk): the sum of the weights of each key over all queries
     entropy   (..., Lq): the entropy of each row of weights, in nats
     """
 
@@ -52,18 +53,18 @@ def attention(q, k, v, *, bias=None, rope=None, relkey=None, relval=None, sink=N
               mask=None, lengths=None, segments=None, starts=None, ends=None, scale=None, softcap=None, softcap_after=False,
               q_offset=None, dropout=0.0, seed=0, return_weights=False, return_lse=False, summary=False, threads=None,
               precision="highest", out=None, layout="bhld", key_norms=None, progress=None, **unknown):
-    """Attention with relative positions: out = softmax(softcap_after(softcap(scale q k^T + relkey) + bias)) (v + relval).
+    """Compute attention with relative positions: out = softmax(softcap_after(softcap(scale q k^T + relkey) + bias)) (v + relval).
 
     q is (B, H, Lq, D), k (B, Hk, Lk, D) and v (B, Hk, Lk, Dv), where Hk divides H. You can omit B, or B and H, in all three: (H, L, D)
     or (L, D). Results then omit the same axes. Arrays can have any strides; if the last axis is not contiguous (for k: neither the
-    last axis nor the axis of keys), relpos reads a copy. Types are float32, float64, float16 and bfloat16 (torch, ml_dtypes); sums of
-    the last two are accumulated in float32. The offset of a pair is key - query = j - (i + q_offset).
+    last axis nor the axis of keys), relpos reads a copy. Types are float32, float64, float16 and bfloat16 (torch, ml_dtypes); float16
+    and bfloat16 are summed in float32. The offset of a pair is key - query = j - (i + q_offset).
 
     bias             a term, or a sum of terms: relpos.T5(table) + relpos.ALiBi()
     rope             RoPE, which rotates q and k
     relkey           a term added to the product of q and k: RelKey, XL or another from "Products with vectors" in docs/terms.md
     relval           RelValue, which adds vectors to v
-    sink             Sink, an extra logit in each row, which lowers the sum of the weights below one
+    sink             Sink, an extra logit in each row; the weights of a row then sum to less than one
     causal           only keys at or before the query
     window           (left, right): only keys from left before to right after the query; -1 = no limit, or None
     key_mask         (B, Lk) or broadcastable: non-zero keys are attended to
@@ -84,16 +85,17 @@ def attention(q, k, v, *, bias=None, rope=None, relkey=None, relval=None, sink=N
     out              array for the result
     key_norms        norms from relpos.key_norms, which let a call with few queries skip distant keys
     progress         True shows the progress of a long call: a tqdm bar if tqdm is installed, else a line on standard error if it is a
-                     terminal. A function is called with the fraction done. Only in the main thread
+                     terminal. A function is called with the fraction done. Calls outside the main thread report no progress
     layout           "bhld", or "blhd" if q, k, v and out are (B, L, H, D). The layout of other arrays and results does not change
 
     Returns out, or a Result with return_weights, return_lse (the log of the sum of exp of each row) or summary (see Summary). These
-    extra results are float64 for float64 inputs, else float32. Ctrl-C ends a long call; the content of `out` is then undefined.
+    extra results are float64 for float64 inputs, else float32. A query without keys has out 0, weights 0 and lse -inf (with a sink, its
+    logit). Ctrl-C ends a long call; the content of `out` is then undefined. Wrong arguments raise ValueError or TypeError.
 
-    With torch, out and lse have gradients by q, k, v and the learned arrays of terms. weights and summary have no gradient, and there
-    are no second derivatives: a backward pass through either raises, so use .detach() where you need only the numbers. torch.autocast
-    casts q, k and v unless they are float64, as for torch's scaled_dot_product_attention; learned arrays keep their types.
-    torch.jit.trace records an operator, so `import relpos.torch` before you load a saved trace. ONNX export raises.
+    With torch, out and lse have gradients with respect to q, k, v and the learned arrays of terms. weights and summary have no
+    gradient, and there are no second derivatives: a backward pass through either raises, so use .detach() where you need only the
+    numbers. torch.autocast casts q, k and v unless they are float64, as for torch's scaled_dot_product_attention; learned arrays keep
+    their types. torch.jit.trace records an operator, so `import relpos.torch` before you load a saved trace. ONNX export raises.
 
     >>> import numpy as np, relpos
     >>> q = k = v = np.eye(4, dtype=np.float32).reshape(1, 1, 4, 4)
@@ -136,18 +138,18 @@ def _swapped(name, x):
 
 
 def key_norms(k, v, *, norms=None, start=0):
-    """The largest Euclidean norm in each block of 64 keys, max sqrt(sum_x k[b, h, j, x]^2).
+    """Return the largest Euclidean norm in each block of 64 keys, max sqrt(sum_x k[b, h, j, x]^2).
 
     With these norms, a call with few queries, such as a decoding step, skips keys that are so far away that their weights are 0, as
-    with ALiBi and forget gates. Pass them to `attention` or to a call of a `Plan` as key_norms=; they do not change a bit of its
-    result. Compute them again when a key or value changes. The norm of a block is infinite, and its keys are always read, if a key or
-    value is NaN or infinite, or a key has an element beyond 1e15.
+    with ALiBi and forget gates. Pass them to `attention` or to a call of a `Plan` as key_norms=; the result keeps the same bits.
+    Compute them again when a key or value changes. If a key or value of a block is NaN or infinite, or an element of a key is beyond
+    1e15, the norm of the block is infinite, and its keys are always read.
 
     k and v are as in `attention`: (B, Hk, Lk, D), both without B, or both (Lk, D). The result is float32, (B, Hk, ceil(Lk / 64)),
     without the axes that k omits.
 
     norms    array for the result, float32 or float64; its last axis may be longer, for a cache that grows
-    start    number of keys that `norms` already covers; only later keys are read. 0 if norms is not given
+    start    number of keys that `norms` already covers; only later keys are read. Must be 0 without norms
 
     For pages (pages, Hk, 64 n keys per page, D) the norms are (pages, Hk, n), and a call with the table `pages` takes
     norms[pages].swapaxes(1, 2).reshape(B, Hk, -1). Raises ValueError if the axes of k, v and norms do not match or start is not in
@@ -172,8 +174,8 @@ def _results(found):
 
 
 class Gradients(NamedTuple):
-    """The gradients of one call. Gradients that `wanted` omits are None. `terms` has one dictionary for each term, in the order of the
-    keywords bias, rope, relkey, relval, sink; it maps the name of each learned array to its gradient."""
+    """The gradients of one call. A gradient that `wanted` omits is None. `terms` has one dictionary for each term, in the order of the
+    keywords bias, rope, relkey, relval, sink; the dictionary maps the name of each learned array to its gradient."""
 
     q: object
     k: object
@@ -182,13 +184,15 @@ class Gradients(NamedTuple):
 
 
 def attention_backward(dout, q, k, v, *, dlse=None, out=None, lse=None, wanted=None, progress=None, **options):
-    """Compute the gradients of sum(dout * out) by q, k, v and every learned array. torch cannot differentiate them further.
+    """Compute the gradients of sum(dout * out) with respect to q, k, v and every learned array. torch cannot differentiate them again.
 
-    dlse       (B, H, Lq), the gradient of the loss by lse: adds sum(dlse * lse) to the differentiated sum. A row without keys
-               contributes to neither sum, except that its dlse adds to the gradient of a sink
-    out, lse   results of the forward call; without them they are computed again
+    dout       (B, H, Lq, Dv), the gradient of the loss with respect to out
+    dlse       (B, H, Lq), the gradient of the loss with respect to lse: sum(dlse * lse) is added to the differentiated sum. A row
+               without keys contributes to neither sum, except that its dlse adds to the gradient of a sink
+    out, lse   results of the forward call; if you omit them, they are computed again
     wanted     names of the gradients to compute, such as ("q", "table"); default: all
-    options    the options of `attention`, with the same progress
+    progress   as in `attention`
+    options    the options of `attention`
 
     >>> import numpy as np, relpos
     >>> q = k = v = dout = np.ones((1, 2, 5, 4), np.float32)
@@ -202,15 +206,16 @@ def attention_backward(dout, q, k, v, *, dlse=None, out=None, lse=None, wanted=N
 
 class Plan:
     """A prepared problem for many calls, such as the steps of decoding. len_q and len_k are upper bounds. Everything that depends
-    only on positions and learned arrays, such as tables and the cosines of RoPE, is computed once; make a new Plan when a
+    only on positions and learned arrays, such as tables and the cosines of RoPE, is computed once; create a new Plan when a
     learned array changes.
 
     kv_heads defaults to heads, and dim_v to dim. `options` are the options of `attention` that define the result. A call takes q, k,
-    v, out, key_norms, progress and return_… as `attention` does. It can replace q_offset, and the mask arrays that the plan has.
+    v, out, key_norms, progress, return_weights, return_lse and summary as `attention` does. It can replace q_offset, and those mask
+    arrays that the plan was created with.
 
     With `pages`, k and v are caches (pages, Hk, keys per page, D), and row b of `pages`, integers (B, n), lists the pages of batch
-    entry b in order. len_k is the number of keys, by default all that the listed pages hold; `lengths` gives each batch entry its
-    own. If your caches are (pages, keys per page, Hk, D), pass k.transpose(1, 2), or k.swapaxes(1, 2) in NumPy.
+    entry b in order. len_k is the number of keys, by default all keys of the listed pages; `lengths` sets it for each batch entry.
+    If your caches are (pages, keys per page, Hk, D), pass k.transpose(1, 2), or k.swapaxes(1, 2) in NumPy.
 
     >>> import numpy as np, relpos
     >>> cache = np.ones((1, 8, 64, 16), np.float32)
@@ -259,14 +264,14 @@ def _plan_of(sizes, options):
 class Explanation(NamedTuple):
     """One row of attention, step by step, in float64.
 
-    raw        <q, k>, after the rotation if there is a RoPE
+    raw        <q, k>, with q and k rotated if there is a RoPE
     scaled     scale * raw
     bias       the sum of the biases
     score      the input of the softmax, -inf where masked
     weights    the softmax of score
     out        the output
     lse        the log of the sum of exp(score) and, with a sink, exp(sink)
-    parts      the summands of score by name, in the order in which they are added: "content" (scale * <q, k>), "rope", "relkey",
+    parts      the summands of score by name, in the order of addition: "content" (scale * <q, k>), "rope", "relkey",
                "deberta.k_pos", "softcap", "t5", "t5 2" for a second T5, "mask" (0 or -inf) and so on
     out_parts  the summands of out by name: "values", and "relval" with relpos.RelValue
     sink       the logit of the sink, or None
@@ -284,7 +289,7 @@ class Explanation(NamedTuple):
     sink: object
 
     def _columns(self):
-        """Return the columns of the table: raw scores, the parts, their sum, and the weights."""
+        """Return the columns of the table: raw products, the parts, the scores and the weights."""
         return {"raw": self.raw, **self.parts, "score": self.score, "weight": self.weights}
 
     def __repr__(self):
@@ -308,8 +313,8 @@ class Explanation(NamedTuple):
 
 
 def explain(q, k, v, *, query=-1, head=0, batch=0, **options):
-    """Compute one row of attention step by step, with the options of `attention`. The repr of the result is a table. Results have no
-    gradient in torch.
+    """Compute one row of attention step by step, with the shapes and options of `attention`, and return an Explanation, which prints as
+    a table. `query`, `head` and `batch` select the row; negative numbers count from the end. Results have no gradient in torch.
 
     >>> import numpy as np, relpos
     >>> q = k = v = np.ones((1, 1, 3, 4), np.float32)
@@ -327,7 +332,9 @@ def explain(q, k, v, *, query=-1, head=0, batch=0, **options):
 
 
 def bucket(offsets, *, buckets=32, max_distance=128, bidirectional=True, strategy="log"):
-    """Return the bucket of each offset key - query. strategy="log" gives exactly the buckets of T5.
+    """Return the bucket of each offset key - query, as int64 with the shape of `offsets`. strategy="log" gives exactly the buckets of
+    T5 (Raffel et al. 2020, section 2.1). With bidirectional=False, all keys after the query are in bucket 0. Raises TypeError for
+    offsets that are not integers, and ValueError for parameters out of range.
 
     >>> import relpos
     >>> relpos.bucket(range(-9, 10, 3))
@@ -344,7 +351,7 @@ def bucket(offsets, *, buckets=32, max_distance=128, bidirectional=True, strateg
 
 
 def __getattr__(name):
-    if name == "t5":  # imported on first use, since it loads a library that some builds do not have
+    if name == "t5":  # import it on first use, because it needs a library that some builds omit
         return importlib.import_module("relpos.t5")
     raise AttributeError(f"module 'relpos' has no attribute {name!r}")
 

@@ -1,4 +1,4 @@
-# Types for type checkers. The tests compare the names with __init__.py. SPDX-License-Identifier: Apache-2.0
+# Types for type checkers. A test compares the names with __init__.py. SPDX-License-Identifier: Apache-2.0
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, Generic, Literal, NamedTuple, TypedDict, TypeVar, Unpack, overload
 
@@ -44,7 +44,7 @@ class Summary(NamedTuple, Generic[A]):
     entropy: A
 
 class Result(NamedTuple, Generic[A]):
-    out: A  # out and lse have gradients in torch; the others, and second derivatives, raise
+    out: A  # In torch, out and lse have gradients; gradients of the other fields and second derivatives raise.
     weights: A | None
     lse: A | None
     summary: Summary[A] | None

@@ -6,7 +6,7 @@ import importlib.util
 import os
 import sys
 
-places = importlib.util.find_spec("relpos").submodule_search_locations  # an editable installation has two
+places = importlib.util.find_spec("relpos").submodule_search_locations  # an editable installation has two folders
 programs = [path for path in (os.path.join(place, "bin", "relpos") for place in places) if os.path.exists(path)]
 if not programs:
     sys.exit("relpos: this package was built without the program, because jansson, libzip or libpng was missing "

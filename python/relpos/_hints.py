@@ -1,4 +1,5 @@
-"""Suggestions for error messages: arguments that other libraries name differently, and terms. Also names of calls in torch's profiler.
+"""Suggestions for error messages: for arguments that other libraries name differently, and for arguments that must be terms. Also
+gives calls a name in torch's profiler.
 
 SPDX-License-Identifier: Apache-2.0"""
 import difflib
@@ -39,7 +40,7 @@ _HERE = {
 
 
 def meant(name, known=None):
-    """Return a suggestion for an unknown argument, or "". `known` lists the accepted names, by default the options of calls.
+    """Return a suggestion for an unknown argument, or "". `known` lists the accepted names, by default the options of attention().
 
     >>> meant("is_causal")
     '; use causal'
@@ -52,7 +53,7 @@ def meant(name, known=None):
     return f"; did you mean {near[0]}?" if near else ""
 
 
-_TERMS = {  # for each keyword: an example of a term, and the suggestion for an array
+_TERMS = {  # keyword: (an example of a term, the suggestion if the caller passes an array)
     "bias": ("relpos.T5(table)", "use relpos.Dense(x) to add an array x to the scores, or relpos.T5(x) if x is a table of T5"),
     "rope": ("relpos.RoPE()", "use relpos.RoPE(), which computes the angles"),
     "relkey": ("relpos.RelKey(table, left=8, right=8)", "use relpos.RelKey(x, left=r, right=r) for 2 r + 1 vectors x"),
@@ -107,6 +108,6 @@ def term_needed(keyword, given):
 def named(function, name):
     """Wrap a function so that torch's profiler, if it is recording, shows it under this name."""
     profiler = _modules.get("torch.autograd.profiler")
-    if profiler is None or not profiler._is_profiler_enabled or _modules["torch"].compiler.is_compiling():  # a graph has the name
+    if profiler is None or not profiler._is_profiler_enabled or _modules["torch"].compiler.is_compiling():  # graphs show the operator
         return function
     return profiler.record_function(name)(function)

@@ -1,4 +1,4 @@
-"""attention as a torch operator, for calls that are traced: by torch.compile, torch.export, torch.jit.trace or fake tensors.
+"""relpos.attention as a torch operator, for calls traced by torch.compile, torch.export, torch.jit.trace or fake tensors.
 
 SPDX-License-Identifier: Apache-2.0"""
 import functools
@@ -23,7 +23,7 @@ _versions.need("PyTorch", torch.__version__, "2.8", "relpos.torch and traced cal
 
 
 class _After:
-    """A module finder that calls a function with a module after its import."""
+    """A module finder that imports the module `name` and then calls `call` with it."""
 
     def __init__(self, name, call):
         self.name, self.call = name, call
@@ -44,7 +44,8 @@ class _After:
 
 
 def _after(name, call):
-    """Call a function with a torch module, now or after someone imports it. Importing it here would take a second or more."""
+    """Call `call` with the torch module `name`, now if it is loaded, otherwise once someone imports it. Importing it here would take a
+    second or more."""
     if name in sys.modules:
         call(sys.modules[name])
     else:
@@ -61,14 +62,15 @@ _FLAGS = ("softcap_after", "return_weights", "return_lse", "summary", *(name for
 _REALS = ("scale", "softcap", "dropout")
 _AS_INTEGER = "given"
 
-# The schema of an operator supports tensors, integers and strings, but not terms. So a call is encoded as a string with one line
-# "name|value|places" for each option. The places are indices into one list of tensors, or "-" for an absent array of a term. q_offset
-# and seed change from call to call, so they are passed as integers; in the string they would cause a new trace each time.
+# The schema of an operator supports tensors, integers and strings, but not terms. So the options of a call are encoded as a string with
+# one line "name|value|places" for each option. The places are indices into the operator's list of tensors, or "-" for an absent array
+# of a term. q_offset and seed change from call to call, so they are passed as integers; in the string they would cause a new trace each
+# time.
 
 
 @functools.lru_cache(256)
 def _read(text):
-    """Parse an encoded call into (name, value, places) of each option."""
+    """Parse encoded options into a list of (name, value, places)."""
     found = []
     for line in text.splitlines():
         name, value, places = line.split("|")
@@ -89,7 +91,7 @@ def _is_number(value):
 
 
 def _word(name, value):
-    """Encode the value of an option, which may be a NumPy number. The inverse of _value."""
+    """Encode the value of an option, which may be a NumPy number, for _value to decode."""
     if isinstance(value, str) and name == "precision":
         return value
     if name in _FLAGS and isinstance(value, (str, bytes, list, tuple, dict)):
@@ -119,11 +121,11 @@ def _options(text, arrays, q_offset, seed):
 
 
 def _plain(x):
-    """View a tensor subclass as a Tensor, since _core would redirect the subclass here again."""
+    """View a tensor subclass as a Tensor, since _core would send a subclass back to this module."""
     return x if x is None or type(x) is Tensor else x.as_subclass(Tensor)
 
 
-# The schema is written out, because versions of torch infer different types from annotations.
+# Versions of torch infer different schemas from annotations, so the schema is explicit.
 _INPUTS = "Tensor[] arrays, str options, SymInt q_offset, SymInt seed"
 
 
@@ -137,7 +139,8 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, arrays: Sequence[Tensor], option
 
 @_attention.register_vmap
 def _(info, in_dims, q, k, v, arrays, options, q_offset, seed):
-    """Run a vmapped call: as one batch if only q, k and v have the new axis and are (H, L, D), otherwise as one call per index."""
+    """Run a call under torch.vmap. If q, k and v are (H, L, D) and only they have the mapped axis, use it as the batch axis of one
+    call; otherwise make one call per index of the mapped axis."""
     if any(name == "dropout" and _value(name, value) for name, value, _ in _read(options)):
         raise RuntimeError("relpos.attention has no dropout under torch.vmap, since all samples would drop the same weights; set dropout=0")
     *of_qkv, of_arrays = in_dims[:4]
@@ -239,7 +242,7 @@ _backward.register_autograd(_refuse)
 
 
 def _flops(q, k, v, *_, **__):
-    """Count as torch counts scaled_dot_product_attention: all pairs, even masked ones, and no products of terms."""
+    """Count operations as torch does for scaled_dot_product_attention: count masked pairs too, and ignore the products of terms."""
     return 2 * math.prod(q[:-1]) * k[-2] * (q[-1] + v[-1])
 
 
@@ -256,12 +259,12 @@ _after("torch.utils.flop_counter", _register_flops)
 
 
 class TracedTerm(NamedTuple):
-    """A term created while torch.compile traces: its text and arrays. A compiled function that returns one calls _make, which
+    """A term created while torch.compile traces: its text and arrays. When a compiled function returns one, torch calls _make, which
     creates the real term."""
 
     text: str
     arrays: tuple
-    not_constant: object  # prevents torch.compile from folding a sum of constants, which it could not return
+    not_constant: object  # stops torch.compile from evaluating a sum of constant terms while it traces; it could not return the result
 
 
 _NOT_CONSTANT = types.SimpleNamespace()
@@ -271,7 +274,7 @@ TracedTerm.__add__, TracedTerm.__radd__ = _terms.Term.__add__, _terms.Term.__rad
 
 
 def terms_of(value):
-    """Return the terms of one keyword as a tuple. `value` is a term, a sum, or a traced term."""
+    """Return the terms of one keyword as a tuple. `value` is a term, a sum or a TracedTerm."""
     return value if isinstance(value, tuple) and not isinstance(value, TracedTerm) else (value,)
 
 
@@ -283,8 +286,8 @@ def _exports_onnx():
     return torch.onnx.is_in_onnx_export()
 
 
-# Otherwise torch.compile treats is_in_onnx_export as the constant False. torch.compiler.assume_constant_result sets the same
-# attribute, but imports torch._dynamo.
+# Without this attribute, torch.compile treats is_in_onnx_export as the constant False. torch.compiler.assume_constant_result sets the
+# attribute too, but imports torch._dynamo.
 _exports_onnx._dynamo_marked_constant = True
 
 
@@ -292,7 +295,7 @@ _NOT_NESTED = (*_ARRAYS, "q_offset", "out", "return_weights", "return_lse", "sum
 
 
 def _nested(q, k, v, *options):
-    """Attend with nested tensors (B, H, ragged L, D), as one packed sequence with a segment for each entry."""
+    """Compute attention of nested tensors (B, H, ragged L, D) as one packed sequence with a segment for each batch entry."""
     for name, x in (("q", q), ("k", k), ("v", v)):
         if not x.is_nested or x.layout != torch.jagged or x.dim() != 4 or x._ragged_idx != 2 or x.lengths() is not None:
             raise TypeError(f"{name}: if one of q, k and v is nested, all must be (B, H, ragged L, D) of layout torch.jagged; use "
@@ -311,7 +314,7 @@ def _nested(q, k, v, *options):
 
 
 def attention(q, k, v, *options):
-    """Replace _core.attention in a traced call."""
+    """Call the operator in place of _core.attention, while torch traces."""
     if any(getattr(x, "is_nested", False) for x in (q, k, v)):
         return _nested(q, k, v, *options)
     if _exports_onnx():
@@ -364,7 +367,7 @@ def _tensors(values):
 
 
 def dispatch(*values):
-    """Take over _core.attention while a torch dispatch mode, torch.func, torch.jit.trace or forward-mode differentiation is active."""
+    """Run a call of _core.attention while a torch dispatch mode, torch.func, torch.jit.trace or forward-mode differentiation is active."""
     traced = torch._C._len_torch_dispatch_stack() > 0 or torch.jit.is_tracing()
     for name, x in _tensors(values):
         if torch._C._functorch.is_functionaltensor(x):

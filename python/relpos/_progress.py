@@ -1,4 +1,4 @@
-"""Progress of a long call, reported to a function of the caller or shown to the user.  SPDX-License-Identifier: Apache-2.0"""
+"""Report the progress of a long call to a function, or show it to the user.  SPDX-License-Identifier: Apache-2.0"""
 import sys
 import time
 
@@ -42,7 +42,8 @@ class Shown:
 
 
 def reporting(call, name):
-    """Wrap a function of _core, whose last positional argument is `progress`, to show its progress. Graphs of torch report none."""
+    """Wrap a function of _core, whose last positional argument is `progress`, to show its progress. Under torch.compile, return the
+    function unchanged."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.compiler.is_compiling():
         return call

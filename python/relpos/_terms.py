@@ -1,4 +1,4 @@
-"""The position terms: one class for each kind of term of the C library, created from the facts that the library reports about it.
+"""The position terms. The module creates one class for each kind of term, from the description that the C library returns.
 
 SPDX-License-Identifier: Apache-2.0"""
 import inspect
@@ -9,14 +9,13 @@ import os
 from . import _core, _hints
 from ._examples import EXAMPLES
 
-_KEYWORDS = {"lambda": "lambda_"}  # keys that are keywords of Python
+_KEYWORDS = {"lambda": "lambda_"}  # C parameters whose names are keywords of Python
 
 
 class Term(_core.Term):
     """A position term: the base class of T5, ALiBi, RoPE and the others in `relpos.TERMS`.
 
-    A term is immutable. `a + b` adds two biases. `repr` shows a call that makes the same term, with the type and shape of each
-    array.
+    A term is immutable. `a + b` adds two biases. The repr is the call that creates the term, with the type and shape of each array.
 
     >>> import relpos
     >>> relpos.ALiBi() + relpos.LogDecay(0.5)
@@ -58,8 +57,8 @@ class Term(_core.Term):
         return {key: given.get(key, value) for key, value in _DEFAULTS[type(self)].items()}
 
     def matrix(self, lq, lk=None, **options):
-        """Return the biases as a float64 array (H, lq, lk). lk defaults to lq. Give `heads` if no array of the term has an axis of
-        heads; `q_offset` is as in `attention`.
+        """Return the biases as a float64 array (H, lq, lk). lk defaults to lq. Pass `heads` if the biases depend on the number of heads
+        and no array of the term has an axis of heads, as with ALiBi(). `q_offset` is as in `attention`.
 
         >>> import relpos
         >>> relpos.LogDecay(1.0).matrix(1, 3).round(2)
@@ -68,7 +67,7 @@ class Term(_core.Term):
         return _matrix(self, lq, lk, **options)
 
     def plot(self, lq=64, lk=None, *, head=0, ax=None, **options):
-        """Draw the biases of one head with matplotlib, and return the axes."""
+        """Draw the biases of one head with matplotlib, and return the axes. `options` are heads and q_offset of `matrix`."""
         return _plot(self, lq, lk, head, ax, options)
 
     def __add__(self, other):
@@ -78,7 +77,7 @@ class Term(_core.Term):
         return self + (() if isinstance(other, int) and other == 0 else other)  # sum(terms) starts at 0
 
     def __array_ufunc__(self, ufunc, *_, **__):
-        """Refuse array + term and array += term with a suggestion. array == term stays False."""
+        """Raise for array + term and array += term, with a suggestion. array == term returns False."""
         if ufunc.__name__ in ("equal", "not_equal"):
             return ufunc.__name__ == "not_equal"
         raise TypeError(_no_array(self))
@@ -101,7 +100,7 @@ class Term(_core.Term):
 
 
 def _no_array(terms):
-    """Return the message for an array combined with a term or a sum, with a suggestion for the keyword that accepts the term."""
+    """Return the message for `array + term`. It suggests the keyword of attention() that accepts the term."""
     keywords = [_info(term)["keyword"] for term in (terms if isinstance(terms, tuple) else (terms,))]
     keyword = next((name for name in keywords if name != "bias"), "bias")
     text = f"a term cannot be combined with an array; relpos.attention(q, k, v, {keyword}=term) computes with the term"
@@ -201,7 +200,7 @@ def _text(value):
 
 
 def _wants_gradient(value):
-    """Return true if a parameter requires a gradient. No call computes it, so _parameter raises rather than drop it silently."""
+    """Return true if a parameter is a tensor that requires a gradient. Parameters get no gradient, so _parameter raises."""
     if isinstance(value, (str, int, float, tuple, list)) or not getattr(value, "requires_grad", False):
         return False
     import torch
@@ -230,7 +229,7 @@ def _load(text, arrays):
 
 
 def _create(cls, text, arrays):
-    """Create any term. _operator.py substitutes another function while torch.compile traces."""
+    """Create a term. _operator.py replaces this function while torch.compile traces."""
     return _core.Term.__new__(cls, text, arrays)
 
 
@@ -239,8 +238,8 @@ def _info(term):
 
 
 def _signature(info):
-    """Return the positional and the keyword-only arguments of a kind, with their defaults. The learned arrays are positional, the
-    parameters and other arrays keyword-only. If there are no learned arrays, the first parameter is positional."""
+    """Return the positional and the keyword-only arguments of a kind of term, with their defaults. Learned arrays are positional;
+    parameters and other arrays are keyword-only. If a kind has no learned arrays, its first parameter is positional."""
     arrays = [(a["name"], a["presence"] != "needed", a["use"] == "learned") for a in info["arrays"]]
     by_position = [n if not optional else f"{n}=None" for n, optional, learned in arrays if learned]
     params = [_KEYWORDS.get(p["key"], p["key"]) + ("" if p["required"] else f"={_value(p['default'])!r}") for p in info["parameters"]]
@@ -264,7 +263,7 @@ _NOTES = {"dense": ["Adds an array to the scores, such as a float attn_mask of t
 
 
 def _doc(info):
-    """Return the docstring of a kind: formula, arrays, parameters and an example."""
+    """Return the docstring of a kind of term: formula, arrays, parameters and an example."""
     def listed(title, rows):
         width = max((len(name) for name, _ in rows), default=0) + 2
         return [f"{title}:", "", *(f"{name:<{width}}{text}" for name, text in rows), ""] if rows else []
@@ -286,7 +285,7 @@ def _doc(info):
 
 
 def _make(info):
-    """Create the class of one kind."""
+    """Create the class of one kind of term."""
     by_position, by_name = _signature(info)
     keys = {p["key"]: _KEYWORDS.get(p["key"], p["key"]) for p in info["parameters"]}
     signature = by_position + (["*", *by_name] if by_name else [])

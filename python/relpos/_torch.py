@@ -1,4 +1,6 @@
-"""attention for torch tensors that require a gradient. _core calls this module when it needs to.  SPDX-License-Identifier: Apache-2.0"""
+"""relpos.attention of torch tensors that require a gradient. _core imports this module for such calls, and for torch.autocast.
+
+SPDX-License-Identifier: Apache-2.0"""
 import sys
 
 import numpy as np
@@ -8,7 +10,7 @@ from torch.autograd import forward_ad
 from . import _core, _hints
 
 _AT = {name: n for n, name in enumerate(_core.NAMES)}
-_COMPUTED = _core.NAMES[:_AT["out"]]  # the options that a backward call also takes
+_COMPUTED = _core.NAMES[:_AT["out"]]  # the options that a backward call accepts too
 _TERMS = [_AT[name] for name in ("bias", "rope", "relkey", "relval", "sink")]
 _Q_OFFSET, _OUT, _WEIGHTS, _LSE, _SUMMARY = (_AT[name] for name in ("q_offset", "out", "return_weights", "return_lse", "summary"))
 _Tensor = torch.Tensor
@@ -40,7 +42,7 @@ def _arrays(options):
 
 def autocast(q, k, v, out=None):
     """Cast q, k and v to the type of torch.autocast, as torch's scaled_dot_product_attention does. float64 stays float64, and nothing is
-    cast if `out` is given. Learned arrays and masks keep their types, since a call can mix types of these."""
+    cast if `out` is given. Learned arrays and masks keep their types, which may differ from those of q, k and v."""
     if not torch.is_autocast_enabled("cpu") or out is not None or not all(isinstance(x, torch.Tensor) for x in (q, k, v)):
         return q, k, v
     dtype = torch.get_autocast_dtype("cpu")
@@ -48,7 +50,7 @@ def autocast(q, k, v, out=None):
 
 
 def cast(q, k, v, *options):
-    """Take over _core.attention under torch.autocast, or if torch's scaled_dot_product_attention has been replaced."""
+    """Run a call of _core.attention under torch.autocast, or if torch's scaled_dot_product_attention has been replaced."""
     _refuse_context_parallel()
     return _core.compute(*autocast(q, k, v, options[_AT["out"]]), *options)
 
@@ -69,14 +71,14 @@ ONLY_ONCE = ("relpos.attention has no second derivatives; call .detach() on its 
 
 
 def refuse_dual(dout):
-    """Raise for a dual tensor. torch would silently drop its tangent, since the backward pass has no forward-mode rule."""
+    """Raise for a dual tensor. The backward pass has no forward-mode rule, so torch would silently drop the tangent."""
     if forward_ad._current_level >= 0 and forward_ad.unpack_dual(dout).tangent is not None:
         raise TypeError("the gradient of relpos.attention's out is a dual tensor, but its backward pass has no forward-mode derivatives; "
                         "use torch.autograd.grad")
 
 
 def _refuse_traces():
-    """Raise for a trace that starts after the forward pass; it would record the gradients as constants."""
+    """Raise if torch traces the backward pass but not the forward pass, because it would record the gradients as constants."""
     if _modes() > 0:
         from torch.fx.experimental.proxy_tensor import get_proxy_mode  # slow to import
         if get_proxy_mode() is not None:
@@ -89,7 +91,8 @@ NOT_LEARNED = "requires a gradient, which relpos.attention does not compute; use
 
 
 class _Gradients(torch.autograd.Function):
-    """An identity that makes gradients depend on the inputs of the call, and raises when they are differentiated again."""
+    """The identity, with the inputs of the call as further arguments. It makes autograd see that the gradients depend on the inputs, so
+    differentiating the gradients raises instead of giving zero."""
 
     @staticmethod
     def forward(ctx, count, *gradients_and_inputs):
@@ -144,7 +147,7 @@ class _Attention(torch.autograd.Function):
 
 
 def _copied(name, x):
-    """Copy an array to a tensor, because autograd cannot detect a later change of the array."""
+    """Copy an array to a tensor. Without the copy, a change of the array before the backward pass would go undetected."""
     try:
         return torch.from_numpy(np.array(x))
     except TypeError:

@@ -1,5 +1,5 @@
-"""NumPy versions of two classes from tutorials (docs/texts.md): a bias that decays with distance, and Shaw's relative vectors, with
-their helper functions.
+"""NumPy versions of two classes from tutorials (docs/texts.md), with their helper functions: a bias that decays with distance, and
+Shaw's relative vectors.
 
     >>> import numpy as np, relpos.numpy
     >>> layer = relpos.numpy.RelativePositionBiasAttention(d_k=4, bias_scale=0.3)
@@ -7,10 +7,10 @@ their helper functions.
     >>> weights.round(4)[0]
     array([0.4294, 0.2115, 0.1873, 0.1718])
 
-Arrays have one row for each token, and one head; relpos.torch has modules with the same names, gradients, and any number of heads.
-relpos.attention computes the attention in float64. Functions that return scores or sums by offset use matrix products rather than a
-loop over pairs, and also accept a RelativePositionEmbedding of relpos.torch. `seed` draws the same numbers as np.random.seed(seed) and
-np.random.randn without changing NumPy's global state; without a seed, the global state is used. Offsets are key - query.
+Arrays have one row for each token, and there is one head. relpos.torch has modules with the same names, which have gradients.
+relpos.attention computes the attention in float64. Functions with a parameter rel_embed also accept a RelativePositionEmbedding of
+relpos.torch. `seed` draws the same numbers as np.random.seed(seed) and np.random.randn without changing NumPy's global state; without a
+seed, the global state is used. Offsets are key - query.
 
 SPDX-License-Identifier: Apache-2.0"""
 import inspect
@@ -47,7 +47,7 @@ def _count(name, value):
 # ---------------------------------------------------------------------------------------------- a decay with distance
 
 def own_bias(method, N, M):
-    """Call the method of a subclass that computes biases, with (N, M), or with N if it has one parameter, which requires M = N."""
+    """Call the method of a subclass that computes biases: method(N, M), or method(N) if it has one parameter, which requires M = N."""
     if len(inspect.signature(method).parameters) > 1:
         return method(N, M)
     if N != M:
@@ -116,7 +116,7 @@ class RelativePositionBiasAttention:
 # ---------------------------------------------------------------------------------------------- vectors for keys and values
 
 def _random(seed):
-    """Return the source of random numbers: a generator seeded like np.random.seed, or NumPy's global one."""
+    """Return a generator seeded as np.random.seed does, or NumPy's global generator if seed is None."""
     return np.random if seed is None else np.random.RandomState(seed)
 
 
@@ -152,7 +152,7 @@ class RelativePositionEmbedding:
 
 
 def _rows(rel_embed, N, M):
-    """Return the row of a_K and a_V for each pair, (N, M)."""
+    """Return the index of the row of a_K and a_V for each pair, (N, M)."""
     return clip_relative_position(np.arange(M), np.arange(N)[:, None], rel_embed.max_distance) + rel_embed.max_distance
 
 
@@ -199,7 +199,7 @@ def clip_relative_position(j, i, max_dist):
 
 def relative_attention_scores(Q, K, rel_embed):
     """Compute <Q[i], K[j] + a_K[j - i]> / sqrt(d_k) for every pair from the definition, row by row with relpos.explain in float64.
-    efficient_relative_scores differs only by rounding, about 1e-15 for numbers of order one.
+    efficient_relative_scores returns the same scores up to rounding, about 1e-15 for numbers of order one.
 
     Shapes   Q (N, d_k), K (M, d_k); result (N, M).
     """
@@ -211,8 +211,8 @@ def relative_attention_scores(Q, K, rel_embed):
 
 
 def efficient_relative_scores(Q, K, rel_embed):
-    """Compute the scores of relative_attention_scores with two matrix products: Q K^T and Q a_K^T, whose column for the offset is added
-    to each pair. relpos.attention computes them in this way, tile by tile.
+    """Compute the scores of relative_attention_scores with two matrix products, Q K^T and Q a_K^T: each pair adds the element of Q a_K^T
+    in the column of its offset. relpos.attention computes scores in this way, tile by tile.
 
     >>> layer = RelativeSelfAttention(8, 4, 4, max_distance=3, seed=123)
     >>> Q, K = np.random.RandomState(0).randn(2, 6, 4)
@@ -224,8 +224,7 @@ def efficient_relative_scores(Q, K, rel_embed):
 
 
 def compute_position_biases(Q, rel_embed, M=None):
-    """Compute the position part of the scores, <Q[i], a_K[j - i]> / sqrt(d_k), for all queries and M keys. M defaults to the number of
-    queries.
+    """Compute the position part of the scores, <Q[i], a_K[j - i]> / sqrt(d_k), (N, M), for Q (N, d_k) and M keys. M defaults to N.
 
     >>> compute_position_biases(np.ones((3, 4)), RelativePositionEmbedding(2, 4, 4)).shape
     (3, 3)
@@ -249,8 +248,8 @@ def relative_attention_output(attention_weights, V, rel_embed):
 
 
 def analyze_position_bias(attention_weights, max_offset=5):
-    """Return the mean weight of each offset key - query from -max_offset to max_offset that occurs in weights (..., N, M). For long
-    sequences, relpos.attention(..., summary=True).summary.profile computes it without an array of weights.
+    """Return {offset: mean weight} for weights (..., N, M) and every offset key - query from -max_offset to max_offset that occurs. For
+    long sequences, relpos.attention(..., summary=True).summary.profile computes the means without an array of weights.
 
     >>> analyze_position_bias(np.eye(3), 1)
     {-1: 0.0, 0: 1.0, 1: 0.0}

@@ -21,7 +21,7 @@ import numpy as np
 
 import relpos
 
-_MOST = 8, 192  # max heads that a notebook shows, and max pixels per side; larger arrays are subsampled
+_MOST = 8, 192  # max number of heads that a notebook shows, and max pixels per side of a picture; larger arrays are subsampled
 _COLORS = np.array([[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 231, 37]])  # viridis, roughly
 
 
@@ -40,7 +40,7 @@ def _array(x: Any) -> np.ndarray:
 
 
 def _field(result: Any, name: str, argument: str) -> Any:
-    """Return a field of a Result; any other object is returned as it is."""
+    """Return a field of a Result. Return any other object unchanged."""
     if not isinstance(result, relpos.Result):
         return result
     if getattr(result, name) is None:
@@ -83,7 +83,7 @@ def profile(result: Any, *, batch: int = 0, q_offset: int = 0, ax: Any = None) -
 
 
 def rope(term: Any, length: int = 128, *, dim: int | None = None, ax: Any = None) -> Any:
-    """Draw the product of two vectors of ones rotated by RoPE, for each offset between them, as a fraction of its value at offset 0."""
+    """Draw <q, k> for two vectors of ones rotated by RoPE, for each offset from 0 to length - 1, divided by its value at offset 0."""
     if not isinstance(term, relpos.RoPE):
         raise TypeError(f"term is of type {type(term).__name__}, expected relpos.RoPE")
     ones = np.ones((1, 1, length, dim or term.params["dim"] or 64))
@@ -97,7 +97,7 @@ def rope(term: Any, length: int = 128, *, dim: int | None = None, ax: Any = None
 # ---------------------------------------------------------------------------------------------- in a notebook
 
 def _png(array: np.ndarray) -> bytes:
-    """Encode an array as a PNG of colors from its smallest to its largest finite value; other values are white."""
+    """Encode an array as a PNG. The colors range from the smallest to the largest finite value; NaN and infinity are white."""
     step = -(-max(array.shape) // _MOST[1])
     array = array[::step, ::step]
     finite = np.isfinite(array)
@@ -126,7 +126,7 @@ def _maps(title: str, array: np.ndarray, what: str = "head") -> str:
 
 
 def html_of_terms(terms: Any) -> str | None:
-    """Return HTML with the biases of 32 tokens, or of the sizes of a grid or array. Returns None for terms that are not biases."""
+    """Return HTML with the biases of the terms for 32 tokens, or for the size of their grid or array. Return None if they are not biases."""
     parts = terms if isinstance(terms, tuple) else (terms,)
     shapes = [x.arrays["bias"].shape for x in parts if "bias" in x.arrays and len(x.arrays["bias"].shape) > 1]
     grids = [(*map(int, str(x.params["grid"]).split("x")), x.params.get("extra", 0)) for x in parts if "grid" in x.params]
@@ -153,7 +153,7 @@ def html_of_result(result: Any) -> str:
 
 
 def html_of_explanation(row: Any) -> str:
-    """Return the table of the repr as HTML, with bars."""
+    """Return the table of an Explanation's repr as HTML, with bars for the weights."""
     columns = {name: _array(column) for name, column in row._columns().items()}
     weights = columns["weight"]
     shown = np.sort(np.argsort(-weights, kind="stable")[:40])

@@ -1,11 +1,11 @@
-"""Models of the T5 family on the CPU: text in, text, vectors or scores out. docs/t5.md lists the supported models.
+"""Run models of the T5 family on the CPU: from text to text, vectors or scores. docs/t5.md lists the supported models.
 
     import relpos.t5
     model = relpos.t5.T5("flan-t5-small", type="int8")
     model.generate(["translate English to German: Good morning."], num_beams=4)
 
-This module calls the wheel's librelpos_t5, which also contains the program, through ctypes. So NumPy stays the only dependency, no
-second extension module is built, and the GIL is released while the library computes.
+This module calls the library librelpos_t5, which in a wheel also contains the relpos program, through ctypes. So NumPy stays the only
+dependency, no second extension module is built, and the GIL is released while the library computes.
 SPDX-License-Identifier: Apache-2.0"""
 import contextlib
 import ctypes as c
@@ -72,7 +72,7 @@ _PROGRESS = c.CFUNCTYPE(c.c_int, c.c_void_p, c.c_double)
 
 
 def _load():
-    """Load the library from beside librelpos, and declare the types of its functions."""
+    """Load librelpos_t5 from the package's folder lib, and declare the types of its functions."""
     folder = os.path.join(os.path.dirname(_core.__file__), "lib")
     found = [name for name in (os.listdir(folder) if os.path.isdir(folder) else []) if name.startswith("librelpos_t5.so")]
     if not found:
@@ -97,7 +97,7 @@ def _load():
         "rp_status_name": (c.c_char_p, c.c_int), "rp_last_error": (c.c_char_p,),
     }
     for name, (result, *arguments) in types_of.items():
-        function = getattr(lib, name)  # functions of librelpos are found too, because librelpos_t5 depends on it
+        function = getattr(lib, name)  # this also finds functions of librelpos, because librelpos_t5 depends on it
         function.restype, function.argtypes = result, arguments
     return lib
 
@@ -106,7 +106,8 @@ _lib = _load()
 
 
 def _check(status, error=None, refused=ValueError):
-    """Raise the exception of a status, with the library's message. The message is per thread: call this before any other function."""
+    """Raise the exception for a status, with the library's message. Call this before any other library function, which may overwrite the
+    thread's message."""
     if status == _OK:
         return
     line = (error or _lib.rp_t5_last_error)().decode("utf-8", "replace")
@@ -115,18 +116,18 @@ def _check(status, error=None, refused=ValueError):
 
 
 def _integer(name, value, low, high):
-    """Return an integer between low and high, or raise an error that names it."""
+    """Return `value` as an int, or raise an error with its name if it is not an integer from low to high."""
     try:
         number = value.__index__()
     except AttributeError:
-        raise TypeError(f"{name} is {value!r}: it must be an integer") from None
+        raise TypeError(f"{name} is {value!r}; it must be an integer") from None
     if not low <= number <= high:
-        raise ValueError(f"{name} is {number}: it must be {low} to {high}")
+        raise ValueError(f"{name} is {number}; it must be {low} to {high}")
     return number
 
 
 def _index(name, value, length):
-    """Return an index along an axis of this length; negative values count from the end."""
+    """Return an index from 0 to length - 1. Negative values count from the end."""
     number = _integer(name, value, -length, length - 1) if length else 0
     return number + length if number < 0 else number
 
@@ -135,7 +136,7 @@ def _real(name, value):
     try:
         return float(value)
     except (TypeError, ValueError):
-        raise TypeError(f"{name} is {value!r}: it must be a number") from None
+        raise TypeError(f"{name} is {value!r}; it must be a number") from None
 
 
 def _row(name, tokens):
@@ -144,7 +145,7 @@ def _row(name, tokens):
     if row.size == 0:
         row = row.astype(np.int64)
     if row.ndim != 1 or row.dtype.kind not in "iu":
-        raise TypeError(f"{name} has type {row.dtype} and {row.ndim} axes: it must be one sequence of integers")
+        raise TypeError(f"{name} has type {row.dtype} and {row.ndim} axes; it must be one sequence of integers")
     if row.size and not 0 <= int(row.min()) <= int(row.max()) < 2**31:
         raise ValueError(f"{name} has numbers from {row.min()} to {row.max()}: tokens must be at least 0 and below the size of the vocabulary")
     return np.array(row, np.int32)
@@ -162,7 +163,7 @@ _STOPPING = {False: 0, True: 1, "never": 2}
 
 
 class T5:
-    """Open a model: a folder that save_pretrained wrote, or a file that `pack` or `relpos t5 pack` wrote.
+    """A model of the T5 family: from a folder that save_pretrained wrote, or from a file that `pack` or `relpos t5 pack` wrote.
 
     path      a str or path
     type      type of the weights: "f32", "f16", "bf16", "int8" or "int4"; None: the narrowest that represents the file's numbers
@@ -170,15 +171,15 @@ class T5:
               types the decoder keeps keys and values as bf16
     threads   number of threads; None: all that this process may use. Results do not depend on it
     draft     "int4" or "int8": a second copy of the decoder's layers, of this type, proposes tokens, and the model checks several in
-              one pass. The results are the same. It is faster if one source is written at a time, greedily or by sampling. `drafted`
+              one pass. The results are the same. A draft is faster for one source at a time with greedy search or sampling. `drafted`
               has its statistics
 
-    The files are mapped: do not change them until the model is closed, by `close`, by `with`, or by garbage collection. Any number of
-    Python threads may use a model concurrently, and other threads run while it computes.
+    The library maps the files into memory: do not change them until the model is closed, by `close`, by `with`, or by garbage
+    collection. Any number of Python threads may use a model concurrently, and other threads run while it computes.
 
     Sources are texts: a str gives one result; a sequence of str gives a list or an array with one result each. Instead of texts,
-    `tokens=` takes token numbers: a sequence of integers, or a sequence of such sequences. They include the token that ends a source,
-    as `tokenize` returns it. The result of a source does not depend on the other sources.
+    `tokens=` accepts token numbers: a sequence of integers, or a sequence of such sequences. They include the end token of a source,
+    as the result of `tokenize` does. The result of a source does not depend on the other sources.
 
     Invalid arguments and files raise ValueError or TypeError, missing files OSError, and lack of memory MemoryError. Messages have one
     line.
@@ -193,9 +194,9 @@ class T5:
             raise ValueError("path contains a null character (give another path)")
         os.stat(path)  # raises OSError if it is missing
         if type is not None and not isinstance(type, str):
-            raise TypeError(f'type is {type!r}: it must be "f32", "f16", "bf16", "int8", "int4" or None')
+            raise TypeError(f'type is {type!r}; it must be "f32", "f16", "bf16", "int8", "int4" or None')
         if draft is not None and not isinstance(draft, str):
-            raise TypeError(f'draft is {draft!r}: it must be "int8", "int4" or None')
+            raise TypeError(f'draft is {draft!r}; it must be "int8", "int4" or None')
         if threads is not None:
             pool = c.c_void_p()
             _check(_lib.rp_pool_create(c.byref(pool), _integer("threads", threads, 1, 4096)), _lib.rp_last_error)
@@ -208,7 +209,7 @@ class T5:
             self._info = {name: value.decode() if isinstance(value := getattr(_lib.rp_t5_about(handle).contents, name), bytes) else value
                           for name, _ in _Info._fields_}
             if _lib.rp_t5_generation_of(handle).size != c.sizeof(_Generation):
-                raise ImportError("relpos.t5 and librelpos_t5 are of different versions (install the package again)")
+                raise ImportError("relpos.t5 and librelpos_t5 have different versions (install the package again)")
         except BaseException:
             self.close()
             raise
@@ -218,13 +219,13 @@ class T5:
     @property
     def config(self):
         """Sizes and properties of the model, named as in rp_t5_info: kind, type, vocab, d_model, d_kv, d_ff, heads, layers, decoder_layers
-        (0: it only encodes), parameters, bytes, gated, tied, has_tokenizer, start, eos, pad and others. `model.d_model` is
+        (0: the model has no decoder), parameters, bytes, gated, tied, has_tokenizer, start, eos, pad and others. `model.d_model` is
         short for `model.config.d_model`."""
         return types.SimpleNamespace(**self._info)
 
     @property
     def drafted(self):
-        """Statistics of the draft over all successful calls: tokens proposed, tokens accepted, and passes of the model that checked them."""
+        """Statistics of the draft over all successful calls: `proposed` and `accepted` tokens, and `passes` of the model that checked them."""
         with self._lock:
             return types.SimpleNamespace(**self._drafted)
 
@@ -240,7 +241,7 @@ class T5:
         return f"<relpos.t5.T5: {i.kind}, {i.type}, {i.layers} + {i.decoder_layers} layers, {i.parameters:,} parameters{state}>"
 
     def close(self):
-        """Free the model after calls in other threads have ended. Later calls raise ValueError. Closing twice is allowed."""
+        """Free the model once calls in other threads have ended. Later calls raise ValueError. You may close a model twice."""
         with self._lock:
             self._closing = True
             self._free_if_unused()
@@ -263,7 +264,7 @@ class T5:
 
     @contextlib.contextmanager
     def _use(self):
-        """Protect the model from `close` during a call."""
+        """Keep the model open during a call, even if another thread calls `close`."""
         with self._lock:
             if self._closing:
                 raise ValueError("the model is closed (open it again)")
@@ -276,14 +277,14 @@ class T5:
                 self._free_if_unused()
 
     def pack(self, path):
-        """Write the model to one file that opens faster: the packed weights, the configuration and the tokenizer."""
+        """Write the packed weights, the configuration and the tokenizer to one file, which opens faster than a folder."""
         with self._use() as model:
             _check(_lib.rp_t5_pack(model, os.fsencode(path)), refused=OSError)
 
     # ------------------------------------------------------------------------------------------- text
 
     def tokenize(self, text):
-        """Convert a text to tokens, an array of int32 that includes the end token. A sequence of texts gives a list of arrays."""
+        """Convert a text to an int32 array of tokens that includes the end token. A sequence of texts gives a list of arrays."""
         if not isinstance(text, str):
             return [self.tokenize(one) for one in _texts("text", text)]
         data, tokens, n = text.encode(), c.POINTER(c.c_int32)(), c.c_int64()
@@ -295,7 +296,7 @@ class T5:
                 _lib.rp_t5_free(tokens)
 
     def detokenize(self, tokens):
-        """Convert tokens to text without the special tokens. A sequence of sequences gives a list of texts."""
+        """Convert tokens to text, and omit special tokens. A sequence of sequences gives a list of texts."""
         if _is_many(tokens):
             return [self.detokenize(one) for one in tokens]
         row, text, size = _row("tokens", tokens), c.c_void_p(), c.c_int64()
@@ -323,37 +324,37 @@ class T5:
                  repetition_penalty=None, no_repeat_ngram_size=None, suppress_tokens=None, begin_suppress_tokens=None, bad_words_ids=None,
                  forced_bos_token_id=None, max_length=None, stop_strings=None, begin=None, return_scores=False,
                  progress=None):
-        """Write a target for each source by greedy search, beam search or sampling. Searches write the tokens that transformers writes.
+        """Generate a target for each source by greedy search, beam search or sampling. The searches give the same tokens as transformers.
 
-        An argument that is None takes the setting of the model's generation_config.json, or else the value in the second column.
+        If an argument is None, the setting of the model's generation_config.json applies, or, without one, the value in the second column.
 
         max_new_tokens         256      end after this number of new tokens
         min_new_tokens         0        do not end before this number of new tokens
         num_beams              1        number of beams; 1: greedy search
-        num_return_sequences   1        results per source: the best beams, or samples
-        length_penalty         1.0      with several beams: divide log-probabilities by length to this power
+        num_return_sequences   1        number of results per source: the best beams, or samples
+        length_penalty         1.0      with several beams: divide log-probabilities by the length to this power
         early_stopping         False    with several beams: False, True or "never"
         do_sample              False    sample each token; needs one beam
         temperature            1.0      sampling: divide logits by this. Without sampling, this and the next two raise ValueError
         top_k                  50       sampling: sample from the top_k likeliest tokens; 0: from all
         top_p                  1.0      sampling: sample from the likeliest tokens that have this total probability
-        seed                   0        the same seed gives the same samples, whatever else is in the call
+        seed                   0        the same seed gives a source the same samples, whatever the other sources of the call are
         repetition_penalty     1.0      above 1: make tokens that were already written less likely
         no_repeat_ngram_size   0        do not repeat this number of consecutive tokens; 0: allow it
-        suppress_tokens        none     token numbers that are never written; an empty list: none
-        begin_suppress_tokens  none     token numbers that are not chosen first; an empty list: none
-        bad_words_ids          none     sequences of token numbers that are never completed
+        suppress_tokens        none     token numbers that are never generated; an empty list: none
+        begin_suppress_tokens  none     token numbers that are not generated first; an empty list: none
+        bad_words_ids          none     sequences of token numbers that are never generated
         forced_bos_token_id    none     the token that begins every target
-        max_length             none     instead of max_new_tokens: a limit that includes the start token and begin
-        stop_strings           none     a text or several: end when the target contains one of them; (): none
+        max_length             none     instead of max_new_tokens: a limit that includes the start token and `begin`
+        stop_strings           none     one text or several: end when the target contains one of them; (): none
         begin                  none     the beginning of every target: a text, or token numbers with tokens=
         return_scores          False    return (targets, scores)
-        progress               False    as in `relpos.attention`; the fraction is that of max_new_tokens, and a finished target counts in full
+        progress               False    as in `relpos.attention`; the fraction of max_new_tokens generated, where a finished target counts in full
 
-        Returns a text for one source, or a list of texts. With tokens=, results are arrays of int32 instead of texts and include the end
-        token if one was written. With num_return_sequences above 1, each result is a list. Scores are log-probabilities, with beams divided
-        as above: a float64 array (sources,) or (sources, num_return_sequences), without the first axis for one source. Ctrl-C ends the call
-        after the current step.
+        Returns a text for one source, or a list of texts. With tokens=, results are int32 arrays instead of texts and include the end
+        token if it was generated. With num_return_sequences above 1, each result is a list. Scores are log-probabilities, with several beams
+        divided by the length penalty: a float64 array (sources,) or (sources, num_return_sequences), without the first axis for one source.
+        Ctrl-C ends the call after the current step.
         """
         settings = {name: value for name, value in locals().items() if name in _SETTINGS or name in _LISTS}
         rows, many = self._rows(texts, tokens)
@@ -377,22 +378,22 @@ class T5:
                early_stopping=None, do_sample=None, temperature=None, top_k=None, top_p=None, seed=0, repetition_penalty=None,
                no_repeat_ngram_size=None, suppress_tokens=None, begin_suppress_tokens=None, bad_words_ids=None, forced_bos_token_id=None,
                max_length=None, stop_strings=None, begin=None):
-        """Generate the output for one input, and yield its text piece by piece as it is produced. Joined, the pieces are the result of
-        `generate`. With tokens=, iterate over token numbers. The arguments are those of `generate`, and are checked before the first piece
-        is requested. With several beams, all pieces come at the end.
+        """Generate the target of one source, and yield its text piece by piece. The joined pieces equal the result of `generate`. With
+        tokens=, yield token numbers. The arguments are those of `generate`; wrong ones raise before the first piece is requested. With
+        several beams, all pieces come at the end.
 
-        A background thread generates; it stops when the iterator is closed or deleted, or on Ctrl-C.
+        A background thread generates the text. It stops when the iterator is closed or deleted, or on Ctrl-C.
         """
         settings = {name: value for name, value in locals().items() if name in _SETTINGS or name in _LISTS}
         rows, many = self._rows(text, tokens, "text")
         if many:
-            raise TypeError("stream: it takes only one source (use generate for several)")
+            raise TypeError("stream: several sources were given, but it writes one (use generate for several)")
         with self._use() as model:
             g, kept = self._settings(model, {**settings, "num_return_sequences": 1}, stop_strings, begin, tokens is not None, max_length)
         return self._pieces(rows, g, kept, tokens is not None)
 
     def _pieces(self, rows, g, kept, numbers):
-        """Run the generator of `stream`: another thread writes tokens, and this one converts them to text."""
+        """The generator of `stream`. Another thread generates tokens, and this one converts them to text."""
         tokens, flag, main = queue.SimpleQueue(), c.c_int32(), threading.main_thread()
 
         def on_token(_context, _source, _index, token):
@@ -426,7 +427,7 @@ class T5:
                     written += [] if token is None else [token]
                     text = self.detokenize(written)
                     if token is not None:
-                        text = text.removesuffix("\ufffd")  # the replacement of an incomplete character
+                        text = text.removesuffix("\ufffd")  # the replacement of an incomplete UTF-8 character
                     if text.startswith(shown) and len(text) > len(shown):
                         piece, shown = text[len(shown):], text
                         yield piece
@@ -443,7 +444,7 @@ class T5:
         return found
 
     def _settings(self, model, settings, stop_strings, begin, numbers, max_length):
-        """Return the rp_t5_generation of the arguments, and the objects that it refers to."""
+        """Return the rp_t5_generation for the arguments, and the objects that its pointers refer to."""
         g = _lib.rp_t5_generation_of(model)
         given = {name: value for name, value in settings.items() if value is not None}
         lists = self._lists(g, {name: given.pop(name) for name in _LISTS if name in given})
@@ -455,7 +456,7 @@ class T5:
             field, low, high = _SETTINGS[name]
             if name == "early_stopping":
                 if not isinstance(value, (bool, str)) or value not in _STOPPING:
-                    raise ValueError(f'early_stopping is {value!r}: it must be False, True or "never"')
+                    raise ValueError(f'early_stopping is {value!r}; it must be False, True or "never"')
                 value = _STOPPING[value]
             elif name == "do_sample":
                 value = bool(value)
@@ -466,7 +467,7 @@ class T5:
             if not g.sample and name in given and given[name] not in nothing:
                 raise ValueError(f"{name} is {given[name]!r}, but only sampling uses it (pass do_sample=True)")
         if max_length is not None and "max_new_tokens" in given:
-            raise TypeError("max_length and max_new_tokens were both given (give either max_length or max_new_tokens)")
+            raise TypeError("max_length and max_new_tokens were both given (give only one of them)")
         if "num_return_sequences" not in given and not g.sample:
             g.returned = min(g.returned, g.beams)
         if "min_new_tokens" not in given and max_length is None:
@@ -483,7 +484,7 @@ class T5:
             row = _row("begin", begin)
         elif begin is not None:
             if not isinstance(begin, str):
-                raise TypeError(f"begin is {begin!r}: it must be a text (or token numbers with tokens=)")
+                raise TypeError(f"begin is {begin!r}; it must be a text (or token numbers with tokens=)")
             row = self.tokenize(begin)
             row = row[:-1] if len(row) and row[-1] == self.config.eos else row
         row = np.ascontiguousarray(row)
@@ -497,12 +498,12 @@ class T5:
 
     @staticmethod
     def _lists(g, given):
-        """Set the token lists of g, and return the objects that g refers to."""
+        """Set the token lists of g, and return the objects that its pointers refer to."""
         kept = []
         for name, value in given.items():
             if name == "bad_words_ids":
                 if not isinstance(value, (list, tuple)):
-                    raise TypeError(f"bad_words_ids is of type {type(value).__name__}: it must be a list of lists of tokens")
+                    raise TypeError(f"bad_words_ids is of type {type(value).__name__}; it must be a list of lists of tokens")
                 words = [_row(f"bad_words_ids[{n}]", one) for n, one in enumerate(value)]
                 made = _borrow(words)
                 g.bad_words, g.n_bad_words = c.cast(made, c.c_void_p), len(words)
@@ -517,34 +518,34 @@ class T5:
 
     def encode(self, texts=None, *, tokens=None, pool=None, normalize=False, pad_to=None, attend_padding=False, batch_size=32,
                normalize_embeddings=False, show_progress_bar=False, progress=None):
-        """Compute the hidden states of sources after the encoder's last norm, or one vector for each source.
+        """Compute the encoder's hidden states of sources, after the last norm, or one vector for each source.
 
         pool             None: all hidden states; "mean", "first" or "last": one vector per source
         normalize        scale vectors to length 1; needs pool
         pad_to           cut sources to this number of tokens, with the end token kept last, and pad the results with zeros
-        attend_padding   pad sources with tokens that are attended to, as text encoders of image models expect; needs pad_to
+        attend_padding   pad sources with pad tokens that are attended to, as text encoders of image models do; needs pad_to
         batch_size       number of sources that are computed together; results do not depend on it
-        progress         as in `relpos.attention`; the fraction is that of the tokens
+        progress         as in `relpos.attention`; the fraction of all tokens
 
-        normalize_embeddings and show_progress_bar of sentence-transformers are aliases of normalize and progress.
+        normalize_embeddings and show_progress_bar, as in sentence-transformers, are aliases of normalize and progress.
 
         Returns float32 arrays: (sources, d_model) with pool, (sources, pad_to, d_model) with pad_to, else a list of (tokens, d_model).
-        For one source, the first axis or the list is dropped. A source without tokens has a vector of zeros.
+        For one source, returns its element instead of the array or list. With pool, a source without tokens gives a vector of zeros.
         """
         normalize, batch = normalize or normalize_embeddings, _integer("batch_size", batch_size, 1, 1 << 24)
         rows, many = self._rows(texts, tokens)
         if pool not in (None, "mean", "first", "last"):
-            raise ValueError(f'pool is {pool!r}: it must be None, "mean", "first" or "last"')
+            raise ValueError(f'pool is {pool!r}; it must be None, "mean", "first" or "last"')
         if normalize and pool is None:
-            raise ValueError('normalize: it needs vectors (add pool="mean")')
+            raise ValueError('normalize: it needs one vector for each text (add pool="mean")')
         if attend_padding and pad_to is None:
-            raise ValueError("attend_padding: there is no padding (add pad_to)")
+            raise ValueError("attend_padding: without pad_to there is no padding (add pad_to)")
         if pad_to is not None:
             rows = [self._fit(row, _integer("pad_to", pad_to, 1, 1 << 24), attend_padding) for row in rows]
         d, out = self.config.d_model, []
         before = np.cumsum([0, *map(len, rows)])
         with Shown(progress or show_progress_bar, "encode") as report:
-            for n in range(0, len(rows), batch):  # with pool, only one batch of hidden states is in memory; bits do not change
+            for n in range(0, len(rows), batch):  # with pool, only the hidden states of one batch are in memory
                 some = rows[n:n + batch]
                 places = before[n:n + len(some) + 1]
                 hidden = np.empty((places[-1] - places[0], d), np.float32)
@@ -575,14 +576,14 @@ class T5:
     def score(self, sources=None, targets=None, *, source_tokens=None, target_tokens=None, each=False, progress=None):
         """Compute the log-probabilities of targets given their sources. Both are texts or tokens, one target per source.
 
-        Returns a float64 array (sources,), or a float for one source. With each=True, returns the log-probabilities of single tokens: a
-        list of arrays, or one array. The end token of a target counts too. The score of a generated target equals that of `generate`, to
-        the last bit. progress works as in `relpos.attention`.
+        Returns a float64 array (sources,), or a float for one source. With each=True, returns the log-probability of each target token: a
+        list of arrays, or one array for one source. The end token of a target counts too. The score of a generated target has the same bits
+        as the score from `generate`. progress is as in `relpos.attention`.
         """
         rows, many = self._rows(sources, source_tokens, "sources", "source_tokens")
         other, many_too = self._rows(targets, target_tokens, "targets", "target_tokens")
         if many != many_too or len(rows) != len(other):
-            raise ValueError(f"{len(rows)} sources and {len(other)} targets: their numbers must be equal")
+            raise ValueError(f"{len(rows)} sources and {len(other)} targets were given; their numbers must be equal")
         totals, every = np.empty(len(rows)), []
         with Shown(progress, "score") as report:
             for n, (source, target) in enumerate(zip(rows, other)):
@@ -602,22 +603,22 @@ class T5:
         """Explain one query of one head step by step. Returns a `relpos.Explanation` in float64, as `relpos.explain` does.
 
         part     "encoder", "decoder" (self-attention) or "cross" (decoder to encoder)
-        layer    number of the layer. This, head and query count from 0; negative numbers count from the end
+        layer    number of the layer. layer, head and query count from 0; negative numbers count from the end
         head     number of the head
         query    number of the query. In the decoder, query 0 reads the start token, and query n reads token n - 1 of the target
 
-        "decoder" and "cross" need a target or target_tokens. raw is the score of content, and bias that of the table; cross-attention has
-        no table.
+        "decoder" and "cross" need a target or target_tokens. In the result, `raw` is <q, k>, and `bias` comes from T5's table;
+        cross-attention has no table.
         """
         rows, many = self._rows(text, tokens, "text")
         if part not in _PARTS:
-            raise ValueError(f'part is {part!r}: it must be "encoder", "decoder" or "cross"')
+            raise ValueError(f'part is {part!r}; it must be "encoder", "decoder" or "cross"')
         given = target is not None or target_tokens is not None
         if given != (part != "encoder"):
-            raise TypeError("explain: the encoder has no target (drop it)" if given else "explain: the decoder needs a target (or target_tokens)")
+            raise TypeError("explain: a target was given, but the encoder reads none (remove it)" if given else "explain: no target was given; pass target or target_tokens")
         targets, several = self._rows(target, target_tokens, "target", "target_tokens") if given else ([np.empty(0, np.int32)], False)
         if many or several:
-            raise TypeError("explain: it takes only one text and one target (call it for each)")
+            raise TypeError("explain: several texts or targets were given, but it accepts one of each (call it for each pair)")
         layers = self.layers if part == "encoder" else self.decoder_layers
         layer, head = _index("layer", layer, layers), _index("head", head, self.heads)
         made = c.POINTER(_Attention)()
@@ -642,7 +643,7 @@ class T5:
 _PARTS = ("encoder", "decoder", "cross")
 
 
-# Keywords of transformers: the field of rp_t5_generation, and bounds of an integer; None: a real number, which the library checks.
+# Keyword of transformers: (field of rp_t5_generation, low, high), the bounds of an integer. None: a real number; the library checks it.
 _SETTINGS = {
     "max_new_tokens": ("max_new_tokens", 1, 1 << 24), "min_new_tokens": ("min_new_tokens", 0, 1 << 24), "num_beams": ("beams", 1, 4096),
     "num_return_sequences": ("returned", 1, 4096), "length_penalty": ("length_penalty", None, None), "early_stopping": ("early_stopping", 0, 2),
@@ -650,35 +651,35 @@ _SETTINGS = {
     "seed": ("seed", 0, 2**64 - 1), "repetition_penalty": ("repetition_penalty", None, None),
     "no_repeat_ngram_size": ("no_repeat_ngram", 0, 1 << 24), "forced_bos_token_id": ("forced_first", 0, 2**31 - 1),
 }
-# Keywords that only sampling uses, and the values that are accepted without it: neutral ones and defaults of transformers.
+# Keywords that only sampling uses, and the values that are accepted without sampling: those without an effect, and defaults of transformers.
 _DRAWING = {"temperature": (1,), "top_k": (0, 50), "top_p": (1,)}
-# Keywords that are lists of tokens.
+# Keywords that are lists of tokens: the field of rp_t5_generation.
 _LISTS = {"suppress_tokens": "suppress", "begin_suppress_tokens": "begin_suppress", "bad_words_ids": "bad_words"}
 
 
 def _texts(name, texts):
     """Convert a sequence of texts to a list."""
     if isinstance(texts, (bytes, os.PathLike)) or not hasattr(texts, "__iter__"):
-        raise TypeError(f"{name} is of type {type(texts).__name__}: it must be a str or a sequence of str")
+        raise TypeError(f"{name} is of type {type(texts).__name__}; it must be a str or a sequence of str")
     texts = list(texts)
     for n, one in enumerate(texts):
         if not isinstance(one, str):
-            raise TypeError(f"{name}[{n}] is of type {type(one).__name__}: it must be a str")
+            raise TypeError(f"{name}[{n}] is of type {type(one).__name__}; it must be a str")
     return texts
 
 
 def _is_many(tokens):
-    """Return True for several sequences of tokens, False for one. [] is one sequence without tokens; [[]] is a list of one sequence."""
+    """Return True for a sequence of token sequences, False for a single token sequence. [] is one empty sequence; [[]] is a list of one."""
     if isinstance(tokens, np.ndarray):
         return tokens.ndim > 1
     if isinstance(tokens, (str, bytes)) or not hasattr(tokens, "__len__"):
-        raise TypeError(f"tokens are of type {type(tokens).__name__}: they must be a sequence of integers or a sequence of such sequences")
+        raise TypeError(f"tokens are of type {type(tokens).__name__}; they must be a sequence of integers or a sequence of such sequences")
     return len(tokens) > 0 and hasattr(tokens[0], "__len__")
 
 
 def _generate(model, rows, g, flag, _kept, written=None):
-    """Run rp_t5_generate; return a list of (tokens, score) and the draft's statistics. `_kept` keeps the objects alive that g
-    points to. `written(source, index, token)` is called for each token."""
+    """Run rp_t5_generate, and return a list of (tokens, score) and the draft's statistics. `written(source, index, token)` is called for
+    each generated token. The argument `_kept` keeps the objects alive that g points to."""
     guarded = _Guarded(written, flag)
     if written:
         callback = _ON_TOKEN(lambda _context, *token: guarded(*token))
@@ -695,8 +696,8 @@ def _generate(model, rows, g, flag, _kept, written=None):
 
 
 def _interruptible(work):
-    """Run work(flag). The main thread, which receives signals, runs it in another thread and waits: if a signal handler raises, as for Ctrl-C,
-    the flag is set, which cancels the work."""
+    """Run work(flag), where a non-zero flag cancels the work. Python handles signals in the main thread, so the main thread runs the work in
+    another thread and waits for it: if a signal handler raises, as on Ctrl-C, set the flag."""
     flag = c.c_int32()
     if threading.current_thread() is not threading.main_thread():
         return work(flag)
@@ -722,7 +723,7 @@ def _interruptible(work):
 
 
 def _written(report, g, sources, end):
-    """Return a callback for each written token that reports the fraction of all tokens that may be written. A finished target counts in full."""
+    """Return a callback for generated tokens that reports the fraction of all tokens that may be generated. A finished target counts in full."""
     counts, total = {}, sources * g.returned * g.max_new_tokens
     done = 0
 
@@ -737,12 +738,13 @@ def _written(report, g, sources, end):
 
 
 def _part(report, begin, end, of):
-    """Return a progress function for the part of a call from begin to end, or None if there is no progress to report."""
+    """Return a progress function for one part of a call, which goes from `begin` to `end` of `of` units. Return None without progress."""
     return report and (lambda fraction: report((begin + fraction * (end - begin)) / max(of, 1)))
 
 
 class _Guarded:
-    """Wrap a function of the caller for use in a callback of the library. If it raises, cancel the call, and raise the error from check()."""
+    """Wrap a Python function so that a callback of the library can call it. If the function raises, the library's call is cancelled, and
+    check() raises the error."""
 
     def __init__(self, function, flag):
         self._function, self._flag, self._error = function, flag, None
@@ -762,7 +764,7 @@ class _Guarded:
 
 
 def _watched(call, *arguments, report=None):
-    """Run a call whose last arguments are a progress callback and its context. Ctrl-C ends it between two layers."""
+    """Call a library function whose last parameters are a progress callback and its context. Ctrl-C ends the call between two layers."""
     def work(flag):
         guarded = _Guarded(report, flag)
         progress = _PROGRESS(lambda _context, fraction: guarded(fraction))
@@ -772,7 +774,7 @@ def _watched(call, *arguments, report=None):
 
 
 def _pool(hidden, how, normalize):
-    """Compute one vector per source. Sums are in double, in the order of the tokens."""
+    """Compute the vector of one source from its hidden states. Sums are in float64, in the order of the tokens."""
     if len(hidden) == 0:
         return np.zeros(hidden.shape[1], np.float32)
     if how == "mean":
@@ -784,6 +786,6 @@ def _pool(hidden, how, normalize):
         vector = hidden[0 if how == "first" else -1]
     if normalize:
         wide = vector.astype(np.float64)
-        length = np.sqrt(np.cumsum(wide * wide)[-1])  # sequential sums, for the same bits as the program
+        length = np.sqrt(np.cumsum(wide * wide)[-1])  # cumsum adds in order, which gives the same bits as the program
         vector = (wide / length).astype(np.float32) if length > 0 else vector
     return vector

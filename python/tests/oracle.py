@@ -1,4 +1,4 @@
-"""The reference for the tests: attention by its definition, in NumPy and float64. Also the path of the program.
+"""The reference for the tests: attention computed from its definition, in NumPy and float64. Also finds the program.
 
 SPDX-License-Identifier: Apache-2.0"""
 import os
@@ -20,8 +20,8 @@ def program():
 
 
 def attention(q, k, v, bias=0.0, inner=0.0, keep=True, values=None, scale=None, softcap=0.0, softcap_after=False, sink=None):
-    """Return (out, weights, lse) for q, k, v [B, H, L, D]. bias, inner (added by relkey) and keep broadcast to [B, H, Lq, Lk]; values
-    [.., Lq, Lk, Dv] are added to v; sink [H]."""
+    """Return (out, weights, lse) for q, k, v [B, H, L, D]. bias, inner (the sum that relkey adds) and keep (true for attended pairs)
+    broadcast to [B, H, Lq, Lk]. values [.., Lq, Lk, Dv] are added to v for each pair. sink is [H]."""
     q, k, v = (np.asarray(x, np.float64) for x in (q, k, v))
     k, v = (np.repeat(x, q.shape[1] // x.shape[1], 1) for x in (k, v))
     s = (q @ k.swapaxes(2, 3)) * (q.shape[3] ** -0.5 if scale is None else scale) + inner
@@ -54,7 +54,7 @@ def offsets(lq, lk, q_offset=0):
 
 
 def bucket(r, buckets=32, max_distance=128, bidirectional=True):
-    """Return T5's buckets, with the logarithm in float32."""
+    """Return T5's buckets. The logarithm is computed in float32, as in T5."""
     r = np.asarray(r)
     first = 0
     if bidirectional:

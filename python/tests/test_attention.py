@@ -1,4 +1,4 @@
-"""Compare attention() on NumPy arrays with the definition: options, masks, types, strides, results.
+"""Compare attention() on NumPy arrays with the definition, for options, masks, types, strides and results.
 
 SPDX-License-Identifier: Apache-2.0"""
 import os
@@ -205,7 +205,7 @@ def test_numpy_scalars_as_options():
 def test_threads_give_the_same_bits():
     q, k, v = arrays((2, 4, 300, 16), (2, 4, 300, 16), (2, 4, 300, 16))
     want = relpos.attention(q, k, v, threads=1)
-    for n in range(2, 9):  # more than the cached pools
+    for n in range(2, 9):  # more values than there are cached pools
         np.testing.assert_array_equal(relpos.attention(q, k, v, threads=n), want)
 
 
@@ -250,8 +250,8 @@ def test_calls_from_several_threads():
 
 
 def test_the_lock_is_released():
-    """Another Python thread runs while one call computes. The switch interval is so long in this test that the other thread runs
-    only if the call releases the GIL."""
+    """Another Python thread runs while a call computes. The test sets a long switch interval, so the other thread runs only if the call
+    releases the GIL."""
     q, k, v = arrays((1, 8, 1500, 64), (1, 8, 1500, 64), (1, 8, 1500, 64), dtype=np.float64)
     begin, ran = threading.Event(), threading.Event()
 
@@ -265,7 +265,7 @@ def test_the_lock_is_released():
         thread.start()
         begin.set()
         early = ran.is_set()
-        for _ in range(100):  # one call suffices unless the machine is too busy to run the other thread
+        for _ in range(100):  # a busy machine may not run the other thread during the first call
             relpos.attention(q, k, v, threads=1)
             late = ran.is_set()
             if late:
@@ -320,7 +320,7 @@ def test_nothing_is_leaked():
 # ---- ways to give the same arrays
 
 def test_a_last_axis_that_is_not_contiguous():
-    """q, k or v with strided last axes is read from a copy, forward, backward, in plans and in explain."""
+    """If the last axis of q, k or v is not contiguous, relpos reads a copy: forward, backward, in plans and in explain."""
     rng = np.random.default_rng(4)
     q, k, v, dout = (rng.standard_normal((2, 4, 7, 8)).astype(np.float32) for _ in range(4))
     for other in (lambda x: np.asfortranarray(x), lambda x: np.ascontiguousarray(x[..., ::-1])[..., ::-1], lambda x: x.repeat(2, -1)[..., ::2],

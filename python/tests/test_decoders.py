@@ -1,7 +1,8 @@
-"""Decoders trained by relpos lab and exported for transformers: transformers in f64 gives the same losses on held-out text and the same
-most likely tokens. Needs torch, transformers and the program: RELPOS_PROGRAM, or build/release/relpos or build/dev/relpos.
+"""Train decoders with relpos lab and export them to transformers, which must give the same losses on held-out text and the same most
+likely tokens in f64. Needs torch, transformers and the program: RELPOS_PROGRAM, or build/release/relpos or build/dev/relpos.
 
-The differences come from our f32: the bound is one rounding of a loss of 3 nats (GELU by its exact formula differs by 9e-7)."""
+relpos computes in f32, so the bound is one f32 rounding of a loss of 3 nats. (With the exact formula of GELU, the losses would differ by
+9e-7.)"""
 import json
 import subprocess
 
@@ -23,10 +24,10 @@ MODELS = {
                          ["position=rope,base=300", "norm=rmsnorm", "activation=geglu", "tied=0", "bos=1", "vocab=257"],
                          ["position=rope", "norm=rmsnorm", "activation=swiglu", "embedding_scale=3", "norm_eps=1e-3"]],
 }
-REFUSED = [("position=t5,bidirectional=0", "position: t5,bidirectional=0: no decoder of transformers has it"), ("position=alibi", "position: alibi"),
-           ("position=rope+learned", "position: rope"), ("position=rope,layout=interleaved", "only rope with layout=half"),
-           ("position=rope,scaling=linear,factor=2", "only rope with layout=half"), ("norm=rmsnorm", "norm: GPT-2 has layernorm"),
-           ("activation=geglu", "activation: GPT-2 has no gated MLP"), ("scale=1", "scale: 1, but"), ("task=classifier", "task: ")]
+REFUSED = [("position=t5,bidirectional=0", "position = t5,bidirectional=0: no decoder of transformers has it"), ("position=alibi", "position = alibi"),
+           ("position=rope+learned", "position = rope"), ("position=rope,layout=interleaved", "rope must have layout=half"),
+           ("position=rope,scaling=linear,factor=2", "rope must have layout=half"), ("norm=rmsnorm", "norm = rmsnorm: without rope the class is GPT-2"),
+           ("activation=geglu", "activation = geglu: GPT-2 has no gated MLP"), ("scale=1", "scale = 1: "), ("task=classifier", "task = classifier: ")]
 
 
 def relpos(*arguments, wanted=0):
@@ -62,7 +63,7 @@ def test_losses(tmp_path, name, keys):
     bound = 3 * 2**-24
     print(f"{name} {keys}: losses differ by {abs(float(loss) - found['loss']):.2g}, bound {bound:.2g}")
     assert abs(float(loss) - found["loss"]) <= bound
-    # compare the text after a prompt from both samplers; the tokenizer in the folder reads and writes bytes
+    # compare the text that both programs generate after a prompt; the tokenizer in the folder has one token per byte
     prompt, new = "Four sc", 8
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")
     ids = tokenizer(prompt, return_tensors="pt").input_ids

@@ -1,5 +1,5 @@
-"""Compare every term with its definition, the lines "In NumPy" of docs/terms/NAME.md, for every sample of its facts: values, and
-gradients by differences of the definition. No test depends on the name of a term.
+"""Compare every term with its definition, the lines "In NumPy" of docs/terms/NAME.md, for every sample in docs/terms/facts.json: compare
+values, and compare gradients with finite differences of the definition. The tests find the terms in that file.
 
 SPDX-License-Identifier: Apache-2.0"""
 import json
@@ -33,7 +33,7 @@ def value(text):
 
 
 def shape_of(text, names):
-    """Return a shape of facts.h for given lengths and parameters, or None for "none"."""
+    """Evaluate a shape from facts.json for these lengths and parameters. Return None for "none"."""
     condition = re.match(r"(\w+)(?:=(\w+))? \? (.+) : (.+)", text)
     if condition:
         key, choice, yes, no = condition.groups()
@@ -43,7 +43,7 @@ def shape_of(text, names):
 
 
 class Case:
-    """Return arrays, parameters and lengths for one sample of a term. With `tokens`, the lengths and the size of any grid are `tokens`."""
+    """Arrays, parameters and lengths for one sample of a term. With `tokens`, both lengths and the size of a grid equal `tokens`."""
 
     def __init__(self, name, sample, given, tokens=None):
         self.facts, rng = FACTS[name], np.random.default_rng(3)
@@ -52,7 +52,7 @@ class Case:
         self.params = {p["key"]: p["default"] for p in self.facts["parameters"]} | {k: x for k, x in texts.items() if k not in arrays}
         self.params = {key: value(x) if x is not None else None for key, x in self.params.items()}
         shapes = " ".join(a["shape"] for a in self.facts["arrays"])
-        for key, x in self.params.items():  # an omitted size follows from the arrays
+        for key, x in self.params.items():  # if a size is omitted, the arrays determine it
             if x == 0 and self.unset(key) and re.search(rf"\b{key}\b(?! \?)", re.sub(rf"{key} \?[^:]*:", "", shapes)):
                 self.params[key] = D if self.unset(key) == "Dk" else 4
         if tokens and self.params.get("grid"):
@@ -93,7 +93,7 @@ class Case:
         return {self.facts["keyword"]: self.term(), "q_offset": self.q_offset}
 
     def defined(self, lines):
-        """Compute `out` by the definition."""
+        """Compute `out` from the definition."""
         n = self.names
         b, h, i, j = np.ogrid[:B, :H, :n["Lq"], :n["Lk"]]
         qp, kp = (self.positions(side, index, start) for side, index, start in (("q", i, self.q_offset), ("k", j, 0)))
@@ -140,7 +140,7 @@ def test_value(name, sample, given):
 
 @pytest.mark.parametrize("name, sample, given", CASES)
 def test_gradients(name, sample, given):
-    """Compare the gradients of q, k, v and each learned array along a direction with differences of the definition."""
+    """Compare the gradients of q, k, v and each learned array along one direction with finite differences of the definition."""
     case, lines = Case(name, sample, given), lines_of(name)
     rng = np.random.default_rng(8)
     dout = rng.normal(size=(B, H, case.names["Lq"], DV))
@@ -166,7 +166,8 @@ def test_gradients(name, sample, given):
 
 
 def composed():
-    """Test every term, and every pair of terms that can be combined; two terms of one keyword can if they are biases."""
+    """Return every term, and every pair of terms that can be combined. Two terms of the same keyword can be combined only if they are
+    biases."""
     keyword = {name: facts["keyword"] for name, facts in FACTS.items()}
     names = sorted(FACTS)
     return [(), *((name,) for name in names), *((a, b) for n, a in enumerate(names) for b in names[n:] if keyword[a] != keyword[b] or keyword[a] == "bias")]
@@ -198,5 +199,5 @@ def test_rows_of_explain_sum_up(options):
 
 
 def test_facts_are_those_of_the_page():
-    """docs/terms/facts.json, the source of pages and the explorer, matches this library."""
+    """docs/terms/facts.json, which the documentation and the explorer read, matches this library."""
     assert json.loads((TEXTS / "facts.json").read_text(encoding="utf-8")) == list(FACTS.values())

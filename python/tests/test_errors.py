@@ -1,4 +1,4 @@
-"""Bad input raises one line that names the argument, its value and the expected value.  SPDX-License-Identifier: Apache-2.0"""
+"""Bad input raises an error of one line, which names the argument, its value and the expected value.  SPDX-License-Identifier: Apache-2.0"""
 import re
 import warnings
 
@@ -23,9 +23,9 @@ READ_ONLY.flags.writeable = False
 plan = relpos.Plan(2, 4, 13, 17, 8, kv_heads=2, dim_v=5)
 
 BAD = [
-    (attention(q, k, v[:, :1]), ValueError, r"v: shape is \(2, 1, 17, 5\): \(2, 2, 17, 5\) is needed"),
-    (attention(q, k[:1], v), ValueError, r"k: shape is \(1, 2, 17, 8\): \(2, 2, 17, 8\) is needed"),
-    (attention(q[:, :3], k, v), ValueError, "the number of heads of k is 2: it must divide the number of heads, which is 3"),
+    (attention(q, k, v[:, :1]), ValueError, r"v: shape is \(2, 1, 17, 5\); it must be \(2, 2, 17, 5\)"),
+    (attention(q, k[:1], v), ValueError, r"k: shape is \(1, 2, 17, 8\); it must be \(2, 2, 17, 8\)"),
+    (attention(q[:, :3], k, v), ValueError, "the number of heads of k is 2; it must divide the number of heads, which is 3"),
     (attention(q[0], k, v), ValueError, "k has 4 axes and q has 3"),
     (attention(q[0, 0], k, v), ValueError, "k has 4 axes and q has 2"),
     (attention(q[None, :], k, v), ValueError, "q has 5 axes, expected 0 to 4"),
@@ -37,7 +37,7 @@ BAD = [
     (attention(q.astype(int), k.astype(int), v.astype(int)), TypeError, "q has elements of i64, expected f32, f64, f16 or bf16"),
     (attention(q.astype(complex), k, v), TypeError, 'q has elements of format "Zd"'),
     (attention(q.astype(other), k, v), TypeError, 'q has elements of format ">f"'),
-    (attention(q, k, v, out=np.empty((2, 4, 13, 10), np.float32)[..., ::2]), ValueError, "out: the stride of the last axis is 2: it must be 1"),
+    (attention(q, k, v, out=np.empty((2, 4, 13, 10), np.float32)[..., ::2]), ValueError, "out: the stride of the last axis is 2; it must be 1"),
     (attention(np.zeros((2, 4, 13, 8), [("x", "f4"), ("y", "i1")])["x"], k, v), ValueError, "q: the stride of axis 3 is 5 bytes, not a multiple of the element size, 4; pass a copy"),
     (attention([[1.0]], k, v), TypeError, "q is of type list: expected a NumPy array or a torch tensor"),
     (attention(q, k, None), TypeError, "v is of type NoneType"),
@@ -55,16 +55,16 @@ BAD = [
     (attention(q, k, v, rope=relpos.ALiBi()), TypeError, "rope: ALiBi is not allowed here; pass it as bias="),
     (attention(q, k, v, relval=relpos.Sink(table[0])), TypeError, "relval: Sink is not allowed here; pass it as sink="),
     (attention(q, k, v, bias=sum([relpos.ALiBi()] * 17)), ValueError, "bias: the call has more than 16 terms; use at most 16"),
-    (attention(q, k, v, rope=relpos.RoPE() + relpos.RoPE()), ValueError, "RoPE is given twice: at most one is allowed"),
+    (attention(q, k, v, rope=relpos.RoPE() + relpos.RoPE()), ValueError, "RoPE was given twice; give it once"),
     (attention(q, k, v, bias=relpos.T5(table[:, :3])), ValueError, r"^T5\(table\): shape is \(32, 3\): \(32, 4\)"),
     (attention(q, k, v, bias=relpos.T5(table.astype(int))), TypeError, r"^T5\(table\): dtype is i64"),
     (attention(q, k, v, bias=relpos.T5([1.0])), TypeError, r"^T5\(table\) is of type list"),
     (attention(q, k, v, bias=relpos.Fire(table[:0, :1], table[0], table, table[0], c=1, L=1)), ValueError,
      "^Fire: the shape of its array w1"),
-    (attention(q, k, v, key_mask=KEYS[:, :3]), ValueError, r"^key_mask: shape is \(2, 3\): \(2, 17\) is needed"),
+    (attention(q, k, v, key_mask=KEYS[:, :3]), ValueError, r"^key_mask: shape is \(2, 3\); it must be \(2, 17\)"),
     (attention(q, k, v, key_mask=k[:, 0, :, 0]), TypeError, "^key_mask has elements of f32, expected bool or integers"),
     (attention(q, k, v, mask=True), TypeError, "mask is of type bool"),
-    (attention(q, k, v, mask=[True, False]), ValueError, r"^mask: shape is \(2\): \(2, 4, 13, 17\) is needed"),
+    (attention(q, k, v, mask=[True, False]), ValueError, r"^mask: shape is \(2\); it must be \(2, 4, 13, 17\)"),
     (attention(q, k, v, key_mask=[[None] * 17]), TypeError, 'key_mask has elements of format "O"'),
     (attention(q, k, v, lengths=[3, 18]), ValueError, "^lengths contains 18, expected 0 to 17, the number of keys"),
     (attention(q, k, v, lengths=np.array([3, -1], np.int8)), ValueError, "^lengths contains -1, expected 0 to 17"),
@@ -111,9 +111,9 @@ BAD = [
     (attention(q, k, v, scale=float("-inf")), ValueError, "scale is -inf, expected -1e20 to 1e20, or None"),
     (attention(q, k, v, scale=float("nan")), ValueError, "scale is nan, expected -1e20 to 1e20, or None"),
     (attention(q, k, v, scale="big"), TypeError, "scale is of type str: expected a number"),
-    (attention(q, k, v, scale=1e30), ValueError, r"scale is 1e\+30: -1e20 to 1e20"),
-    (attention(q, k, v, softcap=-1), ValueError, "softcap is -1: 0"),
-    (attention(q, k, v, dropout=1.0), ValueError, "dropout is 1: 0"),
+    (attention(q, k, v, scale=1e30), ValueError, r"scale is 1e\+30; it must be -1e20 to 1e20"),
+    (attention(q, k, v, softcap=-1), ValueError, "softcap is -1; it must be 0"),
+    (attention(q, k, v, dropout=1.0), ValueError, "dropout is 1; it must be at least 0"),
     (attention(q, k, v, seed=-1), ValueError, "seed is -1, expected 0 to"),
     (attention(q, k, v, seed=1.5), TypeError, "seed is of type float: expected an integer"),
     (attention(q, k, v, q_offset=2.5), TypeError, "q_offset is of type float"),
@@ -125,12 +125,12 @@ BAD = [
     (attention(q, k, v, out=READ_ONLY), ValueError, r"out is read-only \(ndarray\); pass a writable array"),
     (attention(q, k, v, out=b"out"), ValueError, r"out is read-only \(bytes\)"),
     (attention(q, k, v, precision="low"), ValueError, "precision is 'low', expected \"highest\" or \"high\""),
-    (attention(q, k, v, out=q), ValueError, r"out: shape is \(2, 4, 13, 8\): \(2, 4, 13, 5\) is needed"),
+    (attention(q, k, v, out=q), ValueError, r"out: shape is \(2, 4, 13, 8\); it must be \(2, 4, 13, 5\)"),
     (attention(q, k, k, out=q), ValueError, "out.*overlaps"),
     (attention(q, k, v, out=q[0]), ValueError, "out has 3 axes, expected 4 as in q"),
     (attention(q, k, v, biass=1), TypeError, "biass"),
     (attention(q, k), TypeError, "missing 1 required positional argument: 'v'"),
-    (lambda: relpos.attention_backward(q, q, k, v), ValueError, r"dout: shape is \(2, 4, 13, 8\): \(2, 4, 13, 5\) is needed"),
+    (lambda: relpos.attention_backward(q, q, k, v), ValueError, r"dout: shape is \(2, 4, 13, 8\); it must be \(2, 4, 13, 5\)"),
     (lambda: relpos.attention_backward(None, q, k, v), TypeError, "dout is of type NoneType"),
     (lambda: relpos.attention_backward(q, q, k, v, return_lse=True), TypeError, 'unknown argument "return_lse"'),
     (lambda: relpos.attention_backward(q[..., :5], q, k, v, wanted=3), TypeError, "wanted is of type int: expected a collection"),
@@ -138,18 +138,18 @@ BAD = [
     (lambda: relpos.attention_backward(q[..., :5], q, k, v, wanted=("table",)), ValueError, "wanted contains 'table'"),
     (lambda: relpos.attention_backward(q[..., :5], q, k, v, wanted="q"), TypeError, "wanted is of type str: expected a collection"),
     (lambda: relpos.attention_backward(q[..., :5], q, k, v, wanted=("q", 1)), TypeError, "wanted is of type int: expected names"),
-    (lambda: relpos.explain(q, k, v, query=13), ValueError, "batch entry 0, head 0, query 13: there are 2, 4 and 13"),
-    (lambda: relpos.explain(q, k, v, head=4), ValueError, "batch entry 0, head 4, query 12: there are 2, 4 and 13"),
+    (lambda: relpos.explain(q, k, v, query=13), ValueError, "batch entry 0, head 0, query 13 do not exist; there are 2, 4 and 13"),
+    (lambda: relpos.explain(q, k, v, head=4), ValueError, "batch entry 0, head 4, query 12 do not exist; there are 2, 4 and 13"),
     (lambda: relpos.explain(q, k, v, out=q), TypeError, 'unknown argument "out"'),
     (lambda: relpos.bucket([1], buckets=3), ValueError, "buckets is 3"),
-    (lambda: relpos.bucket([1], strategy="cubic"), ValueError, 'strategy is "cubic": must be one of log, uniform, linear, quadratic'),
+    (lambda: relpos.bucket([1], strategy="cubic"), ValueError, 'strategy is "cubic"; it must be one of log, uniform, linear, quadratic'),
     (lambda: relpos.bucket([1.7]), TypeError, r"offsets has elements of float64, expected integers"),
     (lambda: relpos.T5(), TypeError, "missing 1 required positional argument: 'table'"),
     (lambda: relpos.Table(table), TypeError, "missing 2 required keyword-only arguments: 'left' and 'right'"),
     (lambda: relpos.T5(table, bucket=3), TypeError, "bucket"),
-    (lambda: relpos.T5(table, buckets="many"), ValueError, '^T5: buckets is "many": must be a whole number'),
-    (lambda: relpos.Kerple(table[0], table[0], kind="cubic"), ValueError, 'kind is "cubic": must be one of log, power'),
-    (lambda: relpos.LogDecay(float("nan")), ValueError, 'lambda is "nan": must be a decimal number'),
+    (lambda: relpos.T5(table, buckets="many"), ValueError, '^T5: buckets is "many"; it must be a whole number'),
+    (lambda: relpos.Kerple(table[0], table[0], kind="cubic"), ValueError, 'kind is "cubic"; it must be one of log, power'),
+    (lambda: relpos.LogDecay(float("nan")), ValueError, 'lambda is "nan"; it must be a decimal number'),
     (lambda: relpos.ALiBi() + 3, TypeError, "unsupported operand"),
     (lambda: relpos.RoPE().matrix(3), TypeError, "bias: RoPE is not allowed here; pass it as rope="),
     (lambda: relpos.ALiBi().matrix(-1), ValueError, "the number of queries is -1"),
@@ -161,7 +161,7 @@ BAD = [
     (lambda: plan(q, k, v, bias=relpos.ALiBi()), TypeError, "bias belongs to the plan"),
     (lambda: plan(q, k, v, scale=1.0), TypeError, "scale belongs to the plan"),
     (lambda: relpos.Plan(2, 4, 13, 16, 8, kv_heads=2, dim_v=5)(q, k, v), ValueError,
-     "k: its length is 17: the plan was made for up to 16"),
+     "k: the length is 17; it must be 0 to 16, the length of the plan"),
     (lambda: relpos.Plan(2, 4, 13, 17, 8, kv_heads=2, dim_v=5, dtype="float64")(q, k, v), TypeError, "dtype is f32"),
 ]
 
@@ -215,7 +215,7 @@ def test_bfloat16_of_another_byte_order():
         relpos.attention(other, x, x)
 
 
-# ---- every array of every term and mask: wrong in shape, wrong in type
+# ---- every array of every term and mask, with a wrong shape and with a wrong type
 
 def wrong_arrays():
     """Yield (start of the message, keyword, class, arguments) with a wrong array, for each array of every term and mask."""
@@ -248,7 +248,7 @@ def test_every_array_is_named_as_it_was_given():
 
 
 def test_fewer_causal_queries_than_keys():
-    """torch aligns the queries with the first keys, flash-attn with the last."""
+    """Libraries differ: torch aligns the queries with the first keys, and flash-attn with the last."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         want = relpos.attention(q, k, v, causal=True, q_offset=0)

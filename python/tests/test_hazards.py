@@ -1,4 +1,4 @@
-"""Hazards around calls: pools of processes and threads, interpreter shutdown, resized arrays, subclasses.
+"""Test calls in difficult situations: pools of processes and threads, interpreter shutdown, resized arrays, subclasses of arrays.
 
 SPDX-License-Identifier: Apache-2.0"""
 import array
@@ -19,14 +19,14 @@ x = np.random.default_rng(5).standard_normal((2, 4, 300, 16), dtype=np.float32)
 
 
 def bits(seed):
-    """Compute in a worker of a pool."""
+    """Compute attention in a worker process."""
     y = x + np.float32(seed)
     return relpos.attention(y, y, y, bias=relpos.ALiBi(), threads=3).tobytes()
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_pools_of_processes(method):
-    """Workers of each kind compute the same bits as their parent, which has a pool of threads, before and while it computes."""
+    """Worker processes started by each method compute the same bits as their parent, which has a thread pool and computes meanwhile."""
     want = [bits(n) for n in range(6)]
     with concurrent.futures.ProcessPoolExecutor(2, mp_context=multiprocessing.get_context(method)) as pool:
         found = [pool.submit(bits, n) for n in range(6)]
@@ -35,7 +35,7 @@ def test_pools_of_processes(method):
 
 
 def test_forks_while_other_threads_compute():
-    """A child forked while calls run in other threads can compute and exit."""
+    """A child process forked while other threads compute can itself compute, and exits."""
     want, stop, wrong = bits(0), threading.Event(), []
 
     def work():
@@ -88,7 +88,7 @@ print("ends", flush=True)
 @pytest.mark.parametrize("how", ["", "sys.exit(0)", "os._exit(0)", "atexit.register(lambda: relpos.attention(*[x[:, :, :64]] * 3))",
                                  "os.kill(os.getpid(), 15)"])
 def test_an_interpreter_that_ends_during_a_call(how):
-    """A daemon thread is in a long call while the interpreter shuts down. This used to crash: the thread was killed when it requested the
+    """The interpreter shuts down while a daemon thread is in a long call. This used to crash: the thread was killed when it requested the
     GIL to check for signals, and its pool threads kept using its stack frames."""
     done = subprocess.run([sys.executable, "-P", "-c", ENDS.format(how=how)], capture_output=True, text=True, timeout=300)
     assert done.stdout == "ends\n" and done.stderr == ""
@@ -126,7 +126,7 @@ def test_a_module_that_is_imported_again():
 
 @pytest.mark.parametrize("make", [lambda: bytearray(4 * 2 * 4096 * 64), lambda: array.array("f", bytes(4 * 2 * 4096 * 64))], ids=["bytearray", "array"])
 def test_memory_is_not_resized_during_a_call(make):
-    """During a call, its arrays cannot be resized; afterwards they can."""
+    """Arrays cannot be resized while a call uses them. They can be resized afterwards."""
     owner = make()
     y = np.frombuffer(owner, np.float32).reshape(1, 2, 4096, 64)
     view = memoryview(y)
@@ -140,7 +140,7 @@ def test_memory_is_not_resized_during_a_call(make):
 
 
 def test_an_array_is_not_resized_during_a_call():
-    """A call keeps references, so NumPy refuses to resize unless it ignores references."""
+    """A call keeps references to its arrays, so NumPy refuses to resize them. (refcheck=False would skip this check.)"""
     y = np.ones((1, 2, 6000, 64), np.float32)
     begun, refused = threading.Event(), []
 
@@ -162,7 +162,7 @@ def test_an_array_is_not_resized_during_a_call():
 
 
 class Marked(np.ndarray):
-    """A subclass that marks the results of its functions and refuses indexing."""
+    """A subclass of ndarray that sets `mark` on every new array and refuses indexing."""
 
     def __array_finalize__(self, obj):
         self.mark = getattr(obj, "mark", "new")
@@ -190,7 +190,7 @@ def test_subclasses_are_read_as_arrays(tmp_path):
 
 
 def test_other_objects_that_are_arrays():
-    """An object whose __array__ or buffer changes between reads raises or works, but never crashes."""
+    """A call with an object whose __array__ or buffer changes between reads works or raises, but never crashes."""
     class Lies:
         def __init__(self, shape):
             self.shape, self.asked = shape, 0

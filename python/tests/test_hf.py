@@ -1,4 +1,5 @@
-"""Compare models of transformers with attn_implementation="relpos" with eager and sdpa. Skipped without transformers.
+"""Compare models of transformers under attn_implementation="relpos" with the same models under "eager" and "sdpa". Skipped without
+transformers.
 
 SPDX-License-Identifier: Apache-2.0"""
 import shutil
@@ -19,7 +20,7 @@ LEFT = RIGHT.flip(1)
 
 
 def made(cls, config):
-    """A model with weights that make attention far from uniform."""
+    """Return a model whose random weights make attention far from uniform."""
     g = torch.Generator().manual_seed(1)
     model = cls(config).eval()
     with torch.no_grad():
@@ -30,7 +31,7 @@ def made(cls, config):
 
 
 def results(model, implementation, keep=None, **inputs):
-    """Return the outputs where keep is true, and the gradients of a random sum of them by every weight."""
+    """Return the outputs where keep is true, and the gradients of a random sum of them with respect to every weight."""
     model.set_attn_implementation(implementation)
     assert model.config._attn_implementation == implementation
     model.zero_grad()
@@ -50,13 +51,13 @@ def agree(model, keep=None, implementations=("eager", "sdpa"), **inputs):
         torch.testing.assert_close(got, want, atol=2e-5 * float(want.abs().max()), rtol=0)
         assert gradients.keys() == expected.keys()
         size = {name: float(x.abs().max()) for name, x in expected.items()}
-        for name in expected:  # gradients of key biases are rounding errors
+        for name in expected:  # the exact gradients of key biases are 0, so the computed ones are rounding errors
             torch.testing.assert_close(gradients[name], expected[name], atol=1e-4 * size[name] + 1e-6 * max(size.values()), rtol=0,
                                        msg=lambda m: f"{name}: {m}")
 
 
 def generated(model, ids, implementations=("relpos", "eager"), **options):
-    """Check that all implementations generate the same tokens, with more than 3 different ones; return them."""
+    """Check that all implementations generate the same tokens, and at least 4 distinct ones. Return the tokens."""
     found = []
     for implementation in implementations:
         model.set_attn_implementation(implementation)
@@ -125,7 +126,7 @@ def test_causal_generates_the_same(name, cache):
 
 @pytest.mark.parametrize("name", ["T5", *CAUSAL])
 def test_a_chunk_after_a_cache(name):
-    """Nine queries after twenty tokens that are in the cache, or that a sliding window has dropped from it."""
+    """Nine queries follow twenty tokens, which are in the cache unless a sliding window has dropped them."""
     model = t5() if name == "T5" else causal(name)
     ids = "decoder_input_ids" if name == "T5" else "input_ids"
     mask = "decoder_attention_mask" if name == "T5" else "attention_mask"
@@ -174,7 +175,7 @@ def test_swin(image):
 
 
 def test_a_bias_that_the_model_adds_to_its_mask():
-    """BEiT has no adapter, so its bias comes as an array."""
+    """BEiT has no adapter, so relpos gets its bias as an array."""
     config = transformers.BeitConfig(image_size=16, patch_size=4, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
                                      intermediate_size=48, use_relative_position_bias=True, drop_path_rate=0.0)
     pixels = torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(0))
@@ -207,7 +208,7 @@ def tokens(name, kind="Model", **config):
 
 
 def layout():
-    """LayoutLMv3 with boxes of words of different heights, left to right and down the page."""
+    """Return LayoutLMv3 and inputs: boxes of words of different heights, from left to right and down the page."""
     at = torch.arange(29).expand(3, -1)
     boxes = torch.stack([at % 7 * 30, at // 7 * 40, at % 7 * 30 + 25, at // 7 * 40 + 10 + 12 * (at % 4)], -1)
     model, inputs, keep = tokens("LayoutLMv3", **BERT, coordinate_size=6, shape_size=4, input_size=32, patch_size=16, visual_embed=False,
@@ -231,7 +232,7 @@ def speech(name, kind):
 
 
 def sound():
-    """CLAP with windows of a spectrogram, which it treats as an image."""
+    """Return CLAP and inputs: windows of a spectrogram, which the model treats as an image."""
     config = transformers.ClapAudioConfig(window_size=4, num_mel_bins=16, spec_size=64, patch_size=4, patch_stride=(4, 4), hidden_size=64,
                                           patch_embeds_hidden_size=16, depths=[2, 2, 2], num_attention_heads=[2, 4, 4],
                                           enable_fusion=False, drop_path_rate=0.0)
@@ -240,7 +241,7 @@ def sound():
 
 
 def siglip2():
-    """SigLIP 2 with patches of three images; the second and the third are smaller. A learned query pools each image."""
+    """Return SigLIP 2 and inputs: patches of three images. The second and the third are smaller. A learned query pools each image."""
     config = transformers.Siglip2VisionConfig(**BERT, num_patches=16, patch_size=4)
     pixels = torch.randn(3, 12, 48, generator=torch.Generator().manual_seed(0))
     shapes = torch.tensor([[3, 4], [2, 2], [3, 3]])
@@ -249,7 +250,8 @@ def siglip2():
 
 
 def wavlm(**more):
-    """WavLM with sounds of 29 frames of 20 samples. The second and the third end earlier. Distances exceed that of the last bucket."""
+    """Return WavLM and inputs: sounds of 29 frames of 20 samples. The second and the third end earlier. Some distances are beyond the last
+    bucket."""
     config = transformers.WavLMConfig(**{**BERT, "num_hidden_layers": 3}, conv_dim=[16], conv_kernel=[20], conv_stride=[20], num_buckets=16,
                                       max_bucket_distance=12, num_conv_pos_embeddings=4, num_conv_pos_embedding_groups=2,
                                       feat_extract_norm="layer", **more)
@@ -277,7 +279,7 @@ ADAPTED = {  # models with an adapter: they compute their own attention, or make
     "MPNet": lambda: tokens("MPNet", vocab_size=60, **BERT),
     "LayoutLMv3": layout,
     "XLNet": lambda: xlnet(),
-    "XLNet, causal": lambda: xlnet(attn_type="uni")[:1] + (dict(input_ids=IDS), None),  # a causal XLNet takes no padding with any implementation
+    "XLNet, causal": lambda: xlnet(attn_type="uni")[:1] + (dict(input_ids=IDS), None),  # a causal XLNet accepts padding with no implementation
     "XLNet, to and fro": lambda: (lambda model, inputs, keep: (model, {x: y[:2] for x, y in inputs.items()}, keep[:2]))(*xlnet(bi_data=True)),
     "XLNet, segments": lambda: (lambda model, inputs, keep: (model, {**inputs, "token_type_ids": (IDS > 30).long()}, keep))(*xlnet()),
     "Wav2Vec2Bert": lambda: speech("Wav2Vec2Bert", "relative_key"),
@@ -305,8 +307,8 @@ def test_models_with_an_adapter(name):
 
 
 def test_falcon_adds_alibi_once():
-    """The trained model computes softmax((q k^T + alibi) / sqrt(D)). Eager attention of transformers adds alibi / sqrt(D) twice, once with its
-    mask; sdpa adds it once."""
+    """Falcon was trained with softmax((q k^T + alibi) / sqrt(D)). In transformers, eager attention adds alibi / sqrt(D) twice, once as part
+    of its mask; sdpa adds it once."""
     model, inputs, _ = ADAPTED["Falcon, ALiBi"]()
     layer, found = model.transformer.h[0].self_attention, {}
     layer.dense.register_forward_pre_hook(lambda module, given: found.update(out=given[0]))
@@ -337,7 +339,7 @@ def test_siglip2_pools_unmasked_patches():
 
 
 @pytest.mark.parametrize("name", [name for name in ADAPTED if name not in (
-    "Sam", "SamHQ", "VitDet without positions", "MaskFormerSwin")])  # these fail with eager attention too, or return none
+    "Sam", "SamHQ", "VitDet without positions", "MaskFormerSwin")])  # with eager attention, these fail too or return no weights
 def test_weights_of_adapted_models(name):
     model, inputs, keep = ADAPTED[name]()
     found = []
@@ -346,7 +348,7 @@ def test_weights_of_adapted_models(name):
         found.append(model(**inputs, output_attentions=True).attentions)
     assert len(found[0]) == len(found[1]) > 0
     for got, want in zip(*found):
-        if "ALiBi" in name:  # eager attention is wrong there
+        if "ALiBi" in name:  # the weights of eager attention are wrong, since it adds ALiBi twice
             torch.testing.assert_close(got.sum(-1)[:, 0][RIGHT > 0], torch.ones(int(RIGHT.sum())))
             continue
         assert got.shape == want.shape
@@ -362,7 +364,7 @@ def test_adapted_models_generate_the_same(name, cache):
 
 @pytest.mark.parametrize("name", ["GPTJ", "CodeGen", "Mpt", "Falcon", "Falcon, ALiBi", "T5", *CAUSAL])
 def test_a_step_with_a_cache_has_one_query_and_every_key(name, monkeypatch):
-    """Only this test covers MPT with a cache, because its config has use_cache=False."""
+    """Only this test covers MPT with a cache, because the config of MPT sets use_cache=False."""
     model = t5() if name == "T5" else causal(name) if name in CAUSAL else ADAPTED[name]()[0]
     steps, attend = [], relpos.attention
 
@@ -382,7 +384,7 @@ def test_a_step_with_a_cache_has_one_query_and_every_key(name, monkeypatch):
 
 
 def test_xlnet_generates_the_same():
-    """Each step has a memory, a permutation and one target. One run has padding before the text."""
+    """Each step of XLNet has a memory, a permutation and one target. One run has padding before the text."""
     model = tokens("XLNet", "LMHeadModel", vocab_size=60, d_model=32, n_layer=2, n_head=4, d_inner=48)[0]
     for options in (dict(attention_mask=torch.ones_like(IDS)), dict(attention_mask=LEFT), dict(use_mems=False)):
         generated(model, IDS, **options)
@@ -416,7 +418,7 @@ def test_pix2struct():
 
 
 def test_a_model_loaded_with_relpos_equals_one_switched_later():
-    """Modules without a config get that of their model, whether relpos is selected at loading or later."""
+    """Modules without a config get the config of their model, whether relpos is selected at loading or later."""
     config = transformers.Swinv2Config(**SWIN)
     first = transformers.Swinv2Model._from_config(config, attn_implementation="relpos").eval()
     second = transformers.Swinv2Model(transformers.Swinv2Config(**SWIN)).eval()
@@ -448,7 +450,7 @@ def test_own_attention_is_refused_at_loading(name, config):
     ("LasrEncoder", "LasrEncoderConvolutionModule, and it computes with its mask"),
     ("T5Gemma2", "T5Gemma2Decoder, and it computes with its mask .torch.cat")) if hasattr(transformers, x[0] + "Config")])
 def test_unsupported_code_is_refused_at_loading(name, said):
-    """The code of a model decides, so that new models such as HYV4VL and Inkling2Loop of 5.24 are refused too."""
+    """relpos.hf examines the code of a model, so it also refuses new models, such as HYV4VL and Inkling2Loop of 5.24."""
     config, cls = getattr(transformers, name + "Config"), getattr(transformers, name if "Encoder" in name else name + "Model")
     with torch.device("meta"), pytest.raises(relpos.hf.Refused, match=said):
         cls._from_config(config(), attn_implementation="relpos")
@@ -459,7 +461,7 @@ def test_unsupported_code_is_refused_at_loading(name, said):
 
 
 def donut_and(decoder):
-    """A composite model of Donut's images and a decoder."""
+    """Return a composite model of Donut's image encoder and a decoder."""
     encoder = transformers.DonutSwinConfig(image_size=32, patch_size=2, embed_dim=16, depths=[2], num_heads=[2], window_size=4)
     config = transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs(encoder, decoder)
     return transformers.VisionEncoderDecoderModel(config)
@@ -477,7 +479,8 @@ for model in (transformers.DonutSwinModel(encoder), transformers.FalconForCausal
 
 
 def test_relpos_after_eager():
-    """transformers caches in the class of a model that its implementation cannot change. A new process starts without the cache."""
+    """transformers caches in the class of a model that its attention implementation cannot be changed. The test needs a new process, which has
+    an empty cache."""
     subprocess.run([sys.executable, "-P", "-W", "ignore", "-c", AFTER_EAGER], check=True)
 
 
@@ -485,7 +488,7 @@ GPT = dict(vocab_size=60, n_embd=32, n_layer=1, n_head=2)
 
 
 def test_a_dictionary_is_refused_as_a_name_is():
-    """The key "" stands for the whole model, and the name of a config for a part."""
+    """In a dictionary of implementations, the key "" means the whole model, and the name of a config means a part."""
     doge = transformers.DogeConfig(vocab_size=60, hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=2)
     for config, said in ((transformers.OpenAIGPTConfig(**GPT), "OpenAIGPTModel computes its own attention"),
                          (doge, "DogeModel has a DogeAttention, and it computes with its mask")):
@@ -542,7 +545,7 @@ class Storage(torch.utils._python_dispatch.TorchDispatchMode):
         return found
 
 
-LONG = {  # options of configs for long texts
+LONG = {  # name: options of the config, for long texts
     "MPNet": dict(max_position_embeddings=1100), "LayoutLMv3": dict(max_position_embeddings=1100, visual_embed=False, coordinate_size=6,
                                                                     shape_size=4),
     "GPTJ": dict(n_embd=32, n_layer=1, n_head=2, rotary_dim=4, n_positions=1100), "Mpt": dict(d_model=32, n_layers=1, n_heads=2, max_seq_len=99),
@@ -609,7 +612,7 @@ def test_dropout(name):
         found.append(results(model, "relpos", **inputs))
     assert torch.equal(found[0][0], found[1][0]) and not torch.equal(found[0][0], found[2][0])
     torch.manual_seed(1)
-    getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)()  # before 5.23 by its older name
+    getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)()  # the older name, before 5.23
     out, gradients = results(model, "relpos", **inputs)
     assert torch.equal(out, found[0][0])
     for key, gradient in gradients.items():
@@ -652,7 +655,7 @@ def test_bfloat16():
     torch.testing.assert_close(got.float(), want, atol=0.15 * float(want.abs().max()), rtol=0)
 
 
-AUTOCAST = {  # rotary positions make f32 of queries and keys, and a cache of values
+AUTOCAST = {  # under autocast, rotary positions convert queries and keys to f32, and a cache converts values
     "Llama": lambda: (causal("Llama"), dict(input_ids=IDS, attention_mask=RIGHT, use_cache=False), RIGHT, "sdpa"),
     "Llama with a cache": lambda: (causal("Llama"), dict(input_ids=IDS), None, "sdpa"),
     "Mistral": lambda: (causal("Mistral"), dict(input_ids=IDS, attention_mask=LEFT, use_cache=False), LEFT, "sdpa"),
@@ -671,7 +674,7 @@ AUTOCAST = {  # rotary positions make f32 of queries and keys, and a cache of va
 
 @pytest.mark.parametrize("name", AUTOCAST)
 def test_autocast(name):
-    """Under torch.autocast outputs and gradients are as near to those in float32 as another implementation's."""
+    """Under torch.autocast, the errors against float32 are at most 1.5 times those of another implementation, for outputs and gradients."""
     model, inputs, keep, other = AUTOCAST[name]()
     exact = results(model, "eager", keep, **inputs)
     error = {}
@@ -717,7 +720,7 @@ def masks_of_transformers():
 
 @pytest.mark.parametrize("name", masks_of_transformers())
 def test_masks_of_transformers(name):
-    """An interval of keys for each query is stored as two numbers a query; an unknown function becomes an N×N array."""
+    """If each query attends to one interval of keys, the mask is stored as two numbers per query. Another mask becomes an N×N array."""
     from transformers import masking_utils
     function, is_interval = masks_of_transformers()[name]
     padding = RIGHT[:2, :12].bool()
@@ -792,7 +795,7 @@ def small(name, **more):
 
 
 def agrees_compiled(name, backend):
-    """Check that the model compiled to one graph has the outputs and gradients of eager attention without torch.compile."""
+    """Check that the model, compiled to one graph, has the same outputs and gradients as with eager attention and no torch.compile."""
     model, inputs, keep = COMPILED[name]()
     want, expected = results(model, "eager", keep, **inputs)
     model.set_attn_implementation("relpos")
@@ -820,7 +823,7 @@ def test_inductor():
 
 @pytest.mark.parametrize("name", COMPILED)
 def test_jit_trace(name):
-    """A trace works for other tokens, another padding and twice the length."""
+    """A trace is valid for other tokens, other padding and twice the length."""
     model, inputs, _ = COMPILED[name]()
     model.set_attn_implementation("relpos")
 
@@ -880,7 +883,7 @@ CHECKPOINTED = "T5", "Bert", "GPT2", "Llama", "Bart", "DebertaV2", "Bloom"
 
 @pytest.mark.parametrize("name, reentrant", [(x, y) for x in CHECKPOINTED for y in (True, False) if (x, y) != ("DebertaV2", True)])
 def test_checkpoints(name, reentrant):
-    """DeBERTa has no reentrant checkpoints: each layer frees the graph of the shared position vectors, with eager attention too."""
+    """Reentrant checkpoints fail for DeBERTa, with eager attention too: each layer frees the graph of the shared position vectors."""
     model, inputs, keep = COMPILED[name]()
     model = without_dropout(model)
     inputs = inputs | ({} if name in ("Bert", "DebertaV2") else {"use_cache": False})
@@ -896,7 +899,7 @@ def test_checkpoints(name, reentrant):
 
 @pytest.mark.parametrize("name", ["T5", "Llama", "GPT2", "Bert", "Bart", "DebertaV2", "Bloom", "ViT"])
 def test_attentions_of_every_layer(name):
-    """The weights equal those of eager attention, whether the model requests them by an argument or collects them by hooks."""
+    """The weights equal those of eager attention, whether the model requests them with an argument or collects them with hooks."""
     model, inputs, _ = COMPILED[name]()
     found = []
     for implementation in ("relpos", "eager"):

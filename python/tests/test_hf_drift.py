@@ -29,13 +29,13 @@ def of_transformers(file):
 
 
 def applies(file):
-    """Return true if the adapter replaces something in this release."""
+    """Return true if the adapter replaces code in the installed release of transformers."""
     adapter = ADAPTERS[file]
     return not (adapter.computes and _guard.uses_interface(getattr(of_transformers(file), adapter.computes)))
 
 
 def copied(file, change, monkeypatch, tmp_path):
-    """Replace a module of transformers by a copy whose syntax tree was changed, and return the copy."""
+    """Replace a module of transformers by a copy whose syntax tree `change` has modified, and return the copy."""
     original = of_transformers(file)
     tree = ast.parse(_guard._source(original))
     change(tree)
@@ -51,14 +51,15 @@ def copied(file, change, monkeypatch, tmp_path):
 
 
 def replacements(file):
-    """Return [(path, replacement, passes)] of an adapter in this release."""
+    """Return [(path, replacement, passes)] of an adapter in the installed release."""
     found = _guard.Replacements(of_transformers(file))
     ADAPTERS[file].adapt(found.module, found)
     return [(x.path, x.function, x.passes) for x in found.found]
 
 
 def definition(tree, path):
-    """Return the class (or the tree, without a class) and the function of a path in a syntax tree. An inherited function comes from its base."""
+    """Return the syntax trees of the class and the function of a path; for a path without a class, the whole tree and the function. If the
+    function is inherited, return those of the base class."""
     *cls, name = path.split(".")
     scope = next(x for x in tree.body if isinstance(x, ast.ClassDef) and x.name == cls[0]) if cls else tree
     for x in scope.body:
@@ -68,7 +69,7 @@ def definition(tree, path):
 
 
 def renamed_function(path, function):
-    """Rename a replaced function everywhere in its module. Return the change and a pattern of the refusal."""
+    """Return a change that renames a replaced function everywhere in its module, and a pattern for the expected error."""
     name = path.rpartition(".")[2]
 
     def change(tree):
@@ -76,7 +77,7 @@ def renamed_function(path, function):
             for field in ("attr", "id", "name"):
                 if getattr(x, field, None) == name and isinstance(x, (ast.Attribute, ast.Name, ast.FunctionDef)):
                     setattr(x, field, "other_" + name)
-    return change, rf"\b{name}\b|has no parameter"  # the latter if the adapter takes the module for an older release
+    return change, rf"\b{name}\b|has no parameter"  # "has no parameter" if the adapter mistakes the module for an older release
 
 
 def dropped_parameter(path, function):
@@ -105,7 +106,8 @@ def own_parameters(function):
 
 
 def drifts():
-    """Yield (file, kind, path): every replaced function is renamed, and one function of each adapter loses and gains a parameter."""
+    """Yield (file, kind of change, path). Every replaced function is renamed; in one function of each adapter, a parameter is removed or
+    added."""
     for file in ADAPTERS:
         if not applies(file):
             continue
@@ -133,7 +135,7 @@ def test_a_changed_module_is_refused_with_the_reason(file, kind, path, monkeypat
 
 @contextlib.contextmanager
 def recording():
-    """Record {(type, name)} of the attributes of modules and configs that the code of the adapters reads or sets while a model runs."""
+    """Record, as {(type, name)}, the attributes of modules and configs that the code of the adapters reads or sets while a model runs."""
     found = set()
 
     def recorded(original):
@@ -195,7 +197,8 @@ MODELS = {  # file: models that together run every branch of its adapter
 
 
 def reads(file):
-    """Return {(type, name)} that the adapter of a file reads while its models run, without attributes that relpos or torch.nn.Module sets."""
+    """Return {(type, name)} of the attributes that the adapter of a file reads while its models run, except those that relpos or
+    torch.nn.Module sets."""
     with recording() as found:
         for make in MODELS[file]:
             model, inputs, *_ = make() if callable(make) else test_hf.ADAPTED[make]()
@@ -208,7 +211,7 @@ def reads(file):
 
 
 def compared(file):
-    """Return {(type, name)} that the guard checks for an adapter."""
+    """Return {(type, name)} of the attributes that the guard checks for an adapter."""
     module, found = of_transformers(file), set()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_guard, "_require", lambda owner, name: found.add((owner, name)))
@@ -222,7 +225,7 @@ def compared(file):
 
 
 def renamed_attribute(cls, name):
-    """Rename an attribute in the code of a class and its bases; for a config, in the code that reads it."""
+    """Return a change that renames an attribute in the code of a class and its bases; for a config, in the code that reads it."""
     if issubclass(cls, transformers.PreTrainedConfig):
         return functools.partial(rename_everywhere, name, lambda tree: [tree])
     bases = {base.__name__ for base in cls.__mro__}
@@ -241,7 +244,7 @@ def rename_everywhere(name, scopes, tree):
 
 @pytest.mark.parametrize("file", [file for file in MODELS if applies(file)])
 def test_every_attribute_that_an_adapter_reads_is_checked(file, monkeypatch, tmp_path):
-    """Attributes are recorded while models run, so it does not matter how the adapter reads them: a.b, getattr or hasattr, of a module or a part."""
+    """The test records attributes while models run, so it finds them however the adapter reads them: by a.b, getattr or hasattr."""
     found = reads(file)
     assert found
     for cls, name in sorted(found, key=str):
@@ -253,7 +256,7 @@ def test_every_attribute_that_an_adapter_reads_is_checked(file, monkeypatch, tmp
 
 
 def test_every_adapter_has_a_model():
-    """Only Gemma 4 may lack a model, because its adapter reads no attribute but the config."""
+    """MODELS has a model for every adapter except Gemma 4's, which reads no attribute except the config."""
     assert {file for file in ADAPTERS if applies(file)} - set(MODELS) <= {"gemma4"}
 
 
@@ -268,7 +271,7 @@ def renamed(old, new, *classes):
 
 
 def test_only_the_model_of_a_changed_module_is_refused(monkeypatch, tmp_path):
-    """MPT's cache has another name, so that the adapter would ignore it in each decoding step."""
+    """The test renames MPT's cache argument. Without the refusal, the adapter would ignore the cache in each decoding step."""
     known = of_transformers("mpt").MptAttention.forward
     name = next(x for x in _guard._named(known)[0] if x in ("cache", "past_key_values"))
     module = copied("mpt", renamed(name, "store", "MptAttention", "MptBlock"), monkeypatch, tmp_path)
@@ -299,7 +302,7 @@ def test_a_class_with_the_attention_interface_is_not_replaced():
 
 
 def test_parts_of_a_composite_model_are_adapted():
-    """A dictionary of implementations sets the vision part only."""
+    """A dictionary of implementations selects relpos for the vision part only."""
     config = transformers.Siglip2Config(
         vision_config=dict(hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=2, num_patches=16, patch_size=4),
         text_config=dict(vocab_size=60, hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=2, projection_size=32))
@@ -310,7 +313,7 @@ def test_parts_of_a_composite_model_are_adapted():
 
 
 def test_importing_relpos_imports_nothing_slow():
-    """Modules of models and torch's compiler take seconds to import."""
+    """Importing relpos.hf must not import the modules of models or torch's compiler, which take seconds."""
     text = ("import sys, torch, transformers; from transformers import PreTrainedModel, masking_utils; from transformers.generation import utils; "
             "before = set(sys.modules); import relpos.hf; "
             "new = [x for x in set(sys.modules) - before if not x.startswith('relpos')]; "

@@ -17,7 +17,7 @@ class Stop(Exception):
     pass
 
 
-# Calls with the last `rows` queries; their work is proportional to `rows`.
+# Calls with only the last `rows` queries. Their work is proportional to `rows`.
 def forward(rows):
     relpos.attention(x[:, :, -rows:], x, x, bias=relpos.ALiBi())
 
@@ -37,7 +37,7 @@ def weights(rows):
 
 @pytest.mark.parametrize("call", [forward, backward, plan, weights])
 def test_a_signal_ends_a_call(call):
-    """The signal arrives after an eighth of the work, measured in processor time, and the call ends before half of the work."""
+    """The signal arrives after an eighth of the work, measured in processor time. The call must end before half of the work is done."""
     def handler(*_):
         raise Stop
 

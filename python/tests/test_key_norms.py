@@ -1,10 +1,10 @@
-"""A call with one query skips distant keys of a cache by their norms.  SPDX-License-Identifier: Apache-2.0"""
+"""With key norms, a call with one query skips the distant keys of a cache.  SPDX-License-Identifier: Apache-2.0"""
 import numpy as np
 import pytest
 import relpos
 
 B, H, HK, LK, D = 2, 4, 2, 2000, 8
-FAR = 1024  # with ALiBi of slope 1/2, these keys have weight 0 for the last query
+FAR = 1024  # the last query gives the first FAR keys weight 0 under ALiBi with slope 1/2
 rng = np.random.default_rng(5)
 q = rng.standard_normal((B, H, 1, D)).astype(np.float32)
 k, v = (rng.standard_normal((B, HK, LK, D)).astype(np.float32) for _ in range(2))
@@ -12,7 +12,7 @@ OPTIONS = dict(bias=relpos.ALiBi(np.full(H, 0.5, np.float32)), causal=True, q_of
 
 
 def norms_of(keys):
-    """Compute the norms by their definition: the largest norm of each 64 keys."""
+    """Compute the norms from their definition: the largest norm in each block of 64 keys."""
     size = np.sqrt((keys.astype(np.float64) ** 2).sum(-1))
     return np.stack([size[..., n:n + 64].max(-1) for n in range(0, keys.shape[-2], 64)], -1)
 

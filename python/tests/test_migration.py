@@ -30,7 +30,7 @@ def agree(row, want):
 
 
 def attend(q, k, v, bias):
-    """Compute attention in NumPy with a bias in which -inf masks a pair."""
+    """Compute attention in NumPy. -inf in the bias masks a pair."""
     s = q @ k.swapaxes(-1, -2) / np.sqrt(D) + bias
     w = np.exp(s - s.max(-1, keepdims=True))
     return w / w.sum(-1, keepdims=True) @ v
@@ -124,8 +124,8 @@ def rotate(x, p):
 
 @of("symm_learning")
 def test_symm_learning(row):
-    """Compare with the formula."""
-    if "=" not in row.there[0]:  # queries and keys after their positions are applied
+    """Compare the calls for symm_learning with their formulas."""
+    if "=" not in row.there[0]:  # this row returns the queries and keys with their positions applied
         return agree(row, attend(*eval(row.there[0], {"apply_rope": rotate, **NAMES}), v, 0))
     given = eval(f"dict({row.there[0]})", NAMES)
     far, places, all_known = given["max_distance"], np.arange(N), np.ones(N, bool)

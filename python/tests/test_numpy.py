@@ -52,7 +52,7 @@ def test_bias_matrix():
 
 @pytest.mark.parametrize("name, both", [("_build_bias_matrix", False), ("bias_matrix", False), ("bias_matrix", True)])
 def test_a_bias_of_a_subclass(name, both, capsys):
-    """Exercise 2 of the chapter, linear decay, as a subclass of the chapter's class."""
+    """Exercise 2 of the tutorial, a linear decay, solved with a subclass of the tutorial's class."""
     def linear(self, N, M=None):
         return -0.3 * abs(np.arange(M or N) - np.arange(N)[:, None])
 
@@ -100,7 +100,7 @@ def test_functions_beside_loops(n, m):
 
 
 def test_vectors_of_relpos_torch():
-    """The functions accept RelativePositionEmbedding of relpos.torch."""
+    """The functions accept a RelativePositionEmbedding of relpos.torch."""
     torch = pytest.importorskip("torch")
     import relpos.torch
     ours, theirs = text.RelativePositionEmbedding(3, 4, 5, seed=1), relpos.torch.RelativePositionEmbedding(3, 4, 5).double()

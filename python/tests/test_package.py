@@ -1,4 +1,4 @@
-"""Plans, explain, bucket, configuration, documentation, types.  SPDX-License-Identifier: Apache-2.0"""
+"""Test plans, explain, bucket, the configuration, the documentation and the types.  SPDX-License-Identifier: Apache-2.0"""
 import ast
 import copy
 import doctest
@@ -226,7 +226,7 @@ def test_nothing_heavy_is_imported():
 
 
 def test_the_command_says_what_is_missing(tmp_path):
-    """Without the program, the command reports the missing packages; with it, the command runs it."""
+    """The command `relpos` runs the program of the package. If the program was not built, it reports the missing system packages."""
     package = tmp_path / "relpos"
     package.mkdir()
     (package / "__init__.py").write_text("raise ImportError('imported')")  # the command does not import the package
@@ -238,7 +238,7 @@ def test_the_command_says_what_is_missing(tmp_path):
                               cwd=tmp_path)
     done = run()
     assert done.returncode == 1 and "libjansson-dev" in done.stderr and done.stderr.count("\n") == 1
-    assert "rebuild the package by pip install . in the source folder" in done.stderr  # no package index has relpos
+    assert "rebuild the package by pip install . in the source folder" in done.stderr  # it names no package index, because none has relpos
     program = package / "bin" / "relpos"
     program.parent.mkdir()
     program.write_text("#!/bin/sh\necho \"$@\" \"$RELPOS_PYTHON\"\n")

@@ -1,4 +1,4 @@
-"""Compare decoding over keys and values in pages with decoding over arrays.  SPDX-License-Identifier: Apache-2.0"""
+"""Compare decoding with keys and values in pages with decoding with contiguous arrays.  SPDX-License-Identifier: Apache-2.0"""
 import numpy as np
 import pytest
 import relpos
@@ -89,7 +89,7 @@ BAD = np.where(TABLE == 7, 21, TABLE)
     (dict(v=np.repeat(v_pages, 2, 3)[..., ::2]), ValueError, "v: the stride of the last axis is 2, expected 1"),
     (dict(k=k_pages[:, ::-1]), ValueError, "pages: the strides of k are"),
     (dict(q=q[0]), ValueError, "q has 3 axes; with pages=, expected 4"),
-    (dict(q=q[:2], pages=TABLE[:2]), ValueError, r"q: shape is \(2, 4, 1, 8\): \(3, 4, 1, 8\) is needed"),
+    (dict(q=q[:2], pages=TABLE[:2]), ValueError, r"q: shape is \(2, 4, 1, 8\); it must be \(3, 4, 1, 8\)"),
     (dict(out=v_pages.reshape(-1)[:60].reshape(3, 4, 1, 5)), ValueError, "the output overlaps page 1 of v"),
 ], ids=lambda x: x if isinstance(x, str) else "")
 def test_a_wrong_argument_is_refused(change, error, text):

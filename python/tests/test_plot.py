@@ -1,4 +1,4 @@
-"""relpos.plot, and the HTML of terms and results in a notebook.  SPDX-License-Identifier: Apache-2.0"""
+"""Test relpos.plot, and the HTML of terms and results in a notebook.  SPDX-License-Identifier: Apache-2.0"""
 import base64
 import re
 import struct
@@ -16,7 +16,7 @@ TERMS = {name: line for name, line in relpos._terms.EXAMPLES.items()}
 
 
 def pictures(text):
-    """Decode each PNG in some HTML to pixels (rows, columns, 3)."""
+    """Decode each PNG in an HTML text to pixels (rows, columns, 3)."""
     found = []
     for data in re.findall(r'src="data:image/png;base64,([^"]+)"', text):
         png, at, parts = base64.b64decode(data), 8, {}
@@ -35,7 +35,7 @@ def pictures(text):
 
 @pytest.mark.parametrize("name", TERMS)
 def test_a_term_in_a_notebook(name):
-    """A bias has one picture of matrix() per head. Other terms return None, so the notebook shows their repr."""
+    """The HTML of a bias has one picture of matrix() per head. For other terms it is None, so the notebook shows their repr."""
     space = {"relpos": relpos, "np": np, "rng": np.random.default_rng(0)}
     term = next(iter(eval(f"dict({TERMS[name]})", space).values()))
     shown = term._repr_html_()

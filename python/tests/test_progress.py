@@ -95,7 +95,7 @@ def shown(how, terminal):
     words = [how]
     try:
         ours, theirs = pty.openpty() if terminal else os.pipe()
-    except OSError:  # no pseudo-terminals, such as a chroot without /dev/pts
+    except OSError:  # the system has no pseudo-terminals, as in a chroot without /dev/pts
         ours, theirs = os.pipe()
         words.append("as on a terminal")
     with subprocess.Popen([sys.executable, "-P", "-c", SHOWS, *words], stderr=theirs) as child:
@@ -104,7 +104,7 @@ def shown(how, terminal):
         try:
             while more := os.read(ours, 4096):
                 text += more
-        except OSError:  # a terminal whose other end is closed
+        except OSError:  # the other end of the terminal is closed
             pass
     os.close(ours)
     assert child.returncode == 0, text

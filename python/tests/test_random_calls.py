@@ -1,5 +1,5 @@
-"""Compare attention() and attention_backward() with NumPy in float64 for shapes, options, strides and types drawn by hypothesis. Runs
-the same 60 examples each time; RELPOS_EXAMPLES=5000 draws 5000 new ones.
+"""Compare attention() and attention_backward() with NumPy in float64 for shapes, options, strides and types drawn by hypothesis. By
+default, every run uses the same 60 examples; RELPOS_EXAMPLES=5000 draws 5000 new ones.
 
 SPDX-License-Identifier: Apache-2.0"""
 import os
@@ -16,7 +16,7 @@ from hypothesis import strategies as st  # noqa: E402
 MANY = os.environ.get("RELPOS_EXAMPLES")
 PROFILE = hypothesis.settings(deadline=None, database=None, max_examples=int(MANY or 60), derandomize=not MANY, print_blob=True,
                               suppress_health_check=list(hypothesis.HealthCheck))
-# For each type: the rounding unit of its arithmetic, and of its storage.
+# type: (unit roundoff of the arithmetic, unit roundoff of the storage)
 TYPES = {np.float32: (2.0 ** -24, 2.0 ** -24), np.float64: (2.0 ** -53, 2.0 ** -53), np.float16: (2.0 ** -24, 2.0 ** -11),
          ml_dtypes.bfloat16: (2.0 ** -24, 2.0 ** -8)}
 
@@ -154,8 +154,8 @@ def sizes(q, k, v, wanted):
 @PROFILE
 def test_a_call_equals_the_definition(call):
     """The error of a score is at most D + 12 roundings of sums, products and functions. A weight is a quotient of exponentials of scores,
-    so its relative error is twice that, plus the error of a sum of Lk numbers. The sum of values and the rounding to the storage type
-    add theirs."""
+    so its relative error is at most twice that, plus the error of a sum of Lk numbers. The sum over values and the rounding to the
+    storage type add further errors."""
     dtype, (q, k, v), given, options, wanted = call
     u, stored = TYPES[dtype]
     out, weights, lse = oracle.attention(q, k, v, **wanted)

@@ -30,7 +30,7 @@ def folder(tmp_path_factory):
     if named:
         return named
     path = tmp_path_factory.mktemp("t5")
-    ends = list(range(1, 8))  # lets targets of random weights end
+    ends = list(range(1, 8))  # with random weights, these end tokens let targets end
     config = transformers.T5Config(vocab_size=512, d_model=64, d_kv=16, d_ff=128, num_layers=3, num_heads=5, feed_forward_proj="gated-gelu",
                                    tie_word_embeddings=False, decoder_start_token_id=0, eos_token_id=ends)
     torch.manual_seed(0)
@@ -53,7 +53,7 @@ def texts(tokenizer):
 
 def both(folder, sources, settings, options):
     """Return the targets of transformers and of relpos."""
-    torch.set_num_threads(1)  # the layers are too small for threads
+    torch.set_num_threads(1)  # the layers are too small to benefit from threads
     model = transformers.T5ForConditionalGeneration.from_pretrained(folder).eval()
     relpos = oracle.program()
     out = subprocess.run([relpos, "t5", "generate", folder, "--tokens", "--type", "f32", "--batch", "16", "--max-new-tokens", str(NEW), *options],
@@ -85,13 +85,13 @@ def often(rows, n):
 @pytest.mark.parametrize("beams", [1, 3])
 @pytest.mark.parametrize("where", ["generation_config.json", "config.json"])
 def test_tokens_that_a_file_forbids(folder, tmp_path, beams, where):
-    """Settings of a checkpoint apply without an option: from generation_config.json, or from config.json if that file is missing."""
+    """The settings in a checkpoint apply by default: those of generation_config.json, or of config.json if that file is missing."""
     path = tmp_path / "model"
     shutil.copytree(folder, path)
     sources = texts(None)[:20]
     plain, _ = both(path, sources, {"num_beams": beams}, ["--beams", str(beams)])
     first = [t for t, _ in collections.Counter(r[0] for r in plain).most_common(3)]
-    words = [*often(plain, 1)[4:], *often(plain, 2)[:4], *often(plain, 3)[:4], [0, first[0]], [1]]  # a sequence with the start token has an effect, the end token by itself has none
+    words = [*often(plain, 1)[4:], *often(plain, 2)[:4], *often(plain, 3)[:4], [0, first[0]], [1]]  # forbidding the end token alone has no effect
     cases = [{"bad_words_ids": words, "suppress_tokens": [t for t, in often(plain, 1)[:2]], "begin_suppress_tokens": first[:2]},
              {"forced_bos_token_id": first[0], "begin_suppress_tokens": [r[1] for r in plain[:6] if len(r) > 1], "bad_words_ids": words,
               "suppress_tokens": [first[1]], "forced_eos_token_id": 1}]

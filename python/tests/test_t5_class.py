@@ -1,5 +1,5 @@
-"""relpos.t5.T5 on the tiny checkpoints of tests/t5/data: tokens and numbers computed by transformers, the same bits as the program, and
-errors.  SPDX-License-Identifier: Apache-2.0"""
+"""Test relpos.t5.T5 on the tiny checkpoints of tests/t5/data: compare tokens and numbers with transformers, compare bits with the
+program, and test errors.  SPDX-License-Identifier: Apache-2.0"""
 import ast
 import inspect
 import json
@@ -210,7 +210,7 @@ REFUSED = [
     (lambda m: relpos.T5("flan-t5-small", type="int8", threads=2), TypeError, r"relpos\.t5\.T5"),
     (lambda m: relpos.T5(pathlib.Path("flan-t5-small"), draft="int4"), TypeError, r"relpos\.t5\.T5"),
     (lambda m: m.generate("a", max_length=1), ValueError, "max_length is 1"),
-    (lambda m: m.generate("a", max_length=5, max_new_tokens=4), TypeError, "either max_length or max_new_tokens"),
+    (lambda m: m.generate("a", max_length=5, max_new_tokens=4), TypeError, "max_length and max_new_tokens were both given"),
     (lambda m: m.generate("a", suppress_tokens=[384]), ValueError, "vocabulary has 384"),
     (lambda m: m.generate("a", bad_words_ids=[[]]), ValueError, "bad_words"),
     (lambda m: m.generate("a", bad_words_ids=3), TypeError, "bad_words_ids is of type int"),
@@ -294,14 +294,14 @@ def test_a_draft_changes_nothing(draft):
 
 
 def test_drafts_that_are_refused():
-    with pytest.raises(ValueError, match="draft type f32 with weights of f32: it must be int8 or int4"):
+    with pytest.raises(ValueError, match="draft type f32 with weights of f32; it must be int8 or int4"):
         relpos.t5.T5(DATA / "v11", type="f32", draft="f32")
     with pytest.raises(TypeError, match="draft is 4"):
         relpos.t5.T5(DATA / "v11", draft=4)
 
 
 def golden(name):
-    """Return the arrays computed by transformers, by name."""
+    """Return the arrays that transformers computed, by name."""
     data = (DATA / name / "expected.safetensors").read_bytes()
     size = int.from_bytes(data[:8], "little")
     kinds = {"F32": np.float32, "I32": np.int32}
@@ -327,7 +327,7 @@ def test_explain_gives_the_attentions_of_transformers(name):
         last = model.explain(tokens=source, part="encoder", layer=-1, head=-1, query=-1)
         np.testing.assert_array_equal(last.weights, model.explain(tokens=source, layer=1, head=1, query=len(source) - 1).weights)
         np.testing.assert_array_equal(model.explain(tokens=source).weights, model.explain(tokens=source, query=0).weights)
-        for arguments, words in (({"layer": 2}, "layer is 2: it must be -2 to 1"), ({"head": 2}, "head is 2"), ({"query": 34}, "query is 34"),
+        for arguments, words in (({"layer": 2}, "layer is 2; it must be -2 to 1"), ({"head": 2}, "head is 2"), ({"query": 34}, "query is 34"),
                                  ({"part": "both"}, "part is 'both'")):
             with pytest.raises(ValueError, match=words):
                 model.explain(tokens=source, **arguments)

@@ -1,4 +1,5 @@
-"""Terms as objects, and terms with grouped keys compared with formulas written by hand. test_definitions.py tests every term.
+"""Test terms as Python objects, and compare terms, with fewer key heads than query heads, with formulas written by hand.
+test_definitions.py tests every term.
 
 SPDX-License-Identifier: Apache-2.0"""
 import copy
@@ -26,7 +27,7 @@ def clip(r, left, right):
 
 
 def heads(x, dims=2):
-    """Reshape [H] to broadcast with [Lq, Lk]."""
+    """Reshape an array [H] so that it broadcasts with [Lq, Lk]."""
     return np.asarray(x).reshape(-1, *[1] * dims)
 
 
@@ -49,7 +50,7 @@ def fire(r, p, w1, b1, w2, b2, w3=None, b3=None, c=1.0, L=1.0, eps=1e-6):
 
 
 def grid_steps(gh=3, gw=4):
-    """Return row and column of the key minus row and column of the query."""
+    """Return, for each pair, the row of the key minus the row of the query, and the same for columns."""
     y, x = np.divmod(np.arange(gh * gw), gw)
     return y[None] - y[:, None], x[None] - x[:, None]
 
@@ -80,7 +81,7 @@ positions = np.cumsum(rng.random(LK))
 causal_sum = lambda f: np.cumsum(f, -1)[:, :, :LQ, None] - np.cumsum(f, -1)[:, :, None, :]
 dy, dx = grid_steps()
 
-# keyword, term, definition, and if q, k and v are a grid
+# name: keyword, term, definition, and True if q, k and v form a grid
 CASES = {
     "table": ("bias", relpos.Table(table, left=3, right=2), dict(bias=table[:, clip(R, 3, 2)])),
     "t5": ("bias", relpos.T5(t5), dict(bias=t5[oracle.bucket(R.astype(int))].transpose(2, 0, 1))),
@@ -258,7 +259,8 @@ def test_sums_of_sums():
 @pytest.mark.parametrize("term", [relpos.ALiBi(), relpos.ALiBi() + relpos.LogDecay()])
 @pytest.mark.parametrize("kind", ["numpy", "torch"])
 def test_scores_plus_a_term(kind, term):
-    """Texts write scores + position_bias. The error must be a suggestion, not an array of objects or torch's "Boolean value of Tensor"."""
+    """Tutorials write scores + position_bias. With a term, this must raise an error with a suggestion, rather than return an array of
+    objects or fail with torch's "Boolean value of Tensor"."""
     scores = np.zeros((H, 3, 3)) if kind == "numpy" else pytest.importorskip("torch").zeros(H, 3, 3)
     for add in (lambda: scores + term, lambda: term + scores):
         with pytest.raises(TypeError, match=r"bias=term\) computes with the term, term \+ relpos.Dense\(array\).*term.matrix\(Lq, Lk\)"):
@@ -277,7 +279,7 @@ def test_scores_plus_equals_a_term(term):
                                            ("relval", relpos.RelValue(np.zeros((3, D)), left=1, right=1)),
                                            ("sink", relpos.Sink(np.zeros(H))), ("rope", relpos.RoPE() + relpos.ALiBi())])
 def test_scores_plus_a_term_that_is_no_bias(keyword, term):
-    """The suggestion names the keyword of the term, and neither bias= nor matrix, which raise for it."""
+    """The suggestion names the term's keyword. It mentions neither bias= nor matrix(), which do not accept the term."""
     for add in (lambda: np.zeros((H, 3, 3)) + term, lambda: term + np.zeros((H, 3, 3))):
         with pytest.raises(TypeError, match=rf"relpos.attention\(q, k, v, {keyword}=term\)") as caught:
             add()

@@ -1,4 +1,4 @@
-"""Torch tensors: values, types, strides, autograd.  SPDX-License-Identifier: Apache-2.0"""
+"""Test relpos.attention on torch tensors: values, types, strides, autograd.  SPDX-License-Identifier: Apache-2.0"""
 import importlib
 
 import numpy as np
@@ -66,7 +66,7 @@ def test_strides_and_out():
 
 
 def test_other_ways_in():
-    """A call mixes arrays and tensors; a tensor type without the exchange API works as in older versions of torch."""
+    """A call can mix arrays and tensors. A tensor type without DLPack's exchange API works too, as in older versions of torch."""
     q, k, v = tensors()
     table = np.ones((32, 4), np.float32)
     assert isinstance(relpos.attention(q, k.numpy(), v.numpy(), bias=relpos.T5(table)), torch.Tensor)
@@ -103,7 +103,7 @@ def test_bad_tensors():
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_one_warning_of_a_step_of_training(compiled):
-    """With fewer causal queries than keys, only the forward pass warns."""
+    """A causal call with fewer queries than keys warns in the forward pass only."""
     q, k, v = tensors(grad=True)
     call = lambda q, k, v: relpos.attention(q, k, v, causal=True)
     if compiled:
@@ -116,7 +116,7 @@ def test_one_warning_of_a_step_of_training(compiled):
 
 
 def test_a_gradient_beside_arrays_of_numpy():
-    """k and v can be arrays, as in a call without a gradient, and can change after the call."""
+    """k and v can be arrays even if q requires a gradient, and the arrays can change after the call."""
     q, k, v = tensors()
     want = torch.autograd.grad(relpos.attention(q.requires_grad_(), k, v).sum(), q)[0]
     keys, values = k.numpy().copy(), v.numpy()[..., ::-1][..., ::-1].copy()
@@ -196,7 +196,7 @@ OTHERS = {"weights": lambda found: found.weights, "entropy": lambda found: found
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_no_gradient_is_dropped_silently(name):
-    """A loss that depends on weights or summary raises; they can be used detached, and out keeps its gradient."""
+    """The backward pass of a loss that depends on weights or summary raises. After .detach() they can be used, and out keeps its gradient."""
     q, k, v = tensors(grad=True)
     call = lambda: relpos.attention(q, k, v, return_weights=True, return_lse=True, summary=True)
     found = call()
@@ -215,8 +215,8 @@ def test_no_gradient_is_dropped_silently(name):
 
 
 def test_gradients_through_lse():
-    """Check the gradients of lse by differences, for a z-loss, and for two halves of the keys merged by their lse, which gives the
-    gradients of all keys. A row without keys has gradient 0 for any incoming gradient."""
+    """Compare the gradients of lse with finite differences, also for a z-loss. Attention over two halves of the keys, merged by their lse,
+    has the gradients of attention over all keys. A row without keys has gradient 0 for any incoming gradient."""
     q, k, v = tensors(torch.float64, grad=True)
     table = torch.randn(q.shape[1], 5, dtype=torch.float64, requires_grad=True)
     sink = torch.randn(q.shape[1], dtype=torch.float64, requires_grad=True)
@@ -259,7 +259,7 @@ def second(f, q):
     lambda f, q: torch.autograd.gradgradcheck(f, q)], ids=["backward", "penalty", "hessian", "hvp", "gradgradcheck"])
 @pytest.mark.parametrize("of", ["q", "table"])
 def test_second_derivatives_are_refused(of, twice):
-    """Second derivatives by q and by a learned array raise; they are not reported as zero."""
+    """Second derivatives with respect to q and to a learned array raise instead of being zero."""
     q, k, v = tensors(torch.float64)
     table = torch.zeros(32, 4, dtype=torch.float64)
     f = lambda x: relpos.attention(*(x, k, v) if of == "q" else (q, k, v), bias=relpos.T5(x if of == "table" else table))
@@ -307,7 +307,7 @@ def test_plan_and_explain():
 
 
 class Thief:
-    """A flag or array that frees the memory of a tensor when it is read."""
+    """A flag or an array that frees the memory of a tensor when relpos reads it."""
 
     def __init__(self, tensor):
         self.tensor = tensor
@@ -383,7 +383,7 @@ WITHOUT_GRADIENT = {
 @pytest.mark.parametrize("also", [False, True])
 @pytest.mark.parametrize("name", WITHOUT_GRADIENT)
 def test_what_has_no_gradient_says_so(name, also):
-    """Numbers and positions have no gradient: they raise instead of getting a gradient of zero, even if other inputs have gradients."""
+    """Numbers and positions that require a gradient raise, even if other inputs have gradients. They do not get a gradient of zero."""
     q, k, v = tensors(grad=also)
     s, options = torch.tensor(0.5, requires_grad=True), WITHOUT_GRADIENT[name]
     with pytest.raises(TypeError, match=r"requires a gradient, which relpos.attention does not compute; use .detach\(\)"):
@@ -409,7 +409,8 @@ def test_batched_gradients_are_refused():
 
 
 def test_heads_side_by_side_stay_so():
-    """For q as projections store it, the heads of `out` are joined without a copy. `out` is contiguous for other layouts and recorded calls."""
+    """If q has the memory layout of a projection, the heads of `out` can be joined without a copy. For other layouts of q, and in calls
+    recorded for a backward pass, `out` is contiguous."""
     q, k, v = (torch.randn(2, n, 3, 16).transpose(1, 2) for n in (7, 9, 9))
     out = relpos.attention(q, k, v, bias=relpos.ALiBi())
     assert out.shape == (2, 3, 7, 16) and out.transpose(1, 2).is_contiguous()

@@ -1,4 +1,4 @@
-"""torch.autocast on the CPU: relpos.attention casts as torch's scaled_dot_product_attention does.
+"""Under torch.autocast on the CPU, relpos.attention casts as torch's scaled_dot_product_attention does.
 
 SPDX-License-Identifier: Apache-2.0"""
 import itertools
@@ -19,7 +19,7 @@ def inputs(*dtypes):
 
 
 def outcome(call, dtypes, kind, **options):
-    """Return the types of the result and of the gradients, and the numbers, or None if the types raise."""
+    """Return the types of the result and of the gradients, and their values; None if the call raises."""
     x = inputs(*dtypes)
     try:
         with torch.autocast("cpu", kind, **options):
@@ -38,7 +38,7 @@ def compiled(function):
 
 @pytest.mark.parametrize("kind, options", [(BF16, {}), (F16, {}), (BF16, dict(enabled=False))], ids=["bf16", "f16", "disabled"])
 def test_the_types_of_torch(kind, options):
-    """relpos accepts the same types of q, k and v as torch, with the same result types and numbers."""
+    """relpos accepts the same types of q, k and v as torch, and returns the same types and values."""
     taken = 0
     for dtypes in itertools.product((F32, F64, F16, BF16), repeat=3):
         want, got = (outcome(call, dtypes, kind, **options) for call in (sdpa, relpos.attention))
@@ -55,7 +55,7 @@ def test_the_types_of_torch(kind, options):
 
 @pytest.mark.parametrize("way", ["eager", "compiled", "exported", "traced"])
 def test_learned_arrays_and_masks_keep_their_types(way):
-    """The result equals that of q, k and v cast before the call; tables and float masks keep their precision."""
+    """A call gives the same result as a call with q, k and v already cast. Tables and float masks keep their precision."""
     q, k, v = inputs(F32, F32, BF16)
     table, slopes = torch.randn(32, 2, requires_grad=True), torch.tensor([0.5, 0.25], dtype=F64, requires_grad=True)
     mask, rows = torch.randn(5, 5), torch.randn(3, 4, dtype=BF16, requires_grad=True)
@@ -81,7 +81,7 @@ def test_learned_arrays_and_masks_keep_their_types(way):
 
 
 def test_what_does_not_take_part():
-    """A given `out`, NumPy arrays, plans, and autocast for another device are not cast."""
+    """Calls with `out`, calls with NumPy arrays, plans, and calls under autocast for another device cast nothing."""
     q, k, v = (x.detach() for x in inputs(F32, F32, F32))
     want, plan = relpos.attention(q, k, v), relpos.Plan(1, 2, 5, 5, 4)
     with torch.autocast("cpu", BF16):

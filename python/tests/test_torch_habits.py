@@ -1,4 +1,4 @@
-"""What torch users expect besides results: flop counts, names in profiles, trainers of other libraries.
+"""Test features of torch that users expect to work: flop counts, names in profiles, trainers of other libraries.
 
 SPDX-License-Identifier: Apache-2.0"""
 import pytest
@@ -12,7 +12,7 @@ q, k, v = (torch.randn(2, heads, length, 16, generator=torch.Generator().manual_
 
 
 def counted(call, backward):
-    """Return the operations that torch counts for a call and its gradients."""
+    """Return the number of operations that torch counts for a call and its gradients."""
     tensors = [x.clone().requires_grad_(backward) for x in (q, k, v)]
     with FlopCounterMode(display=False) as counter:
         out = call(*tensors)
@@ -23,11 +23,11 @@ def counted(call, backward):
 
 @pytest.mark.parametrize("backward", [False, True])
 def test_counted_operations(backward):
-    """The count equals that of torch's own attention for any terms."""
+    """For any terms, the count equals that of torch's own attention."""
     got = counted(lambda q, k, v: relpos.attention(q, k, v, bias=relpos.ALiBi()), backward)
     want = counted(lambda q, k, v: torch.nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=True), backward)
     products = 2 * 2 * 4 * 9 * 13 * 16
-    assert got == products * (2 + 5 * backward) and want in (products * (2 + 4 * backward), got)  # computed in parts, torch stores the scores
+    assert got == products * (2 + 5 * backward) and want in (products * (2 + 4 * backward), got)  # torch may store the scores: one product less
 
 
 def profiled(call):
@@ -45,12 +45,12 @@ def test_names_in_a_profile():
     compiled = torch.compile(lambda q, k, v: relpos.attention(q, k, v), backend="aot_eager", fullgraph=True)
     with torch.no_grad():
         compiled(q, k, v)
-        assert profiled(lambda: compiled(q, k, v))["relpos::attention"] >= 1  # one entry for each dispatch key of torch
+        assert profiled(lambda: compiled(q, k, v))["relpos::attention"] >= 1  # the profile has one entry for each dispatch key of torch
     assert torch.equal(compiled(q, k, v), relpos.attention(q, k, v))
 
 
 class Lines(torch.utils.data.Dataset):
-    """Texts of one repeated token, which a model learns quickly."""
+    """A data set in which each text repeats one token. A model learns it quickly."""
 
     def __len__(self):
         return 32

@@ -1,4 +1,4 @@
-"""Calls that torch traces or transforms without relpos.torch imported: each runs as an operator or raises.
+"""If torch traces or transforms a call and relpos.torch has not been imported, the call runs as an operator or raises.
 
 SPDX-License-Identifier: Apache-2.0"""
 import re
@@ -93,7 +93,7 @@ def test_transforms_are_refused(name, transform):
 
 
 def test_other_tensors_of_a_transform():
-    """Tensors that a transform does not wrap work as usual."""
+    """Inside a transform of torch.func, tensors that it does not wrap work as usual."""
     want = call(q)
     got = torch.vmap(lambda x: x + call(q).sum())(torch.zeros(3))
     torch.testing.assert_close(got, want.sum().expand(3))
@@ -136,7 +136,8 @@ def test_gradients_under_a_mode():
 
 
 def test_a_backward_pass_alone():
-    """Dual tensors raise, and so does a traced backward pass without its forward pass: torch would drop the tangent, or record the gradients as constants."""
+    """A dual tensor as incoming gradient raises, because torch would drop its tangent. Tracing the backward pass without the forward pass raises too,
+    because torch would record the gradients as constants."""
     import relpos._operator  # noqa: F401
     from torch.fx.experimental.proxy_tensor import make_fx
     x = q.clone().requires_grad_()
@@ -190,11 +191,11 @@ def test_what_is_no_number_is_named():
         make_fx(lambda q: relpos.attention(q, k, v, scale=[1]))(q)
 
 
-# ---- tensors that stand for several, or for none
+# ---- batched, nested and fake tensors
 
 @pytest.mark.parametrize("name", ["three axes", "four axes", "in_dims", "one alone", "slopes", "nested", "lse"])
 def test_vmap(name):
-    """vmap equals one call per index of the axis, with gradients."""
+    """A call under vmap equals one call per index of the mapped axis, with the same gradients."""
     g = torch.Generator().manual_seed(7)
     x, y, slopes = torch.randn(3, 2, 5, 4, generator=g), torch.randn(3, 2, 6, 4, generator=g), torch.rand(3, 2, generator=g)
     call = lambda a, b, s: relpos.attention(a, b, b, bias=relpos.ALiBi(s), causal=True)

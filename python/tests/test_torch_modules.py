@@ -1,5 +1,6 @@
-"""Compare outputs and gradients of the modules of relpos.torch with the original classes, or with their formulas, for the same
-weights.  SPDX-License-Identifier: Apache-2.0"""
+"""Compare the modules of relpos.torch with the original classes, or with their formulas: outputs and gradients for the same weights.
+
+SPDX-License-Identifier: Apache-2.0"""
 import copy
 import doctest
 import inspect
@@ -59,7 +60,7 @@ def softmax(scores, v, keep=None):
 
 
 def agree(got, want, inputs, tolerance=1e-11):
-    """Compare two results and their gradients by two lists of tensors, those of the module and of the reference."""
+    """Compare two results, and their gradients with respect to two lists of tensors: those of the module and those of the reference."""
     torch.testing.assert_close(got, want, atol=tolerance, rtol=tolerance)
     dout = torch.randn_like(want)
     mine, others = inputs if isinstance(inputs, tuple) else (inputs, inputs)
@@ -93,7 +94,7 @@ def test_relative_position_bias_attention(learned, front):
 
 
 def test_relative_position_bias_attention_of_the_worked_example(capsys):
-    """The row of "The" for the five tokens in errata.md, without a decay and with a decay of 0.3."""
+    """Check the weights of the query "The" among the five tokens in docs/errata.md, without a decay and with a decay of 0.3."""
     q = torch.tensor([[1., 0, 1, 0], [0, 2, 0, 1], [1, 1, 1, 0], [0, 0, 1, 1], [1, 0, 0, 1]])
     k = torch.tensor([[0., 1, 0, 1], [1, 0, 1, 0], [1, 1, 0, 0], [0, 0, 1, 1], [1, 0, .5, .5]])
     v = torch.cat([torch.eye(4), torch.full((1, 4), 0.5)])
@@ -110,7 +111,7 @@ def test_relative_position_bias_attention_of_the_worked_example(capsys):
 
 @pytest.mark.parametrize("both", [False, True])
 def test_a_bias_of_a_subclass(both, capsys):
-    """Exercise 3 of the chapter, an asymmetric bias, as a subclass of the chapter's class, with a learned parameter."""
+    """Exercise 3 of the tutorial, an asymmetric bias, solved with a subclass of the tutorial's class that has a learned parameter."""
     class Asymmetric(rt.RelativePositionBiasAttention):
         def __init__(self):
             super().__init__(d_k=4)
@@ -172,13 +173,13 @@ def test_relative_self_attention():
 
 
 def test_relative_self_attention_of_the_worked_example():
-    """Six tokens and the weights of NumPy's seeds 42 and 123 give the matrix that the text prints, to three digits."""
+    """Six tokens from NumPy's seed 42 and weights from seed 123 give the matrix that the tutorial prints, to three digits."""
     def glorot(random, rows, columns):
         return torch.from_numpy(random.randn(rows, columns) * np.sqrt(2 / (rows + columns)))
 
     random = np.random.RandomState(123)
     weights = {name: glorot(random, 8, 4) for name in ("W_q", "W_k", "W_v")}
-    random = np.random.RandomState(123)  # the text seeds again for the embedding
+    random = np.random.RandomState(123)  # the tutorial seeds NumPy again before it creates the embedding
     weights |= {name: glorot(random, 7, 4) for name in ("rel_embed.a_K", "rel_embed.a_V")}
     module = rt.RelativeSelfAttention(8, 4, 4, max_distance=3)
     module.load_state_dict(weights)
@@ -190,7 +191,7 @@ def test_relative_self_attention_of_the_worked_example():
 
 
 def test_a_text_of_numpy():
-    """Only relpos.numpy draws the numbers of the text for a seed, as both docstrings state; relpos.torch refuses arrays."""
+    """For a seed, only relpos.numpy draws the numbers of the tutorial, as both docstrings state. relpos.torch refuses arrays."""
     import relpos.numpy
     for module in (rt, relpos.numpy):
         assert "of a text that uses np.random.seed" in " ".join(module.RelativeSelfAttention.__doc__.split())
@@ -255,7 +256,7 @@ def test_t5_attention_beside_transformers(is_decoder):
     torch.testing.assert_close(module.relative_bias(LK, LK), dense)
     keep = ~PAD[:, None, None] & (offsets(LK, LK) <= 0 if is_decoder else True)
     agree(module(x, keep)[0], want, parameters)
-    # the next layer shares the bias as a term or an array
+    # the next layer accepts the shared bias as a term or as an array
     module = shake(rt.T5Attention(DIM, HEADS, has_relative_bias=False, head_dim=5, scale=1.0))
     peer = t5_of_transformers(module, is_decoder)
     want = peer(x, mask=mask, position_bias=dense)[0]
@@ -287,8 +288,8 @@ def test_relative_positional_bias():
 
 @pytest.mark.parametrize("buckets, max_distance", [(32, 128), (8, 20)])
 def test_a_table_of_query_minus_key(buckets, max_distance):
-    """A converted table of code that uses query - key gives the same bias, except for later keys with bidirectional=False, which a
-    causal mask hides."""
+    """A table trained with offsets query - key gives the same bias after conversion. With bidirectional=False, the bias differs for later
+    keys, which a causal mask hides."""
     weight = torch.randn(buckets, HEADS)
     for both in (True, False):
         module = rt.RelativePositionalBias.from_query_minus_key(weight, max_distance, both)
@@ -335,7 +336,7 @@ def test_t5_attention_step_by_step():
     torch.testing.assert_close(last, whole[:, -1:])
 
 
-# ---------------------------------------------------------------------------------------------- in the manner of torch
+# ---------------------------------------------------------------------------------------------- modules like torch.nn.MultiheadAttention
 
 def additive(module, query, key, value, p_q=None, p_k=None, seen_q=None, seen_k=None, **options):
     """Compute the module with torch.nn.MultiheadAttention and the bias as a float mask."""
@@ -393,7 +394,8 @@ def test_additive_rel_multihead_attention_elsewhere():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("masks", [False, True])
 def test_differences_are_rounded_as_the_positions_are(dtype, masks):
-    """On a grid of 0.1, 74 of 10,201 differences in float32 round to an integer that the exact differences do not reach."""
+    """For positions in steps of 0.1, 74 of the 10,201 differences computed in float32 round to an integer that the exact difference does
+    not reach."""
     module = shake(rt.AdditiveRelMultiheadAttention(DIM, HEADS, max_distance=8))
     p, x = (torch.arange(101, dtype=torch.float32) * 0.1).to(dtype), draw(B, 101, DIM)
     index = lambda p: (p[:, None] - p).clamp(-8, 8).long()
@@ -402,7 +404,7 @@ def test_differences_are_rounded_as_the_positions_are(dtype, masks):
     seen = (torch.rand(B, 101) < 0.8, torch.rand(B, 101) < 0.8) if masks else (None, None)
     got = module(x, x, x, q_positions=p.expand(B, -1), k_positions=p, q_position_mask=seen[0], k_position_mask=seen[1])[0]
     agree(got, additive(module, x, x, x, p.expand(B, -1), p, *seen)[0], [x, *module.parameters()])
-    whole = module(x, x, x, k_positions=p)[0]  # and for a float with an integer type
+    whole = module(x, x, x, k_positions=p)[0]  # float key positions and integer query positions
     agree(whole, additive(module, x, x, x, None, p)[0], [x, *module.parameters()])
 
 
@@ -425,7 +427,7 @@ def test_rounded_positions_in_a_compiled_layer():
 
 
 def test_positions_that_are_far_or_not_known():
-    """Infinite positions are beyond max_distance; positions whose mask is False can be NaN."""
+    """An infinite position is farther than max_distance from all others. A position whose mask is False can be NaN."""
     module = shake(rt.AdditiveRelMultiheadAttention(DIM, HEADS, max_distance=4))
     x, p = draw(B, LK, DIM), REAL_K.clone()
     far, near = p.clone(), p.clone()
@@ -444,7 +446,7 @@ def test_positions_that_are_far_or_not_known():
                                   lambda: rt.ClippedBiasMultiheadAttention(DIM, HEADS, max_distance=4),
                                   lambda: rt.ShawMultiheadAttention(DIM, HEADS, max_distance=4)])
 def test_infinite_positions_are_far_from_any_other(make):
-    """Large positions work, also in types that cannot represent 2^53."""
+    """Positions can be large, even in types that cannot represent 2^53."""
     module, x = shake(make()), draw(B, 4, DIM)
     for large in (1.7e12, 4.0e15):
         p = large + torch.arange(4.0)
@@ -491,7 +493,7 @@ def test_clipped_biases_where_positions_are_not_known(shared):
 @pytest.mark.parametrize("given", [{}, {"q_positions": REAL_K * 2, "k_positions": REAL_K}])
 @pytest.mark.parametrize("causal", [False, True])
 def test_shaw_where_positions_are_not_known(given, causal):
-    """A pair with a masked position has no vectors; compared with loops over all pairs, and gradients by autograd."""
+    """A pair with a masked position has no vectors. The reference loops over all pairs, and autograd computes its gradients."""
     module = shake(rt.ShawMultiheadAttention(DIM, HEADS, max_distance=3))
     x, seen_q, seen_k = draw(B, LK, DIM), torch.rand(B, LK) < 0.6, torch.rand(LK) < 0.6
     at_q, at_k = given.values() if given else (torch.arange(LK), torch.arange(LK))
@@ -523,7 +525,7 @@ def test_shaw_where_positions_are_not_known(given, causal):
 @pytest.mark.parametrize("given", [{}, {"q_positions": torch.arange(LK) * 3, "k_positions": torch.arange(LK).expand(B, LK) ** 2},
                                    {"q_positions": REAL_K * 2, "k_positions": REAL_K}])
 def test_alibi_where_positions_are_not_known(given):
-    """A pair with a masked position has no penalty; compared with loops over all pairs, and gradients by autograd."""
+    """A pair with a masked position has no penalty. The reference loops over all pairs, and autograd computes its gradients."""
     module = shake(rt.ALiBiMultiheadAttention(DIM, HEADS))
     x, seen_q, seen_k = draw(B, LK, DIM), torch.rand(LK) < 0.6, torch.rand(B, LK) < 0.6
     at_q, at_k = given.values() if given else (torch.arange(LK), torch.arange(LK))
@@ -565,7 +567,7 @@ def test_a_mask_for_each_batch_entry():
 
 
 def test_shapes_of_masks():
-    """An axis of a mask can be 1; other shapes raise."""
+    """Any axis of a mask can be 1. Other shapes raise."""
     module = shake(rt.AdditiveRelMultiheadAttention(DIM, HEADS, max_distance=4))
     query, key = draw(B, LQ, DIM), draw(B, LK, DIM)
     for shape in ((1, LQ, LK), (B, 1, LK), (B, LQ, 1), (1, LK), (LQ, 1), (B * HEADS, 1, LK), (1, 1, 1)):
@@ -820,7 +822,7 @@ def test_nothing_grows_with_the_square(name):
 
 
 def test_the_recipe_for_a_loss_on_weights():
-    """The code in docs/python-reference.md gives the attention of relpos and gradients of both parts of the loss."""
+    """The code in docs/python-reference.md computes the same attention as relpos, and both parts of its loss have gradients."""
     page = (Path(__file__).parents[2] / "docs/python-reference.md").read_text()
     code, names = re.search(r"### A loss on the weights\n.*?```python\n(.*?)```", page, re.S)[1], {}
     exec(code, names)

@@ -1,4 +1,4 @@
-"""attention as a torch operator: traced calls, and torch's own checks of operators.
+"""Test relpos.attention as a torch operator: traced calls, and torch's own checks of operators.
 
 SPDX-License-Identifier: Apache-2.0"""
 import copy
@@ -43,7 +43,7 @@ def test_opcheck():
     for given in (args, every):
         numbers = torch.utils._pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, given)
         torch.library.opcheck(torch.ops.relpos.attention.default, numbers)
-        # omit the fourth test, which differentiates the sum of all results, since only out and lse have gradients; see test_compile
+        # omit the fourth test of opcheck: it differentiates the sum of all results, but only out and lse have gradients; see test_compile
         torch.library.opcheck(torch.ops.relpos.attention.default, given,
                               test_utils=("test_schema", "test_autograd_registration", "test_faketensor"))
     q, k, v, arrays, *rest = numbers[:4] + args[4:]
@@ -102,7 +102,7 @@ def threads():
 
 LONG = [torch.randn(1, 2, length, 8, generator=torch.Generator().manual_seed(length)) for length in (7, 9, 11)]
 WIDE = [torch.randn(1, 2, 7, dim, generator=torch.Generator().manual_seed(dim)) for dim in (8, 12, 16)]
-VALUES = {  # options as a function of a number that changes or is a symbol of torch.compile; q of each call, and the numbers
+VALUES = {  # name: (options as a function of q and a number, q of each call, the numbers)
     "threads": (lambda q, n: dict(threads=n), LONG[:1], (1, 2, 3)),
     "threads that are constant": (lambda q, n: dict(threads=threads()), LONG[:1], (1,)),
     "threads of NumPy": (lambda q, n: dict(threads=np.int64(3)), LONG[:1], (1,)),
@@ -218,7 +218,7 @@ def test_no_gradient_is_dropped_silently(way, name):
 
 
 def test_jit_trace():
-    """A trace works for new inputs of other sizes, with gradients, and can be saved and loaded."""
+    """A trace is valid for inputs of other sizes, has gradients, and can be saved and loaded."""
     layer, x = Layer(), torch.randn(2, 9, 8)
     trace = torch.jit.trace(layer, (torch.randn(2, 6, 8),))
     memory = io.BytesIO()

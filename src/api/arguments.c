@@ -1,5 +1,5 @@
-/* api/arguments.c -- check the arrays of a call against its plan and convert them to views. Later stages check nothing
- * again. Independent of kernels.
+/* api/arguments.c -- check the arrays of a call against its plan and convert them to views. Later code does not check
+ * them again. Independent of kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "arguments.h"
 #include "sources/sources.h"
@@ -16,8 +16,8 @@ static rp_status check_array(rpi_view *v, const rp_array *a, int32_t ndim, const
     if (s != RP_OK)
         return s;
     if (rpi_is_floating(dtype) && a->dtype != dtype)
-        return rpi_fail(RP_E_ARG, "%s: dtype is %s, and desc.dtype is %s: they must be equal", name,
-                        rp_dtype_name(a->dtype), rp_dtype_name(dtype));
+        return rpi_fail(RP_E_ARG, "%s: dtype is %s; it must be %s, like desc.dtype", name, rp_dtype_name(a->dtype),
+                        rp_dtype_name(dtype));
     return RP_OK;
 }
 
@@ -25,7 +25,7 @@ static rp_status check_contiguous(const rp_array *a, const char *name)
 {
     int32_t last = a->ndim - 1;
     if (a->shape[last] > 1 && a->stride[last] != 1)
-        return rpi_fail(RP_E_STRIDE, "%s: the stride of the last axis is %lld: it must be 1", name,
+        return rpi_fail(RP_E_STRIDE, "%s: the stride of the last axis is %lld; it must be 1", name,
                         (long long)a->stride[last]);
     return RP_OK;
 }
@@ -40,14 +40,14 @@ static rp_status check_rows(rpi_view *v, const rp_array *a, bool keys, const cha
         return check_contiguous(a, name);
     }
     if (a->shape[2] > 1 && a->stride[2] != 1)
-        return rpi_fail(RP_E_STRIDE, "%s: the strides of keys and of the last axis are %lld and %lld: one must be 1",
+        return rpi_fail(RP_E_STRIDE, "%s: the strides of keys and of the last axis are %lld and %lld; one must be 1",
                         name, (long long)a->stride[2], (long long)a->stride[3]);
     v->stride[2] = 1;
     return RP_OK;
 }
 
-/* Check that no two elements of an output share memory: with the axes sorted by stride, each step must be longer than
- * the range of all shorter axes. */
+/* Check that no two elements of an output share memory: with the axes sorted by stride, each stride must exceed the
+ * range that the axes with shorter strides cover. */
 rp_status rpi_check_output(const rp_array *a, const char *name)
 {
     int32_t order[RP_MAX_AXES], n = 0;
@@ -65,8 +65,9 @@ rp_status rpi_check_output(const rp_array *a, const char *name)
     for (int32_t k = 0; k < n; k++) {
         int64_t step = llabs(a->stride[order[k]]);
         if (step < covered)
-            return rpi_fail(RP_E_STRIDE, "%s: stride %lld on axis %d makes elements of the output share memory", name,
-                            (long long)a->stride[order[k]], (int)order[k]);
+            return rpi_fail(RP_E_STRIDE,
+                            "%s: stride %lld on axis %d makes elements of the output share memory; use a larger stride",
+                            name, (long long)a->stride[order[k]], (int)order[k]);
         covered = step * (a->shape[order[k]] - 1) + covered;
     }
     return RP_OK;
@@ -75,7 +76,7 @@ rp_status rpi_check_output(const rp_array *a, const char *name)
 static rp_status require(const rp_array *a, int64_t elements, const char *name)
 {
     if (!a->data && elements > 0)
-        return rpi_fail(RP_E_ARG, "%s is absent: it is needed", name);
+        return rpi_fail(RP_E_ARG, "%s is missing; pass this array", name);
     return RP_OK;
 }
 
@@ -92,7 +93,7 @@ static rp_status check_named(rpi_view *v, const rp_array *a, const rpi_shape *sh
     return status == RP_OK ? rpi_view_of(v, a, shape, cls, name) : status;
 }
 
-/* Set the lengths of a call of a flexible plan from its arrays; the plan's lengths are maxima. */
+/* For a flexible plan, set the lengths of the call from its arrays. The plan's lengths are maxima. */
 static rp_status take_lengths(rp_desc *d, const rp_tensors *t)
 {
     const struct {
@@ -102,7 +103,7 @@ static rp_status take_lengths(rp_desc *d, const rp_tensors *t)
     } sides[] = {{"q", &t->q, &d->len_q}, {"k", &t->k, &d->len_k}};
     if (d->flexible && t->pages.k) {
         if (t->pages.len_k < 0 || t->pages.len_k > d->len_k)
-            return rpi_fail(RP_E_SHAPE, "pages.len_k is %lld: the plan was made for 0 to %lld",
+            return rpi_fail(RP_E_SHAPE, "pages.len_k is %lld; it must be 0 to %lld, the number of keys in the plan",
                             (long long)t->pages.len_k, (long long)d->len_k);
         d->len_k = t->pages.len_k;
     }
@@ -110,8 +111,8 @@ static rp_status take_lengths(rp_desc *d, const rp_tensors *t)
         if (!sides[n].a->data || sides[n].a->ndim != 4)
             continue;
         if (sides[n].a->shape[2] > *sides[n].len || sides[n].a->shape[2] < 0)
-            return rpi_fail(RP_E_SHAPE, "%s: its length is %lld: the plan was made for up to %lld", sides[n].name,
-                            (long long)sides[n].a->shape[2], (long long)*sides[n].len);
+            return rpi_fail(RP_E_SHAPE, "%s: the length is %lld; it must be 0 to %lld, the length of the plan",
+                            sides[n].name, (long long)sides[n].a->shape[2], (long long)*sides[n].len);
         *sides[n].len = sides[n].a->shape[2];
     }
     return RP_OK;
@@ -131,32 +132,33 @@ static rp_status check_pages(rpi_args *args, const rp_tensors *t)
     } sides[] = {{"k", &t->k, p->k, p->k_head, p->k_key, p->k_channel ? p->k_channel : 1, &args->k},
                  {"v", &t->v, p->v, p->v_head, p->v_key, 1, &args->v}};
     if (!p->k)
-        return p->v ? rpi_fail(RP_E_ARG, "pages.k is NULL and pages.v is not: set both or neither") : RP_OK;
+        return p->v ? rpi_fail(RP_E_ARG, "pages.k is NULL and pages.v is not; set both or neither") : RP_OK;
     if (p->page < 1 || p->page > RPI_MAX_POSITION || p->len_k != d->len_k)
         return rpi_fail(RP_E_RANGE,
-                        "pages.page is %lld and pages.len_k is %lld: at least 1 key per page and %lld keys are needed",
+                        "pages.page is %lld and pages.len_k is %lld; page must be 1 to 2^60 and len_k must be %lld",
                         (long long)p->page, (long long)p->len_k, (long long)d->len_k);
     int64_t pages;
     if (p->per_batch < (d->len_k + p->page - 1) / p->page || !rpi_mul(d->batch, p->per_batch, 8, &pages))
-        return rpi_fail(RP_E_RANGE, "pages.per_batch is %lld: %lld keys need %lld pages of %lld",
+        return rpi_fail(RP_E_RANGE, "pages.per_batch is %lld; %lld keys need %lld pages of %lld keys",
                         (long long)p->per_batch, (long long)d->len_k, (long long)((d->len_k + p->page - 1) / p->page),
                         (long long)p->page);
     for (int n = 0; n < 2; n++) {
         int64_t span;
         if (sides[n].a->data)
-            return rpi_fail(RP_E_ARG, "%s and pages.k are both given: pass keys and values in pages or in arrays",
+            return rpi_fail(RP_E_ARG,
+                            "%s and pages.k were both given; pass keys and values either in pages or in arrays",
                             sides[n].name);
         if (!sides[n].page)
             continue;
         if (sides[n].head < 0 || sides[n].key < 0 || !rpi_mul(sides[n].head, d->kv_heads, 8, &span) ||
             !rpi_mul(sides[n].key, p->page, 8, &span))
-            return rpi_fail(RP_E_STRIDE, "pages: the strides of %s are %lld and %lld: they must be 0 or more elements",
+            return rpi_fail(RP_E_STRIDE, "pages: the strides of %s are %lld and %lld; they must be 0 or more elements",
                             sides[n].name, (long long)sides[n].head, (long long)sides[n].key);
         if (sides[n].channel < 0 || (sides[n].channel != 1 && sides[n].key != 1) ||
             !rpi_mul(sides[n].channel, d->dim_k, 8, &span))
             return rpi_fail(
                 RP_E_STRIDE,
-                "pages: k_channel is %lld and k_key is %lld: k_channel must be 0 or 1, or positive with k_key = 1",
+                "pages: k_channel is %lld and k_key is %lld; k_channel must be 0 or 1, or positive with k_key = 1",
                 (long long)sides[n].channel, (long long)sides[n].key);
         for (int64_t m = 0; m < d->batch * p->per_batch; m++) {
             const bool used = m % p->per_batch * p->page < d->len_k;
@@ -183,20 +185,21 @@ static rp_status check_q_offsets(rpi_args *args, const rp_tensors *t)
     for (int64_t b = 0; s == RP_OK && b < args->desc.batch; b++) {
         const int64_t at = rpi_position(args, b, 0);
         if (at < -RPI_MAX_POSITION || at > RPI_MAX_POSITION || (args->q_offset.dtype == RP_U64 && at < 0))
-            return rpi_fail(RP_E_RANGE, "tensors.q_offset: element %lld is %lld: -2^60 to 2^60", (long long)b,
-                            (long long)at);
+            return rpi_fail(RP_E_RANGE, "tensors.q_offset: element %lld is %lld; it must be -2^60 to 2^60",
+                            (long long)b, (long long)at);
     }
     return s;
 }
 
-/* Check norms of keys. A cache may have room for more keys than the call has. */
+/* Check the shape and type of key_norms. The array may be longer than the call needs, because a cache may have room for
+ * more keys. */
 rp_status rpi_check_norms(const rp_desc *d, const rp_array *a, rpi_view *v)
 {
     const int64_t segments = (d->len_k + RP_NORM_KEYS - 1) / RP_NORM_KEYS;
     const rpi_shape shape = {.ndim = 3, .min_ndim = 3, .n = {d->batch, d->kv_heads, segments}};
     rp_array there = *a;
     if (a->dtype != RP_F32 && a->dtype != RP_F64)
-        return rpi_fail(RP_E_ARG, "tensors.key_norms: dtype is %s: f32 or f64 is needed", rp_dtype_name(a->dtype));
+        return rpi_fail(RP_E_ARG, "tensors.key_norms: dtype is %s; it must be f32 or f64", rp_dtype_name(a->dtype));
     if (there.ndim == 3 && there.shape[2] > segments)
         there.shape[2] = segments;
     return rpi_view_of(v, &there, &shape, RPI_FLOATS, "tensors.key_norms");
@@ -216,7 +219,7 @@ static int64_t not_a_norm(const rpi_view *v, int64_t at, int64_t n)
     return x;
 }
 
-/* Check the norms that a call reads. Tiles of keys are skipped because of their norms, so invalid norms are refused. */
+/* Check the norms that a call reads. Invalid norms would make it skip the wrong tiles. */
 static rp_status check_known_norms(rpi_args *args, const rp_array *a)
 {
     rpi_view *v = &args->key_norms;
@@ -227,23 +230,24 @@ static rp_status check_known_norms(rpi_args *args, const rp_array *a)
             if (n < v->len[2])
                 return rpi_fail(
                     RP_E_RANGE,
-                    "tensors.key_norms: element [%lld, %lld, %lld] is %g: norms must be 0 or more; compute them with "
+                    "tensors.key_norms: element [%lld, %lld, %lld] is %g; it must be 0 or more; compute norms with "
                     "rp_key_norms",
                     (long long)b, (long long)g, (long long)n, rpi_at(v, b, g, n, 0));
         }
     return s;
 }
 
-/* Refuse an array that is present although its condition, such as "scaling=longrope ? [dim/2] : none", excludes it, or
- * absent although its condition requires it. */
+/* Report an array that is given although its condition, such as "scaling=longrope ? [dim/2] : none", excludes it, or
+ * that is absent although its condition requires it. */
 static rp_status refuse_conditional(const char *name, bool given, const char *condition)
 {
     const int length = (int)strcspn(condition, " ");
     const bool with = !strstr(condition, "? none");
     if (given)
-        return rpi_fail(RP_E_ARG, "%s is given: it is only read %s %.*s; omit it", name, with ? "with" : "without",
+        return rpi_fail(RP_E_ARG, "%s was given, but it is only read %s %.*s; omit it", name, with ? "with" : "without",
                         length, condition);
-    return rpi_fail(RP_E_ARG, "%s is absent: it is needed %s %.*s", name, with ? "with" : "without", length, condition);
+    return rpi_fail(RP_E_ARG, "%s is missing; pass this array, which is needed %s %.*s", name,
+                    with ? "with" : "without", length, condition);
 }
 
 /* Check array x of term n. */
@@ -282,7 +286,8 @@ static rp_status check_term(rpi_args *args, const rp_tensors *t, int32_t n)
     }
     if (t->q_offset.data && scheme->grid)
         return rpi_fail(RP_E_UNSUPPORTED,
-                        "tensors.q_offset: the tokens of terms[%d] (of %s) are on a grid, which has no offset; omit it",
+                        "tensors.q_offset was given, but the tokens of terms[%d] (of %s) are on a grid, which has no "
+                        "offset; omit it",
                         (int)n, rp_term_name(d->terms[n].kind));
     return scheme->check_arrays ? scheme->check_arrays(d, &d->terms[n], args->term[n], n) : RP_OK;
 }
@@ -292,7 +297,7 @@ static rp_status check_mask(rpi_args *args, const rp_tensors *t, int32_t n)
     const rp_desc *d = &args->desc;
     char name[64];
     rpi_shape shape;
-    /* rp_plan_create has checked this with other lengths, if the plan is flexible */
+    /* check again: a flexible plan was checked with other lengths */
     const rp_status s = rpi_mask_check(d, &d->masks[n], n);
     if (s != RP_OK || !rpi_mask_array(args->plan->mask_entry[n], d, &shape))
         return s;
@@ -300,16 +305,16 @@ static rp_status check_mask(rpi_args *args, const rp_tensors *t, int32_t n)
     return check_named(&args->mask[n], &t->mask[n], &shape, RPI_INTEGERS, false, name);
 }
 
-/* The arrays to check: all; only those that rp_prepare uses; only keys and values. */
+/* Which arrays to check: all, only those that rp_prepare uses, or only keys and values. */
 enum { ALL_ARRAYS, PREPARED_ARRAYS, KEY_ARRAYS };
 
 static rp_status check_args(rpi_args *args, const rp_plan *plan, const rp_tensors *t, int which)
 {
     const bool prepared_only = which == PREPARED_ARRAYS;
     if (!plan)
-        return rpi_fail(RP_E_ARG, "plan is NULL: make one with rp_plan_create");
+        return rpi_fail(RP_E_ARG, "plan is NULL; make one with rp_plan_create");
     if (!t || t->size != sizeof *t)
-        return rpi_fail(RP_E_ARG, "tensors %s: start from rp_tensors_init", t ? "has another size" : "is NULL");
+        return rpi_fail(RP_E_ARG, "tensors %s; start from rp_tensors_init", t ? "has another size" : "is NULL");
     memset(args, 0, sizeof *args);
     args->plan = plan;
     args->desc = plan->desc;
@@ -361,7 +366,7 @@ static rp_status check_args(rpi_args *args, const rp_plan *plan, const rp_tensor
         if ((s = check_mask(args, t, n)) != RP_OK)
             return s;
     if (t->prepared && t->prepared->plan != plan)
-        return rpi_fail(RP_E_ARG, "prepared belongs to another plan: make one from this plan");
+        return rpi_fail(RP_E_ARG, "prepared belongs to another plan; make one from this plan");
     if (t->key_norms.data && (s = check_known_norms(args, &t->key_norms)) != RP_OK)
         return s;
     args->pairs = t->pairs;
@@ -394,7 +399,7 @@ static rp_status check_gradient(rpi_view *v, const rp_array *a, const rp_array *
     if (!a->data)
         return RP_OK;
     if (!of->data)
-        return rpi_fail(RP_E_ARG, "%s: the array is absent, so it has no gradient; omit it", name);
+        return rpi_fail(RP_E_ARG, "the gradient %s was given without its array; omit it, or pass the array", name);
     memcpy(shape.n, of->shape, sizeof shape.n);
     snprintf(what, sizeof what, "the gradient %s", name);
     rp_status s = rpi_view_of(v, a, &shape, RPI_FLOATS, what);
@@ -408,12 +413,14 @@ static rp_status check_gradients(rpi_grads *grads, const rpi_args *args, const r
     const rp_desc *d = &args->desc;
     memset(grads, 0, sizeof *grads);
     if (!g || g->size != sizeof *g)
-        return rpi_fail(RP_E_ARG, "grads %s: start from rp_grads_init", g ? "has another size" : "is NULL");
+        return rpi_fail(RP_E_ARG, "grads %s; start from rp_grads_init", g ? "has another size" : "is NULL");
     if (t->weights.data || t->profile.data || t->key_mass.data || t->entropy.data)
         return rpi_fail(
-            RP_E_ARG, "tensors has an output other than out and lse: a backward call computes only gradients; omit it");
+            RP_E_ARG,
+            "tensors has an output other than out and lse, but a backward call computes only gradients; omit it");
     if (t->pages.k)
-        return rpi_fail(RP_E_UNSUPPORTED, "pages: a backward call does not support them; pass k and v as arrays");
+        return rpi_fail(RP_E_UNSUPPORTED,
+                        "pages were given, but a backward call does not support them; pass k and v as arrays");
     const int64_t n[4] = {d->batch, d->heads, d->len_q, d->dim_v};
     rp_status s = require(&g->dout, d->batch * d->len_q, "dout");
     if (s == RP_OK && g->dout.data)
@@ -439,9 +446,10 @@ static rp_status check_gradients(rpi_grads *grads, const rpi_args *args, const r
                 continue;
             snprintf(name, sizeof name, "of term[%d].%s (of %s)", (int)m, array, rp_term_name(d->terms[m].kind));
             if (!rp_term_array_learned(d->terms[m].kind, x))
-                return rpi_fail(RP_E_ARG, "the gradient %s: the array is not learned and has no gradient; omit it",
+                return rpi_fail(RP_E_ARG,
+                                "the gradient %s was given, but the array is not learned and has no gradient; omit it",
                                 name);
-            rpi_view v; /* has the axes of the caller's array; views in args have the axes of the scheme */
+            rpi_view v; /* has the axes of the caller's array, unlike the views in args */
             s = check_gradient(&v, a, &t->term[m][x], false, name);
             if (s == RP_OK) {
                 rpi_shape shape;

@@ -10,7 +10,7 @@ typedef struct rpi_backward_args {
     rpi_grads grads;
 } rpi_backward_args;
 
-/* The arguments of rp_attend, and those of its reference path if that computes some of the outputs. */
+/* The arguments of rp_attend, and of its reference path if this computes some of the outputs. */
 typedef struct rpi_attending {
     rpi_args args, reference;
 } rpi_attending;
@@ -22,10 +22,10 @@ rp_status rpi_args_check_keys(rpi_args *args, const rp_plan *plan, const rp_tens
 rp_status rpi_backward_check(rpi_args *args, rpi_grads *grads, const rp_plan *plan, const rp_tensors *t,
                              const rp_grads *g);
 rp_status rpi_check_norms(const rp_desc *d, const rp_array *a, rpi_view *v);
-rp_status rpi_check_output(const rp_array *a, const char *name); /* refuse elements that share memory */
+rp_status rpi_check_output(const rp_array *a, const char *name); /* fail if elements share memory */
 rp_status rpi_args_overlap(const rp_plan *plan, const rp_tensors *t);
 rp_status rpi_gradients_overlap(const rp_plan *plan, const rp_tensors *t, const rp_grads *g);
-/* Refuse an output that shares memory with an input. */
+/* Fail if the output shares memory with an input. */
 rp_status rpi_output_overlap(const rp_plan *plan, const rp_tensors *t, const rp_array *out, const char *name);
 
 #endif

@@ -18,17 +18,17 @@ static rp_status attend(rpi_attending *own, const rp_plan *plan, const rp_tensor
     const bool has_output =
         t->out.data || t->lse.data || t->weights.data || t->profile.data || t->key_mass.data || t->entropy.data;
     if (!has_output && d->batch && d->len_q)
-        return rpi_fail(RP_E_ARG, "tensors has no output: set out or another output");
+        return rpi_fail(RP_E_ARG, "tensors has no output; set out or another output");
     if (t->out.data && !args->v.data && d->batch && d->len_k)
-        return rpi_fail(RP_E_ARG, "v is absent: out needs it");
+        return rpi_fail(RP_E_ARG, "v is missing; pass this array, which out is computed from");
     rp_pool *pool = rpi_pool_for(t->pool, d);
     if (args->pairs)
         args->pairs[0] = args->pairs[1] = 0;
     rpi_progress progress = {.report = t->progress, .context = t->progress_context, .caller = rpi_this_thread()};
     if ((status = rpi_args_prepare(args)) != RP_OK)
         return status;
-    /* allocate the memory of the reference path before the fast path writes outputs, so that a failure leaves them
-     * unchanged */
+    /* allocate the reference path's memory before the fast path writes outputs, so that a failure leaves them unchanged
+     * */
     rpi_ref *ref = NULL;
     if (!plan->ops || args->weights.data) {
         const rpi_view none = {0};

@@ -1,4 +1,4 @@
-/* api/describe.c -- check a description, make a plan of it, and compute the shapes of the arrays it requires.
+/* api/describe.c -- check a description, create a plan from it, and compute the shapes of the arrays that it requires.
  * Independent of kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "arguments.h"
@@ -10,7 +10,7 @@
 static rp_status check_size(const char *field, int64_t n, int64_t min, int64_t max)
 {
     if (n < min || n > max)
-        return rpi_fail(RP_E_RANGE, "desc.%s is %lld: %lld to %lld", field, (long long)n, (long long)min,
+        return rpi_fail(RP_E_RANGE, "desc.%s is %lld; it must be %lld to %lld", field, (long long)n, (long long)min,
                         (long long)max);
     return RP_OK;
 }
@@ -19,10 +19,10 @@ static rp_status check_size(const char *field, int64_t n, int64_t min, int64_t m
 static rp_status check_sizes(rp_desc *d, const rp_desc *given)
 {
     if (!given)
-        return rpi_fail(RP_E_ARG, "desc is NULL: make one with rp_desc_init");
+        return rpi_fail(RP_E_ARG, "desc is NULL; make one with rp_desc_init");
     if (given->size != sizeof *d)
-        return rpi_fail(RP_E_ARG, "desc.size is %zu: this library needs %zu; start from rp_desc_init", given->size,
-                        sizeof *d);
+        return rpi_fail(RP_E_ARG, "desc.size is %zu; it must be %zu in this library; start from rp_desc_init",
+                        given->size, sizeof *d);
     *d = *given;
     const struct {
         const char *name;
@@ -49,25 +49,26 @@ static rp_status check_sizes(rp_desc *d, const rp_desc *given)
     d->kv_heads = d->kv_heads ? d->kv_heads : d->heads;
     d->dim_v = d->dim_v ? d->dim_v : d->dim_k;
     if (d->heads % d->kv_heads != 0)
-        return rpi_fail(RP_E_RANGE, "desc.kv_heads is %lld: it must divide desc.heads, which is %lld",
+        return rpi_fail(RP_E_RANGE, "desc.kv_heads is %lld; it must divide desc.heads, which is %lld",
                         (long long)d->kv_heads, (long long)d->heads);
     if (!rpi_is_floating(d->dtype))
-        return rpi_fail(RP_E_ARG, "desc.dtype is %s (%d): f32, f64, f16 or bf16", rp_dtype_name(d->dtype),
+        return rpi_fail(RP_E_ARG, "desc.dtype is %s (%d); it must be f32, f64, f16 or bf16", rp_dtype_name(d->dtype),
                         (int)d->dtype);
     if (!(d->dropout >= 0 && d->dropout < 1))
-        return rpi_fail(RP_E_RANGE, "desc.dropout is %g: 0 (none) to below 1", d->dropout);
+        return rpi_fail(RP_E_RANGE, "desc.dropout is %g; it must be at least 0 (none) and below 1", d->dropout);
     if (d->scale == RP_SCALE_AUTO)
         d->scale = 1.0 / sqrt((double)d->dim_k);
-    /* The limit is far below the largest f32, so that products with moderate numbers stay finite. */
+    /* The limit is far below the largest f32, so that multiplying a moderate number by it stays finite. */
     if (!(fabs(d->scale) <= 1e20))
-        return rpi_fail(RP_E_RANGE, "desc.scale is %g: -1e20 to 1e20", d->scale);
+        return rpi_fail(RP_E_RANGE, "desc.scale is %g; it must be -1e20 to 1e20", d->scale);
     if (d->softcap != 0 && !(d->softcap >= 1e-20 && d->softcap <= 1e20))
-        return rpi_fail(RP_E_RANGE, "desc.softcap is %g: 0 (none), or 1e-20 to 1e20", d->softcap);
+        return rpi_fail(RP_E_RANGE, "desc.softcap is %g; it must be 0 (none), or 1e-20 to 1e20", d->softcap);
     if (d->softcap_after != 0 && !(d->softcap_after >= 1e-20 && d->softcap_after <= 1e20))
-        return rpi_fail(RP_E_RANGE, "desc.softcap_after is %g: 0 (none), or 1e-20 to 1e20", d->softcap_after);
+        return rpi_fail(RP_E_RANGE, "desc.softcap_after is %g; it must be 0 (none), or 1e-20 to 1e20",
+                        d->softcap_after);
     if ((d->n_terms && !d->terms) || (d->n_masks && !d->masks))
-        return rpi_fail(RP_E_ARG, "desc.%s is NULL while n_%s is not 0", d->n_terms && !d->terms ? "terms" : "masks",
-                        d->n_terms && !d->terms ? "terms" : "masks");
+        return rpi_fail(RP_E_ARG, "desc.%s is NULL, but n_%s is not 0; pass an array",
+                        d->n_terms && !d->terms ? "terms" : "masks", d->n_terms && !d->terms ? "terms" : "masks");
     /* Check that the numbers of elements of the arrays do not overflow. Zeros count as 1, so that they do not hide an
      * overflow. */
     const int64_t products[][4] = {{d->batch, d->heads, d->len_q, d->dim_k},
@@ -80,7 +81,7 @@ static rp_status check_sizes(rp_desc *d, const rp_desc *given)
         for (int x = 0; x < 4; x++)
             if (!rpi_mul(size, rpi_max(products[n][x], 1), x == 3 ? 8 : 1, &size))
                 return rpi_fail(RP_E_OVERFLOW,
-                                "batch * heads * length * width does not fit in 63 bits: use smaller sizes");
+                                "batch * heads * length * width does not fit in 63 bits; use smaller sizes");
     }
     return RP_OK;
 }
@@ -92,12 +93,12 @@ static rp_status check_terms(rp_plan *p)
         rp_term *t = &p->terms[n];
         const rpi_scheme *s = p->scheme[n] = rpi_scheme_of(t->kind);
         if (!s)
-            return rpi_fail(RP_E_ARG, "terms[%d].kind is %d: no such term in terms.def", (int)n, (int)t->kind);
+            return rpi_fail(RP_E_ARG, "terms[%d].kind is %d; it must be a value of rp_term_kind", (int)n, (int)t->kind);
         const rp_status status = rpi_term_check(&p->desc, t, n);
         if (status != RP_OK)
             return status;
         p->intervals |= s->causal;
-        int32_t *one = NULL; /* index of the term in this role, if only one is allowed */
+        int32_t *one = NULL; /* where to store the term's index, if only one term of this form is allowed */
         switch (s->form) {
         case RPI_OFFSET:
         case RPI_INDEX: break;
@@ -111,11 +112,11 @@ static rp_status check_terms(rp_plan *p)
             break;
         }
         if (one && *one >= 0 && p->terms[*one].kind == t->kind)
-            return rpi_fail(RP_E_UNSUPPORTED, "terms[%d] (of %s) is given twice: at most one is allowed", (int)n,
+            return rpi_fail(RP_E_UNSUPPORTED, "terms[%d] (of %s) was given twice; give it once", (int)n,
                             rp_term_name(t->kind));
         if (one && *one >= 0)
             return rpi_fail(RP_E_UNSUPPORTED,
-                            "terms[%d] (of %s) and terms[%d] (of %s): at most one of these may be given", (int)*one,
+                            "terms[%d] (of %s) and terms[%d] (of %s) were both given; give only one of them", (int)*one,
                             rp_term_name(p->terms[*one].kind), (int)n, rp_term_name(t->kind));
         if (one)
             *one = n;
@@ -137,7 +138,7 @@ static rp_status check_masks(rp_plan *p)
     return RP_OK;
 }
 
-/* Fill a plan in place, except for its instruction set. */
+/* Fill in a plan, except for its instruction set. */
 static rp_status plan_fill(rp_plan *p, const rp_desc *desc)
 {
     memset(p, 0, sizeof *p);
@@ -163,7 +164,7 @@ static rp_status plan_fill(rp_plan *p, const rp_desc *desc)
 rp_status rp_plan_create(rp_plan **plan, const rp_desc *desc)
 {
     if (!plan)
-        return rpi_fail(RP_E_ARG, "plan is NULL: pass the address of a pointer");
+        return rpi_fail(RP_E_ARG, "plan is NULL; pass the address of a pointer");
     *plan = NULL;
     rp_plan *p = malloc(sizeof *p);
     if (!p)
@@ -173,16 +174,18 @@ rp_status rp_plan_create(rp_plan **plan, const rp_desc *desc)
         const char *isa = p->desc.isa ? p->desc.isa : rp_isa_default();
         int found = rp_isa_found(isa);
         if (found < 0)
-            status = rpi_fail(RP_E_ARG, "desc.isa is \"%.32s\": no such instruction set; rp_isa_name lists them", isa);
+            status = rpi_fail(RP_E_ARG, "desc.isa is \"%.32s\"; it must be an instruction set of this build", isa);
         else if (!found)
-            status = rpi_fail(RP_E_UNSUPPORTED, "desc.isa is \"%.32s\": this machine does not have it", isa);
+            status =
+                rpi_fail(RP_E_UNSUPPORTED,
+                         "desc.isa is \"%.32s\", which this machine does not have; use another instruction set", isa);
         else if (strcmp(isa, "reference") != 0)
             p->ops = rpi_ops_named(isa, p->desc.dtype == RP_F64);
         p->isa = p->ops ? rpi_ops_named(isa, false)->name : "reference";
         p->components = p->desc.dtype == RP_F32 && p->desc.precision == RP_PRECISION_HIGH ? 2 : 3;
         const char *skip = getenv("RELPOS_SKIP");
         p->skips = !(skip && strcmp(skip, "0") == 0);
-        p->desc.isa = NULL; /* the caller's string may not outlive this call */
+        p->desc.isa = NULL; /* the caller's string may be freed after this call */
         if (p->ops)
             rpi_limits_bound(&p->bounds, p);
     }
@@ -207,7 +210,7 @@ const char *rp_plan_isa(const rp_plan *plan)
 size_t rp_plan_work_size(const rp_plan *plan, const rp_pool *pool)
 {
     if (!plan) {
-        rpi_fail(RP_E_ARG, "plan is NULL: make one with rp_plan_create");
+        rpi_fail(RP_E_ARG, "plan is NULL; make one with rp_plan_create");
         return 0;
     }
     const size_t size = plan->ops ? rpi_fast_work_size(plan, rp_pool_threads(pool)) : 64;
@@ -217,28 +220,28 @@ size_t rp_plan_work_size(const rp_plan *plan, const rp_pool *pool)
 size_t rp_plan_backward_size(const rp_plan *plan, const rp_pool *pool)
 {
     if (!plan) {
-        rpi_fail(RP_E_ARG, "plan is NULL: make one with rp_plan_create");
+        rpi_fail(RP_E_ARG, "plan is NULL; make one with rp_plan_create");
         return 0;
     }
     const size_t size = plan->ops ? rpi_backward_work_size(plan, rp_pool_threads(pool)) : 64;
     return size ? size + rpi_arguments_bytes(sizeof(rpi_backward_args)) : 0;
 }
 
-/* Return the full shape of an array, for a caller that allocates one. */
+/* Return the shape with which a caller should allocate an array. */
 static void full_shape(const rpi_shape *s, int32_t *ndim, int64_t *shape)
 {
-    /* arrays of vectors are described without the axis of heads */
+    /* arrays of vectors are returned without the axis of heads */
     int32_t skip = s->ndim - rpi_max(s->min_ndim, s->ndim == 3 ? 2 : s->ndim);
     *ndim = s->ndim - skip;
     for (int32_t x = 0; x < *ndim; x++)
         shape[x] = s->n[x + skip];
 }
 
-/* Begin rp_term_shape and rp_mask_shape: check the description and set *ndim to 0. */
+/* Do the common first part of rp_term_shape and rp_mask_shape: check the description and set *ndim to 0. */
 static rp_status start_shape(rp_plan *p, const rp_desc *desc, int32_t *ndim, const int64_t *shape)
 {
     if (!ndim || !shape)
-        return rpi_fail(RP_E_ARG, "ndim or shape is NULL: both are needed");
+        return rpi_fail(RP_E_ARG, "ndim or shape is NULL; pass both");
     *ndim = 0;
     return plan_fill(p, desc);
 }
@@ -251,8 +254,9 @@ rp_status rp_term_shape(const rp_desc *desc, int32_t term, int32_t index, int32_
     if (status != RP_OK)
         return status;
     if (term < 0 || term >= p.desc.n_terms || index < 0)
-        return rpi_fail(RP_E_ARG, "term is %d, index %d: there are %d terms", (int)term, (int)index,
-                        (int)p.desc.n_terms);
+        return rpi_fail(RP_E_ARG,
+                        "term is %d, index is %d; they must be 0 or more, and term below %d, the number of terms",
+                        (int)term, (int)index, (int)p.desc.n_terms);
     if (index < rpi_count_arrays(p.scheme[term])) {
         rpi_term_shape(p.scheme[term], &p.desc, &p.terms[term], index, &s);
         full_shape(&s, ndim, shape);
@@ -268,7 +272,8 @@ rp_status rp_mask_shape(const rp_desc *desc, int32_t mask, int32_t *ndim, int64_
     if (status != RP_OK)
         return status;
     if (mask < 0 || mask >= p.desc.n_masks)
-        return rpi_fail(RP_E_ARG, "mask is %d: there are %d masks", (int)mask, (int)p.desc.n_masks);
+        return rpi_fail(RP_E_ARG, "mask is %d; it must be 0 or more and below %d, the number of masks", (int)mask,
+                        (int)p.desc.n_masks);
     rpi_mask_array(p.mask_entry[mask], &p.desc, &s);
     *ndim = s.ndim;
     for (int32_t x = 0; x < s.ndim; x++)
@@ -283,21 +288,23 @@ rp_status rp_mask_row(const rp_desc *desc, int32_t mask, const rp_array *array, 
     rpi_shape s;
     rpi_view v = {0};
     if (!first || !end)
-        return rpi_fail(RP_E_ARG, "first or end is NULL: both are needed");
+        return rpi_fail(RP_E_ARG, "first or end is NULL; pass both");
     rp_status status = plan_fill(&p, desc);
     if (status != RP_OK)
         return status;
     if (mask < 0 || mask >= p.desc.n_masks)
-        return rpi_fail(RP_E_ARG, "mask is %d: there are %d masks", (int)mask, (int)p.desc.n_masks);
+        return rpi_fail(RP_E_ARG, "mask is %d; it must be 0 or more and below %d, the number of masks", (int)mask,
+                        (int)p.desc.n_masks);
     if (b < 0 || b >= p.desc.batch || h < 0 || h >= p.desc.heads || i < 0 || i >= p.desc.len_q)
-        return rpi_fail(RP_E_RANGE,
-                        "batch entry %lld, head %lld, query %lld: there are %lld, %lld and %lld, counted from 0",
-                        (long long)b, (long long)h, (long long)i, (long long)p.desc.batch, (long long)p.desc.heads,
-                        (long long)p.desc.len_q);
+        return rpi_fail(
+            RP_E_RANGE,
+            "batch entry %lld, head %lld, query %lld do not exist; there are %lld, %lld and %lld, counted from 0",
+            (long long)b, (long long)h, (long long)i, (long long)p.desc.batch, (long long)p.desc.heads,
+            (long long)p.desc.len_q);
     const rpi_mask_entry *m = p.mask_entry[mask];
     if (rpi_mask_array(m, &p.desc, &s)) {
         if (!array || !array->data)
-            return rpi_fail(RP_E_ARG, "array is absent: the mask %s needs it", m->info.name);
+            return rpi_fail(RP_E_ARG, "array is missing; pass the array of the mask %s", m->info.name);
         if ((status = rpi_view_of(&v, array, &s, RPI_INTEGERS, "array")) != RP_OK)
             return status;
     }

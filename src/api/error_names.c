@@ -1,5 +1,5 @@
-/* api/error_names.c -- the last error in the words of a client's user, who sees neither rp_desc nor rp_tensors.
- * Independent of plans and arrays.
+/* api/error_names.c -- rewrite the last error in the terms of a client program, whose users see neither rp_desc nor
+ * rp_tensors. Independent of plans and arrays.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "base/error.h"
 #include <relpos/facts.h>
@@ -29,7 +29,7 @@ static bool of_term(rp_field_of of)
 }
 
 /* Return the kind of the term or mask that has the field, or 0 without a description. The kind is the first member of
- * rp_term and rp_mask, whose sizes in the description are the caller's. */
+ * rp_term and rp_mask. Their sizes are the caller's, as given in the description. */
 static int kind_of(const rp_desc *d, const rp_field *f)
 {
     const bool term = of_term(f->of);
@@ -60,8 +60,8 @@ static void name_parameter(rp_term_kind kind, char name[NAME_MAX_BYTES])
             snprintf(name, NAME_MAX_BYTES, "%s", p->key);
 }
 
-/* Parse a field at `at`, with an optional kind after it such as " (of t5)"; the kind is taken from the description.
- * Return the number of bytes parsed, or 0 if there is no field. */
+/* Parse a field at `at`, and skip a kind after it such as " (of t5)"; f->kind comes from the description. Return the
+ * number of bytes parsed, or 0 if there is no field. */
 static size_t read_field(const char *at, const rp_desc *desc, rp_field *f, char name[NAME_MAX_BYTES])
 {
     for (size_t n = 0; n < sizeof notations / sizeof *notations; n++) {
@@ -115,7 +115,7 @@ const char *rp_last_error_in(const rp_desc *desc, rp_word word, void *context, c
 {
     const char *from = rp_last_error();
     size_t used = 0;
-    bool quoted = false; /* inside quotes, where text comes from others and is copied unchanged */
+    bool quoted = false; /* true inside quotes, where text is not ours and is copied unchanged */
     if (!text || size == 0)
         return "";
     while (*from && used + 1 < size) {

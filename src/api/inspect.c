@@ -1,4 +1,4 @@
-/* api/inspect.c -- functions that look inside a call, all by the reference path: trace a row, compute the biases and
+/* api/inspect.c -- functions that inspect a call with the reference path: trace a row, compute biases, and compute
  * bounds on errors. Independent of kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "inspect.h"
@@ -49,11 +49,12 @@ static rp_status score_row(rpi_rows *s, int64_t b, int64_t h, int64_t i)
     rpi_row *r = &s->row;
     if (b < 0 || b >= d->batch || h < 0 || h >= d->heads || i < 0 || i >= d->len_q)
         return rpi_fail(
-            RP_E_RANGE, "batch entry %lld, head %lld, query %lld: there are %lld, %lld and %lld, counted from 0",
+            RP_E_RANGE,
+            "batch entry %lld, head %lld, query %lld do not exist; there are %lld, %lld and %lld, counted from 0",
             (long long)b, (long long)h, (long long)i, (long long)d->batch, (long long)d->heads, (long long)d->len_q);
     rpi_row_at(r, b, h, i);
     if (!r->raw)
-        r->raw = s->raw; /* not NULL: compute the scores of masked pairs too */
+        r->raw = s->raw; /* if not NULL, the scores of masked pairs are computed too */
     rpi_row_scores(r);
     rpi_row_softmax(r);
     return RP_OK;
@@ -64,9 +65,9 @@ static rp_status trace_row(rpi_rows *s, int64_t b, int64_t h, int64_t i, rp_row 
     const rp_desc *d = &s->args.desc;
     rpi_row *r = &s->row;
     if (!want)
-        return rpi_fail(RP_E_ARG, "row is NULL: pass the row to fill");
+        return rpi_fail(RP_E_ARG, "row is NULL; pass the row to fill");
     if (want->out && !s->args.v.data && d->len_k)
-        return rpi_fail(RP_E_ARG, "v is absent: out of a row needs it");
+        return rpi_fail(RP_E_ARG, "v is missing; pass this array, which out is computed from");
     r->raw = want->raw;
     r->scaled = want->scaled;
     r->bias = want->bias;
@@ -101,7 +102,7 @@ rp_status rp_attend_parts(const rp_plan *plan, const rp_tensors *t, int64_t b, i
 {
     rpi_rows rows;
     if (!part || !n_parts)
-        return rpi_fail(RP_E_ARG, "%s is NULL", part ? "n_parts" : "part");
+        return rpi_fail(RP_E_ARG, "%s is NULL; pass a valid pointer", part ? "n_parts" : "part");
     rp_status status = rpi_rows_begin(&rows, plan, t);
     if (status == RP_OK) {
         status = score_row(&rows, b, h, i);
@@ -127,10 +128,10 @@ static rp_status make_bias(bias_arguments *own, const rp_plan *plan, const rp_te
     rp_tensors *with = &own->with;
     rpi_view v;
     if (!plan || !t || !bias || !bias->data)
-        return rpi_fail(RP_E_ARG, "%s is NULL", !plan ? "plan" : !t ? "tensors" : "bias");
+        return rpi_fail(RP_E_ARG, "%s is NULL; pass a valid pointer", !plan ? "plan" : !t ? "tensors" : "bias");
     if (t->size != sizeof *t)
-        return rpi_fail(RP_E_ARG, "tensors has another size: start from rp_tensors_init");
-    /* The biases do not need q and k. Placeholders let rpi_args_check serve here too. */
+        return rpi_fail(RP_E_ARG, "tensors has another size; start from rp_tensors_init");
+    /* The biases do not need q and k, but rpi_args_check does: give it placeholders. */
     *with = *t;
     rp_desc lengths = plan->desc;
     const rp_desc *d = &lengths;
@@ -154,7 +155,7 @@ static rp_status make_bias(bias_arguments *own, const rp_plan *plan, const rp_te
         (status = rpi_output_overlap(plan, with, bias, "bias")) != RP_OK)
         return status;
     if (b < 0 || b >= d->batch)
-        return rpi_fail(RP_E_RANGE, "b is %lld: 0 to %lld", (long long)b, (long long)d->batch - 1);
+        return rpi_fail(RP_E_RANGE, "b is %lld; it must be 0 to %lld", (long long)b, (long long)d->batch - 1);
     if ((status = rpi_args_prepare(args)) != RP_OK)
         return status;
     rpi_ref_bias(plan, args, b, &v);
@@ -179,15 +180,15 @@ static rp_status error_bound(rpi_args *args, const rp_plan *plan, const rp_tenso
     const rp_desc *d = &args->desc;
     const rpi_shape shape = {.ndim = 4, .min_ndim = 4, .n = {d->batch, d->heads, d->len_q, d->dim_v}};
     if (!bound || !bound->data)
-        return rpi_fail(RP_E_ARG, "bound is NULL or absent");
+        return rpi_fail(RP_E_ARG, "bound is missing; pass the array to fill");
     if ((status = rpi_view_of(&v, bound, &shape, RPI_FLOATS, "bound")) != RP_OK ||
         (status = rpi_check_output(bound, "bound")) != RP_OK ||
         (status = rpi_output_overlap(plan, t, bound, "bound")) != RP_OK)
         return status;
     if (v.dtype != RP_F64)
-        return rpi_fail(RP_E_ARG, "bound: dtype is %s: f64 is needed", rp_dtype_name(v.dtype));
+        return rpi_fail(RP_E_ARG, "bound: dtype is %s; it must be f64", rp_dtype_name(v.dtype));
     if (!args->v.data && d->len_k)
-        return rpi_fail(RP_E_ARG, "v is absent: the bound needs it");
+        return rpi_fail(RP_E_ARG, "v is missing; pass this array, which the bound is computed from");
     if ((status = rpi_args_prepare(args)) != RP_OK)
         return status;
     status = rpi_ref_error_bound(plan, args, &v);
@@ -209,12 +210,12 @@ static rp_status check_bound_types(const rpi_args *args, const rpi_grads *bound)
     const char *const names[] = {"dq", "dk", "dv"};
     for (int n = 0; n < 3; n++)
         if (views[n]->data && views[n]->dtype != RP_F64)
-            return rpi_fail(RP_E_ARG, "bound of %s: dtype is %s: f64 is needed", names[n],
+            return rpi_fail(RP_E_ARG, "bound of %s: dtype is %s; it must be f64", names[n],
                             rp_dtype_name(views[n]->dtype));
     for (int32_t n = 0; n < args->desc.n_terms; n++)
         for (int x = 0; x < RP_MAX_ARRAYS; x++)
             if (bound->term[n][x].data && bound->term[n][x].dtype != RP_F64)
-                return rpi_fail(RP_E_ARG, "bound of term[%d].%s: dtype is %s: f64 is needed", (int)n,
+                return rpi_fail(RP_E_ARG, "bound of term[%d].%s: dtype is %s; it must be f64", (int)n,
                                 args->plan->scheme[n]->array[x].name, rp_dtype_name(bound->term[n][x].dtype));
     return RP_OK;
 }

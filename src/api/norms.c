@@ -1,5 +1,5 @@
-/* api/norms.c -- norms of the keys of a cache, with which calls of few queries skip keys without reading them.
- * Independent of kernels.
+/* api/norms.c -- rp_key_norms: compute norms of the keys in a cache, with which decoding can skip keys without reading
+ * them. Independent of kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "arguments.h"
 #include "engine/call.h"
@@ -12,7 +12,8 @@ static rp_status key_norms(rpi_args *args, const rp_plan *plan, const rp_tensors
     static const double placeholder = 0; /* placeholder for q, never read */
     rpi_view to;
     if (!plan || !t || t->size != sizeof *t || !norms || !norms->data)
-        return rpi_fail(RP_E_ARG, "rp_key_norms needs a plan, tensors from rp_tensors_init, and norms");
+        return rpi_fail(RP_E_ARG, "plan, tensors or norms is NULL, or tensors has another size; pass a plan, tensors "
+                                  "from rp_tensors_init, and norms");
     const rp_desc *own = &plan->desc;
     const int64_t q[4] = {own->batch, own->heads, own->len_q, own->dim_k};
     rp_tensors with = rp_tensors_init();
@@ -30,9 +31,11 @@ static rp_status key_norms(rpi_args *args, const rp_plan *plan, const rp_tensors
         return status;
     const rp_desc *d = &args->desc;
     if (!args->v.data && d->len_k)
-        return rpi_fail(RP_E_ARG, "v is absent: the norms depend on whether values are finite");
+        return rpi_fail(RP_E_ARG,
+                        "v is missing; pass this array, because the norms depend on whether values are finite");
     if (from < 0 || from > d->len_k)
-        return rpi_fail(RP_E_RANGE, "from is %lld: 0 to %lld keys", (long long)from, (long long)d->len_k);
+        return rpi_fail(RP_E_RANGE, "from is %lld; it must be 0 to %lld, the number of keys", (long long)from,
+                        (long long)d->len_k);
     for (int64_t b = 0; b < d->batch; b++)
         for (int64_t g = 0; g < d->kv_heads; g++)
             for (int64_t j = from; j < d->len_k; j++) {

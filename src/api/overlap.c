@@ -1,11 +1,10 @@
-/* api/overlap.c -- refuse outputs that share memory with inputs or with each other. Independent of the meaning of the
- * arrays.
+/* api/overlap.c -- check that outputs do not share memory with inputs or with each other.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "arguments.h"
 #include <stdio.h>
 #include <string.h>
 
-/* Get the range of bytes [*from, *to) that an array may touch; return false if it touches none. */
+/* Find the range of addresses [*from, *to) that an array occupies. Return false if it has no elements. */
 static bool byte_range(const rp_array *a, uintptr_t *from, uintptr_t *to)
 {
     uintptr_t low = (uintptr_t)a->data, high = low;
@@ -29,8 +28,8 @@ static bool byte_range(const rp_array *a, uintptr_t *from, uintptr_t *to)
 
 /* The arrays of a call with their names, outputs first. */
 typedef struct listed {
-    const char *name;      /* name; for arrays of terms and masks its prefix */
-    int32_t term, x, mask; /* indices of the term, its array, the mask; -1: none */
+    const char *name;      /* the array's name; for arrays of terms and masks, only the prefix */
+    int32_t term, x, mask; /* indices of the term, of its array, of the mask; -1 if not one */
     const rp_array *a;
 } listed;
 #define MAX_LISTED (16 + 2 * RP_MAX_TERMS * RP_MAX_ARRAYS + RP_MAX_MASKS)
@@ -75,21 +74,21 @@ static void list_inputs(listed *all, int *n, const rp_plan *plan, const rp_tenso
 static rp_status overlap(const rp_plan *plan, const listed *all, int outputs, int n)
 {
     char name[96], other[96];
-    for (int pass = 0; pass < 2; pass++) /* report overlaps with inputs first: they are the worse mistake */
+    for (int pass = 0; pass < 2; pass++) /* report overlaps with inputs first, because they are the worse mistake */
         for (int o = 0; o < outputs; o++) {
             uintptr_t from, to, from2, to2;
             if (!byte_range(all[o].a, &from, &to))
                 continue;
             for (int x = pass ? o + 1 : outputs; x < (pass ? outputs : n); x++)
                 if (byte_range(all[x].a, &from2, &to2) && from < to2 && from2 < to)
-                    return rpi_fail(RP_E_OVERLAP, "%s overlaps %s: outputs must not share memory",
+                    return rpi_fail(RP_E_OVERLAP, "%s overlaps %s; outputs must not share memory",
                                     name_of(plan, &all[o], name, sizeof name),
                                     name_of(plan, &all[x], other, sizeof other));
         }
     return RP_OK;
 }
 
-/* Refuse outputs that share memory with the pages of keys and values. */
+/* Check that outputs do not share memory with the pages of keys and values. */
 static rp_status overlap_pages(const rp_plan *plan, const rp_tensors *t, const listed *all, int outputs)
 {
     const rp_pages *p = &t->pages;
@@ -110,13 +109,13 @@ static rp_status overlap_pages(const rp_plan *plan, const rp_tensors *t, const l
             rp_array a = rp_array_of(sides[m % 2].page[at], plan->desc.dtype, 3, sides[m % 2].n);
             memcpy(a.stride, sides[m % 2].stride, sizeof sides->stride);
             if (byte_range(all[o].a, &from, &to) && byte_range(&a, &from2, &to2) && from < to2 && from2 < to)
-                return rpi_fail(RP_E_OVERLAP, "%s overlaps page %lld of %s: outputs must not share memory", all[o].name,
+                return rpi_fail(RP_E_OVERLAP, "%s overlaps page %lld of %s; outputs must not share memory", all[o].name,
                                 (long long)at, m % 2 ? "v" : "k");
         }
     return RP_OK;
 }
 
-/* Compare the listed outputs with the inputs. */
+/* Check that the listed outputs do not overlap inputs or pages. */
 static rp_status against_inputs(const rp_plan *plan, const rp_tensors *t, listed *all, int outputs)
 {
     int n = outputs;

@@ -1,16 +1,16 @@
-/* api/prepare.c -- rp_prepare: compute what the calls of a plan share, which is strips of biases and RoPE's table of
- * the keys. Independent of kernels.
+/* api/prepare.c -- rp_prepare: compute the strips of biases and the keys' RoPE table once for many calls of a plan.
+ * Independent of kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "arguments.h"
 #include "sources/sources.h"
 #include <stdlib.h>
 #include <string.h>
 
-/* Check the arrays of terms, with placeholders for q and k, which only a call has. */
+/* Check the arrays of terms. q and k do not exist yet, so use placeholders for them. */
 static rp_status args_without_keys(rpi_args *args, const rp_plan *plan, const rp_tensors *t)
 {
     if (!t || t->size != sizeof *t)
-        return rpi_fail(RP_E_ARG, "tensors %s: start from rp_tensors_init", t ? "has another size" : "is NULL");
+        return rpi_fail(RP_E_ARG, "tensors %s; start from rp_tensors_init", t ? "has another size" : "is NULL");
     const rp_desc *d = &plan->desc;
     static const double placeholder = 0; /* aligned for any type; never read */
     const int64_t q[4] = {d->batch, d->heads, d->len_q, d->dim_k}, k[4] = {d->batch, d->kv_heads, d->len_k, d->dim_k};
@@ -68,10 +68,10 @@ static rp_status fill(rp_prepared *p, rpi_args *args, const rp_plan *plan, const
 rp_status rp_prepare(rp_prepared **prepared, const rp_plan *plan, const rp_tensors *t)
 {
     if (!prepared)
-        return rpi_fail(RP_E_ARG, "prepared is NULL: pass the address of a pointer");
+        return rpi_fail(RP_E_ARG, "prepared is NULL; pass the address of a pointer");
     *prepared = NULL;
     if (!plan)
-        return rpi_fail(RP_E_ARG, "plan is NULL: make one with rp_plan_create");
+        return rpi_fail(RP_E_ARG, "plan is NULL; make one with rp_plan_create");
     rp_prepared *p = calloc(1, sizeof *p);
     if (!p)
         return rpi_fail(RP_E_NOMEM, "out of memory: prepared data need %zu bytes", sizeof *p);

@@ -1,5 +1,4 @@
-/* base/arena.c -- the allocator of the core: add up sizes, check that they fit, allocate. Independent of what is
- * stored.
+/* base/arena.c -- the allocator of the library: add up sizes, check that they fit, allocate.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "arena.h"
 #include "error.h"
@@ -22,9 +21,10 @@ rp_status rpi_arena_fits(const rpi_arena *a, const char *what)
 {
     if (!a->too_large)
         return RP_OK;
-    return rpi_fail(
-        RP_E_OVERFLOW,
-        "the memory that %s needs does not fit in 63 bits: use fewer heads, shorter sequences or smaller tables", what);
+    return rpi_fail(RP_E_OVERFLOW,
+                    "the number of bytes that %s needs does not fit in 63 bits; use fewer heads, shorter sequences or "
+                    "smaller tables",
+                    what);
 }
 
 rp_status rpi_arena_alloc(rpi_arena *a, bool zeroed, const char *what)
@@ -32,7 +32,8 @@ rp_status rpi_arena_alloc(rpi_arena *a, bool zeroed, const char *what)
     const rp_status status = rpi_arena_fits(a, what);
     if (status != RP_OK)
         return status;
-    const size_t bytes = (size_t)a->used + RPI_ARENA_ALIGNMENT; /* extra bytes for the alignment; the size is never 0 */
+    const size_t bytes =
+        (size_t)a->used + RPI_ARENA_ALIGNMENT; /* extra bytes for the alignment; they also prevent a size of 0 */
     a->memory = zeroed ? calloc(1, bytes) : malloc(bytes);
     if (!a->memory)
         return rpi_fail(RP_E_NOMEM, "out of memory: %s needs %lld bytes", what, (long long)a->used);

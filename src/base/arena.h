@@ -1,8 +1,7 @@
 /* base/arena.h -- the memory of a call, allocated as one block for all of its arrays. The sizes are added up first,
- * with checks for overflow. There are two ways to use it. To keep arrays by their offsets, call rpi_arena_add, which
- * returns offsets before there is memory. To fill in addresses, run a function twice: with base NULL its calls of
- * rpi_arena_take only add up sizes; after rpi_arena_alloc the same calls return addresses. Independent of terms, masks
- * and calls.
+ * with checks for overflow. There are two ways to use it. Either call rpi_arena_add, which returns the offset of each
+ * array before there is memory. Or run a layout function twice: with base NULL, its calls of rpi_arena_take only add up
+ * sizes; after rpi_arena_alloc, the same calls return addresses. Independent of terms, masks and calls.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_ARENA_H
 #define RELPOS_ARENA_H
@@ -12,19 +11,19 @@
 #include <stdint.h>
 
 #define RPI_ARENA_ALIGNMENT 64
-/* A size that does not fit in 63 bits, returned by functions that compute sizes. Sums and products with it do not fit
- * either. */
+/* The result of a function that computes a size, if the size does not fit in 63 bits. Sums and products with it
+ * overflow too, and are reported as too large. */
 #define RPI_TOO_LARGE INT64_MAX
 
 typedef struct rpi_arena {
-    char *base;     /* start of the block, aligned to 64; NULL: sizes are only added up */
-    int64_t used;   /* total bytes of the arrays so far, each rounded up to 64 */
-    bool too_large; /* the arrays do not fit in 63 bits: used and the offsets are meaningless */
-    void *memory;   /* the block that rpi_arena_free frees; NULL: none, or the block belongs to a caller */
+    char *base;     /* start of the block, aligned to 64; NULL while only adding up sizes */
+    int64_t used;   /* total bytes of the arrays so far, each rounded up to a multiple of 64 */
+    bool too_large; /* the total does not fit in 63 bits; `used` and offsets are invalid */
+    void *memory;   /* the block that rpi_arena_free frees; NULL if there is none or a caller owns it */
 } rpi_arena;
 
-/* Append n0 * n1 * n2 elements of `size` bytes and return their offset from the base. Negative numbers set
- * too_large. */
+/* Append n0 * n1 * n2 elements of `size` bytes and return their offset from the base. A negative number sets too_large.
+ * */
 int64_t rpi_arena_add_any(rpi_arena *a, int64_t n0, int64_t n1, int64_t n2, int64_t size);
 static inline int64_t rpi_arena_add(rpi_arena *a, int64_t n0, int64_t n1, int64_t n2, int64_t size)
 {
@@ -35,7 +34,7 @@ static inline int64_t rpi_arena_add(rpi_arena *a, int64_t n0, int64_t n1, int64_
     return at;
 }
 
-/* Append an array as rpi_arena_add does and return its address, or NULL while sizes are added up. */
+/* Append an array and return its address, or NULL while only adding up sizes. */
 static inline void *rpi_arena_take3(rpi_arena *a, int64_t n0, int64_t n1, int64_t n2, int64_t size)
 {
     const int64_t at = rpi_arena_add(a, n0, n1, n2, size);
@@ -57,18 +56,18 @@ static inline int64_t rpi_arena_size(const rpi_arena *a)
  * call". */
 rp_status rpi_arena_fits(const rpi_arena *a, const char *what);
 
-/* Allocate the total size, zeroed if `zeroed`, and start to return addresses from the beginning. Return RP_OK,
- * RP_E_OVERFLOW or RP_E_NOMEM. */
+/* Allocate the total size, zeroed if `zeroed` is set, and restart the layout at the beginning of the block. Return
+ * RP_OK, RP_E_OVERFLOW or RP_E_NOMEM. */
 rp_status rpi_arena_alloc(rpi_arena *a, bool zeroed, const char *what);
 
 void rpi_arena_free(rpi_arena *a);
 
-/* Allocate memory for the arguments of a call, which free() frees. They take tens of KB, too much for the stack of a
- * small thread. The memory is not zeroed. Return NULL after rpi_fail. */
+/* Allocate memory for the arguments of a call; free it with free(). Arguments take tens of KB, too much for the stack
+ * of a small thread. The memory is not zeroed. Return NULL after rpi_fail. */
 void *rpi_arguments_alloc(size_t size);
 
-/* Return the bytes that `size` bytes of arguments take at the start of the caller's work. A call with work allocates
- * nothing. */
+/* Return how many bytes of the caller's work memory `size` bytes of arguments take. They are stored at its start,
+ * because a call with work memory allocates nothing. */
 static inline size_t rpi_arguments_bytes(size_t size)
 {
     return (size + 63) / 64 * 64;

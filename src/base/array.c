@@ -1,5 +1,4 @@
-/* base/array.c -- types of elements, and checks of arrays against the required shape. Independent of terms, masks and
- * calls.
+/* base/array.c -- element types, and checks of arrays against a required shape. Independent of terms, masks and calls.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "array.h"
 #include <stdio.h>
@@ -48,7 +47,7 @@ static const char *shape_text(char *buf, size_t size, int32_t ndim, const int64_
     return buf;
 }
 
-/* Return true if an axis of the given array fits the required axis. */
+/* Return true if length n is allowed for axis x of the required shape. */
 static bool axis_fits(const rpi_shape *shape, int32_t x, int64_t n)
 {
     return n == shape->n[x] || (n == 1 && (shape->ones >> x & 1));
@@ -60,25 +59,26 @@ rp_status rpi_view_of(rpi_view *view, const rp_array *a, const rpi_shape *shape,
     int64_t size = 1, reach = 0;
     memset(view, 0, sizeof *view);
     if (!is_type(a->dtype))
-        return rpi_fail(RP_E_ARG, "%s: dtype is %d, which is not an rp_dtype", what, (int)a->dtype);
+        return rpi_fail(RP_E_ARG, "%s: dtype is %d; it must be a value of rp_dtype", what, (int)a->dtype);
     if (cls == RPI_FLOATS && !types[a->dtype].floating)
-        return rpi_fail(RP_E_ARG, "%s: dtype is %s: f32, f64, f16 or bf16 is needed", what, rp_dtype_name(a->dtype));
+        return rpi_fail(RP_E_ARG, "%s: dtype is %s; it must be f32, f64, f16 or bf16", what, rp_dtype_name(a->dtype));
     if (cls == RPI_INTEGERS && types[a->dtype].floating)
-        return rpi_fail(RP_E_ARG, "%s: dtype is %s: bool or an integer type is needed", what, rp_dtype_name(a->dtype));
+        return rpi_fail(RP_E_ARG, "%s: dtype is %s; it must be bool or an integer type", what, rp_dtype_name(a->dtype));
     if (a->ndim < 0 || a->ndim > RP_MAX_AXES)
-        return rpi_fail(RP_E_SHAPE, "%s: %d axes: 0 to %d are allowed", what, (int)a->ndim, RP_MAX_AXES);
+        return rpi_fail(RP_E_SHAPE, "%s: the number of axes is %d; it must be 0 to %d", what, (int)a->ndim,
+                        RP_MAX_AXES);
     for (int32_t x = 0; x < RP_MAX_AXES; x++)
         view->len[x] = 1;
     bool fits = a->ndim >= shape->min_ndim && a->ndim <= shape->ndim;
     for (int32_t x = 0; fits && x < a->ndim; x++)
         fits = axis_fits(shape, shape->ndim - a->ndim + x, a->shape[x]);
     if (!fits)
-        return rpi_fail(RP_E_SHAPE, "%s: shape is %s: %s is needed%s", what,
+        return rpi_fail(RP_E_SHAPE, "%s: shape is %s; it must be %s%s", what,
                         shape_text(got, sizeof got, a->ndim, a->shape),
                         shape_text(want, sizeof want, shape->ndim, shape->n),
                         shape->ones || shape->min_ndim < shape->ndim ? ", or one that broadcasts to it" : "");
     for (int32_t x = 0; x < a->ndim; x++) {
-        int64_t step = a->shape[x] > 1 ? a->stride[x] : 0, span; /* with one element the stride is never used */
+        int64_t step = a->shape[x] > 1 ? a->stride[x] : 0, span; /* the stride of a single element is never used */
         if (!rpi_mul(size, a->shape[x], (int64_t)rp_dtype_size(a->dtype), &span) || step == INT64_MIN ||
             !rpi_mul(rpi_max(a->shape[x] - 1, 0), step < 0 ? -step : step, (int64_t)rp_dtype_size(a->dtype), &span) ||
             __builtin_add_overflow(reach, span, &reach))
@@ -90,7 +90,7 @@ rp_status rpi_view_of(rpi_view *view, const rp_array *a, const rpi_shape *shape,
             view->stride[shape->ndim - a->ndim + x] = step;
     }
     if (size > 0 && (uintptr_t)a->data % rp_dtype_size(a->dtype) != 0)
-        return rpi_fail(RP_E_ARG, "%s: the address is not a multiple of %zu, the size of %s", what,
+        return rpi_fail(RP_E_ARG, "%s: the address is not a multiple of %zu, the size of %s; align it", what,
                         rp_dtype_size(a->dtype), rp_dtype_name(a->dtype));
     view->data = a->data;
     view->dtype = a->dtype;
@@ -115,7 +115,7 @@ int64_t rpi_integer(const void *data, rp_dtype dtype, int64_t at)
     case RP_I16: return ((const int16_t *)data)[at];
     case RP_U32: return ((const uint32_t *)data)[at];
     case RP_I32: return ((const int32_t *)data)[at];
-    case RP_U64: return (int64_t)((const uint64_t *)data)[at]; /* numbers from 2^63 on become negative */
+    case RP_U64: return (int64_t)((const uint64_t *)data)[at]; /* 2^63 and above become negative */
     case RP_I64: return ((const int64_t *)data)[at];
     default: return ((const uint8_t *)data)[at];
     }

@@ -8,19 +8,19 @@
 #include <float.h>
 #include <stdbool.h>
 
-/* An array whose shape was checked. It has one stride for each axis of the required shape, 0 where the array
- * broadcasts. */
+/* An array whose shape has been checked. It has one stride for each axis of the required shape, 0 on axes that
+ * broadcast. */
 typedef struct rpi_view {
     void *data; /* NULL: absent */
     rp_dtype dtype;
     int64_t stride[RP_MAX_AXES];
     int64_t len[RP_MAX_AXES]; /* 1 on axes that broadcast and past the last axis */
-    const void *const *page;  /* for k and v in pages: [B][per_batch] pages of page_keys keys; NULL: none */
+    const void *const *page;  /* k and v in pages: [B][per_batch] pages of page_keys keys; else NULL */
     int64_t page_keys, per_batch;
 } rpi_view;
 
-/* A required shape. Axes whose bit is set in `ones` may be 1. An array may omit leading axes down to min_ndim, as NumPy
- * broadcasts. */
+/* A required shape. Axes whose bit is set in `ones` may have length 1. An array may omit leading axes as in NumPy
+ * broadcasting, but needs at least min_ndim axes. */
 typedef struct rpi_shape {
     int32_t ndim, min_ndim;
     uint32_t ones;
@@ -32,8 +32,8 @@ typedef enum rpi_class { RPI_FLOATS, RPI_INTEGERS, RPI_NUMBERS } rpi_class;
 /* Check an array against a shape and make a view of it. `what` is its name in errors, such as "term[0].table". */
 rp_status rpi_view_of(rpi_view *view, const rp_array *a, const rpi_shape *shape, rpi_class cls, const char *what);
 
-/* Round a bias to the arithmetic, whose elements have `real` bytes. A finite bias stays finite, because only -infinity
- * masks. */
+/* Round a bias to the arithmetic type, which has `real` bytes. A finite bias stays finite, because -infinity would
+ * mask. */
 static inline double rpi_round_bias(double x, int64_t real)
 {
     if (real == 8)
@@ -50,11 +50,11 @@ static inline double rpi_bias_sum(double a, double b)
     return isinf(sum) && isfinite(a) && isfinite(b) ? copysign(DBL_MAX, sum) : sum;
 }
 
-/* Read element `at` of any type: as double, as true or false, as an integer. */
+/* Return element `at` of an array of any type as double, as bool, or as integer. */
 double rpi_value(const void *data, rp_dtype dtype, int64_t at);
 bool rpi_truth(const void *data, rp_dtype dtype, int64_t at);
 int64_t rpi_integer(const void *data, rp_dtype dtype, int64_t at);
-void rpi_put(void *data, rp_dtype dtype, int64_t at, double value); /* write to a floating type, rounding once */
+void rpi_put(void *data, rp_dtype dtype, int64_t at, double value); /* round to a floating type and store */
 bool rpi_is_floating(rp_dtype dtype);
 void rpi_load_f32(float *to, const void *from, rp_dtype dtype, int64_t n); /* convert n elements of a floating type */
 void rpi_load_f64(double *to, const void *from, rp_dtype dtype, int64_t n);
@@ -71,8 +71,8 @@ static inline int64_t rpi_floating_size(rp_dtype dtype)
     return dtype == RP_F64 ? 8 : dtype == RP_F32 ? 4 : 2;
 }
 
-/* Return true if the channels of a row are `stride[3]` elements apart and neighbouring rows are adjacent: keys stored
- * as [channels][keys]. In all other arrays of a call, rows are contiguous. */
+/* Return true for keys stored as [channels][keys]: the channels of a row are stride[3] elements apart, and rows are
+ * adjacent. In all other arrays of a call, rows are contiguous. */
 static inline bool rpi_is_transposed(const rpi_view *v)
 {
     return v->stride[3] != 1;
@@ -98,7 +98,7 @@ static inline double rpi_row_value(const rpi_view *v, int64_t b, int64_t h, int6
     return rpi_value(rpi_row_of(v, b, h, j), v->dtype, x * v->stride[3]);
 }
 
-/* Return an upper bound of the norm of a row; infinite or NaN if the norm is. */
+/* Return an upper bound of the norm of a row, infinity or NaN if the norm is. */
 double rpi_row_norm(const rpi_view *v, int64_t b, int64_t h, int64_t j, int64_t width);
 
 /* Return element [a, b, c, d] of a view as double. */

@@ -1,5 +1,5 @@
-/* base/convert.c -- conversions between elements of any type and double, and between floating types. Independent of
- * terms, masks and calls.
+/* base/convert.c -- convert elements of any type to and from double, and between floating types. Independent of terms,
+ * masks and calls.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "array.h"
 #include "isa/clones.h"
@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-/* A 16-bit float: bits of the fraction, bits of the exponent, value of the last place of subnormal numbers. */
+/* A 16-bit float format: bits of the fraction, bits of the exponent, and the smallest subnormal number (`unit`). */
 typedef struct narrow {
     int fraction, exponent;
     double unit;
@@ -33,7 +33,7 @@ static double widen(uint16_t value, narrow f)
     return result;
 }
 
-/* Round to nearest, ties to even. This is one step from double, because rounding to f32 first would round twice. */
+/* Round a double to nearest, ties to even. Converting to f32 first would round twice. */
 static uint16_t narrowed(double value, narrow f)
 {
     uint64_t bits;
@@ -52,7 +52,7 @@ static uint16_t narrowed(double value, narrow f)
     int shift = 52 - f.fraction;
     if (exponent < 1)
         shift += 1 - exponent;
-    if (wide == 0 || shift > 53) /* less than half of the smallest subnormal number: 1.x * 2^52 < 2^(shift-1) */
+    if (wide == 0 || shift > 53) /* |value| is below half of the smallest subnormal number: 1.x * 2^52 < 2^(shift-1) */
         return sign;
     const uint64_t whole = fraction | UINT64_C(1) << 52;
     uint64_t kept = whole >> shift;
@@ -86,7 +86,7 @@ void rpi_put(void *data, rp_dtype dtype, int64_t at, double value)
     }
 }
 
-/* Convert n elements to f32, exactly unless the type is wider. Subnormal halves are converted through integers, because
+/* Convert n elements to f32, exactly unless they are f64. Subnormal halves are converted through integers, because
  * kernels treat numbers below 2^-126 as zero. */
 void rpi_load_f32(float *to, const void *from, rp_dtype dtype, int64_t n)
 {
@@ -136,8 +136,8 @@ void rpi_store_f64(void *to, rp_dtype dtype, const double *from, int64_t n)
         rpi_put(to, dtype, x, from[x]);
 }
 
-/* Convert many f32 to bf16, for rp_convert. Setting a bit of the upper half keeps a NaN whose upper half may be zero,
- * and makes it quiet. */
+/* Convert many f32 to bf16, for rp_convert. For NaN, set a fraction bit of the upper half: this makes it quiet, and
+ * keeps it NaN even if its other fraction bits are in the lower half. */
 RPI_CLONES static void narrow_f32(const float *restrict from, int64_t n, uint16_t *restrict to)
 {
     for (int64_t x = 0; x < n; x++) {
@@ -160,7 +160,7 @@ RPI_CLONES static void widen_bf16(const uint16_t *restrict from, int64_t n, floa
 rp_status rp_convert(void *to, rp_dtype to_type, const void *from, rp_dtype from_type, int64_t n)
 {
     if (!rpi_is_floating(to_type) || rp_dtype_size(from_type) == 0)
-        return rpi_fail(RP_E_ARG, "convert: from %s to %s: the target must be f32, f64, f16 or bf16",
+        return rpi_fail(RP_E_ARG, "convert: %s to %s is not supported; the target must be f32, f64, f16 or bf16",
                         rp_dtype_name(from_type), rp_dtype_name(to_type));
     if (to_type == from_type && n > 0)
         memcpy(to, from, (size_t)n * rp_dtype_size(to_type));

@@ -6,8 +6,8 @@
 #include <stddef.h>
 #include <string.h>
 
-/* Return the number of changed, added and removed characters that turn a into b, or 99 if a name has 64 characters or
- * more. */
+/* Return the smallest number of changed, added and removed characters that turns a into b, or 99 if a name has 64
+ * characters or more. */
 static inline size_t rpi_edits(const char *a, const char *b)
 {
     size_t row[64];

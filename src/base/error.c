@@ -1,4 +1,4 @@
-/* base/error.c -- names of statuses, the version, and the last error of a thread. Independent of terms, masks and
+/* base/error.c -- names of status codes, the version, and the last error of a thread. Independent of terms, masks and
  * calls.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "error.h"
@@ -9,7 +9,7 @@ static _Thread_local char last_error[512];
 
 rp_status rpi_fail(rp_status status, const char *format, ...)
 {
-    enum { OURS = 1 }; /* stands for a quote in the format until quotes in the arguments have become ' */
+    enum { OURS = 1 }; /* stands for quotes of the format while quotes in the arguments are replaced by ' */
     char marked[sizeof last_error];
     va_list list;
     snprintf(marked, sizeof marked, "%s", format);

@@ -4,8 +4,8 @@
 #define RELPOS_ERROR_H
 #include <relpos/relpos.h>
 
-/* Store one line for rp_last_error and return the status. Messages name fields in the notation below, which
- * rp_last_error_in replaces by the words of a client's users.
+/* Store a one-line message for rp_last_error and return the status. Messages name fields in the notation below;
+ * rp_last_error_in replaces it by the names that a client program uses.
  *
  *     desc.q_offset  tensors.q_offset  pages.len_k     a field; arrays of rp_tensors such as q, k, v, out
  *                                                      have no prefix
@@ -13,8 +13,8 @@
  *     term[0].table                                    one of its arrays
  *     masks[0]  masks[0].left  mask[0]                 a mask, a parameter, its array
  *
- * Append " (of t5)" to a term or mask to tell readers of C its kind. The rest of a message must suit every user: name
- * types, constants or functions only for mistakes that only a C program can make. Quote text from others, such as
+ * Append " (of t5)" to a term or mask to show its kind. The rest of a message must suit users of all client programs:
+ * name C types, constants or functions only for mistakes that only a C program can make. Quote text from users, such as
  * names: "%s". Fields inside quotes are not replaced, and quotes in the text become '. */
 __attribute__((format(printf, 2, 3))) rp_status rpi_fail(rp_status status, const char *format, ...);
 

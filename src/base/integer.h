@@ -26,8 +26,8 @@ static inline int64_t rpi_round_up(int64_t n, int64_t step)
     return (n + step - 1) / step * step;
 }
 
-/* Set *product = a * b * c for sizes >= 0; return false if it does not fit in 63 bits. A zero does not hide an
- * overflow. */
+/* Set *product = a * b * c for sizes >= 0. Return false if the product does not fit in 63 bits; a factor of 0 counts as
+ * 1 in this check. */
 static inline bool rpi_mul(int64_t a, int64_t b, int64_t c, int64_t *product)
 {
     int64_t p;

@@ -1,6 +1,6 @@
-/* base/pool.c -- worker threads. A pool has threads that start when first needed, are shared by callers and start again
- * after a fork; or it uses the caller's threads through a parallel loop. rpi_pool_run_until distributes the tasks of a
- * call, and run_tasks on each thread runs them. Independent of terms, masks and calls.
+/* base/pool.c -- worker threads. A pool either has its own threads, which start when first needed, are shared by
+ * callers, and start again after a fork; or it uses the caller's threads through a parallel loop. rpi_pool_run_until
+ * distributes the tasks of a call, and each thread runs them in run_tasks. Independent of terms, masks and calls.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "pool.h"
 #include "error.h"
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The tasks of one call. Threads take them in order, so a task may wait for earlier tasks: each has ended or is
+/* The tasks of one call. Threads take them in order, so a task may wait for earlier tasks: each of these is finished or
  * running. */
 typedef struct job {
     rpi_task task;
@@ -21,21 +21,21 @@ typedef struct job {
     const atomic_bool *stop;
     atomic_llong next;
     atomic_int workers; /* number of calls of a parallel loop that have started */
-    int32_t threads;    /* largest number of them that run tasks */
+    int32_t threads;    /* the most of these calls that may run tasks */
 } job;
 
-/* A worker pool. One caller at a time holds it; others compute on their own thread. `mutex` guards round, job, running
- * and quit.
+/* A worker pool. Only one caller at a time uses its threads (the holder); other callers run their tasks on their own
+ * thread. `mutex` guards round, job, running and quit.
  *
  * A fork copies the memory but not the threads. In the child, a holder with another process id no longer exists, and
- * threads with another owner are started again. A pool with a parallel loop has no threads and no holder: its job is on
- * the caller's stack. */
+ * threads of another owner must be started again. A pool with a parallel loop has no threads and no holder: each job is
+ * on its caller's stack. */
 struct rp_pool {
     int32_t threads;
-    rp_parallel *parallel; /* NULL: the pool has its own threads */
+    rp_parallel *parallel; /* NULL if the pool has its own threads */
     void *parallel_context;
-    atomic_llong holder; /* rpi_this_process() of the process that is using the pool; 0: free */
-    long long owner; /* rpi_this_process() of the process that started the threads; 0: none. Only the holder uses it */
+    atomic_llong holder; /* rpi_this_process() of the process that uses the pool; 0 if free */
+    long long owner;     /* rpi_this_process() of the process that started the threads, or 0; only the holder uses it */
     pthread_t *thread;
     int32_t n_started; /* threads in addition to the caller */
     pthread_mutex_t mutex;
@@ -57,7 +57,7 @@ static bool stopped(const atomic_bool *stop)
     return stop && atomic_load_explicit(stop, memory_order_relaxed);
 }
 
-/* Run tasks until none is left or *stop is set. A task that was taken is always run, because others may wait for it. */
+/* Run tasks until none is left or *stop is set. Always run a task that was taken, because others may wait for it. */
 static void run_tasks(job *j, int32_t index)
 {
     const unsigned before = rpi_float_begin(RPI_FLOAT_PLAIN);
@@ -76,8 +76,8 @@ static void work(void *data)
         run_tasks(j, index);
 }
 
-/* The smallest stack of a thread in bytes, more than a call needs. The default of the system is used if it is larger;
- * `ulimit -s` or a C library may set it to 128 KB or less. */
+/* The smallest stack size of a thread in bytes; more than a call needs. If the system's default is larger, it is used.
+ * The default may be only 128 KB or less, depending on `ulimit -s` and the C library. */
 #define STACK ((size_t)512 << 10)
 
 static void thread_attributes(pthread_attr_t *a)
@@ -111,7 +111,7 @@ static void *worker_main(void *argument)
     return NULL;
 }
 
-/* Start the threads of this process. If some cannot be started, fewer are used: the caller works in any case. */
+/* Start the threads of this process. If some cannot be started, use fewer; the caller itself always runs tasks. */
 static void start(rp_pool *p)
 {
     p->owner = rpi_this_process();
@@ -161,7 +161,7 @@ void rpi_pool_run_until(rp_pool *pool, int64_t n_tasks, rpi_task task, void *con
     }
     if (pool->parallel) {
         pool->parallel(pool->parallel_context, (int32_t)rpi_min(n_tasks, pool->threads), work, &j);
-        run_tasks(&j, 0); /* all tasks, if the loop did not call work */
+        run_tasks(&j, 0); /* runs all tasks if the loop has not called `work` */
         return;
     }
     if (!hold(pool)) {
@@ -193,7 +193,7 @@ void rpi_pool_run(rp_pool *pool, int64_t n_tasks, rpi_task task, void *context)
 rp_status rp_pool_run(rp_pool *pool, int64_t n_tasks, rp_task *task, void *context)
 {
     if (!task)
-        return rpi_fail(RP_E_ARG, "task is NULL: pass the function to run");
+        return rpi_fail(RP_E_ARG, "task is NULL; pass the function to run");
     rpi_pool_run(rpi_pool_or_default(pool), n_tasks, task, context);
     return RP_OK;
 }
@@ -206,7 +206,7 @@ const void *rpi_this_thread(void)
 
 void rpi_progress_step(rpi_progress *p)
 {
-    if (!p->report) /* without a callback nothing is counted */
+    if (!p->report) /* without a callback, do not count */
         return;
     const int64_t done = atomic_fetch_add_explicit(&p->done, 1, memory_order_relaxed) + 1;
     if (rpi_this_thread() == p->caller && !stopped(&p->stop) &&
@@ -232,10 +232,11 @@ static rp_pool *pool_new(int32_t threads)
 rp_status rp_pool_create(rp_pool **pool, int32_t threads)
 {
     if (!pool)
-        return rpi_fail(RP_E_ARG, "pool is NULL: pass the address of a pointer");
+        return rpi_fail(RP_E_ARG, "pool is NULL; pass the address of a pointer");
     *pool = NULL;
     if (threads < 0 || threads > RP_MAX_THREADS)
-        return rpi_fail(RP_E_RANGE, "threads is %d: 0 (all this process may use) to %d", (int)threads, RP_MAX_THREADS);
+        return rpi_fail(RP_E_RANGE, "threads is %d; it must be 0 (all that this process may use) to %d", (int)threads,
+                        RP_MAX_THREADS);
     *pool = pool_new(threads);
     return *pool ? RP_OK : rpi_fail(RP_E_NOMEM, "out of memory: a pool needs %zu bytes", sizeof **pool);
 }
@@ -245,7 +246,7 @@ rp_status rp_pool_from(rp_pool **pool, rp_parallel *parallel, void *context, int
     if (pool)
         *pool = NULL;
     if (!parallel)
-        return rpi_fail(RP_E_ARG, "parallel is NULL: pass the loop that runs the work");
+        return rpi_fail(RP_E_ARG, "parallel is NULL; pass the loop that runs the work");
     const rp_status status = rp_pool_create(pool, threads);
     if (status != RP_OK)
         return status;
@@ -292,7 +293,8 @@ rp_pool *rpi_pool_or_default(rp_pool *pool)
     if (pool)
         return pool;
     pthread_once(&default_once, make_default);
-    return default_pool ? default_pool : &single_thread; /* without memory for the default pool, use one thread */
+    return default_pool ? default_pool
+                        : &single_thread; /* if there was no memory for the default pool, use one thread */
 }
 
 /* Calls with fewer multiply-adds than this end before other threads have woken up. */

@@ -1,4 +1,4 @@
-/* base/pool.h -- running tasks on threads, and the progress of a call. Independent of terms, masks and calls.
+/* base/pool.h -- run tasks on threads, and report the progress of a call. Independent of terms, masks and calls.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_POOL_H
 #define RELPOS_POOL_H
@@ -6,11 +6,11 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-/* Run task(context, n, worker) for n = 0 … n_tasks-1, with worker < rp_pool_threads(pool). Tasks are taken in order by
- * at most that many threads, so a task may wait for earlier tasks, but not for later ones. */
+/* Run task(context, n, worker) for n = 0 … n_tasks-1, with worker < rp_pool_threads(pool). Threads take tasks in order,
+ * so a task may wait for earlier tasks, but not for later ones. */
 typedef void (*rpi_task)(void *context, int64_t n, int32_t worker);
 void rpi_pool_run(rp_pool *pool, int64_t n_tasks, rpi_task task, void *context);
-/* Like rpi_pool_run, but take no more tasks once *stop is set, which a task may do; NULL: run all. */
+/* Like rpi_pool_run, but start no more tasks once *stop is set, which a task may do. If stop is NULL, run all. */
 void rpi_pool_run_until(rp_pool *pool, int64_t n_tasks, rpi_task task, void *context, const atomic_bool *stop);
 rp_pool *rpi_pool_or_default(rp_pool *pool);
 rp_pool *rpi_pool_for(rp_pool *pool, const rp_desc *d); /* one thread for a short call */
@@ -22,7 +22,7 @@ typedef struct rpi_progress {
     const void *caller; /* rpi_this_thread() */
     int64_t total;
     atomic_llong done;
-    atomic_bool stop; /* set when report cancels: tasks that have not started are not run */
+    atomic_bool stop; /* set when `report` cancels the call; no more tasks start */
 } rpi_progress;
 
 /* Return an address that identifies the running thread. */

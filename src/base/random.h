@@ -1,12 +1,12 @@
-/* base/random.h -- random numbers computed from counters, so that the same weights are dropped on any machine and with
- * any number of threads. Independent of terms, masks and calls.
+/* base/random.h -- random numbers computed from counters, so that dropout drops the same weights on any machine and
+ * with any number of threads. Independent of terms, masks and calls.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_RANDOM_H
 #define RELPOS_RANDOM_H
 
 #include <stdint.h>
 
-/* The random key of row (b, h, i). The weight of key j is kept if rpi_random(row, j) >= rpi_dropout_limit(p). */
+/* The random seed of row (b, h, i). The weight of key j is kept if rpi_random(row, j) >= rpi_dropout_limit(p). */
 typedef struct rpi_dropout_row {
     uint32_t low, high;
 } rpi_dropout_row;
@@ -27,8 +27,9 @@ static inline rpi_dropout_row rpi_dropout_at(uint64_t seed, int64_t b, int64_t h
     return (rpi_dropout_row){(uint32_t)z, (uint32_t)(z >> 32)};
 }
 
-/* Two rounds of a 32-bit finalizer (multipliers found by Wellons 2018), with half of the row's key added before the
- * first round and the other half after each. The vector code computes the same. */
+/* Two rounds of a 32-bit finalizer (multipliers found by Wellons 2018), with one half of the row's seed added before
+ * the first round and the other half after each round. apply_dropout (kernels/softmax.h) computes the same with
+ * vectors. */
 #define RPI_MIX32_A 0x21f0aaadu
 #define RPI_MIX32_B 0x735a2d97u
 static inline uint32_t rpi_random(rpi_dropout_row row, int64_t j)

@@ -1,5 +1,4 @@
-/* base/system.c -- functions of the operating system that the pool needs: Linux, macOS, other POSIX systems and
- * Windows. Independent of pools.
+/* base/system.c -- what the pool needs from the operating system: Linux, macOS, other POSIX systems and Windows.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* for sched_getaffinity */
@@ -28,9 +27,9 @@ static long processors(void)
 #include <stdio.h>
 #include <unistd.h>
 
-/* A process is identified by its number and the count of forks that led to it, because in a new PID namespace a child
- * may have the number of its parent. Processes created by the bare system call, which runs no fork handlers, are
- * identified by their number only. */
+/* A process is identified by its process id and the number of forks that led to it, because in a new PID namespace a
+ * child may have the process id of its parent. A process created by the bare system call, which runs no fork handlers,
+ * is identified by its process id only. */
 static atomic_uint forks;
 static pthread_once_t forks_once = PTHREAD_ONCE_INIT;
 

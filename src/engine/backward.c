@@ -1,4 +1,5 @@
-/* engine/backward.c -- one backward call: its memory, its tasks, and the order in which tasks add their sums.
+/* engine/backward.c -- one backward call: its memory, its tasks, and the tickets that make tasks add their sums in a
+ * fixed order.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* sched_yield */
@@ -9,13 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* kv heads are processed in groups, because dq of the rotated queries is kept for one group at a time. A group is large
- * enough to keep every thread busy and to hold FEW_BYTES of dq. It takes at most MAX_GROUP_BYTES, unless a single head
- * needs more. */
+/* kv heads are processed in groups, so that memory has to hold dq of the rotated queries for only one group at a time.
+ * A group has enough heads to keep every thread busy, and at least FEW_BYTES of dq. It takes at most MAX_GROUP_BYTES,
+ * unless a single head needs more. */
 #define MAX_GROUP_BYTES  ((int64_t)32 << 20)
 #define FEW_BYTES        ((int64_t)2 << 20)
 #define TASKS_PER_THREAD 8
-/* Query rows of one task in the steps before and after the kernels. */
+/* Query rows of one task of stats_task and rows_task. */
 #define ROWS_PER_TASK 64
 
 void rpi_ticket_wait(atomic_llong *at, int64_t ticket)
@@ -30,19 +31,19 @@ void rpi_ticket_pass(atomic_llong *at)
     atomic_fetch_add_explicit(at, 1, memory_order_release);
 }
 
-/* One backward call. While a plan computes its work size, this describes the largest call that the plan allows. */
+/* One backward call. When computing the work size of a plan, it is the largest call that the plan allows. */
 typedef struct gradients {
     rpi_call call;
     rpi_sources sources;
     rpi_backward back;
     rpi_arena memory;
     int32_t threads;
-    int64_t groups;               /* kv heads that are processed at a time */
-    int64_t call_from, call_to;   /* bytes of memory.base to zero when the call begins: its sums */
-    int64_t group_from, group_to; /* bytes of memory.base to zero when a group begins */
+    int64_t groups;               /* number of kv heads in a group */
+    int64_t call_from, call_to;   /* range of memory.base to zero when the call begins */
+    int64_t group_from, group_to; /* range of memory.base to zero when a group begins */
 } gradients;
 
-/* Choose how many kv heads to process at a time. Use the plan's lengths, so that shorter calls of a flexible plan fit
+/* Choose the number of kv heads in a group. Use the plan's lengths, so that shorter calls of a flexible plan fit into
  * its work memory. */
 static void set_groups(gradients *g)
 {
@@ -60,7 +61,7 @@ static void set_groups(gradients *g)
     g->groups = rpi_max(rpi_min(g->groups, MAX_GROUP_BYTES / rpi_max(bytes, 1)), 1);
 }
 
-/* Allocate the sums that last for the whole call: by offset, entry and vector, and over rows and keys. */
+/* Allocate the sums of terms, which are kept for the whole call. */
 static void place_sums(gradients *g)
 {
     rpi_backward *bw = &g->back;
@@ -87,7 +88,7 @@ static void place_sums(gradients *g)
             bw->columns = rpi_arena_take3(a, heads, bw->key_blocks, v->width, size);
         else if (v)
             bw->vectors[n] = rpi_arena_take3(a, d->heads, v->count, v->width, size);
-        if (s->kind == RPI_ROWS && s->scheme->reduce && !reduces) { /* several terms read the same sums */
+        if (s->kind == RPI_ROWS && s->scheme->reduce && !reduces) { /* all terms with `reduce` read the same sums */
             reduces = true;
             bw->between = rpi_arena_take(a, heads, e->len_k, size);
         }
@@ -141,7 +142,7 @@ static void place(gradients *g)
     c->scratch = rpi_arena_take(a, g->threads, c->scratch_step, 1);
 }
 
-/* Fill in everything about a call except its memory, and add up the size of that memory. */
+/* Set everything in a call except memory addresses, and add up the size of its memory. */
 static void begin(gradients *g, const rp_plan *plan, const rpi_limits *e, const rpi_args *args, int32_t threads)
 {
     const rpi_ops *ops = plan->ops;
@@ -158,8 +159,7 @@ static void begin(gradients *g, const rp_plan *plan, const rpi_limits *e, const 
     place(g);
 }
 
-/* Return the bytes of the longest call of the plan without the struct itself, or 0 after rpi_fail. This overwrites
- * *g. */
+/* Return the bytes that the plan's largest call needs in addition to *g, or 0 after rpi_fail. Overwrite *g. */
 static size_t longest(gradients *g, const rp_plan *plan, int32_t threads)
 {
     begin(g, plan, &plan->bounds, NULL, threads);
@@ -176,11 +176,11 @@ size_t rpi_backward_work_size(const rp_plan *plan, int32_t threads)
 
 /* ---------------------------------------------------------------------------------------------- the tasks */
 
-/* Eight doubles at any address of a double. */
+/* Eight doubles (or integers of the same size), aligned only like a double. */
 typedef double eight __attribute__((vector_size(64), aligned(8), may_alias));
 typedef int64_t eight_bits __attribute__((vector_size(64), aligned(8), may_alias));
 
-/* Load elements x … x+n-1 of a row into y, n <= 8. The other lanes are 0. */
+/* Load elements x … x+n-1 of a row into y, n <= 8. Set the other lanes to 0. */
 static inline void load_eight(eight *y, const char *row, rp_dtype dtype, int64_t x, int64_t n)
 {
     typedef float narrow __attribute__((vector_size(32), aligned(4), may_alias));
@@ -191,7 +191,7 @@ static inline void load_eight(eight *y, const char *row, rp_dtype dtype, int64_t
         rpi_load_f64((double *)y, row + x * rpi_floating_size(dtype), dtype, n);
 }
 
-/* Fill row_stats of ROWS_PER_TASK rows of one head: the maximum and log_sum (or lse and 0 if only lse is known), and
+/* Fill row_stats for ROWS_PER_TASK rows of one head: the maximum and log_sum (or lse and 0 if only lse is given), and
  * <dout, out> - dlse. */
 static void stats_task(void *context, int64_t n, int32_t worker)
 {
@@ -219,8 +219,8 @@ static void stats_task(void *context, int64_t n, int32_t worker)
     }
 }
 
-/* Compute the bounds of a block of rows that kernels/skip.h needs. If weights are 0 and the inputs checked here are
- * moderate, ds is 0 too. */
+/* Compute the bounds of one block of rows for kernels/skip.h. A tile may be skipped only if ds is 0 wherever the weight
+ * is 0, so the bound is -infinity unless the inputs checked here are moderate. */
 static void bounds_task(void *context, int64_t n, int32_t worker)
 {
     const rpi_call *c = context;
@@ -244,7 +244,7 @@ static void bounds_task(void *context, int64_t n, int32_t worker)
     }
 }
 
-/* Compute the gradients of a block of keys of one kv head. The work is done by `backward` (kernels/backward_task.h). */
+/* Compute the gradients of a block of keys of one kv head: call `backward` (kernels/backward_task.h). */
 static void key_task(void *context, int64_t n, int32_t worker)
 {
     const rpi_call *c = context;
@@ -257,8 +257,8 @@ static double real_at(const rpi_call *c, const void *data, int64_t at)
     return c->plan->ops->real == 8 ? ((const double *)data)[at] : (double)((const float *)data)[at];
 }
 
-/* Finish dq of rows [row0, row1) of one head: scale it, rotate it back, and add the gradients of the queries that RUN
- * sources multiply. */
+/* Finish dq of rows [row0, row1) of one head: scale it, rotate it back, and add the gradients of the queries from RUN
+ * sources. */
 static void rows_of_head(const rpi_call *c, int64_t head, int64_t row0, int64_t row1, double *row)
 {
     const rp_desc *d = &c->args->desc;
@@ -271,7 +271,7 @@ static void rows_of_head(const rpi_call *c, int64_t head, int64_t row0, int64_t 
     for (int64_t i = row0; i < row1; i++) {
         const char *dq_row = (const char *)bw->dq + (head * bw->pad_rows + i) * wide * c->plan->ops->real;
         rpi_load_f64(row, dq_row, c->plan->ops->real == 8 ? RP_F64 : RP_F32, d->dim_k);
-        int64_t x0 = 0; /* adding 0 turns -0 into 0, as adding the 0 of another tile would */
+        int64_t x0 = 0; /* adding 0 turns -0 into 0, as it would be if another tile had added a 0 */
         for (; x0 + 8 <= d->dim_k; x0 += 8)
             *(eight *)(row + x0) = (*(const eight *)(row + x0) + 0.0) * d->scale;
         for (; x0 < d->dim_k; x0++)
@@ -316,9 +316,9 @@ static void rows_task(void *context, int64_t n, int32_t worker)
 
 /* ---------------------------------------------------------------------------------------------- the call */
 
-/* Find the arrays of biases with one element per pair of query and key. If each head of each batch entry has its own
- * elements, tasks write the gradient in place (direct). If they share elements, tasks take turns adding to the sums
- * (pairs). */
+/* Find bias arrays with one element for each pair of query and key. If each head of each batch entry has its own
+ * elements, tasks write the gradient directly to the output (direct). If they share elements, tasks take turns adding
+ * to sums (pairs). */
 static void set_pairs(gradients *g, const rpi_grads *grads)
 {
     const rp_desc *d = &g->call.args->desc;
@@ -333,7 +333,7 @@ static void set_pairs(gradients *g, const rpi_grads *grads)
     }
 }
 
-/* Allocate sums for each worker, for terms whose gradient is computed pair by pair. */
+/* Allocate separate sums for each worker, for terms whose gradient is computed pair by pair. */
 static rp_status alloc_private_sums(gradients *g, const rpi_grads *grads)
 {
     rpi_backward *bw = &g->back;
@@ -360,7 +360,7 @@ static rp_status alloc_private_sums(gradients *g, const rpi_grads *grads)
     return status;
 }
 
-/* Allocate sums for the arrays of all terms, except arrays whose gradient tasks write in place. */
+/* Allocate sums for the terms' arrays, except for arrays whose gradients tasks write directly to the output. */
 static rp_status alloc_sums(gradients *g, const rpi_grads *grads)
 {
     uint32_t summed[RP_MAX_TERMS];
@@ -380,7 +380,7 @@ static void free_sums(gradients *g)
     rpi_arena_free(&g->back.sums.memory);
 }
 
-/* Run the call. It cannot fail: all memory is already allocated. */
+/* Run the call. It cannot fail, because all memory is already allocated. */
 static void backward(gradients *g, rp_pool *pool)
 {
     rpi_call *c = &g->call;
@@ -389,7 +389,7 @@ static void backward(gradients *g, rp_pool *pool)
     const int64_t kv = d->batch * d->kv_heads, per_kv = d->heads / d->kv_heads,
                   row_tasks = (d->len_q + ROWS_PER_TASK - 1) / ROWS_PER_TASK;
     const atomic_bool *stop = &c->progress->stop;
-    bool serial = false; /* run on one thread, because rows of all heads add to one array */
+    bool serial = false; /* run rows_task on one thread, because rows of all heads add to one array */
     memset(g->memory.base + g->call_from, 0, (size_t)(g->call_to - g->call_from));
     for (int n = 0; n < c->n_sources; n++) {
         const rpi_source *s = &c->source[n];
@@ -412,12 +412,12 @@ static void backward(gradients *g, rp_pool *pool)
         else if (c->grads->dq.data)
             rpi_pool_run(pool, c->groups * per_kv * row_tasks, rows_task, c);
     }
-    rpi_reduce(c); /* compute the gradients of arrays from the sums (reduce.c), and write them */
+    rpi_reduce(c); /* compute the gradients of the terms' arrays from the sums (reduce.c) */
     rpi_sums_store(&bw->sums, c->args, c->grads);
 }
 
-/* Return true if lse is given and precise enough. If its type has fewer digits than the arithmetic, or it exceeds
- * rpi_lse_limit, the rounding of lse would dominate the error of every weight. */
+/* Return true if lse is given and precise enough. If its type has fewer digits than the arithmetic, or its magnitude
+ * exceeds rpi_lse_limit, its rounding would dominate the error of every weight. */
 static bool lse_serves(const rpi_args *args, const rpi_ops *ops)
 {
     const rp_desc *d = &args->desc;
@@ -433,8 +433,8 @@ static bool lse_serves(const rpi_args *args, const rpi_ops *ops)
     return true;
 }
 
-/* Run the forward pass again if the caller has not given usable outputs of it. Write out in the arithmetic type, and
- * lse as two numbers, the maximum and the log of the sum. */
+/* Run the forward pass again, because the caller has not given usable outputs of it. Write out in the arithmetic type,
+ * and lse as two numbers: the maximum and the log of the sum. */
 static rp_status forward_again(rpi_args *args, rp_pool *pool, rpi_progress *progress, rpi_arena *memory)
 {
     const rp_plan *plan = args->plan;

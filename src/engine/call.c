@@ -1,9 +1,10 @@
-/* engine/call.c -- setup that forward and backward calls share: sources, memory, heads of a group, key columns.
+/* engine/call.c -- code that forward and backward calls share: set up the call, its sources and its memory, and fill
+ * COLUMN sources.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "engine.h"
 
-/* Return true if RoPE changes neither norms nor the product of a query with its own key, or if there is no RoPE. RoPE
- * needs one position per index for this, and no scaling factor. */
+/* Return true if there is no RoPE, or if RoPE changes neither norms nor the product of a query with its own key. This
+ * requires that no positions are given and that the factor of RoPE is 1. */
 static bool norms_stay(const rp_plan *plan, const rpi_args *args)
 {
     if (plan->rotate < 0 || !args)
@@ -49,9 +50,9 @@ void rpi_call_fill(rpi_call *c, rpi_sources *sources, rp_pool *pool)
 {
     rpi_sources_fill(sources, c->args, c->limits, pool);
     rpi_rope_tables_fill(&c->rope, c->args, c->limits, pool);
-    /* unless some biases fall far enough, no row starts its running maximum near the score of its own key */
+    /* the special start of the running maximum (kernels/skip.h) helps only if some biases fall far enough */
     c->starts = c->starts && rpi_biases_fall(c->source, c->n_sources, c->args, rpi_exp_limit(c->plan));
-    /* few queries read keys and values only once, so skipping saves time only if the caller keeps key_norms */
+    /* a decoding call reads keys and values only once, so skipping saves time only if the caller keeps key_norms */
     c->skips = c->starts && c->plan->skips && (!c->limits->decode_queries || c->args->key_norms.data || c->grads);
 }
 

@@ -1,5 +1,5 @@
-/* engine/forward.c -- one forward call: its memory, and its tasks in order. tasks.c divides the call into tasks;
- * base/pool.c runs them on threads.
+/* engine/forward.c -- one forward call: allocate its memory and run its tasks in order. tasks.c divides the call into
+ * tasks; base/pool.c runs them on threads.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "engine.h"
 #include <string.h>
@@ -36,7 +36,7 @@ static void place(rpi_forward *f)
         c->partial = rpi_arena_take3(a, f->groups * per_kv, c->chunks, e->len_q + 2 * e->len_k, sizeof(double));
 }
 
-/* Fill in everything about a call except its memory, and add up the size of that memory. */
+/* Set everything in a call except memory addresses, and add up the size of its memory. */
 static void begin(rpi_forward *f, const rp_plan *plan, const rpi_limits *e, const rpi_args *args, int32_t threads)
 {
     const rpi_ops *ops = plan->ops;
@@ -67,13 +67,13 @@ static void pack_task(void *context, int64_t n, int32_t worker)
     c->plan->ops->pack(c, n / tasks, first, rpi_min(first + PANELS_PER_TASK, panels), worker);
 }
 
-/* Compute rows of one head, by `attend` (kernels/forward.h). */
+/* Compute rows of one head: call `attend` (kernels/forward.h). */
 static void attend_task(void *context, int64_t n, int32_t worker)
 {
     const rpi_call *c = context;
     const rp_desc *d = &c->args->desc;
     const int64_t rows = c->rows_per_task, tasks = (d->len_q + rows - 1) / rows;
-    /* later rows first: under a causal mask they see more keys */
+    /* later rows first: with a causal mask they have more keys */
     const int64_t head = n / tasks, task = tasks - 1 - n % tasks;
     int64_t b, h;
     double *partial = NULL;
@@ -142,7 +142,7 @@ static void decode_merge_task(void *context, int64_t head, int32_t worker)
     rpi_progress_step(c->progress);
 }
 
-/* Decode kv heads whose keys fit in one tile. */
+/* Decode heads_per_task kv heads whose keys fit into one tile. */
 static void decode_heads_task(void *context, int64_t n, int32_t worker)
 {
     const rpi_call *c = context;
@@ -154,7 +154,7 @@ static void decode_heads_task(void *context, int64_t n, int32_t worker)
         rpi_progress_step(c->progress);
 }
 
-/* Decode few queries tile by tile. Return false if a value is not finite; the call then runs block by block. */
+/* Run a decoding call. Return false if a value is not finite; the caller then runs the ordinary forward pass. */
 static bool decode(rpi_forward *f, rp_pool *pool)
 {
     rpi_call *c = &f->call;
@@ -181,7 +181,7 @@ static bool decode(rpi_forward *f, rp_pool *pool)
     return true;
 }
 
-/* Run the call. It cannot fail: all memory is already allocated. */
+/* Run the call. It cannot fail, because all memory is already allocated. */
 static void attend(rpi_forward *f, rp_pool *pool)
 {
     rpi_call *c = &f->call;
@@ -214,8 +214,8 @@ rp_status rpi_fast_attend(const rpi_args *args, rp_pool *pool, rpi_progress *pro
     begin(&f, args->plan, &limits, args, threads);
     f.call.progress = progress;
     progress->total += d->batch * d->heads * ((d->len_q + f.call.rows_per_task - 1) / f.call.rows_per_task);
-    /* Allocate memory first, so that a call that cannot finish writes nothing. Given positions and offsets may need
-     * more memory than the plan allows for. */
+    /* Allocate memory first, so that a call that fails writes nothing. With given positions or offsets, the call may
+     * need more memory than the plan's work size. */
     const rp_status status = rpi_work_begin(&f.memory, work, work ? rpi_fast_work_size(args->plan, threads) : 0);
     if (status != RP_OK)
         return status;

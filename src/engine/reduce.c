@@ -1,12 +1,12 @@
-/* engine/reduce.c -- the end of a backward call: turn sums by offset, entry, vector and row into gradients of arrays,
- * using the derivatives of the definitions. merge_head (kernels/backward_task.h) computes the sums; rpi_sums_store
- * (problem/sums.c) writes the gradients. Independent of schemes by name.
+/* engine/reduce.c -- the last step of a backward call: turn the sums of each source into gradients of the terms'
+ * arrays, with the derivatives of the definitions. merge_head (kernels/backward_task.h) computes the sums;
+ * rpi_sums_store (problem/sums.c) writes the gradients. Names no scheme.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "engine.h"
 #include <math.h>
 
-/* Reduce sums by offset. rpi_strip_entry_grads (sources/tables.c) calls `grad` of each OFFSET term, such as bucket_grad
- * in terms/t5_buckets.h. */
+/* STRIP: reduce the sums of each offset. rpi_strip_entry_grads (sources/tables.c) calls `grad` of each OFFSET term,
+ * such as bucket_grad in terms/t5_buckets.h. */
 static void reduce_strip(const rpi_call *c, const rpi_strip *s)
 {
     const rpi_backward *bw = c->backward;
@@ -17,7 +17,8 @@ static void reduce_strip(const rpi_call *c, const rpi_strip *s)
                                   s->len, &c->backward->sums);
 }
 
-/* Reduce sums by entry. rpi_gather_entry_grads (sources/tables.c) calls `entry_grad` or `grad` of the term. */
+/* GATHER: reduce the sums of each entry. rpi_gather_entry_grads (sources/tables.c) calls the scheme's `entry_grad` or
+ * `grad`. */
 static void reduce_gather(const rpi_call *c, const rpi_source *s, const double *entries)
 {
     const int64_t count = s->gather.index.count;
@@ -25,7 +26,7 @@ static void reduce_gather(const rpi_call *c, const rpi_source *s, const double *
         rpi_gather_entry_grads(s, c->args, e, entries + e, count, &c->backward->sums);
 }
 
-/* Reduce the sums that row_grad of the scheme has filled. */
+/* ROWS: reduce the sums that the scheme's row_grad has computed. */
 static void reduce_rows(const rpi_call *c, const rpi_source *s, const double *sums)
 {
     for (int64_t h = 0; sums && h < c->args->desc.heads; h++) {
@@ -34,7 +35,7 @@ static void reduce_rows(const rpi_call *c, const rpi_source *s, const double *su
     }
 }
 
-/* Reduce sums of products by vector. */
+/* RUN, KEYS and VALUES: reduce the sums of each vector. */
 static void reduce_vectors(const rpi_call *c, const rpi_source *s, const double *sums)
 {
     const rpi_vectors *v = rpi_vectors_of(s);
@@ -47,7 +48,7 @@ static void reduce_vectors(const rpi_call *c, const rpi_source *s, const double 
     }
 }
 
-/* Reduce the sums of a COLUMN's single vector. Each block of keys has one sum. */
+/* COLUMN: reduce the sums of its single vector. Each block of keys has one sum. */
 static void reduce_column(const rpi_call *c, const rpi_source *s)
 {
     const rpi_backward *bw = c->backward;
@@ -64,8 +65,8 @@ static void reduce_column(const rpi_call *c, const rpi_source *s)
     }
 }
 
-/* Let `reduce` of each scheme (scheme.h) compute its gradients of one head from the sums of ds over the pairs j < t <=
- * i, for each key t. */
+/* For one head, call each scheme's `reduce` (scheme.h) with the sums of ds. For each key t, the sum is over the pairs
+ * with j < t <= p_i. */
 static void reduce_head(const rpi_call *c, int64_t b, int64_t h)
 {
     rpi_backward *bw = c->backward;

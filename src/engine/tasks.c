@@ -1,25 +1,25 @@
-/* engine/tasks.c -- divide a forward call into tasks: rows of a task, kv heads of a group, tiles of few queries. Start
- * reading at rpi_forward_split. The division does not change any bit of the result. forward.c passes the tasks to
- * rpi_pool_run_until (base/pool.c). backward.c divides a backward call, by keys.
+/* engine/tasks.c -- divide a forward call into tasks: choose the rows of a task, the kv heads of a group, and the tiles
+ * of a decoding call. The division changes no bit of the result. Start reading at rpi_forward_split. forward.c passes
+ * the tasks to rpi_pool_run_until (base/pool.c). backward.c divides a backward call.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "engine.h"
 
-/* kv heads are packed in groups. A group is large enough to give every thread TASKS_PER_THREAD tasks, and to hold
- * FEW_BYTES of short heads, so that threads seldom wait for each other. It takes at most MAX_GROUP_BYTES, unless a
+/* kv heads are packed in groups. A group has enough heads to give every thread TASKS_PER_THREAD tasks, and at least
+ * FEW_BYTES of packed heads, so that threads seldom wait for each other. It takes at most MAX_GROUP_BYTES, unless a
  * single head needs more. */
 #define MAX_GROUP_BYTES  ((int64_t)32 << 20)
 #define FEW_BYTES        ((int64_t)1 << 19)
 #define TASKS_PER_THREAD 16
-/* A kv head of at most this many bytes is packed and computed by one task, because the packed head is then still in the
- * cache. */
+/* One task packs and computes a kv head of at most this many bytes, because the packed head is then still in the cache.
+ * */
 #define SHORT_HEAD_BYTES ((int64_t)1 << 18)
-/* The largest number of kv heads of such a task. */
+/* The largest number of kv heads in such a task. */
 #define MAX_HEADS_PER_TASK 16
-/* Number of partial sums of a summary, so that several threads can share a kv head. */
+/* Number of chunks of a kv head for which a summary has separate sums, so that several threads can share the head. */
 #define SUMMARY_CHUNKS 8
 
-/* Choose how many kv heads to pack at a time. Use the plan's lengths, so that shorter calls of a flexible plan fit its
- * work memory. */
+/* Choose the number of kv heads in a group. Use the plan's lengths, so that shorter calls of a flexible plan fit into
+ * its work memory. */
 static void set_groups(rpi_forward *f, bool summary)
 {
     const rpi_call *c = &f->call;
@@ -35,12 +35,13 @@ static void set_groups(rpi_forward *f, bool summary)
     f->groups = rpi_clamp(rpi_min(f->groups, MAX_GROUP_BYTES / rpi_max(bytes, 1)), 1, rpi_max(kv, 1));
     f->by_heads = bytes <= SHORT_HEAD_BYTES && !summary && kv % f->threads == 0;
     for (int n = 0; n < c->n_sources; n++)
-        f->by_heads = f->by_heads && c->source[n].kind != RPI_COLUMN; /* computed for a whole group of heads first */
+        f->by_heads =
+            f->by_heads && c->source[n].kind != RPI_COLUMN; /* must be computed for a whole group of heads first */
     if (f->by_heads)
         f->groups = f->threads;
 }
 
-/* Choose the tiles and groups of a decoding call, again by the plan's lengths. */
+/* Choose the tiles and groups of a decoding call, also from the plan's lengths. */
 static void set_decode(rpi_forward *f)
 {
     const rpi_call *c = &f->call;
@@ -53,13 +54,13 @@ static void set_decode(rpi_forward *f)
     f->decode.n_tiles = (c->limits->len_k + ops->tile_keys - 1) / ops->tile_keys;
     f->decode_groups = rpi_clamp(MAX_GROUP_BYTES / ops->real / rpi_max(one, 1) / (d->heads / d->kv_heads), 1,
                                  rpi_max(d->batch * d->kv_heads, 1));
-    /* COLUMN sources have memory for `groups` kv heads only */
+    /* COLUMN sources have memory for only `groups` kv heads */
     for (int n = 0; n < c->n_sources; n++)
         if (c->source[n].kind == RPI_COLUMN)
             f->decode_groups = rpi_min(f->decode_groups, f->groups);
 }
 
-/* Choose the rows of a task: one block, or with summaries one chunk of the partial sums. */
+/* Choose the query rows of a task: one block, or one chunk if a summary is requested. */
 static void set_rows(rpi_forward *f)
 {
     rpi_call *c = &f->call;

@@ -1,4 +1,4 @@
-/* isa/amx.c -- AVX-512 with AMX tiles: 16 x 16 sums of products of bf16 (AMX-TILE, AMX-BF16).
+/* isa/amx.c -- AVX-512 with AMX tiles (AMX-TILE, AMX-BF16): 16 x 16 sums of products of bf16.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "engine/call.h"
 #include "float_state.h"

@@ -1,4 +1,5 @@
-/* isa/amx_emulated.c -- AMX tiles in plain C with the same bits, so that tests of kernels/amx run on every machine.
+/* isa/amx_emulated.c -- AMX tiles emulated in plain C with the same bits, so that tests of kernels/amx run on every
+ * machine.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "engine/call.h"
 #include "float_state.h"
@@ -13,8 +14,8 @@ enum { VL = 16, MR = 6, NR = 64 };
 typedef float vf __attribute__((vector_size(64), may_alias));
 #pragma GCC diagnostic ignored "-Wpsabi"  /* vectors are not passed to other files */
 #pragma GCC diagnostic ignored "-Wshadow" /* vf_fma within vf_fma */
-/* Compute c = a b + c with one rounding, as processors with AMX do. For clang this is a call: inlined, each unrolled
- * product had separate stack slots for its operands, 30 KB in one function. */
+/* Compute c = a b + c with one rounding, as processors with AMX do. With clang it is not inlined, because each unrolled
+ * product then got separate stack slots for its operands, 30 KB in one function. */
 #ifdef __clang__
 #define FMA_CALL static __attribute__((noinline))
 #else
@@ -55,10 +56,10 @@ static inline void amx_store(const amx_tiles *R, int t, void *to, int64_t step)
         memcpy((char *)to + m * step, R->at[t][m], 64);
 }
 
-/* Compute c += a b. Each of the 256 sums has the order of the hardware: sum the products of the first elements of the
+/* Compute c += a b. Each of the 256 sums uses the order of the hardware: sum the products of the first elements of the
  * pairs from zero, sum the products of the second elements from zero, add both, and add the result to c. A product of
- * two bf16 is exact in f32. Tiles stand for registers, whose indices need no bounds checks: AddressSanitizer's checks
- * took most of the time of the tests. */
+ * two bf16 is exact in f32. AddressSanitizer is disabled here: the indices are constant, and its checks took most of
+ * the time of the tests. */
 __attribute__((no_sanitize("address"))) static void amx_dot(amx_tiles *R, int c, int a, int b)
 {
     typedef uint32_t bits __attribute__((vector_size(64)));

@@ -1,7 +1,7 @@
 /* isa/avx2.h -- vector operations of AVX2 (with FMA and F16C) in f32, for instruction sets built on it.
  * SPDX-License-Identifier: Apache-2.0 */
 
-enum { VL = 8, MR = 6, NR = 16 }; /* 6 x 16 sums take 12 of the 16 registers, operands the rest */
+enum { VL = 8, MR = 6, NR = 16 }; /* 6 x 16 sums take 12 of the 16 registers; operands take the rest */
 typedef __m256 vf;
 #define vf_fma(a, b, c) _mm256_fmadd_ps(a, b, c)
 #define vf_set1(x)      _mm256_set1_ps(x)

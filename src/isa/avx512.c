@@ -1,5 +1,5 @@
-/* isa/avx512.c -- AVX-512 (F, BW, DQ, VL), and a second table for AVX512-BF16. Only the kernels of the second table run
- * vf_pairs. Compilers generate no other instruction of AVX512-BF16 for code that does not use its types.
+/* isa/avx512.c -- AVX-512 (F, BW, DQ, VL), and a second table for AVX512-BF16. Only kernels of the second table run
+ * vf_pairs. Compilers generate no other AVX512-BF16 instructions for code that does not use bf16 types.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "engine/call.h"
 #include "float_state.h"

@@ -1,7 +1,7 @@
 /* isa/avx512.h -- vector operations of AVX-512 (F, BW, DQ, VL) in f32, for instruction sets built on it.
  * SPDX-License-Identifier: Apache-2.0 */
 
-enum { VL = 16, MR = 6, NR = 64 }; /* 6 x 64 sums take 24 of the 32 registers, operands 5 */
+enum { VL = 16, MR = 6, NR = 64 }; /* 6 x 64 sums take 24 of the 32 registers; operands take 5 */
 typedef __m512 vf;
 #define vf_fma(a, b, c)             _mm512_fmadd_ps(a, b, c)
 #define vf_set1(x)                  _mm512_set1_ps(x)
@@ -27,7 +27,7 @@ typedef __m512 vf;
     _mm512_mask_blend_ps(_mm_test_epi8_mask(_mm_loadu_si128((const __m128i *)(const void *)(keep)), _mm_set1_epi8(1)), \
                          _mm512_set1_ps(-INFINITY), x)
 #define vf_gather(p, index) _mm512_i32gather_ps(_mm512_loadu_si512(index), p, 4)
-/* Pick lanes of a by index, and of b from index VL on. */
+/* Pick lanes by index: index n < VL is lane n of a, VL + n is lane n of b. */
 #define vf_pick(a, index, b)      _mm512_permutex2var_ps(a, (__m512i)(index), b)
 #define vf_columns(from, gap, to) four_columns(from, gap, to)
 /* Load 128 bits of each row, then interleave pairs, then groups of four. */

@@ -23,7 +23,7 @@ typedef __m512d vf;
 #define vf_sum(x)                   _mm512_reduce_add_pd(x)
 #define vf_max_lane(x)              _mm512_reduce_max_pd(x)
 #define vf_gather(p, at)            _mm512_i32gather_pd(_mm256_loadu_si256((const __m256i *)(const void *)(at)), p, 8)
-/* Pick lanes of a by index, and of b from index VL on. */
+/* Pick lanes by index: index n < VL is lane n of a, VL + n is lane n of b. */
 #define vf_pick(a, index, b) _mm512_permutex2var_pd(a, (__m512i)(index), b)
 #include "vector_ops.h"
 #include "kernels/template.h"

@@ -1,5 +1,5 @@
-/* isa/clones.h -- RPI_CLONES compiles a loop of plain C again for wider vectors, and chooses a version when the program
- * starts. It has no effect with sanitizers, which start before the choice, nor with clang, whose mechanism needs a
+/* isa/clones.h -- RPI_CLONES compiles a function also for wider vectors, and chooses a version when the program starts.
+ * It has no effect with sanitizers, because the choice happens before they start, or with clang, which would need a
  * special linker.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_CLONES_H

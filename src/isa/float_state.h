@@ -1,11 +1,11 @@
-/* isa/float_state.h -- sets the floating-point state for tasks, independent of the caller's state, and restores the
+/* isa/float_state.h -- set the floating-point state for a task, whatever the caller's state is, and restore the
  * caller's state afterwards.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_FLOAT_STATE_H
 #define RELPOS_FLOAT_STATE_H
 
 /* RPI_FLOAT_PLAIN is the state of a new process: round to nearest, no traps. RPI_FLOAT_FLUSH also treats magnitudes
- * below 2^-126 as 0. Adding such small weights takes a hundred times as long on many machines, and changes no
+ * below 2^-126 as 0, because adding such small weights takes a hundred times as long on many machines and changes no
  * result. */
 #if defined(__x86_64__)
 #include <xmmintrin.h>
@@ -26,7 +26,7 @@ static inline void rpi_float_end(unsigned before)
 #include <stdint.h>
 enum { RPI_FLOAT_PLAIN = 0, RPI_FLOAT_FLUSH = 1 << 24 }; /* FPCR, whose bit 24 is FZ */
 
-/* "memory" keeps the compiler from moving loads and stores of the task's loops across this. */
+/* "memory" keeps the compiler from moving loads and stores of the task across this. */
 static inline unsigned rpi_float_begin(unsigned state)
 {
     uint64_t before;

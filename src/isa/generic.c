@@ -1,4 +1,4 @@
-/* isa/generic.c -- any machine whose C compiler supports vectors of 16 bytes (gcc, clang), which it compiles to SSE2,
+/* isa/generic.c -- any machine whose C compiler supports vectors of 16 bytes (gcc, clang). They are compiled to SSE2,
  * NEON or plain code.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "engine/call.h"

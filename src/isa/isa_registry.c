@@ -1,5 +1,5 @@
-/* isa/isa_registry.c -- the instruction sets by name, and which of them this machine has. Also measures how fast the
- * machine multiplies and adds, and reads memory.
+/* isa/isa_registry.c -- find instruction sets by name, and whether this machine supports them. Also measure the
+ * machine's peak rates of multiply-adds and of reading memory.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* clock_gettime */
@@ -120,7 +120,7 @@ static rp_status measure(double (*peak)(int64_t), rp_pool *pool, double *gflops)
     j->peak = peak;
     pool = rpi_pool_or_default(pool);
     const double began = now();
-    /* several runs, since the clock rises during the first ones */
+    /* several runs, because the clock frequency rises during the first ones */
     for (int run = 0; run < 12 && (run == 0 || now() < began + 0.25); run++) {
         const double start = now();
         rpi_pool_run(pool, rp_pool_threads(pool), peak_task, j);
@@ -139,33 +139,36 @@ rp_status rp_measure_tile_peak(rp_pool *pool, double *gflops)
 {
     const rpi_ops *ops = rpi_ops_named("amx", false);
     if (!gflops)
-        return rpi_fail(RP_E_ARG, "gflops is NULL");
+        return rpi_fail(RP_E_ARG, "gflops is NULL; pass the address of a number");
     *gflops = 0;
     return ops ? measure(ops->amx_peak, pool, gflops)
-               : rpi_fail(RP_E_UNSUPPORTED, "isa is \"amx\": this machine does not have it");
+               : rpi_fail(RP_E_UNSUPPORTED, "isa is \"amx\", which this machine does not have");
 }
 
 rp_status rp_measure_peak(const char *isa, rp_pool *pool, double *gflops)
 {
     const char *name = isa ? isa : rp_isa_default();
     if (!gflops)
-        return rpi_fail(RP_E_ARG, "gflops is NULL");
+        return rpi_fail(RP_E_ARG, "gflops is NULL; pass the address of a number");
     *gflops = 0;
     if (rp_isa_found(name) < 0 || strcmp(name, "reference") == 0)
-        return rpi_fail(RP_E_ARG, "isa is \"%.32s\": no such instruction set; rp_isa_name lists them", name);
+        return rpi_fail(RP_E_ARG, "isa is \"%.32s\"; it must be an instruction set that rp_isa_name lists", name);
     const rpi_ops *ops = rpi_ops_named(name, false);
     return ops ? measure(ops->peak, pool, gflops)
-               : rpi_fail(RP_E_UNSUPPORTED, "isa is \"%.32s\": this machine does not have it", name);
+               : rpi_fail(
+                     RP_E_UNSUPPORTED,
+                     "isa is \"%.32s\", which this machine does not have; use one for which rp_isa_found returns 1",
+                     name);
 }
 
 typedef uint64_t sixteen_bytes __attribute__((vector_size(16)));
 
-/* Read memory in a few streams, taking a line of 64 bytes from each in turn. */
+/* Read memory in a few streams, alternately one line of 64 bytes from each. */
 enum { LINE = 64 / sizeof(sixteen_bytes), STREAMS = 4, STREAM = (256 << 20) / sizeof(sixteen_bytes) / STREAMS };
 
 typedef struct bandwidth_job {
     sixteen_bytes *data; /* [threads][STREAMS][STREAM] */
-    bool fill;           /* each thread first writes the part it reads */
+    bool fill;           /* write instead of read, so that each thread first writes the part that it will read */
     uint64_t seen[RP_MAX_THREADS];
 } bandwidth_job;
 
@@ -185,13 +188,13 @@ static void bandwidth_task(void *context, int64_t n, int32_t worker)
         }
     }
     for (int c = 0; c < LINE; c++)
-        j->seen[n] ^= sum[c][0] ^ sum[c][1]; /* uses the sum, so that the compiler keeps the reads */
+        j->seen[n] ^= sum[c][0] ^ sum[c][1]; /* use the sum, so that the compiler does not remove the reads */
 }
 
 rp_status rp_measure_bandwidth(rp_pool *pool, double *bytes_per_second)
 {
     if (!bytes_per_second)
-        return rpi_fail(RP_E_ARG, "bytes_per_second is NULL");
+        return rpi_fail(RP_E_ARG, "bytes_per_second is NULL; pass the address of a number");
     *bytes_per_second = 0;
     pool = rpi_pool_or_default(pool);
     const size_t threads = (size_t)rp_pool_threads(pool), bytes = threads * STREAMS * STREAM * sizeof(sixteen_bytes);

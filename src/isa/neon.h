@@ -1,9 +1,9 @@
 /* isa/neon.h -- vector operations of AdvSIMD (NEON) in f32, for instruction sets built on it.
  * SPDX-License-Identifier: Apache-2.0 */
 
-enum { VL = 4, MR = 6, NR = 16 }; /* 6 x 16 sums take 24 of the 32 registers, operands 5 */
+enum { VL = 4, MR = 6, NR = 16 }; /* 6 x 16 sums take 24 of the 32 registers; operands take 5 */
 typedef float32x4_t vf;
-/* If a comes from vf_set1, this multiplies by one element and needs no register for its copies. */
+/* If a comes from vf_set1, the compiler multiplies by a single element and needs no register for its copies. */
 #define vf_fma(a, b, c)             vfmaq_f32(c, a, b)
 #define vf_set1(x)                  vdupq_n_f32(x)
 #define vu_wide(p)                  ((vu)vmovl_u16(vld1_u16(p)))
@@ -17,7 +17,7 @@ typedef float32x4_t vf;
 #define vf_keep(x, keep)       keep_lanes(x, keep)
 #define vf_gather(from, index) gather_lanes(from, index)
 
-/* Return b if either is NaN, unlike FMAX and FMAXNM. */
+/* Return the larger lanes, or b where either is NaN. FMAX and FMAXNM handle NaN differently. */
 static inline float32x4_t max_lanes(float32x4_t a, float32x4_t b)
 {
     return vbslq_f32(vcgtq_f32(a, b), a, b);

@@ -1,6 +1,6 @@
 /* isa/processor.h -- the features of this processor, for the registries of src/isa and linear/sets. RELPOS_HIDE_ISA
- * names features, separated by commas, to report as missing, so that tests can run as on a machine with fewer
- * instruction sets. Hiding a feature also hides the features that need it.
+ * names features, separated by commas, that are reported as missing, so that tests can simulate a machine with fewer
+ * instruction sets. Hiding a feature also hides features that require it.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_PROCESSOR_H
 #define RELPOS_PROCESSOR_H
@@ -19,7 +19,7 @@
 typedef struct rpi_processor {
     bool avx2, avx2_vnni;                  /* avx2: with FMA and F16C */
     bool avx512, avx512_vnni, avx512_bf16; /* avx512: F, BW, DQ and VL */
-    bool amx, amx_int8;                    /* amx: tiles of bf16; Linux has granted their state to this process */
+    bool amx, amx_int8;                    /* amx: AMX-BF16 is available and Linux lets this process use tiles */
 } rpi_processor;
 
 /* The features that RELPOS_HIDE_ISA may name. */

@@ -14,9 +14,9 @@
 #define RPI_TARGET_BEGIN(set) RPI_PRAGMA(GCC push_options) RPI_PRAGMA(GCC target(set))
 #define RPI_TARGET_END        RPI_PRAGMA(GCC pop_options)
 #define RPI_UNROLL            RPI_PRAGMA(GCC unroll 32)
-/* Stop gcc from moving loads ahead before it assigns registers, to the end of the file. Place it before the intrinsics.
- * Otherwise, if sums leave few registers free, gcc loads all elements of q first and keeps two sums of a tile in
- * memory. */
+/* From here to the end of the file, stop gcc from moving loads ahead before it assigns registers. Place it before the
+ * include of the intrinsics. Without it, if sums leave few registers free, gcc loads all elements of q first and keeps
+ * two sums of a tile in memory. */
 #define RPI_SOURCE_ORDER      RPI_PRAGMA(GCC optimize("no-schedule-insns"))
 #endif
 

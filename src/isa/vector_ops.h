@@ -1,9 +1,9 @@
-/* isa/vector_ops.h -- vector operations that the instruction set does not define, in compiler vectors. Include it once
- * per instruction set, after VL (elements of a vector), MR x NR (rows and columns of a register tile) and vf are
- * defined.
+/* isa/vector_ops.h -- default definitions, in compiler vectors, of the vector operations that the instruction set does
+ * not define. Include it once per instruction set, after VL (elements of a vector), MR x NR (rows and columns of a
+ * register tile) and vf are defined.
  *
- * vf is a type on which + - * / work lane by lane. Write vf_fma to add a product, so that the bits of a row do not
- * depend on what the compiler chooses to fuse.
+ * vf is a vector type; + - * / work lane by lane. To add a product, write vf_fma, so that the bits of a row do not
+ * depend on which operations the compiler fuses.
  * SPDX-License-Identifier: Apache-2.0 */
 
 #if RPI_F64
@@ -35,7 +35,7 @@ typedef float vf_loose __attribute__((vector_size(4 * VL), aligned(4), may_alias
 #define vf_load(p) ((vf) * (const vf_loose *)(p))
 #endif
 #ifndef vf_load_some
-/* Load n elements, 1 to VL, and read nothing past them. The other lanes become 0. */
+/* Load n elements (1 to VL) and read nothing past them. Set the other lanes to 0. */
 static inline vf vf_load_some(const real *p, int64_t n)
 {
     real lane[VL] = {0};
@@ -103,14 +103,14 @@ static inline vf vf_gather(const real *from, const int32_t *index)
     return vf_load(lane);
 }
 #endif
-/* 1: instructions transpose registers, which is faster than reading element by element. */
+/* 1: the instruction set can transpose registers, which is faster than reading element by element. */
 #if defined(vf_transpose) || defined(vf_pick)
 #define RPI_TRANSPOSES 1
 #else
 #define RPI_TRANSPOSES 0
 #endif
 #ifndef vf_transpose
-static inline void vf_transpose(vf *x) /* swaps lane c of x[r] and lane r of x[c] */
+static inline void vf_transpose(vf *x) /* swap lane c of x[r] with lane r of x[c] */
 {
 #ifdef vf_pick
     vi lane;
@@ -139,7 +139,7 @@ static inline void vf_transpose(vf *x) /* swaps lane c of x[r] and lane r of x[c
 }
 #endif
 #ifndef vf_sum
-static inline real vf_sum(vf x) /* sum of the lanes by a fixed tree: halves are added until one lane is left */
+static inline real vf_sum(vf x) /* sum of the lanes in a fixed order: add the halves until one lane is left */
 {
     real lane[VL];
     vf_store(lane, x);
@@ -162,7 +162,7 @@ static inline real vf_max_lane(vf x) /* the largest lane; NaN may be ignored */
 #endif
 
 #ifndef vf_pairs
-#define vf_pairs(x, y, sum) vf_fma(x, y, sum) /* placeholder: without the instruction no kernel uses pairs */
+#define vf_pairs(x, y, sum) vf_fma(x, y, sum) /* placeholder: without the instruction, kernels do not use pairs */
 #endif
 
 #if RPI_F64
@@ -171,8 +171,8 @@ static inline vf vf_abs(vf x)
     return (vf)((vi)x & INT64_MAX);
 }
 
-/* Compute exp(x) for x <= 700, like the f32 version below: a Taylor series to r^13, whose remainder is below 2e-17 for
- * |r| <= ln 2 / 2. */
+/* Compute exp(x) for x <= 700 like the f32 version below, but with a Taylor series up to r^13. Its remainder is below
+ * 2e-17 for |r| <= ln 2 / 2. */
 static inline vf vf_exp(vf x)
 {
     static const double over[] = {1.0 / 6227020800.0, 1.0 / 479001600.0, 1.0 / 39916800.0, 1.0 / 3628800.0,
@@ -200,7 +200,7 @@ static inline vf vf_tanh(vf x)
     return vf_load(lane);
 }
 #else
-/* Coefficients of minimax polynomials, rounded to f32 one after the other. */
+/* Coefficients of minimax polynomials. Each was rounded to f32 before the next was computed. */
 #define EXP_P0  0.4999999403953552f
 #define EXP_P1  0.1666652113199234f
 #define EXP_P2  0.04166838899254799f
@@ -231,7 +231,7 @@ static inline vu vu_wide(const uint16_t *from)
 }
 #endif
 #ifndef vu_wide_some
-/* Load and widen n elements, 1 to VL, and read nothing past them. The other lanes become 0. */
+/* Load and widen n elements (1 to VL) and read nothing past them. Set the other lanes to 0. */
 static inline vu vu_wide_some(const uint16_t *from, int64_t n)
 {
     uint16_t lane[VL] = {0};
@@ -242,8 +242,8 @@ static inline vu vu_wide_some(const uint16_t *from, int64_t n)
 }
 #endif
 #ifndef vf_f16
-/* Convert the f16 in the lower halves of x exactly; the upper halves are 0. Subnormal f16 are converted as integers,
- * because kernels run in a state that flushes magnitudes below 2^-126 to zero. */
+/* Convert the f16 in the lower halves of x exactly; the upper halves must be 0. Subnormal f16 are converted as
+ * integers, because kernels flush magnitudes below 2^-126 to zero. */
 static inline vf vf_f16(vu x)
 {
     const vu none = {0}, exponent = x & 0x7c00, size = ((x & 0x7fff) << 13) + (none + (112u << 23));
@@ -257,17 +257,17 @@ static inline vf vf_f16(vu x)
 #define vf_load_f16(p) vf_f16(vu_wide(p)) /* loads VL elements */
 #endif
 #ifndef vu_highs
-/* Combine the upper halves of x and y: those of x become the lower halves, those of y remain the upper halves. */
+/* Combine the upper halves of x and y: the halves of x move to the lower halves, the halves of y stay. */
 #define vu_highs(x, y) ((vu)(x) >> 16 | ((vu)(y) & ((vu){0} + 0xffff0000u)))
 #endif
 
 /* Compute exp(x) for x <= 88. x = n ln 2 + r with |r| <= ln 2 / 2; exp(r) = 1 + r (1 + r p(r)) of degree 6, with a
  * relative error of 4e-9 before rounding. ln 2 is the sum of two constants, and n times the first is exact. The result
- * is 0 for x below ln 2^-126, which is far below the rounding of a row sum of at least 1. -infinity gives 0, NaN gives
- * NaN. */
+ * is 0 for x below ln 2^-126; such a weight is far below the rounding error of a row sum of at least 1. -infinity gives
+ * 0, NaN gives NaN. */
 static inline vf vf_exp(vf x)
 {
-    const vf magic = vf_set1(0x1.8p23f + 127); /* adding it leaves the nearest integer plus 127 in the low bits */
+    const vf magic = vf_set1(0x1.8p23f + 127); /* after adding it, the low bits are the nearest integer plus 127 */
     const vf t = vf_fma(x, vf_set1(0x1.715476p0f), magic);
     const vf n = t - magic;
     const vf r = vf_fma(n, vf_set1(2.12194440e-4f), vf_fma(n, vf_set1(-0.693359375f), x));

@@ -1,5 +1,5 @@
-/* isa/wasm.c -- WebAssembly's vectors: SIMD128, or relaxed SIMD if the module is built for it. A module uses only one
- * of them, and the name of the instruction set says which.
+/* isa/wasm.c -- WebAssembly's SIMD128, or relaxed SIMD if the module is built for it. The name of the instruction set
+ * says which.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "engine/call.h"
 #include "float_state.h"

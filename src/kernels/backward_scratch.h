@@ -1,54 +1,55 @@
-/* kernels/backward_scratch.h -- the scratch of a worker of the backward pass, in addition to its block of rows.
- * Independent of how products are computed.
- * Parameters: BACKWARD_KEYS; products_backward of the backend.
+/* kernels/backward_scratch.h -- the scratch memory of one worker in the backward pass, in addition to its `block`.
+ * Independent of the backend.
+ * Parameters: BACKWARD_KEYS; the backend's products_backward.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "decode.h" /* only if an editor parses this file by itself */
+#include "decode.h" /* lets an editor parse this file on its own */
 #endif
 
-/* The scratch of a worker of the backward pass. */
 typedef struct backward_scratch {
     block k;
-    real *keys;        /* panels of the keys; with AMX tiles only if some are non-finite or large */
+    real *keys;        /* panels of the keys; AMX packs them only if a key is non-finite or large */
     void *packed_keys; /* the task's keys, packed by pack_keys */
-    real *dk, *dv;     /* [BACKWARD_KEYS rounded up to MR, + MR][Dk or Dv padded]; dk: of rotated keys */
-    real *dk_plain;    /* like dk, for keys before rotation; NULL: no term needs it */
+    real *dk, *dv; /* [BACKWARD_KEYS rounded up to MR, + MR][Dk or Dv padded]; dk is the gradient of the rotated keys */
+    real *dk_plain;    /* the gradient of the keys before rotation; NULL if no term needs it */
     real *dout;        /* [BLOCK_ROWS][Dv padded] */
-    real *dp;          /* [BLOCK_ROWS][ROW_STEP] dp, later ds, later ds times the slopes of the softcaps */
-    real *dq;          /* [BLOCK_ROWS][Dk padded] contribution of the tile to dq */
-    real *run_queries; /* the block's queries of one source, packed as columns */
-    real *sums;        /* [BLOCK_ROWS][sums_step] sums of ds by vector */
-    real *run_dq;      /* [BLOCK_ROWS][width padded] gradient of the queries of one source */
+    real *dp;          /* [BLOCK_ROWS][ROW_STEP] dp, then ds, then ds times the slopes of the softcaps */
+    real *dq;          /* [BLOCK_ROWS][Dk padded] the tile's contribution to dq */
+    real *run_queries; /* the block's queries for one source, packed as columns */
+    real *sums;        /* [BLOCK_ROWS][sums_step] sums of ds for each vector */
+    real *run_dq;      /* [BLOCK_ROWS][width padded] one source's gradient of the queries */
     int64_t sums_step, widest;
-    double *strip;                    /* [Lq + BACKWARD_KEYS] sums of ds by offset, of one head */
-    double *entries[RPI_MAX_SOURCES]; /* sums of ds of one head by entry of GATHER, or of row_grad of ROWS */
-    real *vectors[RPI_MAX_SOURCES]; /* [span][width padded] sums of gradients of one head, from vector vectors_low on */
+    double *strip;                    /* [Lq + BACKWARD_KEYS] one head's sums of ds for each offset */
+    double *entries[RPI_MAX_SOURCES]; /* one head's sums of ds: for each entry (GATHER), or from row_grad (ROWS) */
+    real *vectors[RPI_MAX_SOURCES];   /* [span][width padded] one head's gradients, starting at vector vectors_low */
     int64_t vectors_low[RPI_MAX_SOURCES], vectors_span[RPI_MAX_SOURCES];
-    double *column; /* [BACKWARD_KEYS] sums of ds over rows, for COLUMN */
-    /* Sums of ds of one head for `reduce` of a scheme; NULL: no term has it. p_i is the last key that row i sees. */
-    double *past, /* [BACKWARD_KEYS] by key, over the rows whose p_i is after the task's keys */
-        *inside,  /* [BACKWARD_KEYS] by t, over the pairs with j < t <= p_i of the other rows */
-        *rows_to; /* [Lk] by p_i, over the task's keys */
+    double *column; /* [BACKWARD_KEYS] sums of ds over rows, for COLUMN sources */
+    /* One head's sums of ds for schemes with a `reduce` function; NULL if no term has such a scheme. p_i is the last
+     * key that row i may attend to. */
+    double *past, /* [BACKWARD_KEYS] sum for each key over the rows whose p_i is the task's last key or later */
+        *inside,  /* [BACKWARD_KEYS] sum for each key t over the pairs of the other rows with j < t <= p_i */
+        *rows_to; /* [Lk] sum over the task's keys and all rows with the same p_i, stored at p_i */
     uint8_t *large_k, *large_v, *large_dout, *large_rows;
-    real *norms;                /* the largest norm of each panel of keys, if tiles may be skipped */
+    real *norms;                /* the largest key norm of each panel, for skipping tiles */
     products_backward products; /* scratch of the backend */
-    rpi_sums *private_sums;     /* [RP_MAX_TERMS] gradients of terms computed pair by pair */
+    rpi_sums *private_sums;     /* [RP_MAX_TERMS] gradients of the terms that are computed pair by pair */
 } backward_scratch;
 
-/* Return true if the vectors of a source are found by an index, not by the offset. */
+/* Return true if the source finds its vectors by an index, not by the offset. */
 static bool gathers(const rpi_source *s)
 {
     return (s->kind == RPI_RUN || s->kind == RPI_VALUES) && s->run.gather;
 }
 
-/* Return the largest number of vectors of a source that one task uses. */
+/* Return the largest number of a source's vectors that one task uses. */
 static int64_t reach_of(const rpi_call *c, const rpi_source *s)
 {
     const int64_t padded = rpi_vectors_of(s)->padded;
     return gathers(s) ? padded : rpi_min(padded, rpi_round_up(c->limits->len_q + BACKWARD_KEYS + NR, NR));
 }
 
-/* Return the number of sums that a source has for one head (by entry, or of row_grad), or 0. */
+/* Return the number of sums that a source keeps for one head: one for each entry (GATHER), those of row_grad (ROWS),
+ * else 0. */
 static int64_t sums_of(const rpi_source *s)
 {
     return s->kind == RPI_GATHER ? s->gather.index.count : s->kind == RPI_ROWS ? s->rows.sums : 0;

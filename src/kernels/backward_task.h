@@ -1,29 +1,29 @@
-/* kernels/backward_task.h -- the backward pass of a block of keys: weights computed again from lse, then the five
- * products. Independent of how products are computed and of schemes by name.
+/* kernels/backward_task.h -- the backward pass of a block of keys: recompute the weights from lse, then compute the
+ * five products. Independent of the backend; names no scheme.
  * Parameters: BLOCK_ROWS, BACKWARD_KEYS.
  *
- * A task owns BACKWARD_KEYS keys of one kv head. It walks over the query heads that share them, and over their blocks
- * of BLOCK_ROWS rows:
+ * A task computes the gradients of BACKWARD_KEYS keys of one kv head. It visits each query head of the kv head, in
+ * blocks of BLOCK_ROWS rows:
  *
  *     scores s, weights p = exp(s - lse)       dp = dout v^T       ds = p (dp - <dout, out>)
  *     dv += p^T dout     dk += ds^T q          dq += ds k          biases: sums of ds
  *
- * dk and dv belong to one task. Several tasks add to dq, to the sums of a head and to the sums of pairs. They add in
- * the order of the tasks: each waits for its ticket. Tasks start in the same order, so a task only waits for tasks that
- * have started.
+ * Only this task writes dk and dv of its keys. Several tasks add to dq, to the sums of a head and to the sums of pairs.
+ * Tickets make them add in the order of the tasks. Tasks start in the same order, so a task only waits for tasks that
+ * have already started.
  *
- * The path of a gradient: engine/backward.c hands out tasks. `backward` below opens tiles; tile_backward
- * (backward_tile.h) computes ds of each tile; terms_gradient (backward_terms.h) sums ds for the terms; merge_head below
- * adds the sums of a head to those of the call; rpi_reduce (engine/reduce.c) passes them to the derivatives of the
- * definitions.
+ * How the gradient of a term is computed: engine/backward.c starts the tasks. `backward` below opens tiles.
+ * tile_backward (backward_tile.h) computes ds of each tile. terms_gradient (backward_terms.h) sums ds for each term.
+ * merge_head below adds a head's sums to the sums of the call. rpi_reduce (engine/reduce.c) passes these to the
+ * derivatives in the definitions of the schemes.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "backward_tile.h" /* only if an editor parses this file by itself */
+#include "backward_tile.h" /* lets an editor parse this file on its own */
 #endif
 
-/* Add the task's contribution to the sums `between`. For a key t of the task, it comes from `past` and `inside`. For a
- * key t after the task's keys, it comes from rows_to of the rows that see t. Nothing is subtracted, so a large gradient
- * cannot cancel a small one. */
+/* Add the task's contribution to the sums `between`. For one of the task's keys t, add sums from `past` and `inside`.
+ * For a later key t, add rows_to of the rows that may attend to t. The code only adds, so a small gradient is not lost
+ * to cancellation. */
 static void merge_between(const backward_scratch *w, int64_t j0)
 {
     const block *k = &w->k;
@@ -41,8 +41,8 @@ static void merge_between(const backward_scratch *w, int64_t j0)
     }
 }
 
-/* Wait until the earlier tasks have added their sums of the head, then add the sums of this task to those of the call.
- * rpi_reduce (engine/reduce.c) reads them. */
+/* Wait until the earlier tasks have added their sums for the head, then add this task's sums to the sums of the call,
+ * which rpi_reduce (engine/reduce.c) reads. */
 static void merge_head(backward_scratch *w, int64_t j0, int64_t key_block)
 {
     const block *k = &w->k;
@@ -56,7 +56,7 @@ static void merge_head(backward_scratch *w, int64_t j0, int64_t key_block)
         const rpi_source *s = &c->source[n];
         const rpi_vectors *v = rpi_vectors_of(s);
         if (s->kind == RPI_STRIP && bw->strips) {
-            /* entry 0 of the task's strip is j - i = j0 - (Lq - 1) */
+            /* entry 0 of the task's strip is for j - i = j0 - (Lq - 1) */
             double *to = bw->strips + (s->strip.batch_step ? k->b : 0) * d->heads * s->strip.len + k->h * s->strip.len;
             const int64_t at = j0 - rpi_position(c->args, k->b, d->len_q - 1) - rpi_strip_low(&s->strip, c->args, k->b);
             for (int64_t e = 0; e < d->len_q - 1 + rpi_min(BACKWARD_KEYS, d->len_k - j0); e++)
@@ -125,7 +125,7 @@ static void use_columns(backward_scratch *w, int64_t j0, int64_t keys, int64_t g
             const double vec = v->product->vec(&p, 0, x);
             double sum = 0;
             for (int64_t j = 0; j < keys; j++) {
-                if (w->column[j] == 0) /* masked key: NaN in the vector must not reach it */
+                if (w->column[j] == 0) /* masked key: it must not become NaN if the vector has a NaN */
                     continue;
                 w->dk_plain[j * wide + x] += (real)(w->column[j] * v->factor * vec);
                 sum += w->column[j] * rpi_row_value(&c->args->k, k->b, g, j0 + j, x);
@@ -137,7 +137,7 @@ static void use_columns(backward_scratch *w, int64_t j0, int64_t keys, int64_t g
     }
 }
 
-/* Write dk and dv of the task's keys. Rotate dk back. */
+/* Rotate dk back, and write dk and dv of the task's keys. */
 static void store_keys(const backward_scratch *w, int64_t j0, int64_t keys, int64_t g)
 {
     const rpi_call *c = w->k.c;
@@ -150,7 +150,8 @@ static void store_keys(const backward_scratch *w, int64_t j0, int64_t keys, int6
         real *from = w->dk + j * wide_k;
         if (rotate)
             rotate_row(rotate, rope + (j0 + j) * rotate->dim, -1, from, 1);
-        for (int64_t x = 0; x < wide_k; x += VL) /* adding 0 turns -0 into 0, as adding the 0 of another tile would */
+        for (int64_t x = 0; x < wide_k;
+             x += VL) /* adding 0 turns -0 into 0, as it would be if another tile had added a 0 */
             vf_store(from + x, vf_load(from + x) + (w->dk_plain ? vf_load(w->dk_plain + j * wide_k + x) : vf_set1(0)));
         if (dk->data)
             store_channels(dk->data, dk->dtype, rpi_index(dk, w->k.b, g, j0 + j, 0), from, d->dim_k);
@@ -161,8 +162,8 @@ static void store_keys(const backward_scratch *w, int64_t j0, int64_t keys, int6
     }
 }
 
-/* Compute the largest norm of each panel of the task's keys. It is infinite if a key or value of the panel is
- * non-finite or large, because ds or its sums could then be NaN. */
+/* Compute the largest key norm of each panel. Use infinity if a key or value of the panel is non-finite or large,
+ * because ds or its sums could then be NaN. */
 static void find_key_norms(backward_scratch *w, int64_t g, int64_t j0, int64_t keys)
 {
     block *k = &w->k;
@@ -179,7 +180,8 @@ static void find_key_norms(backward_scratch *w, int64_t g, int64_t j0, int64_t k
     k->moderate = true; /* k->bounds already account for non-finite or large queries */
 }
 
-/* Pass the tickets of a block of rows in which this task computes no pair. Write zeros where ds is stored in place. */
+/* Pass the tickets of a block of rows for which this task computes no pairs. If ds itself is an output, write zeros
+ * there. */
 static inline void pass_empty_tickets(backward_scratch *w, int64_t j0, int64_t block_n, int64_t key_block)
 {
     const rpi_call *c = w->k.c;
@@ -194,8 +196,8 @@ static inline void pass_empty_tickets(backward_scratch *w, int64_t j0, int64_t b
     }
 }
 
-/* Compute all blocks of rows of query head k->h, whose index in the group is `head`, against the task's keys. Call
- * tile_backward (backward_tile.h) for each tile. */
+/* Compute all blocks of rows of query head k->h against the task's keys, with one call of tile_backward
+ * (backward_tile.h) for each tile. `head` is the head's index in the group. */
 static inline void head_blocks(backward_scratch *w, int64_t head, int64_t j0, int64_t keys, int64_t key_block)
 {
     block *k = &w->k;
@@ -234,8 +236,8 @@ static inline void head_blocks(backward_scratch *w, int64_t head, int64_t j0, in
     }
 }
 
-/* Wait until `ticket` tasks have added their sums of terms computed pair by pair, then add the worker's sums to those
- * of the call, and reset them to zero. */
+/* Wait until `ticket` tasks have merged the sums of terms that are computed pair by pair. Then add the worker's sums to
+ * the sums of the call, and reset the worker's sums to zero. */
 static inline void merge_private_sums(const backward_scratch *w, int64_t ticket)
 {
     const rpi_call *c = w->k.c;

@@ -1,30 +1,29 @@
-/* kernels/backward_terms.h -- contributions of a tile of ds to the gradients of terms: sums by offset, entry, vector,
- * row or pair, for one head. Independent of schemes by name: sources/choose.c chooses how a form is computed (OFFSET as
- * STRIP, or as GATHER if positions are given). merge_head (backward_task.h) adds the sums to those of the call, and
- * engine/reduce.c turns them into gradients.
+/* kernels/backward_terms.h -- add a tile of ds to one head's sums for each term: by offset, entry, vector, row or pair.
+ * Names no scheme: sources/choose.c chooses the source of each form (OFFSET becomes STRIP, or GATHER if positions are
+ * given). merge_head (backward_task.h) adds these sums to the sums of the call, and engine/reduce.c turns them into
+ * gradients.
  * Parameters: MR, BLOCK_ROWS, BACKWARD_KEYS.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "fma/fma_backward.h" /* only if an editor parses this file by itself */
+#include "fma/fma_backward.h" /* lets an editor parse this file on its own */
 #endif
 
-/* STRIP: sum ds by offset. merge_head (backward_task.h) and engine/reduce.c pass the sums to `grad` of each OFFSET
- * term. */
+/* STRIP: sum ds for each offset. merge_head (backward_task.h) and engine/reduce.c pass the sums to `grad` of each
+ * OFFSET term. */
 static void strip_gradient(backward_scratch *w, const tile *t)
 {
     block *k = &w->k;
     const rp_desc *d = &k->c->args->desc;
     const int64_t keys = rpi_min(t->end, d->len_k - t->tile0);
     memset(k->diagonal + BLOCK_ROWS - k->rows, 0, reals(k->rows + t->end, 1));
-    /* add row by row: adjacent rows add to the same sums, shifted by one element */
+    /* row r adds to the same sums as row r - 1, shifted by one element */
     for (int64_t r = 0; r < k->rows; r++) {
         const real *ds = w->dp + r * ROW_STEP;
         real *to = k->diagonal + BLOCK_ROWS - 1 - r;
         for (int64_t j = t->from[r / MR]; j < t->to[r / MR]; j += VL)
             vf_store(to + j, vf_load(to + j) + vf_load(ds + j));
     }
-    /* column n of the diagonals is j - i = tile0 + n - (BLOCK_ROWS - 1) - row0; entry 0 of the strip is j - i = -(Lq -
-     * 1) + tile0 */
+    /* diagonal[n] is for j - i = tile0 + n - (BLOCK_ROWS - 1) - row0; strip[0] is for j - i = tile0 - (Lq - 1) */
     for (int64_t n = BLOCK_ROWS - k->rows; n < BLOCK_ROWS - 1 + keys; n++)
         w->strip[n - (BLOCK_ROWS - 1) - k->row0 + d->len_q - 1] += (double)k->diagonal[n];
 }
@@ -35,8 +34,8 @@ static void strip_gradient(backward_scratch *w, const tile *t)
 #define REVERSED(x) __builtin_shuffle(x, (eight_bits){7, 6, 5, 4, 3, 2, 1, 0})
 #endif
 
-/* Add columns [from, to) of row r, in x, to sums by entry, which begin with entry `first`. If all keys of a chunk have
- * the same entry or consecutive entries, add them as vectors. */
+/* Add columns [from, to) of x, which is row r, to the sums of their entries; sums[0] is for entry `first`. If all keys
+ * of a chunk have the same entry or consecutive entries, add them as vectors. */
 static void sum_by_index(const block *k, const rpi_indices *s, const key_chunks *chunks, const tile *t, int64_t r,
                          const real *x, int64_t from, int64_t to, int64_t first, double *sums)
 {
@@ -84,7 +83,7 @@ static void sum_by_index(const block *k, const rpi_indices *s, const key_chunks 
         sums[current - first] += all[lane];
 }
 
-/* GATHER: sum ds by entry. merge_head and engine/reduce.c pass the sums to `entry_grad`. */
+/* GATHER: sum ds for each entry. merge_head and engine/reduce.c pass the sums to `entry_grad`. */
 static void entries_gradient(backward_scratch *w, const tile *t, int32_t n)
 {
     block *k = &w->k;
@@ -104,7 +103,7 @@ static void entries_gradient(backward_scratch *w, const tile *t, int32_t n)
         for (int64_t j = t->from[r / MR]; j < rpi_min(t->to[r / MR], keys); j++) {
             if (k->index[j] >= 0) {
                 sums[k->index[j]] += (double)ds[j];
-            } else if (s->scheme->class_token) { /* without class tokens, the pair is masked by the term's own masks */
+            } else if (s->scheme->class_token) { /* otherwise the query or key has no position, and the term adds 0 */
                 rpi_pair p = pair_of_row(k, s, r);
                 rpi_pair_key(k->c->args, &p, t->tile0 + j);
                 sums[rpi_source_index(s, &p)] += (double)ds[j];
@@ -113,8 +112,8 @@ static void entries_gradient(backward_scratch *w, const tile *t, int32_t n)
     }
 }
 
-/* ROWS of terms without a faster form: pass ds of each pair to the definition. merge_private_sums (backward_task.h)
- * adds up the sums of the workers. */
+/* ROWS of a scheme without row_grad or `reduce`: pass ds of each pair to the derivative of the definition.
+ * merge_private_sums (backward_task.h) adds the workers' sums. */
 static void pairs_gradient(backward_scratch *w, const tile *t, int32_t n)
 {
     block *k = &w->k;
@@ -132,7 +131,9 @@ static void pairs_gradient(backward_scratch *w, const tile *t, int32_t n)
     }
 }
 
-/* ROWS of terms with row_grad: sum ds row by row. merge_head and engine/reduce.c pass the sums to `reduce_sums`. */
+/* ROWS of a scheme with row_grad: call row_grad for each row. merge_head and engine/reduce.c pass the sums to
+ * `reduce_sums`.
+ * */
 static void rows_gradient(backward_scratch *w, const tile *t, int32_t n)
 {
     block *k = &w->k;
@@ -148,8 +149,8 @@ static void rows_gradient(backward_scratch *w, const tile *t, int32_t n)
     }
 }
 
-/* ROWS of an array with one element for each pair: store ds in place, which is its gradient. If `some` is false, store
- * zeros, because no pair of the tile is computed. */
+/* ROWS of an array with one element for each pair: the gradient is ds, so store ds as the output. If `some` is false,
+ * no pair of the tile is computed; store zeros. */
 static void direct_gradient(backward_scratch *w, int64_t tile0, int32_t n, bool some)
 {
     block *k = &w->k;
@@ -169,8 +170,8 @@ static void direct_gradient(backward_scratch *w, int64_t tile0, int32_t n, bool 
     }
 }
 
-/* ROWS of an array with an element for each pair, shared by heads or batch entries: add ds to the array's sums, one
- * head after the other. rpi_sums_store writes them. */
+/* ROWS of an array with an element for each pair that heads or batch entries share: add ds to the array's sums in the
+ * order of the heads. rpi_sums_store writes them. */
 static void shared_gradient(backward_scratch *w, const tile *t, int32_t n)
 {
     block *k = &w->k;
@@ -188,8 +189,8 @@ static void shared_gradient(backward_scratch *w, const tile *t, int32_t n)
     }
 }
 
-/* Recompute the rows of group g whose query gradient is not finite, for vectors [low + from, low + to). A non-finite
- * vector contributes only to rows whose sum for it is not 0, but 0 * NaN has reached every row of the group. */
+/* Recompute non-finite query gradients of group g from vectors [low + from, low + to). A non-finite vector should
+ * contribute only to rows whose sum for it is not 0, but the product of a group has added 0 * NaN to all its rows. */
 static void repair_run_dq(const backward_scratch *w, const block *k, const rpi_vectors *v, int64_t g, int64_t from,
                           int64_t to, int64_t low)
 {
@@ -211,9 +212,9 @@ static void repair_run_dq(const backward_scratch *w, const block *k, const rpi_v
     }
 }
 
-/* RUN and VALUES: sum x by vector. The sums times the vectors are the gradient of the queries, which rows_of_head
- * (engine/backward.c) uses. The sums times the queries are the gradient of the vectors, which merge_head and
- * engine/reduce.c use. */
+/* RUN and VALUES: sum x for each vector. These sums times the vectors are the gradient of the queries (used by
+ * rows_of_head in engine/backward.c). The sums times the queries are the gradient of the vectors (used by merge_head
+ * and engine/reduce.c). */
 static void vectors_gradient(backward_scratch *w, const tile *t, int32_t n, const real *x, const real *queries,
                              bool dq_wanted, bool wanted)
 {
@@ -232,7 +233,7 @@ static void vectors_gradient(backward_scratch *w, const tile *t, int32_t n, cons
         chunked = false;
         find_reach(k, &run->index, NULL, t, 0, k->rows, &low, &high);
     }
-    /* range of vectors of each group of rows, from low on */
+    /* range of vectors that each group of rows uses; 0 is vector `low` */
     int64_t group_low[BLOCK_ROWS / MR], group_high[BLOCK_ROWS / MR];
     for (int64_t g = 0; g < k->groups; g++) {
         group_low[g] = low;
@@ -278,7 +279,7 @@ static void vectors_gradient(backward_scratch *w, const tile *t, int32_t n, cons
         const real *columns =
             rows_as_columns(queries, k->groups * MR, wide, false, w->run_queries, BLOCK_ROWS, w->large_rows);
         for (int64_t e = 0; e < high - low; e += MR)
-            for (int64_t g = 0, past; g < k->groups; g = past + 1) { /* groups [g, past) reach some of these vectors */
+            for (int64_t g = 0, past; g < k->groups; g = past + 1) { /* groups [g, past) use some of these vectors */
                 for (past = g; past < k->groups && group_low[past] < e + MR && group_high[past] > e;)
                     past++;
                 if (g < past)
@@ -332,7 +333,7 @@ static void keys_gradient(backward_scratch *w, const tile *t, int32_t n, bool wa
         }
 }
 
-/* Sum ds over the rows of each key, for COLUMN. use_columns (backward_task.h) and engine/reduce.c use the sums. */
+/* COLUMN: sum ds over the rows, for each key. use_columns (backward_task.h) and engine/reduce.c use the sums. */
 static void sum_columns(backward_scratch *w, const tile *t)
 {
     block *k = &w->k;
@@ -343,7 +344,7 @@ static void sum_columns(backward_scratch *w, const tile *t)
     }
 }
 
-/* Sum ds for `reduce` of a scheme. merge_between (backward_task.h) and engine/reduce.c use the sums. */
+/* Sum ds for schemes with `reduce`. merge_between (backward_task.h) and engine/reduce.c use the sums. */
 static void sum_between(backward_scratch *w, const tile *t)
 {
     block *k = &w->k;
@@ -352,7 +353,8 @@ static void sum_between(backward_scratch *w, const tile *t)
     for (int64_t r = 0; r < k->rows; r++) {
         const real *ds = w->dp + r * ROW_STEP;
         const int64_t from = t->from[r / MR], to = rpi_min(t->to[r / MR], keys),
-                      last = rpi_min(k->position[r], d->len_k - 1) - t->tile0; /* the last key t that the row sees */
+                      last = rpi_min(k->position[r], d->len_k - 1) -
+                             t->tile0; /* last key that the row may attend to, relative to tile0 */
         double sum = 0;
         if (last >= keys - 1) {
             for (int64_t j = from; j < to; j++) {
@@ -374,7 +376,7 @@ static bool term_wanted(const rpi_call *c, const rpi_source *s)
     return c->limits->term[s->term].wanted;
 }
 
-/* Sum ds for the terms inside the softcap, or for the terms outside. */
+/* Sum ds for the terms inside the softcap if `inside` is set, else for the terms outside. */
 static void terms_gradient(backward_scratch *w, const tile *t, bool inside, int64_t head)
 {
     block *k = &w->k;
@@ -430,7 +432,7 @@ static void terms_gradient(backward_scratch *w, const tile *t, bool inside, int6
                 pairs_gradient(w, t, n);
             else if (!reduced)
                 sum_between(w, t);
-            reduced |= s->scheme->reduce != NULL; /* several terms read the same sums */
+            reduced |= s->scheme->reduce != NULL; /* all terms with `reduce` read the same sums */
         }
     }
 }

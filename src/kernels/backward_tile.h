@@ -1,13 +1,13 @@
-/* kernels/backward_tile.h -- one tile of the backward pass: weights computed again from lse, ds, the five products, and
- * the gradients of the terms. Independent of how products are computed.
+/* kernels/backward_tile.h -- one tile of the backward pass: recompute the weights from lse, then compute ds, the five
+ * products, and the gradients of the terms. Independent of the backend.
  * Parameters: BLOCK_ROWS, ROW_STEP.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "backward_terms.h" /* only if an editor parses this file by itself */
+#include "backward_terms.h" /* lets an editor parse this file on its own */
 #endif
 
-/* Compute the products of dout with the vectors that are added to values, and set rows[r] to those of row r. dp starts
- * from them. */
+/* Compute the products of dout with the vectors that a VALUES term adds to the values. Set rows[r] to the products of
+ * row r, from which dp starts. */
 static void value_products(backward_scratch *w, const tile *t, const real **rows)
 {
     block *k = &w->k;
@@ -42,7 +42,8 @@ static void row_gradient(backward_scratch *w, const tile *t, int64_t r, const do
     real *s = k->s + r * ROW_STEP, *dp = w->dp + r * ROW_STEP;
     const int64_t end = rpi_round_up(t->end, MR) + MR, from = r < k->rows ? t->from[r / MR] : 0,
                   to = r < k->rows ? t->to[r / MR] : 0;
-    /* subtract in two steps, because a large maximum plus the logarithm of the sum would be rounded too much */
+    /* subtract the maximum and the logarithm of the sum separately; their sum would be rounded too much if the maximum
+     * is large */
     const vf top = vf_set1((real)(stats[0] == -HUGE_VAL ? 0 : stats[0])), rest = vf_set1((real)stats[1]);
     const vf average = vf_set1((real)stats[2]);
     const vf lowest = vf_set1(-REAL_MAX), zero = vf_set1(0);
@@ -51,7 +52,7 @@ static void row_gradient(backward_scratch *w, const tile *t, int64_t r, const do
     for (int64_t j = from; j < to; j += VL) {
         const vf x = vf_load(s + j), p = vf_below(x, lowest, zero, vf_exp((x - top) - rest));
         vf_store(dp + j, vf_below(x, lowest, zero, p * (vf_load(dp + j) - average)));
-        if (w->large_dout[r]) /* dout was packed as 0: the weights carry its NaN to dv */
+        if (w->large_dout[r]) /* this row of dout is not finite and was packed as 0; NaN weights make dv NaN */
             vf_store(s + j, vf_below(x, lowest, zero, vf_set1(NAN)));
         else
             vf_store(s + j, p);
@@ -85,7 +86,7 @@ static void tile_backward(backward_scratch *w, tile *t, int64_t head)
     const double *stats = bw->row_stats + 3 * ((k->b * d->heads + k->h) * d->len_q + k->row0);
     const real *products[BLOCK_ROWS];
     load_queries(k);
-    if (k->large_q) /* the queries are loaded only now; if one is large, biases of -infinity must clear keep */
+    if (k->large_q) /* open again: with large queries, biases of -infinity must clear keep */
         open_tile(k, t, t->tile0, BACKWARD_KEYS, w->large_k, w->large_v);
     load_dout(w);
     tile_scores(k, t, w->packed_keys);

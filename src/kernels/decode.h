@@ -1,21 +1,22 @@
-/* kernels/decode.h -- decoding of few queries against many keys. Several threads compute the tiles of a head. A row
- * gets the same bits as from attend_rows (forward.h). Independent of how products are computed.
+/* kernels/decode.h -- decoding: few queries against many keys. Several threads share the tiles of a head. A row has the
+ * same bits as if attend_rows (forward.h) computed it. Independent of the backend.
  * Parameters: MR, the largest number of rows; TILE_KEYS, SUM_KEYS.
  *
- *     scores   the scores of every tile, and the largest score of each row
- *     values   weights relative to the maximum of the row up to this tile, their sum, and sums of SUM_KEYS values from
- *              zero
- *     merge    adds the sums in the order of the tiles, rescaled where the maximum rose, like tile_attend
+ *     scores   compute the scores of every tile, and the largest score of each row
+ *     values   compute weights relative to the row's maximum up to this tile, their sum, and sums of SUM_KEYS weighted
+ *              values
+ *     merge    add the sums in the order of the tiles, and rescale them when the maximum rises, like tile_attend
  *
- * If the keys are one tile, decode_heads runs all three steps for some kv heads, and stores no intermediate results.
+ * If all keys fit into one tile, decode_heads runs all three steps for a range of kv heads and stores no intermediate
+ * results.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "forward.h" /* only if an editor parses this file by itself */
+#include "forward.h" /* lets an editor parse this file on its own */
 #endif
 
-/* The results of one tile for decode_merge, for one query head and rows r < MR. */
+/* The results of one tile and one query head that decode_merge reads, for rows r < MR. */
 typedef struct decode_tile {
-    int64_t from, to; /* columns [from, to) are computed; from == to: none */
+    int64_t from, to; /* columns [from, to) are computed; none if from == to */
     real tile_max[MR], alpha[MR], sum[MR];
 } decode_tile;
 
@@ -80,8 +81,8 @@ static void decode_begin(const rpi_call *c, decode_scratch *w, int64_t kv, int32
     decode_head(w, kv);
 }
 
-/* Open tile n for query head m of the kv head, and compute its scores. Return false if no row has a key in it. *packed
- * is true if the keys are already in w->keys. */
+/* Open tile n for query head m of the kv head, and compute its scores. Return false if no row needs the tile. *packed
+ * says whether w->keys already has the packed keys. */
 static bool decode_open(decode_scratch *w, int64_t m, int64_t n, tile *t, bool *packed)
 {
     block *k = &w->k;
@@ -93,7 +94,7 @@ static bool decode_open(decode_scratch *w, int64_t m, int64_t n, tile *t, bool *
     const bool needed =
         !(c->skips && c->args->key_norms.data && is_far_unread(k, g, tile0, tile0 + TILE_KEYS, sink_of(c, k->h))) &&
         open_tile(k, t, tile0, TILE_KEYS, w->large_k,
-                  w->large_v); /* open again: packing has found the non-finite or large keys */
+                  w->large_v); /* the second open_tile below uses the large_k that packing sets */
     if (c->args->pairs)
         count_pairs(k, needed ? t : NULL, tile0);
     if (!needed)
@@ -110,7 +111,7 @@ static bool decode_open(decode_scratch *w, int64_t m, int64_t n, tile *t, bool *
     return true;
 }
 
-/* Pack the values of tile n for weigh_tile. *packed is true if they are already in w->values. */
+/* Pack the values of tile n for weigh_tile, unless *packed says that w->values already has them. */
 static void decode_pack_values(decode_scratch *w, int64_t n, bool *packed)
 {
     block *k = &w->k;
@@ -243,7 +244,7 @@ static void decode_merge(const rpi_call *c, int64_t head, int32_t worker)
     rpi_float_end(before);
 }
 
-/* Decode kv heads [kv0, kv1) of the group, whose keys are one tile. */
+/* Decode kv heads [kv0, kv1) of the group. All keys fit into one tile. */
 static void decode_heads(const rpi_call *c, int64_t kv0, int64_t kv1, int32_t worker)
 {
     const rp_desc *d = &c->args->desc;

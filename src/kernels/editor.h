@@ -1,5 +1,5 @@
-/* kernels/editor.h -- parameters with which an editor can parse a template without an instruction set. A template
- * includes the one before it, and block_sizes.h this file, only if RPI_ISA is undefined. No build includes it.
+/* kernels/editor.h -- parameters that let an editor parse a template on its own. If RPI_ISA is undefined, each template
+ * includes the template that comes before it, and block_sizes.h includes this file. No build includes this file.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "engine/call.h"
 #include "isa/float_state.h"

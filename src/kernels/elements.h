@@ -1,13 +1,13 @@
-/* kernels/elements.h -- load elements of the caller's arrays as `real`, and store them; record the largest magnitude of
- * loaded elements. Independent of the meaning of the rows.
+/* kernels/elements.h -- load elements of the caller's arrays as `real`, store results in them, and record the largest
+ * magnitude that was loaded.
  * Parameters: VL, real, the vector operations.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "block_sizes.h" /* only if an editor parses this file by itself */
+#include "block_sizes.h" /* lets an editor parse this file on its own */
 #endif
 
 #if !RPI_F64
-/* Convert VL f16 or bf16, which are in the lower halves of x, exactly. The upper halves must be 0. */
+/* Convert VL f16 or bf16 to f32, exactly. They are in the lower halves of x; the upper halves must be 0. */
 static inline __attribute__((always_inline)) vf widen_halves(vu x, rp_dtype dtype)
 {
     return dtype == RP_BF16 ? (vf)(x << 16) : vf_f16(x);
@@ -18,15 +18,15 @@ static inline __attribute__((always_inline)) vf load_halves(const uint16_t *from
     return dtype == RP_BF16 ? (vf)(vu_wide(from) << 16) : vf_load_f16(from);
 }
 
-/* Load n elements, 1 to VL, and read nothing past them. The other lanes become 0. */
+/* Load n elements (1 to VL) and read nothing past them. Set the other lanes to 0. */
 static inline __attribute__((always_inline)) vf load_some_halves(const uint16_t *from, rp_dtype dtype, int64_t n)
 {
     return widen_halves(vu_wide_some(from, n), dtype);
 }
 #endif
 
-/* Return n consecutive elements of any floating type as `real`: a pointer into the array if the type is `real`, else
- * converted into scratch. */
+/* Return n consecutive elements of any floating type as `real`: the array itself if its type is `real`, else a
+ * converted copy in scratch. */
 static inline const real *load_elements(rp_dtype dtype, const void *from, int64_t n, real *scratch)
 {
 #if RPI_F64
@@ -47,7 +47,7 @@ static inline const real *load_elements(rp_dtype dtype, const void *from, int64_
     return scratch;
 }
 
-/* Return channels x0 … x0+n-1 of a row as `real`, n <= CHANNELS: a pointer into the array if possible, else copied to
+/* Return channels x0 … x0+n-1 of a row as `real`, n <= CHANNELS: a pointer into the array if possible, else a copy in
  * scratch. */
 enum { CHANNELS = 64 };
 static inline const real *load_channels(const rpi_view *v, const void *row, int64_t x0, int64_t n, real *scratch)
@@ -60,7 +60,7 @@ static inline const real *load_channels(const rpi_view *v, const void *row, int6
     return scratch;
 }
 
-/* Store n elements at indices at … at+n-1 of an array of any floating type. Each is rounded once. */
+/* Round n elements to an array's floating type, and store them at indices at … at+n-1. */
 static inline void store_channels(void *data, rp_dtype dtype, int64_t at, const real *from, int64_t n)
 {
     int64_t x = 0;
@@ -86,7 +86,7 @@ static inline void store_channels(void *data, rp_dtype dtype, int64_t at, const 
 typedef struct head_rows {
     const rpi_view *v;
     int64_t b, h, rows;
-    const char *first, *next; /* row 0 of this head, and of the next head; NULL: the rows are in pages */
+    const char *first, *next; /* row 0 of this head and of the next head; NULL if the rows are in pages */
     int64_t step;             /* bytes from one row to the next */
 } head_rows;
 
@@ -108,8 +108,8 @@ static inline const char *head_row(const head_rows *s, int64_t j)
 }
 
 /* Return the address of the row AHEAD rows after row j, which may be in the next head. Callers prefetch it while they
- * pack row j; the processor's own prefetcher is as fast only for long arrays. If the rows are in pages, the address
- * stays within the page of row j. */
+ * pack row j, because the processor's own prefetcher is slower unless the array is long. If the rows are in pages, the
+ * address is in the page of row j. */
 enum { AHEAD = 32 };
 static inline const char *row_ahead(const head_rows *s, int64_t j)
 {

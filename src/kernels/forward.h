@@ -1,13 +1,13 @@
-/* kernels/forward.h -- the forward pass: pack, walk over the tiles of a block, store its rows. Independent of how
- * products are computed.
+/* kernels/forward.h -- the forward pass: pack keys and values, process the tiles of a block of rows, and store the
+ * rows. Independent of the backend.
  * Parameters: BLOCK_ROWS, TILE_KEYS, COLUMN_STEP, NR.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "skip.h" /* only if an editor parses this file by itself */
+#include "skip.h" /* lets an editor parse this file on its own */
 #endif
 
 /* Pack panels [panel0, panel1) of kv head g of batch entry b into slot `at` of the packed heads. If `values` is false,
- * pack only the keys: the values are finite and are read in the caller's array. */
+ * pack only the keys, because the values will be read from the caller's array. */
 static void pack_at(block *k, int64_t b, int64_t g, int64_t at, int64_t panel0, int64_t panel1, bool values)
 {
     const rpi_call *c = k->c;
@@ -17,7 +17,7 @@ static void pack_at(block *k, int64_t b, int64_t g, int64_t at, int64_t panel0, 
         const int64_t j = panel * NR, n = rpi_min(NR, rpi_round_up(c->args->desc.len_k - j, COLUMN_STEP));
         pack_keys(k, b, g, j, n, keys_at(c, at, j), large_k + panel);
         memset(large_v + j, 0, NR);
-        if (values) /* v may be absent if out is not requested */
+        if (values) /* pack_values packs zeros if v is absent (out not requested) */
             pack_values(k, b, g, j, n, values_at(c, at), j, c->pad_k, large_v + j);
         if (c->skips)
             ((real *)c->key_norms)[at * (c->pad_k / NR) + panel] =
@@ -75,7 +75,7 @@ static real sink_of(const rpi_call *c, int64_t h)
     return (real)rpi_round_bias(rpi_at(&c->args->term[c->plan->sink][0], h, 0, 0, 0), sizeof(real));
 }
 
-/* Divide the sums of values by the sums of weights, and write the block's rows of all outputs. */
+/* Divide the sums of weighted values by the sums of weights, and write the block's rows of all outputs. */
 static void write_rows(block *k)
 {
     const rpi_call *c = k->c;
@@ -90,7 +90,7 @@ static void write_rows(block *k)
             const bool in_place = a->out.dtype == (RPI_F64 ? RP_F64 : RP_F32) && d->dim_v == c->pad_v;
             if (in_place)
                 to = (real *)a->out.data + at;
-            /* + 0: a negative sum flushed to -0 becomes 0, as it would if another tile added 0 to it */
+            /* + 0 turns a sum that was flushed to -0 into 0, as it would be if another tile had added a 0 */
             for (int64_t x = 0; sum != 0 && x < c->pad_v; x += VL)
                 vf_store(to + x, (vf_load(row + x) + vf_set1(0)) / vf_set1(sum));
             for (int64_t x = 0; sum == 0 && x < c->pad_v; x += VL)
@@ -113,7 +113,7 @@ static void write_rows(block *k)
 }
 
 /* Compute rows [row0, row1) of head k->h of batch entry k->b, whose keys and values are in slot k->kv of the packed
- * heads. For summaries, `partial` has Lq+Lk-1 sums by offset, then Lk sums by key. */
+ * heads. If a summary is requested, `partial` has Lq+Lk-1 sums by offset, then Lk sums by key. */
 static void attend_rows(block *k, int64_t row0, int64_t row1, double *partial)
 {
     const rpi_call *c = k->c;
@@ -178,7 +178,7 @@ static void attend(const rpi_call *c, int64_t b, int64_t h, int64_t row0, int64_
 }
 
 /* Run a task on kv heads [kv0, kv1), one at a time: pack the head into the worker's slot of c->keys and c->values, then
- * compute all its rows. Values that need no packing are read in the caller's array. */
+ * compute all its rows. Values that need no packing are read from the caller's array. */
 static void attend_heads(const rpi_call *c, int64_t kv0, int64_t kv1, int32_t worker)
 {
     const rp_desc *d = &c->args->desc;

@@ -1,13 +1,14 @@
-/* kernels/key_tile.h -- a tile of keys for a block of queries: the columns to compute, and masks as intervals and as
- * bytes. Independent of masks by name: open_tile calls rpi_mask_keep (problem/positions.c), which calls the function of
- * each mask (masks/pairs.h), and find_intervals calls rpi_interval.
+/* kernels/key_tile.h -- a tile of keys for a block of queries: which columns to compute, and the masks as intervals and
+ * as bytes. Names no mask: find_intervals calls rpi_interval, and open_tile calls rpi_mask_keep (problem/positions.c),
+ * which calls the function of each mask (masks/pairs.h).
  * Parameters: MR, NR, COLUMN_STEP, BLOCK_ROWS, TILE_KEYS.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "query_block.h" /* only if an editor parses this file by itself */
+#include "query_block.h" /* lets an editor parse this file on its own */
 #endif
 
-/* Find the keys that each row may see, from the masks that are intervals. Padding rows of the last group see none. */
+/* Find the interval of keys that each row may attend to, from the masks that are intervals. It is empty for padding
+ * rows of the last group. */
 static void find_intervals(block *k)
 {
     const rpi_call *c = k->c;
@@ -23,19 +24,20 @@ static void find_intervals(block *k)
 
 /* A tile of keys that some row may attend to. Column j is key tile0 + j, and tile0 is a multiple of TILE_KEYS. */
 typedef struct tile {
-    int64_t tile0, end; /* columns [0, end) exist; end is TILE_KEYS, or the remaining keys rounded up to COLUMN_STEP */
-    int64_t from[16], to[16]; /* columns [from, to) of each group, in whole panels up to `end`; from == to: none */
-    bool edge;                /* some pair is masked: by the interval of its row, or by keep if `pairs` is set */
+    int64_t tile0, end;       /* number of columns: TILE_KEYS, or the remaining keys rounded up to COLUMN_STEP */
+    int64_t from[16], to[16]; /* columns [from, to) of each group, in whole panels up to `end`; none if from == to */
+    bool edge;                /* some pair is masked by the interval of its row, or by `keep` if `pairs` is set */
     bool past;                /* edge is set only because of the columns past the last key */
-    bool pairs;               /* k->keep has the masked pairs */
-    bool check_biases;        /* a bias of -infinity must clear keep: a large element could turn it into NaN */
-    bool large_v;             /* some value of the tile is not finite */
-    const uint8_t *large_k;   /* [panel] 1: some key of the panel is non-finite or large */
+    bool pairs;               /* k->keep says which pairs are masked */
+    bool
+        check_biases; /* a bias of -infinity must clear `keep`, because a large element could turn its score into NaN */
+    bool large_v;     /* some value of the tile is not finite */
+    const uint8_t *large_k; /* [panel] 1: some key of the panel is non-finite or large */
 } tile;
 _Static_assert(BLOCK_ROWS / MR <= 16, "a tile has room for its groups");
 
-/* Open the tile of at most `width` keys from tile0 on. Return false if no row sees any of them. large_k has a byte
- * for each panel of the tile, large_v one for each key. */
+/* Open the tile of at most `width` keys that starts at key tile0. Return false if no row may attend to any of them.
+ * large_k has a byte for each panel of the tile, large_v a byte for each key. */
 static bool open_tile(block *k, tile *t, int64_t tile0, int64_t width, const uint8_t *large_k, const uint8_t *large_v)
 {
     const rpi_call *c = k->c;
@@ -63,7 +65,8 @@ static bool open_tile(block *k, tile *t, int64_t tile0, int64_t width, const uin
     }
     if (!any)
         return false;
-    /* Non-finite or large elements can produce NaN where a bias of -infinity should mask, so check each pair. */
+    /* Next to a non-finite or large element, a bias of -infinity can give NaN instead of masking, so check each pair.
+     * */
     t->large_v = memchr(large_v, 1, (size_t)keys) != NULL;
     t->check_biases = k->large_q || t->large_v || memchr(large_k, 1, (size_t)((t->end + NR - 1) / NR)) ||
                       (c->value_vectors && c->value_vectors->values.nonfinite);
@@ -86,7 +89,7 @@ static bool open_tile(block *k, tile *t, int64_t tile0, int64_t width, const uin
         }
         rpi_mask_keep(c->args, k->b, k->h, row_of(k, r), tile0 + from, to - from, keep + from);
     }
-    if (plan->mask_keep) { /* skip a tile without any pair; a tile in which all pairs attend has no edge */
+    if (plan->mask_keep) { /* skip the tile if all its pairs are masked; there is no edge if none is */
         any = false;
         bool all = !t->check_biases && t->end == keys;
         for (int64_t r = 0; r < k->rows; r++) {

@@ -1,13 +1,12 @@
-/* kernels/nonfinite.h -- add values that are not finite, which were packed as 0, to the rows that attend to them.
- * Independent of how products are computed.
+/* kernels/nonfinite.h -- add non-finite values, which were packed as 0, to the rows that attend to them. Independent of
+ * the backend.
  * Parameters: TILE_KEYS, ROW_STEP.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "value_vectors.h" /* only if an editor parses this file by itself */
+#include "value_vectors.h" /* lets an editor parse this file on its own */
 #endif
 
-/* Add the values of the tile that are not finite, and the vectors of VALUES that are not finite, to the rows that
- * attend to them. */
+/* Add the non-finite values of the tile, and the non-finite vectors of VALUES, to the rows that attend to them. */
 static void add_nonfinite(block *k, const tile *t)
 {
     const rpi_call *c = k->c;

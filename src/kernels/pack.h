@@ -1,14 +1,14 @@
-/* kernels/pack.h -- pack rows for register tiles: as panels, which hold NR rows side by side, or as columns of NR
- * channels. RoPE rotates keys here (rotate_rows.h).
+/* kernels/pack.h -- pack rows for register tiles: as panels of NR rows side by side, or as columns of NR channels. Keys
+ * are rotated here if the plan has RoPE (rotate_rows.h).
  * Parameters: VL, NR, the vector operations.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "rotate_rows.h" /* only if an editor parses this file by itself */
+#include "rotate_rows.h" /* lets an editor parse this file on its own */
 #endif
 
-/* Transpose VL rows of n channels that are `gap` elements apart: to[x * step + r] = from[r * gap + x]. The first
- * `there` rows exist, the others become 0. Prefetch the same channels of the rows that begin at `ahead` and are
- * ahead_gap bytes apart. Their elements have `size` bytes. `ahead` may be any address. */
+/* Transpose VL rows of n channels that are `gap` elements apart: to[x * step + r] = from[r * gap + x]. Only the first
+ * `there` rows exist; set the others to 0. Also prefetch the same channels of later rows: these begin at `ahead`, which
+ * may be any address, are ahead_gap bytes apart, and have elements of `size` bytes. */
 static inline __attribute__((always_inline)) void transpose_rows(const real *from, int64_t gap, int64_t there,
                                                                  uintptr_t ahead, int64_t ahead_gap, int64_t size,
                                                                  int64_t n, real *to, int64_t step, magnitude *w)
@@ -75,7 +75,7 @@ static int64_t transpose_halves(rp_dtype dtype, const uint16_t *from, int64_t ga
 }
 #endif
 
-/* Compute transpose_channels for an array stored as [channels][keys], which only needs copying. */
+/* Do the work of transpose_channels for an array stored as [channels][keys], by copying. */
 static void copy_channels(const head_rows *s, int64_t j, int64_t there, int64_t x0, int64_t n, real *to, int64_t step,
                           magnitude *w)
 {
@@ -99,8 +99,8 @@ static void copy_channels(const head_rows *s, int64_t j, int64_t there, int64_t 
         note_magnitude(w, vf_load(to + x * step));
 }
 
-/* Transpose channels x0 … x0+n-1, n <= CHANNELS, of rows j … j+VL-1 of a head, of any type and layout. The first
- * `there` rows exist, the others become 0. */
+/* Transpose channels x0 … x0+n-1, n <= CHANNELS, of rows j … j+VL-1 of a head of any type and layout. Only the first
+ * `there` rows exist; set the others to 0. */
 static void transpose_channels(const head_rows *s, int64_t j, int64_t there, int64_t x0, int64_t n, real *to,
                                int64_t step, magnitude *w)
 {
@@ -141,8 +141,8 @@ static void transpose_channels(const head_rows *s, int64_t j, int64_t there, int
         transpose_rows(from, apart, there, ahead, gap * size, size, n, to, step, w);
 }
 
-/* Pack rows j0 … j0+n-1 of a head as transposed panels of NR rows: a register tile reads one channel of NR rows as
- * ROW_VECTORS vectors. The head has `real_rows` rows; rows past them become 0. Set large[panel] if an element is
+/* Pack rows j0 … j0+n-1 of a head as transposed panels of NR rows, so that a register tile reads one channel of NR rows
+ * as ROW_VECTORS vectors. The head has `real_rows` rows; set rows past them to 0. Set large[panel] if an element is
  * non-finite or large. */
 static void pack_panels(const rpi_view *v, int64_t b, int64_t h, int64_t j0, int64_t n, int64_t real_rows,
                         int64_t width, const rp_term *rotate, const real *rope, real *to, uint8_t *large)
@@ -170,8 +170,8 @@ static inline real *in_column(real *to, int64_t pad, int64_t r, int64_t wide, in
     return to + column * pad + r * rpi_min(NR, wide - column) + x - column;
 }
 
-/* Set rows of packed columns that are not finite to 0, because 0 * NaN must not reach other rows. Set large[r] for
- * them. */
+/* Set the non-finite rows of packed columns to 0, because 0 * NaN would reach other rows. Set large[r] to 1 for these
+ * rows and to 0 for the others. */
 static void clear_large(real *to, int64_t pad, int64_t first, int64_t n, int64_t wide, uint8_t *large)
 {
     for (int64_t r = 0; r < n; r++) {
@@ -184,8 +184,8 @@ static void clear_large(real *to, int64_t pad, int64_t first, int64_t n, int64_t
     }
 }
 
-/* Pack rows stored as panels of `size` rows, [panel][width][size], as columns of `pad` rows. Rows that are not finite
- * become 0 and set large[r]. */
+/* Pack rows stored as panels of `size` rows, [panel][width][size], as columns of `pad` rows. Set non-finite rows to 0,
+ * and set large[r] for them. */
 static inline void to_columns(const real *packed, int64_t size, int64_t rows, int64_t width, real *to, int64_t pad,
                               uint8_t *large)
 {
@@ -212,8 +212,8 @@ static inline void to_columns(const real *packed, int64_t size, int64_t rows, in
 }
 
 /* Return rows, [rows][width padded], as columns of `pad` rows: `from` itself if it is one column and finite, else a
- * packed copy in `to`. Set `finite` if all rows are known to be finite. In the copy, rows that are not finite become 0
- * and set large[r]. */
+ * packed copy in `to`. `finite` says that all rows are known to be finite. In the copy, set non-finite rows to 0, and
+ * set large[r] for them. */
 static const real *rows_as_columns(const real *from, int64_t rows, int64_t wide, bool finite, real *to, int64_t pad,
                                    uint8_t *large)
 {

@@ -2,11 +2,11 @@
  * Parameters: VL, MR, ROW_VECTORS.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "block_sizes.h" /* only if an editor parses this file by itself */
+#include "block_sizes.h" /* lets an editor parse this file on its own */
 #endif
 
-/* In each round, run the independent multiply-adds of one register tile, from registers only. Return the number of
- * multiply-adds. */
+/* In each round, run the multiply-adds of one register tile, independent of each other and without memory access.
+ * Return the number of multiply-adds. */
 static double peak(int64_t rounds)
 {
     vf sum[MR * ROW_VECTORS];

@@ -1,59 +1,60 @@
-/* kernels/query_block.h -- a block of query rows: its scratch, and loading its queries.
- * Parameters: MR, BLOCK_ROWS, TILE_KEYS, ROW_STEP, WINDOW_VECTORS; products_block of the backend.
+/* kernels/query_block.h -- a block of query rows: allocate its scratch and load its queries.
+ * Parameters: MR, BLOCK_ROWS, TILE_KEYS, ROW_STEP, WINDOW_VECTORS; the backend's products_block.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "fma/fma_scratch.h" /* only if an editor parses this file by itself */
+#include "fma/fma_scratch.h" /* lets an editor parse this file on its own */
 #endif
 
-/* For each row of the block, the products of its query with vectors [low, high) of a RUN, or the sums of its weights by
- * vector. Unless an index is used, a row of products is padded by TILE_KEYS on both sides. */
+/* For each row of the block, the products of its query with vectors [low, high) of a RUN source, or the sum of its
+ * weights for each of these vectors (VALUES). Without an index, a row of products is padded by TILE_KEYS on both sides.
+ * */
 typedef struct window {
-    real *queries; /* [BLOCK_ROWS][width padded] queries times the factor */
+    real *queries; /* [BLOCK_ROWS][width padded] the source's queries, times its factor */
     real *at;      /* [BLOCK_ROWS][step] */
     int64_t step, low, high;
 } window;
 
-/* The scratch of one worker for its current block. */
+/* A worker's scratch for its current block of rows. */
 typedef struct block {
     const rpi_call *c;
-    int64_t b,                 /* batch entry */
-        h,                     /* query head */
-        kv,                    /* slot of the packed keys and values */
-        row0,                  /* first row of the block */
-        rows,                  /* rows of the block */
-        groups;                /* groups of MR rows, the last one padded */
-    real *q,                   /* [BLOCK_ROWS][Dk padded] queries, scaled and rotated */
-        *plain_q;              /* [BLOCK_ROWS][Dk padded] queries, scaled but not rotated, for products with vectors */
-    real *s;                   /* [BLOCK_ROWS][ROW_STEP] scores of the tile, later its weights */
-    real *tile_max;            /* [BLOCK_ROWS][VL] the largest score of the tile is in some lane */
-    real *slope, *slope_after; /* [BLOCK_ROWS][ROW_STEP] derivatives of the two softcaps; NULL: not needed */
+    int64_t b,      /* batch entry */
+        h,          /* query head */
+        kv,         /* slot of the packed keys and values */
+        row0,       /* first row of the block */
+        rows,       /* rows of the block */
+        groups;     /* groups of MR rows, the last one padded */
+    real *q,        /* [BLOCK_ROWS][Dk padded] queries, scaled and rotated */
+        *plain_q;   /* [BLOCK_ROWS][Dk padded] queries, scaled but not rotated, for products with vectors */
+    real *s;        /* [BLOCK_ROWS][ROW_STEP] scores of the tile, later its weights */
+    real *tile_max; /* [BLOCK_ROWS][VL] lane maxima: the largest lane is the row's largest score in the tile */
+    real *slope, *slope_after; /* [BLOCK_ROWS][ROW_STEP] derivatives of the two softcaps; NULL if not needed */
     real *sum_in, *sum_out;    /* [BLOCK_ROWS][ROW_STEP] sums of several biases inside and outside the softcap */
     real *o;                   /* [BLOCK_ROWS][pad_v] */
     real *running_max,         /* [BLOCK_ROWS] the largest score of the tiles so far */
         *sum;                  /* [BLOCK_ROWS] the sum of exp(score - running_max) over the tiles so far */
-    real *norm;                /* [BLOCK_ROWS] norms of the scaled queries, if tiles may be skipped */
+    real *norm;                /* [BLOCK_ROWS] norms of the scaled queries, for skipping tiles */
     /* backward pass: the bounds of the block (rpi_backward.bounds), used instead of bounds of each row */
     const double *bounds;
-    const real *key_norms; /* the largest key norm of each panel, from key norms_from on */
+    const real *key_norms; /* the largest key norm of each panel; the first panel starts at key norms_from */
     int64_t norms_from;
     bool moderate;               /* no query is non-finite or large */
     real *entropy,               /* [BLOCK_ROWS] for summaries: sums of -w log w */
         *weight_sum;             /* [BLOCK_ROWS] for summaries: sums of w */
     window vec[RPI_MAX_SOURCES], /* products of the queries with the vectors of each RUN source */
-        vector_weights;          /* weights by vector of the VALUES source */
-    real *diagonal,              /* [BLOCK_ROWS + TILE_KEYS] sums of one tile of ds or of weights, by diagonal j - i */
-        *column;                 /* [TILE_KEYS] sums of one tile of ds or of weights, by key */
+        vector_weights;          /* sums of weights for each vector of the VALUES source */
+    real *diagonal,              /* [BLOCK_ROWS + TILE_KEYS] one tile's sums of ds or of weights, by diagonal j - i */
+        *column;                 /* [TILE_KEYS] one tile's sums of ds or of weights, by key */
     real *keys_scratch;          /* unrotated keys for KEYS sources: panels, or [TILE_KEYS][Dk padded] */
-    const real *tile_keys;       /* packed keys of the tile; NULL: keys are not packed */
-    const void *values; /* packed values of the kv head, or the caller's values if they have the packed layout */
-    void *unpacked;     /* scratch, if keys and values are not packed; NULL: they are packed */
-    double *row;        /* [Dk or more] one query for definitions, or [TILE_KEYS] biases of one row */
-    /* [TILE_KEYS] 1: this key of a row has no index; its bias is 0 or comes from the definition */
+    const real *tile_keys;       /* packed keys of the tile; NULL if keys are not packed */
+    const void *values;          /* values of the kv head: packed, or the caller's if they already have that layout */
+    void *unpacked;              /* scratch used if keys and values are not packed; NULL if they are */
+    double *row;                 /* [Dk or more] one query to pass to definitions, or the biases of one row */
+    /* [TILE_KEYS] 1: the pair has no index; its bias is 0 or comes from the definition */
     uint8_t *keep_scratch;
     int32_t *index;          /* [TILE_KEYS] entry or vector of each key of a row */
-    const real **in, **out;  /* [BLOCK_ROWS] start of the row's biases of the tile; in == NULL: no biases */
+    const real **in, **out;  /* [BLOCK_ROWS] where each row's biases of the tile start */
     uint8_t *keep;           /* [BLOCK_ROWS][TILE_KEYS] 1: the row attends to the key */
-    int64_t *lo, *hi;        /* [BLOCK_ROWS] keys [lo, hi) that the row may see */
+    int64_t *lo, *hi;        /* [BLOCK_ROWS] the row may attend to keys [lo, hi) */
     int64_t *position;       /* [BLOCK_ROWS] i + q_offset */
     bool large_q,            /* some query is non-finite or large */
         grouped;             /* k->q is filled */
@@ -76,7 +77,7 @@ static bool uses_plain_q(const rpi_call *c, const rpi_vectors *v)
     return !v->product->query && v->factor == c->plan->desc.scale;
 }
 
-/* Lay out the scratch of a block. If the arena has no base, it only adds up sizes. */
+/* Take the scratch of a block from an arena. If the arena has no base, this only adds up sizes. */
 static void block_layout(const rpi_call *c, block *k, rpi_arena *a)
 {
     const rp_plan *plan = c->plan;
@@ -132,7 +133,7 @@ static void block_layout(const rpi_call *c, block *k, rpi_arena *a)
     k->position = rpi_arena_take(a, BLOCK_ROWS, 1, sizeof(int64_t));
 }
 
-/* Return the packed keys of a kv head of the group from key j on, and its packed values. */
+/* Return the address of packed key j in slot kv (keys_at), or of the slot's packed values (values_at). */
 static void *keys_at(const rpi_call *c, int64_t kv, int64_t j)
 {
     return (char *)c->keys + (kv * c->pad_k + j) * c->plan->ops->key_bytes(c->plan);
@@ -170,8 +171,8 @@ static inline int64_t row_of(const block *k, int64_t r)
     return k->row0 + rpi_min(r, k->rows - 1);
 }
 
-/* Load the block's rows of an array times a factor as [rows][width padded]. Padding, including the padding rows of the
- * last group, is 0. */
+/* Load the block's rows of an array, multiply them by `factor`, and store them as [rows][width padded]. Set padding and
+ * the padding rows of the last group to 0. */
 static void load_rows(const block *k, const rpi_view *v, int64_t width, real factor, real *to, magnitude *w)
 {
     const int64_t wide = rpi_round_up(width, VL), size = rpi_floating_size(v->dtype);
@@ -204,7 +205,7 @@ static void load_rows(const block *k, const rpi_view *v, int64_t width, real fac
     *w = all;
 }
 
-/* Load the queries times the factor, as a RUN source multiplies them with its vectors. */
+/* Load the block's queries in the form that a RUN source multiplies with its vectors, times the source's factor. */
 static void load_run_queries(block *k, const rpi_source *s, real *to)
 {
     const rpi_call *c = k->c;
@@ -233,7 +234,7 @@ static bool is_large(const magnitude *w, real scale)
 }
 
 /* Load the block's queries as rows into k->q, k->plain_q and the windows of the sources. Set k->large_q and
- * k->large_row for queries that are non-finite or large. */
+ * k->large_row if a query is non-finite or large. */
 static void load_groups(block *k)
 {
     const rpi_call *c = k->c;

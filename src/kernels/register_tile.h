@@ -2,29 +2,29 @@
  * and for values. Independent of blocks and calls.
  * Parameters: VL, MR, NR; SUM_KEYS: keys per partial sum of values.
  *
- * Contract: a tile has MR rows of queries or weights, or one row. Packed k and v (pack.h) have NR columns, the last of
- * v perhaps fewer, and are read including their padding. Unpacked k and v are read in the caller's array with the given
- * row step. Outputs overlap no operand, except that the biases of a score may be stored where the score is written.
+ * Contract: a tile has MR rows of queries or weights, or one row. Packed k and v (pack.h) have NR columns (the last
+ * columns of v may be narrower), and their padding is also read. Unpacked k and v are read from the caller's array with
+ * the given row step. Outputs overlap no operand, with one exception: a score may overwrite its bias.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "pack.h" /* only if an editor parses this file by itself */
+#include "pack.h" /* lets an editor parse this file on its own */
 #endif
 
-/* FETCH: prefetch at each step. The steps of narrower register tiles are too short for it to be faster: each would
- * fetch a small part of a cache line. */
+/* FETCH: prefetch at each step. It does not pay for narrower register tiles, whose step covers only a small part of a
+ * cache line. */
 enum { FETCH = NR * sizeof(real) >= 256, LINE_VECTORS = 64 / (VL * sizeof(real)) };
 
 /* Compute s[r][0…vectors * VL) = bias[r][col…] + sum_d q[r][d] k[d][…] for `rows` rows (MR or 1). `rows` and `vectors`
  * are constants. If bias is NULL, sums start at 0.
  *
- * Rows of q are q_step elements apart, rows of s `step`, rows of k k_step: NR if packed, more in the caller's array. w
- * records the magnitude of keys in the caller's array, and is NULL for packed keys. Columns from `there` on, which must
- * be in the last vector, become -infinity. If max is not NULL, update the lane maxima of row r, at max + r * VL, with
- * its results.
+ * Rows of q are q_step elements apart, and rows of s `step` elements. Rows of k are k_step elements apart: NR if
+ * packed, more in the caller's array. For keys in the caller's array, w records the magnitude; for packed keys, w is
+ * NULL. If column `there` is in the last vector, set columns from `there` on to -infinity. If max is not NULL, update
+ * the lane maxima of row r at max + r * VL.
  *
- * Prefetch a 16th of the panel at `ahead`: the groups of a block prefetch the next panel together. In the caller's
- * array, prefetch the whole panel. If `pairs` is set, each element of q and k is a pair of bf16, and dim counts
- * pairs. */
+ * Prefetch a 16th of the panel at `ahead`, because the 16 groups of a block together prefetch the next panel. In the
+ * caller's array, prefetch the whole panel. If `pairs` is set, each element of q and k is a pair of bf16, and dim is
+ * the number of pairs. */
 static inline __attribute__((always_inline)) void sum_rows(bool pairs, int rows, int vectors, const real *q,
                                                            int64_t q_step, const real *k, int64_t k_step, int64_t dim,
                                                            const real *const *bias, int64_t col, real *s, int64_t step,
@@ -105,9 +105,8 @@ static inline void score_tile(const real *q, int64_t q_step, const real *k, int6
 }
 
 /* Compute o[r][0…width) = o[r][…] * alpha[r] + sum over n keys of w[r][j] v[j][…]. The width is NVW vectors. AT is the
- * index of w[r][j], because weights are stored by row or by column (transposed). Rows of v are V_STEP elements apart,
- * packed or in the caller's array (UNPACKED). In the caller's array, prefetch the row AHEAD rows later, and past the
- * last row the values from `ahead` on. */
+ * index of w[r][j]; transposed_tile reads weights stored by column. Rows of v are V_STEP elements apart. If UNPACKED is
+ * set, v is the caller's array: prefetch the row AHEAD rows later, or the values at `ahead` if there is no such row. */
 #define VALUE_TILE(NAME, NVW, ROWS, AT, V_STEP, UNPACKED)                                                              \
     static inline void NAME##_##NVW(const real *w, int64_t w_step, int64_t n, const real *v, int64_t v_step, real *o,  \
                                     int64_t o_step, const real *alpha, const real *ahead)                              \
@@ -168,7 +167,7 @@ VALUE_TILE(single_tile, 4, 1, j, v_step, 1)
 _Static_assert(ROW_VECTORS <= 4, "value_tile has up to 4 vectors");
 
 #if !RPI_F64
-/* Run single_tile for f16 or bf16 values in the caller's array. */
+/* Do the work of single_tile for f16 or bf16 values in the caller's array. */
 static inline __attribute__((always_inline)) void halves_rows(int vectors, rp_dtype dtype, const real *w, int64_t n,
                                                               const uint16_t *v, int64_t v_step, real *o, real alpha)
 {
@@ -205,7 +204,7 @@ HALVES_TILE(3)
 HALVES_TILE(4)
 #endif
 
-/* Call NAME_n for a tile of `width` channels, which are n vectors: NR channels, or the rest. */
+/* Call NAME_n for a tile of `width` channels, where n is the number of vectors in `width`. */
 #define BY_WIDTH(NAME, width, ARGUMENTS)                                                                               \
     do                                                                                                                 \
         switch ((width) / VL) {                                                                                        \
@@ -219,9 +218,10 @@ HALVES_TILE(4)
 static const real ones[8] = {1, 1, 1, 1, 1, 1, 1, 1};
 _Static_assert(MR <= 8, "ones has a factor for each row");
 
-/* Compute o[MR rows][pad_v] = o * alpha + w v for columns [j0, j1) of w, summed SUM_KEYS at a time from zero. Column j
- * of w belongs to key first + j of the packed values, whose columns have pad_keys keys. Prefetch the part of the next
- * SUM_KEYS values that is assigned to group g of the block; -1: no prefetch. */
+/* Compute o[MR rows][pad_v] = o * alpha + w v for columns [j0, j1) of w. Sum SUM_KEYS columns from zero, add the sum to
+ * o, and continue with the next SUM_KEYS. Column j of w belongs to key first + j of the packed values, whose columns
+ * have pad_keys keys. Prefetch one 16th of the next SUM_KEYS values: part g, for group g of the block. If g is -1, do
+ * not prefetch. */
 static void add_values(const real *w, int64_t w_step, int64_t j0, int64_t j1, const real *v, int64_t first,
                        int64_t pad_keys, real *o, int64_t pad_v, const real *alpha, int64_t g)
 {
@@ -237,7 +237,7 @@ static void add_values(const real *w, int64_t w_step, int64_t j0, int64_t j1, co
     }
 }
 
-/* Compute o[MR rows][pad_v] += w^T v: rows of o belong to columns of w, and sums run over rows [i0, i1) of w. v is
+/* Compute o[MR rows][pad_v] += w^T v, summed over rows [i0, i1) of w and v. Row r of o belongs to column r of w. v is
  * packed as columns of pad_rows rows. */
 static void add_transposed(const real *w, int64_t w_step, int64_t i0, int64_t i1, const real *v, int64_t pad_rows,
                            real *o, int64_t pad_v)

@@ -1,11 +1,11 @@
-/* kernels/rotate_rows.h -- RoPE on a row of queries, keys or gradients. Keys are rotated when they are packed
+/* kernels/rotate_rows.h -- apply RoPE to a row of queries, keys or gradients. Keys are rotated when they are packed
  * (pack_panels in pack.h; rotated_copies in amx/amx_pack.h and amx_unpacked.h), queries when a block loads them
- * (load_groups in query_block.h; amx/amx_scores.h). Gradients are rotated back: of keys in backward_task.h, of queries
- * in engine/backward.c. sources/rope_tables.c computes the cosines and sines.
+ * (load_groups in query_block.h; amx/amx_scores.h). Gradients are rotated back: dk in backward_task.h, dq in
+ * engine/backward.c. sources/rope_tables.c computes the cosines and sines.
  * Parameters: the vector operations.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "elements.h" /* only if an editor parses this file by itself */
+#include "elements.h" /* lets an editor parse this file on its own */
 #endif
 
 /* Rotate a row in place, with channel x at row[x * step]. Sign -1 rotates back. */

@@ -1,12 +1,12 @@
-/* kernels/scores.h -- the scores of a tile: biases and products, then softcaps and masks. open_tile (key_tile.h) has
- * already evaluated the masks; they are applied here. Independent of how products are computed.
+/* kernels/scores.h -- the scores of a tile: biases plus products, then softcaps and masks. open_tile (key_tile.h)
+ * evaluates the masks; this file applies them. Independent of the backend.
  * Parameters: VL, MR, TILE_KEYS, ROW_STEP.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "fma/fma_forward.h" /* only if an editor parses this file by itself */
+#include "fma/fma_forward.h" /* lets an editor parse this file on its own */
 #endif
 
-/* Set columns [from, to) of a row that are outside [lo, hi) to -infinity. */
+/* In columns [from, to) of a row, set those outside [lo, hi) to -infinity. */
 static void mask_outside(real *s, int64_t from, int64_t to, int64_t lo, int64_t hi)
 {
     static const real steps[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
@@ -19,8 +19,8 @@ static void mask_outside(real *s, int64_t from, int64_t to, int64_t lo, int64_t 
         vf_store(s + j, vf_below(lane, vf_set1((real)(hi - j)), vf_load(s + j), none));
 }
 
-/* Apply a softcap to columns [from, to) of a row. Add the biases `added` after the cap. The scores already contain the
- * biases `masks`. Either may be NULL. A bias of -infinity in either masks its pair: the result is -infinity. */
+/* Apply a softcap to columns [from, to) of a row, and then add the biases `added`. The scores already contain the
+ * biases `masks`. Either may be NULL. If a pair has a bias of -infinity in either, its score becomes -infinity. */
 static void cap_row(real *s, real *slope, double c, const real *added, const real *masks, int64_t from, int64_t to)
 {
     const vf cap = vf_set1((real)c), inverse = vf_set1((real)(1.0 / c)), lowest = vf_set1(-REAL_MAX);
@@ -50,7 +50,7 @@ static void finish_scores(block *k, const tile *t, const real *const *in, const 
     uint8_t *keep = k->keep + r * TILE_KEYS;
     if (d->softcap > 0)
         cap_row(s, k->slope ? k->slope + r * ROW_STEP : NULL, d->softcap, out ? out[r] : NULL, NULL, from, to);
-    if (d->softcap_after > 0) { /* without a softcap before the biases, the scores started from them */
+    if (d->softcap_after > 0) { /* without the other softcap, all biases are in `in` */
         const real *const *biases = d->softcap > 0 ? out : in;
         cap_row(s, k->slope_after ? k->slope_after + r * ROW_STEP : NULL, d->softcap_after, NULL,
                 biases ? biases[r] : NULL, from, to);
@@ -68,15 +68,15 @@ static void finish_scores(block *k, const tile *t, const real *const *in, const 
     }
 }
 
-/* Compute the finished scores of the tile in k->s, and the largest score of each row in k->tile_max. If keys is NULL,
- * use the caller's unpacked keys, and return false if one is non-finite or large. */
+/* Compute the tile's scores in k->s, with softcaps and masks applied, and each row's lane maxima in k->tile_max. If
+ * keys is NULL, use the caller's unpacked keys, and return false if one is non-finite or large. */
 static bool tile_scores(block *k, const tile *t, const void *keys)
 {
     const rpi_call *c = k->c;
     const real *const *in, *const *out;
     k->tile_keys = keys;
     biases_of(k, t, &in, &out);
-    /* register tiles of the FMA backend already mask the columns past the last key */
+    /* the FMA backend's register tiles already mask the columns past the last key */
     const bool finish =
         !keys || (t->edge && !(t->past && !RPI_AMX)) || c->plan->desc.softcap > 0 || c->plan->desc.softcap_after > 0;
     for (int64_t r = 0; r < k->groups * MR; r++)
@@ -85,7 +85,7 @@ static bool tile_scores(block *k, const tile *t, const void *keys)
         key_scores(k, t, keys, in, finish ? NULL : k->tile_max);
     else if (!unpacked_scores(k, t, in))
         return false;
-    /* AMX tiles also compute weights of the padding rows of the last group */
+    /* AMX also computes weights for the padding rows of the last group */
     for (int64_t r = 0; finish && r < (RPI_AMX && !is_single(k) ? k->groups * MR : k->rows); r++) {
         finish_scores(k, t, in, out, r, t->from[r / MR], t->to[r / MR]);
         find_row_max(k, r, t->from[r / MR], t->to[r / MR]);

@@ -1,18 +1,17 @@
-/* kernels/skip.h -- skip tiles of keys whose weights would all be 0. Independent of how products are computed and of
- * schemes by name.
+/* kernels/skip.h -- skip tiles of keys whose weights would all be 0. Independent of the backend; names no scheme.
  * Parameters: VL, NR, BLOCK_ROWS, TILE_KEYS.
  *
  * A score is at most |scale q| |k| plus the largest bias of the rows and keys. If this bound is so far below the
- * running maximum of every row that exp flushes to 0, the keys raise no maximum and add exact zeros, so skipping them
- * changes no bit. A row that sees keys before its own starts its running maximum slightly below the score of its own
- * key, even if no tiles are skipped. Without this start, far keys, which come before the near ones, would always seem
- * to matter. docs/numerics.md has the proof.
+ * running maximum of every row that exp gives 0, the keys raise no maximum and add exact zeros. Skipping them changes
+ * no bit. Far keys are visited before near ones, when the running maximum is still low. Therefore a row with keys in
+ * tiles before its own starts its running maximum slightly below the score of its own key, even if no tiles are
+ * skipped. docs/numerics.md has the proof.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "summary.h" /* only if an editor parses this file by itself */
+#include "summary.h" /* lets an editor parse this file on its own */
 #endif
 
-/* Return a bound on the relative rounding errors of scores, their bounds and norms, added up. */
+/* Return a bound on the total relative rounding error of scores, their bounds and norms. */
 static inline double slack(const rpi_call *c)
 {
     return 0x1p-12 + 8 * (double)(c->plan->desc.dim_k + 16) * (RPI_F64 ? 0x1p-53 : 0x1p-24);
@@ -43,9 +42,9 @@ static double rows_dot(const rpi_view *a, const void *from_a, const rpi_view *b,
     return sum;
 }
 
-/* Return an upper bound of the norm of a row, up to the slack. It is too large to be moderate, infinite or NaN if an
- * element is non-finite or large. The bound includes 2 REAL_TINY for each element, because squares below REAL_TINY are
- * flushed to 0. */
+/* Return an upper bound of the norm of a row, up to the slack. If an element is non-finite or large, the result is
+ * above RPI_MODERATE, infinite or NaN. The bound includes 2 REAL_TINY for each element, because squares below REAL_TINY
+ * are flushed to 0. */
 static double row_norm(const rpi_view *v, const void *row, int64_t width)
 {
     return sqrt(rows_dot(v, row, v, row, width) + 2 * (double)width * (double)REAL_TINY);
@@ -79,9 +78,9 @@ static void find_norms(block *k)
 }
 
 /* Return a lower bound on the score of row r with its own key, j = k->position[r], from which the running maximum may
- * start. Return -infinity (no early start) if the row does not see key j, if j is in the row's first tile, if the bias
- * of key 0 is not more than rpi_exp_limit below that of key j, or if the bound is not moderate. The result depends only
- * on the row. */
+ * start. Return -infinity (start as usual) if key j is masked or in the row's first tile, if the bias of key 0 is not
+ * at least rpi_exp_limit below the bias of key j, or if the bound is not moderate. The result depends only on the row.
+ * */
 static real start_of(const block *k, int64_t r)
 {
     const rpi_call *c = k->c;
@@ -134,8 +133,8 @@ static void start_rows(block *k, real sink)
         start_row(k, r, sink);
 }
 
-/* Return the maximum over the block's rows of |q| `norm` - running maximum, where the product is limited by the
- * softcap. In the backward pass, use the largest |q| and the smallest lse of the block. */
+/* Return the largest |q| `norm` - running maximum over the block's rows, with the product limited by the softcap. In
+ * the backward pass, use the largest |q| and the smallest lse of the block. */
 static double rows_above(const block *k, real norm)
 {
     const double softcap = k->c->args->desc.softcap,
@@ -157,8 +156,7 @@ static double rows_above(const block *k, real norm)
     return (double)max_above;
 }
 
-/* Return true if all weights of the block's rows for keys j0 … j1-1 would be flushed to 0. The norms of these keys are
- * at most `norm`. */
+/* Return true if keys j0 … j1-1, whose norms are at most `norm`, would get the weight 0 in all rows of the block. */
 static bool norm_is_far(const block *k, real norm, int64_t j0, int64_t j1)
 {
     const rpi_call *c = k->c;
@@ -179,8 +177,8 @@ static bool is_far(const block *k, int64_t j0, int64_t j1)
     return norm_is_far(k, norm, j0, j1);
 }
 
-/* For few queries, return true if all weights for keys j0 … j1-1 would be flushed to 0. Use the caller's key_norms, so
- * that the keys need not be read. */
+/* Return true if keys j0 … j1-1 would get the weight 0 in all rows, for decoding. Use the caller's key_norms, so that
+ * the keys need not be read. */
 static bool is_far_unread(block *k, int64_t g, int64_t j0, int64_t j1, real sink)
 {
     double norm = 0;
@@ -195,8 +193,8 @@ static bool is_far_unread(block *k, int64_t g, int64_t j0, int64_t j1, real sink
     return norm_is_far(k, (real)norm, j0, j1);
 }
 
-/* Add to args->pairs the number of pairs of a tile that the rows' intervals allow, and of pairs whose scores are
- * computed (0 if t is NULL). */
+/* Count pairs of a tile: add the number that the rows' intervals allow to args->pairs[0], and the number whose scores
+ * are computed (none if t is NULL) to args->pairs[1]. */
 static void count_pairs(const block *k, const tile *t, int64_t tile0)
 {
     int64_t allowed = 0, computed = 0;
@@ -210,7 +208,7 @@ static void count_pairs(const block *k, const tile *t, int64_t tile0)
     __atomic_fetch_add(&k->c->args->pairs[1], computed, __ATOMIC_RELAXED);
 }
 
-/* Remove panels at both ends of the tile whose weights would all be 0. Return true if no panel remains. */
+/* Remove panels whose weights would all be 0 from both ends of the tile. Return true if no panel remains. */
 static bool narrow_tile(const block *k, tile *t)
 {
     int64_t from = 0, to = rpi_round_up(t->end, NR);
@@ -220,8 +218,8 @@ static bool narrow_tile(const block *k, tile *t)
         to -= NR;
     bool any = false;
     for (int64_t g = 0; g < k->groups; g++) {
-        /* forward: keep the last panel of the first SUM_KEYS columns, because the sum of these columns is rounded
-         * together with the rescaled earlier sum */
+        /* forward: keep at least the last panel of the group's first SUM_KEYS columns, because adding their sum also
+         * rescales and rounds the earlier sum */
         const int64_t last = k->bounds ? TILE_KEYS : (t->from[g] / SUM_KEYS + 1) * SUM_KEYS - NR;
         t->from[g] = rpi_max(t->from[g], rpi_min(from, last));
         t->to[g] = rpi_min(t->to[g], to);

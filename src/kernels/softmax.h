@@ -1,14 +1,14 @@
-/* kernels/softmax.h -- the running softmax of a block (running maximum, sums of weights), and dropout. The largest
- * score of a row is found by score_rows (register_tile.h) while the scores are in registers, or later by find_row_max,
- * as tile_scores (scores.h) chooses. Independent of how scores are computed.
+/* kernels/softmax.h -- the running softmax of a block (running maximum, sums of weights), and dropout. tile_scores
+ * (scores.h) decides whether sum_rows (register_tile.h) finds the largest score of a row while the scores are in
+ * registers, or find_row_max finds it later. Independent of the backend.
  * Parameters: VL, ROW_VECTORS, ROW_STEP.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "tile_biases.h" /* only if an editor parses this file by itself */
+#include "tile_biases.h" /* lets an editor parse this file on its own */
 #endif
 
-/* Store the lane maxima of columns [from, to) of row r in k->tile_max. The largest lane is the largest score. NaN may
- * be ignored. */
+/* Store the lane maxima of columns [from, to) of row r in k->tile_max. The largest lane is the largest score. NaN
+ * scores may be ignored. */
 static void find_row_max(block *k, int64_t r, int64_t from, int64_t to)
 {
     const real *s = k->s + r * ROW_STEP;
@@ -28,8 +28,8 @@ static void find_row_max(block *k, int64_t r, int64_t from, int64_t to)
     vf_store(k->tile_max + r * VL, max[0]);
 }
 
-/* Raise the running maximum of VL rows from r0 on to the largest score of the tile. Write to alpha the factors that
- * rescale sums relative to the old maximum. */
+/* Raise the running maxima of rows r0 … r0+VL-1 to the largest scores of the tile. Write to alpha the factors that
+ * rescale the earlier sums to the new maxima. */
 static void raise_running_max(block *k, int64_t r0, real *alpha)
 {
     const vf before = vf_load(k->running_max + r0);
@@ -49,7 +49,8 @@ static void raise_running_max(block *k, int64_t r0, real *alpha)
     vf_store(alpha + r0, factor);
 }
 
-/* Add up the lanes of sums[r] by a fixed tree, and add the result to the sum of row r0 + r, for r < VL. */
+/* For r < VL, add the lanes of sums[r] in a fixed order (a binary tree), and add the result to the sum of row r0 + r.
+ * */
 static inline void add_sums(block *k, int64_t r0, vf *sums)
 {
     vf_transpose(sums);
@@ -67,7 +68,7 @@ static inline vf score_shift(const block *k, int64_t r)
     return vf_set1(k->running_max[r] == -INFINITY ? 0 : k->running_max[r]);
 }
 
-/* Multiply columns [from, to) of row r by the factors of dropout, 0 or 1 / (1 - dropout). The loop computes rpi_random
+/* Multiply columns [from, to) of row r by their dropout factors, 0 or 1 / (1 - dropout). The loop computes rpi_random
  * for 16 keys at a time. */
 static void apply_dropout(const block *k, const tile *t, int64_t r, int64_t from, int64_t to, real *row)
 {

@@ -1,13 +1,13 @@
-/* kernels/summary.h -- a second pass over the tiles of a block: mean weight by offset, weight received by key, entropy.
- * Independent of how products are computed.
+/* kernels/summary.h -- summaries of the weights, in a second pass over the tiles of a block: weight by offset, weight
+ * by key, and the entropy of each row. Independent of the backend.
  * Parameters: BLOCK_ROWS, TILE_KEYS.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "nonfinite.h" /* only if an editor parses this file by itself */
+#include "nonfinite.h" /* lets an editor parse this file on its own */
 #endif
 
-/* Compute the scores of a tile again, and its final weights from the sums of the rows, which are now known. Add the
- * weights by offset to `profile` and by key to `key_mass`, and add to the entropy of each row. */
+/* Recompute the scores of a tile, and divide by the rows' sums, which are now complete, to get the final weights. Add
+ * each weight to `profile` by its offset and to `key_mass` by its key, and add to the entropy of its row. */
 static void tile_summary(block *k, const tile *t, double *profile, double *key_mass)
 {
     const rp_desc *d = &k->c->args->desc;
@@ -20,7 +20,7 @@ static void tile_summary(block *k, const tile *t, double *profile, double *key_m
         const vf base = vf_set1(k->sum[r] == 0 ? 0 : k->running_max[r]),
                  inverse = vf_set1(k->sum[r] == 0 ? 0 : 1 / k->sum[r]);
         const vf lowest = vf_set1(-REAL_MAX), zero = vf_set1(0);
-        /* x is raised to at least this, where exp(x) is 0, to avoid 0 * -infinity */
+        /* x is raised to at least `low`, where exp(x) is 0, to avoid 0 * -infinity */
         const vf low = vf_set1(RPI_F64 ? -750 : -104);
         vf entropy = vf_set1(0), total = vf_set1(0);
         for (int64_t j = t->from[r / MR]; j < t->to[r / MR]; j += VL) {

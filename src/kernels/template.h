@@ -1,6 +1,6 @@
-/* kernels/template.h -- attention over tiles: the template that each file of src/isa compiles with its vectors, and
- * again for f64. It defines one table, rpi_ops_NAME, with the functions that the engine calls. The templates use
- * engine/call.h and include only each other. They are independent of schemes, masks and instruction sets by name.
+/* kernels/template.h -- attention over tiles: the template of the kernels, which the files of src/isa compile once for
+ * each instruction set and type. It defines one table, rpi_ops_NAME, with the functions that the engine calls. The
+ * templates use engine/call.h and include only each other. They name no scheme, mask or instruction set.
  *
  * Parameters, defined by the file of the instruction set:
  *
@@ -12,67 +12,66 @@
  *
  * block_sizes.h has the sizes of blocks and tiles. Tested: VL 4, 8, 16 in f32 and 2, 4, 8 in f64, NR 8 to 64.
  *
- * A task computes a block of BLOCK_ROWS query rows of one head. It walks over tiles of TILE_KEYS keys:
+ * A task computes blocks of BLOCK_ROWS query rows of one head. For each block, it visits tiles of TILE_KEYS keys:
  *
- *     scores   q k^T. The sums start from the biases, to which each row has a pointer: into a strip, an array, a row of
- *              products, or scratch
- *     softmax  VL rows at a time: maximum, exp, sum; the running maximum rescales earlier sums
- *     values   w v, summed over SUM_KEYS keys from zero, then added to out
+ *     scores   compute q k^T plus biases. Each row has a pointer to its biases (in a strip, an array, a row of
+ *              products, or scratch), from which its sums start
+ *     softmax  for VL rows at a time, raise the running maximum, rescale the earlier sums, compute exp, add the weights
+ *     values   sum w v over SUM_KEYS keys, starting from zero, then add the sum to out
  *
- * Tiles begin at multiples of TILE_KEYS keys from key 0, and a masked pair adds an exact zero. So the bits of a row
- * depend only on its keys and values.
+ * Tiles begin at multiples of TILE_KEYS keys from key 0, and a masked pair adds an exact zero. Therefore the bits of a
+ * row depend only on its keys and values.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "editor.h" /* only if an editor parses this file by itself */
+#include "editor.h" /* lets an editor parse this file on its own */
 #endif
 
 /* The contract of the kernels.
  *
- * Memory   Arrays of scratch and packed arrays begin at a multiple of 64 bytes. If a length is "padded", the padding
- *          is written before it is read. A row of the caller's arrays may begin anywhere. Kernels read it from its
- *          first to its last element and no further, but may prefetch any address. An output overlaps no input unless
- *          the contract says so.
+ * Memory   Scratch arrays and packed arrays begin at a multiple of 64 bytes. If a length is "padded", the padding is
+ *          written before it is read. A row of the caller's arrays may begin at any address. Kernels read nothing
+ *          before its first or after its last element, but may prefetch any address. An output overlaps no input
+ *          unless this contract says so.
  *
  * Packed   by fma  keys    [panel of NR keys][Dk][NR], rotated
  *                  values  [columns of NR channels][Lk padded to NR][NR, or the rest of Dv padded to VL]
  *          by amx  keys    [16 keys][chunk of 32 channels][component][16 x 16 pairs], rotated
  *                  values  [chunk of 32 keys][16 channels][component][16 x 16 pairs]
- *          Keys and values from Lk up to the next multiple of COLUMN_STEP are 0. fma packs a non-finite or large key
- *          unchanged, amx packs it as 0. Both pack a value that is not finite as 0; amx also a value above MAX_VALUE.
- *          The byte of a panel in large_k is 1 if it has such a key, the byte of a value in large_v if
- *          it is such a value.
+ *          Keys and values from Lk up to the next multiple of COLUMN_STEP are 0. A non-finite or large key sets the
+ *          byte of its panel in large_k to 1; fma packs the key unchanged, amx packs it as 0. Both backends pack a
+ *          non-finite value as 0 and set its byte in large_v to 1; amx does this also for values above MAX_VALUE.
  *
  * Block    queries  k->q [BLOCK_ROWS][Dk padded to VL], scaled and rotated; padding rows of the last group are 0
  *          scores   k->s [BLOCK_ROWS][ROW_STEP], later the weights; columns [t->from, t->to) of a row's group are
  *                   written, all others are undefined
- *          biases   in[r] inside the softcap, out[r] outside it; the same columns are read
- *          sums     k->o [BLOCK_ROWS][Dv padded to VL], k->sum, k->running_max: over the tiles so far
+ *          biases   in[r] is added before the softcap, out[r] after it; the same columns are read
+ *          sums     k->o [BLOCK_ROWS][Dv padded to VL], k->sum and k->running_max cover the tiles so far
  *
- * Functions of the table. A worker runs each with scratch of scratch_size, decode_size or backward_size bytes.
- *   pack           pack panels [panel0, panel1) of a kv head: keys, values, and their bytes of large_k and large_v
+ * Functions of the table. Each worker has scratch of scratch_size, decode_size or backward_size bytes.
+ *   pack           pack keys and values of panels [panel0, panel1) of a kv head, and set large_k and large_v
  *   attend         write rows [row0, row1) of out, lse and entropy of a head whose kv head is packed; add to `partial`
  *   attend_heads   pack each kv head into the worker's slot of the packed heads, then compute all its rows
  *   decode_scores  write the scores of one tile, and the largest score of each row
- *   decode_values  write the sums of the tile's weights and of each SUM_KEYS weighted values, once all scores exist
+ *   decode_values  write the sums of one tile's weights and weighted values; runs once all scores are written
  *   decode_merge   add the sums of a head in order, and write its rows of out and lse
- *   decode_heads   run all three steps for kv heads whose keys are one tile
+ *   decode_heads   run all three steps for kv heads whose keys fit into one tile
  *   backward       write dk and dv of BACKWARD_KEYS keys of a kv head; add to dq and to the sums of the terms in the
  *                  order of the tickets
  *
- * A backend (fma or amx) defines all functions below, and is independent of the other one.
+ * Each backend (fma or amx) defines all functions below and uses nothing of the other backend.
  *   key_bytes, value_bytes   return the size of a packed key or value
- *   pack_keys, pack_values   pack n rows from j0 on; j0 is a multiple of NR, n of COLUMN_STEP; rows may be past Lk
+ *   pack_keys, pack_values   pack rows j0 … j0+n-1, which may be past Lk; j0 is a multiple of NR, n of COLUMN_STEP
  *   values_in_place          return the caller's values of a kv head if they need no packing, else NULL
  *   load_queries             load the block's queries in the backend's layout, and also as rows if a source multiplies
  *                            them or one is non-finite or large
- *   key_scores               compute k->s = in + q k^T; in NULL: 0. in[r] may point into k->sum_in, which may be
- *                            overwritten. If max is not NULL, store VL lane maxima of each row there, which may ignore
- *                            NaN and masks
- *   weigh_tile               turn k->s into weights, stored in k->s if `kept`; k->sum += their sums;
- *                            o = o * alpha + w v
+ *   key_scores               compute k->s = in + q k^T; if in is NULL, k->s = q k^T. May overwrite k->sum_in, into
+ *                            which in[r] may point. If max is not NULL, store VL lane maxima of each row there; they
+ *                            may ignore NaN and masks
+ *   weigh_tile               turn the scores k->s into weights w, add them to k->sum, and compute
+ *                            o = o * alpha + w v. If `kept` is set, store the weights in k->s
  *   unpacked_pays            return true if reading keys and values from the caller's arrays is faster than packing
- *   unpacked_scores          compute key_scores of one group from the caller's keys, if unpacked_pays. Return false if
- *                            a key is non-finite or large; k->s is then undefined
+ *   unpacked_scores          if unpacked_pays, do the work of key_scores for one group with the caller's keys. Return
+ *                            false if a key is non-finite or large; k->s is then undefined
  *   products_layout          lay out scratch of a backward task; products_begin packs its keys and values, products_end
  *                            leaves dk and dv in w
  *   load_dout                load the block's rows of dout

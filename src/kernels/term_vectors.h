@@ -1,20 +1,20 @@
-/* kernels/term_vectors.h -- products of term vectors with the block's queries (RUN) and with the tile's keys (KEYS);
- * the index of the entry or vector of each pair. Independent of terms by name.
+/* kernels/term_vectors.h -- products of a term's vectors with the block's queries (RUN) or the tile's keys (KEYS); the
+ * index of each pair's entry or vector. Names no term.
  * Parameters: MR, NR, TILE_KEYS, WINDOW_VECTORS.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "key_tile.h" /* only if an editor parses this file by itself */
+#include "key_tile.h" /* lets an editor parse this file on its own */
 #endif
 
-/* Return the index of the vector of row r and the tile's first key, before clamping. */
+/* Return the index of the vector for row r and the tile's first key, before clamping. */
 static inline int64_t vector_of(const block *k, const rpi_vectors *v, const tile *t, int64_t r)
 {
     return t->tile0 - (v->product->without_q_offset ? row_of(k, r) : k->position[r]) - v->first;
 }
 
 /* Ensure that the window of source n has the products of the block's queries with vectors [low, high). Without an
- * index, each row of products is padded by TILE_KEYS on both sides with its first and last product (or zeros). A row of
- * a tile then reads consecutive products even where its offsets are clamped. */
+ * index, pad each row of products by TILE_KEYS on both sides with its first and last product (or zeros). A row of a
+ * tile can then read consecutive products even where its offsets are clamped. */
 static void ensure_products(block *k, int32_t n, int64_t low, int64_t high)
 {
     window *w = &k->vec[n];
@@ -47,8 +47,8 @@ static inline int64_t delta_of(const block *k, const tile *t, int64_t r)
     return t->tile0 - k->position[r];
 }
 
-/* Set k->index to the entry or vector of row r for each key of the tile, from q_at and k_at. It is -1 if the pair has
- * none (a class token's bias then comes from the definition). */
+/* Set k->index[j] to the entry or vector of row r and key j of the tile, computed from q_at and k_at. It is -1 if the
+ * pair has none (a class token's bias then comes from the definition). */
 static void find_index(block *k, const rpi_indices *s, const tile *t, int64_t r, int64_t real_keys)
 {
     const int64_t keys = k->b * s->k_step + t->tile0, query = k->b * s->q_step + row_of(k, r);
@@ -80,17 +80,16 @@ static void find_index(block *k, const rpi_indices *s, const tile *t, int64_t r,
         k->index[j] = (int32_t)rpi_max(k->index[real_keys - 1], 0);
 }
 
-/* Minimum, maximum and step of k_int for each chunk of INDEX_KEYS keys of a tile. The index of a pair is k_int - q_int,
- * so one set of chunks serves all queries. */
+/* The minimum, maximum and step of k_int in each chunk of INDEX_KEYS keys of a tile. They serve all queries, because
+ * the index of a pair is k_int - q_int. */
 enum { INDEX_KEYS = 16 };
 typedef struct key_chunks {
     int32_t low[TILE_KEYS / INDEX_KEYS], high[TILE_KEYS / INDEX_KEYS];
-    int step[TILE_KEYS /
-             INDEX_KEYS]; /* 1 or -1: the difference between all consecutive keys; 0: the differences vary */
+    int step[TILE_KEYS / INDEX_KEYS]; /* difference of consecutive keys if it is 1 or -1 throughout, else 0 */
 } key_chunks;
 
-/* Compute the chunks of a tile. Return false if a k_at is NaN or not an integer. Also return false in f64, so that the
- * compiler omits the code that uses chunks. */
+/* Compute the chunks of a tile. Return false if a position is NaN or not an integer. Always return false in f64, so
+ * that the compiler drops the code that uses chunks. */
 static bool find_chunks(const block *k, const rpi_indices *s, const tile *t, key_chunks *to)
 {
     const int64_t keys = rpi_min(t->end, k->c->args->desc.len_k - t->tile0);
@@ -111,8 +110,8 @@ static bool find_chunks(const block *k, const rpi_indices *s, const tile *t, key
     return true;
 }
 
-/* Find the range [*low, *high) of entries that rows [r0, r1) of the block use in the tile. If chunks is NULL, it is all
- * entries. */
+/* Find the range [*low, *high) of entries that rows [r0, r1) of the block use in the tile. If chunks is NULL, return
+ * all entries. */
 static void find_reach(const block *k, const rpi_indices *s, const key_chunks *chunks, const tile *t, int64_t r0,
                        int64_t r1, int64_t *low, int64_t *high)
 {
@@ -135,8 +134,8 @@ static void find_reach(const block *k, const rpi_indices *s, const key_chunks *c
     *high = rpi_clamp((int64_t)key_high - q_low, 0, s->count - 1) + 1;
 }
 
-/* Compute the products that the tile reads by the index of source n, unless they exist. In the forward pass a block
- * visits many tiles, so compute the products with all vectors. */
+/* Ensure that the window of source n has the products that this tile uses by index. In the forward pass a block visits
+ * many tiles, so compute the products with all vectors. */
 static void ensure_gathered(block *k, int32_t n, const tile *t)
 {
     const rpi_run *run = &k->c->source[n].run;
@@ -147,7 +146,7 @@ static void ensure_gathered(block *k, int32_t n, const tile *t)
     ensure_products(k, n, low, high);
 }
 
-/* Compute to = add + the entries of row r. No index may need clamping. If add is NULL, copy the entries. */
+/* Look up the entries of row r, add `add` unless it is NULL, and store the sums in `to`. No index may need clamping. */
 static void gather_unclamped(const block *k, const rpi_indices *s, const tile *t, int64_t r, const real *entry,
                              const real *add, real *to)
 {
@@ -161,14 +160,14 @@ static void gather_unclamped(const block *k, const rpi_indices *s, const tile *t
             vf_store(to + j, vf_gather(from, key + j));
 }
 
-/* Return a pair with the query of row r, to pass to the definition of the source's term. */
+/* Return a pair for the query of row r, to pass to the definition of the source's term. The caller sets its key. */
 static rpi_pair pair_of_row(const block *k, const rpi_source *s, int64_t r)
 {
     return rpi_pair_of(k->c->args, s->term, k->b, k->h, row_of(k, r));
 }
 
-/* Compute the product of each pair's vector with its unrotated key. In a register tile, each row starts one vector
- * earlier than the row above. */
+/* Compute the product of each pair's vector with the pair's unrotated key. Each row of a register tile starts one
+ * vector earlier than the row before it. */
 static void key_products(block *k, const rpi_keys *s, const tile *t, const real **rows, real *scratch)
 {
     const rpi_call *c = k->c;

@@ -1,12 +1,12 @@
-/* kernels/tile_biases.h -- the biases of a tile, as a pointer for each row. Independent of schemes by name: the kind of
- * a source decides how they are computed.
+/* kernels/tile_biases.h -- the biases of a tile: for each row, a pointer to its biases. Names no scheme: the kind of a
+ * source decides how its biases are computed.
  * Parameters: BLOCK_ROWS, ROW_STEP, VL.
  *
- * Contract: whole panels of the columns that a row's group computes may be read from the row's pointer. Strips, tables
- * and scratch have enough padding; rows of the caller's arrays that end sooner are copied.
+ * Contract: kernels may read whole panels from the pointer of a row, for all columns that the row's group computes.
+ * Strips, tables and scratch have enough padding. A row of the caller's array that ends within a panel is copied.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "term_vectors.h" /* only if an editor parses this file by itself */
+#include "term_vectors.h" /* lets an editor parse this file on its own */
 #endif
 
 /* Round n biases like rpi_round_bias. */
@@ -32,7 +32,7 @@ static void biases_to(real *to, const double *from, int64_t n)
         to[j] = (real)rpi_round_bias(from[j], sizeof(real));
 }
 
-/* Set rows[r] to the products of the query of row r with vectors by offset. */
+/* Set rows[r] to the products of row r's query with the vectors of its offsets. */
 static void run_rows(block *k, const tile *t, int32_t n, const real **rows)
 {
     const window *w = &k->vec[n];
@@ -53,7 +53,7 @@ static void strip_rows(const block *k, const tile *t, const rpi_strip *s, const 
         rows[r] = strip + (delta_of(k, t, r) - low);
 }
 
-/* Set rows[r] of all rows to the products of the keys with the single vector. */
+/* Set rows[r], for every row, to the products of the keys with the source's single vector. */
 static void column_rows(const block *k, const tile *t, const rpi_column *s, const real **rows)
 {
     const rpi_call *c = k->c;
@@ -62,15 +62,15 @@ static void column_rows(const block *k, const tile *t, const rpi_column *s, cons
         rows[r] = (const real *)s->product + (k->kv * per_kv + k->h % per_kv) * c->pad_k + t->tile0;
 }
 
-/* Set rows[r] to the address of row r in a table of all pairs. */
+/* Set rows[r] to the address of row r in the source's table, which has a bias for each pair. */
 static void table_rows(const block *k, const tile *t, const void *table, const real **rows)
 {
     for (int64_t r = 0; r < k->groups * MR; r++)
         rows[r] = (const real *)table + (k->h * k->c->args->desc.len_q + row_of(k, r)) * k->c->pad_k + t->tile0;
 }
 
-/* Write the biases of row r, looked up by index, to `to`: entries of a GATHER, or products of the row with vectors of a
- * RUN. */
+/* Look up the biases of row r by index, and write them to `to`. They are entries (GATHER) or products of the row's
+ * query with vectors (RUN). */
 static void gather_row(block *k, const tile *t, const rpi_source *s, const rpi_indices *index, int64_t r,
                        const real *entry, real *to)
 {
@@ -78,7 +78,7 @@ static void gather_row(block *k, const tile *t, const rpi_source *s, const rpi_i
     const int64_t keys = rpi_min(t->end, c->args->desc.len_k - t->tile0);
     find_index(k, index, t, r, keys);
     for (int64_t j = 0; j < keys && index->has_masked; j++)
-        if (k->index[j] < 0) { /* read entry 0 for now; it is replaced below by 0 or by the bias of the definition */
+        if (k->index[j] < 0) { /* gather entry 0 for now; below, replace it by 0 or the definition's bias */
             k->index[j] = 0;
             k->keep_scratch[j] = 1;
         } else {
@@ -98,7 +98,7 @@ static void gather_row(block *k, const tile *t, const rpi_source *s, const rpi_i
         to[j] = 0;
 }
 
-/* Write the biases of row r to `to`. Call `row` of the scheme if it exists, else the definition for each pair, which
+/* Write the biases of row r to `to`. Call the scheme's `row` if by_row is set, else the definition of each pair, which
  * reads arrays of any type. */
 static void define_row(block *k, const tile *t, const rpi_source *s, int64_t r, real *to)
 {
@@ -144,8 +144,8 @@ static void array_rows(const block *k, const tile *t, const rpi_view *v, const r
     }
 }
 
-/* Set rows[r] to the biases of source n in row r. Biases that are not in memory as rows are written to scratch
- * [BLOCK_ROWS][ROW_STEP]. */
+/* Set rows[r] to the biases of source n in row r. If memory does not already contain them as rows, write them to
+ * scratch [BLOCK_ROWS][ROW_STEP]. */
 static void source_rows(block *k, const tile *t, int32_t n, const real **rows, real *scratch)
 {
     const rpi_source *s = &k->c->source[n];
@@ -189,7 +189,7 @@ static void source_rows(block *k, const tile *t, int32_t n, const real **rows, r
 }
 
 /* Compute total[r][…] = a[r][…] + b[r][…]. If the sum of two finite biases overflows (for example finfo.min twice), it
- * stays finite. -infinity plus any bias is -infinity. */
+ * becomes the largest finite value of its sign. -infinity plus any bias is -infinity. */
 static void add_rows(const real **total, const real *const *a, const real *const *b, real *to, int64_t rows,
                      int64_t end)
 {
@@ -207,8 +207,8 @@ static void add_rows(const real **total, const real *const *a, const real *const
     }
 }
 
-/* Compute total[r][…] = a[r][…] + the products of source n by the index of row r. A product of -infinity does not
- * mask. */
+/* Compute total[r][j] = a[r][j] + the product of source n that the index of pair (r, j) selects. A product of -infinity
+ * does not mask. */
 static void add_gathered(block *k, const tile *t, int32_t n, const real **total, const real *const *a, real *to)
 {
     const rpi_run *run = &k->c->source[n].run;
@@ -227,8 +227,8 @@ static void add_gathered(block *k, const tile *t, int32_t n, const real **total,
     }
 }
 
-/* Compute the biases of the tile. The scores start from `in`, and `out` is added after the softcap. Either is NULL if
- * there are no such biases. */
+/* Compute the biases of the tile. Scores start from `in`, and `out` is added after the softcap. *in or *out becomes
+ * NULL if it has no biases. */
 static void biases_of(block *k, const tile *t, const real *const **in, const real *const **out)
 {
     const rpi_call *c = k->c;

@@ -1,12 +1,13 @@
-/* kernels/value_vectors.h -- sum weights by vector, for terms that add vectors to values (VALUES). Independent of terms
- * by name.
+/* kernels/value_vectors.h -- sum the weights for each vector, for terms that add vectors to the values (VALUES). Names
+ * no term.
  * Parameters: MR, SUM_KEYS.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "scores.h" /* only if an editor parses this file by itself */
+#include "scores.h" /* lets an editor parse this file on its own */
 #endif
 
-/* Return the sum of x[from … to). Column j is added in lane j % VL, so that zeros before and after change no bit. */
+/* Return the sum of x[from … to). Column j is added in lane j % VL, so that zeros before `from` or after `to` would not
+ * change a bit. */
 static real range_sum(const real *x, int64_t from, int64_t to)
 {
     vf sum = vf_set1(0);
@@ -23,8 +24,8 @@ static real range_sum(const real *x, int64_t from, int64_t to)
     return vf_sum(sum);
 }
 
-/* Add columns [from, to) of a row x of the tile to the row's sums by vector. The vector of column j is at + j, clamped
- * to [0, R - 1]. `sums` begins with vector `low`. */
+/* Add columns [from, to) of x, a row of the tile, to the row's sums for each vector. Column j uses vector at + j,
+ * clamped to [0, R - 1]. sums[0] is for vector `low`. */
 static void collect_run(const real *x, int64_t from, int64_t to, int64_t at, int64_t R, bool zero_outside, real *sums,
                         int64_t low)
 {
@@ -48,7 +49,7 @@ static void collect_run(const real *x, int64_t from, int64_t to, int64_t at, int
         sums[R - 1 - low] += range_sum(x, outside, to);
 }
 
-/* Add columns [from, to) of a row x to `sums`. k->index has the vector of each column. */
+/* Add columns [from, to) of a row x to `sums`. Column j uses vector k->index[j]. */
 static void collect_gather(const block *k, const real *x, int64_t from, int64_t to, real *sums)
 {
     for (int64_t j = from; j < to; j++)
@@ -56,7 +57,7 @@ static void collect_gather(const block *k, const real *x, int64_t from, int64_t 
             sums[k->index[j]] += x[j];
 }
 
-/* Add the products of the weights by vector and the vectors to out, and reset the weights to zero. */
+/* Multiply the summed weights by their vectors, add the products to out, and reset the sums to zero. */
 static void flush_vector_weights(block *k)
 {
     const rpi_call *c = k->c;
@@ -70,8 +71,8 @@ static void flush_vector_weights(block *k)
     w->low = w->high = 0;
 }
 
-/* Sum the weights of the tile by vector. If all vectors fit into the window, keep the sums until the end of the row.
- * Otherwise add each tile's sums to out, with a window that begins at a multiple of SUM_KEYS, so that the order of
+/* Sum the weights of the tile for each vector. If all vectors fit into the window, keep the sums until the end of the
+ * row. Otherwise add each tile's sums to out. Such a window begins at a multiple of SUM_KEYS, so that the order of
  * additions depends only on the row. */
 static void add_vector_weights(block *k, const tile *t)
 {

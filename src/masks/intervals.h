@@ -12,7 +12,8 @@ RPI_INTERVAL(CAUSAL, causal_interval, .info.text = "only keys at or before the q
 
 static void window_interval(const rpi_mask_row *row, int64_t *lo, int64_t *hi)
 {
-    const int64_t far = (int64_t)1 << 61; /* larger than any |position|, so that the sums below do not overflow */
+    const int64_t far =
+        (int64_t)1 << 61; /* larger than any |position|, yet small enough that the sums below do not overflow */
     const int64_t left = row->mask->left, right = row->mask->right;
     if (left >= 0)
         *lo = rpi_max(*lo, row->position - rpi_min(left, far));

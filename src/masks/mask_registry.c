@@ -1,4 +1,4 @@
-/* masks/mask_registry.c -- the masks, and their registry, which is generated from masks.def. Independent of terms and
+/* masks/mask_registry.c -- compile the masks, and build their registry from masks.def. Independent of terms and
  * kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "mask.h"
@@ -46,7 +46,7 @@ const char *rp_mask_name(rp_mask_kind kind)
     return m ? m->info.name : NULL;
 }
 
-/* An array may omit leading axes, and may have length 1 on any axis. */
+/* The given array may omit leading axes, and any axis may have length 1. */
 bool rpi_mask_array(const rpi_mask_entry *mask_entry, const rp_desc *desc, rpi_shape *shape)
 {
     const struct {
@@ -69,8 +69,7 @@ rp_status rpi_mask_check(const rp_desc *desc, const rp_mask *mask, int32_t n)
 {
     const rpi_mask_entry *m = rpi_mask_entry_of(mask->kind);
     if (!m)
-        return rpi_fail(RP_E_ARG, "masks[%d].kind is %d, which is not a mask; use a value of rp_mask_kind", (int)n,
-                        (int)mask->kind);
+        return rpi_fail(RP_E_ARG, "masks[%d].kind is %d; it must be a value of rp_mask_kind", (int)n, (int)mask->kind);
     for (const rp_mask_param *p = m->params; p && p->key; p++) {
         int64_t value;
         memcpy(&value, (const char *)mask + p->offset, sizeof value);
@@ -81,7 +80,7 @@ rp_status rpi_mask_check(const rp_desc *desc, const rp_mask *mask, int32_t n)
                                                   p->key, (long long)value, (long long)p->min, (long long)p->max);
     }
     if (m->info.same_lengths && desc->len_q != desc->len_k)
-        return rpi_fail(RP_E_SHAPE, "masks[%d] needs equal numbers of queries and keys: there are %lld and %lld",
+        return rpi_fail(RP_E_SHAPE, "masks[%d]: there are %lld queries and %lld keys; their numbers must be equal",
                         (int)n, (long long)desc->len_q, (long long)desc->len_k);
     return RP_OK;
 }

@@ -1,5 +1,5 @@
-/* masks/pairs.h -- masks that decide pair by pair: keys, pairs, segments. mask.h describes how to add one. Independent
- * of terms and kernels.
+/* masks/pairs.h -- masks that are not intervals and decide pair by pair: keys, pairs, segments. mask.h describes how to
+ * add one. Independent of terms and kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 
 /* Clear keep[n] if element at + n * step is zero. */
@@ -38,6 +38,6 @@ static void segments_keep(const rpi_mask_row *row, int64_t j0, int64_t count, ui
         keep[n] &= rpi_integer(a->data, a->dtype, rpi_index(a, row->b, j0 + n, 0, 0)) == own;
 }
 
-/* Terms need no change for segments: the offset within a segment is the same if positions restart or not. */
+/* Terms need no change for segments: an offset within a segment is the same whether or not positions restart. */
 RPI_PAIRS(SEGMENTS, segments_keep, .info.axes = "B, Lk", .info.holds = RP_MASK_LABELS, .info.same_lengths = 1,
           .info.text = "labels of packed sequences; a token attends only to its own sequence")

@@ -1,5 +1,5 @@
-/* problem/ops.h -- the operations of an instruction set: sizes of its tiles, and its kernels, which kernels/template.h
- * specifies. Includes only the public header.
+/* problem/ops.h -- the operations of an instruction set: the sizes of its tiles, and its kernels. kernels/template.h
+ * has their contract. Includes only the public header.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_OPS_H
 #define RELPOS_OPS_H
@@ -16,15 +16,15 @@ typedef struct rpi_ops {
     int32_t tile_keys, sum_keys; /* keys in a tile; keys summed before each addition to out */
     int32_t backward_keys;       /* keys in a task of the backward pass */
     int32_t real;                /* bytes of an element in arithmetic: 4 or 8 */
-    bool amx;                    /* the AMX backend: products of bf16 tiles */
-    bool pairs;                  /* scores of bf16 are computed from pairs of products, with the same bits */
-    int64_t (*scratch_size)(const rpi_call *c); /* bytes, or RPI_TOO_LARGE; so are decode_size and backward_size */
-    int64_t (*key_bytes)(const rp_plan *plan), (*value_bytes)(const rp_plan *plan); /* of a packed key or value */
+    bool amx;                    /* true for the AMX backend, which multiplies bf16 tiles */
+    bool pairs;                  /* scores of bf16 arrays are computed from pairs of products, with the same bits */
+    int64_t (*scratch_size)(const rpi_call *c); /* sizes are in bytes, or RPI_TOO_LARGE */
+    int64_t (*key_bytes)(const rp_plan *plan), (*value_bytes)(const rp_plan *plan); /* bytes of a packed key or value */
     void (*pack)(const rpi_call *c, int64_t kv, int64_t panel0, int64_t panel1, int32_t worker);
     void (*attend)(const rpi_call *c, int64_t b, int64_t h, int64_t row0, int64_t row1, double *partial,
                    int32_t worker);
     void (*attend_heads)(const rpi_call *c, int64_t kv0, int64_t kv1, int32_t worker);
-    /* decode_rows: largest number of queries that run tile by tile; decode_tile: bytes of the results of a tile */
+    /* decode_rows: the most queries of a decoding call; decode_tile: bytes of the struct decode_tile */
     int32_t decode_rows, decode_tile;
     int64_t (*decode_size)(const rpi_call *c);
     void (*decode_scores)(const rpi_call *c, int64_t kv, int64_t tile, int32_t worker);
@@ -33,11 +33,11 @@ typedef struct rpi_ops {
     void (*decode_heads)(const rpi_call *c, int64_t kv0, int64_t kv1, int32_t worker);
     int64_t (*backward_size)(const rpi_call *c);
     void (*backward)(const rpi_call *c, int64_t kv, int64_t key_block, int32_t worker);
-    double (*peak)(int64_t rounds);     /* run multiply-adds on one thread; return their number */
-    double (*amx_peak)(int64_t rounds); /* the same with bf16 on AMX tiles; NULL: no AMX */
+    double (*peak)(int64_t rounds);     /* run multiply-adds on one thread, return their number */
+    double (*amx_peak)(int64_t rounds); /* like peak, with bf16 on AMX tiles; NULL without AMX */
 } rpi_ops;
 
-/* Return the operations of an instruction set, or NULL if it is unknown or this machine does not have it. */
+/* Return the operations of an instruction set, or NULL if it is unknown or this machine does not support it. */
 const rpi_ops *rpi_ops_named(const char *name, bool f64);
 
 #endif

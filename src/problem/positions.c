@@ -1,5 +1,5 @@
-/* problem/positions.c -- positions of queries and keys, pairs as the definitions read them, and the keys that a query
- * may attend to. Independent of sources, kernels and the reference.
+/* problem/positions.c -- positions of queries and keys, the pairs passed to definitions, and the keys that a query may
+ * attend to. Independent of sources, kernels and the reference.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "problem.h"
 
@@ -16,7 +16,8 @@ rpi_pair rpi_pair_of(const rpi_args *args, int32_t term, int64_t b, int64_t h, i
                   .i = i,
                   .position = b < args->desc.batch ? rpi_position(args, b, i) : i};
     const int32_t at = s->positions;
-    const bool real = b < args->desc.batch && i < args->desc.len_q; /* false for a row that only identifies a head */
+    const bool real =
+        b < args->desc.batch && i < args->desc.len_q; /* false if b or i only identifies a head and has no query */
     if (real && rpi_takes_positions(s) && p.array[at].data)
         p.at = rpi_at(&p.array[at], b, i, 0, 0);
     else

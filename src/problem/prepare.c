@@ -1,10 +1,10 @@
-/* problem/prepare.c -- data that a call computes once from its arrays: starts of segments, RoPE frequencies, and the
- * prepared data of schemes. Independent of sources, kernels and the reference.
+/* problem/prepare.c -- data that a call computes once from its arrays: starts of segments, RoPE frequencies, and data
+ * of schemes with a `prepare` function. Independent of sources, kernels and the reference.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "problem.h"
 #include <math.h>
 
-/* Find the first token of the segment of each token. */
+/* Find the first token of each token's segment. */
 static void find_segments(const rpi_args *args, const rpi_view *v, int64_t *start)
 {
     const rp_desc *d = &args->desc;
@@ -17,7 +17,7 @@ static void find_segments(const rpi_args *args, const rpi_view *v, int64_t *star
         }
 }
 
-/* Return the largest position + 1 of queries and keys, as RoPE uses them. */
+/* Return 1 + the largest position by which RoPE rotates a query or key. */
 static double longest(const rpi_args *args)
 {
     const rp_desc *d = &args->desc;
@@ -38,7 +38,8 @@ static double longest(const rpi_args *args)
     return max;
 }
 
-/* Add up the memory for rpi_args_prepare; once the arena has memory, set the addresses. */
+/* Lay out the memory of rpi_args_prepare. The first run adds up sizes; once the arena has memory, the second run sets
+ * addresses. */
 static void lay_out(rpi_args *args, const rpi_view *segments)
 {
     const rp_plan *plan = args->plan;

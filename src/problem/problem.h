@@ -1,5 +1,5 @@
-/* problem/problem.h -- one checked call: its plan, its arrays as views, positions, the keys a query may attend to, and
- * sums of gradients. Independent of sources, kernels and the reference.
+/* problem/problem.h -- one checked call: its plan, its arrays as views, its positions, the keys that a query may attend
+ * to, and sums of gradients. Independent of sources, kernels and the reference.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_PROBLEM_H
 #define RPI_PROBLEM_H
@@ -10,7 +10,7 @@
 #include "ops.h"
 #include "terms/term_registry.h"
 
-/* The largest size of positions and lengths. Sums and differences of them fit in 63 bits. */
+/* The largest magnitude of a position or length. Sums and differences of two of them fit in 63 bits. */
 #define RPI_MAX_POSITION ((int64_t)1 << 60)
 
 struct rp_plan {
@@ -19,42 +19,43 @@ struct rp_plan {
     rp_mask masks[RP_MAX_MASKS];
     const rpi_scheme *scheme[RP_MAX_TERMS];         /* scheme of each term */
     const rpi_mask_entry *mask_entry[RP_MAX_MASKS]; /* functions of each mask */
-    rpi_limits bounds;                              /* limits of its calls, set if ops is not NULL */
-    const rpi_ops *ops;                             /* NULL: the reference path */
-    const char *isa;                                /* name of the instruction set; for f64, ops may be another's */
-    int32_t components;                             /* number of bf16 components of an f32 number in AMX products */
-    /* index of the term of that form, for vec of the one inside the softcap; -1: none */
+    rpi_limits bounds;                              /* bounds of the limits of its calls; set if ops is not NULL */
+    const rpi_ops *ops;                             /* NULL for the reference path */
+    const char *isa;    /* name of the instruction set; for f64, `ops` may belong to another one */
+    int32_t components; /* number of bf16 components that represent an f32 number in AMX products */
+    /* index of the term of this form, or -1; vec: only the VEC term inside the softcap */
     int32_t rotate, vec, valvec, sink;
-    int32_t n_tile, n_vec; /* number of TILE terms; number of VEC terms that are biases */
+    int32_t n_tile, n_vec; /* n_tile: number of TILE terms; n_vec: number of VEC terms that are biases */
     bool intervals;        /* some mask or causal term limits rows to intervals of keys */
-    bool mask_keep;        /* some mask needs a byte for each pair, not only intervals */
-    bool mask_keep_rows;   /* such a mask differs between rows */
+    bool mask_keep;        /* some mask is not an interval and needs a byte for each pair */
+    bool mask_keep_rows;   /* some mask of this kind differs between rows */
     bool skips;            /* tiles whose weights are all 0 may be skipped */
 };
 
-/* The checked arrays of one call, and data computed from them once. */
+/* The checked arrays of one call, and the data that is computed once from them. */
 typedef struct rpi_args {
     const rp_plan *plan;
     rp_desc desc; /* description of the plan, with the lengths of this call */
     rpi_view q, k, v, out, lse, weights, profile, key_mass, entropy, q_offset;
-    rpi_view key_norms;        /* [B, Hk, segments of RP_NORM_KEYS keys]; absent: unknown */
-    int64_t *pairs;            /* [2] numbers of pairs allowed and computed; NULL: not counted */
+    rpi_view key_norms;        /* [B, Hk, segments of RP_NORM_KEYS keys]; absent if unknown */
+    int64_t *pairs;            /* [2] numbers of allowed and computed pairs; NULL if not counted */
     rpi_view row_max, log_sum; /* lse as a sum of two numbers, for the backward pass: [B,H,Lq] f64 */
     rpi_view term[RP_MAX_TERMS][RP_MAX_ARRAYS];
     rpi_view mask[RP_MAX_MASKS];
     /* set by rpi_args_prepare */
     double *prepared[RP_MAX_TERMS];
-    int64_t *segment_start;         /* [B][Lk] index of the first token of the segment; NULL: no segments */
-    double *frequency, rope_factor; /* frequency [dim/2] and factor of RoPE */
+    int64_t
+        *segment_start; /* [B][Lk] index of the first token of each token's segment; NULL if there are no segments */
+    double *frequency, rope_factor; /* RoPE's frequencies [dim/2] and its factor */
     rpi_arena memory;
-    const rp_prepared *ready; /* result of rp_prepare; NULL: none */
+    const rp_prepared *ready; /* result of rp_prepare, or NULL */
     bool prepared_only;       /* for rp_prepare: only the arrays of OFFSET and ROTATE terms are set */
 } rpi_args;
 
 /* ---- prepare.c */
 
-/* Compute the data of a call that depend on its arrays: prefix sums, frequencies, segments. rpi_args_free frees
- * them. */
+/* Compute the data of a call that depends on its arrays: prepared data of schemes, frequencies, segments. rpi_args_free
+ * frees it. */
 rp_status rpi_args_prepare(rpi_args *args);
 void rpi_args_free(rpi_args *args);
 
@@ -65,8 +66,8 @@ static inline int64_t rpi_position(const rpi_args *a, int64_t b, int64_t i)
                                  : a->desc.q_offset);
 }
 
-/* Return the largest |lse| that the backward pass accepts as one number. Rounding it changes weights by at most 2^-8 of
- * their size. */
+/* Return the largest |lse| that the backward pass accepts as a single number. Below it, rounding lse changes a weight
+ * by at most a factor of 1 ± 2^-8. */
 static inline double rpi_lse_limit(const rp_desc *d)
 {
     return d->dtype == RP_F64 ? 0x1p44 : 0x1p16;
@@ -77,14 +78,14 @@ double rpi_rope_position(const rpi_args *args, bool key, int64_t b, int64_t n);
 
 /* ---- positions.c */
 
-/* Make a pair of terms[term] for a query; rpi_pair_key sets its key. */
+/* Return a pair for terms[term] and a query; rpi_pair_key then sets its key. */
 rpi_pair rpi_pair_of(const rpi_args *args, int32_t term, int64_t b, int64_t h, int64_t i);
 void rpi_pair_key(const rpi_args *args, rpi_pair *p, int64_t j);
 
-/* Get the interval of keys [*lo, *hi) that query i may attend to: 0 <= *lo <= *hi <= Lk. Masks without intervals are
- * not applied. */
+/* Get the interval of keys [*lo, *hi) that query i may attend to: 0 <= *lo <= *hi <= Lk. Masks that are not intervals
+ * are ignored. */
 void rpi_interval(const rpi_args *args, int64_t b, int64_t i, int64_t *lo, int64_t *hi);
-/* Clear keep[n] if a mask without an interval excludes key j0 + n for query i; 0 <= n < count. */
+/* Clear keep[n], for 0 <= n < count, if a mask that is not an interval excludes key j0 + n for query i. */
 void rpi_mask_keep(const rpi_args *args, int64_t b, int64_t h, int64_t i, int64_t j0, int64_t count, uint8_t *keep);
 
 /* ---- sums.c */
@@ -95,8 +96,8 @@ typedef struct rpi_grads {
     rpi_view term[RP_MAX_TERMS][RP_MAX_ARRAYS];
 } rpi_grads;
 
-/* Sums for the gradients of the arrays of terms, zero at first. There is one for each requested gradient whose bit is
- * set in arrays[term]. Their memory is one block: rpi_arena_free(&sums->memory). */
+/* Sums for the gradients of the terms' arrays. rpi_sums_alloc sets them to zero; it allocates sums for each requested
+ * gradient whose bit is set in arrays[term]. Free them with rpi_arena_free(&sums->memory). */
 typedef struct rpi_term_sums {
     rpi_sums term[RP_MAX_TERMS];
     int64_t elements[RP_MAX_TERMS][RP_MAX_ARRAYS];

@@ -1,5 +1,5 @@
-/* problem/sums.c -- sums in double for the gradients of the terms' arrays, and storing them.
- * engine/reduce.c or the reference fills the sums. Independent of sources, kernels and the reference.
+/* problem/sums.c -- allocate the sums for the gradients of the terms' arrays, in double, and store the results.
+ * engine/reduce.c or the reference computes the sums. Independent of sources, kernels and the reference.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "problem.h"
 #include <string.h>
@@ -18,7 +18,8 @@ rp_status rpi_sums_alloc(rpi_term_sums *sums, const rpi_args *args, const rpi_gr
                 sums->term[n].array[x].len[a] = len;
                 sums->term[n].array[x].stride[a] = len > 1 ? count : 0;
                 if (!rpi_mul(count, len, 1, &count))
-                    return rpi_fail(RP_E_OVERFLOW, "term[%d].%s: its gradient does not fit in 63 bits", (int)n,
+                    return rpi_fail(RP_E_OVERFLOW,
+                                    "term[%d].%s: its gradient does not fit in 63 bits; use smaller sizes", (int)n,
                                     rp_term_array(args->desc.terms[n].kind, x));
             }
             sums->elements[n][x] = count;

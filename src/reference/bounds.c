@@ -1,4 +1,4 @@
-/* reference/bounds.c -- the bound on the error of a row of out. Independent of kernels, except for the block sizes of
+/* reference/bounds.c -- a bound on the error of a row of out. Uses nothing of the kernels except the block sizes of
  * their sums.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "bounds.h"
@@ -8,21 +8,21 @@
 
 /* docs/numerics.md derives these formulas. u = 2^-24. The score of key j is off by at most eta_j:
  *     eta_j = u ((Dk + c) A_j + 2 (|m| + |s_j|) + 4 + 4 T)
- * A_j is the score with every summand taken absolute, m the largest score, T the number of tiles. c counts roundings
- * besides the sum over Dk; the roundings of exp are included. For all scores within these errors, the weight of key j
- * is at most U_j and at least L_j:
+ * A_j is the score computed from absolute values of all summands, m the largest score, T the number of tiles. c counts
+ * roundings outside the sum over Dk. The roundings of exp are included. For all scores within these errors, the weight
+ * of key j is at most U_j and at least L_j:
  *     U_j = 1 / (1 + sum_(i != j) exp(s_i - s_j - eta_i - eta_j))       L_j = the same with + eta_i + eta_j
  * The weight is therefore off by at most a_j = off + u n (w_j + off), off = max(U_j - w_j, w_j - L_j), with n roundings
  * of the sums over keys, and
  *     |error| <= sum a_j |v_j| */
 
-/* The logarithm of a sum of exp(x_j), from which the sum without one summand can be computed. */
+/* The logarithm of a sum of exp(x_j), stored so that one summand can be removed. */
 typedef struct log_sum {
     int64_t at;             /* index of the largest x_j */
     double largest, others; /* largest x_j, and the logarithm of the sum over the others */
 } log_sum;
 
-/* x_j = s_j - largest + sign eta_j; -infinity where masked. Number len_k is the sink. */
+/* The numbers x_j = s_j - largest ± eta_j, or -infinity where masked. Number len_k is the sink. */
 typedef struct shifted {
     const rpi_row *plain, *absolute; /* absolute->score is eta */
     double largest, sink, sink_eta;
@@ -65,7 +65,8 @@ static double without(const log_sum *sum, double x, int64_t j)
     return sum->largest + log(1 + fmax(exp(sum->others - sum->largest) - exp(x - sum->largest), 0));
 }
 
-/* Return a bound on the error of the weight w of number j. `rounding` is the relative error of the sums over keys. */
+/* Return a bound on the error of the weight w of key j (or the sink). `rounding` is the relative error of the sums over
+ * keys. */
 static double weight_error(const shifted *s, const log_sum *sum_low, const log_sum *sum_high, int64_t j, double w,
                            double rounding)
 {
@@ -75,7 +76,7 @@ static double weight_error(const shifted *s, const log_sum *sum_low, const log_s
     const double upper = 1 / (1 + exp(without(sum_low, low, j) - high)),
                  lower = 1 / (1 + exp(without(sum_high, high, j) - low));
     const double off = fmax(fmax(upper - w, w - lower), 0);
-    /* the last term is the rounding of the differences of exponents in double */
+    /* the last term accounts for rounding the differences of exponents in double */
     return off + (w + off) * (rounding + 0x1p-51 * (2 + fabs(low) + fabs(high)));
 }
 
@@ -91,7 +92,7 @@ double rpi_value_size(const rpi_row *r, int64_t j, int64_t x)
     return v * rpi_row_dropout(r, j);
 }
 
-/* Return a bound on |out - exact| for weights that are off by absolute->weight, without the rounding to the type of
+/* Return a bound on |out - exact| if weights are off by up to absolute->weight. It excludes rounding to the type of
  * out. */
 static double out_error(rpi_row *plain, const rpi_row *absolute, int64_t x, double max_eta, double *size)
 {
@@ -111,8 +112,8 @@ static double out_error(rpi_row *plain, const rpi_row *absolute, int64_t x, doub
     return unnormalized <= rpi_max_sum(d) ? error + 2 * (double)d->len_k * 0x1p-126 * (max + 1) : INFINITY;
 }
 
-/* Replace the absolute scores in absolute->score by eta_j, or by infinity if a sum may overflow, and return the
- * largest. */
+/* Replace the absolute scores in absolute->score by eta_j, or by infinity if a sum may overflow. Return the largest
+ * eta_j. */
 static double score_errors(const rpi_row *plain, rpi_row *absolute, double largest, double tiles)
 {
     const rp_plan *plan = plain->plan;
@@ -120,10 +121,10 @@ static double score_errors(const rpi_row *plain, rpi_row *absolute, double large
     const double u = rpi_unit(d);
     const double c = 4 + rpi_tile_roundings(plan, d->dim_k) + 2 * d->n_terms + (plan->rotate >= 0 ? 8 : 0) +
                      (d->softcap > 0 ? 12 : 0) + (d->softcap_after > 0 ? 12 : 0);
-    /* products with vectors are rounded sums, which then start the other sums */
+    /* products with vectors are themselves rounded sums, from which the other sums start */
     const double sums = plan->vec >= 0 || plan->n_vec ? 2 : 1;
     double wide = 0, max = 0;
-    double range = rpi_max_sum(d); /* limit of a score, before the factors of products with vectors */
+    double range = rpi_max_sum(d); /* the largest score without overflow, before the factors of products with vectors */
     int64_t widest = d->dim_k;
     for (int32_t m = 0; m < d->n_terms; m++) {
         const rpi_product *product = plan->scheme[m]->product;
@@ -189,7 +190,7 @@ double rpi_bound_row(rpi_row *plain, rpi_row *absolute, double *bound)
         bound[x] = out_error(plain, absolute, x, max_eta, &size);
         bound[x] += rpi_stored(d) * (size + bound[x]) + (d->dtype == RP_F16 ? 0x1p-25 : 0);
         if (isnan(bound[x]))
-            bound[x] = INFINITY; /* from an infinite bound times a value of 0 */
+            bound[x] = INFINITY; /* an infinite bound times a value of 0 is NaN */
     }
     if (s.sink == -INFINITY)
         return 0;

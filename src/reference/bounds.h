@@ -7,8 +7,8 @@
 #include <float.h>
 #include <math.h>
 
-/* Return the unit of rounding of the arithmetic. For f64 it is doubled, because the reference also computes in f64 and
- * rounds as often as the fast path. */
+/* Return the relative rounding error of one operation of the arithmetic. For f64 it is doubled, because the reference
+ * also computes in f64 and has its own rounding errors. */
 static inline double rpi_unit(const rp_desc *d)
 {
     return d->dtype == RP_F64 ? 0x1p-52 : 0x1p-24;
@@ -20,24 +20,23 @@ static inline double rpi_stored(const rp_desc *d)
     return d->dtype == RP_BF16 ? 0x1p-8 : d->dtype == RP_F16 ? 0x1p-11 : rpi_unit(d);
 }
 
-/* Return a bound on the relative error of a product, besides rounding, if an f32 number is the sum of two bf16. The
- * bound for scores is 3/4 of it, because both components are rounded. The bound for products of weights is 5/4 of it,
- * because one component is truncated. */
+/* Return a bound on the relative error of a product of f32 numbers that are represented by two bf16 each, without the
+ * rounding of sums. For scores, 3/4 of it suffices, because both components are rounded. Products of weights need 5/4
+ * of it, because one component is truncated. */
 static inline double rpi_bf16_error(const rp_desc *d)
 {
     return d->dtype == RP_F32 && d->precision == RP_PRECISION_HIGH ? 0x1p-16 : 0;
 }
 
-/* Return the relative error of products of dout and values on AMX tiles if both are f16. Each is two bf16, of which the
- * second is up to 2^-9 of the number. The product of the second components is omitted. */
+/* Return the relative error of products of dout and values on AMX tiles if both are f16. Each number is the sum of two
+ * bf16. The second is at most 2^-9 of the number, and the product of the second components is omitted. */
 static inline double rpi_f16_error(const rp_plan *plan)
 {
     return plan->desc.dtype == RP_F16 && plan->ops && plan->ops->amx ? 0x1p-18 : 0;
 }
 
-/* Return a bound on the roundings of a sum of `width` products on AMX tiles beyond the `width` of
- * multiply-adds. There are 18 in a chunk of 32, one for each of the six products of a chunk, and 2 for the omitted
- * products. */
+/* Return a bound on how many more roundings a sum of `width` products has on AMX tiles than the `width` roundings of
+ * multiply-adds: 18 in a chunk of 32, one for each of the six products of a chunk, and 2 for the omitted products. */
 static inline double rpi_tile_roundings(const rp_plan *plan, int64_t width)
 {
     if (!plan->ops || !plan->ops->amx)
@@ -45,20 +44,20 @@ static inline double rpi_tile_roundings(const rp_plan *plan, int64_t width)
     return fmax(20 + 6 * ceil((double)width / 32) - fmin((double)width, 20), 0);
 }
 
-/* Return the largest sum of sizes for which no partial sum can overflow. */
+/* Return a limit for the sum of absolute values, up to which no partial sum can overflow. */
 static inline double rpi_max_sum(const rp_desc *d)
 {
     return d->dtype == RP_F64 ? DBL_MAX / 2 : (double)(FLT_MAX / 2);
 }
 
-/* Return the absolute value of channel x of value j, plus that of its vector, times the factor of dropout. */
+/* Return |v| + |vector| for channel x of value j and its vector, times the factor of dropout. */
 double rpi_value_size(const rpi_row *r, int64_t j, int64_t x);
-/* Compute the sizes of the scores of a row whose scores are known. A pair masked by a product of -infinity counts as
- * attended: it has no bound. */
+/* Compute the sizes of the scores of a row whose scores are known. A pair that is masked by a product of -infinity
+ * counts as attended, so its bound is infinite. */
 void rpi_score_sizes(rpi_row *plain, rpi_row *absolute);
 /* Compute the bound of rp_error_bound for one row. `plain` has scores, weights and lse. `absolute` has the sizes of the
- * scores; this function replaces them by bounds on the errors of scores (absolute->score) and of weights
- * (absolute->weight). Return a bound on the error of the sink's weight. */
+ * scores. This function replaces them by bounds on the errors of the scores (absolute->score) and stores bounds on the
+ * errors of the weights (absolute->weight). Return a bound on the error of the sink's weight. */
 double rpi_bound_row(rpi_row *plain, rpi_row *absolute, double *bound);
 
 #endif

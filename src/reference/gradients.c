@@ -1,5 +1,5 @@
-/* reference/gradients.c -- gradients in double by the reference path, and bounds on the errors of the fast path. Shares
- * only definitions with the fast path.
+/* reference/gradients.c -- the reference path's gradients, in double, and bounds on the errors of the fast path's
+ * gradients. Shares only definitions with the fast path.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "bounds.h"
 #include "reference.h"
@@ -8,15 +8,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The sums of gradients for one kv head: dk of the rotated keys and of the plain keys, dv, and the contributions of
- * rows to arrays. */
+/* The sums of gradients for one kv head: dk of the rotated keys and of the unrotated keys, dv, and gradients of the
+ * terms' arrays. */
 typedef struct kv_gradients {
     rpi_row row, size; /* the row, and the same row with absolute values of all summands */
     bool bound;        /* the sums are bounds on errors */
-    double largest;    /* a summand up to this cannot make a sum over keys or rows overflow */
+    double largest;    /* summands up to this size cannot make a sum over keys or rows overflow */
     double *dq_rotated, *dq, *dk_rotated, *dk, *dv;
-    double *ds, *dw; /* [Lk] gradients of the scores after the softcap, and of the weights that multiply values */
-    double *slope_error, *slope_after_error, *size_ds; /* for bounds: errors of the slopes, and |ds| */
+    double *ds, *dw; /* [Lk] gradients of the scores (ds), and weights after dropout (dw) */
+    double *slope_error, *slope_after_error, *size_ds; /* only for bounds: errors of the slopes, and |ds| */
     rpi_term_sums sums;
     rpi_arena memory;
 } kv_gradients;
@@ -26,22 +26,22 @@ static double sized(const kv_gradients *s, double x)
     return s->bound ? fabs(x) : x;
 }
 
-/* Return the size below which kernels treat operands and results as 0. */
+/* Return the magnitude below which kernels treat operands and results as 0. */
 static double tiny(const rp_desc *d)
 {
     return d->dtype == RP_F64 ? DBL_MIN : FLT_MIN;
 }
 
-/* Return a bound on the part of an operand that a kernel may drop: all of it below `least`, and its last components on
- * AMX tiles. */
+/* Return a bound on the part of an operand that a kernel may drop: all of it if it is below `least`, and the last
+ * components on AMX tiles. */
 static double dropped_part(double x, double least)
 {
     const double size = fabs(x);
     return size >= least * 0x1p26 ? 0 : size < 2 * least ? size : 2 * least;
 }
 
-/* Return a bound on the error of adding a times x to a sum, where a is off by `error`, and operands and product may be
- * treated as 0 if tiny. */
+/* Return a bound on the error of adding a times x to a sum. a is off by up to `error`, and tiny operands and products
+ * may be treated as 0. */
 static double rounded_product(const rp_desc *d, double a, double error, double x)
 {
     const double least = tiny(d);
@@ -55,7 +55,7 @@ static double product_error(const kv_gradients *s, double a, double error, doubl
     return (a + error) * fabs(x) <= s->largest ? rounded_product(d, a, error, x) : INFINITY;
 }
 
-/* Add g times the derivatives of a term of form VEC with respect to everything it reads. */
+/* Add g times the derivatives of a term of form VEC with respect to queries, keys and vectors. */
 static void spread_vectors(kv_gradients *s, int32_t term, int64_t j, double g, double size)
 {
     const rp_desc *d = &s->row.args->desc;
@@ -85,7 +85,7 @@ static void spread_vectors(kv_gradients *s, int32_t term, int64_t j, double g, d
     }
 }
 
-/* Return the contribution of dout of the row to the gradient of channel c of value j, or of its vector. */
+/* Return the row's contribution to the gradient of channel c of value j, or of its vector. */
 static double value_contribution(const kv_gradients *s, int64_t j, int64_t c)
 {
     const double weight = s->row.weight[j] * (s->bound ? rpi_row_dropout(&s->row, j) : 1);
@@ -104,7 +104,7 @@ static double slope_error(double cap, double slope, double eta, double u)
     return cap > 0 ? fmin(fabs(slope) * expm1(2 * eta / cap), 1) + 16 * u : 0;
 }
 
-/* Add the contributions of the derivatives ds and dw of one row to all gradients. */
+/* Add one row's contributions to all gradients, from its ds and dw. */
 static void spread(kv_gradients *s)
 {
     rpi_row *r = &s->row;
@@ -113,7 +113,8 @@ static void spread(kv_gradients *s)
     for (int64_t j = 0; j < d->len_k; j++) {
         if (!r->keep[j] || (!s->bound && r->score[j] == -INFINITY))
             continue;
-        /* ds of the biases, and ds of the products, which are inside one more softcap; or bounds on their errors */
+        /* plain: ds of the biases; inside: ds of the products, which are inside one more softcap. If s->bound is set,
+         * bounds on their errors. */
         const double size_after = s->bound ? s->size_ds[j] : 0, size = size_after * fabs(r->slope_after[j]),
                      size_inside = size * fabs(r->slope[j]), scale = fabs(d->scale);
         const double plain = s->bound ? under_softcap(s->ds[j], size_after, r->slope_after[j], s->slope_after_error[j])
@@ -156,7 +157,7 @@ static void spread(kv_gradients *s)
 }
 
 /* Return <dout_i, v_j + relval> times the factor of dropout. Set *size to the sum of absolute values, and *loss to a
- * bound on what is lost because tiny numbers are treated as 0. */
+ * bound on the error of treating tiny numbers as 0. */
 static double weight_gradient(const kv_gradients *s, const rpi_view *dout, int64_t j, double *size, double *loss)
 {
     const rpi_row *r = &s->row;
@@ -183,16 +184,16 @@ static double weight_gradient(const kv_gradients *s, const rpi_view *dout, int64
     return sum;
 }
 
-/* Return the largest number of the type of out. */
+/* Return the largest value that out can store without overflow. */
 static double stored_most(const rp_desc *d)
 {
     return d->dtype == RP_F16 ? 65504 : rpi_max_sum(d);
 }
 
 /* Return a bound on the error of a weight w of the backward pass, given the error `off` of the forward pass. The weight
- * is recomputed from the same score, whose error and that of lse are up to eta, and from lse. lse is one rounded number
- * if it is given and rpi_lse_limit allows it; else it is the largest score and the logarithm of a sum. exp returns 0
- * for arguments below a smallest one, so the size of rounded arguments is limited. */
+ * is recomputed from the score and lse, each of which is off by up to eta. If lse is given and rpi_lse_limit allows it,
+ * it is one rounded number; else it is the largest score and the logarithm of a sum. The argument of exp is limited to
+ * the range in which exp does not return 0. */
 static double recomputed_weight_error(const rpi_row *r, double score, double eta, double w, double off)
 {
     const rp_desc *d = &r->args->desc;
@@ -221,7 +222,7 @@ static void row_backward(kv_gradients *s, const rpi_view *dout, const rpi_view *
         size[j] = loss[j] = 0;
         s->dw[j] = r->score[j] == -INFINITY ? 0 : r->weight[j] * rpi_row_dropout(r, j);
         s->ds[j] = r->keep[j] && r->lse != -INFINITY ? weight_gradient(s, dout, j, &size[j], &loss[j]) : 0;
-        if (r->keep[j]) /* as in out, a weight of 0 times an infinite value is NaN */
+        if (r->keep[j]) /* a weight of 0 times an infinite value gives NaN, as in out */
             mean += r->weight[j] * s->ds[j];
     }
     if (dlse->data && r->lse != -INFINITY) {
@@ -243,7 +244,7 @@ static void row_backward(kv_gradients *s, const rpi_view *dout, const rpi_view *
                     out += r->weight[j] * v;
                     largest = fmax(largest, v);
                 }
-            /* a given out may have overflowed in its type, but is not larger than the largest value */
+            /* a given out may have overflowed in its type; otherwise it is at most the largest value */
             const double error =
                 fmin(out + bound[c], 1.01 * largest) <= stored_most(d) ? bound[c] + rpi_stored(d) * out : INFINITY;
             mean_error += fabs(rpi_at(dout, r->b, r->h, r->i, c)) * error;
@@ -261,7 +262,7 @@ static void row_backward(kv_gradients *s, const rpi_view *dout, const rpi_view *
                                            rpi_bf16_error(d) + rpi_f16_error(r->plan)) *
                                                   size[j] +
                                               loss[j];
-            /* roundings of the sums that follow: over keys, over queries, over blocks of both */
+            /* roundings of the later sums over keys, over queries, and over blocks of both */
             const double group = (double)(d->heads / d->kv_heads);
             const double n = 1.01 * u * (2 * 512 + group * (double)(d->len_k + d->len_q) / 96 + 16 + (double)(2 * D)) +
                              3 * rpi_bf16_error(d);

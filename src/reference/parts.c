@@ -1,5 +1,5 @@
-/* reference/parts.c -- the parts of a row: the summands of rpi_row_scores and rpi_row_mix, one by one. Independent of
- * the fast path.
+/* reference/parts.c -- the parts of a row: list and compute each summand of rpi_row_scores and rpi_row_mix separately.
+ * Independent of the fast path.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "row.h"
 #include <math.h>

@@ -6,15 +6,15 @@
 #include "base/pool.h"
 #include "problem/problem.h"
 
-/* The reference path. It computes the outputs that are present in args, or the gradients that are requested. */
+/* Compute the outputs that are present in args, or the requested gradients. */
 typedef struct rpi_ref rpi_ref;
 rp_status rpi_ref_begin(rpi_ref **ref, const rp_plan *plan, const rpi_args *args,
-                        rp_pool *pool); /* everything that may fail */
+                        rp_pool *pool); /* does everything that may fail */
 rp_status rpi_ref_run(rpi_ref *ref, rp_pool *pool, rpi_progress *progress);
 void rpi_ref_end(rpi_ref *ref);
 rp_status rpi_ref_backward(const rp_plan *plan, const rpi_args *args, const rpi_grads *grads, rpi_progress *progress);
 
-/* Compute bounds on the errors of the fast path: for the gradients, for out [B,H,Lq,Dv] f64. */
+/* Compute bounds on the errors of the fast path's gradients, or of its out ([B,H,Lq,Dv] in f64). */
 rp_status rpi_ref_gradient_bound(const rp_plan *plan, const rpi_args *args, const rpi_grads *bounds);
 rp_status rpi_ref_error_bound(const rp_plan *plan, const rpi_args *args, const rpi_view *bound);
 /* Compute the sum of the biases of each pair of batch entry b: bias [H,Lq,Lk]. */

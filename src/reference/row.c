@@ -38,7 +38,7 @@ double rpi_row_dropout(const rpi_row *r, int64_t j)
     return rpi_random(row, j) < rpi_dropout_limit(d->dropout) ? 0 : 1 / (1 - d->dropout);
 }
 
-/* If r->absolute is set, x becomes a bound on the sizes of the summands of each rotated channel. */
+/* If r->absolute is set, compute for each rotated channel a bound on the sum of the absolute values of its summands. */
 void rpi_row_rotate(const rpi_row *r, double *x, double position, double sign)
 {
     if (r->plan->rotate < 0)
@@ -67,7 +67,7 @@ double rpi_row_dot(const rpi_row *r, const double *q, const double *k)
     return sum;
 }
 
-/* Return the sum of a product with its vector e. */
+/* Return the product of the pair's query or key with vector e. */
 static double vector_product(const rpi_row *r, const rpi_product *product, const rpi_pair *p, int64_t e)
 {
     const double *row = product->key_side ? p->k : p->q;
@@ -94,7 +94,7 @@ double rpi_row_product(rpi_row *r, const rpi_pair *p, int n)
     return r->product[n].sum;
 }
 
-/* Return the value of a term of form VEC. */
+/* Return the sum of the products of a term of form VEC, times its factor. */
 static double vectors(rpi_row *r, const rpi_pair *p)
 {
     const double sum = rpi_row_product(r, p, 0) + rpi_row_product(r, p, 1);
@@ -118,7 +118,7 @@ static void row_queries(const rpi_row *r, rpi_pair pair[RP_MAX_TERMS])
         pair[n] = rpi_row_query(r, n);
 }
 
-/* Return the sum of the biases of key j. pair[n] is the query as term n reads it. */
+/* Return the sum of the biases of key j. pair[n] is the query as a pair for term n. */
 static double biases(rpi_row *r, rpi_pair pair[RP_MAX_TERMS], int64_t j)
 {
     double sum = 0;
@@ -170,7 +170,7 @@ void rpi_row_scores(rpi_row *r)
     rpi_pair pair[RP_MAX_TERMS];
     row_queries(r, pair);
     for (int64_t j = 0; j < d->len_k; j++) {
-        if (!r->keep[j] && !r->raw) { /* a trace shows the parts of masked pairs too */
+        if (!r->keep[j] && !r->raw) { /* with r->raw, the scores of masked pairs are also computed */
             r->score[j] = -INFINITY;
             continue;
         }
@@ -220,9 +220,9 @@ void rpi_row_softmax(rpi_row *r)
             r->weight[j] /= sum;
 }
 
-/* Compute out = sum_j w_j (v_j + relval_j), or only the sum of values or of vectors. Keys that are not masked are
- * included even if their weight is 0: a product of -infinity gives a weight of 0, and 0 times an infinite value is NaN.
- * If every score is -infinity, out = 0. If r->absolute is set, sum w |v| + w |relval|. */
+/* Compute out = sum_j w_j (v_j + relval_j), or only the part with v_j or with relval_j. Include every key that is not
+ * masked, even if its weight is 0, because 0 times an infinite value is NaN. If every score is -infinity, out = 0. If
+ * r->absolute is set, sum w_j |v_j| + w_j |relval_j|. */
 void rpi_row_sums(const rpi_row *r, bool values, bool vectors, double *out)
 {
     const rp_desc *d = &r->args->desc;
@@ -301,19 +301,19 @@ static void put(const rpi_view *v, int64_t a, int64_t b, int64_t c, int64_t d, d
     rpi_put(v->data, v->dtype, rpi_index(v, a, b, c, d), x);
 }
 
-/* Data shared by the tasks of a run. A task is some rows of one head, or all rows of a head if sums run over rows, so
- * that each sum has one order. */
+/* Data shared by the tasks of a run. A task computes some rows of one head. If an output sums over rows, it computes
+ * all rows of the head, so that the order of the sum is fixed. */
 struct rpi_ref {
     int32_t threads;
     const rp_plan *plan;
     const rpi_args *args;
     rpi_progress *progress;
     rpi_row *rows;   /* [threads] */
-    double *profile; /* [threads] profile and key mass; NULL: not requested */
+    double *profile; /* [threads] profile and key mass; NULL if not requested */
     rpi_arena memory;
 };
 
-/* Queries in a task, if no sum runs over queries; otherwise a task is a head. */
+/* Query rows in a task, if no output sums over rows. */
 #define ROWS_PER_TASK 16
 
 static void attend_row(const rpi_ref *j, rpi_row *r)
@@ -369,7 +369,7 @@ static void summary_task(void *context, int64_t n, int32_t worker)
         }
     }
     for (int64_t t = 0; t < offsets && j->args->profile.data; t++) {
-        /* pairs of delta index t: i from max(0, Lq-1-t) to min(Lq-1, Lq+Lk-2-t) */
+        /* number of pairs with offset index t: i from max(0, Lq-1-t) to min(Lq-1, Lq+Lk-2-t) */
         const int64_t pairs = rpi_min(d->len_q - 1, offsets - 1 - t) - rpi_max(0, d->len_q - 1 - t) + 1;
         put(&j->args->profile, b, h, t, 0, pairs > 0 ? profile[t] / (double)pairs : 0);
     }

@@ -12,20 +12,20 @@ typedef struct rpi_row {
     double *plain_q, *q;       /* [Dk] query before and after rotation */
     double *plain_keys, *keys; /* [Lk][Dk] keys before and after rotation, of batch entry keys_b and kv head keys_g */
     int64_t keys_b, keys_g;
-    double *score, *weight; /* [Lk]; weights are those before dropout */
+    double *score, *weight; /* [Lk]; weights before dropout */
     double *slope;          /* [Lk] derivative of the softcap before the biases, 1 without one */
     double *slope_after;    /* [Lk] derivative of the softcap after the biases, 1 without one */
     uint8_t *keep;          /* [Lk] 0: masked */
     double *out;            /* [Dv] */
     double lse;
-    double *raw, *scaled, *bias; /* [Lk] for callers that trace a row; NULL: not stored */
+    double *raw, *scaled, *bias; /* [Lk] for callers that trace a row; not stored if NULL */
     /* cached product of the query with vector e, for both products of a term; keys with the same e reuse it */
     struct {
         const rp_term *term;
         int64_t e;
         double sum;
     } product[2];
-    bool absolute; /* for the error bound: sum absolute values */
+    bool absolute; /* sum absolute values, for error bounds */
     rpi_arena memory;
 } rpi_row;
 
@@ -35,20 +35,22 @@ void rpi_row_at(rpi_row *r, int64_t b, int64_t h, int64_t i);
 void rpi_row_scores(rpi_row *r);
 void rpi_row_softmax(rpi_row *r);
 void rpi_row_mix(rpi_row *r);
-/* Return the query as the definition of a term reads it, or its pair with key j. */
+/* Return a pair for a term's definition: with the query only (rpi_row_query), or with query and key j (rpi_row_pair).
+ * */
 rpi_pair rpi_row_query(const rpi_row *r, int32_t term);
 rpi_pair rpi_row_pair(const rpi_row *r, int32_t term, int64_t j);
 double rpi_row_bias(rpi_row *r, rpi_pair *query, int64_t j); /* 0 if the term is not a bias */
 /* The functions below compute the summands of rpi_row_scores. */
 double rpi_row_dot(const rpi_row *r, const double *q, const double *k);
 double rpi_row_product(rpi_row *r, const rpi_pair *p, int n); /* product n of a term of form VEC, without its factor */
-double rpi_row_cap(double cap, double x, double *slope); /* cap 0: return x; slope: NULL, or set to the derivative */
+double rpi_row_cap(double cap, double x, double *slope);      /* returns x if cap is 0; *slope is the derivative */
 
-/* Compute out = sum_j w (v_j + relval_j), or only the sum of values or of vectors. */
+/* Compute out = sum_j w_j (v_j + relval_j), or only the part with v_j or with relval_j. */
 void rpi_row_sums(const rpi_row *r, bool values, bool vectors, double *out);
 
-/* rpi_row_parts: list the parts of the row in part[RP_MAX_PARTS], as rp_attend_parts specifies, and return their
- * number. rpi_row_split: compute each value that is not NULL; the scores and weights of the row must be known. */
+/* List the parts of the row in part[RP_MAX_PARTS], as rp_attend_parts specifies, and return their number
+ * (rpi_row_parts). Compute the values of each part whose `value` is not NULL, from the row's scores and weights
+ * (rpi_row_split). */
 int32_t rpi_row_parts(const rpi_row *r, rp_part *part);
 void rpi_row_split(rpi_row *r, const rp_part *part, int32_t n_parts);
 

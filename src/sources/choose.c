@@ -1,5 +1,5 @@
-/* sources/choose.c -- choose the sources of a call: the form in which each term is computed. This needs no memory and
- * no arrays; sizes that depend on arrays are in the limits. Independent of kernels and of schemes by name.
+/* sources/choose.c -- choose the sources of a call, that is, how each term is computed. This needs no memory and no
+ * arrays: sizes that depend on arrays come from the limits. Independent of kernels; names no scheme.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "fill_tasks.h"
 #include <string.h>
@@ -11,7 +11,7 @@ static rpi_source *add(rpi_sources *l, rpi_source_kind kind, const rp_plan *plan
     return s;
 }
 
-/* Describe the vectors of a product. d is the description with the lengths of the call. */
+/* Describe the vectors of a product. d is the plan's description with the lengths of the call. */
 static void describe_vectors(rpi_vectors *v, const rp_plan *plan, const rp_desc *d, const rpi_scheme *scheme,
                              const rp_term *t, const rpi_product *product)
 {
@@ -23,7 +23,7 @@ static void describe_vectors(rpi_vectors *v, const rp_plan *plan, const rp_desc 
     v->width = scheme->form == RPI_VALVEC ? d->dim_v : product->width ? product->width(d, t) : d->dim_k;
 }
 
-/* Describe the products, or the vectors added to values, of term n. */
+/* Add the sources of term n of form VEC or VALVEC: one for each of its products that is present. */
 static void describe_products(rpi_sources *l, const rp_plan *plan, const rpi_limits *e, const rp_desc *d, int32_t n)
 {
     const rpi_scheme *scheme = plan->scheme[n];
@@ -44,7 +44,7 @@ static void describe_products(rpi_sources *l, const rp_plan *plan, const rpi_lim
     }
 }
 
-/* Describe the biases of term n, which are looked up by index or filled row by row. */
+/* Add the source of term n whose biases are looked up by index (GATHER) or filled row by row (ROWS). */
 static void describe_biases(rpi_sources *l, const rp_plan *plan, const rpi_limits *e, const rp_desc *d, int32_t n)
 {
     const rpi_scheme *scheme = plan->scheme[n];
@@ -70,7 +70,7 @@ void rpi_sources_describe(rpi_sources *l, const rp_plan *plan, const rpi_limits 
     d.len_q = e->len_q;
     d.len_k = e->len_k;
     l->n = 0;
-    /* VEC comes first, because its products are long sums themselves */
+    /* VEC comes first, because each of its products is itself a long sum */
     for (int32_t n = 0; n < d.n_terms; n++)
         if (plan->scheme[n]->form == RPI_VEC)
             describe_products(l, plan, e, &d, n);

@@ -1,11 +1,11 @@
 /* sources/fill.c -- fill the sources of a call from its arrays and definitions, with one function for each kind.
- * Independent of tiles and of schemes by name.
+ * Independent of tiles; names no scheme.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "fill_tasks.h"
 #include <math.h>
 #include <string.h>
 
-/* Fill q_at and k_at of an index that is a value of the key (k_at) minus a value of the query (q_at). */
+/* Fill q_at and k_at. The index of a pair is k_at of its key minus q_at of its query. */
 static void separate(const rpi_source *s, rpi_indices *x, const rpi_args *args)
 {
     const rp_desc *d = &args->desc;
@@ -32,8 +32,8 @@ static void separate(const rpi_source *s, rpi_indices *x, const rpi_args *args)
     }
 }
 
-/* Store x - first as integers so small that their differences fit in 32 bits; store NaN as 0. Return false if an
- * element is too large or not an integer. */
+/* Store x - first as integers below 2^29 in magnitude, so that their differences fit in 32 bits; store NaN as 0. Return
+ * false if an element is too large or not an integer. */
 static bool to_integers(const double *x, int64_t n, int64_t first, int32_t *to, bool *has_masked)
 {
     bool integral = true;

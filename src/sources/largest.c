@@ -1,17 +1,16 @@
-/* sources/largest.c -- bounds of the biases of a call: the largest bias of a tile, from segments of the strip and from
- * `largest` of the schemes. kernels/skip.h uses it to skip tiles whose weights are all 0. Independent of tiles and of
- * schemes by name.
+/* sources/largest.c -- bounds of the biases of a call. The largest bias of a tile comes from segments of the strip or
+ * from a scheme's `largest` function. kernels/skip.h uses it to skip tiles whose weights are all 0. Names no scheme.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "fill_tasks.h"
 #include <math.h>
 
-/* Return the larger of a and b. NaN counts as +infinity, because a sum with NaN has no bound. */
+/* Return the larger of a and b, or +infinity if one is NaN, because a sum with NaN has no bound. */
 static double larger(double a, double b)
 {
     return isnan(a) || isnan(b) ? HUGE_VAL : a > b ? a : b;
 }
 
-/* Return the index of the first entry (below: of the first segment) of batch entry b and head h. */
+/* Return the index of the first entry (entries_at) or the first segment (segments_at) of batch entry b and head h. */
 static int64_t entries_at(const rpi_strip *s, int64_t b, int64_t h)
 {
     return (s->batch_step ? b * s->batch_step : 0) + h * s->head_step;
@@ -23,7 +22,7 @@ static int64_t segments_at(const rpi_strip *s, const rp_desc *d, int64_t b, int6
     return ((s->batch_step ? b : 0) * heads + (s->head_step ? h : 0)) * rpi_segments_of(s->len);
 }
 
-/* Return the distance from the largest entries of all segments to the smallest ones. */
+/* Return the distance, in elements of s->largest, from a segment's largest entry to its smallest entry. */
 static int64_t min_after(const rpi_strip *s, const rp_desc *d)
 {
     return (s->batch_step ? d->batch : 1) * (s->head_step ? d->heads : 1) * rpi_segments_of(s->len);
@@ -46,7 +45,7 @@ void rpi_strip_bound(const rpi_strip *s, const rpi_args *args, int64_t b, int64_
         }
 }
 
-/* Return the largest entry for the offsets [low, high], rounded out to whole segments. */
+/* Return the largest entry of the segments that contain offsets low … high. */
 static double largest_of_strip(const rpi_strip *s, const rpi_args *args, int64_t b, int64_t h, int64_t low,
                                int64_t high)
 {
@@ -122,7 +121,7 @@ bool rpi_biases_fall(const rpi_source *source, int32_t n, const rpi_args *args, 
             for (int64_t h = 0; h < d->heads; h++) {
                 double low = HUGE_VAL, high = -HUGE_VAL;
                 const rpi_strip *s = &source[x].strip;
-                if (source[x].kind != RPI_STRIP) /* the bound comes from the scheme */
+                if (source[x].kind != RPI_STRIP) /* for a scheme with `largest`, assume that biases fall */
                     return true;
                 if ((b && !s->batch_step) || (h && !s->head_step))
                     continue;

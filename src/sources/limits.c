@@ -1,5 +1,5 @@
-/* sources/limits.c -- the limits of a call: bounds from its plan, exact sizes from its arrays. Independent of kernels
- * and of schemes by name.
+/* sources/limits.c -- the limits of a call: upper bounds from its plan, exact sizes from its arrays. Independent of
+ * kernels; names no scheme.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "fill_tasks.h"
 #include <math.h>
@@ -30,7 +30,7 @@ void rpi_positions_of(const rpi_args *args, int32_t term, bool key, int64_t b, i
     const int32_t masks = rpi_position_masks(s);
     const rpi_view *mask = masks < 0 ? NULL : &args->term[term][masks + (key ? 1 : 0)];
     const bool either = given->data || args->term[term][s->positions + (key ? 0 : 1)].data;
-    /* if one side has positions, the other side counts from the start of its segment */
+    /* if only one side has positions, the other side's positions start from 0 in each segment */
     const bool restart = args->segment_start && either;
     for (int64_t x = 0; x < n; x++) {
         const int64_t at = first + x, start = restart ? args->segment_start[b * args->desc.len_k + at] : 0;
@@ -42,7 +42,7 @@ void rpi_positions_of(const rpi_args *args, int32_t term, bool key, int64_t b, i
     }
 }
 
-/* Get the range of key position minus query position over the call. Return true if all positions are integers. */
+/* Find the range of key position minus query position in the call. Return true if all positions are integers. */
 static bool range_of(const rpi_args *args, int32_t term, double *low, double *high)
 {
     const rp_desc *d = &args->desc;
@@ -72,7 +72,8 @@ static bool range_of(const rpi_args *args, int32_t term, double *low, double *hi
     return integral;
 }
 
-/* Choose the offsets of the list of a term with given positions. Leave count at 0 if the list would be too long. */
+/* Choose which offsets the list of a term with given positions covers. Leave count at 0 if the list would be too long.
+ * */
 static void tabulate(rpi_term_limits *e, const rpi_args *args, int32_t term)
 {
     const rpi_scheme *scheme = args->plan->scheme[term];
@@ -96,7 +97,7 @@ static void tabulate(rpi_term_limits *e, const rpi_args *args, int32_t term)
     e->count = (int64_t)(high - low) + 1;
 }
 
-/* Return true if each head has different vectors. */
+/* Return true if the heads have different vectors. */
 static bool vectors_per_head(const rpi_args *args, int32_t term, const rpi_product *product)
 {
     rpi_shape shape;
@@ -120,7 +121,7 @@ static void term_limits(rpi_term_limits *e, const rpi_args *args, const rpi_grad
         e->wanted |= grads->term[n][x].data != NULL;
 }
 
-/* Return true if the strip sums this term. */
+/* Return true if the strip includes this term. */
 static bool in_strip(const rpi_args *args, int32_t n)
 {
     return args->plan->scheme[n]->form == RPI_OFFSET && !rpi_positions_given(args->plan->scheme[n], args->term[n]);
@@ -134,7 +135,7 @@ uint64_t rpi_strip_terms(const rpi_args *args)
     return terms;
 }
 
-/* Return the strip of rp_prepare if it has every offset of the call, else NULL. */
+/* Return the tables of rp_prepare if their strip has the same terms as the call and all its offsets, else NULL. */
 static const rp_prepared *prepared_strip(const rpi_args *args, const rpi_limits *e)
 {
     const rp_prepared *p = args->ready;

@@ -1,11 +1,11 @@
 /* sources/place.c -- lay out the memory of the sources of a call, with one function for each kind. Each function runs
- * twice: first it adds up sizes and addresses are NULL, then the arena assigns addresses. Independent of tiles and of
- * schemes by name.
+ * twice: first it only adds up sizes, then the arena has memory and assigns addresses. Independent of tiles; names no
+ * scheme.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "fill_tasks.h"
 
-/* Biases by index get a table of all pairs if batch entries share them and the table takes at most this many bytes, so
- * that it stays in a cache. */
+/* The largest table of the biases of all pairs, in bytes, so that it stays in a cache. Only biases that batch entries
+ * share get such a table. */
 #define TABLE_BYTES ((int64_t)4 << 20)
 
 typedef struct placing {
@@ -17,8 +17,8 @@ typedef struct placing {
     bool backward;
 } placing;
 
-/* Return the product as a stride, or RPI_TOO_LARGE if it overflows. The arena then reports the array with this stride
- * as too large. */
+/* Return a * b, to use as a stride, or RPI_TOO_LARGE if it overflows. In that case the arena reports the array as too
+ * large. */
 static int64_t times(int64_t a, int64_t b)
 {
     int64_t product;
@@ -40,7 +40,8 @@ static void place_strip(rpi_strip *s, const placing *p)
         return;
     }
     const int64_t span = e->max_offset - e->min_offset, heads = e->strip_per_head ? d->heads : 1;
-    const bool together = span <= e->len_q + p->end_k + RPI_WIDEST; /* else each batch entry gets a separate strip */
+    const bool together =
+        span <= e->len_q + p->end_k + RPI_WIDEST; /* if false, each batch entry gets a separate strip */
     s->len = rpi_max(e->len_q - 1 + p->end_k, 0) + (together ? span : 0);
     s->low = -(e->len_q - 1 + e->max_offset);
     s->head_step = heads > 1 ? s->len : 0;
@@ -51,7 +52,7 @@ static void place_strip(rpi_strip *s, const placing *p)
 
 static void place_indices(rpi_indices *x, const rpi_scheme *scheme, const placing *p)
 {
-    const bool own = rpi_takes_positions(scheme); /* if so, positions may differ between batch entries */
+    const bool own = rpi_takes_positions(scheme); /* if set, positions may differ between batch entries */
     const int64_t batch = own ? p->plan->desc.batch : 1;
     x->q_step = own ? p->e->len_q : 0;
     x->k_step = own ? p->pad_k : 0;
@@ -61,8 +62,8 @@ static void place_indices(rpi_indices *x, const rpi_scheme *scheme, const placin
     x->k_int = rpi_arena_take(p->a, batch, p->pad_k, sizeof(int32_t));
 }
 
-/* Return true if the source gets a table of all pairs. Use the plan's lengths, so that its work memory has room for the
- * tables of shorter calls. */
+/* Return true if the source gets a table of the biases of all pairs. Use the plan's lengths, so that the plan's work
+ * memory also has room for the tables of shorter calls. */
 static bool wants_table(const rpi_source *s, const rp_plan *plan, const rpi_limits *e)
 {
     const rp_desc *d = &plan->desc;
@@ -84,7 +85,7 @@ static void place_gather(rpi_source *s, const placing *p)
     place_indices(&s->gather.index, s->scheme, p);
 }
 
-/* Return the number of heads with different vectors, or 1 if all heads share them. */
+/* Return H if the heads have different vectors, or 1 if they share them. */
 static int64_t heads_of(const rpi_source *s, const rpi_vectors *v, const placing *p)
 {
     return p->e->term[s->term].per_head[v->product - s->scheme->product] ? p->plan->desc.heads : 1;
@@ -117,7 +118,7 @@ static void place_keys(rpi_source *s, const placing *p)
 {
     rpi_keys *k = &s->keys;
     const int64_t heads = heads_of(s, &k->vectors, p);
-    /* not a power of two, because all channels would then compete for a few sets of the cache */
+    /* + 16: with a power of two, all channels would use the same few sets of the cache */
     k->step = rpi_round_up(k->vectors.count + 2 * p->plan->ops->tile_keys, 64) + 16;
     k->per_head = heads > 1;
     k->channels = take(p, heads, k->vectors.width, k->step);

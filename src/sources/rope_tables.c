@@ -1,13 +1,14 @@
-/* sources/rope_tables.c -- the cosines and sines by which RoPE rotates queries and keys, computed once for a call: by
- * table_task for consecutive positions, by given_table_task for given positions. terms/rope.h has the frequencies,
- * terms/rotation.h the rotation. Independent of tiles.
+/* sources/rope_tables.c -- RoPE's cosines and sines of queries and keys, computed once for a call: by table_task for
+ * consecutive positions, by given_table_task for given positions. terms/rope.h has the frequencies, terms/rotation.h
+ * the rotation.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "sources.h"
 #include <math.h>
 
-/* Table for positions first … first+n-1 of batch entry b. Consecutive positions are computed in blocks of 64, which
- * begin at multiples of 64: the cosine and sine of the first position are multiplied by those of the step, in double. A
- * position therefore has the same cosine and sine wherever a call starts. Given positions are computed one by one. */
+/* A table of positions first … first+n-1 of batch entry b. Consecutive positions are computed in double in blocks of
+ * 64, which begin at multiples of 64: cos and sin give the first position of a block, and repeated rotation by one step
+ * gives the others. A position therefore has the same cosine and sine wherever a call starts. Given positions are
+ * computed one by one. */
 typedef struct table_job {
     const rpi_args *args;
     char *to;

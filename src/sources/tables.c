@@ -1,5 +1,5 @@
-/* sources/tables.c -- biases computed once for a call from the definitions: strips by offset, entries by index, tables
- * of all pairs. Also the gradients of entries. Independent of tiles and of schemes by name.
+/* sources/tables.c -- biases computed once for a call: strips (by offset), entries (by index) and tables of all pairs.
+ * Also the gradients of entries. Independent of tiles; names no scheme.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "fill_tasks.h"
 #include <string.h>
@@ -12,7 +12,7 @@ int64_t rpi_source_index(const rpi_source *s, const rpi_pair *p)
     return v ? rpi_product_index(v->product, p) : s->scheme->index(p);
 }
 
-/* Return a pair that has an offset and a head, but no query and no key. */
+/* Return a pair with a head and an offset, but without a query and a key. */
 static rpi_pair entry_pair(const rpi_args *args, int32_t term, int64_t h, double delta)
 {
     return (rpi_pair){.desc = &args->desc,
@@ -32,8 +32,8 @@ static double entry_value(const rpi_source *s, const rpi_args *args, int64_t h, 
     return s->scheme->entry(&p, rpi_takes_positions(s->scheme) ? s->scheme->index(&p) : e);
 }
 
-/* Add the gradients of one entry of a term for every head. The entry is delta for OFFSET; for INDEX it is the entry of
- * delta if the term has positions, else e. */
+/* Add the gradients of one entry of a term, for every head. OFFSET: the entry of delta. INDEX: the entry of delta if
+ * the term accepts positions, else entry e. */
 static void entry_grads(const rpi_args *args, int32_t term, int64_t delta, int64_t e, const double *g, int64_t step,
                         rpi_term_sums *sums)
 {
@@ -77,8 +77,8 @@ typedef struct strip_job {
     const rpi_args *args;
 } strip_job;
 
-/* Fill entries of a strip for every head: the sum of the OFFSET terms at delta = e + low, computed in double and
- * rounded once. */
+/* Fill a block of a strip's entries for every head. Entry e is the sum of the OFFSET terms at delta = e + low, computed
+ * in double and rounded once. */
 static void strip_task(void *context, int64_t n, int32_t worker)
 {
     const strip_job *job = context;
@@ -112,7 +112,7 @@ static void strip_task(void *context, int64_t n, int32_t worker)
             put_bias(args->plan, s->entry, b * s->batch_step + h * s->head_step + e, sum);
         }
     }
-    if (s->len > args->plan->ops->tile_keys) /* bounds are needed only to skip tiles, if there are several */
+    if (s->len > args->plan->ops->tile_keys) /* a shorter strip has one tile, which is never skipped */
         rpi_strip_bound(s, args, b, n % blocks * ENTRIES, rpi_min((n % blocks + 1) * ENTRIES, s->len));
 }
 _Static_assert(ENTRIES % RPI_SEGMENT == 0, "a task fills whole segments");
@@ -133,7 +133,7 @@ void rpi_entries_task(void *context, int64_t n, int32_t worker)
         put_bias(job->args->plan, s->gather.entry, h * count + e, entry_value(s, job->args, h, e));
 }
 
-/* Return where row n = h * Lq + i of a table begins. Set its padding to 0. */
+/* Return the address of row n = h * Lq + i of a table, and set its padding to 0. */
 static char *table_row(const rpi_args *args, void *table, int64_t n)
 {
     const rpi_ops *ops = args->plan->ops;

@@ -1,11 +1,11 @@
-/* sources/vectors.c -- pack the vectors of a term for products with queries and keys, and for sums with weights.
- * Independent of tiles and of schemes by name.
+/* sources/vectors.c -- pack a term's vectors for products with queries, keys or weights. Independent of tiles; names no
+ * scheme.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "fill_tasks.h"
 #include <math.h>
 
-/* Pack the vectors of head h as panels of NR, transposed like keys, and as columns of NR channels like values. For
- * VALUES, pack vectors that are not finite as 0. */
+/* Pack the vectors of head h as panels (transposed, like keys) and as columns of NR channels (like values). In the
+ * columns of VALUES, a non-finite vector is 0. */
 void rpi_vectors_task(void *context, int64_t h, int32_t worker)
 {
     const rpi_fill_job *job = context;

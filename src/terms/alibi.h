@@ -1,13 +1,13 @@
 /* terms/alibi.h -- a linear penalty on distance, one slope per head: -slope_h |delta|.
- * Press, Smith, Lewis 2022, section 3. The paper is causal; |delta| also covers keys after the query. max_bias is
- * alibi_bias_max of MPT.
+ * Press, Smith, Lewis 2022, section 3. The paper is causal; |delta| extends it to keys after the query. max_bias is
+ * MPT's alibi_bias_max.
  * SPDX-License-Identifier: Apache-2.0 */
 
 double rp_alibi_slope(int64_t h, int64_t heads)
 {
     if (h < 0 || h >= heads)
         return NAN;
-    int64_t n = 1; /* the largest power of two up to heads */
+    int64_t n = 1; /* the largest power of two that is at most heads */
     while (n <= heads / 2)
         n *= 2;
     /* heads from n on use slopes 1, 3, 5, … of the sequence for 2n heads */

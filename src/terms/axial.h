@@ -1,4 +1,4 @@
-/* terms/axial.h -- tables and vectors for each axis of a grid: axial and axialkey.
+/* terms/axial.h -- terms with a table (axial) or vectors (axialkey) for each axis of a grid.
  * axial: bh[h, dy + grid_h-1] + bw[h, dx + grid_w-1]; dy and dx are key minus query.
  * SPDX-License-Identifier: Apache-2.0 */
 
@@ -40,7 +40,7 @@ RPI_SCHEME(
     .example = axial_example, .entry = axial_entry, .entry_grad = axial_entry_grad)
 
 /* axialkey: <q_i, rh[dy + grid_h-1] + rw[dx + grid_w-1]>; dy and dx are query minus key. Li et al. 2022 (MViTv2),
- * equation 4, unscaled as in SAM and ViTDet. */
+ * equation 4; unscaled, as in SAM and ViTDet. */
 
 #define RPI_AXIS(axis, side, number, difference)                                                                       \
     static int64_t axialkey_##axis##_count(const rp_desc *d, const rp_term *t)                                         \

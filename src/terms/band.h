@@ -1,12 +1,12 @@
-/* terms/band.h -- a band conditioned on content, as in Inkling: sum over c of r[b,h,i,c] p[h,c,-delta] for the `extent`
- * keys up to and including the query's position, 0 for all others. Vector e of the product belongs to
- * -delta = extent-1-e.
+/* terms/band.h -- a band of biases that depends on the query's content, as in Inkling: sum over c of r[b,h,i,c]
+ * p[h,c,-delta] for the `extent` keys up to and including the query's position, 0 for all other keys. Vector e of the
+ * product is for -delta = extent-1-e.
  * SPDX-License-Identifier: Apache-2.0 */
 
 static const rp_param band_params[] = {
-    {"width", RP_PARAM_INT, RPI_FIELD(width), .unset = "that of r", .min = 1, .max = 1 << 30,
-     .meaning = "channels of r"},
-    {"extent", RP_PARAM_INT, RPI_FIELD(extent), .unset = "that of p", .min = 1, .max = 0x1p40,
+    {"width", RP_PARAM_INT, RPI_FIELD(width), .unset = "the width of r", .min = 1, .max = 1 << 30,
+     .meaning = "number of channels of r"},
+    {"extent", RP_PARAM_INT, RPI_FIELD(extent), .unset = "the extent of p", .min = 1, .max = 0x1p40,
      .meaning = "number of keys with a bias, up to and including the query"},
     {0},
 };

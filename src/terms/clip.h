@@ -1,4 +1,4 @@
-/* terms/clip.h -- code of the clipped tables: offsets below -left use the first entry, offsets above right the last.
+/* terms/clip.h -- code shared by clipped tables: offsets below -left use the first entry, offsets above right the last.
  * Shaw, Uszkoreit, Vaswani 2018, section 3.2; delta = key - query as in the paper.
  * SPDX-License-Identifier: Apache-2.0 */
 

@@ -1,7 +1,7 @@
-/* terms/common.h -- code that several schemes share: checks of parameters, sizes from arrays, integer offsets.
+/* terms/common.h -- code shared by several schemes: check parameters, take sizes from arrays, truncate offsets.
  * SPDX-License-Identifier: Apache-2.0 */
 
-/* Print a bound; a power of two above 2^15 as "2^40" instead of digits. */
+/* Print a bound. Print a power of two above 2^15 like "2^40". */
 static const char *bound_text(char text[32], double bound)
 {
     int exponent;
@@ -19,11 +19,11 @@ static rp_status check_choice(const char *what, const rp_param *p, int64_t value
     if (p->type == RP_PARAM_SIGN)
         return value == 1 || value == -1
                    ? RP_OK
-                   : rpi_fail(RP_E_RANGE, "%s%s is %lld: must be 1 or -1", what, p->field, (long long)value);
+                   : rpi_fail(RP_E_RANGE, "%s%s is %lld; it must be 1 or -1", what, p->field, (long long)value);
     for (int n = 0, used = 0; p->choices && p->choices[n] && used < (int)sizeof list; last = n++)
         used += snprintf(list + used, sizeof list - (size_t)used, "%s%d (%s)", n ? ", " : "", n, p->choices[n]);
     return value >= 0 && value <= last ? RP_OK
-                                       : rpi_fail(p->choices ? RP_E_ARG : RP_E_RANGE, "%s%s is %lld: must be %s%s",
+                                       : rpi_fail(p->choices ? RP_E_ARG : RP_E_RANGE, "%s%s is %lld; it must be %s%s",
                                                   what, p->field, (long long)value, p->choices ? "one of " : "", list);
 }
 
@@ -32,21 +32,21 @@ static rp_status check_number(const char *what, const rp_param *p, const char *f
     const bool bounded = p->min != 0 || p->max != 0;
     char min[32], max[32];
     if (!isfinite(value))
-        return rpi_fail(RP_E_RANGE, "%s%s is %g: must be a finite number", what, field, value);
-    if (value == 0 && p->unset && value < p->min) /* still open: nothing resolved it */
-        return rpi_fail(RP_E_RANGE, "%s%s is 0: set it to %s (%s)", what, field, p->unset, p->meaning);
+        return rpi_fail(RP_E_RANGE, "%s%s is %g; it must be a finite number", what, field, value);
+    if (value == 0 && p->unset && value < p->min) /* unset, and nothing has determined it */
+        return rpi_fail(RP_E_RANGE, "%s%s is 0; set it to %s (%s)", what, field, p->unset, p->meaning);
     if (p->above_min && !(value > p->min && (!bounded || value <= p->max)))
-        return rpi_fail(RP_E_RANGE, "%s%s is %.17g: must be above %s%s%s (%s)", what, field, value,
+        return rpi_fail(RP_E_RANGE, "%s%s is %.17g; it must be above %s%s%s (%s)", what, field, value,
                         bound_text(min, p->min), bounded ? " and at most " : "", bounded ? bound_text(max, p->max) : "",
                         p->meaning);
     if (bounded && !(value >= p->min && value <= p->max))
-        return rpi_fail(RP_E_RANGE, "%s%s is %.17g: must be %s to %s (%s)", what, field, value, bound_text(min, p->min),
-                        bound_text(max, p->max), p->meaning);
+        return rpi_fail(RP_E_RANGE, "%s%s is %.17g; it must be %s to %s (%s)", what, field, value,
+                        bound_text(min, p->min), bound_text(max, p->max), p->meaning);
     return RP_OK;
 }
 
-/* Check every parameter against its bounds. If `open`, a parameter with rp_param.unset may still be 0. `what` is the
- * prefix of field names in messages, such as "terms[0].". */
+/* Check every parameter against its bounds. If `open` is set, a parameter with rp_param.unset may still be 0. `what` is
+ * the prefix of field names in messages, such as "terms[0].". */
 static rp_status check_params(const char *what, const rp_term *t, const rp_param *params, bool open)
 {
     rp_status status = RP_OK;
@@ -64,7 +64,7 @@ static rp_status check_params(const char *what, const rp_term *t, const rp_param
     return status;
 }
 
-/* If *size is open (0), set it to the length of an axis of the array, divided by `per`. from_end = 1 is the last axis.
+/* If *size is unset (0), set it to the length of an axis of the array, divided by `per`. from_end = 1 is the last axis.
  */
 static void take_size(int64_t *size, const rp_array *a, int32_t from_end, int64_t per)
 {
@@ -72,7 +72,7 @@ static void take_size(int64_t *size, const rp_array *a, int32_t from_end, int64_
         *size = a->shape[a->ndim - from_end] / per;
 }
 
-/* Truncate toward zero, saturating at -2^62 and 2^62. */
+/* Truncate toward zero, and limit the result to -2^62 … 2^62. */
 static int64_t integer_of(double x)
 {
     const double max = 0x1p62;

@@ -1,26 +1,26 @@
 /* terms/deberta.h -- disentangled attention: scale (<q_i, k_pos[h,c]> + <k_j, q_pos[h,c]>).
  * He et al. 2021, equation 4, with the buckets of DeBERTa-v2: c = clamp(bucket(i - j) + span, 0, 2 span-1).
- * As a function of delta = j - i, c is 2 span-1 for delta <= -left and falls to 0 for delta >= right. deberta_check
- * computes left and right; the two arrays then act as clipped tables of left+right+1 vectors.
+ * With delta = j - i, c falls from 2 span-1 at delta = -left to 0 at delta = right, and is constant outside this range.
+ * deberta_check computes left and right; the two arrays then act as clipped tables of left+right+1 vectors.
  * SPDX-License-Identifier: Apache-2.0 */
 
 static const rp_param deberta_params[] = {
     {"span", RP_PARAM_INT, RPI_FIELD(span), .unset = "buckets, or max_position without buckets", .min = 1,
-     .max = 1 << 24, .meaning = "the tables have 2 span vectors"},
+     .max = 1 << 24, .meaning = "half the number of vectors in a table"},
     {"buckets", RP_PARAM_INT, RPI_FIELD(buckets), .value = -1, .min = -1, .max = 1 << 20,
-     .meaning = "-1: none; otherwise 4 or more"},
+     .meaning = "number of buckets of distances, 4 or more; -1: no buckets"},
     {"max_position", RP_PARAM_INT, RPI_FIELD(max_position), .unset = "span", .min = 1, .max = 1 << 24,
-     .meaning = "distances from max_position - 1 on share the last bucket"},
+     .meaning = "distances of max_position - 1 and more share the last bucket"},
     {0},
 };
 
-/* Return the bucket of r >= 0; bucket(-r) = -bucket(r). Each distance up to buckets/2 has a separate bucket. */
+/* Return the bucket of r >= 0; bucket(-r) = -bucket(r). Each distance up to buckets/2 has its own bucket. */
 static int64_t deberta_bucket(const rp_term *t, int64_t r)
 {
     const int64_t mid = t->buckets / 2;
     if (t->buckets < 0 || r <= mid)
         return r;
-    /* rounded to f32 after each step, as make_log_bucket_position of transformers does; bucket_of explains the log */
+    /* round to f32 after each step, as make_log_bucket_position in transformers does; bucket_of explains the log */
     volatile float ratio = (float)log((double)((float)r / (float)mid));
     ratio = ratio / (float)log((double)(float)((double)(t->max_position - 1) / (double)mid));
     ratio = ratio * (float)(mid - 1);
@@ -46,26 +46,26 @@ static rp_status deberta_check(const rp_desc *d, rp_term *t, int32_t n)
     const int64_t max = 1 << 24;
     (void)d;
     if (t->buckets != -1 && t->buckets < 4)
-        return rpi_fail(RP_E_RANGE, "terms[%d].buckets is %lld: must be 4 to 2^20, or -1 for none", (int)n,
+        return rpi_fail(RP_E_RANGE, "terms[%d].buckets is %lld; it must be 4 to 2^20, or -1 for none", (int)n,
                         (long long)t->buckets);
     if (t->max_position == 0)
         t->max_position = t->span;
     if (t->max_position == 0)
-        return rpi_fail(RP_E_RANGE, "terms[%d].max_position is 0: set it%s", (int)n,
+        return rpi_fail(RP_E_RANGE, "terms[%d].max_position is 0; set it%s", (int)n,
                         t->buckets < 0 ? ", or set span, which is equal to it without buckets" : "");
     if (t->span == 0)
         t->span = t->buckets > 0 ? t->buckets : t->max_position;
     if (t->span < 1 || t->span > max)
-        return rpi_fail(RP_E_RANGE, "terms[%d].span is %lld: must be 1 to 2^24, half the length of k_pos", (int)n,
+        return rpi_fail(RP_E_RANGE, "terms[%d].span is %lld; it must be 1 to 2^24, half the length of k_pos", (int)n,
                         (long long)t->span);
     if (t->max_position < 1 || t->max_position > max || (t->buckets > 0 && t->max_position <= t->buckets / 2 + 1))
-        return rpi_fail(RP_E_RANGE, "terms[%d].max_position is %lld: must be more than %lld and at most 2^24", (int)n,
+        return rpi_fail(RP_E_RANGE, "terms[%d].max_position is %lld; it must be above %lld and at most 2^24", (int)n,
                         (long long)t->max_position, (long long)(t->buckets > 0 ? t->buckets / 2 + 1 : 0));
     t->left = deberta_reach(t, t->span - 1);
     t->right = deberta_reach(t, t->span);
     if (t->right >= max && t->buckets > 0)
         return rpi_fail(RP_E_RANGE,
-                        "terms[%d].span is %lld: with %lld buckets and max_position %lld the last vectors belong to "
+                        "terms[%d].span is %lld; with %lld buckets and max_position %lld the last vectors belong to "
                         "distances of 2^24 or more (span is usually equal to buckets)",
                         (int)n, (long long)t->span, (long long)t->buckets, (long long)t->max_position);
     return RP_OK;
@@ -75,7 +75,8 @@ static rp_status deberta_check_arrays(const rp_desc *d, const rp_term *t, const 
 {
     (void)d, (void)t;
     if (!array[0].data && !array[1].data)
-        return rpi_fail(RP_E_ARG, "terms[%d] (of deberta) has neither k_pos nor q_pos: give at least one", (int)n);
+        return rpi_fail(RP_E_ARG, "terms[%d] (of deberta) has neither k_pos nor q_pos; pass at least one of them",
+                        (int)n);
     return RP_OK;
 }
 

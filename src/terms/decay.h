@@ -6,7 +6,7 @@ static const rp_param log_params[] = {
     {0},
 };
 
-/* -lambda log(1 + |delta|) */
+/* Return -lambda log(1 + |delta|). */
 static double log_pair(const rpi_pair *p)
 {
     return -p->term->lambda * log1p(fabs(p->delta));
@@ -30,7 +30,7 @@ static const rp_param linear_params[] = {
     {0},
 };
 
-/* -left |delta| for keys before the query, -right delta for keys after it, 0 for delta = 0 */
+/* Return -left |delta| for keys before the query, -right delta for keys after it, 0 for delta = 0. */
 static double linear_pair(const rpi_pair *p)
 {
     return p->delta < 0 ? p->term->rate_left * p->delta : -(p->term->rate_right * p->delta);

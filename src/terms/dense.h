@@ -1,4 +1,4 @@
-/* terms/dense.h -- an array of biases: bias[b,h,i,j], broadcast. -infinity masks the pair.
+/* terms/dense.h -- a given array of biases, bias[b,h,i,j], with broadcasting. -infinity masks the pair.
  * SPDX-License-Identifier: Apache-2.0 */
 
 static double dense_pair(const rpi_pair *p)

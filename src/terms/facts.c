@@ -1,4 +1,4 @@
-/* terms/facts.c -- describes a term as a JSON object, which relpos info, the Python package and tools/terms.py read.
+/* terms/facts.c -- describe a term as a JSON object, which `relpos info`, the Python package and tools/terms.py read.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "term_registry.h"
 #include <ctype.h>
@@ -144,7 +144,7 @@ static void put_class(writer *w, rp_term_kind kind, const rp_term_facts *f)
     put_key(w, "class", name);
 }
 
-/* Forms: "--bias TERM", "--rope key=value", "--sink NAME". */
+/* Print "--bias TERM", "--rope key=value" or "--sink NAME", depending on the term. */
 size_t rp_term_option(rp_term_kind kind, char *text, size_t size)
 {
     const char *name = rp_term_name(kind), *syntax = rp_term_syntax(kind);

@@ -1,6 +1,6 @@
-/* terms/fire.h -- a small network of the distance, normalised by the query's position.
+/* terms/fire.h -- a bias computed by a small network from the distance, which is normalised by the query's position.
  * Li et al. 2024 (FIRE), equation 7: MLP(psi(|delta|) / (psi(max(L, p_i)) + eps))[h], psi(x) = log(|c x| + 1).
- * The paper is causal; |delta| also covers keys after the query. The arrays have the shapes of torch.nn.Linear.
+ * The paper is causal; |delta| extends it to keys after the query. The arrays have the shapes of torch.nn.Linear.
  *   two layers:     0 w1 [width,1]   1 b1 [width]   2 w2 [H,width]        3 b2 [H]
  *   three layers:   0 w1 [width,1]   1 b1 [width]   2 w2 [width2,width]   3 b2 [width2]   4 w3 [H,width2]   5 b3 [H]
  * SPDX-License-Identifier: Apache-2.0 */
@@ -10,11 +10,12 @@ static const rp_param fire_params[] = {
      .meaning = "scale of distances inside the logarithm"},
     {"L", RP_PARAM_REAL, RPI_FIELD(L), .required = true, .max = 0x1p53,
      .meaning = "queries before this position are normalised by it"},
-    {"eps", RP_PARAM_REAL, RPI_FIELD(eps), .value = 1e-6, .max = 1e100, .meaning = "above 0 if c or L is 0"},
-    {"width", RP_PARAM_INT, RPI_FIELD(width), .unset = "that of w1", .min = 1, .max = 1 << 20,
-     .meaning = "units of the first layer"},
-    {"width2", RP_PARAM_INT, RPI_FIELD(width2), .unset = "that of w3", .max = 1 << 20,
-     .meaning = "units of the second layer; 0: only two layers"},
+    {"eps", RP_PARAM_REAL, RPI_FIELD(eps), .value = 1e-6, .max = 1e100,
+     .meaning = "added to the divisor; above 0 if c or L is 0"},
+    {"width", RP_PARAM_INT, RPI_FIELD(width), .unset = "the rows of w1", .min = 1, .max = 1 << 20,
+     .meaning = "number of units of the first layer"},
+    {"width2", RP_PARAM_INT, RPI_FIELD(width2), .unset = "the columns of w3", .max = 1 << 20,
+     .meaning = "number of units of the second layer; 0: the network has only two layers"},
     {0},
 };
 
@@ -22,11 +23,11 @@ static rp_status fire_check(const rp_desc *d, rp_term *t, int32_t n)
 {
     (void)d;
     if (t->eps == 0 && fabs(t->c * t->L) == 0)
-        return rpi_fail(RP_E_RANGE, "terms[%d].eps is 0: must be above 0 if c or L is 0, to avoid 0/0", (int)n);
+        return rpi_fail(RP_E_RANGE, "terms[%d].eps is 0; it must be above 0 if c or L is 0, to avoid 0/0", (int)n);
     return RP_OK;
 }
 
-/* Uses x <= 0 instead of fmax so that NaN stays NaN. */
+/* Return max(x, 0), or NaN for NaN, which fmax would turn into 0. */
 static double relu(double x)
 {
     return x <= 0 ? 0.0 : x;
@@ -53,8 +54,8 @@ static double fire_second(const rpi_pair *p, int64_t u, double x)
     return sum;
 }
 
-/* Add the gradients of unit u of the second layer. They are linear in the input as long as the same units are active,
- * so inputs that activate the same units as x are summed first: g0 is the sum of g, g1 the sum of g times the input. */
+/* Add the gradients of unit u of the second layer. For all inputs that activate the same units as x, they are linear in
+ * the input, so the caller sums over these inputs: g0 is the sum of g, g1 the sum of g times the input. */
 static void fire_second_grad(const rpi_pair *p, int64_t u, double x, double g0, double g1, const rpi_sums *to)
 {
     rpi_add(to, 3, u, 0, 0, 0, g0);
@@ -79,7 +80,7 @@ static double fire_pair(const rpi_pair *p)
     return sum;
 }
 
-/* Compute slope and value at 0 of the line that unit u of the second layer follows around x. */
+/* Near x, unit u of the second layer is a linear function of the input. Compute its slope and its value at 0. */
 static void fire_second_line(const rpi_pair *p, int64_t u, double x, double *slope, double *zero)
 {
     *slope = 0;
@@ -117,14 +118,14 @@ static void fire_grad(const rpi_pair *p, double g, const rpi_sums *to)
     fire_sums_grad(p, x, g, g * x, to);
 }
 
-/* The fast path. A ReLU network of one input is piecewise linear, so a row of biases is a sequence of lines in
+/* The fast path. A ReLU network with one input is piecewise linear, so a row of biases is piecewise linear in
  * psi(|delta|). Layout of p->prepared:
  *   [0]  number of pieces
  *   [1]  number of entries of psi on each side
  *   psi [2 entries - 1]                psi of the distances …, -1, 0, 1, …
  *   start, middle [max pieces] each    first and middle input of each piece
  *   slope, zero [H][max pieces] each   slope and value at 0 of each piece
- * At distance 0 the input is 0. If a unit switches there (its bias is 0), then 0 is a piece of its own with middle 0.
+ * At distance 0 the input is 0. If a unit switches on exactly there, the input 0 gets a separate piece with middle 0.
  * */
 static int64_t fire_max_pieces(const rp_term *t)
 {
@@ -157,7 +158,7 @@ static void fire_middles(double *start, double *middle, int64_t n)
         middle[k] = k + 1 < n ? 0.5 * (start[k] + start[k + 1]) : 2 * start[k] + 1;
 }
 
-/* Whether some unit that is off at input 0 is on at input x. */
+/* Return true if some unit is inactive at input 0 but active at input x. */
 static bool fire_switches_at_0(const rpi_pair *p, double x)
 {
     bool some = false;
@@ -239,12 +240,13 @@ static double fire_psi(const rpi_pair *p, int64_t r)
     return (double)r < p->prepared[1] ? fire_table(p)[r] : log1p(fabs(p->term->c * (double)r));
 }
 
-/* A run of keys whose inputs are on the same piece: keys position + side * r for r in [from, to). */
+/* A run of keys whose inputs are in the same piece: keys position + side * r for r in [from, to). */
 typedef struct fire_run {
     int64_t piece, from, to;
 } fire_run;
 
-/* Return the run that starts at distance r and ends at or before `past`. The input rises with the distance. */
+/* Return the run that starts at distance r and ends at or before `past`. The search relies on the input growing with
+ * the distance. */
 static fire_run fire_next(const rpi_pair *p, double norm, int64_t r, int64_t past)
 {
     const int64_t n = (int64_t)p->prepared[0];
@@ -254,7 +256,8 @@ static fire_run fire_next(const rpi_pair *p, double norm, int64_t r, int64_t pas
         const int64_t middle = (low + high) / 2;
         *(start[middle] <= x ? &low : &high) = middle;
     }
-    int64_t inside = r, outside = past; /* the largest distance known on the piece, the smallest known beyond it */
+    int64_t inside = r,
+            outside = past; /* inside: a distance known to be in the piece; outside: one known to be beyond it */
     if (low + 1 == n || fire_psi(p, past - 1) * norm < start[low + 1])
         inside = past - 1;
     while (outside - inside > 1) {
@@ -304,20 +307,20 @@ static void fire_sum(const double *g, const double *psi, int64_t n, double *g0, 
     *g1 += sum1;
 }
 
-/* Walk the runs of row (b, h, i) over keys j0 … j0+n-1. If g is given, add to sums; otherwise write biases to `to`. */
+/* Process keys j0 … j0+n-1 of row (b, h, i) run by run. If g is NULL, write biases to `to`; otherwise add to sums. */
 static void fire_walk(const rpi_pair *p, int64_t j0, int64_t n, double *to, const double *g, double *sums)
 {
     const int64_t max = fire_max_pieces(p->term);
     const double *slope = fire_starts(p) + 2 * max + p->h * max, *zero = slope + p->desc->heads * max;
     const double norm = fire_norm(p), *table = fire_table(p);
     for (int side = -1; side <= 1; side += 2) {
-        /* distances of the keys on this side: j = position + side * r; r = 0 belongs to the right side */
+        /* r is the distance of a key on this side, j = position + side * r; the right side includes r = 0 */
         const int64_t first = side > 0 ? rpi_max(j0 - p->position, 0) : rpi_max(p->position - (j0 + n - 1), 1);
         const int64_t past = side > 0 ? j0 + n - p->position : p->position - j0 + 1;
         for (int64_t r = first; r < past;) {
             const fire_run run = fire_next(p, norm, r, past);
             const double a = slope[run.piece] * norm, b = zero[run.piece];
-            /* offset of the first key of the run, in ascending order of keys */
+            /* `at` is the index, relative to j0, of the run's first key in ascending order */
             const int64_t count = run.to - run.from, low = side > 0 ? run.from : 1 - run.to,
                           at = p->position + low - j0;
             double g0 = 0, g1 = 0;
@@ -370,7 +373,7 @@ static void fire_reduce_sums(const rpi_pair *p, const double *sums, const rpi_su
             fire_sums_grad(p, middle[k], sums[2 * k], sums[2 * k + 1], to);
 }
 
-/* The number of units of a layer is the number of rows of its weights. */
+/* A layer has one unit for each row of its weights. */
 static int fire_sizes(rp_term *t, const rp_array *a)
 {
     take_size(&t->width, &a[0], 2, 1);

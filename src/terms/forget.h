@@ -1,9 +1,9 @@
 /* terms/forget.h -- forget gates: the sum of logf[b,h,t] over j < t <= p_i; keys after the query are masked.
  * Lin et al. 2025 (Forgetting Transformer), equation 3.
  *
- * A sum of gates is a difference of prefix sums. A large gate (NaN, infinite or above 1024 in absolute value) would
- * cancel the digits of all later prefix sums. Prefix sums therefore skip large gates, which are added one by one.
- * Layout of p->prepared, three arrays, each with one part for every (b, h):
+ * A sum of gates is computed as a difference of prefix sums. A large gate (NaN, infinite or above 1024 in absolute
+ * value) would destroy the precision of all later prefix sums. Prefix sums therefore skip large gates, and these are
+ * added one by one. p->prepared consists of three arrays, each with one part for every (b, h):
  *   sums  [Lk+1]                               sums[t+1] = logf[0] + … + logf[t] without large gates
  *   large [Lk+1]                               large[t+1] = index of the last large gate among 0 … t, or -1
  *   least [Lk / FORGET_SEGMENT, rounded up]    minimum of sums[j+1] over a segment of keys j
@@ -43,11 +43,11 @@ static void forget_prepare(const rp_desc *d, const rp_term *t, const rpi_view *a
     }
 }
 
-/* State of a walk over the keys of one query. Keys must come in descending order. */
+/* State for computing biases of one query, key by key in descending order. */
 typedef struct forget_walk {
     const double *sums, *large;
     int64_t end;  /* last gate that the query includes */
-    int64_t next; /* last large gate that `far` does not include yet; -1: none */
+    int64_t next; /* last large gate that `far` does not include yet, or -1 */
     double far;   /* sum of the large gates so far */
 } forget_walk;
 
@@ -93,8 +93,8 @@ static void forget_row(const rpi_pair *p, int64_t j0, int64_t n, double *to)
         to[c] = all - w.sums[j0 + c + 1];
 }
 
-/* Return the maximum prefix sum of the rows minus the minimum prefix sum of the keys, or infinity if a large gate
- * may be among them. */
+/* Return the largest prefix sum of the rows minus the smallest prefix sum of the keys, or infinity if there may be a
+ * large gate between them. */
 static double forget_largest(const rpi_pair *p, int64_t rows, int64_t j0, int64_t j1)
 {
     const rp_desc *d = p->desc;
@@ -105,7 +105,8 @@ static double forget_largest(const rpi_pair *p, int64_t rows, int64_t j0, int64_
     double high = -HUGE_VAL, low = HUGE_VAL;
     if (past > 0 && large[past] > (double)j0)
         return HUGE_VAL;
-    for (int64_t t = rpi_max(p->position, 0); t < rpi_max(past, 1); t++) /* a row after the last key has all gates */
+    for (int64_t t = rpi_max(p->position, 0); t < rpi_max(past, 1);
+         t++) /* a row after the last key includes all gates */
         high = fmax(high, sums[rpi_min(t, d->len_k - 1) + 1]);
     if (p->position >= d->len_k)
         high = sums[d->len_k];

@@ -1,10 +1,12 @@
-/* terms/forms.c -- checks schemes against the table of scheme.h: the functions that each form requires and allows.
+/* terms/forms.c -- check that a scheme defines the functions that its form requires, and only functions that its form
+ * allows. scheme.h has the same table as text.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "term_registry.h"
 #include <stdio.h>
 #include <string.h>
 
-/* The functions that only some forms define: name of the bit, name for messages, member of rpi_scheme. */
+/* The functions that a scheme may define, depending on its form: name of the bit, name for messages, member of
+ * rpi_scheme. */
 #define FUNCTIONS(X)                                                                                                   \
     X(PAIR, "pair", pair)                                                                                              \
     X(GRAD, "grad", grad)                                                                                              \

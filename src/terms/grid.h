@@ -1,5 +1,5 @@
-/* terms/grid.h -- code of the terms on a grid of tokens in row-major order. Signs differ: axial uses key - query, swin
- * and axialkey use query - key.
+/* terms/grid.h -- code shared by terms on a grid of tokens in row-major order. Signs differ: axial uses key - query,
+ * swin and axialkey use query - key.
  * SPDX-License-Identifier: Apache-2.0 */
 
 static const rp_param grid_params[] = {
@@ -14,11 +14,12 @@ static rp_status grid_lengths(const rp_desc *d, const rp_term *t, int32_t n, int
     const int64_t tokens = t->grid_h * t->grid_w + extra;
     if (d->len_q != tokens || d->len_k != tokens)
         return rpi_fail(RP_E_SHAPE,
-                        "terms[%d].grid is %lldx%lld: it has %lld tokens%s, but there are %lld queries and %lld keys",
+                        "terms[%d].grid is %lldx%lld, which has %lld tokens%s, but there are %lld queries and %lld "
+                        "keys; the numbers must be equal",
                         (int)n, (long long)t->grid_h, (long long)t->grid_w, (long long)tokens,
                         extra ? " with the class token" : "", (long long)d->len_q, (long long)d->len_k);
     if (d->q_offset != 0)
-        return rpi_fail(RP_E_RANGE, "terms[%d].grid: desc.q_offset is %lld: must be 0 with a grid", (int)n,
+        return rpi_fail(RP_E_RANGE, "terms[%d].grid: desc.q_offset is %lld; it must be 0 with a grid", (int)n,
                         (long long)d->q_offset);
     return RP_OK;
 }

@@ -8,7 +8,7 @@ static const rp_param kerple_params[] = {
     {0},
 };
 
-/* -p log(1 + a r) or -a r^p, r = |delta|; 0 for r = 0, for every p */
+/* Return -p log(1 + a r) or -a r^p, r = |delta|; for r = 0 return 0, whatever p is. */
 static double kerple_pair(const rpi_pair *pair)
 {
     const double r = fabs(pair->delta);
@@ -65,32 +65,32 @@ static rp_status sandwich_check(const rp_desc *d, rp_term *t, int32_t n)
 {
     (void)d;
     if (t->dim % 2 != 0)
-        return rpi_fail(RP_E_RANGE, "terms[%d].dim is %lld: must be even, the width of the sinusoids", (int)n,
+        return rpi_fail(RP_E_RANGE, "terms[%d].dim is %lld; it must be even, the width of the sinusoids", (int)n,
                         (long long)t->dim);
     return RP_OK;
 }
 
-/* sum over k < dim/2 of cos(delta / base^(2k/dim)) */
+/* Return the sum over k < dim/2 of cos(delta / base^(2k/dim)). */
 static double sandwich_shared(const rpi_pair *p)
 {
     const rp_term *t = p->term;
     const double ratio = pow(t->base, -2.0 / (double)t->dim);
     double sum = 0, frequency = 1;
     for (int64_t k = 0; k < t->dim / 2; k++, frequency *= ratio) {
-        if (k % 16 == 0) /* limits rounding errors to products of 16 ratios */
+        if (k % 16 == 0) /* restart, so that rounding errors accumulate over at most 16 products */
             frequency = pow(t->base, -2.0 * (double)k / (double)t->dim);
         sum += cos(p->delta * frequency);
     }
     return sum;
 }
 
-/* the sum of cosines divided by 8 (h+1)/H */
+/* Return the sum of cosines divided by 8 (h+1)/H. */
 static double sandwich_pair(const rpi_pair *p)
 {
     return (p->shared ? *p->shared : sandwich_shared(p)) * (double)p->desc->heads / (8.0 * (double)(p->h + 1));
 }
 
-/* Prints the value of the sum instead of its dim/2 cosines. */
+/* Print the value of the sum instead of its dim/2 cosines. */
 static int sandwich_example(const rpi_pair *p, char *to, size_t size)
 {
     return snprintf(to, size, "%g / (8 * (%lld + 1) / %lld)", sandwich_shared(p), (long long)p->h,

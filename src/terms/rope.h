@@ -23,11 +23,12 @@ static const rp_param rope_params[] = {
      .meaning = "yarn: pairs with more rotations keep their frequency"},
     {"beta_slow", RP_PARAM_REAL, RPI_FIELD(beta_slow), .value = 1,
      .meaning = "yarn: frequencies of pairs with fewer rotations are divided by factor"},
-    {"attention_factor", RP_PARAM_REAL, RPI_FIELD(attention_factor), .unset = "that of the scaling", .max = 1e10,
-     .meaning = "factor of cosine and sine"},
+    {"attention_factor", RP_PARAM_REAL, RPI_FIELD(attention_factor), .unset = "set by scaling", .max = 1e10,
+     .meaning = "factor that multiplies cosines and sines"},
     {"mscale", RP_PARAM_REAL, RPI_FIELD(mscale), .unset = "none",
-     .meaning = "yarn: attention factor is mscale's / mscale_all_dim's"},
-    {"mscale_all_dim", RP_PARAM_REAL, RPI_FIELD(mscale_all_dim), .unset = "none", .meaning = "yarn: see mscale"},
+     .meaning = "yarn: 0.1 mscale ln(factor) + 1 is the numerator of the attention factor"},
+    {"mscale_all_dim", RP_PARAM_REAL, RPI_FIELD(mscale_all_dim), .unset = "none",
+     .meaning = "yarn: 0.1 mscale_all_dim ln(factor) + 1 is the denominator of the attention factor"},
     {"truncate", RP_PARAM_FLAG, RPI_FIELD(truncate), .value = 1,
      .meaning = "yarn: 1 = round the ends of the ramp to whole pairs"},
     {"low_freq_factor", RP_PARAM_REAL, RPI_FIELD(low_freq_factor), .value = 1,
@@ -37,11 +38,11 @@ static const rp_param rope_params[] = {
     {0},
 };
 
-/* Check conditions between parameters, and between dim and the width of q and k. */
+/* Check conditions that involve several parameters, or dim and the width of q and k. */
 static rp_status rope_relations(const char *what, const rp_term *t, int64_t width)
 {
     if (t->dim > width || t->dim % 2 != 0)
-        return rpi_fail(RP_E_RANGE, "%sdim is %lld: must be even, from 2 to %lld, the width of q and k", what,
+        return rpi_fail(RP_E_RANGE, "%sdim is %lld; it must be even, from 2 to %lld, the width of q and k", what,
                         (long long)t->dim, (long long)width);
     return rope_scaling_check(what, t);
 }
@@ -60,12 +61,13 @@ static rp_status rope_check_arrays(const rp_desc *d, const rp_term *t, const rpi
 {
     (void)t;
     if (array[0].data && (array[1].data || array[2].data))
-        return rpi_fail(RP_E_ARG,
-                        "term[%d].positions (of rope) is given with %s: positions is for both q and k; give one",
-                        (int)n, array[1].data ? "q_positions" : "k_positions");
+        return rpi_fail(
+            RP_E_ARG,
+            "term[%d].positions (of rope) was given with %s, but positions is for both q and k; give only one of them",
+            (int)n, array[1].data ? "q_positions" : "k_positions");
     if (array[0].data && d->len_q != d->len_k)
         return rpi_fail(RP_E_SHAPE,
-                        "term[%d].positions (of rope): there are %lld queries and %lld keys: give q_positions and "
+                        "term[%d].positions (of rope): there are %lld queries and %lld keys; give q_positions and "
                         "k_positions instead",
                         (int)n, (long long)d->len_q, (long long)d->len_k);
     return RP_OK;
@@ -77,26 +79,30 @@ rp_status rp_rope_frequencies_sized(const rp_term *term, size_t term_size, doubl
     const double *stretch = NULL;
     rp_term copy;
     if (!term || !frequency || !factor)
-        return rpi_fail(RP_E_ARG, "%s is NULL", !term ? "term" : !frequency ? "frequency" : "factor");
+        return rpi_fail(RP_E_ARG, "%s is NULL; pass a valid pointer",
+                        !term        ? "term"
+                        : !frequency ? "frequency"
+                                     : "factor");
     rp_status status = rpi_term_take(&copy, term, term_size);
     if (status != RP_OK)
         return status;
     const rp_term *t = &copy;
     if (t->kind != RP_TERM_ROPE)
-        return rpi_fail(RP_E_ARG, "term.kind is %d: must be RP_TERM_ROPE", (int)t->kind);
+        return rpi_fail(RP_E_ARG, "term.kind is %d; it must be RP_TERM_ROPE", (int)t->kind);
     if ((status = check_params("term.", t, rope_params, false)) != RP_OK ||
         (status = rope_relations("term.", t, INT64_MAX)) != RP_OK)
         return status;
     if (isnan(longest))
-        return rpi_fail(RP_E_RANGE, "longest is nan: must be the largest position + 1");
+        return rpi_fail(RP_E_RANGE, "longest is nan; it must be the largest position + 1");
     if (t->scaling == RP_SCALING_LONGROPE) {
         const bool beyond = longest > (double)rope_original(t);
         stretch = beyond ? long_factor : short_factor;
         if (!stretch)
-            return rpi_fail(RP_E_ARG, "%s_factor is NULL: scaling=longrope needs it", beyond ? "long" : "short");
+            return rpi_fail(RP_E_ARG, "%s_factor is NULL; pass this array, which scaling=longrope reads",
+                            beyond ? "long" : "short");
         for (int64_t c = 0; c < t->dim / 2; c++)
             if (!(stretch[c] > 0 && stretch[c] < HUGE_VAL))
-                return rpi_fail(RP_E_RANGE, "%s_factor[%lld] is %g: must be finite and above 0",
+                return rpi_fail(RP_E_RANGE, "%s_factor[%lld] is %g; it must be finite and above 0",
                                 beyond ? "long" : "short", (long long)c, stretch[c]);
     }
     double base = t->base;

@@ -1,8 +1,8 @@
-/* terms/rope_scaling.h -- frequencies of RoPE beyond the trained length, as in Hugging Face's modeling_rope_utils but
- * computed in double. Peng et al. 2023 (NTK, YaRN); Llama 3.1; Ding et al. 2024 (LongRoPE).
+/* terms/rope_scaling.h -- RoPE frequencies for sequences beyond the trained length, as in Hugging Face's
+ * modeling_rope_utils but computed in double. Peng et al. 2023 (NTK, YaRN); Llama 3.1; Ding et al. 2024 (LongRoPE).
  * SPDX-License-Identifier: Apache-2.0 */
 
-/* The trained length. */
+/* Return the trained length. */
 static int64_t rope_original(const rp_term *t)
 {
     return t->original_max_position_embeddings ? t->original_max_position_embeddings : t->max_position_embeddings;
@@ -14,36 +14,37 @@ static rp_status rope_scaling_check(const char *what, const rp_term *t)
     const rp_scaling s = t->scaling;
     const bool trained = s == RP_SCALING_YARN || s == RP_SCALING_LLAMA3 || s == RP_SCALING_LONGROPE;
     if (s == RP_SCALING_NONE && t->factor != 1)
-        return rpi_fail(RP_E_ARG, "%sfactor is %g, but scaling is none: set scaling, or set factor to 1", what,
+        return rpi_fail(RP_E_ARG, "%sfactor is %g, but scaling is none; set scaling, or set factor to 1", what,
                         t->factor);
     if (s == RP_SCALING_DYNAMIC && t->max_position_embeddings == 0)
-        return rpi_fail(RP_E_RANGE, "%smax_position_embeddings is 0: set it to the trained length, 1 to 2^53", what);
+        return rpi_fail(RP_E_RANGE, "%smax_position_embeddings is 0; set it to the trained length, 1 to 2^53", what);
     if (trained && rope_original(t) < (s == RP_SCALING_LONGROPE ? 2 : 1))
         return rpi_fail(RP_E_RANGE,
-                        "%soriginal_max_position_embeddings is %lld: set it to the trained length, %d to 2^53", what,
+                        "%soriginal_max_position_embeddings is %lld; set it to the trained length, %d to 2^53", what,
                         (long long)t->original_max_position_embeddings, s == RP_SCALING_LONGROPE ? 2 : 1);
     if (s == RP_SCALING_YARN) {
         if (t->base <= 1)
-            return rpi_fail(RP_E_RANGE, "%sbase is %g: must be above 1 for yarn", what, t->base);
+            return rpi_fail(RP_E_RANGE, "%sbase is %g; it must be above 1 for yarn", what, t->base);
         if (!(t->beta_slow > 0 && t->beta_fast >= t->beta_slow && t->beta_fast <= 1e10))
-            return rpi_fail(RP_E_RANGE,
-                            "%sbeta_fast is %g and beta_slow is %g: must be 1e10 >= beta_fast >= beta_slow > 0", what,
-                            t->beta_fast, t->beta_slow);
+            return rpi_fail(
+                RP_E_RANGE,
+                "%sbeta_fast is %g and beta_slow is %g; they must satisfy 1e10 >= beta_fast >= beta_slow > 0", what,
+                t->beta_fast, t->beta_slow);
         if (!(t->mscale >= 0 && t->mscale <= 1e10 && t->mscale_all_dim >= 0 && t->mscale_all_dim <= 1e10))
-            return rpi_fail(RP_E_RANGE, "%smscale is %g and mscale_all_dim is %g: must be 0 (unset) to 1e10", what,
+            return rpi_fail(RP_E_RANGE, "%smscale is %g and mscale_all_dim is %g; they must be 0 (unset) to 1e10", what,
                             t->mscale, t->mscale_all_dim);
     }
     if (s == RP_SCALING_LLAMA3 &&
         !(t->low_freq_factor > 0 && t->high_freq_factor > t->low_freq_factor && t->high_freq_factor <= 1e10))
         return rpi_fail(RP_E_RANGE,
-                        "%slow_freq_factor is %g and high_freq_factor is %g: must be 0 < low < high <= 1e10", what,
-                        t->low_freq_factor, t->high_freq_factor);
+                        "%slow_freq_factor is %g and high_freq_factor is %g; they must satisfy 0 < low < high <= 1e10",
+                        what, t->low_freq_factor, t->high_freq_factor);
     return RP_OK;
 }
 
 static const double two_pi = 6.283185307179586477;
 
-/* Temperature of YaRN; Peng 2023, section 3.4. */
+/* Return the attention factor of YaRN (Peng 2023, section 3.4). */
 static double yarn_mscale(double factor, double mscale)
 {
     return factor <= 1 ? 1.0 : 0.1 * mscale * log(factor) + 1.0;
@@ -55,7 +56,8 @@ static double yarn_pair(const rp_term *t, double rotations)
     return (double)t->dim * log((double)rope_original(t) / (rotations * two_pi)) / (2 * log(t->base));
 }
 
-/* Return 1 if pair c keeps its frequency, 0 if it is divided by factor, and a value on the ramp between them otherwise.
+/* Return 1 if pair c keeps its frequency, 0 if its frequency is divided by `factor`, or a value between them on the
+ * ramp.
  */
 static double yarn_kept(const rp_term *t, int64_t c)
 {
@@ -75,8 +77,8 @@ static double llama3_kept(const rp_term *t, double frequency)
     return fmin(fmax((rotations - t->low_freq_factor) / (t->high_freq_factor - t->low_freq_factor), 0), 1);
 }
 
-/* Return stretched length / trained length. For YaRN and LongRoPE a factor of 1 is replaced by the ratio of the two
- * lengths, if max_position_embeddings is set. */
+/* Return stretched length / trained length. This is `factor`, unless YaRN or LongRoPE has factor 1 and
+ * max_position_embeddings is set; then compute it from the two lengths. */
 static double rope_longer(const rp_term *t)
 {
     const bool lengths = t->scaling == RP_SCALING_YARN || t->scaling == RP_SCALING_LONGROPE;
@@ -85,7 +87,7 @@ static double rope_longer(const rp_term *t)
                : t->factor;
 }
 
-/* Return the factor of cosine and sine. */
+/* Return the factor by which cosines and sines are multiplied. */
 static double rope_factor(const rp_term *t)
 {
     const double factor = rope_longer(t);

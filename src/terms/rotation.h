@@ -1,6 +1,6 @@
-/* terms/rotation.h -- RoPE's rotation, shared by the definition and the fast path: the channels of a pair, and the
- * rotation of a pair by an angle. terms/rope.h computes the frequencies, sources/rope_tables.c the cosines and sines of
- * a call; kernels/rotate_rows.h applies them to queries and keys.
+/* terms/rotation.h -- RoPE's rotation, shared by the reference and the fast path: which channels form a pair, and how a
+ * pair is rotated. terms/rope.h computes the frequencies, sources/rope_tables.c the cosines and sines of a call, and
+ * kernels/rotate_rows.h rotates queries and keys.
  * Su et al. 2021, section 3.2.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_ROTATION_H
@@ -14,7 +14,8 @@ static inline void rpi_rotate_channels(const rp_term *t, int64_t c, int64_t *x, 
     *y = t->layout == RP_LAYOUT_HALF ? c + t->dim / 2 : 2 * c + 1;
 }
 
-/* Rotate the pair (*x, *y) by the angle with this cosine and sine, in type REAL. Negate the sine to rotate back. */
+/* Define a function that rotates the pair (*x, *y) by the angle with this cosine and sine. Negate the sine to rotate
+ * back. */
 #define RPI_ROTATION(NAME, REAL)                                                                                       \
     static inline void NAME(REAL *x, REAL *y, REAL cosine, REAL sine)                                                  \
     {                                                                                                                  \

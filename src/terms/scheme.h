@@ -5,8 +5,8 @@
  * Register it with the line RP_X(NAME, name, "name,…", "source") at the end of include/relpos/terms.def, describe it in
  * docs/terms/name.md, and run `python3 tools/terms.py --write`, which updates the files generated from terms. Write
  * `pair` first: with `pair` alone the term runs on every instruction set. alibi.h is a short example. common.h, clip.h
- * and grid.h hold code that several schemes share. A scheme includes nothing except these headers, base/arena.h,
- * base/array.h and the public headers.
+ * and grid.h contain code shared by several schemes. A scheme may use only these headers, base/arena.h, base/array.h
+ * and the public headers.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_SCHEME_H
 #define RELPOS_SCHEME_H
@@ -14,7 +14,7 @@
 #include "base/array.h"
 #include <relpos/facts.h>
 
-/* The form of a term: how it enters the score, and which functions its scheme defines. forms.c holds the same table as
+/* The form of a term: how it changes the scores, and which functions its scheme defines. forms.c has the same table as
  * data; rp_term_fault checks each scheme against it.
  *
  *   form     meaning                                      required                                optional
@@ -26,19 +26,19 @@
  *   ROTATE   rotates q and k: rope; code in sources       -
  *   SINK     an extra logit for each row: array 0         -
  *
- * index(i, j) = a(i) - b(j), except for class tokens; kernels store a and b. If a and b are given positions, the
- * difference is then clamped and truncated.
+ * index(i, j) must be a(i) - b(j), except for class tokens, because kernels store a and b. If a and b are given
+ * positions, the difference is clamped and truncated.
  *
- * A form must not define functions that the table does not list for it. Every form may define check, check_arrays,
- * sizes, usual_sizes, example, prepare and prepare_size. A term with a learned array also defines its derivative: grad
- * with pair, entry_grad with entry, vec_grad with vec. row_grad needs sums_size, reduce_sums and row; prepare needs
- * prepare_size.
+ * A scheme must not define functions that the table does not list for its form. Every scheme may also define check,
+ * check_arrays, sizes, usual_sizes, example, prepare and prepare_size. A scheme with a learned array also defines the
+ * derivative: grad with pair, entry_grad with entry, vec_grad with vec. row_grad requires sums_size, reduce_sums and
+ * row; prepare requires prepare_size.
  *
  * Values: pair, entry, row, vec and query return a finite number if every array element, position and parameter that
  * they read is finite. Only a TILE may return -infinity, which masks the pair; it sets `causal` if it masks all keys
- * after the query. +infinity and NaN result only from reading such a number; they reach only the rows that attend to
- * the pair.
- * Derivatives are finite under the same condition. grad is not called for a masked pair. */
+ * after the query. A function returns +infinity or NaN only if it reads a non-finite number; the result affects only
+ * rows that attend to the pair.
+ * Derivatives are finite under the same condition. grad is not called for masked pairs. */
 typedef enum rpi_form { RPI_OFFSET, RPI_INDEX, RPI_TILE, RPI_VEC, RPI_VALVEC, RPI_ROTATE, RPI_SINK } rpi_form;
 
 /* One query and key: the input of a definition. */
@@ -49,19 +49,19 @@ typedef struct rpi_pair {
     const rpi_view *array; /* arrays of the term; read them with rpi_at(&p->array[x], …), which broadcasts axes of 1 */
     const double *prepared; /* output of the scheme's `prepare` for this call */
     int64_t b, h, i, j;
-    int64_t position;     /* index of the query among positions: i + q_offset */
-    double delta;         /* p_j - p_i: j - position, or the difference of given positions */
+    int64_t position;     /* i + q_offset */
+    double delta;         /* p_j - p_i: j - position, or computed from given positions */
     bool absent;          /* i or j has no position: the term adds 0, and its functions are not called */
     double at;            /* p_i: the given position, or the position within the segment */
     const double *q, *k;  /* rows i and j before rotation; for VEC only */
-    const double *shared; /* the scheme's `shared` for this delta; NULL: not computed */
+    const double *shared; /* result of the scheme's `shared` for this delta; NULL if not computed */
 } rpi_pair;
 
-/* Sums to which a definition adds its derivatives: one double for each element of an array, in the shape of the array.
- * Broadcast axes are therefore summed. NULL data: skip this array. If `absolute` is set, absolute values are added. */
+/* Sums to which a definition adds its derivatives: one double for each element of an array, in the shape of the array,
+ * so broadcast axes are summed. Arrays with data NULL are skipped. If `absolute` is set, absolute values are added. */
 typedef struct rpi_sums {
     rpi_view array[RP_MAX_ARRAYS];
-    double *q, *k; /* [Dk] gradients of q_i and k_j; NULL: skip */
+    double *q, *k; /* [Dk] gradients of q_i and k_j; NULL if not needed */
     bool absolute;
 } rpi_sums;
 
@@ -78,18 +78,18 @@ static inline void rpi_add(const rpi_sums *to, int array, int64_t a, int64_t b, 
  * GRID takes two) or choice[4] (FLAG, SIGN, CHOICE).
  *
  * .min and .max are the bounds of the value, both included. With .above_min = 1 the value must be above .min. Bounds
- * are checked before `check` runs, except for a parameter that is still open (0 with `unset`), and again after `check`
- * has resolved it. A list of parameters ends with {0}. */
+ * are checked before and after `check` runs; before it, a parameter with `unset` may still be 0, because `check` can
+ * set it. A list of parameters ends with {0}. */
 #define RPI_FIELD(name) offsetof(rp_term, name), #name
 
-/* Facts, for .facts: formula and about are required. `relpos explain` prints `shown`: for a bias a formula, in which
- * {key} is the value of a parameter and {slope} the ALiBi slope of the head; for a product the name of its vectors (X
- * of Q X^T). A sample is the part of a problem after the name: parameters, and optional arrays to generate, as in
- * "left=5,slopes=given". */
+/* Facts, for .facts: formula and about are required. `relpos explain` prints `shown`. For a bias, it is a formula in
+ * which {key} stands for the value of a parameter and {slope} for the head's ALiBi slope. For a product, it is the name
+ * of its vectors (X of Q X^T). A sample is the text after the term's name in a problem: parameters, and optional arrays
+ * to generate, as in "left=5,slopes=given". */
 
-/* Arrays, for .array: {"slopes", .shape = "[H]"} is learned and required. facts.h documents the other fields: presence,
- * `draw` (random values for tests) and `start` (initial values for training). A term that accepts given positions lists
- * these two arrays last: */
+/* Arrays, for .array: by default, an array such as {"slopes", .shape = "[H]"} is learned and required. facts.h
+ * documents the other fields: presence, `draw` (random values for tests) and `start` (initial values for training). A
+ * term that accepts given positions lists these two arrays last: */
 #define RPI_TWO_POSITIONS                                                                                              \
     {"q_positions", RP_USE_POSITIONS, RP_REPLACES, .shape = "[B?, Lq]"},                                               \
     {                                                                                                                  \
@@ -103,84 +103,87 @@ static inline void rpi_add(const rpi_sums *to, int array, int64_t a, int64_t b, 
         "k_position_mask", RP_USE_TRUTH, RP_REPLACES, .shape = "[B?, Lk]"                                              \
     }
 
-/* A product of a term of form VEC: factor * sum over c of query(c) * vec(h, e, c), where e = index(i, j) is between
- * 0 and count-1. With key_side the row is k_j instead of q_i. If index is NULL, e = clamp(delta - first, 0,
- * count-1); with `zero_outside` the product is 0 for pairs whose e would be clamped. */
+/* A product of a term of form VEC: factor * sum over c of query(c) * vec(h, e, c), where e = index(i, j) is between 0
+ * and count-1. With key_side, the row is k_j instead of q_i. If index is NULL, e = clamp(delta - first, 0, count-1).
+ * With `zero_outside`, the product is 0 for pairs whose e would be clamped. */
 typedef struct rpi_product {
     int array;         /* index of the array of vectors */
     const char *shown; /* the product as `relpos explain` prints it, in ASCII: "scale * q . table" */
     bool key_side, zero_outside;
-    bool (*present)(const rpi_view *array); /* NULL: always present; the arrays of an absent product are absent */
+    bool (*present)(const rpi_view *array); /* NULL: always true */
     int64_t (*count)(const rp_desc *desc, const rp_term *term);
     int64_t (*first)(const rp_desc *desc, const rp_term *term); /* the delta of vector 0 */
     bool without_q_offset;                                      /* use delta = j - i instead of j - (i + q_offset) */
     int64_t (*index)(const rpi_pair *p);
     int64_t (*width)(const rp_desc *desc, const rp_term *term); /* channels; NULL: Dk */
-    /* Return element c of vector e of head p->h; add g times its derivative. */
+    /* Return element c of vector e of head p->h (vec), or add g times its derivative (vec_grad). */
     double (*vec)(const rpi_pair *p, int64_t e, int64_t c);
     void (*vec_grad)(const rpi_pair *p, int64_t e, int64_t c, double g, const rpi_sums *to);
-    /* Return channel c of the row (b, h, i), or add g times its derivative. NULL: q_i, or k_j with key_side. */
+    /* Return channel c of the row (query), or add g times its derivative (query_grad). NULL: the row is q_i or k_j. */
     double (*query)(const rpi_pair *p, int64_t c);
     void (*query_grad)(const rpi_pair *p, int64_t c, double g, const rpi_sums *to);
 } rpi_product;
 
 typedef struct rpi_scheme {
     rpi_form form;
-    bool in_place;                       /* TILE: array 0 is the bias itself */
-    bool same_heads;                     /* OFFSET: the value does not depend on the head */
-    bool bias;                           /* VEC: a bias outside the softcap with factor 1; otherwise inside it */
-    bool unscaled;                       /* VEC: factor 1; otherwise scale */
-    bool causal;                         /* TILE: keys after the query are masked */
-    bool grid;                           /* tokens form a grid: q_offset must be 0 */
-    bool class_token;                    /* INDEX: the first term->extra tokens are outside the grid */
-    rp_term_facts facts;                 /* formula, samples, names */
-    rp_array_facts array[RP_MAX_ARRAYS]; /* name NULL past the last */
+    bool in_place;       /* TILE: the biases are the elements of array 0 */
+    bool same_heads;     /* OFFSET: the value does not depend on the head */
+    bool bias;           /* VEC: added outside the softcap with factor 1, like a bias; otherwise inside it */
+    bool unscaled;       /* VEC: factor 1; otherwise scale */
+    bool causal;         /* TILE: keys after the query are masked */
+    bool grid;           /* tokens form a grid: q_offset must be 0 */
+    bool class_token;    /* INDEX: the first term->extra tokens are outside the grid */
+    rp_term_facts facts; /* formula, samples, names */
+    rp_array_facts array[RP_MAX_ARRAYS]; /* unused entries have name NULL */
     int32_t positions;      /* index of the array q_positions; k_positions is the next; see rpi_takes_positions */
-    const rp_param *params; /* the last has key NULL; NULL: no parameters */
-    /* Set sizes that are open (0) from the shapes of the arrays. Return -1, or the index of an array whose shape does
-     * not determine a size. NULL: no size can be open. */
+    const rp_param *params; /* list that ends with a NULL key; NULL without parameters */
+    /* Set unset sizes (0) from the shapes of the arrays. Return -1, or the index of an array whose shape does not
+     * determine a size. NULL if every size is required. */
     int (*sizes)(rp_term *term, const rp_array *array);
-    /* Set sizes that are still open to the defaults of problems and models. NULL: no size can be open. */
+    /* Set sizes that are still unset to the defaults of problems and models. NULL if every size is required. */
     void (*usual_sizes)(rp_term *term, int64_t len_k);
-    /* Check the parameters of terms[n] beyond their bounds, and resolve open ones. NULL: nothing to check. */
+    /* Check the parameters of terms[n] beyond their bounds, and set those that are unset. NULL if there is nothing to
+     * check. */
     rp_status (*check)(const rp_desc *desc, rp_term *term, int32_t n);
-    /* Check the given arrays, whose shapes have been checked before. NULL: nothing to check. */
+    /* Check the elements of the given arrays, whose shapes are already checked. NULL if there is nothing to check. */
     rp_status (*check_arrays)(const rp_desc *desc, const rp_term *term, const rpi_view *array, int32_t n);
-    /* OFFSET, TILE: return the bias of one pair; add g times its derivatives. */
+    /* OFFSET, TILE: return the bias of one pair (pair), or add g times its derivatives (grad). */
     double (*pair)(const rpi_pair *p);
     void (*grad)(const rpi_pair *p, double g, const rpi_sums *to);
     /* Print the calculation of one bias with its numbers, such as "-0.3 * log(1 + 4)"; return what snprintf returns.
-     * The expression has the value that pair or entry returns. NULL: only formula and value are shown. */
+     * Evaluating the text gives the result of pair or entry. NULL: only formula and value are shown. */
     int (*example)(const rpi_pair *p, char *to, size_t size);
-    /* OFFSET, optional: compute the part of the bias that is equal for all heads, once for each delta. */
+    /* OFFSET, optional: compute the part of the bias that is the same for all heads. It is called once for each delta.
+     * */
     double (*shared)(const rpi_pair *p);
-    /* TILE with `row`, optional: row_grad adds the contribution of row (b, h, i), whose gradients are g, to `sums_size`
-     * sums of head p->h; reduce_sums computes all gradients from these sums. */
+    /* TILE with `row`, optional: sums_size returns the number of sums for each head. row_grad adds the contribution of
+     * row (b, h, i), whose gradients are g, to the sums of head p->h. reduce_sums computes all gradients from these
+     * sums. */
     int64_t (*sums_size)(const rp_desc *desc, const rp_term *term);
     void (*row_grad)(const rpi_pair *p, int64_t j0, int64_t n, const double *g, double *sums);
     void (*reduce_sums)(const rpi_pair *p, const double *sums, const rpi_sums *to);
     /* Causal TILE, optional: compute all gradients of head (b, h). between[t] is the sum of g over the pairs with
      * j < t <= p_i, for each key t. */
     void (*reduce)(const rpi_pair *p, const double *between, const rpi_sums *to);
-    /* TILE, optional: write the biases of row (b, h, i) for keys j0 … j0+n-1, without given positions. p->j and
-     * p->delta are not set. */
+    /* TILE, optional: write the biases of row (b, h, i) for keys j0 … j0+n-1. It is called only without given
+     * positions; p->j and p->delta are not set. */
     void (*row)(const rpi_pair *p, int64_t j0, int64_t n, double *to);
     /* TILE, optional: return an upper bound of the biases of rows (b, h, i) … (b, h, i+rows-1) and keys j0 … j1-1;
-     * +infinity if unknown. Tiles whose weights are all 0 by this bound are skipped. */
+     * +infinity if unknown. Kernels skip a tile if all its weights must be 0 according to this bound. */
     double (*largest)(const rpi_pair *p, int64_t rows, int64_t j0, int64_t j1);
-    /* OFFSET, INDEX with given positions, optional: set left and right so that every offset below -left has the value
-     * at -left, and every offset above right the value at right. NULL: no such limits. */
+    /* OFFSET, INDEX with given positions, optional: set left and right so that every offset below -left has the same
+     * value as -left, and every offset above right the same value as right. NULL: no such limits. */
     void (*reach)(const rp_term *term, int64_t *left, int64_t *right);
-    /* INDEX: return the number of entries, the entry of a pair, and the value of entry e for head p->h; add g times its
-     * derivatives. */
+    /* INDEX: return the number of entries (entries), the entry of a pair (index), or the value of entry e for head p->h
+     * (entry); add g times the derivatives of that value (entry_grad). */
     int64_t (*entries)(const rp_desc *desc, const rp_term *term);
     int64_t (*index)(const rpi_pair *p);
     double (*entry)(const rpi_pair *p, int64_t e);
     void (*entry_grad)(const rpi_pair *p, int64_t e, double g, const rpi_sums *to);
     /* VEC: one or two products; VALVEC: one product. A product exists if it has `count`. */
     rpi_product product[2];
-    /* `prepare` fills p->prepared from the arrays, once for a call; prepare_size returns its number of doubles, or
-     * RPI_TOO_LARGE. NULL: nothing to prepare. */
+    /* `prepare` computes p->prepared from the arrays, once for each call. prepare_size returns its number of doubles,
+     * or RPI_TOO_LARGE. NULL if there is nothing to prepare. */
     int64_t (*prepare_size)(const rp_desc *desc, const rp_term *term);
     void (*prepare)(const rp_desc *desc, const rp_term *term, const rpi_view *array, double *to);
 } rpi_scheme;

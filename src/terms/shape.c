@@ -1,4 +1,4 @@
-/* terms/shape.c -- evaluates the shape text of a term's array, such as "[H?, left+right+1]". facts.h documents the
+/* terms/shape.c -- evaluate the shape text of a term's array, such as "[H?, left+right+1]". facts.h documents the
  * syntax.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "term_registry.h"

@@ -1,4 +1,4 @@
-/* terms/shaw.h -- learned vectors for clipped offsets, added to keys and to values.
+/* terms/shaw.h -- learned vectors for clipped offsets, added to keys (relkey) or to values (relval).
  * Shaw, Uszkoreit, Vaswani 2018: equation 4 (keys, inside the scaling) and equation 3 (values).
  * SPDX-License-Identifier: Apache-2.0 */
 

@@ -1,5 +1,6 @@
-/* terms/swin.h -- a window table: table[index(i,j), h], query minus key. Liu et al. 2021, section 3.2. The class token
- * is as in BEiT, Bao 2021: the last three entries are for class to token, token to class, and class to class.
+/* terms/swin.h -- a window table: table[index(i,j), h], with offsets query minus key. Liu et al. 2021, section 3.2. A
+ * class token is handled as in BEiT, Bao 2021: the last three entries are for class to token, token to class, and class
+ * to class.
  * SPDX-License-Identifier: Apache-2.0 */
 
 static int64_t swin_index(const rpi_pair *p)
@@ -21,7 +22,7 @@ static void swin_entry_grad(const rpi_pair *p, int64_t e, double g, const rpi_su
     rpi_add(to, 0, e, p->h, 0, 0, g);
 }
 
-/* Prints the entry as a function of the row and column differences; the entries of a class token as a number. */
+/* Print how the entry depends on the row and column differences. For a class token, print only its number. */
 static int swin_example(const rpi_pair *p, char *to, size_t size)
 {
     const rp_term *t = p->term;

@@ -3,7 +3,7 @@
  * Raffel et al. 2020, section 2.1. delta = key - query, as relative_position in T5 (memory - context).
  * SPDX-License-Identifier: Apache-2.0 */
 
-/* Return how many of the n buckets for one direction hold exactly one distance. Not for uniform spacing. */
+/* Return how many of the n buckets for one direction contain exactly one distance. Not used for uniform spacing. */
 static int64_t exact_buckets(int64_t n)
 {
     return n / 2;
@@ -14,14 +14,14 @@ int64_t rpi_bucket_exact(int64_t buckets, int32_t bidirectional, rp_strategy str
     return strategy == RP_STRATEGY_UNIFORM ? 0 : exact_buckets(bidirectional ? buckets / 2 : buckets);
 }
 
-/* Return the bucket of a distance among n buckets for one direction. The first exact_buckets(n) hold one distance each;
- * the others divide the distances up to max_distance. */
+/* Return the bucket of a distance among n buckets for one direction. The first exact_buckets(n) contain one distance
+ * each; the others divide the remaining distances up to max_distance. */
 static int64_t bucket_of(int64_t distance, int64_t n, int64_t max_distance, rp_strategy strategy)
 {
     const int64_t exact = exact_buckets(n), rest = n - exact;
     double d = (double)distance;
     if (strategy == RP_STRATEGY_UNIFORM) {
-        if (distance >= max_distance) /* floor(d*n/M) would be capped at n - 1; the product could overflow */
+        if (distance >= max_distance) /* floor(d*n/M) is limited to n - 1, and the product could overflow */
             return n - 1;
         return rpi_min(distance * n / max_distance, n - 1);
     }
@@ -45,8 +45,8 @@ static int64_t bucket_of(int64_t distance, int64_t n, int64_t max_distance, rp_s
     }
     default: {
         /* Each step rounds to f32, as in the public implementations, to get identical buckets. Their logarithm is the
-         * f32 nearest to the exact value. logf of the C library sometimes is not (435 buckets in one direction,
-         * distance 2231 of 3283), so compute the logarithm in double and round it. */
+         * f32 nearest to the exact value. The C library's logf sometimes is not (435 buckets in one direction, distance
+         * 2231 of 3283), so compute the logarithm in double and round it. */
         volatile float ratio = (float)log((double)((float)distance / (float)exact));
         ratio = ratio / (float)log((double)max_distance / (double)exact);
         ratio = ratio * (float)rest;
@@ -72,29 +72,29 @@ static int64_t bucket_signed(int64_t delta, int64_t buckets, int64_t max_distanc
 
 static const char *const bucket_strategies[] = {"log", "uniform", "linear", "quadratic", NULL};
 
-/* T5 has all of these except the first. */
+/* T5 has all of these parameters except the first. */
 static const rp_param bucket_params[] = {
     {"strategy", RP_PARAM_CHOICE, RPI_FIELD(strategy), .choices = bucket_strategies,
      .meaning = "spacing of the buckets"},
     {"buckets", RP_PARAM_INT, RPI_FIELD(buckets), .value = 32, .min = 2, .max = 1 << 30,
-     .meaning = "if bidirectional, even and at least 4"},
+     .meaning = "number of buckets; even and at least 4 if bidirectional"},
     {"max_distance", RP_PARAM_INT, RPI_FIELD(max_distance), .value = 128, .min = 1, .max = 0x1p32,
-     .meaning = "distances from here on share the last bucket"},
+     .meaning = "distances of max_distance and more share the last bucket"},
     {"bidirectional", RP_PARAM_FLAG, RPI_FIELD(bidirectional), .value = 1,
      .meaning = "1: half of the buckets are for keys after the query; 0: these keys share bucket 0"},
     {0},
 };
 
-/* Check conditions between parameters. */
+/* Check conditions that involve several parameters. */
 static rp_status bucket_relations(const char *what, const rp_term *t)
 {
     const int64_t exact = exact_buckets(t->bidirectional ? t->buckets / 2 : t->buckets);
     if (t->bidirectional && (t->buckets < 4 || t->buckets % 2 != 0))
-        return rpi_fail(RP_E_RANGE, "%sbuckets is %lld: must be %s if bidirectional, half for each side", what,
+        return rpi_fail(RP_E_RANGE, "%sbuckets is %lld; it must be %s if bidirectional, half for each side", what,
                         (long long)t->buckets, t->buckets < 4 ? "at least 4" : "even");
     if (t->max_distance <= exact)
         return rpi_fail(RP_E_RANGE,
-                        "%smax_distance is %lld: must be more than %lld, the number of buckets with one distance", what,
+                        "%smax_distance is %lld; it must be above %lld, the number of buckets with one distance", what,
                         (long long)t->max_distance, (long long)exact);
     return RP_OK;
 }
@@ -126,14 +126,15 @@ static int64_t bucket_index(const rpi_pair *p)
                          t->kind == RP_TERM_T5 ? RP_STRATEGY_LOG : t->strategy);
 }
 
-/* Distances from max_distance on share one bucket; without bidirectional, so do all keys after the query. */
+/* Distances from max_distance on share one bucket. If not bidirectional, all keys after the query also share a bucket.
+ * */
 static void bucket_reach(const rp_term *t, int64_t *left, int64_t *right)
 {
     *left = t->max_distance, *right = t->bidirectional ? t->max_distance : 0;
 }
 
-/* Compute the bucket once for all heads, since its logarithm is expensive. A bucket is below 2^30, so a double holds it
- * exactly. */
+/* Compute the bucket once for all heads, because its logarithm is expensive. A bucket is below 2^30, so a double
+ * represents it exactly. */
 static double bucket_shared(const rpi_pair *p)
 {
     return (double)bucket_index(p);

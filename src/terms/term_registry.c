@@ -1,4 +1,4 @@
-/* terms/term_registry.c -- the position terms: compiles every scheme, and builds the registry from terms.def.
+/* terms/term_registry.c -- the registry of position terms: compile every scheme, and build the registry from terms.def.
  * Independent of calls and kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "term_registry.h"
@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Defines the scheme of one kind. Name, syntax and source come from terms.def. */
+/* Define the scheme of one kind. Its name, syntax and source are in terms.def. */
 #define RPI_SCHEME(ENUM, ...) static const rpi_scheme scheme_##ENUM = {__VA_ARGS__};
 
-/* Code that several schemes share. */
+/* Code shared by several schemes. */
 #include "common.h"
 #include "clip.h"
 #include "grid.h"
@@ -145,7 +145,8 @@ rp_status rpi_term_check(const rp_desc *desc, rp_term *term, int32_t n)
     rp_status status = check_params(what, term, s->params, true);
     if (status == RP_OK && s->check)
         status = s->check(desc, term, n);
-    return status == RP_OK ? check_params(what, term, s->params, false) : status; /* includes resolved parameters */
+    return status == RP_OK ? check_params(what, term, s->params, false)
+                           : status; /* again, for parameters that `check` has set */
 }
 
 rp_status rpi_check_struct_size(const char *name, size_t size, size_t own)
@@ -158,7 +159,7 @@ rp_status rpi_check_struct_size(const char *name, size_t size, size_t own)
     return RP_OK;
 }
 
-/* Set every parameter that the kind reads to its default, and all other fields to 0. */
+/* Set every parameter of the kind to its default, and all other fields to 0. */
 static void set_defaults(rp_term *t, rp_term_kind kind)
 {
     const rpi_scheme *s = rpi_scheme_of(kind);
@@ -218,17 +219,18 @@ rp_status rp_term_sizes_sized(rp_term *term, size_t term_size, const rp_array *a
 {
     rp_term own;
     if (!term || !arrays)
-        return rpi_fail(RP_E_ARG, "%s is NULL", !term ? "term" : "arrays");
+        return rpi_fail(RP_E_ARG, "%s is NULL; pass a valid pointer", !term ? "term" : "arrays");
     const rp_status status = rpi_term_take(&own, term, term_size);
     if (status != RP_OK)
         return status;
     const rpi_scheme *s = rpi_scheme_of(own.kind);
     if (!s)
-        return rpi_fail(RP_E_ARG, "term.kind is %d: no such term in terms.def", (int)own.kind);
+        return rpi_fail(RP_E_ARG, "term.kind is %d; it must be a value of rp_term_kind", (int)own.kind);
     const int tells = s->sizes ? s->sizes(&own, arrays) : -1;
     if (tells >= 0)
         return rpi_fail(RP_E_SHAPE,
-                        "%s: the shape of its array %s does not determine its sizes: too few axes, or length 0",
+                        "%s: the shape of its array %s does not determine its sizes; pass an array with all axes, of "
+                        "lengths above 0",
                         rp_term_name(own.kind), s->array[tells].name);
     return rpi_term_give(term, term_size, &own);
 }
@@ -237,7 +239,7 @@ rp_status rp_term_usual_sizes_sized(rp_term *term, size_t term_size, int64_t len
 {
     rp_term own;
     if (!term)
-        return rpi_fail(RP_E_ARG, "term is NULL");
+        return rpi_fail(RP_E_ARG, "term is NULL; pass a valid pointer");
     const rp_status status = rpi_term_take(&own, term, term_size);
     const rpi_scheme *s = status == RP_OK ? rpi_scheme_of(own.kind) : NULL;
     if (!s || !s->usual_sizes)
@@ -255,7 +257,7 @@ void rpi_term_shape(const rpi_scheme *s, const rp_desc *desc, const rp_term *ter
 
 rp_status rpi_check_positions(const rpi_view *v, const rpi_shape *shape, const char *what)
 {
-    const bool batched = v->stride[0] != 0; /* otherwise all batch entries use the same row */
+    const bool batched = v->stride[0] != 0; /* false: all batch entries use the same row */
     for (int64_t b = 0; b < (batched ? shape->n[0] : rpi_min(shape->n[0], 1)); b++)
         for (int64_t n = 0; n < shape->n[1]; n++) {
             const double x = rpi_at(v, b, n, 0, 0);
@@ -264,8 +266,8 @@ rp_status rpi_check_positions(const rpi_view *v, const rpi_shape *shape, const c
             char batch[40] = "";
             if (batched)
                 snprintf(batch, sizeof batch, " of batch entry %lld", (long long)b);
-            return rpi_fail(RP_E_RANGE, "%s: element %lld%s is %g: positions must be finite and from -2^53 to 2^53",
-                            what, (long long)n, batch, x);
+            return rpi_fail(RP_E_RANGE, "%s: element %lld%s is %g; positions must be finite, from -2^53 to 2^53", what,
+                            (long long)n, batch, x);
         }
     return RP_OK;
 }

@@ -8,13 +8,13 @@
 
 /* Return the scheme of a kind, or NULL for an unknown kind. */
 const rpi_scheme *rpi_scheme_of(rp_term_kind kind);
-/* Check a scheme against the table of scheme.h. Return the first fault as one line, or NULL. */
+/* Check a scheme against the table in scheme.h. Return the first fault as one line, or NULL. */
 const char *rpi_scheme_fault(const rpi_scheme *s);
 /* Return the name of a form: "OFFSET" for RPI_OFFSET. */
 const char *rpi_form_name(rpi_form form);
-/* Check the parameters of desc->terms[n], and resolve open ones. */
+/* Check the parameters of term n, and set those that are unset (0) but can be computed. */
 rp_status rpi_term_check(const rp_desc *desc, rp_term *term, int32_t n);
-/* Refuse the size of a caller's struct if it is larger than the library's or not a multiple of 8. */
+/* Check the size of a caller's struct: at most the library's size, and a multiple of 8. */
 rp_status rpi_check_struct_size(const char *name, size_t size, size_t own);
 /* Copy a caller's term of `size` bytes. Fields beyond `size` get their defaults. */
 rp_status rpi_term_take(rp_term *to, const void *from, size_t size);
@@ -29,15 +29,15 @@ void rpi_print_real(char *to, size_t size, double x);
 bool rpi_read_shape(const char *text, const rp_desc *desc, const rp_term *term, const rp_param *params, rpi_shape *to);
 /* Compute the shape of array x of a term. */
 void rpi_term_shape(const rpi_scheme *s, const rp_desc *desc, const rp_term *term, int32_t x, rpi_shape *shape);
-/* Refuse positions that are not finite or exceed 2^53 in absolute value. `what` names the array in messages. */
+/* Check that positions are finite and at most 2^53 in absolute value. `what` names the array in messages. */
 rp_status rpi_check_positions(const rpi_view *v, const rpi_shape *shape, const char *what);
 
-/* Return the number of distances, from 0 on, whose bucket holds no other distance. */
+/* Return the number of distances, starting from 0, that do not share their bucket with another distance. */
 int64_t rpi_bucket_exact(int64_t buckets, int32_t bidirectional, rp_strategy strategy);
 
 /* Return the factor of a term of form VEC. */
 double rpi_vec_factor(const rpi_scheme *s, const rp_desc *d);
-/* Return the index of the vector that a product of VEC or VALVEC uses for a pair; -1: none. */
+/* Return the index of the vector that a product of VEC or VALVEC uses for a pair, or -1 for none. */
 int64_t rpi_product_index(const rpi_product *product, const rpi_pair *p);
 /* Return the number of channels of the vectors of a product. */
 int64_t rpi_product_width(const rpi_product *product, const rpi_pair *p);
@@ -82,7 +82,7 @@ static inline int32_t rpi_position_masks(const rpi_scheme *s)
     return rpi_takes_positions(s) && at < RP_MAX_ARRAYS && s->array[at].use == RP_USE_TRUTH ? at : -1;
 }
 
-/* Return true if positions or position masks are given, so that delta is not computed from the indices. */
+/* Return true if positions or position masks are given. delta is then not simply j - position. */
 static inline bool rpi_positions_given(const rpi_scheme *s, const rpi_view *array)
 {
     const int32_t mask = rpi_position_masks(s);

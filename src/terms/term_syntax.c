@@ -1,4 +1,4 @@
-/* terms/term_syntax.c -- parses and prints terms in the syntax of the command line: "t5,table=NAME,buckets=32".
+/* terms/term_syntax.c -- parse and print terms in the syntax of the command line: "t5,table=NAME,buckets=32".
  * SPDX-License-Identifier: Apache-2.0 */
 #include "base/edits.h"
 #include "term_registry.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Return `name` if it is at most 2 edits from `word` and nearer than `best`; otherwise `best`, which may be NULL. */
+/* Return `name` if it is at most 2 edits from `word` and nearer than `best`, else `best`, which may be NULL. */
 static const char *nearer(const char *word, const char *best, const char *name)
 {
     const size_t d = rpi_edits(word, name);
@@ -28,8 +28,8 @@ static bool read_int(const char *text, int64_t *value)
     return *end == 0 && errno == 0;
 }
 
-/* Read a decimal number, with a point in every locale. strtod does the rounding, after the point is replaced by the
- * decimal point of the locale. */
+/* Read a decimal number with a point in every locale: replace the point by the locale's decimal point, then call
+ * strtod. */
 static bool read_real(const char *text, double *value)
 {
     char copy[64], point[8], *end;
@@ -69,24 +69,24 @@ static rp_status set_param(rp_term *term, const char *name, const rp_param *p, c
     switch (p->type) {
     case RP_PARAM_INT:
         if (!read_int(value, &n))
-            return rpi_fail(RP_E_ARG, "%s: %s is \"%.40s\": must be a whole number", name, p->key, value);
+            return rpi_fail(RP_E_ARG, "%s: %s is \"%.40s\"; it must be a whole number", name, p->key, value);
         memcpy(field, &n, sizeof n);
         return RP_OK;
     case RP_PARAM_REAL:
         if (!read_real(value, &x))
-            return rpi_fail(RP_E_ARG, "%s: %s is \"%.40s\": must be a decimal number", name, p->key, value);
+            return rpi_fail(RP_E_ARG, "%s: %s is \"%.40s\"; it must be a decimal number", name, p->key, value);
         memcpy(field, &x, sizeof x);
         return RP_OK;
     case RP_PARAM_FLAG: {
         if (strcmp(value, "0") != 0 && strcmp(value, "1") != 0)
-            return rpi_fail(RP_E_ARG, "%s: %s is \"%.40s\": must be 0 or 1", name, p->key, value);
+            return rpi_fail(RP_E_ARG, "%s: %s is \"%.40s\"; it must be 0 or 1", name, p->key, value);
         const int32_t flag = *value == '1';
         memcpy(field, &flag, sizeof flag);
         return RP_OK;
     }
     case RP_PARAM_SIGN: {
         if (strcmp(value, "1") != 0 && strcmp(value, "-1") != 0)
-            return rpi_fail(RP_E_ARG, "%s: %s is \"%.40s\": must be 1 or -1", name, p->key, value);
+            return rpi_fail(RP_E_ARG, "%s: %s is \"%.40s\"; it must be 1 or -1", name, p->key, value);
         const int32_t sign = *value == '1' ? 1 : -1;
         memcpy(field, &sign, sizeof sign);
         return RP_OK;
@@ -94,7 +94,8 @@ static rp_status set_param(rp_term *term, const char *name, const rp_param *p, c
     case RP_PARAM_GRID: {
         int64_t grid[2];
         if (!read_grid(value, grid))
-            return rpi_fail(RP_E_ARG, "%s: %s is \"%.40s\": must be rows x columns, such as 7x7", name, p->key, value);
+            return rpi_fail(RP_E_ARG, "%s: %s is \"%.40s\"; it must be rows x columns, such as 7x7", name, p->key,
+                            value);
         memcpy(field, grid, sizeof grid);
         return RP_OK;
     }
@@ -108,7 +109,7 @@ static rp_status set_param(rp_term *term, const char *name, const rp_param *p, c
             }
             used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", c ? ", " : "", p->choices[c]);
         }
-        return rpi_fail(RP_E_ARG, "%s: %s is \"%.40s\": must be one of %s", name, p->key, value, list);
+        return rpi_fail(RP_E_ARG, "%s: %s is \"%.40s\"; it must be one of %s", name, p->key, value, list);
     }
     }
 }
@@ -154,24 +155,24 @@ rp_status rp_term_print_sized(const rp_term *given, size_t term_size, char *text
 {
     rp_term own;
     if (!given || !text)
-        return rpi_fail(RP_E_ARG, "%s is NULL", !given ? "term" : "text");
+        return rpi_fail(RP_E_ARG, "%s is NULL; pass a valid pointer", !given ? "term" : "text");
     const rp_status status = rpi_term_take(&own, given, term_size);
     if (status != RP_OK)
         return status;
     const rp_term *term = &own;
     const rpi_scheme *s = rpi_scheme_of(term->kind);
     if (!s)
-        return rpi_fail(RP_E_ARG, "term.kind is %d: no such term in terms.def", (int)term->kind);
+        return rpi_fail(RP_E_ARG, "term.kind is %d; it must be a value of rp_term_kind", (int)term->kind);
     size_t used = (size_t)snprintf(text, size, "%s", rp_term_name(term->kind));
     for (const rp_param *p = s->params; p && p->key && used < size; p++) {
         char value[64];
         if (!rpi_print_param(value, sizeof value, term, p))
             return rpi_fail(RP_E_RANGE,
-                            "%s: the value of %s cannot be printed: must be a finite number or a valid choice",
+                            "%s: the value of %s cannot be printed; it must be a finite number or a valid choice",
                             rp_term_name(term->kind), p->key);
         used += (size_t)snprintf(text + used, size - used, ",%s=%s", p->key, value);
     }
-    return used < size ? RP_OK : rpi_fail(RP_E_RANGE, "size is %zu: too small for the text; use 1024", size);
+    return used < size ? RP_OK : rpi_fail(RP_E_RANGE, "size is %zu, too small for the text; use 1024", size);
 }
 
 static rp_status unknown_term(const char *name)
@@ -194,7 +195,7 @@ static rp_status read_pair(rp_term *term, char names[][RP_NAME_MAX], const char 
             continue;
         if (strcmp(s->array[x].name, key) == 0) {
             if (*seen & bit)
-                return rpi_fail(RP_E_ARG, "%s: %s is given twice", name, key);
+                return rpi_fail(RP_E_ARG, "%s: %s was given twice; give it once", name, key);
             *seen |= bit;
             snprintf(names[x], RP_NAME_MAX, "%s", value);
             return RP_OK;
@@ -204,16 +205,16 @@ static rp_status read_pair(rp_term *term, char names[][RP_NAME_MAX], const char 
     for (const rp_param *p = s->params; p && p->key; p++, bit <<= 1) {
         if (strcmp(p->key, key) == 0) {
             if (*seen & bit)
-                return rpi_fail(RP_E_ARG, "%s: %s is given twice", name, key);
+                return rpi_fail(RP_E_ARG, "%s: %s was given twice; give it once", name, key);
             *seen |= bit;
             return set_param(term, name, p, value);
         }
         best = nearer(key, best, p->key);
     }
     const char *syntax = rp_term_syntax(term->kind);
-    return best ? rpi_fail(RP_E_ARG, "%s has no key \"%.40s\" (did you mean \"%s\"?): the syntax is %s", name, key,
+    return best ? rpi_fail(RP_E_ARG, "%s has no key \"%.40s\" (did you mean \"%s\"?); the syntax is %s", name, key,
                            best, syntax)
-                : rpi_fail(RP_E_ARG, "%s has no key \"%.40s\": the syntax is %s", name, key, syntax);
+                : rpi_fail(RP_E_ARG, "%s has no key \"%.40s\"; the syntax is %s", name, key, syntax);
 }
 
 static rp_status parse(const char *text, rp_term *term, char names[][RP_NAME_MAX])
@@ -227,7 +228,7 @@ static rp_status parse(const char *text, rp_term *term, char names[][RP_NAME_MAX
         const char *comma = strchr(from, ',');
         const size_t length = comma ? (size_t)(comma - from) : strlen(from);
         if (length >= RP_NAME_MAX)
-            return rpi_fail(RP_E_ARG, "term \"%.40s…\": a name or value is longer than %d bytes", text,
+            return rpi_fail(RP_E_ARG, "term \"%.40s…\": a name or value is longer than %d bytes; shorten it", text,
                             RP_NAME_MAX - 1);
         memcpy(word, from, length);
         word[length] = 0;
@@ -244,7 +245,7 @@ static rp_status parse(const char *text, rp_term *term, char names[][RP_NAME_MAX
         }
         char *value = strchr(word, '=');
         if (!value || value == word || !value[1])
-            return rpi_fail(RP_E_ARG, "%s: \"%.40s\" is not key=value: the syntax is %s", rp_term_name(term->kind),
+            return rpi_fail(RP_E_ARG, "%s: \"%.40s\" is not key=value; the syntax is %s", rp_term_name(term->kind),
                             word, rp_term_syntax(term->kind));
         *value++ = 0;
         const rp_status status = read_pair(term, names, word, value, &seen);
@@ -254,7 +255,7 @@ static rp_status parse(const char *text, rp_term *term, char names[][RP_NAME_MAX
     uint64_t bit = (uint64_t)1 << RP_MAX_ARRAYS;
     for (const rp_param *p = rpi_scheme_of(term->kind)->params; p && p->key; p++, bit <<= 1)
         if (p->required && !(seen & bit))
-            return rpi_fail(RP_E_ARG, "%s: %s is missing: the syntax is %s", rp_term_name(term->kind), p->key,
+            return rpi_fail(RP_E_ARG, "%s: %s is missing; the syntax is %s", rp_term_name(term->kind), p->key,
                             rp_term_syntax(term->kind));
     return RP_OK;
 }
@@ -263,7 +264,7 @@ rp_status rp_term_parse_sized(const char *text, rp_term *term, size_t term_size,
 {
     rp_term own;
     if (!text || !term || !names)
-        return rpi_fail(RP_E_ARG, "%s is NULL", !text ? "text" : !term ? "term" : "names");
+        return rpi_fail(RP_E_ARG, "%s is NULL; pass a valid pointer", !text ? "text" : !term ? "term" : "names");
     const rp_status status = parse(text, &own, names);
     return status == RP_OK ? rpi_term_give(term, term_size, &own) : status;
 }

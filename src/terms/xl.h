@@ -1,6 +1,6 @@
 /* terms/xl.h -- Transformer-XL: scale (<q_i + u_h, k_j> + <q_i + v_h, r[h, j-i+Lq-1]>) in place of scale <q_i, k_j>.
- * Dai et al. 2019, section 3.3. r is in ascending order of key - query, independent of q_offset. Product 0 is
- * <q_i + v_h, r>, product 1 is <u_h, k_j>; every score contains <q_i, k_j> already.
+ * Dai et al. 2019, section 3.3. r is in ascending order of j - i; q_offset does not matter. Product 0 is <q_i + v_h,
+ * r>, product 1 is <u_h, k_j>. Every score already contains <q_i, k_j>.
  * SPDX-License-Identifier: Apache-2.0 */
 
 static int64_t xl_count(const rp_desc *d, const rp_term *t)

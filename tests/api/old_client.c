@@ -1,5 +1,6 @@
-/* old_client.c -- a program that uses the header of an earlier version, in which rp_term and rp_mask end before
- * their newest fields, with the library of today. tests/CMakeLists.txt makes this header by cutting off the fields.
+/* old_client.c -- a program compiled with the header of an earlier version, and linked with the current library. In
+ * that header rp_term and rp_mask end before their newest fields. tests/CMakeLists.txt makes it by removing these
+ * fields.
  * SPDX-License-Identifier: Apache-2.0 */
 #include <relpos/relpos.h>
 #include <stdio.h>
@@ -20,7 +21,7 @@ _Static_assert(sizeof(rp_term) == EXPECTED_TERM_SIZE, "the header was cut");
         }                                                                                                              \
     } while (0)
 
-/* Return `bytes` bytes directly before an unmapped page: an access beyond them ends the program. */
+/* Return `bytes` bytes that end at an unmapped page, so an access beyond them ends the program. */
 static void *before_the_edge(size_t bytes)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -32,7 +33,8 @@ static void *before_the_edge(size_t bytes)
 
 int main(void)
 {
-    /* two terms: the second is found by this program's struct size, and the first is not read beyond its end */
+    /* two terms: the library must find the second by this program's struct size, and read no further than the end of
+     * the first */
     rp_term *terms = before_the_edge(2 * sizeof *terms);
     rp_mask *masks = before_the_edge(2 * sizeof *masks);
     REQUIRE(terms && masks);
@@ -59,7 +61,7 @@ int main(void)
     REQUIRE(rp_attend(plan, &t, NULL) == RP_OK);
     rp_plan_destroy(plan);
 
-    /* the library writes no further than this program's rp_term */
+    /* the library must write no further than the end of this program's rp_term */
     rp_term *term = before_the_edge(sizeof *term);
     char names[RP_MAX_ARRAYS][RP_NAME_MAX], text[1024];
     REQUIRE(term && rp_term_parse("t5,table=rel_bias,buckets=16", term, names) == RP_OK);
@@ -69,7 +71,7 @@ int main(void)
     double frequency[2], factor;
     REQUIRE(rp_rope_frequencies(term, 1, NULL, NULL, frequency, &factor) == RP_OK && frequency[0] == 1);
 
-    /* errors: a term that needs a missing field, and a struct size that no version had */
+    /* errors: a term that needs a field which the old struct lacks, and a struct size that no version had */
     REQUIRE(rp_term_parse("rope,dim=4,scaling=llama3,factor=8,original_max_position_embeddings=64,high_freq_factor=3",
                           term, names) == RP_E_UNSUPPORTED);
     desc.term_size = sizeof *terms + 128;

@@ -4,12 +4,12 @@
 #define RELPOS_TESTS_REFUSALS_H
 #include "tests/helpers.h"
 
-/* Loop with x = each of the values, for table rows that apply to all of them. */
+/* Loop with x set to each value in turn, for a table row that applies to all of them. */
 #define EACH(type, x, ...)                                                                                             \
     for (size_t x##_n = 0; x##_n < sizeof((type[]){__VA_ARGS__}) / sizeof(type); x##_n++)                              \
         for (type x = ((type[]){__VA_ARGS__})[x##_n], *x##_on = &x; x##_on; x##_on = NULL)
 
-/* Check the status, and that the error is one line that contains the field and, unless NULL, the value. */
+/* Check the status, and that the error is one line that contains `field` and, unless NULL, `value`. */
 HELPER void said(rp_status got, rp_status want, const char *field, const char *value)
 {
     if (got != want)
@@ -27,14 +27,14 @@ HELPER void refuse_plan(rp_desc d, rp_status want, const char *field, const char
     assert_null(plan);
 }
 
-/* A problem with arrays of every form. */
+/* A problem that has every form of array. */
 #define EVERY_FORM                                                                                                     \
     "fwd:f32:b2h4g2q5k7d8v6:t5,buckets=8+dense+relkey,left=2,right=1+relval,left=1,right=2+alibi+"                     \
     "table,left=3,right=3:key_mask+mask+lengths"
 
 /* ------------------------------------------------------------------------------------------------ slips in a call */
 
-/* A correct call with one mistake added, and its outputs, which must not be written. */
+/* A correct call into which one mistake is put, and its outputs, which must not be written. */
 typedef struct slip {
     problem p;
     rp_grads g; /* gradients of a backward call */
@@ -90,7 +90,7 @@ HELPER void slip_end(slip *s, rp_status want, const char *field, const char *val
     problem_free(&s->p);
 }
 
-/* One table row: a change to the arrays t and g of the call in slip_text, and the expected error. */
+/* One table row: a change to the arrays t and g of the call that slip_text describes, and the expected error. */
 #define SLIP(change, status, field, value)                                                                             \
     do {                                                                                                               \
         slip s;                                                                                                        \

@@ -1,5 +1,5 @@
 #!/bin/sh
-# skipped_targets.sh BUILD -- configure without some of the libraries: what needs them is skipped, and CMake prints the names and how to install them.
+# skipped_targets.sh BUILD -- configure without some libraries. The targets that need them are skipped, and CMake prints how to install the libraries.
 # SPDX-License-Identifier: Apache-2.0
 set -eu
 build=$1
@@ -11,7 +11,7 @@ pkg-config --variable pc_path pkg-config | tr : '\n' | while read -r folder; do
     cp "$folder"/*.pc "$work/all" 2>"$work/none" || true
 done
 
-# configure NAME HIDDEN...: configure without the packages of these names. $said gets the line about skipped targets, $targets the main targets.
+# configure NAME HIDDEN...: configure with these packages hidden. Sets $said to the line about skipped targets, and $targets to the main targets.
 configure()
 {
     name=$1
@@ -23,7 +23,7 @@ configure()
     targets=$(cmake --build "$work/$name" --target help | sed -n -E 's/^(relpos_t5|relpos_program|test_linear): .*/\1/p' | sort | tr '\n' ' ')
 }
 
-# is WHAT EXPECTED FOUND
+# is WHAT EXPECTED FOUND: fail if the two texts differ
 is()
 {
     [ "$2" = "$3" ] || { printf '%s: expected "%s", found "%s"\n' "$1" "$2" "$3"; exit 1; }

@@ -1,5 +1,5 @@
-/* test_arguments.c -- arguments of a call: each mistake returns its status and an error that names it, and nothing
- * is written.
+/* test_arguments.c -- wrong arguments of a call: each mistake returns its status and an error that names it, and
+ * nothing is written.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/api/refusals.h"
 
@@ -85,17 +85,17 @@ static void absent_arrays_are_named(void **state)
     (void)state;
     SLIP(t->size--, RP_E_ARG, "size", NULL);
     SLIP(t->size = 0, RP_E_ARG, "size", NULL);
-    SLIP(t->q.data = NULL, RP_E_ARG, "q is absent", "needed");
-    SLIP(t->k.data = NULL, RP_E_ARG, "k is absent", "needed");
-    SLIP(t->v.data = NULL, RP_E_ARG, "v is absent", "needs");
-    SLIP(t->term[0][0].data = NULL, RP_E_ARG, "term[0].table", "absent");
+    SLIP(t->q.data = NULL, RP_E_ARG, "q is missing", "pass");
+    SLIP(t->k.data = NULL, RP_E_ARG, "k is missing", "pass");
+    SLIP(t->v.data = NULL, RP_E_ARG, "v is missing", "pass");
+    SLIP(t->term[0][0].data = NULL, RP_E_ARG, "term[0].table", "missing");
     SLIP(t->term[2][0].data = NULL, RP_E_ARG, "term[2].table", "relkey");
-    SLIP(t->mask[1].data = NULL, RP_E_ARG, "mask[1]", "absent");
+    SLIP(t->mask[1].data = NULL, RP_E_ARG, "mask[1]", "missing");
     SLIP((t->out.data = t->lse.data = t->weights.data = t->profile.data = t->key_mass.data = t->entropy.data = NULL),
          RP_E_ARG, "output", NULL);
 }
 
-/* The arrays that every call has. */
+/* The arrays that all calls have. */
 static const struct {
     const char *name;
     size_t offset;
@@ -166,7 +166,7 @@ static void outputs_overlap_nothing(void **state)
         if (n > 3)
             SLIP(ARRAY->data = (char *)t->out.data + 2 * 4 * 5 * 6 * 4 - 4, RP_E_OVERLAP, "out", NULL);
     }
-    /* an input that ends in the first element of out, forward and reversed */
+    /* an input that ends at the first element of out, in normal and in reversed order */
     SLIP((t->q.data = (float *)t->out.data - (problem_size(&t->q) - 1)), RP_E_OVERLAP, "out", "q");
     SLIP((t->k.data = (float *)t->out.data + problem_size(&t->out) + 40, t->k.stride[0] = -41), RP_E_OVERLAP, "out",
          "k");
@@ -241,12 +241,12 @@ static void rows_out_of_bounds_are_named(void **state)
     row.out = far;
     rp_tensors t = p.t;
     t.v.data = NULL;
-    said(rp_attend_row(plan, &t, 0, 0, 0, &row), RP_E_ARG, "v", "absent");
+    said(rp_attend_row(plan, &t, 0, 0, 0, &row), RP_E_ARG, "v", "missing");
     assert_true(far[0] == 7 && far[1] == 7);
     row = (rp_row){.weights = room};
-    good(rp_attend_row(plan, &t, 1, 1, 2, &row)); /* weights need neither v nor out */
+    good(rp_attend_row(plan, &t, 1, 1, 2, &row)); /* weights need no v and no out */
     t.k.data = NULL;
-    said(rp_attend_row(plan, &t, 0, 0, 0, &row), RP_E_ARG, "k", "absent");
+    said(rp_attend_row(plan, &t, 0, 0, 0, &row), RP_E_ARG, "k", "missing");
     rp_plan_destroy(plan);
     problem_free(&p);
 }
@@ -277,16 +277,16 @@ static void arrays_of_biases_and_bounds_are_checked(void **state)
     said(rp_error_bound(plan, &p.t, &a), RP_E_ARG, "bound", "f32");
     a = rp_array_of(room, RP_F64, 3, shape);
     said(rp_error_bound(plan, &p.t, &a), RP_E_SHAPE, "bound", NULL);
-    said(rp_error_bound(plan, &p.t, NULL), RP_E_ARG, "bound", "NULL");
+    said(rp_error_bound(plan, &p.t, NULL), RP_E_ARG, "bound", "missing");
     a = rp_array_of(room, RP_F64, 4, bound);
     a.stride[0] = 0;
     said(rp_error_bound(plan, &p.t, &a), RP_E_STRIDE, "bound", "stride");
     a = rp_array_of(p.t.q.data, RP_F64, 4, bound);
     said(rp_error_bound(plan, &p.t, &a), RP_E_OVERLAP, "overlaps", NULL);
     for (size_t c = 0; c < sizeof room; c++)
-        if (c >= 4 * sizeof(double)) /* the weights of a row were written to the first four and overwritten */
+        if (c >= 4 * sizeof(double)) /* the first four doubles were overwritten by the row's weights */
             assert_int_equal(((unsigned char *)room)[c], 0xa5);
-    /* an f32 result at an address aligned to 4 bytes is valid for an f64 description too */
+    /* f32 results need only an alignment of 4 bytes, also with an f64 description */
     a = rp_array_of((float *)(void *)room + 1, RP_F32, 3, shape);
     good(rp_bias(plan, &p.t, 0, &a));
     rp_plan_destroy(plan);

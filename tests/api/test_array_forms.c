@@ -1,4 +1,4 @@
-/* test_array_forms.c -- short forms of arrays that mean the same as the full ones.
+/* test_array_forms.c -- short forms of arrays that have the same meaning as the full arrays.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/api/refusals.h"
 #include <signal.h>
@@ -36,7 +36,7 @@ static void broadcast_arrays_equal_full_ones(void **state)
             p.t.term[1][0] = form ? rp_array_of(dense, RP_F32, 4, wide) : rp_array_of(dense, RP_F32, 1, seven);
             p.t.mask[1] = form ? rp_array_of(few, RP_BOOL, 3, column) : rp_array_of(few, RP_I8, 2, two);
             p.t.mask[0] = rp_array_of(keys, RP_U8, 1, seven);
-            /* without axes: one length for all batch entries */
+            /* an array without axes gives one length to all batch entries */
             p.t.mask[2] = rp_array_of(&six, RP_I32, form ? 1 : 0, one);
             p.t.term[2][0] = form ? rp_array_of(relkey, RP_F32, 3, with_heads) : p.t.term[2][0];
             attend(&p, isa);
@@ -63,7 +63,7 @@ static void every_integer_type_is_a_mask(void **state)
             uint64_t room[22] = {0}, lens[2] = {0};
             const size_t size = rp_dtype_size((rp_dtype)type);
             for (int n = 0; n < 22; n++)
-                if (keys[n]) /* only the highest byte is set: truth does not depend on the lowest bit */
+                if (keys[n]) /* set only the highest byte: truth must not depend on the lowest bit */
                     ((uint8_t *)room)[(size_t)n * size + size - 1] = n % 2 ? 0x80 : 2;
             for (int n = 0; n < 2; n++)
                 memcpy((char *)lens + (size_t)n * size, &lengths[n], size);
@@ -73,7 +73,7 @@ static void every_integer_type_is_a_mask(void **state)
             attend(&p, isa);
             same_bits(&p, isa, rp_dtype_name((rp_dtype)type), want, p.t.out.data, (size_t)problem_size(&p.t.out) * 4);
         }
-        /* lengths beyond both ends */
+        /* lengths below 0 and beyond all keys */
         const int64_t ends[2] = {INT64_MIN, INT64_MAX};
         const uint64_t huge[2] = {UINT64_MAX, 0};
         memset(keys, 1, 22);
@@ -96,8 +96,8 @@ static void every_integer_type_is_a_mask(void **state)
     }
 }
 
-/* A call for only lse, or only summaries, does not need v. It runs in a child, because a worker that reads v would
- * crash. */
+/* A call that computes only lse, or only summaries, needs no v. It runs in a child process, because reading a missing v
+ * would crash. */
 static void lse_and_summaries_need_no_values(void **state)
 {
     problem p;

@@ -1,5 +1,5 @@
-/* test_backward_arguments.c -- arguments of a backward call: each mistake returns its status and an error that names
- * it, and nothing is written.
+/* test_backward_arguments.c -- wrong arguments of a backward call: each mistake returns its status and an error that
+ * names it, and nothing is written.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/api/refusals.h"
 
@@ -15,7 +15,7 @@ static void absent_arrays_are_named(void **state)
     SLIP(t->size--, RP_E_ARG, "tensors", NULL);
     SLIP(g->dout.data = NULL, RP_E_ARG, "dout", NULL);
     SLIP(t->q.data = NULL, RP_E_ARG, "q", NULL);
-    SLIP(t->v.data = NULL, RP_E_ARG, "v is absent", NULL);
+    SLIP(t->v.data = NULL, RP_E_ARG, "v is missing", NULL);
     SLIP(t->term[0][0].data = NULL, RP_E_ARG, "term[0].table", NULL);
     SLIP(t->mask[0].data = NULL, RP_E_ARG, "mask[0]", NULL);
     SLIP(t->weights = rp_array_of(room, RP_F32, 4, three), RP_E_ARG, "output other than out and lse", NULL);
@@ -95,8 +95,8 @@ static void null_pointers_are_refused(void **state)
     problem_free(&p);
 }
 
-/* Scratch memory is aligned and has the size that the plan reports. It is placed between pages that cannot be
- * accessed. */
+/* A backward call needs aligned scratch memory of exactly the size that the plan reports. The memory is placed between
+ * inaccessible pages. */
 static void backward_scratch_has_the_reported_size(void **state)
 {
     problem p;

@@ -17,7 +17,7 @@ static const struct {
     int fraction, exponent;
 } narrow[] = {{RP_F16, 10, 5}, {RP_BF16, 7, 8}};
 
-/* Every code is read as defined and written back unchanged. */
+/* Every code has its defined value and is written back unchanged. */
 static void every_code_keeps_its_value(void **state)
 {
     static uint16_t code[65536], back[65536];
@@ -45,8 +45,8 @@ static void every_code_keeps_its_value(void **state)
     }
 }
 
-/* A number between two codes rounds once to the nearer one, in the middle to the even one, even if it has more
- * digits than f32. */
+/* A number between two codes is rounded once: to the nearer code, or from the middle to the even one, even if it has
+ * more digits than f32. */
 static void rounding_is_to_nearest_even(void **state)
 {
     (void)state;
@@ -56,7 +56,7 @@ static void rounding_is_to_nearest_even(void **state)
             const double low = by_definition(c, narrow[n].fraction, narrow[n].exponent);
             const double step = ldexp(1, (int)fmax(c >> narrow[n].fraction, 1) - (1 << (narrow[n].exponent - 1)) + 1 -
                                              narrow[n].fraction);
-            /* after the largest finite number, high is infinity */
+            /* past the largest finite number, high is infinity */
             const double middle = low + step / 2, high = low + step;
             const struct {
                 double x;
@@ -69,7 +69,7 @@ static void rounding_is_to_nearest_even(void **state)
             for (int k = 0; k < 5; k++) {
                 const double x[2] = {cases[k].x, -cases[k].x};
                 const float y[2] = {(float)x[0], (float)x[1]};
-                const bool exact = (double)y[0] == x[0]; /* exact in f32: all except the neighbours of the middle */
+                const bool exact = (double)y[0] == x[0]; /* all except the neighbours of the middle are exact in f32 */
                 uint16_t got[2], again[2];
                 good(rp_convert(got, narrow[n].type, x, RP_F64, 2));
                 good(rp_convert(again, narrow[n].type, y, RP_F32, 2));
@@ -84,7 +84,7 @@ static void rounding_is_to_nearest_even(void **state)
     }
 }
 
-/* Every code survives conversion to either wider type and back. A NaN stays NaN and becomes quiet. */
+/* Every code survives conversion to each wider type and back; a NaN stays NaN and becomes quiet. */
 static void halves_survive_wider_types(void **state)
 {
     static const rp_dtype wide[] = {RP_F32, RP_F64};
@@ -114,8 +114,8 @@ static void numbers_beyond_a_half_are_infinity_or_zero(void **state)
     good(rp_convert(NULL, RP_F32, NULL, RP_F32, 0));
 }
 
-/* f32 and bf16 have separate loops: they give the same codes as conversion through double one number at a time, for
- * all kinds of numbers and at the ends of vectors. */
+/* f32 and bf16 have separate loops. They must give the codes that conversion through double gives for one number at a
+ * time: for all kinds of numbers, and at the ends of vectors. */
 static void many_numbers_convert_like_single_ones(void **state)
 {
     enum { N = 40000 };
@@ -145,7 +145,7 @@ static void many_numbers_convert_like_single_ones(void **state)
     }
 }
 
-/* rp_convert accepts integers and bool as input, but refuses them as output. */
+/* rp_convert accepts integers and bool as input but refuses them as output. */
 static void integers_are_read_as_numbers(void **state)
 {
     const int8_t small[3] = {-128, 0, 127};

@@ -1,4 +1,4 @@
-/* test_descriptions.c -- descriptions that cannot become a plan: sizes, numbers, terms and masks out of range.
+/* test_descriptions.c -- descriptions from which no plan can be created: sizes, numbers, terms and masks out of range.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/api/refusals.h"
 
@@ -56,7 +56,7 @@ static void counts_and_switches_out_of_bounds_are_named(void **state)
     DESC(d.flexible = 2, RP_E_RANGE, "flexible", "2");
 }
 
-/* Each factor is in range but the product is not, and a size of zero does not hide this. */
+/* Each factor is in range, but their product is not. A size of zero must not hide this. */
 static void products_beyond_63_bits_are_refused(void **state)
 {
     const int64_t T = (int64_t)1 << 40, G = (int64_t)1 << 30, H = (int64_t)1 << 24;
@@ -94,7 +94,7 @@ static void unknown_instruction_sets_are_named(void **state)
             DESC(d.isa = rp_isa_name(n), RP_E_UNSUPPORTED, "isa", d.isa);
 }
 
-/* The plan does not depend on later changes to the description. */
+/* A plan does not depend on later changes to its description. */
 static void a_description_is_copied(void **state)
 {
     rp_plan *plan;
@@ -111,7 +111,7 @@ static void a_description_is_copied(void **state)
 
 /* ------------------------------------------------------------------------------------------------ terms */
 
-/* Check the error for a term used as the second of two, with q and k 6 wide, 3 queries and 4 keys. */
+/* Check the error for `t` as the second of two terms, with q and k of width 6, 3 queries and 4 keys. */
 static void refuse_term(rp_term t, rp_status want, const char *field)
 {
     rp_term two[2] = {rp_term_init(RP_TERM_LOG), t};
@@ -149,7 +149,7 @@ static void parameters_out_of_bounds_are_named(void **state)
         {"rope,dim=3", RP_E_RANGE, "dim"},
         {"rope,dim=5", RP_E_RANGE, "dim"},
         {"rope,dim=7", RP_E_RANGE, "dim"},
-        {"rope,dim=8", RP_E_RANGE, "dim"}, /* q and k are 6 wide */
+        {"rope,dim=8", RP_E_RANGE, "dim"}, /* q and k have width 6 */
         {"rope,dim=-2", RP_E_RANGE, "dim"},
         {"sandwich,dim=3", RP_E_RANGE, "dim"},
         {"sandwich,dim=0", RP_E_RANGE, "dim"},
@@ -157,12 +157,12 @@ static void parameters_out_of_bounds_are_named(void **state)
         {"fire,c=1,L=-1", RP_E_RANGE, "L"},
         {"fire,c=1,L=1,eps=-1", RP_E_RANGE, "eps"},
         {"fire,c=0,L=1,eps=0", RP_E_RANGE, "eps"},
-        {"fire,c=1,L=1", RP_E_RANGE, "width"}, /* no array determines the width here */
+        {"fire,c=1,L=1", RP_E_RANGE, "width"}, /* no array sets the width here */
         {"fire,c=1,L=1,width=4,width2=-1", RP_E_RANGE, "width2"},
         {"swin,grid=0x4", RP_E_RANGE, "grid"},
         {"swin,grid=1x-3", RP_E_RANGE, "grid"},
         {"swin,grid=1x3,extra=2", RP_E_RANGE, "extra"},
-        {"swin,grid=1x3", RP_E_SHAPE, "grid"}, /* three queries, four keys */
+        {"swin,grid=1x3", RP_E_SHAPE, "grid"}, /* three queries but four keys */
         {"axial,grid=2x2", RP_E_SHAPE, "grid"},
         {"axialkey,grid=99999999x99999999", RP_E_RANGE, "grid"},
         {"real,max_distance=-1", RP_E_RANGE, "max_distance"},
@@ -194,7 +194,7 @@ static void parameters_out_of_bounds_are_named(void **state)
     }
 }
 
-/* Parameters that only a program can set: non-finite numbers, enum values and sizes that do not exist. */
+/* Parameters that text cannot express: non-finite numbers, enum values and sizes that do not exist. */
 static void impossible_parameters_are_named(void **state)
 {
     (void)state;
@@ -258,7 +258,7 @@ static void buckets_out_of_bounds_are_named(void **state)
     EACH(int, x, -1, 4, 1 << 30) assert_int_equal(rp_bucket(0, 32, 128, 1, (rp_strategy)x), -1);
 }
 
-/* Every parameter accepts its smallest and its largest value, if no other parameter forbids it. */
+/* Every parameter accepts its smallest and its largest value, unless another parameter forbids it. */
 static void bounds_are_accepted(void **state)
 {
     static const char *const texts[] = {
@@ -293,7 +293,8 @@ static void bounds_are_accepted(void **state)
     }
 }
 
-/* Check that a plan of these terms fails with an error that names the last of them and contains these words. */
+/* Check that creating a plan with these terms fails, and that the error names the last term and contains these
+ * words. */
 static void refuse_terms(const rp_term *terms, int32_t n, const char *words)
 {
     char last[16];
@@ -316,7 +317,7 @@ static void some_terms_cannot_be_combined(void **state)
             rp_term two[2];
             good(rp_term_parse(products[x], &two[0], names));
             good(rp_term_parse(products[y], &two[1], names));
-            refuse_terms(two, 2, "at most one");
+            refuse_terms(two, 2, x == y ? "twice" : "only one");
         }
 }
 

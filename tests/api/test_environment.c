@@ -1,9 +1,9 @@
-/* test_environment.c -- the variables RELPOS_ISA and RELPOS_THREADS.
+/* test_environment.c -- the environment variables RELPOS_ISA and RELPOS_THREADS.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/api/refusals.h"
 #include <sys/wait.h>
 
-/* An unknown name, or a set that this machine lacks, is ignored. The description overrides the variable. */
+/* An unknown name is ignored, and so is a set that this machine lacks. The description overrides the variable. */
 static void relpos_isa_chooses_the_default(void **state)
 {
     const char *kept = getenv("RELPOS_ISA");
@@ -22,7 +22,7 @@ static void relpos_isa_chooses_the_default(void **state)
         assert_string_equal(rp_plan_isa(plan), best);
         rp_plan_destroy(plan);
     }
-    for (int n = 0; rp_isa_name(n); n++) { /* a set that this machine lacks is ignored too */
+    for (int n = 0; rp_isa_name(n); n++) { /* sets that this machine lacks are ignored */
         setenv("RELPOS_ISA", rp_isa_name(n), 1);
         assert_string_equal(rp_isa_default(), rp_isa_found(rp_isa_name(n)) ? rp_isa_name(n) : best);
     }
@@ -39,13 +39,13 @@ static void relpos_isa_chooses_the_default(void **state)
         unsetenv("RELPOS_ISA");
 }
 
-/* The default pool is created once per process, so each value runs in a child. */
+/* The default pool is created once per process, so each value is tested in a child process. */
 static void relpos_threads_sets_the_default_pool(void **state)
 {
     (void)state;
     static const struct {
         const char *text;
-        int32_t threads; /* 0: the same number as without the variable */
+        int32_t threads; /* 0: as many as without the variable */
     } values[] = {{NULL, 0}, {"", 0},  {"3", 3},  {"1", 1},    {"x", 0},
                   {"3x", 0}, {"0", 0}, {"-2", 0}, {"4097", 0}, {"99999999999999999999", 0},
                   {"2.5", 0}};

@@ -27,7 +27,7 @@ static void refused(rp_status got, rp_status want, const char *words)
 
 static void norms_are_refused(void **state)
 {
-    const char *needs = "rp_key_norms needs a plan";
+    const char *needs = "plan, tensors or norms is NULL";
     (void)state;
     begin("fwd:f32:b2h4g2q3k130d5v6:");
     const int64_t shape[3] = {2, 2, 3}, few[3] = {2, 2, 2};
@@ -43,21 +43,21 @@ static void norms_are_refused(void **state)
     refused(rp_key_norms(plan, &t, 0, &none), RP_E_ARG, needs);
     refused(rp_key_norms(plan, &t, 0, &short_), RP_E_SHAPE, "key_norms");
     refused(rp_key_norms(plan, &t, 0, &whole), RP_E_ARG, "key_norms");
-    refused(rp_key_norms(plan, &t, -1, &norms), RP_E_RANGE, "from is -1: 0 to 130 keys");
-    refused(rp_key_norms(plan, &t, 131, &norms), RP_E_RANGE, "from is 131: 0 to 130 keys");
+    refused(rp_key_norms(plan, &t, -1, &norms), RP_E_RANGE, "from is -1; it must be 0 to 130, the number of keys");
+    refused(rp_key_norms(plan, &t, 131, &norms), RP_E_RANGE, "from is 131; it must be 0 to 130, the number of keys");
     const rp_array over_k = rp_array_of(t.k.data, RP_F32, 3, shape), over_v = rp_array_of(t.v.data, RP_F32, 3, shape);
     refused(rp_key_norms(plan, &t, 0, &over_k), RP_E_OVERLAP, "tensors.key_norms overlaps k");
     refused(rp_key_norms(plan, &t, 0, &over_v), RP_E_OVERLAP, "tensors.key_norms overlaps v");
     t.v.data = NULL;
-    refused(rp_key_norms(plan, &t, 0, &norms), RP_E_ARG, "v is absent");
+    refused(rp_key_norms(plan, &t, 0, &norms), RP_E_ARG, "v is missing");
     t = p.t;
     t.k.data = NULL;
     refused(rp_key_norms(plan, &t, 0, &norms), RP_E_ARG, "k");
     end();
 }
 
-/* A norm is the largest length of 64 keys, or infinity if one of these keys or its value is not finite. With a first
- * key given, the norms before it stay. */
+/* A norm is the largest length among 64 keys, or infinity if one of these keys or its value is not finite. If a first
+ * key is given, norms of earlier keys are kept. */
 static void norms_are_the_largest_lengths(void **state)
 {
     enum { LK = 130, D = 5, DV = 6 };
@@ -69,7 +69,7 @@ static void norms_are_the_largest_lengths(void **state)
     double *found = norms.data, want[12] = {0};
     v[(1 * LK + 70) * DV + 2] = INFINITY;
     k[(2 * LK + 129) * D] = NAN;
-    k[(3 * LK + 3) * D + 1] = 2e15f; /* beyond 1e15, so it counts as infinite */
+    k[(3 * LK + 3) * D + 1] = 2e15f; /* numbers beyond 1e15 are treated as infinite */
     for (int64_t x = 0; x < 4 * LK; x++) {
         double squares = 0;
         for (int c = 0; c < D; c++)
@@ -85,14 +85,14 @@ static void norms_are_the_largest_lengths(void **state)
     good(rp_key_norms(plan, &p.t, LK, &norms)); /* no new keys */
     for (int x = 0; x < 12; x++)
         found[x] = 1000;
-    good(rp_key_norms(plan, &p.t, 65, &norms)); /* the norm that includes key 64 is computed, the earlier ones stay */
+    good(rp_key_norms(plan, &p.t, 65, &norms)); /* computes the norm that includes key 64, keeps the earlier ones */
     assert_true(found[0] == 1000 && found[1] == 1000);
     assert_true(fabs(found[2] - want[2]) <= 1e-12 * want[2]);
     assert_true(isinf(found[4]));
     end();
 }
 
-/* Norms are 0 or more, and infinity marks keys that must be read. */
+/* Norms must be at least 0; infinity marks keys that must be read. */
 static void calls_refuse_invalid_norms(void **state)
 {
     const double wrong[] = {-1, -INFINITY, NAN, -1e-30};
@@ -149,28 +149,29 @@ static void inspection_is_refused(void **state)
     refused(rp_bias(plan, &p.t, 0, NULL), RP_E_ARG, "bias is NULL");
     refused(rp_bias(plan, &p.t, 0, &none), RP_E_ARG, "bias is NULL");
     refused(rp_bias(plan, &t, 0, &bias), RP_E_ARG, "tensors has another size");
-    refused(rp_bias(plan, &p.t, -1, &bias), RP_E_RANGE, "b is -1: 0 to 1");
-    refused(rp_bias(plan, &p.t, 2, &bias), RP_E_RANGE, "b is 2: 0 to 1");
-    refused(rp_error_bound(plan, &p.t, NULL), RP_E_ARG, "bound is NULL or absent");
-    refused(rp_error_bound(plan, &p.t, &none), RP_E_ARG, "bound is NULL or absent");
-    refused(rp_error_bound(plan, &p.t, &single), RP_E_ARG, "bound: dtype is f32: f64 is needed");
+    refused(rp_bias(plan, &p.t, -1, &bias), RP_E_RANGE, "b is -1; it must be 0 to 1");
+    refused(rp_bias(plan, &p.t, 2, &bias), RP_E_RANGE, "b is 2; it must be 0 to 1");
+    refused(rp_error_bound(plan, &p.t, NULL), RP_E_ARG, "bound is missing");
+    refused(rp_error_bound(plan, &p.t, &none), RP_E_ARG, "bound is missing");
+    refused(rp_error_bound(plan, &p.t, &single), RP_E_ARG, "bound: dtype is f32; it must be f64");
     t = p.t;
     t.v.data = NULL;
-    refused(rp_error_bound(plan, &t, &bound), RP_E_ARG, "v is absent");
+    refused(rp_error_bound(plan, &t, &bound), RP_E_ARG, "v is missing");
     t = p.t;
     t.out.data = t.lse.data = NULL;
     refused(rp_attend(plan, &t, NULL), RP_E_ARG, "tensors has no output");
     rp_grads g = rp_grads_init();
     g.dout = p.g.dout;
     g.dq = array_in(&p, RP_F32, 4, q_shape);
-    refused(rp_gradient_bound(plan, &t, &g), RP_E_ARG, "bound of dq: dtype is f32: f64 is needed");
+    refused(rp_gradient_bound(plan, &t, &g), RP_E_ARG, "bound of dq: dtype is f32; it must be f64");
     g.dq.data = NULL;
     g.term[0][0] = array_in(&p, RP_F32, 2, table);
-    refused(rp_gradient_bound(plan, &t, &g), RP_E_ARG, "f64 is needed");
+    refused(rp_gradient_bound(plan, &t, &g), RP_E_ARG, "it must be f64");
     end();
 }
 
-/* Request each output by itself, on the reference and the fast path: the numbers are the same as with all outputs. */
+/* Request each output alone, on the reference and on the fast path. The numbers must be the same as when all outputs
+ * are requested. */
 static void each_output_by_itself(void **state)
 {
     (void)state;
@@ -210,9 +211,9 @@ static void lengths_and_pages_are_refused(void **state)
     good(rp_plan_create(&plan, &p.desc));
     rp_tensors t = p.t;
     t.k.shape[2] = 101;
-    refused(rp_attend(plan, &t, NULL), RP_E_SHAPE, "k: its length is 101: the plan was made for up to 100");
+    refused(rp_attend(plan, &t, NULL), RP_E_SHAPE, "k: the length is 101; it must be 0 to 100, the length of the plan");
     t.k.shape[2] = -1;
-    refused(rp_attend(plan, &t, NULL), RP_E_SHAPE, "k: its length is -1");
+    refused(rp_attend(plan, &t, NULL), RP_E_SHAPE, "k: the length is -1");
     t = p.t;
     t.q_offset = rp_array_of(&offset, RP_U64, 1, one);
     refused(rp_attend(plan, &t, NULL), RP_E_RANGE, "tensors.q_offset: element 0");
@@ -230,11 +231,12 @@ static void lengths_and_pages_are_refused(void **state)
     refused(rp_attend(plan, &t, NULL), RP_E_ARG, "pages.k is NULL and pages.v is not");
     t.k.data = NULL;
     t.pages = right;
-    refused(rp_attend(plan, &t, NULL), RP_E_ARG, "v and pages.k are both given");
+    refused(rp_attend(plan, &t, NULL), RP_E_ARG, "v and pages.k were both given");
     t.v.data = NULL;
     good(rp_attend(plan, &t, NULL));
     t.pages.len_k = 101;
-    refused(rp_attend(plan, &t, NULL), RP_E_SHAPE, "pages.len_k is 101: the plan was made for 0 to 100");
+    refused(rp_attend(plan, &t, NULL), RP_E_SHAPE,
+            "pages.len_k is 101; it must be 0 to 100, the number of keys in the plan");
     t.pages.len_k = -1;
     refused(rp_attend(plan, &t, NULL), RP_E_SHAPE, "pages.len_k is -1");
     t.pages = right, t.pages.page = 0;
@@ -250,7 +252,7 @@ static void lengths_and_pages_are_refused(void **state)
     t.pages = right, page[1] = (const char *)p.t.v.data + 1;
     refused(rp_attend(plan, &t, NULL), RP_E_ARG, "pages.k[1] is not aligned to its elements");
     page[1] = p.t.v.data;
-    t.pages.v = NULL; /* weights need no values, but out does */
+    t.pages.v = NULL; /* weights need no values, but out needs them */
     refused(rp_attend(plan, &t, NULL), RP_E_ARG, "v");
     t.out.data = NULL;
     const int64_t pairs[4] = {1, 2, 3, 100};
@@ -259,7 +261,7 @@ static void lengths_and_pages_are_refused(void **state)
     end();
 }
 
-/* Errors of backward calls: gradients that do not exist or are not supported. */
+/* Errors of backward calls: gradients that do not exist, or that are not supported. */
 static void gradients_are_refused(void **state)
 {
     (void)state;
@@ -276,12 +278,13 @@ static void gradients_are_refused(void **state)
     const void *page[1] = {p.t.k.data};
     t = p.t, t.k.data = t.v.data = NULL;
     t.pages = (rp_pages){.k = page, .v = page, .page = 5, .per_batch = 1, .len_k = 5, .k_key = 4, .v_key = 4};
-    refused(rp_backward(plan, &t, &p.g, NULL), RP_E_UNSUPPORTED, "pages: a backward call does not support them");
+    refused(rp_backward(plan, &t, &p.g, NULL), RP_E_UNSUPPORTED,
+            "pages were given, but a backward call does not support them");
     end();
 }
 
-/* Errors about an array given without the parameter that uses it and the reverse, about invalid positions, and about
- * a grid with an offset. */
+/* Errors about an array without the parameter that uses it, about a parameter without its array, about invalid
+ * positions, and about a grid with an offset. */
 static void arrays_of_terms_are_refused(void **state)
 {
     double position[5] = {0, 1, 0x1p54, 3, 4};
@@ -297,7 +300,7 @@ static void arrays_of_terms_are_refused(void **state)
     }
     t.term[0][longs] = array_in(&p, RP_F32, 1, factors);
     refused(rp_attend(plan, &t, NULL), RP_E_ARG,
-            "long_factor (of rope) is given: it is only read with scaling=longrope; omit it");
+            "long_factor (of rope) was given, but it is only read with scaling=longrope; omit it");
     t = p.t;
     t.term[0][from] = rp_array_of(position, RP_F64, 1, positions);
     refused(rp_attend(plan, &t, NULL), RP_E_RANGE, "q_positions (of rope): element 2 is 1.80144e+16");
@@ -311,7 +314,7 @@ static void arrays_of_terms_are_refused(void **state)
     end();
 }
 
-/* With a plan for maximum lengths, rp_bias uses the lengths of the call's arrays. */
+/* If a plan has maximum lengths, rp_bias uses the lengths of the arrays in the call. */
 static void biases_have_the_lengths_of_the_call(void **state)
 {
     (void)state;
@@ -325,7 +328,7 @@ static void biases_have_the_lengths_of_the_call(void **state)
     t.q.shape[2] = 3, t.k.shape[2] = t.v.shape[2] = 5, t.out.data = NULL;
     good(rp_bias(plan, &t, 0, &some));
     refused(rp_bias(plan, &t, 0, &whole), RP_E_SHAPE, "bias");
-    t.q.data = t.k.data = t.v.data = NULL; /* without arrays, it uses the maximum lengths */
+    t.q.data = t.k.data = t.v.data = NULL; /* without arrays, rp_bias uses the maximum lengths */
     good(rp_bias(plan, &t, 0, &whole));
     for (int64_t x = 0; x < 2 * 3 * 5; x++)
         assert_true(at(&some, x) == at(&whole, x / 15 * 72 + x / 5 % 3 * 9 + x % 5));
@@ -347,30 +350,38 @@ static void shapes_and_rows_of_masks_are_refused(void **state)
     rp_array a = p.t.mask[0];
     refused(rp_mask_row(d, 0, &a, 0, 0, 0, NULL, &end_, NULL), RP_E_ARG, "first or end is NULL");
     refused(rp_mask_row(d, 0, &a, 0, 0, 0, &first, NULL, NULL), RP_E_ARG, "first or end is NULL");
-    refused(rp_mask_row(d, -1, &a, 0, 0, 0, &first, &end_, NULL), RP_E_ARG, "mask is -1: there are 2 masks");
-    refused(rp_mask_row(d, 2, &a, 0, 0, 0, &first, &end_, NULL), RP_E_ARG, "mask is 2: there are 2 masks");
+    refused(rp_mask_row(d, -1, &a, 0, 0, 0, &first, &end_, NULL), RP_E_ARG,
+            "mask is -1; it must be 0 or more and below 2, the number of masks");
+    refused(rp_mask_row(d, 2, &a, 0, 0, 0, &first, &end_, NULL), RP_E_ARG,
+            "mask is 2; it must be 0 or more and below 2, the number of masks");
     for (size_t n = 0; n < sizeof outside / sizeof *outside; n++)
         refused(rp_mask_row(d, 0, &a, outside[n][0], outside[n][1], outside[n][2], &first, &end_, NULL), RP_E_RANGE,
                 "there are 2, 2 and 5, counted from 0");
-    refused(rp_mask_row(d, 0, NULL, 0, 0, 0, &first, &end_, NULL), RP_E_ARG, "array is absent: the mask key_mask");
+    refused(rp_mask_row(d, 0, NULL, 0, 0, 0, &first, &end_, NULL), RP_E_ARG,
+            "array is missing; pass the array of the mask key_mask");
     a.data = NULL;
-    refused(rp_mask_row(d, 0, &a, 0, 0, 0, &first, &end_, NULL), RP_E_ARG, "array is absent: the mask key_mask");
+    refused(rp_mask_row(d, 0, &a, 0, 0, 0, &first, &end_, NULL), RP_E_ARG,
+            "array is missing; pass the array of the mask key_mask");
     a = p.t.mask[0], a.dtype = RP_F32;
     refused(rp_mask_row(d, 0, &a, 0, 0, 0, &first, &end_, NULL), RP_E_ARG, "array");
     assert_true(first == 7 && end_ == 7);
-    refused(rp_mask_shape(d, -1, &ndim, shape), RP_E_ARG, "mask is -1: there are 2 masks");
-    refused(rp_mask_shape(d, 2, &ndim, shape), RP_E_ARG, "mask is 2: there are 2 masks");
+    refused(rp_mask_shape(d, -1, &ndim, shape), RP_E_ARG,
+            "mask is -1; it must be 0 or more and below 2, the number of masks");
+    refused(rp_mask_shape(d, 2, &ndim, shape), RP_E_ARG,
+            "mask is 2; it must be 0 or more and below 2, the number of masks");
     refused(rp_mask_shape(d, 0, NULL, shape), RP_E_ARG, "ndim or shape is NULL");
     refused(rp_mask_shape(d, 0, &ndim, NULL), RP_E_ARG, "ndim or shape is NULL");
-    refused(rp_term_shape(d, 0, -1, &ndim, shape), RP_E_ARG, "term is 0, index -1: there are 1 terms");
-    refused(rp_term_shape(d, 1, 0, &ndim, shape), RP_E_ARG, "term is 1, index 0: there are 1 terms");
-    good(rp_term_shape(d, 0, RP_MAX_ARRAYS, &ndim, shape)); /* there is no such array: no axes */
+    refused(rp_term_shape(d, 0, -1, &ndim, shape), RP_E_ARG,
+            "term is 0, index is -1; they must be 0 or more, and term below 1");
+    refused(rp_term_shape(d, 1, 0, &ndim, shape), RP_E_ARG,
+            "term is 1, index is 0; they must be 0 or more, and term below 1");
+    good(rp_term_shape(d, 0, RP_MAX_ARRAYS, &ndim, shape)); /* an array that does not exist has no axes */
     assert_int_equal(ndim, 0);
     assert_string_equal(rp_plan_isa(NULL), "");
     end();
 }
 
-/* Queries about an invalid kind of term. */
+/* Functions that take an invalid kind of term. */
 static void invalid_kinds(void **state)
 {
     static const int none[] = {RP_TERM_NONE, RP_TERM_COUNT, -1};
@@ -388,8 +399,8 @@ static void invalid_kinds(void **state)
         assert_int_equal(rp_term_role(kind), RP_ROLE_BIAS);
         assert_false(rp_term_is_bias(kind) || rp_term_is_causal(kind) || rp_term_is_array(kind));
         assert_false(rp_term_takes_name(kind) || rp_term_array_optional(kind, 0) || rp_term_array_learned(kind, 0));
-        refused(rp_term_sizes(&t, arrays), RP_E_ARG, "no such term in terms.def");
-        good(rp_term_usual_sizes(&t, 10)); /* nothing to choose */
+        refused(rp_term_sizes(&t, arrays), RP_E_ARG, "it must be a value of rp_term_kind");
+        good(rp_term_usual_sizes(&t, 10)); /* no size is open */
     }
     assert_null(rp_term_param(RP_TERM_T5, -1));
     assert_null(rp_term_array(RP_TERM_T5, -1));
@@ -398,7 +409,7 @@ static void invalid_kinds(void **state)
     refused(rp_term_usual_sizes_sized(&t, sizeof t + 8, 10), RP_E_ARG, "rp_term");
     rp_term_init_sized(NULL, sizeof t, RP_TERM_T5);
     t.buckets = 77;
-    rp_term_init_sized(&t, sizeof t + 8, RP_TERM_T5); /* a struct size that no version had: nothing is written */
+    rp_term_init_sized(&t, sizeof t + 8, RP_TERM_T5); /* no version had this struct size: nothing is written */
     assert_int_equal(t.buckets, 77);
 }
 

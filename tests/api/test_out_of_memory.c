@@ -5,7 +5,7 @@
 #include <sys/wait.h>
 
 #if SANITIZED
-/* Make malloc return NULL for impossible sizes, as it does without the sanitizer. */
+/* Make malloc of AddressSanitizer return NULL for impossible sizes, like the normal malloc. */
 __attribute__((visibility("default"))) const char *__asan_default_options(void);
 const char *__asan_default_options(void)
 {
@@ -13,7 +13,7 @@ const char *__asan_default_options(void)
 }
 #endif
 
-/* Unaligned scratch memory is an error, and scratch sizes do not wrap around. */
+/* Unaligned scratch memory is an error, and computed scratch sizes do not wrap around. */
 static void work_is_aligned_and_its_size_fits(void **state)
 {
     problem p;
@@ -29,7 +29,7 @@ static void work_is_aligned_and_its_size_fits(void **state)
         problem_free(&p);
     }
     free(room);
-    /* strides of 0 present little memory as a table of 2^41 vectors; packed by head, they overflow */
+    /* strides of 0 make a small array look like a table of 2^41 vectors; packing it for each head overflows */
     static float zeros[32768 * 64], out[32768 * 64];
     rp_term term = rp_term_init(RP_TERM_RELKEY);
     rp_desc d = rp_desc_init(1, 32768, 1, 1, 64);
@@ -49,18 +49,18 @@ static void work_is_aligned_and_its_size_fits(void **state)
         d.isa = isa;
         rp_status status = rp_plan_create(&plan, &d);
         if (status == RP_E_OVERFLOW)
-            continue; /* the plan already fails, which is right too */
+            continue; /* creating the plan already fails, which is also correct */
         good(status);
         const size_t size = rp_plan_work_size(plan, NULL);
         if (size != 0 && size < (size_t)1 << 40)
             fail_msg("2^41 vectors of 64 for 32768 heads take %zu bytes of work on %s", size, isa);
-        status = rp_attend(plan, &t, NULL); /* fails; if the size had wrapped around, it would write past the end */
+        status = rp_attend(plan, &t, NULL); /* must fail: if the size had wrapped around, it would write past the end */
         if (status != RP_E_OVERFLOW && status != RP_E_NOMEM)
             fail_msg("%s (%s) for work that does not fit", rp_status_name(status), rp_last_error());
         assert_true(out[0] == 0.0f);
         rp_plan_destroy(plan);
     }
-    /* a long context and narrow heads: the size rounded up to whole vectors overflows */
+    /* a long context with narrow heads: rounding the size up to whole vectors overflows */
     d = rp_desc_init(1, 1, 1, (int64_t)1 << 58, 2);
     EACH_ISA(isa)
     {
@@ -74,7 +74,7 @@ static void work_is_aligned_and_its_size_fits(void **state)
     }
 }
 
-/* Return an array of ones of any shape: every stride is 0, except that of a last axis of length 2. */
+/* Return an array of ones with any shape. Its strides are 0, except for a last axis of length 2. */
 static rp_array spread_out(int32_t ndim, const int64_t *shape)
 {
     static const float ones[2] = {1, 1};
@@ -90,9 +90,9 @@ static void expect_too_large(rp_status status, const char *call, const char *isa
         fail_msg("%s on %s: %s (%s) for memory that does not fit", call, isa, rp_status_name(status), rp_last_error());
 }
 
-/* Check that each call fails if it needs more memory than 63 bits can count, instead of allocating too little. The
- * arrays are a few bytes presented as large ones by strides of 0. wanted: index of an array of terms[0] whose
- * gradient is requested, with `elements` floats. */
+/* Check that each call fails if it needs more memory than 63 bits can count. It must not allocate too little. The
+ * arrays have only a few bytes; strides of 0 make them look large. `wanted` is the index of an array of terms[0] whose
+ * gradient is requested; it has `elements` floats. */
 static void expect_each_too_large(const rp_desc *desc, rp_tensors *t, int wanted, int64_t elements, const char *isa)
 {
     rp_desc d = *desc;
@@ -105,7 +105,7 @@ static void expect_each_too_large(const rp_desc *desc, rp_tensors *t, int wanted
     d.isa = isa;
     good(rp_plan_create(&plan, &d));
     expect_too_large(rp_attend_row(plan, t, 0, 0, 0, &row), "rp_attend_row", isa);
-    if (d.heads == 1) { /* outputs must not overlap, so the cases with many heads have none */
+    if (d.heads == 1) { /* with many heads outputs would overlap, so only this case requests them */
         t->lse = rp_array_of(lse, RP_F32, 3, one);
         expect_too_large(rp_attend(plan, t, NULL), "rp_attend", isa);
         t->lse.data = NULL;
@@ -131,13 +131,13 @@ static void expect_each_too_large(const rp_desc *desc, rp_tensors *t, int wanted
     rp_plan_destroy(plan);
 }
 
-/* Small arrays presented by strides of 0 as problems whose prepared data fits in no machine. */
+/* Strides of 0 make small arrays look so large that no machine has enough memory for the prepared data. */
 static void memory_beyond_63_bits_is_refused(void **state)
 {
     (void)state;
     EACH_ISA(isa)
     {
-        /* FIRE's lines for 2^50 heads overflow; RoPE's frequencies come after them */
+        /* the lines of FIRE for 2^50 heads overflow; the frequencies of RoPE are added to the size afterwards */
         const int64_t width = 1 << 20, heads = (int64_t)1 << 50;
         const int64_t shape[4] = {1, heads, 1, 2};
         const int64_t w1[2] = {width, 1}, w2[2] = {width, width}, w3[2] = {1, width}, b1[1] = {width}, b3[1] = {1};
@@ -170,7 +170,7 @@ static void memory_beyond_63_bits_is_refused(void **state)
         t.lse.data = NULL;
         expect_each_too_large(&d, &t, -1, 2, isa);
 
-        /* a row of the reference, whose size in bytes is a little more than 2^64 */
+        /* a row of the reference that needs slightly more than 2^64 bytes */
         const int64_t len = (int64_t)(UINT64_MAX / 41) + 10, narrow[4] = {1, 1, 1, 1}, long_keys[4] = {1, 1, len, 1};
         d = rp_desc_init(1, 1, 1, len, 1);
         t = rp_tensors_init();
@@ -180,7 +180,8 @@ static void memory_beyond_63_bits_is_refused(void **state)
     }
 }
 
-/* When memory runs out, nothing has been written. A child with little memory left requests weights. */
+/* A call that runs out of memory must not have written anything. A child process with little memory left requests
+ * weights. */
 static void a_call_without_memory_writes_nothing(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* test_term_text.c -- terms and kinds as text: parsing, printing, and kinds without a name.
+/* test_term_text.c -- terms as text: parsing, printing, and kinds without a name.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/api/refusals.h"
 #include <locale.h>
@@ -155,7 +155,7 @@ static void bad_texts_are_refused(void **state)
         {"rope,bsae=5", "bsae", "did you mean \"base\""},
         {"linear,lef=1", "lef", "did you mean \"left\""},
         {"linear,rigt=1", "rigt", "did you mean \"right\""},
-        {"t5,strategy=log", "strategy", NULL}, /* bucket has this parameter, t5 does not */
+        {"t5,strategy=log", "strategy", NULL}, /* bucket has this parameter, but t5 does not */
         {"log,left=1", "left", NULL},
         {"dense,table=x", "table", NULL},
         {"t5,buckets=8.5", "buckets", "8.5"},
@@ -222,7 +222,7 @@ static void printed_terms_parse_back(void **state)
             t.lambda = 0.1 + 0.2, t.rate_left = -1e-300, t.base = 5e5, t.eps = 0x1p-40, t.sign = 1, t.grid_h = 5;
             t.scaling = RP_SCALING_YARN, t.layout = RP_LAYOUT_INTERLEAVED, t.factor = 1.0 / 3;
             t.strategy = RP_STRATEGY_LINEAR, t.kerple = RP_KERPLE_POWER, t.extra = 1, t.span = 7, t.width = 9;
-            good(rp_term_print(&t, text, sizeof text)); /* parameters that the kind does not have are not printed */
+            good(rp_term_print(&t, text, sizeof text)); /* parameters of other kinds are not printed */
             good(rp_term_parse(text, &t, names));
         }
     }
@@ -248,7 +248,7 @@ static void printed_terms_parse_back(void **state)
     said(rp_term_print(&t, text, sizeof text), RP_E_RANGE, "kind", NULL);
 }
 
-/* Sizes that a term leaves open are taken from its arrays; sizes that are set stay. */
+/* Sizes that a term leaves open are taken from its arrays; sizes that are already set stay. */
 static void open_sizes_come_from_arrays(void **state)
 {
     static const float x;

@@ -26,14 +26,15 @@ static rp_desc described(void)
 static const struct {
     const char *name, *text, *plain;
 } provoked[] = {
-    {"heads", "<0 0 kv_heads > is 3: it must divide <0 0 heads >, which is 4",
-     "kv_heads is 3: it must divide heads, which is 4"},
-    {"parameter", "<3 1 buckets t5> is 5: must be even if bidirectional, half for each side",
-     "buckets of t5 is 5: must be even if bidirectional, half for each side"},
-    {"twice", "<3 1  rope> is given twice: at most one is allowed", "rope is given twice: at most one is allowed"},
-    {"field", "<3 0 kind kerple> is 9: must be one of 0 (log), 1 (power)",
-     "kind of kerple is 9: must be one of 0 (log), 1 (power)"},
-    {"place", "<3 0 left linear> is nan: must be a finite number", "left of linear is nan: must be a finite number"},
+    {"heads", "<0 0 kv_heads > is 3; it must divide <0 0 heads >, which is 4",
+     "kv_heads is 3; it must divide heads, which is 4"},
+    {"parameter", "<3 1 buckets t5> is 5; it must be even if bidirectional, half for each side",
+     "buckets of t5 is 5; it must be even if bidirectional, half for each side"},
+    {"twice", "<3 1  rope> was given twice; give it once", "rope was given twice; give it once"},
+    {"field", "<3 0 kind kerple> is 9; it must be one of 0 (log), 1 (power)",
+     "kind of kerple is 9; it must be one of 0 (log), 1 (power)"},
+    {"place", "<3 0 left linear> is nan; it must be a finite number",
+     "left of linear is nan; it must be a finite number"},
     {"mask", "<5 0 left window> is -2; it must be -1 or more", "left of window is -2; it must be -1 or more"},
 };
 
@@ -79,9 +80,9 @@ static void every_field_is_named_by_its_client(void **state)
         assert_string_equal(rp_last_error_in(&d, marked, &calls, text, sizeof text), provoked[n].text);
         assert_true(calls > 0);
         assert_string_equal(rp_last_error_in(&d, NULL, NULL, text, sizeof text), provoked[n].plain);
-        rp_last_error_in(&d, marked, &calls, small, sizeof small); /* truncated and terminated */
+        rp_last_error_in(&d, marked, &calls, small, sizeof small); /* the text is truncated, and terminated by NUL */
         assert_true(strlen(small) < sizeof small);
-        rp_last_error_in(NULL, NULL, NULL, text, sizeof text); /* without a description there are no kinds to name */
+        rp_last_error_in(NULL, NULL, NULL, text, sizeof text); /* without a description, kinds cannot be named */
         assert_null(strstr(text, "terms["));
         assert_null(strstr(text, "desc."));
     }
@@ -134,7 +135,7 @@ static void arrays_are_named(void **state)
     }
 }
 
-/* A name that looks like a field and contains quotes. */
+/* An array name that looks like a field and contains quotes. */
 static void user_text_is_not_replaced(void **state)
 {
     static const char *const names[] = {"terms[0].left", "x\"terms[77].left", "\"\"desc.heads\"", "masks[-1]"};

@@ -1,5 +1,5 @@
 #!/bin/sh
-# attend.sh -- relpos attend: the worked example, every term and mask by name, identities, threads and instruction sets, a real text
+# attend.sh -- test relpos attend: the worked example, every term and mask by name, identities, threads, instruction sets, and a real text
 #
 #     tests/cli/attend.sh PATH/TO/relpos
 #
@@ -9,7 +9,7 @@
 make_small
 
 # The worked example: the weights and the output of all five words match the digits printed in the
-# chapter.
+# tutorial.
 begin
 put q F32 1,1,5,4 f32 1 0 1 0 0 2 0 1 1 1 1 0 0 0 1 1 1 0 0 1
 put k F32 1,1,5,4 f32 0 1 0 1 1 0 1 0 1 1 0 0 0 0 1 1 1 0 0.5 0.5
@@ -29,7 +29,7 @@ ok attend "$T/five.safetensors" -o "$T/five_plain.safetensors" --weights
 check 'without bias' '0.1095 0.2976 0.1805 0.1805 0.2318' \
     "$(numbers "$T/five_plain.safetensors" weights | awk 'NR <= 5 { printf "%.4f\n", $1 }' | paste -s -d ' ')"
 
-# Every term and every mask by name, and all of them together.
+# Every term and every mask by name, and all of them in one command.
 attend_to plain
 attend_to table --bias table,table=table,left=3,right=4
 attend_to t5 --bias t5,table=t5
@@ -60,7 +60,7 @@ for name in table t5 t5_options bucket_uniform bucket_linear bucket_quadratic lo
     differs plain "$name"
 done
 
-# Identities: two ways to write the same attention.
+# Identities: two commands that must give the same attention.
 attend_to zero --bias dense,bias=nothing
 equal zero plain
 attend_to causal --causal
@@ -93,7 +93,7 @@ attend_to capped --softcap 1e6
 near 'a far cap' 1e-4 "$made" out "$T/made/plain.safetensors" out
 attend_to capped --softcap 0.5 --bias alibi
 attend_to capped_after --softcap-after 0.5 --bias alibi
-differs capped capped_after # a cap before the bias differs from one after it
+differs capped capped_after # a softcap before the bias differs from a softcap after it
 attend_to key_U8 --key-mask key_U8
 for type in I64 U64 I32 U32 I16 U16 I8 BOOL odd; do
     attend_to "key_$type" --key-mask "key_$type"

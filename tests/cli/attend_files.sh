@@ -1,5 +1,5 @@
 #!/bin/sh
-# attend_files.sh -- relpos attend: formats, pipes, links, types, empty axes, NaN
+# attend_files.sh -- test relpos attend with file formats, pipes, links, types, empty axes and NaN
 #
 #     tests/cli/attend_files.sh PATH/TO/relpos
 #
@@ -36,10 +36,10 @@ ok attend "$small" -o "$T/deep/link.safetensors" --mask row
 check 'the target of a symbolic link is written, the link stays' '../made/linked.safetensors' "$(readlink "$T/deep/link.safetensors")"
 equal linked row
 ok attend "$small" -o "$T/made/linked.safetensors"
-equal linked plain # replaces an older output
+equal linked plain # the link's older output was replaced
 check 'no temporary file is left' '' "$(find "$T" -name '.relpos*')"
 
-# An array with its bias, as `relpos bias` writes it, is valid input in both formats.
+# A bias array written by `relpos bias` is valid input in both formats.
 ok bias alibi --q 6 --k 6 -o "$T/one.npz"
 ok bias dense,bias=bias --input "$T/one.npz" -o "$T/one.safetensors"
 ok bias dense,bias=bias --input "$T/one.safetensors" -o "$T/two.npz"
@@ -94,8 +94,8 @@ make_no_keys
 ok attend "$no_keys" -o "$T/made/no_keys.safetensors" --lse --weights --summary
 check 'rows without a key' '0 -inf' "$(numbers "$T/made/no_keys.safetensors" out | sort -u) $(numbers "$T/made/no_keys.safetensors" lse | sort -u | paste -s -d ' ')"
 
-# A masked NaN has no effect; an attended one reaches only its row.
-around() # around FROM NUMBER...: print three vectors, the middle one given
+# A masked NaN has no effect. An attended NaN affects only the rows that attend to it.
+around() # around FROM NUMBER...: print three vectors, of which the middle one is NUMBER...
 {
     some "$1" 8
     shift

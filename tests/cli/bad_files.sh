@@ -1,5 +1,5 @@
 #!/bin/sh
-# bad_files.sh -- relpos attend: files that are damaged or inconsistent, or that contain the wrong arrays
+# bad_files.sh -- test relpos attend with files that are damaged or inconsistent, or that contain the wrong arrays
 #
 #     tests/cli/bad_files.sh PATH/TO/relpos
 #
@@ -9,7 +9,7 @@
 make_small
 make_small_npz
 
-bad_file() # bad_file PATTERN FILE: check that FILE is an error and the existing output stays
+bad_file() # bad_file PATTERN FILE: check that FILE causes an error and the existing output stays
 {
     refused 1 "$1" attend "$2" -o "$T/kept/a.npz"
 }
@@ -24,7 +24,7 @@ bad_file 'it is a device' /dev/null
 mkfifo "$T/fifo.npz"
 bad_file 'it is empty' "$T/empty.npz"
 bad_file 'it is empty' "$T/empty.safetensors"
-bad_file 'it is empty' "$T/fifo.npz" # it has no writer, and the command must not wait for one
+bad_file 'it is empty' "$T/fifo.npz" # no process writes to the pipe, and the command must not wait for one
 refused 1 'standard input: it is empty' attend - -o "$T/kept/a.npz" <"$T/empty.npz"
 ln -s loop "$T/loop"
 bad_file 'cannot be opened' "$T/loop"
@@ -59,7 +59,7 @@ bad_file 'flipped\.npz: .*(CRC|checksum)' "$T/flipped.npz"
 
 # Handmade headers, with 256 bytes of data: 64 numbers.
 some 0 64 >"$T/numbers"
-header_is() # header_is PATTERN HEADER: check the error for this header
+header_is() # header_is PATTERN HEADER: check the error for a file with this header
 {
     raw "$2" "$T/numbers" "$T/hand.safetensors"
     bad_file "${1:-hand\.safetensors: }" "$T/hand.safetensors"
@@ -89,7 +89,7 @@ header_is '' '{"q":{"dtype":"F32","shape":[1,1,8,4],"data_offsets":[0,128]},"q":
 header_is '' '{"q":{"dtype":"F32","shape":[1,1,8,8],"data_offsets":[0,256]},"k":{"dtype":"F32","shape":[1,1,8,8],"data_offsets":[0,256]}}'
 header_is '' '{"__metadata__":{"a":1},"q":{"dtype":"F32","shape":[1,1,8,8],"data_offsets":[0,256]}}'
 header_is 'C64|complex|type' '{"q":{"dtype":"C64","shape":[1,1,4,8],"data_offsets":[0,256]}}'
-header_is 'array "q": not in the file' '{"Q":{"dtype":"F32","shape":[1,1,8,8],"data_offsets":[0,256]}}'
+header_is 'array "q" is not in the file' '{"Q":{"dtype":"F32","shape":[1,1,8,8],"data_offsets":[0,256]}}'
 header_is 'not in the file \(it has line\\x0afeed, \\x1b\[31mred\)' \
     '{"line\nfeed":{"dtype":"F32","shape":[1,1,8,4],"data_offsets":[0,128]},"\u001b[31mred":{"dtype":"F32","shape":[1,1,8,4],"data_offsets":[128,256]}}'
 { bytes 8 9223372036854775807; printf '{}'; } >"$T/hand.safetensors"
@@ -98,7 +98,7 @@ bad_file 'hand\.safetensors: ' "$T/hand.safetensors"
 bad_file 'hand\.safetensors: ' "$T/hand.safetensors"
 
 # Handmade .npy headers in a valid archive.
-entry_is() # entry_is PATTERN DESCR SHAPE: check the error for this header
+entry_is() # entry_is PATTERN DESCR SHAPE: check the error for an array with this header
 {
     zip_begin
     zip_put q "$2" "$3" some 0 64
@@ -122,7 +122,7 @@ zip_save "$T/twice.npz"
 bad_file 'twice\.npz: ' "$T/twice.npz"
 
 # Shapes and types of q, k and v.
-three() # three PATTERN TYPE SHAPE TYPE SHAPE TYPE SHAPE: check the error for q, k and v like these, with data that fits
+three() # three PATTERN TYPE SHAPE TYPE SHAPE TYPE SHAPE: check the error for q, k and v of these types and shapes
 {
     pattern3=$1
     shift
@@ -138,7 +138,7 @@ three() # three PATTERN TYPE SHAPE TYPE SHAPE TYPE SHAPE: check the error for q,
 three '^relpos: q: has 3 axes' F32 1,4,8 F32 1,1,4,8 F32 1,1,4,8
 three '^relpos: k: has 2 axes' F32 1,1,4,8 F32 4,8 F32 1,1,4,8
 three '^relpos: v: has 1 axes' F32 1,1,4,8 F32 1,1,4,8 F32 32
-three '"q": has 5 axes' F32 1,1,1,4,8 F32 1,1,4,8 F32 1,1,4,8
+three '"q" has 5 axes' F32 1,1,1,4,8 F32 1,1,4,8 F32 1,1,4,8
 three '\bk\b' F32 2,1,4,8 F32 1,1,4,8 F32 2,1,4,8
 three '\bv\b' F32 2,1,4,8 F32 2,1,4,8 F32 1,1,4,8
 three '\bk\b' F32 1,1,4,8 F32 1,1,4,7 F32 1,1,4,8
@@ -156,6 +156,6 @@ begin
 put q F32 1,1,4,8 some 0 32
 put k F32 1,1,4,8 some 0 32
 save "$T/two.safetensors"
-bad_file 'array "v": not in the file \(it has q, k\)' "$T/two.safetensors"
+bad_file 'array "v" is not in the file \(it has q, k\)' "$T/two.safetensors"
 
 finish

@@ -1,5 +1,5 @@
 #!/bin/sh
-# bad_options.sh -- relpos attend: errors about arrays, terms, numbers and names; control characters of the user never reach the terminal
+# bad_options.sh -- test the errors of relpos attend about arrays, terms, numbers and names. Control characters in arguments never reach the terminal.
 #
 #     tests/cli/bad_options.sh PATH/TO/relpos
 #
@@ -8,21 +8,21 @@
 . tests/shared/files.sh
 make_small
 
-bad() # bad CODE PATTERN OPTION...: check the error for the small file
+bad() # bad CODE PATTERN OPTION...: check the error of these options with the small file
 {
     bad_code=$1 bad_pattern=$2
     shift 2
     refused "$bad_code" "$bad_pattern" attend "$small" -o "$T/kept/a.safetensors" "$@"
 }
-# The array of a term or mask: missing, of another shape, of another type.
+# The array of a term or mask is missing, or has the wrong shape or type.
 for option in '--bias table,left=3,right=4,table=' '--bias t5,table=' '--bias bucket,table=' '--bias alibi,slopes=' '--bias dense,bias=' \
     '--relkey left=3,right=4,table=' '--relval left=3,right=4,table=' '--key-mask ' '--mask ' '--lengths ' '--segments '; do
     option_value=${option#* }
-    bad 1 '"absent": not in the file \(it has q, k, v' "${option%% *}" "${option_value}absent"
+    bad 1 '"absent" is not in the file \(it has q, k, v' "${option%% *}" "${option_value}absent"
     bad 1 '\bq\b|mask|lengths|segments|slopes|table|bias' "${option%% *}" "${option_value}q"
     bad 1 '"odd_type"' "${option%% *}" "${option_value}odd_type"
     case $option in
-    --*mask* | --lengths* | --segments*) bad 1 'f32|type|equal numbers of queries' "${option%% *}" "${option_value}real" ;;
+    --*mask* | --lengths* | --segments*) bad 1 'f32|type|numbers must be equal' "${option%% *}" "${option_value}real" ;;
     *) bad 1 '(u8|type)' "${option%% *}" "${option_value}key_U8" ;;
     esac
 done
@@ -52,8 +52,8 @@ refusals attend "$small" -o "$T/kept/a.safetensors" <<'END'
 2 | relkey: right is missing | --relkey table=keys,left=3
 2 | relval.*table | --relval left=3,right=4
 2 | t5 has no key "bucket".*did you mean "buckets" | --bias t5,table=t5,bucket=32
-2 | buckets is given twice | --bias t5,table=t5,buckets=32,buckets=32
-2 | table is given twice | --bias t5,table=t5,table=t5
+2 | buckets was given twice | --bias t5,table=t5,buckets=32,buckets=32
+2 | table was given twice | --bias t5,table=t5,table=t5
 2 | "buckets" is not key=value | --bias t5,table=t5,buckets
 2 | "buckets=" is not key=value | --bias t5,table=t5,buckets=
 2 | "" is not key=value | --bias t5,table=t5,
@@ -75,11 +75,11 @@ refusals attend "$small" -o "$T/kept/a.safetensors" <<'END'
 2 | buckets | --bias t5,table=t5,buckets=31
 2 | buckets | --bias t5,table=t5,buckets=-32
 2 | max_distance | --bias t5,table=t5,max_distance=8
-2 | bidirectional is "2": must be 0 or 1 | --bias t5,table=t5,bidirectional=2
+2 | bidirectional is "2"; it must be 0 or 1 | --bias t5,table=t5,bidirectional=2
 2 | strategy | --bias bucket,table=t5,strategy=cubic
 2 | left | --bias table,table=table,left=-3,right=4
-2 | base is 0: must be above 0 | --rope base=0
-2 | base is -1: must be above 0 | --rope base=-1
+2 | base is 0; it must be above 0 | --rope base=0
+2 | base is -1; it must be above 0 | --rope base=-1
 2 | dim | --rope dim=7
 1 | dim | --rope dim=10 # wider than the q of this file
 2 | dim | --rope dim=-2
@@ -104,16 +104,16 @@ for value in 1.5 0x10 1e3 '' ' 4' 99999999999999999999 9223372036854775807; do
     bad 2 '--q-offset' --q-offset "$value"
 done
 refusals attend "$small" -o "$T/kept/a.safetensors" <<'END'
-1 | "offsets": not in the file | --q-offset offsets
+1 | "offsets" is not in the file | --q-offset offsets
 1 | --q-offset: array "slopes" is f32 \(use whole numbers | --q-offset slopes
 1 | --q-offset key_I64: shape | --q-offset key_I64
-1 | "Offsets": not in the file | --q-offset Offsets
-1 | "_offsets": not in the file | --q-offset _offsets
+1 | "Offsets" is not in the file | --q-offset Offsets
+1 | "_offsets" is not in the file | --q-offset _offsets
 2 | --q-offset: the name is longer than [0-9]+ bytes | --q-offset $(printf "n%0999d" 1)
-2 | --sink: needs the name of an array | --sink a,b
-2 | --sink: needs the name of an array | --sink $(printf "n%0999d" 1)
-2 | --softcap: given twice | --softcap 3 --softcap-after 4 --softcap 3
-2 | --softcap-after: given twice | --softcap-after 3 --softcap-after 3
+2 | --sink: it needs the name of an array | --sink a,b
+2 | --sink: it needs the name of an array | --sink $(printf "n%0999d" 1)
+2 | --softcap: it was given twice | --softcap 3 --softcap-after 4 --softcap 3
+2 | --softcap-after: it was given twice | --softcap-after 3 --softcap-after 3
 END
 for value in f8 F32 float32 ''; do
     bad 2 '--dtype: .*is not a type \(use f32, f64, bf16 or f16\)' --dtype "$value"
@@ -127,7 +127,7 @@ refusals attend "$small" -o "$T/kept/a.safetensors" <<'END'
 2 | --key-mask.*name | --key-mask ''
 END
 
-# User text in messages: control characters are escaped, and a message stays one line.
+# Messages that quote arguments: control characters are escaped, and the message stays one line.
 evil=$(printf 'a\033[31mb\nc\177')
 for option in --bias --dtype --window --isa --threads --scale --softcap --q-offset --mask --key-mask --rope --relkey; do
     run attend "$small" -o "$T/kept/a.npz" "$option" "$evil"

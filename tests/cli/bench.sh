@@ -1,5 +1,5 @@
 #!/bin/sh
-# bench.sh -- relpos bench
+# bench.sh -- test relpos bench
 #
 #     tests/cli/bench.sh PATH/TO/relpos
 #

@@ -1,5 +1,5 @@
 #!/bin/sh
-# bias.sh -- relpos bias
+# bias.sh -- test relpos bias
 #
 #     tests/cli/bias.sh PATH/TO/relpos
 #
@@ -31,7 +31,7 @@ has '^bias of log' '^1  -0\.2079   0\.0000  -0\.2079  -0\.3296  -0\.4159' 'query
 ok bias log
 has '^bias of log' 'query downward, key to the right'
 run bias t5 --q 4 --k 4
-check 'buckets where there is no table' '0 1' "$code $(grep -c '^relpos: t5: no table given' "$T/err")"
+check 'buckets where there is no table' '0 1' "$code $(grep -c '^relpos: t5: no table was given' "$T/err")"
 has '^bucket of t5' '^1   *1\.0000   *0\.0000  *17\.0000  *18\.0000'
 ok bias t5,table=t5 --input "$small" --q 3 --k 3 --head 2 --json
 has '"heads": 4'
@@ -71,14 +71,14 @@ refusals <<'END'
 2 | grid is missing | bias swin
 2 | grid | bias swin,grid=2x3 --q 5
 2 | comes from a file | bias log --q-offset offsets
-2 | dense: needs its array bias | bias dense
+2 | dense: its array bias was not given | bias dense
 2 | comes from a file | bias dense,bias=x
-1 | "x": not in the file | bias dense,bias=x --input "$small"
+1 | "x" is not in the file | bias dense,bias=x --input "$small"
 1 | no_such | bias alibi,slopes=s --input "$T/no_such.npz"
-2 | unknown suffix | bias log -o "$T/kept/a.pdf"
-2 | unknown suffix | bias log -o "$T/kept/a"
+2 | the suffix is unknown | bias log -o "$T/kept/a.pdf"
+2 | the suffix is unknown | bias log -o "$T/kept/a"
 2 | --json | bias log --json -o -
-2 | must be even if bidirectional | bias t5,buckets=31,table=t5 --input "$small"
+2 | it must be even if bidirectional | bias t5,buckets=31,table=t5 --input "$small"
 END
 for option in --q --k --heads; do
     for value in 0 -1 x 1e3 0x10 '' 100000000000000000000; do

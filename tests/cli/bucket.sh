@@ -1,5 +1,5 @@
 #!/bin/sh
-# bucket.sh -- relpos bucket
+# bucket.sh -- test relpos bucket
 #
 #     tests/cli/bucket.sh PATH/TO/relpos
 #
@@ -33,7 +33,7 @@ prints '-9 5
 prints '-9223372036854775808 15
 9223372036854775807 31' bucket -9223372036854775808 9223372036854775807
 prints '-3 3
-4 0' bucket --buckets 4 --max-distance 4 --strategy=uniform -3 4 --causal # options between the numbers
+4 0' bucket --buckets 4 --max-distance 4 --strategy=uniform -3 4 --causal # options may stand between the numbers
 ok bucket --buckets 8 --max-distance 16
 has '^-16\.\.[-0-9]+ 3$' '^0\.\.0 0$' '^1\.\.1 5$' '\.\.16 7$'
 ok bucket -7 --json

@@ -1,5 +1,5 @@
 #!/bin/sh
-# explain.sh -- relpos explain
+# explain.sh -- test relpos explain
 #
 #     tests/cli/explain.sh PATH/TO/relpos
 #
@@ -29,7 +29,7 @@ has '"lse": 1\.915[0-9]*\}$'
 ok explain --outputs --query 2
 has '^All outputs$' '^Output\[sat\] = \[0\.2170 0\.3309 0\.3877 0\.2341\]$'
 sed '1,/^All outputs/d' "$T/out" >"$T/rows"
-for query in 0 1 2 3 4; do # each row equals the one printed for that query
+for query in 0 1 2 3 4; do # each row equals the row printed for that query alone
     "$program" explain --query $query | grep '^Output'
 done >"$T/single"
 same 'all outputs' "$T/single" "$T/rows"
@@ -59,8 +59,8 @@ has '^ *13  *fourteen '
 check 'no list of the heaviest' 0 "$(grep -c heaviest "$T/out")"
 ok explain --rope dim=4 --scale 1 --softcap 5 --window 2,1 a b c
 has '^Raw scores ' '^Content ' '^Rotation ' '^Softcap ' '^Mask  *0\.0000 ' '^Biased scores '
-# Shaw 2018 with the numbers of the worked example: position has a row, and raw times the scale is
-# the content
+# Shaw 2018 with the numbers of the worked example: the output has a row for position, and the content equals raw times
+# the scale.
 ok explain --input examples/data/shaw.npz --relkey table=a_k,left=3,right=3 --relval table=a_v,left=3,right=3
 has '^Raw scores  *-1\.8301 ' '^Scaled scores  *-0\.9150 ' '^relkey  *0\.4036 ' '^Biased scores  *-0\.5114 ' \
     '^values\[word 0\] = \[-0\.1622 ' '^relval\[word 0\] = \[0\.7179 ' '^Output\[word 0\] = \[0\.5557 '
@@ -134,9 +134,9 @@ refusals explain <<'END'
 2 | --head | --input "$small" --head 4
 2 | no words | ''
 2 | no words | '  ' ' '
-2 | unknown suffix | -o "$T/kept/a.npz"
-2 | unknown suffix | -o "$T/kept/a"
-2 | unknown suffix | -o ''
+2 | the suffix is unknown | -o "$T/kept/a.npz"
+2 | the suffix is unknown | -o "$T/kept/a"
+2 | the suffix is unknown | -o ''
 2 | --no-bias | --no-bias --bias log
 2 | --input | --input "$small" a b
 2 | --input | --bias t5
@@ -153,7 +153,7 @@ refusals explain <<'END'
 2 | no term is called | --bias t6
 1 | no_such | --input "$T/no_such.npz"
 1 | it is a directory | --input "$T"
-1 | "x": not in the file | --input "$small" --mask x
+1 | "x" is not in the file | --input "$small" --mask x
 1 | axis of length 0 | --input "$no_keys"
 END
 

@@ -1,12 +1,12 @@
 #!/bin/sh
-# explore.sh -- relpos explore
+# explore.sh -- test relpos explore
 #
 #     tests/cli/explore.sh PATH/TO/relpos
 #
 # SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../shared/checks.sh"
 
-# A copy of the program, with and without the page, and fake browsers that work or fail.
+# Copies of the program with and without the page, and fake browsers that succeed or fail.
 built=$program
 mkdir -p "$T/tree/bin" "$T/tree/share/doc/relpos" "$T/browser"
 cp "$program" "$T/tree/bin/relpos"
@@ -17,7 +17,7 @@ echo page >"$T/tree/share/doc/relpos/relpos-explorer.html"
 page=$(realpath "$T/tree/share/doc/relpos/relpos-explorer.html")
 prints "$page" explore
 prints "$page" explore --path
-refused 2 'one argument too many' explore now
+refused 2 'the argument "now" is one too many' explore now
 printf '#!/bin/sh\n[ "$1" = "%s" ] && echo >"%s/opened"\n' "$page" "$T" >"$T/browser/xdg-open"
 chmod +x "$T/browser/xdg-open"
 PATH=$T/browser:$PATH

@@ -1,5 +1,5 @@
 #!/bin/sh
-# gradients.sh -- relpos attend: the other terms, and --grad
+# gradients.sh -- test relpos attend with the terms that attend.sh does not cover, and with --grad
 #
 #     tests/cli/gradients.sh PATH/TO/relpos
 #
@@ -12,7 +12,7 @@ prepare plain
 prepare log --bias log
 prepare causal --causal
 
-# more_to NAME OPTION...: run attend on the file $more and write $T/made/NAME.safetensors
+# more_to NAME OPTION...: run attend on the file $more, and write the output to $T/made/NAME.safetensors
 more_to()
 {
     made=$T/made/$1.safetensors
@@ -83,7 +83,7 @@ ok attend "$T/dlse.safetensors" -o "$T/made/dlse.safetensors" --bias dense,bias=
 sum() { awk '{ sum += $1 } END { printf "%.4f\n", sum }'; }
 check 'the sum of the gradients of scores' "$(numbers "$T/dlse.safetensors" dlse | sum)" "$(numbers "$T/made/dlse.safetensors" ddense | sum)"
 
-# Two ways to write the same attention.
+# Two commands that must give the same attention.
 more_to no_sink --sink no_sink
 near 'a sink of -infinity' 1e-6 "$made" out "$T/made/plain.safetensors" out
 more_to no_xl --xl r=x0
@@ -131,14 +131,14 @@ done
 ok attend "$T/grid7.safetensors" -o "$T/made/grid.safetensors" --bias swin,table=table_class,grid=2x3,extra=1 --grad
 check 'the gradient of a table with a class token' 36 "$(numbers "$T/made/grid.safetensors" dtable_class | grep -c .)"
 
-bad_grid() # bad_grid CODE PATTERN TOKENS OPTION...: check the error
+bad_grid() # bad_grid CODE PATTERN TOKENS OPTION...: check the error for this number of tokens
 {
     grid_code=$1 grid_pattern=$2 grid_tokens=$3
     shift 3
     refused "$grid_code" "$grid_pattern" attend "$T/grid$grid_tokens.safetensors" -o "$T/kept/a.safetensors" "$@"
 }
-bad_grid 1 'grid is 2x3: it has 6 tokens, but there are 7' 7 --bias swin,table=table,grid=2x3
-bad_grid 1 'grid is 2x3: it has 7 tokens with the class token, but there are 6' 6 --bias swin,table=table_class,grid=2x3,extra=1
+bad_grid 1 'grid is 2x3, which has 6 tokens, but there are 7' 7 --bias swin,table=table,grid=2x3
+bad_grid 1 'grid is 2x3, which has 7 tokens with the class token, but there are 6' 6 --bias swin,table=table_class,grid=2x3,extra=1
 bad_grid 1 'table' 6 --bias swin,table=table_class,grid=2x3
 bad_grid 1 'table' 7 --bias swin,table=table,grid=2x3,extra=1
 bad_grid 1 'bh' 6 --bias axial,bh=bw,bw=bh,grid=2x3
@@ -166,7 +166,7 @@ put v F32 1,1,8,8 some 0 64
 put dout F32 1,1,7,8 some 0 56
 save "$T/bad_dout.safetensors"
 bad_file_grad=$T/bad_dout.safetensors
-refused 1 'dout: shape is \(1, 1, 7, 8\): \(1, 1, 8, 8\)' attend "$bad_file_grad" -o "$T/kept/a.safetensors" --grad
+refused 1 'dout: shape is \(1, 1, 7, 8\); it must be \(1, 1, 8, 8\)' attend "$bad_file_grad" -o "$T/kept/a.safetensors" --grad
 refused 2 'bf16: \.npz does not support this type' attend "$more" -o "$T/kept/a.npz" --grad --dtype bf16
 for value in 1 1.5 -0.1 x nan inf ''; do
     bad_more 2 '--dropout' --dropout "$value"
@@ -176,7 +176,7 @@ for value in -1 x 1.5 '' 99999999999999999999; do
 done
 refusals attend "$more" -o "$T/kept/a.safetensors" <<'END'
 1 | sink.*\(3\) | --sink b1
-1 | "absent": not in the file | --sink absent
+1 | "absent" is not in the file | --sink absent
 2 | --sink.*name | --sink ''
 2 | --sink.*name | --sink a,b
 2 | sink | --sink slopes --sink slopes
@@ -184,20 +184,20 @@ refusals attend "$more" -o "$T/kept/a.safetensors" <<'END'
 2 | --xl | --bias xl,r=xr
 2 | kerple has no key "b" | --bias kerple,p=slopes,b=slopes
 2 | kerple.* a is missing | --bias kerple,p=slopes
-2 | kind is "cubic": must be one of log, power | --bias kerple,p=slopes,a=slopes,kind=cubic
+2 | kind is "cubic"; it must be one of log, power | --bias kerple,p=slopes,a=slopes,kind=cubic
 1 | kerple.*shape is | --bias kerple,p=slopes,a=b1
 2 | dim is missing | --bias sandwich
 2 | dim is 3 | --bias sandwich,dim=3
 2 | c is missing | --bias fire,w1=w1,b1=b1,w2=w2,b2=b2,L=2
 2 | b2 is missing | --bias fire,w1=w1,b1=b1,w2=w2,c=1,L=2
 1 | fire: the shape of its array w1 | --bias fire,w1=b1,b1=b1,w2=w2,b2=b2,c=1,L=2
-1 | fire,w1=w2: shape is \(4, 3\): \(4, 1\) | --bias fire,w1=w2,b1=b2,w2=w2,b2=b2,c=1,L=2
-1 | fire,w2=w2m: shape is \(2, 3\): \(4, 3\) | --bias fire,w1=w1,b1=b1,w2=w2m,b2=b2,c=1,L=2
-1 | fire: b3 is absent | --bias fire,w1=w1,b1=b1,w2=w2m,b2=b2m,w3=w3,c=1,L=2
+1 | fire,w1=w2: shape is \(4, 3\); it must be \(4, 1\) | --bias fire,w1=w2,b1=b2,w2=w2,b2=b2,c=1,L=2
+1 | fire,w2=w2m: shape is \(2, 3\); it must be \(4, 3\) | --bias fire,w1=w1,b1=b1,w2=w2m,b2=b2,c=1,L=2
+1 | fire: b3 is missing | --bias fire,w1=w1,b1=b1,w2=w2m,b2=b2m,w3=w3,c=1,L=2
 2 | max_distance is missing | --bias real,table=rt
-2 | sign is "2": must be 1 or -1 | --bias real,table=rt,max_distance=3,sign=2
+2 | sign is "2"; it must be 1 or -1 | --bias real,table=rt,max_distance=3,sign=2
 1 | table.*shape | --bias real,table=rt,max_distance=4
-1 | real,q_position_mask=q_real: dtype is f32: bool or an integer type | --bias real,table=rt,max_distance=3,q_position_mask=q_real
+1 | real,q_position_mask=q_real: dtype is f32; it must be bool or an integer type | --bias real,table=rt,max_distance=3,q_position_mask=q_real
 1 | band: the shape of its array p | --bias band,r=br,p=slopes
 1 | --bias band,r=q: shape | --bias band,r=q,p=bp
 1 | --bias forget,logf=slopes: shape | --bias forget,logf=slopes
@@ -210,9 +210,9 @@ refusals attend "$more" -o "$T/kept/a.safetensors" <<'END'
 2 | deberta|xl | --deberta k_pos=k_pos --xl r=xr
 1 | q_positions.*element 3 is nan | --bias log,q_positions=q_nan
 1 | q_positions.*shape | --bias log,q_positions=k_whole
-1 | "absent": not in the file | --bias alibi,k_positions=absent
+1 | "absent" is not in the file | --bias alibi,k_positions=absent
 1 | positions.*7 queries and 9 keys|positions.*shape | --rope positions=q_real
-2 | scaling is "ntk": must be one of | --rope scaling=ntk
+2 | scaling is "ntk"; it must be one of | --rope scaling=ntk
 2 | factor | --rope scaling=linear,factor=0.5
 1 | short_factor|long_factor | --rope scaling=longrope,factor=2,original_max_position_embeddings=4
 1 | q_offset|shape | --q-offset q_whole

@@ -1,5 +1,5 @@
 #!/bin/sh
-# help.sh -- names of commands and options; each help and its manual page list the same
+# help.sh -- test the names of commands and options. Each help text and its manual page must list the same names.
 #
 #     tests/cli/help.sh PATH/TO/relpos
 #
@@ -39,14 +39,14 @@ refusals <<'END'
 2 | no command is called "atend".*(relpos|attend) | atend
 2 | no command is called "" | ''
 2 | did you mean --causal | attend --cuasal
-2 | did you mean --softcap | attend --soft 3 # a prefix of two names
+2 | did you mean --softcap | attend --soft 3 # --soft is a prefix of two options
 2 | no option is called -z | attend -z
 2 | -o needs a value | attend "$small" -o
 2 | --scale needs a value | attend "$small" -o "$T/kept/b.npz" --scale
 2 | no input file | attend
 2 | no output file | attend "$small"
-2 | one argument too many: "third" | attend "$small" third -o "$T/kept/b.npz"
-2 | one argument too many | info now
+2 | the argument "third" is one too many | attend "$small" third -o "$T/kept/b.npz"
+2 | is one too many | info now
 END
 
 # The help and the manual page list the same options, terms and masks.

@@ -1,5 +1,5 @@
 #!/bin/sh
-# info.sh -- relpos info, and the settings in its output
+# info.sh -- test relpos info, and the environment variables that it reports
 #
 #     tests/cli/info.sh PATH/TO/relpos
 #
@@ -30,8 +30,8 @@ command='RELPOS_THREADS=3 RELPOS_ISA=generic relpos info'
 RELPOS_THREADS=3 RELPOS_ISA=generic "$program" info >"$T/out"
 has '^threads  *3$' '^chosen  *generic$'
 
-# A hidden instruction set is reported as missing, with those that need it. The registry of linear layers reads the same
-# variable.
+# relpos info reports a hidden instruction set, and the sets that need it, as missing. The registry of linear layers reads
+# the same variable.
 for hidden in avx2 avx512 avx512_vnni avx512_bf16 amx; do
     RELPOS_HIDE_ISA=$hidden "$program" info >"$T/out"
     has "^instruction sets .*generic yes.*"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# outputs.sh -- relpos attend: files that cannot be written, kills, races, little memory, and the input used as output
+# outputs.sh -- test relpos attend with unwritable files, kills, races, little memory, and its input as output
 #
 #     tests/cli/outputs.sh PATH/TO/relpos
 #
@@ -9,9 +9,9 @@
 make_small
 
 refusals attend <<'END'
-2 | unknown suffix | "$small" -o "$T/kept/a.txt"
-2 | unknown suffix | "$small" -o "$T/kept/npz"
-2 | unknown suffix | "$small" -o ''
+2 | the suffix is unknown | "$small" -o "$T/kept/a.txt"
+2 | the suffix is unknown | "$small" -o "$T/kept/npz"
+2 | the suffix is unknown | "$small" -o ''
 END
 mkdir "$T/dir.npz"
 refusals attend <<'END'
@@ -25,7 +25,7 @@ rm "$T/full.npz" "$T/round.npz"
 ln -s /dev/full "$T/full.npz"
 refused 1 'No space left' attend "$small" -o "$T/full.npz"
 check 'the device is still there' 'character special file' "$(stat -c %F /dev/full)"
-if [ "$(id -u)" != 0 ]; then # root may write anywhere
+if [ "$(id -u)" != 0 ]; then # root can write to every file
     mkdir "$T/sealed"
     cp "$T/kept/a.npz" "$T/sealed/a.npz"
     chmod 555 "$T/sealed"
@@ -48,8 +48,8 @@ check 'a file at its size limit' '1 1' "$(cat "$T/code") $(grep -c 'File too lar
 look
 check 'existing files' "$kept" "$now"
 
-# Killed at any moment, or in a race with another process: the file is either the old one or the new
-# one, complete.
+# If the program is killed at any moment, or races with another process, the file is either the complete old one or the
+# complete new one.
 ok attend "$text" -o "$T/made/new.safetensors" --bias alibi
 both="$(cksum <"$T/kept/a.safetensors")|$(cksum <"$T/made/new.safetensors")"
 cp "$T/kept/a.safetensors" "$T/made/killed.safetensors"
@@ -78,7 +78,7 @@ for limit in 8000 20000 40000 80000 160000 320000; do
         "$program" info >"$T/out" 2>&1 || exit 1
         "$program" attend "$text" -o "$T/kept/a.npz" --weights --threads 8 2>"$T/err"
         echo $? >"$T/code"
-    ) >/dev/null 2>&1 || continue # skipped if the program cannot even start, or needs much more memory under a sanitizer
+    ) >/dev/null 2>&1 || continue # skip if the program cannot start with so little memory, as under a sanitizer
     check 'exit code, lines on standard error' yes "$(case "$(cat "$T/code") $(($(wc -l <"$T/err")))" in
         '0 0') echo yes ;;
         '1 1') look && [ "$now" = "$kept" ] && echo yes || echo 'and the older output is gone' ;;

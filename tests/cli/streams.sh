@@ -1,5 +1,5 @@
 #!/bin/sh
-# streams.sh -- standard streams that are full, closed or broken; colours; locales
+# streams.sh -- test standard streams that are full, closed or broken, colours, and locales
 #
 #     tests/cli/streams.sh PATH/TO/relpos
 #
@@ -45,7 +45,7 @@ command='relpos ... 2>/dev/full'
 "$program" attend "$T/no_such.npz" -o "$T/made/closed.safetensors" 2>/dev/full
 check 'a full standard error' 1 "$?"
 
-# Colours are only for terminals.
+# The program prints colours only to terminals.
 for setting in TERM=xterm-256color TERM=dumb NO_COLOR=1; do
     command="$setting relpos explain"
     env "$setting" "$program" explain >"$T/one"
@@ -64,7 +64,7 @@ if script -qec true /dev/null >/dev/null 2>&1; then # script(1) provides a termi
     done
 fi
 
-# Numbers are read and printed the same in every locale.
+# The program reads and prints numbers in the same format in every locale.
 for locale in $(locale -a 2>/dev/null | grep -iE '^(de_DE|fr_FR)\.?utf-?8$'); do
     command="LC_ALL=$locale"
     LC_ALL=$locale "$program" attend "$small" -o "$T/made/locale.safetensors" --scale 0.25 --bias log,lambda=0.3

@@ -1,5 +1,5 @@
 #!/bin/sh
-# t5.sh -- relpos t5: its commands on tiny checkpoints, their errors, and the manual page
+# t5.sh -- test the commands of relpos t5 on tiny checkpoints, their errors, and the manual page
 #
 #     tests/cli/t5.sh PATH/TO/relpos
 #
@@ -20,7 +20,7 @@ done
 grep -oE -- '^(\*-[a-z]\*, )?\*--[a-z-]+\*' docs/man/relpos-t5.1.scd | grep -oE -- '--[a-z-]+' | sort >"$T/page"
 check 'options of the help texts and of the page' '' "$(sort -u "$T/options" | diff - "$T/page")"
 
-# generate: lines, beams, batches; the text does not depend on the batch or the number of threads
+# generate: lines, beams and batches. The text does not depend on the batch or the number of threads.
 ok t5 generate $data/v11 --tokens --text "$source" --max-new-tokens 6
 cp "$T/out" "$T/greedy"
 printf '%s\n3\n\n%s\n' "$source" "$source" >"$T/lines"
@@ -63,7 +63,7 @@ for draft in '--exact' '--draft int8'; do
     check 'acceptance on standard error' 1 "$(grep -c 'proposed, [1-9][0-9]* accepted ([0-9]* %), [1-9][0-9]* passes' "$T/err")"
 done
 
-# the model included with relpos gives the results on its card
+# the model included with relpos gives the results in its model card
 printf '%s\n' attention phonetics knowingly philosopher encoder >"$T/words"
 printf '%s\n' 'AH T EH N SH AH N' 'F AH N EH T IH K S' 'N OW IH NG L IY' 'F IH L AA S AH F ER' 'EH N K OW D ER' >"$T/spoken"
 for type in bf16 f32; do
@@ -77,7 +77,7 @@ check 'the file matches the card' "$(sed -n 's/^| SHA-256 of model.safetensors |
 ok t5 encode $data/encoder "$T/lines" --tokens -o "$T/made/h.npz"
 ok t5 encode $data/encoder "$T/lines" --tokens -o "$T/made/v.safetensors" --pool mean --normalize
 ok t5 encode $data/encoder "$T/lines" --tokens -o "$T/made/p.npz" --pad-to 4 --attend-padding
-for pool in mean first last; do # for one token the pools agree, for four they differ
+for pool in mean first last; do # with one token, all pools agree; with four tokens, they differ
     ok t5 encode $data/encoder --tokens --text 5 --pool $pool -o "$T/made/$pool.1.npz"
     ok t5 encode $data/encoder --tokens --text '5 9 2 4' --pool $pool -o "$T/made/$pool.4.npz"
 done
@@ -96,7 +96,7 @@ for pool in first last; do
     row=3
 done
 
-# generate: no token, and no pair of tokens, appears twice; when beams stop
+# generate: options that forbid a repeated token or pair of tokens, and the options that stop beams
 for n in 1 2; do
     ok t5 generate $data/v11 --tokens --text '5 9 2 4' --max-new-tokens 12 --min-new-tokens 12 --no-repeat-ngram $n
     check "no $n tokens twice" '' "$(awk -v n=$n '{for (x = 1; x + n - 1 <= NF; x++) print n == 1 ? $x : $x " " $(x + 1)}' "$T/out" | sort | uniq -d)"
@@ -138,7 +138,7 @@ printf '\001' | dd of="$T/made/changed" bs=1 seek=$(($(wc -c <"$T/made/changed")
 run t5 verify "$T/made/changed"
 check 'exit code' 1 "$code"
 has '^f32   checksum of the file        wrong   FAILED$'
-# tokenizing needs no weights; commands that compute need them
+# tokenize works without weights; commands that compute fail without them
 mkdir -p "$T/made/text"
 sed 's/"vocab_size": 64/"vocab_size": 910/' $data/v11/config.json >"$T/made/text/config.json"
 cp tests/tokenizer/data/t5.json "$T/made/text/tokenizer.json"
@@ -155,7 +155,7 @@ says "$refused_text"
 ok t5 pack "$T/made/words" -o "$T/made/once"
 run t5 tokenize "$T/made/once" --text the
 says 'accepts only token numbers: .*once: it has 900 pieces, but the embedding has 64 rows'
-ok t5 generate "$T/made/words" --tokens --text "$source" --max-new-tokens 3 # token numbers still work
+ok t5 generate "$T/made/words" --tokens --text "$source" --max-new-tokens 3 # --tokens needs no tokenizer
 printf '{"added_tokens":[],"normalizer":null,"pre_tokenizer":null,"post_processor":null,"decoder":null,"model":{"type":"Unigram","unk_id":0,"vocab":[["<unk>",0]' \
     >"$T/made/words/tokenizer.json"
 for piece in ' ' , a h i s t w x e 'the ' as; do printf ',["%s",-%d.5]' "$piece" ${#piece}; done >>"$T/made/words/tokenizer.json"
@@ -169,7 +169,7 @@ ok t5 tokenize "$T/made/twice" --text 'the text, as it was'
 same 'words of a packed tokenizer' "$T/words" "$T/out"
 check 'a packed file does not have the pieces as JSON' 0 "$(grep -c '"vocab":\[\[' "$T/made/twice")"
 
-# tokens added to a spiece.model, as in transformers, also from a packed file
+# tokens added to a spiece.model are read as in transformers, also from a packed file
 mkdir "$T/made/added"
 cp $data/v11/config.json $data/v11/model.safetensors tests/tokenizer/data/added/*.json tests/tokenizer/data/added/spiece.model "$T/made/added"
 cut -f 1 tests/tokenizer/data/added/cases.tsv >"$T/added"
@@ -181,12 +181,12 @@ ok t5 verify "$T/made/added.packed" --text 'M K T'
 for model in added added.packed; do
     ok t5 tokenize "$T/made/$model" "$T/added"
     same "added tokens of $model" "$T/added.tokens" "$T/out"
-    prints 'M Kac' t5 tokenize "$T/made/$model" --decode --text '54 19 14 32 51 1' # <sep> is special
+    prints 'M Kac' t5 tokenize "$T/made/$model" --decode --text '54 19 14 32 51 1' # <sep> is a special token, so the text omits it
 done
 echo '{"<AA2fold>": 33}' >"$T/made/added/added_tokens.json"
 run t5 tokenize "$T/made/added" --text M
-says 'the model accepts only token numbers: added_tokens.json: "<AA2fold>" has the number 33: new tokens must have consecutive numbers, beginning with 32'
-refused 2 '--draft: unknown type "f32"' t5 generate $data/v11 --tokens --text 3 --draft f32
+says 'the model accepts only token numbers: added_tokens.json: "<AA2fold>" has the number 33; new tokens must have consecutive numbers, beginning with 32'
+refused 2 '--draft: the type "f32" is unknown' t5 generate $data/v11 --tokens --text 3 --draft f32
 refused 1 'draft type int4 with weights of int4' t5 generate $data/v11 --tokens --text 3 --type int4 --exact
 ok t5 bench $data/v11 --source 8 --new 9 --repeat 1 --exact
 has '^draft .* passes$'
@@ -194,26 +194,26 @@ ok t5 bench $data/v11 --source 8 --new 4 --repeat 1 --json
 has '"tokens_per_second": [0-9.]+'
 ok t5 bench $data/v11 --source 8 --new 0 --repeat 1 --json
 has '"tokens_per_second": null, "bytes_per_second": null'
-for turn in 1 2 3 4 5 6 7 8; do # the measured time of one decoding step may be negative; then no speed is printed
+for turn in 1 2 3 4 5 6 7 8; do # on a busy machine, the measured time of a decoding step may be negative; then no speed is printed
     ok t5 bench $data/v11 --source 200 --new 1 --repeat 1 --json
     check "turn $turn: no negative speed" 0 "$(grep -c ': -' "$T/out")"
     ok t5 bench $data/v11 --source 200 --new 1 --repeat 1
     check "turn $turn: no negative speed" 0 "$(grep -cE ' -[0-9]' "$T/out")"
 done
 
-# no reported bandwidth exceeds the memory's: on most machines the weights of this model are in a cache
+# bench reports at most 100 % of the memory's bandwidth, or says that the weights are in a cache, as on most machines
 ok t5 bench lab/model/phonemes --source 4 --new 100 --repeat 3 --threads 1 --type f32
 has '^weights .*: ([0-9]{1,2}|100) %$|^weights .* more than the memory.s [0-9.]+: they are in a cache'
 run t5 generate lab/model/phonemes "$T/words" --threads 1 --type f32 --stats
 says ', weights [0-9.]+ GB/s: (([0-9]{1,2}|100) % of the memory.s bandwidth|more than the memory.s bandwidth, so they are in a cache, or not all are read)$'
 
-# generate -o: the same lines in a file
+# generate -o writes the same lines to a file
 ok t5 generate $data/v11 "$T/lines" --tokens --max-new-tokens 6 -o "$T/made/lines.txt"
 check 'nothing is printed' 0 "$(wc -c <"$T/out" | tr -d ' ')"
 check 'the lines' "$(cat "$T/greedy")" "$(sed -n 1p "$T/made/lines.txt")"
 check 'all lines' 4 "$(wc -l <"$T/made/lines.txt" | tr -d ' ')"
 
-# a file that the model was read from is never overwritten, under any name
+# a file from which the model was read is never overwritten, under any name
 own=$T/made/own
 mkdir "$own" "$T/made/shards"
 cp $data/v11/config.json $data/v11/generation_config.json $data/v11/model.safetensors "$own"
@@ -237,7 +237,7 @@ same 'the weights' $data/v11/model.safetensors "$own/model.safetensors"
 same 'the configuration' $data/v11/config.json "$own/config.json"
 ok t5 pack "$own" -o "$own/another" # another file in the same folder is allowed
 
-# settings MODEL KEYS: copy a model to $T/made/set with these generation settings
+# settings MODEL KEYS: copy a model to $T/made/set, with these keys in its generation settings
 settings() {
     rm -rf "$T/made/set"
     mkdir "$T/made/set"
@@ -245,7 +245,7 @@ settings() {
     printf '{"pad_token_id": 0, "decoder_start_token_id": 0, "eos_token_id": 1, %s}\n' "$2" >"$T/made/set/generation_config.json"
 }
 
-# tokens that must not be written, and one that must
+# settings that forbid tokens, and one that forces a token
 prints '4 56 21' t5 generate $data/mt5 --tokens --text "$source" --max-new-tokens 3
 ok t5 generate $data/mt5 --tokens --text "$source" --max-new-tokens 3 --suppress-tokens '4, 56'
 check 'neither is written' 0 "$(grep -cE '(^| )(4|56)( |$)' "$T/out")"
@@ -256,14 +256,14 @@ has '^7 [0-9]+ [0-9]+$'
 settings mt5 '"suppress_tokens": [4]'
 prints '4 56 21' t5 generate "$T/made/set" --tokens --text "$source" --max-new-tokens 3 --suppress-tokens ''
 
-# settings of generation_config.json: at most as many results as beams, stop texts, and a forced first token with
-# several beams
+# settings of generation_config.json: the number of results is limited to the number of beams; stop texts; a forced first
+# token with several beams
 settings v11 '"num_beams": 4, "num_return_sequences": 4'
 for beams in 1 2 4 5; do
     ok t5 generate "$T/made/set" --tokens --text "$source" --max-new-tokens 6 --beams $beams
     check "results of $beams beams" "$((beams < 4 ? beams : 4))" "$(wc -l <"$T/out" | tr -d ' ')"
 done
-refused 2 '--exact: it needs one beam, and there are 4' t5 generate "$T/made/set" --tokens --text "$source" --exact
+refused 2 '--exact: it needs one beam, but the search has 4' t5 generate "$T/made/set" --tokens --text "$source" --exact
 ok t5 generate $data/byt5 --text hello --max-new-tokens 40
 cp "$T/out" "$T/whole"
 ok t5 generate $data/byt5 --text hello --max-new-tokens 40 --stop E
@@ -286,8 +286,8 @@ done
 settings v11 '"do_sample": true'
 ok t5 generate "$T/made/set" --tokens --text "$source" --temperature 2 --top-k 3 --top-p 0.5 --seed 1 --max-new-tokens 3
 
-# lines with CR LF, and a last line without a line feed; a carriage return in --text is part of the
-# text
+# Lines may end with CR LF, and the last line may lack a line feed. A carriage return in --text is part of the
+# text.
 printf 'good\r\nmorning\r\n\r\n' >"$T/dos"
 printf 'good\nmorning\n\n' >"$T/unix"
 ok t5 tokenize $data/byt5 "$T/unix"
@@ -296,7 +296,7 @@ ok t5 tokenize $data/byt5 "$T/dos"
 same 'lines with CR LF' "$T/tokens" "$T/out"
 prints '16 1' t5 tokenize $data/byt5 --text "$(printf '\r')"
 
-# when the reader of its output exits, a command ends without a message; a full disk is reported
+# A command ends without a message when the reader of its output exits. It reports a full disk.
 for words in 'generate --tokens --batch 4' 'generate --tokens --beams 2' 'generate --tokens --scores' 'generate --tokens --sample --return 2' \
     'score --tokens' 'tokenize --decode'; do
     command="yes | relpos t5 $words | head -1"
@@ -310,7 +310,7 @@ for words in 'generate --tokens --batch 4' 'generate --tokens --beams 2' 'genera
     check 'a full standard output' '1 1' "$? $(grep -c '^relpos: standard output: No space left' "$T/err")"
 done
 
-# explain: encoder, decoder and cross heads; a query by number and by token; a picture
+# explain: heads of the encoder, the decoder and cross-attention; a query by number and by token; a picture
 ok t5 explain $data/t5 "$source" --tokens --layer 1 --head 1 --query 2
 has '^Encoder, layer 1 of 0 to 1, head 1 of 0 to 1: the query reads .2.$' '^Buckets  *2 +1 +0 +5' '^Biased scores' 'A\[2,5\]' '^Share of weight by distance'
 cp "$T/out" "$T/number"
@@ -331,7 +331,7 @@ ok t5 explain $data/t5 "$source" --tokens --part cross --json
 has '"queries": \["0"'
 ok t5 explain $data/longt5_local "$source" --tokens --all
 
-# verify: every member of the T5 family passes; a damaged model fails
+# verify: every model of the T5 family passes, and a damaged model fails
 for model in $data/*; do
     ok t5 verify "$model" --type f32
     has '^f32   hidden states +error [0-9.e+-]+, bound [0-9.e+-]+$' '^f32   weights and results +finite$' '^[47] checks, 0 failed; largest error / bound 0[.][0-9]+$'
@@ -341,8 +341,8 @@ has '35 checks, 0 failed'
 ok t5 verify "$T/made/packed" --text '5 6 7' --tokens --json
 has '"check": "logits", "passed": true, "error": '
 
-# the bound is smaller than the effect of rounding the inputs of linear layers, so it detects a
-# missing rounding
+# The error bound is smaller than the effect of rounding the inputs of linear layers, so verify detects a missing
+# rounding.
 for type in bf16 int8 int4; do
     ok t5 verify $data/t5 --type $type --text '5' --tokens --json
     told=$(sed -n 's/.*"check": "hidden states".*"bound": \([^,]*\), "unrounded": \(.*\)}/\1 \2/p' "$T/out")
@@ -383,8 +383,8 @@ has '"not_finite": 1,'
 ok t5 info $data/v11 --json
 has '"not_finite": 0,'
 
-# Ctrl-C: one line, exit code 1, and no file. A shell starts background processes with SIGINT ignored, so the test sends
-# SIGTERM, which has the same effect.
+# On Ctrl-C, the program prints one line, writes no file and exits with 1. Background processes of a shell ignore SIGINT,
+# so the test sends SIGTERM, which has the same effect.
 head -c 150000 /dev/zero | tr '\0' a >"$T/long"
 "$program" t5 encode $data/byt5 "$T/long" -o "$T/kept/never.npz" --threads 1 2>"$T/err" &
 stopped=$!
@@ -405,15 +405,15 @@ cp $data/encoder/config.json "$T/made/empty"
 echo '{}' >"$T/made/empty/model.safetensors.index.json"
 run t5 info "$T/made/empty"
 says 'index.json: it has no weight_map \(download the file again\)$'
-while IFS='@' read -r map words; do # a shard must be in the folder of its index, whatever its name
+while IFS='@' read -r map words; do # the index may not name a shard outside its folder
     printf '{"weight_map": %s}\n' "$map" >"$T/made/empty/model.safetensors.index.json"
     run t5 info "$T/made/empty"
     check 'exit code' 1 "$code"
     says "$words"
 done <<'END'
 {}@it has no weight_map
-{"a": ""}@tensor 'a' has no file
-{"a": 3}@tensor 'a' has no file
+{"a": ""}@names no file for tensor 'a'
+{"a": 3}@names no file for tensor 'a'
 {"a": ".x.safetensors"}@names '.x.safetensors' \(shards must be in the folder of the index\)
 {"a": "../x.safetensors"}@names '../x.safetensors' \(shards must be in the folder of the index\)
 {"a": "x\\y.safetensors"}@names 'x\\y.safetensors' \(shards must be in the folder of the index\)
@@ -429,17 +429,17 @@ refusals t5 <<'END'
 1 | line 1: the model accepts only token numbers | generate tests/t5/data/v11 --text hello
 1 | the checkpoint has no decoder | generate tests/t5/data/encoder --tokens --text 5
 1 | no tab | score tests/t5/data/v11 --tokens --text 5
-2 | --type: unknown type "f64" | info tests/t5/data/v11 --type f64
+2 | --type: the type "f64" is unknown | info tests/t5/data/v11 --type f64
 1 | line 1: "5x" is not a token number | generate tests/t5/data/v11 --tokens --text 5x
 1 | line 1: -5 is not in the vocabulary | generate tests/t5/data/v11 --tokens --text -5
 1 | line 1: 3000000000 is not in the vocabulary | generate tests/t5/data/v11 --tokens --text 3000000000
 1 | line 1: 99999999999999999999 is not in the vocabulary | generate tests/t5/data/v11 --tokens --text 99999999999999999999
 2 | --begin: "x" is not a token number | generate tests/t5/data/v11 --tokens --text 5 --begin x
-2 | --stop: given more than 16 times | generate tests/t5/data/byt5 --text 5 $(printf -- '--stop x%.0s ' 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17)
-2 | --pool: unknown value "middle" \(mean, first or last\) | encode tests/t5/data/encoder --tokens --text 5 --pool middle -o x.npz
-2 | --early-stopping: unknown value "later" | generate tests/t5/data/v11 --tokens --text 5 --early-stopping later
+2 | --stop: it was given more than 16 times | generate tests/t5/data/byt5 --text 5 $(printf -- '--stop x%.0s ' 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17)
+2 | --pool: the value "middle" is unknown \(use mean, first or last\) | encode tests/t5/data/encoder --tokens --text 5 --pool middle -o x.npz
+2 | --early-stopping: the value "later" is unknown | generate tests/t5/data/v11 --tokens --text 5 --early-stopping later
 2 | --temperature: 0 is out of range | generate tests/t5/data/v11 --tokens --text 5 --sample --temperature 0
-2 | --sample: it needs one beam, and --beams is 2 | generate tests/t5/data/v11 --tokens --text 5 --sample --beams 2
+2 | --sample: it needs one beam, but --beams is 2 | generate tests/t5/data/v11 --tokens --text 5 --sample --beams 2
 2 | --return: 3 is above the number of beams, 1 | generate tests/t5/data/v11 --tokens --text 5 --return 3
 2 | --return: 3 is above the number of beams, 2 | generate tests/t5/data/v11 --tokens --text x --beams 2 --return 3
 2 | --beams: 60 is above 32, half of the vocabulary | generate tests/t5/data/v11 --tokens --text 5 --beams 60
@@ -450,14 +450,14 @@ refusals t5 <<'END'
 2 | --repetition-penalty: 1e-50 is out of range | generate tests/t5/data/v11 --tokens --text 5 --repetition-penalty 1e-50
 2 | --length-penalty: 101 is out of range | generate tests/t5/data/v11 --tokens --text 5 --length-penalty 101
 2 | --min-new-tokens: 9 is above --max-new-tokens, which is 4 | generate tests/t5/data/v11 --tokens --text 5 --min-new-tokens 9 --max-new-tokens 4
-2 | --temperature: it needs sampling | generate tests/t5/data/v11 --tokens --text 5 --temperature 2
-2 | --top-k: it needs sampling | generate tests/t5/data/v11 --tokens --text 5 --top-k 2 --beams 2
-2 | --top-p: it needs sampling | generate tests/t5/data/v11 --tokens --text 5 --top-p 0.5
-2 | --seed: it needs sampling | generate tests/t5/data/v11 --tokens --text 5 --seed 3
-2 | --length-penalty: it needs several beams | generate tests/t5/data/v11 --tokens --text 5 --length-penalty 2
-2 | --early-stopping: it needs several beams | generate tests/t5/data/v11 --tokens --text 5 --early-stopping true
-2 | --exact: it needs one beam, and there are 2 | generate tests/t5/data/v11 --tokens --text 5 --exact --beams 2
-2 | --exact: it needs one beam, and there are 3 | bench tests/t5/data/v11 --draft int8 --beams 3
+2 | --temperature: only sampling uses it | generate tests/t5/data/v11 --tokens --text 5 --temperature 2
+2 | --top-k: only sampling uses it | generate tests/t5/data/v11 --tokens --text 5 --top-k 2 --beams 2
+2 | --top-p: only sampling uses it | generate tests/t5/data/v11 --tokens --text 5 --top-p 0.5
+2 | --seed: only sampling uses it | generate tests/t5/data/v11 --tokens --text 5 --seed 3
+2 | --length-penalty: only a search with several beams uses it | generate tests/t5/data/v11 --tokens --text 5 --length-penalty 2
+2 | --early-stopping: only a search with several beams uses it | generate tests/t5/data/v11 --tokens --text 5 --early-stopping true
+2 | --exact: it needs one beam, but the search has 2 | generate tests/t5/data/v11 --tokens --text 5 --exact --beams 2
+2 | --exact: it needs one beam, but the search has 3 | bench tests/t5/data/v11 --draft int8 --beams 3
 2 | --suppress-tokens: "x" is not a token number | generate tests/t5/data/v11 --tokens --text 5 --suppress-tokens '3 x'
 2 | --suppress-tokens: 64 is not in the vocabulary \(0 to 63\) | generate tests/t5/data/v11 --tokens --text 5 --suppress-tokens '3 64'
 2 | --begin-suppress-tokens: 64 is not in the vocabulary | generate tests/t5/data/v11 --tokens --text 5 --begin-suppress-tokens 64
@@ -465,24 +465,24 @@ refusals t5 <<'END'
 2 | --stop: the text is empty | generate tests/t5/data/byt5 --text good --stop ''
 2 | --stop: the model has no tokenizer | generate tests/t5/data/v11 --tokens --text 5 --stop x
 1 | line 1: "x" is not a token number | generate tests/t5/data/v11 --tokens --text 5 --prefix x
-2 | -o is missing | encode tests/t5/data/v11
-2 | unknown format | encode tests/t5/data/v11 -o x.txt
+2 | no output file was given | encode tests/t5/data/v11
+2 | the suffix is unknown | encode tests/t5/data/v11 -o x.txt
 2 | there is no padding | encode tests/t5/data/v11 -o x.npz --attend-padding
-2 | it needs vectors | encode tests/t5/data/v11 -o x.npz --normalize
+2 | it needs one vector for each line | encode tests/t5/data/v11 -o x.npz --normalize
 1 | cannot write to its folder | generate tests/t5/data/v11 --tokens --text 5 -o none/there
 2 | no text | explain tests/t5/data/t5
 2 | --layer: 2 is out of range \(0 to 1\) | explain tests/t5/data/t5 '5 6' --tokens --layer 2
 2 | --head: 2 is out of range \(0 to 1\) | explain tests/t5/data/t5 '5 6' --tokens --head 2
 2 | --query: 2 is out of range \(0 to 1 | explain tests/t5/data/t5 '5 6' --tokens --query 2
 2 | --query: no query is the token "x" | explain tests/t5/data/t5 '5 6' --tokens --query x
-2 | --part: unknown value "both" | explain tests/t5/data/t5 '5 6' --tokens --part both
-2 | --output: x.txt: unknown suffix | explain tests/t5/data/t5 '5 6' --tokens -o x.txt
+2 | --part: the value "both" is unknown | explain tests/t5/data/t5 '5 6' --tokens --part both
+2 | --output: x.txt: the suffix is unknown | explain tests/t5/data/t5 '5 6' --tokens -o x.txt
 2 | it has no tokens | explain tests/t5/data/t5 '' --tokens
 1 | the model has no decoder | explain tests/t5/data/encoder '5 6' --tokens --part cross
 1 | transient-global attention | explain tests/t5/data/longt5_global '5 6' --tokens
 1 | cannot be opened | verify tests/none
 1 | line 1: token 1 is 64, and the vocabulary has 64 | verify tests/t5/data/v11 --tokens --text '5 64'
-2 | -o is missing | pack tests/t5/data/v11
+2 | no output file was given | pack tests/t5/data/v11
 1 | cannot write to its folder | pack tests/t5/data/v11 -o none/there
 END
 

@@ -1,5 +1,5 @@
-/* test_broken.c -- relpos verify and relpos t5 verify detect faults: one call of the library gives other bits,
- * writes outside its memory or fails, and the check for it must fail and report it. The linker option --wrap
+/* test_broken.c -- relpos verify and relpos t5 verify detect faults. One library call is made to give other bits, to
+ * write outside its memory, or to fail; the check that covers it must then report a failure. The linker option --wrap
  * redirects the program's calls to this file.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/helpers.h"
@@ -16,7 +16,7 @@
 typedef enum { NOWHERE, PLAN, ATTEND, BACKWARD, BOUND, GRADIENT_BOUND, ENCODE, SCORE, STEP, REFERENCE } function;
 typedef enum { OTHER_BITS, REFUSED, INPUT_CHANGED, WRITES_BEYOND } damage;
 
-/* The call that is broken, its kind of damage, and its number. */
+/* Which call is broken, how, and its number in the sequence of calls. */
 static struct {
     function where;
     damage how;
@@ -33,7 +33,7 @@ static void count(function where)
     broken.calls += broken.where == where;
 }
 
-/* Change the exponent of the last number. */
+/* Change the exponent of the last number in `data`. */
 static void spoil(void *data, size_t bytes)
 {
     ((unsigned char *)data)[bytes - 1] ^= 0x41;
@@ -215,7 +215,8 @@ static void test_verify(void **state)
     char said[4096];
     broken.where = NOWHERE;
     assert_int_equal(run(FORWARD, said, sizeof said), 0);
-    /* the calls: the reference, one thread, three threads, every tile, gaps, the last queries, rows of ones */
+    /* the calls are, in order: the reference, one thread, three threads, every tile, gaps, the last queries, rows of
+     * ones */
     expect(ATTEND, OTHER_BITS, 1, FORWARD, "^FAILED oracle: error .*, bound .*, ratio");
     expect(ATTEND, OTHER_BITS, 2, FORWARD, "^FAILED oracle: error .*, bound .*, ratio");
     expect(ATTEND, OTHER_BITS, 3, FORWARD, "^FAILED threads: 3 threads against 1: element 39 differs$");
@@ -229,7 +230,7 @@ static void test_verify(void **state)
     expect(ATTEND, OTHER_BITS, 7, FORWARD, "^FAILED rows: rows sum to one: ");
     expect(ATTEND, OTHER_BITS, 3, FORWARD " --json", "\"passed\": false, .*\"found\": \"3 threads against 1: ");
     expect(ATTEND, OTHER_BITS, 3, FORWARD, "^1 problems checked, 1 failed");
-    /* each call fails in turn */
+    /* let each call fail in turn */
     static const char *const checks[] = {"reference", "attend", "threads", "skipping", "arrays", "decode", "rows"};
     for (int n = 0; n < 7; n++) {
         char pattern[64];
@@ -250,7 +251,7 @@ static void test_verify(void **state)
 static void test_verify_gradients(void **state)
 {
     (void)state;
-    /* the calls: the reference, without out, with out, three threads, every tile */
+    /* the calls are, in order: the reference, without out, with out, three threads, every tile */
     static const char *const checks[] = {"reference", "gradients", "gradients", "gradient threads",
                                          "gradient skipping"};
     char pattern[64];

@@ -1,5 +1,5 @@
-/* test_explain.c -- for every term and every pair of terms of the registry, the rows that relpos explain prints as
- * text and as JSON sum to the printed scores and output.
+/* test_explain.c -- the rows that relpos explain prints, as text and as JSON, add up to the printed scores and output.
+ * Tested for every term and every pair of terms in the registry.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/helpers.h"
 
@@ -35,7 +35,7 @@ static const char *run(int argc, char **argv)
     return said;
 }
 
-/* Write the options for a problem's terms, and put its arrays into the set under the names t0_table and so on. */
+/* Write the options for the terms of a problem, and add their arrays to the set with names such as t0_table. */
 static int options_of(const problem *p, io_set *set, char option[RP_MAX_TERMS][2][1500], char **argv)
 {
     int argc = 0;
@@ -67,7 +67,7 @@ static int options_of(const problem *p, io_set *set, char option[RP_MAX_TERMS][2
     return argc;
 }
 
-/* Check that the scaled scores are the raw scores times the scale, and the sum of content and rotation. */
+/* Check that the scaled scores equal the raw scores times the scale, and also the sum of content and rotation. */
 static void check_scaled(const problem *p, const json_t *root, double scale)
 {
     const json_t *parts = json_object_get(root, "parts");
@@ -92,7 +92,7 @@ static double number(const json_t *x)
     return json_is_null(x) ? -INFINITY : json_number_value(x);
 }
 
-/* Check that the lists `values` of the parts of a JSON object sum to one of its other lists. */
+/* Check that the lists called `values` in the parts of a JSON object add up to another list of the object. */
 static void check_json(const problem *p, const json_t *root, const char *parts, const char *total, size_t n)
 {
     const json_t *list = json_object_get(root, parts), *want = json_object_get(root, total);
@@ -111,8 +111,8 @@ static void check_json(const problem *p, const json_t *root, const char *parts, 
     }
 }
 
-/* Check that the rows of the table of scores, from the scaled ones on, sum to the last row. Each number is rounded
- * by at most half a digit. */
+/* Check that the rows of the table of scores, starting with the scaled scores, add up to its last row. Each number is
+ * rounded by at most half a unit of its last digit. */
 static void check_text(const problem *p, const char *text)
 {
     double sum[L] = {0}, last[L] = {0};
@@ -136,7 +136,7 @@ static void check_text(const problem *p, const char *text)
             wrong(p, "explain", "the rows of key %d sum to %g, not %g:\n%s", j, sum[j], last[j], text);
 }
 
-/* Check the row of the sink, and the rows that sum to out. */
+/* Check the row of the sink, and the rows that add up to out. */
 static void check_more(const problem *p, const char *text)
 {
     for (int32_t n = 0; n < p->desc.n_terms; n++) {
@@ -187,7 +187,7 @@ static void check_problem(const char *terms, const char *const *more)
 
 enum { SETTINGS = sizeof settings / sizeof *settings };
 
-/* Every term with all settings; each pair of terms with one of them in turn. */
+/* Test every term with all settings, and each pair of terms with one setting in turn. */
 static void rows_of_every_term_and_pair_sum_up(void **state)
 {
     char text[2 * TERM_TEXT + 1];

@@ -1,5 +1,5 @@
-/* test_option_words.c -- errors about arrays use the words of the command line: the option, the term's key and the
- * array's name in the file. Every array of every term and mask is tested with a wrong shape and a wrong type.
+/* test_option_words.c -- errors about arrays use the words of the command line: the option, the term's key, and the
+ * name of the array in the file. Every array of every term and mask is given a wrong shape and a wrong type.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/helpers.h"
 
@@ -18,7 +18,7 @@ static const char *const texts[] = {
     "deberta,span=2:",
 };
 
-/* Set the same problem by options. Array x of term n has the name "in_n_x", and the array of a mask "in_mask". */
+/* Describe the same problem by options. Array x of term n is called "in_n_x", the array of a mask "in_mask". */
 static void by_options(cli_problem *c, const problem *p)
 {
     char text[512], name[64];

@@ -1,4 +1,4 @@
-/* test_picture.c -- pictures decode, have the right colours in the right places, and survive hostile input.
+/* test_picture.c -- pictures can be decoded, have the right colours in the right places, and survive hostile input.
  * SPDX-License-Identifier: Apache-2.0 */
 #include <locale.h>
 #include <math.h>
@@ -47,8 +47,8 @@ static unsigned at(const picture *p, int x, int y)
     return (unsigned)c[0] << 16 | (unsigned)c[1] << 8 | c[2];
 }
 
-/* Find the first square of this colour in reading order, `side` pixels wide. One pixel is not enough for grey,
- * because the edges of letters have every shade. */
+/* Find the first square of this colour, `side` pixels wide, in reading order. For grey, one pixel would not be enough:
+ * the edges of letters contain every shade of grey. */
 static void first_of(const picture *p, unsigned colour, int side, int *x, int *y)
 {
     for (*y = 0; *y + side <= p->h; ++*y)
@@ -99,8 +99,8 @@ static int count(const char *s, const char *what)
     return n;
 }
 
-/* Check that the SVG is well-formed, for the constructs that this writer uses: tags nest, attributes are quoted, "&"
- * starts a known entity, and all bytes are XML characters. */
+/* Check that the SVG is well-formed, for the constructs that this writer uses: tags are nested, attributes are quoted,
+ * every "&" starts a known entity, and all bytes are XML characters. */
 static void check_xml(const char *s)
 {
     int depth = 0;
@@ -133,8 +133,7 @@ static pic_map map_of(const pic_panel *panels, int n)
         .panels = panels, .n_panels = n, .title = "T", .row_label = "query", .col_label = "key", .value_label = "bias"};
 }
 
-/* Cells of a 6 x 6 map are 48 pixels wide. A single NaN at (1, 2) and a masked cell at (4, 5) show where the panel
- * is. */
+/* Cells of a 6 x 6 map are 48 pixels wide. One NaN at (1, 2) and one masked cell at (4, 5) show where the panel is. */
 static void cells_are_in_their_place(void **state)
 {
     (void)state;
@@ -180,7 +179,7 @@ static void zero_is_white(void **state)
     int x, y;
     first_of(&p, MAGENTA, 1, &x, &y);
     for (int i = 1; i < 64; i++)
-        assert_int_equal(at(&p, x + 8 * i + 4, y + 8 * i + 4), WHITE); /* in a 64 x 64 map cells are 8 pixels wide */
+        assert_int_equal(at(&p, x + 8 * i + 4, y + 8 * i + 4), WHITE); /* cells of a 64 x 64 map are 8 pixels wide */
     assert_int_equal(at(&p, x + 8 * 63 + 4, y + 4), 0x024394);
     assert_int_equal(at(&p, x + 4, y + 8 * 63 + 4), 0x024394);
     assert_true(p.w >= 500 && p.w <= 1400);
@@ -208,7 +207,7 @@ static void large_maps_average_their_cells(void **state) /* a checkerboard of 0 
     char *s = svg_of(&map);
     check_xml(s);
     assert_non_null(strstr(s, "the mean of 12 x 12 values"));
-    assert_true(count(s, "<rect") < 1000); /* equal neighbours become one rectangle */
+    assert_true(count(s, "<rect") < 1000); /* adjacent equal cells become one rectangle */
     free(s);
     s = text_of(&map, 80, true);
     assert_non_null(strstr(s, "the mean of up to"));
@@ -216,7 +215,7 @@ static void large_maps_average_their_cells(void **state) /* a checkerboard of 0 
     free(v);
 }
 
-/* Draw any content in every format: no crash, hang or malformed result. Most useful under the sanitizers. */
+/* Draw any content in every format: no crash, hang or malformed result. Most useful with sanitizers. */
 static void draw_all(const pic_map *map)
 {
     free(decoded(map).rgb);
@@ -258,7 +257,7 @@ static void odd_values_are_drawn(void **state)
     static double v[500 * 90];
     for (size_t k = 0; k < sizeof odd / sizeof *odd; k++)
         for (size_t m = 0; m < sizeof shapes / sizeof *shapes; m++) {
-            if (m > 1 && (k + m) % 3 != 0) /* all values in the small maps, a third of them in each of the others */
+            if (m > 1 && (k + m) % 3 != 0) /* draw all values in small maps, a third of them in larger ones */
                 continue;
             const pic_panel panel = {v, shapes[m][0], shapes[m][1], NULL};
             for (int64_t i = 0; i < panel.rows * panel.cols; i++)
@@ -325,14 +324,14 @@ static void hostile_names_are_escaped(void **state)
         assert_non_null(strstr(s, "\xe4\xb8\xad\xe6\x96\x87"));
         assert_non_null(strstr(s, "&quot;&amp;'&lt;&gt;"));
         free(s);
-        s = text_of(&map, 80, false); /* no line is longer than its numbers can make it */
+        s = text_of(&map, 80, false); /* no line is longer than the longest numbers require */
         for (const char *line = s; *line; line = strchr(line, '\n') + 1)
             assert_true(strcspn(line, "\n") < 400);
         free(s);
     }
 }
 
-/* The numbers in cells and colour bar are the same in every locale. */
+/* The numbers in cells and at the colour bar are the same in every locale. */
 static void numbers_are_shown_in_every_locale(void **state)
 {
     (void)state;
@@ -353,7 +352,7 @@ static void numbers_are_shown_in_every_locale(void **state)
         free(s);
         s = svg_of(&map);
         assert_non_null(strstr(s, ">0.25</text>"));
-        assert_non_null(strstr(s, ">0.8</text>")); /* of the colour bar */
+        assert_non_null(strstr(s, ">0.8</text>")); /* a label of the colour bar */
         assert_null(strstr(s, "0,"));
         free(s);
     }
@@ -398,7 +397,7 @@ static void impossible_pictures_are_refused(void **state)
                       : k == n + 1 ? map_of(NULL, 1)
                       : k == n + 2 ? map_of(&good, 65)
                                    : map_of(goods, k == n + 3 ? 1 : 5);
-        map.difference = k > n + 2; /* a difference with only one panel, or as the last of five */
+        map.difference = k > n + 2; /* a difference needs at least two panels, and is the last of at most four */
         unsigned char *data = NULL;
         size_t size = 0;
         char err[256] = "";
@@ -414,8 +413,8 @@ static void impossible_pictures_are_refused(void **state)
     }
 }
 
-/* Columns follow Unicode's East Asian Width: letters take one; kana, Han, Hangul, full-width forms and emoji take
- * two; marks and joiners take none. */
+/* Columns follow Unicode's East Asian Width. Letters take one; kana, Han, Hangul, full-width forms and emoji two; marks
+ * and joiners none. */
 static void test_columns(void **state)
 {
     (void)state;

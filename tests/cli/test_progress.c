@@ -1,4 +1,4 @@
-/* test_progress.c -- the progress bar for lines is shown on a terminal, unless the output goes to the terminal too.
+/* test_progress.c -- the progress bar for lines is shown on a terminal, unless the output goes to the same terminal.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/helpers.h"
 
@@ -7,13 +7,13 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* Replaces isatty of the C library: standard output and standard error are terminals. */
+/* Replace isatty of the C library: standard output and standard error are always terminals. */
 __attribute__((visibility("default"))) int isatty(int fd)
 {
     return fd == STDOUT_FILENO || fd == STDERR_FILENO;
 }
 
-/* Return the number of bytes shown on the terminal 3 seconds after the start, with half of the lines read. */
+/* Return how many bytes are shown on the terminal 3 seconds after the start, when half of the lines have been read. */
 static long bytes_shown(bool to_terminal)
 {
     char *memory = NULL;

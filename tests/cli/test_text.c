@@ -1,4 +1,4 @@
-/* test_text.c -- output text: characters in pictures, strings in JSON, and the offset array of a batch as a single
+/* test_text.c -- how output is written: characters in pictures, strings in JSON, and the array of offsets as a single
  * number.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/helpers.h"
@@ -6,7 +6,7 @@
 #include "cli/cli.h"
 #include "cli/picture/canvas.h"
 
-/* A character that cannot be shown, or is not UTF-8, becomes a question mark, and reading continues after it. */
+/* A character that cannot be shown, or that is not UTF-8, is read as a question mark. Reading continues after it. */
 static void characters_are_read(void **state)
 {
     (void)state;
@@ -76,7 +76,7 @@ static void strings_are_json(void **state)
     }
 }
 
-/* The offset is one number for all entries, with or without an axis, or one number per entry. */
+/* The offset is one number for all batch entries, with or without an axis, or one number per entry. */
 static void an_offset_of_each_entry(void **state)
 {
     (void)state;

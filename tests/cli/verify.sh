@@ -1,5 +1,5 @@
 #!/bin/sh
-# verify.sh -- relpos verify, and errors about problems in verify and bench
+# verify.sh -- test relpos verify, and the errors of verify and bench about problem strings
 #
 #     tests/cli/verify.sh PATH/TO/relpos
 #

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Run every command of relpos while an allocation or a system call fails: the n-th, only that one or also all later ones; a read or
-write of half the bytes; or a kill at that point.
+"""Run every command of relpos with a fault at its n-th allocation or system call. The fault is a failure of that call only, a failure
+of that call and all later ones, a read or write of only half the bytes, or a kill.
 
     tests/faults/faults.py PROGRAM INJECT STARVE [--points N] [--ways] [--only NAME]
 
-INJECT is the compiled tests/faults/inject.c and STARVE the compiled tests/faults/starve.c. If a command has more than 8 N points of a
-kind, N of them are tried, evenly spread (default: all). With --ways, the first point of each way through the program to an allocation
-or a system call is tried too, unless an earlier command had the same way.
+INJECT is the compiled tests/faults/inject.c, and STARVE the compiled tests/faults/starve.c. A point is a call at which a fault is tried. If
+a command has more than 8 N points of a kind, N of them are tried, evenly spread (default: all). With --ways, also try the first point of
+each call stack that leads to an allocation or a system call, unless an earlier command had the same stack.
 
 Each run must end by itself and not by a signal. With exit code 0, everything it wrote and printed must be the same as without a fault.
 Otherwise the exit code must be 1, a line on standard error must begin with "relpos: " and name the failure, each output must be
-complete or as it was before, and no temporary file may stay. A killed command must leave its outputs in the same state; running it
-again must succeed, give the expected outputs and remove what the killed run left. Exit code 77: processes cannot be traced.
+complete or unchanged, and no temporary file may remain. After a kill, each output must be complete or unchanged too; running the command
+again must succeed, give the expected outputs and remove the files that the killed run left. Exit code 77: processes cannot be traced.
 SPDX-License-Identifier: Apache-2.0
 """
 import argparse
@@ -30,7 +30,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "tests" / "t5" / "data"
-WAIT = 120  # in seconds; the commands take milliseconds, so a longer run hangs
+WAIT = 120  # seconds; the commands take milliseconds, so a longer run hangs
 MODEL = """text = text.txt
 layers = 1
 width = 16
@@ -81,9 +81,9 @@ eval_bytes = 64
 log_every = 2
 checkpoint_every = 2
 """
-# Name, arguments, and with -o the files in out/ that the command writes. After a name, "?" means that the printed text
-# differs from run to run; "!" that the command fails without a fault if the thing it shows was not built; "+" that it
-# writes a growing folder of several files, and running it again completes them.
+# (name, arguments). The arguments -o name the files in out/ that the command writes. A name ends in "?" if the printed
+# text differs from run to run, in "!" if the command may fail without a fault because an optional part was not built,
+# and in "+" if the command writes a growing folder, which another run completes.
 COMMANDS = [
     ("attend", "attend in.safetensors -o out/a.safetensors --bias t5,table=table --scale 1 --weights --causal"),
     ("attend npz", "attend in.npz -o out/a.npz"),
@@ -135,7 +135,7 @@ KINDS = ("alloc once", "alloc ever", "call once", "call ever", "call short", "ca
 
 
 def tensors(path, arrays):
-    """Write a .safetensors file of f32 arrays of small numbers; arrays: {name: shape}."""
+    """Write a .safetensors file with f32 arrays of small numbers. `arrays` is {name: shape}."""
     header, at, data = {}, 0, b""
     for name, shape in arrays.items():
         n = 1
@@ -196,8 +196,8 @@ class Faults:
         self.plain("lab train pairs.lab -o pairs --threads 1")
 
     def reset(self, line):
-        """Restore out/ to its state before a command: an older file for each output, and for
-        --resume the first half of a training run."""
+        """Restore out/ to its state before a command. It has an older file for each output, and, for
+        --resume, the first half of a training run."""
         shutil.rmtree(self.out, ignore_errors=True)
         self.out.mkdir()
         if "--resume" in line:
@@ -219,7 +219,7 @@ class Faults:
         return hashlib.sha256(data).hexdigest()[:16]
 
     def run(self, line, kind, n):
-        """Return (exit code, standard output, standard error, points, failed call). Exit code None: it hung."""
+        """Run a command. Return (exit code, standard output, standard error, points, failed call). Exit code None means that it hung."""
         what, how = kind.split()
         environment = self.environment
         command = [self.program, *words(line)]
@@ -241,8 +241,8 @@ class Faults:
         return code, printed, said.decode(errors="replace"), int(points), failed
 
     def measure(self, name, line):
-        """Run a command without a fault. Return the states before and after, its outputs and its
-        numbers of points; cached."""
+        """Run a command without a fault. Return the states before and after, its output and its
+        numbers of points. The results are cached."""
         if name not in self.expected:
             points = {}
             for kind in KINDS:
@@ -259,7 +259,7 @@ class Faults:
         return self.expected[name]
 
     def judge(self, name, line, kind, n):
-        """Try a point. Return what is wrong with it, or None."""
+        """Try a fault at a point. Return a description of the wrong behaviour, or None."""
         before, after, printed, _, usual = self.measure(name, line)
         self.reset(line)
         code, out, said, _, failed = self.run(line, kind, n)
@@ -318,14 +318,14 @@ class Faults:
         return wrong
 
     def new_ways(self, name, kind):
-        """Return the points of a command that are the first of a way that no earlier command had."""
+        """Return the first point of each call stack of a command that no earlier command had."""
         new = {(kind, way): point for way, point in self.ways[name, kind].items() if (kind, way) not in self.seen}
         self.seen.update(new)
         return new.values()
 
     def spread(self, commands, most, ways):
-        """Try `most` points per command and kind, evenly spread, or all if there are at most 8
-        times as many; None: all. ways: also the points of new ways."""
+        """Try `most` points per command and kind, evenly spread. Try all points if there are at most
+        8 * most, or if `most` is None. With `ways`, also try the points of new_ways."""
         for name, line in commands:
             points = self.measure(name, line)[3]
             for kind in KINDS:
@@ -338,7 +338,7 @@ class Faults:
             yield name, points
 
     def at_random(self, seconds):
-        """Try random points until the time is over. Return their number."""
+        """Try random points until the time is up. Return their number."""
         until, count = time.monotonic() + seconds, 0
         while time.monotonic() < until:
             name, line = random.choice(self.commands)

@@ -1,15 +1,17 @@
-/* inject.c -- run a program and make one of its system calls fail, without changing the program: by ptrace, on x86-64.
+/* inject.c -- run a program and make one of its system calls fail, using ptrace, without changing the program. For
+ * x86-64.
  *
  *     inject N once|ever|short|kill LOG PROGRAM ARGUMENT...
  *
- * The calls that can fail are counted from the program's entry point, in all its threads and forked children. The N-th
- * call fails with an error that suits it. With `ever`, all later calls of its kind fail too. With `short`, a read or
- * write transfers half of its bytes. With `kill`, the program is killed before the N-th call. N = 0: no call fails.
+ * Counts the calls that can fail, starting at the program's entry point, in all its threads and forked children. The
+ * N-th such call fails with an error that suits it. With `ever`, all later calls of the same kind fail too. With
+ * `short`, a read or write transfers half of its bytes. With `kill`, the program is killed before the N-th call. With N
+ * = 0, no call fails.
  *
  * LOG receives the number of calls and the kind of the call that failed, for example "57 write". If none failed, it
- * also receives the first call of each way to reach one, as "N HASH"; the hash covers the kind and the first words on
- * the stack that point into the program's code. The exit code is the program's, or 128 + the signal that ended it.
- * Writing to standard error never fails, because the message is checked. A program started by exec is not traced.
+ * also lists one call for each code path, the first, as "N HASH"; the hash covers the kind and the first words on the
+ * stack that point into the program's code. The exit code is the program's, or 128 + the signal that ended it. Writing
+ * to standard error never fails, because the message is checked. A program started by exec is not traced.
  * SPDX-License-Identifier: Apache-2.0 */
 #include <elf.h>
 #include <errno.h>
@@ -30,7 +32,7 @@
 
 enum { CANNOT = 77 };
 
-/* The calls that can fail, their kind and their error. */
+/* The system calls that can fail, with their kinds and errors. */
 static const struct call {
     long number;
     const char *kind;
@@ -96,7 +98,7 @@ static struct {
     const struct call *failed;
 } run;
 
-/* Threads whose current call fails, and the error. */
+/* Threads whose current call must fail, and the error. */
 static struct {
     pid_t thread;
     int error;
@@ -136,7 +138,7 @@ static struct {
 } ways[MAX_WAYS];
 static int n_ways;
 
-/* Find the code of the program and its library in /proc/PID/maps. Return the number of ranges. */
+/* Find the code of the program and of its library in /proc/PID/maps. Return the number of address ranges. */
 static int find_code(unsigned long range[8][2])
 {
     char line[512];
@@ -154,8 +156,8 @@ static int find_code(unsigned long range[8][2])
     return n;
 }
 
-/* Record the first call of a kind from a place in the code. The hash may include words that earlier calls left on
- * the stack, so some places are recorded twice. */
+/* Record the first call of each kind from each place in the code. The hash may include words that earlier calls left on
+ * the stack, so some places are recorded more than once. */
 static void keep_way(pid_t thread, const struct call *call, unsigned long stack)
 {
     static unsigned long range[8][2];
@@ -209,7 +211,7 @@ static void enter(pid_t thread, struct user_regs_struct *regs)
             regs->rdx /= 2;
     } else {
         set_pending(thread, call->error);
-        if (call->number == SYS_close) /* as on Linux, close closes the descriptor even if it reports an error */
+        if (call->number == SYS_close) /* like Linux, close the descriptor even if close reports an error */
             return;
         regs->orig_rax = (unsigned long long)-1;
     }
@@ -235,7 +237,7 @@ static void at_call(pid_t thread)
     }
 }
 
-/* Let the program run up to its entry point: calls of the dynamic linker before it are not counted. */
+/* Run the program up to its entry point, because calls of the dynamic linker before it are not counted. */
 static void run_to_entry(pid_t child)
 {
     char path[64];
@@ -303,7 +305,7 @@ int main(int argc, char **argv)
         }
         if (signal == (SIGTRAP | 0x80))
             at_call(thread);
-        if (signal == (SIGTRAP | 0x80) || event != 0 || signal == SIGSTOP) /* SIGSTOP: a new thread */
+        if (signal == (SIGTRAP | 0x80) || event != 0 || signal == SIGSTOP) /* a new thread stops with SIGSTOP */
             signal = 0;
         ptrace(PTRACE_SYSCALL, thread, NULL, (void *)(long)signal);
     }

@@ -1,6 +1,6 @@
-/* starve.c -- a library for LD_PRELOAD: the STARVE_N-th allocation of the program fails; with STARVE_EVER=1 all
- * later ones fail too. STARVE_LOG names a file that receives the number of allocations. If none failed, it also
- * receives the first allocation of each way to reach one, as "N HASH"; the hash covers the program's calls on the
+/* starve.c -- a library for LD_PRELOAD that makes the STARVE_N-th allocation of the program fail; with STARVE_EVER=1
+ * all later ones fail too. STARVE_LOG names a file that receives the number of allocations. If none failed, the file
+ * also lists one allocation for each code path, the first, as "N HASH"; the hash covers the program's calls on the
  * stack. Shells and interpreters that the program starts are not affected.
  * SPDX-License-Identifier: Apache-2.0 */
 #include <dlfcn.h>
@@ -29,9 +29,9 @@ static struct {
     uint64_t hash;
 } ways[MAX_WAYS];
 static int n_ways;
-static __thread bool looking; /* this thread is walking the stack, which may allocate */
+static __thread bool looking; /* this thread is walking the stack, and that may allocate */
 
-/* Return a hash of the return addresses on the stack that are in the program or its library. */
+/* Return a hash of those return addresses on the stack that point into the program or its library. */
 static uint64_t hash_of_stack(void)
 {
     void *at[DEPTH];
@@ -46,7 +46,8 @@ static uint64_t hash_of_stack(void)
     return hash;
 }
 
-/* Record the first allocation from each place in the code. Two threads that do this at the same time may lose one. */
+/* Record the first allocation from each place in the code. If two threads do this at the same time, one record may be
+ * lost. */
 static void keep_way(long number)
 {
     looking = true;
@@ -90,8 +91,8 @@ __attribute__((destructor)) static void end(void)
         close(fd);
 }
 
-/* Return true for allocations of Fortran's runtime, which OpenBLAS loads: it aborts when out of memory, which is not
- * under test. */
+/* Return true for allocations by Fortran's runtime, which OpenBLAS loads. It aborts when out of memory; that is not
+ * what these tests check. */
 static bool others(const void *caller)
 {
     Dl_info about;

@@ -1,4 +1,4 @@
-/* checkpoint.c -- read a file in memory as a checkpoint, for use and for training, and as the tensors of a T5 file.
+/* checkpoint.c -- reads the input as a checkpoint, with and without training state, and as the tensors of a T5 file.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/checkpoint.h"
 #include "lab/engine/nn.h"

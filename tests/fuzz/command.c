@@ -1,5 +1,5 @@
-/* command.c -- the command line. Each line of the input is an argument. Commands run in an empty folder. Commands
- * that can write outside it or run for hours are not called, and arguments with a slash are skipped.
+/* command.c -- runs the command line; each line of the input is an argument. Commands run in an empty folder. Commands
+ * that can write outside of it or run for hours are not called, and arguments with a slash are skipped.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
 #include "tests/fuzz/fuzz.h"
@@ -11,7 +11,7 @@ enum { MAX_ARGUMENTS = 24 };
 
 static char folder[] = "/tmp/relpos-fuzz-XXXXXX";
 
-/* Remove the folder and the files that commands wrote there. */
+/* Remove the folder and the files that commands wrote to it. */
 static void clean(void)
 {
     DIR *d = opendir(folder);

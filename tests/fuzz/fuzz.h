@@ -1,5 +1,6 @@
-/* fuzz.h -- helpers of the fuzz targets. A target is a file with LLVMFuzzerTestOneInput, which libFuzzer calls;
- * without libFuzzer, standalone.c replays and mutates inputs. A target aborts with a message if a promise is broken.
+/* fuzz.h -- helpers of the fuzz targets. A target is a file that defines LLVMFuzzerTestOneInput, which libFuzzer calls.
+ * Without libFuzzer, standalone.c replays and mutates inputs. A target aborts with a message if the code breaks a
+ * promise.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_TESTS_FUZZ_H
 #define RELPOS_TESTS_FUZZ_H
@@ -26,7 +27,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
         }                                                                                                              \
     } while (0)
 
-/* Check that an error is one line, not empty, and terminated within a buffer of `size`. */
+/* Check that an error is a single non-empty line and is terminated within a buffer of `size` bytes. */
 FUZZED void refusal_is_a_line(const char *err, size_t size)
 {
     PROMISE(memchr(err, 0, size) != NULL, "an error without a terminating NUL");

@@ -1,5 +1,5 @@
-/* io.c -- read a file in memory as .npz, .safetensors and .npy. The result must keep the promises of io.h, and
- * writing it must work.
+/* io.c -- reads the input as .npz, .safetensors and .npy. The result must keep the promises of io.h, and it must be
+ * possible to write it.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/fuzz/fuzz.h"
 #include "tests/io/archives.h"
@@ -33,7 +33,7 @@ static void check(const io_set *set, size_t size, bool inflates)
     PROMISE(all <= (inflates ? 1032 * size + 1032 : size), "%zu bytes of data from %zu", all, size);
 }
 
-/* Check that an archive in a file reads like the same archive in memory. */
+/* Check that reading an archive from a file gives the same result as reading it from memory. */
 static void compare_with_file(const uint8_t *data, size_t size, io_status status)
 {
     static int fd = -1;

@@ -1,5 +1,5 @@
-/* problem.c -- random problems chosen by the input. Each is computed, forward and backward, by every instruction set
- * of this machine. Results that must have equal bits are compared, and a sanitizer checks memory accesses.
+/* problem.c -- generates random problems from the input. Every instruction set of this machine computes each problem,
+ * forward and backward. Results that must have equal bits are compared, and a sanitizer checks memory accesses.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/support/random_problem.h"
 #include "cli/support/sample_problem.h"

@@ -1,5 +1,5 @@
-/* settings.c -- the configuration of a training run: if it parses, its printed form must parse to the same
- * configuration, and its model must be planned or rejected.
+/* settings.c -- parses the input as the configuration of a training run. If it parses, its printed form must parse to
+ * the same configuration, and planning its model must succeed or give an error.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/nn.h"
 #include "tests/fuzz/fuzz.h"

@@ -1,4 +1,4 @@
-/* standalone.c -- run a fuzz target without libFuzzer on its inputs and on mutated copies of them.
+/* standalone.c -- runs a fuzz target without libFuzzer, on its inputs and on mutated copies of them.
  *     fuzz_io [-runs=N] [-seed=N] FILE|FOLDER...
  * SPDX-License-Identifier: Apache-2.0 */
 #include "src/base/random.h"
@@ -51,7 +51,7 @@ static void read_path(const char *path)
     free(names);
 }
 
-/* Apply one to eight mutations: change a bit, a byte or a number, or remove, repeat or insert a part. */
+/* Apply one to eight mutations: change a bit, a byte or a number; or remove, repeat or insert a part. */
 static size_t change(uint8_t *to, size_t size)
 {
     static const uint8_t edges[] = {0, 1, 9, 10, 32, 34, 44, 45, 48, 57, 61, 91, 93, 123, 125, 127, 128, 255};
@@ -109,7 +109,7 @@ int main(int argc, char **argv)
         const int from = (int)below((uint64_t)n_inputs);
         memcpy(to, inputs[from].data, inputs[from].size);
         const size_t size = change(to, inputs[from].size);
-        uint8_t *exact = malloc(size ? size : 1); /* exact size, so a sanitizer detects reads past the end */
+        uint8_t *exact = malloc(size ? size : 1); /* exact size: a sanitizer detects reads past the end */
         PROMISE(exact, "out of memory");
         memcpy(exact, to, size);
         LLVMFuzzerTestOneInput(exact, size);

@@ -1,5 +1,5 @@
-/* t5.c -- read a file in memory as a packed T5: its configuration, sizes, weights and tokenizer. If it opens, it
- * must have valid information; its checksum is verified and text is tokenized.
+/* t5.c -- reads the input as a packed T5 file: its configuration, sizes, weights and tokenizer. If it opens, its
+ * information must be valid; then its checksum is verified and text is tokenized.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/fuzz/fuzz.h"
 #include <relpos/t5.h>

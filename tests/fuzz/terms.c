@@ -1,5 +1,5 @@
-/* terms.c -- the text of a term and of a problem: if it parses, its printed form must parse to the same, and a plan
- * must be created or rejected.
+/* terms.c -- parses the input as the text of a term and of a problem. If it parses, its printed form must parse to the
+ * same term, and creating a plan must succeed or give an error.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/support/sample_problem.h"
 #include "tests/fuzz/fuzz.h"

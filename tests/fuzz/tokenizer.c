@@ -1,11 +1,11 @@
-/* tokenizer.c -- read a file in memory as a tokenizer and pass text through it. Tokens must be within the vocabulary
- * and decode, and the normalized text must be bounded by the size of the text. The first byte is the number of bytes
- * at the end that are the text.
+/* tokenizer.c -- reads the input as a tokenizer followed by a text; the first byte is the length of the text. Tokens of
+ * the text must be within the vocabulary and must decode. The size of the normalized text must be bounded by the size
+ * of the text.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/fuzz/fuzz.h"
 #include "tokenizer/tokenizer.h"
 
-/* Return the most bytes that a tokenizer's rules may produce from a text or piece (tokenizer/text.h). */
+/* Return the max number of bytes that a tokenizer's rules may produce from a text or piece (tokenizer/text.h). */
 static int64_t grown(int64_t size)
 {
     return 64 * size + 1024;
@@ -49,7 +49,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     } else {
         refusal_is_a_line(err, sizeof err);
     }
-    const tok_file beside = {at + file, (int64_t)text, "beside"}; /* use the text as a JSON file */
+    const tok_file beside = {at + file, (int64_t)text, "beside"}; /* also use the text as a JSON file */
     if (tok_open_beside(&t, at, (int64_t)file, "x", 4, &(tok_beside){beside, beside, beside}, err) == TOK_OK) {
         use(t, "a b  c", 6);
         tok_close(t);

@@ -1,4 +1,4 @@
-/* example.h -- one head of attention on a few tokens, computed by the public interface and by plain loops.
+/* example.h -- attention of one head on a few tokens, computed by the public interface and by plain loops.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_TESTS_EXAMPLE_H
 #define RELPOS_TESTS_EXAMPLE_H
@@ -20,16 +20,16 @@
 #define F32            1e-6                           /* additional error in f32: about 8 roundings of numbers near 1 */
 #define PI             3.14159265358979323846
 
-enum { MOST = 8 }; /* upper limit on the tokens and channels of an example */
+enum { MOST = 8 }; /* max tokens and max channels of an example */
 
-/* Print the largest |got - want| of n numbers and the tolerance, and fail if it is larger. */
+/* Print the largest |got - want| of n numbers and the tolerance. Fail if it exceeds the tolerance. */
 static void near(const char *what, const double *got, const double *want, size_t n, double tolerance)
 {
     double worst = 0.0;
     size_t at = 0;
     for (size_t x = 0; x < n; x++) {
         const double error = fabs(got[x] - want[x]);
-        if (!(error <= worst)) { /* NaN counts as the largest error */
+        if (!(error <= worst)) { /* NaN is treated as the largest error */
             worst = error;
             at = x;
         }
@@ -45,7 +45,7 @@ static void good(rp_status status)
         fail_msg("%s: %s", rp_status_name(status), rp_last_error());
 }
 
-/* One head of attention on n tokens. Arrays are f64 and are converted if a call needs f32. */
+/* Attention of one head on n tokens. Arrays are f64; they are converted if a call needs f32. */
 struct example {
     int64_t lq, lk, dk, dv;
     const double *q, *k, *v;
@@ -84,7 +84,7 @@ static void example_add(struct example *e, rp_term term, const double *array)
     e->array[e->n_terms++] = array;
 }
 
-/* Convert n numbers to dtype in the memory at `room`, and return them as an array. */
+/* Convert n numbers to dtype, store them at `room`, and return them as an array. */
 static rp_array array_of(const double *from, void *room, rp_dtype dtype, int32_t ndim, const int64_t *shape)
 {
     int64_t n = 1;
@@ -107,7 +107,7 @@ static void back(double *to, const void *from, rp_dtype dtype, int64_t n)
         to[x] = dtype == RP_F32 ? (double)((const float *)from)[x] : ((const double *)from)[x];
 }
 
-/* Run an example: rp_attend in dtype, and the trace of every row and the biases in f64. */
+/* Run an example: rp_attend in `dtype`, and in f64 the trace of every row and the biases. */
 static void run(const struct example *e, rp_dtype dtype, struct result *r)
 {
     double room[10][2 * MOST * MOST];
@@ -160,7 +160,7 @@ static void run(const struct example *e, rp_dtype dtype, struct result *r)
     rp_plan_destroy(plan);
 }
 
-/* Compute weights = softmax of the rows of score. */
+/* Compute weights = softmax of each row of `score`. */
 static void plain_softmax(const double *score, double *weights, int64_t rows, int64_t columns)
 {
     for (int64_t i = 0; i < rows; i++) {

@@ -5,8 +5,8 @@
     python3 tests/golden/make_golden.py --check    recompute and compare with the committed file; exit 1 on a difference
     python3 tests/golden/make_golden.py --errata   list every printed number that differs from its formula
 
-Every printed number below was copied from its source and is recomputed here. A right number is asserted to equal the
-value of the formula to the last printed digit; a wrong matrix is asserted to be wrong in exactly the listed cells.
+Every printed number below was copied from its source, and the script recomputes it. It asserts that a correct number
+equals the value of the formula to the last printed digit, and that a wrong matrix is wrong in exactly the listed cells.
 NumPy provides the legacy random numbers of one source. Sums are exact (math.fsum), so the file does not depend on a
 BLAS. docs/errata.md explains the errors.
 
@@ -62,19 +62,19 @@ def softmax(rows):
 # ---------------------------------------------------------------------------------------------- checks and output
 
 def numbers(text):
-    """Parse the rows of a matrix; a typographic minus is allowed."""
+    """Parse the rows of a matrix. A typographic minus sign is allowed."""
     return [[float(x) for x in line.replace("\u2212", "-").split()] for line in text.strip().splitlines()]
 
 
 def same(where, printed, right, decimals):
-    """Assert that every printed number is the right number rounded to `decimals`."""
+    """Assert that every printed number equals the correct number rounded to `decimals`."""
     wrong = differing(printed, right, decimals)
     if wrong:
         raise AssertionError("%s: printed numbers differ from the formula at %s" % (where, wrong))
 
 
 def differing(printed, right, decimals):
-    """Return the cells where the printed number is not the right number to its last digit (ties may
+    """Return the cells whose printed number is not the correct number rounded to the same digits (ties may
     round either way)."""
     assert len(printed) == len(right)
     wrong = []
@@ -98,7 +98,7 @@ def section(text):
 
 
 def emit(name, rows, note, integer=False):
-    """Add an array to the header; rows is a matrix or a vector."""
+    """Add an array to the header. `rows` is a matrix or a vector."""
     if not isinstance(rows[0], (list, tuple)):
         rows = [rows]
     BLOCKS.append(("array", name, [[int(x) if integer else float(x) for x in r] for r in rows], note, integer))
@@ -137,7 +137,7 @@ def header():
 
 
 def parse(text):
-    """Return the arrays of a header: name -> list of numbers."""
+    """Return {name: list of numbers} of the arrays in a header."""
     found = re.findall(r"static const (int|double) (\w+)\[(\d+)\] = \{(.*?)\};", text, re.S)
     arrays = {}
     for kind, name, count, body in found:

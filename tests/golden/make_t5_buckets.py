@@ -43,14 +43,14 @@ WITNESS = [(9, 128, 0), (18, 128, 1), (20, 320, 0), (40, 320, 1), (36, 32, 0), (
 
 
 def oracle(r, buckets, max_distance, bidirectional):
-    """Return the original's buckets of the offsets r (int64 array)."""
+    """Return the buckets of the offsets r (int64 array), computed by transformers."""
     return T5Attention._relative_position_bucket(
         torch.from_numpy(r), bidirectional=bool(bidirectional), num_buckets=buckets, max_distance=max_distance).numpy()
 
 
 def variant(r, buckets, max_distance, bidirectional, kind):
-    """Return the buckets of T5 in one kind of arithmetic: f32 as the original, f64 throughout, or a product with
-    the f32 reciprocal."""
+    """Return the buckets of T5 computed in one kind of arithmetic: f32 as in transformers, f64 throughout, or a
+    multiplication by the f32 reciprocal."""
     n = buckets // 2 if bidirectional else buckets
     d = np.abs(r) if bidirectional else np.maximum(-r, 0)
     exact = n // 2

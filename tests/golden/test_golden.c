@@ -1,9 +1,9 @@
-/* test_golden.c -- published worked examples, recomputed through the public interface and compared with the printed
- * digits.
+/* test_golden.c -- recomputes published worked examples through the public interface and compares the results with the
+ * printed digits.
  *
- * golden.h has the examples (docs/errata.md lists them and the printed numbers that are wrong); t5_buckets.h has the
- * buckets of Hugging Face's T5. Every check prints the largest error and its tolerance. The naive loops in this file are
- * written from the formulas: the stored number, the plain loop and the library must all agree.
+ * golden.h contains the examples (docs/errata.md lists them, with the printed numbers that are wrong); t5_buckets.h
+ * contains the buckets of Hugging Face's T5. Every check prints the largest error and its tolerance. The plain loops in
+ * this file follow the formulas. The stored numbers, the plain loops and the library must all agree.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/golden/example.h"
 #include "tests/golden/golden.h"
@@ -119,10 +119,10 @@ static void the_formula_of_shaw_holds_in_f64(void **state)
 static void the_formula_of_shaw_holds_in_f32(void **state)
 {
     (void)state;
-    shaw_in(RP_F32, 10 * F32); /* scores reach 5.1, so rounding q, k and v to f32 already changes them by this much */
+    shaw_in(RP_F32, 10 * F32); /* scores reach 5.1, so rounding q, k and v to f32 alone changes them by this much */
 }
 
-/* The query at position 5, keys 0 to 9, clip 4: a table whose entries are their own offsets. */
+/* The query is at position 5, with keys 0 to 9 and clip 4. Each table entry is its own offset. */
 static void a_clipped_table_holds_its_offsets(void **state)
 {
     static const double self[9] = {-4, -3, -2, -1, 0, 1, 2, 3, 4};
@@ -150,8 +150,8 @@ static void a_clipped_table_holds_its_offsets(void **state)
     near("clip table of the query at 5", got, want, COUNT(want), 0.0);
 }
 
-/* A uniform query and the vectors that the example simulates, at offset 0, with keys of zeros: the scores are the
- * pattern. */
+/* The query is uniform, at offset 0; the vectors are those that the example simulates; keys are zeros. So the scores
+ * are the pattern. */
 static void the_pattern_prefers_near_offsets(void **state)
 {
     enum { CLIP = 5, OFFSETS = 2 * CLIP + 1, D = 4 };
@@ -176,8 +176,8 @@ static void the_pattern_prefers_near_offsets(void **state)
     near("Shaw: simulated pattern", score, SHAW_PATTERN, OFFSETS, TINY);
 }
 
-/* Trained on 128 positions, run on 256: count the pairs of positions never seen in training, and the pairs with the
- * same offset. */
+/* A model trained on 128 positions runs on 256. Count the pairs of positions that never occurred in training, and the
+ * pairs with the same offset. */
 static void an_offset_stands_for_unseen_pairs(void **state)
 {
     int64_t unseen = 0, total = 0, pairs_of_one = 0;
@@ -196,7 +196,7 @@ static void an_offset_stands_for_unseen_pairs(void **state)
 
 /* ------------------------------------------------------------------------------------------------ vision notes */
 
-/* Three tokens: q = k = v = x; `want` has scores printed to 3 decimals. Weights follow from the scores. */
+/* Three tokens with q = k = v = x. `want` contains scores printed to 3 decimals; the weights follow from them. */
 static void three_tokens(const char *what, const struct example *e, const double *want, double tolerance)
 {
     struct result r, s;
@@ -233,8 +233,8 @@ static void three_tokens_with_biases(void **state)
     three_tokens("three tokens: Shaw", &e, VIT3_SHAW_PRINT, HALF(3) + TINY);
 }
 
-/* The example adds -m (i - j) with its sign: negative before the query, positive after it. This is LINEAR with rates
- * m and -m, or a table; real ALiBi uses |i - j|. Under a causal mask the three agree. */
+/* The example adds -m (i - j), including its sign: negative before the query, positive after it. This equals `linear`
+ * with rates m and -m, and a table; the real ALiBi uses |i - j|. With a causal mask the three agree. */
 static void a_signed_slope_is_linear(void **state)
 {
     const double m = VIT3_SLOPE[0], slope[5] = {-2 * m, -m, 0, m, 2 * m};
@@ -257,7 +257,7 @@ static void a_signed_slope_is_linear(void **state)
     near("three tokens: causal ALiBi = causal LINEAR", s.weights, r.weights, 9, TINY);
 }
 
-/* Compute <R(p_i a) x_i, R(p_j a) x_j> / sqrt 2 for pairs of channels, by the rotation formula. */
+/* Compute <R(p_i a) x_i, R(p_j a) x_j> / sqrt 2 for pairs of channels, from the rotation formula. */
 static void plain_rope(double angle, double *score)
 {
     double turned[3][2];
@@ -271,9 +271,9 @@ static void plain_rope(double angle, double *score)
             score[i * 3 + j] = plain_dot(turned[i], turned[j], 2) / sqrt(2.0);
 }
 
-/* Pair 0 of RoPE rotates by 1 radian per position for every base, so a width of 2 cannot rotate by 30 degrees. Pair
- * 1 of a width of 4 rotates by base^(-1/2), which is pi/6 for base = (6/pi)^2. So the tokens go into pair 1, and
- * pair 0 has zeros. */
+/* Pair 0 of RoPE rotates by 1 radian per position, whatever the base, so a width of 2 cannot rotate by 30 degrees. In a
+ * width of 4, pair 1 rotates by base^(-1/2), which is pi/6 for base = (6/pi)^2. Hence the tokens are put into pair 1,
+ * and pair 0 is zero. */
 static void three_tokens_with_rope(void **state)
 {
     double want[9];
@@ -333,7 +333,7 @@ static void four_patches_with_each_sign_of_the_offset(void **state)
 
     for (int64_t i = 0; i < 4; i++)
         for (int64_t j = 0; j < 4; j++)
-            bias[i * 4 + j] = VIT4_BIAS[j * 4 + i]; /* the opposite sign of the offset */
+            bias[i * 4 + j] = VIT4_BIAS[j * 4 + i]; /* the sign of the offset is reversed */
     e.array[0] = bias;
     run(&e, RP_F64, &r);
     near("four patches: key minus query", r.score, VIT4_RELATIVE_FLIPPED, 16, TINY);
@@ -341,7 +341,7 @@ static void four_patches_with_each_sign_of_the_offset(void **state)
 
 static void seven_tokens_share_the_clipped_offsets(void **state)
 {
-    static const double self[5] = {2, 1, 0, -1, -2}; /* values of i - j, stored by delta = j - i */
+    static const double self[5] = {2, 1, 0, -1, -2}; /* values are i - j, stored in the order of delta = j - i */
     double zero[7] = {0}, clip[49];
     struct example e = example_of(zero, zero, zero, 7, 1);
     struct result r;
@@ -366,7 +366,7 @@ static void t5_buckets_of_the_page(void **state)
         assert_int_equal(rp_bucket(T5_DELTA[x], 32, 128, 1, RP_STRATEGY_LOG), T5_BUCKET[x]);
         assert_int_equal(rp_bucket(T5_DELTA[x], 32, 128, 0, RP_STRATEGY_LOG), T5_BUCKET_CAUSAL[x]);
     }
-    for (int64_t delta = -300; delta <= 300; delta++) /* offset 0 uses the first half, so this bucket stays empty */
+    for (int64_t delta = -300; delta <= 300; delta++) /* offset 0 is in the first half, so this bucket stays empty */
         assert_int_not_equal(rp_bucket(delta, 32, 128, 1, RP_STRATEGY_LOG), 16);
 }
 
@@ -390,14 +390,14 @@ static void t5_buckets_of_the_original(void **state)
                       (int)s->buckets, (int)s->max_distance, s->bidirectional ? "bidirectional" : "causal       ",
                       (long long)differ, 2 * T5_SPAN + 1);
         assert_int_equal(differ, 0);
-        const int64_t ends[2] = {INT64_MIN, INT64_MAX}; /* every offset is allowed, including the extreme ones */
+        const int64_t ends[2] = {INT64_MIN, INT64_MAX}; /* every offset is allowed, up to the ends of int64 */
         for (int64_t x = 0; x < 2; x++)
             assert_int_equal(rp_bucket(ends[x], s->buckets, s->max_distance, s->bidirectional, RP_STRATEGY_LOG),
                              s->runs[x ? s->n_runs - 1 : 0][1]);
     }
 }
 
-/* Offsets where a logarithm in f64, or one in f32 with a wrong last bit, gives the neighbouring bucket. */
+/* At these offsets a logarithm in f64, or one in f32 whose last bit is wrong, gives the neighbouring bucket. */
 static void t5_takes_its_logarithm_in_f32(void **state)
 {
     (void)state;
@@ -465,7 +465,7 @@ static void bucket_strategies_follow_their_formulas(void **state)
     }
 }
 
-/* A T5 term whose table has the bucket numbers as values gives the bucket numbers as biases. */
+/* If each entry of a T5 table is its bucket number, the biases are the bucket numbers. */
 static void t5_buckets_reach_the_scores(void **state)
 {
     double table[32], zero[MOST] = {0}, want[MOST * MOST];

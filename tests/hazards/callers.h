@@ -1,4 +1,4 @@
-/* callers.h -- many callers of one plan, each with separate outputs and scratch memory, under the watchdog.
+/* callers.h -- many callers that use one plan, each with its own outputs and scratch memory, observed by the watchdog.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_TESTS_CALLERS_H
 #define RELPOS_TESTS_CALLERS_H
@@ -14,7 +14,7 @@ enum { CALLERS = 8 };
 
 HELPER const char *const text = "fwd:f32:b2h2q70k130d8:t5+relkey,left=3,right=3:causal";
 
-/* What callers share: one plan, one set of inputs, the expected result. */
+/* Shared by all callers: one plan, one set of inputs, the expected result. */
 typedef struct shared {
     problem p;
     rp_plan *plan;
@@ -71,7 +71,7 @@ HELPER void room_end(room *r)
     free(r->work);
 }
 
-/* Create a pool, as a watched step. */
+/* Create a pool; the watchdog observes this step. */
 HELPER rp_status begin_pool(rp_pool **pool, int32_t threads)
 {
     step("rp_pool_create");
@@ -84,7 +84,8 @@ HELPER void end_pool(rp_pool *pool)
     rp_pool_destroy(pool);
 }
 
-/* Run one call; with the caller's scratch memory it allocates nothing. Return true if the bits are right. */
+/* Run one call. If the caller provides scratch memory, the call allocates nothing. Return true if the bits are
+ * right. */
 HELPER bool call_in(const shared *s, rp_pool *pool, const room *r)
 {
     rp_tensors t = s->p.t;
@@ -133,7 +134,8 @@ HELPER void all_callers(shared *s)
     assert_int_equal(atomic_load(&s->wrong), 0);
 }
 
-/* Return true where fork cannot be tested: ThreadSanitizer and qemu cannot follow a child of a process with threads. */
+/* Return true where fork cannot be tested: ThreadSanitizer and qemu do not support the child of a process with
+ * threads. */
 HELPER bool no_forks(void)
 {
     if (THREAD_SANITIZED || EMULATED)

@@ -1,5 +1,5 @@
-/* test_float_state.c -- the caller's rounding mode and traps change no bit of a result, and every call restores
- * them.
+/* test_float_state.c -- the caller's rounding mode and floating-point traps change no bit of a result, and every call
+ * restores them.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/support/sample_problem.h"
 #include <setjmp.h>
@@ -9,7 +9,7 @@
 #include <fenv.h>
 #include <string.h>
 
-/* On other machines the library does not touch the state (docs/numerics.md). */
+/* On other machines the library does not change this state (docs/numerics.md). */
 #if defined(__x86_64__) || defined(__aarch64__)
 #include "src/isa/float_state.h"
 #include <float.h>
@@ -48,7 +48,7 @@ static void rounding_and_traps_change_no_bit(void **state)
                 continue;
             assert_int_equal(problem_parse(&p, texts[n], err), 0);
             assert_int_equal(problem_fill(&p, 5, err), 0);
-            /* the first problem's mask hides key 1 from query 0; the rows that see it become NaN */
+            /* the mask of the first problem hides key 1 from query 0; rows that attend to it become NaN */
             ((float *)p.t.k.data)[p.desc.dim_k] = NAN;
             ((float *)p.t.v.data)[p.desc.dim_k + 1] = INFINITY;
             p.desc.isa = rp_isa_name(k);

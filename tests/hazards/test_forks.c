@@ -1,8 +1,8 @@
-/* test_forks.c -- forks at any moment, and a test that the watchdog finds a hanging child.
+/* test_forks.c -- forks at any moment. Also tests that the watchdog finds a child that hangs.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/hazards/callers.h"
 
-/* Run a child. Return 0 if it exited by itself with the right bits, otherwise its exit status, or a negative number
+/* Run a child. Return 0 if it exited by itself and its bits were right; otherwise its exit status, or a negative number
  * for a signal. */
 static int ending(shared *s, bool (*what)(shared *))
 {
@@ -73,7 +73,7 @@ static bool grandchild(shared *s)
     return wait_watched(child, &how) && WIFEXITED(how) && WEXITSTATUS(how) == 0 && call(s, s->pool);
 }
 
-/* Fork before and after the threads of the pool exist. The parent continues to work. */
+/* Fork before and after the threads of the pool exist. The parent continues its work. */
 static void a_child_uses_and_destroys_the_pool(void **state)
 {
     shared s;
@@ -83,7 +83,7 @@ static void a_child_uses_and_destroys_the_pool(void **state)
         return;
     watch(__func__);
     shared_begin(&s, rp_isa_default());
-    for (int used = 0; used < 2; used++) /* before and after the pool's threads exist */
+    for (int used = 0; used < 2; used++) /* 0: before the pool's threads exist; 1: after */
         for (size_t n = 0; n < sizeof what / sizeof *what; n++) {
             good(begin_pool(&s.pool, 3));
             if (used)
@@ -113,8 +113,9 @@ static void threads_of_a_child_share_the_pool(void **state)
     shared_end(&s);
 }
 
-/* Forks while other threads are inside calls on the same pool. They allocate only before the first fork and after
- * the last: a child that inherits a locked allocator (AddressSanitizer's can be) may wait for ever. */
+/* Forks while other threads are inside calls that use the same pool. These threads allocate only before the first fork
+ * and after the last. Otherwise a child might inherit a locked allocator (AddressSanitizer's can be locked) and wait
+ * for ever. */
 static atomic_bool stop;
 
 static atomic_int ready;
@@ -131,7 +132,7 @@ static void *busy_caller(void *argument)
     return NULL;
 }
 
-/* Fork children while other threads are inside calls on the same pool. */
+/* Fork children while other threads are inside calls that use the same pool. */
 static void forks_during_calls_harm_nobody(void **state)
 {
     shared s;
@@ -197,15 +198,15 @@ static void child_that_waits(void)
     wait_watched(child, NULL);
 }
 
-/* Use half a second of processor time in many calls: more than the limit for one call. */
+/* Use half a second of processor time in many calls; one call would not be allowed that much. */
 static void works(void)
 {
     while (clock() < CLOCKS_PER_SEC / 2)
         step("a call that ends");
 }
 
-/* The watchdog finds and names every kind of hang, and tolerates a process that works, or that is stopped for longer
- * than the limits. */
+/* The watchdog finds every kind of hang and names it. It tolerates a process that is working, or that is stopped for
+ * longer than the limits. */
 static void the_watchdog_finds_hangs(void **state)
 {
     static const struct {

@@ -1,12 +1,12 @@
-/* test_memory.c -- memory grows with N, never with N*N: the peak memory of a child process for each size, minus the
- * size of the tensors.
+/* test_memory.c -- memory grows with N, not with N*N. For each size, measures the peak memory of a child process minus
+ * the size of the tensors.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/helpers.h"
 #include <sys/wait.h>
 
 #define MEGA (1024.0 * 1024.0)
 
-/* Return a line such as "VmHWM:   1234 kB" of /proc/self/status, in bytes. */
+/* Return the number in a line of /proc/self/status, such as "VmHWM:   1234 kB", in bytes. */
 static double status_line(const char *key)
 {
     FILE *f = fopen("/proc/self/status", "r");
@@ -31,7 +31,7 @@ static rp_array pattern(problem *p, int32_t ndim, const int64_t *shape)
     return a;
 }
 
-/* Fill a problem like problem_fill, with numbers that are quick to compute; for a backward pass also allocate the
+/* Fill a problem like problem_fill, but with numbers that are quick to compute. For a backward pass, also allocate the
  * gradients. */
 static void fill(problem *p)
 {
@@ -73,8 +73,8 @@ static void fill(problem *p)
     }
 }
 
-/* Run the call in a child and return what it adds to the peak memory. The child touches the pages of the tensors
- * first and writes the result to a pipe. */
+/* Run the call in a child process, and return how much it adds to the peak memory. The child first touches the pages of
+ * the tensors; it writes the result to a pipe. */
 static double measured(const char *text, int outputs, const char *isa)
 {
     int ends[2];
@@ -99,7 +99,7 @@ static double measured(const char *text, int outputs, const char *isa)
             _exit(2);
         p.t.pool = pool;
         const double before = status_line("VmRSS");
-        FILE *f = fopen("/proc/self/clear_refs", "w"); /* reset the peak, where that is permitted */
+        FILE *f = fopen("/proc/self/clear_refs", "w"); /* reset the peak, where this is permitted */
         if (f) {
             fputs("5", f);
             fclose(f);
@@ -144,7 +144,7 @@ static double said(const char *text, const char *isa)
 }
 
 static const struct {
-    /* problem text: before N between N after; if `between` is empty, before N after */
+    /* the problem text is: before N between N after; without `between`: before N after */
     const char *before, *between, *after;
     int outputs;
     int longest; /* largest N to measure; 0: 32768 */
@@ -183,7 +183,7 @@ static void work_grows_with_the_length(void **state)
                              before / MEGA);
                 before = bytes;
             }
-            /* with products of three bf16 components, packed keys and values take 6 bytes per number instead of 4 */
+            /* products of three bf16 components pack keys and values in 6 bytes per number instead of 4 */
             if (before > (strncmp(isa, "amx", 3) == 0 ? 117e6 : 100e6))
                 fail_msg("%s on %s: %.1f MB of work", text, isa, before / 1e6);
             print_message("%-90s %-8s work %6.1f MB\n", text, isa, before / 1e6);
@@ -206,7 +206,7 @@ static void the_peak_matches_the_reported_size(void **state)
         for (int length = longest / 16; length <= longest; length *= 4) {
             text_of(text, sizeof text, n, length);
             const double bytes = measured(text, cases[n].outputs, isa);
-            /* two megabytes cover what does not grow: stacks, libc, scratch memory of two threads */
+            /* two megabytes cover everything that does not grow: stacks, libc, scratch memory of two threads */
             if (before > 0 && bytes > 4 * before + 2 * MEGA)
                 fail_msg("%s: the peak grows by %.1f MB, and by %.1f MB for a quarter of it", text, bytes / MEGA,
                          before / MEGA);
@@ -222,7 +222,7 @@ static void the_peak_matches_the_reported_size(void **state)
     }
 }
 
-/* rp_plan_work_size must stay small for lengths whose square fits in no machine. */
+/* rp_plan_work_size must stay small even if no machine could store the square of the length. */
 static void work_of_two_million_keys_fits(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_pools.c -- pools: created and destroyed, used by many callers at the same time, cancelled, and run on the
- * caller's parallel loops. All give the same bits.
+/* test_pools.c -- pools: created and destroyed, used by many callers at the same time, cancelled, and run on parallel
+ * loops of the caller. The bits are always the same.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/hazards/callers.h"
 #include <time.h>
@@ -31,8 +31,8 @@ static void pools_come_and_go(void **state)
     shared_end(&s);
 }
 
-/* Eight callers at the same time: on the default pool, on one shared pool, on one pool each, with and without their
- * own scratch memory. */
+/* Run eight callers at the same time: on the default pool, on one shared pool, and on one pool each; with and without
+ * scratch memory of their own. */
 static void many_callers_get_the_same_bits(void **state)
 {
     shared s;
@@ -45,7 +45,7 @@ static void many_callers_get_the_same_bits(void **state)
             s.rounds = strcmp(isa, "reference") == 0 || SLOW(isa) ? 2 : 20;
             s.own_work = form % 2;
             s.own_pool = form == 3;
-            if (form == 1) /* one pool that all callers share, whose threads have not started yet */
+            if (form == 1) /* all callers share one pool, whose threads have not started yet */
                 good(begin_pool(&s.pool, 3));
             all_callers(&s);
             end_pool(s.pool);
@@ -54,7 +54,7 @@ static void many_callers_get_the_same_bits(void **state)
     }
 }
 
-/* Repeatedly let all callers use a new pool for the first time at the same moment. */
+/* Repeatedly let all callers use a new pool at the same moment, for the first time. */
 static void first_use_may_come_from_all_at_once(void **state)
 {
     shared s;
@@ -102,7 +102,7 @@ static void errors_belong_to_their_thread(void **state)
     assert_non_null(strstr(rp_last_error(), "-77"));
 }
 
-/* A call runs on a small stack: 128 KiB, the size that musl gives threads. */
+/* Run a call on a stack of 128 KiB, the size that musl gives threads. */
 static void *small_caller(void *argument)
 {
     shared *s = argument;
@@ -147,7 +147,7 @@ static void count_task(void *context, int64_t n, int32_t worker)
         atomic_fetch_sub(&t->inside[worker], 1);
 }
 
-/* Each task runs once, and no two workers have the same number at the same time. */
+/* Each task runs once, and no two workers that run at the same time have the same number. */
 static void each_task_runs_once(void **state)
 {
     static tally t;
@@ -168,7 +168,7 @@ static void each_task_runs_once(void **state)
     end_pool(pool);
 }
 
-/* Ends a call at the block after the first `left` blocks. */
+/* Cancels a call at the block after the first `left` blocks. */
 typedef struct ender {
     int left, calls;
     pthread_t caller;
@@ -183,7 +183,7 @@ static int end_after(void *context, double share)
     return e->left-- == 0;
 }
 
-/* The progress callback cancels a call after its first blocks. The same plan and pool then run the whole call. */
+/* The progress callback cancels a call after a few blocks. Afterwards the same plan and pool can run the whole call. */
 static void a_cancelled_call_leaves_plan_and_pool_usable(void **state)
 {
     static const char *const texts[] = {"fwd:f32:b2h2q200k100d8:t5:causal", "fwd:f32:b1h2q700k100d8:alibi",
@@ -205,7 +205,7 @@ static void a_cancelled_call_leaves_plan_and_pool_usable(void **state)
             good(begin_pool(&pool, threads));
             p.t.pool = pool;
             step("rp_attend");
-            good(rp_attend(plan, &p.t, NULL)); /* computes the out and lse that a backward call reads */
+            good(rp_attend(plan, &p.t, NULL)); /* computes out and lse for the backward call */
             for (int left = 0; left < 3; left++) {
                 ender e = {.left = left, .caller = pthread_self()};
                 p.t.progress = end_after;
@@ -221,7 +221,7 @@ static void a_cancelled_call_leaves_plan_and_pool_usable(void **state)
                 }
                 if (left == 0 && threads == 1)
                     assert_int_equal(status, RP_E_CANCELLED);
-                e.left = -1; /* run the whole call with the same plan and pool */
+                e.left = -1; /* run the whole call, with the same plan and pool */
                 step(texts[n]);
                 good(backward ? rp_backward(plan, &p.t, &p.g, NULL) : rp_attend(plan, &p.t, NULL));
             }
@@ -231,7 +231,7 @@ static void a_cancelled_call_leaves_plan_and_pool_usable(void **state)
         }
 }
 
-/* Parallel loops of a caller, by the way they run the `count` pieces of work. */
+/* Kinds of parallel loops of a caller, which differ in how they run the `count` pieces of work. */
 enum loop { TOGETHER, FEWER, NEVER, SERIAL, OTHERS, ONE_BY_ONE, TOO_MANY, LOOPS };
 
 typedef struct parallel {
@@ -242,7 +242,7 @@ typedef struct parallel {
 typedef struct arrival {
     rp_work *work;
     void *data;
-    int delay; /* in microseconds; lets threads arrive in any order */
+    int delay; /* in microseconds; makes threads arrive in any order */
 } arrival;
 
 static void *arrive(void *argument)
@@ -281,8 +281,8 @@ static void loop(void *context, int32_t count, rp_work *work, void *data)
         pthread_join(thread[n], NULL);
 }
 
-/* Whatever the loop does, each task runs once, in order if there is only one thread, and no two workers have the
- * same number at the same time. */
+/* Whatever the loop does: each task runs once, in order if there is only one thread, and no two workers that run at the
+ * same time have the same number. */
 static void a_loop_runs_each_task_once(void **state)
 {
     (void)state;
@@ -308,7 +308,7 @@ static void a_loop_runs_each_task_once(void **state)
     }
 }
 
-/* Forward calls, and backward calls whose sums wait for each other, give the bits of one thread on every loop. */
+/* On every loop, forward calls give the bits of one thread; so do backward calls, whose sums wait for each other. */
 static void loops_give_the_same_bits(void **state)
 {
     static const char *const texts[] = {"bwd:f32:b2h4q200k900d8:t5+relkey,left=3,right=3:causal",
@@ -359,7 +359,7 @@ static void loops_give_the_same_bits(void **state)
     }
 }
 
-/* Eight callers use one pool at the same time, and the loop serves each of them. */
+/* Eight callers use one pool at the same time; the loop runs the work of each. */
 static void a_loop_serves_many_callers(void **state)
 {
     (void)state;
@@ -376,7 +376,7 @@ static void a_loop_serves_many_callers(void **state)
     }
 }
 
-/* Progress is reported from the calling thread, if the loop runs work there, and can cancel the call. */
+/* If the loop runs work in the calling thread, progress is reported there, and the callback can cancel the call. */
 static void a_loop_reports_and_is_cancelled(void **state)
 {
     (void)state;

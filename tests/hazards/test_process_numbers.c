@@ -1,6 +1,6 @@
-/* test_process_numbers.c -- a child with the process number of its parent, which is possible for the first process
- * of a PID namespace: it must still notice that the pool's threads do not exist in it. getpid in this file replaces
- * the one of the C library.
+/* test_process_numbers.c -- a child that has the same process number as its parent, which can happen for the first
+ * process of a PID namespace. The child must still notice that the threads of the pool do not exist there. getpid in
+ * this file replaces the function of the C library.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/hazards/callers.h"
 #include <signal.h>
@@ -31,14 +31,14 @@ static void a_child_with_the_same_number_gets_new_threads(void **state)
     const pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
-        alarm(SANITIZED ? 300 : 60); /* a child that fails would wait for ever */
+        alarm(SANITIZED ? 300 : 60); /* without this, a child that fails would wait for ever */
         const rp_status status = rp_attend(plan, &p.t, NULL);
         const bool same = memcmp(want, p.t.out.data, (size_t)problem_size(&p.t.out) * sizeof *want) == 0;
         rp_pool_destroy(pool);
         _exit(status != RP_OK ? 1 : same ? 0 : 2);
     }
     assert_int_equal(waitpid(child, &how, 0), child);
-    assert_true(WIFEXITED(how)); /* not ended by SIGALRM */
+    assert_true(WIFEXITED(how)); /* it was not ended by SIGALRM */
     assert_int_equal(WEXITSTATUS(how), 0);
     good(rp_attend(plan, &p.t, NULL)); /* the parent continues */
     rp_pool_destroy(pool);
@@ -49,7 +49,7 @@ static void a_child_with_the_same_number_gets_new_threads(void **state)
 
 int main(void)
 {
-    setenv("RELPOS_SHORT", "0", 1); /* short calls use the pool too */
+    setenv("RELPOS_SHORT", "0", 1); /* let short calls use the pool too */
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_child_with_the_same_number_gets_new_threads)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* test_stack.c -- stack use of calls: measured on a thread with a painted stack, and tested where threads and the
- * program itself have 128 KB.
+/* test_stack.c -- stack use of calls: measured on a thread whose stack was filled with a pattern, and tested with
+ * stacks of 128 KB for all threads and the program itself.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/helpers.h"
 #include <pthread.h>
@@ -111,7 +111,7 @@ static void *obey(void *data)
     return NULL;
 }
 
-/* Return the number of bytes of stack that a call wrote to. */
+/* Return how many bytes of stack a call wrote to. */
 static long used(job *j, int call)
 {
     unsigned char *stack = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -133,7 +133,7 @@ static long used(job *j, int call)
     return SIZE - n;
 }
 
-/* Measure every call of one problem on every path. most[call] receives the largest use. */
+/* Measure every call of one problem on every path. most[call] receives the largest stack use. */
 static void measure(const char *text, long *most)
 {
     long nothing_at_all = 0;
@@ -193,7 +193,7 @@ static void no_call_takes_more_than_32_KB(void **state)
         printf("%-18s %ld bytes of stack\n", calls[call].name, most[call]);
 }
 
-/* Run the program again with a stack limit of 128 KB for all threads: calls on the threads of a pool. */
+/* Run the program again with a stack limit of 128 KB for all threads; it then tests calls on the threads of a pool. */
 static int in_little_stack(void)
 {
     problem p;

@@ -1,7 +1,7 @@
-/* watchdog.h -- abort a test that hangs and print the call it hangs in. A slow or stopped machine does not count as
- * a hang, because elapsed time is not used. A process hangs if, since its last step(), every thread was asleep
- * without a context switch in a number of consecutive looks, or if the process has used too much processor time. The
- * watchdog allocates nothing, because a fork may happen at any moment.
+/* watchdog.h -- aborts a test that hangs, and prints the call in which it hangs. A slow or stopped machine must not
+ * look like a hang, so elapsed time is not used. A process hangs if, since its last step(), every thread was asleep
+ * without a context switch whenever the watchdog looked, a number of times in a row; or if it has used too much
+ * processor time. The watchdog allocates nothing, because a fork may happen at any moment.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_TESTS_WATCHDOG_H
 #define RELPOS_TESTS_WATCHDOG_H
@@ -22,11 +22,11 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A watched process: the test itself or a child that it forked. Each counts its own calls. */
+/* A watched process: the test itself, or a child that it forked. Each process counts its calls separately. */
 typedef struct watched {
-    atomic_int process, parent; /* 0: unused entry; -1: about to be forked */
+    atomic_int process, parent; /* process: 0 for an unused entry, -1 for one that is about to be forked */
     atomic_llong calls;
-    _Atomic(const char *) call; /* a string literal, which has the same address in a child */
+    _Atomic(const char *) call; /* a string literal; it has the same address in a child */
 } watched;
 
 enum { WATCHED = 8 };
@@ -34,11 +34,11 @@ static watched *watch_list, *watch_self; /* in memory shared by all watched proc
 static const char *watch_test;
 
 static struct {
-    long looks, pause_ms; /* number of looks without a running thread, and the time between looks */
-    double cpu;           /* seconds of processor time without a new call */
+    long looks, pause_ms; /* number of looks without a running thread that count as a hang; time between looks */
+    double cpu;           /* max seconds of processor time without a new call */
 } watch_limit = {100, 100, 100};
 
-/* Note that the previous call has ended and `call`, which may hang, begins. */
+/* Record that the previous call has ended and that `call`, which may hang, begins. */
 static inline void step(const char *call)
 {
     if (watch_self) {
@@ -47,7 +47,7 @@ static inline void step(const char *call)
     }
 }
 
-/* Fork a child that is watched and is killed when its parent ends. */
+/* Fork a child. It is watched, and killed when its parent ends. */
 static inline pid_t fork_watched(void)
 {
     watched *mine = NULL;
@@ -67,7 +67,7 @@ static inline pid_t fork_watched(void)
     return child;
 }
 
-/* Wait for a watched child. Return true if it has been waited for. */
+/* Wait for a watched child. Return true once it has been reaped. */
 static inline bool wait_watched(pid_t child, int *how)
 {
     const bool ended = child > 0 && waitpid(child, how, 0) == child;
@@ -93,8 +93,8 @@ static long long watch_field(const char *text, const char *name)
     return at ? strtoll(at + strlen(name), NULL, 10) : 0;
 }
 
-/* Add up the context switches of a process. Return false if one of its threads may run or is stopped, or if its
- * state cannot be read. */
+/* Add up the context switches of a process. Return false if one of its threads can run or is stopped, or if its state
+ * cannot be read. */
 static bool watch_asleep(int process, int self, unsigned long long *switches)
 {
     char path[64], text[4096];
@@ -142,7 +142,7 @@ static void watch_bark(watched *w, const char *how)
     abort();
 }
 
-/* Return true if the process has a watched child that it may be waiting for; then only the child is watched. */
+/* Return true if the process has a watched child that it may be waiting for. In this case only the child is watched. */
 static bool watch_waits(int process)
 {
     bool waits = false;
@@ -190,7 +190,7 @@ static void *watch_main(void *unused)
     return unused;
 }
 
-/* Start to watch this process, which runs the given test. */
+/* Start watching this process, which runs the given test. */
 static inline void watch(const char *test)
 {
     watch_test = test;

@@ -15,16 +15,16 @@ HELPER uint32_t crc32_of(const unsigned char *p, size_t n)
     return ~crc;
 }
 
-/* One member of a handmade zip archive. The local header may differ from the central one. */
+/* One member of a handmade zip archive. Its local header may differ from the central header. */
 typedef struct member {
-    const char *name, *local_name; /* NULL: name */
+    const char *name, *local_name; /* local_name: NULL if the same as name */
     size_t name_size;              /* 0: length of the string */
     const void *data;
     size_t size;        /* size of the data in the file */
-    uint32_t full_size; /* size after inflation; 0: size */
-    uint32_t crc;       /* 0: the CRC of the data */
+    uint32_t full_size; /* size after inflation; 0: the same as size */
+    uint32_t crc;       /* 0: use the CRC of the data */
     int method, flags;
-    int at; /* if not 0, no member is written, and the central header points to this offset */
+    int at; /* if not 0: write no member; the central header points to this offset */
 } member;
 
 HELPER bytes make_zip(const member *members, int n, int claimed)

@@ -74,7 +74,7 @@ HELPER bytes load_file(const char *path)
     return b;
 }
 
-/* Parse a block of exactly n bytes, so a sanitizer detects a read past the end. */
+/* Parse a block of exactly n bytes, which lets a sanitizer detect reads past the end. */
 HELPER int parse(io_format format, const void *data, size_t n, io_set *set)
 {
     unsigned char *copy = malloc(n > 0 ? n : 1);
@@ -95,7 +95,7 @@ HELPER int parse(io_format format, const void *data, size_t n, io_set *set)
     return result;
 }
 
-/* Check that the file is an error and that the message contains the given words. */
+/* Check that reading the file fails and that the error contains these words. */
 HELPER void refuse(io_format format, const void *data, size_t n, const char *words)
 {
     io_set set;
@@ -115,7 +115,7 @@ HELPER const char *const type_names[] = {"f32", "f64", "f16", "bf16", "bool", "u
 
 enum { N_TYPES = sizeof every_type / sizeof *every_type };
 
-/* Fill a set with one array of each type and some unusual shapes, with all kinds of bytes. */
+/* Fill a set with one array of each type and some unusual shapes; their bytes take all values. */
 HELPER void fill_set(io_set *set, io_format format)
 {
     memset(set, 0, sizeof *set);

@@ -1,9 +1,10 @@
-/* test_checkpoint.c -- the tensors of a model in one file or in shards, and number types of 8 to 64 bits.
+/* test_checkpoint.c -- tensors of a model, in one file or in shards; number types of 8 to 64 bits.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/checkpoint.h"
 #include "tests/io/files.h"
 
-/* Write a .safetensors file with one tensor of two f32 numbers for each letter of `names`, and the metadata k = v. */
+/* Write a .safetensors file with the metadata k = v and one tensor for each letter of `names`, with two f32 numbers
+ * each. */
 static void save_shard(const char *path, const char *names)
 {
     io_set set = {0};
@@ -49,7 +50,7 @@ static void one_file_or_shards(void **state)
     assert_int_equal(io_checkpoint_open(&c, in_dir("shards"), err), 0);
     assert_int_equal(io_checkpoint_size(c), 3);
     assert_string_equal(io_checkpoint_find(c, "c")->file, "2.safetensors");
-    assert_null(io_checkpoint_meta(c, "k")); /* shards have separate metadata */
+    assert_null(io_checkpoint_meta(c, "k")); /* each shard has its own metadata */
     io_checkpoint_close(c);
     io_checkpoint_close(NULL);
 }
@@ -88,7 +89,7 @@ static void what_does_not_agree_is_refused(void **state)
     refuse_open(IO_FAILED, in_dir("bad"), "Too many levels of symbolic links");
 }
 
-/* Every 8-bit code by its formula; types without a conversion; the count of non-finite numbers. */
+/* Check every 8-bit code against its formula, types without a conversion, and the count of non-finite numbers. */
 static void numbers_are_converted(void **state)
 {
     (void)state;
@@ -113,7 +114,7 @@ static void numbers_are_converted(void **state)
     for (size_t n = 0; n < sizeof types / sizeof *types; n++) {
         unsigned char stored[4 * 8 + 1];
         assert_int_equal(rp_convert(stored, types[n], wanted, RP_F64, 4), RP_OK);
-        memmove(stored + 1, stored, 4 * io_dtype_size(types[n])); /* files may contain unaligned numbers */
+        memmove(stored + 1, stored, 4 * io_dtype_size(types[n])); /* numbers in a file may be unaligned */
         const io_tensor of = {"t", "f", types[n], 1, &(int64_t){4}, stored + 1, 4 * io_dtype_size(types[n])};
         assert_true(io_tensor_read(&of, 0, 4, x));
         assert_true(x[0] == 1.5F && x[1] == -HUGE_VALF && isnan(x[2]) && x[3] == -0.25F);

@@ -1,10 +1,10 @@
-/* test_damage.c -- change every byte of a file, and let every allocation fail.
+/* test_damage.c -- changes every byte of a file, and lets every allocation fail.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/io/files.h"
 #include "tests/starve.h"
 #include <zip.h>
 
-/* A truncated file is an error. A changed byte of an archive is detected, or changes nothing that is read. */
+/* A truncated file is an error. A changed byte in an archive is either detected, or it changes nothing that is read. */
 static void damage_is_detected_or_harmless(void **state)
 {
     (void)state;
@@ -30,7 +30,7 @@ static void damage_is_detected_or_harmless(void **state)
             for (size_t n = 0; n < file.n; n++) {
                 refuse(format, file.p, n, "");
                 const unsigned char kept = file.p[n];
-                for (int k = 0; k < 10; k++) { /* each bit, all bits, and a space */
+                for (int k = 0; k < 10; k++) { /* flip each bit, then all bits, then write a space */
                     file.p[n] = (unsigned char)(k < 8 ? kept ^ 1 << k : k == 8 ? ~kept : ' ');
                     if (file.p[n] == kept)
                         continue;
@@ -58,8 +58,8 @@ static void damage_is_detected_or_harmless(void **state)
     }
 }
 
-/* Try every value of every byte of the header and of the first data byte. The file is an error with a reason, or
- * each array has a type and all of its data, or neither. */
+/* Try every value for every byte of the header and for the first data byte. Either reading fails with a reason, or
+ * every array that has a type also has all of its data. */
 static void every_byte_leaves_arrays_usable_or_refused(void **state)
 {
     (void)state;
@@ -98,8 +98,8 @@ static void every_byte_leaves_arrays_usable_or_refused(void **state)
     io_free(&set);
 }
 
-/* Each allocation fails, once or with all later ones: the file is read completely, or the error is about memory.
- * Lack of memory never makes a file damaged or truncates a name. */
+/* Let each allocation fail, alone or with all later ones. Either the file is read completely, or the error is about
+ * memory. Lack of memory must not make a file look damaged or truncate a name. */
 static void lack_of_memory_is_not_damage(void **state)
 {
     (void)state;

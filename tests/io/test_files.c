@@ -1,8 +1,9 @@
-/* test_files.c -- files are read back as written, by this library and by others; and the errors of io_take.
+/* test_files.c -- files written by this library and by others are read back correctly. Also tests the errors of
+ * io_take.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/io/files.h"
 
-/* Every type and unusual shapes in both formats. */
+/* Write and read every type and unusual shapes, in both formats. */
 static void written_files_are_read_back(void **state)
 {
     (void)state;
@@ -21,7 +22,7 @@ static void written_files_are_read_back(void **state)
             fail_msg("%s", err);
         assert_int_equal(found, format);
         assert_true(same_set(&set, &back));
-        /* Equal content gives equal bytes. The format of a file without a suffix is detected from its first bytes. */
+        /* Equal content must give equal bytes. If a file name has no suffix, the first bytes select the format. */
         assert_int_equal(io_write(again, format, &set, err), 0);
         bytes one = load_file(path), two = load_file(again);
         assert_int_equal(one.n, two.n);
@@ -41,7 +42,7 @@ static void written_files_are_read_back(void **state)
     }
 }
 
-/* Check arrays of every type that contain 0, 1, ..., 23 (bool: nonzero) in the shape 2, 3, 4. */
+/* Check arrays of every type that contain 0, 1, ..., 23 (bool: false for 0) with shape (2, 3, 4). */
 static void check_counting(const char *file, bool bf16)
 {
     io_set set;
@@ -69,7 +70,7 @@ static void check_counting(const char *file, bool bf16)
     io_free(&set);
 }
 
-/* Files written by NumPy and safetensors are read, and an unusable array in them has a reason. */
+/* Files written by NumPy and by safetensors are read. If an array in them cannot be used, a reason is given. */
 static void files_of_numpy_and_safetensors_are_read(void **state)
 {
     (void)state;
@@ -119,13 +120,13 @@ static void unusable_arrays_say_why(void **state)
         err, "array \"fp8\": it has the dtype 'F8_E4M3' (save it as F32, F64, F16, BF16 or an integer type)");
     assert_int_equal(io_find(&set, "fp8")->dtype, IO_NO_DTYPE);
     assert_null(io_take(&set, "no\nthing", err));
-    assert_memory_equal(err, "array \"no\\x0athing\": not in the file (it has ", 44);
+    assert_memory_equal(err, "array \"no\\x0athing\" is not in the file (it has ", 46);
     io_free(&set);
     assert_int_equal(io_read(RELPOS_TEST_DATA "/numpy_odd.npz", &set, NULL, err), 0);
     assert_int_equal(io_find(&set, "object")->dtype, IO_NO_DTYPE);
     assert_null(io_take(&set, "object", err));
     assert_non_null(strstr(err, "relpos never reads pickles)"));
-    assert_ptr_equal(io_take(&set, "empty", err), io_find(&set, "empty")); /* an array without bytes still has a type */
+    assert_ptr_equal(io_take(&set, "empty", err), io_find(&set, "empty")); /* an array with no bytes still has a type */
     io_free(&set);
     assert_null(io_take(&set, "a", err)); /* a set without arrays */
     assert_non_null(strstr(err, "(it has no arrays)"));
@@ -136,8 +137,7 @@ static void unusable_arrays_say_why(void **state)
     io_free(&set);
 }
 
-/* Control characters and bytes that are not UTF-8 are escaped, and a name that is too long is truncated between
- * characters. */
+/* Control characters and bytes that are not UTF-8 are escaped. A name that is too long is cut between characters. */
 static void names_are_safe_to_print(void **state)
 {
     (void)state;
@@ -158,7 +158,7 @@ static void names_are_safe_to_print(void **state)
         assert_true(strlen(io_safe(buf, size, "\xe2\x82\xac\n\xe2\x82\xac\n\xe2\x82\xac\xff\xff\xff")) < size);
 }
 
-/* The first and last sequence of each length, and their invalid neighbours. */
+/* Check the first and the last sequence of each length, and their invalid neighbours. */
 static void utf8_is_recognized(void **state)
 {
     static const struct {

@@ -57,7 +57,7 @@ static void headers_are_read(void **state)
     accept_npy(1, "{\"shape\":(2,2),\"fortran_order\":True,\"descr\":\"|b1\"}", 4, RP_BOOL, 2);
 }
 
-/* Each header must fail with the given reason. */
+/* Each header must be refused with the given reason. */
 static void bad_headers_are_refused(void **state)
 {
     (void)state;
@@ -100,7 +100,7 @@ static void bad_headers_are_refused(void **state)
         {"{'descr': ['", "list does not end"},
         {"{'descr': ['\\", "list does not end"},
         {"{'descr': [('a\\', '<f4')], 'fortran_order': False, 'shape': (3,)}",
-         "list does not end"}, /* the quote is escaped */
+         "list does not end"}, /* the backslash escapes the quote */
         {"{'descr': [('a', \x01'<f4')], 'fortran_order': False, 'shape': (3,)}", "control character"},
         {HEADER("(3,)") " ; import os", "after the dictionary"},
         {"   ", "expected a dictionary"},
@@ -205,12 +205,12 @@ static void an_unusable_type_affects_only_its_array(void **state)
     }
 }
 
-/* Nested lists in a type, with strings, spaces and line ends, are skipped. A list without an end is an error. */
+/* Nested lists in a type, with strings, spaces and line ends, are skipped. A list that does not end is an error. */
 static void structured_types_are_skipped(void **state)
 {
     (void)state;
     static const struct {
-        const char *type, *words; /* NULL: only this array is unusable */
+        const char *type, *words; /* words: NULL if only this array is unusable */
     } cases[] = {{"[('a', '<f4'), (\"b\",\t'<i4', (2,))\n]", NULL},
                  {"[('a]', '<f4'), ('it\\'s', '<f4')]", NULL},
                  {"[('a', '<f4')", "does not end"},
@@ -237,8 +237,8 @@ static void structured_types_are_skipped(void **state)
     refuse_header("{'descr':", "");
 }
 
-/* Check a file whose array x has strings of at most three characters, in UTF-32 of this machine: its metadata x must be
- * `want` (NULL: none). */
+/* Check a file whose array x contains strings of at most three characters, in UTF-32 of this machine. Its metadata x
+ * must be `want` (NULL: there is none). */
 static void strings_are(const char *type, const char *shape, const uint32_t *text, size_t n, const char *want)
 {
     char dictionary[200];
@@ -277,7 +277,7 @@ static void strings_are_metadata(void **state)
     strings_are("<U3", "(1,)", beyond, 3, NULL);
     strings_are("<U3", "(2, 2)", plain, 12, NULL);
     strings_are("<U3", "()", plain, 3, NULL);
-    strings_are("<U3", "(5,)", plain, 12, NULL); /* the shape needs more data than there is */
+    strings_are("<U3", "(5,)", plain, 12, NULL); /* the shape needs more data than the file has */
     strings_are("<U3", "(3,)", plain, 12, NULL);
     strings_are("<U0", "(4,)", NULL, 0, NULL);
     strings_are("<U9999999", "(4,)", plain, 12, NULL);

@@ -50,7 +50,7 @@ static void bad_directories_are_refused(void **state)
     refuse_zip(m, 2, 3, "");
     refuse_zip(m, 2, 65535, "");
     m[1].local_name = "z.npy";
-    refuse_zip(m, 2, 2, ""); /* the two headers differ */
+    refuse_zip(m, 2, 2, ""); /* the two headers of a member differ */
     m[1].local_name = NULL;
     m[0].crc = 1;
     refuse_zip(m, 1, 1, "CRC");
@@ -62,8 +62,8 @@ static void bad_directories_are_refused(void **state)
         refuse_zip(m, 1, 1, "");
     }
     m[0] = x, m[0].full_size = (uint32_t)npy.n + 1;
-    refuse_zip(m, 1, 1, "");        /* stored, but with two different sizes */
-    bytes zip = make_zip(&x, 1, 1); /* a member inside another one */
+    refuse_zip(m, 1, 1, "");        /* stored, but its two sizes differ */
+    bytes zip = make_zip(&x, 1, 1); /* a member inside another member */
     m[0] = (member){.name = "a.txt", .data = zip.p, .size = 30 + strlen(x.name) + x.size};
     m[1] = x, m[1].at = 30 + (int)strlen("a.txt");
     refuse_zip(m, 2, 2, "overlap");
@@ -73,8 +73,8 @@ static void bad_directories_are_refused(void **state)
     refuse_zip(m, 2, 2, "two arrays are named 'x'");
 }
 
-/* An unknown block, LEN that is not ~NLEN, a distance too far, an over-subscribed code, no last block; and sizes
- * that differ from the directory. */
+/* Try an unknown block, a LEN that is not ~NLEN, a distance that is too far, an over-subscribed code, and no last
+ * block; then sizes that differ from the directory. */
 static void bad_deflation_is_refused(void **state)
 {
     (void)state;
@@ -94,7 +94,7 @@ static void bad_deflation_is_refused(void **state)
             (member){.name = "x.npy", .data = deflated[n].data, .size = deflated[n].size, .full_size = 90, .method = 8};
         refuse_zip(m, 1, 1, "");
     }
-    /* A stored deflate block is valid, but not if it is longer or shorter than the archive states. */
+    /* A stored deflate block is valid, unless it is longer or shorter than the archive says. */
     bytes block = {NULL, 0};
     put_text(&block, "\x01");
     put_int(&block, npy.n, 2);
@@ -115,7 +115,7 @@ static void bad_deflation_is_refused(void **state)
     free(block.p);
 }
 
-/* 4 MB of zeros compressed to 4 KB. The directory claims 4 GB, or less than the actual size. */
+/* 4 MB of zeros, compressed to 4 KB. The directory claims 4 GB, or less than the actual size. */
 static void a_bomb_is_refused(void **state)
 {
     (void)state;
@@ -145,7 +145,7 @@ static void a_bomb_is_refused(void **state)
     io_free(&big);
 }
 
-/* The inner header and the directory state 12 bytes of data, but 4 MB follow. */
+/* The inner header and the directory claim 12 bytes of data, but 4 MB follow. */
 static void data_beyond_the_header_is_refused(void **state)
 {
     (void)state;
@@ -169,7 +169,7 @@ static void data_beyond_the_header_is_refused(void **state)
     free(bomb.p);
 }
 
-/* Names are keys and never paths, and are safe to print. */
+/* Names are keys, never paths, and can be printed safely. */
 static void names_are_keys_and_never_paths(void **state)
 {
     (void)state;
@@ -179,7 +179,7 @@ static void names_are_keys_and_never_paths(void **state)
     m[1] = x, m[1].name = "/abs\x1b[31m\n.npy";
     m[2] = x, m[2].name = "a\0b.npy", m[2].name_size = 7;
     bytes zip = make_zip(m, 3, 3);
-    if (parse(IO_NPZ, zip.p, zip.n, &set) == 0) { /* an error about the NUL would be right too */
+    if (parse(IO_NPZ, zip.p, zip.n, &set) == 0) { /* an error about the NUL would also be right */
         assert_non_null(io_find(&set, "../../tmp/x"));
         assert_non_null(io_find(&set, "/abs\x1b[31m\n"));
         io_free(&set);
@@ -203,7 +203,7 @@ static void names_are_keys_and_never_paths(void **state)
     refuse_zip(m, 1, 1, "\\x0a");
 }
 
-/* An offset or a size past the end, zip64 with an offset of 2^64-8, a second end in the comment. */
+/* Try an offset and a size past the end, a zip64 offset of 2^64-8, and a second end record in the comment. */
 static void bad_ends_of_the_directory_are_refused(void **state)
 {
     io_set set;
@@ -244,7 +244,7 @@ static bool wants_x(const void *context, const char *name)
     return strcmp(name, "x") == 0;
 }
 
-/* A damaged member that is not requested is not read or inflated. */
+/* A damaged member is neither read nor inflated if it is not requested. */
 static void unwanted_members_are_not_read(void **state)
 {
     member m[2] = {x, x};
@@ -267,7 +267,7 @@ static void unwanted_members_are_not_read(void **state)
     free(zip.p);
 }
 
-/* Read a file in a child with less memory than the size of the file, and return its status. */
+/* Read a file in a child process that has less memory than the file has bytes. Return the status. */
 static io_status read_with_little_memory(const char *path, char words[IO_ERR_MAX])
 {
     int pipes[2], state;
@@ -306,7 +306,7 @@ static void holes_are_not_read(void **state)
     assert_int_equal(read_with_little_memory(path, words), IO_DAMAGED);
     assert_non_null(strstr(words, "hole.npz: cannot be read as .npz: Not a zip archive"));
 
-    unsigned char *offset = zip.p + zip.n - DIRECTORY_AT; /* the directory at the end, after the hole */
+    unsigned char *offset = zip.p + zip.n - DIRECTORY_AT; /* the directory is at the end, after the hole */
     uint32_t at;
     memcpy(&at, offset, 4);
     const uint32_t moved = (uint32_t)large;
@@ -314,7 +314,7 @@ static void holes_are_not_read(void **state)
     assert_int_equal(pwrite(fd, zip.p + at, zip.n - at, large), zip.n - at);
     assert_int_equal(read_with_little_memory(path, words), IO_OK);
 
-    io_set set = {0}; /* a file that shrinks while it is read */
+    io_set set = {0}; /* a file may shrink while it is read */
     assert_int_equal(io_npz_file("file", fd, 0, (size_t)large + 70000, &set, err), IO_FAILED);
     assert_non_null(strstr(err, "file: it became shorter while it was being read"));
     io_free(&set);

@@ -1,5 +1,4 @@
-/* test_paths.c -- paths: errors that reading and writing report, and failed writes that leave the existing file
- * unchanged.
+/* test_paths.c -- paths: errors of reading and writing, and failed writes, which must leave an existing file unchanged.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/io/files.h"
 
@@ -32,7 +31,7 @@ static void unreadable_paths_say_why(void **state)
     refuse_path(IO_FAILED, dir, "directory");
     refuse_path(IO_FAILED, "/dev/zero", "device");
     refuse_path(IO_FAILED, "/dev/null", "device");
-    /* Errors of the system for a file that exists. */
+    /* The file exists, but the system reports an error. */
     assert_int_equal(symlink("loop.npz", in_dir("loop.npz")), 0);
     refuse_path(IO_FAILED, in_dir("loop.npz"), "cannot be opened: Too many levels of symbolic links");
     refuse_path(IO_FAILED, "/proc/self/mem", "cannot be read: Input/output error");
@@ -60,7 +59,7 @@ static void unreadable_paths_say_why(void **state)
     refuse_path(IO_DAMAGED, in_dir("line\n\x1b[31m.npz"), "line\\x0a\\x1b[31m.npz: ");
 }
 
-/* A file in one format with the suffix of the other is an error. */
+/* A file in one format with the suffix of the other format is an error. */
 static void the_suffix_decides(void **state)
 {
     (void)state;
@@ -79,7 +78,7 @@ static void a_sparse_file_is_refused_by_its_first_bytes(void **state)
         refuse_path(IO_DAMAGED, in_dir("sparse.safetensors"), "malformed");
 }
 
-/* Input in two pieces, then input without an end. */
+/* Input that arrives in two pieces, then input that never ends. */
 static void standard_input_may_be_a_pipe(void **state)
 {
     (void)state;
@@ -102,7 +101,7 @@ static void standard_input_may_be_a_pipe(void **state)
             _exit(1);
         }
         close(ends[1]);
-        assert_int_equal(fcntl(ends[0], F_SETFL, O_NONBLOCK), 0); /* as some parent processes leave it */
+        assert_int_equal(fcntl(ends[0], F_SETFL, O_NONBLOCK), 0); /* some parent processes leave it in this state */
         const int kept = dup(0);
         dup2(ends[0], 0);
         close(ends[0]);
@@ -146,7 +145,7 @@ static void holds(const char *path, const char *text)
     free(b.p);
 }
 
-/* A file whose content must survive, in a temporary folder. */
+/* A file in a temporary folder, whose content must survive. */
 static char home[400], path[420], other[420];
 
 static int set_up_home(void **state)
@@ -172,7 +171,7 @@ static void modes_are_kept(void **state)
     umask(mask);
 }
 
-/* Includes links whose target does not exist yet. */
+/* Also tests links whose targets do not exist yet. */
 static void links_stay_and_their_targets_are_replaced(void **state)
 {
     (void)state;
@@ -238,7 +237,8 @@ static void sets_that_cannot_be_written_touch_nothing(void **state)
     holds(path, "four");
 }
 
-/* A full device, a limit on file sizes (with and without the signal), a broken pipe, a path that cannot be opened. */
+/* Try a full device, a limit on file sizes (with and without the signal), a broken pipe, and a path that cannot be
+ * opened. */
 static void a_failed_write_harms_nothing(void **state)
 {
     (void)state;
@@ -295,8 +295,8 @@ static void a_failed_write_harms_nothing(void **state)
     io_free(&set);
 }
 
-/* A write removes temporary files that killed writers left for the same file. It does not remove locked ones, those
- * of other files, or the target of a link. */
+/* A write removes temporary files that killed writers left for the same file. It keeps locked ones, temporary files for
+ * other files, and the target of a link. */
 static void leftover_files_are_removed(void **state)
 {
     (void)state;

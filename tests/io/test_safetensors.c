@@ -38,7 +38,7 @@ static void headers_are_read(void **state)
     (void)state;
     accept_st("{}", 0, 0);
     accept_st(ONE("\"F32\"", "[3]", "[0,12]"), 12, 1);
-    accept_st("\n\t " ONE("\"F32\"", "[3]", "[0,12]") "     ", 12, 1); /* and an odd length: unaligned data */
+    accept_st("\n\t " ONE("\"F32\"", "[3]", "[0,12]") "     ", 12, 1); /* odd header length: unaligned data */
     accept_st(ONE("\"F64\"", "[]", "[0,8]"), 8, 1);
     accept_st(ONE("\"F32\"", "[2,0]", "[0,0]"), 0, 1);
     accept_st(ONE("\"f32\"", "[3]", "[0,12]"), 12, 1); /* an unknown type makes only its array unusable */
@@ -47,10 +47,10 @@ static void headers_are_read(void **state)
               5, 3);
     accept_st("{\"c\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[3,5]},\"b\":{\"dtype\":\"U8\",\"shape\":[2],"
               "\"data_offsets\":[1,3]},\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}",
-              5, 3); /* in another order than the data */
+              5, 3); /* the order in the header differs from the order of the data */
 }
 
-/* Each header must fail with the given reason. 12 bytes of data follow. */
+/* Each header must be refused with the given reason. 12 bytes of data follow it. */
 static void bad_headers_are_refused(void **state)
 {
     (void)state;
@@ -88,8 +88,8 @@ static void bad_headers_are_refused(void **state)
         {ONE("\"F32\"", "[3]", "[0.0,12]"), "integer"},
         {ONE("\"F32\"", "[3]", "[0,1.2e1]"), "integer"},
         {ONE("\"F32\"", "[3]", "[\"0\",12]"), "integer"},
-        {ONE("\"F32\"", "[3]", "[0]"), "not 2"},
-        {ONE("\"F32\"", "[3]", "[0,12,12]"), "not 2"},
+        {ONE("\"F32\"", "[3]", "[0]"), "it must have 2"},
+        {ONE("\"F32\"", "[3]", "[0,12,12]"), "it must have 2"},
         {ONE("\"F32\"", "[3]", "[0,18446744073709551615]"), "malformed"},
         {ONE("\"F32\"", "[1000,1000]", "[0,12]"), "needs"},
         {ONE("\"F32\"", "[2]", "[0,8]"), "end at byte 8"},
@@ -154,7 +154,7 @@ static void bad_lengths_are_refused(void **state)
     }
 }
 
-/* Ten million brackets; 10,000 tensors on the same bytes; 20,000 valid ones. */
+/* Ten million brackets; 10,000 tensors that use the same bytes; 20,000 valid tensors. */
 static void large_headers_are_read_or_refused(void **state)
 {
     (void)state;
@@ -196,8 +196,8 @@ static bool wants_q(const void *context, const char *name)
     return strcmp(name, "q") == 0;
 }
 
-/* Read a file that has n_arrays arrays, requesting only the first, q, in a child that may use mb megabytes more than
- * now. */
+/* Read a file of n_arrays arrays in a child process that may use mb megabytes more than now. Request only the first
+ * array, q. */
 static void reads_in(const char *path, int mb, size_t n_arrays)
 {
     int status;
@@ -214,13 +214,13 @@ static void reads_in(const char *path, int mb, size_t n_arrays)
     assert_int_equal(status, 0);
 }
 
-/* For a file of 3 GB whose large array is not requested, only the header is read. A header of 300,000 arrays takes
- * at most five times its size. */
+/* If the large array of a 3 GB file is not requested, only the header is read. A header with 300,000 arrays takes at
+ * most five times its size. */
 static void memory_grows_with_the_requested_arrays(void **state)
 {
     (void)state;
     if (SANITIZED)
-        return; /* a sanitizer maps more than every limit */
+        return; /* a sanitizer maps more memory than any limit */
     const char *path = in_dir("sparse.safetensors");
     bytes b = make_st("{\"q\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},\"large\":{\"dtype\":\"U8\","
                       "\"shape\":[3221225472],\"data_offsets\":[4,3221225476]}}",

@@ -1,14 +1,14 @@
-/* checks_amx.h -- sums of bf16 components, and their products on AMX tiles.
+/* checks_amx.h -- numbers as sums of bf16 components, and their products on AMX tiles.
  * SPDX-License-Identifier: Apache-2.0 */
 
-/* Return the relative error of a product that omits the pairs of components with i + j >= components. Each component
- * is at most 2^-8 of the previous one. */
+/* Return the relative error of a product that leaves out the products of components i and j with i + j >= components.
+ * Each component is at most 2^-8 of the previous one. */
 static double omitted_error(int components)
 {
     return components == 1 ? 0x1p-8 : components == 2 ? 0x1p-15 : 0x1p-23;
 }
 
-/* Return random numbers that are exactly sums of that many components. */
+/* Return random numbers that are exactly the sum of this many components. */
 static real *exact_numbers(int64_t n, uint64_t seed, int components)
 {
     real *x = random_numbers(n, seed);
@@ -21,7 +21,7 @@ static real *exact_numbers(int64_t n, uint64_t seed, int components)
     return x;
 }
 
-/* Add up the components of a number; each component is stored in vectors of 16 pairs. */
+/* Add up the components of a number. Each component is stored in vectors of 16 pairs. */
 static double component_sum(const vu *component, int components, int lane, int second)
 {
     double sum = 0;
@@ -75,13 +75,13 @@ CHECK(numbers_are_sums_of_bf16)
         }
 }
 
-/* Return the rounding error of a sum on tiles: for each product of components, 16 pairs of a chunk and two more. */
+/* Return the number of roundings in a sum on tiles: for each product of components, 16 pairs per chunk and two more. */
 static double tile_roundings(int64_t chunks, int components)
 {
     return (double)(18 + 2 * chunks * components * (components + 1) / 2) * EPS;
 }
 
-/* Check out [mt * 16][nt * 16] = start + left right^T for operands packed from rows and from an array. */
+/* Check out [mt * 16][nt * 16] = start + left right^T, for operands packed from rows and from an array. */
 CHECK(tiles_multiply_packed_rows)
 {
     static const int widths[] = {1, 16, 31, 32, 33, 64, 97};
@@ -131,7 +131,7 @@ CHECK(tiles_multiply_packed_rows)
         }
 }
 
-/* Check sums over rows with values as the right operand and weights as the left one, as weigh_tile computes them. */
+/* Check sums over rows, with values as the right operand and weights as the left one, as weigh_tile computes them. */
 CHECK(tiles_multiply_across_rows)
 {
     static const int widths[] = {1, 16, 17, 40};
@@ -178,7 +178,7 @@ CHECK(tiles_multiply_across_rows)
         }
 }
 
-/* Check sums [channels][keys] += q^T ds, and their transposition to [keys][channels], as in the backward pass. */
+/* Check sums [channels][keys] += q^T ds and their transposition to [keys][channels], as used in the backward pass. */
 CHECK(tiles_multiply_transposed_rows)
 {
     static const int groups[] = {1, 3, 6, 16};
@@ -228,8 +228,8 @@ CHECK(tiles_multiply_transposed_rows)
         }
 }
 
-/* Check that products with unpacked keys as the left operand have the same bits as products with queries as the left
- * operand. */
+/* Check that products whose left operand is unpacked keys have the same bits as products whose left operand is
+ * queries. */
 CHECK(tiles_meet_keys_in_place)
 {
     static const int widths[] = {1, 32, 33, 64};

@@ -1,13 +1,12 @@
-/* checks_backward.h -- the products of one tile as the engine requests them from a backend: scores, and the products
+/* checks_backward.h -- the products of one tile, as the engine requests them from a backend: scores, and the products
  * of the backward pass.
  * SPDX-License-Identifier: Apache-2.0 */
 
-/* Return the error bound of a sum of n products, relative to the sum of their absolute values. */
+/* Return the error bound for a sum of n products, relative to the sum of their absolute values. */
 static double product_bound(const rp_plan *plan, int64_t n)
 {
 #if RPI_AMX
-    const int components =
-        plan->desc.dtype == RP_F16 ? 2 : plan->components; /* bf16 has one component, which is exact */
+    const int components = plan->desc.dtype == RP_F16 ? 2 : plan->components; /* bf16 is exact in one component */
     return omitted_error(components) + 3 * tile_roundings((n + CHUNK - 1) / CHUNK, components);
 #else
     (void)plan;
@@ -15,8 +14,8 @@ static double product_bound(const rp_plan *plan, int64_t n)
 #endif
 }
 
-/* A worker with a block of rows and a tile of keys. If `masked` is set, rows see windows of keys, so groups of rows
- * have different columns. */
+/* A worker with a block of rows and a tile of keys. If `masked` is set, rows attend to windows of keys, so groups of
+ * rows have different columns. */
 typedef struct backward_case {
     small_block small;
     rpi_limits limits;
@@ -79,7 +78,7 @@ static backward_case *backward_case_of(rp_dtype type, int64_t dim_k, int64_t dim
     return b;
 }
 
-/* Fill the columns that a row computes with random numbers and the others with 0, as in the tile's weights or ds. */
+/* Fill the columns that a row computes with random numbers and all others with 0, as in the tile's weights or ds. */
 static void fill_columns(const backward_case *b, real *to, uint64_t seed)
 {
     const int64_t end = rpi_round_up(b->t.end, MR) + MR;
@@ -90,7 +89,7 @@ static void fill_columns(const backward_case *b, real *to, uint64_t seed)
         }
 }
 
-/* Compare sums [keys][wide] with factor * x^T rows, where `rows` is an array whose rows from k->row0 on are used. */
+/* Compare sums [keys][wide] with factor * x^T rows. `rows` is an array; its rows starting at k->row0 are used. */
 static void check_key_sums(const backward_case *b, const real *sums, const real *x, const rpi_view *rows, int64_t width,
                            double factor, const char *what)
 {
@@ -108,7 +107,7 @@ static void check_key_sums(const backward_case *b, const real *sums, const real 
         }
 }
 
-/* Check dp, which starts from the rows of `starts` if it is not NULL, and dq computed from ds. */
+/* Check dq, which is computed from ds, and dp, which starts with the rows of `starts` if that is not NULL. */
 static void check_row_products(const backward_case *b, const real *dp, const real *const *starts)
 {
     const block *k = &b->w.k;
@@ -139,7 +138,7 @@ static void check_row_products(const backward_case *b, const real *dp, const rea
     }
 }
 
-/* Check s = in + scale q k^T for the columns of each group, and the VL lane maxima of each row. */
+/* Check s = in + scale q k^T for the columns of each group, and the maxima of each row in VL lanes. */
 CHECK(scores_of_a_tile)
 {
     static const int dims[] = {1, 33, 64};
@@ -167,7 +166,7 @@ CHECK(scores_of_a_tile)
                     want += p;
                     size += fabs(p);
                 }
-                if (j >= b->keys && !RPI_AMX) /* the FMA backend masks the columns past the last key */
+                if (j >= b->keys && !RPI_AMX) /* the FMA backend masks columns past the last key */
                     want = -INFINITY;
                 kernel_close((double)k->s[r * ROW_STEP + j], want, (product_bound(b->plan, dim) + 2 * EPS) * size,
                              "key_scores", r, j);
@@ -175,7 +174,7 @@ CHECK(scores_of_a_tile)
             }
             for (int x = 0; x < VL; x++)
                 found = max[r * VL + x] > found ? max[r * VL + x] : found;
-            if (!b->t.edge || (b->t.past && !RPI_AMX)) /* otherwise find_row_max computes the maximum */
+            if (!b->t.edge || (b->t.past && !RPI_AMX)) /* otherwise find_row_max computes the maxima */
                 kernel_same(&found, &top, sizeof top, "key_scores' maximum", r, dim);
         }
         rp_plan_destroy(b->plan);
@@ -183,7 +182,7 @@ CHECK(scores_of_a_tile)
     }
 }
 
-/* Check dp = starts + dout v^T, dv += p^T dout, dk += ds^T q and dq = ds k. The sums run twice, because they
+/* Check dp = starts + dout v^T, dv += p^T dout, dk += ds^T q and dq = ds k. Compute everything twice, because the sums
  * accumulate. */
 CHECK(products_of_a_backward_tile)
 {
@@ -191,7 +190,7 @@ CHECK(products_of_a_backward_tile)
     for (int n = 0; n < COUNT(types) * COUNT(dims) * 2; n++) {
         const rp_dtype type = types[n % COUNT(types)];
         const int *dim = dims[n / COUNT(types) % COUNT(dims)];
-        if ((type == RP_F64) != (bool)RPI_F64) /* the arithmetic of a plan depends on its type */
+        if ((type == RP_F64) != (bool)RPI_F64) /* the type of a plan determines its arithmetic */
             continue;
         backward_case *b = backward_case_of(type, dim[0], dim[1], n >= COUNT(types) * COUNT(dims), true);
         real *dp = numbers(BLOCK_ROWS * ROW_STEP), *start = random_numbers(BLOCK_ROWS * ROW_STEP, 107);

@@ -1,4 +1,4 @@
-/* checks_pack.h -- loading, packing and rotating elements of the caller's arrays for the products.
+/* checks_pack.h -- loading, packing and rotating the caller's arrays for the products.
  * SPDX-License-Identifier: Apache-2.0 */
 
 static const rp_dtype types[] = {RP_F32, RP_F64, RP_F16, RP_BF16};
@@ -9,7 +9,7 @@ static bool is_read(rp_dtype type)
     return RPI_F64 || type != RP_F64;
 }
 
-/* Return an array [2][2][rows][width] of a type, with `gap` elements of NaN after each row. */
+/* Return an array [2][2][rows][width] of this type, with `gap` elements of NaN after each row. */
 static rpi_view array_of(rp_dtype type, int64_t rows, int64_t width, int64_t gap, uint64_t seed)
 {
     const int64_t step = width + gap, size = rpi_floating_size(type);
@@ -29,7 +29,7 @@ static double at_row(const rpi_view *v, int64_t b, int64_t h, int64_t j, int64_t
     return rpi_value(v->data, v->dtype, rpi_index(v, b, h, j, x));
 }
 
-/* Check every f16 and bf16 code, and for storing also numbers between two codes. */
+/* Check every f16 and bf16 code; for storing, also check numbers between two codes. */
 CHECK(numbers_of_any_type_are_loaded_and_stored)
 {
     for (int n = 0; n < COUNT(types); n++) {
@@ -56,7 +56,7 @@ CHECK(numbers_of_any_type_are_loaded_and_stored)
             kernel_close(rpi_value(stored, type, x), rpi_value(from, type, x), 0, "store_channels", type, x);
         for (int64_t x = 0; x < 4096; x++) { /* numbers between two codes */
             const uint16_t low = (uint16_t)(x * 5 + x / 2), code[2] = {low, (uint16_t)(low + 1)};
-            const real y = x % 2 && size == 2 /* exactly in the middle, or any number */
+            const real y = x % 2 && size == 2 /* exactly in the middle, or anywhere between */
                                ? (real)((rpi_value(code, type, 0) + rpi_value(code, type, 1)) / 2)
                                : (real)(kernel_normal((uint64_t)x) * ldexp(1, (int)(x % 40) - 20));
             if (isnan(y))
@@ -116,7 +116,7 @@ CHECK(non_finite_rows_are_found_and_cleared)
             kernel_true(is_finite(&w) == (n == 3), "is_finite", n, x);
             if (n == 3)
                 kernel_close((double)vf_max_lane(w.max), top, 0, "the largest size", n, x);
-            /* row 2 of 4, in columns as wide as NR and in columns as wide as one vector */
+            /* row 2 of 4, in blocks as wide as NR and in blocks as wide as a vector */
             const int64_t wide = NR + VL, at = x % wide;
             *in_column(columns, 4, 2, wide, at) = odd[n];
             clear_large(columns, 4, 0, 4, wide, large);
@@ -186,7 +186,7 @@ CHECK(values_are_packed_in_columns)
                                  odd || x >= width || j0 + r >= rows ? 0 : at_row(&v, 0, 1, j0 + r, x), 0,
                                  "pack_columns", r, x);
             }
-            for (int64_t x = 0; x < wide; x++) { /* the neighbouring rows must stay unchanged */
+            for (int64_t x = 0; x < wide; x++) { /* the rows next to it must not change */
                 kernel_true(isnan(*in_column(to, pad, first - 1, wide, x)) != 0, "pack_columns, row before", n, x);
                 kernel_true(isnan(*in_column(to, pad, first + m, wide, x)) != 0, "pack_columns, row after", n, x);
             }

@@ -1,7 +1,7 @@
-/* checks_products.h -- products summed in registers: scores, and values times weights.
+/* checks_products.h -- products that are summed in registers: scores, and weights times values.
  * SPDX-License-Identifier: Apache-2.0 */
 
-/* Check one tile of MR x NR and one row of it, stored in longer rows of s. */
+/* Check one tile of MR x NR, and one row of it; rows of s are longer than the tile. */
 CHECK(scores_are_products_that_start_at_a_bias)
 {
     static const int widths[] = {1, 2, 7, 8, 9, 16, 33, 64, 65};
@@ -15,7 +15,7 @@ CHECK(scores_are_products_that_start_at_a_bias)
                 bias[r] = biases + r * (NR + col);
             for (int64_t x = 0; x < rows * VL; x++)
                 max[x] = (real)0.25;
-            /* only the first columns of the panel, rounded up to whole vectors; the columns past them become
+            /* compute only the first columns of the panel, rounded up to whole vectors; columns past them become
              * -infinity */
             const int64_t there = n % 3 ? NR : NR - VL + 1 + n % VL, width = rpi_round_up(there, VL);
             if (rows == 1)
@@ -52,7 +52,7 @@ CHECK(scores_are_products_that_start_at_a_bias)
         }
 }
 
-/* Pack n rows of values into panels of NR columns or less. The padding is NaN. */
+/* Pack n rows of values into panels of at most NR columns. Padding is NaN. */
 static real *packed_values(const real *values, int64_t n, int64_t pad, int64_t first, int64_t wide)
 {
     real *to = numbers(pad * wide);
@@ -112,7 +112,7 @@ CHECK(transposed_products_are_added)
         }
 }
 
-/* Check values that are read in place with a gap between rows, for one row and for MR rows of weights. */
+/* Check values that are read in place, with gaps between rows, for one row and for MR rows of weights. */
 CHECK(values_in_place_are_summed_by_weights)
 {
     static const int keys[] = {1, 5, 33, 128};

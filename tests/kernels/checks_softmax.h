@@ -1,5 +1,5 @@
-/* checks_softmax.h -- from scores to weights: biases, masks, softcaps, the running maximum, dropout, sums of weights
- * by vector.
+/* checks_softmax.h -- from scores to weights: biases, masks, softcaps, the running maximum, dropout, and sums of the
+ * weights that belong to each vector.
  * SPDX-License-Identifier: Apache-2.0 */
 
 CHECK(biases_are_added_and_infinity_masks)
@@ -36,7 +36,7 @@ CHECK(columns_outside_an_interval_are_masked)
             real *s = numbers(5 * VL);
             memcpy(s, before, (size_t)(5 * VL) * sizeof *s);
             mask_outside(s, from, to, lo, hi);
-            for (int64_t j = from; j < to; j++) /* the columns outside are never read */
+            for (int64_t j = from; j < to; j++) /* columns outside of this range are never read */
                 kernel_close((double)s[j], j >= lo && j < hi ? (double)before[j] : -INFINITY, 0, "mask_outside", lo, j);
             for (int64_t j = to; j < 5 * VL; j++)
                 kernel_same(&s[j], &before[j], sizeof *s, "mask_outside past its columns", lo, j);
@@ -44,7 +44,7 @@ CHECK(columns_outside_an_interval_are_masked)
         }
 }
 
-/* A block of one group of rows, with the data that the softmax kernels read. */
+/* A block with one group of rows, and the data that the softmax kernels read. */
 typedef struct small_block {
     rpi_args args;
     rpi_call call;
@@ -77,7 +77,7 @@ static small_block *block_of(void)
     return b;
 }
 
-/* Check finish_scores for one case. Bits of `form`: 1 biases that the scores started from, 2 biases after the first
+/* Check finish_scores for one case. Bits of `form`: 1 biases already in the scores, 2 biases added after the first
  * softcap, 4 masks, 8 pairs. Bits of `where`: 1 a softcap before the biases, 2 a softcap after them. */
 static void finish_with(int form, int where)
 {
@@ -89,7 +89,7 @@ static void finish_with(int form, int where)
     const real *in[BLOCK_ROWS] = {0}, *out[BLOCK_ROWS] = {0}, *before = random_numbers(BLOCK_ROWS * ROW_STEP, 21);
     in[r] = in_row;
     out[r] = out_row;
-    /* biases inside a softcap come only from products with vectors, so they are never -infinity */
+    /* inside a softcap, biases come only from products with vectors, so they are never -infinity */
     in_row[from + 1] = where & 1 ? (real)0 : (real)-INFINITY;
     out_row[from + 2] = (real)-INFINITY;
     b->args.desc.softcap = before_cap;
@@ -133,7 +133,7 @@ CHECK(softcap_and_masks_finish_the_scores)
 {
     for (int where = 1; where <= 3; where++)
         for (int form = 0; form < 16; form++)
-            if (where & 1 || !(form & 2)) /* without a softcap before the biases, the scores include all biases */
+            if (where & 1 || !(form & 2)) /* otherwise the scores already include all biases */
                 finish_with(form, where);
 }
 
@@ -195,9 +195,9 @@ CHECK(dropout_depends_on_the_pair)
     b->args.desc.dropout = 0.3;
     b->args.desc.seed = 77;
     b->k.b = 2, b->k.h = 3, b->k.row0 = 50;
-    b->t.tile0 = ((int64_t)5 << 32) + 512; /* the index of a key has two 32-bit halves */
+    b->t.tile0 = ((int64_t)5 << 32) + 512; /* the index of a key is split into two 32-bit halves */
     apply_dropout(&b->k, &b->t, r, from, to, row);
-    for (int64_t j = 0; j < TILE_KEYS; j++) { /* 16 columns at a time; the columns after the last are padding */
+    for (int64_t j = 0; j < TILE_KEYS; j++) { /* 16 columns at a time; the last columns are padding */
         const bool kept = rpi_random(rpi_dropout_at(77, 2, 3, 54), b->t.tile0 + j) >= rpi_dropout_limit(0.3);
         const double want = j < from || j >= to ? (double)before[j] : kept ? (double)before[j] / (1 - 0.3) : 0;
         if (j >= to && j < from + rpi_round_up(to - from, 16))
@@ -206,8 +206,8 @@ CHECK(dropout_depends_on_the_pair)
     }
 }
 
-/* Check sums by vector: a column before the first vector belongs to the first vector or to none, and a column after
- * the last to the last or to none. */
+/* Check the sums of weights for each vector. A column before the first vector is added to the first vector or to none;
+ * a column after the last is added to the last or to none. */
 CHECK(weights_of_a_run_are_collected)
 {
     enum { R = 40, LOW = 2, FROM = VL, TO = 3 * VL };

@@ -1,7 +1,8 @@
-/* checks_tiles.h -- tiles of keys as a block sees them: intervals, columns, biases by row, non-finite values.
+/* checks_tiles.h -- tiles of keys as a block of rows sees them: intervals, columns, biases by row, non-finite values.
  * SPDX-License-Identifier: Apache-2.0 */
 
-/* Check the rows of a block against every tile: windows of keys, and with `holes` also a mask of keys. */
+/* Check the rows of a block against every tile. Rows attend to windows of keys; with `holes`, there is also a mask of
+ * keys. */
 CHECK(tiles_have_the_columns_that_rows_see)
 {
     static const int64_t lefts[] = {-1, 0, 7, 200}, rights[] = {-1, 0, 30};
@@ -78,7 +79,7 @@ CHECK(tiles_have_the_columns_that_rows_see)
     }
 }
 
-/* Check three strips and a table. Bit n of `form` puts source n inside or outside the softcap. */
+/* Check three strips and a table. Bit n of `form` says whether source n is added inside or outside the softcap. */
 CHECK(biases_match_their_sources)
 {
     static const rpi_scheme plain;
@@ -96,7 +97,7 @@ CHECK(biases_match_their_sources)
         memset(s, 0, 4 * sizeof *s);
         for (int n = 0; n < 4; n++)
             s[n].inside = form >> n & 1;
-        for (int n = 0; n < 3; n++) { /* the first has one strip per head */
+        for (int n = 0; n < 3; n++) { /* the first strip differs by head */
             s[n].kind = RPI_STRIP;
             s[n].strip =
                 (rpi_strip){.entry = (void *)(uintptr_t)strip[n], .len = len, .head_step = n ? 0 : len, .low = low};
@@ -144,7 +145,7 @@ CHECK(biases_match_their_sources)
     }
 }
 
-/* Mark some values as non-finite or large, and set some to NaN. Check that each reaches exactly the rows that attend to
+/* Mark some values as non-finite or large, and set some to NaN. Check that each affects exactly the rows that attend to
  * it. */
 CHECK(non_finite_values_reach_their_rows)
 {
@@ -169,7 +170,7 @@ CHECK(non_finite_values_reach_their_rows)
         b->t.tile0 = tile0;
         b->t.end = rpi_round_up(KEYS, COLUMN_STEP);
         k->b = 1;
-        k->h = 3; /* it reads head 1 of the values, the third packed one */
+        k->h = 3; /* reads head 1 of the values, which is packed third */
         k->kv = 2;
         k->o = numbers(BLOCK_ROWS * pad_v);
         memcpy(k->o, before, (size_t)(BLOCK_ROWS * pad_v) * sizeof *before);

@@ -1,4 +1,4 @@
-/* checks_vector_ops.h -- the vector operations, and exp and tanh, which use them.
+/* checks_vector_ops.h -- the vector operations, and the functions exp and tanh that use them.
  * SPDX-License-Identifier: Apache-2.0 */
 
 CHECK(vector_operations_match_plain_loops)
@@ -37,7 +37,7 @@ CHECK(vector_operations_match_plain_loops)
     }
 }
 
-/* Check every 16-bit code, in the kernels' arithmetic, which flushes numbers below 2^-126 to zero. */
+/* Check every 16-bit code in the arithmetic of the kernels, which flushes numbers below 2^-126 to zero. */
 CHECK(halves_are_widened_exactly)
 {
 #if !RPI_F64
@@ -66,7 +66,7 @@ CHECK(halves_are_widened_exactly)
 #endif
 }
 
-/* The reduction of the argument is almost exact; the last two roundings of the polynomial and a small rest are at
+/* Reducing the argument is almost exact. The last two roundings of the polynomial and all smaller errors add up to at
  * most 3 EPS. */
 CHECK(exp_and_tanh_keep_their_bounds)
 {

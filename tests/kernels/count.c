@@ -1,10 +1,9 @@
-/* count.c -- run one problem on one thread, for tests/kernels/instructions.sh, which counts the instructions in
- * problem_run.
+/* count.c -- runs one problem on one thread. tests/kernels/instructions.sh counts the instructions in its problem_run.
  *
  *     count PROBLEM ISA [CALLS]      for example  count fwd:f32:b1h1q512k512d64:t5 avx2
  *     count                          print the compiler
  *
- * Prints the number of attended pairs of query and key in one call. Exit code 77: this machine lacks the instruction
+ * Prints how many pairs of query and key one call attends to. The exit code is 77 if this machine lacks the instruction
  * set.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/support/sample_problem.h"
@@ -47,7 +46,7 @@ int main(int argc, char **argv)
         good = problem_run(&p, plan) == RP_OK;
     if (!good)
         fprintf(stderr, "%s\n", rp_last_error());
-    p.pass = PROBLEM_FORWARD; /* two products, each a multiplication and an addition */
+    p.pass = PROBLEM_FORWARD; /* two products, each with a multiplication and an addition */
     printf("%.0f\n", problem_flops(&p) / (double)(2 * (p.desc.dim_k + (p.desc.dim_v ? p.desc.dim_v : p.desc.dim_k))));
     problem_free(&p);
     rp_plan_destroy(plan);

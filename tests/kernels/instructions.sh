@@ -1,13 +1,12 @@
 #!/bin/sh
-# instructions.sh -- find slow-downs without a quiet machine: count the instructions of one call per score (attended
+# instructions.sh -- find slow-downs without a quiet machine. Count the instructions that a call executes per score (attended
 # pair of query and key), and compare with the counts in tests/kernels/instructions.txt.
 #
 #     tests/kernels/instructions.sh               count in the preset dev; fail if a number differs by more than 5 %
 #     tests/kernels/instructions.sh --record      count and write tests/kernels/instructions.txt
 #
-# valgrind counts generic and avx2; it does not support AVX-512. perf counts avx512 and amx on machines that count
-# instructions. Instructions are not time: the count shows a loop that runs twice, a lost vector path or an extra copy,
-# but not a cache miss.
+# valgrind counts generic and avx2; it does not support AVX-512. perf counts avx512 and amx, on machines whose processor counts
+# instructions. The count reveals a loop that runs twice, a lost vector path or an extra copy, but not a cache miss.
 # Exit codes: 1: a number differs; 77: skipped, because valgrind is missing or the record is from another compiler.
 # SPDX-License-Identifier: Apache-2.0
 set -eu
@@ -39,15 +38,15 @@ if command -v perf >/dev/null && perf stat -x, -e instructions:u -o "$T/perf" tr
     perf=yes
 fi
 
-# Make the C library copy with instructions of every x86-64; its choice for this processor would
-# change the count.
+# Make the C library copy memory with instructions that every x86-64 processor has, because its choice for this processor
+# would change the count.
 clean()
 {
     without=-AVX512F,-AVX512VL,-AVX512BW,-AVX2,-AVX,-FMA,-FMA4,-BMI2,-SSSE3,-ERMS,-FSRM,-AVX_Fast_Unaligned_Load,-Fast_Unaligned_Copy
     env -i LD_BIND_NOW=1 GLIBC_TUNABLES=glibc.cpu.hwcaps=$without "$@" </dev/null >"$T/pairs" 2>"$T/err"
 }
 
-by_perf() # PROBLEM ISA CALLS: print the instructions of the whole program
+by_perf() # by_perf PROBLEM ISA CALLS: print the number of instructions of the whole program
 {
     clean "$(command -v perf)" stat -x, -e instructions:u -o "$T/perf" ./count "$@" && sed -n 's/^\([0-9]*\),.*/\1/p' "$T/perf"
 }
@@ -98,7 +97,7 @@ while read -r line; do
                 case $verdict in *OFF) off=$((off + 1)) ;; esac
             fi
             [ "$now$was" = -- ] || printf '%-48s %-8s %9s %9s %s\n' "$problem" $isa "$now" "$was" "$verdict"
-            [ "$now" != - ] || now=$was # keep the old number
+            [ "$now" != - ] || now=$was # keep the recorded number
             line="$line $(printf '%8s' "$now")"
         done ;;
     esac

@@ -1,13 +1,13 @@
-/* kernel_checks.h -- the checks of kernels.h for one instruction set and precision. The file of the instruction set
- * includes it after defining vf, VL, MR, NR, its vector operations and its kernels: see CMakeLists.txt.
+/* kernel_checks.h -- the checks of kernels.h for one instruction set and one precision. The file of the instruction set
+ * includes it after defining vf, VL, MR, NR, the vector operations and the kernels: see CMakeLists.txt.
  *
- * Sizes are around the edges of vectors and tiles. Outputs are surrounded by guard elements, and memory that a kernel
- * must not read is filled with NaN. Tolerances are error bounds: n EPS times the sum of the absolute summands, for n
- * roundings.
+ * Sizes are near the edges of vectors and tiles. Outputs are surrounded by guard elements, and memory that a kernel
+ * must not read is filled with NaN. Tolerances are error bounds: for n roundings, n EPS times the sum of the absolute
+ * summands.
  *
- * Each checks_….h has the checks of one subject; the table of all checks is at the end of this file. Not checked here,
- * only in tests of whole calls: biases by index and by definition (find_index), products with vectors, tile_summary,
- * the steps of decode.h, and in the backward pass tile_backward and the gradients of the terms.
+ * Each file checks_….h contains the checks of one subject; the table of all checks is at the end of this file. Not
+ * checked here, but only in tests of whole calls: biases by index and by definition (find_index), products with
+ * vectors, tile_summary, the steps in decode.h, and in the backward pass tile_backward and the gradients of the terms.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/kernels/kernels.h"
 
@@ -75,5 +75,5 @@ const kernel_checks KERNELS_OF(RPI_ISA) = {
 };
 #ifdef RPI_PAIRS_ISA
 extern const kernel_checks KERNELS_OF(RPI_PAIRS_ISA);
-const kernel_checks KERNELS_OF(RPI_PAIRS_ISA) = {0}; /* test_equal_bits compares whole calls with those of RPI_ISA */
+const kernel_checks KERNELS_OF(RPI_PAIRS_ISA) = {0}; /* test_equal_bits compares whole calls with RPI_ISA */
 #endif

@@ -1,5 +1,5 @@
-/* kernels.h -- compare each kernel of one instruction set and precision with plain loops in double. kernel_checks.h
- * has the checks, compiled once per instruction set and precision; test_kernels.c runs them.
+/* kernels.h -- compares each kernel of one instruction set and precision with plain loops in double. kernel_checks.h
+ * contains the checks and is compiled once per instruction set and precision; test_kernels.c runs them.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_TESTS_KERNELS_H
 #define RELPOS_TESTS_KERNELS_H
@@ -36,23 +36,23 @@
     X(tiles_multiply_transposed_rows)                                                                                  \
     X(tiles_meet_keys_in_place)
 
-/* Functions that check kernels; NULL: this instruction set has no such kernel. */
+/* Functions that check the kernels of an instruction set; NULL if it has no such kernel. */
 typedef struct kernel_checks {
 #define X(name) void (*name)(void);
     KERNEL_CHECKS(X)
 #undef X
 } kernel_checks;
 
-/* Set the names of the check. They are printed if it fails, and with the largest error. */
+/* Set the names for the next check. They are printed with its largest error, and if it fails. */
 void kernel_begin(const char *isa, const char *precision, const char *kernel);
-/* Fail unless |got - want| <= bound. Two NaN, or the same infinity twice, also pass. */
+/* Fail unless |got - want| <= bound. Two NaN pass, and so do two equal infinities. */
 void kernel_close(double got, double want, double bound, const char *what, int64_t row, int64_t column);
 /* Fail unless the bits are the same. */
 void kernel_same(const void *got, const void *want, size_t bytes, const char *what, int64_t row, int64_t column);
 void kernel_true(int yes, const char *what, int64_t row, int64_t column);
 
-/* Allocate memory, aligned to 64 bytes and filled with NaN, with a border on both sides. kernel_borders checks the
- * borders and frees all such memory. */
+/* Allocate memory with a border on both sides, aligned to 64 bytes and filled with NaN. kernel_borders checks all
+ * borders and frees the memory. */
 void *kernel_memory(size_t bytes);
 void kernel_borders(void);
 

@@ -1,4 +1,4 @@
-/* test_kernels.c -- compare each kernel of each instruction set of this machine with plain loops in double.
+/* test_kernels.c -- compares each kernel of each instruction set of this machine with plain loops in double.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/kernels/kernels.h"
 #include "tests/helpers.h"
@@ -54,7 +54,7 @@ static int n_blocks;
 
 void kernel_begin(const char *isa, const char *precision, const char *kernel)
 {
-    while (n_blocks > 0) /* blocks that a failed check has left */
+    while (n_blocks > 0) /* free blocks that a failed check left allocated */
         free(blocks[--n_blocks].map);
     now.isa = isa;
     now.precision = precision;
@@ -90,7 +90,7 @@ double kernel_normal(uint64_t n)
 {
     uint64_t state = n;
     double sum = 0;
-    for (int k = 0; k < 4; k++) /* sum of four uniform numbers */
+    for (int k = 0; k < 4; k++) /* the sum of four uniform numbers */
         sum += (double)(draw(&state) >> 11) * 0x1p-53 - 0.5;
     return sum * 1.7320508075688772;
 }
@@ -108,7 +108,7 @@ static bool run(const kernel_checks *of, size_t at)
 
 static void run_all(size_t at)
 {
-    bool any = EMULATED; /* the emulation of AMX is not run under another emulation */
+    bool any = EMULATED; /* under qemu, the emulation of AMX is not run */
 #define RPI_X(name, wide, found)                                                                                       \
     if (TRIED(#name)) {                                                                                                \
         any |= run(&kernels_##name, at);                                                                               \

@@ -1,5 +1,5 @@
 #!/bin/sh
-# checkpoints.sh -- checkpoints that are damaged, unreadable or too large for the disk: no training progress is lost
+# checkpoints.sh -- test that no training progress is lost if a checkpoint is damaged, unreadable or too large for the disk
 #
 #     tests/lab/checkpoints.sh PATH/TO/relpos        exit code 77: there is no CBLAS
 #
@@ -8,13 +8,13 @@
 . tests/shared/lab.sh
 make_stopped
 
-# a damaged checkpoint is reported, and the previous one is used
+# a damaged checkpoint is reported, and the previous checkpoint is used
 cp -r "$T/three" "$T/four"
 printf 'X' | dd of="$T/four/checkpoint.safetensors" bs=1 seek=9000 conv=notrunc 2>"$T/dd"
 run lab train "$T/small.lab" -o "$T/four" --resume
 check 'it continues' 0 "$code"
 check 'the message' 'damaged: its checksum' "$(grep -oE 'damaged: its checksum' "$T/err")"
-check 'the damaged one is kept and does not replace a good one' 1 "$(grep -c 'kept as damaged.safetensors' "$T/err")"
+check 'the damaged one is kept and does not replace a good one' 1 "$(grep -c 'the damaged file is now damaged.safetensors' "$T/err")"
 ok lab eval "$T/four/previous.safetensors"
 refused 1 'damaged: its checksum' lab eval "$T/four/damaged.safetensors"
 same 'the same bytes' "$T/run/checkpoint.safetensors" "$T/four/checkpoint.safetensors"
@@ -23,7 +23,7 @@ head -c 700 "$T/three/checkpoint.safetensors" >"$T/five/checkpoint.safetensors"
 cp "$T/five/checkpoint.safetensors" "$T/five/previous.safetensors"
 refused 1 'checkpoint.safetensors' lab train "$T/small.lab" -o "$T/five" --resume
 
-# a checkpoint that cannot be read may be intact: older weights must not be used instead
+# an unreadable checkpoint may be intact, so older weights must not replace it
 for kind in loop folder memory; do
     cp -r "$T/three" "$T/$kind" && rm "$T/$kind/checkpoint.safetensors"
     case $kind in
@@ -35,18 +35,18 @@ for kind in loop folder memory; do
         refused 1 "$kind/checkpoint.safetensors: $why" lab $word "$T/$kind"
     done
     refused 1 "$kind/checkpoint.safetensors: $why" lab train "$T/small.lab" -o "$T/$kind" --resume
-    refused 1 'it has a run already' lab train "$T/small.lab" -o "$T/$kind"
+    refused 1 'it already has a run' lab train "$T/small.lab" -o "$T/$kind"
     same 'the same bytes' "$T/three/previous.safetensors" "$T/$kind/previous.safetensors"
 done
 cp -r "$T/three" "$T/absent" && rm "$T/absent/checkpoint.safetensors"
 run lab eval "$T/absent" # a missing checkpoint is replaced by the previous one
-check 'the previous one is used' '0 1' "$code $(grep -c 'cannot be opened: No such file.*the one before it is used' "$T/err")"
+check 'the previous one is used' '0 1' "$code $(grep -c 'cannot be opened: No such file.*using the previous checkpoint' "$T/err")"
 cp -r "$T/three" "$T/log" 
 ln -sf log.jsonl "$T/log/log.jsonl"
 refused 1 'log.jsonl: it is a symbolic link, but the log must be a regular file' lab train "$T/small.lab" -o "$T/log" --resume
 
-# the log is a file of the run: a link's target is not overwritten, and a pipe does not make it wait for a
-# reader
+# The log must be a regular file of the run: if it is a link, the target is not overwritten; if it is a pipe, the run does
+# not wait for a reader.
 printf 'mine\n' >"$T/mine.txt"
 for kind in link dangling pipe name; do
     mkdir "$T/$kind.run"
@@ -59,7 +59,7 @@ for kind in link dangling pipe name; do
     if [ -n "$why" ]; then
         refused 1 "log.jsonl: it is $why, but the log must be a regular file \\(remove it" lab train "$T/small.lab" -o "$T/$kind.run" --until 1
     else
-        ok lab train "$T/small.lab" -o "$T/$kind.run" --until 1 # a hard link: the run writes a new file under its name
+        ok lab train "$T/small.lab" -o "$T/$kind.run" --until 1 # with a hard link, the run writes a new file under the name
     fi
 done
 check 'targets of links' "mine no" "$(cat "$T/mine.txt") $([ -e "$T/none.txt" ] && echo yes || echo no)"
@@ -70,7 +70,7 @@ cp "$T/elsewhere.jsonl" "$T/elsewhere.before"
 refused 1 'log.jsonl: it is a symbolic link' lab train "$T/small.lab" -o "$T/linked" --resume
 same 'the log elsewhere' "$T/elsewhere.before" "$T/elsewhere.jsonl"
 
-# a full disk, simulated by a limit on file sizes: the existing files stay
+# A limit on file sizes simulates a full disk. The existing files stay.
 ok lab train "$T/small.lab" -o "$T/six" --until 8 --set checkpoint_every=0
 cp "$T/six/checkpoint.safetensors" "$T/six.before"
 command='relpos lab train, with files of 8 KiB at most'

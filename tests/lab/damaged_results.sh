@@ -1,5 +1,5 @@
 #!/bin/sh
-# damaged_results.sh -- relpos lab report with damaged results
+# damaged_results.sh -- test relpos lab report with damaged results
 #
 #     tests/lab/damaged_results.sh PATH/TO/relpos        exit code 77: there is no CBLAS
 #
@@ -8,8 +8,8 @@
 . tests/shared/lab.sh
 make_results
 
-# damaged PATTERN NAME SED-EXPRESSION FROM: change the second line of a file of results by the sed
-# expression
+# damaged PATTERN NAME SED-EXPRESSION FROM: change the second line of the results FROM with sed, and check the
+# error
 damaged()
 {
     mkdir -p "$T/damaged"

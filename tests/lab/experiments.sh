@@ -1,5 +1,5 @@
 #!/bin/sh
-# experiments.sh -- the experiments included with the source, and lab/all.sh
+# experiments.sh -- test the experiments included with the source, and lab/all.sh
 #
 #     tests/lab/experiments.sh PATH/TO/relpos        exit code 77: there is no CBLAS
 #
@@ -19,7 +19,7 @@ for file in lab/*.lab; do
     fi
 done
 
-# all experiments: a missing dependency of the page is reported before any training
+# lab/all.sh reports a missing dependency of the page before it trains
 mkdir "$T/bin"
 printf '#!/bin/sh\nexit 1\n' >"$T/bin/python3"
 chmod +x "$T/bin/python3"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# explain.sh -- relpos explain --model: the model included with relpos, and terms other than biases
+# explain.sh -- test relpos explain --model with the model included with relpos, and with terms that are not biases
 #
 #     tests/lab/explain.sh PATH/TO/relpos        exit code 77: there is no CBLAS
 #
@@ -43,7 +43,7 @@ check 'the words up to the query' '8 0 3' "$(wc -l <"$T/words") $(head -n 1 "$T/
 for name in weights weights_plain bias scaled; do
     array $name "$T/head.json" >"$T/$name.json"
 done
-# the variables are awk's
+# awk expands the variables, not the shell
 check 'weights of words, sums and products' 'ok' "$(awk -v n="$n" '
     function off(a, b) {return a > b ? a - b : b - a}
     BEGIN {words = 0}
@@ -73,8 +73,7 @@ check 'weights of words, sums and products' 'ok' "$(awk -v n="$n" '
     }' SPREAD="$T/spread" "$T/words" "$T/weights" "$T/weights.json" "$T/weights_plain.json" "$T/bias.json" "$T/scaled.json")"
 check 'spread' "$(cat "$T/spread")" "$(grep -oE '"spread": [^}]*' "$T/head.json" | sed 's/[^0-9. ]//g' | awk '{printf "%.9f %.9f", $1, $2}')"
 
-# The table of the heads: the mean distance comes from the weights of attend, and one head's part of
-# position must match.
+# The table of the heads: check the mean distance with the weights from attend, and check the position part of one head.
 explain --model $model --text "$text" --word 7 --json
 check 'all heads' 16 "$(grep -oE '"layer"' "$T/out" | wc -l)"
 grep -oE '"layer": 1, "head": 2, [^}]*' "$T/out" | sed 's/"[a-z_]*": //g; s/,//g' >"$T/row"
@@ -103,7 +102,7 @@ check 'part of position and distance, as in inspect' '16 0' "$(grep -oE '"share"
     sed 's/"[a-z]*"://g; s/,/ /' | paste -d ' ' "$T/heads" - |
     awk '{if (($1 - $4) ^ 2 > 1e-18 || ($2 - $3) ^ 2 > 1e-18) wrong++} END {print NR, wrong + 0}')"
 
-# as text; with spaces around words; as a picture
+# the output as text, with spaces around words, and as a picture
 explain --model $model --text "$text"
 check 'a table of 16 heads in 80 columns' '16 0' "$(grep -cE '^ +[0-3] +[0-3] .* %' "$T/out") $(grep -cE '.{81}' "$T/out")"
 explain --model $model --text "$text" --head 2 --layer 1 --word 7
@@ -134,7 +133,7 @@ for position in relkey,left=4,right=0+relval,left=4,right=0 xl none sink+alibi; 
     explain --model "$T/at.$position" --text 'We are met'
 done
 
-# layers without terms among others: position has no part in such a layer, but has one in the next
+# A model in which some layers have no terms: a layer without terms has no position part, but the next layer has one.
 ok lab train "$T/small.lab" -o "$T/nope" --set position=alibi --set layers=3 --set nope_every=2 --set steps=3
 explain --model "$T/nope" --text 'We are met'
 check 'no part of position in layer 1 alone' '0 1 2' "$(awk '$2 == 0 && $5 == "%" {printf "%s%s", ($4 == 0) == ($1 == 1) ? "" : "wrong ", $1; if ($1 < 2) printf " "}' "$T/out")"
@@ -144,14 +143,14 @@ check 'no term' 1 "$(grep -c 'with no term' "$T/out")"
 # errors
 explain_refused 2 'model needs a text .give --text' --model $model
 explain_refused 2 'model needs a text .give --text' --model $model --text ''
-explain_refused 2 '^relpos: --text: has 1025 bytes .give at most 1024' --model $model --text "$(printf '%1025d' 1)"
+explain_refused 2 '^relpos: --text: it has 1025 bytes .give at most 1024' --model $model --text "$(printf '%1025d' 1)"
 explain_refused 2 '^relpos: --word: 2 is out of range .0 to 1' --model $model --text 'one two' --word 2
 explain_refused 2 '^relpos: --layer: 4 is out of range .0 to 3' --model $model --text 'one two' --layer 4
 explain_refused 2 '^relpos: --head: 4 is out of range .0 to 3' --model $model --text 'one two' --head 4
 explain_refused 2 '^relpos: --word: "x"' --model $model --text 'one two' --word x
 explain_refused 1 'nothing.safetensors: .*cannot be opened' --model "$T/nothing.safetensors" --text 'one two'
 explain_refused 1 'it is not a model of relpos lab: its metadata has no relpos.lab .relpos lab train' --model "$T/x.safetensors" --text 'one two'
-explain_refused 1 'learned positions end at 16, but the length is 17 .*shorter text' --model "$T/learned" --text '12345678 12345678'
+explain_refused 1 'there are 16 learned positions, but the length is 17 .*shorter text' --model "$T/learned" --text '12345678 12345678'
 explain_refused 2 'a model defines the terms' --model $model --text 'one two' --bias alibi
 explain_refused 2 'a model defines the terms' --model $model --text 'one two' --no-bias
 explain_refused 2 'a model defines the terms' --model $model --text 'one two' --causal

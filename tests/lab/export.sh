@@ -1,5 +1,5 @@
 #!/bin/sh
-# export.sh -- relpos lab export: a layer for relpos attend, and a model, also with 16-bit weights
+# export.sh -- test relpos lab export of a layer for relpos attend, and of a model, also with 16-bit weights
 #
 #     tests/lab/export.sh PATH/TO/relpos        exit code 77: there is no CBLAS
 #
@@ -9,7 +9,7 @@
 prepare lab sample "$T/run" --prompt 'We are' --bytes 50
 cp "$T/out" "$T/sample"
 
-# relpos attend gives the bits of the exported layer's out; out is the last array in both files
+# relpos attend computes the same bits as the array `out` in the exported layer; `out` is the last array in both files
 ok lab export "$T/run" --prompt 'We are met' -o "$T/x.safetensors"
 options=$(sed "s|OUT|$T/y.safetensors|; s|^relpos ||" "$T/out")
 grep -q "\"options\":\"${options#*/y.safetensors }\"" "$T/x.safetensors" || untold=1
@@ -19,11 +19,11 @@ command="relpos $options"
 "$program" $options >"$T/out" 2>"$T/err"
 check 'the printed command' '0 ' "$? $(cat "$T/err")"
 for file in x y; do
-    tail -c 640 "$T/$file.safetensors" >"$T/$file.tail" # 10 tokens of 2 heads of 8 channels in f32
+    tail -c 640 "$T/$file.safetensors" >"$T/$file.tail" # 640 bytes: 10 tokens, 2 heads, 8 channels, f32
 done
 same 'the same bytes' "$T/x.tail" "$T/y.tail"
 
-# gates, queries scaled by log(n), drawn positions, and fire's learned c and L, as in the layer
+# the exported layer includes gates, queries scaled by log(n), drawn positions, and the learned c and L of fire
 for set in 'position=forget log_scale=learned' 'position=rope+alibi random_positions=64' 'position=fire,c=0.1,L=8 fire_scales=learned'; do
     ok lab train "$T/small.lab" -o "$T/run.${set#* }" --set "${set% *}" --set "${set#* }" --set steps=3
     ok lab export "$T/run.${set#* }" --prompt 'We are met' -o "$T/x.safetensors"
@@ -63,7 +63,7 @@ for type in f16 bf16; do
 done
 refused 2 'layer: --model writes all layers' lab export "$T/run" --model --layer 0 -o "$T/x.safetensors"
 refused 2 'dtype: the arrays of a layer are f32' lab export "$T/run" --prompt 'We are met' --dtype f16 -o "$T/x.npz"
-refused 2 'dtype: f64 is not supported, the weights are f32 .use f32, f16 or bf16' lab export "$T/run" --model --dtype f64 -o "$T/x.safetensors"
+refused 2 'dtype: f64 is not supported, because the weights are f32 .use f32, f16 or bf16' lab export "$T/run" --model --dtype f64 -o "$T/x.safetensors"
 refused 2 'dtype: "f8" is not a type' lab export "$T/run" --model --dtype f8 -o "$T/x.safetensors"
 
 finish

@@ -1,6 +1,7 @@
-/* fake_blas.c -- a fake OpenBLAS with the functions that the laboratory calls before its first product. When loaded,
- * it chooses the core in OPENBLAS_CORETYPE, or FAKE_CORE if the former is unset or FAKE_DEAF is set. If FAKE_KNOWS
- * is set and another core is requested, it chooses Prescott. Compiled with PLAIN, it is a CBLAS other than OpenBLAS.
+/* fake_blas.c -- a fake OpenBLAS that has the functions which the laboratory calls before its first product. When
+ * loaded, it chooses the core named in OPENBLAS_CORETYPE; if that is unset or FAKE_DEAF is set, it chooses FAKE_CORE.
+ * If FAKE_KNOWS is set and another core is requested, it chooses Prescott. Compiled with PLAIN, it is a CBLAS that is
+ * not OpenBLAS.
  * SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 #!/bin/sh
-# generated.sh -- generated lines: a model that learns a task, its measurements by eval and sweeps, and their page
+# generated.sh -- test generated tasks: a model that learns a task, its measurements by eval and in sweeps, and their page
 #
 #     tests/lab/generated.sh PATH/TO/relpos        exit code 77: there is no CBLAS
 #
@@ -32,7 +32,7 @@ check 'sizes' 2 "$(grep -cE '^size +[12] +right +[0-9.]+ % of (150|100) lines ' 
 check 'beyond the learned positions' 1 "$(grep -cE '^length +5 +beyond the last position' "$T/out")"
 ok lab eval "$T/copy" --json --bytes 600
 check 'the trained size' 2 "$(number length "$T/out")"
-# the exact answers that eval counts are those that greedy sampling writes
+# eval counts as exact the answers that greedy sampling generates
 exact=$(number exact "$T/out")
 check 'it has learned' 1 "$((exact > 50))"
 for line in ab zq mm; do
@@ -49,7 +49,7 @@ sed 's/"exact":0/"exact":15/g; 1s/"exact":15/"exact":30/' "$T/results.jsonl" >"$
 ok lab report "$T/some.jsonl"
 check 'means and their range' 1 "$(grep -cF '(30 to 60)' "$T/out")"
 
-refused 2 'length: 6, but lines of generate_size 3 have 8 tokens' lab train "$T/copy.lab" -o "$T/x" --set generate_size=3
+refused 2 'length = 6: lines of generate_size 3 have 8 tokens' lab train "$T/copy.lab" -o "$T/x" --set generate_size=3
 refused 2 'generate: only decoders of bytes' lab train "$T/copy.lab" -o "$T/x" --set task=classifier --set bos=0
 refused 1 'lengths: size 1000 is too large .at most' lab sweep "$T/copy.lab" -o "$T/x" --set generate=recall --set length=20 --set 'eval_lengths=2 1000'
 ok lab eval "$T/copy" --lengths 2 --bytes 1

@@ -7,8 +7,8 @@
 . "$(dirname "$0")/../shared/checks.sh"
 . tests/shared/lab.sh
 
-# The weights of each query sum to one. ALiBi adds its slope times the distance, the same for all pairs at a distance,
-# and a model without positions adds nothing. The mean weights match those of attend.
+# The weights of each query sum to one. ALiBi subtracts its slope times the distance from every score, and a model without
+# positions adds nothing. The mean weights match those of attend.
 numbers() # numbers FILE HEAD KEY: print a list of the first layer, one number per line
 {
     sed 's/.*"layers":\[\[//' "$1" | tr '{' '\n' | sed -n "$(($2 + 2))p" | sed "s/.*\"$3\":\[\([^]]*\).*/\1/" | tr ',' '\n'
@@ -44,7 +44,7 @@ theirs = profile[63:126][31::-1]
 print(int(len(mine) == 32 and max(abs(x - y) for x, y in zip(mine, theirs)) < 32 * 2**-24))
 END
 )"
-refused 1 'text: 32 bytes, but the length is 33' lab inspect "$T/run" --text "$T/some.txt" --length 33
+refused 1 'text: it has 32 bytes, but the length is 33' lab inspect "$T/run" --text "$T/some.txt" --length 33
 refused 2 'no run' lab inspect
 
 finish

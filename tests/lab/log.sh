@@ -30,6 +30,6 @@ check 'empty cells' '4,2.5,100,50,|8,2,200,1e+02,1.25|' "$(tail -n 2 "$T/out" | 
 echo '{"a":1}' >"$T/no.jsonl"
 refused 1 'no line has a step' lab log "$T/no.jsonl"
 refused 1 'nothing: ' lab log "$T/nothing"
-refused 2 'no run is named' lab log
+refused 2 'no run was given' lab log
 
 finish

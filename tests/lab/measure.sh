@@ -1,5 +1,5 @@
 #!/bin/sh
-# measure.sh -- relpos lab eval: the same bytes with more or less context, pieces of the text, and the n-gram baseline
+# measure.sh -- test relpos lab eval: the same bytes with more or less context, pieces of the text, and the n-gram baseline
 #
 #     tests/lab/measure.sh PATH/TO/relpos        exit code 77: there is no CBLAS
 #
@@ -13,17 +13,17 @@ pieces() # print the losses of the pieces at the first length, one per line
     sed 's/.*"pieces":\[\([^]]*\)\].*/\1/' "$T/out" | tr ',' '\n'
 }
 
-# three pieces of 96 bytes have the losses of the same bytes cut out of the file: the first at the start,
-# the last at the end
+# Three pieces of 96 bytes, the first at the start of the file and the last at its end, have the same losses as these bytes
+# in separate files.
 ok lab eval "$T/run" --text "$T/text.txt" --bytes 288 --pieces 3 --lengths 32 --json
 check 'tokens' 288 "$(number tokens "$T/out")"
 pieces >"$T/pieces"
 check 'pieces' 3 "$(wc -l <"$T/pieces")"
 n=1
-for at in 0 1451 2903; do # the last piece can start at 3000 - 1 - 96
+for at in 0 1451 2903; do # 2903 = 3000 - 1 - 96 is the last possible start
     dd if="$T/text.txt" of="$T/cut.txt" bs=1 skip=$at count=97 2>"$T/err"
     ok lab eval "$T/run" --text "$T/cut.txt" --bytes 96 --lengths 32 --json
-    check "the piece at $at" 1 "$(near "$(number loss "$T/out")" "$(sed -n ${n}p "$T/pieces")" 1e-7)" # f32 sums of another batch
+    check "the piece at $at" 1 "$(near "$(number loss "$T/out")" "$(sed -n ${n}p "$T/pieces")" 1e-7)" # another batch rounds f32 sums differently
     n=$((n + 1))
 done
 ok lab eval "$T/run" --text "$T/text.txt" --bytes 288 --pieces 3 --lengths 32 --stride 32 --json
@@ -51,7 +51,7 @@ check 'with 25 to 32 bytes of context' 1 "$(near "$long" "$(last 0 32)" 1e-6)" #
 check 'with 9 to 16' 1 "$(near "$short" "$(last 16 16)" 1e-6)"
 check 'a different loss' 0 "$(near "$long" "$short" 1e-4)"
 
-# in a sweep and in the log of a training run; in a model with a bos token
+# pieces in a sweep, in the log of a training run, and with a model that has a bos token
 ok lab sweep "$T/small.lab" -o "$T/pieces.jsonl" --set steps=2 --set eval_pieces=4 --set eval_stride=4 --set 'eval_lengths=16 32' --set eval_bytes=160
 check 'the results have the pieces' '4 4' "$(grep -oE '"pieces":\[[^]]*\]' "$T/pieces.jsonl" | tr -cd ',\n' | awk '{printf "%s%d", (NR > 1 ? " " : ""), length($0) + 1}')"
 ok lab train "$T/small.lab" -o "$T/first" --set eval_pieces=2 --set bos=1 --set vocab=257
@@ -64,7 +64,7 @@ check 'three orders' 3 "$(grep -o '"order"' "$T/out" | wc -l)"
 ok lab eval "$T/run" --bytes 200 --ngrams 2
 check 'as text' 2 "$(grep -cE '^[12]-gram +perplexity +[0-9.]+ +[0-9.]+ bits/byte$' "$T/out")"
 
-refused 1 'eval_stride: 17 is above the shortest length, 16' lab eval "$T/run" --stride 17 --bytes 200
+refused 1 'eval_stride = 17: it is above the shortest length, 16' lab eval "$T/run" --stride 17 --bytes 200
 refused 1 'too few for 5 pieces of 48' lab eval "$T/run" --pieces 5 --bytes 290 --stride 16 --lengths 96
 refused 1 'and several pieces, but the longest length is 16' lab eval "$T/run" --pieces 20 --bytes 200
 make_classes

@@ -1,5 +1,5 @@
 #!/bin/sh
-# pieces.sh -- training on word pieces
+# pieces.sh -- test training on word pieces
 #
 #     tests/lab/pieces.sh PATH/TO/relpos        exit code 77: there is no CBLAS
 #
@@ -7,7 +7,7 @@
 . "$(dirname "$0")/../shared/checks.sh"
 . tests/shared/lab.sh
 
-# model NAME OPTION...: train 400 pieces that do not change the text, unless the options do
+# model NAME OPTION...: train a tokenizer with 400 pieces. It does not normalize the text, unless the options say so
 model()
 {
     name=$1
@@ -21,7 +21,7 @@ if command -v spm_train >/dev/null; then
     head -c 100000 lab/data/vim.txt >"$T/vim.txt"
     model pieces
     sed "s|^text = .*|text = $T/vim.txt|; s/^steps = .*/steps = 5/" "$T/small.lab" >"$T/pieces.lab"
-    printf '%s\n' "tokenizer = $T/pieces.model" 'vocab = 4096' >>"$T/pieces.lab" # most of these ids have no piece
+    printf '%s\n' "tokenizer = $T/pieces.model" 'vocab = 4096' >>"$T/pieces.lab" # vocab is larger than the number of pieces
     ok lab train "$T/pieces.lab" -o "$T/p1" --threads 1
     ok lab train "$T/pieces.lab" -o "$T/p2" --threads 2 --until 3
     ok lab train "$T/pieces.lab" -o "$T/p2" --resume
@@ -36,7 +36,7 @@ if command -v spm_train >/dev/null; then
     ok lab sample "$T/p1" --bytes 300
     size=$(tr -d '\277\275' <"$T/out" | wc -c) # count U+FFFD as one byte
     check 'the number counts bytes, not word pieces' 1 "$((size > 295 && size < 325))"
-    ok lab eval "$T/p1" --text "$T/odd.txt" --lengths 1 --json # every piece except the first, a line feed, which is not predicted
+    ok lab eval "$T/p1" --text "$T/odd.txt" --lengths 1 --json # measures every piece except the first, a line feed
     check 'predicted bytes' "$(($(wc -c <"$T/odd.txt") - 1))" "$(sed 's/.*"bytes":\([0-9]*\).*/\1/' "$T/out")"
     check 'bits per byte' 1 "$(sed 's/.*"loss":\([0-9.]*\).*"bits_per_byte":\([0-9.]*\),"tokens":\([0-9]*\),"bytes":\([0-9]*\).*/\1 \2 \3 \4/' \
         "$T/out" | awk '{d = $1 * $3 / $4 / log(2) / $2 - 1; print (d * d < 1e-24)}')"
@@ -53,13 +53,13 @@ if command -v spm_train >/dev/null; then
     refused 1 'damaged: its checksum' lab sample "$T/lie.safetensors"
     refused 1 'tokenizer: .*pieces.model: cannot be read' lab train "$T/pieces.lab" -o "$T/p0"
     mv "$T/elsewhere.model" "$T/pieces.model"
-    refused 1 'vocab: 399, but .* has 400 word pieces \(set vocab = 400 or more\)' lab train "$T/pieces.lab" -o "$T/p0" --set vocab=399
+    refused 1 'vocab = 399: .* has 400 word pieces \(set vocab = 400 or more\)' lab train "$T/pieces.lab" -o "$T/p0" --set vocab=399
     model prefix --add_dummy_prefix=true
     refused 1 'vim.txt: line 1: the text of the word pieces differs from the file' lab train "$T/pieces.lab" -o "$T/p0" --set "tokenizer=$T/prefix.model"
     model chars --byte_fallback=false
     refused 1 'none of its 400 word pieces is a line feed' lab train "$T/pieces.lab" -o "$T/p0" --set "tokenizer=$T/chars.model"
     model bpe --model_type=bpe
-    refused 1 'tokenizer: .*/bpe.model: its model type is 2, BPE: must be 1, Unigram .*spm_train --model_type=unigram' \
+    refused 1 'tokenizer: .*/bpe.model: its model type is 2, BPE; it must be 1, Unigram .*spm_train --model_type=unigram' \
         lab train "$T/pieces.lab" -o "$T/p0" --set "tokenizer=$T/bpe.model"
     refused 1 'tokenizer: README.md: .* is damaged: it is not a SentencePiece model' \
         lab train "$T/pieces.lab" -o "$T/p0" --set tokenizer=README.md

@@ -1,5 +1,5 @@
 #!/bin/sh
-# previous.sh -- the head that attends to the previous token: a sweep's results compared with relpos lab inspect, and the table
+# previous.sh -- test eval_previous: compare the results of a sweep with relpos lab inspect, and check the table
 #
 #     tests/lab/previous.sh PATH/TO/relpos        exit code 77: there is no CBLAS
 #
@@ -11,7 +11,7 @@ head -c 17 lab/data/vim.txt >"$T/held.txt" # one window and a byte: all four win
 ok lab sweep "$T/small.lab" -o "$T/results.jsonl" --keep "$T/models" --set eval_previous=8 --set "valid=$T/held.txt" --set 'vary.position=rope | alibi' --set seeds=2
 check 'three measurements per run' 4 "$(grep -c '"previous":\[{"step":8,.*{"step":16,.*{"step":24,"weight":[0-9.e-]*,"layer":0,"head":[01]}\]' "$T/results.jsonl")"
 ok lab inspect "$T/models/rope-1.safetensors" --text "$T/held.txt" --bytes 16 --json
-# for each head, "weight":[at distance 0, at distance 1, ...
+# each head has "weight":[weight at distance 0, weight at distance 1, ...
 most=$(grep -oE '"weight":\[[0-9.e+-]*,[0-9.e+-]*' "$T/out" | sed 's/.*,//' | sort -g | tail -n 1)
 ours=$(sed -n 1p "$T/results.jsonl" | sed 's/.*"step":24,"weight":\([0-9.e+-]*\).*/\1/')
 check 'the weight in inspect' 1 "$(near "$ours" "$most" 1e-6)"

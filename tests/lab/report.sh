@@ -1,5 +1,5 @@
 #!/bin/sh
-# report.sh -- relpos lab report
+# report.sh -- test relpos lab report
 #
 #     tests/lab/report.sh PATH/TO/relpos        exit code 77: there is no CBLAS
 #
@@ -15,8 +15,8 @@ sed 's/"length":16/"length":128/; s/{"from":0,"to":16,/{"from":0,"to":64,"perple
     >"$T/long.jsonl"
 ok lab report "$T/long.jsonl"
 check 'no text about a missing picture' 0 "$(grep -c '^By position' "$T/out")"
-# with 2 and 4 in one start and 6 and 4 in the other the means rise from 3 to 5; the mean of the two
-# rises is not shown
+# The means rise from 3 (2 and 4) to 5 (6 and 4), by 66.7 %. The report shows this rise, not the mean of the rises of the
+# two starts.
 sed 's/"length":16,\(.*\)"perplexity":[0-9.]*,"bits\(.*\)"perplexity":[0-9.]*,"bits/"length":16,\1"perplexity":2,"bits\2"perplexity":6,"bits/' "$T/results.jsonl" |
     awk '/"seed":2/ {gsub(/"perplexity":[26],/, "\"perplexity\":4,")} {print}' >"$T/rise.jsonl"
 ok lab report "$T/rise.jsonl"
@@ -25,7 +25,7 @@ refused 1 'nothing.jsonl: cannot be read' lab report "$T/nothing.jsonl"
 refused 1 'small.lab:1: not a result' lab report "$T/small.lab"
 refused 1 'x.pdf: neither .html nor .md' lab report "$T/results.jsonl" -o "$T/x.pdf"
 
-# positions trained at one learning rate are not ranked, and the page begins with a note about this
+# Schemes trained at a single learning rate are not ranked, and the page begins with a note about this.
 mkdir "$T/rates"
 sed 's/\\nposition = [^\\]*/\\nposition = alibi/' "$T/results.jsonl" | cat "$T/results.jsonl" - >"$T/rates/length.jsonl"
 sed 's/\\nlr = [^\\]*/\\nlr = 0.5/' "$T/rates/length.jsonl" >"$T/rates/rate.jsonl"
@@ -42,7 +42,7 @@ check 'a rate for each' 1 "$(sed 1q "$T/out" | grep -c '^> Preliminary: one lear
 ok lab report "$T/results.jsonl"
 check 'one position' 0 "$(grep -c Preliminary "$T/out")"
 
-# published numbers are shown with the measured ones only at the same multiples of the trained length
+# published numbers appear beside measured ones only at the same multiples of the trained length
 mkdir "$T/print"
 awk '/"seed":1/ {a = 5; b = 6} /"seed":2/ {a = 4; b = 4.4}
     {sub(/"perplexity":[0-9.]*/, "\"perplexity\":" a); sub(/"length":32,"loss":[0-9.]*,"perplexity":[0-9.]*/, "\"length\":32,\"loss\":1,\"perplexity\":" b); print}' \
@@ -55,7 +55,7 @@ mv "$T/print/three.jsonl" "$T/print/length.jsonl"
 ok lab report "$T/print/length.jsonl"
 check 'nothing is printed for three times' 0 "$(grep -c 'Beside published numbers' "$T/out")"
 
-# T5 tables by max_distance over the trained length: twice the perplexity in one start, the same in the other
+# T5 tables by max_distance / trained length; perplexity doubles in one start, and stays the same in the other
 mkdir "$T/ratio"
 awk '/"seed":1/ {b = 10} /"seed":2/ {b = 5} {sub(/"perplexity":[0-9.]*/, "\"perplexity\":5"); sub(/"length":32,"loss":[0-9.]*,"perplexity":[0-9.]*/, "\"length\":32,\"loss\":1,\"perplexity\":" b); print}' \
     "$T/results.jsonl" | grep 'layers = own' >"$T/ratio/distance.jsonl"
@@ -72,7 +72,7 @@ mv "$T/print/other.jsonl" "$T/print/terms.jsonl"
 ok lab report "$T/print/terms.jsonl"
 check 'another shape gives another number' 1 "$(grep -cF '| 768 | 384 |' "$T/out")"
 
-# the attention layers by themselves
+# the times of attention alone
 forward()
 {
     printf '{"forward":"%s","batch":32,"length":512,"heads":12,"width":64,"ms":%s,"ratio":[%s],"machine":{"threads":1,"version":"0","isa":"x","blas":"y"}}\n' "$@"
@@ -88,8 +88,8 @@ check 'a link to the other terms' 1 "$(grep -c 'docs/costs.md has the others' "$
 forward rope 106 1.05,0 >>"$T/print/forward.jsonl"
 refused 1 'forward.jsonl:4: not a result of lab/forward.py: ratio is' lab report "$T/print/forward.jsonl"
 
-# by pieces of the text: intervals, ties, and the n-gram baseline
-piece() # POSITION RATE MULTIPLIER SEED LOSS NOISE...: print a result whose pieces have the losses LOSS + 0, 0.2, 0.4, ... + NOISE
+# results by pieces of the text: confidence intervals, ties, and the n-gram baseline
+piece() # piece POSITION RATE MULTIPLIER SEED LOSS NOISE...: print a result whose pieces have the losses LOSS + 0, 0.2, 0.4, ... + NOISE
 {
     awk -v position="$1" -v rate="$2" -v times="$3" -v seed="$4" -v loss="$5" -v noise="$6" 'BEGIN {
         n = split(noise, e, " ")
@@ -107,11 +107,11 @@ mkdir "$T/order"
 for seed in 1 2; do
     piece learned 0.002 1 $seed 1.7 "$even"
     piece learned 0.004 1 $seed 1.9 "$even"
-    piece sinusoidal 0.002 1 $seed 1.7001 '0.002 -0.002 0.003 -0.003'   # equal to learned, except for noise
+    piece sinusoidal 0.002 1 $seed 1.7001 '0.002 -0.002 0.003 -0.003'   # equal to learned except for noise
     piece rope 0.002 1 $seed 1.65 '0.001 -0.001 0.001 -0.001'
     piece none 0.002 1 $seed 1.8 '0.001 -0.001 0.001 -0.002'
     piece t5 0.002 1 $seed 1.9 "$even"
-    piece t5 0.002 5 $seed "1.7$((3 - seed))" "$even"                     # 1.72, then 1.71: worse and better than alibi
+    piece t5 0.002 5 $seed "1.7$((3 - seed))" "$even"                     # 1.72 in one start, worse than alibi; 1.71 in the other, better
     piece alibi 0.002 1 $seed 1.714 "$even"
 done >"$T/order/all.jsonl"
 cp "$T/order/all.jsonl" "$T/order/ranking.jsonl"
@@ -124,7 +124,7 @@ check 'the last' '6' "$(sed -n 's/^| none, 0.002 | \([^|]*\) |.*/\1/p' "$T/out")
 check 'the best rates are marked' '1 1' "$(grep -cF '| learned | 7.389 * |  | 9.025 |' "$T/out") $(grep -cE '^\| t5 \| 9.025 \| 7.5[0-9]* \(.*\) \* \|  \|$' "$T/out")"
 check 'counts of bytes' 1 "$(grep -cF '| counts of 3 bytes | 13.333 | 13.333 |' "$T/out")"
 check 'above the best, in pairs' 1 "$(grep -cE '^\| learned, 0.002 .* \+5\.1 % \(\+4\.9 to \+5\.3\) \|$' "$T/out")"
-ok lab report "$T/order/all.jsonl" # any sweep gets the same table
+ok lab report "$T/order/all.jsonl" # a sweep with any name gets the same table
 check 'ties' 1 "$(grep -cF '| lr = 0.002, lr_terms = 1, sinusoidal | 2 to 3 |' "$T/out")"
 # cases in which the schemes are not ordered
 no_order() # PATTERN
@@ -156,7 +156,7 @@ command='quantiles of lab/report/intervals.py'
 check 'Student' '12.706 3.182 2.040 1.960' "$(python3 -B -c 'import sys; sys.path.insert(0, "lab/report"); import intervals
 print(*(f"{intervals.quantile(n):.3f}" for n in (1, 3, 31, 100000)))')"
 
-# starts of one experiment are averaged, and an experiment's starts are not mixed with another's
+# the starts of an experiment are averaged, separately from those of other experiments
 ok lab report "$T/results.jsonl"
 cp "$T/out" "$T/table"
 cat "$T/results.jsonl" "$T/results.jsonl" >"$T/mixed.jsonl"
@@ -180,7 +180,7 @@ cp "$T/results.jsonl" "$T/overhead.jsonl"
 refused 1 'overhead.jsonl:1: no result without positions at length 16' lab report "$T/overhead.jsonl"
 sed 's/position = [^\]*/position = none/; s/"vary":{[^}]*}/"vary":{"position":"none"}/' "$T/results.jsonl" | grep 'layers = own' >"$T/overhead.jsonl"
 mkdir "$T/cells"
-ok lab report "$T/overhead.jsonl" # the length comes from the experiment
+ok lab report "$T/overhead.jsonl" # the report reads the length from the experiment
 check 'the cost of nothing' 1 "$(grep -cE '^\| none \| [0-9.]+ ms \|' "$T/out")"
 check 'its starts' 1 "$(grep -c 'There are 2 starts of each\. Without' "$T/out")"
 (
@@ -191,7 +191,7 @@ check 'its starts' 1 "$(grep -c 'There are 2 starts of each\. Without' "$T/out")
 ok lab report "$T/cells/overhead.jsonl"
 check 'starts of cells that differ' '1 1 1' "$(grep -c 'There are 2 starts at 16, 1 start at 32 except where' "$T/out") $(grep -c 'ms, measured once, at 32' "$T/out") $(
     grep -cE '^\| alibi \| [-+0-9.]+ %, 1 start \|  \|' "$T/out")"
-timed() # POSITION MS...: print results of steps at length 512, one per time
+timed() # timed POSITION MS...: print one result for each time of a training step at length 512
 {
     position=$1
     shift
@@ -210,7 +210,7 @@ if [ -w /dev/full ]; then
     "$program" lab report "$T/results.jsonl" >/dev/full 2>"$T/err"
     check 'a full disk' '1 relpos: standard output: No space left on device (free some space, or write elsewhere)' "$? $(cat "$T/err")"
 fi
-# names appear in the page literally
+# the page shows names literally, even if they contain markup
 printed=$(python3 -B -c 'import sys; sys.path.insert(0, "lab/report"); import page
 page = page.Page(None)
 page.heading("a *b*")
@@ -218,7 +218,7 @@ page.table(["x|y"], [["<img src=x>"], ["[a](b)"], ["max_distance = 3"], ["&lt;"]
 print(page.finish())')
 command='names of Markdown'
 check 'escaped' '## a \*b\* | x\|y | | --- | | &lt;img src=x> | | [a\](b) | | max_distance = 3 | | &amp;lt; |' "$(echo $printed)"
-# only the page and its pictures are written, whatever other files exist; other users can read them
+# only the page and its pictures are written, and other users can read them
 mkdir "$T/links"
 echo kept >"$T/links/kept"
 for name in page.md.new page-1.svg.new page.md page-1.svg; do

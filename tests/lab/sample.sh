@@ -1,5 +1,5 @@
 #!/bin/sh
-# sample.sh -- relpos lab eval and relpos lab sample
+# sample.sh -- test relpos lab eval and relpos lab sample
 #
 #     tests/lab/sample.sh PATH/TO/relpos        exit code 77: there is no CBLAS
 #

@@ -1,5 +1,5 @@
 #!/bin/sh
-# sweep.sh -- relpos lab sweep
+# sweep.sh -- test relpos lab sweep
 #
 #     tests/lab/sweep.sh PATH/TO/relpos        exit code 77: there is no CBLAS
 #
@@ -19,7 +19,7 @@ same 'the same bytes' "$T/results.lines" "$T/part.lines"
 cp "$T/results.jsonl" "$T/before.jsonl"
 ok lab sweep "$T/sweep.lab" -o "$T/results.jsonl" # nothing is left to do
 same 'the same bytes' "$T/before.jsonl" "$T/results.jsonl"
-ok lab sweep "$T/sweep.lab" -o "$T/results.jsonl" --set checkpoint_every=1 --set log_every=7 --set eval_every=3 # settings that change no result
+ok lab sweep "$T/sweep.lab" -o "$T/results.jsonl" --set checkpoint_every=1 --set log_every=7 --set eval_every=3 # these settings do not change results
 same 'the same bytes' "$T/before.jsonl" "$T/results.jsonl"
 printf '{"experiment":"lay' >>"$T/results.jsonl" # an incomplete last line
 ok lab sweep "$T/sweep.lab" -o "$T/results.jsonl"
@@ -38,7 +38,7 @@ refused 1 'a sweep needs a held-out text' lab sweep "$T/sweep.lab" -o "$T/long.j
 refused 1 'keep: .*README.md: cannot be created: Not a directory' lab sweep "$T/sweep.lab" -o "$T/long.jsonl" --keep README.md
 check 'before any training' no "$([ -e "$T/long.jsonl" ] && echo yes || echo no)"
 
-# processes can divide a sweep: together they write the results of one process
+# several processes can share a sweep, and write the same results as one process
 ok lab sweep "$T/sweep.lab" -o "$T/part1.jsonl" --shard 1/3
 ok lab sweep "$T/sweep.lab" -o "$T/part2.jsonl" --shard 2/3
 ok lab sweep "$T/sweep.lab" -o "$T/part3.jsonl" --shard 3/3
@@ -50,14 +50,14 @@ for bad in 0/2 3/2 1 1/2x; do
     refused 2 "shard: \"$bad\" is not I/N" lab sweep "$T/sweep.lab" -o "$T/part1.jsonl" --shard $bad
 done
 
-# a learning rate for arrays that a model does not have is tried only once
+# for a model without learned arrays, the sweep tries only one learning rate for arrays
 ok lab sweep "$T/sweep.lab" --list --set 'vary.position=none | alibi | t5' --set 'vary.lr_terms=1 | 5 | 10' --set seeds=1 --set vary.position_layers=own
 check 'three for the table, one for each of the others' 5 "$(wc -l <"$T/out")"
 check 'the rate is the default' 2 "$(grep -cE '"position": "(none|alibi)".*"lr_terms": "1"' "$T/out")"
 
-# a stopped training run continues, with the results of one that was not stopped
+# an interrupted training run continues, and its results equal those of an uninterrupted run
 long() { run lab sweep "$T/sweep.lab" -o "$1" --set seeds=1 --set 'vary.position_layers=own' --set steps=8000 --set eval_previous=1000 --threads 1; }
-for_so_long() { # SECONDS: run a sweep that is interrupted after this time
+for_so_long() { # for_so_long SECONDS: run a sweep and interrupt it after this time
     command="relpos lab sweep, stopped after $1 s"
     timeout -s INT "$1" "$program" lab sweep "$T/sweep.lab" -o "$T/stopped.jsonl" --set seeds=1 --set 'vary.position_layers=own' --set steps=8000 \
         --set eval_previous=1000 --threads 1 >"$T/out" 2>"$T/err"
@@ -68,7 +68,7 @@ stopped=0 resumed=0 seconds=0.2
 until for_so_long $seconds
     resumed=$((resumed + $(grep -c 'seed 1 continues at step' "$T/err")))
     [ $code = 0 ] || [ $seconds = 1000 ]; do
-    if [ -e "$T/stopped.jsonl.training/checkpoint.safetensors" ] && [ ! -s "$T/stopped.jsonl" ]; then # after its first step and before its measurement
+    if [ -e "$T/stopped.jsonl.training/checkpoint.safetensors" ] && [ ! -s "$T/stopped.jsonl" ]; then # after the first step, before the measurement
         stopped=$((stopped + $(grep -c 'stopped (run the same command' "$T/err")))
     fi
     seconds=$(python3 -c "print(round(min(1000, 2 * $seconds), 1))")
@@ -86,7 +86,7 @@ head -c 3000 "$T/run/checkpoint.safetensors" >"$T/cut.jsonl.training/checkpoint.
 run lab sweep "$T/sweep.lab" -o "$T/cut.jsonl"
 check 'each of four reports it' '1 4' "$code $(grep -c 'cut short: .*; remove .*/cut.jsonl.training to begin this training again' "$T/err")"
 
-# quick.* keys, --set and --keep
+# the keys quick.*, --set and --keep
 (
     cat "$T/sweep.lab"
     echo 'quick.steps = 2'
@@ -105,7 +105,7 @@ check 'missing files are written again' '4 4' "$(find "$T/both" -name '*.safeten
 refused 2 'has no line quick' lab sweep "$T/sweep.lab" -o "$T/quick.jsonl" --quick
 refused 2 'no key is called "stepz"' lab sweep "$T/sweep.lab" -o "$T/quick.jsonl" --set stepz=2
 
-# one model measured with several positions, the first being the one it was trained with
+# a model is measured with several position schemes; it was trained with the first
 (
     grep -v '^position ' "$T/small.lab"
     echo 'position = rope'
@@ -114,7 +114,7 @@ refused 2 'no key is called "stepz"' lab sweep "$T/sweep.lab" -o "$T/quick.jsonl
 grep -v '^vary' "$T/other.lab" >"$T/other.lab.one"
 run lab sweep "$T/other.lab" -o "$T/other.jsonl"
 check 'three are measured, one has other weights' '1 3 2' "$code $(wc -l <"$T/other.jsonl") $(wc -l <"$T/err")"
-check 'which' 1 "$(grep -c 't5 has other weights than rope' "$T/err")"
+check 'which' 1 "$(grep -c 'position = t5: it has other weights than rope' "$T/err")"
 check 'one training, three measurements' '1 3' "$(sed 's/.*"train_loss":\([0-9.]*\).*/\1/' "$T/other.jsonl" | sort -u | wc -l) \
 $(sed 's/.*"lengths":.{"length":16,"loss":\([0-9.]*\).*/\1/' "$T/other.jsonl" | sort -u | wc -l)"
 
@@ -124,7 +124,7 @@ check 'eval finds what the sweep found' 1 "$(sed 's/.*"lengths":.{"length":16,"l
     xargs -I '{}' grep -c '"eval_position":"rope,base=100".*"length":16,"loss":{}' "$T/other.jsonl")"
 ok lab eval "$T/rope" --position rope,base=100
 check 'it reports this' 1 "$(grep -c 'steps; measured with rope,base=100$' "$T/out")"
-refused 1 't5 has other weights than rope' lab eval "$T/rope" --position t5
+refused 1 'position = t5: it has other weights than rope' lab eval "$T/rope" --position t5
 
 # the n-gram baseline on the measured bytes
 ok lab sweep "$T/sweep.lab" -o "$T/counts.jsonl" --set seeds=1 --set eval_pieces=2 --set eval_ngrams=2 --keep "$T/counts"

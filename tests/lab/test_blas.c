@@ -1,11 +1,11 @@
-/* test_blas.c -- which CBLAS is loaded, and the name and note that the laboratory reports.
+/* test_blas.c -- which CBLAS is loaded, and which name and warning the laboratory reports.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/nn.h"
 #include "tests/helpers.h"
 #include "tests/starve.h"
 #include <sys/wait.h>
 
-/* Cores that OpenBLAS may choose, and the faster core for this machine. */
+/* Cores that OpenBLAS may choose, and the faster core that this machine supports. */
 static void a_slow_core_is_replaced_by_the_best(void **state)
 {
     static const struct {
@@ -39,8 +39,8 @@ static void a_slow_core_is_replaced_by_the_best(void **state)
         }
 }
 
-/* Load the library in a child. OpenBLAS with a slower core than the machine's best is loaded again. A core that the
- * user requested is kept, with a note; so is a core that OpenBLAS does not change on request. */
+/* Load the library in a child process. An OpenBLAS whose core is slower than the machine's best is loaded again. If the
+ * user requested the core, or if OpenBLAS does not change it on request, it is kept, with a warning. */
 static void the_requested_library_is_loaded(void **state)
 {
     static const struct {
@@ -64,7 +64,7 @@ static void the_requested_library_is_loaded(void **state)
         if (core)
             snprintf(want, sizeof want, "OpenBLAS 0.0.1 %s", again ? better : core);
         assert_true(said != MAP_FAILED);
-        assert_string_equal(nn_blas_name(), ""); /* this process has not loaded any */
+        assert_string_equal(nn_blas_name(), ""); /* this process has not loaded a CBLAS */
         fflush(NULL);
         const pid_t child = fork();
         if (child == 0) {
@@ -85,7 +85,8 @@ static void the_requested_library_is_loaded(void **state)
     }
 }
 
-/* An OpenBLAS that does not support the requested core chooses its slowest one: then its previous choice is kept. */
+/* If an OpenBLAS does not support the requested core, it chooses its slowest one. Its previous choice is then
+ * restored. */
 static void an_old_library_keeps_its_best_core(void **state)
 {
     static const char *const by_itself[] = {"Haswell", "Prescott"};
@@ -113,7 +114,7 @@ static void an_old_library_keeps_its_best_core(void **state)
     }
 }
 
-/* Memory for the CBLAS buffers is tested in advance, because OpenBLAS would wait for it for ever. */
+/* Check in advance that there is memory for the CBLAS buffers, because OpenBLAS would wait for it for ever. */
 static void lack_of_memory_for_buffers_is_reported(void **state)
 {
     char err[NN_ERR_MAX] = "";
@@ -124,7 +125,7 @@ static void lack_of_memory_for_buffers_is_reported(void **state)
         const int code = nn_blas_memory(2, err);
         assert_int_equal(starve_end(), n);
         assert_int_equal(code, -1);
-        assert_non_null(strstr(err, "out of memory for the CBLAS"));
+        assert_non_null(strstr(err, "out of memory while starting the CBLAS"));
     }
 }
 

@@ -1,4 +1,4 @@
-/* test_checkpoints.c -- checkpoints: damaged, missing, unreadable, and links at their names.
+/* test_checkpoints.c -- checkpoints that are damaged, missing or unreadable, and links in place of their files.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/io.h"
 #include "lab/engine/nn.h"
@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-/* Weights beyond the range of f16 are an error and are not stored as infinity. */
+/* Weights beyond the range of f16 are an error; they are not stored as infinity. */
 static void weights_beyond_f16_are_refused(void **state)
 {
     char err[NN_ERR_MAX] = "", warning[NN_ERR_MAX], path[] = "/tmp/relpos-XXXXXX";
@@ -31,7 +31,7 @@ static void weights_beyond_f16_are_refused(void **state)
     nn_model_destroy(&back);
     m.w[1] = 65520;
     assert_int_equal(nn_checkpoint_save(&m, path, 3, RP_F16, err), -1);
-    assert_string_equal(err, "embedding.weight: 65520 is out of the range of f16 (below 65520; use bf16)");
+    assert_string_equal(err, "embedding.weight: 65520 does not fit in f16, whose values are below 65520 (use bf16)");
     assert_int_equal(nn_checkpoint_save(&m, path, 3, RP_BF16, err), 0);
     assert_int_equal(nn_checkpoint_read(&back, path, false, &step, warning, err), 0);
     assert_true(back.w[1] == 65536);
@@ -89,14 +89,14 @@ static void discard(stored *s)
     nn_model_destroy(&s->m);
 }
 
-/* Change a bit of every byte of the header, and replace every byte by characters of JSON: the file is rejected with
- * a line that names it, or gives the same model. This runs in a child, so a signal is reported with the byte.
- * test_damage tries every value, without a model. */
+/* Flip a bit of every byte of the header, and replace every byte by characters of JSON. The file is either rejected,
+ * with a line that names it, or gives the same model. This runs in a child process, so if it crashes, the byte is
+ * reported. test_damage tries every value, without a model. */
 static void damaged_headers_are_refused_or_the_same_model(void **state)
 {
     stored s;
     int how = 0;
-    static const char values[] = "\x01\x20\"}9-"; /* two bits to flip, then replacement bytes */
+    static const char values[] = "\x01\x20\"}9-"; /* two masks of bits to flip, then replacement bytes */
     size_t *at = mmap(NULL, 2 * sizeof *at, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     (void)state;
     assert_true(at != MAP_FAILED);
@@ -137,7 +137,7 @@ static void damaged_headers_are_refused_or_the_same_model(void **state)
     discard(&s);
 }
 
-/* The folder of a run with the checkpoint of step 2 and the previous one of step 1. */
+/* The folder of a run, with the checkpoint of step 2 and the previous one of step 1. */
 typedef struct run {
     char dir[32], now[64], before[64], damaged[64];
 } run;
@@ -165,7 +165,7 @@ static void run_end(const run *r)
     assert_int_equal(rmdir(r->dir), 0);
 }
 
-/* Read the checkpoint of a run. Return its step, or -1 and an error. */
+/* Read the checkpoint of a run. Return its step, or -1 with an error. */
 static int64_t read_step(const run *r, char warning[NN_ERR_MAX], char err[NN_ERR_MAX])
 {
     nn_model m;
@@ -177,8 +177,8 @@ static int64_t read_step(const run *r, char warning[NN_ERR_MAX], char err[NN_ERR
     return step;
 }
 
-/* A failure that may not be the file's fault is an error that names the file and the reason; older weights are never
- * used. */
+/* A failure that may not be the fault of the file is an error that names the file and the reason. Older weights are
+ * never used instead. */
 static void failed_reads_never_give_older_weights(void **state)
 {
     char err[NN_ERR_MAX], warning[NN_ERR_MAX];
@@ -191,9 +191,9 @@ static void failed_reads_never_give_older_weights(void **state)
                                         "cannot be read: Input/output error",
                                         "it is a device",
                                         "cannot be opened: Not a directory",
-                                        "or a link to no file",
+                                        "or a link whose target does not exist",
                                         "it is a directory",
-                                        "it is a pipe, or a link to no file",
+                                        "it is a pipe, or a link whose target does not exist",
                                         "Too many open files"};
     enum { LINKS = 5, DIRECTORY = LINKS, PIPE, FILES, CASES };
     for (int n = 0; n < CASES; n++) {
@@ -222,7 +222,7 @@ static void failed_reads_never_give_older_weights(void **state)
     }
 }
 
-/* Each allocation fails, once or with all later ones. */
+/* Let each allocation fail, alone or with all later ones. */
 static void reads_without_memory_report_it(void **state)
 {
     char err[NN_ERR_MAX], warning[NN_ERR_MAX];
@@ -245,7 +245,7 @@ static void reads_without_memory_report_it(void **state)
     run_end(&r);
 }
 
-/* A link at one of the run's file names is replaced, and its target stays. */
+/* If one of the run's file names is a link, the link is replaced, and its target stays. */
 static void links_at_the_names_of_a_run_are_replaced(void **state)
 {
     static const char *const names[] = {"next.safetensors", ".next.safetensors.tmp", ".previous.tmp",
@@ -277,7 +277,7 @@ static void links_at_the_names_of_a_run_are_replaced(void **state)
     nn_model_destroy(&m);
 }
 
-/* Temporary files of a killed run are gone after the next checkpoint. */
+/* The next checkpoint removes temporary files of a killed run. */
 static void temporaries_of_a_killed_run_are_replaced(void **state)
 {
     static const char *const names[] = {"next.safetensors", ".next.safetensors.tmp", ".previous.tmp"};
@@ -302,7 +302,7 @@ static void temporaries_of_a_killed_run_are_replaced(void **state)
     nn_model_destroy(&m);
 }
 
-/* A checkpoint that is missing, truncated or changed is replaced by the previous one, with a warning. */
+/* If a checkpoint is missing, truncated or changed, the previous one is used, with a warning. */
 static void a_damaged_checkpoint_gives_the_previous_one(void **state)
 {
     char err[NN_ERR_MAX], warning[NN_ERR_MAX];
@@ -313,12 +313,12 @@ static void a_damaged_checkpoint_gives_the_previous_one(void **state)
         run_begin(&r);
         assert_int_equal(sizes[n] < 0 ? unlink(r.now) : truncate(r.now, sizes[n]), 0);
         const int64_t step = read_step(&r, warning, err);
-        if (step != 1 || !strstr(warning, "the one before it is used, of step 1") ||
+        if (step != 1 || !strstr(warning, "using the previous checkpoint, of step 1") ||
             (access(r.damaged, F_OK) == 0) != (sizes[n] >= 0))
             fail_msg("cut to %ld: step %d: %s%s", sizes[n], (int)step, err, warning);
         run_end(&r);
     }
-    run_begin(&r); /* both are damaged: both are named */
+    run_begin(&r); /* if both are damaged, the error names both */
     assert_int_equal(unlink(r.now), 0);
     assert_int_equal(truncate(r.before, 9), 0);
     assert_int_equal(read_step(&r, warning, err), -1);

@@ -1,5 +1,5 @@
-/* test_generate.c -- generated lines: each answer is checked by the task's definition; also sizes, and the windows
- * that a decoder is trained on.
+/* test_generate.c -- generated lines. Each answer is checked by the definition of its task. Also tests sizes, and the
+ * windows for training a decoder.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/nn.h"
 #include "tests/helpers.h"
@@ -17,7 +17,7 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* Check the question q of n bytes for this size and its answer a of m bytes, by the definition of the task. */
+/* Check a question q of n bytes and its answer a of m bytes, for this size, by the definition of the task. */
 static void check_copy(const char *q, int64_t n, const char *a, int64_t m, int64_t size)
 {
     assert_true(n == size && m == size);
@@ -102,7 +102,7 @@ static void answers_are_right(void **state)
     }
 }
 
-/* The windows for training: the bytes of the line in order, and targets only for the answer and its line feed. */
+/* Windows for training: the bytes of the line in order. Only the answer and its line feed are targets. */
 static void windows_have_targets_for_answers(void **state)
 {
     enum { BATCH = 64, SIZE = 9, LENGTH = 40 };
@@ -142,7 +142,7 @@ static void windows_have_targets_for_answers(void **state)
             }
             for (int s = 1; s <= SIZE; s++)
                 assert_true(seen[s]);
-            /* a line does not depend on the others in its batch */
+            /* a line does not depend on other lines in its batch */
             assert_int_equal(nn_generate_batch(&c, 0, 5, 110, 1, LENGTH, later, asked, err), 0);
             assert_memory_equal(later, tokens + 10 * LENGTH, LENGTH * sizeof *later);
             assert_memory_equal(asked, target + 10 * LENGTH, LENGTH * sizeof *asked);
@@ -158,10 +158,10 @@ static void impossible_lines_are_refused(void **state)
     c.generate = NN_GENERATE_RECALL;
     c.generate_size = 700;
     assert_int_equal(nn_config_check(&c, err), -1);
-    assert_string_equal(err, "generate_size: 700 (at most 676 for this task)");
+    assert_string_equal(err, "generate_size = 700: it is too large for this task (use at most 676)");
     c.generate_size = 50;
     assert_int_equal(nn_config_check(&c, err), -1);
-    assert_string_equal(err, "length: 128, but lines of generate_size 50 have 154 tokens (set length = 154)");
+    assert_string_equal(err, "length = 128: lines of generate_size 50 have 154 tokens (set length = 154)");
     c.length = 154;
     assert_int_equal(nn_config_check(&c, err), 0);
     c.task = NN_CLASSIFIER;

@@ -1,4 +1,4 @@
-/* test_layers.c -- layers in f32 compared with their formulas in double, within bounds on rounding errors.
+/* test_layers.c -- compares layers in f32 with their formulas in double, within bounds on rounding errors.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/io.h"
 #include "lab/engine/nn.h"
@@ -6,7 +6,7 @@
 
 static const double eps = FLT_EPSILON;
 
-/* Return how often a summand is rounded in a sum of n numbers: 16 partial sums, then a tree. */
+/* Return how many times a summand is rounded in a sum of n numbers: 16 partial sums, then a tree. */
 static double sum_steps(int64_t n)
 {
     return (double)(n / 16 + 6);
@@ -23,8 +23,8 @@ static double sigma(double x)
     return 1 / (1 + exp(-x));
 }
 
-/* Bound the error of sigmoid(u) in y = h sigmoid(u). Rounding u changes the sigmoid by s (1 - s) |u| eps per
- * rounding, exp has a relative error of 4 eps, and below e^-87 it is clamped. */
+/* Bound the error of sigmoid(u) in y = h sigmoid(u). Rounding u changes the sigmoid by s (1 - s) |u| eps per rounding;
+ * exp has a relative error of 4 eps and is clamped below e^-87. */
 static double sigma_bound(double u)
 {
     const double s = sigma(u);
@@ -55,7 +55,7 @@ static void activations_keep_their_bounds(void **state)
     nn_act_backward(NULL, NN_RELU, 1, N, h, dy, dh);
     for (int x = 0; x < N; x++)
         assert_true(y[x] == (h[x] < 0 ? 0 : h[x]) && dh[x] == (h[x] > 0 ? dy[x] : 0));
-    for (int x = 0; x < N; x++) /* the gates come first, then the values that they multiply */
+    for (int x = 0; x < N; x++) /* first the gates, then the values that they multiply */
         h[N + x] = (float)nn_normal(1, 2, (uint64_t)x);
     nn_act_forward(NULL, NN_SWIGLU, 1, N, h, y);
     nn_act_backward(NULL, NN_SWIGLU, 1, N, h, dy, dh);
@@ -100,7 +100,7 @@ static void norms_keep_their_bounds(void **state)
             for (int c = 0; c < N; c++)
                 square += pow((double)x[r * N + c] - mean, 2) / N;
             const double s = 1 / sqrt(square + 1e-5);
-            /* the error of the mean adds to u, half the relative error of the square to s */
+            /* the error of the mean adds to u; half the relative error of the square adds to s */
             const double u_most = (most + fabs(mean)) * s, u_error = eps * (sum_steps(N) + 4) * (u_most + most * s);
             for (int c = 0; c < N; c++) {
                 const double u = ((double)x[r * N + c] - mean) * s, a = (double)dy[r * N + c] * (double)gamma[c];
@@ -126,7 +126,7 @@ static void norms_keep_their_bounds(void **state)
     }
 }
 
-/* The loss of a row and its gradient. A target of -1 is ignored. */
+/* The loss of a row, and its gradient. A row with target -1 is ignored. */
 static void cross_entropy_keeps_its_bound(void **state)
 {
     enum { ROWS = 40, N = 256 };
@@ -140,7 +140,7 @@ static void cross_entropy_keeps_its_bound(void **state)
     for (int r = 0; r < ROWS; r++)
         target[r] = r == 5 ? -1 : (r * 7) % N;
     given[9 * N + target[9]] = z[9 * N + target[9]] = 100;
-    given[0] = z[0] = z[1] = given[1] = z[N] = given[N] = 50; /* two equal maxima: the first is chosen */
+    given[0] = z[0] = z[1] = given[1] = z[N] = given[N] = 50; /* of two equal maxima, the first is chosen */
     given[N + target[1]] = z[N + target[1]] = 50;
     nn_softmax_loss(NULL, ROWS, N, z, target, 0.25, loss, right);
     for (int r = 0; r < ROWS; r++) {
@@ -169,7 +169,7 @@ static void cross_entropy_keeps_its_bound(void **state)
     }
 }
 
-/* Dropout keeps its fraction, scales what it keeps, and drops the same elements backward. */
+/* Dropout keeps the right fraction, scales what it keeps, and drops the same elements in the backward pass. */
 static void dropout_is_the_same_forward_and_backward(void **state)
 {
     enum { ROWS = 100, N = 100 };
@@ -193,7 +193,7 @@ static void dropout_is_the_same_forward_and_backward(void **state)
         assert_true(y[n] == x[n] + 1);
 }
 
-/* The weights and gradients of a whole model have the same bits on one thread and on three. */
+/* The weights and gradients of a whole model have the same bits with one thread and with three. */
 static void threads_change_no_bit(void **state)
 {
     enum { BATCH = 3, LENGTH = 150, ROWS = BATCH * LENGTH };

@@ -1,4 +1,5 @@
-/* test_ngrams.c -- n-gram probabilities compared with Kneser and Ney's formula, computed separately for each string.
+/* test_ngrams.c -- compares n-gram probabilities with the formula of Kneser and Ney, computed separately for each
+ * string.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/nn.h"
 #include "tests/helpers.h"
@@ -12,7 +13,7 @@ static bool same(const int32_t *a, const int32_t *b, int n)
     return memcmp(a, b, (size_t)n * sizeof *a) == 0;
 }
 
-/* Count the occurrences of a string of k bytes, or with `different` the distinct bytes before it. */
+/* Count the occurrences of a string of k bytes; with `different`, count the distinct bytes that precede it. */
 static int count(const int32_t *text, const int32_t *s, int k, bool different)
 {
     bool seen[LETTERS] = {false};
@@ -41,7 +42,7 @@ static double discount(const int32_t *text, int k, bool different)
     return once > 0 ? once / (once + 2 * twice) : 0;
 }
 
-/* Return the probability of the last of the k bytes in s, given the others. */
+/* Return the probability of the last of the k bytes in s, given the bytes before it. */
 static double probability(const int32_t *text, const int32_t *s, int k, int order)
 {
     if (k == 0)
@@ -67,7 +68,7 @@ static void probabilities_follow_the_formula(void **state)
     nn_ngrams *g;
     double worst = 0;
     (void)state;
-    for (int x = 0; x < N; x++) /* makes some letters rare, and some strings occur once, twice or never */
+    for (int x = 0; x < N; x++) /* some letters are rare, and some strings occur once, twice or never */
         text[x] = (int32_t)(LETTERS * nn_uniform(1, 2, (uint64_t)x) * nn_uniform(1, 3, (uint64_t)x));
     assert_int_equal(nn_ngrams_count(&g, &t, ORDER, err), 0);
     for (int order = 1; order <= ORDER; order++)
@@ -87,7 +88,7 @@ static void probabilities_follow_the_formula(void **state)
         }
     print_message("probabilities differ by at most %.2g, bound %.2g\n", worst, 1e-14);
     assert_true(worst <= 1e-14); /* some tens of roundings */
-    /* with fewer bytes before it, the counts of shorter strings are used */
+    /* with fewer preceding bytes, counts of shorter strings are used */
     assert_true(nn_ngrams_probability(g, 3, before, 1, 1) != nn_ngrams_probability(g, 3, before, 2, 1));
     nn_ngrams_free(g);
 }

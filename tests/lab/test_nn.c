@@ -1,5 +1,5 @@
-/* test_nn.c -- the laboratory's model, compiled in double: every gradient compared with differences, for every
- * scheme and layer; decoding compared with one pass; independence of parts that must not affect each other.
+/* test_nn.c -- the models of the laboratory, compiled in double. Compares every gradient with differences, for every
+ * scheme and layer; compares decoding with one pass; and checks that independent parts do not affect each other.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/nn.h"
 #include <relpos/facts.h>
@@ -22,7 +22,7 @@ static void good(int code, const char *err)
         fail_msg("%s", err);
 }
 
-/* Return a small model's configuration. The arguments are pairs of key and value, ended by NULL. */
+/* Return the configuration of a small model. The arguments are pairs of key and value, followed by NULL. */
 static nn_config small(const char *first, ...)
 {
     char err[NN_ERR_MAX];
@@ -40,7 +40,7 @@ static nn_config small(const char *first, ...)
     return c;
 }
 
-/* Move the weights away from the special values at which training begins. */
+/* Move the weights away from the special values that training starts with. */
 static void stir(nn_model *m)
 {
     for (int32_t n = 0; n < m->n_params; n++)
@@ -73,8 +73,8 @@ static void give_source(nn_net *net, const nn_config *c)
         good(nn_net_source(net, SOURCE, source, lengths, err), err);
 }
 
-/* Compare the gradient with differences D(h) for a few elements of each parameter. The error of a difference is due
- * to the third derivative, estimated by D(h) - D(h/2) (three quarters of it remain), and to the rounding of two
+/* Compare the gradient with differences D(h), for a few elements of each parameter. The error of a difference comes
+ * from the third derivative, estimated by D(h) - D(h/2) (three quarters of it remain), and from the rounding of two
  * losses. */
 static double check_gradients(const nn_config *c, const char *what)
 {
@@ -98,7 +98,7 @@ static double check_gradients(const nn_config *c, const char *what)
     for (int32_t n = 0; n < m.n_params; n++) {
         const nn_param *p = &m.params[n];
         for (int k = 0; k < PICKS && k < p->size; k++) {
-            const int64_t some = n == 0 ? VOCAB * c->width : p->size; /* in the embedding, only tokens of the input */
+            const int64_t some = n == 0 ? VOCAB * c->width : p->size; /* of the embedding, only tokens of the input */
             const int64_t x = p->offset + (int64_t)(nn_random(9, (uint64_t)n, (uint64_t)k) % (uint64_t)some);
             const real before = m.w[x];
             double d[2];
@@ -173,8 +173,8 @@ static void gradients_of_every_position_equal_differences(void **state)
     print_message("largest error / bound: %.3f\n", worst);
 }
 
-/* Every term of the library with its sample text: the laboratory trains it, or names the array that it cannot
- * create. */
+/* For every term of the library, with its sample text: either the laboratory can train it, or the error names the array
+ * that it cannot create. */
 static void gradients_of_samples_equal_differences(void **state)
 {
     (void)state;
@@ -187,7 +187,7 @@ static void gradients_of_samples_equal_differences(void **state)
             nn_model m;
             snprintf(text, sizeof text, "%s%s%s", name, *sample ? "," : "", sample);
             if (strstr(sample, "grid=") ||
-                strstr(sample, "=given")) /* a text is not a grid; arrays of given positions come from a file */
+                strstr(sample, "=given")) /* a text is not a grid, and arrays of given positions come from a file */
                 continue;
             nn_config c = small("position", text, NULL);
             const int code = nn_model_plan(&m, &c, err);
@@ -203,7 +203,7 @@ static void gradients_of_samples_equal_differences(void **state)
                 given |= array->use == RP_USE_CONSTANT;
             }
             if (!(by_text && strstr(err, "is as long as the text")) &&
-                !(given && strstr(err, "is a constant that the user must give")))
+                !(given && strstr(err, "is a constant that must come from a file")))
                 fail_msg("%s: %s", text, err);
         }
     }
@@ -242,7 +242,7 @@ static void gradients_of_scaled_embeddings_equal_differences(void **state)
         }
 }
 
-/* Queries scaled by log(n), for terms that read them and terms that do not. */
+/* Queries scaled by log(n), for terms that read the queries and for terms that do not. */
 static void gradients_of_log_scale_equal_differences(void **state)
 {
     static const char *const some[] = {"none", "rope",  "alibi+relkey,left=3,right=0", "band,width=3,extent=4",
@@ -256,7 +256,7 @@ static void gradients_of_log_scale_equal_differences(void **state)
         }
 }
 
-/* Layers without terms among layers with separate or shared arrays, projections and gates. */
+/* Layers without terms, between layers with separate or shared arrays, projections and gates. */
 static void gradients_of_layers_without_terms_equal_differences(void **state)
 {
     static const char *const some[] = {"rope", "t5,buckets=8,max_distance=9", "xl+learned", "band,width=3,extent=4",
@@ -270,7 +270,7 @@ static void gradients_of_layers_without_terms_equal_differences(void **state)
         }
 }
 
-/* Return the loss of a model with changed weights. */
+/* Return the loss of a model whose weights were changed. */
 static double loss_of(const nn_config *c, bool train)
 {
     char err[NN_ERR_MAX];
@@ -288,7 +288,8 @@ static double loss_of(const nn_config *c, bool train)
     return mean;
 }
 
-/* Terms in no layer equal no terms. Terms in some layers differ from both no terms and terms in all layers. */
+/* If no layer has terms, the result equals that of a model without terms. If some layers have terms, it differs from
+ * both no terms and terms in all layers. */
 static void layers_without_terms_equal_no_terms(void **state)
 {
     static const char *const some[] = {"rope", "band,width=3,extent=4", "xl", "t5,buckets=8,max_distance=9"};
@@ -307,15 +308,15 @@ static void layers_without_terms_equal_no_terms(void **state)
         assert_int_equal(nn_layer_terms(&m, 0, 1, NULL), 0);
         assert_int_equal(m.params[nn_model_find(&m, "layers.1.attn.qkv.weight")].shape[0], 3 * c.width);
         nn_model_destroy(&m);
-        c.nope_every = 3; /* there are only two layers, so all have terms */
+        c.nope_every = 3; /* there are only two layers, so all layers have terms */
         const double both = loss_of(&c, false);
         c.nope_every = 0;
         assert_true(first != none && first != both && both == loss_of(&c, false));
     }
 }
 
-/* fire's c and L are learned per layer or shared, with shared heads, other terms and drawn positions. With these
- * numbers no unit of a network switches within the differences. */
+/* c and L of fire are learned per layer or shared, with shared heads, other terms and drawn positions. With the chosen
+ * numbers, no unit of a network switches on or off within a difference. */
 static void gradients_of_fire_scales_equal_differences(void **state)
 {
     static const char *const some[] = {"fire,c=0.5,L=4.3,width=6", "fire,c=0.7,L=4.3,width=6,width2=5",
@@ -335,8 +336,8 @@ static void gradients_of_fire_scales_equal_differences(void **state)
     print_message("largest error / bound: %.3f\n", worst);
 }
 
-/* Terms for drawn positions: tables, biases, rotations, vectors, positions added to the embedding, and combinations
- * with terms that read no positions. */
+/* Terms that work with drawn positions: tables, biases, rotations, vectors, positions added to the embedding, and
+ * combinations with terms that read no positions. */
 static const char *const with_positions[] = {
     "sinusoidal",
     "learned",
@@ -381,13 +382,13 @@ static void drawn_positions_are_sorted_and_all_equally_likely(void **state)
                      5 * sd);
     nn_draw_positions(ROUNDS, RANGE, N, again);
     assert_memory_equal(at, again, sizeof at);
-    nn_draw_positions(3, N, N, at); /* all positions */
+    nn_draw_positions(3, N, N, at); /* range = N: all positions are drawn */
     for (int x = 0; x < N; x++)
         assert_int_equal(at[x], x);
 }
 
-/* If positions are drawn from as many as there are tokens, the only draw is 0, 1, 2, ..., and the losses equal those
- * without drawing. Drawn from more, the losses differ, and differ from draw to draw. */
+/* If as many positions exist as are drawn, the only possible draw is 0, 1, 2, ..., and the losses equal the losses
+ * without drawing. If more exist, the losses differ, and change from draw to draw. */
 static void drawn_positions_reach_every_term(void **state)
 {
     (void)state;
@@ -418,7 +419,7 @@ static void drawn_positions_reach_every_term(void **state)
     }
 }
 
-/* Every scheme in both stacks of an encoder-decoder with different depths. */
+/* Every scheme in both stacks of an encoder-decoder; the stacks have different numbers of layers. */
 static void gradients_of_an_encoder_decoder_equal_differences(void **state)
 {
     double worst = 0;
@@ -453,7 +454,7 @@ static void shared_heads_keep_an_axis_of_one(void **state)
     }
 }
 
-/* A decoder's loss at a position does not depend on later tokens. */
+/* The loss of a decoder at a position does not depend on later tokens. */
 static void a_decoder_sees_nothing_after_a_place(void **state)
 {
     char err[NN_ERR_MAX];
@@ -480,7 +481,7 @@ static void a_decoder_sees_nothing_after_a_place(void **state)
     }
 }
 
-/* Decoding with a cache, token by token and in chunks, gives the logits of one pass. */
+/* Check that decoding with a cache, one token at a time and in chunks, gives the logits of a single pass. */
 static void check_decoding(const nn_config *config, const char *what)
 {
     char err[NN_ERR_MAX];
@@ -532,7 +533,7 @@ static void decoding_with_drawn_positions_equals_one_pass(void **state)
     }
 }
 
-/* Neither the padding of a source nor the other batch entries change the result. */
+/* Neither the padding of a source nor other entries of the batch change the result. */
 static void padding_of_a_source_changes_nothing(void **state)
 {
     char err[NN_ERR_MAX];
@@ -550,13 +551,13 @@ static void padding_of_a_source_changes_nothing(void **state)
         source[x] = x % VOCAB;
     for (int b = 0; b < BATCH; b++)
         memcpy(two + b * 5, source + b * LENGTH, 5 * sizeof *two);
-    assert_int_equal(nn_net_loss(net, LENGTH, tokens, target, 0, whole, &mean, err), -1); /* without a source */
+    assert_int_equal(nn_net_loss(net, LENGTH, tokens, target, 0, whole, &mean, err), -1); /* fails without a source */
     good(nn_net_source(net, LENGTH, source, (const int32_t[]){5, 3}, err), err);
     good(nn_net_loss(net, LENGTH, tokens, target, 0, whole, &mean, err), err);
     good(nn_net_source(net, 5, two, (const int32_t[]){5, 3}, err), err);
     good(nn_net_loss(net, LENGTH, tokens, target, 0, cut, &mean, err), err);
     source[0]++;
-    source[LENGTH + 3]++; /* beyond the end of the second source */
+    source[LENGTH + 3]++; /* past the end of the second source */
     good(nn_net_source(net, LENGTH, source, (const int32_t[]){5, 3}, err), err);
     good(nn_net_loss(net, LENGTH, tokens, target, 0, other, &mean, err), err);
     for (int x = 0; x < BATCH * LENGTH; x++) {
@@ -569,7 +570,7 @@ static void padding_of_a_source_changes_nothing(void **state)
     nn_model_destroy(&m);
 }
 
-/* Decode a batch token by token with a cache. The encoder runs only with the first token. */
+/* Decode a batch with a cache, one token at a time. The encoder runs only with the first token. */
 static void decoding_a_batch_equals_one_pass(void **state)
 {
     char err[NN_ERR_MAX];
@@ -608,7 +609,7 @@ static void decoding_a_batch_equals_one_pass(void **state)
 }
 
 /* The gradients of two batches, weighted by their fractions of the targets and added, equal the gradient of both
- * together. */
+ * batches together. */
 static void gradients_of_batches_add_up(void **state)
 {
     char err[NN_ERR_MAX];
@@ -622,7 +623,7 @@ static void gradients_of_batches_add_up(void **state)
     good(nn_net_create(&both, &m, NULL, BATCH, LENGTH, true, 0, NULL, err), err);
     good(nn_net_create(&one, &m, NULL, 1, LENGTH, true, 0, NULL, err), err);
     stir(&m);
-    fill_tokens(tokens, target, BATCH * LENGTH, VOCAB); /* the first has one target less, so the fractions differ */
+    fill_tokens(tokens, target, BATCH * LENGTH, VOCAB); /* the first batch has fewer targets, so the fractions differ */
     real *g = malloc((size_t)m.n_weights * sizeof *g);
     assert_non_null(g);
     good(nn_net_loss(both, LENGTH, tokens, target, 0, loss, &mean, err), err);
@@ -634,19 +635,20 @@ static void gradients_of_batches_add_up(void **state)
     for (int64_t x = 0; x < m.n_weights; x++)
         worst = fmax(worst, fabs(g[x] - m.g[x]));
     print_message("gradients of two batches differ by at most %.2g, bound %.2g\n", worst, 1e-14);
-    assert_true(worst <= 1e-14); /* sums of some hundred numbers below 0.1 in size */
+    assert_true(worst <= 1e-14); /* for sums of a few hundred numbers below 0.1 */
     free(g);
     nn_net_destroy(both);
     nn_net_destroy(one);
     nn_model_destroy(&m);
 }
 
-/* Check the initial size of embeddings and of the positions added to them, by default and as set by keys. */
+/* Check the initial size of embeddings, and of the positions added to them, with default values and with values set by
+ * keys. */
 static void embeddings_have_their_initial_size(void **state)
 {
     static const struct {
         const char *scale, *init, *sinusoids;
-        /* standard deviation of embeddings; amplitude of the sinusoids or standard deviation of learned positions */
+        /* standard deviation of the embeddings; amplitude of sinusoids, or standard deviation of learned positions */
         double embedding, positions;
     } cases[] = {
         {"1", "0", "0", 0.02, 0.02}, {"0", "0", "0", 0.25, 1},  {"0", "0.5", "0", 0.5, 2},
@@ -674,7 +676,7 @@ static void embeddings_have_their_initial_size(void **state)
     }
 }
 
-/* Compare AdamW with its formula for a weight that decays, one that does not, and a term's weight with a separate
+/* Compare AdamW with its formula for three weights: one that decays, one that does not, and one of a term with its own
  * rate and decay. */
 static void adamw_follows_its_formula(void **state)
 {
@@ -707,7 +709,7 @@ static void adamw_follows_its_formula(void **state)
         for (int k = 0; k < N; k++)
             assert_true(fabs(w[k] - m.w[at[k]]) <= 1e-14);
     }
-    m.c.clip = 0.5; /* clipping: the averages receive a gradient of norm 0.5 */
+    m.c.clip = 0.5; /* with clipping, the averages receive a gradient of norm 0.5 */
     for (int64_t x = 0; x < m.n_weights; x++)
         m.g[x] = m.m[x] = 0;
     m.g[at[0]] = 3;
@@ -737,7 +739,7 @@ static void impossible_models_are_refused(void **state)
         {"position", "t5,buckets=1", "buckets"},
         {"position", "rope+rope", "rope"},
         {"heads", "3", "multiple"},
-        {"warmup", "1000", "more than steps"},
+        {"warmup", "1000", "above steps"},
     };
     (void)state;
     for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {

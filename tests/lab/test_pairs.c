@@ -1,5 +1,5 @@
-/* test_pairs.c -- training data of an encoder-decoder: batches of pairs, and windows with spans cut out. Also export
- * as a Hugging Face directory.
+/* test_pairs.c -- training data for an encoder-decoder: batches of pairs, and windows from which spans are cut out.
+ * Also tests export as a Hugging Face directory.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/io.h"
 #include "lab/engine/nn.h"
@@ -44,8 +44,8 @@ static nn_config pairs_config(int64_t length, int64_t target_length)
     return c;
 }
 
-/* A batch has the tokens of its pairs, with the decoder input shifted by one token from the target. An epoch has
- * each pair once, and there is little padding. */
+/* A batch contains the tokens of its pairs; the decoder input is the target shifted by one token. An epoch contains
+ * each pair once and little padding. */
 static void batches_have_every_pair_once(void **state)
 {
     enum { N = 1000, BATCH = 8 };
@@ -57,7 +57,7 @@ static void batches_have_every_pair_once(void **state)
     nn_pairs p;
     nn_batch b;
     (void)state;
-    for (int n = 0; n < N; n++) /* the source of pair n is the number n, its target up to 30 letters */
+    for (int n = 0; n < N; n++) /* pair n: its source is the number n, its target has up to 30 letters */
         used += (size_t)sprintf(text + used, "%d\t%.*s\n", n, 1 + n * 7 % 30, "abcdefghijklmnopqrstuvwxyzabcdefghij");
     write_file(path, text);
     assert_int_equal(nn_pairs_read(&p, &c, path, err), 0);
@@ -95,7 +95,7 @@ static void batches_have_every_pair_once(void **state)
     nn_pairs held;
     assert_int_equal(nn_pairs_split(&p, 0.25, &held, err), 0);
     assert_true(p.n == N - N / 4 && held.n == N / 4);
-    nn_pairs_at(&held, held.n - 3, BATCH, &b); /* three pairs, and entries without a target */
+    nn_pairs_at(&held, held.n - 3, BATCH, &b); /* three pairs; the other entries have no target */
     assert_int_equal(b.tokens, 3 + 3 + (997 * 7 % 30) + (998 * 7 % 30) + (999 * 7 % 30));
     for (int x = 0; x < (BATCH - 3) * b.length[1]; x++)
         assert_int_equal(b.target[3 * b.length[1] + x], -1);
@@ -104,7 +104,7 @@ static void batches_have_every_pair_once(void **state)
     nn_batch_destroy(&b);
 }
 
-/* Replacing the sentinels of a source by the spans in its target gives the window. Sizes follow T5. */
+/* Putting the spans in the target back in place of the sentinels in the source gives the window. Sizes follow T5. */
 static void spans_put_back_give_the_text(void **state)
 {
     char err[NN_ERR_MAX];
@@ -150,7 +150,7 @@ static void spans_put_back_give_the_text(void **state)
 
 /* ------------------------------------------------------------------------------------------------ the directory */
 
-/* Compare part `part` of `parts` of our parameter with an array of the file, rounded to the file's type. */
+/* Compare part number `part` of `parts` of our parameter with an array in the file, rounded to the file's type. */
 static void compare(const nn_model *m, const io_set *set, const char *ours, const char *theirs, int part, int parts)
 {
     const nn_param *p = &m->params[nn_model_find(m, ours)];
@@ -198,28 +198,29 @@ static void a_directory_has_every_weight(void **state)
     compare(&m, &set, "encoder.layers.1.mlp.down.weight", "encoder.block.1.layer.1.DenseReluDense.wo.weight", 0, 1);
     io_free(&set);
     assert_int_equal(nn_transformers_write(&m, in_folder("t5"), RP_BF16, err), -1);
-    assert_non_null(strstr(err, "it exists already"));
+    assert_non_null(strstr(err, "it already exists"));
     nn_model_destroy(&m);
 }
 
-/* A model that T5's configuration cannot describe is an error, and nothing is written. */
+/* If T5's configuration cannot describe a model, export fails and writes nothing. */
 static void other_shapes_are_refused(void **state)
 {
     static const struct {
         const char *key, *value, *said;
     } cases[] = {
-        {"norm", "layernorm", "norm: "},
-        {"activation", "swiglu", "activation: "},
-        {"scale", "0", "scale: "},
-        {"embedding_scale", "0", "embedding_scale: 8, but T5"},
-        {"position", "t5", "position: T5's decoder has bidirectional=0"},
-        {"encoder_position", "t5,bidirectional=0", "encoder_position: T5's encoder has bidirectional=1"},
-        {"encoder_position", "alibi", "encoder_position: T5 has only a t5 table"},
-        {"encoder_position", "t5+rope", "encoder_position: T5 has only a t5 table"},
-        {"encoder_position", "t5+learned", "encoder_position: T5 has only a t5 table"},
-        {"encoder_position", "t5,buckets=16", "equal buckets"},
-        {"position_layers", "own", "position_layers: "},
-        {"position_heads", "shared", "position_heads: "},
+        {"norm", "layernorm", "norm = layernorm: "},
+        {"activation", "swiglu", "activation = swiglu: "},
+        {"scale", "0", "scale = 0: "},
+        {"embedding_scale", "0", "embedding_scale = 0: T5"},
+        {"position", "t5", "position = t5: in T5 the table of the decoder has bidirectional=0"},
+        {"encoder_position", "t5,bidirectional=0",
+         "encoder_position = t5,bidirectional=0: in T5 the table of the encoder has bidirectional=1"},
+        {"encoder_position", "alibi", "encoder_position = alibi: T5 supports only one t5 table"},
+        {"encoder_position", "t5+rope", "encoder_position = t5+rope: T5 supports only one t5 table"},
+        {"encoder_position", "t5+learned", "encoder_position = t5+learned: T5 supports only one t5 table"},
+        {"encoder_position", "t5,buckets=16", "its buckets and max_distance equal those of position"},
+        {"position_layers", "own", "position_layers = own: "},
+        {"position_heads", "shared", "position_heads = shared: "},
     };
     (void)state;
     for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
@@ -247,7 +248,7 @@ static int remove_folder(void **state)
     for (size_t n = 0; n < sizeof files / sizeof *files; n++)
         unlink(in_folder(files[n]));
     rmdir(in_folder("t5"));
-    return rmdir(folder); /* fails if another file was left */
+    return rmdir(folder); /* fails if the folder still contains a file */
 }
 
 int main(void)

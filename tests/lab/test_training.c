@@ -3,7 +3,7 @@
 #include "lab/engine/nn.h"
 #include "tests/helpers.h"
 
-/* Each token of a window is followed by the next one of the text, and windows differ by step and seed. */
+/* In a window each token is followed by the next token of the text. Windows differ by step and by seed. */
 static void windows_come_from_all_over_the_text(void **state)
 {
     enum { N = 300, LENGTH = 20, BATCH = 2, STEPS = 2000 };
@@ -29,7 +29,7 @@ static void windows_come_from_all_over_the_text(void **state)
     assert_true(again < STEPS / 50);
 }
 
-/* Windows cover each file in turn from its first token to its last, and stay within a file. */
+/* The windows cover each file in turn, from its first token to its last, and no window crosses a file boundary. */
 static void windows_of_a_classifier_stay_in_their_file(void **state)
 {
     enum { N = 100, LENGTH = 20, BATCH = 2, STEPS = 3000 };
@@ -55,7 +55,7 @@ static void windows_of_a_classifier_stay_in_their_file(void **state)
     assert_int_equal(all, N - 3 * (LENGTH - 1));
 }
 
-/* A printed configuration parses to the same configuration. */
+/* A printed configuration parses back to the same configuration. */
 static void printed_configurations_parse_to_the_same(void **state)
 {
     char err[NN_ERR_MAX] = "", one[NN_PRINT_MAX], two[NN_PRINT_MAX];
@@ -76,13 +76,13 @@ static void printed_configurations_parse_to_the_same(void **state)
         assert_int_equal(nn_config_set(&d, key, value, err), 0);
 }
 
-/* Each line fails with an error that begins with the place and contains these words. */
+/* Each line must fail with an error that begins with its place and contains these words. */
 static void bad_configurations_are_refused(void **state)
 {
     static const struct {
         const char *text, *words;
     } bad[] = {
-        {"layers = 1\nlayers = 2", "c:2: layers is given twice"},
+        {"layers = 1\nlayers = 2", "c:2: layers was given twice"},
         {"# none\n\nlayers", "c:3: \"layers\" is not key = value"},
         {"layers =", "c:1: layers: \"\" is not an integer"},
         {"layers = 2.5", "c:1: layers: \"2.5\" is not an integer"},
@@ -109,13 +109,13 @@ static void bad_configurations_are_refused(void **state)
             !strstr(err, bad[n].words) || strchr(err, '\n'))
             fail_msg("%s: \"%s\" does not say %s", bad[n].text, err, bad[n].words);
     }
-    /* keys that are valid separately but not together */
+    /* keys that are valid one by one but not together */
     static const struct {
         const char *text, *words;
     } together[] = {
-        {"width = 10\nheads = 3", "width: 10 is not a multiple of heads, 3 (such as 12)"},
-        {"steps = 5\nwarmup = 6", "warmup: 6 is more than steps, 5 (use a smaller warmup or more steps)"},
-        {"lr = 0.1\nlr_min = 0.2", "lr_min: 0.2 is above lr, 0.1 (use a lower lr_min or a higher lr)"},
+        {"width = 10\nheads = 3", "width = 10: it is not a multiple of heads, 3 (set width = 12, for example)"},
+        {"steps = 5\nwarmup = 6", "warmup = 6: it is above steps, 5 (use a smaller warmup or more steps)"},
+        {"lr = 0.1\nlr_min = 0.2", "lr_min = 0.2: it is above lr, 0.1 (use a lower lr_min or a higher lr)"},
     };
     for (size_t n = 0; n < sizeof together / sizeof *together; n++) {
         char err[NN_ERR_MAX] = "";

@@ -1,5 +1,5 @@
 #!/bin/sh
-# train.sh -- relpos lab train: the same bits after any interruption, one run at a time, and errors
+# train.sh -- test relpos lab train: the same bits after any interruption, one run at a time, and errors
 #
 #     tests/lab/train.sh PATH/TO/relpos        exit code 77: there is no CBLAS
 #
@@ -15,12 +15,12 @@ check 'without a CBLAS the message names it' "1 relpos: lab: /nothing.so cannot 
 first=$(grep -m 1 '"loss"' "$T/run/log.jsonl" | sed 's/.*"loss":\([0-9.]*\),.*/\1/')
 last=$(grep '"loss"' "$T/run/log.jsonl" | tail -n 1 | sed 's/.*"loss":\([0-9.]*\),.*/\1/')
 check 'the loss falls' 1 "$(awk -v a="$first" -v b="$last" 'BEGIN {print (a - b > 0.5)}')"
-check 'lines of the log' '8' "$(wc -l <"$T/run/log.jsonl")" # the experiment, six training steps, one measurement
+check 'lines of the log' '8' "$(wc -l <"$T/run/log.jsonl")" # one line for the experiment, six for training steps, one for a measurement
 ok lab train "$T/small.lab" -o "$T/two" --threads 3
 same 'the same bytes' "$T/run/checkpoint.safetensors" "$T/two/checkpoint.safetensors"
 
-# a core of OpenBLAS that the user requests is used; a note on standard error and in the log says if a faster one is
-# possible
+# If the user requests a core of OpenBLAS, it is used. If a faster core is possible, a note on standard error and in the
+# log says so.
 note=$(grep -c '"blas_note"' "$T/run/log.jsonl")
 check 'no note about the core that OpenBLAS chooses' 0 "$note"
 if grep -q '"blas":"OpenBLAS [^"]* ' "$T/run/log.jsonl" && "$program" info | grep -q 'avx2 yes'; then
@@ -29,7 +29,7 @@ if grep -q '"blas":"OpenBLAS [^"]* ' "$T/run/log.jsonl" && "$program" info | gre
     check 'and the log' 1 "$(grep -c '"blas":"OpenBLAS [^"]* Prescott","blas_note":"OpenBLAS runs its kernels for Prescott' "$T/core/log.jsonl")"
 fi
 
-# stopped and resumed twice, with other numbers of threads
+# a run that is stopped and resumed twice, each time with another number of threads
 ok lab train "$T/small.lab" -o "$T/three" --threads 2 --until 7
 ok lab train "$T/small.lab" -o "$T/three" --threads 1 --until 18 --resume
 ok lab train "$T/small.lab" -o "$T/three" --threads 3 --resume
@@ -61,13 +61,13 @@ ok lab sample "$T/added" --prompt ab --bytes 10
 check 'the first token is not written' ab "$(head -c 2 "$T/out")"
 ok lab export "$T/added" --prompt ab -o "$T/added.safetensors"
 refused 1 'begin with a token that is not a byte' explain --model "$T/added" --text 'a text'
-refused 1 'vocab: 256 without a tokenizer and with bos = 1 .set vocab = 257' lab train "$T/small.lab" -o "$T/no" --set bos=1
-refused 2 'bos: 1, but only decoders' lab train "$T/small.lab" -o "$T/no" --set bos=1 --set task=classifier
+refused 1 'vocab = 256: without a tokenizer and with bos = 1, tokens are bytes .set vocab = 257' lab train "$T/small.lab" -o "$T/no" --set bos=1
+refused 2 'bos = 1: only decoders' lab train "$T/small.lab" -o "$T/no" --set bos=1 --set task=classifier
 
-# weights from another run: with other positions, the arrays that both have; for longer windows, all of
-# them
+# A run can start from the weights of another. With another position scheme, it uses the arrays that both have; with longer
+# windows, it uses all arrays.
 ok lab train "$T/small.lab" -o "$T/more" --init "$T/run" --until 0 --set position=rope+alibi,slopes=learned --set length=32
-check 'the arrays that it used' 1 "$(grep -c "more: 11 arrays of $T/run; anew: layers.0.attn.alibi.slopes$" "$T/out")"
+check 'the arrays that it used' 1 "$(grep -c "more: 11 arrays of $T/run; with initial values: layers.0.attn.alibi.slopes$" "$T/out")"
 check 'and the log' 1 "$(grep -c '"init":{"file":"[^"]*run","step":24,"taken":11,"anew":."layers.0.attn.alibi.slopes".}' "$T/more/log.jsonl")"
 ok lab train "$T/small.lab" -o "$T/same" --init "$T/run" --set steps=40 --set length=20 --until 0
 ok lab eval "$T/run" --bytes 200 --lengths 20 --json
@@ -79,7 +79,7 @@ refused 2 'init: --resume continues with the weights' lab train "$T/small.lab" -
 refused 1 'has no array of the same name and shape' lab train "$T/small.lab" -o "$T/other" --init "$T/run" --set width=32 --set heads=4 --set mlp=64
 refused 1 'nothing: ' lab train "$T/small.lab" -o "$T/other" --init "$T/nothing"
 
-# the mean of the losses, and checkpoints by default
+# the logged mean of the losses, and the default interval of checkpoints
 ok lab train "$T/small.lab" -o "$T/means" --set log_every=1
 check 'the mean of all so far' 1 "$(sed -n 's/.*"loss":\([0-9.]*\),"loss_mean":\([0-9.]*\),.*/\1 \2/p' "$T/means/log.jsonl" |
     awk '{s += $1; d = s / NR - $2; if (d * d > 1e-24) bad = 1} END {print (NR == 24 && !bad)}')"
@@ -117,11 +117,11 @@ check 'it runs to the end of its step' yes "$(kill -INT "$pid" && echo yes)"
 wait "$pid"
 check 'exit code' 130 $?
 
-refused 1 'it has a run already' lab train "$T/small.lab" -o "$T/run"
+refused 1 'it already has a run' lab train "$T/small.lab" -o "$T/run"
 mkdir "$T/half" && cp "$T/run/checkpoint.safetensors" "$T/half/previous.safetensors"
-refused 1 'it has a run already' lab train "$T/small.lab" -o "$T/half"
+refused 1 'it already has a run' lab train "$T/small.lab" -o "$T/half"
 
-# one run at a time
+# only one process can train a run at a time
 command='relpos lab train, twice into one folder'
 "$program" lab train "$T/small.lab" -o "$T/twice" --set steps=100000 --set warmup=10 --set log_every=1 2>"$T/err" >"$T/out" &
 pid=$!
@@ -133,7 +133,7 @@ refused 1 'another run is writing there' lab train "$T/small.lab" -o "$T/twice" 
 kill -INT "$pid"
 wait "$pid"
 
-# missing parent folders; another text of the same name; paths that are not files
+# missing parent folders, a different text under the same name, and paths that are not files
 ok lab train "$T/small.lab" -o "$T/a/b/c" --until 0
 head -c 60000 lab/data/vim.txt >"$T/text.txt"
 ok lab train "$T/small.lab" -o "$T/text" --set "text=$T/text.txt" --until 4
@@ -146,15 +146,15 @@ refused 1 'pipe: it is not a regular file' lab train "$T/small.lab" -o "$T/pipes
 refused 1 'tokenizer: .*pipe: it is not a regular file' lab train "$T/small.lab" -o "$T/pipes" --set "tokenizer=$T/pipe" --set vocab=300
 refused 1 'pipe: it is not a regular file' lab sweep "$T/pipe" -o "$T/pipes.jsonl"
 
-# a measurement that is impossible is an error before the first step; a perplexity that overflows is null, and the
-# weights are saved
+# An impossible measurement is an error before the first step. A perplexity that overflows is null, and the weights are
+# saved.
 refused 1 '10 tokens to measure on, in at most 10 bytes, but the longest length is 16' lab train "$T/small.lab" -o "$T/little" --set eval_bytes=10
 check 'no step was made' no "$([ -e "$T/little/log.jsonl" ] && echo yes || echo no)"
 ok lab train "$T/small.lab" -o "$T/far" --set lr=20 --set lr_min=20 --set weight_decay=0 --set warmup=0 --set steps=300 --set dropout=0
 check 'an infinite perplexity' 1 "$(grep -c '"valid_loss":[0-9.]*,"valid_perplexity":null' "$T/far/log.jsonl")"
 ok lab eval "$T/far" --bytes 400
 check 'as text' 1 "$(grep -c 'perplexity     inf' "$T/out")"
-refused 2 'seeds: relpos lab train makes one run' lab train "$T/small.lab" -o "$T/x" --set seeds=2
+refused 2 'seeds: relpos lab train makes only one run' lab train "$T/small.lab" -o "$T/x" --set seeds=2
 refused 1 'started with "width = 16"' lab train "$T/small.lab" -o "$T/run" --resume --set width=32
 refused 1 'cannot be opened' lab train "$T/small.lab" -o "$T/fresh" --resume
 

@@ -1,11 +1,11 @@
-/* definition.h -- attention computed directly from the formulas of relpos.h, and two checks: the reference is
- * compared with naive(), and each instruction set with the reference, with rp_error_bound as tolerance.
+/* definition.h -- attention computed directly from the formulas of relpos.h, and two checks: the reference is compared
+ * with naive(), and each instruction set is compared with the reference, with rp_error_bound as tolerance.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_TESTS_DEFINITION_H
 #define RELPOS_TESTS_DEFINITION_H
 #include "tests/helpers.h"
 
-/* Return true if mask n lets the pair attend, by the definition in the library. */
+/* Return true if mask n allows the pair, according to its definition in the library. */
 HELPER bool defined(const rp_desc *d, int32_t n, const rp_array *a, int64_t b, int64_t h, int64_t i, int64_t j)
 {
     int64_t first, end;
@@ -17,7 +17,7 @@ HELPER bool defined(const rp_desc *d, int32_t n, const rp_array *a, int64_t b, i
     return yes;
 }
 
-/* Return true if all masks let the pair attend. */
+/* Return true if all masks allow the pair. */
 HELPER bool allowed(const problem *p, int64_t b, int64_t h, int64_t i, int64_t j)
 {
     const rp_desc *d = &p->desc;
@@ -37,7 +37,7 @@ HELPER bool allowed(const problem *p, int64_t b, int64_t h, int64_t i, int64_t j
         case RP_MASK_SEGMENTS:
             yes = ((int32_t *)a->data)[b * d->len_k + i] == ((int32_t *)a->data)[b * d->len_k + j];
             break;
-        default: yes = defined(d, n, a, b, h, i, j); /* the kernels must match it too */
+        default: yes = defined(d, n, a, b, h, i, j); /* the kernels must match this definition too */
         }
         if (!yes)
             return false;
@@ -50,7 +50,7 @@ HELPER int64_t clip(int64_t x, int64_t low, int64_t high)
     return x < low ? low : x > high ? high : x;
 }
 
-/* Return an element of a term's array; h selects the head if the array has heads. */
+/* Return an element of an array of a term. If the array has heads, h selects one. */
 HELPER double entry(const problem *p, int32_t n, int64_t h, int64_t row, int64_t width, int64_t column)
 {
     const rp_array *a = &p->t.term[n][0];
@@ -64,7 +64,7 @@ HELPER double cap(double softcap, double x)
     return softcap > 0 ? softcap * tanh(x / softcap) : x;
 }
 
-/* Rotate x by position p. Channel pairs are (c, c + dim/2) or (2c, 2c + 1). */
+/* Rotate x by position p. Pairs of channels are (c, c + dim/2) or (2c, 2c + 1). */
 HELPER void rotated(const rp_term *t, int64_t width, double *x, int64_t position)
 {
     const int64_t dim = t->dim ? t->dim : width;
@@ -77,7 +77,8 @@ HELPER void rotated(const rp_term *t, int64_t width, double *x, int64_t position
     }
 }
 
-/* Compute the scores of row (b, h, i), its weights, out and lse. Arrays are contiguous and have full shapes. */
+/* Compute the scores of row (b, h, i), then its weights, out and lse. Arrays must be contiguous and have full
+ * shapes. */
 HELPER void naive(const problem *p, int64_t b, int64_t h, int64_t i, double *weight, double *out, double *lse)
 {
     const rp_desc *d = &p->desc;
@@ -155,7 +156,7 @@ HELPER void naive(const problem *p, int64_t b, int64_t h, int64_t i, double *wei
     }
 }
 
-/* Return the bounds of rp_error_bound for the plan of an instruction set. The caller frees them. */
+/* Return what rp_error_bound computes for the plan of an instruction set. The caller frees it. */
 HELPER double *bound_of(problem *p, const char *isa)
 {
     rp_plan *plan;
@@ -170,7 +171,7 @@ HELPER double *bound_of(problem *p, const char *isa)
     return a.data;
 }
 
-HELPER double worst_ratio; /* largest error / bound since the last print */
+HELPER double worst_ratio; /* largest ratio of error to bound since the last print */
 
 HELPER void show(const char *what)
 {
@@ -178,8 +179,8 @@ HELPER void show(const char *what)
     worst_ratio = 0;
 }
 
-/* Check |got - want| <= bound for n numbers. The reference may be rounded to f32 once. NaN is allowed only where the
- * reference is NaN. */
+/* Check |got - want| <= bound for n numbers. The reference may have been rounded to f32 once. NaN is only allowed where
+ * the reference is NaN. */
 HELPER void hold(const problem *p, const char *isa, const char *what, const float *got, const float *want,
                  const double *bound, int64_t n)
 {
@@ -199,8 +200,8 @@ HELPER void hold(const problem *p, const char *isa, const char *what, const floa
     }
 }
 
-/* Compare every instruction set with the reference, and the reference with naive() (all rows, or a sample if there are
- * more than 400). */
+/* Compare every instruction set with the reference. Compare the reference with naive(): all rows, or a sample if there
+ * are more than 400. */
 HELPER void judged(problem *p)
 {
     const rp_desc *d = &p->desc;

@@ -1,12 +1,12 @@
-/* gradients.h -- problems with gradients: every term in a small size, and one problem for each way a gradient is
- * summed.
+/* gradients.h -- problems for testing gradients: every term in a small size, and one problem for each way in which a
+ * gradient is summed.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_TESTS_GRADIENTS_H
 #define RELPOS_TESTS_GRADIENTS_H
 #include "tests/helpers.h"
 
 HELPER const struct {
-    const char *text, *sizes; /* NULL: small sizes that the test picks in turn */
+    const char *text, *sizes; /* NULL: small sizes, which the test chooses in turn */
 } terms[] = {
     {"", NULL},
     {"table,left=3,right=2", NULL},
@@ -83,8 +83,8 @@ enum {
     SMALL = sizeof small / sizeof *small
 };
 
-/* One problem for each way a gradient is summed. They have two kv heads, several blocks of keys and rows, and sums
- * over heads and batch. */
+/* One problem for each way in which a gradient is summed. They have two kv heads, several blocks of keys and of rows,
+ * and sums over heads and batch. */
 HELPER const char *const sums[] = {
     "b2h4g2q97k300d8v5:t5,buckets=8,max_distance=20+rope:causal",
     "b2h2g1q97k260d5v8o200:relkey,left=9,right=2+relval,left=2,right=9+alibi,slopes=x:",

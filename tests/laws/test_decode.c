@@ -1,23 +1,23 @@
-/* test_decode.c -- one plan serves every step of decoding: each row has the same bits as in the prefill, with keys
- * in one array or in pages, and with strips computed for each call or prepared once.
+/* test_decode.c -- one plan serves every step of decoding. Each row has the bits of the prefill, with keys in one array
+ * or in pages, and with strips computed in each call or prepared once.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/helpers.h"
 
 enum { MAX_BATCH = 2, H = 4, N = 1300, BLOCK = 96, PER_BATCH = (N + 47) / 48 };
-/* Numbers too large for AMX tiles: FMA multiplies them. */
+/* Numbers that are too large for AMX tiles; the FMA backend multiplies them instead. */
 enum huge { NOTHING_HUGE, HUGE_KEYS, HUGE_VALUES };
 enum keys {
     IN_ONE_ARRAY,
     IN_PAGES,
     TRANSPOSED,
     TRANSPOSED_PAGES
-}; /* TRANSPOSED: the axis of channels precedes that of keys */
+}; /* TRANSPOSED: the axis of channels comes before the axis of keys */
 enum strips { MADE_ANEW, PREPARED };
 
 typedef struct decoding {
     const char *terms, *dtype;
-    int G;     /* kv heads; with one per head they are read in place */
-    int D, DV; /* with 64 and 64, values are read in place */
+    int G;     /* kv heads; with one per query head, they are read in place */
+    int D, DV; /* widths of keys and values; if both are 64, values are read in place */
     int few;   /* queries per step */
     enum strips strips;
     enum keys keys;
@@ -70,13 +70,13 @@ static const decoding cases[] = {
     {"rope", "f32", 4, 16, 20, 2, PREPARED, TRANSPOSED, HUGE_KEYS},
 };
 
-/* Return the number of keys in a page. A panel of 64 keys fits in one of the larger pages. */
+/* Return the number of keys in a page. The larger of the two page sizes holds a whole panel of 64 keys. */
 static int page_keys(const decoding *c)
 {
     return c->keys == TRANSPOSED_PAGES ? 112 : 48;
 }
 
-/* Copy the cache into pages, each at a different place in memory. */
+/* Copy the cache into pages that are at separate places in memory. */
 static void fill_pages(problem *p, const decoding *c, const void *page[2][MAX_BATCH * PER_BATCH])
 {
     const size_t size = rp_dtype_size(p->desc.dtype);
@@ -118,7 +118,7 @@ static void make_huge(problem *p, const decoding *c)
         p->desc.scale = 1e-16;
 }
 
-/* Run lq queries from `first` on. They see the keys up to the last of these queries. */
+/* Run lq queries, starting at `first`. They may attend to keys up to the last of these queries. */
 static void call(const rp_plan *plan, const problem *p, const decoding *c, int64_t first, int64_t lq, rp_tensors t,
                  const rp_array *out)
 {
@@ -131,7 +131,7 @@ static void call(const rp_plan *plan, const problem *p, const decoding *c, int64
     good(rp_attend(plan, &t, NULL));
 }
 
-/* Blocks of queries as in a prefill, each followed by a few steps of decoding. */
+/* Blocks of queries as in a prefill; after each of them, a few steps of decoding. */
 static const struct {
     int first;
     int steps[4]; /* positions; -1 ends the list */
@@ -154,7 +154,7 @@ static void decode(problem *p, const decoding *c, const void *page[2][MAX_BATCH 
         const int first = blocks[n].first, rows = N - first < BLOCK ? N - first : BLOCK;
         const int64_t all[4] = {B, H, rows, DV};
         const rp_array prefill = array_in(p, p->desc.dtype, 4, all);
-        rp_desc exact = p->desc; /* a plan for exactly these lengths */
+        rp_desc exact = p->desc; /* for comparison, a plan for exactly these lengths */
         rp_plan *its_own;
         exact.flexible = 0;
         exact.len_q = rows;
@@ -192,7 +192,8 @@ static void decode(problem *p, const decoding *c, const void *page[2][MAX_BATCH 
     rp_plan_destroy(plan);
 }
 
-/* Decode one query and a few queries at a time, over keys in a cache or in pages, with and without prepared data. */
+/* Decode one query and then a few queries per step, with keys in a cache or in pages, with and without prepared
+ * data. */
 static void decoding_equals_prefill(void **state)
 {
     (void)state;
@@ -211,8 +212,7 @@ static void decoding_equals_prefill(void **state)
     }
 }
 
-/* Non-finite values are computed by other code. A masked one has no effect; an attended one changes only its
- * channel. */
+/* Separate code handles non-finite values. A masked one has no effect; an attended one changes only its channel. */
 static void nan_values_reach_only_their_channel(void **state)
 {
     (void)state;
@@ -234,7 +234,7 @@ static void nan_values_reach_only_their_channel(void **state)
     }
 }
 
-/* A key whose product is infinite or NaN is masked by a bias of -infinity, also in a call that only sums weights. */
+/* A bias of -infinity masks a key even if its product is infinite or NaN, also in a call that only sums weights. */
 static void huge_keys_are_masked_by_biases(void **state)
 {
     (void)state;
@@ -261,7 +261,8 @@ static void huge_keys_are_masked_by_biases(void **state)
     }
 }
 
-/* Prepared data of another plan, pages together with arrays, and too few pages are errors that name the argument. */
+/* Using prepared data of another plan, pages together with arrays, or too few pages is an error that names the
+ * argument. */
 static void pages_and_prepared_data_are_checked(void **state)
 {
     problem p;
@@ -304,8 +305,8 @@ static void pages_and_prepared_data_are_checked(void **state)
     problem_free(&p);
 }
 
-/* Run a prefill, then every step of decoding with the same plan: the keys up to the query, with the offset of the
- * step. */
+/* Run a prefill, then every step of decoding with the same plan. A step uses the keys up to its query, and sets the
+ * offset. */
 static void one_plan_serves_every_length(void **state)
 {
     static const char *const texts[] = {
@@ -333,7 +334,7 @@ static void one_plan_serves_every_length(void **state)
                     rp_tensors t = p.t;
                     t.q.shape[2] = 1;
                     t.q.data = (char *)t.q.data + i * D * size;
-                    t.k.shape[2] = t.v.shape[2] = i + 1; /* as in a cache, the strides stay */
+                    t.k.shape[2] = t.v.shape[2] = i + 1; /* the strides stay, as in a cache */
                     t.q_offset = rp_array_of(offset, RP_I64, 1, two);
                     t.out = rp_array_of(out, p.desc.dtype, 4, shape);
                     for (int32_t m = 0; m < p.desc.n_terms; m++)
@@ -345,10 +346,10 @@ static void one_plan_serves_every_length(void **state)
                                   out + h * V * size, (size_t)(V * size));
                 }
                 rp_plan_destroy(plan);
-                p.desc.len_k = L - 1; /* longer than the plan allows: an error */
+                p.desc.len_k = L - 1; /* more keys than the plan allows are an error */
                 good(rp_plan_create(&plan, &p.desc));
                 assert_int_equal(rp_attend(plan, &p.t, NULL), RP_E_SHAPE);
-                assert_non_null(strstr(rp_last_error(), "k: its length is 133"));
+                assert_non_null(strstr(rp_last_error(), "k: the length is 133"));
                 rp_plan_destroy(plan);
                 problem_free(&p);
             }

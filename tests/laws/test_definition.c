@@ -3,7 +3,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/laws/definition.h"
 
-/* Lengths and widths around every edge of the tiles, with different terms and masks. */
+/* Lengths and widths near every edge of the tiles, with different terms and masks. */
 static void every_size_matches_the_definition(void **state)
 {
     /* edges of MR = 6, NR = 8, 16, 64, BLOCK_ROWS = 96, SUM_KEYS = 128, TILE_KEYS = 512 */
@@ -45,7 +45,7 @@ static void wide_heads_match_the_definition(void **state)
     show("wide");
 }
 
-/* Numbers of keys around one tile of 512, and beyond two tiles. */
+/* Numbers of keys near one tile of 512, and above two tiles. */
 static void keys_around_a_tile_match_the_definition(void **state)
 {
     static const int keys[] = {511, 512, 513, 575, 576, 577, 1023, 1024, 1025, 1151};
@@ -66,7 +66,7 @@ static void keys_around_a_tile_match_the_definition(void **state)
         judged(&p);
         problem_free(&p);
     }
-    /* more vectors than the window of 1024 holds; rows end in the clipped part on either side */
+    /* more vectors than fit in the window of 1024; rows end in the clipped part on both sides */
     pose(&p, 11, "fwd:f32:b1h1q210k1300d6v5o400:relkey,left=900,right=800+relval,left=800,right=900:causal");
     judged(&p);
     problem_free(&p);
@@ -76,7 +76,7 @@ static void keys_around_a_tile_match_the_definition(void **state)
     show("tiles");
 }
 
-/* RoPE in both layouts, on some of the channels, at large and negative offsets. */
+/* RoPE in both layouts, applied to some of the channels, at large and at negative offsets. */
 static void rotations_match_the_definition(void **state)
 {
     static const char *const ropes[] = {"rope",

@@ -1,15 +1,15 @@
-/* test_dropout.c -- dropout of weights: which weights are kept, and what this depends on.
+/* test_dropout.c -- dropout of weights: which weights are kept, and what decides it.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/helpers.h"
 
-/* With equal scores and values that identify their key, out shows which weights were kept. The fraction of kept weights
- * must match the rate, neighbours must be independent, and every path and type must keep the same weights. */
+/* Scores are equal, and each value identifies its key, so out shows which weights were kept. The fraction of kept
+ * weights must match the rate, neighbours must be independent, and every path and type must keep the same weights. */
 static void dropout_keeps_its_fraction(void **state)
 {
     enum { B = 2, H = 2, Q = 64, K = 128 };
     static const double shares[] = {0.1, 0.5, 0.9};
-    /* the pairs that are kept, the same in every version and on every machine: a resumed training run drops the same
-     * pairs */
+    /* hashes of the kept pairs: they are the same in every version and on every machine, so a resumed training run
+     * drops the same pairs */
     static const uint64_t known[3][2] = {{0x4384d1142081c2c7u, 0xcfd36f77b0221977u},
                                          {0x358ef9528ea7984du, 0x50647263f135232du},
                                          {0x2ffe06387a768e9u, 0x21155f61b164e0feu}};
@@ -39,8 +39,8 @@ static void dropout_keeps_its_fraction(void **state)
                               w != 0 ? "kept" : "dropped");
                     first[x] = w != 0;
                     kept += w != 0;
-                    pairs += x % K && first[x] == first[x - 1];     /* neighbours along keys */
-                    below += x / K % Q && first[x] == first[x - K]; /* neighbours along queries */
+                    pairs += x % K && first[x] == first[x - 1];     /* adjacent keys */
+                    below += x / K % Q && first[x] == first[x - K]; /* adjacent queries */
                 }
                 begun = true;
                 /* counts must be within five standard deviations of the mean of independent draws */
@@ -61,14 +61,14 @@ static void dropout_keeps_its_fraction(void **state)
             if (hash != known[n][seed - 1])
                 fail_msg("dropout %g, seed %d: other pairs than recorded, hash 0x%llx", shares[n], seed,
                          (unsigned long long)hash);
-            /* the rows of different b, h and i must differ */
+            /* rows with different b, h or i must drop different keys */
             for (int64_t r = 1; r < B * H * Q; r++)
                 if (memcmp(first, first + r * K, K) == 0)
                     fail_msg("dropout %g, seed %d: rows 0 and %lld drop the same keys", shares[n], seed, (long long)r);
         }
 }
 
-/* The weights that a row keeps do not depend on the number of rows and keys. */
+/* Which weights a row keeps does not depend on the numbers of rows and keys. */
 static void dropout_depends_only_on_the_pair(void **state)
 {
     problem p;

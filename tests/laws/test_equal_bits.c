@@ -1,9 +1,9 @@
-/* test_equal_bits.c -- what must not change a bit: threads, scratch memory, the position in a batch, the number of
- * queries in a call.
+/* test_equal_bits.c -- changes that must not change a bit: threads, scratch memory, the position in a batch, the number
+ * of queries in a call.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/helpers.h"
 
-/* The AMX tiles of the processor, if it has them, and their emulation in C give the same bits. */
+/* AMX tiles of the processor, if it has them, give the same bits as their emulation in C. */
 static void amx_equals_its_emulation(void **state)
 {
     static const char *const texts[] = {
@@ -32,8 +32,8 @@ static void amx_equals_its_emulation(void **state)
     }
 }
 
-/* Sums of bf16 pairs have the same bits as multiply-adds: packed and unpacked, for few and many queries, with numbers
- * of any size, and with NaN or infinity in a key. Check gradients too. */
+/* Sums of bf16 pairs have the same bits as multiply-adds: with packed and unpacked operands, few and many queries,
+ * numbers of any size, and NaN or infinity in a key. Gradients are checked too. */
 static void pairs_equal_multiply_adds(void **state)
 {
     static const char *const texts[] = {
@@ -83,8 +83,8 @@ static void pairs_equal_multiply_adds(void **state)
             }
 }
 
-/* Threads, scratch memory from the caller or from the call, and the position in the batch change no bit of any
- * output. */
+/* No bit of any output depends on the number of threads, on whether the caller or the call provides scratch memory, or
+ * on the position in the batch. */
 static void threads_work_and_batch_change_no_bit(void **state)
 {
     static const char *const texts[] = {
@@ -101,7 +101,7 @@ static void threads_work_and_batch_change_no_bit(void **state)
         {
             pose(&p, 60, "fwd:f32:%s", texts[n]);
             also(&p, WITH_LSE | WITH_SUMMARY | (n == 0 ? WITH_WEIGHTS : 0), RP_F64);
-            /* every batch entry has the same inputs */
+            /* all batch entries have the same inputs */
             rp_array *in[] = {&p.t.q, &p.t.k, &p.t.v};
             for (int x = 0; x < 3; x++) {
                 const size_t one = (size_t)problem_size(in[x]) / 3 * 4;
@@ -125,7 +125,7 @@ static void threads_work_and_batch_change_no_bit(void **state)
                     const size_t bytes = rp_plan_work_size(plan, p.t.pool);
                     void *work = own ? aligned_alloc(64, (bytes + 63) / 64 * 64) : NULL;
                     if (own)
-                        memset(work, 0x7f, bytes); /* its content must not matter */
+                        memset(work, 0x7f, bytes); /* its contents must not matter */
                     for (int o = 0; o < 6; o++)
                         if (out[o]->data)
                             memset(out[o]->data, 0x11, (size_t)problem_size(out[o]) * rp_dtype_size(out[o]->dtype));
@@ -149,7 +149,7 @@ static void threads_work_and_batch_change_no_bit(void **state)
                         same_bits(&p, isa, line, want[o], out[o]->data, size);
                     }
                 }
-            /* without the summaries, as a batch of one */
+            /* as a batch of one, without the summaries */
             p.t.pool = NULL;
             p.t.profile.data = p.t.key_mass.data = p.t.entropy.data = p.t.weights.data = NULL;
             same_out(&p, isa, "without summaries", want[0]);
@@ -169,7 +169,7 @@ static void threads_work_and_batch_change_no_bit(void **state)
         }
 }
 
-/* Each query in a separate call, with its offset, has the same bits as in one call for all queries. */
+/* If each query runs in a call of its own, with its offset, it has the same bits as in one call for all queries. */
 static void a_single_query_equals_itself_in_the_call(void **state)
 {
     static const char *const terms[] = {"",
@@ -229,8 +229,8 @@ static void a_single_query_equals_itself_in_the_call(void **state)
             }
 }
 
-/* The rotation of a position does not depend on where a call begins: run each query again with fewer queries before
- * it. */
+/* How a position is rotated does not depend on the first query of the call. Run each query again with fewer queries
+ * before it. */
 static void rotations_do_not_depend_on_the_first_query(void **state)
 {
     problem p;

@@ -1,9 +1,9 @@
-/* test_forget_gates.c -- gradients of forget gates if the gradients of rows differ by many orders of magnitude: they
- * keep the bound, and are exactly 0 after the last row with a gradient. Also closed gates.
+/* test_forget_gates.c -- gradients of forget gates when the gradients of rows differ by many orders of magnitude. They
+ * keep their bound, and are exactly 0 after the last row with a gradient. Also tests closed gates.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/helpers.h"
 
-/* Compute dlogf of a problem on one path, or the bound on its errors. The caller frees the result. */
+/* Compute dlogf of a problem on one path or, with `bound`, the bound of its errors. The caller frees the result. */
 static double *gates(problem *p, const char *isa, bool bound)
 {
     rp_plan *plan;
@@ -21,7 +21,7 @@ static double *gates(problem *p, const char *isa, bool bound)
     return to;
 }
 
-/* Multiply dout by `early` in the rows before `first` and by `late` in the others. */
+/* Multiply dout by `early` in rows before `first`, and by `late` in all other rows. */
 static void unequal(problem *p, int64_t first, float early, float late)
 {
     float *dout = p->g.dout.data;
@@ -66,7 +66,7 @@ static void small_gradients_after_large_ones(void **state)
     }
 }
 
-/* Rows from `first` on have no gradient, so the gates from `first` on get exactly 0. */
+/* Rows starting at `first` have no gradient, so gates starting at `first` get exactly 0. */
 static void rows_without_gradient_give_exactly_0(void **state)
 {
     (void)state;
@@ -87,8 +87,8 @@ static void rows_without_gradient_give_exactly_0(void **state)
     }
 }
 
-/* A closed gate hides everything before it from later rows: values of 1e30 there change no later row, and do change
- * the rows before the gate. */
+/* A closed gate hides all earlier keys from later rows. Values of 1e30 before it change no later row, but do change the
+ * rows before the gate. */
 static void a_closed_gate_hides_earlier_keys(void **state)
 {
     const float shut[] = {-INFINITY, -1e30f, -1e16f};

@@ -1,9 +1,9 @@
-/* test_gradient_bits.c -- what must not change a bit of a gradient: threads, strides, the batch, other gradients,
- * maximum lengths of a plan.
+/* test_gradient_bits.c -- changes that must not change a bit of a gradient: threads, strides, the batch, which other
+ * gradients are computed, maximum lengths in the plan.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/laws/gradients.h"
 
-/* Reduce the head axis of each array to 1, if the array has one. Its gradient is then a sum over all heads. */
+/* Reduce the axis of heads to length 1 in each array that has one. Its gradient is then a sum over all heads. */
 static void share_heads(problem *p)
 {
     for (int32_t n = 0; n < p->desc.n_terms; n++)
@@ -30,7 +30,7 @@ static void threads_change_no_bit(void **state)
     for (int n = 0; n < SUMS; n++)
         EACH_ISA(isa)
         {
-            /* sums of f64 in another order would change bits */
+            /* sums of f64 in a different order would change bits */
             pose(&p, 5, "bwd:%s:%s", n % 2 ? "f32" : "f64", sums[n]);
             if (n % 3 == 0)
                 share_heads(&p);
@@ -49,8 +49,8 @@ static void threads_change_no_bit(void **state)
         }
 }
 
-/* Copy the elements into a layout with gaps between rows, batch entries from last to first, and for arrays of terms
- * gaps between elements. */
+/* Copy the elements to a layout with gaps between rows and with batch entries from last to first. Arrays of terms also
+ * get gaps between elements. */
 static rp_array scattered(problem *p, const rp_array *a, bool last_contiguous)
 {
     const int64_t size = (int64_t)rp_dtype_size(a->dtype);
@@ -81,7 +81,7 @@ static rp_array scattered(problem *p, const rp_array *a, bool last_contiguous)
     return to;
 }
 
-/* Collect the elements of any view, in row-major order. */
+/* Collect the elements of a view in row-major order. */
 static void gathered(const rp_array *a, char *to)
 {
     const int64_t size = (int64_t)rp_dtype_size(a->dtype);
@@ -95,7 +95,7 @@ static void gathered(const rp_array *a, char *to)
     }
 }
 
-/* Every array with gaps between rows and batch entries from last to first; keys also as [channels][keys]. */
+/* Every array has gaps between rows, and batch entries from last to first; keys are also tested as [channels][keys]. */
 static void strides_change_no_bit(void **state)
 {
     problem p;
@@ -134,7 +134,7 @@ static void strides_change_no_bit(void **state)
         }
 }
 
-/* Run one batch entry in a separate call: an axis as long as the batch is cut to that entry. */
+/* Run one batch entry in a call of its own: every axis that is as long as the batch is cut to that entry. */
 static void a_single_entry_has_the_same_gradients(void **state)
 {
     problem p;
@@ -142,7 +142,7 @@ static void a_single_entry_has_the_same_gradients(void **state)
     for (int n = 0; n < SUMS; n++)
         EACH_ISA(isa)
         {
-            if (strstr(sums[n], "dropout")) /* dropout depends on the index of the entry */
+            if (strstr(sums[n], "dropout")) /* dropout depends on the index of the batch entry */
                 continue;
             pose(&p, 7, "bwd:f32:%s", sums[n]);
             backward(&p, isa, &p.g, true);
@@ -199,7 +199,7 @@ static void a_single_entry_has_the_same_gradients(void **state)
         }
 }
 
-/* Compute only one gradient, then all gradients except that one. */
+/* Compute a single gradient, then all gradients except this one. */
 static void unwanted_gradients_change_no_bit(void **state)
 {
     problem p;

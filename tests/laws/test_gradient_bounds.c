@@ -1,10 +1,10 @@
-/* test_gradient_bounds.c -- gradients of every type against the reference in double, with rp_gradient_bound as
+/* test_gradient_bounds.c -- compares gradients of every type with the reference in double, with rp_gradient_bound as
  * tolerance.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/laws/gradients.h"
 
 static double worst_ratio;
-static int64_t bounds, infinite; /* number of elements, and number of elements with an infinite bound */
+static int64_t bounds, infinite; /* number of elements; number of elements with an infinite bound */
 
 static void show(const char *what)
 {
@@ -26,8 +26,8 @@ static rp_array in_double(problem *p, const rp_array *a)
     return to;
 }
 
-/* Return true if a result is within its bound. In f16, values beyond 65504 are exempt. An infinite bound allows every
- * result. */
+/* Return true if a result is within its bound. An infinite bound allows every result; in f16, values beyond 65504 are
+ * exempt. */
 static bool within(const rp_array *of, double got, double want, double bound)
 {
     const double last = rounding_of(of->dtype),
@@ -38,13 +38,13 @@ static bool within(const rp_array *of, double got, double want, double bound)
     infinite += !(most < INFINITY);
     if (error == 0 || !(most < INFINITY) || beyond)
         return true;
-    if (fabs(want) > 1e-20) /* for smaller numbers the last place is most of the bound */
+    if (fabs(want) > 1e-20) /* for smaller numbers, the bound is mostly the rounding to the type */
         worst_ratio = fmax(worst_ratio, error / most);
     return error <= most;
 }
 
-/* Compare out and the gradients, in the type of the problem and on every instruction set, with the reference in
- * double on the same inputs. */
+/* Compare out and the gradients, in the problem's type and on every instruction set, with the reference in double on
+ * the same inputs. */
 static void judged(problem *p)
 {
     rp_grads want = gradients_like(p, RP_F64), bound = gradients_like(p, RP_F64);
@@ -90,7 +90,7 @@ static void judged(problem *p)
     }
 }
 
-/* Numbers of queries, keys and channels around MR = 6, NR, QB = 96 and BKB = 256. */
+/* Numbers of queries, keys and channels near MR = 6, NR, QB = 96 and BKB = 256. */
 static void every_size_keeps_the_bound(void **state)
 {
     static const int queries[] = {1, 5, 6, 7, 95, 96, 97, 193}, keys[] = {1, 63, 64, 65, 255, 256, 257, 600},
@@ -122,7 +122,7 @@ static void every_size_keeps_the_bound(void **state)
     show("sizes");
 }
 
-/* Many heads of 49 tokens, and one bias for all windows. */
+/* Many heads of 49 tokens, and one bias shared by all windows. */
 static void windows_of_a_picture_keep_the_bound(void **state)
 {
     problem p;
@@ -134,7 +134,8 @@ static void windows_of_a_picture_keep_the_bound(void **state)
     show("windows");
 }
 
-/* Numbers so small that the kernels flush them to 0, with partners that make their products large enough to matter. */
+/* Numbers so small that the kernels flush them to 0. The numbers they are multiplied by are large, so the products
+ * would matter. */
 static void numbers_near_0_keep_the_bound(void **state)
 {
     static const char *const texts[] = {"b1h2q20k70d6v5:t5,buckets=8,max_distance=20+sink:causal",
@@ -158,7 +159,7 @@ static void numbers_near_0_keep_the_bound(void **state)
     show("numbers near 0");
 }
 
-/* Logits in the hundreds, and logits so large that their errors are large too: the bounds stay finite. */
+/* Logits in the hundreds, and logits so large that their errors are large too. The bounds must stay finite. */
 static void large_logits_keep_the_bound(void **state)
 {
     static const double factors[] = {300, 1e5, 1e8, 1e14};
@@ -178,9 +179,9 @@ static void large_logits_keep_the_bound(void **state)
     show("large logits");
 }
 
-/* Few channels in f16: a sum on AMX tiles is rounded more often than it has summands, and products of f16 omit the
- * product of the second components. The sink has nearly all of the weight, so out and its rounding error are tiny
- * and hide none of this. */
+/* Few channels in f16. A sum on AMX tiles is rounded more often than it has summands, and products of f16 leave out the
+ * product of the second components. Nearly all of the weight goes to the sink, so out and its rounding error are too
+ * small to hide these errors. */
 static void few_channels_of_f16_keep_the_bound(void **state)
 {
     problem p;
@@ -197,8 +198,8 @@ static void few_channels_of_f16_keep_the_bound(void **state)
     show("few channels of f16");
 }
 
-/* Multiply one element in forty of each array by a number far from 1. With `far`, products may exceed the range of
- * f32. */
+/* Multiply one element in forty of each array by a number that is far from 1. With `far`, products may exceed the range
+ * of f32. */
 static void disturb(const rp_array *a, uint64_t *random, bool far)
 {
     const double factors[] = {1e4, 1e-30, 1e6, 0, 1e-42, far ? 1e19 : 3e3, far ? 1e30 : 1e8};
@@ -211,8 +212,8 @@ static void disturb(const rp_array *a, uint64_t *random, bool far)
     }
 }
 
-/* Random problems with numbers of all sizes. If no product exceeds the range of f32, every bound is finite.
- * Otherwise gradients may be NaN or infinite where their bounds are infinite. */
+/* Random problems with numbers of all sizes. If no product exceeds the range of f32, every bound must be finite.
+ * Otherwise gradients may be NaN or infinite, but only where their bounds are infinite. */
 static void numbers_of_all_sizes_keep_the_bound(void **state)
 {
     static const char *const types[] = {"f32", "f16", "bf16"};
@@ -243,7 +244,8 @@ static void numbers_of_all_sizes_keep_the_bound(void **state)
     }
 }
 
-/* Sums of products with vectors exceed the range of f32 before the factor 1 / sqrt(3 Dk) brings them back. */
+/* Sums of products with vectors exceed the range of f32; only afterwards would the factor 1 / sqrt(3 Dk) make them
+ * smaller. */
 static void vectors_at_the_end_of_the_range_have_no_bound(void **state)
 {
     problem p;
@@ -260,8 +262,8 @@ static void vectors_at_the_end_of_the_range_have_no_bound(void **state)
     show("vectors at the end of the range");
 }
 
-/* With biases of 0, units of FIRE's network are off at distance 0 and on at other distances. Such a unit gets no
- * gradient from a query's own key, neither from an ordinary ds nor from NaN. */
+/* With biases of 0, units of FIRE's network are off at distance 0 and on at other distances. So a query's own key gives
+ * such a unit no gradient, neither from an ordinary ds nor from NaN. */
 static void units_of_fire_are_off_at_distance_0(void **state)
 {
     static const char *const texts[] = {"fire,c=1,L=4,width=9", "fire,c=0.5,L=2,width=5,width2=4"};
@@ -286,7 +288,8 @@ static void units_of_fire_are_off_at_distance_0(void **state)
     show("biases of 0");
 }
 
-/* An infinite query of a band times a vector that counts as 0 is NaN; the exact product is -infinity and masks. */
+/* An infinite query, multiplied by a vector of a band that is treated as 0, gives NaN; the exact product is -infinity,
+ * which masks. */
 static void infinite_numbers_times_ones_near_0_have_no_bound(void **state)
 {
     static const char *const types[] = {"f32", "f16", "bf16"};
@@ -307,7 +310,7 @@ static void infinite_numbers_times_ones_near_0_have_no_bound(void **state)
     show("infinite numbers times ones near 0");
 }
 
-/* Put one non-finite number into each array in turn: results that do not depend on it keep their bound. */
+/* Put one non-finite number into each array in turn. Results that do not depend on it must keep their bound. */
 static void numbers_that_are_not_finite_keep_the_bound(void **state)
 {
     const double poisons[] = {NAN, INFINITY, -INFINITY};
@@ -324,7 +327,7 @@ static void numbers_that_are_not_finite_keep_the_bound(void **state)
             const int32_t t = array / 2 - 2;
             const rp_array *a = array < 4 ? given[array] : &p.t.term[t][array % 2];
             const bool some = a->data && (array < 4 || (rp_term_array_learned(p.terms[t].kind, array % 2) &&
-                                                        p.terms[t].kind != RP_TERM_SINK)); /* which has to be finite */
+                                                        p.terms[t].kind != RP_TERM_SINK)); /* a sink must be finite */
             for (int m = 0; some && m < 3; m++) {
                 const int64_t at_x = (7 * n + 5 * array + m) % problem_size(a);
                 const double was = at(a, at_x);
@@ -337,8 +340,7 @@ static void numbers_that_are_not_finite_keep_the_bound(void **state)
     show("numbers that are not finite");
 }
 
-/* Two keys have the same score, too large for an lse in f32, and the others a lower one: each of the two gets half
- * of the weight. */
+/* Two keys share the largest score, which is too large for an lse in f32. Each of them gets half of the weight. */
 static void equal_keys_share_the_gradient(void **state)
 {
     problem p;
@@ -363,8 +365,8 @@ static void equal_keys_share_the_gradient(void **state)
     }
 }
 
-/* An lse in a less precise type than the arithmetic is ignored: the gradients have the same bits with and without
- * it. */
+/* An lse whose type is less precise than the arithmetic is ignored, so the gradients have the same bits with and
+ * without it. */
 static void a_narrow_lse_is_computed_again(void **state)
 {
     static const rp_dtype types[] = {RP_F64, RP_F32, RP_F16, RP_BF16};
@@ -394,7 +396,7 @@ static void a_narrow_lse_is_computed_again(void **state)
     show("lse of other types");
 }
 
-/* Every term in every type, and gradients in another type than the inputs. */
+/* Every term in every type, and gradients whose type differs from that of the inputs. */
 static void every_type_keeps_the_bound(void **state)
 {
     static const char *const types[] = {"f32", "f16", "bf16"};

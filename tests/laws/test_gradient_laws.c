@@ -1,9 +1,9 @@
-/* test_gradient_laws.c -- consequences of the formulas: sums that vanish, masked pairs, shared heads, and broadcast
+/* test_gradient_laws.c -- laws that follow from the formulas: sums that vanish, masked pairs, shared heads, broadcast
  * arrays.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/laws/gradients.h"
 
-/* The sum of ds over a row is 0: adding a constant to every bias does not change the loss. */
+/* The sum of ds over a row is 0, because adding a constant to every bias does not change the loss. */
 static void gradients_of_all_biases_sum_to_zero(void **state)
 {
     static const char *const texts[] = {
@@ -35,7 +35,8 @@ static void gradients_of_all_biases_sum_to_zero(void **state)
 
 enum { L = 70, KEY = 33, ROW = 41 };
 
-/* Keys with no query and queries with no key get gradients of exactly 0, and NaN in them reaches no other gradient. */
+/* A key without a query, or a query without a key, gets a gradient of exactly 0. NaN in it affects no other
+ * gradient. */
 static void masked_pairs_have_zero_gradients(void **state)
 {
     static const char *const texts[] = {"t5,buckets=8,max_distance=20+dense",
@@ -66,7 +67,7 @@ static void masked_pairs_have_zero_gradients(void **state)
                         ((float *)p.t.q.data)[(h * L + ROW) * 6 + c] = c % 2 ? NAN : INFINITY;
                         ((float *)p.t.k.data)[(h * L + KEY) * 6 + c] = c % 2 ? NAN : -INFINITY;
                     }
-                    if (p.g.dlse.data && strcmp(texts[n], "sink") != 0) /* then lse is the lse of the sink */
+                    if (p.g.dlse.data && strcmp(texts[n], "sink") != 0) /* in this case lse is the lse of the sink */
                         ((float *)p.g.dlse.data)[h * L + ROW] = NAN;
                     for (int64_t c = 0; c < 5; c++) {
                         ((float *)p.t.v.data)[(h * L + KEY) * 5 + c] = c % 2 ? INFINITY : NAN;
@@ -138,7 +139,7 @@ static void empty_arrays_give_zero_gradients(void **state)
         }
 }
 
-/* NaN in an attended element reaches the gradients of its row and of the keys that the row attends to, and no
+/* NaN in an attended element affects the gradients of its row and of the keys that this row attends to, and no
  * others. */
 static void nan_reaches_only_its_row_and_keys(void **state)
 {
@@ -170,7 +171,7 @@ static void nan_reaches_only_its_row_and_keys(void **state)
     }
 }
 
-/* Copy the keys or values of each head once for each of the two query heads that share them. */
+/* Copy the keys or values of each head, once for each of the two query heads that share it. */
 static rp_array repeated(problem *p, const rp_array *a)
 {
     const int64_t shape[4] = {a->shape[0], 2 * a->shape[1], a->shape[2], a->shape[3]}, head = a->stride[1];
@@ -180,7 +181,7 @@ static rp_array repeated(problem *p, const rp_array *a)
     return to;
 }
 
-/* Add the gradients of neighbouring pairs of heads, in place. */
+/* Add the gradients of each two adjacent heads, in place. */
 static void add_pairs(rp_array *a)
 {
     double *data = a->data;
@@ -189,7 +190,7 @@ static void add_pairs(rp_array *a)
             data[n * a->stride[1] + x] = data[2 * n * a->stride[1] + x] + data[(2 * n + 1) * a->stride[1] + x];
 }
 
-/* Shared heads give the same gradients as repeated heads whose gradients are added. */
+/* Shared heads give the sum of the gradients that separate copies of them would get. */
 static void shared_heads_add_their_gradients(void **state)
 {
     problem p;
@@ -222,7 +223,7 @@ static void shared_heads_add_their_gradients(void **state)
     print_message("shared heads: error %.3g, tolerance 1e-12\n", worst);
 }
 
-/* Sum over the axes on which `to` has length 1. */
+/* Sum over the axes that have length 1 in `to`. */
 static void reduce(const rp_array *from, const rp_array *to, double *sum)
 {
     memset(sum, 0, (size_t)problem_size(to) * 8);
@@ -236,19 +237,20 @@ static void reduce(const rp_array *from, const rp_array *to, double *sum)
     }
 }
 
-/* A dense bias of each of the sixteen shapes has the gradient of the full bias, summed over the broadcast axes. */
+/* A dense bias may have sixteen shapes. Its gradient is the gradient of the full bias, summed over the broadcast
+ * axes. */
 static void broadcast_biases_sum_the_gradient(void **state)
 {
     problem p;
     const int64_t full[4] = {2, 3, 11, 70};
     (void)state;
     EACH_PATH(path)
-    for (int ones = 0; ones < 32; ones++) { /* if the last bit is set: two biases, this one and a full one */
+    for (int ones = 0; ones < 32; ones++) { /* if the highest bit is set, add a second, full bias */
         int64_t shape[4];
         for (int x = 0; x < 4; x++)
             shape[x] = ones >> x & 1 ? 1 : full[x];
         pose(&p, 16, "bwd:f64:b2h3q11k70d4v3:dense%s:causal", ones & 16 ? "+dense" : "");
-        /* the narrow array, and the same array broadcast to the full shape */
+        /* the narrow array; the same array, broadcast to the full shape */
         rp_array narrow = rp_array_of(p.t.term[0][0].data, RP_F64, 4, shape), wide = array_in(&p, RP_F64, 4, full);
         for (int64_t x = 0; x < problem_size(&wide); x++) {
             int64_t rest = x, from = 0;
@@ -275,7 +277,7 @@ static void broadcast_biases_sum_the_gradient(void **state)
     }
 }
 
-/* A bias without axes is a single number that does not change the loss. */
+/* A bias without axes is a single number, which does not change the loss. */
 static void one_bias_for_all_pairs_has_no_gradient(void **state)
 {
     problem p;
@@ -291,12 +293,12 @@ static void one_bias_for_all_pairs_has_no_gradient(void **state)
     }
 }
 
-/* A table shared by all heads gets the sum of the gradients of the heads. */
+/* A table that all heads share gets the sum of the gradients of all heads. */
 static void shared_tables_sum_over_heads(void **state)
 {
     static const struct {
         const char *text;
-        int axis, array; /* axis: axis of the heads, or 2 if the array has none; array: index of the array */
+        int axis, array; /* axis of the heads, or 2 if the array has none; index of the array */
     } cases[] = {{"table,left=5,right=5", 0, 0}, {"t5,buckets=8,max_distance=20", 1, 0},
                  {"alibi,slopes=x", 0, 0},       {"kerple", 0, 1},
                  {"real,max_distance=9", 0, 0},  {"swin,grid=10x7", 1, 0},
@@ -313,7 +315,7 @@ static void shared_tables_sum_over_heads(void **state)
             if (cases[n].axis < 2)
                 memcpy(shape, a->shape, sizeof shape), narrow.shape[cases[n].axis] = 1;
             wide = rp_array_of(a->data, RP_F64, a->ndim + (cases[n].axis == 2), shape);
-            wide.stride[cases[n].axis % 2] = 0; /* every head reads the table of the first */
+            wide.stride[cases[n].axis % 2] = 0; /* every head reads the table of head 0 */
             *a = wide;
             *g = array_in(&p, RP_F64, wide.ndim, wide.shape);
             backward(&p, path, &p.g, false);

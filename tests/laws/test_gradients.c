@@ -1,14 +1,14 @@
-/* test_gradients.c -- gradients in f64 against central differences of the loss sum(dout * out) + sum(dlse * lse),
- * computed by the reference.
+/* test_gradients.c -- compares gradients in f64 with central differences of the loss sum(dout * out) + sum(dlse * lse),
+ * which the reference computes.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/laws/gradients.h"
 
-/* A direction in one array: one element, or random steps in all elements. */
+/* A direction in the space of one array: a single element, or random steps in all elements. */
 typedef struct probe {
     int n;           /* index of the gradient */
     int64_t element; /* -1: all elements */
     uint64_t seed;
-    double slope; /* derivative of the loss along the direction, by differences */
+    double slope; /* derivative of the loss along the direction, from differences */
 } probe;
 
 static double along(const probe *r, int64_t x, int64_t size)
@@ -19,7 +19,7 @@ static double along(const probe *r, int64_t x, int64_t size)
     return ((double)(draw(&state) >> 11) * 0x1p-52 - 1) * sqrt(3 / (double)size);
 }
 
-/* Return the loss. *size receives the sum of the absolute values of its summands. */
+/* Return the loss. Set *size to the sum of the absolute values of its summands. */
 static double loss(problem *p, const rp_plan *plan, double *size)
 {
     double sum = 0;
@@ -38,7 +38,7 @@ static double loss(problem *p, const rp_plan *plan, double *size)
     return sum;
 }
 
-/* Return the derivative of the loss at 0 along r, extrapolated from differences over h and h/2. */
+/* Return the derivative of the loss along r, extrapolated from differences over h and h/2. */
 static double slope_along(problem *p, const rp_plan *plan, const probe *r, double h, double *size)
 {
     rp_array *a = source_of(&p->t, r->n);
@@ -59,7 +59,7 @@ static double slope_along(problem *p, const rp_plan *plan, const probe *r, doubl
 
 enum { PROBES = 3 }; /* directions per array: all elements, and two single elements */
 
-static double worst_slope; /* largest error / tolerance */
+static double worst_slope; /* largest ratio of error to tolerance */
 
 /* Compare the gradients of one f64 problem with differences, on every path, with and without out and lse. */
 static void differences_of(problem *p)
@@ -69,7 +69,7 @@ static void differences_of(problem *p)
     rp_plan *plan;
     double size = 0, h = 0x1p-10;
     for (int32_t n = 0; n < p->desc.n_terms; n++)
-        if (p->terms[n].kind == RP_TERM_FIRE) /* it is smooth only between the kinks of its ReLU */
+        if (p->terms[n].kind == RP_TERM_FIRE) /* fire is smooth only between the kinks of its ReLU */
             h = 0x1p-15;
     p->desc.isa = "reference";
     good(rp_plan_create(&plan, &p->desc));

@@ -1,9 +1,9 @@
-/* test_identities.c -- two ways to write the same attention give the same bits, or the same numbers within the
+/* test_identities.c -- two ways to express the same attention give the same bits, or the same numbers within the error
  * bound.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/laws/definition.h"
 
-/* The weights of a row sum to one; with values of one, so does out. A row without keys sums to zero. */
+/* The weights of a row sum to one; if all values are one, so is out. A row without keys sums to zero. */
 static void rows_sum_to_one(void **state)
 {
     problem p;
@@ -38,7 +38,7 @@ static void rows_sum_to_one(void **state)
     print_message("rows sum to one: error %.3g, tolerance %.3g\n", worst, 150 * 0x1p-24);
 }
 
-/* Query heads that share a key head give the bits of query heads that have a copy of it each. */
+/* Query heads that share a key head give the bits that they would give with a copy of it each. */
 static void shared_heads_equal_repeated_heads(void **state)
 {
     problem p, r;
@@ -67,7 +67,7 @@ static void shared_heads_equal_repeated_heads(void **state)
         }
 }
 
-/* A term whose numbers are all zero gives the bits of a call without it, with and without other terms. */
+/* A term whose numbers are all zero gives the bits of a call without it, alone or with other terms. */
 static void zero_terms_change_nothing(void **state)
 {
     problem p;
@@ -102,7 +102,7 @@ static void zero_terms_change_nothing(void **state)
     }
 }
 
-/* Two tables equal one table that holds their sums. Strips are added in double and rounded once. */
+/* Two tables give the bits of one table that holds their sums. Strips are added in double and rounded once. */
 static void two_tables_equal_their_sum(void **state)
 {
     problem p;
@@ -124,7 +124,8 @@ static void two_tables_equal_their_sum(void **state)
     }
 }
 
-/* A call with only the keys [from, from+n) and an adjusted offset equals a call with all keys that masks the others. */
+/* A call with only the keys [from, from+n) and an adjusted offset gives the bits of a call with all keys that masks the
+ * others. */
 static void cut_keys_equal_masked_keys(void **state)
 {
     static const char *const terms[] = {"t5",
@@ -151,7 +152,7 @@ static void cut_keys_equal_masked_keys(void **state)
             const rp_array out = s.t.out;
             s.t = p.t;
             s.t.out = out;
-            s.t.k.shape[2] = s.t.v.shape[2] = SOME; /* the strides stay, because the array still has all keys */
+            s.t.k.shape[2] = s.t.v.shape[2] = SOME; /* the strides stay, because the array still contains all keys */
             s.t.k.data = (float *)p.t.k.data + FROM * 8;
             s.t.v.data = (float *)p.t.v.data + FROM * 8;
             attend(&s, isa);
@@ -167,7 +168,7 @@ static void cut_keys_equal_masked_keys(void **state)
     show("cut keys");
 }
 
-/* A constant added to every bias adds to lse and changes nothing else. */
+/* A constant added to every bias is added to lse and changes nothing else. */
 static void a_constant_bias_only_moves_lse(void **state)
 {
     problem p;
@@ -181,7 +182,7 @@ static void a_constant_bias_only_moves_lse(void **state)
         double *lse = copy_of(&p.t.lse);
         for (int64_t x = 0; x < problem_size(&p.t.term[0][0]); x++)
             ((float *)p.t.term[0][0].data)[x] =
-                /* multiples of 1/64, so that sums are exact */
+                /* use multiples of 1/64, whose sums are exact */
                 (float)((int)(((float *)p.t.term[0][0].data)[x] * 64)) / 64;
         attend(&p, isa);
         memcpy(out, p.t.out.data, (size_t)problem_size(&p.t.out) * 4);
@@ -207,7 +208,7 @@ static void a_constant_bias_only_moves_lse(void **state)
     show("32 on every bias");
 }
 
-/* Causal attention written in four ways: the mask, a window, a boolean array, biases of -infinity. */
+/* Causal attention expressed in four ways: by the mask, a window, a boolean array, and biases of -infinity. */
 static void causal_equals_window_mask_and_bias(void **state)
 {
     static const int shapes[][3] = {{7, 7, 0}, {50, 50, 0}, {33, 90, 57}, {20, 130, 3}, {70, 20, -30}, {100, 600, 500}};

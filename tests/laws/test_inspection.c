@@ -1,9 +1,8 @@
-/* test_inspection.c -- inspecting a call: summaries of its weights, the trace of a row, and the biases without
- * products.
+/* test_inspection.c -- inspecting a call: summaries of its weights, the trace of a row, and biases alone.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/laws/definition.h"
 
-/* Compare profile, mass and entropy with sums over the weights of the same call. */
+/* Compare profile, mass and entropy with sums over the weights from the same call. */
 static void summaries_equal_sums_of_weights(void **state)
 {
     static const char *const texts[] = {
@@ -66,7 +65,7 @@ static void summaries_equal_sums_of_weights(void **state)
     print_message("entropy: error %.3g, tolerance %.3g\n", worst, 2e-5);
 }
 
-/* The trace of a row matches the row of the reference, and rp_bias matches the part of the score that biases add. */
+/* The trace of a row matches the reference's row, and rp_bias matches the part of the score that comes from biases. */
 static void traced_rows_equal_the_reference(void **state)
 {
     static const char *const texts[] = {
@@ -111,7 +110,7 @@ static void traced_rows_equal_the_reference(void **state)
                             wrong(&p, "reference", "score %lld of a row is %g, not %g", (long long)j, score[j], plain);
                         if (at(&bias32, (h * Lq + i) * Lk + j) != (double)(float)own[j])
                             wrong(&p, "reference", "rp_bias in f32 is not the one in f64");
-                        double product = 0; /* raw is computed from the rotated vectors; without rope, from q and k */
+                        double product = 0; /* raw is the product of the rotated vectors; without rope, of q and k */
                         const int64_t g = h / (d->heads / (d->kv_heads ? d->kv_heads : d->heads)),
                                       Hk = d->kv_heads ? d->kv_heads : d->heads;
                         for (int64_t c = 0; c < d->dim_k; c++)

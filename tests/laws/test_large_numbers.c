@@ -1,10 +1,10 @@
-/* test_large_numbers.c -- large and tiny numbers: logits, biases, softcaps and 16-bit types at the ends of their
- * ranges.
+/* test_large_numbers.c -- very large and very small numbers: logits, biases, softcaps, and 16-bit types at the ends of
+ * their ranges.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/laws/definition.h"
 
-/* A bias of the lowest finite number does not mask, nor does the sum of two: a row that has only such biases gives the
- * mean of v. */
+/* A bias that is the lowest finite number does not mask, and neither does the sum of two: a row with only such biases
+ * gives the mean of v. */
 static void the_lowest_numbers_give_the_mean(void **state)
 {
     static const char *const sets[] = {"dense",
@@ -55,7 +55,7 @@ static void the_lowest_numbers_give_the_mean(void **state)
                 }
 }
 
-/* Biases beyond the range of f32 are finite numbers: only -infinity masks a pair, and no bias gives NaN. */
+/* Biases beyond the range of f32 are finite numbers. Only -infinity masks a pair, and no bias gives NaN. */
 static void biases_beyond_f32_are_finite(void **state)
 {
     static const char *const sets[] = {"dense",
@@ -83,7 +83,7 @@ static void biases_beyond_f32_are_finite(void **state)
                 attend(&p, "reference");
                 float *want = copy_of(&p.t.out);
                 attend(&p, isa);
-                /* rates of 1e300 give biases that differ but are all clamped to the same f32, so any finite mean is
+                /* rates of 1e300 give different biases that are all clamped to the same f32, so any finite mean is
                  * right */
                 const bool same = !strstr(sets[n], "=-1e300") && !strstr(sets[n], "left=1e300");
                 for (int64_t e = 0; e < 45; e++)
@@ -95,7 +95,7 @@ static void biases_beyond_f32_are_finite(void **state)
             }
 }
 
-/* Logits of ten thousand, from the scale or from a bias. */
+/* Logits of ten thousand, caused by the scale or by a bias. */
 static void large_logits_keep_the_bound(void **state)
 {
     problem p;
@@ -118,8 +118,8 @@ static void large_logits_keep_the_bound(void **state)
     show("logits of 1e4");
 }
 
-/* With products of about 1e36 the best key gets all the weight. With a softcap that levels them every key keeps its
- * weight. */
+/* With products of about 1e36, the best key gets all the weight. With a softcap that makes all scores nearly equal,
+ * every key keeps some weight. */
 static void huge_products_keep_the_best_key(void **state)
 {
     problem p;
@@ -143,7 +143,8 @@ static void huge_products_keep_the_best_key(void **state)
     }
 }
 
-/* Products overflow in pairs that a bias of -infinity masks, first by large queries, then by large keys. */
+/* Products overflow in pairs that a bias of -infinity masks: first because of large queries, then because of large
+ * keys. */
 static void an_overflow_in_a_hidden_pair_changes_nothing(void **state)
 {
     problem p;
@@ -183,12 +184,12 @@ static void a_softcap_is_any_finite_number(void **state)
             EACH_ISA(isa)
             {
                 pose(&p, 44, "fwd:f32:b1h1q8k20d6:alibi:");
-                memset(p.t.q.data, 0, 24); /* includes scores of 0 */
+                memset(p.t.q.data, 0, 24); /* make some scores 0 */
                 p.desc.softcap = where & 1 ? caps[n] : 0;
                 p.desc.softcap_after = where & 2 ? caps[n] : 0;
                 rp_plan *plan;
                 p.desc.isa = isa;
-                if (rp_plan_create(&plan, &p.desc) == RP_E_RANGE) { /* an out-of-range error is also right */
+                if (rp_plan_create(&plan, &p.desc) == RP_E_RANGE) { /* an out-of-range error is right too */
                     assert_non_null(strstr(rp_last_error(), "softcap"));
                     problem_free(&p);
                     continue;
@@ -206,7 +207,7 @@ static void a_softcap_is_any_finite_number(void **state)
             }
 }
 
-/* With one key a row is the value of that key, so every number of f16 and bf16 must come out unchanged. Numbers
+/* With only one key, a row is the value of that key, so every f16 and bf16 number must come out unchanged. Numbers
  * below 2^-126 may become 0. */
 static void halves_keep_their_values(void **state)
 {

@@ -1,10 +1,9 @@
-/* test_layouts.c -- memory: any strides, no access outside an array, elements far apart.
+/* test_layouts.c -- memory layouts: any strides, no access outside of an array, elements that are far apart.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/helpers.h"
 
-/* Copy a contiguous array into another layout. `order` gives the axes from slowest to fastest. An axis is reversed
- * if its bit in `backwards` is set. `gap` elements separate rows of the last axis, and the first element has offset
- * `skew`. */
+/* Copy a contiguous array to another layout. `order` lists the axes from slowest to fastest; `backwards` has a bit for
+ * each axis to reverse. `gap` elements separate rows of the last axis. The first element is at offset `skew`. */
 static rp_array laid_out(problem *p, const rp_array *a, const int *order, int backwards, int64_t gap, int64_t skew)
 {
     rp_array to = *a;
@@ -39,7 +38,7 @@ static rp_array laid_out(problem *p, const rp_array *a, const int *order, int ba
     return to;
 }
 
-/* Return the address of element n, in row-major order, of a strided array. */
+/* Return the address of element n of a strided array, counted in row-major order. */
 static void *element(const rp_array *a, int64_t n)
 {
     int64_t where = 0;
@@ -50,8 +49,8 @@ static void *element(const rp_array *a, int64_t n)
     return (char *)a->data + where * (int64_t)rp_dtype_size(a->dtype);
 }
 
-/* Axes in any order, reversed, with gaps and with strides of 0: the bits stay the same, and nothing is written
- * between elements. */
+/* Axes in any order, reversed, with gaps, or with strides of 0: the bits stay the same, and nothing is written between
+ * elements. */
 static void strides_change_no_bit(void **state)
 {
     static const int orders[][4] = {{0, 1, 2, 3}, {0, 2, 1, 3}, {2, 0, 1, 3}, {1, 2, 0, 3}};
@@ -112,7 +111,7 @@ static void strides_change_no_bit(void **state)
                 while (p.n_memory > memory)
                     free(p.memory[--p.n_memory]);
             }
-            /* strides of 0: all heads and batch entries share the same k and v */
+            /* strides of 0: all heads and batch entries share k and v */
             p.t = kept;
             p.t.k.stride[0] = p.t.k.stride[1] = p.t.v.stride[0] = p.t.v.stride[1] = 0;
             attend(&p, isa);
@@ -125,7 +124,7 @@ static void strides_change_no_bit(void **state)
                 memcpy((float *)p.t.v.data + x * one_v, p.t.v.data, (size_t)one_v * 4);
             }
             same_out(&p, isa, "strides of 0", want);
-            /* all keys are the same, by a stride of 0: the mean of one value is that value */
+            /* a stride of 0 makes all keys the same: the mean of one value is that value */
             p.t.k.stride[2] = p.t.v.stride[2] = 0;
             attend(&p, isa);
             free(want);
@@ -133,7 +132,7 @@ static void strides_change_no_bit(void **state)
         }
 }
 
-/* Place each array and the caller's scratch memory directly before and directly after pages that cannot be accessed. */
+/* Place each array and the scratch memory directly before an inaccessible page, then directly after one. */
 static void nothing_outside_an_array_is_touched(void **state)
 {
     static const char *const texts[] = {
@@ -210,7 +209,7 @@ static void nothing_outside_an_array_is_touched(void **state)
     }
 }
 
-/* Elements more than 2^31 and 2^32 from the first, in memory that is reserved and mostly untouched. */
+/* Elements that are more than 2^31 or 2^32 from the first, in memory that is reserved but mostly untouched. */
 static void far_elements_are_found(void **state)
 {
     problem p;
@@ -240,10 +239,10 @@ static void far_elements_are_found(void **state)
                                &p.t.weights, &p.t.term[0][0], &p.t.term[1][0], &p.t.mask[0]};
             for (int x = 0; x < 8; x++) {
                 const rp_array was = *all[x];
-                const int a = x == 6 ? was.ndim - 2 : axis; /* relkey: spread the axis of its vectors */
+                const int a = x == 6 ? was.ndim - 2 : axis; /* relkey: enlarge the stride between its vectors */
                 all[x]->data = room[x];
                 all[x]->stride[a] = x % 3 ? step : -step;
-                for (int y = 0; y < a; y++) /* the axes before it have few elements, so a stride of 4096 suffices */
+                for (int y = 0; y < a; y++) /* the axes before it have few elements, so strides of 4096 suffice */
                     all[x]->stride[y] = 4096 * (y == 1 ? 1 : 4);
                 if (all[x]->stride[a] < 0)
                     all[x]->data = room[x] + (was.shape[a] - 1) * step * (int64_t)rp_dtype_size(was.dtype);
@@ -264,8 +263,8 @@ static void far_elements_are_found(void **state)
         munmap(room[n], (size_t)(most * 4 + (1 << 20)));
 }
 
-/* Keys as [channels][keys] give the same bits, for one query and more, at the edges of vectors, panels and tiles.
- * Nothing is read beyond the last element. */
+/* Keys stored as [channels][keys] give the same bits, for one query and for more, at the edges of vectors, panels and
+ * tiles. Nothing is read past the last element. */
 static void transposed_keys_change_no_bit(void **state)
 {
     static const char *const texts[] = {

@@ -1,8 +1,8 @@
-/* test_masked_rows.c -- rows with no key, rows with one key, and calls with nothing to compute.
+/* test_masked_rows.c -- rows without any key, rows with one key, and calls that have nothing to compute.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/laws/definition.h"
 
-/* A row whose keys are all masked, by any mask or bias, has out 0, lse -infinity, entropy 0 and no weights. */
+/* If masks or biases mask all keys of a row, the row has out 0, lse -infinity, entropy 0 and no weights. */
 static void rows_without_keys_are_zero(void **state)
 {
     static const char *const cases[] = {
@@ -38,13 +38,13 @@ static void rows_without_keys_are_zero(void **state)
         if (p.terms[0].kind == RP_TERM_DENSE)
             for (int64_t r = 0; r < d->batch * d->heads * Lq; r++)
                 for (int64_t j = 0; j < Lk; j++)
-                    if (r % 3 == 0 || (r % 3 == 1 && j != r % Lk)) /* mask all keys, or all except one */
+                    if (r % 3 == 0 || (r % 3 == 1 && j != r % Lk)) /* mask all keys, or all but one */
                         ((float *)p.t.term[0][0].data)[r * Lk + j] = -INFINITY;
-        if (p.terms[0].kind == RP_TERM_TABLE) /* head 0 sees only keys before the query; query 0 has none */
+        if (p.terms[0].kind == RP_TERM_TABLE) /* head 0 attends only to keys before the query, so query 0 has none */
             for (int64_t e = 40; e < 121; e++)
                 ((float *)p.t.term[0][0].data)[e] = -INFINITY;
         double *weight = malloc((size_t)Lk * 8), row[8], lse;
-        judged(&p); /* leaves the outputs of the best instruction set */
+        judged(&p); /* afterwards p holds the outputs of the best instruction set */
         EACH_ISA(isa)
         {
             memset(p.t.out.data, 0x7f, (size_t)problem_size(&p.t.out) * 4);
@@ -73,7 +73,7 @@ static void rows_without_keys_are_zero(void **state)
     show("empty rows");
 }
 
-/* With only the first or only the last key, out is exactly the value of that key. */
+/* If only the first or only the last key is left, out is exactly its value. */
 static void one_key_gives_its_value(void **state)
 {
     static const int keys[] = {1, 2, 8, 9, 64, 65, 512, 513, 1024, 1030};
@@ -94,8 +94,8 @@ static void one_key_gives_its_value(void **state)
             }
 }
 
-/* No batch, no queries or no keys: outputs that have elements are zero, and lse is -infinity. A missing array is
- * treated like an empty one. */
+/* With no batch entries, queries or keys, those outputs that have elements are zero, and lse is -infinity. A missing
+ * array is treated like an empty one. */
 static void empty_arrays_give_zeros(void **state)
 {
     static const char *const texts[] = {

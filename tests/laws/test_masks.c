@@ -1,10 +1,10 @@
-/* test_masks.c -- every mask of the registry, also a newly added one: every instruction set matches its definition,
- * and its entry in the registry is complete.
+/* test_masks.c -- every mask in the registry, including newly added ones: every instruction set matches the definition
+ * of the mask, and its entry in the registry is complete.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/laws/definition.h"
 
-/* Sizes across the edges of tiles of queries and keys. The last one also suits masks that need equal numbers of
- * queries and keys. */
+/* Sizes that cross the edges of tiles of queries and keys. The last one also suits masks that need as many queries as
+ * keys. */
 static const char *const sizes[] = {"b2h2q97k530d8o3", "b1h2g1q130k70d8o-9", "b2h2q131k131d8"};
 enum { SIZES = sizeof sizes / sizeof *sizes };
 
@@ -28,7 +28,7 @@ static void every_mask_matches_the_definition(void **state)
     show("every mask");
 }
 
-/* Return an array of booleans with the pairs that the mask of p allows. */
+/* Return an array of booleans that marks the pairs that the mask of p allows. */
 static rp_array spelt_out(problem *p)
 {
     const rp_desc *d = &p->desc;
@@ -39,7 +39,7 @@ static rp_array spelt_out(problem *p)
         uint8_t *keep = (uint8_t *)all.data + row * d->len_k;
         good(rp_mask_row(d, 0, &p->t.mask[0], row / d->len_q / d->heads, row / d->len_q % d->heads, row % d->len_q,
                          &first, &end, keep));
-        for (int64_t j = 0; j < d->len_k; j++) /* every allowed key must be in the interval */
+        for (int64_t j = 0; j < d->len_k; j++) /* the interval must contain every allowed key */
             if (keep[j] && (j < first || j >= end))
                 wrong(p, "definition", "key %lld is outside %lld to %lld", (long long)j, (long long)first,
                       (long long)end);
@@ -47,8 +47,8 @@ static rp_array spelt_out(problem *p)
     return all;
 }
 
-/* A mask gives the bits of an array of its pairs, forward and backward: intervals and rows copied from other rows
- * change no result. */
+/* A mask gives the same bits as a boolean array of its pairs, forward and backward. So intervals, and rows copied from
+ * other rows, do not change a result. */
 static void a_mask_equals_the_array_of_its_pairs(void **state)
 {
     problem p;
@@ -82,7 +82,7 @@ static void a_mask_equals_the_array_of_its_pairs(void **state)
             }
 }
 
-/* Masks only remove pairs: with two masks, a pair attends if both allow it. */
+/* With two masks, a pair is attended if both masks allow it. */
 static void masks_only_remove_pairs(void **state)
 {
     problem p;
@@ -127,7 +127,7 @@ static void the_registry_is_complete(void **state)
         d.n_masks = 1;
         assert_string_equal(info->name, rp_mask_name((rp_mask_kind)k));
         assert_true(*info->meaning && *info->text && info->text[strlen(info->text) - 1] != '.');
-        assert_false(info->axes && info->sample); /* an option takes one value */
+        assert_false(info->axes && info->sample); /* the option of a mask takes only one value */
         assert_true(!rp_mask_param_of((rp_mask_kind)k, 0) == !info->sample);
         good(rp_mask_shape(&d, 0, &ndim, shape));
         assert_true(info->axes ? ndim > 0 : ndim == 0);

@@ -1,11 +1,11 @@
-/* test_nonfinite.c -- NaN and infinity reach the rows that attend to them, and nothing else.
+/* test_nonfinite.c -- NaN and infinity affect the rows that attend to them, and nothing else.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/laws/definition.h"
 
 static const float poisons[] = {NAN, INFINITY, -INFINITY};
 
-/* Check `out` row by row. Rows r without row[r] must keep their bits. Rows with row[r] must be NaN in channel c, or in
- * every channel if c = -1. */
+/* Check `out` row by row. Rows r with row[r] = false must keep their bits. Rows with row[r] = true must be NaN in
+ * channel c, or in every channel if c = -1. */
 static void reached(problem *p, const char *isa, const char *what, const float *clean, const bool *row, int64_t c,
                     const double *bound)
 {
@@ -26,7 +26,7 @@ static void reached(problem *p, const char *isa, const char *what, const float *
         }
 }
 
-/* Each way to mask pairs, combined with each way in which a bias is added in the tiles. */
+/* Each way to mask pairs, combined with each way in which tiles add a bias. */
 static const char *const cases[] = {
     "q40k70d6v5o20::causal",
     "q40k70d6v5o20:t5+relkey,left=3,right=3:causal",
@@ -49,7 +49,7 @@ static const char *const cases[] = {
     "q40k70d6v5:dense+rope:softcap=3",
     "q40k70d6v5:dense+relkey,left=3,right=3:softcap=3",
     "q40k70d6v5:dense+relval,left=3,right=3:",
-    /* 64 and 512 keys fill every tile, so only the biases mask */
+    /* 64 and 512 keys fill whole tiles, so only the biases mask */
     "q40k64d6v5:dense:",
     "q40k64d6v5:dense+dense:softcap=3",
     "q40k64d6v5:dense+relkey,left=3,right=3:",
@@ -62,14 +62,14 @@ static const char *const cases[] = {
     "q9k600d6v5o540:relval,left=600,right=600+relkey,left=600,right=600:window=20,5",
 };
 
-/* A problem whose masked pairs are known, and the results of the call before any number is poisoned. */
+/* A problem whose masked pairs are known, and its results before any number becomes NaN or infinite. */
 typedef struct poison_case {
     problem p;
     int64_t Lq, Lk, rows;
-    bool by_bias;     /* the first term masks pairs by -infinity; there is no mask */
-    bool *open, *row; /* for each pair: not masked; for each row: may change */
-    float *clean;     /* out before poisoning */
-    double *bound;    /* bound on the errors of out, for channels next to a poisoned one */
+    bool by_bias;     /* there is no mask; the first term masks pairs by -infinity */
+    bool *open, *row; /* for each pair: it is not masked; for each row: it may change */
+    float *clean;     /* out of the unchanged problem */
+    double *bound;    /* bounds of the errors of out, for channels that the number does not reach */
 } poison_case;
 
 static void case_begin(poison_case *c, size_t n)
@@ -78,7 +78,7 @@ static void case_begin(poison_case *c, size_t n)
     pose(p, 40, "fwd:f32:b2h2g1%s", cases[n]);
     const int64_t Lq = c->Lq = p->desc.len_q, Lk = c->Lk = p->desc.len_k, rows = c->rows = 4 * Lq;
     c->by_bias = p->desc.n_masks == 0 && p->terms[0].kind == RP_TERM_DENSE;
-    if (c->by_bias) /* -infinity masks three pairs in ten, and every pair of some keys */
+    if (c->by_bias) /* -infinity masks three pairs in ten, and all pairs of some keys */
         for (int64_t x = 0; x < rows * Lk; x++)
             if (x * 7 % 10 < 3 || x % Lk % 11 == 5)
                 ((float *)p->t.term[0][0].data)[x] = -INFINITY;
@@ -111,7 +111,8 @@ static void clean_end(poison_case *c)
     free(c->bound);
 }
 
-/* Run the poisoned call. Rows in c->row must be NaN in `channel` (-1: in all channels); the others keep their bits. */
+/* Run the call after a number became NaN or infinite. Rows in c->row must be NaN in `channel` (-1: in all channels);
+ * other rows must keep their bits. */
 static void poisoned(poison_case *c, const char *isa, const char *what, int64_t channel)
 {
     attend(&c->p, isa);
@@ -122,8 +123,8 @@ static void poisoned(poison_case *c, const char *isa, const char *what, int64_t 
     for (size_t c##_n = 0; c##_n < sizeof cases / sizeof *cases; c##_n += EMULATED ? 3 : 1)                            \
         for (int c##_on = (case_begin(&(c), c##_n), 1); c##_on; c##_on = (case_end(&(c)), 0))
 
-/* Put NaN or infinity into one key or value. If it is masked, nothing changes. If it is attended, NaN reaches the rows
- * that see it; from a value, it reaches only its channel. */
+/* Put NaN or infinity into one key or value. If it is masked, nothing changes. If it is attended, rows that attend to
+ * it become NaN; a value affects only its channel. */
 static void one_key_or_value_reaches_only_its_rows(void **state)
 {
     poison_case c;
@@ -183,7 +184,7 @@ static void one_query_reaches_only_its_row(void **state)
     }
 }
 
-/* Set all masked keys, values and biases to NaN or infinity in the same call. */
+/* In a single call, set all masked keys, values and biases to NaN or infinity. */
 static void hidden_numbers_reach_nothing(void **state)
 {
     poison_case c;
@@ -252,14 +253,14 @@ static void one_bias_reaches_only_its_row(void **state)
     }
 }
 
-/* Return true if token n has a position, by q_position_mask or k_position_mask. */
+/* Return true if token n has a position, according to q_position_mask or k_position_mask. */
 static bool placed(const rp_array *mask, int64_t b, int64_t n)
 {
     return !mask->data || ((const uint8_t *)mask->data)[(mask->ndim == 2 ? b * mask->shape[1] : 0) + n];
 }
 
-/* NaN in a table entry that no attended pair reads changes nothing; in any other entry it reaches the rows that read
- * it. */
+/* NaN in a table entry that no attended pair reads changes nothing. In any other entry it affects the rows that read
+ * the entry. */
 static void one_entry_of_a_table_reaches_only_its_rows(void **state)
 {
     poison_case c;
@@ -276,7 +277,7 @@ static void one_entry_of_a_table_reaches_only_its_rows(void **state)
             const rp_array *a = &c.p.t.term[t][0];
             const int64_t entries = term->left + term->right + 1, width = vector ? a->shape[a->ndim - 1] : 1;
             for (int64_t e = 0; e<entries; e += entries> 100 ? 90 : 1) {
-                /* of head 0 if the array has heads, otherwise of all heads */
+                /* an entry of head 0; if the array has no heads, of all heads */
                 float *one = (float *)a->data + e * width;
                 const bool heads = a->ndim == (vector ? 3 : 2);
                 const float was = *one;
@@ -298,7 +299,7 @@ static void one_entry_of_a_table_reaches_only_its_rows(void **state)
     }
 }
 
-/* NaN in the only key of a row reaches only the summaries of that row. */
+/* NaN in the only key of a row affects only the summaries of that row. */
 static void nan_reaches_only_its_summaries(void **state)
 {
     problem p;
@@ -307,7 +308,7 @@ static void nan_reaches_only_its_summaries(void **state)
     {
         pose(&p, 41, "fwd:f32:b1h2q6k40d6::causal");
         also(&p, WITH_SUMMARY, RP_F64);
-        ((float *)p.t.q.data)[2] = NAN; /* query 0 of head 0, which sees only key 0 */
+        ((float *)p.t.q.data)[2] = NAN; /* query 0 of head 0 attends only to key 0 */
         attend(&p, "reference");
         double *want = copy_of(&p.t.key_mass), *profile = copy_of(&p.t.profile), *entropy = copy_of(&p.t.entropy);
         attend(&p, isa);
@@ -327,9 +328,9 @@ static void nan_reaches_only_its_summaries(void **state)
     }
 }
 
-/* A product of -infinity does not mask. Its pair has a weight of 0, so an infinite value gives NaN in its channel
- * and in the gradients of the row, but not in the gradients of the pair's key and value. A row whose products are
- * all -infinity has no key. */
+/* A product of -infinity does not mask. The weight of its pair is 0, so an infinite value gives NaN in its channel and
+ * in the gradients of the row, but not in the gradients of that key and value. A row whose products are all -infinity
+ * is treated as having no key. */
 static void a_weight_of_zero_multiplies_its_value(void **state)
 {
     static const char *const texts[] = {"bwd:f32:b1h2q1k40d6v5:", "bwd:f32:b1h2q9k40d6v5:t5:",
@@ -338,7 +339,7 @@ static void a_weight_of_zero_multiplies_its_value(void **state)
     for (size_t n = 0; n < sizeof texts / sizeof *texts; n++)
         EACH_PATH(path)
     for (int all = 0; all < 2; all++)
-        for (int sign = -1; sign <= 1; sign++) { /* sign of the infinite value; 0: the value is finite */
+        for (int sign = -1; sign <= 1; sign++) { /* sign of the infinite value; with 0 the value is finite */
             problem p;
             pose(&p, 42, "%s", texts[n]);
             const int64_t Lq = p.desc.len_q, Lk = p.desc.len_k, Dk = p.desc.dim_k, Dv = p.desc.dim_v;

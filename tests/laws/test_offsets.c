@@ -1,4 +1,4 @@
-/* test_offsets.c -- each batch entry has a separate offset.
+/* test_offsets.c -- offsets that differ between batch entries.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/helpers.h"
 #include "tests/memory_limit.h"
@@ -15,7 +15,7 @@ static const char *const by_offset[] = {
 
 enum { BY_OFFSET = sizeof by_offset / sizeof *by_offset };
 
-/* Restrict each array of the call that has a batch axis to batch entry b. */
+/* Restrict each array that has a batch axis to batch entry b. */
 static void cut(const problem *p, rp_tensors *t, int64_t b)
 {
     rp_desc one = p->desc;
@@ -43,8 +43,8 @@ static void cut(const problem *p, rp_tensors *t, int64_t b)
     t->q_offset.data = NULL;
 }
 
-/* Equal offsets give the bits of the scalar offset. A separate call with one entry and its offset gives the same bits
- * as the batch. */
+/* Equal offsets give the bits of a scalar offset. Running one entry with its offset in a call of its own gives the bits
+ * that it has in the batch. */
 static void a_single_entry_equals_itself_in_the_batch(void **state)
 {
     static const int64_t entries[][3] = {{7, 7, 7}, {0, 25, -3}, {0, 1000000000, -1000000000}};
@@ -62,12 +62,12 @@ static void a_single_entry_equals_itself_in_the_batch(void **state)
                 attend(&p, path);
                 float *want = copy_of(&p.t.out);
                 const rp_tensors t = p.t;
-                if (set == 0) { /* equal for all entries: compare with the scalar */
+                if (set == 0) { /* offsets are equal for all entries: compare with the scalar */
                     p.t.q_offset.data = NULL;
                     p.desc.q_offset = 7;
                     attend(&p, path);
                     same_bits(&p, path, "an offset for each entry", want, p.t.out.data, 3 * 2 * 20 * 5 * 4);
-                    p.desc.q_offset = -77; /* ignored when an array of offsets is given */
+                    p.desc.q_offset = -77; /* ignored, because an array of offsets is given */
                     p.t = t;
                     attend(&p, path);
                     same_bits(&p, path, "an offset beside those of the entries", want, p.t.out.data,
@@ -88,7 +88,8 @@ static void a_single_entry_equals_itself_in_the_batch(void **state)
             }
 }
 
-/* Offsets far apart need no memory for the distance between them. Run in a child process with little memory. */
+/* If offsets are far apart, the distance between them takes no memory. Run this in a child process with little
+ * memory. */
 static void far_offsets_need_no_memory(void **state)
 {
     problem p;

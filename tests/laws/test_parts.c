@@ -1,5 +1,5 @@
-/* test_parts.c -- the parts of a row, for every term and every pair of terms of the registry: they sum to the score
- * and to out, each belongs to its term, and a product by query or by key depends on that side only.
+/* test_parts.c -- the parts of a row, for every term and every pair of terms in the registry. They sum to the score and
+ * to out; each belongs to its term; and a product by query or by key depends only on that side.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/helpers.h"
 #include "tests/pairs.h"
@@ -50,7 +50,7 @@ static void expect_near(const problem *p, const char *what, double got, double w
     wrong(p, "reference", "%s is %.17g, not %.17g", what, got, want);
 }
 
-/* Check that the names differ and that every term has a part of its role. */
+/* Check that all names differ and that every term has a part with its role. */
 static void check_names(const problem *p, const trace *t)
 {
     assert_in_range(t->n, 1, RP_MAX_PARTS);
@@ -82,7 +82,7 @@ static void check_names(const problem *p, const trace *t)
     }
 }
 
-/* Check the sums, and the parts that this test can compute. */
+/* Check the sums, and those parts that this test can compute itself. */
 static void check_sums(const problem *p, const trace *t, int64_t b, int64_t h, int64_t i)
 {
     const rp_desc *d = &p->desc;
@@ -121,7 +121,7 @@ static void check_sums(const problem *p, const trace *t, int64_t b, int64_t h, i
             expect_near(p, "the sink", t->value[n][0], at(&p->t.term[t->part[n].term][0], h), 0);
 }
 
-/* With keys of 0, products by query and biases stay and the other parts are 0. With queries of 0, products by key
+/* If keys are 0, products by query and biases stay, and all other parts are 0. If queries are 0, products by key
  * stay. */
 static void check_sides(const problem *p, const rp_plan *plan, const trace *t, int64_t b, int64_t h, int64_t i)
 {
@@ -146,7 +146,7 @@ static void check_sides(const problem *p, const rp_plan *plan, const trace *t, i
     }
 }
 
-/* The parts of a term equal the score with the term minus the score without it. */
+/* The parts of a term equal the score with this term minus the score without it. */
 static void check_terms(const problem *p, const trace *t, int64_t b, int64_t h, int64_t i)
 {
     for (int32_t x = 0; x < p->desc.n_terms; x++) {

@@ -1,5 +1,5 @@
-/* test_skipping.c -- tiles that are skipped because all their weights are 0: the bits are the same with and without
- * skipping, for any numbers.
+/* test_skipping.c -- tiles that are skipped because all their weights are 0. For any numbers, the bits are the same
+ * with and without skipping.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/helpers.h"
 
@@ -11,7 +11,7 @@ static void skipping(bool on)
         setenv("RELPOS_SKIP", "0", 1);
 }
 
-/* A function that changes the numbers of a problem before a run. */
+/* A function that changes the numbers of a problem before it runs. */
 typedef void disturb(problem *p, uint64_t *state);
 
 static void nothing(problem *p, uint64_t *state)
@@ -72,7 +72,7 @@ static void queries_that_are_not_finite(problem *p, uint64_t *state)
     sprinkle(&p->t.q, state, 1, -INFINITY);
 }
 
-/* Mask the own key of about half of the rows. */
+/* Mask the key at the query's own position in about half of the rows. */
 static void own_keys_masked(problem *p, uint64_t *state)
 {
     for (int32_t m = 0; m < p->desc.n_masks; m++)
@@ -89,7 +89,7 @@ static disturb *const disturbances[] = {nothing,
                                         keys_that_are_not_finite,
                                         queries_that_are_not_finite,
                                         own_keys_masked};
-/* Run every EVERY-th disturbance: all of them would take a quarter of an hour under qemu, and two minutes under
+/* Run every EVERY-th disturbance; all of them would take a quarter of an hour under qemu and two minutes under
  * sanitizers. */
 enum { DISTURBANCES = sizeof disturbances / sizeof *disturbances, EVERY = EMULATED ? 13 : SANITIZED ? 5 : 1 };
 
@@ -112,7 +112,7 @@ static const char *const texts[] = {
     "f32:b1h2q100k1300d16:table,left=600,right=600:",
 };
 
-/* Make gates forget fast enough for tiles to be skipped, and tables fall steeply. */
+/* Make gates forget so fast that tiles can be skipped, and make tables fall steeply. */
 static void strengthen(problem *p, uint64_t *state)
 {
     for (int32_t n = 0; n < p->desc.n_terms; n++) {
@@ -124,7 +124,7 @@ static void strengthen(problem *p, uint64_t *state)
     }
 }
 
-/* Check that every output of a forward call has the same bits. */
+/* Check that every output of a forward call has the same bits with and without skipping. */
 static void forward_case(problem *p, const char *isa, int32_t threads)
 {
     const size_t bytes = (size_t)problem_size(&p->t.out) * rp_dtype_size(p->t.out.dtype),
@@ -199,7 +199,8 @@ static void backward_has_the_same_bits(void **state)
             }
 }
 
-/* For few queries with known key norms, far keys are skipped and not read: their content does not matter. */
+/* If there are few queries and key norms are known, far keys are skipped without being read, so their contents do not
+ * matter. */
 static void few_queries_do_not_read_far_keys(void **state)
 {
     static const char *const few[] = {
@@ -230,7 +231,7 @@ static void few_queries_do_not_read_far_keys(void **state)
             p.t.pairs = pairs;
             forward_case(&p, isa, 2);
             assert_true(pairs[0] > 0 && pairs[1] == pairs[0]); /* no norms are known */
-            /* norms of the first keys, then of the keys appended to them */
+            /* norms of the first keys, then of the keys appended later */
             rp_tensors keys = p.t;
             p.desc.isa = isa;
             p.desc.flexible = 1;
@@ -253,7 +254,7 @@ static void few_queries_do_not_read_far_keys(void **state)
             same_bits(&p, isa, "out with far keys unread", out, p.t.out.data,
                       (size_t)problem_size(&p.t.out) * rp_dtype_size(p.t.out.dtype));
             same_bits(&p, isa, "lse with far keys unread", lse, p.t.lse.data, (size_t)problem_size(&p.t.lse) * 8);
-            /* computed again, the norms show that these keys cannot be skipped */
+            /* after computing the norms again, these keys cannot be skipped */
             good(rp_plan_create(&plan, &p.desc));
             good(rp_key_norms(plan, &p.t, 0, &norms));
             rp_plan_destroy(plan);
@@ -265,7 +266,7 @@ static void few_queries_do_not_read_far_keys(void **state)
         }
 }
 
-/* With steep slopes most pairs are skipped; where biases fall slowly, none are. */
+/* If slopes are steep, most pairs are skipped; if biases fall slowly, none are. */
 static void pairs_are_counted(void **state)
 {
     static const struct {
@@ -306,8 +307,8 @@ static void pairs_are_counted(void **state)
         }
 }
 
-/* Forget gates of -500 and -60 at keys where tiles begin. Plain loops then determine which pairs are in skipped
- * tiles and which are computed, for any block size. */
+/* Forget gates of -500 and -60 at the first keys of tiles. Plain loops determine which pairs are in skipped tiles and
+ * which are computed, for any block size. */
 static void the_count_matches_plain_loops(void **state)
 {
     static const char *const calls[] = {"f32:b2h3q300k1900d16o1536:forget:causal",

@@ -1,5 +1,5 @@
-/* sets.c -- print the instruction sets that the registries of the core and of linear layers report, on one line.
- * ./check compares the output for different values of RELPOS_HIDE_ISA.
+/* sets.c -- prints, on one line, the instruction sets that the registries of the core and of linear layers report.
+ * ./check compares this line for different values of RELPOS_HIDE_ISA.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "linear/ops.h"
 #include <stdio.h>

@@ -1,9 +1,9 @@
-/* test_amx_code.c -- compare the machine code of linear/sets/amx.c with plain code, bit for bit. On a machine without
- * AMX each of its instructions raises SIGILL, and the signal handler in this file emulates it. This tests the
- * compiled code and the tile shapes, which the processor checks. The surrounding code needs AVX-512.
+/* test_amx_code.c -- compares the machine code of linear/sets/amx.c with plain code, bit for bit. On a machine without
+ * AMX each AMX instruction raises SIGILL, and the signal handler in this file emulates it. This tests the compiled code
+ * and the shapes of its tiles, which an AMX processor would check. The code around it needs AVX-512.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef _GNU_SOURCE
-#define _GNU_SOURCE /* for the registers in a signal's context */
+#define _GNU_SOURCE /* for access to the registers in a signal handler */
 #endif
 #include "tests/helpers.h"
 #include "linear/ops.h"
@@ -12,7 +12,7 @@
 
 extern const linear_ops linear_ops_amx;
 
-/* The tile state of the only thread. */
+/* The state of the tiles; there is only one thread. */
 static struct {
     struct shape {
         uint8_t palette, start_row, zero[14];

@@ -1,5 +1,5 @@
-/* test_linear.c -- compare linear layers with plain loops in double: every type, every instruction set of this
- * machine, sizes at the edges of tiles. Also check that the bits of a row depend only on that row.
+/* test_linear.c -- compares linear layers with plain loops in double: every type, every instruction set of this
+ * machine, sizes at the edges of tiles. Also checks that the bits of a row depend only on that row.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/helpers.h"
 #include "linear/ops.h"
@@ -17,8 +17,8 @@ HELPER bool set_found(int n)
     return found;
 }
 
-/* Return true for sets without FMA: they round product and sum separately, so types with floating-point sums have
- * other bits. */
+/* Return true for sets without FMA. They round product and sum separately, so their bits differ for types with
+ * floating-point sums. */
 HELPER bool plain(const linear_ops *ops)
 {
     return strcmp(ops->name, "generic") == 0 || strcmp(ops->name, "amx_emulated") == 0;
@@ -26,7 +26,7 @@ HELPER bool plain(const linear_ops *ops)
 
 static const char *const then_name[] = {"store", "add", "relu", "gelu", "times"};
 
-/* A matrix, its packed form, and the numbers that the packed form represents. */
+/* A matrix, its packed form, and the numbers that this form represents. */
 typedef struct matrix {
     linear_weights w;
     float *given, *kept; /* [out, in] */
@@ -70,7 +70,7 @@ static void matrix_end(matrix *m)
     free(m->kept);
 }
 
-/* Round x as the products do: to bf16, or to 8 bits for integer types. */
+/* Round x like the products: to bf16, or to 8 bits for integer types. */
 static void seen(linear_type type, const float *x, int64_t n, double *to)
 {
     if (type == LINEAR_BF16) {
@@ -103,10 +103,10 @@ static double then_of(linear_then then, double p, double y)
     }
 }
 
-/* Return the bound on the rounding error. With n inputs, a chain of n sums and n products is off by (n + 1) Σ|x w|
- * units of 2^-24 in f32, with or without FMA. Products of bf16 are exact, which leaves n sums. Sums of integers are
- * exact, which leaves a chain over groups of 32; the scales add 4. ADD and TIMES round twice. The slope of GELU is
- * below 1.13, and gelu() itself is off by 9 + 8 |u|. */
+/* Return the bound of the rounding error. In f32, a chain of n sums and n products for n inputs is off by (n + 1) Σ|x
+ * w| units of 2^-24, with or without FMA. Products of bf16 are exact, which leaves n sums. Sums of integers are exact,
+ * which leaves a chain over groups of 32; the scales add 4. ADD and TIMES round twice. The slope of GELU is below 1.13,
+ * and gelu() itself is off by 9 + 8 |u|. */
 static double bound_of(linear_type type, linear_then then, int64_t in, double size, double p, double y)
 {
     const double u = 0x1p-24, chain = type == LINEAR_INT8   ? 3
@@ -123,7 +123,7 @@ static double bound_of(linear_type type, linear_then then, int64_t in, double si
     }
 }
 
-/* Return the largest error / bound. */
+/* Return the largest ratio of an error to its bound. */
 static double worst_of(const matrix *m, const linear_call *c, const float *before)
 {
     const int64_t in = m->w.in;
@@ -170,7 +170,7 @@ static double sizes_of(linear_type type, const linear_ops *ops, const float *x, 
                 memcpy(y, before, sizeof(float) * MOST_ROWS * LDY);
                 good(linear_apply(NULL, &m.w, &c));
                 worst = fmax(worst, worst_of(&m, &c, before));
-                for (int64_t a = 0; a < MOST_ROWS * LDY; a++) /* the columns outside y are not written */
+                for (int64_t a = 0; a < MOST_ROWS * LDY; a++) /* columns outside of y must not be written */
                     if (a / LDY >= c.rows || a % LDY >= outs[o])
                         assert_memory_equal(&y[a], &before[a], 4);
             }
@@ -198,7 +198,7 @@ enum {
     BIT_ROWS = 131,
     BIT_IN = 4100,
     BIT_OUT = 83
-}; /* more rows than a block, more lines than a step, a narrow last panel */
+}; /* more rows than a block, more lines than a step, and a narrow last panel */
 
 static void apply_with(int threads, const matrix *m, const linear_call *c)
 {
@@ -219,7 +219,7 @@ static void bits_of(const matrix *m, const linear_ops *ops, const float *x, floa
         if (memcmp(y, batch, sizeof(float) * BIT_ROWS * BIT_OUT) != 0)
             fail_msg("%s on %s: %d threads change bits", linear_type_name(m->w.type), ops->name, threads);
     }
-    for (c.rows = 1; c.rows < 40; c.rows = c.rows * 3 / 2 + 1) /* any number of rows, starting at any row */
+    for (c.rows = 1; c.rows < 40; c.rows = c.rows * 3 / 2 + 1) /* use any number of rows, starting at any row */
         for (int64_t r = 0; r + c.rows <= BIT_ROWS; r += 29) {
             c.x = x + r * BIT_IN;
             apply_with(c.rows % 2 ? 1 : 2, m, &c);
@@ -246,8 +246,8 @@ static void test_bits_of_a_row_depend_on_nothing_else(void **state)
     free(y);
 }
 
-/* int8: sums of integers are exact, and every set rounds the rest alike. bf16: products are exact, and sums have one
- * order. Other types: only sets with FMA have the same bits. */
+/* int8: sums of integers are exact, and every set rounds everything else in the same way. bf16: products are exact, and
+ * all sets add in one order. Other types: only sets with FMA have the same bits. */
 static void test_sets_have_the_same_bits(void **state)
 {
     float *x = numbers(7 * 500, 4), *first = taken(7 * 40 * 4), *y = taken(7 * 40 * 4);
@@ -273,8 +273,8 @@ static void test_sets_have_the_same_bits(void **state)
     free(y);
 }
 
-/* f16 has the bits of f32 for the same numbers, with any number of rows, odd numbers of inputs, and outputs that do
- * not fill a column. */
+/* f16 has the bits of f32 for the same numbers, with any number of rows, odd numbers of inputs, and outputs that do not
+ * fill a column. */
 static void test_f16_has_the_bits_of_f32(void **state)
 {
     static const int64_t rows[] = {1, 2, 3, 6, 7, 13, 97};
@@ -304,9 +304,9 @@ static void test_f16_has_the_bits_of_f32(void **state)
         }
 }
 
-/* int8 at the edges of AMX tiles of 16 rows by 16 outputs by 64 inputs: compare every set with generic, whose sums
- * are plain and whose bounds are tested above. One row in three and one output in three contain only bytes of the
- * largest size. */
+/* int8 at the edges of AMX tiles of 16 rows by 16 outputs by 64 inputs. Compare every set with generic, whose sums are
+ * plain loops and whose bounds are tested above. In one row out of three and one output out of three, all bytes have
+ * the largest absolute value. */
 static void test_int8_has_the_same_bits_at_the_edges_of_tiles(void **state)
 {
     static const int64_t rows[] = {1, 4, 5, 15, 16, 17, 31, 32, 33, 47, 49, 65, 95, 96, 97, 113},
@@ -349,8 +349,8 @@ static void test_int8_has_the_same_bits_at_the_edges_of_tiles(void **state)
     free(y);
 }
 
-/* Compute sum + x w with one rounding, like VDPBF16PS. The product is exact in double. If the sum is not exact, it
- * is rounded to odd, and then to f32 as the exact sum would be. A result below 2^-126 is zero. */
+/* Compute sum + x w with one rounding, like VDPBF16PS. The product is exact in double. If the sum is not exact, it is
+ * rounded to odd; rounding it to f32 then gives the rounding of the exact sum. A result below 2^-126 is zero. */
 static float dot_step(float sum, float x, float w)
 {
     const double a = (double)x * (double)w, b = (double)sum, high = a + b;
@@ -367,7 +367,8 @@ static float dot_step(float sum, float x, float w)
     return fabsf(y) < 0x1p-126f ? copysignf(0, y) : y;
 }
 
-/* Return a random bf16 with an exponent from `low` on, such that sums cancel, underflow or are odd in the last bit. */
+/* Return a random bf16 whose exponent is at least `low`. With these numbers sums cancel, underflow, or are odd in the
+ * last bit. */
 static float draw_bf16(uint64_t *state, int low, int span)
 {
     const uint64_t r = draw(state);
@@ -377,8 +378,8 @@ static float draw_bf16(uint64_t *state, int low, int span)
     return x;
 }
 
-/* Compare every set with plain code that follows docs/linear.md, bit for bit: exponents near 1, exponents from 2^-63
- * on, where products underflow, and all exponents. */
+/* Compare every set, bit for bit, with plain code that follows docs/linear.md. Exponents are near 1; or start at 2^-63,
+ * where products underflow; or have all values. */
 static void test_bf16_is_one_chain_bit_for_bit(void **state)
 {
     enum { ROWS = 13, IN = 37, OUT = 70, TIMES = 40 };
@@ -411,7 +412,7 @@ static void test_bf16_is_one_chain_bit_for_bit(void **state)
         EACH_SET(ops)
         {
             if (low < 120 && plain(ops))
-                continue; /* its products underflow by themselves */
+                continue; /* its products underflow on their own */
             const linear_call c = {.rows = ROWS, .x = x, .ldx = IN, .y = y, .ldy = OUT, .isa = ops->name};
             good(linear_apply(NULL, &m, &c));
             for (int n = 0; n < ROWS * OUT; n++)
@@ -429,8 +430,8 @@ static void test_bf16_is_one_chain_bit_for_bit(void **state)
     free(packed);
 }
 
-/* Edge cases of rounding inputs and weights: ties, subnormal numbers, the largest number, NaN with only the last bit
- * set. */
+/* Edge cases of rounding inputs and weights: ties, subnormal numbers, the largest number, and NaN in which only the
+ * last bit is set. */
 static void test_bf16_rounds_to_nearest(void **state)
 {
     static const uint32_t given[] = {0x3f800000, 0x3f808000, 0x3f808001, 0x3f818000, 0x3f817fff,
@@ -466,8 +467,8 @@ static void test_bf16_rounds_to_nearest(void **state)
 
 /* ---- weights */
 
-/* Return the bound on the error of a packed weight: half a step for int8. For int4 a whole step, because the scale
- * maps the largest number to -8, and one of the opposite sign may be as large. */
+/* Return the bound of the error of a packed weight. It is half a step for int8. For int4 it is a whole step: the scale
+ * maps the largest number to -8, and a number of the opposite sign, which maps to at most 7, may be as large. */
 static double packing_bound(linear_type type, const float *w, int64_t in, int64_t i)
 {
     const int64_t from = type == LINEAR_INT4 ? i / 32 * 32 : 0,
@@ -509,7 +510,7 @@ static void test_packed_weights_are_near_the_given_ones(void **state)
     }
 }
 
-/* Files contain this layout, so it must not change: compare some bytes computed by hand from layout.h. */
+/* Files contain this layout, so it must not change. Compare some bytes with values derived by hand from layout.h. */
 static void test_the_layout_stays_as_it_is(void **state)
 {
     float w[65 * 33];
@@ -533,20 +534,20 @@ static void test_the_layout_stays_as_it_is(void **state)
             assert_true(value == 62);
             break;
         case LINEAR_F16:
-            memcpy(&half, packed + 1 * 256 + 64 + 32 + 2, 2); /* input 3: in the second half of line 1 */
+            memcpy(&half, packed + 1 * 256 + 64 + 32 + 2, 2); /* input 3 is in the second half of line 1 */
             assert_int_equal(half, 0x4b00);                   /* 14 */
             break;
         case LINEAR_BF16:
-            memcpy(&half, packed + 1 * 256 + 64 + 2 * 2 + 2, 2); /* input 3: the upper one in line 1 */
+            memcpy(&half, packed + 1 * 256 + 64 + 2 * 2 + 2, 2); /* input 3 is the upper half of a pair in line 1 */
             assert_int_equal(half, 0x4160);                      /* 14 */
             break;
         case LINEAR_INT8:
             memcpy(&value, packed + 64 + 4, 4);
             assert_true(value == 1);
-            assert_int_equal(packed[512 + 2 * 256 + 64 + 4 * 1 + 1], 8); /* input 9: the second in line 2 */
+            assert_int_equal(packed[512 + 2 * 256 + 64 + 4 * 1 + 1], 8); /* input 9 is the second in line 2 */
             break;
         case LINEAR_INT4:
-            memcpy(&half, packed + 32 + 2, 2); /* scale of the first group: 127 is -8 */
+            memcpy(&half, packed + 32 + 2, 2); /* scale of the first group: 127 becomes -8 */
             assert_int_equal(half, 0xc17e);    /* -15.875 */
             assert_int_equal((unsigned char)packed[128 + 64 + 4 + 1] >> 4, 0);
             break;
@@ -628,8 +629,8 @@ static void test_relu_and_gelu_at_the_ends(void **state)
     }
 }
 
-/* Compare gelu with double over all its arguments. The bound is relative to the result, even where computing 1 +
- * tanh directly would lose all digits. */
+/* Compare gelu with double over its whole range. The bound is relative to the result, even where computing 1 + tanh
+ * directly would lose all digits. */
 static void test_gelu_is_within_its_bound(void **state)
 {
     enum { N = 40000 };
@@ -712,11 +713,10 @@ static void test_refusals(void **state)
     assert_int_equal(linear_pack(NULL, LINEAR_F32, 8, INT64_MAX, w, RP_F32, 8, packed), RP_E_ARG);
 }
 
-/* The caller's scratch memory is used and not exceeded, and x, y and the weights end directly before an unmapped
- * page. */
+/* The caller's scratch memory is used and not exceeded. x, y and the weights end directly before an unmapped page. */
 static void test_nothing_else_is_touched(void **state)
 {
-    enum { ROWS = 17, IN = 37, OUT = 71 }; /* 17 rows: two AMX tiles of 9, which overlap in one row */
+    enum { ROWS = 17, IN = 37, OUT = 71 }; /* 17 rows give two AMX tiles of 9, which share one row */
     (void)state;
     for (int type = 0; type < LINEAR_TYPES; type++)
         EACH_SET(ops)
@@ -748,7 +748,7 @@ static void test_nothing_else_is_touched(void **state)
         }
 }
 
-/* Return the last set in the list that this machine has, except emulated ones. */
+/* Return the last set in the list that this machine has, excluding emulated sets. */
 HELPER const char *fastest_of_the_list(void)
 {
     const char *name = NULL;
@@ -758,8 +758,8 @@ HELPER const char *fastest_of_the_list(void)
     return name;
 }
 
-/* linear_choose accepts every name of the core's list. For a set that this machine lacks it returns RP_E_UNSUPPORTED
- * and plain code; for amx without 8-bit tiles it returns the best other set. Emulated tiles are used only on
+/* linear_choose accepts every name of the core's list. For a set that this machine lacks, it returns RP_E_UNSUPPORTED
+ * and selects plain code. For amx without 8-bit tiles it selects the best other set. Emulated tiles are used only on
  * request. */
 static void test_names_of_the_core_are_accepted(void **state)
 {

@@ -1,5 +1,5 @@
-/* test_screen.c -- computing some outputs gives the bits of computing all. The 8-bit bounds contain every product,
- * and the largest product among the remaining candidates is the largest of all.
+/* test_screen.c -- computing some outputs gives the same bits as computing all outputs. The 8-bit bounds contain every
+ * product, and the largest product among the remaining candidates is the largest of all.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/helpers.h"
 #include "linear/ops.h"
@@ -31,7 +31,7 @@ static float uniform(uint64_t *state)
     return (float)((double)(draw(state) >> 11) * 0x1p-52 - 1);
 }
 
-/* Fill x with sums of four uniform numbers: approximately normal. */
+/* Fill x with sums of four uniform numbers, which are approximately normal. */
 static void numbers(float *x, int64_t n, float size, uint64_t *seed)
 {
     for (int64_t i = 0; i < n; i++)
@@ -75,7 +75,7 @@ static void test_some_outputs_have_the_bits_of_all(void **state)
                 numbers(x, in, 1, &seed);
                 const linear_weights w = packed((linear_type)type, in, out, given);
                 good(linear_apply(NULL, &w, &(linear_call){.rows = 1, .x = x, .y = all, .isa = ops->name}));
-                for (int k = 0; k < 400; k++) /* in order, then in random order */
+                for (int k = 0; k < 400; k++) /* first in order, then in random order */
                     list[k] = k < 200 ? (int32_t)(k % out) : (int32_t)(draw(&seed) % (uint64_t)out);
                 good(linear_some(&w, x, 400, list, some, ops->name));
                 for (int k = 0; k < 400; k++)
@@ -92,8 +92,8 @@ static void test_some_outputs_have_the_bits_of_all(void **state)
 /* ---- bounds */
 
 typedef struct found {
-    int64_t rows, candidates, none; /* rows tested; outputs that may be the largest in them; rows without bounds */
-    double worst;                   /* distance from the middle of the bounds, in half widths */
+    int64_t rows, candidates, none; /* rows tested; outputs in them that may be the largest; rows without bounds */
+    double worst;                   /* largest distance of a product from the middle of its bounds, in half widths */
 } found;
 
 static int64_t argmax(const float *y, int64_t n)
@@ -104,7 +104,8 @@ static int64_t argmax(const float *y, int64_t n)
     return at;
 }
 
-/* Check that every product is within its bounds, and that the first largest output is the first largest candidate. */
+/* Check that every product is within its bounds, and that the first largest output is also the first largest
+ * candidate. */
 static void check_row(const linear_weights *w, const float *x, const float *y, const float *bounds, const char *isa,
                       found *f)
 {
@@ -155,7 +156,7 @@ static void check_rows(const linear_weights *w, const linear_screen *s, int64_t 
     free(bounds);
 }
 
-/* Matrices whose rows are hard to distinguish or to represent in 8 bits. */
+/* Kinds of matrices whose rows are hard to tell apart, or hard to represent in 8 bits. */
 enum { NORMAL, EQUAL_ROWS, ONE_LARGE_NUMBER, MANY_SIZES, ON_THE_GRID, IN_8_BITS, MATRICES };
 static const char *const matrix_name[] = {"normal",     "equal rows",  "one large number",
                                           "many sizes", "on the grid", "in 8 bits"};
@@ -170,15 +171,16 @@ static void make_matrix(int kind, float *w, uint64_t *seed)
             case EQUAL_ROWS: *at = o < 4 ? *at : w[o % 4 * IN + i] * (o % 8 < 4 ? 1 : 1 + 0x1p-22f); break;
             case ONE_LARGE_NUMBER: *at *= i == 7 ? 500 : 1; break;
             case MANY_SIZES: *at = ldexpf(*at, (int)(o % 200) - 150); break;
-            case ON_THE_GRID: *at = i == 0 ? 127 : rintf(*at * 60) + 0.5f; break; /* halfway between two steps */
+            case ON_THE_GRID: *at = i == 0 ? 127 : rintf(*at * 60) + 0.5f; break; /* between two steps */
             case IN_8_BITS:
                 *at = i == 0 ? 127 : rintf(*at * 31);
-                break; /* 8 bits are exact: only x and the sum round */
+                break; /* exact in 8 bits: only x and the sum are rounded */
             }
         }
 }
 
-/* Rows of x: usual; with one large number; sparse, tiny and large ones; equal; on the grid; zeros; and non-finite. */
+/* Fill the rows of x: ordinary rows; with one large number; sparse; tiny and large; equal; on the grid; zeros;
+ * non-finite. */
 static void make_rows(float *x, uint64_t *seed)
 {
     numbers(x, ROWS * IN, 1, seed);
@@ -203,7 +205,7 @@ static void make_rows(float *x, uint64_t *seed)
 }
 enum { UNBOUNDED = 6 }; /* the number of rows without bounds */
 
-/* Make x proportional to the rounding error of row `o`: the error of its product almost reaches the bound. */
+/* Make x proportional to the rounding error of row `o`, so the error of their product almost reaches its bound. */
 static void lost_row(const linear_weights *w, const linear_screen *s, int64_t o, float *x)
 {
     float kept[IN], most = 0;
@@ -285,7 +287,7 @@ static void test_thousands_of_rows(void **state)
     free(x);
 }
 
-/* A matrix with a non-finite or huge number has no bounds, and `bounds` is false. */
+/* A matrix with a non-finite or huge number has no bounds: `bounds` is false. */
 static void test_matrices_without_bounds(void **state)
 {
     const float bad[] = {NAN, INFINITY, -INFINITY, 0x1p61f};
@@ -308,7 +310,7 @@ static void test_matrices_without_bounds(void **state)
     free(given);
 }
 
-/* A screen has the bits that linear_pack makes from the same numbers. */
+/* A screen contains the bytes that linear_pack makes from the same numbers. */
 static void test_a_screen_is_packed_as_int8(void **state)
 {
     static const int64_t ins[] = {1, 2, 6, 33, 700}, outs[] = {1, 16, 17, 64, 65, 200};

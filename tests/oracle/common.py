@@ -1,4 +1,4 @@
-"""common.py -- write the cases: a safetensors file and a line of cases.txt for each.
+"""common.py -- write the cases. Each case is a .safetensors file and a line in cases.txt.
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -17,7 +17,7 @@ torch.set_num_threads(1)
 
 
 def seed(name):
-    """Seed the random numbers; they depend only on the name of the case."""
+    """Seed the random numbers, so that they depend only on the name of the case."""
     torch.manual_seed(zlib.crc32(name.encode()))
 
 
@@ -45,7 +45,7 @@ class Tap:
     """Records the output or the input of modules of a peer during one forward pass."""
 
     def __init__(self, **modules):
-        """name=module records its output; name=(module,) its first input."""
+        """name=module records the output of the module, and name=(module,) its first input."""
         self.seen, self.hooks = {}, []
         for name, m in modules.items():
             if isinstance(m, tuple):
@@ -76,13 +76,14 @@ def randomize(module):
 
 
 def gradients(out, dout, **tensors):
-    """Return d(sum out * dout) of each tensor, by autograd through the peer, named like the results of a case."""
+    """Return the gradient of sum(out * dout) with respect to each tensor, by autograd through the peer, under the names that the
+    results of a case have."""
     found = torch.autograd.grad((out * dout).sum(), list(tensors.values()))
     return {"d" + n: g for n, g in zip(tensors, found)}
 
 
 class Family:
-    """The cases of one script; all names begin with `prefix` and an underscore."""
+    """The cases of one script. All their names begin with `prefix` and an underscore."""
 
     def __init__(self, prefix):
         self.prefix, self.lines = prefix + "_", []

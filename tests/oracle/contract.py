@@ -11,7 +11,7 @@ import shlex
 import torch
 
 F64 = torch.float64
-LEARNED = {  # the keys of each term whose arrays have gradients
+LEARNED = {  # term: keys of the arrays that have gradients
     "table": ["table"], "t5": ["table"], "bucket": ["table"], "alibi": ["slopes"], "kerple": ["p", "a"],
     "fire": ["w1", "b1", "w2", "b2", "w3", "b3"], "swin": ["table"], "axial": ["bh", "bw"], "real": ["table"],
     "band": ["r", "p"], "forget": ["logf"], "dense": ["bias"], "relkey": ["table"], "relval": ["table"],
@@ -55,7 +55,7 @@ def learned_names(said):
 # ------------------------------------------------------------------------------------------------ buckets
 
 def t5_bucket(delta, buckets, max_distance, bidirectional):
-    """Compute buckets of Raffel 2020 as Hugging Face does, with the logarithm in f32."""
+    """Compute the buckets of Raffel 2020 as transformers does, with the logarithm in f32."""
     delta = delta.trunc().long()
     result = torch.zeros_like(delta)
     if bidirectional:
@@ -90,7 +90,7 @@ def spaced_bucket(delta, strategy, buckets, max_distance, bidirectional):
 
 
 def deberta_bucket(d, buckets, max_position):
-    """Compute buckets as DeBERTa-v2's make_log_bucket_position; d = query - key."""
+    """Compute the buckets of d = query - key as make_log_bucket_position of DeBERTa-v2 does."""
     if buckets <= 0:
         return d
     mid = buckets // 2
@@ -176,8 +176,8 @@ def rotate(x, angle, factor, layout, dim):
 # ------------------------------------------------------------------------------------------------ the operator
 
 def alibi_slopes(heads):
-    """Return the slopes of Press 2022: a geometric sequence; for other numbers of heads, every
-    other slope of the next power is added."""
+    """Return the slopes of Press 2022: for a power of two, a geometric sequence; for other numbers of heads, the sequence of the
+    power below and every other slope of the power above."""
     whole = 2 ** math.floor(math.log2(heads))
     slopes = [2.0 ** (-8.0 * (h + 1) / whole) for h in range(whole)]
     slopes += [2.0 ** (-8.0 * (h + 1) / (2 * whole)) for h in range(0, 2 * whole, 2)][:heads - whole]
@@ -185,7 +185,7 @@ def alibi_slopes(heads):
 
 
 class Call:
-    """One call: its shapes, positions and arrays."""
+    """The shapes, positions and arrays of one call."""
 
     def __init__(self, said, arrays):
         self.said, self.arrays = said, arrays
@@ -230,7 +230,7 @@ class Call:
         return self.delta(given).trunc().clamp(-left, right).long() + left
 
     def known(self, given):
-        """Return where both tokens of a pair have a position, (B,Lq,Lk)."""
+        """Return a mask (B,Lq,Lk) of the pairs in which both tokens have a position."""
         both = torch.ones(self.B, self.Lq, self.Lk, dtype=torch.bool)
         for key, axis in (("q_position_mask", 2), ("k_position_mask", 1)):
             if key in given:
@@ -238,7 +238,7 @@ class Call:
         return both
 
     def per_head(self, table, index):
-        """Index table (H or 1, n) by index (B,Lq,Lk). Return (B,H,Lq,Lk)."""
+        """Look up table (H or 1, n) at index (B,Lq,Lk). Return (B,H,Lq,Lk)."""
         return table.expand(self.H, -1)[:, index].transpose(0, 1)
 
     def grid(self, given, skip=0):
@@ -360,7 +360,7 @@ def relkey_family(c):
 
 
 def allowed(c):
-    """Return which pairs may attend, (B,H,Lq,Lk) or broadcastable to it."""
+    """Return a mask of the pairs that may attend, (B,H,Lq,Lk) or broadcastable to it."""
     said, r = c.said, c.index_delta[:, None]
     ok = torch.ones(c.B, 1, c.Lq, c.Lk, dtype=torch.bool)
     if "causal" in said:
@@ -386,8 +386,8 @@ def cap(x, c):
 
 
 def evaluate(arguments, arrays):
-    """Return the results under the names that `relpos attend` uses, in float64. arrays: name ->
-    tensor; floating types become f64."""
+    """Return the results in float64, under the names that `relpos attend` uses. `arrays` is {name: tensor}; floating types
+    are converted to f64."""
     said = parse(arguments)
     learned = learned_names(said)
     arrays = {n: x.detach().to(F64) if x.is_floating_point() else x for n, x in arrays.items()}

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """make_bloom_alibi.py -- Hugging Face BloomAttention with build_alibi_tensor.
 
-Bloom adds slope * j and not -slope * (i - j). Under a causal mask the two differ by one number per row, which the
-softmax removes. So outputs and weights are equal;
-lse is not compared. Slopes of 3, 4 and 6 heads are powers of two.
+Bloom adds slope * j instead of -slope * (i - j). Under a causal mask the two differ by one number per row, which the
+softmax cancels. So outputs and weights are equal, and lse is not compared. The slopes of 3, 4 and 6 heads are powers
+of two.
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -18,7 +18,7 @@ TOL = 1e-6                                              # Bloom rounds its weigh
 
 
 def case(name, n, length, batch=1, padded=0):
-    """padded: number of keys at the end of the last entry that are masked."""
+    """Write a case. `padded` is the number of masked keys at the end of the last batch entry."""
     seed(name)
     m = randomize(BloomAttention(BloomConfig(hidden_size=4 * n, n_head=n, hidden_dropout=0.0, attention_dropout=0.0), layer_idx=0))
     there = torch.ones(batch, length, dtype=torch.int64)

@@ -46,7 +46,7 @@ def rope_argument(rope, dim, longest, arrays):
 
 
 def case(name, rope, positions, longest=2048, dim=8, causal=True, sdpa=False):
-    """positions: (L) or (B,L)."""
+    """Write a case. `positions` is (L) or (B,L)."""
     seed(name)
     m, rotary = module(longest, rope, dim, sdpa)
     positions = torch.as_tensor(positions)

@@ -36,7 +36,7 @@ local_window_with_past local_window_ext_cache_rank3_head_mask 3d_local_window lo
 
 
 def caught():
-    """Return name -> (node, inputs by the operator's input names, ...) of every exporter of Attention."""
+    """Return {name: (node, inputs by the operator's input names, ...)} of every exporter of Attention."""
     found = {}
 
     def expect(node, inputs, outputs, name, **settings):

@@ -46,7 +46,7 @@ def inputs(batch, lq, lk):
 
 
 def case(name, limit, lq, lk, batch=1, causal=False, padded=0, **positions):
-    """positions: q_positions, k_positions, q_position_mask, k_position_mask, as the module takes them."""
+    """Write a case. `positions` has the arguments q_positions, k_positions, q_position_mask and k_position_mask of the module."""
     seed(name)
     m, x = additive(limit), inputs(batch, lq, lk)
     dout = randn(batch, lq, H * D)

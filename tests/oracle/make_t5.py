@@ -58,7 +58,7 @@ def self_attention(name, length, buckets=32, distance=128, decoder=False, keep=N
 
 
 def decode(name, before, now, buckets, distance):
-    """Prefill, then a few more tokens with the cache; q_offset is the number of cached keys."""
+    """Write a case with cached keys: a prefill, then a few more tokens. q_offset is the number of cached keys."""
     seed(name)
     m, cache = module(buckets, distance, True), DynamicCache()
     m(randn(1, before, 8), mask=causal_mask(before, before), past_key_values=cache)
@@ -72,7 +72,7 @@ def decode(name, before, now, buckets, distance):
 
 
 def cross(name, lq, lk):
-    """Queries and keys of different lengths, both from position 0."""
+    """Write a case with queries and keys of different lengths, both of which start at position 0."""
     seed(name)
     m = module(32, 128, False)
     tap = Tap(q=m.q, k=m.k, v=m.v, out=(m.o,))

@@ -22,7 +22,7 @@ def base(name, B=1, H=2, Hk=None, Lq=7, Lk=9, D=2, Dv=None):
 
 
 def case(name, arguments, more=None, tolerance=TOL, stored=None, flags=ALL, **shape):
-    """more(): return the arrays besides q, k, v, dout; drawn after them."""
+    """Write a case. `more()` returns the arrays other than q, k, v and dout, and is called after these are drawn."""
     name = "terms_" + name
     arrays = base(name, **shape)
     arrays.update(more() if more else {})

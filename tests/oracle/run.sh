@@ -1,5 +1,5 @@
 #!/bin/sh
-# run.sh -- compare relpos attend with numbers that do not come from relpos (tests/oracle/README.md).
+# run.sh -- compare relpos attend with numbers that other programs computed (tests/oracle/README.md).
 #
 #     tests/oracle/run.sh PATH/TO/relpos PATH/TO/cases [PATTERN]      from the root of the project; PATTERN selects cases by name
 #

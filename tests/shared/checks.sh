@@ -1,6 +1,6 @@
-# checks.sh -- sourced by the scripts of tests/cli and tests/lab. It takes PATH/TO/relpos, creates the folder $T, changes to the root
-# of the project, runs the program as a user would, and counts checks. A failing check prints the command, the expected and the
-# actual result. Each check starts as few processes as possible, because there are thousands of checks.
+# checks.sh -- sourced by the scripts of tests/cli and tests/lab, whose argument is PATH/TO/relpos. It creates the folder $T, changes to
+# the root of the project, and defines functions that run the program and count checks. A failing check prints the command, the expected
+# and the actual result. A check starts as few processes as possible, because there are thousands of checks.
 #
 # Needs coreutils, sed, grep, awk, gzip and cmp. SPDX-License-Identifier: Apache-2.0
 set -u
@@ -11,9 +11,9 @@ exec </dev/null
 LC_ALL=C
 export LC_ALL
 unset RELPOS_ISA RELPOS_THREADS OPENBLAS_CORETYPE NO_COLOR LANG LANGUAGE COLUMNS
-ASAN_OPTIONS=allocator_may_return_null=1:${ASAN_OPTIONS-} # running out of memory must be an error of the program and not an abort
+ASAN_OPTIONS=allocator_may_return_null=1:${ASAN_OPTIONS-} # with AddressSanitizer, malloc must return NULL when out of memory
 export ASAN_OPTIONS
-ulimit -t 300 # limits processor time, so an endless loop ends even on a busy machine; ctest stops a command that waits
+ulimit -t 300 # seconds of processor time, which ends an endless loop; ctest stops a command that waits forever
 T=$(mktemp -d) || exit 1
 trap 'rm -rf "$T"' EXIT
 trap 'exit 1' HUP INT TERM
@@ -21,7 +21,7 @@ mkdir "$T/kept" "$T/made"
 printf 'what was here before\n' | tee "$T/kept/a.npz" >"$T/kept/a.safetensors"
 checks=0 failed=0 command='' code=0 without_advice=''
 
-# check WHAT EXPECTED FOUND
+# check WHAT EXPECTED FOUND: check that the two texts are equal
 check()
 {
     checks=$((checks + 1))
@@ -36,7 +36,7 @@ same()
     check "$1" '' "$(cmp -- "$2" "$3" 2>&1)"
 }
 
-# run ARGUMENT...: run the program; sets $T/out, $T/err and $code
+# run ARGUMENT...: run the program, write its output to $T/out and $T/err, and set $code to the exit code
 run()
 {
     command="relpos $*"
@@ -77,7 +77,7 @@ has()
     done
 }
 
-# read_error: set $said to the first line of standard error, $lines to the number of lines
+# read_error: set $said to the first line of standard error, and $lines to the number of its lines
 read_error()
 {
     said='' lines=0
@@ -110,8 +110,8 @@ look()
 look
 kept=$now
 
-# refused CODE PATTERN ARGUMENT...: check the exit code, a single matching line on standard error, nothing on standard
-# output, and that the files in $T/kept are unchanged. Messages without a remedy in parentheses are collected for
+# refused CODE PATTERN ARGUMENT...: check the exit code, that standard error has a single matching line, that standard
+# output is empty, and that the files in $T/kept are unchanged. Messages without a remedy in parentheses are collected for
 # finish.
 refused()
 {
@@ -135,11 +135,11 @@ refused()
     kept=$now
 }
 
-# refusals WORD... <<'END': check a table of errors. Each line is
+# refusals WORD... <<'END': check a table of errors, for commands that begin with WORD... Each line is
 #
 #     exit code | pattern of the message | arguments, quoted for the shell
 #
-# and the command begins with the words.
+# END ends the table.
 refusals()
 {
     while IFS= read -r row; do
@@ -149,7 +149,7 @@ refusals()
     done
 }
 
-# finish: print the totals; the last line of every script
+# finish: print the totals. Every script ends with this.
 finish()
 {
     if [ -n "$without_advice" ]; then

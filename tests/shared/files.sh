@@ -1,5 +1,5 @@
-# files.sh -- sourced after checks.sh: create input files byte by byte, and read the numbers of output files. A .safetensors file is
-# a line of text before raw numbers, and a stored .npz is only slightly more.
+# files.sh -- sourced after checks.sh. Functions that create input files byte by byte, and read the numbers of output files. A
+# .safetensors file is a JSON header followed by raw numbers; an uncompressed .npz file is only slightly more complex.
 # SPDX-License-Identifier: Apache-2.0
 text=examples/data/gettysburg.safetensors
 
@@ -41,19 +41,19 @@ f32()
         }')"
 }
 
-some() # some FROM N: print n f32 numbers from the middle of a trained network
+some() # some FROM N: print N f32 numbers of a trained network, beginning with number FROM
 {
     tail -c +$((200001 + 4 * $1)) "$text" | head -c $((4 * $2))
 }
 
-zeros() # zeros BYTES
+zeros() # zeros BYTES: print this number of zero bytes
 {
     head -c "$1" /dev/zero
 }
 
 # ---------------------------------------------------------------------------------------------------- .safetensors
 
-# size_of DTYPE SHAPE: set $size to the number of bytes of such an array
+# size_of DTYPE SHAPE: set $size to the number of bytes of an array
 size_of()
 {
     case $1 in F64 | I64 | U64) size=8 ;; F32 | I32 | U32) size=4 ;; F16 | BF16 | I16 | U16) size=2 ;; *) size=1 ;; esac
@@ -83,7 +83,7 @@ save()
 {
     raw "{$header}" "$T/data" "$1"
 }
-raw() # raw HEADER DATAFILE FILE: write a file with any text before the data
+raw() # raw HEADER DATAFILE FILE: write a file with an arbitrary header before the data
 {
     { bytes 8 ${#1}; printf '%s' "$1"; cat "$2"; } >"$3"
 }
@@ -184,7 +184,7 @@ make_small()
     for type in I64:8 U64:8 I32:4 U32:4 I16:2 U16:2 I8:1 U8:1 BOOL:1; do
         put "key_${type%:*}" "${type%:*}" 2,9 bytes ${type#*:} 1 1 0 1 1 1 0 1 1 0 1 1 1 1 1 1 1 0
     done
-    put key_odd U8 2,9 bytes 1 1 2 0 255 1 1 0 1 1 0 3 1 1 1 1 1 1 0 # any non-zero is true
+    put key_odd U8 2,9 bytes 1 1 2 0 255 1 1 0 1 1 0 3 1 1 1 1 1 1 0 # any non-zero number is true
     put row BOOL 9 bytes 1 1 1 0 1 1 1 1 0 1
     put none BOOL 7,9 zeros 63
     put blocks BOOL 7,7 bytes 1 1 1 1 0 0 0 0 1 1 1 0 0 0 0 1 1 1 0 0 0 0 0 0 0 1 1 1 1 0 0 0 1 1 1 1 0 0 0 1 1 1 1 0 0 0 1 1 1 1
@@ -194,8 +194,8 @@ make_small()
     save "$small"
 }
 
-# make_square: create $square with equal numbers of queries and keys, as segments need, and the
-# equivalent mask.
+# make_square: create $square with equal numbers of queries and keys, which segments need, and the equivalent
+# mask.
 square=$T/square.safetensors
 make_square()
 {
@@ -217,7 +217,7 @@ make_more()
     qkv
     put dout F32 2,4,7,5 some 2000 280
     put table F32 4,8 some 100 32
-    put again F32 4,8 some 100 32 # the same numbers as table
+    put again F32 4,8 some 100 32 # the same numbers as in table
     put slopes F32 4 f32 0.5 0.25 0.125 0.0625
     put no_sink F32 4 f32 -inf -inf -inf -inf
     put w1 F32 3,1 some 2300 3
@@ -287,7 +287,7 @@ attend_to()
     ok attend "$small" -o "$made" "$@"
 }
 
-# prepare NAME OPTION...: like attend_to, for an output that is only needed for a comparison
+# prepare NAME OPTION...: like attend_to, without counting a check, for an output that is only compared
 prepare()
 {
     made=$T/made/$1.safetensors

@@ -1,8 +1,8 @@
-# lab.sh -- sourced after checks.sh: the small experiment $T/small.lab of the scripts in tests/lab, its training run $T/run, and
+# lab.sh -- sourced after checks.sh by the scripts in tests/lab. It creates the small experiment $T/small.lab, its training run $T/run, and
 # further inputs. Exit code 77: there is no CBLAS.
 # SPDX-License-Identifier: Apache-2.0
 
-# number NAME FILE: print a number from JSON
+# number NAME FILE: print the number with this name in a JSON file
 number()
 {
     grep -oE "\"$1\":[-0-9.e+]*" "$2" | head -n 1 | sed 's/.*://'
@@ -14,7 +14,7 @@ near()
     awk -v a="$1" -v b="$2" -v bound="$3" 'BEGIN {d = a - b; print d * d <= bound * bound * b * b && b != 0}'
 }
 
-# prepare ARGUMENT...: run a command that another script checks
+# prepare ARGUMENT...: run a command without a check, since another script checks it
 prepare()
 {
     run "$@"
@@ -46,7 +46,7 @@ if grep -q 'cannot be loaded' "$T/err"; then
     exit 77
 fi
 
-# make_stopped: create $T/three, the same run stopped and resumed
+# make_stopped: create $T/three, the same run after being stopped and resumed
 make_stopped()
 {
     prepare lab train "$T/small.lab" -o "$T/three" --threads 2 --until 18
@@ -76,7 +76,7 @@ refused()
     says "$expected"
 }
 
-# explain_refused CODE PATTERN ARGUMENT...: the same for relpos explain
+# explain_refused CODE PATTERN ARGUMENT...: like refused, for relpos explain
 explain_refused()
 {
     wanted=$1 expected=$2
@@ -84,8 +84,8 @@ explain_refused()
     refused "$wanted" "$expected" explain "$@"
 }
 
-# make_classes: create $T/classes.lab, which classifies three files with different words, at least two in a window of
-# 16, and $T/classes_sweep.lab, which has two seeds.
+# make_classes: create $T/classes.lab, a classifier of three files with different words (a window of 16 bytes has at least
+# two), and $T/classes_sweep.lab, which has two seeds.
 make_classes()
 {
     awk 'BEGIN {for (n = 0; n < 4000; n++) {x = (16807 * x + 12345) % 2147483647; printf "%s ", substr("red bluewhit", x % 3 * 4 + 1, 4)}}' >"$T/one.txt"
@@ -110,7 +110,7 @@ make_sweep()
     ) | sed 's/^steps = .*/steps = 3/' >"$T/sweep.lab"
 }
 
-# make_results: create $T/results.jsonl from that sweep, and $T/classes.jsonl from the classifier's
+# make_results: create $T/results.jsonl with the sweep of make_sweep, and $T/classes.jsonl with the sweep of make_classes
 make_results()
 {
     make_sweep

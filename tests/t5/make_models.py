@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Write the tiny checkpoints of tests/t5/data, one for each member of the T5 family, with random weights and the results of
-transformers for them. Run by hand where torch and transformers are installed; the tests read the files.
+"""Write the tiny checkpoints of tests/t5/data, one for each model of the T5 family, with random weights, and the results that
+transformers computes with them. Run by hand where torch and transformers are installed. The tests read the files.
 
     python3 tests/t5/make_models.py [FOLDER]
 
@@ -28,7 +28,7 @@ SMALL = dict(vocab_size=64, d_model=16, d_kv=8, d_ff=24, num_layers=2, num_decod
              relative_attention_num_buckets=8, relative_attention_max_distance=12, decoder_start_token_id=0)
 TINY = dict(SMALL, d_model=12, num_heads=2, d_ff=20)
 GATED = dict(feed_forward_proj="gated-gelu", tie_word_embeddings=False)
-MANY_ENDS = [1, 5, 12, 20, 33, 47, 60, 18]  # many end tokens, so that targets of random weights end early
+MANY_ENDS = [1, 5, 12, 20, 33, 47, 60, 18]  # with many end tokens, the targets of random weights end early
 T = transformers
 # name: class, configuration, seed
 MODELS = {
@@ -49,7 +49,7 @@ MODELS = {
     "f16": (T.T5ForConditionalGeneration, T.T5Config(**TINY), 9),
     "silu": (T.T5ForConditionalGeneration, T.T5Config(**TINY, feed_forward_proj="gated-silu"), 10),
 }
-ATTENTION = ("t5", "umt5")  # one table for all layers, and one per layer
+ATTENTION = ("t5", "umt5")  # t5 has one table for all layers, umt5 one per layer
 LENGTHS = [1, 5, 19, 34]
 STEPS = 10
 # beams, results, further settings
@@ -59,7 +59,7 @@ SEARCHES = [(4, 2, {}), (3, 3, {"early_stopping": True, "length_penalty": 2.0}),
 
 
 def fill(model, seed):
-    """Set random weights that are large enough for every layer and table to matter."""
+    """Set random weights that are large enough for every layer and table to change the results."""
     random = torch.Generator().manual_seed(seed)
     for name, p in model.named_parameters():
         x = torch.randn(p.shape, generator=random)
@@ -67,7 +67,7 @@ def fill(model, seed):
             p.data = 1 + 0.3 * x
         elif "relative_attention_bias" in name:
             p.data = x
-        elif name.endswith(("shared.weight", "embed_tokens.weight")):  # small: a tied head with large weights would repeat its input
+        elif name.endswith(("shared.weight", "embed_tokens.weight")):  # small, because a tied head with large weights would repeat its input
             p.data = 0.3 * x
         elif "lm_head" in name:
             p.data = x
@@ -96,7 +96,7 @@ def error(exact, other):
 
 
 def relative_error(exact, other):
-    """Return the norm of the error, relative to the norm of the exact numbers."""
+    """Return the norm of the error divided by the norm of the exact numbers."""
     return ((exact - other).norm() / exact.norm()).float().reshape(1)
 
 

@@ -1,5 +1,4 @@
-/* models.h -- helpers of the T5 tests: the tiny checkpoints of tests/t5/data, and the results of transformers for
- * them.
+/* models.h -- helpers of the T5 tests: the tiny checkpoints in tests/t5/data, and the results of transformers for them.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_TESTS_MODELS_H
 #define RELPOS_TESTS_MODELS_H
@@ -47,7 +46,7 @@ HELPER const io_array *array_of(const expected *e, const char *name)
     return io_find(&e->set, name);
 }
 
-/* Read row n of a token array that is padded with -1. */
+/* Read row n of an array of tokens; rows are padded with -1. */
 HELPER int64_t read_row(const io_array *a, int64_t n, int32_t *tokens)
 {
     const int64_t width = a->shape[a->ndim - 1];
@@ -94,7 +93,7 @@ HELPER bool decodes(const rp_t5 *m)
     return rp_t5_about(m)->decoder_layers > 0;
 }
 
-/* Return the usual settings of these tests: greedy, STEPS tokens. */
+/* Return the usual settings of these tests: greedy decoding of STEPS tokens. */
 HELPER rp_t5_generation settings_of(const rp_t5 *m)
 {
     rp_t5_generation g = rp_t5_generation_of(m);

@@ -1,5 +1,5 @@
-/* test_t5_damage.c -- errors: checkpoints that are truncated, incomplete, of another shape or type, or that name
- * invalid files; arguments out of range; and every allocation may fail.
+/* test_t5_damage.c -- errors: checkpoints that are truncated or incomplete, that have wrong shapes or types, or that
+ * name invalid files; arguments out of range. Also lets every allocation fail.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/t5/models.h"
 #include "io/checkpoint.h"
@@ -47,7 +47,7 @@ static void clear(void)
     assert_int_equal(system(command), 0);
 }
 
-/* Copy a checkpoint that a test then damages. */
+/* Copy a checkpoint, which the test will then damage. */
 static void copy_model(const char *name)
 {
     char command[600];
@@ -69,7 +69,7 @@ static void refuses(const char *path, const char *words)
 
 /* ------------------------------------------------------------------------------------------------ config.json */
 
-/* Replace a part of a JSON file. */
+/* Replace a text in a JSON file. */
 static void edit(const char *file, const char *from, const char *to)
 {
     char path[300];
@@ -99,19 +99,19 @@ static void test_config(void **state)
         {"\"d_model\": 16", "\"d_model\": \"16\"", "\"d_model\" is not a whole number"},
         {"\"d_model\": 16", "\"d_model\": 99999999999", "\"d_model\" is not a whole number"},
         {"\"d_model\": 16", "\"d_modell\": 16", "\"d_model\" is missing"},
-        {"\"d_model\": 16", "\"d_model\": 8", "has the shape [64,16], config.json requires [64,8]"},
+        {"\"d_model\": 16", "\"d_model\": 8", "has the shape [64,16]; config.json requires [64,8]"},
         {"\"d_model\": 16", "\"d_model\": 8", " more (check that config.json and the weights belong to one model)"},
         {"\"vocab_size\": 64", "\"vocab_size\": 65",
-         "'shared.weight' has the shape [64,16], config.json requires [65,16]"},
+         "'shared.weight' has the shape [64,16]; config.json requires [65,16]"},
         {"\"vocab_size\": 64", "\"vocab_size\": 0", "\"vocab_size\" is not"},
         {"\"num_layers\": 2", "\"num_layers\": 3", "'encoder.block.2.layer.0.layer_norm.weight' is missing"},
         {"\"num_layers\": 2", "\"num_layers\": 1", "'encoder.block.1.layer.0.SelfAttention.k.weight' is not in"},
         {"\"num_layers\": 2", "\"num_layers\": 4097", "\"num_layers\" is not"},
-        {"\"num_heads\": 3", "\"num_heads\": 2", "has the shape [24,16], config.json requires [16,16]"},
+        {"\"num_heads\": 3", "\"num_heads\": 2", "has the shape [24,16]; config.json requires [16,16]"},
         {"\"num_heads\": 3", "\"num_heads\": 16777216", "times d_kv is too large"},
         {"\"num_heads\": 3", "\"num_heads\": 0", "\"num_heads\" is not a whole number from 1 to 16777216 (it is 0)"},
         {"\"num_heads\": 3", "\"num_heads\": 3.0", "(it is 3)"},
-        {"\"d_kv\": 8", "\"d_kv\": 9", "has the shape [24,16], config.json requires [27,16]"},
+        {"\"d_kv\": 8", "\"d_kv\": 9", "has the shape [24,16]; config.json requires [27,16]"},
         {"\"num_layers\": 2", "\"num_layers\": 1000000000", "\"num_layers\" is not a whole number from 1 to 4096"},
         {"\"num_decoder_layers\": 1", "\"num_decoder_layers\": 1000000000", "\"num_decoder_layers\" is not"},
         {"\"relative_attention_num_buckets\": 8", "\"relative_attention_num_buckets\": 0",
@@ -176,8 +176,8 @@ static void test_config(void **state)
     }
 }
 
-/* The model that config.json describes is compared with the tensors in the files before anything is allocated: 268
- * million experts would take minutes and gigabytes. */
+/* Before allocating anything, opening a model compares config.json with the tensors in the files. Otherwise 268 million
+ * experts would take minutes and gigabytes. */
 static void test_sizes(void **state)
 {
     static const char *const experts[] = {"100", "65536"};
@@ -195,7 +195,8 @@ static void test_sizes(void **state)
     }
 }
 
-/* Without decoder_start_token_id, targets begin with the bos_token_id of either file; without both, with padding. */
+/* Without decoder_start_token_id, targets begin with bos_token_id from either file; if both lack it, they begin with
+ * padding. */
 static void test_start(void **state)
 {
     char path[300];
@@ -214,7 +215,7 @@ static void test_start(void **state)
     }
 }
 
-/* A setting of generation_config.json that is not supported is an error when text is generated. */
+/* If generation_config.json has an unsupported setting, generating text is an error. */
 static void test_unsupported(void **state)
 {
     rp_t5 *m;
@@ -257,7 +258,7 @@ static void test_unsupported(void **state)
                 snprintf(text, sizeof text, "%.*s\"", (int)strcspn(keys[k] + 1, "\"") + 1, keys[k]);
                 if (strstr(rp_t5_last_error(), text) == NULL || strstr(rp_t5_last_error(), "packed again") == NULL)
                     fail_msg("'%s' does not contain '%s'", rp_t5_last_error(), text);
-                g.unsupported = NULL; /* the caller accepts the difference */
+                g.unsupported = NULL; /* the caller accepts that the setting is ignored */
                 fine(rp_t5_generate(m, 1, &source, &g, &r));
             }
             rp_t5_results_free(r);
@@ -300,7 +301,7 @@ static void test_tensors(void **state)
     static const float zero = 0;
     io_set set;
     (void)state;
-    copy_model("v11"); /* rename one tensor at a time */
+    copy_model("v11"); /* rename each tensor in turn */
     read_weights(&set);
     const size_t n_arrays = set.n_arrays;
     io_free(&set);
@@ -309,7 +310,7 @@ static void test_tensors(void **state)
         copy_model("v11");
         read_weights(&set);
         io_array *a = &set.arrays[n];
-        const bool head = strcmp(a->name, "lm_head.weight") == 0; /* without lm_head the embedding is the head */
+        const bool head = strcmp(a->name, "lm_head.weight") == 0; /* without lm_head, the embedding is used as head */
         if (head)
             snprintf(words, sizeof words, ": tensor 'zm_head.weight' is not in the model that config.json describes (");
         else
@@ -321,21 +322,21 @@ static void test_tensors(void **state)
         io_free(&set);
         refuses(folder, words);
     }
-    copy_model("v11"); /* another shape with the same number of elements */
+    copy_model("v11"); /* change the shape, but not the number of elements */
     read_weights(&set);
     array_named(&set, "encoder.block.0.layer.0.SelfAttention.q.weight")->shape[0] = 16;
     array_named(&set, "encoder.block.0.layer.0.SelfAttention.q.weight")->shape[1] = 24;
     write_weights(&set);
     io_free(&set);
     refuses(folder,
-            "'encoder.block.0.layer.0.SelfAttention.q.weight' has the shape [16,24], config.json requires [24,16]");
-    copy_model("v11"); /* another type */
+            "'encoder.block.0.layer.0.SelfAttention.q.weight' has the shape [16,24]; config.json requires [24,16]");
+    copy_model("v11"); /* change the type */
     read_weights(&set);
     array_named(&set, "decoder.final_layer_norm.weight")->dtype = RP_I32;
     write_weights(&set);
     io_free(&set);
     refuses(folder, "'decoder.final_layer_norm.weight' has the type i32");
-    copy_model("v11"); /* a tensor that the model does not have */
+    copy_model("v11"); /* add a tensor that the model does not have */
     read_weights(&set);
     assert_int_equal(io_add(&set, "encoder.block.0.adapter.weight", RP_F32, 1, &one, (void *)(uintptr_t)&zero, true),
                      0);
@@ -344,8 +345,8 @@ static void test_tensors(void **state)
     refuses(folder, "'encoder.block.0.adapter.weight' is not in the model that config.json describes (check");
 }
 
-/* Second names of the embedding: the same numbers are ignored and different ones are an error, for every member of
- * the T5 family. */
+/* The embedding may be stored again under a second name. Equal numbers are ignored and different ones are an error, for
+ * every member of the T5 family. */
 static void test_second_embeddings(void **state)
 {
     static const char *const models[] = {"t5", "v11", "mt5", "umt5", "byt5", "longt5_local", "switch"};
@@ -401,7 +402,7 @@ static void test_truncated(void **state)
     path_to(path, "model.safetensors");
     unlink(path);
     refuses(folder, "neither model.safetensors nor model.safetensors.index.json");
-    assert_int_equal(mkfifo(path, 0600), 0); /* no process ever writes to this pipe */
+    assert_int_equal(mkfifo(path, 0600), 0); /* nobody ever writes to this pipe */
     refuses(folder, "not a regular file");
 }
 
@@ -425,7 +426,7 @@ static void test_shards(void **state)
     refuses(folder, "weight_map names '/etc/passwd'");
     copy_model("encoder");
     edit("model.safetensors.index.json", "\"model-00001-of-00002.safetensors\"", "7");
-    refuses(folder, "has no file");
+    refuses(folder, "names no file for tensor");
     copy_model("encoder");
     edit("model.safetensors.index.json", "\"model-00001-of-00002.safetensors\"",
          "\"model-00002-of-00002.safetensors\"");
@@ -441,7 +442,7 @@ static void test_shards(void **state)
     refuses(folder, "model.safetensors.index.json: line 1");
 }
 
-/* The text encoder of an image model: 8-bit floats are read correctly. */
+/* The text encoder of an image model has 8-bit floats, which are read correctly. */
 static void test_f8(void **state)
 {
     char path[300], *at;
@@ -490,14 +491,14 @@ static void test_f8(void **state)
     const int32_t both[2] = {0, 1};
     const rp_t5_tokens source = {both, 2};
     float out[2];
-    fine(rp_t5_encode(m, 1, &source, out, NULL, NULL)); /* x / sqrt(x^2 + 1e-6) times 3 */
+    fine(rp_t5_encode(m, 1, &source, out, NULL, NULL)); /* expected: x / sqrt(x^2 + 1e-6) times 3 */
     const double small = 3 * ldexp(1, -9) / sqrt(ldexp(1, -18) + 1e-6);
     if (!(fabs((double)out[0] - small) <= 1e-6 * small && fabs((double)out[1] + 3) <= 1e-6))
         fail_msg("%.9g and %.9g, not %.9g and -3", (double)out[0], (double)out[1], small);
     rp_t5_close(m);
 }
 
-/* An f16 file stays f16 in memory and gives the same bits as when it is widened to f32. */
+/* An f16 file stays f16 in memory, and gives the bits of the same file widened to f32. */
 static void test_f16(void **state)
 {
     const int32_t tokens[] = {5, 9, 33, 2}, target[] = {7, 8, 1};
@@ -509,7 +510,7 @@ static void test_f16(void **state)
     (void)state;
     copy_model("v11");
     read_weights(&set);
-    for (size_t n = 0; n < set.n_arrays; n++) { /* in place, because f16 is not longer */
+    for (size_t n = 0; n < set.n_arrays; n++) { /* in place, because f16 is not wider than the type in the file */
         io_array *a = &set.arrays[n];
         const int64_t numbers = (int64_t)(a->bytes / rp_dtype_size(a->dtype));
         uint16_t *halves = malloc((size_t)numbers * sizeof *halves);
@@ -533,7 +534,7 @@ static void test_f16(void **state)
     rp_t5_close(wide);
 }
 
-/* Non-finite numbers are found in every type. */
+/* Non-finite numbers are detected in every type. */
 static void test_not_finite(void **state)
 {
     static const uint8_t f8[] = {0x7e, 0x7f, 0xff, 0x78};
@@ -554,7 +555,7 @@ static void test_not_finite(void **state)
         const io_tensor t = {.dtype = cases[k].type, .data = cases[k].data, .bytes = cases[k].bytes};
         assert_int_equal(io_tensor_not_finite(&t), 2);
     }
-    static uint32_t words[1300]; /* more than one block */
+    static uint32_t words[1300]; /* longer than one block */
     static uint16_t halves[1300];
     words[511] = words[1299] = 0x7f800000;
     halves[512] = halves[1298] = 0x7f80;
@@ -601,7 +602,7 @@ static void test_packed(void **state)
     path_to(other, "model.safetensors");
     refuses(other, "not a file of `relpos t5 pack`");
     rp_t5_close(m);
-    fine(rp_t5_open(&m, folder, NULL)); /* a model never overwrites the file it was read from */
+    fine(rp_t5_open(&m, folder, NULL)); /* a model is never written over a file that it was read from */
     assert_int_equal(rp_t5_reads(m, other), 1);
     assert_int_equal(rp_t5_pack(m, other), RP_E_ARG);
     assert_non_null(strstr(rp_t5_last_error(), "the model was read from this file"));
@@ -631,7 +632,8 @@ static int cancel_later(void *context, double share)
     return --*(int *)context < 0;
 }
 
-/* A packed file records its source folder. Every changed byte is found, by opening the file or by its checksum. */
+/* A packed file records the folder it was made from. Every changed byte is detected, when the file is opened or by its
+ * checksum. */
 static void test_checksum(void **state)
 {
     char path[300], other[300];
@@ -653,7 +655,7 @@ static void test_checksum(void **state)
     assert_int_equal(rp_t5_about(m)->packed, 2);
     assert_string_equal(rp_t5_about(m)->source, strrchr(folder, '/') + 1);
     assert_int_equal(strlen(rp_t5_about(m)->source_checksum), 16);
-    fine(rp_t5_pack(m, other)); /* packed again, it records the same source */
+    fine(rp_t5_pack(m, other)); /* packing it again records the same source */
     fine(rp_t5_open(&again, other, NULL));
     fine(rp_t5_check_file(again, NULL, NULL));
     assert_string_equal(rp_t5_about(again)->source, rp_t5_about(m)->source);
@@ -683,7 +685,7 @@ static void test_checksum(void **state)
     key[1] = 'C';
     write_bytes("changed", bytes, size);
     refuses(other, "it has no checksum (copy it or pack the folder again)");
-    char *format = memmem(bytes, size, "relpos-t5 2", 11); /* a file of relpos 0.1 opens */
+    char *format = memmem(bytes, size, "relpos-t5 2", 11); /* files of relpos 0.1 can be opened */
     assert_non_null(format);
     format[10] = '1';
     write_bytes("changed", bytes, size);
@@ -734,7 +736,7 @@ static void test_arguments(void **state)
     FIELD(top_p, 0, "top_p is 0");
     FIELD(top_k, -1, "top_k is -1");
     FIELD(repetition_penalty, (double)NAN, "repetition_penalty is nan");
-    FIELD(repetition_penalty, 1e-50, "repetition_penalty is 1e-50: it must be 1e-6 to 1e6");
+    FIELD(repetition_penalty, 1e-50, "repetition_penalty is 1e-50; it must be 1e-6 to 1e6");
     FIELD(length_penalty, (double)NAN, "length_penalty is nan");
     FIELD(prefix, high, "prefix[0]: token 0 is 64");
     FIELD(suppress, high, "suppress[0]: token 0 is 64");
@@ -766,7 +768,7 @@ static void test_arguments(void **state)
     int32_t *made = (int32_t *)(uintptr_t)&below;
     text = (char *)(uintptr_t)&below;
     REFUSED(RP_E_RANGE, "token 0 is -1", rp_t5_detokenize(bytes, &below, 1, &text, &size));
-    assert_null(text); /* after an error the result pointers are NULL */
+    assert_null(text); /* after an error, result pointers are NULL */
     assert_int_equal(size, 0);
     REFUSED(RP_E_UNSUPPORTED, "the model accepts only token numbers", rp_t5_tokenize(m, "x", 1, &made, &n_made));
     assert_null(made);
@@ -775,14 +777,14 @@ static void test_arguments(void **state)
     rp_t5_close(bytes);
     fine(rp_t5_begin(&s, m, 1, &good_source, 4));
     const int32_t zero = 0, one = 1;
-    REFUSED(RP_E_RANGE, "parents[0] is 1: there are 1 sources", rp_t5_step(s, 1, &one, &zero, out));
+    REFUSED(RP_E_RANGE, "parents[0] is 1, but there are 1 sources", rp_t5_step(s, 1, &one, &zero, out));
     rp_t5_end(s);
     rp_t5_close(m);
     rp_t5_close(encoder);
 }
 
-/* A model opened without its weights: it reports the sizes of the full model, tokenizes text, and returns an error
- * for everything else. */
+/* A model that was opened without its weights reports the sizes of the full model and tokenizes text; everything else
+ * is an error. */
 static void test_loading(void **state)
 {
     static const char *const names[] = {"v11", "t5", "umt5", "switch", "longt5_global", "encoder"};
@@ -806,7 +808,7 @@ static void test_loading(void **state)
             o.type = "int4";
             fine(rp_t5_open(&m, packed ? path : folder, &o));
             const rp_t5_info *a = rp_t5_about(all), *b = rp_t5_about(m);
-            /* strings are static, so their pointers are equal too */
+            /* strings are static, so equal strings have equal pointers */
             assert_memory_equal(a, b, offsetof(rp_t5_info, packed));
             assert_true(a->parameters > 0 && a->bytes > 0 && (a->decoder_layers == 0) == (a->step_bytes == 0));
             rp_t5_close(all);
@@ -856,14 +858,14 @@ static void test_loading(void **state)
     REFUSED(RP_E_ARG, "opening.load is 3", rp_t5_open(&m, folder, &o));
 }
 
-/* Each allocation of opening, encoding and searching fails, once or with all later ones. */
+/* Let each allocation fail while opening, encoding and searching, alone or with all later ones. */
 static void test_out_of_memory(void **state)
 {
 #if STARVES
     (void)state;
     for (int ever = 0; ever < 2; ever++) {
         long failed = 0;
-        bool enough = false; /* no allocation was left to fail */
+        bool enough = false; /* true if no allocation had to fail */
         for (long n = 1; !enough; n += 1 + n / 40) {
             static const char *const names[] = {"longt5_global", "switch"};
             rp_pool *pool;

@@ -1,5 +1,5 @@
-/* test_t5_draft.c -- a model with a draft gives the same results as without: tokens, the bits of scores, and the
- * on_token calls, whatever the draft proposes.
+/* test_t5_draft.c -- a model with a draft gives the same results as a model without: the tokens, the bits of the
+ * scores, and the calls of on_token. What the draft proposes does not matter.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/t5/models.h"
 #include "tests/starve.h"
@@ -46,7 +46,7 @@ static rp_t5_generation setting(const rp_t5 *m, int n)
     return g;
 }
 
-/* Tokens reported by on_token. */
+/* Tokens that on_token has reported. */
 typedef struct reported {
     int32_t tokens[2 * SOURCES * LONGEST];
     int64_t n, of[2 * SOURCES];
@@ -61,7 +61,7 @@ static int tell(void *context, int64_t source, int32_t index, int32_t token)
     return 0;
 }
 
-/* Compare results with and without a draft, for the first source and for all sources. */
+/* Compare results with and without a draft: for the first source, and for all sources. */
 static void compare(const char *what, const rp_t5 *plain, const rp_t5 *drafted, const expected *e, rp_t5_drafted *sum)
 {
     static reported by[2];
@@ -86,7 +86,7 @@ static void compare(const char *what, const rp_t5 *plain, const rp_t5 *drafted, 
             const rp_t5_drafted *d = rp_t5_results_drafted(b);
             assert_int_equal(rp_t5_results_drafted(a)->passes, 0);
             assert_true(d->accepted <= d->proposed &&
-                        /* each pass writes one more token than accepted, or ends a target */
+                        /* each pass generates one token more than it accepts, or ends a target */
                         d->accepted + d->passes <= by[1].n + 1);
             sum->proposed += d->proposed;
             sum->accepted += d->accepted;
@@ -97,7 +97,7 @@ static void compare(const char *what, const rp_t5 *plain, const rp_t5 *drafted, 
 }
 
 static const struct {
-    const char *type, *draft, *screen; /* the smallest head that is screened */
+    const char *type, *draft, *screen; /* screen: the size of the smallest head that is screened */
 } ways[] = {{"f32", "int8", "0"}, {"f32", "int4", "1000000"}, {"bf16", "int4", "0"}, {"int8", "int4", "0"}};
 enum { WAYS = sizeof ways / sizeof *ways };
 
@@ -106,7 +106,7 @@ static void test_same(void **state)
     (void)state;
     for (int n = 0; n < N_MODELS * WAYS; n++) {
         if (EMULATED && n % WAYS != n / WAYS % WAYS)
-            continue; /* all combinations would take two minutes under qemu */
+            continue; /* under qemu, all combinations would take two minutes */
         const char *name = model_names[n / WAYS], *type = ways[n % WAYS].type;
         char what[100];
         expected e;
@@ -119,7 +119,7 @@ static void test_same(void **state)
             read_expected(&e, name);
             snprintf(what, sizeof what, "%s as %s with %s", name, type, ways[n % WAYS].draft);
             if (n % WAYS == 0)
-                /* of a larger vocabulary, only 64 frequent tokens and those of the source */
+                /* if the vocabulary is larger, allow only 64 frequent tokens and the tokens of the source */
                 drafted->draft->frequent = 64;
             compare(what, plain, drafted, &e, &sum);
             printf("%-30s %5d proposed, %5d accepted, %5d passes\n", what, (int)sum.proposed, (int)sum.accepted,
@@ -133,7 +133,7 @@ static void test_same(void **state)
     }
 }
 
-/* The draft's weights are replaced by noise with NaN: its proposals are right only by chance. */
+/* Replace the draft's weights by noise that includes NaN. Its proposals are then right only by chance. */
 static void test_wrong_drafts(void **state)
 {
     static const char *const names[] = {"v11", "umt5", "switch", "byt5"};
@@ -169,7 +169,7 @@ static void test_refusals(void **state)
         rp_status status;
     } of[] = {
         {"v11", "f32", "f32", "draft type f32 with weights of f32", RP_E_ARG},
-        {"v11", "f32", "bf16", "draft type bf16 with weights of f32: it must be int8 or int4", RP_E_ARG},
+        {"v11", "f32", "bf16", "draft type bf16 with weights of f32; it must be int8 or int4", RP_E_ARG},
         {"v11", "int8", "int8", "have fewer bits", RP_E_ARG},
         {"v11", "int4", "int4", "or no draft", RP_E_ARG},
         {"v11", "f32", "int5", "int5", RP_E_ARG},
@@ -201,7 +201,7 @@ static void test_refusals(void **state)
     rp_t5_close(m);
 }
 
-/* Each allocation of a long target fails, once or with all later ones. */
+/* Let each allocation fail while a long target is generated, alone or with all later ones. */
 static void test_out_of_memory(void **state)
 {
 #if STARVES
@@ -210,7 +210,7 @@ static void test_out_of_memory(void **state)
     read_expected(&e, "v11");
     for (int ever = 0; ever < 2; ever++)
         for (long n = 1, count = n, last = 0; count >= last;
-             last = n, n += 1 + n / 20) { /* until no allocation failed */
+             last = n, n += 1 + n / 20) { /* continue until no allocation fails */
             rp_t5_results *r = NULL;
             rp_t5 *m = NULL;
             rp_pool *pool;

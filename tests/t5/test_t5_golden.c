@@ -1,6 +1,6 @@
-/* test_t5_golden.c -- hidden states, logits, greedy and beam search of every member of the T5 family, compared with
- * the results of transformers in tests/t5/data. Tokens must be equal. The distance of numbers from f64 may be eight
- * times that of transformers in f32.
+/* test_t5_golden.c -- compares hidden states, logits, greedy search and beam search of every member of the T5 family
+ * with the results of transformers in tests/t5/data. Tokens must be equal. Numbers may be at most eight times as far
+ * from the f64 results as those of transformers in f32.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/t5/models.h"
 
@@ -102,7 +102,7 @@ static void test_greedy(void **state)
     }
 }
 
-/* Set the options of search k of make_models.py. */
+/* Set the options for search k of make_models.py. */
 static void set_search(int k, rp_t5_generation *g)
 {
     static const int32_t beams[] = {4, 3, 2, 5}, returned[] = {2, 3, 1, 1};
@@ -118,7 +118,7 @@ static void set_search(int k, rp_t5_generation *g)
     g->repetition_penalty = k == 3 ? 1.3 : 1;
 }
 
-/* Compare the scores. A score is a sum of one logit per token and of logarithms in f32. */
+/* Compare the scores. A score sums one logit per token and logarithms, in f32. */
 static void same_scores(const char *model, const rp_t5_results *r, const io_array *scores, double logits_error)
 {
     double error = 0, largest = 1;
@@ -154,14 +154,14 @@ static void test_beams(void **state)
     }
 }
 
-/* 8-bit weights have rounding errors of up to half a step, so hidden states are off by a few per cent. With bf16
- * they are at most as far from f64 as those of transformers in bf16: transformers rounds every result, relpos only
- * the inputs of products. */
+/* 8-bit weights have rounding errors of up to half a step, so hidden states are off by a few per cent. With bf16,
+ * hidden states are at most as far from f64 as those of transformers in bf16: transformers rounds every result, relpos
+ * only the inputs of products. */
 static void test_types(void **state)
 {
     static const struct {
         const char *type;
-        double share; /* error relative to the norm of the hidden states; 0: the error of transformers */
+        double share; /* error relative to the norm of the hidden states; 0: use the error of transformers */
     } types[] = {{"bf16", 0}, {"int8", 0.1}, {"int4", 0.9}};
     (void)state;
     for (int n = 0; n < N_MODELS; n++)

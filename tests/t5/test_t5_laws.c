@@ -1,5 +1,5 @@
-/* test_t5_laws.c -- a source gives the same bits with any other sources, on any number of threads, token by token or
- * in one pass, from a folder or a packed file; and samples are determined by their seed.
+/* test_t5_laws.c -- a source gives the same bits together with any other sources, on any number of threads, token by
+ * token or in one pass, and from a folder or a packed file. Samples depend only on their seed.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/t5/models.h"
 
@@ -28,7 +28,7 @@ static void test_batch(void **state)
         rp_t5 *m = open_model(name, type, NULL);
         read_expected(&e, name);
         const int64_t d = rp_t5_about(m)->d_model;
-        rp_t5_tokens turned[2 * SOURCES]; /* in reverse order, each twice */
+        rp_t5_tokens turned[2 * SOURCES]; /* each source twice, in reverse order */
         for (int64_t s = 0; s < 2 * SOURCES; s++)
             turned[s] = e.source[SOURCES - 1 - s / 2];
         float *together = encode_all(m, SOURCES, e.source), *others = encode_all(m, 2 * SOURCES, turned);
@@ -93,7 +93,7 @@ static void test_threads(void **state)
 
 /* ------------------------------------------------------------------------------------------------ decode */
 
-/* Sums of log-probabilities are the same token by token and in one pass, for one source and with others. */
+/* Sums of log-probabilities are the same token by token and in one pass, for one source alone and for several. */
 static void test_prefill(void **state)
 {
     (void)state;
@@ -125,7 +125,7 @@ static void test_prefill(void **state)
     }
 }
 
-/* Rows that are copied, removed or reordered continue as they would by themselves. */
+/* Rows that were copied or reordered, or whose neighbours were removed, continue as they would alone. */
 static void test_rows(void **state)
 {
     enum { LENGTH = 140, ROWS = 3 };
@@ -174,7 +174,7 @@ static void test_rows(void **state)
     }
 }
 
-/* With a length penalty of 0 the score of a beam is the log-probability of its tokens. */
+/* With a length penalty of 0, the score of a beam is the log-probability of its tokens. */
 static void test_beam_scores(void **state)
 {
     (void)state;
@@ -193,7 +193,7 @@ static void test_beam_scores(void **state)
                 double total;
                 fine(rp_t5_score(m, e.source[q->source], (rp_t5_tokens){q->tokens, q->n}, &total, NULL, NULL, NULL));
                 const double bound =
-                    4 * (double)q->n * FLT_EPSILON * (fabs(total) + 20); /* f32 sums of f32 logits of up to 20 */
+                    4 * (double)q->n * FLT_EPSILON * (fabs(total) + 20); /* f32 sums of f32 logits of size up to 20 */
                 if (!(fabs(q->score - total) <= bound))
                     fail_msg("%s: the score of a beam is %.9g and not %.9g", model_names[n], q->score, total);
             }
@@ -255,7 +255,7 @@ static void test_samples(void **state)
     g.returned = COPIES;
     g.top_k = 0;
     fine(rp_t5_generate(m, 1, &e.source[1], &g, &r));
-    /* the frequency of each token is its probability, within five standard deviations */
+    /* the frequency of each token matches its probability, within five standard deviations */
     int count[64] = {0};
     for (int64_t k = 0; k < COPIES; k++)
         count[rp_t5_result(r, k)->tokens[0]]++;
@@ -267,7 +267,7 @@ static void test_samples(void **state)
             fail_msg("token %d was drawn %d times of %d, its probability is %g", (int)t, count[t], COPIES, p);
     }
     rp_t5_results_free(r);
-    /* a source has the same samples by itself and with other sources */
+    /* a source has the same samples alone and with other sources */
     g.returned = 3;
     g.max_new_tokens = STEPS;
     fine(rp_t5_generate(m, SOURCES, e.source, &g, &r));
@@ -280,7 +280,7 @@ static void test_samples(void **state)
         rp_t5_results_free(again);
     }
     rp_t5_results_free(r);
-    /* top_k 1 and a tiny top_p both give the most probable token */
+    /* top_k = 1 gives the most probable token, and so does a tiny top_p */
     g.first = 0;
     g.returned = 1;
     for (int k = 0; k < 2; k++) {
@@ -317,7 +317,7 @@ static void test_callbacks(void **state)
     assert_int_equal(rp_t5_generate(m, 1, &e.source[1], &g, &r), RP_E_CANCELLED);
     assert_null(r);
     assert_int_equal(calls, 3);
-    /* a target that begins with the first tokens of the greedy target continues like it */
+    /* a target that is forced to begin like the greedy target continues like it */
     int32_t greedy[MAX_TOKENS];
     const int64_t n = read_row(array_of(&e, "targets"), 1, greedy);
     g = settings_of(m);
@@ -326,7 +326,7 @@ static void test_callbacks(void **state)
     fine(rp_t5_generate(m, 1, &e.source[1], &g, &r));
     assert_true(same_tokens(rp_t5_result(r, 0), greedy, n));
     rp_t5_results_free(r);
-    /* a source without tokens, and no source */
+    /* a source without tokens; no source at all */
     const rp_t5_tokens none = {NULL, 0};
     fine(rp_t5_generate(m, 1, &none, &g, &r));
     assert_int_equal(rp_t5_results_size(r), 1);
@@ -338,7 +338,8 @@ static void test_callbacks(void **state)
     rp_t5_close(m);
 }
 
-/* Tokens and sequences to forbid, taken from a target written without forbidden tokens (plain: at least two tokens). */
+/* Tokens and sequences to forbid. They are taken from a target that was generated without forbidden tokens (plain: at
+ * least two tokens). */
 typedef struct forbidden {
     rp_t5_tokens words[4];
     int32_t end, begins[2];
@@ -360,8 +361,8 @@ static void forbid_some(rp_t5_generation *g, const rp_t5 *m, const rp_t5_sequenc
     g->begin_suppress = (rp_t5_tokens){t, plain->n};
 }
 
-/* Return true if the token may follow, by the definition: together with the previous tokens it does not end a bad
- * word, and it is not suppressed. */
+/* Return true if the token may come next, by definition: it is not suppressed, and together with the previous tokens it
+ * does not complete a bad word. */
 static bool may_follow(const rp_t5 *m, const rp_t5_generation *g, const int32_t *tokens, int64_t n, int32_t token)
 {
     bool may = true;
@@ -379,7 +380,7 @@ static bool may_follow(const rp_t5 *m, const rp_t5_generation *g, const int32_t 
     return may;
 }
 
-/* Greedy targets with forbidden tokens equal those of single steps that skip these tokens. */
+/* Greedy targets with forbidden tokens equal targets built from single steps that skip these tokens. */
 static void test_forbidden(void **state)
 {
     int changed = 0;

@@ -1,5 +1,5 @@
-/* test_t5_reference.c -- the reference in double compared with transformers in f64, and the attention weights of
- * each head with those of transformers.
+/* test_t5_reference.c -- compares the reference in double with transformers in f64, including the attention weights of
+ * each head.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/t5/models.h"
 
@@ -21,9 +21,9 @@ static double farthest(const double *x, const io_array *a)
     return most;
 }
 
-/* The file stores f64 results as f32, which adds half a unit in the last place; other errors are negligible. For
- * LongT5 transformers computes the encoder's attention weights in f32 even in a model in f64, so the bound is that
- * of test_t5_golden.c. */
+/* The file stores f64 results as f32, which adds an error of half a unit in the last place; other errors are
+ * negligible. For LongT5, transformers computes the encoder's attention weights in f32 even if the model is f64, so
+ * that bound is the one of test_t5_golden.c. */
 enum { MARGIN = 8 };
 static void check(const expected *e, const char *model, const char *what, double error, double size)
 {
@@ -75,8 +75,8 @@ static void test_reference(void **state)
     }
 }
 
-/* Noise changes the result, the seed determines the noise, and rounding the inputs has an effect for every type
- * except f32 and f16. */
+/* Noise changes the result, and the seed determines the noise. Rounding the inputs has an effect for every type except
+ * f32 and f16. */
 static void test_rounding(void **state)
 {
     static const char *const types[] = {"f32", "f16", "bf16", "int8", "int4"};
@@ -104,7 +104,7 @@ static void test_rounding(void **state)
 
 /* ------------------------------------------------------------------------------------------------ attention */
 
-/* Compute the weights of head h and query i with the reference of relpos.h. */
+/* Compute the weights of query i in head h, using the reference of relpos.h. */
 static void weights_of(const rp_t5_attention *a, int64_t h, int64_t i, double *weights)
 {
     const int64_t q[4] = {1, a->heads, a->len_q, a->d_kv}, k[4] = {1, a->heads, a->len_k, a->d_kv};
@@ -173,7 +173,7 @@ static int stop_at_once(void *context, double share)
     return ++*(int *)context > 3;
 }
 
-/* Long calls can be cancelled, and requests for weights that do not exist are errors. */
+/* Long calls can be cancelled. Requesting weights that do not exist is an error. */
 static void test_stop_and_refuse(void **state)
 {
     expected e;
@@ -193,7 +193,7 @@ static void test_stop_and_refuse(void **state)
     assert_int_equal(asked, 4 + 3);
     assert_int_equal(rp_t5_attention_of(m, RP_T5_ENCODER, 0, s, s, &a, NULL, NULL), RP_E_UNSUPPORTED);
     assert_int_equal(rp_t5_attention_of(m, RP_T5_DECODER, 2, s, s, &a, NULL, NULL), RP_E_RANGE);
-    assert_non_null(strstr(rp_t5_last_error(), "layer is 2: it must be 0 to 1"));
+    assert_non_null(strstr(rp_t5_last_error(), "layer is 2; it must be 0 to 1"));
     assert_int_equal(rp_t5_attention_of(m, RP_T5_DECODER, 0, s, (rp_t5_tokens){0}, &a, NULL, NULL), RP_E_ARG);
     rp_t5_close(m);
     m = open_model("encoder", "f32", NULL);
@@ -202,7 +202,7 @@ static void test_stop_and_refuse(void **state)
     free_expected(&e);
 }
 
-/* The fraction done rises from 0 to at most 1 over all parts of a call; a model of two layers reports only the start
+/* Over all parts of a call, the fraction done rises from 0 to at most 1. A model of two layers reports only the start
  * of each layer. */
 typedef struct rising {
     int calls;
@@ -231,7 +231,7 @@ static void test_progress(void **state)
     rp_t5 *m = open_model("longt5_global", "f32", NULL);
     const rp_t5_tokens s = e.source[SOURCES - 1];
     fine(rp_t5_encode(m, 1, &s, out, see_rise, &r[0]));
-    double *logits = malloc((size_t)(s.n * rp_t5_about(m)->vocab) * sizeof *logits); /* includes the decoder */
+    double *logits = malloc((size_t)(s.n * rp_t5_about(m)->vocab) * sizeof *logits); /* logits need the decoder */
     assert_non_null(logits);
     fine(rp_t5_reference(m, s, s, NULL, hidden, logits, see_rise, &r[1]));
     free(logits);

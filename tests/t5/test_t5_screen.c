@@ -1,4 +1,4 @@
-/* test_t5_screen.c -- greedy decoding with an 8-bit screen gives the tokens of the full head.
+/* test_t5_screen.c -- greedy decoding with an 8-bit screen gives the same tokens as with the whole head.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/t5/models.h"
 #include "tests/starve.h"
@@ -77,8 +77,8 @@ static void test_tokens(void **state)
         }
 }
 
-/* Make 64 rows of the head (layout: linear/layout.h) so similar that 8 bits cannot distinguish them: then the whole
- * head must be read. */
+/* Make 64 rows of the head (see linear/layout.h) so similar that 8 bits cannot distinguish them. The whole head must
+ * then be read. */
 static void likes(const rp_t5 *m)
 {
     float *w = (float *)(uintptr_t)m->weights.head.packed;
@@ -104,8 +104,8 @@ static void test_similar_logits(void **state)
     rp_t5_close(screened);
 }
 
-/* Short targets do not build a screen. Scores, samples and beams read the whole head. Quantized and small heads have
- * no screen. */
+/* Short targets do not build a screen. Scores, samples and beam search read the whole head. Quantised and small heads
+ * have no screen. */
 static void test_when_there_is_a_screen(void **state)
 {
     expected e;
@@ -139,8 +139,8 @@ static void test_when_there_is_a_screen(void **state)
     free_expected(&e);
 }
 
-/* Each allocation of a target whose first step builds the screen fails, once or with all later ones. Without memory
- * for the screen the whole head is read, and the screen is not tried again. */
+/* Generate a target whose first step builds the screen, and let each allocation fail, alone or with all later ones.
+ * Without memory for the screen, the whole head is read, and building the screen is not tried again. */
 static void test_out_of_memory(void **state)
 {
 #if STARVES
@@ -154,7 +154,7 @@ static void test_out_of_memory(void **state)
     read_expected(&e, "v11");
     fine(rp_t5_generate(whole, 1, e.source, &g, &want));
     for (int ever = 0; ever < 2; ever++)
-        for (long n = 1, count = n, last = 0; count >= last; last = n++) { /* until no allocation failed */
+        for (long n = 1, count = n, last = 0; count >= last; last = n++) { /* continue until no allocation fails */
             rp_t5_results *r;
             rp_pool *pool;
             good(rp_pool_create(&pool, 1));

@@ -1,4 +1,4 @@
-/* test_equal_terms.c -- different terms that give equal scores.
+/* test_equal_terms.c -- pairs of different terms that give equal scores.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/helpers.h"
 
@@ -13,8 +13,8 @@ static void fill_with(problem *p, int term, int index, double x)
         array(p, term, index)[n] = x;
 }
 
-/* Functions like this compute the arrays of one problem from those of the other, such that both have the same
- * scores. There are two heads; lengths are those in the texts. */
+/* Functions of this type compute the arrays of one problem from the arrays of another, which gives both the same
+ * scores. There are two heads; the texts contain the lengths. */
 static void nothing_more(problem *a, problem *b)
 {
     (void)a, (void)b;
@@ -28,7 +28,7 @@ static void swin_of_axial(problem *a, problem *b) /* 3 x 4 grid; swin uses query
                 array(a, 0, 0)[((4 - y) * 7 + 6 - x) * 2 + h] = array(b, 0, 0)[h * 5 + y] + array(b, 0, 1)[h * 7 + x];
 }
 
-static void swin_of_dense(problem *a, problem *b) /* 2 x 3 grid and a class token, indexed as in BEiT */
+static void swin_of_dense(problem *a, problem *b) /* a 2 x 3 grid and a class token, with BEiT's indices */
 {
     for (int64_t h = 0; h < 2; h++)
         for (int64_t i = 0; i < 7; i++)
@@ -37,12 +37,12 @@ static void swin_of_dense(problem *a, problem *b) /* 2 x 3 grid and a class toke
                 const int64_t e = i && j ? dy * 5 + dx
                                   : i    ? 16
                                   : j    ? 15
-                                         : 17; /* class to token, token to class, both */
+                                         : 17; /* 15: class to token; 16: token to class; 17: class to class */
                 array(b, 0, 0)[(h * 7 + i) * 7 + j] = array(a, 0, 0)[e * 2 + h];
             }
 }
 
-static void real_of_table(problem *a, problem *b) /* the table reversed and negated */
+static void real_of_table(problem *a, problem *b) /* the table, reversed and negated */
 {
     for (int64_t h = 0; h < 2; h++)
         for (int64_t e = 0; e < 11; e++)
@@ -98,7 +98,7 @@ static void axialkey_of_relkey(problem *a, problem *b) /* one row of 12 */
             array(b, 0, 0)[(22 - e) * 6 + c] = array(a, 0, 1)[e * 6 + c];
 }
 
-static void deberta_of_relkey(problem *a, problem *b) /* content to position, all within the span */
+static void deberta_of_relkey(problem *a, problem *b) /* content to position; all offsets are within the span */
 {
     a->t.term[0][1].data = NULL;
     for (int64_t e = 1; e < 80; e++) /* c = i - j + 40 */
@@ -112,14 +112,14 @@ static void kerple_of_alibi(problem *a, problem *b)
     memcpy(array(b, 0, 0), array(a, 0, 1), 2 * sizeof(double));
 }
 
-/* FIRE with one unit and L beyond every position: psi(|delta|) times w2 / psi(L). */
+/* FIRE with one unit, and with L beyond every position: psi(|delta|) times w2 / psi(L). */
 static void fire_of_log(problem *a, problem *b)
 {
     (void)b;
     fill_with(a, 0, 0, 1);
     fill_with(a, 0, 1, 0);
     fill_with(a, 0, 2, -0.7 * log1p(1000));
-    fill_with(a, 0, 3, 0.25); /* the same for every pair */
+    fill_with(a, 0, 3, 0.25); /* equal for every pair */
 }
 
 static void sandwich_of_dense(problem *a, problem *b)
@@ -166,14 +166,14 @@ static void same_positions(problem *a, problem *b) /* q_positions and k_position
         if (rp_term_array_learned(a->terms[0].kind, m) && a->t.term[0][m].data)
             memcpy(array(b, 0, m), array(a, 0, m), (size_t)problem_size(&a->t.term[0][m]) * sizeof(double));
     for (int64_t n = 0; n < problem_size(&a->t.term[0][x]); n++)
-        /* includes the q_offset of 3, which is not added to given positions */
+        /* these positions already include the q_offset of 3, which is not added to given positions */
         array(a, 0, x)[n] = (double)(n % 20 + 3);
     for (int64_t n = 0; n < problem_size(&a->t.term[0][x + 1]); n++)
         array(a, 0, x + 1)[n] = (double)(n % 30);
 }
 
 static const struct {
-    const char *sizes, *a, *b; /* the rest of the two texts */
+    const char *sizes, *a, *b; /* the sizes, and the ends of the two texts */
     void (*make)(problem *a, problem *b);
 } equal[] = {
     {"b1h2q12k12d6", "swin,grid=3x4:", "axial,grid=3x4:", swin_of_axial},
@@ -198,7 +198,7 @@ static const struct {
     {"b2h2q20k30d6o3", "rope,q_positions=x,k_positions=x:positions", "rope,scaling=linear,factor=4:", rope_slower},
     {"b2h2q20k30d4o3", "rope,attention_factor=1.5:scale=0.2", "rope:scale=0.45", nothing_more},
     {"b2h2q20k30d4o3", "rope,scaling=dynamic,factor=8,max_position_embeddings=30:", "rope:", nothing_more},
-    /* given positions equal to the default ones */
+    /* given positions that equal the default positions */
     {"b2h2q20k30d6o3", "table,left=5,right=4:positions", "table,left=5,right=4:", same_positions},
     {"b2h2q20k30d6o3", "t5,buckets=8,max_distance=12:positions", "t5,buckets=8,max_distance=12:", same_positions},
     {"b2h2q20k30d6o3", "log:positions", "log:", same_positions},
@@ -213,7 +213,7 @@ static const struct {
     {"b2h2q20k30d6o3", "relval,left=4,right=2:positions", "relval,left=4,right=2:", same_positions},
 };
 
-/* For each row of the table, fill two problems with matching arrays and compare their outputs. */
+/* For each row of the table, fill two problems with arrays that correspond, and compare their outputs. */
 static void terms_equal_other_terms(void **state)
 {
     problem a, b;
@@ -235,7 +235,7 @@ static void terms_equal_other_terms(void **state)
     print_message("equal terms: error %.3g, tolerance 1e-12\n", worst);
 }
 
-/* Position to content is content to position with queries and keys exchanged, if no distance is clamped. */
+/* If no distance is clamped, position to content equals content to position with queries and keys exchanged. */
 static void position_to_content_is_the_transpose(void **state)
 {
     enum { L = 12, D = 6, SPAN = 14 };
@@ -271,7 +271,7 @@ static void position_to_content_is_the_transpose(void **state)
     problem_free(&b);
 }
 
-/* A sink equals one more key with value 0 and a bias as its score. */
+/* A sink is equivalent to one more key, with value 0 and with the sink's number as score. */
 static void a_sink_is_one_more_key(void **state)
 {
     static const char *const settings[] = {"", "softcap=2", "scale=3"};

@@ -1,4 +1,4 @@
-/* test_formulas.c -- the frequencies of RoPE and the buckets, compared with their formulas.
+/* test_formulas.c -- compares the frequencies of RoPE and the buckets with their formulas.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/helpers.h"
 #include "tests/golden/rope_scaling.h"
@@ -27,7 +27,7 @@ static void frequencies_equal_transformers(void **state)
                      {g->low_freq_factor, &t.low_freq_factor},
                      {g->high_freq_factor, &t.high_freq_factor}};
         for (size_t x = 0; x < sizeof reals / sizeof *reals; x++)
-            if (reals[x].given != 0) /* otherwise the default stays */
+            if (reals[x].given != 0) /* otherwise keep the default */
                 *reals[x].to = reals[x].given;
         t.dim = g->dim;
         t.base = g->base;
@@ -47,7 +47,7 @@ static void frequencies_equal_transformers(void **state)
     print_message("frequencies: error %.3g, tolerance 1e-6\n", worst);
 }
 
-/* The smallest and largest buckets, and the offsets where the last one begins. */
+/* The smallest and largest numbers of buckets, and the offsets where the last bucket begins. */
 static void buckets_end_where_they_should(void **state)
 {
     (void)state;
@@ -63,7 +63,7 @@ static void buckets_end_where_they_should(void **state)
     }
 }
 
-/* The formulas of rp_strategy, in both directions, at offsets where rounding cannot change the bucket. */
+/* The formulas of rp_strategy, in both directions, at offsets for which rounding cannot change the bucket. */
 static void buckets_follow_their_formulas(void **state)
 {
     (void)state;

@@ -1,5 +1,4 @@
-/* test_schemes.c -- the declarations of every scheme: the table of src/terms/scheme.h, bounds, defaults, samples,
- * JSON.
+/* test_schemes.c -- what every scheme declares: the table in src/terms/scheme.h, bounds, defaults, samples, JSON.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "src/terms/term_registry.h"
 #include "tests/helpers.h"
@@ -24,7 +23,7 @@ static void every_scheme_keeps_the_table(void **state)
         fail_msg("src/terms: the scheme of %s: %s", name, rp_term_fault(kind));
 }
 
-/* Functions for schemes that have them. */
+/* Functions that only some schemes have. */
 static double pair(const rpi_pair *p)
 {
     return p->delta;
@@ -91,7 +90,8 @@ static void faults_are_found(void **state)
     }
 }
 
-/* Biases are finite for finite arrays, except -infinity where a TILE masks; also with given positions. */
+/* If all arrays are finite, so are biases. Only a scheme of form TILE may give -infinity, which masks the pair. Given
+ * positions are tested too. */
 static void biases_are_finite(void **state)
 {
     (void)state;
@@ -119,8 +119,8 @@ static void biases_are_finite(void **state)
         }
 }
 
-/* A parameter outside its declared bounds is an error that names its field. A parameter on a bound gives no such
- * error. */
+/* A parameter outside of its declared bounds is an error that names its field. A parameter exactly on a bound is no
+ * such error. */
 static void bounds_hold(void **state)
 {
     (void)state;
@@ -164,7 +164,7 @@ static void bounds_hold(void **state)
     }
 }
 
-/* The default written in the syntax is the actual default, and every parameter without brackets is required. */
+/* The default shown in the syntax is the actual default. Every parameter without brackets is required. */
 static void syntax_shows_the_defaults(void **state)
 {
     (void)state;
@@ -188,7 +188,7 @@ static void syntax_shows_the_defaults(void **state)
             char said[64], text[512], names[RP_MAX_ARRAYS][RP_NAME_MAX];
             rp_term read;
             snprintf(said, sizeof said, "%.*s", (int)length, at);
-            if (said[0] >= 'A' && said[0] <= 'Z') /* a letter stands for a number */
+            if (said[0] >= 'A' && said[0] <= 'Z') /* a letter represents a number */
                 continue;
             first_sample(text, kind);
             snprintf(value, sizeof value, ",%s", q->key);
@@ -196,7 +196,7 @@ static void syntax_shows_the_defaults(void **state)
             snprintf(text + strlen(text), sizeof text - strlen(text), "%s%s=%s", given ? "" : ",", given ? "" : q->key,
                      given ? "" : said);
             if (given || q->type == RP_PARAM_FLAG)
-                continue; /* [,bidirectional=1] and [,extra=1] show the value that turns it on */
+                continue; /* [,bidirectional=1] and [,extra=1] show the value that turns the feature on */
             good(rp_term_parse(text, &read, names));
             if (memcmp((char *)&read + q->offset, (char *)&t + q->offset, 8) != 0 && q->type == RP_PARAM_REAL)
                 fail_msg("terms.def: %s has %s%s in its syntax, but the default is different", name, key, said);
@@ -211,8 +211,8 @@ static void syntax_shows_the_defaults(void **state)
     }
 }
 
-/* Open sizes have usual values: a term with its first text and arrays of these sizes works, and sizes that are set
- * stay. */
+/* Open sizes have usual values. A term with its first sample text, and with arrays of these sizes, works. Sizes that
+ * are set stay. */
 static void usual_sizes_work(void **state)
 {
     (void)state;
@@ -257,7 +257,7 @@ static void json_is_json(void **state)
     assert_null(rp_term_array_about(RP_TERM_T5, RP_MAX_ARRAYS));
 }
 
-/* Texts of shapes: letters, arithmetic, conditions, and axes that may be 1 or missing. */
+/* Parse texts of shapes: letters, arithmetic, conditions, and axes that may be 1 or missing. */
 static void shapes_are_read(void **state)
 {
     static const rp_param params[] = {

@@ -1,4 +1,4 @@
-/* files.h -- helpers of the tokenizer tests: the tokenizers of tests/tokenizer/data, as bytes and opened.
+/* files.h -- helpers of the tokenizer tests, which load or open the tokenizers in tests/tokenizer/data.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_TESTS_TOKENIZER_FILES_H
 #define RELPOS_TESTS_TOKENIZER_FILES_H
@@ -15,7 +15,7 @@ typedef struct file {
     int64_t size;
 } file;
 
-/* Return the bytes of a file, with a NUL after them. */
+/* Return the bytes of a file, followed by NUL. */
 HELPER file load(const char *path)
 {
     file f = {0};
@@ -32,7 +32,7 @@ HELPER file load(const char *path)
     return f;
 }
 
-/* Replace a tokenizer.json by the bytes of tok_compact, with a NUL after them. */
+/* Replace a tokenizer.json by the output of tok_compact, followed by NUL. */
 HELPER void make_compact(file *f)
 {
     file made;

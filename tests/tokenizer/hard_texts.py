@@ -1,5 +1,7 @@
-"""Texts on which tokenizers often differ: white space, control characters, clusters, compatibility characters, scripts, tokens inside text,
-and bytes that are not UTF-8. Used by make_data.py and python/tests/test_tokenizer.py.  SPDX-License-Identifier: Apache-2.0"""
+"""Texts that tokenizers often split differently: white space, control characters, grapheme clusters, compatibility characters, scripts,
+tokens inside text, and bytes that are not UTF-8. Used by make_data.py and python/tests/test_tokenizer.py.
+
+SPDX-License-Identifier: Apache-2.0"""
 import random
 
 TEXTS = """
@@ -89,7 +91,7 @@ def character(draw):
 
 
 def random_texts(n, seed):
-    """Return n strings, of parts that are difficult together and of random characters."""
+    """Return n strings of random characters and of parts that are difficult in combination."""
     draw = random.Random(seed)
     for k in range(n):
         yield "".join(draw.choice(PARTS) if k % 2 or draw.random() < 0.2 else character(draw) for _ in range(draw.randrange(1, 14)))

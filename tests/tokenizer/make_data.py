@@ -54,7 +54,7 @@ def train(lines, **options):
 
 
 def converted(model, byte_fallback=False, added=None, **parts):
-    """Return a tokenizer.json as transformers' T5Converter writes it, with some parts replaced if given."""
+    """Return a tokenizer.json as transformers' T5Converter writes it. Arguments other than None replace its parts."""
     proto = sentencepiece_model_pb2.ModelProto.FromString(model)
     vocab = [[p.piece, p.score] for p in proto.pieces]
     number = {piece: k for k, (piece, _) in enumerate(vocab)}
@@ -120,7 +120,7 @@ def make_tokenizers(lines):
 
 
 def oracle(name, content):
-    """Return functions of a tokenizer (tokens of bytes, text of tokens) and its number of tokens."""
+    """Return two functions of a tokenizer, from bytes to tokens and from tokens to text, and its number of tokens."""
     if name.endswith(".json"):
         t = Tokenizer.from_str(content.decode())
         return (lambda text: t.encode(text.decode("utf-8", "replace")).ids, lambda ids, skip: t.decode(ids, skip_special_tokens=skip),

@@ -1,5 +1,5 @@
 /* test_tokenizer.c -- tokens and texts equal those of SentencePiece, `tokenizers` and transformers' ByT5Tokenizer,
- * recorded by make_data.py. Also the other promises of tokenizer.h.
+ * which make_data.py recorded. Also tests the other promises of tokenizer.h.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/tokenizer/files.h"
 #include "tests/memory_limit.h"
@@ -57,7 +57,7 @@ static void check_decoded(const tokenizer *t, const char *name, const char *hex,
     free(wanted);
 }
 
-/* Open each tokenizer as it is, and each tokenizer.json also as the bytes of tok_compact. */
+/* Open a tokenizer as it is; with `compact`, open the output of tok_compact for a tokenizer.json. */
 static tokenizer *opened_as(const char *name, bool compact)
 {
     char path[200];
@@ -206,12 +206,13 @@ static void check_made(const char *vocab, const char *text, const int32_t *wante
     tok_close(t);
 }
 
-/* The results of `tokenizers` 0.23.3. With scores rounded to the nearest double, the first would be 1 2 2 2 2. */
+/* Compare with `tokenizers` 0.23.3. If scores were rounded to the nearest double, the first result would be 1 2 2 2
+ * 2. */
 static void scores_decide_as_in_tokenizers(void **state)
 {
     (void)state;
     check_made("[\"a\",-11.744708061218262],[\"aa\",-10.389876365661621]", "aaaaaaaaa", (int32_t[]){2, 2, 2, 1, 2}, 5);
-    /* the unknown y scores 10 less than the lowest score */
+    /* the unknown y scores 10 below the lowest score */
     check_made("[\"z\",5],[\"yz\",-3]", "yz", (int32_t[]){2}, 1);
     check_made("[\"z\",5],[\"yz\",-9],[\"v\",-1]", "yzxxv", (int32_t[]){2, 0, 3}, 3);
 }
@@ -228,10 +229,10 @@ static void arguments_are_checked(void **state)
     assert_null(ids);
     assert_int_equal(n, 0);
     assert_int_equal(tok_decode(t, (int32_t[]){3, -5}, 2, true, &text, &n, err), TOK_ARGUMENT);
-    assert_string_equal(err, "token 1 of 2 is -5: must be at least 0");
+    assert_string_equal(err, "token 1 of 2 is -5; it must be at least 0");
     assert_null(text);
     assert_int_equal(tok_decode(t, (int32_t[]){1 << 30}, 1, false, &text, &n, err),
-                     TOK_OK); /* a row of the embedding without a piece */
+                     TOK_OK); /* the number of an embedding row without a piece */
     assert_string_equal(text, "");
     free(text);
     assert_int_equal(tok_decode(t, NULL, 0, false, &text, &n, err), TOK_OK);
@@ -275,7 +276,7 @@ static void a_directory_gives_tokenizer_json_before_spiece_model(void **state)
     assert_int_equal(tok_open(&t, directory, 0, err), TOK_OK);
     assert_int_equal(tok_size(t), tok_size(wanted)); /* ten more */
     tok_close(t);
-    FILE *broken = fopen(json, "w"); /* a damaged file is an error even if there is another tokenizer */
+    FILE *broken = fopen(json, "w"); /* a damaged file is an error even if another tokenizer is present */
     fputs("{", broken);
     fclose(broken);
     assert_int_equal(tok_open(&t, directory, 0, err), TOK_DAMAGED);
@@ -287,7 +288,7 @@ static void a_directory_gives_tokenizer_json_before_spiece_model(void **state)
     tok_close(wanted);
 }
 
-/* Encode in a child that may use `bytes` more memory than now. Return true if it succeeds. */
+/* Encode in a child process that may use `bytes` more memory than now. Return true if it succeeds. */
 static bool encodes_within(const tokenizer *t, const char *text, int64_t size, int64_t bytes)
 {
     fflush(stdout);
@@ -303,14 +304,14 @@ static bool encodes_within(const tokenizer *t, const char *text, int64_t size, i
     return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-/* One long line takes the memory stated in tokenizer.h, plus the result. */
+/* One long line needs at most the memory that tokenizer.h states, plus the result. */
 static void long_lines_take_memory_in_proportion(void **state)
 {
     (void)state;
     enum { SIZE = 1 << 20 };
     static const struct {
         const char *text;
-        int64_t grows; /* largest number of normalized bytes per byte of text */
+        int64_t grows; /* max normalized bytes per byte of text */
     } units[] = {{"a", 1},
                  {" ", 3},
                  {"the ", 2},
@@ -332,7 +333,7 @@ static void long_lines_take_memory_in_proportion(void **state)
             assert_int_equal(tok_encode(t, text, SIZE, true, &ids, &n, err), TOK_OK);
             free(ids);
             if (!encodes_within(t, text, SIZE,
-                                /* the array of the result grows by half at a time */
+                                /* the array of the result grows in steps of half its size */
                                 units[u].grows * 27 * SIZE + 6 * n))
                 fail_msg("%s: 1 MiB of \"%s\" take more than %lld bytes for each", names[k], units[u].text,
                          (long long)units[u].grows * 27);

@@ -1,5 +1,5 @@
-/* test_tokenizer_damage.c -- damaged tokenizers are an error of one line, or still valid tokenizers; and every
- * allocation fails once.
+/* test_tokenizer_damage.c -- a damaged tokenizer is an error of one line, or still a valid tokenizer. Also lets every
+ * allocation fail once.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/tokenizer/files.h"
 #include "tests/starve.h"
@@ -8,7 +8,7 @@
 static const char text[] =
     " The  \xef\xbd\x81 e\xcc\x81 \xf0\x9f\x98\x80\xff <extra_id_0>\t<e>  Ab c \0 </s> \xea\xb0\x81www";
 
-/* Encode and decode with a tokenizer that was read. */
+/* Encode and decode with a tokenizer that was read successfully. */
 static void use(const tokenizer *t)
 {
     int32_t *ids;
@@ -25,10 +25,10 @@ static void use(const tokenizer *t)
     free(back);
 }
 
-/* Return true if the bytes were read as a tokenizer. */
+/* Return true if the bytes can be read as a tokenizer. */
 static bool try(const char *bytes, int64_t size)
 {
-    char *exact = malloc((size_t)size + (size == 0)); /* exact size, so a sanitizer detects reads past the end */
+    char *exact = malloc((size_t)size + (size == 0)); /* exact size: a sanitizer detects reads past the end */
     assert_non_null(exact);
     memcpy(exact, bytes, (size_t)size);
     tokenizer *t;
@@ -137,7 +137,7 @@ static void mutated_files_do_no_harm(void **state)
     }
 }
 
-/* Replace one text in a tokenizer.json by another, and check that the error contains `why`. */
+/* Replace a text in a tokenizer.json, and check that the error contains `why`. */
 static void refused(const char *name, const char *old, const char *new, const char *why)
 {
     const file f = load_data(name);
@@ -170,10 +170,10 @@ static void errors_in_a_json_are_named(void **state)
     refused("t5.json", "[\"<pad>\",0.0]", "[0.0,\"<pad>\"]", "vocab[0]");
     refused("t5.json", "\"unk_id\":2", "\"unk_id\":-1", "unk_id is -1");
     refused("t5.json", "\"unk_id\":2", "\"unk\":2", "unk_id is missing");
-    refused("t5.json", "\"id\":1,", "\"id\":-1,", "added_tokens[1] has id -1: must be 1");
-    refused("t5.json", "\"id\":1,", "\"id\":2147483648,", "added_tokens[1] has id 2147483648: must be 1");
+    refused("t5.json", "\"id\":1,", "\"id\":-1,", "added_tokens[1] has id -1; it must be 1");
+    refused("t5.json", "\"id\":1,", "\"id\":2147483648,", "added_tokens[1] has id 2147483648; it must be 1");
     refused("t5.json", "\"id\":1,", "\"id\":1.0,", "added_tokens[1] has id");
-    refused("t5.json", "\"content\":\"</s>\"", "\"content\":\"<new>\"", "added_tokens[1] has id 1: must be 910");
+    refused("t5.json", "\"content\":\"</s>\"", "\"content\":\"<new>\"", "added_tokens[1] has id 1; it must be 910");
     refused("t5.json", "[\"<pad>\",0.0]", "[\"<pad>\",NaN]", "line 1");
     refused("t5.json", "[\"<pad>\",0.0]", "[\"<pad>\",1e999]", "line 1");
     refused("t5.json", "[\"a\",", "[\"b\",", "both \"b\"");
@@ -190,7 +190,7 @@ static void errors_in_a_json_are_named(void **state)
     refused("t5.json", "\"TemplateProcessing\"", "\"BertProcessing\"", "post_processor \"BertProcessing\"");
     refused("t5.json", "\"single\":[{\"Sequence\"", "\"single\":[{\"Sequenze\"", "special token");
     refused("t5.json", "\"ids\":[1]", "\"ids\":[-1]", "id -1");
-    refused("t5.json", "\"id\":1,", "\"id\":3,", "added_tokens[1] has id 3: must be 1");
+    refused("t5.json", "\"id\":1,", "\"id\":3,", "added_tokens[1] has id 3; it must be 1");
     refused("t5.json", "\"single_word\":false", "\"single_word\":true", "single_word");
     refused("t5.json", "\"special\":true", "\"special\":7", "\"special\"");
     refused("t5.json", "{\"version\"", "{\"version\":\"1.0\",\"version\"", "line 1");
@@ -199,7 +199,7 @@ static void errors_in_a_json_are_named(void **state)
             "after Fuse");
 }
 
-/* Very long scores and pieces: a score must be a finite number, and a piece has at most 1 MB. */
+/* Very long scores and pieces. A score must be a finite number; a piece has at most 1 MB. */
 static void long_parts_are_bounded(void **state)
 {
     enum { DIGITS = 100000, MOST = 1 << 20 };
@@ -215,12 +215,12 @@ static void long_parts_are_bounded(void **state)
         memset(part, 'x', MOST + 20);
         memcpy(part, "[[\"", 3);
         strcpy(part + 3 + MOST + more, "\",0.0],[\"<pad>\",0.0]");
-        const char *const why = more ? "model.vocab[0] has 1048577 bytes" : "added_tokens[0] has id 0: must be 1";
+        const char *const why = more ? "model.vocab[0] has 1048577 bytes" : "added_tokens[0] has id 0; it must be 1";
         refused("t5.json", "[[\"<pad>\",0.0]", part, why);
     }
 }
 
-/* Write a tokenizer.json with one text replaced by another, and open it. */
+/* Write a tokenizer.json in which a text has been replaced, and open it. */
 static tokenizer *opened_with(const char *name, const char *old, const char *new)
 {
     const file f = load_data(name);
@@ -239,7 +239,7 @@ static tokenizer *opened_with(const char *name, const char *old, const char *new
     return t;
 }
 
-/* Each of three steps replaces two spaces by many; together they would make 54 million bytes of 4. The result of a
+/* Each of three steps replaces two spaces by many; together they would turn 4 bytes into 54 million. The result of a
  * step on a text or token is limited. */
 static void steps_that_grow_are_stopped(void **state)
 {
@@ -261,8 +261,9 @@ static void steps_that_grow_are_stopped(void **state)
     assert_int_equal(tok_encode(t, "a  b", 4, true, &ids, &n, err), TOK_DAMAGED);
     assert_null(ids);
     assert_one_line(err);
-    assert_non_null(strstr(err, "a text of 4 bytes: the tokenizer's normalizer makes more than 64 times"));
-    assert_int_equal(tok_encode(t, "a b", 3, true, &ids, &n, err), TOK_OK); /* a text that does not grow is allowed */
+    assert_non_null(
+        strstr(err, "a text of 4 bytes: the tokenizer's normalizer turns N bytes into more than 64 N + 1024"));
+    assert_int_equal(tok_encode(t, "a b", 3, true, &ids, &n, err), TOK_OK); /* a text that does not grow is accepted */
     free(ids);
     tok_close(t);
 
@@ -279,7 +280,7 @@ static void steps_that_grow_are_stopped(void **state)
     assert_int_equal(tok_decode(t, &letter, 1, true, &back, &size, err), TOK_DAMAGED);
     assert_null(back);
     assert_one_line(err);
-    assert_non_null(strstr(err, "the tokenizer's decoder makes more than 64 times"));
+    assert_non_null(strstr(err, "the tokenizer's decoder turns a piece of N bytes into more than 64 N + 1024"));
     tok_close(t);
     free(steps);
 }
@@ -289,7 +290,7 @@ static int cancel_later(void *context)
     return --*(int *)context < 0;
 }
 
-/* A long text calls the cancel callback from time to time, for every kind of tokenizer. */
+/* For every kind of tokenizer, encoding a long text calls the cancel callback from time to time. */
 static void a_long_text_can_be_cancelled(void **state)
 {
     enum { SIZE = 4 << 20 };
@@ -307,7 +308,7 @@ static void a_long_text_can_be_cancelled(void **state)
                 int left = calls;
                 assert_int_equal(tok_encode_watched(t, long_text, SIZE, true, cancel_later, &left, &ids, &n, err),
                                  TOK_CANCELLED);
-                assert_int_equal(left, -1); /* after cancelling, it is not called again */
+                assert_int_equal(left, -1); /* after cancelling, the callback is not called again */
                 assert_null(ids);
                 assert_one_line(err);
                 tok_close(t);
@@ -316,7 +317,7 @@ static void a_long_text_can_be_cancelled(void **state)
     free(long_text);
 }
 
-/* Nested steps: a depth far below the limit of JSON is already an error of one line. */
+/* Steps nested far less deeply than JSON allows are already an error of one line. */
 static void nested_steps_are_refused(void **state)
 {
     static const char open[] = "{\"type\":\"Sequence\",\"normalizers\":[";
@@ -351,7 +352,7 @@ static void deep_json_is_refused(void **state)
     assert_false(try("", 0));
 }
 
-/* Handmade protocol buffer messages: a piece is field 1 with a text (1), a score (2) and a type (3). */
+/* Handmade protocol buffer messages. A piece is field 1 of the message, with a text (1), a score (2) and a type (3). */
 static void errors_in_a_model_are_named(void **state)
 {
     (void)state;
@@ -381,26 +382,26 @@ static void errors_in_a_model_are_named(void **state)
     MODEL(UNK PIECE("a") "\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "the file is damaged");
     MODEL(UNK PIECE("a") "\x08\x01", "wire type 0");
     MODEL(UNK PIECE("a") "\x0b", "the file is damaged");
-    MODEL(UNK PIECE("a") "\x12\x02\x18\x02", "type is 2, BPE: must be 1, Unigram");
+    MODEL(UNK PIECE("a") "\x12\x02\x18\x02", "type is 2, BPE; it must be 1, Unigram");
     MODEL(UNK PIECE("a") "\x12\x02\xa8\x02", "trainer_spec");
     MODEL(UNK PIECE("a") "\x12\x03\x98\x02\x01", "byte_fallback");
     MODEL(UNK PIECE("a") "\x1a\x03\x12\x01x", "charsmap has 1 bytes");
-    MODEL(UNK PIECE("a") "\x1a\x06\x12\x04\x08\0\0\0", "trie of 8 bytes: must be a multiple of 4, at most 0");
+    MODEL(UNK PIECE("a") "\x1a\x06\x12\x04\x08\0\0\0", "trie of 8 bytes; it must be a multiple of 4, at most 0");
     MODEL(UNK PIECE("a") "\x2a\x03\x12\x01x", "denormalizer");
     static char surface[1100] =
-        UNK PIECE("a") "\x12\x84\x08\xe2\x02\x80\x08"; /* trainer_spec, unk_surface of 1024 bytes */
+        UNK PIECE("a") "\x12\x84\x08\xe2\x02\x80\x08"; /* trainer_spec with an unk_surface of 1024 bytes */
     const size_t start = sizeof(UNK PIECE("a")) - 1;
     memset(surface + start + 7, 'x', 1026);
     assert_true(try(surface, (int64_t)start + 7 + 1024));
     surface[start + 1]++, surface[start + 5]++;
     assert_false(try(surface, (int64_t)start + 7 + 1025));
-    assert_non_null(strstr(err, "unk_surface has 1025 bytes: must be at most 1024"));
+    assert_non_null(strstr(err, "unk_surface has 1025 bytes; it must have at most 1024"));
     MODEL("\x7f"
           "ELF\x02\x01\x01",
           "damaged");
 }
 
-/* Open the amino-acid model with these files in its directory. */
+/* Open the amino-acid model with these files beside it. */
 static tok_status open_beside(tokenizer **t, const char *added, const char *config, const char *map)
 {
     const file model = load(DATA "added/spiece.model");
@@ -420,16 +421,16 @@ static void errors_beside_a_model_are_named(void **state)
         {"{", NULL, "added.json: line 1"},
         {"[]", NULL, "added.json: line 1: it is not an object"},
         {"{\"a\": 32, \"a\": 33}", NULL, "added.json: line 1"},
-        {"{\"a\": \"32\"}", NULL, "added.json: \"a\" has the number 0: must be an integer, at least 32"},
-        {"{\"\": 32}", NULL, "added.json: \"\" has the number 32: the token is empty"},
-        {"{\"a\": 31}", NULL, "\"a\" has the number 31: new tokens must have consecutive numbers, beginning with 32"},
-        {"{\"a\": -1}", NULL, "\"a\" has the number -1: new tokens must have"},
-        {"{\"a\": 4294967328}", NULL, "\"a\" has the number 4294967328: new tokens must have"},
-        {"{\"a\": 32, \"b\": 32}", NULL, "\"b\" has the number 32: new tokens must have"},
-        {"{\"a\": 33}", NULL, "\"a\" has the number 33: new tokens must have"},
+        {"{\"a\": \"32\"}", NULL, "added.json: \"a\" has the number 0; it must be an integer of at least 32"},
+        {"{\"\": 32}", NULL, "added.json: \"\" has the number 32; the token is empty"},
+        {"{\"a\": 31}", NULL, "\"a\" has the number 31; new tokens must have consecutive numbers, beginning with 32"},
+        {"{\"a\": -1}", NULL, "\"a\" has the number -1; new tokens must have"},
+        {"{\"a\": 4294967328}", NULL, "\"a\" has the number 4294967328; new tokens must have"},
+        {"{\"a\": 32, \"b\": 32}", NULL, "\"b\" has the number 32; new tokens must have"},
+        {"{\"a\": 33}", NULL, "\"a\" has the number 33; new tokens must have"},
         {"{\"a\": 33, \"</s>\": 1}", NULL, "added.json: it adds 1 tokens after number 31, but number 32 is missing"},
-        {"{\"<unk>\": 32}", NULL, "\"<unk>\" has the number 32: but in the model it is token 2"},
-        {"{\"<extra_id_0>\": 32}", NULL, "\"<extra_id_0>\" has the number 32: but in the model it is token 31"},
+        {"{\"<unk>\": 32}", NULL, "\"<unk>\" has the number 32; in the model it is token 2"},
+        {"{\"<extra_id_0>\": 32}", NULL, "\"<extra_id_0>\" has the number 32; in the model it is token 31"},
         {"{}", "{\"extra_ids\": -1}", "config.json: extra_ids must be an integer from 0"},
         {"{}", "{\"extra_ids\": 1.5}", "config.json: extra_ids must be an integer from 0"},
         {"{}", "{\"extra_ids\": 1048577}", "config.json: extra_ids must be an integer from 0"},
@@ -465,7 +466,7 @@ static void errors_beside_a_model_are_named(void **state)
     free(ids);
     tok_close(t);
     tok_status status = TOK_FAILED;
-    for (long k = 1; status != TOK_OK && STARVES; k++) { /* every allocation fails once */
+    for (long k = 1; status != TOK_OK && STARVES; k++) { /* let every allocation fail once */
         const file model = load(DATA "added/spiece.model");
         const tok_file map = {"{\"sep_token\": \"<s>\"}", 20, "map.json"};
         const tok_beside beside = {{added, sizeof added - 1, "added.json"}, map, map};
@@ -501,17 +502,17 @@ static void a_random_charsmap_does_no_harm(void **state)
     }
 }
 
-/* A rule for "a" points to each position of the replacements and beyond them: bytes after the map do not belong to
+/* A rule for "a" points to each position in the replacements, and past them. Bytes after the map do not belong to
  * it. */
 static void replacements_end_with_the_map(void **state)
 {
     enum { UNITS = 98, SIZE = 4 + 4 * UNITS + 3 };
-    static const char *const want[] = {"xy", "y", "", ""}; /* the last two: at the NUL, and at the end */
+    static const char *const want[] = {"xy", "y", "", ""}; /* the last two: at the NUL; at the end */
     char bytes[SIZE + 8];
     (void)state;
     for (uint32_t place = 0; place < 12; place++) {
         uint32_t units[1 + UNITS] = {4 * UNITS};
-        units[1 + 'a'] = 'a' | 1u << 8 | 1u << 10; /* has a leaf, at 'a' ^ 1 */
+        units[1 + 'a'] = 'a' | 1u << 8 | 1u << 10; /* 'a' has a leaf, at 'a' ^ 1 */
         units[1 + ('a' ^ 1)] = place | 1u << 31;
         memcpy(bytes, units, sizeof units);
         memcpy(bytes + sizeof units, "xy\0ZZZZZZZZ", 11);

@@ -1,10 +1,10 @@
-/* tokens.c -- print the tokens of texts on standard input, for scripts that compare with other tokenizers.
+/* tokens.c -- prints the tokens of texts read from standard input, for scripts that compare them with other tokenizers.
  *
  *     tokens PATH EXTRA_IDS encode|decode|time [SPECIAL]
  *
- * PATH is a file, a directory or "bytes". Each text is a u32 of its size and its bytes; each list of tokens is a u32 of
- * its count and an i32 per token. decode reads lists of tokens and writes texts. time encodes each text and
- * writes the seconds.
+ * PATH is a file, a directory or "bytes". A text is written as a u32 with its size, then its bytes; a list of tokens as
+ * a u32 with their number, then an i32 per token. `decode` reads lists of tokens and writes texts. `time` encodes each
+ * text and writes the seconds that this took.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tokenizer/tokenizer.h"
 

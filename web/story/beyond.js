@@ -1,4 +1,4 @@
-// beyond.js -- the last step: each scheme at distances that do not occur in training. SPDX-License-Identifier: Apache-2.0
+// beyond.js -- the last step: how each scheme behaves at distances that do not occur in training. SPDX-License-Identifier: Apache-2.0
 import {chart} from '../chart.js';
 import {shell} from '../code.js';
 import {controls, fixed, h, viewLink} from '../ui.js';
@@ -18,7 +18,7 @@ export const beyond = {
     const settings =
       controls([{key: 'length', label: 'Length of the text', type: 'range', min, max, lower: min, upper: max}], change);
     const box = h('div', {class: 'four'}), width = 8, one = new Float64Array(width);
-    one[width / 2 - 1] = 1;  // only the slowest pair of channels
+    one[width / 2 - 1] = 1;  // use only the slowest pair of channels
     const asked = core.words(['told']).q;
     core.problem(
       {lenQ: 1, lenK: 1, dimK: width, terms: [`relkey,left=${trained - 1},right=0`], q: asked, k: new Float64Array(width)});
@@ -46,7 +46,7 @@ export const beyond = {
         colour: 1
       }
     ];
-    /** Return the bias or score of each distance in a text, and the weights of its last word if only the scheme matters. */
+    /** Return the bias or score at each distance in a text of this length, and the weights of its last word if only the scheme matters. */
     const of = ({terms, heads = 1, head = 0, q, same, what}, length) => {
       const k = q && new Float64Array(length * width);
       if (same)

@@ -1,4 +1,5 @@
-// buckets.js -- the step of T5: distances in buckets, and a table that a model has learned for them. SPDX-License-Identifier: Apache-2.0
+// buckets.js -- the step about T5: distances fall into buckets, and a model learns a table with one entry per bucket.
+// SPDX-License-Identifier: Apache-2.0
 import {chart} from '../chart.js';
 import {nested, shell} from '../code.js';
 import {controls, fixed, h, minus, viewLink} from '../ui.js';
@@ -7,7 +8,7 @@ import {i, math, o, row, sub, words} from './mathml.js';
 import {paper, roomy, step, widthOf} from './step.js';
 import {trainedTable} from './tables.js';
 
-const reach = 160, left = 58, right = 12;  // left, right: margins of chart.js
+const reach = 160, left = 58, right = 12;  // left, right: the margins in chart.js
 
 export const buckets = {
   id: 'story-buckets',
@@ -24,7 +25,7 @@ export const buckets = {
       change);
     const box = h('div', {class: 'drag'}), rule = {buckets: 32, maxDistance: 128, bidirectional: false, strategy: 0};
     const of = Array.from({length: reach + 1}, (_, back) => core.bucket(-back, rule)), exact = core.bucketExact(rule);
-    /** Draw the buckets as a strip over the distance, with the chosen bucket marked. */
+    /** Draw the buckets as a strip along the distance, and mark the chosen bucket. */
     const strip = (width, chosen) => {
       const each = (width - left - right) / reach, found = [];
       for (let back = 0; back <= reach;) {

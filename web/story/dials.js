@@ -1,4 +1,4 @@
-// dials.js -- the step of RoPE: pairs of channels as dials, whose hands turn with the position and keep their angle.
+// dials.js -- the step about RoPE: pairs of channels as dials; both hands turn with the position, and the angle between them stays.
 // SPDX-License-Identifier: Apache-2.0
 import {chart} from '../chart.js';
 import {nested, shell} from '../code.js';

@@ -1,4 +1,4 @@
-// mathml.js -- elements of formulas in MathML: math(i('s'), o('='), frac(a, b)).
+// mathml.js -- builds formulas in MathML: math(i('s'), o('='), frac(a, b)).
 // SPDX-License-Identifier: Apache-2.0
 
 const element = (tag, ...children) => {
@@ -12,7 +12,7 @@ export const i = text => element('mi', text);
 export const n = text => element('mn', text);
 export const o = text => {
   const made = element('mo', text);
-  made.setAttribute('stretchy', 'false');  // keep parentheses at the height of a letter
+  made.setAttribute('stretchy', 'false');  // keep parentheses as high as a letter
   return made;
 };
 export const words = text => element('mtext', text);

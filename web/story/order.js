@@ -1,4 +1,4 @@
-// order.js -- the first two steps: attention does not depend on the order of words, and a bias makes it depend on it. Both use one figure.
+// order.js -- the first two steps, which share one figure: attention does not depend on the order of words; a bias makes it depend on it.
 // SPDX-License-Identifier: Apache-2.0
 import {shell} from '../code.js';
 import {controls, fixed, h, viewLink} from '../ui.js';
@@ -13,7 +13,7 @@ const score =
 const softmax = () => [sub(i('a'), row(i('i'), i('j'))), o('='),
   frac(row(i('exp'), sub(i('s'), row(i('i'), i('j')))), row(sub(o('∑'), i('m')), i('exp'), sub(i('s'), row(i('i'), i('m')))))];
 
-/** Compute the attention of words in an order: weights [word][word], outputs [word], and the biases of one word [place]. */
+/** Compute the attention among words in a given order: weights [word][word], outputs [word], and the biases of one word [place]. */
 function attend(core, words, order, terms, chosen) {
   const {q, k, v, width} = core.words(order.map(word => words[word])), len = words.length;
   core.problem({lenQ: len, lenK: len, dimK: width, terms, q, k, v});
@@ -28,7 +28,7 @@ function attend(core, words, order, terms, chosen) {
 const farthest = (a, b) => Math.max(0, ...a.flatMap((row, x) => row.map((value, y) => Math.abs(value - b[x][y]))));
 const factorial = n => n < 2 ? 1 : n * factorial(n - 1);
 
-/** Return the number of different orders of the words. */
+/** Return in how many different orders the words can be arranged. */
 const orders = words => {
   const count = new Map();
   for (const word of words) count.set(word, (count.get(word) ?? 0) + 1);

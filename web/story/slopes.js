@@ -1,4 +1,4 @@
-// slopes.js -- the step of ALiBi: some heads attend to near words, others to far words. SPDX-License-Identifier: Apache-2.0
+// slopes.js -- the step about ALiBi: some heads attend to near words, others to far words. SPDX-License-Identifier: Apache-2.0
 import {shell} from '../code.js';
 import {HeatMap} from '../heat.js';
 import {controls, fixed, h, minus, viewLink} from '../ui.js';

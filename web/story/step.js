@@ -1,12 +1,12 @@
-// step.js -- the page of a step of the story: instructions, the figure, its settings, an explanation, and links to other steps.
+// step.js -- the page of a step: instructions, the figure, its settings, an explanation, and links to other steps.
 // SPDX-License-Identifier: Apache-2.0
 import {h} from '../ui.js';
 
 /** Create a link to a paper. */
 export const paper = (text, number) => h('a', {href: `https://arxiv.org/abs/${number}`, rel: 'noopener'}, text);
 
-/** Create a button that animates a setting: from its value to the end, then again from the start. It stops if the button is pressed again,
- * the setting changes in another way, or the step is closed. next(value, milliseconds) returns the new value. */
+/** Create a button that animates a setting: from its current value to the end, then from the start again. The animation stops when the user
+ * presses the button again, changes the setting, or leaves the step. next(value, milliseconds) returns the new value. */
 export function player({key, state, change, next, text = 'Play'}) {
   let last = 0, expected;
   const button = h('button', {type: 'button', 'aria-pressed': false, onclick: () => last ? stop() : start()}, text);
@@ -27,7 +27,7 @@ export function player({key, state, change, next, text = 'Play'}) {
   };
   const start = () => {
     last = performance.now();
-    speak('off');  // screen readers must not read every frame
+    speak('off');  // keep screen readers from reading every frame
     expected = state()[key];
     button.textContent = 'Stop';
     button.setAttribute('aria-pressed', true);
@@ -36,7 +36,7 @@ export function player({key, state, change, next, text = 'Play'}) {
   return button;
 }
 
-/** Return a `next` for player: one step every `each` milliseconds through 0 ... n - 1, then again from 0. */
+/** Return a `next` for player: one step every `each` milliseconds through 0 ... n - 1, then from 0 again. */
 export function walk(each, n) {
   let rest = 0;
   return (value, ms) => {
@@ -46,14 +46,14 @@ export function walk(each, n) {
   };
 }
 
-/** Return the width of a figure in `box`. */
+/** Return the width that a figure in `box` should have. */
 export const widthOf = box => Math.max(280, box.clientWidth || document.getElementById('main').clientWidth - 8);
 
 /** Return true if there is space for a large figure in `box`. */
 export const roomy = box => widthOf(box) > 560 && innerHeight > 560;
 
-/** Return the page of a step. compute(state) returns {said, csv(), code: {CLI}, numbers}; `said` is the sentence above the settings. A change
- * of the width redraws the figure. */
+/** Return the page of a step. compute(state) returns {said, csv(), code: {CLI}, numbers}; `said` is the sentence above the settings. If the
+ * width changes, the figure is drawn again. */
 export function step(
   {id, title}, {story, lead, figure, settings, extra = [], text, formula, papers, notes, workshop, compute, state}) {
   const problem = h('p', {class: 'problem', role: 'alert'}), said = h('p', {class: 'said', role: 'status'}),
@@ -90,7 +90,8 @@ export function step(
       code.textContent = last.code.CLI;
     } catch (error) { failed = error.message || String(error); }
     problem.textContent = failed;
-    for (const part of [picture, said]) part.classList.toggle('stale', failed !== '');  // the picture belongs to earlier settings
+    for (const part of [picture, said])
+      part.classList.toggle('stale', failed !== '');  // the picture still belongs to earlier settings
   };
   new ResizeObserver(([{contentRect}]) => {
     const changed = width && contentRect.width !== width;

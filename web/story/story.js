@@ -1,4 +1,4 @@
-// story.js -- the steps of the story in order. A step is an object like a view. SPDX-License-Identifier: Apache-2.0
+// story.js -- the steps of the story, in order. A step is an object like a view. SPDX-License-Identifier: Apache-2.0
 import {beyond} from './beyond.js';
 import {buckets} from './buckets.js';
 import {dials} from './dials.js';

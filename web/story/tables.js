@@ -1,6 +1,6 @@
-// tables.js -- the trained T5 table of a layer of the laboratory's model, for several steps. SPDX-License-Identifier: Apache-2.0
+// tables.js -- a trained T5 table from the laboratory's model, which several steps use. SPDX-License-Identifier: Apache-2.0
 
-/** Return the T5 term of a layer with its table, which bundle.py stores as f16. */
+/** Return the T5 term of a layer and its table. bundle.py stores the table as f16. */
 export function trainedTable(core, facts, layer) {
   const {shape, f16} = facts.lab.layers[layer]['t5.table'], bytes = Uint8Array.from(atob(f16), c => c.charCodeAt(0));
   return {

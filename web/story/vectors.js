@@ -1,4 +1,4 @@
-// vectors.js -- the step of Shaw: a vector for each offset, so the effect of a distance depends on the query word.
+// vectors.js -- the step about Shaw: each offset has a vector, so the effect of a distance depends on the query word.
 // SPDX-License-Identifier: Apache-2.0
 import {chart} from '../chart.js';
 import {nested, shell} from '../code.js';
@@ -35,7 +35,7 @@ export const vectors = {
     });
     const {data: all} = core.filled(0, 0);
     const table = clip => ({shape: [2 * clip + 1, width], data: all.slice((far - clip) * width, (far + clip + 1) * width)});
-    /** Return the contribution of each offset to the score of a word. k is 0, so there is no other contribution. */
+    /** Return how much each offset adds to the scores of a word. k is 0, so nothing else contributes. */
     const scores = (word, clip) => {
       core.problem({
         lenQ: 1,

@@ -1,4 +1,4 @@
-// words.js -- a row of words that you can drag, with the attention of one of them as arcs and bars.
+// words.js -- a row of words that the user can drag. Arcs and bars show the attention of one of the words.
 // SPDX-License-Identifier: Apache-2.0
 import {fixed, h} from '../ui.js';
 
@@ -7,17 +7,17 @@ import {roomy} from './step.js';
 const still = matchMedia('(prefers-reduced-motion: reduce)');
 const gap = 5;
 
-/** Sizes in pixels, for little and for much space. */
+/** Sizes in pixels, for small and for large screens. */
 const sizes =
   [{letters: 20, arcs: 96, chip: 40, bars: 56, biases: 66}, {letters: 26, arcs: 200, chip: 54, bars: 110, biases: 116}];
 
-/** Parse an order of n words such as "2.0.1". Return the original order if the text is not valid. */
+/** Parse an order of n words such as "2.0.1". Return the original order if the text is invalid. */
 export function readOrder(text, n) {
   const order = text === '' ? [] : text.split('.').map(Number);
   return order.length === n && [...order].sort((a, b) => a - b).every((x, k) => x === k) ? order : [...Array(n).keys()];
 }
 
-/** Return a random order that differs from `order`. */
+/** Return a random order that is not `order`. */
 export function shuffled(order) {
   const next = [...order];
   do
@@ -39,7 +39,7 @@ export class Words {
     new ResizeObserver(() => this.words && this.place(true)).observe(this.element);
   }
 
-  /** Show the words. weights, ghosts [word]: weights of the chosen word, and weights for comparison; biases [place]. */
+  /** Show the words. weights [word]: weights of the chosen word; ghosts [word]: weights to compare with; biases [place]. */
   show({words, order, chosen, weights, ghosts, biases}) {
     const key = words.join(' '), fresh = key !== this.key;
     Object.assign(this, {words, order, chosen, weights, ghosts, biases, key});
@@ -97,7 +97,7 @@ export class Words {
     this.place();
   }
 
-  /** Compute the place of each word, with the largest letters for which all words fit. now: move the words without animation. */
+  /** Compute the place of each word, using the largest letters with which all words fit. now: move the words without animation. */
   place(now = false) {
     const room = this.element.clientWidth;
     if (!room) return;
@@ -142,7 +142,8 @@ export class Words {
     const reach = Math.max(...this.at.map(to => Math.abs(to - from)), 1);
     return this.at.map((to, n) => {
       const fraction = this.weights[n] / max, high = 22 + (arcs - 34) * Math.abs(to - from) / reach;
-      const thick = 0.7 + arcs / 11 * fraction, side = 20 + 1.6 * thick, own = 30 + 3 * thick;  // keep the loop to itself open
+      const thick = 0.7 + arcs / 11 * fraction, side = 20 + 1.6 * thick,
+            own = 30 + 3 * thick;  // keep the loop from a word to itself open
       const d = n === this.chosen ? `M${from - 9} ${y}C${from - side} ${y - own} ${from + side} ${y - own} ${from + 9} ${y}` :
                                     `M${from} ${y}C${from} ${y - high * 1.25} ${to} ${y - high * 1.25} ${to} ${y}`;
       return h('path', {
@@ -156,7 +157,7 @@ export class Words {
     });
   }
 
-  /** Label the rows of bars if there is space beside them. */
+  /** Label the rows of bars if there is space next to them. */
   names() {
     const {arcs, chip, bars} = this.size, first = this.order[0];
     if (this.goal[first] - this.widths[first] / 2 < 60) return [];
@@ -164,7 +165,7 @@ export class Words {
     return [name('weight', arcs + chip + 16), ...(this.biases ? [name('bias', arcs + chip + bars + 46)] : [])];
   }
 
-  /** Draw the bars of the biases, which belong to places, not to words. */
+  /** Draw the bars of the biases. They belong to places, not to words. */
   hanging() {
     if (!this.biases) return [];
     const {arcs, chip, bars, biases} = this.size, top = arcs + chip + bars + 34, least = Math.min(-1, ...this.biases),

@@ -1,4 +1,4 @@
-"""Valid and invalid addresses. SPDX-License-Identifier: Apache-2.0"""
+"""Test valid and invalid addresses of the page. SPDX-License-Identifier: Apache-2.0"""
 
 import re
 

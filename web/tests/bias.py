@@ -1,4 +1,4 @@
-"""The view of biases: every number of a term against relpos bias. SPDX-License-Identifier: Apache-2.0"""
+"""Test the view of biases: compare every number of a term with `relpos bias`. SPDX-License-Identifier: Apache-2.0"""
 
 import json
 import re
@@ -15,7 +15,7 @@ computed = set()
 
 
 def calculations(page, state, now, want):
-    """Check that the calculations of the first column and of some other cells give the numbers that `relpos bias` prints."""
+    """Check that the calculations shown for the first column and some other cells give the numbers that `relpos bias` prints."""
     kinds = {text.split(",")[0] for text in (now["a"], now["b"]) if text}
     figure = page.p.locator("figure:not([hidden])").nth(2 if now["b"] else 0)
     for r, c in {(r, 0) for r in range(0, now["q"], 5)} | {(0, now["k"] - 1), (now["q"] // 2, now["k"] // 2)}:

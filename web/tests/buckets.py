@@ -1,4 +1,4 @@
-"""The view of buckets. SPDX-License-Identifier: Apache-2.0"""
+"""Test the view of buckets. SPDX-License-Identifier: Apache-2.0"""
 
 import json
 
@@ -7,8 +7,8 @@ from programs import python_program
 
 
 def boundary(page, state):
-    """Check the end of the exact buckets: below it, each run that `relpos bucket` prints has one offset, and the first longer run begins there.
-    Its line in the chart is at this place of the axis."""
+    """Check the end of the exact buckets: every run that `relpos bucket` prints before it has one offset, and the first longer run begins there.
+    The line in the chart must be at this place of the axis."""
     exact, now = page.p.evaluate("relpos.page().numbers().exact"), page.p.evaluate("relpos.state()")
     options = f"--buckets {now['buckets']}" + ("" if now["bidirectional"] else " --causal") + f" --strategy {now['strategy']}"
     lines = page.p.evaluate("[...document.querySelectorAll('svg.chart line.zone')].map(l => +l.getAttribute('x1'))")

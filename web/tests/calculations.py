@@ -3,11 +3,11 @@
 import math
 import re
 
-WORDS = re.compile(r"MLP|logf\[|\br\[|masked|gate|product")  # words in calculations that do not consist only of numbers
+WORDS = re.compile(r"MLP|logf\[|\br\[|masked|gate|product")  # a calculation with one of these words cannot be evaluated
 
 
 class Table:
-    """Return a sample table, in which entry c is the number c. `first`: the first axis has the entries and the second the heads."""
+    """Return a sample table whose entry c is the number c. With `first`, the axes are (entries, heads), otherwise (heads, entries)."""
 
     def __init__(self, first):
         self.first = first
@@ -34,7 +34,7 @@ def value_of(calculation, first=True):
 
 
 def cells(page):
-    """Return the number of every cell that shows a calculation, and the text below its table when the cell has the focus."""
+    """Return, for every cell that shows a calculation, its number and the text below the table while the cell has the focus."""
     return page.p.evaluate(
         """() => [...document.querySelectorAll('main div')].filter(box => box.children.length === 2 && box.children[0].classList.contains('scroll')
             && box.children[1].classList.contains('readout')).flatMap(box => [...box.querySelectorAll('td')].map(cell => {
@@ -45,8 +45,8 @@ def cells(page):
 
 
 def wrong_cells(found, bound, unit=""):
-    """Return the number of cells whose calculation consists of numbers, and the cells whose value differs from the number in the cell or from
-    the evaluated calculation. `bound` is the rounding of the numbers in a calculation; its value may have more digits than the cell."""
+    """Return the number of cells whose calculation can be evaluated, and the cells in which the value after "=" differs from the number in the
+    cell or from the evaluated calculation. `bound` is the rounding error of the numbers in a calculation."""
     computed, wrong = 0, []
     for cell, text in found:
         calculation, value = parts(text)

@@ -1,4 +1,4 @@
-"""Count checks, run shell commands, print numbers. SPDX-License-Identifier: Apache-2.0"""
+"""Helpers that count checks, run shell commands and format numbers. SPDX-License-Identifier: Apache-2.0"""
 
 import os
 import re
@@ -36,7 +36,7 @@ def command(text):
 
 
 def fixed(numbers, digits=4):
-    """Print numbers as the program and the page do, without negative zeros."""
+    """Format numbers as the program and the page do, without negative zeros."""
     return [re.sub(r"^-(0\.?0*)$", r"\1", f"{x:.{digits}f}") for x in np.ravel(np.asarray(numbers, dtype=float))]
 
 

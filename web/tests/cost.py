@@ -1,4 +1,4 @@
-"""The view of costs. SPDX-License-Identifier: Apache-2.0"""
+"""Test the view of costs. SPDX-License-Identifier: Apache-2.0"""
 
 import ast
 import json
@@ -35,7 +35,7 @@ def parameters(page):
                         break
                     axes = shape.strip("[]").split(", ")
                     if len(axes) == 3 and axes[0] == "H?":
-                        axes = axes[1:]  # all heads share vectors
+                        axes = axes[1:]  # the heads share the vectors
                     want += math.prod(eval(x.rstrip("?"), {}, values) for x in axes if values.keys() >= set(re.findall(r"[A-Za-z_]\w*", x)))
                 if shape and want:
                     check(f"cost: parameters of {text}, {count} heads", key == want, f"{key} {want}")

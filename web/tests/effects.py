@@ -1,4 +1,4 @@
-"""The view of biases with terms that are not biases or need an array. SPDX-License-Identifier: Apache-2.0"""
+"""Test the view of biases with terms that are not biases or need an array. SPDX-License-Identifier: Apache-2.0"""
 
 import ast
 import json
@@ -12,7 +12,7 @@ from programs import c_program, python_program, read_safetensors, run_row
 
 
 def effects(page):
-    """Compare the effects of terms that are not biases or need an array with two commands over the arrays that the page saves."""
+    """Compare the effects of terms that are not biases or need an array with two commands, which read the arrays that the page saves."""
     page.show("bias")
     facts = {term["name"]: term for term in json.loads((root / "docs/terms/facts.json").read_text())}
     every = list(facts)

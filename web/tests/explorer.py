@@ -1,4 +1,4 @@
-"""The page in a browser without network. SPDX-License-Identifier: Apache-2.0"""
+"""Load the page in a browser without network. SPDX-License-Identifier: Apache-2.0"""
 
 from urllib.parse import urlencode
 
@@ -55,7 +55,7 @@ class Page:
         return self.p.eval_on_selector_all(".problem", "all => all.map(x => x.textContent).join('')")
 
     def cells(self, label, nth=0):
-        """Return the numbers of the table row whose label begins with `label`, as shown on the screen."""
+        """Return the numbers, as shown on the screen, of the table row whose label begins with `label`."""
         return self.p.evaluate(
             """([label, nth]) => [...document.querySelectorAll('main tr')].filter(r => r.cells[0]?.textContent.startsWith(label))
             .map(r => [...r.cells].slice(1).map(c => c.textContent))[nth] ?? []""",

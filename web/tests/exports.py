@@ -1,4 +1,4 @@
-"""Pictures and tables that the page saves. SPDX-License-Identifier: Apache-2.0"""
+"""Test the pictures and tables that the page saves. SPDX-License-Identifier: Apache-2.0"""
 
 import struct
 import xml.dom.minidom
@@ -19,8 +19,8 @@ def exports(browser):
     }
     for view in page.show("bias").p.evaluate("relpos.views"):
         if view in STEPS:
-            continue  # these views save nothing
-        page.show(view, fresh=True, **which.get(view, {}))  # a browser limits the number of downloads of one page
+            continue  # this view saves nothing
+        page.show(view, fresh=True, **which.get(view, {}))  # reload the page, because a browser limits the downloads of one page
         if view == "cost":
             page.p.click("#measure")
             page.p.wait_for_selector("text=Measured:")

@@ -1,4 +1,4 @@
-"""The view of families of terms. SPDX-License-Identifier: Apache-2.0"""
+"""Test the view of families of terms. SPDX-License-Identifier: Apache-2.0"""
 
 import re
 
@@ -10,7 +10,8 @@ from programs import c_program, golden, python_program
 
 
 def contest(page, family):
-    """Check the map of content against position: the cell of the settings has the weight that the command prints, and names the winner."""
+    """Check the map that compares content with position: the cell of the current settings has the weight that the command prints, and names the
+    winner."""
     now, numbers = page.p.evaluate("relpos.state()"), page.p.evaluate("relpos.page().numbers()")
     weights = [float(x) for x in re.findall(r"A\[.*?\] = (\S+) \(", command(page.code()))]
     said = page.p.locator("main p[role=status]").last.text_content()

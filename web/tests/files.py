@@ -1,4 +1,4 @@
-"""Files of the user, valid and malformed. SPDX-License-Identifier: Apache-2.0"""
+"""Test valid and malformed files that a user opens. SPDX-License-Identifier: Apache-2.0"""
 
 import io
 import json
@@ -45,7 +45,7 @@ def files(browser):
     with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as z:
         z.writestr("q.npy", b"\0" * 300_000_000)
     small = bytearray(npz({"q": np.zeros((1, 2, 500, 64))}, np.savez_compressed))
-    for mark in (b"PK\x01\x02",):  # claims to unpack to 100 bytes
+    for mark in (b"PK\x01\x02",):  # the entry claims an unpacked size of 100 bytes
         small[small.index(mark) + 24 : small.index(mark) + 28] = struct.pack("<I", 100)
     hostile = {
         "empty.npz": b"",

@@ -1,4 +1,4 @@
-"""The page in Firefox. SPDX-License-Identifier: Apache-2.0"""
+"""Test the page in Firefox. SPDX-License-Identifier: Apache-2.0"""
 
 import json
 import shutil
@@ -82,7 +82,7 @@ class Firefox:
 
 
 def firefox(browser):
-    """Check the page in Debian's firefox-esr, if it is installed: the numbers equal those in chromium; exports and files of the user work."""
+    """Check the page in Debian's firefox-esr, if it is installed: numbers equal those in chromium, and exports and opened files work."""
     if not shutil.which("firefox-esr"):
         print("    skipped: firefox-esr is missing")
         return

@@ -1,4 +1,4 @@
-"""The view of images. SPDX-License-Identifier: Apache-2.0"""
+"""Test the view of images. SPDX-License-Identifier: Apache-2.0"""
 
 import json
 import re
@@ -10,7 +10,7 @@ from programs import c_program, golden, python_program
 
 
 def offsets(page):
-    """Compare the map of offsets, (2H-1) x (2W-1), with the biases that `relpos bias` prints for every pair, and check mouse and keys."""
+    """Compare the map of offsets, (2H-1) x (2W-1), with the biases that `relpos bias` prints for every pair. Also test mouse and keyboard."""
     for state in ({}, {"table": "near"}, {"table": "row", "rows": 3, "columns": 5, "extra": 1}, {"table": "below", "rows": 5, "columns": 2}, {"table": "trained2", "rows": 7, "columns": 7, "patch": 24}, {"kind": "axial", "rows": 3, "columns": 4}):
         page.show("images", **state)
         lines = page.code().splitlines()

@@ -1,4 +1,4 @@
-"""Narrow screens, names for screen readers, colours, printing. SPDX-License-Identifier: Apache-2.0"""
+"""Test narrow screens, names for screen readers, colours, and printing. SPDX-License-Identifier: Apache-2.0"""
 
 from checks import check
 from explorer import Page, every_view

@@ -1,4 +1,4 @@
-"""Both WebAssembly modules and their speed, which is printed but not checked. SPDX-License-Identifier: Apache-2.0"""
+"""Test both WebAssembly modules, and print their speed without checking it. SPDX-License-Identifier: Apache-2.0"""
 
 from checks import check
 from explorer import Page

@@ -1,4 +1,4 @@
-"""The view of models: heads of a sentence encoder, and of a model of the laboratory. SPDX-License-Identifier: Apache-2.0"""
+"""Test the view of models: heads of a sentence encoder, and of a model trained by relpos lab. SPDX-License-Identifier: Apache-2.0"""
 
 import json
 import re

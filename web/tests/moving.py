@@ -1,4 +1,4 @@
-"""Keyboard, links, and the browser's history. SPDX-License-Identifier: Apache-2.0"""
+"""Test the keyboard, links, and the browser's history. SPDX-License-Identifier: Apache-2.0"""
 
 from checks import check
 from explorer import Page
@@ -74,7 +74,7 @@ def navigation(browser):
     p.select_option("#a-kind", "rope")
     page.frames()
     p.evaluate("scrollTo(0, 400); relpos.change({q: 21})")
-    p.click("main a[data-view=rope]")  # immediately, before the page writes the address
+    p.click("main a[data-view=rope]")  # click before the page writes the address
     page.frames()
     dark = "document.documentElement.dataset.theme === 'dark'"
     check("a link keeps the colours", p.evaluate(dark) and here()[0] == "RoPE", here())

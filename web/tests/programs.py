@@ -11,7 +11,7 @@ from checks import build, command, root, work
 
 
 def c_program(name, page):
-    """Return the first output of the page's C program."""
+    """Run the page's C program, and return the words on the first line of its output."""
     (work / f"{name}.c").write_text(page.code("C"))
     return (
         command(
@@ -31,7 +31,7 @@ def python_program(page):
 
 
 def run_row(name, page, arrays, *names):
-    """Return the output of the page's C function for arrays of a file: scores, then weights."""
+    """Return the scores and the weights that the page's C function computes from the arrays of a file."""
     text = page.code("C")
     found = re.search(r"rp_status look\(([^)]*)\)", text)[1].split(", ")[:-2]
     n = int(re.search(r"scores and weights \[(\d+)\]", text)[1])

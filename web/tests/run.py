@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Test the explorer in a browser: numbers against those of the program, keyboard, narrow screens, colours, malformed files, no network.
+"""Test the explorer in a browser without network: numbers equal to those of the program, keyboard, narrow screens, colours, malformed files.
 
     run.py BUILD [PART...]               run all parts, or only these
     run.py BUILD --screenshots FOLDER    save a picture of every view
 
-This needs playwright and numpy in the running Python, and chromium (set CHROMIUM to use another browser). A part is a function in this folder.
-Set RELPOS_PYTHON to a Python that has the package relpos to run the Python code of the views too.
+Needs playwright and numpy in the running Python, and chromium (set CHROMIUM to use another browser). A part is a function in this folder.
+To run the Python code of the views too, set RELPOS_PYTHON to a Python that has the package relpos.
 SPDX-License-Identifier: Apache-2.0
 """
 

@@ -1,4 +1,4 @@
-"""Pictures of every view. SPDX-License-Identifier: Apache-2.0"""
+"""Save a picture of every view. SPDX-License-Identifier: Apache-2.0"""
 
 from explorer import Page
 from story import STEPS

@@ -1,4 +1,4 @@
-"""The view of a sentence. SPDX-License-Identifier: Apache-2.0"""
+"""Test the view of a sentence. SPDX-License-Identifier: Apache-2.0"""
 
 import re
 
@@ -10,7 +10,7 @@ from programs import c_program, python_program
 
 
 def cells(page, state, want):
-    """Check that cells of the scores and of the biased weights show their calculations, by mouse and by keyboard."""
+    """Check that cells of the scores and of the biased weights show their calculations, with the mouse and with the keyboard."""
     box = page.p.locator("main .scroll", has=page.p.locator("caption", has_text="Scores"))
     said = box.locator("xpath=..").locator(".readout")
     rows = [("raw", want["raw"]), *((part["name"], part["values"]) for part in want["parts"]), ("score", want["score"])]

@@ -1,4 +1,4 @@
-"""The steps of the story: numbers, pictures on several screens, links, the keyboard. SPDX-License-Identifier: Apache-2.0"""
+"""Test the steps of the story: numbers, pictures on several screens, links, the keyboard. SPDX-License-Identifier: Apache-2.0"""
 
 import base64
 import json
@@ -9,7 +9,7 @@ from checks import check, command, fixed
 from explorer import Page, url
 
 STEPS = [f"story-{step}" for step in ("order", "bias", "slopes", "buckets", "vectors", "dials", "beyond")]
-SCREENS = {  # width and height, and the part of the picture that must be visible: all, or a number of pixels
+SCREENS = {  # (width, height), and the part of the picture that must be visible: all, or a number of pixels
     "desktop": (1280, 800, None),
     "phone": (390, 844, None),
     "small phone": (320, 640, 160),
@@ -19,7 +19,7 @@ SCREENS = {  # width and height, and the part of the picture that must be visibl
 
 
 def command_output(page):
-    """Return the output of the command that the step shows, as JSON."""
+    """Run the command that the step shows, and return its JSON output."""
     return json.loads(command(page.code().replace("relpos explain", "relpos explain --json", 1)))
 
 
@@ -33,7 +33,8 @@ def softmax(x):
 
 
 def words(page):
-    """Compare the weights without positions and with a bias with those of the command. Without positions, no weight depends on the order."""
+    """Compare the weights without positions, and those with a bias, with the output of the command. Without positions, the order of the words
+    must not change a weight."""
     for step, states in {
         "story-order": ({}, {"order": "3.1.0.2.4.5.6", "word": 5}, {"text": "you eat to live", "order": "3.2.1.0", "word": 0}),
         "story-bias": ({}, {"order": "3.1.6.0.2.5.4", "strength": 2}, {"text": "dog bites man", "order": "2.1.0", "strength": 0}),
@@ -217,7 +218,7 @@ def views(browser):
 
 
 def links(browser):
-    """Check that the story is the first page, that a link opens a step with its state, and that links to views open the views."""
+    """Check that the page begins with the story, that a link opens a step in its state, and that links to views open the views."""
     page = Page(browser)
     p = page.p
     page.show("", fresh=True)
@@ -274,7 +275,7 @@ def links(browser):
 
 
 def hands(browser):
-    """Check that mouse, finger and keys move words, and that a button plays and stops."""
+    """Check that the user can move words by mouse, touch and keyboard, and that a button plays and stops."""
     page = Page(browser, has_touch=True)
     p = page.p
     page.show("story-order", fresh=True)

@@ -1,4 +1,4 @@
-"""Views of terms that act on vectors: Shaw and RoPE. SPDX-License-Identifier: Apache-2.0"""
+"""Test the views of terms that act on vectors: Shaw and RoPE. SPDX-License-Identifier: Apache-2.0"""
 
 import re
 
@@ -11,7 +11,7 @@ from programs import golden as golden_numbers
 
 
 def explained(page, view, states, rows):
-    """Compare views with their commands, which run `relpos explain` on a file."""
+    """Compare the views with the output of their commands, which run `relpos explain` on a file."""
     for state in states:
         page.show(view, **state)
         text = command(page.code())

@@ -1,4 +1,4 @@
-// bias.js -- the view of biases: one term, or two terms with their sum and their difference.
+// bias.js -- the view of biases: one term; or two terms, their sum and their difference.
 // SPDX-License-Identifier: Apache-2.0
 import {chart, someHeads} from '../chart.js';
 import {cArrays, optionOf, program, pythonOptions, pythonString, pythonTerm, randomArrays, rowFunction, shell} from '../code.js';
@@ -15,7 +15,7 @@ const kinds = {
   difference: 'A − B'
 };
 
-/** Effects of a term that is not a bias. The maps show the first of them that is not 0. Their rows are queries, their columns keys or
+/** What a term changes if it is not a bias. The maps show the first change that is not 0; rows are queries, columns are keys or
  * channels. */
 const changes = [
   {what: 'scores', value: 'change of the score', columns: 'key'}, {
@@ -73,7 +73,7 @@ export const bias = {
       h('div', {class: 'row'}, keep));
     let current = null;
 
-    /** Return q, k and v of every position: the vectors of the words, repeated in order, equal for all heads. */
+    /** Return q, k and v for every position: the vectors of the words, repeated in order and equal for all heads. */
     const vectors = {};
     const content = ({words, heads, q, k}) => {
       const key = JSON.stringify([words, heads, q, k]);
@@ -89,7 +89,8 @@ export const bias = {
       };
       return Object.assign(vectors, {key, width, q: wide(of.q, q), k: wide(of.k, k), v: wide(of.v, k), plain: {}});
     };
-    /** Return the change of scores, weights or outputs of n queries of a head: values with the terms minus values without them. */
+    /** Return how the terms change the scores, weights or outputs of n queries of a head: values with the terms minus values without
+     * them. */
     const effect = (terms, {what}, state, head, i = 0, n = state.q) => {
       const {heads, q, k, offset} = state, of = content(state), has = {lenQ: q, lenK: k, heads, qOffset: offset, dimK: of.width};
       const read = () => core.rows(what, head, i, n), at = `${what} ${head} ${i} ${n} ${offset}`;
@@ -114,7 +115,7 @@ export const bias = {
       settings.of('head').limit(heads - 1);
       settings.of('query').limit(q - 1);
       const {shown, note: some} = someHeads(heads, head);
-      const bias = text => core.kindOf[nameOf(text)]?.bias ?? true;  // the library reports an unknown name
+      const bias = text => core.kindOf[nameOf(text)]?.bias ?? true;  // for an unknown name, let the library report the error
       const of = (terms, first = 0) => {
         const pure = terms.every(bias);
         if (pure) {
@@ -163,7 +164,7 @@ export const bias = {
       };
       const found = {a: of([a])};
       if (b) {
-        found.b = of(['log,lambda=0', b], 1);  // keep it the second term: its random arrays depend on the term's number
+        found.b = of(['log,lambda=0', b], 1);  // the term must be the second, because its random arrays depend on its index
         found.sum = of([a, b]);
         const less = (x, y) => x.map((z, n) => z - y[n]);
         if (found.a.columns === found.b.columns && (found.a.what ?? 'scores') === (found.b.what ?? 'scores'))

@@ -1,4 +1,4 @@
-// buckets.js -- the view of the buckets of T5 and its variants. SPDX-License-Identifier: Apache-2.0
+// buckets.js -- the view of the buckets that T5 and its variants use. SPDX-License-Identifier: Apache-2.0
 import {chart} from '../chart.js';
 import {shell} from '../code.js';
 import {ofChart} from '../export.js';
@@ -11,7 +11,7 @@ export const buckets = {
   id: 'buckets',
   title: 'Buckets: which offsets share an entry',
   name: 'Buckets',
-  terms: ['t5', 'bucket'],  // the view Bias links to this view for these terms
+  terms: ['t5', 'bucket'],  // for these terms, the view of biases has a link to this view
   defaults: {buckets: 32, max: 128, bidirectional: true, strategy: 'log', offset: -10},
 
   make({core, facts, change}) {
@@ -40,7 +40,7 @@ export const buckets = {
       });
       const exact = core.bucketExact({buckets, bidirectional, strategy: strategies.indexOf(strategy)}), edge = exact - 0.5,
             far = strategy === 'log' ? 'logarithmic' : strategy;
-      // zones from left to right; if not bidirectional, all keys after the query share bucket 0
+      // zones from left to right; if not bidirectional, bucket 0 holds all keys after the query
       const zones = exact ?
         [
           {from: -reach, to: -edge, text: far}, {from: -edge, to: bidirectional ? edge : 0.5, text: 'exact'},

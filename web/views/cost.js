@@ -39,8 +39,8 @@ export const cost = {
       parameters);
     let now = null, measured = null, running = false;
 
-    /** Return the learned arrays of a term for a number of heads: {name, shape, size, optional, grows}. An array that grows with the text is
-     * computed from the text and has no parameters. */
+    /** Return the learned arrays of a term for this number of heads: {name, shape, size, optional, grows}. An array that grows with the
+     * text is computed from the text, so it has no parameters. */
     const learned = (text, heads, dim) => {
       const shapes = length => {
         const n = gridOf(text)?.tokens ?? length;
@@ -62,8 +62,8 @@ export const cost = {
         .join('; ') ||
       'none';
 
-    /** Return the fastest times of calls in milliseconds: with a bias by offset, with the same bias as an N x N array, and without a bias; and
-     * the time to compute this array. */
+    /** Return in milliseconds the fastest times of calls: with a bias by offset, with the same bias as an N x N array, and without a bias.
+     * Also return the time to compute this array. */
     const once = (state, n) => {
       const {a, dim} = state, q = new Float32Array(n * dim);
       let seed = 1;
@@ -73,7 +73,7 @@ export const cost = {
         core.problem(problem);
         const to = core.allocate(4 * n * dim);
         let fastest = Infinity;
-        for (let run = 0; run < 4; run++) {  // browsers' clocks are coarse: time many calls together
+        for (let run = 0; run < 4; run++) {  // browser clocks are coarse, so time many calls together
           const at = performance.now();
           let calls = 0;
           do core.attend('out', to);
@@ -97,7 +97,7 @@ export const cost = {
       try {
         for (let n = 64; n <= state.most; n *= 2) {
           said.textContent = `measuring ${n} × ${n} …`;
-          await new Promise(done => setTimeout(done, 20));  // let the page react between two lengths
+          await new Promise(done => setTimeout(done, 20));  // let the page respond between two lengths
           results.push(once(state, n));
         }
         measured = {results, of: `${state.a}, one head of width ${state.dim}, f32, ${core.vectors}, one thread`};
@@ -176,7 +176,7 @@ export const cost = {
             sum = at => counts.slice(0, asked.length).reduce((total, line) => total + line[at], 0),
             digits = x => x.toLocaleString('en'),
             line = ([text, many, one]) => [text, aboutArrays(text, heads, dim), digits(many), digits(one)];
-      /** Return the calculations of the numbers of parameters. The last row of the first table is a sum. */
+      /** Return how each number of parameters is computed. The last row of the first table is a sum. */
       const counted = of => (r, c) => {
         if (!of[r]) return !c ? '' : calculation(of.map(line => String(line[c])), String(sum(c)));
         const [text] = of[r], n = c === 2 ? 1 : heads;
@@ -197,7 +197,7 @@ export const cost = {
       const full = core.bias(), [low, high] = extent([full]),
             value = core.meaning && core.meaning !== 'random' ? core.meaning : 'bias';
       let worst = 0;
-      for (let t = 0; t <= step; t++) {  // one query at position t, and the keys up to it
+      for (let t = 0; t <= step; t++) {  // one query at position t, and all keys up to t
         core.problem({lenQ: 1, lenK: t + 1, qOffset: t, terms: [a]});
         const one = core.bias();
         data.set(one, t * cells);

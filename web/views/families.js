@@ -29,7 +29,7 @@ export const families = {
           s => [{text: `relkey,left=${reach},right=${reach}`, arrays: {table: {shape: S.shape, data: S.data.map(x => x * s)}}}]
       },
       rotary: {
-        // the only pair of channels is rotated by its position in radians
+        // the only pair of channels rotates by 1 radian per position
         title: 'Rotary: 30 degrees per position, times the strength',
         terms: s => [{
           text: `rope,dim=${width}`,
@@ -38,7 +38,7 @@ export const families = {
       },
       linear: {title: 'Linear decay with a sign', terms: s => [`linear,left=${slope * s},right=${- slope * s}`]},
     };
-    const errata = {rotary: ['0,2', '2,0', '1,2', '2,1']};  // cells with wrong numbers in the notes: docs/errata.md
+    const errata = {rotary: ['0,2', '2,0', '1,2', '2,1']};  // cells whose numbers in the notes are wrong: docs/errata.md
     const settings = controls(
       [
         {
@@ -99,7 +99,7 @@ export const families = {
         return [...Array(n).keys()].map(i => core.row(0, i));
       };
       const found = Object.fromEntries(Object.keys(all).map(key => [key, of(key, strength)]));
-      /** Return the calculation of a score for each family. */
+      /** Return how a score is computed in each family. */
       const scoreOf = (key, i, j) => {
         const k = keys(content), channels = [...Array(width).keys()], entry = Math.max(-reach, Math.min(reach, j - i)) + reach,
               pairs = channels.map(c => [X.data[i * width + c], k[j * width + c]]), score = fixed(found[key][i].score[j]),
@@ -147,7 +147,7 @@ export const families = {
       const grid = contents.map(c => strengths.map(s => problem(family, s, c).rows('weights', 0, query, 1)));
       const nearest = (list, x) => list.reduce((best, y, at) => Math.abs(y - x) < Math.abs(list[best] - x) ? at : best, 0);
       const weightsAt = (s, c) => problem(family, s, c).rows('weights', 0, query, 1);
-      /* which of content and positions determines the heaviest token */
+      /* whether content or positions determine the heaviest token */
       const wins = (weights, s, c) => {
         const first = heaviest(weights), asContent = heaviest(weightsAt(0, c)) === relevant && c !== 0;
         if (first === relevant) return heaviest(weightsAt(s, 0)) === relevant ? 'positions also prefer it' : 'content wins';

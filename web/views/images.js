@@ -5,8 +5,8 @@ import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
 import {calculation, controls, fixed, h, table} from '../ui.js';
 
-/** Tables with a structure that training can also find, as functions of an offset in rows and columns. The heads of a trained table are added
- * below. */
+/** Tables with structures that training can also find, as functions of the offset in rows and columns. The heads of a trained table are
+ * added below. */
 const tables = {
   entries: {title: 'none: entry c is the number c'},
   near: {title: 'prefers near patches', bias: (dy, dx) => -0.5 * Math.hypot(dy, dx)},
@@ -18,11 +18,11 @@ export const images = {
   id: 'images',
   title: 'Images: offsets by row and column',
   name: 'Images',
-  terms: ['swin', 'axial'],  // the view Bias links to this view for these terms
+  terms: ['swin', 'axial'],  // for these terms, the view of biases has a link to this view
   defaults: {kind: 'swin', table: 'entries', rows: 4, columns: 4, extra: false, patch: 5, down: 0, right: 0, save: 'pairs'},
 
   make({core, facts, change}) {
-    // the trained table, (2 W - 1)² x heads; its entries are for offsets query minus key
+    // the trained table, (2 W - 1)² x heads, for offsets query minus key
     const {shape: [, heads], data: trained, side, errors} = facts.window, wide = 2 * side - 1;
     const learned = Object.fromEntries([...Array(heads).keys()].map(head => [`trained${head}`, {
       title: `trained: head ${head} of ${heads}`,
@@ -67,7 +67,7 @@ export const images = {
             onlook: (r, c) => links.point(r, c)
           }),
           example = h('div');
-    let links = null;  // functions that connect places of the maps and of the grid, for the last picture
+    let links = null;  // functions that connect places in the maps to places in the grid, for the last picture
     const output = h('div', {},
       h('div', {class: 'panels'},
         h('div', {}, h('h3', {}, 'Choose a patch to see its bias for each other patch'), classes, grid, said, note),
@@ -85,7 +85,7 @@ export const images = {
       absolute: of(P.data, []),
       relative: of(X.data, [{text: 'dense', arrays: {bias: {shape: [tokens, tokens], data: B.data}}}])
     };
-    // cells whose numbers are wrong in the vision notes: docs/errata.md
+    // cells whose numbers in the vision notes are wrong: docs/errata.md
     const errata = {
       content: ['2,3', '3,2'],
       absolute: ['1,1', '1,2', '1,3', '2,1', '2,2', '3,1', '3,3'],
@@ -115,7 +115,7 @@ export const images = {
       settings.of('extra').element.hidden = !('extra' in core.kindOf[kind].defaults);
       const text = `${kind},grid=${rows}x${columns}${extra ? ',extra=1' : ''}`, bare = {lenQ: n, lenK: n, terms: [text]};
       core.problem(bare);
-      // the entry that each pair reads, if the library can show it
+      // the table entry that each pair reads, if the library can show it
       const entries = core.meaning === 'entry' ? core.bias() : null, {bias} = everyTable[state.table],
             rowOf = j => Math.floor((j - extra) / columns), columnOf = j => (j - extra) % columns;
       settings.of('table').element.hidden = !entries;
@@ -139,7 +139,7 @@ export const images = {
         value,
         label: (r, c, x) => `${place(r)} → ${place(c)}: ${expression(r, c, x)}`
       });
-      // the offsets in both directions, key minus query, each with the first pair that has it
+      // all offsets in both directions, key minus query; each has the first pair with this offset
       const tall = 2 * rows - 1, wide = 2 * columns - 1, pairOf = (r, c) => {
         const dy = r - rows + 1, dx = c - columns + 1;
         return [Math.max(0, -dy) * columns + Math.max(0, -dx) + extra, Math.max(0, dy) * columns + Math.max(0, dx) + extra];
@@ -183,7 +183,7 @@ export const images = {
       look(keyAt(...chosen));
       let low = Infinity, high = -Infinity;
       for (let j = 0; j < n; j++) low = Math.min(low, at(j)), high = Math.max(high, at(j));
-      if (shape !== `${n},${columns}`) {  // keep the buttons, and so the focus, while the grid is the same
+      if (shape !== `${n},${columns}`) {  // while the grid is the same, keep the buttons, which keeps the focus
         shape = `${n},${columns}`;
         grid.style.gridTemplateColumns = `repeat(${columns}, 1fr)`;
         grid.replaceChildren(...[...Array(rows * columns).keys()].map(j => h('button', {

@@ -1,4 +1,4 @@
-// model.js -- the view of a trained model's heads on a text, or of heads in a file of the user, without and with position terms.
+// model.js -- the view of attention heads on a text, without and with position terms: heads of a trained model, or from a file of the user.
 // SPDX-License-Identifier: Apache-2.0
 import {chart, someHeads} from '../chart.js';
 import {optionOf, pythonOptions, pythonString, rowFunction, shell} from '../code.js';
@@ -9,7 +9,7 @@ import {maskEditor, maskKeywords, maskOfOption, maskOptions, readMasks} from '..
 import {nameOf, namesIn, startText, termEditor, withNames} from '../term.js';
 import {controls, differenceOf, download, extent, fixed, h, inner, minus, table, weightOf, wordButtons} from '../ui.js';
 
-const maxTokens = 1024;  // the number of cells of a map is its square
+const maxTokens = 1024;  // a map has the square of this many cells
 
 /** Parse options of `relpos attend` into {terms, masks, scale}. Throw an Error for options that this view does not support. */
 function readOptions(core, text) {
@@ -58,7 +58,7 @@ export const model = {
         start: {head: 0, query: facts.lab.tokens.length - 1}
       }]))
     };
-    /** Create a source from a file's arrays: the first batch entry of q and k as doubles, and the other arrays. */
+    /** Create a source from a file's arrays: take the first batch entry of q and k as doubles, and the other arrays. */
     const take = ({arrays, tokens, options = ''}, title) => {
       const [q, k] = ['q', 'k'].map(name => arrays.get(name) ?? (() => {
         throw new Error(`the file cannot be used: it has no array ${name} (it has ${
@@ -109,7 +109,7 @@ export const model = {
         source.warning = `Not every number of the file is finite: ${nonfinite.join(', ')} are infinite or not a number.`;
       return {...source, options: optionsOf(options, source)};
     };
-    /** Return the options from a file's metadata, or from the names of its arrays: {terms, masks, scale, note}. */
+    /** Return the options that the metadata of a file contains, or that the names of its arrays imply: {terms, masks, scale, note}. */
     const optionsOf = (text, source) => {
       const {others} = source, checked = read => {
         const found = read();
@@ -148,10 +148,10 @@ export const model = {
         []);
     };
     let drawn = null;
-    /** Compute the weights of a head without and with the terms of a state. All errors of a file are thrown here, before anything is drawn. */
+    /** Compute the weights of a head without and with the terms of a state. Errors in a file are thrown here, before anything is drawn. */
     const computeWeights = ({head, a, b, masks, scale}, source) => {
       const key = JSON.stringify([head, a, b, masks, scale]);
-      if (drawn?.key === key && drawn.source === source) return drawn;  // the weights do not depend on the query
+      if (drawn?.key === key && drawn.source === source) return drawn;  // the weights of all queries are already known
       const {heads, kvHeads, lenQ, lenK, dim, dimV, q, k, v, out, others} = source, terms = [a,
         b].filter(Boolean).map(text => ({text, arrays: arraysOf(text, others)}));
       const set = terms => core.problem({
@@ -180,8 +180,8 @@ export const model = {
         return {all, far};
       };
       const plain = of([]), last = terms.length ? of(terms) : plain;
-      const rows = [new Map(), new Map()];  // rows that have been shown
-      /** Return the steps of a query without (0) or with (1) the terms. */
+      const rows = [new Map(), new Map()];  // rows that have already been shown
+      /** Return the steps for a query, without (0) or with (1) the terms. */
       const rowOf = (n, i) => rows[n].get(i) ?? rows[n].set(i, set(n ? terms : []).row(head, i)).get(i);
       return {source, key, terms, plain: plain.all, with: terms.length ? last.all : null, far: last.far, rowOf};
     };
@@ -219,7 +219,7 @@ export const model = {
     const problem = h('p', {class: 'problem', role: 'alert'}), title = h('p', {class: 'note', role: 'status'});
     const open = async file => {
       try {
-        const found = take(await readArrays(file));  // if this throws, the page does not change
+        const found = take(await readArrays(file));  // if this throws an error, the page does not change
         const now = current(), works = terms => {
           try {
             computeWeights({...now, head: 0, a: '', b: '', ...terms}, found);
@@ -334,13 +334,13 @@ export const model = {
               `The output of head ${head} differs from that in the file by at most ${drawn.far.toPrecision(2)}.` :
               `The output of head ${head}, or that in the file, is not finite.`)
       ].filter(Boolean).join(' ');
-      /** Return the calculation of a weight without (0) or with (1) the terms, or of their difference (2). */
+      /** Return how a weight is computed without (0) or with (1) the terms, or how their difference (2) is. */
       const expression = (n, i, j) => {
         const {rowOf} = drawn;
         if (n === 2)
           return rowOf(1, i).score[j] === -Infinity ? 'masked' : differenceOf(rowOf(1, i).weights[j], rowOf(0, i).weights[j]);
         const row = rowOf(n, i);
-        const whole = row.bias[j] && Math.abs(row.scaled[j] + row.bias[j] - row.score[j]) < 1e-9;  // there is no other part
+        const whole = row.bias[j] && Math.abs(row.scaled[j] + row.bias[j] - row.score[j]) < 1e-9;  // the score has no other part
         return weightOf(row, j, whole ? `${fixed(row.scaled[j])} + ${inner(row.bias[j])}` : fixed(row.score[j]));
       };
       const top = extent([row])[1] || 1;

@@ -1,4 +1,4 @@
-// rope.js -- the view of rotary positions: rotated pairs of channels, invariance under a shift, wavelengths of each scaling.
+// rope.js -- the view of rotary positions: rotated pairs of channels, invariance under a shift, wavelengths for each kind of scaling.
 // SPDX-License-Identifier: Apache-2.0
 import {chart} from '../chart.js';
 import {nested, program, real, shell} from '../code.js';
@@ -11,7 +11,7 @@ export const rope = {
   id: 'rope',
   title: 'RoPE: rotation by the position',
   name: 'RoPE',
-  terms: ['rope'],  // the view Bias links to this view for this term
+  terms: ['rope'],  // for this term, the view of biases has a link to this view
   defaults: {dim: 64, base: 10000, layout: 'half', factor: 4, trained: 2048, m: 3, n: 8, shift: 20, save: 'product'},
 
   make({core, facts, change}) {

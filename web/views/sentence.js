@@ -1,4 +1,4 @@
-// sentence.js -- the view of one query of a sentence, step by step, with the numbers of `relpos explain`.
+// sentence.js -- the view of one query in a sentence, step by step, with the numbers of `relpos explain`.
 // SPDX-License-Identifier: Apache-2.0
 import {chart} from '../chart.js';
 import {nested, optionOf, program, pythonOptions, shell} from '../code.js';
@@ -9,8 +9,8 @@ import {maskEditor, maskKeywords, maskOptions, readMasks} from '../mask.js';
 import {nameOf, plainTerms, termEditor} from '../term.js';
 import {calculation, controls, differenceOf, extent, fixed, h, inner, minus, sumOfProducts, table, valueText, weightOf, wordButtons} from '../ui.js';
 
-/** Return true if a term without its array has a default for each head, such as ALiBi's slopes. There are then 8 heads, as on the command
- * line. */
+/** Return true if a term has a different default for each head when its array is missing, such as ALiBi's slopes. The view then uses 8
+ * heads, like the command line. */
 const manyHeads = (core, text) => {
   const kind = core.kindOf[nameOf(text)], first = kind?.arrays[0];
   return !!first && kind.bias && first.optional && first.learned && !text.includes(`,${first.name}=`);
@@ -62,7 +62,7 @@ export const sentence = {
           {heads, lenQ: n, lenK: n, dimK: width, terms, masks, q: wide(q, heads), k: wide(k, heads), v: wide(v, heads)});
         return {heads, head, rows: tokens.map((_, i) => core.row(head, i, true))};
       };
-      /** Return the calculation of the bias of a pair; nothing if the term is not a bias. */
+      /** Return how the bias of a pair is computed, or nothing if the term is not a bias. */
       const expression = (i, j) => {
         const {heads, head} = found, given = {q: wide(q, heads), k: wide(k, heads)};
         return core.kindOf[nameOf(state.a)].bias ?
@@ -78,13 +78,13 @@ export const sentence = {
       const channels = [...Array(width).keys()], pair = (c, j) => [q[query * width + c], k[j * width + c]];
       const dot = j => channels.reduce((sum, c) => sum + pair(c, j)[0] * pair(c, j)[1], 0);
       const near = (x, y) => Math.abs(x - y) < 1e-9;
-      const outputOf = (row, c, value) => {  // if a term adds vectors to values, there is no sum of products
+      const outputOf = (row, c, value) => {  // if a term adds vectors to values, the output is no plain sum of products
         const pairs = tokens.map((_, j) => [row.weights[j], v[j * width + c]]),
               whole = near(pairs.reduce((sum, [w, x]) => sum + w * x, 0), row.out[c]);
         return calculation(whole ? sumOfProducts(pairs) : ['the weights times values with their vectors'], value);
       };
       const factor = +scale.toPrecision(6), rotates = parts.some(part => part.kind === 'rotation');
-      /** For each kind of part: the label of its row, and the calculation of its number for key j. */
+      /** For each kind of part: the label of its row, and how its number for key j is computed. */
       const how = {
         content: part => rotates ?
           [`Content, q · k · ${factor}`, j => calculation([`${fixed(dot(j))} * ${factor}`], fixed(part.values[j]))] :

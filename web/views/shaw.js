@@ -1,4 +1,4 @@
-// shaw.js -- the view of Shaw's vectors for offsets: clipping, tables, scores of content and of position.
+// shaw.js -- the view of Shaw's vectors for offsets: clipping, tables, scores from content and from position.
 // SPDX-License-Identifier: Apache-2.0
 import {chart} from '../chart.js';
 import {nested, program, shell} from '../code.js';
@@ -11,7 +11,7 @@ export const shaw = {
   id: 'shaw',
   title: 'Shaw: a vector for every clipped offset',
   name: 'Shaw',
-  terms: ['relkey', 'relval'],  // the view Bias links to this view for these terms
+  terms: ['relkey', 'relval'],  // for these terms, the view of biases has a link to this view
   defaults: {clip: 3, length: 10, limit: 4, trained: 128, run: 256, query: 0, near: 1, save: 'weights'},
 
   make({core, facts, change}) {
@@ -61,8 +61,8 @@ export const shaw = {
       h('h3', {}, 'Vectors that prefer near keys'), pattern, h('h3', {}, 'Clipping'), h('div', {class: 'panels'}, clip.element),
       h('h3', {}, 'At a length beyond training'), pairs, h('div', {class: 'panels'}, seenMaps.map(map => map.element)));
 
-    /** Return the simulated pattern, small random vectors with a bell curve around offset 0 added to their first channel, and the scores of a
-     * uniform query for each offset, with keys of 0. */
+    /** Return the simulated pattern: a table of small random vectors, to whose first channel a bell curve around offset 0 is added. Also
+     * return the scores that a uniform query gives each offset if keys are 0. */
     const [count, channels] = noise.shape, reach = (count - 1) / 2;
     const patternOf = strength => {
       const bell = n => n % channels ? 0 : strength * Math.exp(-0.5 * (n / channels - reach) ** 2),
@@ -73,8 +73,8 @@ export const shaw = {
       return {table, q, score: core.rows('scores', 0)};
     };
     const maxCells = 256;
-    /** Show which of run × run pairs were seen in training. fraction(rows, columns) returns the fraction of seen pairs in a cell, which has
-     * several pairs if run is greater than maxCells. */
+    /** Show which of run × run pairs were seen in training. fraction(rows, columns) returns the fraction of seen pairs in a cell. A cell
+     * has several pairs if `run` exceeds maxCells. */
     const showSeen = (map, run, fraction, what) => {
       const cells = Math.min(run, maxCells), data = new Float64Array(cells * cells),
             range = n => [Math.floor(n * run / cells), Math.floor((n + 1) * run / cells)];
@@ -111,7 +111,7 @@ export const shaw = {
             position = flat((row, i) => row.score.map((x, j) => x - plain[i].score[j])), weights = flat(row => row.weights),
             before = flat((_, i) => plain[i].weights);
       const query = Math.min(state.query, n - 1), [, high] = extent([weights, before]);
-      /** Calculations of the numbers of a pair: scores by content and by position, weights without and with positions. */
+      /** How the numbers of a pair are computed: scores from content and from position, weights without and with positions. */
       const products = (i, at, data) => `(${
         sumOfProducts([...Array(width).keys()].map(x => [Q.data[i * width + x], data[at * width + x]]), width).join(' + ')}) * ${
         short(scale)}`;

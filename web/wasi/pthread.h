@@ -1,5 +1,5 @@
-/* pthread.h -- the functions of POSIX threads that the library uses, for WebAssembly modules, which have only one
- * thread. Starting a thread fails, and the pool then uses fewer threads.
+/* pthread.h -- the POSIX thread functions that the library uses, for WebAssembly modules, which have only one thread.
+ * Starting a thread fails; the pool then uses fewer threads.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_WASI_PTHREAD_H
 #define RELPOS_WASI_PTHREAD_H
@@ -28,7 +28,7 @@ static inline int pthread_join(pthread_t thread, void **result)
     return 0;
 }
 
-/* A module cannot fork, and has no threads with stacks. */
+/* Succeed without registering anything: a module cannot fork, and its only thread has no accessible stack. */
 static inline int pthread_atfork(void (*before)(void), void (*parent)(void), void (*child)(void))
 {
     (void)before, (void)parent, (void)child;
@@ -41,7 +41,7 @@ static inline int pthread_attr_getstacksize(const pthread_attr_t *attributes, __
     return -1;
 }
 
-/* With one thread, there is nothing to lock and nothing to wait for. */
+/* With one thread there is nothing to lock or wait for. */
 static inline int rpi_alone(const int *lock)
 {
     (void)lock;

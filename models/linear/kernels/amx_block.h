@@ -1,20 +1,20 @@
 /* amx_block.h -- multiplies a block of rows of x by some panels of int8, on the eight tiles of AMX. Other types, and
- * blocks of fewer than FEWEST_ROWS rows, go to LINEAR_BASE. It uses the same prepared rows, and sums of integers are
- * exact in both.
+ * blocks of fewer than FEWEST_ROWS rows, go to LINEAR_BASE. It reads the same prepared rows, and its sums of integers
+ * are exact too, so both give the same bits.
  * Parameters: FEWEST_ROWS, and operations on the tiles R: amx_begin(R, rows) and amx_end(R) around a task; amx_fence();
  * amx_load and amx_store(R, tile, address, bytes from row to row); amx_dot(R, c, a, b): c += a b, where each sum adds
- * the products of 64 unsigned bytes in a row of a with the signed bytes in a column of b. Tile numbers are constants.
+ * the products of 64 unsigned bytes in a row of a and the signed bytes in a column of b. Tile numbers are constants.
  *
- * Tiles 0 to 3 are sums (2 and 3 for the second 16 rows, if there are two), 4 and 5 are rows of x, 6 and 7 are weights,
- * 16 lines of a column each. 32 rows by two columns load one tile per product, half as many as one row of tiles does.
- * 16 rows use all four columns, so four products are in flight. */
+ * Tiles 0 to 3 hold sums, 4 and 5 rows of x, 6 and 7 weights (16 lines of a column each). For 32 rows, tiles 0 and 1
+ * belong to the first 16 rows and two columns, 2 and 3 to the second 16 rows: each loaded tile is used by two products.
+ * For 16 rows, tiles 0 to 3 are four columns, which keeps four products in flight. */
 #ifndef LINEAR_ISA
-#include "linear/kernels/store.h" /* only if an editor parses this file by itself */
+#include "linear/kernels/store.h" /* lets an editor parse this file on its own */
 #endif
 
 enum { TILE_ROWS = 16, TILE_LINES = 16 };
 
-/* One or two tiles of rows by some columns of a panel. */
+/* One or two tiles of rows, times some columns of a panel. */
 typedef struct strip {
     tile t;
     const char *x[2];    /* inputs of each tile of rows; x[1] is NULL if there is only one */
@@ -23,7 +23,7 @@ typedef struct strip {
     const char *rest;    /* last lines of the panel, padded with zeros to 16 */
 } strip;
 
-/* Set up tile n of the sums. Its column is n with one tile of rows, n % 2 with two. */
+/* Set up sum tile n. Its column is n if there is one tile of rows, and n % 2 if there are two. */
 INLINE void strip_sum(strip *s, int n, int64_t columns, float *sums)
 {
     const int64_t c = s->x[1] ? n % 2 : n;
@@ -31,7 +31,7 @@ INLINE void strip_sum(strip *s, int n, int64_t columns, float *sums)
     s->bias[n] = s->t.panel + (s->t.columns + s->t.first + c) * LINEAR_COLUMN_BYTES;
 }
 
-/* Multiply 16 lines, from line k on; their weights are at w. */
+/* Multiply 16 lines, starting at line k; their weights are at w. */
 INLINE void strip_lines(amx_tiles *R, const strip *s, int64_t k, const char *w)
 {
     const int64_t step = line_step(&s->t), row = s->t.j->row_bytes;
@@ -78,8 +78,8 @@ static void strip_sums(amx_tiles *R, const strip *s)
     EACH_SUM(SUM_STORE)
 }
 
-/* Divide the rows of a block into tiles of equal height. The last tile ends with the block, so it may overlap the one
- * before; the common rows are computed twice. All tiles thus have the same shape. */
+/* Return the number of tiles for a block. All tiles have the same height. The last one ends with the block and may
+ * overlap the one before it; the shared rows are computed twice. */
 static int64_t tiles_of(int64_t rows)
 {
     return linear_ceil(rows, TILE_ROWS);

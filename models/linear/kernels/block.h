@@ -3,13 +3,14 @@
  * Parameters: MR, max rows of a group in a large block; MAX_ROWS, max rows of a block that is a single group; SHAPES:
  * X(columns of a tile, max rows), widest first, the last X(1, MAX_ROWS). */
 #ifndef LINEAR_ISA
-#include "linear/kernels/tiles.h" /* only if an editor parses this file by itself */
+#include "linear/kernels/tiles.h" /* lets an editor parse this file on its own */
 #endif
 
-/* Lines of a step. The lines of a panel in a step stay in the L2 cache while all groups of rows use them. */
+/* Lines per step. These lines of a panel stay in the L2 cache while all groups of rows use them. */
 enum { STEP = 512 };
 
-/* Return the number of groups: one if registers can hold the sums of all rows, otherwise groups of at most MR rows. */
+/* Return the number of groups: one if registers can hold the sums of all rows; otherwise enough for at most MR rows per
+ * group. */
 static int64_t groups_of(int64_t rows)
 {
     return rows <= MAX_ROWS ? 1 : linear_ceil(rows, MR);
@@ -17,7 +18,7 @@ static int64_t groups_of(int64_t rows)
 
 typedef void tiles(int rows, const tile *t);
 
-/* Defines TYPE_tiles_COLUMNS, which selects the tile for a number of rows. */
+/* Define TYPE_tiles_COLUMNS, which calls the tile for a given number of rows. */
 #define ROWS(TYPE, N, COLUMNS, MOST)                                                                                   \
     if ((N) <= (MOST))                                                                                                 \
     TYPE##_tile((N) <= (MOST) ? (N) : 1, COLUMNS, t)
@@ -37,9 +38,9 @@ typedef void tiles(int rows, const tile *t);
     TILES(f32, COLUMNS, MOST)                                                                                          \
     TILES(f16, COLUMNS, MOST) TILES(bf16, COLUMNS, MOST) TILES(int8, COLUMNS, MOST) TILES(int4, COLUMNS, MOST)
 SHAPES(EACH_TYPE)
-#define TILE(TYPE, NAME, COLUMNS) (OWNS(TYPE) ? NAME##_tiles_##COLUMNS : NULL) /* unused tiles are not compiled */
+#define TILE(TYPE, NAME, COLUMNS) (OWNS(TYPE) ? NAME##_tiles_##COLUMNS : NULL) /* NULL for types of another set */
 
-/* Return the widest tiles that fit `rows` rows and have at most `columns` columns; set *width to their columns. */
+/* Return the widest tile for `rows` rows that has at most `columns` columns; set *width to its number of columns. */
 static tiles *widest(linear_type type, int64_t rows, int64_t columns, int64_t *width)
 {
 #define SHAPE(COLUMNS, MOST)                                                                                           \
@@ -55,7 +56,7 @@ static tiles *widest(linear_type type, int64_t rows, int64_t columns, int64_t *w
     return NULL;
 }
 
-/* Set sums to zero. For int8 with unsigned inputs int8_begin provides the initial sums. */
+/* Set sums to zero. For int8 with unsigned inputs, int8_begin provides the initial sums instead. */
 static void sums_begin(const tile *t, int64_t rows, float *sums)
 {
     if (t->j->type == LINEAR_INT8 && X8_UNSIGNED)
@@ -64,7 +65,7 @@ static void sums_begin(const tile *t, int64_t rows, float *sums)
         memset(sums + r * LINEAR_PANEL, 0, (size_t)t->columns * LINEAR_COLUMN * sizeof *sums);
 }
 
-/* Prefetch the rows of y that will be written, while their sums are computed. */
+/* Prefetch the rows of y that the tile will write after computing its sums. */
 static void fetch_rows(const linear_job *j, int64_t rows, const float *y, int64_t n)
 {
     for (int64_t r = 0; r < rows; r++)
@@ -88,15 +89,16 @@ typedef struct part {
     float *sums;
 } part;
 
-/* Multiply all groups by `width` columns of the lines of a step. `before` of the `of` tiles of this step are done. Each
- * tile prefetches one part of the next step, which may be in the next panel. */
+/* Multiply all groups of rows by `width` columns, for the lines of one step. The step has `of` tiles, of which the
+ * first `before` are already computed. Each tile also prefetches a part of the next step, which may be in the next
+ * panel. */
 static void columns_step(const part *p, tile *t, tiles *each, int64_t width, int64_t before, int64_t of)
 {
     const linear_job *j = p->j;
     const int64_t lines = t->end - t->from, first = p->panel * LINEAR_PANEL + t->first * LINEAR_COLUMN;
     const int64_t n = linear_min(width * LINEAR_COLUMN, j->out - first);
     const char *next = t->panel + linear_line_at(j->type, t->columns, t->end);
-    for (int64_t g = 0; g < p->groups; g++) { /* groups of rows / groups rows, rounded down or up */
+    for (int64_t g = 0; g < p->groups; g++) { /* each group has rows / groups rows, rounded down or up */
         const int64_t begin = g * p->rows / p->groups, end = (g + 1) * p->rows / p->groups, number = before + g;
         float *y = j->y + (p->row + begin) * j->ldy + first;
         t->row = p->row + begin;
@@ -131,7 +133,7 @@ static void panel_of_block(const part *p)
     }
 }
 
-/* Flush subnormal sums of bf16 to zero, as the bf16 instructions do. */
+/* For bf16, flush subnormal sums to zero, as the bf16 instructions do. */
 static unsigned sums_state(const linear_job *j)
 {
     return rpi_float_begin(j->type == LINEAR_BF16 ? RPI_FLOAT_FLUSH : RPI_FLOAT_PLAIN);

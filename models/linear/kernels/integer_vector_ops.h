@@ -1,5 +1,5 @@
-/* integer_vector_ops.h -- vector operations for products of integers, in compiler vectors, for instruction sets that do
- * not define them: four bytes of weights times four inputs, summed in each 32-bit lane. Included after
+/* integer_vector_ops.h -- vector operations for integer products, written with compiler vectors, for instruction sets
+ * that do not define them. Each 32-bit lane sums the products of four weights and four inputs. Included after
  * isa/vector_ops.h.
  *
  *   w8, x8   four weights of each output; four inputs, equal in all lanes. W8_DOT(sum, w, x) adds their products. A
@@ -7,7 +7,7 @@
  *   w4, x4   the same for weights from 0 to 15. Sums have the type s4, which can hold the sum of a group (8 products of
  *            four) */
 #ifndef LINEAR_ISA
-#include "linear/kernels/editor.h" /* only if an editor parses this file by itself */
+#include "linear/kernels/editor.h" /* lets an editor parse this file on its own */
 #endif
 
 typedef int16_t vh __attribute__((vector_size(4 * VL), may_alias)); /* two 16-bit integers in each 32-bit lane */
@@ -38,16 +38,16 @@ static inline void vi_store_bytes(void *to, vi x) /* store the low byte of each 
         ((int8_t *)to)[c] = (int8_t)x[c];
 }
 #endif
-#ifndef vi_madd /* sum of the two 16-bit products of a lane */
+#ifndef vi_madd /* add the two 16-bit products of each lane */
 static inline vi vi_madd(vi a, vi b)
 {
-    const vh p = (vh)a * (vh)b; /* no overflow: each is below 2^15 here */
+    const vh p = (vh)a * (vh)b; /* no overflow: here each product is below 2^15 */
     return (((vi)p << 16) >> 16) + ((vi)p >> 16);
 }
 #endif
 
 #ifndef X8_BYTES
-#define X8_BYTES    2 /* inputs 0, 2, 1, 3 as 16-bit integers */
+#define X8_BYTES    2 /* inputs 0, 2, 1, 3 as 16-bit integers, in this order */
 #define X8_UNSIGNED 0
 typedef struct w8 {
     vi even, odd;

@@ -1,18 +1,18 @@
-/* prepare.h -- prepares rows of x for weights of bf16, int8 and int4, in the form of layout.h: rounded to bf16, or as
- * integers from -127 to 127 with a scale per row.
+/* prepare.h -- prepares rows of x for weights of bf16, int8 and int4, in the form that layout.h describes: rounded to
+ * bf16, or quantised to integers from -127 to 127 with one scale per row.
  * Parameters: VL, OWNS, the vector operations, X8_BYTES, X8_UNSIGNED. */
 #ifndef LINEAR_ISA
-#include "linear/kernels/tile.h" /* only if an editor parses this file by itself */
+#include "linear/kernels/tile.h" /* lets an editor parse this file on its own */
 #endif
 
-/* Load the rest of a row from i on, padded with zeros. noinline: rarely used. */
+/* Load the last numbers of a row, starting at i, padded with zeros. noinline: rarely used. */
 static __attribute__((noinline)) void row_tail(const float *x, int64_t i, int64_t n, float *lane)
 {
     for (int64_t c = 0; c < VL; c++)
         lane[c] = i + c < n ? x[i + c] : 0;
 }
 
-/* Load VL numbers of a row from i on, with zeros past its end. */
+/* Load VL numbers of a row, starting at i, with zeros past the end of the row. */
 INLINE vf row_load(const float *x, int64_t i, int64_t n)
 {
     float lane[VL];
@@ -55,7 +55,7 @@ INLINE void store_inputs(linear_type type, char *to, vi q)
     }
 }
 
-/* Store -8 Σ q for each group, because weights are stored as q + 8. */
+/* Store -8 Σ q for each group. It compensates for weights being stored as q + 8. */
 static void group_biases(char *row, int64_t in)
 {
     const int8_t *q = (const int8_t *)row + LINEAR_ROW_HEAD;
@@ -67,7 +67,7 @@ static void group_biases(char *row, int64_t in)
     }
 }
 
-/* A row whose largest |x| is below this becomes zeros, because its scale would be subnormal. */
+/* A row whose largest |x| is below this is replaced by zeros, because its scale would be subnormal. */
 #define QUANTISED_TINY 0x1p-119f
 
 static void quantise_row(const linear_job *j, const float *x, char *row)

@@ -1,14 +1,14 @@
 /* store.h -- converts the sums of a block to outputs: applies the scales of quantised types and the operation of the
- * call, and stores the result. The vector that contains the last output is computed in full and stored in part.
+ * call, and stores the result. For the last outputs of a row, a whole vector is computed and only part of it is stored.
  * Parameters: VL, the vector operations. */
 #ifndef LINEAR_ISA
-#include "linear/kernels/prepare.h" /* only if an editor parses this file by itself */
+#include "linear/kernels/prepare.h" /* lets an editor parse this file on its own */
 #endif
 
-/* p/2 (1 + tanh(u)) with u = √(2/π) (p + 0.044715 p³) equals p / (1 + exp(-2u)), and p exp(2u) / (1 + exp(2u)).
- * Using the second form for p < 0 avoids cancellation and overflow; both need exp(-2|u|). The error of -2|u| is 4
- * roundings (a constant, p², the fma, the product), which exp turns into 8|u|. exp adds 6, and sum, quotient and
- * product add 3. The total is (9 + 8|u|) 2⁻²⁴ of the result. */
+/* gelu_new(p) = p/2 (1 + tanh(u)) with u = √(2/π) (p + 0.044715 p³). This equals p / (1 + exp(-2u)) and also p exp(2u)
+ * / (1 + exp(2u)). Using the second form for p < 0 avoids cancellation and overflow; both forms need only exp(-2|u|).
+ * The error of -2|u| is 4 roundings (a constant, p², the fma, the product), which exp turns into 8|u|. exp adds 6, and
+ * sum, quotient and product add 3. The total is (9 + 8|u|) 2⁻²⁴ of the result. */
 #define GELU_U1 -1.5957691216057308f  /* -2 √(2/π) */
 #define GELU_U3 -0.07135481627159992f /* GELU_U1 * 0.044715 */
 
@@ -29,8 +29,8 @@ INLINE vf finish(linear_then then, vf p, vf y)
     }
 }
 
-/* Return the products for VL sums of a row: converts integer sums (int8) and applies scales. For int4 only the scale of
- * x is missing. */
+/* Convert VL sums of a row to products: convert integers to floats (int8) and apply the scales. For int4 only the scale
+ * of x remains to be applied. */
 INLINE vf scaled(linear_type type, const float *sums, const float *scale, vf x)
 {
     const vf p = vf_load(sums);
@@ -41,7 +41,7 @@ INLINE vf scaled(linear_type type, const float *sums, const float *scale, vf x)
     return p;
 }
 
-/* Store n outputs of a row. `scale` are the scales of the outputs (int8), x is the scale of the row. */
+/* Store n outputs of a row. `scale` points to the scales of the outputs (int8); x is the scale of the row. */
 INLINE void store_row(linear_type type, linear_then then, const float *sums, const float *scale, vf x, float *y,
                       int64_t n)
 {
@@ -81,7 +81,7 @@ INLINE void store_type(linear_type type, const tile *t, int rows, float *y, int6
     }
 }
 
-/* Store n outputs of each row of a tile, from y on. */
+/* Store n outputs of each row of a tile, beginning at y. */
 static void store(const tile *t, int rows, float *y, int64_t n)
 {
     switch (t->j->type) {

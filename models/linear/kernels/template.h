@@ -13,7 +13,7 @@
  * A file may also define operations on integers (integer_vector_ops.h) if compiler vectors are slow. With LINEAR_AMX,
  * int8 uses AMX tiles, whose operations amx_block.h lists, and MR, MAX_ROWS and SHAPES are not used. */
 #ifndef LINEAR_ISA
-#include "linear/kernels/editor.h" /* only if an editor parses this file by itself */
+#include "linear/kernels/editor.h" /* lets an editor parse this file on its own */
 #endif
 #ifndef LINEAR_BASE
 #define OWNS(type) true

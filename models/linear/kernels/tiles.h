@@ -1,17 +1,17 @@
 /* tiles.h -- register tiles: compute the sums of a few rows of x and a few columns of a panel over a range of its
- * lines, one function per type of weights. Parameters: VL, MR, MAX_ROWS, vf and the vector operations.
+ * lines. There is one function per type of weights. Parameters: VL, MR, MAX_ROWS, vf and the vector operations.
  *
- * Contract: `rows` and `columns` are constants. A tile loads the sums so far from t->sums (64 per row, f32, or int32
- * for int8), adds its products, and stores them there. Each sum is one chain over the inputs in ascending order, so
- * its bits do not depend on how the lines are divided. A tile reads whole columns of weights, and no input after the
- * last. */
+ * Contract: `rows` and `columns` are constants. A tile loads partial sums from t->sums (64 per row, f32, or int32
+ * for int8), adds its products, and stores the sums back. Each sum is one chain over the inputs in ascending order,
+ * so its bits do not depend on how the lines are divided. A tile reads whole columns of weights, and no input after
+ * the last. */
 #ifndef LINEAR_ISA
-#include "linear/kernels/store.h" /* only if an editor parses this file by itself */
+#include "linear/kernels/store.h" /* lets an editor parse this file on its own */
 #endif
 
 enum { LANES = LINEAR_COLUMN / VL, MAX_VECTORS = LINEAR_COLUMNS * LANES }; /* vectors per column; per row of a tile */
 
-/* Prefetch, at line n of a tile, lines that other tiles will read. */
+/* At line n of a tile, prefetch lines that other tiles will read. */
 INLINE void fetch(const tile *t, int64_t n)
 {
     if (t->fetches > 0)
@@ -34,7 +34,7 @@ INLINE void sums_store(int n, const vf *sum, float *to)
         vf_store(to + c * VL, sum[c]);
 }
 
-/* Load the sums so far of all rows. */
+/* Load the partial sums of all rows. */
 INLINE void rows_load(int rows, int n, const tile *t, vf sum[MAX_ROWS][MAX_VECTORS])
 {
     RPI_UNROLL
@@ -50,8 +50,8 @@ INLINE void rows_store(int rows, int n, const tile *t, vf sum[MAX_ROWS][MAX_VECT
         sums_store(n, sum[r], sums + r * LINEAR_PANEL);
 }
 
-/* Addresses of the next inputs of all rows. Three rows share one address: with one per row the general registers do not
- * suffice, and compilers move addresses to vector registers. */
+/* Addresses of the next inputs of all rows. Three rows share one address. With one address per row there are too few
+ * general registers, and compilers move addresses to vector registers. */
 typedef struct inputs {
     const char *at[(MAX_ROWS + 2) / 3]; /* of rows 0, 3, … */
     int64_t row;                        /* bytes from row to row */
@@ -75,11 +75,11 @@ INLINE void inputs_step(inputs *x, int rows, int64_t bytes)
     RPI_UNROLL
     for (int r = 0; r < rows; r += 3) {
         x->at[r / 3] += bytes;
-        __asm__("" : "+r"(x->at[r / 3])); /* prevents the compiler from computing an address for each row */
+        __asm__("" : "+r"(x->at[r / 3])); /* keep the compiler from computing one address per row */
     }
 }
 
-/* Add the products of one input per row with the weights of all columns. */
+/* Add the products of one input per row and the weights of all columns. */
 INLINE void input(int rows, int n, const inputs *x, int64_t k, const vf *w, vf sum[MAX_ROWS][MAX_VECTORS])
 {
     RPI_UNROLL
@@ -101,7 +101,7 @@ INLINE void f32_tile(int rows, int columns, const tile *t)
     rows_load(rows, n, t, sum);
     inputs_begin(&x, rows, (const char *)(t->j->x + t->row * t->j->ldx + t->from), t->j->ldx * 4);
     int64_t k = 0;
-    do { /* at least one line; for a loop that may not run, compilers keep sums on the stack */
+    do { /* there is at least one line; if a loop might not run, compilers keep the sums on the stack */
         vf w[MAX_VECTORS];
         fetch(t, k);
         RPI_UNROLL
@@ -114,8 +114,8 @@ INLINE void f32_tile(int rows, int columns, const tile *t)
     rows_store(rows, n, t, sum);
 }
 
-/* Uses the order of f32, so the bits are those of f32 with the same weights. If the number of inputs is odd, the last
- * line has only one. */
+/* Add in the order of f32, so the bits equal those of f32 with the same weights. If the number of inputs is odd, the
+ * last line has only one. */
 INLINE void f16_tile(int rows, int columns, const tile *t)
 {
     const int n = columns * LANES;
@@ -144,7 +144,7 @@ INLINE void f16_tile(int rows, int columns, const tile *t)
     rows_store(rows, n, t, sum);
 }
 
-/* Adds the odd input of each pair first, as the bf16 instructions do. */
+/* For each pair, add the odd input first, as the bf16 instructions do. */
 #ifdef W16_DOT
 INLINE void bf16_tile(int rows, int columns, const tile *t)
 {
@@ -203,8 +203,8 @@ INLINE void bf16_tile(int rows, int columns, const tile *t)
 }
 #endif
 
-/* Return the initial sums of int8, and set *row to their stride. At line 0 with unsigned inputs these are -128 Σ q
- * of the panel, equal for all rows; otherwise t->sums. */
+/* Return the initial sums of int8, and set *row to their stride. At line 0 with unsigned inputs they are -128 Σ q from
+ * the panel, equal for all rows; otherwise they are t->sums. */
 INLINE const float *int8_begin(const tile *t, int64_t *row)
 {
     const bool first = X8_UNSIGNED && t->from == 0;
@@ -212,8 +212,8 @@ INLINE const float *int8_begin(const tile *t, int64_t *row)
     return first ? (const float *)(const void *)(t->panel + (t->columns + t->first) * LINEAR_COLUMN_BYTES) : t->sums;
 }
 
-/* Convert complete sums to outputs in registers. max with -infinity leaves p unchanged. `add` is a constant, so that
- * the code for y = p does not wait for y. */
+/* Convert complete sums to outputs in registers. If there is no ReLU, max with -infinity leaves p unchanged. `add` is a
+ * constant, so the code for y = p does not wait for y. */
 INLINE void int8_end(int rows, int n, const tile *t, bool add, vi sum[MAX_ROWS][MAX_VECTORS])
 {
     const linear_job *j = t->j;
@@ -280,7 +280,7 @@ INLINE void int8_tile(int rows, int columns, const tile *t)
     }
 }
 
-/* Add the integer sums of a group times its scales to the sums of a row. */
+/* Multiply the integer sums of a group by its scales, and add them to the sums of a row. */
 INLINE void group_add(int n, const tile *t, const char *scales, int64_t group, int r, const s4 *sum)
 {
     const linear_job *j = t->j;

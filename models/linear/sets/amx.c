@@ -14,7 +14,7 @@ extern const linear_ops linear_ops_avx512_bf16;
 #define LINEAR_BASE linear_ops_avx512_bf16
 #define OWNS(type)  ((type) == LINEAR_INT8)
 #define LINEAR_AMX
-#define FEWEST_ROWS 5 /* VPDPBUSD multiplies 4 rows in the time that the L2 cache takes to deliver their weights */
+#define FEWEST_ROWS 5 /* fewer rows go to VPDPBUSD: 4 rows take no longer than loading their weights from L2 */
 #define RPI_F64     0
 #include "isa/avx512.h"
 #include "isa/vector_ops.h"

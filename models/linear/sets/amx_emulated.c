@@ -12,7 +12,7 @@ extern const linear_ops linear_ops_generic;
 #define LINEAR_BASE linear_ops_generic
 #define OWNS(type)  ((type) == LINEAR_INT8)
 #define LINEAR_AMX
-#define FEWEST_ROWS 1 /* no fallback to generic, which prepares rows in another form */
+#define FEWEST_ROWS 1 /* always use tiles: the fallback, generic, prepares rows in another form */
 #define RPI_F64     0
 enum { VL = 4 };
 typedef float vf __attribute__((vector_size(16), may_alias));
@@ -21,14 +21,14 @@ typedef float vf __attribute__((vector_size(16), may_alias));
 #define X8_UNSIGNED 1
 
 typedef struct amx_tiles {
-    int rows[8]; /* 0: not configured, before and after a task */
+    int rows[8]; /* rows of each tile; 0: not configured, before and after a task */
     uint8_t at[8][16][64];
 } amx_tiles;
 
-/* True between amx_begin and amx_end: a thread has only one set of tiles. */
+/* True between amx_begin and amx_end. A thread has only one set of tiles. */
 static _Thread_local bool taken;
 
-/* Abort in cases in which the processor would raise an exception or compute sums of another shape. */
+/* Abort where the processor would raise an exception or compute sums of another shape. */
 static inline void demand(bool right)
 {
     if (!right)
@@ -67,8 +67,8 @@ static void amx_store(const amx_tiles *R, int t, void *to, int64_t step)
         memcpy((char *)to + m * step, R->at[t][m], 64);
 }
 
-/* Compute c += a b modulo 2^32 as TDPBUSD does, with unsigned bytes of a and signed bytes of b. AddressSanitizer is
- * off, because AMX tiles are registers, without bounds to check. */
+/* Compute c += a b modulo 2^32 like TDPBUSD: bytes of a are unsigned, bytes of b signed. AddressSanitizer is off
+ * because AMX tiles are registers and have no bounds to check. */
 __attribute__((no_sanitize("address"))) static void amx_dot(amx_tiles *R, int c, int a, int b)
 {
     demand(R->rows[c] > 0 && R->rows[c] == R->rows[a] && R->rows[b] == 16);

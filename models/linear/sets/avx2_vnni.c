@@ -20,7 +20,8 @@ extern const linear_ops linear_ops_avx2;
 #include "isa/vector_ops.h"
 #include "linear/sets/avx2_integers.h"
 
-/* VPDPBUSD multiplies unsigned bytes by signed bytes. For int8 the inputs are unsigned, for int4 the weights. */
+/* VPDPBUSD multiplies unsigned bytes by signed bytes. For int8 the inputs are the unsigned bytes; for int4 the weights
+ * are. */
 #define X8_BYTES          1
 #define X8_UNSIGNED       1
 #define w8_load(p)        vi_load(p)

@@ -18,7 +18,8 @@ RPI_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")
 #include "linear/sets/avx512_integers.h"
 #define vi_madd(a, b) ((vi)_mm512_madd_epi16((__m512i)(a), (__m512i)(b)))
 
-/* Weights of 4 bits are unsigned bytes. A pair of products is below 2^12, so eight pairs fit into 16 bits. */
+/* 4-bit weights are stored as unsigned bytes. The sum of two products is below 2^12, so eight such sums fit into 16
+ * bits. */
 typedef __m512i s4;
 typedef vi w4, x4;
 #define x4_load(p)        vi_set1(p)

@@ -21,8 +21,8 @@ extern const linear_ops linear_ops_avx512_vnni;
 #include "isa/vector_ops.h"
 #include "linear/sets/avx512_integers.h"
 
-/* VDPBF16PS adds the product of the odd inputs of pairs, then of the even inputs, each with one rounding to nearest. It
- * treats subnormal inputs and results as zero. */
+/* For each pair, VDPBF16PS adds the product of the odd inputs and then the product of the even inputs, rounding to
+ * nearest after each. It treats subnormal inputs and results as zero. */
 #define W16_DOT(sum, w, x) _mm512_dpbf16_ps(sum, (__m512bh)(w), (__m512bh)(x))
 #define x16_store(p, x)    _mm256_storeu_si256((__m256i *)(void *)(p), _mm512_cvtepi32_epi16((__m512i)((vu)(x) >> 16)))
 #include "linear/kernels/template.h"

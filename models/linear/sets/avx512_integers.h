@@ -1,5 +1,5 @@
-/* linear/sets/avx512_integers.h -- loads, stores and conversions of 32-bit integers in AVX-512, for all sets with
- * AVX-512.
+/* linear/sets/avx512_integers.h -- loads, stores and conversions of 32-bit integers, for all instruction sets that
+ * include AVX-512.
  * SPDX-License-Identifier: Apache-2.0 */
 #define vi_load(p)           ((vi)_mm512_loadu_si512(p))
 #define vi_store(p, v)       _mm512_storeu_si512(p, (__m512i)(v))

@@ -17,10 +17,10 @@ static const linear_ops *const list[] = {
 };
 enum { SETS = sizeof list / sizeof list[0] };
 
-/* Sets that this machine has; detected once per process, because CPUID in a virtual machine takes longer than a small
- * layer. */
+/* Sets that this machine supports. They are detected once per process, because CPUID in a virtual machine takes longer
+ * than a small layer. */
 static bool has[SETS];
-static const linear_ops *by_default; /* RELPOS_ISA, or the fastest */
+static const linear_ops *by_default; /* the set named by RELPOS_ISA, or the fastest one */
 
 static int named(const char *name)
 {
@@ -38,8 +38,8 @@ static const linear_ops *fastest(void)
     return list[n]; /* generic is first and always available */
 }
 
-/* Find an instruction set by a name of this list or of the core's. A set of the core that is not in this list maps to
- * generic. amx without AMX-INT8 maps to the fastest set. */
+/* Find an instruction set by name. For a set of the core that this list does not contain, use generic; for amx on a
+ * machine without AMX-INT8, use the fastest set. */
 static rp_status choose(const char *name, const linear_ops **ops)
 {
     const int n = named(name);

@@ -17,8 +17,8 @@ RPI_SOURCE_ORDER
 #include "isa/vector_ops.h"
 #define vf_of_vi(x) vcvtq_f32_s32((int32x4_t)(x))
 
-/* Products of bytes have 16 bits. Pairs of products with 8-bit weights are added to 32-bit sums; 16 bits can hold
- * the sum of eight products with 4-bit weights. */
+/* Products of bytes have 16 bits. With 8-bit weights, pairs of products are added to 32-bit sums; with 4-bit weights,
+ * 16 bits can hold the sum of eight products. */
 #define X8_BYTES          1
 #define X8_UNSIGNED       0
 #define w8_load(p)        vld1q_s8((const int8_t *)(p))

@@ -1,4 +1,5 @@
-/* bench.c -- relpos t5 bench: time encoding and decoding, and compare what decoding reads with the memory's bandwidth.
+/* bench.c -- relpos t5 bench: time encoding and decoding. Compare the bytes that decoding reads per second with the
+ * memory bandwidth.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/cli/t5.h"
 #include <stdlib.h>
@@ -7,8 +8,8 @@
 enum { SOURCE = T5_OWN, NEW, BATCH, BEAMS, REPEAT, JSON };
 
 static const cli_option options[] = {
-    {"source", SOURCE, "N", "use N tokens per source; default 128"},
-    {"new", NEW, "N", "write N tokens per target; 0: only encode; default 128"},
+    {"source", SOURCE, "N", "read N tokens per source; default 128"},
+    {"new", NEW, "N", "write N tokens per target; 0: only encode the sources; default 128"},
     {"batch", BATCH, "N", "compute N sources together; default 1"},
     {"beams", BEAMS, "N", "search with N beams; default 1"},
     {"repeat", REPEAT, "N", "run N times and report the median; default 5"},
@@ -47,7 +48,7 @@ static double median(double *x, int64_t n)
 typedef struct measured {
     double load, encode, generate;   /* seconds */
     double encode_cpu, generate_cpu; /* processor seconds of all threads */
-    double bandwidth;                /* of the memory, in bytes per second */
+    double bandwidth;                /* memory bandwidth in bytes per second */
     rp_t5_drafted drafted;           /* statistics of one repetition */
 } measured;
 
@@ -83,7 +84,10 @@ static int measure(const request *r, const rp_t5_tokens *sources, measured *m)
     float *hidden = malloc((size_t)(r->batch * r->source * i->d_model) * sizeof *hidden);
     rp_t5_generation g = cli_t5_greedy(r->common.model);
     int code =
-        times && hidden ? CLI_OK : cli_error(CLI_FAILED, "t5 bench: out of memory (use a smaller --source or --batch)");
+        times && hidden
+            ? CLI_OK
+            : cli_error(CLI_FAILED,
+                        "t5 bench: out of memory while preparing the tokens (use a smaller --source or --batch)");
     g.beams = (int32_t)r->beams;
     g.max_new_tokens = g.min_new_tokens = r->new_tokens > 0 ? r->new_tokens : 1;
     g.cancelled = NULL;
@@ -112,7 +116,7 @@ static void print(const request *r, const measured *m)
 {
     const rp_t5_info *i = rp_t5_about(r->common.model);
     const double decode = m->generate - m->encode, tokens = (double)(r->new_tokens * r->batch);
-    const bool timed = r->new_tokens > 0 && decode > 0; /* false if encoding alone happened to take longer than both */
+    const bool timed = r->new_tokens > 0 && decode > 0; /* encoding alone can happen to take longer than both */
     const double rate = (double)r->new_tokens * (double)i->step_bytes / decode;
     char whole[32], bytes[32], without[32];
     if (r->json) {
@@ -162,9 +166,10 @@ static int run(const cli_command *self, int argc, char **argv)
     if (code >= 0)
         return code;
     if (n_args < 1)
-        return cli_error(CLI_USAGE, "t5 bench: no model was given (relpos t5 bench DIR)");
+        return cli_error(CLI_USAGE, "t5 bench: no model was given (write relpos t5 bench DIR)");
     if (r.common.draft != NULL && r.beams > 1)
-        return cli_error(CLI_USAGE, "--exact: it needs one beam, and there are %d (use --beams 1, or drop --exact)",
+        return cli_error(CLI_USAGE,
+                         "--exact: it needs one beam, but the search has %d (use --beams 1, or remove --exact)",
                          (int)r.beams);
     const double from = cli_seconds();
     code = cli_t5_open(&r.common, args[0]);
@@ -175,7 +180,8 @@ static int run(const cli_command *self, int argc, char **argv)
     rp_t5_tokens *sources = calloc((size_t)r.batch, sizeof *sources);
     int32_t *tokens = malloc((size_t)r.source * sizeof *tokens);
     if (code == CLI_OK && (sources == NULL || tokens == NULL))
-        code = cli_error(CLI_FAILED, "t5 bench: out of memory (use a smaller --source or --batch)");
+        code = cli_error(CLI_FAILED,
+                         "t5 bench: out of memory while preparing the tokens (use a smaller --source or --batch)");
     for (int64_t k = 0; code == CLI_OK && k < r.source; k++) /* arbitrary tokens: the time does not depend on them */
         tokens[k] = (int32_t)((k * 7919 + 13) % rp_t5_about(r.common.model)->vocab);
     for (int64_t s = 0; code == CLI_OK && s < r.batch; s++)

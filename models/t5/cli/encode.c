@@ -11,9 +11,10 @@ typedef enum pooling { ALL, MEAN, FIRST, LAST } pooling;
 static const cli_option options[] = {
     {"output", OUT, "FILE", "write arrays to FILE, .npz or .safetensors"},
     {"pool", POOL, "HOW", "write one vector per line, array vectors: mean, first or last; default: all hidden states"},
-    {"normalize", NORMALIZE, NULL, "scale vectors to length 1"},
+    {"normalize", NORMALIZE, NULL, "scale the vectors of --pool to length 1"},
     {"pad-to", PAD_TO, "N", "cut or pad every line to N tokens"},
-    {"attend-padding", ATTEND, NULL, "attend to padding tokens, as text encoders of image models expect"},
+    {"attend-padding", ATTEND, NULL,
+     "attend to padding tokens, as image models expect of their text encoders; needs --pad-to"},
     {"prefix", PREFIX, "TEXT", "put TEXT before every line"},
     {"text", T5_TEXT, "TEXT", "read one line from the command line instead of a file"},
     T5_TOKENS_OPTION,
@@ -50,14 +51,14 @@ static int on_option(void *context, int key, const char *value)
                 r->pool = (pooling)k;
                 return CLI_OK;
             }
-        return cli_error(CLI_USAGE, "--pool: unknown value \"%s\" (mean, first or last)",
+        return cli_error(CLI_USAGE, "--pool: the value \"%s\" is unknown (use mean, first or last)",
                          io_safe(safe, sizeof safe, value));
     default: return cli_t5_common_option(&r->common, key, value);
     }
 }
 
-/* Cut a line to --pad-to tokens, and keep an end token as the last. With --attend-padding, pad it. Return false if out
- * of memory. */
+/* Cut a line to --pad-to tokens, but keep its end token as the last one. With --attend-padding, pad it. Return false if
+ * out of memory. */
 static bool fit(const request *r, int32_t **tokens, int64_t *n)
 {
     const rp_t5_info *i = rp_t5_about(r->common.model);
@@ -89,7 +90,7 @@ static int add_source(request *r, int32_t *tokens, int64_t n)
         rp_t5_tokens *more = realloc(r->sources, (size_t)capacity * sizeof *more);
         if (more == NULL) {
             rp_t5_free(tokens);
-            return cli_error(CLI_FAILED, "t5 encode: out of memory (give fewer lines at a time)");
+            return cli_error(CLI_FAILED, "t5 encode: out of memory while reading the lines (give fewer at a time)");
         }
         r->sources = more;
         r->capacity = capacity;
@@ -114,7 +115,7 @@ static int read_lines(request *r, cli_t5_lines *l)
             return code;
         if (!fit(r, &tokens, &n)) {
             rp_t5_free(tokens);
-            return cli_error(CLI_FAILED, "t5 encode: out of memory (give fewer lines at a time)");
+            return cli_error(CLI_FAILED, "t5 encode: out of memory while reading the lines (give fewer at a time)");
         }
         if ((code = add_source(r, tokens, n)) != CLI_OK)
             return code;
@@ -132,7 +133,7 @@ static void normalize(float *x, int64_t d)
         x[k] = (float)((double)x[k] / sqrt(sum));
 }
 
-/* Compute one vector from n hidden states. */
+/* Pool n hidden states into one vector. */
 static void pool_rows(const request *r, const float *rows, int64_t n, int64_t d, float *to)
 {
     memset(to, 0, (size_t)d * sizeof *to);
@@ -178,7 +179,8 @@ static int write_arrays(const request *r, const float *hidden)
         io_add(&set, r->pool ? "vectors" : "hidden", RP_F32, r->pool ? 2 : 3, r->pool ? vectors : shape, made, true) !=
             0 ||
         io_add(&set, "lengths", RP_I64, 1, &r->n, lengths, true) != 0)
-        code = cli_error(CLI_FAILED, "t5 encode: out of memory (use --pool, which needs less)");
+        code = cli_error(CLI_FAILED,
+                         "t5 encode: out of memory while creating the hidden states (use --pool, which needs less)");
     else if (io_write(r->output, io_format_of(r->output), &set, err) != 0)
         code = cli_error(CLI_FAILED, "%s", err);
     io_free(&set);
@@ -193,7 +195,7 @@ static int encode(request *r)
     int64_t bytes;
     float *hidden = __builtin_mul_overflow(r->rows, d * 4, &bytes) ? NULL : malloc((size_t)bytes + 1);
     if (hidden == NULL)
-        return cli_error(CLI_FAILED, "t5 encode: out of memory (give fewer lines at a time)");
+        return cli_error(CLI_FAILED, "t5 encode: out of memory while reading the lines (give fewer at a time)");
     cli_progress progress = {.what = "t5 encode"};
     const rp_status status = rp_t5_encode(r->common.model, r->n, r->sources, hidden, cli_t5_progress, &progress);
     cli_progress_end(&progress);
@@ -212,16 +214,16 @@ static int run(const cli_command *self, int argc, char **argv)
     if (code >= 0)
         return code;
     if (n_args < 1)
-        return cli_error(CLI_USAGE, "t5 encode: no model was given (relpos t5 encode DIR -o vectors.npz)");
+        return cli_error(CLI_USAGE, "t5 encode: no model was given (write relpos t5 encode DIR -o vectors.npz)");
     if (r.output == NULL)
-        return cli_error(CLI_USAGE, "t5 encode: -o is missing (-o vectors.npz)");
+        return cli_error(CLI_USAGE, "t5 encode: no output file was given (give one with -o vectors.npz)");
     if (io_format_of(r.output) == IO_UNKNOWN)
-        return cli_error(CLI_USAGE, "-o: %s: unknown format (.npz or .safetensors)",
+        return cli_error(CLI_USAGE, "-o: %s: the suffix is unknown (use .npz or .safetensors)",
                          io_safe(safe, sizeof safe, r.output));
     if (r.attend && r.pad_to == 0)
-        return cli_error(CLI_USAGE, "--attend-padding: there is no padding (add --pad-to N)");
+        return cli_error(CLI_USAGE, "--attend-padding: without --pad-to there is no padding (add --pad-to N)");
     if (r.normalize && r.pool == ALL)
-        return cli_error(CLI_USAGE, "--normalize: it needs vectors (add --pool mean)");
+        return cli_error(CLI_USAGE, "--normalize: it needs one vector for each line (add --pool mean)");
     code = cli_t5_begin(&r.common, &l, args[0], args[1], r.text, r.output);
     if (code == CLI_OK)
         code = read_lines(&r, &l);

@@ -1,5 +1,5 @@
-/* explain.c -- relpos t5 explain: show one query of one head: scores of content, biases of the table, weights. The
- * library computes q, k, v and the table, and cli/explain shows them.
+/* explain.c -- relpos t5 explain: show the attention of one query in one head: content scores, biases from the table,
+ * and weights. The library computes q, k, v and the table; cli/explain prints them.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/explain/explain.h"
 #include "t5/cli/t5.h"
@@ -8,14 +8,14 @@
 #include <string.h>
 
 enum { OUT = 'o', LAYER = T5_OWN, HEAD, PART, QUERY, TARGET, ALL, OUTPUTS, JSON };
-enum { WRITTEN = 32 }; /* largest number of tokens of a target that the model writes */
+enum { WRITTEN = 32 }; /* max tokens of a target that the model writes */
 
 static const cli_option options[] = {
     {"part", PART, "PART",
      "show self-attention of the encoder or decoder, or cross-attention (cross); default encoder"},
-    {"layer", LAYER, "N", "show layer N, from 0; default 0"},
-    {"head", HEAD, "N", "show head N, from 0; default 0"},
-    {"query", QUERY, "N|TOKEN", "show query N, from 0, or the first query that is this token; default 0"},
+    {"layer", LAYER, "N", "show layer N, counted from 0; default 0"},
+    {"head", HEAD, "N", "show head N, counted from 0; default 0"},
+    {"query", QUERY, "N|TOKEN", "show query N, counted from 0, or the first query that is this token; default 0"},
     {"target", TARGET, "TEXT", "let the decoder read TEXT; default: the model's output, at most 32 tokens"},
     {"all", ALL, NULL, "print every key in order, not only the 12 with the largest weights"},
     {"output", OUT, "FILE", "also draw the head's weights without and with the table: .png or .svg"},
@@ -34,7 +34,7 @@ typedef struct request {
     const char *query, *target;
     rp_t5_part part;
     int64_t layer;
-    /* Tokens that were read or written, and results. */
+    /* tokens that were read or generated, and results */
     int32_t *source_tokens, *target_tokens;
     rp_t5_tokens source, to;
     rp_t5_attention *a;
@@ -60,7 +60,7 @@ static int on_option(void *context, int key, const char *value)
                 r->part = (rp_t5_part)k;
                 return CLI_OK;
             }
-        return cli_error(CLI_USAGE, "--part: unknown value \"%s\" (encoder, decoder or cross)",
+        return cli_error(CLI_USAGE, "--part: the value \"%s\" is unknown (use encoder, decoder or cross)",
                          io_safe(safe, sizeof safe, value));
     default: return cli_t5_common_option(&r->common, key, value);
     }
@@ -74,7 +74,7 @@ static int read_text(const request *r, const char *what, const char *text, int32
     int64_t n;
     if (r->common.tokens) {
         if (!cli_t5_numbers(text, (int64_t)strlen(text), tokens, &n, why))
-            return cli_error(CLI_USAGE, "%s: %s (--tokens needs numbers between spaces)", what, why);
+            return cli_error(CLI_USAGE, "%s: %s (with --tokens, write numbers with spaces between them)", what, why);
     } else if (rp_t5_tokenize(r->common.model, text, -1, tokens, &n) != RP_OK) {
         return cli_error(CLI_FAILED, "%s: %s (use --tokens to give token numbers)", what, rp_t5_last_error());
     }
@@ -99,7 +99,8 @@ static int write_target(request *r)
     return r->target_tokens != NULL ? CLI_OK : explain_no_memory();
 }
 
-/* Write the name of a token: the character of a byte such as <0x64>, else its piece, else its number. */
+/* Write the name of a token: the character of a byte token such as <0x64>, otherwise its piece, otherwise its
+ * number. */
 static void name_token(const request *r, int32_t token, char name[EXPLAIN_TOKEN])
 {
     const char *piece = rp_t5_piece(r->common.model, token);
@@ -113,7 +114,7 @@ static void name_token(const request *r, int32_t token, char name[EXPLAIN_TOKEN]
         snprintf(name, EXPLAIN_TOKEN, "%d", (int)token);
 }
 
-/* Return token i of the input of the decoder or encoder. */
+/* Return token i of the decoder's or encoder's input. */
 static int32_t read_token(const request *r, bool decoder, int64_t i)
 {
     if (!decoder)
@@ -129,7 +130,7 @@ static char (*names_of(const request *r, bool decoder, int64_t n))[EXPLAIN_TOKEN
     return names;
 }
 
-/* Find the query of --query: a number or a token. The mark of a word's beginning is optional. */
+/* Find the query that --query names: a number or a token. The "▁" at the beginning of a word may be omitted. */
 static int find_query(request *r, const explain_source *s)
 {
     static const char mark[] = "\xe2\x96\x81";
@@ -217,7 +218,7 @@ static int find_buckets(request *r, explain_source *s)
     return CLI_OK;
 }
 
-/* Write the first line of the output: part, layer and head, and the token of the query. */
+/* Write the first line of the output: part, layer, head and the query's token. */
 static int make_note(request *r, explain_source *s)
 {
     char reads[EXPLAIN_TOKEN], writes[EXPLAIN_TOKEN] = "";
@@ -237,7 +238,7 @@ static int make_note(request *r, explain_source *s)
     return CLI_OK;
 }
 
-/* Check part, layer and head before anything is computed. */
+/* Check part, layer and head before computing anything. */
 static int check_place(const request *r)
 {
     const rp_t5_info *i = rp_t5_about(r->common.model);
@@ -288,7 +289,7 @@ static int run(const cli_command *self, int argc, char **argv)
     cli_problem_init(&r.e->problem);
     int n_args = 0, code = cli_options(self, argc, argv, on_option, &r, args, 2, &n_args);
     if (code < 0 && n_args < 2)
-        code = cli_error(CLI_USAGE, "t5 explain: %s (relpos t5 explain DIR 'a sentence')",
+        code = cli_error(CLI_USAGE, "t5 explain: %s (write relpos t5 explain DIR 'a sentence')",
                          n_args < 1 ? "no model was given" : "no text was given");
     if (code < 0) {
         code = cli_t5_open(&r.common, args[0]);

@@ -33,13 +33,14 @@ enum {
 enum { MAX_STOPS = 16 };
 
 static const cli_option options[] = {
-    {"output", OUT, "FILE", "write the lines to FILE, completely or not at all; default: standard output"},
+    {"output", OUT, "FILE",
+     "write the lines to FILE, which is replaced only after the last line; default: standard output"},
     {"text", T5_TEXT, "TEXT", "read one line from the command line instead of a file"},
     {"prefix", PREFIX, "TEXT", "put TEXT before every line, such as \"summarize: \""},
-    {"max-new-tokens", NEW, "N", "end after N new tokens; default: as the model says, or 256"},
-    {"min-new-tokens", MIN_NEW, "N", "do not end before N new tokens; default: as the model says, or 0"},
-    {"beams", BEAMS, "N", "search with N beams; 1: greedy; default: as the model says, or 1"},
-    {"return", RETURN, "N", "print the best N beams, or N samples, one per line; default: as the model says, or 1"},
+    {"max-new-tokens", NEW, "N", "end after N new tokens; default: set by the model, else 256"},
+    {"min-new-tokens", MIN_NEW, "N", "do not end before N new tokens; default: set by the model, else 0"},
+    {"beams", BEAMS, "N", "search with N beams; 1: greedy; default: set by the model, else 1"},
+    {"return", RETURN, "N", "print the best N beams, or N samples, one per line; default: set by the model, else 1"},
     {"length-penalty", PENALTY, "X", "with beams: divide log-probabilities by length to the power X"},
     {"early-stopping", EARLY, "WHEN", "with beams: when to stop, as in transformers: true, false or never"},
     {"sample", SAMPLE, NULL, "sample each token"},
@@ -63,7 +64,7 @@ static const cli_option options[] = {
     {0},
 };
 
-/* The options that were given; the others keep the model's defaults. */
+/* The options that were given. All others keep the model's defaults. */
 typedef struct request {
     cli_t5_common common;
     bool given[STATS + 1];
@@ -117,7 +118,7 @@ static int on_option(void *context, int key, const char *value)
     case STATS: r->stats = true; return CLI_OK;
     case STOP:
         if (r->n_stop == MAX_STOPS)
-            return cli_error(CLI_USAGE, "--stop: given more than %d times (drop some)", MAX_STOPS);
+            return cli_error(CLI_USAGE, "--stop: it was given more than %d times (remove some)", MAX_STOPS);
         r->stop[r->n_stop++] = value;
         return CLI_OK;
     default: return cli_t5_common_option(&r->common, key, value);
@@ -173,7 +174,7 @@ static int settings(const request *r, rp_t5_generation *g)
     else if (strcmp(r->early, "never") == 0)
         g->early_stopping = RP_T5_STOP_NEVER_EARLY;
     else
-        return cli_error(CLI_USAGE, "--early-stopping: unknown value \"%s\" (true, false or never)",
+        return cli_error(CLI_USAGE, "--early-stopping: the value \"%s\" is unknown (use true, false or never)",
                          io_safe(safe, sizeof safe, r->early));
     return CLI_OK;
 }
@@ -192,17 +193,18 @@ static int check_effect(const request *r, const rp_t5_generation *g)
     } sampling[] = {{TEMPERATURE, "--temperature"}, {TOP_K, "--top-k"}, {TOP_P, "--top-p"}, {SEED, "--seed"}};
     for (size_t k = 0; k < sizeof sampling / sizeof *sampling; k++)
         if (r->given[sampling[k].key] && !g->sample)
-            return cli_error(CLI_USAGE, "%s: it needs sampling (add --sample)", sampling[k].name);
+            return cli_error(CLI_USAGE, "%s: only sampling uses it (add --sample)", sampling[k].name);
     if ((r->given[PENALTY] || r->early != NULL) && g->beams == 1)
-        return cli_error(CLI_USAGE, "%s: it needs several beams (add --beams 4)",
+        return cli_error(CLI_USAGE, "%s: only a search with several beams uses it (add --beams 4)",
                          r->given[PENALTY] ? "--length-penalty" : "--early-stopping");
     if (r->common.draft != NULL && g->beams > 1)
-        return cli_error(CLI_USAGE, "--exact: it needs one beam, and there are %d (use --beams 1, or drop --exact)",
+        return cli_error(CLI_USAGE,
+                         "--exact: it needs one beam, but the search has %d (use --beams 1, or remove --exact)",
                          (int)g->beams);
     return CLI_OK;
 }
 
-/* Check the options, so that messages name them and not the fields of rp_t5_generation. */
+/* Check the options here, so messages name options, not fields of rp_t5_generation. */
 static int check_options(const request *r, const rp_t5_generation *g)
 {
     const rp_t5_info *i = rp_t5_about(r->common.model);
@@ -210,7 +212,7 @@ static int check_options(const request *r, const rp_t5_generation *g)
     if (r->given[BEAMS] && beams > max)
         return cli_error(CLI_USAGE, "--beams: %lld is above %lld, half of the vocabulary (use fewer)", beams, max);
     if (r->given[SAMPLE] && beams > 1)
-        return cli_error(CLI_USAGE, "--sample: it needs one beam, and --beams is %lld (drop one of them)", beams);
+        return cli_error(CLI_USAGE, "--sample: it needs one beam, but --beams is %lld (remove one of them)", beams);
     if (r->given[RETURN] && !g->sample && g->returned > g->beams)
         return cli_error(CLI_USAGE, "--return: %d is above the number of beams, %lld (use more --beams, or --sample)",
                          (int)g->returned, beams);
@@ -232,11 +234,11 @@ static int check_options(const request *r, const rp_t5_generation *g)
         if (*r->stop[k] == 0)
             return cli_error(CLI_USAGE, "--stop: the text is empty (give the text that ends an output)");
     if (r->n_stop > 0 && !i->has_tokenizer)
-        return cli_error(CLI_USAGE, "--stop: the model has no tokenizer (drop --stop)");
+        return cli_error(CLI_USAGE, "--stop: the model has no tokenizer (remove --stop)");
     return check_effect(r, g);
 }
 
-/* Convert --begin to tokens, without the end token. */
+/* Convert the text of --begin to tokens, without the end token. */
 static int begin_tokens(const request *r, rp_t5_generation *g, int32_t **tokens)
 {
     char why[128];
@@ -246,7 +248,7 @@ static int begin_tokens(const request *r, rp_t5_generation *g, int32_t **tokens)
         return CLI_OK;
     if (r->common.tokens) {
         if (!cli_t5_numbers(r->begin, (int64_t)strlen(r->begin), tokens, &n, why))
-            return cli_error(CLI_USAGE, "--begin: %s (--tokens needs numbers between spaces)", why);
+            return cli_error(CLI_USAGE, "--begin: %s (with --tokens, write numbers with spaces between them)", why);
     } else {
         if (rp_t5_tokenize(r->common.model, r->begin, -1, tokens, &n) != RP_OK)
             return cli_t5_refused("--begin");
@@ -257,7 +259,7 @@ static int begin_tokens(const request *r, rp_t5_generation *g, int32_t **tokens)
     return CLI_OK;
 }
 
-/* Parse the token list of an option. NULL: the option was not given. */
+/* Parse the token list of an option; list = NULL if the option was not given. */
 static int list_tokens(const request *r, const char *option, const char *list, rp_t5_tokens *to, int32_t **tokens)
 {
     const int64_t vocab = rp_t5_about(r->common.model)->vocab;
@@ -278,7 +280,7 @@ static int list_tokens(const request *r, const char *option, const char *list, r
 
 /* ------------------------------------------------------------------------------------------------ streaming a line */
 
-/* The line that is being written, and how much of it has been printed. */
+/* The line that is being generated, and how much of it has been printed. */
 typedef struct stream {
     const cli_t5_common *common;
     FILE *to;
@@ -287,14 +289,14 @@ typedef struct stream {
     double from;   /* start time, in seconds */
     char note[64]; /* note of the progress bar */
     int32_t *tokens;
-    int64_t n, capacity, printed; /* printed: tokens or bytes */
-    int64_t written;              /* tokens of all lines */
-    bool on;                      /* print the line while it is written */
+    int64_t n, capacity, printed; /* printed: tokens or bytes of this line */
+    int64_t written;              /* tokens generated for all lines */
+    bool on;                      /* print the line while it is being generated */
     bool lost;                    /* out of memory for the tokens of the line */
     rp_t5_drafted drafted;        /* statistics of all lines */
 } stream;
 
-/* Return the number of bytes that the next token cannot change: all except an incomplete last character. */
+/* Return the length of the text that further tokens cannot change: everything except an incomplete last character. */
 static int64_t settled(const char *text, int64_t size)
 {
     return size >= 3 && memcmp(text + size - 3, "\xef\xbf\xbd", 3) == 0 ? size - 3 : size;
@@ -350,7 +352,7 @@ static int on_token(void *context, int64_t source, int32_t index, int32_t token)
 
 static int lost_line(const stream *s)
 {
-    return cli_error(CLI_FAILED, "line %lld: out of memory for its tokens (close other programs)",
+    return cli_error(CLI_FAILED, "line %lld: out of memory while reading its tokens (close other programs)",
                      (long long)s->lines->number);
 }
 
@@ -386,7 +388,7 @@ static int write_batch(const request *r, rp_t5_generation *g, stream *s, int64_t
         return s->lost ? lost_line(s) : CLI_FAILED; /* the reader has closed the output */
     if (status != RP_OK) {
         if (s->on && s->n > 0 && r->output == NULL)
-            putc('\n', s->to); /* end the line that was being written */
+            putc('\n', s->to); /* end the line that was being printed */
         fflush(s->to);
         cli_progress_end(&s->progress);
         if (n > 1 || status == RP_E_CANCELLED)
@@ -431,7 +433,10 @@ static int run_lines(const request *r, rp_t5_generation *g, cli_t5_lines *l, FIL
     rp_t5_tokens *sources = calloc((size_t)r->batch, sizeof *sources);
     stream s = {.common = &r->common, .to = to, .lines = l, .from = cli_seconds(), .progress = {.what = "t5 generate"}};
     int64_t length = 0, n = 0, lines = 0;
-    int code = sources != NULL ? CLI_OK : cli_error(CLI_FAILED, "t5 generate: out of memory (use a smaller --batch)");
+    int code =
+        sources != NULL
+            ? CLI_OK
+            : cli_error(CLI_FAILED, "t5 generate: out of memory while preparing a batch (use a smaller --batch)");
     s.progress.note = s.note;
     g->on_token = on_token;
     g->cancelled = cli_t5_stop_asked;
@@ -462,7 +467,7 @@ static int run_lines(const request *r, rp_t5_generation *g, cli_t5_lines *l, FIL
     return code;
 }
 
-/* Write the lines to standard output, or to a file that is created when all lines are done. */
+/* Generate all lines, and write them to standard output, or to a file that is created after the last line. */
 static int write_lines(const request *r, rp_t5_generation *g, cli_t5_lines *l)
 {
     char *text = NULL, err[IO_ERR_MAX];
@@ -471,10 +476,11 @@ static int write_lines(const request *r, rp_t5_generation *g, cli_t5_lines *l)
         return run_lines(r, g, l, stdout);
     FILE *to = open_memstream(&text, &size);
     if (to == NULL)
-        return cli_error(CLI_FAILED, "t5 generate: out of memory (close other programs)");
+        return cli_error(CLI_FAILED, "t5 generate: out of memory while reading the options (close other programs)");
     int code = run_lines(r, g, l, to);
     if (!cli_close_text(to, &text) && code == CLI_OK)
-        code = cli_error(CLI_FAILED, "t5 generate: out of memory for the output (give fewer lines at a time)");
+        code = cli_error(CLI_FAILED,
+                         "t5 generate: out of memory while collecting the output (give fewer lines at a time)");
     if (code == CLI_OK && io_write_bytes(r->output, text, size, err) != 0)
         code = cli_error(CLI_FAILED, "%s", err);
     free(text);
@@ -492,7 +498,7 @@ static int run(const cli_command *self, int argc, char **argv)
     if (code >= 0)
         return code;
     if (n_args < 1)
-        return cli_error(CLI_USAGE, "t5 generate: no model was given (relpos t5 generate DIR)");
+        return cli_error(CLI_USAGE, "t5 generate: no model was given (write relpos t5 generate DIR)");
     code = cli_t5_begin(&r.common, &l, args[0], args[1], r.text, r.output);
     if (code == CLI_OK)
         code = settings(&r, &g);

@@ -1,4 +1,4 @@
-/* pack.c -- relpos t5 pack: write a model to one file that is mapped and used without copying.
+/* pack.c -- relpos t5 pack: write a model to one file, which can be mapped and used without copying.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/cli/t5.h"
 #include <string.h>
@@ -33,9 +33,9 @@ static int run(const cli_command *self, int argc, char **argv)
     if (code >= 0)
         return code;
     if (n_args < 1)
-        return cli_error(CLI_USAGE, "t5 pack: no model was given (relpos t5 pack DIR -o FILE)");
+        return cli_error(CLI_USAGE, "t5 pack: no model was given (write relpos t5 pack DIR -o FILE)");
     if (r.output == NULL)
-        return cli_error(CLI_USAGE, "t5 pack: -o is missing (-o FILE)");
+        return cli_error(CLI_USAGE, "t5 pack: no output file was given (give one with -o FILE)");
     code = cli_t5_check_output(r.output);
     if (code == CLI_OK)
         code = cli_t5_open(&r.common, args[0]);

@@ -38,7 +38,7 @@ static int run_lines(const cli_command *self, int argc, char **argv, rp_t5_loadi
     if (code >= 0)
         return code;
     if (n_args < 1)
-        return cli_error(CLI_USAGE, "%s: no model was given (relpos %s DIR)", self->name, self->name);
+        return cli_error(CLI_USAGE, "%s: no model was given (write relpos %s DIR)", self->name, self->name);
     code = cli_t5_begin(&r.common, &l, args[0], args[1], r.text, NULL);
     while (code == CLI_OK) {
         code = cli_t5_lines_next(&l, &line, &length);
@@ -70,7 +70,7 @@ static int print_score(const request *r, rp_t5_tokens source, rp_t5_tokens targe
 {
     double total, *each = malloc(((size_t)target.n + 1) * sizeof *each);
     if (each == NULL)
-        return cli_error(CLI_FAILED, "t5 score: out of memory (use a shorter target)");
+        return cli_error(CLI_FAILED, "t5 score: out of memory while scoring (use a shorter target)");
     int code = CLI_OK;
     if (rp_t5_score(r->common.model, source, target, &total, each, cli_t5_progress, NULL) != RP_OK)
         code = cli_t5_refused("t5 score");
@@ -92,7 +92,8 @@ static int score_line(const request *r, const cli_t5_lines *l, const char *line,
     int32_t *source = NULL, *target = NULL;
     int64_t n_source, n_target;
     if (tab == NULL)
-        return cli_error(CLI_FAILED, "line %lld: there is no tab between source and target (give source, tab, target)",
+        return cli_error(CLI_FAILED,
+                         "line %lld: there is no tab between source and target (write a source, a tab and a target)",
                          (long long)l->number);
     int code = cli_t5_read_tokens(&r->common, l, "", line, tab - line, &source, &n_source);
     if (code == CLI_OK)
@@ -204,7 +205,7 @@ static void print_json(const rp_t5_info *i)
 static void print_info(const rp_t5_info *i)
 {
     char safe[160], checksum[40];
-    const int digits = i->parameters < 1000000 ? 3 : 1; /* do not print a tiny model as 0.0 million */
+    const int digits = i->parameters < 1000000 ? 3 : 1; /* more digits, or a tiny model would print as 0.0 million */
     printf("model        %s, %.*f million parameters, %s: %.*f MB\n", i->kind, digits, (double)i->parameters / 1e6,
            i->type, digits, (double)i->bytes / 1e6);
     printf("layers       %lld + %lld, width %lld, %lld heads of %lld\n", (long long)i->layers,
@@ -237,7 +238,7 @@ static int run_info(const cli_command *self, int argc, char **argv)
     if (code >= 0)
         return code;
     if (n_args < 1)
-        return cli_error(CLI_USAGE, "t5 info: no model was given (relpos t5 info DIR)");
+        return cli_error(CLI_USAGE, "t5 info: no model was given (write relpos t5 info DIR)");
     code = cli_t5_open(&r.common, args[0]);
     if (code == CLI_OK)
         (r.json ? print_json : print_info)(rp_t5_about(r.common.model));

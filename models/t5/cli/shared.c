@@ -14,14 +14,14 @@ int cli_t5_common_option(cli_t5_common *c, int key, const char *value)
     case T5_TYPE:
         if (strcmp(value, "f32") != 0 && strcmp(value, "f16") != 0 && strcmp(value, "bf16") != 0 &&
             strcmp(value, "int8") != 0 && strcmp(value, "int4") != 0)
-            return cli_error(CLI_USAGE, "--type: unknown type \"%s\" (f32, f16, bf16, int8 or int4)",
+            return cli_error(CLI_USAGE, "--type: the type \"%s\" is unknown (use f32, f16, bf16, int8 or int4)",
                              io_safe(safe, sizeof safe, value));
         c->type = value;
         return CLI_OK;
     case T5_EXACT: c->draft = c->draft != NULL ? c->draft : "int4"; return CLI_OK;
     case T5_DRAFT:
         if (strcmp(value, "int8") != 0 && strcmp(value, "int4") != 0)
-            return cli_error(CLI_USAGE, "--draft: unknown type \"%s\" (int8 or int4)",
+            return cli_error(CLI_USAGE, "--draft: the type \"%s\" is unknown (use int8 or int4)",
                              io_safe(safe, sizeof safe, value));
         c->draft = value;
         return CLI_OK;
@@ -58,7 +58,7 @@ int cli_t5_stop_asked(void *context)
 rp_t5_generation cli_t5_greedy(const rp_t5 *model)
 {
     rp_t5_generation g = rp_t5_generation_of(model);
-    g.unsupported = NULL; /* ignore unsupported keys: greedy search needs none of them */
+    g.unsupported = NULL; /* ignore unsupported keys of generation_config.json: greedy search needs none of them */
     g.beams = g.returned = 1;
     g.sample = 0;
     g.min_new_tokens = g.no_repeat_ngram = 0;
@@ -186,14 +186,14 @@ int cli_t5_lines_next(cli_t5_lines *l, const char **line, int64_t *length)
     l->read += n > 0 ? (double)n : 0;
     *line = l->line;
     *length = n > 0 && l->line[n - 1] == '\n' ? n - 1 : n;
-    if (*length > 0 && *length < n && l->line[*length - 1] == '\r') /* the line ends in CR LF */
+    if (*length > 0 && *length < n && l->line[*length - 1] == '\r') /* the line ended in CR LF */
         --*length;
     return CLI_OK;
 }
 
 void cli_t5_show_lines(cli_progress *p, const cli_t5_lines *l, FILE *to)
 {
-    const int out = fileno(to); /* -1: a memory stream */
+    const int out = fileno(to); /* -1 for a memory stream */
     if (l->all > 0 && (out < 0 || !isatty(out)))
         cli_progress_show(p, l->read / l->all);
 }
@@ -207,7 +207,7 @@ void cli_t5_lines_close(cli_t5_lines *l)
 
 /* ------------------------------------------------------------------------------------------------ tokens */
 
-/* Return the length of the word at `at`, at most 20 bytes, for a message. */
+/* Return the length of the word at `at`, at most 20 bytes, for use in a message. */
 static int number_width(const char *at)
 {
     const size_t n = strcspn(at, " \t,\r");
@@ -256,16 +256,17 @@ int cli_t5_read_tokens(const cli_t5_common *c, const cli_t5_lines *l, const char
     const size_t before = strlen(prefix);
     char *text = malloc(before + (size_t)length + 2);
     if (text == NULL)
-        return cli_error(CLI_FAILED, "line %lld: out of memory (use a shorter line)", (long long)l->number);
+        return cli_error(CLI_FAILED, "line %lld: out of memory while reading it (use a shorter line)",
+                         (long long)l->number);
     memcpy(text, prefix, before);
-    text[before] = ' '; /* separates token numbers; text overwrites it */
+    text[before] = ' '; /* separate token numbers by a space; text overwrites it */
     memcpy(text + before + c->tokens, line, (size_t)length);
     if (c->tokens) {
         const bool read = cli_t5_numbers(text, (int64_t)before + 1 + length, tokens, n, why);
         free(text);
         if (!read)
-            return cli_error(CLI_FAILED, "line %lld: %s (--tokens needs numbers between spaces)", (long long)l->number,
-                             why);
+            return cli_error(CLI_FAILED, "line %lld: %s (with --tokens, write numbers with spaces between them)",
+                             (long long)l->number, why);
         return CLI_OK;
     }
     const rp_status status =

@@ -1,4 +1,4 @@
-/* t5.h -- code that the commands of `relpos t5` share: opening a model, lines of text or of token numbers, errors.
+/* t5.h -- code shared by the commands of `relpos t5`: opening a model, lines of text or of token numbers, errors.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_CLI_T5_H
 #define RELPOS_CLI_T5_H
@@ -10,15 +10,15 @@
 extern const cli_command cli_t5_generate, cli_t5_encode, cli_t5_score, cli_t5_tokenize, cli_t5_info, cli_t5_pack,
     cli_t5_explain, cli_t5_verify, cli_t5_bench;
 
-/* Options of every command, and the open model. */
+/* The options that all commands have, and the open model. */
 typedef struct cli_t5_common {
-    const char *type, *draft; /* draft: NULL: none */
+    const char *type, *draft; /* draft: NULL if none */
     int64_t threads;
     rp_t5_loading load; /* parts of the model that the command needs */
-    bool tokens;        /* lines are token numbers */
+    bool tokens;        /* the lines consist of token numbers */
     rp_pool *pool;
     rp_t5 *model;
-    bool catches; /* signals are caught: cli_stop_requested reports them */
+    bool catches; /* signals are caught, and reported by cli_stop_requested */
 } cli_t5_common;
 
 enum { T5_TYPE = CLI_FIRST_KEY, T5_THREADS, T5_TOKENS, T5_TEXT, T5_EXACT, T5_DRAFT, T5_OWN };
@@ -37,50 +37,50 @@ enum { T5_TYPE = CLI_FIRST_KEY, T5_THREADS, T5_TOKENS, T5_TEXT, T5_EXACT, T5_DRA
         "tokens", T5_TOKENS, NULL, "read and write token numbers in place of text"                                     \
     }
 
-/* Functions that return int return CLI_OK, or print an error and return an exit code, unless noted otherwise. */
+/* Functions that return int return CLI_OK; or they print an error and return an exit code, unless noted otherwise. */
 
-/* Handle a common option. Return -1 if `key` is not one of them. */
+/* Handle one of the common options. Return -1 if `key` is not one of them. */
 int cli_t5_common_option(cli_t5_common *c, int key, const char *value);
-/* Open the model. From here until cli_t5_let_signals or cli_t5_close, Ctrl-C does not end the program but sets
- * cli_stop_requested. Call cli_t5_let_signals before work that does not check it. */
+/* Open the model. From now until cli_t5_let_signals or cli_t5_close, Ctrl-C does not end the program but sets
+ * cli_stop_requested. Call cli_t5_let_signals before work that does not check cli_stop_requested. */
 int cli_t5_open(cli_t5_common *c, const char *path);
 void cli_t5_let_signals(cli_t5_common *c);
 void cli_t5_close(cli_t5_common *c);
-/* Print the statistics of a draft, without a newline. */
+/* Print the statistics of a draft (tokens proposed and accepted, passes), without a newline. */
 void cli_t5_print_drafted(FILE *to, const rp_t5_drafted *d);
-/* Print rp_t5_last_error, or that a signal stopped the command, and return CLI_FAILED. */
+/* Print rp_t5_last_error, or that a signal stopped the command. Return CLI_FAILED. */
 int cli_t5_refused(const char *command);
-/* Print that a signal stopped the command, and return CLI_FAILED. */
+/* Print that a signal stopped the command. Return CLI_FAILED. */
 int cli_t5_stopped(const char *command);
 /* An rp_progress that shows a bar and stops on Ctrl-C. The context is a cli_progress, or NULL for no bar. */
 int cli_t5_progress(void *context, double fraction);
 
-/* A callback for rp_t5_generation.cancelled: stop on Ctrl-C. The context is not used. */
+/* A callback for rp_t5_generation.cancelled: cancel on Ctrl-C. The context is not used. */
 int cli_t5_stop_asked(void *context);
-/* Return settings for greedy search without penalties, whatever generation_config.json says. Ctrl-C stops it. */
+/* Return settings for greedy search without penalties, ignoring generation_config.json. Ctrl-C stops the search. */
 rp_t5_generation cli_t5_greedy(const rp_t5 *model);
 
 /* Check that a file can be created at this path. Call it before long work. */
 int cli_t5_check_output(const char *path);
-/* Check that the model was not read from the file `output`. NULL means no output file. */
+/* Check that `output` is not a file from which the model was read. NULL means standard output. */
 int cli_t5_keep_model(const cli_t5_common *c, const char *output);
 
-/* A reader of lines, from a file, a text or standard input. */
+/* A reader of lines from a file, a string or standard input. */
 typedef struct cli_t5_lines {
     FILE *file;
-    const char *text; /* a single line, if file is NULL */
+    const char *text; /* the only line, if file is NULL */
     char *line;
     size_t size;
     int64_t number;
-    double read, all; /* bytes read, and bytes of the file; all = 0: unknown */
+    double read, all; /* bytes read so far, and size of the file; all = 0 if unknown */
 } cli_t5_lines;
 
 int cli_t5_lines_open(cli_t5_lines *l, const char *path, const char *text);
-/* Check the output file, open the lines and the model, and check that the model was not read from the output file.
- * output = NULL: standard output. */
+/* Check the output file, open the lines and the model, and check that the output file is not a file of the model.
+ * output = NULL means standard output. */
 int cli_t5_begin(cli_t5_common *c, cli_t5_lines *l, const char *model, const char *lines, const char *text,
                  const char *output);
-/* Read the next line, without its "\n" or "\r\n". *length is -1 at the end. Ctrl-C is an error. */
+/* Read the next line, without its "\n" or "\r\n". *length is -1 after the last line. Ctrl-C is an error. */
 int cli_t5_lines_next(cli_t5_lines *l, const char **line, int64_t *length);
 void cli_t5_lines_close(cli_t5_lines *l);
 
@@ -91,8 +91,8 @@ int cli_t5_read_tokens(const cli_t5_common *c, const cli_t5_lines *l, const char
 bool cli_t5_numbers(const char *line, int64_t length, int32_t **tokens, int64_t *n, char why[128]);
 /* Print tokens as numbers, or as text with line feeds written as \n. */
 int cli_t5_print(FILE *to, const cli_t5_common *c, const int32_t *tokens, int64_t n);
-/* Update the progress bar with the fraction of the input read so far. Do nothing if the size of the input is unknown,
- * or if `to` is a terminal. */
+/* Show in the progress bar which fraction of the input has been read. Do nothing if the size of the input is unknown or
+ * `to` is a terminal. */
 void cli_t5_show_lines(cli_progress *p, const cli_t5_lines *l, FILE *to);
 
 #endif

@@ -1,4 +1,4 @@
-/* t5_commands.c -- relpos t5: run one of its commands.
+/* t5_commands.c -- relpos t5: select and run a subcommand.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/cli/t5.h"
 #include <string.h>

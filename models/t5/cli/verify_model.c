@@ -1,5 +1,5 @@
-/* verify_model.c -- relpos t5 verify: compare a model on this machine with plain loops in double, and check that its
- * bits do not depend on batches, steps or threads, for each type of weights. Uses only public calls of the library.
+/* verify_model.c -- relpos t5 verify: for each type of weights, compare the model with plain loops in double, and check
+ * that its bits do not depend on batches, steps or threads. Uses only public functions of the library.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/cli/t5.h"
 #include <math.h>
@@ -24,7 +24,7 @@ typedef struct request {
     int checked, failed;
     double worst; /* largest ratio of an error to its bound */
     cli_progress progress;
-    double done, all; /* number of passes of the reference */
+    double done, all; /* passes of the reference that are done, and all of them */
 } request;
 
 static int on_option(void *context, int key, const char *value)
@@ -37,18 +37,18 @@ static int on_option(void *context, int key, const char *value)
     }
 }
 
-/* The results of a model for the lines. */
+/* What the model computed for the lines. */
 typedef struct outcome {
     int64_t n, rows, longest;
     rp_t5_tokens source[MAX_LINES];
-    bool finite;   /* false: results are NaN or infinite, and nothing else is valid */
+    bool finite;   /* false: results are NaN or infinite, so nothing is compared */
     float *hidden; /* [rows, d] */
     rp_t5_results *results;
 } outcome;
 
 static int no_memory(void)
 {
-    return cli_error(CLI_FAILED, "t5 verify: out of memory (give fewer or shorter lines)");
+    return cli_error(CLI_FAILED, "t5 verify: out of memory while reading the lines (give fewer or shorter lines)");
 }
 
 static int on_progress(void *context, double fraction)
@@ -59,7 +59,7 @@ static int on_progress(void *context, double fraction)
 
 /* ------------------------------------------------------------------------------------------------ output */
 
-/* The error of the line that is closest to its bound. `unrounded` is the error of a model that does not round the
+/* The error that comes closest to its bound, of all lines. `unrounded` is the error of a model that does not round the
  * inputs of linear layers. */
 typedef struct compared {
     double error, bound, unrounded;
@@ -132,7 +132,7 @@ static const char *const default_lines[] = {"relpos", "The cat sat on the mat, a
                                             "translate English to German: 42 houses, one garden; where is the key?"};
 enum { DEFAULT_LINES = sizeof default_lines / sizeof *default_lines };
 
-/* Make arbitrary tokens for a default line, for a model without a tokenizer. */
+/* Make up tokens for a default line if the model has no tokenizer. */
 static int default_tokens(const request *r, int line, int32_t **tokens, int64_t *n)
 {
     *n = 1 + 9 * line;
@@ -193,7 +193,8 @@ static int read_lines(const request *r, outcome *o)
 
 /* ------------------------------------------------------------------------------------------------ the fast code */
 
-/* Handle the status of a call. Since the tokens are in the vocabulary, RP_E_RANGE means NaN or infinite results. */
+/* Handle the status of a call. RP_E_RANGE can only mean NaN or infinite results, because all tokens are in the
+ * vocabulary. */
 static int computed(outcome *o, rp_status status)
 {
     o->finite = status != RP_E_RANGE;
@@ -222,7 +223,7 @@ static int compute(request *r, outcome *o)
     return computed(o, rp_t5_generate(r->common.model, o->n, o->source, &g, &o->results));
 }
 
-/* Check that weights and results are finite. Otherwise nothing can be compared. */
+/* Check that weights and results are finite. If not, nothing can be compared. */
 static void check_finite(request *r, const outcome *o)
 {
     const bool good = o->finite && rp_t5_about(r->common.model)->not_finite == 0;
@@ -238,7 +239,7 @@ static int check_file(request *r)
     if (status == RP_E_CANCELLED)
         return cli_t5_refused("t5 verify");
     if (status == RP_E_UNSUPPORTED && r->json)
-        return CLI_OK; /* there is no checksum */
+        return CLI_OK; /* the file has no checksum */
     print_law(r, "checksum of the file",
               status == RP_OK ? "correct" : "none: packed by relpos 0.1 (pack the folder again)", "wrong   FAILED",
               status != RP_E_ARG);
@@ -254,7 +255,7 @@ static void free_outcome(outcome *o)
     *o = (outcome){0};
 }
 
-/* Check that each line alone gives the same bits as in the batch. */
+/* Check that each line gives the same bits when computed alone as in the batch. */
 static int check_alone(request *r, const outcome *o)
 {
     const int64_t d = rp_t5_about(r->common.model)->d_model;
@@ -274,7 +275,7 @@ static int check_alone(request *r, const outcome *o)
     return code;
 }
 
-/* Compute the logits of a target token by token. */
+/* Compute the logits of a target one token at a time. */
 static int step_logits(const request *r, rp_t5_tokens source, rp_t5_tokens target, float *logits)
 {
     const rp_t5_info *i = rp_t5_about(r->common.model);
@@ -289,7 +290,8 @@ static int step_logits(const request *r, rp_t5_tokens source, rp_t5_tokens targe
     return status == RP_OK ? CLI_OK : cli_t5_refused("t5 verify");
 }
 
-/* Check that a target has the same score in one step as token by token, and that its tokens have the largest logits. */
+/* Check that a target has the same score whether computed in one step or token by token, and that each of its tokens
+ * has the largest logit. */
 static int check_steps(request *r, const outcome *o)
 {
     const rp_t5_info *i = rp_t5_about(r->common.model);
@@ -367,17 +369,18 @@ static double largest_difference_float(const float *x, const double *y, int64_t 
     return max;
 }
 
-/* Compute the largest difference of hidden states, and of logits. */
+/* Compute the largest difference in hidden states and in logits. */
 static void find_differences(const exact *x, const exact *y, double changed[2])
 {
     changed[0] = largest_difference(x->hidden, y->hidden, x->n_hidden);
     changed[1] = largest_difference(x->logits, y->logits, x->n_logits);
 }
 
-/* Measure bounds on the errors of a line; x[0] holds its reference values, and x[1] and x[2] are scratch. Add noise of
- * the size of f32 rounding errors to all inputs of linear layers: the bound is MARGIN times what that changes. If
- * inputs are rounded, noise may also move one across the midpoint between two rounded values. So round inputs that are
- * close to a midpoint the other way, all of them or a random half, and add ROUNDING_MARGIN times what that changes. */
+/* Measure bounds for the errors of a line. x[0] holds its reference values; x[1] and x[2] are scratch. Add noise of the
+ * size of f32 rounding errors to all inputs of linear layers; the bound is MARGIN times the change of the results. If
+ * inputs are rounded, noise may also move an input across the midpoint between two rounded values. So also round inputs
+ * near a midpoint the other way (all of them, or a random half), and add ROUNDING_MARGIN times that change of the
+ * results. */
 static int find_bounds(request *r, rp_t5_tokens source, rp_t5_tokens target, exact x[3], compared c[2])
 {
     const rp_t5_info *i = rp_t5_about(r->common.model);
@@ -516,7 +519,7 @@ static int run(const cli_command *self, int argc, char **argv)
     if (code >= 0)
         return code;
     if (n_args < 1)
-        return cli_error(CLI_USAGE, "t5 verify: no model was given (relpos t5 verify DIR)");
+        return cli_error(CLI_USAGE, "t5 verify: no model was given (write relpos t5 verify DIR)");
     const int64_t threads = r.common.threads > 0 ? r.common.threads : THREADS;
     r.path = args[0];
     r.lines = args[1];

@@ -3,26 +3,26 @@
     >>> import relpos.hf                                                                          # doctest: +SKIP
     >>> model = transformers.AutoModel.from_pretrained(name, attn_implementation="relpos")        # doctest: +SKIP
 
-Importing this module registers the implementation. Models change only when you load them with it or switch them to it. Every model that
-gets its attention function from transformers can use it. A bias or a four-axis mask that arrives as an array is used as given. No N×N bias or
-mask is made for
+Importing this module registers the implementation. A model uses it only if you load the model with it or switch the model to it. Every model
+that gets its attention function from transformers can use it. A bias or a four-axis mask that is already an array is used as given. relpos
+creates no N×N bias or mask for
 
 - masks: padding, causal, sliding windows and packed sequences, in any model;
 - T5, mT5, UMT5, LongT5 (local attention), Switch Transformers, Pop2Piano, Pix2Struct and MPNet: the table of buckets;
 - LayoutLMv3: three tables of buckets, for tokens and for boxes;
 - BLOOM, MPT and Falcon: ALiBi; GPT-J, CodeGen and RoFormer (encoder only): rotated queries and keys;
 - Swin, Swin v2 and their copies in Swin2SR, Donut, MaskFormer and CLAP: the table of a window; SAM, SAM-HQ and ViTDet: vectors by row and column;
-- DeBERTa, v2 and v3: position vectors; Wav2Vec2-BERT and Wav2Vec2-Conformer: key vectors, or Transformer-XL's;
+- DeBERTa, v2 and v3: position vectors; Wav2Vec2-BERT and Wav2Vec2-Conformer: Shaw's key vectors, or Transformer-XL's vectors;
 - WavLM: a table of buckets, times a gate of each query;
 - XLNet: Transformer-XL's vectors, if you pass no mask, permutation or segments.
 
-torch.compile makes one graph of a model if it does so with eager attention, also for a step with a static cache. torch.autocast,
-torch.jit.trace and gradient checkpoints work as usual. The weights of output_attentions are for inspection: a loss that depends on them raises an
-error. transformers refuses continuous batching (generate_batch).
+torch.compile compiles a model to one graph if it does so with eager attention, including a decoding step with a static cache. torch.autocast,
+torch.jit.trace and gradient checkpoints work as usual. The weights of output_attentions have no gradient: a loss that depends on them raises in
+the backward pass. transformers refuses continuous batching (generate_batch).
 
-A model whose attention cannot be replaced is refused. A model without attention of transformers, such as a wrapper of another library's model,
-gets a warning. A query without any key gives zero, where other implementations give a mean of masked values; this affects only padding, whose
-results are not used.
+If relpos cannot replace the attention of a model, loading or switching the model raises an error. If a model does not use the attention functions
+of transformers at all, such as a wrapper of another library's model, relpos warns. A query without keys gives zero; other implementations
+give the mean of masked values. Only padded queries have no keys, and their results are not used.
 
 SPDX-License-Identifier: Apache-2.0"""
 import functools
@@ -50,11 +50,12 @@ __all__ = ["NAME", "Mask", "Refused", "TracedMask", "attention", "mask"]
 
 
 class Refused(ValueError):
-    """The error for a model that cannot use relpos: it computes its own attention, or its code has changed."""
+    """The error for a model that cannot use relpos, because it computes its own attention or its code has changed."""
 
 
-# Model types that are refused although their code looks fit. Self-attention of bridgetower has is_causal=True for a bidirectional mask: sdpa
-# and relpos read it where the mask is None, eager attention does not. muse_glimmer_assistant adds keys of a context that its mask does not cover.
+# Model types that are refused although the checks below accept their code. Self-attention of bridgetower sets is_causal=True although its mask
+# is bidirectional; sdpa and relpos use is_causal if the mask is None, but eager attention ignores it. muse_glimmer_assistant adds context keys
+# that its mask does not cover.
 _DIFFERENT = frozenset(("bridgetower", "muse_glimmer_assistant"))
 
 
@@ -67,7 +68,7 @@ def _adapter(module):
 
 
 def _adapt(module):
-    """Apply the adapter of a module of transformers. Return why it does not fit, or None."""
+    """Apply the adapter of a module of transformers. Return the reason why the adapter does not fit, or None."""
     if "_relpos_drift" not in vars(module):
         adapter, module._relpos_drift = _adapter(module), None
         try:
@@ -75,13 +76,13 @@ def _adapt(module):
                 _apply(module, adapter)
         except Drift as why:
             module._relpos_drift = str(why)
-        except AttributeError as why:  # the module has no such name; adapters read it before they replace anything
+        except AttributeError as why:  # the module lacks a name that the adapter reads; nothing has been replaced yet
             module._relpos_drift = f"{why.obj.__name__} has no {why.name}"
     return module._relpos_drift
 
 
 def _apply(module, adapter):
-    """Replace functions of a module by an adapter, unless the module already gets its attention function from transformers."""
+    """Replace functions of a module by those of an adapter, unless the module already gets its attention function from transformers."""
     if adapter.computes and uses_interface(Replacements(module).owner(adapter.computes)[2]):
         return
     compare_config(module, adapter.lacks)
@@ -92,7 +93,7 @@ def _apply(module, adapter):
         if name.endswith("ATTENTION_CLASSES"):  # new models look up their attention class there
             x[NAME] = x["eager"]
         elif inspect.isclass(x) and issubclass(x, PreTrainedModel) and x.__module__ == module.__name__:
-            x._can_set_attn_implementation_cached_value = True  # in every class, because transformers caches False in the concrete one
+            x._can_set_attn_implementation_cached_value = True  # in every class, because transformers may have cached False in a subclass
 
 
 def _modules(*classes):
@@ -102,14 +103,14 @@ def _modules(*classes):
 
 
 def _refuse_drift(model, *classes):
-    """Apply the adapters of the classes of a model; refuse the model if one does not fit."""
+    """Apply the adapters for the classes of a model. Raise Refused if one does not fit."""
     for why in filter(None, map(_adapt, _modules(*classes))):
         raise Refused(f'attn_implementation="{NAME}": {type(model).__name__} of transformers {transformers.__version__} differs from the code that relpos replaces '
                       f'({why}); use attn_implementation="eager", or transformers {OLDEST} to {NEWEST}')
 
 
 def _refuse_unfit(model):
-    """Refuse a model that computes its own attention if there is no replacement."""
+    """Raise Refused if a model computes its own attention and relpos has no replacement for it."""
     modules = _modules(*(cls for cls in type(model).__mro__ if issubclass(cls, PreTrainedModel)))
     fixed = any(name.endswith("ATTENTION_CLASSES") and isinstance(x, dict) and NAME not in x for module in modules for name, x in vars(module).items())
     lacks = any(adapter.lacks(model.config) for adapter in map(_adapter, modules) if adapter)
@@ -119,7 +120,7 @@ def _refuse_unfit(model):
 
 
 def _refuse_looks(model, parts):
-    """Refuse a model if a part has code that relpos does not support and no adapter replaces."""
+    """Raise Refused if a part of a model has code that relpos does not support and no adapter replaces."""
     for part in parts:
         module = sys.modules.get(type(part).__module__)
         if module and module.__name__.startswith("transformers.models.") and not _adapter(module) and (why := reason(part)):
@@ -128,7 +129,7 @@ def _refuse_looks(model, parts):
 
 
 def _adopt(model):
-    """Give modules with a replacement the config of their model if they have none."""
+    """Set the config of each module that has a replacement but no config to the config of its model."""
     for part in reversed([x for x in model.modules() if isinstance(x, PreTrainedModel)]):  # inner models first
         for x in part.modules():
             if getattr(type(x), "_asks_relpos", False) and not hasattr(x, "config"):
@@ -146,7 +147,8 @@ def _warn_unused(model):
 # ---------------------------------------------------------------------------------------------- registration
 
 def _hook(name):
-    """Decorate a function that replaces a method of PreTrainedModel. The function gets the original method after self."""
+    """Return a decorator that makes a function replace the method `name` of PreTrainedModel. The function receives the original method
+    as its second argument."""
     def decorate(function):
         original = getattr(PreTrainedModel, name)
 
@@ -164,7 +166,7 @@ def _names_it(implementation):
 
 
 def _requested(config, implementation):
-    """Return {id(config): implementation} for a config and the configs within it, as set_attn_implementation assigns them."""
+    """Return {id(config): implementation} that set_attn_implementation would assign to a config and its sub-configs."""
     named = implementation if isinstance(implementation, dict) else {}
     found = {id(config): named.get("", config._attn_implementation) if isinstance(implementation, dict) else implementation}
     for key in config.sub_configs:
@@ -174,8 +176,8 @@ def _requested(config, implementation):
 
 
 def _reached(module, requested, whole, inside=False):
-    """Yield the modules of a model that use relpos once its configs have the requested implementations. An inner model whose config is not in
-    `requested` gets the implementation `whole`."""
+    """Yield the modules of a model that will use relpos. `requested` is {id(config): implementation}; an inner model whose config is not in
+    it gets the implementation `whole`."""
     config = getattr(module, "config", None)
     if id(config) in requested or isinstance(module, PreTrainedModel):
         inside = requested.get(id(config), whole) == NAME
@@ -191,7 +193,7 @@ def _register():
     AttentionInterface.register(NAME, attention)
     AttentionMaskInterface.register(NAME, mask)
 
-    @_hook("get_correct_attn_implementation")  # called for a new model before it has parts, and for each part of a model that is switched
+    @_hook("get_correct_attn_implementation")  # called for a new model before its parts exist, and for each part when a model is switched
     def get_correct_attn_implementation(self, original, *args, **kwargs):
         if NAME in (*args, *kwargs.values()):
             _refuse_drift(self, type(self))
@@ -228,7 +230,7 @@ def _register():
 
     @functools.wraps(masking_utils.create_masks_for_generate)
     def create_masks_for_generate(config, *args, **kwargs):
-        """Return the padding mask unchanged. A mask made before a step could not be traced, so the model makes its own."""
+        """Return the padding mask unchanged. torch.compile cannot trace a step that receives a Mask, so the model creates the Mask itself."""
         if config.get_text_config()._attn_implementation == NAME and "attention_mask" in kwargs:
             return kwargs["attention_mask"]
         return masking_utils.create_masks_for_generate(config, *args, **kwargs)

@@ -1,7 +1,7 @@
-"""Replace attention that models of transformers compute themselves, and biases that they make as N×N arrays.
+"""Replace the attention code of transformers models that compute attention themselves, and the code that creates N×N biases.
 
 An adapter is a function that lists the replacements in one module of transformers. _guard.py checks and applies them. A replacement runs only
-in models that use relpos. An adapter reads attributes by plain names (self.name), so that the guard can check them.
+in models that use relpos. Adapters must read attributes by plain names (self.name); otherwise the guard cannot check them.
 
 SPDX-License-Identifier: Apache-2.0"""
 import math
@@ -17,7 +17,7 @@ from ._masks import MASKS, NAME, made, masks_nothing, offset, traces
 
 
 def _uses_relpos(module, *_, **__):
-    config = getattr(module, "config", None)  # a class without a config gets one when its model uses relpos
+    config = getattr(module, "config", None)  # _adopt sets the config of modules that have none
     return config is not None and config._attn_implementation == NAME
 
 
@@ -26,7 +26,7 @@ def _is_decoder(self):
 
 
 def _t5_bias(self, is_decoder, q_offset=0):
-    """Return the options of an attention module for its bias; an empty dictionary if it has no table."""
+    """Return the options of relpos.attention for the bias of an attention module; an empty dictionary if the module has no table."""
     if not hasattr(self, "relative_attention_bias"):
         return {}
     term = relpos.T5(self.relative_attention_bias.weight, buckets=self.relative_attention_num_buckets,
@@ -35,7 +35,8 @@ def _t5_bias(self, is_decoder, q_offset=0):
 
 
 def _t5(module, replace, name, is_decoder=_is_decoder):
-    """T5Attention and its copies: compute_bias returns a dictionary, and forward calls it in every layer instead of making zeros."""
+    """T5Attention and its copies: compute_bias returns a dictionary of options. forward calls it in every layer; the original forward
+    creates zeros in layers without a table."""
     @replace(name + ".compute_bias", _uses_relpos)
     def compute_bias(self, original, query_length, key_length, device=None, past_seen_tokens=0):
         return _t5_bias(self, is_decoder(self), past_seen_tokens)
@@ -50,7 +51,7 @@ def _t5(module, replace, name, is_decoder=_is_decoder):
 
 
 def _pix2struct(module, replace):
-    """Pix2Struct: T5's buckets in the decoder only."""
+    """Pix2Struct: T5's buckets, in the decoder only."""
     def is_decoder(self):
         return True
 
@@ -58,12 +59,13 @@ def _pix2struct(module, replace):
 
 
 def _given(*args, **kwargs):
-    """Return true if an argument is a mask of relpos."""
+    """Return true if an argument is a Mask or a TracedMask."""
     return any(isinstance(x, MASKS) for x in (*args, *kwargs.values()))
 
 
 def _bloom(module, replace):
-    """BLOOM: slopes times key positions are ALiBi plus a constant in each row. With padding between tokens, positions count tokens."""
+    """BLOOM: the model's bias, slopes times key positions, is ALiBi plus a constant in each row, which the softmax cancels. If there is
+    padding between tokens, positions count tokens only."""
     @replace("BloomAttention.forward", _given)
     def forward(self, original, hidden_states, residual, alibi, attention_mask, layer_past=None, use_cache=False,
                 output_attentions=False, **others):
@@ -79,8 +81,8 @@ def _bloom(module, replace):
 
 
 def _token_positions(mask):
-    """Return the positions of queries and keys if the key mask has holes, so that indices do not count tokens. While torch traces, return them
-    for any key mask."""
+    """Return the positions of queries and keys if the key mask has holes, since indices then differ from token positions. While torch
+    traces, return positions for any key mask."""
     keys = mask.options.get("key_mask")
     if keys is None:
         return {}
@@ -92,14 +94,14 @@ def _token_positions(mask):
 
 
 def _shifted(mask, windows):
-    """Return the options for the mask of shifted windows, (windows of an image, length, length) with -100 for masked pairs."""
+    """Return the options for the mask of shifted windows. The mask is (windows of an image, length, length), -100 for masked pairs."""
     if mask is None:
         return {}
     return {"mask": (mask == 0).repeat(windows // len(mask), 1, 1)[:, None]}
 
 
 def _swin(module, replace):
-    """Swin: the table of a window."""
+    """Swin: a bias table for the pairs of a window."""
     @replace("SwinAttention.forward", _uses_relpos)
     def forward(self, original, hidden_states, attention_mask=None, **kwargs):
         query, key, value = (_heads(project(hidden_states), self.q_proj.out_features // self.head_dim)
@@ -113,7 +115,7 @@ def _swin(module, replace):
 
 
 def _windows(module, replace, name, scores):
-    """Attention in windows of an image. scores(self, query, key) returns query, key, scaling and table."""
+    """Replace attention in windows of an image. scores(self, query, key) returns query, key, scaling and the bias table."""
     @replace(name + "SelfAttention.forward", _uses_relpos)
     def forward(self, original, hidden_states, attention_mask=None, output_attentions=False):
         query, key, value = (_heads(project(hidden_states), self.num_attention_heads) for project in (self.query, self.key, self.value))
@@ -125,7 +127,7 @@ def _windows(module, replace, name, scores):
 
 
 def _swinv2(module, replace, name):
-    """Swin v2 and its copy: a network computes the table, and scores are cosines."""
+    """Swin v2 and its copy in Swin2SR: a network computes the bias table, and scores are scaled cosines."""
     def scores(self, query, key):
         normalize, scale = torch.nn.functional.normalize, self.logit_scale.clamp(max=math.log(100)).exp()
         table = 16 * self.continuous_position_bias_mlp(self.relative_coords_table).flatten(0, -2).sigmoid()
@@ -135,7 +137,7 @@ def _swinv2(module, replace, name):
 
 
 def _swin_copy(module, replace, name):
-    """Models with a copy of the older Swin of transformers."""
+    """Models that copy the older Swin code of transformers."""
     def scores(self, query, key):
         return query, key, self.attention_head_size ** -0.5, self.relative_position_bias_table
 
@@ -143,7 +145,7 @@ def _swin_copy(module, replace, name):
 
 
 def _axial(self, hidden_states, heads, dropout, output_attentions):
-    """Return the output and the weights of attention with vectors by row and column."""
+    """Return the output and the weights of attention with relative vectors by row and by column."""
     def table(x, size):
         size = 2 * size - 1
         return x if len(x) == size else torch.nn.functional.interpolate(x.t()[None], size=size, mode="linear")[0].t().contiguous()
@@ -158,14 +160,15 @@ def _axial(self, hidden_states, heads, dropout, output_attentions):
 
 
 def _vitdet(module, replace):
-    """ViTDet: vectors by row and column."""
+    """ViTDet: relative vectors by row and by column."""
     @replace("VitDetAttention.forward", _uses_relpos)
     def forward(self, original, hidden_states, output_attentions=False):
         return _axial(self, hidden_states, self.num_heads, 0.0, output_attentions)[:1 + bool(output_attentions)]
 
 
 def _sam(module, replace, names):
-    """The images of SAM and SAM-HQ: vectors by row and column. These classes always return the weights, or None."""
+    """The image encoders of SAM and SAM-HQ: relative vectors by row and by column. These classes always return a pair (output, weights or
+    None)."""
     def forward(self, original, hidden_states, output_attentions=False):
         out, weights = _axial(self, hidden_states, self.num_attention_heads, self.dropout, output_attentions)
         return out, weights if weights is None else weights.flatten(0, 1)
@@ -175,7 +178,7 @@ def _sam(module, replace, names):
 
 
 def _siglip2(module, replace):
-    """SigLIP 2: a learned query pools an image by torch.nn.MultiheadAttention, which does not accept a Mask."""
+    """SigLIP 2: a learned query pools an image. The original uses torch.nn.MultiheadAttention, which does not accept a Mask."""
     @replace("Siglip2MultiheadAttentionPoolingHead.forward", _uses_relpos)
     def forward(self, original, hidden_state, attention_mask=None):
         probe, pool = self.probe.expand(len(hidden_state), -1, -1), self.attention
@@ -190,7 +193,7 @@ def _siglip2(module, replace):
 
 
 def _gemma4(module, replace):
-    """Gemma 4: its audio model runs with eager attention, because its code does arithmetic on the mask."""
+    """Gemma 4: the audio model runs with eager attention, because its code does arithmetic on the mask."""
     @replace("Gemma4AudioModel.forward", _uses_relpos)
     def forward(self, original, *args, **kwargs):
         self.config._attn_implementation = "eager"
@@ -201,7 +204,7 @@ def _gemma4(module, replace):
 
 
 def _mpnet(module, replace):
-    """MPNet: 32 of T5's buckets."""
+    """MPNet: T5's buckets, 32 of them."""
     @replace("MPNetEncoder.compute_position_bias", _uses_relpos)
     def compute_position_bias(self, original, x, position_ids=None, num_buckets=32):
         return {"bias": relpos.T5(self.relative_attention_bias.weight[:num_buckets], buckets=num_buckets)}
@@ -215,8 +218,8 @@ def _mpnet(module, replace):
 
 
 def _layoutlmv3(module, replace):
-    """LayoutLMv3: T5's buckets for tokens, and for the left and lower edges of boxes. The model gives these tables no gradient, so neither does
-    relpos."""
+    """LayoutLMv3: T5's buckets for the positions of tokens, and for the left and lower edges of boxes. The tables get no gradient, as in the
+    model's eager code."""
     def term(self, bias, positions, max_distance):
         table = bias.weight.detach().t() / (self.config.hidden_size // self.config.num_attention_heads) ** 0.5
         return relpos.T5(table.contiguous(), buckets=len(table), max_distance=max_distance, q_positions=positions, k_positions=positions)
@@ -242,14 +245,14 @@ def _layoutlmv3(module, replace):
     @replace("LayoutLMv3SelfAttention.forward", _uses_relpos)
     def forward(self, original, hidden_states, attention_mask=None, rel_pos=None, rel_2d_pos=None, **others):
         query, key, value = (_heads(project(hidden_states), self.num_attention_heads) for project in (self.query, self.key, self.value))
-        boxes = rel_2d_pos if self.has_relative_attention_bias else None  # as in eager attention, boxes need the other bias
+        boxes = rel_2d_pos if self.has_relative_attention_bias else None  # like eager attention, ignore boxes without the token bias
         out, weights = attention(self, query, key, value, attention_mask, dropout=self.dropout.p if self.training else 0.0,
                                  position_bias={"bias": _added(rel_pos, boxes) or None}, **others)
         return out.flatten(2), weights
 
 
 def _wav2vec2(module, replace, name):
-    """Wav2Vec2-Conformer and Wav2Vec2-BERT: Transformer-XL's vectors of keys."""
+    """Wav2Vec2-Conformer and Wav2Vec2-BERT: Transformer-XL's key vectors."""
     @replace("_apply_relative_position_encoding", _uses_relpos, of=name)
     def apply(self, original, query, key, relative_position_embeddings):
         vectors = _heads(self.linear_pos(relative_position_embeddings[0]), self.num_heads).contiguous()
@@ -257,7 +260,7 @@ def _wav2vec2(module, replace, name):
 
 
 def _wav2vec2_bert(module, replace):
-    """Wav2Vec2-BERT: Transformer-XL's vectors of keys, or Shaw's."""
+    """Wav2Vec2-BERT: Transformer-XL's or Shaw's key vectors."""
     _wav2vec2(module, replace, "Wav2Vec2BertSelfAttention")
 
     @replace("_apply_relative_key_position_encoding", _uses_relpos, of="Wav2Vec2BertSelfAttention")
@@ -267,8 +270,8 @@ def _wav2vec2_bert(module, replace):
 
 
 def _wavlm(module, replace):
-    """WavLM: a table of buckets, times a gate of each query. relpos computes this product as key vectors with one channel more than q: the
-    vectors are zero in the other channels, q has the gate in the extra channel, and k has zero."""
+    """WavLM: a table of buckets, times a gate of each query. To compute this product with relpos.RelKey, the code adds one channel: it
+    contains the gate in q, zero in k, and the bias in the RelKey vectors, which are zero in all other channels."""
     @replace("WavLMAttention.forward", _uses_relpos)
     def forward(self, original, hidden_states, attention_mask=None, position_bias=None, index=0, **others):
         query, key, value = (_heads(project(hidden_states), self.num_heads) for project in (self.q_proj, self.k_proj, self.v_proj))
@@ -284,12 +287,12 @@ def _wavlm(module, replace):
             options["key_mask"] = attention_mask == 1
         out, weights = attention(self, torch.cat([query, gate / self.scaling], -1), pad(key, (0, 1)), value, None, is_causal=False,
                                  scaling=self.scaling, position_bias=options, dropout=self.dropout if self.training else 0.0, **others)
-        weights = None if weights is None else weights.mean(1, True).expand_as(weights)  # as eager attention returns them
+        weights = None if weights is None else weights.mean(1, True).expand_as(weights)  # eager attention returns the mean in each head
         return self.out_proj(out.flatten(2)), weights, position_bias
 
 
 def _wants_weights(module, replace, block):
-    """Set wants_weights of the attention in a block, because the block does not pass output_attentions on."""
+    """Store output_attentions of a block as wants_weights of its attention module, because the block does not pass the argument on."""
     @replace(block + ".forward", lambda self, *_, **__: _uses_relpos(self.attn))
     def forward(self, original, *args, output_attentions=False, **kwargs):
         self.attn.wants_weights = output_attentions
@@ -297,7 +300,7 @@ def _wants_weights(module, replace, block):
 
 
 def _gptj(module, replace, name):
-    """GPT-J and CodeGen before 5.24: the models rotate queries and keys."""
+    """GPT-J and CodeGen before 5.24: the model itself rotates queries and keys."""
     _wants_weights(module, replace, name + "Block")
 
     @replace(name + "Attention._attn", _uses_relpos)
@@ -309,7 +312,7 @@ def _gptj(module, replace, name):
 
 
 def _roformer(module, replace):
-    """RoFormer: the model rotates queries and keys, and values if rotary_value is set."""
+    """RoFormer: the model itself rotates queries and keys, and values if rotary_value is set."""
     @replace("RoFormerSelfAttention.forward", _uses_relpos)
     def forward(self, original, hidden_states, attention_mask=None, sinusoidal_pos=None, encoder_hidden_states=None, cache=None,
                 output_attentions=False, **others):
@@ -325,7 +328,7 @@ def _roformer(module, replace):
 
 
 def _mpt(module, replace):
-    """MPT: ALiBi with the model's own slopes, which are the differences of its last two biases."""
+    """MPT: ALiBi with the model's slopes. The slope of a head is the difference of its last two biases."""
     _wants_weights(module, replace, "MptBlock")
 
     @replace("MptAttention.forward", _uses_relpos)
@@ -344,7 +347,7 @@ def _mpt(module, replace):
 
 
 def _falcon(module, replace):
-    """Falcon: rotated queries and keys, or a bias of each key. use_alibi is off during the call, so that the model does not add the bias to its
+    """Falcon: rotated queries and keys, or a bias per key. use_alibi is off during the call; otherwise the model would add the bias to its
     mask."""
     @replace("FalconModel.forward", _uses_relpos)
     def model(self, original, *args, **kwargs):
@@ -374,7 +377,7 @@ def _falcon(module, replace):
 
 
 def _xlnet(module, replace):
-    """XLNet: Transformer-XL's products. The model makes N×N arrays of its masks and segments; they are used as given."""
+    """XLNet: Transformer-XL's products. The model converts its masks and segments to N×N arrays, which are used as given."""
     @replace("XLNetRelativeAttention.rel_attn_core", _uses_relpos)
     def rel_attn_core(self, original, q_head, k_head_h, v_head_h, k_head_r, seg_mat=None, attn_mask=None, output_attentions=False):
         lq, lk = len(q_head), len(k_head_h)
@@ -402,7 +405,7 @@ def _heads(x, count):
 
 
 def _deberta(module, replace):
-    """DeBERTa: content to position and position to content, without N×N positions."""
+    """DeBERTa: products of content and position, without N×N arrays of positions."""
     def parts(self, hidden_states, heads):
         query, key, value = heads(self.in_proj(hidden_states)).chunk(3, -1)
         query, value = query + heads(self.q_bias[None]), value + heads(self.v_bias[None])
@@ -416,7 +419,7 @@ def _deberta(module, replace):
 
 
 def _deberta_v2(module, replace):
-    """DeBERTa, v2 and v3."""
+    """DeBERTa v2 and v3."""
     def parts(self, hidden_states, heads):
         query, key, value = (heads(project(hidden_states)) for project in (self.query_proj, self.key_proj, self.value_proj))
         return query, key, value, sum(kind in self.pos_att_type for kind in ("c2p", "p2c"))
@@ -431,8 +434,8 @@ def _deberta_v2(module, replace):
 
 
 def _disentangled(module, replace, encoder, parts, positions):
-    """Replace the code that both versions of DeBERTa share. parts returns query, key, value and the number of products of positions, by which the scale
-    is divided; positions returns the projections of positions for keys and for queries, and options of relpos.Deberta."""
+    """Replace the code that both versions of DeBERTa share. parts returns query, key, value and n, the number of products with positions; the scale
+    is 1 / sqrt(head_dim (1 + n)). positions returns the projections of position vectors for keys and for queries, and options of relpos.Deberta."""
     @replace(encoder + ".get_rel_pos", lambda self, *_, **__: _uses_relpos(self.layer[0].attention))
     def get_rel_pos(self, original, hidden_states, query_states=None, relative_pos=None):
         if relative_pos is not None or query_states is not None:
@@ -467,7 +470,7 @@ def _disentangled(module, replace, encoder, parts, positions):
 
 
 def _longt5(module, replace):
-    """LongT5 with local attention: a window of local_radius to each side."""
+    """LongT5 with local attention: a window of local_radius keys on each side."""
     _t5(module, replace, "LongT5Attention")
 
     @replace("LongT5Stack.forward", lambda self, *_, **__: _uses_relpos(self) and not self.is_decoder, passes=True)

@@ -6,7 +6,7 @@ from transformers.utils.output_capturing import _active_collector
 from ..torch._functional import _added, _drawn
 from ._masks import MASKS, NAME, traces
 
-# Keywords that models pass to every attention function and that do not change its result, such as inputs of the model.
+# Keywords that models pass to every attention function, such as inputs of the model. They do not change its result.
 WITHOUT_EFFECT = frozenset((
     "cu_seq_lens_k", "cu_seq_lens_q", "deterministic", "max_length_k", "max_length_q", "num_items_in_batch", "output_hidden_states",
     "output_router_logits", "position_ids", "return_dict", "seq_idx", "sliding_window", "use_cache",
@@ -16,7 +16,7 @@ KNOWN = {"scaling", "dropout", "position_bias", "softcap", "s_aux", "is_causal",
 
 
 def _records_attentions():
-    """Return true if transformers collects the weights of attention by hooks, without passing output_attentions."""
+    """Return true if transformers collects attention weights with hooks; it then does not pass output_attentions."""
     collected = _active_collector.global_var if traces() else _active_collector.get()
     return collected is not None and any("attentions" in key for key in collected)
 
@@ -25,9 +25,9 @@ def attention(module, query, key, value, attention_mask, *, scaling=None, dropou
               is_causal=None, output_attentions=False, **others):
     """Compute attention with the signature that transformers expects of an attention function.
 
-    query is (B, H, Lq, D), key and value are (B, Hk, Lk, D). Return the output (B, Lq, H, D) and the weights, or None unless they are
-    requested. attention_mask is a Mask, a bool tensor (True = attend) or a tensor that is added to the scores. position_bias is a tensor, or a
-    dictionary of options of relpos.attention, as the adapters pass it."""
+    query is (B, H, Lq, D), key and value are (B, Hk, Lk, D). Returns the output (B, Lq, H, D) and the weights (B, H, Lq, Lk), or None if they
+    were not requested. attention_mask is a Mask, a bool tensor (True = attend) or a tensor that is added to the scores. position_bias is a
+    tensor that is added to the scores, or, from the adapters, a dictionary of options of relpos.attention."""
     for name, given in others.items():
         if given is not None and name not in WITHOUT_EFFECT:
             raise ValueError(f'attn_implementation="{NAME}" does not support the argument {name} of {type(module).__name__}; '
@@ -38,7 +38,7 @@ def attention(module, query, key, value, attention_mask, *, scaling=None, dropou
             raise ValueError(f"attention_mask is for {attention_mask.lengths} queries and keys, but {type(module).__name__} has "
                              f"{(query.shape[-2], key.shape[-2])}; pass a mask of these lengths")
         options.update(attention_mask.options)
-    elif attention_mask is None:  # as for sdpa: is_causal decides, and query 0 is at key 0
+    elif attention_mask is None:  # as for sdpa, is_causal decides, and query 0 is aligned with key 0
         if is_causal is None and (is_causal := getattr(module, "is_causal", None)) is None:
             raise ValueError(f'attn_implementation="{NAME}": {type(module).__name__} passes no attention_mask and has no '
                              'is_causal; pass a mask, or use another implementation')

@@ -1,4 +1,4 @@
-"""Replace functions of a module of transformers after checking that the replacements fit its code.
+"""Check that the replacements of an adapter fit the code of a transformers module, then apply them.
 
 SPDX-License-Identifier: Apache-2.0"""
 import ast
@@ -11,24 +11,24 @@ from typing import NamedTuple
 
 import torch
 
-# Parameters with another name in some releases or classes: name there -> name in the adapters.
+# Parameters whose name differs between releases or classes: name in transformers -> name in the adapters.
 RENAMED = {"past_key_values": "cache",  # since 5.24
-           "hidden_state": "hidden_states"}  # of ViTDet
+           "hidden_state": "hidden_states"}  # in ViTDet
 _SET_HERE = {"config", "training", "wants_weights"}  # attributes that torch.nn.Module or relpos sets
 
 
 class Drift(Exception):
-    """The error for a module of transformers that an adapter does not fit."""
+    """The error for an adapter that does not fit its module of transformers."""
 
 
 class Adapter(NamedTuple):
     adapt: Callable  # adds replacements: adapt(module, replacements)
-    computes: str = None  # class that computes its own attention; the adapter is skipped if the class uses the attention interface
+    computes: str = None  # class that computes its own attention; if it uses the attention interface instead, the adapter is skipped
     lacks: Callable = lambda config: False  # true if a model with this config needs attention that has no replacement
 
 
 class Replacement(NamedTuple):
-    """The arguments of Replacements.__call__, and the function."""
+    """The arguments of Replacements.__call__, and the decorated function."""
     path: str
     when: Callable
     function: Callable
@@ -37,34 +37,35 @@ class Replacement(NamedTuple):
 
 
 class Replacements:
-    """The replacements of an adapter in a module. apply() checks all of them before it changes anything."""
+    """The replacements of an adapter in a module. apply() checks all of them before it changes the module."""
 
     def __init__(self, module):
         self.module, self.found = module, []
 
     def __call__(self, path, when, passes=False, of=None):
-        """Decorate the replacement of a method "Class.name" or a function "name". The replacement runs if `when` is true for the arguments.
-        It gets the original after its first argument.
+        """Return a decorator for the replacement of a method "Class.name" or a function "name". The replacement runs if `when` returns true
+        for the arguments of the call. It receives the original function as its second argument.
 
-        Set `passes` if it passes keywords without a name to the original. `of` names the class of the first argument of a function."""
+        Set `passes` if the replacement accepts unnamed keywords and passes them to the original. For a function, `of` is the name of the
+        class of its first argument."""
         def decorate(function):
             self.found.append(Replacement(path, when, function, passes, of))
             return function
         return decorate
 
     def owner(self, path):
-        """Return the class or module that a path leads to, the name of the function in it, and the original function."""
+        """Return (owner, name, function) of a path "Class.name" or "name". The owner is the class, or the module."""
         owner, (*cls, name) = self.module, path.split(".")
         for part in cls:
             owner = getattr(owner, part, None)
         found = any(name in vars(cls) for cls in owner.__mro__ if cls.__module__.startswith("transformers.")) if inspect.isclass(owner) else (
-            hasattr(owner, name))  # torch.nn.Module has a forward too
+            hasattr(owner, name))  # hasattr is not enough for a class, since torch.nn.Module has a forward too
         if not found:
             raise Drift(f"{path} is missing")
         return owner, name, getattr(owner, name)
 
     def apply(self):
-        """Check the parameters and attributes of all replacements, then replace."""
+        """Check the parameters and attributes of all replacements, then replace the functions."""
         for path, when, function, passes, of in self.found:
             owner, _, original = self.owner(path)
             _compare_parameters(path, original, function, passes)
@@ -84,7 +85,7 @@ def uses_interface(cls):
 
 
 def _method(original, function, when):
-    """Return a function that calls the replacement if `when` is true, and the original otherwise."""
+    """Return a function that calls the replacement if `when` returns true, and the original otherwise."""
     renamed = {old: new for old, new in RENAMED.items() if new in inspect.signature(function).parameters}
 
     @functools.wraps(original)
@@ -99,14 +100,14 @@ def _method(original, function, when):
 
 
 def _named(function):
-    """Return the names of the parameters of a function, and true if it has *args too."""
+    """Return the names of the parameters of a function without *args and **kwargs, and true if it has *args."""
     parameters = inspect.signature(function).parameters.values()
     names = [x.name for x in parameters if x.kind not in (x.VAR_KEYWORD, x.VAR_POSITIONAL)]
     return names, any(x.kind == x.VAR_POSITIONAL for x in parameters)
 
 
 def _compare_parameters(path, original, function, passes):
-    """Raise Drift if a replacement does not have the parameters of the original."""
+    """Raise Drift if the parameters of a replacement do not match those of the original."""
     (_, *theirs), _ = _named(original)
     (_, _, *ours), any_place = _named(function)
     theirs, ours = ([RENAMED.get(name, name) for name in names] for names in (theirs, ours))
@@ -136,7 +137,7 @@ def _tree(module):
 
 
 class _Config(NamedTuple):
-    """The type of a config. It has the attributes that the module reads from its configs."""
+    """The type of a config. It is assumed to have every attribute that the module reads from its configs, and no others."""
     module: ModuleType
 
 
@@ -148,7 +149,7 @@ class _List(NamedTuple):
 @functools.lru_cache
 def _assigned(cls):
     """Return {name: values} of the attributes that a class and its bases have. The values are the expressions assigned to self.name, each
-    with the module in which it is written."""
+    as (expression, module of the expression)."""
     found = {name: [] for name in (*dir(cls), *_SET_HERE)}
     for base in cls.__mro__:
         module = sys.modules.get(base.__module__)
@@ -187,7 +188,7 @@ _BY_NAME = "getattr", "hasattr", "setattr", "delattr"
 
 
 def _types_of_value(value, module):
-    """Return the types that an expression assigned in a module may have: classes of torch.nn.Module, lists of them."""
+    """Return the types that an expression in a module may have: subclasses of torch.nn.Module, and _List for torch.nn.ModuleList."""
     if isinstance(value, ast.IfExp):
         return _types_of_value(value.body, module) | _types_of_value(value.orelse, module)
     if not isinstance(value, ast.Call):
@@ -214,7 +215,7 @@ def _types_of_attribute(owner, name, module):
 
 
 def _require(owner, name):
-    """Raise Drift if an object of a type has no attribute of a name."""
+    """Raise Drift if objects of type `owner` have no attribute `name`."""
     if isinstance(owner, ModuleType):
         if not hasattr(owner, name):
             raise Drift(f"{owner.__name__} has no {name}")
@@ -236,8 +237,8 @@ def _definition(function):
 
 
 class _Reader(ast.NodeVisitor):
-    """Check that every attribute that a function of an adapter reads or sets exists. `types` has the types of the function's variables;
-    functions of the same file that it calls are checked too."""
+    """Check that every attribute that a function of an adapter reads or sets exists. `types` maps the function's variables to their
+    possible types. Called functions of the same file are checked too."""
 
     def __init__(self, module, function, types):
         closure = inspect.getclosurevars(function)
@@ -249,7 +250,7 @@ class _Reader(ast.NodeVisitor):
             self.visit(x)
 
     def of(self, node):
-        """Return the types that an expression may have; none if they are unknown."""
+        """Return the types that an expression may have, or an empty set if they are unknown."""
         if isinstance(node, ast.Name):
             return self.types.get(node.id, frozenset())
         if isinstance(node, ast.Attribute):
@@ -259,7 +260,7 @@ class _Reader(ast.NodeVisitor):
         return frozenset()
 
     def bind(self, target, values):
-        """Give a variable the types of expressions, or several variables those of tuples."""
+        """Record the types of a variable that is assigned one of the expressions `values`; a tuple of variables is assigned tuples."""
         if isinstance(target, ast.Name):
             self.types[target.id] = frozenset().union(*map(self.of, values))
         elif isinstance(target, ast.Tuple):
@@ -307,11 +308,11 @@ class _Reader(ast.NodeVisitor):
 
 
 def _compare_attributes(module, function, first):
-    """Check what a function reads. `first` is the type of its first argument, or None."""
+    """Check the attributes that a function reads or sets. `first` is the type of its first argument, or None."""
     name = next(iter(inspect.signature(function).parameters), None)
     _Reader(module, function, {name: frozenset((first,))} if first else {})
 
 
 def compare_config(module, lacks):
-    """Raise Drift if a function of a config reads a name that the module does not read from its configs."""
+    """Raise Drift if `lacks`, a function of a config, reads a name that the module does not read from its configs."""
     _compare_attributes(module, lacks, _Config(module))

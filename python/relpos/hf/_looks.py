@@ -41,13 +41,13 @@ def _reasons(cls):
 
 
 def reason(module):
-    """Return why relpos does not support a torch.nn.Module of transformers, or None."""
+    """Return the reason why relpos does not support a torch.nn.Module of transformers, or None."""
     return next((why for why, part in _reasons(type(module)) if part is None or getattr(module, part, None) is not None), None)
 
 
 def _of_class(scope, classes):
-    """Yield (reason, attribute) for each unsupported thing that a class does. The reason holds only if the attribute is not None on the module;
-    without an attribute it always holds."""
+    """Yield (reason, attribute) for each unsupported computation of a class. The reason applies only if the module's attribute is not None; if
+    `attribute` itself is None, the reason always applies."""
     methods = [x for x in scope.body if isinstance(x, ast.FunctionDef)]
     calls = [(method, call) for method in methods for call in ast.walk(method) if _calls_attention(call)]
     for method, call in calls:
@@ -67,13 +67,13 @@ def _of_class(scope, classes):
 
 
 def _of_attention(scope, method, mask, classes):
-    """Return true if the mask of a method goes to attention too, so that it is no mask of tokens. The method passes it on, or a class that
-    contains this one passes the same mask to both."""
-    def given(method, parts):  # masks that a method passes to some parts of self
+    """Return true if the mask of a method is also passed to attention, which means that it is not a mask of tokens. Either the method passes
+    it, or a class that contains this one passes the same mask to both."""
+    def given(method, parts):  # names of the masks that a method passes to the named parts of self
         return {y.id for x in ast.walk(method) if isinstance(x, ast.Call) and ast.unparse(x.func).removeprefix("self.") in parts
                 for y in (*x.args, *(k.value for k in x.keywords)) if isinstance(y, ast.Name) and y.id in _NAMES}
 
-    def parts(scope, wanted):  # self.name = Class(...)
+    def parts(scope, wanted):  # attributes assigned as self.name = Class(...), where `wanted` accepts the class
         return {x.targets[0].attr for x in ast.walk(scope) if isinstance(x, ast.Assign) and isinstance(x.targets[0], ast.Attribute)
                 and isinstance(x.value, ast.Call) and isinstance(x.value.func, ast.Name) and wanted(x.value.func.id)}
 
@@ -87,7 +87,7 @@ def _of_attention(scope, method, mask, classes):
 
 
 def _gets_masks(scope, classes):
-    """Return true if a class is used, directly or not, by a class that makes masks with transformers."""
+    """Return true if a class that creates masks with transformers uses this class, directly or through other classes."""
     found, left = set(), [scope.name]
     while left:
         name = left.pop()
@@ -101,7 +101,7 @@ def _gets_masks(scope, classes):
 
 
 def _without(method, value):
-    """Return the attribute that must not be None for a value to be set, or None: value = None; if self.part is not None: value = ..."""
+    """Return "part" if a method assigns the variable `value` under "if self.part is not None:", otherwise None."""
     for x in ast.walk(method):
         if isinstance(x, ast.If) and isinstance(value, ast.Name) and (part := re.fullmatch(r"self\.(\w+) is not None", ast.unparse(x.test))):
             if any(isinstance(y, ast.Assign) and ast.unparse(y.targets[0]) == value.id for y in x.body):
@@ -118,13 +118,13 @@ def _makes_mask(node):
 
 
 def _made_masks(method):
-    """Return the variables of a method that have masks of transformers, or dictionaries of them."""
+    """Return the variables of a method that contain masks of transformers, or dictionaries of such masks."""
     return {x.targets[0].id for x in ast.walk(method) if isinstance(x, ast.Assign) and isinstance(x.targets[0], ast.Name)
             and (_makes_mask(x.value) or isinstance(x.value, ast.Dict) and any(map(_makes_mask, x.value.values)))}
 
 
 def _uses(method, names):
-    """Return an iterator over nodes that compute with these masks after they are made, except in branches for other implementations."""
+    """Iterate over the nodes of a method that compute with these masks after their creation, except in branches for other implementations."""
     made = [x.lineno for x in ast.walk(method) if _makes_mask(x)]
     first = min(made, default=0)
     parameters = {x.arg for x in method.args.args}
@@ -158,7 +158,7 @@ def _uses(method, names):
 
 
 def _is_key(index):
-    """Return true if an index keeps the whole mask, as in mask[:, :, :, :n], or may be the key of a mask in a dictionary."""
+    """Return true if an index may be the key of a dictionary of masks, or only limits the keys of a mask, as in mask[:, :, :, :n]."""
     if not isinstance(index, (ast.Tuple, ast.Slice)):
         return True
     return isinstance(index, ast.Tuple) and len(index.elts) == 4 and all(

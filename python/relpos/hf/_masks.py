@@ -12,13 +12,13 @@ NAME = "relpos"  # name of the attention function and of the mask function
 class Mask(torch.Tensor):
     """A mask (B, 1, Lq, Lk) that stores `options` of relpos.attention instead of elements. Computing with it raises an error."""
 
-    __module__ = "relpos.hf"  # relpos.attention recognises it by this name
+    __module__ = "relpos.hf"  # relpos.attention recognises the class by this module name
 
     @staticmethod
     def __new__(cls, shape, options):
         self = torch.empty((), dtype=torch.bool).expand(shape).as_subclass(cls)
         self.options = options
-        self.lengths = shape[-2:]  # read by every attention; .shape takes 4 µs, because of __torch_function__
+        self.lengths = shape[-2:]  # every attention layer reads it; .shape would take 4 µs, because of __torch_function__
         return self
 
     @classmethod
@@ -43,13 +43,13 @@ class Mask(torch.Tensor):
 
 
 def _is_whole(args):
-    """Return true if the index in mask[:, :, :, :n] keeps every element."""
+    """Return true if the index is [:, :, :, :n] and keeps every element of the mask."""
     mask, at = args
     return isinstance(at, tuple) and at[:-1] == (slice(None),) * 3 and at[-1] == slice(None, at[-1].stop) and at[-1].stop >= mask.lengths[1]
 
 
 class TracedMask:
-    """A Mask while torch traces, which does not support tensors without elements."""
+    """Replaces Mask while torch traces, because a trace does not support tensors without elements."""
 
     def __init__(self, shape, options):
         self.shape, self.options, self.lengths = shape, options, shape[-2:]
@@ -62,7 +62,7 @@ MASKS = (Mask, TracedMask)
 
 
 def traces():
-    """Return true while torch.compile or torch.jit.trace records the call. Control flow must not depend on tensor values then."""
+    """Return true while torch.compile or torch.jit.trace records the call. Control flow must then not depend on tensor values."""
     return torch.compiler.is_compiling() or torch.jit.is_tracing()
 
 
@@ -72,13 +72,14 @@ def made(shape, options):
 
 
 def masks_nothing(mask):
-    """Return true if every element is true; false while torch traces."""
+    """Return true if every element is true. While torch traces, return false."""
     return not traces() and bool(mask.all())
 
 
 def mask(batch_size, q_length, kv_length, q_offset=0, kv_offset=0, mask_function=masking_utils.causal_mask_function,
          attention_mask=None, **others):
-    """Return a Mask, with the signature that transformers expects of a mask function. An unknown mask_function becomes an N×N array."""
+    """Return a Mask. The signature is the one that transformers expects of a mask function. The Mask of an unknown mask_function contains an
+    N×N array."""
     options = {}
     shape = (batch_size, 1, q_length, kv_length)
     if _read(mask_function, options) or _read_intervals(mask_function, options := {}, torch.arange(q_length) + q_offset, kv_offset):
@@ -97,13 +98,13 @@ def mask(batch_size, q_length, kv_length, q_offset=0, kv_offset=0, mask_function
 
 
 def offset(q_offset):
-    """Return the position of query 0 as an int. A static cache has it as a tensor; while torch traces it stays one, so that the trace serves
-    every value."""
+    """Return the position of query 0 as an int. A static cache passes it as a tensor; while torch traces, keep the tensor, so the trace is
+    valid for every value."""
     return int(q_offset) if not isinstance(q_offset, torch.Tensor) or not traces() else q_offset.clone().reshape(1)
 
 
 def _read(function, options):
-    """Add the options of a mask function of transformers. Return false if the function is unknown."""
+    """Add the options that are equivalent to a mask function of transformers. Return false if the function is unknown."""
     if function is masking_utils.bidirectional_mask_function:
         return True
     if function is masking_utils.causal_mask_function:
@@ -113,7 +114,7 @@ def _read(function, options):
     if maker == "and_masks":
         labels_first = sorted(closed["mask_functions"], key=lambda part: _closure(part)[0] != "packed_sequence_mask_function")
         return all(_read(part, options) for part in labels_first)
-    if maker == "remap_positions_for_packed_sequence":  # within a segment, positions differ by as much as indices
+    if maker == "remap_positions_for_packed_sequence":  # within a segment, differences of positions equal differences of indices
         return "segments" in options and _read(closed["mask_function"], options)
     if maker == "sliding_window_overlay":
         name, value = "window", (closed["sliding_window"] - 1, None)
@@ -128,7 +129,7 @@ def _read(function, options):
 
 def _read_intervals(function, options, queries, kv_offset):
     """Add `starts` and `ends` to options if every query attends to one interval of keys, as in causal text with images, chunks and windows.
-    Return false if the mask function is not of this kind."""
+    Otherwise return false."""
     interval = _interval(function, queries[None])
     if interval:
         options["starts"], options["ends"] = (x - kv_offset for x in interval)
@@ -136,18 +137,20 @@ def _read_intervals(function, options, queries, kv_offset):
 
 
 def _closure(function):
-    """Return the name of the transformers function that made a mask function, and the variables in its closure; None and {} for others."""
+    """Return the name of the transformers function that created a mask function, and the variables in its closure. For other functions,
+    return None and {}."""
     if getattr(function, "__module__", None) != masking_utils.__name__ or not function.__closure__:
         return None, {}
     return (function.__qualname__.partition(".")[0],
             {name: cell.cell_contents for name, cell in zip(function.__code__.co_freevars, function.__closure__)})
 
 
-_FAR = 2**40  # beyond every key
+_FAR = 2**40  # a position beyond every key
 
 
 def _interval(function, at):
-    """Return the first key and the key after the last, (1 or B, Lq) each, that a mask function allows for queries at positions (1, Lq).
+    """Return the interval of keys that a mask function allows for each query: the first key, and one past the last, each (1 or B, Lq).
+    `at` has the positions of the queries, (1, Lq).
 
     Return None if the function is unknown. Every interval contains the query's own position, so the union of two is an interval too."""
     lo, hi = torch.full_like(at, -_FAR), torch.full_like(at, _FAR)
@@ -174,9 +177,10 @@ def _interval(function, at):
 
 
 def _blocks(function, at):
-    """Return the first key and the key after the last for each query, if tokens of an image attend to its block and other tokens to themselves.
+    """Return the interval of keys of each query, as _interval does, for a mask in which tokens of an image attend to the block of the image,
+    and other tokens to themselves.
 
-    Return None if a block is not contiguous, or while torch traces, since this depends on tensor values."""
+    Return None if a block is not contiguous. Also return None while torch traces, since the check depends on tensor values."""
     maker, closed = _closure(function)
     ids = closed.get("block_sequence_ids")
     if maker != "blockwise_overlay" or traces():

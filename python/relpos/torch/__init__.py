@@ -1,14 +1,15 @@
-"""Modules of attention with relative positions, and relpos.attention under torch.compile, torch.export and torch.jit.trace.
+"""Attention modules with relative positions. Importing relpos.torch also registers relpos.attention as an operator for torch.compile,
+torch.export and torch.jit.trace.
 
     >>> import torch, relpos.torch
     >>> layer = relpos.torch.T5Attention(64, num_heads=8)
-    >>> out, position_bias = layer(torch.randn(2, 100, 64))     # position_bias is for the layers after it
+    >>> out, position_bias = layer(torch.randn(2, 100, 64))     # pass position_bias to the following layers
     >>> out.shape
     torch.Size([2, 100, 64])
 
 Every module calls relpos.attention, so its memory grows linearly with the length, forward and backward. Parameters have the names and
-shapes of the text or library that the module comes from, so saved weights load. Offsets are key - query unless a docstring states
-otherwise. Tested with PyTorch 2.8 and 2.15; older versions raise at import.
+shapes of the tutorial or library that the module comes from, so its saved weights load. Offsets are key - query unless a docstring
+states otherwise. Tested with PyTorch 2.8 and 2.15; importing with an older version raises ImportError.
 
 Attention weights that a module returns have no gradient: a loss that depends on them raises in the backward pass. Use .detach(), or see
 "A loss on the weights" in docs/python-reference.md. Second derivatives, forward-mode derivatives and torch.func transforms other than

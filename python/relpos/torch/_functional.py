@@ -6,17 +6,19 @@ from torch import Tensor, nn
 
 import relpos
 
-from .. import _operator  # registers relpos.attention as an operator for traced calls
+from .. import _operator  # the import registers relpos.attention as a torch operator, for traced calls
 
 
 def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
                                  is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False, **options) -> Tensor:
-    """relpos.attention with the arguments of torch.nn.functional.scaled_dot_product_attention, followed by its own, such as bias.
+    """Compute relpos.attention with the arguments of torch.nn.functional.scaled_dot_product_attention. `options` are further arguments
+    of relpos.attention, such as bias.
 
     Shapes   query (B, H, L, E), key (B, Hk, S, E), value (B, Hk, S, Ev); all three may omit B, or B and H. attn_mask broadcasts to
              (B, H, L, S): bool, True = attends, or numbers to add. Hk < H requires enable_gqa=True.
     Sign     is_causal aligns query 0 with key 0, as in torch, unless q_offset is given.
-    Unlike   torch, a query without keys gives zeros, and is_causal can be combined with attn_mask. torch.manual_seed seeds dropout_p.
+    Edges    unlike in torch, a query without keys gives zeros, and is_causal can be combined with attn_mask.
+    Dropout  torch.manual_seed determines which weights dropout_p drops.
 
     >>> q, k = torch.randn(2, 4, 5, 16), torch.randn(2, 4, 7, 16)
     >>> want = nn.functional.scaled_dot_product_attention(q, k, k, is_causal=True)
@@ -76,7 +78,7 @@ def _dropout(module: nn.Module, p: float) -> dict:
 
 
 def _added(*biases) -> tuple:
-    """Return terms, sums and arrays of biases as one tuple of terms. Skips None."""
+    """Return terms, sums of terms and arrays of biases as one tuple of terms. None is skipped."""
     terms = []
     for bias in biases:
         if isinstance(bias, Tensor):

@@ -16,7 +16,7 @@ from ._textbook import RelativePositionEmbedding
 
 def _multihead(module, q: Tensor, k: Tensor, v: Tensor, dropout: float, attn_mask: Tensor | None, key_padding_mask: Tensor | None,
                need_weights: bool, is_causal: bool, bias=None, **options) -> tuple[Tensor, Tensor | None]:
-    """Return (out, mean weights) for projected q, k and v (B, L, H D), with the masks of torch.nn.MultiheadAttention."""
+    """Return (out, weights averaged over heads) for projected q, k and v (B, L, H D), with the masks of torch.nn.MultiheadAttention."""
     q, k, v = (_split(x, module.num_heads) for x in (q, k, v))
     if attn_mask is not None:
         attn_mask = _four_axes(attn_mask, *q.shape[:3], k.shape[2])
@@ -31,7 +31,7 @@ def _multihead(module, q: Tensor, k: Tensor, v: Tensor, dropout: float, attn_mas
 
 
 def _four_axes(mask: Tensor, batch: int, heads: int, lq: int, lk: int) -> Tensor:
-    """Convert a mask that broadcasts to those of torch.nn.MultiheadAttention to one that broadcasts to (B, H, Lq, Lk)."""
+    """Reshape an attn_mask of torch.nn.MultiheadAttention, in which any axis may be 1, to a mask that broadcasts to (B, H, Lq, Lk)."""
     front = mask.shape[0] if mask.dim() == 3 else 1
     if mask.dim() in (2, 3) and mask.shape[-2] in (1, lq) and mask.shape[-1] in (1, lk) and front in (1, batch, batch * heads):
         mask = mask.expand(*mask.shape[:-2], lq, lk)
@@ -52,15 +52,15 @@ def _known(positions: Tensor | None, mask: Tensor | None) -> Tensor | None:
 
 
 def _at(x: Tensor, positions: Tensor | None, mask: Tensor | None) -> Tensor:
-    """Return the positions of x, by default its indices, with 0 where the mask is False."""
+    """Return the positions of the tokens of x, by default their indices. Positions whose mask is False are 0."""
     if positions is None:
         return torch.arange(x.shape[1], device=x.device)
     return positions if mask is None else positions.masked_fill(~mask, 0)
 
 
 def _rounds(q_positions: Tensor, k_positions: Tensor) -> bool:
-    """Return true if differences computed in the type of the positions (the wider of the two) may differ from differences in float64.
-    They are equal if all finite positions are multiples of a step whose multiples, up to twice the largest position, are exact in that
+    """Return true if differences of positions computed in their own type (the wider of the two) may differ from those in float64. They
+    are equal if all finite positions are multiples of a step whose multiples, up to twice the largest position, are exact in that
     type."""
     dtype = torch.promote_types(q_positions.dtype, k_positions.dtype)
     if not dtype.is_floating_point or dtype == torch.float64:
@@ -78,7 +78,7 @@ def _rounds(q_positions: Tensor, k_positions: Tensor) -> bool:
 
 def _pairs_of_rounded_positions(table: Tensor, max_distance: int, q_positions: Tensor, k_positions: Tensor, q_mask: Tensor | None,
                                 k_mask: Tensor | None) -> relpos.Term:
-    """Return -table[trunc(clamp(P_Q - P_K))] as an array of all pairs, with differences in the type of the positions."""
+    """Return the biases -table[trunc(clamp(P_Q - P_K))] as an array of all pairs. Differences are computed in the type of the positions."""
     p, k = q_positions[..., :, None], k_positions[..., None, :]
     difference = torch.where(p == k, 0, p - k).double()  # equal infinite positions have difference 0
     bias = -table[difference.nan_to_num(0.0).clamp(-max_distance, max_distance).long() + max_distance]
@@ -95,15 +95,16 @@ class AdditiveRelMultiheadAttention(nn.Module):
 
     Shapes   query (B, Lq, embed_dim), key and value (B, Lk, embed_dim); q_positions (Lq) or (B, Lq), k_positions (Lk) or (B, Lk),
              integer or real; infinite positions are far from all others. Position masks have the same shapes: False = the token has
-             no position (it may be NaN), so its pairs attend without a bias. attn_mask (Lq, Lk), (B, Lq, Lk) or
-             (B num_heads, Lq, Lk), where any axis may be 1, and key_padding_mask (B, Lk) are as in torch, bool (True = masked) or
-             added. Returns (B, Lq, embed_dim) and, with need_weights, the weights (B, Lq, Lk) after dropout, averaged over heads.
+             no position (the given one may be NaN), so its pairs attend without a bias. attn_mask (Lq, Lk), (B, Lq, Lk) or
+             (B num_heads, Lq, Lk), where any axis may be 1, and key_padding_mask (B, Lk) are as in torch: bool, True = masked, or
+             numbers to add. Returns (B, Lq, embed_dim) and, with need_weights, the weights (B, Lq, Lk) after dropout, averaged over
+             heads.
     Weights  rel_bias (2 max_distance + 1,), shared by the heads, initially zero; attn.in_proj_weight, attn.in_proj_bias,
              attn.out_proj.weight, attn.out_proj.bias.
     Sign     query - key, and the bias is subtracted. A row with all keys masked gives the output projection's bias, not NaN.
     Memory   differences of positions are rounded to the type of the positions, as in symm_learning. If this changes a difference, as
-             with decimal fractions in float32 (or, in a compiled module, with any type below float64), the biases take an array of
-             Lq Lk numbers. Otherwise, and with positions.double(), memory grows linearly with the length.
+             with decimal fractions in float32, the biases are stored as an array of Lq Lk numbers; a compiled module does so for every
+             type narrower than float64. Otherwise, for example with positions.double(), memory grows linearly with the length.
     Source   symm_learning.
     """
 
@@ -186,14 +187,14 @@ class AdditivePosMultiheadAttention(nn.Module):
 
 
 def _reset_wrapped(attn: nn.MultiheadAttention) -> None:
-    """Initialize a torch.nn.MultiheadAttention again."""
+    """Initialize the parameters of a torch.nn.MultiheadAttention again."""
     attn.out_proj.reset_parameters()
     attn._reset_parameters()
 
 
 def _wrapped(module, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None,
              need_weights: bool, is_causal: bool, bias=None) -> tuple[Tensor, Tensor | None]:
-    """Return (output, weights) computed with the parameters of module.attn, a torch.nn.MultiheadAttention that never runs itself."""
+    """Return (output, weights), computed by relpos with the parameters of module.attn, a torch.nn.MultiheadAttention."""
     attn = module.attn
     biases = (None,) * 3 if attn.in_proj_bias is None else attn.in_proj_bias.chunk(3)
     q, k, v = map(F.linear, (query, key, value), attn.in_proj_weight.chunk(3), biases)
@@ -224,7 +225,7 @@ class _MultiheadAttention(nn.Module):
         raise NotImplementedError
 
     def _positions(self, side: str, x: Tensor, positions: Tensor | None, mask: Tensor | None) -> dict:
-        """Return the arguments of terms() for the positions of one side, "q" or "k". The term skips pairs with a masked position."""
+        """Return the arguments of terms() for the positions of one side, "q" or "k"."""
         found = {f"{side}_positions": _known(positions, mask)}
         return found if mask is None else found | {f"{side}_position_mask": mask}
 
@@ -232,8 +233,8 @@ class _MultiheadAttention(nn.Module):
                 k_positions: Tensor | None = None, q_position_mask: Tensor | None = None, k_position_mask: Tensor | None = None,
                 attn_mask: Tensor | None = None, key_padding_mask: Tensor | None = None, need_weights: bool = False,
                 is_causal: bool = False) -> tuple[Tensor, Tensor | None]:
-        """Return (output, weights or None). Shapes and masks are as in AdditiveRelMultiheadAttention; the class documents the positions
-        that it accepts."""
+        """Return (output, weights or None). Shapes and masks are as in AdditiveRelMultiheadAttention; the docstring of the class describes
+        the positions that it accepts."""
         positions = (self._positions("q", query, q_positions, q_position_mask)
                      | self._positions("k", key, k_positions, k_position_mask))
         q, k, v = self.q_proj(query), self.k_proj(key), self.v_proj(value)
@@ -243,7 +244,8 @@ class _MultiheadAttention(nn.Module):
 
 
 class ClippedBiasMultiheadAttention(_MultiheadAttention):
-    """A bias for each clipped offset and head: A[i, j] = <q_i, k_j> / sqrt(d) + relative_bias[h, clamp(i - j, -R, R) + R].
+    """Multi-head attention with a bias for each clipped offset and head:
+    A[i, j] = <q_i, k_j> / sqrt(d) + relative_bias[h, clamp(i - j, -R, R) + R], R = max_distance, d = head_dim.
 
     Shapes   as in AdditiveRelMultiheadAttention, including infinite positions and position masks.
     Weights  relative_bias (num_heads, 2 max_distance + 1), or (2 max_distance + 1,) with shared=True, initially zero; q_proj,
@@ -264,8 +266,8 @@ class ClippedBiasMultiheadAttention(_MultiheadAttention):
         nn.init.zeros_(self.relative_bias)
 
     def terms(self, **positions) -> dict:
-        """Return the table as options of relpos.attention: as Real if there are masks, otherwise as Table, which is faster. Table uses
-        key - query, so the table is reversed."""
+        """Return the option bias of relpos.attention: a Real term if there are position masks, otherwise a Table term, which is faster.
+        Table uses offsets key - query, so its table is reversed."""
         table = self.relative_bias if self.relative_bias.dim() == 2 else self.relative_bias[None]
         if any(name.endswith("mask") for name in positions):
             return {"bias": relpos.Real(table, max_distance=self.max_distance, sign=1, **positions)}
@@ -273,7 +275,7 @@ class ClippedBiasMultiheadAttention(_MultiheadAttention):
 
 
 class ShawMultiheadAttention(_MultiheadAttention):
-    """Vectors for keys and values at each clipped offset, as in RelativeSelfAttention, for several heads.
+    """Multi-head attention with vectors for keys and values at each clipped offset, as in RelativeSelfAttention.
 
     Shapes   as in AdditiveRelMultiheadAttention, including infinite positions and position masks: False = no vectors for keys or
              values.
@@ -298,7 +300,8 @@ class ShawMultiheadAttention(_MultiheadAttention):
 
 
 class RoPEMultiheadAttention(_MultiheadAttention):
-    """Rotates queries and keys by their positions: the pair of channels (2c, 2c + 1) by the angle p / rope_base^(2c / head_dim).
+    """Multi-head attention that rotates queries and keys by their positions: channels (2c, 2c + 1) of a token at position p by the angle
+    p / rope_base^(2c / head_dim).
 
     Shapes   as in AdditiveRelMultiheadAttention, but with finite positions. Position masks: False = not rotated. layout="half" pairs
              channel c with c + head_dim / 2 instead.
@@ -314,7 +317,7 @@ class RoPEMultiheadAttention(_MultiheadAttention):
         self.rope_base, self.layout = rope_base, layout
 
     def _positions(self, side: str, x: Tensor, positions: Tensor | None, mask: Tensor | None) -> dict:
-        """Return the positions of one side, with 0, which means no rotation, for tokens without a position."""
+        """Return the positions of one side. Tokens without a position get 0, which means no rotation."""
         if mask is not None:
             positions = torch.arange(x.shape[1], device=x.device) if positions is None else positions
             positions = positions.masked_fill(~mask, 0)
@@ -326,8 +329,8 @@ class RoPEMultiheadAttention(_MultiheadAttention):
 
 
 class RotaryEmbedding(nn.Module):
-    """The cosines and sines of RoPE for given positions, and a rotation by them, for attention of your own. RoPEMultiheadAttention does
-    not need it, since relpos.attention rotates.
+    """The cosines and sines of RoPE for given positions, and the rotation of vectors, for your own attention code.
+    RoPEMultiheadAttention does not use this class, since relpos.attention rotates.
 
     Shapes   positions (P) or (B, P), integer or real; cosines and sines (..., P, dim/2). apply_rope: x (B, H, P, dim).
     Layout   channels 2c and 2c + 1 form a pair, which is rotated by p / base^(2c / dim).
@@ -359,13 +362,14 @@ class RotaryEmbedding(nn.Module):
 
 
 class ALiBiMultiheadAttention(_MultiheadAttention):
-    """A penalty that grows with the distance: A[i, j] = <q_i, k_j> / sqrt(d) - m_h |i - j|. If num_heads is a power of two, the slopes
-    are m_h = 2^(-8 h / num_heads), h = 1, 2, ...; other numbers of heads use the paper's slopes.
+    """Multi-head attention with a penalty that grows with the distance: A[i, j] = <q_i, k_j> / sqrt(d) - m_h |i - j|, d = head_dim. If
+    num_heads is a power of two, the slopes are m_h = 2^(-8 h / num_heads), h = 1, 2, ...; otherwise they follow the paper's rule for
+    other numbers of heads.
 
     Shapes   as in AdditiveRelMultiheadAttention, including infinite positions and position masks. An infinitely far key has weight 0
              if another key is at a finite distance; a query infinitely far from all keys weights them equally.
     Weights  q_proj, k_proj, v_proj, out_proj.
-    Sign     none. The paper's attention is causal: is_causal=True.
+    Sign     the penalty is symmetric. The paper's attention is causal: pass is_causal=True.
     Source   Press, Smith, Lewis 2022, section 3.
     """
 

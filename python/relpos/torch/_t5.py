@@ -15,12 +15,12 @@ class RelativePositionalBias(nn.Module):
     """The learned biases of T5, one for each bucket of offsets and each head.
 
     Weights  relative_attention_bias.weight (num_buckets, num_heads). A table trained with offsets query - key has the same name and
-             shape but other rows; load it with from_query_minus_key.
+             shape, but its rows are in another order; load it with from_query_minus_key.
     Sign     the offset is key - query; with bidirectional=False, keys after the query share bucket 0.
     Source   Raffel et al. 2020, section 2.1.
     """
 
-    _version = 2  # in the metadata of a state_dict; other code and relpos 0.1 save 1, and a plain dictionary has none
+    _version = 2  # in the metadata of a state_dict; relpos 0.1 and other code save 1, and a plain dictionary has no version
 
     def __init_subclass__(cls, **options) -> None:
         super().__init_subclass__(**options)
@@ -37,10 +37,10 @@ class RelativePositionalBias(nn.Module):
 
     @classmethod
     def from_query_minus_key(cls, weight: Tensor, max_distance: int = 128, bidirectional: bool = True) -> "RelativePositionalBias":
-        """Convert a table (num_buckets, num_heads) trained with offsets query - key instead of T5's key - query to a module.
+        """Create a module from a table (num_buckets, num_heads) that was trained with offsets query - key; T5's offsets are key - query.
 
-        The two halves of the buckets are swapped, except for bucket 0, the query's own key. With bidirectional=False, such code uses
-        bucket 0 for every key up to the query, so all rows become row 0; the result is exact under a causal mask.
+        The two halves of the buckets are swapped, except bucket 0, which is the query's own key. With bidirectional=False, code with
+        query - key uses bucket 0 for every key up to the query, so all rows become row 0; the result is exact under a causal mask.
 
         >>> table = torch.arange(8.0)[:, None]
         >>> RelativePositionalBias.from_query_minus_key(table).relative_attention_bias.weight.flatten().tolist()
@@ -71,7 +71,7 @@ class RelativePositionalBias(nn.Module):
                          bidirectional=self.bidirectional)
 
     def forward(self, query_length: int, key_length: int, device: torch.device | None = None) -> Tensor:
-        """Return the biases as an array (1, num_heads, query_length, key_length), for other code. relpos.attention takes term()."""
+        """Return the biases as an array (1, num_heads, query_length, key_length), for other code. For relpos.attention, use term()."""
         offsets = range(1 - query_length, key_length)
         buckets = relpos.bucket(offsets, buckets=self.num_buckets, max_distance=self.max_distance,
                                 bidirectional=self.bidirectional)
@@ -110,8 +110,8 @@ class T5Attention(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None = None, position_bias: relpos.Term | Tensor | None = None, *,
                 key_value_states: Tensor | None = None, **options) -> tuple[Tensor, relpos.Term | Tensor | None]:
-        """Return (output, position_bias). Pass position_bias, a term that holds only the table and works for any lengths, to the
-        following layers, which share it. An array (1 or B, num_heads, L, Lk) is accepted too. `options`, such as causal or q_offset, are
+        """Return (output, position_bias). Pass position_bias to the following layers, which share it. It is a term that contains only the
+        table and works for any lengths; an array (1 or B, num_heads, L, Lk) is accepted too. `options`, such as causal or q_offset, are
         passed to relpos.attention."""
         if position_bias is None and self.has_relative_bias:
             position_bias = self.relative_bias.term()

@@ -1,4 +1,4 @@
-"""Modules and functions of tutorials (docs/texts.md), for one head: a bias that decays with distance, and Shaw's relative vectors.
+"""Modules and functions from tutorials (docs/texts.md), for one head: a bias that decays with distance, and Shaw's relative vectors.
 
 SPDX-License-Identifier: Apache-2.0"""
 import torch
@@ -40,8 +40,8 @@ class RelativePositionBiasAttention(nn.Module):
         return relpos.LogDecay(self.bias_scale)
 
     def _compute_bias(self, N: int, M: int | None = None) -> Tensor:
-        """Return B for N queries and M keys; M defaults to N. A subclass can override this method, with the parameter N or with N and M;
-        attention then uses the overridden bias."""
+        """Return B, (N, M), for N queries and M keys; M defaults to N. A subclass can override this method, with the parameter N or with
+        N and M; attention then uses the overridden bias."""
         M = N if M is None else M
         if not self.learned:
             return torch.from_numpy(self.term().matrix(N, M, heads=1)[0]).to(self.relative_bias_table)
@@ -68,7 +68,7 @@ class RelativePositionBiasAttention(nn.Module):
         return None if weights is None else weights.reshape(weights.shape[front:]), out.reshape(out.shape[front:])
 
     def explain(self, Q: Tensor, K: Tensor, V: Tensor, tokens: list[str], query_idx: int = 0) -> relpos.Explanation:
-        """Print and return the computation of one token's row, for Q, K and V with two axes."""
+        """Print and return the computation of one token's row, for Q (N, d_k), K (M, d_k) and V (M, d_v)."""
         with torch.no_grad():
             row = relpos.explain(Q[None], K[None], V[None], query=query_idx, **self._options(None, Q, K))
         print(f"query {tokens[query_idx]!r}, d_k {self.d_k}, bias {self._bias(len(Q), len(K))!r}")
@@ -82,10 +82,10 @@ class RelativePositionBiasAttention(nn.Module):
 # ---------------------------------------------------------------------------------------------- vectors for keys and values
 
 class RelativePositionEmbedding(nn.Module):
-    """Vectors a_K and a_V for each offset from -max_distance to max_distance. Offsets beyond are clipped.
+    """Vectors a_K and a_V for each offset from -max_distance to max_distance. Larger offsets are clipped.
 
     Weights  a_K (2 max_distance + 1, d_k), a_V (2 max_distance + 1, d_v), initially normal with variance 2 / (rows + columns)
-             (Xavier). A seed uses a separate generator, and gives other numbers than in relpos.numpy.
+             (Xavier). A seed uses a separate generator, whose numbers differ from those of relpos.numpy.
     Sign     the offset is key - query; row 0 is offset -max_distance.
     Source   Shaw, Uszkoreit, Vaswani 2018, sections 3.1 and 3.2.
     """
@@ -115,7 +115,7 @@ class RelativePositionEmbedding(nn.Module):
 
 
 def _xavier(rows: int, columns: int, seed: int | None = None, at: int = 0) -> nn.Parameter:
-    """Draw a Xavier normal matrix. With a seed, the numbers depend only on the seed and `at`, the number of the matrix."""
+    """Draw a Xavier normal matrix. With a seed, the numbers depend only on the seed and on `at`, the index of the matrix."""
     generator = None if seed is None else torch.Generator().manual_seed(seed * 8 + at)
     return nn.Parameter(nn.init.xavier_normal_(torch.empty(rows, columns), generator=generator))
 
@@ -125,7 +125,7 @@ class RelativeSelfAttention(nn.Module):
     e[i, j] = <q_i, k_j + a_K[j - i]> / sqrt(d_k), out_i = sum_j softmax(e)[i, j] (v_j + a_V[j - i]), q = X W_q and so on.
 
     Shapes   X (N, embed_dim) or (B, N, embed_dim); output (..., N, d_v), weights (..., N, N).
-    Weights  W_q, W_k (embed_dim, d_k), W_v (embed_dim, d_v), rel_embed.a_K, rel_embed.a_V; all Xavier. Only
+    Weights  W_q, W_k (embed_dim, d_k), W_v (embed_dim, d_v), rel_embed.a_K, rel_embed.a_V; all initially Xavier normal. Only
              relpos.numpy.RelativeSelfAttention gives the numbers of a text that uses np.random.seed.
     Sign     key - query, clipped to max_distance.
     Source   Shaw, Uszkoreit, Vaswani 2018, equations 3 and 4.
@@ -160,8 +160,9 @@ def compute_position_biases(Q: Tensor, rel_embed: RelativePositionEmbedding) -> 
 
 
 def analyze_position_bias(attention_weights: Tensor, max_offset: int = 5) -> dict[int, float]:
-    """Return the mean weight of each offset key - query from -max_offset to max_offset that occurs in weights (..., N, M), a tensor or
-    an array. For long sequences, relpos.attention(..., summary=True).summary.profile computes it without an array of weights.
+    """Return {offset: mean weight} for weights (..., N, M), a tensor or an array, and every offset key - query from -max_offset to
+    max_offset that occurs. For long sequences, relpos.attention(..., summary=True).summary.profile computes the means without an array
+    of weights.
 
     >>> analyze_position_bias(torch.eye(3), 1)
     {-1: 0.0, 0: 1.0, 1: 0.0}

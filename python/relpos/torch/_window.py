@@ -11,10 +11,10 @@ from ._functional import _dropout, _join, _masked, _split
 
 class WindowAttention(nn.Module):
     """Multi-head self-attention in windows of a grid, with a learned bias for each difference of grid positions:
-    softmax(q k^T / sqrt(head_dim) + relative_position_bias_table[index(i, j)] + mask) v, projected.
+    softmax(q k^T / sqrt(head_dim) + relative_position_bias_table[index(i, j)] + mask) v, followed by the projection proj.
 
-    Shapes   x (windows, N, dim), N = Wh Ww, with the windows of one image in sequence; mask (m, N, N), numbers to add, where m divides
-             the number of windows: window w uses mask w mod m.
+    Shapes   x (windows, N, dim), N = Wh Ww, where the windows of one image are consecutive; mask (m, N, N), numbers to add, where m
+             divides the number of windows: window w uses mask w mod m.
     Weights  relative_position_bias_table ((2 Wh - 1)(2 Ww - 1), num_heads), qkv (3 num_heads head_dim, dim), proj, as in timm's and
              Swin's WindowAttention. A relative_position_index in the state dict is ignored.
     Sign     query - key: the row of the table is (y_i - y_j + Wh - 1)(2 Ww - 1) + x_i - x_j + Ww - 1.
@@ -54,18 +54,18 @@ class WindowAttention(nn.Module):
         return self.proj_drop(self.proj(_join(out)))
 
     def _load_from_state_dict(self, state_dict, prefix, *args) -> None:
-        state_dict.pop(prefix + "relative_position_index", None)  # follows from the grid
+        state_dict.pop(prefix + "relative_position_index", None)  # the grid determines it
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
 class FactorisedWindowAttention(WindowAttention):
-    """WindowAttention whose bias is the sum of a bias for rows and a bias for columns, b_h[y_j - y_i] + b_w[x_j - x_i]. It has
-    2 Wh + 2 Ww - 2 numbers per head instead of (2 Wh - 1)(2 Ww - 1).
+    """WindowAttention whose bias is the sum of a bias for rows and a bias for columns, b_h[y_j - y_i] + b_w[x_j - x_i]. The tables
+    have 2 Wh + 2 Ww - 2 numbers per head instead of (2 Wh - 1)(2 Ww - 1).
 
     Shapes   as in WindowAttention.
     Weights  bias_h (num_heads, 2 Wh - 1), bias_w (num_heads, 2 Ww - 1), initially zero; qkv and proj as in WindowAttention.
     Sign     key - query; column Wh - 1 of bias_h is difference 0.
-    Source   the term axial. A table of Swin that is such a sum gives the same bias.
+    Source   the term Axial. A table of Swin whose entries are sums of this form gives the same bias.
     """
 
     def _make_tables(self, height: int, width: int, **of) -> None:

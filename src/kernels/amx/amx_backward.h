@@ -3,11 +3,11 @@
  *
  *     dp = dout v^T      dv^T += dout^T p      dk^T += q^T ds      dq = ds k
  *
- * The sums of dk and dv are transposed. p and ds are then right operands, whose pairs are rows, so they need no
- * transposition. Rows that are non-finite or large are 0 in the operands, and their products are added pair by pair.
+ * The sums of dk and dv are stored transposed. p and ds are then right operands, which need no transposition. A
+ * non-finite or large row is 0 in the operands; its products are added one pair at a time.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-/* only if an editor parses this file by itself */
+/* lets an editor parse this file on its own */
 #include "amx_weights.h"
 #include "kernels/scores.h"
 #include "kernels/value_vectors.h"
@@ -68,7 +68,7 @@ static void products_begin(backward_scratch *task, int64_t g, int64_t j0, int64_
         memset(w->dv + x * BACKWARD_KEYS, 0, reals(n, 1));
 }
 
-/* Pack the block's rows of a matrix [BLOCK_ROWS][ROW_STEP] as right operand of a sum over rows: [chunk of rows][16
+/* Pack the block's rows of a matrix [BLOCK_ROWS][ROW_STEP] as the right operand of a sum over rows: [chunk of rows][16
  * columns][component]. */
 ALWAYS_INLINE void pairs_of_rows(const block *k, const real *from, int64_t columns, int components, uint32_t *to)
 {
@@ -94,7 +94,8 @@ static void pack_by_rows(const block *k, const real *from, int64_t columns, int 
     BY_COMPONENTS(COMPONENTS, components, pairs_of_rows(k, from, columns, COMPONENTS, to));
 }
 
-/* Pack `rows` rows of `wide` elements as left operand of a sum over rows: [16 channels][chunk of rows][component]. */
+/* Pack `rows` rows of `wide` elements as the left operand of a sum over rows: [16 channels][chunk of rows][component].
+ * */
 static void pack_channels(const real *from, int64_t wide, int64_t rows, int components, uint32_t *to)
 {
     for (int64_t x = 0; x < wide; x += TILE_SIDE, to += BLOCK_ROWS / CHUNK * components * FRAGMENT)
@@ -145,7 +146,7 @@ static void load_dout(backward_scratch *task)
     }
     pack_rows(w->dout_scratch, wide, rows, wide, w->dout_components, w->dout);
     pack_channels(w->dout_scratch, wide, rows, w->dout_components, w->dout_transposed);
-    if (c->value_vectors) /* their products need dout as rows */
+    if (c->value_vectors) /* value_products needs dout as rows */
         load_rows(k, dout, Dv, 1, task->dout, &(magnitude){0});
 }
 
@@ -256,7 +257,7 @@ static void dq_products(backward_scratch *task, const tile *t)
         }
 }
 
-/* Compute to[keys][width padded] = from[channel][BACKWARD_KEYS]. */
+/* Transpose from[channel][BACKWARD_KEYS] to to[keys][width padded]. */
 static void transpose_back(const real *from, int64_t width, int64_t keys, real *to)
 {
     const int64_t wide = rpi_round_up(width, VL);

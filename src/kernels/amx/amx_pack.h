@@ -2,11 +2,11 @@
  * Parameters: VL, NR.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "amx_products.h" /* only if an editor parses this file by itself */
+#include "amx_products.h" /* lets an editor parse this file on its own */
 #endif
 
-/* Return row j as f32, padded with zeros to whole chunks. Read it in the array if possible, else copy it to `scratch`.
- * Rows past the last one are 0. */
+/* Return row j as f32, padded with zeros to whole chunks: a pointer into the array if possible, else a copy in
+ * `scratch`. Rows past the last one are 0. */
 static inline const real *row_at(const rpi_view *v, int64_t b, int64_t h, int64_t j, int64_t real_rows, int64_t width,
                                  real *scratch)
 {
@@ -31,7 +31,7 @@ static inline const real *row_at(const rpi_view *v, int64_t b, int64_t h, int64_
 /* Up to CHUNK rows that are packed together. */
 typedef struct packing {
     const real *at[CHUNK];    /* the elements of each row, as f32 */
-    const char *ahead[CHUNK]; /* an address for each row, to prefetch while packing */
+    const char *ahead[CHUNK]; /* for each row, the address of a later row to prefetch */
     int64_t size;             /* bytes of an element of `ahead` */
     magnitude seen;           /* the magnitude of the packed elements */
 } packing;
@@ -57,7 +57,7 @@ static void rows_of_channel_major(const head_rows *rows, int64_t j0, int64_t n, 
         }
 }
 
-/* Set s->at and s->ahead for rows j0 … j0+n-1, each like row_at. scratch has n rows. */
+/* Set s->at (as row_at returns it) and s->ahead for rows j0 … j0+n-1. scratch has space for n rows. */
 static inline void rows_at(packing *s, const rpi_view *v, int64_t b, int64_t h, int64_t j0, int64_t n,
                            int64_t real_rows, int64_t width, real *scratch)
 {
@@ -95,8 +95,8 @@ static inline bool is_moderate(const magnitude *w, real limit)
     return is_finite(w) && vf_max_lane(w->max) <= limit;
 }
 
-/* Replace each row that has an element which is not finite or exceeds `limit` by zeros, and set large[r]. Return true
- * if there was such a row. */
+/* If a row has a non-finite element or one above `limit`, replace the row by zeros and set large[r]. Return true if any
+ * row was replaced. */
 static bool clear_rows(packing *s, int64_t n, int64_t wide, real limit, real *scratch, uint8_t *large)
 {
     bool any = false;
@@ -111,7 +111,7 @@ static bool clear_rows(packing *s, int64_t n, int64_t wide, real limit, real *sc
     return any;
 }
 
-/* Replace rows j0 … j0+n-1 by rotated copies in scratch. */
+/* Replace rows j0 … j0+n-1 by copies in scratch, rotated by RoPE. */
 static void rotated_copies(packing *s, int64_t n, int64_t wide, const rp_term *rotate, const real *rope, int64_t j0,
                            int64_t real_rows, real *scratch)
 {
@@ -134,7 +134,7 @@ ALWAYS_INLINE void take_pair(magnitude *seen, const real *x, const real *y, cons
     bf16_pair(a, b, components, to);
 }
 
-/* Pack one chunk of channels of 16 rows as fragments. A row becomes a column of the fragment. */
+/* Pack one chunk of channels of 16 rows, one fragment for each component. A row becomes a column of the fragment. */
 ALWAYS_INLINE void transposed_fragments(packing *s, int64_t x, int components, uint32_t *to)
 {
     vu fragment[3][TILE_SIDE];
@@ -162,9 +162,9 @@ static void pack_transposed(packing *s, int64_t x, int components, uint32_t *to)
     BY_COMPONENTS(COMPONENTS, components, transposed_fragments(s, x, COMPONENTS, to));
 }
 
-/* Pack n rows of an array as right operand of a sum over channels: [16 rows][chunk][component]. Rows that are
- * non-finite or large become 0 and set large[panel of NR], and large_rows[row] unless large_rows is NULL. scratch has
- * 16 rows. */
+/* Pack n rows of an array as the right operand of a sum over channels: [16 rows][chunk][component]. Pack a non-finite
+ * or large row as 0, and set large of its panel (and large_rows of the row, unless large_rows is NULL). scratch has
+ * space for 16 rows. */
 static void amx_pack_panels(const rpi_view *v, int64_t b, int64_t h, int64_t j0, int64_t n, int64_t real_rows,
                             int64_t width, const rp_term *rotate, const real *rope, int components, uint32_t *to,
                             uint8_t *large, uint8_t *large_rows, real *scratch)
@@ -173,7 +173,7 @@ static void amx_pack_panels(const rpi_view *v, int64_t b, int64_t h, int64_t j0,
     for (int64_t r0 = 0; r0 < n; r0 += TILE_SIDE, to += wide / CHUNK * components * FRAGMENT) {
         uint8_t cleared[TILE_SIDE];
         packing s;
-        bool look = rotate; /* if false, magnitudes are recorded while packing */
+        bool look = rotate; /* clear large rows before packing; without RoPE, only if packing has found one */
         rows_at(&s, v, b, h, j0 + r0, TILE_SIDE, real_rows, width, scratch);
         do {
             if (look &&
@@ -188,7 +188,7 @@ static void amx_pack_panels(const rpi_view *v, int64_t b, int64_t h, int64_t j0,
     }
 }
 
-/* Pack n vectors of 16 pairs (x, y), which are `step` elements apart. Each vector is a row of a fragment. */
+/* Pack n vectors of 16 pairs (x, y). The vectors are `step` elements apart, and each becomes a row of a fragment. */
 ALWAYS_INLINE void run_fragments(const real *x, const real *y, int64_t step, int64_t n, int components, uint32_t *to)
 {
     for (; n > 0; n--, x += step, y += step, to += components * FRAGMENT) {
@@ -205,7 +205,7 @@ static void pack_run(const real *x, const real *y, int64_t step, int64_t n, int 
     BY_COMPONENTS(COMPONENTS, components, run_fragments(x, y, step, n, COMPONENTS, to));
 }
 
-/* Pack 32 rows of an array as pairs of rows r and r + 16: [16 channels][component]. */
+/* Pack 32 rows of an array as pairs of elements from rows r and r + 16: [16 channels][component]. */
 ALWAYS_INLINE void across_fragments(packing *s, int64_t columns, int components, uint32_t *to)
 {
     const int64_t size = s->size;
@@ -231,8 +231,8 @@ static void pack_across(packing *s, int64_t columns, int components, uint32_t *t
     BY_COMPONENTS(COMPONENTS, components, across_fragments(s, columns, COMPONENTS, to));
 }
 
-/* Pack n rows of an array as right operand of a sum over rows: [chunk of rows][16 channels][component]. Rows with an
- * element that is not finite or exceeds `limit` become 0 and set large[r]. scratch has 32 rows. */
+/* Pack n rows of an array as the right operand of a sum over rows: [chunk of rows][16 channels][component]. If a row
+ * has a non-finite element or one above `limit`, pack it as 0 and set large[r]. scratch has space for 32 rows. */
 static void amx_pack_columns(const rpi_view *v, int64_t b, int64_t h, int64_t j0, int64_t n, int64_t real_rows,
                              int64_t width, const rp_term *rotate, const real *rope, int components, real limit,
                              uint32_t *to, uint8_t *large, real *scratch)
@@ -240,7 +240,7 @@ static void amx_pack_columns(const rpi_view *v, int64_t b, int64_t h, int64_t j0
     const int64_t wide = rpi_round_up(width, CHUNK), columns = rpi_round_up(width, TILE_SIDE) / TILE_SIDE;
     for (int64_t r0 = 0; r0 < n; r0 += CHUNK, to += columns * components * FRAGMENT) {
         packing s;
-        bool look = rotate; /* if false, magnitudes are recorded while packing */
+        bool look = rotate; /* clear large rows before packing; without RoPE, only if packing has found one */
         rows_at(&s, v, b, h, j0 + r0, CHUNK, real_rows, width, scratch);
         memset(large + r0, 0, CHUNK);
         do {
@@ -254,7 +254,8 @@ static void amx_pack_columns(const rpi_view *v, int64_t b, int64_t h, int64_t j0
     }
 }
 
-/* Pack rows, which are `step` elements apart, as left operand of a sum over channels: [16 rows][chunk][component]. */
+/* Pack rows, which are `step` elements apart, as the left operand of a sum over channels: [16 rows][chunk][component].
+ * */
 static inline void pack_rows(const real *from, int64_t step, int64_t rows, int64_t width, int components, uint32_t *to)
 {
     const int64_t chunks = width / CHUNK;
@@ -263,7 +264,7 @@ static inline void pack_rows(const real *from, int64_t step, int64_t rows, int64
                  to + r / TILE_SIDE * chunks * components * FRAGMENT + r % TILE_SIDE * TILE_SIDE);
 }
 
-/* Pack 32 rows of an array as left operand of a sum over channels: [16 rows][chunk][component]. */
+/* Pack 32 rows of an array as the left operand of a sum over channels: [16 rows][chunk][component]. */
 ALWAYS_INLINE void along_fragments(packing *s, int64_t chunks, int components, uint32_t *to)
 {
     const int64_t size = s->size;

@@ -2,7 +2,7 @@
  * Parameters: none.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "amx_backward.h" /* only if an editor parses this file by itself */
+#include "amx_backward.h" /* lets an editor parse this file on its own */
 #endif
 
 static double amx_peak(int64_t rounds)

@@ -1,9 +1,9 @@
-/* kernels/amx/amx_products.h -- products of two operands on AMX tiles, by the operations of isa/amx.c in the order for
- * which docs/numerics.md has bounds. Independent of the operands' meaning.
+/* kernels/amx/amx_products.h -- products of two operands on AMX tiles, computed with the operations of isa/amx.c.
+ * docs/numerics.md derives error bounds for this order of operations.
  * Parameters: VL.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-/* only if an editor parses this file by itself */
+/* lets an editor parse this file on its own */
 #include "amx_scratch.h"
 #include "kernels/query_block.h"
 #include "kernels/key_tile.h"
@@ -20,12 +20,12 @@ typedef struct operand {
     int components;
 } operand;
 
-/* Vector work that runs during the products, one step at a time (amx_weights.h). */
+/* Vector work that runs during the products, one step after each product (amx_weights.h). */
 typedef struct stage stage;
 static inline void stage_step(stage *p);
 
-/* Add A B over chunks to mt x nt of tiles 0 … 3. Tiles 4 and 5 hold components of A, 6 and 7 of B. Multiply components
- * i and j if i + j < max(a_components, b_components). */
+/* Add A B, summed over chunks, to tiles 0 … 3, of which mt x nt are used. Tiles 4 and 5 hold components of A, tiles 6
+ * and 7 components of B. Multiply components i and j if i + j < max(a_components, b_components). */
 ALWAYS_INLINE void dot_chunks(amx_tiles *R, const operand *a, const operand *b, int64_t chunks, int mt, int nt,
                               int a_components, int b_components, stage *beside)
 {
@@ -59,8 +59,8 @@ ALWAYS_INLINE void dot_chunks(amx_tiles *R, const operand *a, const operand *b, 
     }
 }
 
-/* Compute out = from + A B over chunks, as mt x nt AMX tiles whose rows are `out_step` apart. If from is NULL, sums
- * start at zero. */
+/* Compute out = from + A B, summed over chunks, as mt x nt AMX tiles. Rows of out are `out_step` elements apart. If
+ * from is NULL, sums start at zero. */
 ALWAYS_INLINE void product_of(int mt, int nt, const operand *a, const operand *b, int64_t chunks,
                               const real *const *from, const int64_t *from_step, real *out, int64_t out_step,
                               stage *beside)

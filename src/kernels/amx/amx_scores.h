@@ -1,8 +1,8 @@
-/* kernels/amx/amx_scores.h -- the block's queries and its scores on AMX tiles.
+/* kernels/amx/amx_scores.h -- load a block's queries, and compute its scores on AMX tiles.
  * Parameters: VL, NR, MR, BLOCK_ROWS, TILE_KEYS, ROW_STEP.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "amx_pack.h" /* only if an editor parses this file by itself */
+#include "amx_pack.h" /* lets an editor parse this file on its own */
 #endif
 
 /* Return NULL: packed values are bf16 components, which the caller's array does not have. */
@@ -12,8 +12,8 @@ static const void *values_in_place(const rpi_call *c, int64_t b, int64_t g)
     return NULL;
 }
 
-/* Load the block's queries as left operand. Also load them as rows if a source multiplies them or one is non-finite or
- * large. */
+/* Load the block's queries as the left operand. Also load them as rows if a RUN source uses them or a query is
+ * non-finite or large. */
 static void load_queries(block *k)
 {
     const rpi_call *c = k->c;
@@ -51,7 +51,7 @@ static void load_queries(block *k)
     pack_rows(k->products.q_rows, wide, rows, wide, k->products.q_components, k->products.q_operand);
 }
 
-/* Find the range [*from, *to) of columns that any of rows [r0, r0 + n) compute in the tile. */
+/* Find the range [*from, *to) of the tile's columns that any of rows [r0, r0 + n) computes. */
 static void columns_of(const block *k, const tile *t, int64_t r0, int64_t n, int64_t *from, int64_t *to)
 {
     *from = TILE_KEYS;
@@ -63,8 +63,8 @@ static void columns_of(const block *k, const tile *t, int64_t r0, int64_t n, int
         }
 }
 
-/* Return the biases of 16 rows from r0 on with the same distance between rows, because an AMX tile loads only such
- * rows. If their addresses differ otherwise, copy columns [from, to) to scratch. */
+/* Return the biases of rows r0 … r0+15 with equal distances between rows, because an AMX tile can only load such rows.
+ * If the distances differ, copy columns [from, to) to k->sum_in. */
 static const real *evenly_spaced(block *k, const real *const *in, int64_t r0, int64_t from, int64_t to, int64_t *step)
 {
     const int64_t last = k->groups * MR - 1;
@@ -80,7 +80,7 @@ static const real *evenly_spaced(block *k, const real *const *in, int64_t r0, in
     return k->sum_in + r0 * ROW_STEP;
 }
 
-/* Compute the scores of keys and queries that are non-finite or large, by register tiles in f32. */
+/* Compute the scores of non-finite or large keys and queries, with register tiles in f32. */
 static void large_scores(block *k, const tile *t, const real *const *in)
 {
     const rpi_call *c = k->c;
@@ -94,7 +94,7 @@ static void large_scores(block *k, const tile *t, const real *const *in)
             continue;
         pack_panels(&c->args->k, k->b, head, t->tile0 + col, NR, d->len_k, d->dim_k, rotate, rpi_rope_of(c, true, k->b),
                     k->products.panel, NULL);
-        bool large[NR]; /* keys that were packed as 0 */
+        bool large[NR]; /* true for keys that were packed as 0 */
         for (int64_t j = 0; j < NR; j++) {
             magnitude w = {vf_set1(0)};
             note_row(&w,
@@ -116,7 +116,7 @@ static void large_scores(block *k, const tile *t, const real *const *in)
     }
 }
 
-/* Update the lane maxima of `rows` rows with two vectors of each row of s. */
+/* Update the lane maxima of each row with the first two vectors of that row of s. */
 static inline void raise_max(real *max, const real *s, int64_t rows)
 {
     for (int64_t r = 0; r < rows; r++) {
@@ -125,8 +125,8 @@ static inline void raise_max(real *max, const real *s, int64_t rows)
     }
 }
 
-/* Compute s[BLOCK_ROWS][ROW_STEP] = in + left right^T for the rows and columns of the tile, and the max of each row
- * like key_scores. */
+/* Compute s[BLOCK_ROWS][ROW_STEP] = in + left right^T for the columns of the tile. If max is not NULL, also store the
+ * lane maxima of each row. */
 static void amx_scores(block *k, const tile *t, operand left, operand right, int64_t chunks, const real *const *in,
                        real *s, real *max)
 {

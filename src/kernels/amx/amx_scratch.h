@@ -1,18 +1,18 @@
-/* kernels/amx/amx_scratch.h -- the scratch of products on AMX tiles, for a block and for a backward task. fma/ has the
+/* kernels/amx/amx_scratch.h -- scratch memory of the AMX backend, for a block and for a backward task. fma/ has the
  * same types.
  * Parameters: VL, NR, BLOCK_ROWS, BACKWARD_KEYS.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "bf16_sums.h" /* only if an editor parses this file by itself */
+#include "bf16_sums.h" /* lets an editor parse this file on its own */
 #endif
 
 typedef struct products_block {
     uint32_t *q_operand, /* left operand: queries */
-        *w_operand;      /* left operand: weights of 32 rows and 64 keys, for two stages */
+        *w_operand;      /* left operand: weights of two stages, each of 32 rows and 64 keys */
     int q_components;
     real *q_rows;       /* [BLOCK_ROWS][Dk rounded up to chunks] queries, scaled and rotated */
     real *rows_scratch; /* [32][Dk or Dv rounded up to chunks] */
-    real *panel;        /* [NR][Dk padded] keys, if some are non-finite or large */
+    real *panel;        /* [NR][Dk padded] panel of keys, used if a key or query is non-finite or large */
     real *sums;         /* [BLOCK_ROWS][VL] sums of weights */
     real *values;       /* [32][Dv padded] sums of weighted values */
 } products_block;
@@ -23,14 +23,14 @@ typedef struct products_backward {
     uint32_t *dout,       /* left operand of dp */
         *dout_transposed, /* left operand of dv */
         *q_transposed;    /* left operand of dk */
-    uint32_t *p,          /* right operand of dv and dk: p, later ds, for sums over rows */
+    uint32_t *p,          /* right operand of dv and dk: p, then ds, for sums over rows */
         *ds;              /* left operand of dq: ds, for sums over keys */
     real *dout_scratch;   /* [BLOCK_ROWS][Dv in chunks] */
     real *dk, *dv;        /* [Dk or Dv in chunks][BACKWARD_KEYS] */
     int dout_components;
-    uint8_t *large_key, /* [BACKWARD_KEYS] 1: the key is non-finite or large, and 0 in the operands */
-        *large_value,   /* [BACKWARD_KEYS] the same for values */
-        *large_dout;    /* [BLOCK_ROWS] the same for rows of dout */
+    uint8_t *large_key, /* [BACKWARD_KEYS] 1: the key is non-finite or large, and was packed as 0 */
+        *large_value,   /* [BACKWARD_KEYS] 1: the value is non-finite or large, and was packed as 0 */
+        *large_dout;    /* [BLOCK_ROWS] 1: the row of dout is non-finite or large, and was packed as 0 */
     bool any_key, any_value, any_dout;
 } products_backward;
 

@@ -1,24 +1,24 @@
-/* kernels/amx/amx_unpacked.h -- one or two queries against unpacked keys and values. Weighted values are computed with
- * vectors, with the same bits as on AMX tiles. Independent of the call.
+/* kernels/amx/amx_unpacked.h -- one or two queries against unpacked keys and values. Scores use AMX tiles. Weighted
+ * values use vectors and get the same bits as on AMX tiles.
  * Parameters: VL, NR, TILE_KEYS.
  *
- * For each chunk and each pair of components, an AMX tile computes two sums from zero: of the products of the first
- * elements of 16 pairs, and of the products of the second elements. It adds both to the total. The vectors here add in
- * the same order without packing.
+ * For each chunk and each pair of components, an AMX tile computes two sums from zero: one of the products of the first
+ * elements of 16 pairs, one of the products of the second elements. It then adds both to the total. The vectors here
+ * add in the same order, and the values need no packing.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "amx_scores.h" /* only if an editor parses this file by itself */
+#include "amx_scores.h" /* lets an editor parse this file on its own */
 #endif
 
-/* Return true if reading keys and values from the caller's arrays is faster than packing them: for at most two rows,
- * and if no other head uses the same keys. */
+/* Return true if reading keys and values from the caller's arrays is faster than packing them: for at most two rows, if
+ * no other query head uses the same keys. */
 static bool unpacked_pays(int64_t per_kv, int64_t rows)
 {
     return per_kv == 1 && rows <= 2;
 }
 
-/* Add A B over chunks to tiles 0 … 3. Rows of A are 64 keys, columns of B are queries. Components are multiplied in the
- * order of dot_chunks, where the queries are the left operand. */
+/* Add A B, summed over chunks, to tiles 0 … 3. Rows of A are 64 keys, columns of B are queries. Components are
+ * multiplied in the order that dot_chunks uses with the queries as the left operand. */
 ALWAYS_INLINE void dot_key_chunks(amx_tiles *R, const operand *a, const operand *b, int64_t chunks, int a_components,
                                   int b_components)
 {
@@ -46,7 +46,7 @@ ALWAYS_INLINE void dot_key_chunks(amx_tiles *R, const operand *a, const operand 
     }
 }
 
-/* Compute s[64 keys][16 queries] += A B. */
+/* Compute s[64 keys][16 queries] += A B, summed over chunks. */
 static void key_product(const operand *a, const operand *b, int64_t chunks, real *s)
 {
     amx_tiles scratch, *R = &scratch;
@@ -64,8 +64,8 @@ static void key_product(const operand *a, const operand *b, int64_t chunks, real
     amx_fence();
 }
 
-/* Compute key_scores of one group of rows from unpacked keys. Keys are the left operand, because its fragments need no
- * transposition. Return false if a key is non-finite or large; k->s is then undefined. */
+/* Do the work of key_scores for one group of rows and unpacked keys. Keys are the left operand, because fragments of a
+ * left operand need no transposition. Return false if a key is non-finite or large; k->s is then undefined. */
 static bool unpacked_scores(block *k, const tile *t, const real *const *in)
 {
     const rpi_call *c = k->c;
@@ -114,8 +114,8 @@ static bool unpacked_scores(block *k, const tile *t, const real *const *in)
     return true;
 }
 
-/* Return sum + left times 32 rows, for the 16 channels from x on. `left` is a chunk of 32 elements, and its components
- * are `step` apart. */
+/* Return sum + left times 32 rows, for channels x … x+15. `left` is a chunk of 32 elements, and its components are
+ * `step` elements apart. */
 ALWAYS_INLINE vf unpacked_chunk(const real *left, int64_t step, const packing *s, int64_t x, int left_components,
                                 int components, vf sum, magnitude *seen)
 {
@@ -176,7 +176,7 @@ static void unpacked_products(const real *left, int64_t step, int left_component
     BY_COMPONENTS(PA, left_components, BY_COMPONENTS(PB, components, unpacked_chunks(left, step, PA, s, n, PB, sums)));
 }
 
-/* Compute the weights of row r and their sum, and store their components in left[component][TILE_KEYS]. */
+/* Compute the weights of row r, add them to its sum, and store their components in left[component][TILE_KEYS]. */
 static void unpacked_weights(block *k, const tile *t, int64_t r, int components, bool kept, real *left)
 {
     const bool dropout = k->c->args->desc.dropout > 0;
@@ -205,8 +205,8 @@ static void unpacked_weights(block *k, const tile *t, int64_t r, int components,
     k->sum[r] += vf_sum(sum);
 }
 
-/* Compute weigh_tile for one group of rows from unpacked values. If a value is not finite or exceeds MAX_VALUE, the
- * call is repeated block by block. */
+/* Do the work of weigh_tile for one group of rows and unpacked values. If a value is not finite or exceeds MAX_VALUE,
+ * set decode->non_finite; the call is then repeated by the ordinary forward pass. */
 static void unpacked_weigh(block *k, const tile *t, bool values, const real *alpha, real *o, bool kept)
 {
     const rpi_call *c = k->c;

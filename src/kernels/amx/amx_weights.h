@@ -1,30 +1,30 @@
-/* kernels/amx/amx_weights.h -- weights and sums of values on AMX tiles, as a software pipeline: the weights of one
- * stage are computed during the products of the stage before, because AMX tiles and vectors use different units.
- * Independent of how scores are computed.
+/* kernels/amx/amx_weights.h -- weights and sums of weighted values on AMX tiles, as a software pipeline: while AMX
+ * tiles compute the products of one stage, vectors compute the weights of the next stage, because they use different
+ * execution units. Independent of how scores are computed.
  * Parameters: VL, MR, ROW_STEP.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "amx_unpacked.h" /* only if an editor parses this file by itself */
+#include "amx_unpacked.h" /* lets an editor parse this file on its own */
 #endif
 
-enum { STAGE_KEYS = 64 }; /* keys of a stage: its weights and those of the stage before stay in the L1 cache */
+enum { STAGE_KEYS = 64 }; /* keys of a stage: the weights of two stages fit into the L1 cache */
 
-/* A stage: the weights of 32 rows and STAGE_KEYS keys, computed while the products of the stage before run. */
+/* A stage: up to 32 rows and STAGE_KEYS keys. Its weights are computed while the products of the previous stage run. */
 struct stage {
     block *k;
     const tile *t;
     uint32_t *to;               /* left operand [2][chunk][component] */
     int64_t r0, rows, col, end; /* rows, a multiple of 16; columns [col, end) of the tile */
-    int64_t next, due, steps;   /* next row to compute; 1 / steps of the rows is due at each step */
-    bool kept,                  /* k->s keeps the weights */
+    int64_t next, due, steps;   /* next row to compute; each step computes 1 / steps of the rows */
+    bool kept,                  /* store the weights in k->s */
         dropout,                /* apply dropout */
-        full,                   /* all rows of the tile have all columns, and a maximum */
-        plain;                  /* the tile is full, and the stage has STAGE_KEYS keys */
+        full,                   /* every row of the tile has all columns and a finite running maximum */
+        plain;                  /* `full` is set and the stage has STAGE_KEYS keys */
     void (*make)(stage *p, int64_t rows);
 };
 
-/* Turn the scores of the next rows into weights, add up the weights, and store their components. The weights of columns
- * that a row does not compute are 0. */
+/* Turn the scores of the next rows into weights, sum the weights, and store their components. Store 0 for columns that
+ * a row does not compute. */
 ALWAYS_INLINE void make_rows(stage *p, int64_t rows, int components)
 {
     block *k = p->k;
@@ -106,7 +106,7 @@ static inline void stage_step(stage *p)
         p->make(p, rows);
 }
 
-/* Find the first stage of the tile from rows r0 and column col on. Return false if there is none. */
+/* Find the tile's first stage at or after row r0 and column col. Return false if there is none. */
 static bool stage_find(stage *p, int64_t r0, int64_t col)
 {
     const int64_t all = rpi_round_up(p->k->groups * MR, TILE_SIDE);

@@ -1,18 +1,18 @@
-/* kernels/amx/bf16_sums.h -- split f32 into sums of up to three bf16, for products on AMX tiles, and choose the number
- * of components of each array.
- * Parameters: VL, which is 16.
+/* kernels/amx/bf16_sums.h -- represent an f32 number as a sum of up to three bf16 components, for products on AMX
+ * tiles, and choose the number of components for each array.
+ * Parameters: VL, which must be 16.
  *
  * x = x0 + x1 + x2: each component is the bf16 nearest to x minus the earlier components, and three components
  * represent an f32 exactly. With n components, a product is the sum of x_i y_j for i + j < n: one product for n = 1,
  * three for 2, six for 3 (docs/numerics.md has the bounds).
  *
- * An operand consists of fragments: 16 x 16 pairs of bf16, which fill an AMX tile. A chunk is 32 summands. Pair p of a
- * chunk has summands p and p + 16, so that a shift and an or turn two vectors into 16 pairs. A fragment of a left
- * operand has one row for each row of the operand and one column for each pair. A fragment of a right operand has one
- * row for each pair and one column for each column of the operand.
+ * An operand consists of fragments of 16 x 16 pairs of bf16; a fragment fills an AMX tile. A chunk is 32 summands. Pair
+ * p of a chunk holds summands p and p + 16, so a shift and an OR combine two vectors into 16 pairs. In a fragment of a
+ * left operand, rows are rows of the operand and columns are pairs. In a fragment of a right operand, rows are pairs
+ * and columns are columns of the operand.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "kernels/amx/amx_editor.h" /* only if an editor parses this file by itself */
+#include "kernels/amx/amx_editor.h" /* lets an editor parse this file on its own */
 #endif
 
 enum {
@@ -23,8 +23,8 @@ enum {
 #define MAX_VALUE 1e38 /* larger values could round to infinity in the first component */
 _Static_assert((int)VL == (int)TILE_SIDE, "a vector is a row of a fragment");
 
-/* Return the number of components of elements of a type, and below: of values, of keys (which are f32 after rotation),
- * of scaled queries, of weights. */
+/* Return the number of components for elements of a type. The functions below return it for values, keys (f32 after
+ * rotation), scaled queries and weights. */
 static inline int type_components(const rp_plan *plan, rp_dtype type)
 {
     return type == RP_BF16 ? 1 : type == RP_F16 ? 2 : plan->components;
@@ -43,7 +43,7 @@ static inline int key_components(const rp_plan *plan)
 static inline int query_components(const rp_plan *plan)
 {
     int exponent;
-    /* bf16 times a power of two is exactly bf16 */
+    /* bf16 times a power of two is still bf16 */
     const bool exact = plan->rotate < 0 && frexp(fabs(plan->desc.scale), &exponent) == 0.5;
     return exact && plan->desc.dtype == RP_BF16 ? 1 : plan->components;
 }
@@ -54,9 +54,9 @@ static inline int weight_components(const rp_plan *plan)
 }
 
 #define ALWAYS_INLINE                                                                                                  \
-    static inline __attribute__((always_inline)) /* inlining makes the counts of components constants */
+    static inline __attribute__((always_inline)) /* inlining turns the number of components into a constant */
 
-/* Run CALL with N as a constant equal to `components`. No other code depends on that number, which the plan chooses. */
+/* Run CALL with N as a compile-time constant equal to `components`, so that its loops can be unrolled. */
 #define BY_COMPONENTS(N, components, CALL)                                                                             \
     do {                                                                                                               \
         switch (components) {                                                                                          \

@@ -1,12 +1,12 @@
-/* kernels/fma/fma_backward.h -- the products of the backward pass by register tiles. amx/ has the same functions.
- * Independent of AMX tiles.
+/* kernels/fma/fma_backward.h -- the products of the backward pass, computed with register tiles. amx/ has the same
+ * functions.
  * Parameters: MR, NR, BLOCK_ROWS, BACKWARD_KEYS.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "kernels/backward_scratch.h" /* only if an editor parses this file by itself */
+#include "kernels/backward_scratch.h" /* lets an editor parse this file on its own */
 #endif
 
-/* Return true if dp is computed from pairs. */
+/* Return true if dp is computed from pairs of bf16. */
 static bool dp_by_pairs(const rpi_call *c)
 {
     return has_pairs(c->plan) && c->grads->dout.dtype == RP_BF16;
@@ -65,7 +65,7 @@ static void load_dout(backward_scratch *w)
                                                w->products.dout_scratch, BLOCK_ROWS, w->large_dout);
 }
 
-/* Find the range [*g0, *g1) of groups that computed some of columns j … j+MR-1. */
+/* Find the range [*g0, *g1) of groups that computed any of columns j … j+MR-1. */
 static void groups_of(const block *k, const tile *t, int64_t j, int64_t *g0, int64_t *g1)
 {
     *g0 = k->groups;

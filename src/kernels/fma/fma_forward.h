@@ -1,9 +1,9 @@
-/* kernels/fma/fma_forward.h -- the forward products of a block by register tiles of multiply-adds. amx/ has the same
- * functions. Independent of AMX tiles.
+/* kernels/fma/fma_forward.h -- the forward products of a block, computed with register tiles. amx/ has the same
+ * functions.
  * Parameters: VL, MR, NR, BLOCK_ROWS, SUM_KEYS.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "kernels/softmax.h" /* only if an editor parses this file by itself */
+#include "kernels/softmax.h" /* lets an editor parse this file on its own */
 #endif
 
 #define amx_begin() ((void)0) /* the AMX backend configures and releases AMX tiles here */
@@ -21,7 +21,7 @@ static int64_t value_bytes(const rp_plan *plan)
 }
 
 /* Pack rows j0 … j0+n-1 as columns of up to NR channels, so that a register tile reads a row of a column as vectors.
- * Rows that are not finite become 0 and set large[r]. */
+ * Set non-finite rows to 0, and set large[r] for them. */
 static void pack_columns(const rpi_view *v, int64_t b, int64_t h, int64_t j0, int64_t n, int64_t real_rows,
                          int64_t width, real *to, int64_t first, int64_t pad, uint8_t *large)
 {
@@ -80,8 +80,8 @@ static void pack_keys(const block *k, int64_t b, int64_t g, int64_t j0, int64_t 
         pack_numbers(k, b, g, j0, n, to, large);
 }
 
-/* Pack values j0 … j0+n-1 as rows first … first+n-1 of columns of `pad` rows. Set large[r] for values that are packed
- * as 0. */
+/* Pack values j0 … j0+n-1 as rows first … first+n-1 of columns of `pad` rows. Pack a non-finite value as 0 and set
+ * large[r]. */
 static void pack_values(const block *k, int64_t b, int64_t g, int64_t j0, int64_t n, void *to, int64_t first,
                         int64_t pad, uint8_t *large)
 {
@@ -108,7 +108,7 @@ static const void *values_in_place(const rpi_call *c, int64_t b, int64_t g)
     return is_finite(&all) ? from : NULL;
 }
 
-/* Load the block's queries, and find those that are non-finite or large. */
+/* Load the block's queries as rows, and also as pairs if scores are computed from pairs. */
 static void load_queries(block *k)
 {
     load_groups(k);
@@ -116,8 +116,8 @@ static void load_queries(block *k)
         rows_as_pairs(k->q, k->groups * MR, k->c->plan->desc.dim_k, k->products.q_pairs);
 }
 
-/* Define a function that computes the first `there` columns of a panel, or all columns, for ROWS rows. It omits vectors
- * that have none of these columns. */
+/* Define a function that computes the scores of ROWS rows for a panel. If the panel has only `there` < NR keys, it
+ * skips vectors without keys. */
 #define SCORE_COLUMNS(NAME, ROWS, PAIRS)                                                                               \
     static void NAME(const real *q, int64_t q_step, const real *k, int64_t dim, const real *const *bias, int64_t col,  \
                      real *s, int64_t step, real *max, const real *ahead, int64_t there)                               \
@@ -141,7 +141,7 @@ SCORE_COLUMNS(single_pairs, 1, true)
 #define single_pairs single_columns
 #endif
 
-/* Compute k->s = in + q k^T of the tile. If max is not NULL, store VL lane maxima of each row there. */
+/* Compute the tile's scores k->s = in + q k^T. If max is not NULL, store VL lane maxima of each row there. */
 static void key_scores(block *k, const tile *t, const void *keys, const real *const *in, real *max)
 {
     const bool pairs = scores_by_pairs(k->c->plan);
@@ -160,7 +160,7 @@ static void key_scores(block *k, const tile *t, const void *keys, const real *co
         }
 }
 
-/* Turn the scores of VL rows from r0 on into weights relative to their running maxima, and add the weights to the rows'
+/* Turn the scores of rows r0 … r0+VL-1 into weights relative to their running maxima, and add the weights to the rows'
  * sums. */
 static void weigh_rows(block *k, const tile *t, int64_t r0)
 {
@@ -198,7 +198,7 @@ _Static_assert(BLOCK_ROWS % VL == 0, "rows are transposed VL at a time");
 
 #include "fma_unpacked.h"
 
-/* Compute add_values for one row and columns [from, to), which must be within one sum of SUM_KEYS keys. */
+/* Do the work of add_values for one row and columns [from, to), which must be in the same group of SUM_KEYS columns. */
 static void add_row_values(const real *w, int64_t from, int64_t to, const real *v, int64_t first, int64_t pad_keys,
                            real *o, int64_t pad_v, const real *alpha)
 {
@@ -210,9 +210,9 @@ static void add_row_values(const real *w, int64_t from, int64_t to, const real *
 }
 
 /* Turn scores into weights, add the weights to k->sum, and compute o[rows][pad_v] = o * alpha + w v, summed SUM_KEYS
- * keys at a time from zero. The output moves by `sum_step` elements after each SUM_KEYS keys; 0 adds all sums to the
- * same output. alpha applies only to a row's first sum. Column 0 belongs to row `first` of the packed values. If values
- * is NULL, do not compute o. */
+ * keys at a time from zero. After each SUM_KEYS keys, o advances by `sum_step` elements; if that is 0, all sums are
+ * added to the same o. alpha applies only to a row's first sum. Column 0 belongs to row `first` of the packed values.
+ * If values is NULL, do not compute o. */
 static void weigh_tile(block *k, const tile *t, const void *values, int64_t first, int64_t pad, const real *alpha,
                        real *o, int64_t sum_step, bool kept)
 {

@@ -1,11 +1,11 @@
 /* kernels/fma/fma_pairs.h -- keys, queries and dout as pairs of bf16, for an instruction that adds two products. The
- * sums have the same bits as multiply-adds of single elements in the order of the channels, so code that reads unpacked
- * keys multiplies single elements.
- * Parameters: VL, NR, vf_pairs; RPI_PAIRS_ISA, the instruction set with that instruction (without it, nothing uses
- * pairs).
+ * sums have the same bits as multiply-adds of single elements in the order of the channels, so code for unpacked keys
+ * may use single elements.
+ * Parameters: VL, NR, vf_pairs; RPI_PAIRS_ISA, the instruction set with that instruction (if undefined, pairs are not
+ * used).
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "kernels/register_tile.h" /* only if an editor parses this file by itself */
+#include "kernels/register_tile.h" /* lets an editor parse this file on its own */
 #endif
 
 /* Return the length of a row of `width` channels: in pairs if `pairs` is set, else in elements. */
@@ -21,9 +21,9 @@ static inline bool has_pairs(const rp_plan *plan)
     return plan->desc.dtype == RP_BF16 && plan->ops->pairs;
 }
 
-/* Combine channels 2n in `even` and 2n + 1 in `odd`, whose elements are exactly bf16, into pairs: the upper half from
- * `even`, the lower half from `odd`. vf_pairs multiplies the upper halves first, so it adds in the order of the
- * channels, like multiply-adds of single elements. */
+/* Combine channel 2n (in `even`) and channel 2n + 1 (in `odd`) into pairs. Their elements must be exactly bf16. The
+ * upper half of a pair comes from `even`, because vf_pairs adds the product of the upper halves first. It thus adds in
+ * the order of the channels, like multiply-adds of single elements. */
 static inline vf pairs_of(vf even, vf odd)
 {
     return (vf)vu_highs(odd, even);

@@ -1,11 +1,11 @@
-/* kernels/fma/fma_scratch.h -- the scratch of products by register tiles, for a block and for a backward task. amx/ has
- * the same types. Independent of AMX tiles.
+/* kernels/fma/fma_scratch.h -- scratch memory of the FMA backend, for a block and for a backward task. amx/ has the
+ * same types.
  * Parameters: VL, BLOCK_ROWS, BACKWARD_KEYS.
  * SPDX-License-Identifier: Apache-2.0 */
 
 #include "fma_pairs.h"
 
-/* Scratch of a block, in addition to its queries and scores, which register tiles read as they are. */
+/* Scratch of a block. Register tiles read its queries and scores without repacking, so only pairs need scratch. */
 typedef struct products_block {
     real *q_pairs; /* [BLOCK_ROWS][half of Dk padded] queries as pairs */
 } products_block;
@@ -15,7 +15,7 @@ typedef struct products_backward {
     real *values;                   /* BACKWARD_KEYS values as panels */
     real *dout_scratch, *q_scratch; /* BLOCK_ROWS rows as columns */
     real *dout_pairs;               /* [BLOCK_ROWS][half of Dv padded] if pairs may be used */
-    const real *dout_columns;       /* the block's rows of dout: in dout_scratch, or as loaded */
+    const real *dout_columns;       /* the block's rows of dout as columns: dout_scratch, or the loaded rows */
 } products_backward;
 
 static void products_block_layout(const rpi_call *c, products_block *p, rpi_arena *a)

@@ -1,21 +1,20 @@
 /* kernels/fma/fma_unpacked.h -- products of one group of rows with unpacked keys and values, for few queries.
- * Independent of AMX tiles.
  * Parameters: VL, NR, SUM_KEYS.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "kernels/softmax.h" /* only if an editor parses this file by itself */
+#include "kernels/softmax.h" /* lets an editor parse this file on its own */
 #endif
 
-/* Return true if reading keys and values from the caller's arrays is faster than packing them: if no other head uses
- * the same keys. */
+/* Return true if reading keys and values from the caller's arrays is faster than packing them: if no other query head
+ * uses the same keys. */
 static bool unpacked_pays(int64_t per_kv, int64_t rows)
 {
-    (void)rows; /* any number of rows up to MR */
+    (void)rows; /* allows any number of rows up to MR */
     return per_kv == 1;
 }
 
-/* Return true if keys can be read in place: they are stored as [channels][keys] if channel_major is set, else as rows,
- * need no rotation, and have the arithmetic type or 16 bits. */
+/* Return true if keys can be read in place: they need no rotation, have the arithmetic type or 16 bits, and are stored
+ * as [channels][keys] if channel_major is set, else as rows. */
 static bool keys_in_place(const rpi_call *c, bool channel_major)
 {
     const rpi_view *v = &c->args->k;
@@ -31,8 +30,8 @@ static bool panel_in_place(const rpi_call *c, bool channel_major, int64_t j)
            (!v->page || j % v->page_keys + NR <= v->page_keys);
 }
 
-/* Return keys j … j+NR-1 as a panel in the caller's array, whose channels are *step elements apart. Return NULL if the
- * array has another layout. */
+/* Return keys j … j+NR-1 as a panel in the caller's array, and set *step to the elements between its channels. Return
+ * NULL if the array has another layout. */
 static const void *panel_of(const rpi_call *c, int64_t b, int64_t g, int64_t j, int64_t *step)
 {
     const rpi_view *v = &c->args->k;
@@ -42,12 +41,12 @@ static const void *panel_of(const rpi_call *c, int64_t b, int64_t g, int64_t j, 
     return rpi_row_of(v, b, g, j);
 }
 
-/* SINGLE_VECTORS: vectors of keys that one row reads together in the caller's array. CHANNELS_AHEAD: how many channels
+/* SINGLE_VECTORS: the most vectors of keys that a single row processes together. CHANNELS_AHEAD: how many channels
  * ahead to prefetch. */
 enum { SINGLE_VECTORS = 8, CHANNELS_AHEAD = 16 };
 
-/* Load VL elements at `at`, in an array [channels][keys]. If `some` is set, load only the first n and set the other
- * lanes to 0. */
+/* Load VL consecutive keys of one channel from an array [channels][keys]. If `some` is set, load only the first n and
+ * set the other lanes to 0. */
 static inline __attribute__((always_inline)) vf load_channel_major(const char *at, rp_dtype dtype, bool some, int64_t n)
 {
 #if !RPI_F64
@@ -83,8 +82,8 @@ static void widen_panel(rp_dtype dtype, const uint16_t *from, int64_t step, int6
 }
 
 /* Compute the scores of one row with `vectors` vectors of keys in the caller's array [channels][keys], like score_rows.
- * The last vector has `last` keys. Channels are `step` bytes apart. Sums past the last key are the biases. After the
- * last channels, the prefetch reaches the next head if it follows in memory. */
+ * The last vector has `last` keys. Channels are `step` bytes apart. For lanes past the last key, the result is the
+ * bias. Near the last channels, the prefetch runs into the next head if that follows in memory. */
 static inline __attribute__((always_inline)) void channel_major_keys(int vectors, rp_dtype dtype, const real *q,
                                                                      const char *k, int64_t step, int64_t dim,
                                                                      const real *bias, real *s, int64_t last,
@@ -114,7 +113,8 @@ static inline __attribute__((always_inline)) void channel_major_keys(int vectors
     *w = all;
 }
 
-/* Compute the scores of one row with n keys, at most SINGLE_VECTORS vectors, from key j on. */
+/* Define a function that computes the scores of one row with n consecutive keys, at most SINGLE_VECTORS vectors. `at`
+ * is the first key. */
 #define SCORE_IN_PLACE(NAME, DTYPE)                                                                                    \
     static void NAME(const block *k, const char *at, int64_t step, int64_t n, const real *bias, real *s, magnitude *w) \
     {                                                                                                                  \
@@ -139,8 +139,8 @@ SCORE_IN_PLACE(score_f16_in_place, RP_F16)
 SCORE_IN_PLACE(score_bf16_in_place, RP_BF16)
 #endif
 
-/* Compute unpacked_scores for one row whose keys are stored as [channels][keys]. Process as many keys at a time as
- * possible. */
+/* Do the work of unpacked_scores for a single row if keys are stored as [channels][keys]. Process up to SINGLE_VECTORS
+ * vectors of keys at a time. */
 static bool single_scores(block *k, const tile *t, const real *bias)
 {
     const rpi_view *v = &k->c->args->k;
@@ -156,15 +156,15 @@ static bool single_scores(block *k, const tile *t, const real *bias)
         if (v->page)
             n = rpi_min(n, v->page_keys - j % v->page_keys);
         score(k, rpi_row_of(v, k->b, g, j), step, n, bias ? bias + col : NULL, k->s + col, &w);
-        n = rpi_round_up(n, VL); /* only the last n is not a multiple of VL */
+        n = rpi_round_up(n, VL); /* changes only the last n */
     }
     return !is_immoderate(&w);
 }
 
 #if defined(vf_columns) && !RPI_F64
-/* Compute the scores of one row with the NR keys from j on. Keys are transposed in registers as 32-bit words, each one
- * f32 or two 16-bit elements. If a key may be non-finite or large, a lane of *bad becomes NaN or infinite. Return false
- * if the array does not store the keys as rows of such words. */
+/* Compute the scores of one row with keys j … j+NR-1. Transpose keys in registers as 32-bit words, each one f32 or two
+ * 16-bit elements. Set a lane of *bad to NaN or infinity if its sum is. Return false if the array does not store the
+ * keys as rows of such words. */
 static inline __attribute__((always_inline)) bool transposed_keys(rp_dtype dtype, const block *k, const head_rows *rows,
                                                                   int64_t j, const real *bias, real *s, vf *bad)
 {
@@ -230,8 +230,8 @@ static bool single_keys(const block *k, const head_rows *rows, int64_t j, const 
 }
 #endif
 
-/* Compute key_scores of one group of rows from unpacked keys. Each panel is read in place, or packed into k->unpacked.
- * Return false if a key is non-finite or large; k->s is then undefined. */
+/* Do the work of key_scores for one group of rows and unpacked keys. Read each panel in place if possible, else pack it
+ * into k->unpacked. Return false if a key is non-finite or large; k->s is then undefined. */
 static bool unpacked_scores(block *k, const tile *t, const real *const *in)
 {
     const rpi_call *c = k->c;
@@ -273,7 +273,7 @@ static bool unpacked_scores(block *k, const tile *t, const real *const *in)
     return !large && !is_immoderate(&w) && is_finite(&bad);
 }
 
-/* Return true if a single row can read f16 or bf16 values in place. */
+/* Return true if the block is a single row that can read its f16 or bf16 values in place. */
 static bool halves_in_place(const block *k, bool one_piece)
 {
     const rpi_call *c = k->c;
@@ -281,7 +281,7 @@ static bool halves_in_place(const block *k, bool one_piece)
            c->args->desc.dim_v == c->pad_v;
 }
 
-/* Compute the sums of one row over n values of 16 bits from j on. */
+/* Add the weighted 16-bit values of keys j … j+n-1 to one row's sums. w[0] is the weight of key j. */
 static void row_of_halves(const block *k, int64_t j, int64_t n, const real *w, real *sums, real alpha)
 {
 #if RPI_F64
@@ -295,8 +295,8 @@ static void row_of_halves(const block *k, int64_t j, int64_t n, const real *w, r
 #endif
 }
 
-/* Return the address to prefetch after the values up to key j of a head: the next values of the head, or the next head
- * after the last key. */
+/* Return the address to prefetch once the values before key j are in use: those of key j, or of key `first` of the next
+ * head if j is `end`. */
 static const real *values_ahead(const block *k, int64_t head, int64_t j, int64_t first, int64_t end)
 {
     const rpi_view *v = &k->c->args->v;
@@ -305,8 +305,9 @@ static const real *values_ahead(const block *k, int64_t head, int64_t j, int64_t
     return rpi_row_of(v, k->b, head + 1 < k->c->args->desc.kv_heads ? head + 1 : head, first);
 }
 
-/* Compute the sums o of weigh_tile for one group of rows from unpacked values. k->unpacked is scratch for SUM_KEYS
- * values. A value that is not finite makes a sum non-finite, and the call is then repeated block by block. */
+/* Compute weigh_tile's sums o for one group of rows and unpacked values. k->unpacked is scratch for SUM_KEYS values. If
+ * a value, and thus a sum, is not finite, set decode->non_finite; the call is then repeated by the ordinary forward
+ * pass. */
 static void unpacked_values(block *k, const tile *t, int64_t keys, const real *alpha, real *o, int64_t sum_step)
 {
     const rpi_call *c = k->c;
