@@ -24,7 +24,7 @@ PLOTS = {"forward": "Forward: time of each peer over that of relpos, by length",
          "t5": "Encoder of T5-small: tokens per second and memory in addition to the weights, by length"}
 GROWTH = {"none": "no bias", "t5": "T5 table", "alibi": "ALiBi", "forget": "forget gates"}
 # term: (operations per pair forward, operations per pair backward, other work per pair), in addition to the 4 D (forward) and 10 D (backward)
-# operations of plain attention, for N 4096 and D 64 (docs/costs.md). The backward pass computes each product again, and one more product for the
+# operations of plain attention, for N 4096 and D 64 (docs/terms.md). The backward pass computes each product again, and one more product for the
 # gradient of each factor.
 EXTRA = {"dense": (1, 2, "4 bytes are read; backward 4 are read, and 4 of the gradient read and written"),
          "axialkey,grid=64x64": (8, 24, "two lookups, in the products with rows and with columns of the grid"),

@@ -1,9 +1,9 @@
 # models.cmake -- the libraries relpos_linear, relpos_io, relpos_tokenizer and relpos_t5. The last contains the others.
 # SPDX-License-Identifier: Apache-2.0
 file(GLOB linear_sources CONFIGURE_DEPENDS models/linear/*.c)
-file(GLOB linear_isa_sources CONFIGURE_DEPENDS models/linear/isa/*.c)
-set_source_files_properties(${linear_isa_sources} PROPERTIES COMPILE_OPTIONS "${kernel_options};${unchecked}")
-add_library(relpos_linear STATIC ${linear_sources} ${linear_isa_sources})
+file(GLOB linear_set_sources CONFIGURE_DEPENDS models/linear/sets/*.c)
+set_source_files_properties(${linear_set_sources} PROPERTIES COMPILE_OPTIONS "${kernel_options};${unchecked}")
+add_library(relpos_linear STATIC ${linear_sources} ${linear_set_sources})
 target_include_directories(relpos_linear PUBLIC ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/models PRIVATE src)
 target_link_libraries(relpos_linear PUBLIC relpos PRIVATE relpos_flags Threads::Threads m)
 

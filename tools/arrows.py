@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Check the layering in docs/design.md: a file includes and calls only the folders listed below for its own folder. Print each
-include or call that is not allowed and exit with 1. Also check that every file begins with its path, a description and the
-licence, and that docs/design.md names it. Standard library only.
+include or call that is not allowed and exit with 1. Also check that the .c files of a folder use each other's functions and
+variables in one direction only, that every file begins with its path, a description and the licence, and that docs/design.md
+names it. Standard library only.
 
     tools/arrows.py
 
@@ -23,14 +24,17 @@ MAY = {
     # editor.h has parameters for an editor that parses a template on its own.
     "src/kernels": ["src/kernels/fma", "src/kernels/amx", "src/engine/call.h", "src/isa/float_state.h", "src/isa/target.h", "src/isa/vector_ops.h"],
     "src/kernels/fma": ["src/kernels/register_tile.h", "src/kernels/softmax.h", "src/kernels/backward_scratch.h"],
-    "src/kernels/amx": [],
+    # only for an editor: amx_editor.h, and the templates that template.h includes before those of AMX
+    "src/kernels/amx": ["src/engine/call.h", "src/isa/float_state.h", "src/isa/target.h", "src/isa/vector_ops.h",
+                        *(f"src/kernels/{name}.h" for name in ("block_sizes", "elements", "rotate_rows", "pack", "register_tile", "query_block", "key_tile",
+                          "term_vectors", "tile_biases", "softmax", "scores", "value_vectors", "nonfinite", "summary", "skip", "forward", "decode", "backward_scratch"))],
     "src/isa": ["src/engine/call.h", "src/problem/ops.h", "src/base/pool.h", "src/base/error.h", "src/kernels"],
     "src/reference": ["src/base", "src/terms", "src/masks", "src/problem"],  # it judges the fast path, so it uses none of its code
     "src/api": ["src/base", "src/terms", "src/masks", "src/problem", "src/sources", "src/engine", "src/reference"],
     # a client of the public header
     "models/linear": ["src/isa/clones.h"],
-    "models/linear/kernels": ["models/linear"],  # templates; isa/*.c include models/linear/ops.h before them
-    "models/linear/isa": ["models/linear", "models/linear/kernels", "src/isa/processor.h", "src/isa/target.h", "src/isa/float_state.h", "src/isa/vector_ops.h", "src/isa/avx2.h", "src/isa/avx512.h", "src/isa/amx.h", "src/isa/neon.h"],
+    "models/linear/kernels": ["models/linear", "src/isa/target.h", "src/isa/float_state.h", "src/isa/vector_ops.h"],  # templates; sets/*.c include models/linear/ops.h before them
+    "models/linear/sets": ["models/linear", "models/linear/kernels", "src/isa/processor.h", "src/isa/target.h", "src/isa/float_state.h", "src/isa/vector_ops.h", "src/isa/avx2.h", "src/isa/avx512.h", "src/isa/amx.h", "src/isa/neon.h"],
     "models/io": ["src/base/random.h"],
     "cli/support": [],
     "models/tokenizer": ["models/io"],
@@ -54,7 +58,7 @@ CALLS = {
     "src/api": ["src/isa"],  # problem/ops.h: rpi_ops_named
     "src/reference": ["src/isa"],  # problem/ops.h: error bounds depend on where sums are cut
 }
-# Preprocessor tests for an instruction set are allowed only in src/isa and models/linear/isa.
+# Preprocessor tests for an instruction set are allowed only in src/isa and models/linear/sets.
 SETS = re.compile(r"^\s*#\s*(el)?if.*(__x86_64__|__aarch64__|__wasm|__AVX|__SSE|__ARM)")
 # In a virtual machine, CPUID causes a trap, so only one file executes it, once per process.
 ASKS_PROCESSOR = re.compile(r"\b(__get_cpuid\w*|__builtin_cpu_supports|__cpuid\w*)\(")
@@ -93,6 +97,61 @@ def calls():
                 yield here, name, home[name]
 
 
+# Comments, strings and characters; the definition of a function or variable that is not static, at the start of a line; and a
+# function in a header with its body.
+NO_CODE = re.compile(r"""/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'""", re.S)
+DEFINITION = re.compile(r"^(?:__attribute__\(\(\w+\)\) )?(?!typedef\b|extern\b|struct \w+;)(?![^;{}=(]*\bstatic\b)[A-Za-z_][\w *]*?\b(\w+)"
+                        r"(?:\([^;{}]*\)\s*\{|(?:\[[^\]]*\])*\s*[=;])", re.M)
+INLINE = re.compile(r"^static inline\b[^;{}=(]*?\b(\w+)\([^;{}]*\)\s*\{(.*?)^\}", re.M | re.S)
+
+
+def file_uses(folder):
+    """Return (file, file of the same folder) -> a function or variable of the second that the first uses, for the .c files."""
+    text = {p.name: NO_CODE.sub(" ", p.read_text()) for p in sorted(folder.glob("*.[ch]"))}
+    inline = {name: set(re.findall(r"\w+", body)) for file, code in text.items() if file.endswith(".h") for name, body in INLINE.findall(code)}
+    defined = {file: set(DEFINITION.findall(code)) for file, code in text.items() if file.endswith(".c")}
+    home = {name: file for file, names in defined.items() for name in names}
+    uses = {}
+    for file in defined:
+        words, new = set(), set(re.findall(r"\w+", text[file]))
+        while new:  # the words of the file, and those of the inline functions that it calls
+            words |= new
+            new = set().union(*(inline[name] for name in new & inline.keys())) - words
+        for name in sorted(home.keys() & words - defined[file]):
+            if not re.search(rf"^static\b[^;{{}}=]*\b{name}\b", text[file], re.M):  # otherwise another function of this name
+                uses.setdefault((file, home[name]), name)
+    return uses
+
+
+def circles(graph):
+    """Yield each circle that a walk of the graph finds, as a list that begins and ends with the same node."""
+    state = {}
+
+    def visit(node, trail):
+        if state.get(node) == "open":
+            yield [*trail[trail.index(node):], node]
+        if node in state:
+            return
+        state[node] = "open"
+        for to in graph.get(node, ()):
+            yield from visit(to, [*trail, node])
+        state[node] = "done"
+
+    for node in list(graph):
+        yield from visit(node, [])
+
+
+def file_circles():
+    """Yield a line for each circle of .c files in a folder."""
+    for name in MAY:
+        uses, graph = file_uses(root / name), {}
+        for file, to in uses:
+            graph.setdefault(file, []).append(to)
+        for circle in circles(graph):
+            steps = ", ".join(f"{a} uses {uses[a, b]} of {b}" for a, b in zip(circle, circle[1:]))
+            yield f"{name}: circle of files: {steps} (move what they share to a file that uses neither)"
+
+
 def is_scheme(path):
     return re.search(r"^RPI_SCHEME\(", path.read_text(), re.M)
 
@@ -127,8 +186,8 @@ def main():
         here = path.relative_to(root).as_posix()
         folder = folder_of(here)
         for number, line in enumerate(path.read_text().split("\n"), 1):
-            if SETS.match(line) and folder not in ("src/isa", "models/linear/isa"):
-                wrong.append(f"{here}:{number}: {line.strip()} (code that depends on the instruction set belongs in src/isa or models/linear/isa)")
+            if SETS.match(line) and folder not in ("src/isa", "models/linear/sets"):
+                wrong.append(f"{here}:{number}: {line.strip()} (code that depends on the instruction set belongs in src/isa or models/linear/sets)")
             if ASKS_PROCESSOR.search(line) and here != PROCESSOR:
                 wrong.append(f"{here}:{number}: {line.strip()} (use {PROCESSOR})")
             if re.search(r"\brp_last_error\(", line) and any((folder + "/").startswith(of + "/") for of in TELLS_USERS):
@@ -146,21 +205,8 @@ def main():
             allowed = target == folder or any(to == may or to.startswith(may + "/") for may in MAY[folder])
             if not allowed:
                 wrong.append(f"{here}:{number}: includes {to}, which is not in its list: {', '.join(MAY[folder]) or 'no other folder'}")
-    state = {}
-
-    def visit(node, trail):
-        if state.get(node) == "done":
-            return
-        if state.get(node) == "open":
-            wrong.append("circular includes: " + " -> ".join([*trail[trail.index(node):], node]))
-            return
-        state[node] = "open"
-        for to in graph.get(node, ()):
-            visit(to, [*trail, node])
-        state[node] = "done"
-
-    for node in list(graph):
-        visit(node, [])
+    wrong += ["circular includes: " + " -> ".join(circle) for circle in circles(graph)]
+    wrong += file_circles()
     for line in wrong:
         print(line)
     print(f"{sum(map(len, graph.values()))} includes, {len(wrong)} wrong")

@@ -221,14 +221,6 @@ int lab_measure_pairs(nn_model *m, rp_pool *pool, const nn_pairs *p, int64_t byt
 
 /* --------------------------------------------------------------------------------------------- reading and printing */
 
-int lab_read_pairs(const nn_config *c, nn_pairs *learn, nn_pairs *held_out, char err[NN_ERR_MAX])
-{
-    if (nn_pairs_read(learn, c, c->text, err) != 0)
-        return -1;
-    return c->valid[0] ? nn_pairs_read(held_out, c, c->valid, err)
-                       : nn_pairs_split(learn, c->valid_share, held_out, err);
-}
-
 /* Read the pairs in `files` (NULL: the held-out pairs of the experiment). */
 static int read_held_out(const nn_config *c, const char *files, nn_pairs *held_out, char err[NN_ERR_MAX])
 {

@@ -115,6 +115,14 @@ static int read_texts(lab_run *r, const nn_tokenizer *tokenizer, char err[NN_ERR
     return 0;
 }
 
+int lab_read_pairs(const nn_config *c, nn_pairs *learn, nn_pairs *held_out, char err[NN_ERR_MAX])
+{
+    if (nn_pairs_read(learn, c, c->text, err) != 0)
+        return -1;
+    return c->valid[0] ? nn_pairs_read(held_out, c, c->valid, err)
+                       : nn_pairs_split(learn, c->valid_share, held_out, err);
+}
+
 int lab_texts(lab_run *r, nn_tokenizer **tokenizer, char err[NN_ERR_MAX])
 {
     const nn_config *c = &r->c;

@@ -62,7 +62,12 @@ typedef struct io_out {
     int fd;
     bool keep_open; /* fd is standard output */
 } io_out;
+/* Open the output. `own` means that only this program uses path: links are then not followed, and pipes and devices are
+ * not written to. */
+int io_open_out(io_out *out, const char *path, bool own, char err[IO_ERR_MAX]);
 int io_put(io_out *out, const void *data, size_t size, char err[IO_ERR_MAX]);
+/* Rename the temporary file to the target, or remove it after a failure (result -1). */
+int io_close_out(io_out *out, int result, char err[IO_ERR_MAX]);
 
 /* Read a format from memory, or write it. If a reader fails, the set keeps the arrays read so far. */
 io_status io_parse(const char *path, io_format format, const unsigned char *data, size_t size, io_set *set,

@@ -1,13 +1,9 @@
-/* io.c -- sets of arrays, printable names, error messages, and opening and reading files. npz.c and safetensors.c
- * implement the formats.
+/* io.c -- sets of arrays, printable names and error messages, which the other files of io use.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/formats.h"
 #include "src/base/random.h"
 
-#include <assert.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -377,52 +373,7 @@ void io_free(io_set *set)
     memset(set, 0, sizeof *set);
 }
 
-/* ------------------------------------------------------------------------------------------------ reading */
-
-static bool ends_in(const char *text, const char *suffix)
-{
-    const size_t n = strlen(text), m = strlen(suffix);
-    return n >= m && memcmp(text + n - m, suffix, m) == 0;
-}
-
-io_format io_format_of(const char *path)
-{
-    return ends_in(path, ".npz") ? IO_NPZ : ends_in(path, ".safetensors") ? IO_SAFETENSORS : IO_UNKNOWN;
-}
-
-/* Detect the format from the first bytes. "PK\3\4\0\0" is not a zip file (its version would be 0.0): these bytes are
- * the header length of a .safetensors file. */
-static io_format sniff(const unsigned char *start, size_t size)
-{
-    uint64_t length = 0;
-    if (size < 8)
-        return IO_UNKNOWN;
-    if ((memcmp(start, "PK\3\4", 4) == 0 && (start[4] | start[5]) != 0) || memcmp(start, "PK\5\6", 4) == 0)
-        return IO_NPZ;
-    for (int n = 0; n < 8; n++)
-        length |= (uint64_t)start[n] << 8 * n;
-    return length >= 2 && length <= IO_SAFETENSORS_HEADER_MAX ? IO_SAFETENSORS : IO_UNKNOWN;
-}
-
-/* Read `size` bytes, or fewer at the end of the file. Return the number of bytes; -1 with errno. */
-static ssize_t read_up_to(int fd, unsigned char *data, size_t size)
-{
-    size_t at = 0;
-    while (at < size) {
-        const ssize_t n = read(fd, data + at, size - at);
-        if (n == 0)
-            break;
-        if (n > 0) {
-            at += (size_t)n;
-        } else if (errno == EAGAIN || errno == EWOULDBLOCK) { /* standard input may be non-blocking */
-            struct pollfd ready = {fd, POLLIN, 0};
-            poll(&ready, 1, -1);
-        } else if (errno != EINTR) {
-            return -1;
-        }
-    }
-    return (ssize_t)at;
-}
+/* ------------------------------------------------------------------------------------------------ files */
 
 io_status io_pread(int fd, off_t at, void *to, size_t n, char why[IO_WHY_MAX])
 {
@@ -440,90 +391,6 @@ io_status io_pread(int fd, off_t at, void *to, size_t n, char why[IO_WHY_MAX])
     return IO_OK;
 }
 
-io_status io_parse(const char *path, io_format format, const unsigned char *data, size_t size, io_set *set,
-                   char err[IO_ERR_MAX])
-{
-    if (size == 0)
-        return io_damaged(err, path, "it is empty");
-    if (size >= 6 && memcmp(data, "\x93NUMPY", 6) == 0)
-        return io_damaged(err, path, "it is a single .npy array (save arrays with names, by numpy.savez)");
-    if (format == IO_NPZ)
-        return io_npz_read(path, data, size, set, err);
-    if (format == IO_SAFETENSORS)
-        return io_safetensors_read(path, data, size, set, err);
-    return io_damaged(err, path, "it is neither .npz nor .safetensors");
-}
-
-/* Read an open file. Check the first bytes before reading the rest, which may be an endless pipe or a huge file. Do not
- * map the file: if another process truncated it, accessing the mapping would kill this process. */
-static io_status read_open(const char *path, int fd, io_format format, io_set *set, io_format *found,
-                           char err[IO_ERR_MAX])
-{
-    struct stat st;
-    unsigned char start[8];
-    if (fstat(fd, &st) != 0)
-        return io_fail(err, path, "cannot be read: %s", strerror(errno));
-    if (S_ISDIR(st.st_mode))
-        return io_fail(err, path, "it is a directory");
-    if (!S_ISREG(st.st_mode) && !S_ISFIFO(st.st_mode) && !S_ISSOCK(st.st_mode))
-        return io_fail(err, path, "it is a device (give a file or a pipe)");
-
-    const ssize_t n_start = read_up_to(fd, start, sizeof start);
-    if (n_start < 0)
-        return io_fail(err, path, "cannot be read: %s", strerror(errno));
-    const io_format seen = sniff(start, (size_t)n_start);
-    if (format == IO_UNKNOWN)
-        format = seen;
-    if (seen == IO_UNKNOWN || format != seen) {
-        const io_status status = io_parse(path, format, start, (size_t)n_start, set, err);
-        return status == IO_OK ? io_damaged(err, path, "its first bytes do not match its suffix") : status;
-    }
-
-    if (S_ISREG(st.st_mode) && st.st_size > 0) {
-        const off_t begin = lseek(fd, 0, SEEK_CUR) - (off_t)sizeof start; /* standard input may not start at 0 */
-        if (begin < 0 || begin > st.st_size)
-            return io_fail(err, path, "cannot be read: %s", strerror(errno));
-        const size_t left = (size_t)(st.st_size - begin);
-        const io_status status = format == IO_NPZ ? io_npz_file(path, fd, begin, left, set, err)
-                                                  : io_safetensors_file(path, fd, begin, left, set, err);
-        if (status == IO_OK && pread(fd, start, 1, st.st_size) == 1)
-            return io_fail(err, path, "it grew while it was being read");
-        if (status == IO_OK && found != NULL)
-            *found = format;
-        return status;
-    }
-    size_t capacity = 65536, size = sizeof start; /* buffer, doubled as needed */
-    unsigned char *data = malloc(capacity);
-    io_status result =
-        data != NULL ? IO_OK : io_fail(err, path, "out of memory while reading its first %zu bytes", capacity);
-    if (result == IO_OK)
-        memcpy(data, start, size);
-    while (result == IO_OK && size < capacity) {
-        const ssize_t n = read_up_to(fd, data + size, capacity - size);
-        if (n < 0) {
-            result = io_fail(err, path, "cannot be read at byte %zu: %s", size, strerror(errno));
-            break;
-        }
-        size += (size_t)n;
-        if (size < capacity || size > IO_MAX_PIPE)
-            break;
-        capacity = capacity < IO_MAX_PIPE / 2 ? 2 * capacity : IO_MAX_PIPE + 1;
-        unsigned char *more = realloc(data, capacity);
-        if (more == NULL)
-            result = io_fail(err, path, "out of memory while reading, after %zu bytes", size);
-        else
-            data = more;
-    }
-    if (result == IO_OK && size > IO_MAX_PIPE)
-        result = io_fail(err, path, "it is longer than 16 GiB (save it to a file first)");
-    if (result == IO_OK)
-        result = io_parse(path, format, data, size, set, err);
-    free(data);
-    if (result == IO_OK && found != NULL)
-        *found = format;
-    return result;
-}
-
 io_status io_is_folder(const char *path, bool *folder, char err[IO_ERR_MAX])
 {
     struct stat st;
@@ -538,39 +405,7 @@ bool io_is_standard(const char *path, const char *device)
     return strcmp(path, "-") == 0 || strcmp(path, device) == 0;
 }
 
-io_status io_read(const char *path, io_set *set, io_format *found, char err[IO_ERR_MAX])
-{
-    return io_read_wanted(path, NULL, NULL, set, found, err);
-}
-
 bool io_leave_out(const io_set *set, const char *name)
 {
     return set->wanted != NULL && !set->wanted(set->wanted_context, name);
-}
-
-io_status io_read_wanted(const char *path, io_wanted *wanted, const void *context, io_set *set, io_format *found,
-                         char err[IO_ERR_MAX])
-{
-    memset(set, 0, sizeof *set);
-    set->wanted = wanted;
-    set->wanted_context = context;
-    if (found != NULL)
-        *found = IO_UNKNOWN;
-    io_status result;
-    if (io_is_standard(path, "/dev/stdin")) {
-        result = read_open("standard input", STDIN_FILENO, IO_UNKNOWN, set, found, err);
-    } else {
-        /* O_NONBLOCK: opening a pipe without a writer must not block; the pipe then reads as empty. */
-        const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
-        if (fd < 0) {
-            const io_status status = errno == ENOENT ? IO_ABSENT : IO_FAILED;
-            io_fail(err, path, "cannot be opened: %s", strerror(errno));
-            return status;
-        }
-        result = read_open(path, fd, io_format_of(path), set, found, err);
-        close(fd);
-    }
-    if (result != IO_OK)
-        io_free(set);
-    return result;
 }

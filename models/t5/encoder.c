@@ -289,3 +289,27 @@ rp_status t5_encode_sources(const rp_t5 *m, int64_t n_sources, const rp_t5_token
     }
     return RP_OK;
 }
+
+static bool all_finite(const float *x, int64_t n)
+{
+    bool finite = true;
+    for (int64_t k = 0; k < n; k++)
+        finite &= isfinite(x[k]) != 0;
+    return finite;
+}
+
+rp_status rp_t5_encode(const rp_t5 *m, int64_t n_sources, const rp_t5_tokens *sources, float *out,
+                       rp_progress *progress, void *context)
+{
+    t5_watch watch = t5_watch_of(progress, context);
+    rp_status status = t5_check_tokens(m, "sources", n_sources, sources);
+    if (status != RP_OK)
+        return status;
+    if (out == NULL && n_sources > 0)
+        return t5_fail(RP_E_ARG, "out is NULL; pass the array to fill");
+    status = t5_encode_sources(m, n_sources, sources, out, &watch);
+    int64_t rows = 0;
+    for (int64_t s = 0; s < n_sources; s++)
+        rows += sources[s].n;
+    return status == RP_OK && !all_finite(out, rows * m->config.d_model) ? t5_not_finite(m, "hidden states") : status;
+}

@@ -4,98 +4,14 @@
 #include "tokenizer/tokenizer.h"
 #include <errno.h>
 #include <limits.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #define PACKED_FORMAT   "relpos-t5 2" /* metadata "format" of a packed file */
 #define PACKED_FORMAT_1 "relpos-t5 1" /* metadata "format" of relpos 0.1: no checksum and no source */
 
 /* ------------------------------------------------------------------------------------------------ files of a folder */
-
-char *t5_join(const char *folder, const char *name)
-{
-    const size_t n = strlen(folder) + strlen(name) + 2;
-    char *path = malloc(n);
-    if (path != NULL)
-        snprintf(path, n, "%s/%s", folder, name);
-    return path;
-}
-
-static bool find_id(const char *path, t5_file_id *id)
-{
-    struct stat st;
-    if (stat(path, &st) != 0)
-        return false;
-    *id = (t5_file_id){(uint64_t)st.st_dev, (uint64_t)st.st_ino};
-    return true;
-}
-
-/* Record a file that was read, to prevent writing output over the model. */
-static rp_status note_file(rp_t5 *m, const char *path)
-{
-    t5_file_id id;
-    if (!find_id(path, &id))
-        return RP_OK;
-    t5_file_id *more = realloc(m->files, (size_t)(m->n_files + 1) * sizeof *more);
-    if (more == NULL)
-        return t5_no_memory();
-    m->files = more;
-    m->files[m->n_files++] = id;
-    return RP_OK;
-}
-
-/* Record the files of a checkpoint: the index, if there is one, and the files that contain tensors. */
-static rp_status note_checkpoint(rp_t5 *m, const char *folder)
-{
-    char *index = t5_join(folder, "model.safetensors.index.json");
-    rp_status status = index != NULL ? note_file(m, index) : t5_no_memory();
-    const char *last = NULL;
-    free(index);
-    for (size_t n = 0; n < io_checkpoint_size(m->file) && status == RP_OK; n++) {
-        const char *name = io_checkpoint_at(m->file, n)->file;
-        if (name == last)
-            continue;
-        last = name;
-        char *path = t5_join(folder, name);
-        status = path != NULL ? note_file(m, path) : t5_no_memory();
-        free(path);
-    }
-    return status;
-}
-
-int rp_t5_reads(const rp_t5 *m, const char *path)
-{
-    t5_file_id id;
-    if (m == NULL || path == NULL || !find_id(path, &id))
-        return 0;
-    for (int64_t n = 0; n < m->n_files; n++)
-        if (m->files[n].device == id.device && m->files[n].number == id.number)
-            return 1;
-    return 0;
-}
-
-rp_status t5_read_text(rp_t5 *m, const char *path, char **text, size_t *size)
-{
-    const unsigned char *data;
-    char err[IO_ERR_MAX];
-    const io_status status = io_map(path, &data, size, err);
-    *text = NULL;
-    if (status == IO_ABSENT)
-        return RP_OK;
-    if (status != IO_OK)
-        return t5_fail(RP_E_ARG, "%s", err);
-    *text = malloc(*size + 1);
-    if (*text != NULL) {
-        memcpy(*text, data, *size);
-        (*text)[*size] = 0;
-    }
-    io_unmap(data, *size);
-    return *text != NULL ? note_file(m, path) : t5_no_memory();
-}
 
 static rp_status read_config(rp_t5 *m, const char *folder)
 {
@@ -306,7 +222,7 @@ static rp_status open_folder(rp_t5 *m, const char *path, int type)
     if (status == RP_OK && m->load != RP_T5_LOAD_TEXT && io_checkpoint_open(&m->file, path, err) != IO_OK)
         status = t5_fail(RP_E_ARG, "%s", err);
     if (status == RP_OK && m->file != NULL)
-        status = note_checkpoint(m, path);
+        status = t5_note_checkpoint(m, path);
     if (status == RP_OK && m->load != RP_T5_LOAD_TEXT)
         status = t5_weights_pack(&m->weights, &m->config, m->file, path, type, m->load == RP_T5_LOAD_SIZES, m->pool);
     if (status == RP_OK)
@@ -350,7 +266,7 @@ static rp_status open_packed(rp_t5 *m, const char *path, int type)
     if (type >= 0 && packed != NULL && strcmp(packed, linear_type_name((linear_type)type)) != 0)
         return t5_fail(RP_E_ARG, "%s: its weights are %.16s and not %s (pack the folder again)", path, packed,
                        linear_type_name((linear_type)type));
-    rp_status status = note_file(m, path);
+    rp_status status = t5_note_file(m, path);
     if (status == RP_OK)
         status = copy_meta(m, "config", &m->config_text);
     if (status == RP_OK)
@@ -457,11 +373,6 @@ const rp_t5_info *rp_t5_about(const rp_t5 *m)
     return m != NULL ? &m->info : NULL;
 }
 
-void rp_t5_free(void *memory)
-{
-    free(memory);
-}
-
 rp_t5_generation rp_t5_generation_of(const rp_t5 *m)
 {
     const rp_t5_generation without = {.size = sizeof without,
@@ -480,20 +391,13 @@ rp_t5_generation rp_t5_generation_of(const rp_t5 *m)
 
 /* ------------------------------------------------------------------------------------------------ packed files */
 
-static rp_status need_weights(const rp_t5 *m)
-{
-    if (m == NULL || m->load == RP_T5_LOAD_ALL)
-        return RP_OK;
-    return t5_fail(RP_E_UNSUPPORTED, "the model was opened without its weights (open it with RP_T5_LOAD_ALL)");
-}
-
 rp_status rp_t5_pack(const rp_t5 *m, const char *path)
 {
     io_set set = {0};
     char err[IO_ERR_MAX] = "", count[24], checksum[T5_CHECKSUM];
     if (m == NULL || path == NULL)
         return t5_fail(RP_E_ARG, "model or path is NULL; pass both");
-    rp_status status = need_weights(m);
+    rp_status status = t5_need_weights(m);
     if (status == RP_OK && rp_t5_reads(m, path))
         status = t5_fail(RP_E_ARG, "%s: the model was read from this file (give another name)", path);
     if (status == RP_OK)
@@ -530,55 +434,4 @@ rp_status rp_t5_pack(const rp_t5 *m, const char *path)
     io_free(&set);
     free(compact);
     return status;
-}
-
-/* ------------------------------------------------------------------------------------------------ arguments */
-
-rp_status t5_check_tokens(const rp_t5 *m, const char *what, int64_t n_sources, const rp_t5_tokens *sources)
-{
-    const rp_status status = need_weights(m);
-    return status == RP_OK ? t5_in_vocabulary(m, what, n_sources, sources) : status;
-}
-
-rp_status t5_in_vocabulary(const rp_t5 *m, const char *what, int64_t n_sources, const rp_t5_tokens *sources)
-{
-    if (m == NULL)
-        return t5_fail(RP_E_ARG, "model is NULL; open one with rp_t5_open");
-    if (n_sources < 0 || (n_sources > 0 && sources == NULL))
-        return t5_fail(RP_E_ARG, "%s is NULL, or their number is negative; pass an array and its length", what);
-    for (int64_t s = 0; s < n_sources; s++) {
-        if (sources[s].n < 0 || sources[s].n > INT32_MAX || (sources[s].n > 0 && sources[s].tokens == NULL))
-            return t5_fail(RP_E_RANGE, "%s[%lld] has %lld tokens; it must have 0 to %d", what, (long long)s,
-                           (long long)sources[s].n, INT32_MAX);
-        for (int64_t k = 0; k < sources[s].n; k++)
-            if (sources[s].tokens[k] < 0 || sources[s].tokens[k] >= m->config.vocab)
-                return t5_fail(RP_E_RANGE, "%s[%lld]: token %lld is %d, and the vocabulary has %lld (use 0 to %lld)",
-                               what, (long long)s, (long long)k, (int)sources[s].tokens[k], (long long)m->config.vocab,
-                               (long long)m->config.vocab - 1);
-    }
-    return RP_OK;
-}
-
-static bool all_finite(const float *x, int64_t n)
-{
-    bool finite = true;
-    for (int64_t k = 0; k < n; k++)
-        finite &= isfinite(x[k]) != 0;
-    return finite;
-}
-
-rp_status rp_t5_encode(const rp_t5 *m, int64_t n_sources, const rp_t5_tokens *sources, float *out,
-                       rp_progress *progress, void *context)
-{
-    t5_watch watch = t5_watch_of(progress, context);
-    rp_status status = t5_check_tokens(m, "sources", n_sources, sources);
-    if (status != RP_OK)
-        return status;
-    if (out == NULL && n_sources > 0)
-        return t5_fail(RP_E_ARG, "out is NULL; pass the array to fill");
-    status = t5_encode_sources(m, n_sources, sources, out, &watch);
-    int64_t rows = 0;
-    for (int64_t s = 0; s < n_sources; s++)
-        rows += sources[s].n;
-    return status == RP_OK && !all_finite(out, rows * m->config.d_model) ? t5_not_finite(m, "hidden states") : status;
 }

@@ -193,11 +193,20 @@ struct rp_t5 {
     rp_t5_info info;
 };
 
+/* ------------------------------------------------------------------------------------------------ files.c */
+
 char *t5_join(const char *folder, const char *name); /* return "folder/name"; the caller frees it */
 /* Read a whole file of the model and append a null byte; the caller frees *text. If the file does not exist, *text is
  * NULL and the status is RP_OK. */
 rp_status t5_read_text(rp_t5 *m, const char *path, char **text, size_t *size);
+/* Record a file that was read, to prevent writing output over the model. */
+rp_status t5_note_file(rp_t5 *m, const char *path);
+/* Record the files of a checkpoint: the index, if there is one, and the files that contain tensors. */
+rp_status t5_note_checkpoint(rp_t5 *m, const char *folder);
 
+/* ------------------------------------------------------------------------------------------------ arguments.c */
+
+rp_status t5_need_weights(const rp_t5 *m); /* check that the weights are loaded; m may be NULL */
 /* Check that tokens are in the vocabulary. `what` names the tokens in the message. */
 rp_status t5_in_vocabulary(const rp_t5 *m, const char *what, int64_t n_sources, const rp_t5_tokens *sources);
 /* Check that tokens are in the vocabulary and that the weights are loaded. */
@@ -340,7 +349,7 @@ void t5_rewind(rp_t5_session *s, int64_t length);
 rp_status t5_keep_row(rp_t5_session *s, int32_t r);
 int64_t t5_length(const rp_t5_session *s);
 
-/* ------------------------------------------------------------------------------------------------ greedy_screen.c */
+/* ------------------------------------------------------------------------------------------------ screen.c */
 
 /* An int8 copy of the head. It is made once enough steps have run for it to save time. */
 typedef struct t5_screen {
@@ -364,15 +373,18 @@ rp_status t5_screen_ready(const rp_t5 *m, int64_t rows, bool *ready);
 /* Compute bounds [rows, 2, vocab] (lower, upper) of the logits; ld is the number of elements from one row of `hidden`
  * to the next. */
 rp_status t5_screen_bounds(const rp_t5 *m, int64_t rows, const float *hidden, int64_t ld, float *bounds);
+/* Compute the logits of n tokens, with the bits that the whole head gives. Set the other logits, starting at `first`,
+ * to -INFINITY. exact [n] is scratch. */
+rp_status t5_some_logits(const rp_t5 *m, const float *hidden, int64_t n, const int32_t *tokens, float *exact,
+                         int64_t first, float *logits);
+
+/* ------------------------------------------------------------------------------------------------ greedy_screen.c */
+
 /* For one hidden state, compute the logits that may be the largest after t5_process; the others become -INFINITY.
  * `bounds` [2, vocab] are the bounds of its logits, and are overwritten. */
 struct t5_prefix;
 rp_status t5_screen_logits(rp_t5_session *s, const rp_t5 *m, const float *hidden, const rp_t5_generation *g,
                            const struct t5_prefix *p, float *bounds, float *logits);
-/* Compute the logits of n tokens, with the bits that the whole head gives. Set the other logits, starting at `first`,
- * to -INFINITY. exact [n] is scratch. */
-rp_status t5_some_logits(const rp_t5 *m, const float *hidden, int64_t n, const int32_t *tokens, float *exact,
-                         int64_t first, float *logits);
 
 /* ------------------------------------------------------------------------------------------------ draft.c */
 
@@ -412,7 +424,7 @@ uint64_t t5_random_key(uint64_t seed, int64_t source, int64_t copy);
 /* Set *stops to true if the text of the tokens after the given ones contains one of the stop strings of g. */
 rp_status t5_stops(const rp_t5 *m, const rp_t5_generation *g, const t5_prefix *p, bool *stops);
 
-/* ----------------------------------------------------------------------------------------------- generate.c, beam.c */
+/* ------------------------------------------------------------------------------------------------ results.c */
 
 struct rp_t5_results {
     rp_t5_sequence *sequences;
@@ -422,6 +434,9 @@ struct rp_t5_results {
 /* Append a result, copying `tokens`, which do not include the start token. */
 rp_status t5_add_result(rp_t5_results *r, int64_t source, int64_t index, const int32_t *tokens, int64_t n, double score,
                         bool finished);
+
+/* ------------------------------------------------------------------------------------------------ beam.c */
+
 rp_status t5_beam_search(const rp_t5 *m, rp_t5_session *s, int64_t first, int64_t n_sources, const rp_t5_generation *g,
                          rp_t5_results *results);
 

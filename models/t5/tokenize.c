@@ -198,3 +198,8 @@ rp_status rp_t5_detokenize(const rp_t5 *m, const int32_t *tokens, int64_t n, cha
         *bytes = size;
     return RP_OK;
 }
+
+void rp_t5_free(void *memory)
+{
+    free(memory);
+}

@@ -1,45 +1,10 @@
-/* compact.c -- the compact form of a tokenizer.json: pieces and scores are stored as arrays instead of text, so it
- * opens several times faster.
- *
- * Layout, in the byte order of the machine: MAGIC; int64 [3]: number of pieces n, bytes of all pieces, bytes of the
- * JSON; double [n] scores; int32 [n] sizes; the pieces; the JSON, in which the list model.vocab is empty.
+/* compact.c -- writes a tokenizer.json in the compact form, which opens several times faster.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/json.h"
-#include "tokenizer/read_json.h"
+#include "tokenizer/compact.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#define MAGIC "\x89tokens1" /* neither JSON nor a SentencePiece model begins with this */
-enum { MAGIC_BYTES = 8, HEAD_BYTES = MAGIC_BYTES + 3 * 8 };
-
-bool tok_is_compact(const char *data, int64_t size)
-{
-    return size >= MAGIC_BYTES && memcmp(data, MAGIC, MAGIC_BYTES) == 0;
-}
-
-tok_status tok_read_compact(tokenizer *t, const char *data, int64_t size, const char *name, char err[TOK_ERR_MAX])
-{
-    int64_t head[3] = {-1, -1, -1}, sum = 0;
-    const int64_t left = size - HEAD_BYTES;
-    if (left >= 0)
-        memcpy(head, data + MAGIC_BYTES, sizeof(head));
-    bool good = head[0] >= 0 && head[0] <= TOK_MAX_TOKENS && head[1] >= 0 && head[1] <= left && head[2] >= 0 &&
-                head[2] <= left && 12 * head[0] + head[1] + head[2] == left;
-    const char *scores = data + HEAD_BYTES, *sizes = scores + 8 * (good ? head[0] : 0);
-    for (int64_t k = 0; good && k < head[0]; k++) {
-        int32_t n;
-        memcpy(&n, sizes + 4 * k, sizeof(n));
-        good = n >= 0 && n <= TOK_MAX_PIECE;
-        sum += n;
-    }
-    if (!good || sum != head[1])
-        return tok_fail(err, TOK_DAMAGED,
-                        "%s: the sizes of the packed tokenizer contradict each other (pack the model again)", name);
-    const char *pieces = sizes + 4 * head[0];
-    const tok_vocab vocab = {(int32_t)head[0], scores, sizes, pieces};
-    return tok_read_json_with(t, pieces + head[1], head[2], &vocab, name, err);
-}
 
 /* Write the compact form. Opening the tokenizer has already checked vocab. */
 static tok_status write_compact(const json_t *vocab, const char *json, char **made, int64_t *made_size)
@@ -47,13 +12,13 @@ static tok_status write_compact(const json_t *vocab, const char *json, char **ma
     int64_t head[3] = {(int64_t)json_array_size(vocab), 0, (int64_t)strlen(json)};
     for (int64_t k = 0; k < head[0]; k++)
         head[1] += (int64_t)json_string_length(json_array_get(json_array_get(vocab, (size_t)k), 0));
-    *made_size = HEAD_BYTES + 12 * head[0] + head[1] + head[2];
+    *made_size = TOK_COMPACT_HEAD + 12 * head[0] + head[1] + head[2];
     *made = malloc((size_t)*made_size);
     if (*made == NULL)
         return TOK_FAILED;
-    memcpy(*made, MAGIC, MAGIC_BYTES);
-    memcpy(*made + MAGIC_BYTES, head, sizeof(head));
-    char *score = *made + HEAD_BYTES, *size = score + 8 * head[0], *piece = size + 4 * head[0];
+    memcpy(*made, TOK_COMPACT_MAGIC, TOK_COMPACT_MAGIC_BYTES);
+    memcpy(*made + TOK_COMPACT_MAGIC_BYTES, head, sizeof(head));
+    char *score = *made + TOK_COMPACT_HEAD, *size = score + 8 * head[0], *piece = size + 4 * head[0];
     for (int64_t k = 0; k < head[0]; k++, score += 8, size += 4) {
         const json_t *pair = json_array_get(vocab, (size_t)k), *text = json_array_get(pair, 0);
         const double x = tok_json_score(json_array_get(pair, 1));

@@ -5,13 +5,6 @@
 
 #include <stdlib.h>
 
-bool tok_ask(tok_work *w)
-{
-    w->until_asked = 1 << 20; /* bytes between calls of the callback, a few tens of milliseconds */
-    w->stopped = w->stopped || (w->cancelled != NULL && w->cancelled(w->context) != 0);
-    return !w->stopped;
-}
-
 /* Return the number of bytes before the next space, or before the next byte that may begin meta_text. */
 static int64_t plain_run(const tokenizer *t, const char *text, int64_t size)
 {

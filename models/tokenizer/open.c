@@ -1,7 +1,7 @@
 /* open.c -- opens a tokenizer from a file, a directory or memory, creates the tokenizer of ByT5, and frees tokenizers.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/io.h"
-#include "tokenizer/parts.h"
+#include "tokenizer/compact.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -138,8 +138,6 @@ tok_status tok_read_sentencepiece(tokenizer *t, const char *data, int64_t size, 
 /* read_beside.c: set *extra_ids if the files contain it; add the tokens of the files to those of the model. */
 tok_status tok_read_extra_ids(const tok_beside *beside, int32_t *extra_ids, char err[TOK_ERR_MAX]);
 tok_status tok_add_beside(tokenizer *t, const tok_beside *beside, char err[TOK_ERR_MAX]);
-bool tok_is_compact(const char *data, int64_t size);
-tok_status tok_read_compact(tokenizer *t, const char *data, int64_t size, const char *name, char err[TOK_ERR_MAX]);
 
 /* ---- the state of one call of tok_encode */
 typedef struct tok_node tok_node;
@@ -159,7 +157,7 @@ typedef struct tok_work {
     bool stopped;
 } tok_work;
 
-/* encode.c: call the callback. Return false if the call is cancelled. */
+/* cancel.c: call the callback. Return false if the call is cancelled. */
 bool tok_ask(tok_work *w);
 /* Record that this many bytes were processed. Return false once the call has been cancelled; every loop over a text
  * must then end. */

@@ -7,7 +7,7 @@
 #include "tokenizer/parts.h"
 #include <jansson.h>
 
-/* The pieces of model.vocab as arrays, from compact.c. */
+/* The pieces of model.vocab as arrays, from read_compact.c. */
 typedef struct tok_vocab {
     int32_t n;
     const char *scores, *sizes, *pieces; /* double [n], int32 [n], and the bytes of all pieces; may be unaligned */
@@ -20,6 +20,7 @@ typedef struct tok_reader {
     const tok_vocab *vocab; /* NULL: pieces are in the JSON */
 } tok_reader;
 
+/* json_members.c */
 /* Write "<name>: <text>" to err and return status. */
 tok_status tok_reader_fail(const tok_reader *r, tok_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
@@ -34,6 +35,7 @@ tok_status tok_json_bool(const tok_reader *r, const json_t *object, const char *
 /* Read the "type" of an object, such as "Metaspace". */
 tok_status tok_json_type(const tok_reader *r, const json_t *object, const char *where, const char **type);
 
+/* read_json.c */
 /* Return a score of the JSON as `tokenizers` reads it. */
 double tok_json_score(const json_t *score);
 

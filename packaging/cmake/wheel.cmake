@@ -58,7 +58,7 @@ set_source_files_properties(${small_sources} PROPERTIES COMPILE_OPTIONS -Os)
 if(models)
   set_source_files_properties(${linear_isa_sources} PROPERTIES COMPILE_OPTIONS "${kernel_options};${unchecked};-Os")
   target_compile_definitions(relpos_linear PRIVATE RPI_NO_AMX_EMULATED)
-  list(APPEND emulated ${PROJECT_SOURCE_DIR}/models/linear/isa/amx_emulated.c)
+  list(APPEND emulated ${PROJECT_SOURCE_DIR}/models/linear/sets/amx_emulated.c)
   target_compile_options(relpos_client INTERFACE -Os) # for files and the program, which take little time
   set_source_files_properties(models/t5/layers.c models/t5/logits.c models/t5/attention.c PROPERTIES COMPILE_OPTIONS -O2)
 endif()

@@ -1,4 +1,4 @@
-/* isa/processor.h -- the features of this processor, for the registries of src/isa and linear/isa. RELPOS_HIDE_ISA
+/* isa/processor.h -- the features of this processor, for the registries of src/isa and linear/sets. RELPOS_HIDE_ISA
  * names features, separated by commas, that are reported as missing, so that tests can simulate a machine with fewer
  * instruction sets. Hiding a feature also hides features that require it.
  * SPDX-License-Identifier: Apache-2.0 */

@@ -1,4 +1,4 @@
-/* test_amx_code.c -- compares the machine code of linear/isa/amx.c with plain code, bit for bit. On a machine without
+/* test_amx_code.c -- compares the machine code of linear/sets/amx.c with plain code, bit for bit. On a machine without
  * AMX each AMX instruction raises SIGILL, and the signal handler in this file emulates it. This tests the compiled code
  * and the shapes of its tiles, which an AMX processor would check. The code around it needs AVX-512.
  * SPDX-License-Identifier: Apache-2.0 */

@@ -8,6 +8,9 @@
  * Tiles 0 to 3 hold sums, 4 and 5 rows of x, 6 and 7 weights (16 lines of a column each). For 32 rows, tiles 0 and 1
  * belong to the first 16 rows and two columns, 2 and 3 to the second 16 rows: each loaded tile is used by two products.
  * For 16 rows, tiles 0 to 3 are four columns, which keeps four products in flight. */
+#ifndef LINEAR_ISA
+#include "linear/kernels/store.h" /* lets an editor parse this file on its own */
+#endif
 
 enum { TILE_ROWS = 16, TILE_LINES = 16 };
 

@@ -2,6 +2,9 @@
  * allow.
  * Parameters: MR, max rows of a group in a large block; MAX_ROWS, max rows of a block that is a single group; SHAPES:
  * X(columns of a tile, max rows), widest first, the last X(1, MAX_ROWS). */
+#ifndef LINEAR_ISA
+#include "linear/kernels/tiles.h" /* lets an editor parse this file on its own */
+#endif
 
 /* Lines per step. These lines of a panel stay in the L2 cache while all groups of rows use them. */
 enum { STEP = 512 };

@@ -6,6 +6,9 @@
  *            stored input takes X8_BYTES bytes; with X8_UNSIGNED it is a byte with 128 added
  *   w4, x4   the same for weights from 0 to 15. Sums have the type s4, which can hold the sum of a group (8 products of
  *            four) */
+#ifndef LINEAR_ISA
+#include "linear/kernels/editor.h" /* lets an editor parse this file on its own */
+#endif
 
 typedef int16_t vh __attribute__((vector_size(4 * VL), may_alias)); /* two 16-bit integers in each 32-bit lane */
 typedef uint16_t vuh __attribute__((vector_size(4 * VL), may_alias));

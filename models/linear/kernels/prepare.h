@@ -1,6 +1,9 @@
 /* prepare.h -- prepares rows of x for weights of bf16, int8 and int4, in the form that layout.h describes: rounded to
  * bf16, or quantised to integers from -127 to 127 with one scale per row.
  * Parameters: VL, OWNS, the vector operations, X8_BYTES, X8_UNSIGNED. */
+#ifndef LINEAR_ISA
+#include "linear/kernels/tile.h" /* lets an editor parse this file on its own */
+#endif
 
 /* Load the last numbers of a row, starting at i, padded with zeros. noinline: rarely used. */
 static __attribute__((noinline)) void row_tail(const float *x, int64_t i, int64_t n, float *lane)

@@ -1,6 +1,9 @@
 /* store.h -- converts the sums of a block to outputs: applies the scales of quantised types and the operation of the
  * call, and stores the result. For the last outputs of a row, a whole vector is computed and only part of it is stored.
  * Parameters: VL, the vector operations. */
+#ifndef LINEAR_ISA
+#include "linear/kernels/prepare.h" /* lets an editor parse this file on its own */
+#endif
 
 /* gelu_new(p) = p/2 (1 + tanh(u)) with u = √(2/π) (p + 0.044715 p³). This equals p / (1 + exp(-2u)) and also p exp(2u)
  * / (1 + exp(2u)). Using the second form for p < 0 avoids cancellation and overflow; both forms need only exp(-2|u|).

@@ -1,4 +1,4 @@
-/* template.h -- the kernels of linear layers, compiled once for each instruction set by a file of linear/isa, which
+/* template.h -- the kernels of linear layers, compiled once for each instruction set by a file of linear/sets, which
  * defines:
  *
  *   VL            number of floats of a vector: 4, 8 or 16; also vf and the vector operations of isa/vector_ops.h
@@ -14,6 +14,9 @@
  *
  * A file may also define operations on integers (integer_vector_ops.h) if compiler vectors are slow. With LINEAR_AMX,
  * int8 uses AMX tiles, whose operations amx_block.h lists, and MR, MAX_ROWS and SHAPES are not used. */
+#ifndef LINEAR_ISA
+#include "linear/kernels/editor.h" /* lets an editor parse this file on its own */
+#endif
 #ifndef LINEAR_BASE
 #define OWNS(type) true
 #endif

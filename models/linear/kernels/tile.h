@@ -1,4 +1,7 @@
 /* tile.h -- a tile: a few rows of x times a few columns of a panel, over a range of the panel's lines. */
+#ifndef LINEAR_ISA
+#include "linear/kernels/integer_vector_ops.h" /* lets an editor parse this file on its own */
+#endif
 
 typedef struct tile {
     const linear_job *j;

@@ -5,6 +5,9 @@
  * for int8), adds its products, and stores the sums back. Each sum is one chain over the inputs in ascending order,
  * so its bits do not depend on how the lines are divided. A tile reads whole columns of weights, and no input after
  * the last. */
+#ifndef LINEAR_ISA
+#include "linear/kernels/store.h" /* lets an editor parse this file on its own */
+#endif
 
 enum { LANES = LINEAR_COLUMN / VL, MAX_VECTORS = LINEAR_COLUMNS * LANES }; /* vectors per column; per row of a tile */
 

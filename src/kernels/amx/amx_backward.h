@@ -6,6 +6,18 @@
  * The sums of dk and dv are stored transposed. p and ds are then right operands, which need no transposition. A
  * non-finite or large row is 0 in the operands; its products are added one pair at a time.
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+/* lets an editor parse this file on its own */
+#include "amx_weights.h"
+#include "kernels/scores.h"
+#include "kernels/value_vectors.h"
+#include "kernels/nonfinite.h"
+#include "kernels/summary.h"
+#include "kernels/skip.h"
+#include "kernels/forward.h"
+#include "kernels/decode.h"
+#include "kernels/backward_scratch.h"
+#endif
 
 static void products_layout(const rpi_call *c, backward_scratch *task, rpi_arena *a)
 {

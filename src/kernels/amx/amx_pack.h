@@ -1,6 +1,9 @@
 /* kernels/amx/amx_pack.h -- pack rows of arrays as operands of AMX products. Independent of the products.
  * Parameters: VL, NR.
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+#include "amx_products.h" /* lets an editor parse this file on its own */
+#endif
 
 /* Return row j as f32, padded with zeros to whole chunks: a pointer into the array if possible, else a copy in
  * `scratch`. Rows past the last one are 0. */

@@ -1,6 +1,9 @@
 /* kernels/amx/amx_peak_rate.h -- measure the peak rate of AMX tiles.
  * Parameters: none.
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+#include "amx_backward.h" /* lets an editor parse this file on its own */
+#endif
 
 static double amx_peak(int64_t rounds)
 {

@@ -2,6 +2,15 @@
  * docs/numerics.md derives error bounds for this order of operations.
  * Parameters: VL.
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+/* lets an editor parse this file on its own */
+#include "amx_scratch.h"
+#include "kernels/query_block.h"
+#include "kernels/key_tile.h"
+#include "kernels/term_vectors.h"
+#include "kernels/tile_biases.h"
+#include "kernels/softmax.h"
+#endif
 
 /* The fragments of an operand. The components of a chunk are contiguous. */
 typedef struct operand {

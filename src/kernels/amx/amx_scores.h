@@ -1,6 +1,9 @@
 /* kernels/amx/amx_scores.h -- load a block's queries, and compute its scores on AMX tiles.
  * Parameters: VL, NR, MR, BLOCK_ROWS, TILE_KEYS, ROW_STEP.
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+#include "amx_pack.h" /* lets an editor parse this file on its own */
+#endif
 
 /* Return NULL: packed values are bf16 components, which the caller's array does not have. */
 static const void *values_in_place(const rpi_call *c, int64_t b, int64_t g)

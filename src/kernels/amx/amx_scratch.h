@@ -2,6 +2,9 @@
  * same types.
  * Parameters: VL, NR, BLOCK_ROWS, BACKWARD_KEYS.
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+#include "bf16_sums.h" /* lets an editor parse this file on its own */
+#endif
 
 typedef struct products_block {
     uint32_t *q_operand, /* left operand: queries */

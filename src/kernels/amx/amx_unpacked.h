@@ -6,6 +6,9 @@
  * elements of 16 pairs, one of the products of the second elements. It then adds both to the total. The vectors here
  * add in the same order, and the values need no packing.
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+#include "amx_scores.h" /* lets an editor parse this file on its own */
+#endif
 
 /* Return true if reading keys and values from the caller's arrays is faster than packing them: for at most two rows, if
  * no other query head uses the same keys. */

@@ -3,6 +3,9 @@
  * execution units. Independent of how scores are computed.
  * Parameters: VL, MR, ROW_STEP.
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+#include "amx_unpacked.h" /* lets an editor parse this file on its own */
+#endif
 
 enum { STAGE_KEYS = 64 }; /* keys of a stage: the weights of two stages fit into the L1 cache */
 

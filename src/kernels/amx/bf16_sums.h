@@ -11,6 +11,9 @@
  * left operand, rows are rows of the operand and columns are pairs. In a fragment of a right operand, rows are pairs
  * and columns are columns of the operand.
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+#include "kernels/amx/amx_editor.h" /* lets an editor parse this file on its own */
+#endif
 
 enum {
     TILE_SIDE = 16,

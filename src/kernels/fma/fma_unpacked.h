@@ -1,6 +1,9 @@
 /* kernels/fma/fma_unpacked.h -- products of one group of rows with unpacked keys and values, for few queries.
  * Parameters: VL, NR, SUM_KEYS.
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RPI_ISA
+#include "kernels/softmax.h" /* lets an editor parse this file on its own */
+#endif
 
 /* Return true if reading keys and values from the caller's arrays is faster than packing them: if no other query head
  * uses the same keys. */

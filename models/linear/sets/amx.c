@@ -1,4 +1,4 @@
-/* linear/isa/amx.c -- AVX-512 with AMX-TILE and AMX-INT8: tiles of 16 x 16 sums of products of bytes.
+/* linear/sets/amx.c -- AVX-512 with AMX-TILE and AMX-INT8: tiles of 16 x 16 sums of products of bytes.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "linear/ops.h"
 #include "isa/float_state.h"
@@ -19,7 +19,7 @@ extern const linear_ops linear_ops_avx512_bf16;
 #include "isa/avx512.h"
 #include "isa/vector_ops.h"
 #include "isa/amx.h"
-#include "linear/isa/avx512_integers.h"
+#include "linear/sets/avx512_integers.h"
 #define X8_BYTES            1
 #define X8_UNSIGNED         1
 #define amx_begin(R, rows)  amx_configure(rows)

@@ -1,4 +1,4 @@
-/* linear/isa/neon.c -- AdvSIMD (NEON), which every AArch64 machine has.
+/* linear/sets/neon.c -- AdvSIMD (NEON), which every AArch64 machine has.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "linear/ops.h"
 #include "isa/float_state.h"

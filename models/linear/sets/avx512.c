@@ -1,4 +1,4 @@
-/* linear/isa/avx512.c -- AVX-512 (F, BW, DQ, VL).
+/* linear/sets/avx512.c -- AVX-512 (F, BW, DQ, VL).
  * SPDX-License-Identifier: Apache-2.0 */
 #include "linear/ops.h"
 #include "isa/float_state.h"
@@ -15,7 +15,7 @@ RPI_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")
 #define MAX_ROWS   6
 #include "isa/avx512.h"
 #include "isa/vector_ops.h"
-#include "linear/isa/avx512_integers.h"
+#include "linear/sets/avx512_integers.h"
 #define vi_madd(a, b) ((vi)_mm512_madd_epi16((__m512i)(a), (__m512i)(b)))
 
 /* 4-bit weights are stored as unsigned bytes. The sum of two products is below 2^12, so eight such sums fit into 16

@@ -1,4 +1,4 @@
-/* linear/isa/avx512_integers.h -- loads, stores and conversions of 32-bit integers, for all instruction sets that
+/* linear/sets/avx512_integers.h -- loads, stores and conversions of 32-bit integers, for all instruction sets that
  * include AVX-512.
  * SPDX-License-Identifier: Apache-2.0 */
 #define vi_load(p)           ((vi)_mm512_loadu_si512(p))

@@ -1,4 +1,4 @@
-/* linear/isa/amx_emulated.c -- the tiles of AMX-INT8 in plain C, to test amx_block.h on every machine.
+/* linear/sets/amx_emulated.c -- the tiles of AMX-INT8 in plain C, to test amx_block.h on every machine.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "linear/ops.h"
 #include "isa/float_state.h"

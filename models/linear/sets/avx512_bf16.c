@@ -1,4 +1,5 @@
-/* linear/isa/avx512_bf16.c -- AVX-512 with AVX512-BF16 (sums of two products of bf16), on machines that also have VNNI.
+/* linear/sets/avx512_bf16.c -- AVX-512 with AVX512-BF16 (sums of two products of bf16), on machines
+ * that also have VNNI.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "linear/ops.h"
 #include "isa/float_state.h"
@@ -18,7 +19,7 @@ extern const linear_ops linear_ops_avx512_vnni;
 #define MAX_ROWS    6
 #include "isa/avx512.h"
 #include "isa/vector_ops.h"
-#include "linear/isa/avx512_integers.h"
+#include "linear/sets/avx512_integers.h"
 
 /* For each pair, VDPBF16PS adds the product of the odd inputs and then the product of the even inputs, rounding to
  * nearest after each. It treats subnormal inputs and results as zero. */

@@ -1,4 +1,4 @@
-/* linear/isa/avx2_integers.h -- loads, stores and conversions of 32-bit integers in AVX2, for avx2.c and avx2_vnni.c.
+/* linear/sets/avx2_integers.h -- loads, stores and conversions of 32-bit integers in AVX2, for avx2.c and avx2_vnni.c.
  * SPDX-License-Identifier: Apache-2.0 */
 #define vi_load(p)           ((vi)_mm256_loadu_si256((const __m256i *)(const void *)(p)))
 #define vi_store(p, v)       _mm256_storeu_si256((__m256i *)(void *)(p), (__m256i)(v))

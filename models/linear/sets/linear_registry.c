@@ -1,4 +1,4 @@
-/* linear/isa/linear_registry.c -- finds instruction sets of linear layers by name, and detects those of this machine.
+/* linear/sets/linear_registry.c -- finds instruction sets of linear layers by name, and detects those of this machine.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "linear/ops.h"
 #include "isa/processor.h"
@@ -7,12 +7,12 @@
 #include <string.h>
 
 #define X(name, found) extern const linear_ops linear_ops_##name;
-#include "linear/isa/isa.def"
+#include "linear/sets/isa.def"
 #undef X
 
 static const linear_ops *const list[] = {
 #define X(name, has) &linear_ops_##name,
-#include "linear/isa/isa.def"
+#include "linear/sets/isa.def"
 #undef X
 };
 enum { SETS = sizeof list / sizeof list[0] };
@@ -57,7 +57,7 @@ static void ask(void)
     const rpi_processor p = rpi_processor_ask();
     (void)p; /* unused on some architectures */
 #define X(name, found) has[n++] = found;
-#include "linear/isa/isa.def"
+#include "linear/sets/isa.def"
 #undef X
     if (!wanted || !*wanted ||
         choose(wanted, &by_default) != RP_OK) /* an unknown RELPOS_ISA is ignored, as in the core */

@@ -1,4 +1,4 @@
-/* linear/isa/avx2.c -- AVX2 with FMA.
+/* linear/sets/avx2.c -- AVX2 with FMA.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "linear/ops.h"
 #include "isa/float_state.h"
@@ -19,7 +19,7 @@ RPI_TARGET_BEGIN("avx2,fma,f16c")
 #define GROUP_ROWS(type) ((type) == LINEAR_INT8 ? 5 : (type) == LINEAR_INT4 ? 3 : MR)
 #include "isa/avx2.h"
 #include "isa/vector_ops.h"
-#include "linear/isa/avx2_integers.h"
+#include "linear/sets/avx2_integers.h"
 #define vi_madd(a, b) ((vi)_mm256_madd_epi16((__m256i)(a), (__m256i)(b)))
 
 /* Products of |w| and inputs with the sign of w: a pair of them is at most 2 * 127 * 127, which fits into 16 bits. */

@@ -1,5 +1,5 @@
-/* linear/isa/generic.c -- the instruction set `generic`, for any machine whose C compiler supports vectors of 16 bytes.
- * For f32, the product and the sum are rounded separately.
+/* linear/sets/generic.c -- the instruction set `generic`, for any machine whose C compiler supports vectors of 16
+ * bytes. For f32, the product and the sum are rounded separately.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "linear/ops.h"
 #include "isa/float_state.h"

@@ -1,4 +1,4 @@
-/* linear/isa/avx512_vnni.c -- AVX-512 with VNNI: sums of four products of bytes.
+/* linear/sets/avx512_vnni.c -- AVX-512 with VNNI: sums of four products of bytes.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "linear/ops.h"
 #include "isa/float_state.h"
@@ -18,7 +18,7 @@ extern const linear_ops linear_ops_avx512;
 #define MAX_ROWS    6
 #include "isa/avx512.h"
 #include "isa/vector_ops.h"
-#include "linear/isa/avx512_integers.h"
+#include "linear/sets/avx512_integers.h"
 
 /* VPDPBUSD multiplies unsigned bytes by signed bytes. For int8 the inputs are the unsigned bytes; for int4 the weights
  * are. */

@@ -1,0 +1,35 @@
+/* arguments.c -- check the tokens that a caller gives, and that the model's weights are loaded.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "t5/model.h"
+
+rp_status t5_need_weights(const rp_t5 *m)
+{
+    if (m == NULL || m->load == RP_T5_LOAD_ALL)
+        return RP_OK;
+    return t5_fail(RP_E_UNSUPPORTED, "the model was opened without its weights (open it with RP_T5_LOAD_ALL)");
+}
+
+rp_status t5_check_tokens(const rp_t5 *m, const char *what, int64_t n_sources, const rp_t5_tokens *sources)
+{
+    const rp_status status = t5_need_weights(m);
+    return status == RP_OK ? t5_in_vocabulary(m, what, n_sources, sources) : status;
+}
+
+rp_status t5_in_vocabulary(const rp_t5 *m, const char *what, int64_t n_sources, const rp_t5_tokens *sources)
+{
+    if (m == NULL)
+        return t5_fail(RP_E_ARG, "model is NULL; open one with rp_t5_open");
+    if (n_sources < 0 || (n_sources > 0 && sources == NULL))
+        return t5_fail(RP_E_ARG, "%s is NULL, or their number is negative; pass an array and its length", what);
+    for (int64_t s = 0; s < n_sources; s++) {
+        if (sources[s].n < 0 || sources[s].n > INT32_MAX || (sources[s].n > 0 && sources[s].tokens == NULL))
+            return t5_fail(RP_E_RANGE, "%s[%lld] has %lld tokens; it must have 0 to %d", what, (long long)s,
+                           (long long)sources[s].n, INT32_MAX);
+        for (int64_t k = 0; k < sources[s].n; k++)
+            if (sources[s].tokens[k] < 0 || sources[s].tokens[k] >= m->config.vocab)
+                return t5_fail(RP_E_RANGE, "%s[%lld]: token %lld is %d, and the vocabulary has %lld (use 0 to %lld)",
+                               what, (long long)s, (long long)k, (int)sources[s].tokens[k], (long long)m->config.vocab,
+                               (long long)m->config.vocab - 1);
+    }
+    return RP_OK;
+}

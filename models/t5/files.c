@@ -1,0 +1,86 @@
+/* files.c -- read the files of a model, and record them, so that the model is never written over them.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "t5/model.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+char *t5_join(const char *folder, const char *name)
+{
+    const size_t n = strlen(folder) + strlen(name) + 2;
+    char *path = malloc(n);
+    if (path != NULL)
+        snprintf(path, n, "%s/%s", folder, name);
+    return path;
+}
+
+static bool find_id(const char *path, t5_file_id *id)
+{
+    struct stat st;
+    if (stat(path, &st) != 0)
+        return false;
+    *id = (t5_file_id){(uint64_t)st.st_dev, (uint64_t)st.st_ino};
+    return true;
+}
+
+rp_status t5_note_file(rp_t5 *m, const char *path)
+{
+    t5_file_id id;
+    if (!find_id(path, &id))
+        return RP_OK;
+    t5_file_id *more = realloc(m->files, (size_t)(m->n_files + 1) * sizeof *more);
+    if (more == NULL)
+        return t5_no_memory();
+    m->files = more;
+    m->files[m->n_files++] = id;
+    return RP_OK;
+}
+
+rp_status t5_note_checkpoint(rp_t5 *m, const char *folder)
+{
+    char *index = t5_join(folder, "model.safetensors.index.json");
+    rp_status status = index != NULL ? t5_note_file(m, index) : t5_no_memory();
+    const char *last = NULL;
+    free(index);
+    for (size_t n = 0; n < io_checkpoint_size(m->file) && status == RP_OK; n++) {
+        const char *name = io_checkpoint_at(m->file, n)->file;
+        if (name == last)
+            continue;
+        last = name;
+        char *path = t5_join(folder, name);
+        status = path != NULL ? t5_note_file(m, path) : t5_no_memory();
+        free(path);
+    }
+    return status;
+}
+
+int rp_t5_reads(const rp_t5 *m, const char *path)
+{
+    t5_file_id id;
+    if (m == NULL || path == NULL || !find_id(path, &id))
+        return 0;
+    for (int64_t n = 0; n < m->n_files; n++)
+        if (m->files[n].device == id.device && m->files[n].number == id.number)
+            return 1;
+    return 0;
+}
+
+rp_status t5_read_text(rp_t5 *m, const char *path, char **text, size_t *size)
+{
+    const unsigned char *data;
+    char err[IO_ERR_MAX];
+    const io_status status = io_map(path, &data, size, err);
+    *text = NULL;
+    if (status == IO_ABSENT)
+        return RP_OK;
+    if (status != IO_OK)
+        return t5_fail(RP_E_ARG, "%s", err);
+    *text = malloc(*size + 1);
+    if (*text != NULL) {
+        memcpy(*text, data, *size);
+        (*text)[*size] = 0;
+    }
+    io_unmap(data, *size);
+    return *text != NULL ? t5_note_file(m, path) : t5_no_memory();
+}
