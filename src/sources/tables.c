@@ -99,7 +99,7 @@ static void put_biases(const rp_plan *plan, void *to, int64_t at, const double *
 }
 
 /* Entries of a strip that are computed together. */
-enum { STRIP_CHUNK = 256 };
+enum { STRIP_CHUNK = 64 }; /* the shared values of a chunk are on the stack */
 _Static_assert(ENTRIES % STRIP_CHUNK == 0 && STRIP_CHUNK % RPI_SEGMENT == 0, "a task fills whole chunks of segments");
 
 /* Find the offsets delta0+*first … delta0+*past-1 of a chunk of n whose biases differ: those before equal the first of

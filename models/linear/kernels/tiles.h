@@ -12,7 +12,7 @@
 enum { LANES = LINEAR_COLUMN / VL, MAX_VECTORS = LINEAR_COLUMNS * LANES }; /* vectors per column; per row of a tile */
 
 /* For interleaved inputs: lines of an iteration; min rows of a group, since MAX_ROWS + 1 rows are two groups. */
-enum { UNROLLED = 4, FEWEST_ROWS = (MAX_ROWS + 1) / 2 };
+enum { UNROLLED = 4, MIN_GROUP_ROWS = (MAX_ROWS + 1) / 2 };
 
 /* Prefetch, at line n of a tile, lines that other tiles will read. */
 INLINE void fetch(const tile *t, int64_t n)
@@ -165,7 +165,7 @@ INLINE void f32_group(int rows, const tile *t)
 INLINE void f32_tile(int rows, int columns, const tile *t)
 {
 #ifdef GROUPED
-    if (columns == 1 && rows >= FEWEST_ROWS && t->group) {
+    if (columns == 1 && rows >= MIN_GROUP_ROWS && t->group) {
         f32_group(rows, t);
         return;
     }
@@ -380,7 +380,7 @@ INLINE void int8_tile(int rows, int columns, const tile *t)
             sum[r][c] = vi_load(begin + r * row + c * VL);
     }
 #ifdef GROUPED
-    if (columns == 1 && rows >= FEWEST_ROWS && rows <= GROUP_ROWS(LINEAR_INT8) && t->group) {
+    if (columns == 1 && rows >= MIN_GROUP_ROWS && rows <= GROUP_ROWS(LINEAR_INT8) && t->group) {
         int8_group(rows, t, sum);
         int8_store(rows, columns, t, sum);
         return;
