@@ -200,7 +200,7 @@ def growth_section():
     if "model" in data:
         found, c = data["model"], data["model"]["config"]
         one = lambda r, p: (f"{statistics.median(r[p]['ms']):.1f}", f"{statistics.median(r[p]['ms_every_tile']) / statistics.median(r[p]['ms']):.2f} ×")  # noqa: E731
-        out += [f"The last table has forget gates of a trained decoder with {c['layers']} layers of {c['heads']} heads. relpos lab trained it for {found['step']} steps on lab/data/vim.txt, {int(c['length']):,} bytes at a "
+        out += [f"The following table measures the forget gates of a trained decoder with {c['layers']} layers of {c['heads']} heads. relpos lab trained it for {found['step']} steps on lab/data/vim.txt, {int(c['length']):,} bytes at a "
                 f"time (perplexity {found['perplexity']:.2f} on the measured text). The calls use its queries, keys and gates for {found['layers'][0]['n']:,} bytes of text:", ""]
         out += table(("layer", "mean gate of each head", "pairs computed", "forward, ms", "times as fast", "backward, ms", "times as fast"), [
             (str(r["layer"]), ", ".join(f"{g:.2f}" for g in r["mean_gate"]), f"{100 * r['pairs_computed']:.1f} %", *one(r, "forward"), *one(r, "backward"))

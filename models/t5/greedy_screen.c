@@ -19,7 +19,8 @@ enum {
     STEPS_BEFORE = 24,  /* number of steps after which making the copy saves time */
     MIN_CANDIDATES = 16 /* a row reads the whole head if it has more than max(this, vocab / CANDIDATES_IN) */
 };
-#define CANDIDATES_IN 64 /* a candidate costs more than one row: it reads the 16 rows packed together */
+/* The logit of one candidate costs more than one row of the head, because the 16 rows packed together are read. */
+#define CANDIDATES_IN 64
 
 /* Return the smallest vocabulary that is screened. RELPOS_SCREEN overrides it, for tests and measurements. */
 static int64_t min_vocab(void)

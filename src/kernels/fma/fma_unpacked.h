@@ -128,8 +128,8 @@ SCORE_IN_PLACE(score_f16_in_place, RP_F16)
 SCORE_IN_PLACE(score_bf16_in_place, RP_BF16)
 #endif
 
-/* Do the work of unpacked_scores for a single row if keys are stored as [channels][keys]. Process up to SINGLE_VECTORS
- * vectors of keys at a time. */
+/* Compute the scores of a tile for a single row from keys stored as [channels][keys], up to SINGLE_VECTORS vectors of
+ * keys at a time. Return false if a key is non-finite or large; k->s is then undefined. */
 static bool single_scores(block *k, const tile *t, const real *bias)
 {
     const rpi_view *v = &k->c->args->k;
