@@ -299,7 +299,7 @@ def t5_section():
                   for r in data["times"] if "operations" in r for least in [statistics.median(r["seconds"]["relpos f32"])]])
     out += ["llama.cpp, CTranslate2 with instruction sets other than its default, and bf16 on a processor with AMX were not measured.", ""]
     sides = list(dict.fromkeys(n for r in data["memory"] for n in r["bytes"]))
-    out += ["The last table has the memory of encoding in addition to the weights, in MB: the peak of a process minus the peak of a process that encodes 16 tokens.", ""]
+    out += ["The following table has the memory of encoding in addition to the weights, in MB: the peak of a process minus the peak of a process that encodes 16 tokens.", ""]
     out += table(("shape", "tokens", *sides), [(r["shape"], f"{r['tokens']:,}", *(f"{r['bytes'][n] * 1e-6:,.0f}" if n in r["bytes"] else "" for n in sides))
                                                for r in sorted(data["memory"], key=lambda r: (r["shape"], r["tokens"]))])
     out += [f"![{PLOTS['t5']}](performance/t5.svg)", "", "Measured by [bench/t5.py](../bench/t5.py):", "", "```",

@@ -46,7 +46,7 @@ typedef struct rpi_args {
     double *prepared[RP_MAX_TERMS];
     int64_t
         *segment_start; /* [B][Lk] index of the first token of each token's segment; NULL if there are no segments */
-    double *frequency, rope_factor; /* RoPE's frequencies [dim/2] and its factor */
+    double *frequency, rope_factor; /* RoPE's frequencies [dim/2], and the factor of its cosines and sines */
     rpi_arena memory;
     const rp_prepared *ready; /* result of rp_prepare, or NULL */
     bool prepared_only;       /* for rp_prepare: only the arrays of OFFSET and ROTATE terms are set */

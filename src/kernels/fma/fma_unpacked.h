@@ -214,7 +214,9 @@ static inline __attribute__((always_inline)) void transposed_group(rp_dtype dtyp
 }
 
 /* Compute the scores of one row with the NR keys from j on, or with all vectors that have a key if there are fewer.
- * Return false if the array does not store the keys as rows of words. */
+ * Return false if the keys cannot be
+ * read in place as rows, if they are on two pages, or if 4 words do not divide their width (or a word their distance).
+ */
 static inline __attribute__((always_inline)) bool transposed_keys(rp_dtype dtype, const block *k, const head_rows *rows,
                                                                   int64_t j, const real *bias, real *s, vf *bad)
 {
