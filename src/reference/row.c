@@ -94,7 +94,7 @@ double rpi_row_product(rpi_row *r, const rpi_pair *p, int n)
     return r->product[n].sum;
 }
 
-/* Return the sum of the products of a term of form VEC, times its factor. */
+/* Return the sum of the products of a term of form VEC, times its factor (times |factor| if `absolute` is set). */
 static double vectors(rpi_row *r, const rpi_pair *p)
 {
     const double sum = rpi_row_product(r, p, 0) + rpi_row_product(r, p, 1);
