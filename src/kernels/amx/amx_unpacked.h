@@ -62,7 +62,8 @@ static void key_product(const operand *a, const operand *b, int64_t chunks, real
 }
 
 /* Compute k->s = in + q k^T for one group of rows and unpacked keys; in NULL: 0. Keys are the left operand, because
- * fragments of a left operand need no transposition. Return false if a key is non-finite or large; k->s is then undefined. */
+ * fragments of a left operand need no transposition. Return false if a key is non-finite or large; k->s is then
+ * undefined. */
 static bool unpacked_scores(block *k, const tile *t, const real *const *in)
 {
     const rpi_call *c = k->c;
@@ -203,8 +204,8 @@ static void unpacked_weights(block *k, const tile *t, int64_t r, int components,
 }
 
 /* For one group of rows, turn k->s into weights (stored in k->s if `kept`), add their sums to k->sum, and compute
- * o = o * alpha + w v from unpacked values; without `values`, do not compute o. If a value is not finite or exceeds MAX_VALUE,
- * set decode->non_finite; the call is then repeated by the ordinary forward pass. */
+ * o = o * alpha + w v from unpacked values; without `values`, do not compute o. If a value is not finite or exceeds
+ * MAX_VALUE, set decode->non_finite; the call is then repeated by the ordinary forward pass. */
 static void unpacked_weigh(block *k, const tile *t, bool values, const real *alpha, real *o, bool kept)
 {
     const rpi_call *c = k->c;

@@ -357,8 +357,8 @@ static void add_late_values(block *k, int64_t n)
             l->alpha = 1;
     }
 }
-/* Compute k->s = in + q k^T for one group of rows and unpacked keys; in NULL: 0. Each panel is read in place, or packed into k->unpacked.
- * Return false if a key is non-finite or large; k->s is then undefined. */
+/* Compute k->s = in + q k^T for one group of rows and unpacked keys; in NULL: 0. Each panel is read in place, or packed
+ * into k->unpacked. Return false if a key is non-finite or large; k->s is then undefined. */
 static bool unpacked_scores(block *k, const tile *t, const real *const *in)
 {
     const rpi_call *c = k->c;
@@ -424,9 +424,8 @@ static const real *values_ahead(const block *k, int64_t head, int64_t j, int64_t
 }
 
 /* Add weighted unpacked values to o for one group of rows; weigh_tile describes the parameters. If k->defer is set,
- * values that a single row reads in place are added later. k->unpacked is scratch for SUM_KEYS values. If
- * a value, and thus a sum, is not finite, set decode->non_finite; the call is then repeated by the ordinary forward
- * pass. */
+ * values that a single row reads in place are added later. k->unpacked is scratch for SUM_KEYS values. If a value, and
+ * thus a sum, is not finite, set decode->non_finite; the call is then repeated by the ordinary forward pass. */
 static void unpacked_values(block *k, const tile *t, int64_t keys, const real *alpha, real *o, int64_t sum_step)
 {
     const rpi_call *c = k->c;
