@@ -29,8 +29,9 @@ def make():
 
 
 def measure(model, problem, threads, run, rounds):
-    """Return the milliseconds of each kind, measured alternately: median, first and third quartile of elapsed and processor time. On a shared
-    machine, use the processor time of one thread; with several threads it includes time in which threads wait for each other."""
+    """Time run() with each implementation of KINDS in turn. Return a row of results: for each implementation the median, first and third
+    quartile of the milliseconds, elapsed and of the processor. On a shared machine, use the processor time of one thread; with several
+    threads it includes time in which threads wait for each other."""
     clocks = {"ms": time.perf_counter, "processor_ms": time.process_time}
     times = {name: {kind: [] for kind in KINDS} for name in clocks}
     for n in range(rounds + 1):

@@ -417,7 +417,7 @@ def status_bytes(field):
 
 
 def reference(p, x):
-    """Compute the problem in f64."""
+    """Return the results of a problem, computed in f64 by torch operations that store the score matrix."""
     x = {n: t.double() if t is not None else None for n, t in x.items()}
     p = dataclasses.replace(p, dtype="f64")
     bias = functools.partial(shaw, p, x["q"]) if p.term.startswith("relkey") else functools.partial(built, p)

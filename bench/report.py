@@ -200,7 +200,7 @@ def growth_section():
     if "model" in data:
         found, c = data["model"], data["model"]["config"]
         one = lambda r, p: (f"{statistics.median(r[p]['ms']):.1f}", f"{statistics.median(r[p]['ms_every_tile']) / statistics.median(r[p]['ms']):.2f} ×")  # noqa: E731
-        out += [f"The last table has forget gates of a trained decoder with {c['layers']} layers of {c['heads']} heads. relpos lab trained it for {found['step']} steps on lab/data/vim.txt, {int(c['length']):,} bytes at a "
+        out += [f"The following table measures the forget gates of a trained decoder with {c['layers']} layers of {c['heads']} heads. relpos lab trained it for {found['step']} steps on lab/data/vim.txt, {int(c['length']):,} bytes at a "
                 f"time (perplexity {found['perplexity']:.2f} on the measured text). The calls use its queries, keys and gates for {found['layers'][0]['n']:,} bytes of text:", ""]
         out += table(("layer", "mean gate of each head", "pairs computed", "forward, ms", "times as fast", "backward, ms", "times as fast"), [
             (str(r["layer"]), ", ".join(f"{g:.2f}" for g in r["mean_gate"]), f"{100 * r['pairs_computed']:.1f} %", *one(r, "forward"), *one(r, "backward"))
@@ -299,7 +299,7 @@ def t5_section():
                   for r in data["times"] if "operations" in r for least in [statistics.median(r["seconds"]["relpos f32"])]])
     out += ["llama.cpp, CTranslate2 with instruction sets other than its default, and bf16 on a processor with AMX were not measured.", ""]
     sides = list(dict.fromkeys(n for r in data["memory"] for n in r["bytes"]))
-    out += ["The last table has the memory of encoding in addition to the weights, in MB: the peak of a process minus the peak of a process that encodes 16 tokens.", ""]
+    out += ["The following table has the memory of encoding in addition to the weights, in MB: the peak of a process minus the peak of a process that encodes 16 tokens.", ""]
     out += table(("shape", "tokens", *sides), [(r["shape"], f"{r['tokens']:,}", *(f"{r['bytes'][n] * 1e-6:,.0f}" if n in r["bytes"] else "" for n in sides))
                                                for r in sorted(data["memory"], key=lambda r: (r["shape"], r["tokens"]))])
     out += [f"![{PLOTS['t5']}](performance/t5.svg)", "", "Measured by [bench/t5.py](../bench/t5.py):", "", "```",

@@ -72,8 +72,9 @@ static int add_named(cli_problem *p, rp_term_kind kind, const char *name)
 {
     char text[2 * RP_NAME_MAX];
     if (!*name || strlen(name) >= RP_NAME_MAX || strchr(name, ','))
-        return cli_error(CLI_USAGE, "--%s: it needs the name of an array in the file (give one of at most %d bytes)",
-                         rp_term_name(kind), RP_NAME_MAX - 1);
+        return cli_error(
+            CLI_USAGE, "--%s: it needs the name of an array in the file (give one of at most %d bytes, without commas)",
+            rp_term_name(kind), RP_NAME_MAX - 1);
     snprintf(text, sizeof text, "%s=%s", rp_term_array(kind, 0), name);
     return add_term(p, kind, text);
 }

@@ -579,7 +579,7 @@ def keep(found, models):
 
 
 def compare(rows):
-    """Exit with code 1 if a result is worse than the saved one."""
+    """Exit with code 1 if a model fails or gives different results, or was equal in the saved results and is no longer."""
     before = {row["model"]: row for row in json.loads(saved.read_text())["models"]}
     wrong = [row["model"] for row in rows if row["result"] in ("differs", "failed") or row.get("generate", "").startswith(("differs", "failed"))
              or row["result"] != "equal" and row["result"] != "not tried" and before.get(row["model"], {}).get("result") == "equal"]

@@ -78,11 +78,16 @@ def of_parameters(term):
     """Return the parameters of a term as Markdown: `key` = default, with choices or bounds."""
     result = []
     for p in term["parameters"]:
-        value = "required" if p["required"] else f"= {default_of(p)}"
-        if p["unset"]:
-            value = {"none": "none"}.get(p["unset"], f"= {p['unset']}" if p["unset"].isidentifier() else f"if omitted: {p['unset']}")
         inside = ", ".join(p["choices"]) if "choices" in p else ", ".join(x for x in (bounds(p), p["meaning"]) if x)
-        result.append(f"`{p['key']}` {value} ({inside})")
+        value = " required" if p["required"] else f" = {default_of(p)}"
+        unset = p["unset"]
+        if unset == "none":
+            value = " none"
+        elif unset and unset.isidentifier():
+            value = f" = {unset}"
+        elif unset:
+            value, inside = ", optional", f"{inside}; default: {unset}"
+        result.append(f"`{p['key']}`{value} ({inside})")
     return result
 
 

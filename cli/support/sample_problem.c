@@ -380,7 +380,8 @@ static int fill(problem *p, rp_array *a, int32_t ndim, const int64_t *shape, con
     return 0;
 }
 
-/* Generate positions with steps of 0 to 2, so their differences are not the differences of the indices. */
+/* Generate positions with steps of 0 to 2, so their differences are not the differences of the indices. With
+ * p->positions, add a random fraction to each. */
 static int fill_positions(problem *p, rp_array *a, int32_t ndim, const int64_t *shape, uint64_t *state)
 {
     if (make(p, a, p->positions ? RP_F64 : RP_I32, ndim, shape) != 0)

@@ -185,7 +185,7 @@ static const char *check_skipping(trial *t, char line[256])
 }
 
 /* Replace *a, which must be contiguous, by a copy with gaps of GAP elements before each row and after the last. All
- * bits of the gaps are set, which is NaN in every floating type. If *a has no data, fill the rows in the same way.
+ * bits of the gaps are set, which is NaN in every floating type. If *a has no data, set all bits of the rows too.
  * Return the memory and its size, or NULL if out of memory. */
 enum { GAP = 3, ONES = 0xff };
 static unsigned char *spread(problem *p, rp_array *a, size_t *bytes)

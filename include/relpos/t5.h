@@ -183,7 +183,7 @@ RP_API const char *rp_t5_piece(const rp_t5 *model, int32_t token);
  * Edges    a source of no tokens has no rows.
  * Progress called between linear layers with the fraction done, as in rp_tensors. A return value other than 0 cancels
  *          the call. It may be NULL.
- * Returns  as above; RP_E_CANCELLED if progress cancelled the call. The contents of out are then undefined. */
+ * Returns  RP_OK or an error; RP_E_CANCELLED if progress cancelled the call. The contents of out are then undefined. */
 RP_API rp_status rp_t5_encode(const rp_t5 *model, int64_t n_sources, const rp_t5_tokens *sources, float *out,
                               rp_progress *progress, void *progress_context);
 
@@ -265,7 +265,7 @@ typedef struct rp_t5_results rp_t5_results;
  * Edges    of tokens with equal scores, the smaller token comes first. If a source has no tokens, cross-attention adds
  * nothing.
  * Memory   free *results with rp_t5_results_free.
- * Returns  as above; RP_E_CANCELLED if a callback cancelled the call. */
+ * Returns  RP_OK or an error; RP_E_CANCELLED if a callback cancelled the call. */
 RP_API rp_status rp_t5_generate(const rp_t5 *model, int64_t n_sources, const rp_t5_tokens *sources,
                                 const rp_t5_generation *generation, rp_t5_results **results);
 
@@ -289,8 +289,7 @@ RP_API void rp_t5_results_free(rp_t5_results *results);
 /* Compute log-probabilities of a target's tokens given its source: log p(token t | source, start, tokens before t).
  *
  * Shapes   each [target.n] of f64, or NULL; *total is their sum.
- * Progress as for rp_t5_encode.
- * Returns  as above. */
+ * Progress as for rp_t5_encode. */
 RP_API rp_status rp_t5_score(const rp_t5 *model, rp_t5_tokens source, rp_t5_tokens target, double *total, double *each,
                              rp_progress *progress, void *progress_context);
 
@@ -310,7 +309,7 @@ RP_API rp_status rp_t5_begin(rp_t5_session **session, const rp_t5 *model, int64_
  * drop, copy and reorder rows; all rows have the same number of tokens.
  *          tokens [rows]: in the first step rp_t5_info.start. logits [rows, V] of f32.
  * Memory   rows that continue the same parent share its cache.
- * Returns  as above. After an error only rp_t5_end may be called. */
+ * Errors   after an error, only rp_t5_end may be called. */
 RP_API rp_status rp_t5_step(rp_t5_session *session, int64_t rows, const int32_t *parents, const int32_t *tokens,
                             float *logits);
 
@@ -345,7 +344,7 @@ typedef struct rp_t5_attention {
  *
  * Edges    the encoder needs no target. Transient-global attention of LongT5 is not supported.
  * Memory   free *attention with rp_t5_attention_free. Progress as for rp_t5_encode.
- * Returns  as above; RP_E_RANGE if the layer does not exist, RP_E_ARG if there are no queries or no keys. */
+ * Returns  RP_OK or an error; RP_E_RANGE if the layer does not exist, RP_E_ARG if there are no queries or no keys. */
 RP_API rp_status rp_t5_attention_of(const rp_t5 *model, rp_t5_part part, int64_t layer, rp_t5_tokens source,
                                     rp_t5_tokens target, rp_t5_attention **attention, rp_progress *progress,
                                     void *progress_context);
@@ -370,8 +369,7 @@ typedef struct rp_t5_rounding {
  *
  * Shapes   hidden [source.n, d] as rp_t5_encode; logits [target.n, V] for each token of the target, given the tokens
  * before it. Either may be NULL. The capacity of experts applies to the encoder, not to the decoder.
- * Progress as for rp_t5_encode.
- * Returns  as above. */
+ * Progress as for rp_t5_encode. */
 RP_API rp_status rp_t5_reference(const rp_t5 *model, rp_t5_tokens source, rp_t5_tokens target,
                                  const rp_t5_rounding *rounding, double *hidden, double *logits, rp_progress *progress,
                                  void *progress_context);

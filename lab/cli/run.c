@@ -108,10 +108,10 @@ static int read_texts(lab_run *r, const nn_tokenizer *tokenizer, char err[NN_ERR
                    : 0;
     if (r->text.n < c->length + 2 || (c->valid_share > 0 && r->valid.n < c->length + 1))
         return nn_fail(err,
-                       "text: it has %lld %s, of which %lld are held out; the training text and the held-out text must "
-                       "each be longer than length, %lld (use a longer text or a shorter length)",
+                       "text: it has %lld %s, of which %lld are held out; the training text must have at least %lld, "
+                       "length + 2, and the held-out text one less (use a longer text or a shorter length)",
                        (long long)all, tokenizer ? "word pieces" : "bytes", (long long)r->valid.n,
-                       (long long)c->length);
+                       (long long)c->length + 2);
     return 0;
 }
 

@@ -46,7 +46,8 @@ static int add_quick(plan *p, const char *key, const char *value, char err[NN_ER
     if (!line)
         return nn_fail(err,
                        p->n_quick == MAX_QUICK ? "quick: there are more than %d keys (remove some)"
-                                               : "lab: out of memory while reading the experiment (after %d keys)",
+                                               : "lab: out of memory while reading the experiment, after %d keys "
+                                                 "(close other programs)",
                        p->n_quick);
     snprintf(line, size, "%s=%s", key, value);
     p->quick[p->n_quick++] = line;
@@ -97,7 +98,7 @@ static int on_key(void *context, const char *key, const char *value, char err[NN
     p->seeds = strtoll(value, &end, 10);
     return *value && !*end && p->seeds >= 1 && p->seeds <= MAX_SEEDS
                ? 0
-               : nn_fail(err, "seeds: \"%.20s\" is out of range (1 to %d)", value, MAX_SEEDS);
+               : nn_fail(err, "seeds: \"%.20s\" is not a number of seeds (use 1 to %d)", value, MAX_SEEDS);
 }
 
 /* If the model has no learned arrays in position terms, reset lr_terms and weight_decay_terms to their defaults,

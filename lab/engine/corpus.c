@@ -34,7 +34,7 @@ static int check_text(const unsigned char *bytes, size_t size, const char *path,
     return 0;
 }
 
-/* Append the tokens of a file. */
+/* Read a file, check that it is UTF-8 text without NUL, and append its tokens. */
 static int add_file(nn_text *t, const char *path, char err[NN_ERR_MAX])
 {
     size_t size = 0;

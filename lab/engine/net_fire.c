@@ -37,7 +37,7 @@ static double slope_of(const network *f, int64_t h, double x)
 typedef struct fire_job {
     const nn_net *n;
     const node *e;
-    const rp_term *term; /* with the c and L of this layer */
+    const rp_term *term; /* the term, with the c and L of this layer */
     network f;
     bool shared;  /* all heads share the last layer of the network */
     double *sums; /* gradients of c and of L for each head [heads, 2] */

@@ -61,10 +61,14 @@ static int read_lines(nn_pairs *p, const nn_text *t, const char *files, char err
     for (int64_t x = 0; x < t->n; x++)
         lines += t->tokens[x] == '\n';
     lines += t->n_files;
+    if (lines > INT32_MAX)
+        return nn_fail(err, "text: up to %lld lines, but at most %d are supported (use a shorter text)",
+                       (long long)lines, INT32_MAX);
     p->pair = malloc((size_t)lines * sizeof *p->pair);
     p->tokens = malloc((size_t)(t->n + 2 * lines) * sizeof *p->tokens);
-    if (!p->pair || !p->tokens || lines > INT32_MAX)
-        return nn_fail(err, "text: out of memory while reading %lld pairs (use a shorter text)", (long long)lines);
+    if (!p->pair || !p->tokens)
+        return nn_fail(err, "text: out of memory while reading up to %lld pairs (use a shorter text)",
+                       (long long)lines);
     for (int32_t f = 0; f < t->n_files; f++) {
         nn_text_name(files, f, name);
         for (int64_t from = nn_text_start(t, f), number = 1, end; from < t->end[f]; from = end + 1, number++) {

@@ -119,7 +119,7 @@ static io_status gather(io_checkpoint *c, const char *path, char err[IO_ERR_MAX]
     for (size_t n = 1; n < c->n; n++)
         if (strcmp(c->tensors[n - 1].name, c->tensors[n].name) == 0) {
             char safe[96];
-            return io_damaged(err, path, "tensor '%s' is in two files: %s and %s",
+            return io_damaged(err, path, "tensor '%s' is in two files: %s and %s (remove it from one of them)",
                               io_safe(safe, sizeof safe, c->tensors[n].name), c->tensors[n - 1].file,
                               c->tensors[n].file);
         }

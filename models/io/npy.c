@@ -369,7 +369,8 @@ size_t io_npy_text(const io_array *array, char text[IO_NPY_TEXT_MAX])
         [RP_I32] = "<i4", [RP_U64] = "<u8", [RP_I64] = "<i8"};
     if (io_dtype_size(array->dtype) == 0 || descr[array->dtype] == NULL)
         return 0;
-    /* 32 axes of at most 19 digits and ", " take 672 bytes; the rest of the text takes less than 80. */
+    /* 32 axes of at most 19 digits and ", " take at most 672 bytes, the other words less than 80, and the spaces and
+     * newline at most 85: less than IO_NPY_TEXT_MAX. */
     size_t n = 10;
     n += (size_t)sprintf(text + n, "{'descr': '%s', 'fortran_order': False, 'shape': (", descr[array->dtype]);
     for (int32_t x = 0; x < array->ndim; x++)

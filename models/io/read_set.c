@@ -91,7 +91,9 @@ static io_status read_open(const char *path, int fd, io_format format, io_set *s
         format = seen;
     if (seen == IO_UNKNOWN || format != seen) {
         const io_status status = io_parse(path, format, start, (size_t)n_start, set, err);
-        return status == IO_OK ? io_damaged(err, path, "its first bytes do not match its suffix") : status;
+        return status == IO_OK
+                   ? io_damaged(err, path, "its first bytes do not match its suffix (rename it, or use another copy)")
+                   : status;
     }
 
     if (S_ISREG(st.st_mode) && st.st_size > 0) {

@@ -12,7 +12,8 @@ static int check_set(const char *path, io_format format, const io_set *set, char
     if (format != IO_NPZ && format != IO_SAFETENSORS)
         return io_fail(err, path, "its suffix is unknown (use .npz or .safetensors)");
     if (set->n_arrays > IO_MAX_ARRAYS)
-        return io_fail(err, path, "%zu arrays (at most %d)", set->n_arrays, IO_MAX_ARRAYS);
+        return io_fail(err, path, "there are %zu arrays; a file can have at most %d (write fewer)", set->n_arrays,
+                       IO_MAX_ARRAYS);
     for (size_t n = 0; n < set->n_arrays; n++) {
         const io_array *array = &set->arrays[n];
         const size_t length = strlen(array->name);
@@ -24,11 +25,11 @@ static int check_set(const char *path, io_format format, const io_set *set, char
         else if (array->data == NULL && array->bytes > 0)
             why = "it has no data";
         else if (!io_utf8_all(array->name, length))
-            why = "its name is not UTF-8";
+            why = "its name is not UTF-8 (rename it)";
         else if (format == IO_NPZ && array->dtype == RP_BF16)
             why = "NumPy has no bfloat16 (convert it to f32, or write .safetensors)";
         else if (format == IO_NPZ && length > 65535 - strlen(".npy"))
-            why = "its name is too long for a zip archive";
+            why = "its name is too long for a zip archive (use a shorter name)";
         else if (format == IO_SAFETENSORS && strcmp(array->name, "__metadata__") == 0)
             why = "this name is reserved in .safetensors (use another name)";
         if (why != NULL)
@@ -37,7 +38,7 @@ static int check_set(const char *path, io_format format, const io_set *set, char
     if (!io_duplicate(set, false, &twice))
         return io_fail(err, path, "out of memory");
     if (twice != NULL)
-        return io_fail(err, path, "two arrays are named '%s'", io_safe(safe, sizeof safe, twice));
+        return io_fail(err, path, "two arrays are named '%s' (rename one of them)", io_safe(safe, sizeof safe, twice));
     for (size_t n = 0; n < set->n_meta; n++)
         if (!io_utf8_all(set->meta_keys[n], strlen(set->meta_keys[n])) ||
             !io_utf8_all(set->meta_values[n], strlen(set->meta_values[n])))

@@ -117,8 +117,9 @@ static inline int64_t linear_prepared_bytes(linear_type type, int64_t in)
     return type > LINEAR_F16 ? linear_row_bytes(type, in) : 0;
 }
 
-/* Return the bytes of a row in a group: instruction sets may interleave the rows of a group, so that a tile reads its
- * inputs as one stream. A group of n rows then holds, for each word of four bytes of a row, this word of all n rows. */
+/* Return the bytes of a row in a group, or 0 if rows of this type are not interleaved. Instruction sets may interleave
+ * the rows of a group, so that a tile reads its inputs as one stream: for each word of four bytes of a row, the group
+ * stores this word of all its rows. */
 static inline int64_t linear_grouped_bytes(linear_type type, int64_t in)
 {
     return type == LINEAR_F32 || type == LINEAR_INT8 ? 4 * linear_lines(type, in) : 0;

@@ -34,8 +34,9 @@ typedef struct linear_ops {
     void (*column)(const linear_job *j, int64_t panel, int64_t column, float *sums);
 } linear_ops;
 
-/* Find an instruction set by its name in this library or in the core. NULL selects RELPOS_ISA, or the fastest set of
- * this machine. RP_OK; RP_E_ARG for an unknown name; RP_E_UNSUPPORTED if this machine lacks it. */
+/* Find an instruction set by name. NULL selects RELPOS_ISA, or the fastest set of this machine. If only the core of
+ * relpos has the named set, use generic, or for amx the fastest set. Return RP_OK; RP_E_ARG for an unknown name;
+ * RP_E_UNSUPPORTED if this machine does not support the set. */
 rp_status linear_choose(const char *isa, const linear_ops **ops);
 /* Return entry n of the list, or NULL past the end. Set *found to true if this machine supports it. */
 const linear_ops *linear_entry(int n, bool *found);

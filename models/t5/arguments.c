@@ -22,7 +22,10 @@ rp_status t5_in_vocabulary(const rp_t5 *m, const char *what, int64_t n_sources, 
     if (n_sources < 0 || (n_sources > 0 && sources == NULL))
         return t5_fail(RP_E_ARG, "%s is NULL, or their number is negative; pass an array and its length", what);
     for (int64_t s = 0; s < n_sources; s++) {
-        if (sources[s].n < 0 || sources[s].n > INT32_MAX || (sources[s].n > 0 && sources[s].tokens == NULL))
+        if (sources[s].n > 0 && sources[s].tokens == NULL)
+            return t5_fail(RP_E_RANGE, "%s[%lld].tokens is NULL; pass an array of %lld tokens", what, (long long)s,
+                           (long long)sources[s].n);
+        if (sources[s].n < 0 || sources[s].n > INT32_MAX)
             return t5_fail(RP_E_RANGE, "%s[%lld] has %lld tokens; it must have 0 to %d", what, (long long)s,
                            (long long)sources[s].n, INT32_MAX);
         for (int64_t k = 0; k < sources[s].n; k++)

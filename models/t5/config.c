@@ -105,7 +105,7 @@ static rp_status open_json(json_t **root, const char *path, const char *text, si
     if (no_memory)
         return t5_no_memory();
     if (*root == NULL)
-        return t5_fail(RP_E_ARG, "%s: line %d: %s (it is not valid JSON)", path, error.line,
+        return t5_fail(RP_E_ARG, "%s: line %d: %s (it is not valid JSON: download the file again)", path, error.line,
                        io_safe(safe, sizeof safe, error.text));
     if (json_is_object(*root))
         return RP_OK;

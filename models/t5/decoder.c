@@ -35,7 +35,7 @@ static void copy_numbers(const rp_t5_session *s, int64_t n, const void *from, in
 typedef struct transposing {
     const rp_t5_session *s;
     const float *kv;   /* [tokens][2 * inner] of one layer */
-    uint16_t *rounded; /* the same as bf16, if the cache is bf16 */
+    uint16_t *rounded; /* kv as bf16, if the cache is bf16 */
     unsigned char *to;
 } transposing;
 

@@ -29,8 +29,11 @@ rp_status t5_no_memory(void)
 
 rp_status t5_no_memory_for(const char *what, int64_t bytes)
 {
-    return t5_fail(RP_E_NOMEM, "out of memory: cannot allocate %lld bytes for %s (use a narrower type such as int8)",
-                   (long long)bytes, what);
+    return t5_fail(
+        RP_E_NOMEM,
+        "out of memory: cannot allocate %lld bytes for %s (use a narrower type such as int8, or fewer or shorter "
+        "inputs)",
+        (long long)bytes, what);
 }
 
 rp_status t5_not_finite(const rp_t5 *m, const char *what)
@@ -45,7 +48,9 @@ rp_status t5_not_finite(const rp_t5 *m, const char *what)
 
 rp_status t5_linear_failed(rp_status status)
 {
-    return status == RP_OK ? RP_OK : t5_fail(status, "a linear layer failed: %s", rp_status_name(status));
+    return status == RP_OK        ? RP_OK
+           : status == RP_E_NOMEM ? t5_no_memory()
+                                  : t5_fail(status, "a linear layer failed: %s", rp_status_name(status));
 }
 
 rp_status t5_cancelled(void)

@@ -352,13 +352,13 @@ static rp_status check_generation(const rp_t5 *m, const rp_t5_generation *g)
             "packed again)",
             g->unsupported);
     if (g->max_new_tokens < 1 || g->max_new_tokens > INT32_MAX / 2)
-        return out_of_range("max_new_tokens", (double)g->max_new_tokens, "at least 1");
+        return out_of_range("max_new_tokens", (double)g->max_new_tokens, "1 to 1073741823");
     if (g->min_new_tokens < 0 || g->min_new_tokens > g->max_new_tokens)
         return out_of_range("min_new_tokens", (double)g->min_new_tokens, "0 to max_new_tokens");
     if (g->beams < 1 || g->beams > 4096 || 2 * (int64_t)g->beams > m->config.vocab)
         return out_of_range("beams", g->beams, "1 to 4096, and at most half of the vocabulary");
     if (g->returned < 1 || g->returned > 4096 || (!g->sample && g->returned > g->beams))
-        return out_of_range("returned", g->returned, "at least 1, and without sampling at most the number of beams");
+        return out_of_range("returned", g->returned, "1 to 4096, and without sampling at most the number of beams");
     if (g->sample && g->beams > 1)
         return t5_fail(RP_E_UNSUPPORTED, "sampling with %d beams is not supported (use one beam)", (int)g->beams);
     if (!(g->length_penalty >= -100 && g->length_penalty <= 100))
@@ -387,10 +387,9 @@ static rp_status check_generation(const rp_t5 *m, const rp_t5_generation *g)
     if (g->n_stop < 0 || (g->n_stop > 0 && g->stop == NULL))
         return t5_fail(RP_E_ARG, "stop is NULL, or n_stop is negative; pass an array and its length");
     if (g->n_stop > 0 && m->tokenizer == NULL)
-        return t5_fail(
-            RP_E_ARG,
-            "stop was given, but stop texts need a tokenizer and the model has none (remove stop_strings from "
-            "generation_config.json, or add tokenizer.json to the folder)");
+        return t5_fail(RP_E_ARG, "stop was given, but stop texts need a tokenizer and the model has none (omit stop, "
+                                 "remove stop_strings from "
+                                 "generation_config.json, or add tokenizer.json to the folder)");
     for (int32_t k = 0; k < g->n_stop; k++)
         if (g->stop[k] == NULL || *g->stop[k] == 0)
             return t5_fail(RP_E_ARG, "stop[%d] is %s; it must be a text that is not empty", (int)k,

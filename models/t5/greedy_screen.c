@@ -14,7 +14,8 @@
 enum {
     MIN_CANDIDATES = 16 /* a row reads the whole head if it has more than max(this, vocab / CANDIDATES_IN) */
 };
-#define CANDIDATES_IN 64 /* a candidate costs more than one row: it reads the 16 rows packed together */
+/* The logit of one candidate costs more than one row of the head, because the 16 rows packed together are read. */
+#define CANDIDATES_IN 64
 
 /* List the tokens whose upper bound is at least the largest lower bound. Return their number, or max + 1 if there are
  * more than max. */

@@ -558,7 +558,8 @@ rp_status rp_t5_attention_of(const rp_t5 *m, rp_t5_part part, int64_t layer, rp_
     if (layer < 0 || layer >= layers)
         return t5_fail(RP_E_RANGE, "layer is %lld; it must be 0 to %lld", (long long)layer, (long long)layers - 1);
     if (n_q == 0 || n_k == 0)
-        return t5_fail(RP_E_ARG, "%s has no tokens; it must have at least one", source.n == 0 ? "source" : "target");
+        return t5_fail(RP_E_ARG, "%s has no tokens; it must have at least one",
+                       part == RP_T5_ENCODER || target.n > 0 ? "source" : "target");
     if (part == RP_T5_ENCODER && m->config.encoder_attention == T5_TRANSIENT_GLOBAL)
         return t5_fail(RP_E_UNSUPPORTED,
                        "transient-global attention cannot be shown, since some of its keys are sums of tokens "

@@ -6,7 +6,7 @@
 
 enum {
     MIN_VOCAB = 4096, /* screening a smaller vocabulary takes longer than reading the head */
-    F32_ROWS = 8,     /* with more rows, which share one read of the head, screening an f32 head does not pay */
+    F32_ROWS = 8,     /* the most rows for which an f32 head is screened; more rows share one read of the whole head */
     BF16_ROWS = 4,    /* same for a bf16 head */
     STEPS_BEFORE = 24 /* number of steps after which making the copy saves time */
 };

@@ -88,9 +88,10 @@ static tok_status check_sizes(const char *bytes, int64_t size, const char *what,
                         (long long)size);
     const uint32_t trie = little_endian(bytes);
     if (trie == 0 || trie % 4 != 0 || trie > size - 4)
-        return tok_fail(err, TOK_DAMAGED,
-                        "%s has a trie of %u bytes; it must be a multiple of 4, at most %lld (the file is damaged)",
-                        what, trie, (long long)size - 4);
+        return tok_fail(
+            err, TOK_DAMAGED,
+            "%s has a trie of %u bytes; it must be a positive multiple of 4, at most %lld (the file is damaged)", what,
+            trie, (long long)size - 4);
     if (!tok_utf8_valid(bytes + 4 + trie, size - 4 - trie))
         return tok_fail(err, TOK_DAMAGED, "%s has replacements that are not UTF-8 (the file is damaged)", what);
     return TOK_OK;

@@ -25,7 +25,7 @@ enum {
     GRAPHEME_LVT = 13,
     GRAPHEME_EXTENDED_PICTOGRAPHIC = 14,
     GRAPHEME_INCB_CONSONANT = 15,
-    GRAPHEME_CATEGORY = 0x1f, /* mask of the above */
+    GRAPHEME_CATEGORY = 0x1f, /* mask of the category */
     GRAPHEME_INCB_EXTEND = 0x20, /* the character extends an Indic conjunct */
     GRAPHEME_INCB_LINKER = 0x40,
 };

@@ -51,7 +51,7 @@ typedef struct history {
     int before;          /* category of the last character */
     bool conjunct;       /* the cluster ends in a consonant, followed only by linkers and extending characters */
     bool linked;         /* at least one of these characters is a linker */
-    bool pictograph;     /* the cluster ends in a pictograph, then extending characters and at most one ZWJ, last */
+    bool pictograph;     /* the cluster ends in a pictograph, extending characters and an optional ZWJ */
     bool odd_indicators; /* the cluster ends in an odd number of regional indicators */
 } history;
 

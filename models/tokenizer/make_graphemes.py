@@ -58,7 +58,7 @@ def main():
 enum {{""")
     for i, name in enumerate(CATEGORIES):
         print(f"    GRAPHEME_{name.upper()} = {i},")
-    print(f"""    GRAPHEME_CATEGORY = 0x1f, /* mask of the above */
+    print(f"""    GRAPHEME_CATEGORY = 0x1f, /* mask of the category */
     GRAPHEME_INCB_EXTEND = {INCB_EXTEND:#x}, /* of an Indic conjunct */
     GRAPHEME_INCB_LINKER = {INCB_LINKER:#x},
 }};

@@ -125,8 +125,10 @@ static tok_status add_one(adding *a, const char *token, const json_t *value)
     const int64_t size = (int64_t)strlen(token);
     const int32_t known = tok_id(t, token, size);
     const long long id = json_integer_value(value);
+    char safe[200], name[60];
     if (!json_is_integer(value))
-        return refuse(a, token, id, "it must be an integer of at least", a->first);
+        return tok_fail(a->err, TOK_DAMAGED, "%s: the number of \"%s\" must be an integer of at least %d",
+                        io_safe(safe, sizeof safe, a->file->name), io_safe(name, sizeof name, token), a->first);
     if (size == 0 || size > TOK_MAX_PIECE)
         return refuse(a, token, id, "the token is empty, or has more bytes than", TOK_MAX_PIECE);
     if (known >= 0 && id != known)
@@ -169,7 +171,7 @@ static tok_status add_all(adding *a, json_t *root)
     char safe[200];
     if (n > TOK_MAX_TOKENS - (size_t)t->n_tokens)
         return tok_fail(a->err, TOK_DAMAGED,
-                        "%s: it adds %zu tokens to the %d of the model; the total must be at most %d",
+                        "%s: it adds %zu tokens to the %d of the model; the total must be at most %d (remove some)",
                         io_safe(safe, sizeof safe, a->file->name), n, t->n_tokens, TOK_MAX_TOKENS);
     tok_added *added = realloc(t->added, ((size_t)t->n_added + n + 1) * sizeof *added);
     if (added == NULL)

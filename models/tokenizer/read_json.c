@@ -203,7 +203,11 @@ static tok_status add_token(tok_reader *r, const json_t *token, int32_t index, i
     const int32_t known = tok_trie_exact(&t->pieces, content, size);
     const json_t *id = json_object_get(token, "id");
     added.id = known >= 0 ? known : *next_id;
-    if (!json_is_integer(id) || json_integer_value(id) != added.id)
+    if (!json_is_integer(id))
+        return tok_reader_fail(r, TOK_DAMAGED,
+                               "%s has no integer id; it must be %d, the number of its piece or the next number", where,
+                               added.id);
+    if (json_integer_value(id) != added.id)
         return tok_reader_fail(r, TOK_DAMAGED,
                                "%s has id %lld; it must be %d, the number of its piece or the next number", where,
                                (long long)json_integer_value(id), added.id);

@@ -242,10 +242,15 @@ static tok_status read_special(tok_reader *r, const json_t *template, const json
     for (size_t k = 0; k < json_array_size(ids); k++) {
         const json_t *value = json_array_get(ids, k);
         const long long number = json_integer_value(value);
-        if (!json_is_integer(value) || number < 0 || number > INT32_MAX || *n == TOK_MAX_AROUND)
-            return tok_reader_fail(
-                r, TOK_DAMAGED, "\"%s\" of the post_processor has id %lld; ids must be 0 to %d, and at most %d of them",
-                safe, number, INT32_MAX, TOK_MAX_AROUND);
+        if (!json_is_integer(value))
+            return tok_reader_fail(r, TOK_DAMAGED, "\"%s\" of the post_processor has an id that is not an integer",
+                                   safe);
+        if (number < 0 || number > INT32_MAX)
+            return tok_reader_fail(r, TOK_DAMAGED, "\"%s\" of the post_processor has id %lld; it must be 0 to %d", safe,
+                                   number, INT32_MAX);
+        if (*n == TOK_MAX_AROUND)
+            return tok_reader_fail(r, TOK_DAMAGED, "the post_processor has too many ids; it must have at most %d",
+                                   TOK_MAX_AROUND);
         to[(*n)++] = (int32_t)number;
     }
     return TOK_OK;

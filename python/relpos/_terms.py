@@ -200,7 +200,8 @@ def _text(value):
 
 
 def _wants_gradient(value):
-    """Return true if a parameter is a tensor that requires a gradient. Parameters get no gradient, so _parameter raises."""
+    """Return true if a parameter is a tensor that requires a gradient and gradients are enabled. The caller then raises, because relpos
+    computes no gradients of parameters."""
     if isinstance(value, (str, int, float, tuple, list)) or not getattr(value, "requires_grad", False):
         return False
     import torch

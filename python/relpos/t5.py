@@ -352,8 +352,9 @@ class T5:
         progress               False    as in `relpos.attention`; the fraction of max_new_tokens generated, where a finished target counts in full
 
         Returns a text for one source, or a list of texts. With tokens=, results are int32 arrays instead of texts and include the end
-        token if it was generated. With num_return_sequences above 1, each result is a list. Scores are log-probabilities, with several beams
-        divided by the length penalty: a float64 array (sources,) or (sources, num_return_sequences), without the first axis for one source.
+        token if it was generated. With num_return_sequences above 1, each result is a list. Scores are log-probabilities; with several beams,
+        they are divided by the length to the power length_penalty. They are a float64 array (sources,) or (sources, num_return_sequences),
+        without the first axis for one source.
         Ctrl-C ends the call after the current step.
         """
         settings = {name: value for name, value in locals().items() if name in _SETTINGS or name in _LISTS}

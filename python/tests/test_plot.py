@@ -35,7 +35,7 @@ def pictures(text):
 
 @pytest.mark.parametrize("name", TERMS)
 def test_a_term_in_a_notebook(name):
-    """The HTML of a bias has one picture of matrix() per head. For other terms it is None, so the notebook shows their repr."""
+    """The HTML of a bias has one picture of matrix() per head. For terms without a matrix it is None, so the notebook shows their repr."""
     space = {"relpos": relpos, "np": np, "rng": np.random.default_rng(0)}
     term = next(iter(eval(f"dict({TERMS[name]})", space).values()))
     shown = term._repr_html_()

@@ -1,4 +1,5 @@
-"""If torch traces or transforms a call and relpos.torch has not been imported, the call runs as an operator or raises.
+"""Calls that torch traces or transforms run as an operator or raise, even if relpos.torch has not been imported. Also tests unusual tensors
+and old versions of PyTorch.
 
 SPDX-License-Identifier: Apache-2.0"""
 import re

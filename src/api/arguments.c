@@ -138,10 +138,15 @@ static rp_status check_pages(rpi_args *args, const rp_tensors *t)
                         "pages.page is %lld and pages.len_k is %lld; page must be 1 to 2^60 and len_k must be %lld",
                         (long long)p->page, (long long)p->len_k, (long long)d->len_k);
     int64_t pages;
-    if (p->per_batch < (d->len_k + p->page - 1) / p->page || !rpi_mul(d->batch, p->per_batch, 8, &pages))
-        return rpi_fail(RP_E_RANGE, "pages.per_batch is %lld; %lld keys need %lld pages of %lld keys",
-                        (long long)p->per_batch, (long long)d->len_k, (long long)((d->len_k + p->page - 1) / p->page),
-                        (long long)p->page);
+    const int64_t needed = (d->len_k + p->page - 1) / p->page;
+    if (p->per_batch < needed)
+        return rpi_fail(RP_E_RANGE, "pages.per_batch is %lld; %lld keys need %lld pages of %lld keys; list more pages",
+                        (long long)p->per_batch, (long long)d->len_k, (long long)needed, (long long)p->page);
+    if (!rpi_mul(d->batch, p->per_batch, 8, &pages))
+        return rpi_fail(RP_E_RANGE,
+                        "pages.per_batch is %lld; the lists of %lld batch entries do not fit in 63 bits; list fewer "
+                        "pages",
+                        (long long)p->per_batch, (long long)d->batch);
     for (int n = 0; n < 2; n++) {
         int64_t span;
         if (sides[n].a->data)
@@ -152,19 +157,23 @@ static rp_status check_pages(rpi_args *args, const rp_tensors *t)
             continue;
         if (sides[n].head < 0 || sides[n].key < 0 || !rpi_mul(sides[n].head, d->kv_heads, 8, &span) ||
             !rpi_mul(sides[n].key, p->page, 8, &span))
-            return rpi_fail(RP_E_STRIDE, "pages: the strides of %s are %lld and %lld; they must be 0 or more elements",
-                            sides[n].name, (long long)sides[n].head, (long long)sides[n].key);
-        if (sides[n].channel < 0 || (sides[n].channel != 1 && sides[n].key != 1) ||
-            !rpi_mul(sides[n].channel, d->dim_k, 8, &span))
             return rpi_fail(
                 RP_E_STRIDE,
-                "pages: k_channel is %lld and k_key is %lld; k_channel must be 0 or 1, or positive with k_key = 1",
-                (long long)sides[n].channel, (long long)sides[n].key);
+                "pages: the strides of %s are %lld and %lld; they must be 0 or more elements, and spans of all heads "
+                "and of a page must fit in 63 bits",
+                sides[n].name, (long long)sides[n].head, (long long)sides[n].key);
+        if (sides[n].channel < 0 || (sides[n].channel != 1 && sides[n].key != 1) ||
+            !rpi_mul(sides[n].channel, d->dim_k, 8, &span))
+            return rpi_fail(RP_E_STRIDE,
+                            "pages: k_channel is %lld and k_key is %lld; k_channel must be 0 or 1, or positive with "
+                            "k_key = 1, and the "
+                            "span of all channels must fit in 63 bits",
+                            (long long)sides[n].channel, (long long)sides[n].key);
         for (int64_t m = 0; m < d->batch * p->per_batch; m++) {
             const bool used = m % p->per_batch * p->page < d->len_k;
             if (used && (!sides[n].page[m] || (uintptr_t)sides[n].page[m] % rp_dtype_size(d->dtype) != 0))
-                return rpi_fail(RP_E_ARG, "pages.%s[%lld] is %s", sides[n].name, (long long)m,
-                                sides[n].page[m] ? "not aligned to its elements" : "NULL");
+                return rpi_fail(RP_E_ARG, "pages.%s[%lld] is %s; pass the address of a page", sides[n].name,
+                                (long long)m, sides[n].page[m] ? "not aligned to its elements" : "NULL");
         }
         *sides[n].view = (rpi_view){.data = (void *)(uintptr_t)sides[n].page,
                                     .dtype = d->dtype,

@@ -82,8 +82,10 @@ rp_status rpi_view_of(rpi_view *view, const rp_array *a, const rpi_shape *shape,
         if (!rpi_mul(size, a->shape[x], (int64_t)rp_dtype_size(a->dtype), &span) || step == INT64_MIN ||
             !rpi_mul(rpi_max(a->shape[x] - 1, 0), step < 0 ? -step : step, (int64_t)rp_dtype_size(a->dtype), &span) ||
             __builtin_add_overflow(reach, span, &reach))
-            return rpi_fail(RP_E_OVERFLOW, "%s: shape %s with stride %lld on axis %d does not fit in 63 bits", what,
-                            shape_text(got, sizeof got, a->ndim, a->shape), (long long)step, (int)x);
+            return rpi_fail(
+                RP_E_OVERFLOW,
+                "%s: shape %s with stride %lld on axis %d does not fit in 63 bits; use smaller sizes or strides", what,
+                shape_text(got, sizeof got, a->ndim, a->shape), (long long)step, (int)x);
         size *= a->shape[x];
         view->len[shape->ndim - a->ndim + x] = a->shape[x];
         if (a->shape[x] > 1)

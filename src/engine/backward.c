@@ -113,8 +113,7 @@ static void place_rows(gradients *g)
             (g->call.limits->dq || (s->run.vectors.product->query && g->call.limits->term[s->term].wanted));
         if (!own)
             continue;
-        bw->run_dq[n] =
-            rpi_arena_take3(a, heads, bw->rows, rpi_round_up(s->run.vectors.width, vl), plan->ops->real);
+        bw->run_dq[n] = rpi_arena_take3(a, heads, bw->rows, rpi_round_up(s->run.vectors.width, vl), plan->ops->real);
         bw->ticket_run_dq[n] = rpi_arena_take(a, heads, bw->blocks, sizeof *bw->ticket_run_dq[n]);
     }
 }

@@ -27,7 +27,8 @@ struct rpi_call {
         *large_v;        /* [kv head][Lk padded] 1: the value is not finite */
     bool starts,         /* a row starts its running maximum near the score of its own key (kernels/skip.h) */
         skips;           /* tiles whose weights are all 0 are skipped (kernels/skip.h) */
-    /* [kv head][panel] the largest norm of a key; infinite if a key or value of the panel is non-finite or large */
+    /* [kv head][panel] the largest norm of a key; infinite if a key of the panel is non-finite or large, or a value is
+     * not finite */
     void *key_norms;
     int64_t pad_k, /* Lk rounded up to NR */
         pad_v;     /* Dv rounded up to VL */

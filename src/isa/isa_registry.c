@@ -142,7 +142,8 @@ rp_status rp_measure_tile_peak(rp_pool *pool, double *gflops)
         return rpi_fail(RP_E_ARG, "gflops is NULL; pass the address of a number");
     *gflops = 0;
     return ops ? measure(ops->amx_peak, pool, gflops)
-               : rpi_fail(RP_E_UNSUPPORTED, "isa is \"amx\", which this machine does not have");
+               : rpi_fail(RP_E_UNSUPPORTED, "AMX is not available on this machine; call rp_measure_tile_peak only if "
+                                            "rp_isa_found(\"amx\") returns 1");
 }
 
 rp_status rp_measure_peak(const char *isa, rp_pool *pool, double *gflops)

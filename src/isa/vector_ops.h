@@ -261,10 +261,10 @@ static inline vf vf_f16(vu x)
 #define vu_highs(x, y) ((vu)(x) >> 16 | ((vu)(y) & ((vu){0} + 0xffff0000u)))
 #endif
 
-/* Compute exp(x) for x <= 88. x = n ln 2 + r with |r| <= ln 2 / 2; exp(r) = 1 + r (1 + r p(r)) of degree 6, with a
- * relative error of 4e-9 before rounding. ln 2 is the sum of two constants, and n times the first is exact. The result
- * is 0 for x below ln 2^-126; such a weight is far below the rounding error of a row sum of at least 1. -infinity gives
- * 0, NaN gives NaN. */
+/* Compute exp(x) for x <= 88. x = n ln 2 + r with |r| <= ln 2 / 2; exp(r) is approximated by the polynomial
+ * 1 + r (1 + r p(r)) of degree 6, whose relative error is 4e-9 before rounding. ln 2 is the sum of two constants, and n
+ * times the first is exact. The result is 0 for x below ln 2^-126; such a weight is far below the rounding error of a
+ * row sum of at least 1. -infinity gives 0, NaN gives NaN. */
 static inline vf vf_exp(vf x)
 {
     const vf magic = vf_set1(0x1.8p23f + 127); /* after adding it, the low bits are the nearest integer plus 127 */

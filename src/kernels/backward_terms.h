@@ -212,9 +212,9 @@ static void repair_run_dq(const backward_scratch *w, const block *k, const rpi_v
     }
 }
 
-/* RUN and VALUES: sum x for each vector. These sums times the vectors are the gradient of the queries (used by
- * rows_of_head in engine/backward.c). The sums times the queries are the gradient of the vectors (used by merge_head
- * and engine/reduce.c). */
+/* RUN and VALUES: for each row, sum x over the keys that use the same vector. If `dq_wanted`, set w->run_dq to these
+ * sums times the vectors: the gradient of the queries. If `wanted`, add the sums times `queries` to w->vectors[n]: the
+ * gradient of the vectors. */
 static void vectors_gradient(backward_scratch *w, const tile *t, int32_t n, const real *x, const real *queries,
                              bool dq_wanted, bool wanted)
 {

@@ -55,7 +55,8 @@ static real *decode_scores_at(const rpi_call *c, int64_t head)
     return (real *)c->decode->scores + head * c->args->desc.len_q * c->pad_k;
 }
 
-/* Return the head's sums of values, [sums of SUM_KEYS keys][MR][pad_v]. */
+/* Return the head's partial sums of values, [n_tiles * TILE_KEYS / SUM_KEYS][MR][pad_v]: one sum for each SUM_KEYS
+ * keys. */
 static real *decode_sums_at(const rpi_call *c, int64_t head)
 {
     return (real *)c->decode->sums + head * c->decode->n_tiles * (TILE_KEYS / SUM_KEYS) * MR * c->pad_v;

@@ -26,7 +26,8 @@ static void find_intervals(block *k)
 typedef struct tile {
     int64_t tile0, end;       /* number of columns: TILE_KEYS, or the remaining keys rounded up to COLUMN_STEP */
     int64_t from[16], to[16]; /* columns [from, to) of each group, in whole panels up to `end`; none if from == to */
-    bool edge;                /* some pair is masked by the interval of its row, or by `keep` if `pairs` is set */
+    bool edge;                /* some pair may be masked: by the interval of its row, by `keep` if `pairs` is set, or
+                                 because its column is past the last key */
     bool past;                /* edge is set only because of the columns past the last key */
     bool pairs;               /* k->keep says which pairs are masked */
     bool

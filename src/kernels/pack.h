@@ -75,7 +75,8 @@ static int64_t transpose_halves(rp_dtype dtype, const uint16_t *from, int64_t ga
 }
 #endif
 
-/* Do the work of transpose_channels for an array stored as [channels][keys], by copying. */
+/* Copy channels x0 … x0+n-1 of rows j … j+VL-1 of an array stored as [channels][keys]. Only the first `there` rows
+ * exist; set the others to 0. */
 static void copy_channels(const head_rows *s, int64_t j, int64_t there, int64_t x0, int64_t n, real *to, int64_t step,
                           magnitude *w)
 {

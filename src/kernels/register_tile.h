@@ -39,7 +39,7 @@ static inline __attribute__((always_inline)) void sum_rows(bool pairs, int rows,
     }
     for (int64_t d = 0; d < dim; d++) {
         vf y[ROW_VECTORS];
-        if (w) { /* the next panel, in the caller's array */
+        if (w) { /* k is the caller's array: prefetch the whole panel at `ahead` */
             RPI_UNROLL
             for (int n = 0; n < vectors; n += LINE_VECTORS)
                 __builtin_prefetch(ahead + d * k_step + n * VL, 0, 2);

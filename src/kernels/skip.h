@@ -156,7 +156,8 @@ static double rows_above(const block *k, real norm)
     return (double)max_above;
 }
 
-/* Return true if keys j0 … j1-1, whose norms are at most `norm`, would get the weight 0 in all rows of the block. */
+/* Return true if a bound on the scores shows that keys j0 … j1-1, whose norms are at most `norm`, get the weight 0 in
+ * all rows of the block. */
 static bool norm_is_far(const block *k, real norm, int64_t j0, int64_t j1)
 {
     const rpi_call *c = k->c;
@@ -177,8 +178,8 @@ static bool is_far(const block *k, int64_t j0, int64_t j1)
     return norm_is_far(k, norm, j0, j1);
 }
 
-/* Return true if keys j0 … j1-1 would get the weight 0 in all rows, for decoding. Use the caller's key_norms, so that
- * the keys need not be read. */
+/* Decoding: initialize the norms of the queries and start_row of all rows. Return true if a bound on the scores, from
+ * the caller's key_norms, shows that keys j0 … j1-1 get the weight 0 in all rows. The keys are not read. */
 static bool is_far_unread(block *k, int64_t g, int64_t j0, int64_t j1, real sink)
 {
     double norm = 0;

@@ -28,8 +28,8 @@ static void find_row_max(block *k, int64_t r, int64_t from, int64_t to)
     vf_store(k->tile_max + r * VL, max[0]);
 }
 
-/* Raise the running maxima of rows r0 … r0+VL-1 to the largest scores of the tile. Write to alpha the factors that
- * rescale the earlier sums to the new maxima. */
+/* Raise the running maxima of rows r0 … r0+VL-1 to the largest scores of the tile. Multiply k->sum by the factors that
+ * rescale it to the new maxima, and write these factors to alpha. */
 static void raise_running_max(block *k, int64_t r0, real *alpha)
 {
     const vf before = vf_load(k->running_max + r0);

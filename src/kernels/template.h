@@ -71,7 +71,7 @@
  *                            o = o * alpha + w v
  *   finish_values            add the values that weigh_tile has left for later, which it may do if k->defer is set
  *   unpacked_pays            return true if reading keys and values from the caller's arrays is faster than packing
- *   unpacked_scores          if unpacked_pays, do the work of key_scores for one group with the caller's keys. Return
+ *   unpacked_scores          if unpacked_pays, compute k->s for one group of rows from the caller's keys. Return
  *                            false if a key is non-finite or large; k->s is then undefined
  *   products_layout          lay out scratch of a backward task; products_begin packs its keys and values, products_end
  *                            leaves dk and dv in w

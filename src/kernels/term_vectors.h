@@ -134,8 +134,8 @@ static void find_reach(const block *k, const rpi_indices *s, const key_chunks *c
     *high = rpi_clamp((int64_t)key_high - q_low, 0, s->count - 1) + 1;
 }
 
-/* Ensure that the window of source n has the products that this tile uses by index. In the forward pass a block visits
- * many tiles, so compute the products with all vectors. */
+/* Ensure that the window of source n has the products that this tile uses by index. If their range is unknown, and in
+ * the forward pass, where a block visits many tiles, compute the products with all vectors. */
 static void ensure_gathered(block *k, int32_t n, const tile *t)
 {
     const rpi_run *run = &k->c->source[n].run;

@@ -49,7 +49,7 @@ typedef struct rpi_mask_entry {
 const rpi_mask_entry *rpi_mask_entry_of(rp_mask_kind kind); /* NULL if there is no such kind */
 /* Compute the shape of the mask's array. Return false if the mask has no array. */
 bool rpi_mask_array(const rpi_mask_entry *mask_entry, const rp_desc *desc, rpi_shape *shape);
-/* Check the parameters of masks[n], and lengths that the mask requires. */
+/* Check the parameters of masks[n] and, if the mask requires it, that len_q equals len_k. */
 rp_status rpi_mask_check(const rp_desc *desc, const rp_mask *mask, int32_t n);
 
 #endif

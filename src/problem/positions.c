@@ -16,8 +16,8 @@ rpi_pair rpi_pair_of(const rpi_args *args, int32_t term, int64_t b, int64_t h, i
                   .i = i,
                   .position = b < args->desc.batch ? rpi_position(args, b, i) : i};
     const int32_t at = s->positions;
-    const bool real =
-        b < args->desc.batch && i < args->desc.len_q; /* false if b or i only identifies a head and has no query */
+    /* false if the call has no query (b, i), because B or Lq is 0; the pair then only identifies a head */
+    const bool real = b < args->desc.batch && i < args->desc.len_q;
     if (real && rpi_takes_positions(s) && p.array[at].data)
         p.at = rpi_at(&p.array[at], b, i, 0, 0);
     else

@@ -19,8 +19,8 @@ struct rp_plan {
     rp_mask masks[RP_MAX_MASKS];
     const rpi_scheme *scheme[RP_MAX_TERMS];         /* scheme of each term */
     const rpi_mask_entry *mask_entry[RP_MAX_MASKS]; /* functions of each mask */
-    rpi_limits bounds;                              /* bounds of the limits of its calls; set if ops is not NULL */
-    const rpi_ops *ops;                             /* NULL for the reference path */
+    rpi_limits bounds;  /* sizes and properties that bound every call; set if ops is not NULL */
+    const rpi_ops *ops; /* NULL for the reference path */
     const char *isa;    /* name of the instruction set; for f64, `ops` may belong to another one */
     int32_t components; /* number of bf16 components that represent an f32 number in AMX products */
     /* index of the term of this form, or -1; vec: only the VEC term inside the softcap */
@@ -46,7 +46,7 @@ typedef struct rpi_args {
     double *prepared[RP_MAX_TERMS];
     int64_t
         *segment_start; /* [B][Lk] index of the first token of each token's segment; NULL if there are no segments */
-    double *frequency, rope_factor; /* RoPE's frequencies [dim/2] and its factor */
+    double *frequency, rope_factor; /* RoPE's frequencies [dim/2], and the factor of its cosines and sines */
     rpi_arena memory;
     const rp_prepared *ready; /* result of rp_prepare, or NULL */
     bool prepared_only;       /* for rp_prepare: only the arrays of OFFSET and ROTATE terms are set */

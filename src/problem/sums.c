@@ -19,8 +19,9 @@ rp_status rpi_sums_alloc(rpi_term_sums *sums, const rpi_args *args, const rpi_gr
                 sums->term[n].array[x].stride[a] = len > 1 ? count : 0;
                 if (!rpi_mul(count, len, 1, &count))
                     return rpi_fail(RP_E_OVERFLOW,
-                                    "term[%d].%s: its gradient does not fit in 63 bits; use smaller sizes", (int)n,
-                                    rp_term_array(args->desc.terms[n].kind, x));
+                                    "term[%d].%s: the number of elements of its gradient does not fit in 63 bits; "
+                                    "use smaller sizes",
+                                    (int)n, rp_term_array(args->desc.terms[n].kind, x));
             }
             sums->elements[n][x] = count;
             at[n][x] = rpi_arena_add(&sums->memory, count, 1, 1, sizeof(double));

@@ -36,7 +36,8 @@ static inline double rpi_f16_error(const rp_plan *plan)
 }
 
 /* Return a bound on how many more roundings a sum of `width` products has on AMX tiles than the `width` roundings of
- * multiply-adds: 18 in a chunk of 32, one for each of the six products of a chunk, and 2 for the omitted products. */
+ * multiply-adds. A sum on tiles has 18 roundings, six for each chunk of 32 (one per product of components), and 2 for
+ * the omitted products. For simplicity, at most 20 of the `width` roundings are subtracted. */
 static inline double rpi_tile_roundings(const rp_plan *plan, int64_t width)
 {
     if (!plan->ops || !plan->ops->amx)

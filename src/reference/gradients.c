@@ -85,7 +85,8 @@ static void spread_vectors(kv_gradients *s, int32_t term, int64_t j, double g, d
     }
 }
 
-/* Return the row's contribution to the gradient of channel c of value j, or of its vector. */
+/* Return the row's contribution to the gradient of channel c of value j and of its vector; if `bound` is set, a bound
+ * on the error of this contribution. */
 static double value_contribution(const kv_gradients *s, int64_t j, int64_t c)
 {
     const double weight = s->row.weight[j] * (s->bound ? rpi_row_dropout(&s->row, j) : 1);

@@ -67,7 +67,7 @@ double rpi_row_dot(const rpi_row *r, const double *q, const double *k)
     return sum;
 }
 
-/* Return the product of the pair's query or key with vector e. */
+/* Return the product of the pair's query or key with vector e. If `absolute` is set, sum absolute values. */
 static double vector_product(const rpi_row *r, const rpi_product *product, const rpi_pair *p, int64_t e)
 {
     const double *row = product->key_side ? p->k : p->q;
@@ -94,7 +94,7 @@ double rpi_row_product(rpi_row *r, const rpi_pair *p, int n)
     return r->product[n].sum;
 }
 
-/* Return the sum of the products of a term of form VEC, times its factor. */
+/* Return the sum of the products of a term of form VEC, times its factor (times |factor| if `absolute` is set). */
 static double vectors(rpi_row *r, const rpi_pair *p)
 {
     const double sum = rpi_row_product(r, p, 0) + rpi_row_product(r, p, 1);
@@ -118,7 +118,8 @@ static void row_queries(const rpi_row *r, rpi_pair pair[RP_MAX_TERMS])
         pair[n] = rpi_row_query(r, n);
 }
 
-/* Return the sum of the biases of key j. pair[n] is the query as a pair for term n. */
+/* Return the sum of the biases of key j, or of their absolute values if `absolute` is set. pair[n] is the query as a
+ * pair for term n. */
 static double biases(rpi_row *r, rpi_pair pair[RP_MAX_TERMS], int64_t j)
 {
     double sum = 0;

@@ -54,7 +54,7 @@ void rpi_row_sums(const rpi_row *r, bool values, bool vectors, double *out);
 int32_t rpi_row_parts(const rpi_row *r, rp_part *part);
 void rpi_row_split(rpi_row *r, const rp_part *part, int32_t n_parts);
 
-/* Return the factor of dropout of key j, 1 without dropout. */
+/* Return the factor that dropout applies to the weight of key j; 1 without dropout. */
 double rpi_row_dropout(const rpi_row *r, int64_t j);
 
 /* Rotate the channels of x by a position; with sign -1, rotate back. */

@@ -4,12 +4,13 @@
 #include "fill_tasks.h"
 #include <math.h>
 
-/* Return the index of the first entry (below: of the first segment) of batch entry b and head h. */
+/* Return the index of the first entry of batch entry b and head h. */
 static int64_t entries_at(const rpi_strip *s, int64_t b, int64_t h)
 {
     return (s->batch_step ? b * s->batch_step : 0) + h * s->head_step;
 }
 
+/* Return the index of the first segment of batch entry b and head h. */
 static int64_t segments_at(const rpi_strip *s, const rp_desc *d, int64_t b, int64_t h)
 {
     const int64_t heads = s->head_step ? d->heads : 1;

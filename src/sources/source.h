@@ -63,7 +63,7 @@ typedef struct rpi_gather {
 
 typedef struct rpi_filled {
     bool by_row;  /* the scheme's `row` function fills the biases */
-    int64_t sums; /* number of sums of each head to which the scheme's row_grad adds; 0 if it has no row_grad */
+    int64_t sums; /* sums per head that the scheme's row_grad adds to; 0 without row_grad */
     void *table;  /* like rpi_gather.table */
 } rpi_filled;
 

@@ -175,7 +175,7 @@ static void fill_chunk(const rpi_strip *s, const rpi_args *args, int64_t b, int6
     }
 }
 
-/* Fill ENTRIES entries of a strip. */
+/* Fill ENTRIES entries of a strip. If it has several tiles, also compute the bounds of its segments, for skipping. */
 static void strip_task(void *context, int64_t n, int32_t worker)
 {
     const strip_job *job = context;

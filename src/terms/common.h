@@ -79,7 +79,7 @@ static int64_t integer_of(double x)
     return x >= max ? (int64_t)1 << 62 : x > -max ? (int64_t)x : -((int64_t)1 << 62);
 }
 
-/* Add g to the gradient of q_i. */
+/* Add g to channel c of the gradient of q_i (|g| if `absolute` is set). */
 static void add_query(const rpi_sums *to, int64_t c, double g)
 {
     if (to->q)

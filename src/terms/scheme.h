@@ -65,7 +65,7 @@ typedef struct rpi_sums {
     bool absolute;
 } rpi_sums;
 
-/* Add x to the sum for element (a, b, c, d) of an array. */
+/* Add x to the sum for element (a, b, c, d) of an array: |x| if `absolute` is set, nothing if the array has no sums. */
 static inline void rpi_add(const rpi_sums *to, int array, int64_t a, int64_t b, int64_t c, int64_t d, double x)
 {
     const rpi_view *v = &to->array[array];

@@ -203,7 +203,7 @@ done
 
 # bench reports at most 100 % of the memory's bandwidth, or says that the weights are in a cache, as on most machines
 ok t5 bench lab/model/phonemes --source 4 --new 100 --repeat 3 --threads 1 --type f32
-has '^weights .*: ([0-9]{1,2}|100) %$|^weights .* more than the memory.s [0-9.]+: they are in a cache'
+has '^weights .* ([0-9]{1,2}|100) % of the memory.s [0-9.]+ GB/s$|^weights .* more than the memory.s [0-9.]+ GB/s: they are in a cache'
 run t5 generate lab/model/phonemes "$T/words" --threads 1 --type f32 --stats
 says ', weights [0-9.]+ GB/s: (([0-9]{1,2}|100) % of the memory.s bandwidth|more than the memory.s bandwidth, so they are in a cache, or not all are read)$'
 

@@ -21,7 +21,8 @@ static real *exact_numbers(int64_t n, uint64_t seed, int components)
     return x;
 }
 
-/* Add up the components of a number. Each component is stored in vectors of 16 pairs. */
+/* Return the sum of the components of the first number (second = 0) or second number of a pair. Each component is a
+ * vector of 16 pairs. */
 static double component_sum(const vu *component, int components, int lane, int second)
 {
     double sum = 0;
@@ -75,7 +76,8 @@ CHECK(numbers_are_sums_of_bf16)
         }
 }
 
-/* Return the number of roundings in a sum on tiles: for each product of components, 16 pairs per chunk and two more. */
+/* Return a bound on the relative rounding error of a sum on tiles: 18 roundings, and 2 for each chunk and each of the
+ * components * (components + 1) / 2 products of components. */
 static double tile_roundings(int64_t chunks, int components)
 {
     return (double)(18 + 2 * chunks * components * (components + 1) / 2) * EPS;

@@ -68,7 +68,7 @@ sweep() # sweep PATTERN LINE...: check the error of a sweep of the small experim
 refused 2 'no experiment was given' lab sweep
 refused 2 'no file for the results was given' lab sweep "$T/small.lab"
 for seeds in 0 33 x 1x; do
-    sweep "seeds: \"$seeds\" is out of range \(1 to 32\)" "seeds = $seeds"
+    sweep "seeds: \"$seeds\" is not a number of seeds \(use 1 to 32\)" "seeds = $seeds"
 done
 for shard in 0/2 3/2 1/1001 1/2x 1 x/2 -1/2; do
     refused 2 "shard: \"$shard\" is not I/N" lab sweep "$T/small.lab" -o "$T/bad.jsonl" --shard "$shard"

@@ -38,7 +38,7 @@ static double loss(problem *p, const rp_plan *plan, double *size)
     return sum;
 }
 
-/* Return the derivative of the loss along r, extrapolated from differences over h and h/2. */
+/* Return the derivative of the loss along r, extrapolated from differences over h and h/2. Set *size as `loss` does. */
 static double slope_along(problem *p, const rp_plan *plan, const probe *r, double h, double *size)
 {
     rp_array *a = source_of(&p->t, r->n);

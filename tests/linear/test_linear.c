@@ -412,7 +412,7 @@ static void test_bf16_is_one_chain_bit_for_bit(void **state)
         EACH_SET(ops)
         {
             if (low < 120 && plain(ops))
-                continue; /* its products underflow on their own */
+                continue; /* it rounds each product before adding it, so a product alone can underflow */
             const linear_call c = {.rows = ROWS, .x = x, .ldx = IN, .y = y, .ldy = OUT, .isa = ops->name};
             good(linear_apply(NULL, &m, &c));
             for (int n = 0; n < ROWS * OUT; n++)

@@ -172,7 +172,7 @@ static void errors_in_a_json_are_named(void **state)
     refused("t5.json", "\"unk_id\":2", "\"unk\":2", "unk_id is missing");
     refused("t5.json", "\"id\":1,", "\"id\":-1,", "added_tokens[1] has id -1; it must be 1");
     refused("t5.json", "\"id\":1,", "\"id\":2147483648,", "added_tokens[1] has id 2147483648; it must be 1");
-    refused("t5.json", "\"id\":1,", "\"id\":1.0,", "added_tokens[1] has id");
+    refused("t5.json", "\"id\":1,", "\"id\":1.0,", "added_tokens[1] has no integer id; it must be 1");
     refused("t5.json", "\"content\":\"</s>\"", "\"content\":\"<new>\"", "added_tokens[1] has id 1; it must be 910");
     refused("t5.json", "[\"<pad>\",0.0]", "[\"<pad>\",NaN]", "line 1");
     refused("t5.json", "[\"<pad>\",0.0]", "[\"<pad>\",1e999]", "line 1");
@@ -386,7 +386,8 @@ static void errors_in_a_model_are_named(void **state)
     MODEL(UNK PIECE("a") "\x12\x02\xa8\x02", "trainer_spec");
     MODEL(UNK PIECE("a") "\x12\x03\x98\x02\x01", "byte_fallback");
     MODEL(UNK PIECE("a") "\x1a\x03\x12\x01x", "charsmap has 1 bytes");
-    MODEL(UNK PIECE("a") "\x1a\x06\x12\x04\x08\0\0\0", "trie of 8 bytes; it must be a multiple of 4, at most 0");
+    MODEL(UNK PIECE("a") "\x1a\x06\x12\x04\x08\0\0\0",
+          "trie of 8 bytes; it must be a positive multiple of 4, at most 0");
     MODEL(UNK PIECE("a") "\x2a\x03\x12\x01x", "denormalizer");
     static char surface[1100] =
         UNK PIECE("a") "\x12\x84\x08\xe2\x02\x80\x08"; /* trainer_spec with an unk_surface of 1024 bytes */
@@ -421,7 +422,7 @@ static void errors_beside_a_model_are_named(void **state)
         {"{", NULL, "added.json: line 1"},
         {"[]", NULL, "added.json: line 1: it is not an object"},
         {"{\"a\": 32, \"a\": 33}", NULL, "added.json: line 1"},
-        {"{\"a\": \"32\"}", NULL, "added.json: \"a\" has the number 0; it must be an integer of at least 32"},
+        {"{\"a\": \"32\"}", NULL, "added.json: the number of \"a\" must be an integer of at least 32"},
         {"{\"\": 32}", NULL, "added.json: \"\" has the number 32; the token is empty"},
         {"{\"a\": 31}", NULL, "\"a\" has the number 31; new tokens must have consecutive numbers, beginning with 32"},
         {"{\"a\": -1}", NULL, "\"a\" has the number -1; new tokens must have"},

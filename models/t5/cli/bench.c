@@ -150,11 +150,11 @@ static void print(const request *r, const measured *m)
         return;
     }
     if (rate > m->bandwidth)
-        printf("weights   %9.2f GB/s  more than the memory's %.2f: they are in a cache, or not all are read\n",
+        printf("weights   %9.2f GB/s  more than the memory's %.2f GB/s: they are in a cache, or not all are read\n",
                rate / 1e9, m->bandwidth / 1e9);
     else
-        printf("weights   %9.2f GB/s  of the memory's %.2f: %.0f %%\n", rate / 1e9, m->bandwidth / 1e9,
-               100 * rate / m->bandwidth);
+        printf("weights   %9.2f GB/s  %.0f %% of the memory's %.2f GB/s\n", rate / 1e9, 100 * rate / m->bandwidth,
+               m->bandwidth / 1e9);
 }
 
 static int run(const cli_command *self, int argc, char **argv)

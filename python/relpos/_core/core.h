@@ -71,7 +71,7 @@ typedef struct state {
     long process;             /* the process that imported the module */
     struct {
         PyObject *type;              /* a type with an exchange API */
-        const dl_exchange *exchange; /* that API */
+        const dl_exchange *exchange; /* the exchange API of `type` */
         bool own;                    /* not a class of torch: reading its attributes may run any code */
     } tensor[MAX_TYPES];             /* cache of the latest types */
     int next_tensor;                 /* the slot to replace next */

@@ -215,7 +215,8 @@ def _types_of_attribute(owner, name, module):
 
 
 def _require(owner, name):
-    """Raise Drift if objects of type `owner` have no attribute `name`."""
+    """Raise Drift if the module `owner`, or objects of the class `owner`, have no attribute `name`; for a _Config, if its module reads no
+    such name from its configs."""
     if isinstance(owner, ModuleType):
         if not hasattr(owner, name):
             raise Drift(f"{owner.__name__} has no {name}")

@@ -124,7 +124,8 @@ def _made_masks(method):
 
 
 def _uses(method, names):
-    """Iterate over the nodes of a method that compute with these masks after their creation, except in branches for other implementations."""
+    """Iterate over the nodes of a method that compute with the masks in the variables `names`, after the method first makes a mask and
+    outside branches for other attention implementations."""
     made = [x.lineno for x in ast.walk(method) if _makes_mask(x)]
     first = min(made, default=0)
     parameters = {x.arg for x in method.args.args}

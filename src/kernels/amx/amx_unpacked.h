@@ -64,8 +64,9 @@ static void key_product(const operand *a, const operand *b, int64_t chunks, real
     amx_fence();
 }
 
-/* Do the work of key_scores for one group of rows and unpacked keys. Keys are the left operand, because fragments of a
- * left operand need no transposition. Return false if a key is non-finite or large; k->s is then undefined. */
+/* Compute k->s = in + q k^T for one group of rows and unpacked keys; in NULL: 0. Keys are the left operand, because
+ * fragments of a left operand need no transposition. Return false if a key is non-finite or large; k->s is then
+ * undefined. */
 static bool unpacked_scores(block *k, const tile *t, const real *const *in)
 {
     const rpi_call *c = k->c;
@@ -205,8 +206,9 @@ static void unpacked_weights(block *k, const tile *t, int64_t r, int components,
     k->sum[r] += vf_sum(sum);
 }
 
-/* Do the work of weigh_tile for one group of rows and unpacked values. If a value is not finite or exceeds MAX_VALUE,
- * set decode->non_finite; the call is then repeated by the ordinary forward pass. */
+/* For one group of rows, turn k->s into weights (stored in k->s if `kept`), add their sums to k->sum, and compute
+ * o = o * alpha + w v from unpacked values; without `values`, do not compute o. If a value is not finite or exceeds
+ * MAX_VALUE, set decode->non_finite; the call is then repeated by the ordinary forward pass. */
 static void unpacked_weigh(block *k, const tile *t, bool values, const real *alpha, real *o, bool kept)
 {
     const rpi_call *c = k->c;

@@ -111,7 +111,8 @@ static inline void store_pairs(uint32_t *to, vu pairs)
     memcpy(to, &pairs, sizeof pairs);
 }
 
-/* Split x into the same components as bf16_pair, each as f32. */
+/* Split x into rounded components (a third component is exact), each stored as f32. bf16_pair computes the same
+ * components for pairs. */
 ALWAYS_INLINE void bf16_vector(vf x, int components, vf *to)
 {
     const vu high = (vu){0} + 0xffff0000u, half = (vu){0} + 0x8000u;
@@ -122,7 +123,8 @@ ALWAYS_INLINE void bf16_vector(vf x, int components, vf *to)
     }
 }
 
-/* Split x into the same components as bf16_pair_truncated, each as f32. */
+/* Split x into truncated components, each stored as f32; the last of one or two components is rounded.
+ * bf16_pair_truncated computes the same components for pairs. */
 ALWAYS_INLINE void bf16_vector_truncated(vf x, int components, vf *to)
 {
     const vu high = (vu){0} + 0xffff0000u, half = (vu){0} + 0x8000u;

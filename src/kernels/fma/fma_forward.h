@@ -198,7 +198,8 @@ _Static_assert(BLOCK_ROWS % VL == 0, "rows are transposed VL at a time");
 
 #include "fma_unpacked.h"
 
-/* Do the work of add_values for one row and columns [from, to), which must be in the same group of SUM_KEYS columns. */
+/* Compute o[pad_v] = o * alpha + w v for one row and columns [from, to), which must be within one group of SUM_KEYS
+ * columns. Column 0 belongs to row `first` of the packed values. */
 static void add_row_values(const real *w, int64_t from, int64_t to, const real *v, int64_t first, int64_t pad_keys,
                            real *o, int64_t pad_v, const real *alpha)
 {

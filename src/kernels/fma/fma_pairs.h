@@ -72,8 +72,8 @@ static void pack_pairs(const rpi_view *v, int64_t b, int64_t h, int64_t j0, int6
 #define pack_pairs(v, b, h, j0, n, real_rows, width, to, large) ((void)0)
 #endif
 
-/* Return true if scores are computed from pairs: keys are not rotated, and scaled queries are still exactly bf16,
- * because the scale is a power of two. */
+/* Return true if scores are computed from pairs: has_pairs is true, keys are not rotated, and scaled queries are still
+ * exactly bf16, because the scale is a power of two. */
 static inline bool scores_by_pairs(const rp_plan *plan)
 {
     int exponent;

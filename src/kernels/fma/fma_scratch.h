@@ -10,10 +10,11 @@ typedef struct late_values {
     const real *w;      /* weights of the tile */
     int64_t b, head,    /* batch entry and kv head */
         tile0, col, to; /* columns [col, to) are still to be added */
-    real *o, *sums;     /* sums of the row, and [Dv padded] of the SUM_KEYS keys in progress */
-    int64_t sum_step;   /* like those of weigh_tile */
-    real alpha;
-    magnitude size; /* of the results */
+    real *o;            /* sums of the row; weigh_tile describes o and sum_step */
+    int64_t sum_step;   /* elements of o between the sums of successive SUM_KEYS keys; 0: all are added to one sum */
+    real *sums;         /* [Dv padded] sum of the SUM_KEYS keys in progress */
+    real alpha;         /* factor of the earlier sums in o, applied when the next sum is added */
+    magnitude size;     /* magnitude of the results */
 } late_values;
 
 /* Scratch of a block, in addition to its queries and scores, which register tiles read as they are. */

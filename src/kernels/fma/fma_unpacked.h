@@ -131,8 +131,8 @@ SCORE_IN_PLACE(score_f16_in_place, RP_F16)
 SCORE_IN_PLACE(score_bf16_in_place, RP_BF16)
 #endif
 
-/* Do the work of unpacked_scores for a single row if keys are stored as [channels][keys]. Process up to SINGLE_VECTORS
- * vectors of keys at a time. */
+/* Compute the scores of a tile for a single row from keys stored as [channels][keys], up to SINGLE_VECTORS vectors of
+ * keys at a time. Return false if a key is non-finite or large; k->s is then undefined. */
 static bool single_scores(block *k, const tile *t, const real *bias)
 {
     const rpi_view *v = &k->c->args->k;
@@ -217,7 +217,9 @@ static inline __attribute__((always_inline)) void transposed_group(rp_dtype dtyp
 }
 
 /* Compute the scores of one row with the NR keys from j on, or with all vectors that have a key if there are fewer.
- * Return false if the array does not store the keys as rows of words. */
+ * Return false if the keys cannot be
+ * read in place as rows, if they are on two pages, or if 4 words do not divide their width (or a word their distance).
+ */
 static inline __attribute__((always_inline)) bool transposed_keys(rp_dtype dtype, const block *k, const head_rows *rows,
                                                                   int64_t j, const real *bias, real *s, vf *bad)
 {
@@ -358,8 +360,8 @@ static void add_late_values(block *k, int64_t n)
             l->alpha = 1;
     }
 }
-/* Compute key_scores of one group of rows from unpacked keys. Each panel is read in place, or packed into k->unpacked.
- * Return false if a key is non-finite or large; k->s is then undefined. */
+/* Compute k->s = in + q k^T for one group of rows and unpacked keys; in NULL: 0. Each panel is read in place, or packed
+ * into k->unpacked. Return false if a key is non-finite or large; k->s is then undefined. */
 static bool unpacked_scores(block *k, const tile *t, const real *const *in)
 {
     const rpi_call *c = k->c;
@@ -424,9 +426,9 @@ static const real *values_ahead(const block *k, int64_t head, int64_t j, int64_t
     return rpi_row_of(v, k->b, head + 1 < k->c->args->desc.kv_heads ? head + 1 : head, first);
 }
 
-/* Compute weigh_tile's sums o for one group of rows and unpacked values. k->unpacked is scratch for SUM_KEYS values. If
- * a value, and thus a sum, is not finite, set decode->non_finite; the call is then repeated by the ordinary forward
- * pass. */
+/* Add weighted unpacked values to o for one group of rows; weigh_tile describes the parameters. If k->defer is set,
+ * values that a single row reads in place are added later. k->unpacked is scratch for SUM_KEYS values. If a value, and
+ * thus a sum, is not finite, set decode->non_finite; the call is then repeated by the ordinary forward pass. */
 static void unpacked_values(block *k, const tile *t, int64_t keys, const real *alpha, real *o, int64_t sum_step)
 {
     const rpi_call *c = k->c;
