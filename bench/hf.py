@@ -65,7 +65,7 @@ def parts():
     q, x = torch.randn(1, 1, 8, 64).transpose(1, 2), torch.randn(1, 8, 128, 64)
     small, bias, table = torch.ones(1, 1, 1, 4), torch.randn(1, 8, 1, 128), torch.randn(32, 8)
     term = relpos.T5(table, bidirectional=False)
-    mask, given = one._made((1, 1, 1, 128), {"causal": True, "q_offset": 127}), {"bias": term, "q_offset": 127}
+    mask, given = one.Mask((1, 1, 1, 128), {"causal": True, "q_offset": 127}), {"bias": term, "q_offset": 127}
     plan = relpos.Plan(1, 8, 1, 256, 64, bias=term, causal=True)
     sdpa = transformers.integrations.sdpa_attention.sdpa_attention_forward
     return {name: microseconds(call) for name, call in {

@@ -140,7 +140,7 @@ static io_status read_npy(zip_file_t *file, zip_uint64_t size, bool wanted, io_a
         return io_unsupported(array, IO_LEFT_OUT) ? IO_OK : io_no_memory(why);
     array->dtype = npy.dtype;
     if (size - end != npy.bytes || size < end)
-        return io_why(why, "its shape needs %zu bytes after the header, the archive has %lld", npy.bytes,
+        return io_why(why, "its shape needs %zu bytes after the header, but the archive stores %lld", npy.bytes,
                       (long long)(size - end));
     return read_elements(file, &npy, array, why);
 }

@@ -358,8 +358,7 @@ static tok_status make_parts(reader *r, int32_t extra_ids, const tok_beside *bes
     if (!tok_utf8_valid(tok_named(t, t->unk_surface), t->unk_surface_size))
         return tok_fail(r->err, TOK_DAMAGED, "%s: unk_surface must be UTF-8 (the file is damaged)", r->name);
     if (t->pieces.units == NULL)
-        return tok_fail(r->err, TOK_DAMAGED, "%s: none of its %d pieces has type normal (the file is damaged)", r->name,
-                        t->n_tokens);
+        return tok_fail(r->err, TOK_DAMAGED, "%s: no piece has type normal (the file is damaged)", r->name);
     t->eos = control(t, r->trainer_eos, "</s>");
     if (t->eos >= 0)
         t->after[t->n_after++] = t->eos;

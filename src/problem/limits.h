@@ -1,5 +1,5 @@
 /* problem/limits.h -- the limits of a call: the sizes that determine the memory of bias sources and RoPE tables. A plan
- * has upper bounds for calls without given positions in which every batch entry has the q_offset of the description.
+ * has upper bounds for calls that pass no positions and use the description's q_offset for every batch entry.
  * Each call computes its exact limits from its arrays; if they exceed the plan's bounds, the call allocates memory
  * itself. sources/limits.c fills in this struct. Includes only the public header.
  * SPDX-License-Identifier: Apache-2.0 */

@@ -40,7 +40,7 @@ void rpi_row_mix(rpi_row *r);
 rpi_pair rpi_row_query(const rpi_row *r, int32_t term);
 rpi_pair rpi_row_pair(const rpi_row *r, int32_t term, int64_t j);
 double rpi_row_bias(rpi_row *r, rpi_pair *query, int64_t j); /* 0 if the term is not a bias */
-/* The functions below compute the summands of rpi_row_scores. */
+/* Steps of rpi_row_scores: the dot product, a product of a VEC term, and the softcap. */
 double rpi_row_dot(const rpi_row *r, const double *q, const double *k);
 double rpi_row_product(rpi_row *r, const rpi_pair *p, int n); /* product n of a term of form VEC, without its factor */
 double rpi_row_cap(double cap, double x, double *slope);      /* returns x if cap is 0; *slope is the derivative */

@@ -366,7 +366,7 @@ static void errors_in_a_model_are_named(void **state)
             fail_msg("\"%s\" has no \"%s\"", err, why);                                                                \
     } while (0)
     assert_true(try(UNK PIECE("a"), sizeof(UNK PIECE("a")) - 1));
-    MODEL(UNK, "pieces has type normal");
+    MODEL(UNK, "no piece has type normal");
     MODEL(PIECE("a"), "has type unknown");
     MODEL(UNK UNK PIECE("a"), "pieces 0 and 1 both have type unknown");
     MODEL(UNK PIECE("a") PIECE("a"), "both \"a\"");
