@@ -17,7 +17,8 @@ static const cli_option options[] = {
     {"seed", SEED, "N", "set the seed that selects the dropped weights; default 0"},
     {"weights", WEIGHTS, NULL, "also write weights (B,H,Lq,Lk), computed in double"},
     {"lse", LSE, NULL, "also write lse (B,H,Lq), the logarithm of each row's sum of exponentials"},
-    {"summary", SUMMARY, NULL, "also write summaries of the weights: profile (B,H,Lq+Lk-1), key_mass (B,H,Lk), entropy (B,H,Lq)"},
+    {"summary", SUMMARY, NULL,
+     "also write summaries of the weights: profile (B,H,Lq+Lk-1), key_mass (B,H,Lk), entropy (B,H,Lq)"},
     {"grad", GRAD, NULL,
      "also write the gradients dq, dk, dv, and dNAME of each learned array; the file must have dout (B,H,Lq,Dv) and "
      "may have dlse"},

@@ -338,7 +338,9 @@ static int take_weights(trainer *t, char err[NN_ERR_MAX])
     if (code == 0 && (!a != !b || (a && (a->size != b->size || memcmp(a->model, b->model, a->size) != 0))))
         code = nn_fail(err, "--init: %.300s has another tokenizer (use the same tokenizer, or another model)", path);
     if (code == 0 && (count = nn_model_take(m, &from, taken)) == 0)
-        code = nn_fail(err, "--init: no array of %.300s has the name and shape of an array of this model (use another model)", path);
+        code = nn_fail(
+            err, "--init: no array of %.300s has the name and shape of an array of this model (use another model)",
+            path);
     if (code == 0) {
         json_t *anew = json_array();
         const char *between = "; with initial values: ";

@@ -76,7 +76,7 @@ ok lab eval "$T/same" --bytes 200 --lengths 20 --json
 check 'the weights are the same' "$loss" "$(number loss "$T/out")"
 ok lab train "$T/small.lab" -o "$T/same" --set steps=40 --set length=20 --resume --until 4
 refused 2 'init: --resume continues with the weights' lab train "$T/small.lab" -o "$T/same" --init "$T/run" --resume
-refused 1 'has no array of the same name and shape' lab train "$T/small.lab" -o "$T/other" --init "$T/run" --set width=32 --set heads=4 --set mlp=64
+refused 1 'has the name and shape of an array of this model' lab train "$T/small.lab" -o "$T/other" --init "$T/run" --set width=32 --set heads=4 --set mlp=64
 refused 1 'nothing: ' lab train "$T/small.lab" -o "$T/other" --init "$T/nothing"
 
 # the logged mean of the losses, and the default interval of checkpoints
