@@ -56,7 +56,7 @@ list(APPEND small_sources src/terms/facts.c src/terms/forms.c src/terms/shape.c 
   src/sources/limits.c src/sources/place.c)
 set_source_files_properties(${small_sources} PROPERTIES COMPILE_OPTIONS -Os)
 if(models)
-  set_source_files_properties(${linear_isa_sources} PROPERTIES COMPILE_OPTIONS "${kernel_options};${unchecked};-Os")
+  set_source_files_properties(${linear_set_sources} PROPERTIES COMPILE_OPTIONS "${kernel_options};${unchecked};-Os")
   target_compile_definitions(relpos_linear PRIVATE RPI_NO_AMX_EMULATED)
   list(APPEND emulated ${PROJECT_SOURCE_DIR}/models/linear/sets/amx_emulated.c)
   target_compile_options(relpos_client INTERFACE -Os) # for files and the program, which take little time

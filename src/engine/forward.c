@@ -144,7 +144,7 @@ static void decode_merge_task(void *context, int64_t head, int32_t worker)
     rpi_progress_step(c->progress);
 }
 
-/* Decode heads_per_task kv heads whose keys fit into one tile. */
+/* Decode heads_per_task kv heads. */
 static void decode_heads_task(void *context, int64_t n, int32_t worker)
 {
     const rpi_call *c = context;
@@ -174,19 +174,23 @@ static bool decode(rpi_forward *f, rp_pool *pool)
     const rp_desc *d = &c->args->desc;
     const int64_t kv = d->batch * d->kv_heads, per_kv = d->heads / d->kv_heads, tiles = f->decode.n_tiles;
     const bool heads = decodes_heads(f);
+    const long long before = atomic_load(&c->progress->done);
     c->decode = &f->decode;
     atomic_store(&f->decode.non_finite, 0);
     for (c->g0 = 0; c->g0 < kv; c->g0 += f->decode_groups) {
         c->groups = rpi_min(f->decode_groups, kv - c->g0);
         rpi_columns_fill(c, pool);
         if (heads) {
-            rpi_pool_run(pool, (c->groups + c->heads_per_task - 1) / c->heads_per_task, decode_heads_task, c);
+            rpi_pool_run_until(pool, (c->groups + c->heads_per_task - 1) / c->heads_per_task, decode_heads_task, c,
+                               &c->progress->stop);
         } else {
             rpi_pool_run(pool, c->groups * tiles, decode_scores_task, c);
             rpi_pool_run(pool, c->groups * tiles, decode_values_task, c);
         }
-        if (atomic_load(&f->decode.non_finite))
+        if (atomic_load(&f->decode.non_finite)) {
+            atomic_store(&c->progress->done, before); /* the blocks count all heads again */
             return false;
+        }
         if (!heads)
             rpi_pool_run(pool, c->groups * per_kv, decode_merge_task, c);
         if (atomic_load(&c->progress->stop))

@@ -245,7 +245,7 @@ static void decode_merge(const rpi_call *c, int64_t head, int32_t worker)
     rpi_float_end(before);
 }
 
-/* Decode kv heads [kv0, kv1) of the group. All keys fit into one tile. */
+/* Decode kv heads [kv0, kv1) of the group, tile by tile. */
 static void decode_heads(const rpi_call *c, int64_t kv0, int64_t kv1, int32_t worker)
 {
     const rp_desc *d = &c->args->desc;
@@ -260,6 +260,7 @@ static void decode_heads(const rpi_call *c, int64_t kv0, int64_t kv1, int32_t wo
         bool packed_keys = false, packed_values = false;
         decode_head(&w, kv);
         for (int64_t m = 0; m < d->heads / d->kv_heads; m++) {
+            int64_t used = 0; /* number of tiles that are not skipped */
             memset(k->o, 0, reals(MR, c->pad_v));
             for (int64_t n = 0; n < c->decode->n_tiles; n++) {
                 tile t;
@@ -268,12 +269,13 @@ static void decode_heads(const rpi_call *c, int64_t kv0, int64_t kv1, int32_t wo
                     decode_head(&w, kv);
                     packed_keys = packed_values = false;
                 }
-                k->s = scores + n % 2 * MR * ROW_STEP; /* the weights of tile n - 1 may still be needed */
+                k->s = scores + used % 2 * MR * ROW_STEP; /* the weights of the last used tile may still be needed */
                 const bool needed = decode_open(&w, m, n, &t, &packed_keys);
                 if (n == 0)
                     start_rows(k, sink_of(c, k->h));
                 if (!needed)
                     continue;
+                used++;
                 finish_values(k);
                 decode_pack_values(&w, n, &packed_values);
                 for (int64_t r = k->rows; r < MR && !is_single(k); r++) { /* padding rows of the group */

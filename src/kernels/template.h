@@ -54,7 +54,7 @@
  *   decode_scores  write the scores of one tile, and the largest score of each row
  *   decode_values  write the sums of one tile's weights and weighted values; runs once all scores are written
  *   decode_merge   add the sums of a head in order, and write its rows of out and lse
- *   decode_heads   run all three steps for kv heads whose keys fit into one tile
+ *   decode_heads   run all three steps for whole kv heads
  *   backward       write dk and dv of BACKWARD_KEYS keys of a kv head; add to dq and to the sums of the terms in the
  *                  order of the tickets
  *

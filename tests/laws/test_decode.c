@@ -268,6 +268,56 @@ static void huge_keys_are_masked_by_biases(void **state)
     }
 }
 
+/* A mask empties tiles of keys between tiles that are used. One query has the bits of the same row among 8 queries, for
+ * every number of threads. */
+static void empty_tiles_between_others(void **state)
+{
+    enum { L = 2560, D = 64, ROWS = 8 };
+    static const struct {
+        const char *type;
+        int from[2], to[2]; /* masked keys */
+    } holes[] = {{"f32", {512, 512}, {1024, 1024}},
+                 {"f32", {512, 1536}, {1024, 2048}},
+                 {"f32", {512, 512}, {1536, 1536}},
+                 {"bf16", {512, 1536}, {1024, 2048}},
+                 {"f64", {1024, 1024}, {1536, 1536}}};
+    rp_pool *own[2];
+    (void)state;
+    good(rp_pool_create(&own[0], 3));
+    good(rp_pool_create(&own[1], 1));
+    for (size_t n = 0; n < sizeof holes / sizeof *holes; n++)
+        EACH_ISA(isa)
+        {
+            problem p;
+            uint8_t out[H * D * 8];
+            rp_plan *plan;
+            const int64_t shape[4] = {1, H, 1, D};
+            pose(&p, 9, "fwd:%s:b1h%dq%dk%dd%d::key_mask", holes[n].type, H, ROWS, L, D);
+            const size_t size = rp_dtype_size(p.desc.dtype);
+            for (int x = 0; x < 2; x++)
+                memset((char *)p.t.mask[0].data + holes[n].from[x], 0, (size_t)(holes[n].to[x] - holes[n].from[x]));
+            attend(&p, isa);
+            p.desc.isa = isa;
+            p.desc.len_q = 1;
+            good(rp_plan_create(&plan, &p.desc));
+            for (int pool = 0; pool < 2; pool++) {
+                rp_tensors t = p.t;
+                t.q.shape[2] = 1;
+                t.q.data = (char *)t.q.data + (ROWS - 1) * D * size;
+                t.out = rp_array_of(out, p.desc.dtype, 4, shape);
+                t.pool = own[pool];
+                good(rp_attend(plan, &t, NULL));
+                for (size_t h = 0; h < H; h++)
+                    same_bits(&p, isa, "one query with empty tiles",
+                              (char *)p.t.out.data + (h * ROWS + ROWS - 1) * D * size, out + h * D * size, D * size);
+            }
+            rp_plan_destroy(plan);
+            problem_free(&p);
+        }
+    rp_pool_destroy(own[0]);
+    rp_pool_destroy(own[1]);
+}
+
 /* Using prepared data of another plan, pages together with arrays, or too few pages is an error that names the
  * argument. */
 static void pages_and_prepared_data_are_checked(void **state)
@@ -369,6 +419,7 @@ int main(void)
         cmocka_unit_test(one_plan_serves_every_length),
         cmocka_unit_test(nan_values_reach_only_their_channel),
         cmocka_unit_test(huge_keys_are_masked_by_biases),
+        cmocka_unit_test(empty_tiles_between_others),
         cmocka_unit_test(pages_and_prepared_data_are_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -52,7 +52,7 @@ typedef vi w4, x4;
     do {                                                                                                               \
         vf a;                                                                                                          \
         __asm__("vbroadcastss %3, %2\n\tvfmadd231ps %4, %2, %0\n\tvfmadd231ps %5, %2, %1"                              \
-                : "+x"(low), "+x"(high), "=&x"(a)                                                                      \
+                : "+&x"(low), "+x"(high), "=&x"(a)                                                                     \
                 : "m"(x), "x"(w_low), "x"(w_high));                                                                    \
     } while (0)
 

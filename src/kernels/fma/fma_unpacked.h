@@ -217,9 +217,8 @@ static inline __attribute__((always_inline)) void transposed_group(rp_dtype dtyp
 }
 
 /* Compute the scores of one row with the NR keys from j on, or with all vectors that have a key if there are fewer.
- * Return false if the keys cannot be
- * read in place as rows, if they are on two pages, or if 4 words do not divide their width (or a word their distance).
- */
+ * Return false if the keys cannot be read in place as rows, if they are on two pages, or if 4 words do not divide their
+ * width (or a word their distance). */
 static inline __attribute__((always_inline)) bool transposed_keys(rp_dtype dtype, const block *k, const head_rows *rows,
                                                                   int64_t j, const real *bias, real *s, vf *bad)
 {
@@ -296,18 +295,14 @@ static inline __attribute__((always_inline)) void sum_row_values(int vectors, rp
         vf_store(sums + c * VL, sum[c]);
 }
 
-/* Run sum_row_values on at most SINGLE_VECTORS vectors of channels. */
+/* Run sum_row_values on 1, 2, 4 or 8 vectors of channels. */
 #define ROW_VALUES(NAME, DTYPE)                                                                                        \
     static void NAME(int64_t vectors, const real *w, int64_t n, const char *v, int64_t step, real *sums)               \
     {                                                                                                                  \
         switch (vectors) {                                                                                             \
         case 1: sum_row_values(1, DTYPE, w, n, v, step, sums); break;                                                  \
         case 2: sum_row_values(2, DTYPE, w, n, v, step, sums); break;                                                  \
-        case 3: sum_row_values(3, DTYPE, w, n, v, step, sums); break;                                                  \
         case 4: sum_row_values(4, DTYPE, w, n, v, step, sums); break;                                                  \
-        case 5: sum_row_values(5, DTYPE, w, n, v, step, sums); break;                                                  \
-        case 6: sum_row_values(6, DTYPE, w, n, v, step, sums); break;                                                  \
-        case 7: sum_row_values(7, DTYPE, w, n, v, step, sums); break;                                                  \
         default: sum_row_values(8, DTYPE, w, n, v, step, sums); break;                                                 \
         }                                                                                                              \
     }
@@ -343,8 +338,11 @@ static void add_late_values(block *k, int64_t n)
     while (n > 0 && l->col < l->to) {
         const int64_t past = rpi_min((l->col / SUM_KEYS + 1) * SUM_KEYS, l->to), m = rpi_min(n, past - l->col);
         const char *at = rpi_row_of(v, l->b, l->head, l->tile0 + l->col);
-        for (int64_t x = 0; x < c->pad_v; x += SINGLE_VECTORS * VL)
-            add(rpi_min(SINGLE_VECTORS, (c->pad_v - x) / VL), l->w + l->col, m, at + x * bytes, step, l->sums + x);
+        for (int64_t x = 0, vectors; x < c->pad_v; x += vectors * VL) {
+            const int64_t left = (c->pad_v - x) / VL;
+            vectors = left >= SINGLE_VECTORS ? SINGLE_VECTORS : left >= 4 ? 4 : left >= 2 ? 2 : 1;
+            add(vectors, l->w + l->col, m, at + x * bytes, step, l->sums + x);
+        }
         l->col += m;
         n -= m;
         if (l->col < past)
