@@ -159,8 +159,7 @@ static void fill_chunk(const rpi_strip *s, const rpi_args *args, int64_t b, int6
     int n_terms = 0;
     for (int32_t m = 0; m < d->n_terms; m++)
         if (terms >> m & 1) {
-            pair[n_terms] =
-                (rpi_pair){.desc = d, .term = &d->terms[m], .scheme = args->plan->scheme[m], .array = args->term[m]};
+            pair[n_terms] = entry_pair(args, m, 0, 0);
             fill_shared(&pair[n_terms], delta0, n, shared[n_terms]);
             n_terms++;
         }
