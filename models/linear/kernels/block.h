@@ -101,8 +101,7 @@ static void columns_step(const part *p, tile *t, tiles *each, int64_t width, int
     const int64_t lines = t->end - t->from, first = p->panel * LINEAR_PANEL + t->first * LINEAR_COLUMN;
     const int64_t n = linear_min(width * LINEAR_COLUMN, j->out - first);
     const char *next = t->panel + linear_line_at(j->type, t->columns, t->end);
-    const int64_t share =
-        lines * t->columns * LINEAR_COLUMN_BYTES / of; /* each group has rows / groups rows, rounded down or up */
+    const int64_t share = lines * t->columns * LINEAR_COLUMN_BYTES / of; /* bytes that each tile prefetches */
     for (int64_t g = 0; g < p->groups; g++) {
         const int64_t begin = group_begin(p->rows, p->groups, g), end = group_begin(p->rows, p->groups, g + 1);
         const int64_t number = before + g;
@@ -110,13 +109,14 @@ static void columns_step(const part *p, tile *t, tiles *each, int64_t width, int
         t->row = p->row + begin;
         t->sums = p->sums + begin * LINEAR_PANEL + t->first * LINEAR_COLUMN;
         t->group = group_of(p, begin, end - begin, t->from);
-        t->fetches = of == 1 || number >= LINEAR_COLUMNS ? 0 : of == 2 ? 2 : 1;
-        t->ahead[0] = next + linear_min(number, LINEAR_COLUMNS - 1) * lines * 64;
-        t->ahead[1] = next + linear_min(number + of, LINEAR_COLUMNS - 1) * lines * 64;
         if (t->group) {
+            t->fetches = share > lines / UNROLLED * 64 ? 2 : 1;
             t->ahead[0] = next + number * share;
             t->ahead[1] = t->ahead[0] + share;
-            t->fetches = share > lines / UNROLLED * 64 ? 2 : 1;
+        } else {
+            t->fetches = of == 1 || number >= LINEAR_COLUMNS ? 0 : of == 2 ? 2 : 1;
+            t->ahead[0] = next + linear_min(number, LINEAR_COLUMNS - 1) * lines * 64;
+            t->ahead[1] = next + linear_min(number + of, LINEAR_COLUMNS - 1) * lines * 64;
         }
         if (t->end == j->lines)
             fetch_rows(j, end - begin, y, n);
