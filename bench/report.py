@@ -161,7 +161,7 @@ def growth():
 
 
 def power(points, first, last):
-    """Return p such that time grows with length^p between two lengths; points are (length, time)."""
+    """Return p such that time grows as length^p from length `first` to `last`; points are (length, time)."""
     known = dict(points)
     return math.log(known[last] / known[first]) / math.log(last / first)
 

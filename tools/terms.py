@@ -36,7 +36,7 @@ texts, page, images = root / "docs/terms", root / "docs/terms.md", root / "docs/
 stored = texts / "facts.json"
 header = (root / "include/relpos/relpos.h").read_text()
 
-FAMILIES = ["Biases by offset", "Biases on a grid", "Biases by given positions, by content, by array", "Products with vectors",
+FAMILIES = ["Biases by offset", "Biases on a grid", "Dense and data-dependent biases", "Products with vectors",
             "Rotation", "Values and row sums"]
 # The arrays of the Python examples: 48 tokens, which also form 6 rows of 8. docs/terms/head.md describes
 # the arrays.

@@ -52,10 +52,10 @@ void problem_free(problem *p);
 void *problem_alloc(problem *p, size_t bytes);
 /* Return the number of elements of an array. */
 int64_t problem_size(const rp_array *a);
-/* Return a mask in the syntax of problem strings, with sample parameters, such as "window=40,3". */
 typedef struct problem_mask_text {
     char text[64];
 } problem_mask_text;
+/* Return a mask in the syntax of problem strings, with sample parameters, such as "window=40,3". */
 problem_mask_text problem_mask(rp_mask_kind kind);
 /* Write the library's last error to text, with field names as in a problem string. Return text. */
 const char *problem_words(const rp_desc *d, char text[512]);

@@ -140,7 +140,7 @@ typedef struct rp_term {
     int64_t buckets;       /* number of buckets, >= 2; if bidirectional even and >= 4; DEBERTA: -1 = none */
     int64_t max_distance;  /* distances from here on share the last bucket; > half of the buckets of one direction */
     rp_strategy strategy;  /* spacing of the buckets */
-    rp_layout layout;      /* pairs of channels that RoPE rotates */
+    rp_layout layout;      /* which channels form the pairs that RoPE rotates */
     int64_t dim;           /* channels that RoPE rotates: even, 2 … Dk; 0 = Dk. SANDWICH: even, >= 2 */
     double base;           /* RoPE: pair c rotates by position * base^(-2c/dim); > 0 */
     double lambda;         /* LOG: strength */

@@ -156,8 +156,10 @@ static tok_status finish(adding *a)
     char safe[200];
     for (int32_t id = a->first; id < a->first + a->n; id++)
         if (t->tokens[id].piece < 0)
-            return tok_fail(a->err, TOK_DAMAGED, "%s: it adds %d tokens after number %d, but number %d is missing",
-                            io_safe(safe, sizeof safe, a->file->name), a->n, a->first - 1, id);
+            return tok_fail(
+                a->err, TOK_DAMAGED,
+                "%s: it adds %d tokens after token %d, but token %d is missing (add it, or download the file again)",
+                io_safe(safe, sizeof safe, a->file->name), a->n, a->first - 1, id);
     t->n_tokens = a->first + a->n;
     free(t->by_piece);
     t->by_piece = NULL;

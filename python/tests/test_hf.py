@@ -450,7 +450,8 @@ def test_own_attention_is_refused_at_loading(name, config):
     ("LasrEncoder", "LasrEncoderConvolutionModule, and it computes with its mask"),
     ("T5Gemma2", "T5Gemma2Decoder, and it computes with its mask .torch.cat")) if hasattr(transformers, x[0] + "Config")])
 def test_unsupported_code_is_refused_at_loading(name, said):
-    """relpos.hf examines the code of a model, so it also refuses new models, such as HYV4VL and Inkling2Loop of 5.24."""
+    """relpos.hf examines the code of a model, so it also refuses unsupported models that it has no entry for,
+    such as HYV4VL and Inkling2Loop of transformers 5.24."""
     config, cls = getattr(transformers, name + "Config"), getattr(transformers, name if "Encoder" in name else name + "Model")
     with torch.device("meta"), pytest.raises(relpos.hf.Refused, match=said):
         cls._from_config(config(), attn_implementation="relpos")
@@ -854,7 +855,7 @@ def test_generate_with_a_compiled_model():
 
 @pytest.mark.parametrize("name", ["GPT2", "Llama", "T5"])
 def test_a_static_cache_with_a_compiled_forward(name):
-    """All steps after the first use one graph, because the number of tokens in the cache is a tensor."""
+    """The number of tokens in the cache is a tensor, so torch does not compile a graph for each step: a whole generation has at most four."""
     model = t5() if name == "T5" else causal("Llama") if name == "Llama" else made(transformers.GPT2LMHeadModel, transformers.GPT2Config(
         vocab_size=60, n_embd=32, n_layer=2, n_head=4, n_positions=64, eos_token_id=1, bos_token_id=0))
     options = dict(attention_mask=LEFT)

@@ -383,7 +383,7 @@ WITHOUT_GRADIENT = {
 @pytest.mark.parametrize("also", [False, True])
 @pytest.mark.parametrize("name", WITHOUT_GRADIENT)
 def test_what_has_no_gradient_says_so(name, also):
-    """Numbers and positions that require a gradient raise, even if other inputs have gradients. They do not get a gradient of zero."""
+    """Numbers and positions that require a gradient raise TypeError, even if other inputs have gradients. They do not get a gradient of 0."""
     q, k, v = tensors(grad=also)
     s, options = torch.tensor(0.5, requires_grad=True), WITHOUT_GRADIENT[name]
     with pytest.raises(TypeError, match=r"requires a gradient, which relpos.attention does not compute; use .detach\(\)"):

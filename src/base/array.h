@@ -78,7 +78,7 @@ static inline bool rpi_is_transposed(const rpi_view *v)
     return v->stride[3] != 1;
 }
 
-/* Return the address of row j of head h of k or v. */
+/* Return the address of row j of head h of batch entry b. The rows may be in pages. */
 static inline const void *rpi_row_of(const rpi_view *v, int64_t b, int64_t h, int64_t j)
 {
     const char *base = v->data;

@@ -267,7 +267,7 @@ static inline vf vf_f16(vu x)
  * row sum of at least 1. -infinity gives 0, NaN gives NaN. */
 static inline vf vf_exp(vf x)
 {
-    const vf magic = vf_set1(0x1.8p23f + 127); /* after adding it, the low bits are the nearest integer plus 127 */
+    const vf magic = vf_set1(0x1.8p23f + 127); /* low bits of x / ln 2 + magic: n + 127, the exponent of 2^n */
     const vf t = vf_fma(x, vf_set1(0x1.715476p0f), magic);
     const vf n = t - magic;
     const vf r = vf_fma(n, vf_set1(2.12194440e-4f), vf_fma(n, vf_set1(-0.693359375f), x));

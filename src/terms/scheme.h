@@ -181,7 +181,7 @@ typedef struct rpi_scheme {
     int64_t (*index)(const rpi_pair *p);
     double (*entry)(const rpi_pair *p, int64_t e);
     void (*entry_grad)(const rpi_pair *p, int64_t e, double g, const rpi_sums *to);
-    /* VEC: one or two products; VALVEC: one product. A product exists if it has `count`. */
+    /* VEC: one or two products; VALVEC: one product. A product whose `count` is NULL is absent. */
     rpi_product product[2];
     /* `prepare` computes p->prepared from the arrays, once for each call. prepare_size returns its number of doubles,
      * or RPI_TOO_LARGE. NULL if there is nothing to prepare. */

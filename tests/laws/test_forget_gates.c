@@ -66,7 +66,7 @@ static void small_gradients_after_large_ones(void **state)
     }
 }
 
-/* Rows starting at `first` have no gradient, so gates starting at `first` get exactly 0. */
+/* dout is 0 in all rows from `first` on, so the gradients of the gates from `first` on are exactly 0. */
 static void rows_without_gradient_give_exactly_0(void **state)
 {
     (void)state;

@@ -429,7 +429,7 @@ static void errors_beside_a_model_are_named(void **state)
         {"{\"a\": 4294967328}", NULL, "\"a\" has the number 4294967328; new tokens must have"},
         {"{\"a\": 32, \"b\": 32}", NULL, "\"b\" has the number 32; new tokens must have"},
         {"{\"a\": 33}", NULL, "\"a\" has the number 33; new tokens must have"},
-        {"{\"a\": 33, \"</s>\": 1}", NULL, "added.json: it adds 1 tokens after number 31, but number 32 is missing"},
+        {"{\"a\": 33, \"</s>\": 1}", NULL, "added.json: it adds 1 tokens after token 31, but token 32 is missing"},
         {"{\"<unk>\": 32}", NULL, "\"<unk>\" has the number 32; in the model it is token 2"},
         {"{\"<extra_id_0>\": 32}", NULL, "\"<extra_id_0>\" has the number 32; in the model it is token 31"},
         {"{}", "{\"extra_ids\": -1}", "config.json: extra_ids must be an integer from 0"},

@@ -81,8 +81,8 @@ def _bloom(module, replace):
 
 
 def _token_positions(mask):
-    """Return the positions of queries and keys if the key mask has holes, since indices then differ from token positions. While torch
-    traces, return positions for any key mask."""
+    """Return q_positions and k_positions, for a key mask with holes. Return {} without holes: distances between indices are then
+    distances between tokens. While torch traces, return positions for any key mask."""
     keys = mask.options.get("key_mask")
     if keys is None:
         return {}

@@ -176,7 +176,7 @@ static void dp_products(backward_scratch *task, const tile *t, const real *const
         }
 }
 
-/* Compute sums[wide][BACKWARD_KEYS] += left right for columns [0, columns). */
+/* Add the matrix product left · right to sums[wide][BACKWARD_KEYS], for columns [0, columns). */
 static void add_transposed_products(const block *k, const uint32_t *left, int left_components, const uint32_t *right,
                                     int64_t wide, int64_t columns, real *sums)
 {
