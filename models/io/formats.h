@@ -76,7 +76,6 @@ io_status io_npz_read(const char *path, const unsigned char *data, size_t size, 
 /* Read a regular file whose `size` bytes begin at offset `start` of fd. Read only the directory and the wanted
  * arrays. */
 io_status io_npz_file(const char *path, int fd, off_t start, size_t size, io_set *set, char err[IO_ERR_MAX]);
-int io_npz_write(io_out *out, const io_set *set, char err[IO_ERR_MAX]);
 io_status io_safetensors_read(const char *path, const unsigned char *data, size_t size, io_set *set,
                               char err[IO_ERR_MAX]);
 /* Read a regular file, like io_npz_file. */
@@ -85,7 +84,9 @@ io_status io_safetensors_file(const char *path, int fd, off_t start, size_t size
  * IO_F8_E4M3. */
 io_status io_safetensors_in_place(const char *path, const unsigned char *data, size_t size, io_set *set,
                                   char err[IO_ERR_MAX]);
-int io_safetensors_write(io_out *out, const io_set *set, char err[IO_ERR_MAX]);
+/* Write the header of a .safetensors file. *order receives the indices of the arrays in the order of their data, for the
+ * caller to free. */
+int io_safetensors_begin(io_out *out, const io_set *set, size_t **order, char err[IO_ERR_MAX]);
 #define IO_SAFETENSORS_HEADER_MAX 100000000 /* max size of the header in bytes, as in the reference implementation */
 
 /* The header of an .npy file. */

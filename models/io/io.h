@@ -6,6 +6,7 @@
 
 #include <relpos/relpos.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <sys/types.h>
 
 typedef enum io_format { IO_UNKNOWN = 0, IO_NPZ, IO_SAFETENSORS } io_format;
@@ -70,6 +71,16 @@ int io_write(const char *path, io_format format, const io_set *set, char err[IO_
  * left by a killed process is replaced, not written to. */
 int io_replace(const char *path, io_format format, const io_set *set, char err[IO_ERR_MAX]);
 
+/* Write a file whose largest array does not fit in memory. In the set, at most one array has a shape and `bytes`, but no
+ * data: its elements are written in parts. The set must not change until the stream is closed. Return NULL on failure.
+ * Otherwise like io_write: the file appears whole or not at all. */
+typedef struct io_stream io_stream;
+io_stream *io_stream_open(const char *path, io_format format, const io_set *set, char err[IO_ERR_MAX]);
+/* Write the next bytes of the array without data. */
+int io_stream_put(io_stream *s, const void *data, size_t size, char err[IO_ERR_MAX]);
+/* Complete the file, or remove it if `result` is not 0. */
+int io_stream_close(io_stream *s, int result, char err[IO_ERR_MAX]);
+
 /* Set *folder to true if path is a directory, and to false if it is something else or does not exist. Return IO_FAILED
  * if stat fails. */
 io_status io_is_folder(const char *path, bool *folder, char err[IO_ERR_MAX]);
@@ -83,6 +94,12 @@ int io_sync_directory(const char *file);
 int io_temporary(const char *target, bool folder, mode_t mode, char **path);
 /* Remove a temporary file, or a temporary folder and the files in it. Needs neither memory nor another descriptor. */
 void io_remove_temporary(int fd, const char *path);
+
+/* Write text through stdio to a file, as io_write does. *to is closed by io_text_close. Return NULL on failure. */
+typedef struct io_text io_text;
+io_text *io_text_open(const char *path, FILE **to, char err[IO_ERR_MAX]);
+/* Complete the file, or remove it if `result` is not 0. Return 0, or -1 if anything could not be written. */
+int io_text_close(io_text *t, int result, char err[IO_ERR_MAX]);
 
 /* Write bytes (a picture or text) to a file as io_write does. */
 int io_write_bytes(const char *path, const void *data, size_t size, char err[IO_ERR_MAX]);

@@ -1,5 +1,5 @@
-/* npz.c -- .npz: a zip archive of .npy files. libzip reads the archive from a file or from memory, and writes it to
- * memory; npy.c parses the header of each member. read_all and read_member check that the sizes in the archive fit the
+/* npz.c -- .npz: a zip archive of .npy files. libzip reads the archive from a file or from memory; npy.c parses the
+ * header of each member. zip_write.c writes archives. read_all and read_member check that the sizes in the archive fit the
  * file; read_npy checks that the shape of an array fits its member.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/formats.h"
@@ -351,92 +351,4 @@ io_status io_npz_file(const char *path, int fd, off_t start, size_t size, io_set
         status = io_fail(err, path, "%s", f.why);
     zip_error_fini(&f.error);
     return status;
-}
-
-/* ------------------------------------------------------------------------------------------------ writing */
-
-static int not_written(io_out *out, zip_error_t *error, char err[IO_ERR_MAX])
-{
-    char why[IO_WHY_MAX];
-    zip_why(why, error);
-    return io_fail(err, out->path, "cannot be written: %s", why);
-}
-
-/* Add one array to the archive. libzip uses the header in `text` until it writes the archive. */
-static bool add_member(zip_t *zip, const io_array *array, char text[IO_NPY_TEXT_MAX])
-{
-    zip_buffer_fragment_t fragments[2] = {{(zip_uint8_t *)text, io_npy_text(array, text)}, {array->data, array->bytes}};
-    const size_t length = strlen(array->name);
-    char *name = malloc(length + sizeof ".npy");
-    if (name == NULL) {
-        zip_error_set(zip_get_error(zip), ZIP_ER_MEMORY, 0);
-        return false;
-    }
-    memcpy(name, array->name, length);
-    memcpy(name + length, ".npy", sizeof ".npy");
-    zip_source_t *source = zip_source_buffer_fragment(zip, fragments, array->bytes > 0 ? 2 : 1, 0);
-    const zip_int64_t index = source == NULL ? -1 : zip_file_add(zip, name, source, ZIP_FL_ENC_UTF_8);
-    free(name);
-    if (index < 0) {
-        zip_source_free(source);
-        return false;
-    }
-    /* Date every member 1980-01-01, the first date of zip, as NumPy does. Equal arrays then give equal files. */
-    return zip_set_file_compression(zip, (zip_uint64_t)index, ZIP_CM_STORE, 0) == 0 &&
-           zip_file_set_dostime(zip, (zip_uint64_t)index, 0, 0x21, 0) == 0;
-}
-
-/* Copy the finished archive to the file. */
-static int put_source(io_out *out, zip_source_t *source, char err[IO_ERR_MAX])
-{
-    enum { BLOCK = 1 << 20 };
-    char *block = malloc(BLOCK);
-    zip_int64_t n = 0;
-    if (block == NULL)
-        return io_fail(err, out->path, "out of memory");
-    int result = zip_source_open(source) == 0 ? 0 : -1;
-    if (result == 0) {
-        while (result == 0 && (n = zip_source_read(source, block, BLOCK)) > 0)
-            result = io_put(out, block, (size_t)n, err);
-        zip_source_close(source);
-    }
-    if (n < 0 || (result != 0 && n == 0))
-        result = not_written(out, zip_source_error(source), err);
-    free(block);
-    return result;
-}
-
-int io_npz_write(io_out *out, const io_set *set, char err[IO_ERR_MAX])
-{
-    /* libzip cannot write an archive without members. */
-    if (set->n_arrays == 0)
-        return io_put(out, empty_archive, sizeof empty_archive, err);
-
-    zip_error_t error;
-    zip_error_init(&error);
-    zip_source_t *source = zip_source_buffer_create(NULL, 0, 0, &error);
-    zip_t *zip = source == NULL ? NULL : zip_open_from_source(source, ZIP_TRUNCATE, &error);
-    char(*text)[IO_NPY_TEXT_MAX] = calloc(set->n_arrays, sizeof *text);
-    int result = 0;
-    if (zip == NULL) {
-        result = not_written(out, &error, err);
-        zip_source_free(source);
-    } else {
-        bool good = text != NULL;
-        zip_source_keep(source); /* keep the source: zip_close would free it and the archive in it */
-        for (size_t n = 0; good && n < set->n_arrays; n++)
-            good = add_member(zip, &set->arrays[n], text[n]);
-        if (text == NULL)
-            result = io_fail(err, out->path, "out of memory");
-        else if (!good || zip_close(zip) != 0)
-            result = not_written(out, zip_get_error(zip), err);
-        if (result != 0)
-            zip_discard(zip);
-        else
-            result = put_source(out, source, err);
-        zip_source_free(source);
-    }
-    free(text);
-    zip_error_fini(&error);
-    return result;
 }

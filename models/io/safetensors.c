@@ -395,10 +395,11 @@ static char *header_text(const io_set *set, const size_t *order, size_t *padded)
     return text;
 }
 
-int io_safetensors_write(io_out *out, const io_set *set, char err[IO_ERR_MAX])
+int io_safetensors_begin(io_out *out, const io_set *set, size_t **order, char err[IO_ERR_MAX])
 {
-    size_t padded = 0, *order = file_order(set);
-    char *text = order == NULL ? NULL : header_text(set, order, &padded);
+    size_t padded = 0;
+    *order = file_order(set);
+    char *text = *order == NULL ? NULL : header_text(set, *order, &padded);
     unsigned char start[8];
     int result = -1;
     for (int n = 0; n < 8; n++)
@@ -410,9 +411,6 @@ int io_safetensors_write(io_out *out, const io_set *set, char err[IO_ERR_MAX])
                 IO_SAFETENSORS_HEADER_MAX);
     else if (io_put(out, start, 8, err) == 0)
         result = io_put(out, text, padded, err);
-    for (size_t n = 0; result == 0 && n < set->n_arrays; n++)
-        result = io_put(out, set->arrays[order[n]].data, set->arrays[order[n]].bytes, err);
     free(text);
-    free(order);
     return result;
 }

@@ -192,3 +192,50 @@ int io_write_bytes(const char *path, const void *data, size_t size, char err[IO_
     io_out out;
     return io_open_out(&out, path, false, err) != 0 ? -1 : io_close_out(&out, io_put(&out, data, size, err), err);
 }
+
+struct io_text {
+    io_out out;
+    FILE *file;
+    bool failed;
+    char err[IO_ERR_MAX];
+};
+
+static ssize_t put_text(void *cookie, const char *data, size_t size)
+{
+    io_text *t = cookie;
+    if (!t->failed && io_put(&t->out, data, size, t->err) != 0)
+        t->failed = true;
+    return t->failed ? 0 : (ssize_t)size;
+}
+
+io_text *io_text_open(const char *path, FILE **to, char err[IO_ERR_MAX])
+{
+    io_text *t = calloc(1, sizeof *t);
+    if (t == NULL) {
+        io_fail(err, path, "out of memory");
+        return NULL;
+    }
+    if (io_open_out(&t->out, path, false, err) != 0) {
+        free(t);
+        return NULL;
+    }
+    *to = t->file = fopencookie(t, "w", (cookie_io_functions_t){.write = put_text});
+    if (t->file != NULL)
+        return t;
+    io_close_out(&t->out, io_fail(err, path, "out of memory"), err);
+    free(t);
+    return NULL;
+}
+
+int io_text_close(io_text *t, int result, char err[IO_ERR_MAX])
+{
+    if (fclose(t->file) != 0 && !t->failed && result == 0)
+        result = io_fail(err, t->out.path, "out of memory");
+    if (t->failed && result == 0) {
+        memcpy(err, t->err, IO_ERR_MAX);
+        result = -1;
+    }
+    result = io_close_out(&t->out, result, err);
+    free(t);
+    return result;
+}

@@ -6,10 +6,11 @@
 #include <string.h>
 
 enum { OUT = 'o', POOL = T5_OWN, NORMALIZE, PAD_TO, ATTEND, PREFIX };
+enum { WINDOW = 8192 }; /* max tokens of the lines that are encoded together, as in the encoder */
 typedef enum pooling { ALL, MEAN, FIRST, LAST } pooling;
 
 static const cli_option options[] = {
-    {"output", OUT, "FILE", "write arrays to FILE, .npz or .safetensors"},
+    {"output", OUT, "FILE", "write arrays to FILE (.npz or .safetensors), or JSON lines (.jsonl)"},
     {"pool", POOL, "HOW", "write one vector per line, array vectors: mean, first or last; default: all hidden states"},
     {"normalize", NORMALIZE, NULL, "scale the vectors of --pool to length 1"},
     {"pad-to", PAD_TO, "N", "cut or pad every line to N tokens"},
@@ -28,9 +29,18 @@ typedef struct request {
     pooling pool;
     bool normalize, attend;
     int64_t pad_to;
+    bool json; /* write JSON lines */
     /* The lines that were read. */
-    rp_t5_tokens *sources;
-    int64_t n, capacity, longest, rows;
+    int32_t *tokens;  /* of all lines, one after the other */
+    int64_t *lengths; /* [n] tokens of each line */
+    int64_t n, n_tokens, capacity, token_capacity, longest;
+    /* The output. */
+    io_stream *stream;
+    io_text *text_stream;
+    FILE *lines;
+    float *hidden; /* the hidden states of a window */
+    cli_progress progress;
+    double from, to; /* fractions of the work that are done before and after a window */
 } request;
 
 static int on_option(void *context, int key, const char *value)
@@ -57,72 +67,80 @@ static int on_option(void *context, int key, const char *value)
     }
 }
 
-/* Cut a line to --pad-to tokens, but keep its end token as the last one. With --attend-padding, pad it. Return false if
- * out of memory. */
-static bool fit(const request *r, int32_t **tokens, int64_t *n)
+/* ------------------------------------------------------------------------------------------------ reading */
+
+static int no_memory(void)
 {
-    const rp_t5_info *i = rp_t5_about(r->common.model);
-    if (r->pad_to == 0)
-        return true;
-    if (*n > r->pad_to) {
-        if ((*tokens)[*n - 1] == i->eos)
-            (*tokens)[r->pad_to - 1] = i->eos;
-        *n = r->pad_to;
-    }
-    if (!r->attend)
-        return true;
-    int32_t *longer = malloc((size_t)r->pad_to * sizeof *longer);
-    if (longer == NULL)
-        return false;
-    if (*n > 0)
-        memcpy(longer, *tokens, (size_t)*n * sizeof *longer);
-    rp_t5_free(*tokens);
-    *tokens = longer;
-    while (*n < r->pad_to)
-        longer[(*n)++] = i->pad;
-    return true;
+    return cli_error(CLI_FAILED, "t5 encode: out of memory while reading the lines (give fewer at a time)");
 }
 
-static int add_source(request *r, int32_t *tokens, int64_t n)
+/* Make room for n more tokens and one more line. */
+static bool grow(request *r, int64_t n)
 {
     if (r->n == r->capacity) {
         const int64_t capacity = r->capacity > 0 ? 2 * r->capacity : 64;
-        rp_t5_tokens *more = realloc(r->sources, (size_t)capacity * sizeof *more);
-        if (more == NULL) {
-            rp_t5_free(tokens);
-            return cli_error(CLI_FAILED, "t5 encode: out of memory while reading the lines (give fewer at a time)");
-        }
-        r->sources = more;
+        int64_t *more = realloc(r->lengths, (size_t)capacity * sizeof *more);
+        if (more == NULL)
+            return false;
+        r->lengths = more;
         r->capacity = capacity;
     }
-    r->sources[r->n++] = (rp_t5_tokens){tokens, n};
-    r->longest = n > r->longest ? n : r->longest;
-    r->rows += n;
-    return CLI_OK;
+    if (r->n_tokens + n > r->token_capacity) {
+        const int64_t capacity = 2 * (r->n_tokens + n);
+        int32_t *more = realloc(r->tokens, (size_t)capacity * sizeof *more);
+        if (more == NULL)
+            return false;
+        r->tokens = more;
+        r->token_capacity = capacity;
+    }
+    return true;
 }
 
-static int read_lines(request *r, cli_t5_lines *l)
+/* Append a line. With --pad-to, cut it but keep its end token as the last one; with --attend-padding, pad it. */
+static bool add_line(request *r, const int32_t *tokens, int64_t n)
+{
+    const rp_t5_info *i = rp_t5_about(r->common.model);
+    const bool cut = r->pad_to > 0 && n > r->pad_to;
+    const int64_t length = cut || r->attend ? r->pad_to : n;
+    if (!grow(r, length))
+        return false;
+    int32_t *to = r->tokens + r->n_tokens;
+    if (n > 0)
+        memcpy(to, tokens, (size_t)(cut ? length : n) * sizeof *to);
+    if (cut && tokens[n - 1] == i->eos)
+        to[length - 1] = i->eos;
+    for (int64_t k = n; k < length; k++)
+        to[k] = i->pad;
+    r->lengths[r->n++] = length;
+    r->n_tokens += length;
+    r->longest = length > r->longest ? length : r->longest;
+    return true;
+}
+
+/* Read lines until they have `tokens` tokens. Set *end after the last line. */
+static int read_lines(request *r, cli_t5_lines *l, int64_t tokens, bool *end)
 {
     const char *line;
     int64_t length, n;
-    int32_t *tokens;
-    for (;;) {
+    int32_t *read;
+    r->n = r->n_tokens = r->longest = 0;
+    while (r->n_tokens < tokens) {
         int code = cli_t5_lines_next(l, &line, &length);
-        if (code != CLI_OK || length < 0)
+        if (code == CLI_OK && length >= 0)
+            code = cli_t5_read_tokens(&r->common, l, r->prefix, line, length, &read, &n);
+        if (code != CLI_OK || length < 0) {
+            *end = true;
             return code;
-        code = cli_t5_read_tokens(&r->common, l, r->prefix, line, length, &tokens, &n);
-        if (code != CLI_OK)
-            return code;
-        if (!fit(r, &tokens, &n)) {
-            rp_t5_free(tokens);
-            return cli_error(CLI_FAILED, "t5 encode: out of memory while reading the lines (give fewer at a time)");
         }
-        if ((code = add_source(r, tokens, n)) != CLI_OK)
-            return code;
+        const bool added = add_line(r, read, n);
+        rp_t5_free(read);
+        if (!added)
+            return no_memory();
     }
+    return CLI_OK;
 }
 
-/* ------------------------------------------------------------------------------------------------ arrays */
+/* ------------------------------------------------------------------------------------------------ writing */
 
 static void normalize(float *x, int64_t d)
 {
@@ -133,80 +151,170 @@ static void normalize(float *x, int64_t d)
         x[k] = (float)((double)x[k] / sqrt(sum));
 }
 
-/* Pool n hidden states into one vector. */
-static void pool_rows(const request *r, const float *rows, int64_t n, int64_t d, float *to)
+/* Pool n hidden states into one vector, in place: the vector replaces the first. */
+static void pool_rows(const request *r, float *rows, int64_t n, int64_t d)
 {
-    memset(to, 0, (size_t)d * sizeof *to);
-    if (n == 0)
-        return;
     for (int64_t k = 0; k < d; k++) {
         double sum = 0;
         for (int64_t i = 0; r->pool == MEAN && i < n; i++)
             sum += (double)rows[i * d + k];
-        to[k] = r->pool == MEAN ? (float)(sum / (double)n) : r->pool == FIRST ? rows[k] : rows[(n - 1) * d + k];
+        rows[k] = r->pool == MEAN ? (float)(sum / (double)n) : r->pool == FIRST ? rows[k] : rows[(n - 1) * d + k];
     }
     if (r->normalize)
-        normalize(to, d);
+        normalize(rows, d);
 }
 
-/* Return vectors [n, d], or hidden states [n, length, d] with zeros after each line, or NULL if out of memory. */
-static float *arrange(const request *r, const float *hidden, int64_t d, int64_t length)
+static void print_numbers(FILE *to, const float *x, int64_t n)
 {
-    int64_t count;
-    if (__builtin_mul_overflow(r->n, (r->pool ? 1 : length) * d, &count) || count > INT64_MAX / 8)
-        return NULL;
-    float *made = calloc((size_t)count + 1, sizeof *made);
-    for (int64_t s = 0; made != NULL && s < r->n; hidden += r->sources[s++].n * d)
-        if (r->pool)
-            pool_rows(r, hidden, r->sources[s].n, d, made + s * d);
-        else if (r->sources[s].n > 0)
-            memcpy(made + s * length * d, hidden, (size_t)(r->sources[s].n * d) * sizeof *made);
-    return made;
+    for (int64_t k = 0; k < n; k++)
+        fprintf(to, "%s%.9g", k == 0 ? "[" : ", ", (double)x[k]);
+    fputs(n == 0 ? "[]" : "]", to);
 }
 
-static int write_arrays(const request *r, const float *hidden)
+/* Print a line as JSON: its number of tokens, and its vector or hidden states. */
+static void print_line(FILE *to, const request *r, const float *rows, int64_t n, int64_t d)
 {
-    const int64_t d = rp_t5_about(r->common.model)->d_model, length = r->pad_to > 0 ? r->pad_to : r->longest;
-    const int64_t shape[3] = {r->n, length, d}, vectors[2] = {r->n, d};
-    io_set set = {0};
+    fprintf(to, "{\"tokens\": %lld, \"%s\": ", (long long)n, r->pool ? "vector" : "hidden");
+    if (r->pool) {
+        print_numbers(to, rows, d);
+    } else {
+        fputc('[', to);
+        for (int64_t i = 0; i < n; i++) {
+            fputs(i == 0 ? "" : ", ", to);
+            print_numbers(to, rows + i * d, d);
+        }
+        fputc(']', to);
+    }
+    fputs("}\n", to);
+}
+
+/* Write the hidden states or the vector of one line. r->hidden has a row of zeros at its end, `zeros`. */
+static int write_line(request *r, float *rows, int64_t n, int64_t d, float *zeros)
+{
     char err[IO_ERR_MAX];
-    float *made = arrange(r, hidden, d, length);
-    int64_t *lengths = malloc(((size_t)r->n + 1) * sizeof *lengths);
+    if (r->pool && n == 0)
+        rows = zeros;
+    else if (r->pool)
+        pool_rows(r, rows, n, d);
+    if (r->json) {
+        print_line(r->lines, r, rows, n, d);
+        return CLI_OK;
+    }
+    int result = io_stream_put(r->stream, rows, (size_t)((r->pool ? 1 : n) * d) * sizeof *rows, err);
+    for (int64_t k = n; k < r->pad_to && !r->pool && result == 0; k++)
+        result = io_stream_put(r->stream, zeros, (size_t)d * sizeof *zeros, err);
+    return result == 0 ? CLI_OK : cli_error(CLI_FAILED, "%s", err);
+}
+
+/* Begin the file of arrays: vectors [n, d]; or hidden [n, pad_to, d] with zeros after each line; or hidden [tokens of
+ * all lines, d]. */
+static int open_arrays(request *r, io_set *set)
+{
+    const int64_t d = rp_t5_about(r->common.model)->d_model;
+    const int64_t padded[3] = {r->n, r->pad_to, d}, flat[2] = {r->pool ? r->n : r->n_tokens, d};
+    const bool pads = !r->pool && r->pad_to > 0;
+    char err[IO_ERR_MAX];
+    if (io_add(set, "lengths", RP_I64, 1, &r->n, r->lengths, true) != 0 ||
+        io_add(set, r->pool ? "vectors" : "hidden", RP_F32, pads ? 3 : 2, pads ? padded : flat, NULL, true) != 0)
+        return no_memory();
+    r->stream = io_stream_open(r->output, io_format_of(r->output), set, err);
+    return r->stream != NULL ? CLI_OK : cli_error(CLI_FAILED, "%s", err);
+}
+
+/* ------------------------------------------------------------------------------------------------ encoding */
+
+static int show_window(void *context, double fraction)
+{
+    request *r = context;
+    return cli_t5_progress(&r->progress, r->from + (r->to - r->from) * fraction);
+}
+
+/* Encode a window of lines, and write them. */
+static int encode_window(request *r, int64_t n, const rp_t5_tokens *sources, int64_t rows)
+{
+    const int64_t d = rp_t5_about(r->common.model)->d_model;
+    if (rp_t5_encode(r->common.model, n, sources, r->hidden, show_window, r) != RP_OK)
+        return cli_t5_refused("t5 encode");
+    float *at = r->hidden, *zeros = r->hidden + rows * d;
+    memset(zeros, 0, (size_t)d * sizeof *zeros);
     int code = CLI_OK;
-    for (int64_t s = 0; lengths != NULL && s < r->n; s++)
-        lengths[s] = r->sources[s].n;
-    if (made == NULL || lengths == NULL ||
-        io_add(&set, r->pool ? "vectors" : "hidden", RP_F32, r->pool ? 2 : 3, r->pool ? vectors : shape, made, true) !=
-            0 ||
-        io_add(&set, "lengths", RP_I64, 1, &r->n, lengths, true) != 0)
-        code = cli_error(CLI_FAILED,
-                         "t5 encode: out of memory while creating the hidden states (use --pool, which needs less)");
-    else if (io_write(r->output, io_format_of(r->output), &set, err) != 0)
-        code = cli_error(CLI_FAILED, "%s", err);
-    io_free(&set);
-    free(made);
-    free(lengths);
+    for (int64_t s = 0; s < n && code == CLI_OK; at += sources[s++].n * d)
+        code = write_line(r, at, sources[s].n, d, zeros);
     return code;
 }
 
-static int encode(request *r)
+/* Encode the lines that were read, in windows of at most WINDOW tokens or one line. */
+static int encode_lines(request *r)
 {
-    const int64_t d = rp_t5_about(r->common.model)->d_model;
-    int64_t bytes;
-    float *hidden = __builtin_mul_overflow(r->rows, d * 4, &bytes) ? NULL : malloc((size_t)bytes + 1);
-    if (hidden == NULL)
-        return cli_error(CLI_FAILED, "t5 encode: out of memory while reading the lines (give fewer at a time)");
-    cli_progress progress = {.what = "t5 encode"};
-    const rp_status status = rp_t5_encode(r->common.model, r->n, r->sources, hidden, cli_t5_progress, &progress);
-    cli_progress_end(&progress);
-    const int code = status == RP_OK ? write_arrays(r, hidden) : cli_t5_refused("t5 encode");
-    free(hidden);
+    const int64_t d = rp_t5_about(r->common.model)->d_model, rows = r->longest > WINDOW ? r->longest : WINDOW;
+    int64_t bytes, done = 0;
+    const bool fits = !__builtin_mul_overflow((rows < r->n_tokens ? rows : r->n_tokens) + 1, d * 4, &bytes);
+    rp_t5_tokens *sources = malloc(((size_t)r->n + 1) * sizeof *sources);
+    r->hidden = fits ? malloc((size_t)bytes) : NULL;
+    int code = sources != NULL && r->hidden != NULL
+                   ? CLI_OK
+                   : cli_error(CLI_FAILED,
+                               "t5 encode: out of memory for the hidden states of a line of %lld tokens "
+                               "(cut it with --pad-to)",
+                               (long long)r->longest);
+    for (int64_t s = 0; code == CLI_OK && s < r->n;) {
+        int64_t n = 0, tokens = 0;
+        for (; s < r->n && (n == 0 || tokens + r->lengths[s] <= WINDOW); s++) {
+            sources[n++] = (rp_t5_tokens){r->tokens + done + tokens, r->lengths[s]};
+            tokens += r->lengths[s];
+        }
+        if (!r->json) { /* the number of JSON lines is not known before the end */
+            r->from = (double)done / (double)(r->n_tokens + 1);
+            r->to = (double)(done + tokens) / (double)(r->n_tokens + 1);
+        }
+        code = encode_window(r, n, sources, tokens);
+        done += tokens;
+    }
+    free(sources);
+    free(r->hidden);
+    r->hidden = NULL;
+    return code;
+}
+
+/* Write arrays, whose sizes are known once all lines have been read. */
+static int write_arrays(request *r, cli_t5_lines *l)
+{
+    char err[IO_ERR_MAX];
+    io_set set = {0};
+    bool end = false;
+    int code = read_lines(r, l, INT64_MAX, &end);
+    if (code == CLI_OK)
+        code = open_arrays(r, &set);
+    if (code == CLI_OK)
+        code = encode_lines(r);
+    if (r->stream != NULL && io_stream_close(r->stream, code == CLI_OK ? 0 : -1, err) != 0 && code == CLI_OK)
+        code = cli_error(CLI_FAILED, "%s", err);
+    io_free(&set);
+    return code;
+}
+
+/* Write JSON lines, window by window. */
+static int write_json(request *r, cli_t5_lines *l)
+{
+    char err[IO_ERR_MAX];
+    r->text_stream = io_text_open(r->output, &r->lines, err);
+    if (r->text_stream == NULL)
+        return cli_error(CLI_FAILED, "%s", err);
+    int code = CLI_OK;
+    for (bool end = false; code == CLI_OK && !end && !ferror(r->lines);) {
+        code = read_lines(r, l, WINDOW, &end);
+        r->from = r->to = l->all > 0 ? l->read / l->all : 0;
+        if (code == CLI_OK)
+            code = encode_lines(r);
+    }
+    if (io_text_close(r->text_stream, code == CLI_OK ? 0 : -1, err) != 0 && code == CLI_OK)
+        code = cli_error(CLI_FAILED, "%s", err);
     return code;
 }
 
 static int run(const cli_command *self, int argc, char **argv)
 {
-    request r = {.prefix = ""};
+    request r = {.prefix = "", .progress = {.what = "t5 encode"}};
     cli_t5_lines l = {0};
     char safe[160];
     const char *args[2] = {NULL, NULL};
@@ -217,8 +325,10 @@ static int run(const cli_command *self, int argc, char **argv)
         return cli_error(CLI_USAGE, "t5 encode: no model was given (write relpos t5 encode DIR -o vectors.npz)");
     if (r.output == NULL)
         return cli_error(CLI_USAGE, "t5 encode: no output file was given (give one with -o vectors.npz)");
-    if (io_format_of(r.output) == IO_UNKNOWN)
-        return cli_error(CLI_USAGE, "-o: %s: the suffix is unknown (use .npz or .safetensors)",
+    const size_t length = strlen(r.output);
+    r.json = length >= 6 && strcmp(r.output + length - 6, ".jsonl") == 0;
+    if (!r.json && io_format_of(r.output) == IO_UNKNOWN)
+        return cli_error(CLI_USAGE, "-o: %s: the suffix is unknown (use .npz, .safetensors or .jsonl)",
                          io_safe(safe, sizeof safe, r.output));
     if (r.attend && r.pad_to == 0)
         return cli_error(CLI_USAGE, "--attend-padding: without --pad-to there is no padding (add --pad-to N)");
@@ -226,12 +336,10 @@ static int run(const cli_command *self, int argc, char **argv)
         return cli_error(CLI_USAGE, "--normalize: it needs one vector for each line (add --pool mean)");
     code = cli_t5_begin(&r.common, &l, args[0], args[1], r.text, r.output);
     if (code == CLI_OK)
-        code = read_lines(&r, &l);
-    if (code == CLI_OK)
-        code = encode(&r);
-    for (int64_t s = 0; s < r.n; s++)
-        rp_t5_free((void *)(uintptr_t)r.sources[s].tokens);
-    free(r.sources);
+        code = r.json ? write_json(&r, &l) : write_arrays(&r, &l);
+    cli_progress_end(&r.progress);
+    free(r.tokens);
+    free(r.lengths);
     cli_t5_lines_close(&l);
     cli_t5_close(&r.common);
     return code;

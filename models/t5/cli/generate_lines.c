@@ -441,7 +441,7 @@ static int run_lines(const request *r, rp_t5_generation *g, cli_t5_lines *l, FIL
     g->on_token = on_token;
     g->cancelled = cli_t5_stop_asked;
     g->context = &s;
-    while (code == CLI_OK && length >= 0) {
+    while (code == CLI_OK && length >= 0 && !ferror(to)) {
         const char *line;
         code = cli_t5_lines_next(l, &line, &length);
         if (code == CLI_OK && length >= 0) {
@@ -470,20 +470,16 @@ static int run_lines(const request *r, rp_t5_generation *g, cli_t5_lines *l, FIL
 /* Generate all lines, and write them to standard output, or to a file that is created after the last line. */
 static int write_lines(const request *r, rp_t5_generation *g, cli_t5_lines *l)
 {
-    char *text = NULL, err[IO_ERR_MAX];
-    size_t size = 0;
+    char err[IO_ERR_MAX];
+    FILE *to;
     if (r->output == NULL)
         return run_lines(r, g, l, stdout);
-    FILE *to = open_memstream(&text, &size);
-    if (to == NULL)
-        return cli_error(CLI_FAILED, "t5 generate: out of memory while reading the options (close other programs)");
+    io_text *text = io_text_open(r->output, &to, err);
+    if (text == NULL)
+        return cli_error(CLI_FAILED, "%s", err);
     int code = run_lines(r, g, l, to);
-    if (!cli_close_text(to, &text) && code == CLI_OK)
-        code = cli_error(CLI_FAILED,
-                         "t5 generate: out of memory while collecting the output (give fewer lines at a time)");
-    if (code == CLI_OK && io_write_bytes(r->output, text, size, err) != 0)
+    if (io_text_close(text, code == CLI_OK ? 0 : -1, err) != 0 && code == CLI_OK)
         code = cli_error(CLI_FAILED, "%s", err);
-    free(text);
     return code;
 }
 

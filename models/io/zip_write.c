@@ -1,0 +1,184 @@
+/* zip_write.c -- writes a zip archive of stored members. A member's checksum is known only after its data: in a
+ * temporary file the header is then completed in place; for a pipe, the checksum follows the data (a data descriptor).
+ * Source: APPNOTE.TXT 6.3.10 of PKWARE, sections 4.3 to 4.5.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "io/zip_write.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <zlib.h>
+
+enum {
+    LOCAL = 30,       /* bytes of a local header, without name and extra field */
+    CENTRAL = 46,     /* the same of an entry of the central directory */
+    EXTRA = 4 + 24,   /* max bytes of a ZIP64 extra field: sizes and offset */
+    CRC_AT = 14,      /* offset of the checksum in a local header */
+    CENTRAL_CRC = 16, /* offset of the checksum in an entry of the central directory */
+    LARGE = 0xffff    /* a 16-bit number that says: see the ZIP64 field */
+};
+#define LARGE32 UINT32_MAX /* a 32-bit number that says: see the ZIP64 field */
+
+/* Store the low n bytes of x, the lowest first. Return the address after them. */
+static unsigned char *store(unsigned char *to, uint64_t x, int n)
+{
+    for (int k = 0; k < n; k++)
+        *to++ = (unsigned char)(x >> 8 * k);
+    return to;
+}
+
+static uint64_t clamp32(uint64_t x)
+{
+    return x < LARGE32 ? x : LARGE32;
+}
+
+/* Return true if the header can be completed after the data. */
+static bool seekable(const io_zip *z)
+{
+    return z->out->temp != NULL;
+}
+
+static int put(io_zip *z, const void *data, size_t size, char err[IO_ERR_MAX])
+{
+    z->at += size;
+    return io_put(z->out, data, size, err);
+}
+
+/* Store the fields that both headers share: version to CRC, sizes and the length of the name. Every member is dated
+ * 1980-01-01, the first date of zip, as NumPy does. Equal arrays then give equal files. */
+static unsigned char *store_common(unsigned char *to, uint64_t bytes, bool later, bool zip64, size_t name)
+{
+    const uint64_t known = zip64 ? LARGE32 : bytes;
+    to = store(to, zip64 ? 45 : 20, 2);         /* version needed */
+    to = store(to, later ? 0x0808 : 0x0800, 2); /* UTF-8 name; data descriptor */
+    to = store(to, 0, 2);                       /* stored */
+    to = store(to, 0, 2);                       /* 00:00 */
+    to = store(to, 0x21, 2);                    /* 1980-01-01 */
+    to = store(to, 0, 4);                       /* CRC, completed later */
+    to = store(to, known, 4);
+    to = store(to, known, 4);
+    return store(to, name, 2);
+}
+
+/* Append the entry of the member to the central directory. */
+static bool describe(io_zip *z, const char *name, size_t length)
+{
+    const bool zip64 = z->bytes >= LARGE32 || z->start >= LARGE32;
+    const size_t need = z->size + CENTRAL + length + EXTRA;
+    if (need > z->capacity) {
+        const size_t capacity = 2 * need;
+        unsigned char *more = realloc(z->central, capacity);
+        if (more == NULL)
+            return false;
+        z->central = more;
+        z->capacity = capacity;
+    }
+    z->described = z->size;
+    unsigned char *to = z->central + z->size;
+    to = store(to, 0x02014b50, 4);
+    to = store(to, (3 << 8) + 45, 2); /* made by: Unix */
+    to = store_common(to, z->bytes, !seekable(z), zip64, length);
+    to = store(to, zip64 ? EXTRA : 0, 2);
+    to = store(to, 0, 2 + 2 + 2); /* no comment, first disk, no text */
+    to = store(to, (uint64_t)0100644 << 16, 4);
+    to = store(to, zip64 ? LARGE32 : z->start, 4);
+    memcpy(to, name, length);
+    to += length;
+    if (zip64) {
+        to = store(to, 1, 2);
+        to = store(to, EXTRA - 4, 2);
+        to = store(to, z->bytes, 8);
+        to = store(to, z->bytes, 8);
+        to = store(to, z->start, 8);
+    }
+    z->size = (size_t)(to - z->central);
+    z->members++;
+    return true;
+}
+
+int io_zip_begin(io_zip *z, const char *name, uint64_t bytes, char err[IO_ERR_MAX])
+{
+    const size_t length = strlen(name);
+    const bool later = !seekable(z), zip64 = bytes >= LARGE32;
+    unsigned char header[LOCAL + EXTRA], *to = header;
+    z->start = z->at;
+    z->bytes = bytes;
+    z->crc = 0;
+    if (!describe(z, name, length))
+        return io_fail(err, z->out->path, "out of memory");
+    to = store(to, 0x04034b50, 4);
+    to = store_common(to, later && !zip64 ? 0 : bytes, later, zip64, length);
+    to = store(to, zip64 ? 20 : 0, 2);
+    if (put(z, header, LOCAL, err) != 0 || put(z, name, length, err) != 0)
+        return -1;
+    if (!zip64)
+        return 0;
+    to = store(header, 1, 2);
+    to = store(to, 16, 2);
+    to = store(to, later ? 0 : bytes, 8);
+    to = store(to, later ? 0 : bytes, 8);
+    return put(z, header, (size_t)(to - header), err);
+}
+
+int io_zip_put(io_zip *z, const void *data, size_t size, char err[IO_ERR_MAX])
+{
+    z->crc = (uint32_t)crc32_z(z->crc, data != NULL ? data : (const void *)"", size);
+    return put(z, data, size, err);
+}
+
+int io_zip_end(io_zip *z, char err[IO_ERR_MAX])
+{
+    unsigned char text[24], *to = text;
+    store(z->central + z->described + CENTRAL_CRC, z->crc, 4);
+    if (seekable(z)) {
+        store(text, z->crc, 4);
+        return pwrite(z->out->fd, text, 4, (off_t)(z->start + CRC_AT)) == 4
+                   ? 0
+                   : io_fail(err, z->out->path, "cannot be written: %s", strerror(errno));
+    }
+    const int width = z->bytes >= LARGE32 ? 8 : 4;
+    to = store(to, 0x08074b50, 4);
+    to = store(to, z->crc, 4);
+    to = store(to, z->bytes, width);
+    to = store(to, z->bytes, width);
+    return put(z, text, (size_t)(to - text), err);
+}
+
+int io_zip_finish(io_zip *z, char err[IO_ERR_MAX])
+{
+    unsigned char end[56 + 20 + 22], *to = end;
+    const uint64_t start = z->at;
+    if (put(z, z->central, z->size, err) != 0)
+        return -1;
+    if (z->members >= LARGE || start >= LARGE32 || z->size >= LARGE32) {
+        const uint64_t at = z->at;
+        to = store(to, 0x06064b50, 4);
+        to = store(to, 56 - 12, 8);
+        to = store(to, (3 << 8) + 45, 2);
+        to = store(to, 45, 2);
+        to = store(to, 0, 4 + 4);
+        to = store(to, z->members, 8);
+        to = store(to, z->members, 8);
+        to = store(to, z->size, 8);
+        to = store(to, start, 8);
+        to = store(to, 0x07064b50, 4);
+        to = store(to, 0, 4);
+        to = store(to, at, 8);
+        to = store(to, 1, 4);
+    }
+    const uint64_t members = z->members < LARGE ? z->members : LARGE;
+    to = store(to, 0x06054b50, 4);
+    to = store(to, 0, 2 + 2);
+    to = store(to, members, 2);
+    to = store(to, members, 2);
+    to = store(to, clamp32(z->size), 4);
+    to = store(to, clamp32(start), 4);
+    to = store(to, 0, 2);
+    return put(z, end, (size_t)(to - end), err);
+}
+
+void io_zip_free(io_zip *z)
+{
+    free(z->central);
+}

@@ -1,0 +1,32 @@
+/* zip_write.h -- writes a zip archive of stored members, one after the other, without keeping their data in memory.
+ * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RELPOS_IO_ZIP_WRITE_H
+#define RELPOS_IO_ZIP_WRITE_H
+
+#include "io/formats.h"
+
+/* An archive that is being written. Start from {.out = out}. */
+typedef struct io_zip {
+    io_out *out;
+    uint64_t at;            /* bytes written so far */
+    unsigned char *central; /* the central directory so far */
+    size_t size, capacity;  /* of `central` */
+    uint64_t members;
+    /* the current member */
+    uint64_t start;   /* offset of its header */
+    uint64_t bytes;   /* its size */
+    uint32_t crc;     /* CRC-32 of the data so far */
+    size_t described; /* offset of its entry in `central` */
+} io_zip;
+
+/* Begin a member of `bytes` bytes. `name` is UTF-8 of at most 65,535 bytes. */
+int io_zip_begin(io_zip *z, const char *name, uint64_t bytes, char err[IO_ERR_MAX]);
+/* Write the next bytes of the member. */
+int io_zip_put(io_zip *z, const void *data, size_t size, char err[IO_ERR_MAX]);
+/* End the member, after all of its bytes. */
+int io_zip_end(io_zip *z, char err[IO_ERR_MAX]);
+/* Write the central directory, which ends the archive. */
+int io_zip_finish(io_zip *z, char err[IO_ERR_MAX]);
+void io_zip_free(io_zip *z);
+
+#endif
