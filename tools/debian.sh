@@ -5,7 +5,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 . tools/need.sh
-need debhelper lintian cmake ninja-build scdoc pkg-config libcmocka-dev libjansson-dev libpng-dev libzip-dev
+need debhelper lintian cmake ninja-build scdoc pkg-config libcmocka-dev libjansson-dev libpng-dev libzip-dev zlib1g-dev
 version=$(sed -n '1s/.*(\(.*\)-.*/\1/p' packaging/debian/changelog)
 grep -q "RP_VERSION_STRING \"$version\"" include/relpos/relpos.h || {
     echo "debian.sh: packaging/debian/changelog begins with version $version, but include/relpos/relpos.h has another version; make them equal" >&2

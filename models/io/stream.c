@@ -67,10 +67,12 @@ static int begin_npy(io_zip *zip, const io_array *array, char err[IO_ERR_MAX])
 {
     char text[IO_NPY_TEXT_MAX], *name = malloc(strlen(array->name) + sizeof ".npy");
     const size_t size = io_npy_text(array, text);
+    const bool has_data = array->data != NULL || array->bytes == 0;
     if (name == NULL)
         return io_fail(err, zip->out->path, "out of memory");
     snprintf(name, strlen(array->name) + sizeof ".npy", "%s.npy", array->name);
-    const int result = io_zip_begin(zip, name, (uint64_t)size + array->bytes, err);
+    const uint32_t crc = has_data ? io_crc(io_crc(0, text, size), array->data, array->bytes) : 0;
+    const int result = io_zip_begin(zip, name, (uint64_t)size + array->bytes, has_data ? &crc : NULL, err);
     free(name);
     return result == 0 ? io_zip_put(zip, text, size, err) : result;
 }

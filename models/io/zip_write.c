@@ -1,5 +1,6 @@
-/* zip_write.c -- writes a zip archive of stored members. A member's checksum is known only after its data: in a
- * temporary file the header is then completed in place; for a pipe, the checksum follows the data (a data descriptor).
+/* zip_write.c -- writes a zip archive of stored members. If a member's checksum is known only after its data,
+ * the header is then completed in place in a temporary file; in a pipe, the checksum follows the data (a data
+ * descriptor).
  * Source: APPNOTE.TXT 6.3.10 of PKWARE, sections 4.3 to 4.5.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/zip_write.h"
@@ -33,10 +34,15 @@ static uint64_t clamp32(uint64_t x)
     return x < LARGE32 ? x : LARGE32;
 }
 
-/* Return true if the header can be completed after the data. */
-static bool seekable(const io_zip *z)
+uint32_t io_crc(uint32_t crc, const void *data, size_t size)
 {
-    return z->out->temp != NULL;
+    return size > 0 ? (uint32_t)crc32_z(crc, data, size) : crc;
+}
+
+/* Return true if the checksum follows the data of the member: its header is in a pipe and cannot be completed. */
+static bool later(const io_zip *z)
+{
+    return !z->known && z->out->temp == NULL;
 }
 
 static int put(io_zip *z, const void *data, size_t size, char err[IO_ERR_MAX])
@@ -45,19 +51,19 @@ static int put(io_zip *z, const void *data, size_t size, char err[IO_ERR_MAX])
     return io_put(z->out, data, size, err);
 }
 
-/* Store the fields that both headers share: version to CRC, sizes and the length of the name. Every member is dated
+/* Store the fields that both headers share: version to checksum, sizes and the length of the name. Every member is dated
  * 1980-01-01, the first date of zip, as NumPy does. Equal arrays then give equal files. */
-static unsigned char *store_common(unsigned char *to, uint64_t bytes, bool later, bool zip64, size_t name)
+static unsigned char *store_common(const io_zip *z, unsigned char *to, uint64_t bytes, bool zip64, size_t name)
 {
-    const uint64_t known = zip64 ? LARGE32 : bytes;
-    to = store(to, zip64 ? 45 : 20, 2);         /* version needed */
-    to = store(to, later ? 0x0808 : 0x0800, 2); /* UTF-8 name; data descriptor */
-    to = store(to, 0, 2);                       /* stored */
-    to = store(to, 0, 2);                       /* 00:00 */
-    to = store(to, 0x21, 2);                    /* 1980-01-01 */
-    to = store(to, 0, 4);                       /* CRC, completed later */
-    to = store(to, known, 4);
-    to = store(to, known, 4);
+    const uint64_t size = zip64 ? LARGE32 : bytes;
+    to = store(to, zip64 ? 45 : 20, 2);            /* version needed */
+    to = store(to, later(z) ? 0x0808 : 0x0800, 2); /* UTF-8 name; data descriptor */
+    to = store(to, 0, 2);                          /* stored */
+    to = store(to, 0, 2);                          /* 00:00 */
+    to = store(to, 0x21, 2);                       /* 1980-01-01 */
+    to = store(to, z->known ? z->crc : 0, 4);
+    to = store(to, size, 4);
+    to = store(to, size, 4);
     return store(to, name, 2);
 }
 
@@ -78,7 +84,7 @@ static bool describe(io_zip *z, const char *name, size_t length)
     unsigned char *to = z->central + z->size;
     to = store(to, 0x02014b50, 4);
     to = store(to, (3 << 8) + 45, 2); /* made by: Unix */
-    to = store_common(to, z->bytes, !seekable(z), zip64, length);
+    to = store_common(z, to, z->bytes, zip64, length);
     to = store(to, zip64 ? EXTRA : 0, 2);
     to = store(to, 0, 2 + 2 + 2); /* no comment, first disk, no text */
     to = store(to, (uint64_t)0100644 << 16, 4);
@@ -97,18 +103,20 @@ static bool describe(io_zip *z, const char *name, size_t length)
     return true;
 }
 
-int io_zip_begin(io_zip *z, const char *name, uint64_t bytes, char err[IO_ERR_MAX])
+int io_zip_begin(io_zip *z, const char *name, uint64_t bytes, const uint32_t *crc, char err[IO_ERR_MAX])
 {
     const size_t length = strlen(name);
-    const bool later = !seekable(z), zip64 = bytes >= LARGE32;
+    const bool zip64 = bytes >= LARGE32;
     unsigned char header[LOCAL + EXTRA], *to = header;
     z->start = z->at;
     z->bytes = bytes;
-    z->crc = 0;
+    z->known = crc != NULL;
+    z->crc = z->known ? *crc : 0;
     if (!describe(z, name, length))
         return io_fail(err, z->out->path, "out of memory");
+    const uint64_t size = later(z) ? 0 : bytes;
     to = store(to, 0x04034b50, 4);
-    to = store_common(to, later && !zip64 ? 0 : bytes, later, zip64, length);
+    to = store_common(z, to, size, zip64, length);
     to = store(to, zip64 ? 20 : 0, 2);
     if (put(z, header, LOCAL, err) != 0 || put(z, name, length, err) != 0)
         return -1;
@@ -116,28 +124,41 @@ int io_zip_begin(io_zip *z, const char *name, uint64_t bytes, char err[IO_ERR_MA
         return 0;
     to = store(header, 1, 2);
     to = store(to, 16, 2);
-    to = store(to, later ? 0 : bytes, 8);
-    to = store(to, later ? 0 : bytes, 8);
+    to = store(to, size, 8);
+    to = store(to, size, 8);
     return put(z, header, (size_t)(to - header), err);
 }
 
 int io_zip_put(io_zip *z, const void *data, size_t size, char err[IO_ERR_MAX])
 {
-    z->crc = (uint32_t)crc32_z(z->crc, data != NULL ? data : (const void *)"", size);
+    if (!z->known)
+        z->crc = io_crc(z->crc, data, size);
     return put(z, data, size, err);
+}
+
+/* Write the checksum into the header of the member. */
+static int complete_header(io_zip *z, char err[IO_ERR_MAX])
+{
+    unsigned char crc[4];
+    store(crc, z->crc, 4);
+    for (int k = 0; k < 4;) {
+        const ssize_t n = pwrite(z->out->fd, crc + k, (size_t)(4 - k), (off_t)(z->start + CRC_AT) + k);
+        if (n < 0 && errno != EINTR)
+            return io_fail(err, z->out->path, "cannot be written: %s", strerror(errno));
+        k += n > 0 ? (int)n : 0;
+    }
+    return 0;
 }
 
 int io_zip_end(io_zip *z, char err[IO_ERR_MAX])
 {
-    unsigned char text[24], *to = text;
-    store(z->central + z->described + CENTRAL_CRC, z->crc, 4);
-    if (seekable(z)) {
-        store(text, z->crc, 4);
-        return pwrite(z->out->fd, text, 4, (off_t)(z->start + CRC_AT)) == 4
-                   ? 0
-                   : io_fail(err, z->out->path, "cannot be written: %s", strerror(errno));
-    }
     const int width = z->bytes >= LARGE32 ? 8 : 4;
+    unsigned char text[24], *to = text;
+    if (z->known)
+        return 0;
+    store(z->central + z->described + CENTRAL_CRC, z->crc, 4);
+    if (!later(z))
+        return complete_header(z, err);
     to = store(to, 0x08074b50, 4);
     to = store(to, z->crc, 4);
     to = store(to, z->bytes, width);

@@ -16,11 +16,16 @@ typedef struct io_zip {
     uint64_t start;   /* offset of its header */
     uint64_t bytes;   /* its size */
     uint32_t crc;     /* CRC-32 of the data so far */
+    bool known;       /* its header has the CRC */
     size_t described; /* offset of its entry in `central` */
 } io_zip;
 
-/* Begin a member of `bytes` bytes. `name` is UTF-8 of at most 65,535 bytes. */
-int io_zip_begin(io_zip *z, const char *name, uint64_t bytes, char err[IO_ERR_MAX]);
+/* Return the CRC-32 of data that follows data with checksum `crc`; 0 at the beginning. */
+uint32_t io_crc(uint32_t crc, const void *data, size_t size);
+
+/* Begin a member of `bytes` bytes. `name` is UTF-8 of at most 65,535 bytes. *crc is the CRC-32 of the data, or NULL if
+ * it is not known yet. */
+int io_zip_begin(io_zip *z, const char *name, uint64_t bytes, const uint32_t *crc, char err[IO_ERR_MAX]);
 /* Write the next bytes of the member. */
 int io_zip_put(io_zip *z, const void *data, size_t size, char err[IO_ERR_MAX]);
 /* End the member, after all of its bytes. */

@@ -96,6 +96,13 @@ for pool in first last; do
     row=3
 done
 
+# JSON lines have the same vectors; a file of many lines does not need more memory than a window of them
+ok t5 encode $data/encoder "$T/lines" --tokens -o "$T/made/v.jsonl" --pool mean
+check 'a JSON object per line' "$(wc -l <"$T/lines")" "$(grep -c '^{"tokens": [0-9]*, "vector": \[-\?[0-9].*\]}$' "$T/made/v.jsonl")"
+ok t5 encode $data/encoder --tokens --text '5 9' -o "$T/made/h.jsonl"
+check 'hidden states of two tokens' 1 "$(grep -c '^{"tokens": 2, "hidden": \[\[[^]]*\], \[[^]]*\]\]}$' "$T/made/h.jsonl")"
+refused 2 'use .npz, .safetensors or .jsonl' t5 encode $data/encoder --tokens --text 5 -o "$T/made/never.txt"
+
 # generate: options that forbid a repeated token or pair of tokens, and the options that stop beams
 for n in 1 2; do
     ok t5 generate $data/v11 --tokens --text '5 9 2 4' --max-new-tokens 12 --min-new-tokens 12 --no-repeat-ngram $n
