@@ -84,8 +84,8 @@ io_status io_safetensors_file(const char *path, int fd, off_t start, size_t size
  * IO_F8_E4M3. */
 io_status io_safetensors_in_place(const char *path, const unsigned char *data, size_t size, io_set *set,
                                   char err[IO_ERR_MAX]);
-/* Write the header of a .safetensors file. *order receives the indices of the arrays in the order of their data, for the
- * caller to free. */
+/* Write the header of a .safetensors file. *order receives the indices of the arrays in the order of their data; the
+ * caller frees it. */
 int io_safetensors_begin(io_out *out, const io_set *set, size_t **order, char err[IO_ERR_MAX]);
 #define IO_SAFETENSORS_HEADER_MAX 100000000 /* max size of the header in bytes, as in the reference implementation */
 
