@@ -1,5 +1,5 @@
-/* verify.c -- relpos verify: compare the fast paths with the reference, and check laws such as equal bits for any number
- * of threads, on each instruction set of this machine.
+/* verify.c -- relpos verify: compare the fast paths with the reference, and check laws such as equal bits for any
+ * number of threads, on each instruction set of this machine.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/verify/verify.h"
 #include "cli/progress.h"

@@ -576,9 +576,9 @@ RP_API size_t rp_plan_backward_size(const rp_plan *plan, const rp_pool *pool);
  *     dq_i = scale sum_j ds k_j     dk_j = scale sum_i ds q_i
  *     dv_j = sum_i w dout_i     array of a bias: the sum of ds times the derivative of the bias
  *
- * Shapes   see rp_tensors and rp_grads. t has q, k, v and the arrays of the forward call. If t has out and lse, the call
- *          reads them and runs no forward pass, unless lse is too imprecise: its type is narrower than f32 (f64 for an
- *          f64 plan), or its magnitude exceeds 2^16 (2^44) in some row. The other outputs of t must be absent.
+ * Shapes   see rp_tensors and rp_grads. t has q, k, v and the arrays of the forward call. If t has out and lse, the
+ *          call reads them and runs no forward pass, unless lse is too imprecise: its type is narrower than f32 (f64
+ *          for an f64 plan), or its magnitude exceeds 2^16 (2^44) in some row. The other outputs of t must be absent.
  * Sign     delta = key - query, as in the forward pass.
  * Edges    a row that may attend to no key has zero gradients, whatever its dout and dlse are; only the gradient of a
  * sink depends on its dlse. A key that is masked for all queries gets exact zeros.

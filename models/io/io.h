@@ -71,9 +71,9 @@ int io_write(const char *path, io_format format, const io_set *set, char err[IO_
  * left by a killed process is replaced, not written to. */
 int io_replace(const char *path, io_format format, const io_set *set, char err[IO_ERR_MAX]);
 
-/* Write a file whose largest array does not fit in memory. In the set, at most one array has a shape and `bytes`, but no
+/* Write a file whose largest array does not fit in memory. In the set, at most one array has a shape and `bytes` but no
  * data: its elements are written in parts. The set must not change until the stream is closed. Return NULL on failure.
- * Otherwise like io_write: the file appears whole or not at all. */
+ * As with io_write, the file appears whole or not at all. */
 typedef struct io_stream io_stream;
 io_stream *io_stream_open(const char *path, io_format format, const io_set *set, char err[IO_ERR_MAX]);
 /* Write the next bytes of the array without data. */

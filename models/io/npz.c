@@ -1,6 +1,6 @@
-/* npz.c -- .npz: a zip archive of .npy files. libzip reads the archive from a file or from memory; npy.c parses the
- * header of each member. zip_write.c writes archives. read_all and read_member check that the sizes in the archive fit the
- * file; read_npy checks that the shape of an array fits its member.
+/* npz.c -- reads .npz: a zip archive of .npy files. libzip reads the archive from a file or from memory; npy.c parses
+ * the header of each member; zip_write.c writes archives. read_all and read_member check that the sizes in the archive
+ * fit the file; read_npy checks that the shape of an array fits its member.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/formats.h"
 

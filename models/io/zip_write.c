@@ -51,8 +51,8 @@ static int put(io_zip *z, const void *data, size_t size, char err[IO_ERR_MAX])
     return io_put(z->out, data, size, err);
 }
 
-/* Store the fields that both headers share: version to checksum, sizes and the length of the name. Every member is dated
- * 1980-01-01, the first date of zip, as NumPy does. Equal arrays then give equal files. */
+/* Store the fields that both headers share: version to checksum, sizes and the length of the name. Every member is
+ * dated 1980-01-01, the first date of zip, as NumPy does. Equal arrays then give equal files. */
 static unsigned char *store_common(const io_zip *z, unsigned char *to, uint64_t bytes, bool zip64, size_t name)
 {
     const uint64_t size = zip64 ? LARGE32 : bytes;
