@@ -150,6 +150,27 @@ def threads_section():
         [(r["problem"], f"{r['multiply_adds'] * 1e-6:,.1f}", cell(r, "1"), cell(r, n), f"{r['ms']['1'] / r['ms'][n]:.2f}") for r in data["rows"]])
 
 
+def call_section():
+    """Return the section on short calls from Python, from the results of bench/python_call.py."""
+    path = root / "bench/results/python_call.json"
+    if not path.exists():
+        return []
+    data = json.loads(path.read_text())
+    m, parts = data["machine"], data["parts"]
+    cell = lambda row, passes, ours, its: f"{row[passes][its] / row[passes][ours]:.2f}"  # noqa: E731
+    out = ["## Short calls from Python", "", f"The tables show the fastest of many rounds on one thread of {m['cpu']}, {m['isa'].upper()}, with PyTorch {m['torch'].split('+')[0]}, at commit "
+           f"{m['commit']}. The first table has microseconds for a call of B1 H8 D64 and for its parts. A recorded call consists of a forward and a backward kernel, and of torch's "
+           "autograd. For a Function written in Python, torch's part alone takes most of the time of SDPA, whose autograd is C++. torch's stable ABI has no function that "
+           "registers autograd, so the same in C++ would need a build for each version of torch.", ""]
+    out += table(("", *(f"{n} token{'s' * (n != '1')}" for n in parts)),
+                 [(name, *(f"{parts[n][name]:.1f}" for n in parts)) for name in next(iter(parts.values()))])
+    out += ["The second table has the time of SDPA divided by the time of relpos (H8 D64, f32). Below 1, SDPA is faster. With a T5 table, SDPA gets a mask that was made before the call:", ""]
+    out += table(("batch", "tokens", "forward, µs", "forward", "forward, T5 table", "forward and backward, µs", "forward and backward", "forward and backward, T5 table"),
+                 [(str(r["batch"]), str(r["n"]), f"{r['forward']['relpos']:,.0f}", cell(r, "forward", "relpos", "SDPA"), cell(r, "forward", "relpos, T5", "SDPA, mask"),
+                   f"{r['both']['relpos']:,.0f}", cell(r, "both", "relpos", "SDPA"), cell(r, "both", "relpos, T5", "SDPA, mask")) for r in data["calls"]])
+    return out + ["Measured by `taskset -c 1 python3 bench/python_call.py build/release/relpos -o bench/results/python_call.json`.", ""]
+
+
 def growth():
     """Return the results of bench/growth.py, and {(pass, term): [(length, milliseconds for 8 heads, milliseconds with every tile or None)]}."""
     data = json.loads((root / "bench/results/growth.json").read_text())
@@ -391,7 +412,7 @@ def page():
         out += [f"![{what}](performance/{name}.svg)", ""]
     if NOTES.exists():
         out += [NOTES.read_text().strip(), ""]
-    out += tables(data) + decode_section(data) + threads_section() + growth_section() + terms_section() + training_section() + t5_section() + memory_section(data)
+    out += tables(data) + decode_section(data) + call_section() + threads_section() + growth_section() + terms_section() + training_section() + t5_section() + memory_section(data)
     for path in sorted((root / "bench/results").glob("peers.*.json")):
         out += another_section(path)
     out += error_section(data) + skipped_section(data) + machine_section(data)
