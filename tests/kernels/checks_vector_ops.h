@@ -41,6 +41,7 @@ CHECK(vector_operations_match_plain_loops)
 CHECK(halves_are_widened_exactly)
 {
 #if !RPI_F64
+    const bool loses = kernel_loses_small_halves();
     const unsigned before = rpi_float_begin(RPI_FLOAT_FLUSH);
     for (int type = 0; type < 2; type++)
         for (int h = 0; h < 65536; h += VL) {
@@ -54,6 +55,8 @@ CHECK(halves_are_widened_exactly)
             vf_store(widened, widen_halves((vu)vf_bits(words), dtype));
             rpi_load_f32(want, from, dtype, VL);
             for (int c = 0; c < VL; c++) {
+                if (loses && dtype == RP_F16 && ((h + c) & 0x7c00) == 0)
+                    continue;
                 if (isnan(want[c])) {
                     kernel_true(isnan(loaded[c]) && isnan(widened[c]), "NaN of 16 bits", type, h + c);
                     continue;

@@ -49,6 +49,8 @@ void kernel_begin(const char *isa, const char *precision, const char *kernel);
 void kernel_close(double got, double want, double bound, const char *what, int64_t row, int64_t column);
 /* Fail unless the bits are the same. */
 void kernel_same(const void *got, const void *want, size_t bytes, const char *what, int64_t row, int64_t column);
+/* Return 1 if f16 numbers below 2^-14 become 0 here (tests/helpers.h). */
+int kernel_loses_small_halves(void);
 void kernel_true(int yes, const char *what, int64_t row, int64_t column);
 
 /* Allocate memory with a border on both sides, aligned to 64 bytes and filled with NaN. kernel_borders checks all

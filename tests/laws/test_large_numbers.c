@@ -217,6 +217,7 @@ static void halves_keep_their_values(void **state)
     for (int type = 0; type < 2; type++)
         EACH_ISA(isa)
         {
+            const float least = type == 0 && loses_small_halves() ? 0x1p-14f : FLT_MIN;
             pose(&p, 71, "fwd:%s:b1024h1q1k1d4v64", types[type]);
             uint16_t *v = p.t.v.data;
             const uint16_t *out = p.t.out.data;
@@ -228,7 +229,7 @@ static void halves_keep_their_values(void **state)
                     float in, got;
                     good(rp_convert(&in, RP_F32, v + x, p.t.v.dtype, 1));
                     good(rp_convert(&got, RP_F32, out + x, p.t.v.dtype, 1));
-                    if (isnan(in) ? !isnan(got) : fabsf(in) < FLT_MIN ? fabsf(got) > fabsf(in) : got != in)
+                    if (isnan(in) ? !isnan(got) : fabsf(in) < least ? fabsf(got) > fabsf(in) : got != in)
                         wrong(&p, isa, "value %#x of %s came out as %#x", x, types[type], (unsigned)out[x]);
                 }
             problem_free(&p);
