@@ -51,7 +51,7 @@ CORE = (r"test_(formulas|schemes|words|array_forms|option_words|term_text|descri
         r"|golden_(generic|avx2)|oracle|verify_few|verify|cli_(attend|bias|explain|info|bad_options|bench|bucket|verify|gradients)")
 TESTS = {
     "src": CORE,
-    "models/io": r"test_(npy|npz|safetensors|files|paths|damage|checkpoints?|t5_damage)|fuzz_(io|checkpoint)|cli_(bad_files|attend_files|outputs|streams|attend)",
+    "models/io": r"test_(npy|npz|safetensors|torch|files|paths|damage|checkpoints?|t5_damage)|fuzz_(io|checkpoint|torch)|cli_(bad_files|attend_files|outputs|streams|attend)",
     "models/linear": r"test_(linear|screen|t5_golden|t5_screen|t5_reference|t5_laws)|cli_t5",
     "models/tokenizer": r"test_(tokenizer|tokenizer_damage)|fuzz_tokenizer|cli_t5",
     "models/t5": r"test_t5_.*|fuzz_checkpoint|fuzz_t5|cli_t5",

@@ -1,4 +1,5 @@
-/* checkpoint.h -- maps the tensors of a model from .safetensors files: one file, or the shards listed in an index.
+/* checkpoint.h -- maps the tensors of a model from .safetensors files or files of torch.save: one file, or the shards
+ * listed in an index.
  * Independent of models.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_CHECKPOINT_H
@@ -15,13 +16,16 @@ typedef struct io_tensor {
     const int64_t *shape;
     const unsigned char *data; /* in the mapped file; may be unaligned for its type */
     size_t bytes;
+    const char *unsupported; /* why it cannot be used (dtype IO_NO_DTYPE, data NULL); otherwise NULL */
 } io_tensor;
 
 typedef struct io_checkpoint io_checkpoint;
 
-/* Open a .safetensors file, or a folder that contains model.safetensors. If the folder does not, open
- * model.safetensors.index.json and the shards that it lists. Fail if two tensors have the same name, or if a tensor is
- * missing from the shard where the index places it. */
+/* Open a file, or a folder that has one of io_checkpoint_names; the first one is used. An index lists shards. The
+ * contents of a file decide its format, not its name. Fail if two tensors have the same name, or if a tensor is missing
+ * from the shard where the index places it. */
+#define IO_CHECKPOINT_NAMES 4
+extern const char *const io_checkpoint_names[IO_CHECKPOINT_NAMES];
 io_status io_checkpoint_open(io_checkpoint **made, const char *path, char err[IO_ERR_MAX]);
 void io_checkpoint_close(io_checkpoint *c); /* c may be NULL */
 

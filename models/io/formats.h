@@ -84,6 +84,13 @@ io_status io_safetensors_file(const char *path, int fd, off_t start, size_t size
  * IO_F8_E4M3. */
 io_status io_safetensors_in_place(const char *path, const unsigned char *data, size_t size, io_set *set,
                                   char err[IO_ERR_MAX]);
+/* Files of torch.save, by their contents. Those of PyTorch before 1.6 are recognized, but cannot be read. */
+bool io_torch_is(const unsigned char *data, size_t size);
+bool io_torch_is_old(const unsigned char *data, size_t size);
+io_status io_torch_in_place(const char *path, const unsigned char *data, size_t size, io_set *set,
+                            char err[IO_ERR_MAX]);
+io_status io_torch_refuse_old(const char *path, const unsigned char *data, size_t size, io_set *set,
+                              char err[IO_ERR_MAX]);
 /* Write the header of a .safetensors file. *order receives the indices of the arrays in the order of their data; the
  * caller frees it. */
 int io_safetensors_begin(io_out *out, const io_set *set, size_t **order, char err[IO_ERR_MAX]);

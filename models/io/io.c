@@ -125,6 +125,8 @@ static const char *damage_hint(const char *path)
         {".json", "download the file again"},
         {".model", "download the file again"},
         {".safetensors", "download the file again, or write it again with safetensors"},
+        {".bin", "download the file again, or write it again with torch.save"},
+        {".pt", "download the file again, or write it again with torch.save"},
         {".npz", "download the file again, or write it again with numpy.savez"},
     };
     const char *dot = strrchr(path, '.');

@@ -1,5 +1,5 @@
 /* model_tensors.c -- maps the tensors of a model: opens one file, or the shards of an index, and converts tensors to
- * f32. safetensors.c reads the format.
+ * f32. The formats are in safetensors.c and torch.c.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/checkpoint.h"
 #include "io/formats.h"
@@ -29,6 +29,16 @@ struct io_checkpoint {
     shard *shards;
     size_t n_shards, n;
     io_tensor *tensors; /* sorted by name */
+};
+
+/* The formats of files. The first that recognizes the contents reads the file. */
+static const struct {
+    bool (*is)(const unsigned char *data, size_t size);
+    io_status (*read)(const char *path, const unsigned char *data, size_t size, io_set *set, char err[IO_ERR_MAX]);
+} formats[] = {
+    {io_torch_is, io_torch_in_place},
+    {io_torch_is_old, io_torch_refuse_old},
+    {NULL, io_safetensors_in_place},
 };
 
 /* ------------------------------------------------------------------------------------------------ files */
@@ -87,7 +97,12 @@ static io_status add_shard(io_checkpoint *c, const char *path, const char *name,
         return io_fail(err, path, "out of memory");
     c->n_shards++;
     const io_status status = io_map(path, &s->data, &s->size, err);
-    return status != IO_OK ? status : io_safetensors_in_place(path, s->data, s->size, &s->set, err);
+    size_t f = 0;
+    if (status != IO_OK)
+        return status;
+    while (formats[f].is != NULL && !formats[f].is(s->data, s->size))
+        f++;
+    return formats[f].read(path, s->data, s->size, &s->set, err);
 }
 
 /* ------------------------------------------------------------------------------------------------ tensors by name */
@@ -113,7 +128,7 @@ static io_status gather(io_checkpoint *c, const char *path, char err[IO_ERR_MAX]
         for (size_t n = 0; n < c->shards[s].set.n_arrays; n++) {
             const io_array *a = &c->shards[s].set.arrays[n];
             c->tensors[c->n++] =
-                (io_tensor){a->name, c->shards[s].name, a->dtype, a->ndim, a->shape, a->data, a->bytes};
+                (io_tensor){a->name, c->shards[s].name, a->dtype, a->ndim, a->shape, a->data, a->bytes, a->unsupported};
         }
     qsort(c->tensors, c->n, sizeof *c->tensors, by_name);
     for (size_t n = 1; n < c->n; n++)
@@ -254,21 +269,29 @@ static io_status open_file(io_checkpoint *c, const char *path, char err[IO_ERR_M
     return status != IO_OK ? status : gather(c, path, err);
 }
 
+const char *const io_checkpoint_names[IO_CHECKPOINT_NAMES] = {"model.safetensors", "model.safetensors.index.json",
+                                                              "pytorch_model.bin", "pytorch_model.bin.index.json"};
+
 static io_status open_folder(io_checkpoint *c, const char *folder, char err[IO_ERR_MAX])
 {
-    char *single = join(folder, "model.safetensors"), *index = join(folder, "model.safetensors.index.json");
-    io_status status;
-    if (single == NULL || index == NULL)
-        status = io_fail(err, folder, "out of memory");
-    else if (access(single, F_OK) == 0 || (errno != ENOENT && errno != ENOTDIR)) /* open_file reports other errors */
-        status = open_file(c, single, err);
-    else if ((status = read_index(c, folder, index, err)) == IO_ABSENT)
-        io_fail(err, folder,
-                "it has neither model.safetensors nor model.safetensors.index.json (for weights in another format, "
-                "load them with transformers and call save_pretrained)");
-    free(single);
-    free(index);
-    return status;
+    for (int n = 0; n < IO_CHECKPOINT_NAMES; n++) {
+        char *path = join(folder, io_checkpoint_names[n]);
+        if (path == NULL)
+            return io_fail(err, folder, "out of memory");
+        const bool absent = access(path, F_OK) != 0 && (errno == ENOENT || errno == ENOTDIR);
+        io_status status = IO_ABSENT; /* other errors are reported when the file is opened */
+        if (!absent)
+            status = strstr(io_checkpoint_names[n], ".index.json") != NULL ? read_index(c, folder, path, err)
+                                                                           : open_file(c, path, err);
+        free(path);
+        if (!absent)
+            return status;
+    }
+    io_fail(
+        err, folder,
+        "it has neither model.safetensors nor pytorch_model.bin, nor an index of one (for weights in another format, "
+        "load them with transformers and call save_pretrained)");
+    return IO_ABSENT;
 }
 
 io_status io_checkpoint_open(io_checkpoint **made, const char *path, char err[IO_ERR_MAX])

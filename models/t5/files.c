@@ -39,10 +39,13 @@ rp_status t5_note_file(rp_t5 *m, const char *path)
 
 rp_status t5_note_checkpoint(rp_t5 *m, const char *folder)
 {
-    char *index = t5_join(folder, "model.safetensors.index.json");
-    rp_status status = index != NULL ? t5_note_file(m, index) : t5_no_memory();
+    rp_status status = RP_OK;
     const char *last = NULL;
-    free(index);
+    for (int n = 0; n < IO_CHECKPOINT_NAMES && status == RP_OK; n++) { /* an index too */
+        char *path = t5_join(folder, io_checkpoint_names[n]);
+        status = path != NULL ? t5_note_file(m, path) : t5_no_memory();
+        free(path);
+    }
     for (size_t n = 0; n < io_checkpoint_size(m->file) && status == RP_OK; n++) {
         const char *name = io_checkpoint_at(m->file, n)->file;
         if (name == last)

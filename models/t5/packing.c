@@ -83,9 +83,13 @@ static const io_tensor *find(packing *k, const t5_part *p, int s)
                    expected);
         return NULL;
     }
+    if (t->unsupported != NULL) {
+        note_wrong(k, RP_E_UNSUPPORTED, "tensor '%.160s': %.120s", p->source[s], t->unsupported);
+        return NULL;
+    }
     if (t->dtype != RP_F32 && t->dtype != RP_F16 && t->dtype != RP_BF16 && t->dtype != IO_F8_E4M3) {
         note_wrong(k, RP_E_UNSUPPORTED, "tensor '%.160s' has the type %s (supported: F32, F16, BF16 and F8_E4M3)",
-                   p->source[s], t->dtype == IO_NO_DTYPE ? "unknown" : rp_dtype_name(t->dtype));
+                   p->source[s], rp_dtype_name(t->dtype));
         return NULL;
     }
     if (k->memory == NULL)

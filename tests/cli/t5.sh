@@ -82,6 +82,19 @@ for pool in mean first last; do # with one token, all pools agree; with four tok
     ok t5 encode $data/encoder --tokens --text '5 9 2 4' --pool $pool -o "$T/made/$pool.4.npz"
 done
 check 'pools' '1 3' "$(cksum "$T"/made/*.1.npz | cut -d ' ' -f 1 | sort -u | wc -l) $(cksum "$T"/made/*.4.npz | cut -d ' ' -f 1 | sort -u | wc -l)"
+# files of torch.save give the same bytes as .safetensors
+ok t5 encode $data/bin "$T/lines" --tokens -o "$T/made/bin.npz"
+same 'pytorch_model.bin in shards' "$T/made/h.npz" "$T/made/bin.npz"
+ok t5 info $data/bin
+mkdir "$T/made/bin"
+cp $data/bin/*.bin $data/bin/config.json "$T/made/bin"
+mv "$T/made/bin/pytorch_model-00001-of-00002.bin" "$T/made/bin/pytorch_model.bin"
+refused 1 'at least 12 tensors, but there are 11' t5 info "$T/made/bin"
+head -c 5000 $data/bin/pytorch_model-00001-of-00002.bin >"$T/made/bin/pytorch_model.bin"
+refused 1 'pytorch_model.bin: cut short: ' t5 info "$T/made/bin"
+cp tests/io/data/torch_old.pt "$T/made/bin/pytorch_model.bin"
+refused 1 'pytorch_model.bin: it was written by PyTorch before 1.6.*load it with torch.load' t5 info "$T/made/bin"
+refused 1 'the model was read from this file' t5 pack $data/bin -o $data/bin/pytorch_model.bin.index.json
 data_of() # data_of FILE NAME: print the offset of the array's data
 {
     begin=$(grep -aoE "\"$2\":[^}]*\"data_offsets\":\[[0-9]+" "$1" | sed 's/.*\[//')

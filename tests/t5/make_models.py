@@ -11,6 +11,8 @@ Each folder has config.json, generation_config.json, weights, and expected.safet
   attention.PART [layers, heads, queries, keys] for the models in ATTENTION: weights of the last source and the second target, in f64
   beams.K [n, r, t] i32, beam_scores.K [n, r]     for each search K of SEARCHES, padded with -1
 
+The folder bin has the model of encoder in files of torch.save.
+
 SPDX-License-Identifier: Apache-2.0"""
 import copy
 import json
@@ -177,6 +179,18 @@ def shard(folder):
     (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": index}, indent=1) + "\n")
 
 
+def save_bin(folder, to):
+    """Write the sharded checkpoint of `folder` again as shards of torch.save, as save_pretrained of transformers 4 does."""
+    index = json.loads((folder / "model.safetensors.index.json").read_text())
+    shutil.rmtree(to, ignore_errors=True)
+    to.mkdir()
+    for file in sorted(set(index["weight_map"].values())):
+        torch.save(load_file(folder / file), to / file.replace("model", "pytorch_model").replace("safetensors", "bin"))
+    names = {n: f.replace("model", "pytorch_model").replace("safetensors", "bin") for n, f in index["weight_map"].items()}
+    (to / "pytorch_model.bin.index.json").write_text(json.dumps({"metadata": {}, "weight_map": names}, indent=1) + "\n")
+    shutil.copy(folder / "config.json", to)
+
+
 def rounded(model, dtype):
     for p in model.parameters():
         p.data = p.data.to(dtype).float()
@@ -214,6 +228,7 @@ def main():
         save_file({n: t.to(stored).contiguous() for n, t in tensors.items()}, file, {"format": "pt"})
         if name == "encoder":
             shard(folder)
+            save_bin(folder, to / "bin")
         save_file({n: t.contiguous() for n, t in expected.items()}, folder / "expected.safetensors")
         size = sum(f.stat().st_size for f in folder.iterdir())
         print(f"{name:14} {size:7} bytes", expected.get("targets", torch.zeros(0)).tolist())

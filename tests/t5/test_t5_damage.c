@@ -401,7 +401,7 @@ static void test_truncated(void **state)
     free(bytes);
     path_to(path, "model.safetensors");
     unlink(path);
-    refuses(folder, "neither model.safetensors nor model.safetensors.index.json");
+    refuses(folder, "neither model.safetensors nor pytorch_model.bin");
     assert_int_equal(mkfifo(path, 0600), 0); /* nobody ever writes to this pipe */
     refuses(folder, "not a regular file");
 }
