@@ -330,6 +330,44 @@ def t5_section():
     return out
 
 
+def models():
+    """Return the results of bench/hf.py, and its rows, the lowest ratio first. A row also gets `best`, the faster one of sdpa and eager; `ratio`, the
+    time of `best` over that of relpos; `most`, the ratio of an attention that costs nothing; and `share`, the part of `best` that is attention."""
+    data = json.loads((root / "bench/results/hf.json").read_text())
+    for row in data["rows"]:
+        over = {kind: x[0] for kind, x in row["over_relpos"].items()}
+        row["best"] = min((kind for kind in ("sdpa", "eager") if kind in over), key=over.get)
+        row["ratio"], row["most"] = over[row["best"]], over[row["best"]] / over["free"]
+        row["share"] = 1 - 1 / row["most"]
+    return data, sorted(data["rows"], key=lambda row: row["ratio"])
+
+
+def models_machine(data):
+    m = data["machine"]
+    return f"{m['cpu']['Model name']}, {m['isa'].upper()}, PyTorch {m['torch'].split('+')[0]}, transformers {m['transformers']}"
+
+
+def models_section():
+    data, rows = models()
+
+    def line(r):
+        ours = r["ms"]["relpos"]
+        within = r["ratio"] < 1 <= r["over_relpos"][r["best"]][2]
+        return (r["model"], r["layers"], r["problem"], str(r["threads"]), f"{ms(ours[0])} ({ms(ours[1])} to {ms(ours[2])})",
+                *(ms(r["ms"][kind][0]) if kind in r["ms"] else "-" for kind in ("sdpa", "eager")), f"{r['ratio']:.2f} ×" + (", within the spread" if within else ""),
+                f"{100 * r['share']:.0f} %", f"{r['most']:.2f} ×", f"{100 * r['ratio'] / r['most']:.0f} %")
+    return ["## Whole models of transformers", "", "Models of transformers with random weights and `attn_implementation` relpos, sdpa or eager, on "
+            f"{models_machine(data)}. They have their published shapes, but some have fewer layers (\"4 of 12\"). Times are median milliseconds "
+            f"(first to third quartile) of {min(r['rounds'] for r in rows)} or more alternating calls, and ratios are medians of the ratios of calls next to each other; \"-\" means that transformers has no such implementation. The table begins "
+            "with the lowest ratio.", "",
+            "PyTorch computes the linear layers of every implementation, which limits the gain from faster attention. To measure the limit, bench/hf.py replaces the attention "
+            "function by one that only returns an array of the right shape. *Attention* is the share of the time of the faster other implementation that this saves, and *at most* "
+            "is the ratio that it would reach.", "", *table(
+                ("model", "layers", "problem", "threads", "relpos", "sdpa", "eager", "faster other ÷ relpos", "attention", "at most", "reached"), map(line, rows)),
+            f"Measured by `python3 bench/hf.py -o bench/results/hf.json` at commit {', '.join(sorted({r['commit'] for r in rows}))}. [Performance with transformers](hf-performance.md) "
+            "has the parts of a decoding step.", ""]
+
+
 def another_section(path):
     data = json.loads(path.read_text())
     m, worse = data["machine"], slower(data["rows"])
@@ -407,7 +445,7 @@ def page():
            f"This page compares relpos with PyTorch {m['torch'].split('+')[0]} and ONNX Runtime {m['onnxruntime']} on {m['threads']} thread"
            f"{'s' * (m['threads'] > 1)} of a machine with {m['isa'].upper()}. Calls of B1 H8 D64 (windows: B512 H8 D32) alternate in one process; times are medians. "
            "[bench/peers.py](../bench/peers.py) measures them, and `relpos bench` repeats the times of relpos.", ""]
-    out += slower_section(data)
+    out += slower_section(data) + models_section()
     for name, what in list(PLOTS.items())[:-3]:  # the others have sections
         out += [f"![{what}](performance/{name}.svg)", ""]
     if NOTES.exists():

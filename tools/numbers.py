@@ -1,5 +1,5 @@
-"""Write the numbers of bench/results and lab/results between the marks in README.md, docs/index.md, docs/costs.md, docs/lab-reference.md and docs/numerics.md.
-Standard library only.
+"""Write the numbers of bench/results and lab/results between the marks in README.md and in docs/: index.md, costs.md, hf-performance.md, lab-reference.md
+and numerics.md. Standard library only.
 
 tools/measure.sh writes the result files and runs this script.  SPDX-License-Identifier: Apache-2.0
 """
@@ -79,9 +79,34 @@ def speed():
                   f"  need {8 * 65536**2 * 4 / 1e9:.0f} GB."]
 
 
+def whole_models():
+    """Return the table of README.md and docs/index.md on models of transformers: for each model its longest input, and generate()."""
+    data, rows = report.models()
+    rows = [r for r in rows if r["threads"] == 1]
+    longest = {}
+    for r in sorted(rows, key=lambda r: int(r["problem"].split()[1])):
+        longest.setdefault(r["model"], {})["generate" if r["problem"].startswith("generate") else "input"] = r
+
+    def line(found):
+        r = found["input"]
+        return [r["model"], r["problem"], *(f"{found[x]['ratio']:.2f}, at most {found[x]['most']:.2f}" if x in found else "-" for x in ("input", "generate"))]
+    order = sorted(longest.values(), key=lambda found: found["input"]["ratio"])
+    return ["Models of transformers, one thread of an " + re.sub(r"\(R\)|\(TM\)| Processor", "", data["machine"]["cpu"]["Model name"]) + ": the time with the",
+            "faster one of `sdpa` and `eager` divided by the time with `relpos`. *At most* is the ratio of an",
+            "attention that costs nothing, because PyTorch computes the other layers. Sizes, spreads and more:",
+            "[Performance](performance.md#whole-models-of-transformers).", "",
+            *report.table(("model", "input", "faster other ÷ relpos", "generate 16 tokens after 128"), map(line, order))]
+
+
+def parts():
+    """Write the table of docs/hf-performance.md: the parts of an attention call of a decoding step."""
+    data = json.loads((results / "hf.json").read_text())
+    put("docs/hf-performance.md", "\n".join(report.table(("", "µs"), [(name, f"{us:.1f}") for name, us in data["parts_us"].items()])))
+
+
 def readme():
     """Write the numbers of README.md."""
-    put("README.md", "\n".join(speed()).replace("(performance.md)", "(docs/performance.md)"))
+    put("README.md", "\n".join([*speed(), "", *whole_models()]).replace("(performance.md", "(docs/performance.md"))
 
 
 def landing():
@@ -89,7 +114,8 @@ def landing():
     models = [x["result"] for x in json.loads((results / "hf_models.json").read_text())["models"]]
     put("docs/index.md", "\n".join([*speed(), f"- {models.count('equal')} of {len(models) - models.count('not tried')} model types of transformers give the same "
                                     "results and gradients as with their own",
-                                    "  attention. relpos refuses the others with a reason, or they have no attention: [models](hf.md)."]))
+                                    "  attention. relpos refuses the others with a reason, or they have no attention: [models](hf.md).", "",
+                                    *whole_models()]))
 
 
 def costs():
@@ -173,5 +199,6 @@ def lab():
 readme()
 landing()
 costs()
+parts()
 lab()
 put("docs/numerics.md", (results / "errors.md").read_text())
