@@ -46,10 +46,9 @@ def machines():
 
 def speed():
     """Return the lines on speed of README.md and docs/index.md, with links from docs: a table of times of PyTorch's SDPA over those of relpos, and a list."""
-    out = ["The table shows the time of PyTorch's `scaled_dot_product_attention` (SDPA) divided by the time",
-           "of relpos: f32, 8 heads of size 64, a T5 table, one thread. Above 1, relpos is faster. SDPA gets",
-           "the bias as an N × N mask. The first three columns exclude the time to build it, the last two",
-           "include it.", "",
+    out = ["The table has the time of PyTorch's `scaled_dot_product_attention` (SDPA) divided by that of relpos:",
+           "f32, 8 heads of size 64, a T5 table, one thread. SDPA gets the bias as an N × N mask; the first",
+           "three columns exclude the time to build it, the last two include it.", "",
            "| machine | N = 512 | N = 1,024 | N = 4,096 | N = 4,096 with the mask | forward and backward |",
            "|---|---|---|---|---|---|"]
     slower = []
@@ -74,28 +73,21 @@ def speed():
                   "- A training step of a T5 with 8 encoder and 8 decoder layers on 4,096 tokens takes",
                   f"  {train['relpos']['seconds']:.1f} s and {added['relpos'] * 1e-9:.1f} GB with relpos, and "
                   f"{train[better]['seconds']:.1f} s and {added[better] * 1e-9:.1f} GB with PyTorch's attention.",
-                  f"- Attention over 65,536 tokens needs {memory['bytes_peak'] * 1e-6:.0f} MB of scratch memory. "
-                  f"An N × N bias of 8 heads would",
-                  f"  need {8 * 65536**2 * 4 / 1e9:.0f} GB."]
+                  f"- Attention over 65,536 tokens needs {memory['bytes_peak'] * 1e-6:.0f} MB of scratch memory; "
+                  f"an N × N bias of 8 heads {8 * 65536**2 * 4 / 1e9:.0f} GB."]
 
 
 def whole_models():
-    """Return the table of README.md and docs/index.md on models of transformers: for each model its longest input, and generate()."""
+    """Return the lines of README.md and docs/index.md on models of transformers: the lowest and highest ratios of inputs, and those of generate()."""
     data, rows = report.models()
-    rows = [r for r in rows if r["threads"] == 1]
-    longest = {}
-    for r in sorted(rows, key=lambda r: int(r["problem"].split()[1])):
-        longest.setdefault(r["model"], {})["generate" if r["problem"].startswith("generate") else "input"] = r
-
-    def line(found):
-        r = found["input"]
-        return [r["model"], r["problem"], *(f"{found[x]['ratio']:.2f}, at most {found[x]['most']:.2f}" if x in found else "-" for x in ("input", "generate"))]
-    order = sorted(longest.values(), key=lambda found: found["input"]["ratio"])
-    return ["Models of transformers, one thread of an " + re.sub(r"\(R\)|\(TM\)| Processor", "", data["machine"]["cpu"]["Model name"]) + ": the time with the",
-            "faster one of `sdpa` and `eager` divided by the time with `relpos`. *At most* is the ratio of an",
-            "attention that costs nothing, because PyTorch computes the other layers. Sizes, spreads and more:",
-            "[Performance](performance.md#whole-models-of-transformers).", "",
-            *report.table(("model", "input", "faster other ÷ relpos", "generate 16 tokens after 128"), map(line, order))]
+    rows = sorted((r for r in rows if r["threads"] == 1), key=lambda r: r["ratio"])
+    reads, writes = ([r for r in rows if r["problem"].startswith("generate") == generates] for generates in (False, True))
+    name = lambda r: f"{r['ratio']:.2f} ({r['model']}, {r['problem']})"  # noqa: E731
+    cpu = re.sub(r"\(R\)|\(TM\)| Processor", "", data["machine"]["cpu"]["Model name"])
+    return [f"- {len({r['model'] for r in rows})} models of transformers on one thread of an {cpu}: the faster one of `sdpa` and `eager` takes",
+            f"  {name(reads[0])} to {name(reads[-1])} times as long as `relpos`,",
+            f"  and {writes[0]['ratio']:.2f} to {writes[-1]['ratio']:.2f} when generating text. PyTorch's linear layers limit the gain:",
+            "  [all models, and their limits](performance.md#whole-models-of-transformers)."]
 
 
 def parts():
@@ -106,7 +98,7 @@ def parts():
 
 def readme():
     """Write the numbers of README.md."""
-    put("README.md", "\n".join([*speed(), "", *whole_models()]).replace("(performance.md", "(docs/performance.md"))
+    put("README.md", "\n".join([*speed(), *whole_models()]).replace("(performance.md", "(docs/performance.md"))
 
 
 def landing():
@@ -114,7 +106,7 @@ def landing():
     models = [x["result"] for x in json.loads((results / "hf_models.json").read_text())["models"]]
     put("docs/index.md", "\n".join([*speed(), f"- {models.count('equal')} of {len(models) - models.count('not tried')} model types of transformers give the same "
                                     "results and gradients as with their own",
-                                    "  attention. relpos refuses the others with a reason, or they have no attention: [models](hf.md).", "",
+                                    "  attention. relpos refuses the others with a reason, or they have no attention: [models](hf.md).",
                                     *whole_models()]))
 
 
