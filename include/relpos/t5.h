@@ -84,7 +84,8 @@ static inline rp_t5_opening rp_t5_opening_init(void)
     return o;
 }
 
-/* Open a model: a folder that save_pretrained wrote, or a file that rp_t5_pack wrote. A folder contains config.json and
+/* Open a model: a folder that save_pretrained wrote, a .gguf file of llama.cpp (architecture t5 or t5encoder), or a
+ * file that rp_t5_pack wrote. A folder contains config.json and
  * model.safetensors (or shards with their index). Optional: generation_config.json; tokenizer.json, or spiece.model
  * with added_tokens.json, tokenizer_config.json and special_tokens_map.json. The files are mapped: do not change them
  * until the model is closed.

@@ -1,11 +1,10 @@
-/* checkpoint.h -- maps the tensors of a model from .safetensors files or files of torch.save: one file, or the shards
- * listed in an index.
- * Independent of models.
+/* checkpoint.h -- maps the tensors of a model from .safetensors files, files of torch.save (one file, or the shards
+ * listed in an index), or a .gguf file. Independent of models.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_CHECKPOINT_H
 #define RELPOS_CHECKPOINT_H
 
-#include "io/io.h"
+#include "io/gguf.h"
 
 #define IO_F8_E4M3 ((rp_dtype)254) /* float8_e4m3fn of PyTorch; only for mapped tensors */
 
@@ -33,11 +32,23 @@ size_t io_checkpoint_size(const io_checkpoint *c);
 const io_tensor *io_checkpoint_at(const io_checkpoint *c, size_t n); /* sorted by name */
 const io_tensor *io_checkpoint_find(const io_checkpoint *c, const char *name);
 const char *io_checkpoint_meta(const io_checkpoint *c, const char *key); /* NULL if absent or in several files */
+const io_gguf *io_checkpoint_keys(const io_checkpoint *c);               /* NULL if it is no .gguf file */
+/* Write the new name of a tensor to `to`. */
+#define IO_NAME_MAX 256
+typedef void io_renamer(void *context, const char *name, char to[IO_NAME_MAX]);
+/* Rename all tensors. Fail if two get the same name. `path` is for messages. */
+io_status io_checkpoint_rename(io_checkpoint *c, io_renamer *renamer, void *context, const char *path,
+                               char err[IO_ERR_MAX]);
 
-/* Convert elements first … first + n - 1 of a floating-point tensor to f32. Return false for other types. */
+/* Return true for tensors of floating-point numbers and of blocks (io/blocks.h). */
+bool io_tensor_has_numbers(const io_tensor *t);
+const char *io_tensor_type_name(const io_tensor *t);
+/* Convert elements first … first + n - 1 of a tensor to f32. Return false if it does not have such numbers. For blocks,
+ * `first` must be a multiple of IO_PART. */
 bool io_tensor_read(const io_tensor *t, int64_t first, int64_t n, float *to);
 
-/* Return the number of NaN and infinite elements of a floating-point tensor. */
+/* Return the number of NaN and infinite elements of a floating-point tensor. Blocks with a scale that is not finite
+ * count with all their elements. */
 int64_t io_tensor_not_finite(const io_tensor *t);
 
 /* Map a file for reading: *size bytes at *data; free with io_unmap. An empty file is IO_DAMAGED. */

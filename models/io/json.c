@@ -165,3 +165,15 @@ int io_next_member(io_members *m, io_piece *key, io_piece *value)
     }
     return -1;
 }
+
+char *io_json_text(const json_t *root)
+{
+    const size_t size = json_dumpb(root, NULL, 0, JSON_COMPACT);
+    char *text = size > 0 ? malloc(size + 1) : NULL;
+    if (text == NULL || json_dumpb(root, text, size, JSON_COMPACT) != size) {
+        free(text);
+        return NULL;
+    }
+    text[size] = 0;
+    return text;
+}

@@ -1,6 +1,7 @@
 /* model_tensors.c -- maps the tensors of a model: opens one file, or the shards of an index, and converts tensors to
- * f32. The formats are in safetensors.c and torch.c.
+ * f32. The formats are in safetensors.c, torch.c and gguf.c.
  * SPDX-License-Identifier: Apache-2.0 */
+#include "io/blocks.h"
 #include "io/checkpoint.h"
 #include "io/formats.h"
 #include "io/json.h"
@@ -23,6 +24,8 @@ typedef struct shard {
     const unsigned char *data;
     size_t size;
     io_set set;
+    bool gguf;
+    io_gguf keys; /* only for .gguf */
 } shard;
 
 struct io_checkpoint {
@@ -97,9 +100,12 @@ static io_status add_shard(io_checkpoint *c, const char *path, const char *name,
         return io_fail(err, path, "out of memory");
     c->n_shards++;
     const io_status status = io_map(path, &s->data, &s->size, err);
-    size_t f = 0;
     if (status != IO_OK)
         return status;
+    s->gguf = io_is_gguf(s->data, s->size);
+    if (s->gguf)
+        return io_gguf_in_place(path, s->data, s->size, &s->keys, &s->set, err);
+    size_t f = 0;
     while (formats[f].is != NULL && !formats[f].is(s->data, s->size))
         f++;
     return formats[f].read(path, s->data, s->size, &s->set, err);
@@ -121,6 +127,8 @@ static io_status gather(io_checkpoint *c, const char *path, char err[IO_ERR_MAX]
         total += c->shards[s].set.n_arrays;
     if (total == 0)
         return io_damaged(err, path, "it has no tensors");
+    free(c->tensors);
+    c->n = 0;
     c->tensors = calloc(total, sizeof *c->tensors);
     if (c->tensors == NULL)
         return io_fail(err, path, "out of memory");
@@ -160,6 +168,28 @@ const io_tensor *io_checkpoint_at(const io_checkpoint *c, size_t n)
 const char *io_checkpoint_meta(const io_checkpoint *c, const char *key)
 {
     return c->n_shards == 1 ? io_meta(&c->shards[0].set, key) : NULL;
+}
+
+const io_gguf *io_checkpoint_keys(const io_checkpoint *c)
+{
+    return c->n_shards == 1 && c->shards[0].gguf ? &c->shards[0].keys : NULL;
+}
+
+io_status io_checkpoint_rename(io_checkpoint *c, io_renamer *renamer, void *context, const char *path,
+                               char err[IO_ERR_MAX])
+{
+    char to[IO_NAME_MAX];
+    for (size_t s = 0; s < c->n_shards; s++)
+        for (size_t n = 0; n < c->shards[s].set.n_arrays; n++) {
+            char **name = &c->shards[s].set.arrays[n].name;
+            renamer(context, *name, to);
+            char *copy = strdup(to);
+            if (copy == NULL)
+                return io_fail(err, path, "out of memory");
+            free(*name);
+            *name = copy;
+        }
+    return gather(c, path, err);
 }
 
 /* ---------------------------------------------------------------------------------------------- the index of shards */
@@ -318,6 +348,7 @@ void io_checkpoint_close(io_checkpoint *c)
         return;
     for (size_t s = 0; s < c->n_shards; s++) {
         io_free(&c->shards[s].set);
+        io_gguf_free(&c->shards[s].keys);
         io_unmap(c->shards[s].data, c->shards[s].size);
         free(c->shards[s].name);
     }
@@ -339,9 +370,42 @@ static float from_e4m3(unsigned char x)
     return x & 0x80 ? -size : size;
 }
 
+bool io_tensor_has_numbers(const io_tensor *t)
+{
+    return t->dtype == RP_F32 || t->dtype == RP_F64 || t->dtype == RP_F16 || t->dtype == RP_BF16 ||
+           t->dtype == IO_F8_E4M3 || io_block_of(t->dtype) != NULL;
+}
+
+const char *io_tensor_type_name(const io_tensor *t)
+{
+    const io_block_type *blocks = io_block_of(t->dtype);
+    return blocks != NULL            ? blocks->name
+           : t->dtype == IO_F8_E4M3  ? "F8_E4M3"
+           : t->dtype == IO_NO_DTYPE ? "unknown"
+                                     : rp_dtype_name(t->dtype);
+}
+
+static void read_blocks(const io_tensor *t, const io_block_type *type, int64_t first, int64_t n, float *to)
+{
+    const int64_t parts = type->numbers / IO_PART;
+    float last[IO_PART];
+    for (int64_t k = 0; k < n; k += IO_PART) {
+        const int64_t part = (first + k) / IO_PART;
+        const bool whole = n - k >= IO_PART;
+        type->decode(t->data + part / parts * type->bytes, (int)(part % parts), whole ? to + k : last);
+        if (!whole)
+            memcpy(to + k, last, (size_t)(n - k) * sizeof *to);
+    }
+}
+
 bool io_tensor_read(const io_tensor *t, int64_t first, int64_t n, float *to)
 {
     enum { PIECE = 1024 };
+    const io_block_type *blocks = io_block_of(t->dtype);
+    if (blocks != NULL) {
+        read_blocks(t, blocks, first, n, to);
+        return true;
+    }
     if (t->dtype == IO_F8_E4M3) {
         for (int64_t k = 0; k < n; k++)
             to[k] = from_e4m3(t->data[first + k]);
@@ -381,8 +445,23 @@ COUNT(count_16, uint16_t)
 COUNT(count_32, uint32_t)
 COUNT(count_64, uint64_t)
 
+/* Count the numbers of blocks with a scale that is NaN or infinite. */
+static int64_t count_blocks(const io_tensor *t, const io_block_type *type)
+{
+    int64_t found = 0;
+    for (const unsigned char *b = t->data; b < t->data + t->bytes; b += type->bytes) {
+        const bool scale = (b[type->scale + 1] & 0x7c) == 0x7c,
+                   min = type->min >= 0 && (b[type->min + 1] & 0x7c) == 0x7c;
+        found += scale || min ? type->numbers : 0;
+    }
+    return found;
+}
+
 int64_t io_tensor_not_finite(const io_tensor *t)
 {
+    const io_block_type *blocks = io_block_of(t->dtype);
+    if (blocks != NULL)
+        return t->bytes > 0 ? count_blocks(t, blocks) : 0;
     switch ((int)t->dtype) {
     case RP_BF16: return count_16(t->data, t->bytes, 0x7f80);
     case RP_F16: return count_16(t->data, t->bytes, 0x7c00);

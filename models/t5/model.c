@@ -1,6 +1,6 @@
 /* model.c -- opens a model from a folder or a packed file, describes it, and writes it packed.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "t5/model.h"
+#include "t5/gguf.h"
 #include "tokenizer/tokenizer.h"
 #include <errno.h>
 #include <limits.h>
@@ -199,8 +199,8 @@ static rp_status describe_source(const rp_t5 *m, io_set *set)
                : t5_no_memory();
 }
 
-/* Record the folder's path, and its last component as the name of the model. */
-static rp_status note_folder(rp_t5 *m, const char *path)
+/* Record the path of a folder or .gguf file, and its last component as the name of the model. */
+static rp_status note_source(rp_t5 *m, const char *path)
 {
     char full[PATH_MAX];
     if (realpath(path, full) == NULL)
@@ -214,7 +214,7 @@ static rp_status note_folder(rp_t5 *m, const char *path)
 static rp_status open_folder(rp_t5 *m, const char *path, int type)
 {
     char err[IO_ERR_MAX] = "";
-    rp_status status = note_folder(m, path);
+    rp_status status = note_source(m, path);
     if (status == RP_OK)
         status = read_config(m, path);
     if (status == RP_OK)
@@ -240,11 +240,28 @@ static rp_status copy_meta(const rp_t5 *m, const char *key, char **text)
     return RP_OK;
 }
 
+static rp_status open_gguf(rp_t5 *m, const char *path, int type)
+{
+    rp_status status = note_source(m, path);
+    if (status == RP_OK)
+        status = t5_note_file(m, path);
+    if (status == RP_OK)
+        status = t5_gguf_describe(m, path);
+    if (status == RP_OK)
+        status = t5_config_read(&m->config, path, m->config_text, strlen(m->config_text));
+    if (status == RP_OK)
+        status = old_generation(m, path);
+    if (status == RP_OK && m->load != RP_T5_LOAD_TEXT)
+        status = t5_weights_pack(&m->weights, &m->config, m->file, path, type, m->load == RP_T5_LOAD_SIZES, m->pool);
+    if (status == RP_OK)
+        status = t5_gguf_tokenizer(m, path);
+    io_checkpoint_close(m->file); /* no longer needed: the weights are packed in memory */
+    m->file = NULL;
+    return status;
+}
+
 static rp_status open_packed(rp_t5 *m, const char *path, int type)
 {
-    char err[IO_ERR_MAX] = "";
-    if (io_checkpoint_open(&m->file, path, err) != IO_OK)
-        return t5_fail(RP_E_ARG, "%s", err);
     const char *format = io_checkpoint_meta(m->file, "format"), *packed = io_checkpoint_meta(m->file, "type");
     m->packed = format == NULL                         ? 0
                 : strcmp(format, PACKED_FORMAT) == 0   ? 2
@@ -253,7 +270,7 @@ static rp_status open_packed(rp_t5 *m, const char *path, int type)
     if (m->packed == 0)
         return t5_fail(RP_E_ARG,
                        "%s: it is not a file of `relpos t5 pack` of this version (give the folder that contains "
-                       "config.json)",
+                       "config.json, or a .gguf file)",
                        path);
     const char *layout = io_checkpoint_meta(m->file, "layout");
     if (layout == NULL || strcmp(layout, LINEAR_LAYOUT) != 0)
@@ -287,6 +304,14 @@ static rp_status open_packed(rp_t5 *m, const char *path, int type)
     if (status == RP_OK && m->load != RP_T5_LOAD_TEXT)
         status = t5_weights_map(&m->weights, &m->config, m->file, path);
     return status == RP_OK ? t5_packed_tokenizer(m, path) : status;
+}
+
+static rp_status open_file(rp_t5 *m, const char *path, int type)
+{
+    char err[IO_ERR_MAX] = "";
+    if (io_checkpoint_open(&m->file, path, err) != IO_OK)
+        return t5_fail(RP_E_ARG, "%s", err);
+    return io_checkpoint_keys(m->file) != NULL ? open_gguf(m, path, type) : open_packed(m, path, type);
 }
 
 static rp_status find_type(const char *name, int *type)
@@ -331,7 +356,7 @@ rp_status rp_t5_open(rp_t5 **model, const char *path, const rp_t5_opening *openi
     if (io_is_folder(path, &folder, err) != IO_OK)
         status = t5_fail(RP_E_ARG, "%s", err);
     else
-        status = folder ? open_folder(m, path, type) : open_packed(m, path, type);
+        status = folder ? open_folder(m, path, type) : open_file(m, path, type);
     if (status == RP_OK && o.load == RP_T5_LOAD_ALL)
         status = t5_screen_open(m);
     if (status == RP_OK && draft >= 0)

@@ -219,10 +219,11 @@ extern const char *const t5_beside_names[T5_BESIDE], *const t5_beside_keys[T5_BE
 
 #define T5_TOKENIZER_ARRAY "tokenizer" /* name of the tokenizer's array in a packed file */
 
-/* Open the tokenizer of a folder or of a packed file. A missing or invalid tokenizer is no error: m->tokenizer stays
+/* Open the tokenizer of a folder, of a packed file or of a .gguf file. A missing or invalid tokenizer is no error: m->tokenizer stays
  * NULL, and functions that need it report m->why_no_tokenizer. */
 rp_status t5_find_tokenizer(rp_t5 *m, const char *folder);
 rp_status t5_packed_tokenizer(rp_t5 *m, const char *path);
+rp_status t5_gguf_tokenizer(rp_t5 *m, const char *path);
 /* Convert tokenizer_text to the form that packed files store; the caller frees *made. *made = NULL means that the text
  * is stored unchanged. */
 rp_status t5_compact_tokenizer(const rp_t5 *m, char **made, int64_t *size);

@@ -87,9 +87,10 @@ static const io_tensor *find(packing *k, const t5_part *p, int s)
         note_wrong(k, RP_E_UNSUPPORTED, "tensor '%.160s': %.120s", p->source[s], t->unsupported);
         return NULL;
     }
-    if (t->dtype != RP_F32 && t->dtype != RP_F16 && t->dtype != RP_BF16 && t->dtype != IO_F8_E4M3) {
-        note_wrong(k, RP_E_UNSUPPORTED, "tensor '%.160s' has the type %s (supported: F32, F16, BF16 and F8_E4M3)",
-                   p->source[s], rp_dtype_name(t->dtype));
+    if (!io_tensor_has_numbers(t) || t->dtype == RP_F64) {
+        note_wrong(k, RP_E_UNSUPPORTED,
+                   "tensor '%.160s' has the type %s (supported: F32, F16, BF16, F8_E4M3 and Q8_0 to Q2_K of GGUF)",
+                   p->source[s], io_tensor_type_name(t));
         return NULL;
     }
     if (k->memory == NULL)
@@ -145,7 +146,7 @@ static rp_status pack_matrix(packing *k, const t5_part *p)
             k->path, p->name);
     if (k->memory != NULL) {
         void *to = k->memory + k->at;
-        const size_t element = t[0]->dtype == IO_F8_E4M3 ? 0 : rp_dtype_size(t[0]->dtype);
+        const size_t element = rp_dtype_size(t[0]->dtype); /* 0 for types that relpos does not have */
         if (p->n_sources == 1 && element > 0 && (uintptr_t)t[0]->data % element == 0)
             status = linear_pack(k->pool, p->type, p->columns, out, t[0]->data, t[0]->dtype, p->columns, to);
         else

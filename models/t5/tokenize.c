@@ -1,7 +1,7 @@
 /* tokenize.c -- finds the tokenizer of a model, or records why there is none; converts text to token numbers and back.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/model.h"
-#include "tokenizer/tokenizer.h"
+#include "tokenizer/from_gguf.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -110,6 +110,23 @@ rp_status t5_find_tokenizer(rp_t5 *m, const char *folder)
             return status;
     }
     return m->tokenizer_text != NULL ? RP_OK : use_none(m, "its folder has no tokenizer.json or spiece.model");
+}
+
+rp_status t5_gguf_tokenizer(rp_t5 *m, const char *path)
+{
+    enum { ADDED_TOKENS = 0, TOKENIZER_CONFIG = 1 };
+    tok_written files;
+    char err[TOK_ERR_MAX] = "";
+    const tok_status made = tok_write_gguf(io_checkpoint_keys(m->file), path, &files, err);
+    if (made == TOK_ABSENT)
+        return use_none(m, err);
+    if (made != TOK_OK)
+        return opened(m, made, err);
+    m->tokenizer_text = (unsigned char *)files.spiece;
+    m->tokenizer_size = (size_t)files.spiece_size;
+    m->beside_text[ADDED_TOKENS] = files.added_tokens;
+    m->beside_text[TOKENIZER_CONFIG] = files.tokenizer_config;
+    return use_tokenizer(m, path);
 }
 
 rp_status t5_packed_tokenizer(rp_t5 *m, const char *path)

@@ -32,20 +32,6 @@ static tok_status write_compact(const json_t *vocab, const char *json, char **ma
     return TOK_OK;
 }
 
-/* Return the JSON as text. json_dumps cannot be used: in jansson 2.14 it silently omits bytes if its buffer cannot
- * grow. */
-static char *text_of(const json_t *root)
-{
-    const size_t size = json_dumpb(root, NULL, 0, JSON_COMPACT);
-    char *text = size > 0 ? malloc(size + 1) : NULL;
-    if (text == NULL || json_dumpb(root, text, size, JSON_COMPACT) != size) {
-        free(text);
-        return NULL;
-    }
-    text[size] = 0;
-    return text;
-}
-
 tok_status tok_compact(const char *data, int64_t size, char **made, int64_t *made_size, char err[TOK_ERR_MAX])
 {
     tokenizer *t;
@@ -60,7 +46,7 @@ tok_status tok_compact(const char *data, int64_t size, char **made, int64_t *mad
         return status;
     json_t *root = io_json(data, (size_t)size, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &error, &no_memory);
     json_t *model = json_object_get(root, "model"), *vocab = json_incref(json_object_get(model, "vocab"));
-    char *rest = json_object_set_new(model, "vocab", json_array()) == 0 ? text_of(root) : NULL;
+    char *rest = json_object_set_new(model, "vocab", json_array()) == 0 ? io_json_text(root) : NULL;
     status = rest != NULL ? write_compact(vocab, rest, made, made_size) : TOK_FAILED;
     json_decref(vocab);
     json_decref(root);

@@ -163,7 +163,8 @@ _STOPPING = {False: 0, True: 1, "never": 2}
 
 
 class T5:
-    """A model of the T5 family: from a folder that save_pretrained wrote, or from a file that `pack` or `relpos t5 pack` wrote.
+    """A model of the T5 family: from a folder that save_pretrained wrote, a .gguf file, or a file that `pack` or
+    `relpos t5 pack` wrote.
 
     path      a str or path
     type      type of the weights: "f32", "f16", "bf16", "int8" or "int4"; None: the narrowest that represents the file's numbers

@@ -1,8 +1,10 @@
 /* test_tokenizer.c -- tokens and texts equal those of SentencePiece, `tokenizers` and transformers' ByT5Tokenizer,
  * which make_data.py recorded. Also tests the other promises of tokenizer.h.
  * SPDX-License-Identifier: Apache-2.0 */
+#include "io/checkpoint.h"
 #include "tests/tokenizer/files.h"
 #include "tests/memory_limit.h"
+#include "tokenizer/from_gguf.h"
 #include <jansson.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -74,6 +76,29 @@ static tokenizer *opened_as(const char *name, bool compact)
     return t;
 }
 
+/* Check the texts and tokens of a .cases file, except texts that contain `except` (in hexadecimal). */
+static void check_cases(const tokenizer *t, const char *name, const char *label, const char *except)
+{
+    char path[200];
+    snprintf(path, sizeof(path), DATA "%s.cases", name);
+    json_error_t error;
+    json_t *cases = json_load_file(path, 0, &error);
+    assert_non_null(cases);
+    int texts = 0, numbers = 0;
+    for (size_t c = 0; c < json_array_size(cases); c++) {
+        const json_t *one = json_array_get(cases, c), *ids = json_object_get(one, "ids");
+        const char *text = json_string_value(json_object_get(one, "text"));
+        const char *decoded = json_string_value(json_object_get(one, "decoded"));
+        if (text != NULL && (except == NULL || strstr(text, except) == NULL))
+            check_encoded(t, name, text, ids), texts++;
+        if (decoded != NULL)
+            check_decoded(t, name, decoded, json_is_true(json_object_get(one, "skip")), ids), numbers++;
+    }
+    print_message("%s%s: %d texts, %d lists of tokens\n", name, label, texts, numbers);
+    assert_true(texts > 200 && numbers > 150);
+    json_decref(cases);
+}
+
 static void tokens_and_texts_match_the_oracles(void **state)
 {
     (void)state;
@@ -82,25 +107,43 @@ static void tokens_and_texts_match_the_oracles(void **state)
         if (n >= N_NAMES && strstr(names[k], ".json") == NULL)
             continue;
         tokenizer *t = opened_as(names[k], n >= N_NAMES);
-        char path[200];
-        snprintf(path, sizeof(path), DATA "%s.cases", names[k]);
-        json_error_t error;
-        json_t *cases = json_load_file(path, 0, &error);
-        assert_non_null(cases);
-        int texts = 0, numbers = 0;
-        for (size_t c = 0; c < json_array_size(cases); c++) {
-            const json_t *one = json_array_get(cases, c), *ids = json_object_get(one, "ids");
-            const char *text = json_string_value(json_object_get(one, "text"));
-            const char *decoded = json_string_value(json_object_get(one, "decoded"));
-            if (text != NULL)
-                check_encoded(t, names[k], text, ids), texts++;
-            if (decoded != NULL)
-                check_decoded(t, names[k], decoded, json_is_true(json_object_get(one, "skip")), ids), numbers++;
-        }
-        print_message("%s%s: %d texts, %d lists of tokens\n", names[k], n >= N_NAMES ? ", compact" : "", texts,
-                      numbers);
-        assert_true(texts > 200 && numbers > 150);
-        json_decref(cases);
+        check_cases(t, names[k], n >= N_NAMES ? ", compact" : "", NULL);
+        tok_close(t);
+    }
+}
+
+/* Open the tokenizer of a .gguf file. */
+static tokenizer *opened_gguf(const char *name)
+{
+    char path[200];
+    io_checkpoint *c;
+    tok_written made;
+    tokenizer *t;
+    snprintf(path, sizeof(path), DATA "%s.gguf", name);
+    if (io_checkpoint_open(&c, path, err) != IO_OK || tok_write_gguf(io_checkpoint_keys(c), path, &made, err) != TOK_OK)
+        fail_msg("%s", err);
+    io_checkpoint_close(c);
+    const tok_beside beside = {
+        .tokenizer_config = {made.tokenizer_config, (int64_t)strlen(made.tokenizer_config), "c"}};
+    if (tok_open_beside(&t, made.spiece, made.spiece_size, name, 100, &beside, err) != TOK_OK)
+        fail_msg("%s", err);
+    assert_null(made.added_tokens);
+    free(made.spiece);
+    free(made.tokenizer_config);
+    return t;
+}
+
+static void gguf_has_the_tokens_of_spiece_model(void **state)
+{
+    (void)state;
+    static const char *const models[] = {"t5.model", "fallback.model", "plain.model"};
+    for (int k = 0; k < 3; k++) {
+        tokenizer *model = opened(models[k]), *t = opened_gguf((char[][9]){"t5", "fallback", "plain"}[k]);
+        const int extra = k < 2 ? 100 : 0; /* of more than 100 placeholders, the first 100 are <extra_id_N> */
+        check_cases(t, models[k], " of a .gguf file", extra ? "3c65787472615f69645f" : NULL); /* <extra_id_ */
+        assert_int_equal(tok_size(t), tok_size(model) + extra);
+        assert_int_equal(tok_id(t, "<extra_id_99>", 13), extra ? tok_size(model) : -1);
+        tok_close(model);
         tok_close(t);
     }
 }
@@ -349,6 +392,7 @@ int main(void)
         cmocka_unit_test(tokens_and_texts_match_the_oracles),
         cmocka_unit_test(tokens_have_texts),
         cmocka_unit_test(pieces_and_numbers_belong_together),
+        cmocka_unit_test(gguf_has_the_tokens_of_spiece_model),
         cmocka_unit_test(extra_ids_follow_the_pieces),
         cmocka_unit_test(byt5_has_the_numbers_of_its_paper),
         cmocka_unit_test(scores_decide_as_in_tokenizers),

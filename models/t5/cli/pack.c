@@ -51,7 +51,7 @@ static int run(const cli_command *self, int argc, char **argv)
 const cli_command cli_t5_pack = {
     .name = "t5 pack",
     .summary = "write a model to one file that opens faster",
-    .usage = "DIR -o FILE [options]",
+    .usage = "DIR|FILE -o FILE [options]",
     .example = "  relpos t5 pack flan-t5-small --type int8 -o flan.relpos\n",
     .options = options,
     .run = run,

@@ -1,0 +1,48 @@
+#!/bin/sh
+# t5_gguf.sh -- test relpos t5 with .gguf files, which give the results of the folders that they were converted from
+#
+#     tests/cli/t5_gguf.sh PATH/TO/relpos
+#
+# SPDX-License-Identifier: Apache-2.0
+. "$(dirname "$0")/../shared/checks.sh"
+data=tests/t5/data
+source='5 9 2 4 4 7 1 8 30 31 32 33 34 35 36 37 38 39 40 41 42 43'
+
+for model in t5 v11 umt5 encoder; do
+    folder=$T/made/$model
+    cp -r $data/$model "$folder" # the format has no key for the largest distance, which is 128 in every T5
+    sed 's/\("relative_attention_max_distance"\): [0-9]*/\1: 128/' $data/$model/config.json >"$folder/config.json"
+    rm -f "$folder/generation_config.json"
+    case $model in t5) type=f16 ;; v11) type=f32 ;; *) type=bf16 ;; esac
+    ok t5 info $data/gguf/$model.gguf
+    has ", $type: "
+    for type in f32 $type int8; do
+        [ $model$type != t5int8 ] || continue # rounding bf16 to f16 loses some bits of subnormal numbers
+        ok t5 encode "$folder" --type $type --tokens --text "$source" -o "$T/made/a.safetensors"
+        ok t5 encode $data/gguf/$model.gguf --type $type --tokens --text "$source" -o "$T/made/b.safetensors"
+        same "hidden states of $model in $type" "$T/made/a.safetensors" "$T/made/b.safetensors"
+    done
+    if [ $model != encoder ]; then
+        printf '%s\t%s\n' "$source" '30 4 9 1' >"$T/pair"
+        ok t5 score "$folder" "$T/pair" --tokens --each --type f32
+        cp "$T/out" "$T/lines"
+        ok t5 score $data/gguf/$model.gguf "$T/pair" --tokens --each --type f32
+        same "scores of $model" "$T/lines" "$T/out"
+    fi
+    ok t5 pack $data/gguf/$model.gguf --type int8 -o "$T/made/packed"
+    ok t5 encode "$T/made/packed" --tokens --text "$source" -o "$T/made/a.safetensors"
+    ok t5 encode $data/gguf/$model.gguf --type int8 --tokens --text "$source" -o "$T/made/b.safetensors"
+    same "$model, packed" "$T/made/a.safetensors" "$T/made/b.safetensors"
+    refused 1 'read from this file|file that the model' t5 pack $data/gguf/$model.gguf -o $data/gguf/$model.gguf
+done
+
+refused 1 'accepts only token numbers: .*encoder.gguf: it has no tokenizer' t5 encode $data/gguf/encoder.gguf --text a -o "$T/made/x.npz"
+refused 1 'general.architecture must be t5 or t5encoder' t5 info tests/io/data/blocks.gguf
+refused 1 'tensor token_embd.weight is missing' t5 info tests/tokenizer/data/t5.gguf
+head -c 9000 $data/gguf/t5.gguf >"$T/made/cut.gguf"
+refused 1 'the file ends within the data|ends at byte' t5 info "$T/made/cut.gguf"
+sed 's/enc.blk.1.attn_q/enc.blk.1.attn_x/' $data/gguf/t5.gguf >"$T/made/name.gguf"
+refused 1 "tensor 'encoder.block.1.layer.0.SelfAttention.q.weight' is missing; tensor 'enc.blk.1.attn_x.weight' is not in the model" t5 info "$T/made/name.gguf"
+sed 's/t5.block_count/t5.block_xount/' $data/gguf/t5.gguf >"$T/made/key.gguf"
+refused 1 'key t5.block_count is missing' t5 info "$T/made/key.gguf"
+finish
