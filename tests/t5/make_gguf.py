@@ -62,11 +62,12 @@ def tokens_of(spiece, vocab, added=None):
     tokens[:len(proto.pieces)] = [(p.piece, p.score, SPIECE_TYPES[p.type]) for p in proto.pieces]
     for token, k in (added or {}).items():
         tokens[k] = (token, -1000.0, 4)
-    return tokens, proto.normalizer_spec
+    eos = next((k for k, p in enumerate(proto.pieces) if p.piece == (proto.trainer_spec.eos_piece or "</s>")), 1)
+    return tokens, proto.normalizer_spec, eos
 
 
 def add_tokenizer(writer, spiece, vocab, added=None):
-    tokens, rules = tokens_of(spiece, vocab, added)
+    tokens, rules, eos = tokens_of(spiece, vocab, added)
     writer.add_tokenizer_model("t5")
     writer.add_tokenizer_pre("default")
     writer.add_token_list([t.encode() for t, _, _ in tokens])
@@ -76,7 +77,7 @@ def add_tokenizer(writer, spiece, vocab, added=None):
     writer.add_remove_extra_whitespaces(rules.remove_extra_whitespaces)
     if rules.precompiled_charsmap:
         writer.add_precompiled_charsmap(rules.precompiled_charsmap)
-    writer.add_eos_token_id(1)
+    writer.add_eos_token_id(eos)
     writer.add_pad_token_id(0)
 
 
