@@ -151,9 +151,9 @@ def key_norms(k, v, *, norms=None, start=0):
     norms    array for the result, float32 or float64; its last axis may be longer, for a cache that grows
     start    number of keys that `norms` already covers; only later keys are read. Must be 0 without norms
 
-    For pages (pages, Hk, 64 n keys per page, D) the norms are (pages, Hk, n), and a call with the table `pages` takes
-    norms[pages].swapaxes(1, 2).reshape(B, Hk, -1). Raises ValueError if the axes of k, v and norms do not match or start is not in
-    0 to Lk, and TypeError if an array is not floating point.
+    For pages (pages, Hk, keys per page, D) the norms are (pages, Hk, ceil(keys per page / 64)), and a call with a table of pages
+    takes this array. Raises ValueError if the axes of k, v and norms do not match or start is not in 0 to Lk, and TypeError if an
+    array is not floating point.
 
     >>> import numpy as np, relpos
     >>> q, k = np.ones((1, 2, 1, 8), np.float32), np.ones((1, 2, 100, 8), np.float32)
