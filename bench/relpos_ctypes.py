@@ -42,7 +42,7 @@ class Desc(ctypes.Structure):
 class Tensors(ctypes.Structure):
     _fields_ = (fields(size, "size") + fields(Array, "q k v out lse weights profile key_mass entropy") +
                 [("term", Array * MAX_ARRAYS * MAX_TERMS), ("mask", Array * MAX_MASKS), ("q_offset", Array),
-                 ("pages", i64 * 10)] + fields(ptr, "prepared pool progress progress_context") +
+                 ("pages", i64 * 11)] + fields(ptr, "prepared pool progress progress_context") +
                 [("key_norms", Array), ("pairs", ptr)])
 
 

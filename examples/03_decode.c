@@ -19,12 +19,15 @@ static void fill_random(float *x, int n)
 int main(void)
 {
     static float k_pages[PAGES][HK][PAGE][D], v_pages[PAGES][HK][PAGE][D], q[H][D], out[H][D];
+    static float norms[PAGES][HK][PAGE / RP_NORM_KEYS];
     const void *k_at[PAGES], *v_at[PAGES];
+    void *norms_at[PAGES];
     const int64_t shape[4] = {1, H, 1, D}, one[1] = {1};
     int64_t position = 0;
     for (int n = 0; n < PAGES; n++) { /* a real cache allocates pages as the sequence grows */
         k_at[n] = k_pages[n];
         v_at[n] = v_pages[n];
+        norms_at[n] = norms[n];
     }
 
     rp_term terms[2] = {rp_term_init(RP_TERM_ROPE), rp_term_init(RP_TERM_ALIBI)};
@@ -50,7 +53,8 @@ int main(void)
                          .k_head = PAGE * D,
                          .k_key = D,
                          .v_head = PAGE * D,
-                         .v_key = D};
+                         .v_key = D,
+                         .norms = norms_at};
 
     for (position = 0; position < LONGEST; position++) {
         for (int h = 0; h < HK; h++) { /* append the new token to the cache */
@@ -59,7 +63,8 @@ int main(void)
         }
         fill_random(&q[0][0], H * D);
         t.pages.len_k = position + 1;
-        if (rp_attend(plan, &t, NULL) != RP_OK) {
+        /* with the norm of the new key, ALiBi skips keys that are too far away to have a weight */
+        if (rp_key_norms(plan, &t, position, NULL) != RP_OK || rp_attend(plan, &t, NULL) != RP_OK) {
             fprintf(stderr, "%s\n", rp_last_error());
             return 1;
         }

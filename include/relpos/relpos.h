@@ -438,6 +438,7 @@ typedef struct rp_pages {
     int64_t v_head;       /* elements between heads in a page of values */
     int64_t v_key;        /* elements between values in a page of values */
     int64_t k_channel;    /* elements between channels of a key; 0 means 1; other values require k_key = 1 */
+    void *const *norms;   /* [B, per_batch] pointers to f32 norms from rp_key_norms, [Hk, ceil(page/64)]; may be NULL */
 } rp_pages;
 
 /* Data that rp_prepare computes once for many calls of a plan: strips of biases, and cosines and sines of RoPE, for
@@ -475,7 +476,7 @@ typedef struct rp_tensors {
         *pool; /* NULL = the default pool: RELPOS_THREADS threads, else one per usable processor; one for short calls */
     rp_progress *progress;  /* NULL: no callback */
     void *progress_context; /* passed to progress */
-    rp_array key_norms;     /* [B,Hk,ceil(Lk/64) or more] from rp_key_norms; if absent, every key is read */
+    rp_array key_norms; /* [B,Hk,ceil(Lk/64) or more] from rp_key_norms, or pages.norms; if absent, reads all keys */
     /* [2] receives the number of pairs inside the intervals of the masks, and the number of pairs whose scores the
      * forward call computed (it skips tiles whose weights are all 0); NULL if not needed */
     int64_t *pairs;
@@ -506,12 +507,15 @@ RP_API void rp_prepared_destroy(rp_prepared *prepared);
 /* Compute the largest norm in each group of RP_NORM_KEYS keys of a cache. It is infinity if a key or value has a NaN or
  * infinite element, or a key has an element above 1e15 in absolute value.
  *
- * Pass the norms in rp_tensors.key_norms. A call with few queries then does not read keys and values so far away that
- * their weights are all 0 (as with ALiBi or forget gates). The results have the same bits. The norms must belong to the
- * keys and values of that call. NaN or negative norms are an error.
- * Shapes   t has k and v, or pages; norms [B, Hk, n] of f32 or f64, n >= ceil(Lk / RP_NORM_KEYS). `from` is the number
- *          of keys that norms already covers: after appending keys, only the new ones are read. If a key or value
- *          changes in place, start again from 0.
+ * Pass the norms in rp_tensors.key_norms or rp_pages.norms. A call with few queries then does not read keys and values
+ * so far away that their weights are all 0 (as with ALiBi or forget gates). The results have the same bits. The norms
+ * must belong to the keys and values of that call. NaN or negative norms are an error. To find norms that do not belong
+ * to the keys, set RELPOS_SKIP=check before rp_plan_create: calls then compare them, and a norm that is too small is an
+ * error.
+ * Shapes   t has k and v, or pages; norms [B, Hk, n] of f32 or f64, n >= ceil(Lk / RP_NORM_KEYS). If norms is NULL, the
+ *          call writes to t->pages.norms, where each element covers RP_NORM_KEYS keys of one page. `from` is the number
+ *          of keys that the norms already cover: after appending keys, only the new ones are read. If a key or value
+ *          changes in place, start again from it.
  * Returns  RP_OK, RP_E_ARG, RP_E_SHAPE, RP_E_RANGE, RP_E_STRIDE, RP_E_OVERLAP. */
 RP_API rp_status rp_key_norms(const rp_plan *plan, const rp_tensors *t, int64_t from, const rp_array *norms);
 

@@ -15,10 +15,11 @@ from typing import NamedTuple
 import numpy as np
 
 from . import _core, _hints, _progress, _terms
+from ._cache import Cache
 from ._terms import TERMS, Sum, Term, plotter
 
 globals().update({cls.__name__: cls for cls in TERMS.values()})
-__all__ = ["attention", "attention_backward", "explain", "key_norms", "bucket", "show_config", "Plan", "Result", "Summary", "Gradients",
+__all__ = ["attention", "attention_backward", "explain", "key_norms", "bucket", "show_config", "Plan", "Cache", "Result", "Summary", "Gradients",
            "Explanation", "Term", "Sum", "TERMS", *(cls.__name__ for cls in TERMS.values())]
 __version__ = _core.config()["version"]
 
@@ -151,9 +152,9 @@ def key_norms(k, v, *, norms=None, start=0):
     norms    array for the result, float32 or float64; its last axis may be longer, for a cache that grows
     start    number of keys that `norms` already covers; only later keys are read. Must be 0 without norms
 
-    For pages (pages, Hk, 64 n keys per page, D) the norms are (pages, Hk, n), and a call with the table `pages` takes
-    norms[pages].swapaxes(1, 2).reshape(B, Hk, -1). Raises ValueError if the axes of k, v and norms do not match or start is not in
-    0 to Lk, and TypeError if an array is not floating point.
+    For pages (pages, Hk, keys per page, D) the norms are (pages, Hk, ceil(keys per page / 64)), and a call with a table of pages
+    takes this array. Raises ValueError if the axes of k, v and norms do not match or start is not in 0 to Lk, and TypeError if an
+    array is not floating point.
 
     >>> import numpy as np, relpos
     >>> q, k = np.ones((1, 2, 1, 8), np.float32), np.ones((1, 2, 100, 8), np.float32)
@@ -210,8 +211,8 @@ class Plan:
     learned array changes.
 
     kv_heads defaults to heads, and dim_v to dim. `options` are the options of `attention` that define the result. A call takes q, k,
-    v, out, key_norms, progress, return_weights, return_lse and summary as `attention` does. It can replace q_offset, and those mask
-    arrays that the plan was created with.
+    v, out, key_norms, progress, return_weights, return_lse and summary as `attention` does, or a `Cache` in place of k and v. It can
+    replace q_offset, and those mask arrays that the plan was created with.
 
     With `pages`, k and v are caches (pages, Hk, keys per page, D), and row b of `pages`, integers (B, n), lists the pages of batch
     entry b in order. len_k is the number of keys, by default all keys of the listed pages; `lengths` sets it for each batch entry.
@@ -249,8 +250,11 @@ class Plan:
         shown = (f"{name}={_terms._show(x) if hasattr(x, 'shape') else repr(x)}" for name, x in options.items())
         return f"relpos.Plan({', '.join((*map(str, sizes), *shown))})"
 
-    def __call__(self, q, k, v, *, pages=None, len_k=None, return_weights=False, return_lse=False, summary=False, progress=None,
+    def __call__(self, q, k, v=None, *, pages=None, len_k=None, return_weights=False, return_lse=False, summary=False, progress=None,
                  **options):
+        if type(k) is Cache and v is None:
+            options["key_norms"] = k.key_norms
+            k, v = k.k, k.v
         call = _progress.reporting(_core.plan_call, "relpos.Plan") if progress else _core.plan_call
         found = call(self._plan, q, k, v, pages, len_k, progress, **options, return_weights=return_weights, return_lse=return_lse,
                      summary=summary)

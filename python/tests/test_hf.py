@@ -2,6 +2,8 @@
 transformers.
 
 SPDX-License-Identifier: Apache-2.0"""
+import copy
+import pickle
 import shutil
 import subprocess
 import sys
@@ -139,6 +141,72 @@ def test_a_chunk_after_a_cache(name):
             then = model(**{ids: IDS[:, 20:], mask: LEFT}, **more, past_key_values=first.past_key_values)
             found[implementation] = then.logits[:, 5:]
     torch.testing.assert_close(found["relpos"], found["eager"], atol=2e-5 * float(found["eager"].abs().max()), rtol=0)
+
+
+@pytest.mark.parametrize("name", ["Bloom", "Mpt"])
+def test_caches_keep_norms(name, monkeypatch):
+    """With ALiBi, layers of a DynamicCache keep norms. Steps have the bits of steps without norms, after any change of the cache."""
+    monkeypatch.setenv("RELPOS_SKIP", "check")
+    model = causal("Bloom") if name == "Bloom" else tokens("Mpt", "ForCausalLM", vocab_size=60, d_model=48, n_layers=2, n_heads=6, max_seq_len=2048)[0]
+    model.set_attn_implementation("relpos")
+    ids = torch.randint(3, 60, (2, 1300), generator=torch.Generator().manual_seed(6))
+    used = []
+    original = relpos.attention
+    monkeypatch.setattr(relpos, "attention", lambda *args, key_norms=None, **more: (used.append(key_norms is not None), original(*args, key_norms=key_norms, **more))[1])
+
+    def step(cache, tokens):
+        """Return the logits of a step, and of a step with a copy of the cache whose layers concatenate and keep no norms."""
+        plain = transformers.DynamicCache()
+        for n, layer in enumerate(cache.layers):
+            plain.update(layer.keys.clone(), layer.values.clone(), n)
+        used.clear()
+        found = model(tokens, past_key_values=cache, use_cache=True).logits
+        assert used == [True, True] and all(type(x) is relpos.hf._cache.Layer for x in cache.layers)
+        with monkeypatch.context() as m:
+            m.setattr(relpos.hf._adapters, "update", lambda cache, key, value, index: (*cache.update(key, value, index), {}))
+            want = model(tokens, past_key_values=plain, use_cache=True).logits
+        assert used == [True, True, False, False]
+        assert torch.equal(found, want)
+        return found
+
+    with torch.no_grad():
+        cache = transformers.DynamicCache(config=model.config)
+        model(ids, past_key_values=cache, use_cache=True)
+        assert cache.layers[0].key_norms.shape == (2, 6, 21)
+        for n in range(3):
+            step(cache, ids[:, n:n + 1])
+        cache.reorder_cache(torch.tensor([1, 1]))
+        step(cache, ids[:, :1])
+        cache.batch_repeat_interleave(2)
+        step(cache, ids[:, :1].repeat(2, 1))
+        cache.batch_select_indices(torch.tensor([2, 0]))
+        step(cache, ids[:, :2])
+        cache.crop(-5)
+        step(cache, ids[:, :1])
+        cache.layers[0].keys[0, 1, 40] *= 50  # by other code
+        step(cache, ids[:, :1])
+        cache.layers[1].keys = cache.layers[1].keys * 3
+        step(cache, ids[:, :1])
+        step(pickle.loads(pickle.dumps(cache)), ids[:, :1])
+        step(copy.deepcopy(cache), ids[:, :1])
+        model.set_attn_implementation("eager")
+        other = copy.deepcopy(cache)
+        model(ids[:, :1], past_key_values=other, use_cache=True)
+        model.set_attn_implementation("relpos")
+        step(other, ids[:, :1])
+        cache.reset()
+        assert cache.layers[0].key_norms is None
+        model(ids[:, :1100], past_key_values=cache, use_cache=True)
+        step(cache, ids[:, :1])
+    with torch.inference_mode():
+        cache = transformers.DynamicCache()
+        model(ids, past_key_values=cache, use_cache=True)
+        step(cache, ids[:, :1])
+    cache = transformers.DynamicCache()  # with gradients, keys are concatenated
+    model(ids[:, :50], past_key_values=cache, use_cache=True)
+    used.clear()
+    model(ids[:, 50:51], past_key_values=cache, use_cache=True).logits.sum().backward()
+    assert used == [False, False] and cache.layers[0].key_norms is None
 
 
 def test_bloom_with_padding_between_tokens():

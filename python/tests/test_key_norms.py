@@ -65,14 +65,48 @@ def test_a_growing_cache():
 def test_pages():
     table = np.array([[3, 0, 5, 1, 7, 9, 11, 12], [2, 4, 6, 8, 10, 13, 14, 15]])
     caches = [rng.standard_normal((16, HK, 256, D)).astype(np.float32) for _ in range(2)]
-    of_pages = relpos.key_norms(*caches)
-    norms = of_pages[table].swapaxes(1, 2).reshape(B, HK, -1)
+    norms = relpos.key_norms(*caches)
     plan = relpos.Plan(B, H, 1, 2048, D, kv_heads=HK, bias=OPTIONS["bias"], causal=True)
     more = dict(pages=table, len_k=LK, q_offset=LK - 1)
     want = plan(q, *caches, **more)
     for cache in caches:
         cache[table[:, :4]] = np.nan
     np.testing.assert_array_equal(plan(q, *caches, **more, key_norms=norms), want)
+    assert np.isnan(plan(q, *caches, **more)).all()
+    for wrong in norms[:, :, :3], norms[:15], norms.astype(np.float64), np.asfortranarray(norms), norms[0]:
+        with pytest.raises(ValueError, match=r"expected a contiguous array of f32, \(16, 2, 4\)"):
+            plan(q, *caches, **more, key_norms=wrong)
+    norms[5, 1, 2] = -1
+    with pytest.raises(ValueError, match="^key_norms: element .* is -1; it must be 0 or more"):
+        plan(q, *caches, **more, key_norms=norms)
+
+
+def test_pages_of_16_keys():
+    """A page of fewer than 64 keys has a norm of its own, so pages in any order skip distant keys."""
+    pages = np.random.default_rng(1).permutation(B * LK // 16).reshape(B, -1)
+    caches = [np.ascontiguousarray(x.reshape(B, HK, -1, 16, D).swapaxes(1, 2).reshape(-1, HK, 16, D)[np.argsort(pages.ravel())]) for x in (k, v)]
+    norms = np.zeros((len(caches[0]), HK, 1), np.float32)
+    for page in range(len(norms)):  # as a server does: keys 0 to 9 of each page, then the others
+        of_page = [x[page:page + 1] for x in caches]
+        relpos.key_norms(*[x[:, :, :10] for x in of_page], norms=norms[page:page + 1])
+        relpos.key_norms(*of_page, norms=norms[page:page + 1], start=10)
+    plan = relpos.Plan(B, H, 1, LK, D, kv_heads=HK, bias=OPTIONS["bias"], causal=True)
+    want = plan(q, k, v, q_offset=LK - 1)
+    np.testing.assert_array_equal(plan(q, *caches, pages=pages, q_offset=LK - 1, key_norms=norms), want)
+    caches[0][pages[:, :FAR // 16]] = np.nan
+    np.testing.assert_array_equal(plan(q, *caches, pages=pages, q_offset=LK - 1, key_norms=norms), want)
+
+
+def test_debugging(monkeypatch):
+    """With RELPOS_SKIP=check, norms that do not belong to the keys are an error."""
+    keys, norms = k.copy(), relpos.key_norms(k, v)
+    want = relpos.attention(q, k, v, **OPTIONS)
+    keys[1, 0, 70] *= 9  # a key without weight
+    same(relpos.attention(q, keys, v, **OPTIONS, key_norms=norms), want)
+    monkeypatch.setenv("RELPOS_SKIP", "check")
+    same(relpos.attention(q, k, v, **OPTIONS, key_norms=norms), want)
+    with pytest.raises(ValueError, match=r"^key_norms: element \[1, 0, 1\] is .*, but key 70 has norm "):
+        relpos.attention(q, keys, v, **OPTIONS, key_norms=norms)
 
 
 @pytest.mark.parametrize("call, error, said", [

@@ -200,50 +200,83 @@ static rp_status check_q_offsets(rpi_args *args, const rp_tensors *t)
     return s;
 }
 
-/* Check the shape and type of key_norms. The array may be longer than the call needs, because a cache may have room for
- * more keys. */
-rp_status rpi_check_norms(const rp_desc *d, const rp_array *a, rpi_view *v)
+/* Check the norms of pages, and make a view of them. */
+static rp_status check_page_norms(rpi_args *args, const rp_tensors *t)
 {
-    const int64_t segments = (d->len_k + RP_NORM_KEYS - 1) / RP_NORM_KEYS;
-    const rpi_shape shape = {.ndim = 3, .min_ndim = 3, .n = {d->batch, d->kv_heads, segments}};
-    rp_array there = *a;
-    if (a->dtype != RP_F32 && a->dtype != RP_F64)
-        return rpi_fail(RP_E_ARG, "tensors.key_norms: dtype is %s; it must be f32 or f64", rp_dtype_name(a->dtype));
-    if (there.ndim == 3 && there.shape[2] > segments)
-        there.shape[2] = segments;
-    return rpi_view_of(v, &there, &shape, RPI_FLOATS, "tensors.key_norms");
+    const rp_pages *p = &t->pages;
+    rpi_view *v = &args->key_norms;
+    if (t->key_norms.data || !p->k)
+        return rpi_fail(RP_E_ARG, "pages.norms was given %s; pass norms of pages, or tensors.key_norms",
+                        p->k ? "with tensors.key_norms" : "without pages.k");
+    const int64_t of_page = (p->page - 1) / RP_NORM_KEYS + 1;
+    for (int64_t m = 0; m < args->desc.batch * p->per_batch; m++)
+        if (m % p->per_batch * p->page < args->desc.len_k &&
+            (!p->norms[m] || (uintptr_t)p->norms[m] % sizeof(float) != 0))
+            return rpi_fail(RP_E_ARG, "pages.norms[%lld] is %s; pass the address of the page's norms", (long long)m,
+                            p->norms[m] ? "not aligned to its elements" : "NULL");
+    *v = (rpi_view){.data = (void *)(uintptr_t)p->norms,
+                    .dtype = RP_F32,
+                    .page = (const void *const *)p->norms,
+                    .page_keys = of_page,
+                    .per_batch = p->per_batch,
+                    .stride = {0, of_page, 1, 1}};
+    return RP_OK;
 }
 
-/* Return the index of the first element of a row of n norms that is NaN or negative, or n if there is none. */
-static int64_t not_a_norm(const rpi_view *v, int64_t at, int64_t n)
+/* Check the shape and type of the norms, and make a view of them. The array may be longer than the call needs, because
+ * a cache may have room for more keys. */
+static rp_status check_norms(rpi_args *args, const rp_tensors *t)
+{
+    const rp_desc *d = &args->desc;
+    const int64_t segments = (d->len_k + RP_NORM_KEYS - 1) / RP_NORM_KEYS;
+    const rpi_shape shape = {.ndim = 3, .min_ndim = 3, .n = {d->batch, d->kv_heads, segments}};
+    rp_array there = t->key_norms;
+    if (t->pages.norms)
+        return check_page_norms(args, t);
+    if (!there.data)
+        return RP_OK;
+    if (there.dtype != RP_F32 && there.dtype != RP_F64)
+        return rpi_fail(RP_E_ARG, "tensors.key_norms: dtype is %s; it must be f32 or f64", rp_dtype_name(there.dtype));
+    if (there.ndim == 3 && there.shape[2] > segments)
+        there.shape[2] = segments;
+    return rpi_view_of(&args->key_norms, &there, &shape, RPI_FLOATS, "tensors.key_norms");
+}
+
+/* Return the index of the first of n norms that is NaN or negative, or n if there is none. */
+static int64_t not_a_norm(const rpi_view *v, const void *from, int64_t n)
 {
     const int64_t step = v->stride[2];
     int64_t x = 0;
     if (v->dtype == RP_F32)
-        for (const float *norm = (const float *)v->data + at; x < n && norm[x * step] >= 0; x++)
+        for (const float *norm = from; x < n && norm[x * step] >= 0; x++)
             ;
     else
-        for (const double *norm = (const double *)v->data + at; x < n && norm[x * step] >= 0; x++)
+        for (const double *norm = from; x < n && norm[x * step] >= 0; x++)
             ;
     return x;
 }
 
 /* Check the norms that a call reads. Invalid norms would make it skip the wrong tiles. */
-static rp_status check_known_norms(rpi_args *args, const rp_array *a)
+static rp_status check_known_norms(const rpi_args *args)
 {
-    rpi_view *v = &args->key_norms;
-    const rp_status s = rpi_check_norms(&args->desc, a, v);
-    for (int64_t b = 0; s == RP_OK && b < args->desc.batch; b++)
-        for (int64_t g = 0; g < args->desc.kv_heads; g++) {
-            const int64_t n = not_a_norm(v, rpi_index(v, b, g, 0, 0), v->len[2]);
-            if (n < v->len[2])
-                return rpi_fail(
-                    RP_E_RANGE,
-                    "tensors.key_norms: element [%lld, %lld, %lld] is %g; it must be 0 or more; compute norms with "
-                    "rp_key_norms",
-                    (long long)b, (long long)g, (long long)n, rpi_at(v, b, g, n, 0));
-        }
-    return s;
+    const rpi_view *v = &args->key_norms;
+    int64_t last = -1;
+    if (args->desc.len_k)
+        rpi_norm_of_key(args, args->desc.len_k - 1, &last);
+    const int64_t adjacent = v->page ? v->page_keys : last + 1;
+    for (int64_t b = 0; b < args->desc.batch; b++)
+        for (int64_t g = 0; g < args->desc.kv_heads; g++)
+            for (int64_t n = 0; n <= last; n += adjacent) {
+                const int64_t count = rpi_min(adjacent, last + 1 - n),
+                              wrong = not_a_norm(v, rpi_row_of(v, b, g, n), count);
+                if (wrong < count)
+                    return rpi_fail(RP_E_RANGE,
+                                    "%s: element [%lld, %lld, %lld] is %g; it must be 0 or more; compute norms with "
+                                    "rp_key_norms",
+                                    v->page ? "pages.norms" : "tensors.key_norms", (long long)b, (long long)g,
+                                    (long long)(n + wrong), rpi_value(rpi_row_of(v, b, g, n + wrong), v->dtype, 0));
+            }
+    return RP_OK;
 }
 
 /* Report an array that is given although its condition, such as "scaling=longrope ? [dim/2] : none", excludes it, or
@@ -376,7 +409,9 @@ static rp_status check_args(rpi_args *args, const rp_plan *plan, const rp_tensor
             return s;
     if (t->prepared && t->prepared->plan != plan)
         return rpi_fail(RP_E_ARG, "prepared belongs to another plan; make one from this plan");
-    if (t->key_norms.data && (s = check_known_norms(args, &t->key_norms)) != RP_OK)
+    if (which != PREPARED_ARRAYS && (s = check_norms(args, t)) != RP_OK)
+        return s;
+    if (which == ALL_ARRAYS && args->key_norms.data && (s = check_known_norms(args)) != RP_OK)
         return s;
     args->pairs = t->pairs;
     args->ready = t->prepared;

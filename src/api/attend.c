@@ -12,6 +12,8 @@ static rp_status attend(rpi_attending *own, const rp_plan *plan, const rp_tensor
     rp_status status = rpi_args_check(args, plan, t);
     if (status == RP_OK)
         status = rpi_args_overlap(plan, t);
+    if (status == RP_OK && plan->checks_norms && args->key_norms.data)
+        status = rpi_compare_norms(args);
     if (status != RP_OK)
         return status;
     const rp_desc *d = &args->desc;

@@ -185,6 +185,7 @@ rp_status rp_plan_create(rp_plan **plan, const rp_desc *desc)
         p->components = p->desc.dtype == RP_F32 && p->desc.precision == RP_PRECISION_HIGH ? 2 : 3;
         const char *skip = getenv("RELPOS_SKIP");
         p->skips = !(skip && strcmp(skip, "0") == 0);
+        p->checks_norms = skip && strcmp(skip, "check") == 0;
         p->desc.isa = NULL; /* the caller's string may be freed after this call */
         if (p->ops)
             rpi_limits_bound(&p->bounds, p);

@@ -6,26 +6,54 @@
 #include <math.h>
 #include <stdlib.h>
 
+/* Return the norm of a key, or infinity if calls must read the key or its value. */
+static double key_norm(const rpi_args *args, int64_t b, int64_t g, int64_t j)
+{
+    const rp_desc *d = &args->desc;
+    const double norm = rpi_row_norm(&args->k, b, g, j, d->dim_k);
+    const bool moderate =
+        norm <= (double)RPI_MODERATE && (!args->v.data || rpi_row_norm(&args->v, b, g, j, d->dim_v) < HUGE_VAL);
+    return moderate ? norm : HUGE_VAL;
+}
+
+/* Check that no key has a larger norm than the one given for it, except for rounding to f32. */
+rp_status rpi_compare_norms(const rpi_args *args)
+{
+    const rpi_view *v = &args->key_norms;
+    for (int64_t b = 0; b < args->desc.batch; b++)
+        for (int64_t g = 0; g < args->desc.kv_heads; g++)
+            for (int64_t j = 0, n; j < args->desc.len_k; j++) {
+                rpi_norm_of_key(args, j, &n);
+                const double norm = key_norm(args, b, g, j), given = rpi_value(rpi_row_of(v, b, g, n), v->dtype, 0);
+                if (norm * (1 - 0x1p-20) > given)
+                    return rpi_fail(RP_E_RANGE,
+                                    "%s: element [%lld, %lld, %lld] is %g, but key %lld has norm %g; when keys or "
+                                    "values change, compute norms again with rp_key_norms",
+                                    v->page ? "pages.norms" : "tensors.key_norms", (long long)b, (long long)g,
+                                    (long long)n, given, (long long)j, norm);
+            }
+    return RP_OK;
+}
+
 static rp_status key_norms(rpi_args *args, const rp_plan *plan, const rp_tensors *t, int64_t from,
                            const rp_array *norms)
 {
     static const double placeholder = 0; /* placeholder for q, never read */
-    rpi_view to;
-    if (!plan || !t || t->size != sizeof *t || !norms || !norms->data)
+    if (!plan || !t || t->size != sizeof *t || (norms ? !norms->data : !t->pages.norms))
         return rpi_fail(RP_E_ARG, "plan, tensors or norms is NULL, or tensors has another size; pass a plan, tensors "
-                                  "from rp_tensors_init, and norms");
+                                  "from rp_tensors_init, and norms or pages.norms");
     const rp_desc *own = &plan->desc;
     const int64_t q[4] = {own->batch, own->heads, own->len_q, own->dim_k};
     rp_tensors with = rp_tensors_init();
     with.k = t->k, with.v = t->v, with.pages = t->pages;
     with.q = rp_array_of(&placeholder, own->dtype, 4, q);
+    if (norms)
+        with.key_norms = *norms;
     rp_status status = rpi_args_check_keys(args, plan, &with);
-    if (status == RP_OK)
-        status = rpi_check_norms(&args->desc, norms, &to);
-    if (status == RP_OK)
+    with.q.data = with.key_norms.data = NULL;
+    if (status == RP_OK && norms)
         status = rpi_check_output(norms, "tensors.key_norms");
-    with.q.data = NULL;
-    if (status == RP_OK)
+    if (status == RP_OK && norms)
         status = rpi_output_overlap(plan, &with, norms, "tensors.key_norms");
     if (status != RP_OK)
         return status;
@@ -38,15 +66,16 @@ static rp_status key_norms(rpi_args *args, const rp_plan *plan, const rp_tensors
                         (long long)d->len_k);
     for (int64_t b = 0; b < d->batch; b++)
         for (int64_t g = 0; g < d->kv_heads; g++)
-            for (int64_t j = from; j < d->len_k; j++) {
-                const int64_t at = rpi_index(&to, b, g, j / RP_NORM_KEYS, 0);
-                const double before = j % RP_NORM_KEYS ? rpi_value(to.data, to.dtype, at) : 0;
-                const double of_key = rpi_row_norm(&args->k, b, g, j, d->dim_k);
-                const bool read =
-                    !(of_key <= (double)RPI_MODERATE && rpi_row_norm(&args->v, b, g, j, d->dim_v) < HUGE_VAL);
-                const double norm = read ? HUGE_VAL : of_key;
-                if (!(norm <= before))
-                    rpi_put(to.data, to.dtype, at, norm);
+            for (int64_t j = from, next, n, before; j < d->len_k; j = next) {
+                next = rpi_min(rpi_norm_of_key(args, j, &n), d->len_k);
+                void *to = (void *)(uintptr_t)rpi_row_of(&args->key_norms, b, g, n);
+                const bool continues = j > 0 && rpi_norm_of_key(args, j - 1, &before) > j;
+                double norm = continues ? rpi_value(to, args->key_norms.dtype, 0) : 0;
+                for (int64_t x = j; x < next; x++) {
+                    const double of_key = key_norm(args, b, g, x);
+                    norm = of_key <= norm ? norm : of_key;
+                }
+                rpi_put(to, args->key_norms.dtype, 0, norm);
             }
     return RP_OK;
 }

@@ -177,7 +177,8 @@ rp_status rp_convert(void *to, rp_dtype to_type, const void *from, rp_dtype from
 double rpi_row_norm(const rpi_view *v, int64_t b, int64_t h, int64_t j, int64_t width)
 {
     const char *row = rpi_row_of(v, b, h, j);
-    double x[64], sum = 0;
+    enum { SUMS = 8 }; /* so that additions do not wait for each other */
+    double x[64], sum[SUMS] = {0};
     for (int64_t x0 = 0; x0 < width; x0 += 64) {
         const int64_t n = width - x0 < 64 ? width - x0 : 64;
         if (rpi_is_transposed(v))
@@ -185,8 +186,14 @@ double rpi_row_norm(const rpi_view *v, int64_t b, int64_t h, int64_t j, int64_t 
                 x[c] = rpi_row_value(v, b, h, j, x0 + c);
         else
             rpi_load_f64(x, row + x0 * rpi_floating_size(v->dtype), v->dtype, n);
-        for (int64_t c = 0; c < n; c++)
-            sum += x[c] * x[c];
+        int64_t c = 0;
+        for (; c + SUMS <= n; c += SUMS)
+            for (int s = 0; s < SUMS; s++)
+                sum[s] += x[c + s] * x[c + s];
+        for (; c < n; c++)
+            sum[0] += x[c] * x[c];
     }
-    return sqrt(sum + (double)width * DBL_MIN);
+    for (int s = 1; s < SUMS; s++)
+        sum[0] += sum[s];
+    return sqrt(sum[0] + (double)width * DBL_MIN);
 }

@@ -179,13 +179,16 @@ static bool is_far(const block *k, int64_t j0, int64_t j1)
 }
 
 /* Decoding: initialize the norms of the queries and start_row of all rows. Return true if a bound on the scores, from
- * the caller's key_norms, shows that keys j0 … j1-1 get the weight 0 in all rows. The keys are not read. */
+ * the caller's norms, shows that keys j0 … j1-1 get the weight 0 in all rows. The keys are not read. */
 static bool is_far_unread(block *k, int64_t g, int64_t j0, int64_t j1, real sink)
 {
+    const rpi_args *args = k->c->args;
+    const rpi_view *norms = &args->key_norms;
     double norm = 0;
-    j1 = rpi_min(j1, k->c->args->desc.len_k);
-    for (int64_t n = j0 / RP_NORM_KEYS; n * RP_NORM_KEYS < j1; n++) {
-        const double x = rpi_at(&k->c->args->key_norms, k->b, g, n, 0);
+    j1 = rpi_min(j1, args->desc.len_k);
+    for (int64_t j = j0, n; j < j1;) {
+        j = rpi_norm_of_key(args, j, &n);
+        const double x = rpi_value(rpi_row_of(norms, k->b, g, n), norms->dtype, 0);
         norm = x <= norm ? norm : x < HUGE_VAL ? x : HUGE_VAL;
     }
     find_norms(k);

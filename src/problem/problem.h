@@ -30,6 +30,7 @@ struct rp_plan {
     bool mask_keep;        /* some mask is not an interval and needs a byte for each pair */
     bool mask_keep_rows;   /* some mask of this kind differs between rows */
     bool skips;            /* tiles whose weights are all 0 may be skipped */
+    bool checks_norms;     /* for debugging: calls compare given norms with the keys */
 };
 
 /* The checked arrays of one call, and the data that is computed once from them. */
@@ -37,7 +38,7 @@ typedef struct rpi_args {
     const rp_plan *plan;
     rp_desc desc; /* description of the plan, with the lengths of this call */
     rpi_view q, k, v, out, lse, weights, profile, key_mass, entropy, q_offset;
-    rpi_view key_norms;        /* [B, Hk, segments of RP_NORM_KEYS keys]; absent if unknown */
+    rpi_view key_norms;        /* [B, Hk, segments of RP_NORM_KEYS keys], or the same of each page; absent if unknown */
     int64_t *pairs;            /* [2] numbers of allowed and computed pairs; NULL if not counted */
     rpi_view row_max, log_sum; /* lse as a sum of two numbers, for the backward pass: [B,H,Lq] f64 */
     rpi_view term[RP_MAX_TERMS][RP_MAX_ARRAYS];
@@ -58,6 +59,14 @@ typedef struct rpi_args {
  * frees it. */
 rp_status rpi_args_prepare(rpi_args *args);
 void rpi_args_free(rpi_args *args);
+
+/* Find the element *n of a row of key_norms that covers key j. Return the first later key that has another element. */
+static inline int64_t rpi_norm_of_key(const rpi_args *a, int64_t j, int64_t *n)
+{
+    const int64_t page = a->key_norms.page ? a->k.page_keys : INT64_MAX, in_page = j % page;
+    *n = j / page * a->key_norms.page_keys + in_page / RP_NORM_KEYS;
+    return j - in_page + rpi_min(in_page / RP_NORM_KEYS * RP_NORM_KEYS + RP_NORM_KEYS, page);
+}
 
 /* Return the position of query i of batch entry b: i + q_offset. */
 static inline int64_t rpi_position(const rpi_args *a, int64_t b, int64_t i)

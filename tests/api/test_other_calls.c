@@ -113,6 +113,89 @@ static void calls_refuse_invalid_norms(void **state)
     end();
 }
 
+/* With RELPOS_SKIP=check, a norm that is too small for its keys is an error, for arrays and pages. Without it, or if
+ * the norm is larger, the call succeeds. */
+static void norms_can_be_compared_with_keys(void **state)
+{
+    static const char *const words[] = {
+        "tensors.key_norms: element [1, 0, 1] is 2, but key 70 has norm 7; when keys or values change",
+        "pages.norms: element [1, 0, 3] is 2, but key 70 has norm 7",
+        "pages.norms: element [1, 0, 3] is 2, but key 69 has norm inf"};
+    (void)state;
+    for (int check = 0; check < 2; check++) {
+        if (check)
+            setenv("RELPOS_SKIP", "check", 1);
+        begin("fwd:f32:b2h2q2k140d4:alibi:causal");
+        unsetenv("RELPOS_SKIP");
+        enum { LK = 140, PAGE = 20, PER_BATCH = 7 };
+        const int64_t shape[3] = {2, 2, 3};
+        const rp_array norms = array_in(&p, RP_F32, 3, shape);
+        float of_page[2 * PER_BATCH][2], *const k = p.t.k.data, *const v = p.t.v.data;
+        const void *page[2][2 * PER_BATCH];
+        void *at[2 * PER_BATCH];
+        for (int x = 0; x < 4 * LK * 4; x++)
+            k[x] = 1;
+        rp_tensors t = p.t, paged = p.t;
+        t.key_norms = norms;
+        paged.k.data = paged.v.data = NULL;
+        for (int n = 0; n < 2 * PER_BATCH; n++) {
+            const int64_t first = (n / PER_BATCH * 2 * LK + n % PER_BATCH * PAGE) * 4;
+            page[0][n] = k + first, page[1][n] = v + first, at[n] = of_page[n];
+        }
+        paged.pages = (rp_pages){.k = page[0],
+                                 .v = page[1],
+                                 .page = PAGE,
+                                 .per_batch = PER_BATCH,
+                                 .len_k = LK,
+                                 .k_head = LK * 4,
+                                 .k_key = 4,
+                                 .v_head = LK * 4,
+                                 .v_key = 4,
+                                 .norms = at};
+        good(rp_key_norms(plan, &p.t, 0, &norms));
+        good(rp_key_norms(plan, &paged, 0, NULL));
+        for (int n = 0; n < 2 * PER_BATCH; n++)
+            assert_true(of_page[n][0] == 2 && of_page[n][1] == 2);
+        good(rp_attend(plan, &t, NULL));
+        good(rp_attend(plan, &paged, NULL));
+        k[(2 * LK + 70) * 4] = 0;
+        good(rp_attend(plan, &t, NULL));
+        k[(2 * LK + 70) * 4] = sqrtf(46); /* the norm is 7 */
+        for (int n = 0; n < 3; n++) {
+            const rp_status got = rp_attend(plan, n ? &paged : &t, NULL);
+            if (check)
+                refused(got, RP_E_RANGE, words[n]);
+            else
+                good(got);
+            if (n == 1)
+                v[(2 * LK + 69) * 4 + 1] = INFINITY;
+        }
+        good(rp_key_norms(plan, &p.t, 69, &norms));
+        good(rp_key_norms(plan, &paged, 69, NULL));
+        assert_true(isinf(of_page[PER_BATCH + 3][0]) && of_page[PER_BATCH + 2][0] == 2 &&
+                    of_page[PER_BATCH + 3][1] == 2);
+        good(rp_attend(plan, &t, NULL));
+        good(rp_attend(plan, &paged, NULL));
+        of_page[3][1] = -1;
+        refused(rp_attend(plan, &paged, NULL), RP_E_RANGE,
+                "pages.norms: element [0, 1, 3] is -1; it must be 0 or more");
+        of_page[3][1] = NAN;
+        refused(rp_attend(plan, &paged, NULL), RP_E_RANGE, "pages.norms: element [0, 1, 3] is ");
+        at[8] = NULL;
+        refused(rp_attend(plan, &paged, NULL), RP_E_ARG,
+                "pages.norms[8] is NULL; pass the address of the page's norms");
+        refused(rp_key_norms(plan, &paged, 0, NULL), RP_E_ARG, "pages.norms[8] is NULL");
+        at[8] = (char *)of_page[8] + 1;
+        refused(rp_attend(plan, &paged, NULL), RP_E_ARG, "pages.norms[8] is not aligned to its elements");
+        paged.key_norms = norms;
+        refused(rp_attend(plan, &paged, NULL), RP_E_ARG, "pages.norms was given with tensors.key_norms");
+        refused(rp_key_norms(plan, &paged, 0, &norms), RP_E_ARG, "pages.norms was given with tensors.key_norms");
+        t.pages.norms = at;
+        refused(rp_attend(plan, &t, NULL), RP_E_ARG, "pages.norms was given without pages.k");
+        end();
+    }
+}
+
 static void preparing_is_refused(void **state)
 {
     rp_prepared *prepared = (rp_prepared *)&p;
@@ -419,6 +502,7 @@ int main(void)
         cmocka_unit_test(norms_are_refused),
         cmocka_unit_test(norms_are_the_largest_lengths),
         cmocka_unit_test(calls_refuse_invalid_norms),
+        cmocka_unit_test(norms_can_be_compared_with_keys),
         cmocka_unit_test(preparing_is_refused),
         cmocka_unit_test(inspection_is_refused),
         cmocka_unit_test(each_output_by_itself),

@@ -177,8 +177,8 @@ static void decode(problem *p, const decoding *c, const void *page[2][MAX_BATCH 
             }
             if (c->keys == IN_PAGES || c->keys == TRANSPOSED_PAGES) {
                 t.k.data = t.v.data = NULL;
-                t.pages = (rp_pages){page[0],       page[1], page_size,      PER_BATCH, *last + 1,
-                                     page_size * D, D,       page_size * DV, DV,        0};
+                t.pages = (rp_pages){page[0], page[1],        page_size, PER_BATCH, *last + 1, page_size * D,
+                                     D,       page_size * DV, DV,        0,         NULL};
             }
             if (c->keys == TRANSPOSED_PAGES)
                 t.pages.k_key = 1, t.pages.k_channel = page_size;

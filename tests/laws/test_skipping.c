@@ -266,6 +266,65 @@ static void few_queries_do_not_read_far_keys(void **state)
         }
 }
 
+/* Norms of pages skip far keys too, for any size of page, and after keys are appended. */
+static void few_queries_skip_far_pages(void **state)
+{
+    static const char *const few[] = {
+        "f32:b2h4g2q1k5000d16o4999:linear,left=0.2,right=0.2:causal",
+        "f16:b1h4g2q2k3000d16o1500:linear,left=0.3,right=0.3+t5:",
+        "f32:b1h2q1k4000d16o3999:forget:",
+    };
+    static const int64_t sizes[] = {8, 100, 200, 1000}; /* of pages, which divide the lengths */
+    uint64_t random = 9;
+    problem p;
+    (void)state;
+    for (size_t n = 0; n < sizeof few / sizeof *few * (sizeof sizes / sizeof *sizes); n++)
+        EACH_ISA(isa)
+        {
+            if ((SLOW(isa) || EMULATED) && n % 5)
+                continue;
+            pose(&p, 170 + n, "fwd:%s", few[n % 3]);
+            also(&p, WITH_LSE, RP_F64);
+            strengthen(&p, &random);
+            const rp_desc *d = &p.desc;
+            const int64_t page = sizes[n / 3], per_batch = (d->len_k + page - 1) / page, Hk = p.t.k.shape[1],
+                          of_page = Hk * ((page + 63) / 64), all = d->batch * per_batch,
+                          size = (int64_t)rp_dtype_size(d->dtype);
+            const void **k = problem_alloc(&p, (size_t)all * sizeof *k),
+                       **v = problem_alloc(&p, (size_t)all * sizeof *v);
+            void **norms = problem_alloc(&p, (size_t)all * sizeof *norms);
+            float *norm = problem_alloc(&p, (size_t)(all * of_page) * sizeof *norm);
+            int64_t pairs[2];
+            attend(&p, isa);
+            void *out = copy_of(&p.t.out);
+            for (int64_t m = 0; m < all; m++) {
+                const int64_t at = (m / per_batch * Hk * d->len_k + m % per_batch * page) * d->dim_k * size;
+                k[m] = (const char *)p.t.k.data + at, v[m] = (const char *)p.t.v.data + at;
+                norms[m] = norm + (all - 1 - m) * of_page;
+            }
+            p.t.k.data = p.t.v.data = NULL;
+            p.t.pages =
+                (rp_pages){k,        v, page, per_batch, d->len_k, d->len_k * d->dim_k, d->dim_k, d->len_k * d->dim_k,
+                           d->dim_k, 0, norms};
+            p.t.pairs = pairs;
+            p.desc.isa = isa;
+            p.desc.flexible = 1;
+            rp_plan *plan;
+            good(rp_plan_create(&plan, d));
+            rp_tensors keys = p.t;
+            keys.pages.len_k = d->len_k / 2 + 7;
+            good(rp_key_norms(plan, &keys, 0, NULL));
+            good(rp_key_norms(plan, &p.t, keys.pages.len_k, NULL));
+            rp_plan_destroy(plan);
+            p.desc.flexible = 0;
+            forward_case(&p, isa, 2);
+            assert_true(pairs[1] > 0 && pairs[1] < pairs[0] / 2);
+            same_bits(&p, isa, "out with norms of pages", out, p.t.out.data, (size_t)(problem_size(&p.t.out) * size));
+            free(out);
+            problem_free(&p);
+        }
+}
+
 /* If slopes are steep, most pairs are skipped; if biases fall slowly, none are. */
 static void pairs_are_counted(void **state)
 {
@@ -361,8 +420,11 @@ static void the_count_matches_plain_loops(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(forward_has_the_same_bits),        cmocka_unit_test(backward_has_the_same_bits),
-        cmocka_unit_test(few_queries_do_not_read_far_keys), cmocka_unit_test(pairs_are_counted),
+        cmocka_unit_test(forward_has_the_same_bits),
+        cmocka_unit_test(backward_has_the_same_bits),
+        cmocka_unit_test(few_queries_do_not_read_far_keys),
+        cmocka_unit_test(few_queries_skip_far_pages),
+        cmocka_unit_test(pairs_are_counted),
         cmocka_unit_test(the_count_matches_plain_loops),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -266,9 +266,9 @@ PyObject *attend(problem *p, call *c, PyObject *const *args, PyObject *const *op
         return NULL;
     }
     if (read_extras(&extra, option) == 0 &&
-        (plan && given(args[3]) ? take_paged(p, c, args, args[3], args[4], from)
+        (plan && given(args[3]) ? take_paged(p, c, args, args[3], args[4], option[KEY_NORMS], from)
                                 : take_qkv(p, c, args, from, &absent)) == 0 &&
-        take_option_arrays(p, c, NULL) == 0 && take_norms(c, option[KEY_NORMS], absent) == 0 &&
+        take_option_arrays(p, c, NULL) == 0 && (c->t.pages.norms || take_norms(c, option[KEY_NORMS], absent) == 0) &&
         (!given(option[OUT]) || (torch_out = note_torch(c, option[OUT], "out")) >= 0)) {
         const int wanted = plan ? refuse_gradient(c) : needs_record(c);
         if (wanted != 0) {

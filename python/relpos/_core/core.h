@@ -140,7 +140,7 @@ typedef struct call {
         const dl_exchange *exchange; /* NULL: none */
         const void *data;            /* the address when it was viewed */
     } view[MAX_KEPT];
-    const void **pages; /* pointers to the pages of keys, then of values */
+    const void **pages; /* pointers to the pages of keys, then of values, then of norms */
     double next;        /* time of the next check for signals, in seconds; 0: not set yet */
     PyObject *progress; /* borrowed callback, called with the fraction done; NULL: none */
     bool raised;        /* a signal's handler, or progress, raised an exception */
@@ -222,7 +222,8 @@ void *raise_of_term(PyTypeObject *type, rp_term_kind kind);
 
 /* ---------------------------------------------------------------------------------------------- pages.c */
 
-int take_paged(problem *p, call *c, PyObject *const *args, PyObject *pages, PyObject *len_k, origin from[3]);
+int take_paged(problem *p, call *c, PyObject *const *args, PyObject *pages, PyObject *len_k, PyObject *norms,
+               origin from[3]);
 
 /* ---------------------------------------------------------------------------------------------- calls.c */
 

@@ -44,6 +44,7 @@ static int python_name(void *context, const rp_field *f, char *text, size_t size
             if (strcmp(f->name, sizes[n][0]) == 0)
                 return snprintf(text, size, "%s", sizes[n][p->desc.flexible ? 1 : 2]) > 0;
         return 0;
+    case RP_FIELD_PAGES: return strcmp(f->name, "norms") == 0 ? snprintf(text, size, "key_norms") > 0 : 0;
     default: return 0;
     }
 }

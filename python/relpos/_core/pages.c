@@ -26,12 +26,34 @@ static int point_to_pages(const rp_array *cache, const rp_array *table, int64_t 
     return 0;
 }
 
-/* Read q, and keys and values in pages. k and v are caches (pages, Hk, keys per page, D); row b of the table `pages`
- * lists the pages of batch entry b. */
-int take_paged(problem *p, call *c, PyObject *const *args, PyObject *pages, PyObject *len_k, origin from[3])
+/* Read the norms of all pages of a cache, (pages, Hk, blocks of 64 keys). */
+static int take_page_norms(call *c, PyObject *object, const rp_array *cache, rp_array *norms)
+{
+    const int64_t shape[3] = {cache->shape[0], cache->shape[1], (cache->shape[2] - 1) / RP_NORM_KEYS + 1};
+    if (take_array(c, object, false, "key_norms", norms, NULL) != 0)
+        return -1;
+    if (norms->dtype == RP_F32 && norms->ndim == 3 && memcmp(norms->shape, shape, sizeof shape) == 0 &&
+        (shape[2] == 1 || norms->stride[2] == 1) && (shape[1] == 1 || norms->stride[1] == shape[2]))
+        return 0;
+    PyObject *found = shape_tuple(norms->ndim, norms->shape), *wanted = shape_tuple(3, shape);
+    if (found && wanted)
+        PyErr_Format(
+            PyExc_ValueError,
+            "key_norms has shape %S and elements of %s; with pages=, expected a contiguous array of f32, %S, as "
+            "from relpos.key_norms(k, v)",
+            found, rp_dtype_name(norms->dtype), wanted);
+    Py_XDECREF(found);
+    Py_XDECREF(wanted);
+    return -1;
+}
+
+/* Read q, and keys, values and norms in pages. k and v are caches (pages, Hk, keys per page, D); row b of the table
+ * `pages` lists the pages of batch entry b. */
+int take_paged(problem *p, call *c, PyObject *const *args, PyObject *pages, PyObject *len_k, PyObject *norms,
+               origin from[3])
 {
     static const char *const names[] = {"q", "k", "v"};
-    rp_array cache[2], table;
+    rp_array cache[2], table, of_pages;
     rp_desc *d = &p->desc;
     int64_t requested = 0;
     if (given(len_k) && read_int(len_k, "len_k", &requested) != 0)
@@ -68,6 +90,8 @@ int take_paged(problem *p, call *c, PyObject *const *args, PyObject *pages, PyOb
     }
     if (take_array(c, pages, false, "pages", &table, NULL) != 0)
         return -1;
+    if (given(norms) && take_page_norms(c, norms, &cache[0], &of_pages) != 0)
+        return -1;
     if (c->t.q.ndim != 4) {
         PyErr_Format(PyExc_ValueError, "q has %d axes; with pages=, expected 4: (B, H, L, D)", (int)c->t.q.ndim);
         return -1;
@@ -95,12 +119,13 @@ int take_paged(problem *p, call *c, PyObject *const *args, PyObject *pages, PyOb
         return -1;
     }
     const int64_t columns = (keys + page - 1) / page, all = table.shape[0] * columns;
-    if (!(c->pages = PyMem_Malloc((size_t)(2 * all + 1) * sizeof *c->pages))) {
+    if (!(c->pages = PyMem_Malloc((size_t)(3 * all + 1) * sizeof *c->pages))) {
         PyErr_NoMemory();
         return -1;
     }
     if (point_to_pages(&cache[0], &table, columns, c->pages) != 0 ||
-        point_to_pages(&cache[1], &table, columns, c->pages + all) != 0)
+        point_to_pages(&cache[1], &table, columns, c->pages + all) != 0 ||
+        (given(norms) && point_to_pages(&of_pages, &table, columns, c->pages + 2 * all) != 0))
         return -1;
     c->t.pages = (rp_pages){.k = c->pages,
                             .v = c->pages + all,
@@ -110,7 +135,8 @@ int take_paged(problem *p, call *c, PyObject *const *args, PyObject *pages, PyOb
                             .k_head = cache[0].stride[1],
                             .k_key = cache[0].stride[2],
                             .v_head = cache[1].stride[1],
-                            .v_key = cache[1].stride[2]};
+                            .v_key = cache[1].stride[2],
+                            .norms = given(norms) ? (void *const *)(uintptr_t)(c->pages + 2 * all) : NULL};
     d->batch = c->t.q.shape[0];
     d->len_q = c->t.q.shape[2];
     d->len_k = keys;

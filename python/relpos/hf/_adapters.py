@@ -12,6 +12,7 @@ import torch
 
 from ..torch._functional import _added
 from ._attention import attention
+from ._cache import update
 from ._guard import Adapter
 from ._masks import MASKS, NAME, made, masks_nothing, offset, traces
 
@@ -72,11 +73,10 @@ def _bloom(module, replace):
         if not attention_mask.options.get("causal") or (self.pretraining_tp > 1 and self.slow_but_exact):
             raise ValueError(f'attn_implementation="{NAME}": BLOOM without a causal mask, or with slow_but_exact, is not supported; use "eager"')
         query, key, value = self._reshape(self.query_key_value(hidden_states))
-        if layer_past is not None:
-            key, value = layer_past.update(key, value, self.layer_idx)
+        key, value, norms = update(layer_past, key, value, self.layer_idx)
         out, weights = attention(self, query, key, value, attention_mask, scaling=self.inv_norm_factor,
                                  dropout=self.attention_dropout.p if self.training else 0.0, output_attentions=output_attentions,
-                                 position_bias={"bias": relpos.ALiBi(**_token_positions(attention_mask))}, **others)
+                                 position_bias={"bias": relpos.ALiBi(**_token_positions(attention_mask)), **norms}, **others)
         return module.dropout_add(self.dense(out.flatten(2)), residual, self.hidden_dropout, self.training), weights
 
 
@@ -337,11 +337,10 @@ def _mpt(module, replace):
         if self.clip_qkv:
             mixed = mixed.clamp(min=-self.clip_qkv, max=self.clip_qkv)
         query, key, value = (_heads(x, self.n_heads) for x in mixed.chunk(3, -1))
-        if cache is not None:
-            key, value = cache.update(key, value, self.layer_idx)
+        key, value, norms = update(cache, key, value, self.layer_idx)
         slopes = position_bias[:, 0, -1] - position_bias[:, 0, -2]
         out, weights = attention(self, query, key, value, attention_mask, scaling=self.softmax_scale,
-                                 output_attentions=self.wants_weights, position_bias={"bias": relpos.ALiBi(slopes)},
+                                 output_attentions=self.wants_weights, position_bias={"bias": relpos.ALiBi(slopes), **norms},
                                  dropout=self.attn_dropout_p if self.training else 0.0, **others)
         return self.out_proj(out.flatten(2)), weights
 
