@@ -10,8 +10,8 @@
  * if out of memory. */
 json_t *io_json(const char *text, size_t size, size_t flags, json_error_t *error, bool *no_memory);
 
-/* Return the JSON as text, which the caller frees; NULL if out of memory. Use it in place of json_dumps: in jansson 2.14
- * that function silently omits bytes if its buffer cannot grow. */
+/* Return the JSON as text, which the caller frees; NULL if out of memory. Use it in place of json_dumps: in jansson
+ * 2.14, that function silently omits bytes if its buffer cannot grow. */
 char *io_json_text(const json_t *root);
 
 /* If out of memory, jansson silently omits members of JSON that you build. Call io_json_watch before building, and
