@@ -188,7 +188,7 @@ static tok_status write_spiece(const reader *r, int64_t n, tok_written *files)
     return status;
 }
 
-/* -------------------------------------------------------------------------------------------- files beside the model */
+/* ------------------------------------------------------------------------------------------- files beside the model */
 
 /* Add a token and its number to the object. */
 static tok_status add_token(const reader *r, json_t *root, int64_t id)
