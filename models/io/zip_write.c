@@ -6,6 +6,7 @@
 #include "io/zip_write.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -117,16 +118,21 @@ int io_zip_begin(io_zip *z, const char *name, uint64_t bytes, const uint32_t *cr
     const uint64_t size = later(z) ? 0 : bytes;
     to = store(to, 0x04034b50, 4);
     to = store_common(z, to, size, zip64, length);
-    to = store(to, zip64 ? 20 : 0, 2);
+    to = store(to, (zip64 ? 20 : 0) + z->extra_size, 2);
     if (put(z, header, LOCAL, err) != 0 || put(z, name, length, err) != 0)
         return -1;
-    if (!zip64)
-        return 0;
-    to = store(header, 1, 2);
-    to = store(to, 16, 2);
-    to = store(to, size, 8);
-    to = store(to, size, 8);
-    return put(z, header, (size_t)(to - header), err);
+    to = header;
+    if (zip64) {
+        to = store(to, 1, 2);
+        to = store(to, 16, 2);
+        to = store(to, size, 8);
+        to = store(to, size, 8);
+    }
+    if (put(z, header, (size_t)(to - header), err) != 0)
+        return -1;
+    const int result = put(z, z->extra, z->extra_size, err);
+    z->extra_size = 0;
+    return result;
 }
 
 int io_zip_put(io_zip *z, const void *data, size_t size, char err[IO_ERR_MAX])
@@ -164,6 +170,36 @@ int io_zip_end(io_zip *z, char err[IO_ERR_MAX])
     to = store(to, z->bytes, width);
     to = store(to, z->bytes, width);
     return put(z, text, (size_t)(to - text), err);
+}
+
+int io_zip_begin_array(io_zip *z, const io_array *array, char err[IO_ERR_MAX])
+{
+    char text[IO_NPY_TEXT_MAX], *name = malloc(strlen(array->name) + sizeof ".npy");
+    const size_t size = io_npy_text(array, text);
+    const bool has_data = array->data != NULL || array->bytes == 0;
+    if (name == NULL)
+        return io_fail(err, z->out->path, "out of memory");
+    snprintf(name, strlen(array->name) + sizeof ".npy", "%s.npy", array->name);
+    const uint32_t crc = has_data ? io_crc(io_crc(0, text, size), array->data, array->bytes) : 0;
+    const int result = io_zip_begin(z, name, (uint64_t)size + array->bytes, has_data ? &crc : NULL, err);
+    free(name);
+    return result == 0 ? io_zip_put(z, text, size, err) : result;
+}
+
+int io_zip_array(io_zip *z, const io_array *array, char err[IO_ERR_MAX])
+{
+    return io_zip_begin_array(z, array, err) == 0 && io_zip_put(z, array->data, array->bytes, err) == 0
+               ? io_zip_end(z, err)
+               : -1;
+}
+
+int io_zip_adopt(io_zip *z, const char *name, uint64_t start, uint64_t bytes, uint32_t crc, char err[IO_ERR_MAX])
+{
+    z->start = start;
+    z->bytes = bytes;
+    z->crc = crc;
+    z->known = true;
+    return describe(z, name, strlen(name)) ? 0 : io_fail(err, z->out->path, "out of memory");
 }
 
 int io_zip_finish(io_zip *z, char err[IO_ERR_MAX])

@@ -10,14 +10,14 @@ source='5 9 2 4 4 7 1'
 
 ok t5 --help
 has '^relpos t5 -- ' '^Example:' '^  generate  *[a-z]' '^  bench  *[a-z]'
-for name in generate encode score tokenize info pack explain verify bench; do
+for name in generate encode proteins score tokenize info pack explain verify bench; do
     ok t5 "$name" --help
     has "^relpos t5 $name -- " "^Usage: relpos t5 $name " '^      --help  '
-    sed '1,/^Options:/d' "$T/out" | grep -oE -- '^ +(-[a-z], )?--[a-z-]+' | grep -oE -- '--[a-z-]+' >>"$T/options"
+    sed '1,/^Options:/d' "$T/out" | grep -oE -- '^ +(-[a-z], )?--[a-z0-9-]+' | grep -oE -- '--[a-z0-9-]+' >>"$T/options"
     refused 2 'no option is called --no-such-thing' t5 "$name" --no-such-thing
     refused 2 'no model was given' t5 "$name"
 done
-grep -oE -- '^(\*-[a-z]\*, )?\*--[a-z-]+\*' docs/man/relpos-t5.1.scd | grep -oE -- '--[a-z-]+' | sort >"$T/page"
+grep -oE -- '^(\*-[a-z]\*, )?\*--[a-z0-9-]+\*' docs/man/relpos-t5.1.scd | grep -oE -- '--[a-z0-9-]+' | sort >"$T/page"
 check 'options of the help texts and of the page' '' "$(sort -u "$T/options" | diff - "$T/page")"
 
 # generate: lines, beams and batches. The text does not depend on the batch or the number of threads.
