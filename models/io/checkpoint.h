@@ -17,17 +17,24 @@ typedef struct io_tensor {
     const unsigned char *data; /* in the mapped file; may be unaligned for its type */
     size_t bytes;
     const char *unsupported; /* why it cannot be used (dtype IO_NO_DTYPE, data NULL); otherwise NULL */
+    float scale;             /* io_tensor_read multiplies by it; not 1 only in files with the tensor "scaled_fp8" */
 } io_tensor;
 
 typedef struct io_checkpoint io_checkpoint;
 
 /* Open a file, or a folder that has one of io_checkpoint_names; the first one is used. An index lists shards. The
- * contents of a file decide its format, not its name. Fail if two tensors have the same name, or if a tensor is missing from the
- * shard where the index places it. */
+ * contents of a file decide its format, not its name. Fail if two tensors have the same name, or if a tensor is missing
+ * from the shard where the index places it. */
 #define IO_CHECKPOINT_NAMES 4
 extern const char *const io_checkpoint_names[IO_CHECKPOINT_NAMES];
 io_status io_checkpoint_open(io_checkpoint **made, const char *path, char err[IO_ERR_MAX]);
 void io_checkpoint_close(io_checkpoint *c); /* c may be NULL */
+
+/* Rename all tensors. `rename` writes the new name of at most size - 1 bytes to `to`, or returns false to remove the
+ * tensor from the list. `path` is for messages. Pointers to tensors become invalid. */
+typedef bool io_renamer(const void *context, const char *name, char *to, size_t size);
+io_status io_checkpoint_rename(io_checkpoint *c, io_renamer *rename, const void *context, const char *path,
+                               char err[IO_ERR_MAX]);
 
 size_t io_checkpoint_size(const io_checkpoint *c);
 const io_tensor *io_checkpoint_at(const io_checkpoint *c, size_t n); /* sorted by name */
