@@ -75,22 +75,26 @@ typedef struct rp_t5_opening {
     const char *draft;
     /* What to load. Unless this is RP_T5_LOAD_ALL, functions that run the model return RP_E_UNSUPPORTED. */
     rp_t5_loading load;
+    /* The tokenizer: a folder, or a tokenizer.json or spiece.model. NULL: the one of the model. */
+    const char *tokenizer;
 } rp_t5_opening;
 
 /* Return the default options. */
 static inline rp_t5_opening rp_t5_opening_init(void)
 {
-    rp_t5_opening o = {sizeof(rp_t5_opening), NULL, NULL, NULL, RP_T5_LOAD_ALL};
+    rp_t5_opening o = {sizeof(rp_t5_opening), NULL, NULL, NULL, RP_T5_LOAD_ALL, NULL};
     return o;
 }
 
-/* Open a model: a folder that save_pretrained wrote, a .gguf file of llama.cpp (architecture t5 or t5encoder), or a
- * file that rp_t5_pack wrote. A folder contains config.json and
- * model.safetensors (or shards with their index). Optional: generation_config.json; tokenizer.json, or spiece.model
- * with added_tokens.json, tokenizer_config.json and special_tokens_map.json. The files are mapped: do not change them
+/* Open a model: a folder that save_pretrained wrote, a .gguf file of llama.cpp (architecture t5 or t5encoder), a
+ * file that rp_t5_pack wrote, or a single file of weights, such as a text encoder of an image model, whose tensors
+ * have the names of transformers or of Wan. A folder contains config.json and model.safetensors or pytorch_model.bin
+ * (or shards with their index). Optional: generation_config.json; tokenizer.json, or spiece.model with
+ * added_tokens.json, tokenizer_config.json and special_tokens_map.json. The files are mapped: do not change them
  * until the model is closed.
  *
- * Edges    the error lists the tensors that are missing, unknown or of the wrong shape. A checkpoint without a decoder
+ * Edges    the error lists the tensors that are missing, unknown or of the wrong shape. A checkpoint without a
+ * decoder
  *          only encodes. A tokenizer with more pieces than the embedding has rows is ignored; the model then accepts
  *          tokens but no text. Norms and biases remain f32. With "int4" the embedding and the head are int8.
  * Returns  RP_OK and *model, or an error and *model = NULL. */

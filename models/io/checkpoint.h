@@ -16,6 +16,7 @@ typedef struct io_tensor {
     const unsigned char *data; /* in the mapped file; may be unaligned for its type */
     size_t bytes;
     const char *unsupported; /* why it cannot be used (dtype IO_NO_DTYPE, data NULL); otherwise NULL */
+    float scale;             /* io_tensor_read multiplies by it; not 1 only in files with the tensor "scaled_fp8" */
 } io_tensor;
 
 typedef struct io_checkpoint io_checkpoint;
@@ -27,6 +28,12 @@ typedef struct io_checkpoint io_checkpoint;
 extern const char *const io_checkpoint_names[IO_CHECKPOINT_NAMES];
 io_status io_checkpoint_open(io_checkpoint **made, const char *path, char err[IO_ERR_MAX]);
 void io_checkpoint_close(io_checkpoint *c); /* c may be NULL */
+
+/* Rename all tensors. `rename` writes the new name of at most size - 1 bytes to `to`, or returns false to remove the
+ * tensor from the list. `path` is for messages. Pointers to tensors become invalid. */
+typedef bool io_renamer(const void *context, const char *name, char *to, size_t size);
+io_status io_checkpoint_rename(io_checkpoint *c, io_renamer *rename, const void *context, const char *path,
+                               char err[IO_ERR_MAX]);
 
 size_t io_checkpoint_size(const io_checkpoint *c);
 const io_tensor *io_checkpoint_at(const io_checkpoint *c, size_t n); /* sorted by name */

@@ -32,6 +32,7 @@ struct io_checkpoint {
     shard *shards;
     size_t n_shards, n;
     io_tensor *tensors; /* sorted by name */
+    char *names;        /* the names that io_checkpoint_rename gave */
 };
 
 /* The formats of files. The first that recognizes the contents reads the file. */
@@ -119,7 +120,60 @@ static int by_name(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
-/* Sort the tensors of all files by name. Fail if two tensors have the same name. */
+/* Sort the tensors by name. Fail if two tensors have the same name. */
+static io_status sort_tensors(io_checkpoint *c, const char *path, char err[IO_ERR_MAX])
+{
+    if (c->n > 0)
+        qsort(c->tensors, c->n, sizeof *c->tensors, by_name);
+    for (size_t n = 1; n < c->n; n++)
+        if (strcmp(c->tensors[n - 1].name, c->tensors[n].name) == 0) {
+            char safe[96];
+            return io_damaged(err, path, "tensor '%s' is in two files: %s and %s (remove it from one of them)",
+                              io_safe(safe, sizeof safe, c->tensors[n].name), c->tensors[n - 1].file,
+                              c->tensors[n].file);
+        }
+    return IO_OK;
+}
+
+/* Return true if a name ends in `end`. */
+static bool ends_in(const char *name, const char *end)
+{
+    const size_t n = strlen(name), m = strlen(end);
+    return n >= m && strcmp(name + n - m, end) == 0;
+}
+
+/* In a file with the tensor "scaled_fp8", multiply each X.weight by the number X.scale_weight. Remove the scales, and
+ * those of inputs, from the list. */
+static io_status apply_scales(io_checkpoint *c, const char *path, char err[IO_ERR_MAX])
+{
+    static const char end[] = ".scale_weight";
+    size_t kept = 0;
+    bool scaled = false;
+    for (size_t n = 0; n < c->n && !scaled; n++)
+        scaled = ends_in(c->tensors[n].name, "scaled_fp8");
+    for (size_t n = 0; n < c->n && scaled; n++) {
+        io_tensor *t = &c->tensors[n];
+        char safe[96], name[256];
+        if (!ends_in(t->name, end) || strlen(t->name) >= sizeof name)
+            continue;
+        snprintf(name, sizeof name, "%.*s.weight", (int)(strlen(t->name) - (sizeof end - 1)), t->name);
+        io_tensor *weight = (io_tensor *)(uintptr_t)io_checkpoint_find(c, name);
+        float scale = 0;
+        const bool number = t->bytes == io_dtype_size(t->dtype) && io_tensor_read(t, 0, 1, &scale);
+        if (!number || !isfinite(scale))
+            return io_damaged(err, path, "tensor '%s' is not one finite number", io_safe(safe, sizeof safe, t->name));
+        if (weight != NULL)
+            weight->scale = scale;
+    }
+    for (size_t n = 0; n < c->n && scaled; n++)
+        if (!ends_in(c->tensors[n].name, end) && !ends_in(c->tensors[n].name, ".scale_input") &&
+            !ends_in(c->tensors[n].name, "scaled_fp8"))
+            c->tensors[kept++] = c->tensors[n];
+    c->n = scaled ? kept : c->n;
+    return IO_OK;
+}
+
+/* List the tensors of all files. */
 static io_status gather(io_checkpoint *c, const char *path, char err[IO_ERR_MAX])
 {
     size_t total = 0;
@@ -135,18 +189,30 @@ static io_status gather(io_checkpoint *c, const char *path, char err[IO_ERR_MAX]
     for (size_t s = 0; s < c->n_shards; s++)
         for (size_t n = 0; n < c->shards[s].set.n_arrays; n++) {
             const io_array *a = &c->shards[s].set.arrays[n];
-            c->tensors[c->n++] =
-                (io_tensor){a->name, c->shards[s].name, a->dtype, a->ndim, a->shape, a->data, a->bytes, a->unsupported};
+            c->tensors[c->n++] = (io_tensor){a->name, c->shards[s].name, a->dtype,       a->ndim, a->shape,
+                                             a->data, a->bytes,          a->unsupported, 1};
         }
-    qsort(c->tensors, c->n, sizeof *c->tensors, by_name);
-    for (size_t n = 1; n < c->n; n++)
-        if (strcmp(c->tensors[n - 1].name, c->tensors[n].name) == 0) {
-            char safe[96];
-            return io_damaged(err, path, "tensor '%s' is in two files: %s and %s (remove it from one of them)",
-                              io_safe(safe, sizeof safe, c->tensors[n].name), c->tensors[n - 1].file,
-                              c->tensors[n].file);
+    return sort_tensors(c, path, err);
+}
+
+io_status io_checkpoint_rename(io_checkpoint *c, io_renamer *rename, const void *context, const char *path,
+                               char err[IO_ERR_MAX])
+{
+    enum { NAME = 192 };
+    size_t kept = 0;
+    free(c->names);
+    c->names = malloc((c->n + 1) * NAME); /* each tensor takes more than this in memory, as an io_array */
+    if (c->names == NULL)
+        return io_fail(err, path, "out of memory");
+    for (size_t n = 0; n < c->n; n++) {
+        char *name = c->names + kept * NAME;
+        if (rename(context, c->tensors[n].name, name, NAME)) {
+            c->tensors[kept] = c->tensors[n];
+            c->tensors[kept++].name = name;
         }
-    return IO_OK;
+    }
+    c->n = kept;
+    return sort_tensors(c, path, err);
 }
 
 const io_tensor *io_checkpoint_find(const io_checkpoint *c, const char *name)
@@ -334,6 +400,8 @@ io_status io_checkpoint_open(io_checkpoint **made, const char *path, char err[IO
     io_status status = io_is_folder(path, &folder, err);
     if (status == IO_OK)
         status = folder ? open_folder(c, path, err) : open_file(c, path, err);
+    if (status == IO_OK)
+        status = apply_scales(c, path, err);
     if (status != IO_OK) {
         io_checkpoint_close(c);
         return status;
@@ -354,6 +422,7 @@ void io_checkpoint_close(io_checkpoint *c)
     }
     free(c->shards);
     free(c->tensors);
+    free(c->names);
     free(c);
 }
 
@@ -398,7 +467,7 @@ static void read_blocks(const io_tensor *t, const io_block_type *type, int64_t f
     }
 }
 
-bool io_tensor_read(const io_tensor *t, int64_t first, int64_t n, float *to)
+static bool read_unscaled(const io_tensor *t, int64_t first, int64_t n, float *to)
 {
     enum { PIECE = 1024 };
     const io_block_type *blocks = io_block_of(t->dtype);
@@ -422,6 +491,14 @@ bool io_tensor_read(const io_tensor *t, int64_t first, int64_t n, float *to)
             return false;
     }
     return true;
+}
+
+bool io_tensor_read(const io_tensor *t, int64_t first, int64_t n, float *to)
+{
+    const bool done = read_unscaled(t, first, n, to);
+    for (int64_t k = 0; k < n && done && t->scale != 1; k++)
+        to[k] *= t->scale;
+    return done;
 }
 
 /* Count the elements in which every bit of `all` is set. With the exponent bits as `all`, these are NaN and infinity.

@@ -226,7 +226,7 @@ static rp_status note_source(rp_t5 *m, const char *path)
     return m->folder != NULL && m->source != NULL ? RP_OK : t5_no_memory();
 }
 
-static rp_status open_folder(rp_t5 *m, const char *path, int type)
+static rp_status open_folder(rp_t5 *m, const char *path, int type, const char *given)
 {
     char err[IO_ERR_MAX] = "";
     rp_status status = note_source(m, path);
@@ -240,8 +240,25 @@ static rp_status open_folder(rp_t5 *m, const char *path, int type)
         status = t5_note_checkpoint(m, path);
     if (status == RP_OK && m->load != RP_T5_LOAD_TEXT)
         status = t5_weights_pack(&m->weights, &m->config, m->file, path, type, m->load == RP_T5_LOAD_SIZES, m->pool);
-    if (status == RP_OK)
+    if (status == RP_OK && given == NULL)
         status = t5_find_tokenizer(m, path);
+    io_checkpoint_close(m->file); /* no longer needed: the weights are packed in memory */
+    m->file = NULL;
+    return status;
+}
+
+/* Open a file of weights without a config.json. */
+static rp_status open_single(rp_t5 *m, const char *path, int type)
+{
+    rp_status status = note_folder(m, path);
+    if (status == RP_OK)
+        status = t5_note_file(m, path);
+    if (status == RP_OK)
+        status = t5_single(m, path);
+    if (status == RP_OK)
+        status = old_generation(m, path);
+    if (status == RP_OK && m->load != RP_T5_LOAD_TEXT)
+        status = t5_weights_pack(&m->weights, &m->config, m->file, path, type, m->load == RP_T5_LOAD_SIZES, m->pool);
     io_checkpoint_close(m->file); /* no longer needed: the weights are packed in memory */
     m->file = NULL;
     return status;
@@ -255,7 +272,7 @@ static rp_status copy_meta(const rp_t5 *m, const char *key, char **text)
     return RP_OK;
 }
 
-static rp_status open_gguf(rp_t5 *m, const char *path, int type)
+static rp_status open_gguf(rp_t5 *m, const char *path, int type, const char *given)
 {
     rp_status status = note_source(m, path);
     if (status == RP_OK)
@@ -268,7 +285,7 @@ static rp_status open_gguf(rp_t5 *m, const char *path, int type)
         status = old_generation(m, path);
     if (status == RP_OK && m->load != RP_T5_LOAD_TEXT)
         status = t5_weights_pack(&m->weights, &m->config, m->file, path, type, m->load == RP_T5_LOAD_SIZES, m->pool);
-    if (status == RP_OK)
+    if (status == RP_OK && given == NULL)
         status = t5_gguf_tokenizer(m, path);
     io_checkpoint_close(m->file); /* no longer needed: the weights are packed in memory */
     m->file = NULL;
@@ -318,15 +335,31 @@ static rp_status open_packed(rp_t5 *m, const char *path, int type)
         status = old_generation(m, path);
     if (status == RP_OK && m->load != RP_T5_LOAD_TEXT)
         status = t5_weights_map(&m->weights, &m->config, m->file, path);
-    return status == RP_OK ? t5_packed_tokenizer(m, path) : status;
+    return status;
 }
 
-static rp_status open_file(rp_t5 *m, const char *path, int type)
+/* Open a file: a .gguf file, a packed one, or weights without a config.json. */
+static rp_status open_file(rp_t5 *m, const char *path, int type, const char *given)
 {
     char err[IO_ERR_MAX] = "";
     if (io_checkpoint_open(&m->file, path, err) != IO_OK)
         return t5_fail(RP_E_ARG, "%s", err);
-    return io_checkpoint_keys(m->file) != NULL ? open_gguf(m, path, type) : open_packed(m, path, type);
+    if (io_checkpoint_keys(m->file) != NULL)
+        return open_gguf(m, path, type, given);
+    const char *format = io_checkpoint_meta(m->file, "format");
+    const bool packed = format != NULL && strncmp(format, "relpos-t5 ", 10) == 0;
+    const rp_status status = packed ? open_packed(m, path, type) : open_single(m, path, type);
+    if (status != RP_OK || given != NULL)
+        return status;
+    return packed ? t5_packed_tokenizer(m, path) : t5_embedded_tokenizer(m, path);
+}
+
+/* Discard the tokenizer of the model's file, and use the given one. */
+static rp_status replace_tokenizer(rp_t5 *m, const char *given)
+{
+    free(m->tokenizer_text);
+    m->tokenizer_text = NULL;
+    return t5_given_tokenizer(m, given);
 }
 
 static rp_status find_type(const char *name, int *type)
@@ -371,7 +404,9 @@ rp_status rp_t5_open(rp_t5 **model, const char *path, const rp_t5_opening *openi
     if (io_is_folder(path, &folder, err) != IO_OK)
         status = t5_fail(RP_E_ARG, "%s", err);
     else
-        status = folder ? open_folder(m, path, type) : open_file(m, path, type);
+        status = folder ? open_folder(m, path, type, o.tokenizer) : open_file(m, path, type, o.tokenizer);
+    if (status == RP_OK && o.tokenizer != NULL)
+        status = replace_tokenizer(m, o.tokenizer);
     if (status == RP_OK && o.load == RP_T5_LOAD_ALL)
         status = t5_screen_open(m);
     if (status == RP_OK && draft >= 0)

@@ -222,6 +222,12 @@ extern const char *const t5_beside_names[T5_BESIDE], *const t5_beside_keys[T5_BE
 /* Open the tokenizer of a folder, of a packed file or of a .gguf file. A missing or invalid tokenizer is no error:
  * m->tokenizer stays NULL, and functions that need it report m->why_no_tokenizer. */
 rp_status t5_find_tokenizer(rp_t5 *m, const char *folder);
+/* Use the tokenizer that was given: a folder, or a tokenizer.json or spiece.model. */
+rp_status t5_given_tokenizer(rp_t5 *m, const char *path);
+/* Use the tokenizer in tokenizer_text, or none. `path` is the model's file. */
+rp_status t5_embedded_tokenizer(rp_t5 *m, const char *path);
+/* Give the tensors of m->file the names of transformers, and set the configuration from their shapes (single.c). */
+rp_status t5_single(rp_t5 *m, const char *path);
 rp_status t5_packed_tokenizer(rp_t5 *m, const char *path);
 rp_status t5_gguf_tokenizer(rp_t5 *m, const char *path);
 /* Convert tokenizer_text to the form that packed files store; the caller frees *made. *made = NULL means that the text

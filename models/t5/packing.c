@@ -146,7 +146,8 @@ static rp_status pack_matrix(packing *k, const t5_part *p)
             k->path, p->name);
     if (k->memory != NULL) {
         void *to = k->memory + k->at;
-        const size_t element = rp_dtype_size(t[0]->dtype); /* 0 for types that relpos does not have */
+        /* 0 for types that relpos does not have, and for scaled tensors */
+        const size_t element = t[0]->dtype == IO_F8_E4M3 || t[0]->scale != 1 ? 0 : rp_dtype_size(t[0]->dtype);
         if (p->n_sources == 1 && element > 0 && (uintptr_t)t[0]->data % element == 0)
             status = linear_pack(k->pool, p->type, p->columns, out, t[0]->data, t[0]->dtype, p->columns, to);
         else
@@ -178,7 +179,8 @@ static bool is_stray(const char *name)
 static bool is_same(const io_tensor *a, const io_tensor *b)
 {
     return a->ndim == b->ndim && memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape) == 0 &&
-           a->dtype == b->dtype && a->bytes == b->bytes && memcmp(a->data, b->data, a->bytes) == 0;
+           a->dtype == b->dtype && a->scale == b->scale && a->bytes == b->bytes &&
+           memcmp(a->data, b->data, a->bytes) == 0;
 }
 
 static const char *const embedding_names[] = {"shared.weight", "encoder.embed_tokens.weight",
@@ -230,7 +232,7 @@ static bool is_tied(const t5_config *c, const io_checkpoint *file, const char *e
 }
 
 /* Return the narrowest type that represents every number of the matrices exactly. Both bf16 and f16 represent every f8
- * exactly. */
+ * exactly. Numbers of f8 with a scale are rounded to that type. They have 4 significant bits, so this loses little. */
 static linear_type type_of(const io_checkpoint *file)
 {
     bool in_f16 = true, in_bf16 = true;

@@ -129,6 +129,34 @@ rp_status t5_gguf_tokenizer(rp_t5 *m, const char *path)
     return use_tokenizer(m, path);
 }
 
+rp_status t5_given_tokenizer(rp_t5 *m, const char *path)
+{
+    char err[IO_ERR_MAX];
+    bool folder;
+    if (io_is_folder(path, &folder, err) != IO_OK)
+        return t5_fail(RP_E_ARG, "%s", err);
+    rp_status status;
+    if (folder) {
+        status = t5_find_tokenizer(m, path);
+    } else {
+        status = t5_read_text(m, path, (char **)&m->tokenizer_text, &m->tokenizer_size);
+        if (status == RP_OK && m->tokenizer_text == NULL)
+            return t5_fail(RP_E_ARG, "%s: the tokenizer does not exist (check the path)", path);
+        if (status == RP_OK)
+            status = use_tokenizer(m, path);
+    }
+    if (status == RP_OK && m->tokenizer == NULL)
+        return t5_fail(RP_E_ARG, "%s: the tokenizer cannot be used: %s", path, m->why_no_tokenizer);
+    return status;
+}
+
+rp_status t5_embedded_tokenizer(rp_t5 *m, const char *path)
+{
+    return m->tokenizer_text != NULL
+               ? use_tokenizer(m, path)
+               : use_none(m, "its file contains no tokenizer (give a folder or a file as the tokenizer)");
+}
+
 rp_status t5_packed_tokenizer(rp_t5 *m, const char *path)
 {
     const io_tensor *t = io_checkpoint_find(m->file, T5_TOKENIZER_ARRAY);

@@ -37,7 +37,7 @@ class _Tokens(c.Structure):
 
 
 class _Opening(c.Structure):
-    _fields_ = _fields("size_t size; char* type; pointer pool; char* draft; int32_t load")
+    _fields_ = _fields("size_t size; char* type; pointer pool; char* draft; int32_t load; char* tokenizer")
 
 
 class _Info(c.Structure):
@@ -163,14 +163,15 @@ _STOPPING = {False: 0, True: 1, "never": 2}
 
 
 class T5:
-    """A model of the T5 family: from a folder that save_pretrained wrote, a .gguf file, or a file that `pack` or
-    `relpos t5 pack` wrote.
+    """A model of the T5 family: from a folder that save_pretrained wrote, a .gguf file, a file that `pack` or `relpos t5 pack` wrote, or a
+    single file of weights without a config.json.
 
     path      a str or path
     type      type of the weights: "f32", "f16", "bf16", "int8" or "int4"; None: the narrowest that represents the file's numbers
               exactly. Inputs of linear layers are rounded too: to bf16 with bf16, to 8 bits with int8 and int4. With these three
               types the decoder keeps keys and values as bf16
     threads   number of threads; None: all that this process may use. Results do not depend on it
+    tokenizer a folder, a tokenizer.json or a spiece.model; None: the tokenizer of the model
     draft     "int4" or "int8": a second copy of the decoder's layers, of this type, proposes tokens, and the model checks several in
               one pass. The results are the same. A draft is faster for one source at a time with greedy search or sampling. `drafted`
               has its statistics
@@ -186,7 +187,7 @@ class T5:
     line.
     """
 
-    def __init__(self, path, *, type=None, threads=None, draft=None):
+    def __init__(self, path, *, type=None, threads=None, draft=None, tokenizer=None):
         self._handle = self._pool = None
         self._drafted = dict.fromkeys(("proposed", "accepted", "passes"), 0)
         self._users, self._closing, self._lock = 0, False, threading.Lock()
@@ -198,12 +199,15 @@ class T5:
             raise TypeError(f'type is {type!r}; it must be "f32", "f16", "bf16", "int8", "int4" or None')
         if draft is not None and not isinstance(draft, str):
             raise TypeError(f'draft is {draft!r}; it must be "int8", "int4" or None')
+        if tokenizer is not None:
+            os.stat(tokenizer)
         if threads is not None:
             pool = c.c_void_p()
             _check(_lib.rp_pool_create(c.byref(pool), _integer("threads", threads, 1, 4096)), _lib.rp_last_error)
             self._pool = pool
         handle = c.c_void_p()
-        opening = _Opening(c.sizeof(_Opening), None if type is None else type.encode(), self._pool, None if draft is None else draft.encode(), 0)
+        opening = _Opening(c.sizeof(_Opening), None if type is None else type.encode(), self._pool, None if draft is None else draft.encode(), 0,
+                           None if tokenizer is None else os.fsencode(tokenizer))
         try:
             _check(_lib.rp_t5_open(c.byref(handle), name, c.byref(opening)))
             self._handle = handle

@@ -95,6 +95,28 @@ refused 1 'pytorch_model.bin: cut short: ' t5 info "$T/made/bin"
 cp tests/io/data/torch_old.pt "$T/made/bin/pytorch_model.bin"
 refused 1 'pytorch_model.bin: it was written by PyTorch before 1.6.*load it with torch.load' t5 info "$T/made/bin"
 refused 1 'the model was read from this file' t5 pack $data/bin -o $data/bin/pytorch_model.bin.index.json
+# single files without a config.json: Wan's names; scaled fp8 in a file with other models and a tokenizer
+mkdir "$T/made/umt5"
+sed 's/"relative_attention_max_distance": 12/"relative_attention_max_distance": 128/' $data/umt5/config.json >"$T/made/umt5/config.json"
+cp $data/umt5/model.safetensors "$T/made/umt5"
+ok t5 encode "$T/made/umt5" "$T/lines" --tokens -o "$T/made/umt5.npz"
+ok t5 encode $data/single/wan.pth "$T/lines" --tokens -o "$T/made/wan.npz"
+same "Wan's names" "$T/made/umt5.npz" "$T/made/wan.npz"
+for kind in plain scaled; do ok t5 encode $data/single/$kind.safetensors "$T/lines" --tokens -o "$T/made/$kind.npz" --type f32; done
+same 'scaled fp8' "$T/made/plain.npz" "$T/made/scaled.npz"
+ok t5 info $data/single/scaled.safetensors
+has '^model        t5, ' '^layers       2 \+ 0, width 16, 3 heads of 8$' '^feed-forward 24, gated gelu_new$' ', with a tokenizer;'
+prints '19 14 11 1' t5 tokenize $data/single/scaled.safetensors --text 'M K T'
+run t5 tokenize $data/single/wan.pth --text 'M K T'
+says 'its file contains no tokenizer \(give a folder or a file as the tokenizer\)'
+for tokenizer in added added/spiece.model; do
+    prints '19 14 11 1' t5 tokenize $data/single/plain.safetensors --text 'M K T' --tokenizer tests/tokenizer/data/$tokenizer
+done
+refused 1 'the tokenizer does not exist' t5 tokenize $data/single/plain.safetensors --text 'M K T' --tokenizer "$T/nowhere"
+ok t5 pack $data/single/scaled.safetensors -o "$T/made/scaled.relpos"
+prints '19 14 11 1' t5 tokenize "$T/made/scaled.relpos" --text 'M K T'
+refused 1 'the model was read from this file' t5 pack $data/single/wan.pth -o $data/single/wan.pth
+refused 1 'not a file of .relpos t5 pack., and it has no T5 encoder' t5 info tests/io/data/torch.pt
 data_of() # data_of FILE NAME: print the offset of the array's data
 {
     begin=$(grep -aoE "\"$2\":[^}]*\"data_offsets\":\[[0-9]+" "$1" | sed 's/.*\[//')

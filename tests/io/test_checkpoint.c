@@ -98,7 +98,7 @@ static void numbers_are_converted(void **state)
     for (int n = 0; n < 256; n++)
         all[n] = (unsigned char)n;
     const int64_t shape = 256;
-    io_tensor t = {"t", "f", IO_F8_E4M3, 1, &shape, all, 256, NULL};
+    io_tensor t = {"t", "f", IO_F8_E4M3, 1, &shape, all, 256, NULL, 1};
     assert_true(io_tensor_read(&t, 0, 256, x));
     for (int n = 0; n < 256; n++) {
         const int exponent = n >> 3 & 15;
@@ -115,7 +115,7 @@ static void numbers_are_converted(void **state)
         unsigned char stored[4 * 8 + 1];
         assert_int_equal(rp_convert(stored, types[n], wanted, RP_F64, 4), RP_OK);
         memmove(stored + 1, stored, 4 * io_dtype_size(types[n])); /* numbers in a file may be unaligned */
-        const io_tensor of = {"t", "f", types[n], 1, &(int64_t){4}, stored + 1, 4 * io_dtype_size(types[n]), NULL};
+        const io_tensor of = {"t", "f", types[n], 1, &(int64_t){4}, stored + 1, 4 * io_dtype_size(types[n]), NULL, 1};
         assert_true(io_tensor_read(&of, 0, 4, x));
         assert_true(x[0] == 1.5F && x[1] == -HUGE_VALF && isnan(x[2]) && x[3] == -0.25F);
         assert_int_equal(io_tensor_not_finite(&of), 2);

@@ -11,7 +11,7 @@ Each folder has config.json, generation_config.json, weights, and expected.safet
   attention.PART [layers, heads, queries, keys] for the models in ATTENTION: weights of the last source and the second target, in f64
   beams.K [n, r, t] i32, beam_scores.K [n, r]     for each search K of SEARCHES, padded with -1
 
-The folder bin has the model of encoder in files of torch.save.
+The folder bin has the model of encoder in files of torch.save, and the folder single has files without a config.json.
 
 SPDX-License-Identifier: Apache-2.0"""
 import copy
@@ -191,6 +191,44 @@ def save_bin(folder, to):
     shutil.copy(folder / "config.json", to)
 
 
+WAN = [("shared", "token_embedding"), ("encoder.final_layer_norm", "norm"), ("encoder.block", "blocks"), (".layer.0.layer_norm", ".norm1"),
+       (".layer.1.layer_norm", ".norm2"), (".layer.0.SelfAttention.relative_attention_bias", ".pos_embedding.embedding"),
+       (".layer.0.SelfAttention", ".attn"), (".layer.1.DenseReluDense.wi_0", ".ffn.gate.0"), (".layer.1.DenseReluDense.wi_1", ".ffn.fc1"),
+       (".layer.1.DenseReluDense.wo", ".ffn.fc2")]
+
+
+def save_single(data):
+    """Write files without a config.json: the encoder of `umt5` with Wan's names, and `encoder` as scaled fp8 within a larger file."""
+    to = data / "single"
+    shutil.rmtree(to, ignore_errors=True)
+    to.mkdir()
+    wan = {}
+    for name, t in load_file(data / "umt5/model.safetensors").items():
+        if name.startswith(("encoder.", "shared.")):
+            for one, other in WAN:
+                name = name.replace(one, other)
+            wan[name] = t
+    torch.save(wan, to / "wan.pth")
+    spiece = HERE.parent / "tokenizer/data/added/spiece.model"
+    prefix = "text_encoders.t5xxl.transformer."
+    scaled, plain = {"model.diffusion_model.weight": torch.ones(3), prefix + "scaled_fp8": torch.zeros(2, dtype=torch.float8_e4m3fn),
+                     "spiece_model": torch.frombuffer(bytearray(spiece.read_bytes()), dtype=torch.uint8)}, {}
+    for file in (data / "encoder").glob("model-*.safetensors"):
+        for name, t in load_file(file).items():
+            plain[name] = t.float()
+            if t.ndim == 2 and "relative" not in name and "shared" not in name:
+                scale = plain[name].abs().max() / 448
+                scaled[prefix + name] = (plain[name] / scale).to(torch.float8_e4m3fn)
+                scaled[prefix + name.replace(".weight", ".scale_weight")] = scale.clone()
+                scaled[prefix + name.replace(".weight", ".scale_input")] = torch.ones(())
+                plain[name] = scaled[prefix + name].float() * scale
+            else:
+                scaled[prefix + name] = t.half()
+                plain[name] = t.half().float()
+    save_file(scaled, to / "scaled.safetensors")
+    save_file(plain, to / "plain.safetensors", {"format": "pt"})
+
+
 def rounded(model, dtype):
     for p in model.parameters():
         p.data = p.data.to(dtype).float()
@@ -232,6 +270,7 @@ def main():
         save_file({n: t.contiguous() for n, t in expected.items()}, folder / "expected.safetensors")
         size = sum(f.stat().st_size for f in folder.iterdir())
         print(f"{name:14} {size:7} bytes", expected.get("targets", torch.zeros(0)).tolist())
+    save_single(to)
 
 
 main()

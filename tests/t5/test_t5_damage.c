@@ -599,8 +599,9 @@ static void test_packed(void **state)
     assert_int_equal(rp_t5_pack(m, other), RP_E_ARG);
     assert_int_not_equal(access(other, F_OK), 0);
     copy_model("v11");
+    path_to(other, "expected.safetensors");
+    refuses(other, "not a file of `relpos t5 pack`, and it has no T5 encoder");
     path_to(other, "model.safetensors");
-    refuses(other, "not a file of `relpos t5 pack`");
     rp_t5_close(m);
     fine(rp_t5_open(&m, folder, NULL)); /* a model is never written over a file that it was read from */
     assert_int_equal(rp_t5_reads(m, other), 1);
@@ -617,6 +618,49 @@ static void test_packed(void **state)
     fine(rp_t5_open(&m, path, NULL));
     assert_int_equal(rp_t5_pack(m, path), RP_E_ARG);
     rp_t5_close(m);
+}
+
+/* A single file of weights is refused if its shapes do not belong together. */
+static void test_single(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *words, *scale;
+        int64_t q_rows, heads, ff_columns;
+    } cases[] = {
+        {"has 0 heads, which do not divide the 24 rows of q", NULL, 24, 0, 16},
+        {"has 5 heads, which do not divide the 24 rows of q", NULL, 24, 5, 16},
+        {"\"d_kv\" is not a whole number from 1", NULL, 0, 3, 16},
+        {"wi.weight' has the shape [8,15]; config.json requires [8,16]", NULL, 24, 3, 15},
+        {"scale_weight' is not one finite number", "encoder.block.0.layer.0.SelfAttention.q.scale_weight", 24, 3, 16},
+        {"tensor 'encoder.block.0.layer.0.SelfAttention.k.weight' is missing", NULL, 24, 3, 16},
+    };
+    static const float zeros[512];
+    char path[300], err[IO_ERR_MAX];
+    clear();
+    path_to(path, "single.safetensors");
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        const struct {
+            const char *name;
+            int64_t rows, columns;
+        } tensors[] = {{"shared.weight", 9, 16},
+                       {"encoder.block.0.layer.0.SelfAttention.q.weight", cases[k].q_rows, 16},
+                       {"encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight", 8, cases[k].heads},
+                       {"encoder.block.0.layer.1.DenseReluDense.wi.weight", 8, cases[k].ff_columns},
+                       {"a", 1, 1},
+                       {"b", 1, 1},
+                       {"c", 1, 1},
+                       {"scaled_fp8", 1, 1},
+                       {cases[k].scale, 2, 1}};
+        io_set set = {0};
+        for (size_t n = 0; n < 8 + (cases[k].scale != NULL); n++)
+            assert_int_equal(io_add(&set, tensors[n].name, RP_F32, 2, (int64_t[]){tensors[n].rows, tensors[n].columns},
+                                    (void *)(uintptr_t)zeros, true),
+                             0);
+        assert_int_equal(io_write(path, IO_SAFETENSORS, &set, err), 0);
+        io_free(&set);
+        refuses(path, cases[k].words);
+    }
 }
 
 #define REFUSED(status, words, call)                                                                                   \
@@ -920,14 +964,23 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_config),     cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_start),      cmocka_unit_test(test_unsupported),
-        cmocka_unit_test(test_tensors),    cmocka_unit_test(test_second_embeddings),
-        cmocka_unit_test(test_truncated),  cmocka_unit_test(test_shards),
-        cmocka_unit_test(test_f8),         cmocka_unit_test(test_f16),
-        cmocka_unit_test(test_not_finite), cmocka_unit_test(test_packed),
-        cmocka_unit_test(test_checksum),   cmocka_unit_test(test_arguments),
-        cmocka_unit_test(test_loading),    cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_config),
+        cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_start),
+        cmocka_unit_test(test_unsupported),
+        cmocka_unit_test(test_tensors),
+        cmocka_unit_test(test_second_embeddings),
+        cmocka_unit_test(test_truncated),
+        cmocka_unit_test(test_shards),
+        cmocka_unit_test(test_f8),
+        cmocka_unit_test(test_f16),
+        cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_packed),
+        cmocka_unit_test(test_single),
+        cmocka_unit_test(test_checksum),
+        cmocka_unit_test(test_arguments),
+        cmocka_unit_test(test_loading),
+        cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -18,6 +18,7 @@ int cli_t5_common_option(cli_t5_common *c, int key, const char *value)
                              io_safe(safe, sizeof safe, value));
         c->type = value;
         return CLI_OK;
+    case T5_TOKENIZER: c->tokenizer = value; return CLI_OK;
     case T5_EXACT: c->draft = c->draft != NULL ? c->draft : "int4"; return CLI_OK;
     case T5_DRAFT:
         if (strcmp(value, "int8") != 0 && strcmp(value, "int4") != 0)
@@ -79,6 +80,7 @@ int cli_t5_open(cli_t5_common *c, const char *path)
     o.pool = c->pool;
     o.draft = c->draft;
     o.load = c->load;
+    o.tokenizer = c->tokenizer;
     if (rp_t5_open(&c->model, cli_find_shipped(path, place), &o) != RP_OK)
         return cli_error(CLI_FAILED, "%s", rp_t5_last_error());
     cli_catch_signals(true);

@@ -13,6 +13,7 @@ extern const cli_command cli_t5_generate, cli_t5_encode, cli_t5_proteins, cli_t5
 /* The options that all commands have, and the open model. */
 typedef struct cli_t5_common {
     const char *type, *draft; /* draft: NULL if none */
+    const char *tokenizer;    /* NULL: the model's */
     int64_t threads;
     rp_t5_loading load; /* parts of the model that the command needs */
     bool tokens;        /* the lines consist of token numbers */
@@ -21,9 +22,10 @@ typedef struct cli_t5_common {
     bool catches; /* signals are caught, and reported by cli_stop_requested */
 } cli_t5_common;
 
-enum { T5_TYPE = CLI_FIRST_KEY, T5_THREADS, T5_TOKENS, T5_TEXT, T5_EXACT, T5_DRAFT, T5_OWN };
+enum { T5_TYPE = CLI_FIRST_KEY, T5_TOKENIZER, T5_THREADS, T5_TOKENS, T5_TEXT, T5_EXACT, T5_DRAFT, T5_OWN };
 #define T5_COMMON_OPTIONS                                                                                              \
     {"type", T5_TYPE, "T", "keep weights as f32, f16, bf16, int8 or int4; default: the type of the file"},             \
+        {"tokenizer", T5_TOKENIZER, "DIR|FILE", "read the tokenizer from DIR or FILE; default: the model's"},          \
     {                                                                                                                  \
         "threads", T5_THREADS, "N", "use N threads; default: all that the process may use"                             \
     }
