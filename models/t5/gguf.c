@@ -1,7 +1,7 @@
 /* gguf.c -- reads the keys of a .gguf file, and gives its tensors the names that they have in a checkpoint.
  *
- * A config.json is written from the keys, so config.c checks the sizes, and a packed file contains it. The format has no
- * key for the activation: layers with a gate have gelu_new, others relu, as in llama.cpp.
+ * A config.json is written from the keys, so config.c checks the sizes, and a packed file contains it. The format has
+ * no key for the activation: layers with a gate have gelu_new, others relu, as in llama.cpp.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/gguf.h"
 #include <inttypes.h>

@@ -322,7 +322,7 @@ static rp_status find_type(const char *name, int *type)
             *type = n;
     if (name == NULL || *type >= 0)
         return RP_OK;
-    return t5_fail(RP_E_ARG, "the type of weights is \"%s\"; it must be f32, f16, bf16, int8 or int4", name);
+    return t5_fail(RP_E_ARG, "the type of weights is \"%s\"; it must be f32, f16, bf16, int8, int4 or q8", name);
 }
 
 rp_status rp_t5_open(rp_t5 **model, const char *path, const rp_t5_opening *opening)

@@ -2,10 +2,10 @@
  *
  * llama.cpp's conversion of a T5 stores all rows of the embedding: the pieces of spiece.model, then those of
  * added_tokens.json, as user-defined tokens of score -1000, and placeholders [PADn] for the other rows. T5's tokenizer
- * has 100 tokens <extra_id_N> after the pieces of its spiece.model, which the conversion does not know, so that they are
+ * has 100 tokens <extra_id_N> after the pieces of its spiece.model. The conversion does not know them, so they are
  * placeholders too.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "tokenizer/from_gguf.h"
+#include "io/gguf.h"
 #include "io/json.h"
 #include "tokenizer/parts.h"
 

@@ -76,7 +76,7 @@ def add_tokenizer(writer, spiece, vocab, added=None):
     writer.add_remove_extra_whitespaces(rules.remove_extra_whitespaces)
     if rules.precompiled_charsmap:
         writer.add_precompiled_charsmap(rules.precompiled_charsmap)
-    writer.add_eos_token_id(1)
+    writer.add_eos_token_id(next(k for k, (t, _, _) in enumerate(tokens) if t == "</s>"))
     writer.add_pad_token_id(0)
 
 
