@@ -64,9 +64,9 @@ typedef enum rp_t5_loading {
 /* Options of rp_t5_open. Start from rp_t5_opening_init, which sets every field but size to zero. */
 typedef struct rp_t5_opening {
     size_t size; /* sizeof(rp_t5_opening) */
-    /* Type of the weights: "f32", "f16", "bf16", "int8" or "int4"; NULL: the narrowest that represents the file's
-     * numbers exactly. bf16 also rounds the inputs of linear layers to bf16; int8 and int4 round them to 8 bits. With
-     * these three types, the queries, keys, values and results of the decoder's attention are bf16. */
+    /* Type of the weights: "f32", "f16", "bf16", "int8", "int4" or "q8"; NULL: the narrowest that represents the
+     * file's numbers exactly. bf16 also rounds the inputs of linear layers to bf16; int8, int4 and q8 round them to
+     * 8 bits. With these four types, the queries, keys, values and results of the decoder's attention are bf16. */
     const char *type;
     rp_pool *pool; /* thread pool of every call; NULL: the default pool */
     /* Type of a draft, "int8" or "int4", which proposes tokens (see rp_t5_generate); NULL: no draft. For a draft,

@@ -30,7 +30,7 @@ io_status io_checkpoint_open(io_checkpoint **made, const char *path, char err[IO
 void io_checkpoint_close(io_checkpoint *c); /* c may be NULL */
 
 /* Rename all tensors. `rename` writes the new name of at most size - 1 bytes to `to`, or returns false to remove the
- * tensor from the list. `path` is for messages. Pointers to tensors become invalid. */
+ * tensor from the list. Fail if two get the same name. `path` is for messages. Pointers to tensors become invalid. */
 typedef bool io_renamer(const void *context, const char *name, char *to, size_t size);
 io_status io_checkpoint_rename(io_checkpoint *c, io_renamer *rename, const void *context, const char *path,
                                char err[IO_ERR_MAX]);
@@ -40,13 +40,6 @@ const io_tensor *io_checkpoint_at(const io_checkpoint *c, size_t n); /* sorted b
 const io_tensor *io_checkpoint_find(const io_checkpoint *c, const char *name);
 const char *io_checkpoint_meta(const io_checkpoint *c, const char *key); /* NULL if absent or in several files */
 const io_gguf *io_checkpoint_keys(const io_checkpoint *c);               /* NULL if it is no .gguf file */
-/* Write the new name of a tensor to `to`. */
-#define IO_NAME_MAX 256
-typedef void io_renamer(void *context, const char *name, char to[IO_NAME_MAX]);
-/* Rename all tensors. Fail if two get the same name. `path` is for messages. */
-io_status io_checkpoint_rename(io_checkpoint *c, io_renamer *renamer, void *context, const char *path,
-                               char err[IO_ERR_MAX]);
-
 /* Return true for tensors of floating-point numbers and of blocks (io/blocks.h). */
 bool io_tensor_has_numbers(const io_tensor *t);
 const char *io_tensor_type_name(const io_tensor *t);

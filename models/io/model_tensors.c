@@ -241,23 +241,6 @@ const io_gguf *io_checkpoint_keys(const io_checkpoint *c)
     return c->n_shards == 1 && c->shards[0].gguf ? &c->shards[0].keys : NULL;
 }
 
-io_status io_checkpoint_rename(io_checkpoint *c, io_renamer *renamer, void *context, const char *path,
-                               char err[IO_ERR_MAX])
-{
-    char to[IO_NAME_MAX];
-    for (size_t s = 0; s < c->n_shards; s++)
-        for (size_t n = 0; n < c->shards[s].set.n_arrays; n++) {
-            char **name = &c->shards[s].set.arrays[n].name;
-            renamer(context, *name, to);
-            char *copy = strdup(to);
-            if (copy == NULL)
-                return io_fail(err, path, "out of memory");
-            free(*name);
-            *name = copy;
-        }
-    return gather(c, path, err);
-}
-
 /* ---------------------------------------------------------------------------------------------- the index of shards */
 
 static size_t find_shard(const io_checkpoint *c, const char *name)

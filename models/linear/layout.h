@@ -12,13 +12,16 @@
  *          each output, then an int32 for each output, -128 Σ q
  *   int4   a line is 8 inputs; a column has 16 groups of four bytes, with q + 8 of inputs 0-3 in the low halves and of
  *          inputs 4-7 in the high halves. 4 lines are a group; before them there is a bf16 scale for each output
+ *   q8     a line is 4 inputs; a column has 16 groups of four bytes, q + 128. 8 lines are a group; before them there is
+ *          an f32 scale for each output
  *
- * Pairs and groups of four are the operands of VNNI and AMX. Zeros pad the inputs to whole lines (int4: whole groups)
- * and the outputs to whole columns.
+ * Pairs and groups of four are the operands of VNNI and AMX. Zeros pad the inputs to whole lines (int4 and q8: whole
+ * groups) and the outputs to whole columns.
  *
- * For weights of bf16, int8 and int4, rows of x are prepared. A prepared row has a header of 64 bytes (the scale of
- * integers), then the inputs as bf16 or as integers in the form that the instruction set reads, then for int4 one int32
- * per group, -8 Σ q.
+ * For weights from bf16 on, rows of x are prepared. A prepared row has a header of 64 bytes (the scale of integers; 1
+ * for q8), then the inputs as bf16 or as integers in the form that the instruction set reads, then for int4 and q8 one
+ * int32 per group, -8 Σ q or -128 Σ q (0 if the instruction set reads signed weights), then for q8 an f32 scale per
+ * group.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_LINEAR_LAYOUT_H
 #define RELPOS_LINEAR_LAYOUT_H
@@ -32,10 +35,9 @@ enum {
     LINEAR_COLUMN_BYTES = 64, /* bytes of one column in one line */
     LINEAR_COLUMNS = 4,       /* columns of a panel */
     LINEAR_PANEL = 64,        /* outputs of a panel */
-    LINEAR_GROUP = 32,        /* inputs of int4 that share a scale */
-    LINEAR_GROUP_LINES = 4,
-    LINEAR_TILE_ROWS = 6, /* max rows of a group, the rows of a register tile */
-    LINEAR_ROW_HEAD = 64  /* bytes before the inputs of a prepared row */
+    LINEAR_GROUP = 32,        /* inputs of int4 and q8 that share a scale */
+    LINEAR_TILE_ROWS = 6,     /* max rows of a group, the rows of a register tile */
+    LINEAR_ROW_HEAD = 64      /* bytes before the inputs of a prepared row */
 };
 
 static inline int64_t linear_min(int64_t a, int64_t b)
@@ -51,13 +53,19 @@ static inline int64_t linear_ceil(int64_t n, int64_t step)
 /* Return the number of inputs of a line. */
 static inline int64_t linear_line_inputs(linear_type type)
 {
-    return type == LINEAR_F32 ? 1 : type <= LINEAR_BF16 ? 2 : type == LINEAR_INT8 ? 4 : 8;
+    return type == LINEAR_F32 ? 1 : type <= LINEAR_BF16 ? 2 : type == LINEAR_INT4 ? 8 : 4;
+}
+
+/* Return the number of lines of a group; 0 if the type has no groups. */
+static inline int64_t linear_group_lines(linear_type type)
+{
+    return type >= LINEAR_INT4 ? LINEAR_GROUP / linear_line_inputs(type) : 0;
 }
 
 /* Return the number of lines of a panel. */
 static inline int64_t linear_lines(linear_type type, int64_t in)
 {
-    return type == LINEAR_INT4 ? LINEAR_GROUP_LINES * linear_ceil(in, LINEAR_GROUP)
+    return type >= LINEAR_INT4 ? linear_group_lines(type) * linear_ceil(in, LINEAR_GROUP)
                                : linear_ceil(in, linear_line_inputs(type));
 }
 
@@ -67,24 +75,25 @@ static inline int64_t linear_columns(int64_t out, int64_t panel)
     return linear_min(linear_ceil(out, LINEAR_COLUMN) - panel * LINEAR_COLUMNS, LINEAR_COLUMNS);
 }
 
-/* Return the bytes before the lines of a panel; for int4, the bytes before the lines of a group. */
+/* Return the bytes before the lines of a panel; for int4 and q8, the bytes before the lines of a group. */
 static inline int64_t linear_head_bytes(linear_type type, int64_t columns)
 {
     return type == LINEAR_INT8   ? 2 * columns * LINEAR_COLUMN_BYTES
            : type == LINEAR_INT4 ? linear_ceil(columns, 2) * LINEAR_COLUMN_BYTES
+           : type == LINEAR_Q8   ? columns * LINEAR_COLUMN_BYTES
                                  : 0;
 }
 
-/* Return the bytes of a group of int4. */
-static inline int64_t linear_group_bytes(int64_t columns)
+/* Return the bytes of a group of int4 or q8. */
+static inline int64_t linear_group_bytes(linear_type type, int64_t columns)
 {
-    return linear_head_bytes(LINEAR_INT4, columns) + LINEAR_GROUP_LINES * columns * LINEAR_COLUMN_BYTES;
+    return linear_head_bytes(type, columns) + linear_group_lines(type) * columns * LINEAR_COLUMN_BYTES;
 }
 
 /* Return the byte offset of line k in a panel. */
 static inline int64_t linear_line_at(linear_type type, int64_t columns, int64_t k)
 {
-    const int64_t heads = type == LINEAR_INT4 ? k / LINEAR_GROUP_LINES + 1 : 1;
+    const int64_t heads = type >= LINEAR_INT4 ? k / linear_group_lines(type) + 1 : 1;
     return heads * linear_head_bytes(type, columns) + k * columns * LINEAR_COLUMN_BYTES;
 }
 
@@ -107,7 +116,9 @@ static inline int64_t linear_row_inputs(linear_type type, int64_t in)
 static inline int64_t linear_row_bytes(linear_type type, int64_t in)
 {
     const int64_t inputs = linear_row_inputs(type, in), groups = linear_ceil(in, LINEAR_GROUP);
-    const int64_t bytes = type == LINEAR_BF16 ? 4 * inputs : type == LINEAR_INT8 ? 2 * inputs : inputs + 4 * groups;
+    const int64_t bytes = type == LINEAR_BF16   ? 4 * inputs
+                          : type == LINEAR_INT8 ? 2 * inputs
+                                                : inputs + (type == LINEAR_Q8 ? 8 : 4) * groups;
     return LINEAR_ROW_HEAD + linear_ceil(bytes, 64) * 64;
 }
 
@@ -125,8 +136,8 @@ static inline int64_t linear_grouped_bytes(linear_type type, int64_t in)
     return type == LINEAR_F32 || type == LINEAR_INT8 ? 4 * linear_lines(type, in) : 0;
 }
 
-/* Return the scale of an int8 row whose largest |x| is `most`: NaN if the row is not finite; 0 if the scale would be
- * subnormal, so that the row becomes zeros. */
+/* Return the scale of an int8 row, or of a group of q8, whose largest |x| is `most`: NaN if the row is not finite; 0
+ * if the scale would be subnormal, so that it becomes zeros. */
 static inline float linear_int8_scale(float most)
 {
     return !isfinite(most) ? NAN : most < 0x1p-119f ? 0 : most / 127;

@@ -18,17 +18,19 @@
  *   LINEAR_INT8  W[o, i] = scale[o] * q[o, i], q in -127 .. 127; inputs are quantised with one scale per row; sums in
  *                integers
  *   LINEAR_INT4  groups of 32 inputs: W[o, i] = scale[o, i / 32] * q[o, i], q in -8 .. 7; inputs as for int8
- * For int8 and int4, a row of x that is not finite gives NaN in its row of y; a row of W that is not finite gives
+ *   LINEAR_Q8    like int4 with q in -127 .. 127; inputs are quantised with one scale per group of 32
+ * For int8, int4 and q8, a row of x that is not finite gives NaN in its row of y; a row of W that is not finite gives
  * NaN in its output. */
 typedef enum linear_type {
     LINEAR_F32 = 0,
     LINEAR_F16 = 1, /* the last type with unchanged inputs */
     LINEAR_BF16 = 2,
     LINEAR_INT8 = 3, /* the first type with integer inputs */
-    LINEAR_INT4 = 4
+    LINEAR_INT4 = 4,
+    LINEAR_Q8 = 5
 } linear_type;
-enum { LINEAR_TYPES = 5 };
-const char *linear_type_name(linear_type type); /* "f32", "f16", "bf16", "int8", "int4" */
+enum { LINEAR_TYPES = 6 };
+const char *linear_type_name(linear_type type); /* "f32", "f16", "bf16", "int8", "int4", "q8" */
 
 /* Version of the layout, which is stored in files of packed weights. Change it when the bytes change. */
 #define LINEAR_LAYOUT "1"
@@ -90,7 +92,7 @@ rp_status linear_apply(rp_pool *pool, const linear_weights *w, const linear_call
 
 /* Compute only some outputs of one row x: y[k] = x · W[outputs[k]], with the bits of linear_apply, in the caller's
  * thread. Sort the outputs: consecutive entries in the same column of 16 outputs (layout.h) are computed together.
- * RP_OK, RP_E_ARG, RP_E_NOMEM; RP_E_UNSUPPORTED for int8, for int4, and if the machine lacks the instruction set. */
+ * RP_OK, RP_E_ARG, RP_E_NOMEM; RP_E_UNSUPPORTED for int8, int4 and q8, and if the machine lacks the instruction set. */
 rp_status linear_some(const linear_weights *w, const float *x, int64_t n, const int32_t *outputs, float *y,
                       const char *isa);
 

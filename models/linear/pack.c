@@ -19,7 +19,7 @@ typedef struct pack_job {
 
 const char *linear_type_name(linear_type type)
 {
-    static const char *const name[LINEAR_TYPES] = {"f32", "f16", "bf16", "int8", "int4"};
+    static const char *const name[LINEAR_TYPES] = {"f32", "f16", "bf16", "int8", "int4", "q8"};
     return (unsigned)type < LINEAR_TYPES ? name[type] : "unknown type";
 }
 
@@ -163,7 +163,12 @@ static int32_t *biases_of(const column *c)
 
 static uint16_t *group_scales_of(const column *c, int64_t group)
 {
-    return (uint16_t *)(void *)(c->panel + group * linear_group_bytes(c->columns)) + c->n * LINEAR_COLUMN;
+    return (uint16_t *)(void *)(c->panel + group * linear_group_bytes(LINEAR_INT4, c->columns)) + c->n * LINEAR_COLUMN;
+}
+
+static float *q8_scales_of(const column *c, int64_t group)
+{
+    return (float *)(void *)(c->panel + group * linear_group_bytes(LINEAR_Q8, c->columns)) + c->n * LINEAR_COLUMN;
 }
 
 static void store_int8(const pack_job *j, const column *c, int64_t from, int64_t end, float chunk[LINEAR_COLUMN][CHUNK])
@@ -188,6 +193,38 @@ static void store_int4(const pack_job *j, const column *c, int64_t from, float c
             uint8_t *byte = (uint8_t *)line_of(j, c, (from + i) / 8) + 4 * o + i % 4;
             const int q = quotient(chunk[o][i], scale, -8, 7) + 8;
             *byte = i / 4 % 2 ? (uint8_t)(*byte | q << 4) : (uint8_t)q;
+        }
+    }
+}
+
+/* Return the scale of a group of q8. If the numbers are integers times max |w| / 8 or / 16, as in blocks of Q4_0 and
+ * Q5_0, use that scale, with which they are kept exactly; otherwise map max |w| to 127. */
+static float q8_scale(const float *w)
+{
+    static const float levels[] = {8, 16};
+    float most = 0;
+    for (int i = 0; i < LINEAR_GROUP; i++)
+        most = larger(most, w[i]);
+    const float usual = linear_int8_scale(most);
+    for (int n = 0; n < 2 && usual > 0; n++) {
+        const float scale = most / levels[n];
+        int i = 0;
+        while (i < LINEAR_GROUP && scale * rintf(w[i] / scale) == w[i])
+            i++;
+        if (i == LINEAR_GROUP)
+            return scale;
+    }
+    return usual;
+}
+
+static void store_q8(const pack_job *j, const column *c, int64_t from, float chunk[LINEAR_COLUMN][CHUNK])
+{
+    float *scales = q8_scales_of(c, from / LINEAR_GROUP);
+    for (int o = 0; o < LINEAR_COLUMN; o++) {
+        scales[o] = q8_scale(chunk[o]);
+        for (int i = 0; i < LINEAR_GROUP; i++) {
+            uint8_t *line = line_of(j, c, (from + i) / 4);
+            line[4 * o + i % 4] = (uint8_t)(quotient(chunk[o][i], scales[o], -127, 127) + 128);
         }
     }
 }
@@ -224,6 +261,8 @@ static void pack_column(const pack_job *j, const column *c, int64_t row)
             store_int8(j, c, from, end, chunk);
         else if (j->type == LINEAR_INT4)
             store_int4(j, c, from, chunk);
+        else if (j->type == LINEAR_Q8)
+            store_q8(j, c, from, chunk);
         else
             store_floats(j, c, from, end, chunk);
     }
@@ -269,6 +308,10 @@ void linear_row(const linear_weights *w, int64_t o, float *row)
         case LINEAR_INT4:
             row[i] = f32_of_bf16(group_scales_of(&c, i / LINEAR_GROUP)[lane]) *
                      (float)((((const uint8_t *)line)[4 * lane + i % 4] >> (i / 4 % 2 * 4) & 15) - 8);
+            break;
+        case LINEAR_Q8:
+            row[i] =
+                q8_scales_of(&c, i / LINEAR_GROUP)[lane] * (float)(((const uint8_t *)line)[4 * lane + i % 4] - 128);
             break;
         }
     }

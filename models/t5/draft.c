@@ -98,7 +98,8 @@ rp_status t5_draft_open(rp_t5 *m, linear_type type)
     if (w->decoder.layers == 0)
         return t5_fail(RP_E_UNSUPPORTED,
                        "the checkpoint has no decoder, so there is nothing to draft (open it without a draft)");
-    if (type < LINEAR_INT8 || type <= w->type)
+    if ((type != LINEAR_INT8 && type != LINEAR_INT4) || type <= w->type ||
+        (w->type == LINEAR_Q8 && type == LINEAR_INT8))
         return t5_fail(RP_E_ARG,
                        "draft type %s with weights of %s; it must be int8 or int4 and have fewer bits (choose another, "
                        "or no draft)",

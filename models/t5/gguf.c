@@ -44,7 +44,7 @@ static const struct {
                    {"dec.output_norm.weight", "decoder.final_layer_norm.weight"}};
 
 /* Write the name of a tensor of a layer. Return false if the name is unknown. */
-static bool rename_layer(bool gated, const char *name, char to[IO_NAME_MAX])
+static bool rename_layer(bool gated, const char *name, char *to, size_t size)
 {
     char stack[4], rest[32];
     int layer, end = 0;
@@ -59,7 +59,7 @@ static bool rename_layer(bool gated, const char *name, char to[IO_NAME_MAX])
             continue;
         const part p = layer_names[n].part;
         const char *known = layer_names[n].to;
-        snprintf(to, IO_NAME_MAX, "%s.block.%d.layer.%d.%s.weight", encoder ? "encoder" : "decoder", layer,
+        snprintf(to, size, "%s.block.%d.layer.%d.%s.weight", encoder ? "encoder" : "decoder", layer,
                  p == FEED && encoder ? 1 : (int)p,
                  known != NULL ? known
                  : gated       ? "DenseReluDense.wi_1"
@@ -70,16 +70,17 @@ static bool rename_layer(bool gated, const char *name, char to[IO_NAME_MAX])
 }
 
 /* An io_renamer. Unknown names stay, and packing reports them. */
-static void rename_tensor(void *context, const char *name, char to[IO_NAME_MAX])
+static bool rename_tensor(const void *context, const char *name, char *to, size_t size)
 {
     const bool *gated = context;
     for (size_t n = 0; n < sizeof other_names / sizeof *other_names; n++)
         if (strcmp(name, other_names[n].from) == 0) {
-            snprintf(to, IO_NAME_MAX, "%s", other_names[n].to);
-            return;
+            snprintf(to, size, "%s", other_names[n].to);
+            return true;
         }
-    if (!rename_layer(*gated, name, to))
-        snprintf(to, IO_NAME_MAX, "%s", name);
+    if (!rename_layer(*gated, name, to, size))
+        snprintf(to, size, "%s", name);
+    return true;
 }
 
 /* ------------------------------------------------------------------------------------------------ keys */

@@ -250,7 +250,7 @@ static rp_status open_folder(rp_t5 *m, const char *path, int type, const char *g
 /* Open a file of weights without a config.json. */
 static rp_status open_single(rp_t5 *m, const char *path, int type)
 {
-    rp_status status = note_folder(m, path);
+    rp_status status = note_source(m, path);
     if (status == RP_OK)
         status = t5_note_file(m, path);
     if (status == RP_OK)
@@ -370,7 +370,7 @@ static rp_status find_type(const char *name, int *type)
             *type = n;
     if (name == NULL || *type >= 0)
         return RP_OK;
-    return t5_fail(RP_E_ARG, "the type of weights is \"%s\"; it must be f32, f16, bf16, int8 or int4", name);
+    return t5_fail(RP_E_ARG, "the type of weights is \"%s\"; it must be f32, f16, bf16, int8, int4 or q8", name);
 }
 
 rp_status rp_t5_open(rp_t5 **model, const char *path, const rp_t5_opening *opening)

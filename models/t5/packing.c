@@ -1,6 +1,7 @@
 /* packing.c -- packs the weights of a checkpoint, or finds the weights in a packed file and uses them in place.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/weights.h"
+#include "io/blocks.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -232,18 +233,20 @@ static bool is_tied(const t5_config *c, const io_checkpoint *file, const char *e
 }
 
 /* Return the narrowest type that represents every number of the matrices exactly. Both bf16 and f16 represent every f8
- * exactly. Numbers of f8 with a scale are rounded to that type. They have 4 significant bits, so this loses little. */
+ * exactly. Numbers of f8 with a scale are rounded to that type: they have 4 significant bits, so this loses little. For
+ * a file with blocks, return q8: it represents Q8_0, Q4_0 and Q5_0 exactly, and the others closely. */
 static linear_type type_of(const io_checkpoint *file)
 {
-    bool in_f16 = true, in_bf16 = true;
+    bool in_f16 = true, in_bf16 = true, in_blocks = false;
     for (size_t n = 0; n < io_checkpoint_size(file); n++) {
         const io_tensor *t = io_checkpoint_at(file, n);
         if (t->ndim != 2 || t->dtype == IO_F8_E4M3 || strstr(t->name, "relative_attention_bias") != NULL)
             continue;
+        in_blocks = in_blocks || io_block_of(t->dtype) != NULL;
         in_f16 = in_f16 && t->dtype == RP_F16;
         in_bf16 = in_bf16 && t->dtype == RP_BF16;
     }
-    return in_bf16 ? LINEAR_BF16 : in_f16 ? LINEAR_F16 : LINEAR_F32;
+    return in_blocks ? LINEAR_Q8 : in_bf16 ? LINEAR_BF16 : in_f16 ? LINEAR_F16 : LINEAR_F32;
 }
 
 /* Allocate memory for packed weights, in huge pages if possible, because every generated token reads all of it. */

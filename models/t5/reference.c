@@ -93,9 +93,9 @@ static uint64_t draw(pass *p)
     return rpi_mix64(p->rounding.seed + 0x9e3779b97f4a7c15u * ++p->drawn);
 }
 
-/* Round a row of inputs as a layer of this type does: for bf16 weights to bf16; for int8 and int4 to integers up to 127
+/* Round inputs as a layer of this type does: for bf16 weights to bf16; for int8, int4 and q8 to integers up to 127
  * times a scale; not at all for f32 and f16. */
-static void round_row(pass *p, linear_type type, int64_t n, double *x)
+static void round_numbers(pass *p, linear_type type, int64_t n, double *x)
 {
     double max = 0;
     if (type <= LINEAR_F16 || p->rounding.exact_inputs)
@@ -108,6 +108,14 @@ static void round_row(pass *p, linear_type type, int64_t n, double *x)
         x[i] = type == LINEAR_BF16 ? round_bf16(x[i], close)
                                    : round_within(x[i] * (127 / max), close * (127 / max)) * (max / 127);
     }
+}
+
+/* Round a row of inputs. For q8, groups of 32 have their own scale. */
+static void round_row(pass *p, linear_type type, int64_t n, double *x)
+{
+    const int64_t group = type == LINEAR_Q8 ? 32 : n;
+    for (int64_t i = 0; i < n; i += group)
+        round_numbers(p, type, n - i < group ? n - i : group, x + i);
 }
 
 /* Add the requested noise to a row of inputs, then round the row. */

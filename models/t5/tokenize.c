@@ -1,7 +1,7 @@
 /* tokenize.c -- finds the tokenizer of a model, or records why there is none; converts text to token numbers and back.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/model.h"
-#include "tokenizer/from_gguf.h"
+#include "tokenizer/tokenizer.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

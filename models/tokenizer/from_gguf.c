@@ -5,7 +5,7 @@
  * has 100 tokens <extra_id_N> after the pieces of its spiece.model. The conversion does not know them, so they are
  * placeholders, too.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "tokenizer/from_gguf.h"
+#include "io/gguf.h"
 #include "io/json.h"
 #include "tokenizer/parts.h"
 

@@ -64,6 +64,18 @@ tok_status tok_open_beside(tokenizer **made, const void *data, int64_t size, con
  * *made is NULL and *made_size is 0. */
 tok_status tok_compact(const char *data, int64_t size, char **made, int64_t *made_size, char err[TOK_ERR_MAX]);
 
+struct io_gguf;
+/* The tokenizer of a .gguf file, as files of a folder. The caller frees the texts. */
+typedef struct tok_written {
+    char *spiece; /* spiece.model */
+    int64_t spiece_size;
+    char *added_tokens;     /* added_tokens.json; NULL: none */
+    char *tokenizer_config; /* tokenizer_config.json, with "extra_ids" */
+} tok_written;
+/* Write the tokenizer that the keys tokenizer.ggml.* describe. TOK_ABSENT if there is none. `name` is the file's name
+ * for messages. Open the result with tok_open_beside, which checks the contents. */
+tok_status tok_write_gguf(const struct io_gguf *keys, const char *name, tok_written *files, char err[TOK_ERR_MAX]);
+
 /* Make the tokenizer of ByT5, which needs no file. Its tokens are <pad>, </s>, <unk>, the 256 bytes, and then extra_ids
  * tokens that begin with <extra_id_0> (ByT5: 125). */
 tok_status tok_open_bytes(tokenizer **made, int32_t extra_ids, char err[TOK_ERR_MAX]);

@@ -167,8 +167,8 @@ class T5:
     single file of weights without a config.json.
 
     path      a str or path
-    type      type of the weights: "f32", "f16", "bf16", "int8" or "int4"; None: the narrowest that represents the file's numbers
-              exactly. Inputs of linear layers are rounded too: to bf16 with bf16, to 8 bits with int8 and int4. With these three
+    type      type of the weights: "f32", "f16", "bf16", "int8", "int4" or "q8"; None: the narrowest for the file's numbers,
+              exactly. Inputs of linear layers are rounded too: to bf16 with bf16, to 8 bits with int8, int4 and q8. With these four
               types the decoder keeps keys and values as bf16
     threads   number of threads; None: all that this process may use. Results do not depend on it
     tokenizer a folder, a tokenizer.json or a spiece.model; None: the tokenizer of the model
@@ -196,7 +196,7 @@ class T5:
             raise ValueError("path contains a null character (give another path)")
         os.stat(path)  # raises OSError if it is missing
         if type is not None and not isinstance(type, str):
-            raise TypeError(f'type is {type!r}; it must be "f32", "f16", "bf16", "int8", "int4" or None')
+            raise TypeError(f'type is {type!r}; it must be "f32", "f16", "bf16", "int8", "int4", "q8" or None')
         if draft is not None and not isinstance(draft, str):
             raise TypeError(f'draft is {draft!r}; it must be "int8", "int4" or None')
         if tokenizer is not None:

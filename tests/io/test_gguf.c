@@ -203,7 +203,7 @@ static void bad_files_are_refused(void **state)
     refuse_key(GGUF_U32, 12, 4, "a power of two from 8");
     refuse_key(GGUF_U32, 0, 4, "a power of two from 8");
     refuse_key(GGUF_U64, (uint64_t)1 << 40, 8, "a power of two from 8");
-    refuse_key(GGUF_ARRAY, GGUF_ARRAY, 12, "values of type 9");
+    refuse_key(GGUF_ARRAY, GGUF_ARRAY, 8, "values of type 9");
     refuse_key(77, 0, 4, "values of type 77");
     refuse_key(GGUF_STRING, UINT64_MAX - 7, 8, "the file ends within the keys");
     static const struct {

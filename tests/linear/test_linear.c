@@ -84,12 +84,16 @@ static void seen(linear_type type, const float *x, int64_t n, double *to)
         free(rounded);
         return;
     }
-    float max = 0;
-    for (int64_t i = 0; i < n; i++)
-        max = fmaxf(max, fabsf(x[i]));
-    const float scale = max / 127, over = 127 / max;
-    for (int64_t i = 0; i < n; i++)
-        to[i] = type >= LINEAR_INT8 ? (double)scale * (double)rintf(x[i] * over) : (double)x[i];
+    const int64_t group = type == LINEAR_Q8 ? 32 : n; /* inputs that share a scale */
+    for (int64_t from = 0; from < n; from += group) {
+        const int64_t end = from + group < n ? from + group : n;
+        float max = 0;
+        for (int64_t i = from; i < end; i++)
+            max = fmaxf(max, fabsf(x[i]));
+        const float scale = max / 127, over = 127 / max;
+        for (int64_t i = from; i < end; i++)
+            to[i] = type >= LINEAR_INT8 ? (double)scale * (double)rintf(x[i] * over) : (double)x[i];
+    }
 }
 
 static double then_of(linear_then then, double p, double y)
@@ -111,6 +115,7 @@ static double bound_of(linear_type type, linear_then then, int64_t in, double si
 {
     const double u = 0x1p-24, chain = type == LINEAR_INT8   ? 3
                                       : type == LINEAR_INT4 ? (double)in / 32 + 5
+                                      : type == LINEAR_Q8   ? (double)in / 32 + 6
                                       : type == LINEAR_BF16 ? (double)in
                                                             : 2.0 * (double)in;
     const double off = chain * u * size, inner = 0.8 * (fabs(p) + 0.044715 * fabs(p * p * p));
@@ -467,19 +472,21 @@ static void test_bf16_rounds_to_nearest(void **state)
 
 /* ---- weights */
 
-/* Return the bound of the error of a packed weight. It is half a step for int8. For int4 it is a whole step: the scale
- * maps the largest number to -8, and a number of the opposite sign, which maps to at most 7, may be as large. */
+/* Return the bound of the error of a packed weight. It is half a step for int8 and q8. For int4 it is a whole step:
+ * the scale maps the largest number to -8, and a number of the opposite sign, which maps to at most 7, may be as
+ * large. */
 static double packing_bound(linear_type type, const float *w, int64_t in, int64_t i)
 {
-    const int64_t from = type == LINEAR_INT4 ? i / 32 * 32 : 0,
-                  end = type == LINEAR_INT4 && from + 32 < in ? from + 32 : in;
+    const int64_t from = type >= LINEAR_INT4 ? i / 32 * 32 : 0,
+                  end = type >= LINEAR_INT4 && from + 32 < in ? from + 32 : in;
     double most = 0;
     for (int64_t k = from; k < end; k++)
         most = fmax(most, fabs((double)w[k]));
     switch (type) {
     case LINEAR_F16: return fmax(0x1p-11 * fabs((double)w[i]), 0x1p-25);
     case LINEAR_BF16: return 0x1p-8 * fabs((double)w[i]);
-    case LINEAR_INT8: return most / 127 * (0.5 + 1e-4);
+    case LINEAR_INT8:
+    case LINEAR_Q8: return most / 127 * (0.5 + 1e-4);
     case LINEAR_INT4: return most / 7 * (1 + 0x1p-8);
     default: return 0;
     }
@@ -520,7 +527,8 @@ static void test_the_layout_stays_as_it_is(void **state)
             w[o * 33 + i] = (float)(o - i); /* row 17: from 17 to -15 */
     w[17 * 33 + 5] = 127;                   /* scale 1 */
     for (int type = 0; type < LINEAR_TYPES; type++) {
-        const int64_t bytes[] = {33 * 320, 17 * 320, 17 * 320, 512 + 128 + 9 * 320, 2 * (128 + 1024) + 2 * (64 + 256)};
+        const int64_t bytes[] = {33 * 320,   17 * 320, 17 * 320, 512 + 128 + 9 * 320, 2 * (128 + 1024) + 2 * (64 + 256),
+                                 2 * 9 * 320};
         char *packed = taken(bytes[type]);
         float value;
         uint16_t half;
@@ -551,9 +559,36 @@ static void test_the_layout_stays_as_it_is(void **state)
             assert_int_equal(half, 0xc17e);    /* -15.875 */
             assert_int_equal((unsigned char)packed[128 + 64 + 4 + 1] >> 4, 0);
             break;
+        case LINEAR_Q8:
+            memcpy(&value, packed + 64 + 4, 4);
+            assert_true(value == 1);
+            assert_int_equal((unsigned char)packed[256 + 2 * 256 + 64 + 4 * 1 + 1], 128 + 8);
+            break;
         }
         free(packed);
     }
+}
+
+/* Groups of multiples of max |w| / 8 or / 16, as in Q4_0 and Q5_0, and of f16 scales times -127 to 127 (Q8_0) are kept
+ * exactly in q8. */
+static void test_q8_keeps_blocks_exactly(void **state)
+{
+    enum { IN = 96, OUT = 70 };
+    static const int levels[] = {8, 16, 127};
+    float w[OUT * IN], row[IN];
+    (void)state;
+    for (int o = 0; o < OUT; o++)
+        for (int i = 0; i < IN; i++) {
+            const int most = levels[i / 32], q = i % 32 == o % 32 ? -most : (o * 37 + i * 11) % (2 * most) - most;
+            w[o * IN + i] = (float)q * (float)(1024 + o * 13) * 0x1p-20f;
+        }
+    linear_weights m = {LINEAR_Q8, IN, OUT, taken(linear_packed_bytes(LINEAR_Q8, IN, OUT))};
+    good(linear_pack(NULL, LINEAR_Q8, IN, OUT, w, RP_F32, IN, (void *)(uintptr_t)m.packed));
+    for (int o = 0; o < OUT; o++) {
+        linear_row(&m, o, row);
+        assert_memory_equal(row, w + o * IN, sizeof row);
+    }
+    free((void *)(uintptr_t)m.packed);
 }
 
 static void test_other_types_and_strides_pack_alike(void **state)
@@ -685,7 +720,7 @@ static void test_refusals(void **state)
     REFUSED_CALL(RP_E_ARG, d.then = (linear_then)5);
     REFUSED_CALL(RP_E_ARG, d.scratch = packed + 1);
     REFUSED_CALL(RP_E_ARG, d.isa = "vax");
-    REFUSED_CALL(RP_E_ARG, v.type = (linear_type)5);
+    REFUSED_CALL(RP_E_ARG, v.type = (linear_type)LINEAR_TYPES);
     REFUSED_CALL(RP_E_ARG, v.packed = packed + 4);
     REFUSED_CALL(RP_E_ARG, v.packed = NULL);
     REFUSED_CALL(RP_E_ARG, v.in = 0);
@@ -797,6 +832,7 @@ int main(void)
         cmocka_unit_test(test_bf16_rounds_to_nearest),
         cmocka_unit_test(test_packed_weights_are_near_the_given_ones),
         cmocka_unit_test(test_the_layout_stays_as_it_is),
+        cmocka_unit_test(test_q8_keeps_blocks_exactly),
         cmocka_unit_test(test_other_types_and_strides_pack_alike),
         cmocka_unit_test(test_non_finite_numbers),
         cmocka_unit_test(test_relu_and_gelu_at_the_ends),

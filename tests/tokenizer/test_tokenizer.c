@@ -4,7 +4,6 @@
 #include "io/checkpoint.h"
 #include "tests/tokenizer/files.h"
 #include "tests/memory_limit.h"
-#include "tokenizer/from_gguf.h"
 #include <jansson.h>
 #include <sys/resource.h>
 #include <sys/wait.h>

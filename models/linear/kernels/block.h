@@ -29,7 +29,8 @@ typedef void tiles(int rows, const tile *t);
     }
 #define EACH_TYPE(COLUMNS, MOST)                                                                                       \
     TILES(f32, COLUMNS, MOST)                                                                                          \
-    TILES(f16, COLUMNS, MOST) TILES(bf16, COLUMNS, MOST) TILES(int8, COLUMNS, MOST) TILES(int4, COLUMNS, MOST)
+    TILES(f16, COLUMNS, MOST)                                                                                          \
+    TILES(bf16, COLUMNS, MOST) TILES(int8, COLUMNS, MOST) TILES(int4, COLUMNS, MOST) TILES(q8, COLUMNS, MOST)
 SHAPES(EACH_TYPE)
 #define TILE(TYPE, NAME, COLUMNS) (OWNS(TYPE) ? NAME##_tiles_##COLUMNS : NULL) /* NULL for types of another set */
 
@@ -38,9 +39,9 @@ static tiles *widest(linear_type type, int64_t rows, int64_t columns, int64_t *w
 {
 #define SHAPE(COLUMNS, MOST)                                                                                           \
     if (columns >= (COLUMNS) && rows <= (MOST)) {                                                                      \
-        static tiles *const each[LINEAR_TYPES] = {TILE(LINEAR_F32, f32, COLUMNS), TILE(LINEAR_F16, f16, COLUMNS),      \
+        static tiles *const each[LINEAR_TYPES] = {TILE(LINEAR_F32, f32, COLUMNS),   TILE(LINEAR_F16, f16, COLUMNS),    \
                                                   TILE(LINEAR_BF16, bf16, COLUMNS), TILE(LINEAR_INT8, int8, COLUMNS),  \
-                                                  TILE(LINEAR_INT4, int4, COLUMNS)};                                   \
+                                                  TILE(LINEAR_INT4, int4, COLUMNS), TILE(LINEAR_Q8, q8, COLUMNS)};     \
         *width = COLUMNS;                                                                                              \
         return each[type];                                                                                             \
     }

@@ -5,7 +5,9 @@
  *   w8, x8   four weights of each output; four inputs, equal in all lanes. W8_DOT(sum, w, x) adds their products. A
  *            stored input takes X8_BYTES bytes; with X8_UNSIGNED it is a byte with 128 added
  *   w4, x4   the same for weights from 0 to 15. Sums have the type s4, which can hold the sum of a group (8 products of
- *            four) */
+ *            four)
+ *   wq       four weights of each output in q8, for inputs x4. WQ_DOT(sum, w, x) adds to 32-bit sums. With Q8_UNSIGNED,
+ *            the weights are used as they are stored, with 128 added */
 #ifndef LINEAR_ISA
 #include "linear/kernels/editor.h" /* lets an editor parse this file on its own */
 #endif
@@ -54,11 +56,12 @@ typedef struct w8 {
 } w8;
 typedef w8 x8;
 
-static inline w8 w8_load(const void *p)
+static inline w8 w8_of(vi four)
 {
-    const vh w = (vh)vi_load(p);
+    const vh w = (vh)four;
     return (w8){(vi)((vh)((vuh)w << 8) >> 8), (vi)(w >> 8)};
 }
+#define w8_load(p) w8_of(vi_load(p))
 
 static inline x8 x8_load(const char *p)
 {
@@ -87,3 +90,13 @@ static inline vi s4_sum(s4 sum)
 #endif
 #define W4_LOW(w)  ((w)&0x0f0f0f0f)
 #define W4_HIGH(w) ((vi)((vu)(w) >> 4) & 0x0f0f0f0f)
+
+#ifndef Q8_UNSIGNED
+#define Q8_UNSIGNED 0
+#endif
+#define Q8_SIGN (int32_t)0x80808080 /* w ^ Q8_SIGN are signed weights of q8 */
+#if !defined(WQ_DOT) && !defined(LINEAR_AMX) && X8_BYTES == 2
+typedef w8 wq;
+#define wq_load(p)        w8_of(vi_load(p) ^ Q8_SIGN)
+#define WQ_DOT(sum, w, x) W8_DOT(sum, w, x)
+#endif

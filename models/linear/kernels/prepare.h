@@ -1,6 +1,6 @@
-/* prepare.h -- prepares rows of x for weights of bf16, int8 and int4, in the form that layout.h describes: rounded to
- * bf16, or quantised to integers from -127 to 127 with one scale per row.
- * Parameters: VL, OWNS, the vector operations, X8_BYTES, X8_UNSIGNED. */
+/* prepare.h -- prepares rows of x for weights from bf16 on, in the form that layout.h describes: rounded to bf16, or
+ * quantised to integers from -127 to 127 with one scale per row, or per group for q8.
+ * Parameters: VL, OWNS, the vector operations, X8_BYTES, X8_UNSIGNED, Q8_UNSIGNED. */
 #ifndef LINEAR_ISA
 #include "linear/kernels/tile.h" /* lets an editor parse this file on its own */
 #endif
@@ -22,22 +22,28 @@ INLINE vf row_load(const float *x, int64_t i, int64_t n)
     return vf_load(lane);
 }
 
-/* Return the largest |x|; infinity or NaN if the row is not finite. */
-static float row_max(const float *x, int64_t n)
+/* Return the largest of VL numbers that are not negative; infinity or NaN if one is not finite. */
+static float lanes_max(vf x)
 {
     int32_t lane[VL], bits = 0; /* as integers, infinity and NaN are larger than all other |x| */
     float most;
+    vf_store((float *)(void *)lane, x);
+    for (int c = 0; c < VL; c++)
+        bits = lane[c] > bits ? lane[c] : bits;
+    memcpy(&most, &bits, sizeof most);
+    return most;
+}
+
+/* Return the largest |x|; infinity or NaN if the row is not finite. */
+static float row_max(const float *x, int64_t n)
+{
     vf max[4] = {vf_set1(0), vf_set1(0), vf_set1(0), vf_set1(0)};
     for (int64_t i = 0; i < n; i += 4 * VL) {
         RPI_UNROLL
         for (int c = 0; c < 4; c++)
             max[c] = vf_larger(max[c], vf_abs(row_load(x, i + c * VL, n)));
     }
-    vf_store((float *)(void *)lane, vf_larger(vf_larger(max[0], max[1]), vf_larger(max[2], max[3])));
-    for (int c = 0; c < VL; c++)
-        bits = lane[c] > bits ? lane[c] : bits;
-    memcpy(&most, &bits, sizeof most);
-    return most;
+    return lanes_max(vf_larger(vf_larger(max[0], max[1]), vf_larger(max[2], max[3])));
 }
 
 /* Store VL integers in the form that the tiles read. */
@@ -86,6 +92,42 @@ static void quantise_row(const linear_job *j, const float *x, char *row)
         group_biases(row, j->in);
 }
 
+/* Quantise a group of 32 inputs that begins at input `from`, for q8. Store its integers, and -128 Σ q if the weights
+ * are used as q + 128. Return its scale. */
+static float quantise_group(const linear_job *j, const float *x, int64_t from, int8_t *to, char *bias)
+{
+    vf in[LINEAR_GROUP / VL], most = vf_set1(0);
+    int32_t sum = 0;
+    RPI_UNROLL
+    for (int c = 0; c < LINEAR_GROUP / VL; c++) {
+        in[c] = row_load(x, from + c * VL, j->in);
+        most = vf_larger(most, vf_abs(in[c]));
+    }
+    const float max = lanes_max(most);
+    const bool finite = isfinite(max), zeros = !finite || max < QUANTISED_TINY;
+    const vf over = vf_set1(zeros ? 0 : 127 / max), magic = vf_set1(0x1.8p23f);
+    RPI_UNROLL
+    for (int c = 0; c < LINEAR_GROUP / VL; c++)
+        vi_store_bytes(to + c * VL, (vi)((zeros ? vf_set1(0) : in[c]) * over + magic));
+    for (int c = 0; Q8_UNSIGNED && c < LINEAR_GROUP; c++)
+        sum -= 128 * to[c];
+    memcpy(bias, &sum, sizeof sum);
+    return !finite ? NAN : zeros ? 0 : max / 127;
+}
+
+static void quantise_groups(const linear_job *j, const float *x, char *row)
+{
+    const int64_t groups = linear_ceil(j->in, LINEAR_GROUP);
+    char *biases = row + linear_row_groups(j->in), *scales = biases + 4 * groups;
+    const float one = 1;
+    memcpy(row, &one, sizeof one);
+    for (int64_t g = 0; g < groups; g++) {
+        const float scale =
+            quantise_group(j, x, g * LINEAR_GROUP, (int8_t *)row + LINEAR_ROW_HEAD + g * LINEAR_GROUP, biases + 4 * g);
+        memcpy(scales + 4 * g, &scale, sizeof scale);
+    }
+}
+
 /* Vector form of linear_bf16. */
 INLINE vf rounded(vf x)
 {
@@ -114,6 +156,8 @@ static void prepare_row(const linear_job *j, int64_t r)
     char *to = j->prepared + r * j->row_bytes;
     if (OWNS(LINEAR_BF16) && j->type == LINEAR_BF16)
         round_row(j, x, to);
+    else if (OWNS(LINEAR_Q8) && j->type == LINEAR_Q8)
+        quantise_groups(j, x, to);
     else if (OWNS(LINEAR_INT8))
         quantise_row(j, x, to);
 }

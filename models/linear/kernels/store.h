@@ -30,7 +30,7 @@ INLINE vf finish(linear_then then, vf p, vf y)
 }
 
 /* Convert VL sums of a row to products: convert integers to floats (int8) and apply the scales. For int4 only the scale
- * of x remains to be applied. */
+ * of x remains to be applied, and for q8 it is 1. */
 INLINE vf scaled(linear_type type, const float *sums, const float *scale, vf x)
 {
     const vf p = vf_load(sums);
@@ -90,6 +90,7 @@ static void store(const tile *t, int rows, float *y, int64_t n)
             store_type(LINEAR_INT8, t, rows, y, n);
         break;
     case LINEAR_INT4:
+    case LINEAR_Q8:
         if (OWNS(LINEAR_INT4))
             store_type(LINEAR_INT4, t, rows, y, n);
         break;

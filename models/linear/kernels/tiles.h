@@ -11,6 +11,8 @@
 
 enum { LANES = LINEAR_COLUMN / VL, MAX_VECTORS = LINEAR_COLUMNS * LANES }; /* vectors per column; per row of a tile */
 
+enum { INT4_LINES = LINEAR_GROUP / 8, Q8_LINES = LINEAR_GROUP / 4 }; /* lines of a group of inputs */
+
 /* For interleaved inputs: lines of an iteration; min rows of a group, since MAX_ROWS + 1 rows are two groups. */
 enum { UNROLLED = 4, MIN_GROUP_ROWS = (MAX_ROWS + 1) / 2 };
 
@@ -424,8 +426,8 @@ INLINE void int4_tile(int rows, int columns, const tile *t)
 {
     const int n = columns * LANES;
     const int64_t step = line_step(t);
-    for (int64_t k = t->from; k < t->end; k += LINEAR_GROUP_LINES) {
-        const int64_t group = k / LINEAR_GROUP_LINES;
+    for (int64_t k = t->from; k < t->end; k += INT4_LINES) {
+        const int64_t group = k / INT4_LINES;
         const char *line = line_at(t, k);
         s4 sum[MAX_ROWS][MAX_VECTORS];
         RPI_UNROLL
@@ -434,7 +436,7 @@ INLINE void int4_tile(int rows, int columns, const tile *t)
             for (int c = 0; c < n; c++)
                 sum[r][c] = (s4){0};
         }
-        for (int l = 0; l < LINEAR_GROUP_LINES; l++, line += step) {
+        for (int l = 0; l < INT4_LINES; l++, line += step) {
             w4 low[MAX_VECTORS], high[MAX_VECTORS];
             fetch(t, k + l - t->from);
             RPI_UNROLL
@@ -454,9 +456,60 @@ INLINE void int4_tile(int rows, int columns, const tile *t)
                 }
             }
         }
-        const char *scales = t->panel + group * linear_group_bytes(t->columns) + t->first * 2 * LINEAR_COLUMN;
+        const char *scales =
+            t->panel + group * linear_group_bytes(LINEAR_INT4, t->columns) + t->first * 2 * LINEAR_COLUMN;
         RPI_UNROLL
         for (int r = 0; r < rows; r++)
             group_add(n, t, scales, group, r, sum[r]);
+    }
+}
+
+/* Multiply the integer sums of a group of q8 by the scales of x and of the weights, and add them to the sums of a
+ * row. */
+INLINE void q8_add(int n, const tile *t, const float *scales, int64_t group, int r, const vi *sum)
+{
+    const linear_job *j = t->j;
+    const char *at = j->prepared + (t->row + r) * j->row_bytes + linear_row_groups(j->in) + 4 * group;
+    const vi bias = vi_set1(at);
+    const vf x = (vf)vi_set1(at + 4 * linear_ceil(j->in, LINEAR_GROUP));
+    float *to = t->sums + r * LINEAR_PANEL;
+    RPI_UNROLL
+    for (int c = 0; c < n; c++)
+        vf_store(to + c * VL, vf_fma(vf_of_vi(sum[c] + bias) * x, vf_load(scales + c * VL), vf_load(to + c * VL)));
+}
+
+INLINE void q8_tile(int rows, int columns, const tile *t)
+{
+    const int n = columns * LANES;
+    const int64_t step = line_step(t);
+    for (int64_t k = t->from; k < t->end; k += Q8_LINES) {
+        const int64_t group = k / Q8_LINES;
+        const char *line = line_at(t, k);
+        vi sum[MAX_ROWS][MAX_VECTORS];
+        RPI_UNROLL
+        for (int r = 0; r < rows; r++) {
+            RPI_UNROLL
+            for (int c = 0; c < n; c++)
+                sum[r][c] = (vi){0};
+        }
+        for (int l = 0; l < Q8_LINES; l++, line += step) {
+            wq w[MAX_VECTORS];
+            fetch(t, k + l - t->from);
+            RPI_UNROLL
+            for (int c = 0; c < n; c++)
+                w[c] = wq_load(line + c * VL * 4);
+            RPI_UNROLL
+            for (int r = 0; r < rows; r++) {
+                const x4 a = x4_load(prepared_row(t->j, t->row + r) + (k + l) * 4);
+                RPI_UNROLL
+                for (int c = 0; c < n; c++)
+                    sum[r][c] = WQ_DOT(sum[r][c], w[c], a);
+            }
+        }
+        const char *scales =
+            t->panel + group * linear_group_bytes(LINEAR_Q8, t->columns) + t->first * 4 * LINEAR_COLUMN;
+        RPI_UNROLL
+        for (int r = 0; r < rows; r++)
+            q8_add(n, t, (const float *)(const void *)scales, group, r, sum[r]);
     }
 }

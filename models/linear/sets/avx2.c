@@ -15,8 +15,8 @@ RPI_TARGET_BEGIN("avx2,fma,f16c")
 #define MAX_ROWS                 6
 #define GROUPED(type)            ((type) == LINEAR_F32 || (type) == LINEAR_INT8)
 #define INT8_ENDS(rows, columns) 1
-/* 5 x 16 sums of int8 leave 6 of 16 registers for operands; 3 x 32 sums of int4 are faster than 6 x 16. */
-#define GROUP_ROWS(type) ((type) == LINEAR_INT8 ? 5 : (type) == LINEAR_INT4 ? 3 : MR)
+/* 5 x 16 sums of int8 and q8 leave 6 of 16 registers for operands; 3 x 32 sums of int4 are faster than 6 x 16. */
+#define GROUP_ROWS(type) ((type) == LINEAR_INT8 || (type) == LINEAR_Q8 ? 5 : (type) == LINEAR_INT4 ? 3 : MR)
 #include "isa/avx2.h"
 #include "isa/vector_ops.h"
 #include "linear/sets/avx2_integers.h"
@@ -45,6 +45,14 @@ typedef vi w4, x4;
 #define x4_load(p)        vi_set1(p)
 #define W4_DOT(sum, w, x) _mm256_add_epi16(sum, _mm256_maddubs_epi16((__m256i)(w), (__m256i)(x)))
 #define s4_sum(sum)       vi_madd((vi)(sum), (vi)_mm256_set1_epi16(1))
+
+typedef w8 wq;
+static inline wq wq_load(const void *p)
+{
+    const vi w = vi_load(p) ^ (int32_t)0x80808080;
+    return (wq){w, (vi)_mm256_abs_epi8((__m256i)w)};
+}
+#define WQ_DOT(sum, w, x) W8_DOT(sum, w, x)
 
 /* low += x * w_low, high += x * w_high. In C, gcc 12 moves the sums of unrolled loops to other registers and to the
  * stack. */

@@ -25,6 +25,23 @@ typedef vi w4, x4;
 #define x4_load(p)        vi_set1(p)
 #define W4_DOT(sum, w, x) _mm512_add_epi16(sum, _mm512_maddubs_epi16((__m512i)(w), (__m512i)(x)))
 #define s4_sum(sum)       vi_madd((vi)(sum), (vi)_mm512_set1_epi16(1))
+
+/* Products of |w| and inputs with the sign of w: a pair of them is at most 2 * 127 * 127, which fits into 16 bits. */
+typedef struct wq {
+    vi size;
+    __mmask64 negative;
+} wq;
+static inline wq wq_load(const void *p)
+{
+    const __m512i w = (__m512i)(vi_load(p) ^ (int32_t)0x80808080);
+    return (wq){(vi)_mm512_abs_epi8(w), _mm512_movepi8_mask(w)};
+}
+static inline vi wq_dot(vi sum, wq w, vi x)
+{
+    const __m512i a = _mm512_mask_sub_epi8((__m512i)x, w.negative, _mm512_setzero_si512(), (__m512i)x);
+    return sum + vi_madd(_mm512_maddubs_epi16((__m512i)w.size, a), _mm512_set1_epi16(1));
+}
+#define WQ_DOT(sum, w, x) wq_dot(sum, w, x)
 #include "linear/kernels/template.h"
 RPI_TARGET_END
 #endif

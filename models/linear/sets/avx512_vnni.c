@@ -20,8 +20,8 @@ extern const linear_ops linear_ops_avx512;
 #include "isa/vector_ops.h"
 #include "linear/sets/avx512_integers.h"
 
-/* VPDPBUSD multiplies unsigned bytes by signed bytes. For int8 the inputs are the unsigned bytes; for int4 the weights
- * are. */
+/* VPDPBUSD multiplies unsigned bytes by signed bytes. For int8 the inputs are the unsigned bytes; for int4 and q8 the
+ * weights are. */
 #define X8_BYTES          1
 #define X8_UNSIGNED       1
 #define w8_load(p)        vi_load(p)
@@ -30,7 +30,10 @@ extern const linear_ops linear_ops_avx512;
 #define x4_load(p)        vi_set1(p)
 #define W4_DOT(sum, w, x) ((vi)_mm512_dpbusd_epi32((__m512i)(sum), (__m512i)(w), (__m512i)(x)))
 #define s4_sum(sum)       (sum)
-typedef vi w8, x8, w4, x4, s4;
+#define Q8_UNSIGNED       1
+#define wq_load(p)        vi_load(p)
+#define WQ_DOT(sum, w, x) W4_DOT(sum, w, x)
+typedef vi w8, x8, w4, x4, s4, wq;
 /* Tiles that cover all four columns of a panel convert sums to outputs in registers. */
 #define INT8_ENDS(rows, columns) ((columns) == 4)
 #include "linear/kernels/template.h"

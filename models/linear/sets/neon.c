@@ -26,7 +26,9 @@ RPI_SOURCE_ORDER
 #define W8_DOT(sum, w, x) dot_int8(sum, w, x)
 #define x4_load(p)        four_inputs(p)
 #define W4_DOT(sum, w, x) dot_int4(sum, (int8x16_t)(w), x)
-typedef int8x16_t w8;
+#define wq_load(p)        veorq_s8(vld1q_s8((const int8_t *)(p)), vdupq_n_s8(-128))
+#define WQ_DOT(sum, w, x) dot_int8(sum, w, x)
+typedef int8x16_t w8, wq;
 typedef int8x8_t x8, x4;
 typedef vi w4;
 typedef struct s4 {

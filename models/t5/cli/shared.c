@@ -13,8 +13,8 @@ int cli_t5_common_option(cli_t5_common *c, int key, const char *value)
     switch (key) {
     case T5_TYPE:
         if (strcmp(value, "f32") != 0 && strcmp(value, "f16") != 0 && strcmp(value, "bf16") != 0 &&
-            strcmp(value, "int8") != 0 && strcmp(value, "int4") != 0)
-            return cli_error(CLI_USAGE, "--type: the type \"%s\" is unknown (use f32, f16, bf16, int8 or int4)",
+            strcmp(value, "int8") != 0 && strcmp(value, "int4") != 0 && strcmp(value, "q8") != 0)
+            return cli_error(CLI_USAGE, "--type: the type \"%s\" is unknown (use f32, f16, bf16, int8, int4 or q8)",
                              io_safe(safe, sizeof safe, value));
         c->type = value;
         return CLI_OK;

@@ -24,7 +24,7 @@ typedef struct cli_t5_common {
 
 enum { T5_TYPE = CLI_FIRST_KEY, T5_TOKENIZER, T5_THREADS, T5_TOKENS, T5_TEXT, T5_EXACT, T5_DRAFT, T5_OWN };
 #define T5_COMMON_OPTIONS                                                                                              \
-    {"type", T5_TYPE, "T", "keep weights as f32, f16, bf16, int8 or int4; default: the type of the file"},             \
+    {"type", T5_TYPE, "T", "keep weights as f32, f16, bf16, int8, int4 or q8; default: the type of the file"},         \
         {"tokenizer", T5_TOKENIZER, "DIR|FILE", "read the tokenizer from DIR or FILE; default: the model's"},          \
     {                                                                                                                  \
         "threads", T5_THREADS, "N", "use N threads; default: all that the process may use"                             \

@@ -457,7 +457,7 @@ static int check_reference(request *r, const outcome *o)
     compared worst[2] = {0};
     const float *at = o->hidden;
     int code = CLI_OK;
-    r->all = (double)o->n * (r->all_types ? 3 * passes_of("int8") + 2 * passes_of("f32") : passes_of(i->type));
+    r->all = (double)o->n * (r->all_types ? 4 * passes_of("int8") + 2 * passes_of("f32") : passes_of(i->type));
     for (int64_t s = 0; s < o->n && code == CLI_OK; at += o->source[s++].n * i->d_model) {
         const rp_t5_sequence *q = o->results != NULL ? rp_t5_result(o->results, s) : NULL;
         code = compare_line(r, o->source[s], (rp_t5_tokens){q ? q->tokens : NULL, q ? q->n : 0}, at, worst);
@@ -511,7 +511,7 @@ static int verify_type(request *r, const char *type, int64_t threads)
 
 static int run(const cli_command *self, int argc, char **argv)
 {
-    static const char *const types[] = {"f32", "f16", "bf16", "int8", "int4"};
+    static const char *const types[] = {"f32", "f16", "bf16", "int8", "int4", "q8"};
     request r = {.progress = {.what = "t5 verify"}};
     const char *args[2] = {NULL, NULL}, *only;
     char err[IO_ERR_MAX];
