@@ -191,6 +191,13 @@ static inline vf vf_exp(vf x)
     return vf_product(x, vf_set1(-0x1.6232bdd7abcd2p9), p, power); /* ln 2^-1022 */
 }
 
+/* Replace `count` vectors by their exp. */
+static inline void vf_exps(int count, vf *x)
+{
+    for (int c = 0; c < count; c++)
+        x[c] = vf_exp(x[c]);
+}
+
 static inline vf vf_tanh(vf x)
 {
     double lane[VL];
@@ -264,21 +271,34 @@ static inline vf vf_f16(vu x)
 /* Compute exp(x) for x <= 88. x = n ln 2 + r with |r| <= ln 2 / 2; exp(r) is approximated by the polynomial
  * 1 + r (1 + r p(r)) of degree 6, whose relative error is 4e-9 before rounding. ln 2 is the sum of two constants, and n
  * times the first is exact. The result is 0 for x below ln 2^-126; such a weight is far below the rounding error of a
- * row sum of at least 1. -infinity gives 0, NaN gives NaN. */
-static inline vf vf_exp(vf x)
+ * row sum of at least 1. -infinity gives 0, NaN gives NaN.
+ *
+ * vf_exps replaces one or two vectors by their exp, step by step for both, so that one does not wait for the other. */
+static inline __attribute__((always_inline)) void vf_exps(int count, vf *x)
 {
     const vf magic = vf_set1(0x1.8p23f + 127); /* low bits of x / ln 2 + magic: n + 127, the exponent of 2^n */
-    const vf t = vf_fma(x, vf_set1(0x1.715476p0f), magic);
-    const vf n = t - magic;
-    const vf r = vf_fma(n, vf_set1(2.12194440e-4f), vf_fma(n, vf_set1(-0.693359375f), x));
-    vf p = vf_set1(EXP_P4);
-    p = vf_fma(p, r, vf_set1(EXP_P3));
-    p = vf_fma(p, r, vf_set1(EXP_P2));
-    p = vf_fma(p, r, vf_set1(EXP_P1));
-    p = vf_fma(p, r, vf_set1(EXP_P0));
-    p = vf_fma(p, r, vf_set1(1));
-    p = vf_fma(p, r, vf_set1(1));
-    return vf_power(p, t, n, x, vf_set1(-0x1.5d589ep6f));
+    vf t[2], n[2], r[2], p[2];
+#define EACH                                                                                                           \
+    RPI_UNROLL                                                                                                         \
+    for (int c = 0; c < count; c++)
+    EACH t[c] = vf_fma(x[c], vf_set1(0x1.715476p0f), magic);
+    EACH n[c] = t[c] - magic;
+    EACH r[c] = vf_fma(n[c], vf_set1(-0.693359375f), x[c]);
+    EACH r[c] = vf_fma(n[c], vf_set1(2.12194440e-4f), r[c]);
+    EACH p[c] = vf_fma(vf_set1(EXP_P4), r[c], vf_set1(EXP_P3));
+    EACH p[c] = vf_fma(p[c], r[c], vf_set1(EXP_P2));
+    EACH p[c] = vf_fma(p[c], r[c], vf_set1(EXP_P1));
+    EACH p[c] = vf_fma(p[c], r[c], vf_set1(EXP_P0));
+    EACH p[c] = vf_fma(p[c], r[c], vf_set1(1));
+    EACH p[c] = vf_fma(p[c], r[c], vf_set1(1));
+    EACH x[c] = vf_power(p[c], t[c], n[c], x[c], vf_set1(-0x1.5d589ep6f));
+#undef EACH
+}
+
+static inline vf vf_exp(vf x)
+{
+    vf_exps(1, &x);
+    return x;
 }
 
 /* Compute tanh(x): x + x^3 p(x^2) below 0.625, else 1 - 2 / (exp(2|x|) + 1) with the sign of x. NaN gives NaN. */

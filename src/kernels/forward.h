@@ -81,10 +81,12 @@ static void write_rows(block *k)
     const rpi_call *c = k->c;
     const rpi_args *a = c->args;
     const rp_desc *d = &c->args->desc;
+    if (k->whole && !a->lse.data && !a->row_max.data && !a->entropy.data)
+        return;
     for (int64_t r = 0; r < k->rows; r++) {
         const real sum = k->sum[r];
         const int64_t i = k->row0 + r;
-        if (a->out.data) {
+        if (a->out.data && !k->whole) {
             real *row = k->o + r * c->pad_v, *to = row;
             const int64_t at = rpi_index(&a->out, k->b, k->h, i, 0);
             const bool in_place = a->out.dtype == (RPI_F64 ? RP_F64 : RP_F32) && d->dim_v == c->pad_v;
@@ -112,6 +114,13 @@ static void write_rows(block *k)
     }
 }
 
+/* Let write_rows write the rows of a block whose only tile has no key for them. */
+static void no_values(block *k)
+{
+    k->whole = false;
+    memset(k->o, 0, reals(k->groups * MR, k->c->pad_v));
+}
+
 /* Compute rows [row0, row1) of head k->h of batch entry k->b, whose keys and values are in slot k->kv of the packed
  * heads. If a summary is requested, `partial` has Lq+Lk-1 sums by offset, then Lk sums by key. */
 static void attend_rows(block *k, int64_t row0, int64_t row1, double *partial)
@@ -120,6 +129,7 @@ static void attend_rows(block *k, int64_t row0, int64_t row1, double *partial)
     const rp_desc *d = &c->args->desc;
     const uint8_t *large_k = c->large_k + k->kv * (c->pad_k / NR), *large_v = c->large_v + k->kv * c->pad_k;
     const real sink = sink_of(c, k->h);
+    const bool whole = is_whole(c) && !memchr(large_v, 1, (size_t)d->len_k);
     for (k->row0 = row0; k->row0 < row1; k->row0 += BLOCK_ROWS) {
         tile t;
         int64_t first = d->len_k, past = 0;
@@ -129,13 +139,19 @@ static void attend_rows(block *k, int64_t row0, int64_t row1, double *partial)
         load_queries(k);
         find_intervals(k);
         start_rows(k, sink);
-        for (int64_t r = 0; r < k->rows; r++) {
+        for (int64_t r = 0; r < k->rows && c->plan->intervals; r++) {
             if (k->lo[r] < k->hi[r]) {
                 first = rpi_min(first, k->lo[r]);
                 past = rpi_max(past, k->hi[r]);
             }
         }
-        memset(k->o, 0, (size_t)(k->groups * MR * c->pad_v) * sizeof(real));
+        if (!c->plan->intervals) {
+            first = 0;
+            past = d->len_k;
+        }
+        k->whole = whole;
+        if (!whole)
+            memset(k->o, 0, (size_t)(k->groups * MR * c->pad_v) * sizeof(real));
         if (k->vector_weights.at)
             memset(k->vector_weights.at, 0, reals(k->groups * MR, k->vector_weights.step));
         if (c->skips) {
@@ -150,7 +166,11 @@ static void attend_rows(block *k, int64_t row0, int64_t row1, double *partial)
                 count_pairs(k, needed ? &t : NULL, tile0);
             if (needed)
                 tile_attend(k, &t);
+            else if (whole)
+                no_values(k);
         }
+        if (whole && first >= past)
+            no_values(k);
         if (k->vector_weights.at)
             flush_vector_weights(k);
         for (int64_t tile0 = first / TILE_KEYS * TILE_KEYS; partial && tile0 < past; tile0 += TILE_KEYS)
@@ -193,6 +213,7 @@ static void attend_heads(const rpi_call *c, int64_t kv0, int64_t kv1, int32_t wo
         k.b = kv / d->kv_heads;
         const void *values = values_in_place(c, k.b, g);
         k.values = values ? values : values_at(c, worker);
+        k.value_step = values ? d->dim_v : 0;
         pack_at(&k, k.b, g, worker, 0, c->pad_k / NR, !values);
         for (k.h = g * per_kv; k.h < (g + 1) * per_kv; k.h++)
             attend_rows(&k, 0, d->len_q, NULL);

@@ -12,14 +12,15 @@
 static void find_intervals(block *k)
 {
     const rpi_call *c = k->c;
-    const int64_t first = rpi_position(c->args, k->b, 0);
+    const int64_t first = rpi_position(c->args, k->b, 0) + k->row0, rows = k->rows, len_k = c->args->desc.len_k;
+    int64_t *position = k->position, *lo = k->lo, *hi = k->hi;
     for (int64_t r = 0; r < k->groups * MR; r++) {
-        k->position[r] = first + row_of(k, r);
-        k->lo[r] = 0;
-        k->hi[r] = r < k->rows ? c->args->desc.len_k : 0;
-        if (r < k->rows && c->plan->intervals)
-            rpi_interval(c->args, k->b, k->row0 + r, &k->lo[r], &k->hi[r]);
+        position[r] = first + rpi_min(r, rows - 1);
+        lo[r] = 0;
+        hi[r] = r < rows ? len_k : 0;
     }
+    for (int64_t r = 0; r < rows && c->plan->intervals; r++)
+        rpi_interval(c->args, k->b, k->row0 + r, &lo[r], &hi[r]);
 }
 
 /* A tile of keys that some row may attend to. Column j is key tile0 + j, and tile0 is a multiple of TILE_KEYS. */
@@ -50,7 +51,12 @@ static bool open_tile(block *k, tile *t, int64_t tile0, int64_t width, const uin
     t->tile0 = tile0;
     t->end = rpi_round_up(keys, COLUMN_STEP);
     t->large_k = large_k;
-    for (int64_t g = 0; g < k->groups; g++) {
+    for (int64_t g = 0; g < k->groups && !plan->intervals; g++) {
+        t->from[g] = 0;
+        t->to[g] = t->end;
+        any = keys > 0;
+    }
+    for (int64_t g = 0; g < k->groups && plan->intervals; g++) {
         int64_t lo = INT64_MAX, hi = 0;
         for (int64_t r = g * MR; r < rpi_min((g + 1) * MR, k->rows); r++) {
             const int64_t from = rpi_max(k->lo[r], tile0), to = rpi_min(k->hi[r], last);

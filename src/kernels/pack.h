@@ -13,19 +13,24 @@ static inline __attribute__((always_inline)) void transpose_rows(const real *fro
                                                                  uintptr_t ahead, int64_t ahead_gap, int64_t size,
                                                                  int64_t n, real *to, int64_t step, magnitude *w)
 {
+    magnitude all = *w; /* in a register */
     int64_t x = 0;
     for (; x + VL <= n; x += VL) {
         vf y[VL];
         const real *row = from + x;
-        uintptr_t next = ahead + (uintptr_t)(x * size);
+        if (x * size % 64 == 0) { /* once for each cache line of a row */
+            uintptr_t next = ahead + (uintptr_t)(x * size);
+            RPI_UNROLL
+            for (int r = 0; r < VL; r++, next += (uintptr_t)ahead_gap)
+                if (r < there)
+                    __builtin_prefetch((const void *)next, 0, 2);
+        }
         RPI_UNROLL
         for (int r = 0; r < VL; r++) {
             if (r < there) {
-                __builtin_prefetch((const void *)next, 0, 2);
                 y[r] = vf_load(row);
-                note_magnitude(w, y[r]);
+                note_magnitude(&all, y[r]);
                 row += r + 1 < VL ? gap : 0;
-                next += (uintptr_t)ahead_gap;
             } else {
                 y[r] = vf_set1(0);
             }
@@ -39,9 +44,10 @@ static inline __attribute__((always_inline)) void transpose_rows(const real *fro
         real lane[VL];
         for (int r = 0; r < VL; r++)
             lane[r] = r < there ? from[r * gap + x] : 0;
-        note_magnitude(w, vf_load(lane));
+        note_magnitude(&all, vf_load(lane));
         vf_store(to + x * step, vf_load(lane));
     }
+    *w = all;
 }
 
 #if !RPI_F64 && RPI_TRANSPOSES

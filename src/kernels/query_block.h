@@ -46,7 +46,9 @@ typedef struct block {
         *column;                 /* [TILE_KEYS] one tile's sums of ds or of weights, by key */
     real *keys_scratch;          /* unrotated keys for KEYS sources: panels, or [TILE_KEYS][Dk padded] */
     const real *tile_keys;       /* packed keys of the tile; NULL: keys are not packed */
-    const void *values; /* packed values of the kv head, or the caller's values if they have the packed layout */
+    const void *values;          /* packed values of the kv head, or the caller's values (values_in_place) */
+    int64_t value_step; /* elements from one row of the caller's values to the next; 0: the values are packed */
+    bool whole;         /* one tile has all keys of the block: weigh_tile writes its rows of out (is_whole) */
     void *unpacked;     /* scratch, if keys and values are not packed; NULL: they are packed */
     bool defer;         /* weigh_tile may leave values for the scores of the next tile, or for finish_values */
     double *row;        /* [Dk or more] one query for definitions, or [TILE_KEYS] biases of one row */
@@ -172,6 +174,27 @@ static inline int64_t row_of(const block *k, int64_t r)
     return k->row0 + rpi_min(r, k->rows - 1);
 }
 
+/* Multiply n elements by `times`. Prefetch n elements at `ahead`. */
+static inline __attribute__((always_inline)) void scale_row(const real *from, const char *ahead, int64_t size,
+                                                            int64_t n, vf times, real *to, magnitude *w)
+{
+    int64_t x = 0;
+    for (; x + LINE_VECTORS * VL <= n; x += LINE_VECTORS * VL) {
+        __builtin_prefetch(ahead + x * size, 0, 2);
+        RPI_UNROLL
+        for (int c = 0; c < LINE_VECTORS; c++) {
+            const vf y = vf_load(from + x + c * VL);
+            note_magnitude(w, y);
+            vf_store(to + x + c * VL, y * times);
+        }
+    }
+    for (; x < n; x += VL) {
+        const vf y = vf_load_some(from + x, rpi_min(n - x, VL));
+        note_magnitude(w, y);
+        vf_store(to + x, y * times);
+    }
+}
+
 /* Load the block's rows of an array, multiply them by `factor`, and store them as [rows][width padded]. Set padding and
  * the padding rows of the last group to 0. */
 static void load_rows(const block *k, const rpi_view *v, int64_t width, real factor, real *to, magnitude *w)
@@ -181,25 +204,18 @@ static void load_rows(const block *k, const rpi_view *v, int64_t width, real fac
     const vf times = vf_set1(factor);
     magnitude all = *w;
     real scratch[CHANNELS];
+    const bool plain = rows.first && v->dtype == (RPI_F64 ? RP_F64 : RP_F32) && !rpi_is_transposed(v);
     for (int64_t r = 0; r < k->rows; r++, to += wide) {
         const void *row = head_row(&rows, k->row0 + r);
         const char *ahead = row_ahead(&rows, k->row0 + r);
+        if (plain) {
+            scale_row(row, ahead, size, width, times, to, &all);
+            continue;
+        }
         for (int64_t x0 = 0; x0 < width; x0 += CHANNELS) {
             const int64_t m = rpi_min(CHANNELS, width - x0);
             const real *from = load_channels(v, row, x0, m, scratch);
-            int64_t x = 0;
-            for (; x + VL <= m; x += VL) {
-                const vf y = vf_load(from + x);
-                __builtin_prefetch(ahead + (x0 + x) * size, 0, 2);
-                note_magnitude(&all, y);
-                vf_store(to + x0 + x, y * times);
-            }
-            if (x < m) {
-                real lane[VL] = {0};
-                memcpy(lane, from + x, (size_t)(m - x) * sizeof(real));
-                note_magnitude(&all, vf_load(lane));
-                vf_store(to + x0 + x, vf_load(lane) * times);
-            }
+            scale_row(from, ahead + x0 * size, size, m, times, to + x0, &all);
         }
     }
     memset(to, 0, reals(k->groups * MR - k->rows, wide));

@@ -177,6 +177,46 @@ _Static_assert(ROW_VECTORS <= 4, "value_tile has up to 4 vectors");
         }                                                                                                              \
     while (0)
 
+/* Compute o[r][0…width) = (sum over n keys of w[r][j] v[j][…]) / total[r] for the first `there` of MR rows. The width is
+ * NVW vectors. Rows of w are ROW_STEP elements apart, rows of v v_step and rows of o o_step. Adding 0 turns -0 into 0. */
+#define MEAN_TILE(NVW)                                                                                                 \
+    static inline void mean_tile_##NVW(const real *w, int64_t n, const real *v, int64_t v_step, real *o,               \
+                                       int64_t o_step, const real *total, int64_t there)                               \
+    {                                                                                                                  \
+        vf sum[MR][NVW];                                                                                               \
+        RPI_UNROLL                                                                                                     \
+        for (int r = 0; r < MR; r++) {                                                                                 \
+            RPI_UNROLL                                                                                                 \
+            for (int c = 0; c < NVW; c++)                                                                              \
+                sum[r][c] = vf_set1(0);                                                                                \
+        }                                                                                                              \
+        for (int64_t j = 0; j < n; j++) {                                                                              \
+            vf y[NVW];                                                                                                 \
+            RPI_UNROLL                                                                                                 \
+            for (int c = 0; c < NVW; c++)                                                                              \
+                y[c] = vf_load(v + j * v_step + c * VL);                                                               \
+            RPI_UNROLL                                                                                                 \
+            for (int r = 0; r < MR; r++) {                                                                             \
+                const vf x = vf_set1(w[r * ROW_STEP + j]);                                                             \
+                RPI_UNROLL                                                                                             \
+                for (int c = 0; c < NVW; c++)                                                                          \
+                    sum[r][c] = vf_fma(x, y[c], sum[r][c]);                                                            \
+            }                                                                                                          \
+        }                                                                                                              \
+        RPI_UNROLL                                                                                                     \
+        for (int r = 0; r < MR; r++) {                                                                                 \
+            if (r >= there)                                                                                            \
+                break;                                                                                                 \
+            RPI_UNROLL                                                                                                 \
+            for (int c = 0; c < NVW; c++)                                                                              \
+                vf_store(o + r * o_step + c * VL, (sum[r][c] + vf_set1(0)) / vf_set1(total[r]));                       \
+        }                                                                                                              \
+    }
+MEAN_TILE(1)
+MEAN_TILE(2)
+MEAN_TILE(3)
+MEAN_TILE(4)
+
 static const real ones[8] = {1, 1, 1, 1, 1, 1, 1, 1};
 _Static_assert(MR <= 8, "ones has a factor for each row");
 

@@ -124,10 +124,12 @@ static void start_row(block *k, int64_t r, real sink)
 /* Initialize the running maxima and sums of all rows of the block. */
 static void start_rows(block *k, real sink)
 {
-    for (int64_t r = 0; r < k->groups * MR; r++) {
-        k->running_max[r] = sink;
-        k->sum[r] = sink == -INFINITY ? 0 : 1;
-        k->entropy[r] = k->weight_sum[r] = 0;
+    const vf sum = vf_set1(sink == -INFINITY ? 0 : 1), max = vf_set1(sink);
+    for (int64_t r = 0; r < k->groups * MR; r += VL) {
+        vf_store(k->running_max + r, max);
+        vf_store(k->sum + r, sum);
+        vf_store(k->entropy + r, vf_set1(0));
+        vf_store(k->weight_sum + r, vf_set1(0));
     }
     for (int64_t r = 0; k->c->starts && r < k->rows; r++)
         start_row(k, r, sink);

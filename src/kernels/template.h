@@ -61,6 +61,7 @@
  * Each backend (fma or amx) defines all functions below and uses nothing of the other backend.
  *   key_bytes, value_bytes   return the size of a packed key or value
  *   pack_keys, pack_values   pack rows j0 … j0+n-1, which may be past Lk; j0 is a multiple of NR, n of COLUMN_STEP
+ *   is_whole                 return true if one tile has all keys, and weigh_tile can write rows of out
  *   values_in_place          return the caller's values of a kv head if they need no packing, else NULL
  *   load_queries             load the block's queries in the backend's layout, and also as rows if a source multiplies
  *                            them or one is non-finite or large
@@ -68,7 +69,7 @@
  *                            overwritten. If max is not NULL, store VL lane maxima of each row there, which may ignore
  *                            NaN and masks
  *   weigh_tile               turn k->s into weights, stored in k->s if `kept`; k->sum += their sums;
- *                            o = o * alpha + w v
+ *                            o = o * alpha + w v. If k->whole is set, write rows of out instead: w v / k->sum
  *   finish_values            add the values that weigh_tile has left for later, which it may do if k->defer is set
  *   unpacked_pays            return true if reading keys and values from the caller's arrays is faster than packing
  *   unpacked_scores          if unpacked_pays, compute k->s for one group of rows from the caller's keys. Return

@@ -48,8 +48,8 @@ static void run_rows(block *k, const tile *t, int32_t n, const real **rows)
 static void strip_rows(const block *k, const tile *t, const rpi_strip *s, const real **rows)
 {
     const real *strip = (const real *)s->entry + k->b * s->batch_step + k->h * s->head_step;
-    const int64_t low = rpi_strip_low(s, k->c->args, k->b);
-    for (int64_t r = 0; r < k->groups * MR; r++)
+    const int64_t low = rpi_strip_low(s, k->c->args, k->b), all = k->groups * MR;
+    for (int64_t r = 0; r < all; r++)
         rows[r] = strip + (delta_of(k, t, r) - low);
 }
 
@@ -65,8 +65,10 @@ static void column_rows(const block *k, const tile *t, const rpi_column *s, cons
 /* Set rows[r] to the address of row r in the source's table, which has a bias for each pair. */
 static void table_rows(const block *k, const tile *t, const void *table, const real **rows)
 {
-    for (int64_t r = 0; r < k->groups * MR; r++)
-        rows[r] = (const real *)table + (k->h * k->c->args->desc.len_q + row_of(k, r)) * k->c->pad_k + t->tile0;
+    const int64_t step = k->c->pad_k, all = k->groups * MR, last = k->rows - 1;
+    const real *first = (const real *)table + (k->h * k->c->args->desc.len_q + k->row0) * step + t->tile0;
+    for (int64_t r = 0; r < all; r++)
+        rows[r] = first + rpi_min(r, last) * step;
 }
 
 /* Look up the biases of row r by index, and write them to `to`. They are entries (GATHER) or products of the row's

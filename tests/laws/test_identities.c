@@ -168,6 +168,47 @@ static void cut_keys_equal_masked_keys(void **state)
     show("cut keys");
 }
 
+/* Keys that fit one sum of values, whose rows are written as they are summed, give the bits of a call with more keys
+ * that masks the others: rows and groups without a key, values of any width, in place and packed. */
+static void few_keys_equal_masked_keys(void **state)
+{
+    static const struct {
+        const char *before, *after, *mask;
+    } texts[] = {{"b2h2q49", "d32:t5", ""},
+                 {"b1h4g2q64", "d64:", ""},
+                 {"b1h2q100", "d16v8:alibi+sink", "causal"},
+                 {"b1h2q13", "d24v40o-7:table,left=3,right=3", "causal"},
+                 {"b1h1q98", "d8v128o20:t5", "window=6,2"},
+                 {"b1h2q33", "d9v16:relkey,left=3,right=3", "dropout=0.3"}};
+    static const int keys[] = {1, 5, 17, 49, 64, 127, 128};
+    problem p, s;
+    (void)state;
+    for (size_t n = 0; n < sizeof texts / sizeof *texts; n++)
+        for (size_t m = 0; m < sizeof keys / sizeof *keys; m++)
+            EACH_ISA(isa)
+            {
+                const char *mask = texts[n].mask;
+                pose(&p, 26, "fwd:f32:%sk150%s:%s%skey_mask", texts[n].before, texts[n].after, mask, *mask ? "+" : "");
+                also(&p, WITH_LSE, RP_F64);
+                for (int j = 0; j < 150; j++)
+                    for (int b = 0; b < p.desc.batch; b++)
+                        ((uint8_t *)p.t.mask[p.desc.n_masks - 1].data)[b * 150 + j] = j < keys[m];
+                attend(&p, isa);
+                pose(&s, 26, "fwd:f32:%sk%d%s:%s", texts[n].before, keys[m], texts[n].after, mask);
+                also(&s, WITH_LSE, RP_F64);
+                const rp_array out = s.t.out, lse = s.t.lse;
+                s.t = p.t;
+                s.t.out = out;
+                s.t.lse = lse;
+                s.t.k.shape[2] = s.t.v.shape[2] = keys[m];
+                attend(&s, isa);
+                same_bits(&s, isa, "more keys, masked", p.t.out.data, out.data, (size_t)problem_size(&out) * 4);
+                same_bits(&s, isa, "lse of more keys", p.t.lse.data, lse.data, (size_t)problem_size(&lse) * 8);
+                problem_free(&s);
+                problem_free(&p);
+            }
+}
+
 /* A constant added to every bias is added to lse and changes nothing else. */
 static void a_constant_bias_only_moves_lse(void **state)
 {
@@ -262,6 +303,7 @@ int main(void)
         cmocka_unit_test(zero_terms_change_nothing),
         cmocka_unit_test(two_tables_equal_their_sum),
         cmocka_unit_test(cut_keys_equal_masked_keys),
+        cmocka_unit_test(few_keys_equal_masked_keys),
         cmocka_unit_test(a_constant_bias_only_moves_lse),
         cmocka_unit_test(causal_equals_window_mask_and_bias),
     };

@@ -90,21 +90,37 @@ static void pack_values(const block *k, int64_t b, int64_t g, int64_t j0, int64_
     pack_columns(&c->args->v, b, g, j0, n, d->len_k, d->dim_v, to, first, pad, large);
 }
 
-/* Return the values of a kv head in the caller's array if they are finite and have the layout of pack_values, else
- * NULL. */
+/* Return true if a row is a single sum of weighted values, which register tiles divide and write to out. */
+static bool is_whole(const rpi_call *c)
+{
+    const rpi_view *out = &c->args->out;
+    return c->args->desc.len_k <= SUM_KEYS && !c->value_vectors && out->data &&
+           out->dtype == (RPI_F64 ? RP_F64 : RP_F32) && c->args->desc.dim_v == c->pad_v;
+}
+
+/* The most bytes of a head's values that whole_rows reads in the caller's array: they stay in the L1 cache. */
+enum { IN_PLACE_BYTES = 1 << 14 };
+
+/* Return the values of a kv head in the caller's array if they are finite and have the layout of pack_values, or if
+ * whole_rows reads them; else NULL. */
 static const void *values_in_place(const rpi_call *c, int64_t b, int64_t g)
 {
     const rpi_view *v = &c->args->v;
     const int64_t width = c->args->desc.dim_v, n = c->args->desc.len_k * width;
-    if (!v->data || v->page || v->dtype != (RPI_F64 ? RP_F64 : RP_F32) || v->stride[2] != width || width > NR ||
-        width % VL != 0)
+    if (!v->data || v->page || v->dtype != (RPI_F64 ? RP_F64 : RP_F32) || v->stride[2] != width || width % VL != 0 ||
+        (width > NR && !(is_whole(c) && reals(n, 1) <= IN_PLACE_BYTES)))
         return NULL;
     const real *from = rpi_row_of(v, b, g, 0);
     magnitude all = {vf_set1(0)};
-    for (int64_t x = 0; x < n; x += VL) {
+    int64_t x = 0;
+    for (; x + LINE_VECTORS * VL <= n; x += LINE_VECTORS * VL) {
         __builtin_prefetch((const void *)((uintptr_t)(from + x) + (uintptr_t)(AHEAD * width) * sizeof(real)), 0, 2);
-        note_magnitude(&all, vf_load(from + x));
+        RPI_UNROLL
+        for (int y = 0; y < LINE_VECTORS; y++)
+            note_magnitude(&all, vf_load(from + x + y * VL));
     }
+    for (; x < n; x += VL)
+        note_magnitude(&all, vf_load(from + x));
     return is_finite(&all) ? from : NULL;
 }
 
@@ -160,6 +176,26 @@ static void key_scores(block *k, const tile *t, const void *keys, const real *co
         }
 }
 
+/* Turn the scores of a panel of one row into weights exp(s - base), and add them to `sum`. Two vectors of exp together
+ * are faster than one after the other, if a panel has no more. */
+static inline __attribute__((always_inline)) void weigh_panel(real *s, vf base, vf *sum)
+{
+    enum { TOGETHER = ROW_VECTORS == 2 ? 2 : 1 };
+    RPI_UNROLL
+    for (int n = 0; n < ROW_VECTORS; n += TOGETHER) {
+        vf w[TOGETHER];
+        RPI_UNROLL
+        for (int m = 0; m < TOGETHER; m++)
+            w[m] = vf_load(s + (n + m) * VL) - base;
+        vf_exps(TOGETHER, w);
+        RPI_UNROLL
+        for (int m = 0; m < TOGETHER; m++) {
+            vf_store(s + (n + m) * VL, w[m]);
+            sum[n + m] = sum[n + m] + w[m];
+        }
+    }
+}
+
 /* Turn the scores of rows r0 … r0+VL-1 into weights relative to their running maxima, and add the weights to the rows'
  * sums. */
 static void weigh_rows(block *k, const tile *t, int64_t r0)
@@ -175,14 +211,8 @@ static void weigh_rows(block *k, const tile *t, int64_t r0)
             sum[n] = vf_set1(0);
         const int64_t to = there ? t->to[r / MR] : 0;
         int64_t j = there ? t->from[r / MR] : 0;
-        for (; j + NR <= to; j += NR) {
-            RPI_UNROLL
-            for (int n = 0; n < ROW_VECTORS; n++) {
-                const vf w = vf_exp(vf_load(s + j + n * VL) - base);
-                vf_store(s + j + n * VL, w);
-                sum[n] = sum[n] + w;
-            }
-        }
+        for (; j + NR <= to; j += NR)
+            weigh_panel(s + j, base, sum);
         for (int n = 0; j < to; j += VL, n++) { /* vectors of the last panel */
             const vf w = vf_exp(vf_load(s + j) - base);
             vf_store(s + j, w);
@@ -195,6 +225,42 @@ static void weigh_rows(block *k, const tile *t, int64_t r0)
     add_sums(k, r0, sums);
 }
 _Static_assert(BLOCK_ROWS % VL == 0, "rows are transposed VL at a time");
+
+/* Compute weigh_rows for all rows of a tile without intervals, panel by panel: for few keys, one loop over many rows is
+ * faster than many loops over few columns. */
+static void weigh_panels(block *k, const tile *t)
+{
+    const int64_t from = t->from[0], to = t->to[0], rows = k->rows; /* the same columns in all groups */
+    vf sum[BLOCK_ROWS][ROW_VECTORS];
+    real shift[BLOCK_ROWS];
+    memset(sum, 0, (size_t)rpi_round_up(rows, VL) * sizeof *sum);
+    for (int64_t r = 0; r < rows; r += VL) { /* score_shift of each row */
+        const vf max = vf_load(k->running_max + r);
+        vf_store(shift + r, vf_below(max, vf_set1(-REAL_MAX), vf_set1(0), max));
+    }
+    int64_t j = from;
+    for (; j + NR <= to; j += NR)
+        for (int64_t r = 0; r < rows; r++)
+            weigh_panel(k->s + r * ROW_STEP + j, vf_set1(shift[r]), sum[r]);
+    for (int n = 0; j < to; j += VL, n++) /* vectors of the last panel */
+        for (int64_t r = 0; r < rows; r++) {
+            real *s = k->s + r * ROW_STEP + j;
+            const vf w = vf_exp(vf_load(s) - vf_set1(shift[r]));
+            vf_store(s, w);
+            sum[r][n] = sum[r][n] + w;
+        }
+    for (int64_t r0 = 0; r0 < rows; r0 += VL) {
+        vf sums[VL];
+        RPI_UNROLL
+        for (int r = 0; r < VL; r++) {
+            sums[r] = sum[r0 + r][0];
+            RPI_UNROLL
+            for (int n = 1; n < ROW_VECTORS; n++)
+                sums[r] = sums[r] + sum[r0 + r][n];
+        }
+        add_sums(k, r0, sums);
+    }
+}
 
 #include "fma_unpacked.h"
 
@@ -210,19 +276,63 @@ static void add_row_values(const real *w, int64_t from, int64_t to, const real *
     }
 }
 
+/* Compute mean_tile for one row, with sums of several vectors side by side. `sums` is scratch. */
+static void mean_row(const real *w, int64_t n, const real *v, int64_t v_step, int64_t width, real *sums, real *o,
+                     real total)
+{
+    memset(sums, 0, reals(width, 1));
+    for (int64_t x = 0, vectors; x < width; x += vectors * VL) {
+        vectors = vectors_together((width - x) / VL);
+        row_values(vectors, w, n, (const char *)(v + x), v_step * (int64_t)sizeof(real), sums + x);
+    }
+    for (int64_t x = 0; x < width; x += VL)
+        vf_store(o + x, (vf_load(sums + x) + vf_set1(0)) / vf_set1(total));
+}
+
+/* Write the rows of out of a whole tile, whose weights and sums of weights are complete. */
+static void whole_rows(const block *k, const tile *t, const real *values, int64_t pad)
+{
+    const rpi_view *out = &k->c->args->out;
+    const int64_t pad_v = k->c->pad_v, keys = k->c->args->desc.len_k;
+    real *o = (real *)out->data + rpi_index(out, k->b, k->h, k->row0, 0);
+    for (int64_t g = 0; g < k->groups; g++, o += MR * out->stride[2]) {
+        const int64_t from = t->from[g], n = rpi_min(t->to[g], keys) - from, there = rpi_min(MR, k->rows - g * MR);
+        const real *w = k->s + g * MR * ROW_STEP + from;
+        real total[MR];
+        for (int r = 0; r < MR; r++) /* a row without a key has weights and a sum of 0 */
+            total[r] = k->sum[g * MR + r] == 0 ? 1 : k->sum[g * MR + r];
+        for (int64_t x = 0, width; x < pad_v; x += width) {
+            width = rpi_min(there == 1 && k->value_step ? pad_v : NR, pad_v - x);
+            const int64_t step = k->value_step ? k->value_step : width;
+            const real *v = values + (k->value_step ? x : x * pad) + from * step;
+            if (there == 1)
+                mean_row(w, n, v, step, width, k->o, o + x, total[0]);
+            else
+                BY_WIDTH(mean_tile, width, (w, n, v, step, o + x, out->stride[2], total, there));
+        }
+    }
+}
+
 /* Turn scores into weights, add the weights to k->sum, and compute o[rows][pad_v] = o * alpha + w v, summed SUM_KEYS
  * keys at a time from zero. After each SUM_KEYS keys, o advances by `sum_step` elements; if that is 0, all sums are
  * added to the same o. alpha applies only to a row's first sum. Column 0 belongs to row `first` of the packed values.
- * If values is NULL, do not compute o. */
+ * If values is NULL, do not compute o. If k->whole is set, write rows of out instead of o. */
 static void weigh_tile(block *k, const tile *t, const void *values, int64_t first, int64_t pad, const real *alpha,
                        real *o, int64_t sum_step, bool kept)
 {
     const int64_t pad_v = k->c->pad_v, keys = k->c->args->desc.len_k - t->tile0;
     (void)kept; /* k->s always keeps the weights */
-    for (int64_t r0 = 0; r0 < k->groups * MR; r0 += VL)
+    const bool panels = ROW_VECTORS == 2 && !k->c->plan->intervals && t->end <= SUM_KEYS && k->rows >= 2 * VL;
+    if (panels)
+        weigh_panels(k, t);
+    for (int64_t r0 = 0; r0 < k->groups * MR && !panels; r0 += VL)
         weigh_rows(k, t, r0);
     for (int64_t r = 0; k->c->args->desc.dropout > 0 && r < k->rows; r++)
         apply_dropout(k, t, r, t->from[r / MR], t->to[r / MR], k->s + r * ROW_STEP);
+    if (k->whole) {
+        whole_rows(k, t, values, pad);
+        return;
+    }
     if (k->unpacked && values) {
         unpacked_values(k, t, keys, alpha, o, sum_step);
         return;

@@ -315,6 +315,12 @@ ROW_VALUES(row_f16_values, RP_F16)
 ROW_VALUES(row_bf16_values, RP_BF16)
 #endif
 
+/* Return how many of `left` vectors of channels row_values sums together. */
+static int64_t vectors_together(int64_t left)
+{
+    return left >= SINGLE_VECTORS ? SINGLE_VECTORS : left >= 4 ? 4 : left >= 2 ? 2 : 1;
+}
+
 /* Return true if a single row can read values in the caller's array: no page ends within a sum of SUM_KEYS, and the
  * channels are whole vectors of the arithmetic type, f16 or bf16. */
 static bool row_values_in_place(const block *k)
@@ -339,8 +345,7 @@ static void add_late_values(block *k, int64_t n)
         const int64_t past = rpi_min((l->col / SUM_KEYS + 1) * SUM_KEYS, l->to), m = rpi_min(n, past - l->col);
         const char *at = rpi_row_of(v, l->b, l->head, l->tile0 + l->col);
         for (int64_t x = 0, vectors; x < c->pad_v; x += vectors * VL) {
-            const int64_t left = (c->pad_v - x) / VL;
-            vectors = left >= SINGLE_VECTORS ? SINGLE_VECTORS : left >= 4 ? 4 : left >= 2 ? 2 : 1;
+            vectors = vectors_together((c->pad_v - x) / VL);
             add(vectors, l->w + l->col, m, at + x * bytes, step, l->sums + x);
         }
         l->col += m;
