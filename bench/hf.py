@@ -55,7 +55,7 @@ MODELS = {
         T5, d_model=512, d_kv=64, d_ff=2048, num_layers=6, num_decoder_layers=6, num_heads=8)),
     "T5-base": Model("T5ForConditionalGeneration", "4 of 12", ("encode 512", "encode 2048"), dict(
         T5, d_model=768, d_kv=64, d_ff=3072, num_layers=4, num_decoder_layers=1, num_heads=12)),
-    "DeBERTa-v3-base": Model("DebertaV2Model", "4 of 12", ("encode 512",), dict(
+    "DeBERTa-v3-base": Model("DebertaV2Model", "4 of 12", ("encode 128", "encode 512"), dict(
         BASE, vocab_size=128100 // 3, type_vocab_size=0, position_buckets=256, max_position_embeddings=512, max_relative_positions=-1,
         relative_attention=True, pos_att_type=["p2c", "c2p"], share_att_key=True, norm_rel_ebd="layer_norm", position_biased_input=False)),
     "XLNet-base": Model("XLNetModel", "4 of 12", ("encode 512",), dict(vocab_size=32000 // 3, d_model=768, n_layer=4, n_head=12, d_inner=3072)),
@@ -228,7 +228,7 @@ def main():
     parser.add_argument("--models", nargs="*", metavar="NAME", choices=MODELS, default=list(MODELS), help=", ".join(MODELS))
     parser.add_argument("--problem", help="only problems that contain this text")
     parser.add_argument("--threads", type=int, nargs="+", default=[1])
-    parser.add_argument("--rounds", type=int, default=5, help="calls of each implementation; three times as many of a call below 0.3 s")
+    parser.add_argument("--rounds", type=int, default=5, help="calls of each implementation; three times as many of a call below 0.5 s")
     parser.add_argument("--parts", action="store_true", help="also time the parts of an attention call of a decoding step")
     a = parser.parse_args()
     transformers.logging.set_verbosity_error()
@@ -243,7 +243,7 @@ def main():
                 start = time.perf_counter()
                 with switched(model, "relpos"):
                     run()
-                rounds = a.rounds * (3 if time.perf_counter() - start < 0.3 else 1)
+                rounds = a.rounds * (3 if time.perf_counter() - start < 0.5 else 1)
                 rows.append({"model": name, "layers": entry.layers, "problem": text, "threads": threads, "rounds": rounds, **measure(model, run, rounds),
                              "commit": output("git", "describe", "--always", "--dirty=+"), "date": time.strftime("%Y-%m-%d")})
                 show(rows[-1])

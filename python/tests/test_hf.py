@@ -242,11 +242,30 @@ def test_swin(image):
     agree(model, pixel_values=pixels)
 
 
-def test_a_bias_that_the_model_adds_to_its_mask():
-    """BEiT has no adapter, so relpos gets its bias as an array."""
+@pytest.mark.parametrize("layers, shared", [(True, False), (False, True), (True, True)])
+def test_beit(layers, shared):
+    """Each layer has a table, or all share one. With both, the sum of the biases is an array."""
+    config = transformers.BeitConfig(image_size=16, patch_size=4, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
+                                     intermediate_size=48, use_relative_position_bias=layers, use_shared_relative_position_bias=shared,
+                                     drop_path_rate=0.0)
+    pixels = torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    model = made(transformers.BeitModel, config)
+    agree(model, pixel_values=pixels)
+    found = []
+    model.set_attn_implementation("relpos")
+    for x in model.modules():
+        if type(x).__name__ == "BeitRelativePositionBias":
+            x.register_forward_hook(lambda module, args, out: found.append(type(out)))
+    with torch.no_grad():
+        model(pixel_values=pixels)
+    assert found == [torch.Tensor] * 3 if layers and shared else set(found) == {relpos.hf.Mask}
+
+
+def test_beit_of_another_image_size_has_an_array():
+    """The model interpolates its table, so relpos gets the bias as an array."""
     config = transformers.BeitConfig(image_size=16, patch_size=4, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
                                      intermediate_size=48, use_relative_position_bias=True, drop_path_rate=0.0)
-    pixels = torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    pixels = torch.randn(2, 3, 24, 24, generator=torch.Generator().manual_seed(0))
     agree(made(transformers.BeitModel, config), pixel_values=pixels)
 
 
@@ -258,6 +277,7 @@ DEBERTA = dict(vocab_size=60, hidden_size=32, intermediate_size=48, num_hidden_l
     dict(pos_att_type=["c2p", "p2c"], position_buckets=8, share_att_key=True),
     dict(pos_att_type=["c2p", "p2c"], position_buckets=8, share_att_key=False, conv_kernel_size=3),
     dict(pos_att_type=["p2c"], max_relative_positions=10), dict(pos_att_type=["c2p"], max_relative_positions=40),
+    dict(pos_att_type=["c2p", "p2c"], position_buckets=58, share_att_key=True),  # 29 tokens use the vectors of 57 distances
     dict(relative_attention=False)], ids=str)
 def test_deberta(more):
     model = made(transformers.DebertaV2Model, transformers.DebertaV2Config(**{**DEBERTA, **more}))
@@ -349,7 +369,8 @@ ADAPTED = {  # models with an adapter: they compute their own attention, or make
     "XLNet": lambda: xlnet(),
     "XLNet, causal": lambda: xlnet(attn_type="uni")[:1] + (dict(input_ids=IDS), None),  # a causal XLNet accepts padding with no implementation
     "XLNet, to and fro": lambda: (lambda model, inputs, keep: (model, {x: y[:2] for x, y in inputs.items()}, keep[:2]))(*xlnet(bi_data=True)),
-    "XLNet, segments": lambda: (lambda model, inputs, keep: (model, {**inputs, "token_type_ids": (IDS > 30).long()}, keep))(*xlnet()),
+    "XLNet, segments": lambda: (lambda model, inputs, keep: (model, {**inputs, "token_type_ids": (IDS > 30).long() + (IDS > 40)}, keep))(*xlnet()),
+    "XLNet, many segments": lambda: (lambda model, inputs, keep: (model, {**inputs, "token_type_ids": IDS}, keep))(*xlnet()),
     "Wav2Vec2Bert": lambda: speech("Wav2Vec2Bert", "relative_key"),
     "Wav2Vec2Bert, relative": lambda: speech("Wav2Vec2Bert", "relative"),
     "Wav2Vec2Conformer": lambda: speech("Wav2Vec2Conformer", "relative"),
@@ -640,7 +661,7 @@ def test_no_square_array_is_made(name):
     elif name in LONG:
         sizes = BERT if name in ("MPNet", "LayoutLMv3", "Falcon", "RoFormer") else {}
         model = tokens(name, vocab_size=60, **sizes, **LONG[name])[0]
-        inputs |= {"LayoutLMv3": {"bbox": torch.zeros(1, n, 4, dtype=torch.long)}, "XLNet": {"attention_mask": None}}.get(name, {})
+        inputs |= {"LayoutLMv3": {"bbox": torch.zeros(1, n, 4, dtype=torch.long)}, "XLNet": {"token_type_ids": torch.arange(n)[None] // 400}}.get(name, {})
     else:
         model = causal(name)
     for implementation in ("relpos", *(["eager"] if name != "Mpt" else [])):  # MPT's eager attention is limited to max_seq_len

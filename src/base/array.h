@@ -105,7 +105,9 @@ double rpi_row_norm(const rpi_view *v, int64_t b, int64_t h, int64_t j, int64_t 
 static inline double rpi_at(const rpi_view *v, int64_t a, int64_t b, int64_t c, int64_t d)
 {
     const int64_t at = rpi_index(v, a, b, c, d);
-    return v->dtype == RP_F64 ? ((const double *)v->data)[at] : rpi_value(v->data, v->dtype, at);
+    return v->dtype == RP_F32   ? (double)((const float *)v->data)[at]
+           : v->dtype == RP_F64 ? ((const double *)v->data)[at]
+                                : rpi_value(v->data, v->dtype, at);
 }
 
 #endif

@@ -2,6 +2,7 @@
  * COLUMN sources.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "engine.h"
+#include <string.h>
 
 /* Return true if there is no RoPE, or if RoPE changes neither norms nor the product of a query with its own key. This
  * requires that no positions are given and that the factor of RoPE is 1. */
@@ -56,6 +57,31 @@ void rpi_call_fill(rpi_call *c, rpi_sources *sources, rp_pool *pool)
     c->skips = c->starts && c->plan->skips && (!c->limits->decode_queries || c->args->key_norms.data || c->grads);
 }
 
+/* Set sum[i] to the product of key j0+i of kv head g with the only vector of a product. Add the channels in order. */
+enum { COLUMN_KEYS = 8, COLUMN_CHANNELS = 64 };
+static void column_products(const rpi_pair *p, const rpi_vectors *v, const rpi_view *keys, int64_t g, int64_t j0,
+                            int64_t n, double sum[COLUMN_KEYS])
+{
+    double key[COLUMN_KEYS][COLUMN_CHANNELS] = {{0}}, vector[COLUMN_CHANNELS];
+    memset(sum, 0, COLUMN_KEYS * sizeof *sum);
+    for (int64_t x0 = 0; x0 < v->width; x0 += COLUMN_CHANNELS) {
+        const int64_t m = rpi_min(COLUMN_CHANNELS, v->width - x0);
+        for (int64_t x = 0; x < m; x++)
+            vector[x] = v->product->vec(p, 0, x0 + x);
+        for (int64_t i = 0; i < n; i++)
+            if (rpi_is_transposed(keys))
+                for (int64_t x = 0; x < m; x++)
+                    key[i][x] = rpi_row_value(keys, p->b, g, j0 + i, x0 + x);
+            else
+                rpi_load_f64(key[i],
+                             (const char *)rpi_row_of(keys, p->b, g, j0 + i) + x0 * rpi_floating_size(keys->dtype),
+                             keys->dtype, m);
+        for (int64_t x = 0; x < m; x++)
+            for (int64_t i = 0; i < COLUMN_KEYS; i++)
+                sum[i] += key[i][x] * vector[x];
+    }
+}
+
 static void column_task(void *context, int64_t head, int32_t worker)
 {
     const rpi_call *c = context;
@@ -69,11 +95,13 @@ static void column_task(void *context, int64_t head, int32_t worker)
         if (s->kind != RPI_COLUMN)
             continue;
         const rpi_pair p = rpi_pair_of(c->args, s->term, b, h, 0);
-        for (int64_t j = 0; j < c->pad_k; j++) {
-            double sum = 0;
-            for (int64_t x = 0; x < v->width && j < d->len_k; x++)
-                sum += rpi_row_value(&c->args->k, b, h / (d->heads / d->kv_heads), j, x) * v->product->vec(&p, 0, x);
-            rpi_put_real(c->plan, s->column.product, head * c->pad_k + j, sum * v->factor);
+        for (int64_t j0 = 0; j0 < c->pad_k; j0 += COLUMN_KEYS) {
+            double sum[COLUMN_KEYS];
+            column_products(&p, v, &c->args->k, h / (d->heads / d->kv_heads), j0,
+                            rpi_clamp(d->len_k - j0, 0, COLUMN_KEYS), sum);
+            for (int64_t i = 0; i < rpi_min(COLUMN_KEYS, c->pad_k - j0); i++)
+                rpi_put_real(c->plan, s->column.product, head * c->pad_k + j0 + i,
+                             j0 + i < d->len_k ? sum[i] * v->factor : 0);
         }
     }
 }

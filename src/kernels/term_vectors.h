@@ -20,12 +20,12 @@ static void ensure_products(block *k, int32_t n, int64_t low, int64_t high)
     window *w = &k->vec[n];
     const rpi_run *run = &k->c->source[n].run;
     const int64_t R = run->vectors.count, D = run->vectors.width, pad = run->gather ? 0 : TILE_KEYS,
-                  wide = rpi_round_up(D, VL), width = w->step - 2 * pad;
+                  wide = rpi_round_up(D, VL);
     const real *packed = (const real *)run->panels + k->h * run->panels_step;
     if (low >= w->low && high <= w->high)
         return;
-    w->low = R <= width && !run->gather ? 0 : low / NR * NR;
-    w->high = R <= width && !run->gather ? rpi_round_up(R, NR) : rpi_round_up(high, NR);
+    w->low = low / NR * NR;
+    w->high = rpi_round_up(high, NR);
     for (int64_t v = w->low; v < w->high; v += NR)
         for (int64_t g = 0; g < k->groups; g++)
             score_tile(w->queries + g * MR * wide, wide, packed + v * D, D, NULL, 0,

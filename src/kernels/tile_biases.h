@@ -1,6 +1,6 @@
 /* kernels/tile_biases.h -- the biases of a tile: for each row, a pointer to its biases. Names no scheme: the kind of a
  * source decides how its biases are computed.
- * Parameters: BLOCK_ROWS, ROW_STEP, VL.
+ * Parameters: BLOCK_ROWS, ROW_STEP, VL, COLUMN_STEP, TILE_KEYS.
  *
  * Contract: kernels may read whole panels from the pointer of a row, for all columns that the row's group computes.
  * Strips, tables and scratch have enough padding. A row of the caller's array that ends within a panel is copied.
@@ -32,14 +32,29 @@ static void biases_to(real *to, const double *from, int64_t n)
         to[j] = (real)rpi_round_bias(from[j], sizeof(real));
 }
 
-/* Set rows[r] to the products of row r's query with the vectors of its offsets. */
+/* Set rows[r] to the products of row r's query with the vectors of its offsets. In the forward pass, a block visits
+ * tile after tile, so compute the products for all of them if they fit into the window. */
 static void run_rows(block *k, const tile *t, int32_t n, const real **rows)
 {
     const window *w = &k->vec[n];
     const rpi_vectors *v = &k->c->source[n].run.vectors;
     const int64_t last = k->groups * MR - 1, R = v->count, max = v->product->zero_outside ? R : R - 1;
-    ensure_products(k, n, rpi_clamp(vector_of(k, v, t, last), 0, R - 1),
-                    rpi_clamp(vector_of(k, v, t, 0) + t->end, 1, R));
+    int64_t low = rpi_clamp(vector_of(k, v, t, last), 0, R - 1), high = rpi_clamp(vector_of(k, v, t, 0) + t->end, 1, R);
+    if (!k->c->backward) {
+        int64_t from = t->tile0, to = t->tile0 + 1; /* keys from the first tile of the block to its last one */
+        for (int64_t r = 0; r < k->rows; r++)
+            if (k->lo[r] < k->hi[r]) {
+                from = rpi_min(from, k->lo[r]);
+                to = rpi_max(to, k->hi[r]);
+            }
+        from = from / TILE_KEYS * TILE_KEYS;
+        to = rpi_min(rpi_round_up(to, TILE_KEYS), rpi_round_up(k->c->args->desc.len_k, COLUMN_STEP));
+        const int64_t every_low = rpi_clamp(vector_of(k, v, t, last) + from - t->tile0, 0, R - 1),
+                      every_high = rpi_clamp(vector_of(k, v, t, 0) + to - t->tile0, 1, R);
+        if (rpi_round_up(every_high, NR) - every_low / NR * NR <= w->step - 2 * TILE_KEYS)
+            low = every_low, high = every_high;
+    }
+    ensure_products(k, n, low, high);
     for (int64_t r = 0; r <= last; r++)
         rows[r] = w->at + r * w->step + TILE_KEYS + rpi_clamp(vector_of(k, v, t, r), -TILE_KEYS, max) - w->low;
 }

@@ -90,6 +90,11 @@ static void deberta_prepare(const rp_desc *d, const rp_term *t, const rpi_view *
     }
 }
 
+static int64_t deberta_row(const rpi_pair *p, int64_t e)
+{
+    return (int64_t)p->prepared[e];
+}
+
 #define RPI_SIDE(side, number)                                                                                         \
     static bool deberta_has_##side(const rpi_view *array)                                                              \
     {                                                                                                                  \
@@ -97,11 +102,11 @@ static void deberta_prepare(const rp_desc *d, const rp_term *t, const rpi_view *
     }                                                                                                                  \
     static double deberta_##side(const rpi_pair *p, int64_t e, int64_t c)                                              \
     {                                                                                                                  \
-        return rpi_at(&p->array[number], p->h, (int64_t)p->prepared[e], c, 0);                                         \
+        return rpi_at(&p->array[number], p->h, deberta_row(p, e), c, 0);                                               \
     }                                                                                                                  \
     static void deberta_##side##_grad(const rpi_pair *p, int64_t e, int64_t c, double g, const rpi_sums *to)           \
     {                                                                                                                  \
-        rpi_add(to, number, p->h, (int64_t)p->prepared[e], c, 0, g);                                                   \
+        rpi_add(to, number, p->h, deberta_row(p, e), c, 0, g);                                                         \
     }
 RPI_SIDE(k_pos, 0)
 RPI_SIDE(q_pos, 1)
@@ -136,6 +141,7 @@ RPI_SCHEME(
                  .count = clip_count,
                  .first = clip_first,
                  .vec = deberta_k_pos,
+                 .row = deberta_row,
                  .vec_grad = deberta_k_pos_grad},
                 {.array = 1,
                  .shown = "scale * k . q_pos",
@@ -144,4 +150,5 @@ RPI_SCHEME(
                  .count = clip_count,
                  .first = clip_first,
                  .vec = deberta_q_pos,
+                 .row = deberta_row,
                  .vec_grad = deberta_q_pos_grad}})

@@ -118,6 +118,9 @@ typedef struct rpi_product {
     int64_t (*width)(const rp_desc *desc, const rp_term *term); /* channels; NULL: Dk */
     /* Return element c of vector e of head p->h (vec), or add g times its derivative (vec_grad). */
     double (*vec)(const rpi_pair *p, int64_t e, int64_t c);
+    /* Return r such that vec(p, e, c) is element [p->h, r, c] of `array`, so a whole vector can be loaded. NULL if the
+     * vectors are not such rows. */
+    int64_t (*row)(const rpi_pair *p, int64_t e);
     void (*vec_grad)(const rpi_pair *p, int64_t e, int64_t c, double g, const rpi_sums *to);
     /* Return channel c of the row (query), or add g times its derivative (query_grad). NULL: the row is q_i or k_j. */
     double (*query)(const rpi_pair *p, int64_t c);

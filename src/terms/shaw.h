@@ -24,6 +24,7 @@ RPI_SCHEME(RELKEY, .form = RPI_VEC,
                         .count = clip_count,
                         .first = clip_first,
                         .vec = clip_vec,
+                        .row = clip_row,
                         .vec_grad = clip_vec_grad}})
 RPI_SCHEME(RELVAL, .form = RPI_VALVEC,
            .facts = {.formula = "adds table[clamp(delta, -left, right) + left] to v_j",
@@ -41,4 +42,5 @@ RPI_SCHEME(RELVAL, .form = RPI_VALVEC,
                         .first = clip_first,
                         .width = relval_width,
                         .vec = clip_vec,
+                        .row = clip_row,
                         .vec_grad = clip_vec_grad}})

@@ -68,6 +68,7 @@ RPI_SCHEME(
                  .first = xl_first,
                  .without_q_offset = true,
                  .vec = clip_vec,
+                 .row = clip_row,
                  .vec_grad = clip_vec_grad,
                  .query = xl_query,
                  .query_grad = xl_query_grad},

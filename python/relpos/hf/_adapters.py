@@ -36,13 +36,13 @@ def _t5_bias(self, is_decoder, q_offset=0):
 
 
 def _t5(module, replace, name, is_decoder=_is_decoder):
-    """T5Attention and its copies: compute_bias returns a dictionary of options. forward calls it in every layer; the original forward
-    creates zeros in layers without a table."""
+    """T5Attention and its copies: compute_bias returns a dictionary of options. forward calls it in every layer that gets no bias from the
+    layer before; the original forward creates zeros in layers without a table."""
     @replace(name + ".compute_bias", _uses_relpos)
     def compute_bias(self, original, query_length, key_length, device=None, past_seen_tokens=0):
         return _t5_bias(self, is_decoder(self), past_seen_tokens)
 
-    @replace(name + ".forward", _uses_relpos)
+    @replace(name + ".forward", lambda self, *_, position_bias=None, **__: position_bias is None and _uses_relpos(self))
     def forward(self, original, *args, **kwargs):
         self.has_relative_attention_bias = True
         try:
@@ -112,6 +112,18 @@ def _swin(module, replace):
                                      "bias": relpos.Swin(bias.relative_position_bias_table, grid=bias.window_size),
                                      **_shifted(attention_mask, len(hidden_states))})
         return self.o_proj(out.flatten(2)), weights
+
+
+def _beit(module, replace):
+    """BEiT: a bias table for the pairs of an image's patches and for the class token. The layer adds it to its mask."""
+    @replace("BeitRelativePositionBias.forward", _uses_relpos)
+    def forward(self, original, window_size, interpolate_pos_encoding=False, dim_size=None):
+        height, width = window_size
+        twice = self.config.use_shared_relative_position_bias and self.config.use_relative_position_bias
+        if traces() or twice or interpolate_pos_encoding or height != width or (height, width) != self.window_size:
+            return original(self, window_size, interpolate_pos_encoding, dim_size)
+        length = height * width + 1
+        return made((1, 1, length, length), {"bias": relpos.Swin(self.relative_position_bias_table, grid=(height, width), extra=1)})
 
 
 def _windows(module, replace, name, scores):
@@ -366,27 +378,61 @@ def _falcon(module, replace):
             key, value = layer_past.update(key, value, self.layer_idx)
         bias = {}
         if self.config.alibi:
-            tokens = attention_mask.options.get("key_mask")
-            tokens = torch.ones(len(key), key.shape[-2], dtype=torch.long) if tokens is None else tokens
-            columns = module.build_alibi_tensor(tokens, self.num_heads, query.dtype).unflatten(0, (len(key), -1))
-            bias["bias"] = relpos.Dense(columns * self.inv_norm_factor)
+            if not hasattr(attention_mask, "bias"):  # the first layer stores it for the others
+                tokens = attention_mask.options.get("key_mask")
+                tokens = torch.ones(len(key), key.shape[-2], dtype=torch.long) if tokens is None else tokens
+                columns = module.build_alibi_tensor(tokens, self.num_heads, query.dtype).unflatten(0, (len(key), -1))
+                attention_mask.bias = relpos.Dense(columns * self.inv_norm_factor)
+            bias["bias"] = attention_mask.bias
         out, weights = attention(self, query, key, value, attention_mask, output_attentions=output_attentions, position_bias=bias,
                                  dropout=self.attention_dropout.p if self.training and bias else 0.0, **others)
         return self.dense(out.flatten(2)), weights
 
 
 def _xlnet(module, replace):
-    """XLNet: Transformer-XL's products. The model converts its masks and segments to N×N arrays, which are used as given."""
+    """XLNet: Transformer-XL's products. The model would convert padding and segments to N×N arrays; forward passes them to the layers as
+    `tokens` instead. The arrays of a permutation, a target mapping, a causal model or more than MOST_SEGMENTS segments are used as given."""
+    MOST_SEGMENTS = 8  # each segment is a channel of queries and keys
+
+    @replace("XLNetModel.forward", _uses_relpos, passes=True)
+    def model(self, original, input_ids=None, attention_mask=None, mems=None, perm_mask=None, target_mapping=None, token_type_ids=None,
+              input_mask=None, inputs_embeds=None, **kwargs):
+        given = input_ids, attention_mask, mems, perm_mask, target_mapping, token_type_ids, input_mask, inputs_embeds
+        segments = 0 if token_type_ids is None or traces() else int(token_type_ids.max()) + 1
+        if (any(x is not None for x in (perm_mask, target_mapping)) or self.attn_type != "bi" or segments > MOST_SEGMENTS or traces()
+                or mems is not None and mems[0] is not None or attention_mask is not None and input_mask is not None):
+            return original(self, *given, **kwargs)
+        keys = attention_mask == 1 if attention_mask is not None else input_mask == 0 if input_mask is not None else None
+        tokens = (None if keys is None or masks_nothing(keys) else keys,
+                  torch.nn.functional.one_hot(token_type_ids.t(), segments)[:, :, None] if segments else None)
+        for layer in self.layer:
+            layer.rel_attn.tokens = tokens
+        try:
+            return original(self, input_ids, None, mems, None, None, None, None, inputs_embeds, **kwargs)
+        finally:
+            for layer in self.layer:
+                layer.rel_attn.tokens = None, None
+
     @replace("XLNetRelativeAttention.rel_attn_core", _uses_relpos)
     def rel_attn_core(self, original, q_head, k_head_h, v_head_h, k_head_r, seg_mat=None, attn_mask=None, output_attentions=False):
         lq, lk = len(q_head), len(k_head_h)
-        vectors = torch.nn.functional.pad(k_head_r[1:lq + lk], (0, 0) * 3 + (0, max(0, lq + lk - len(k_head_r))))
+        vectors = k_head_r[1:lq + lk]
+        if len(k_head_r) < lq + lk:  # keys after the query are masked
+            vectors = torch.nn.functional.pad(vectors, (0, 0) * 3 + (0, lq + lk - len(k_head_r)))
+        keys, segments = getattr(self, "tokens", (None, None))
+        u, v = self.r_w_bias, self.r_r_bias
+        if segments is not None:  # (L, B, 1, S): a channel of a key is 1 for its segment; a query has the bias of each segment there
+            alike, other = torch.einsum("ibnd,snd->ibns", q_head + self.r_s_bias, self.seg_embed).chunk(2, -1)
+            q_head = torch.cat([q_head, torch.where(segments == 1, alike, other)], -1)
+            k_head_h = torch.cat([k_head_h, segments.expand(-1, -1, self.n_head, -1).to(k_head_h.dtype)], -1)
+            vectors, u, v = (torch.nn.functional.pad(x, (0, segments.shape[-1])) for x in (vectors, u, v))
         same = not (self.config.bi_data or self.training and self.dropout.p)  # the same vectors for every batch entry
         found = []
         for at in [slice(None)] if same else [slice(n, n + 1) for n in range(q_head.shape[1])]:
             query, key, value = (x[:, at].permute(1, 2, 0, 3) for x in (q_head, k_head_h, v_head_h))
-            r = vectors[:, at][:, 0].transpose(0, 1).contiguous()
-            options = {"q_offset": lk - lq, "relkey": relpos.XL(r, self.r_w_bias, self.r_r_bias)}
+            options = {"q_offset": lk - lq, "relkey": relpos.XL(vectors[:, at][:, 0].transpose(0, 1), u, v)}
+            if keys is not None:
+                options["key_mask"] = keys[at]
             if attn_mask is not None:
                 options["mask"] = attn_mask[:, :, at].permute(2, 3, 0, 1) == 0
             if seg_mat is not None:
@@ -394,8 +440,8 @@ def _xlnet(module, replace):
                 options["bias"] = relpos.Dense(torch.einsum("ijbs,bnis->bnij", seg_mat[:, :, at], of))
             found.append(attention(self, query, key, value, None, is_causal=False, scaling=self.scale, position_bias=options,
                                    dropout=self.dropout.p if self.training else 0.0, output_attentions=output_attentions))
-        out = torch.cat([out for out, _ in found]).transpose(0, 1)
-        return (out, torch.cat([weights for _, weights in found]).permute(2, 3, 0, 1)) if output_attentions else out
+        out, weights = found[0] if same else map(torch.cat, zip(*found)) if output_attentions else (torch.cat([out for out, _ in found]), None)
+        return (out.transpose(0, 1), weights.permute(2, 3, 0, 1)) if output_attentions else out.transpose(0, 1)
 
 
 def _heads(x, count):
@@ -457,10 +503,12 @@ def _disentangled(module, replace, encoder, parts, positions):
         kinds, relkey = [kind for kind in ("c2p", "p2c") if kind in self.pos_att_type], {}
         if self.relative_attention and kinds:
             to_key, to_query, options = positions(self, kinds)
-            vectors = self.pos_dropout(rel_embeddings)[:2 * (options["span"] or self.max_relative_positions)]
+            span, length, buckets = options["span"] or self.max_relative_positions, query.shape[-2], options["buckets"]
+            vectors = self.pos_dropout(rel_embeddings)[:2 * span]
+            if not traces() and length < span and (buckets < 0 or length <= buckets // 2):  # only these vectors are used; each has one distance
+                vectors, options["span"] = vectors[span - length:span + length], length
             relkey["relkey"] = relpos.Deberta(
-                heads(to_key(vectors)).contiguous() if "c2p" in kinds else None,
-                heads(to_query(vectors)).contiguous() if "p2c" in kinds else None,
+                heads(to_key(vectors)) if "c2p" in kinds else None, heads(to_query(vectors)) if "p2c" in kinds else None,
                 max_position=self.max_relative_positions, **options)
         out, weights = attention(self, query, key, value, attention_mask, position_bias=relkey, output_attentions=output_attentions,
                                  scaling=(query.shape[-1] * (1 + products)) ** -0.5,
@@ -513,6 +561,7 @@ ADAPTERS = {
     "codegen": Adapter(partial(_gptj, name="CodeGen"), computes="CodeGenAttention"),
     "roformer": Adapter(_roformer, computes="RoFormerSelfAttention", lacks=lambda config: config.is_decoder),
     "swin": Adapter(_swin),
+    "beit": Adapter(_beit),
     "swinv2": Adapter(partial(_swinv2, name="Swinv2"), computes="Swinv2SelfAttention"),
     "swin2sr": Adapter(partial(_swinv2, name="Swin2SR"), computes="Swin2SRSelfAttention"),
     "donut_swin": Adapter(partial(_swin_copy, name="DonutSwin"), computes="DonutSwinSelfAttention"),

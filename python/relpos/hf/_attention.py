@@ -38,6 +38,7 @@ def attention(module, query, key, value, attention_mask, *, scaling=None, dropou
             raise ValueError(f"attention_mask is for {attention_mask.lengths} queries and keys, but {type(module).__name__} has "
                              f"{(query.shape[-2], key.shape[-2])}; pass a mask of these lengths")
         options.update(attention_mask.options)
+        bias.append(options.pop("bias", None))
     elif attention_mask is None:  # as for sdpa, is_causal decides, and query 0 is aligned with key 0
         if is_causal is None and (is_causal := getattr(module, "is_causal", None)) is None:
             raise ValueError(f'attn_implementation="{NAME}": {type(module).__name__} passes no attention_mask and has no '

@@ -14,7 +14,7 @@ import torch
 # Parameters whose name differs between releases or classes: name in transformers -> name in the adapters.
 RENAMED = {"past_key_values": "cache",  # since 5.24
            "hidden_state": "hidden_states"}  # in ViTDet
-_SET_HERE = {"config", "training", "wants_weights"}  # attributes that torch.nn.Module or relpos sets
+_SET_HERE = {"config", "training", "wants_weights", "tokens"}  # attributes that torch.nn.Module or relpos sets
 
 
 class Drift(Exception):

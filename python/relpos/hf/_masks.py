@@ -30,8 +30,10 @@ class Mask(torch.Tensor):
             return args[0]
         if name == "__set__" and args[1] is False:  # a gradient checkpoint sets requires_grad
             return None
-        if name == "add" and not any(x.options for x in args if isinstance(x, cls)):  # a mask without options masks nothing; return the other
-            return next((x for x in args if not isinstance(x, cls)), args[0])
+        if name == "add":  # a mask without options masks nothing; return the other
+            others = [x for x in args if not isinstance(x, cls) or x.options]
+            if len(others) < 2:
+                return others[0] if others else args[0]
         if name == "_is_view":  # called by torch.compile
             raise NotImplementedError(f'attn_implementation="{NAME}": torch.compile cannot trace a mask that was made before the call; '
                                       'pass a mask of tokens, (B, L)')
