@@ -177,8 +177,9 @@ _Static_assert(ROW_VECTORS <= 4, "value_tile has up to 4 vectors");
         }                                                                                                              \
     while (0)
 
-/* Compute o[r][0…width) = (sum over n keys of w[r][j] v[j][…]) / total[r] for the first `there` of MR rows. The width is
- * NVW vectors. Rows of w are ROW_STEP elements apart, rows of v v_step and rows of o o_step. Adding 0 turns -0 into 0. */
+/* Compute o[r][0…width) = (sum over n keys of w[r][j] v[j][…]) / total[r] for the first `there` of MR rows. The
+ * width is NVW vectors. Rows of w are ROW_STEP elements apart, rows of v v_step and rows of o o_step. Adding 0 turns
+ * -0 into 0. */
 #define MEAN_TILE(NVW)                                                                                                 \
     static inline void mean_tile_##NVW(const real *w, int64_t n, const real *v, int64_t v_step, real *o,               \
                                        int64_t o_step, const real *total, int64_t there)                               \
