@@ -187,6 +187,81 @@ RP_API const char *rp_t5_piece(const rp_t5 *model, int32_t token);
 RP_API rp_status rp_t5_encode(const rp_t5 *model, int64_t n_sources, const rp_t5_tokens *sources, float *out,
                               rp_progress *progress, void *progress_context);
 
+/* Return the bytes that rp_t5_encode allocates for sources of `tokens` tokens in total, of which the longest has
+ * `longest` (without `out`); -1 if the sizes are not valid. */
+RP_API int64_t rp_t5_encode_bytes(const rp_t5 *model, int64_t tokens, int64_t longest);
+
+/* Write a checksum of the model's tensors to `text`: 16 hexadecimal digits. A packed file has the checksum of the
+ * folder it was packed from. For a folder, this reads all tensors. */
+RP_API rp_status rp_t5_checksum(const rp_t5 *model, char text[17]);
+
+/* ------------------------------------------------------------------------------------------------ proteins */
+
+/* Recognise a family of protein models by the pieces of its tokenizer: "prostt5" (▁A and <AA2fold>), "prott5" (▁A) or
+ * "ankh" (A). Return NULL if the model is none of these; rp_t5_last_error then lists what is missing. */
+RP_API const char *rp_t5_family(const rp_t5 *model);
+
+/* The tokens of a protein: `before` tokens (the prefix of ProstT5), one token for each residue, and the end token. */
+typedef struct rp_t5_protein {
+    int32_t *tokens;  /* free with rp_t5_free */
+    int64_t n;        /* number of tokens: before + residues + 1 */
+    int64_t before;   /* 0 or 1 */
+    int64_t residues; /* number of residues */
+    int64_t replaced; /* number of residues that were read as another: X for U in ProtT5 */
+} rp_t5_protein;
+
+/* Convert the residues of a protein to tokens, without the tokenizer. Lower case is upper case; '-' and white space are
+ * dropped. A letter for which the family has no token, and '*', are read as another letter, as the family's own scripts
+ * do: ProtT5 reads J, O, U, Z as X; ProstT5 reads B as D, Z as E, J as L, and O, U as X; Ankh reads J as <unk>.
+ *
+ * family   a name that rp_t5_family returns; NULL: the family of the model. With a name, a model without a tokenizer
+ *          gets the token numbers that the family usually has.
+ * Returns  RP_OK; RP_E_ARG for another character, with its position; RP_E_UNSUPPORTED if the model has no family. */
+RP_API rp_status rp_t5_residues(const rp_t5 *model, const char *family, const char *text, int64_t bytes,
+                                rp_t5_protein *protein);
+
+/* Compute the hidden states of the residues of proteins, without the rows of the prefix and the end token.
+ *
+ * Shapes   out [sum of residues, d] of f32. The rows of a protein do not depend on the other proteins.
+ * Progress as in rp_t5_encode. */
+RP_API rp_status rp_t5_encode_residues(const rp_t5 *model, int64_t n, const rp_t5_protein *proteins, float *out,
+                                       rp_progress *progress, void *progress_context);
+
+/* Predicts the structure of a protein, as letters of Foldseek's 3Di alphabet, from the hidden states of ProstT5. */
+typedef struct rp_t5_structure rp_t5_structure;
+
+/* Read the two convolutions of ProstT5's predictor (classifier.0 and classifier.3, weight and bias) from a file of
+ * tensors.
+ * Returns  RP_OK and *structure, or an error and *structure = NULL. */
+RP_API rp_status rp_t5_structure_open(rp_t5_structure **structure, const rp_t5 *model, const char *path);
+/* Close it. NULL is allowed. */
+RP_API void rp_t5_structure_close(rp_t5_structure *structure);
+/* Predict a letter of ACDEFGHIKLMNPQRSTVWY for each residue.
+ *
+ * Shapes   hidden [n, d] of one protein, from rp_t5_encode_residues; letters [n], not NUL-terminated. */
+RP_API rp_status rp_t5_structure_of(const rp_t5_structure *structure, const float *hidden, int64_t n, char *letters);
+
+/* A FASTA file that is being read. */
+typedef struct rp_t5_fasta rp_t5_fasta;
+
+/* A record of a FASTA file, valid until the next call. */
+typedef struct rp_t5_record {
+    const char *header;   /* the line without '>'; UTF-8, not empty */
+    const char *residues; /* upper-case letters and '*', without gaps and white space; NULL if only counted */
+    int64_t n;            /* number of residues, at least 1 */
+    int64_t line;         /* number of the header's line */
+} rp_t5_record;
+
+/* Open a FASTA file, plain or compressed with gzip; "-" is standard input. */
+RP_API rp_status rp_t5_fasta_open(rp_t5_fasta **fasta, const char *path);
+/* Read the next record, of at most `max` residues. At the end, record->header is NULL. `keep` = 0 only counts the
+ * residues. RP_E_ARG: the file cannot be read or is not FASTA; the message has the number of the line. */
+RP_API rp_status rp_t5_fasta_next(rp_t5_fasta *fasta, int32_t keep, int64_t max, rp_t5_record *record);
+/* Return 1 if the file can be opened and read again (it is neither a pipe nor standard input), else 0. */
+RP_API int rp_t5_fasta_again(const rp_t5_fasta *fasta);
+/* Close the file. NULL is allowed. */
+RP_API void rp_t5_fasta_close(rp_t5_fasta *fasta);
+
 /* ------------------------------------------------------------------------------------------------ generate */
 
 /* When beam search ends: early_stopping in transformers. */

@@ -55,6 +55,10 @@ bool io_duplicate(const io_set *set, bool metadata, const char **twice);
 /* Return true if a path is standard input or output: "-" or `device`. */
 bool io_is_standard(const char *path, const char *device);
 
+/* Resolve the symbolic links of `path`; the file need not exist. Return the path, which the caller frees, or NULL with
+ * errno. */
+char *io_follow_links(const char *path);
+
 /* A file that is being written. */
 typedef struct io_out {
     const char *path;

@@ -62,19 +62,6 @@ static int check_set(const char *path, io_format format, const io_set *set, bool
     return 0;
 }
 
-/* Begin the member of an array, with its .npy header. */
-static int begin_npy(io_zip *zip, const io_array *array, char err[IO_ERR_MAX])
-{
-    char text[IO_NPY_TEXT_MAX], *name = malloc(strlen(array->name) + sizeof ".npy");
-    const size_t size = io_npy_text(array, text);
-    if (name == NULL)
-        return io_fail(err, zip->out->path, "out of memory");
-    snprintf(name, strlen(array->name) + sizeof ".npy", "%s.npy", array->name);
-    const int result = io_zip_begin(zip, name, (uint64_t)size + array->bytes, err);
-    free(name);
-    return result == 0 ? io_zip_put(zip, text, size, err) : result;
-}
-
 static int put(io_stream *s, const void *data, size_t size, char err[IO_ERR_MAX])
 {
     return s->format == IO_NPZ ? io_zip_put(&s->zip, data, size, err) : io_put(&s->out, data, size, err);
@@ -93,7 +80,7 @@ static int write_arrays(io_stream *s, char err[IO_ERR_MAX])
     while (result == 0 && s->next < s->set->n_arrays) {
         const io_array *array = &s->set->arrays[s->order != NULL ? s->order[s->next] : s->next];
         if (s->format == IO_NPZ)
-            result = begin_npy(&s->zip, array, err);
+            result = io_zip_begin_array(&s->zip, array, err);
         if (result == 0 && array->data == NULL && array->bytes > 0) {
             s->left = array->bytes;
             return 0;

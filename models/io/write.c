@@ -70,9 +70,7 @@ static char *sibling(const char *beside, const char *name)
     return path;
 }
 
-/* Resolve the symbolic links of `path`; the file need not exist. Return the path, which the caller frees, or NULL with
- * errno. */
-static char *follow_links(const char *path)
+char *io_follow_links(const char *path)
 {
     enum { MAX_LINKS = 40, PATH_SIZE = 4096 };
     char *target = strdup(path);
@@ -132,7 +130,7 @@ int io_open_out(io_out *out, const char *path, bool own, char err[IO_ERR_MAX])
     }
     if (exists && faccessat(AT_FDCWD, path, W_OK, AT_EACCESS) != 0) /* rename would not check this */
         return io_fail(err, path, "cannot be written: %s", strerror(errno));
-    out->target = own ? strdup(path) : follow_links(path);
+    out->target = own ? strdup(path) : io_follow_links(path);
     /* The temporary file never has more permissions than the target. */
     out->fd = out->target == NULL ? -1
               : own               ? create_own(out, 0666)

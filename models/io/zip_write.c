@@ -5,6 +5,7 @@
 #include "io/zip_write.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -109,16 +110,21 @@ int io_zip_begin(io_zip *z, const char *name, uint64_t bytes, char err[IO_ERR_MA
         return io_fail(err, z->out->path, "out of memory");
     to = store(to, 0x04034b50, 4);
     to = store_common(to, later && !zip64 ? 0 : bytes, later, zip64, length);
-    to = store(to, zip64 ? 20 : 0, 2);
+    to = store(to, (zip64 ? 20 : 0) + z->extra_size, 2);
     if (put(z, header, LOCAL, err) != 0 || put(z, name, length, err) != 0)
         return -1;
-    if (!zip64)
-        return 0;
-    to = store(header, 1, 2);
-    to = store(to, 16, 2);
-    to = store(to, later ? 0 : bytes, 8);
-    to = store(to, later ? 0 : bytes, 8);
-    return put(z, header, (size_t)(to - header), err);
+    to = header;
+    if (zip64) {
+        to = store(to, 1, 2);
+        to = store(to, 16, 2);
+        to = store(to, later ? 0 : bytes, 8);
+        to = store(to, later ? 0 : bytes, 8);
+    }
+    if (put(z, header, (size_t)(to - header), err) != 0)
+        return -1;
+    const int result = put(z, z->extra, z->extra_size, err);
+    z->extra_size = 0;
+    return result;
 }
 
 int io_zip_put(io_zip *z, const void *data, size_t size, char err[IO_ERR_MAX])
@@ -143,6 +149,35 @@ int io_zip_end(io_zip *z, char err[IO_ERR_MAX])
     to = store(to, z->bytes, width);
     to = store(to, z->bytes, width);
     return put(z, text, (size_t)(to - text), err);
+}
+
+int io_zip_begin_array(io_zip *z, const io_array *array, char err[IO_ERR_MAX])
+{
+    char text[IO_NPY_TEXT_MAX], *name = malloc(strlen(array->name) + sizeof ".npy");
+    const size_t size = io_npy_text(array, text);
+    if (name == NULL)
+        return io_fail(err, z->out->path, "out of memory");
+    snprintf(name, strlen(array->name) + sizeof ".npy", "%s.npy", array->name);
+    const int result = io_zip_begin(z, name, (uint64_t)size + array->bytes, err);
+    free(name);
+    return result == 0 ? io_zip_put(z, text, size, err) : result;
+}
+
+int io_zip_array(io_zip *z, const io_array *array, char err[IO_ERR_MAX])
+{
+    return io_zip_begin_array(z, array, err) == 0 && io_zip_put(z, array->data, array->bytes, err) == 0
+               ? io_zip_end(z, err)
+               : -1;
+}
+
+int io_zip_adopt(io_zip *z, const char *name, uint64_t start, uint64_t bytes, uint32_t crc, char err[IO_ERR_MAX])
+{
+    z->start = start;
+    z->bytes = bytes;
+    if (!describe(z, name, strlen(name)))
+        return io_fail(err, z->out->path, "out of memory");
+    store(z->central + z->described + CENTRAL_CRC, crc, 4);
+    return 0;
 }
 
 int io_zip_finish(io_zip *z, char err[IO_ERR_MAX])

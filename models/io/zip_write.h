@@ -12,6 +12,8 @@ typedef struct io_zip {
     unsigned char *central; /* the central directory so far */
     size_t size, capacity;  /* of `central` */
     uint64_t members;
+    const void *extra; /* the caller's extra fields for the local header of the next member */
+    size_t extra_size; /* at most 60,000 bytes */
     /* the current member */
     uint64_t start;   /* offset of its header */
     uint64_t bytes;   /* its size */
@@ -25,6 +27,12 @@ int io_zip_begin(io_zip *z, const char *name, uint64_t bytes, char err[IO_ERR_MA
 int io_zip_put(io_zip *z, const void *data, size_t size, char err[IO_ERR_MAX]);
 /* End the member, after all of its bytes. */
 int io_zip_end(io_zip *z, char err[IO_ERR_MAX]);
+/* Write a member that is an array with all of its data, as NumPy does. */
+int io_zip_array(io_zip *z, const io_array *array, char err[IO_ERR_MAX]);
+/* Begin such a member with the header of the array; the caller puts the data. */
+int io_zip_begin_array(io_zip *z, const io_array *array, char err[IO_ERR_MAX]);
+/* Count a member that the file already contains: its header begins at `start`. */
+int io_zip_adopt(io_zip *z, const char *name, uint64_t start, uint64_t bytes, uint32_t crc, char err[IO_ERR_MAX]);
 /* Write the central directory, which ends the archive. */
 int io_zip_finish(io_zip *z, char err[IO_ERR_MAX]);
 void io_zip_free(io_zip *z);

@@ -85,6 +85,21 @@ rp_status t5_attention_make(t5_attention *a, const rp_t5 *m, const t5_attention_
     return prepare(a, m, kind);
 }
 
+int64_t t5_attention_bytes(const rp_t5 *m, const t5_attention_kind *kind)
+{
+    t5_attention a = {0};
+    int64_t bytes = -1;
+    if (make_plan(&a, m, kind) == RP_OK) {
+        const size_t work = rp_plan_work_size(a.plan, m->pool);
+        const int64_t prepared = 4 * (kind->len_q + kind->len_k) * m->config.heads * kind->n_tables;
+        if (work == 0 || !t5_mul((int64_t)work, rp_pool_threads(m->pool), &bytes) ||
+            __builtin_add_overflow(bytes, prepared, &bytes))
+            bytes = -1;
+    }
+    rp_plan_destroy(a.plan);
+    return bytes;
+}
+
 void t5_attention_free(t5_attention *a)
 {
     for (int64_t n = 0; a->prepared != NULL && n < a->n_tables; n++)

@@ -16,6 +16,7 @@ typedef struct pass {
     t5_work work;
     int64_t n;             /* number of sequences */
     const int64_t *starts; /* [n + 1]: first row of each sequence */
+    int64_t before, after; /* rows at the start and the end of each sequence that are not part of the result */
     t5_attention attention;
     const t5_block *block;
     int64_t layer;
@@ -164,14 +165,20 @@ static const float **tables_of(const rp_t5 *m, bool global, int64_t *n)
     return tables;
 }
 
-static rp_status make_attention(t5_attention *a, const rp_t5 *m, bool side, int64_t longest)
+/* Describe the attention of the encoder, without its tables. */
+static t5_attention_kind kind_of(const rp_t5 *m, bool side, int64_t longest)
 {
     const t5_config *c = &m->config;
-    t5_attention_kind kind = {.len_q = longest,
-                              .len_k = side ? longest / c->global_block : longest,
-                              .both_ways = true,
-                              .positions = side,
-                              .window = c->encoder_attention == T5_FULL || side ? -1 : c->radius};
+    return (t5_attention_kind){.len_q = longest,
+                               .len_k = side ? longest / c->global_block : longest,
+                               .both_ways = true,
+                               .positions = side,
+                               .window = c->encoder_attention == T5_FULL || side ? -1 : c->radius};
+}
+
+static rp_status make_attention(t5_attention *a, const rp_t5 *m, bool side, int64_t longest)
+{
+    t5_attention_kind kind = kind_of(m, side, longest);
     const float **tables = tables_of(m, side, &kind.n_tables);
     kind.tables = tables;
     const rp_status status = tables != NULL ? t5_attention_make(a, m, &kind) : t5_no_memory();
@@ -229,22 +236,31 @@ static rp_status run_layers(pass *p, const rp_t5_tokens *sources, float *out)
         if (status == RP_OK)
             status = t5_feed_forward(&p->work, p->block, p->block->experts != NULL, p->n, p->starts);
     }
-    if (status == RP_OK)
-        t5_rms_norm(p->work.x.data, p->starts[p->n], c->d_model, stack->norm, c->eps, out);
+    for (int64_t s = 0; status == RP_OK && s < p->n; s++) {
+        const int64_t rows = p->starts[s + 1] - p->starts[s] - p->before - p->after;
+        const float *x = (const float *)p->work.x.data + (p->starts[s] + p->before) * c->d_model;
+        t5_rms_norm(x, rows, c->d_model, stack->norm, c->eps, out);
+        out += rows > 0 ? rows * c->d_model : 0;
+    }
     return status;
 }
 
-/* Let the callback also cancel during attention, which takes long for a long sequence. */
+/* Call the callback during attention, which takes most of the time for a long sequence. */
 static int check_watch(void *context, double fraction)
 {
-    (void)fraction;
-    return t5_stopped(context);
+    const pass *p = context;
+    const t5_config *c = &p->m->config;
+    const double attention = 2 * (double)p->starts[p->n] * (double)c->inner,
+                 linear = (double)c->d_model * (4 * (double)c->inner + (c->gated ? 3 : 2) * (double)c->d_ff);
+    t5_watch_at(p->watch, ((double)p->layer + fraction * attention / (attention + linear)) / (double)c->layers);
+    return t5_stopped(p->watch);
 }
 
-static rp_status encode_some(const rp_t5 *m, int64_t n, const rp_t5_tokens *sources, float *out, t5_watch *watch)
+static rp_status encode_some(const rp_t5 *m, int64_t n, const rp_t5_tokens *sources, int64_t before, int64_t after,
+                             float *out, t5_watch *watch)
 {
     int64_t longest = 0, *starts = calloc((size_t)n + 1, sizeof *starts);
-    pass p = {.m = m, .watch = watch, .n = n, .starts = starts, .work.watch = watch};
+    pass p = {.m = m, .watch = watch, .n = n, .starts = starts, .before = before, .after = after, .work.watch = watch};
     if (starts == NULL)
         return t5_no_memory();
     for (int64_t s = 0; s < n; s++) {
@@ -258,7 +274,7 @@ static rp_status encode_some(const rp_t5 *m, int64_t n, const rp_t5_tokens *sour
             status = make_attention(&p.attention, m, false, longest);
         if (status == RP_OK && n == 1) {
             p.attention.tensors[0].progress = check_watch;
-            p.attention.tensors[0].progress_context = watch;
+            p.attention.tensors[0].progress_context = &p;
         }
         if (status == RP_OK && m->config.encoder_attention == T5_TRANSIENT_GLOBAL)
             status = make_side(&p, longest);
@@ -270,7 +286,8 @@ static rp_status encode_some(const rp_t5 *m, int64_t n, const rp_t5_tokens *sour
     return status;
 }
 
-rp_status t5_encode_sources(const rp_t5 *m, int64_t n_sources, const rp_t5_tokens *sources, float *out, t5_watch *watch)
+rp_status t5_encode_inner(const rp_t5 *m, int64_t n_sources, const rp_t5_tokens *sources, int64_t before, int64_t after,
+                          float *out, t5_watch *watch)
 {
     const double from = watch != NULL ? watch->from : 0, to = watch != NULL ? watch->to : 1;
     double done = 0, all = 1e-9;
@@ -281,21 +298,19 @@ rp_status t5_encode_sources(const rp_t5 *m, int64_t n_sources, const rp_t5_token
         for (end = s; end < n_sources && (end == s || rows + sources[end].n <= MAX_ROWS); end++)
             rows += sources[end].n;
         t5_watch_part(watch, from + (to - from) * done / all, from + (to - from) * (done + (double)rows) / all);
-        const rp_status status = encode_some(m, end - s, sources + s, out, watch);
+        const rp_status status = encode_some(m, end - s, sources + s, before, after, out, watch);
         if (status != RP_OK)
             return status;
         done += (double)rows;
-        out += rows * m->config.d_model;
+        for (; s < end; s++)
+            out += (sources[s].n - before - after) * m->config.d_model;
     }
     return RP_OK;
 }
 
-static bool all_finite(const float *x, int64_t n)
+rp_status t5_encode_sources(const rp_t5 *m, int64_t n_sources, const rp_t5_tokens *sources, float *out, t5_watch *watch)
 {
-    bool finite = true;
-    for (int64_t k = 0; k < n; k++)
-        finite &= isfinite(x[k]) != 0;
-    return finite;
+    return t5_encode_inner(m, n_sources, sources, 0, 0, out, watch);
 }
 
 rp_status rp_t5_encode(const rp_t5 *m, int64_t n_sources, const rp_t5_tokens *sources, float *out,
@@ -311,5 +326,27 @@ rp_status rp_t5_encode(const rp_t5 *m, int64_t n_sources, const rp_t5_tokens *so
     int64_t rows = 0;
     for (int64_t s = 0; s < n_sources; s++)
         rows += sources[s].n;
-    return status == RP_OK && !all_finite(out, rows * m->config.d_model) ? t5_not_finite(m, "hidden states") : status;
+    return status == RP_OK ? t5_check_hidden(m, out, rows) : status;
+}
+
+rp_status t5_check_hidden(const rp_t5 *m, const float *rows, int64_t n)
+{
+    bool finite = true;
+    for (int64_t k = 0; k < n * m->config.d_model; k++)
+        finite &= isfinite(rows[k]) != 0;
+    return finite ? RP_OK : t5_not_finite(m, "hidden states");
+}
+
+int64_t rp_t5_encode_bytes(const rp_t5 *m, int64_t tokens, int64_t longest)
+{
+    if (m == NULL || longest < 0 || longest > tokens || tokens > INT32_MAX)
+        return -1;
+    if (tokens == 0)
+        return 0;
+    const int64_t rows = longest > MAX_ROWS ? longest : tokens < MAX_ROWS ? tokens : MAX_ROWS;
+    t5_attention_kind kind = kind_of(m, false, longest > 0 ? longest : 1);
+    kind.n_tables = m->config.kind == T5_UMT5 ? m->config.layers : 1;
+    const int64_t work = t5_work_bytes(m, rows), attention = t5_attention_bytes(m, &kind);
+    int64_t bytes;
+    return work >= 0 && attention >= 0 && !__builtin_add_overflow(work, attention, &bytes) ? bytes : -1;
 }

@@ -35,28 +35,28 @@ void t5_release(t5_buffer *b)
     *b = (t5_buffer){0};
 }
 
+/* Return the number of rows that a feed-forward layer processes at a time. */
+static int64_t fed_at_once(const rp_t5 *m, int64_t rows)
+{
+    const int64_t max = FEED_ROWS * (int64_t)rp_pool_threads(m->pool);
+    return rows < max ? rows : max;
+}
+
 /* Return the scratch size that covers every linear layer of this model for `rows` rows, in bytes; -1 on overflow. */
 static int64_t scratch_size(const rp_t5 *m, int64_t rows)
 {
     const t5_config *c = &m->config;
-    const int64_t widths[] = {c->d_model, c->inner, c->d_ff};
+    const int64_t widths[] = {c->d_model, c->inner, c->d_ff}, calls[] = {rows, rows, fed_at_once(m, rows)};
     int64_t max = 0;
     for (int w = 0; w < 3; w++)
         for (int type = 0; type < LINEAR_TYPES; type++) {
-            const int64_t bytes = linear_scratch_bytes((linear_type)type, rows, widths[w]);
+            const int64_t bytes = linear_scratch_bytes((linear_type)type, calls[w], widths[w]);
             if (bytes < 0)
                 return -1;
             if (bytes > max)
                 max = bytes;
         }
     return max;
-}
-
-/* Return the number of rows that a feed-forward layer processes at a time. */
-static int64_t fed_at_once(const rp_t5 *m, int64_t rows)
-{
-    const int64_t max = FEED_ROWS * (int64_t)rp_pool_threads(m->pool);
-    return rows < max ? rows : max;
 }
 
 rp_status t5_work_rows(t5_work *w, const rp_t5 *m, int64_t rows)
@@ -79,6 +79,18 @@ rp_status t5_work_rows(t5_work *w, const rp_t5 *m, int64_t rows)
     if (c->experts > 0)
         return t5_reserve(&w->route, rows, (c->experts + 2 * c->d_model) * 4 + 16);
     return RP_OK;
+}
+
+int64_t t5_work_bytes(const rp_t5 *m, int64_t rows)
+{
+    const t5_config *c = &m->config;
+    const int64_t scratch = scratch_size(m, rows), row = (2 * c->d_model + 4 * c->inner) * 4,
+                  route = c->experts > 0 ? (c->experts + 2 * c->d_model) * 4 + 16 : 0;
+    int64_t bytes, feed, total;
+    return scratch >= 0 && t5_mul(rows, row + route, &bytes) && t5_mul(fed_at_once(m, rows), c->d_ff * 4, &feed) &&
+                   !__builtin_add_overflow(bytes, feed, &total) && !__builtin_add_overflow(total, scratch, &total)
+               ? total
+               : -1;
 }
 
 void t5_work_free(t5_work *w)

@@ -177,23 +177,38 @@ rp_status rp_t5_check_file(const rp_t5 *m, rp_progress *progress, void *context)
                    kept != NULL ? kept : "none");
 }
 
+rp_status rp_t5_checksum(const rp_t5 *m, char text[17])
+{
+    char err[IO_ERR_MAX] = "";
+    io_checkpoint *file;
+    uint64_t sum = 0;
+    if (m == NULL || text == NULL)
+        return t5_fail(RP_E_ARG, "model or text is NULL; pass both");
+    if (m->folder == NULL && m->source != NULL) {
+        memcpy(text, m->source_checksum, T5_CHECKSUM);
+        return RP_OK;
+    }
+    if (m->folder == NULL) /* a file of relpos 0.1 */
+        tensors_checksum(m->file, NULL, NULL, &sum);
+    else if (io_checkpoint_open(&file, m->folder, err) != IO_OK)
+        return t5_fail(RP_E_ARG, "%s", err);
+    else {
+        tensors_checksum(file, NULL, NULL, &sum);
+        io_checkpoint_close(file);
+    }
+    snprintf(text, T5_CHECKSUM, "%016llx", (unsigned long long)sum);
+    return RP_OK;
+}
+
 /* Add to the metadata the name of the model's folder and the checksum of its tensors. */
 static rp_status describe_source(const rp_t5 *m, io_set *set)
 {
-    char checksum[T5_CHECKSUM], err[IO_ERR_MAX] = "";
-    io_checkpoint *file;
-    uint64_t sum = 0;
+    char checksum[T5_CHECKSUM];
     if (m->source == NULL) /* unknown if the model is a file of relpos 0.1 */
         return RP_OK;
-    if (m->folder == NULL) {
-        snprintf(checksum, sizeof checksum, "%s", m->source_checksum);
-    } else {
-        if (io_checkpoint_open(&file, m->folder, err) != IO_OK)
-            return t5_fail(RP_E_ARG, "%s", err);
-        tensors_checksum(file, NULL, NULL, &sum);
-        io_checkpoint_close(file);
-        snprintf(checksum, sizeof checksum, "%016llx", (unsigned long long)sum);
-    }
+    const rp_status status = rp_t5_checksum(m, checksum);
+    if (status != RP_OK)
+        return status;
     return io_add_meta(set, "source", m->source) == 0 && io_add_meta(set, "source_checksum", checksum) == 0
                ? RP_OK
                : t5_no_memory();

@@ -252,6 +252,7 @@ typedef struct t5_work {
     const t5_watch *watch;    /* NULL: no callback */
 } t5_work;
 rp_status t5_work_rows(t5_work *w, const rp_t5 *m, int64_t rows);
+int64_t t5_work_bytes(const rp_t5 *m, int64_t rows); /* size of these arrays; -1 on overflow */
 void t5_work_free(t5_work *w);
 
 /* Compute y = x Wᵀ for rows of x, and apply `then`. */
@@ -303,6 +304,8 @@ typedef struct t5_attention_kind {
 
 rp_status t5_attention_make(t5_attention *a, const rp_t5 *m, const t5_attention_kind *kind);
 void t5_attention_free(t5_attention *a);
+/* Return the approximate size of the memory that t5_attention_make allocates; -1 on overflow. */
+int64_t t5_attention_bytes(const rp_t5 *m, const t5_attention_kind *kind);
 /* Compute attention. The caller has set q, k, v and out in this worker's tensors. */
 rp_status t5_attend(t5_attention *a, const rp_t5 *m, int64_t table, int32_t worker);
 /* Describe n rows as an array [1, heads, n, d_kv]; `row` is the number of elements from one row to the next. */
@@ -321,6 +324,12 @@ rp_status t5_failure_of(const t5_failure *f);
 /* Encode sources that have already been checked. */
 rp_status t5_encode_sources(const rp_t5 *m, int64_t n_sources, const rp_t5_tokens *sources, float *out,
                             t5_watch *watch);
+/* The same, but `out` receives no rows for the first `before` and the last `after` tokens of each source, which has at
+ * least before + after tokens. */
+rp_status t5_encode_inner(const rp_t5 *m, int64_t n_sources, const rp_t5_tokens *sources, int64_t before, int64_t after,
+                          float *out, t5_watch *watch);
+/* Report an error if n rows of hidden states are not finite. */
+rp_status t5_check_hidden(const rp_t5 *m, const float *rows, int64_t n);
 
 /* ------------------------------------------------------------------------------------------------ decoder.c */
 

@@ -7,8 +7,8 @@
 #include "cli/progress.h"
 #include <relpos/t5.h>
 
-extern const cli_command cli_t5_generate, cli_t5_encode, cli_t5_score, cli_t5_tokenize, cli_t5_info, cli_t5_pack,
-    cli_t5_explain, cli_t5_verify, cli_t5_bench;
+extern const cli_command cli_t5_generate, cli_t5_encode, cli_t5_proteins, cli_t5_score, cli_t5_tokenize, cli_t5_info,
+    cli_t5_pack, cli_t5_explain, cli_t5_verify, cli_t5_bench;
 
 /* The options that all commands have, and the open model. */
 typedef struct cli_t5_common {

@@ -3,9 +3,9 @@
 #include "t5/cli/t5.h"
 #include <string.h>
 
-static const cli_command *const commands[] = {&cli_t5_generate, &cli_t5_encode, &cli_t5_score,
-                                              &cli_t5_tokenize, &cli_t5_info,   &cli_t5_pack,
-                                              &cli_t5_explain,  &cli_t5_verify, &cli_t5_bench};
+static const cli_command *const commands[] = {&cli_t5_generate, &cli_t5_encode, &cli_t5_proteins, &cli_t5_score,
+                                              &cli_t5_tokenize, &cli_t5_info,   &cli_t5_pack,     &cli_t5_explain,
+                                              &cli_t5_verify,   &cli_t5_bench};
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
 static void usage(FILE *to)
@@ -15,7 +15,8 @@ static void usage(FILE *to)
           "  relpos t5 info flan-t5-small                                     # a folder that save_pretrained wrote\n"
           "  echo 'translate English to German: Good morning.' | relpos t5 generate flan-t5-small\n"
           "  relpos t5 pack flan-t5-small --type int8 -o flan.relpos          # a quarter of the size, opens faster\n"
-          "  relpos t5 encode flan.relpos lines.txt -o vectors.npz --pool mean --normalize\n\n"
+          "  relpos t5 encode flan.relpos lines.txt -o vectors.npz --pool mean --normalize\n"
+          "  relpos t5 proteins prot_t5_xl_half_uniref50-enc proteome.fasta -o proteome.h5\n\n"
           "Commands:\n",
           to);
     for (int n = 0; n < N_COMMANDS; n++)

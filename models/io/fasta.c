@@ -1,0 +1,287 @@
+/* fasta.c -- reads proteins from a FASTA file. zlib reads plain files and gzip alike.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "io/fasta.h"
+#include "io/formats.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+enum { BLOCK = 1 << 16, HEADER_MAX = 60000 };
+
+struct io_fasta {
+    char *path;
+    gzFile file;
+    bool regular;
+    unsigned char block[BLOCK];
+    size_t at, size; /* the next byte of the block, and its end */
+    int64_t line;    /* number of the line of the next byte */
+    int64_t records;
+    char *header; /* [HEADER_MAX + 1] */
+    char *residues;
+    int64_t n, capacity; /* of `residues` */
+};
+
+io_fasta *io_fasta_open(const char *path, char err[IO_ERR_MAX])
+{
+    const bool standard = io_is_standard(path, "/dev/stdin");
+    struct stat st;
+    const int fd = standard ? dup(STDIN_FILENO) : open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    if (fd < 0 || fstat(fd, &st) != 0) {
+        io_fail(err, path, "cannot be opened: %s (give a FASTA file, or - for standard input)", strerror(errno));
+        if (fd >= 0)
+            close(fd);
+        return NULL;
+    }
+    if (S_ISDIR(st.st_mode)) {
+        io_fail(err, path, "it is a directory (give a FASTA file)");
+        close(fd);
+        return NULL;
+    }
+    io_fasta *f = calloc(1, sizeof *f);
+    if (f != NULL) {
+        f->line = 1;
+        f->regular = !standard && S_ISREG(st.st_mode);
+        f->path = strdup(path);
+        f->header = malloc(HEADER_MAX + 1);
+        f->file = f->path != NULL && f->header != NULL ? gzdopen(fd, "rb") : NULL;
+        if (f->file != NULL && gzbuffer(f->file, 2 * BLOCK) == 0)
+            return f;
+    }
+    io_fail(err, path, "out of memory");
+    if (f == NULL || f->file == NULL)
+        close(fd);
+    io_fasta_close(f);
+    return NULL;
+}
+
+bool io_fasta_regular(const io_fasta *f)
+{
+    return f->regular;
+}
+
+void io_fasta_close(io_fasta *f)
+{
+    if (f == NULL)
+        return;
+    if (f->file != NULL)
+        gzclose_r(f->file);
+    free(f->path);
+    free(f->header);
+    free(f->residues);
+    free(f);
+}
+
+/* Read the next block. Return 1, or 0 at the end of the file, or -1. */
+static int read_block(io_fasta *f, char err[IO_ERR_MAX])
+{
+    int code;
+    errno = 0;
+    const int n = gzread(f->file, f->block, BLOCK);
+    const char *why = gzerror(f->file, &code);
+    f->at = 0;
+    f->size = n > 0 ? (size_t)n : 0;
+    if (n > 0)
+        return 1;
+    if (code == Z_BUF_ERROR)
+        return io_fail(err, f->path, "line %lld: the compressed data ends too early (copy the file again)",
+                       (long long)f->line);
+    if (n < 0 && code == Z_MEM_ERROR)
+        return io_fail(err, f->path, "out of memory");
+    if (n < 0)
+        return io_fail(err, f->path, "line %lld: cannot be read: %s", (long long)f->line,
+                       code == Z_ERRNO ? strerror(errno) : why);
+    return 0;
+}
+
+/* Return the next byte without taking it; -1 at the end of the file, -2 after an error. */
+static int peek(io_fasta *f, char err[IO_ERR_MAX])
+{
+    if (f->at == f->size) {
+        const int got = read_block(f, err);
+        if (got <= 0)
+            return got == 0 ? -1 : -2;
+    }
+    return f->block[f->at];
+}
+
+static bool is_space(int c)
+{
+    return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
+/* Read the rest of a line. Store it in f->header without '>', if `keep`. */
+static int read_header(io_fasta *f, bool keep, char err[IO_ERR_MAX])
+{
+    size_t n = 0;
+    int c;
+    while ((c = peek(f, err)) >= 0 && c != '\n') {
+        f->at++;
+        if (!keep || c == '>')
+            continue;
+        if (n == HEADER_MAX)
+            return io_fail(err, f->path, "line %lld: the header is longer than %d bytes (shorten it)",
+                           (long long)f->line, HEADER_MAX);
+        f->header[n++] = (char)c;
+    }
+    if (c == -2)
+        return -1;
+    if (c == '\n') {
+        f->at++;
+        f->line++;
+    }
+    while (n > 0 && is_space((unsigned char)f->header[n - 1]))
+        n--;
+    f->header[n] = 0;
+    size_t first = 0;
+    while (first < n && is_space((unsigned char)f->header[first]))
+        first++;
+    memmove(f->header, f->header + first, n - first + 1);
+    return (int)(n - first);
+}
+
+/* Check the header of a record, of n bytes. */
+static int check_header(const io_fasta *f, int64_t line, size_t n, char err[IO_ERR_MAX])
+{
+    if (n == 0)
+        return io_fail(err, f->path, "line %lld: the protein has no name (write one after the >)", (long long)line);
+    for (size_t k = 0; k < n; k++)
+        if ((unsigned char)f->header[k] < ' ' && f->header[k] != '\t')
+            return io_fail(err, f->path, "line %lld: the header contains the control character 0x%02x (remove it)",
+                           (long long)line, (unsigned char)f->header[k]);
+    if (!io_utf8_all(f->header, n))
+        return io_fail(err, f->path, "line %lld: the header is not UTF-8 (convert the file to UTF-8)", (long long)line);
+    return 0;
+}
+
+/* Append n residues. */
+static int append(io_fasta *f, const unsigned char *letters, int64_t n, char err[IO_ERR_MAX])
+{
+    if (f->n + n >= f->capacity) {
+        const int64_t capacity = 2 * (f->n + n) + 256;
+        char *more = realloc(f->residues, (size_t)capacity);
+        if (more == NULL)
+            return io_fail(err, f->path, "line %lld: out of memory for a protein of %lld residues", (long long)f->line,
+                           (long long)(f->n + n));
+        f->residues = more;
+        f->capacity = capacity;
+    }
+    memcpy(f->residues + f->n, letters, (size_t)n);
+    f->n += n;
+    return 0;
+}
+
+/* Report a byte that is not a residue. */
+static int bad_byte(const io_fasta *f, int c, bool in_record, char err[IO_ERR_MAX])
+{
+    if (!in_record)
+        return io_fail(err, f->path, "line %lld: no header comes before it (begin each protein with a line \">NAME\")",
+                       (long long)f->line);
+    if (c > ' ' && c < 127)
+        return io_fail(err, f->path, "line %lld: the character '%c' is not a residue (use A to Z, *, or - for a gap)",
+                       (long long)f->line, c);
+    return io_fail(err, f->path, "line %lld: the byte 0x%02x is not a residue (use A to Z, *, or - for a gap)",
+                   (long long)f->line, c);
+}
+
+/* Take the residues of the block up to the end of the line, in upper case and without gaps. *stops counts the '*' at
+ * the end so far. */
+static int take_residues(io_fasta *f, bool keep, int64_t *stops, char err[IO_ERR_MAX])
+{
+    unsigned char *to = f->block + f->at; /* letters are moved to the front */
+    const unsigned char *first = to;
+    for (; f->at < f->size; f->at++) {
+        const int c = f->block[f->at], upper = c & ~0x20;
+        if (upper >= 'A' && upper <= 'Z') {
+            *to++ = (unsigned char)upper;
+            *stops = 0;
+        } else if (c == '*') {
+            *to++ = '*';
+            ++*stops;
+        } else if (c == '\n') {
+            break;
+        } else if (c != '-' && !is_space(c)) {
+            return bad_byte(f, c, true, err);
+        }
+    }
+    if (keep)
+        return append(f, first, to - first, err);
+    f->n += to - first;
+    return 0;
+}
+
+/* Read lines up to the next header. */
+static int read_residues(io_fasta *f, bool keep, int64_t max, int64_t *stops, char err[IO_ERR_MAX])
+{
+    char safe[100];
+    int c;
+    bool start = true; /* of a line */
+    *stops = f->n = 0;
+    while ((c = peek(f, err)) >= 0 && !(start && c == '>')) {
+        if (start && c == ';') {
+            for (; c >= 0 && c != '\n'; c = peek(f, err))
+                f->at++;
+        } else if (c != '\n' && take_residues(f, keep, stops, err) != 0) {
+            return -1;
+        }
+        if (f->n - (*stops > 0) > max)
+            return io_fail(err, f->path,
+                           "line %lld: the protein %s has more than %lld residues, which is the limit (remove it, or "
+                           "raise the limit)",
+                           (long long)f->line, io_safe(safe, sizeof safe, f->header), (long long)max);
+        start = f->at < f->size && f->block[f->at] == '\n';
+        if (start) {
+            f->at++;
+            f->line++;
+        }
+    }
+    return c == -2 ? -1 : 0;
+}
+
+/* Skip blank lines and comments before the first header. */
+static int skip_front(io_fasta *f, char err[IO_ERR_MAX])
+{
+    int c;
+    while ((c = peek(f, err)) >= 0 && c != '>') {
+        if (c == ';') {
+            if (read_header(f, false, err) < 0)
+                return -1;
+        } else if (is_space(c)) {
+            f->line += c == '\n';
+            f->at++;
+        } else {
+            return bad_byte(f, c, false, err);
+        }
+    }
+    if (c == -1)
+        return io_fail(err, f->path, "it has no proteins (each begins with a line \">NAME\")");
+    return c == -2 ? -1 : 0;
+}
+
+int io_fasta_next(io_fasta *f, bool keep, int64_t max, io_record *record, char err[IO_ERR_MAX])
+{
+    char safe[100];
+    int64_t stops;
+    if (f->records == 0 && skip_front(f, err) != 0)
+        return -1;
+    const int c = peek(f, err);
+    if (c < 0)
+        return c == -1 ? 0 : -1;
+    const int64_t line = f->line;
+    const int length = read_header(f, true, err);
+    if (length < 0 || check_header(f, line, (size_t)length, err) != 0 || read_residues(f, keep, max, &stops, err) != 0)
+        return -1;
+    f->n -= stops;
+    if (f->n == 0)
+        return io_fail(err, f->path, "line %lld: the protein %s has no residues (remove the record)", (long long)line,
+                       io_safe(safe, sizeof safe, f->header));
+    if (keep)
+        f->residues[f->n] = 0;
+    f->records++;
+    *record = (io_record){f->header, keep ? f->residues : NULL, f->n, line};
+    return 1;
+}

@@ -1,0 +1,167 @@
+#!/bin/sh
+# t5_proteins.sh -- test relpos t5 proteins: FASTA files, outputs, and runs that are interrupted and continued
+#
+#     tests/cli/t5_proteins.sh PATH/TO/relpos
+#
+# SPDX-License-Identifier: Apache-2.0
+. "$(dirname "$0")/../shared/checks.sh"
+data=tests/t5/data/proteins
+fasta=$data/proteins.fasta
+model=$data/prott5
+
+ok t5 proteins --help
+has '^relpos t5 proteins -- ' '^Usage: relpos t5 proteins ' '^  -o, --output ' '^      --3di '
+refused 2 'no model was given' t5 proteins
+
+# does ARGUMENT...: run the command, and check that it succeeds; it says on standard error what it does
+does()
+{
+    run t5 proteins "$@"
+    check 'exit code' 0 "$code"
+}
+
+does $model $fasta -o "$T/made/a.npz"
+says '^t5 proteins: 6 proteins of 374 residues, the longest 164 \(sp\|Q1\|LAST\)$'
+says '^t5 proteins: prott5, f32; 0.00 GiB of weights, 0.0[0-9] GiB in all$'
+says 'computed 6 proteins of 374 residues; 6 residues of 1 proteins are not in the alphabet'
+check 'no other file' 'a.npz' "$(ls "$T/made")"
+
+# the same file for gzip, standard input, a pipe, lower case, CR LF and a second run
+gzip -c $fasta >"$T/p.fasta.gz"
+does $model "$T/p.fasta.gz" -o "$T/made/b.npz"
+same 'gzip' "$T/made/a.npz" "$T/made/b.npz"
+does $model - -o "$T/made/c.npz" <$fasta
+same 'standard input' "$T/made/a.npz" "$T/made/c.npz"
+cat "$T/p.fasta.gz" | "$program" t5 proteins $model - -o "$T/made/d.npz" 2>/dev/null
+same 'gzip from a pipe' "$T/made/a.npz" "$T/made/d.npz"
+sed '/^>/!y/ABCDEFGHIKLMNPQRSTVWYX/abcdefghiklmnpqrstvwyx/; s/$/\r/' $fasta >"$T/crlf.fasta"
+does $model "$T/crlf.fasta" -o "$T/made/e.npz"
+same 'lower case and CR LF' "$T/made/a.npz" "$T/made/e.npz"
+does $model $fasta -o "$T/made/a.npz"
+says 'computed 0 proteins of 0 residues; 6 were already there'
+same 'a second run changes nothing' "$T/made/a.npz" "$T/made/b.npz"
+does $model $fasta -o "$T/made/f.npz" --memory 36M --threads 2
+same 'small batches and threads' "$T/made/a.npz" "$T/made/f.npz"
+
+# a new protein is added to the file; another protein, type or model is refused
+{ cat $fasta; printf '>new\nMKV\n'; } >"$T/more.fasta"
+does $model "$T/more.fasta" -o "$T/made/b.npz"
+says 'computed 1 proteins of 3 residues; 6 were already there'
+printf '>one\nMK\n' >"$T/other.fasta"
+run t5 proteins $model "$T/other.fasta" -o "$T/made/a.npz"
+check 'exit code' 1 "$code"
+says 'other.fasta: line 1: the output already has a protein one, with other residues'
+refused 1 'it was written with relpos t5 proteins: weights [0-9a-f]{16} as f32, .* residues of f16, but this run has .* residues of f32' \
+    t5 proteins $model $fasta -o "$T/made/a.npz" --dtype f32
+refused 1 'it was written with .* family prott5, .* but this run has .* family prostt5' t5 proteins $data/prostt5 $fasta -o "$T/made/a.npz"
+same 'the file is unchanged' "$T/made/a.npz" "$T/made/c.npz"
+refused 1 'it exists, and this command did not write it' t5 proteins $model $fasta -o "$T/kept/a.npz"
+printf 'something else' >"$T/made/z.npz.part"
+refused 1 'z.npz.part: it exists, and this command did not write it' t5 proteins $model $fasta -o "$T/made/z.npz"
+check 'and stays' 'something else' "$(cat "$T/made/z.npz.part")"
+rm "$T/made/z.npz.part"
+
+# interrupted runs: whatever bytes of the file exist, the next run gives the same file
+"$program" t5 proteins $model $fasta -o "$T/made/whole.npz" 2>/dev/null
+size=$(wc -c <"$T/made/whole.npz")
+for keep in 1 29 30 60 250 300 1000 6000 10000 $((size - 1)) "$size"; do
+    head -c "$keep" "$T/made/whole.npz" >"$T/made/cut.npz.part"
+    does $model $fasta -o "$T/made/cut.npz"
+    same "continued after $keep bytes" "$T/made/whole.npz" "$T/made/cut.npz"
+    rm "$T/made/cut.npz"
+done
+{ head -c 3000 "$T/made/whole.npz"; head -c 9000 /dev/zero; } >"$T/made/cut.npz.part" # a member with the wrong checksum
+does $model $fasta -o "$T/made/cut.npz"
+same 'a damaged last member' "$T/made/whole.npz" "$T/made/cut.npz"
+
+# killed and stopped in the middle
+awk 'BEGIN { for (k = 0; k < 400; k++) { printf ">p%d\n", k; for (i = 0; i < 40 + k % 300; i++) printf "%s", substr("ACDEFGHIKLMNPQRSTVWY", (i * 7 + k) % 20 + 1, 1); print "" } }' >"$T/many.fasta"
+does $model "$T/many.fasta" -o "$T/made/all.npz"
+for signal in KILL TERM INT; do
+    for pause in 0.02 0.05 0.1 0.2; do
+        "$program" t5 proteins $model "$T/many.fasta" -o "$T/made/part.npz" --threads 1 2>"$T/err" &
+        sleep $pause
+        kill -s $signal $! 2>/dev/null
+        wait $!
+        [ -e "$T/made/part.npz" ] && break
+    done
+    command="after signals $signal"
+    does $model "$T/many.fasta" -o "$T/made/part.npz"
+    same "continued after $signal" "$T/made/all.npz" "$T/made/part.npz"
+    check 'no .part file' '' "$(ls "$T/made" | grep part$)"
+    rm "$T/made/part.npz"
+done
+
+# a full disk: what fits is kept, and the next run continues
+(
+    ulimit -f 200
+    trap '' XFSZ
+    "$program" t5 proteins $model "$T/many.fasta" -o "$T/made/full.npz" >"$T/out" 2>"$T/err"
+)
+code=$? command='t5 proteins with a limited file size'
+says 'full.npz.part: cannot be written: File too large'
+check 'no output' 'full.npz.part' "$(ls "$T/made" | grep full)"
+does $model "$T/many.fasta" -o "$T/made/full.npz"
+says 'computed [1-9][0-9]* proteins of [0-9]* residues; [1-9][0-9]* were already there'
+same 'continued after a full disk' "$T/made/all.npz" "$T/made/full.npz"
+
+# FASTA files that are not valid
+ln -s /dev/full "$T/link.npz"
+# shellcheck disable=SC2059
+bad() # bad PATTERN TEXT: a file with these contents is refused, from a file and from a pipe
+{
+    printf "$2" >"$T/bad.fasta"
+    refused 1 "$1" t5 proteins $model "$T/bad.fasta" -o "$T/kept/n.npz"
+    run t5 proteins $model - -o "$T/kept/n.npz" <"$T/bad.fasta"
+    check 'exit code' 1 "$code"
+    says "$1"
+    rm -f "$T/kept/n.npz.part"
+}
+bad 'line 5: the name a_b occurs twice, first in line 1' '>a.b\nMK\n>c\nM\n>a/b\nMK\n'
+bad 'line 3: the protein b has no residues' '>a\nMK\n>b\n\n>c\nM\n'
+bad 'line 3: the protein b has no residues' '>a\nMK\n>b\n**--'
+bad 'line 2: the protein has no name' '\n>\nM'
+bad 'line 1: no header comes before it' 'MKV\n>a\nM\n'
+bad 'it has no proteins' '\n ; \n'
+bad 'it has no proteins' ''
+bad 'line 2: the byte 0x00 is not a residue' '>a\nM\000K\n'
+bad "line 2: the character '1' is not a residue" '>a\nM1K\n'
+bad 'line 1: the header contains the control character 0x00' '>a\000b\nMK\n'
+bad 'line 1: the header is not UTF-8' '>a\377b\nMK\n'
+{ printf '>'; head -c 70000 /dev/zero | tr '\0' x; printf '\nM\n'; } >"$T/long.fasta"
+refused 1 'line 1: the header is longer than 60000 bytes' t5 proteins $model "$T/long.fasta" -o "$T/kept/n.npz"
+head -c 150 "$T/p.fasta.gz" >"$T/cut.fasta.gz"
+refused 1 'the compressed data ends too early' t5 proteins $model "$T/cut.fasta.gz" -o "$T/kept/n.npz"
+refusals t5 proteins <<END
+1 | cannot be opened: No such file | $model "$T/none.fasta" -o "$T/kept/n.npz"
+1 | it is a directory | $model tests -o "$T/kept/n.npz"
+1 | cannot write to its folder | $model $fasta -o "$T/none/n.npz"
+1 | it is not a model of proteins: its tokenizer | tests/t5/data/byt5 $fasta -o "$T/kept/n.npz"
+1 | the family of the model is unknown: .*tokenizer.json | tests/t5/data/encoder $fasta -o "$T/kept/n.npz"
+1 | the embedding has 64 rows, which are too few | tests/t5/data/encoder $fasta --family prostt5 -o "$T/kept/n.npz"
+1 | the family "esm" is unknown | $model $fasta --family esm -o "$T/kept/n.npz"
+1 | 0.03 GiB are too few: the protein sp.Q1.LAST of 164 residues needs 0.03 GiB | $model $fasta -o "$T/kept/n.npz" --memory 32.1M
+2 | the value "8X" is not a size | $model $fasta -o "$T/kept/n.npz" --memory 8X
+2 | the type "f64" is unknown | $model $fasta -o "$T/kept/n.npz" --dtype f64
+2 | the suffix is unknown | $model $fasta -o "$T/kept/n.txt"
+2 | no output file was given | $model $fasta
+2 | no FASTA file was given | $model
+2 | only --3di uses it | $model $fasta -o "$T/kept/n.npz" --head x
+2 | it writes letters, not numbers .remove --pool | $model $fasta -o - --3di --pool
+1 | only ProstT5 predicts 3Di letters | $model $fasta -o - --3di --head $data/prostt5/cnn.safetensors
+1 | it has no cnn.safetensors or model.pt | $model $fasta -o - --3di
+1 | the tensor classifier.0.weight is missing | $data/prostt5 $fasta -o - --3di --head $data/prostt5/model.safetensors
+2 | it is not a regular file | $model $fasta -o "$T/link.npz"
+END
+
+# a family by name, a vector for each protein, 3Di letters
+does tests/t5/data/encoder $fasta --family prott5 -o "$T/made/named.npz"
+does $model $fasta --pool -o "$T/made/pool.npz"
+does $data/prostt5 $fasta --3di -o -
+check 'headers' "$(grep '^>' $fasta | tr -d '\r' | sed 's/>\(.*\)>/>\1/')" "$(grep '^>' "$T/out")"
+check 'letters' "$(printf '142 1 33 29 5 164 ')" "$(grep -v '^>' "$T/out" | awk '{ printf "%d ", length }')"
+check 'only letters of 3Di' '' "$(grep -v '^>' "$T/out" | tr -d 'ACDEFGHIKLMNPQRSTVWY\n')"
+cp "$T/out" "$T/letters"
+does $data/prostt5 "$T/p.fasta.gz" --3di -o "$T/made/s.fasta" --memory 36M --threads 2
+same 'letters with small batches' "$T/letters" "$T/made/s.fasta"
+finish
