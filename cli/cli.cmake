@@ -7,6 +7,10 @@ set_source_files_properties(lab/engine/rows.c lab/engine/adamw.c PROPERTIES COMP
 add_library(relpos_cli STATIC ${nn_sources} ${cli_sources})
 target_link_libraries(relpos_cli PUBLIC relpos_io PRIVATE relpos_client relpos_tokenizer INTERFACE relpos_t5 ${CMAKE_DL_LIBS})
 file(RELATIVE_PATH doc_from_program ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_DOCDIR})
+if(hdf5_FOUND)
+  target_link_libraries(relpos_cli PRIVATE PkgConfig::hdf5)
+  target_compile_definitions(relpos_cli PRIVATE RELPOS_HDF5)
+endif()
 target_compile_definitions(relpos_cli PRIVATE RELPOS_BUILD_TYPE="${CMAKE_BUILD_TYPE}"
                                               RELPOS_DOC_FROM_PROGRAM="${doc_from_program}")
 add_executable(relpos_program cli/main.c)

@@ -156,7 +156,7 @@ static int report(int fd, const char *path, const member *m, io_append_found *fo
     free(header);
     const io_array array = {
         .name = (char *)(uintptr_t)m->name, .dtype = npy.dtype, .ndim = npy.ndim, .shape = npy.shape};
-    return result == 1 && found(context, &array, m->tag, err) != 0 ? -1 : result;
+    return result == 1 && found(context, &array, m->tag, (off_t)(m->data + end), err) != 0 ? -1 : result;
 }
 
 /* Read the members from the start of a file. Call `found` for each, and count them in `zip` if it is not NULL. *end

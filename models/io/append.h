@@ -8,9 +8,9 @@
 
 typedef struct io_append io_append;
 
-/* Called for each array that the archive already contains. `array` has a name, a type and a shape, but no data. Return
- * 0; or -1, after writing to err, to stop. */
-typedef int io_append_found(void *context, const io_array *array, uint64_t tag, char err[IO_ERR_MAX]);
+/* Called for each array that the archive already contains. `array` has a name, a type and a shape, but no data: its
+ * elements are at offset `at` of the file. Return 0; or -1, after writing to err, to stop. */
+typedef int io_append_found(void *context, const io_array *array, uint64_t tag, off_t at, char err[IO_ERR_MAX]);
 
 /* Open the file OUT.part, or create it. If it does not exist and `from` does, begin with a copy of the arrays of `from`
  * (NULL: none). `note` describes how the arrays are made; a file with another note, or without one, is an error and

@@ -13,6 +13,9 @@ if(RELPOS_BUILD_CLI OR RELPOS_BUILD_TESTS)
   if(PkgConfig_FOUND)
     pkg_check_modules(io QUIET IMPORTED_TARGET jansson libzip zlib)
     pkg_check_modules(png QUIET IMPORTED_TARGET libpng)
+    if(NOT RELPOS_BUILD_PYTHON) # a wheel must not need it; relpos.t5 uses h5py
+      pkg_check_modules(hdf5 QUIET IMPORTED_TARGET hdf5) # optional: t5 proteins -o x.h5
+    endif()
     pkg_check_modules(cmocka QUIET IMPORTED_TARGET cmocka)
     foreach(name jansson libzip zlib libpng)
       pkg_check_modules(has_${name} QUIET ${name})

@@ -61,6 +61,19 @@ refused 1 'z.npz.part: it exists, and this command did not write it' t5 proteins
 check 'and stays' 'something else' "$(cat "$T/made/z.npz.part")"
 rm "$T/made/z.npz.part"
 
+# HDF5, if this program was built with it
+run t5 proteins $model $fasta -o "$T/made/a.h5"
+if [ $code = 0 ]; then
+    does $model "$T/more.fasta" -o "$T/made/a.h5"
+    says 'computed 1 proteins of 3 residues; 6 were already there'
+    check 'no .part file' 'a.h5' "$(ls "$T/made" | grep h5)"
+    refused 1 'it was written with .* residues of f16, but this run has .* means of f16' t5 proteins $model $fasta -o "$T/made/a.h5" --pool
+    printf 'not HDF5' >"$T/made/b.h5"
+    refused 1 'b.h5: it is not an HDF5 file' t5 proteins $model $fasta -o "$T/made/b.h5"
+else
+    says 'this program was built without HDF5'
+fi
+
 # interrupted runs: whatever bytes of the file exist, the next run gives the same file
 "$program" t5 proteins $model $fasta -o "$T/made/whole.npz" 2>/dev/null
 size=$(wc -c <"$T/made/whole.npz")

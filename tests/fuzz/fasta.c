@@ -32,8 +32,9 @@ static int64_t read_all(const char *path, bool keep, int64_t *residues, char err
     return got < 0 ? -1 : n;
 }
 
-static int look(void *context, const io_array *array, uint64_t tag, char err[IO_ERR_MAX])
+static int look(void *context, const io_array *array, uint64_t tag, off_t at, char err[IO_ERR_MAX])
 {
+    (void)at;
     (void)tag;
     (void)err;
     PROMISE(array->name[0] != 0 && array->ndim >= 0 && array->ndim <= IO_MAX_AXES, "an array that is not valid");

@@ -89,8 +89,9 @@ static void test_blocks(void **state)
 
 /* ------------------------------------------------------------------------------------------------ archives */
 
-static int count(void *context, const io_array *array, uint64_t tag, char why[IO_ERR_MAX])
+static int count(void *context, const io_array *array, uint64_t tag, off_t at, char why[IO_ERR_MAX])
 {
+    assert_true(at > 0);
     int *n = context;
     char name[16];
     (void)why;

@@ -12,8 +12,9 @@
 #include <unistd.h>
 
 /* Record an array of an existing file. */
-static int on_found(void *context, const io_array *array, uint64_t tag, char err[IO_ERR_MAX])
+static int on_found(void *context, const io_array *array, uint64_t tag, off_t at, char err[IO_ERR_MAX])
 {
+    (void)at;
     protein_output *o = context;
     const size_t index = protein_names_add(o->names, array->name);
     if (index == SIZE_MAX)
@@ -152,6 +153,8 @@ int protein_output_close(protein_output *o, int code)
             code = cli_error(CLI_FAILED, "-o: %s", err);
         else if (code == CLI_OK && o->hdf5 && protein_hdf5_write(o->path, o->part, o->note, err) != 0)
             code = cli_error(CLI_FAILED, "-o: %s", err);
+        else if (code == CLI_OK && o->hdf5)
+            unlink(o->part);
     }
     return code;
 }

@@ -296,7 +296,7 @@ static int embed(request *r)
     if (code != CLI_OK)
         return code;
     count(r);
-    if (!j->counted || r->n_to_do > 0)
+    if (!j->counted || r->n_to_do > 0 || access(o->part, F_OK) == 0)
         code = protein_output_open(o);
     r->n_to_do = r->residues_to_do = 0;
     j->cost = 0;

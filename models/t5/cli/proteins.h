@@ -3,6 +3,7 @@
 #ifndef RELPOS_CLI_PROTEINS_H
 #define RELPOS_CLI_PROTEINS_H
 
+#include "io/append.h"
 #include "t5/cli/t5.h"
 
 /* ------------------------------------------------------------------------------------------------ protein_names.c */
@@ -42,7 +43,7 @@ typedef struct protein_output {
     rp_dtype type;
     bool pool;       /* one vector per protein */
     char note[1024]; /* describes how the arrays are made */
-    struct io_append *archive;
+    io_append *archive;
     protein_names *names;
     unsigned char *converted; /* one protein in the type of the file */
     size_t converted_size;
@@ -66,9 +67,7 @@ void protein_output_free(protein_output *o);
 /* Return true if this program can write HDF5. */
 bool protein_hdf5_built(void);
 /* List the arrays of an HDF5 file that relpos wrote, like io_append_list. */
-struct io_append;
-typedef int protein_found(void *context, const io_array *array, uint64_t tag, char err[IO_ERR_MAX]);
-int protein_hdf5_list(const char *path, char *note, size_t note_size, protein_found *found, void *context,
+int protein_hdf5_list(const char *path, char *note, size_t note_size, io_append_found *found, void *context,
                       char err[IO_ERR_MAX]);
 /* Write the arrays of the archive `part` to an HDF5 file, after those of `path` if it exists. The file appears whole or
  * not at all. */
