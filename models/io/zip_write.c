@@ -4,11 +4,9 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/zip_write.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include <zlib.h>
 
 enum {
@@ -139,9 +137,7 @@ int io_zip_end(io_zip *z, char err[IO_ERR_MAX])
     store(z->central + z->described + CENTRAL_CRC, z->crc, 4);
     if (seekable(z)) {
         store(text, z->crc, 4);
-        return pwrite(z->out->fd, text, 4, (off_t)(z->start + CRC_AT)) == 4
-                   ? 0
-                   : io_fail(err, z->out->path, "cannot be written: %s", strerror(errno));
+        return io_put_at(z->out, text, 4, (off_t)(z->start + CRC_AT), err);
     }
     const int width = z->bytes >= LARGE32 ? 8 : 4;
     to = store(to, 0x08074b50, 4);
