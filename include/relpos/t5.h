@@ -219,8 +219,8 @@ typedef struct rp_t5_protein {
  * dropped. A letter for which the family has no token, and '*', are read as another letter, as the family's own scripts
  * do: ProtT5 reads J, O, U, Z as X; ProstT5 reads B as D, Z as E, J as L, and O, U as X; Ankh reads J as <unk>.
  *
- * family   a name that rp_t5_family returns; NULL: the family of the model. With a name, a model without a tokenizer
- *          gets the token numbers that the family usually has.
+ * `family` is a name that rp_t5_family returns, or NULL for the family of the model. With a name, a model without a
+ * tokenizer gets the token numbers that the family usually has.
  * Returns  RP_OK; RP_E_ARG for another character, with its position; RP_E_UNSUPPORTED if the model has no family. */
 RP_API rp_status rp_t5_residues(const rp_t5 *model, const char *family, const char *text, int64_t bytes,
                                 rp_t5_protein *protein);

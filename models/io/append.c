@@ -250,8 +250,10 @@ static int copy_archive(io_out *out, const char *from, char err[IO_ERR_MAX])
         if (result == 0)
             result = io_put(out, block, (size_t)n, err);
     }
-    if (result == 0 && st.st_size >= 4 && (fdatasync(out->fd) != 0 || pwrite(out->fd, start, 4, 0) != 4))
+    if (result == 0 && fdatasync(out->fd) != 0)
         result = io_fail(err, out->path, "cannot be written: %s", strerror(errno));
+    if (result == 0 && st.st_size >= 4)
+        result = io_put_at(out, start, 4, 0, err);
     free(block);
     close(fd);
     return result;

@@ -70,6 +70,8 @@ typedef struct io_out {
  * not written to. */
 int io_open_out(io_out *out, const char *path, bool own, char err[IO_ERR_MAX]);
 int io_put(io_out *out, const void *data, size_t size, char err[IO_ERR_MAX]);
+/* Replace bytes of a regular file that were written before. */
+int io_put_at(io_out *out, const void *data, size_t size, off_t at, char err[IO_ERR_MAX]);
 /* Rename the temporary file to the target, or remove it after a failure (result -1). */
 int io_close_out(io_out *out, int result, char err[IO_ERR_MAX]);
 

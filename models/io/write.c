@@ -70,6 +70,22 @@ static char *sibling(const char *beside, const char *name)
     return path;
 }
 
+int io_put_at(io_out *out, const void *data, size_t size, off_t at, char err[IO_ERR_MAX])
+{
+    const char *from = data;
+    while (size > 0) {
+        const ssize_t n = pwrite(out->fd, from, size, at);
+        if (n <= 0 && (n == 0 || errno != EINTR))
+            return io_fail(err, out->path, "cannot be written: %s", strerror(n == 0 ? ENOSPC : errno));
+        if (n > 0) {
+            from += n;
+            at += n;
+            size -= (size_t)n;
+        }
+    }
+    return 0;
+}
+
 char *io_follow_links(const char *path)
 {
     enum { MAX_LINKS = 40, PATH_SIZE = 4096 };

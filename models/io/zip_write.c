@@ -5,11 +5,9 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/zip_write.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include <zlib.h>
 
 enum {
@@ -142,20 +140,6 @@ int io_zip_put(io_zip *z, const void *data, size_t size, char err[IO_ERR_MAX])
     return put(z, data, size, err);
 }
 
-/* Write the checksum into the header of the member. */
-static int complete_header(io_zip *z, char err[IO_ERR_MAX])
-{
-    unsigned char crc[4];
-    store(crc, z->crc, 4);
-    for (int k = 0; k < 4;) {
-        const ssize_t n = pwrite(z->out->fd, crc + k, (size_t)(4 - k), (off_t)(z->start + CRC_AT) + k);
-        if (n < 0 && errno != EINTR)
-            return io_fail(err, z->out->path, "cannot be written: %s", strerror(errno));
-        k += n > 0 ? (int)n : 0;
-    }
-    return 0;
-}
-
 int io_zip_end(io_zip *z, char err[IO_ERR_MAX])
 {
     const int width = z->bytes >= LARGE32 ? 8 : 4;
@@ -163,8 +147,10 @@ int io_zip_end(io_zip *z, char err[IO_ERR_MAX])
     if (z->known)
         return 0;
     store(z->central + z->described + CENTRAL_CRC, z->crc, 4);
-    if (!later(z))
-        return complete_header(z, err);
+    if (!later(z)) {
+        store(text, z->crc, 4);
+        return io_put_at(z->out, text, 4, (off_t)(z->start + CRC_AT), err);
+    }
     to = store(to, 0x08074b50, 4);
     to = store(to, z->crc, 4);
     to = store(to, z->bytes, width);

@@ -14,6 +14,7 @@ import queue
 import sys
 import threading
 import types
+import zipfile
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from . import _core, explain  # _core: librelpos, which librelpos_t5 needs
 from ._progress import Shown
 from ._terms import TERMS
 
-__all__ = ["T5"]
+__all__ = ["T5", "proteins"]
 _OK, _NOMEM, _CANCELLED = 0, "RP_E_NOMEM", "RP_E_CANCELLED"
 
 
@@ -67,6 +68,14 @@ class _Attention(c.Structure):
                 *_fields("int64_t buckets max_distance; int32_t bidirectional causal; int64_t window")]
 
 
+class _Protein(c.Structure):
+    _fields_ = [("tokens", c.POINTER(c.c_int32)), *_fields("int64_t n before residues replaced")]
+
+
+class _Record(c.Structure):
+    _fields_ = _fields("char* header residues; int64_t n line")
+
+
 _ON_TOKEN = c.CFUNCTYPE(c.c_int, c.c_void_p, c.c_int64, c.c_int32, c.c_int32)
 _PROGRESS = c.CFUNCTYPE(c.c_int, c.c_void_p, c.c_double)
 
@@ -93,6 +102,10 @@ def _load():
         "rp_t5_score": (c.c_int, pointer, _Tokens, _Tokens, c.POINTER(c.c_double), pointer, pointer, pointer),
         "rp_t5_attention_of": (c.c_int, pointer, c.c_int, c.c_int64, _Tokens, _Tokens, c.POINTER(c.POINTER(_Attention)), pointer, pointer),
         "rp_t5_attention_free": (None, c.POINTER(_Attention)),
+        "rp_t5_family": (c.c_char_p, pointer), "rp_t5_fasta_open": (c.c_int, c.POINTER(pointer), c.c_char_p),
+        "rp_t5_fasta_next": (c.c_int, pointer, c.c_int32, c.c_int64, c.POINTER(_Record)), "rp_t5_fasta_close": (None, pointer),
+        "rp_t5_residues": (c.c_int, pointer, c.c_char_p, c.c_char_p, c.c_int64, c.POINTER(_Protein)),
+        "rp_t5_encode_residues": (c.c_int, pointer, c.c_int64, c.POINTER(_Protein), pointer, pointer, pointer),
         "rp_t5_is_set": (c.c_int, pointer), "rp_pool_create": (c.c_int, c.POINTER(pointer), c.c_int32), "rp_pool_destroy": (None, pointer),
         "rp_status_name": (c.c_char_p, c.c_int), "rp_last_error": (c.c_char_p,),
     }
@@ -795,3 +808,128 @@ def _pool(hidden, how, normalize):
         length = np.sqrt(np.cumsum(wide * wide)[-1])  # cumsum adds in order, which gives the same bits as the program
         vector = (wide / length).astype(np.float32) if length > 0 else vector
     return vector
+
+
+# ------------------------------------------------------------------------------------------------ proteins
+
+_BATCH = 8192  # tokens that are computed together, unless one protein is longer
+
+
+def proteins(model, fasta, output=None, *, family=None, pool=False, dtype="float16", progress=None):
+    """Embed proteins of any length with a ProtT5, ProstT5 or Ankh model. `relpos t5 proteins` does the same for a whole proteome: it needs
+    less memory, and an interrupted run continues.
+
+    model     a T5, or the path of a model
+    fasta     the path of a FASTA file (also compressed with gzip), or a dict {name: residues}
+    output    None: return a dict {key: array}. A path that ends in .npz or .h5 (needs h5py): write one array per protein to it, completely
+              or not at all, and return the number of residues that were read as others
+    family    "prott5", "prostt5" or "ankh"; None: what the pieces of the tokenizer say
+    pool      False: arrays (residues, d_model), without rows for the end token and ProstT5's prefix. True: (d_model,), the mean over residues
+    dtype     "float16" or "float32"
+    progress  as in `relpos.attention`; the fraction of all residues
+
+    The key of a protein in a FASTA file is its header, with / and . replaced by _, as in prott5_embedder.py. Lower case is read as upper
+    case; white space and - are dropped. ProtT5 reads J, O, U, Z as X; ProstT5 reads B as D, Z as E, J as L, and O, U as X; Ankh reads J as
+    <unk>.
+    """
+    if not isinstance(model, T5):
+        with T5(model) as opened:
+            return proteins(opened, fasta, output, family=family, pool=pool, dtype=dtype, progress=progress)
+    if np.dtype(dtype) not in (np.float16, np.float32):
+        raise ValueError(f'dtype is {dtype!r}; it must be "float16" or "float32"')
+    suffix = None if output is None else os.path.splitext(os.fspath(output))[1]
+    if suffix not in (None, ".npz", ".h5"):
+        raise ValueError(f"output ends in {suffix!r}; it must end in .npz or .h5")
+    if family is not None and not isinstance(family, str):
+        raise TypeError(f'family is {family!r}; it must be "prott5", "prostt5", "ankh" or None')
+    records = dict(fasta) if isinstance(fasta, dict) else _fasta(fasta)
+    name = None if family is None else family.encode()
+    with Shown(progress, "proteins") as report:
+        made = _embedded(model, records, name, pool, np.dtype(dtype), report)
+        if output is None:
+            found = {key: array for key, array, _ in made}
+            return {key: found[key] for key in records}
+        return (_write_npz if suffix == ".npz" else _write_h5)(os.fspath(output), made)
+
+
+def _fasta(path):
+    """Read a FASTA file. Return {key: residues}."""
+    file, record, records = c.c_void_p(), _Record(), {}
+    _check(_lib.rp_t5_fasta_open(c.byref(file), os.fsencode(path)), refused=OSError)
+    try:
+        while True:
+            _check(_lib.rp_t5_fasta_next(file, 1, 2**31 - 3, c.byref(record)))
+            if record.header is None:
+                return records
+            key = record.header.decode().replace("/", "_").replace(".", "_")
+            if key in records:
+                raise ValueError(f"{os.fspath(path)}: line {record.line}: the name {key} occurs twice (rename one)")
+            records[key] = record.residues
+    finally:
+        _lib.rp_t5_fasta_close(file)
+
+
+def _embedded(model, records, family, pool, dtype, report):
+    """Compute proteins, the longest first. Yield (key, array, number of replaced residues)."""
+    order = sorted(records, key=lambda key: -len(records[key]))
+    total, done = max(sum(len(one) for one in records.values()), 1), 0
+    while order:
+        tokens, n = 0, 0
+        while n < len(order) and (n == 0 or tokens + len(records[order[n]]) + 2 <= _BATCH):
+            tokens += len(records[order[n]]) + 2
+            n += 1
+        keys, order = order[:n], order[n:]
+        with model._use() as handle:
+            made = (_Protein * n)()
+            try:
+                for protein, key in zip(made, keys):
+                    residues = records[key].encode() if isinstance(records[key], str) else records[key]
+                    _check(_lib.rp_t5_residues(handle, family, residues, len(residues), c.byref(protein)))
+                hidden = np.empty((sum(protein.residues for protein in made), model.config.d_model), np.float32)
+                _watched(_lib.rp_t5_encode_residues, handle, n, made, hidden.ctypes.data,
+                         report=_part(report, done, done + len(hidden), total))
+                replaced, lengths = [protein.replaced for protein in made], [protein.residues for protein in made]
+            finally:
+                for protein in made:
+                    _lib.rp_t5_free(protein.tokens)
+        done += len(hidden)
+        for key, rows, others in zip(keys, np.split(hidden, np.cumsum(lengths)[:-1]), replaced):
+            array = (_pool(rows, "mean", False) if pool else rows).astype(dtype)
+            if not np.isfinite(array).all():
+                raise ValueError(f'{key}: a number does not fit float16 (use dtype="float32")')
+            yield key, array, others
+
+
+@contextlib.contextmanager
+def _replaced(path):
+    """Give the name of a temporary file that becomes `path`, or is removed after an exception."""
+    temporary = f"{path}.{os.getpid()}.tmp"
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    finally:
+        if os.path.exists(temporary):
+            os.remove(temporary)
+
+
+def _write_npz(path, made):
+    total = 0
+    with _replaced(path) as temporary, zipfile.ZipFile(temporary, "w", allowZip64=True) as archive:
+        for key, array, others in made:
+            with archive.open(key + ".npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
+            total += others
+    return total
+
+
+def _write_h5(path, made):
+    try:
+        import h5py
+    except ImportError:
+        raise ImportError("proteins: writing .h5 needs the package h5py (pip install h5py, or write .npz)") from None
+    total = 0
+    with _replaced(path) as temporary, h5py.File(temporary, "w") as file:
+        for key, array, others in made:
+            file.create_dataset(key, data=array)
+            total += others
+    return total

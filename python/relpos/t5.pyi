@@ -85,3 +85,7 @@ class T5:
     def explain(self, text: str | None = None, target: str | None = None, *, tokens: Sequence[int] | NDArray[np.integer] | None = None,
                 target_tokens: Sequence[int] | NDArray[np.integer] | None = None, part: Literal["encoder", "decoder", "cross"] = "encoder",
                 layer: int = 0, head: int = 0, query: int = 0) -> relpos.Explanation[NDArray[np.float64]]: ...
+
+def proteins(model: T5 | str | os.PathLike[str], fasta: str | os.PathLike[str] | dict[str, str],
+             output: str | os.PathLike[str] | None = None, *, family: str | None = None, pool: bool = False,
+             dtype: Literal["float16", "float32"] = "float16", progress: relpos._Progress = None) -> Any: ...

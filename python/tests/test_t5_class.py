@@ -387,7 +387,8 @@ def test_structures_are_those_of_the_header():
     text = re.sub(r"/\*.*?\*/", "", (ROOT / "include/relpos/t5.h").read_text(), flags=re.S)
     for name, made in (("tokens", relpos.t5._Tokens), ("opening", relpos.t5._Opening), ("info", relpos.t5._Info),
                        ("generation", relpos.t5._Generation), ("sequence", relpos.t5._Sequence),
-                       ("attention", relpos.t5._Attention), ("drafted", relpos.t5._Drafted)):
+                       ("attention", relpos.t5._Attention), ("drafted", relpos.t5._Drafted),
+                       ("protein", relpos.t5._Protein), ("record", relpos.t5._Record)):
         body = re.search(rf"typedef struct rp_t5_{name} {{(.*?)}} rp_t5_{name};", text, re.S)[1]
         want = []
         for line in filter(None, (" ".join(part.split()) for part in body.split(";"))):

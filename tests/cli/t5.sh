@@ -17,7 +17,7 @@ for name in generate encode proteins score tokenize info pack explain verify ben
     refused 2 'no option is called --no-such-thing' t5 "$name" --no-such-thing
     refused 2 'no model was given' t5 "$name"
 done
-grep -oE -- '^(\*-[a-z]\*, )?\*--[a-z0-9-]+\*' docs/man/relpos-t5.1.scd | grep -oE -- '--[a-z0-9-]+' | sort >"$T/page"
+grep -oE -- '^(\*-[a-z]\*, )?\*--[a-z0-9-]+\*' docs/man/relpos-t5.1.scd | grep -oE -- '--[a-z0-9-]+' | sort -u >"$T/page"
 check 'options of the help texts and of the page' '' "$(sort -u "$T/options" | diff - "$T/page")"
 
 # generate: lines, beams and batches. The text does not depend on the batch or the number of threads.

@@ -177,4 +177,15 @@ check 'only letters of 3Di' '' "$(grep -v '^>' "$T/out" | tr -d 'ACDEFGHIKLMNPQR
 cp "$T/out" "$T/letters"
 does $data/prostt5 "$T/p.fasta.gz" --3di -o "$T/made/s.fasta" --memory 36M --threads 2
 same 'letters with small batches' "$T/letters" "$T/made/s.fasta"
+
+# the commands of the guide
+mkdir "$T/guide"
+sed -n '/t5_proteins.sh runs these commands/,/^```$/s/^relpos //p' docs/proteins.md >"$T/commands"
+check 'commands of the guide' 4 "$(wc -l <"$T/commands" | tr -d ' ')"
+while read -r line; do
+    # shellcheck disable=SC2046
+    run $(printf '%s' "$line" | sed "s#-o #-o $T/guide/#; s#proteins prostt5.relpos#proteins $T/guide/prostt5.relpos#")
+    check 'exit code' 0 "$code"
+done <"$T/commands"
+check 'files of the guide' 'prostt5.relpos residues.npz structures.fasta vectors.npz' "$(ls "$T/guide" | paste -sd' ')"
 finish

@@ -123,6 +123,8 @@ COMMANDS = [
     ("t5 generate", "t5 generate words -o out/lines.txt --text the --max-new-tokens 4 --threads 1"),
     ("t5 generate beams", "t5 generate packed lines.txt --tokens --beams 2 --max-new-tokens 3 --threads 2"),
     ("t5 encode", "t5 encode encoder lines.txt --tokens -o out/e.npz --pool mean --threads 1"),
+    ("t5 proteins+", "t5 proteins prott5 proteins.fasta -o out/p.npz --threads 1"),
+    ("t5 proteins 3di", "t5 proteins prostt5 proteins.fasta -o out/p.fasta --3di --threads 1"),
     ("t5 score", "t5 score words pairs.txt --tokens --each --threads 1"),
     ("t5 tokenize", "t5 tokenize words --text 'the text'"),
     ("t5 pack", "t5 pack words --type int8 -o out/packed --threads 1"),
@@ -181,6 +183,9 @@ class Faults:
         (self.here / "words" / "tokenizer.json").write_text(json.dumps(tokenizer))
         for name in ("encoder", "byt5"):
             shutil.copytree(DATA / name, self.here / name)
+        for name in ("prott5", "prostt5"):
+            shutil.copytree(DATA / "proteins" / name, self.here / name)
+        shutil.copy(DATA / "proteins" / "proteins.fasta", self.here / "proteins.fasta")
         self.out.mkdir()
         self.plain("t5 pack words -o packed")
         self.commands = COMMANDS
@@ -203,7 +208,7 @@ class Faults:
         if "--resume" in line:
             shutil.copytree(self.here / "half", self.out / "half")
         for name in re.findall(r"-o out/(\S+\.\w+)", line):
-            if not name.endswith(".jsonl"):
+            if not name.endswith(".jsonl") and "t5 proteins prott5" not in line:  # this command only continues its own files
                 (self.out / name).write_text("what was here before\n")
 
     def state(self):

@@ -1,6 +1,6 @@
-/* protein_hdf5.c -- the HDF5 files of `relpos t5 proteins`: one dataset per protein, with the checksum of its
- * residues as the attribute relpos; the attribute relpos of the file describes how the datasets are made. Without
- * libhdf5, the functions fail.
+/* protein_hdf5.c -- the HDF5 files of `relpos t5 proteins`: one dataset per protein, with the checksum of its residues
+ * as the attribute relpos; the attribute relpos of the file describes how the datasets are made. Without libhdf5, the
+ * functions fail.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/append.h"
 #include "io/formats.h"

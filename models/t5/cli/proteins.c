@@ -1,6 +1,7 @@
 /* proteins.c -- relpos t5 proteins: embed the proteins of a FASTA file, or predict their 3Di letters.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/cli/proteins.h"
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -245,7 +246,8 @@ static int open_head(request *r, const char *model)
     static const char *const names[] = {"cnn.safetensors", "model.pt", "cnn_chkpnt/model.pt"};
     char path[PATH_MAX], safe[160];
     for (size_t k = 0; r->head == NULL && k < sizeof names / sizeof *names; k++)
-        if (snprintf(path, sizeof path, "%s/%s", model, names[k]) < (int)sizeof path && access(path, F_OK) == 0)
+        if (snprintf(path, sizeof path, "%s/%s", model, names[k]) < (int)sizeof path &&
+            (access(path, F_OK) == 0 || (errno != ENOENT && errno != ENOTDIR)))
             r->head = path;
     if (r->head == NULL)
         return cli_error(CLI_FAILED, "--3di: %s: it has no %s or %s (give the predictor with --head)",
