@@ -36,6 +36,24 @@ for model in t5 v11 umt5 encoder; do
     refused 1 'read from this file|file that the model' t5 pack $data/gguf/$model.gguf -o $data/gguf/$model.gguf
 done
 
+# the tokens of a model with added tokens are those of the folder with spiece.model, added_tokens.json and 100 <extra_id_N>
+mkdir "$T/made/folder"
+cp tests/tokenizer/data/added/spiece.model "$T/made/folder"
+echo '{"model_type": "t5", "vocab_size": 160, "d_model": 32, "d_ff": 32, "num_heads": 4, "num_layers": 1}' >"$T/made/folder/config.json"
+echo 'a l m g v s r e d t i p k f q n y h w c <fold2AA> <AA2fold>' | tr ' ' '\n' |
+    awk 'BEGIN {printf "{"} {printf "%s\"%s\": %d", n++ ? ", " : "", $0, 127 + NR} END {print "}"}' >"$T/made/folder/added_tokens.json"
+printf '%s\n' '<AA2fold> M K T A X' '<fold2AA> a c d v' 'MKTaX  m' '<extra_id_0> A<extra_id_99>a' '[PAD28] ' 'A' '' >"$T/lines"
+ok t5 tokenize "$T/made/folder" "$T/lines"
+cp "$T/out" "$T/tokens"
+ok t5 tokenize $data/gguf/small.gguf "$T/lines"
+same 'tokens' "$T/tokens" "$T/out"
+has '^149 .*1$'
+ok t5 info $data/gguf/small.gguf
+has ', q8: '
+ok t5 pack $data/gguf/small.gguf -o "$T/made/packed"
+ok t5 tokenize "$T/made/packed" "$T/lines"
+same 'tokens of the packed file' "$T/tokens" "$T/out"
+
 refused 1 'accepts only token numbers: .*encoder.gguf: it has no tokenizer' t5 encode $data/gguf/encoder.gguf --text a -o "$T/made/x.npz"
 refused 1 'general.architecture must be t5 or t5encoder' t5 info tests/io/data/blocks.gguf
 refused 1 'tensor token_embd.weight is missing' t5 info tests/tokenizer/data/t5.gguf

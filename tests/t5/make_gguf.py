@@ -11,6 +11,7 @@ SPDX-License-Identifier: Apache-2.0"""
 import json
 import pathlib
 import sys
+import tempfile
 
 import gguf
 import numpy as np
@@ -142,6 +143,23 @@ def blocks(to):
     save_file(golden, to.with_suffix(".safetensors"))
 
 
+def small(to):
+    """Write an encoder in Q8_0, with a tokenizer as ProstT5 has it: 28 pieces, 100 placeholders and 22 added tokens."""
+    random = np.random.default_rng(5)
+    c = dict(model_type="t5", vocab_size=160, d_model=32, d_kv=8, d_ff=32, num_heads=4, num_layers=1, num_decoder_layers=1,
+             relative_attention_num_buckets=32, layer_norm_epsilon=1e-6, feed_forward_proj="gated-gelu", decoder_start_token_id=0)
+    layer, ones = "encoder.block.0.layer.", np.ones(32, np.float32)
+    shapes = {layer + f"0.SelfAttention.{n}.weight": (32, 32) for n in "qkvo"} | {layer + f"1.DenseReluDense.{n}.weight": (32, 32) for n in ("wi_0", "wi_1", "wo")}
+    shapes |= {"shared.weight": (160, 32), layer + "0.SelfAttention.relative_attention_bias.weight": (32, 4)}
+    tensors = {n: random.standard_normal(shape, np.float32) / 4 for n, shape in shapes.items()}
+    tensors |= {layer + "0.layer_norm.weight": ones, layer + "1.layer_norm.weight": ones, "encoder.final_layer_norm.weight": ones}
+    with tempfile.TemporaryDirectory() as folder:
+        (pathlib.Path(folder) / "config.json").write_text(json.dumps(c))
+        save_file(tensors, pathlib.Path(folder) / "model.safetensors")
+        convert(folder, to, Type.Q8_0, TESTS / "tokenizer/data/added/spiece.model",
+                {t: 128 + k for k, t in enumerate("almgvsredtipkfqnyhwc")} | {"<fold2AA>": 148, "<AA2fold>": 149})
+
+
 def main():
     if len(sys.argv) > 2:
         kind = Type[sys.argv[3]] if len(sys.argv) > 3 else Type.F32
@@ -152,6 +170,7 @@ def main():
     blocks(TESTS / "io/data/blocks")
     for name, kind in ("t5", Type.F16), ("v11", Type.F32), ("umt5", Type.BF16), ("encoder", Type.BF16):
         convert(TESTS / "t5/data" / name, TESTS / "t5/data/gguf" / f"{name}.gguf", kind)
+    small(TESTS / "t5/data/gguf/small.gguf")
     for name in "t5", "fallback", "plain":
         spiece = TESTS / f"tokenizer/data/{name}.model"
         w = gguf.GGUFWriter(TESTS / f"tokenizer/data/{name}.gguf", "t5encoder")

@@ -1,0 +1,173 @@
+/* gguf.c -- reads the input as a .gguf file: its keys, the numbers of its tensors, its tokenizer, and as a T5 model. Few
+ * changed files have the offsets that the reader demands, so each input is read again with offsets and size mended.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "io/blocks.h"
+#include "io/checkpoint.h"
+#include "tests/fuzz/fuzz.h"
+#include "tokenizer/tokenizer.h"
+#include <relpos/t5.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { MAX_MENDED = 1 << 20, ALIGNMENT = 32 };
+
+/* ------------------------------------------------------------------------------------------------ mending */
+
+typedef struct cursor {
+    uint8_t *at, *end;
+    bool cut;
+} cursor;
+
+static uint64_t take(cursor *c, size_t n)
+{
+    uint64_t x = 0;
+    if ((size_t)(c->end - c->at) < n) {
+        c->cut = true;
+        return 0;
+    }
+    memcpy(&x, c->at, n);
+    c->at += n;
+    return x;
+}
+
+static void skip(cursor *c, uint64_t n)
+{
+    if (n > (uint64_t)(c->end - c->at))
+        c->cut = true;
+    else
+        c->at += n;
+}
+
+static void skip_value(cursor *c, uint64_t type)
+{
+    static const uint8_t sizes[] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
+    uint64_t n = 1;
+    if (type == GGUF_ARRAY) {
+        type = take(c, 4);
+        n = take(c, 8);
+    }
+    c->cut =
+        c->cut || (type != GGUF_STRING && (type >= sizeof sizes || sizes[type] == 0)) || n > (uint64_t)(c->end - c->at);
+    if (type != GGUF_STRING && !c->cut)
+        skip(c, n * sizes[type]);
+    for (uint64_t k = 0; type == GGUF_STRING && k < n && !c->cut; k++)
+        skip(c, take(c, 8));
+}
+
+/* Write the offset of a tensor. Return where the next one begins, or a huge number. */
+static uint64_t mend_tensor(cursor *c, uint64_t offset)
+{
+    static const struct {
+        unsigned numbers, bytes;
+    } blocks[] = {{1, 4},   {1, 2},   {32, 18},  {32, 20},   {1, 1},     {1, 1},     {32, 22},  {32, 24},
+                  {32, 34}, {32, 40}, {256, 84}, {256, 110}, {256, 144}, {256, 176}, {256, 210}};
+    skip(c, take(c, 8));
+    const uint64_t axes = take(c, 4);
+    double numbers = 1;
+    for (uint64_t x = 0; x < axes && !c->cut; x++)
+        numbers *= (double)take(c, 8);
+    const uint64_t type = take(c, 4);
+    const unsigned n = type < 15 ? blocks[type].numbers : 1, bytes = type < 15 ? blocks[type].bytes : 2;
+    if (c->end - c->at < 8 || c->cut || !(numbers <= MAX_MENDED)) {
+        c->cut = true;
+        return MAX_MENDED;
+    }
+    memcpy(c->at, &offset, sizeof offset);
+    c->at += 8;
+    return offset + ((uint64_t)numbers / n * bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+/* Mend the offsets of all tensors. Return the size that the file needs, or 0 if it cannot be mended. */
+static size_t mend(uint8_t *data, size_t size)
+{
+    cursor c = {data, data + size, false};
+    uint64_t offset = 0;
+    skip(&c, 8);
+    const uint64_t tensors = take(&c, 8), keys = take(&c, 8);
+    for (uint64_t k = 0; k < keys && !c.cut; k++) {
+        skip(&c, take(&c, 8));
+        skip_value(&c, take(&c, 4));
+    }
+    for (uint64_t k = 0; k < tensors && !c.cut && offset < MAX_MENDED; k++)
+        offset = mend_tensor(&c, offset);
+    const size_t all = (size_t)(c.at - data) + ALIGNMENT + (size_t)offset;
+    return c.cut || all > MAX_MENDED ? 0 : all;
+}
+
+/* ------------------------------------------------------------------------------------------------ reading */
+
+static void read_numbers(const io_checkpoint *c)
+{
+    for (size_t n = 0; n < io_checkpoint_size(c); n++) {
+        const io_tensor *t = io_checkpoint_at(c, n);
+        const io_block_type *b = io_block_of(t->dtype);
+        float x[IO_PART];
+        int64_t all = b != NULL ? (int64_t)t->bytes / b->bytes * b->numbers : 0;
+        PROMISE(io_checkpoint_find(c, t->name) == t, "two tensors have one name");
+        PROMISE(io_tensor_not_finite(t) >= 0, "a negative count");
+        for (int64_t k = 0; k < all; k += IO_PART)
+            PROMISE(io_tensor_read(t, k, all - k < IO_PART ? all - k : IO_PART, x), "blocks cannot be read");
+    }
+}
+
+static void read_tokenizer(const io_checkpoint *c)
+{
+    char err[TOK_ERR_MAX] = "";
+    tok_written files;
+    tokenizer *t;
+    if (tok_write_gguf(io_checkpoint_keys(c), "file", &files, err) != TOK_OK) {
+        refusal_is_a_line(err, sizeof err);
+        return;
+    }
+    const tok_file added = {files.added_tokens, files.added_tokens ? (int64_t)strlen(files.added_tokens) : 0, "a"};
+    const tok_beside beside = {added, {files.tokenizer_config, (int64_t)strlen(files.tokenizer_config), "c"}, {0}};
+    if (tok_open_beside(&t, files.spiece, files.spiece_size, "file", 100, &beside, err) != TOK_OK)
+        refusal_is_a_line(err, sizeof err);
+    tok_close(t);
+    free(files.spiece);
+    free(files.added_tokens);
+    free(files.tokenizer_config);
+}
+
+static void read_file(const char *path)
+{
+    char err[IO_ERR_MAX] = "";
+    io_checkpoint *c;
+    rp_t5 *m;
+    if (io_checkpoint_open(&c, path, err) == IO_OK) {
+        read_numbers(c);
+        if (io_checkpoint_keys(c) != NULL)
+            read_tokenizer(c);
+    } else {
+        refusal_is_a_line(err, sizeof err);
+    }
+    io_checkpoint_close(c);
+    if (rp_t5_open(&m, path, NULL) != RP_OK)
+        refusal_is_a_line(rp_t5_last_error(), 1024);
+    rp_t5_close(m);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static char path[64];
+    static int fd = -1;
+    if (fd < 0) {
+        fd = memfd_create("gguf", 0);
+        PROMISE(fd >= 0, "no file in memory");
+        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    }
+    PROMISE(ftruncate(fd, 0) == 0 && pwrite(fd, data, size, 0) == (ssize_t)size, "the file in memory is too small");
+    read_file(path);
+    uint8_t *copy = malloc(size + 1);
+    PROMISE(copy != NULL, "out of memory");
+    if (size > 0)
+        memcpy(copy, data, size);
+    const size_t all = mend(copy, size);
+    PROMISE(pwrite(fd, copy, size, 0) == (ssize_t)size, "the file in memory is too small");
+    free(copy);
+    if (all > 0) {
+        PROMISE(all <= size || ftruncate(fd, (off_t)all) == 0, "the file in memory cannot grow");
+        read_file(path);
+    }
+    return 0;
+}
