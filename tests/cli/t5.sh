@@ -77,6 +77,20 @@ check 'the file matches the card' "$(sed -n 's/^| SHA-256 of model.safetensors |
 ok t5 encode $data/encoder "$T/lines" --tokens -o "$T/made/h.npz"
 ok t5 encode $data/encoder "$T/lines" --tokens -o "$T/made/v.safetensors" --pool mean --normalize
 ok t5 encode $data/encoder "$T/lines" --tokens -o "$T/made/p.npz" --pad-to 4 --attend-padding
+# --for: the padding of an image model, with the names of its pipeline
+printf '%s\n3\n' "$source" >"$T/prompts"
+for model in 'flux 512 attend' 'sd3 256 attend' 'wan 512' 'pixart 300 mask'; do
+    # shellcheck disable=SC2086
+    set -- $model
+    ok t5 encode $data/encoder "$T/prompts" --tokens --for "$1" -o "$T/made/for.safetensors"
+    # shellcheck disable=SC2046
+    ok t5 encode $data/encoder "$T/prompts" --tokens --pad-to "$2" $([ "${3-}" = attend ] && echo --attend-padding) -o "$T/made/pad.safetensors"
+    check "$1: the same numbers" "$(tail -c $((2 * $2 * 64)) "$T/made/pad.safetensors" | cksum)" "$(tail -c $((2 * $2 * 64)) "$T/made/for.safetensors" | cksum)"
+    check "$1: names" "$([ "${3-}" = mask ] && echo '"prompt_attention_mask" ')\"prompt_embeds\" " \
+        "$(head -c 300 "$T/made/for.safetensors" | grep -aoE '"[a-z_]*":\{' | tr -d ':{' | sort | tr '\n' ' ')"
+done
+refused 2 '--for: the model "dall" is unknown \(use flux, sd3, .*, auraflow; or' t5 encode $data/encoder --tokens --text 3 --for dall -o "$T/made/x.npz"
+refused 2 '--for: it writes hidden states' t5 encode $data/encoder --tokens --text 3 --for flux --pool mean -o "$T/made/x.npz"
 for pool in mean first last; do # with one token, all pools agree; with four tokens, they differ
     ok t5 encode $data/encoder --tokens --text 5 --pool $pool -o "$T/made/$pool.1.npz"
     ok t5 encode $data/encoder --tokens --text '5 9 2 4' --pool $pool -o "$T/made/$pool.4.npz"

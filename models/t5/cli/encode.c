@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OUT = 'o', POOL = T5_OWN, NORMALIZE, PAD_TO, ATTEND, PREFIX };
+enum { OUT = 'o', POOL = T5_OWN, NORMALIZE, PAD_TO, ATTEND, FOR, PREFIX };
 enum { WINDOW = 8192 }; /* max tokens of the lines that are encoded together, as in the encoder */
 typedef enum pooling { ALL, MEAN, FIRST, LAST } pooling;
 
@@ -16,6 +16,9 @@ static const cli_option options[] = {
     {"pad-to", PAD_TO, "N", "cut or pad every line to N tokens"},
     {"attend-padding", ATTEND, NULL,
      "attend to padding tokens, as image models expect of their text encoders; needs --pad-to"},
+    {"for", FOR, "MODEL",
+     "pad as this image or video model does, and write prompt_embeds: flux, sd3, wan, pixart, cogvideox, ltx, mochi, "
+     "..."},
     {"prefix", PREFIX, "TEXT", "put TEXT before every line"},
     {"text", T5_TEXT, "TEXT", "read one line from the command line instead of a file"},
     T5_TOKENS_OPTION,
@@ -29,10 +32,12 @@ typedef struct request {
     pooling pool;
     bool normalize, attend;
     int64_t pad_to;
-    bool json; /* write JSON lines */
+    const cli_t5_pipeline *pipeline; /* of --for; NULL: none */
+    bool json;                       /* write JSON lines */
     /* The lines that were read. */
     int32_t *tokens;  /* of all lines, one after the other */
-    int64_t *lengths; /* [n] tokens of each line */
+    int64_t *lengths; /* [n] tokens of each line, with padding that is attended to */
+    int64_t *texts;   /* [n] the same without padding */
     int64_t n, n_tokens, capacity, token_capacity, longest;
     /* The output. */
     io_stream *stream;
@@ -52,6 +57,7 @@ static int on_option(void *context, int key, const char *value)
     case OUT: r->output = value; return CLI_OK;
     case NORMALIZE: r->normalize = true; return CLI_OK;
     case ATTEND: r->attend = true; return CLI_OK;
+    case FOR: return cli_t5_find_pipeline(value, &r->pipeline);
     case PAD_TO: return cli_integer("--pad-to", value, 1, 1 << 24, &r->pad_to);
     case PREFIX: r->prefix = value; return CLI_OK;
     case T5_TEXT: r->text = value; return CLI_OK;
@@ -83,6 +89,10 @@ static bool grow(request *r, int64_t n)
         if (more == NULL)
             return false;
         r->lengths = more;
+        more = realloc(r->texts, (size_t)capacity * sizeof *more);
+        if (more == NULL)
+            return false;
+        r->texts = more;
         r->capacity = capacity;
     }
     if (r->n_tokens + n > r->token_capacity) {
@@ -111,6 +121,7 @@ static bool add_line(request *r, const int32_t *tokens, int64_t n)
         to[length - 1] = i->eos;
     for (int64_t k = n; k < length; k++)
         to[k] = i->pad;
+    r->texts[r->n] = cut ? length : n;
     r->lengths[r->n++] = length;
     r->n_tokens += length;
     r->longest = length > r->longest ? length : r->longest;
@@ -206,16 +217,37 @@ static int write_line(request *r, float *rows, int64_t n, int64_t d, float *zero
     return result == 0 ? CLI_OK : cli_error(CLI_FAILED, "%s", err);
 }
 
+/* Make the array prompt_attention_mask [n, pad_to] of --for: 1 for tokens of the text, 0 for padding. */
+static bool add_mask(const request *r, io_set *set)
+{
+    const int64_t shape[2] = {r->n, r->pad_to};
+    const size_t element = r->pipeline->mask == RP_BOOL ? 1 : 8;
+    int64_t n;
+    if (r->pipeline->mask == RP_F32)
+        return true;
+    if (__builtin_mul_overflow(r->n, r->pad_to, &n))
+        return false;
+    unsigned char *mask = calloc((size_t)n + 1, element);
+    for (int64_t s = 0; mask != NULL && s < r->n; s++)
+        for (int64_t k = 0; k < r->texts[s]; k++)
+            mask[(size_t)(s * r->pad_to + k) * element] = 1; /* the lowest byte of an i64 is the first */
+    if (mask != NULL && io_add(set, "prompt_attention_mask", r->pipeline->mask, 2, shape, mask, false) == 0)
+        return true;
+    free(mask);
+    return false;
+}
+
 /* Begin the file of arrays: vectors [n, d]; or hidden [n, pad_to, d] with zeros after each line; or hidden [tokens of
- * all lines, d]. */
+ * all lines, d]. With --for the file has only what the pipeline takes: prompt_embeds [n, pad_to, d] and its mask. */
 static int open_arrays(request *r, io_set *set)
 {
     const int64_t d = rp_t5_about(r->common.model)->d_model;
     const int64_t padded[3] = {r->n, r->pad_to, d}, flat[2] = {r->pool ? r->n : r->n_tokens, d};
     const bool pads = !r->pool && r->pad_to > 0;
+    const char *name = r->pool ? "vectors" : r->pipeline != NULL ? "prompt_embeds" : "hidden";
     char err[IO_ERR_MAX];
-    if (io_add(set, "lengths", RP_I64, 1, &r->n, r->lengths, true) != 0 ||
-        io_add(set, r->pool ? "vectors" : "hidden", RP_F32, pads ? 3 : 2, pads ? padded : flat, NULL, true) != 0)
+    if ((r->pipeline != NULL ? !add_mask(r, set) : io_add(set, "lengths", RP_I64, 1, &r->n, r->lengths, true) != 0) ||
+        io_add(set, name, RP_F32, pads ? 3 : 2, pads ? padded : flat, NULL, true) != 0)
         return no_memory();
     r->stream = io_stream_open(r->output, io_format_of(r->output), set, err);
     return r->stream != NULL ? CLI_OK : cli_error(CLI_FAILED, "%s", err);
@@ -330,6 +362,12 @@ static int run(const cli_command *self, int argc, char **argv)
     if (!r.json && io_format_of(r.output) == IO_UNKNOWN)
         return cli_error(CLI_USAGE, "-o: %s: the suffix is unknown (use .npz, .safetensors or .jsonl)",
                          io_safe(safe, sizeof safe, r.output));
+    if (r.pipeline != NULL && (r.json || r.pool != ALL))
+        return cli_error(CLI_USAGE, "--for: it writes hidden states as arrays (omit --pool, and use -o x.safetensors)");
+    if (r.pipeline != NULL) {
+        r.pad_to = r.pad_to > 0 ? r.pad_to : r.pipeline->length;
+        r.attend |= r.pipeline->attend;
+    }
     if (r.attend && r.pad_to == 0)
         return cli_error(CLI_USAGE, "--attend-padding: without --pad-to there is no padding (add --pad-to N)");
     if (r.normalize && r.pool == ALL)
@@ -340,6 +378,7 @@ static int run(const cli_command *self, int argc, char **argv)
     cli_progress_end(&r.progress);
     free(r.tokens);
     free(r.lengths);
+    free(r.texts);
     cli_t5_lines_close(&l);
     cli_t5_close(&r.common);
     return code;
@@ -350,7 +389,7 @@ const cli_command cli_t5_encode = {
     .summary = "write hidden states, or one vector for each line",
     .usage = "DIR|FILE [LINES] -o OUT.npz [options]      without LINES: standard input",
     .example = "  relpos t5 encode flan-t5-small lines.txt -o vectors.npz --pool mean --normalize\n"
-               "  relpos t5 encode t5-xxl -o prompt.safetensors --text 'a cat' --pad-to 512 --attend-padding\n",
+               "  relpos t5 encode t5-xxl -o prompt.safetensors --text 'a cat' --for flux\n",
     .options = options,
     .run = run,
 };

@@ -39,8 +39,18 @@ enum { T5_TYPE = CLI_FIRST_KEY, T5_TOKENIZER, T5_THREADS, T5_TOKENS, T5_TEXT, T5
         "tokens", T5_TOKENS, NULL, "read and write token numbers in place of text"                                     \
     }
 
+/* How an image or video model pads the text for its text encoder. */
+typedef struct cli_t5_pipeline {
+    const char *name;
+    int64_t length; /* tokens */
+    bool attend;    /* the encoder attends to the padding; otherwise hidden states of the padding are 0 */
+    rp_dtype mask;  /* type of the array prompt_attention_mask; RP_F32: there is none */
+} cli_t5_pipeline;
+
 /* Functions that return int return CLI_OK; or they print an error and return an exit code, unless noted otherwise. */
 
+/* Find the model of --for. */
+int cli_t5_find_pipeline(const char *name, const cli_t5_pipeline **found);
 /* Handle one of the common options. Return -1 if `key` is not one of them. */
 int cli_t5_common_option(cli_t5_common *c, int key, const char *value);
 /* Open the model. From now until cli_t5_let_signals or cli_t5_close, Ctrl-C does not end the program but sets
