@@ -49,8 +49,14 @@ static void scales_that_are_not_finite_are_counted(void **state)
     for (int dtype = IO_Q8_0; dtype < IO_BLOCKS_END; dtype++) {
         const io_block_type *b = io_block_of((rp_dtype)dtype);
         unsigned char block[512] = {0};
-        const io_tensor t = {"t", "f", (rp_dtype)dtype, 1, &(int64_t){2 * b->numbers}, block, 2 * (size_t)b->bytes,
-                             NULL};
+        const io_tensor t = {.name = "t",
+                             .file = "f",
+                             .dtype = (rp_dtype)dtype,
+                             .ndim = 1,
+                             .shape = &(int64_t){2 * b->numbers},
+                             .data = block,
+                             .bytes = 2 * (size_t)b->bytes,
+                             .scale = 1};
         assert_int_equal(io_tensor_not_finite(&t), 0);
         block[b->bytes + b->scale + 1] = 0xfc; /* -infinity */
         assert_int_equal(io_tensor_not_finite(&t), b->numbers);
