@@ -394,7 +394,7 @@ for model in $data/*/config.json; do
     has '^f32   hidden states +error [0-9.e+-]+, bound [0-9.e+-]+$' '^f32   weights and results +finite$' '^[47] checks, 0 failed; largest error / bound 0[.][0-9]+$'
 done
 ok t5 verify $data/v11
-has '35 checks, 0 failed'
+has '42 checks, 0 failed'
 ok t5 verify "$T/made/packed" --text '5 6 7' --tokens --json
 has '"check": "logits", "passed": true, "error": '
 

@@ -169,8 +169,8 @@ def main():
         return
     blocks(TESTS / "io/data/blocks")
     for name, kind in ("t5", Type.F16), ("v11", Type.F32), ("umt5", Type.BF16), ("encoder", Type.BF16):
-        convert(TESTS / "t5/data" / name, TESTS / "t5/data/gguf" / f"{name}.gguf", kind)
-    small(TESTS / "t5/data/gguf/small.gguf")
+        convert(TESTS / "t5/data" / name, TESTS / "t5/gguf" / f"{name}.gguf", kind)
+    small(TESTS / "t5/gguf/small.gguf")
     for name in "t5", "fallback", "plain":
         spiece = TESTS / f"tokenizer/data/{name}.model"
         w = gguf.GGUFWriter(TESTS / f"tokenizer/data/{name}.gguf", "t5encoder")
