@@ -136,6 +136,7 @@ static void bad_pickles_are_refused(void **state)
         size_t n;
     } cases[] = {
         {"uses posix.system, which", TEXT(PROTOCOL "cposix\nsystem\nX\4\0\0\0echo\x85R.")},
+        {"uses os.OrderedDict, which", TEXT(PROTOCOL "cos\nOrderedDict\n)R.")},
         {"uses os.system, which", TEXT(PROTOCOL "X\2\0\0\0osX\6\0\0\0system\x93X\4\0\0\0echo\x85R.")},
         {"uses torch.ComplexFloatStorage", TEXT(ONE(OF(STORAGE("ComplexFloatStorage", "0", "\3"), "\0", "))")))},
         {"uses builtins.\\x0deval", TEXT(PROTOCOL "cbuiltins\n\reval\n.")},
