@@ -145,6 +145,16 @@ for pool in first last; do
     row=3
 done
 
+# the commands of the guide to text encoders
+sed -n '/t5.sh runs these commands/,/^```$/s/^relpos //p' docs/text-encoders.md >"$T/commands"
+check 'commands of the guide' 2 "$(wc -l <"$T/commands" | tr -d ' ')"
+while read -r line; do
+    # shellcheck disable=SC2046
+    run $(printf '%s' "$line" | sed "s#-o #-o $T/made/#; s#encode tiny.relpos#encode $T/made/tiny.relpos#; s#'5 6 7 1'#5#")
+    check 'exit code' 0 "$code"
+done <"$T/commands"
+check 'arrays for Flux' 1 "$(head -c 200 "$T/made/prompt.safetensors" | grep -c '"prompt_embeds":{"dtype":"F32","shape":\[1,512,16\]')"
+
 # JSON lines have the same vectors; a file of many lines does not need more memory than a window of them
 ok t5 encode $data/encoder "$T/lines" --tokens -o "$T/made/v.jsonl" --pool mean
 check 'a JSON object per line' "$(wc -l <"$T/lines")" "$(grep -c '^{"tokens": [0-9]*, "vector": \[-\?[0-9].*\]}$' "$T/made/v.jsonl")"
