@@ -113,7 +113,7 @@ enum {
     CLI_SOFTCAP,
     CLI_SOFTCAP_AFTER,
     CLI_Q_OFFSET,
-    CLI_FIRST_KEY /* first key for the options of one command */
+    CLI_FIRST_KEY /* every command numbers its own options from here */
 };
 
 /* Entries of an option table for terms, masks and settings. */

@@ -640,8 +640,8 @@ how to use a model.
   of queries per step if it is more than one.
 
 The test reduces the widths, heads, layers and vocabulary of a config. If eager attention does not run with the reduced config, the
-test uses six layers, which include layers of every kind, and if that fails the original widths. `tools/hf_models.py --save` runs
-the test, `--try` runs it for models that were not tried, and `--write` writes this page from bench/results/hf_models.json.
+test tries six layers, for models with several kinds of layers. If that fails too, it tries two layers with the original widths.
+`tools/hf_models.py --save` runs the test, `--try` runs it for models that were not tried, and `--write` writes this page from bench/results/hf_models.json.
 `./check --torch full` repeats the test.
 
 """

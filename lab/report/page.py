@@ -84,8 +84,8 @@ def remove_left(path, start):
 
 
 def write(files):
-    """Write {path: text}: all files completely, or none. Each text is written to a locked temporary file with a random name. At the end, the
-    temporary files are renamed."""
+    """Write {path: text}. First write all texts to locked temporary files with random names, then rename these. So each file is complete,
+    and if a text cannot be written, all old files remain."""
     new, mask = {}, os.umask(0)
     os.umask(mask)
     try:

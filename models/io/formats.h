@@ -84,7 +84,7 @@ io_status io_npz_read(const char *path, const unsigned char *data, size_t size, 
 io_status io_npz_file(const char *path, int fd, off_t start, size_t size, io_set *set, char err[IO_ERR_MAX]);
 io_status io_safetensors_read(const char *path, const unsigned char *data, size_t size, io_set *set,
                               char err[IO_ERR_MAX]);
-/* Read a regular file, like io_npz_file. */
+/* Like io_npz_file, for a .safetensors file. */
 io_status io_safetensors_file(const char *path, int fd, off_t start, size_t size, io_set *set, char err[IO_ERR_MAX]);
 /* Read from memory without copying: the arrays borrow `data` and may be unaligned. Arrays of F8_E4M3 get the type
  * IO_F8_E4M3. */

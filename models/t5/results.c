@@ -7,7 +7,7 @@
 rp_status t5_add_result(rp_t5_results *r, int64_t source, int64_t index, const int32_t *tokens, int64_t n, double score,
                         bool finished)
 {
-    if ((r->n & (r->n - 1)) == 0) { /* the array is full: its capacity is the next power of two */
+    if ((r->n & (r->n - 1)) == 0) { /* full: the capacity is 0 for n = 0, else the smallest power of two >= n */
         rp_t5_sequence *more = realloc(r->sequences, (size_t)(r->n > 0 ? 2 * r->n : 1) * sizeof *more);
         if (more == NULL)
             return t5_no_memory();

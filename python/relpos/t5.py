@@ -179,15 +179,15 @@ class T5:
     """A model of the T5 family: from a folder that save_pretrained wrote, a .gguf file, a file that `pack` or `relpos t5 pack` wrote, or a
     single file of weights without a config.json.
 
-    path      a str or path
-    type      type of the weights: "f32", "f16", "bf16", "int8", "int4" or "q8"; None: the narrowest for the file's numbers,
-              exactly. Inputs of linear layers are rounded too: to bf16 with bf16, to 8 bits with int8, int4 and q8. With these four
-              types the decoder keeps keys and values as bf16
-    threads   number of threads; None: all that this process may use. Results do not depend on it
-    tokenizer a folder, a tokenizer.json or a spiece.model; None: the tokenizer of the model
-    draft     "int4" or "int8": a second copy of the decoder's layers, of this type, proposes tokens, and the model checks several in
-              one pass. The results are the same. A draft is faster for one source at a time with greedy search or sampling. `drafted`
-              has its statistics
+    path       a str or path
+    type       type of the weights: "f32", "f16", "bf16", "int8", "int4" or "q8"; None: the narrowest for the file's numbers,
+               exactly. Inputs of linear layers are rounded too: to bf16 with bf16, to 8 bits with int8, int4 and q8. With these four
+               types the decoder keeps keys and values as bf16
+    threads    number of threads; None: all that this process may use. Results do not depend on it
+    tokenizer  a folder, a tokenizer.json or a spiece.model; None: the tokenizer of the model
+    draft      "int4" or "int8": a second copy of the decoder's layers, of this type, proposes tokens, and the model checks several in
+               one pass. The results are the same. A draft is faster for one source at a time with greedy search or sampling. `drafted`
+               has its statistics
 
     The library maps the files into memory: do not change them until the model is closed, by `close`, by `with`, or by garbage
     collection. Any number of Python threads may use a model concurrently, and other threads run while it computes.

@@ -82,7 +82,7 @@ def test_pages():
 
 
 def test_pages_of_16_keys():
-    """A page of fewer than 64 keys has a norm of its own, so pages in any order skip distant keys."""
+    """A call skips distant keys in pages of 16 keys, in any order. Such a page has one norm for each head of keys."""
     pages = np.random.default_rng(1).permutation(B * LK // 16).reshape(B, -1)
     caches = [np.ascontiguousarray(x.reshape(B, HK, -1, 16, D).swapaxes(1, 2).reshape(-1, HK, 16, D)[np.argsort(pages.ravel())]) for x in (k, v)]
     norms = np.zeros((len(caches[0]), HK, 1), np.float32)

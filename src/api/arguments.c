@@ -366,7 +366,7 @@ static rp_status check_args(rpi_args *args, const rp_plan *plan, const rp_tensor
     const rp_desc *d = &args->desc;
     const int64_t B = d->batch, H = d->heads, Hk = d->kv_heads, Lq = d->len_q, Lk = d->len_k, Dk = d->dim_k,
                   Dv = d->dim_v;
-    const rp_dtype any = RP_BOOL; /* outputs that may have any floating type */
+    const rp_dtype any = RP_BOOL; /* not a floating type, so check_array accepts all of them */
     const struct {
         const char *name;
         const rp_array *a;

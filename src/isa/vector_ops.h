@@ -264,7 +264,7 @@ static inline vf vf_f16(vu x)
 #define vf_load_f16(p) vf_f16(vu_wide(p)) /* loads VL elements */
 #endif
 #ifndef vu_highs
-/* Combine the upper halves of x and y: the halves of x move to the lower halves, the halves of y stay. */
+/* In each element, combine the upper halves of x and y: that of x moves to the lower half, that of y stays. */
 #define vu_highs(x, y) ((vu)(x) >> 16 | ((vu)(y) & ((vu){0} + 0xffff0000u)))
 #endif
 

@@ -215,7 +215,7 @@ static void row_backward(kv_gradients *s, const rpi_view *dout, const rpi_view *
     rpi_row_softmax(r);
     if (s->bound)
         rpi_score_sizes(r, &s->size);
-    /* size and loss of <dout, v>, until slope_error and size_ds are computed */
+    /* until slope_error and size_ds are computed, their memory holds size and loss of <dout, v> */
     double *size = s->slope_error, *loss = s->size_ds;
     memset(s->dq, 0, (size_t)D * sizeof(double));
     memset(s->dq_rotated, 0, (size_t)D * sizeof(double));

@@ -80,7 +80,7 @@ static rp_status deberta_check_arrays(const rp_desc *d, const rp_term *t, const 
     return RP_OK;
 }
 
-/* Store c for each of the left+right+1 vectors. */
+/* Store c, the index of a vector in k_pos and q_pos, for each delta from -left to right. */
 static void deberta_prepare(const rp_desc *d, const rp_term *t, const rpi_view *array, double *to)
 {
     (void)d, (void)array;

@@ -256,7 +256,8 @@ static void gradients_of_log_scale_equal_differences(void **state)
         }
 }
 
-/* Layers without terms, between layers with separate or shared arrays, projections and gates. */
+/* Check gradients of models whose middle layer has no terms. The other layers have separate or shared arrays; some
+ * terms have projections (xl) or gates (forget). */
 static void gradients_of_layers_without_terms_equal_differences(void **state)
 {
     static const char *const some[] = {"rope", "t5,buckets=8,max_distance=9", "xl+learned", "band,width=3,extent=4",

@@ -325,7 +325,7 @@ static void few_queries_skip_far_pages(void **state)
         }
 }
 
-/* If slopes are steep, most pairs are skipped; if biases fall slowly, none are. */
+/* Check the fraction of computed pairs: steep slopes and forget gates skip most pairs, other biases skip none. */
 static void pairs_are_counted(void **state)
 {
     static const struct {

@@ -68,7 +68,7 @@ def _of_class(scope, classes):
 
 def _of_attention(scope, method, mask, classes):
     """Return true if the mask of a method is also passed to attention, which means that it is not a mask of tokens. Either the method passes
-    it, or a class that contains this one passes the same mask to both."""
+    it, or a class that contains `scope` passes one mask both to attention and to `scope`."""
     def given(method, parts):  # names of the masks that a method passes to the named parts of self
         return {y.id for x in ast.walk(method) if isinstance(x, ast.Call) and ast.unparse(x.func).removeprefix("self.") in parts
                 for y in (*x.args, *(k.value for k in x.keywords)) if isinstance(y, ast.Name) and y.id in _NAMES}

@@ -214,7 +214,8 @@ class _MultiheadAttention(nn.Module):
             nn.Linear(embed_dim, embed_dim, bias=bias, device=device, dtype=dtype) for _ in range(4))
 
     def reset_parameters(self) -> None:
-        """Draw matrices from Xavier uniform, set biases to zero, and initialize the parameters of the class."""
+        """Draw the weights of the projections from the Xavier uniform distribution, and set their biases to zero. Subclasses also
+        initialize their own parameters."""
         for linear in (self.q_proj, self.k_proj, self.v_proj, self.out_proj):
             nn.init.xavier_uniform_(linear.weight)
             if linear.bias is not None:

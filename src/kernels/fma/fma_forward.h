@@ -176,8 +176,8 @@ static void key_scores(block *k, const tile *t, const void *keys, const real *co
         }
 }
 
-/* Turn the scores of a panel of one row into weights exp(s - base), and add them to `sum`. Two vectors of exp together
- * are faster than one after the other, if a panel has no more. */
+/* Turn the scores of a panel of one row into weights exp(s - base), and add them to `sum`. If a panel has two vectors,
+ * compute their exponentials together, which is faster than one after the other. */
 static inline __attribute__((always_inline)) void weigh_panel(real *s, vf base, vf *sum)
 {
     enum { TOGETHER = ROW_VECTORS == 2 ? 2 : 1 };

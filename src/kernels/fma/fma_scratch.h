@@ -12,7 +12,7 @@ typedef struct late_values {
         tile0, col, to; /* columns [col, to) are still to be added */
     real *o;            /* sums of the row; weigh_tile describes o and sum_step */
     int64_t sum_step;   /* elements of o between the sums of successive SUM_KEYS keys; 0: all are added to one sum */
-    real *sums;         /* [Dv padded] sum of the SUM_KEYS keys in progress */
+    real *sums;         /* [Dv padded] sum of weighted values of the current SUM_KEYS keys */
     real alpha;         /* factor of the earlier sums in o, applied when the next sum is added */
     magnitude size;     /* magnitude of the results */
 } late_values;
