@@ -354,6 +354,8 @@ ADAPTED = {  # models with an adapter: they compute their own attention, or make
     "Swinv2": lambda: vision("Swinv2", **SWIN),
     "Swin2SR": lambda: vision("Swin2SR", **{key: x for key, x in SWIN.items() if key != "patch_size"}, patch_size=1),
     "DonutSwin": lambda: vision("DonutSwin", **SWIN),
+    "Beit": lambda: vision("Beit", image_size=32, patch_size=8, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=40,
+                           use_relative_position_bias=True, drop_path_rate=0.0),
     "MaskFormerSwin": lambda: vision("MaskFormerSwin", **SWIN),
     "ClapAudio": sound,
     "VitDet": lambda: vision("VitDet", **DETECTOR, window_size=3, window_block_indices=[0], use_relative_position_embeddings=True),

@@ -185,7 +185,7 @@ MODELS = {  # file: models that together run every branch of its adapter
     **{file: [lambda name=name: t5(name)] for file, name in (
         ("t5", "T5"), ("mt5", "MT5"), ("umt5", "UMT5"), ("switch_transformers", "SwitchTransformers"), ("longt5", "LongT5"),
         ("pop2piano", "Pop2Piano"))},
-    "pix2struct": [pix2struct], "swin": [swin], "bloom": [bloom],
+    "pix2struct": [pix2struct], "swin": [swin], "beit": ["Beit"], "bloom": [bloom],
     "mpnet": ["MPNet"], "layoutlmv3": ["LayoutLMv3"], "mpt": ["Mpt", mpt], "falcon": ["Falcon", "Falcon, ALiBi"], "gptj": ["GPTJ"],
     "codegen": ["CodeGen"],
     "roformer": ["RoFormer", "RoFormer, values too"], "swinv2": ["Swinv2"], "swin2sr": ["Swin2SR"], "donut_swin": ["DonutSwin"],

@@ -405,13 +405,14 @@ def _xlnet(module, replace):
         keys = attention_mask == 1 if attention_mask is not None else input_mask == 0 if input_mask is not None else None
         tokens = (None if keys is None or masks_nothing(keys) else keys,
                   torch.nn.functional.one_hot(token_type_ids.t(), segments)[:, :, None] if segments else None)
-        for layer in self.layer:
-            layer.rel_attn.tokens = tokens
+        layers = [x for x in self.modules() if isinstance(x, module.XLNetRelativeAttention)]
+        for layer in layers:
+            layer.tokens = tokens
         try:
             return original(self, input_ids, None, mems, None, None, None, None, inputs_embeds, **kwargs)
         finally:
-            for layer in self.layer:
-                layer.rel_attn.tokens = None, None
+            for layer in layers:
+                layer.tokens = None, None
 
     @replace("XLNetRelativeAttention.rel_attn_core", _uses_relpos)
     def rel_attn_core(self, original, q_head, k_head_h, v_head_h, k_head_r, seg_mat=None, attn_mask=None, output_attentions=False):
