@@ -90,8 +90,8 @@ static inline rp_t5_opening rp_t5_opening_init(void)
  * file that rp_t5_pack wrote, or a single file of weights, such as a text encoder of an image model, whose tensors
  * have the names of transformers or of Wan. A folder contains config.json and model.safetensors or pytorch_model.bin
  * (or shards with their index). Optional: generation_config.json; tokenizer.json, or spiece.model with
- * added_tokens.json, tokenizer_config.json and special_tokens_map.json. The files are mapped: do not change them
- * until the model is closed.
+ * added_tokens.json, tokenizer_config.json and special_tokens_map.json; the modules.json of sentence-transformers, for
+ * rp_t5_vector. The files are mapped: do not change them until the model is closed.
  *
  * Edges    the error lists the tensors that are missing, unknown or of the wrong shape. A checkpoint without a
  * decoder
@@ -106,7 +106,7 @@ RP_API void rp_t5_close(rp_t5 *model);
 /* Write a model to one file that rp_t5_open maps without copying. The file contains the packed weights, config.json,
  * generation_config.json, the tokenizer, the name of the model's folder, a checksum of the folder's tensors and a
  * checksum of the file's own contents. The file is either written completely or not at all. It is an error to overwrite
- * a file from which the model was read. */
+ * a file from which the model was read, or to pack a folder with a modules.json. */
 RP_API rp_status rp_t5_pack(const rp_t5 *model, const char *path);
 
 /* Check the checksum of a packed file. This reads the whole file; rp_t5_open does not check it.
@@ -148,6 +148,8 @@ typedef struct rp_t5_info {
     int32_t packed;              /* format of the packed file: 2, or 1 (relpos 0.1, no checksum); 0 for a folder */
     const char *source;          /* name of the model's folder, also for a packed file; "" for a file of format 1 */
     const char *source_checksum; /* packed file: checksum of the tensors of that folder; "" if there is none */
+    int64_t vector_width;        /* width of a vector of rp_t5_vector; 0: the model has no modules.json */
+    int64_t vector_tokens;       /* with modules.json: a source is cut to this number of tokens; 0: unlimited */
 } rp_t5_info;
 
 /* Return the sizes and properties of a model. The model owns them. */
@@ -191,6 +193,21 @@ RP_API const char *rp_t5_piece(const rp_t5 *model, int32_t token);
  * Returns  RP_OK or an error; RP_E_CANCELLED if progress cancelled the call. The contents of out are then undefined. */
 RP_API rp_status rp_t5_encode(const rp_t5 *model, int64_t n_sources, const rp_t5_tokens *sources, float *out,
                               rp_progress *progress, void *progress_context);
+
+/* Compute the vector of a text from the n hidden states of its tokens, as SentenceTransformer.encode does: by the
+ * modules that modules.json lists. The text began with `prompt`; NULL means that it had none. Pooling omits the tokens
+ * of the prompt if the folder says so (include_prompt). Cut the tokens to rp_t5_info.vector_tokens before rp_t5_encode,
+ * with the end token kept last.
+ *
+ * Shapes   hidden [n, d]   vector [rp_t5_info.vector_width]
+ * Edges    without tokens to pool, the pooled numbers are 0.
+ * Returns  RP_OK; RP_E_UNSUPPORTED if the model has no modules.json. */
+RP_API rp_status rp_t5_vector(const rp_t5 *model, const char *prompt, int64_t n, const float *hidden, float *vector);
+
+/* Find the text of a prompt of config_sentence_transformers.json; with name = NULL, of the default prompt, which is ""
+ * if there is none. The model owns *prompt.
+ * Returns  RP_OK; RP_E_ARG if no prompt has this name; RP_E_UNSUPPORTED if the model has no modules.json. */
+RP_API rp_status rp_t5_prompt(const rp_t5 *model, const char *name, const char **prompt);
 
 /* Return the bytes that rp_t5_encode allocates for sources of `tokens` tokens in total, of which the longest has
  * `longest` (without `out`); -1 if the sizes are not valid. */

@@ -37,7 +37,7 @@ rp_status t5_note_file(rp_t5 *m, const char *path)
     return RP_OK;
 }
 
-rp_status t5_note_checkpoint(rp_t5 *m, const char *folder)
+rp_status t5_note_checkpoint(rp_t5 *m, const io_checkpoint *file, const char *folder)
 {
     rp_status status = RP_OK;
     const char *last = NULL;
@@ -46,8 +46,8 @@ rp_status t5_note_checkpoint(rp_t5 *m, const char *folder)
         status = path != NULL ? t5_note_file(m, path) : t5_no_memory();
         free(path);
     }
-    for (size_t n = 0; n < io_checkpoint_size(m->file) && status == RP_OK; n++) {
-        const char *name = io_checkpoint_at(m->file, n)->file;
+    for (size_t n = 0; n < io_checkpoint_size(file) && status == RP_OK; n++) {
+        const char *name = io_checkpoint_at(file, n)->file;
         if (name == last)
             continue;
         last = name;

@@ -89,7 +89,9 @@ static void fill_info(rp_t5 *m)
                            .not_finite = w->not_finite,
                            .packed = m->packed,
                            .source = m->source != NULL ? m->source : "",
-                           .source_checksum = m->source_checksum};
+                           .source_checksum = m->source_checksum,
+                           .vector_width = t5_vector_width(m->sentence),
+                           .vector_tokens = t5_vector_tokens(m->sentence)};
 }
 
 /* ------------------------------------------------------------------------------------------------ checksums */
@@ -226,24 +228,43 @@ static rp_status note_source(rp_t5 *m, const char *path)
     return m->folder != NULL && m->source != NULL ? RP_OK : t5_no_memory();
 }
 
-static rp_status open_folder(rp_t5 *m, const char *path, int type, const char *given)
+static rp_status open_transformer(rp_t5 *m, const char *path, int type, const char *given)
 {
     char err[IO_ERR_MAX] = "";
-    rp_status status = note_source(m, path);
-    if (status == RP_OK)
-        status = read_config(m, path);
+    rp_status status = read_config(m, path);
     if (status == RP_OK)
         status = read_generation(m, path);
     if (status == RP_OK && m->load != RP_T5_LOAD_TEXT && io_checkpoint_open(&m->file, path, err) != IO_OK)
         status = t5_fail(RP_E_ARG, "%s", err);
     if (status == RP_OK && m->file != NULL)
-        status = t5_note_checkpoint(m, path);
+        status = t5_note_checkpoint(m, m->file, path);
     if (status == RP_OK && m->load != RP_T5_LOAD_TEXT)
         status = t5_weights_pack(&m->weights, &m->config, m->file, path, type, m->load == RP_T5_LOAD_SIZES, m->pool);
     if (status == RP_OK && given == NULL)
         status = t5_find_tokenizer(m, path);
     io_checkpoint_close(m->file); /* no longer needed: the weights are packed in memory */
     m->file = NULL;
+    return status;
+}
+
+/* Open a folder of save_pretrained, or of sentence-transformers, which may have the former in a subfolder. */
+static rp_status open_folder(rp_t5 *m, const char *path, int type, const char *given)
+{
+    char *inner = NULL;
+    rp_status status = note_source(m, path);
+    if (status == RP_OK)
+        status = t5_find_modules(m, path, &inner);
+    if (status == RP_OK && inner != NULL) {
+        free(m->folder);
+        m->folder = realpath(inner, NULL);
+        if (m->folder == NULL)
+            status = t5_fail(RP_E_ARG, "%s: cannot be read: %s (download the folder again)", inner, strerror(errno));
+    }
+    if (status == RP_OK)
+        status = open_transformer(m, inner != NULL ? inner : path, type, given);
+    if (status == RP_OK && inner != NULL)
+        status = t5_read_modules(m, path, inner);
+    free(inner);
     return status;
 }
 
@@ -427,6 +448,7 @@ void rp_t5_close(rp_t5 *m)
         return;
     t5_screen_close(m);
     t5_draft_close(m);
+    t5_sentence_close(m->sentence);
     t5_weights_free(&m->weights);
     io_checkpoint_close(m->file);
     tok_close(m->tokenizer);
@@ -473,6 +495,9 @@ rp_status rp_t5_pack(const rp_t5 *m, const char *path)
     if (m == NULL || path == NULL)
         return t5_fail(RP_E_ARG, "model or path is NULL; pass both");
     rp_status status = t5_need_weights(m);
+    if (status == RP_OK && m->sentence != NULL)
+        status = t5_fail(RP_E_UNSUPPORTED, "modules.json of sentence-transformers cannot be packed (use the folder, or "
+                                           "remove modules.json to pack only the encoder)");
     if (status == RP_OK && rp_t5_reads(m, path))
         status = t5_fail(RP_E_ARG, "%s: the model was read from this file (give another name)", path);
     if (status == RP_OK)

@@ -159,6 +159,7 @@ void t5_weights_free(t5_weights *w);
 struct tokenizer;
 struct t5_screen;
 struct t5_draft;
+struct t5_sentence;
 
 /* Identifies a file independently of its name. */
 typedef struct t5_file_id {
@@ -188,8 +189,9 @@ struct rp_t5 {
     int64_t n_files;
     rp_pool *pool;
     rp_t5_loading load;
-    struct t5_screen *screen; /* NULL: every step reads the whole head */
-    struct t5_draft *draft;   /* NULL: no draft */
+    struct t5_screen *screen;     /* NULL: every step reads the whole head */
+    struct t5_draft *draft;       /* NULL: no draft */
+    struct t5_sentence *sentence; /* NULL: no modules.json */
     rp_t5_info info;
 };
 
@@ -202,7 +204,7 @@ rp_status t5_read_text(rp_t5 *m, const char *path, char **text, size_t *size);
 /* Record a file that was read, to prevent writing output over the model. */
 rp_status t5_note_file(rp_t5 *m, const char *path);
 /* Record the files of a checkpoint: the index, if there is one, and the files that contain tensors. */
-rp_status t5_note_checkpoint(rp_t5 *m, const char *folder);
+rp_status t5_note_checkpoint(rp_t5 *m, const io_checkpoint *file, const char *folder);
 
 /* ------------------------------------------------------------------------------------------------ arguments.c */
 
@@ -233,6 +235,17 @@ rp_status t5_gguf_tokenizer(rp_t5 *m, const char *path);
 /* Convert tokenizer_text to the form that packed files store; the caller frees *made. *made = NULL means that the text
  * is stored unchanged. */
 rp_status t5_compact_tokenizer(const rp_t5 *m, char **made, int64_t *size);
+
+/* ------------------------------------------------------------------------------------------------ sentence.c */
+
+/* Read the modules.json of a folder, if there is one, and set *inner to the folder of its Transformer, which the caller
+ * frees. Without modules.json, *inner is NULL. */
+rp_status t5_find_modules(rp_t5 *m, const char *folder, char **inner);
+/* Read the other modules and the prompts, once the configuration is known. `inner` is the folder of the Transformer. */
+rp_status t5_read_modules(rp_t5 *m, const char *folder, const char *inner);
+int64_t t5_vector_width(const struct t5_sentence *s); /* s may be NULL */
+int64_t t5_vector_tokens(const struct t5_sentence *s);
+void t5_sentence_close(struct t5_sentence *s);
 
 /* ------------------------------------------------------------------------------------------------ layers.c */
 

@@ -44,7 +44,7 @@ class _Opening(c.Structure):
 class _Info(c.Structure):
     _fields_ = _fields("char* kind type; int64_t vocab d_model d_kv d_ff heads layers decoder_layers parameters bytes step_bytes;"
                        "int32_t gated tied scaled has_tokenizer start eos pad; char* activation attention; int64_t experts not_finite;"
-                       "int32_t packed; char* source source_checksum")
+                       "int32_t packed; char* source source_checksum; int64_t vector_width vector_tokens")
 
 
 class _Generation(c.Structure):
@@ -95,7 +95,9 @@ def _load():
         "rp_t5_pack": (c.c_int, pointer, c.c_char_p), "rp_t5_about": (c.POINTER(_Info), pointer),
         "rp_t5_tokenize": (c.c_int, pointer, c.c_char_p, c.c_int64, c.POINTER(c.POINTER(c.c_int32)), c.POINTER(c.c_int64)),
         "rp_t5_detokenize": (c.c_int, pointer, pointer, c.c_int64, c.POINTER(pointer), c.POINTER(c.c_int64)),
-        "rp_t5_encode": (c.c_int, pointer, c.c_int64, tokens, pointer, pointer, pointer), "rp_t5_generation_of": (_Generation, pointer),
+        "rp_t5_encode": (c.c_int, pointer, c.c_int64, tokens, pointer, pointer, pointer),
+        "rp_t5_vector": (c.c_int, pointer, c.c_char_p, c.c_int64, pointer, pointer),
+        "rp_t5_prompt": (c.c_int, pointer, c.c_char_p, c.POINTER(c.c_char_p)), "rp_t5_generation_of": (_Generation, pointer),
         "rp_t5_generate": (c.c_int, pointer, c.c_int64, tokens, c.POINTER(_Generation), c.POINTER(pointer)),
         "rp_t5_results_size": (c.c_int64, pointer), "rp_t5_result": (c.POINTER(_Sequence), pointer, c.c_int64),
         "rp_t5_results_drafted": (c.POINTER(_Drafted), pointer), "rp_t5_results_free": (None, pointer),
@@ -536,31 +538,40 @@ class T5:
     # ------------------------------------------------------------------------------------------- encode, score
 
     def encode(self, texts=None, *, tokens=None, pool=None, normalize=False, pad_to=None, attend_padding=False, batch_size=32,
-               normalize_embeddings=False, show_progress_bar=False, progress=None):
+               prompt_name=None, prompt=None, normalize_embeddings=False, show_progress_bar=False, progress=None):
         """Compute the encoder's hidden states of sources, after the last norm, or one vector for each source.
 
-        pool             None: all hidden states; "mean", "first" or "last": one vector per source
-        normalize        scale vectors to length 1; needs pool
+        pool             "none": all hidden states; "mean", "first" or "last": one vector per source; None: for a folder of
+                         sentence-transformers the vector of SentenceTransformer.encode, by modules.json; otherwise "none"
+        normalize        scale vectors to length 1; needs vectors
         pad_to           cut sources to this number of tokens, with the end token kept last, and pad the results with zeros
         attend_padding   pad sources with pad tokens that are attended to, as text encoders of image models do; needs pad_to
         batch_size       number of sources that are computed together; results do not depend on it
+        prompt_name      a prompt of config_sentence_transformers.json, which begins every text. None: its default_prompt_name, if
+                         modules.json decides the vectors
+        prompt           a text that begins every text, instead of that prompt
         progress         as in `relpos.attention`; the fraction of all tokens
 
         normalize_embeddings and show_progress_bar, as in sentence-transformers, are aliases of normalize and progress.
 
-        Returns float32 arrays: (sources, d_model) with pool, (sources, pad_to, d_model) with pad_to, else a list of (tokens, d_model).
-        For one source, returns its element instead of the array or list. With pool, a source without tokens gives a vector of zeros.
+        Returns float32 arrays: (sources, width) for vectors, (sources, pad_to, d_model) with pad_to, else a list of (tokens, d_model).
+        For one source, returns its element instead of the array or list. With "mean", "first" or "last", a source without tokens gives a vector of zeros.
         """
         normalize, batch = normalize or normalize_embeddings, _integer("batch_size", batch_size, 1, 1 << 24)
-        rows, many = self._rows(texts, tokens)
-        if pool not in (None, "mean", "first", "last"):
-            raise ValueError(f'pool is {pool!r}; it must be None, "mean", "first" or "last"')
-        if normalize and pool is None:
+        if pool not in (None, "none", "mean", "first", "last"):
+            raise ValueError(f'pool is {pool!r}; it must be None, "none", "mean", "first" or "last"')
+        pool = pool or ("modules" if self.config.vector_width else "none")
+        prompt = self._prompt(prompt, prompt_name, pool, tokens)
+        rows, many = self._rows(texts if prompt == "" else prompt + texts if isinstance(texts, str) else [prompt + one for one in _texts("texts", texts)],
+                                tokens)
+        if normalize and pool == "none":
             raise ValueError('normalize: it needs one vector for each text (add pool="mean")')
         if attend_padding and pad_to is None:
             raise ValueError("attend_padding: without pad_to there is no padding (add pad_to)")
         if pad_to is not None:
             rows = [self._fit(row, _integer("pad_to", pad_to, 1, 1 << 24), attend_padding) for row in rows]
+        elif pool == "modules" and self.config.vector_tokens:
+            rows = [self._fit(row, self.config.vector_tokens, False) for row in rows]
         d, out = self.config.d_model, []
         before = np.cumsum([0, *map(len, rows)])
         with Shown(progress or show_progress_bar, "encode") as report:
@@ -572,15 +583,41 @@ class T5:
                     _watched(_lib.rp_t5_encode, model, len(some), _borrow(some), hidden.ctypes.data,
                              report=_part(report, places[0], places[-1], before[-1]))
                 hidden = np.split(hidden, places[1:-1] - places[0])
-                out += hidden if pool is None else [_pool(one, pool, normalize) for one in hidden]
-        if pool is not None:
-            out = np.array(out, np.float32).reshape(-1, d)
+                if pool == "modules":
+                    out += [self._vector(one, prompt, normalize) for one in hidden]
+                else:
+                    out += hidden if pool == "none" else [_pool(one, pool, normalize) for one in hidden]
+        if pool != "none":
+            out = np.array(out, np.float32).reshape(-1, self.config.vector_width if pool == "modules" else d)
         elif pad_to is not None:
             padded = np.zeros((len(out), pad_to, d), np.float32)
             for to, one in zip(padded, out):
                 to[:len(one)] = one
             out = padded
         return out if many else out[0]
+
+    def _prompt(self, prompt, name, pool, tokens):
+        """Return the text that begins every text."""
+        if prompt is not None and name is not None:
+            raise TypeError("prompt and prompt_name were both given (give only one of them)")
+        if tokens is not None and (prompt is not None or name is not None):
+            raise TypeError("prompt: tokens= has no text (put the tokens of the prompt before the others)")
+        for key, value in (("prompt", prompt), ("prompt_name", name)):
+            if value is not None and (not isinstance(value, str) or "\0" in value):
+                raise TypeError(f"{key} is {value!r}; it must be a str without null characters")
+        if prompt is not None or tokens is not None or (name is None and pool != "modules"):
+            return prompt or ""
+        found = c.c_char_p()
+        with self._use() as model:
+            _check(_lib.rp_t5_prompt(model, name and name.encode(), c.byref(found)))
+            return found.value.decode()
+
+    def _vector(self, hidden, prompt, normalize):
+        """Compute the vector of one source as modules.json says."""
+        vector, hidden = np.empty(self.config.vector_width, np.float32), np.ascontiguousarray(hidden)
+        with self._use() as model:
+            _check(_lib.rp_t5_vector(model, prompt.encode(), len(hidden), hidden.ctypes.data, vector.ctypes.data))
+        return _normalized(vector) if normalize else vector
 
     def _fit(self, row, length, attend):
         if len(row) > length:
@@ -803,11 +840,13 @@ def _pool(hidden, how, normalize):
         vector = (total / len(hidden)).astype(np.float32)
     else:
         vector = hidden[0 if how == "first" else -1]
-    if normalize:
-        wide = vector.astype(np.float64)
-        length = np.sqrt(np.cumsum(wide * wide)[-1])  # cumsum adds in order, which gives the same bits as the program
-        vector = (wide / length).astype(np.float32) if length > 0 else vector
-    return vector
+    return _normalized(vector) if normalize else vector
+
+
+def _normalized(vector):
+    wide = vector.astype(np.float64)
+    length = np.sqrt(np.cumsum(wide * wide)[-1])  # cumsum adds in order, which gives the same bits as the program
+    return (wide / length).astype(np.float32) if length > 0 else vector
 
 
 # ------------------------------------------------------------------------------------------------ proteins

@@ -59,6 +59,8 @@ class T5:
     packed: int
     source: str
     source_checksum: str
+    vector_width: int
+    vector_tokens: int
     def __init__(self, path: str | os.PathLike[str], *, type: Literal["f32", "f16", "bf16", "int8", "int4", "q8"] | None = None,
                  threads: int | None = None, draft: Literal["int8", "int4"] | None = None,
                  tokenizer: str | PathLike[str] | None = None) -> None: ...
@@ -76,8 +78,9 @@ class T5:
                  return_scores: bool = False, progress: relpos._Progress = None, **settings: Unpack[_Settings]) -> Any: ...
     def stream(self, text: str | None = None, *, tokens: Sequence[int] | NDArray[np.integer] | None = None,
                **settings: Unpack[_Settings]) -> Iterator[Any]: ...
-    def encode(self, texts: _Texts | None = None, *, tokens: _Tokens | None = None, pool: Literal["mean", "first", "last"] | None = None,
+    def encode(self, texts: _Texts | None = None, *, tokens: _Tokens | None = None, pool: Literal["none", "mean", "first", "last"] | None = None,
                normalize: bool = False, pad_to: int | None = None, attend_padding: bool = False, batch_size: int = 32,
+               prompt_name: str | None = None, prompt: str | None = None,
                normalize_embeddings: bool = False, show_progress_bar: bool | None = False,
                progress: relpos._Progress = None) -> Any: ...
     def score(self, sources: _Texts | None = None, targets: _Texts | None = None, *, source_tokens: _Tokens | None = None,

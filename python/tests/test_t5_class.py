@@ -383,6 +383,35 @@ def test_the_module_is_there_without_an_import_of_its_own():
     assert subprocess.run([sys.executable, "-P", "-c", line], capture_output=True, text=True, check=True).stdout == "T5 False\n"
 
 
+@pytest.mark.parametrize("name", ["new", "old", "all"])
+def test_vectors_of_sentence_transformers(name, tmp_path):
+    folder = ROOT / "tests/t5/sentence" / name
+    texts = (folder.parent / "lines.txt").read_text().splitlines()
+    want = [json.loads(line) for line in (folder.parent / f"{name}.jsonl").read_text().splitlines()]
+    with relpos.t5.T5(folder, type="f32") as m:
+        for prompt in {one["prompt"]: 0 for one in want}:
+            vectors = np.array([one["vector"] for one in want if one["prompt"] == prompt])
+            got = m.encode(texts, prompt_name=prompt, batch_size=2)
+            assert got.shape == (len(texts), m.vector_width) and got.dtype == np.float32
+            assert (np.linalg.norm(got - vectors, axis=1) <= 3e-6 * np.linalg.norm(vectors, axis=1)).all()
+            np.testing.assert_array_equal(m.encode(texts[1], prompt_name=prompt), got[1])
+            more = [] if prompt is None else ["--prompt", prompt]
+            program("encode", folder, folder.parent / "lines.txt", "--type", "f32", "-o", tmp_path / "v.npz", *more)
+            np.testing.assert_array_equal(np.load(tmp_path / "v.npz")["vectors"], got)
+        program("encode", folder, folder.parent / "lines.txt", "--type", "f32", "-o", tmp_path / "v.npz", "--normalize", "--prefix", "a ")
+        np.testing.assert_array_equal(np.load(tmp_path / "v.npz")["vectors"], m.encode(texts, prompt="a ", normalize_embeddings=True))
+        assert [len(one) for one in m.encode(texts, pool="none")] == [len(m.tokenize(one)) for one in texts]
+        assert m.encode(tokens=m.tokenize("a mat")).shape == (m.vector_width,)
+        with pytest.raises(ValueError, match='no prompt has the name "none"'):
+            m.encode("a", prompt_name="none")
+        with pytest.raises(TypeError, match="give only one"):
+            m.encode("a", prompt_name="query", prompt="a")
+        with pytest.raises(TypeError, match="tokens= has no text"):
+            m.encode(tokens=[5], prompt="a")
+        with pytest.raises(OSError, match="cannot be packed"):
+            m.pack(tmp_path / "packed")
+
+
 def test_structures_are_those_of_the_header():
     text = re.sub(r"/\*.*?\*/", "", (ROOT / "include/relpos/t5.h").read_text(), flags=re.S)
     for name, made in (("tokens", relpos.t5._Tokens), ("opening", relpos.t5._Opening), ("info", relpos.t5._Info),

@@ -503,7 +503,7 @@ refusals t5 <<'END'
 1 | line 1: 99999999999999999999 is not in the vocabulary | generate tests/t5/data/v11 --tokens --text 99999999999999999999
 2 | --begin: "x" is not a token number | generate tests/t5/data/v11 --tokens --text 5 --begin x
 2 | --stop: it was given more than 16 times | generate tests/t5/data/byt5 --text 5 $(printf -- '--stop x%.0s ' 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17)
-2 | --pool: the value "middle" is unknown \(use mean, first or last\) | encode tests/t5/data/encoder --tokens --text 5 --pool middle -o x.npz
+2 | --pool: the value "middle" is unknown \(use mean, first, last or none\) | encode tests/t5/data/encoder --tokens --text 5 --pool middle -o x.npz
 2 | --early-stopping: the value "later" is unknown | generate tests/t5/data/v11 --tokens --text 5 --early-stopping later
 2 | --temperature: 0 is out of range | generate tests/t5/data/v11 --tokens --text 5 --sample --temperature 0
 2 | --sample: it needs one beam, but --beams is 2 | generate tests/t5/data/v11 --tokens --text 5 --sample --beams 2

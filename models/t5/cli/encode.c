@@ -5,13 +5,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OUT = 'o', POOL = T5_OWN, NORMALIZE, PAD_TO, ATTEND, FOR, PREFIX };
+enum { OUT = 'o', POOL = T5_OWN, NORMALIZE, PAD_TO, ATTEND, FOR, PREFIX, PROMPT };
 enum { WINDOW = 8192 }; /* max tokens of the lines that are encoded together, as in the encoder */
-typedef enum pooling { ALL, MEAN, FIRST, LAST } pooling;
+/* MODEL: MODULES if the model has a modules.json, otherwise ALL. */
+typedef enum pooling { ALL, MEAN, FIRST, LAST, MODEL, MODULES } pooling;
 
 static const cli_option options[] = {
     {"output", OUT, "FILE", "write arrays to FILE (.npz or .safetensors), or JSON lines (.jsonl)"},
-    {"pool", POOL, "HOW", "write one vector per line, array vectors: mean, first or last; default: all hidden states"},
+    {"pool", POOL, "HOW",
+     "write one vector per line, array vectors: mean, first or last; none: all hidden states; default: as modules.json "
+     "of sentence-transformers says, or none"},
     {"normalize", NORMALIZE, NULL, "scale the vectors of --pool to length 1"},
     {"pad-to", PAD_TO, "N", "cut or pad every line to N tokens"},
     {"attend-padding", ATTEND, NULL,
@@ -20,6 +23,8 @@ static const cli_option options[] = {
      "pad as this image or video model does, and write prompt_embeds: flux, sd3, wan, pixart, cogvideox, ltx, mochi, "
      "..."},
     {"prefix", PREFIX, "TEXT", "put TEXT before every line"},
+    {"prompt", PROMPT, "NAME",
+     "put the prompt NAME of config_sentence_transformers.json before every line; default: default_prompt_name"},
     {"text", T5_TEXT, "TEXT", "read one line from the command line instead of a file"},
     T5_TOKENS_OPTION,
     T5_COMMON_OPTIONS,
@@ -28,10 +33,10 @@ static const cli_option options[] = {
 
 typedef struct request {
     cli_t5_common common;
-    const char *output, *text, *prefix;
+    const char *output, *text, *prefix, *prompt; /* prefix: also the text of the prompt */
     pooling pool;
     bool normalize, attend;
-    int64_t pad_to;
+    int64_t pad_to, cut_to;          /* cut_to: --pad-to, or the longest source of modules.json; 0: unlimited */
     const cli_t5_pipeline *pipeline; /* of --for; NULL: none */
     bool json;                       /* write JSON lines */
     /* The lines that were read. */
@@ -44,13 +49,14 @@ typedef struct request {
     io_text *text_stream;
     FILE *lines;
     float *hidden; /* the hidden states of a window */
+    float *vector; /* of one line; MODULES only */
     cli_progress progress;
     double from, to; /* fractions of the work that are done before and after a window */
 } request;
 
 static int on_option(void *context, int key, const char *value)
 {
-    static const char *const names[] = {[MEAN] = "mean", [FIRST] = "first", [LAST] = "last"};
+    static const char *const names[] = {[ALL] = "none", [MEAN] = "mean", [FIRST] = "first", [LAST] = "last"};
     request *r = context;
     char safe[64];
     switch (key) {
@@ -60,14 +66,15 @@ static int on_option(void *context, int key, const char *value)
     case FOR: return cli_t5_find_pipeline(value, &r->pipeline);
     case PAD_TO: return cli_integer("--pad-to", value, 1, 1 << 24, &r->pad_to);
     case PREFIX: r->prefix = value; return CLI_OK;
+    case PROMPT: r->prompt = value; return CLI_OK;
     case T5_TEXT: r->text = value; return CLI_OK;
     case POOL:
-        for (int k = MEAN; k <= LAST; k++)
+        for (int k = ALL; k <= LAST; k++)
             if (strcmp(value, names[k]) == 0) {
                 r->pool = (pooling)k;
                 return CLI_OK;
             }
-        return cli_error(CLI_USAGE, "--pool: the value \"%s\" is unknown (use mean, first or last)",
+        return cli_error(CLI_USAGE, "--pool: the value \"%s\" is unknown (use mean, first, last or none)",
                          io_safe(safe, sizeof safe, value));
     default: return cli_t5_common_option(&r->common, key, value);
     }
@@ -106,12 +113,12 @@ static bool grow(request *r, int64_t n)
     return true;
 }
 
-/* Append a line. With --pad-to, cut it but keep its end token as the last one; with --attend-padding, pad it. */
+/* Append a line. Cut it to cut_to tokens, but keep its end token as the last one; with --attend-padding, pad it. */
 static bool add_line(request *r, const int32_t *tokens, int64_t n)
 {
     const rp_t5_info *i = rp_t5_about(r->common.model);
-    const bool cut = r->pad_to > 0 && n > r->pad_to;
-    const int64_t length = cut || r->attend ? r->pad_to : n;
+    const bool cut = r->cut_to > 0 && n > r->cut_to;
+    const int64_t length = cut ? r->cut_to : r->attend ? r->pad_to : n;
     if (!grow(r, length))
         return false;
     int32_t *to = r->tokens + r->n_tokens;
@@ -163,7 +170,7 @@ static void normalize(float *x, int64_t d)
 }
 
 /* Pool n hidden states into one vector, in place: the vector replaces the first. */
-static void pool_rows(const request *r, float *rows, int64_t n, int64_t d)
+static void pool_in_place(const request *r, float *rows, int64_t n, int64_t d)
 {
     for (int64_t k = 0; k < d; k++) {
         double sum = 0;
@@ -171,8 +178,30 @@ static void pool_rows(const request *r, float *rows, int64_t n, int64_t d)
             sum += (double)rows[i * d + k];
         rows[k] = r->pool == MEAN ? (float)(sum / (double)n) : r->pool == FIRST ? rows[k] : rows[(n - 1) * d + k];
     }
+}
+
+/* Return the width of a row of the output. */
+static int64_t width_of(const request *r)
+{
+    const rp_t5_info *i = rp_t5_about(r->common.model);
+    return r->pool == MODULES ? i->vector_width : i->d_model;
+}
+
+/* Replace *rows, the n hidden states of a line, by its vector. */
+static int pool_rows(const request *r, float **rows, int64_t n, float *zeros)
+{
+    if (r->pool == MODULES) {
+        if (rp_t5_vector(r->common.model, r->common.tokens ? NULL : r->prefix, n, *rows, r->vector) != RP_OK)
+            return cli_t5_refused("t5 encode");
+        *rows = r->vector;
+    } else if (n == 0) {
+        *rows = zeros;
+    } else {
+        pool_in_place(r, *rows, n, width_of(r));
+    }
     if (r->normalize)
-        normalize(rows, d);
+        normalize(*rows, width_of(r));
+    return CLI_OK;
 }
 
 static void print_numbers(FILE *to, const float *x, int64_t n)
@@ -200,13 +229,13 @@ static void print_line(FILE *to, const request *r, const float *rows, int64_t n,
 }
 
 /* Write the hidden states or the vector of one line. r->hidden has a row of zeros at its end, `zeros`. */
-static int write_line(request *r, float *rows, int64_t n, int64_t d, float *zeros)
+static int write_line(request *r, float *rows, int64_t n, float *zeros)
 {
+    const int64_t d = width_of(r);
     char err[IO_ERR_MAX];
-    if (r->pool && n == 0)
-        rows = zeros;
-    else if (r->pool)
-        pool_rows(r, rows, n, d);
+    const int code = r->pool ? pool_rows(r, &rows, n, zeros) : CLI_OK;
+    if (code != CLI_OK)
+        return code;
     if (r->json) {
         print_line(r->lines, r, rows, n, d);
         return CLI_OK;
@@ -241,7 +270,7 @@ static bool add_mask(const request *r, io_set *set)
  * all lines, d]. With --for the file has only what the pipeline takes: prompt_embeds [n, pad_to, d] and its mask. */
 static int open_arrays(request *r, io_set *set)
 {
-    const int64_t d = rp_t5_about(r->common.model)->d_model;
+    const int64_t d = width_of(r);
     const int64_t padded[3] = {r->n, r->pad_to, d}, flat[2] = {r->pool ? r->n : r->n_tokens, d};
     const bool pads = !r->pool && r->pad_to > 0;
     const char *name = r->pool ? "vectors" : r->pipeline != NULL ? "prompt_embeds" : "hidden";
@@ -271,7 +300,7 @@ static int encode_window(request *r, int64_t n, const rp_t5_tokens *sources, int
     memset(zeros, 0, (size_t)d * sizeof *zeros);
     int code = CLI_OK;
     for (int64_t s = 0; s < n && code == CLI_OK; at += sources[s++].n * d)
-        code = write_line(r, at, sources[s].n, d, zeros);
+        code = write_line(r, at, sources[s].n, zeros);
     return code;
 }
 
@@ -344,9 +373,27 @@ static int write_json(request *r, cli_t5_lines *l)
     return code;
 }
 
+/* Decide what the model's modules.json decides: pooling, the prompt and the longest line. */
+static int ask_model(request *r)
+{
+    const rp_t5_info *i = rp_t5_about(r->common.model);
+    if (r->pool == MODEL)
+        r->pool = i->vector_width > 0 && r->pipeline == NULL ? MODULES : ALL;
+    if (r->normalize && r->pool == ALL)
+        return cli_error(CLI_USAGE, "--normalize: it needs one vector for each line (add --pool mean)");
+    if (r->prefix == NULL && !r->common.tokens && (r->prompt != NULL || r->pool == MODULES) &&
+        rp_t5_prompt(r->common.model, r->prompt, &r->prefix) != RP_OK)
+        return cli_error(CLI_FAILED, "--prompt: %s", rp_t5_last_error());
+    r->prefix = r->prefix != NULL ? r->prefix : "";
+    r->cut_to = r->pad_to > 0 || r->pool != MODULES ? r->pad_to : i->vector_tokens;
+    if (r->pool == MODULES)
+        r->vector = malloc((size_t)i->vector_width * sizeof *r->vector);
+    return r->pool != MODULES || r->vector != NULL ? CLI_OK : no_memory();
+}
+
 static int run(const cli_command *self, int argc, char **argv)
 {
-    request r = {.prefix = "", .progress = {.what = "t5 encode"}};
+    request r = {.pool = MODEL, .progress = {.what = "t5 encode"}};
     cli_t5_lines l = {0};
     char safe[160];
     const char *args[2] = {NULL, NULL};
@@ -362,7 +409,7 @@ static int run(const cli_command *self, int argc, char **argv)
     if (!r.json && io_format_of(r.output) == IO_UNKNOWN)
         return cli_error(CLI_USAGE, "-o: %s: the suffix is unknown (use .npz, .safetensors or .jsonl)",
                          io_safe(safe, sizeof safe, r.output));
-    if (r.pipeline != NULL && (r.json || r.pool != ALL))
+    if (r.pipeline != NULL && (r.json || (r.pool != MODEL && r.pool != ALL)))
         return cli_error(CLI_USAGE, "--for: it writes hidden states as arrays (omit --pool, and use -o x.safetensors)");
     if (r.pipeline != NULL) {
         r.pad_to = r.pad_to > 0 ? r.pad_to : r.pipeline->length;
@@ -370,15 +417,19 @@ static int run(const cli_command *self, int argc, char **argv)
     }
     if (r.attend && r.pad_to == 0)
         return cli_error(CLI_USAGE, "--attend-padding: without --pad-to there is no padding (add --pad-to N)");
-    if (r.normalize && r.pool == ALL)
-        return cli_error(CLI_USAGE, "--normalize: it needs one vector for each line (add --pool mean)");
+    if (r.prompt != NULL && (r.prefix != NULL || r.common.tokens))
+        return cli_error(CLI_USAGE, "--prompt: %s (remove one of the options)",
+                         r.prefix != NULL ? "--prefix replaces the prompt" : "with --tokens, lines have no text");
     code = cli_t5_begin(&r.common, &l, args[0], args[1], r.text, r.output);
+    if (code == CLI_OK)
+        code = ask_model(&r);
     if (code == CLI_OK)
         code = r.json ? write_json(&r, &l) : write_arrays(&r, &l);
     cli_progress_end(&r.progress);
     free(r.tokens);
     free(r.lengths);
     free(r.texts);
+    free(r.vector);
     cli_t5_lines_close(&l);
     cli_t5_close(&r.common);
     return code;

@@ -1,0 +1,516 @@
+/* sentence.c -- the folders of sentence-transformers: modules.json lists the modules that make a vector of a text.
+ *
+ *     Transformer, Pooling, then Dense and Normalize in any order; each in a folder with its config.json
+ *
+ * Types and keys differ by version: versions before 5 write sentence_transformers.models.Pooling with a key for each
+ * kind of pooling, later ones ….pooling.Pooling with "pooling_mode".
+ * Source: sentence-transformers 6.2, base/modules and sentence_transformer/modules/pooling.py.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "io/json.h"
+#include "t5/model.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_MODULES = 16 };
+
+typedef float pool_column(const float *x, int64_t d, int64_t first, int64_t n);
+
+/* A kind of pooling: the value of "pooling_mode", and the key that older versions set to true. In their order. */
+typedef struct pooling {
+    const char *mode, *key;
+    pool_column *column; /* pools the rows first … n - 1 of one column, whose elements are d apart */
+} pooling;
+
+/* A module after Pooling. */
+typedef struct module {
+    int64_t in, out;      /* in = 0: Normalize */
+    float *weight, *bias; /* [out, in], [out]; bias: NULL if there is none */
+    bool tanh;            /* the activation is Tanh; otherwise none */
+} module;
+
+struct t5_sentence {
+    json_t *list; /* modules.json */
+    const pooling *pool[MAX_MODULES];
+    int n_pools;
+    bool skips_prompt; /* pooling omits the tokens of the prompt */
+    module module[MAX_MODULES];
+    int n;
+    int64_t width;      /* of the result */
+    int64_t tokens;     /* rp_t5_info.vector_tokens */
+    json_t *prompts;    /* config_sentence_transformers.json; NULL: absent */
+    const char *prompt; /* text of the default prompt */
+};
+
+/* ------------------------------------------------------------------------------------------------ pooling */
+
+static float pool_first(const float *x, int64_t d, int64_t first, int64_t n)
+{
+    return first < n ? x[first * d] : 0;
+}
+
+static float pool_max(const float *x, int64_t d, int64_t first, int64_t n)
+{
+    float max = first < n ? x[first * d] : 0;
+    for (int64_t i = first + 1; i < n; i++)
+        max = x[i * d] > max ? x[i * d] : max;
+    return max;
+}
+
+static double sum_of(const float *x, int64_t d, int64_t first, int64_t n)
+{
+    double sum = 0;
+    for (int64_t i = first; i < n; i++)
+        sum += (double)x[i * d];
+    return sum;
+}
+
+static float pool_mean(const float *x, int64_t d, int64_t first, int64_t n)
+{
+    return first < n ? (float)(sum_of(x, d, first, n) / (double)(n - first)) : 0;
+}
+
+static float pool_mean_root(const float *x, int64_t d, int64_t first, int64_t n)
+{
+    return first < n ? (float)(sum_of(x, d, first, n) / sqrt((double)(n - first))) : 0;
+}
+
+/* The weight of a token is its position, which counts from 1 and includes the prompt. */
+static float pool_weighted(const float *x, int64_t d, int64_t first, int64_t n)
+{
+    double sum = 0, weights = 0;
+    for (int64_t i = first; i < n; i++) {
+        sum += (double)(i + 1) * (double)x[i * d];
+        weights += (double)(i + 1);
+    }
+    return first < n ? (float)(sum / weights) : 0;
+}
+
+static float pool_last(const float *x, int64_t d, int64_t first, int64_t n)
+{
+    return first < n ? x[(n - 1) * d] : 0;
+}
+
+static const pooling poolings[] = {
+    {"cls", "pooling_mode_cls_token", pool_first},
+    {"max", "pooling_mode_max_tokens", pool_max},
+    {"mean", "pooling_mode_mean_tokens", pool_mean},
+    {"mean_sqrt_len_tokens", "pooling_mode_mean_sqrt_len_tokens", pool_mean_root},
+    {"weightedmean", "pooling_mode_weightedmean_tokens", pool_weighted},
+    {"lasttoken", "pooling_mode_lasttoken", pool_last},
+};
+enum { POOLINGS = sizeof poolings / sizeof *poolings, MEAN = 2 };
+
+/* ------------------------------------------------------------------------------------------------ reading JSON */
+
+/* Read a JSON file. *root is NULL if it does not exist. Integers become reals: model_max_length may be 10^30. */
+static rp_status read_json(rp_t5 *m, const char *folder, const char *name, json_t **root)
+{
+    json_error_t error;
+    bool no_memory = false;
+    char *text = NULL, *path = t5_join(folder, name), safe[160];
+    size_t size;
+    *root = NULL;
+    rp_status status = path != NULL ? t5_read_text(m, path, &text, &size) : t5_no_memory();
+    if (status == RP_OK && text != NULL) {
+        *root = io_json(text, size, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &error, &no_memory);
+        if (no_memory)
+            status = t5_no_memory();
+        else if (*root == NULL)
+            status = t5_fail(RP_E_ARG, "%s: line %d: %s (it is not valid JSON: download the file again)", path,
+                             error.line, io_safe(safe, sizeof safe, error.text));
+    }
+    free(text);
+    free(path);
+    return status;
+}
+
+/* Return the integer of a key, or -1 if it is absent or not from 1 to T5_MAX_SIZE. */
+static int64_t size_of(const json_t *config, const char *key)
+{
+    const double x = json_number_value(json_object_get(config, key));
+    return x >= 1 && x <= T5_MAX_SIZE && x == floor(x) ? (int64_t)x : -1;
+}
+
+/* Return true if the text of a key is `expected`, or if the key is absent or null. */
+static bool is_text(const json_t *config, const char *key, const char *expected)
+{
+    const json_t *v = json_object_get(config, key);
+    return v == NULL || json_is_null(v) || (json_is_string(v) && strcmp(json_string_value(v), expected) == 0);
+}
+
+static bool is_true(const json_t *config, const char *key)
+{
+    const json_t *v = json_object_get(config, key);
+    return v != NULL && !json_is_false(v) && !json_is_null(v);
+}
+
+static rp_status not_supported(const char *folder, const char *file, const char *what)
+{
+    return t5_fail(RP_E_UNSUPPORTED, "%s/%s: %s is not supported (remove modules.json to get hidden states only)",
+                   folder, file, what);
+}
+
+/* ------------------------------------------------------------------------------------------------ modules */
+
+static rp_status add_pooling(struct t5_sentence *s, const char *folder, const char *mode)
+{
+    char what[160], safe[96];
+    for (int k = 0; k < POOLINGS; k++)
+        if (mode != NULL && strcmp(mode, poolings[k].mode) == 0 && s->n_pools < MAX_MODULES) {
+            s->pool[s->n_pools++] = &poolings[k];
+            return RP_OK;
+        }
+    snprintf(what, sizeof what, "the pooling_mode \"%s\"", io_safe(safe, sizeof safe, mode != NULL ? mode : "?"));
+    return not_supported(folder, "config.json", what);
+}
+
+static rp_status read_pooling(struct t5_sentence *s, const json_t *config, const char *folder, int64_t d)
+{
+    const json_t *mode = json_object_get(config, "pooling_mode"), *one;
+    rp_status status = RP_OK;
+    size_t k;
+    if (json_is_array(mode))
+        for (k = 0; k < json_array_size(mode) && status == RP_OK; k++) {
+            one = json_array_get(mode, k);
+            status = add_pooling(s, folder, json_string_value(one));
+        }
+    else if (mode != NULL)
+        status = add_pooling(s, folder, json_string_value(mode));
+    else
+        for (k = 0; k < POOLINGS; k++)
+            if (is_true(config, poolings[k].key))
+                s->pool[s->n_pools++] = &poolings[k];
+    if (s->n_pools == 0)
+        s->pool[s->n_pools++] = &poolings[MEAN];
+    s->skips_prompt = json_is_false(json_object_get(config, "include_prompt"));
+    s->width = d * s->n_pools;
+    return status;
+}
+
+/* Copy the numbers of a tensor with the shape [rows, columns], or [rows] if columns = 0. */
+static rp_status copy_tensor(const io_checkpoint *file, const char *name, int64_t rows, int64_t columns,
+                             const char *folder, float **numbers)
+{
+    const io_tensor *t = io_checkpoint_find(file, name);
+    const int64_t n = rows * (columns > 0 ? columns : 1);
+    if (t == NULL || t->ndim != (columns > 0 ? 2 : 1) || t->shape[0] != rows || (columns > 0 && t->shape[1] != columns))
+        return t5_fail(RP_E_ARG,
+                       "%s: the tensor %s is missing or does not have the sizes of config.json (download it again)",
+                       folder, name);
+    *numbers = malloc((size_t)n * sizeof **numbers);
+    if (*numbers == NULL)
+        return t5_no_memory();
+    return io_tensor_read(t, 0, n, *numbers)
+               ? RP_OK
+               : t5_fail(RP_E_ARG, "%s: the tensor %s has no floating-point numbers (give f32 or f16)", folder, name);
+}
+
+static rp_status read_weights(rp_t5 *m, module *d, const json_t *config, const char *folder)
+{
+    const json_t *bias = json_object_get(config, "bias");
+    char err[IO_ERR_MAX] = "";
+    io_checkpoint *file;
+    if (io_checkpoint_open(&file, folder, err) != IO_OK)
+        return t5_fail(RP_E_ARG, "%s", err);
+    rp_status status = t5_note_checkpoint(m, file, folder);
+    if (status == RP_OK)
+        status = copy_tensor(file, "linear.weight", d->out, d->in, folder, &d->weight);
+    if (status == RP_OK && (bias == NULL || json_is_true(bias)))
+        status = copy_tensor(file, "linear.bias", d->out, 0, folder, &d->bias);
+    io_checkpoint_close(file);
+    return status;
+}
+
+static rp_status read_dense(rp_t5 *m, const json_t *config, const char *folder)
+{
+    struct t5_sentence *s = m->sentence;
+    module *d = &s->module[s->n++];
+    const char *activation = json_string_value(json_object_get(config, "activation_function"));
+    const char *dot = activation != NULL ? strrchr(activation, '.') : NULL;
+    const bool torch = dot != NULL && strncmp(activation, "torch.nn.", 9) == 0;
+    d->in = s->width;
+    d->out = size_of(config, "out_features");
+    d->tanh = activation == NULL || (torch && strcmp(dot, ".Tanh") == 0);
+    if (!d->tanh && !(torch && strcmp(dot, ".Identity") == 0))
+        return not_supported(folder, "config.json", "its activation_function (Identity and Tanh are)");
+    if (is_true(config, "use_residual"))
+        return not_supported(folder, "config.json", "use_residual");
+    if (!is_text(config, "module_input_name", "sentence_embedding") ||
+        !is_text(config, "module_output_name", "sentence_embedding"))
+        return not_supported(folder, "config.json", "another input or output than sentence_embedding");
+    if (size_of(config, "in_features") != d->in || d->out < 0)
+        return t5_fail(RP_E_ARG,
+                       "%s/config.json: in_features must be %lld, the width of its input, and out_features 1 to %d "
+                       "(download the folder again)",
+                       folder, (long long)d->in, T5_MAX_SIZE);
+    s->width = d->out;
+    return m->load == RP_T5_LOAD_ALL ? read_weights(m, d, config, folder) : RP_OK;
+}
+
+static rp_status read_normalize(struct t5_sentence *s, const json_t *config, const char *folder)
+{
+    s->n++;
+    return is_text(config, "module_input_name", "sentence_embedding") &&
+                   is_text(config, "module_output_name", "sentence_embedding")
+               ? RP_OK
+               : not_supported(folder, "config.json", "another input or output than sentence_embedding");
+}
+
+/* Return the last word of the type of a module of sentence-transformers; otherwise "". */
+static const char *type_of(const json_t *entry)
+{
+    const char *type = json_string_value(json_object_get(entry, "type"));
+    const char *dot = type != NULL ? strrchr(type, '.') : NULL;
+    return dot != NULL && strncmp(type, "sentence_transformers.", 22) == 0 ? dot + 1 : "";
+}
+
+/* Return the folder of a module, which the caller frees. It must be the folder itself or directly within it. */
+static rp_status path_of(const json_t *entry, const char *folder, char **path)
+{
+    const char *name = json_string_value(json_object_get(entry, "path"));
+    *path = NULL;
+    if (name == NULL || name[0] == '.' || strchr(name, '/') != NULL)
+        return t5_fail(RP_E_ARG, "%s/modules.json: a path is not the name of a folder within it (download it again)",
+                       folder);
+    *path = name[0] != 0 ? t5_join(folder, name) : strdup(folder);
+    return *path != NULL ? RP_OK : t5_no_memory();
+}
+
+/* Read module k, k > 0. */
+static rp_status read_module(rp_t5 *m, const char *folder, size_t k)
+{
+    const json_t *entry = json_array_get(m->sentence->list, k);
+    const char *type = type_of(entry), *full = json_string_value(json_object_get(entry, "type"));
+    char *path, what[160], safe[96];
+    json_t *config = NULL;
+    rp_status status = path_of(entry, folder, &path);
+    if (status == RP_OK)
+        status = read_json(m, path, "config.json", &config);
+    if (status == RP_OK && config == NULL && strcmp(type, "Normalize") != 0)
+        status = t5_fail(RP_E_ARG, "%s/config.json: it does not exist (download the folder again)", path);
+    if (status == RP_OK && k == 1 && strcmp(type, "Pooling") == 0)
+        status = read_pooling(m->sentence, config, path, m->config.d_model);
+    else if (status == RP_OK && k > 1 && strcmp(type, "Dense") == 0)
+        status = read_dense(m, config, path);
+    else if (status == RP_OK && k > 1 && strcmp(type, "Normalize") == 0)
+        status = read_normalize(m->sentence, config, path);
+    else if (status == RP_OK) {
+        snprintf(what, sizeof what, "the type %s of module %zu", io_safe(safe, sizeof safe, full != NULL ? full : "?"),
+                 k + 1);
+        status = not_supported(folder, "modules.json", what);
+    }
+    json_decref(config);
+    free(path);
+    return status;
+}
+
+rp_status t5_find_modules(rp_t5 *m, const char *folder, char **inner)
+{
+    json_t *list;
+    *inner = NULL;
+    rp_status status = read_json(m, folder, "modules.json", &list);
+    if (status != RP_OK || list == NULL)
+        return status;
+    m->sentence = calloc(1, sizeof *m->sentence);
+    if (m->sentence == NULL) {
+        json_decref(list);
+        return t5_no_memory();
+    }
+    m->sentence->list = list;
+    m->sentence->prompt = "";
+    const size_t n = json_array_size(list);
+    if (n < 2 || n > MAX_MODULES || strcmp(type_of(json_array_get(list, 0)), "Transformer") != 0)
+        return t5_fail(RP_E_UNSUPPORTED,
+                       "%s/modules.json: it must list 2 to %d modules, the first a Transformer "
+                       "(remove modules.json to get hidden states only)",
+                       folder, MAX_MODULES);
+    return path_of(json_array_get(list, 0), folder, inner);
+}
+
+/* ------------------------------------------------------------------------------------------------ texts */
+
+/* Find the longest source: max_seq_length, or model_max_length of the tokenizer. */
+static rp_status read_limit(rp_t5 *m, const char *inner)
+{
+    json_t *config, *tokenizer = NULL;
+    rp_status status = read_json(m, inner, "sentence_bert_config.json", &config);
+    if (status == RP_OK && is_true(config, "do_lower_case"))
+        status = not_supported(inner, "sentence_bert_config.json", "do_lower_case");
+    int64_t n = size_of(config, "max_seq_length");
+    if (status == RP_OK && n < 0) {
+        status = read_json(m, inner, "tokenizer_config.json", &tokenizer);
+        n = size_of(tokenizer, "model_max_length");
+    }
+    m->sentence->tokens = n > 0 ? n : 0;
+    json_decref(config);
+    json_decref(tokenizer);
+    return status;
+}
+
+/* Find the text of a prompt; NULL if there is none. The prompts "query" and "document" are empty unless given. */
+static const char *find_prompt(const struct t5_sentence *s, const char *name)
+{
+    const json_t *prompt = json_object_get(json_object_get(s->prompts, "prompts"), name);
+    if (prompt == NULL || json_is_null(prompt))
+        return prompt != NULL || strcmp(name, "query") == 0 || strcmp(name, "document") == 0 ? "" : NULL;
+    return json_string_value(prompt);
+}
+
+static rp_status read_prompts(rp_t5 *m, const char *folder)
+{
+    struct t5_sentence *s = m->sentence;
+    char safe[96];
+    const rp_status status = read_json(m, folder, "config_sentence_transformers.json", &s->prompts);
+    const char *name = json_string_value(json_object_get(s->prompts, "default_prompt_name"));
+    if (status != RP_OK || name == NULL)
+        return status;
+    s->prompt = find_prompt(s, name);
+    return s->prompt != NULL ? RP_OK
+                             : t5_fail(RP_E_ARG,
+                                       "%s/config_sentence_transformers.json: default_prompt_name is \"%s\", but "
+                                       "prompts has no such text (correct the name)",
+                                       folder, io_safe(safe, sizeof safe, name));
+}
+
+rp_status t5_read_modules(rp_t5 *m, const char *folder, const char *inner)
+{
+    rp_status status = RP_OK;
+    for (size_t k = 1; k < json_array_size(m->sentence->list) && status == RP_OK; k++)
+        status = read_module(m, folder, k);
+    if (status == RP_OK)
+        status = read_limit(m, inner);
+    return status == RP_OK ? read_prompts(m, folder) : status;
+}
+
+int64_t t5_vector_width(const struct t5_sentence *s)
+{
+    return s != NULL ? s->width : 0;
+}
+
+int64_t t5_vector_tokens(const struct t5_sentence *s)
+{
+    return s != NULL ? s->tokens : 0;
+}
+
+void t5_sentence_close(struct t5_sentence *s)
+{
+    if (s == NULL)
+        return;
+    for (int k = 0; k < s->n; k++) {
+        free(s->module[k].weight);
+        free(s->module[k].bias);
+    }
+    json_decref(s->list);
+    json_decref(s->prompts);
+    free(s);
+}
+
+static rp_status need_modules(const rp_t5 *m)
+{
+    return m->sentence != NULL ? RP_OK
+                               : t5_fail(RP_E_UNSUPPORTED, "the model has no modules.json (give a folder of "
+                                                           "sentence-transformers, or choose the pooling)");
+}
+
+rp_status rp_t5_prompt(const rp_t5 *m, const char *name, const char **prompt)
+{
+    char safe[96];
+    if (m == NULL || prompt == NULL)
+        return t5_fail(RP_E_ARG, "model or prompt is NULL; pass both");
+    *prompt = NULL;
+    const rp_status status = need_modules(m);
+    if (status != RP_OK)
+        return status;
+    *prompt = name != NULL ? find_prompt(m->sentence, name) : m->sentence->prompt;
+    return *prompt != NULL
+               ? RP_OK
+               : t5_fail(RP_E_ARG, "no prompt has the name \"%s\" (use one of config_sentence_transformers.json)",
+                         io_safe(safe, sizeof safe, name));
+}
+
+/* ------------------------------------------------------------------------------------------------ the vector */
+
+/* Count the tokens of a prompt as sentence-transformers does: alone, cut like a text, without the end token. */
+static rp_status count_prompt(const rp_t5 *m, const char *prompt, int64_t *n)
+{
+    int32_t *tokens;
+    *n = 0;
+    if (!m->sentence->skips_prompt || prompt == NULL || prompt[0] == 0)
+        return RP_OK;
+    const rp_status status = rp_t5_tokenize(m, prompt, -1, &tokens, n);
+    if (status != RP_OK)
+        return status;
+    const bool ends = *n > 0 && tokens[*n - 1] == m->info.eos;
+    if (m->sentence->tokens > 0 && *n > m->sentence->tokens)
+        *n = m->sentence->tokens;
+    *n -= ends;
+    rp_t5_free(tokens);
+    return RP_OK;
+}
+
+static void normalize(float *x, int64_t n)
+{
+    double sum = 0;
+    for (int64_t k = 0; k < n; k++)
+        sum += (double)x[k] * (double)x[k];
+    for (int64_t k = 0; k < n && sum > 0; k++)
+        x[k] = (float)((double)x[k] / sqrt(sum));
+}
+
+/* Compute y = W x + b and the activation. */
+static void apply_dense(const module *d, const float *x, float *y)
+{
+    for (int64_t o = 0; o < d->out; o++) {
+        double sum = d->bias != NULL ? (double)d->bias[o] : 0;
+        for (int64_t k = 0; k < d->in; k++)
+            sum += (double)d->weight[o * d->in + k] * (double)x[k];
+        y[o] = (float)(d->tanh ? tanh(sum) : sum);
+    }
+}
+
+/* Apply the modules after Pooling to x. x and y have the width of the widest. Return the array with the result. */
+static float *apply_modules(const struct t5_sentence *s, int64_t width, float *x, float *y)
+{
+    for (int k = 0; k < s->n; k++) {
+        if (s->module[k].in == 0) {
+            normalize(x, width);
+            continue;
+        }
+        apply_dense(&s->module[k], x, y);
+        width = s->module[k].out;
+        float *other = x;
+        x = y;
+        y = other;
+    }
+    return x;
+}
+
+rp_status rp_t5_vector(const rp_t5 *m, const char *prompt, int64_t n, const float *hidden, float *vector)
+{
+    if (m == NULL || hidden == NULL || vector == NULL || n < 0)
+        return t5_fail(RP_E_ARG, "model, hidden or vector is NULL, or n is %lld; pass all, and n >= 0", (long long)n);
+    const struct t5_sentence *s = m->sentence;
+    int64_t first;
+    rp_status status = need_modules(m);
+    if (status == RP_OK)
+        status = t5_need_weights(m);
+    if (status == RP_OK)
+        status = count_prompt(m, prompt, &first);
+    if (status != RP_OK)
+        return status;
+    const int64_t d = m->config.d_model;
+    int64_t widest = d * s->n_pools;
+    for (int k = 0; k < s->n; k++)
+        widest = s->module[k].out > widest ? s->module[k].out : widest;
+    float *x = malloc((size_t)widest * 2 * sizeof *x);
+    if (x == NULL)
+        return t5_no_memory();
+    for (int p = 0; p < s->n_pools; p++)
+        for (int64_t c = 0; c < d; c++)
+            x[p * d + c] = s->pool[p]->column(hidden + c, d, first, n);
+    memcpy(vector, apply_modules(s, d * s->n_pools, x, x + widest), (size_t)s->width * sizeof *vector);
+    free(x);
+    return RP_OK;
+}
