@@ -47,7 +47,7 @@ class Tensors(ctypes.Structure):
 
 
 class Grads(ctypes.Structure):
-    _fields_ = fields(size, "size") + fields(Array, "dout dq dk dv") + [("term", Array * MAX_ARRAYS * MAX_TERMS)]
+    _fields_ = fields(size, "size") + fields(Array, "dout dlse dq dk dv") + [("term", Array * MAX_ARRAYS * MAX_TERMS)]
 
 
 def load(path):
