@@ -69,7 +69,7 @@ def speed():
     added = {name: r["peak_bytes"] - r["start_bytes"] for name, r in train.items()}
     memory = lines("memory.jsonl")[0]
     return out + ["", f"- Problems in which another library is faster: {', '.join(slower[:-1])},",
-                  f"  {slower[-1]}, mostly short sequences. [Performance](performance.md) lists these first.",
+                  f"  {slower[-1]}, mostly short ones. [Performance](performance.md) lists these first.",
                   "- A training step of a T5 with 8 encoder and 8 decoder layers on 4,096 tokens takes",
                   f"  {train['relpos']['seconds']:.1f} s and {added['relpos'] * 1e-9:.1f} GB with relpos, and "
                   f"{train[better]['seconds']:.1f} s and {added[better] * 1e-9:.1f} GB with PyTorch's attention.",
