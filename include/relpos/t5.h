@@ -93,8 +93,7 @@ static inline rp_t5_opening rp_t5_opening_init(void)
  * added_tokens.json, tokenizer_config.json and special_tokens_map.json; the modules.json of sentence-transformers, for
  * rp_t5_vector. The files are mapped: do not change them until the model is closed.
  *
- * Edges    the error lists the tensors that are missing, unknown or of the wrong shape. A checkpoint without a
- * decoder
+ * Edges    the error lists the tensors that are missing, unknown or of the wrong shape. A checkpoint without a decoder
  *          only encodes. A tokenizer with more pieces than the embedding has rows is ignored; the model then accepts
  *          tokens but no text. Norms and biases remain f32. With "int4" the embedding and the head are int8.
  * Returns  RP_OK and *model, or an error and *model = NULL. */

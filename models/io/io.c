@@ -37,6 +37,16 @@ bool io_bytes(size_t element, int32_t ndim, const int64_t *shape, size_t *bytes)
     return true;
 }
 
+void *io_grow(void *list, size_t *capacity, size_t n, size_t element)
+{
+    if (n < *capacity)
+        return list;
+    const size_t wider = 2 * n + 16;
+    void *more = realloc(list, wider * element); /* no overflow: n elements are in memory, and a list of 16 fits */
+    *capacity = more != NULL ? wider : *capacity;
+    return more;
+}
+
 /* Hash eight bytes at a time. Each step is invertible, so changing one bit always changes the result. */
 uint64_t io_checksum(uint64_t z, const void *data, size_t size)
 {

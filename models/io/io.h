@@ -116,6 +116,10 @@ int io_add(io_set *set, const char *name, rp_dtype dtype, int32_t ndim, const in
 int io_add_meta(io_set *set, const char *key, const char *value); /* copies key and value */
 void io_free(io_set *set);
 
+/* Make room for one more than n elements of `element` bytes. Return the list, or NULL if out of memory: the list is
+ * then unchanged. */
+void *io_grow(void *list, size_t *capacity, size_t n, size_t element);
+
 /* Return a checksum of the data. Flipping one bit always changes it. To checksum data in parts, pass the previous
  * result as z. */
 uint64_t io_checksum(uint64_t z, const void *data, size_t size);

@@ -69,20 +69,9 @@ typedef struct machine {
     char *why;
 } machine;
 
-/* Make room for one more element. Return the list, or NULL if out of memory. */
-static void *grow(void *list, size_t *capacity, size_t n, size_t element)
-{
-    if (n < *capacity)
-        return list;
-    const size_t wider = 2 * n + 16;
-    void *more = realloc(list, wider * element); /* n <= PICKLE_MAX: no overflow */
-    *capacity = more != NULL ? wider : *capacity;
-    return more;
-}
-
 /* Append to a list of the machine `m`. The condition is false if out of memory. */
 #define APPEND(list, ...)                                                                                              \
-    ((m->grown = grow((list).at, &(list).capacity, (list).n, sizeof *(list).at)) != NULL &&                            \
+    ((m->grown = io_grow((list).at, &(list).capacity, (list).n, sizeof *(list).at)) != NULL &&                         \
      ((list).at = m->grown, (list).at[(list).n++] = (__VA_ARGS__), true))
 
 /* ------------------------------------------------------------------------------------------------ globals */
@@ -245,28 +234,12 @@ static io_status tuple_of(machine *m, size_t n)
     return make_tuple(m, m->stack.n - n);
 }
 
-static io_status tuple_0(machine *m, const argument *a)
+/* Make a tuple of no, one, two or three values, as the code of the operation says. */
+static io_status short_tuple(machine *m, const argument *a)
 {
+    const unsigned char code = m->data[m->begin];
     (void)a;
-    return tuple_of(m, 0);
-}
-
-static io_status tuple_1(machine *m, const argument *a)
-{
-    (void)a;
-    return tuple_of(m, 1);
-}
-
-static io_status tuple_2(machine *m, const argument *a)
-{
-    (void)a;
-    return tuple_of(m, 2);
-}
-
-static io_status tuple_3(machine *m, const argument *a)
-{
-    (void)a;
-    return tuple_of(m, 3);
+    return tuple_of(m, code == ')' ? 0 : (size_t)(code - 0x84));
 }
 
 /* ------------------------------------------------------------------------------------------------ the memo */
@@ -519,8 +492,8 @@ static const struct {
     {'X', SIZED, 4, push_text},     {0x8c, SIZED, 1, push_text},
     {0x8d, SIZED, 8, push_text},    {'}', NUMBER, 0, push_dict},
     {'(', NUMBER, 0, push_mark},    {'t', NUMBER, 0, tuple_from_mark},
-    {')', NUMBER, 0, tuple_0},      {0x85, NUMBER, 0, tuple_1},
-    {0x86, NUMBER, 0, tuple_2},     {0x87, NUMBER, 0, tuple_3},
+    {')', NUMBER, 0, short_tuple},  {0x85, NUMBER, 0, short_tuple},
+    {0x86, NUMBER, 0, short_tuple}, {0x87, NUMBER, 0, short_tuple},
     {'q', NUMBER, 1, put},          {'r', NUMBER, 4, put},
     {0x94, NUMBER, 0, put_next},    {'h', NUMBER, 1, get},
     {'j', NUMBER, 4, get},          {'s', NUMBER, 0, set_item},

@@ -104,6 +104,26 @@ static inline void score_tile(const real *q, int64_t q_step, const real *k, int6
     score_rows(MR, ROW_VECTORS, q, q_step, k, NR, dim, bias, col, s, step, max, ahead, NR, NULL);
 }
 
+/* Parts of the value tiles: set all sums to 0, and add the values of key j times its weights w[AT]. */
+#define ZERO_SUMS(ROWS, NVW)                                                                                           \
+    RPI_UNROLL                                                                                                         \
+    for (int r = 0; r < ROWS; r++) {                                                                                   \
+        RPI_UNROLL                                                                                                     \
+        for (int c = 0; c < NVW; c++)                                                                                  \
+            sum[r][c] = vf_set1(0);                                                                                    \
+    }
+#define ADD_VALUES(ROWS, NVW, AT, V_STEP)                                                                              \
+    RPI_UNROLL                                                                                                         \
+    for (int c = 0; c < NVW; c++)                                                                                      \
+        y[c] = vf_load(v + j * (V_STEP) + c * VL);                                                                     \
+    RPI_UNROLL                                                                                                         \
+    for (int r = 0; r < ROWS; r++) {                                                                                   \
+        const vf x = vf_set1(w[AT]);                                                                                   \
+        RPI_UNROLL                                                                                                     \
+        for (int c = 0; c < NVW; c++)                                                                                  \
+            sum[r][c] = vf_fma(x, y[c], sum[r][c]);                                                                    \
+    }
+
 /* Compute o[r][0…width) = o[r][…] * alpha[r] + sum over n keys of w[r][j] v[j][…]. The width is NVW vectors. AT is the
  * index of w[r][j]; transposed_tile reads weights stored by column. Rows of v are V_STEP elements apart. If UNPACKED is
  * set, v is the caller's array: prefetch the row AHEAD rows later, or the values at `ahead` if there is no such row. */
@@ -112,12 +132,7 @@ static inline void score_tile(const real *q, int64_t q_step, const real *k, int6
                                     int64_t o_step, const real *alpha, const real *ahead)                              \
     {                                                                                                                  \
         vf sum[ROWS][NVW];                                                                                             \
-        RPI_UNROLL                                                                                                     \
-        for (int r = 0; r < ROWS; r++) {                                                                               \
-            RPI_UNROLL                                                                                                 \
-            for (int c = 0; c < NVW; c++)                                                                              \
-                sum[r][c] = vf_set1(0);                                                                                \
-        }                                                                                                              \
+        ZERO_SUMS(ROWS, NVW)                                                                                           \
         uintptr_t fetched = (uintptr_t)(n > AHEAD ? v + AHEAD * v_step : ahead);                                       \
         (void)w_step, (void)v_step, (void)fetched;                                                                     \
         for (int64_t j = 0; j < n; j++) {                                                                              \
@@ -129,16 +144,7 @@ static inline void score_tile(const real *q, int64_t q_step, const real *k, int6
                 fetched = j + AHEAD + 1 == n ? (uintptr_t)ahead : fetched + (uintptr_t)v_step * sizeof(real);          \
             } else if (FETCH)                                                                                          \
                 __builtin_prefetch(ahead + j * (NVW * VL) / 16, 0, 2);                                                 \
-            RPI_UNROLL                                                                                                 \
-            for (int c = 0; c < NVW; c++)                                                                              \
-                y[c] = vf_load(v + j * (V_STEP) + c * VL);                                                             \
-            RPI_UNROLL                                                                                                 \
-            for (int r = 0; r < ROWS; r++) {                                                                           \
-                const vf x = vf_set1(w[AT]);                                                                           \
-                RPI_UNROLL                                                                                             \
-                for (int c = 0; c < NVW; c++)                                                                          \
-                    sum[r][c] = vf_fma(x, y[c], sum[r][c]);                                                            \
-            }                                                                                                          \
+            ADD_VALUES(ROWS, NVW, AT, V_STEP)                                                                          \
         }                                                                                                              \
         RPI_UNROLL                                                                                                     \
         for (int r = 0; r < ROWS; r++) {                                                                               \
@@ -185,24 +191,10 @@ _Static_assert(ROW_VECTORS <= 4, "value_tile has up to 4 vectors");
                                        int64_t o_step, const real *total, int64_t there)                               \
     {                                                                                                                  \
         vf sum[MR][NVW];                                                                                               \
-        RPI_UNROLL                                                                                                     \
-        for (int r = 0; r < MR; r++) {                                                                                 \
-            RPI_UNROLL                                                                                                 \
-            for (int c = 0; c < NVW; c++)                                                                              \
-                sum[r][c] = vf_set1(0);                                                                                \
-        }                                                                                                              \
+        ZERO_SUMS(MR, NVW)                                                                                             \
         for (int64_t j = 0; j < n; j++) {                                                                              \
             vf y[NVW];                                                                                                 \
-            RPI_UNROLL                                                                                                 \
-            for (int c = 0; c < NVW; c++)                                                                              \
-                y[c] = vf_load(v + j * v_step + c * VL);                                                               \
-            RPI_UNROLL                                                                                                 \
-            for (int r = 0; r < MR; r++) {                                                                             \
-                const vf x = vf_set1(w[r * ROW_STEP + j]);                                                             \
-                RPI_UNROLL                                                                                             \
-                for (int c = 0; c < NVW; c++)                                                                          \
-                    sum[r][c] = vf_fma(x, y[c], sum[r][c]);                                                            \
-            }                                                                                                          \
+            ADD_VALUES(MR, NVW, r *ROW_STEP + j, v_step)                                                               \
         }                                                                                                              \
         RPI_UNROLL                                                                                                     \
         for (int r = 0; r < MR; r++) {                                                                                 \

@@ -273,4 +273,5 @@ def main():
     save_single(to)
 
 
-main()
+if __name__ == "__main__":
+    main()

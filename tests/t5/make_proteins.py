@@ -26,6 +26,8 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer, models, processors
 from transformers import T5Config, T5EncoderModel, T5Tokenizer
 
+from make_models import doubled
+
 HERE = pathlib.Path(__file__).resolve().parent
 LETTERS = "ALGVSREDTIPKFQNYMHWCXBOUZ"
 THREE_DI = "ACDEFGHIKLMNPQRSTVWY"
@@ -113,14 +115,6 @@ def fill(model, seed):
     for name, p in model.named_parameters():
         x = torch.randn(p.shape, generator=random)
         p.data = 1 + 0.3 * x if "layer_norm" in name else x if "relative_attention_bias" in name or "embed" in name or "shared" in name else x * 1.3 / p.shape[-1] ** 0.5
-
-
-def doubled(model):
-    exact = copy.deepcopy(model).double()
-    for module in exact.modules():
-        if type(module).__name__.endswith("LayerNorm"):
-            module.forward = lambda x, m=module: m.weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + m.variance_epsilon)
-    return exact
 
 
 def three_di(head, rows):

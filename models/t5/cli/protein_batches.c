@@ -65,14 +65,10 @@ static size_t keep(window *w, const char *text, size_t length)
 
 static bool add_item(window *w, const item *added)
 {
-    if (w->n == w->room) {
-        const size_t room = w->room > 0 ? 2 * w->room : 256;
-        item *more = realloc(w->items, room * sizeof *more);
-        if (more == NULL)
-            return false;
-        w->items = more;
-        w->room = room;
-    }
+    item *items = io_grow(w->items, &w->room, w->n, sizeof *items);
+    if (items == NULL)
+        return false;
+    w->items = items;
     w->items[w->n++] = *added;
     return true;
 }

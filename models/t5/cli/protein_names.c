@@ -25,14 +25,10 @@ static bool append_key(protein_names *p, const char *header, size_t length)
 /* Make room for one more name, and keep the table less than half full. */
 static bool grow(protein_names *p)
 {
-    if (p->n == p->room) {
-        const size_t room = p->room > 0 ? 2 * p->room : 256;
-        protein_name *more = realloc(p->names, room * sizeof *more);
-        if (more == NULL)
-            return false;
-        p->names = more;
-        p->room = room;
-    }
+    protein_name *names = io_grow(p->names, &p->room, p->n, sizeof *names);
+    if (names == NULL)
+        return false;
+    p->names = names;
     if (2 * (p->n + 1) < p->n_slots)
         return true;
     const size_t n_slots = p->n_slots > 0 ? 2 * p->n_slots : 1024;
