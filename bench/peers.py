@@ -34,7 +34,7 @@ import torch.nn.functional as F
 from machine import card
 from relpos_ctypes import Relpos, load, ptr
 
-VARIANTS = {"default": {}, "high": {"precision": 1}, "avx512": {"isa": b"avx512"}, "avx2": {"isa": b"avx2"}}  # variant: fields of rp_desc
+VARIANTS = {"default": {}, "high": {"precision": 1}, "amx": {"isa": b"amx"}, "avx512": {"isa": b"avx512"}, "avx2": {"isa": b"avx2"}}  # variant: fields of rp_desc
 TYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f64": torch.float64}
 CASES = {"": "no bias", "t5": "T5 table", "t5,bidirectional=0": "T5 table", "alibi": "ALiBi", "table,left=64,right=64": "clipped table",
          "relkey,left=64,right=64": "Shaw keys", "swin,grid=7x7": "Swin windows"}
@@ -460,7 +460,7 @@ def main():
     a = parser.parse_args()
     lib = load(a.library)
     if not a.variants:
-        a.variants = "default" + (",avx512" if lib.rp_isa_default() != b"avx512" and lib.rp_isa_found(b"avx512") == 1 else "")
+        a.variants = "default" + (",amx,avx512" if lib.rp_isa_found(b"amx") == 1 else "")
     logging.disable(logging.WARNING)  # torch.compile queries CUDA
     torch.set_num_threads(a.threads)
     racer = Racer(lib, a)

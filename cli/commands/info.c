@@ -38,14 +38,26 @@ static int measure(speeds *s)
     return status == RP_OK ? CLI_OK : cli_refused(CLI_FAILED, "info", NULL, "close other programs");
 }
 
+/* Return the default instruction set of f32 numbers, which may differ from rp_isa_default. */
+static const char *f32_isa(void)
+{
+    const rp_desc d = rp_desc_init(1, 1, 1, 1, 1);
+    rp_plan *plan;
+    const char *isa = rp_plan_create(&plan, &d) == RP_OK ? rp_plan_isa(plan) : "";
+    rp_plan_destroy(plan);
+    return isa;
+}
+
 static int print_text(const speeds *s)
 {
     char usage[CLI_MASK_MAX];
     printf("relpos %s\n\n%-18s", rp_version(), "instruction sets");
     for (int n = 0; rp_isa_name(n); n++)
         printf("%s%s %s", n ? ", " : "", rp_isa_name(n), rp_isa_found(rp_isa_name(n)) == 1 ? "yes" : "no");
-    printf("\n%-18s%s\n%-18s%d\n%-18s%s, %s\n", "chosen", rp_isa_default(), "threads", (int)rp_pool_threads(NULL),
-           "build", COMPILER, RELPOS_BUILD_TYPE);
+    printf("\n%-18s%s", "chosen", rp_isa_default());
+    if (strcmp(f32_isa(), rp_isa_default()) != 0)
+        printf(", for f32 %s", f32_isa());
+    printf("\n%-18s%d\n%-18s%s, %s\n", "threads", (int)rp_pool_threads(NULL), "build", COMPILER, RELPOS_BUILD_TYPE);
     for (int n = 0; s && n < 16 && rp_isa_name(n); n++)
         if (s->gflops[n] > 0)
             printf("%-18s%.1f GFLOP/s, %s\n", "multiplies", s->gflops[n], rp_isa_name(n));
@@ -102,6 +114,7 @@ static int print_json(const speeds *s)
 {
     json_pair("{", "version", rp_version());
     json_pair(", ", "isa", rp_isa_default());
+    json_pair(", ", "isa_f32", f32_isa());
     fputs(", \"isas\": [", stdout);
     for (int n = 0; rp_isa_name(n); n++) {
         json_pair(n ? ", {" : "{", "name", rp_isa_name(n));

@@ -5,6 +5,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#ifndef _WIN32
+#include <unistd.h>
+#endif
 
 /* Exit codes of the program: wrong usage; not supported. */
 enum { USAGE = 2, FAILED = 1 };
@@ -261,12 +264,23 @@ int problem_parse(problem *p, const char *text, char err[512])
 #define posix_memalign(at, alignment, size) ((*(at) = malloc(size)) ? 0 : -1)
 #endif
 
+/* Return the memory of this machine in bytes. Linux may promise more than this, and end the process when it is used. */
+static size_t physical_memory(void)
+{
+#ifdef _SC_PHYS_PAGES
+    const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    return pages > 0 && page > 0 ? (size_t)pages * (size_t)page : SIZE_MAX;
+#else
+    return SIZE_MAX;
+#endif
+}
+
 void *problem_alloc(problem *p, size_t bytes)
 {
     if (p->n_memory == (int)(sizeof p->memory / sizeof *p->memory))
         return NULL;
     void *at = NULL;
-    if (posix_memalign(&at, 64, bytes + 64) != 0)
+    if (bytes > physical_memory() || posix_memalign(&at, 64, bytes + 64) != 0)
         return NULL;
     memset(at, 0, bytes + 64); /* touch the pages before anything is timed or measured */
     return p->memory[p->n_memory++] = at;

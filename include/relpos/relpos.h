@@ -235,8 +235,7 @@ typedef struct rp_desc {
     uint64_t seed;        /* seed of dropout; with b, h, i and j it decides which weights are dropped, on any machine */
     int32_t flexible;     /* 1: len_q and len_k are maxima; q and k determine the lengths of each call */
     rp_precision precision; /* precision of f32 products; rp_desc_init sets HIGHEST */
-    const char
-        *isa; /* name of the instruction set; "reference" = the reference path; NULL = RELPOS_ISA, else the best */
+    const char *isa; /* name of the instruction set; "reference" = the reference path; NULL: see rp_isa_default */
     size_t term_size; /* sizeof(rp_term) of the caller; fields that an older struct lacks have their defaults */
     size_t mask_size; /* sizeof(rp_mask) of the caller, like term_size */
 } rp_desc;
@@ -674,7 +673,9 @@ RP_API const char *rp_isa_name(int index);
  * */
 RP_API int rp_isa_found(const char *name);
 
-/* Return the default instruction set of a plan: RELPOS_ISA if valid, else the best that this machine supports. */
+/* Return the default instruction set of a plan: RELPOS_ISA if valid, else the best that this machine supports. If it is
+ * "amx" and RELPOS_ISA is not set, plans of f32 numbers with RP_PRECISION_HIGHEST use "avx512_bf16", which is faster
+ * for short calls and for decoding; rp_plan_isa returns the set of a plan. */
 RP_API const char *rp_isa_default(void);
 
 /* Measure the peak rate of f32 fused multiply-adds: the best of several runs of independent multiply-adds on every

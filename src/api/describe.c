@@ -171,7 +171,7 @@ rp_status rp_plan_create(rp_plan **plan, const rp_desc *desc)
         return rpi_fail(RP_E_NOMEM, "out of memory: a plan needs %zu bytes", sizeof *p);
     rp_status status = plan_fill(p, desc);
     if (status == RP_OK) {
-        const char *isa = p->desc.isa ? p->desc.isa : rp_isa_default();
+        const char *isa = p->desc.isa ? p->desc.isa : rpi_isa_for(p->desc.dtype, p->desc.precision);
         int found = rp_isa_found(isa);
         if (found < 0)
             status = rpi_fail(RP_E_ARG, "desc.isa is \"%.32s\"; it must be an instruction set of this build", isa);

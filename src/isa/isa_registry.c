@@ -81,16 +81,37 @@ const rpi_ops *rpi_ops_named(const char *name, bool f64)
     return !e || !e->found ? NULL : f64 ? e->f64 : e->f32;
 }
 
-const char *rp_isa_default(void)
+/* Return the instruction set that RELPOS_ISA names, or NULL if it names none of this machine. */
+static const char *wanted(void)
 {
-    const char *wanted = getenv("RELPOS_ISA");
-    if (wanted && *wanted && rp_isa_found(wanted) == 1)
-        return strcmp(wanted, "reference") == 0 ? "reference" : entry(wanted)->f32->name;
+    const char *name = getenv("RELPOS_ISA");
+    if (!name || !*name || rp_isa_found(name) != 1)
+        return NULL;
+    return strcmp(name, "reference") == 0 ? "reference" : entry(name)->f32->name;
+}
+
+static const char *best(void)
+{
     for (int n = COUNT - 1; n > 0; n--) {
         if (entry(rp_isa_name(n))->found && strcmp(rp_isa_name(n), "amx_emulated") != 0)
             return rp_isa_name(n);
     }
     return "generic";
+}
+
+const char *rp_isa_default(void)
+{
+    const char *name = wanted();
+    return name ? name : best();
+}
+
+const char *rpi_isa_for(rp_dtype dtype, rp_precision precision)
+{
+    const char *name = wanted();
+    if (name)
+        return name;
+    name = best();
+    return strcmp(name, "amx") == 0 && dtype == RP_F32 && precision != RP_PRECISION_HIGH ? "avx512_bf16" : name;
 }
 
 static double now(void)

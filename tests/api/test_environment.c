@@ -14,17 +14,31 @@ static void relpos_isa_chooses_the_default(void **state)
     snprintf(keep, sizeof keep, "%s", kept ? kept : "");
     unsetenv("RELPOS_ISA");
     const char *best = rp_isa_default();
+    const bool amx = strcmp(best, "amx") == 0;
     static const char *const garbage[] = {"", "mmx", " generic", "generic ", "GENERIC", "\n", "avx2,avx512"};
     for (size_t n = 0; n < sizeof garbage / sizeof *garbage; n++) {
         setenv("RELPOS_ISA", garbage[n], 1);
         assert_string_equal(rp_isa_default(), best);
         good(rp_plan_create(&plan, &d));
-        assert_string_equal(rp_plan_isa(plan), best);
+        assert_string_equal(rp_plan_isa(plan), amx ? "avx512_bf16" : best);
+        rp_plan_destroy(plan);
+    }
+    for (int n = 0; n < 3; n++) { /* on AMX, the default set depends on the number of bf16 products for each product */
+        rp_desc few = d;
+        few.dtype = n == 1 ? RP_BF16 : RP_F32;
+        few.precision = n == 2 ? RP_PRECISION_HIGH : RP_PRECISION_HIGHEST;
+        good(rp_plan_create(&plan, &few));
+        assert_string_equal(rp_plan_isa(plan), amx && n == 0 ? "avx512_bf16" : best);
         rp_plan_destroy(plan);
     }
     for (int n = 0; rp_isa_name(n); n++) { /* sets that this machine lacks are ignored */
         setenv("RELPOS_ISA", rp_isa_name(n), 1);
         assert_string_equal(rp_isa_default(), rp_isa_found(rp_isa_name(n)) ? rp_isa_name(n) : best);
+        if (rp_isa_found(rp_isa_name(n))) { /* also for f32 */
+            good(rp_plan_create(&plan, &d));
+            assert_string_equal(rp_plan_isa(plan), rp_isa_name(n));
+            rp_plan_destroy(plan);
+        }
     }
     setenv("RELPOS_ISA", "reference", 1);
     assert_string_equal(rp_isa_default(), "reference");

@@ -11,7 +11,7 @@ make_small
 ok info
 has '^relpos [0-9]' '^instruction sets .*generic yes' '^chosen ' '^threads ' '^build ' '^  t5 ' '^  --causal '
 ok info --json
-has '^\{"version": "[0-9.]+", "isa": "[a-z0-9_]+", "isas": \[\{"name": "generic", "found": true\}.*"threads": [0-9]+, "build": \{' \
+has '^\{"version": "[0-9.]+", "isa": "[a-z0-9_]+", "isa_f32": "[a-z0-9_]+", "isas": \[\{"name": "generic", "found": true\}.*"threads": [0-9]+, "build": \{' \
     '"terms": \[\{"name": "table", .*"syntax": "table,.*", "source": ".*", "formula": "table\[h, clamp.*"arrays": \[\{"name": "table",.*\}' '"masks": \[\{"name": "causal", "option": "--causal", "meaning": .*\}\]\}$'
 RELPOS_THREADS=1 ok info --measure
 has '^multiplies  *[0-9.]+ GFLOP/s, generic$' '^reads  *[0-9.]+ GB/s$'

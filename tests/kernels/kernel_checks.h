@@ -18,7 +18,9 @@
     static void check_##name(void)                                                                                     \
     {                                                                                                                  \
         kernel_begin(RPI_NAME(RPI_ISA), PRECISION, #name);                                                             \
+        amx_begin(); /* kernels that multiply AMX tiles expect them to be configured */                                \
         name##_body();                                                                                                 \
+        amx_end();                                                                                                     \
         kernel_borders();                                                                                              \
     }                                                                                                                  \
     static void name##_body(void)
