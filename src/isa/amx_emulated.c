@@ -80,5 +80,16 @@ __attribute__((no_sanitize("address"))) static void amx_dot(amx_tiles *R, int c,
         memcpy(R->at[c][m], &sum, 64);
     }
 }
+#define vf_columns(from, gap, to) four_columns(from, gap, to)
+static inline void four_columns(const float *from, int64_t gap, vf *to)
+{
+    for (int r = 0; r < VL; r++) {
+        float words[4];
+        memcpy(words, from + r * gap, sizeof words);
+        for (int c = 0; c < 4; c++)
+            to[c][r] = words[c];
+    }
+}
+
 #include "vector_ops.h"
 #include "kernels/template.h"

@@ -119,6 +119,29 @@ static inline const char *row_ahead(const head_rows *s, int64_t j)
     return n < s->rows ? s->first + n * s->step : s->next + rpi_min(n - s->rows, s->rows - 1) * s->step;
 }
 
+/* Addresses to prefetch, in the order of memory, which the processor's prefetcher also follows. */
+typedef struct prefetch_walk {
+    uintptr_t line, past, /* the next line; the end of its row */
+        row, gap;         /* bytes of a row; bytes from the end of a row to the next row */
+} prefetch_walk;
+
+static inline prefetch_walk walk_from(const void *from, int64_t row, int64_t step)
+{
+    const uintptr_t at = (uintptr_t)from;
+    return (prefetch_walk){at, row == step ? UINTPTR_MAX : at + (uintptr_t)row, (uintptr_t)row,
+                           (uintptr_t)(step - row)};
+}
+
+static inline __attribute__((always_inline)) void prefetch_next(prefetch_walk *w)
+{
+    __builtin_prefetch((const void *)w->line, 0, 3);
+    w->line += 64;
+    if (w->line >= w->past) {
+        w->line = w->past + w->gap;
+        w->past = w->line + w->row;
+    }
+}
+
 /* The largest magnitude of the recorded elements, in each lane. Magnitudes are compared as integers, so that NaN is
  * larger than infinity. */
 typedef struct magnitude {

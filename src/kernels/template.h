@@ -111,6 +111,7 @@
 #include "amx/amx_products.h"
 #include "amx/amx_pack.h"
 #include "amx/amx_scores.h"
+#include "amx/amx_single.h"
 #include "amx/amx_unpacked.h"
 #include "amx/amx_weights.h"
 #else

@@ -62,6 +62,8 @@ static const decoding cases[] = {
     {"t5+alibi", "f16", 4, 64, 64, 1, PREPARED, IN_ONE_ARRAY, 0},
     {"alibi", "f16", 4, 16, 20, 1, MADE_ANEW, IN_PAGES, 0},
     {"t5+alibi", "bf16", 4, 64, 64, 1, PREPARED, IN_ONE_ARRAY, 0},
+    {"t5", "bf16", 4, 32, 32, 1, PREPARED, IN_PAGES, 0},
+    {"alibi", "bf16", 4, 96, 80, 1, MADE_ANEW, IN_ONE_ARRAY, 0},
     {"t5", "f32", 4, 272, 24, 1, MADE_ANEW, IN_ONE_ARRAY, 0},
     {"t5+alibi", "bf16", 4, 272, 24, 1, MADE_ANEW, IN_ONE_ARRAY, 0},
     {"t5+rope", "f64", 4, 16, 20, 1, PREPARED, TRANSPOSED_PAGES, 0},

@@ -7,7 +7,7 @@
  * add in the same order, and the values need no packing.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "amx_scores.h" /* lets an editor parse this file on its own */
+#include "amx_single.h" /* lets an editor parse this file on its own */
 #endif
 
 /* Return true if reading keys and values from the caller's arrays is faster than packing them: for at most two rows, if
@@ -64,9 +64,21 @@ static void key_product(const operand *a, const operand *b, int64_t chunks, real
     amx_fence();
 }
 
+/* Pack the queries as a right operand. */
+static void pack_right_queries(const block *k, int64_t chunks, const operand *right)
+{
+    packing rows = {.size = 0};
+    for (int64_t r = 0; r < TILE_SIDE; r++) {
+        rows.at[r] = k->products.q_rows + r * chunks * CHUNK;
+        rows.ahead[r] = (const char *)rows.at[r];
+    }
+    for (int64_t x = 0; x < chunks; x++)
+        pack_transposed(&rows, x * CHUNK, k->products.q_components, (uint32_t *)right->at + x * right->chunk);
+}
+
 /* Compute k->s = in + q k^T for one group of rows and unpacked keys; in NULL: 0. Keys are the left operand, because
- * fragments of a left operand need no transposition. Return false if a key is non-finite or large; k->s is then
- * undefined. */
+ * fragments of a left operand need no transposition. A single query uses vectors where single_panel can. Return false
+ * if a key is non-finite or large; k->s is then undefined. */
 static bool unpacked_scores(block *k, const tile *t, const real *const *in)
 {
     const rpi_call *c = k->c;
@@ -78,18 +90,26 @@ static bool unpacked_scores(block *k, const tile *t, const real *const *in)
     const operand left = {k->unpacked, chunks * components * FRAGMENT, components * FRAGMENT, components};
     const operand right = {k->products.q_operand + 2 * chunks * k->products.q_components * FRAGMENT, 0,
                            k->products.q_components * FRAGMENT, k->products.q_components};
+    const bool single = k->rows == 1 && !rotate && bf16_rows(&c->args->k, d->dim_k, CHUNK);
+    bool split = false, packed = false; /* k->unpacked has the components of the query; `right` is packed */
     real s[NR * TILE_SIDE] = {0};
     int32_t lane[VL];
     packing rows = {.size = 0};
-    for (int64_t r = 0; r < TILE_SIDE; r++) {
-        rows.at[r] = k->products.q_rows + r * wide;
-        rows.ahead[r] = (const char *)rows.at[r];
+    for (int64_t r = 0; r < TILE_SIDE; r++)
         lane[r] = (int32_t)(r * TILE_SIDE);
-    }
-    for (int64_t x = 0; x < chunks; x++)
-        pack_transposed(&rows, x * CHUNK, k->products.q_components, (uint32_t *)right.at + x * right.chunk);
     for (int64_t col = t->from[0]; col < t->to[0]; col += NR) {
         rows.seen = (magnitude){vf_set1(0)};
+        if (single && !split)
+            split_query(k, wide, k->unpacked);
+        split = single &&
+                single_panel(k, head, t->tile0 + col, k->unpacked, in ? in[0] + col : NULL, k->s + col, &rows.seen);
+        if (split && !is_moderate(&rows.seen, (real)RPI_MODERATE))
+            return false;
+        if (split)
+            continue;
+        if (!packed)
+            pack_right_queries(k, chunks, &right);
+        packed = true;
         for (int64_t r = 0; r < k->rows; r++)
             for (int64_t j = 0; j < NR; j++)
                 s[j * TILE_SIDE + r] = in ? in[r][col + j] : 0;
@@ -221,6 +241,8 @@ static void unpacked_weigh(block *k, const tile *t, bool values, const real *alp
         unpacked_weights(k, t, r, components, kept, left + r * components * TILE_KEYS);
     memset(k->products.values, 0, reals(k->rows, c->pad_v));
     for (int64_t col = t->from[0]; values && col < t->to[0]; col += CHUNK) {
+        if (single_values(k, head, t->tile0 + col, left + col, TILE_KEYS, k->products.values, &s.seen))
+            continue;
         rows_at(&s, &c->args->v, k->b, head, t->tile0 + col, CHUNK, d->len_k, d->dim_v, k->products.rows_scratch);
         for (int64_t r = 0; r < k->rows; r++)
             unpacked_products(left + r * components * TILE_KEYS + col, TILE_KEYS, components, &s, columns, v_components,

@@ -154,29 +154,6 @@ static bool single_scores(block *k, const tile *t, const real *bias)
 }
 
 #if defined(vf_columns) && !RPI_F64
-/* Addresses to prefetch, in the order of memory, which the processor's prefetcher also follows. */
-typedef struct prefetch_walk {
-    uintptr_t line, past, /* the next line; the end of its row */
-        row, gap;         /* bytes of a row; bytes from the end of a row to the next row */
-} prefetch_walk;
-
-static inline prefetch_walk walk_from(const void *from, int64_t row, int64_t step)
-{
-    const uintptr_t at = (uintptr_t)from;
-    return (prefetch_walk){at, row == step ? UINTPTR_MAX : at + (uintptr_t)row, (uintptr_t)row,
-                           (uintptr_t)(step - row)};
-}
-
-static inline __attribute__((always_inline)) void prefetch_next(prefetch_walk *w)
-{
-    __builtin_prefetch((const void *)w->line, 0, 3);
-    w->line += 64;
-    if (w->line >= w->past) {
-        w->line = w->past + w->gap;
-        w->past = w->line + w->row;
-    }
-}
-
 /* Compute the scores of one row with `group` vectors of keys, whose rows of n words begin at `from` and are `gap` words
  * apart. Keys are transposed in registers as 32-bit words, each one f32 or two 16-bit elements. If a key may be
  * non-finite or large, a lane of *bad becomes NaN or infinite. */
