@@ -246,7 +246,7 @@ static const char *check_arrays(trial *t, char line[256])
             snprintf(line, 256, "arrays: byte %zu beyond the scratch memory was written", x);
             return line;
         }
-    /* what the memory of out must contain: the first result, with the same gaps */
+    /* what the memory of out must contain: the first result, with the same padding */
     rp_array want = p->t.out;
     size_t n;
     kept[3] = spread(p, &want, &n);
@@ -254,7 +254,7 @@ static const char *check_arrays(trial *t, char line[256])
         if (!kept[x] || memcmp(kept[x], from[x], bytes[x]) != 0) {
             snprintf(line, 256,
                      x < 3 ? "arrays: the input %s was changed"
-                           : "arrays: %s with gaps has different bits, or its gaps were written",
+                           : "arrays: with padding between its rows, %s differs, or the padding was overwritten",
                      names[x]);
             return kept[x] ? line : "out of memory";
         }

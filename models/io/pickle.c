@@ -637,7 +637,7 @@ io_status io_pickle_read(const unsigned char *data, size_t size, io_pickle_visit
 {
     machine all = {.data = data, .size = size, .why = why}, *m = &all;
     if (size > PICKLE_MAX)
-        return io_why(why, "its pickle has %zu bytes (at most %d)", size, PICKLE_MAX);
+        return io_why(why, "its pickle has %zu bytes (at most %d are supported)", size, PICKLE_MAX);
     io_status status = APPEND(m->items, (value){.kind = OTHER}) ? IO_OK : io_no_memory(why); /* items.at is not NULL */
     while (status == IO_OK && !m->stopped)
         status = m->at < m->size ? step(m) : fault(m, "it is cut short");
