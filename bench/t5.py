@@ -164,7 +164,7 @@ with torch.no_grad():
 
 
 def peak(command):
-    """Return the largest resident memory of a process in bytes. It is read repeatedly until the process ends."""
+    """Run a command. Return the peak resident memory of its process in bytes, which is polled every 2 ms until the process ends."""
     child = subprocess.Popen(list(map(str, command)), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     most = 0  # ru_maxrss of wait4 would include the memory of this process before exec
     while child.poll() is None:
