@@ -365,8 +365,8 @@ def models_section():
             f"(first to third quartile) of {min(r['rounds'] for r in rows)} or more alternating calls, and ratios are medians of the ratios of calls next to each other; \"-\" means that transformers has no such implementation. The table begins "
             "with the lowest ratio.", "",
             "PyTorch computes the linear layers of every implementation, which limits the gain from faster attention. To measure the limit, bench/hf.py replaces the attention "
-            "function by one that only returns an array of the right shape. *Attention* is the share of the time of the faster other implementation that this saves, and *at most* "
-            "is the ratio that it would reach.", "", *table(
+            "function by one that only returns an array of the right shape. *Attention* is the share of the time of the faster other implementation that this saves. *At most* "
+            "is the ratio that attention without any cost would reach, and *reached* is the part of it that relpos reaches.", "", *table(
                 ("model", "layers", "problem", "threads", "relpos", "sdpa", "eager", "faster other ÷ relpos", "attention", "at most", "reached"), map(line, rows)),
             f"Measured by `python3 bench/hf.py -o bench/results/hf.json` at commit {', '.join(sorted({r['commit'] for r in rows}))}. [Performance with transformers](hf-performance.md) "
             "has the parts of a decoding step.", ""]

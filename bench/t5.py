@@ -46,7 +46,7 @@ PROBLEMS = {
 
 
 def make_tokenizer(model):
-    """Save some tokenizer, because CTranslate2 needs a vocabulary of strings."""
+    """Save a tokenizer of made-up words, because CTranslate2 needs a vocabulary of strings."""
     words = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)] + [(f"w{k}", -10.0) for k in range(32097)]
     fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizers.Tokenizer(tokenizers.models.Unigram(words, unk_id=2)),
                                                 pad_token="<pad>", eos_token="</s>", unk_token="<unk>")
