@@ -414,7 +414,7 @@ class T5:
         return self._pieces(rows, g, kept, tokens is not None)
 
     def _pieces(self, rows, g, kept, numbers):
-        """The generator of `stream`. Another thread generates tokens, and this one converts them to text."""
+        """Yield what `stream` promises: pieces of text, or tokens if `numbers` is true. Another thread generates the tokens."""
         tokens, flag, main = queue.SimpleQueue(), c.c_int32(), threading.main_thread()
 
         def on_token(_context, _source, _index, token):
