@@ -247,7 +247,7 @@ class _MultiheadAttention(nn.Module):
 
 class ClippedBiasMultiheadAttention(_MultiheadAttention):
     """Multi-head attention with a bias for each clipped offset and head:
-    A[i, j] = <q_i, k_j> / sqrt(d) + relative_bias[h, clamp(i - j, -R, R) + R], R = max_distance, d = head_dim.
+    A[i, j] = <q_i, k_j> / sqrt(d) + relative_bias[h, trunc(clamp(P_Q[i] - P_K[j], -R, R)) + R], R = max_distance, d = head_dim.
 
     Shapes   as in AdditiveRelMultiheadAttention, including infinite positions and position masks.
     Weights  relative_bias (num_heads, 2 max_distance + 1), or (2 max_distance + 1,) with shared=True, initially zero; q_proj,
