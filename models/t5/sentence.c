@@ -234,7 +234,7 @@ static rp_status read_dense(rp_t5 *m, const json_t *config, const char *folder)
     d->out = size_of(config, "out_features");
     d->tanh = activation == NULL || (torch && strcmp(dot, ".Tanh") == 0);
     if (!d->tanh && !(torch && strcmp(dot, ".Identity") == 0))
-        return not_supported(folder, "config.json", "its activation_function (Identity and Tanh are)");
+        return not_supported(folder, "config.json", "its activation_function, which is neither Identity nor Tanh,");
     if (is_true(config, "use_residual"))
         return not_supported(folder, "config.json", "use_residual");
     if (!is_text(config, "module_input_name", "sentence_embedding") ||
