@@ -133,7 +133,7 @@ def save(result):
 
 
 def tensors(path):
-    """Return the arrays of a .safetensors file, as f32 torch tensors, and its metadata."""
+    """Read a .safetensors file of f32 arrays. Return them as torch tensors, without those of the optimizer, and the metadata."""
     with open(path, "rb") as f:
         head = json.loads(f.read(int.from_bytes(f.read(8), "little")))
         data = f.read()

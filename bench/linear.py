@@ -6,8 +6,9 @@
     bench/linear.py --reads [--threads 1 2] [--out bench/results/linear_reads.json]
     bench/linear.py --table bench/results/linear.json        # print tables in Markdown, beginning with the worst ratio
 
---reads times products of one row with a matrix larger than the last-level cache. The results are fractions of the read bandwidth that `relpos info`
-measures; both measurements alternate. It also times one and two threads alternately. Two threads need an idle machine.
+--reads times products with a matrix that is larger than the last-level cache: of one row on one thread, and of 1, 16 and 512 rows on two threads. For
+one row, the results include the fraction of the memory's read bandwidth. The bandwidth is measured as by `relpos info`, alternating with the products.
+Measure two threads on an idle machine.
 
 Times are processor time for one thread, and elapsed time for two. OPENBLAS_CORETYPE is set to the machine's core (SkylakeX with AVX-512).
 SPDX-License-Identifier: Apache-2.0"""

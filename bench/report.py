@@ -158,10 +158,14 @@ def call_section():
     data = json.loads(path.read_text())
     m, parts = data["machine"], data["parts"]
     cell = lambda row, passes, ours, its: f"{row[passes][its] / row[passes][ours]:.2f}"  # noqa: E731
-    out = ["## Short calls from Python", "", f"The tables show the fastest of many rounds on one thread of {m['cpu']}, {m['isa'].upper()}, with PyTorch {m['torch'].split('+')[0]}, at commit "
-           f"{m['commit']}. The first table has microseconds for a call of B1 H8 D64 and for its parts. A recorded call consists of a forward and a backward kernel, and of torch's "
-           "autograd. For a Function written in Python, torch's part alone takes most of the time of SDPA, whose autograd is C++. torch's stable ABI has no function that "
-           "registers autograd, so the same in C++ would need a build for each version of torch.", ""]
+    overhead = {n: parts[n]["torch.autograd.Function that computes nothing, with backward"] / parts[n]["SDPA, with backward"] for n in parts}
+    first, *others = (f"with {n} token{'s' * (n != '1')}" for n in parts)
+    shares = [f"{100 * x:.0f} %" for x in overhead.values()]
+    out = ["## Short calls from Python", "", f"Each time is the fastest of many rounds on one thread of {m['cpu']}, {m['isa'].upper()}, with PyTorch {m['torch'].split('+')[0]}, at commit "
+           f"{m['commit']}. The first table has the times, in microseconds, of a call with B1 H8 D64 and of its parts. A call with gradients consists of a forward kernel, a "
+           f"backward kernel and the overhead of torch's autograd. relpos uses a torch.autograd.Function written in Python. {first.capitalize()}, its overhead alone takes {shares[0]} of "
+           f"the time of a whole call of SDPA, whose autograd is in C++ ({', '.join(f'{s} {n}' for s, n in zip(shares[1:], others))}). torch's stable ABI cannot register "
+           "autograd functions, so a version in C++ would need a separate build for each version of torch.", ""]
     out += table(("", *(f"{n} token{'s' * (n != '1')}" for n in parts)),
                  [(name, *(f"{parts[n][name]:.1f}" for n in parts)) for name in next(iter(parts.values()))])
     out += ["The second table has the time of SDPA divided by the time of relpos (H8 D64, f32). Below 1, SDPA is faster. With a T5 table, SDPA gets a mask that was made before the call:", ""]
@@ -261,11 +265,11 @@ def training_section():
     m, p = data["machine"], data["problem"]
     threads = f"{p['threads']} thread{'s' * (p['threads'] > 1)}"
     out = ["## Training a whole model", "", f"![{PLOTS['training']}](performance/training.svg)", "",
-           f"The problem is a step of AdamW on a T5 with {p['model']['num_layers']} + {p['model']['num_decoder_layers']} layers, {p['model']['num_heads']} heads and random weights "
-           f"(the sizes of T5 v1.1 small), with {p['target']} target tokens, {threads} of {m['cpu']}, PyTorch {m['torch'].split('+')[0]} and transformers "
-           f"{m['transformers']}. The table shows seconds, as median of {p['steps']} steps (smallest to largest), and the peak memory of the process minus its memory "
-           "before the first step.", "", "With each implementation, PyTorch computes the linear layers, which limits the gain from faster attention. The last column has "
-           "the time of the linear layers in a step with relpos. The losses agree.", ""]
+           f"The table shows the seconds that a training step with AdamW takes: the median of {p['steps']} steps (fastest to slowest). Each cell also has the peak memory of the process "
+           f"minus its memory before the first step. The model is a T5 with {p['model']['num_layers']} encoder and {p['model']['num_decoder_layers']} decoder layers, "
+           f"{p['model']['num_heads']} heads and random weights (the sizes of T5 v1.1 small). A step has {p['target']} target tokens. Measured on {threads} of an {m['cpu']}, with PyTorch "
+           f"{m['torch'].split('+')[0]} and transformers {m['transformers']}.", "", "With each implementation, PyTorch computes the linear layers, which limits the gain from faster "
+           "attention. The last column has the time of the linear layers in a step with relpos. The losses agree.", ""]
 
     def line(n):
         rows = {name: next((r for r in rows if r["length"] == n and "seconds" in r), None) for name, rows in by.items()}
@@ -361,8 +365,8 @@ def models_section():
             f"(first to third quartile) of {min(r['rounds'] for r in rows)} or more alternating calls, and ratios are medians of the ratios of calls next to each other; \"-\" means that transformers has no such implementation. The table begins "
             "with the lowest ratio.", "",
             "PyTorch computes the linear layers of every implementation, which limits the gain from faster attention. To measure the limit, bench/hf.py replaces the attention "
-            "function by one that only returns an array of the right shape. *Attention* is the share of the time of the faster other implementation that this saves, and *at most* "
-            "is the ratio that it would reach.", "", *table(
+            "function by one that only returns an array of the right shape. *Attention* is the share of the time of the faster other implementation that this saves. *At most* "
+            "is the ratio that attention without any cost would reach, and *reached* is the part of it that relpos reaches.", "", *table(
                 ("model", "layers", "problem", "threads", "relpos", "sdpa", "eager", "faster other ÷ relpos", "attention", "at most", "reached"), map(line, rows)),
             f"Measured by `python3 bench/hf.py -o bench/results/hf.json` at commit {', '.join(sorted({r['commit'] for r in rows}))}. [Performance with transformers](hf-performance.md) "
             "has the parts of a decoding step.", ""]

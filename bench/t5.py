@@ -46,7 +46,7 @@ PROBLEMS = {
 
 
 def make_tokenizer(model):
-    """Save some tokenizer, because CTranslate2 needs a vocabulary of strings."""
+    """Save a tokenizer of made-up words, because CTranslate2 needs a vocabulary of strings."""
     words = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)] + [(f"w{k}", -10.0) for k in range(32097)]
     fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizers.Tokenizer(tokenizers.models.Unigram(words, unk_id=2)),
                                                 pad_token="<pad>", eos_token="</s>", unk_token="<unk>")
@@ -164,7 +164,7 @@ with torch.no_grad():
 
 
 def peak(command):
-    """Return the largest resident memory of a process in bytes. It is read repeatedly until the process ends."""
+    """Run a command. Return the peak resident memory of its process in bytes, which is polled every 2 ms until the process ends."""
     child = subprocess.Popen(list(map(str, command)), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     most = 0  # ru_maxrss of wait4 would include the memory of this process before exec
     while child.poll() is None:

@@ -299,8 +299,8 @@ HELPER void same_numbers(const problem *p, const char *isa, const char *what, co
     same_bits(p, isa, what, a->data, b->data, (size_t)problem_size(a) * rp_dtype_size(a->dtype));
 }
 
-/* Run a problem, and check that out has the bits of `want`, which another problem gave, or the same problem before a
- * change. */
+/* Run a problem, and check that out equals `want` bit for bit. `want` is the result of another problem, or of the same
+ * problem before a change. */
 HELPER void same_out(problem *p, const char *isa, const char *what, const float *want)
 {
     attend(p, isa);

@@ -219,7 +219,7 @@ def inputs_of(model, torch, n=N, batch=2):
 
 
 def tensors(x, torch, into, depth=0):
-    """Append the floating-point tensors of a model's output to `into`."""
+    """Append the floating-point tensors of a model's output to `into`, except caches and attention weights."""
     if isinstance(x, torch.Tensor):
         if x.is_floating_point() and x.numel():
             into.append(x)
@@ -260,7 +260,7 @@ def distance(got, want):
 
 
 def prepared(cls, config, torch):
-    """Return a model in f64 whose attention is far from uniform."""
+    """Return a model in f64. Its random weights, of variance 1 / inputs, make attention far from uniform."""
     torch.manual_seed(0)
     with torch.device("meta"):
         count = sum(p.numel() for p in cls(config).parameters())

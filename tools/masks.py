@@ -45,7 +45,7 @@ def help_text(mask):
 
 
 def package(text, masks):
-    """Update the signature, docstring and call in python/relpos/__init__.py."""
+    """Return the text of python/relpos/__init__.py with the masks updated in signature, docstring and call."""
     where = "python/relpos/__init__.py"
 
     def renew(text, begin, end, indent, spell):
@@ -106,7 +106,7 @@ def problems(masks):
 
 
 def readme(text, masks):
-    """Update the list of masks in the README. Lines do not break inside an option."""
+    """Return the text of the README with an updated list of masks. Lines do not break inside an option."""
     options = [f"`{m['option'].removesuffix(' NAME')}`".replace(" ", "\0") for m in masks]
     line = wrapped(options, "Masks: ", 0, 100).replace("\0", " ")
     return between(text, "<!-- masks: made by tools/masks.py -->\n", "<!-- end of masks -->\n", line + ".\n", "README.md")

@@ -68,7 +68,7 @@ Place = collections.namedtuple("Place", "file line kind old new nth")  # a line,
 
 
 def places(file):
-    """Return the text of a file, and every place that can be broken as {kind: [(start, end, new text)]}."""
+    """Return the text of a file and its possible mutations, {kind: [(start, end, new)]}: `new` replaces text[start:end]."""
     text = (root / file).read_text()
     tokens = [m for m in TOKEN.finditer(text) if m.lastgroup != "skip"]
     bodies = [(m.start(), text.find("\n}", m.start())) for m in re.finditer(r"^\{$", text, re.M)]  # function bodies, in the style of clang-format

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FEW = 8, TOP = 12 }; /* at most FEW keys become table columns; otherwise the TOP heaviest are rows */
+enum { FEW = 8, TOP = 12 }; /* up to FEW keys are columns of the table; with more, the TOP heaviest keys are rows */
 
 typedef struct view {
     const explain_request *r;

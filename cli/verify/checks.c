@@ -184,8 +184,8 @@ static const char *check_skipping(trial *t, char line[256])
     return check_again(t, &without_skipping, line);
 }
 
-/* Replace *a, which must be contiguous, by a copy with gaps of GAP elements before each row and after the last. All
- * bits of the gaps are set, which is NaN in every floating type. If *a has no data, set all bits of the rows too.
+/* Replace *a, which must be contiguous, by a copy with GAP elements of padding before each row and after the last. All
+ * bits of the padding are set, which is NaN in every floating type. If *a has no data, set all bits of the rows too.
  * Return the memory and its size, or NULL if out of memory. */
 enum { GAP = 3, ONES = 0xff };
 static unsigned char *spread(problem *p, rp_array *a, size_t *bytes)
@@ -207,8 +207,8 @@ static unsigned char *spread(problem *p, rp_array *a, size_t *bytes)
     return at;
 }
 
-/* Run a call with gaps in its arrays and with scratch memory provided by the caller. Check that the bits are the same,
- * that nothing outside the arrays is written, and that the inputs do not change. */
+/* Run a call with padding between the rows of its arrays and with scratch memory provided by the caller. Check that the
+ * bits are the same, that nothing outside the arrays is written, and that the inputs do not change. */
 static const char *check_arrays(trial *t, char line[256])
 {
     enum { EDGE = 64 };
@@ -246,7 +246,7 @@ static const char *check_arrays(trial *t, char line[256])
             snprintf(line, 256, "arrays: byte %zu beyond the scratch memory was written", x);
             return line;
         }
-    /* what the memory of out must contain: the first result, with the same gaps */
+    /* what the memory of out must contain: the first result, with the same padding */
     rp_array want = p->t.out;
     size_t n;
     kept[3] = spread(p, &want, &n);
@@ -254,7 +254,7 @@ static const char *check_arrays(trial *t, char line[256])
         if (!kept[x] || memcmp(kept[x], from[x], bytes[x]) != 0) {
             snprintf(line, 256,
                      x < 3 ? "arrays: the input %s was changed"
-                           : "arrays: %s with gaps has different bits, or its gaps were written",
+                           : "arrays: with padding between its rows, %s differs, or the padding was overwritten",
                      names[x]);
             return kept[x] ? line : "out of memory";
         }
@@ -320,8 +320,8 @@ static const char *check_decode(trial *t, char line[256])
     for (int64_t x = 0; !wrong && x < d.batch * d.heads * tail; x++) {
         const int64_t at = x / tail * whole->len_q + first + x % tail;
         if (memcmp((char *)part.out.data + x * row, (char *)t->p.t.out.data + at * row, (size_t)row) != 0) {
-            snprintf(line, 256, "decode against prefill: query %lld of batch entry and head %lld differs",
-                     (long long)(first + x % tail), (long long)(x / tail));
+            snprintf(line, 256, "decode against prefill: query %lld of batch entry %lld, head %lld differs",
+                     (long long)(first + x % tail), (long long)(x / tail / d.heads), (long long)(x / tail % d.heads));
             wrong = line;
         }
     }

@@ -145,8 +145,9 @@ RP_API rp_status rp_convert(void *to, rp_dtype to_type, const void *from, rp_dty
 #define RP_MAX_TERMS  16 /* largest number of terms in a description */
 #define RP_MAX_MASKS  8  /* largest number of masks in a description */
 
-/* A view of the caller's memory. Axis 0 is the slowest. Strides are in elements; in inputs they may be zero or
- * negative. data == NULL means absent. */
+/* A view of the caller's memory. Axes are in the order of the documented shape, such as [B, H, L, D]; the strides
+ * determine the layout in memory. Strides count elements; those of inputs may be zero or negative. data == NULL means
+ * absent. */
 typedef struct rp_array {
     void *data;                  /* element [0,…,0], aligned to one element */
     rp_dtype dtype;              /* type of the elements */

@@ -267,10 +267,11 @@ typedef struct rp_t5_fasta rp_t5_fasta;
 
 /* A record of a FASTA file, valid until the next call. */
 typedef struct rp_t5_record {
-    const char *header;   /* the line without '>'; UTF-8, not empty */
-    const char *residues; /* upper-case letters and '*', without gaps and white space; NULL if only counted */
-    int64_t n;            /* number of residues, at least 1 */
-    int64_t line;         /* number of the header's line */
+    const char *header; /* the line without '>'; UTF-8, not empty */
+    /* Upper-case letters and '*', with no gaps or white space; NULL if residues are only counted. */
+    const char *residues;
+    int64_t n;    /* number of residues, at least 1 */
+    int64_t line; /* number of the header's line */
 } rp_t5_record;
 
 /* Open a FASTA file, plain or compressed with gzip; "-" is standard input. */

@@ -57,7 +57,7 @@ static int other_note(const char *path, const char *has, const char *wanted, cha
 
 /* ------------------------------------------------------------------------------------------------ reading */
 
-/* Read the extra fields of a header: the sizes of a large member, and the field of relpos. */
+/* Read the extra fields of a header: the size of a member of 4 GiB or more, and the field that relpos writes. */
 static void read_extra(member *m, const unsigned char *extra, size_t size)
 {
     m->ours = false;

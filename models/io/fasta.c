@@ -230,8 +230,7 @@ static int read_residues(io_fasta *f, bool keep, int64_t max, int64_t *stops, ch
         }
         if (f->n - (*stops > 0) > max)
             return io_fail(err, f->path,
-                           "line %lld: the protein %s has more than %lld residues, which is the limit (remove it, or "
-                           "raise the limit)",
+                           "line %lld: the protein %s has more than %lld residues, which is the limit (remove it)",
                            (long long)f->line, io_safe(safe, sizeof safe, f->header), (long long)max);
         start = f->at < f->size && f->block[f->at] == '\n';
         if (start) {

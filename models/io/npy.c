@@ -237,7 +237,8 @@ bool io_npy_extent(const unsigned char *start, size_t *begin, size_t *end, char 
     if (start[6] > 1)
         length |= (size_t)start[10] << 16 | (size_t)start[11] << 24;
     if (length > IO_NPY_HEADER_MAX) {
-        snprintf(why, IO_WHY_MAX, "its .npy header has %zu bytes (at most %d)", length, IO_NPY_HEADER_MAX);
+        snprintf(why, IO_WHY_MAX, "its .npy header has %zu bytes (at most %d are supported)", length,
+                 IO_NPY_HEADER_MAX);
         return false;
     }
     *begin = start[6] > 1 ? 12 : 10;

@@ -175,7 +175,7 @@ static io_status read_all(const char *path, zip_t *zip, size_t size, io_set *set
     zip_uint64_t left = size;
 
     if (n > IO_MAX_ARRAYS)
-        return io_damaged(err, path, "it has %lld arrays (at most %d)", (long long)n, IO_MAX_ARRAYS);
+        return io_damaged(err, path, "it has %lld arrays (at most %d are supported)", (long long)n, IO_MAX_ARRAYS);
     for (zip_uint64_t index = 0; index < (zip_uint64_t)n; index++) {
         zip_stat_t st;
         if (zip_stat_index(zip, index, 0, &st) != 0 || (st.valid & FIELDS) != FIELDS) {

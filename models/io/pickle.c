@@ -277,7 +277,7 @@ static io_status add_members(machine *m, size_t first)
 {
     const size_t n = m->stack.n - first;
     if (first == 0 || m->stack.at[first - 1].kind != DICT || n % 2 != 0)
-        return fault(m, "members are added to something that is no dictionary");
+        return fault(m, "members are added to a value that is not a dictionary");
     for (size_t k = first; k < m->stack.n; k += 2) {
         const value *pair = m->stack.at + k;
         if (pair[0].kind == TEXT && (pair[1].kind == TENSOR || pair[1].kind == DICT) &&
@@ -316,7 +316,7 @@ static io_status append(machine *m, const argument *a)
     (void)a;
     const io_status status = pop(m, &item);
     if (status == IO_OK && (m->stack.n == 0 || m->stack.at[m->stack.n - 1].kind != OTHER))
-        return fault(m, "items are added to something that is no list");
+        return fault(m, "items are added to a value that is not a list");
     return status;
 }
 
@@ -330,7 +330,7 @@ static io_status append_all(machine *m, const argument *a)
     m->stack.n = first - 1;
     return m->stack.n > 0 && m->stack.at[m->stack.n - 1].kind == OTHER
                ? IO_OK
-               : fault(m, "items are added to something that is no list");
+               : fault(m, "items are added to a value that is not a list");
 }
 
 /* Drop the attributes of a dictionary, such as _metadata. */
@@ -340,7 +340,7 @@ static io_status build(machine *m, const argument *a)
     (void)a;
     const io_status status = pop(m, &state);
     if (status == IO_OK && (m->stack.n == 0 || m->stack.at[m->stack.n - 1].kind != DICT))
-        return fault(m, "attributes are set of something that is no dictionary");
+        return fault(m, "attributes are set on a value that is not a dictionary");
     return status;
 }
 
@@ -637,7 +637,7 @@ io_status io_pickle_read(const unsigned char *data, size_t size, io_pickle_visit
 {
     machine all = {.data = data, .size = size, .why = why}, *m = &all;
     if (size > PICKLE_MAX)
-        return io_why(why, "its pickle has %zu bytes (at most %d)", size, PICKLE_MAX);
+        return io_why(why, "its pickle has %zu bytes (at most %d are supported)", size, PICKLE_MAX);
     io_status status = APPEND(m->items, (value){.kind = OTHER}) ? IO_OK : io_no_memory(why); /* items.at is not NULL */
     while (status == IO_OK && !m->stopped)
         status = m->at < m->size ? step(m) : fault(m, "it is cut short");

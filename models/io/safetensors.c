@@ -89,7 +89,7 @@ static io_status read_tensor(const json_t *json, const reader *r, io_array *arra
     if (json_object_size(json) != 3 || !json_is_string(dtype) || !json_is_array(shape) || !json_is_array(offsets))
         return io_why(why, "it must have exactly dtype, shape and data_offsets");
     if (json_array_size(shape) > IO_MAX_AXES)
-        return io_why(why, "it has %zu axes (at most %d)", json_array_size(shape), IO_MAX_AXES);
+        return io_why(why, "it has %zu axes (at most %d are supported)", json_array_size(shape), IO_MAX_AXES);
     if (!io_set_shape(array, (int32_t)json_array_size(shape), NULL))
         return io_no_memory(why);
     for (int32_t x = 0; x < array->ndim; x++)
@@ -289,7 +289,8 @@ static io_status read_file(const char *path, const source *from, bool in_place, 
     for (int n = 0; n < 8; n++)
         length |= (uint64_t)start[n] << 8 * n;
     if (length > IO_SAFETENSORS_HEADER_MAX)
-        return io_damaged(err, path, "not a .safetensors file: its header would have %llu bytes (at most %d)",
+        return io_damaged(err, path,
+                          "not a .safetensors file: its header would have %llu bytes (at most %d are supported)",
                           (unsigned long long)length, IO_SAFETENSORS_HEADER_MAX);
     if (length > from->size - 8)
         return io_damaged(err, path, "cut short: its header has %llu bytes, but the file only %zu",

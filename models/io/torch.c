@@ -15,8 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SHARED_MAX                                                                                                     \
-    64 /* the tensors' bytes, per byte of the file. Tied weights share a storage, and have a few names. */
+/* Max bytes of all tensors for each byte of the file: several tensors may share a storage, such as tied weights. */
+#define SHARED_MAX 64
 
 typedef struct reader {
     io_zip_list list;

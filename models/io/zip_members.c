@@ -63,8 +63,8 @@ static io_status find_directory(archive *a, char why[IO_WHY_MAX])
         return io_why(why, "its directory of %llu bytes at byte %llu is not within the archive",
                       (unsigned long long)size, (unsigned long long)begin);
     if (a->entries > size / CENTRAL || a->entries > IO_MAX_ARRAYS)
-        return io_why(why, "its directory of %llu bytes would have %llu members (at most %d)", (unsigned long long)size,
-                      (unsigned long long)a->entries, IO_MAX_ARRAYS);
+        return io_why(why, "its directory of %llu bytes would have %llu members (at most %d are supported)",
+                      (unsigned long long)size, (unsigned long long)a->entries, IO_MAX_ARRAYS);
     a->directory = (size_t)begin;
     a->directory_end = (size_t)(begin + size);
     return IO_OK;

@@ -13,7 +13,7 @@
 
 /* Types of packed weights.
  *   LINEAR_F32   unchanged; products and sums in f32
- *   LINEAR_F16   rounded to f16; products and sums have the bits of LINEAR_F32 with the same numbers
+ *   LINEAR_F16   rounded to f16; products and sums equal those of LINEAR_F32 with the rounded weights bit for bit
  *   LINEAR_BF16  weights and inputs rounded to bf16, with subnormal numbers as zero; sums in f32
  *   LINEAR_INT8  W[o, i] = scale[o] * q[o, i], q in -127 .. 127; inputs are quantised with one scale per row; sums in
  *                integers
@@ -90,7 +90,7 @@ int64_t linear_scratch_bytes(linear_type type, int64_t rows, int64_t in);
  * instruction set. */
 rp_status linear_apply(rp_pool *pool, const linear_weights *w, const linear_call *call);
 
-/* Compute only some outputs of one row x: y[k] = x · W[outputs[k]], with the bits of linear_apply, in the caller's
+/* Compute only some outputs of one row x: y[k] = x · W[outputs[k]], bit-identical to linear_apply, in the caller's
  * thread. Sort the outputs: consecutive entries in the same column of 16 outputs (layout.h) are computed together.
  * RP_OK, RP_E_ARG, RP_E_NOMEM; RP_E_UNSUPPORTED for int8, int4 and q8, and if the machine lacks the instruction set. */
 rp_status linear_some(const linear_weights *w, const float *x, int64_t n, const int32_t *outputs, float *y,

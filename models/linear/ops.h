@@ -30,7 +30,7 @@ typedef struct linear_ops {
     /* Compute rows row … row+rows-1 (at most LINEAR_MAX_ROWS) of the outputs of `panels` panels, starting at
      * `panel`. */
     void (*block)(const linear_job *j, int64_t row, int64_t rows, int64_t panel, int64_t panels);
-    /* Compute LINEAR_COLUMN sums: row 0 times one column of a panel, with the bits of block. Not for int8 and int4. */
+    /* Compute LINEAR_COLUMN sums: row 0 times one column of a panel, bit-identical to block. Not for int8 and int4. */
     void (*column)(const linear_job *j, int64_t panel, int64_t column, float *sums);
 } linear_ops;
 

@@ -156,8 +156,8 @@ static rp_status write_config(reader *r, bool gated, char **text)
     enum { CONFIG = 1024 };
     const io_tensor *embedding = io_checkpoint_find(r->file, "token_embd.weight");
     if (embedding == NULL || embedding->ndim != 2)
-        return t5_fail(RP_E_ARG, "%s: tensor token_embd.weight is missing or has not two axes (use a model of type T5)",
-                       r->path);
+        return t5_fail(RP_E_ARG, "%s: tensor token_embd.weight %s (use a model of type T5)", r->path,
+                       embedding == NULL ? "is missing" : "does not have two axes");
     const int64_t vocab = embedding->shape[0], width = size_of(r, "embedding_length", -1),
                   heads = size_of(r, "attention.head_count", -1);
     const int64_t keys = size_of(r, "attention.key_length", width >= heads ? width / heads : 1);

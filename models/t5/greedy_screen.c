@@ -1,5 +1,5 @@
 /* greedy_screen.c -- greedy decoding without reading the whole head. An int8 copy of the head gives bounds for every
- * logit. Only logits that may be the largest are computed exactly, with the bits that the whole head would give. So the
+ * logit. Only logits that may be the largest are computed exactly, bit-identical to those of the whole head. So the
  * chosen tokens are the same.
  *
  * Why this also holds after t5_process: it changes each score independently, by a non-decreasing function. So the

@@ -388,21 +388,21 @@ typedef struct t5_screen {
     linear_screen screen;
     void *memory;
     _Atomic int64_t before;           /* steps before the copy was made */
-    _Atomic int64_t rows, candidates; /* after that: screened rows, and logits that were computed exactly */
-    _Atomic int64_t whole;            /* after that: rows that read the whole head */
+    _Atomic int64_t rows, candidates; /* since then: screened rows, and logits that were computed exactly */
+    _Atomic int64_t whole;            /* since then: rows that read the whole head */
 } t5_screen;
 
 /* Create m->screen if the head is large enough; otherwise leave it NULL. */
 rp_status t5_screen_open(rp_t5 *m);
 void t5_screen_close(rp_t5 *m);
-/* Make the copy now. Running out of memory for it is no error. */
+/* Make the copy now. If there is no memory for it, return RP_OK and set `without`. */
 rp_status t5_screen_make(const rp_t5 *m);
 /* Decide whether a greedy step of `rows` rows uses the screen. Make the copy if enough steps have passed. */
 rp_status t5_screen_ready(const rp_t5 *m, int64_t rows, bool *ready);
 /* Compute bounds [rows, 2, vocab] (lower, upper) of the logits; ld is the number of elements from one row of `hidden`
  * to the next. */
 rp_status t5_screen_bounds(const rp_t5 *m, int64_t rows, const float *hidden, int64_t ld, float *bounds);
-/* Compute the logits of n tokens, with the bits that the whole head gives. Set the other logits, starting at `first`,
+/* Compute the logits of n tokens, bit-identical to those of the whole head. Set the other logits, starting at `first`,
  * to -INFINITY. exact [n] is scratch. */
 rp_status t5_some_logits(const rp_t5 *m, const float *hidden, int64_t n, const int32_t *tokens, float *exact,
                          int64_t first, float *logits);

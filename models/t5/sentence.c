@@ -1,4 +1,5 @@
-/* sentence.c -- the folders of sentence-transformers: modules.json lists the modules that make a vector of a text.
+/* sentence.c -- model folders saved by sentence-transformers: modules.json lists the modules that make a vector of a
+ * text.
  *
  *     Transformer, Pooling, then Dense and Normalize in any order; each in a folder with its config.json
  *
@@ -196,9 +197,8 @@ static rp_status copy_tensor(const io_checkpoint *file, const char *name, int64_
     const io_tensor *t = io_checkpoint_find(file, name);
     const int64_t n = rows * (columns > 0 ? columns : 1);
     if (t == NULL || t->ndim != (columns > 0 ? 2 : 1) || t->shape[0] != rows || (columns > 0 && t->shape[1] != columns))
-        return t5_fail(RP_E_ARG,
-                       "%s: the tensor %s is missing or does not have the sizes of config.json (download it again)",
-                       folder, name);
+        return t5_fail(RP_E_ARG, "%s: the tensor %s %s (download it again)", folder, name,
+                       t == NULL ? "is missing" : "does not have the sizes of config.json");
     *numbers = malloc((size_t)n * sizeof **numbers);
     if (*numbers == NULL)
         return t5_no_memory();
@@ -234,7 +234,7 @@ static rp_status read_dense(rp_t5 *m, const json_t *config, const char *folder)
     d->out = size_of(config, "out_features");
     d->tanh = activation == NULL || (torch && strcmp(dot, ".Tanh") == 0);
     if (!d->tanh && !(torch && strcmp(dot, ".Identity") == 0))
-        return not_supported(folder, "config.json", "its activation_function (Identity and Tanh are)");
+        return not_supported(folder, "config.json", "its activation_function, which is neither Identity nor Tanh,");
     if (is_true(config, "use_residual"))
         return not_supported(folder, "config.json", "use_residual");
     if (!is_text(config, "module_input_name", "sentence_embedding") ||
@@ -410,8 +410,8 @@ void t5_sentence_close(struct t5_sentence *s)
 static rp_status need_modules(const rp_t5 *m)
 {
     return m->sentence != NULL ? RP_OK
-                               : t5_fail(RP_E_UNSUPPORTED, "the model has no modules.json (give a folder of "
-                                                           "sentence-transformers, or choose the pooling)");
+                               : t5_fail(RP_E_UNSUPPORTED, "the model has no modules.json (use a model folder saved by "
+                                                           "sentence-transformers)");
 }
 
 rp_status rp_t5_prompt(const rp_t5 *m, const char *name, const char **prompt)

@@ -226,7 +226,7 @@ static tok_status write_files(reader *r, tok_written *files)
     while (n + extra < r->n && extra < EXTRA_IDS &&
            (is_placeholder(r, n + extra) || begins(r->tokens[n + extra], "<extra_id_")))
         extra++;
-    if (extra < EXTRA_IDS) /* rows without tokens, as in mT5 */
+    if (extra < EXTRA_IDS) /* placeholders that are not <extra_id_N>, as in mT5 */
         extra = 0;
     snprintf(config, sizeof config, "{\"extra_ids\":%d}", (int)extra);
     files->tokenizer_config = strdup(config);

@@ -87,10 +87,11 @@ typedef struct adding {
     tokenizer *t;
     const tok_file *file;
     const json_t *special; /* object whose keys are the special tokens */
-    int32_t first, n;      /* number of the first new token; count of new tokens */
+    int32_t first, n;      /* number of the first new token; how many new tokens were read */
     char *err;
 } adding;
 
+/* Fail with the number that the file gives a token, and the reason: `why`, followed by `number`. */
 static tok_status refuse(const adding *a, const char *token, long long id, const char *why, int number)
 {
     char safe[200], name[60];
@@ -130,7 +131,10 @@ static tok_status add_one(adding *a, const char *token, const json_t *value)
         return tok_fail(a->err, TOK_DAMAGED, "%s: the number of \"%s\" must be an integer of at least %d",
                         io_safe(safe, sizeof safe, a->file->name), io_safe(name, sizeof name, token), a->first);
     if (size == 0 || size > TOK_MAX_PIECE)
-        return refuse(a, token, id, "the token is empty, or has more bytes than", TOK_MAX_PIECE);
+        return refuse(a, token, id,
+                      size == 0 ? "the token is empty; its length in bytes must be 1 to"
+                                : "the token is too long; its length in bytes must be 1 to",
+                      TOK_MAX_PIECE);
     if (known >= 0 && id != known)
         return refuse(a, token, id, "in the model it is token", known);
     if (known >= 0 && t->tokens[known].type == TOK_UNUSED && t->tokens[known].special)

@@ -132,9 +132,11 @@ static tok_status read_model(tok_reader *r, const json_t *model)
         return status;
     const json_t *unk = json_object_get(model, "unk_id");
     const long long id = json_integer_value(unk);
-    if (!json_is_integer(unk) || id < 0 || id >= r->t->n_tokens)
-        return tok_reader_fail(r, TOK_DAMAGED, "model.unk_id is %s%lld; it must be an integer from 0 to %d",
-                               json_is_integer(unk) ? "" : "missing, or ", id, r->t->n_tokens - 1);
+    if (!json_is_integer(unk))
+        return tok_reader_fail(r, TOK_DAMAGED, "model.unk_id is %s; it must be an integer from 0 to %d",
+                               unk == NULL ? "missing" : "not an integer", r->t->n_tokens - 1);
+    if (id < 0 || id >= r->t->n_tokens)
+        return tok_reader_fail(r, TOK_DAMAGED, "model.unk_id is %lld; it must be from 0 to %d", id, r->t->n_tokens - 1);
     r->t->unk = (int32_t)id;
     return TOK_OK;
 }

@@ -1,5 +1,5 @@
 """Suggestions for error messages: for arguments that other libraries name differently, and for arguments that must be terms. Also
-gives calls a name in torch's profiler.
+has `named`, which shows a call by its name in torch's profiler.
 
 SPDX-License-Identifier: Apache-2.0"""
 import difflib

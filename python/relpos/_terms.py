@@ -142,7 +142,7 @@ class Sum(tuple):
 
 
 def plotter():
-    """Import relpos.plot on first use."""
+    """Return the module relpos.plot, which is imported on first use."""
     from . import plot
     return plot
 

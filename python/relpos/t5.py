@@ -344,7 +344,8 @@ class T5:
                  repetition_penalty=None, no_repeat_ngram_size=None, suppress_tokens=None, begin_suppress_tokens=None, bad_words_ids=None,
                  forced_bos_token_id=None, max_length=None, stop_strings=None, begin=None, return_scores=False,
                  progress=None):
-        """Generate a target for each source by greedy search, beam search or sampling. The searches give the same tokens as transformers.
+        """Generate a target for each source by greedy search, beam search or sampling. With the same weights, the searches
+        give the tokens of transformers, unless rounding decides between nearly equal scores.
 
         If an argument is None, the setting of the model's generation_config.json applies, or, without one, the value in the second column.
 
@@ -414,7 +415,7 @@ class T5:
         return self._pieces(rows, g, kept, tokens is not None)
 
     def _pieces(self, rows, g, kept, numbers):
-        """The generator of `stream`. Another thread generates tokens, and this one converts them to text."""
+        """Yield what `stream` promises: pieces of text, or tokens if `numbers` is true. Another thread generates the tokens."""
         tokens, flag, main = queue.SimpleQueue(), c.c_int32(), threading.main_thread()
 
         def on_token(_context, _source, _index, token):

@@ -1,4 +1,4 @@
-"""relpos.Cache keeps norms of its keys, and steps have the bits of steps without norms.  SPDX-License-Identifier: Apache-2.0"""
+"""relpos.Cache keeps norms of its keys, and steps with norms are bit-identical to steps without.  SPDX-License-Identifier: Apache-2.0"""
 import numpy as np
 import pytest
 import relpos
@@ -22,7 +22,7 @@ def plan_of(batch=B):
 
 
 def check(cache, keys, values):
-    """Check the contents of a cache, and the bits of a step with and without its norms."""
+    """Check the contents of a cache, and that a step with its norms equals a step without, bit for bit."""
     n, batch = len(cache), len(keys)
     assert cache.k.shape == (batch, HK, n, D) and cache.v.shape == (batch, HK, n, DV) and cache.key_norms.shape == (batch, HK, -(-n // 64))
     np.testing.assert_array_equal(np.asarray(cache.k), keys)

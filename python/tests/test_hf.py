@@ -145,7 +145,7 @@ def test_a_chunk_after_a_cache(name):
 
 @pytest.mark.parametrize("name", ["Bloom", "Mpt"])
 def test_caches_keep_norms(name, monkeypatch):
-    """With ALiBi, layers of a DynamicCache keep norms. Steps have the bits of steps without norms, after any change of the cache."""
+    """With ALiBi, layers of a DynamicCache keep norms. Steps with norms are bit-identical to steps without, after any change of the cache."""
     monkeypatch.setenv("RELPOS_SKIP", "check")
     model = causal("Bloom") if name == "Bloom" else tokens("Mpt", "ForCausalLM", vocab_size=60, d_model=48, n_layers=2, n_heads=6, max_seq_len=2048)[0]
     model.set_attn_implementation("relpos")

@@ -261,7 +261,7 @@ def test_every_adapter_has_a_model():
 
 
 def renamed(old, new, *classes):
-    """Return a change that renames a parameter or an attribute in some classes."""
+    """Return a function that renames a parameter or an attribute in some classes of a syntax tree."""
     def change(tree):
         for x in (x for scope in tree.body if getattr(scope, "name", None) in classes for x in ast.walk(scope)):
             for field in ("id", "attr", "arg"):

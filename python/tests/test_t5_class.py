@@ -1,5 +1,5 @@
-"""Test relpos.t5.T5 on the tiny checkpoints of tests/t5/data: compare tokens and numbers with transformers, compare bits with the
-program, and test errors.  SPDX-License-Identifier: Apache-2.0"""
+"""Test relpos.t5.T5 on the tiny checkpoints of tests/t5/data: compare tokens and numbers with transformers, compare results bit
+for bit with the program, and test errors.  SPDX-License-Identifier: Apache-2.0"""
 import ast
 import inspect
 import json

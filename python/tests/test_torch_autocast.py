@@ -81,7 +81,7 @@ def test_learned_arrays_and_masks_keep_their_types(way):
 
 
 def test_what_does_not_take_part():
-    """Calls with `out`, calls with NumPy arrays, plans, and calls under autocast for another device cast nothing."""
+    """Calls with `out` or return_weights, calls with NumPy arrays, plans, and calls under disabled autocast or autocast for another device cast nothing."""
     q, k, v = (x.detach() for x in inputs(F32, F32, F32))
     want, plan = relpos.attention(q, k, v), relpos.Plan(1, 2, 5, 5, 4)
     with torch.autocast("cpu", BF16):

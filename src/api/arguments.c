@@ -206,8 +206,9 @@ static rp_status check_page_norms(rpi_args *args, const rp_tensors *t)
     const rp_pages *p = &t->pages;
     rpi_view *v = &args->key_norms;
     if (t->key_norms.data || !p->k)
-        return rpi_fail(RP_E_ARG, "pages.norms was given %s; pass norms of pages, or tensors.key_norms",
-                        p->k ? "with tensors.key_norms" : "without pages.k");
+        return rpi_fail(RP_E_ARG, "pages.norms was given %s",
+                        p->k ? "with tensors.key_norms; pass only one of them"
+                             : "without pages.k; set it too, or pass tensors.key_norms");
     const int64_t of_page = (p->page - 1) / RP_NORM_KEYS + 1;
     for (int64_t m = 0; m < args->desc.batch * p->per_batch; m++)
         if (m % p->per_batch * p->page < args->desc.len_k &&

@@ -54,7 +54,7 @@ static rp_status score_row(rpi_rows *s, int64_t b, int64_t h, int64_t i)
             (long long)b, (long long)h, (long long)i, (long long)d->batch, (long long)d->heads, (long long)d->len_q);
     rpi_row_at(r, b, h, i);
     if (!r->raw)
-        r->raw = s->raw; /* if not NULL, the scores of masked pairs are computed too */
+        r->raw = s->raw; /* with r->raw, rpi_row_scores also computes the scores of masked pairs */
     rpi_row_scores(r);
     rpi_row_softmax(r);
     return RP_OK;

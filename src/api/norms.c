@@ -39,9 +39,12 @@ static rp_status key_norms(rpi_args *args, const rp_plan *plan, const rp_tensors
                            const rp_array *norms)
 {
     static const double placeholder = 0; /* placeholder for q, never read */
-    if (!plan || !t || t->size != sizeof *t || (norms ? !norms->data : !t->pages.norms))
-        return rpi_fail(RP_E_ARG, "plan, tensors or norms is NULL, or tensors has another size; pass a plan, tensors "
-                                  "from rp_tensors_init, and norms or pages.norms");
+    if (!plan)
+        return rpi_fail(RP_E_ARG, "plan is NULL; make one with rp_plan_create");
+    if (!t || t->size != sizeof *t)
+        return rpi_fail(RP_E_ARG, "tensors %s; start from rp_tensors_init", t ? "has another size" : "is NULL");
+    if (norms ? !norms->data : !t->pages.norms)
+        return rpi_fail(RP_E_ARG, "norms is NULL; pass an array to fill, or set pages.norms");
     const rp_desc *own = &plan->desc;
     const int64_t q[4] = {own->batch, own->heads, own->len_q, own->dim_k};
     rp_tensors with = rp_tensors_init();

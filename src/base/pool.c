@@ -235,8 +235,9 @@ rp_status rp_pool_create(rp_pool **pool, int32_t threads)
         return rpi_fail(RP_E_ARG, "pool is NULL; pass the address of a pointer");
     *pool = NULL;
     if (threads < 0 || threads > RP_MAX_THREADS)
-        return rpi_fail(RP_E_RANGE, "threads is %d; it must be 0 (all that this process may use) to %d", (int)threads,
-                        RP_MAX_THREADS);
+        return rpi_fail(RP_E_RANGE,
+                        "threads is %d; it must be from 0 to %d (0: one per processor that this process may use)",
+                        (int)threads, RP_MAX_THREADS);
     *pool = pool_new(threads);
     return *pool ? RP_OK : rpi_fail(RP_E_NOMEM, "out of memory: a pool needs %zu bytes", sizeof **pool);
 }

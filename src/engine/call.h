@@ -35,8 +35,8 @@ struct rpi_call {
     rpi_rope_tables rope;
     char *scratch;        /* scratch of all workers */
     int64_t scratch_step; /* bytes of scratch of one worker */
-    /* [head of the group][chunk][Lq+Lk-1 profile, Lk key mass] for summaries: partial sums, which are added in order at
-     * the end of each group */
+    /* Partial sums of the requested summaries, [head of the group][chunk][profile: Lq+Lk-1, then key_mass: Lk]. At the
+     * end of each group, the chunks of a head are added up in order. */
     double *partial;
     int64_t chunks; /* number of partial sums of a head */
     int64_t

@@ -14,8 +14,8 @@ enum { VL = 16, MR = 6, NR = 64 };
 typedef float vf __attribute__((vector_size(64), may_alias));
 #pragma GCC diagnostic ignored "-Wpsabi"  /* vectors are not passed to other files */
 #pragma GCC diagnostic ignored "-Wshadow" /* vf_fma within vf_fma */
-/* Compute c = a b + c with one rounding, as processors with AMX do. With clang it is not inlined, because each unrolled
- * product then got separate stack slots for its operands, 30 KB in one function. */
+/* Compute c = a b + c with one rounding, as processors with AMX do. clang must not inline it: otherwise each
+ * unrolled product gets its own stack slots for its operands, 30 KB in one function. */
 #ifdef __clang__
 #define FMA_CALL static __attribute__((noinline))
 #else

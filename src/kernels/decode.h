@@ -112,7 +112,8 @@ static bool decode_open(decode_scratch *w, int64_t m, int64_t n, tile *t, bool *
     return true;
 }
 
-/* Pack the values of tile n for weigh_tile, unless *packed says that w->values already has them. */
+/* Prepare the values of tile n for weigh_tile: pack them into w->values, unless they are there already (*packed),
+ * weigh_tile reads them unpacked, or the call has no out. */
 static void decode_pack_values(decode_scratch *w, int64_t n, bool *packed)
 {
     block *k = &w->k;

@@ -108,8 +108,8 @@ static inline const char *head_row(const head_rows *s, int64_t j)
 }
 
 /* Return the address of the row AHEAD rows after row j, which may be in the next head. Callers prefetch it while they
- * pack row j, because the processor's own prefetcher is slower unless the array is long. If the rows are in pages, the
- * address is in the page of row j. */
+ * load row j, because the processor's own prefetcher reads short arrays more slowly. If the rows are in pages and the
+ * row is not in the page of row j, return the address of row j. */
 enum { AHEAD = 32 };
 static inline const char *row_ahead(const head_rows *s, int64_t j)
 {

@@ -114,7 +114,7 @@ static void write_rows(block *k)
     }
 }
 
-/* Let write_rows write the rows of a block whose only tile has no key for them. */
+/* For a block whose only tile has no key for its rows: set the sums of values to 0, and let write_rows store them. */
 static void no_values(block *k)
 {
     k->whole = false;

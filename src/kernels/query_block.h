@@ -37,7 +37,7 @@ typedef struct block {
     const double *bounds;
     const real *key_norms; /* the largest key norm of each panel; the first panel starts at key norms_from */
     int64_t norms_from;
-    bool moderate;               /* no query is non-finite or large */
+    bool moderate;               /* no query is non-finite or large; always true in a backward call (see `bounds`) */
     real *entropy,               /* [BLOCK_ROWS] for summaries: sums of -w log w */
         *weight_sum;             /* [BLOCK_ROWS] for summaries: sums of w */
     window vec[RPI_MAX_SOURCES], /* products of the queries with the vectors of each RUN source */

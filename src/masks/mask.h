@@ -14,8 +14,9 @@
 /* The row of pairs that a mask filters. */
 typedef struct rpi_mask_row {
     const rp_mask *mask; /* parameters, already checked against their bounds */
-    /* The mask's array, with the axes that its entry declares. Read element [b, j] with rpi_integer(array->data,
-     * array->dtype, rpi_index(array, b, j, 0, 0)) or rpi_truth(…). If the entry declares no axes, do not read it. */
+    /* The mask's array, with the axes that its rpi_mask_entry declares. Read element [b, j] with
+     * rpi_integer(array->data, array->dtype, rpi_index(array, b, j, 0, 0)) or rpi_truth(…). If the entry declares no
+     * axes, do not read it. */
     const rpi_view *array;
     int64_t b, h, i; /* batch entry, head and query */
     /* i + q_offset: the query's position among the keys; negative before key 0. |position| is below 2^61. */

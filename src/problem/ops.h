@@ -17,7 +17,7 @@ typedef struct rpi_ops {
     int32_t backward_keys;       /* keys in a task of the backward pass */
     int32_t real;                /* bytes of an element in arithmetic: 4 or 8 */
     bool amx;                    /* true for the AMX backend, which multiplies bf16 tiles */
-    bool pairs;                  /* scores of bf16 arrays are computed from pairs of products, with the same bits */
+    bool pairs;                  /* scores of bf16 arrays are computed from pairs of products, with equal results */
     int64_t (*scratch_size)(const rpi_call *c); /* sizes are in bytes, or RPI_TOO_LARGE */
     int64_t (*key_bytes)(const rp_plan *plan), (*value_bytes)(const rp_plan *plan); /* bytes of a packed key or value */
     void (*pack)(const rpi_call *c, int64_t kv, int64_t panel0, int64_t panel1, int32_t worker);

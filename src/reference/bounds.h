@@ -20,9 +20,9 @@ static inline double rpi_stored(const rp_desc *d)
     return d->dtype == RP_BF16 ? 0x1p-8 : d->dtype == RP_F16 ? 0x1p-11 : rpi_unit(d);
 }
 
-/* Return a bound on the relative error of a product of f32 numbers that are represented by two bf16 each, without the
- * rounding of sums. For scores, 3/4 of it suffices, because both components are rounded. Products of weights need 5/4
- * of it, because one component is truncated. */
+/* Return 2^-16, the unit of the bounds on the relative error of a product of two f32 numbers that are each split into
+ * two bf16 (rounding of sums excluded); 0 if no product is split so. Scores need 3/4 of it, because both components are
+ * rounded; products of weights need 5/4, because one component is truncated. */
 static inline double rpi_bf16_error(const rp_desc *d)
 {
     return d->dtype == RP_F32 && d->precision == RP_PRECISION_HIGH ? 0x1p-16 : 0;

@@ -114,8 +114,8 @@ static void spread(kv_gradients *s)
     for (int64_t j = 0; j < d->len_k; j++) {
         if (!r->keep[j] || (!s->bound && r->score[j] == -INFINITY))
             continue;
-        /* plain: ds of the biases; inside: ds of the products, which are inside one more softcap. If s->bound is set,
-         * bounds on their errors. */
+        /* plain: the derivative by the biases. inside: the derivative by the products, to which a second softcap
+         * applies. If s->bound is set, both are bounds on the errors of these derivatives. */
         const double size_after = s->bound ? s->size_ds[j] : 0, size = size_after * fabs(r->slope_after[j]),
                      size_inside = size * fabs(r->slope[j]), scale = fabs(d->scale);
         const double plain = s->bound ? under_softcap(s->ds[j], size_after, r->slope_after[j], s->slope_after_error[j])

@@ -6,7 +6,7 @@
 #include "problem/problem.h"
 
 /* Kinds of sources. For each row of a tile, a source of biases returns a pointer to
- *   STRIP   entries of the head's strip, which sums the OFFSET terms; entry delta - low is used for delta
+ *   STRIP   elements of the head's strip, which sums the OFFSET terms; element delta - low is the bias of delta
  *   GATHER  entries of the head, looked up by an index
  *   ROWS    biases computed row by row from the definition, or the array itself
  *   RUN     products of the query with vectors; an index or clamp(delta - first) chooses the vector
@@ -26,15 +26,15 @@ typedef enum rpi_source_kind {
 
 typedef struct rpi_strip {
     void *entry;    /* [B or 1][H or 1][len] */
-    int64_t len,    /* entries of a head */
-        head_step,  /* entries from one head to the next; 0 if all heads share them */
-        batch_step, /* entries from one batch entry to the next; 0 if all share them */
-        low;        /* delta of entry 0, if batch entries share the strip */
-    /* [2][B or 1][H or 1][rpi_segments_of(len)] the largest, then the smallest entry of each segment */
+    int64_t len,    /* length of the strip of a head, in elements */
+        head_step,  /* elements from the strip of one head to that of the next; 0 if all heads share one */
+        batch_step, /* elements from the strips of one batch entry to those of the next; 0 if all share them */
+        low;        /* delta of element 0, if batch entries share the strip */
+    /* [2][B or 1][H or 1][rpi_segments_of(len)] the largest, then the smallest element of each segment */
     void *largest;
 } rpi_strip;
 
-/* Number of entries in a segment. largest.c stores the largest and the smallest entry of each segment. */
+/* Number of elements in a segment. largest.c stores the largest and the smallest element of each segment. */
 #define RPI_SEGMENT 64
 static inline int64_t rpi_segments_of(int64_t len)
 {

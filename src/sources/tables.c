@@ -93,7 +93,7 @@ static void put_biases(const rp_plan *plan, void *to, int64_t at, const double *
         large |= (*(four *)(f32 + x) > FLT_MAX) | (*(four *)(f32 + x) < -FLT_MAX);
     }
     if (large[0] | large[1] | large[2] | large[3])
-        x = 0; /* again: put_bias keeps finite biases finite */
+        x = 0; /* convert again with put_bias, which limits finite biases to FLT_MAX */
     for (; x < n; x++)
         put_bias(plan, to, at + x, from[x] + 0);
 }

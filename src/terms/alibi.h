@@ -1,6 +1,6 @@
 /* terms/alibi.h -- a linear penalty on distance, one slope per head: -slope_h |delta|.
- * Press, Smith, Lewis 2022, section 3. The paper is causal; |delta| extends it to keys after the query. max_bias is
- * MPT's alibi_bias_max.
+ * Press, Smith, Lewis 2022, section 3. Attention in the paper is causal; |delta| extends the penalty to keys after the
+ * query. max_bias is MPT's alibi_bias_max.
  * SPDX-License-Identifier: Apache-2.0 */
 
 double rp_alibi_slope(int64_t h, int64_t heads)

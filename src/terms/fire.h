@@ -1,6 +1,7 @@
 /* terms/fire.h -- a bias computed by a small network from the distance, which is normalised by the query's position.
  * Li et al. 2024 (FIRE), equation 7: MLP(psi(|delta|) / (psi(max(L, p_i)) + eps))[h], psi(x) = log(|c x| + 1).
- * The paper is causal; |delta| extends it to keys after the query. The arrays have the shapes of torch.nn.Linear.
+ * Attention in the paper is causal; |delta| extends the bias to keys after the query. The arrays have the shapes of
+ * torch.nn.Linear.
  *   two layers:     0 w1 [width,1]   1 b1 [width]   2 w2 [H,width]        3 b2 [H]
  *   three layers:   0 w1 [width,1]   1 b1 [width]   2 w2 [width2,width]   3 b2 [width2]   4 w3 [H,width2]   5 b3 [H]
  * SPDX-License-Identifier: Apache-2.0 */

@@ -4,7 +4,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-/* Arrays that broadcast give the bits of the full arrays. */
+/* Arrays that broadcast give bit-identical results to the full arrays. */
 static void broadcast_arrays_equal_full_ones(void **state)
 {
     problem p;

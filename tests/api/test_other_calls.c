@@ -27,7 +27,6 @@ static void refused(rp_status got, rp_status want, const char *words)
 
 static void norms_are_refused(void **state)
 {
-    const char *needs = "plan, tensors or norms is NULL";
     (void)state;
     begin("fwd:f32:b2h4g2q3k130d5v6:");
     const int64_t shape[3] = {2, 2, 3}, few[3] = {2, 2, 2};
@@ -36,11 +35,11 @@ static void norms_are_refused(void **state)
                    whole = array_in(&p, RP_I32, 3, shape);
     rp_tensors old = p.t, t = p.t;
     old.size--;
-    refused(rp_key_norms(NULL, &t, 0, &norms), RP_E_ARG, needs);
-    refused(rp_key_norms(plan, NULL, 0, &norms), RP_E_ARG, needs);
-    refused(rp_key_norms(plan, &old, 0, &norms), RP_E_ARG, needs);
-    refused(rp_key_norms(plan, &t, 0, NULL), RP_E_ARG, needs);
-    refused(rp_key_norms(plan, &t, 0, &none), RP_E_ARG, needs);
+    refused(rp_key_norms(NULL, &t, 0, &norms), RP_E_ARG, "plan is NULL");
+    refused(rp_key_norms(plan, NULL, 0, &norms), RP_E_ARG, "tensors is NULL");
+    refused(rp_key_norms(plan, &old, 0, &norms), RP_E_ARG, "tensors has another size");
+    refused(rp_key_norms(plan, &t, 0, NULL), RP_E_ARG, "norms is NULL; pass an array");
+    refused(rp_key_norms(plan, &t, 0, &none), RP_E_ARG, "norms is NULL; pass an array");
     refused(rp_key_norms(plan, &t, 0, &short_), RP_E_SHAPE, "key_norms");
     refused(rp_key_norms(plan, &t, 0, &whole), RP_E_ARG, "key_norms");
     refused(rp_key_norms(plan, &t, -1, &norms), RP_E_RANGE, "from is -1; it must be 0 to 130, the number of keys");

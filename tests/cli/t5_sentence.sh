@@ -1,5 +1,5 @@
 #!/bin/sh
-# t5_sentence.sh -- test relpos t5 encode with folders of sentence-transformers, against the vectors of its encode()
+# t5_sentence.sh -- test relpos t5 encode with model folders saved by sentence-transformers, against the vectors of its encode()
 #
 #     tests/cli/t5_sentence.sh PATH/TO/relpos
 #
@@ -95,11 +95,11 @@ bad 'modules.json: it must list 2 to 16 modules, the first a Transformer'
 change new modules.json 's/\[/{"a": [/'
 bad 'modules.json: line [0-9]+: .*not valid JSON'
 change new 2_Dense/config.json 's/linear.Identity/activation.GELU/'
-bad 'its activation_function \(Identity and Tanh are\) is not supported'
+bad 'its activation_function, which is neither Identity nor Tanh, is not supported'
 change new 2_Dense/config.json 's/"bias": false/"bias": true/'
-bad '2_Dense: the tensor linear.bias is missing'
+bad '2_Dense: the tensor linear.bias is missing \(download'
 change new 2_Dense/config.json 's/"out_features": 7/"out_features": 8/'
-bad '2_Dense: the tensor linear.weight is missing or does not have the sizes'
+bad '2_Dense: the tensor linear.weight does not have the sizes'
 change new 2_Dense/config.json 's/"in_features": 12/"in_features": 11/'
 bad 'in_features must be 12'
 change new 2_Dense/config.json 's/"bias"/"use_residual": true, "bias"/'
@@ -120,7 +120,7 @@ change old
 rm -r "$T/made/bad/0_Transformer"
 bad '0_Transformer: cannot be read: '
 refused 1 '--prompt: no prompt has the name "x"' t5 encode $data/new --text a --prompt x -o "$T/made/x.npz"
-refused 1 '--prompt: the model has no modules.json' t5 encode "$T/made/plain" --text a --prompt query -o "$T/made/x.npz"
+refused 1 '--prompt: the model has no modules.json \(.*\); or pass the text of the prompt with --prefix' t5 encode "$T/made/plain" --text a --prompt query -o "$T/made/x.npz"
 refused 2 '--prompt: --prefix replaces the prompt' t5 encode $data/new --text a --prompt query --prefix a -o "$T/made/x.npz"
 refused 2 '--prompt: with --tokens, lines have no text' t5 encode $data/new --text 5 --tokens --prompt query -o "$T/made/x.npz"
 refused 2 '--pool: the value "max" is unknown \(use mean, first, last or none\)' t5 encode $data/new --text a --pool max -o "$T/made/x.npz"

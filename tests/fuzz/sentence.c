@@ -1,4 +1,4 @@
-/* sentence.c -- reads the input as the JSON files of a folder of sentence-transformers, between bytes 0x1e. The weights
+/* sentence.c -- reads the input as the JSON files of a sentence-transformers folder, between bytes 0x1e. The weights
  * are those of tests/t5/sentence/new. If it opens, vectors are computed.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/fuzz/fuzz.h"

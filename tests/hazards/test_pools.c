@@ -308,7 +308,8 @@ static void a_loop_runs_each_task_once(void **state)
     }
 }
 
-/* On every loop, forward calls give the bits of one thread; so do backward calls, whose sums wait for each other. */
+/* On every loop, forward and backward calls give bit-identical results to calls on one thread. In backward calls, tasks
+ * wait for the sums of others. */
 static void loops_give_the_same_bits(void **state)
 {
     static const char *const texts[] = {"bwd:f32:b2h4q200k900d8:t5+relkey,left=3,right=3:causal",

@@ -1,6 +1,6 @@
-/* test_process_numbers.c -- a child that has the same process number as its parent, which can happen for the first
- * process of a PID namespace. The child must still notice that the threads of the pool do not exist there. getpid in
- * this file replaces the function of the C library.
+/* test_process_numbers.c -- a forked child that has the same process number as its parent, which can happen for the
+ * first process of a PID namespace. The child must still notice that the threads of the pool do not exist in it. This
+ * file replaces getpid of the C library by a function that always returns the same number.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/hazards/callers.h"
 #include <signal.h>

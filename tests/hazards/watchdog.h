@@ -1,7 +1,8 @@
-/* watchdog.h -- aborts a test that hangs, and prints the call in which it hangs. A slow or stopped machine must not
- * look like a hang, so elapsed time is not used. A process hangs if, since its last step(), every thread was asleep
- * without a context switch whenever the watchdog looked, a number of times in a row; or if it has used too much
- * processor time. The watchdog allocates nothing, because a fork may happen at any moment.
+/* watchdog.h -- aborts a test that hangs, and prints the call in which it hangs. Elapsed time alone is no sign of a
+ * hang, since a machine may be slow or stopped. A process counts as hung in two cases: since its last step(), the
+ * watchdog has found all of its threads asleep without a context switch watch_limit.looks times in a row, or the
+ * process has used more than watch_limit.cpu seconds of processor time. The watchdog allocates no memory, because a
+ * test may fork at any moment.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_TESTS_WATCHDOG_H
 #define RELPOS_TESTS_WATCHDOG_H

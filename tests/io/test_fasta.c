@@ -54,7 +54,7 @@ static void test_refusals(void **state)
     const char *text = ">a\nMK\nL\n";
     assert_string_equal(
         read_text(text, strlen(text), true, 2),
-        "! line 3: the protein a has more than 2 residues, which is the limit (remove it, or raise the limit)");
+        "! line 3: the protein a has more than 2 residues, which is the limit (remove it)");
     assert_string_equal(read_text(">a\nM\0", 5, true, 9),
                         "! line 2: the byte 0x00 is not a residue (use A to Z, *, or - for a gap)");
     assert_null(io_fasta_open(in_dir("none"), err));

@@ -101,7 +101,7 @@ static void standard_input_may_be_a_pipe(void **state)
             _exit(1);
         }
         close(ends[1]);
-        assert_int_equal(fcntl(ends[0], F_SETFL, O_NONBLOCK), 0); /* some parent processes leave it in this state */
+        assert_int_equal(fcntl(ends[0], F_SETFL, O_NONBLOCK), 0); /* some parents pass a non-blocking standard input */
         const int kept = dup(0);
         dup2(ends[0], 0);
         close(ends[0]);

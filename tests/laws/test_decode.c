@@ -1,5 +1,5 @@
-/* test_decode.c -- one plan serves every step of decoding. Each row has the bits of the prefill, with keys in one array
- * or in pages, and with strips computed in each call or prepared once.
+/* test_decode.c -- one plan serves every step of decoding. Each row equals that of the prefill bit for bit, with keys
+ * in one array or in pages, and with strips computed in each call or prepared once.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/helpers.h"
 
@@ -270,8 +270,8 @@ static void huge_keys_are_masked_by_biases(void **state)
     }
 }
 
-/* A mask empties tiles of keys between tiles that are used. One query has the bits of the same row among 8 queries, for
- * every number of threads. */
+/* A mask excludes all keys of tiles between tiles that are used. One query alone and the same row among 8 queries give
+ * bit-identical results, for every number of threads. */
 static void empty_tiles_between_others(void **state)
 {
     enum { L = 2560, D = 64, ROWS = 8 };

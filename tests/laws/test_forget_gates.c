@@ -1,5 +1,5 @@
-/* test_forget_gates.c -- gradients of forget gates when the gradients of rows differ by many orders of magnitude. They
- * keep their bound, and are exactly 0 after the last row with a gradient. Also tests closed gates.
+/* test_forget_gates.c -- gradients of forget gates when the gradients of rows differ by many orders of magnitude. Their
+ * errors stay within the bound, and they are exactly 0 after the last row with a gradient. Also tests closed gates.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/helpers.h"
 

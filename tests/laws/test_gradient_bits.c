@@ -21,7 +21,7 @@ static void share_heads(problem *p)
         }
 }
 
-/* Two, three and seven threads give the bits of one thread. */
+/* Two, three and seven threads give bit-identical results to one thread. */
 static void threads_change_no_bit(void **state)
 {
     static const int32_t counts[] = {2, 3, 7};
@@ -230,7 +230,7 @@ static void unwanted_gradients_change_no_bit(void **state)
         }
 }
 
-/* A plan for flexible lengths gives the bits of a plan for exactly these lengths. */
+/* A plan for flexible lengths gives bit-identical results to a plan for exactly these lengths. */
 static void a_flexible_plan_changes_no_bit(void **state)
 {
     problem p;

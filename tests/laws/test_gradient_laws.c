@@ -115,7 +115,7 @@ static void a_bias_of_minus_infinity_masks(void **state)
     }
 }
 
-/* No keys, no queries, or neither. */
+/* No keys, no queries, or no batch entries. */
 static void empty_arrays_give_zero_gradients(void **state)
 {
     problem p;

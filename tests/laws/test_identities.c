@@ -67,7 +67,7 @@ static void shared_heads_equal_repeated_heads(void **state)
         }
 }
 
-/* A term whose numbers are all zero gives the bits of a call without it, alone or with other terms. */
+/* A call with a term whose numbers are all zero equals a call without it bit for bit, alone or with other terms. */
 static void zero_terms_change_nothing(void **state)
 {
     problem p;
@@ -102,7 +102,7 @@ static void zero_terms_change_nothing(void **state)
     }
 }
 
-/* Two tables give the bits of one table that holds their sums. Strips are added in double and rounded once. */
+/* Two tables give bit-identical results to one table of their sums. Strips are added in double and rounded once. */
 static void two_tables_equal_their_sum(void **state)
 {
     problem p;
@@ -124,8 +124,8 @@ static void two_tables_equal_their_sum(void **state)
     }
 }
 
-/* A call with only the keys [from, from+n) and an adjusted offset gives the bits of a call with all keys that masks the
- * others. */
+/* A call with only the keys [from, from+n) and an adjusted offset equals, bit for bit, a call with all keys that masks
+ * the others. */
 static void cut_keys_equal_masked_keys(void **state)
 {
     static const char *const terms[] = {"t5",
@@ -168,8 +168,8 @@ static void cut_keys_equal_masked_keys(void **state)
     show("cut keys");
 }
 
-/* Keys that fit one sum of values, whose rows are written as they are summed, give the bits of a call with more keys
- * that masks the others: rows and groups without a key, values of any width, in place and packed. */
+/* A call whose keys all fit one sum of values writes each row when it is summed. It equals, bit for bit, a call with
+ * more keys that masks the others: rows and groups without a key, values of any width, in place and packed. */
 static void few_keys_equal_masked_keys(void **state)
 {
     static const struct {

@@ -43,8 +43,8 @@ static void cut(const problem *p, rp_tensors *t, int64_t b)
     t->q_offset.data = NULL;
 }
 
-/* Equal offsets give the bits of a scalar offset. Running one entry with its offset in a call of its own gives the bits
- * that it has in the batch. */
+/* Equal offsets give bit-identical results to a scalar offset. So does a call with one batch entry and its offset,
+ * compared with the same entry in the batch. */
 static void a_single_entry_equals_itself_in_the_batch(void **state)
 {
     static const int64_t entries[][3] = {{7, 7, 7}, {0, 25, -3}, {0, 1000000000, -1000000000}};

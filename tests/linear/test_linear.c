@@ -278,8 +278,8 @@ static void test_sets_have_the_same_bits(void **state)
     free(y);
 }
 
-/* f16 has the bits of f32 for the same numbers, with any number of rows, odd numbers of inputs, and outputs that do not
- * fill a column. */
+/* f16 and f32 give bit-identical results for the same numbers, with any number of rows, odd numbers of inputs, and
+ * outputs that do not fill a column. */
 static void test_f16_has_the_bits_of_f32(void **state)
 {
     static const int64_t rows[] = {1, 2, 3, 6, 7, 13, 97};

@@ -498,7 +498,7 @@ static void test_f8(void **state)
     rp_t5_close(m);
 }
 
-/* An f16 file stays f16 in memory, and gives the bits of the same file widened to f32. */
+/* An f16 file stays f16 in memory, and gives bit-identical results to the same file widened to f32. */
 static void test_f16(void **state)
 {
     const int32_t tokens[] = {5, 9, 33, 2}, target[] = {7, 8, 1};

@@ -1,5 +1,5 @@
-/* test_t5_draft.c -- a model with a draft gives the same results as a model without: the tokens, the bits of the
- * scores, and the calls of on_token. What the draft proposes does not matter.
+/* test_t5_draft.c -- a model with a draft gives the same results as a model without: tokens, scores (bit for bit)
+ * and calls of on_token. What the draft proposes does not matter.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/t5/models.h"
 #include "tests/starve.h"

@@ -13,8 +13,8 @@ static void fill_with(problem *p, int term, int index, double x)
         array(p, term, index)[n] = x;
 }
 
-/* Functions of this type compute the arrays of one problem from the arrays of another, which gives both the same
- * scores. There are two heads; the texts contain the lengths. */
+/* The following functions compute the arrays of problem a from those of problem b, so that both have the same scores.
+ * The problems have two heads; their texts contain the lengths. */
 static void nothing_more(problem *a, problem *b)
 {
     (void)a, (void)b;

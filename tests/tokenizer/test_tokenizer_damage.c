@@ -162,7 +162,7 @@ static void errors_in_a_json_are_named(void **state)
     (void)state;
     refused("t5.json", "\"1.0\"", "\"2.0\"", "version");
     refused("t5.json", "\"Unigram\"", "\"BPE\"", "model \"BPE\" is not supported");
-    refused("t5.json", "\"unk_id\":2", "\"unk_id\":null", "unk_id");
+    refused("t5.json", "\"unk_id\":2", "\"unk_id\":null", "unk_id is not an integer; it must be");
     refused("t5.json", "\"unk_id\":2", "\"unk_id\":100000", "unk_id is 100000");
     refused("t5.json", "[\"<pad>\",0.0]", "[\"<pad>\"]", "vocab[0]");
     refused("t5.json", "[\"<pad>\",0.0]", "[\"<pad>\",\"0\"]", "vocab[0]");

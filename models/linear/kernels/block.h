@@ -94,8 +94,8 @@ static const char *group_of(const part *p, int64_t begin, int64_t rows, int64_t 
     return j->grouped + (p->row + begin) * linear_grouped_bytes(j->type, j->in) + k * rows * 4;
 }
 
-/* Multiply all groups by `width` columns of the lines of a step. `before` of the `of` tiles of this step are done. Each
- * tile prefetches one part of the next step, which may be in the next panel. */
+/* Multiply all groups by `width` columns of the lines of a step. The step has `of` tiles in total, and `before` of them
+ * are already done. The tiles share the prefetching of the next step, which may be in the next panel. */
 static void columns_step(const part *p, tile *t, tiles *each, int64_t width, int64_t before, int64_t of)
 {
     const linear_job *j = p->j;

@@ -54,7 +54,7 @@ static const cli_option options[] = {
     {"begin", BEGIN, "TEXT", "begin every output with TEXT"},
     {"forced-bos-token", FORCED, "N", "begin every output with token N"},
     {"suppress-tokens", SUPPRESS, "LIST", "never write these token numbers"},
-    {"begin-suppress-tokens", BEGIN_SUPPRESS, "LIST", "do not choose these token numbers first"},
+    {"begin-suppress-tokens", BEGIN_SUPPRESS, "LIST", "never write these token numbers as the first token"},
     {"stop", STOP, "TEXT", "end when the output contains TEXT; may be given several times"},
     {"batch", BATCH, "N", "compute N lines together: faster, with the same text; default 1"},
     {"scores", SCORES, NULL, "print the score and a tab before each line"},

@@ -429,8 +429,8 @@ int take_array(call *c, PyObject *object, bool writable, const char *name, rp_ar
     return failed ? -1 : 0;
 }
 
-/* take_array for q, k, v and gradients, whose last axis the library expects to be contiguous. If it is not, read a
- * contiguous copy, which the call keeps. For k, a contiguous axis of keys also works. */
+/* Take an array as take_array does, for q, k, v and gradients, whose last axis the library expects to be contiguous. If
+ * it is not, use a contiguous copy, which the call keeps. For k, a contiguous axis of keys also works. */
 int take_rows(call *c, PyObject *object, const char *name, rp_array *a, origin *o)
 {
     origin from;

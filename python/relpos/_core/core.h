@@ -147,7 +147,7 @@ typedef struct call {
     PyThreadState *thread;
 } call;
 
-/* The names NumPy and torch give to float32, float64, float16 and bfloat16, by rp_dtype. */
+/* The names of float32, float64, float16 and bfloat16 in NumPy and torch, indexed by rp_dtype. */
 extern const char *const dtype_words[];
 
 void call_start(call *c, state *st, bool check_torch);

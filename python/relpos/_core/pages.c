@@ -3,7 +3,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "core.h"
 
-/* Write a pointer to the page in `cache` for each entry of the table, [B, columns], to `to`. Returns 0, or -1 with an
+/* For each entry of the table [B, columns], write the address of its page in `cache` to `to`. Returns 0, or -1 with an
  * error set. */
 static int point_to_pages(const rp_array *cache, const rp_array *table, int64_t columns, const void **to)
 {

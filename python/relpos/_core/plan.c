@@ -13,7 +13,8 @@ typedef struct plan_object {
 
 static int plan_traverse(PyObject *object, visitproc visit, void *arg)
 {
-    Py_VISIT(((plan_object *)object)->options); /* no tp_clear: the collector breaks a cycle elsewhere */
+    Py_VISIT(((plan_object *)object)
+                 ->options); /* no tp_clear: like a tuple, a plan is in no cycle without a mutable object */
     Py_VISIT(Py_TYPE(object));
     return 0;
 }

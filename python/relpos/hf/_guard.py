@@ -54,7 +54,7 @@ class Replacements:
         return decorate
 
     def owner(self, path):
-        """Return (owner, name, function) of a path "Class.name" or "name". The owner is the class, or the module."""
+        """Return (owner, name, function) of a path "Class.name" or "name". The owner is the class, or the module. Raise Drift if it is missing."""
         owner, (*cls, name) = self.module, path.split(".")
         for part in cls:
             owner = getattr(owner, part, None)

@@ -46,8 +46,8 @@ def reason(module):
 
 
 def _of_class(scope, classes):
-    """Yield (reason, attribute) for each unsupported computation of a class. The reason applies only if the module's attribute is not None; if
-    `attribute` itself is None, the reason always applies."""
+    """Yield (reason, attribute) for each unsupported computation of a class. If `attribute` is None, the reason applies to every module of the
+    class; otherwise it applies to modules in which the attribute of this name is not None."""
     methods = [x for x in scope.body if isinstance(x, ast.FunctionDef)]
     calls = [(method, call) for method in methods for call in ast.walk(method) if _calls_attention(call)]
     for method, call in calls:

@@ -78,7 +78,8 @@ def _rounds(q_positions: Tensor, k_positions: Tensor) -> bool:
 
 def _pairs_of_rounded_positions(table: Tensor, max_distance: int, q_positions: Tensor, k_positions: Tensor, q_mask: Tensor | None,
                                 k_mask: Tensor | None) -> relpos.Term:
-    """Return the biases -table[trunc(clamp(P_Q - P_K))] as an array of all pairs. Differences are computed in the type of the positions."""
+    """Return a Dense term with the biases -table[trunc(clamp(P_Q - P_K, -max_distance, max_distance)) + max_distance] of all pairs.
+    Differences are computed in the type of the positions. Pairs with a token whose mask is False have bias 0."""
     p, k = q_positions[..., :, None], k_positions[..., None, :]
     difference = torch.where(p == k, 0, p - k).double()  # equal infinite positions have difference 0
     bias = -table[difference.nan_to_num(0.0).clamp(-max_distance, max_distance).long() + max_distance]
@@ -203,7 +204,7 @@ def _wrapped(module, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tenso
 
 
 class _MultiheadAttention(nn.Module):
-    """The base of the four classes below: projections, masks, and weights averaged over heads."""
+    """Base class of the multi-head layers below: it has the projections, the masks, and the averaging of weights over heads."""
 
     def __init__(self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True, device=None, dtype=None) -> None:
         super().__init__()
@@ -246,7 +247,7 @@ class _MultiheadAttention(nn.Module):
 
 class ClippedBiasMultiheadAttention(_MultiheadAttention):
     """Multi-head attention with a bias for each clipped offset and head:
-    A[i, j] = <q_i, k_j> / sqrt(d) + relative_bias[h, clamp(i - j, -R, R) + R], R = max_distance, d = head_dim.
+    A[i, j] = <q_i, k_j> / sqrt(d) + relative_bias[h, trunc(clamp(P_Q[i] - P_K[j], -R, R)) + R], R = max_distance, d = head_dim.
 
     Shapes   as in AdditiveRelMultiheadAttention, including infinite positions and position masks.
     Weights  relative_bias (num_heads, 2 max_distance + 1), or (2 max_distance + 1,) with shared=True, initially zero; q_proj,
@@ -364,8 +365,8 @@ class RotaryEmbedding(nn.Module):
 
 class ALiBiMultiheadAttention(_MultiheadAttention):
     """Multi-head attention with a penalty that grows with the distance: A[i, j] = <q_i, k_j> / sqrt(d) - m_h |i - j|, d = head_dim. If
-    num_heads is a power of two, the slopes are m_h = 2^(-8 h / num_heads), h = 1, 2, ...; otherwise they follow the paper's rule for
-    other numbers of heads.
+    num_heads is a power of two, the slopes are m_h = 2^(-8 h / num_heads), h = 1, 2, ...; otherwise they follow the rule of the authors'
+    published code.
 
     Shapes   as in AdditiveRelMultiheadAttention, including infinite positions and position masks. An infinitely far key has weight 0
              if another key is at a finite distance; a query infinitely far from all keys weights them equally.

@@ -173,7 +173,7 @@ static void amx_pack_panels(const rpi_view *v, int64_t b, int64_t h, int64_t j0,
     for (int64_t r0 = 0; r0 < n; r0 += TILE_SIDE, to += wide / CHUNK * components * FRAGMENT) {
         uint8_t cleared[TILE_SIDE];
         packing s;
-        bool look = rotate; /* clear large rows before packing; without RoPE, only if packing has found one */
+        bool look = rotate; /* clear large rows first: always with RoPE, else only after packing has found one */
         rows_at(&s, v, b, h, j0 + r0, TILE_SIDE, real_rows, width, scratch);
         do {
             if (look &&
@@ -240,7 +240,7 @@ static void amx_pack_columns(const rpi_view *v, int64_t b, int64_t h, int64_t j0
     const int64_t wide = rpi_round_up(width, CHUNK), columns = rpi_round_up(width, TILE_SIDE) / TILE_SIDE;
     for (int64_t r0 = 0; r0 < n; r0 += CHUNK, to += columns * components * FRAGMENT) {
         packing s;
-        bool look = rotate; /* clear large rows before packing; without RoPE, only if packing has found one */
+        bool look = rotate; /* clear large rows first: always with RoPE, else only after packing has found one */
         rows_at(&s, v, b, h, j0 + r0, CHUNK, real_rows, width, scratch);
         memset(large + r0, 0, CHUNK);
         do {

@@ -25,8 +25,8 @@ typedef struct products_backward {
         *q_transposed;    /* left operand of dk */
     uint32_t *p,          /* right operand of dv and dk: p, then ds, for sums over rows */
         *ds;              /* left operand of dq: ds, for sums over keys */
-    real *dout_scratch;   /* [BLOCK_ROWS][Dv in chunks] */
-    real *dk, *dv;        /* [Dk or Dv in chunks][BACKWARD_KEYS] */
+    real *dout_scratch;   /* [BLOCK_ROWS][Dv rounded up to chunks] */
+    real *dk, *dv;        /* [Dk or Dv rounded up to chunks][BACKWARD_KEYS] */
     int dout_components;
     uint8_t *large_key, /* [BACKWARD_KEYS] 1: the key is non-finite or large, and was packed as 0 */
         *large_value,   /* [BACKWARD_KEYS] 1: the value is non-finite or large, and was packed as 0 */
