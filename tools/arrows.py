@@ -35,7 +35,7 @@ MAY = {
     "models/linear": ["src/isa/clones.h"],
     "models/linear/kernels": ["models/linear", "src/isa/target.h", "src/isa/float_state.h", "src/isa/vector_ops.h"],  # templates; sets/*.c include models/linear/ops.h before them
     "models/linear/sets": ["models/linear", "models/linear/kernels", "src/isa/processor.h", "src/isa/target.h", "src/isa/float_state.h", "src/isa/vector_ops.h", "src/isa/avx2.h", "src/isa/avx512.h", "src/isa/amx.h", "src/isa/neon.h"],
-    "models/io": ["src/base/random.h"],
+    "models/io": ["src/base/random.h", "models/linear/blocks.h", "models/linear/split.h"],
     "cli/support": [],
     "models/tokenizer": ["models/io"],
     "models/t5": ["models/io", "models/linear/linear.h", "models/tokenizer/tokenizer.h", "models/tokenizer/from_gguf.h", "src/isa/clones.h", "src/base/random.h"],

@@ -65,8 +65,9 @@ typedef enum rp_t5_loading {
 typedef struct rp_t5_opening {
     size_t size; /* sizeof(rp_t5_opening) */
     /* Type of the weights: "f32", "f16", "bf16", "int8", "int4" or "q8"; NULL: the narrowest that represents the
-     * file's numbers exactly. bf16 also rounds the inputs of linear layers to bf16; int8, int4 and q8 round them to
-     * 8 bits. With these four types, the queries, keys, values and results of the decoder's attention are bf16. */
+     * file's numbers exactly. Blocks of a .gguf file other than Q8_0 are then used in the mapped file, and the type of
+     * rp_t5_info is "gguf". bf16 also rounds the inputs of linear layers to bf16; int8, int4, q8 and blocks round them
+     * to 8 bits. With these types, the queries, keys, values and results of the decoder's attention are bf16. */
     const char *type;
     rp_pool *pool; /* thread pool of every call; NULL: the default pool */
     /* Type of a draft, "int8" or "int4", which proposes tokens (see rp_t5_generate); NULL: no draft. For a draft,
@@ -105,7 +106,7 @@ RP_API void rp_t5_close(rp_t5 *model);
 /* Write a model to one file that rp_t5_open maps without copying. The file contains the packed weights, config.json,
  * generation_config.json, the tokenizer, the name of the model's folder, a checksum of the folder's tensors and a
  * checksum of the file's own contents. The file is either written completely or not at all. It is an error to overwrite
- * a file from which the model was read, or to pack a folder with a modules.json. */
+ * a file from which the model was read, or to pack a folder with a modules.json or weights of the type "gguf". */
 RP_API rp_status rp_t5_pack(const rp_t5 *model, const char *path);
 
 /* Check the checksum of a packed file. This reads the whole file; rp_t5_open does not check it.
@@ -122,7 +123,7 @@ RP_API int rp_t5_reads(const rp_t5 *model, const char *path);
 /* Sizes and properties of a model. Later versions append fields, so read it only through the pointer. */
 typedef struct rp_t5_info {
     const char *kind;       /* "t5", "mt5", "umt5", "longt5", "switch_transformers" */
-    const char *type;       /* type of the weights: "f32", …; "" if they are not loaded */
+    const char *type;       /* type of the weights: "f32", …, "gguf"; "" if they are not loaded */
     int64_t vocab;          /* V */
     int64_t d_model;        /* d */
     int64_t d_kv;           /* width of a head */

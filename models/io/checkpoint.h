@@ -43,9 +43,11 @@ const io_gguf *io_checkpoint_keys(const io_checkpoint *c);               /* NULL
 /* Return true for tensors of floating-point numbers and of blocks (io/blocks.h). */
 bool io_tensor_has_numbers(const io_tensor *t);
 const char *io_tensor_type_name(const io_tensor *t);
-/* Convert elements first … first + n - 1 of a tensor to f32. Return false if it does not have such numbers. For blocks,
- * `first` must be a multiple of IO_PART. */
+/* Convert elements first … first + n - 1 of a tensor to f32. Return false if it does not have such numbers. */
 bool io_tensor_read(const io_tensor *t, int64_t first, int64_t n, float *to);
+
+/* Let the system drop the memory with a tensor's data. It is read from the file again when it is used. */
+void io_tensor_drop(const io_tensor *t);
 
 /* Return the number of NaN and infinite elements of a floating-point tensor. Blocks with a scale that is not finite
  * count with all their elements. */

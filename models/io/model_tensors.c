@@ -430,32 +430,19 @@ bool io_tensor_has_numbers(const io_tensor *t)
 
 const char *io_tensor_type_name(const io_tensor *t)
 {
-    const io_block_type *blocks = io_block_of(t->dtype);
+    const linear_blocks *blocks = io_block_of(t->dtype);
     return blocks != NULL            ? blocks->name
            : t->dtype == IO_F8_E4M3  ? "F8_E4M3"
            : t->dtype == IO_NO_DTYPE ? "unknown"
                                      : rp_dtype_name(t->dtype);
 }
 
-static void read_blocks(const io_tensor *t, const io_block_type *type, int64_t first, int64_t n, float *to)
-{
-    const int64_t parts = type->numbers / IO_PART;
-    float last[IO_PART];
-    for (int64_t k = 0; k < n; k += IO_PART) {
-        const int64_t part = (first + k) / IO_PART;
-        const bool whole = n - k >= IO_PART;
-        type->decode(t->data + part / parts * type->bytes, (int)(part % parts), whole ? to + k : last);
-        if (!whole)
-            memcpy(to + k, last, (size_t)(n - k) * sizeof *to);
-    }
-}
-
 static bool read_unscaled(const io_tensor *t, int64_t first, int64_t n, float *to)
 {
     enum { PIECE = 1024 };
-    const io_block_type *blocks = io_block_of(t->dtype);
+    const linear_blocks *blocks = io_block_of(t->dtype);
     if (blocks != NULL) {
-        read_blocks(t, blocks, first, n, to);
+        io_blocks_read(blocks, t->data, first, n, to);
         return true;
     }
     if (t->dtype == IO_F8_E4M3) {
@@ -484,6 +471,14 @@ bool io_tensor_read(const io_tensor *t, int64_t first, int64_t n, float *to)
     return done;
 }
 
+void io_tensor_drop(const io_tensor *t)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)t->data,
+                    first = (begin + page - 1) / page * page, end = (begin + t->bytes) / page * page;
+    if (end > first)
+        madvise((void *)first, end - first, MADV_DONTNEED);
+}
+
 /* Count the elements in which every bit of `all` is set. With the exponent bits as `all`, these are NaN and infinity.
  * Compilers vectorise blocks of a fixed size; the count of one block fits into an element. */
 #define COUNT(NAME, TYPE)                                                                                              \
@@ -506,7 +501,7 @@ COUNT(count_32, uint32_t)
 COUNT(count_64, uint64_t)
 
 /* Count the numbers of blocks with a scale that is NaN or infinite. */
-static int64_t count_blocks(const io_tensor *t, const io_block_type *type)
+static int64_t count_blocks(const io_tensor *t, const linear_blocks *type)
 {
     int64_t found = 0;
     for (const unsigned char *b = t->data; b < t->data + t->bytes; b += type->bytes) {
@@ -519,7 +514,7 @@ static int64_t count_blocks(const io_tensor *t, const io_block_type *type)
 
 int64_t io_tensor_not_finite(const io_tensor *t)
 {
-    const io_block_type *blocks = io_block_of(t->dtype);
+    const linear_blocks *blocks = io_block_of(t->dtype);
     if (blocks != NULL)
         return t->bytes > 0 ? count_blocks(t, blocks) : 0;
     switch ((int)t->dtype) {

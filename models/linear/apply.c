@@ -19,7 +19,7 @@ enum { PREPARED_ROWS = 16 }; /* rows of x that one task prepares */
 int64_t linear_scratch_bytes(linear_type type, int64_t rows, int64_t in)
 {
     int64_t bytes;
-    if (linear_packed_bytes(type, in, 1) < 0 || rows < 0)
+    if (linear_packed_bytes(type == LINEAR_BLOCKS ? LINEAR_Q8 : type, in, 1) < 0 || rows < 0)
         return -1;
     const int64_t row =
         linear_prepared_bytes(type, in) + (rows > LINEAR_TILE_ROWS ? linear_grouped_bytes(type, in) : 0);
@@ -40,9 +40,20 @@ static bool fits(int64_t rows, int64_t ld)
     return !__builtin_mul_overflow(rows, ld, &bytes) && !__builtin_mul_overflow(bytes, (int64_t)sizeof(float), &bytes);
 }
 
-static bool valid(const linear_weights *w, const linear_call *c)
+/* Return true if blocks of a matrix can be used. */
+static bool valid_blocks(const linear_weights *w, const linear_blocks *b)
 {
-    if (!w || !c || linear_packed_bytes(w->type, w->in, w->out) < 0 || !w->packed || !aligned(w->packed))
+    int64_t bytes;
+    return w->in > 0 && w->out > 0 && w->in % b->numbers == 0 && linear_uses(b) && w->packed &&
+           !__builtin_mul_overflow(w->in / b->numbers * b->bytes, w->out, &bytes);
+}
+
+static bool valid(const linear_weights *w, const linear_blocks *b, const linear_call *c)
+{
+    if (!w || !c)
+        return false;
+    if (b != NULL ? !valid_blocks(w, b)
+                  : linear_packed_bytes(w->type, w->in, w->out) < 0 || !w->packed || !aligned(w->packed))
         return false;
     if ((unsigned)c->then > LINEAR_TIMES || c->rows < 0 || !aligned(c->scratch))
         return false;
@@ -123,8 +134,18 @@ static void run(rp_pool *pool, const linear_job *j, const linear_ops *ops)
     rp_pool_run(pool, c.row_blocks * linear_ceil(c.panels, c.chunk), block_task, &c);
 }
 
-static linear_job job_of(const linear_weights *w, const float *x)
+static linear_job job_of(const linear_weights *w, const linear_blocks *b, const float *x)
 {
+    if (b != NULL)
+        return (linear_job){.type = LINEAR_BLOCKS,
+                            .rows = 1,
+                            .in = w->in,
+                            .out = w->out,
+                            .x = x,
+                            .packed = w->packed,
+                            .panel_bytes = w->in / b->numbers * b->bytes * LINEAR_PANEL,
+                            .lines = w->in,
+                            .blocks = b};
     return (linear_job){.type = w->type,
                         .rows = 1,
                         .in = w->in,
@@ -135,10 +156,11 @@ static linear_job job_of(const linear_weights *w, const float *x)
                         .lines = linear_lines(w->type, w->in)};
 }
 
-rp_status linear_apply(rp_pool *pool, const linear_weights *w, const linear_call *call)
+/* Multiply by a packed matrix, or by blocks. */
+static rp_status apply(rp_pool *pool, const linear_weights *w, const linear_blocks *blocks, const linear_call *call)
 {
     const linear_ops *ops;
-    if (!valid(w, call))
+    if (!valid(w, blocks, call))
         return RP_E_ARG;
     const rp_status chosen = linear_choose(call->isa, &ops);
     if (chosen != RP_OK || call->rows == 0)
@@ -149,7 +171,7 @@ rp_status linear_apply(rp_pool *pool, const linear_weights *w, const linear_call
     char *own = bytes > 0 && !call->scratch ? aligned_alloc(LINEAR_ALIGN, (size_t)bytes) : NULL;
     if (bytes > 0 && !call->scratch && !own)
         return RP_E_NOMEM;
-    linear_job j = job_of(w, call->x);
+    linear_job j = job_of(w, blocks, call->x);
     j.then = call->then;
     j.rows = call->rows;
     j.ldx = call->ldx;
@@ -166,6 +188,20 @@ rp_status linear_apply(rp_pool *pool, const linear_weights *w, const linear_call
     return RP_OK;
 }
 
+rp_status linear_apply(rp_pool *pool, const linear_weights *w, const linear_call *call)
+{
+    if (!w || w->type != LINEAR_BLOCKS || !call)
+        return apply(pool, w, NULL, call);
+    const linear_tensors *tensors = w->packed;
+    linear_call c = *call;
+    rp_status status = tensors ? RP_OK : RP_E_ARG;
+    for (int n = 0; status == RP_OK && n < tensors->n; n++) {
+        status = apply(pool, &tensors->each[n].w, tensors->each[n].blocks, &c);
+        c.y += c.rows > 0 ? tensors->each[n].w.out : 0;
+    }
+    return status;
+}
+
 rp_status linear_some(const linear_weights *w, const float *x, int64_t n, const int32_t *outputs, float *y,
                       const char *isa)
 {
@@ -180,7 +216,7 @@ rp_status linear_some(const linear_weights *w, const float *x, int64_t n, const 
         if (outputs[k] < 0 || outputs[k] >= w->out)
             return RP_E_ARG;
     const rp_status chosen = linear_choose(isa, &ops);
-    linear_job j = job_of(w, x);
+    linear_job j = job_of(w, NULL, x);
     if (chosen == RP_OK && n > 0 && w->type == LINEAR_BF16) {
         j.row_bytes = linear_row_bytes(w->type, w->in);
         j.prepared = aligned_alloc(LINEAR_ALIGN, (size_t)j.row_bytes);

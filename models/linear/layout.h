@@ -21,7 +21,11 @@
  * For weights from bf16 on, rows of x are prepared. A prepared row has a header of 64 bytes (the scale of integers; 1
  * for q8), then the inputs as bf16 or as integers in the form that the instruction set reads, then for int4 and q8 one
  * int32 per group, -8 Σ q or -128 Σ q (0 if the instruction set reads signed weights), then for q8 an f32 scale per
- * group.
+ * group. For blocks, there are instead an f32 scale for each 32 inputs, and the sum of the quantised inputs of each
+ * group that shares an offset, as f32.
+ *
+ * Blocks stay rows. 256 inputs at a time of a panel are converted to a strip: the offsets of each group (16 or 32
+ * inputs), the scales of each group, then lines of 4 inputs; the integers of a line are bytes below 64.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_LINEAR_LAYOUT_H
 #define RELPOS_LINEAR_LAYOUT_H
@@ -111,6 +115,12 @@ static inline int64_t linear_row_inputs(linear_type type, int64_t in)
     return linear_ceil(in, step) * step;
 }
 
+/* Return the number of words that a prepared row has for a group of 32 inputs. */
+static inline int64_t linear_row_floats(linear_type type)
+{
+    return type == LINEAR_BLOCKS ? 3 : type == LINEAR_Q8 ? 2 : 1;
+}
+
 /* Return the size of a prepared row in bytes. An int8 input takes up to two bytes, because instruction sets without
  * VNNI store 16 bits. A bf16 input takes up to four, because sets without bf16 products store f32. */
 static inline int64_t linear_row_bytes(linear_type type, int64_t in)
@@ -118,7 +128,7 @@ static inline int64_t linear_row_bytes(linear_type type, int64_t in)
     const int64_t inputs = linear_row_inputs(type, in), groups = linear_ceil(in, LINEAR_GROUP);
     const int64_t bytes = type == LINEAR_BF16   ? 4 * inputs
                           : type == LINEAR_INT8 ? 2 * inputs
-                                                : inputs + (type == LINEAR_Q8 ? 8 : 4) * groups;
+                                                : inputs + linear_row_floats(type) * 4 * groups;
     return LINEAR_ROW_HEAD + linear_ceil(bytes, 64) * 64;
 }
 
@@ -160,7 +170,14 @@ static inline float linear_bf16(float x)
     return x;
 }
 
-/* Return the byte offset of the int32 of the groups in a prepared row. */
+/* Return the number of inputs whose products with blocks are added in 16 bits: the sum of two products for each 4
+ * inputs fits, since inputs are at most 127. */
+static inline int64_t linear_run(const linear_blocks *b)
+{
+    return linear_min(b->group, b->most <= 15 ? 32 : b->most <= 31 ? 16 : 8);
+}
+
+/* Return the byte offset of the int32 of the groups in a prepared row; for blocks, of the scales. */
 static inline int64_t linear_row_groups(int64_t in)
 {
     return LINEAR_ROW_HEAD + linear_ceil(in, LINEAR_GROUP) * LINEAR_GROUP;

@@ -8,6 +8,7 @@
 #ifndef RELPOS_LINEAR_H
 #define RELPOS_LINEAR_H
 
+#include "linear/blocks.h"
 #include <relpos/relpos.h>
 #include <stdbool.h>
 
@@ -19,6 +20,8 @@
  *                integers
  *   LINEAR_INT4  groups of 32 inputs: W[o, i] = scale[o, i / 32] * q[o, i], q in -8 .. 7; inputs as for int8
  *   LINEAR_Q8    like int4 with q in -127 .. 127; inputs are quantised with one scale per group of 32
+ *   LINEAR_BLOCKS  rows of one to three tensors, each with its own type: packed, or blocks as they are in a file
+ *                (blocks.h), whose inputs are quantised as for q8
  * For int8, int4 and q8, a row of x that is not finite gives NaN in its row of y; a row of W that is not finite gives
  * NaN in its output. */
 typedef enum linear_type {
@@ -27,10 +30,11 @@ typedef enum linear_type {
     LINEAR_BF16 = 2,
     LINEAR_INT8 = 3, /* the first type with integer inputs */
     LINEAR_INT4 = 4,
-    LINEAR_Q8 = 5
+    LINEAR_Q8 = 5,
+    LINEAR_BLOCKS = 6
 } linear_type;
-enum { LINEAR_TYPES = 6 };
-const char *linear_type_name(linear_type type); /* "f32", "f16", "bf16", "int8", "int4", "q8" */
+enum { LINEAR_TYPES = 6 };                      /* number of types that linear_pack makes: all before LINEAR_BLOCKS */
+const char *linear_type_name(linear_type type); /* "f32", "f16", "bf16", "int8", "int4", "q8", "gguf" */
 
 /* Version of the layout, which is stored in files of packed weights. Change it when the bytes change. */
 #define LINEAR_LAYOUT "1"
@@ -45,8 +49,25 @@ enum {
 typedef struct linear_weights {
     linear_type type;
     int64_t in, out;
-    const void *packed; /* linear_packed_bytes bytes, aligned to LINEAR_ALIGN */
+    const void *packed; /* linear_packed_bytes bytes, aligned to LINEAR_ALIGN; for LINEAR_BLOCKS a linear_tensors */
 } linear_weights;
+
+/* Tensors whose rows follow each other in a matrix. */
+enum { LINEAR_TENSORS = 3 };
+typedef struct linear_tensor {
+    const linear_blocks *blocks; /* not NULL: w.packed are rows of these blocks, and w.type is LINEAR_BLOCKS */
+    linear_weights w;
+} linear_tensor;
+typedef struct linear_tensors {
+    int n;
+    linear_tensor each[LINEAR_TENSORS];
+} linear_tensors;
+
+/* Return true if products can use blocks as they are stored. Those of 8 bits must be packed, as q8. */
+static inline bool linear_uses(const linear_blocks *b)
+{
+    return b->most < 64;
+}
 
 /* Return the size of a packed matrix in bytes, a multiple of LINEAR_ALIGN; -1 if a size is below 1 or too large. */
 int64_t linear_packed_bytes(linear_type type, int64_t in, int64_t out);

@@ -19,8 +19,8 @@ typedef struct pack_job {
 
 const char *linear_type_name(linear_type type)
 {
-    static const char *const name[LINEAR_TYPES] = {"f32", "f16", "bf16", "int8", "int4", "q8"};
-    return (unsigned)type < LINEAR_TYPES ? name[type] : "unknown type";
+    static const char *const name[] = {"f32", "f16", "bf16", "int8", "int4", "q8", "gguf"};
+    return (unsigned)type <= LINEAR_BLOCKS ? name[type] : "unknown type";
 }
 
 int64_t linear_packed_bytes(linear_type type, int64_t in, int64_t out)
@@ -291,8 +291,27 @@ rp_status linear_pack(rp_pool *pool, linear_type type, int64_t in, int64_t out, 
     return rp_pool_run(pool, linear_ceil(out, LINEAR_PANEL), pack_panel, &j);
 }
 
+static void row_of_tensors(const linear_tensors *tensors, int64_t o, float *row)
+{
+    const linear_tensor *t = tensors->each;
+    for (; o >= t->w.out; t++)
+        o -= t->w.out;
+    const linear_blocks *b = t->blocks;
+    if (b == NULL) {
+        linear_row(&t->w, o, row);
+        return;
+    }
+    const unsigned char *block = (const unsigned char *)t->w.packed + o * (t->w.in / b->numbers * b->bytes);
+    for (int64_t i = 0; i < t->w.in; i += b->numbers, block += b->bytes)
+        b->read(b, block, row + i);
+}
+
 void linear_row(const linear_weights *w, int64_t o, float *row)
 {
+    if (w->type == LINEAR_BLOCKS) {
+        row_of_tensors(w->packed, o, row);
+        return;
+    }
     const int64_t panel = o / LINEAR_PANEL, lane = o % LINEAR_COLUMN,
                   at = panel * linear_panel_bytes(w->type, w->in, LINEAR_COLUMNS);
     const column c = {(char *)(uintptr_t)w->packed + at, linear_columns(w->out, panel),
@@ -313,6 +332,7 @@ void linear_row(const linear_weights *w, int64_t o, float *row)
             row[i] =
                 q8_scales_of(&c, i / LINEAR_GROUP)[lane] * (float)(((const uint8_t *)line)[4 * lane + i % 4] - 128);
             break;
+        case LINEAR_BLOCKS: break;
         }
     }
 }

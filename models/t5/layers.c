@@ -49,7 +49,7 @@ static int64_t scratch_size(const rp_t5 *m, int64_t rows)
     const int64_t widths[] = {c->d_model, c->inner, c->d_ff}, calls[] = {rows, rows, fed_at_once(m, rows)};
     int64_t max = 0;
     for (int w = 0; w < 3; w++)
-        for (int type = 0; type < LINEAR_TYPES; type++) {
+        for (int type = 0; type <= LINEAR_BLOCKS; type++) {
             const int64_t bytes = linear_scratch_bytes((linear_type)type, calls[w], widths[w]);
             if (bytes < 0)
                 return -1;

@@ -308,6 +308,8 @@ static rp_status open_gguf(rp_t5 *m, const char *path, int type, const char *giv
         status = t5_weights_pack(&m->weights, &m->config, m->file, path, type, m->load == RP_T5_LOAD_SIZES, m->pool);
     if (status == RP_OK && given == NULL)
         status = t5_gguf_tokenizer(m, path);
+    if (status == RP_OK && m->load == RP_T5_LOAD_ALL && m->weights.type == LINEAR_BLOCKS)
+        return status; /* the weights are blocks in the file */
     io_checkpoint_close(m->file); /* no longer needed: the weights are packed in memory */
     m->file = NULL;
     return status;
@@ -495,6 +497,9 @@ rp_status rp_t5_pack(const rp_t5 *m, const char *path)
     if (m == NULL || path == NULL)
         return t5_fail(RP_E_ARG, "model or path is NULL; pass both");
     rp_status status = t5_need_weights(m);
+    if (status == RP_OK && m->weights.type == LINEAR_BLOCKS)
+        status = t5_fail(RP_E_UNSUPPORTED, "blocks of a .gguf file cannot be packed as they are (open the model with a "
+                                           "type, such as q8)");
     if (status == RP_OK && m->sentence != NULL)
         status = t5_fail(RP_E_UNSUPPORTED, "modules.json of sentence-transformers cannot be packed (use the folder, or "
                                            "remove modules.json to pack only the encoder)");

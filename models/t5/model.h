@@ -137,8 +137,9 @@ typedef struct t5_weights {
     linear_weights embedding, head;
     bool tied; /* the head shares the weights of the embedding */
     t5_stack encoder, decoder;
-    unsigned char *memory; /* memory with the packed weights; NULL if they are mapped from a file */
-    int64_t bytes;         /* size of the packed weights */
+    unsigned char *memory;   /* memory with the packed weights; NULL if they are mapped from a file */
+    linear_tensors *tensors; /* of matrices of type LINEAR_BLOCKS; their blocks are mapped from a file */
+    int64_t bytes;           /* size of the weights */
     int64_t not_finite;    /* number of NaN or infinite weights in the checkpoint */
 } t5_weights;
 

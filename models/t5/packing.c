@@ -18,6 +18,8 @@ typedef struct packing {
     bool *used;            /* for each tensor: true if the model has a weight for it; any other tensor is an error */
     unsigned char *memory; /* NULL in the first round */
     int64_t at;            /* bytes used so far */
+    linear_tensors *next;  /* where to put the tensors of the next matrix of blocks */
+    int64_t mapped;        /* bytes of blocks that are used in the file */
     int64_t not_finite;    /* number of NaN or infinite weights */
     rp_pool *pool;
     rp_status status;          /* status of the first error */
@@ -115,52 +117,109 @@ static rp_status pack_array(packing *k, const t5_part *p)
     return RP_OK;
 }
 
-/* Pack a matrix that stacks several tensors, or that has another type. Convert it to f32 in temporary memory first. */
-static rp_status pack_stacked(packing *k, const t5_part *p, const io_tensor *const *t, void *packed)
+/* Pack a matrix that stacks several tensors, or that has another type. Convert some rows at a time to f32. */
+static rp_status pack_stacked(packing *k, const t5_part *p, const io_tensor *const *t, char *packed)
 {
-    const int64_t one = p->rows * p->columns;
-    float *stacked = malloc((size_t)(one * p->n_sources) * sizeof *stacked);
-    if (stacked == NULL)
-        return t5_no_memory_for(p->name, one * p->n_sources * 4);
-    for (int s = 0; s < p->n_sources; s++)
-        io_tensor_read(t[s], 0, one, stacked + s * one);
-    const rp_status status =
-        linear_pack(k->pool, p->type, p->columns, p->rows * p->n_sources, stacked, RP_F32, p->columns, packed);
+    enum { ROWS = 512 }; /* whole panels, whose packed sizes add up */
+    const int64_t all = p->rows * p->n_sources, most = all < ROWS ? all : ROWS;
+    float *stacked = malloc((size_t)(most * p->columns) * sizeof *stacked);
+    rp_status status = stacked != NULL ? RP_OK : RP_E_NOMEM;
+    for (int64_t row = 0; row < all && status == RP_OK; row += most) {
+        const int64_t n = all - row < most ? all - row : most;
+        for (int64_t r = 0; r < n; r++)
+            io_tensor_read(t[(row + r) / p->rows], (row + r) % p->rows * p->columns, p->columns,
+                           stacked + r * p->columns);
+        status = linear_pack(k->pool, p->type, p->columns, n, stacked, RP_F32, p->columns, packed);
+        packed += linear_packed_bytes(p->type, p->columns, n);
+    }
     free(stacked);
+    return status;
+}
+
+/* Pack a matrix to `to`, and drop the memory of its tensors. */
+static rp_status pack_to(packing *k, const t5_part *p, const io_tensor *const *t, unsigned char *to)
+{
+    /* 0 for types that relpos does not have, and for scaled tensors */
+    const size_t element = t[0]->dtype == IO_F8_E4M3 || t[0]->scale != 1 ? 0 : rp_dtype_size(t[0]->dtype);
+    const bool direct = p->n_sources == 1 && element > 0 && (uintptr_t)t[0]->data % element == 0;
+    const rp_status status =
+        direct ? linear_pack(k->pool, p->type, p->columns, p->rows, t[0]->data, t[0]->dtype, p->columns, to)
+               : pack_stacked(k, p, t, (char *)to);
+    for (int s = 0; s < p->n_sources; s++)
+        io_tensor_drop(t[s]);
+    return status == RP_OK ? RP_OK
+           : status == RP_E_NOMEM
+               ? t5_no_memory_for(p->name, linear_packed_bytes(p->type, p->columns, p->rows * p->n_sources))
+               : t5_fail(status, "%s: '%s' cannot be packed: %s", k->path, p->name, rp_status_name(status));
+}
+
+/* Add the packed size of a matrix. */
+static rp_status add_packed(packing *k, const t5_part *p)
+{
+    const int64_t bytes = linear_packed_bytes(p->type, p->columns, p->rows * p->n_sources);
+    if (bytes >= 0 && k->at <= INT64_MAX - bytes) {
+        k->at += bytes;
+        return RP_OK;
+    }
+    return t5_fail(
+        RP_E_OVERFLOW,
+        "%s: the size of '%s' does not fit in 63 bits (check that config.json and the weights belong to one model)",
+        k->path, p->name);
+}
+
+/* Return the type of one tensor of a matrix of blocks that cannot be used as it is in the file. */
+static linear_type type_of_tensor(const io_tensor *t)
+{
+    return io_block_of(t->dtype) != NULL                   ? LINEAR_Q8
+           : t->scale == 1 && t->dtype == RP_F16           ? LINEAR_F16
+           : t->dtype == RP_BF16 || t->dtype == IO_F8_E4M3 ? LINEAR_BF16
+                                                           : LINEAR_F32;
+}
+
+/* Use the blocks of tensors as they are in the file. Pack tensors of other types, each in its own. */
+static rp_status keep_blocks(packing *k, const t5_part *p, const io_tensor *const *t)
+{
+    linear_tensors *all = k->next++;
+    rp_status status = RP_OK;
+    all->n = p->n_sources;
+    for (int s = 0; s < p->n_sources && status == RP_OK; s++) {
+        const linear_blocks *b = io_block_of(t[s]->dtype);
+        linear_tensor *one = &all->each[s];
+        if (b != NULL && linear_uses(b)) {
+            *one = (linear_tensor){b, {LINEAR_BLOCKS, p->columns, p->rows, t[s]->data}};
+            k->mapped += (int64_t)t[s]->bytes;
+            continue;
+        }
+        t5_part part = *p;
+        part.n_sources = 1;
+        part.type = type_of_tensor(t[s]);
+        *one = (linear_tensor){NULL, {part.type, p->columns, p->rows, k->memory != NULL ? k->memory + k->at : NULL}};
+        if (k->memory != NULL)
+            status = pack_to(k, &part, t + s, k->memory + k->at);
+        if (status == RP_OK)
+            status = add_packed(k, &part);
+    }
+    *p->matrix = (linear_weights){LINEAR_BLOCKS, p->columns, p->rows * p->n_sources, all};
     return status;
 }
 
 static rp_status pack_matrix(packing *k, const t5_part *p)
 {
     const io_tensor *t[T5_MAX_SOURCES] = {NULL};
-    const int64_t out = p->rows * p->n_sources, bytes = linear_packed_bytes(p->type, p->columns, out);
-    rp_status status = RP_OK;
     bool all = true;
     for (int s = 0; s < p->n_sources; s++)
         all = (t[s] = find(k, p, s)) != NULL && all;
     if (!all)
         return RP_OK;
-    if (bytes < 0 || k->at > INT64_MAX - bytes)
-        return t5_fail(
-            RP_E_OVERFLOW,
-            "%s: the size of '%s' does not fit in 63 bits (check that config.json and the weights belong to one model)",
-            k->path, p->name);
+    if (p->type == LINEAR_BLOCKS)
+        return keep_blocks(k, p, t);
     if (k->memory != NULL) {
-        void *to = k->memory + k->at;
-        /* 0 for types that relpos does not have, and for scaled tensors */
-        const size_t element = t[0]->dtype == IO_F8_E4M3 || t[0]->scale != 1 ? 0 : rp_dtype_size(t[0]->dtype);
-        if (p->n_sources == 1 && element > 0 && (uintptr_t)t[0]->data % element == 0)
-            status = linear_pack(k->pool, p->type, p->columns, out, t[0]->data, t[0]->dtype, p->columns, to);
-        else
-            status = pack_stacked(k, p, t, to);
+        const rp_status status = pack_to(k, p, t, k->memory + k->at);
         if (status != RP_OK)
-            return status == RP_E_NOMEM
-                       ? t5_no_memory_for(p->name, bytes)
-                       : t5_fail(status, "%s: '%s' cannot be packed: %s", k->path, p->name, rp_status_name(status));
-        *p->matrix = (linear_weights){p->type, p->columns, out, to};
+            return status;
+        *p->matrix = (linear_weights){p->type, p->columns, p->rows * p->n_sources, k->memory + k->at};
     }
-    k->at += bytes;
-    return RP_OK;
+    return add_packed(k, p);
 }
 
 static rp_status pack_part(void *context, const t5_part *p)
@@ -233,20 +292,22 @@ static bool is_tied(const t5_config *c, const io_checkpoint *file, const char *e
 }
 
 /* Return the narrowest type that represents every number of the matrices exactly. Both bf16 and f16 represent every f8
- * exactly. Numbers of f8 with a scale are rounded to that type: they have 4 significant bits, so this loses little. For
- * a file with blocks, return q8: it represents Q8_0, Q4_0 and Q5_0 exactly, and the others closely. */
+ * exactly. Numbers of f8 with a scale are rounded to that type: they have 4 significant bits, so this loses little. q8
+ * represents Q8_0 exactly; other blocks are used as they are. */
 static linear_type type_of(const io_checkpoint *file)
 {
-    bool in_f16 = true, in_bf16 = true, in_blocks = false;
+    bool in_f16 = true, in_bf16 = true, in_q8 = true, in_blocks = false;
     for (size_t n = 0; n < io_checkpoint_size(file); n++) {
         const io_tensor *t = io_checkpoint_at(file, n);
         if (t->ndim != 2 || t->dtype == IO_F8_E4M3 || strstr(t->name, "relative_attention_bias") != NULL)
             continue;
-        in_blocks = in_blocks || io_block_of(t->dtype) != NULL;
+        const linear_blocks *b = io_block_of(t->dtype);
+        in_blocks = in_blocks || b != NULL;
+        in_q8 = in_q8 && b != NULL && !linear_uses(b);
         in_f16 = in_f16 && t->dtype == RP_F16;
         in_bf16 = in_bf16 && t->dtype == RP_BF16;
     }
-    return in_blocks ? LINEAR_Q8 : in_bf16 ? LINEAR_BF16 : in_f16 ? LINEAR_F16 : LINEAR_F32;
+    return in_blocks ? (in_q8 ? LINEAR_Q8 : LINEAR_BLOCKS) : in_bf16 ? LINEAR_BF16 : in_f16 ? LINEAR_F16 : LINEAR_F32;
 }
 
 /* Allocate memory for packed weights, in huge pages if possible, because every generated token reads all of it. */
@@ -268,7 +329,8 @@ rp_status t5_weights_pack(t5_weights *w, const t5_config *c, const io_checkpoint
     w->type = type >= 0 ? (linear_type)type : type_of(file);
     w->tied = is_tied(c, file, embedding);
     k.used = calloc(io_checkpoint_size(file), sizeof *k.used);
-    rp_status status = k.used != NULL ? t5_make_blocks(w, c, file, path) : t5_no_memory();
+    k.next = w->tensors = calloc(io_checkpoint_size(file), sizeof *w->tensors); /* a matrix has at least one tensor */
+    rp_status status = k.used != NULL && k.next != NULL ? t5_make_blocks(w, c, file, path) : t5_no_memory();
     if (status == RP_OK)
         status = t5_walk_weights(w, c, embedding, pack_part, &k);
     if (status == RP_OK) {
@@ -276,11 +338,12 @@ rp_status t5_weights_pack(t5_weights *w, const t5_config *c, const io_checkpoint
         check_others(&k);
         status = refuse_wrong(&k);
     }
-    w->bytes = k.at;
+    w->bytes = k.at + k.mapped;
     w->not_finite = k.not_finite;
     if (status == RP_OK && !sizes) {
         w->memory = k.memory = take_memory(k.at);
         k.at = 0;
+        k.next = w->tensors;
         status = w->memory != NULL ? t5_walk_weights(w, c, embedding, pack_part, &k)
                                    : t5_no_memory_for("the weights", w->bytes);
     }
@@ -296,8 +359,21 @@ typedef struct mapping {
     int64_t bytes;
 } mapping;
 
+static int64_t bytes_of_blocks(const linear_tensors *tensors)
+{
+    int64_t bytes = 0;
+    for (int n = 0; n < tensors->n; n++) {
+        const linear_tensor *t = &tensors->each[n];
+        bytes += t->blocks != NULL ? t->w.in / t->blocks->numbers * t->blocks->bytes * t->w.out
+                                   : linear_packed_bytes(t->w.type, t->w.in, t->w.out);
+    }
+    return bytes;
+}
+
 static int64_t part_bytes(const t5_part *p)
 {
+    if (p->type == LINEAR_BLOCKS && p->matrix != NULL)
+        return bytes_of_blocks(p->matrix->packed);
     if (p->matrix != NULL)
         return linear_packed_bytes(p->type, p->columns, p->rows * p->n_sources);
     return aligned(p->rows * (p->columns > 0 ? p->columns : 1) * 4);

@@ -159,8 +159,10 @@ static void outputs_task(void *context, int64_t n, int32_t worker)
     }
 }
 
-/* Compute y [rows, out] = x Wᵀ for x [rows, in]; ld is the number of elements from one row of y to the next. */
-static rp_status multiply(pass *p, const linear_weights *w, int64_t rows, const double *x, double *y, int64_t ld)
+/* Compute y [rows, out] = x Wᵀ for x [rows, in]; ld is the number of elements from one row of y to the next. `type` is
+ * the type for which x is rounded. */
+static rp_status multiply_as(pass *p, linear_type type, const linear_weights *w, int64_t rows, const double *x,
+                             double *y, int64_t ld)
 {
     const int64_t in = w->in;
     const product k = {p, w, rows, ld, y};
@@ -172,13 +174,29 @@ static rp_status multiply(pass *p, const linear_weights *w, int64_t rows, const 
     for (int64_t r = 0; r < (rows + GROUP - 1) / GROUP * GROUP; r++) {
         if (r < rows) {
             memcpy(row, x + r * in, (size_t)in * sizeof *row);
-            round_inputs(p, w->type, in, row);
+            round_inputs(p, type, in, row);
         }
         for (int64_t i = 0; i < in; i++)
             p->rounded[(r / GROUP * in + i) * GROUP + r % GROUP] = r < rows ? row[i] : 0;
     }
     free(row);
     return rp_pool_run(p->m->pool, (w->out + OUTPUTS - 1) / OUTPUTS, outputs_task, (void *)(uintptr_t)&k);
+}
+
+static rp_status multiply(pass *p, const linear_weights *w, int64_t rows, const double *x, double *y, int64_t ld)
+{
+    if (w->type != LINEAR_BLOCKS)
+        return multiply_as(p, w->type, w, rows, x, y, ld);
+    const linear_tensors *tensors = w->packed;
+    rp_status status = RP_OK;
+    for (int n = 0; n < tensors->n && status == RP_OK; n++) {
+        const linear_tensor *t = &tensors->each[n];
+        const linear_tensors one = {1, {*t}};
+        const linear_weights alone = {LINEAR_BLOCKS, t->w.in, t->w.out, &one};
+        status = multiply_as(p, t->blocks != NULL ? LINEAR_Q8 : t->w.type, &alone, rows, x, y, ld);
+        y += t->w.out;
+    }
+    return status;
 }
 
 /* Add y Wᵀ to the residual stream. */

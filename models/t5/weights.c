@@ -203,6 +203,7 @@ void t5_weights_free(t5_weights *w)
     free_stack(&w->encoder);
     free_stack(&w->decoder);
     free(w->memory);
+    free(w->tensors);
     memset(w, 0, sizeof *w);
 }
 

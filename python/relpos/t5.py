@@ -183,8 +183,9 @@ class T5:
 
     path       a str or path
     type       type of the weights: "f32", "f16", "bf16", "int8", "int4" or "q8"; None: the narrowest for the file's numbers,
-               exactly. Inputs of linear layers are rounded too: to bf16 with bf16, to 8 bits with int8, int4 and q8. With these four
-               types the decoder keeps keys and values as bf16
+               exactly; blocks of a .gguf file stay as they are (type "gguf"; "q8" if all are Q8_0). Inputs of linear layers are
+               rounded too: to bf16 with bf16, to 8 bits with int8, int4, q8 and blocks. With these types the decoder keeps keys and
+               values as bf16
     threads    number of threads; None: all that this process may use. Results do not depend on it
     tokenizer  a folder, a tokenizer.json or a spiece.model; None: the tokenizer of the model
     draft      "int4" or "int8": a second copy of the decoder's layers, of this type, proposes tokens, and the model checks several in
@@ -297,7 +298,8 @@ class T5:
                 self._free_if_unused()
 
     def pack(self, path):
-        """Write the packed weights, the configuration and the tokenizer to one file, which opens faster than a folder."""
+        """Write the packed weights, the configuration and the tokenizer to one file, which opens faster than a folder. Weights of the
+        type "gguf" cannot be packed: open the model with another type."""
         with self._use() as model:
             _check(_lib.rp_t5_pack(model, os.fsencode(path)), refused=OSError)
 

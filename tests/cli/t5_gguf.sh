@@ -54,6 +54,19 @@ ok t5 pack tests/t5/gguf/small.gguf -o "$T/made/packed"
 ok t5 tokenize "$T/made/packed" "$T/lines"
 same 'tokens of the packed file' "$T/tokens" "$T/out"
 
+# blocks other than Q8_0 are used as they are in the file
+ok t5 info tests/t5/gguf/q4.gguf
+has ', gguf: 0.008 MB'
+ok t5 verify tests/t5/gguf/q4.gguf --tokens --text "$source"
+has '^gguf  hidden states '
+run t5 pack tests/t5/gguf/q4.gguf -o "$T/made/packed"
+check 'packing says the type' '0 t5 pack: blocks of the .gguf file become q8' "$code $(cut -c 1-43 "$T/err")"
+ok t5 info "$T/made/packed"
+has ', q8: '
+ok t5 encode "$T/made/packed" --tokens --text "$source" -o "$T/made/a.safetensors"
+ok t5 encode tests/t5/gguf/q4.gguf --type q8 --tokens --text "$source" -o "$T/made/b.safetensors"
+same 'blocks, packed as q8' "$T/made/a.safetensors" "$T/made/b.safetensors"
+
 refused 1 'accepts only token numbers: .*encoder.gguf: it has no tokenizer' t5 encode tests/t5/gguf/encoder.gguf --text a -o "$T/made/x.npz"
 refused 1 'general.architecture must be t5 or t5encoder' t5 info tests/io/data/blocks.gguf
 refused 1 'tensor token_embd.weight is missing' t5 info tests/tokenizer/data/t5.gguf

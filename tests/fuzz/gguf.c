@@ -98,15 +98,16 @@ static size_t mend(uint8_t *data, size_t size)
 
 static void read_numbers(const io_checkpoint *c)
 {
+    enum { PIECE = 50 };
     for (size_t n = 0; n < io_checkpoint_size(c); n++) {
         const io_tensor *t = io_checkpoint_at(c, n);
-        const io_block_type *b = io_block_of(t->dtype);
-        float x[IO_PART];
+        const linear_blocks *b = io_block_of(t->dtype);
+        float x[PIECE];
         int64_t all = b != NULL ? (int64_t)t->bytes / b->bytes * b->numbers : 0;
         PROMISE(io_checkpoint_find(c, t->name) == t, "two tensors have one name");
         PROMISE(io_tensor_not_finite(t) >= 0, "a negative count");
-        for (int64_t k = 0; k < all; k += IO_PART)
-            PROMISE(io_tensor_read(t, k, all - k < IO_PART ? all - k : IO_PART, x), "blocks cannot be read");
+        for (int64_t k = 0; k < all; k += PIECE)
+            PROMISE(io_tensor_read(t, k, all - k < PIECE ? all - k : PIECE, x), "blocks cannot be read");
     }
 }
 

@@ -720,7 +720,7 @@ static void test_refusals(void **state)
     REFUSED_CALL(RP_E_ARG, d.then = (linear_then)5);
     REFUSED_CALL(RP_E_ARG, d.scratch = packed + 1);
     REFUSED_CALL(RP_E_ARG, d.isa = "vax");
-    REFUSED_CALL(RP_E_ARG, v.type = (linear_type)LINEAR_TYPES);
+    REFUSED_CALL(RP_E_ARG, v.type = (linear_type)(LINEAR_BLOCKS + 1));
     REFUSED_CALL(RP_E_ARG, v.packed = packed + 4);
     REFUSED_CALL(RP_E_ARG, v.packed = NULL);
     REFUSED_CALL(RP_E_ARG, v.in = 0);

@@ -143,8 +143,8 @@ def blocks(to):
     save_file(golden, to.with_suffix(".safetensors"))
 
 
-def small(to):
-    """Write an encoder in Q8_0, with a tokenizer as ProstT5 has it: 28 pieces, 100 placeholders and 22 added tokens."""
+def small(to, kind):
+    """Write an encoder, with a tokenizer as ProstT5 has it: 28 pieces, 100 placeholders and 22 added tokens."""
     random = np.random.default_rng(5)
     c = dict(model_type="t5", vocab_size=160, d_model=32, d_kv=8, d_ff=32, num_heads=4, num_layers=1, num_decoder_layers=1,
              relative_attention_num_buckets=32, layer_norm_epsilon=1e-6, feed_forward_proj="gated-gelu", decoder_start_token_id=0)
@@ -156,7 +156,7 @@ def small(to):
     with tempfile.TemporaryDirectory() as folder:
         (pathlib.Path(folder) / "config.json").write_text(json.dumps(c))
         save_file(tensors, pathlib.Path(folder) / "model.safetensors")
-        convert(folder, to, Type.Q8_0, TESTS / "tokenizer/data/added/spiece.model",
+        convert(folder, to, kind, TESTS / "tokenizer/data/added/spiece.model",
                 {t: 128 + k for k, t in enumerate("almgvsredtipkfqnyhwc")} | {"<fold2AA>": 148, "<AA2fold>": 149})
 
 
@@ -170,7 +170,8 @@ def main():
     blocks(TESTS / "io/data/blocks")
     for name, kind in ("t5", Type.F16), ("v11", Type.F32), ("umt5", Type.BF16), ("encoder", Type.BF16):
         convert(TESTS / "t5/data" / name, TESTS / "t5/gguf" / f"{name}.gguf", kind)
-    small(TESTS / "t5/gguf/small.gguf")
+    small(TESTS / "t5/gguf/small.gguf", Type.Q8_0)
+    small(TESTS / "t5/gguf/q4.gguf", Type.Q4_0)
     for name in "t5", "fallback", "plain":
         spiece = TESTS / f"tokenizer/data/{name}.model"
         w = gguf.GGUFWriter(TESTS / f"tokenizer/data/{name}.gguf", "t5encoder")

@@ -61,11 +61,11 @@ HELPER int64_t read_row(const io_array *a, int64_t n, int32_t *tokens)
 
 HELPER void read_expected(expected *e, const char *name)
 {
-    char path[300], err[IO_ERR_MAX];
+    char path[300], text[IO_ERR_MAX];
     snprintf(path, sizeof path, DATA "/%s/expected.safetensors", name);
     e->rows = 0;
-    if (io_read(path, &e->set, NULL, err) != IO_OK)
-        fail_msg("%s", err);
+    if (io_read(path, &e->set, NULL, text) != IO_OK)
+        fail_msg("%s", text);
     for (int64_t s = 0; s < SOURCES; s++) {
         e->source[s] = (rp_t5_tokens){e->tokens[s], read_row(array_of(e, "sources"), s, e->tokens[s])};
         e->rows += e->source[s].n;

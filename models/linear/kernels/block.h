@@ -3,7 +3,7 @@
  * Parameters: MR, max rows of a group in a large block; MAX_ROWS, max rows of a block that is a single group; SHAPES:
  * X(columns of a tile, max rows), widest first, the last X(1, MAX_ROWS). */
 #ifndef LINEAR_ISA
-#include "linear/kernels/tiles.h" /* lets an editor parse this file on its own */
+#include "linear/kernels/blocks.h" /* lets an editor parse this file on its own */
 #endif
 
 /* Lines per step. These lines of a panel stay in the L2 cache while all groups of rows use them. */
@@ -30,7 +30,9 @@ typedef void tiles(int rows, const tile *t);
 #define EACH_TYPE(COLUMNS, MOST)                                                                                       \
     TILES(f32, COLUMNS, MOST)                                                                                          \
     TILES(f16, COLUMNS, MOST)                                                                                          \
-    TILES(bf16, COLUMNS, MOST) TILES(int8, COLUMNS, MOST) TILES(int4, COLUMNS, MOST) TILES(q8, COLUMNS, MOST)
+    TILES(bf16, COLUMNS, MOST)                                                                                         \
+    TILES(int8, COLUMNS, MOST)                                                                                         \
+    TILES(int4, COLUMNS, MOST) TILES(q8, COLUMNS, MOST) TILES(blocks, COLUMNS, MOST)
 SHAPES(EACH_TYPE)
 #define TILE(TYPE, NAME, COLUMNS) (OWNS(TYPE) ? NAME##_tiles_##COLUMNS : NULL) /* NULL for types of another set */
 
@@ -39,9 +41,10 @@ static tiles *widest(linear_type type, int64_t rows, int64_t columns, int64_t *w
 {
 #define SHAPE(COLUMNS, MOST)                                                                                           \
     if (columns >= (COLUMNS) && rows <= (MOST)) {                                                                      \
-        static tiles *const each[LINEAR_TYPES] = {TILE(LINEAR_F32, f32, COLUMNS),   TILE(LINEAR_F16, f16, COLUMNS),    \
-                                                  TILE(LINEAR_BF16, bf16, COLUMNS), TILE(LINEAR_INT8, int8, COLUMNS),  \
-                                                  TILE(LINEAR_INT4, int4, COLUMNS), TILE(LINEAR_Q8, q8, COLUMNS)};     \
+        static tiles *const each[] = {                                                                                 \
+            TILE(LINEAR_F32, f32, COLUMNS),      TILE(LINEAR_F16, f16, COLUMNS),   TILE(LINEAR_BF16, bf16, COLUMNS),   \
+            TILE(LINEAR_INT8, int8, COLUMNS),    TILE(LINEAR_INT4, int4, COLUMNS), TILE(LINEAR_Q8, q8, COLUMNS),       \
+            TILE(LINEAR_BLOCKS, blocks, COLUMNS)};                                                                     \
         *width = COLUMNS;                                                                                              \
         return each[type];                                                                                             \
     }
@@ -82,6 +85,7 @@ typedef struct part {
     const linear_job *j;
     int64_t row, rows, groups, panel;
     float *sums;
+    char *strip; /* only for blocks */
 } part;
 
 /* Return the interleaved inputs of the `rows` rows from row `begin` of the block on, from line k on; NULL if the rows
@@ -139,6 +143,11 @@ static void panel_of_block(const part *p)
         widest(j->type, most, t.columns, &width);
         const int64_t of = p->groups * linear_ceil(t.columns, width);
         t.end = of > 1 ? linear_min(t.from + STEP, j->lines) : j->lines;
+        if (j->type == LINEAR_BLOCKS) {
+            t.end = linear_min(t.from + LINEAR_BLOCK, j->lines);
+            make_strip(j, p->panel, t.columns, t.from, t.end - t.from, p->strip);
+            t.panel = p->strip;
+        }
         for (t.first = 0; t.first < t.columns; t.first += width, before += p->groups) {
             tiles *each = widest(j->type, most, t.columns - t.first, &width);
             columns_step(p, &t, each, width, before, of);
@@ -155,6 +164,7 @@ static unsigned sums_state(const linear_job *j)
 static void block(const linear_job *j, int64_t row, int64_t rows, int64_t panel, int64_t panels)
 {
     float sums[LINEAR_MAX_ROWS * LINEAR_PANEL] __attribute__((aligned(64)));
+    char strip[STRIP_BYTES] __attribute__((aligned(64)));
 #ifdef LINEAR_BASE
     if (!OWNS(j->type)) {
         LINEAR_BASE.block(j, row, rows, panel, panels);
@@ -163,7 +173,7 @@ static void block(const linear_job *j, int64_t row, int64_t rows, int64_t panel,
 #endif
     const unsigned before = sums_state(j);
     for (int64_t n = panel; n < panel + panels; n++)
-        panel_of_block(&(part){j, row, rows, groups_of(j->type, rows), n, sums});
+        panel_of_block(&(part){j, row, rows, groups_of(j->type, rows), n, sums, strip});
     rpi_float_end(before);
 }
 

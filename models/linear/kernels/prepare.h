@@ -128,6 +128,27 @@ static void quantise_groups(const linear_job *j, const float *x, char *row)
     }
 }
 
+/* Quantise a row in groups of 32. Store their scales, and the sum of the inputs of each group of blocks. */
+static void quantise_for_blocks(const linear_job *j, const float *x, char *row)
+{
+    const int64_t groups = linear_ceil(j->in, LINEAR_GROUP), each = j->blocks->group;
+    char *scales = row + linear_row_groups(j->in), *sums = scales + 4 * groups;
+    const float one = 1;
+    memcpy(row, &one, sizeof one);
+    for (int64_t g = 0; g < groups; g++) {
+        int8_t *q = (int8_t *)row + LINEAR_ROW_HEAD + g * LINEAR_GROUP;
+        const float scale = quantise_group(j, x, g * LINEAR_GROUP, q, scales + 4 * g);
+        memcpy(scales + 4 * g, &scale, sizeof scale);
+        for (int64_t i = 0; i < LINEAR_GROUP; i += each, sums += 4) {
+            int32_t sum = 0;
+            for (int64_t c = i; c < i + each; c++)
+                sum += q[c];
+            const float total = scale * (float)sum;
+            memcpy(sums, &total, sizeof total);
+        }
+    }
+}
+
 /* Vector form of linear_bf16. */
 INLINE vf rounded(vf x)
 {
@@ -158,6 +179,8 @@ static void prepare_row(const linear_job *j, int64_t r)
         round_row(j, x, to);
     else if (OWNS(LINEAR_Q8) && j->type == LINEAR_Q8)
         quantise_groups(j, x, to);
+    else if (OWNS(LINEAR_BLOCKS) && j->type == LINEAR_BLOCKS)
+        quantise_for_blocks(j, x, to);
     else if (OWNS(LINEAR_INT8))
         quantise_row(j, x, to);
 }

@@ -91,6 +91,7 @@ static void store(const tile *t, int rows, float *y, int64_t n)
         break;
     case LINEAR_INT4:
     case LINEAR_Q8:
+    case LINEAR_BLOCKS:
         if (OWNS(LINEAR_INT4))
             store_type(LINEAR_INT4, t, rows, y, n);
         break;

@@ -34,6 +34,7 @@
 #include "linear/kernels/amx_block.h"
 #else
 #include "linear/kernels/tiles.h"
+#include "linear/kernels/blocks.h"
 #include "linear/kernels/block.h"
 #endif
 

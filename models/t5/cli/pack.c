@@ -1,6 +1,7 @@
 /* pack.c -- relpos t5 pack: write a model to one file, which can be mapped and used without copying.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/cli/t5.h"
+#include <stdio.h>
 #include <string.h>
 
 enum { OUT = 'o' };
@@ -25,6 +26,20 @@ static int on_option(void *context, int key, const char *value)
     return CLI_OK;
 }
 
+/* Open the model. A packed file cannot have blocks of a .gguf file: unless another type is given, they become q8. */
+static int open_model(cli_t5_common *c, const char *path)
+{
+    int code = cli_t5_open(c, path);
+    if (code != CLI_OK || c->type != NULL || strcmp(rp_t5_about(c->model)->type, "gguf") != 0)
+        return code;
+    fprintf(stderr,
+            "t5 pack: blocks of the .gguf file become q8, 9 bits a weight; without packing they stay as they are "
+            "(--type gives another type)\n");
+    cli_t5_close(c);
+    c->type = "q8";
+    return cli_t5_open(c, path);
+}
+
 static int run(const cli_command *self, int argc, char **argv)
 {
     request r = {0};
@@ -38,7 +53,7 @@ static int run(const cli_command *self, int argc, char **argv)
         return cli_error(CLI_USAGE, "t5 pack: no output file was given (give one with -o FILE)");
     code = cli_t5_check_output(r.output);
     if (code == CLI_OK)
-        code = cli_t5_open(&r.common, args[0]);
+        code = open_model(&r.common, args[0]);
     if (code == CLI_OK)
         code = cli_t5_keep_model(&r.common, r.output);
     cli_t5_let_signals(&r.common);
