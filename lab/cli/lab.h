@@ -55,9 +55,10 @@ typedef struct lab_measure {
 /* How to measure a loss. Predict at most `bytes` bytes, in `pieces` pieces that are spread over the text. With stride =
  * 0, windows do not overlap. With stride > 0, each window begins `stride` tokens after the previous one and predicts
  * its last `stride` tokens. Every length then predicts the same tokens, and each token has at least length - stride + 1
- * tokens of context. */
+ * tokens of context. With context = 0, the pieces are spread over the text, and what precedes a piece is its context.
+ * With context > 0, the text consists of the pieces, each with a context of so many tokens before it. */
 typedef struct lab_measure_options {
-    int64_t bytes, pieces, stride;
+    int64_t bytes, pieces, stride, context;
 } lab_measure_options;
 /* The parts of a text on which a model is measured. */
 typedef struct lab_places {
@@ -66,6 +67,7 @@ typedef struct lab_places {
     int64_t each;    /* tokens to predict in each piece; for a classifier, tokens to read from each file */
     int64_t before;  /* tokens of context before a piece */
     int64_t room;    /* distance from the start of the first piece to the start of the last */
+    int64_t apart;   /* distance between pieces, if the text consists of pieces with contexts; otherwise 0 */
 } lab_places;
 /* Choose the parts of the text for n lengths. Fail if the text is too short. */
 int lab_choose_places(const nn_config *c, const nn_text *t, const lab_measure_options *how, const int64_t *lengths,

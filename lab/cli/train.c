@@ -213,7 +213,7 @@ static int measure(trainer *t, char err[NN_ERR_MAX])
     if (t->r.valid.n == 0)
         return 0;
     const nn_text *text = &t->r.valid;
-    const lab_measure_options how = {t->r.c.eval_bytes, t->r.c.eval_pieces, 0};
+    const lab_measure_options how = {t->r.c.eval_bytes, t->r.c.eval_pieces, 0, t->r.c.eval_context};
     lab_places places;
     if (lab_choose_places(&t->r.c, text, &how, &t->r.c.length, 1, &places, err) != 0 ||
         lab_measure_text(&t->r.m, t->r.pool, text, &places, t->r.c.length, &m, err) != 0)
@@ -385,7 +385,7 @@ static int run(const cli_command *self, int argc, char **argv)
         code = cli_error(CLI_FAILED, "%s", err);
     if (code == CLI_OK && t.r.valid_pairs.n > 0 && lab_check_pairs(&t.r.valid_pairs, t.r.c.eval_bytes, err) != 0)
         code = cli_error(CLI_FAILED, "%s", err);
-    const lab_measure_options how = {t.r.c.eval_bytes, t.r.c.eval_pieces, 0};
+    const lab_measure_options how = {t.r.c.eval_bytes, t.r.c.eval_pieces, 0, t.r.c.eval_context};
     lab_places places;
     if (code == CLI_OK && t.r.valid.n > 0 &&
         lab_choose_places(&t.r.c, &t.r.valid, &how, &t.r.c.length, 1, &places, err) != 0)
