@@ -18,6 +18,7 @@ void lab_training_end(lab_training *t)
 {
     lab_end(&t->r);
     json_decref(t->previous);
+    json_decref(t->curve);
     free(t->seconds);
     free(t->cpu);
     free(t->losses);
@@ -87,8 +88,8 @@ static int save(lab_training *t, const char *folder, char err[NN_ERR_MAX])
         json_array_append_new(cpu, json_real(t->cpu[n]));
         json_array_append_new(losses, json_real(t->losses[n]));
     }
-    json_t *all = json_pack("{s:o, s:o, s:o, s:f, s:O*}", "seconds", seconds, "cpu", cpu, "losses", losses, "loss",
-                            t->sum, "previous", t->previous);
+    json_t *all = json_pack("{s:o, s:o, s:o, s:f, s:O*, s:O*}", "seconds", seconds, "cpu", cpu, "losses", losses,
+                            "loss", t->sum, "previous", t->previous, "curve", t->curve);
     char *text = all ? json_dumps(all, JSON_COMPACT) : NULL;
     json_decref(all);
     snprintf(path, sizeof path, "%.700s/steps-%lld.json", folder, (long long)t->r.step);
@@ -115,11 +116,11 @@ static bool take_steps(lab_training *t, const char *folder)
     snprintf(path, sizeof path, "%.700s/steps-%lld.json", folder, (long long)t->r.step);
     char *text = lab_read(path, err);
     json_t *all = text ? io_json(text, strlen(text), 0, NULL, &no_memory) : NULL;
-    json_t *seconds, *cpu, *losses, *previous = NULL;
+    json_t *seconds, *cpu, *losses, *previous = NULL, *curve = NULL;
     const size_t steps = (size_t)t->r.step;
     const bool valid = all &&
-                       json_unpack(all, "{s:o, s:o, s:o, s:F, s?o}", "seconds", &seconds, "cpu", &cpu, "losses",
-                                   &losses, "loss", &t->sum, "previous", &previous) == 0 &&
+                       json_unpack(all, "{s:o, s:o, s:o, s:F, s?o, s?o}", "seconds", &seconds, "cpu", &cpu, "losses",
+                                   &losses, "loss", &t->sum, "previous", &previous, "curve", &curve) == 0 &&
                        json_array_size(seconds) == steps && json_array_size(cpu) == steps &&
                        json_array_size(losses) == steps && (previous != NULL) == (t->previous != NULL);
     for (size_t n = 0; valid && n < steps; n++) {
@@ -129,6 +130,8 @@ static bool take_steps(lab_training *t, const char *folder)
     }
     if (valid && previous)
         json_array_extend(t->previous, previous);
+    if (valid && curve && t->curve)
+        json_array_extend(t->curve, curve);
     json_decref(all);
     free(text);
     return valid;
@@ -176,6 +179,21 @@ static double processor_seconds(void)
     return clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t) == 0 ? (double)t.tv_sec + 1e-9 * (double)t.tv_nsec : 0;
 }
 
+/* Measure the loss on the held-out text at the trained length, and add it to t->curve. */
+static int add_to_curve(lab_training *t, const nn_config *c, char err[NN_ERR_MAX])
+{
+    const lab_measure_options how = {c->eval_bytes, c->eval_pieces, c->eval_stride, c->eval_context};
+    lab_measure m = {0};
+    lab_places places;
+    if (lab_choose_places(c, &t->r.valid, &how, &c->length, 1, &places, err) != 0 ||
+        lab_measure_text(&t->r.m, t->r.pool, &t->r.valid, &places, c->length, &m, err) != 0)
+        return -1;
+    return json_array_append_new(
+               t->curve, json_pack("{s:I, s:o}", "step", (json_int_t)t->r.step, "loss", lab_number(m.mean))) == 0
+               ? 0
+               : nn_fail(err, "lab: out of memory while recording a loss (close other programs)");
+}
+
 static int train(lab_training *t, const nn_config *c, const char *folder, cli_progress *bar, double done,
                  double fraction, char err[NN_ERR_MAX])
 {
@@ -195,6 +213,8 @@ static int train(lab_training *t, const nn_config *c, const char *folder, cli_pr
             json_t *found = lab_previous(&t->r.m, t->r.pool, &t->r.valid, t->r.step, err);
             code = found ? json_array_append_new(t->previous, found) : -1;
         }
+        if (code == 0 && t->curve && t->r.step % c->eval_every == 0)
+            code = add_to_curve(t, c, err);
         if (t->r.step > c->steps - last_tenth(c))
             t->sum += loss;
         if (code == 0 && folder && (cli_seconds() - saved > SAVE_SECONDS || cli_stop_requested())) {
@@ -221,6 +241,7 @@ int lab_training_run(lab_training *t, const nn_config *c, rp_pool *pool, const c
     t->r = (lab_run){.c = *c, .pool = pool};
     t->saved = -1;
     t->previous = c->eval_previous > 0 ? json_array() : NULL;
+    t->curve = c->eval_every > 0 && c->task == NN_DECODER && c->generate == NN_GENERATE_NONE ? json_array() : NULL;
     t->seconds = malloc((size_t)c->steps * sizeof *t->seconds);
     t->cpu = malloc((size_t)c->steps * sizeof *t->cpu);
     t->losses = malloc((size_t)c->steps * sizeof *t->losses);

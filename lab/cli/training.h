@@ -14,11 +14,12 @@ typedef struct lab_training {
     double ms;                 /* median time of a step, in milliseconds */
     json_t *previous;          /* results of lab_previous, one per eval_previous steps; NULL if eval_previous is 0 */
     double cpu_ms;             /* median processor time of a step, in milliseconds */
-    double *seconds;           /* time of each step [steps] */
-    double *cpu;               /* processor time of each step, in seconds [steps] */
-    double *losses;            /* training loss of each step [steps] */
-    double sum;                /* sum of the losses in the last tenth of the steps */
-    int64_t saved;             /* step of the checkpoint in the folder; -1: none */
+    json_t *curve;   /* held-out losses at the trained length, one per eval_every steps; NULL if not measured */
+    double *seconds; /* time of each step [steps] */
+    double *cpu;     /* processor time of each step, in seconds [steps] */
+    double *losses;  /* training loss of each step [steps] */
+    double sum;      /* sum of the losses in the last tenth of the steps */
+    int64_t saved;   /* step of the checkpoint in the folder; -1: none */
 } lab_training;
 
 /* Print an experiment as text. Experiments with equal results give equal text: the keys that set how often to log,

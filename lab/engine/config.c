@@ -113,7 +113,7 @@ static const key keys[] = {
     {"seed", KEY_INT, AT(seed), NULL, 0, 1e15, "1", "seed of the initial weights, the windows and dropout"},
     {"log_every", KEY_INT, AT(log_every), NULL, 1, 1000000000, "10", "steps between lines in the log"},
     {"eval_every", KEY_INT, AT(eval_every), NULL, 0, 1000000000, "0",
-     "steps between measurements on the held-out text; 0: only at the end"},
+     "steps between measurements on the held-out text, in a sweep at the trained length; 0: only at the end"},
     {"eval_bytes", KEY_INT, AT(eval_bytes), NULL, 1, 1e15, "65536",
      "largest number of bytes of the held-out text that a measurement reads"},
     {"eval_pieces", KEY_INT, AT(eval_pieces), NULL, 1, 1000000, "1",

@@ -81,11 +81,11 @@ ok lab sweep "$T/sweep.lab" -o "$T/before.jsonl" --state
 check 'all are done' '4 of 4 experiments are done; 0 steps are left' "$(tail -n 1 "$T/out")"
 
 # an interrupted training run continues, and its results equal those of an uninterrupted run
-long() { run lab sweep "$T/sweep.lab" -o "$1" --set seeds=1 --set 'vary.position_layers=own' --set steps=8000 --set eval_previous=1000 --threads 1; }
+long() { run lab sweep "$T/sweep.lab" -o "$1" --set seeds=1 --set 'vary.position_layers=own' --set steps=8000 --set eval_previous=1000 --set eval_every=500 --threads 1; }
 for_so_long() { # for_so_long SECONDS: run a sweep and interrupt it after this time
     command="relpos lab sweep, stopped after $1 s"
     timeout -s INT "$1" "$program" lab sweep "$T/sweep.lab" -o "$T/stopped.jsonl" --set seeds=1 --set 'vary.position_layers=own' --set steps=8000 \
-        --set eval_previous=1000 --threads 1 >"$T/out" 2>"$T/err"
+        --set eval_previous=1000 --set eval_every=500 --threads 1 >"$T/out" 2>"$T/err"
     code=$?
 }
 long "$T/long.jsonl"
@@ -104,6 +104,11 @@ for file in long stopped; do
     sed 's/"[a-z_]*ms_per_step":[0-9.]*//g' "$T/$file.jsonl" >"$T/$file.lines"
 done
 same 'the same bytes' "$T/long.lines" "$T/stopped.lines"
+check 'a curve, and losses of 50 parts' '16 50' "$(grep -o '"curve":\[[^]]*' "$T/long.jsonl" | grep -o '"step"' | wc -l) \
+$(grep -o '"losses":\[[^]]*' "$T/long.jsonl" | tr ',' '\n' | wc -l)"
+ok lab sweep "$T/sweep.lab" -o "$T/curve.jsonl" --set seeds=1 --set eval_every=3 --set eval_lengths=16 --set vary.position_layers=own
+check 'the curve ends at the result' "$(sed 's/.*"length":16,"loss":\([0-9.]*\).*/\1/' "$T/curve.jsonl")" \
+    "$(sed 's/.*"curve":.{"step":3,"loss":\([0-9.]*\).*/\1/' "$T/curve.jsonl")"
 check 'nothing is left next to the results' no "$([ -e "$T/stopped.jsonl.training" ] && echo yes || echo no)"
 
 mkdir "$T/cut.jsonl.training"
