@@ -190,6 +190,12 @@ int lab_parse_sets(nn_config *c, const lab_sets *sets, nn_other_key *other, void
 int lab_code_of(const char *err);
 /* Create a folder and its parents; with `above`, create only the parents. Existing folders are kept. */
 int lab_make_folder(const char *path, bool above, char err[NN_ERR_MAX]);
+/* Return the length of the shortest parent of `path`, or of `path` itself, that does not exist; 0 if all exist. */
+size_t lab_missing_folder(const char *path);
+/* Remove `path` and its parents of at least `from` bytes, while they are empty. from = 0 removes nothing. */
+void lab_remove_empty(const char *path, size_t from);
+/* Prepend the folder of the experiment `path` to each file name in `files` that is relative and exists there. */
+void lab_beside(const char *path, char files[NN_TEXT_MAX]);
 /* Lock an open file or folder until it is closed. Fail if another run holds the lock. */
 int lab_lock(int fd, const char *path, char err[NN_ERR_MAX]);
 /* Read a text file. The caller frees the result. Return NULL with err on failure. */

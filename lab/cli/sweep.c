@@ -702,6 +702,9 @@ static int sweep_run(const cli_command *self, int argc, char **argv)
     for (int x = 0; code == 0 && q.quick && x < p.n_quick; x++)
         code = nn_config_parse(&base, "--quick", p.quick[x], on_key, &p, err);
     p.new_runs = true;
+    lab_beside(path, base.text);
+    lab_beside(path, base.valid);
+    lab_beside(path, base.tokenizer);
     code = code == 0 ? lab_parse_sets(&base, &q.sets, on_key, &p, err) : code;
     if (code == 0 && q.quick && p.n_quick == 0)
         code = nn_fail(err, "--quick: %.300s has no line quick.KEY = VALUE (remove --quick, or add such lines)", path);

@@ -63,6 +63,9 @@ static int read_experiment(nn_config *c, const char *path, const request *q, cha
     nn_config_init(c);
     int code = nn_config_parse(c, path, text, refuse_sweep_key, NULL, err);
     free(text);
+    lab_beside(path, c->text);
+    lab_beside(path, c->valid);
+    lab_beside(path, c->tokenizer);
     code = code == 0 ? lab_parse_sets(c, &q->sets, refuse_sweep_key, NULL, err) : code;
     if (code != 0 || nn_config_check(c, err) != 0)
         return lab_code_of(err);
@@ -380,6 +383,7 @@ static int run(const cli_command *self, int argc, char **argv)
         return cli_error(code, "%s", err);
     if (rp_pool_create(&t.r.pool, (int32_t)q.threads) != RP_OK)
         return cli_refused(CLI_FAILED, "lab train", NULL, "use fewer --threads");
+    const size_t missing = lab_missing_folder(q.dir);
     code = open_run(&t, err) == 0 ? lab_begin(&t.r) : cli_error(CLI_FAILED, "%s", err);
     if (code == CLI_OK && q.init && take_weights(&t, err) != 0)
         code = cli_error(CLI_FAILED, "%s", err);
@@ -428,6 +432,8 @@ static int run(const cli_command *self, int argc, char **argv)
     rp_pool_destroy(t.r.pool);
     if (t.dir >= 0)
         close(t.dir);
+    if (code != CLI_OK)
+        lab_remove_empty(q.dir, missing);
     return code;
 }
 

@@ -241,6 +241,17 @@ static int set_key(nn_config *c, const key *k, const char *value, char err[NN_ER
     return 0;
 }
 
+/* Names that other programs give to keys. */
+static const char *const other_names[][2] = {
+    {"learning_rate", "lr"},    {"n_layers", "layers"},   {"n_layer", "layers"},
+    {"num_layers", "layers"},   {"d_model", "width"},     {"n_embd", "width"},
+    {"hidden_size", "width"},   {"n_heads", "heads"},     {"n_head", "heads"},
+    {"num_heads", "heads"},     {"d_ff", "mlp"},          {"seq_len", "length"},
+    {"max_length", "length"},   {"block_size", "length"}, {"batch_size", "batch"},
+    {"max_steps", "steps"},     {"max_iters", "steps"},   {"vocab_size", "vocab"},
+    {"warmup_steps", "warmup"}, {"grad_clip", "clip"},
+};
+
 int nn_config_set(nn_config *c, const char *name, const char *value, char err[NN_ERR_MAX])
 {
     const char *best = NULL;
@@ -267,6 +278,9 @@ int nn_config_set(nn_config *c, const char *name, const char *value, char err[NN
         if (edits < fewest && edits < strlen(keys[n].name))
             fewest = edits, best = keys[n].name;
     }
+    for (size_t n = 0; n < sizeof other_names / sizeof *other_names; n++)
+        if (strcmp(other_names[n][0], name) == 0)
+            best = other_names[n][1];
     if (best)
         return nn_fail(err, "no key is called \"%.40s\" (did you mean %s?)", name, best);
     return nn_fail(err, "no key is called \"%.40s\" (relpos lab --help lists them)", name);
