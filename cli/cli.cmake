@@ -26,7 +26,7 @@ foreach(file ${report_files})
 endforeach()
 file(GLOB experiments lab/*.lab)
 install(FILES ${report_files} DESTINATION ${CMAKE_INSTALL_DOCDIR}/lab/report COMPONENT runtime)
-install(FILES ${experiments} lab/corpus.sh lab/phonemes.sh DESTINATION ${CMAKE_INSTALL_DOCDIR}/lab COMPONENT runtime)
+install(FILES ${experiments} lab/corpus.sh lab/ranking.sh lab/stages.py lab/split.py lab/corpus.sums lab/phonemes.sh DESTINATION ${CMAKE_INSTALL_DOCDIR}/lab COMPONENT runtime)
 file(GLOB examples examples/data/*.npz)
 install(FILES ${examples} DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples/data COMPONENT runtime)
 if(NOT RELPOS_BUILD_PYTHON) # too large for a wheel

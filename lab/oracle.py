@@ -151,8 +151,8 @@ def rate(c, step):
 
 def train(arrays, c, text, dtype, steps):
     model = Model(arrays, c, dtype)
-    decays = [w for n, w in model.w.items() if n.endswith(".weight") and w.ndim == 2]
-    terms = [w for n, w in model.w.items() if any(f"attn.{kind}." in n for kind, _ in model.terms)]
+    terms = [w for n, w in model.w.items() if n == "positions.weight" or any(f"attn.{kind}." in n for kind, _ in model.terms)]
+    decays = [w for n, w in model.w.items() if n.endswith(".weight") and w.ndim == 2 and not any(w is x for x in terms)]
     others = [w for n, w in model.w.items() if not any(w is x for x in (*decays, *terms))]
     optimizer = torch.optim.AdamW(
         [{"params": decays, "weight_decay": float(c["weight_decay"])}, {"params": others, "weight_decay": 0.0},

@@ -11,6 +11,7 @@ enum {
     THREADS = CLI_FIRST_KEY,
     PIECES,
     STRIDE,
+    CONTEXT,
     NGRAMS,
     LENGTHS,
     TEXT,
@@ -25,7 +26,7 @@ enum {
 
 typedef struct request {
     const char *lengths, *text, *prompt, *position;
-    int64_t threads, bytes, pieces, stride, ngrams, top_k, seed;
+    int64_t threads, bytes, pieces, stride, context, ngrams, top_k, seed;
     double temperature;
     bool json;
 } request;
@@ -43,6 +44,7 @@ static int on_option(void *context, int key, const char *value)
     case JSON: q->json = true; return CLI_OK;
     case PIECES: return cli_integer("--pieces", value, 1, 1000000, &q->pieces);
     case STRIDE: return cli_integer("--stride", value, 0, 1 << 24, &q->stride);
+    case CONTEXT: return cli_integer("--context", value, 0, 1 << 24, &q->context);
     case NGRAMS: return cli_integer("--ngrams", value, 1, NN_MAX_ORDER, &q->ngrams);
     case PROMPT: q->prompt = value; return CLI_OK;
     case TOP_K: return cli_integer("--top-k", value, 0, 256, &q->top_k);
@@ -139,6 +141,10 @@ static const cli_option eval_options[] = {
     {"stride", STRIDE, "N",
      "move each window by N tokens and predict its last N, the same tokens for all lengths; default 0: windows do not "
      "overlap"},
+    {"context", CONTEXT, "N",
+     "the text consists of pieces, each with a context of N tokens before it; default 0: the pieces are spread over "
+     "the "
+     "text"},
     {"ngrams", NGRAMS, "N", "also measure Kneser-Ney n-grams of 1 to N bytes, counted on the training text"},
     {"position", POSITION, "TERMS",
      "measure with these terms and the same weights, such as a rope with scaling; default: the trained terms"},
@@ -208,7 +214,7 @@ static int measure(evaluation *e, char err[NN_ERR_MAX])
 {
     const request *q = &e->q;
     nn_model *m = &e->m, other = {0}, *with = q->position ? &other : m;
-    const lab_measure_options how = {q->bytes, q->pieces, q->stride};
+    const lab_measure_options how = {q->bytes, q->pieces, q->stride, q->context};
     nn_text held_out = {0};
     char trained[32];
     int64_t lengths[LAB_MAX_LENGTHS];

@@ -56,6 +56,45 @@ int lab_make_folder(const char *path, bool above, char err[NN_ERR_MAX])
     return 0;
 }
 
+size_t lab_missing_folder(const char *path)
+{
+    char folder[NN_TEXT_MAX];
+    const size_t size = strlen(path);
+    for (size_t n = 1; n <= size && n < sizeof folder; n++) {
+        snprintf(folder, sizeof folder, "%.*s", (int)n, path);
+        if ((n == size || path[n] == '/') && access(folder, F_OK) != 0)
+            return n;
+    }
+    return 0;
+}
+
+void lab_remove_empty(const char *path, size_t from)
+{
+    char folder[NN_TEXT_MAX];
+    for (size_t n = strlen(path); from > 0 && n >= from && n < sizeof folder; n--) {
+        snprintf(folder, sizeof folder, "%.*s", (int)n, path);
+        if ((!path[n] || path[n] == '/') && rmdir(folder) != 0)
+            return;
+    }
+}
+
+void lab_beside(const char *path, char files[NN_TEXT_MAX])
+{
+    const char *slash = strrchr(path, '/');
+    char all[NN_TEXT_MAX] = "", name[NN_TEXT_MAX], place[2 * NN_TEXT_MAX];
+    size_t used = 0;
+    if (!slash || strcspn(path, " ") < (size_t)(slash - path)) /* names are separated by spaces */
+        return;
+    for (int32_t f = 0; nn_text_name(files, f, name); f++) {
+        snprintf(place, sizeof place, "%.*s/%s", (int)(slash - path), path, name);
+        const char *found = name[0] != '/' && access(place, F_OK) == 0 ? place : name;
+        if (used + strlen(found) + 2 > sizeof all)
+            return;
+        used += (size_t)snprintf(all + used, sizeof all - used, "%s%s", f > 0 ? " " : "", found);
+    }
+    snprintf(files, NN_TEXT_MAX, "%s", all);
+}
+
 int lab_lock(int fd, const char *path, char err[NN_ERR_MAX])
 {
     if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) /* other failures: a file system without locks */

@@ -55,9 +55,10 @@ typedef struct lab_measure {
 /* How to measure a loss. Predict at most `bytes` bytes, in `pieces` pieces that are spread over the text. With stride =
  * 0, windows do not overlap. With stride > 0, each window begins `stride` tokens after the previous one and predicts
  * its last `stride` tokens. Every length then predicts the same tokens, and each token has at least length - stride + 1
- * tokens of context. */
+ * tokens of context. With context = 0, the pieces are spread over the text, and what precedes a piece is its context.
+ * With context > 0, the text consists of the pieces, each with a context of so many tokens before it. */
 typedef struct lab_measure_options {
-    int64_t bytes, pieces, stride;
+    int64_t bytes, pieces, stride, context;
 } lab_measure_options;
 /* The parts of a text on which a model is measured. */
 typedef struct lab_places {
@@ -66,6 +67,7 @@ typedef struct lab_places {
     int64_t each;    /* tokens to predict in each piece; for a classifier, tokens to read from each file */
     int64_t before;  /* tokens of context before a piece */
     int64_t room;    /* distance from the start of the first piece to the start of the last */
+    int64_t apart;   /* distance between pieces, if the text consists of pieces with contexts; otherwise 0 */
 } lab_places;
 /* Choose the parts of the text for n lengths. Fail if the text is too short. */
 int lab_choose_places(const nn_config *c, const nn_text *t, const lab_measure_options *how, const int64_t *lengths,
@@ -188,6 +190,12 @@ int lab_parse_sets(nn_config *c, const lab_sets *sets, nn_other_key *other, void
 int lab_code_of(const char *err);
 /* Create a folder and its parents; with `above`, create only the parents. Existing folders are kept. */
 int lab_make_folder(const char *path, bool above, char err[NN_ERR_MAX]);
+/* Return the length of the shortest parent of `path`, or of `path` itself, that does not exist; 0 if all exist. */
+size_t lab_missing_folder(const char *path);
+/* Remove `path` and its parents of at least `from` bytes, while they are empty. from = 0 removes nothing. */
+void lab_remove_empty(const char *path, size_t from);
+/* Prepend the folder of the experiment `path` to each file name in `files` that is relative and exists there. */
+void lab_beside(const char *path, char files[NN_TEXT_MAX]);
 /* Lock an open file or folder until it is closed. Fail if another run holds the lock. */
 int lab_lock(int fd, const char *path, char err[NN_ERR_MAX]);
 /* Read a text file. The caller frees the result. Return NULL with err on failure. */

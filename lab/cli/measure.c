@@ -20,6 +20,24 @@ static int64_t measurable(const nn_config *c, const nn_text *t, int64_t bytes)
     return min;
 }
 
+/* Choose the places in a text that consists of pieces with contexts of how->context tokens. */
+static int choose_blocks(const nn_text *t, const lab_measure_options *how, int64_t unit, lab_places *to,
+                         char err[NN_ERR_MAX])
+{
+    to->apart = t->n / how->pieces;
+    to->each = to->apart - how->context;
+    if (t->n % how->pieces != 0 || to->each <= 0 || to->each % unit != 0)
+        return nn_fail(
+            err,
+            "text: its %lld tokens are not %lld pieces with contexts of %lld, where each piece is a multiple "
+            "of %lld (use another eval_context or eval_pieces)",
+            (long long)t->n, (long long)how->pieces, (long long)how->context, (long long)unit);
+    if (to->longest > how->context + unit - 1)
+        return nn_fail(err, "eval_context = %lld: length %lld needs a context of %lld (use shorter lengths)",
+                       (long long)how->context, (long long)to->longest, (long long)(to->longest - unit + 1));
+    return 0;
+}
+
 int lab_choose_places(const nn_config *c, const nn_text *t, const lab_measure_options *how, const int64_t *lengths,
                       int n, lab_places *to, char err[NN_ERR_MAX])
 {
@@ -38,6 +56,8 @@ int lab_choose_places(const nn_config *c, const nn_text *t, const lab_measure_op
             err, "eval_stride = %lld: it is above the shortest length, %lld (use a smaller stride or longer lengths)",
             (long long)how->stride, (long long)shortest);
     const int64_t unit = how->stride > 0 ? how->stride : to->longest;
+    if (how->context > 0 && c->task == NN_DECODER)
+        return choose_blocks(t, how, unit, to, err);
     to->each = tokens / how->pieces / unit * unit;
     if (to->each == 0)
         return nn_fail(err,
@@ -57,6 +77,8 @@ int lab_choose_places(const nn_config *c, const nn_text *t, const lab_measure_op
 
 int64_t lab_place(const lab_places *p, int64_t piece)
 {
+    if (p->apart > 0)
+        return p->apart * (piece + 1) - p->each - 1;
     const int64_t gaps = p->pieces > 1 ? p->pieces - 1 : 1;
     return p->before + p->room / gaps * (p->pieces > 1 ? piece : 0) + p->room % gaps * piece / gaps;
 }

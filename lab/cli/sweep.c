@@ -11,16 +11,20 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { THREADS = CLI_FIRST_KEY, LIST, SET, QUICK, KEEP, SHARD };
-enum { MAX_KEYS = 8, MAX_VALUES = 32, MAX_SEEDS = 32, MAX_QUICK = 32 };
+enum { THREADS = CLI_FIRST_KEY, LIST, STATE, SET, QUICK, KEEP, SHARD };
+enum { MAX_KEYS = 8, MAX_VALUES = 32, MAX_SEEDS = 32, MAX_QUICK = 32, MAX_RUNS = 256 };
 
 /* The plan of a sweep. A line "vary.KEY = A | B | C" lists values for KEY; every combination of values is run with
- * every seed. A line "quick.KEY = VALUE" replaces the value of KEY if --quick is given. */
+ * every seed. A line "run = KEY=VALUE KEY=VALUE ..." sets several keys; if there are such lines, every combination is run
+ * with each of them. A line "quick.KEY = VALUE" replaces the value of KEY if --quick is given. */
 typedef struct plan {
     char key[MAX_KEYS][40];
     char *values[MAX_KEYS][MAX_VALUES];
     int n_values[MAX_KEYS], n_keys;
     int64_t seeds;
+    char *run[MAX_RUNS]; /* "KEY=VALUE KEY=VALUE ..." */
+    int n_runs;
+    bool new_runs;          /* the next line "run" replaces all of them, because --quick and --set override the file */
     char *quick[MAX_QUICK]; /* "KEY=VALUE" */
     int n_quick;
 } plan;
@@ -31,8 +35,15 @@ static void free_values(plan *p, int k)
         free(p->values[k][--p->n_values[k]]);
 }
 
+static void free_runs(plan *p)
+{
+    while (p->n_runs > 0)
+        free(p->run[--p->n_runs]);
+}
+
 static void plan_free(plan *p)
 {
+    free_runs(p);
     for (int k = 0; k < p->n_keys; k++)
         free_values(p, k);
     while (p->n_quick > 0)
@@ -87,6 +98,44 @@ static int set_values(plan *p, const char *key, const char *value, char err[NN_E
     return 0;
 }
 
+/* Set the keys of a line "run", and list their values in `vary` (may be NULL). */
+static int set_run(const plan *p, const char *run, nn_config *c, json_t *vary, char err[NN_ERR_MAX])
+{
+    for (const char *from = run + strspn(run, " "); *from; from += strspn(from, " ")) {
+        char key[NN_TEXT_MAX];
+        snprintf(key, sizeof key, "%.*s", (int)strcspn(from, " "), from);
+        from += strcspn(from, " ");
+        char *value = strchr(key, '=');
+        if (!value)
+            return nn_fail(err, "run: \"%.60s\" is not KEY=VALUE (write run = position=rope lr=0.004)", key);
+        *value++ = 0;
+        for (int k = 0; k < p->n_keys; k++)
+            if (strcmp(p->key[k], key) == 0)
+                return nn_fail(err, "run: %.40s also has a line vary.%.40s (remove one of them)", key, key);
+        if (nn_config_set(c, key, value, err) != 0)
+            return -1;
+        if (vary)
+            json_object_set_new(vary, key, json_string(value));
+    }
+    return 0;
+}
+
+static int add_run(plan *p, const char *value, char err[NN_ERR_MAX])
+{
+    nn_config probe;
+    if (p->new_runs)
+        free_runs(p);
+    p->new_runs = false;
+    if (p->n_runs == MAX_RUNS)
+        return nn_fail(err, "run: there are more than %d lines (remove some)", MAX_RUNS);
+    char *copy = strdup(value);
+    if (!copy)
+        return nn_fail(err, "lab: out of memory while reading the experiment (close other programs)");
+    p->run[p->n_runs++] = copy;
+    nn_config_init(&probe);
+    return set_run(p, value, &probe, NULL, err);
+}
+
 static int on_key(void *context, const char *key, const char *value, char err[NN_ERR_MAX])
 {
     plan *p = context;
@@ -94,6 +143,8 @@ static int on_key(void *context, const char *key, const char *value, char err[NN
         return add_quick(p, key + strlen("quick."), value, err);
     if (strncmp(key, "vary.", strlen("vary.")) == 0)
         return set_values(p, key + strlen("vary."), value, err);
+    if (strcmp(key, "run") == 0)
+        return add_run(p, value, err);
     char *end;
     p->seeds = strtoll(value, &end, 10);
     return *value && !*end && p->seeds >= 1 && p->seeds <= MAX_SEEDS
@@ -120,7 +171,8 @@ static int reset_unused(nn_config *c, json_t *vary, char err[NN_ERR_MAX])
     return code;
 }
 
-/* Set the values of combination `index`. The last key changes fastest, the seed slowest. */
+/* Set the values of combination `index`. The last key changes fastest, then come the lines "run"; the seed changes
+ * slowest. */
 static int choose(const plan *p, int64_t index, nn_config *c, json_t *vary, char err[NN_ERR_MAX])
 {
     const char *value[MAX_KEYS];
@@ -128,7 +180,10 @@ static int choose(const plan *p, int64_t index, nn_config *c, json_t *vary, char
         value[k] = p->values[k][index % p->n_values[k]];
         index /= p->n_values[k];
     }
-    c->seed += index;
+    const int run = p->n_runs > 0 ? (int)(index % p->n_runs) : -1;
+    c->seed += p->n_runs > 0 ? index / p->n_runs : index;
+    if (run >= 0 && set_run(p, p->run[run], c, vary, err) != 0)
+        return -1;
     for (int k = 0; k < p->n_keys; k++) {
         if (nn_config_set(c, p->key[k], value[k], err) != 0)
             return -1;
@@ -141,6 +196,7 @@ static int choose(const plan *p, int64_t index, nn_config *c, json_t *vary, char
 typedef struct known {
     char **config;
     size_t n;
+    double ms; /* sum of ms_per_step of the results that were read */
 } known;
 
 static int add_known(known *k, const char *config, char err[NN_ERR_MAX])
@@ -182,6 +238,7 @@ static int read_results(known *k, const char *path, const char *text, char err[N
         nn_config c;
         nn_config_init(&c);
         const bool valid = text_of && nn_config_parse(&c, "results", text_of, NULL, NULL, why) == 0;
+        k->ms += json_number_value(json_object_get(result, "ms_per_step"));
         json_decref(result);
         if (no_memory)
             return nn_fail(err, "lab: out of memory while reading %d results (close other programs)", number);
@@ -245,10 +302,11 @@ static int lengths_of(const nn_config *c, int64_t lengths[LAB_MAX_LENGTHS], char
 /* Print the keys that determine on which parts of which text a model is measured. */
 static void text_key(const nn_config *c, char key[NN_PRINT_MAX])
 {
-    snprintf(key, NN_PRINT_MAX, "%d|%lld|%s|%s|%s|%s|%g|%d|%lld|%lld|%lld|%lld|%lld|%lld|%d|%lld", (int)c->generate,
-             (long long)c->generate_size, c->text, c->valid, c->tokenizer, c->eval_lengths, c->valid_share,
-             (int)c->task, (long long)c->vocab, (long long)c->classes, (long long)c->length, (long long)c->eval_bytes,
-             (long long)c->eval_pieces, (long long)c->eval_stride, (int)c->bos, (long long)c->eval_ngrams);
+    snprintf(key, NN_PRINT_MAX, "%d|%lld|%s|%s|%s|%s|%g|%d|%lld|%lld|%lld|%lld|%lld|%lld|%lld|%d|%lld",
+             (int)c->generate, (long long)c->generate_size, c->text, c->valid, c->tokenizer, c->eval_lengths,
+             c->valid_share, (int)c->task, (long long)c->vocab, (long long)c->classes, (long long)c->length,
+             (long long)c->eval_bytes, (long long)c->eval_pieces, (long long)c->eval_stride, (long long)c->eval_context,
+             (int)c->bos, (long long)c->eval_ngrams);
 }
 
 /* Measure the n-gram baseline, unless w->ngrams was already measured on the same parts of the same text. */
@@ -268,6 +326,35 @@ static int count_bytes(work *w, const nn_config *c, const lab_measure_options *h
     return c->eval_ngrams > 0 && !w->ngrams ? -1 : 0;
 }
 
+/* Return the mean training loss of 50 equal parts of the training, or of each step if there are fewer. */
+static json_t *losses_of(const lab_training *t, int64_t steps)
+{
+    enum { PARTS = 50 };
+    const int64_t parts = steps < PARTS ? steps : PARTS;
+    json_t *all = json_array();
+    for (int64_t n = 0; n < parts; n++) {
+        const int64_t from = steps * n / parts, to = steps * (n + 1) / parts;
+        double sum = 0;
+        for (int64_t x = from; x < to; x++)
+            sum += t->losses[x];
+        json_array_append_new(all, lab_number(sum / (double)(to - from)));
+    }
+    return all;
+}
+
+/* If the held-out text consists of pieces with contexts (eval_context), return the number of pieces in each of its
+ * files; otherwise NULL. */
+static json_t *pieces_of_files(const nn_config *c, const nn_text *valid)
+{
+    if (c->eval_context == 0 || c->task != NN_DECODER || valid->n == 0)
+        return NULL;
+    json_t *all = json_array();
+    const int64_t apart = valid->n / c->eval_pieces;
+    for (int32_t f = 0; f < valid->n_files; f++)
+        json_array_append_new(all, json_integer((valid->end[f] - nn_text_start(valid, f)) / apart));
+    return all;
+}
+
 /* Measure a trained model and return its results as one line; NULL with err on failure. */
 static json_t *measure(work *w, const nn_config *c, json_t *vary, rp_pool *pool, char err[NN_ERR_MAX])
 {
@@ -280,7 +367,7 @@ static json_t *measure(work *w, const nn_config *c, json_t *vary, rp_pool *pool,
     if (n < 0 || (c->eval_position[0] && nn_model_with_position(&other, m, c->eval_position, err) != 0) ||
         nn_net_create(NULL, m, pool, c->batch, c->length, true, 0, &bytes, err) != 0)
         return NULL;
-    const lab_measure_options how = {c->eval_bytes, c->eval_pieces, c->eval_stride};
+    const lab_measure_options how = {c->eval_bytes, c->eval_pieces, c->eval_stride, c->eval_context};
     nn_model *with = other.w ? &other : m;
     json_t *measured = c->generate != NN_GENERATE_NONE
                            ? lab_measure_generated(with, pool, c->eval_bytes, lengths, n, err)
@@ -291,13 +378,14 @@ static json_t *measure(work *w, const nn_config *c, json_t *vary, rp_pool *pool,
         return NULL;
     }
     nn_config_print(c, text);
-    return lab_finished_json(json_pack("{s:s, s:O, s:I, s:f, s:o, s:I, s:I, s:f, s:I, s:o, s:O*, s:O*}", "experiment",
-                                       text, "vary", vary, "seed", (json_int_t)c->seed, "train_loss", t->loss,
-                                       "lengths", measured, "weights", (json_int_t)m->n_weights, "position_weights",
-                                       (json_int_t)lab_position_weights(m), "ms_per_step", t->ms, "bytes",
-                                       (json_int_t)bytes, "machine", lab_machine(pool), "ngrams", w->ngrams, "previous",
-                                       t->previous),
-                             err);
+    return lab_finished_json(
+        json_pack("{s:s, s:O, s:I, s:f, s:o, s:o*, s:o, s:I, s:I, s:f, s:f, s:I, s:o, s:O*, s:O*, s:O*}", "experiment",
+                  text, "vary", vary, "seed", (json_int_t)c->seed, "train_loss", t->loss, "losses",
+                  losses_of(t, c->steps), "pieces_of_files", pieces_of_files(c, &t->r.valid), "lengths", measured,
+                  "weights", (json_int_t)m->n_weights, "position_weights", (json_int_t)lab_position_weights(m),
+                  "ms_per_step", t->ms, "cpu_ms_per_step", t->cpu_ms, "bytes", (json_int_t)bytes, "machine",
+                  lab_machine(pool), "ngrams", w->ngrams, "previous", t->previous, "curve", t->curve),
+        err);
 }
 
 /* Write to `path` where --keep stores the weights: DIR/VALUE+VALUE-SEED.safetensors. */
@@ -334,6 +422,8 @@ static const cli_option sweep_options[] = {
     {"keep", KEEP, "DIR", "also write the weights of each model to this directory, for eval, sample and inspect"},
     {"shard", SHARD, "I/N", "run only part I of N parts, such as 1/2; run each part with a separate results file"},
     {"list", LIST, NULL, "print the experiments without running them"},
+    {"state", STATE, NULL,
+     "print which experiments are done, how far the current one is, and how long the others may take"},
     {"threads", THREADS, "N", "use N threads, which changes times but not losses; default: all available"},
     {0},
 };
@@ -341,7 +431,7 @@ typedef struct request {
     const char *output, *keep;
     lab_sets sets;
     int64_t threads, part, parts;
-    bool list, quick;
+    bool list, quick, state;
 } request;
 
 static int read_part(request *q, const char *value)
@@ -361,6 +451,7 @@ static int on_option(void *context, int key, const char *value)
     switch (key) {
     case 'o': q->output = value; return CLI_OK;
     case LIST: q->list = true; return CLI_OK;
+    case STATE: q->state = true; return CLI_OK;
     case QUICK: q->quick = true; return CLI_OK;
     case SHARD: return read_part(q, value);
     case KEEP: q->keep = value; return CLI_OK;
@@ -375,7 +466,7 @@ static int on_option(void *context, int key, const char *value)
 static int64_t choose_runs(const request *q, const nn_config *base, const plan *p, int64_t **index,
                            char err[NN_ERR_MAX])
 {
-    int64_t all = p->seeds, n = 0, trainings = 0;
+    int64_t all = p->seeds * (p->n_runs > 0 ? p->n_runs : 1), n = 0, trainings = 0;
     char config[NN_PRINT_MAX], before[NN_PRINT_MAX] = "";
     known seen = {0};
     for (int k = 0; k < p->n_keys; k++)
@@ -423,7 +514,7 @@ static int check_texts(const nn_config *c, char err[NN_ERR_MAX])
     if (code == 0 && r.valid.n == 0)
         code = nn_fail(
             err, "valid_share = 0: a sweep needs a held-out text (set valid_share above 0, or set valid to files)");
-    const lab_measure_options how = {c->eval_bytes, c->eval_pieces, c->eval_stride};
+    const lab_measure_options how = {c->eval_bytes, c->eval_pieces, c->eval_stride, c->eval_context};
     lab_places places;
     code = code == 0 ? lab_choose_places(c, &r.valid, &how, lengths, n, &places, err) : code;
     nn_text_free(&r.text);
@@ -438,6 +529,7 @@ static int check(const request *q, const nn_config *base, const plan *p, rp_pool
 {
     char err[NN_ERR_MAX], seen[NN_PRINT_MAX] = "", key[NN_PRINT_MAX];
     int code = CLI_OK;
+    const bool train = !q->list && !q->state;
     for (int64_t x = 0; x < all && code == CLI_OK; x++) {
         nn_config c = *base;
         nn_model m = {0};
@@ -446,7 +538,7 @@ static int check(const request *q, const nn_config *base, const plan *p, rp_pool
             lab_check_memory(&c, &m, pool, err) != 0)
             code = cli_error(lab_code_of(err), "%s", err);
         text_key(&c, key);
-        if (code == CLI_OK && !q->list && strcmp(key, seen) != 0 && check_texts(&c, err) != 0)
+        if (code == CLI_OK && train && strcmp(key, seen) != 0 && check_texts(&c, err) != 0)
             code = cli_error(CLI_FAILED, "%s", err);
         memcpy(seen, key, sizeof seen);
         char *text = json_dumps(vary, 0);
@@ -456,13 +548,68 @@ static int check(const request *q, const nn_config *base, const plan *p, rp_pool
         nn_model_destroy(&m);
         json_decref(vary);
     }
-    if (code == CLI_OK && !q->list && q->keep) {
+    if (code == CLI_OK && train && q->keep) {
         if (lab_make_folder(q->keep, false, err) != 0)
             code = cli_error(CLI_FAILED, "--keep: %s", err);
         else if (access(q->keep, W_OK) != 0)
             code = cli_error(CLI_FAILED, "--keep: %.300s: cannot be written: %s (free space, or name another folder)",
                              q->keep, strerror(errno));
     }
+    return code;
+}
+
+/* Return true if a sweep has locked its results file. */
+static bool is_locked(const char *path)
+{
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    char err[NN_ERR_MAX];
+    const bool locked = fd >= 0 && lab_lock(fd, path, err) != 0;
+    if (fd >= 0)
+        close(fd);
+    return locked;
+}
+
+/* Print which experiments have a result, how far the current training is, and how long the others may take. Return an
+ * exit code. */
+static int show_state(const request *q, const nn_config *base, const plan *p, const int64_t *index, int64_t all)
+{
+    char err[NN_ERR_MAX], config[NN_PRINT_MAX], folder[NN_TEXT_MAX];
+    known done = {0};
+    char *text = access(q->output, F_OK) == 0 ? lab_read(q->output, err) : NULL;
+    int64_t n_done = 0, left = 0, step = -1;
+    int code = text && read_results(&done, q->output, text, err) != 0 ? cli_error(CLI_FAILED, "%s", err) : CLI_OK;
+    snprintf(folder, sizeof folder, "%.900s.training", q->output);
+    for (int64_t x = 0; x < all && code == CLI_OK; x++) {
+        nn_config c = *base;
+        json_t *vary = json_object();
+        choose(p, index[x], &c, vary, err);
+        lab_identify(&c, false, config);
+        char *label = json_dumps(vary, 0);
+        printf("%s, seed %lld: ", label ? label : "", (long long)c.seed);
+        if (is_known(&done, config)) {
+            n_done++;
+            printf("done\n");
+        } else if (step < 0) { /* experiments run in this order, so the state belongs to the first without a result */
+            step = lab_training_step(folder, c.steps);
+            left += c.steps - step;
+            printf("step %lld of %lld\n", (long long)step, (long long)c.steps);
+        } else {
+            left += c.steps;
+            printf("%lld steps to do\n", (long long)c.steps);
+        }
+        free(label);
+        json_decref(vary);
+    }
+    if (code == CLI_OK)
+        printf("%lld of %lld experiments are done; %lld steps are left", (long long)n_done, (long long)all,
+               (long long)left);
+    if (code == CLI_OK && done.n > 0 && left > 0)
+        printf(", %.1f hours at %.0f ms per step", (double)left * done.ms / (double)done.n / 3.6e6,
+               done.ms / (double)done.n);
+    if (code == CLI_OK)
+        printf(left == 0 ? "\n" : is_locked(q->output) ? "; the sweep is running\n" : "; the sweep is not running\n");
+    free_known(&done);
+    free(text);
     return code;
 }
 
@@ -474,7 +621,9 @@ static int sweep(const request *q, const nn_config *base, const plan *p, rp_pool
     const int64_t all = choose_runs(q, base, p, &index, err);
     bool stopped = false;
     int code = all < 0 ? cli_error(lab_code_of(err), "%s", err) : check(q, base, p, pool, index, all);
-    if (q->list) {
+    if (code == CLI_OK && q->state)
+        code = show_state(q, base, p, index, all);
+    if (q->list || q->state) {
         free(index);
         return code;
     }
@@ -549,8 +698,13 @@ static int sweep_run(const cli_command *self, int argc, char **argv)
     char *text = lab_read(path, err);
     nn_config_init(&base);
     code = text ? nn_config_parse(&base, path, text, on_key, &p, err) : -1;
+    p.new_runs = true;
     for (int x = 0; code == 0 && q.quick && x < p.n_quick; x++)
         code = nn_config_parse(&base, "--quick", p.quick[x], on_key, &p, err);
+    p.new_runs = true;
+    lab_beside(path, base.text);
+    lab_beside(path, base.valid);
+    lab_beside(path, base.tokenizer);
     code = code == 0 ? lab_parse_sets(&base, &q.sets, on_key, &p, err) : code;
     if (code == 0 && q.quick && p.n_quick == 0)
         code = nn_fail(err, "--quick: %.300s has no line quick.KEY = VALUE (remove --quick, or add such lines)", path);

@@ -63,6 +63,9 @@ static int read_experiment(nn_config *c, const char *path, const request *q, cha
     nn_config_init(c);
     int code = nn_config_parse(c, path, text, refuse_sweep_key, NULL, err);
     free(text);
+    lab_beside(path, c->text);
+    lab_beside(path, c->valid);
+    lab_beside(path, c->tokenizer);
     code = code == 0 ? lab_parse_sets(c, &q->sets, refuse_sweep_key, NULL, err) : code;
     if (code != 0 || nn_config_check(c, err) != 0)
         return lab_code_of(err);
@@ -213,7 +216,7 @@ static int measure(trainer *t, char err[NN_ERR_MAX])
     if (t->r.valid.n == 0)
         return 0;
     const nn_text *text = &t->r.valid;
-    const lab_measure_options how = {t->r.c.eval_bytes, t->r.c.eval_pieces, 0};
+    const lab_measure_options how = {t->r.c.eval_bytes, t->r.c.eval_pieces, 0, t->r.c.eval_context};
     lab_places places;
     if (lab_choose_places(&t->r.c, text, &how, &t->r.c.length, 1, &places, err) != 0 ||
         lab_measure_text(&t->r.m, t->r.pool, text, &places, t->r.c.length, &m, err) != 0)
@@ -380,12 +383,13 @@ static int run(const cli_command *self, int argc, char **argv)
         return cli_error(code, "%s", err);
     if (rp_pool_create(&t.r.pool, (int32_t)q.threads) != RP_OK)
         return cli_refused(CLI_FAILED, "lab train", NULL, "use fewer --threads");
+    const size_t missing = lab_missing_folder(q.dir);
     code = open_run(&t, err) == 0 ? lab_begin(&t.r) : cli_error(CLI_FAILED, "%s", err);
     if (code == CLI_OK && q.init && take_weights(&t, err) != 0)
         code = cli_error(CLI_FAILED, "%s", err);
     if (code == CLI_OK && t.r.valid_pairs.n > 0 && lab_check_pairs(&t.r.valid_pairs, t.r.c.eval_bytes, err) != 0)
         code = cli_error(CLI_FAILED, "%s", err);
-    const lab_measure_options how = {t.r.c.eval_bytes, t.r.c.eval_pieces, 0};
+    const lab_measure_options how = {t.r.c.eval_bytes, t.r.c.eval_pieces, 0, t.r.c.eval_context};
     lab_places places;
     if (code == CLI_OK && t.r.valid.n > 0 &&
         lab_choose_places(&t.r.c, &t.r.valid, &how, &t.r.c.length, 1, &places, err) != 0)
@@ -428,6 +432,8 @@ static int run(const cli_command *self, int argc, char **argv)
     rp_pool_destroy(t.r.pool);
     if (t.dir >= 0)
         close(t.dir);
+    if (code != CLI_OK)
+        lab_remove_empty(q.dir, missing);
     return code;
 }
 

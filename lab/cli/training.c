@@ -9,6 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { SAVE_SECONDS = 60 };
@@ -17,7 +18,10 @@ void lab_training_end(lab_training *t)
 {
     lab_end(&t->r);
     json_decref(t->previous);
+    json_decref(t->curve);
     free(t->seconds);
+    free(t->cpu);
+    free(t->losses);
     memset(t, 0, sizeof *t);
 }
 
@@ -49,6 +53,19 @@ static void clean(const char *folder, int64_t step, int64_t before)
         closedir(d);
 }
 
+int64_t lab_training_step(const char *folder, int64_t steps)
+{
+    DIR *d = opendir(folder);
+    int64_t found = 0;
+    for (struct dirent *e; d && (e = readdir(d));) {
+        const long long step = strncmp(e->d_name, "steps-", 6) == 0 ? strtoll(e->d_name + 6, NULL, 10) : 0;
+        found = step > found && step <= steps ? step : found;
+    }
+    if (d)
+        closedir(d);
+    return found;
+}
+
 void lab_training_done(const char *folder)
 {
     static const char *const names[] = {"checkpoint.safetensors", "previous.safetensors", "damaged.safetensors"};
@@ -64,11 +81,15 @@ void lab_training_done(const char *folder)
 static int save(lab_training *t, const char *folder, char err[NN_ERR_MAX])
 {
     char path[NN_TEXT_MAX], why[IO_ERR_MAX];
-    json_t *seconds = json_array();
+    json_t *seconds = json_array(), *cpu = json_array(), *losses = json_array();
     int code = lab_make_folder(folder, false, err);
-    for (int64_t n = 0; n < t->r.step; n++)
+    for (int64_t n = 0; n < t->r.step; n++) {
         json_array_append_new(seconds, json_real(t->seconds[n]));
-    json_t *all = json_pack("{s:o, s:f, s:O*}", "seconds", seconds, "loss", t->sum, "previous", t->previous);
+        json_array_append_new(cpu, json_real(t->cpu[n]));
+        json_array_append_new(losses, json_real(t->losses[n]));
+    }
+    json_t *all = json_pack("{s:o, s:o, s:o, s:f, s:O*, s:O*}", "seconds", seconds, "cpu", cpu, "losses", losses,
+                            "loss", t->sum, "previous", t->previous, "curve", t->curve);
     char *text = all ? json_dumps(all, JSON_COMPACT) : NULL;
     json_decref(all);
     snprintf(path, sizeof path, "%.700s/steps-%lld.json", folder, (long long)t->r.step);
@@ -94,14 +115,23 @@ static bool take_steps(lab_training *t, const char *folder)
     bool no_memory;
     snprintf(path, sizeof path, "%.700s/steps-%lld.json", folder, (long long)t->r.step);
     char *text = lab_read(path, err);
-    json_t *all = text ? io_json(text, strlen(text), 0, NULL, &no_memory) : NULL, *seconds, *previous = NULL;
-    const bool valid =
-        all && json_unpack(all, "{s:o, s:F, s?o}", "seconds", &seconds, "loss", &t->sum, "previous", &previous) == 0 &&
-        json_array_size(seconds) == (size_t)t->r.step && (previous != NULL) == (t->previous != NULL);
-    for (int64_t n = 0; valid && n < t->r.step; n++)
-        t->seconds[n] = json_number_value(json_array_get(seconds, (size_t)n));
+    json_t *all = text ? io_json(text, strlen(text), 0, NULL, &no_memory) : NULL;
+    json_t *seconds, *cpu, *losses, *previous = NULL, *curve = NULL;
+    const size_t steps = (size_t)t->r.step;
+    const bool valid = all &&
+                       json_unpack(all, "{s:o, s:o, s:o, s:F, s?o, s?o}", "seconds", &seconds, "cpu", &cpu, "losses",
+                                   &losses, "loss", &t->sum, "previous", &previous, "curve", &curve) == 0 &&
+                       json_array_size(seconds) == steps && json_array_size(cpu) == steps &&
+                       json_array_size(losses) == steps && (previous != NULL) == (t->previous != NULL);
+    for (size_t n = 0; valid && n < steps; n++) {
+        t->seconds[n] = json_number_value(json_array_get(seconds, n));
+        t->cpu[n] = json_number_value(json_array_get(cpu, n));
+        t->losses[n] = json_number_value(json_array_get(losses, n));
+    }
     if (valid && previous)
         json_array_extend(t->previous, previous);
+    if (valid && curve && t->curve)
+        json_array_extend(t->curve, curve);
     json_decref(all);
     free(text);
     return valid;
@@ -142,6 +172,28 @@ static int64_t last_tenth(const nn_config *c)
     return (c->steps + 9) / 10;
 }
 
+/* Return the processor time of all threads of this process. */
+static double processor_seconds(void)
+{
+    struct timespec t;
+    return clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t) == 0 ? (double)t.tv_sec + 1e-9 * (double)t.tv_nsec : 0;
+}
+
+/* Measure the loss on the held-out text at the trained length, and add it to t->curve. */
+static int add_to_curve(lab_training *t, const nn_config *c, char err[NN_ERR_MAX])
+{
+    const lab_measure_options how = {c->eval_bytes, c->eval_pieces, c->eval_stride, c->eval_context};
+    lab_measure m = {0};
+    lab_places places;
+    if (lab_choose_places(c, &t->r.valid, &how, &c->length, 1, &places, err) != 0 ||
+        lab_measure_text(&t->r.m, t->r.pool, &t->r.valid, &places, c->length, &m, err) != 0)
+        return -1;
+    return json_array_append_new(
+               t->curve, json_pack("{s:I, s:o}", "step", (json_int_t)t->r.step, "loss", lab_number(m.mean))) == 0
+               ? 0
+               : nn_fail(err, "lab: out of memory while recording a loss (close other programs)");
+}
+
 static int train(lab_training *t, const nn_config *c, const char *folder, cli_progress *bar, double done,
                  double fraction, char err[NN_ERR_MAX])
 {
@@ -150,15 +202,19 @@ static int train(lab_training *t, const nn_config *c, const char *folder, cli_pr
     int code = 0;
     bar->note = note;
     while (code == 0 && t->r.step < c->steps && !cli_stop_requested()) {
-        const double before = cli_seconds();
+        const double before = cli_seconds(), cpu_before = processor_seconds();
         code = lab_step(&t->r, &loss, &norm, err);
         if (code != 0)
             break;
         t->seconds[t->r.step - 1] = cli_seconds() - before;
+        t->cpu[t->r.step - 1] = processor_seconds() - cpu_before;
+        t->losses[t->r.step - 1] = loss;
         if (t->previous && t->r.step % c->eval_previous == 0) {
             json_t *found = lab_previous(&t->r.m, t->r.pool, &t->r.valid, t->r.step, err);
             code = found ? json_array_append_new(t->previous, found) : -1;
         }
+        if (code == 0 && t->curve && t->r.step % c->eval_every == 0)
+            code = add_to_curve(t, c, err);
         if (t->r.step > c->steps - last_tenth(c))
             t->sum += loss;
         if (code == 0 && folder && (cli_seconds() - saved > SAVE_SECONDS || cli_stop_requested())) {
@@ -185,8 +241,13 @@ int lab_training_run(lab_training *t, const nn_config *c, rp_pool *pool, const c
     t->r = (lab_run){.c = *c, .pool = pool};
     t->saved = -1;
     t->previous = c->eval_previous > 0 ? json_array() : NULL;
+    t->curve = c->eval_every > 0 && c->task == NN_DECODER && c->generate == NN_GENERATE_NONE ? json_array() : NULL;
     t->seconds = malloc((size_t)c->steps * sizeof *t->seconds);
-    int code = t->seconds ? 0 : nn_fail(err, "lab: out of memory while preparing the training (use fewer steps)");
+    t->cpu = malloc((size_t)c->steps * sizeof *t->cpu);
+    t->losses = malloc((size_t)c->steps * sizeof *t->losses);
+    int code = t->seconds && t->cpu && t->losses
+                   ? 0
+                   : nn_fail(err, "lab: out of memory while preparing the training (use fewer steps)");
     if (code == 0 && folder)
         code = go_on(t, c, folder, err);
     if (code == 0 && lab_begin(&t->r) != CLI_OK)
@@ -199,7 +260,9 @@ int lab_training_run(lab_training *t, const nn_config *c, rp_pool *pool, const c
         return code;
     }
     qsort(t->seconds, (size_t)c->steps, sizeof *t->seconds, cli_by_size);
+    qsort(t->cpu, (size_t)c->steps, sizeof *t->cpu, cli_by_size);
     t->ms = 1e3 * t->seconds[c->steps / 2];
+    t->cpu_ms = 1e3 * t->cpu[c->steps / 2];
     t->loss = t->sum / (double)last_tenth(c);
     memcpy(t->config, config, sizeof config);
     return 0;

@@ -13,9 +13,13 @@ typedef struct lab_training {
     double loss;               /* mean loss of the last tenth of the steps */
     double ms;                 /* median time of a step, in milliseconds */
     json_t *previous;          /* results of lab_previous, one per eval_previous steps; NULL if eval_previous is 0 */
-    double *seconds;           /* time of each step [steps] */
-    double sum;                /* sum of the losses in the last tenth of the steps */
-    int64_t saved;             /* step of the checkpoint in the folder; -1: none */
+    double cpu_ms;             /* median processor time of a step, in milliseconds */
+    json_t *curve;   /* held-out losses at the trained length, one per eval_every steps; NULL if not measured */
+    double *seconds; /* time of each step [steps] */
+    double *cpu;     /* processor time of each step, in seconds [steps] */
+    double *losses;  /* training loss of each step [steps] */
+    double sum;      /* sum of the losses in the last tenth of the steps */
+    int64_t saved;   /* step of the checkpoint in the folder; -1: none */
 } lab_training;
 
 /* Print an experiment as text. Experiments with equal results give equal text: the keys that set how often to log,
@@ -31,6 +35,8 @@ int lab_training_run(lab_training *t, const nn_config *c, rp_pool *pool, const c
 /* Remove the folder after the result has been written. If it contains files of other programs, keep these and the
  * folder. */
 void lab_training_done(const char *folder);
+/* Return the step of the saved state in the folder, at most `steps`; 0 if there is none. */
+int64_t lab_training_step(const char *folder, int64_t steps);
 /* Free the model and reset t. */
 void lab_training_end(lab_training *t);
 

@@ -100,20 +100,20 @@ static const key keys[] = {
     {"lr", KEY_REAL, AT(lr), NULL, 0, 100, "0.003", "learning rate"},
     {"lr_min", KEY_REAL, AT(lr_min), NULL, 0, 100, "0.0003", "learning rate at the end of the cosine"},
     {"lr_terms", KEY_REAL, AT(lr_terms), NULL, 0, 1e4, "1",
-     "factor of the learning rate for learned arrays of position terms"},
+     "factor of the learning rate for learned positions and learned arrays of position terms"},
     {"beta1", KEY_REAL, AT(beta1), NULL, 0, 0.999999, "0.9", "AdamW: decay of the running mean of the gradients"},
     {"beta2", KEY_REAL, AT(beta2), NULL, 0, 0.999999, "0.95", "AdamW: decay of the running mean of squared gradients"},
     {"eps", KEY_REAL, AT(eps), NULL, 1e-20, 1, "1e-8", "AdamW: added to the square root in the divisor"},
     {"weight_decay", KEY_REAL, AT(weight_decay), NULL, 0, 100, "0.1",
      "AdamW: weight decay of matrices, multiplied by the learning rate"},
     {"weight_decay_terms", KEY_REAL, AT(weight_decay_terms), NULL, 0, 100, "0",
-     "AdamW: weight decay of learned arrays of position terms"},
+     "AdamW: weight decay of learned positions and learned arrays of position terms"},
     {"clip", KEY_REAL, AT(clip), NULL, 0, 1e9, "1",
      "scale the gradients down if the norm of all of them is above this; 0: never"},
     {"seed", KEY_INT, AT(seed), NULL, 0, 1e15, "1", "seed of the initial weights, the windows and dropout"},
     {"log_every", KEY_INT, AT(log_every), NULL, 1, 1000000000, "10", "steps between lines in the log"},
     {"eval_every", KEY_INT, AT(eval_every), NULL, 0, 1000000000, "0",
-     "steps between measurements on the held-out text; 0: only at the end"},
+     "steps between measurements on the held-out text, in a sweep at the trained length; 0: only at the end"},
     {"eval_bytes", KEY_INT, AT(eval_bytes), NULL, 1, 1e15, "65536",
      "largest number of bytes of the held-out text that a measurement reads"},
     {"eval_pieces", KEY_INT, AT(eval_pieces), NULL, 1, 1000000, "1",
@@ -122,6 +122,9 @@ static const key keys[] = {
     {"eval_stride", KEY_INT, AT(eval_stride), NULL, 0, 1 << 24, "0",
      "0: relpos lab sweep measures in windows that do not overlap; N: each window moves by N tokens and predicts its "
      "last N, which are the same tokens for all lengths"},
+    {"eval_context", KEY_INT, AT(eval_context), NULL, 0, 1 << 24, "0",
+     "0: the context of a piece is the text before it; N above 0: the held-out text consists of pieces, each with a "
+     "context of N tokens before it"},
     {"eval_ngrams", KEY_INT, AT(eval_ngrams), NULL, 0, NN_MAX_ORDER, "0",
      "above 0: relpos lab sweep also measures an n-gram baseline of up to N bytes on the same bytes"},
     {"eval_previous", KEY_INT, AT(eval_previous), NULL, 0, 1000000000, "0",
@@ -238,6 +241,17 @@ static int set_key(nn_config *c, const key *k, const char *value, char err[NN_ER
     return 0;
 }
 
+/* Names that other programs give to keys. */
+static const char *const other_names[][2] = {
+    {"learning_rate", "lr"},    {"n_layers", "layers"},   {"n_layer", "layers"},
+    {"num_layers", "layers"},   {"d_model", "width"},     {"n_embd", "width"},
+    {"hidden_size", "width"},   {"n_heads", "heads"},     {"n_head", "heads"},
+    {"num_heads", "heads"},     {"d_ff", "mlp"},          {"seq_len", "length"},
+    {"max_length", "length"},   {"block_size", "length"}, {"batch_size", "batch"},
+    {"max_steps", "steps"},     {"max_iters", "steps"},   {"vocab_size", "vocab"},
+    {"warmup_steps", "warmup"}, {"grad_clip", "clip"},
+};
+
 int nn_config_set(nn_config *c, const char *name, const char *value, char err[NN_ERR_MAX])
 {
     const char *best = NULL;
@@ -264,6 +278,9 @@ int nn_config_set(nn_config *c, const char *name, const char *value, char err[NN
         if (edits < fewest && edits < strlen(keys[n].name))
             fewest = edits, best = keys[n].name;
     }
+    for (size_t n = 0; n < sizeof other_names / sizeof *other_names; n++)
+        if (strcmp(other_names[n][0], name) == 0)
+            best = other_names[n][1];
     if (best)
         return nn_fail(err, "no key is called \"%.40s\" (did you mean %s?)", name, best);
     return nn_fail(err, "no key is called \"%.40s\" (relpos lab --help lists them)", name);
@@ -390,12 +407,12 @@ int nn_config_parse(nn_config *c, const char *name, const char *text, nn_other_k
         left = trim(left);
         char *right = trim(equal + 1);
         for (int n = 0; n < n_seen; n++)
-            if (strcmp(seen[n], left) == 0)
+            if (strcmp(seen[n], left) == 0 && !(other && strcmp(left, "run") == 0))
                 return nn_fail(err, "%s:%d: %.40s was given twice (remove one of the lines)", name, number, left);
         if (n_seen < 128)
             snprintf(seen[n_seen++], 40, "%.39s", left);
-        const bool extra =
-            other && (strncmp(left, "vary.", 5) == 0 || strncmp(left, "quick.", 6) == 0 || strcmp(left, "seeds") == 0);
+        const bool extra = other && (strncmp(left, "vary.", 5) == 0 || strncmp(left, "quick.", 6) == 0 ||
+                                     strcmp(left, "seeds") == 0 || strcmp(left, "run") == 0);
         if (extra ? other(context, left, right, why) != 0 : nn_config_set(c, left, right, why) != 0)
             return nn_fail(err, "%s:%d: %.400s", name, number, why);
     }

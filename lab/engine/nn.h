@@ -92,7 +92,7 @@ typedef struct nn_config {
     int64_t length, target_length, batch, accumulate, steps, warmup, seed;
     double lr, lr_min, lr_terms, beta1, beta2, eps, weight_decay, weight_decay_terms, clip;
     int64_t log_every, eval_every, checkpoint_every;
-    int64_t eval_bytes, eval_pieces, eval_stride, eval_ngrams, eval_previous;
+    int64_t eval_bytes, eval_pieces, eval_stride, eval_context, eval_ngrams, eval_previous;
     char text[NN_TEXT_MAX], valid[NN_TEXT_MAX]; /* file names separated by spaces */
     char tokenizer[NN_TEXT_MAX];                /* file name of a Unigram model; "": tokens are bytes */
     char eval_lengths[NN_TEXT_MAX], eval_position[NN_TEXT_MAX];
@@ -112,8 +112,8 @@ void nn_config_init(nn_config *c);
 int nn_config_set(nn_config *c, const char *key, const char *value, char err[NN_ERR_MAX]);
 /* Check that the keys are consistent with each other. */
 int nn_config_check(const nn_config *c, char err[NN_ERR_MAX]);
-/* Parse lines "key = value", in which # begins a comment. For the key "seeds" and for keys that begin with "vary." or
- * "quick.", call `other` (may be NULL). */
+/* Parse lines "key = value", in which # begins a comment. For the keys "seeds" and "run" and for keys that begin with "vary."
+ * or "quick.", call `other` (may be NULL). "run" may occur several times. */
 typedef int nn_other_key(void *context, const char *key, const char *value, char err[NN_ERR_MAX]);
 int nn_config_parse(nn_config *c, const char *name, const char *text, nn_other_key *other, void *context,
                     char err[NN_ERR_MAX]);
@@ -316,8 +316,9 @@ typedef struct nn_param {
     int64_t shape[RP_MAX_AXES];
     int64_t offset, size; /* position in the arenas w, g, m and v, and size, in elements */
     bool decay;           /* weight decay applies; true for matrices */
-    bool of_term;         /* lr_terms and weight_decay_terms apply; true for learned arrays of position terms */
-    double min;           /* training keeps the values at or above this; -INFINITY: no bound */
+    bool
+        of_term; /* lr_terms and weight_decay_terms apply; true for learned positions and for learned arrays of terms */
+    double min;  /* training keeps the values at or above this; -INFINITY: no bound */
 } nn_param;
 
 /* Where an array of a position term comes from: it is a parameter, or each call computes it. */

@@ -323,9 +323,12 @@ static int add_stack(nn_model *m, nn_stack *s, const char *position, char err[NN
     s->columns = 3 * c->width;
     if (read_terms(s, position, named, err) != 0)
         return -1;
-    if (s->learned && add_param(m, err, true, 2, (int64_t[]){nn_positions_end(m, (int32_t)(s - m->stack)), c->width},
-                                "%spositions.weight", s->prefix) != 0)
-        return -1;
+    if (s->learned) {
+        if (add_param(m, err, false, 2, (int64_t[]){nn_positions_end(m, (int32_t)(s - m->stack)), c->width},
+                      "%spositions.weight", s->prefix) != 0)
+            return -1;
+        m->params[m->n_params - 1].of_term = true;
+    }
     snprintf(name, sizeof name, "%sattn", s->prefix);
     for (int32_t n = 0; n < s->n_terms && c->position_layers; n++)
         if (add_arrays(m, s, n, name, named[n], err) != 0)

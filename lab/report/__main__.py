@@ -26,7 +26,10 @@ from weights import shapes_and_counts  # noqa: E402
 # Experiment: heading of its section.
 EXPERIMENTS = {
     "length": "Length generalisation: trained at one length, measured at up to eight times that length",
-    "ranking": "The order of seven positions, by the learning rate and the rate of their arrays",
+    "ranking-1": "Seven positions, stage 1: four rates and a second setting",
+    "ranking-2": "Seven positions, stage 2: the best two settings of each, four times as long",
+    "ranking-3": "Seven positions, stage 3: the best setting of each, five new starts",
+    "ranking-4": "Seven positions, stage 4: twice as long",
     "tasks": "Tasks with one right answer, beyond the sizes of the training",
     "previous": "How many steps it takes until a head attends to the previous token",
     "distance": "How far a T5 table reads beyond the trained length, by max_distance over that length",
@@ -58,7 +61,7 @@ KINDS = {
               "--set batch=8 --set position=rope"),
     "overhead": (overhead, None),
     "distance": (by_ratio, None),
-    "ranking": (ranked, None),
+    **{f"ranking-{stage}": (ranked, "lab/ranking.sh build/release/relpos out/ranking") for stage in (1, 2, 3, 4)},
     "forward": (forward, "build/python/venv/bin/python lab/forward.py -o out/forward.jsonl"),
     "terms": (shapes_and_counts, "relpos info --json >out/terms.jsonl"),
 }
@@ -87,7 +90,7 @@ def main():
             page.heading(EXPERIMENTS.get(stem, stem))
         if page.path:
             page.code(command or f"relpos lab sweep lab/{stem}.lab -o out/{path.name}")
-        section = answered if generated(lines) else first_heads if watched(lines) else section
+        section = answered if generated(lines) else first_heads if watched(lines) and section != ranked else section
         section(page, lines) if section else sweep(page, stem, lines)
         for line in lines:
             if "experiment" in line and section not in (overhead, answered):  # the models of overhead are timed but not trained to the end

@@ -1,7 +1,7 @@
 """Sections on the cost of training steps and of attention.
 SPDX-License-Identifier: Apache-2.0"""
 from claims import CLAIMS, FORWARD, FORWARD_BASE
-from results import counted, grouped, is_base, short
+from results import contended, counted, grouped, is_base, short
 
 
 def overhead(page, lines):
@@ -11,17 +11,20 @@ def overhead(page, lines):
     cells = {what: {n: [x for x in group if int(x["experiment"]["length"]) == n] for n in lengths} for what, group in groups.items()}
 
     def fastest(some):  # use the minimum, because other programs on the machine only slow a step down
-        return min(some, key=lambda line: line["ms_per_step"], default=None)
+        return min((line for line in some if not contended(line)), key=lambda line: line["ms_per_step"], default=None)
 
     def without(line):
         return [x for x in lines if is_base(x, line)]
 
-    spread = {n: [line["ms_per_step"] for some in cells.values() for line in some[n] if is_base(line, line)] for n in lengths}
+    spread = {n: [line["ms_per_step"] for some in cells.values() for line in some[n] if is_base(line, line) and not contended(line)] for n in lengths}
+    busy = sum(map(contended, lines))
+    if busy:
+        page.text(f"{busy} of {len(lines)} trainings were contended: other programs took more than a tenth of the processor's time. They are not timings and are left out.")
     starts = {n: max(len(some[n]) for some in cells.values()) for n in lengths}  # most starts in each column
     page.text("Time of a training step (the fastest start's median) and memory of activations and weights, as increases in % over the model without "
               f"positions. Brackets have printed numbers from other sources. There {'is' if starts[lengths[0]] == 1 else 'are'} " + (f"{counted(starts[lengths[0]])} of each" if len(set(starts.values())) == 1 else ", ".join(f"{counted(count)} at {n:,}" for n, count in starts.items()))
               + ("" if all(len(some[n]) in (0, starts[n]) for some in cells.values() for n in lengths) else " except where a cell has another number")
-              + ". Without positions a step took " + ", ".join(f"{min(x):,.0f} to {max(x):,.0f} ms at {n:,}" if len(x) > 1 else f"{x[0]:,.0f} ms, measured once, at {n:,}" for n, x in spread.items())
+              + ". Without positions a step took " + ", ".join(f"{min(x):,.0f} to {max(x):,.0f} ms at {n:,}" if len(x) > 1 else f"{x[0]:,.0f} ms, measured once, at {n:,}" if x else f"contended at {n:,}" for n, x in spread.items())
               + ". " + " ".join(["Differences within these ranges are noise."] * any(len(x) > 1 for x in spread.values())
                                 + ["A few % on a step measured once is noise."] * any(len(x) == 1 for x in spread.values())))
     rows = []
@@ -29,8 +32,8 @@ def overhead(page, lines):
         row = [what]
         for n in lengths:
             mine = fastest(some[n])
-            if mine is None:
-                row.append("")
+            if mine is None or fastest(without(mine)) is None:
+                row.append("contended" if some[n] else "")
                 continue
             if is_base(mine, mine):
                 row.append(f"{mine['ms_per_step']:.1f} ms")
@@ -39,7 +42,7 @@ def overhead(page, lines):
                 row.append(f"{time:+.1f} %" + (f" ({claims[what]})" if what in claims and n == 512 else ""))
             if len(some[n]) < starts[n]:
                 row[-1] += f", {counted(len(some[n]))}"
-        mine = fastest(some[lengths[-1]])
+        mine = next(iter(some[lengths[-1]]), None)
         if mine is None:
             row += ["", ""]
         elif is_base(mine, mine):
@@ -50,7 +53,7 @@ def overhead(page, lines):
         rows.append(row)
     page.table(["", *[f"step at {n:,}" for n in lengths], f"memory at {lengths[-1]:,}", f"weights at {lengths[-1]:,}"], rows)
     page.text(f"Printed in other sources: {claim}. A step here is a step of a whole model: forward, backward and optimizer.")
-    dearer = {what: fastest(some[512])["ms_per_step"] for what, some in cells.items() if some.get(512)
+    dearer = {what: fastest(some[512])["ms_per_step"] for what, some in cells.items() if fastest(some.get(512, [])) and fastest(without(some[512][0]))
               and fastest(some[512])["ms_per_step"] > 1.05 * fastest(without(some[512][0]))["ms_per_step"]}
     surely = [what for what, ms in dearer.items() if ms > max(spread[512])]
     if dearer:

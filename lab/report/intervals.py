@@ -1,28 +1,26 @@
-"""Compute confidence intervals of a mean loss, and test whether two models differ.
+"""Compute confidence intervals of a mean, and test whether two models differ.
 
-The measured text is divided into pieces, and each piece has a loss. A start is a training run with a different seed. The lines of a group
-are the results of one experiment, one line per start.
+A start is a training run with its own seed. Two models are compared by the differences between their losses in the same starts, which read the
+same windows in the same order.
 
 SPDX-License-Identifier: Apache-2.0"""
 import functools
 import math
 import statistics
 
+TIE = 0.02  # nats: models whose difference is surely smaller are a tie
+
 
 @functools.lru_cache
 def beyond(t, df):
-    """Return the two-sided p-value of Student's t: 1 minus the integral of the density from -t to t, computed by Simpson's rule."""
-    steps, t = 2000, abs(t)
-    factor = math.exp(math.lgamma((df + 1) / 2) - math.lgamma(df / 2)) / math.sqrt(df * math.pi)
-
-    def density(x):
-        return factor * (1 + x * x / df) ** (-(df + 1) / 2)
-
-    if t > 200:
-        return 0.0
-    step = t / steps
-    inner = sum((4 if n % 2 else 2) * density(n * step) for n in range(1, steps))
-    return max(0.0, 1 - 2 * step / 3 * (density(0) + inner + density(t)))
+    """Return the two-sided p-value of Student's t (Abramowitz, Stegun, 26.7.3 and 26.7.4)."""
+    angle = math.atan2(abs(t), math.sqrt(df))
+    sine, cosine = math.sin(angle), math.cos(angle)
+    term, total = (1.0, 1.0) if df % 2 == 0 else (cosine, cosine if df > 1 else 0.0)
+    for n in range(2 + df % 2, df - 1, 2):
+        term *= cosine * cosine * (n - 1) / n
+        total += term
+    return 1 - (sine * total if df % 2 == 0 else 2 / math.pi * (angle + sine * total))
 
 
 @functools.lru_cache
@@ -33,15 +31,6 @@ def quantile(df):
         middle = (low + high) / 2
         low, high = (middle, high) if beyond(middle, df) > 0.05 else (low, middle)
     return low
-
-
-def pieces(lines, n):
-    """Return the loss of each piece of the text at the n-th length, averaged over the starts. Return None if there are fewer than two pieces
-    or a loss is missing."""
-    found = [line["lengths"][n].get("pieces") or [] for line in lines]
-    if len({len(some) for some in found}) != 1 or len(found[0]) < 2 or any(x is None for some in found for x in some):
-        return None
-    return [statistics.mean(some) for some in zip(*found)]
 
 
 def interval(values):
@@ -55,33 +44,18 @@ def p_value(values):
     return float(mean == 0) if sd == 0 else beyond(mean / sd * math.sqrt(len(values)), len(values) - 1)
 
 
-def agree(some, other, n):
-    """Return True if the same group has the lower loss at the n-th length in every start that both groups have."""
-    first, second = ({line["experiment"]["seed"]: line["lengths"][n]["loss"] for line in lines} for lines in (some, other))
-    return len({first[seed] < second[seed] for seed in first.keys() & second.keys()}) <= 1
-
-
-def ordered(groups, n):
-    """Return the pairs (better group, worse group) that differ at the n-th length. All other pairs are ties.
-
-    Two groups differ if a paired t-test over the pieces finds a difference, at a level of 5 % for all tests together (Holm 1979), and if the
-    same group is better in every start."""
-    names = list(groups)
-    losses = {what: pieces(lines, n) for what, lines in groups.items()}
-    pairs = [(a, b) for x, a in enumerate(names) for b in names[x + 1:]]
-    tests = sorted((p_value([x - y for x, y in zip(losses[a], losses[b])]), a, b) for a, b in pairs)
-    found = set()
-    for k, (p, a, b) in enumerate(tests):
-        if p > 0.05 / (len(tests) - k):
-            break
-        if agree(groups[a], groups[b], n):
-            found.add((a, b) if statistics.mean(losses[a]) < statistics.mean(losses[b]) else (b, a))
+def adjusted(ps):
+    """Return the p-values adjusted for all tests together (Holm 1979)."""
+    found, most = list(ps), 0.0
+    for k, n in enumerate(sorted(range(len(ps)), key=lambda n: ps[n])):
+        most = found[n] = max(most, min(1.0, (len(ps) - k) * ps[n]))
     return found
 
 
-def places(groups, n):
-    """Return {group: (best possible place, worst possible place)}, best group first. `ordered` determines which groups are better or worse
-    than a group. A group with ties has several possible places."""
-    sure = ordered(groups, n)
-    by_loss = sorted(groups, key=lambda what: statistics.mean(pieces(groups[what], n)))
-    return {what: (1 + sum(b == what for _, b in sure), len(groups) - sum(a == what for a, _ in sure)) for what in by_loss}
+def verdict(differences, p):
+    """Say what the differences between two models show, where p is the adjusted p-value: "lower" if the first model has the lower loss, "higher", "tie" if
+    the 95 % confidence interval of the mean is within TIE nats of 0, or "undecided"."""
+    middle, half = interval(differences)
+    if p <= 0.05:
+        return "lower" if middle < 0 else "higher"
+    return "tie" if abs(middle) + half <= TIE else "undecided"

@@ -1,51 +1,87 @@
-"""Section on a sweep over learning rates: perplexity by learning rate and by the multiplier for the terms' arrays; the order of the schemes at
-their best rates, with ties, or the reason why they are not ordered; and the n-gram baseline.
+"""Sections on the ranking: the settings of each scheme that were tried (stages 1, 2 and 4), and the schemes at their best settings, compared over
+the starts (stage 3).
 SPDX-License-Identifier: Apache-2.0"""
+import math
+import os
+import statistics
+
 from curves import curves, perplexity_axis
-from intervals import pieces
-from results import mean, over, short
-from sweeps import by_pieces, rises, shown, sweep, yardsticks
+from intervals import TIE, adjusted, interval, p_value, verdict
+from previous import first_heads, watched
+from results import contended, counted, mean, over, short
+from sweeps import rises, shown, sweep, yardsticks
 
-WITHIN = 1.1  # the schemes are ordered only if the perplexities of learned, sinusoidal and RoPE are within this factor of each other
+# The comparisons that were chosen before the trainings of stage 3: two schemes and a length.
+CONTRASTS = [("t5", "rope", 128), ("kerple", "alibi", 128), ("learned", "sinusoidal", 128), ("none", "rope", 128), ("t5", "rope", 512), ("kerple", "t5", 512)]
+# Keys in which the settings of a scheme may differ, with their names in tables.
+SETTINGS = {"lr": "", "lr_terms": "arrays × ", "sinusoidal_scale": "amplitude ", "weight_decay": "decay "}
 
 
-def number(line, key):
-    return float(line["experiment"].get(key, 1))
+def scheme(line):
+    """Return the name of the position scheme of a result, without the base of RoPE."""
+    return short(line["experiment"]["position"]).split(",base=")[0]
 
 
-def cells(lines):
-    """Return {position: {(rate, multiplier for the arrays): results of the starts}}, in ascending order of rates and multipliers."""
+def setting(line):
+    """Return the setting of a result: its learning rate, and the second key if it is not the default."""
+    words, base = line["experiment"]["lr"], line["experiment"]["position"].partition(",base=")[2]
+    for key, name in SETTINGS.items():
+        if name and key in line["vary"]:
+            words += f", {name}{line['vary'][key]}"
+    return words + (f", base {base}" if base else "")
+
+
+def by_scheme(lines):
+    """Return {scheme: {setting: results of the starts}}."""
     found = {}
-    for line in sorted(lines, key=lambda line: (number(line, "lr"), number(line, "lr_terms"))):
-        found.setdefault(line["experiment"]["position"], {}).setdefault((number(line, "lr"), number(line, "lr_terms")), []).append(line)
+    for line in lines:
+        found.setdefault(scheme(line), {}).setdefault(setting(line), []).append(line)
     return found
 
 
-def best(some, n):
-    """Return the rate and the multiplier with the lowest mean perplexity, or None if no perplexity was measured."""
-    return min((at for at in some if mean(some[at], n)), key=lambda at: mean(some[at], n), default=None)
+def at_length(line, length):
+    return next((x for x in line["lengths"] if x["length"] == length and x["perplexity"]), None)
 
+
+def differ(lines):
+    """Return the keys in which experiments differ, except those of a ranking."""
+    found = [line["experiment"] for line in lines]
+    return [k for k in dict.fromkeys(k for some in found for k in some)
+            if k not in ("position", "seed", "steps", "warmup", *SETTINGS) and len({some.get(k) for some in found}) > 1]
+
+
+def counts_text(lines):
+    counts = lines[0].get("ngrams", [])
+    return ("On the same bytes, n-grams of " + ", ".join(f"{x['order']}" for x in counts) + " bytes have the perplexity " + ", ".join(f"{x['perplexity']:.2f}" for x in counts) + ".") if counts else ""
+
+
+def busy_text(lines):
+    busy = sum(map(contended, lines))
+    return f"{busy} of {len(lines)} trainings were contended by other programs: their times are not timings." if busy else ""
+
+
+# ------------------------------------------------------------------------------------------------------------ settings
 
 def by_rate(grid, n):
-    """Return a function that draws perplexity by learning rate, with one line for each position and multiplier."""
+    """Return a function that draws perplexity by learning rate, with a line for each scheme and a point for each second setting."""
     def make(plt):
         figure, at = plt.subplots(figsize=(9, 4))
         for k, (what, some) in enumerate(grid.items()):
-            for style, multiplier in zip(("-o", "--s", ":^"), sorted({m for _, m in some})):
-                points = [(rate, *over(lines, lambda line: line["lengths"][n]["perplexity"])) for (rate, m), lines in some.items()
-                          if m == multiplier and mean(lines, n)]
-                if not points:
-                    continue
-                x, middle, low, high = zip(*points)
-                at.plot(x, middle, style, markersize=3, color=f"C{k}", label=short(what) + (f", arrays × {multiplier:g}" if multiplier != 1 else ""))
-                at.fill_between(x, low, high, alpha=0.15, color=f"C{k}")
-        found = [line["lengths"][n]["perplexity"] for some in grid.values() for lines in some.values() for line in lines if line["lengths"][n]["perplexity"]]
+            points = sorted((float(lines[0]["experiment"]["lr"]), mean(lines, n), "," in words) for words, lines in some.items() if mean(lines, n))
+            plain = [(x, y) for x, y, other in points if not other]
+            if plain:
+                at.plot(*zip(*plain), "-o", markersize=3, color=f"C{k}", label=what)
+                best = min(plain, key=lambda point: point[1])
+                if len(plain) > 2 and best in (plain[0], plain[-1]):
+                    at.annotate("edge", best, fontsize=7, color=f"C{k}", xytext=(0, -9), textcoords="offset points", ha="center")
+            at.plot(*zip(*[(x, y) for x, y, other in points if other] or [(math.nan, math.nan)]), "x", markersize=5, color=f"C{k}")
+        found = [mean(lines, n) for some in grid.values() for lines in some.values() if mean(lines, n)]
         perplexity_axis(plt, at, min(found), max(found))
         at.set_xscale("log", base=2)
-        at.set_xticks(sorted({rate for some in grid.values() for rate, _ in some}))
+        at.set_xticks(sorted({float(lines[0]["experiment"]["lr"]) for some in grid.values() for lines in some.values()}))
         at.xaxis.set_minor_locator(plt.NullLocator())
         at.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
-        at.set_xlabel("learning rate")
+        at.set_xlabel("learning rate (crosses: a second setting)")
         at.set_ylabel("perplexity")
         at.grid(alpha=0.3, which="both")
         at.legend(fontsize=7)
@@ -54,71 +90,187 @@ def by_rate(grid, n):
     return make
 
 
-def why_no_order(chosen, n, counts):
-    """Return a text that says why the schemes are not ordered, or None if they are ordered."""
-    reached = {what: mean(chosen[what], n) for what in ("learned", "sinusoidal", "rope") if what in chosen}
-    if len(reached) < 3:
-        return "learned, sinusoidal and RoPE have not all been trained"
-    ends = ", ".join(f"{what} {x:.2f}" for what, x in reached.items())
-    if max(reached.values()) > WITHIN * min(reached.values()):
-        return f"learned, sinusoidal and RoPE do not end within {100 * (WITHIN - 1):.0f} % of each other at the trained length ({ends}), so differences still show how fast each is learned"
-    three = next((x["perplexity"] for x in counts if x["order"] == 3), None)
-    plain = mean(chosen["none"], n) if "none" in chosen else None
-    if plain and three and plain > three:
-        return f"without positions the model ends at {plain:.2f}, above counts of three bytes ({three:.2f}): it does not distinguish earlier bytes yet"
-    losses = {what: pieces(lines, n) for what, lines in chosen.items()}
-    if None in losses.values() or len({len(some) for some in losses.values()}) != 1:
-        return "the results have no losses of pieces (eval_pieces)"
+def tuned(page, lines, n):
+    grid = by_scheme(lines)
+    length = lines[0]["lengths"][n]["length"]
+    rates = sorted({line["experiment"]["lr"] for line in lines}, key=float)
+    page.text(f"Perplexity at {length:,} by learning rate, and for second settings at one rate. An asterisk marks the best setting of a scheme. One start for each setting, so small differences are noise.")
+    rows, edges = [], []
+    for what, some in grid.items():
+        found = {words: mean(group, n) for words, group in some.items()}
+        best = min((words for words in found if found[words]), key=found.get, default=None)
+        plain = {words: x for words, x in found.items() if words in rates and x}
+        if len(plain) > 2 and min(plain, key=plain.get) in (min(plain, key=float), max(plain, key=float)):
+            edges.append(what)
+
+        def cell(words):
+            return f"{found[words]:.3f}" + " *" * (words == best) if found.get(words) else "none" if words in found else ""
+
+        rows.append([what, *map(cell, rates), "; ".join(f"{words}: {cell(words)}" for words in found if words not in rates)])
+    page.table(["", *rates, "second settings"], rows)
+    if edges:
+        page.text(f"The best rate of {', '.join(edges)} is at the edge of the rates that were tried.")
+    page.text(" ".join(filter(None, (counts_text(lines), busy_text(lines)))))
+    if any(mean(group, n) for some in grid.values() for group in some.values()):
+        page.picture(by_rate(grid, n), f"perplexity at {length} by the learning rate")
+
+
+# ------------------------------------------------------------------------------------------------------------ contrasts
+
+def losses(lines, length):
+    """Return {seed: loss at a length}."""
+    return {line["seed"]: at_length(line, length)["loss"] for line in lines if at_length(line, length)}
+
+
+def gate(lines, n):
+    """Return why a scheme has not learned enough to be compared, or None: its loss must be below that of counts of three bytes, and fall at the end of the
+    training (the last tenth against the tenth before)."""
+    three = next((x["perplexity"] for x in lines[0].get("ngrams", []) if x["order"] == 3), None)
+    if not mean(lines, n):
+        return "it was not measured"
+    if three and mean(lines, n) >= three:
+        return f"its perplexity of {mean(lines, n):.2f} is not below counts of three bytes, {three:.2f}"
+    for line in lines:
+        found = line.get("losses", [])
+        tenth = len(found) // 10
+        if tenth and statistics.mean(found[-tenth:]) >= statistics.mean(found[-2 * tenth:-tenth]):
+            return f"its training loss does not fall at the end (seed {line['seed']})"
     return None
 
 
-def differ(lines):
-    """Return the keys in which experiments differ, except the rates, the position and the seed."""
-    found = [line["experiment"] for line in lines]
-    return [k for k in dict.fromkeys(k for some in found for k in some)
-            if k not in ("position", "lr", "lr_terms", "seed") and len({some.get(k) for some in found}) > 1]
+def contrasts(groups):
+    """Compare the schemes of CONTRASTS that have two starts or more in common. Return [(a, b, length, differences or None, adjusted p-value, verdict)]."""
+    found = []
+    for a, b, length in CONTRASTS:
+        first, second = (losses(groups.get(what, []), length) for what in (a, b))
+        seeds = sorted(first.keys() & second.keys())
+        found.append((a, b, length, [first[seed] - second[seed] for seed in seeds] if len(seeds) > 1 else None))
+    ps = adjusted([p_value(values) if values else 1.0 for *_, values in found])
+    return [(a, b, length, values, p, verdict(values, p) if values else "not measured") for (a, b, length, values), p in zip(found, ps)]
+
+
+def sources(line):
+    """Return {source: indices of its pieces}, from the file names of the held-out text, or {} if there is only one file."""
+    names = [os.path.splitext(os.path.basename(name))[0] for name in line["experiment"].get("valid", "").split()]
+    counts = line.get("pieces_of_files", [])
+    if len(names) < 2 or len(names) != len(counts):
+        return {}
+    start = os.path.commonprefix(names)
+    ends = [sum(counts[:k + 1]) for k in range(len(counts))]
+    return {name[len(start):]: range(end - count, end) for name, count, end in zip(names, counts, ends)}
+
+
+def loss_of(pieces, chosen):
+    return statistics.mean(pieces[k] for k in chosen)
+
+
+def by_source(page, groups, length, lines):
+    """Add the table of perplexity by source, and the contrasts without each source."""
+    where = sources(lines[0])
+    if not where:
+        return
+    every = range(sum(map(len, where.values())))
+    columns = {"all": every, **where}
+
+    def cell(group, chosen):
+        return shown(over(group, lambda line: math.exp(loss_of(at_length(line, length)["pieces"], chosen)) if at_length(line, length) else None), 2)
+
+    page.text(f"Perplexity at {length:,} by source, as means over the starts, with the smallest and the largest in brackets.")
+    page.table(["", *(f"{name} ({counted_pieces(chosen)})" for name, chosen in columns.items())],
+               [[what, *(cell(group, chosen) for chosen in columns.values())] for what, group in groups.items()]
+               + [[f"counts of {x['order']} byte{'s' * (x['order'] > 1)}", *(f"{math.exp(loss_of(x['pieces'], chosen)):.2f}" for chosen in columns.values())]
+                  for x in lines[0].get("ngrams", []) if x["order"] in (3, 6) and "pieces" in x])
+
+    def difference(a, b, at, chosen):
+        first, second = ({line["seed"]: loss_of(at_length(line, at)["pieces"], chosen) for line in groups.get(what, []) if at_length(line, at)} for what in (a, b))
+        values = [first[seed] - second[seed] for seed in first.keys() & second.keys()]
+        return f"{statistics.mean(values):+.3f}" if values else ""
+
+    page.text("The same differences in nats without one of the sources:")
+    page.table(["", *("all" if not name else f"without {name}" for name in ("", *where))],
+               [[f"{a} − {b} at {at:,}", *(difference(a, b, at, [k for k in every if k not in gone]) for gone in ([], *where.values()))] for a, b, at in CONTRASTS])
+
+
+def counted_pieces(chosen):
+    return f"{len(chosen)} piece{'s' * (len(chosen) != 1)}"
+
+
+def loss_by_bytes(groups, counts):
+    """Return a function that draws the held-out loss by the bytes that were read, with lines for counts of 3 and 6 bytes."""
+    def make(plt):
+        figure, at = plt.subplots(figsize=(9, 4))
+        for k, (what, group) in enumerate(groups.items()):
+            each = int(group[0]["experiment"]["batch"]) * int(group[0]["experiment"]["length"])
+            found = [over(group, lambda line, n=n: line["curve"][n]["loss"]) for n in range(min(len(line["curve"]) for line in group))]
+            points = [(point["step"] * each / 1e6, *some) for point, some in zip(group[0]["curve"], found) if some]
+            if points:
+                x, middle, low, high = zip(*points)
+                at.plot(x, middle, label=what, color=f"C{k}")
+                at.fill_between(x, low, high, alpha=0.15, color=f"C{k}")
+        for x in counts:
+            if x["order"] in (3, 6):
+                at.axhline(x["loss"], color="grey", linestyle="--", linewidth=1)
+                at.annotate(f"counts of {x['order']} bytes", (0, x["loss"]), fontsize=7, color="grey", xytext=(2, 2), textcoords="offset points")
+        at.set_xlabel("MB of training text that were read")
+        at.set_ylabel("loss in nats")
+        at.grid(alpha=0.3)
+        at.legend(fontsize=7)
+        figure.tight_layout()
+        return figure
+    return make
+
+
+def compared(page, lines, n):
+    groups = {}
+    for line in lines:
+        groups.setdefault(scheme(line), []).append(line)
+    lengths = [x["length"] for x in lines[0]["lengths"]]
+    counts = lines[0].get("ngrams", [])
+    starts = sorted({len(group) for group in groups.values()})
+    page.text(f"Each scheme at the setting that was best on the selection pieces, with {' or '.join(map(str, starts))} new starts, measured on the report pieces."
+              + " The trainings are not complete." * (len(starts) > 1))
+    out = {what: gate(group, n) for what, group in groups.items()}
+    for what, why in out.items():
+        if why:
+            page.text(f"{what} is not compared: {why}.")
+    six = next((x for x in counts if x["order"] == 6), None)
+    above = [what for what, group in groups.items() if six and mean(group, n) and mean(group, n) > six["perplexity"]]
+    page.text(" ".join(filter(None, (counts_text(lines), f"Above counts of six bytes are {', '.join(above)}." if above else ""))))
+
+    def spread(group):
+        found = list(losses(group, lengths[n]).values())
+        return f"{statistics.stdev(found):.3f}" if len(found) > 1 else ""
+
+    by_loss = sorted(groups, key=lambda what: mean(groups[what], n) or math.inf)
+    page.table(["", "setting", "starts", *(f"perplexity at {x:,}" for x in lengths), "deviation of the starts, nats"],
+               [[what, setting(groups[what][0]), len(groups[what]), *(shown(over(groups[what], lambda line, k=k: line["lengths"][k]["perplexity"]), 2) for k in range(len(lengths))), spread(groups[what])]
+                for what in by_loss] + [[what, "", "", *cells, ""] for what, *cells in yardsticks(lines, len(lengths))])
+    page.text(f"Six differences were chosen before these trainings: differences of the loss between two schemes in the same starts, with 95 % intervals of Student's t over the starts. p is adjusted for all six (Holm). "
+              f"Two schemes tie only if the interval is within ± {TIE:g} nats.")
+    page.table(["", "at", "difference, nats", "p", "the first scheme is"],
+               [[f"{a} − {b}", f"{length:,}", "{:+.3f} ± {:.3f}".format(*interval(values)) if values else "", f"{p:.4f}" if values else "",
+                 "not compared" if out.get(a) or out.get(b) else {"lower": "better", "higher": "worse"}.get(words, words)] for a, b, length, values, p, words in contrasts(groups)])
+    by_source(page, {what: groups[what] for what in by_loss}, lengths[n], lines)
+    if len(lengths) > 1:
+        page.text(f"Rise of the mean perplexity from {lengths[0]:,} on. Every length predicts the same bytes.")
+        page.table(["", *(f"{x:,}" for x in lengths[1:])], rises({what: groups[what] for what in by_loss}, {}, lengths))
+        page.picture(curves(groups, lambda line: [x["length"] for x in line["lengths"]], lambda line: [x["perplexity"] for x in line["lengths"]],
+                            "length of the window", "perplexity"), "perplexity by the length of the window")
+    if all(line.get("curve") for line in lines):
+        page.picture(loss_by_bytes(groups, counts), "held-out loss by the bytes of training text")
+    if watched(lines):
+        first_heads(page, lines)
+    page.text(busy_text(lines))
 
 
 def ranked(page, lines):
     if differ(lines):
-        page.text(f"These experiments differ in {', '.join(differ(lines))} too, so they are not grouped by rate.")
+        page.text(f"These experiments differ in {', '.join(differ(lines))} too, so they are not grouped by scheme.")
         sweep(page, "ranking", lines)
         return
     lengths = [x["length"] for x in lines[0]["lengths"]]
     trained = int(lines[0]["experiment"]["length"])
     n = lengths.index(trained) if trained in lengths else 0
-    grid = cells(lines)
-    rates = {what: best(some, n) for what, some in grid.items()}
-    chosen = {what: grid[what][at] for what, at in rates.items() if at}
-    columns = sorted({at for some in grid.values() for at in some})
-    counts = lines[0].get("ngrams", [])
-    page.text(f"Perplexity at {lengths[n]:,} by learning rate and, if it is not 1, the multiplier for the terms' arrays: means over the starts, with the smallest and the largest in brackets. "
-              "An asterisk marks the best rate of each scheme.")
-
-    def cell(what, at):
-        found = grid[what].get(at)
-        return "" if not found else shown(over(found, lambda line: line["lengths"][n]["perplexity"])) + " *" * (at == rates[what])
-
-    page.table(["", *[f"{rate:g}" + (f" × {m:g}" if m != 1 else "") for rate, m in columns]], [[short(what), *[cell(what, at) for at in columns]] for what in grid])
-    starts = [len(some) for by_at in grid.values() for some in by_at.values()]
-    if len(set(starts)) > 1:
-        page.text(f"The sweep is not complete: cells have {min(starts)} to {max(starts)} starts.")
-    if counts:
-        page.text("On the same bytes, n-grams of " + ", ".join(f"{x['order']}" for x in counts) + " bytes have the perplexity " + ", ".join(f"{x['perplexity']:.2f}" for x in counts) + ".")
-    if any(mean(some, n) for by_at in grid.values() for some in by_at.values()):
-        page.picture(by_rate(grid, n), f"perplexity at {lengths[n]} by the learning rate")
-    why = why_no_order(chosen, n, counts)
-    if why:
-        page.text(f"The schemes are not ordered here: {why}.")
-    else:
-        page.text("Each scheme at its best rate, which was chosen on the same text.")
-        by_pieces(page, {f"{short(what)}, {at[0]:g}" + f" × {at[1]:g}" * (at[1] != 1): chosen[what] for what, at in rates.items() if at}, lengths, n)
-    if len(lengths) > 1 and chosen:
-        groups = {short(what): some for what, some in chosen.items()}
-        page.text(f"Perplexity of each scheme at its best rate at all lengths, and its rise from {lengths[0]:,} on.")
-        page.table(["", *[f"{x:,}" for x in lengths]],
-                   [[what, *[shown(over(some, lambda line, k=k: line["lengths"][k]["perplexity"])) for k in range(len(lengths))]] for what, some in groups.items()]
-                   + yardsticks(lines, len(lengths)))
-        page.table(["", *[f"{x:,}" for x in lengths[1:]]], rises(groups, {}, lengths))
-        page.picture(curves(groups, lambda line: [x["length"] for x in line["lengths"]], lambda line: [x["perplexity"] for x in line["lengths"]],
-                            "length of the window", "perplexity"), "perplexity by the length of the window")
+    some = by_scheme(lines)
+    final = all(len(settings) == 1 for settings in some.values()) and any(len(group) > 1 for settings in some.values() for group in settings.values())
+    (compared if final else tuned)(page, lines, n)

@@ -122,6 +122,10 @@ def read(path):
             refuse(number, f"eval_lengths are {lengths}, but those of line 1 are {others}", "use one file for each")
         extra = [(f"lengths[{n}].pieces", x.get("pieces", []), [(lambda x: x is None or NUMBER[0](x), "a number"), None]) for n, x in enumerate(line["lengths"])]
         extra.append(("previous", line.get("previous", []), [{"step": COUNT, "weight": SHARE}, len(first.get("previous", []))]))
+        extra.append(("cpu_ms_per_step", line.get("cpu_ms_per_step", 0.0), (lambda x: NUMBER[0](x) and x >= 0, "a number from 0")))
+        extra.append(("losses", line.get("losses", []), [(lambda x: x is None or NUMBER[0](x), "a number"), None]))
+        extra.append(("pieces_of_files", line.get("pieces_of_files", []), [INTEGER, None]))
+        extra.append(("curve", line.get("curve", []), [{"step": COUNT, "loss": (lambda x: x is None or NUMBER[0](x), "a number")}, None]))
         extra.append(("ngrams", line.get("ngrams", []), [{"order": COUNT, "perplexity": POSITIVE}, None]))
         found = next(filter(None, (wrong(value, shape, at) for at, value, shape in extra)), None)
         if found:
@@ -149,6 +153,11 @@ def once(lines, refuse):
         if line["ms_per_step"] < other["ms_per_step"]:
             found[key] = before, line
     return [line for _, line in found.values()]
+
+
+def contended(line):
+    """Return True if other programs took processor time from a training on one thread, so its times are no timings."""
+    return line["machine"]["threads"] == 1 and 0 < line.get("cpu_ms_per_step", 0) < 0.9 * line["ms_per_step"]
 
 
 def is_base(base, line):

@@ -2,10 +2,7 @@
 position schemes.
 SPDX-License-Identifier: Apache-2.0"""
 from claims import CLAIMS, LENGTHS
-import math
-
 from curves import curves, position_map
-from intervals import interval, pieces, places
 from results import grouped, mean, over, short
 
 
@@ -103,26 +100,6 @@ def yardsticks(lines, columns):
     return [[f"counts of {x['order']} byte{'s' * (x['order'] > 1)}", *[f"{x['perplexity']:.3f}"] * columns] for x in counts]
 
 
-def by_pieces(page, groups, lengths, n):
-    """Add a table with the confidence intervals of the perplexities at the n-th length, computed over the pieces of the text, and with the
-    possible places of each group."""
-    some = {what: lines for what, lines in groups.items() if pieces(lines, n)}
-    if len({len(pieces(lines, n)) for lines in some.values()}) != 1 or len(some) < 2:
-        return
-    found = places(some, n)
-    first, rows = next(iter(found)), []
-    for what, (low, high) in found.items():
-        middle, half = interval(pieces(some[what], n))
-        ahead, ahead_half = interval([x - y for x, y in zip(pieces(some[what], n), pieces(some[first], n))])
-        rows.append([what, f"{low}" if low == high else f"{low} to {high}", f"{math.exp(middle):.3f} ({math.exp(middle - half):.3f} to {math.exp(middle + half):.3f})",
-                     "" if what == first else f"{100 * math.expm1(ahead):+.1f} % ({100 * math.expm1(ahead - ahead_half):+.1f} to {100 * math.expm1(ahead + ahead_half):+.1f})"])
-    page.text(f"Perplexity at {lengths[n]:,} with 95 % intervals over {len(pieces(some[first], n))} pieces of the text. Rows whose places overlap are ties. Two rows differ if a paired t-test over "
-              "the pieces finds a difference (at 5 % for all pairs together, Holm) and every start has them in the same order.")
-    page.table(["", "place", "perplexity", f"above {first}"], rows)
-    if any(len(lines) == 1 for lines in some.values()):
-        page.text("For rows with one start, the places do not account for the randomness of training.")
-
-
 def sweep(page, stem, lines):
     groups = grouped(lines)
     lengths = [x["length"] for x in lines[0]["lengths"]]
@@ -135,8 +112,6 @@ def sweep(page, stem, lines):
                [[what, *[len(g)] * (len(starts) > 1), *[shown(over(g, lambda line, n=n: line["lengths"][n][measure])) for n in range(len(lengths))],
                  f"{g[0]['position_weights']:,}"] for what, g in groups.items()]
                + [[what, *[""] * (len(starts) > 1), *cells, ""] for what, *cells in yardsticks(lines, len(lengths))])
-    if measure == "perplexity":
-        by_pieces(page, groups, lengths, 0)
     if len(lengths) > 1 and measure == "perplexity":
         page.text(f"Rise of the mean perplexity from {lengths[0]:,} on{'; brackets have printed numbers from other sources' if claims else ''}.")
         page.table(["", *[f"{n:,}" for n in lengths[1:]]], rises(groups, claims, lengths))

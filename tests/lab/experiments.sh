@@ -9,7 +9,7 @@
 
 # the experiments included with the source
 for file in lab/*.lab; do
-    if grep -q '^vary' "$file"; then
+    if grep -q '^vary\|^run' "$file"; then
         ok lab sweep "$file" --list
         ok lab sweep "$file" --list --quick
     else

@@ -58,6 +58,26 @@ ok lab train "$T/small.lab" -o "$T/first" --set eval_pieces=2 --set bos=1 --set 
 ok lab eval "$T/first" --pieces 2 --bytes 200 --json
 check 'the loss at the end of training' "$(number valid_loss "$T/first/log.jsonl")" "$(number loss "$T/out")"
 
+# Pieces with contexts: each piece is measured as in a file that has only its context and itself.
+dd if="$T/text.txt" of="$T/blocks.txt" bs=1 count=192 2>"$T/err" # three pieces of 24 bytes with contexts of 40
+ok lab eval "$T/run" --text "$T/blocks.txt" --pieces 3 --stride 8 --context 40 --lengths 16,40 --json
+check 'tokens' 72 "$(number tokens "$T/out")"
+loss=$(number loss "$T/out")
+ok lab eval "$T/run" --text "$T/blocks.txt" --pieces 3 --stride 8 --context 40 --lengths 16 --json
+check 'the same bytes without the longer windows' "$loss" "$(number loss "$T/out")"
+pieces >"$T/pieces"
+for n in 1 2 3; do
+    dd if="$T/blocks.txt" of="$T/cut.txt" bs=1 skip=$((64 * (n - 1))) count=64 2>"$T/err"
+    ok lab eval "$T/run" --text "$T/cut.txt" --bytes 24 --pieces 1 --stride 8 --context 40 --lengths 16 --json
+    check "piece $n" 1 "$(near "$(number loss "$T/out")" "$(sed -n ${n}p "$T/pieces")" 1e-7)"
+    dd if="$T/cut.txt" of="$T/end.txt" bs=1 skip=$((64 - 24 - 9)) count=$((24 + 9)) 2>"$T/err"
+    ok lab eval "$T/run" --text "$T/end.txt" --bytes 24 --stride 8 --lengths 16 --json # 8 bytes of context, and the byte before the piece
+    check "piece $n, without the rest of its context" 1 "$(near "$(number loss "$T/out")" "$(sed -n ${n}p "$T/pieces")" 1e-7)"
+done
+refused 1 'its 192 tokens are not 5 pieces with contexts of 40, where each piece is a multiple of 8' \
+    lab eval "$T/run" --text "$T/blocks.txt" --pieces 5 --stride 8 --context 40
+refused 1 'eval_context = 40: length 56 needs a context of 49' lab eval "$T/run" --text "$T/blocks.txt" --pieces 3 --stride 8 --context 40 --lengths 56
+
 # the n-gram baseline
 ok lab eval "$T/run" --bytes 200 --ngrams 3 --json
 check 'three orders' 3 "$(grep -o '"order"' "$T/out" | wc -l)"

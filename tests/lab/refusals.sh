@@ -43,7 +43,20 @@ printf 'line\nab\377c' >"$T/latin.txt"
 train 'latin.txt:2:3: not valid UTF-8' "text = $T/latin.txt" 1
 printf 'short' >"$T/short.txt"
 train 'at least 18 are needed' "text = $T/short.txt" 1
-check 'nothing was started' no "$([ -e "$T/bad/checkpoint.safetensors" ] && echo yes || echo no)"
+check 'no folder is left' no "$([ -e "$T/bad" ] && echo yes || echo no)"
+mkdir "$T/there"
+refused 1 'nothing.txt: cannot be read' lab train "$T/small.lab" -o "$T/there/a/b" --set text=nothing.txt
+check 'only the folders that existed' '' "$(ls -A "$T/there")"
+
+# the text of an experiment is looked for beside it first, then in the current folder; --set text only in the current folder
+mkdir "$T/beside"
+sed 's/^text = .*/text = own.txt/' "$T/small.lab" >"$T/beside/x.lab"
+cp examples/data/gettysburg.txt "$T/beside/own.txt"
+ok lab train "$T/beside/x.lab" -o "$T/beside/run" --until 0
+ok lab sweep "$T/beside/x.lab" -o "$T/beside/x.jsonl" --set steps=2
+check 'which' 1 "$(grep -c 'text = [^ ]*/beside/own.txt' "$T/beside/x.jsonl")"
+refused 1 'own.txt: cannot be read' lab train "$T/beside/x.lab" -o "$T/bad" --set text=own.txt
+ok lab train "$T/beside/x.lab" -o "$T/beside/other" --until 0 --set text=examples/data/gettysburg.txt
 refused 2 'no experiment' lab train
 refused 2 'no directory' lab train "$T/small.lab"
 train 'given twice' "$(printf 'width = 8\nwidth = 16')" 2

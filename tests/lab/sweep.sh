@@ -13,7 +13,7 @@ check 'results' 4 "$(wc -l <"$T/results.jsonl")"
 head -n 3 "$T/results.jsonl" >"$T/part.jsonl"
 ok lab sweep "$T/sweep.lab" -o "$T/part.jsonl"
 for file in results part; do
-    sed 's/"ms_per_step":[0-9.]*//' "$T/$file.jsonl" >"$T/$file.lines"
+    sed 's/"[a-z_]*ms_per_step":[0-9.]*//g' "$T/$file.jsonl" >"$T/$file.lines"
 done
 same 'the same bytes' "$T/results.lines" "$T/part.lines"
 cp "$T/results.jsonl" "$T/before.jsonl"
@@ -43,7 +43,7 @@ ok lab sweep "$T/sweep.lab" -o "$T/part1.jsonl" --shard 1/3
 ok lab sweep "$T/sweep.lab" -o "$T/part2.jsonl" --shard 2/3
 ok lab sweep "$T/sweep.lab" -o "$T/part3.jsonl" --shard 3/3
 check 'parts' '2 1 1' "$(wc -l <"$T/part1.jsonl") $(wc -l <"$T/part2.jsonl") $(wc -l <"$T/part3.jsonl")"
-cat "$T/part1.jsonl" "$T/part2.jsonl" "$T/part3.jsonl" | sed 's/"ms_per_step":[0-9.]*//' | sort >"$T/parts.lines"
+cat "$T/part1.jsonl" "$T/part2.jsonl" "$T/part3.jsonl" | sed 's/"[a-z_]*ms_per_step":[0-9.]*//g' | sort >"$T/parts.lines"
 sort "$T/results.lines" >"$T/sorted.lines"
 same 'the same bytes' "$T/sorted.lines" "$T/parts.lines"
 for bad in 0/2 3/2 1 1/2x; do
@@ -55,12 +55,37 @@ ok lab sweep "$T/sweep.lab" --list --set 'vary.position=none | alibi | t5' --set
 check 'three for the table, one for each of the others' 5 "$(wc -l <"$T/out")"
 check 'the rate is the default' 2 "$(grep -cE '"position": "(none|alibi)".*"lr_terms": "1"' "$T/out")"
 
+# lines "run" list experiments; --set replaces all of them
+(
+    cat "$T/sweep.lab"
+    echo 'run = lr=0.01 weight_decay=0.2'
+    echo 'run = lr=0.02 position=alibi'
+) >"$T/runs.lab"
+ok lab sweep "$T/runs.lab" --list --set seeds=1
+check 'each with both values of position_layers' 4 "$(wc -l <"$T/out")"
+check 'all keys' 1 "$(grep -c '"lr": "0.02", "position": "alibi", "position_layers": "own"}, seed 1' "$T/out")"
+ok lab sweep "$T/runs.lab" --list --set 'run=lr=0.03'
+check 'only this one' 4 "$(grep -c '"lr": "0.03"' "$T/out")"
+refused 2 'bad.lab:[0-9]*: run: "steps" is not KEY=VALUE' lab sweep "$(sed 's/alibi/alibi steps/' "$T/runs.lab" >"$T/bad.lab"; echo "$T/bad.lab")" --list
+refused 2 'run: position_layers also has a line vary.position_layers' lab sweep "$T/runs.lab" --list --set 'run=position_layers=own'
+
+# --state
+ok lab sweep "$T/sweep.lab" -o "$T/none.jsonl" --state
+check 'nothing is done' '0 of 4 experiments are done; 12 steps are left; the sweep is not running' "$(tail -n 1 "$T/out")"
+check 'and no file is written' no "$([ -e "$T/none.jsonl" ] && echo yes || echo no)"
+sed 's/"ms_per_step":[0-9.]*/"ms_per_step":200000/' "$T/before.jsonl" | head -n 2 >"$T/half.jsonl"
+ok lab sweep "$T/sweep.lab" -o "$T/half.jsonl" --state
+check 'half is done' '2 of 4 experiments are done; 6 steps are left, 0.3 hours at 200000 ms per step; the sweep is not running' "$(tail -n 1 "$T/out")"
+check 'each has a line' '2 1 1' "$(grep -c 'seed 1: done$' "$T/out") $(grep -c 'seed 2: step 0 of 3$' "$T/out") $(grep -c 'seed 2: 3 steps to do$' "$T/out")"
+ok lab sweep "$T/sweep.lab" -o "$T/before.jsonl" --state
+check 'all are done' '4 of 4 experiments are done; 0 steps are left' "$(tail -n 1 "$T/out")"
+
 # an interrupted training run continues, and its results equal those of an uninterrupted run
-long() { run lab sweep "$T/sweep.lab" -o "$1" --set seeds=1 --set 'vary.position_layers=own' --set steps=8000 --set eval_previous=1000 --threads 1; }
+long() { run lab sweep "$T/sweep.lab" -o "$1" --set seeds=1 --set 'vary.position_layers=own' --set steps=8000 --set eval_previous=1000 --set eval_every=500 --threads 1; }
 for_so_long() { # for_so_long SECONDS: run a sweep and interrupt it after this time
     command="relpos lab sweep, stopped after $1 s"
     timeout -s INT "$1" "$program" lab sweep "$T/sweep.lab" -o "$T/stopped.jsonl" --set seeds=1 --set 'vary.position_layers=own' --set steps=8000 \
-        --set eval_previous=1000 --threads 1 >"$T/out" 2>"$T/err"
+        --set eval_previous=1000 --set eval_every=500 --threads 1 >"$T/out" 2>"$T/err"
     code=$?
 }
 long "$T/long.jsonl"
@@ -76,9 +101,14 @@ done
 check 'it was stopped' yes "$([ $stopped -gt 0 ] && echo yes || echo no)"
 check 'and continued each time' "$stopped" "$resumed"
 for file in long stopped; do
-    sed 's/"ms_per_step":[0-9.]*//' "$T/$file.jsonl" >"$T/$file.lines"
+    sed 's/"[a-z_]*ms_per_step":[0-9.]*//g' "$T/$file.jsonl" >"$T/$file.lines"
 done
 same 'the same bytes' "$T/long.lines" "$T/stopped.lines"
+check 'a curve, and losses of 50 parts' '16 50' "$(grep -o '"curve":\[[^]]*' "$T/long.jsonl" | grep -o '"step"' | wc -l) \
+$(grep -o '"losses":\[[^]]*' "$T/long.jsonl" | tr ',' '\n' | wc -l)"
+ok lab sweep "$T/sweep.lab" -o "$T/curve.jsonl" --set seeds=1 --set eval_every=3 --set eval_lengths=16 --set vary.position_layers=own
+check 'the curve ends at the result' "$(sed 's/.*"length":16,"loss":\([0-9.]*\).*/\1/' "$T/curve.jsonl")" \
+    "$(sed 's/.*"curve":.{"step":3,"loss":\([0-9.]*\).*/\1/' "$T/curve.jsonl")"
 check 'nothing is left next to the results' no "$([ -e "$T/stopped.jsonl.training" ] && echo yes || echo no)"
 
 mkdir "$T/cut.jsonl.training"

@@ -677,20 +677,21 @@ static void embeddings_have_their_initial_size(void **state)
     }
 }
 
-/* Compare AdamW with its formula for three weights: one that decays, one that does not, and one of a term with its own
- * rate and decay. */
+/* Compare AdamW with its formula for four weights: one that decays, one that does not, and one of a term and a learned
+ * position, with their own rate and decay. */
 static void adamw_follows_its_formula(void **state)
 {
-    enum { N = 3 };
+    enum { N = 4 };
     char err[NN_ERR_MAX];
     nn_config c = small("lr", "0.01", "lr_min", "0.01", "warmup", "0", "clip", "0", "weight_decay", "0.1", "position",
-                        "t5,buckets=8,max_distance=9", "lr_terms", "5", "weight_decay_terms", "0.3", NULL);
+                        "learned+t5,buckets=8,max_distance=9", "lr_terms", "5", "weight_decay_terms", "0.3", NULL);
     nn_model m;
     (void)state;
     good(nn_model_create(&m, &c, true, err), err);
     const int64_t at[N] = {m.params[0].offset + 5, m.params[nn_model_find(&m, "norm.bias")].offset + 3,
-                           m.params[nn_model_find(&m, "layers.1.attn.t5.table")].offset + 2};
-    const double rate[N] = {0.01, 0.01, 0.05}, decay[N] = {0.1, 0, 0.3};
+                           m.params[nn_model_find(&m, "layers.1.attn.t5.table")].offset + 2,
+                           m.params[nn_model_find(&m, "positions.weight")].offset + 7};
+    const double rate[N] = {0.01, 0.01, 0.05, 0.05}, decay[N] = {0.1, 0, 0.3, 0.3};
     double w[N], mean[N] = {0}, square[N] = {0};
     for (int k = 0; k < N; k++)
         w[k] = m.w[at[k]];

@@ -97,6 +97,7 @@ static void bad_configurations_are_refused(void **state)
         {"preset = shew", "preset: \"shew\" is none of"},
         {"layrs = 2", "no key is called \"layrs\" (did you mean layers?)"},
         {"Layers! = 2", "(did you mean layers?)"},
+        {"learning_rate = 2", "no key is called \"learning_rate\" (did you mean lr?)"},
         {"= 2", "no key is called \"\""},
         {"nothing_like_it = 2", "relpos lab --help lists them"},
     };

@@ -1,0 +1,39 @@
+#!/bin/sh
+# ranking.sh RELPOS OUT -- run all stages of the ranking, one training at a time on one thread: eight core-hours. Results that OUT already has are
+# kept, so the same command continues a ranking that was stopped. docs/lab-design.md, "The ranking", explains the stages.
+# From the root of the source:
+#
+#     lab/corpus.sh out/corpus.txt
+#     lab/ranking.sh build/release/relpos out/ranking
+#     build/release/relpos lab report out/ranking/ranking-?.jsonl
+#
+# OUT/state is the command that prints how far it is.
+# SPDX-License-Identifier: Apache-2.0
+set -eu
+usage='usage: lab/ranking.sh RELPOS OUT'
+relpos=${1:?$usage}
+out=${2:?$usage}
+here=$(dirname "$0")
+mkdir -p "$out"
+sweep() # sweep EXPERIMENT RESULTS OPTION...: train and measure what has no result
+{
+    experiment=$1 results=$2
+    shift 2
+    printf '#!/bin/sh\nexec "%s" lab sweep "%s" -o "%s" --state\n' "$relpos" "$experiment" "$results" >"$out/state"
+    chmod +x "$out/state"
+    "$relpos" lab sweep "$experiment" -o "$results" --threads 1 "$@"
+}
+next() # next STAGE NAME RESULTS: write the experiment of a stage, OUT/NAME.lab
+{
+    python3 "$here/stages.py" "$1" "$3" >"$out/$2.lab.tmp"
+    mv "$out/$2.lab.tmp" "$out/$2.lab"
+}
+sweep "$here/ranking.lab" "$out/ranking-1.jsonl"
+[ -s "$out/ranking-1-knobs.lab" ] || next knobs ranking-1-knobs "$out/ranking-1.jsonl"
+sweep "$out/ranking-1-knobs.lab" "$out/ranking-1.jsonl"
+[ -s "$out/ranking-2.lab" ] || next 2 ranking-2 "$out/ranking-1.jsonl"
+sweep "$out/ranking-2.lab" "$out/ranking-2.jsonl"
+[ -s "$out/ranking-3.lab" ] || next 3 ranking-3 "$out/ranking-2.jsonl"
+sweep "$out/ranking-3.lab" "$out/ranking-3.jsonl" --keep "$out/models"
+[ -s "$out/ranking-4.lab" ] || next 4 ranking-4 "$out/ranking-2.jsonl"
+sweep "$out/ranking-4.lab" "$out/ranking-4.jsonl"

@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+"""Write the experiment of the next stage of the ranking from the results of the stage before.
+
+    lab/stages.py STAGE RESULTS.jsonl... >STAGE.lab
+
+Stage 1 is lab/ranking.lab: four learning rates for each position scheme. The other stages depend only on the results:
+
+    knobs   two values of a second setting (KNOBS) for each scheme, at its best rate
+    2       the two best settings of each scheme, for 10 MB
+    3       the best of these, with five new starts, measured on the report pieces at all lengths
+    4       the same settings for 20 MB, with one of the new starts
+
+"Best" is the lowest loss at the trained length on the selection pieces. Only stages 3 and 4 read the report pieces.
+SPDX-License-Identifier: Apache-2.0"""
+import pathlib
+import sys
+
+sys.dont_write_bytecode = True
+here = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(here / "report"))
+from results import read  # noqa: E402
+
+# The second setting of each scheme, with values below and above the default.
+KNOBS = {
+    "none": ("weight_decay", "0.03", "0.3"),
+    "sinusoidal": ("sinusoidal_scale", "0.007", "0.06"),
+    "learned": ("lr_terms", "0.3", "3"),
+    "alibi": ("weight_decay", "0.03", "0.3"),
+    "kerple": ("lr_terms", "0.3", "3"),
+    "t5,bidirectional=0": ("lr_terms", "0.3", "3"),
+    "rope": ("position", "rope,base=1000", "rope,base=100000"),
+}
+SETTINGS = 2  # settings of each scheme that stage 2 trains again
+REPORT = {"valid": "out/corpus/report-vim.txt out/corpus/report-manual.txt out/corpus/report-topics.txt"}
+LENGTHS = {"eval_lengths": "64 128 256 512 1024 2048"}
+# Stage: keys that differ from lab/ranking.lab, and the number of steps.
+STAGES = {
+    "knobs": ({}, None),
+    "2": ({}, 5000),
+    "3": ({**REPORT, **LENGTHS, "seed": "11", "seeds": "5", "eval_every": "250", "eval_previous": "50"}, 5000),
+    "4": ({**REPORT, "eval_lengths": "128 512", "seed": "11"}, 10000),
+}
+
+
+def scheme(position):
+    return position.split(",base=")[0]
+
+
+def loss(line):
+    """Return the loss at the trained length; infinity if it is not finite."""
+    found = [x["loss"] for x in line["lengths"] if x["length"] == int(line["experiment"]["length"])]
+    return float("inf") if found[0] is None else found[0]
+
+
+def chosen(lines, n):
+    """Return {scheme: its n results with the lowest losses}, best first."""
+    groups = {what: [] for what in KNOBS}
+    for line in lines:
+        groups[scheme(line["experiment"]["position"])].append(line)
+    missing = [what for what, some in groups.items() if len(some) < n]
+    if missing:
+        sys.exit(f"stages.py: there are no results of {', '.join(missing)} (run the stage before to its end)")
+    return {what: sorted(some, key=loss)[:n] for what, some in groups.items()}
+
+
+def setting(line, **other):
+    """Return the text of a line "run" with the settings of a result, without its number of steps."""
+    keys = {**{k: v for k, v in line["vary"].items() if k not in ("steps", "warmup")}, **other}
+    return " ".join(f"{k}={v}" for k, v in keys.items())
+
+
+def runs(stage, lines):
+    steps = STAGES[stage][1]
+    if stage == "knobs":  # the file of stage 1 later also has results of this stage
+        lines = [line for line in lines if line["vary"].keys() <= {"position", "lr", "steps", "warmup"} and line["vary"]["position"] in KNOBS]
+    found = chosen(lines, SETTINGS if stage == "2" else 1)
+    for k in range(len(found["none"])):
+        for what, best in found.items():
+            if stage == "knobs":
+                key, *values = KNOBS[what]
+                for value in values:
+                    yield f"{setting(best[k], **{key: value})} steps={best[k]['vary']['steps']} warmup={best[k]['vary']['warmup']}"
+            else:
+                yield f"{setting(best[k])} steps={steps} warmup={steps // 20}"
+
+
+def experiment(stage, lines):
+    """Return lab/ranking.lab with the keys and runs of a stage."""
+    keys = dict(STAGES[stage][0])
+    text = [f"# The ranking of positions, stage {stage}: made by lab/stages.py from the results of the stage before."]
+    for line in (here / "ranking.lab").read_text().splitlines():
+        key = line.split(" = ")[0]
+        if line[:1] != "#" and not line.startswith(("run = ", "quick.")):
+            text.append(f"{key} = {keys.pop(key)}" if key in keys else line)
+    return "\n".join([*text, *(f"{k} = {v}" for k, v in keys.items()), *(f"run = {run}" for run in runs(stage, lines))]) + "\n"
+
+
+def main():
+    if len(sys.argv) < 3 or sys.argv[1] not in STAGES:
+        sys.exit(f"usage: lab/stages.py {'|'.join(STAGES)} RESULTS.jsonl...")
+    print(experiment(sys.argv[1], [line for path in sys.argv[2:] for line in read(pathlib.Path(path))]), end="")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+#!/bin/sh
+# stages.sh -- test lab/stages.py: the experiments that it writes from results
+#
+#     tests/lab/stages.sh PATH/TO/relpos
+#
+# SPDX-License-Identifier: Apache-2.0
+. "$(dirname "$0")/../shared/checks.sh"
+
+fake() # fake EXPERIMENT RESULTS...
+{
+    python3 -B tests/lab/fake_ranking.py "$@" || exit 1
+}
+stage() # stage NAME RESULTS: write $T/NAME.lab
+{
+    command="lab/stages.py $1"
+    python3 lab/stages.py "$1" "$2" >"$T/$1.lab" 2>"$T/err"
+    check 'exit code' '0 ' "$? $(cat "$T/err")"
+}
+fake lab/ranking.lab "$T/one.jsonl"
+stage knobs "$T/one.jsonl"
+check 'two for each scheme, at its best rate' '14 14' "$(grep -c '^run' "$T/knobs.lab") $(grep -c '^run.* lr=0.008 ' "$T/knobs.lab")"
+check 'the base of rope' 1 "$(grep -c '^run = position=rope,base=1000 lr=0.008 steps=1250 warmup=62$' "$T/knobs.lab")"
+check 'on the same pieces' "$(grep '^valid' lab/ranking.lab)" "$(grep '^valid' "$T/knobs.lab")"
+fake "$T/knobs.lab" "$T/one.jsonl" --append
+cp "$T/knobs.lab" "$T/before.lab"
+stage knobs "$T/one.jsonl"
+same 'results of the same stage change nothing' "$T/before.lab" "$T/knobs.lab"
+stage 2 "$T/one.jsonl"
+check 'the best two of each' 14 "$(grep -c '^run.* steps=5000 warmup=250$' "$T/2.lab")"
+check 'the best of t5, and its second' '0.008 lr_terms=3 0.008' "$(sed -n 's/^run = position=t5,bidirectional=0 lr=\(.*\) steps.*/\1/p' "$T/2.lab" | xargs)"
+fake "$T/2.lab" "$T/two.jsonl"
+stage 3 "$T/two.jsonl"
+check 'one of each, with five new starts' '7 1 1' "$(grep -c '^run' "$T/3.lab") $(grep -c '^seeds = 5$' "$T/3.lab") $(grep -c '^seed = 11$' "$T/3.lab")"
+check 'on the other pieces' 'out/corpus/report-vim.txt out/corpus/report-manual.txt out/corpus/report-topics.txt' "$(sed -n 's/^valid = //p' "$T/3.lab")"
+stage 4 "$T/two.jsonl"
+check 'one of each, for 10,000 steps' 7 "$(grep -c '^run.* steps=10000 ' "$T/4.lab")"
+for name in knobs 2 3 4; do
+    ok lab sweep "$T/$name.lab" --list
+done
+check 'the last' 7 "$(wc -l <"$T/out")"
+
+command='lab/stages.py without results of a scheme'
+grep -v 'position = alibi' "$T/two.jsonl" >"$T/some.jsonl"
+python3 lab/stages.py 3 "$T/some.jsonl" >"$T/out" 2>"$T/err"
+check 'the message' '1 stages.py: there are no results of alibi (run the stage before to its end)' "$? $(cat "$T/err")"
+for stage in knobs:ranking-1-knobs:1 2:ranking-2:1 3:ranking-3:2 4:ranking-4:2; do # the committed experiments follow from the committed results
+    name=$(echo "$stage" | cut -d: -f2)
+    [ -e "lab/results/$name.lab" ] || continue
+    command="lab/results/$name.lab"
+    python3 lab/stages.py "${stage%%:*}" "lab/results/ranking-${stage##*:}.jsonl" | diff - "lab/results/$name.lab" >"$T/out"
+    check 'it follows from the results' '' "$(cat "$T/out")"
+done
+
+finish
