@@ -120,7 +120,7 @@ change old
 rm -r "$T/made/bad/0_Transformer"
 bad '0_Transformer: cannot be read: '
 refused 1 '--prompt: no prompt has the name "x"' t5 encode $data/new --text a --prompt x -o "$T/made/x.npz"
-refused 1 '--prompt: the model has no modules.json \(.*\); or pass the text of the prompt with --prefix' t5 encode "$T/made/plain" --text a --prompt query -o "$T/made/x.npz"
+refused 1 '--prompt: the model has no modules.json \(.*, or pass the text of the prompt with --prefix\)' t5 encode "$T/made/plain" --text a --prompt query -o "$T/made/x.npz"
 refused 2 '--prompt: --prefix replaces the prompt' t5 encode $data/new --text a --prompt query --prefix a -o "$T/made/x.npz"
 refused 2 '--prompt: with --tokens, lines have no text' t5 encode $data/new --text 5 --tokens --prompt query -o "$T/made/x.npz"
 refused 2 '--pool: the value "max" is unknown \(use mean, first, last or none\)' t5 encode $data/new --text a --pool max -o "$T/made/x.npz"

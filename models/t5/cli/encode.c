@@ -383,8 +383,10 @@ static int ask_model(request *r)
         return cli_error(CLI_USAGE, "--normalize: it needs one vector for each line (add --pool mean)");
     if (r->prefix == NULL && !r->common.tokens && (r->prompt != NULL || r->pool == MODULES) &&
         rp_t5_prompt(r->common.model, r->prompt, &r->prefix) != RP_OK)
-        return cli_error(CLI_FAILED, "--prompt: %s%s", rp_t5_last_error(),
-                         i->vector_width > 0 ? "" : "; or pass the text of the prompt with --prefix");
+        return cli_error(CLI_FAILED, "--prompt: %s",
+                         i->vector_width > 0 ? rp_t5_last_error()
+                                             : "the model has no modules.json (use a model folder saved by "
+                                               "sentence-transformers, or pass the text of the prompt with --prefix)");
     r->prefix = r->prefix != NULL ? r->prefix : "";
     r->cut_to = r->pad_to > 0 || r->pool != MODULES ? r->pad_to : i->vector_tokens;
     if (r->pool == MODULES)
