@@ -8,6 +8,7 @@ machine, saved as bench/results/peers.NAME.json, get a separate section.  SPDX-L
 """
 import json
 import math
+import re
 import statistics
 import sys
 from pathlib import Path
@@ -58,6 +59,19 @@ def peers_of(rows):
     return list(dict.fromkeys(name for row in rows for name in row["times"] if name != "relpos"))
 
 
+ISAS = {"amx": "AVX-512 and AMX", "avx512": "AVX-512", "avx2": "AVX2"}  # with AMX, f32 uses AVX-512
+
+
+def others():
+    """Return the results of the other machines, newest first."""
+    return sorted((json.loads(path.read_text()) for path in (root / "bench/results").glob("peers.*.json")), key=lambda d: d["machine"]["date"], reverse=True)
+
+
+def label(machine):
+    """Return a machine's processor and instruction sets, such as "AMD EPYC, AVX2"."""
+    return re.sub(r"\(R\)|\(TM\)| Processor", "", machine["cpu"]) + ", " + ISAS.get(machine["isa"], machine["isa"])
+
+
 def slower(rows):
     """Return (row, fastest peer, number of other faster peers) for every problem in which a peer is faster than relpos, the worst first."""
     found = []
@@ -82,20 +96,19 @@ def table(head, lines):
     return ["| " + " | ".join(head) + " |", "|" + "---|" * len(head), *("| " + " | ".join(line) + " |" for line in lines), ""]
 
 
-def slower_section(data):
-    worse, rows = slower(data["rows"]), data["rows"]
-    out = ["## What is slower", ""]
-    if not worse:
-        return out + [f"No peer is faster in any of the {len(rows)} problems.", ""]
+def slower_section():
+    """Return the section on problems in which a peer is faster, on any machine whose results are those of the current code."""
+    current = [d for d in (load(), *others()) if "changed_since" not in d["machine"]]
+    worse = sorted(((d, *w) for d in current for w in slower(d["rows"])), key=lambda w: ratio(w[1], w[2]))
+    counts = " and ".join(f"{len(slower(d['rows']))} of {len(d['rows'])} problems on {label(d['machine'])}" for d in current)
+    out = ["## What is slower", "", f"A peer is faster than relpos in {counts}." + (
+        " The table lists them by ratio, the worst first, with the fastest peer. Times of peers exclude the time of building a bias if it is built before the call:" if worse else ""), ""]
 
-    def line(row, name, others):
+    def line(data, row, name, others):
         ours, its = row["times"]["relpos"], row["times"][name]
-        return (f"{PASSES[row['pass']]} {row['dtype']}, {row['case']}", f"{row['n']:,}", ms(ours["ms"]), name, ms(its["ms"]),
+        return (label(data["machine"]), f"{PASSES[row['pass']]} {row['dtype']}, {row['case']}", f"{row['n']:,}", ms(ours["ms"]), name, ms(its["ms"]),
                 f"{ours['ms'] / its['ms']:.2f} ×" + (", within the spread" if ours["ms_low"] <= its["ms_high"] else ""), str(others or ""))
-    out += [f"In {len(worse)} of {len(rows)} problems a peer is faster than relpos. The table lists them by ratio, the worst first, with the fastest peer. "
-            "Times of peers exclude the time of building a bias if it is built before the call:", ""]
-    return out + table(("problem", "keys", "relpos, ms", "faster", "ms", "relpos takes", "others faster"),
-                       [line(*w) for w in worse])
+    return out + (table(("machine", "problem", "keys", "relpos, ms", "faster", "ms", "relpos takes", "others faster"), [line(*w) for w in worse]) if worse else [])
 
 
 def tables(data):
@@ -372,10 +385,10 @@ def models_section():
             "has the parts of a decoding step.", ""]
 
 
-def another_section(path):
-    data = json.loads(path.read_text())
+def another_section(data):
     m, worse = data["machine"], slower(data["rows"])
-    out = [f"## {m['cpu']}, {m['isa'].upper()}", "", f"{m['cores']} cores at {m['clock_hz'] * 1e-9:.2f} GHz, "
+    beside = f" {m['beside']} processes, each with a core of its own, measured at the same time." if m.get("beside") else ""
+    out = [f"## {label(m)}", "", f"{m.get('changed_since', '')}{beside} {m['cores']} cores at {m['clock_hz'] * 1e-9:.2f} GHz, "
            f"{m['peak_gflops'][m['isa']][str(m['threads'])]:.0f} GFLOP/s on {m['threads']} thread{'s' * (m['threads'] > 1)}, PyTorch {m['torch'].split('+')[0]}, "
            f"ONNX Runtime {m['onnxruntime']}, {m['date'][:10]}, commit {', '.join(sorted({r['commit'] for r in data['rows']}))}. In {len(worse)} of {len(data['rows'])} problems a "
            "peer is faster. Columns of peers have the time of the peer divided by the time of relpos. For SDPA and eager attention, the bias is built before the call unless noted.", ""]
@@ -447,16 +460,16 @@ def page():
     m = data["machine"]
     out = ["# Performance", "", f"<!-- made by bench/report.py from bench/results/peers.json and {NOTES.name}: change these files -->",
            f"This page compares relpos with PyTorch {m['torch'].split('+')[0]} and ONNX Runtime {m['onnxruntime']} on {m['threads']} thread"
-           f"{'s' * (m['threads'] > 1)} of a machine with {m['isa'].upper()}. Calls of B1 H8 D64 (windows: B512 H8 D32) alternate in one process; times are medians. "
+           f"{'s' * (m['threads'] > 1)} of {label(m)}. Calls of B1 H8 D64 (windows: B512 H8 D32) alternate in one process; times are medians. "
            "[bench/peers.py](../bench/peers.py) measures them, and `relpos bench` repeats the times of relpos.", ""]
-    out += slower_section(data) + models_section()
+    out += slower_section() + models_section()
     for name, what in list(PLOTS.items())[:-3]:  # the others have sections
         out += [f"![{what}](performance/{name}.svg)", ""]
     if NOTES.exists():
         out += [NOTES.read_text().strip(), ""]
     out += tables(data) + decode_section(data) + call_section() + threads_section() + growth_section() + terms_section() + training_section() + t5_section() + memory_section(data)
-    for path in sorted((root / "bench/results").glob("peers.*.json")):
-        out += another_section(path)
+    for data_of_another in others():
+        out += another_section(data_of_another)
     out += error_section(data) + skipped_section(data) + machine_section(data)
     return "\n".join(out) + "\n"
 

@@ -60,16 +60,17 @@ def speed():
             return f"{min(found):.2f}" if found else "-"
 
         gradients = [name for name in both.get(4096, {"times": {}})["times"] if name.startswith(("SDPA", "eager"))]
-        cpu = re.sub(r"\(R\)|\(TM\)| Processor", "", m["cpu"])
-        out.append(f"| {cpu}, {m['isa'].upper()} | " + " | ".join(ratio(t5.get(n), SDPA) for n in (512, 1024, 4096))
+        older = " (older code)" if "changed_since" in m else ""
+        out.append(f"| {report.label(m)}{older} | " + " | ".join(ratio(t5.get(n), SDPA) for n in (512, 1024, 4096))
                    + f" | {ratio(t5.get(4096), 'SDPA, bias built in the call')} | {ratio(both.get(4096), *gradients)} |")
-        slower.append(f"{len(report.slower(rows))} of {len(rows)} with {m['isa'].upper()}")
+        if not older:
+            slower.append(f"{len(report.slower(rows))} of {len(rows)} with {report.ISAS[m['isa']]}")
     train = {r["implementation"]: r for r in report.training()[0]["results"] if r["length"] == 4096}
     better = min(("eager", "sdpa"), key=lambda name: train[name]["seconds"])
     added = {name: r["peak_bytes"] - r["start_bytes"] for name, r in train.items()}
     memory = lines("memory.jsonl")[0]
-    return out + ["", f"- Problems in which another library is faster: {', '.join(slower[:-1])},",
-                  f"  {slower[-1]}, mostly short ones. [Performance](performance.md) lists these first.",
+    return out + ["", f"- Problems in which another library is faster: {', '.join(slower)}.",
+                  "  [Performance](performance.md) lists these first.",
                   "- A training step of a T5 with 8 encoder and 8 decoder layers on 4,096 tokens takes",
                   f"  {train['relpos']['seconds']:.1f} s and {added['relpos'] * 1e-9:.1f} GB with relpos, and "
                   f"{train[better]['seconds']:.1f} s and {added[better] * 1e-9:.1f} GB with PyTorch's attention.",
