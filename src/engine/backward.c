@@ -175,18 +175,20 @@ size_t rpi_backward_work_size(const rp_plan *plan, int32_t threads)
 
 /* ---------------------------------------------------------------------------------------------- the tasks */
 
-/* Eight doubles (or integers of the same size), aligned only like a double. */
-typedef double eight __attribute__((vector_size(64), aligned(8), may_alias));
-typedef int64_t eight_bits __attribute__((vector_size(64), aligned(8), may_alias));
+/* Two doubles, integers of the same size, or floats: vectors that every processor has, so comparisons need no branch.
+ * They are aligned only like an element. */
+typedef double two __attribute__((vector_size(16), aligned(8), may_alias));
+typedef int64_t two_bits __attribute__((vector_size(16), aligned(8), may_alias));
+typedef float two_floats __attribute__((vector_size(8), aligned(4), may_alias));
 
 /* Load elements x … x+n-1 of a row into y, n <= 8. Set the other lanes to 0. */
-static inline void load_eight(eight *y, const char *row, rp_dtype dtype, int64_t x, int64_t n)
+static inline void load_eight(two y[4], const char *row, rp_dtype dtype, int64_t x, int64_t n)
 {
-    typedef float narrow __attribute__((vector_size(32), aligned(4), may_alias));
-    *y = (eight){0};
-    if (dtype == RP_F32 && n == 8)
-        *y = __builtin_convertvector(*(const narrow *)(const void *)(row + 4 * x), eight);
-    else
+    for (int k = 0; k < 4; k++)
+        y[k] = dtype == RP_F32 && n == 8
+                   ? __builtin_convertvector(*(const two_floats *)(const void *)(row + 4 * x + 8 * k), two)
+                   : (two){0};
+    if (dtype != RP_F32 || n != 8)
         rpi_load_f64((double *)y, row + x * rpi_floating_size(dtype), dtype, n);
 }
 
@@ -200,19 +202,22 @@ static void stats_task(void *context, int64_t n, int32_t worker)
                   first = n % tasks * ROWS_PER_TASK, b = head / d->heads, h = head % d->heads;
     (void)worker;
     for (int64_t i = first; i < rpi_min(first + ROWS_PER_TASK, d->len_q); i++) {
-        double *to = c->backward->row_stats + 3 * (head * d->len_q + i), sum[8] = {0};
+        double *to = c->backward->row_stats + 3 * (head * d->len_q + i);
+        two sum[4] = {{0}};
         const bool exact = c->args->row_max.data; /* forward_again computed lse as two numbers */
         to[0] = rpi_at(exact ? &c->args->row_max : &c->args->lse, b, h, i, 0);
         to[1] = exact ? rpi_at(&c->args->log_sum, b, h, i, 0) : 0;
         const void *dout = rpi_row_of(&c->grads->dout, b, h, i), *out = rpi_row_of(&c->args->out, b, h, i);
         for (int64_t x = 0; to[0] != -HUGE_VAL && x < d->dim_v; x += 8) {
-            eight y, z;
-            load_eight(&y, dout, c->grads->dout.dtype, x, rpi_min(8, d->dim_v - x));
-            load_eight(&z, out, c->args->out.dtype, x, rpi_min(8, d->dim_v - x));
+            two y[4], z[4];
+            load_eight(y, dout, c->grads->dout.dtype, x, rpi_min(8, d->dim_v - x));
+            load_eight(z, out, c->args->out.dtype, x, rpi_min(8, d->dim_v - x));
             /* out is 0 in a row without a key, where dout may be anything */
-            *(eight *)sum += (eight)((eight_bits)(z != 0) & (eight_bits)(y * z));
+            for (int k = 0; k < 4; k++)
+                sum[k] += (two)((two_bits)(z[k] != 0) & (two_bits)(y[k] * z[k]));
         }
-        to[2] = (sum[0] + sum[4]) + (sum[1] + sum[5]) + ((sum[2] + sum[6]) + (sum[3] + sum[7]));
+        const two half = sum[0] + sum[2], other = sum[1] + sum[3];
+        to[2] = half[0] + half[1] + (other[0] + other[1]);
         if (c->grads->dlse.data && to[0] != -HUGE_VAL)
             to[2] -= rpi_at(&c->grads->dlse, b, h, i, 0);
     }
@@ -271,8 +276,8 @@ static void rows_of_head(const rpi_call *c, int64_t head, int64_t row0, int64_t 
         const char *dq_row = (const char *)bw->dq + (head * bw->rows + i) * wide * c->plan->ops->real;
         rpi_load_f64(row, dq_row, c->plan->ops->real == 8 ? RP_F64 : RP_F32, d->dim_k);
         int64_t x0 = 0; /* adding 0 turns -0 into 0, as it would be if another tile had added a 0 */
-        for (; x0 + 8 <= d->dim_k; x0 += 8)
-            *(eight *)(row + x0) = (*(const eight *)(row + x0) + 0.0) * d->scale;
+        for (; x0 + 2 <= d->dim_k; x0 += 2)
+            *(two *)(row + x0) = (*(const two *)(row + x0) + 0.0) * d->scale;
         for (; x0 < d->dim_k; x0++)
             row[x0] = (row[x0] + 0.0) * d->scale;
         for (int64_t p = 0; rotate && p < rotate->dim / 2; p++) {
