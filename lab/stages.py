@@ -9,8 +9,9 @@ Stage 1 is lab/ranking.lab: four learning rates for each position scheme. The ot
     2       the two best settings of each scheme, for 10 MB
     3       the best of these, with five new starts, measured on the report pieces at all lengths
     4       the same settings for 20 MB, with one of the new starts
+    tasks   from the results of lab/tasks.lab: the best learning rate of each task and scheme, with five new starts
 
-"Best" is the lowest loss at the trained length on the selection pieces. Only stages 3 and 4 read the report pieces.
+"Best" is the lowest loss at the trained length on the selection pieces, or at the trained size. Only stages 3 and 4 read the report pieces.
 SPDX-License-Identifier: Apache-2.0"""
 import pathlib
 import sys
@@ -33,8 +34,9 @@ KNOBS = {
 SETTINGS = 2  # settings of each scheme that stage 2 trains again
 REPORT = {"valid": "out/corpus/report-vim.txt out/corpus/report-manual.txt out/corpus/report-topics.txt"}
 LENGTHS = {"eval_lengths": "64 128 256 512 1024 2048"}
-# Stage: keys that differ from lab/ranking.lab, and the number of steps.
+# Stage: keys that differ from lab/ranking.lab or lab/tasks.lab, and the number of steps.
 STAGES = {
+    "tasks": ({"seed": "11", "seeds": "5"}, None),
     "knobs": ({}, None),
     "2": ({}, 5000),
     "3": ({**REPORT, **LENGTHS, "seed": "11", "seeds": "5", "eval_every": "250", "eval_previous": "50"}, 5000),
@@ -48,7 +50,8 @@ def scheme(position):
 
 def loss(line):
     """Return the loss at the trained length; infinity if it is not finite."""
-    found = [x["loss"] for x in line["lengths"] if x["length"] == int(line["experiment"]["length"])]
+    trained = int(line["experiment"]["length" if line["experiment"].get("generate", "none") == "none" else "generate_size"])
+    found = [x["loss"] for x in line["lengths"] if x["length"] == trained]
     return float("inf") if found[0] is None else found[0]
 
 
@@ -69,7 +72,19 @@ def setting(line, **other):
     return " ".join(f"{k}={v}" for k, v in keys.items())
 
 
+def best_of_tasks(lines):
+    """Yield a line "run" for each task and scheme, with its best learning rate."""
+    groups = {}
+    for line in lines:
+        groups.setdefault((line["vary"]["generate"], line["vary"]["position"]), []).append(line)
+    for some in groups.values():
+        yield setting(min(some, key=loss))
+
+
 def runs(stage, lines):
+    if stage == "tasks":
+        yield from best_of_tasks(lines)
+        return
     steps = STAGES[stage][1]
     if stage == "knobs":  # the file of stage 1 later also has results of this stage
         lines = [line for line in lines if line["vary"].keys() <= {"position", "lr", "steps", "warmup"} and line["vary"]["position"] in KNOBS]
@@ -85,12 +100,13 @@ def runs(stage, lines):
 
 
 def experiment(stage, lines):
-    """Return lab/ranking.lab with the keys and runs of a stage."""
+    """Return lab/ranking.lab or lab/tasks.lab with the keys and runs of a stage."""
     keys = dict(STAGES[stage][0])
-    text = [f"# The ranking of positions, stage {stage}: made by lab/stages.py from the results of the stage before."]
-    for line in (here / "ranking.lab").read_text().splitlines():
+    base = "tasks" if stage == "tasks" else "ranking"
+    text = [f"# The best settings of lab/{base}.lab, made by lab/stages.py {stage} from the results of the stage before."]
+    for line in (here / f"{base}.lab").read_text().splitlines():
         key = line.split(" = ")[0]
-        if line[:1] != "#" and not line.startswith(("run = ", "quick.")):
+        if line[:1] != "#" and not line.startswith(("run = ", "vary.", "quick.")):
             text.append(f"{key} = {keys.pop(key)}" if key in keys else line)
     return "\n".join([*text, *(f"{k} = {v}" for k, v in keys.items()), *(f"run = {run}" for run in runs(stage, lines))]) + "\n"
 

@@ -51,7 +51,9 @@ check 'means and their range' 1 "$(grep -cF '(30 to 60)' "$T/out")"
 
 refused 2 'length = 6: lines of generate_size 3 have 8 tokens' lab train "$T/copy.lab" -o "$T/x" --set generate_size=3
 refused 2 'generate: only decoders of bytes' lab train "$T/copy.lab" -o "$T/x" --set task=classifier --set bos=0
-refused 1 'lengths: size 1000 is too large .at most' lab sweep "$T/copy.lab" -o "$T/x" --set generate=recall --set length=20 --set 'eval_lengths=2 1000'
+refused 1 'lengths: size 1000 is too large for this task .use at most 676.' lab sweep "$T/copy.lab" -o "$T/x" --set generate=recall --set length=20 --set 'eval_lengths=2 1000'
 ok lab eval "$T/copy" --lengths 2 --bytes 1
 ok lab eval "$T/copy" --lengths 2 --bytes 40000
 refused 1 'eval_ngrams: the n-gram baseline' lab sweep "$T/copy.lab" -o "$T/x" --set eval_ngrams=2
+
+finish

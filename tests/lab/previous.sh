@@ -21,4 +21,6 @@ check 'not yet' 2 "$(grep -cE '^\| (rope|alibi) \| not in 24 \| 0\.[0-9]+ \| [0-
 sed '1s/"step":16,"weight":[0-9.e+-]*/"step":16,"weight":0.75/' "$T/results.jsonl" >"$T/some.jsonl"
 ok lab report "$T/some.jsonl"
 check 'in one start' 1 "$(grep -c '^| rope | 16 (16 to not in 24) |' "$T/out")"
-refused 1 'eval_previous: decoders of text' lab sweep "$T/small.lab" -o "$T/x.jsonl" --set eval_previous=1 --set length=1
+refused 1 'eval_previous: only decoders of text' lab sweep "$T/small.lab" -o "$T/x.jsonl" --set eval_previous=1 --set length=1
+
+finish

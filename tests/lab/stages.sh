@@ -39,6 +39,19 @@ for name in knobs 2 3 4; do
 done
 check 'the last' 7 "$(wc -l <"$T/out")"
 
+for task in copy reverse; do
+    for rate in 0.001:0.5 0.002:0.2 0.004:0.3; do # RATE:LOSS
+        printf '{"experiment":"task = decoder\\nposition = rope\\ngenerate = %s\\ngenerate_size = 20\\nlength = 65\\nbatch = 2\\nsteps = 9\\nseed = 1\\nlr = %s\\n",' $task ${rate%:*}
+        printf '"vary":{"lr":"%s","generate":"%s","position":"rope"},"seed":1,"train_loss":1,"weights":9,"position_weights":0,"ms_per_step":1,"bytes":1,' ${rate%:*} $task
+        printf '"lengths":[{"length":10,"loss":9,"lines":5,"exact":5},{"length":20,"loss":%s,"lines":5,"exact":5}],' ${rate#*:}
+        echo '"machine":{"threads":1,"version":"0","isa":"x","blas":"y"}}'
+    done
+done >"$T/tasks.jsonl"
+stage tasks "$T/tasks.jsonl"
+check 'the best rate of each task' '1 1' "$(grep -c '^run = lr=0.002 generate=copy position=rope$' "$T/tasks.lab") $(grep -c '^run = lr=0.002 generate=reverse position=rope$' "$T/tasks.lab")"
+ok lab sweep "$T/tasks.lab" --list
+check 'five starts of each' 10 "$(wc -l <"$T/out")"
+
 command='lab/stages.py without results of a scheme'
 grep -v 'position = alibi' "$T/two.jsonl" >"$T/some.jsonl"
 python3 lab/stages.py 3 "$T/some.jsonl" >"$T/out" 2>"$T/err"
