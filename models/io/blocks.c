@@ -29,8 +29,9 @@ static inline vu bits_of(vf x)
     return y;
 }
 
-#define vf_of_vi(x)       ((vf)(x))
-#define SPLIT_STEP        4
+#define vf_of_vi(x) ((vf)(x))
+#define SPLIT_STEP  4
+#define SPLIT_UNROLL
 #define SPLIT_LOAD(p)     load_word(p)
 #define SPLIT_STORE(p, x) memcpy(p, &x, 4)
 #define SPLIT_FLOAT(x)    float_of(x)

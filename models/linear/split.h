@@ -4,7 +4,7 @@
  *
  * Parameters: vu, vi, vf: 32-bit lanes, or numbers; SPLIT_LOAD(p) reads a vu, SPLIT_STORE(p, x) writes a vu or vf;
  * SPLIT_FLOAT(x) and SPLIT_BITS(x) take the bits of a vu as vf and back; vf_of_vi(x) converts a vi; SPLIT_STEP is the
- * number of bytes from word to word.
+ * number of bytes from word to word; SPLIT_UNROLL comes before short loops.
  * SPDX-License-Identifier: Apache-2.0 */
 
 /* Words of blocks; where to store lines (4 integers in a word), scales and offsets, `step` bytes from each to the
@@ -66,6 +66,7 @@ static inline void split_offset(const split *s, int g, vf offset)
 /* 16 bytes: the low halves are the first 16 integers. The bits of `fifths` are added to them. */
 static inline void split_halves(const split *s, int first, vu fifths)
 {
+    SPLIT_UNROLL
     for (int k = 0; k < 8; k++) {
         const vu four = fifths >> 4 * k & 15; /* the product moves bit n to bit 8 n */
         split_line(s, k,
@@ -76,6 +77,7 @@ static inline void split_halves(const split *s, int first, vu fifths)
 static inline void split_q8_0(const split *s) /* d q, q is signed */
 {
     split_scale(s, 0, split_half(split_word(s, 0) >> 16));
+    SPLIT_UNROLL
     for (int k = 0; k < 8; k++)
         split_line(s, k, split_word(s, 1 + k) ^ 0x80808080u);
 }
@@ -121,6 +123,7 @@ static inline vu split_of(const split *s, split_plane p, int k)
 
 static inline void split_part(const split *s, int n, split_plane low)
 {
+    SPLIT_UNROLL
     for (int k = 0; k < 8; k++)
         split_line(s, 8 * n + k, split_of(s, low, k));
 }
@@ -128,6 +131,7 @@ static inline void split_part(const split *s, int n, split_plane low)
 /* The bits of `high` follow those of `low`, `up` bits higher. */
 static inline void split_part_of_two(const split *s, int n, split_plane low, split_plane high, int up)
 {
+    SPLIT_UNROLL
     for (int k = 0; k < 8; k++)
         split_line(s, 8 * n + k, split_of(s, low, k) | split_of(s, high, k) << up);
 }

@@ -88,6 +88,9 @@ static inline vi s4_sum(s4 sum)
     return (((vi)sum << 16) >> 16) + ((vi)sum >> 16);
 }
 #endif
+#ifndef W4_ADD
+#define W4_ADD(sum, w, x) W4_DOT(sum, w, x)
+#endif
 #define W4_LOW(w)  ((w)&0x0f0f0f0f)
 #define W4_HIGH(w) ((vi)((vu)(w) >> 4) & 0x0f0f0f0f)
 

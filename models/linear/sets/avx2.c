@@ -46,6 +46,15 @@ typedef vi w4, x4;
 #define W4_DOT(sum, w, x) _mm256_add_epi16(sum, _mm256_maddubs_epi16((__m256i)(w), (__m256i)(x)))
 #define s4_sum(sum)       vi_madd((vi)(sum), (vi)_mm256_set1_epi16(1))
 
+/* W4_DOT for unrolled loops with many sums (see ADD_PRODUCTS). */
+#define W4_ADD(sum, w, x) w4_add(sum, (__m256i)(w), (__m256i)(x))
+static inline __attribute__((always_inline)) s4 w4_add(s4 sum, __m256i w, __m256i x)
+{
+    __m256i p;
+    __asm__("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0" : "+x"(sum), "=&x"(p) : "x"(w), "x"(x));
+    return sum;
+}
+
 typedef w8 wq;
 static inline wq wq_load(const void *p)
 {
