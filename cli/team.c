@@ -1,6 +1,7 @@
 /* team.c -- finds out whether mpirun started this process, loads librelpos_mpi, and checks that all processes compute
  * the same thing. The program does not link MPI.
  * SPDX-License-Identifier: Apache-2.0 */
+#include "cli/progress.h"
 #include "cli/team.h"
 #include <relpos/mpi.h>
 #include <dlfcn.h>
@@ -278,18 +279,27 @@ void cli_team_settle(int code)
     calls->abort(team, code);
 }
 
-/* Tell rank 0 why this process failed, and wait until it ends all of them. */
+/* Wait until mpirun ends this process, or rank 0 has died. */
+static void await_end(double seconds)
+{
+    for (double until = cli_seconds() + seconds; cli_seconds() < until && !cli_stop_requested();)
+        usleep(50000);
+}
+
+/* In a process other than rank 0: report an error to rank 0, which prints it and ends all processes. If rank 0 has died,
+ * rank 1 does that. */
 static void report(int code)
 {
     const char *text = cli_kept_error();
-    const char *died = calls->failure(team);
-    if (died == NULL) {
+    cli_catch_signals(true);
+    if (calls->failure(team) == NULL) {
         send_with_code(0, (header){TEAM_FAILED, code, 0}, text, strlen(text));
-        for (int k = 0; k < 10 * SILENCE && (died = calls->failure(team)) == NULL; k++)
-            usleep(100000);
+        await_end(2 * SILENCE);
+    } else if (cli_team_rank() > 1) {
+        await_end(3);
     }
-    usleep((useconds_t)(50000 * cli_team_rank())); /* the first of several prints, and ends the others */
-    fprintf(stderr, "relpos: %s\n", died != NULL ? died : text);
+    if (!cli_stop_requested())
+        fprintf(stderr, "relpos: %s\n", calls->failure(team) != NULL ? calls->failure(team) : text);
     calls->abort(team, code);
 }
 

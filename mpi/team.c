@@ -59,8 +59,8 @@ struct rp_mpi_team {
     /* only the thread of MPI uses these */
     MPI_Comm comm;
     list sending, arriving;
-    peer *peers; /* [ranks]; host is constant after the start */
-    double beaten;
+    peer *peers;            /* [ranks]; host is constant after the start */
+    double beaten, checked; /* when signs of life were last sent, and silence was last checked */
     MPI_Request barrier;
 };
 
@@ -244,11 +244,12 @@ static void beat(rp_mpi_team *t)
     }
 }
 
-/* Look for processes that have been silent for too long. `slept` is the time that this process itself could not
- * run, for example because it was stopped; it does not count. */
-static void check_silence(rp_mpi_team *t, double slept)
+/* Look for processes that have been silent for too long. A time in which this process itself could not run, for example
+ * because it was stopped, does not count. */
+static void check_silence(rp_mpi_team *t)
 {
-    const double now = seconds_now();
+    const double now = seconds_now(), slept = now - t->checked > 1 ? now - t->checked : 0;
+    t->checked = now;
     for (int32_t k = 0; k < t->ranks; k++) {
         t->peers[k].heard += slept;
         if (watches(t, k) && now - t->peers[k].heard > t->silence)
@@ -355,14 +356,12 @@ static void nap(rp_mpi_team *t, double seconds)
 /* Exchange messages until the caller leaves or aborts. Return true if MPI can be ended in the normal way. */
 static bool exchange(rp_mpi_team *t)
 {
-    double last = seconds_now(), pause = 0;
-    bool failed = false;
+    double pause = 0;
+    t->checked = seconds_now();
     for (;;) {
-        const double now = seconds_now(), away = now - last;
-        last = now;
         pthread_mutex_lock(&t->mutex);
         const int abort_code = t->abort_code;
-        failed = t->failure[0] != 0;
+        const bool failed = t->failure[0] != 0;
         pthread_mutex_unlock(&t->mutex);
         if (abort_code != 0)
             MPI_Abort(MPI_COMM_WORLD, abort_code);
@@ -374,7 +373,7 @@ static bool exchange(rp_mpi_team *t)
         any |= receive_all(t);
         any |= end_sends(t);
         beat(t);
-        check_silence(t, away > 1 ? away : 0);
+        check_silence(t);
         if (may_leave(t) && pass_barrier(t))
             return true;
         pause = any ? 0 : pause + 20e-6;
