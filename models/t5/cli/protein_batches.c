@@ -177,18 +177,6 @@ static int add_window(protein_batches *p)
 
 /* ------------------------------------------------------------------------------------------------ batches */
 
-/* Return the max tokens of the next batch. Several processes get smaller ones, so that all end at the same time. */
-static int64_t batch_tokens(const protein_batches *p)
-{
-    const protein_job *j = p->job;
-    const int32_t ranks = cli_team_ranks();
-    if (ranks == 1)
-        return j->rows;
-    const int64_t share = j->counted ? (j->tokens - p->tokens_given) / (4 * ranks) : PROTEIN_TEAM_ROWS;
-    const int64_t tokens = share < 64 ? 64 : share < PROTEIN_TEAM_ROWS ? share : PROTEIN_TEAM_ROWS;
-    return tokens < j->rows ? tokens : j->rows;
-}
-
 /* Write a batch as a task: the number of proteins, their lengths, and their residues. */
 static int pack(const window *w, cli_task *task)
 {
@@ -223,7 +211,7 @@ static int next_batch(void *context, cli_task *task)
     window *w = p->last;
     if (w == NULL || w->given == w->n || (p->job->letters != NULL && ferror(p->job->letters)))
         return CLI_OK;
-    const int64_t most = batch_tokens(p);
+    const int64_t most = cli_t5_part(p->job->counted ? p->job->tokens - p->tokens_given : -1, p->job->rows);
     int64_t tokens = 0;
     task->first = w->given;
     for (; w->given < w->n && (tokens == 0 || tokens + w->order[w->given]->n + 2 <= most); w->given++) {

@@ -98,8 +98,7 @@ typedef struct protein_job {
     struct protein_batches *batches; /* the windows and batches in progress */
 } protein_job;
 
-/* Over several processes: max tokens of a batch, unless one protein is longer, and max batches in memory for each. */
-enum { PROTEIN_TEAM_ROWS = 2048, PROTEIN_TEAM_TASKS = 3 };
+enum { PROTEIN_TEAM_TASKS = 3 }; /* max batches in memory for each process of a team */
 
 /* Read the file, and compute the proteins that the output lacks. In processes other than rank 0, compute what rank 0
  * hands out. */

@@ -102,6 +102,16 @@ int cli_t5_agree(const cli_t5_common *c)
     return cli_team_agree(text);
 }
 
+int64_t cli_t5_part(int64_t left, int64_t most)
+{
+    const int32_t ranks = cli_team_ranks();
+    if (ranks == 1)
+        return most;
+    const int64_t share = left < 0 ? T5_TEAM_PART : left / (4 * ranks), part = share > 64 ? share : 64;
+    const int64_t bound = most < T5_TEAM_PART ? most : T5_TEAM_PART;
+    return part < bound ? part : bound;
+}
+
 void cli_t5_let_signals(cli_t5_common *c)
 {
     if (c->catches)
@@ -172,11 +182,13 @@ int cli_t5_begin(cli_t5_common *c, cli_t5_lines *l, const char *model, const cha
                  const char *output)
 {
     int code = output != NULL ? cli_t5_check_output(output) : CLI_OK;
-    if (code == CLI_OK)
+    if (code == CLI_OK && cli_team_rank() == 0)
         code = cli_t5_lines_open(l, lines, text);
     if (code == CLI_OK)
         code = cli_t5_open(c, model);
-    return code == CLI_OK ? cli_t5_keep_model(c, output) : code;
+    if (code == CLI_OK)
+        code = cli_t5_keep_model(c, output);
+    return code == CLI_OK ? cli_t5_agree(c) : code;
 }
 
 int cli_t5_lines_next(cli_t5_lines *l, const char **line, int64_t *length)

@@ -58,6 +58,10 @@ int cli_t5_common_option(cli_t5_common *c, int key, const char *value);
 int cli_t5_open(cli_t5_common *c, const char *path);
 /* In a team, compare the model and the arguments with those of rank 0. */
 int cli_t5_agree(const cli_t5_common *c);
+/* Return the max tokens of the next part of the work, at most `most`. In a team, parts are smaller, so that all
+ * processes end at the same time. `left`: tokens that remain; -1: unknown. */
+int64_t cli_t5_part(int64_t left, int64_t most);
+enum { T5_TEAM_PART = 2048 }; /* max tokens of a part in a team, unless one line is longer */
 void cli_t5_let_signals(cli_t5_common *c);
 void cli_t5_close(cli_t5_common *c);
 /* Print the statistics of a draft (tokens proposed and accepted, passes), without a newline. */
@@ -90,8 +94,8 @@ typedef struct cli_t5_lines {
 } cli_t5_lines;
 
 int cli_t5_lines_open(cli_t5_lines *l, const char *path, const char *text);
-/* Check the output file, open the lines and the model, and check that the output file is not a file of the model.
- * output = NULL means standard output. */
+/* Check the output file, open the lines and the model, check that the output file is not a file of the model, and that
+ * all processes agree. output = NULL means standard output. Only rank 0 has lines. */
 int cli_t5_begin(cli_t5_common *c, cli_t5_lines *l, const char *model, const char *lines, const char *text,
                  const char *output);
 /* Read the next line, without its "\n" or "\r\n". *length is -1 after the last line. Ctrl-C is an error. */
