@@ -1,6 +1,7 @@
 /* output.c -- print errors and JSON strings, and describe the terminal.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
+#include "cli/team.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -13,7 +14,8 @@ int cli_error(int code, const char *format, ...)
     va_start(list, format);
     vsnprintf(text, sizeof text, format, list);
     va_end(list);
-    fprintf(stderr, "relpos: %s\n", io_safe(safe, sizeof safe, text));
+    if (!cli_keep_error(text))
+        fprintf(stderr, "relpos: %s\n", io_safe(safe, sizeof safe, text));
     return code;
 }
 

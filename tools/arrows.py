@@ -47,6 +47,7 @@ MAY = {
     "models/t5/cli": ["models/io", "cli", "cli/explain"],
     "lab/cli": ["models/io", "cli/support", "lab/engine", "cli"],
     "cli/explain": ["models/io", "cli/support", "cli", "lab/cli"],
+    "mpi": [],  # a client of the public headers
     "web": ["cli/support", "cli", "src/api/inspect.h", "src/sources/sources.h"],
     "python/relpos/_core": [],
     "examples": [],

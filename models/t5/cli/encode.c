@@ -1,12 +1,13 @@
 /* encode.c -- relpos t5 encode: write hidden states, or one vector for each line, to a file of arrays.
  * SPDX-License-Identifier: Apache-2.0 */
+#include "cli/team.h"
 #include "t5/cli/t5.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { OUT = 'o', POOL = T5_OWN, NORMALIZE, PAD_TO, ATTEND, FOR, PREFIX, PROMPT };
-enum { WINDOW = 8192 }; /* max tokens of the lines that are encoded together, as in the encoder */
+enum { WINDOW = 8192, TASKS = 3 }; /* max tokens of the lines that are encoded together, as in the encoder */
 /* MODEL: MODULES if the model has a modules.json, otherwise ALL. */
 typedef enum pooling { ALL, MEAN, FIRST, LAST, MODEL, MODULES } pooling;
 
@@ -43,15 +44,18 @@ typedef struct request {
     int32_t *tokens;  /* of all lines, one after the other */
     int64_t *lengths; /* [n] tokens of each line, with padding that is attended to */
     int64_t *texts;   /* [n] the same without padding */
-    int64_t n, n_tokens, capacity, token_capacity, longest;
+    int64_t n, n_tokens, capacity, token_capacity;
     /* The output. */
     io_stream *stream;
     io_text *text_stream;
     FILE *lines;
-    float *hidden; /* the hidden states of a window */
+    float *zeros;  /* [d] */
     float *vector; /* of one line; MODULES only */
+    cli_t5_lines input;
+    bool end;                      /* all lines were read */
+    int64_t n_given, tokens_given; /* lines and tokens of tasks that were made */
+    double tokens_taken;           /* tokens whose results were written */
     cli_progress progress;
-    double from, to; /* fractions of the work that are done before and after a window */
 } request;
 
 static int on_option(void *context, int key, const char *value)
@@ -131,23 +135,23 @@ static bool add_line(request *r, const int32_t *tokens, int64_t n)
     r->texts[r->n] = cut ? length : n;
     r->lengths[r->n++] = length;
     r->n_tokens += length;
-    r->longest = length > r->longest ? length : r->longest;
     return true;
 }
 
-/* Read lines until they have `tokens` tokens. Set *end after the last line. */
-static int read_lines(request *r, cli_t5_lines *l, int64_t tokens, bool *end)
+/* Read lines until they have `tokens` tokens. */
+static int read_lines(request *r, int64_t tokens)
 {
+    cli_t5_lines *l = &r->input;
     const char *line;
     int64_t length, n;
     int32_t *read;
-    r->n = r->n_tokens = r->longest = 0;
+    r->n = r->n_tokens = r->n_given = r->tokens_given = 0;
     while (r->n_tokens < tokens) {
         int code = cli_t5_lines_next(l, &line, &length);
         if (code == CLI_OK && length >= 0)
             code = cli_t5_read_tokens(&r->common, l, r->prefix, line, length, &read, &n);
         if (code != CLI_OK || length < 0) {
-            *end = true;
+            r->end = true;
             return code;
         }
         const bool added = add_line(r, read, n);
@@ -187,20 +191,22 @@ static int64_t width_of(const request *r)
     return r->pool == MODULES ? i->vector_width : i->d_model;
 }
 
-/* Replace *rows, the n hidden states of a line, by its vector. */
-static int pool_rows(const request *r, float **rows, int64_t n, float *zeros)
+/* Write the vector of a line with n hidden states to `to`, which may be the first of them. */
+static int pool_rows(const request *r, float *rows, int64_t n, float *to)
 {
+    const size_t bytes = (size_t)width_of(r) * sizeof *to;
     if (r->pool == MODULES) {
-        if (rp_t5_vector(r->common.model, r->common.tokens ? NULL : r->prefix, n, *rows, r->vector) != RP_OK)
+        if (rp_t5_vector(r->common.model, r->common.tokens ? NULL : r->prefix, n, rows, r->vector) != RP_OK)
             return cli_t5_refused("t5 encode");
-        *rows = r->vector;
+        memcpy(to, r->vector, bytes);
     } else if (n == 0) {
-        *rows = zeros;
+        memset(to, 0, bytes);
     } else {
-        pool_in_place(r, *rows, n, width_of(r));
+        pool_in_place(r, rows, n, width_of(r));
+        memmove(to, rows, bytes);
     }
     if (r->normalize)
-        normalize(*rows, width_of(r));
+        normalize(to, width_of(r));
     return CLI_OK;
 }
 
@@ -228,21 +234,18 @@ static void print_line(FILE *to, const request *r, const float *rows, int64_t n,
     fputs("}\n", to);
 }
 
-/* Write the hidden states or the vector of one line. r->hidden has a row of zeros at its end, `zeros`. */
-static int write_line(request *r, float *rows, int64_t n, float *zeros)
+/* Write the n hidden states or the vector of one line. */
+static int write_line(request *r, const float *rows, int64_t n)
 {
     const int64_t d = width_of(r);
     char err[IO_ERR_MAX];
-    const int code = r->pool ? pool_rows(r, &rows, n, zeros) : CLI_OK;
-    if (code != CLI_OK)
-        return code;
     if (r->json) {
         print_line(r->lines, r, rows, n, d);
         return CLI_OK;
     }
     int result = io_stream_put(r->stream, rows, (size_t)((r->pool ? 1 : n) * d) * sizeof *rows, err);
     for (int64_t k = n; k < r->pad_to && !r->pool && result == 0; k++)
-        result = io_stream_put(r->stream, zeros, (size_t)d * sizeof *zeros, err);
+        result = io_stream_put(r->stream, r->zeros, (size_t)d * sizeof *r->zeros, err);
     return result == 0 ? CLI_OK : cli_error(CLI_FAILED, "%s", err);
 }
 
@@ -284,90 +287,152 @@ static int open_arrays(request *r, io_set *set)
 
 /* ------------------------------------------------------------------------------------------------ encoding */
 
-static int show_window(void *context, double fraction)
+/* A task: the lengths of n lines, and then their tokens. */
+typedef struct lines_task {
+    int64_t n, n_tokens;
+    int64_t lengths[];
+} lines_task;
+
+static const int32_t *tokens_of(const lines_task *t)
+{
+    return (const int32_t *)(const void *)(t->lengths + t->n);
+}
+
+/* Return the fraction of the work that is done, with `more` tokens besides those whose results were written. The number
+ * of JSON lines is not known before the end. */
+static double done(const request *r, double more)
+{
+    if (r->json)
+        return r->input.all > 0 ? r->input.read / r->input.all : 0;
+    return (r->tokens_taken + more) / (double)(r->n_tokens + 1);
+}
+
+/* Make a task of the next lines that were read. */
+static int next_lines(void *context, cli_task *task)
 {
     request *r = context;
-    return cli_t5_progress(&r->progress, r->from + (r->to - r->from) * fraction);
-}
-
-/* Encode a window of lines, and write them. */
-static int encode_window(request *r, int64_t n, const rp_t5_tokens *sources, int64_t rows)
-{
-    const int64_t d = rp_t5_about(r->common.model)->d_model;
-    if (rp_t5_encode(r->common.model, n, sources, r->hidden, show_window, r) != RP_OK)
-        return cli_t5_refused("t5 encode");
-    float *at = r->hidden, *zeros = r->hidden + rows * d;
-    memset(zeros, 0, (size_t)d * sizeof *zeros);
     int code = CLI_OK;
-    for (int64_t s = 0; s < n && code == CLI_OK; at += sources[s++].n * d)
-        code = write_line(r, at, sources[s].n, zeros);
-    return code;
+    if (r->json && r->n_given == r->n && !r->end && !ferror(r->lines))
+        code = read_lines(r, WINDOW);
+    if (code != CLI_OK || r->n_given == r->n || (r->json && ferror(r->lines)))
+        return code;
+    const int64_t most = cli_t5_part(r->json ? -1 : r->n_tokens - r->tokens_given, WINDOW);
+    int64_t n = 0, tokens = 0;
+    for (int64_t s = r->n_given; s < r->n && (n == 0 || tokens + r->lengths[s] <= most); s++, n++)
+        tokens += r->lengths[s];
+    lines_task *t = malloc(sizeof *t + (size_t)n * sizeof *t->lengths + (size_t)tokens * sizeof(int32_t));
+    if (t == NULL)
+        return no_memory();
+    *t = (lines_task){n, tokens};
+    memcpy(t->lengths, r->lengths + r->n_given, (size_t)n * sizeof *t->lengths);
+    if (tokens > 0)
+        memcpy((int32_t *)(uintptr_t)tokens_of(t), r->tokens + r->tokens_given, (size_t)tokens * sizeof(int32_t));
+    r->n_given += n;
+    r->tokens_given += tokens;
+    task->data = t;
+    task->size = sizeof *t + (size_t)n * sizeof *t->lengths + (size_t)tokens * sizeof(int32_t);
+    task->cost = (double)tokens;
+    return CLI_OK;
 }
 
-/* Encode the lines that were read, in windows of at most WINDOW tokens or one line. */
-static int encode_lines(request *r)
+/* The work of a process that is shown: in a team, only what is written. */
+typedef struct shown {
+    request *r;
+    double tokens;
+} shown;
+
+static int show(void *context, double fraction)
 {
-    const int64_t d = rp_t5_about(r->common.model)->d_model, rows = r->longest > WINDOW ? r->longest : WINDOW;
-    int64_t bytes, done = 0;
-    const bool fits = !__builtin_mul_overflow((rows < r->n_tokens ? rows : r->n_tokens) + 1, d * 4, &bytes);
-    rp_t5_tokens *sources = malloc(((size_t)r->n + 1) * sizeof *sources);
-    r->hidden = fits ? malloc((size_t)bytes) : NULL;
-    int code = sources != NULL && r->hidden != NULL
+    const shown *s = context;
+    return cli_team_ranks() > 1 ? cli_stop_requested()
+                                : cli_t5_progress(&s->r->progress, done(s->r, fraction * s->tokens));
+}
+
+/* Compute the hidden states of a task, or its vectors. */
+static int encode_lines(void *context, const void *data, size_t data_size, void **result, size_t *size)
+{
+    request *r = context;
+    const lines_task *t = data;
+    const int64_t d = rp_t5_about(r->common.model)->d_model, width = width_of(r);
+    int64_t bytes;
+    /* vectors may be wider than hidden states, so they get memory of their own */
+    const bool fits = !__builtin_mul_overflow(t->n_tokens * d + (r->pool ? t->n * width : 0) + 1, 4, &bytes);
+    rp_t5_tokens *sources = malloc(((size_t)t->n + 1) * sizeof *sources);
+    float *hidden = fits ? malloc((size_t)bytes) : NULL;
+    shown s = {r, (double)t->n_tokens};
+    const int32_t *tokens = tokens_of(t);
+    (void)data_size;
+    int code = sources != NULL && hidden != NULL
                    ? CLI_OK
                    : cli_error(CLI_FAILED,
-                               "t5 encode: out of memory for the hidden states of a line of %lld tokens "
-                               "(cut it with --pad-to)",
-                               (long long)r->longest);
-    for (int64_t s = 0; code == CLI_OK && s < r->n;) {
-        int64_t n = 0, tokens = 0;
-        for (; s < r->n && (n == 0 || tokens + r->lengths[s] <= WINDOW); s++) {
-            sources[n++] = (rp_t5_tokens){r->tokens + done + tokens, r->lengths[s]};
-            tokens += r->lengths[s];
-        }
-        if (!r->json) { /* the number of JSON lines is not known before the end */
-            r->from = (double)done / (double)(r->n_tokens + 1);
-            r->to = (double)(done + tokens) / (double)(r->n_tokens + 1);
-        }
-        code = encode_window(r, n, sources, tokens);
-        done += tokens;
+                               "t5 encode: out of memory for the hidden states of lines of %lld tokens "
+                               "(cut long lines with --pad-to)",
+                               (long long)t->n_tokens);
+    for (int64_t k = 0; code == CLI_OK && k < t->n; tokens += t->lengths[k++])
+        sources[k] = (rp_t5_tokens){tokens, t->lengths[k]};
+    if (code == CLI_OK && rp_t5_encode(r->common.model, t->n, sources, hidden, show, &s) != RP_OK)
+        code = cli_t5_refused("t5 encode");
+    *size = (size_t)(t->n_tokens * d) * sizeof *hidden;
+    float *rows = hidden, *vectors = code == CLI_OK ? hidden + t->n_tokens * d : NULL;
+    for (int64_t k = 0; code == CLI_OK && r->pool && k < t->n; rows += t->lengths[k++] * d)
+        code = pool_rows(r, rows, t->lengths[k], vectors + k * width);
+    if (code == CLI_OK && r->pool) {
+        *size = (size_t)(t->n * width) * sizeof *hidden;
+        memmove(hidden, vectors, *size);
     }
     free(sources);
-    free(r->hidden);
-    r->hidden = NULL;
+    *result = hidden;
     return code;
+}
+
+/* Write the result of a task. */
+static int take_lines(void *context, const cli_task *task, void *result, size_t size)
+{
+    request *r = context;
+    const lines_task *t = task->data;
+    const float *rows = result;
+    int code = CLI_OK;
+    (void)size;
+    for (int64_t k = 0; k < t->n && code == CLI_OK; k++) {
+        code = write_line(r, rows, t->lengths[k]);
+        rows += (r->pool ? 1 : t->lengths[k]) * width_of(r);
+    }
+    r->tokens_taken += (double)t->n_tokens;
+    cli_t5_progress(&r->progress, done(r, 0));
+    return code;
+}
+
+/* Encode all lines. */
+static int encode_all(request *r)
+{
+    const cli_farm farm = {r, next_lines, encode_lines, take_lines, TASKS};
+    return cli_farm_run(&farm);
 }
 
 /* Write arrays, whose sizes are known once all lines have been read. */
-static int write_arrays(request *r, cli_t5_lines *l)
+static int write_arrays(request *r)
 {
     char err[IO_ERR_MAX];
     io_set set = {0};
-    bool end = false;
-    int code = read_lines(r, l, INT64_MAX, &end);
+    int code = read_lines(r, INT64_MAX);
     if (code == CLI_OK)
         code = open_arrays(r, &set);
     if (code == CLI_OK)
-        code = encode_lines(r);
+        code = encode_all(r);
     if (r->stream != NULL && io_stream_close(r->stream, code == CLI_OK ? 0 : -1, err) != 0 && code == CLI_OK)
         code = cli_error(CLI_FAILED, "%s", err);
     io_free(&set);
     return code;
 }
 
-/* Write JSON lines, window by window. */
-static int write_json(request *r, cli_t5_lines *l)
+/* Write JSON lines while lines are read. */
+static int write_json(request *r)
 {
     char err[IO_ERR_MAX];
     r->text_stream = io_text_open(r->output, &r->lines, err);
     if (r->text_stream == NULL)
         return cli_error(CLI_FAILED, "%s", err);
-    int code = CLI_OK;
-    for (bool end = false; code == CLI_OK && !end && !ferror(r->lines);) {
-        code = read_lines(r, l, WINDOW, &end);
-        r->from = r->to = l->all > 0 ? l->read / l->all : 0;
-        if (code == CLI_OK)
-            code = encode_lines(r);
-    }
+    int code = encode_all(r);
     if (io_text_close(r->text_stream, code == CLI_OK ? 0 : -1, err) != 0 && code == CLI_OK)
         code = cli_error(CLI_FAILED, "%s", err);
     return code;
@@ -391,13 +456,13 @@ static int ask_model(request *r)
     r->cut_to = r->pad_to > 0 || r->pool != MODULES ? r->pad_to : i->vector_tokens;
     if (r->pool == MODULES)
         r->vector = malloc((size_t)i->vector_width * sizeof *r->vector);
-    return r->pool != MODULES || r->vector != NULL ? CLI_OK : no_memory();
+    r->zeros = calloc((size_t)i->d_model + 1, sizeof *r->zeros);
+    return r->zeros != NULL && (r->pool != MODULES || r->vector != NULL) ? CLI_OK : no_memory();
 }
 
-static int run(const cli_command *self, int argc, char **argv)
+static int run_in_team(const cli_command *self, int argc, char **argv)
 {
     request r = {.pool = MODEL, .progress = {.what = "t5 encode"}};
-    cli_t5_lines l = {0};
     char safe[160];
     const char *args[2] = {NULL, NULL};
     int n_args = 0, code = cli_options(self, argc, argv, on_option, &r, args, 2, &n_args);
@@ -423,19 +488,26 @@ static int run(const cli_command *self, int argc, char **argv)
     if (r.prompt != NULL && (r.prefix != NULL || r.common.tokens))
         return cli_error(CLI_USAGE, "--prompt: %s (remove one of the options)",
                          r.prefix != NULL ? "--prefix replaces the prompt" : "with --tokens, lines have no text");
-    code = cli_t5_begin(&r.common, &l, args[0], args[1], r.text, r.output);
+    code = cli_t5_begin(&r.common, &r.input, args[0], args[1], r.text, r.output);
     if (code == CLI_OK)
         code = ask_model(&r);
     if (code == CLI_OK)
-        code = r.json ? write_json(&r, &l) : write_arrays(&r, &l);
+        code = cli_team_rank() != 0 ? encode_all(&r) : r.json ? write_json(&r) : write_arrays(&r);
     cli_progress_end(&r.progress);
+    cli_team_settle(code);
     free(r.tokens);
     free(r.lengths);
     free(r.texts);
+    free(r.zeros);
     free(r.vector);
-    cli_t5_lines_close(&l);
+    cli_t5_lines_close(&r.input);
     cli_t5_close(&r.common);
     return code;
+}
+
+static int run(const cli_command *self, int argc, char **argv)
+{
+    return cli_team_run(self, argc, argv, run_in_team);
 }
 
 const cli_command cli_t5_encode = {

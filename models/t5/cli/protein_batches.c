@@ -1,5 +1,5 @@
 /* protein_batches.c -- reads windows of proteins, and computes each window from the longest protein to the shortest, in
- * batches of a bounded number of tokens. The bits of a protein do not depend on its batch.
+ * batches of a bounded number of tokens, in one process or several. The bits of a protein do not depend on its batch.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/cli/proteins.h"
 #include <stdlib.h>
@@ -14,22 +14,38 @@ typedef struct item {
     uint64_t tag;
 } item;
 
+/* Proteins that were read together. It is freed when the results of all of them have been taken. */
 typedef struct window {
+    struct window *next;
     char *text;
     size_t size, capacity;
     item *items;
     size_t n, room;
-    bool end; /* of the file */
+    item **order; /* [n] the items, the longest first */
+    size_t given, taken;
 } window;
 
-/* One batch. */
-typedef struct batch {
+/* The computation in progress: batches are made from the last window, and their results belong to the first. */
+typedef struct protein_batches {
     protein_job *job;
+    window *first, *last;
+    int64_t tokens_given;
+    bool end; /* of the file */
+} protein_batches;
+
+/* A batch that is being computed. */
+typedef struct batch {
+    const protein_job *job;
     rp_t5_protein *proteins; /* [n] */
     int64_t n;
     double cost;
     int64_t residues;
 } batch;
+
+/* Before the results of a batch: the residues that were read as others, and the proteins with such residues. */
+typedef struct replaced {
+    int64_t residues, proteins;
+} replaced;
 
 double protein_cost(const rp_t5_info *i, int64_t n)
 {
@@ -104,98 +120,14 @@ static int take(protein_job *j, window *w, const rp_t5_record *r)
     return added.residues != SIZE_MAX && add_item(w, &added) ? CLI_OK : no_memory();
 }
 
-/* Read proteins until the window is full. */
-static int read_window(protein_job *j, window *w)
+static void free_window(window *w)
 {
-    rp_t5_record r;
-    w->size = w->n = 0;
-    while (w->n == 0 || w->size < (size_t)j->window) {
-        if (cli_stop_requested())
-            return CLI_FAILED;
-        if (rp_t5_fasta_next(j->file, 1, j->longest, &r) != RP_OK)
-            return cli_error(CLI_FAILED, "%s", rp_t5_last_error());
-        w->end = r.header == NULL;
-        if (w->end)
-            return CLI_OK;
-        const int code = take(j, w, &r);
-        if (code != CLI_OK)
-            return code;
-    }
-    return CLI_OK;
-}
-
-/* ------------------------------------------------------------------------------------------------ computing */
-
-static int show(void *context, double fraction)
-{
-    const batch *b = context;
-    protein_job *j = b->job;
-    const double seconds = cli_seconds() - j->progress.start;
-    if (seconds > 0 && j->progress.start > 0)
-        snprintf(j->note, sizeof j->note, "%.0f residues/s",
-                 ((double)j->residues_done + fraction * (double)b->residues) / seconds);
-    if (j->counted && (fraction > 0 || j->cost_done > 0))
-        cli_progress_show(&j->progress, (j->cost_done + fraction * b->cost) / j->cost);
-    return cli_stop_requested();
-}
-
-/* Convert the residues of the items of a batch to tokens, and count. */
-static int make_batch(protein_job *j, const window *w, item *const *items, batch *b)
-{
-    for (int64_t k = 0; k < b->n; k++) {
-        rp_t5_protein *p = &b->proteins[k];
-        if (rp_t5_residues(j->common.model, j->family, w->text + items[k]->residues, items[k]->n, p) != RP_OK)
-            return cli_t5_refused("t5 proteins");
-        j->residues_replaced += p->replaced;
-        j->proteins_replaced += p->replaced > 0;
-        b->residues += p->residues;
-        b->cost += protein_cost(rp_t5_about(j->common.model), p->residues);
-    }
-    return CLI_OK;
-}
-
-/* Write the results of a batch. 3Di letters replace the residues in the window. */
-static int write_batch(protein_job *j, const window *w, item *const *items, const batch *b, float *hidden)
-{
-    const int64_t d = rp_t5_about(j->common.model)->d_model;
-    for (int64_t k = 0; k < b->n; k++) {
-        const int64_t n = b->proteins[k].residues;
-        if (j->letters != NULL) {
-            if (rp_t5_structure_of(j->structure, hidden, n, w->text + items[k]->residues) != RP_OK)
-                return cli_t5_refused("t5 proteins");
-        } else {
-            const int code = protein_output_put(j->output, items[k]->name, items[k]->tag, hidden, n, d);
-            if (code != CLI_OK)
-                return code;
-        }
-        hidden += n * d;
-        j->n_done++;
-    }
-    return j->output != NULL ? protein_output_flush(j->output) : CLI_OK;
-}
-
-/* Compute n proteins together. */
-static int compute_batch(protein_job *j, const window *w, item *const *items, int64_t n)
-{
-    const int64_t d = rp_t5_about(j->common.model)->d_model;
-    batch b = {.job = j, .proteins = calloc((size_t)n, sizeof *b.proteins), .n = n};
-    int code = b.proteins != NULL ? make_batch(j, w, items, &b) : no_memory();
-    int64_t bytes = 0;
-    const bool fits = !__builtin_mul_overflow(b.residues, d * (int64_t)sizeof(float), &bytes);
-    float *hidden = code == CLI_OK && fits ? malloc((size_t)bytes) : NULL;
-    if (code == CLI_OK && hidden == NULL)
-        code = no_memory();
-    if (code == CLI_OK && rp_t5_encode_residues(j->common.model, n, b.proteins, hidden, show, &b) != RP_OK)
-        code = cli_stop_requested() ? CLI_FAILED : cli_t5_refused("t5 proteins");
-    if (code == CLI_OK)
-        code = write_batch(j, w, items, &b, hidden);
-    j->residues_done += b.residues;
-    j->cost_done += b.cost;
-    for (int64_t k = 0; b.proteins != NULL && k < n; k++)
-        rp_t5_free(b.proteins[k].tokens);
-    free(b.proteins);
-    free(hidden);
-    return code;
+    if (w == NULL)
+        return;
+    free(w->text);
+    free(w->items);
+    free(w->order);
+    free(w);
 }
 
 /* Compare two items for qsort: the longer one first, then in the order of the file. */
@@ -205,42 +137,274 @@ static int by_length(const void *a, const void *b)
     return x->n != y->n ? (x->n < y->n) - (x->n > y->n) : (x > y) - (x < y);
 }
 
-static int compute_window(protein_job *j, window *w)
+/* Read proteins until the window is full, and sort them. */
+static int read_window(protein_batches *p, window *w)
 {
-    item **order = malloc((w->n + 1) * sizeof *order);
-    if (order == NULL)
+    protein_job *j = p->job;
+    rp_t5_record r;
+    while (!p->end && (w->n == 0 || w->size < (size_t)j->window)) {
+        if (cli_stop_requested())
+            return CLI_FAILED;
+        if (rp_t5_fasta_next(j->file, 1, j->longest, &r) != RP_OK)
+            return cli_error(CLI_FAILED, "%s", rp_t5_last_error());
+        p->end = r.header == NULL;
+        const int code = p->end ? CLI_OK : take(j, w, &r);
+        if (code != CLI_OK)
+            return code;
+    }
+    w->order = malloc((w->n + 1) * sizeof *w->order);
+    if (w->order == NULL)
         return no_memory();
     for (size_t k = 0; k < w->n; k++)
-        order[k] = &w->items[k];
-    qsort(order, w->n, sizeof *order, by_length);
-    int code = CLI_OK;
-    for (size_t from = 0, end; from < w->n && code == CLI_OK; from = end) {
-        int64_t tokens = 0;
-        for (end = from; end < w->n && (end == from || tokens + order[end]->n + 2 <= j->rows); end++)
-            tokens += order[end]->n + 2;
-        code = compute_batch(j, w, order + from, (int64_t)(end - from));
+        w->order[k] = &w->items[k];
+    qsort(w->order, w->n, sizeof *w->order, by_length);
+    return CLI_OK;
+}
+
+/* Append a window. At the end of the file it may be empty. */
+static int add_window(protein_batches *p)
+{
+    window *w = calloc(1, sizeof *w);
+    const int code = w != NULL ? read_window(p, w) : no_memory();
+    if (code != CLI_OK || w->n == 0) {
+        free_window(w);
+        return code;
     }
-    free(order);
-    for (size_t k = 0; k < w->n && code == CLI_OK && j->letters != NULL; k++)
+    *(p->last != NULL ? &p->last->next : &p->first) = w;
+    p->last = w;
+    return CLI_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------ batches */
+
+/* Write a batch as a task: the number of proteins, their lengths, and their residues. */
+static int pack(const window *w, cli_task *task)
+{
+    size_t size = (1 + task->count) * sizeof(int64_t);
+    for (size_t k = 0; k < task->count; k++)
+        size += (size_t)w->order[task->first + k]->n;
+    int64_t *numbers = malloc(size);
+    if (numbers == NULL)
+        return no_memory();
+    char *text = (char *)(numbers + 1 + task->count);
+    numbers[0] = (int64_t)task->count;
+    for (size_t k = 0; k < task->count; k++) {
+        const item *i = w->order[task->first + k];
+        numbers[1 + k] = i->n;
+        memcpy(text, w->text + i->residues, (size_t)i->n);
+        text += i->n;
+    }
+    task->data = numbers;
+    task->size = size;
+    return CLI_OK;
+}
+
+/* Make the next batch. */
+static int next_batch(void *context, cli_task *task)
+{
+    protein_batches *p = ((protein_job *)context)->batches;
+    if ((p->last == NULL || p->last->given == p->last->n) && !p->end) {
+        const int code = add_window(p);
+        if (code != CLI_OK)
+            return code;
+    }
+    window *w = p->last;
+    if (w == NULL || w->given == w->n || (p->job->letters != NULL && ferror(p->job->letters)))
+        return CLI_OK;
+    const int64_t most = cli_t5_part(p->job->counted ? p->job->tokens - p->tokens_given : -1, p->job->rows);
+    int64_t tokens = 0;
+    task->first = w->given;
+    for (; w->given < w->n && (tokens == 0 || tokens + w->order[w->given]->n + 2 <= most); w->given++) {
+        tokens += w->order[w->given]->n + 2;
+        task->cost += protein_cost(rp_t5_about(p->job->common.model), w->order[w->given]->n);
+    }
+    task->count = w->given - task->first;
+    p->tokens_given += tokens;
+    return pack(w, task);
+}
+
+/* ------------------------------------------------------------------------------------------------ computing */
+
+/* Show the speed and the fraction of the work that is done. `more`: the work, in residues and in cost, besides that of
+ * the results which were taken. */
+static void show_done(protein_job *j, double more_residues, double more_cost)
+{
+    const double seconds = cli_seconds() - j->progress.start;
+    if (seconds > 0 && j->progress.start > 0)
+        snprintf(j->note, sizeof j->note, "%.0f residues/s", ((double)j->residues_done + more_residues) / seconds);
+    if (j->counted && j->cost_done + more_cost > 0)
+        cli_progress_show(&j->progress, (j->cost_done + more_cost) / j->cost);
+}
+
+static int show(void *context, double fraction)
+{
+    const batch *b = context;
+    if (cli_team_ranks() == 1) /* otherwise another thread shows it */
+        show_done((protein_job *)(uintptr_t)b->job, fraction * (double)b->residues, fraction * b->cost);
+    return cli_stop_requested();
+}
+
+/* Convert the residues of a task to tokens, and count. */
+static int make_batch(batch *b, const int64_t *lengths, const char *text, replaced *counts)
+{
+    const protein_job *j = b->job;
+    for (int64_t k = 0; k < b->n; k++) {
+        rp_t5_protein *p = &b->proteins[k];
+        if (rp_t5_residues(j->common.model, j->family, text, lengths[k], p) != RP_OK)
+            return cli_t5_refused("t5 proteins");
+        counts->residues += p->replaced;
+        counts->proteins += p->replaced > 0;
+        b->residues += p->residues;
+        b->cost += protein_cost(rp_t5_about(j->common.model), p->residues);
+        text += lengths[k];
+    }
+    return CLI_OK;
+}
+
+/* Replace n rows by their mean, in place. */
+static void mean_of(float *rows, int64_t n, int64_t d)
+{
+    for (int64_t k = 0; k < d; k++) {
+        double sum = 0;
+        for (int64_t i = 0; i < n; i++)
+            sum += (double)rows[i * d + k];
+        rows[k] = (float)(sum / (double)n);
+    }
+}
+
+/* Replace the hidden states, in place, by what the output needs: letters, means, or all of them. Set *size to its
+ * bytes. */
+static int reduce(const batch *b, float *hidden, size_t *size)
+{
+    const protein_job *j = b->job;
+    const int64_t d = rp_t5_about(j->common.model)->d_model;
+    const float *rows = hidden;
+    char *letters = (char *)hidden; /* one byte a residue, behind the rows that are read */
+    *size = (size_t)(b->residues * d) * sizeof *hidden;
+    for (int64_t k = 0; k < b->n && (j->structure != NULL || j->pooled); k++) {
+        const int64_t n = b->proteins[k].residues;
+        if (j->structure != NULL) {
+            char *made = malloc((size_t)n + 1);
+            const rp_status status = made != NULL ? rp_t5_structure_of(j->structure, rows, n, made) : RP_E_NOMEM;
+            if (status == RP_OK)
+                memcpy(letters, made, (size_t)n);
+            free(made);
+            if (status != RP_OK)
+                return made == NULL ? no_memory() : cli_t5_refused("t5 proteins");
+            letters += n;
+            *size = (size_t)(letters - (char *)hidden);
+        } else {
+            mean_of((float *)(uintptr_t)rows, n, d);
+            memmove(hidden + k * d, rows, (size_t)d * sizeof *hidden);
+            *size = (size_t)((k + 1) * d) * sizeof *hidden;
+        }
+        rows += n * d;
+    }
+    return CLI_OK;
+}
+
+/* Compute a task. The result is a `replaced`, and then letters [residues], means [n, d] or hidden states [residues,
+ * d]. */
+static int compute_batch(void *context, const void *data, size_t data_size, void **result, size_t *size)
+{
+    const protein_job *j = (const protein_job *)context;
+    const int64_t d = rp_t5_about(j->common.model)->d_model, *numbers = data, n = numbers[0];
+    batch b = {.job = j, .proteins = calloc((size_t)n, sizeof *b.proteins), .n = n};
+    replaced counts = {0};
+    (void)data_size;
+    int code = b.proteins != NULL ? make_batch(&b, numbers + 1, (const char *)(numbers + 1 + n), &counts) : no_memory();
+    int64_t bytes = 0;
+    const bool fits = !__builtin_mul_overflow(b.residues, d * (int64_t)sizeof(float), &bytes);
+    char *made = code == CLI_OK && fits ? malloc(sizeof counts + (size_t)bytes) : NULL;
+    float *hidden = (float *)(void *)(made + sizeof counts);
+    if (code == CLI_OK && made == NULL)
+        code = no_memory();
+    if (code == CLI_OK && rp_t5_encode_residues(j->common.model, n, b.proteins, hidden, show, &b) != RP_OK)
+        code = cli_stop_requested() ? CLI_FAILED : cli_t5_refused("t5 proteins");
+    if (code == CLI_OK)
+        code = reduce(&b, hidden, size);
+    if (code == CLI_OK)
+        memcpy(made, &counts, sizeof counts);
+    *size += sizeof counts;
+    *result = made;
+    for (int64_t k = 0; b.proteins != NULL && k < n; k++)
+        rp_t5_free(b.proteins[k].tokens);
+    free(b.proteins);
+    return code;
+}
+
+/* ------------------------------------------------------------------------------------------------ writing */
+
+/* Write the result of one protein. 3Di letters replace its residues in the window. Return the bytes of the result in
+ * *used. */
+static int write_protein(protein_job *j, window *w, const item *i, char *at, size_t *used)
+{
+    const int64_t d = rp_t5_about(j->common.model)->d_model;
+    *used = (size_t)i->n;
+    if (j->letters != NULL) {
+        memcpy(w->text + i->residues, at, (size_t)i->n);
+        return CLI_OK;
+    }
+    *used = (size_t)((j->pooled ? 1 : i->n) * d) * sizeof(float);
+    return protein_output_put(j->output, i->name, i->tag, (const float *)(const void *)at, i->n, d);
+}
+
+/* Drop the first window when all its results were taken. Its letters are written in the order of the file. */
+static void end_window(protein_batches *p)
+{
+    window *w = p->first;
+    protein_job *j = p->job;
+    if (w->taken < w->n)
+        return;
+    for (size_t k = 0; k < w->n && j->letters != NULL; k++)
         fprintf(j->letters, ">%s\n%s\n", w->text + w->items[k].header, w->text + w->items[k].residues);
+    p->first = w->next;
+    p->last = p->first != NULL ? p->last : NULL;
+    free_window(w);
+}
+
+/* Write the results of a batch. */
+static int take_batch(void *context, const cli_task *task, void *result, size_t size)
+{
+    protein_batches *p = ((protein_job *)context)->batches;
+    protein_job *j = p->job;
+    window *w = p->first;
+    const replaced *counts = result;
+    char *at = (char *)result + sizeof *counts;
+    int code = CLI_OK;
+    (void)size;
+    for (size_t k = 0, used = 0; k < task->count && code == CLI_OK; k++, at += used) {
+        const item *i = w->order[task->first + k];
+        code = write_protein(j, w, i, at, &used);
+        j->n_done += code == CLI_OK;
+        j->residues_done += i->n;
+    }
+    j->residues_replaced += counts->residues;
+    j->proteins_replaced += counts->proteins;
+    j->cost_done += task->cost;
+    if (code == CLI_OK && j->output != NULL)
+        code = protein_output_flush(j->output);
+    w->taken += task->count;
+    if (code == CLI_OK)
+        end_window(p);
+    show_done(j, 0, 0);
     return code;
 }
 
 int protein_compute(protein_job *j)
 {
-    window w = {0};
-    j->progress = (cli_progress){.what = j->letters != NULL ? "t5 proteins --3di" : "t5 proteins",
+    protein_batches p = {.job = j};
+    const cli_farm farm = {j, next_batch, compute_batch, take_batch, PROTEIN_TEAM_TASKS};
+    j->batches = &p;
+    j->progress = (cli_progress){.what = j->structure != NULL ? "t5 proteins --3di" : "t5 proteins",
                                  .start = cli_seconds(),
                                  .note = j->note,
                                  .every = 60};
-    int code = CLI_OK;
-    while (code == CLI_OK && !w.end && (j->letters == NULL || !ferror(j->letters))) {
-        code = read_window(j, &w);
-        if (code == CLI_OK)
-            code = compute_window(j, &w);
-    }
+    const int code = cli_farm_run(&farm);
     cli_progress_end(&j->progress);
-    free(w.text);
-    free(w.items);
+    for (window *w = p.first; w != NULL; w = p.first) {
+        p.first = w->next;
+        free_window(w);
+    }
     return code;
 }

@@ -73,17 +73,6 @@ int protein_output_open(protein_output *o)
     return o->archive != NULL ? CLI_OK : cli_error(CLI_FAILED, "-o: %s", err);
 }
 
-/* Replace n rows by their mean, in place. */
-static void mean_of(float *rows, int64_t n, int64_t d)
-{
-    for (int64_t k = 0; k < d; k++) {
-        double sum = 0;
-        for (int64_t i = 0; i < n; i++)
-            sum += (double)rows[i * d + k];
-        rows[k] = (float)(sum / (double)n);
-    }
-}
-
 /* Convert numbers to the type of the file. */
 static int convert(protein_output *o, const char *key, const float *x, size_t n, const void **data)
 {
@@ -106,14 +95,12 @@ static int convert(protein_output *o, const char *key, const float *x, size_t n,
     return CLI_OK;
 }
 
-int protein_output_put(protein_output *o, size_t name, uint64_t tag, float *rows, int64_t n, int64_t d)
+int protein_output_put(protein_output *o, size_t name, uint64_t tag, const float *rows, int64_t n, int64_t d)
 {
     char err[IO_ERR_MAX];
     const char *key = protein_key(o->names, name);
     const int64_t shape[2] = {n, d};
     const void *data;
-    if (o->pool)
-        mean_of(rows, n, d);
     const size_t size = (size_t)((o->pool ? 1 : n) * d);
     int code = convert(o, key, rows, size, &data);
     if (code != CLI_OK)

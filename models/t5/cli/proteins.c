@@ -170,6 +170,7 @@ static void count(request *r)
             continue;
         r->n_to_do++;
         r->residues_to_do += name->residues;
+        j->tokens += name->residues + 2;
         j->cost += protein_cost(rp_t5_about(j->common.model), name->residues);
         if (name->residues > most)
             most = name->residues, r->longest = k;
@@ -180,7 +181,8 @@ static void count(request *r)
 static int64_t need(const request *r, int64_t rows)
 {
     const rp_t5_info *i = rp_t5_about(r->job.common.model);
-    const int64_t call = rp_t5_encode_bytes(r->job.common.model, rows, rows), row = i->d_model * 8;
+    const int64_t call = rp_t5_encode_bytes(r->job.common.model, rows, rows), ranks = cli_team_ranks();
+    const int64_t row = i->d_model * (ranks > 1 ? 8 + 4 * PROTEIN_TEAM_TASKS * ranks : 8);
     int64_t all;
     return call < 0 || __builtin_mul_overflow(rows, row, &all) || __builtin_add_overflow(all, call, &all) ||
                    __builtin_add_overflow(all, i->bytes + 2 * r->job.window + SOME_MEMORY, &all)
@@ -268,7 +270,9 @@ static void report(const request *r, int code)
 {
     const protein_job *j = &r->job;
     char safe[160];
-    if (code != CLI_OK && cli_stop_requested() && r->three_di)
+    if (cli_team_rank() != 0)
+        return;
+    if (code != CLI_OK && cli_stop_requested() && (r->three_di || r->output.part == NULL))
         cli_t5_stopped("t5 proteins");
     else if (code != CLI_OK && cli_stop_requested())
         cli_error(CLI_FAILED, "t5 proteins: stopped by a signal; %lld proteins are in %s (start it again to continue)",
@@ -300,7 +304,7 @@ static int embed(request *r)
     count(r);
     if (!j->counted || r->n_to_do > 0 || access(o->part, F_OK) == 0)
         code = protein_output_open(o);
-    r->n_to_do = r->residues_to_do = 0;
+    r->n_to_do = r->residues_to_do = j->tokens = 0;
     j->cost = 0;
     count(r); /* without those of the .part file */
     if (code == CLI_OK && (!j->counted || r->n_to_do > 0))
@@ -328,7 +332,17 @@ static int predict(request *r)
     return code;
 }
 
-static int run(const cli_command *self, int argc, char **argv)
+/* Open the file, and read it once. Only rank 0 has the file. */
+static int open_fasta(protein_job *j)
+{
+    if (cli_team_rank() != 0)
+        return CLI_OK;
+    if (rp_t5_fasta_open(&j->file, j->fasta) != RP_OK)
+        return cli_error(CLI_FAILED, "%s", rp_t5_last_error());
+    return rp_t5_fasta_again(j->file) ? scan(j) : CLI_OK;
+}
+
+static int run_in_team(const cli_command *self, int argc, char **argv)
 {
     request r = {.output.type = RP_F16};
     protein_job *j = &r.job;
@@ -338,11 +352,9 @@ static int run(const cli_command *self, int argc, char **argv)
         return code;
     code = check_options(&r, args);
     j->fasta = args[1];
-    r.output.pool = r.pooled;
-    if (code == CLI_OK && rp_t5_fasta_open(&j->file, j->fasta) != RP_OK)
-        code = cli_error(CLI_FAILED, "%s", rp_t5_last_error());
-    if (code == CLI_OK && rp_t5_fasta_again(j->file))
-        code = scan(j);
+    j->pooled = r.output.pool = r.pooled;
+    if (code == CLI_OK)
+        code = open_fasta(j);
     if (code == CLI_OK)
         code = cli_t5_open(&j->common, args[0]);
     if (code == CLI_OK)
@@ -352,14 +364,22 @@ static int run(const cli_command *self, int argc, char **argv)
     if (code == CLI_OK && r.three_di)
         code = open_head(&r, args[0]);
     if (code == CLI_OK)
-        code = r.three_di ? predict(&r) : embed(&r);
+        code = cli_t5_agree(&j->common);
+    if (code == CLI_OK)
+        code = cli_team_rank() != 0 ? protein_compute(j) : r.three_di ? predict(&r) : embed(&r);
     report(&r, code);
+    cli_team_settle(code);
     rp_t5_structure_close(j->structure);
     rp_t5_fasta_close(j->file);
     protein_output_free(&r.output);
     protein_names_free(&j->names);
     cli_t5_close(&j->common);
     return code;
+}
+
+static int run(const cli_command *self, int argc, char **argv)
+{
+    return cli_team_run(self, argc, argv, run_in_team);
 }
 
 const cli_command cli_t5_proteins = {

@@ -4,6 +4,7 @@
 #define RELPOS_CLI_PROTEINS_H
 
 #include "io/append.h"
+#include "cli/team.h"
 #include "t5/cli/t5.h"
 
 /* ------------------------------------------------------------------------------------------------ protein_names.c */
@@ -54,8 +55,8 @@ typedef struct protein_output {
 int protein_output_begin(protein_output *o, const char *path);
 /* Open the .part file for writing. */
 int protein_output_open(protein_output *o);
-/* Write the rows of a protein, or their mean. */
-int protein_output_put(protein_output *o, size_t name, uint64_t tag, float *rows, int64_t n, int64_t d);
+/* Write the n rows of a protein, or with `pool` their mean, which is the only row then. */
+int protein_output_put(protein_output *o, size_t name, uint64_t tag, const float *rows, int64_t n, int64_t d);
 /* Make the .part file readable for other programs, unless that was done a moment ago. */
 int protein_output_flush(protein_output *o);
 /* With code CLI_OK, the .part file becomes the output. Otherwise it stays. Return the exit code. */
@@ -81,20 +82,26 @@ typedef struct protein_job {
     const char *fasta, *family; /* family: NULL until it is known */
     rp_t5_fasta *file;
     protein_names names;
-    protein_output *output; /* NULL with --3di */
+    protein_output *output; /* NULL with --3di, and in processes that only compute */
+    bool pooled;            /* compute one vector per protein */
     rp_t5_structure *structure;
     FILE *letters;          /* receives the 3Di letters */
     int64_t rows;           /* max tokens of a call, unless one protein is longer */
     int64_t longest;        /* max residues of a protein */
     int64_t window;         /* max bytes of the proteins that are read together */
     bool counted;           /* the totals are known */
+    int64_t tokens;         /* of all proteins to compute */
     double cost, cost_done; /* work of all proteins to compute, in multiply-adds */
     int64_t n_done, residues_done, residues_replaced, proteins_replaced, n_stored;
     cli_progress progress;
     char note[64];
+    struct protein_batches *batches; /* the windows and batches in progress */
 } protein_job;
 
-/* Read the file, and compute the proteins that the output lacks. */
+enum { PROTEIN_TEAM_TASKS = 3 }; /* max batches in memory for each process of a team */
+
+/* Read the file, and compute the proteins that the output lacks. In processes other than rank 0, compute what rank 0
+ * hands out. */
 int protein_compute(protein_job *j);
 /* Return the work for a protein of n residues. */
 double protein_cost(const rp_t5_info *i, int64_t n);

@@ -1,6 +1,7 @@
 /* shared.c -- opening a model, and reading and printing lines, for all commands of `relpos t5`.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/cli/t5.h"
+#include "cli/team.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,6 +75,7 @@ int cli_t5_open(cli_t5_common *c, const char *path)
 {
     rp_t5_opening o = rp_t5_opening_init();
     char place[PATH_MAX];
+    c->threads = c->threads > 0 ? c->threads : cli_team_threads();
     if (c->threads > 0 && rp_pool_create(&c->pool, (int32_t)c->threads) != RP_OK)
         return cli_refused(CLI_FAILED, "t5", NULL, "fewer --threads");
     o.type = c->type;
@@ -86,6 +88,28 @@ int cli_t5_open(cli_t5_common *c, const char *path)
     cli_catch_signals(true);
     c->catches = true;
     return CLI_OK;
+}
+
+int cli_t5_agree(const cli_t5_common *c)
+{
+    char checksum[17], text[256];
+    if (cli_team_ranks() == 1)
+        return CLI_OK;
+    if (rp_t5_checksum(c->model, checksum) != RP_OK)
+        return cli_t5_refused("t5");
+    const rp_t5_info *i = rp_t5_about(c->model);
+    snprintf(text, sizeof text, "checksum %s, %lld bytes as %s", checksum, (long long)i->bytes, i->type);
+    return cli_team_agree(text);
+}
+
+int64_t cli_t5_part(int64_t left, int64_t most)
+{
+    const int32_t ranks = cli_team_ranks();
+    if (ranks == 1)
+        return most;
+    const int64_t share = left < 0 ? T5_TEAM_PART : left / (4 * ranks), part = share > 64 ? share : 64;
+    const int64_t bound = most < T5_TEAM_PART ? most : T5_TEAM_PART;
+    return part < bound ? part : bound;
 }
 
 void cli_t5_let_signals(cli_t5_common *c)
@@ -117,7 +141,7 @@ int cli_t5_check_output(const char *path)
     const char *slash = strrchr(path, '/');
     const int n = slash == NULL ? 0 : slash == path ? 1 : (int)(slash - path);
     snprintf(folder, sizeof folder, "%.*s", n > 0 ? n : 1, n > 0 ? path : ".");
-    if (strcmp(path, "-") == 0 || access(folder, W_OK | X_OK) == 0)
+    if (strcmp(path, "-") == 0 || cli_team_rank() != 0 || access(folder, W_OK | X_OK) == 0)
         return CLI_OK;
     return cli_error(CLI_FAILED, "-o: %s: cannot write to its folder: %s (create the folder, or choose another)",
                      io_safe(safe, sizeof safe, path), strerror(errno));
@@ -158,11 +182,13 @@ int cli_t5_begin(cli_t5_common *c, cli_t5_lines *l, const char *model, const cha
                  const char *output)
 {
     int code = output != NULL ? cli_t5_check_output(output) : CLI_OK;
-    if (code == CLI_OK)
+    if (code == CLI_OK && cli_team_rank() == 0)
         code = cli_t5_lines_open(l, lines, text);
     if (code == CLI_OK)
         code = cli_t5_open(c, model);
-    return code == CLI_OK ? cli_t5_keep_model(c, output) : code;
+    if (code == CLI_OK)
+        code = cli_t5_keep_model(c, output);
+    return code == CLI_OK ? cli_t5_agree(c) : code;
 }
 
 int cli_t5_lines_next(cli_t5_lines *l, const char **line, int64_t *length)

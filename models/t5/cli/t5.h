@@ -56,6 +56,12 @@ int cli_t5_common_option(cli_t5_common *c, int key, const char *value);
 /* Open the model. From now until cli_t5_let_signals or cli_t5_close, Ctrl-C does not end the program but sets
  * cli_stop_requested. Call cli_t5_let_signals before work that does not check cli_stop_requested. */
 int cli_t5_open(cli_t5_common *c, const char *path);
+/* In a team, compare the model and the arguments with those of rank 0. */
+int cli_t5_agree(const cli_t5_common *c);
+/* Return the max tokens of the next part of the work, at most `most`. In a team, parts are smaller, so that all
+ * processes end at the same time. `left`: tokens that remain; -1: unknown. */
+int64_t cli_t5_part(int64_t left, int64_t most);
+enum { T5_TEAM_PART = 2048 }; /* max tokens of a part in a team, unless one line is longer */
 void cli_t5_let_signals(cli_t5_common *c);
 void cli_t5_close(cli_t5_common *c);
 /* Print the statistics of a draft (tokens proposed and accepted, passes), without a newline. */
@@ -72,7 +78,7 @@ int cli_t5_stop_asked(void *context);
 /* Return settings for greedy search without penalties, ignoring generation_config.json. Ctrl-C stops the search. */
 rp_t5_generation cli_t5_greedy(const rp_t5 *model);
 
-/* Check that a file can be created at this path. Call it before long work. */
+/* Check that a file can be created at this path; in a team only rank 0 writes. Call it before long work. */
 int cli_t5_check_output(const char *path);
 /* Check that `output` is not a file from which the model was read. NULL means standard output. */
 int cli_t5_keep_model(const cli_t5_common *c, const char *output);
@@ -88,8 +94,8 @@ typedef struct cli_t5_lines {
 } cli_t5_lines;
 
 int cli_t5_lines_open(cli_t5_lines *l, const char *path, const char *text);
-/* Check the output file, open the lines and the model, and check that the output file is not a file of the model.
- * output = NULL means standard output. */
+/* Check the output file, open the lines and the model, check that the output file is not a file of the model, and that
+ * all processes agree. output = NULL means standard output. Only rank 0 has lines. */
 int cli_t5_begin(cli_t5_common *c, cli_t5_lines *l, const char *model, const char *lines, const char *text,
                  const char *output);
 /* Read the next line, without its "\n" or "\r\n". *length is -1 after the last line. Ctrl-C is an error. */

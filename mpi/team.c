@@ -1,0 +1,573 @@
+/* team.c -- messages between the processes of an mpirun, and the detection of processes that died or stopped. One
+ * thread makes every call of MPI, none of which blocks after the start, so any level of thread support suffices.
+ *
+ *     caller          thread of MPI                              other process
+ *     send    ──▶ outgoing ──▶ Isend SIZE, Isend DATA …  ──▶  Iprobe SIZE, Irecv DATA … ──▶ incoming ──▶ receive
+ *                              Isend BEAT each second    ──▶  heard[rank] = now
+ *
+ * Rank 0 watches every process, and every process watches rank 0.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include <mpi.h>
+#include <relpos/mpi.h>
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { TAG_BEAT = 1, TAG_SIZE, TAG_DATA };
+enum { HOST_MAX = 64, END_SECONDS = 5, START_SECONDS = 60 };
+#define CHUNK    ((size_t)1 << 28) /* max bytes of a message of MPI, whose counts are of type int */
+#define LONG_NAP 0.001             /* seconds between two looks for messages when there are none */
+
+/* A message on its way in or out. */
+typedef struct parcel {
+    struct parcel *next;
+    int32_t rank;
+    uint64_t size;
+    char *data;
+    int n_requests;
+    MPI_Request *requests; /* of the chunks, and of the size if it is sent */
+} parcel;
+
+typedef struct list {
+    parcel *first, **last;
+} list;
+
+/* What is known of another process. */
+typedef struct peer {
+    double heard; /* when its last message arrived */
+    char host[HOST_MAX];
+    MPI_Request beat;
+} peer;
+
+struct rp_mpi_team {
+    pthread_t thread;
+    pthread_mutex_t mutex; /* of all fields below, except those that only the thread of MPI uses */
+    pthread_cond_t changed;
+    int32_t rank, ranks;
+    double share, silence;
+    bool started, leaving, left;
+    int abort_code; /* 0: do not abort */
+    char failure[RP_MPI_ERROR_MAX];
+    list queued, arrived;
+    /* only the thread of MPI uses these */
+    MPI_Comm comm;
+    list sending, arriving;
+    peer *peers;            /* [ranks]; host is constant after the start */
+    double beaten, checked; /* when signs of life were last sent, and silence was last checked */
+    MPI_Request barrier;
+};
+
+static double seconds_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void append(list *l, parcel *p)
+{
+    p->next = NULL;
+    *(l->first != NULL ? l->last : &l->first) = p;
+    l->last = &p->next;
+}
+
+static parcel *pop(list *l)
+{
+    parcel *p = l->first;
+    if (p != NULL)
+        l->first = p->next;
+    return p;
+}
+
+static void free_parcel(parcel *p)
+{
+    free(p->requests);
+    free(p->data);
+    free(p);
+}
+
+/* Return a parcel with memory for its data and the requests of its chunks and its size; NULL if out of memory. */
+static parcel *make_parcel(int32_t rank, uint64_t size)
+{
+    parcel *p = calloc(1, sizeof *p);
+    if (p == NULL)
+        return NULL;
+    p->rank = rank;
+    p->size = size;
+    p->data = size > 0 ? malloc(size) : NULL;
+    p->requests = calloc(size / CHUNK + 2, sizeof(MPI_Request));
+    if ((size > 0 && p->data == NULL) || p->requests == NULL) {
+        free_parcel(p);
+        return NULL;
+    }
+    return p;
+}
+
+/* Record the first failure. */
+__attribute__((format(printf, 2, 3))) static void fail(rp_mpi_team *t, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    pthread_mutex_lock(&t->mutex);
+    if (t->failure[0] == 0)
+        vsnprintf(t->failure, sizeof t->failure, format, arguments);
+    pthread_cond_broadcast(&t->changed);
+    pthread_mutex_unlock(&t->mutex);
+    va_end(arguments);
+}
+
+/* Record the failure of a call of MPI. Return true if it succeeded. */
+static bool worked(rp_mpi_team *t, int result)
+{
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int length = 0;
+    if (result == MPI_SUCCESS)
+        return true;
+    MPI_Error_string(result, text, &length);
+    fail(t, "rank %d on %s: MPI failed: %.300s (start the command again)", (int)t->rank,
+         t->peers != NULL ? t->peers[t->rank].host : "this machine", text);
+    return false;
+}
+
+/* ------------------------------------------------------------------------------------------------ the thread of MPI */
+
+/* Start the sends or receives of the chunks of a parcel. */
+static void start_chunks(rp_mpi_team *t, parcel *p, bool send)
+{
+    for (uint64_t at = 0; at < p->size; at += CHUNK) {
+        const int n = (int)(p->size - at < CHUNK ? p->size - at : CHUNK);
+        MPI_Request *r = &p->requests[p->n_requests++];
+        worked(t, send ? MPI_Isend(p->data + at, n, MPI_BYTE, p->rank, TAG_DATA, t->comm, r)
+                       : MPI_Irecv(p->data + at, n, MPI_BYTE, p->rank, TAG_DATA, t->comm, r));
+    }
+}
+
+/* Start to send what the caller queued. Return true if there was something. */
+static bool start_sends(rp_mpi_team *t)
+{
+    bool any = false;
+    for (;;) {
+        pthread_mutex_lock(&t->mutex);
+        parcel *p = pop(&t->queued);
+        pthread_mutex_unlock(&t->mutex);
+        if (p == NULL)
+            return any;
+        worked(t, MPI_Isend(&p->size, 8, MPI_BYTE, p->rank, TAG_SIZE, t->comm, &p->requests[p->n_requests++]));
+        start_chunks(t, p, true);
+        append(&t->sending, p);
+        any = true;
+    }
+}
+
+/* Return true if all requests of a parcel are complete. */
+static bool complete(rp_mpi_team *t, parcel *p)
+{
+    int done = 0;
+    return worked(t, MPI_Testall(p->n_requests, p->requests, &done, MPI_STATUSES_IGNORE)) && done;
+}
+
+static bool end_sends(rp_mpi_team *t)
+{
+    bool any = false;
+    while (t->sending.first != NULL && complete(t, t->sending.first)) {
+        free_parcel(pop(&t->sending));
+        any = true;
+    }
+    return any;
+}
+
+/* Begin to receive a parcel whose size has arrived. */
+static void begin_receive(rp_mpi_team *t, int from)
+{
+    uint64_t size = 0;
+    if (!worked(t, MPI_Recv(&size, 8, MPI_BYTE, from, TAG_SIZE, t->comm, MPI_STATUS_IGNORE)))
+        return;
+    parcel *p = make_parcel(from, size);
+    if (p == NULL) {
+        fail(t, "rank %d on %s: out of memory for a message of %llu bytes (start fewer processes on this machine)",
+             (int)t->rank, t->peers[t->rank].host, (unsigned long long)size);
+        return;
+    }
+    start_chunks(t, p, false);
+    append(&t->arriving, p);
+}
+
+/* Receive what has arrived. Return true if there was something. */
+static bool receive_all(rp_mpi_team *t)
+{
+    bool any = false;
+    for (int found = 1; found;) {
+        MPI_Status status;
+        if (!worked(t, MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, t->comm, &found, &status)) || !found)
+            break;
+        t->peers[status.MPI_SOURCE].heard = seconds_now();
+        if (status.MPI_TAG == TAG_SIZE)
+            begin_receive(t, status.MPI_SOURCE);
+        else if (!worked(t, MPI_Recv(NULL, 0, MPI_BYTE, status.MPI_SOURCE, TAG_BEAT, t->comm, MPI_STATUS_IGNORE)))
+            break;
+        any = true;
+    }
+    while (t->arriving.first != NULL && complete(t, t->arriving.first)) {
+        pthread_mutex_lock(&t->mutex);
+        append(&t->arrived, pop(&t->arriving));
+        pthread_cond_broadcast(&t->changed);
+        pthread_mutex_unlock(&t->mutex);
+        any = true;
+    }
+    return any;
+}
+
+/* Return true if this process watches another: rank 0 watches all, and all watch rank 0. */
+static bool watches(const rp_mpi_team *t, int32_t rank)
+{
+    return rank != t->rank && (rank == 0 || t->rank == 0);
+}
+
+/* Send a sign of life each second, unless the last one is still on its way. */
+static void beat(rp_mpi_team *t)
+{
+    const double now = seconds_now();
+    if (now - t->beaten < 1)
+        return;
+    t->beaten = now;
+    for (int32_t k = 0; k < t->ranks; k++) {
+        int done = 0;
+        if (watches(t, k) && worked(t, MPI_Test(&t->peers[k].beat, &done, MPI_STATUS_IGNORE)) && done)
+            worked(t, MPI_Isend(NULL, 0, MPI_BYTE, k, TAG_BEAT, t->comm, &t->peers[k].beat));
+    }
+}
+
+/* Look for processes that have been silent for too long. A time in which this process itself could not run, for example
+ * because it was stopped, does not count. */
+static void check_silence(rp_mpi_team *t)
+{
+    const double now = seconds_now(), slept = now - t->checked > 1 ? now - t->checked : 0;
+    t->checked = now;
+    for (int32_t k = 0; k < t->ranks; k++) {
+        t->peers[k].heard += slept;
+        if (watches(t, k) && now - t->peers[k].heard > t->silence)
+            fail(t,
+                 "rank %d on %s: it has been silent for %.0f s, so it was killed or stopped, or its machine is down or "
+                 "overloaded (start the command again; RELPOS_MPI_SILENCE sets the number of seconds)",
+                 (int)k, t->peers[k].host, t->silence);
+    }
+}
+
+/* Return what this process may use of its machine; see rp_mpi_calls.share. */
+static double find_share(MPI_Comm comm)
+{
+    MPI_Comm local;
+    int ranks = 1;
+    double share = 1;
+    cpu_set_t own;
+    CPU_ZERO(&own);
+    if (sched_getaffinity(0, sizeof own, &own) != 0 ||
+        MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &local) != MPI_SUCCESS)
+        return share;
+    MPI_Comm_size(local, &ranks);
+    cpu_set_t *all = calloc((size_t)ranks, sizeof *all);
+    if (all != NULL && MPI_Allgather(&own, sizeof own, MPI_BYTE, all, sizeof own, MPI_BYTE, local) == MPI_SUCCESS) {
+        share = 0;
+        for (size_t cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+            int users = 0;
+            for (int k = 0; k < ranks; k++)
+                users += CPU_ISSET(cpu, &all[k]) != 0;
+            share += CPU_ISSET(cpu, &own) ? 1.0 / users : 0;
+        }
+        share /= CPU_COUNT(&own) > 0 ? CPU_COUNT(&own) : 1;
+    }
+    free(all);
+    MPI_Comm_free(&local);
+    return share;
+}
+
+/* Start MPI, and learn the names of the machines. Return false after a failure. */
+static bool start(rp_mpi_team *t)
+{
+    int level, rank, ranks;
+    if (!worked(t, MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level)) ||
+        !worked(t, MPI_Comm_dup(MPI_COMM_WORLD, &t->comm)) ||
+        !worked(t, MPI_Comm_set_errhandler(t->comm, MPI_ERRORS_RETURN)))
+        return false;
+    MPI_Comm_rank(t->comm, &rank);
+    MPI_Comm_size(t->comm, &ranks);
+    t->rank = rank;
+    t->ranks = ranks;
+    peer *peers = calloc((size_t)ranks, sizeof *peers);
+    char *hosts = calloc((size_t)ranks, HOST_MAX), own[HOST_MAX] = "";
+    gethostname(own, sizeof own - 1);
+    const bool known = peers != NULL && hosts != NULL &&
+                       worked(t, MPI_Allgather(own, HOST_MAX, MPI_BYTE, hosts, HOST_MAX, MPI_BYTE, t->comm));
+    for (int k = 0; known && k < ranks; k++) {
+        peers[k] = (peer){.heard = seconds_now(), .beat = MPI_REQUEST_NULL};
+        memcpy(peers[k].host, hosts + (size_t)k * HOST_MAX, HOST_MAX - 1);
+    }
+    free(hosts);
+    if (!known) {
+        free(peers);
+        fail(t, "rank %d: out of memory while starting MPI (start fewer processes on this machine)", rank);
+        return false;
+    }
+    t->peers = peers;
+    t->share = find_share(t->comm);
+    return true;
+}
+
+/* Return true if the caller wants to leave, and everything that it sent is sent. */
+static bool may_leave(rp_mpi_team *t)
+{
+    pthread_mutex_lock(&t->mutex);
+    const bool may = t->leaving && t->queued.first == NULL;
+    pthread_mutex_unlock(&t->mutex);
+    return may && t->sending.first == NULL;
+}
+
+/* Take part in the barrier at the end. Return true when every process has reached it. Signs of life continue until
+ * then. */
+static bool pass_barrier(rp_mpi_team *t)
+{
+    int done = 0;
+    if (t->barrier == MPI_REQUEST_NULL && !worked(t, MPI_Ibarrier(t->comm, &t->barrier)))
+        return false;
+    return worked(t, MPI_Test(&t->barrier, &done, MPI_STATUS_IGNORE)) && done;
+}
+
+/* Wait a moment for the caller to send something. */
+static void nap(rp_mpi_team *t, double seconds)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += (long)(1e9 * seconds);
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_mutex_lock(&t->mutex);
+    if (t->queued.first == NULL && t->abort_code == 0)
+        pthread_cond_timedwait(&t->changed, &t->mutex, &until);
+    pthread_mutex_unlock(&t->mutex);
+}
+
+/* Exchange messages until the caller leaves or aborts. Return true if MPI can be ended in the normal way. */
+static bool exchange(rp_mpi_team *t)
+{
+    double pause = 0;
+    t->checked = seconds_now();
+    for (;;) {
+        pthread_mutex_lock(&t->mutex);
+        const int abort_code = t->abort_code;
+        const bool failed = t->failure[0] != 0;
+        pthread_mutex_unlock(&t->mutex);
+        if (abort_code != 0)
+            MPI_Abort(MPI_COMM_WORLD, abort_code);
+        if (failed) {
+            nap(t, LONG_NAP);
+            continue;
+        }
+        bool any = start_sends(t);
+        any |= receive_all(t);
+        any |= end_sends(t);
+        beat(t);
+        check_silence(t);
+        if (may_leave(t) && pass_barrier(t))
+            return true;
+        pause = any ? 0 : pause + 20e-6;
+        if (!any)
+            nap(t, pause < LONG_NAP ? pause : LONG_NAP);
+    }
+}
+
+/* Receive the signs of life that are still on their way, and end MPI. */
+static void end(rp_mpi_team *t)
+{
+    receive_all(t);
+    for (int32_t k = 0; k < t->ranks; k++)
+        if (t->peers[k].beat != MPI_REQUEST_NULL)
+            MPI_Request_free(&t->peers[k].beat);
+    MPI_Comm_free(&t->comm);
+    MPI_Finalize();
+}
+
+static void *run(void *context)
+{
+    rp_mpi_team *t = context;
+    const bool started = start(t);
+    pthread_mutex_lock(&t->mutex);
+    t->started = true;
+    pthread_cond_broadcast(&t->changed);
+    pthread_mutex_unlock(&t->mutex);
+    if (exchange(t) && started)
+        end(t);
+    pthread_mutex_lock(&t->mutex);
+    t->left = true;
+    pthread_cond_broadcast(&t->changed);
+    pthread_mutex_unlock(&t->mutex);
+    return NULL;
+}
+
+/* ------------------------------------------------------------------------------------------------ calls */
+
+/* Wait until *flag, the team has failed, or the time is over. The mutex is locked. Return *flag. */
+static bool wait_for(rp_mpi_team *t, const bool *flag, double seconds)
+{
+    const double until = seconds_now() + seconds;
+    while (!*flag && t->failure[0] == 0 && seconds_now() < until) {
+        struct timespec moment;
+        clock_gettime(CLOCK_MONOTONIC, &moment);
+        moment.tv_sec++;
+        pthread_cond_timedwait(&t->changed, &t->mutex, &moment);
+    }
+    return *flag;
+}
+
+static rp_mpi_team *join(double silence, char *error)
+{
+    pthread_condattr_t monotonic;
+    rp_mpi_team *t = calloc(1, sizeof *t);
+    if (t == NULL) {
+        snprintf(error, RP_MPI_ERROR_MAX, "out of memory while starting MPI (start fewer processes on this machine)");
+        return NULL;
+    }
+    t->silence = silence;
+    t->barrier = MPI_REQUEST_NULL;
+    t->beaten = seconds_now();
+    pthread_mutex_init(&t->mutex, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&t->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    if (pthread_create(&t->thread, NULL, run, t) != 0) {
+        snprintf(error, RP_MPI_ERROR_MAX, "no thread can be started for MPI: %s (raise ulimit -u)", strerror(errno));
+        free(t);
+        return NULL;
+    }
+    pthread_mutex_lock(&t->mutex);
+    const bool started = wait_for(t, &t->started, START_SECONDS) && t->failure[0] == 0;
+    if (!started)
+        snprintf(error, RP_MPI_ERROR_MAX, "%s",
+                 t->failure[0] != 0
+                     ? t->failure
+                     : "MPI has not started within 60 s, because a process is missing (start the command "
+                       "again; see the messages of mpirun)");
+    pthread_mutex_unlock(&t->mutex);
+    return started ? t : NULL; /* its thread may still be starting MPI, so it keeps its memory */
+}
+
+static int32_t rank_of(const rp_mpi_team *t)
+{
+    return t->rank;
+}
+
+static int32_t ranks_of(const rp_mpi_team *t)
+{
+    return t->ranks;
+}
+
+static const char *host_of(const rp_mpi_team *t)
+{
+    return t->peers[t->rank].host;
+}
+
+static double share_of(const rp_mpi_team *t)
+{
+    return t->share;
+}
+
+static int send_bytes(rp_mpi_team *t, int32_t to, const void *data, size_t size)
+{
+    parcel *p = make_parcel(to, size);
+    if (p == NULL)
+        return -1;
+    if (size > 0)
+        memcpy(p->data, data, size);
+    pthread_mutex_lock(&t->mutex);
+    append(&t->queued, p);
+    pthread_cond_broadcast(&t->changed);
+    pthread_mutex_unlock(&t->mutex);
+    return 0;
+}
+
+static int receive(rp_mpi_team *t, double seconds, rp_mpi_message *m)
+{
+    const double until = seconds_now() + seconds;
+    pthread_mutex_lock(&t->mutex);
+    while (t->arrived.first == NULL && t->failure[0] == 0 && seconds_now() < until) {
+        struct timespec moment;
+        clock_gettime(CLOCK_MONOTONIC, &moment);
+        moment.tv_nsec += 10000000; /* look at the time at least every 10 ms */
+        moment.tv_sec += moment.tv_nsec / 1000000000;
+        moment.tv_nsec %= 1000000000;
+        pthread_cond_timedwait(&t->changed, &t->mutex, &moment);
+    }
+    parcel *p = t->failure[0] == 0 ? pop(&t->arrived) : NULL;
+    const int result = t->failure[0] != 0 ? -1 : p != NULL;
+    pthread_mutex_unlock(&t->mutex);
+    if (p != NULL) {
+        *m = (rp_mpi_message){p->rank, p->data, p->size};
+        p->data = NULL;
+        free_parcel(p);
+    }
+    return result;
+}
+
+static const char *failure_of(rp_mpi_team *t)
+{
+    pthread_mutex_lock(&t->mutex);
+    const bool failed = t->failure[0] != 0; /* the text does not change any more */
+    pthread_mutex_unlock(&t->mutex);
+    return failed ? t->failure : NULL;
+}
+
+static int leave(rp_mpi_team *t)
+{
+    pthread_mutex_lock(&t->mutex);
+    t->leaving = true;
+    pthread_cond_broadcast(&t->changed);
+    wait_for(t, &t->left, 1e9);
+    const bool left = t->left;
+    pthread_mutex_unlock(&t->mutex);
+    if (!left)
+        return -1;
+    pthread_join(t->thread, NULL);
+    while (t->arrived.first != NULL)
+        free_parcel(pop(&t->arrived));
+    pthread_cond_destroy(&t->changed);
+    pthread_mutex_destroy(&t->mutex);
+    free(t->peers);
+    free(t);
+    return 0;
+}
+
+static void abort_all(rp_mpi_team *t, int code)
+{
+    pthread_mutex_lock(&t->mutex);
+    t->abort_code = code != 0 ? code : 1;
+    pthread_cond_broadcast(&t->changed);
+    pthread_mutex_unlock(&t->mutex);
+    sleep(END_SECONDS);
+    _exit(code);
+}
+
+const rp_mpi_calls *rp_mpi_team_calls(void)
+{
+    static const rp_mpi_calls calls = {
+        .size = sizeof calls,
+        .version = RP_VERSION_STRING,
+        .join = join,
+        .rank = rank_of,
+        .ranks = ranks_of,
+        .host = host_of,
+        .share = share_of,
+        .send = send_bytes,
+        .receive = receive,
+        .failure = failure_of,
+        .leave = leave,
+        .abort = abort_all,
+    };
+    return &calls;
+}
