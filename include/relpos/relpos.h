@@ -236,7 +236,7 @@ typedef struct rp_desc {
     uint64_t seed;        /* seed of dropout; with b, h, i and j it decides which weights are dropped, on any machine */
     int32_t flexible;     /* 1: len_q and len_k are maxima; q and k determine the lengths of each call */
     rp_precision precision; /* precision of f32 products; rp_desc_init sets HIGHEST */
-    const char *isa; /* name of the instruction set; "reference" = the reference path; NULL: see rp_isa_default */
+    const char *isa;  /* name of the instruction set; "reference" = the reference path; NULL: see rp_isa_default */
     size_t term_size; /* sizeof(rp_term) of the caller; fields that an older struct lacks have their defaults */
     size_t mask_size; /* sizeof(rp_mask) of the caller, like term_size */
 } rp_desc;
@@ -480,6 +480,12 @@ typedef struct rp_tensors {
     /* [2] receives the number of pairs inside the intervals of the masks, and the number of pairs whose scores the
      * forward call computed (it skips tiles whose weights are all 0); NULL if not needed */
     int64_t *pairs;
+    /* A range of keys: see rp_plan_key_step. */
+    int64_t key_from;   /* first key of the range; k and v have only the keys of the range */
+    int64_t key_to;     /* one past its last key; key_from = key_to = 0: all keys */
+    rp_array state_in;  /* states of the rows after the keys before the range; absent: the rows have seen no key */
+    rp_array state_out; /* output: states of the rows after the range; absent: write out and lse */
+    rp_array own_keys;  /* [B,Hk,Lq,Dk] the key at the position of each query, if it is not in the first range */
 } rp_tensors;
 
 /* Return tensors with every array absent and the default pool. */
@@ -518,6 +524,46 @@ RP_API void rp_prepared_destroy(rp_prepared *prepared);
  *          changes in place, start again from it.
  * Returns  RP_OK, RP_E_ARG, RP_E_SHAPE, RP_E_RANGE, RP_E_STRIDE, RP_E_OVERLAP. */
 RP_API rp_status rp_key_norms(const rp_plan *plan, const rp_tensors *t, int64_t from, const rp_array *norms);
+
+/* Ranges of keys. A call may compute attention over keys key_from … key_to-1 of a sequence of desc.len_k keys: k and v
+ * have the keys of the range, and all other arrays (of terms, masks and queries) are those of the whole sequence. The
+ * state of a row,
+ *
+ *     m = largest score     l = sum_j exp(s[i,j] - m)     o = sum_j exp(s[i,j] - m) (v_j + relval(i,j)),
+ *
+ * goes from one call to the next. The call without state_in starts the rows, from the sink if there is one. The call
+ * without state_out ends them: it writes out = o / l and lse = m + log l. Keys may thus come from a file or from other
+ * processes, and a call never needs all of them.
+ *
+ *     for (t.key_from = 0; t.key_from < len_k; t.key_from = t.key_to) {
+ *         t.key_to = min(t.key_from + n * rp_plan_key_step(plan), len_k);
+ *         t.k = ...;  t.v = ...;                                        the keys and values of the range
+ *         t.state_in = t.key_from > 0 ? state : none;
+ *         if (t.key_to < len_k) t.state_out = state;  else t.state_out = none, t.out = out;
+ *         rp_attend(plan, &t, work);
+ *     }
+ *
+ * Law      if the ranges follow each other from key 0 to desc.len_k, the bits are those of one call, for any ranges and
+ *          on any pool. Ranges may be left out if the masks hide all their keys from all rows, also at the beginning
+ *          and the end. In another order, the result differs from one call only by rounding. Ranges that overlap or are
+ *          missing cannot be detected.
+ * Shapes   state_in, state_out [B, H, Lq, rp_plan_state_width] of f32 (f64 if desc.dtype is f64), with a contiguous
+ *          last axis: m, l, the Dv numbers of o, then numbers that only the library reads. Both may be the same array.
+ *          key_norms has the norms of the range.
+ * Edges    the state of a row that has seen no key and has no sink is m = -INFINITY, l = 0, o = 0. A range may be
+ *          empty. If a RELVAL term has given positions and more than 1024 vectors, the bits depend on the ranges.
+ * Errors   key_from and key_to must be multiples of rp_plan_key_step, or desc.len_k. If biases fall by more than 88
+ *          (709 for f64), as those of ALiBi or forget gates, a row starts from the score of its own key, j = i +
+ *          q_offset. The call without state_in then needs own_keys unless these keys are in its range. weights,
+ *          profile, key_mass, entropy, pages and the reference path need all keys in one call. A flexible plan has
+ *          desc.len_k keys if a range is given. */
+
+/* Return the number of keys at whose multiples ranges begin and end (512 on all instruction sets), or 0 if the plan uses
+ * the reference path or is NULL. */
+RP_API int64_t rp_plan_key_step(const rp_plan *plan);
+
+/* Return the number of elements of the state of a row, or 0 if the plan uses the reference path or is NULL. */
+RP_API int64_t rp_plan_state_width(const rp_plan *plan);
 
 /* Return the bytes of work memory that rp_attend needs with a pool (NULL = the default pool). The size grows with Lq
  * and Lk, never with their product. Returns 0 and sets rp_last_error if the size overflows. */

@@ -108,7 +108,8 @@ static rp_status take_lengths(rp_desc *d, const rp_tensors *t)
         d->len_k = t->pages.len_k;
     }
     for (int n = 0; n < 2 && d->flexible; n++) {
-        if (!sides[n].a->data || sides[n].a->ndim != 4)
+        const bool range = t->key_from || t->key_to; /* the sequence has all keys of the plan */
+        if (!sides[n].a->data || sides[n].a->ndim != 4 || (n == 1 && range))
             continue;
         if (sides[n].a->shape[2] > *sides[n].len || sides[n].a->shape[2] < 0)
             return rpi_fail(RP_E_SHAPE, "%s: the length is %lld; it must be 0 to %lld, the length of the plan",
@@ -200,6 +201,96 @@ static rp_status check_q_offsets(rpi_args *args, const rp_tensors *t)
     return s;
 }
 
+/* Set the range of keys that the call computes, and check that it begins and ends at tiles. */
+static rp_status check_range(rpi_args *args, const rp_tensors *t)
+{
+    const rp_desc *d = &args->desc;
+    const int64_t step = rp_plan_key_step(args->plan), to = t->key_to == 0 && t->key_from == 0 ? d->len_k : t->key_to;
+    if (t->key_from < 0 || to < t->key_from || to > d->len_k)
+        return rpi_fail(
+            RP_E_RANGE,
+            "tensors.key_from is %lld and tensors.key_to is %lld; they must be 0 to %lld, the number of keys "
+            "of the plan, in this order",
+            (long long)t->key_from, (long long)t->key_to, (long long)d->len_k);
+    args->key_from = t->key_from;
+    args->key_to = to;
+    if (!step && rpi_is_range(args))
+        return rpi_fail(RP_E_UNSUPPORTED,
+                        "the reference path computes all keys in one call; choose another instruction set");
+    for (int n = 0; n < 2 && step; n++) {
+        const int64_t at = n ? to : t->key_from;
+        if (at % step != 0 && at != d->len_k)
+            return rpi_fail(
+                RP_E_RANGE,
+                "tensors.key_%s is %lld; it must be a multiple of %lld (rp_plan_key_step) or %lld, the number "
+                "of keys",
+                n ? "to" : "from", (long long)at, (long long)step, (long long)d->len_k);
+    }
+    if (rpi_is_range(args) && t->pages.k)
+        return rpi_fail(RP_E_UNSUPPORTED, "pages were given with a range of keys; pass k and v as arrays");
+    return RP_OK;
+}
+
+/* Check the states and the own keys of a call, and that it has only outputs that a range of keys determines. */
+static rp_status check_states(rpi_args *args, const rp_tensors *t)
+{
+    const rp_desc *d = &args->desc;
+    const int64_t state[4] = {d->batch, d->heads, d->len_q, rp_plan_state_width(args->plan)},
+                  own[4] = {d->batch, d->kv_heads, d->len_q, d->dim_k};
+    const rp_dtype real = d->dtype == RP_F64 ? RP_F64 : RP_F32;
+    const struct {
+        const char *name;
+        const rp_array *a;
+        rpi_view *v;
+    } states[] = {{"state_in", &t->state_in, &args->state_in}, {"state_out", &t->state_out, &args->state_out}};
+    for (int n = 0; n < 2; n++) {
+        if (!states[n].a->data)
+            continue;
+        if (!args->plan->ops)
+            return rpi_fail(RP_E_UNSUPPORTED, "%s was given, but the reference path has no state of rows; omit it",
+                            states[n].name);
+        if (states[n].a->dtype != real)
+            return rpi_fail(RP_E_ARG, "%s: dtype is %s; it must be %s, the type of the arithmetic", states[n].name,
+                            rp_dtype_name(states[n].a->dtype), rp_dtype_name(real));
+        rp_status s = check_array(states[n].v, states[n].a, 4, state, real, states[n].name);
+        if (s == RP_OK)
+            s = check_rows(states[n].v, states[n].a, false, states[n].name);
+        if (s == RP_OK && n == 1)
+            s = rpi_check_output(states[n].a, states[n].name);
+        if (s != RP_OK)
+            return s;
+    }
+    if (t->own_keys.data) {
+        rp_status s = check_array(&args->own_keys, &t->own_keys, 4, own, d->dtype, "own_keys");
+        if (s == RP_OK)
+            s = check_rows(&args->own_keys, &t->own_keys, false, "own_keys");
+        if (s != RP_OK)
+            return s;
+    }
+    if (!rpi_is_range(args))
+        return RP_OK;
+    if (t->weights.data || t->profile.data || t->key_mass.data || t->entropy.data)
+        return rpi_fail(RP_E_UNSUPPORTED,
+                        "%s needs all keys of a row in one call; omit key_from, key_to and the states, or the output",
+                        t->weights.data    ? "weights"
+                        : t->profile.data  ? "profile"
+                        : t->key_mass.data ? "key_mass"
+                                           : "entropy");
+    if (t->state_out.data && (t->out.data || t->lse.data))
+        return rpi_fail(RP_E_ARG,
+                        "%s was given with state_out; the call over the last keys of the rows computes it, "
+                        "without state_out",
+                        t->out.data ? "the output" : "lse");
+    return RP_OK;
+}
+
+void rpi_shift_keys(const rpi_args *args, rpi_view *v, int64_t keys)
+{
+    if (v->data)
+        v->data = (void *)((uintptr_t)v->data -
+                           (uintptr_t)(args->key_from / keys * v->stride[2] * rpi_floating_size(v->dtype)));
+}
+
 /* Check the norms of pages, and make a view of them. */
 static rp_status check_page_norms(rpi_args *args, const rp_tensors *t)
 {
@@ -229,7 +320,7 @@ static rp_status check_page_norms(rpi_args *args, const rp_tensors *t)
 static rp_status check_norms(rpi_args *args, const rp_tensors *t)
 {
     const rp_desc *d = &args->desc;
-    const int64_t segments = (d->len_k + RP_NORM_KEYS - 1) / RP_NORM_KEYS;
+    const int64_t segments = (args->key_to - args->key_from + RP_NORM_KEYS - 1) / RP_NORM_KEYS;
     const rpi_shape shape = {.ndim = 3, .min_ndim = 3, .n = {d->batch, d->kv_heads, segments}};
     rp_array there = t->key_norms;
     if (t->pages.norms)
@@ -262,8 +353,8 @@ static rp_status check_known_norms(const rpi_args *args)
 {
     const rpi_view *v = &args->key_norms;
     int64_t last = -1;
-    if (args->desc.len_k)
-        rpi_norm_of_key(args, args->desc.len_k - 1, &last);
+    if (args->key_to > args->key_from)
+        rpi_norm_of_key(args, args->key_to - args->key_from - 1, &last);
     const int64_t adjacent = v->page ? v->page_keys : last + 1;
     for (int64_t b = 0; b < args->desc.batch; b++)
         for (int64_t g = 0; g < args->desc.kv_heads; g++)
@@ -364,9 +455,11 @@ static rp_status check_args(rpi_args *args, const rp_plan *plan, const rp_tensor
     rp_status s = take_lengths(&args->desc, t);
     if (s != RP_OK)
         return s;
+    if ((s = check_range(args, t)) != RP_OK)
+        return s;
     const rp_desc *d = &args->desc;
     const int64_t B = d->batch, H = d->heads, Hk = d->kv_heads, Lq = d->len_q, Lk = d->len_k, Dk = d->dim_k,
-                  Dv = d->dim_v;
+                  Dv = d->dim_v, keys = args->key_to - args->key_from;
     const rp_dtype any = RP_BOOL; /* not a floating type, so check_array accepts all of them */
     const struct {
         const char *name;
@@ -378,8 +471,8 @@ static rp_status check_args(rpi_args *args, const rp_plan *plan, const rp_tensor
         bool contiguous;
     } arrays[] = {
         {"q", &t->q, &args->q, {B, H, Lq, Dk}, 4, d->dtype, true},
-        {"k", &t->k, &args->k, {B, Hk, Lk, Dk}, 4, d->dtype, true},
-        {"v", &t->v, &args->v, {B, Hk, Lk, Dv}, 4, d->dtype, true},
+        {"k", &t->k, &args->k, {B, Hk, keys, Dk}, 4, d->dtype, true},
+        {"v", &t->v, &args->v, {B, Hk, keys, Dv}, 4, d->dtype, true},
         {"out", &t->out, &args->out, {B, H, Lq, Dv}, 4, d->dtype, true},
         {"lse", &t->lse, &args->lse, {B, H, Lq}, 3, any, false},
         {"weights", &t->weights, &args->weights, {B, H, Lq, Lk}, 4, any, false},
@@ -398,7 +491,8 @@ static rp_status check_args(rpi_args *args, const rp_plan *plan, const rp_tensor
         if (s != RP_OK)
             return s;
     }
-    if ((s = check_q_offsets(args, t)) != RP_OK || (s = check_pages(args, t)) != RP_OK)
+    if ((s = check_q_offsets(args, t)) != RP_OK || (s = check_pages(args, t)) != RP_OK ||
+        (s = check_states(args, t)) != RP_OK)
         return s;
     for (int32_t n = 0; n < d->n_terms && which != KEY_ARRAYS; n++) {
         const rpi_form form = plan->scheme[n]->form;
@@ -418,7 +512,12 @@ static rp_status check_args(rpi_args *args, const rp_plan *plan, const rp_tensor
     args->ready = t->prepared;
     args->prepared_only = prepared_only;
     s = require(&t->q, B * Lq, "q");
-    return s == RP_OK && !t->pages.k ? require(&t->k, B * Lk, "k") : s;
+    if (s == RP_OK && !t->pages.k)
+        s = require(&t->k, B * keys, "k");
+    rpi_shift_keys(args, &args->k, 1);
+    rpi_shift_keys(args, &args->v, 1);
+    rpi_shift_keys(args, &args->key_norms, RP_NORM_KEYS);
+    return s;
 }
 
 rp_status rpi_args_check(rpi_args *args, const rp_plan *plan, const rp_tensors *t)
@@ -434,6 +533,15 @@ rp_status rpi_args_check_prepared(rpi_args *args, const rp_plan *plan, const rp_
 rp_status rpi_args_check_keys(rpi_args *args, const rp_plan *plan, const rp_tensors *t)
 {
     return check_args(args, plan, t, KEY_ARRAYS);
+}
+
+rp_status rpi_args_check_whole(rpi_args *args, const rp_plan *plan, const rp_tensors *t)
+{
+    const rp_status status = rpi_args_check(args, plan, t);
+    if (status == RP_OK && rpi_is_range(args))
+        return rpi_fail(RP_E_UNSUPPORTED,
+                        "a range of keys or a state was given, but this call needs all keys; omit it");
+    return status;
 }
 
 /* Check that a gradient has the shape of its array and a floating type, and that its elements share no memory. */
@@ -508,7 +616,7 @@ static rp_status check_gradients(rpi_grads *grads, const rpi_args *args, const r
 rp_status rpi_backward_check(rpi_args *args, rpi_grads *grads, const rp_plan *plan, const rp_tensors *t,
                              const rp_grads *g)
 {
-    rp_status status = rpi_args_check(args, plan, t);
+    rp_status status = rpi_args_check_whole(args, plan, t);
     if (status == RP_OK)
         status = check_gradients(grads, args, t, g);
     return status == RP_OK ? rpi_gradients_overlap(plan, t, g) : status;

@@ -16,11 +16,15 @@ typedef struct rpi_attending {
 } rpi_attending;
 
 rp_status rpi_args_check(rpi_args *args, const rp_plan *plan, const rp_tensors *t);
+/* Like rpi_args_check, for calls that need all keys. */
+rp_status rpi_args_check_whole(rpi_args *args, const rp_plan *plan, const rp_tensors *t);
 rp_status rpi_args_check_prepared(rpi_args *args, const rp_plan *plan, const rp_tensors *t); /* for rp_prepare */
 rp_status rpi_args_check_keys(rpi_args *args, const rp_plan *plan, const rp_tensors *t);     /* for rp_key_norms */
 /* Check all arguments of a backward call. */
 rp_status rpi_backward_check(rpi_args *args, rpi_grads *grads, const rp_plan *plan, const rp_tensors *t,
                              const rp_grads *g);
+/* Shift the view of an array that has one row for `keys` keys, so that row j is of key j of the sequence. */
+void rpi_shift_keys(const rpi_args *args, rpi_view *v, int64_t keys);
 rp_status rpi_compare_norms(const rpi_args *args);               /* for RELPOS_SKIP=check; in norms.c */
 rp_status rpi_check_output(const rp_array *a, const char *name); /* fail if elements share memory */
 rp_status rpi_args_overlap(const rp_plan *plan, const rp_tensors *t);

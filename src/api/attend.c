@@ -17,11 +17,11 @@ static rp_status attend(rpi_attending *own, const rp_plan *plan, const rp_tensor
     if (status != RP_OK)
         return status;
     const rp_desc *d = &args->desc;
-    const bool has_output =
-        t->out.data || t->lse.data || t->weights.data || t->profile.data || t->key_mass.data || t->entropy.data;
+    const bool has_output = t->state_out.data || t->out.data || t->lse.data || t->weights.data || t->profile.data ||
+                            t->key_mass.data || t->entropy.data;
     if (!has_output && d->batch && d->len_q)
         return rpi_fail(RP_E_ARG, "tensors has no output; set out or another output");
-    if (t->out.data && !args->v.data && d->batch && d->len_k)
+    if ((t->out.data || t->state_out.data) && !args->v.data && d->batch && args->key_to > args->key_from)
         return rpi_fail(RP_E_ARG, "v is missing; pass this array, which out is computed from");
     rp_pool *pool = rpi_pool_for(t->pool, d);
     if (args->pairs)
@@ -42,7 +42,7 @@ static rp_status attend(rpi_attending *own, const rp_plan *plan, const rp_tensor
     }
     args->weights.data = NULL;
     if (status == RP_OK && plan->ops &&
-        (t->out.data || t->lse.data || t->profile.data || t->key_mass.data || t->entropy.data))
+        (t->state_out.data || t->out.data || t->lse.data || t->profile.data || t->key_mass.data || t->entropy.data))
         status = rpi_fast_attend(args, pool, &progress, work);
     if (status == RP_OK && ref)
         status = rpi_ref_run(ref, pool, &progress);

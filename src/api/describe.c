@@ -218,6 +218,16 @@ size_t rp_plan_work_size(const rp_plan *plan, const rp_pool *pool)
     return size ? size + rpi_arguments_bytes(sizeof(rpi_attending)) : 0;
 }
 
+int64_t rp_plan_key_step(const rp_plan *plan)
+{
+    return plan && plan->ops ? plan->ops->tile_keys : 0;
+}
+
+int64_t rp_plan_state_width(const rp_plan *plan)
+{
+    return plan && plan->ops ? 2 + plan->desc.dim_v + rpi_state_vectors(plan) : 0;
+}
+
 size_t rp_plan_backward_size(const rp_plan *plan, const rp_pool *pool)
 {
     if (!plan) {

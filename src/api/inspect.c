@@ -11,7 +11,7 @@
 rp_status rpi_rows_begin(rpi_rows *s, const rp_plan *plan, const rp_tensors *t)
 {
     memset(s, 0, sizeof *s);
-    rp_status status = rpi_args_check(&s->args, plan, t);
+    rp_status status = rpi_args_check_whole(&s->args, plan, t);
     if (status == RP_OK)
         status = rpi_args_prepare(&s->args);
     if (status != RP_OK)
@@ -145,7 +145,7 @@ static rp_status make_bias(bias_arguments *own, const rp_plan *plan, const rp_te
     static const double placeholder = 0; /* aligned for any type; never read */
     with->q = rp_array_of(&placeholder, d->dtype, 4, q_shape);
     with->k = rp_array_of(&placeholder, d->dtype, 4, k_shape);
-    rp_status status = rpi_args_check(args, plan, with);
+    rp_status status = rpi_args_check_whole(args, plan, with);
     if (status != RP_OK)
         return status;
     with->q.data = with->k.data = NULL;
@@ -174,7 +174,7 @@ rp_status rp_bias(const rp_plan *plan, const rp_tensors *t, int64_t b, const rp_
 static rp_status error_bound(rpi_args *args, const rp_plan *plan, const rp_tensors *t, const rp_array *bound)
 {
     rpi_view v;
-    rp_status status = rpi_args_check(args, plan, t);
+    rp_status status = rpi_args_check_whole(args, plan, t);
     if (status != RP_OK)
         return status;
     const rp_desc *d = &args->desc;

@@ -22,7 +22,7 @@ rp_status rpi_compare_norms(const rpi_args *args)
     const rpi_view *v = &args->key_norms;
     for (int64_t b = 0; b < args->desc.batch; b++)
         for (int64_t g = 0; g < args->desc.kv_heads; g++)
-            for (int64_t j = 0, n; j < args->desc.len_k; j++) {
+            for (int64_t j = args->key_from, n; j < args->key_to; j++) {
                 rpi_norm_of_key(args, j, &n);
                 const double norm = key_norm(args, b, g, j), given = rpi_value(rpi_row_of(v, b, g, n), v->dtype, 0);
                 if (norm * (1 - 0x1p-20) > given)
@@ -49,6 +49,7 @@ static rp_status key_norms(rpi_args *args, const rp_plan *plan, const rp_tensors
     const int64_t q[4] = {own->batch, own->heads, own->len_q, own->dim_k};
     rp_tensors with = rp_tensors_init();
     with.k = t->k, with.v = t->v, with.pages = t->pages;
+    with.key_from = t->key_from, with.key_to = t->key_to;
     with.q = rp_array_of(&placeholder, own->dtype, 4, q);
     if (norms)
         with.key_norms = *norms;
@@ -61,18 +62,19 @@ static rp_status key_norms(rpi_args *args, const rp_plan *plan, const rp_tensors
     if (status != RP_OK)
         return status;
     const rp_desc *d = &args->desc;
-    if (!args->v.data && d->len_k)
+    const int64_t keys = args->key_to - args->key_from;
+    if (!args->v.data && keys)
         return rpi_fail(RP_E_ARG,
                         "v is missing; pass this array, because the norms depend on whether values are finite");
-    if (from < 0 || from > d->len_k)
+    if (from < 0 || from > keys)
         return rpi_fail(RP_E_RANGE, "from is %lld; it must be 0 to %lld, the number of keys", (long long)from,
-                        (long long)d->len_k);
+                        (long long)keys);
     for (int64_t b = 0; b < d->batch; b++)
         for (int64_t g = 0; g < d->kv_heads; g++)
-            for (int64_t j = from, next, n, before; j < d->len_k; j = next) {
-                next = rpi_min(rpi_norm_of_key(args, j, &n), d->len_k);
+            for (int64_t j = args->key_from + from, next, n, before; j < args->key_to; j = next) {
+                next = rpi_min(rpi_norm_of_key(args, j, &n), args->key_to);
                 void *to = (void *)(uintptr_t)rpi_row_of(&args->key_norms, b, g, n);
-                const bool continues = j > 0 && rpi_norm_of_key(args, j - 1, &before) > j;
+                const bool continues = j > args->key_from && rpi_norm_of_key(args, j - 1, &before) > j;
                 double norm = continues ? rpi_value(to, args->key_norms.dtype, 0) : 0;
                 for (int64_t x = j; x < next; x++) {
                     const double of_key = key_norm(args, b, g, x);

@@ -65,10 +65,20 @@ static void list_inputs(listed *all, int *n, const rp_plan *plan, const rp_tenso
     list(all, n, "v", &t->v);
     list(all, n, "tensors.q_offset", &t->q_offset);
     list(all, n, "tensors.key_norms", &t->key_norms);
+    list(all, n, "own_keys", &t->own_keys);
+    list(all, n, "state_in", &t->state_in);
     list_terms(all, n, plan, "", t->term);
     for (int32_t m = 0; m < plan->desc.n_masks; m++)
         if (plan->mask_entry[m]->info.axes && t->mask[m].data)
             all[(*n)++] = (listed){"", -1, -1, m, &t->mask[m]};
+}
+
+/* Return true if state_out is state_in, the same elements in the same memory. */
+static bool in_place(const listed *output, const listed *other)
+{
+    const rp_array *a = output->a, *b = other->a;
+    return strcmp(output->name, "state_out") == 0 && strcmp(other->name, "state_in") == 0 && a->data == b->data &&
+           memcmp(a->shape, b->shape, sizeof a->shape) == 0 && memcmp(a->stride, b->stride, sizeof a->stride) == 0;
 }
 
 static rp_status overlap(const rp_plan *plan, const listed *all, int outputs, int n)
@@ -80,7 +90,7 @@ static rp_status overlap(const rp_plan *plan, const listed *all, int outputs, in
             if (!byte_range(all[o].a, &from, &to))
                 continue;
             for (int x = pass ? o + 1 : outputs; x < (pass ? outputs : n); x++)
-                if (byte_range(all[x].a, &from2, &to2) && from < to2 && from2 < to)
+                if (byte_range(all[x].a, &from2, &to2) && from < to2 && from2 < to && !in_place(&all[o], &all[x]))
                     return rpi_fail(RP_E_OVERLAP, "%s overlaps %s; outputs must not share memory",
                                     name_of(plan, &all[o], name, sizeof name),
                                     name_of(plan, &all[x], other, sizeof other));
@@ -130,6 +140,7 @@ rp_status rpi_args_overlap(const rp_plan *plan, const rp_tensors *t)
     int n = 0;
     list(all, &n, "the output", &t->out);
     list(all, &n, "lse", &t->lse);
+    list(all, &n, "state_out", &t->state_out);
     list(all, &n, "weights", &t->weights);
     list(all, &n, "profile", &t->profile);
     list(all, &n, "key_mass", &t->key_mass);

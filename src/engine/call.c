@@ -27,6 +27,7 @@ void rpi_call_begin(rpi_call *c, rpi_sources *sources, const rp_plan *plan, cons
                     .starts = e->len_k > plan->ops->tile_keys && rpi_biases_bounded(sources->source, sources->n) &&
                               norms_stay(plan, args) && plan->desc.softcap_after == 0,
                     .pad_k = rpi_round_up(e->len_k, plan->ops->nr),
+                    .packed_k = rpi_round_up(args ? args->key_to - args->key_from : e->len_k, plan->ops->nr),
                     .pad_v = rpi_round_up(plan->desc.dim_v, plan->ops->vl)};
 }
 
@@ -95,13 +96,14 @@ static void column_task(void *context, int64_t head, int32_t worker)
         if (s->kind != RPI_COLUMN)
             continue;
         const rpi_pair p = rpi_pair_of(c->args, s->term, b, h, 0);
-        for (int64_t j0 = 0; j0 < c->pad_k; j0 += COLUMN_KEYS) {
+        const int64_t past = c->args->key_to;
+        for (int64_t j0 = c->args->key_from; j0 < c->args->key_from + c->packed_k; j0 += COLUMN_KEYS) {
             double sum[COLUMN_KEYS];
-            column_products(&p, v, &c->args->k, h / (d->heads / d->kv_heads), j0,
-                            rpi_clamp(d->len_k - j0, 0, COLUMN_KEYS), sum);
+            column_products(&p, v, &c->args->k, h / (d->heads / d->kv_heads), j0, rpi_clamp(past - j0, 0, COLUMN_KEYS),
+                            sum);
             for (int64_t i = 0; i < rpi_min(COLUMN_KEYS, c->pad_k - j0); i++)
                 rpi_put_real(c->plan, s->column.product, head * c->pad_k + j0 + i,
-                             j0 + i < d->len_k ? sum[i] * v->factor : 0);
+                             j0 + i < past ? sum[i] * v->factor : 0);
         }
     }
 }

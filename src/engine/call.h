@@ -24,13 +24,14 @@ struct rpi_call {
     int64_t heads_per_task;
     void *keys, *values; /* packed keys and values of the group; kernels/template.h has the layout */
     uint8_t *large_k,    /* [kv head][panel] 1: a key of the panel is non-finite or large */
-        *large_v;        /* [kv head][Lk padded] 1: the value is not finite */
+        *large_v;        /* [kv head][packed_k] 1: the value is not finite */
     bool starts,         /* a row starts its running maximum near the score of its own key (kernels/skip.h) */
         skips;           /* tiles whose weights are all 0 are skipped (kernels/skip.h) */
     /* [kv head][panel] the largest norm of a key; infinite if a key of the panel is non-finite or large, or a value is
      * not finite */
     void *key_norms;
     int64_t pad_k, /* Lk rounded up to NR */
+        packed_k,  /* the keys of the call's range, rounded up to NR; packed keys start at key args->key_from */
         pad_v;     /* Dv rounded up to VL */
     rpi_rope_tables rope;
     char *scratch;        /* scratch of all workers */

@@ -18,18 +18,18 @@ static void place(rpi_forward *f)
     const rpi_ops *ops = plan->ops;
     rpi_arena *a = &f->memory;
     const int64_t per_kv = plan->desc.heads / plan->desc.kv_heads, real = ops->real;
-    c->keys = rpi_arena_take3(a, f->groups, c->pad_k, ops->key_bytes(plan), 1);
-    c->values = rpi_arena_take3(a, f->groups, c->pad_k, ops->value_bytes(plan), 1);
-    c->large_k = rpi_arena_take(a, f->groups, c->pad_k / ops->nr, 1);
-    c->large_v = rpi_arena_take(a, f->groups, c->pad_k, 1);
+    c->keys = rpi_arena_take3(a, f->groups, c->packed_k, ops->key_bytes(plan), 1);
+    c->values = rpi_arena_take3(a, f->groups, c->packed_k, ops->value_bytes(plan), 1);
+    c->large_k = rpi_arena_take(a, f->groups, c->packed_k / ops->nr, 1);
+    c->large_v = rpi_arena_take(a, f->groups, c->packed_k, 1);
     if (c->starts)
-        c->key_norms = rpi_arena_take3(a, f->groups, c->pad_k / ops->nr, real, 1);
+        c->key_norms = rpi_arena_take3(a, f->groups, c->packed_k / ops->nr, real, 1);
     rpi_sources_place(&f->sources, a, plan, e, f->groups * per_kv, false);
     rpi_rope_tables_place(&c->rope, a, plan, e);
     c->scratch = rpi_arena_take(a, f->threads, c->scratch_step, 1);
     if (f->decode.n_tiles) {
         const int64_t heads = f->decode_groups * per_kv, tiles = f->decode.n_tiles;
-        f->decode.scores = rpi_arena_take3(a, heads, e->decode_queries, c->pad_k, real);
+        f->decode.scores = rpi_arena_take3(a, heads, e->decode_queries, c->packed_k, real);
         f->decode.tiles = rpi_arena_take(a, heads, tiles, ops->decode_tile);
         f->decode.sums =
             rpi_arena_take3(a, heads, tiles * (ops->tile_keys / ops->sum_keys) * ops->decode_rows, c->pad_v, real);
@@ -64,7 +64,7 @@ __attribute__((noinline)) size_t rpi_fast_work_size(const rp_plan *plan, int32_t
 static void pack_task(void *context, int64_t n, int32_t worker)
 {
     const rpi_call *c = context;
-    const int64_t panels = c->pad_k / c->plan->ops->nr, tasks = (panels + PANELS_PER_TASK - 1) / PANELS_PER_TASK,
+    const int64_t panels = c->packed_k / c->plan->ops->nr, tasks = (panels + PANELS_PER_TASK - 1) / PANELS_PER_TASK,
                   first = n % tasks * PANELS_PER_TASK;
     c->plan->ops->pack(c, n / tasks, first, rpi_min(first + PANELS_PER_TASK, panels), worker);
 }
@@ -163,21 +163,24 @@ static bool decodes_heads(const rpi_forward *f)
     const rpi_call *c = &f->call;
     const rp_desc *d = &c->args->desc;
     const int64_t kv = d->batch * d->kv_heads;
-    return f->decode.n_tiles == 1 ||
-           (d->heads == d->kv_heads && !c->skips && (kv % f->threads == 0 || kv >= MIN_HEADS_PER_THREAD * f->threads));
+    return c->args->state_in.data == NULL && /* a call that starts again must find the states unchanged */
+           (f->decode.n_tiles == 1 || (d->heads == d->kv_heads && !c->skips &&
+                                       (kv % f->threads == 0 || kv >= MIN_HEADS_PER_THREAD * f->threads)));
 }
 
-/* Decode few queries tile by tile. Return false if a value is not finite; the call then runs block by block. */
+/* Decode few queries tile by tile. Return false if a value is not finite; the call then runs block by block from kv
+ * head c->g0 on. */
 static bool decode(rpi_forward *f, rp_pool *pool)
 {
     rpi_call *c = &f->call;
     const rp_desc *d = &c->args->desc;
     const int64_t kv = d->batch * d->kv_heads, per_kv = d->heads / d->kv_heads, tiles = f->decode.n_tiles;
     const bool heads = decodes_heads(f);
-    const long long before = atomic_load(&c->progress->done);
+    const long long start = atomic_load(&c->progress->done);
     c->decode = &f->decode;
     atomic_store(&f->decode.non_finite, 0);
     for (c->g0 = 0; c->g0 < kv; c->g0 += f->decode_groups) {
+        const long long before = atomic_load(&c->progress->done);
         c->groups = rpi_min(f->decode_groups, kv - c->g0);
         rpi_columns_fill(c, pool);
         if (heads) {
@@ -188,7 +191,7 @@ static bool decode(rpi_forward *f, rp_pool *pool)
             rpi_pool_run(pool, c->groups * tiles, decode_values_task, c);
         }
         if (atomic_load(&f->decode.non_finite)) {
-            atomic_store(&c->progress->done, before); /* the blocks count all heads again */
+            atomic_store(&c->progress->done, f->by_heads ? start : before); /* the blocks count heads again */
             return false;
         }
         if (!heads)
@@ -199,20 +202,37 @@ static bool decode(rpi_forward *f, rp_pool *pool)
     return true;
 }
 
-/* Run the call. It cannot fail, because all memory is already allocated. */
-static void attend(rpi_forward *f, rp_pool *pool)
+/* Return true if rows that start from the score of their own key (kernels/skip.h) find this key. */
+static bool own_keys_there(const rpi_args *args)
+{
+    bool there = true;
+    for (int64_t b = 0; b < args->desc.batch && !args->state_in.data && !args->own_keys.data; b++) {
+        const int64_t from = rpi_max(rpi_position(args, b, 0), 0),
+                      to = rpi_min(rpi_position(args, b, args->desc.len_q), args->desc.len_k);
+        there = there && (from >= to || (from >= args->key_from && to <= args->key_to));
+    }
+    return there;
+}
+
+/* Run the call. All memory is already allocated; if the call fails, it has written nothing. */
+static rp_status attend(rpi_forward *f, rp_pool *pool)
 {
     rpi_call *c = &f->call;
     const rp_desc *d = &c->args->desc;
     const atomic_bool *stop = &c->progress->stop;
     const int64_t kv = d->batch * d->kv_heads, per_kv = d->heads / d->kv_heads;
-    const int64_t panels = c->pad_k / c->plan->ops->nr, tasks = (d->len_q + c->rows_per_task - 1) / c->rows_per_task;
+    const int64_t panels = c->packed_k / c->plan->ops->nr, tasks = (d->len_q + c->rows_per_task - 1) / c->rows_per_task;
     rpi_call_fill(c, &f->sources, pool);
+    if (c->starts && !own_keys_there(c->args))
+        return rpi_fail(RP_E_ARG,
+                        "own_keys is missing; pass the keys at the positions of the queries, because the biases "
+                        "fall so far that a row starts from the score of its own key");
+    c->g0 = 0;
     if (f->decode.n_tiles && decode(f, pool))
-        return;
+        return RP_OK;
     if (f->by_heads)
         rpi_pool_run_until(pool, (kv + c->heads_per_task - 1) / c->heads_per_task, heads_task, c, stop);
-    for (c->g0 = 0; !f->by_heads && c->g0 < kv && !atomic_load(stop); c->g0 += f->groups) {
+    for (; !f->by_heads && c->g0 < kv && !atomic_load(stop); c->g0 += f->groups) {
         c->groups = rpi_min(f->groups, kv - c->g0);
         rpi_pool_run(pool, c->groups * ((panels + PANELS_PER_TASK - 1) / PANELS_PER_TASK), pack_task, c);
         rpi_columns_fill(c, pool);
@@ -220,6 +240,7 @@ static void attend(rpi_forward *f, rp_pool *pool)
         if (c->partial && !atomic_load(stop))
             rpi_pool_run(pool, c->groups * per_kv, summary_task, c);
     }
+    return RP_OK;
 }
 
 rp_status rpi_fast_attend(const rpi_args *args, rp_pool *pool, rpi_progress *progress, void *work)
@@ -234,12 +255,12 @@ rp_status rpi_fast_attend(const rpi_args *args, rp_pool *pool, rpi_progress *pro
     progress->total += d->batch * d->heads * ((d->len_q + f.call.rows_per_task - 1) / f.call.rows_per_task);
     /* Allocate memory first, so that a call that fails writes nothing. With given positions or offsets, the call may
      * need more memory than the plan's work size. */
-    const rp_status status = rpi_work_begin(&f.memory, work, work ? rpi_fast_work_size(args->plan, threads) : 0);
+    rp_status status = rpi_work_begin(&f.memory, work, work ? rpi_fast_work_size(args->plan, threads) : 0);
     if (status != RP_OK)
         return status;
     place(&f);
     if (d->batch > 0)
-        attend(&f, pool);
+        status = attend(&f, pool);
     rpi_arena_free(&f.memory);
-    return rpi_progress_status(progress);
+    return status == RP_OK ? rpi_progress_status(progress) : status;
 }

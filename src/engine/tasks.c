@@ -33,7 +33,8 @@ static void set_groups(rpi_forward *f, bool summary)
     const int64_t blocks = rpi_max((d->len_q + ops->block_rows - 1) / ops->block_rows * per_kv, 1);
     f->groups = rpi_max((TASKS_PER_THREAD * f->threads + blocks - 1) / blocks, FEW_BYTES / rpi_max(bytes, 1));
     f->groups = rpi_clamp(rpi_min(f->groups, MAX_GROUP_BYTES / rpi_max(bytes, 1)), 1, rpi_max(kv, 1));
-    f->by_heads = bytes <= SHORT_HEAD_BYTES && !summary && kv % f->threads == 0;
+    f->by_heads = bytes <= SHORT_HEAD_BYTES && !summary && kv % f->threads == 0 &&
+                  !(c->args && rpi_is_range(c->args)); /* attend_heads computes all keys of a row */
     for (int n = 0; n < c->n_sources; n++)
         f->by_heads =
             f->by_heads && c->source[n].kind != RPI_COLUMN; /* must be computed for a whole group of heads first */
@@ -48,10 +49,10 @@ static void set_decode(rpi_forward *f)
     const rp_desc *d = &c->plan->desc;
     const rpi_ops *ops = c->plan->ops;
     f->decode.n_tiles = 0;
-    if (!c->limits->decode_queries || !c->limits->len_k || c->plan->valvec >= 0)
+    if (!c->limits->decode_queries || !c->packed_k || c->plan->valvec >= 0)
         return;
     const int64_t one = rpi_max(rpi_min(d->len_q, ops->decode_rows), 1) * rpi_round_up(d->len_k, ops->nr);
-    f->decode.n_tiles = (c->limits->len_k + ops->tile_keys - 1) / ops->tile_keys;
+    f->decode.n_tiles = (c->packed_k + ops->tile_keys - 1) / ops->tile_keys;
     f->decode_groups = rpi_clamp(MAX_GROUP_BYTES / ops->real / rpi_max(one, 1) / (d->heads / d->kv_heads), 1,
                                  rpi_max(d->batch * d->kv_heads, 1));
     /* COLUMN sources have memory for only `groups` kv heads */

@@ -44,15 +44,21 @@ static int64_t decode_size(const rpi_call *c)
     return rpi_arena_size(&a);
 }
 
+/* Return the first key of tile n of the call's range. */
+static int64_t decode_tile0(const rpi_call *c, int64_t n)
+{
+    return c->args->key_from + n * TILE_KEYS;
+}
+
 static decode_tile *decode_tile_at(const rpi_call *c, int64_t head, int64_t n)
 {
     return (decode_tile *)c->decode->tiles + head * c->decode->n_tiles + n;
 }
 
-/* Return the head's rows of scores, [Lq][pad_k]. */
+/* Return the head's rows of scores, [Lq][packed_k]. */
 static real *decode_scores_at(const rpi_call *c, int64_t head)
 {
-    return (real *)c->decode->scores + head * c->args->desc.len_q * c->pad_k;
+    return (real *)c->decode->scores + head * c->args->desc.len_q * c->packed_k;
 }
 
 /* Return the head's partial sums of values, [n_tiles * TILE_KEYS / SUM_KEYS][MR][pad_v]: one sum for each SUM_KEYS
@@ -89,7 +95,7 @@ static bool decode_open(decode_scratch *w, int64_t m, int64_t n, tile *t, bool *
     block *k = &w->k;
     const rpi_call *c = k->c;
     const rp_desc *d = &c->args->desc;
-    const int64_t per_kv = d->heads / d->kv_heads, g = (c->g0 + k->kv) % d->kv_heads, tile0 = n * TILE_KEYS;
+    const int64_t per_kv = d->heads / d->kv_heads, g = (c->g0 + k->kv) % d->kv_heads, tile0 = decode_tile0(c, n);
     k->h = g * per_kv + m;
     find_intervals(k);
     const bool needed =
@@ -119,10 +125,10 @@ static void decode_pack_values(decode_scratch *w, int64_t n, bool *packed)
     block *k = &w->k;
     const rpi_call *c = k->c;
     const rp_desc *d = &c->args->desc;
-    const int64_t tile0 = n * TILE_KEYS, keys = rpi_min(TILE_KEYS, d->len_k - tile0);
+    const int64_t tile0 = decode_tile0(c, n), keys = rpi_min(TILE_KEYS, d->len_k - tile0);
     const bool unpacked = unpacked_pays(d->heads / d->kv_heads, k->rows);
     k->unpacked = unpacked ? w->values : NULL;
-    if (unpacked || *packed || !c->args->out.data)
+    if (unpacked || *packed || !makes_out(c))
         return;
     pack_values(k, k->b, (c->g0 + k->kv) % d->kv_heads, tile0, rpi_round_up(keys, NR), w->values, 0, TILE_KEYS,
                 w->large_v);
@@ -135,7 +141,7 @@ static void decode_scores(const rpi_call *c, int64_t kv, int64_t n, int32_t work
 {
     const rp_desc *d = &c->args->desc;
     const unsigned before = rpi_float_begin(RPI_FLOAT_FLUSH);
-    const int64_t per_kv = d->heads / d->kv_heads, tile0 = n * TILE_KEYS;
+    const int64_t per_kv = d->heads / d->kv_heads;
     decode_scratch w;
     block *k = &w.k;
     bool packed = false;
@@ -150,7 +156,7 @@ static void decode_scores(const rpi_call *c, int64_t kv, int64_t n, int32_t work
         to->from = t.from[0];
         to->to = t.to[0];
         for (int64_t r = 0; r < k->rows; r++) {
-            memcpy(decode_scores_at(c, kv * per_kv + m) + r * c->pad_k + tile0 + to->from,
+            memcpy(decode_scores_at(c, kv * per_kv + m) + r * c->packed_k + n * TILE_KEYS + to->from,
                    k->s + r * ROW_STEP + to->from, reals(to->to - to->from, 1));
             to->tile_max[r] = vf_max_lane(vf_load(k->tile_max + r * VL));
         }
@@ -163,7 +169,7 @@ static void decode_values(const rpi_call *c, int64_t kv, int64_t n, int32_t work
 {
     const rp_desc *d = &c->args->desc;
     const unsigned before = rpi_float_begin(RPI_FLOAT_FLUSH);
-    const int64_t per_kv = d->heads / d->kv_heads, g = (c->g0 + kv) % d->kv_heads, tile0 = n * TILE_KEYS;
+    const int64_t per_kv = d->heads / d->kv_heads, g = (c->g0 + kv) % d->kv_heads, tile0 = decode_tile0(c, n);
     decode_scratch w;
     block *k = &w.k;
     bool packed = false;
@@ -182,19 +188,20 @@ static void decode_values(const rpi_call *c, int64_t kv, int64_t n, int32_t work
         decode_pack_values(&w, n, &packed);
         for (int64_t r = 0; r < MR; r++) {
             real *s = k->s + r * ROW_STEP;
-            start_row(k, r, sink_of(c, k->h));
             k->sum[r] = 0;
             if (r >= k->rows) { /* padding row of the group */
                 memset(s + at->from, 0, reals(at->to - at->from, 1));
                 k->running_max[r] = -INFINITY;
                 continue;
             }
+            start_row(k, r, sink_of(c, k->h));
+            k->sum[r] = 0;
             for (int64_t before_it = 0; before_it < n; before_it++) {
                 const decode_tile *other = decode_tile_at(c, kv * per_kv + m, before_it);
                 if (other->from < other->to && other->tile_max[r] > k->running_max[r])
                     k->running_max[r] = other->tile_max[r];
             }
-            memcpy(s + at->from, decode_scores_at(c, kv * per_kv + m) + r * c->pad_k + tile0 + at->from,
+            memcpy(s + at->from, decode_scores_at(c, kv * per_kv + m) + r * c->packed_k + n * TILE_KEYS + at->from,
                    reals(at->to - at->from, 1));
             find_row_max(k, r, at->from, at->to);
         }
@@ -204,7 +211,7 @@ static void decode_values(const rpi_call *c, int64_t kv, int64_t n, int32_t work
         memcpy(at->alpha, alpha, sizeof at->alpha);
         real *sums = decode_sums_at(c, kv * per_kv + m) + n * (TILE_KEYS / SUM_KEYS) * MR * c->pad_v;
         memset(sums, 0, reals(TILE_KEYS / SUM_KEYS * MR, c->pad_v));
-        weigh_tile(k, &t, c->args->out.data ? w.values : NULL, 0, TILE_KEYS, ones, sums, MR * c->pad_v, false);
+        weigh_tile(k, &t, makes_out(c) ? w.values : NULL, 0, TILE_KEYS, ones, sums, MR * c->pad_v, false);
         memcpy(at->sum, k->sum, reals(k->rows, 1));
     }
     amx_end();
@@ -220,7 +227,7 @@ static void decode_merge(const rpi_call *c, int64_t head, int32_t worker)
     block *k = &w.k;
     decode_begin(c, &w, head / per_kv, worker);
     k->h = (c->g0 + k->kv) % d->kv_heads * per_kv + head % per_kv;
-    memset(k->o, 0, reals(MR, c->pad_v));
+    start_sums(k);
     if (c->starts)
         find_intervals(k);
     for (int64_t r = 0; r < k->rows; r++) {
@@ -232,7 +239,7 @@ static void decode_merge(const rpi_call *c, int64_t head, int32_t worker)
         for (int64_t r = 0; r < k->rows && at->from < at->to; r++) {
             k->running_max[r] = at->tile_max[r] > k->running_max[r] ? at->tile_max[r] : k->running_max[r];
             k->sum[r] = k->sum[r] * at->alpha[r] + at->sum[r];
-            for (int64_t col = at->from; c->args->out.data && col < at->to; col = (col / SUM_KEYS + 1) * SUM_KEYS) {
+            for (int64_t col = at->from; makes_out(c) && col < at->to; col = (col / SUM_KEYS + 1) * SUM_KEYS) {
                 const real *sums =
                     decode_sums_at(c, head) + ((n * (TILE_KEYS / SUM_KEYS) + col / SUM_KEYS) * MR + r) * c->pad_v;
                 const vf alpha = vf_set1(col == at->from ? at->alpha[r] : 1);
@@ -262,7 +269,8 @@ static void decode_heads(const rpi_call *c, int64_t kv0, int64_t kv1, int32_t wo
         decode_head(&w, kv);
         for (int64_t m = 0; m < d->heads / d->kv_heads; m++) {
             int64_t used = 0; /* number of tiles that are not skipped */
-            memset(k->o, 0, reals(MR, c->pad_v));
+            k->h = (c->g0 + kv) % d->kv_heads * (d->heads / d->kv_heads) + m;
+            start_sums(k);
             for (int64_t n = 0; n < c->decode->n_tiles; n++) {
                 tile t;
                 real alpha[BLOCK_ROWS];
@@ -285,7 +293,7 @@ static void decode_heads(const rpi_call *c, int64_t kv0, int64_t kv1, int32_t wo
                 }
                 for (int64_t r0 = 0; r0 < MR; r0 += VL)
                     raise_running_max(k, r0, alpha);
-                weigh_tile(k, &t, c->args->out.data ? w.values : NULL, 0, TILE_KEYS, alpha, k->o, 0, false);
+                weigh_tile(k, &t, makes_out(c) ? w.values : NULL, 0, TILE_KEYS, alpha, k->o, 0, false);
             }
             finish_values(k);
             write_rows(k);

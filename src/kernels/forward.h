@@ -3,7 +3,7 @@
  * Parameters: BLOCK_ROWS, TILE_KEYS, COLUMN_STEP, NR.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "skip.h" /* lets an editor parse this file on its own */
+#include "state.h" /* lets an editor parse this file on its own */
 #endif
 
 /* Pack panels [panel0, panel1) of kv head g of batch entry b into slot `at` of the packed heads. If `values` is false,
@@ -11,17 +11,18 @@
 static void pack_at(block *k, int64_t b, int64_t g, int64_t at, int64_t panel0, int64_t panel1, bool values)
 {
     const rpi_call *c = k->c;
-    uint8_t *large_k = c->large_k + at * (c->pad_k / NR), *large_v = c->large_v + at * c->pad_k;
+    uint8_t *large_k = c->large_k + at * (c->packed_k / NR), *large_v = c->large_v + at * c->packed_k;
     memset(large_k + panel0, 0, (size_t)(panel1 - panel0));
     for (int64_t panel = panel0; panel < panel1; panel++) {
-        const int64_t j = panel * NR, n = rpi_min(NR, rpi_round_up(c->args->desc.len_k - j, COLUMN_STEP));
+        const int64_t at_j = panel * NR, j = c->args->key_from + at_j,
+                      n = rpi_min(NR, rpi_round_up(c->args->desc.len_k - j, COLUMN_STEP));
         pack_keys(k, b, g, j, n, keys_at(c, at, j), large_k + panel);
-        memset(large_v + j, 0, NR);
+        memset(large_v + at_j, 0, NR);
         if (values) /* pack_values packs zeros if v is absent (out not requested) */
-            pack_values(k, b, g, j, n, values_at(c, at), j, c->pad_k, large_v + j);
+            pack_values(k, b, g, j, n, values_at(c, at), at_j, c->packed_k, large_v + at_j);
         if (c->skips)
-            ((real *)c->key_norms)[at * (c->pad_k / NR) + panel] =
-                panel_norm(c, b, g, j, large_k[panel] || memchr(large_v + j, 1, NR));
+            ((real *)c->key_norms)[at * (c->packed_k / NR) + panel] =
+                panel_norm(c, b, g, j, large_k[panel] || memchr(large_v + at_j, 1, NR));
     }
 }
 
@@ -57,9 +58,9 @@ static void tile_attend(block *k, const tile *t)
             for (int64_t n = 0; alpha[r] != 1 && n < k->vector_weights.step; n += VL)
                 vf_store(k->vector_weights.at + r * k->vector_weights.step + n,
                          vf_load(k->vector_weights.at + r * k->vector_weights.step + n) * vf_set1(alpha[r]));
-    weigh_tile(k, t, c->args->out.data ? k->values : NULL, t->tile0, c->pad_k, alpha, k->o, 0,
+    weigh_tile(k, t, makes_out(c) ? k->values : NULL, t->tile0 - c->args->key_from, c->packed_k, alpha, k->o, 0,
                k->vector_weights.at || large);
-    if (!c->args->out.data)
+    if (!makes_out(c))
         return;
     if (k->vector_weights.at)
         add_vector_weights(k, t);
@@ -75,12 +76,17 @@ static real sink_of(const rpi_call *c, int64_t h)
     return (real)rpi_round_bias(rpi_at(&c->args->term[c->plan->sink][0], h, 0, 0, 0), sizeof(real));
 }
 
-/* Divide the sums of weighted values by the sums of weights, and write the block's rows of all outputs. */
+/* Divide the sums of weighted values by the sums of weights, and write the block's rows of all outputs. If later keys
+ * follow, write the state of the rows instead. */
 static void write_rows(block *k)
 {
     const rpi_call *c = k->c;
     const rpi_args *a = c->args;
     const rp_desc *d = &c->args->desc;
+    if (a->state_out.data) {
+        save_state(k);
+        return;
+    }
     if (k->whole && !a->lse.data && !a->row_max.data && !a->entropy.data)
         return;
     for (int64_t r = 0; r < k->rows; r++) {
@@ -127,12 +133,13 @@ static void attend_rows(block *k, int64_t row0, int64_t row1, double *partial)
 {
     const rpi_call *c = k->c;
     const rp_desc *d = &c->args->desc;
-    const uint8_t *large_k = c->large_k + k->kv * (c->pad_k / NR), *large_v = c->large_v + k->kv * c->pad_k;
+    const int64_t key_from = c->args->key_from, key_to = c->args->key_to;
+    const uint8_t *large_k = c->large_k + k->kv * (c->packed_k / NR), *large_v = c->large_v + k->kv * c->packed_k;
     const real sink = sink_of(c, k->h);
-    const bool whole = is_whole(c) && !memchr(large_v, 1, (size_t)d->len_k);
+    const bool whole = is_whole(c) && !rpi_is_range(c->args) && !memchr(large_v, 1, (size_t)d->len_k);
     for (k->row0 = row0; k->row0 < row1; k->row0 += BLOCK_ROWS) {
         tile t;
-        int64_t first = d->len_k, past = 0;
+        int64_t first = key_to, past = 0;
         k->rows = rpi_min(BLOCK_ROWS, row1 - k->row0);
         k->groups = (k->rows + MR - 1) / MR;
         k->vector_weights.low = k->vector_weights.high = 0;
@@ -146,22 +153,24 @@ static void attend_rows(block *k, int64_t row0, int64_t row1, double *partial)
             }
         }
         if (!c->plan->intervals) {
-            first = 0;
-            past = d->len_k;
+            first = key_from;
+            past = key_to;
         }
+        first = rpi_max(first, key_from);
+        past = rpi_min(past, key_to);
         k->whole = whole;
         if (!whole)
-            memset(k->o, 0, (size_t)(k->groups * MR * c->pad_v) * sizeof(real));
-        if (k->vector_weights.at)
-            memset(k->vector_weights.at, 0, reals(k->groups * MR, k->vector_weights.step));
+            start_sums(k);
         if (c->skips) {
             find_norms(k);
-            k->key_norms = (const real *)c->key_norms + k->kv * (c->pad_k / NR);
+            k->key_norms = (const real *)c->key_norms + k->kv * (c->packed_k / NR);
+            k->norms_from = key_from;
         }
         for (int64_t tile0 = first / TILE_KEYS * TILE_KEYS; tile0 < past; tile0 += TILE_KEYS) {
-            const bool needed = !(c->skips && is_far(k, tile0, tile0 + TILE_KEYS)) &&
-                                open_tile(k, &t, tile0, TILE_KEYS, large_k + tile0 / NR, large_v + tile0) &&
-                                !(c->skips && narrow_tile(k, &t));
+            const bool needed =
+                !(c->skips && is_far(k, tile0, tile0 + TILE_KEYS)) &&
+                open_tile(k, &t, tile0, TILE_KEYS, large_k + (tile0 - key_from) / NR, large_v + tile0 - key_from) &&
+                !(c->skips && narrow_tile(k, &t));
             if (c->args->pairs)
                 count_pairs(k, needed ? &t : NULL, tile0);
             if (needed)
@@ -171,10 +180,10 @@ static void attend_rows(block *k, int64_t row0, int64_t row1, double *partial)
         }
         if (whole && first >= past)
             no_values(k);
-        if (k->vector_weights.at)
+        if (k->vector_weights.at && !(c->args->state_out.data && rpi_state_vectors(c->plan)))
             flush_vector_weights(k);
         for (int64_t tile0 = first / TILE_KEYS * TILE_KEYS; partial && tile0 < past; tile0 += TILE_KEYS)
-            if (open_tile(k, &t, tile0, TILE_KEYS, large_k + tile0 / NR, large_v + tile0))
+            if (open_tile(k, &t, tile0, TILE_KEYS, large_k + (tile0 - key_from) / NR, large_v + tile0 - key_from))
                 tile_summary(k, &t, partial, partial + d->len_q + d->len_k - 1);
         write_rows(k);
     }
@@ -214,7 +223,7 @@ static void attend_heads(const rpi_call *c, int64_t kv0, int64_t kv1, int32_t wo
         const void *values = values_in_place(c, k.b, g);
         k.values = values ? values : values_at(c, worker);
         k.value_step = values ? d->dim_v : 0;
-        pack_at(&k, k.b, g, worker, 0, c->pad_k / NR, !values);
+        pack_at(&k, k.b, g, worker, 0, c->packed_k / NR, !values);
         for (k.h = g * per_kv; k.h < (g + 1) * per_kv; k.h++)
             attend_rows(&k, 0, d->len_q, NULL);
     }

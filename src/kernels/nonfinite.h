@@ -23,7 +23,7 @@ static void add_nonfinite(block *k, const tile *t)
                 (d->dropout > 0 && rpi_random(rpi_dropout_at(d->seed, k->b, k->h, row_of(k, r)), t->tile0 + j) <
                                        rpi_dropout_limit(d->dropout)))
                 continue;
-            if (c->large_v[k->kv * c->pad_k + t->tile0 + j])
+            if (c->large_v[k->kv * c->packed_k + t->tile0 - c->args->key_from + j])
                 for (int64_t n = 0; n < d->dim_v; n++)
                     k->o[r * c->pad_v + n] += w * (real)rpi_value(rpi_row_of(v, k->b, g, t->tile0 + j), v->dtype, n);
             if (!nonfinite_vector)

@@ -139,12 +139,12 @@ static void block_layout(const rpi_call *c, block *k, rpi_arena *a)
 /* Return the address of packed key j in slot kv (keys_at), or of the slot's packed values (values_at). */
 static void *keys_at(const rpi_call *c, int64_t kv, int64_t j)
 {
-    return (char *)c->keys + (kv * c->pad_k + j) * c->plan->ops->key_bytes(c->plan);
+    return (char *)c->keys + (kv * c->packed_k + j - c->args->key_from) * c->plan->ops->key_bytes(c->plan);
 }
 
 static void *values_at(const rpi_call *c, int64_t kv)
 {
-    return (char *)c->values + kv * c->pad_k * c->plan->ops->value_bytes(c->plan);
+    return (char *)c->values + kv * c->packed_k * c->plan->ops->value_bytes(c->plan);
 }
 
 static int64_t scratch_size(const rpi_call *c)

@@ -8,7 +8,7 @@
  * skipped. docs/numerics.md has the proof.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "summary.h" /* lets an editor parse this file on its own */
+#include "state.h" /* lets an editor parse this file on its own */
 #endif
 
 /* Return a bound on the total relative rounding error of scores, their bounds and norms. */
@@ -98,8 +98,10 @@ static real start_of(const block *k, int64_t r)
         rpi_mask_keep(c->args, k->b, k->h, i, j, 1, &keep);
     if (!keep)
         return (real)-INFINITY;
-    const rpi_view *q = &c->args->q, *key = &c->args->k;
-    const void *a = rpi_row_of(q, k->b, k->h, i), *b = rpi_row_of(key, k->b, k->h / (d->heads / d->kv_heads), j);
+    const bool in_range = j >= c->args->key_from && j < c->args->key_to;
+    const rpi_view *q = &c->args->q, *key = in_range ? &c->args->k : &c->args->own_keys;
+    const void *a = rpi_row_of(q, k->b, k->h, i),
+               *b = rpi_row_of(key, k->b, k->h / (d->heads / d->kv_heads), in_range ? j : i);
     double product = d->scale * rows_dot(q, a, key, b, d->dim_k);
     size += fabs(d->scale) * row_norm(q, a, d->dim_k) * row_norm(key, b, d->dim_k);
     if (d->softcap > 0)
@@ -108,9 +110,16 @@ static real start_of(const block *k, int64_t r)
     return fabs(start) <= (double)RPI_MODERATE ? (real)start : (real)-INFINITY;
 }
 
-/* Initialize the running maximum and the sum of row r from the sink (a key without a value) and from start_of. */
+/* Initialize the running maximum and the sum of row r from its state, or from the sink (a key without a value) and
+ * start_of. */
 static void start_row(block *k, int64_t r, real sink)
 {
+    const real *state = state_of(k, r);
+    if (state) {
+        k->running_max[r] = state[STATE_MAX];
+        k->sum[r] = state[STATE_SUM];
+        return;
+    }
     const real own = start_of(k, r);
     real sum[VL] = {0};
     k->running_max[r] = own > sink ? own : sink;
@@ -131,7 +140,7 @@ static void start_rows(block *k, real sink)
         vf_store(k->entropy + r, vf_set1(0));
         vf_store(k->weight_sum + r, vf_set1(0));
     }
-    for (int64_t r = 0; k->c->starts && r < k->rows; r++)
+    for (int64_t r = 0; (k->c->starts || k->c->args->state_in.data) && r < k->rows; r++)
         start_row(k, r, sink);
 }
 

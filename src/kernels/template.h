@@ -126,6 +126,8 @@
 
 #include "summary.h"
 
+#include "state.h"
+
 #include "skip.h"
 
 #include "forward.h"
@@ -176,6 +178,7 @@
         .tile_keys = TILE_KEYS,                                                                                        \
         .sum_keys = SUM_KEYS,                                                                                          \
         .backward_keys = BACKWARD_KEYS,                                                                                \
+        .window_vectors = WINDOW_VECTORS,                                                                              \
         .real = sizeof(real),                                                                                          \
         .amx = RPI_AMX,                                                                                                \
         .key_bytes = key_bytes,                                                                                        \

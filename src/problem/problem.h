@@ -38,6 +38,10 @@ typedef struct rpi_args {
     const rp_plan *plan;
     rp_desc desc; /* description of the plan, with the lengths of this call */
     rpi_view q, k, v, out, lse, weights, profile, key_mass, entropy, q_offset;
+    /* The call computes keys [key_from, key_to). The views of keys, values and their norms are shifted, so that row j is
+     * key j of the sequence. */
+    int64_t key_from, key_to;
+    rpi_view state_in, state_out, own_keys; /* as in rp_tensors */
     rpi_view key_norms;        /* [B, Hk, segments of RP_NORM_KEYS keys], or the same of each page; absent if unknown */
     int64_t *pairs;            /* [2] numbers of allowed and computed pairs; NULL if not counted */
     rpi_view row_max, log_sum; /* lse as a sum of two numbers, for the backward pass: [B,H,Lq] f64 */
@@ -52,6 +56,22 @@ typedef struct rpi_args {
     const rp_prepared *ready; /* result of rp_prepare, or NULL */
     bool prepared_only;       /* for rp_prepare: only the arrays of OFFSET and ROTATE terms are set */
 } rpi_args;
+
+/* Return true if the call computes a range of keys, or starts from or ends with the states of its rows. */
+static inline bool rpi_is_range(const rpi_args *a)
+{
+    return a->key_from > 0 || a->key_to < a->desc.len_k || a->state_in.data || a->state_out.data;
+}
+
+/* Return the number of vectors for which a state has sums of weights: the vectors of the term that adds vectors to the
+ * values, or 0 if there is none, or if it has so many that each tile adds its sums to out (window_vectors). */
+static inline int64_t rpi_state_vectors(const rp_plan *plan)
+{
+    if (plan->valvec < 0)
+        return 0;
+    const int64_t n = plan->scheme[plan->valvec]->product[0].count(&plan->desc, &plan->terms[plan->valvec]);
+    return n <= plan->ops->window_vectors ? n : 0;
+}
 
 /* ---- prepare.c */
 

@@ -110,7 +110,7 @@ CHECK(biases_match_their_sources)
         b->call.plan = plan;
         b->call.source = s;
         b->call.n_sources = 4;
-        b->call.pad_k = pad_k;
+        b->call.pad_k = b->call.packed_k = pad_k;
         k->h = 1;
         k->rows = rows;
         k->in = kernel_memory(BLOCK_ROWS * sizeof *k->in);
@@ -165,7 +165,7 @@ CHECK(non_finite_values_reach_their_rows)
         b->args.desc.dim_v = WIDTH;
         b->args.v = v;
         b->call.large_v = large;
-        b->call.pad_k = pad_k;
+        b->call.pad_k = b->call.packed_k = pad_k;
         b->call.pad_v = pad_v;
         b->t.tile0 = tile0;
         b->t.end = rpi_round_up(KEYS, COLUMN_STEP);

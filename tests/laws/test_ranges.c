@@ -1,0 +1,380 @@
+/* test_ranges.c -- calls over ranges of the keys, from state to state, give the bits of one call over all keys. The keys
+ * of a range end at a page that cannot be read.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "cli/support/random_problem.h"
+#include "tests/helpers.h"
+
+enum { STEP = 512, PROBLEMS = EMULATED || SANITIZED ? 40 : 200 };
+
+/* The arrays of the calls over ranges of a problem. */
+typedef struct cutting {
+    rp_tensors t;
+    rp_array states[2]; /* two arrays, or twice the same array */
+    bool in_place, prepared;
+    int64_t range; /* calls so far that left a state */
+} cutting;
+
+/* Return rows [from, to) of k or v, contiguous, right before an inaccessible page. */
+static rp_array rows_before_fence(const rp_array *a, int64_t from, int64_t to, fence *f)
+{
+    const int64_t heads = a->shape[0] * a->shape[1], size = (int64_t)rp_dtype_size(a->dtype) * a->shape[3];
+    int64_t shape[4] = {a->shape[0], a->shape[1], to - from, a->shape[3]};
+    *f = fence_of((size_t)(heads * (to - from) * size), true);
+    for (int64_t h = 0; h < heads; h++)
+        memcpy(f->data + h * (to - from) * size, (const char *)a->data + (h * a->shape[2] + from) * size,
+               (size_t)((to - from) * size));
+    return rp_array_of(f->data, a->dtype, 4, shape);
+}
+
+static int64_t position(const problem *p, int64_t b, int64_t i)
+{
+    const rp_array *o = &p->t.q_offset;
+    return i + (!o->data             ? p->desc.q_offset
+                : o->dtype == RP_I64 ? ((const int64_t *)o->data)[b]
+                                     : ((const int32_t *)o->data)[b]);
+}
+
+/* Return the keys at the positions of the queries; NaN where there is none. */
+static rp_array own_keys(problem *p)
+{
+    const int64_t B = p->desc.batch, G = p->t.k.shape[1], Lq = p->desc.len_q, Lk = p->desc.len_k, D = p->desc.dim_k,
+                  size = (int64_t)rp_dtype_size(p->t.k.dtype) * D, shape[4] = {B, G, Lq, D};
+    rp_array to = array_in(p, p->t.k.dtype, 4, shape);
+    memset(to.data, 0xff, (size_t)(B * G * Lq * size));
+    for (int64_t n = 0; n < B * G * Lq; n++) {
+        const int64_t j = position(p, n / Lq / G, n % Lq);
+        if (j >= 0 && j < Lk)
+            memcpy((char *)to.data + n * size, (const char *)p->t.k.data + (n / Lq * Lk + j) * size, (size_t)size);
+    }
+    return to;
+}
+
+static void begin_cutting(cutting *c, problem *p, const rp_plan *plan, uint64_t *state)
+{
+    const int64_t shape[4] = {p->desc.batch, p->desc.heads, p->desc.len_q, rp_plan_state_width(plan)};
+    const rp_dtype real = p->desc.dtype == RP_F64 ? RP_F64 : RP_F32;
+    memset(c, 0, sizeof *c);
+    c->t = p->t;
+    c->t.own_keys = own_keys(p);
+    c->in_place = draw(state) % 2;
+    for (int n = 0; n < 2; n++) {
+        c->states[n] = n && c->in_place ? c->states[0] : array_in(p, real, 4, shape);
+        memset(c->states[n].data, 0xff, (size_t)problem_size(&c->states[n]) * rp_dtype_size(real));
+    }
+}
+
+/* Run the call over keys [from, to). The last call writes out and lse. */
+static void run_range(cutting *c, problem *p, const rp_plan *plan, const char *isa, int64_t from, int64_t to, bool last)
+{
+    const rp_array none = {0};
+    fence k, v;
+    c->t.key_from = from;
+    c->t.key_to = to;
+    c->t.k = rows_before_fence(&p->t.k, from, to, &k);
+    c->t.v = rows_before_fence(&p->t.v, from, to, &v);
+    c->t.state_in = c->range > 0 ? c->states[(c->range + 1) % 2] : none;
+    c->t.state_out = last ? none : c->states[c->range % 2];
+    c->t.out = last ? p->t.out : none;
+    c->t.lse = last ? p->t.lse : none;
+    c->range++;
+    const rp_status status = rp_attend(plan, &c->t, NULL);
+    if (status != RP_OK)
+        wrong(p, isa, "keys %lld to %lld: %s", (long long)from, (long long)to, rp_last_error());
+    fence_free(&k);
+    fence_free(&v);
+}
+
+/* Check that out and lse of one call have the bits of calls over random ranges. */
+static void cut(problem *p, const char *isa, uint64_t *state)
+{
+    static const int32_t threads[] = {1, 2, 3, 7};
+    rp_plan *plan;
+    rp_prepared *prepared = NULL;
+    cutting c;
+    good(rp_pool_create(&p->t.pool, threads[draw(state) % 4]));
+    attend(p, isa);
+    rp_array out = p->t.out, lse = p->t.lse;
+    out.data = copy_of(&out);
+    lse.data = copy_of(&lse);
+    memset(p->t.out.data, 0x55, (size_t)problem_size(&out) * rp_dtype_size(out.dtype));
+    memset(p->t.lse.data, 0x55, (size_t)problem_size(&lse) * rp_dtype_size(lse.dtype));
+    rp_pool_destroy(p->t.pool);
+    good(rp_pool_create(&p->t.pool, threads[draw(state) % 4]));
+    good(rp_plan_create(&plan, &p->desc));
+    assert_int_equal(rp_plan_key_step(plan), STEP);
+    begin_cutting(&c, p, plan, state);
+    if (draw(state) % 2) {
+        good(rp_prepare(&prepared, plan, &p->t));
+        c.t.prepared = prepared;
+    }
+    for (int64_t from = 0, to; from < p->desc.len_k; from = to) {
+        to = from + ((int64_t)(draw(state) % 3) + (from == 0)) * STEP; /* a later range may be empty */
+        to = to < p->desc.len_k ? to : p->desc.len_k;
+        run_range(&c, p, plan, isa, from, to, to == p->desc.len_k);
+    }
+    same_numbers(p, isa, "out from ranges of keys", &out, &p->t.out);
+    same_numbers(p, isa, "lse from ranges of keys", &lse, &p->t.lse);
+    free(out.data);
+    free(lse.data);
+    rp_prepared_destroy(prepared);
+    rp_plan_destroy(plan);
+    rp_pool_destroy(p->t.pool);
+    p->t.pool = NULL;
+}
+
+/* Add lse to a problem, in f64 so that every bit counts. */
+static void with_lse(problem *p)
+{
+    const int64_t rows[3] = {p->desc.batch, p->desc.heads, p->desc.len_q};
+    p->t.lse = array_in(p, RP_F64, 3, rows);
+}
+
+static const char *const texts[] = {
+    "f32:b1h2q200k1300d16::",
+    "f32:b1h2q200k1300d16v24o1100:t5:causal",
+    "f32:b2h4g2q150k1600d16:alibi:",
+    "f32:b1h2q1600k1600d16:alibi:causal",
+    "f32:b1h2q700k1700d16o1000:alibi+sink:causal",
+    "f32:b1h2q576k576d16:swin,grid=24x24:",
+    "f32:b1h2q576k576d16:axialkey,grid=24x24+rope:",
+    "f64:b1h2q130k1500d10v5:alibi+sink+rope:causal",
+    "bf16:b1h4g2q200k1500d24v40:linear,left=0.4,right=0.2:window=1300,900",
+    "f16:b1h2q150k1100d16:t5+rope:key_mask",
+    "f32:b2h2q130k1500d16o1400:rope+t5+relkey,left=20,right=5+relval,left=9,right=9:causal+q_offsets",
+    "f32:b1h2q60k1700d16:relval,left=700,right=700:window=1500,800",
+    "f32:b1h4q60k2100d33v17o900:alibi+log:softcap=20+lengths",
+    "f32:b1h2q1100k1100d16:rope+alibi:segments",
+    "f32:b1h2q200k1300d8o600:forget+sink:",
+    "f32:b1h2q100k1100d16:xl+t5:causal",
+    "f32:b1h2q100k1100d16o1000:deberta,span=32,buckets=-1:",
+    "f32:b1h2q100k1100d16:dense+fire,c=2,L=100:mask",
+    "f32:b1h2q700k1500d16o-40:kerple+rope:dropout=0.3",
+    "f32:b1h4q5k3000d64o2995:alibi:causal",
+    "f32:b1h4g1q3k1600d16o1300:t5+sink:causal",
+    "bf16:b1h2q1k2000d64o1999:rope+t5:causal",
+    "f32:b1h2q1k1500d64o1499::causal",
+    "f64:b2h2q2k1500d8:t5:",
+};
+
+static void named_problems_have_the_same_bits(void **unused)
+{
+    uint64_t state = 7;
+    (void)unused;
+    EACH_ISA(isa)
+    {
+        for (size_t n = 0; n < sizeof texts / sizeof *texts; n += SLOW(isa) ? 5 : 1) {
+            problem p;
+            pose(&p, n, "fwd:%s", texts[n]);
+            with_lse(&p);
+            cut(&p, isa, &state);
+            set(&p.t.v, problem_size(&p.t.v) - 1 - p.t.v.shape[3] * (int64_t)(draw(&state) % 400), INFINITY);
+            cut(&p, isa, &state); /* a call of few queries with such a value begins again */
+            problem_free(&p);
+        }
+    }
+}
+
+static void random_problems_have_the_same_bits(void **unused)
+{
+    uint64_t state = 1;
+    problem_dice dice = {.seed = 99};
+    (void)unused;
+    for (int n = 0, cases = 0; cases < PROBLEMS; n++) {
+        problem p;
+        char text[512], err[512];
+        problem_draw(&dice, 1 << 22, text);
+        if (problem_parse(&p, text, err) != 0 || p.desc.len_k <= STEP || problem_fill(&p, (uint64_t)n, err) != 0)
+            continue;
+        cases++;
+        with_lse(&p);
+        EACH_ISA(isa)
+        {
+            if (!SLOW(isa) || cases % 20 == 0)
+                cut(&p, isa, &state);
+        }
+        problem_free(&p);
+    }
+}
+
+/* Ranges that the masks hide from all rows may be left out, also the first and the last ones. */
+static void hidden_ranges_may_be_left_out(void **unused)
+{
+    uint64_t state = 3;
+    (void)unused;
+    EACH_ISA(isa)
+    {
+        problem p;
+        rp_plan *plan;
+        cutting c;
+        pose(&p, 1, "fwd:f32:b1h2q100k4000d16o2100:t5+rope+sink:window=300,200");
+        with_lse(&p);
+        attend(&p, isa);
+        rp_array out = p.t.out, lse = p.t.lse;
+        out.data = copy_of(&out);
+        lse.data = copy_of(&lse);
+        good(rp_plan_create(&plan, &p.desc));
+        begin_cutting(&c, &p, plan, &state);
+        run_range(&c, &p, plan, isa, 3 * STEP, 4 * STEP, false); /* keys 1800 to 2400 */
+        run_range(&c, &p, plan, isa, 4 * STEP, 5 * STEP, true);
+        same_numbers(&p, isa, "out without hidden ranges", &out, &p.t.out);
+        same_numbers(&p, isa, "lse without hidden ranges", &lse, &p.t.lse);
+        free(out.data);
+        free(lse.data);
+        rp_plan_destroy(plan);
+        problem_free(&p);
+    }
+}
+
+/* The numbers of a state are those that its definition says, and a row that has seen no key has the state of nothing. */
+static void states_are_as_defined(void **unused)
+{
+    uint64_t state = 5;
+    (void)unused;
+    EACH_ISA(isa)
+    {
+        problem p;
+        rp_plan *plan;
+        cutting c;
+        pose(&p, 1, "fwd:f32:b1h1q600k600d8v3::causal");
+        with_lse(&p);
+        attend(&p, isa);
+        good(rp_plan_create(&plan, &p.desc));
+        assert_int_equal(rp_plan_state_width(plan), 2 + 3);
+        begin_cutting(&c, &p, plan, &state);
+        run_range(&c, &p, plan, isa, 0, STEP, false);
+        const float *s = c.states[0].data;
+        for (int64_t i = 0; i < STEP; i++, s += 5) { /* these rows see only keys of the range */
+            assert_true(fabs(at(&p.t.lse, i) - ((double)s[0] + log((double)s[1]))) < 1e-6);
+            for (int x = 0; x < 3; x++)
+                assert_true(fabs(at(&p.t.out, 3 * i + x) - (double)s[2 + x] / (double)s[1]) < 1e-6);
+        }
+        c.range = 0;
+        run_range(&c, &p, plan, isa, STEP, 600, false);
+        s = c.states[0].data; /* these rows have no key in the range */
+        for (int64_t i = 0; i < STEP; i++, s += 5)
+            assert_true(isinf(s[0]) && s[0] < 0 && s[1] == 0 && s[2] == 0 && s[3] == 0 && s[4] == 0);
+        rp_plan_destroy(plan);
+        problem_free(&p);
+    }
+}
+
+/* With norms of the range, a decoding call does not read far keys: they are not in memory. */
+static void norms_of_a_range_skip_keys(void **unused)
+{
+    uint64_t state = 9;
+    (void)unused;
+    EACH_ISA(isa)
+    {
+        problem p;
+        rp_plan *plan;
+        cutting c;
+        int64_t pairs[2], computed = 0;
+        pose(&p, 2, "fwd:f32:b1h2q2k6000d16o5998:linear,left=0.5,right=0.5:causal");
+        with_lse(&p);
+        attend(&p, isa);
+        rp_array out = p.t.out;
+        out.data = copy_of(&out);
+        good(rp_plan_create(&plan, &p.desc));
+        begin_cutting(&c, &p, plan, &state);
+        for (int64_t from = 0, to; from < 6000; from = to) {
+            to = from + 4 * STEP < 6000 ? from + 4 * STEP : 6000;
+            const int64_t shape[3] = {1, 2, (to - from + RP_NORM_KEYS - 1) / RP_NORM_KEYS};
+            fence k, v;
+            rp_tensors t = rp_tensors_init();
+            t.key_from = from, t.key_to = to;
+            t.k = rows_before_fence(&p.t.k, from, to, &k);
+            t.v = rows_before_fence(&p.t.v, from, to, &v);
+            c.t.key_norms = array_in(&p, RP_F32, 3, shape);
+            good(rp_key_norms(plan, &t, 0, &c.t.key_norms));
+            c.t.pairs = pairs;
+            fence_free(&k);
+            fence_free(&v);
+            run_range(&c, &p, plan, isa, from, to, to == 6000);
+            computed += pairs[1];
+        }
+        same_numbers(&p, isa, "out with norms of ranges", &out, &p.t.out);
+        assert_true(computed > 0 && computed < 6000);
+        free(out.data);
+        rp_plan_destroy(plan);
+        problem_free(&p);
+    }
+}
+
+/* Check that a call fails with this status and that its error contains a text. */
+static void refused(const rp_plan *plan, const rp_tensors *t, rp_status status, const char *text)
+{
+    assert_int_equal(rp_attend(plan, t, NULL), status);
+    if (!strstr(rp_last_error(), text))
+        fail_msg("the error \"%s\" does not contain \"%s\"", rp_last_error(), text);
+}
+
+static void wrong_ranges_are_refused(void **unused)
+{
+    (void)unused;
+    problem p;
+    rp_plan *plan;
+    pose(&p, 1, "fwd:f32:b1h2q20k1500d8:alibi:");
+    good(rp_plan_create(&plan, &p.desc));
+    const int64_t width = rp_plan_state_width(plan), shape[4] = {1, 2, 20, width}, narrow[4] = {1, 2, 20, width - 1},
+                  part[4] = {1, 2, STEP, 8}, own[4] = {1, 2, 20, 8};
+    const rp_array none = {0}, state = array_in(&p, RP_F32, 4, shape);
+    rp_tensors t = p.t, s;
+    t.key_to = STEP;
+    t.k.shape[2] = t.v.shape[2] = STEP;
+    t.out = none;
+    t.state_out = state;
+    good(rp_attend(plan, &t, NULL)); /* the own keys of all rows are in the first range */
+    s = t, s.key_from = 3;
+    refused(plan, &s, RP_E_RANGE, "tensors.key_from is 3; it must be a multiple of 512");
+    s = t, s.key_to = 1000;
+    refused(plan, &s, RP_E_RANGE, "tensors.key_to is 1000; it must be a multiple of 512");
+    s = t, s.key_to = 1501;
+    refused(plan, &s, RP_E_RANGE, "they must be 0 to 1500");
+    s = t, s.key_from = 2 * STEP;
+    refused(plan, &s, RP_E_RANGE, "in this order");
+    s = t, s.key_to = 2 * STEP;
+    refused(plan, &s, RP_E_SHAPE, "k: ");
+    s = t, s.state_out = array_in(&p, RP_F32, 4, narrow);
+    refused(plan, &s, RP_E_SHAPE, "state_out: ");
+    s = t, s.state_out = array_in(&p, RP_F64, 4, shape);
+    refused(plan, &s, RP_E_ARG, "state_out: dtype is f64; it must be f32");
+    s = t, s.state_in = array_in(&p, RP_F16, 4, shape);
+    refused(plan, &s, RP_E_ARG, "state_in: dtype is f16; it must be f32");
+    s = t, s.out = p.t.out;
+    refused(plan, &s, RP_E_ARG, "with state_out");
+    s = t, s.state_in = state, s.state_in.data = (float *)state.data + 1, s.state_in.shape[2] = 19;
+    refused(plan, &s, RP_E_SHAPE, "state_in: ");
+    s = t, s.state_in = state, s.state_in.stride[1] = 0;
+    refused(plan, &s, RP_E_OVERLAP, "state_out overlaps state_in");
+    s = t, s.v = none;
+    refused(plan, &s, RP_E_ARG, "v is missing");
+    s = t, s.key_from = STEP, s.key_to = 2 * STEP;
+    refused(plan, &s, RP_E_ARG, "own_keys is missing");
+    s.own_keys = array_in(&p, RP_F32, 4, part);
+    refused(plan, &s, RP_E_SHAPE, "own_keys: ");
+    s.own_keys = array_in(&p, RP_F32, 4, own);
+    good(rp_attend(plan, &s, NULL));
+    const int64_t rows[3] = {1, 2, 20};
+    s = t, s.entropy = array_in(&p, RP_F32, 3, rows);
+    refused(plan, &s, RP_E_UNSUPPORTED, "entropy needs all keys");
+    rp_row row = {0};
+    assert_int_equal(rp_attend_row(plan, &t, 0, 0, 0, &row), RP_E_UNSUPPORTED);
+    rp_plan_destroy(plan);
+    p.desc.isa = "reference";
+    good(rp_plan_create(&plan, &p.desc));
+    assert_int_equal(rp_plan_key_step(plan), 0);
+    assert_int_equal(rp_plan_state_width(plan), 0);
+    refused(plan, &t, RP_E_UNSUPPORTED, "reference path");
+    rp_plan_destroy(plan);
+    problem_free(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(named_problems_have_the_same_bits), cmocka_unit_test(random_problems_have_the_same_bits),
+        cmocka_unit_test(hidden_ranges_may_be_left_out),     cmocka_unit_test(states_are_as_defined),
+        cmocka_unit_test(norms_of_a_range_skip_keys),        cmocka_unit_test(wrong_ranges_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
