@@ -232,4 +232,5 @@ def main():
                                          | ({} if new else {"operations": batch * encoder_operations(a.shape, source)})])
 
 
-main()
+if __name__ == "__main__":
+    main()
