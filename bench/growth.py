@@ -143,7 +143,8 @@ def tensors(path):
 
 
 def model(lib, pool, a, result):
-    """Time the layers of a model on the last bytes of a text, which training did not use."""
+    """Time the attention of each layer of a model, on the last bytes of a text, which training did not use. Also compute the
+    perplexity there."""
     w, about = tensors(a.model)
     config = dict(line.split(" = ") for line in about["relpos.lab"].splitlines())
     heads, layers, n = int(config["heads"]), int(config["layers"]), QUIET

@@ -85,8 +85,8 @@ static const key keys[] = {
     {"embedding_scale", KEY_REAL, AT(embedding_scale), NULL, 0, 1e6, "1",
      "factor of the embedding before positions are added; 0: sqrt(width)"},
     {"sinusoidal_scale", KEY_REAL, AT(sinusoidal_scale), NULL, 0, 1e6, "0",
-     "amplitude of sinusoidal positions; 0: embedding_init times the factor of the embedding, by default "
-     "0.02 embedding_scale, or 1 with embedding_scale = 0"},
+     "amplitude of sinusoidal positions; 0: embedding_init times the factor of the embedding, or, if embedding_init is "
+     "0 too, 0.02 times embedding_scale, or 1 if embedding_scale is 0"},
     {"length", KEY_INT, AT(length), NULL, 1, 1 << 24, "128",
      "tokens in a training window; for an encoder-decoder, the largest number of tokens in a source, with its end "
      "token"},

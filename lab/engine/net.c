@@ -156,7 +156,7 @@ static int set_sizes(nn_net *n, int64_t length, char err[NN_ERR_MAX])
             return nn_fail(err,
                            m->c.random_positions > 0
                                ? "random_positions = %lld, but the length is %lld; it must not be larger (use a "
-                                 "shorter text, or train with more random_positions)"
+                                 "shorter text, or train with a larger random_positions)"
                                : "position: there are %lld learned positions, but the length is %lld (use a shorter "
                                  "text, train with a greater length, or use another position)",
                            (long long)nn_positions_end(m, k), (long long)longest);

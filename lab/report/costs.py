@@ -74,6 +74,6 @@ def forward(page, lines):
         rows.append([what, f"{x['ms']:.1f} ms", added, f"{100 * FORWARD[what] / FORWARD_BASE:+.2f} %" if what in FORWARD else ""])
     page.table(["", "time", "added", "printed"], rows)
     dearer = [short(x["forward"]) for x in lines if sorted(x["ratio"])[1] > 1.05]
-    page.text("Printed in other sources: less than 5 % for a relative bias. " + (f"Here {', '.join(dearer)} cost{'s' * (len(dearer) == 1)} more." if dearer
-                                                                                    else "Here none of these costs more.")
-              + " This table does not have all terms: docs/costs.md has the others, and several of them cost more too.")
+    page.text("Other sources state that a relative bias adds less than 5 %. " + (
+        f"Here {' and '.join(f'`{x}`' for x in dearer)} add{'s' * (len(dearer) == 1)} more." if dearer else "Here none of these adds more.")
+              + " This table does not have all terms. docs/costs.md has the others, and several of them add more than 5 %.")

@@ -60,7 +60,7 @@ static int base64_digit(char c)
 }
 
 /* Decode base64. Return false if the text does not consist of groups of four digits, has "=" other than as final
- * padding, or leaves bits over. */
+ * padding, or has bits other than 0 after the last byte. */
 static bool base64(tok_text *to, const char *text, int64_t size)
 {
     if (size % 4 != 0)

@@ -15,7 +15,7 @@ typedef struct rpi_ops {
     int32_t block_rows;          /* queries in a block */
     int32_t tile_keys, sum_keys; /* keys in a tile; keys summed before each addition to out */
     int32_t backward_keys;       /* keys in a task of the backward pass */
-    int32_t window_vectors;      /* the most vectors for which a row keeps a sum of weights between tiles */
+    int32_t window_vectors;      /* relval: with at most this number of vectors, a row keeps their sums of weights from tile to tile */
     int32_t real;                /* bytes of an element in arithmetic: 4 or 8 */
     bool amx;                    /* true for the AMX backend, which multiplies bf16 tiles */
     bool pairs;                  /* scores of bf16 arrays are computed from pairs of products, with equal results */

@@ -115,7 +115,7 @@ HELPER const char *const type_names[] = {"f32", "f64", "f16", "bf16", "bool", "u
 
 enum { N_TYPES = sizeof every_type / sizeof *every_type };
 
-/* Fill a set with one array of each type and some unusual shapes; their bytes take all values. */
+/* Fill a set with one array of each type, with arbitrary bytes, and arrays with unusual shapes. */
 HELPER void fill_set(io_set *set, io_format format)
 {
     memset(set, 0, sizeof *set);

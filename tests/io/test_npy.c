@@ -237,8 +237,8 @@ static void structured_types_are_skipped(void **state)
     refuse_header("{'descr':", "");
 }
 
-/* Check a file whose array x contains strings of at most three characters, in UTF-32 of this machine. Its metadata x
- * must be `want` (NULL: there is none). */
+/* Make a file whose array x has the dtype `type`, such as "<U3", and n code points of `text`, in the byte order of that
+ * type. Check that x is no array that can be computed with, and that metadata x is `want` (NULL: there is none). */
 static void strings_are(const char *type, const char *shape, const uint32_t *text, size_t n, const char *want)
 {
     char dictionary[200];

@@ -1,5 +1,5 @@
-/* test_ranges.c -- calls over ranges of the keys, from state to state, give the bits of one call over all keys. The keys
- * of a range end at a page that cannot be read.
+/* test_ranges.c -- calls over ranges of the keys, from state to state, give the bits of one call over all keys. The
+ * keys of a range end at a page that cannot be read.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/support/random_problem.h"
 #include "tests/helpers.h"
@@ -225,7 +225,7 @@ static void hidden_ranges_may_be_left_out(void **unused)
     }
 }
 
-/* The numbers of a state are those that its definition says, and a row that has seen no key has the state of nothing. */
+/* The numbers of a state agree with its definition, and a row that has seen no key has the state of nothing. */
 static void states_are_as_defined(void **unused)
 {
     uint64_t state = 5;

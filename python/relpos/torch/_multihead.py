@@ -223,7 +223,7 @@ class _MultiheadAttention(nn.Module):
                 nn.init.zeros_(linear.bias)
 
     def terms(self, **positions) -> dict:
-        """Return the terms as options of relpos.attention."""
+        """Return the terms as arguments of relpos.attention, in a dictionary."""
         raise NotImplementedError
 
     def _positions(self, side: str, x: Tensor, positions: Tensor | None, mask: Tensor | None) -> dict:
@@ -268,7 +268,7 @@ class ClippedBiasMultiheadAttention(_MultiheadAttention):
         nn.init.zeros_(self.relative_bias)
 
     def terms(self, **positions) -> dict:
-        """Return the option bias of relpos.attention: a Real term if there are position masks, otherwise a Table term, which is faster.
+        """Return the argument `bias` of relpos.attention, as a dictionary: a Real term if there are position masks, otherwise a Table term, which is faster.
         Table uses offsets key - query, so its table is reversed."""
         table = self.relative_bias if self.relative_bias.dim() == 2 else self.relative_bias[None]
         if any(name.endswith("mask") for name in positions):
@@ -297,7 +297,7 @@ class ShawMultiheadAttention(_MultiheadAttention):
         self.rel_embed.reset_parameters()
 
     def terms(self, **positions) -> dict:
-        """Return the vectors as options of relpos.attention."""
+        """Return the vectors as arguments of relpos.attention, in a dictionary."""
         return self.rel_embed.terms(**positions)
 
 
@@ -326,7 +326,7 @@ class RoPEMultiheadAttention(_MultiheadAttention):
         return {f"{side}_positions": positions}
 
     def terms(self, **positions) -> dict:
-        """Return the option rope of relpos.attention."""
+        """Return the argument `rope` of relpos.attention, as a dictionary."""
         return {"rope": relpos.RoPE(base=self.rope_base, layout=self.layout, **positions)}
 
 
@@ -376,5 +376,5 @@ class ALiBiMultiheadAttention(_MultiheadAttention):
     """
 
     def terms(self, **positions) -> dict:
-        """Return the option bias of relpos.attention."""
+        """Return the argument `bias` of relpos.attention, as a dictionary."""
         return {"bias": relpos.ALiBi(**positions)}
