@@ -383,7 +383,7 @@ static json_t *measure(work *w, const nn_config *c, json_t *vary, rp_pool *pool,
                   text, "vary", vary, "seed", (json_int_t)c->seed, "train_loss", t->loss, "losses",
                   losses_of(t, c->steps), "pieces_of_files", pieces_of_files(c, &t->r.valid), "lengths", measured,
                   "weights", (json_int_t)m->n_weights, "position_weights", (json_int_t)lab_position_weights(m),
-                  "ms_per_step", t->ms, "cpu_ms_per_step", t->cpu_ms, "bytes", (json_int_t)bytes, "machine",
+                  "ms_per_step", t->ms, "processor_share", t->processor_share, "bytes", (json_int_t)bytes, "machine",
                   lab_machine(pool), "ngrams", w->ngrams, "previous", t->previous, "curve", t->curve),
         err);
 }

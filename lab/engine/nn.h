@@ -94,6 +94,7 @@ typedef struct nn_config {
     int64_t log_every, eval_every, checkpoint_every;
     int64_t eval_bytes, eval_pieces, eval_stride, eval_context, eval_ngrams, eval_previous;
     char text[NN_TEXT_MAX], valid[NN_TEXT_MAX]; /* file names separated by spaces */
+    char init_from[NN_TEXT_MAX];                /* run or model whose arrays a training begins with; "": none */
     char tokenizer[NN_TEXT_MAX];                /* file name of a Unigram model; "": tokens are bytes */
     char eval_lengths[NN_TEXT_MAX], eval_position[NN_TEXT_MAX];
     double valid_share, noise, noise_span;
@@ -118,7 +119,7 @@ typedef int nn_other_key(void *context, const char *key, const char *value, char
 int nn_config_parse(nn_config *c, const char *name, const char *text, nn_other_key *other, void *context,
                     char err[NN_ERR_MAX]);
 /* Print every key as a line. nn_config_parse reads each line back to the same value. */
-#define NN_PRINT_MAX 10240
+#define NN_PRINT_MAX 12288
 void nn_config_print(const nn_config *c, char text[NN_PRINT_MAX]);
 /* Print x with the fewest digits that read back as x. */
 enum { NN_REAL_MAX = 64 };
