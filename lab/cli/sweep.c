@@ -15,8 +15,8 @@ enum { THREADS = CLI_FIRST_KEY, LIST, STATE, SET, QUICK, KEEP, SHARD };
 enum { MAX_KEYS = 8, MAX_VALUES = 32, MAX_SEEDS = 32, MAX_QUICK = 32, MAX_RUNS = 256 };
 
 /* The plan of a sweep. A line "vary.KEY = A | B | C" lists values for KEY; every combination of values is run with
- * every seed. A line "run = KEY=VALUE KEY=VALUE ..." sets several keys; if there are such lines, every combination is run
- * with each of them. A line "quick.KEY = VALUE" replaces the value of KEY if --quick is given. */
+ * every seed. A line "run = KEY=VALUE KEY=VALUE ..." sets several keys; if there are such lines, every combination is
+ * run with each of them. A line "quick.KEY = VALUE" replaces the value of KEY if --quick is given. */
 typedef struct plan {
     char key[MAX_KEYS][40];
     char *values[MAX_KEYS][MAX_VALUES];

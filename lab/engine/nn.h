@@ -113,8 +113,8 @@ void nn_config_init(nn_config *c);
 int nn_config_set(nn_config *c, const char *key, const char *value, char err[NN_ERR_MAX]);
 /* Check that the keys are consistent with each other. */
 int nn_config_check(const nn_config *c, char err[NN_ERR_MAX]);
-/* Parse lines "key = value", in which # begins a comment. For the keys "seeds" and "run" and for keys that begin with "vary."
- * or "quick.", call `other` (may be NULL). "run" may occur several times. */
+/* Parse lines "key = value", in which # begins a comment. For the keys "seeds" and "run" and for keys that begin with
+ * "vary." or "quick.", call `other` (may be NULL). "run" may occur several times. */
 typedef int nn_other_key(void *context, const char *key, const char *value, char err[NN_ERR_MAX]);
 int nn_config_parse(nn_config *c, const char *name, const char *text, nn_other_key *other, void *context,
                     char err[NN_ERR_MAX]);
