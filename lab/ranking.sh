@@ -5,7 +5,7 @@
 #
 #     lab/corpus.sh out/corpus.txt
 #     lab/ranking.sh build/release/relpos out/ranking
-#     build/release/relpos lab report out/ranking/ranking-?.jsonl
+#     build/release/relpos lab report out/ranking/ranking-[1-4].jsonl
 #
 # OUT/state is the command that prints how far it is.
 # SPDX-License-Identifier: Apache-2.0
@@ -37,3 +37,5 @@ sweep "$out/ranking-2.lab" "$out/ranking-2.jsonl"
 sweep "$out/ranking-3.lab" "$out/ranking-3.jsonl" --keep "$out/models"
 [ -s "$out/ranking-4.lab" ] || next 4 ranking-4 "$out/ranking-2.jsonl"
 sweep "$out/ranking-4.lab" "$out/ranking-4.jsonl"
+[ -s "$out/ranking-6.lab" ] || next 6 ranking-6 "$out/ranking-3.jsonl"
+sweep "$out/ranking-6.lab" "$out/ranking-6.jsonl"

@@ -9,9 +9,11 @@ Stage 1 is lab/ranking.lab: four learning rates for each position scheme. The ot
     2       the two best settings of each scheme, for 10 MB
     3       the best of these, with five new starts, measured on the report pieces at all lengths
     4       the same settings for 20 MB, with one of the new starts
+    6       from the results of stage 3, whose models are in the folder models beside them: every start of SCAFFOLDS without its positions, and with them
+            as a control, for 1 MB
     tasks   from the results of lab/tasks.lab: the best learning rate of each task and scheme, with five new starts
 
-"Best" is the lowest loss at the trained length on the selection pieces, or at the trained size. Only stages 3 and 4 read the report pieces.
+"Best" is the lowest loss at the trained length on the selection pieces, or at the trained size. Only stages 3, 4 and 6 read the report pieces.
 SPDX-License-Identifier: Apache-2.0"""
 import pathlib
 import sys
@@ -31,6 +33,7 @@ KNOBS = {
     "t5,bidirectional=0": ("lr_terms", "0.3", "3"),
     "rope": ("position", "rope,base=1000", "rope,base=100000"),
 }
+SCAFFOLDS = ("rope", "t5,bidirectional=0", "kerple", "alibi")
 SETTINGS = 2  # settings of each scheme that stage 2 trains again
 REPORT = {"valid": "out/corpus/report-vim.txt out/corpus/report-manual.txt out/corpus/report-topics.txt"}
 LENGTHS = {"eval_lengths": "64 128 256 512 1024 2048"}
@@ -40,6 +43,7 @@ STAGES = {
     "knobs": ({}, None),
     "2": ({}, 5000),
     "3": ({**REPORT, **LENGTHS, "seed": "11", "seeds": "5", "eval_every": "250", "eval_previous": "50"}, 5000),
+    "6": ({**REPORT, "eval_lengths": "128 256 512 1024 2048"}, 500),
     "4": ({**REPORT, "eval_lengths": "128 512", "seed": "11"}, 10000),
 }
 
@@ -81,7 +85,24 @@ def best_of_tasks(lines):
         yield setting(min(some, key=loss))
 
 
-def runs(stage, lines):
+def dropped(lines, folder):
+    """Yield the lines "run" of stage 6: they begin with the weights of stage 3, with the setting of that scheme and a half of its rate."""
+    for line in lines:
+        vary = line["vary"]
+        if scheme(vary["position"]) not in SCAFFOLDS:
+            continue
+        model = folder / f"{'+'.join(vary.values())}-{line['seed']}.safetensors"  # the name that --keep gives it
+        for position in ("none", vary["position"]):
+            keys = {**vary, "position": position, "lr": f"{float(vary['lr']) / 2:g}", "steps": 500, "warmup": 25, "seed": line["seed"], "init_from": model}
+            if position == "none":
+                keys.pop("lr_terms", None)
+            yield " ".join(f"{k}={v}" for k, v in keys.items())
+
+
+def runs(stage, lines, folder):
+    if stage == "6":
+        yield from dropped(lines, folder)
+        return
     if stage == "tasks":
         yield from best_of_tasks(lines)
         return
@@ -99,7 +120,7 @@ def runs(stage, lines):
                 yield f"{setting(best[k])} steps={steps} warmup={steps // 20}"
 
 
-def experiment(stage, lines):
+def experiment(stage, lines, folder):
     """Return lab/ranking.lab or lab/tasks.lab with the keys and runs of a stage."""
     keys = dict(STAGES[stage][0])
     base = "tasks" if stage == "tasks" else "ranking"
@@ -108,13 +129,14 @@ def experiment(stage, lines):
         key = line.split(" = ")[0]
         if line[:1] != "#" and not line.startswith(("run = ", "vary.", "quick.")):
             text.append(f"{key} = {keys.pop(key)}" if key in keys else line)
-    return "\n".join([*text, *(f"{k} = {v}" for k, v in keys.items()), *(f"run = {run}" for run in runs(stage, lines))]) + "\n"
+    return "\n".join([*text, *(f"{k} = {v}" for k, v in keys.items()), *(f"run = {run}" for run in runs(stage, lines, folder))]) + "\n"
 
 
 def main():
     if len(sys.argv) < 3 or sys.argv[1] not in STAGES:
         sys.exit(f"usage: lab/stages.py {'|'.join(STAGES)} RESULTS.jsonl...")
-    print(experiment(sys.argv[1], [line for path in sys.argv[2:] for line in read(pathlib.Path(path))]), end="")
+    models = pathlib.Path(sys.argv[2]).parent / "models"
+    print(experiment(sys.argv[1], [line for path in sys.argv[2:] for line in read(pathlib.Path(path))], models), end="")
 
 
 if __name__ == "__main__":

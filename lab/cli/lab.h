@@ -39,6 +39,11 @@ int lab_texts(lab_run *r, nn_tokenizer **tokenizer, char err[NN_ERR_MAX]);
  * CLI_FAILED after printing an error. */
 int lab_begin(lab_run *r);
 void lab_end(lab_run *r);
+/* Copy the arrays of the run or model `path` that have the same name and shape into m. taken[p] (taken may be NULL)
+ * becomes true for each copied parameter. *count is their number, and *step the step of that model. Fail if there are
+ * none, or if the tokenizers differ; the error begins with `what`. */
+int lab_take_weights(nn_model *m, const char *path, const char *what, bool *taken, int32_t *count, int64_t *step,
+                     char err[NN_ERR_MAX]);
 /* Run one training step. Set *loss to its loss and *norm to the norm of the gradients. If either is not finite, leave
  * the weights unchanged and return -1 with err. */
 int lab_step(lab_run *r, double *loss, double *norm, char err[NN_ERR_MAX]);

@@ -3,6 +3,7 @@
 #include "lab/cli/lab.h"
 #include "cli/progress.h"
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -151,6 +152,28 @@ static uint64_t checksum_texts(const lab_run *r)
     return io_checksum(sum, r->valid.tokens, (size_t)r->valid.n * sizeof *r->valid.tokens) | 1;
 }
 
+int lab_take_weights(nn_model *m, const char *path, const char *what, bool *taken, int32_t *count, int64_t *step,
+                     char err[NN_ERR_MAX])
+{
+    char warning[NN_ERR_MAX], place[PATH_MAX];
+    nn_model from;
+    path = cli_find_shipped(path, place);
+    if (nn_checkpoint_read(&from, path, false, step, warning, err) != 0)
+        return -1;
+    if (warning[0])
+        cli_error(CLI_OK, "%s", warning);
+    const nn_tokenizer *a = m->tokenizer, *b = from.tokenizer;
+    int code = 0;
+    if (!a != !b || (a && (a->size != b->size || memcmp(a->model, b->model, a->size) != 0)))
+        code = nn_fail(err, "%s: %.300s has another tokenizer (use the same tokenizer, or another model)", what, path);
+    else if ((*count = nn_model_take(m, &from, taken)) == 0)
+        code =
+            nn_fail(err, "%s: no array of %.300s has the name and shape of an array of this model (use another model)",
+                    what, path);
+    nn_model_destroy(&from);
+    return code;
+}
+
 static int start(lab_run *r, char err[NN_ERR_MAX])
 {
     const nn_config *c = &r->c;
@@ -162,9 +185,14 @@ static int start(lab_run *r, char err[NN_ERR_MAX])
     if (code != 0 || lab_blas(rp_pool_threads(r->pool), err) != 0)
         return -1;
     code = lab_texts(r, &tokenizer, err);
-    if (code == 0 && !r->m.w)
+    const bool begins = !r->m.w;
+    if (code == 0 && begins)
         code = nn_model_create(&r->m, c, true, err);
     r->m.tokenizer = tokenizer;
+    int32_t count;
+    int64_t step;
+    if (code == 0 && begins && c->init_from[0])
+        code = lab_take_weights(&r->m, c->init_from, "init_from", NULL, &count, &step, err);
     const int64_t length = code == 0 ? r->m.stack[r->m.n_stacks - 1].length : 0, rows = c->batch * length;
     if (code != 0 || lab_net(&r->net, &r->m, r->pool, c->batch, length, true, 0, err) != 0)
         return -1;

@@ -15,8 +15,8 @@ enum { THREADS = CLI_FIRST_KEY, LIST, STATE, SET, QUICK, KEEP, SHARD };
 enum { MAX_KEYS = 8, MAX_VALUES = 32, MAX_SEEDS = 32, MAX_QUICK = 32, MAX_RUNS = 256 };
 
 /* The plan of a sweep. A line "vary.KEY = A | B | C" lists values for KEY; every combination of values is run with
- * every seed. A line "run = KEY=VALUE KEY=VALUE ..." sets several keys; if there are such lines, every combination is run
- * with each of them. A line "quick.KEY = VALUE" replaces the value of KEY if --quick is given. */
+ * every seed. A line "run = KEY=VALUE KEY=VALUE ..." sets several keys; if there are such lines, every combination is
+ * run with each of them. A line "quick.KEY = VALUE" replaces the value of KEY if --quick is given. */
 typedef struct plan {
     char key[MAX_KEYS][40];
     char *values[MAX_KEYS][MAX_VALUES];
@@ -383,7 +383,7 @@ static json_t *measure(work *w, const nn_config *c, json_t *vary, rp_pool *pool,
                   text, "vary", vary, "seed", (json_int_t)c->seed, "train_loss", t->loss, "losses",
                   losses_of(t, c->steps), "pieces_of_files", pieces_of_files(c, &t->r.valid), "lengths", measured,
                   "weights", (json_int_t)m->n_weights, "position_weights", (json_int_t)lab_position_weights(m),
-                  "ms_per_step", t->ms, "cpu_ms_per_step", t->cpu_ms, "bytes", (json_int_t)bytes, "machine",
+                  "ms_per_step", t->ms, "processor_share", t->processor_share, "bytes", (json_int_t)bytes, "machine",
                   lab_machine(pool), "ngrams", w->ngrams, "previous", t->previous, "curve", t->curve),
         err);
 }

@@ -324,26 +324,15 @@ static int open_run(trainer *t, char err[NN_ERR_MAX])
 /* Copy the weights from the model of --init, and print which parameters it lacks. */
 static int take_weights(trainer *t, char err[NN_ERR_MAX])
 {
-    char warning[NN_ERR_MAX], place[PATH_MAX];
-    const char *path = cli_find_shipped(t->q->init, place);
-    nn_model *m = &t->r.m, from;
+    const char *path = t->q->init;
+    nn_model *m = &t->r.m;
     int64_t step;
-    if (nn_checkpoint_read(&from, path, false, &step, warning, err) != 0)
-        return -1;
-    if (warning[0])
-        cli_error(CLI_OK, "%s", warning);
-    const nn_tokenizer *a = m->tokenizer, *b = from.tokenizer;
     bool *taken = calloc((size_t)m->n_params, sizeof *taken);
     int32_t count = 0;
     int code =
         taken ? 0
               : nn_fail(err, "lab: out of memory while comparing %d names (close other programs)", (int)m->n_params);
-    if (code == 0 && (!a != !b || (a && (a->size != b->size || memcmp(a->model, b->model, a->size) != 0))))
-        code = nn_fail(err, "--init: %.300s has another tokenizer (use the same tokenizer, or another model)", path);
-    if (code == 0 && (count = nn_model_take(m, &from, taken)) == 0)
-        code = nn_fail(
-            err, "--init: no array of %.300s has the name and shape of an array of this model (use another model)",
-            path);
+    code = code == 0 ? lab_take_weights(m, path, "--init", taken, &count, &step, err) : code;
     if (code == 0) {
         json_t *anew = json_array();
         const char *between = "; with initial values: ";
@@ -359,7 +348,6 @@ static int take_weights(trainer *t, char err[NN_ERR_MAX])
                             anew);
     }
     free(taken);
-    nn_model_destroy(&from);
     return code;
 }
 

@@ -259,10 +259,14 @@ int lab_training_run(lab_training *t, const nn_config *c, rp_pool *pool, const c
         lab_training_end(t);
         return code;
     }
+    double cpu = 0, all = 0;
+    for (int64_t n = 0; n < c->steps; n++) {
+        cpu += t->cpu[n];
+        all += t->seconds[n];
+    }
+    t->processor_share = all > 0 ? cpu / all : 0;
     qsort(t->seconds, (size_t)c->steps, sizeof *t->seconds, cli_by_size);
-    qsort(t->cpu, (size_t)c->steps, sizeof *t->cpu, cli_by_size);
     t->ms = 1e3 * t->seconds[c->steps / 2];
-    t->cpu_ms = 1e3 * t->cpu[c->steps / 2];
     t->loss = t->sum / (double)last_tenth(c);
     memcpy(t->config, config, sizeof config);
     return 0;

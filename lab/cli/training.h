@@ -13,7 +13,7 @@ typedef struct lab_training {
     double loss;               /* mean loss of the last tenth of the steps */
     double ms;                 /* median time of a step, in milliseconds */
     json_t *previous;          /* results of lab_previous, one per eval_previous steps; NULL if eval_previous is 0 */
-    double cpu_ms;             /* median processor time of a step, in milliseconds */
+    double processor_share;    /* processor time of the steps as a fraction of their time */
     json_t *curve;   /* held-out losses at the trained length, one per eval_every steps; NULL if not measured */
     double *seconds; /* time of each step [steps] */
     double *cpu;     /* processor time of each step, in seconds [steps] */

@@ -137,6 +137,8 @@ static const key keys[] = {
      "source, a tab and a target"},
     {"tokenizer", KEY_TEXT, AT(tokenizer), NULL, 0, 0, "",
      "SentencePiece .model file of type unigram; its word pieces are the tokens; empty: tokens are bytes"},
+    {"init_from", KEY_TEXT, AT(init_from), NULL, 0, 0, "",
+     "begin with the arrays of this run or model that have the same name and shape, as relpos lab train --init does"},
     {"valid", KEY_TEXT, AT(valid), NULL, 0, 0, "", "held-out files, separated by spaces; empty: the end of text"},
     {"eval_lengths", KEY_TEXT, AT(eval_lengths), NULL, 0, 0, "",
      "lengths at which relpos lab sweep measures, separated by spaces; empty: length"},

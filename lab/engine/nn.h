@@ -94,6 +94,7 @@ typedef struct nn_config {
     int64_t log_every, eval_every, checkpoint_every;
     int64_t eval_bytes, eval_pieces, eval_stride, eval_context, eval_ngrams, eval_previous;
     char text[NN_TEXT_MAX], valid[NN_TEXT_MAX]; /* file names separated by spaces */
+    char init_from[NN_TEXT_MAX];                /* run or model whose arrays a training begins with; "": none */
     char tokenizer[NN_TEXT_MAX];                /* file name of a Unigram model; "": tokens are bytes */
     char eval_lengths[NN_TEXT_MAX], eval_position[NN_TEXT_MAX];
     double valid_share, noise, noise_span;
@@ -112,13 +113,13 @@ void nn_config_init(nn_config *c);
 int nn_config_set(nn_config *c, const char *key, const char *value, char err[NN_ERR_MAX]);
 /* Check that the keys are consistent with each other. */
 int nn_config_check(const nn_config *c, char err[NN_ERR_MAX]);
-/* Parse lines "key = value", in which # begins a comment. For the keys "seeds" and "run" and for keys that begin with "vary."
- * or "quick.", call `other` (may be NULL). "run" may occur several times. */
+/* Parse lines "key = value", in which # begins a comment. For the keys "seeds" and "run" and for keys that begin with
+ * "vary." or "quick.", call `other` (may be NULL). "run" may occur several times. */
 typedef int nn_other_key(void *context, const char *key, const char *value, char err[NN_ERR_MAX]);
 int nn_config_parse(nn_config *c, const char *name, const char *text, nn_other_key *other, void *context,
                     char err[NN_ERR_MAX]);
 /* Print every key as a line. nn_config_parse reads each line back to the same value. */
-#define NN_PRINT_MAX 10240
+#define NN_PRINT_MAX 12288
 void nn_config_print(const nn_config *c, char text[NN_PRINT_MAX]);
 /* Print x with the fewest digits that read back as x. */
 enum { NN_REAL_MAX = 64 };

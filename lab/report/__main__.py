@@ -11,6 +11,7 @@ import pathlib
 import sys
 
 sys.dont_write_bytecode = True  # do not write into the installation
+from budget import budget  # noqa: E402
 from costs import forward, overhead  # noqa: E402
 from distance import by_ratio  # noqa: E402
 from heads import inspected  # noqa: E402
@@ -98,6 +99,9 @@ def main():
                 weights, tokens = max(weights, line["weights"]), max(tokens, read_in_all)
             if "machine" in line and line["machine"] not in machines:
                 machines.append(line["machine"])
+    stages = {path.stem: lines for path, lines in files}
+    if {"ranking-1", "ranking-3"} <= stages.keys():
+        budget(page, stages["ranking-1"], stages["ranking-3"])
     if page.path:
         page.heading("What it does not show")
         page.text(f"The models measured on text have at most {weights:,} weights, and each was trained on at most {tokens:,} tokens. " * (weights > 0)

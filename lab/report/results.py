@@ -122,7 +122,7 @@ def read(path):
             refuse(number, f"eval_lengths are {lengths}, but those of line 1 are {others}", "use one file for each")
         extra = [(f"lengths[{n}].pieces", x.get("pieces", []), [(lambda x: x is None or NUMBER[0](x), "a number"), None]) for n, x in enumerate(line["lengths"])]
         extra.append(("previous", line.get("previous", []), [{"step": COUNT, "weight": SHARE}, len(first.get("previous", []))]))
-        extra.append(("cpu_ms_per_step", line.get("cpu_ms_per_step", 0.0), (lambda x: NUMBER[0](x) and x >= 0, "a number from 0")))
+        extra.append(("processor_share", line.get("processor_share", 1.0), (lambda x: NUMBER[0](x) and x >= 0, "a number from 0")))
         extra.append(("losses", line.get("losses", []), [(lambda x: x is None or NUMBER[0](x), "a number"), None]))
         extra.append(("pieces_of_files", line.get("pieces_of_files", []), [INTEGER, None]))
         extra.append(("curve", line.get("curve", []), [{"step": COUNT, "loss": (lambda x: x is None or NUMBER[0](x), "a number")}, None]))
@@ -157,7 +157,7 @@ def once(lines, refuse):
 
 def contended(line):
     """Return True if other programs took processor time from a training on one thread, so its times are no timings."""
-    return line["machine"]["threads"] == 1 and 0 < line.get("cpu_ms_per_step", 0) < 0.9 * line["ms_per_step"]
+    return line["machine"]["threads"] == 1 and line.get("processor_share", 1) < 0.9
 
 
 def is_base(base, line):

@@ -355,7 +355,7 @@ class Faults:
         return count
 
 
-TIMES = {"machine", "ms_per_step", "cpu_ms_per_step", "tokens_per_s", "pairs_per_s", "seconds", "time"}
+TIMES = {"machine", "ms_per_step", "processor_share", "tokens_per_s", "pairs_per_s", "seconds", "time"}
 NAMED = (r"memory|No space left|Input/output error|Too many open files|Permission denied|Operation not permitted|Invalid argument|No locks available"
          r"|No such file|Resource temporarily|threads|standard output: it cannot be written|failed to map|cannot map|is not found")
 

@@ -33,7 +33,7 @@ def main():
                 experiment = {"task": "decoder", **keys, **vary, "seed": start}
                 line = {"experiment": "".join(f"{k} = {v}\n" for k, v in experiment.items()), "vary": vary, "seed": start, "train_loss": middle,
                         "losses": [middle + 2 * (1 - k / 49) for k in range(50)], "pieces_of_files": [18, 12, 2], "lengths": lengths, "weights": 214208,
-                        "position_weights": 0, "ms_per_step": 70.0, "cpu_ms_per_step": 69.0, "bytes": 48770688,
+                        "position_weights": 0, "ms_per_step": 70.0, "processor_share": 0.97, "bytes": 48770688,
                         "machine": {"threads": 1, "version": "0", "isa": "x", "blas": "y"},
                         "ngrams": [{"order": k, "loss": 3 - 0.3 * k, "perplexity": math.exp(3 - 0.3 * k), "pieces": [3 - 0.3 * k] * 32} for k in range(1, 7)]}
                 if "eval_every" in keys:

@@ -13,7 +13,7 @@ check 'results' 4 "$(wc -l <"$T/results.jsonl")"
 head -n 3 "$T/results.jsonl" >"$T/part.jsonl"
 ok lab sweep "$T/sweep.lab" -o "$T/part.jsonl"
 for file in results part; do
-    sed 's/"[a-z_]*ms_per_step":[0-9.]*//g' "$T/$file.jsonl" >"$T/$file.lines"
+    sed 's/"\(ms_per_step\|processor_share\)":[0-9.e-]*//g' "$T/$file.jsonl" >"$T/$file.lines"
 done
 same 'the same bytes' "$T/results.lines" "$T/part.lines"
 cp "$T/results.jsonl" "$T/before.jsonl"
@@ -43,7 +43,7 @@ ok lab sweep "$T/sweep.lab" -o "$T/part1.jsonl" --shard 1/3
 ok lab sweep "$T/sweep.lab" -o "$T/part2.jsonl" --shard 2/3
 ok lab sweep "$T/sweep.lab" -o "$T/part3.jsonl" --shard 3/3
 check 'parts' '2 1 1' "$(wc -l <"$T/part1.jsonl") $(wc -l <"$T/part2.jsonl") $(wc -l <"$T/part3.jsonl")"
-cat "$T/part1.jsonl" "$T/part2.jsonl" "$T/part3.jsonl" | sed 's/"[a-z_]*ms_per_step":[0-9.]*//g' | sort >"$T/parts.lines"
+cat "$T/part1.jsonl" "$T/part2.jsonl" "$T/part3.jsonl" | sed 's/"\(ms_per_step\|processor_share\)":[0-9.e-]*//g' | sort >"$T/parts.lines"
 sort "$T/results.lines" >"$T/sorted.lines"
 same 'the same bytes' "$T/sorted.lines" "$T/parts.lines"
 for bad in 0/2 3/2 1 1/2x; do
@@ -101,7 +101,7 @@ done
 check 'it was stopped' yes "$([ $stopped -gt 0 ] && echo yes || echo no)"
 check 'and continued each time' "$stopped" "$resumed"
 for file in long stopped; do
-    sed 's/"[a-z_]*ms_per_step":[0-9.]*//g' "$T/$file.jsonl" >"$T/$file.lines"
+    sed 's/"\(ms_per_step\|processor_share\)":[0-9.e-]*//g' "$T/$file.jsonl" >"$T/$file.lines"
 done
 same 'the same bytes' "$T/long.lines" "$T/stopped.lines"
 check 'a curve, and losses of 50 parts' '16 50' "$(grep -o '"curve":\[[^]]*' "$T/long.jsonl" | grep -o '"step"' | wc -l) \

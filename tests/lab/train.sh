@@ -75,6 +75,18 @@ loss=$(number loss "$T/out")
 ok lab eval "$T/same" --bytes 200 --lengths 20 --json
 check 'the weights are the same' "$loss" "$(number loss "$T/out")"
 ok lab train "$T/small.lab" -o "$T/same" --set steps=40 --set length=20 --resume --until 4
+# the key init_from does the same, also in a sweep
+ok lab train "$T/small.lab" -o "$T/from" --set "init_from=$T/run" --set steps=40 --set length=20 --until 0
+ok lab export "$T/from" --model -o "$T/from.safetensors"
+ok lab train "$T/small.lab" -o "$T/init" --init "$T/run" --set steps=40 --set length=20 --until 0
+ok lab export "$T/init" --model -o "$T/init.safetensors"
+tail -c 2000 "$T/from.safetensors" >"$T/from.end" # weights, without the experiment in the header
+tail -c 2000 "$T/init.safetensors" >"$T/init.end"
+same 'the same weights' "$T/from.end" "$T/init.end"
+ok lab sweep "$T/small.lab" -o "$T/from.jsonl" --set steps=1 --set warmup=0 --set lr=0 --set lr_min=0 --set weight_decay=0 --set "init_from=$T/run" --set dropout=0
+ok lab eval "$T/run" --bytes 200 --json
+check 'the loss of that model' 1 "$(near "$(sed 's/.*"length":16,"loss":\([0-9.]*\).*/\1/' "$T/from.jsonl")" "$(number loss "$T/out")" 1e-6)"
+refused 1 'init_from: no array of' lab train "$T/small.lab" -o "$T/other" --set "init_from=$T/run" --set width=32 --set heads=4 --set mlp=64
 refused 2 'init: --resume continues with the weights' lab train "$T/small.lab" -o "$T/same" --init "$T/run" --resume
 refused 1 'has the name and shape of an array of this model' lab train "$T/small.lab" -o "$T/other" --init "$T/run" --set width=32 --set heads=4 --set mlp=64
 refused 1 'nothing: ' lab train "$T/small.lab" -o "$T/other" --init "$T/nothing"
