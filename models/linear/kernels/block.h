@@ -143,7 +143,7 @@ static void panel_of_block(const part *p)
         widest(j->type, most, t.columns, &width);
         const int64_t of = p->groups * linear_ceil(t.columns, width);
         t.end = of > 1 ? linear_min(t.from + STEP, j->lines) : j->lines;
-        if (j->type == LINEAR_BLOCKS) {
+        if (OWNS(LINEAR_BLOCKS) && j->type == LINEAR_BLOCKS) {
             t.end = linear_min(t.from + LINEAR_BLOCK, j->lines);
             make_strip(j, p->panel, t.columns, t.from, t.end - t.from, p->strip);
             t.panel = p->strip;

@@ -6,6 +6,9 @@
 
 enum { STRIP_BYTES = (2 * LINEAR_BLOCK / LINEAR_SHARED + LINEAR_BLOCK / 4) * LINEAR_COLUMNS * LINEAR_COLUMN_BYTES };
 
+#ifdef LINEAR_BASE
+#define make_strip LINEAR_BASE.strip
+#else
 #define SPLIT_STEP        LINEAR_COLUMN_BYTES
 #define SPLIT_UNROLL      RPI_UNROLL
 #define SPLIT_LOAD(p)     ((vu)vi_load(p))
@@ -118,6 +121,7 @@ static void make_strip(const linear_job *j, int64_t panel, int64_t columns, int6
         }
     }
 }
+#endif
 
 /* Add the products of the offsets and the sums of inputs. */
 INLINE void blocks_offsets(int rows, int n, const tile *t)
