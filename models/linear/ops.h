@@ -14,7 +14,7 @@ typedef struct linear_job {
     const char *packed;
     int64_t panel_bytes, lines;  /* bytes and lines of a panel of 64 outputs; for blocks, a line is an input */
     const linear_blocks *blocks; /* only for LINEAR_BLOCKS */
-    char *prepared;             /* prepared rows of x, row_bytes each; only for bf16, int8 and int4 */
+    char *prepared;              /* prepared rows of x, row_bytes each; only for bf16, int8 and int4 */
     int64_t row_bytes;
     char *grouped; /* interleaved inputs of groups of rows, linear_grouped_bytes per row; NULL: none */
 } linear_job;

@@ -40,11 +40,11 @@ SHAPES(EACH_TYPE)
 static tiles *widest(linear_type type, int64_t rows, int64_t columns, int64_t *width)
 {
 #define SHAPE(COLUMNS, MOST)                                                                                           \
-    if (columns >= (COLUMNS) && rows <= (MOST)) {                                                                      \
-        static tiles *const each[] = {                                                                                 \
-            TILE(LINEAR_F32, f32, COLUMNS),      TILE(LINEAR_F16, f16, COLUMNS),   TILE(LINEAR_BF16, bf16, COLUMNS),   \
-            TILE(LINEAR_INT8, int8, COLUMNS),    TILE(LINEAR_INT4, int4, COLUMNS), TILE(LINEAR_Q8, q8, COLUMNS),       \
-            TILE(LINEAR_BLOCKS, blocks, COLUMNS)};                                                                     \
+    if (columns >= (COLUMNS) && rows <= (MOST) && !(type == LINEAR_BLOCKS && (COLUMNS) == 2)) {                        \
+        static tiles *const each[] = {TILE(LINEAR_F32, f32, COLUMNS),      TILE(LINEAR_F16, f16, COLUMNS),             \
+                                      TILE(LINEAR_BF16, bf16, COLUMNS),    TILE(LINEAR_INT8, int8, COLUMNS),           \
+                                      TILE(LINEAR_INT4, int4, COLUMNS),    TILE(LINEAR_Q8, q8, COLUMNS),               \
+                                      TILE(LINEAR_BLOCKS, blocks, COLUMNS)};                                           \
         *width = COLUMNS;                                                                                              \
         return each[type];                                                                                             \
     }
