@@ -14,7 +14,7 @@ typedef struct linear_job {
     const char *packed;
     int64_t panel_bytes, lines;  /* bytes and lines of a panel of 64 outputs; for blocks, a line is an input */
     const linear_blocks *blocks; /* only for LINEAR_BLOCKS */
-    char *prepared;             /* prepared rows of x, row_bytes each; only for bf16, int8 and int4 */
+    char *prepared;              /* prepared rows of x, row_bytes each; only for bf16, int8 and int4 */
     int64_t row_bytes;
     char *grouped; /* interleaved inputs of groups of rows, linear_grouped_bytes per row; NULL: none */
 } linear_job;
@@ -33,6 +33,8 @@ typedef struct linear_ops {
     void (*block)(const linear_job *j, int64_t row, int64_t rows, int64_t panel, int64_t panels);
     /* Compute LINEAR_COLUMN sums: row 0 times one column of a panel, bit-identical to block. Not for int8 and int4. */
     void (*column)(const linear_job *j, int64_t panel, int64_t column, float *sums);
+    /* Convert n inputs of a panel of blocks to a strip (layout.h). NULL: the set uses that of its base. */
+    void (*strip)(const linear_job *j, int64_t panel, int64_t columns, int64_t from, int64_t n, char *strip);
 } linear_ops;
 
 /* Find an instruction set by name. NULL selects RELPOS_ISA, or the fastest set of this machine. If only the core of

@@ -40,11 +40,11 @@ SHAPES(EACH_TYPE)
 static tiles *widest(linear_type type, int64_t rows, int64_t columns, int64_t *width)
 {
 #define SHAPE(COLUMNS, MOST)                                                                                           \
-    if (columns >= (COLUMNS) && rows <= (MOST)) {                                                                      \
-        static tiles *const each[] = {                                                                                 \
-            TILE(LINEAR_F32, f32, COLUMNS),      TILE(LINEAR_F16, f16, COLUMNS),   TILE(LINEAR_BF16, bf16, COLUMNS),   \
-            TILE(LINEAR_INT8, int8, COLUMNS),    TILE(LINEAR_INT4, int4, COLUMNS), TILE(LINEAR_Q8, q8, COLUMNS),       \
-            TILE(LINEAR_BLOCKS, blocks, COLUMNS)};                                                                     \
+    if (columns >= (COLUMNS) && rows <= (MOST) && !(type == LINEAR_BLOCKS && (COLUMNS) == 2)) {                        \
+        static tiles *const each[] = {TILE(LINEAR_F32, f32, COLUMNS),      TILE(LINEAR_F16, f16, COLUMNS),             \
+                                      TILE(LINEAR_BF16, bf16, COLUMNS),    TILE(LINEAR_INT8, int8, COLUMNS),           \
+                                      TILE(LINEAR_INT4, int4, COLUMNS),    TILE(LINEAR_Q8, q8, COLUMNS),               \
+                                      TILE(LINEAR_BLOCKS, blocks, COLUMNS)};                                           \
         *width = COLUMNS;                                                                                              \
         return each[type];                                                                                             \
     }
@@ -143,7 +143,7 @@ static void panel_of_block(const part *p)
         widest(j->type, most, t.columns, &width);
         const int64_t of = p->groups * linear_ceil(t.columns, width);
         t.end = of > 1 ? linear_min(t.from + STEP, j->lines) : j->lines;
-        if (j->type == LINEAR_BLOCKS) {
+        if (OWNS(LINEAR_BLOCKS) && j->type == LINEAR_BLOCKS) {
             t.end = linear_min(t.from + LINEAR_BLOCK, j->lines);
             make_strip(j, p->panel, t.columns, t.from, t.end - t.from, p->strip);
             t.panel = p->strip;

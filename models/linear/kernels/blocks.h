@@ -6,6 +6,9 @@
 
 enum { STRIP_BYTES = (2 * LINEAR_BLOCK / LINEAR_SHARED + LINEAR_BLOCK / 4) * LINEAR_COLUMNS * LINEAR_COLUMN_BYTES };
 
+#ifdef LINEAR_BASE
+#define make_strip LINEAR_BASE.strip
+#else
 #define SPLIT_STEP        LINEAR_COLUMN_BYTES
 #define SPLIT_UNROLL      RPI_UNROLL
 #define SPLIT_LOAD(p)     ((vu)vi_load(p))
@@ -118,6 +121,7 @@ static void make_strip(const linear_job *j, int64_t panel, int64_t columns, int6
         }
     }
 }
+#endif
 
 /* Add the products of the offsets and the sums of inputs. */
 INLINE void blocks_offsets(int rows, int n, const tile *t)
@@ -163,30 +167,27 @@ INLINE void blocks_add(int rows, int n, const tile *t, const char *scales, const
     }
 }
 
-enum { BLOCKS_LINES = 2 }; /* lines of an iteration; the shortest run has 8 inputs */
-
-/* Add the products of BLOCKS_LINES lines. */
-INLINE void blocks_lines(int rows, int n, const inputs *x, const char *line, int64_t step,
-                         s4 sum[MAX_ROWS][MAX_VECTORS])
+/* Add the products of a line. */
+INLINE void blocks_line(int rows, int n, const inputs *x, const char *line, s4 sum[MAX_ROWS][MAX_VECTORS])
 {
+    w4 w[MAX_VECTORS];
     RPI_UNROLL
-    for (int k = 0; k < BLOCKS_LINES; k++) {
-        w4 w[MAX_VECTORS];
+    for (int c = 0; c < n; c++)
+        w[c] = (w4)vi_load(line + c * VL * 4);
+    RPI_UNROLL
+    for (int r = 0; r < rows; r++) {
+        const x4 a = x4_load(inputs_of(x, r));
         RPI_UNROLL
         for (int c = 0; c < n; c++)
-            w[c] = (w4)vi_load(line + k * step + c * VL * 4);
-        RPI_UNROLL
-        for (int r = 0; r < rows; r++) {
-            const x4 a = x4_load(inputs_of(x, r) + 4 * k);
-            RPI_UNROLL
-            for (int c = 0; c < n; c++)
-                sum[r][c] = W4_ADD(sum[r][c], w[c], a);
-        }
+            sum[r][c] = W4_ADD(sum[r][c], w[c], a);
     }
 }
 
+/* There are no tiles of two columns, to keep the program small. */
 INLINE void blocks_tile(int rows, int columns, const tile *t)
 {
+    if (columns == 2)
+        return;
     const linear_job *j = t->j;
     const int n = columns * LANES;
     const int64_t step = line_step(t), each = j->blocks->group, run = linear_run(j->blocks), size = t->end - t->from;
@@ -208,10 +209,10 @@ INLINE void blocks_tile(int rows, int columns, const tile *t)
         }
         int64_t i = run;
         do {
-            blocks_lines(rows, n, &x, line, step, sum);
-            inputs_step(&x, rows, 4 * BLOCKS_LINES);
-            line += BLOCKS_LINES * step;
-        } while ((i -= 4 * BLOCKS_LINES) > 0);
+            blocks_line(rows, n, &x, line, sum);
+            inputs_step(&x, rows, 4);
+            line += step;
+        } while ((i -= 4) > 0);
         blocks_add(rows, n, t, scales, &scale, sum);
         if ((k + run) % each == 0)
             scales += step;

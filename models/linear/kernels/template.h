@@ -38,9 +38,14 @@
 #include "linear/kernels/block.h"
 #endif
 
+#ifdef LINEAR_BASE
+#define STRIP NULL
+#else
+#define STRIP make_strip
+#endif
 #define LINEAR_JOIN(a, b) a##b
 #define LINEAR_TABLE(isa) LINEAR_JOIN(linear_ops_, isa)
 #define LINEAR_TEXT(isa)  LINEAR_TEXT_(isa)
 #define LINEAR_TEXT_(isa) #isa
 extern const linear_ops LINEAR_TABLE(LINEAR_ISA);
-const linear_ops LINEAR_TABLE(LINEAR_ISA) = {LINEAR_TEXT(LINEAR_ISA), groups, prepare, block, column};
+const linear_ops LINEAR_TABLE(LINEAR_ISA) = {LINEAR_TEXT(LINEAR_ISA), groups, prepare, block, column, STRIP};
