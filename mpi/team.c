@@ -59,8 +59,9 @@ struct rp_mpi_team {
     /* only the thread of MPI uses these */
     MPI_Comm comm;
     list sending, arriving;
-    peer *peers;            /* [ranks]; host is constant after the start */
-    double beaten, checked; /* when signs of life were last sent, and silence was last checked */
+    peer *peers;                     /* [ranks]; host is constant after the start */
+    double beaten, checked, healthy; /* when signs of life were last sent, silence was last checked, and no process was
+                                      * known to have failed */
     MPI_Request barrier;
 };
 
@@ -353,19 +354,32 @@ static void nap(rp_mpi_team *t, double seconds)
     pthread_mutex_unlock(&t->mutex);
 }
 
-/* Exchange messages until the caller leaves or aborts. Return true if MPI can be ended in the normal way. */
-static bool exchange(rp_mpi_team *t)
+/* Abort when the caller asks for it; or, because the caller may be waiting for a file, END_SECONDS after a failure.
+ * Return false if the team has failed. */
+static bool check_end(rp_mpi_team *t)
+{
+    pthread_mutex_lock(&t->mutex);
+    int code = t->abort_code;
+    const bool failed = t->failure[0] != 0;
+    pthread_mutex_unlock(&t->mutex);
+    if (!failed)
+        t->healthy = seconds_now();
+    if (code == 0 && seconds_now() - t->healthy > END_SECONDS) {
+        fprintf(stderr, "relpos: %s\n", t->failure);
+        code = 1;
+    }
+    if (code != 0)
+        MPI_Abort(MPI_COMM_WORLD, code);
+    return !failed;
+}
+
+/* Exchange messages until the caller leaves or aborts. */
+static void exchange(rp_mpi_team *t)
 {
     double pause = 0;
-    t->checked = seconds_now();
+    t->checked = t->healthy = seconds_now();
     for (;;) {
-        pthread_mutex_lock(&t->mutex);
-        const int abort_code = t->abort_code;
-        const bool failed = t->failure[0] != 0;
-        pthread_mutex_unlock(&t->mutex);
-        if (abort_code != 0)
-            MPI_Abort(MPI_COMM_WORLD, abort_code);
-        if (failed) {
+        if (!check_end(t)) {
             nap(t, LONG_NAP);
             continue;
         }
@@ -375,7 +389,7 @@ static bool exchange(rp_mpi_team *t)
         beat(t);
         check_silence(t);
         if (may_leave(t) && pass_barrier(t))
-            return true;
+            return;
         pause = any ? 0 : pause + 20e-6;
         if (!any)
             nap(t, pause < LONG_NAP ? pause : LONG_NAP);
@@ -401,8 +415,10 @@ static void *run(void *context)
     t->started = true;
     pthread_cond_broadcast(&t->changed);
     pthread_mutex_unlock(&t->mutex);
-    if (exchange(t) && started)
-        end(t);
+    if (!started)
+        return NULL;
+    exchange(t);
+    end(t);
     pthread_mutex_lock(&t->mutex);
     t->left = true;
     pthread_cond_broadcast(&t->changed);

@@ -47,7 +47,8 @@ typedef struct rp_mpi_calls {
     int (*send)(rp_mpi_team *team, int32_t to, const void *data, size_t size);
     /* Wait up to `seconds` for a message. Return 1 and the message; 0 if none came; -1 if the team has failed. */
     int (*receive)(rp_mpi_team *team, double seconds, rp_mpi_message *message);
-    /* Return a line that says which process has died or stopped, or NULL. */
+    /* Return a line that says which process has died or stopped, or NULL. Then clean up and call `abort`. If that takes
+     * more than 5 seconds, the library prints the line to standard error and aborts. */
     const char *(*failure)(rp_mpi_team *team);
     /* Wait until all messages are sent and every process has called this, and end MPI. Return 0, or -1 if the team has
      * failed meanwhile. The team is freed only on success. */

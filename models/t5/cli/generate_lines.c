@@ -1,5 +1,6 @@
 /* generate_lines.c -- relpos t5 generate: write a target for each line.
  * SPDX-License-Identifier: Apache-2.0 */
+#include "cli/team.h"
 #include "t5/cli/t5.h"
 #include <math.h>
 #include <stdlib.h>
@@ -30,7 +31,7 @@ enum {
     SCORES,
     STATS
 };
-enum { MAX_STOPS = 16 };
+enum { MAX_STOPS = 16, TASKS = 64 }; /* TASKS: max batches in memory for each process of a team */
 
 static const cli_option options[] = {
     {"output", OUT, "FILE",
@@ -281,21 +282,44 @@ static int list_tokens(const request *r, const char *option, const char *list, r
 
 /* ------------------------------------------------------------------------------------------------ streaming a line */
 
+/* Statistics of lines. */
+typedef struct counts {
+    int64_t written; /* tokens */
+    rp_t5_drafted drafted;
+} counts;
+
+/* The lines of a command. */
+typedef struct work {
+    const request *r;
+    const rp_t5_generation *g;
+    FILE *to;
+    cli_t5_lines *lines;
+    cli_progress progress;
+    double from;    /* start time, in seconds */
+    char note[64];  /* note of the progress bar */
+    int64_t n_read; /* lines */
+    bool end;       /* of the lines */
+    counts all;     /* of the results that were written */
+} work;
+
 /* The line that is being generated, and how much of it has been printed. */
 typedef struct stream {
+    work *w;
     const cli_t5_common *common;
     FILE *to;
-    cli_progress progress;
-    const cli_t5_lines *lines;
-    double from;   /* start time, in seconds */
-    char note[64]; /* note of the progress bar */
+    int64_t number; /* of the line, from 1 */
     int32_t *tokens;
     int64_t n, capacity, printed; /* printed: tokens or bytes of this line */
-    int64_t written;              /* tokens generated for all lines */
     bool on;                      /* print the line while it is being generated */
     bool lost;                    /* out of memory for the tokens of the line */
-    rp_t5_drafted drafted;        /* statistics of all lines */
+    counts counts;
 } stream;
+
+/* A task: the lengths of n lines, and then their tokens. */
+typedef struct lines_task {
+    int64_t n, first, number; /* first: index of the first line; number: of the last line, from 1 */
+    int64_t lengths[];
+} lines_task;
 
 /* Return the length of the text that further tokens cannot change: everything except an incomplete last character. */
 static int64_t settled(const char *text, int64_t size)
@@ -322,16 +346,25 @@ static void show(stream *s, bool end)
     }
 }
 
+/* Show the speed, with `more` tokens besides those that were written. With a single line, the output itself shows
+ * progress. */
+static void show_speed(work *w, int64_t more)
+{
+    if (w->lines->number <= 1)
+        return;
+    snprintf(w->note, sizeof w->note, "%.0f tokens per second",
+             (double)(w->all.written + more) / (cli_seconds() - w->from));
+    cli_t5_show_lines(&w->progress, w->lines, w->to);
+}
+
 static int on_token(void *context, int64_t source, int32_t index, int32_t token)
 {
     stream *s = context;
     (void)source;
     (void)index;
-    s->written++;
-    if (s->lines->number > 1) { /* with a single line, the output itself shows progress */
-        snprintf(s->note, sizeof s->note, "%.0f tokens per second", (double)s->written / (cli_seconds() - s->from));
-        cli_t5_show_lines(&s->progress, s->lines, s->to);
-    }
+    s->counts.written++;
+    if (cli_team_ranks() == 1)
+        show_speed(s->w, s->counts.written);
     if (!s->on)
         return 0;
     if (s->n == s->capacity) {
@@ -354,7 +387,7 @@ static int on_token(void *context, int64_t source, int32_t index, int32_t token)
 static int lost_line(const stream *s)
 {
     return cli_error(CLI_FAILED, "line %lld: out of memory while reading its tokens (close other programs)",
-                     (long long)s->lines->number);
+                     (long long)s->number);
 }
 
 static int print_results(const request *r, stream *s, const rp_t5_results *results)
@@ -377,47 +410,166 @@ static int print_results(const request *r, stream *s, const rp_t5_results *resul
     return cli_flush(s->to) ? CLI_OK : CLI_FAILED;
 }
 
-static int write_batch(const request *r, rp_t5_generation *g, stream *s, int64_t n, const rp_t5_tokens *sources)
+/* Report why no results were generated. */
+static int refused(stream *s, rp_status status, int64_t n, int64_t tokens)
 {
-    rp_t5_results *results;
-    s->n = s->printed = 0;
-    s->on = n == 1 && g->beams == 1 && g->returned == 1 && !r->scores;
-    for (int64_t k = 0; s->on && k < g->prefix.n; k++)
-        on_token(s, 0, 0, g->prefix.tokens[k]);
-    const rp_status status = rp_t5_generate(r->common.model, n, sources, g, &results);
     if (status == RP_E_CANCELLED && !cli_stop_requested())
         return s->lost ? lost_line(s) : CLI_FAILED; /* the reader has closed the output */
-    if (status != RP_OK) {
-        if (s->on && s->n > 0 && r->output == NULL)
-            putc('\n', s->to); /* end the line that was being printed */
-        fflush(s->to);
-        cli_progress_end(&s->progress);
-        if (n > 1 || status == RP_E_CANCELLED)
-            return cli_t5_refused("t5 generate");
-        return cli_error(CLI_FAILED, "line %lld, of %lld tokens: %s", (long long)s->lines->number,
-                         (long long)sources[0].n, rp_t5_last_error());
-    }
+    if (s->on && s->n > 0 && s->w->r->output == NULL)
+        putc('\n', s->to); /* end the line that was being printed */
+    fflush(s->to);
+    if (cli_team_ranks() == 1)
+        cli_progress_end(&s->w->progress);
+    if (n > 1 || status == RP_E_CANCELLED)
+        return cli_t5_refused("t5 generate");
+    return cli_error(CLI_FAILED, "line %lld, of %lld tokens: %s", (long long)s->number, (long long)tokens,
+                     rp_t5_last_error());
+}
+
+/* Generate the targets of n sources, and print them to s->to. */
+static int write_batch(stream *s, int64_t first, int64_t n, const rp_t5_tokens *sources)
+{
+    const request *r = s->w->r;
+    rp_t5_generation g = *s->w->g;
+    rp_t5_results *results;
+    g.first = first;
+    g.on_token = on_token;
+    g.cancelled = cli_t5_stop_asked;
+    g.context = s;
+    s->on = cli_team_ranks() == 1 && n == 1 && g.beams == 1 && g.returned == 1 && !r->scores;
+    for (int64_t k = 0; s->on && k < g.prefix.n; k++)
+        on_token(s, 0, 0, g.prefix.tokens[k]);
+    const rp_status status = rp_t5_generate(r->common.model, n, sources, &g, &results);
+    if (status != RP_OK)
+        return refused(s, status, n, sources[0].n);
     const int code = print_results(r, s, results);
-    const rp_t5_drafted *d = rp_t5_results_drafted(results);
-    s->drafted.proposed += d->proposed;
-    s->drafted.accepted += d->accepted;
-    s->drafted.passes += d->passes;
+    s->counts.drafted = *rp_t5_results_drafted(results);
     rp_t5_results_free(results);
-    g->first += n;
     return code;
 }
 
-static void print_stats(const request *r, const rp_t5_generation *g, int64_t lines, const stream *s, double seconds)
+/* Compute a task. The result is the counts; in a team, followed by the text. Otherwise the text has been printed. */
+static int compute_batch(void *context, const void *data, size_t data_size, void **result, size_t *size)
 {
+    work *w = context;
+    const lines_task *t = data;
+    const bool team = cli_team_ranks() > 1;
+    char *text = NULL;
+    size_t length = 0;
+    rp_t5_tokens *sources = calloc((size_t)t->n, sizeof *sources);
+    stream s = {.w = w, .common = &w->r->common, .number = t->number};
+    const int32_t *tokens = (const int32_t *)(const void *)(t->lengths + t->n);
+    (void)data_size;
+    s.to = team ? open_memstream(&text, &length) : w->to;
+    int code = CLI_OK;
+    if (sources == NULL || s.to == NULL)
+        code = cli_error(CLI_FAILED, "t5 generate: out of memory while preparing a batch (use a smaller --batch)");
+    for (int64_t k = 0; code == CLI_OK && k < t->n; tokens += t->lengths[k++])
+        sources[k] = (rp_t5_tokens){tokens, t->lengths[k]};
+    if (code == CLI_OK && team) /* make room for the counts */
+        fwrite(&s.counts, sizeof s.counts, 1, s.to);
+    if (code == CLI_OK)
+        code = write_batch(&s, t->first, t->n, sources);
+    if (team && s.to != NULL && !cli_close_text(s.to, &text) && code == CLI_OK)
+        code = lost_line(&s);
+    if (!team && code == CLI_OK) {
+        text = malloc(sizeof s.counts);
+        code = text != NULL ? CLI_OK : lost_line(&s);
+        length = sizeof s.counts;
+    }
+    if (code == CLI_OK)
+        memcpy(text, &s.counts, sizeof s.counts);
+    free(s.tokens);
+    free(sources);
+    *result = text;
+    *size = length;
+    return code;
+}
+
+/* Write the text of a task, if it was computed in a team. */
+static int take_batch(void *context, const cli_task *task, void *result, size_t size)
+{
+    work *w = context;
+    counts c;
+    (void)task;
+    memcpy(&c, result, sizeof c);
+    w->all.written += c.written;
+    w->all.drafted.proposed += c.drafted.proposed;
+    w->all.drafted.accepted += c.drafted.accepted;
+    w->all.drafted.passes += c.drafted.passes;
+    if (cli_team_ranks() == 1)
+        return CLI_OK;
+    fwrite((char *)result + sizeof c, 1, size - sizeof c, w->to);
+    show_speed(w, 0);
+    return cli_flush(w->to) ? CLI_OK : CLI_FAILED;
+}
+
+/* Append a line to the task. */
+static int append_line(lines_task **t, size_t *size, const int32_t *tokens, int64_t n)
+{
+    const size_t more = (size_t)n * sizeof *tokens;
+    lines_task *made = realloc(*t, *size + more);
+    if (made == NULL)
+        return cli_error(CLI_FAILED, "t5 generate: out of memory while preparing a batch (use a smaller --batch)");
+    if (n > 0)
+        memcpy((char *)made + *size, tokens, more);
+    made->lengths[made->n++] = n;
+    *size += more;
+    *t = made;
+    return CLI_OK;
+}
+
+/* Read the lines of the next task. */
+static int next_batch(void *context, cli_task *task)
+{
+    work *w = context;
+    const int64_t batch = w->r->batch;
+    size_t size = sizeof(lines_task) + (size_t)batch * sizeof(int64_t); /* of a full batch */
+    lines_task *t = calloc(1, size);
+    int code =
+        t != NULL ? CLI_OK
+                  : cli_error(CLI_FAILED, "t5 generate: out of memory while preparing a batch (use a smaller --batch)");
+    while (code == CLI_OK && !w->end && !ferror(w->to) && t->n < batch) {
+        const char *line;
+        int32_t *tokens = NULL;
+        int64_t length = 0, n = 0;
+        code = cli_t5_lines_next(w->lines, &line, &length);
+        w->end = length < 0;
+        if (code == CLI_OK && !w->end)
+            code = cli_t5_read_tokens(&w->r->common, w->lines, w->r->prefix, line, length, &tokens, &n);
+        if (code == CLI_OK && !w->end)
+            code = append_line(&t, &size, tokens, n);
+        rp_t5_free(tokens);
+    }
+    if (code != CLI_OK || t->n == 0 || ferror(w->to)) {
+        free(t);
+        return code;
+    }
+    if (t->n < batch) { /* the tokens follow the lengths of the lines that there are */
+        memmove(t->lengths + t->n, t->lengths + batch, size - sizeof *t - (size_t)batch * sizeof(int64_t));
+        size -= (size_t)(batch - t->n) * sizeof(int64_t);
+    }
+    t->first = w->n_read;
+    t->number = w->lines->number - w->end;
+    w->n_read += t->n;
+    *task = (cli_task){.data = t, .size = size, .cost = (double)size};
+    return CLI_OK;
+}
+
+static void print_stats(const work *w)
+{
+    const request *r = w->r;
+    const rp_t5_generation *g = w->g;
     const rp_t5_info *i = rp_t5_about(r->common.model);
-    const int64_t tokens = s->written;
+    const int64_t tokens = w->all.written, lines = w->n_read;
+    const double seconds = cli_seconds() - w->from;
     double bandwidth;
     fprintf(stderr, "%lld line%s, %lld tokens in %.2f s: %.1f tokens per second", (long long)lines,
             lines == 1 ? "" : "s", (long long)tokens, seconds, (double)tokens / seconds);
     if (r->common.draft != NULL) {
         fputs("; ", stderr);
-        cli_t5_print_drafted(stderr, &s->drafted);
-    } else if (r->batch == 1 && g->beams == 1 && g->returned == 1 &&
+        cli_t5_print_drafted(stderr, &w->all.drafted);
+    } else if (r->batch == 1 && g->beams == 1 && g->returned == 1 && cli_team_ranks() == 1 &&
                rp_measure_bandwidth(r->common.pool, &bandwidth) == RP_OK) {
         const double rate = (double)tokens / seconds * (double)i->step_bytes;
         fprintf(stderr, ", weights %.2f GB/s: ", rate / 1e9);
@@ -429,66 +581,41 @@ static void print_stats(const request *r, const rp_t5_generation *g, int64_t lin
     fputc('\n', stderr);
 }
 
-static int run_lines(const request *r, rp_t5_generation *g, cli_t5_lines *l, FILE *to)
+static int run_lines(work *w)
 {
-    rp_t5_tokens *sources = calloc((size_t)r->batch, sizeof *sources);
-    stream s = {.common = &r->common, .to = to, .lines = l, .from = cli_seconds(), .progress = {.what = "t5 generate"}};
-    int64_t length = 0, n = 0, lines = 0;
-    int code =
-        sources != NULL
-            ? CLI_OK
-            : cli_error(CLI_FAILED, "t5 generate: out of memory while preparing a batch (use a smaller --batch)");
-    s.progress.note = s.note;
-    g->on_token = on_token;
-    g->cancelled = cli_t5_stop_asked;
-    g->context = &s;
-    while (code == CLI_OK && length >= 0 && !ferror(to)) {
-        const char *line;
-        code = cli_t5_lines_next(l, &line, &length);
-        if (code == CLI_OK && length >= 0) {
-            int32_t *tokens;
-            code = cli_t5_read_tokens(&r->common, l, r->prefix, line, length, &tokens, &sources[n].n);
-            if (code == CLI_OK)
-                sources[n++].tokens = tokens;
-        }
-        if (code == CLI_OK && n > 0 && (n == r->batch || length < 0)) {
-            code = write_batch(r, g, &s, n, sources);
-            lines += n;
-            for (; n > 0; n--)
-                rp_t5_free((void *)(uintptr_t)sources[n - 1].tokens);
-        }
-    }
-    for (; n > 0; n--)
-        rp_t5_free((void *)(uintptr_t)sources[n - 1].tokens);
-    cli_progress_end(&s.progress);
-    if (code == CLI_OK && r->stats)
-        print_stats(r, g, lines, &s, cli_seconds() - s.from);
-    free(s.tokens);
-    free(sources);
+    const cli_farm farm = {w, next_batch, compute_batch, take_batch, TASKS};
+    w->progress = (cli_progress){.what = "t5 generate", .note = w->note};
+    w->from = cli_seconds();
+    const int code = cli_farm_run(&farm);
+    cli_progress_end(&w->progress);
+    if (code == CLI_OK && w->r->stats && cli_team_rank() == 0)
+        print_stats(w);
     return code;
 }
 
 /* Generate all lines, and write them to standard output, or to a file that is created after the last line. */
-static int write_lines(const request *r, rp_t5_generation *g, cli_t5_lines *l)
+static int write_lines(work *w)
 {
+    const char *output = w->r->output;
     char err[IO_ERR_MAX];
-    FILE *to;
-    if (r->output == NULL)
-        return run_lines(r, g, l, stdout);
-    io_text *text = io_text_open(r->output, &to, err);
+    w->to = stdout;
+    if (output == NULL || cli_team_rank() != 0)
+        return run_lines(w);
+    io_text *text = io_text_open(output, &w->to, err);
     if (text == NULL)
         return cli_error(CLI_FAILED, "%s", err);
-    int code = run_lines(r, g, l, to);
+    int code = run_lines(w);
     if (io_text_close(text, code == CLI_OK ? 0 : -1, err) != 0 && code == CLI_OK)
         code = cli_error(CLI_FAILED, "%s", err);
     return code;
 }
 
-static int run(const cli_command *self, int argc, char **argv)
+static int run_in_team(const cli_command *self, int argc, char **argv)
 {
     request r = {.prefix = "", .batch = 1};
     rp_t5_generation g;
     cli_t5_lines l = {0};
+    work w = {.r = &r, .g = &g, .lines = &l};
     const char *args[2] = {NULL, NULL};
     int32_t *begin = NULL, *suppress = NULL, *begin_suppress = NULL;
     int n_args = 0, code = cli_options(self, argc, argv, on_option, &r, args, 2, &n_args);
@@ -508,13 +635,19 @@ static int run(const cli_command *self, int argc, char **argv)
     if (code == CLI_OK)
         code = list_tokens(&r, "--begin-suppress-tokens", r.begin_suppress, &g.begin_suppress, &begin_suppress);
     if (code == CLI_OK)
-        code = write_lines(&r, &g, &l);
+        code = write_lines(&w);
+    cli_team_settle(code);
     rp_t5_free(begin);
     rp_t5_free(suppress);
     rp_t5_free(begin_suppress);
     cli_t5_lines_close(&l);
     cli_t5_close(&r.common);
     return code;
+}
+
+static int run(const cli_command *self, int argc, char **argv)
+{
+    return cli_team_run(self, argc, argv, run_in_team);
 }
 
 const cli_command cli_t5_generate = {

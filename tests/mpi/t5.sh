@@ -1,0 +1,178 @@
+#!/bin/sh
+# t5.sh -- test relpos t5 proteins, encode and generate over several processes of mpirun: equal bits, and processes that die, stop or
+# differ
+#
+#     tests/mpi/t5.sh PATH/TO/relpos
+#
+# SPDX-License-Identifier: Apache-2.0
+. "$(dirname "$0")/../shared/checks.sh"
+command -v mpirun >/dev/null || exit 77
+data=tests/t5/data/proteins
+fasta=$data/proteins.fasta
+model=$data/prott5
+OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+ASAN_OPTIONS=detect_leaks=0:$ASAN_OPTIONS # Open MPI does not free everything
+OMPI_MCA_orte_tmpdir_base=$T/ompi # apart from those of other commands
+export OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM OMPI_MCA_orte_tmpdir_base ASAN_OPTIONS
+mkdir "$T/ompi"
+unset RELPOS_MPI RELPOS_MPI_SILENCE
+
+# mpi ARGUMENT...: run mpirun without its own messages, for a minute at most, and set $code
+mpi()
+{
+    command="mpirun $*"
+    timeout -k 5 60 mpirun -q --oversubscribe "$@" >"$T/out" 2>"$T/err"
+    code=$?
+}
+
+# one_line CODE PATTERN: check the exit code, and that relpos printed one line, which matches
+one_line()
+{
+    check 'exit code' "$1" "$code"
+    check 'lines of relpos' 1 "$(grep -c '^relpos: ' "$T/err")"
+    says "^relpos: .*$2"
+    look
+    check 'existing files' "$kept" "$now"
+}
+
+# equal NAME ARGUMENT...: write $T/one/NAME with one process, and $T/many/NAME with others
+equal()
+{
+    name=$1
+    shift
+    rm -f "$T/one/$name"
+    "$program" "$@" -o "$T/one/$name" >"$T/out" 2>"$T/err" </dev/null
+    check 'exit code of one process' 0 $?
+    for ranks in 1 2 3 4; do
+        mpi -n $ranks "$program" "$@" -o "$T/many/$name"
+        check 'exit code' 0 "$code"
+        same "$ranks processes: $*" "$T/one/$name" "$T/many/$name"
+        rm -f "$T/many/$name"
+    done
+    check 'no other file' '' "$(ls -A "$T/many")"
+}
+mkdir "$T/one" "$T/many"
+
+# equal bits
+awk 'BEGIN { srand(1); for (k = 0; k < 120; k++) { n = 1 + int(rand() * 60) * (k % 7 == 0 ? 8 : 1)
+    for (i = 0; i < n; i++) printf "%d ", 2 + int(rand() * 30); print "" } }' >"$T/lines"
+equal p.npz t5 proteins $model $fasta
+equal p.npz t5 proteins $model $fasta --pool --dtype f32
+equal p.fasta t5 proteins $data/prostt5 $fasta --3di
+equal e.npz t5 encode tests/t5/data/v11 "$T/lines" --tokens
+equal e.safetensors t5 encode tests/t5/data/v11 "$T/lines" --tokens --pad-to 30
+equal e.jsonl t5 encode tests/t5/data/v11 "$T/lines" --tokens --pool mean --normalize
+equal g.txt t5 generate tests/t5/data/v11 "$T/lines" --tokens --max-new-tokens 8
+equal g.txt t5 generate tests/t5/data/v11 "$T/lines" --tokens --max-new-tokens 8 --beams 3 --return 2 --scores --batch 5
+equal g.txt t5 generate tests/t5/data/v11 "$T/lines" --tokens --max-new-tokens 8 --sample --seed 3
+printf 'attention\nknight\n' | timeout 60 mpirun -q --oversubscribe -n 2 "$program" t5 generate lab/model/phonemes >"$T/out" 2>"$T/err"
+check 'lines of standard input' 'AH T EH N SH AH N;N AY T;' "$(tr '\n' ';' <"$T/out")"
+RELPOS_MPI=off mpi -n 2 "$program" t5 generate lab/model/phonemes --text knight
+check 'RELPOS_MPI=off: each process writes the line' 2 "$(grep -o 'N AY T' "$T/out" | wc -l | tr -d ' ')" # mpirun may join lines
+
+# errors of all processes are printed once
+mpi -n 3 "$program" t5 proteins $model $fasta --no-such-thing
+one_line 2 'no option is called --no-such-thing'
+mpi -n 3 "$program" t5 proteins $model $fasta -o "$T/nowhere/a.npz"
+one_line 1 '-o: .*/nowhere/a.npz: cannot write to its folder: No such file'
+mpi -n 3 "$program" t5 generate "$T/nowhere" --text a
+one_line 1 'nowhere'
+mpi -n 2 "$program" t5 proteins $model $fasta -o "$T/kept/a.npz"
+one_line 1 'kept/a.npz: it exists, and this command did not write it'
+printf '1 2\n3 many\n' >"$T/bad"
+mpi -n 2 "$program" t5 encode tests/t5/data/v11 "$T/bad" --tokens -o "$T/many/a.jsonl"
+one_line 1 'line 2: "many" is not a token number'
+printf '1 2\n3 4000\n' >"$T/bad"
+mpi -n 2 "$program" t5 generate tests/t5/data/v11 "$T/bad" --tokens -o "$T/many/a.txt"
+one_line 1 '(rank 1: )?line 2, of 2 tokens: .*4000'
+check 'no file' '' "$(ls -A "$T/many")"
+RELPOS_MPI_SILENCE=1 mpi -n 2 "$program" t5 generate lab/model/phonemes --text knight
+says 'RELPOS_MPI_SILENCE: .*3 to 86400'
+
+# processes that differ
+mkdir -p "$T/elsewhere/$data"
+cp -r $data/prostt5 "$T/elsewhere/$model"
+mpi -n 1 "$program" t5 proteins $model $fasta -o "$T/many/a.npz" : \
+    -n 1 -wdir "$T/elsewhere" "$program" t5 proteins $model $fasta -o "$T/many/a.npz"
+one_line 1 'rank 1: its model differs from rank 0: "checksum [0-9a-f]{16}, .* bytes as f32", not "checksum'
+mpi -n 1 "$program" t5 proteins $model $fasta -o "$T/many/a.npz" : -n 1 "$program" t5 proteins $model $fasta -o "$T/many/a.npz" --pool
+one_line 1 'rank 1: its arguments differ from rank 0: "t5 proteins .* --pool", not "'
+mpi -n 1 "$program" t5 generate lab/model/phonemes --text a : -n 1 -x RELPOS_ISA=generic "$program" t5 generate lab/model/phonemes --text a
+case $("$program" info | sed -n 's/^chosen *//p') in
+generic) ;;
+*) one_line 1 'rank 1: its instruction sets differ from rank 0: "generic of ' ;;
+esac
+mpi -n 2 "$program" t5 generate lab/model/phonemes --text a : -n 1 -wdir "$T" "$program" t5 generate lab/model/phonemes --text a
+case $code in 0) ;; *) one_line 1 'rank 2: ' ;; esac # an installed program finds the model in any folder
+
+# a library that does not fit
+mkdir "$T/bin"
+cp "$program" "$T/bin/relpos"
+library=$(basename "$(ls "$(dirname "$program")"/librelpos_mpi.so.*.*.*)")
+: >"$T/bin/${library%.*}"
+mpi -n 2 "$T/bin/relpos" t5 generate lab/model/phonemes --text a
+one_line 1 "mpirun started 2 processes, but ${library%.*} cannot be used: .*set RELPOS_MPI=off"
+run t5 generate lab/model/phonemes --text knight
+check 'without mpirun, the library is not needed' 0 "$code"
+
+# started SIGNAL RANK: run a long command with three processes, and send a signal to one when it has begun to write. Without a
+# signal, that process would end after some seconds.
+awk 'BEGIN { srand(2); for (k = 0; k < 4000; k++) { printf ">p%d\n", k; n = 100 + int(rand() * 900)
+    for (i = 0; i < n; i++) printf "%s", substr("ACDEFGHIKLMNPQRSTVWY", 1 + int(rand() * 20), 1); print "" } }' >"$T/many.fasta"
+interrupt()
+{
+    rm -f "$T"/pid.* "$T"/made/*
+    command="mpirun -n 3 relpos t5 proteins, $1 to rank $2"
+    RELPOS_MPI_SILENCE=3 timeout -k 5 60 mpirun -q --oversubscribe -n 3 sh -c 'echo $$ >"$0/pid.$OMPI_COMM_WORLD_RANK"; exec "$@"' "$T" \
+        "$program" t5 proteins $model "$T/many.fasta" --pool -o "$T/made/long.npz" --threads 1 >"$T/out" 2>"$T/err" &
+    job=$! waited=0
+    while { [ ! -s "$T/made/long.npz.part" ] || [ ! -s "$T/pid.2" ]; } && [ $waited -lt 300 ]; do
+        sleep 0.1
+        waited=$((waited + 1))
+    done
+    kill -s "$1" "$(cat "$T/pid.$2")"
+    wait $job
+    code=$?
+    case $code in 0 | 124) check 'exit code' 'that of a failure' "$code" ;; esac # 124: timeout ended it
+    for rank in 0 1 2; do
+        check "rank $rank has ended" '' "$(ps -o stat= -p "$(cat "$T/pid.$rank")" | grep -v Z)"
+    done
+    check 'no output, but a file to continue' 'long.npz.part' "$(ls -A "$T/made")"
+}
+interrupt KILL 1
+says '^relpos: t5 proteins: stopped by a signal; [0-9]+ proteins are in .*long.npz.part'
+interrupt KILL 0
+interrupt STOP 2
+says '^relpos: rank 2 on .*: it has been silent for 3 s'
+interrupt STOP 0
+says '^relpos: rank 0 on .*: it has been silent for 3 s'
+interrupt TERM 1
+mpi -n 2 "$program" t5 proteins $model "$T/many.fasta" --pool -o "$T/made/long.npz"
+check 'exit code' 0 "$code"
+says 'computed [1-9][0-9]* proteins of [0-9]+ residues; [1-9][0-9]* were already there'
+"$program" t5 proteins $model "$T/many.fasta" --pool -o "$T/one/long.npz" 2>/dev/null
+# the continued file has the proteins in another order
+"$program" t5 proteins $model "$T/many.fasta" --pool -o "$T/made/long.npz" 2>"$T/err"
+says 'computed 0 proteins of 0 residues; 4000 were already there'
+sizes="$(wc -c <"$T/one/long.npz") bytes"
+check 'size of the continued file' "$sizes" "$(wc -c <"$T/made/long.npz") bytes"
+
+# rank 0 waits for its input while another process stops
+mkfifo "$T/input"
+rm -f "$T"/pid.*
+RELPOS_MPI_SILENCE=3 timeout -k 5 60 mpirun -q --oversubscribe -n 2 sh -c 'echo $$ >"$0/pid.$OMPI_COMM_WORLD_RANK"; exec "$@"' "$T" \
+    "$program" t5 encode tests/t5/data/v11 "$T/input" --tokens -o "$T/many/a.jsonl" >"$T/out" 2>"$T/err" &
+job=$!
+exec 9>"$T/input"
+echo '1 2 3' >&9
+while [ ! -s "$T/pid.1" ]; do sleep 0.1; done
+sleep 1
+kill -s STOP "$(cat "$T/pid.1")"
+wait $job
+code=$?
+exec 9>&-
+command='mpirun -n 2 relpos t5 encode with a pipe as input'
+check 'exit code' 1 "$code"
+check 'no output' '' "$(ls "$T/many")"
+says '^relpos: rank 1 on .*: it has been silent for 3 s'
+finish
