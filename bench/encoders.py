@@ -189,7 +189,7 @@ def operations(c, tokens):
 
 
 def card(a):
-    found = t5.card(a.program)
+    found = t5.card(a.program) | {"isa": json.loads(subprocess.run([a.program, "info", "--json"], capture_output=True, text=True).stdout).get("isa", "?")}
     if a.llama:
         text = (a.llama / "../../llama_cpp/__init__.py").read_text() if (a.llama / "../../llama_cpp/__init__.py").exists() else ""
         found["versions"]["llama.cpp"] = "in llama-cpp-python " + (re.search(r'__version__ = "(.*)"', text) or ["", "?"])[1]
