@@ -359,8 +359,8 @@ def encoders_section():
     out = ["## Encoders of T5-XXL and ProtT5", "", "Encoders with the widths of T5-XXL (`xxl`: 4,096, 64 heads of 64, gated 10,240) and ProtT5 (`prott5`: 1,024, 32 heads of 128, 16,384), "
            f"random weights and fewer layers, compared with llama.cpp ({versions['llama.cpp']}), CTranslate2 {versions['ctranslate2']} and transformers {versions['transformers']} with PyTorch "
            f"{versions['torch'].split('+')[0]}. One thread of {m['cpu']} with {m['isa']}, whose f32 peak is {m['peak_flops'] * 1e-9:.0f} GFLOP/s, commit "
-           f"{', '.join(sorted({r['commit'] for r in data['times'] + data['whole']}))}, {m['date']}. Times of alternating runs without opening the model, on a machine without other jobs: "
-           "processor time, and for llama.cpp elapsed time. \"Q8_0 file\" is relpos with the .gguf file of llama.cpp, which it opens as q8.", ""]
+           f"{', '.join(sorted({r['commit'] for r in data['times'] + data['whole']}))}, {m['date']}. Processor times of alternating runs without opening the model, on a machine without other jobs. "
+           "The time of llama.cpp is that of a process that encodes the tokens minus that of a process that encodes 8. \"Q8_0 file\" is relpos with the .gguf file of llama.cpp, which it opens as q8.", ""]
     for row in data["times"]:
         out += encoder_table(row, m["peak_flops"])
     out += ["The next table has whole processes: `relpos t5 encode`, or `relpos t5 proteins` for ProtT5, on a packed file. The memory is the largest resident memory, weights included:", ""]
