@@ -9,8 +9,8 @@ build/bin/llama-quantize.
     python3 bench/encoders.py build/release/relpos FOLDER --shape prott5 --fasta titin.fasta --layers 2 --sides 'relpos int8' [--json FILE]
 
 --make only writes the files that the sides read, to FOLDER. The sides alternate in each round, and a run adds its rounds to those in the JSON
-file, so that each run can be short. Times are processor times of one thread, without opening the model; those of llama.cpp are elapsed times, as
-llama-embedding prints them. CTranslate2 and transformers first encode 16 tokens, and llama-embedding 2. --whole runs one process, `relpos t5
+file, so that each run can be short. Times are processor times of one thread, without opening the model. The time of llama.cpp is that of a process
+that encodes the tokens minus that of a process that encodes 8. CTranslate2 and transformers first encode 16 tokens. --whole runs one process, `relpos t5
 encode`, and records its processor time, with opening, and its largest resident memory. --fasta does the same for `relpos t5 proteins`.
 
 SPDX-License-Identifier: Apache-2.0"""
@@ -166,15 +166,16 @@ def hf(a, model, kind):
 def llama(a, model, kind):
     file = gguf(a.llama, model, kind)
 
-    def run(n):
-        text = " ".join(LETTERS[t - 3] for t in tokens_of(n)[:-1])
-        done = subprocess.run([a.llama / "build/bin/llama-embedding", "-m", file, "-t", "1", "-tb", "1", "-c", str(n), "-b", str(n), "-ub", str(n),
-                               "--pooling", "mean", "--embd-output-format", "json", "--perf", "-p", text], check=True, capture_output=True, text=True)
-        found = re.search(r"prompt eval time = *([\d.]+) ms / *(\d+) tokens", done.stdout + done.stderr)
-        if int(found[2]) != n:
-            raise RuntimeError(f"llama-embedding encoded {found[2]} tokens instead of {n}")
-        return float(found[1]) / 1e3
-    return run
+    def seconds(n, tokens):
+        text = " ".join(LETTERS[t - 3] for t in tokens_of(tokens)[:-1])
+        room, before = str(max(n, 512)), os.times()
+        done = subprocess.run([a.llama / "build/bin/llama-embedding", "-m", file, "-t", "1", "-tb", "1", "-c", room, "-b", room, "-ub", room, "-fit", "off",
+                               "--pooling", "mean", "--embd-output-format", "raw", "-lv", "4", "-p", text], check=True, capture_output=True, encoding="utf-8", errors="replace")
+        used = os.times()
+        if not re.search(rf"n_tokens = {tokens}, n_seq = 1\b", done.stdout + done.stderr):
+            raise RuntimeError(f"llama-embedding did not encode {tokens} tokens")
+        return used.children_user + used.children_system - before.children_user - before.children_system
+    return lambda n: seconds(n, n) - seconds(n, 8)
 
 
 PEERS = {"relpos": relpos, "CTranslate2": ct2, "transformers": hf, "llama.cpp": llama}
@@ -188,8 +189,15 @@ def operations(c, tokens):
     return t5.encoder_operations("one", tokens)
 
 
+def commit():
+    """Return the last commit that changed the program, with + if it was changed since."""
+    def git(*command):
+        return subprocess.run(["git", *command, "--", "include", "src", "models", "cli"], capture_output=True, text=True).stdout.strip()
+    return git("log", "-1", "--format=%h") + "+" * bool(git("status", "--porcelain"))
+
+
 def card(a):
-    found = t5.card(a.program)
+    found = t5.card(a.program) | {"commit": commit()} | {"isa": json.loads(subprocess.run([a.program, "info", "--json"], capture_output=True, text=True).stdout).get("isa", "?")}
     if a.llama:
         text = (a.llama / "../../llama_cpp/__init__.py").read_text() if (a.llama / "../../llama_cpp/__init__.py").exists() else ""
         found["versions"]["llama.cpp"] = "in llama-cpp-python " + (re.search(r'__version__ = "(.*)"', text) or ["", "?"])[1]
@@ -228,11 +236,10 @@ def race(a, model):
 
 
 def watched(command, limit):
-    """Run a command, and return its processor seconds and largest resident memory, and whether it ended before the limit in seconds."""
-    begin = time.monotonic()
+    """Run a command, and return its processor seconds and largest resident memory, and whether it ended before the limit of processor seconds."""
     child = subprocess.Popen(list(map(str, command)), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     peak, used = 0, 0
-    while child.poll() is None and time.monotonic() - begin < limit:
+    while child.poll() is None and used < limit:
         found = re.search(r"VmHWM:\s*(\d+)", pathlib.Path(f"/proc/{child.pid}/status").read_text())
         peak = int(found[1]) * 1024 if found else peak
         used = sum(map(int, pathlib.Path(f"/proc/{child.pid}/stat").read_text().rsplit(")", 1)[1].split()[11:13])) / os.sysconf("SC_CLK_TCK") or used
@@ -280,7 +287,7 @@ def main():
     p.add_argument("--make", action="store_true")
     p.add_argument("--whole", action="store_true")
     p.add_argument("--fasta", type=pathlib.Path)
-    p.add_argument("--limit", type=float, default=float("inf"), help="end a process of --whole or --fasta after this many seconds")
+    p.add_argument("--limit", type=float, default=float("inf"), help="end a process of --whole or --fasta after this many processor seconds")
     p.add_argument("--json", type=pathlib.Path)
     a = p.parse_args()
     model = make(a.folder, a.shape, a.layers)

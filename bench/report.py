@@ -347,6 +347,49 @@ def t5_section():
     return out
 
 
+def encoders():
+    """Return the results of bench/encoders.py."""
+    return json.loads((root / "bench/results/t5_encoders.json").read_text())
+
+
+# type of relpos: peers of the same size
+SAME_SIZE = {"f32": ("CTranslate2 float32", "transformers f32"), "bf16": ("transformers bf16", "llama.cpp BF16"), "int8": ("CTranslate2 int8", "llama.cpp Q8_0"),
+             "q8": ("CTranslate2 int8", "llama.cpp Q8_0"), "Q8_0 file": ("llama.cpp Q8_0",), "int4": ("CTranslate2 int8", "llama.cpp Q4_0", "llama.cpp Q4_K"),
+             "Q4_0 file": ("llama.cpp Q4_0",), "Q4_K file": ("llama.cpp Q4_0", "llama.cpp Q4_K")}
+
+
+def encoder_table(row, peak):
+    """Return a table of the times of one problem: a line for each side, and peers of the same size over relpos."""
+    middle = {side: statistics.median(s) for side, s in row["seconds"].items()}
+
+    def line(side):
+        s, kind = row["seconds"][side], side.removeprefix("relpos ")
+        others = [f"{name} {middle[name] / middle[side]:.2f} ×" for name in SAME_SIZE[kind] if name in middle] if side.startswith("relpos") else []
+        return (side, f"{middle[side]:.2f} ({min(s):.2f} to {max(s):.2f})", str(len(s)), f"{100 * row['operations'] / middle[side] / peak:.0f} %", ", ".join(others))
+    return [f"{row['shape']}, {row['layers']} layers, {row['tokens']:,} tokens:", "",
+            *table(("", "seconds (least to most)", "rounds", "of the f32 peak", "time of others divided by this"), map(line, row["seconds"]))]
+
+
+def encoders_section():
+    data = encoders()
+    m, versions = data["machine"], data["machine"]["versions"]
+    out = ["## Encoders of T5-XXL and ProtT5", "", "Encoders with the widths of T5-XXL (`xxl`: 4,096, 64 heads of 64, gated 10,240) and ProtT5 (`prott5`: 1,024, 32 heads of 128, 16,384), "
+           f"random weights and fewer layers, compared with llama.cpp ({versions['llama.cpp']}), CTranslate2 {versions['ctranslate2']} and transformers {versions['transformers']} with PyTorch "
+           f"{versions['torch'].split('+')[0]}. One thread of {m['cpu']} with {m['isa']}, whose f32 peak is {m['peak_flops'] * 1e-9:.0f} GFLOP/s, commit "
+           f"{', '.join(sorted({r['commit'] for r in data['times'] + data['whole']}))}, {m['date']}. Processor times of alternating runs without opening the model, on a machine without other jobs. "
+           "The time of llama.cpp is that of a process that encodes the tokens minus that of a process that encodes 8. \"Q8_0 file\" is relpos with the .gguf file of llama.cpp, which it opens as q8.", ""]
+    for row in data["times"]:
+        out += encoder_table(row, m["peak_flops"])
+    out += ["The next table has whole processes: `relpos t5 encode`, or `relpos t5 proteins` for ProtT5, on a packed file. The memory is the largest resident memory, weights included:", ""]
+    out += table(("shape", "layers", "tokens", "", "file, MB", "memory, MB", "processor seconds", ""),
+                 [(r["shape"], str(r["layers"]), f"{r['tokens']:,}", r["side"], f"{r['file_bytes'] * 1e-6:,.0f}", f"{r['bytes'] * 1e-6:,.0f}", f"{r['seconds']:,.1f}",
+                   "to the end" if r["ended"] else "stopped before its end") for r in data["whole"]])
+    return out + ["Measured by [bench/encoders.py](../bench/encoders.py), in several runs of one round:", "", "```",
+                  "python bench/encoders.py build/release/relpos FOLDER --llama LLAMA --shape xxl --tokens 512 --json bench/results/t5_encoders.json",
+                  "python bench/encoders.py build/release/relpos FOLDER --shape prott5 --tokens 4096 --sides 'relpos f32,relpos int8,transformers f32' --json bench/results/t5_encoders.json",
+                  "python bench/encoders.py build/release/relpos FOLDER --shape xxl --layers 24 --whole --sides 'relpos int4' --json bench/results/t5_encoders.json", "```", ""]
+
+
 def models():
     """Return the results of bench/hf.py, and its rows, the lowest ratio first. A row also gets `best`, the faster one of sdpa and eager; `ratio`, the
     time of `best` over that of relpos; `most`, the ratio of an attention that costs nothing; and `share`, the part of `best` that is attention."""
@@ -467,7 +510,7 @@ def page():
         out += [f"![{what}](performance/{name}.svg)", ""]
     if NOTES.exists():
         out += [NOTES.read_text().strip(), ""]
-    out += tables(data) + decode_section(data) + call_section() + threads_section() + growth_section() + terms_section() + training_section() + t5_section() + memory_section(data)
+    out += tables(data) + decode_section(data) + call_section() + threads_section() + growth_section() + terms_section() + training_section() + t5_section() + encoders_section() + memory_section(data)
     for data_of_another in others():
         out += another_section(data_of_another)
     out += error_section(data) + skipped_section(data) + machine_section(data)

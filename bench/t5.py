@@ -2,7 +2,8 @@
 """Time relpos t5, CTranslate2 and transformers alternately, on models with random weights and the shapes of T5-small and FLAN-T5-base, and
 print medians and ratios. Run by hand where ctranslate2, torch and transformers are installed.
 
-    python3 bench/t5.py build/release/relpos FOLDER [--shape small|base] [--rounds 5] [--threads 1] [--problems NAME,NAME] [--json FILE]
+    python3 bench/t5.py build/release/relpos FOLDER [--shape small|base] [--rounds 5] [--threads 1] [--problems NAME,NAME]
+                        [--sides NAME,NAME] [--json FILE]
     python3 bench/t5.py build/release/relpos FOLDER --memory 512,1024,2048,4096 [--json FILE]
 
 The models are written to FOLDER (some GB). Unless its name has other sizes, a problem decodes 128 tokens greedily from a source of 128 tokens.
@@ -203,6 +204,7 @@ def main():
     p.add_argument("--rounds", type=int, default=5)
     p.add_argument("--threads", type=int, default=1)
     p.add_argument("--problems", default=",".join(PROBLEMS))
+    p.add_argument("--sides", help="the libraries and types to time, such as 'relpos f32,CTranslate2 float32'; default: all")
     p.add_argument("--memory", help="tokens, separated by commas")
     p.add_argument("--longest-peer", type=int, default=4096, help="the others get no more tokens: they make N×N of each head")
     p.add_argument("--json", type=pathlib.Path)
@@ -214,6 +216,7 @@ def main():
     sides = {f"relpos {k}": relpos(a.program, model, k, a.threads) for k in ("f32", "bf16", "int8", "int4")}
     sides |= {f"CTranslate2 {k}": ct2(a.folder, a.shape, k, a.threads) for k in ("float32", "int8")}
     sides["transformers f32"] = hf(model, a.threads)
+    sides = {side: run for side, run in sides.items() if not a.sides or side in a.sides.split(",")}
     for name in a.problems.split(","):
         source, new, batch, beams = PROBLEMS[name]
         times = {side: [] for side in sides}
@@ -225,6 +228,7 @@ def main():
         median = {side: statistics.median(t) for side, t in times.items()}
         for side, t in median.items():
             other = "CTranslate2 int8" if "int" in side else "CTranslate2 float32"
+            other = other if other in median else side
             rate = f"{new * batch / t:8.1f} tokens per second" if new else f"{t * 1e3:8.1f} ms"
             print(f"{a.shape:6} {name:12} {side:20} {rate}   {other}: {median[other] / t:.2f} times this", flush=True)
         add(a.json, a.program, "times", [{"shape": a.shape, "problem": name, "source": source, "new": new, "batch": batch, "beams": beams,
