@@ -286,8 +286,8 @@ static void await_end(double seconds)
         usleep(50000);
 }
 
-/* In a process other than rank 0: report an error to rank 0, which prints it and ends all processes. If rank 0 has died,
- * rank 1 does that. */
+/* In a process other than rank 0: report an error to rank 0, which prints it and ends all processes. If rank 0 has
+ * died, rank 1 does that. */
 static void report(int code)
 {
     const char *text = cli_kept_error();

@@ -91,5 +91,7 @@ static inline void four_columns(const float *from, int64_t gap, vf *to)
     }
 }
 
+#undef RPI_UNROLL
+#define RPI_UNROLL /* without registers of this size, each copy of an unrolled loop would take stack of its own */
 #include "vector_ops.h"
 #include "kernels/template.h"
