@@ -17,11 +17,11 @@ export OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM OMPI_MCA_orte_tmpdi
 mkdir "$T/ompi"
 unset RELPOS_MPI RELPOS_MPI_SILENCE
 
-# mpi ARGUMENT...: run mpirun without its own messages, for a minute at most, and set $code
+# mpi ARGUMENT...: run mpirun without its own messages, for a few minutes at most (a busy disk delays fsync), and set $code
 mpi()
 {
     command="mpirun $*"
-    timeout -k 5 60 mpirun -q --oversubscribe "$@" >"$T/out" 2>"$T/err"
+    timeout -k 5 200 mpirun -q --oversubscribe "$@" >"$T/out" 2>"$T/err"
     code=$?
 }
 
@@ -65,7 +65,7 @@ equal e.jsonl t5 encode tests/t5/data/v11 "$T/lines" --tokens --pool mean --norm
 equal g.txt t5 generate tests/t5/data/v11 "$T/lines" --tokens --max-new-tokens 8
 equal g.txt t5 generate tests/t5/data/v11 "$T/lines" --tokens --max-new-tokens 8 --beams 3 --return 2 --scores --batch 5
 equal g.txt t5 generate tests/t5/data/v11 "$T/lines" --tokens --max-new-tokens 8 --sample --seed 3
-printf 'attention\nknight\n' | timeout 60 mpirun -q --oversubscribe -n 2 "$program" t5 generate lab/model/phonemes >"$T/out" 2>"$T/err"
+printf 'attention\nknight\n' | timeout 200 mpirun -q --oversubscribe -n 2 "$program" t5 generate lab/model/phonemes >"$T/out" 2>"$T/err"
 check 'lines of standard input' 'AH T EH N SH AH N;N AY T;' "$(tr '\n' ';' <"$T/out")"
 RELPOS_MPI=off mpi -n 2 "$program" t5 generate lab/model/phonemes --text knight
 check 'RELPOS_MPI=off: each process writes the line' 2 "$(grep -o 'N AY T' "$T/out" | wc -l | tr -d ' ')" # mpirun may join lines
@@ -123,7 +123,7 @@ interrupt()
 {
     rm -f "$T"/pid.* "$T"/made/*
     command="mpirun -n 3 relpos t5 proteins, $1 to rank $2"
-    RELPOS_MPI_SILENCE=3 timeout -k 5 60 mpirun -q --oversubscribe -n 3 sh -c 'echo $$ >"$0/pid.$OMPI_COMM_WORLD_RANK"; exec "$@"' "$T" \
+    RELPOS_MPI_SILENCE=3 timeout -k 5 200 mpirun -q --oversubscribe -n 3 sh -c 'echo $$ >"$0/pid.$OMPI_COMM_WORLD_RANK"; exec "$@"' "$T" \
         "$program" t5 proteins $model "$T/many.fasta" --pool -o "$T/made/long.npz" --threads 1 >"$T/out" 2>"$T/err" &
     job=$! waited=0
     while { [ ! -s "$T/made/long.npz.part" ] || [ ! -s "$T/pid.2" ]; } && [ $waited -lt 300 ]; do
@@ -160,7 +160,7 @@ check 'size of the continued file' "$sizes" "$(wc -c <"$T/made/long.npz") bytes"
 # rank 0 waits for its input while another process stops
 mkfifo "$T/input"
 rm -f "$T"/pid.*
-RELPOS_MPI_SILENCE=3 timeout -k 5 60 mpirun -q --oversubscribe -n 2 sh -c 'echo $$ >"$0/pid.$OMPI_COMM_WORLD_RANK"; exec "$@"' "$T" \
+RELPOS_MPI_SILENCE=3 timeout -k 5 200 mpirun -q --oversubscribe -n 2 sh -c 'echo $$ >"$0/pid.$OMPI_COMM_WORLD_RANK"; exec "$@"' "$T" \
     "$program" t5 encode tests/t5/data/v11 "$T/input" --tokens -o "$T/many/a.jsonl" >"$T/out" 2>"$T/err" &
 job=$!
 exec 9>"$T/input"
