@@ -557,7 +557,7 @@ RP_API rp_status rp_key_norms(const rp_plan *plan, const rp_tensors *t, int64_t 
  *          profile, key_mass, entropy, pages and the reference path need all keys in one call. A flexible plan has
  *          desc.len_k keys if a range is given. */
 
-/* Return the number of keys at whose multiples ranges begin and end (512 on all instruction sets), or 0 if the plan uses
+/* Return the number of keys at whose multiples ranges begin and end: 512 on all instruction sets, 0 if the plan uses
  * the reference path or is NULL. */
 RP_API int64_t rp_plan_key_step(const rp_plan *plan);
 

@@ -73,7 +73,8 @@ static void list_inputs(listed *all, int *n, const rp_plan *plan, const rp_tenso
             all[(*n)++] = (listed){"", -1, -1, m, &t->mask[m]};
 }
 
-/* Return true if an output is the array that it continues (state_out is state_in, or dq_out is dq_in): the same elements in the same memory. */
+/* Return true if an output is the array that it continues (state_out is state_in, or dq_out is dq_in): the same
+ * elements in the same memory. */
 static bool in_place(const listed *output, const listed *other)
 {
     const rp_array *a = output->a, *b = other->a;
