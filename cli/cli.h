@@ -82,6 +82,10 @@ int cli_real(const char *option, const char *text, double *value); /* parse a fi
 /* Print that n is outside min … max, and return CLI_USAGE. */
 int cli_out_of_range(const char *option, int64_t n, int64_t min, int64_t max);
 
+/* Parse a number of bytes, such as 512M or 2G (powers of 1024), at least 1. Return CLI_OK, or CLI_USAGE after
+ * printing. */
+int cli_bytes(const char *option, const char *text, int64_t *value);
+
 /* Return true if `f` is a terminal that shows colours: NO_COLOR is unset or empty, and TERM is set and not "dumb". */
 bool cli_colour(FILE *f);
 /* Return the width of the terminal in columns, or 80 if there is no terminal. */
@@ -179,6 +183,13 @@ int cli_take_offset(cli_problem *p, rp_tensors *t, int64_t batch);
  * it: the converted array is added to *made, which the caller frees with io_free. Return CLI_OK, or CLI_FAILED after
  * printing. */
 int cli_array(const io_set *in, const char *name, rp_dtype type, io_set *made, rp_array *a);
+
+/* ranges.c */
+/* Compute attention over ranges of keys and values that are read from the file, so that the process needs at most
+ * `memory` bytes. `used` bytes are allocated already. t->k and t->v have only types and shapes. Return CLI_OK, or an
+ * exit code after printing. */
+int cli_attend_ranges(const cli_problem *p, const rp_plan *plan, const io_set *in, int64_t memory, int64_t used,
+                      rp_tensors *t);
 
 /* Write a mask's option without dashes, such as "key-mask", to `text`. Return `text`. */
 const char *cli_mask_option(rp_mask_kind kind, char text[CLI_MASK_MAX]);

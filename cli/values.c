@@ -41,6 +41,22 @@ int cli_integer(const char *option, const char *text, int64_t min, int64_t max, 
     return CLI_OK;
 }
 
+int cli_bytes(const char *option, const char *text, int64_t *value)
+{
+    static const char units[] = "KMGT";
+    char digits[32], safe[96];
+    const size_t n = strspn(text, "0123456789");
+    const char *unit = text[n] ? strchr(units, text[n]) : NULL;
+    const int shift = unit ? 10 * (int)(unit - units + 1) : 0;
+    if (n == 0 || n >= sizeof digits || (text[n] && (!unit || text[n + 1])))
+        return cli_error(CLI_USAGE, "%s: \"%s\" is not a number of bytes (write it like 512M or 2G)", option,
+                         io_safe(safe, sizeof safe, text));
+    snprintf(digits, sizeof digits, "%.*s", (int)n, text);
+    const int code = cli_integer(option, digits, 1, INT64_MAX >> shift, value);
+    *value = code == CLI_OK ? *value << shift : 0;
+    return code;
+}
+
 int cli_real(const char *option, const char *text, double *value)
 {
     /* Let the library parse the number, because it does so independently of the locale. It does not export its parser,

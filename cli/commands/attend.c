@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { OUT = 'o', WEIGHTS = CLI_FIRST_KEY, LSE, SUMMARY, GRAD, DROPOUT, SEED, DTYPE, THREADS, ISA };
+enum { OUT = 'o', WEIGHTS = CLI_FIRST_KEY, LSE, SUMMARY, GRAD, DROPOUT, SEED, DTYPE, THREADS, ISA, MEMORY };
 
 static const cli_option options[] = {
     {"output", OUT, "FILE", "write the result to FILE, .npz or .safetensors; - = standard output"},
@@ -24,6 +24,8 @@ static const cli_option options[] = {
      "may have dlse"},
     {"dtype", DTYPE, "TYPE", "compute and write in f32, f64, bf16 or f16; default: the type of q"},
     {"threads", THREADS, "N", "use N threads; default: one for each processor that the process may use"},
+    {"memory", MEMORY, "SIZE",
+     "use at most SIZE bytes, such as 512M or 2G: read keys and values range by range from a .safetensors file"},
     {"isa", ISA, "NAME", "use this instruction set (relpos info lists them); default: the best found"},
     {0},
 };
@@ -32,8 +34,8 @@ typedef struct request {
     cli_problem problem;
     const char *out, *isa;
     bool weights, lse, summary, grad, dtype_given;
-    rp_dtype dtype; /* type of the output */
-    int64_t threads;
+    rp_dtype dtype;          /* type of the output */
+    int64_t threads, memory; /* 0: not given */
 } request;
 
 static int on_option(void *context, int key, const char *value)
@@ -59,6 +61,7 @@ static int on_option(void *context, int key, const char *value)
             d->seed = (uint64_t)seed;
         return code;
     case THREADS: return cli_integer("--threads", value, 1, RP_MAX_THREADS, &r->threads);
+    case MEMORY: return cli_bytes("--memory", value, &r->memory);
     case ISA: return cli_isa(value, &r->isa);
     case DTYPE: r->dtype_given = true; return cli_dtype("--dtype", value, &r->dtype);
     default: return cli_problem_option(&r->problem, key, value);
@@ -258,6 +261,33 @@ static int choose_types(request *r, const io_set *in, io_format format)
     return CLI_OK;
 }
 
+/* View an array of the file that is read in parts: its type and shape, with the address of nothing. */
+static int array_in_parts(const io_set *in, const char *name, rp_array *a)
+{
+    static const double nothing = 0;
+    char err[IO_ERR_MAX];
+    const io_array *from = io_take(in, name, err);
+    if (!from)
+        return cli_error(CLI_FAILED, "%s", err);
+    if (from->dtype > RP_BF16)
+        return cli_error(CLI_FAILED, "%s: its type is %s (store it as f32, f64, f16 or bf16)", name,
+                         rp_dtype_name(from->dtype));
+    if (from->ndim > RP_MAX_AXES)
+        return cli_error(CLI_FAILED, "%s: has %d axes (reshape it to 4: batch, heads, length, width)", name,
+                         (int)from->ndim);
+    *a = rp_array_of(&nothing, from->dtype, from->ndim, from->shape);
+    return CLI_OK;
+}
+
+/* Return the bytes of the arrays of a set that are in memory. */
+static int64_t bytes_in_memory(const io_set *set)
+{
+    int64_t n = 0;
+    for (size_t x = 0; x < set->n_arrays; x++)
+        n += set->arrays[x].data ? (int64_t)set->arrays[x].bytes : 0;
+    return n;
+}
+
 static int attend(request *r, const io_set *in, io_format format, io_set *made, io_set *out)
 {
     rp_desc *d = &r->problem.desc;
@@ -287,7 +317,9 @@ static int attend(request *r, const io_set *in, io_format format, io_set *made, 
         code = cli_error(CLI_FAILED,
                          "--grad: array \"dout\" is not in the file (add the gradient of out, with its shape)");
     for (size_t n = 0; code == CLI_OK && n < sizeof inputs / sizeof *inputs; n++)
-        if (inputs[n].wanted)
+        if (inputs[n].wanted && r->memory && (n == 1 || n == 2))
+            code = array_in_parts(in, inputs[n].name, inputs[n].a);
+        else if (inputs[n].wanted)
             code = cli_array(in, inputs[n].name, inputs[n].type, made, inputs[n].a);
     if (code == CLI_OK)
         code = read_sizes(&r->problem, &t);
@@ -320,7 +352,10 @@ static int attend(request *r, const io_set *in, io_format format, io_set *made, 
     if (code == CLI_OK && r->threads && rp_pool_create(&pool, (int32_t)r->threads) != RP_OK)
         code = cli_refused(CLI_FAILED, "attend", &r->problem, "use fewer --threads");
     t.pool = pool;
-    if (code == CLI_OK)
+    if (code == CLI_OK && r->memory)
+        code = cli_attend_ranges(&r->problem, plan, in, r->memory,
+                                 bytes_in_memory(in) + bytes_in_memory(made) + bytes_in_memory(out), &t);
+    else if (code == CLI_OK)
         code = forward(&r->problem, plan, &t);
     if (code == CLI_OK && r->grad)
         code = backward(&r->problem, plan, &t, s);
@@ -328,6 +363,13 @@ static int attend(request *r, const io_set *in, io_format format, io_set *made, 
     rp_plan_destroy(plan);
     free(s);
     return code == CLI_OK ? narrow(out, r->dtype) : code;
+}
+
+/* Return true for the arrays that --memory reads range by range. A callback of type io_wanted. */
+static bool is_in_parts(const void *problem, const char *name)
+{
+    (void)problem;
+    return strcmp(name, "k") == 0 || strcmp(name, "v") == 0;
 }
 
 static bool same_file(const char *a, const char *b)
@@ -358,7 +400,19 @@ static int run(const cli_command *self, int argc, char **argv)
         code = cli_error(CLI_USAGE, "output \"%.200s\": the suffix is unknown (use .npz or .safetensors)", r->out);
     if (code < 0 && strcmp(args[0], "-") != 0 && same_file(args[0], r->out))
         code = cli_error(CLI_USAGE, "output \"%.200s\": it is the input file (choose another)", r->out);
-    if (code < 0 &&
+    if (code < 0 && r->memory && (r->weights || r->summary || r->grad))
+        code = cli_error(CLI_USAGE, "--memory: %s needs all keys in memory (omit one of them)",
+                         r->weights   ? "--weights"
+                         : r->summary ? "--summary"
+                                      : "--grad");
+    if (code < 0 && r->memory && strcmp(args[0], "-") == 0)
+        code = cli_error(CLI_USAGE, "--memory: standard input cannot be read in parts (give a .safetensors file)");
+    if (code < 0 && r->memory) {
+        format = IO_SAFETENSORS;
+        if (io_read_parts(cli_find_shipped(args[0], place), cli_problem_wants, is_in_parts, &r->problem, &in, err) != 0)
+            code = cli_error(CLI_FAILED, "%s", err);
+    }
+    if (code < 0 && !r->memory &&
         io_read_wanted(cli_find_shipped(args[0], place), cli_problem_wants, &r->problem, &in, &format, err) != 0)
         code = cli_error(CLI_FAILED, "%s", err);
     if (code < 0 && strcmp(r->out, "-") != 0)

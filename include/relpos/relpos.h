@@ -558,7 +558,7 @@ RP_API rp_status rp_key_norms(const rp_plan *plan, const rp_tensors *t, int64_t 
  *          profile, key_mass, entropy, pages and the reference path need all keys in one call. A flexible plan has
  *          desc.len_k keys if a range is given. */
 
-/* Return the number of keys at whose multiples ranges begin and end (512 on all instruction sets), or 0 if the plan uses
+/* Return the number of keys at whose multiples ranges begin and end: 512 on all instruction sets, 0 if the plan uses
  * the reference path or is NULL. */
 RP_API int64_t rp_plan_key_step(const rp_plan *plan);
 
@@ -602,6 +602,8 @@ typedef struct rp_grads {
     rp_array dk;                                /* output */
     rp_array dv;                                /* output */
     rp_array term[RP_MAX_TERMS][RP_MAX_ARRAYS]; /* outputs: gradients of learned arrays */
+    rp_array dq_in;                             /* ranges of keys: sums of dq over the keys before the range */
+    rp_array dq_out;                            /* output, instead of dq: the sums including the range */
 } rp_grads;
 
 /* Return gradients with every array absent. */
@@ -614,6 +616,10 @@ static inline rp_grads rp_grads_init(void)
     g.size = sizeof g;
     return g;
 }
+
+/* Return the number of elements of a row of rp_grads.dq_in and dq_out, or 0 if the plan uses the reference path or is
+ * NULL. */
+RP_API int64_t rp_plan_dq_width(const rp_plan *plan);
 
 /* Return the bytes of work memory that rp_backward needs with a pool (NULL = the default pool). The size grows with Lq
  * and Lk, never with their product. Returns 0 and sets rp_last_error if the size overflows. */
@@ -632,6 +638,14 @@ RP_API size_t rp_plan_backward_size(const rp_plan *plan, const rp_pool *pool);
  * Sign     delta = key - query, as in the forward pass.
  * Edges    a row that may attend to no key has zero gradients, whatever its dout and dlse are; only the gradient of a
  * sink depends on its dlse. A key that is masked for all queries gets exact zeros.
+ * Ranges   with key_from and key_to (see rp_plan_key_step), k, v, dk and dv have the keys of the range, and t needs out
+ *          and lse of all keys, from the last forward call. dk and dv have the bits of one call. dq needs all keys: each
+ *          call but the first passes the sums so far in dq_in, and each call but the last gets dq_out instead of dq;
+ *          both are [B, H, Lq, rp_plan_dq_width] of f32 (f64 if desc.dtype is f64), and may be the same array. Then dq
+ *          has the bits of one call if the ranges follow each other from key 0 to desc.len_k. Without them, dq is the
+ *          part of the range. Gradients of the arrays of terms are those of the pairs of the range: add them up, in f64
+ *          and in the order of the ranges. The sum differs from one call by rounding, because one call adds up ds of
+ *          all pairs before it applies derivatives. The range with key 0 has the gradient of a sink.
  * Memory   as rp_attend: work has rp_plan_backward_size bytes, or is NULL. Gradients of offsets are summed along
  *          diagonals.
  * Threads  the bits do not depend on the pool.

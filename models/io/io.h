@@ -20,8 +20,9 @@ typedef struct io_array {
     int32_t ndim;
     int64_t *shape;    /* ndim sizes, owned by the set; may be NULL if the array cannot be used */
     size_t bytes;      /* product of shape * size of dtype */
-    void *data;        /* from malloc, or borrowed; NULL if bytes == 0 */
+    void *data;        /* from malloc, or borrowed; NULL if bytes == 0, or if it is read in parts */
     bool borrowed;     /* the set does not free data */
+    off_t at;          /* for an array that is read in parts: its place in the file */
     char *unsupported; /* why the array cannot be used (dtype IO_NO_DTYPE, data NULL, bytes 0); otherwise NULL */
 } io_array;
 
@@ -30,6 +31,8 @@ typedef bool io_wanted(const void *context, const char *name);
 typedef struct io_set {
     io_wanted *wanted; /* filter of io_read_wanted; NULL: read every array */
     const void *wanted_context;
+    io_wanted *in_parts; /* filter of io_read_parts; NULL: none */
+    int parts_file;      /* 1 + the file that io_read_part reads; 0: none */
     io_array *arrays;
     size_t n_arrays;
     char **meta_keys, **meta_values; /* __metadata__ of safetensors; strings of .npz as JSON lists */
@@ -59,6 +62,14 @@ io_status io_read(const char *path, io_set *set, io_format *found, char err[IO_E
  * copied; the set lists them as unusable. Strings, which become metadata, are always read. */
 io_status io_read_wanted(const char *path, io_wanted *wanted, const void *context, io_set *set, io_format *found,
                          char err[IO_ERR_MAX]);
+
+/* Like io_read_wanted, for a .safetensors file that is neither a pipe nor standard input. Arrays for which
+ * in_parts(context, name) is true are not read: the set has their types and shapes, and `bytes`, but no data. */
+io_status io_read_parts(const char *path, io_wanted *wanted, io_wanted *in_parts, const void *context, io_set *set,
+                        char err[IO_ERR_MAX]);
+/* Read elements first … first + n - 1 of such an array. The file stays open until io_free. */
+io_status io_read_part(const io_set *set, const io_array *array, int64_t first, int64_t n, void *to,
+                       char err[IO_ERR_MAX]);
 
 /* Write a file completely or not at all; path "-" is standard output. The data goes to a temporary file beside the
  * target, which is flushed and then renamed to the target. A symbolic link is followed: its target is replaced. An

@@ -172,3 +172,43 @@ io_status io_read_wanted(const char *path, io_wanted *wanted, const void *contex
         io_free(set);
     return result;
 }
+
+io_status io_read_parts(const char *path, io_wanted *wanted, io_wanted *in_parts, const void *context, io_set *set,
+                        char err[IO_ERR_MAX])
+{
+    io_format format = IO_UNKNOWN;
+    struct stat st;
+    memset(set, 0, sizeof *set);
+    set->wanted = wanted;
+    set->in_parts = in_parts;
+    set->wanted_context = context;
+    const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+    if (fd < 0) {
+        const io_status status = errno == ENOENT ? IO_ABSENT : IO_FAILED;
+        io_fail(err, path, "cannot be opened: %s", strerror(errno));
+        return status;
+    }
+    set->parts_file = fd + 1;
+    io_status status = fstat(fd, &st) == 0 && S_ISFIFO(st.st_mode)
+                           ? io_fail(err, path, "it is a pipe, which cannot be read in parts (save it to a file first)")
+                       : io_format_of(path) == IO_NPZ
+                           ? io_fail(err, path, "an .npz file cannot be read in parts (use .safetensors)")
+                           : read_open(path, fd, io_format_of(path), set, &format, err);
+    if (status == IO_OK && format != IO_SAFETENSORS)
+        status = io_fail(err, path, "only .safetensors files can be read in parts (convert it)");
+    if (status != IO_OK)
+        io_free(set);
+    return status;
+}
+
+io_status io_read_part(const io_set *set, const io_array *array, int64_t first, int64_t n, void *to,
+                       char err[IO_ERR_MAX])
+{
+    const size_t size = io_dtype_size(array->dtype);
+    char why[IO_WHY_MAX], safe[80];
+    if (set->parts_file == 0 || first < 0 || n < 0 || (uint64_t)(first + n) * size > array->bytes)
+        return io_fail(err, io_safe(safe, sizeof safe, array->name), "elements outside the array were requested");
+    const io_status status =
+        io_pread(set->parts_file - 1, array->at + (off_t)((size_t)first * size), to, (size_t)n * size, why);
+    return status == IO_OK ? status : io_fail(err, io_safe(safe, sizeof safe, array->name), "%s", why);
+}

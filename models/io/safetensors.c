@@ -227,7 +227,7 @@ static io_status read_header(reader *r, size_t size, char why[IO_WHY_MAX])
 }
 
 /* Check that the tensors cover the data exactly; the data begins at byte `begin`. Then borrow the tensors in place, or
- * copy the wanted ones, because a tensor may be unaligned for its type. */
+ * copy the wanted ones that are not read in parts, because a tensor may be unaligned for its type. */
 static io_status read_data(const reader *r, const source *from, size_t begin, char why[IO_WHY_MAX])
 {
     io_set *set = r->set;
@@ -257,6 +257,10 @@ static io_status read_data(const reader *r, const source *from, size_t begin, ch
             continue;
         }
         array->bytes = bytes;
+        if (set->in_parts != NULL && from->data == NULL && set->in_parts(set->wanted_context, array->name)) {
+            array->at = from->start + (off_t)(begin + ranges[n].begin);
+            continue;
+        }
         if (r->in_place) {
             array->data = (void *)(uintptr_t)(from->data + begin + ranges[n].begin);
             array->borrowed = true;

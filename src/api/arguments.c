@@ -231,44 +231,40 @@ static rp_status check_range(rpi_args *args, const rp_tensors *t)
     return RP_OK;
 }
 
+/* Check an array that passes numbers of rows from one range of keys to the next; it may be absent. */
+static rp_status check_state(rpi_view *v, const rp_array *a, const rp_plan *plan, const int64_t *n, bool output,
+                             const char *name)
+{
+    const rp_dtype real = plan->desc.dtype == RP_F64 ? RP_F64 : RP_F32;
+    if (!a->data)
+        return RP_OK;
+    if (!plan->ops)
+        return rpi_fail(RP_E_UNSUPPORTED, "%s was given, but the reference path computes all keys in one call; omit it",
+                        name);
+    if (a->dtype != real)
+        return rpi_fail(RP_E_ARG, "%s: dtype is %s; it must be %s, the type of the arithmetic", name,
+                        rp_dtype_name(a->dtype), rp_dtype_name(real));
+    rp_status s = check_array(v, a, 4, n, real, name);
+    if (s == RP_OK)
+        s = check_rows(v, a, false, name);
+    return s == RP_OK && output ? rpi_check_output(a, name) : s;
+}
+
 /* Check the states and the own keys of a call, and that it has only outputs that a range of keys determines. */
 static rp_status check_states(rpi_args *args, const rp_tensors *t)
 {
     const rp_desc *d = &args->desc;
     const int64_t state[4] = {d->batch, d->heads, d->len_q, rp_plan_state_width(args->plan)},
                   own[4] = {d->batch, d->kv_heads, d->len_q, d->dim_k};
-    const rp_dtype real = d->dtype == RP_F64 ? RP_F64 : RP_F32;
-    const struct {
-        const char *name;
-        const rp_array *a;
-        rpi_view *v;
-    } states[] = {{"state_in", &t->state_in, &args->state_in}, {"state_out", &t->state_out, &args->state_out}};
-    for (int n = 0; n < 2; n++) {
-        if (!states[n].a->data)
-            continue;
-        if (!args->plan->ops)
-            return rpi_fail(RP_E_UNSUPPORTED, "%s was given, but the reference path has no state of rows; omit it",
-                            states[n].name);
-        if (states[n].a->dtype != real)
-            return rpi_fail(RP_E_ARG, "%s: dtype is %s; it must be %s, the type of the arithmetic", states[n].name,
-                            rp_dtype_name(states[n].a->dtype), rp_dtype_name(real));
-        rp_status s = check_array(states[n].v, states[n].a, 4, state, real, states[n].name);
-        if (s == RP_OK)
-            s = check_rows(states[n].v, states[n].a, false, states[n].name);
-        if (s == RP_OK && n == 1)
-            s = rpi_check_output(states[n].a, states[n].name);
-        if (s != RP_OK)
-            return s;
-    }
-    if (t->own_keys.data) {
-        rp_status s = check_array(&args->own_keys, &t->own_keys, 4, own, d->dtype, "own_keys");
-        if (s == RP_OK)
-            s = check_rows(&args->own_keys, &t->own_keys, false, "own_keys");
-        if (s != RP_OK)
-            return s;
-    }
-    if (!rpi_is_range(args))
-        return RP_OK;
+    rp_status s = check_state(&args->state_in, &t->state_in, args->plan, state, false, "state_in");
+    if (s == RP_OK)
+        s = check_state(&args->state_out, &t->state_out, args->plan, state, true, "state_out");
+    if (s == RP_OK && t->own_keys.data)
+        s = check_array(&args->own_keys, &t->own_keys, 4, own, d->dtype, "own_keys");
+    if (s == RP_OK && t->own_keys.data)
+        s = check_rows(&args->own_keys, &t->own_keys, false, "own_keys");
+    if (s != RP_OK || !rpi_is_range(args))
+        return s;
     if (t->weights.data || t->profile.data || t->key_mass.data || t->entropy.data)
         return rpi_fail(RP_E_UNSUPPORTED,
                         "%s needs all keys of a row in one call; omit key_from, key_to and the states, or the output",
@@ -538,10 +534,15 @@ rp_status rpi_args_check_keys(rpi_args *args, const rp_plan *plan, const rp_tens
 rp_status rpi_args_check_whole(rpi_args *args, const rp_plan *plan, const rp_tensors *t)
 {
     const rp_status status = rpi_args_check(args, plan, t);
-    if (status == RP_OK && rpi_is_range(args))
+    return status == RP_OK ? rpi_refuse_range(args) : status;
+}
+
+rp_status rpi_refuse_range(const rpi_args *args)
+{
+    if (rpi_is_range(args))
         return rpi_fail(RP_E_UNSUPPORTED,
                         "a range of keys or a state was given, but this call needs all keys; omit it");
-    return status;
+    return RP_OK;
 }
 
 /* Check that a gradient has the shape of its array and a floating type, and that its elements share no memory. */
@@ -559,6 +560,22 @@ static rp_status check_gradient(rpi_view *v, const rp_array *a, const rp_array *
     if (s == RP_OK && contiguous)
         s = check_rows(v, a, false, what);
     return s == RP_OK ? rpi_check_output(a, what) : s;
+}
+
+/* Check the arrays that pass sums of dq from one range of keys to the next. */
+static rp_status check_sums_of_rows(rpi_grads *grads, const rpi_args *args, const rp_tensors *t, const rp_grads *g)
+{
+    const rp_desc *d = &args->desc;
+    const int64_t n[4] = {d->batch, d->heads, d->len_q, rp_plan_dq_width(args->plan)};
+    if (t->state_in.data || t->state_out.data)
+        return rpi_fail(RP_E_ARG, "%s was given to a backward call, which needs out and lse of the rows; omit it",
+                        t->state_in.data ? "state_in" : "state_out");
+    if (g->dq.data && g->dq_out.data)
+        return rpi_fail(RP_E_ARG, "dq was given with dq_out; the call over the last keys computes it, without dq_out");
+    if (g->dq_in.data && !g->dq.data && !g->dq_out.data)
+        return rpi_fail(RP_E_ARG, "dq_in was given without dq and dq_out; pass one of them");
+    const rp_status s = check_state(&grads->dq_in, &g->dq_in, args->plan, n, false, "dq_in");
+    return s == RP_OK ? check_state(&grads->dq_out, &g->dq_out, args->plan, n, true, "dq_out") : s;
 }
 
 static rp_status check_gradients(rpi_grads *grads, const rpi_args *args, const rp_tensors *t, const rp_grads *g)
@@ -590,6 +607,10 @@ static rp_status check_gradients(rpi_grads *grads, const rpi_args *args, const r
         s = check_gradient(&grads->dk, &g->dk, &t->k, true, "dk");
     if (s == RP_OK)
         s = check_gradient(&grads->dv, &g->dv, &t->v, true, "dv");
+    if (s == RP_OK)
+        s = check_sums_of_rows(grads, args, t, g);
+    rpi_shift_keys(args, &grads->dk, 1);
+    rpi_shift_keys(args, &grads->dv, 1);
     for (int32_t m = 0; s == RP_OK && m < d->n_terms; m++)
         for (int32_t x = 0; s == RP_OK && x < RP_MAX_ARRAYS; x++) {
             const rp_array *a = &g->term[m][x];
@@ -616,7 +637,7 @@ static rp_status check_gradients(rpi_grads *grads, const rpi_args *args, const r
 rp_status rpi_backward_check(rpi_args *args, rpi_grads *grads, const rp_plan *plan, const rp_tensors *t,
                              const rp_grads *g)
 {
-    rp_status status = rpi_args_check_whole(args, plan, t);
+    rp_status status = rpi_args_check(args, plan, t);
     if (status == RP_OK)
         status = check_gradients(grads, args, t, g);
     return status == RP_OK ? rpi_gradients_overlap(plan, t, g) : status;

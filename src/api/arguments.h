@@ -18,6 +18,7 @@ typedef struct rpi_attending {
 rp_status rpi_args_check(rpi_args *args, const rp_plan *plan, const rp_tensors *t);
 /* Like rpi_args_check, for calls that need all keys. */
 rp_status rpi_args_check_whole(rpi_args *args, const rp_plan *plan, const rp_tensors *t);
+rp_status rpi_refuse_range(const rpi_args *args); /* fail if the call has a range of keys */
 rp_status rpi_args_check_prepared(rpi_args *args, const rp_plan *plan, const rp_tensors *t); /* for rp_prepare */
 rp_status rpi_args_check_keys(rpi_args *args, const rp_plan *plan, const rp_tensors *t);     /* for rp_key_norms */
 /* Check all arguments of a backward call. */

@@ -228,6 +228,11 @@ int64_t rp_plan_state_width(const rp_plan *plan)
     return plan && plan->ops ? 2 + plan->desc.dim_v + rpi_state_vectors(plan) : 0;
 }
 
+int64_t rp_plan_dq_width(const rp_plan *plan)
+{
+    return plan && plan->ops ? rpi_backward_width(plan) : 0;
+}
+
 size_t rp_plan_backward_size(const rp_plan *plan, const rp_pool *pool)
 {
     if (!plan) {

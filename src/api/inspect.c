@@ -224,6 +224,8 @@ static rp_status gradient_bound(rpi_backward_args *own, const rp_plan *plan, con
 {
     rp_status status = rpi_backward_check(&own->args, &own->grads, plan, t, bound);
     if (status == RP_OK)
+        status = rpi_refuse_range(&own->args);
+    if (status == RP_OK)
         status = check_bound_types(&own->args, &own->grads);
     if (status == RP_OK)
         status = rpi_args_prepare(&own->args);

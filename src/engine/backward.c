@@ -152,7 +152,7 @@ static void begin(gradients *g, const rp_plan *plan, const rpi_limits *e, const 
     g->call.backward = &g->back;
     g->back.blocks = (e->len_q + ops->block_rows - 1) / ops->block_rows;
     g->back.rows = e->len_q;
-    g->back.key_blocks = (e->len_k + ops->backward_keys - 1) / ops->backward_keys;
+    g->back.key_blocks = (g->call.packed_k + ops->backward_keys - 1) / ops->backward_keys;
     set_groups(g);
     g->call.scratch_step = ops->backward_size(&g->call);
     place(g);
@@ -318,7 +318,71 @@ static void rows_task(void *context, int64_t n, int32_t worker)
     rows_of_head(c, n / tasks, first, rpi_min(first + ROWS_PER_TASK, len_q), row);
 }
 
+/* Copy the sums of ROWS_PER_TASK rows of one head from dq_in (in) or to dq_out: dq of the rotated queries, then the
+ * gradients of the queries of each RUN source. */
+static void copy_rows(const rpi_call *c, int64_t n, bool in)
+{
+    const rp_desc *d = &c->args->desc;
+    const rpi_backward *bw = c->backward;
+    const rpi_view *v = in ? &c->grads->dq_in : &c->grads->dq_out;
+    const int64_t tasks = (d->len_q + ROWS_PER_TASK - 1) / ROWS_PER_TASK, head = n / tasks,
+                  first = n % tasks * ROWS_PER_TASK, real = c->plan->ops->real, vl = c->plan->ops->vl;
+    int64_t b, h;
+    rpi_head_at(c, head, &b, &h);
+    for (int64_t i = first; i < rpi_min(first + ROWS_PER_TASK, d->len_q); i++) {
+        char *state = (char *)v->data + rpi_index(v, b, h, i, 0) * real;
+        for (int s = -1; s < c->n_sources; s++) {
+            char *sums = s < 0 ? bw->dq : bw->run_dq[s];
+            const int64_t width = s < 0 ? d->dim_k : c->source[s].run.vectors.width;
+            if (!sums)
+                continue;
+            char *row = sums + (head * bw->rows + i) * rpi_round_up(width, vl) * real;
+            memcpy(in ? row : state, in ? state : row, (size_t)(width * real));
+            state += width * real;
+        }
+    }
+}
+
+static void load_rows_task(void *context, int64_t n, int32_t worker)
+{
+    (void)worker;
+    copy_rows(context, n, true);
+}
+
+static void save_rows_task(void *context, int64_t n, int32_t worker)
+{
+    (void)worker;
+    copy_rows(context, n, false);
+}
+
 /* ---------------------------------------------------------------------------------------------- the call */
+
+__attribute__((noinline)) int64_t rpi_backward_width(const rp_plan *plan)
+{
+    rpi_sources sources;
+    int64_t width = plan->desc.dim_k;
+    rpi_sources_describe(&sources, plan, &plan->bounds);
+    for (int n = 0; n < sources.n; n++)
+        if (sources.source[n].kind == RPI_RUN)
+            width += sources.source[n].run.vectors.width;
+    return width;
+}
+
+/* In a call over a range of keys, set the elements outside the range to 0 in gradients that tasks write directly. */
+static void clear_outside(const rpi_call *c)
+{
+    const rp_desc *d = &c->args->desc;
+    for (int n = 0; n < c->n_sources; n++) {
+        const rpi_view *v = c->backward->direct[n] ? &c->grads->term[c->source[n].term][0] : NULL;
+        for (int64_t x = 0; v && x < d->batch * d->heads * d->len_q; x++)
+            for (int64_t j = 0; j < d->len_k; j++) {
+                j = j == c->args->key_from ? c->args->key_to : j;
+                if (j < d->len_k)
+                    rpi_put(v->data, v->dtype,
+                            rpi_index(v, x / d->len_q / d->heads, x / d->len_q % d->heads, x % d->len_q, j), 0);
+            }
+    }
+}
 
 /* Find bias arrays with one element for each pair of query and key. If each head of each batch entry has its own
  * elements, tasks write the gradient directly to the output (direct). If they share elements, tasks take turns adding
@@ -400,17 +464,23 @@ static void backward(gradients *g, rp_pool *pool)
         serial |= bw->run_dq[n] && s->run.vectors.product->query;
     }
     rpi_call_fill(c, &g->sources, pool);
+    if (rpi_is_range(c->args))
+        clear_outside(c);
     rpi_pool_run(pool, d->batch * d->heads * row_tasks, stats_task, c);
     if (c->skips)
         rpi_pool_run(pool, d->batch * d->heads * bw->blocks, bounds_task, c);
     for (c->g0 = 0; c->g0 < kv; c->g0 += g->groups) {
         c->groups = rpi_min(g->groups, kv - c->g0);
         memset(g->memory.base + g->group_from, 0, (size_t)(g->group_to - g->group_from));
+        if (c->grads->dq_in.data)
+            rpi_pool_run(pool, c->groups * per_kv * row_tasks, load_rows_task, c);
         rpi_columns_fill(c, pool);
         rpi_pool_run_until(pool, c->groups * bw->key_blocks, key_task, c, stop);
         if (atomic_load(stop))
             return;
-        if (serial)
+        if (c->grads->dq_out.data)
+            rpi_pool_run(pool, c->groups * per_kv * row_tasks, save_rows_task, c);
+        else if (serial)
             for (int64_t n = 0; n < c->groups * per_kv * row_tasks; n++)
                 rows_task(c, n, 0);
         else if (c->grads->dq.data)
@@ -466,6 +536,10 @@ rp_status rpi_fast_backward(rpi_args *args, const rpi_grads *grads, rp_pool *poo
     const int32_t threads = rp_pool_threads(pool);
     rpi_limits limits;
     rpi_arena forward = {0};
+    const bool again = !args->out.data || !lse_serves(args, args->plan->ops);
+    if (again && rpi_is_range(args))
+        return rpi_fail(RP_E_ARG, "out or lse is missing or too imprecise, or lse is too large; a range of keys needs "
+                                  "both, of the whole rows, with lse in the type of the arithmetic or f64");
     gradients *g = work ? work : rpi_arguments_alloc(sizeof *g);
     if (!g)
         return RP_E_NOMEM;
@@ -480,7 +554,7 @@ rp_status rpi_fast_backward(rpi_args *args, const rpi_grads *grads, rp_pool *poo
     rp_status status = rpi_work_begin(&g->memory, work ? (char *)work + rpi_arguments_bytes(sizeof *g) : NULL, size);
     if (status == RP_OK)
         status = alloc_sums(g, grads);
-    if (status == RP_OK && (!args->out.data || !lse_serves(args, args->plan->ops)))
+    if (status == RP_OK && again)
         status = forward_again(args, pool, progress, &forward);
     if (status == RP_OK) {
         place(g);

@@ -57,6 +57,12 @@ static int64_t sums_of(const rpi_source *s)
 
 static void products_layout(const rpi_call *c, backward_scratch *w, rpi_arena *a);
 
+/* Return the number of the block of keys that begins at key j0, counted from the call's first key. */
+static inline int64_t key_block_of(const rpi_call *c, int64_t j0)
+{
+    return (j0 - c->args->key_from) / BACKWARD_KEYS;
+}
+
 static void backward_layout(const rpi_call *c, backward_scratch *w, rpi_arena *a)
 {
     const rp_desc *d = &c->plan->desc;

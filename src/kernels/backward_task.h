@@ -131,7 +131,7 @@ static void use_columns(backward_scratch *w, int64_t j0, int64_t keys, int64_t g
                 sum += w->column[j] * rpi_row_value(&c->args->k, k->b, g, j0 + j, x);
             }
             if (bw->columns)
-                bw->columns[((k->b * d->heads + k->h) * bw->key_blocks + j0 / BACKWARD_KEYS) * v->width + x] =
+                bw->columns[((k->b * d->heads + k->h) * bw->key_blocks + key_block_of(c, j0)) * v->width + x] =
                     sum * v->factor;
         }
     }
@@ -227,7 +227,7 @@ static inline void head_blocks(backward_scratch *w, int64_t head, int64_t j0, in
             rpi_ticket_pass(at);
         }
         rpi_ticket_wait(&bw->ticket_rows[block_n], key_block);
-        if (some && c->grads->dq.data) {
+        if (some && c->limits->dq) {
             real *to = (real *)bw->dq + (head * bw->rows + k->row0) * wide_k;
             for (int64_t x = 0; x < k->rows * wide_k; x += VL)
                 vf_store(to + x, vf_load(to + x) + vf_load(w->dq + x));
@@ -260,7 +260,7 @@ static void backward(const rpi_call *c, int64_t kv, int64_t key_block, int32_t w
     const rp_desc *d = &c->args->desc;
     const unsigned before = rpi_float_begin(RPI_FLOAT_FLUSH);
     const int64_t b = (c->g0 + kv) / d->kv_heads, g = (c->g0 + kv) % d->kv_heads, per_kv = d->heads / d->kv_heads;
-    const int64_t j0 = key_block * BACKWARD_KEYS, keys = rpi_min(BACKWARD_KEYS, d->len_k - j0),
+    const int64_t j0 = c->args->key_from + key_block * BACKWARD_KEYS, keys = rpi_min(BACKWARD_KEYS, d->len_k - j0),
                   padded = rpi_round_up(keys, COLUMN_STEP);
     rpi_backward *bw = c->backward;
     backward_scratch w;

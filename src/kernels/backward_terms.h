@@ -180,7 +180,7 @@ static void shared_gradient(backward_scratch *w, const tile *t, int32_t n)
     const rp_desc *d = &c->args->desc;
     const rpi_view *v = &bw->sums.term[c->source[n].term].array[0];
     const int64_t keys = rpi_min(t->end, d->len_k - t->tile0);
-    rpi_ticket_wait(bw->ticket_pairs + k->row0 / BLOCK_ROWS * bw->key_blocks + t->tile0 / BACKWARD_KEYS,
+    rpi_ticket_wait(bw->ticket_pairs + k->row0 / BLOCK_ROWS * bw->key_blocks + key_block_of(c, t->tile0),
                     k->b * d->heads + k->h);
     for (int64_t r = 0; r < k->rows; r++) {
         double *to = (double *)v->data + rpi_index(v, k->b, k->h, k->row0 + r, t->tile0);
@@ -406,7 +406,7 @@ static void terms_gradient(backward_scratch *w, const tile *t, bool inside, int6
             real *to = dq ? (real *)bw->run_dq[n] + (head * bw->rows + k->row0) * wide : NULL;
             if (dq)
                 rpi_ticket_wait(bw->ticket_run_dq[n] + head * bw->blocks + k->row0 / BLOCK_ROWS,
-                                t->tile0 / BACKWARD_KEYS);
+                                key_block_of(c, t->tile0));
             for (int64_t x = 0; dq && x < k->rows * wide; x += VL)
                 vf_store(to + x, vf_load(to + x) + vf_load(w->run_dq + x));
             if (dq)

@@ -108,6 +108,6 @@ static void tile_backward(backward_scratch *w, tile *t, int64_t head)
     terms_gradient(w, t, true, head);
     if (c->grads->dk.data)
         dk_products(w, t);
-    if (c->grads->dq.data)
+    if (c->limits->dq)
         dq_products(w, t);
 }

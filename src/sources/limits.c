@@ -171,5 +171,5 @@ void rpi_limits_of(rpi_limits *e, const rpi_args *args, const rpi_grads *grads)
         e->rope_per_batch[1] = positions[0].data || positions[2].data;
         e->rope = args->ready && args->ready->rope_k && rpi_rope_table_is_fixed(args, true) ? args->ready : NULL;
     }
-    e->dq = grads && grads->dq.data;
+    e->dq = grads && (grads->dq.data || grads->dq_out.data);
 }

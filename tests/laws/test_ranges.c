@@ -49,9 +49,9 @@ static rp_array own_keys(problem *p)
     return to;
 }
 
-static void begin_cutting(cutting *c, problem *p, const rp_plan *plan, uint64_t *state)
+static void begin_cutting(cutting *c, problem *p, int64_t width, uint64_t *state)
 {
-    const int64_t shape[4] = {p->desc.batch, p->desc.heads, p->desc.len_q, rp_plan_state_width(plan)};
+    const int64_t shape[4] = {p->desc.batch, p->desc.heads, p->desc.len_q, width};
     const rp_dtype real = p->desc.dtype == RP_F64 ? RP_F64 : RP_F32;
     memset(c, 0, sizeof *c);
     c->t = p->t;
@@ -102,7 +102,7 @@ static void cut(problem *p, const char *isa, uint64_t *state)
     good(rp_pool_create(&p->t.pool, threads[draw(state) % 4]));
     good(rp_plan_create(&plan, &p->desc));
     assert_int_equal(rp_plan_key_step(plan), STEP);
-    begin_cutting(&c, p, plan, state);
+    begin_cutting(&c, p, rp_plan_state_width(plan), state);
     if (draw(state) % 2) {
         good(rp_prepare(&prepared, plan, &p->t));
         c.t.prepared = prepared;
@@ -196,6 +196,132 @@ static void random_problems_have_the_same_bits(void **unused)
     }
 }
 
+/* Copy rows of a range, [B, G, to - from, D], to keys [from, to) of an array of the whole sequence. */
+static void put_rows(const rp_array *whole, const rp_array *range, int64_t from, int64_t to)
+{
+    const int64_t size = (int64_t)rp_dtype_size(whole->dtype) * whole->shape[3];
+    for (int64_t h = 0; h < whole->shape[0] * whole->shape[1]; h++)
+        memcpy((char *)whole->data + (h * whole->shape[2] + from) * size, (char *)range->data + h * (to - from) * size,
+               (size_t)((to - from) * size));
+}
+
+/* Call rp_backward over keys [from, to). Write dk and dv of the range to *sum, and add gradients of terms. The last call
+ * writes dq. */
+static rp_status backward_range(cutting *c, problem *p, const rp_plan *plan, const rp_grads *sum, int64_t from,
+                                int64_t to, bool last)
+{
+    const rp_array none = {0};
+    rp_grads g = *sum;
+    fence f[4];
+    c->t.key_from = from;
+    c->t.key_to = to;
+    c->t.k = rows_before_fence(&p->t.k, from, to, &f[0]);
+    c->t.v = rows_before_fence(&p->t.v, from, to, &f[1]);
+    g.dk = rows_before_fence(&sum->dk, from, to, &f[2]);
+    g.dv = rows_before_fence(&sum->dv, from, to, &f[3]);
+    g.dq = last ? sum->dq : none;
+    g.dq_in = c->range > 0 ? c->states[(c->range + 1) % 2] : none;
+    g.dq_out = last ? none : c->states[c->range % 2];
+    for (int n = 3; n < GRADIENTS; n++)
+        if (gradient(&g, n)->data) {
+            const size_t bytes = (size_t)problem_size(gradient(&g, n)) * sizeof(double);
+            gradient(&g, n)->data = malloc(bytes + 1);
+            assert_non_null(gradient(&g, n)->data);
+            memset(gradient(&g, n)->data, 0xff, bytes);
+        }
+    c->range++;
+    const rp_status status = rp_backward(plan, &c->t, &g, NULL);
+    for (int n = 3; n < GRADIENTS; n++) {
+        rp_array *a = gradient(&g, n);
+        for (int64_t x = 0; a->data && status == RP_OK && x < problem_size(a); x++)
+            ((double *)gradient((rp_grads *)(uintptr_t)sum, n)->data)[x] += ((double *)a->data)[x];
+        free(a->data);
+    }
+    if (status == RP_OK) {
+        put_rows(&sum->dk, &g.dk, from, to);
+        put_rows(&sum->dv, &g.dv, from, to);
+    }
+    for (int n = 0; n < 4; n++)
+        fence_free(&f[n]);
+    return status;
+}
+
+/* Check that dq, dk and dv from calls over random ranges have the bits of one call, and that gradients of terms agree
+ * up to rounding of f64 if `terms` is set. Return false if a range cannot be computed because of its lse. */
+static bool cut_backward(problem *p, const char *isa, uint64_t *state, bool terms)
+{
+    static const int32_t threads[] = {1, 2, 3, 7};
+    rp_plan *plan;
+    cutting c;
+    rp_status status = RP_OK;
+    rp_grads one = gradients_like(p, RP_F64), sum = gradients_like(p, RP_F64);
+    good(rp_pool_create(&p->t.pool, threads[draw(state) % 4]));
+    backward(p, isa, &one, true);
+    rp_pool_destroy(p->t.pool);
+    good(rp_pool_create(&p->t.pool, threads[draw(state) % 4]));
+    good(rp_plan_create(&plan, &p->desc));
+    begin_cutting(&c, p, rp_plan_dq_width(plan), state);
+    for (int64_t from = 0, to; from < p->desc.len_k && status == RP_OK; from = to) {
+        to = from + (1 + (int64_t)(draw(state) % 2)) * STEP;
+        to = to < p->desc.len_k ? to : p->desc.len_k;
+        status = backward_range(&c, p, plan, &sum, from, to, to == p->desc.len_k);
+        if (status != RP_OK && !strstr(rp_last_error(), "lse is too large"))
+            wrong(p, isa, "keys %lld to %lld: %s", (long long)from, (long long)to, rp_last_error());
+    }
+    for (int n = 0; n < GRADIENTS && status == RP_OK; n++) {
+        const rp_array *a = gradient(&one, n), *b = gradient(&sum, n);
+        if (a->data && n < 3)
+            same_numbers(p, isa, gradient_name(p, n), a, b);
+        else if (a->data && terms)
+            near(p, isa, gradient_name(p, n), b->data, a->data, problem_size(a), 1);
+    }
+    rp_plan_destroy(plan);
+    rp_pool_destroy(p->t.pool);
+    p->t.pool = NULL;
+    return status == RP_OK;
+}
+
+static void gradients_of_named_problems_agree(void **unused)
+{
+    uint64_t state = 17;
+    (void)unused;
+    EACH_ISA(isa)
+    {
+        for (size_t n = 0; n < sizeof texts / sizeof *texts; n += SLOW(isa) ? 5 : 1) {
+            problem p;
+            pose(&p, n, "fwdbwd:%s", texts[n]);
+            with_lse(&p);
+            assert_true(cut_backward(&p, isa, &state, true));
+            problem_free(&p);
+        }
+    }
+}
+
+static void gradients_of_random_problems_have_the_same_bits(void **unused)
+{
+    uint64_t state = 2;
+    problem_dice dice = {.seed = 77};
+    int compared = 0;
+    (void)unused;
+    for (int n = 0, cases = 0; cases < PROBLEMS; n++) {
+        problem p;
+        char text[512], err[512];
+        problem_draw(&dice, 1 << 21, text);
+        if (problem_parse(&p, text, err) != 0 || p.desc.len_k <= STEP || !(p.pass & PROBLEM_BACKWARD) ||
+            problem_fill(&p, (uint64_t)n, err) != 0)
+            continue;
+        cases++;
+        with_lse(&p);
+        EACH_ISA(isa)
+        {
+            if (!SLOW(isa) || cases % 20 == 0)
+                compared += cut_backward(&p, isa, &state, false);
+        }
+        problem_free(&p);
+    }
+    assert_true(compared > PROBLEMS);
+}
+
 /* Ranges that the masks hide from all rows may be left out, also the first and the last ones. */
 static void hidden_ranges_may_be_left_out(void **unused)
 {
@@ -213,7 +339,7 @@ static void hidden_ranges_may_be_left_out(void **unused)
         out.data = copy_of(&out);
         lse.data = copy_of(&lse);
         good(rp_plan_create(&plan, &p.desc));
-        begin_cutting(&c, &p, plan, &state);
+        begin_cutting(&c, &p, rp_plan_state_width(plan), &state);
         run_range(&c, &p, plan, isa, 3 * STEP, 4 * STEP, false); /* keys 1800 to 2400 */
         run_range(&c, &p, plan, isa, 4 * STEP, 5 * STEP, true);
         same_numbers(&p, isa, "out without hidden ranges", &out, &p.t.out);
@@ -240,7 +366,7 @@ static void states_are_as_defined(void **unused)
         attend(&p, isa);
         good(rp_plan_create(&plan, &p.desc));
         assert_int_equal(rp_plan_state_width(plan), 2 + 3);
-        begin_cutting(&c, &p, plan, &state);
+        begin_cutting(&c, &p, rp_plan_state_width(plan), &state);
         run_range(&c, &p, plan, isa, 0, STEP, false);
         const float *s = c.states[0].data;
         for (int64_t i = 0; i < STEP; i++, s += 5) { /* these rows see only keys of the range */
@@ -275,7 +401,7 @@ static void norms_of_a_range_skip_keys(void **unused)
         rp_array out = p.t.out;
         out.data = copy_of(&out);
         good(rp_plan_create(&plan, &p.desc));
-        begin_cutting(&c, &p, plan, &state);
+        begin_cutting(&c, &p, rp_plan_state_width(plan), &state);
         for (int64_t from = 0, to; from < 6000; from = to) {
             to = from + 4 * STEP < 6000 ? from + 4 * STEP : 6000;
             const int64_t shape[3] = {1, 2, (to - from + RP_NORM_KEYS - 1) / RP_NORM_KEYS};
@@ -369,12 +495,63 @@ static void wrong_ranges_are_refused(void **unused)
     problem_free(&p);
 }
 
+static void wrong_backward_ranges_are_refused(void **unused)
+{
+    (void)unused;
+    problem p;
+    rp_plan *plan;
+    pose(&p, 1, "fwdbwd:f32:b1h2q20k1500d8:relkey,left=3,right=3:");
+    with_lse(&p);
+    p.desc.isa = NULL;
+    good(rp_plan_create(&plan, &p.desc));
+    good(rp_attend(plan, &p.t, NULL));
+    const int64_t width = rp_plan_dq_width(plan), shape[4] = {1, 2, 20, width}, narrow[4] = {1, 2, 20, width - 1};
+    const rp_array none = {0}, sums = array_in(&p, RP_F32, 4, shape);
+    rp_tensors t = p.t, s = p.t;
+    rp_grads g = gradients_like(&p, RP_F32), h;
+    assert_int_equal(width, 8 + 8); /* dq, and the gradient of the queries that relkey multiplies */
+    t.key_to = STEP;
+    t.k.shape[2] = t.v.shape[2] = g.dk.shape[2] = g.dv.shape[2] = STEP;
+    g.dq = none;
+    g.dq_out = sums;
+    good(rp_backward(plan, &t, &g, NULL));
+    const struct {
+        rp_array dq, dq_in, dq_out;
+        const char *error;
+    } cases[] = {
+        {p.g.dq, none, sums, "dq was given with dq_out"},
+        {none, sums, none, "dq_in was given without dq and dq_out"},
+        {none, none, array_in(&p, RP_F32, 4, narrow), "dq_out: shape"},
+        {none, array_in(&p, RP_F64, 4, shape), sums, "dq_in: dtype is f64; it must be f32"},
+    };
+    for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
+        h = g, h.dq = cases[n].dq, h.dq_in = cases[n].dq_in, h.dq_out = cases[n].dq_out;
+        assert_int_not_equal(rp_backward(plan, &t, &h, NULL), RP_OK);
+        if (!strstr(rp_last_error(), cases[n].error))
+            fail_msg("the error \"%s\" does not contain \"%s\"", rp_last_error(), cases[n].error);
+    }
+    s = t, s.lse = none;
+    assert_int_equal(rp_backward(plan, &s, &g, NULL), RP_E_ARG);
+    s = t, s.state_out = array_in(&p, RP_F32, 4, shape);
+    assert_int_not_equal(rp_backward(plan, &s, &g, NULL), RP_OK);
+    s = t, s.key_to = 100;
+    assert_int_equal(rp_backward(plan, &s, &g, NULL), RP_E_RANGE);
+    rp_plan_destroy(plan);
+    problem_free(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(named_problems_have_the_same_bits), cmocka_unit_test(random_problems_have_the_same_bits),
-        cmocka_unit_test(hidden_ranges_may_be_left_out),     cmocka_unit_test(states_are_as_defined),
-        cmocka_unit_test(norms_of_a_range_skip_keys),        cmocka_unit_test(wrong_ranges_are_refused),
+        cmocka_unit_test(named_problems_have_the_same_bits),
+        cmocka_unit_test(random_problems_have_the_same_bits),
+        cmocka_unit_test(gradients_of_named_problems_agree),
+        cmocka_unit_test(gradients_of_random_problems_have_the_same_bits),
+        cmocka_unit_test(hidden_ranges_may_be_left_out),
+        cmocka_unit_test(states_are_as_defined),
+        cmocka_unit_test(norms_of_a_range_skip_keys),
+        cmocka_unit_test(wrong_ranges_are_refused),
+        cmocka_unit_test(wrong_backward_ranges_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
