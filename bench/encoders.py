@@ -21,7 +21,6 @@ import os
 import pathlib
 import re
 import shutil
-import statistics
 import subprocess
 import sys
 import time
@@ -200,10 +199,12 @@ def commit():
 @functools.cache
 def card(program, llama):
     """Return a description of the machine and the versions."""
-    found = t5.card(program) | {"commit": commit()} | {"isa": json.loads(subprocess.run([program, "info", "--json"], capture_output=True, text=True).stdout).get("isa", "?")}
+    about = json.loads(subprocess.run([program, "info", "--json"], check=True, capture_output=True, text=True).stdout)
+    found = t5.card(program) | {"commit": commit(), "isa": about["isa"]}
     if llama:
-        text = (llama / "../../llama_cpp/__init__.py").read_text() if (llama / "../../llama_cpp/__init__.py").exists() else ""
-        found["versions"]["llama.cpp"] = "in llama-cpp-python " + (re.search(r'__version__ = "(.*)"', text) or ["", "?"])[1]
+        package = llama / "../../llama_cpp/__init__.py"
+        version = re.search(r'__version__ = "(.*)"', package.read_text()) if package.exists() else None
+        found["versions"]["llama.cpp"] = f"in llama-cpp-python {version[1]}" if version else "unknown version"
     return found
 
 
