@@ -15,12 +15,12 @@ encode`, and records its processor time, with opening, and its largest resident 
 
 SPDX-License-Identifier: Apache-2.0"""
 import argparse
+import functools
 import json
 import os
 import pathlib
 import re
 import shutil
-import statistics
 import subprocess
 import sys
 import time
@@ -196,18 +196,22 @@ def commit():
     return git("log", "-1", "--format=%h") + "+" * bool(git("status", "--porcelain"))
 
 
-def card(a):
-    found = t5.card(a.program) | {"commit": commit()} | {"isa": json.loads(subprocess.run([a.program, "info", "--json"], capture_output=True, text=True).stdout).get("isa", "?")}
-    if a.llama:
-        text = (a.llama / "../../llama_cpp/__init__.py").read_text() if (a.llama / "../../llama_cpp/__init__.py").exists() else ""
-        found["versions"]["llama.cpp"] = "in llama-cpp-python " + (re.search(r'__version__ = "(.*)"', text) or ["", "?"])[1]
+@functools.cache
+def card(program, llama):
+    """Return a description of the machine and the versions."""
+    about = json.loads(subprocess.run([program, "info", "--json"], check=True, capture_output=True, text=True).stdout)
+    found = t5.card(program) | {"commit": commit(), "isa": about["isa"]}
+    if llama:
+        package = llama / "../../llama_cpp/__init__.py"
+        version = re.search(r'__version__ = "(.*)"', package.read_text()) if package.exists() else None
+        found["versions"]["llama.cpp"] = f"in llama-cpp-python {version[1]}" if version else "unknown version"
     return found
 
 
 def add(a, kind, row, key):
     """Add the row, or its rounds to those of the row with the same values of key."""
     data = json.loads(a.json.read_text()) if a.json.exists() else {"machine": None, "times": [], "whole": []}
-    machine = card(a)
+    machine = card(a.program, a.llama)
     machine["versions"] = (data["machine"] or machine)["versions"] | machine["versions"]
     data["machine"] = machine
     row |= {"commit": machine["commit"]}
@@ -215,7 +219,7 @@ def add(a, kind, row, key):
     if old and kind == "times":
         for side, times in row["seconds"].items():
             old["seconds"].setdefault(side, []).extend(times)
-        old["load"].append(os.getloadavg()[0])
+        old["load"] = [*old["load"], os.getloadavg()[0]]
     else:
         data[kind] = [r for r in data[kind] if any(r[k] != row[k] for k in key)] + [row | {"load": [os.getloadavg()[0]]}]
     a.json.write_text(json.dumps(data, indent=1) + "\n")
@@ -225,14 +229,13 @@ def race(a, model):
     runs = {side: PEERS[side.split()[0]](a, model, side.split(" ", 1)[1]) for side in a.sides}
     if a.make:
         return
-    times = {side: [] for side in runs}
+    row = {"shape": a.shape, "layers": a.layers, "tokens": a.tokens, "operations": a.layers * operations(SHAPES[a.shape], a.tokens)}
     for _ in range(a.rounds):
         for side, run in runs.items():
-            times[side].append(run(a.tokens))
-            print(f"{a.shape} {a.layers} layers, {a.tokens} tokens  {side:20} {times[side][-1]:8.3f} s", flush=True)
-    if a.json:
-        add(a, "times", {"shape": a.shape, "layers": a.layers, "tokens": a.tokens, "operations": a.layers * operations(SHAPES[a.shape], a.tokens),
-                         "seconds": times}, ("shape", "layers", "tokens"))
+            seconds = run(a.tokens)
+            print(f"{a.shape} {a.layers} layers, {a.tokens} tokens  {side:20} {seconds:8.3f} s", flush=True)
+            if a.json:  # immediately, so that a run that is stopped keeps its results
+                add(a, "times", row | {"seconds": {side: [seconds]}}, ("shape", "layers", "tokens"))
 
 
 def watched(command, limit):
@@ -281,7 +284,7 @@ def main():
     p.add_argument("--layers", type=int, default=2)
     p.add_argument("--tokens", type=int, default=512)
     p.add_argument("--rounds", type=int, default=1)
-    p.add_argument("--repeat", type=int, default=1, help="runs of relpos in one round, of which the median is taken")
+    p.add_argument("--repeat", type=int, default=3, help="runs of relpos in one round, of which the median is taken")
     p.add_argument("--sides", default=",".join(SIDES), type=lambda text: text.split(","))
     p.add_argument("--llama", type=pathlib.Path, help="folder of llama.cpp")
     p.add_argument("--make", action="store_true")

@@ -352,8 +352,10 @@ def encoders():
     return json.loads((root / "bench/results/t5_encoders.json").read_text())
 
 
-# type of relpos: peers of the same size
-SAME_SIZE = {"f32": ("CTranslate2 float32", "transformers f32"), "bf16": ("transformers bf16", "llama.cpp BF16"), "int8": ("CTranslate2 int8", "llama.cpp Q8_0"),
+SIDES = [f"relpos {k}" for k in ("f32", "bf16", "int8", "q8", "int4", "Q8_0 file", "Q4_0 file", "Q4_K file")] + [
+    f"CTranslate2 {k}" for k in ("float32", "int8")] + [f"transformers {k}" for k in ("f32", "bf16")] + [f"llama.cpp {k}" for k in ("BF16", "Q8_0", "Q4_0", "Q4_K")]
+# type of relpos: peers of the same size; few people have 8 bits in transformers
+SAME_SIZE = {"f32": ("CTranslate2 float32", "transformers f32"), "bf16": ("transformers bf16", "llama.cpp BF16"), "int8": ("CTranslate2 int8", "llama.cpp Q8_0", "transformers f32"),
              "q8": ("CTranslate2 int8", "llama.cpp Q8_0"), "Q8_0 file": ("llama.cpp Q8_0",), "int4": ("CTranslate2 int8", "llama.cpp Q4_0", "llama.cpp Q4_K"),
              "Q4_0 file": ("llama.cpp Q4_0",), "Q4_K file": ("llama.cpp Q4_0", "llama.cpp Q4_K")}
 
@@ -367,7 +369,18 @@ def encoder_table(row, peak):
         others = [f"{name} {middle[name] / middle[side]:.2f} ×" for name in SAME_SIZE[kind] if name in middle] if side.startswith("relpos") else []
         return (side, f"{middle[side]:.2f} ({min(s):.2f} to {max(s):.2f})", str(len(s)), f"{100 * row['operations'] / middle[side] / peak:.0f} %", ", ".join(others))
     return [f"{row['shape']}, {row['layers']} layers, {row['tokens']:,} tokens:", "",
-            *table(("", "seconds (least to most)", "rounds", "of the f32 peak", "time of others divided by this"), map(line, row["seconds"]))]
+            *table(("", "seconds (least to most)", "rounds", "of the f32 peak", "time of others divided by this"), map(line, sorted(row["seconds"], key=SIDES.index)))]
+
+
+SMALL = {"f32": "float32", "int8": "int8"}
+
+
+def small_ratio(row, kind):
+    return statistics.median(row["seconds"]["CTranslate2 " + SMALL[kind]]) / statistics.median(row["seconds"]["relpos " + kind])
+
+
+def spread(s):
+    return f"{statistics.median(s):.3f} ({min(s):.3f} to {max(s):.3f})", str(len(s))
 
 
 def encoders_section():
@@ -377,17 +390,26 @@ def encoders_section():
            f"random weights and fewer layers, compared with llama.cpp ({versions['llama.cpp']}), CTranslate2 {versions['ctranslate2']} and transformers {versions['transformers']} with PyTorch "
            f"{versions['torch'].split('+')[0]}. One thread of {m['cpu']} with {m['isa']}, whose f32 peak is {m['peak_flops'] * 1e-9:.0f} GFLOP/s, commit "
            f"{', '.join(sorted({r['commit'] for r in data['times'] + data['whole']}))}, {m['date']}. Processor times of alternating runs without opening the model, on a machine without other jobs. "
-           "The time of llama.cpp is that of a process that encodes the tokens minus that of a process that encodes 8. \"Q8_0 file\" is relpos with the .gguf file of llama.cpp, which it opens as q8.", ""]
+           "The time of llama.cpp is that of a process that encodes the tokens minus that of a process that encodes 8, and the time of relpos the median of three calls, "
+           "or for prott5 and files of llama.cpp the first call, which also reads the weights. \"Q8_0 file\" is relpos with the .gguf file of llama.cpp, which it opens as q8.", ""]
+    small = json.loads((root / "bench/results/t5_avx2.json").read_text())["times"]
     for row in data["times"]:
         out += encoder_table(row, m["peak_flops"])
-    out += ["The next table has whole processes: `relpos t5 encode`, or `relpos t5 proteins` for ProtT5, on a packed file. The memory is the largest resident memory, weights included:", ""]
+    out += ["T5-small's shape on the same machine, encoding 512 tokens, or decoding 128 tokens of 8 sources of 128 tokens, compared with CTranslate2:", ""]
+    out += table(("problem", "type", "relpos, seconds (least to most)", "rounds", "CTranslate2, seconds", "CTranslate2 over relpos"),
+                 [(r["problem"], kind, *spread(r["seconds"]["relpos " + kind]), f"{statistics.median(r['seconds']['CTranslate2 ' + other]):.3f}", f"{small_ratio(r, kind):.2f} ×")
+                  for r in small for kind, other in SMALL.items()])
+    out += ["The next table has whole processes: `relpos t5 encode`, or `relpos t5 proteins` for ProtT5 (a protein of the length of titin, while other programs ran), on a packed file. "
+            "The memory is the largest resident memory, weights included:", ""]
     out += table(("shape", "layers", "tokens", "", "file, MB", "memory, MB", "processor seconds", ""),
                  [(r["shape"], str(r["layers"]), f"{r['tokens']:,}", r["side"], f"{r['file_bytes'] * 1e-6:,.0f}", f"{r['bytes'] * 1e-6:,.0f}", f"{r['seconds']:,.1f}",
                    "to the end" if r["ended"] else "stopped before its end") for r in data["whole"]])
     return out + ["Measured by [bench/encoders.py](../bench/encoders.py), in several runs of one round:", "", "```",
                   "python bench/encoders.py build/release/relpos FOLDER --llama LLAMA --shape xxl --tokens 512 --json bench/results/t5_encoders.json",
                   "python bench/encoders.py build/release/relpos FOLDER --shape prott5 --tokens 4096 --sides 'relpos f32,relpos int8,transformers f32' --json bench/results/t5_encoders.json",
-                  "python bench/encoders.py build/release/relpos FOLDER --shape xxl --layers 24 --whole --sides 'relpos int4' --json bench/results/t5_encoders.json", "```", ""]
+                  "python bench/encoders.py build/release/relpos FOLDER --shape xxl --layers 24 --whole --sides 'relpos int4' --json bench/results/t5_encoders.json",
+                  "python bench/encoders.py build/release/relpos FOLDER --shape prott5 --fasta titin.fasta --sides 'relpos int8' --json bench/results/t5_encoders.json",
+                  "python bench/t5.py build/release/relpos FOLDER --shape small --problems 'encode 512,batch 8' --json bench/results/t5_avx2.json", "```", ""]
 
 
 def models():

@@ -1,5 +1,5 @@
-"""Write the numbers of bench/results and lab/results between the marks in README.md and in docs/: index.md, costs.md, hf-performance.md, lab-reference.md
-and numerics.md. Standard library only.
+"""Write the numbers of bench/results and lab/results between the marks in README.md and in docs/: index.md, costs.md, hf-performance.md, lab-reference.md,
+numerics.md and t5-design.md. Standard library only.
 
 tools/measure.sh writes the result files and runs this script.  SPDX-License-Identifier: Apache-2.0
 """
@@ -11,6 +11,8 @@ from pathlib import Path
 root = Path(__file__).resolve().parent.parent
 results = root / "bench" / "results"
 sys.path[0] = str(root / "bench")  # instead of tools, where this file would hide the standard module numbers
+import statistics  # noqa: E402
+
 import report  # noqa: E402
 
 sys.path.append(str(root / "lab" / "report"))
@@ -189,9 +191,44 @@ def lab():
     put("docs/lab-reference.md", "> " + sweeps.preliminary(sweeps.preliminary_of(first), first, other), "preliminary")
 
 
+def encoders():
+    """The goals of encoders in docs/t5-design.md, with the ratios of bench/results/t5_encoders.json and t5_avx2.json."""
+    data = report.encoders()
+    small = {r["problem"]: r for r in json.loads((results / "t5_avx2.json").read_text())["times"]}
+    rows = {(r["shape"], r["tokens"]): {side: statistics.median(s) for side, s in r["seconds"].items()} for r in data["times"]}
+
+    def ratio(shape, tokens, kind, *others):
+        seconds = rows[shape, tokens]
+        return min(seconds[other] for other in others) / seconds["relpos " + kind]
+    four = "llama.cpp Q4_0", "llama.cpp Q4_K"
+    found = [("T5-XXL, 512 tokens", "int8", "llama.cpp Q8_0", 2, ratio("xxl", 512, "int8", "llama.cpp Q8_0")),
+             ("", "q8", "llama.cpp Q8_0", 2, ratio("xxl", 512, "q8", "llama.cpp Q8_0")),
+             ("", "int4", "llama.cpp Q4_0 or Q4_K", 2, ratio("xxl", 512, "int4", *four)),
+             ("", "file of Q4_K", "llama.cpp Q4_0 or Q4_K", 2, ratio("xxl", 512, "Q4_K file", *four)),
+             ("", "int8", "CTranslate2 int8", 1.2, ratio("xxl", 512, "int8", "CTranslate2 int8")),
+             ("", "int4", "CTranslate2 int8", 1.2, ratio("xxl", 512, "int4", "CTranslate2 int8")),
+             ("", "bf16", "transformers bf16", 5, ratio("xxl", 512, "bf16", "transformers bf16"))]
+    found += [(f"ProtT5, {n:,} tokens", kind, "transformers f32", goal, ratio("prott5", n, kind, "transformers f32"))
+              for n, goal in ((1024, 1.5), (4096, 2.5)) for kind in ("f32", "int8")]
+    found += [(f"T5-small, {what}", kind, f"CTranslate2 {report.SMALL[kind]}", goal, report.small_ratio(small[problem], kind))
+              for problem, what, goals in (("batch 8", "8 sources", (2, 2)), ("encode 512", "512 tokens", (1.2, 1.5))) for kind, goal in zip(report.SMALL, goals)]
+    out = report.table(("problem", "relpos", "compared with", "goal", "measured", ""),
+                       [(what, kind, other, f"{goal:g}", f"{x:.2f}", "" if x >= goal else "missed") for what, kind, other, goal, x in found])
+    whole = next(r for r in data["whole"] if r["shape"] == "xxl")
+    long, deep = (next(r for r in data["whole"] if r["shape"] == "prott5" and r["ended"] == ended) for ended in (True, False))
+    out += [f"All {whole['layers']} layers of T5-XXL's shape in int4 encode {whole['tokens']} tokens in {whole['seconds']:.0f} s of processor time of one thread, with a largest resident "
+            f"memory of {whole['bytes'] * 1e-9:.2f} GB (goal: 3.3 GB).", "",
+            f"**Titin.** {long['layers']} layers of ProtT5's shape in int8 embed a protein of {long['tokens'] - 1:,} residues in {long['seconds']:.0f} s of processor time while other programs "
+            f"ran, {long['seconds'] / long['layers']:.0f} s a layer, with a largest resident memory of {long['bytes'] * 1e-9:.2f} GB. Layers run one after another in the same memory, so "
+            f"{deep['layers']} layers take at most the additional weights more: {(long['bytes'] + deep['file_bytes'] - long['file_bytes']) * 1e-9:.2f} GB. They were stopped after "
+            f"{deep['seconds']:.0f} s, in their second layer, at {deep['bytes'] * 1e-9:.2f} GB; weights of layers that have not run are mapped but not resident."]
+    put("docs/t5-design.md", "\n".join(out), "encoders")
+
+
 readme()
 landing()
 costs()
 parts()
+encoders()
 lab()
 put("docs/numerics.md", (results / "errors.md").read_text())
