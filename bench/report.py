@@ -108,6 +108,9 @@ def slower_section():
         ours, its = row["times"]["relpos"], row["times"][name]
         return (label(data["machine"]), f"{PASSES[row['pass']]} {row['dtype']}, {row['case']}", f"{row['n']:,}", ms(ours["ms"]), name, ms(its["ms"]),
                 f"{ours['ms'] / its['ms']:.2f} ×" + (", within the spread" if ours["ms_low"] <= its["ms_high"] else ""), str(others or ""))
+    notes = [f"{label(d['machine'])}: {d['machine']['not_measured']}" for d in current if "not_measured" in d["machine"]]
+    for note in notes:
+        out += [note, ""]
     return out + (table(("machine", "problem", "keys", "relpos, ms", "faster", "ms", "relpos takes", "others faster"), [line(*w) for w in worse]) if worse else [])
 
 

@@ -38,7 +38,7 @@ static int measure(speeds *s)
     return status == RP_OK ? CLI_OK : cli_refused(CLI_FAILED, "info", NULL, "close other programs");
 }
 
-/* Return the default instruction set of f32 numbers, which may differ from rp_isa_default. */
+/* Return the default instruction set of f32 and f16 numbers, which may differ from rp_isa_default. */
 static const char *f32_isa(void)
 {
     const rp_desc d = rp_desc_init(1, 1, 1, 1, 1);
@@ -56,7 +56,7 @@ static int print_text(const speeds *s)
         printf("%s%s %s", n ? ", " : "", rp_isa_name(n), rp_isa_found(rp_isa_name(n)) == 1 ? "yes" : "no");
     printf("\n%-18s%s", "chosen", rp_isa_default());
     if (strcmp(f32_isa(), rp_isa_default()) != 0)
-        printf(", for f32 %s", f32_isa());
+        printf("\n%-18s%s", "for f32 and f16", f32_isa());
     printf("\n%-18s%d\n%-18s%s, %s\n", "threads", (int)rp_pool_threads(NULL), "build", COMPILER, RELPOS_BUILD_TYPE);
     for (int n = 0; s && n < 16 && rp_isa_name(n); n++)
         if (s->gflops[n] > 0)

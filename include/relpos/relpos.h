@@ -735,8 +735,8 @@ RP_API const char *rp_isa_name(int index);
 RP_API int rp_isa_found(const char *name);
 
 /* Return the default instruction set of a plan: RELPOS_ISA if valid, else the best that this machine supports. If it is
- * "amx" and RELPOS_ISA is not set, plans of f32 numbers with RP_PRECISION_HIGHEST use "avx512_bf16", which is faster
- * for short calls and for decoding; rp_plan_isa returns the set of a plan. */
+ * "amx" and RELPOS_ISA is not set, plans of f16 numbers, and of f32 numbers with RP_PRECISION_HIGHEST, use
+ * "avx512_bf16", which is faster for short calls and for decoding; rp_plan_isa returns the set of a plan. */
 RP_API const char *rp_isa_default(void);
 
 /* Measure the peak rate of f32 fused multiply-adds: the best of several runs of independent multiply-adds on every

@@ -111,7 +111,8 @@ const char *rpi_isa_for(rp_dtype dtype, rp_precision precision)
     if (name)
         return name;
     name = best();
-    return strcmp(name, "amx") == 0 && dtype == RP_F32 && precision != RP_PRECISION_HIGH ? "avx512_bf16" : name;
+    const bool many = dtype == RP_F16 || (dtype == RP_F32 && precision != RP_PRECISION_HIGH);
+    return many && strcmp(name, "amx") == 0 ? "avx512_bf16" : name;
 }
 
 static double now(void)

@@ -39,9 +39,9 @@ typedef struct rpi_ops {
 } rpi_ops;
 
 /* Return the default instruction set of calls with this type and precision: RELPOS_ISA if valid, else the best of this
- * machine. For f32 numbers at the highest precision it is AVX-512 instead of AMX, because six products of bf16 for each
- * product of f32 pay only for thousands of queries, and take up to twice the time for short calls and for decoding.
- * The number of queries must not decide, because decoding gives the bits of prefilling. */
+ * machine. For f16, and for f32 at the highest precision, it is AVX-512 instead of AMX: five or six products of bf16 for
+ * each product pay only for hundreds of queries, and take two to three times as long for decoding. The number of
+ * queries must not decide, because decoding gives the bits of prefilling. */
 const char *rpi_isa_for(rp_dtype dtype, rp_precision precision);
 
 /* Return the operations of an instruction set, or NULL if it is unknown or this machine does not support it. */

@@ -52,9 +52,8 @@ static void test_refusals(void **state)
     becomes("M", "! line 1: no header comes before it (begin each protein with a line \">NAME\")");
     becomes(">a\nM>K", "! line 2: the character '>' is not a residue (use A to Z, *, or - for a gap)");
     const char *text = ">a\nMK\nL\n";
-    assert_string_equal(
-        read_text(text, strlen(text), true, 2),
-        "! line 3: the protein a has more than 2 residues, which is the limit (remove it)");
+    assert_string_equal(read_text(text, strlen(text), true, 2),
+                        "! line 3: the protein a has more than 2 residues, which is the limit (remove it)");
     assert_string_equal(read_text(">a\nM\0", 5, true, 9),
                         "! line 2: the byte 0x00 is not a residue (use A to Z, *, or - for a gap)");
     assert_null(io_fasta_open(in_dir("none"), err));
@@ -116,7 +115,13 @@ static int add(const char *path, const char *from, int n, bool flush, const char
         char name[16];
         int64_t size = 3 + k;
         snprintf(name, sizeof name, "array%d", k);
-        const io_array array = {name, RP_F32, 1, &size, 4 * (size_t)size, (void *)(uintptr_t)zeros, true, NULL};
+        const io_array array = {.name = name,
+                                .dtype = RP_F32,
+                                .ndim = 1,
+                                .shape = &size,
+                                .bytes = 4 * (size_t)size,
+                                .data = (void *)(uintptr_t)zeros,
+                                .borrowed = true};
         assert_int_equal(io_append_array(a, &array, (uint64_t)(7 + k), err), 0);
         if (flush)
             assert_int_equal(io_append_flush(a, err), 0);
