@@ -75,5 +75,5 @@ def forward(page, lines):
     page.table(["", "time", "added", "printed"], rows)
     dearer = [short(x["forward"]) for x in lines if sorted(x["ratio"])[1] > 1.05]
     page.text("Other sources state that a relative bias adds less than 5 %. " + (
-        f"Here {' and '.join(f'`{x}`' for x in dearer)} add{'s' * (len(dearer) == 1)} more." if dearer else "Here none of these adds more.")
+        f"Here {' and '.join(dearer)} add{'s' * (len(dearer) == 1)} more." if dearer else "Here none of these adds more.")
               + " This table does not have all terms. docs/costs.md has the others, and several of them add more than 5 %.")
