@@ -1,5 +1,6 @@
 /* farm.c -- shares out tasks between the processes of a team. Each process computes one task and has another at hand,
- * so that none waits for a message. On rank 0 a thread computes, and the caller's thread hands out tasks and takes results.
+ * so that none waits for a message. On rank 0 a thread computes, and the caller's thread hands out tasks and takes
+ * results.
  *
  *     next ──▶ window of tasks ──▶ the most expensive first ──▶ compute, in any process ──▶ take, in the order of next
  *

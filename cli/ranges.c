@@ -51,7 +51,8 @@ static int show(void *context, double fraction)
     return cli_progress_show(&s->bar, s->done + s->part * fraction);
 }
 
-/* Check that k and v of the file have the same axes except the last, and that k fits q. The library sees only ranges. */
+/* Check that k and v of the file have the same axes except the last, and that k fits q. The library sees only
+ * ranges. */
 static int check_shapes(const rp_desc *d, const io_array *k, const io_array *v)
 {
     const int64_t want[3] = {d->batch, d->kv_heads, d->len_k};

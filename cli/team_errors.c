@@ -1,5 +1,5 @@
-/* team_errors.c -- errors of a command that runs over several processes: rank 0 prints one line, and the other processes
- * keep theirs, which team.c sends to rank 0.
+/* team_errors.c -- errors of a command that runs over several processes: rank 0 prints one line, and the other
+ * processes keep theirs, which team.c sends to rank 0.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/team.h"
 #include <pthread.h>

@@ -1,4 +1,5 @@
-/* files.c -- read the files of a model, and record them, so that packing a model never overwrites the files it was read from.
+/* files.c -- read the files of a model, and record them, so that packing a model never overwrites the files
+ * it was read from.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/model.h"
 #include <stdio.h>

@@ -140,7 +140,7 @@ typedef struct t5_weights {
     unsigned char *memory;   /* memory with the packed weights; NULL if they are mapped from a file */
     linear_tensors *tensors; /* of matrices of type LINEAR_BLOCKS; their blocks are mapped from a file */
     int64_t bytes;           /* size of the weights */
-    int64_t not_finite;    /* number of NaN or infinite weights in the checkpoint */
+    int64_t not_finite;      /* number of NaN or infinite weights in the checkpoint */
 } t5_weights;
 
 /* Pack the tensors of a checkpoint. With `sizes`, only check them and add up their sizes. A negative type selects the

@@ -15,7 +15,7 @@ typedef struct rpi_ops {
     int32_t block_rows;          /* queries in a block */
     int32_t tile_keys, sum_keys; /* keys in a tile; keys summed before each addition to out */
     int32_t backward_keys;       /* keys in a task of the backward pass */
-    int32_t window_vectors;      /* relval: with at most this number of vectors, a row keeps their sums of weights from tile to tile */
+    int32_t window_vectors;      /* most vectors of relval for which a row keeps sums of weights from tile to tile */
     int32_t real;                /* bytes of an element in arithmetic: 4 or 8 */
     bool amx;                    /* true for the AMX backend, which multiplies bf16 tiles */
     bool pairs;                  /* scores of bf16 arrays are computed from pairs of products, with equal results */
@@ -39,8 +39,8 @@ typedef struct rpi_ops {
 } rpi_ops;
 
 /* Return the default instruction set of calls with this type and precision: RELPOS_ISA if valid, else the best of this
- * machine. For f16, and for f32 at the highest precision, it is AVX-512 instead of AMX: five or six products of bf16 for
- * each product pay only for hundreds of queries, and take two to three times as long for decoding. The number of
+ * machine. For f16, and for f32 at the highest precision, it is AVX-512 instead of AMX: five or six products of bf16
+ * for each product pay only for hundreds of queries, and take two to three times as long for decoding. The number of
  * queries must not decide, because decoding gives the bits of prefilling. */
 const char *rpi_isa_for(rp_dtype dtype, rp_precision precision);
 

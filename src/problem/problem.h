@@ -38,8 +38,8 @@ typedef struct rpi_args {
     const rp_plan *plan;
     rp_desc desc; /* description of the plan, with the lengths of this call */
     rpi_view q, k, v, out, lse, weights, profile, key_mass, entropy, q_offset;
-    /* The call computes keys [key_from, key_to). The views of keys, values and their norms are shifted, so that row j is
-     * key j of the sequence. */
+    /* The call computes keys [key_from, key_to). The views of keys, values and their norms are shifted, so that row j
+     * is key j of the sequence. */
     int64_t key_from, key_to;
     rpi_view state_in, state_out, own_keys; /* as in rp_tensors */
     rpi_view key_norms;        /* [B, Hk, segments of RP_NORM_KEYS keys], or the same of each page; absent if unknown */

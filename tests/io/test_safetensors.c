@@ -243,8 +243,8 @@ static void memory_grows_with_the_requested_arrays(void **state)
     put_text(&b, "abcd");
     save(path, b.p, b.n);
     assert_int_equal(truncate(path, (off_t)b.n + n), 0);
-    /* an array of 58 bytes of header takes 58 bytes, a name and a shape (64), and 88 in lists that are up to 1.75 times as
-     * long: 276 bytes, or 4.8 times its header */
+    /* an array of 58 bytes of header takes 58 bytes, a name and a shape (64), and 88 in lists that are up to 1.75 times
+     * as long: 276 bytes, or 4.8 times its header */
     reads_in(path, (int)(6 * b.n >> 20), (size_t)n + 1);
     free(b.p);
     free(header);

@@ -205,8 +205,8 @@ static void put_rows(const rp_array *whole, const rp_array *range, int64_t from,
                (size_t)((to - from) * size));
 }
 
-/* Call rp_backward over keys [from, to). Write dk and dv of the range to *sum, and add gradients of terms. The last call
- * writes dq. */
+/* Call rp_backward over keys [from, to). Write dk and dv of the range to *sum, and add gradients of terms. The last
+ * call writes dq. */
 static rp_status backward_range(cutting *c, problem *p, const rp_plan *plan, const rp_grads *sum, int64_t from,
                                 int64_t to, bool last)
 {

@@ -75,8 +75,8 @@ static void split_column(const linear_blocks *b, const char *blocks, int64_t row
     }
 }
 
-/* Prefetch the blocks of 16 rows that the next strip reads, which may be in the next panel. `at` are those of this strip.
- * They are far apart, so processors do not prefetch them. */
+/* Prefetch the blocks of 16 rows that the next strip reads, which may be in the next panel. `at` has the blocks of this
+ * strip. They are far apart, so processors do not prefetch them. */
 static void fetch_blocks(const linear_job *j, const char *at, int64_t first, int64_t from, int64_t n)
 {
     const int64_t row = j->panel_bytes / LINEAR_PANEL, bytes = n / j->blocks->numbers * j->blocks->bytes;
