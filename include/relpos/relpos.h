@@ -641,11 +641,11 @@ RP_API size_t rp_plan_backward_size(const rp_plan *plan, const rp_pool *pool);
  * Ranges   with key_from and key_to (see rp_plan_key_step), k, v, dk and dv have the keys of the range, and t needs out
  *          and lse of all keys, from the last forward call. dk and dv have the bits of one call. dq needs all keys:
  *          each call but the first passes the sums so far in dq_in, and each call but the last gets dq_out instead of
- *          dq; both are [B, H, Lq, rp_plan_dq_width] of f32 (f64 if desc.dtype is f64), and may be the same array. Then dq
- *          has the bits of one call if the ranges follow each other from key 0 to desc.len_k. Without them, dq is the
- *          part of the range. Gradients of the arrays of terms are those of the pairs of the range: add them up, in f64
- *          and in the order of the ranges. The sum differs from one call by rounding, because one call adds up ds of
- *          all pairs before it applies derivatives. The range with key 0 has the gradient of a sink.
+ *          dq; both are [B, H, Lq, rp_plan_dq_width] of f32 (f64 if desc.dtype is f64), and may be the same array. Then
+ *          dq has the bits of one call if the ranges follow each other from key 0 to desc.len_k. Without them, dq is
+ *          the part of the range. Gradients of the arrays of terms are those of the pairs of the range: add them up, in
+ *          f64 and in the order of the ranges. The sum differs from one call by rounding, because one call adds up ds
+ *          of all pairs before it applies derivatives. The range with key 0 has the gradient of a sink.
  * Memory   as rp_attend: work has rp_plan_backward_size bytes, or is NULL. Gradients of offsets are summed along
  *          diagonals.
  * Threads  the bits do not depend on the pool.

@@ -309,7 +309,7 @@ static rp_status open_gguf(rp_t5 *m, const char *path, int type, const char *giv
     if (status == RP_OK && given == NULL)
         status = t5_gguf_tokenizer(m, path);
     if (status == RP_OK && m->load == RP_T5_LOAD_ALL && m->weights.type == LINEAR_BLOCKS)
-        return status; /* the weights are blocks in the file */
+        return status;            /* the weights are blocks in the file */
     io_checkpoint_close(m->file); /* no longer needed: the weights are packed in memory */
     m->file = NULL;
     return status;
