@@ -13,6 +13,7 @@
 #include "kernels/value_vectors.h"
 #include "kernels/nonfinite.h"
 #include "kernels/summary.h"
+#include "kernels/state.h"
 #include "kernels/skip.h"
 #include "kernels/forward.h"
 #include "kernels/decode.h"
