@@ -782,7 +782,8 @@ def _interruptible(work):
 
 
 def _written(report, g, sources, end):
-    """Return a callback for generated tokens that reports the fraction of all tokens that may be generated. A finished target counts in full."""
+    """Return a callback that reports progress: the tokens generated so far, divided by the most that may be generated. A finished target
+    counts as if it had reached its limit."""
     counts, total = {}, sources * g.returned * g.max_new_tokens
     done = 0
 

@@ -11,7 +11,7 @@
  * that are summed together. */
 enum { CHUNK_WORDS = CHUNK / 2, SINGLE_COLUMNS = 4 };
 
-/* Return true if rows of an array hold bf16 in consecutive elements and whole chunks or vectors of `unit` elements. */
+/* Return true if the rows of an array are consecutive bf16, and `width` is a multiple of `unit`. */
 static bool bf16_rows(const rpi_view *v, int64_t width, int64_t unit)
 {
     return v->data && v->dtype == RP_BF16 && !rpi_is_transposed(v) && v->stride[2] % 2 == 0 && width % unit == 0;

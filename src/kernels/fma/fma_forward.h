@@ -289,7 +289,7 @@ static void mean_row(const real *w, int64_t n, const real *v, int64_t v_step, in
         vf_store(o + x, (vf_load(sums + x) + vf_set1(0)) / vf_set1(total));
 }
 
-/* Write the rows of out of a whole tile, whose weights and sums of weights are complete. */
+/* Write the rows of `out` for a whole tile. The weights of the tile and their sums must be complete. */
 static void whole_rows(const block *k, const tile *t, const real *values, int64_t pad)
 {
     const rpi_view *out = &k->c->args->out;
