@@ -27,7 +27,7 @@ MAY = {
     # only for an editor: amx_editor.h, and the templates that template.h includes before those of AMX
     "src/kernels/amx": ["src/engine/call.h", "src/isa/float_state.h", "src/isa/target.h", "src/isa/vector_ops.h",
                         *(f"src/kernels/{name}.h" for name in ("block_sizes", "elements", "rotate_rows", "pack", "register_tile", "query_block", "key_tile",
-                          "term_vectors", "tile_biases", "softmax", "scores", "value_vectors", "nonfinite", "summary", "skip", "forward", "decode", "backward_scratch"))],
+                          "term_vectors", "tile_biases", "softmax", "scores", "value_vectors", "nonfinite", "summary", "state", "skip", "forward", "decode", "backward_scratch"))],
     "src/isa": ["src/engine/call.h", "src/problem/ops.h", "src/base/pool.h", "src/base/error.h", "src/kernels"],
     "src/reference": ["src/base", "src/terms", "src/masks", "src/problem"],  # it judges the fast path, so it uses none of its code
     "src/api": ["src/base", "src/terms", "src/masks", "src/problem", "src/sources", "src/engine", "src/reference"],

@@ -191,7 +191,7 @@ static bool decode(rpi_forward *f, rp_pool *pool)
             rpi_pool_run(pool, c->groups * tiles, decode_values_task, c);
         }
         if (atomic_load(&f->decode.non_finite)) {
-            atomic_store(&c->progress->done, f->by_heads ? start : before); /* blocks report the progress of all heads once more */
+            atomic_store(&c->progress->done, f->by_heads ? start : before); /* blocks report all heads again */
             return false;
         }
         if (!heads)
