@@ -319,7 +319,7 @@ static void gradients_of_random_problems_have_the_same_bits(void **unused)
         }
         problem_free(&p);
     }
-    assert_true(compared > PROBLEMS);
+    assert_true(compared > PROBLEMS / 2); /* on a machine with only one instruction set, too */
 }
 
 /* Ranges that the masks hide from all rows may be left out, also the first and the last ones. */
