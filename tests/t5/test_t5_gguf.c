@@ -207,7 +207,17 @@ static void test_results_are_near_those_of_the_dequantised_weights(void **state)
     rp_pool_destroy(pool);
 }
 
-/* Weights take at most the size of the file and a fifth. */
+/* Return the resident memory of this process, without freed memory that malloc keeps. */
+static double resident(void)
+{
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
+    return status_line("VmRSS");
+}
+
+/* Weights that are all blocks take at most the size of the file and a fifth. A tensor that is packed takes memory of its
+ * own, and some pages of the file that it was read from stay in memory until the system needs them. */
 static void test_memory_is_near_the_size_of_the_file(void **state)
 {
     (void)state;
@@ -218,14 +228,12 @@ static void test_memory_is_near_the_size_of_the_file(void **state)
         const char *path = in_dir("x.gguf");
         const double file = write_model(path, mixtures[k].types);
         free(hidden(path, NULL, NULL, 1)); /* all code is in memory */
-#ifdef __GLIBC__
-        malloc_trim(0); /* return freed memory; if the model reused it, its size would not be seen */
-#endif
-        const double before = status_line("VmRSS");
+        const double before = resident();
         fine(rp_t5_open(&m, path, NULL));
-        const double taken = status_line("VmRSS") - before;
+        const double taken = resident() - before;
         printf("%-14s takes %.2f of the file\n", mixtures[k].name, taken / file);
-        assert_true(taken < 1.2 * file);
+        const bool packs = mixtures[k].types[0] < 0;
+        assert_true(taken < (packs ? 2 : 1.2) * file);
         assert_true((double)rp_t5_about(m)->bytes > 0.9 * file && (double)rp_t5_about(m)->bytes < 1.2 * file);
         rp_t5_close(m);
     }
