@@ -216,8 +216,8 @@ static double resident(void)
     return status_line("VmRSS");
 }
 
-/* Weights that are all blocks take at most the size of the file and a fifth. A tensor that is packed takes memory of its
- * own, and some pages of the file that it was read from stay in memory until the system needs them. */
+/* Weights that are all blocks take at most the size of the file and a fifth. A tensor that is packed takes memory of
+ * its own, and some pages of the file that it was read from stay in memory until the system needs them. */
 static void test_memory_is_near_the_size_of_the_file(void **state)
 {
     (void)state;
