@@ -72,6 +72,17 @@ static double seconds_now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+/* Wait until t->changed is signalled, but at most `seconds`, up to 1. The mutex is locked. */
+static void await_change(rp_mpi_team *t, double seconds)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += (long)(1e9 * seconds);
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_cond_timedwait(&t->changed, &t->mutex, &until);
+}
+
 static void append(list *l, parcel *p)
 {
     p->next = NULL;
@@ -343,14 +354,9 @@ static bool pass_barrier(rp_mpi_team *t)
 /* Wait a moment for the caller to send something. */
 static void nap(rp_mpi_team *t, double seconds)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += (long)(1e9 * seconds);
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
     pthread_mutex_lock(&t->mutex);
     if (t->queued.first == NULL && t->abort_code == 0)
-        pthread_cond_timedwait(&t->changed, &t->mutex, &until);
+        await_change(t, seconds);
     pthread_mutex_unlock(&t->mutex);
 }
 
@@ -432,12 +438,8 @@ static void *run(void *context)
 static bool wait_for(rp_mpi_team *t, const bool *flag, double seconds)
 {
     const double until = seconds_now() + seconds;
-    while (!*flag && t->failure[0] == 0 && seconds_now() < until) {
-        struct timespec moment;
-        clock_gettime(CLOCK_MONOTONIC, &moment);
-        moment.tv_sec++;
-        pthread_cond_timedwait(&t->changed, &t->mutex, &moment);
-    }
+    while (!*flag && t->failure[0] == 0 && seconds_now() < until)
+        await_change(t, 1);
     return *flag;
 }
 
@@ -512,14 +514,8 @@ static int receive(rp_mpi_team *t, double seconds, rp_mpi_message *m)
 {
     const double until = seconds_now() + seconds;
     pthread_mutex_lock(&t->mutex);
-    while (t->arrived.first == NULL && t->failure[0] == 0 && seconds_now() < until) {
-        struct timespec moment;
-        clock_gettime(CLOCK_MONOTONIC, &moment);
-        moment.tv_nsec += 10000000; /* look at the time at least every 10 ms */
-        moment.tv_sec += moment.tv_nsec / 1000000000;
-        moment.tv_nsec %= 1000000000;
-        pthread_cond_timedwait(&t->changed, &t->mutex, &moment);
-    }
+    while (t->arrived.first == NULL && t->failure[0] == 0 && seconds_now() < until)
+        await_change(t, 0.01); /* look at the time at least every 10 ms */
     parcel *p = t->failure[0] == 0 ? pop(&t->arrived) : NULL;
     const int result = t->failure[0] != 0 ? -1 : p != NULL;
     pthread_mutex_unlock(&t->mutex);
