@@ -141,6 +141,17 @@ static io_status read_open(const char *path, int fd, io_format format, io_set *s
     return result;
 }
 
+/* Open a file. O_NONBLOCK: opening a pipe without a writer must not block; the pipe then reads as empty. */
+static io_status open_file(const char *path, int *fd, char err[IO_ERR_MAX])
+{
+    *fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+    if (*fd >= 0)
+        return IO_OK;
+    const io_status status = errno == ENOENT ? IO_ABSENT : IO_FAILED;
+    io_fail(err, path, "cannot be opened: %s", strerror(errno));
+    return status;
+}
+
 io_status io_read(const char *path, io_set *set, io_format *found, char err[IO_ERR_MAX])
 {
     return io_read_wanted(path, NULL, NULL, set, found, err);
@@ -158,13 +169,9 @@ io_status io_read_wanted(const char *path, io_wanted *wanted, const void *contex
     if (io_is_standard(path, "/dev/stdin")) {
         result = read_open("standard input", STDIN_FILENO, IO_UNKNOWN, set, found, err);
     } else {
-        /* O_NONBLOCK: opening a pipe without a writer must not block; the pipe then reads as empty. */
-        const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
-        if (fd < 0) {
-            const io_status status = errno == ENOENT ? IO_ABSENT : IO_FAILED;
-            io_fail(err, path, "cannot be opened: %s", strerror(errno));
-            return status;
-        }
+        int fd;
+        if ((result = open_file(path, &fd, err)) != IO_OK)
+            return result;
         result = read_open(path, fd, io_format_of(path), set, found, err);
         close(fd);
     }
@@ -182,18 +189,16 @@ io_status io_read_parts(const char *path, io_wanted *wanted, io_wanted *in_parts
     set->wanted = wanted;
     set->in_parts = in_parts;
     set->wanted_context = context;
-    const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
-    if (fd < 0) {
-        const io_status status = errno == ENOENT ? IO_ABSENT : IO_FAILED;
-        io_fail(err, path, "cannot be opened: %s", strerror(errno));
+    int fd;
+    io_status status = open_file(path, &fd, err);
+    if (status != IO_OK)
         return status;
-    }
     set->parts_file = fd + 1;
-    io_status status = fstat(fd, &st) == 0 && S_ISFIFO(st.st_mode)
-                           ? io_fail(err, path, "it is a pipe, which cannot be read in parts (save it to a file first)")
-                       : io_format_of(path) == IO_NPZ
-                           ? io_fail(err, path, "an .npz file cannot be read in parts (use .safetensors)")
-                           : read_open(path, fd, io_format_of(path), set, &format, err);
+    status = fstat(fd, &st) == 0 && S_ISFIFO(st.st_mode)
+                 ? io_fail(err, path, "it is a pipe, which cannot be read in parts (save it to a file first)")
+             : io_format_of(path) == IO_NPZ
+                 ? io_fail(err, path, "an .npz file cannot be read in parts (use .safetensors)")
+                 : read_open(path, fd, io_format_of(path), set, &format, err);
     if (status == IO_OK && format != IO_SAFETENSORS)
         status = io_fail(err, path, "only .safetensors files can be read in parts (convert it)");
     if (status != IO_OK)
