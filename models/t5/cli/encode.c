@@ -176,12 +176,10 @@ static void normalize(float *x, int64_t d)
 /* Pool n hidden states into one vector, in place: the vector replaces the first. */
 static void pool_in_place(const request *r, float *rows, int64_t n, int64_t d)
 {
-    for (int64_t k = 0; k < d; k++) {
-        double sum = 0;
-        for (int64_t i = 0; r->pool == MEAN && i < n; i++)
-            sum += (double)rows[i * d + k];
-        rows[k] = r->pool == MEAN ? (float)(sum / (double)n) : r->pool == FIRST ? rows[k] : rows[(n - 1) * d + k];
-    }
+    if (r->pool == MEAN)
+        cli_t5_mean(rows, n, d);
+    else if (r->pool == LAST)
+        memmove(rows, rows + (n - 1) * d, (size_t)d * sizeof *rows);
 }
 
 /* Return the width of a row of the output. */
@@ -287,17 +285,6 @@ static int open_arrays(request *r, io_set *set)
 
 /* ------------------------------------------------------------------------------------------------ encoding */
 
-/* A task: the lengths of n lines, and then their tokens. */
-typedef struct lines_task {
-    int64_t n, n_tokens;
-    int64_t lengths[];
-} lines_task;
-
-static const int32_t *tokens_of(const lines_task *t)
-{
-    return (const int32_t *)(const void *)(t->lengths + t->n);
-}
-
 /* Return the fraction of the work that is done, with `more` tokens besides those whose results were written. The number
  * of JSON lines is not known before the end. */
 static double done(const request *r, double more)
@@ -320,13 +307,13 @@ static int next_lines(void *context, cli_task *task)
     int64_t n = 0, tokens = 0;
     for (int64_t s = r->n_given; s < r->n && (n == 0 || tokens + r->lengths[s] <= most); s++, n++)
         tokens += r->lengths[s];
-    lines_task *t = malloc(sizeof *t + (size_t)n * sizeof *t->lengths + (size_t)tokens * sizeof(int32_t));
+    cli_t5_task *t = malloc(sizeof *t + (size_t)n * sizeof *t->lengths + (size_t)tokens * sizeof(int32_t));
     if (t == NULL)
         return no_memory();
-    *t = (lines_task){n, tokens};
+    *t = (cli_t5_task){.n = n, .n_tokens = tokens};
     memcpy(t->lengths, r->lengths + r->n_given, (size_t)n * sizeof *t->lengths);
     if (tokens > 0)
-        memcpy((int32_t *)(uintptr_t)tokens_of(t), r->tokens + r->tokens_given, (size_t)tokens * sizeof(int32_t));
+        memcpy(t->lengths + n, r->tokens + r->tokens_given, (size_t)tokens * sizeof(int32_t));
     r->n_given += n;
     r->tokens_given += tokens;
     task->data = t;
@@ -352,15 +339,14 @@ static int show(void *context, double fraction)
 static int encode_lines(void *context, const void *data, size_t data_size, void **result, size_t *size)
 {
     request *r = context;
-    const lines_task *t = data;
+    const cli_t5_task *t = data;
     const int64_t d = rp_t5_about(r->common.model)->d_model, width = width_of(r);
     int64_t bytes;
     /* vectors may be wider than hidden states, so they get memory of their own */
     const bool fits = !__builtin_mul_overflow(t->n_tokens * d + (r->pool ? t->n * width : 0) + 1, 4, &bytes);
-    rp_t5_tokens *sources = malloc(((size_t)t->n + 1) * sizeof *sources);
+    rp_t5_tokens *sources = cli_t5_sources(t);
     float *hidden = fits ? malloc((size_t)bytes) : NULL;
     shown s = {r, (double)t->n_tokens};
-    const int32_t *tokens = tokens_of(t);
     (void)data_size;
     int code = sources != NULL && hidden != NULL
                    ? CLI_OK
@@ -368,8 +354,6 @@ static int encode_lines(void *context, const void *data, size_t data_size, void 
                                "t5 encode: out of memory for the hidden states of lines of %lld tokens "
                                "(cut long lines with --pad-to)",
                                (long long)t->n_tokens);
-    for (int64_t k = 0; code == CLI_OK && k < t->n; tokens += t->lengths[k++])
-        sources[k] = (rp_t5_tokens){tokens, t->lengths[k]};
     if (code == CLI_OK && rp_t5_encode(r->common.model, t->n, sources, hidden, show, &s) != RP_OK)
         code = cli_t5_refused("t5 encode");
     *size = (size_t)(t->n_tokens * d) * sizeof *hidden;
@@ -389,7 +373,7 @@ static int encode_lines(void *context, const void *data, size_t data_size, void 
 static int take_lines(void *context, const cli_task *task, void *result, size_t size)
 {
     request *r = context;
-    const lines_task *t = task->data;
+    const cli_t5_task *t = task->data;
     const float *rows = result;
     int code = CLI_OK;
     (void)size;

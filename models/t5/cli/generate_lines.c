@@ -309,17 +309,12 @@ typedef struct stream {
     FILE *to;
     int64_t number; /* of the line, from 1 */
     int32_t *tokens;
-    int64_t n, capacity, printed; /* printed: tokens or bytes of this line */
-    bool on;                      /* print the line while it is being generated */
-    bool lost;                    /* out of memory for the tokens of the line */
+    int64_t n, printed; /* printed: tokens or bytes of this line */
+    size_t capacity;
+    bool on;   /* print the line while it is being generated */
+    bool lost; /* out of memory for the tokens of the line */
     counts counts;
 } stream;
-
-/* A task: the lengths of n lines, and then their tokens. */
-typedef struct lines_task {
-    int64_t n, first, number; /* first: index of the first line; number: of the last line, from 1 */
-    int64_t lengths[];
-} lines_task;
 
 /* Return the length of the text that further tokens cannot change: everything except an incomplete last character. */
 static int64_t settled(const char *text, int64_t size)
@@ -367,22 +362,23 @@ static int on_token(void *context, int64_t source, int32_t index, int32_t token)
         show_speed(s->w, s->counts.written);
     if (!s->on)
         return 0;
-    if (s->n == s->capacity) {
-        const int64_t capacity = s->capacity > 0 ? 2 * s->capacity : 256;
-        int32_t *tokens = realloc(s->tokens, (size_t)capacity * sizeof *tokens);
-        if (tokens == NULL) {
-            s->lost = true;
-            return 1;
-        }
-        s->tokens = tokens;
-        s->capacity = capacity;
+    int32_t *tokens = io_grow(s->tokens, &s->capacity, (size_t)s->n, sizeof *tokens);
+    if (tokens == NULL) {
+        s->lost = true;
+        return 1;
     }
+    s->tokens = tokens;
     s->tokens[s->n++] = token;
     show(s, false);
     return s->lost || !cli_flush(s->to); /* stop if the reader has closed the output */
 }
 
 /* ------------------------------------------------------------------------------------------------ lines */
+
+static int no_memory(void)
+{
+    return cli_error(CLI_FAILED, "t5 generate: out of memory while preparing a batch (use a smaller --batch)");
+}
 
 static int lost_line(const stream *s)
 {
@@ -452,20 +448,17 @@ static int write_batch(stream *s, int64_t first, int64_t n, const rp_t5_tokens *
 static int compute_batch(void *context, const void *data, size_t data_size, void **result, size_t *size)
 {
     work *w = context;
-    const lines_task *t = data;
+    const cli_t5_task *t = data;
     const bool team = cli_team_ranks() > 1;
     char *text = NULL;
     size_t length = 0;
-    rp_t5_tokens *sources = calloc((size_t)t->n, sizeof *sources);
+    rp_t5_tokens *sources = cli_t5_sources(t);
     stream s = {.w = w, .common = &w->r->common, .number = t->number};
-    const int32_t *tokens = (const int32_t *)(const void *)(t->lengths + t->n);
     (void)data_size;
     s.to = team ? open_memstream(&text, &length) : w->to;
     int code = CLI_OK;
     if (sources == NULL || s.to == NULL)
-        code = cli_error(CLI_FAILED, "t5 generate: out of memory while preparing a batch (use a smaller --batch)");
-    for (int64_t k = 0; code == CLI_OK && k < t->n; tokens += t->lengths[k++])
-        sources[k] = (rp_t5_tokens){tokens, t->lengths[k]};
+        code = no_memory();
     if (code == CLI_OK && team) /* make room for the counts */
         fwrite(&s.counts, sizeof s.counts, 1, s.to);
     if (code == CLI_OK)
@@ -505,12 +498,12 @@ static int take_batch(void *context, const cli_task *task, void *result, size_t 
 }
 
 /* Append a line to the task. */
-static int append_line(lines_task **t, size_t *size, const int32_t *tokens, int64_t n)
+static int append_line(cli_t5_task **t, size_t *size, const int32_t *tokens, int64_t n)
 {
     const size_t more = (size_t)n * sizeof *tokens;
-    lines_task *made = realloc(*t, *size + more);
+    cli_t5_task *made = realloc(*t, *size + more);
     if (made == NULL)
-        return cli_error(CLI_FAILED, "t5 generate: out of memory while preparing a batch (use a smaller --batch)");
+        return no_memory();
     if (n > 0)
         memcpy((char *)made + *size, tokens, more);
     made->lengths[made->n++] = n;
@@ -524,11 +517,9 @@ static int next_batch(void *context, cli_task *task)
 {
     work *w = context;
     const int64_t batch = w->r->batch;
-    size_t size = sizeof(lines_task) + (size_t)batch * sizeof(int64_t); /* of a full batch */
-    lines_task *t = calloc(1, size);
-    int code =
-        t != NULL ? CLI_OK
-                  : cli_error(CLI_FAILED, "t5 generate: out of memory while preparing a batch (use a smaller --batch)");
+    size_t size = sizeof(cli_t5_task) + (size_t)batch * sizeof(int64_t); /* of a full batch */
+    cli_t5_task *t = calloc(1, size);
+    int code = t != NULL ? CLI_OK : no_memory();
     while (code == CLI_OK && !w->end && !ferror(w->to) && t->n < batch) {
         const char *line;
         int32_t *tokens = NULL;

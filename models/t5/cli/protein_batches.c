@@ -261,17 +261,6 @@ static int make_batch(batch *b, const int64_t *lengths, const char *text, replac
     return CLI_OK;
 }
 
-/* Replace n rows by their mean, in place. */
-static void mean_of(float *rows, int64_t n, int64_t d)
-{
-    for (int64_t k = 0; k < d; k++) {
-        double sum = 0;
-        for (int64_t i = 0; i < n; i++)
-            sum += (double)rows[i * d + k];
-        rows[k] = (float)(sum / (double)n);
-    }
-}
-
 /* Replace the hidden states, in place, by what the output needs: letters, means, or all of them. Set *size to its
  * bytes. */
 static int reduce(const batch *b, float *hidden, size_t *size)
@@ -294,7 +283,7 @@ static int reduce(const batch *b, float *hidden, size_t *size)
             letters += n;
             *size = (size_t)(letters - (char *)hidden);
         } else {
-            mean_of((float *)(uintptr_t)rows, n, d);
+            cli_t5_mean((float *)(uintptr_t)rows, n, d);
             memmove(hidden + k * d, rows, (size_t)d * sizeof *hidden);
             *size = (size_t)((k + 1) * d) * sizeof *hidden;
         }

@@ -33,6 +33,25 @@ int cli_t5_common_option(cli_t5_common *c, int key, const char *value)
     }
 }
 
+rp_t5_tokens *cli_t5_sources(const cli_t5_task *t)
+{
+    const int32_t *tokens = (const int32_t *)(const void *)(t->lengths + t->n);
+    rp_t5_tokens *sources = malloc(((size_t)t->n + 1) * sizeof *sources);
+    for (int64_t k = 0; sources != NULL && k < t->n; tokens += t->lengths[k++])
+        sources[k] = (rp_t5_tokens){tokens, t->lengths[k]};
+    return sources;
+}
+
+void cli_t5_mean(float *rows, int64_t n, int64_t d)
+{
+    for (int64_t k = 0; k < d; k++) {
+        double sum = 0;
+        for (int64_t i = 0; i < n; i++)
+            sum += (double)rows[i * d + k];
+        rows[k] = (float)(sum / (double)n);
+    }
+}
+
 int cli_t5_stopped(const char *command)
 {
     return cli_error(CLI_FAILED, "%s: stopped by a signal (start it again; no file was changed)", command);

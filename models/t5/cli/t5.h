@@ -62,6 +62,17 @@ int cli_t5_agree(const cli_t5_common *c);
  * processes end at the same time. `left`: tokens that remain; -1: unknown. */
 int64_t cli_t5_part(int64_t left, int64_t most);
 enum { T5_TEAM_PART = 2048 }; /* max tokens of a part in a team, unless one line is longer */
+/* Lines that are computed together, as a task of a farm: their lengths, and then their tokens. */
+typedef struct cli_t5_task {
+    int64_t n;
+    int64_t n_tokens;      /* encode: tokens of all lines */
+    int64_t first, number; /* generate: index of the first line, and number of the last line, from 1 */
+    int64_t lengths[];
+} cli_t5_task;
+/* Return the lines of a task, from malloc; NULL if out of memory. Their tokens are those of the task. */
+rp_t5_tokens *cli_t5_sources(const cli_t5_task *t);
+/* Replace n rows of d numbers by their mean, in place of the first. */
+void cli_t5_mean(float *rows, int64_t n, int64_t d);
 void cli_t5_let_signals(cli_t5_common *c);
 void cli_t5_close(cli_t5_common *c);
 /* Print the statistics of a draft (tokens proposed and accepted, passes), without a newline. */
