@@ -368,19 +368,25 @@ __attribute__((noinline)) int64_t rpi_backward_width(const rp_plan *plan)
     return width;
 }
 
+/* Set elements [from, to) of each row of a gradient with a row for each query to 0. */
+static void clear_keys(const rpi_call *c, const rpi_view *v, int64_t from, int64_t to)
+{
+    const rp_desc *d = &c->args->desc;
+    for (int64_t x = 0; x < d->batch * d->heads * d->len_q; x++)
+        for (int64_t j = from; j < to; j++)
+            rpi_put(v->data, v->dtype, rpi_index(v, x / d->len_q / d->heads, x / d->len_q % d->heads, x % d->len_q, j),
+                    0);
+}
+
 /* In a call over a range of keys, set the elements outside the range to 0 in gradients that tasks write directly. */
 static void clear_outside(const rpi_call *c)
 {
-    const rp_desc *d = &c->args->desc;
     for (int n = 0; n < c->n_sources; n++) {
-        const rpi_view *v = c->backward->direct[n] ? &c->grads->term[c->source[n].term][0] : NULL;
-        for (int64_t x = 0; v && x < d->batch * d->heads * d->len_q; x++)
-            for (int64_t j = 0; j < d->len_k; j++) {
-                j = j == c->args->key_from ? c->args->key_to : j;
-                if (j < d->len_k)
-                    rpi_put(v->data, v->dtype,
-                            rpi_index(v, x / d->len_q / d->heads, x / d->len_q % d->heads, x % d->len_q, j), 0);
-            }
+        const rpi_view *v = &c->grads->term[c->source[n].term][0];
+        if (!c->backward->direct[n])
+            continue;
+        clear_keys(c, v, 0, c->args->key_from);
+        clear_keys(c, v, c->args->key_to, c->args->desc.len_k);
     }
 }
 
