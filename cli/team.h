@@ -66,8 +66,7 @@ typedef struct cli_farm {
     /* Rank 0: make the next task. Leave data NULL after the last. */
     int (*next)(void *context, cli_task *task);
     /* Any rank, in any thread but one at a time: compute a task. After a failure this may continue until
-     * cli_team_settle. *result is from malloc. Stop on
-     * cli_stop_requested. */
+     * cli_team_settle. *result is from malloc. Stop on cli_stop_requested. */
     int (*compute)(void *context, const void *data, size_t size, void **result, size_t *result_size);
     /* Rank 0: take a result; it may be changed. Results come in the order of the tasks. */
     int (*take)(void *context, const cli_task *task, void *result, size_t size);

@@ -55,8 +55,9 @@ static int print_text(const speeds *s)
     for (int n = 0; rp_isa_name(n); n++)
         printf("%s%s %s", n ? ", " : "", rp_isa_name(n), rp_isa_found(rp_isa_name(n)) == 1 ? "yes" : "no");
     printf("\n%-18s%s", "chosen", rp_isa_default());
-    if (strcmp(f32_isa(), rp_isa_default()) != 0)
-        printf("\n%-18s%s", "for f32 and f16", f32_isa());
+    const char *f32 = f32_isa();
+    if (strcmp(f32, rp_isa_default()) != 0)
+        printf("\n%-18s%s", "for f32 and f16", f32);
     printf("\n%-18s%d\n%-18s%s, %s\n", "threads", (int)rp_pool_threads(NULL), "build", COMPILER, RELPOS_BUILD_TYPE);
     for (int n = 0; s && n < 16 && rp_isa_name(n); n++)
         if (s->gflops[n] > 0)

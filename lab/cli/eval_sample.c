@@ -143,8 +143,7 @@ static const cli_option eval_options[] = {
      "overlap"},
     {"context", CONTEXT, "N",
      "the text consists of pieces, each with a context of N tokens before it; default 0: the pieces are spread over "
-     "the "
-     "text"},
+     "the text"},
     {"ngrams", NGRAMS, "N", "also measure Kneser-Ney n-grams of 1 to N bytes, counted on the training text"},
     {"position", POSITION, "TERMS",
      "measure with these terms and the same weights, such as a rope with scaling; default: the trained terms"},
