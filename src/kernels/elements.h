@@ -107,6 +107,12 @@ static inline const char *head_row(const head_rows *s, int64_t j)
     return s->first ? s->first + j * s->step : rpi_row_of(s->v, s->b, s->h, j);
 }
 
+/* Return true if no page ends between rows j and j+n-1. */
+static inline bool on_one_page(const rpi_view *v, int64_t j, int64_t n)
+{
+    return !v->page || j % v->page_keys + n <= v->page_keys;
+}
+
 /* Return the address of the row AHEAD rows after row j, which may be in the next head. Callers prefetch it while they
  * load row j, because the processor's own prefetcher reads short arrays more slowly. If the rows are in pages and the
  * row is not in the page of row j, return the address of row j. */

@@ -124,7 +124,7 @@ static void transpose_channels(const head_rows *s, int64_t j, int64_t there, int
         return;
     }
     uintptr_t ahead = (uintptr_t)row_ahead(s, j) + (uintptr_t)(x0 * size);
-    const bool one_piece = !v->page || j % v->page_keys + there <= v->page_keys;
+    const bool one_piece = on_one_page(v, j, there);
 #if !RPI_F64 && RPI_TRANSPOSES
     if (size == 2 && one_piece) {
         const uint16_t *halves = (const uint16_t *)(const void *)head_row(s, j) + x0;

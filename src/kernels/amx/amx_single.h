@@ -17,12 +17,6 @@ static bool bf16_rows(const rpi_view *v, int64_t width, int64_t unit)
     return v->data && v->dtype == RP_BF16 && !rpi_is_transposed(v) && v->stride[2] % 2 == 0 && width % unit == 0;
 }
 
-/* Return true if the n rows from j on exist and are in one page. */
-static bool rows_together(const rpi_view *v, int64_t j, int64_t n, int64_t rows)
-{
-    return j + n <= rows && (!v->page || j % v->page_keys + n <= v->page_keys);
-}
-
 /* Compute the scores of NR keys, s = in + q k^T; in NULL: 0. `q` has the components of the query, [component][width],
  * and keys are `gap` words apart. Prefetch the keys of `ahead`. */
 ALWAYS_INLINE void bf16_keys(const real *q, int components, int64_t width, const real *from, int64_t gap,
@@ -123,9 +117,9 @@ static bool single_values(const block *k, int64_t head, int64_t j, const real *l
 {
     const rp_desc *d = &k->c->args->desc;
     const rpi_view *v = &k->c->args->v;
-    const head_rows rows = rows_of_head(v, k->b, head, d->len_k);
-    if (k->rows != 1 || !bf16_rows(v, d->dim_v, VL) || !rows_together(v, j, CHUNK, d->len_k))
+    if (k->rows != 1 || !bf16_rows(v, d->dim_v, VL) || j + CHUNK > d->len_k || !on_one_page(v, j, CHUNK))
         return false;
+    const head_rows rows = rows_of_head(v, k->b, head, d->len_k);
     const uint16_t *at = (const uint16_t *)(const void *)head_row(&rows, j);
     const uintptr_t ahead = (uintptr_t)row_ahead(&rows, j);
     int64_t x = 0;
@@ -143,7 +137,7 @@ static bool single_panel(const block *k, int64_t head, int64_t j, const real *q,
 {
     const rp_desc *d = &k->c->args->desc;
     const rpi_view *v = &k->c->args->k;
-    if (!rows_together(v, j, NR, d->len_k))
+    if (j + NR > d->len_k || !on_one_page(v, j, NR))
         return false;
     const head_rows rows = rows_of_head(v, k->b, head, d->len_k);
     const real *from = (const real *)(const void *)head_row(&rows, j);

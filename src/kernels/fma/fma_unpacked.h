@@ -27,7 +27,7 @@ static bool keys_in_place(const rpi_call *c, bool channel_major)
 static const void *panel_of(const rpi_call *c, int64_t b, int64_t g, int64_t j, int64_t *step)
 {
     const rpi_view *v = &c->args->k;
-    if (!keys_in_place(c, true) || j + NR > c->args->desc.len_k || (v->page && j % v->page_keys + NR > v->page_keys))
+    if (!keys_in_place(c, true) || j + NR > c->args->desc.len_k || !on_one_page(v, j, NR))
         return NULL;
     *step = v->stride[3];
     return rpi_row_of(v, b, g, j);
@@ -206,8 +206,8 @@ static inline __attribute__((always_inline)) bool transposed_keys(rp_dtype dtype
     const rpi_view *v = rows->v;
     const int64_t gap = v->stride[2] / per_word, n = k->c->args->desc.dim_k / per_word,
                   there = rpi_min(NR, k->c->args->desc.len_k - j);
-    if (!keys_in_place(k->c, false) || (v->page && j % v->page_keys + there > v->page_keys) ||
-        v->stride[2] % per_word || k->c->args->desc.dim_k % (4 * per_word))
+    if (!keys_in_place(k->c, false) || !on_one_page(v, j, there) || v->stride[2] % per_word ||
+        k->c->args->desc.dim_k % (4 * per_word))
         return false;
     for (int64_t r0 = 0; r0 < there;) {
         const prefetch_walk ahead = walk_from(row_ahead(rows, j + r0), n * WORD, gap * WORD);
