@@ -127,27 +127,13 @@ static void make_strip(const linear_job *j, int64_t panel, int64_t columns, int6
 INLINE void blocks_offsets(int rows, int n, const tile *t)
 {
     const linear_job *j = t->j;
-    const int64_t each = j->blocks->group, step = line_step(t);
-    const char *offsets = t->panel + t->first * LINEAR_COLUMN_BYTES;
-    vf sum[MAX_ROWS][MAX_VECTORS];
+    const int64_t each = j->blocks->group;
     inputs x;
-    rows_load(rows, n, t, sum);
     inputs_begin(&x, rows,
                  j->prepared + t->row * j->row_bytes + linear_row_groups(j->in) +
                      4 * (j->in / LINEAR_GROUP + t->from / each),
                  j->row_bytes);
-    int64_t k = t->from;
-    do {
-        vf w[MAX_VECTORS];
-        RPI_UNROLL
-        for (int c = 0; c < n; c++)
-            w[c] = vf_load((const float *)(const void *)offsets + c * VL);
-        input(rows, n, &x, 0, w, sum);
-        inputs_step(&x, rows, 4);
-        offsets += step;
-        k += each;
-    } while (k < t->end);
-    rows_store(rows, n, t, sum);
+    f32_products(rows, n, t, &x, t->panel + t->first * LINEAR_COLUMN_BYTES, (t->end - t->from) / each, false);
 }
 
 /* Multiply the integer sums of a run by the scales of x and of the weights, and add them to the sums of all rows. */

@@ -108,6 +108,28 @@ INLINE void input(int rows, int n, const inputs *x, int64_t k, const vf *w, vf s
     }
 }
 
+/* Add the products of lines of f32 weights, from `line` on, and inputs x. If `fetches` is set, prefetch the tile's part
+ * of the next step. */
+INLINE void f32_products(int rows, int n, const tile *t, inputs *x, const char *line, int64_t lines, bool fetches)
+{
+    const int64_t step = line_step(t);
+    vf sum[MAX_ROWS][MAX_VECTORS];
+    rows_load(rows, n, t, sum);
+    int64_t k = 0;
+    do { /* there is at least one line; if a loop might not run, compilers keep the sums on the stack */
+        vf w[MAX_VECTORS];
+        if (fetches)
+            fetch(t, k);
+        RPI_UNROLL
+        for (int c = 0; c < n; c++)
+            w[c] = vf_load((const float *)(const void *)line + c * VL);
+        input(rows, n, x, 0, w, sum);
+        inputs_step(x, rows, 4);
+        line += step;
+    } while (++k < lines);
+    rows_store(rows, n, t, sum);
+}
+
 #ifdef GROUPED
 /* Add the products of some lines of a column with interleaved inputs. */
 INLINE void f32_lines(int lines, int rows, const float *x, const char *line, int64_t step,
@@ -172,25 +194,9 @@ INLINE void f32_tile(int rows, int columns, const tile *t)
         return;
     }
 #endif
-    const int n = columns * LANES;
-    const char *line = line_at(t, t->from);
-    const int64_t step = line_step(t);
-    vf sum[MAX_ROWS][MAX_VECTORS];
     inputs x;
-    rows_load(rows, n, t, sum);
     inputs_begin(&x, rows, (const char *)(t->j->x + t->row * t->j->ldx + t->from), t->j->ldx * 4);
-    int64_t k = 0;
-    do { /* there is at least one line; if a loop might not run, compilers keep the sums on the stack */
-        vf w[MAX_VECTORS];
-        fetch(t, k);
-        RPI_UNROLL
-        for (int c = 0; c < n; c++)
-            w[c] = vf_load((const float *)(const void *)line + c * VL);
-        input(rows, n, &x, 0, w, sum);
-        inputs_step(&x, rows, 4);
-        line += step;
-    } while (++k < t->end - t->from);
-    rows_store(rows, n, t, sum);
+    f32_products(rows, columns * LANES, t, &x, line_at(t, t->from), t->end - t->from, true);
 }
 
 /* Add in the order of f32, so the bits equal those of f32 with the same weights. If the number of inputs is odd, the
