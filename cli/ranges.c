@@ -127,73 +127,87 @@ static int read_own_keys(const cli_problem *p, ranges *r, rp_tensors *t)
     return code;
 }
 
-int cli_attend_ranges(const cli_problem *p, const rp_plan *plan, const io_set *in, int64_t memory, int64_t used,
-                      rp_tensors *t)
+/* Return the bytes that the calls need besides keys and values: `used`, the program, states of rows, own keys, strips
+ * of biases, RoPE's tables, masks, and sums of terms. */
+static int64_t fixed_bytes(const cli_problem *p, const rp_plan *plan, int32_t threads, int64_t used)
 {
     const rp_desc *d = &p->desc;
     const int64_t size = (int64_t)rp_dtype_size(d->dtype), real = d->dtype == RP_F64 ? 8 : 4,
-                  rows = d->batch * d->heads * d->len_q, heads = d->batch * d->kv_heads, width = d->dim_k + d->dim_v,
-                  step = rp_plan_key_step(plan), long_side = d->len_q > d->len_k ? d->len_q : d->len_k;
-    const io_array *k = io_find(in, "k"), *v = io_find(in, "v");
-    ranges r = {.keys = {in, k, d->dtype, NULL}, .values = {in, v, d->dtype, NULL}};
-    rp_prepared *prepared = NULL;
-    int code = check_shapes(d, k, v);
-    if (code != CLI_OK)
-        return code;
-    if (step == 0)
-        return cli_error(CLI_USAGE, "--memory: --isa reference computes all keys in one call (choose another --isa)");
-    /* what the whole call needs: states of rows, own keys, strips of biases, RoPE's tables, masks and sums of terms */
-    const bool own = needs_own_keys(p);
-    int64_t fixed = used + BASE + PER_THREAD * (int64_t)rp_pool_threads(t->pool) + GROUP_BYTES +
-                    rows * rp_plan_state_width(plan) * real + (own ? heads * d->len_q * d->dim_k * size : 0);
+                  long_side = d->len_q > d->len_k ? d->len_q : d->len_k;
+    int64_t fixed = used + BASE + PER_THREAD * (int64_t)threads + GROUP_BYTES +
+                    d->batch * d->heads * d->len_q * rp_plan_state_width(plan) * real +
+                    (needs_own_keys(p) ? d->batch * d->kv_heads * d->len_q * d->dim_k * size : 0);
     for (int32_t n = 0; n < d->n_terms; n++)
         fixed += rp_term_is_bias(p->terms[n].kind)  ? (2 * long_side + d->len_k * d->batch * 4) * d->heads * real
                  : p->terms[n].kind == RP_TERM_ROPE ? 2 * long_side * d->dim_k * real
                                                     : d->len_k * real;
-    fixed += d->n_masks * d->batch * d->len_k * 8;
+    return fixed + d->n_masks * d->batch * d->len_k * 8;
+}
+
+/* Choose the number of keys of a range, so that the calls need at most `memory` bytes. */
+static int choose_range(const cli_problem *p, const rp_plan *plan, const ranges *r, int64_t memory, int64_t fixed,
+                        int64_t *range)
+{
+    const rp_desc *d = &p->desc;
+    const int64_t size = (int64_t)rp_dtype_size(d->dtype), real = d->dtype == RP_F64 ? 8 : 4,
+                  width = d->dim_k + d->dim_v, step = rp_plan_key_step(plan);
     /* what a key needs: itself, one head of the file's type, and packed in one head */
-    const int64_t raw = (k->dtype != d->dtype || v->dtype != d->dtype) ? width * 8 : 0,
-                  key = heads * width * size + raw + 2 * width * real, left = (memory - fixed) / key / step * step;
-    if (left < step)
+    const int64_t raw = (r->keys.from->dtype != d->dtype || r->values.from->dtype != d->dtype) ? width * 8 : 0,
+                  key = d->batch * d->kv_heads * width * size + raw + 2 * width * real,
+                  fits = (memory - fixed) / key / step * step;
+    if (fits < step)
         return cli_error(
             CLI_FAILED,
             "--memory: %lld bytes are too few (give at least %lldM; q, out and the states of the rows must "
             "fit, with %lld keys)",
             (long long)memory, (long long)((fixed + key * step) >> 20) + 1, (long long)step);
-    const int64_t range = left < d->len_k ? left : d->len_k;
-    r.state = malloc((size_t)(rows * rp_plan_state_width(plan) * real) + 1);
-    r.own = own ? calloc((size_t)(heads * d->len_q * d->dim_k) + 1, (size_t)size) : NULL;
-    r.k = malloc((size_t)(heads * range * d->dim_k * size) + 1);
-    r.v = malloc((size_t)(heads * range * d->dim_v * size) + 1);
+    *range = min64(fits, d->len_k);
+    return CLI_OK;
+}
+
+/* Allocate the arrays of the calls. */
+static int allocate(const cli_problem *p, const rp_plan *plan, int64_t range, ranges *r)
+{
+    const rp_desc *d = &p->desc;
+    const int64_t size = (int64_t)rp_dtype_size(d->dtype), real = d->dtype == RP_F64 ? 8 : 4,
+                  heads = d->batch * d->kv_heads;
+    const bool own = needs_own_keys(p), raw_k = r->keys.from->dtype != d->dtype,
+               raw_v = r->values.from->dtype != d->dtype;
     const int64_t most = own && d->len_q > range ? d->len_q : range;
-    r.keys.raw = k->dtype == d->dtype ? NULL : malloc((size_t)(most * d->dim_k * 8) + 1);
-    r.values.raw = v->dtype == d->dtype ? NULL : malloc((size_t)(range * d->dim_v * 8) + 1);
-    if (!r.state || (own && !r.own) || !r.k || !r.v || (k->dtype != d->dtype && !r.keys.raw) ||
-        (v->dtype != d->dtype && !r.values.raw))
-        code = cli_error(CLI_FAILED, "attend: out of memory while allocating ranges of keys (give less --memory)");
-    if (code == CLI_OK && own)
-        code = read_own_keys(p, &r, t);
-    if (code == CLI_OK && rp_prepare(&prepared, plan, t) != RP_OK)
-        code = cli_refused(CLI_FAILED, "attend", p, NULL);
+    r->state = malloc((size_t)(d->batch * d->heads * d->len_q * rp_plan_state_width(plan) * real) + 1);
+    r->own = own ? calloc((size_t)(heads * d->len_q * d->dim_k) + 1, (size_t)size) : NULL;
+    r->k = malloc((size_t)(heads * range * d->dim_k * size) + 1);
+    r->v = malloc((size_t)(heads * range * d->dim_v * size) + 1);
+    r->keys.raw = raw_k ? malloc((size_t)(most * d->dim_k * 8) + 1) : NULL;
+    r->values.raw = raw_v ? malloc((size_t)(range * d->dim_v * 8) + 1) : NULL;
+    if (!r->state || (own && !r->own) || !r->k || !r->v || (raw_k && !r->keys.raw) || (raw_v && !r->values.raw))
+        return cli_error(CLI_FAILED, "attend: out of memory while allocating ranges of keys (give less --memory)");
+    return CLI_OK;
+}
+
+/* Run the calls, range by range. Only the last one writes out and lse. */
+static int run_ranges(const cli_problem *p, const rp_plan *plan, int64_t range, ranges *r, rp_tensors *t)
+{
+    const rp_desc *d = &p->desc;
     const rp_array out = t->out, lse = t->lse, none = {0};
     const int64_t shape[4] = {d->batch, d->heads, d->len_q, rp_plan_state_width(plan)};
-    const rp_array state = rp_array_of(r.state, real == 8 ? RP_F64 : RP_F32, 4, shape);
+    const rp_array state = rp_array_of(r->state, d->dtype == RP_F64 ? RP_F64 : RP_F32, 4, shape);
     share bar = {.bar = {.what = "attend"}};
+    int code = CLI_OK;
     show(&bar, 0); /* start measuring the time */
     t->progress = show;
     t->progress_context = &bar;
-    t->prepared = prepared;
     for (int64_t from = 0, to = -1; to < d->len_k && code == CLI_OK; from = to) {
         to = min64(from + range, d->len_k);
         const int64_t k_shape[4] = {d->batch, d->kv_heads, to - from, d->dim_k},
                       v_shape[4] = {d->batch, d->kv_heads, to - from, d->dim_v};
         bar.done = (double)from / (double)d->len_k;
         bar.part = (double)(to - from) / (double)d->len_k;
-        if ((code = read_rows(&r.keys, from, to - from, r.k, to - from)) != CLI_OK ||
-            (code = read_rows(&r.values, from, to - from, r.v, to - from)) != CLI_OK)
+        if ((code = read_rows(&r->keys, from, to - from, r->k, to - from)) != CLI_OK ||
+            (code = read_rows(&r->values, from, to - from, r->v, to - from)) != CLI_OK)
             break;
-        t->k = rp_array_of(r.k, d->dtype, 4, k_shape);
-        t->v = rp_array_of(r.v, d->dtype, 4, v_shape);
+        t->k = rp_array_of(r->k, d->dtype, 4, k_shape);
+        t->v = rp_array_of(r->v, d->dtype, 4, v_shape);
         t->key_from = from;
         t->key_to = to;
         t->state_in = from > 0 ? state : none;
@@ -202,11 +216,36 @@ int cli_attend_ranges(const cli_problem *p, const rp_plan *plan, const io_set *i
         t->lse = to < d->len_k ? none : lse;
         if (rp_attend(plan, t, NULL) != RP_OK)
             code = cli_refused(CLI_FAILED, "attend", p, "use fewer threads or shorter sequences");
-        free(r.own); /* only the first call needs it */
-        r.own = NULL;
+        free(r->own); /* only the first call needs it */
+        r->own = NULL;
         t->own_keys = none;
     }
     cli_progress_end(&bar.bar);
+    return code;
+}
+
+int cli_attend_ranges(const cli_problem *p, const rp_plan *plan, const io_set *in, int64_t memory, int64_t used,
+                      rp_tensors *t)
+{
+    const io_array *k = io_find(in, "k"), *v = io_find(in, "v");
+    ranges r = {.keys = {in, k, p->desc.dtype, NULL}, .values = {in, v, p->desc.dtype, NULL}};
+    rp_prepared *prepared = NULL;
+    int64_t range = 0;
+    int code = check_shapes(&p->desc, k, v);
+    if (code != CLI_OK)
+        return code;
+    if (rp_plan_key_step(plan) == 0)
+        return cli_error(CLI_USAGE, "--memory: --isa reference computes all keys in one call (choose another --isa)");
+    code = choose_range(p, plan, &r, memory, fixed_bytes(p, plan, rp_pool_threads(t->pool), used), &range);
+    if (code == CLI_OK)
+        code = allocate(p, plan, range, &r);
+    if (code == CLI_OK && needs_own_keys(p))
+        code = read_own_keys(p, &r, t);
+    if (code == CLI_OK && rp_prepare(&prepared, plan, t) != RP_OK)
+        code = cli_refused(CLI_FAILED, "attend", p, NULL);
+    t->prepared = prepared;
+    if (code == CLI_OK)
+        code = run_ranges(p, plan, range, &r, t);
     rp_prepared_destroy(prepared);
     free_ranges(&r);
     return code;
