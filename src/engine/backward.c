@@ -382,9 +382,9 @@ static void clear_keys(const rpi_call *c, const rpi_view *v, int64_t from, int64
 static void clear_outside(const rpi_call *c)
 {
     for (int n = 0; n < c->n_sources; n++) {
-        const rpi_view *v = &c->grads->term[c->source[n].term][0];
         if (!c->backward->direct[n])
             continue;
+        const rpi_view *v = &c->grads->term[c->source[n].term][0];
         clear_keys(c, v, 0, c->args->key_from);
         clear_keys(c, v, c->args->key_to, c->args->desc.len_k);
     }
