@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define PACKED_FORMAT   "relpos-t5 2" /* metadata "format" of a packed file */
 #define PACKED_FORMAT_1 "relpos-t5 1" /* metadata "format" of relpos 0.1: no checksum and no source */
@@ -220,11 +221,14 @@ static rp_status describe_source(const rp_t5 *m, io_set *set)
 static rp_status note_source(rp_t5 *m, const char *path)
 {
     char full[PATH_MAX];
-    if (realpath(path, full) == NULL)
+    const char *known = realpath(path, full);
+    if (known == NULL && access(path, F_OK) == 0) /* a file without a name, such as one of memfd_create */
+        known = path;
+    if (known == NULL)
         return t5_fail(RP_E_ARG, "%s: cannot be read: %s (check the path)", path, strerror(errno));
-    m->folder = strdup(full);
-    const char *slash = strrchr(full, '/');
-    m->source = strdup(slash != NULL ? slash + 1 : full);
+    m->folder = strdup(known);
+    const char *slash = strrchr(known, '/');
+    m->source = strdup(slash != NULL ? slash + 1 : known);
     return m->folder != NULL && m->source != NULL ? RP_OK : t5_no_memory();
 }
 

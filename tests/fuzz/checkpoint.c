@@ -24,10 +24,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         nn_model m = {0};
         int64_t step;
         err[0] = 0;
-        if (nn_checkpoint_read(&m, path, train, &step, warning, err) == 0)
+        if (nn_checkpoint_read(&m, path, train, &step, warning, err) == 0) {
+            fuzz_valid++;
             nn_model_destroy(&m);
-        else
+        } else {
             refusal_is_a_line(err, sizeof err);
+        }
     }
     if (io_checkpoint_open(&file, path, err) == IO_OK) {
         for (size_t n = 0; n < io_checkpoint_size(file); n++) {

@@ -60,6 +60,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (argc > 1 && may_run(argv[1])) {
         const int code = cli_main(argc, argv);
         PROMISE(code >= 0 && code <= 2, "exit code %d", code);
+        fuzz_valid += code == 0;
     }
     free(text);
     return 0;

@@ -16,6 +16,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 #define FUZZED __attribute__((unused)) static inline
 
+/* The number of valid inputs. Targets count them, and standalone.c fails if there are none: the target would then test
+ * little more than the refusal of its inputs. */
+__attribute__((weak)) long fuzz_valid;
+
 /* Abort if `holds` is false. */
 #define PROMISE(holds, ...)                                                                                            \
     do {                                                                                                               \

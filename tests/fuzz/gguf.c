@@ -130,6 +130,20 @@ static void read_tokenizer(const io_checkpoint *c)
     free(files.tokenizer_config);
 }
 
+/* Encode a few tokens. */
+static void encode(const rp_t5 *m)
+{
+    const rp_t5_info *about = rp_t5_about(m);
+    const int32_t tokens[3] = {0};
+    const rp_t5_tokens source = {tokens, 3};
+    float *out = calloc((size_t)(3 * about->d_model), sizeof *out);
+    fuzz_valid++;
+    PROMISE(out != NULL, "out of memory");
+    if (rp_t5_encode(m, 1, &source, out, NULL, NULL) != RP_OK)
+        refusal_is_a_line(rp_t5_last_error(), 1024);
+    free(out);
+}
+
 static void read_file(const char *path)
 {
     char err[IO_ERR_MAX] = "";
@@ -143,7 +157,9 @@ static void read_file(const char *path)
         refusal_is_a_line(err, sizeof err);
     }
     io_checkpoint_close(c);
-    if (rp_t5_open(&m, path, NULL) != RP_OK)
+    if (rp_t5_open(&m, path, NULL) == RP_OK)
+        encode(m);
+    else
         refusal_is_a_line(rp_t5_last_error(), 1024);
     rp_t5_close(m);
 }

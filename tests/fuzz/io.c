@@ -62,6 +62,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (formats[mode] == IO_NPZ && length > 0 && (status == IO_OK || strstr(err, "single .npy") == NULL))
         compare_with_file(file, length, status);
     if (status == IO_OK) {
+        fuzz_valid++;
         check(&set, length, formats[mode] != IO_SAFETENSORS);
         io_write("/dev/null", IO_SAFETENSORS, &set, err);
         io_write("/dev/null", IO_NPZ, &set, err);

@@ -44,6 +44,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         PROMISE(rp_pool_create(&pool, 3) == RP_OK, "%s", rp_last_error());
     problem_draw(&dice, 30000, text);
     if (problem_parse(&p, text, err) == 0 && problem_fill(&p, 1, err) == 0) {
+        fuzz_valid++;
         for (int x = 0; (isa = rp_isa_name(x)); x++)
             if (rp_isa_found(isa) == 1 && strcmp(isa, "amx_emulated") != 0)
                 compute(&p, isa, pool);

@@ -86,8 +86,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     rp_t5 *m;
     if (rp_t5_open(&m, folder, NULL) != RP_OK)
         refusal_is_a_line(rp_t5_last_error(), 1024);
-    else if (rp_t5_about(m)->vector_width > 0)
+    else if (rp_t5_about(m)->vector_width > 0) {
+        fuzz_valid++;
         use(m);
+    }
     rp_t5_close(m);
     return 0;
 }

@@ -24,8 +24,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         nn_config_print(&again, second);
         PROMISE(strcmp(first, second) == 0, "printed differently the second time:\n%s\n%s", first, second);
         if (nn_config_check(&c, err) == 0) {
-            if (nn_model_plan(&m, &c, err) == 0)
+            if (nn_model_plan(&m, &c, err) == 0) {
+                fuzz_valid++;
                 PROMISE(m.n_weights > 0, "a model of %lld weights", (long long)m.n_weights);
+            }
             nn_model_destroy(&m);
         }
     } else {

@@ -115,7 +115,8 @@ int main(int argc, char **argv)
         LLVMFuzzerTestOneInput(exact, size);
         free(exact);
     }
-    fprintf(stderr, "%d inputs, %ld changed ones: nothing found\n", n_inputs, runs);
+    PROMISE(fuzz_valid > 0, "none of the inputs is valid");
+    fprintf(stderr, "%d inputs, %ld changed ones, %ld of them valid: nothing found\n", n_inputs, runs, fuzz_valid);
     for (int n = 0; n < n_inputs; n++)
         free(inputs[n].data);
     free(to);

@@ -11,6 +11,7 @@ static void use(const rp_t5 *m)
     const rp_t5_info *about = rp_t5_about(m);
     int32_t *tokens = NULL;
     int64_t n = 0;
+    fuzz_valid++;
     PROMISE(about->packed > 0 && about->vocab > 0 && about->source != NULL, "a model with invalid information");
     if (rp_t5_check_file(m, NULL, NULL) != RP_OK)
         refusal_is_a_line(rp_t5_last_error(), 1024);

@@ -50,7 +50,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         PROMISE(*err, "a problem is rejected without a message");
     } else {
         rp_plan *plan;
-        if (rp_plan_create(&plan, &p.desc) != RP_OK)
+        if (rp_plan_create(&plan, &p.desc) == RP_OK)
+            fuzz_valid++;
+        else
             PROMISE(*rp_last_error(), "rejected without a message");
         rp_plan_destroy(plan);
     }

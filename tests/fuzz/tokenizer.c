@@ -43,6 +43,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const size_t text = data[0], file = size - 1 - text;
     const char *at = (const char *)data + 1;
     if (tok_open_memory(&t, at, (int64_t)file, "x", data[0] & 1 ? 100 : 0, err) == TOK_OK) {
+        fuzz_valid++;
         use(t, at + file, (int64_t)text);
         use(t, "a b  c", 6);
         tok_close(t);

@@ -41,10 +41,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         file = make_zip(members, 3, 3);
     io_set set = {0};
     memset(err, 1, sizeof err);
-    if (io_torch_in_place("x", file.p, file.n, &set, err) == IO_OK)
+    if (io_torch_in_place("x", file.p, file.n, &set, err) == IO_OK) {
+        fuzz_valid++;
         check(&set, file.p, file.n);
-    else
+    } else {
         refusal_is_a_line(err, sizeof err);
+    }
     io_free(&set);
     free(file.p);
     return 0;
