@@ -486,6 +486,9 @@ typedef struct rp_tensors {
     rp_array state_in;  /* states of the rows after the keys before the range; absent: the rows have seen no key */
     rp_array state_out; /* output: states of the rows after the range; absent: write out and lse */
     rp_array own_keys;  /* [B,Hk,Lq,Dk] the key at the position of each query, if it is not in the first range */
+    /* A range of rows: see "Ranges of rows" below. */
+    int64_t row_from; /* first row of the range; q, out, lse, states and own_keys have only the rows of the range */
+    int64_t row_to;   /* one past its last row; row_from = row_to = 0: all rows */
 } rp_tensors;
 
 /* Return tensors with every array absent and the default pool. */
@@ -556,7 +559,12 @@ RP_API rp_status rp_key_norms(const rp_plan *plan, const rp_tensors *t, int64_t 
  *          (709 for f64), as those of ALiBi or forget gates, a row starts from the score of its own key, j = i +
  *          q_offset. The call without state_in then needs own_keys unless these keys are in its range. weights,
  *          profile, key_mass, entropy, pages and the reference path need all keys in one call. A flexible plan has
- *          desc.len_k keys if a range is given. */
+ *          desc.len_k keys if a range is given.
+ *
+ * Ranges of rows. A forward call may also compute only rows row_from … row_to-1, any of desc.len_q, with or without a
+ * range of keys. q, out, lse, state_in, state_out and own_keys then have the rows of the range, and arrays of terms and
+ * masks those of the whole sequence. The bits are those of a call over all rows. The same outputs and paths are excluded
+ * as with a range of keys. A flexible plan has desc.len_q rows if a range is given. rp_backward needs all rows. */
 
 /* Return the number of keys at whose multiples ranges begin and end: 512 on all instruction sets, 0 if the plan uses
  * the reference path or is NULL. */

@@ -152,7 +152,7 @@ void rpi_limits_of(rpi_limits *e, const rpi_args *args, const rpi_grads *grads)
     e->len_q = d->len_q;
     e->len_k = d->len_k;
     e->summary = args->profile.data || args->key_mass.data || args->entropy.data;
-    if (!e->summary && d->len_q <= plan->ops->decode_rows)
+    if (!e->summary && d->len_q <= plan->ops->decode_rows && !rpi_is_row_range(args))
         e->decode_queries = d->len_q;
     for (int64_t b = 0; b < (args->q_offset.data ? d->batch : rpi_min(d->batch, 1)); b++) {
         const int64_t offset = rpi_position(args, b, 0);
