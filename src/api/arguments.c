@@ -242,6 +242,8 @@ static rp_status check_range(rpi_args *args, const rp_tensors *t)
                 "of keys",
                 n ? "to" : "from", (long long)at, (long long)step, (long long)d->len_k);
     }
+    if (step && args->key_from == args->key_to) /* an empty range in the last tile must not open that tile */
+        args->key_from = args->key_to = to / step * step;
     if (rpi_is_range(args) && t->pages.k)
         return rpi_fail(RP_E_UNSUPPORTED, "pages were given with a range of keys or rows; pass k and v as arrays");
     return RP_OK;

@@ -104,12 +104,15 @@ static void run_range(cutting *c, problem *p, const rp_plan *plan, const char *i
 /* Run calls over random ranges of the keys for rows [row_from, row_to), or for all rows if both are 0. */
 static void run_rows(cutting *c, problem *p, const rp_plan *plan, const char *isa, uint64_t *state)
 {
+    const bool more = draw(state) % 4 == 0; /* an empty range follows the last key */
     c->range = 0;
     for (int64_t from = 0, to; from < p->desc.len_k; from = to) {
         to = from + ((int64_t)(draw(state) % 3) + (from == 0)) * STEP; /* a later range may be empty */
         to = to < p->desc.len_k ? to : p->desc.len_k;
-        run_range(c, p, plan, isa, from, to, to == p->desc.len_k);
+        run_range(c, p, plan, isa, from, to, to == p->desc.len_k && !more);
     }
+    if (more)
+        run_range(c, p, plan, isa, p->desc.len_k, p->desc.len_k, true);
 }
 
 /* Check that out and lse of one call have the bits of calls over random ranges. */
