@@ -249,7 +249,7 @@ static rp_status check_range(rpi_args *args, const rp_tensors *t)
     return RP_OK;
 }
 
-/* Check an array that passes numbers of rows from one range of keys to the next; it may be absent. */
+/* Check an array that passes sums from one range of keys, or block of rows, to the next; it may be absent. */
 static rp_status check_state(rpi_view *v, const rp_array *a, const rp_plan *plan, const int64_t *n, bool output,
                              const char *name)
 {
@@ -257,8 +257,8 @@ static rp_status check_state(rpi_view *v, const rp_array *a, const rp_plan *plan
     if (!a->data)
         return RP_OK;
     if (!plan->ops)
-        return rpi_fail(RP_E_UNSUPPORTED, "%s was given, but the reference path computes all keys in one call; omit it",
-                        name);
+        return rpi_fail(RP_E_UNSUPPORTED,
+                        "%s was given, but the reference path computes all pairs in one call; omit it", name);
     if (a->dtype != real)
         return rpi_fail(RP_E_ARG, "%s: dtype is %s; it must be %s, the type of the arithmetic", name,
                         rp_dtype_name(a->dtype), rp_dtype_name(real));
@@ -307,14 +307,13 @@ void rpi_shift_keys(const rpi_args *args, rpi_view *v, int64_t keys)
                            (uintptr_t)(args->key_from / keys * v->stride[2] * rpi_floating_size(v->dtype)));
 }
 
-/* Shift the views of rows, so that row i is query i of the sequence. */
-static void shift_rows(rpi_args *args)
+/* Shift n views of rows, so that row i is query i of the sequence. */
+static void shift_rows(const rpi_args *args, rpi_view *const *views, size_t n)
 {
-    rpi_view *const views[] = {&args->q, &args->out, &args->lse, &args->state_in, &args->state_out, &args->own_keys};
-    for (size_t n = 0; n < sizeof views / sizeof *views; n++)
-        if (views[n]->data)
-            views[n]->data = (void *)((uintptr_t)views[n]->data - (uintptr_t)(args->row_from * views[n]->stride[2] *
-                                                                              rpi_floating_size(views[n]->dtype)));
+    for (size_t x = 0; x < n; x++)
+        if (views[x]->data)
+            views[x]->data = (void *)((uintptr_t)views[x]->data - (uintptr_t)(args->row_from * views[x]->stride[2] *
+                                                                              rpi_floating_size(views[x]->dtype)));
 }
 
 /* Check the norms of pages, and make a view of them. */
@@ -543,7 +542,8 @@ static rp_status check_args(rpi_args *args, const rp_plan *plan, const rp_tensor
     rpi_shift_keys(args, &args->k, 1);
     rpi_shift_keys(args, &args->v, 1);
     rpi_shift_keys(args, &args->key_norms, RP_NORM_KEYS);
-    shift_rows(args);
+    rpi_view *const views[] = {&args->q, &args->out, &args->lse, &args->state_in, &args->state_out, &args->own_keys};
+    shift_rows(args, views, sizeof views / sizeof *views);
     return s;
 }
 
@@ -597,10 +597,7 @@ static rp_status check_gradient(rpi_view *v, const rp_array *a, const rp_array *
 static rp_status check_sums_of_rows(rpi_grads *grads, const rpi_args *args, const rp_tensors *t, const rp_grads *g)
 {
     const rp_desc *d = &args->desc;
-    const int64_t n[4] = {d->batch, d->heads, d->len_q, rp_plan_dq_width(args->plan)};
-    if (rpi_is_row_range(args))
-        return rpi_fail(RP_E_UNSUPPORTED,
-                        "row_from and row_to were given to a backward call, which needs all rows; omit them");
+    const int64_t n[4] = {d->batch, d->heads, args->row_to - args->row_from, rp_plan_dq_width(args->plan)};
     if (t->state_in.data || t->state_out.data)
         return rpi_fail(RP_E_ARG, "%s was given to a backward call, which needs out and lse of the rows; omit it",
                         t->state_in.data ? "state_in" : "state_out");
@@ -610,6 +607,35 @@ static rp_status check_sums_of_rows(rpi_grads *grads, const rpi_args *args, cons
         return rpi_fail(RP_E_ARG, "dq_in was given without dq and dq_out; pass one of them");
     const rp_status s = check_state(&grads->dq_in, &g->dq_in, args->plan, n, false, "dq_in");
     return s == RP_OK ? check_state(&grads->dq_out, &g->dq_out, args->plan, n, true, "dq_out") : s;
+}
+
+/* Check that a range of rows of a backward call begins and ends at blocks of rows. */
+static rp_status check_row_step(const rpi_args *args)
+{
+    const int64_t step = rp_plan_row_step(args->plan), rows = args->desc.len_q;
+    for (int n = 0; n < 2 && rpi_is_row_range(args); n++) {
+        const int64_t at = n ? args->row_to : args->row_from;
+        if (at % step != 0 && at != rows)
+            return rpi_fail(RP_E_RANGE,
+                            "tensors.row_%s is %lld; in a backward call it must be a multiple of %lld "
+                            "(rp_plan_row_step) or %lld, the number of queries",
+                            n ? "to" : "from", (long long)at, (long long)step, (long long)rows);
+    }
+    return RP_OK;
+}
+
+/* Check the arrays that pass sums of dk and dv from one range of rows to the next. */
+static rp_status check_sums_of_keys(rpi_grads *grads, const rpi_args *args, const rp_grads *g)
+{
+    const rp_desc *d = &args->desc;
+    const int64_t n[4] = {d->batch, d->heads, args->key_to - args->key_from, rp_plan_dkv_width(args->plan)};
+    if (g->dkv_out.data && (g->dk.data || g->dv.data))
+        return rpi_fail(RP_E_ARG, "%s was given with dkv_out; the call over the last rows computes it, without dkv_out",
+                        g->dk.data ? "dk" : "dv");
+    if (g->dkv_in.data && !g->dk.data && !g->dv.data && !g->dkv_out.data)
+        return rpi_fail(RP_E_ARG, "dkv_in was given without dk, dv and dkv_out; pass one of them");
+    const rp_status s = check_state(&grads->dkv_in, &g->dkv_in, args->plan, n, false, "dkv_in");
+    return s == RP_OK ? check_state(&grads->dkv_out, &g->dkv_out, args->plan, n, true, "dkv_out") : s;
 }
 
 static rp_status check_gradients(rpi_grads *grads, const rpi_args *args, const rp_tensors *t, const rp_grads *g)
@@ -625,8 +651,10 @@ static rp_status check_gradients(rpi_grads *grads, const rpi_args *args, const r
     if (t->pages.k)
         return rpi_fail(RP_E_UNSUPPORTED,
                         "pages were given, but a backward call does not support them; pass k and v as arrays");
-    const int64_t n[4] = {d->batch, d->heads, d->len_q, d->dim_v};
-    rp_status s = require(&g->dout, d->batch * d->len_q, "dout");
+    const int64_t rows = args->row_to - args->row_from, n[4] = {d->batch, d->heads, rows, d->dim_v};
+    rp_status s = check_row_step(args);
+    if (s == RP_OK)
+        s = require(&g->dout, d->batch * rows, "dout");
     if (s == RP_OK && g->dout.data)
         s = check_array(&grads->dout, &g->dout, 4, n, RP_BOOL, "dout");
     if (s == RP_OK && g->dout.data)
@@ -634,7 +662,7 @@ static rp_status check_gradients(rpi_grads *grads, const rpi_args *args, const r
     if (s == RP_OK && g->dlse.data)
         s = check_array(&grads->dlse, &g->dlse, 3, n, RP_BOOL, "dlse");
     if (s == RP_OK)
-        s = require(&t->v, d->batch * d->len_k, "v");
+        s = require(&t->v, d->batch * (args->key_to - args->key_from), "v");
     if (s == RP_OK)
         s = check_gradient(&grads->dq, &g->dq, &t->q, true, "dq");
     if (s == RP_OK)
@@ -643,8 +671,14 @@ static rp_status check_gradients(rpi_grads *grads, const rpi_args *args, const r
         s = check_gradient(&grads->dv, &g->dv, &t->v, true, "dv");
     if (s == RP_OK)
         s = check_sums_of_rows(grads, args, t, g);
+    if (s == RP_OK)
+        s = check_sums_of_keys(grads, args, g);
     rpi_shift_keys(args, &grads->dk, 1);
     rpi_shift_keys(args, &grads->dv, 1);
+    rpi_shift_keys(args, &grads->dkv_in, 1);
+    rpi_shift_keys(args, &grads->dkv_out, 1);
+    rpi_view *const views[] = {&grads->dout, &grads->dlse, &grads->dq, &grads->dq_in, &grads->dq_out};
+    shift_rows(args, views, sizeof views / sizeof *views);
     for (int32_t m = 0; s == RP_OK && m < d->n_terms; m++)
         for (int32_t x = 0; s == RP_OK && x < RP_MAX_ARRAYS; x++) {
             const rp_array *a = &g->term[m][x];

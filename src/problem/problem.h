@@ -129,7 +129,7 @@ void rpi_mask_keep(const rpi_args *args, int64_t b, int64_t h, int64_t i, int64_
 
 /* The checked gradients of one backward call. */
 typedef struct rpi_grads {
-    rpi_view dout, dlse, dq, dk, dv, dq_in, dq_out;
+    rpi_view dout, dlse, dq, dk, dv, dq_in, dq_out, dkv_in, dkv_out;
     rpi_view term[RP_MAX_TERMS][RP_MAX_ARRAYS];
 } rpi_grads;
 
